@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from npu_cuda.backend import CudaBackend, HostBackend, native, program
-from npu_cuda.backend.program import Prepared
+from npu_cuda.backend.program import PreparedProgram
 from npu_cuda.errors import DeviceError, InvalidArgumentError
 from npu_ir import BackendError, Graph, parse_ir
 
@@ -29,12 +29,12 @@ graph add {
 """
 
 
-def prepared(text: str = ADD) -> tuple[Graph, Prepared]:
+def prepared(text: str = ADD) -> tuple[Graph, PreparedProgram]:
     graph = parse_ir(text)
     return graph, HOST.prepare(graph, HOST.lower(graph), CPU)
 
 
-def idle(made: Prepared) -> int:
+def idle(made: PreparedProgram) -> int:
     return sum(map(len, made._idle.values()))
 
 
@@ -115,7 +115,7 @@ def test_a_kernel_that_is_named_is_the_one_that_runs() -> None:
 
     made = HOST.prepare(graph, ops, CPU)
 
-    kernels = program.Instance(made, is_aligned=True).native.kernels
+    kernels = program.ProgramInstance(made, is_aligned=True).native.kernels
     assert kernels == [op.kernel for op in ops]
 
 
@@ -211,7 +211,7 @@ def test_a_captured_result_that_is_an_input_has_memory_of_its_own() -> None:
 class Recorder:
     """An instance that says on which stream it is run."""
 
-    def __init__(self, prepared: Prepared, *, is_aligned: bool) -> None:
+    def __init__(self, prepared: PreparedProgram, *, is_aligned: bool) -> None:
         self.scratch: list[torch.Tensor] = []
         self.native = self
         self.streams: list[int] = []
@@ -223,7 +223,7 @@ class Recorder:
 def test_streams_have_programs_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
     _, made = prepared()
     made._idle.clear()
-    monkeypatch.setattr(program, "Instance", Recorder)
+    monkeypatch.setattr(program, "ProgramInstance", Recorder)
 
     for stream in (5, 6, 5, 5):
         made.run([torch.ones(33)] * 3, stream)
@@ -240,7 +240,7 @@ def test_threads_that_run_at_once_have_programs_of_their_own(monkeypatch: pytest
         def call(self, tensors: Any, stream: int, *, keep: bool) -> None:
             barrier.wait()
 
-    monkeypatch.setattr(program, "Instance", Meeting)
+    monkeypatch.setattr(program, "ProgramInstance", Meeting)
     inputs = [torch.ones(33), torch.ones(33)]
     threads = [threading.Thread(target=HOST.run, args=(made, inputs)) for _ in range(2)]
     for thread in threads:
@@ -255,7 +255,7 @@ def test_memory_that_is_not_aligned_has_a_program_of_its_own(monkeypatch: pytest
     _, made = prepared()
     made._idle.clear()
     made.needs_alignment = True
-    monkeypatch.setattr(program, "Instance", Recorder)
+    monkeypatch.setattr(program, "ProgramInstance", Recorder)
 
     for start in (0, 4, 1, 2, 8):
         made.run([torch.ones(33), torch.ones(64)[start : start + 33], torch.ones(33)], 0)

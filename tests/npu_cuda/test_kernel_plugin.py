@@ -228,7 +228,7 @@ def test_a_broken_plugin_does_not_stop_the_others(a_module: ModuleType, tmp_path
     }
 
     with pytest.warns(KernelPluginWarning) as warned:
-        plugins = kernel_plugins.load(
+        plugins = kernel_plugins.load_entry_points(
             [point(*item) for item in reversed(names.items())] + [point("e", "twin")], {"h"}
         )
 

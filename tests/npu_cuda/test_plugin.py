@@ -39,8 +39,8 @@ def test_it_is_an_ordinary_entry_point() -> None:
 
 
 def test_the_backends_go_by_their_names() -> None:
-    assert type(plugin_manager.loaded().backends["host"]) is HostBackend
-    assert type(plugin_manager.loaded().backends["cuda"]) is CudaBackend
+    assert type(plugin_manager.get_plugins().backends["host"]) is HostBackend
+    assert type(plugin_manager.get_plugins().backends["cuda"]) is CudaBackend
 
 
 def test_backends_of_a_plugin_that_is_left_out_are_unknown() -> None:
@@ -83,7 +83,7 @@ def test_a_device_that_fails_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
     def failing(device: dict[str, Any]) -> str:
         raise DeviceError(f"{device['name']} is lost")
 
-    monkeypatch.setattr(doctor, "_computed", failing)
+    monkeypatch.setattr(doctor, "_run_kernel", failing)
 
     check = {check.name: check for check in doctor.all_checks()}["host"]
 
@@ -105,7 +105,7 @@ def test_a_device_that_the_build_does_not_know_is_worth_another_build(
     monkeypatch.setattr(_C, "build_info", lambda: {**BUILD, "mode": "OFF"})
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
 
-    check = {check.name: check for check in doctor._devices()}["cuda"]
+    check = {check.name: check for check in doctor._device_checks()}["cuda"]
 
     assert check.fix == "build npu-cuda where nvcc is: NPU_CUDA=ON"
 
@@ -113,7 +113,7 @@ def test_a_device_that_the_build_does_not_know_is_worth_another_build(
 def test_the_compiler_is_looked_for_where_the_build_does(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDACXX", "/nowhere/nvcc")
 
-    check = doctor._compiler()
+    check = doctor._compiler_check()
 
     assert (check.state, check.text) == (
         State.ABSENT,
@@ -127,4 +127,4 @@ def test_the_compiler_is_looked_for_where_the_build_does(monkeypatch: pytest.Mon
 def test_how_tensors_are_read_is_told(attribute: str, state: State, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "EXCHANGE", attribute)
 
-    assert doctor._exchange().state is state
+    assert doctor._exchange_check().state is state

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from npu_ir._torch import negated_view
-from npu_ir.plugins.backend import copied, copy_memory
+from npu_ir.plugins.backend import copy_memory, copy_with_strides
 
 LAYOUTS = [
     pytest.param((4, 3), (3, 1), id="dense"),
@@ -29,9 +29,9 @@ def test_the_copy_of_a_lazy_tensor_holds_its_values_in_the_same_strides(
     shape: tuple[int, ...], strides: tuple[int, ...], lazily: Callable[[torch.Tensor], torch.Tensor]
 ) -> None:
     item = lazily(torch.randn(12, dtype=torch.complex64).as_strided(shape, strides))
-    target = copied(torch.zeros(12, dtype=torch.complex64).as_strided(shape, strides))
+    target = copy_with_strides(torch.zeros(12, dtype=torch.complex64).as_strided(shape, strides))
 
-    copy = copied(item)
+    copy = copy_with_strides(item)
     copy_memory(item, target)
 
     for found in (copy, target):

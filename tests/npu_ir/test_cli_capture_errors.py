@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from npu_ir.cli import main
-from npu_ir.cli.dynamic import size_options
+from npu_ir.cli.dynamic import suggest_options
 
 MODELS = """
 import warnings
@@ -156,7 +156,7 @@ def test_sizes_that_pytorch_suggests_are_told_as_options(capsys: Capture) -> Non
     ],
 )
 def test_a_suggested_size_is_an_option(definition: str, option: str) -> None:
-    assert size_options([definition]) == option
+    assert suggest_options([definition]) == option
 
 
 @pytest.mark.parametrize("code", ["0", "4", ""])

@@ -290,7 +290,7 @@ def test_info_tells_constraints(tmp_path: Path, capsys: Capture) -> None:
 
 
 def make(type: TensorType) -> torch.Tensor:
-    tensor = torch.zeros(type.sizes, dtype=type.dtype)
+    tensor = torch.zeros(type.static_shape, dtype=type.dtype)
     return tensor if type.layout is torch.strided else tensor.to_sparse()
 
 
@@ -300,7 +300,7 @@ def test_sizes_that_nobody_gives_are_the_smallest_that_are_allowed() -> None:
     assert call.sizes == {"a": 6, "b": 1, "n": 6}
     assert [tuple(item.shape) for item in call.args[:3]] == [(6, 13), (1, 6), (6,)]
     assert call.args[3] == 6
-    assert [value.name for value in call.invented] == ["x", "y", "z"]
+    assert [value.name for value in call.random_inputs] == ["x", "y", "z"]
 
 
 def test_given_inputs_tell_sizes_and_wanted_sizes_the_rest() -> None:
@@ -320,7 +320,9 @@ def test_a_stride_may_tell_a_size() -> None:
     )
 
     call = graph_arguments(
-        graph, parse_inputs(["f32[2, 3]@[1, 5]"]), lambda type: torch.empty_strided(type.sizes, type.steps)
+        graph,
+        parse_inputs(["f32[2, 3]@[1, 5]"]),
+        lambda type: torch.empty_strided(type.static_shape, type.static_strides),
     )
 
     assert call.args[1].shape == (5,)

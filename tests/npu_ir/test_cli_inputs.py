@@ -204,7 +204,7 @@ def test_inputs_that_are_not_given_are_invented_and_listed(graph: Graph) -> None
     assert call.args[0] is call.args[2]
     assert [tensor.dtype for tensor in call.args[1]] == [torch.float32, torch.int64]
     assert call.kwargs["scale"] == 2.0
-    assert [value.name for value in call.invented] == ["x", "ys_0", "ys_1", "mask"]
+    assert [value.name for value in call.random_inputs] == ["x", "ys_0", "ys_1", "mask"]
 
 
 def test_floats_that_are_not_given_are_invented_and_listed() -> None:
@@ -215,14 +215,14 @@ def test_floats_that_are_not_given_are_invented_and_listed() -> None:
     call = graph_arguments(graph, parse_inputs(["group0.lr=0.25"]), zeros)
 
     assert call.args == (0.25, 0.5)
-    assert [value.name for value in call.invented] == ["eps"]
+    assert [value.name for value in call.random_inputs] == ["eps"]
 
 
 def test_an_input_of_a_graph_goes_by_place_by_keyword_or_by_its_own_name(graph: Graph) -> None:
     call = graph_arguments(graph, parse_inputs(["1", "mask=2", "ys_1=3", "scale=4.0"]), zeros)
 
     assert (call.args[0], call.args[1][1], call.kwargs) == (1, 3, {"mask": 2, "scale": 4.0})
-    assert [value.name for value in call.invented] == ["ys_0", "x"]
+    assert [value.name for value in call.random_inputs] == ["ys_0", "x"]
 
 
 @pytest.mark.parametrize(

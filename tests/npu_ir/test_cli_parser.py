@@ -22,7 +22,7 @@ import npu_ir
 from npu_ir.cli import main
 from npu_ir.cli.console import print_facts, print_table
 from npu_ir.cli.parser import COMMANDS
-from npu_ir.cli.quantities import counted, size_text, time_text
+from npu_ir.cli.quantities import count_text, size_text, time_text
 from npu_ir.errors import UsageError
 from npu_ir.interpreter.runners import find_runner
 from npu_ir.plugins import distributions, plugin_manager
@@ -212,7 +212,7 @@ def test_what_each_package_brings_is_what_its_plugins_offer(capsys: Capture) -> 
             kinds.setdefault(kind, set()).update(names)
     stated = {
         name: {kind: set(names) for kind, names in brings.items()}
-        for name, brings in distributions._BRINGS.items()
+        for name, brings in distributions._PROVIDED_NAMES.items()
     }
     kinds = ("commands", "pipelines", "runners", "backends")
     assert stated == {
@@ -588,4 +588,4 @@ def test_times_are_in_the_unit_that_fits(seconds: float, text: str) -> None:
 
 
 def test_one_of_a_kind_is_singular() -> None:
-    assert (counted(1, "node"), counted(1234, "node")) == ("1 node", "1,234 nodes")
+    assert (count_text(1, "node"), count_text(1234, "node")) == ("1 node", "1,234 nodes")

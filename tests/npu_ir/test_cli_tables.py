@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from npu_ir.cli.column_widths import fit, shorten
+from npu_ir.cli.column_widths import fit_columns, shorten
 from npu_ir.cli.console import Table, print_facts, print_report, print_table
 
 COLUMNS = ("value", "op", "type", "ULP", "abs", "noise floor", "")
@@ -139,7 +139,7 @@ cells = st.text("abc. ", max_size=30)
 
 @given(st.lists(st.tuples(cells, cells, st.floats().map("{:.3g}".format)), max_size=4), st.integers(30, 120))
 def test_columns_add_up_to_the_width_and_numbers_are_whole(rows: list[tuple[str, ...]], width: int) -> None:
-    fitted = fit(("name", "what", "n"), rows, width)
+    fitted = fit_columns(("name", "what", "n"), rows, width)
 
     widths = [max((len(line) for line in column), default=0) for column in _columns(fitted)]
     assert sum(widths) <= width

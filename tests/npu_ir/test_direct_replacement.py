@@ -44,20 +44,20 @@ def no_second_trace(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any) -> Any:
         raise AssertionError("the program was traced a second time")
 
-    monkeypatch.setattr(functionalize, "traced_again", refuse)
+    monkeypatch.setattr(functionalize, "retrace_program", refuse)
 
 
 @pytest.fixture
 def traces(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Gets an entry for each second trace."""
     made: list[str] = []
-    trace = functionalize.traced_again
+    trace = functionalize.retrace_program
 
     def counted(*args: Any) -> Any:
         made.append("traced")
         return trace(*args)
 
-    monkeypatch.setattr(functionalize, "traced_again", counted)
+    monkeypatch.setattr(functionalize, "retrace_program", counted)
     return made
 
 

@@ -88,7 +88,7 @@ def test_json_holds_every_check(install: Install, capsys: Capture) -> None:
     install(broken=ValueError("no luck"))
 
     with pytest.warns(plugin_manager.PluginWarning):
-        plugin_manager.loaded()
+        plugin_manager.get_plugins()
     code = main(["doctor", "--json"])
 
     told = json.loads(capsys.readouterr().out)

@@ -12,7 +12,7 @@ from torch.export import Dim
 from torch.nn import functional as F
 
 from npu_ir import ConversionError, execute_ir, extract_ir
-from npu_ir._torch import is_certain, same_sizes
+from npu_ir._torch import are_sizes_equal, is_statically_true
 from npu_ir.capture.functionalize import functionalize
 from tests.npu_ir.corpus.case import Function
 from tests.npu_ir.corpus.comparison import assert_same
@@ -241,13 +241,13 @@ def test_sizes_are_compared_without_assuming_anything() -> None:
     before = list(given.node.shape_env.guards)
 
     claims = [
-        same_sizes([given, 3], [given, 3]),
-        same_sizes([found], [found]),
-        same_sizes([given], [4]),
-        same_sizes([found], [given]),
-        same_sizes([given], [given, 1]),
-        is_certain(found >= 0),
-        is_certain(found == 7),
+        are_sizes_equal([given, 3], [given, 3]),
+        are_sizes_equal([found], [found]),
+        are_sizes_equal([given], [4]),
+        are_sizes_equal([found], [given]),
+        are_sizes_equal([given], [given, 1]),
+        is_statically_true(found >= 0),
+        is_statically_true(found == 7),
     ]
 
     assert claims == [True, True, False, False, False, True, False]

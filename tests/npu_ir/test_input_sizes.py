@@ -10,7 +10,7 @@ from torch import Tensor, ones
 from torch.export import Dim
 
 from npu_ir import ExecutionError, Graph, Interpreter, execute_ir, extract_ir, parse_ir
-from npu_ir.core.symbol_values import Spot, SymbolValues
+from npu_ir.core.symbol_values import SizePosition, SymbolValues
 from npu_ir.ops.execution import execute_node
 from npu_ir.serial.parser import parse_type
 from npu_ir.symbolic.constraints import Range
@@ -345,25 +345,25 @@ def test_a_symbol_has_one_value_around_a_region_and_in_it() -> None:
 
 
 def test_a_spot_is_shown_in_words() -> None:
-    assert str(Spot("x", 1)) == "dimension 1 of %x"
-    assert str(Spot("x", 1, is_stride=True)) == "stride 1 of %x"
-    assert str(Spot("n")) == "%n"
+    assert str(SizePosition("x", 1)) == "dimension 1 of %x"
+    assert str(SizePosition("x", 1, is_stride=True)) == "stride 1 of %x"
+    assert str(SizePosition("n")) == "%n"
 
 
 def test_what_is_known_around_a_region_is_known_in_it_and_not_changed_by_it() -> None:
     ranges = {"s": Range(), "t": Range()}
     around = SymbolValues(ranges)
-    around.fit([("x", parse_type("f32[s]"), ones(3))])
+    around.solve([("x", parse_type("f32[s]"), ones(3))])
     inside = SymbolValues(ranges, around)
 
-    assert inside.fit([("y", parse_type("f32[t, s]"), ones(5, 3))]) is None
+    assert inside.solve([("y", parse_type("f32[t, s]"), ones(5, 3))]) is None
     assert (around.values, inside.values) == ({"s": 3}, {"s": 3, "t": 5})
-    misfit = inside.fit([("z", parse_type("f32[s]"), ones(4))])
+    misfit = inside.solve([("z", parse_type("f32[s]"), ones(4))])
     assert str(misfit) == "dimension 0 of %z is 4, the graph needs s = 3 (s is 3 by dimension 0 of %x)"
 
 
 def test_sizes_that_tell_nothing_are_left_open() -> None:
     values = SymbolValues({"s": Range(), "t": Range()})
 
-    assert values.fit([("x", parse_type("f32[s+t]"), ones(4))]) is None
+    assert values.solve([("x", parse_type("f32[s+t]"), ones(4))]) is None
     assert values.values == {}

@@ -340,7 +340,7 @@ def test_plugins_are_loaded_once(installed: Callable[..., None]) -> None:
     calls: list[str] = []
     installed(Point("a", plugin(npu_passes=lambda: calls.append("asked") or [])))
 
-    assert plugin_manager.loaded() is plugin_manager.loaded()
+    assert plugin_manager.get_plugins() is plugin_manager.get_plugins()
     assert calls == ["asked"]
 
 
@@ -367,7 +367,7 @@ def test_a_plugin_that_registers_past_its_hook_is_refused(installed: Callable[..
             r"npu_register_ops\(registry\)"
         ),
     ):
-        found = plugin_manager.loaded()
+        found = plugin_manager.get_plugins()
     assert list(found.registry.table("execution")) == ["kept"]
     register_executor("now")(len)
     assert "now" in found.registry.table("execution")

@@ -8,7 +8,7 @@ import torch
 from npu_ir import Interpreter, ScalarType, TensorType, execute_ir, parse_ir
 from npu_ir.core.node import Value
 from npu_ir.errors import UsageError
-from npu_ir.interpreter.random_data import made_up, random_call, random_weights
+from npu_ir.interpreter.random_data import make_input, random_call, random_weights
 
 NESTED = """
 graph Nested {
@@ -112,14 +112,14 @@ def test_a_number_in_terms_of_an_unknown_size_is_refused() -> None:
     graph = parse_ir(OPEN)
 
     with pytest.raises(UsageError, match=r"input %rows: int\(a\) is not given"):
-        made_up(graph.value("rows"), {}, lambda type: torch.empty(type.sizes))
+        make_input(graph.value("rows"), {}, lambda type: torch.empty(type.static_shape))
 
 
 def test_a_tensor_is_made_for_a_type_without_symbols() -> None:
     value = Value(0, "x", TensorType((2,), torch.float32))
 
-    assert made_up(value, {}, lambda type: torch.ones(type.sizes)).tolist() == [1.0, 1.0]
-    assert made_up(Value(1, "n", ScalarType("int", 3)), {}, lambda type: torch.empty(0)) == 3
+    assert make_input(value, {}, lambda type: torch.ones(type.static_shape)).tolist() == [1.0, 1.0]
+    assert make_input(Value(1, "n", ScalarType("int", 3)), {}, lambda type: torch.empty(0)) == 3
 
 
 def test_a_weight_that_cannot_be_made_up_is_named() -> None:

@@ -35,8 +35,8 @@ class Doubling(Interpreter):
 def runners(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """The runners of plugins; none at first."""
     found: dict[str, Any] = {}
-    installed = dataclasses.replace(plugin_manager.loaded(), runners=found)
-    monkeypatch.setattr(plugin_manager, "loaded", lambda: installed)
+    installed = dataclasses.replace(plugin_manager.get_plugins(), runners=found)
+    monkeypatch.setattr(plugin_manager, "get_plugins", lambda: installed)
     return found
 
 

@@ -319,8 +319,8 @@ def test_weights_of_symbolic_sizes_have_no_integer_sizes() -> None:
         GraphError,
         match=r"f32\[batch, 4\] has symbolic sizes\n  fix: specialize the graph first: graph.specialize",
     ):
-        _ = type.sizes
-    assert type.steps == (4, 1)
+        _ = type.static_shape
+    assert type.static_strides == (4, 1)
 
 
 def test_symbolic_strides_have_no_integer_steps() -> None:
@@ -330,5 +330,8 @@ def test_symbolic_strides_have_no_integer_steps() -> None:
 
     for value in graph.inputs:
         with pytest.raises(GraphError, match=r"f32\[3, a\].* has symbolic sizes"):
-            _ = value.tensor_type.steps
-    assert [value.tensor_type.substitute({"a": 4}).steps for value in graph.inputs] == [(4, 1), (1, 4)]
+            _ = value.tensor_type.static_strides
+    assert [value.tensor_type.substitute({"a": 4}).static_strides for value in graph.inputs] == [
+        (4, 1),
+        (1, 4),
+    ]

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from npu_ir import GraphError, ParseError
 from npu_ir.serial.parser import parse_dim
 from npu_ir.symbolic.constraints import RELATIONS, Constraint, Range
-from npu_ir.symbolic.expressions import Expr, call, substituted, symbol, symbols_in
+from npu_ir.symbolic.expressions import Expr, call, substitute_symbols, symbol, symbols_in
 from npu_ir.symbolic.functions import FUNCTIONS
 
 A, B, N = symbol("a"), symbol("b"), symbol("n")
@@ -149,9 +149,9 @@ def test_symbols_are_replaced_at_the_same_time() -> None:
 
 
 def test_plain_sizes_and_missing_ones_are_left_alone() -> None:
-    assert substituted(5, VALUES) == 5
-    assert substituted(None, VALUES) is None
-    assert substituted(A, VALUES) == 7
+    assert substitute_symbols(5, VALUES) == 5
+    assert substitute_symbols(None, VALUES) is None
+    assert substitute_symbols(A, VALUES) == 7
 
 
 @pytest.mark.parametrize(
@@ -199,7 +199,7 @@ def test_a_size_tells_the_value_of_its_symbol(expression: Expr, total: int, valu
     ],
 )
 def test_a_symbol_is_told_by_a_sum_in_which_it_stands_alone(expression: Expr, solvable: bool) -> None:
-    assert expression.solvable("a") is solvable
+    assert expression.is_linear_in("a") is solvable
 
 
 # Random expressions
@@ -240,16 +240,16 @@ def test_every_written_expression_means_the_same_in_python(expression: Any, valu
 
     expected = eval(str(expression), {}, {**functions, **values})  # noqa: S307
 
-    assert substituted(expression, values) == expected
+    assert substitute_symbols(expression, values) == expected
 
 
 @given(expressions, expressions, sizes)
 def test_arithmetic_commutes_with_substitution(left: Any, right: Any, values: dict[str, int]) -> None:
-    first, second = substituted(left, values), substituted(right, values)
+    first, second = substitute_symbols(left, values), substitute_symbols(right, values)
 
-    assert substituted(left + right, values) == first + second
-    assert substituted(left - right, values) == first - second
-    assert substituted(left * right, values) == first * second
+    assert substitute_symbols(left + right, values) == first + second
+    assert substitute_symbols(left - right, values) == first - second
+    assert substitute_symbols(left * right, values) == first * second
 
 
 @given(expressions, sizes, st.permutations("abn"))
@@ -258,9 +258,9 @@ def test_symbols_may_be_replaced_one_by_one(
 ) -> None:
     found = expression
     for name in order:
-        found = substituted(found, {name: values[name]})
+        found = substitute_symbols(found, {name: values[name]})
 
-    assert found == substituted(expression, values)
+    assert found == substitute_symbols(expression, values)
 
 
 # Errors

@@ -13,7 +13,7 @@ from npu_ir import Graph, GraphError, ParseError, ScalarType, TensorType, format
 from npu_ir.ops.schema import find_op
 from npu_ir.symbolic.constraints import Constraint, Range
 from npu_ir.symbolic.expressions import symbol
-from npu_ir.text.lexer import KEYWORDS, tokens
+from npu_ir.text.lexer import KEYWORDS, tokenize
 from tests.npu_ir.random_graphs import any_text, graphs
 
 F32 = TensorType((2,), torch.float32)
@@ -150,7 +150,10 @@ def damaged_texts(draw: st.DrawFn) -> str:
     """Texts with some tokens or characters deleted, doubled, swapped, replaced or put in."""
     is_by_token = draw(st.booleans())
     parts = (
-        [SAMPLE[a.offset : b.offset] for a, b in zip([*tokens(SAMPLE)], [*tokens(SAMPLE)][1:], strict=False)]
+        [
+            SAMPLE[a.offset : b.offset]
+            for a, b in zip([*tokenize(SAMPLE)], [*tokenize(SAMPLE)][1:], strict=False)
+        ]
         if is_by_token
         else list(SAMPLE)
     )
@@ -228,7 +231,7 @@ def test_random_text_behind_a_good_start_is_refused_or_is_a_graph(text: str) -> 
 def test_tokens_cover_the_text_up_to_white_space_and_comments(text: str) -> None:
     found: list[Any] = []
     try:
-        found.extend(tokens(text))
+        found.extend(tokenize(text))
     except ParseError:
         return
     ends = [token.offset + len(token.text) + (token.kind == "value") for token in found]

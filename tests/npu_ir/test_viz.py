@@ -26,7 +26,7 @@ from npu_ir.viz.build import build_diagram
 from npu_ir.viz.columns import FRAME_PAD
 from npu_ir.viz.diagram import BoxKind, Diagram, Frame
 from npu_ir.viz.frames import frame_rows
-from npu_ir.viz.layout import Layout, Shape, lay_out
+from npu_ir.viz.layout import BoxShape, Layout, compute_layout
 from npu_ir.viz.style import STYLES
 from tests.npu_ir.random_graphs import graphs
 
@@ -703,12 +703,12 @@ def test_nodes_that_stand_in_the_wrong_order_can_be_drawn(form: Callable[..., st
 
 
 @st.composite
-def layouts(draw: st.DrawFn) -> tuple[dict[str, Shape], list[tuple[str, str]]]:
+def layouts(draw: st.DrawFn) -> tuple[dict[str, BoxShape], list[tuple[str, str]]]:
     count = draw(st.integers(1, 20))
     sizes = st.integers(20, 200)
     frames = st.sampled_from([(), ("f",), ("f", "g"), ("f", "g", "i"), ("h",)])
     steps = st.none() | st.integers(0, count)
-    shapes = {f"b{i}": Shape(draw(sizes), draw(sizes), draw(frames), draw(steps)) for i in range(count)}
+    shapes = {f"b{i}": BoxShape(draw(sizes), draw(sizes), draw(frames), draw(steps)) for i in range(count)}
     pairs = st.tuples(st.integers(0, count - 1), st.integers(0, count - 1)).filter(
         lambda pair: pair[0] < pair[1]
     )
@@ -724,8 +724,8 @@ def overlapping(layout: Layout) -> Iterator[tuple[object, object]]:
 
 
 @given(graph=layouts())
-def test_boxes_of_a_layout_do_not_overlap(graph: tuple[dict[str, Shape], list[tuple[str, str]]]) -> None:
-    layout = lay_out(*graph)
+def test_boxes_of_a_layout_do_not_overlap(graph: tuple[dict[str, BoxShape], list[tuple[str, str]]]) -> None:
+    layout = compute_layout(*graph)
 
     assert not list(overlapping(layout))
     assert min(spot.x - spot.width / 2 for spot in layout.spots.values()) >= -1e-6
@@ -734,11 +734,11 @@ def test_boxes_of_a_layout_do_not_overlap(graph: tuple[dict[str, Shape], list[tu
 
 @given(graph=layouts())
 def test_edges_of_a_layout_lead_down_layer_by_layer(
-    graph: tuple[dict[str, Shape], list[tuple[str, str]]],
+    graph: tuple[dict[str, BoxShape], list[tuple[str, str]]],
 ) -> None:
     shapes, pairs = graph
 
-    layout = lay_out(shapes, pairs)
+    layout = compute_layout(shapes, pairs)
 
     for (source, target), route in zip(pairs, layout.routes, strict=True):
         assert (route[0], route[-1]) == (layout.spots[source], layout.spots[target])
@@ -747,8 +747,10 @@ def test_edges_of_a_layout_lead_down_layer_by_layer(
 
 
 @given(graph=layouts())
-def test_frames_hold_their_boxes_and_no_others(graph: tuple[dict[str, Shape], list[tuple[str, str]]]) -> None:
-    layout = lay_out(*graph)
+def test_frames_hold_their_boxes_and_no_others(
+    graph: tuple[dict[str, BoxShape], list[tuple[str, str]]],
+) -> None:
+    layout = compute_layout(*graph)
 
     for frame, rows in frame_rows(layout.layers).items():
         first = min(spot.layer for spot in layout.spots.values() if frame in spot.frames)
@@ -766,10 +768,10 @@ def test_frames_hold_their_boxes_and_no_others(graph: tuple[dict[str, Shape], li
 
 
 def test_a_chain_is_drawn_as_one_straight_column() -> None:
-    shapes = {f"b{index}": Shape(50 + 10 * index, 40, (), index) for index in range(6)}
+    shapes = {f"b{index}": BoxShape(50 + 10 * index, 40, (), index) for index in range(6)}
     skips = [("b0", "b3"), ("b3", "b5")]
 
-    layout = lay_out(shapes, [*itertools.pairwise(shapes), *skips])
+    layout = compute_layout(shapes, [*itertools.pairwise(shapes), *skips])
 
     assert len({spot.x for spot in layout.spots.values()}) == 1
     bends = [[spot.x for spot in route[1:-1]] for route in layout.routes[-2:]]
@@ -779,11 +781,11 @@ def test_a_chain_is_drawn_as_one_straight_column() -> None:
 def test_weights_stand_beside_the_column_of_what_reads_them() -> None:
     chain_of = [f"b{index}" for index in range(5)]
     weights = {f"{side}{id}": id for side in "vw" for id in chain_of[1:]}
-    shapes = {id: Shape(90, 40) for id in weights} | {
-        id: Shape(60, 40, (), step) for step, id in enumerate(chain_of)
+    shapes = {id: BoxShape(90, 40) for id in weights} | {
+        id: BoxShape(60, 40, (), step) for step, id in enumerate(chain_of)
     }
 
-    layout = lay_out(shapes, [*weights.items(), *itertools.pairwise(chain_of)])
+    layout = compute_layout(shapes, [*weights.items(), *itertools.pairwise(chain_of)])
 
     assert len({layout.spots[id].x for id in chain_of}) == 1
     assert all(
@@ -792,10 +794,10 @@ def test_weights_stand_beside_the_column_of_what_reads_them() -> None:
 
 
 def test_a_layout_without_crossings_is_found() -> None:
-    shapes = {name: Shape(40, 40) for name in ("a", "b", "c", "A", "B", "C")}
+    shapes = {name: BoxShape(40, 40) for name in ("a", "b", "c", "A", "B", "C")}
     pairs = [("a", "C"), ("b", "B"), ("c", "A")]
 
-    layout = lay_out(shapes, pairs)
+    layout = compute_layout(shapes, pairs)
 
     assert [layout.spots[source].x for source, _ in pairs] == [layout.spots[target].x for _, target in pairs]
 

@@ -16,7 +16,7 @@ from npu_ir.viz import to_dot, to_mermaid, to_svg
 from npu_ir.viz.build import build_diagram
 from npu_ir.viz.captions import type_caption
 from npu_ir.viz.diagram import Box, Diagram, Frame
-from npu_ir.viz.repeats import Program
+from npu_ir.viz.repeats import NodeOrder
 from tests.npu_ir.corpus.case import Case
 from tests.npu_ir.corpus.control_flow import CASES
 
@@ -161,7 +161,7 @@ def test_blocks_with_other_regions_are_not_repetitions() -> None:
         body.set_outputs(body.insert(op_type, [x], types=value.type, name="op").outputs)
         (value,) = graph.insert("loop", [value], types=value.type, regions={"body": body}).outputs
     nodes = graph.nodes
-    program = Program(nodes, {node: position for position, node in enumerate(nodes)})
+    program = NodeOrder(nodes, {node: position for position, node in enumerate(nodes)})
 
     assert program.repeats(0, 1, first=True)
     assert not program.repeats(1, 1, first=True)

@@ -23,7 +23,7 @@ from npu_ir import (
     save_ir,
 )
 from npu_ir.capture.wrapped_tensors import add_parts
-from npu_ir.graph.binding import unwrapped
+from npu_ir.graph.binding import flatten_wrappers
 from tests.npu_ir.wrapped_models import Negated, Quantized, Scaled, Tied, Using, parameter, scaled
 
 PARTS = ["layer.weight.q", "layer.weight.scale", "layer.weight.note"]
@@ -88,7 +88,7 @@ def test_a_wrapper_in_a_wrapper_is_taken_apart_to_the_end() -> None:
     assert graph.parameters["a.w.inner.q"].argument.aliases == ("b.w.inner.q",)
     assert stands.target == "a.w"
     assert stands.parts["inner"].parts["scale"] is graph.parameters["a.w.inner.scale"]
-    assert {*unwrapped({"a.w": whole, "v": ones(1)})} == {*graph.parameters, "v"}
+    assert {*flatten_wrappers({"a.w": whole, "v": ones(1)})} == {*graph.parameters, "v"}
 
 
 def test_torch_export_does_not_capture_a_wrapper_in_a_wrapper() -> None:

@@ -141,7 +141,7 @@ def test_giving_a_tensor_of_the_model_another_shape_in_place_is_fine() -> None:
 
 
 def test_a_write_that_pytorch_loses_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retrace, "spell_out_write", lambda node: None)
+    monkeypatch.setattr(retrace, "decompose_write", lambda node: None)
 
     with pytest.raises(
         ConversionError, match=r"loses what aten\.linalg_matrix_rank\.\w+ writes into 'tensors_1'"

@@ -54,7 +54,7 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Install:
     def add(*points: Point) -> None:
         ours = [item for item in entry_points(group=plugin_manager.GROUP) if item.name.startswith("npu-")]
         found = plugin_manager.load([*ours, *points], set())  # type: ignore[list-item]
-        monkeypatch.setattr(plugin_manager, "loaded", lambda: found)
+        monkeypatch.setattr(plugin_manager, "get_plugins", lambda: found)
 
     return add
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from npu_ir import Graph, TensorType, execute_ir, extract_ir
 from npu_passes import PassManager, PassResult
 from npu_passes.patterns import PatternPass, Rule, aten, var
-from npu_passes.patterns.matcher import Match, matches
+from npu_passes.patterns.matcher import Match, find_matches
 from tests.npu_ir.corpus.case import Function
 
 Program = Callable[..., Any]
@@ -40,7 +40,7 @@ def capture(function: Program, *args: Tensor) -> Graph:
 
 def found(pattern: Any, graph: Graph) -> list[Match]:
     """Return all matches of a pattern, from the first node to the last."""
-    return [match for node in graph.nodes for match in matches(graph, node, pattern)]
+    return [match for node in graph.nodes for match in find_matches(graph, node, pattern)]
 
 
 def pass_of(*rules: Rule) -> type[PatternPass]:

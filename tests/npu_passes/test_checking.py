@@ -10,11 +10,13 @@ import torch
 from torch import inf, nan, tensor
 
 from npu_passes import EXACT, Checked, PassError, within
-from npu_passes.manager.checked_mode import first_difference, relative_error
+from npu_passes.manager.checked_mode import find_first_difference, relative_error
 
 
 def difference(actual: Any, expected: Any, rtol: float = 0.0) -> str | None:
-    return first_difference([{"result": actual}], [{"result": expected}], within(rtol) if rtol else EXACT)
+    return find_first_difference(
+        [{"result": actual}], [{"result": expected}], within(rtol) if rtol else EXACT
+    )
 
 
 @pytest.mark.parametrize(
@@ -92,7 +94,7 @@ def test_where_nothing_but_zero_is_expected_the_difference_itself_counts() -> No
 
 
 def test_results_of_other_names_differ() -> None:
-    assert first_difference([{"a": 1}], [{"b": 1}], EXACT) == "the results are a, and were b"
+    assert find_first_difference([{"a": 1}], [{"b": 1}], EXACT) == "the results are a, and were b"
 
 
 def quantized(*numbers: float, scale: float = 0.5, zero_point: int = 0) -> torch.Tensor:

@@ -105,9 +105,9 @@ class Breaking(Pass):
 def _in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for item in (Clamp, DoubleWrongly, Flip, Breaking):
-        monkeypatch.setitem(plugin_manager.loaded().passes, item.name, item)
+        monkeypatch.setitem(plugin_manager.get_plugins().passes, item.name, item)
     monkeypatch.setitem(
-        plugin_manager.loaded().pipelines, "clamping", Pipeline("clamping", "clamp", "Clamps.")
+        plugin_manager.get_plugins().pipelines, "clamping", Pipeline("clamping", "clamp", "Clamps.")
     )
 
 

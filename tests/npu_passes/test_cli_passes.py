@@ -51,7 +51,7 @@ class Calm(Pass):
 
 @pytest.fixture(autouse=True)
 def _two_passes(monkeypatch: pytest.MonkeyPatch) -> None:
-    loaded = plugin_manager.loaded()
+    loaded = plugin_manager.get_plugins()
     monkeypatch.setattr(loaded, "passes", {"shake": Shake, "calm": Calm})
     pipelines = {
         "shaking": Pipeline("shaking", "calm", "Shakes."),
@@ -122,7 +122,7 @@ def test_a_pass_that_says_nothing_of_itself_is_listed_so(
     class Silent(Calm):
         name = "silent"
 
-    monkeypatch.setitem(plugin_manager.loaded().passes, "silent", Silent)
+    monkeypatch.setitem(plugin_manager.get_plugins().passes, "silent", Silent)
 
     assert passes("silent") == 0
     assert capsys.readouterr().out.endswith("\n\nUndocumented.\n")
@@ -153,7 +153,7 @@ def test_a_pass_of_a_pipeline_is_on_one_line_with_its_options(
     monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
     pipeline = Pipeline("shaking", "shake{force=2.0,words=[b,c]},calm")
-    monkeypatch.setitem(plugin_manager.loaded().pipelines, "shaking", pipeline)
+    monkeypatch.setitem(plugin_manager.get_plugins().pipelines, "shaking", pipeline)
 
     assert passes("shaking") == 0
     assert capsys.readouterr().out.endswith("passes    shake{force=2.0,words=[b,c]}\n          calm\n")
@@ -241,7 +241,7 @@ def test_an_unknown_name_is_wrong_usage(capsys: Capture) -> None:
 
 
 def test_what_is_no_pass_is_said_and_left_out(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
-    monkeypatch.setitem(plugin_manager.loaded().passes, "odd", 7)
+    monkeypatch.setitem(plugin_manager.get_plugins().passes, "odd", 7)
 
     assert passes() == 0
 

@@ -12,7 +12,7 @@ from torch.export import Dim
 from npu_ir import Graph, execute_ir, extract_ir, parse_ir
 from npu_ir.ops.schema import find_op
 from npu_passes import PassError, PassManager, passes_of
-from npu_passes.core.journal import Journal, writing_to
+from npu_passes.core.journal import Journal, use_journal
 from npu_passes.library.decompose import Decompose
 from npu_passes.testing import check_pass
 
@@ -28,7 +28,7 @@ def decomposed(graph: Graph, **options: Any) -> Journal:
     """Run the pass on a graph; return what it said."""
     journal = Journal()
     before = str(graph)
-    with writing_to(journal):
+    with use_journal(journal):
         changed = Decompose(**options).run(graph)
     graph.check()
     assert changed == (str(graph) != before)

@@ -14,8 +14,8 @@ from npu_ir.core.structure import flatten
 from npu_ir.interpreter.random_data import random_call, random_weights
 from npu_passes import EXACT, Numerics, Pass, PassManager, passes_of, within
 from npu_passes.library import PASSES
-from npu_passes.manager.checked_mode import first_difference
-from npu_passes.manager.origin_check import ObservedRun, false_origin
+from npu_passes.manager.checked_mode import find_first_difference
+from npu_passes.manager.origin_check import ObservedRun, find_wrong_origin
 from npu_passes.manager.rounds import run_once
 from tests.npu_ir import random_programs
 from tests.npu_passes.random_models import models
@@ -80,9 +80,9 @@ def assert_keeps(item: Pass, graph: Graph, sizes: dict[str, int] | None = None) 
     work.check()
     seen_now = ObservedRun(work)
     found, shared_now = results(work, sizes, seen_now)
-    problem = first_difference([found], [expected], item.numerics)
+    problem = find_first_difference([found], [expected], item.numerics)
     assert problem is None, f"{item}: {problem}\n{text}\n{work}"
-    problem = false_origin(seen, seen_now, item.numerics)
+    problem = find_wrong_origin(seen, seen_now, item.numerics)
     assert problem is None, f"{item}: {problem}\n{text}\n{work}"
     assert shared_now <= shared, f"{item}: results share memory\n{text}\n{work}"
     if item.is_idempotent:
@@ -115,7 +115,9 @@ def test_a_pipeline_keeps_what_a_graph_computes_and_a_second_run_changes_nothing
     result = manager.run(graph)
 
     found, shared_now = results(result.graph)
-    assert first_difference([found], [expected], _loosest(manager.passes)) is None, f"{graph}\n{result.graph}"
+    assert find_first_difference([found], [expected], _loosest(manager.passes)) is None, (
+        f"{graph}\n{result.graph}"
+    )
     assert shared_now <= shared, f"{graph}\n{result.graph}"
     assert result.converged
     assert str(manager.run(result.graph).graph) == str(result.graph)

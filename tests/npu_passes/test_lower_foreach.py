@@ -13,7 +13,7 @@ from npu_ir.core.types import Type
 from npu_ir.ops.arguments import flatten_arguments
 from npu_ir.ops.inference import infer_types
 from npu_ir.ops.schema import find_op, schema_of
-from npu_passes.core.journal import Journal, writing_to
+from npu_passes.core.journal import Journal, use_journal
 from npu_passes.library.training.lower_foreach import LowerForeach
 
 PLACE = Provenance("layer", "model.py:3")
@@ -105,7 +105,7 @@ def test_an_op_with_scalars_in_a_tensor_stays(op_type: str) -> None:
     graph, _ = foreach_graph(op_type, [tensors(), tensors(), tensors(), torch.tensor([0.5, 2.0, 1.5])])
     before, journal = str(graph), Journal()
 
-    with writing_to(journal):
+    with use_journal(journal):
         changed = LowerForeach().run(graph)
 
     assert not changed

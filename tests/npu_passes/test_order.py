@@ -197,7 +197,7 @@ def test_a_plugin_whose_name_comes_first_takes_nothing_of_ours_away(name: str, i
 
 
 def test_our_passes_come_through_the_entry_point_of_plugins() -> None:
-    (report,) = [item for item in plugin_manager.loaded().reports if item.name == "npu-passes"]
+    (report,) = [item for item in plugin_manager.get_plugins().reports if item.name == "npu-passes"]
 
     assert {"canonicalize", "conv-bn-folding", "dead-code"} <= set(report.offers["passes"])
     assert {"minimal", "default"} <= set(report.offers["pipelines"])

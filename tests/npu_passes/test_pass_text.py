@@ -54,7 +54,7 @@ def test_the_text_of_a_pass_has_the_options_that_are_not_defaults() -> None:
 def test_the_text_of_passes_is_read_back(item: Optional) -> None:
     from npu_ir.plugins import plugin_manager
 
-    assert plugin_manager.loaded().passes["optional"] is Optional
+    assert plugin_manager.get_plugins().passes["optional"] is Optional
     assert parse_passes(format_passes([item, DropAlias(), item])) == [item, DropAlias(), item]
 
 

@@ -9,7 +9,7 @@ import torch
 
 from npu_ir import Graph, Provenance, TensorType, execute_ir, parse_ir
 from npu_passes import Journal, Pass, PassError
-from npu_passes.core.journal import writing_to
+from npu_passes.core.journal import use_journal
 
 GRAPH = """graph g {
   input %x: f32[2, 3]
@@ -215,7 +215,7 @@ def test_a_rewrite_does_not_begin_inside_of_another(graph: Graph) -> None:
     mul, relu = graph.nodes
 
     with (
-        writing_to(Journal()),
+        use_journal(Journal()),
         pytest.raises(PassError, match="(?s)the rewrite 'inner' begins inside of 'outer'.*end one rewrite"),
         Scratch().rewrite(graph, "outer", mul),
         Scratch().rewrite(graph, "inner", relu),

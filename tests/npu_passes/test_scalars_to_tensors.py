@@ -49,7 +49,7 @@ def called(lines: str, type: str = "f32[2, 3]", result: str = "%out") -> Graph:
 def data(graph: Graph, number: float = NUMBER) -> Checked:
     generator = torch.Generator().manual_seed(0)
     types = [value.tensor_type for value in graph.inputs[:2]]
-    made = [torch.rand(type.sizes, generator=generator) + 0.5 for type in types]
+    made = [torch.rand(type.static_shape, generator=generator) + 0.5 for type in types]
     tensors = [(4 * item).to(type.dtype) for item, type in zip(made, types, strict=True)]
     return Checked(calls=[((*tensors, number), {})])
 

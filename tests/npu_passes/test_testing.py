@@ -11,7 +11,7 @@ import torch
 
 from npu_ir import Graph, OpNode, Provenance, TensorType, extract_ir
 from npu_passes import EXACT, Checked, Numerics, Pass, PassError, PassManager, Rewrite, within
-from npu_passes.testing import _unrecorded, check_pass
+from npu_passes.testing import _find_unrecorded, check_pass
 
 
 def graph_of(function: Any, *args: torch.Tensor, name: str = "net") -> Graph:
@@ -130,7 +130,7 @@ def test_the_names_of_fused_nodes_are_looked_up_once_for_all_rewrites() -> None:
     nodes = Counted(graph_of(lambda x, y: torch.relu(x + y)).nodes)
     rewrites = [Rewrite("fuse", "pair", ("add", "relu"))] * 100
 
-    found = list(_unrecorded(rewrites, nodes, nodes))
+    found = list(_find_unrecorded(rewrites, nodes, nodes))
 
     assert len(found) == 200
     assert Counted.passes_over < 10

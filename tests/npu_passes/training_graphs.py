@@ -96,7 +96,7 @@ def weights_of(graph: Graph) -> dict[str, torch.Tensor]:
     made = {}
     for name, value in {**graph.parameters, **graph.buffers, **graph.optimizer_state}.items():
         type = value.tensor_type
-        filled = torch.rand(type.sizes, generator=generator).to(type.dtype)
+        filled = torch.rand(type.static_shape, generator=generator).to(type.dtype)
         made[name] = torch.full_like(filled, 3) if name.endswith(".step") else filled
     return made
 

@@ -183,7 +183,7 @@ class TakesOps(Sound):
 
 class AllocatesInRows(Sound):
     def allocate(self, type: TensorType, device: torch.device) -> torch.Tensor:
-        return torch.empty(type.sizes, dtype=type.dtype, device=device)
+        return torch.empty(type.static_shape, dtype=type.dtype, device=device)
 
 
 class AllocatesOnce(Sound):

@@ -69,7 +69,7 @@ def layouts(graph: Graph) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for node in graph.body:
         type = node.outputs[0].type
-        if isinstance(type, TensorType) and type.rank == 4 and type.sizes[2] > 1:
+        if isinstance(type, TensorType) and type.rank == 4 and type.static_shape[2] > 1:
             layout = str(type.memory_format).removeprefix("torch.").removesuffix("_format")
             found.setdefault(node.op_type.split(".")[1], []).append(layout)
     return found

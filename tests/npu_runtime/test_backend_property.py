@@ -9,13 +9,13 @@ import torch
 from hypothesis import HealthCheck, assume, given, settings
 
 from npu_cuda.backend import HostBackend
-from npu_cuda.backend.selection import ops_of
+from npu_cuda.backend.selection import select_ops
 from npu_ir import Graph, OpNode
 from npu_ir.interpreter.random_data import random_call, random_weights
-from npu_ir.plugins.backend import copied
+from npu_ir.plugins.backend import copy_with_strides
 from npu_runtime import Backend
 from npu_runtime.planned import PlannedProgram, plan
-from npu_runtime.probing.storage import laid_out, overlaps
+from npu_runtime.probing.storage import has_overlapping_elements, with_stated_strides
 from tests.npu_ir.corpus.comparison import assert_same
 from tests.npu_passes.random_models import models
 from tests.npu_runtime.test_backend_segments import Some
@@ -30,7 +30,7 @@ class ExactHost(HostBackend):
     """The native ops on the CPU whose results have the very bits that PyTorch's have."""
 
     def supports(self, node: OpNode) -> str | None:
-        ops = ops_of(node, self.name)
+        ops = select_ops(node, self.name)
         if isinstance(ops, str):
             return ops
         if any(op.kind == "Gemm" for op in ops):
@@ -62,12 +62,16 @@ def test_views_and_copies_give_the_same_on_backends(graph: Graph, backends: list
 
 def check_planned(graph: Graph, backends: list[Backend], tolerance: float = 0.0) -> None:
     """Compare a run over planned memory with the interpreter."""
-    assume(not any(overlaps(target.type) for target in graph.updates))  # nothing can be written there
+    assume(
+        not any(has_overlapping_elements(target.type) for target in graph.updates)
+    )  # nothing can be written there
     given = random_weights(graph, seed=1)
     args, kwargs = random_call(graph, seed=2)
     expected, updates = interpreted(graph, given, args, kwargs)
     types = {**graph.parameters, **graph.buffers}
-    held: dict[str, Any] = {key: copied(laid_out(item, types[key].type)) for key, item in given.items()}
+    held: dict[str, Any] = {
+        key: copy_with_strides(with_stated_strides(item, types[key].type)) for key, item in given.items()
+    }
     program = PlannedProgram(plan(graph, backend=backends), held)
     torch.manual_seed(3)
 

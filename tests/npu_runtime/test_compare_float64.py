@@ -15,7 +15,7 @@ from npu_ir.graph.binding import bind_inputs, bind_weights
 from npu_ir.ops import register_executor, unregister_executor
 from npu_passes import Pass
 from npu_runtime.diagnostics.compare import compare, float64
-from npu_runtime.diagnostics.compare.float64_run import Float64Run, Missing, is_decided
+from npu_runtime.diagnostics.compare.float64_run import Float64Run, Missing, is_random_or_discontinuous
 from npu_runtime.executor.executor import IRExecutor
 from tests.npu_ir.corpus.case import Function
 
@@ -160,7 +160,7 @@ def test_random_numbers_are_those_of_a_side() -> None:
 def test_decisions_are_those_of_a_side() -> None:
     x = torch.tensor([0.1, -0.1])
     graph = extract_ir(Function(lambda x: torch.where(x > 0, x, x + 1) + x.round()), (x,))
-    decided = {node.name for node in graph.nodes if is_decided(node)}
+    decided = {node.name for node in graph.nodes if is_random_or_discontinuous(node)}
     assert decided == {"gt", "round_1"}
 
     given = {"gt": torch.tensor([False, False]), "round_1": torch.tensor([1.0, 0.0])}
@@ -238,7 +238,7 @@ def test_values_are_forgotten_when_nothing_needs_them_any_more() -> None:
             most = max(most, len(self._values))
 
     run = Watched(graph, bind_inputs(graph, (x,), {}, SymbolValues({})), (), CPU)
-    run.observed(None)
+    run.run_remaining(None)
 
     assert isinstance(run.take(graph.outputs[0]), Tensor)
     assert most <= 3
@@ -249,6 +249,6 @@ def test_a_value_that_was_not_wanted_is_not_there() -> None:
     graph = extract_ir(Function(lambda x: x.sin().cos()), (x,))
     run = Float64Run(graph, bind_inputs(graph, (x,), {}, SymbolValues({})), (), CPU)
     value: Value = graph.value("sin")
-    run.observed(None)
+    run.run_remaining(None)
 
     assert run.take(value) == Missing("%sin was not kept")

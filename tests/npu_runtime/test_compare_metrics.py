@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from npu_runtime.diagnostics.compare.metrics import Difference, Error, error_of, measure, ulp_distance
+from npu_runtime.diagnostics.compare.metrics import Difference, Error, measure, measure_error, ulp_distance
 
 FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.float8_e5m2)
 
@@ -112,11 +112,11 @@ def test_every_kind_of_number_is_measured(actual: object, expected: object, max_
 def test_what_is_no_number_cannot_be_measured() -> None:
     assert math.isnan(measure(None, 1.0).max_abs)
     assert math.isnan(measure(torch.ones(2), torch.ones(3)).max_abs)
-    assert error_of(None, 1.0) is None
+    assert measure_error(None, 1.0) is None
 
 
 def test_errors_leave_out_what_is_not_finite() -> None:
     actual, exact = torch.tensor([1.0, math.inf, 3.0]), torch.tensor([1.0, 1e39, 4.0], dtype=torch.float64)
 
-    assert error_of(actual, exact) == Error(1.0, pytest.approx(math.sqrt(0.5)))
-    assert error_of(torch.tensor([math.inf]), torch.tensor([1.0])) == Error(0.0, 0.0)
+    assert measure_error(actual, exact) == Error(1.0, pytest.approx(math.sqrt(0.5)))
+    assert measure_error(torch.tensor([math.inf]), torch.tensor([1.0])) == Error(0.0, 0.0)

@@ -38,7 +38,7 @@ def test_a_node_that_only_a_backend_gets_wrong_is_run_by_it(tmp_path: Path) -> N
     assert executor.startswith("this node, run by the executor on sound: 1 from float64")
 
 
-@pytest.mark.skipif(onednn.problem() is not None, reason="PyTorch's oneDNN ops are not there")
+@pytest.mark.skipif(onednn.unavailable_reason() is not None, reason="PyTorch's oneDNN ops are not there")
 def test_weights_that_no_file_holds_are_packed_again(tmp_path: Path) -> None:
     model, x = nn.Sequential(nn.Linear(8, 8), nn.ReLU()), torch.randn(16, 8)
     graph = extract_ir(model, (x,))

@@ -157,7 +157,7 @@ def test_a_second_run_changes_nothing() -> None:
 
 
 def test_without_onednn_the_reason_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(onednn, "problem", lambda: "PyTorch is built without oneDNN")
+    monkeypatch.setattr(onednn, "unavailable_reason", lambda: "PyTorch is built without oneDNN")
 
     found = refusals(Residual(WIDE), image(WIDE, 28), passes="channels-last")
 

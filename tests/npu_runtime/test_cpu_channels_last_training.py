@@ -13,10 +13,10 @@ from npu_passes.core.pipeline import TRAIN
 from npu_passes.manager.checked_mode import Checked
 from npu_passes.testing import check_pass
 from npu_runtime import TrainStep
-from npu_runtime.backends.registry import backends_of
+from npu_runtime.backends.registry import usable_backends
 from npu_runtime.cpu.batch_norm_to_sums import BatchNormToSums
 from npu_runtime.cpu.channels_last import ChannelsLast
-from npu_runtime.executor.options import passes_on
+from npu_runtime.executor.options import select_passes
 from tests.npu_runtime.cpu_training import RATE, Classifier, batch_of, layouts, step_of, with_passes
 from tests.npu_runtime.training.cases import Case
 from tests.npu_runtime.training.eager import trained
@@ -98,13 +98,13 @@ def test_a_small_step_is_left_alone() -> None:
 
 
 def test_the_pipeline_of_steps_is_the_one_for_the_cpu_where_aten_runs_there() -> None:
-    aten, other = backends_of("aten"), [TinyBackend()]
+    aten, other = usable_backends("aten"), [TinyBackend()]
 
-    assert passes_on("train", CPU, aten) == "train-cpu"
-    assert passes_on("train", torch.device("cuda"), aten) == "train"
-    assert passes_on("train", CPU, other) == "train"
-    assert passes_on("minimal", CPU, aten) == "minimal"
-    assert passes_on(None, CPU, aten) is None
+    assert select_passes("train", CPU, aten) == "train-cpu"
+    assert select_passes("train", torch.device("cuda"), aten) == "train"
+    assert select_passes("train", CPU, other) == "train"
+    assert select_passes("minimal", CPU, aten) == "minimal"
+    assert select_passes(None, CPU, aten) is None
 
 
 def test_a_step_on_the_cpu_is_in_channels_last() -> None:

@@ -15,8 +15,8 @@ from npu_ir import Graph, OpNode, Value
 from npu_runtime.cpu.convolutions import CONVOLUTIONS, convolution_of
 from npu_runtime.cpu.costs import copy_seconds
 from npu_runtime.cpu.kernel_choice import Kernel, direct_kernel, seconds_saved, winograd_tile
-from npu_runtime.cpu.layout_agnostic import has_layout
-from npu_runtime.cpu.layout_choice import chosen
+from npu_runtime.cpu.layout_agnostic import is_layout_sensitive
+from npu_runtime.cpu.layout_choice import choose_channels_last
 from tests.npu_runtime.cpu_cases import Function, captured, image
 
 COPY = copy_seconds(captured(nn.ReLU(), image(8, 8)).inputs[0].tensor_type)
@@ -35,7 +35,7 @@ def total(graph: Graph, saved: dict[OpNode, float], nodes: set[OpNode]) -> float
 
     def is_paid(value: Value) -> bool:
         sides = {value.producer in nodes, *(user in nodes for user, _ in value.uses)}
-        return has_layout(value) and len(sides) == 2
+        return is_layout_sensitive(value) and len(sides) == 2
 
     return sum(copy_seconds(value.tensor_type) for value in graph.values if is_paid(value)) - sum(
         saved[node] for node in nodes
@@ -48,7 +48,7 @@ def test_no_choice_is_better(quarters: list[int]) -> None:
     graph = captured(Function(relus), image(8, 8))
     saved = {node: quarter * COPY / 4 for node, quarter in zip(graph.nodes, quarters, strict=True)}
 
-    found = chosen(saved, ())
+    found = choose_channels_last(saved, ())
 
     every = [set(nodes) for count in range(6) for nodes in itertools.combinations(saved, count)]
     assert total(graph, saved, found) <= min(total(graph, saved, nodes) for nodes in every) + 1e-11
@@ -60,10 +60,10 @@ def test_copies_of_weights_cost_nothing() -> None:
     graph = captured(model, image(8, 8))
     saved = dict.fromkeys(graph.nodes, 0.6 * COPY)
 
-    with_weight = chosen(saved, set(graph.parameters.values()))
+    with_weight = choose_channels_last(saved, set(graph.parameters.values()))
 
     assert with_weight == set(graph.nodes)
-    assert chosen(saved, ()) == set()
+    assert choose_channels_last(saved, ()) == set()
 
 
 @pytest.mark.parametrize(

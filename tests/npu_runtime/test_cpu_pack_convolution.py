@@ -233,7 +233,7 @@ def _kinds(graph: Graph) -> list[InputKind]:
 
 
 def test_without_onednn_the_reason_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(onednn, "problem", lambda: "PyTorch is built without oneDNN")
+    monkeypatch.setattr(onednn, "unavailable_reason", lambda: "PyTorch is built without oneDNN")
 
     found = refusals(behind(lambda y, x: y), last(image(WIDE, 28)), passes="pack-convolution")
 
@@ -243,10 +243,10 @@ def test_without_onednn_the_reason_is_given(monkeypatch: pytest.MonkeyPatch) -> 
 def test_an_operator_that_pytorch_lacks_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(onednn, "find_op", lambda name: None)
 
-    assert onednn.problem() == "PyTorch has no operator mkldnn._reorder_convolution_weight.default"
+    assert onednn.unavailable_reason() == "PyTorch has no operator mkldnn._reorder_convolution_weight.default"
 
 
 def test_a_pytorch_without_onednn_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
 
-    assert onednn.problem() == "PyTorch is built without oneDNN"
+    assert onednn.unavailable_reason() == "PyTorch is built without oneDNN"

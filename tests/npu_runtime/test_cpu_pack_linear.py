@@ -187,7 +187,7 @@ def test_a_weight_that_two_layers_share_is_right_in_both() -> None:
 
 
 def test_without_onednn_the_reason_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(onednn, "problem", lambda: "PyTorch is built without oneDNN")
+    monkeypatch.setattr(onednn, "unavailable_reason", lambda: "PyTorch is built without oneDNN")
 
     found = refusals(nn.Linear(256, 512), torch.randn(128, 256), passes="pack-linear")
 

@@ -177,7 +177,7 @@ def test_a_convolution_that_is_read_twice_is_computed_once() -> None:
 
 
 def test_without_onednn_the_reason_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(onednn, "problem", lambda: "PyTorch is built without oneDNN")
+    monkeypatch.setattr(onednn, "unavailable_reason", lambda: "PyTorch is built without oneDNN")
 
     found = refusals(nn.Conv2d(64, 64, 3), last(image(64, 56)), passes="winograd")
 

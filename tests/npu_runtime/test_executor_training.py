@@ -12,7 +12,7 @@ from torch import ones, randn, tensor, zeros
 from npu_ir import ConversionError, ExecutionError, Graph, Interpreter, ScalarType, WeightError, parse_ir
 from npu_passes import optimize
 from npu_runtime import IRExecutor, to_exported_program
-from npu_runtime.codegen.compiler import state_of
+from npu_runtime.codegen.compiler import mutated_state
 from tests.npu_ir.corpus.comparison import assert_same
 
 # AdamW on two parameters, with the ops of its capturable foreach form.
@@ -68,7 +68,7 @@ tensor2=[%safe.0, %safe.1], value=%size)
 def weights(graph: Graph) -> dict[str, torch.Tensor]:
     torch.manual_seed(0)
     return {
-        value.argument.target: torch.rand(value.tensor_type.sizes)
+        value.argument.target: torch.rand(value.tensor_type.static_shape)
         for value in graph.weights
         if value.argument is not None
     }
@@ -102,9 +102,9 @@ def test_an_executor_takes_several_steps_as_the_interpreter_does(pipeline: str |
 def test_state_is_among_what_calls_change() -> None:
     graph = parse_ir(STEP)
 
-    assert [value.name for value in state_of(graph)] == [target.name for target in graph.updates]
+    assert [value.name for value in mutated_state(graph)] == [target.name for target in graph.updates]
     assert {value.name for value in graph.optimizer_state.values()} <= {
-        value.name for value in state_of(graph)
+        value.name for value in mutated_state(graph)
     }
 
 

@@ -257,7 +257,7 @@ def test_operations_that_are_not_known_are_told() -> None:
 
 
 def test_backends_go_by_name(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(plugin_manager.loaded().backends, "picky", Picky())
+    monkeypatch.setitem(plugin_manager.get_plugins().backends, "picky", Picky())
 
     assert explain_graph(graph, ["picky", "aten"]).backends == ("picky", "aten")
 

@@ -21,7 +21,7 @@ Capture = pytest.CaptureFixture[str]
 @pytest.fixture(autouse=True)
 def _backends(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for backend in (Picky(), Smooth()):
-        monkeypatch.setitem(plugin_manager.loaded().backends, backend.name, backend)
+        monkeypatch.setitem(plugin_manager.get_plugins().backends, backend.name, backend)
     monkeypatch.chdir(tmp_path)
     model = Net()
     graph = extract_ir(model, (torch.randn(5, 3),))

@@ -110,7 +110,7 @@ def test_the_time_is_where_it_is_spent(net: Profile) -> None:
 
 
 def test_what_a_clock_takes_is_known() -> None:
-    cost = ClockCost.measured()
+    cost = ClockCost.measure()
 
     assert 0 < cost.inside < 1e-4
     assert 0 <= cost.outside < 1e-4

@@ -109,8 +109,8 @@ def test_the_probes_of_the_steps_are_there(tool: ModuleType, tmp_path: Path) -> 
     assert len(commands) == 3
 
     for command in commands:
-        options = probe.parser().parse_args(command[command.index("npu_cuda.probe") + 1 :])
-        assert probe.rows_named(options.ops)
+        options = probe.argument_parser().parse_args(command[command.index("npu_cuda.probe") + 1 :])
+        assert probe.find_rows(options.ops)
         assert options.device == "cuda"
 
 

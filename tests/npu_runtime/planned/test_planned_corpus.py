@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from npu_ir import Graph, GraphError
-from npu_ir.core.node import outside_names
+from npu_ir.core.node import external_names
 from npu_ir.core.structure import unflatten
 from npu_ir.core.symbol_values import SymbolValues
 from npu_ir.graph.binding import bind_inputs
@@ -60,7 +60,7 @@ def execute(
             item.copy_(contents[value])
         leaves = program.run(*program.load(tuple(args), kwargs))
         results = [item.clone() if isinstance(item, torch.Tensor) else item for item in leaves]
-        mutations = {name: item.clone() for value, item in before.items() for name in outside_names(value)}
+        mutations = {name: item.clone() for value, item in before.items() for name in external_names(value)}
         runs.append((unflatten(graph.results[0], results), mutations))
     journey.assert_same(runs[1], runs[0], "the second run")
     return runs[0]

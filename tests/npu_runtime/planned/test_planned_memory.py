@@ -14,7 +14,7 @@ from torch.profiler import ProfilerActivity, profile
 from npu_ir import ExecutionError, GraphError, execute_ir, parse_ir
 from npu_runtime import TrainStep, compile_and_capture
 from npu_runtime.planned import PlannedProgram, plan
-from npu_runtime.planned.arena import Span, lower_bound, offsets_of
+from npu_runtime.planned.arena import Span, assign_offsets, lower_bound
 
 STEP = """
 graph step {
@@ -193,7 +193,7 @@ def test_values_that_are_needed_at_once_do_not_overlap() -> None:
     numbers = torch.randint(0, 40, (60, 3), generator=generator).tolist()
     spans = [Span(size * 33, first, first + length % 9) for size, first, length in numbers]
 
-    offsets, size = offsets_of(spans)
+    offsets, size = assign_offsets(spans)
 
     for index, (span, start) in enumerate(zip(spans, offsets, strict=True)):
         assert start % 64 == 0

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 import torch
 
 from npu_runtime.diagnostics.compare import NOISE_MULTIPLE, NOISE_MULTIPLE_RMS, Error
-from npu_runtime.diagnostics.compare.metrics import error_of
+from npu_runtime.diagnostics.compare.metrics import measure_error
 from tests.npu_runtime.training.cases import Case
 from tests.npu_runtime.training.eager import EagerStep, State, trained
 from tests.npu_runtime.training.optimizers import Recipe
@@ -148,6 +148,6 @@ def _judged(
 
 
 def _error(actual: torch.Tensor, exact: torch.Tensor) -> Error:
-    found = error_of(actual, exact)
+    found = measure_error(actual, exact)
     assert found is not None, "both are dense floats of one shape"
     return found

@@ -75,7 +75,7 @@ def test_a_replay_does_what_executor_and_interpreter_do(make: Make, backend: Any
     artifact, batch = artifact_of(make, backend=backend, passes=passes)
     for step in range(3):
         interpreter = Interpreter(artifact.graph, artifact.weights)
-        named = artifact._with_hyperparameters({})
+        named = artifact._add_hyperparameters({})
 
         torch.manual_seed(step)
         expected, mutations = interpreter.run_flat(batch, named)

@@ -10,7 +10,7 @@ import pytest
 from npu_runtime import CaptureError, lower_to_backend_ops
 from npu_runtime.lowering.schema_names import schema_name
 from npu_runtime.training.dumps.call_log import Call, Trace
-from npu_runtime.training.dumps.write_dumps import dump_stages, graph_dump, lowered_dumps, trace_dump
+from npu_runtime.training.dumps.write_dumps import call_log_dump, graph_dump, lowered_dumps, write_dumps
 from tests.npu_runtime.training.test_lowering import two_layers
 from tests.npu_runtime.training.tiny_backend import TinyBackend
 
@@ -104,7 +104,7 @@ def test_the_record_has_what_the_text_has() -> None:
 
 
 def test_a_trace_is_a_line_for_each_call() -> None:
-    dump = trace_dump(TRACE)
+    dump = call_log_dump(TRACE)
 
     assert dump.text == (
         "trace of 'two-layers': 3 calls\n"
@@ -126,11 +126,11 @@ def test_numbers_do_not_depend_on_how_a_graph_was_edited() -> None:
 
 
 def test_files_are_text_and_json_and_the_same_each_time(tmp_path: Path) -> None:
-    dumps = (graph_dump(two_layers()), trace_dump(TRACE))
+    dumps = (graph_dump(two_layers()), call_log_dump(TRACE))
 
-    files = dump_stages(tmp_path / "new" / "folder", dumps)
+    files = write_dumps(tmp_path / "new" / "folder", dumps)
     first = [path.read_bytes() for path in files]
-    again = [path.read_bytes() for path in dump_stages(tmp_path / "new" / "folder", dumps)]
+    again = [path.read_bytes() for path in write_dumps(tmp_path / "new" / "folder", dumps)]
 
     assert [path.name for path in files] == [
         "20_ir.txt",
@@ -148,7 +148,7 @@ def test_a_folder_that_is_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("")
 
     with pytest.raises(CaptureError, match="the dumps cannot be written(?s:.*)is a folder"):
-        dump_stages(tmp_path / "taken", (graph_dump(two_layers()),))
+        write_dumps(tmp_path / "taken", (graph_dump(two_layers()),))
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from torch import Tensor, nn, optim
 from torch.nn import functional as F
 
 from npu_runtime import TracingError, TrainStep
-from npu_runtime.training.microbatches import parts_of
+from npu_runtime.training.microbatches import split_batch
 from tests.npu_runtime.training.models import MLP
 
 Options = dict[str, Any]
@@ -76,7 +76,7 @@ def test_numbers_of_the_parts_are_averaged_and_rows_joined() -> None:
 def test_the_parts_make_up_the_batch(rows: int, count: int, sizes: list[int]) -> None:
     x, scale = torch.randn(rows, 2), torch.tensor(3.0)
 
-    parts = parts_of(((x,), {"scale": scale}), count)
+    parts = split_batch(((x,), {"scale": scale}), count)
 
     cut = [part.arguments[0][0] for part in parts]
     assert [len(item) for item in cut] == sizes
@@ -86,7 +86,7 @@ def test_the_parts_make_up_the_batch(rows: int, count: int, sizes: list[int]) ->
 
 
 def test_tensors_of_several_lengths_are_cut_if_each_can_be_cut_evenly() -> None:
-    parts = parts_of(((torch.arange(4), torch.arange(12)), {}), 2)
+    parts = split_batch(((torch.arange(4), torch.arange(12)), {}), 2)
 
     assert [[len(item) for item in part.arguments[0]] for part in parts] == [[2, 6], [2, 6]]
 

@@ -108,7 +108,7 @@ def test_a_batch_in_other_strides_is_a_batch_of_another_kind() -> None:
 
 
 def test_too_many_kinds_of_batches_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(train_step, "MAX_VARIANTS", 2)
+    monkeypatch.setattr(train_step, "MAX_SPECIALIZATIONS", 2)
     step = step_of(nn.Linear(3, 2))
     for rows in (2, 3):
         step(torch.randn(rows, 3), torch.randn(rows, 2))

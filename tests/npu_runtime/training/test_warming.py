@@ -7,7 +7,7 @@ import torch
 
 from npu_runtime import CaptureError, warmup_capture_safe
 from npu_runtime.training.capture.capture_state import CAPTURING
-from npu_runtime.training.capture.snapshots import unchanged
+from npu_runtime.training.capture.snapshots import preserve_state
 from tests.npu_runtime.training.counting_program import CountingProgram
 
 
@@ -69,7 +69,7 @@ def test_generators_of_ones_own_are_put_back() -> None:
 def test_gradients_are_recorded_as_before() -> None:
     weight = torch.ones(3, requires_grad=True)
 
-    with unchanged([weight]), torch.no_grad():
+    with preserve_state([weight]), torch.no_grad():
         weight.add_(1)
 
     assert torch.equal(weight.detach(), torch.ones(3))

@@ -34,12 +34,13 @@ def attrs(schema: str, /, **fields: float) -> tuple[int, bytes]:
                 f"attrs: {schema} has no field {name!r}; it has {', '.join(names) or 'none'}"
             )
     values = [
-        _checked(schema, name, code, fields.get(name, default)) for name, code, default in known["fields"]
+        _require_packable(schema, name, code, fields.get(name, default))
+        for name, code, default in known["fields"]
     ]
     return known["id"], struct.pack(known["format"], *values)
 
 
-def _checked(schema: str, name: str, code: str, value: object) -> float:
+def _require_packable(schema: str, name: str, code: str, value: object) -> float:
     """Return the value if ``struct`` can pack it with this format code."""
     wanted = "an int" if code in INTEGER_CODES else "a number"
     is_right = isinstance(value, int) if code in INTEGER_CODES else isinstance(value, (int, float))

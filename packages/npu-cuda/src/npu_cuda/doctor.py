@@ -13,7 +13,7 @@ import torch
 
 from npu_cuda import _C
 from npu_cuda.installation import status
-from npu_ir.cli.doctor import Check, State, looked_at
+from npu_ir.cli.doctor import Check, State, run_check
 
 TOPIC = "npu-cuda"
 # The C interface through which PyTorch exchanges tensors without Python in between.
@@ -23,12 +23,12 @@ EXCHANGE = "__dlpack_c_exchange_api__"
 def all_checks() -> list[Check]:
     """Return the checks of the native part, its devices, nvcc, and the exchange of tensors."""
     build = Check(TOPIC, "native part", State.OK, str(status()).partition("\n")[0])
-    return [build, *_devices(), _compiler(), _exchange()]
+    return [build, *_device_checks(), _compiler_check(), _exchange_check()]
 
 
-def _devices() -> Iterator[Check]:
+def _device_checks() -> Iterator[Check]:
     for device in _C.devices():
-        yield looked_at(TOPIC, device["name"], functools.partial(_computed, device))
+        yield run_check(TOPIC, device["name"], functools.partial(_run_kernel, device))
     absence = _C.cuda_absence()
     if absence:
         is_missed = torch.cuda.is_available() and _C.build_info()["mode"] == "OFF"
@@ -36,7 +36,7 @@ def _devices() -> Iterator[Check]:
         yield Check(TOPIC, "cuda", State.ABSENT, absence, fix)
 
 
-def _computed(device: dict[str, Any]) -> str:
+def _run_kernel(device: dict[str, Any]) -> str:
     """Run a kernel and return the description of its device."""
     given, wanted = (-1.0, 0.0, 2.0), (0.0, 0.0, 2.0)
     x, y = (_C.empty((3,), device=device["name"]) for _ in range(2))
@@ -48,7 +48,7 @@ def _computed(device: dict[str, Any]) -> str:
     return f"{device['description']}: runs kernels"
 
 
-def _compiler() -> Check:
+def _compiler_check() -> Check:
     named = os.environ.get("CUDACXX", "nvcc")
     path = shutil.which(named)
     if path is None:
@@ -56,7 +56,7 @@ def _compiler() -> Check:
     return Check(TOPIC, "nvcc", State.OK, path)
 
 
-def _exchange() -> Check:
+def _exchange_check() -> Check:
     name = "DLPack exchange"
     if hasattr(torch.Tensor, EXCHANGE):
         return Check(TOPIC, name, State.OK, "calls read tensors of PyTorch without Python in between")

@@ -21,7 +21,7 @@ def outcomes_of(row: OpRow, device: str) -> Iterator[Outcome]:
         yield from run_refusal(row, refusal, device)
 
 
-def devices_named(name: str | None) -> list[str]:
+def find_devices(name: str | None) -> list[str]:
     """Return the devices to probe: all, or those of this name ("cuda" stands for all of its kind).
 
     Raises:
@@ -35,7 +35,7 @@ def devices_named(name: str | None) -> list[str]:
     return chosen
 
 
-def line_of(outcome: Outcome) -> str:
+def format_outcome(outcome: Outcome) -> str:
     verdict = "ok  " if outcome.passed else "FAIL"
     status = f"{outcome.status:<15} (expected {outcome.expected_status})"
     error = f"error {outcome.error:.2e} of {outcome.tolerance:.0e}" if outcome.status == "Ok" else ""
@@ -44,7 +44,7 @@ def line_of(outcome: Outcome) -> str:
     return f"{verdict} {call} {status:<42} {error:<27} {outcome.case}{wrong}"
 
 
-def listing() -> str:
+def list_rows() -> str:
     return "\n".join(
         f"{row.name:<8} {row.op} ({_C.kinds()[row.op]}), {len(list(row.cases()))} cases, "
         f"{len(list(row.refusals()))} refusals"
@@ -52,7 +52,7 @@ def listing() -> str:
     )
 
 
-def parser() -> argparse.ArgumentParser:
+def argument_parser() -> argparse.ArgumentParser:
     commands = argparse.ArgumentParser(
         prog="python -m npu_cuda.probe", description="Probe an op on the devices here."
     )
@@ -63,19 +63,19 @@ def parser() -> argparse.ArgumentParser:
     return commands
 
 
-def report(row: OpRow, outcomes: list[Outcome]) -> str:
+def format_report(row: OpRow, outcomes: list[Outcome]) -> str:
     failed = sum(not outcome.passed for outcome in outcomes)
-    return "\n".join([*map(line_of, outcomes), f"{row.op}: {len(outcomes)} calls, {failed} failed"])
+    return "\n".join([*map(format_outcome, outcomes), f"{row.op}: {len(outcomes)} calls, {failed} failed"])
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Return the exit code: 0, 1 if something failed, 2 if there is nothing to probe."""
-    options = parser().parse_args(arguments)
+    options = argument_parser().parse_args(arguments)
     if options.list:
-        print(listing())
+        print(list_rows())
         return 0
     try:
-        chosen, devices = rows_named(options.ops), devices_named(options.device)
+        chosen, devices = find_rows(options.ops), find_devices(options.device)
     except NpuCudaError as error:
         print(f"npu_cuda.probe: {error}", file=sys.stderr)
         return 2
@@ -83,7 +83,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0 if all(passed) else 1
 
 
-def rows_named(names: Sequence[str]) -> list[OpRow]:
+def find_rows(names: Sequence[str]) -> list[OpRow]:
     """Return the rows to probe; "all" stands for every one.
 
     Raises:
@@ -103,7 +103,7 @@ def probe_row(row: OpRow, devices: Sequence[str], *, as_json: bool) -> bool:
     if as_json:
         print(json.dumps({"op": row.op, "kind": kind, "outcomes": [asdict(outcome) for outcome in outcomes]}))
     else:
-        print(report(row, outcomes))
+        print(format_report(row, outcomes))
     return all(outcome.passed for outcome in outcomes)
 
 

@@ -42,8 +42,8 @@ def pytree_node(container: type) -> PytreeNode | None:
     if node is None:
         return None
     serialized = _pytree.SUPPORTED_SERIALIZED_TYPES.get(container)
-    dump = (serialized and serialized.to_dumpable_context) or _unchanged
-    load = (serialized and serialized.from_dumpable_context) or _unchanged
+    dump = (serialized and serialized.to_dumpable_context) or _identity
+    load = (serialized and serialized.from_dumpable_context) or _identity
 
     def unflatten(parts: list[Any], context: Any) -> Any:
         return node.unflatten_fn(parts, load(context))
@@ -51,11 +51,11 @@ def pytree_node(container: type) -> PytreeNode | None:
     return PytreeNode(container, node.flatten_fn, unflatten, dump)
 
 
-def _unchanged(context: Any) -> Any:
+def _identity(context: Any) -> Any:
     return context
 
 
-def pytree_node_named(name: str) -> PytreeNode | None:
+def find_pytree_node(name: str) -> PytreeNode | None:
     """Return the registered container type whose full name is ``name``."""
     from torch.utils import _pytree
 
@@ -136,17 +136,17 @@ def trial(tensors: list[torch.Tensor]) -> Iterator[None]:
         yield
 
 
-def is_certain(condition: Any) -> bool:
+def is_statically_true(condition: Any) -> bool:
     """Return whether a comparison of sizes provably holds for all values of the symbols; adds no guard."""
     from torch.fx.experimental.symbolic_shapes import statically_known_true
 
     return condition if isinstance(condition, bool) else bool(statically_known_true(condition))
 
 
-def same_sizes(left: Sequence[Any], right: Sequence[Any]) -> bool:
+def are_sizes_equal(left: Sequence[Any], right: Sequence[Any]) -> bool:
     """Return whether sizes or strides are provably equal for all values of the symbols; adds no guard."""
     return len(left) == len(right) and all(
-        size_expression(a) == size_expression(b) or is_certain(a == b)
+        size_expression(a) == size_expression(b) or is_statically_true(a == b)
         for a, b in zip(left, right, strict=True)
     )
 
@@ -171,7 +171,7 @@ def wrapped_parts(tensor: Any) -> dict[str, torch.Tensor]:
     return {name: getattr(tensor, name) for name in names}
 
 
-def with_parts(tensor: Any, parts: Mapping[str, torch.Tensor]) -> torch.Tensor:
+def replace_parts(tensor: Any, parts: Mapping[str, torch.Tensor]) -> torch.Tensor:
     """Return a tensor of the same wrapper subclass that consists of other tensors."""
     _, context = tensor.__tensor_flatten__()
     made: torch.Tensor = type(tensor).__tensor_unflatten__(
@@ -190,12 +190,12 @@ def storage_id(tensor: torch.Tensor) -> int:
     return int(tensor.untyped_storage()._cdata)  # not data_ptr(), which is 0 for fake and meta tensors
 
 
-def is_transformed(tensor: torch.Tensor) -> bool:
+def is_functorch_wrapper(tensor: torch.Tensor) -> bool:
     """Return whether ``tensor`` is a wrapper of a ``torch.func`` transform (``vmap``, ``grad``)."""
     return bool(torch._C._functorch.is_functorch_wrapped_tensor(tensor))
 
 
-def is_transform(target: Any) -> bool:
+def is_functorch_call(target: Any) -> bool:
     """Return whether an FX node's target is a call that torch.export leaves of a ``torch.func`` transform."""
     return getattr(target, "__module__", "") == "torch._functorch.predispatch"
 
@@ -265,7 +265,7 @@ def without_modes() -> Any:
     return _disable_current_modes()
 
 
-def overloads(namespace: str, name: str) -> list[OpOverload]:
+def overloads_of(namespace: str, name: str) -> list[OpOverload]:
     """Return every overload of the op ``namespace.name``; none if there is no such op."""
     packet = getattr(getattr(torch.ops, namespace), name, None)
     return [getattr(packet, overload) for overload in packet.overloads()] if packet is not None else []
@@ -280,7 +280,7 @@ def inline_decomposition(module: torch.fx.GraphModule, node: torch.fx.Node) -> N
     """Replace one call of a composite op in an FX graph with FakeTensors by the ops that it consists of."""
     from torch.fx.experimental.proxy_tensor import make_fx
 
-    function = _decomposed(node.target)
+    function = _decomposition_of(node.target)
     fakes = [item.meta["val"] for item in node.all_input_nodes]
 
     def parts(*tensors: Any) -> Any:
@@ -301,7 +301,7 @@ def inline_decomposition(module: torch.fx.GraphModule, node: torch.fx.Node) -> N
                 _replace(node, torch.fx.map_arg(part.args[0], values.__getitem__))
 
 
-def _decomposed(target: Any) -> Callable[..., Any]:
+def _decomposition_of(target: Any) -> Callable[..., Any]:
     """Return the function that decomposes a composite op, or a call of `is_functional_call_on_views`."""
     from torch._higher_order_ops.auto_functionalize import auto_functionalized_v2_dense
 
@@ -339,7 +339,7 @@ def size_expression(size: Any) -> Any:
     return int(expression) if expression.is_Integer else expression
 
 
-def stride_of_filled(stride: Any) -> Any:
+def nonempty_stride(stride: Any) -> Any:
     """Return a stride or its expression for a non-empty tensor, in which ``max(1, size)`` is ``size``."""
     expression = size_expression(stride)
     if isinstance(expression, int):
@@ -365,7 +365,7 @@ def size_ranges(program: Any) -> dict[str, tuple[int | None, int | None]]:
     """Return the ranges that a program was traced for, by symbol; None for an open end.
 
     While it traces, torch.export assumes that sizes of tensors are at least 2, even if the program states a
-    lower bound; under `without_assumptions_of_size`, at least 1 (torch 2.13). For a loaded program it is
+    lower bound; under `relaxed_size_assumptions`, at least 1 (torch 2.13). For a loaded program it is
     unknown how it was traced.
     """
     shape_env = _shape_env_of(program)
@@ -462,14 +462,14 @@ def _relations(expression: Any, examples: Mapping[Any, Any]) -> Iterator[Any]:
         raise ValueError(expression)
 
 
-def is_number_of_float(symbol: Any) -> bool:
+def is_float_symbol(symbol: Any) -> bool:
     """Return whether a SymPy symbol is a float."""
     from torch.utils._sympy.symbol import SymT, symbol_is_type
 
     return bool(symbol_is_type(symbol, (SymT.FLOAT, SymT.UNBACKED_FLOAT)))
 
 
-def without_assumptions_of_size() -> Any:
+def relaxed_size_assumptions() -> Any:
     """Return a context in which torch.export assumes that symbolic sizes are at least 1, not 2."""
     from torch.fx.experimental import _config
 
@@ -500,7 +500,7 @@ def _shape_env_of(program: Any) -> Any:
     return None
 
 
-class FakeWorld:
+class FakeEnvironment:
     """An environment of FakeTensors with symbolic sizes, in which ops run and their guards are recorded.
 
     The symbols are those of a graph, so they may be 0 or 1 if their ranges allow it.
@@ -514,7 +514,7 @@ class FakeWorld:
         self._names: dict[Any, Any] = {}
         self.mode = FakeTensorMode(shape_env=self._env)
 
-    def open_size(self, name: str, low: int | None, high: int | None, example: int) -> Any:
+    def symbolic_size(self, name: str, low: int | None, high: int | None, example: int) -> Any:
         """Return a new SymInt; PyTorch follows ``example`` if it must decide a branch."""
         import sympy  # type: ignore[import-untyped]
         from torch._dynamo.source import ConstantSource
@@ -533,7 +533,7 @@ class FakeWorld:
         self._names[symbol] = sympy.Symbol(name)
         return self._env.create_symintnode(symbol, hint=example)
 
-    def unknown(self, kind: str) -> Any:
+    def unbacked_number(self, kind: str) -> Any:
         """Return an unbacked symbolic ``int``, ``float`` or ``bool``."""
         create: dict[str, Callable[[], Any]] = {
             "int": self._env.create_unbacked_symint,
@@ -543,14 +543,14 @@ class FakeWorld:
         return create[kind]()
 
     @contextlib.contextmanager
-    def entered(self) -> Iterator[None]:
+    def active(self) -> Iterator[None]:
         """Run ops on the FakeTensors of this environment, and create new ones."""
         with (
             self.mode,
-            without_assumptions_of_size(),
+            relaxed_size_assumptions(),
             self._env.ignore_fresh_unbacked_symbols(),
             # Dropped: the exception says the same.
-            held_log(lambda _record: None, ("torch", "torch._subclasses.fake_tensor")),
+            hold_log(lambda _record: None, ("torch", "torch._subclasses.fake_tensor")),
         ):
             yield
 
@@ -570,7 +570,7 @@ class FakeWorld:
 
 
 @contextlib.contextmanager
-def held_log(
+def hold_log(
     hold: Callable[[logging.LogRecord], None], names: Collection[str] | None = None
 ) -> Iterator[None]:
     """Pass each warning and error that PyTorch logs in this thread to ``hold``, not to stderr.

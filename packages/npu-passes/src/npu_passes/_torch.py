@@ -10,7 +10,7 @@ from torch._ops import OpOverload
 from torch.utils import _pytree
 
 
-def traced(function: Callable[..., Any], inputs: Sequence[Any], decompositions: Mapping[Any, Any]) -> Any:
+def trace(function: Callable[..., Any], inputs: Sequence[Any], decompositions: Mapping[Any, Any]) -> Any:
     """Return the FX module of the ATen ops that ``function`` calls on fake tensors and symbolic numbers.
 
     Args:
@@ -25,7 +25,7 @@ def traced(function: Callable[..., Any], inputs: Sequence[Any], decompositions: 
         return make_fx(function, decomposition_table=dict(decompositions))(*inputs)
 
 
-def slow_kernel(op: OpOverload) -> Callable[..., Any] | None:
+def composite_kernel(op: OpOverload) -> Callable[..., Any] | None:
     """Return an op's composite kernel, which calls other ops on any device; None if it has none.
 
     The composite kernel of a ``_foreach_*`` op calls one op per tensor.
@@ -71,7 +71,7 @@ def write_functionally(
         kwargs: Keyword arguments of the op.
     """
     targets = written(*args, **kwargs)
-    inner_args, inner_kwargs = _pytree.tree_map_only(torch.Tensor, _unwrapped, (tuple(args), dict(kwargs)))
+    inner_args, inner_kwargs = _pytree.tree_map_only(torch.Tensor, _unwrap, (tuple(args), dict(kwargs)))
     # Commit and sync after each replacement, as PyTorch's generated functionalization kernels do.
     with torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(torch._C.DispatchKey.Functionalize)):
         results = _pytree.tree_leaves(functional(*inner_args, **inner_kwargs))
@@ -81,7 +81,7 @@ def write_functionally(
             torch._functionalize_sync(target)
 
 
-def _unwrapped(tensor: torch.Tensor) -> torch.Tensor:
+def _unwrap(tensor: torch.Tensor) -> torch.Tensor:
     if not torch._is_functional_tensor(tensor):
         return tensor
     torch._functionalize_sync(tensor)
@@ -126,6 +126,7 @@ foreach_add_: Callable[..., None] = torch._foreach_add_
 
 __all__ = [
     "OpOverload",
+    "composite_kernel",
     "foreach_add_",
     "fused_adam_",
     "fused_adamw_",
@@ -134,8 +135,7 @@ __all__ = [
     "is_core",
     "is_dense",
     "register_autocast",
-    "slow_kernel",
-    "traced",
+    "trace",
     "version_of",
     "write_functionally",
 ]

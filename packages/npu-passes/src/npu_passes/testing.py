@@ -18,13 +18,13 @@ import torch
 from npu_ir import Graph, GraphError, NpuError, OpNode, format_ir
 from npu_ir.core.tensor_bytes import same_data
 from npu_passes.core.base import Pass
-from npu_passes.core.journal import Journal, Rewrite, writing_to
+from npu_passes.core.journal import Journal, Rewrite, use_journal
 from npu_passes.core.pass_text import parse_passes
 from npu_passes.errors import PassError
-from npu_passes.manager.checked_mode import Checked, Trial, first_difference
+from npu_passes.manager.checked_mode import Checked, Trial, find_first_difference
 from npu_passes.manager.manager import PassManager
-from npu_passes.manager.origin_check import ObservedRun, false_origin
-from npu_passes.manager.rounds import edits_of, require_graph, run_once
+from npu_passes.manager.origin_check import ObservedRun, find_wrong_origin
+from npu_passes.manager.rounds import edit_counts, require_graph, run_once
 
 
 def check_pass(
@@ -59,11 +59,11 @@ def check_pass(
     data = data or Checked()
     if weights is not None:
         data = replace(data, weights=weights)
-    _require_options_in_text(item)
+    _check_text_form(item)
     return sum([_Check(item, graph, data).run() for graph in graphs])
 
 
-def _require_options_in_text(item: Pass) -> None:
+def _check_text_form(item: Pass) -> None:
     text = str(item)
     again = parse_passes(text, known={item.name: type(item)})
     if again != [item]:
@@ -89,19 +89,19 @@ class _Check:
 
     def run(self) -> bool:
         """Return whether the pass changes the graph."""
-        text, constants = _text(self._given), _constants(self._given)
+        text, constants = _format_graph(self._given), _copy_constants(self._given)
         journal = Journal()
         changed = self._run(journal)
-        self._require_valid()
-        self._require_same_values()
-        self._require_provenance(journal.rewrites)
+        self._check_valid()
+        self._check_values()
+        self._check_provenance(journal.rewrites)
         if self._item.is_idempotent and self._run(Journal()):
             raise self._error(
                 "changes the graph in a second run, too", "do all of it in one, or say is_idempotent = False"
             )
         # The manager runs the pass on a copy; a change of the original went through shared objects or data.
         PassManager([self._item]).run(self._given)
-        if text != _text(self._given) or not _same(constants, _constants(self._given)):
+        if text != _format_graph(self._given) or not _is_same_data(constants, _copy_constants(self._given)):
             raise self._error(
                 "changed the graph of the caller",
                 "edit nothing but the graph that run gets, and no tensor in place",
@@ -110,12 +110,12 @@ class _Check:
 
     def _run(self, journal: Journal) -> bool:
         """Run the pass once; return whether it changed the graph."""
-        text, edits = _text(self._graph), edits_of(self._graph)
-        with writing_to(journal):
+        text, edits = _format_graph(self._graph), edit_counts(self._graph)
+        with use_journal(journal):
             said = run_once(self._item, self._graph)
         for part in self._graph.graphs():
             part.settle_origins()
-        changed, edited = text != _text(self._graph), edits != edits_of(self._graph)
+        changed, edited = text != _format_graph(self._graph), edits != edit_counts(self._graph)
         if changed != edited:
             problem = "by other means than the graph's methods" if changed else "to what it was before"
             raise self._error(
@@ -128,7 +128,7 @@ class _Check:
             )
         return changed
 
-    def _require_valid(self) -> None:
+    def _check_valid(self) -> None:
         try:
             self._graph.check()
         except GraphError as error:
@@ -136,19 +136,19 @@ class _Check:
                 f"{self._item} broke graph {self._given.name!r}: {error.message}", where=error.where
             ) from error
 
-    def _require_same_values(self) -> None:
+    def _check_values(self) -> None:
         after = ObservedRun(self._graph)
         try:
             results = self._trial.results(self._graph, after.observe)
         except NpuError as error:
             raise self._error(f"leaves a graph that cannot be run: {error.message}", error.fix) from error
-        problem = first_difference(results, self._trial.first, self._item.numerics)
+        problem = find_first_difference(results, self._trial.first, self._item.numerics)
         if problem is not None:
             raise self._error(
                 f"changed what the graph computes: {problem}",
                 f"its numerics are {self._item.numerics}: npu_passes.within(rtol) states others",
             )
-        problem = false_origin(self._before, after, self._item.numerics)
+        problem = find_wrong_origin(self._before, after, self._item.numerics)
         if problem is not None:
             raise self._error(
                 f"records a wrong origin of a value: {problem}",
@@ -156,16 +156,16 @@ class _Check:
                 " values",
             )
 
-    def _require_provenance(self, rewrites: list[Rewrite]) -> None:
+    def _check_provenance(self, rewrites: list[Rewrite]) -> None:
         made = [node for part in self._graph.graphs() for node in part.nodes if node not in self._nodes]
         gone = [node for node in self._nodes if node.is_erased]
-        bare = [node for node in made if not (node.in_prologue or _has_origin(node))]
-        if bare and gone and all(map(_has_origin, gone)):
+        bare = [node for node in made if not (node.in_prologue or _has_provenance(node))]
+        if bare and gone and all(map(_has_provenance, gone)):
             raise self._error(
                 f"gives node {bare[0].name!r} no provenance",
                 "add it with edit.call inside self.rewrite(...), or insert it with provenance=",
             )
-        for rewrite, lost in _unrecorded(rewrites, gone, made):
+        for rewrite, lost in _find_unrecorded(rewrites, gone, made):
             raise self._error(
                 f"does not record that node {lost!r} was fused (rewrite {rewrite.rule!r})",
                 "add the new node with edit.call inside self.rewrite(...)",
@@ -175,7 +175,7 @@ class _Check:
         return PassError(f"{self._item} {problem}", where=f"graph {self._given.name!r}", fix=fix)
 
 
-def _unrecorded(
+def _find_unrecorded(
     rewrites: list[Rewrite], gone: list[OpNode], made: list[OpNode]
 ) -> Iterator[tuple[Rewrite, str]]:
     """Yield the names of fused nodes that the provenance of no new node records, with their rewrites."""
@@ -195,17 +195,17 @@ def _unrecorded(
         yield from ((rewrite, name) for name in names if name not in recorded)
 
 
-def _has_origin(node: OpNode) -> bool:
+def _has_provenance(node: OpNode) -> bool:
     return bool(node.provenance.module or node.provenance.source)
 
 
-def _text(graph: Graph) -> str:
+def _format_graph(graph: Graph) -> str:
     """Return everything editable in a graph as text; `format_ir` omits the names of fused nodes."""
     fused = [node.provenance.fused_from for part in graph.graphs() for node in part.nodes]
     return f"{format_ir(graph, provenance=True)}{fused}"
 
 
-def _constants(graph: Graph) -> dict[str, torch.Tensor]:
+def _copy_constants(graph: Graph) -> dict[str, torch.Tensor]:
     """Return copies of the data of the graph's constants."""
     values = [value for part in graph.graphs() for value in part.arguments]
     return {
@@ -215,5 +215,5 @@ def _constants(graph: Graph) -> dict[str, torch.Tensor]:
     }
 
 
-def _same(left: dict[str, torch.Tensor], right: dict[str, torch.Tensor]) -> bool:
+def _is_same_data(left: dict[str, torch.Tensor], right: dict[str, torch.Tensor]) -> bool:
     return left.keys() == right.keys() and all(same_data(left[name], right[name]) for name in left)

@@ -10,11 +10,11 @@ from typing import Any, ClassVar
 import torch
 
 from npu_cuda import _C
-from npu_cuda.backend.program import Instance, Prepared
-from npu_cuda.backend.selection import ops_of
+from npu_cuda.backend.program import PreparedProgram, ProgramInstance
+from npu_cuda.backend.selection import select_ops
 from npu_cuda.errors import NpuCudaError
 from npu_ir import BackendError, Graph, OpNode
-from npu_ir.plugins.backend import Backend, BackendOp, Captured, copied
+from npu_ir.plugins.backend import Backend, BackendOp, Captured, copy_with_strides
 
 _OP_INDEX = re.compile(r"\bop (\d+)\b")
 
@@ -25,13 +25,13 @@ class NativeBackend(Backend):
     name: ClassVar[str]
 
     def supports(self, node: OpNode) -> str | None:
-        ops = ops_of(node, self.name)
+        ops = select_ops(node, self.name)
         return ops if isinstance(ops, str) else None
 
     def lower(self, graph: Graph) -> Sequence[BackendOp]:
         lowered: list[BackendOp] = []
         for node in graph.nodes:
-            ops = ops_of(node, self.name)
+            ops = select_ops(node, self.name)
             if isinstance(ops, str):
                 raise BackendError(
                     f"the backend {self.name!r} does not run {node.op_type}: {ops}",
@@ -41,13 +41,13 @@ class NativeBackend(Backend):
             lowered += ops
         return lowered
 
-    def prepare(self, graph: Graph, ops: Sequence[BackendOp], device: torch.device) -> Prepared:
+    def prepare(self, graph: Graph, ops: Sequence[BackendOp], device: torch.device) -> PreparedProgram:
         try:
-            return Prepared(graph, ops, device, self.native_device(device))
+            return PreparedProgram(graph, ops, device, self.native_device(device))
         except NpuCudaError as error:
-            raise self._failure(error, ops) from error
+            raise self._backend_error(error, ops) from error
 
-    def run(self, program: Prepared, inputs: Sequence[Any]) -> Sequence[Any]:
+    def run(self, program: PreparedProgram, inputs: Sequence[Any]) -> Sequence[Any]:
         if len(inputs) != program.layout.inputs:
             raise BackendError(f"{len(inputs)} inputs for a program that takes {program.layout.inputs}")
         tensors = list(inputs)
@@ -57,12 +57,14 @@ class NativeBackend(Backend):
             program.run(tensors, self.stream(program.device))
             self.finish(program.device)
         except NpuCudaError as error:
-            raise self._failure(error, program.ops) from error
-        if program.returns_what_it_makes:
+            raise self._backend_error(error, program.ops) from error
+        if program.returns_exactly_outputs:
             return tensors[program.layout.inputs :]
         return [tensors[place] for place in program.layout.results]
 
-    def bind(self, program: Prepared, inputs: Sequence[Any], outputs: Sequence[Any]) -> Callable[[], None]:
+    def bind(
+        self, program: PreparedProgram, inputs: Sequence[Any], outputs: Sequence[Any]
+    ) -> Callable[[], None]:
         layout, device = program.layout, program.device
         if len(inputs) != layout.inputs:
             raise BackendError(f"{len(inputs)} inputs for a program that takes {layout.inputs}")
@@ -76,50 +78,50 @@ class NativeBackend(Backend):
             if output is not tensors[place]
         ]
         try:
-            instance = Instance(program, is_aligned=program.are_aligned(tensors))
+            instance = ProgramInstance(program, is_aligned=program.are_aligned(tensors))
             instance.bind(program.feeds, tensors)
         except NpuCudaError as error:
-            raise self._failure(error, program.ops) from error
+            raise self._backend_error(error, program.ops) from error
 
         def compute() -> None:
             try:
                 instance.native.run(self.stream(device))
                 self.finish(device)
             except NpuCudaError as error:
-                raise self._failure(error, program.ops) from error
+                raise self._backend_error(error, program.ops) from error
             for output, source in copies:
                 output.copy_(source)
 
         return compute
 
-    def capture(self, program: Prepared, inputs: Sequence[Any]) -> Captured:
+    def capture(self, program: PreparedProgram, inputs: Sequence[Any]) -> Captured:
         if len(inputs) != program.layout.inputs:
             raise BackendError(f"{len(inputs)} inputs for a program that takes {program.layout.inputs}")
-        fixed = tuple(map(copied, inputs))
+        fixed = tuple(map(copy_with_strides, inputs))
         tensors = [*fixed, *[make() for make in program.outputs]]
         # A result that is an input gets its own memory, and is copied at each replay.
         outputs = tuple(
-            copied(tensors[place]) if place < len(fixed) else tensors[place]
+            copy_with_strides(tensors[place]) if place < len(fixed) else tensors[place]
             for place in program.layout.results
         )
         try:
-            instance = Instance(program, is_aligned=program.are_aligned(tensors))
+            instance = ProgramInstance(program, is_aligned=program.are_aligned(tensors))
             instance.bind(program.feeds, tensors)
             recording = instance, instance.native.capture()
         except NpuCudaError as error:
-            raise self._failure(error, program.ops) from error
+            raise self._backend_error(error, program.ops) from error
         captured = Captured(program, fixed, outputs, recording)
         self.replay(captured)
         return captured
 
     def replay(self, captured: Captured) -> None:
-        program: Prepared = captured.program
+        program: PreparedProgram = captured.program
         _, graph = captured.recording
         try:
             graph.launch(1, self.stream(program.device))
             self.finish(program.device)
         except NpuCudaError as error:
-            raise self._failure(error, program.ops) from error
+            raise self._backend_error(error, program.ops) from error
         for place, output in zip(program.layout.results, captured.outputs, strict=True):
             if place < len(captured.inputs) and isinstance(output, torch.Tensor):
                 output.copy_(captured.inputs[place])
@@ -135,7 +137,7 @@ class NativeBackend(Backend):
     def finish(self, device: torch.device) -> None:
         """Wait for the launches, on devices whose stream is unknown to PyTorch."""
 
-    def _failure(self, error: NpuCudaError, ops: Sequence[BackendOp]) -> BackendError:
+    def _backend_error(self, error: NpuCudaError, ops: Sequence[BackendOp]) -> BackendError:
         """Return an error of the native part as a `BackendError` that names the nodes."""
         found = _OP_INDEX.search(str(error))
         named = ops[int(found[1]) : int(found[1]) + 1] if found else ()

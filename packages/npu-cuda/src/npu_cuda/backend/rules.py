@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 
-from npu_cuda.backend.tensor_views import is_transposed
+from npu_cuda.backend.tensor_views import is_column_major
 from npu_ir import OpNode, TensorType
-from npu_ir.graph.binding import overlap
+from npu_ir.graph.binding import may_self_overlap
 from npu_ir.plugins.backend import BackendOp, Operand, Temporary
 
 # A rule returns the ops that compute a node, without kernels, or the reason why there are none. It looks at
@@ -19,7 +19,7 @@ Rule = Callable[[OpNode, "Pack"], "list[BackendOp] | str"]
 Pack = Callable[..., "tuple[int, bytes]"]
 
 
-def lowered(node: OpNode, pack: Pack) -> list[BackendOp] | str:
+def lower_node(node: OpNode, pack: Pack) -> list[BackendOp] | str:
     """Return the ops that compute ``node``, without kernels, or the reason why there are none."""
     rule = RULES.get(node.op_type)
     if rule is None:
@@ -32,62 +32,64 @@ def lowered(node: OpNode, pack: Pack) -> list[BackendOp] | str:
             return f"native ops take strided tensors, not {type}"
         if type.symbols:
             return f"native ops take fixed sizes, not {type}"
-        if overlap(type.sizes, type.steps):  # the arguments of a call may have another layout
+        if may_self_overlap(
+            type.static_shape, type.static_strides
+        ):  # the arguments of a call may have another layout
             return f"native ops take tensors whose elements share no memory, not {type}"
     return rule(node, pack)
 
 
-def _add(node: OpNode, pack: Pack) -> list[BackendOp] | str:
+def _lower_add(node: OpNode, pack: Pack) -> list[BackendOp] | str:
     if len(node.inputs) != 2 or len(node.outputs) != 1:
         return "EltwiseAdd adds two tensors"
-    alpha = _number(node, "alpha", 1)
-    if alpha is None or _further(node, "alpha"):
+    alpha = _real_attr(node, "alpha", 1)
+    if alpha is None or _unsupported_attrs(node, "alpha"):
         return f"EltwiseAdd takes a real alpha and nothing else, not {dict(node.attrs)}"
     schema_id, attrs = pack("EADD", alpha=alpha)
     return [BackendOp("EltwiseAdd", node.inputs, node.outputs, (node,), schema_id=schema_id, attrs=attrs)]
 
 
-def _relu(node: OpNode, pack: Pack) -> list[BackendOp] | str:  # noqa: ARG001 - it has no attributes
-    if len(node.inputs) != 1 or len(node.outputs) != 1 or _further(node):
+def _lower_relu(node: OpNode, pack: Pack) -> list[BackendOp] | str:  # noqa: ARG001 - it has no attributes
+    if len(node.inputs) != 1 or len(node.outputs) != 1 or _unsupported_attrs(node):
         return "EltwiseRelu takes one tensor"
     return [BackendOp("EltwiseRelu", node.inputs, node.outputs, (node,))]
 
 
-def _copy(node: OpNode, pack: Pack) -> list[BackendOp] | str:  # noqa: ARG001 - it has no attributes
+def _lower_copy(node: OpNode, pack: Pack) -> list[BackendOp] | str:  # noqa: ARG001 - it has no attributes
     if len(node.inputs) != 1 or len(node.outputs) != 1:
         return "Copy takes one tensor"
     # Dtype and strides are those of the output, whatever the attributes say.
-    further = _further(node, "dtype", "memory_format", "non_blocking", "copy")
+    further = _unsupported_attrs(node, "dtype", "memory_format", "non_blocking", "copy")
     if further:
         return f"Copy does not change {further}"
     return [BackendOp("Copy", node.inputs, node.outputs, (node,))]
 
 
-def _product(node: OpNode, pack: Pack) -> list[BackendOp] | str:
+def _lower_matmul(node: OpNode, pack: Pack) -> list[BackendOp] | str:
     """Return the ops of ``mm``, or of ``matmul`` by a matrix."""
-    if len(node.inputs) != 2 or len(node.outputs) != 1 or _further(node):
+    if len(node.inputs) != 2 or len(node.outputs) != 1 or _unsupported_attrs(node):
         return "Gemm multiplies two tensors"
-    return _gemm(node, pack, *node.inputs, transposed=False)
+    return _gemm_ops(node, pack, *node.inputs, transposed=False)
 
 
-def _linear(node: OpNode, pack: Pack) -> list[BackendOp] | str:
-    if len(node.inputs) not in (2, 3) or len(node.outputs) != 1 or _further(node):
+def _lower_linear(node: OpNode, pack: Pack) -> list[BackendOp] | str:
+    if len(node.inputs) not in (2, 3) or len(node.outputs) != 1 or _unsupported_attrs(node):
         return "Gemm takes an input, a weight and a bias"
     left, right, *bias = node.inputs
-    return _gemm(node, pack, left, right, transposed=True, addend=bias[0] if bias else None)
+    return _gemm_ops(node, pack, left, right, transposed=True, addend=bias[0] if bias else None)
 
 
-def _addmm(node: OpNode, pack: Pack) -> list[BackendOp] | str:
-    alpha, beta = _number(node, "alpha", 1), _number(node, "beta", 1)
-    if len(node.inputs) != 3 or len(node.outputs) != 1 or _further(node, "alpha", "beta"):
+def _lower_addmm(node: OpNode, pack: Pack) -> list[BackendOp] | str:
+    alpha, beta = _real_attr(node, "alpha", 1), _real_attr(node, "beta", 1)
+    if len(node.inputs) != 3 or len(node.outputs) != 1 or _unsupported_attrs(node, "alpha", "beta"):
         return "Gemm multiplies two tensors and adds a third"
     if alpha is None or beta is None:
         return f"Gemm takes real factors, not {dict(node.attrs)}"
     addend, left, right = node.inputs
-    return _gemm(node, pack, left, right, transposed=False, addend=addend, alpha=alpha, beta=beta)
+    return _gemm_ops(node, pack, left, right, transposed=False, addend=addend, alpha=alpha, beta=beta)
 
 
-def _gemm(
+def _gemm_ops(
     node: OpNode,
     pack: Pack,
     left: Operand,
@@ -103,8 +105,8 @@ def _gemm(
     left_type, right_type = left.type, right.type
     assert isinstance(left_type, TensorType)
     assert isinstance(right_type, TensorType)
-    inner = right_type.sizes[1 if transposed else 0] if right_type.rank == 2 else None
-    if not left_type.rank or left_type.sizes[-1] != inner:
+    inner = right_type.static_shape[1 if transposed else 0] if right_type.rank == 2 else None
+    if not left_type.rank or left_type.static_shape[-1] != inner:
         return f"Gemm takes rows of vectors and a matrix, not {left_type} and {right_type}"
     ops: list[BackendOp] = []
     inputs: tuple[Operand, ...] = (left, right)
@@ -116,8 +118,8 @@ def _gemm(
         inputs = (left, right, addend)
     schema_id, attrs = pack(
         "GEMM",
-        ta=int(is_transposed(left_type)),
-        tb=int(transposed != is_transposed(right_type)),
+        ta=int(is_column_major(left_type)),
+        tb=int(transposed != is_column_major(right_type)),
         alpha=alpha,
         beta=beta if len(inputs) == 3 else 0.0,
     )
@@ -125,28 +127,28 @@ def _gemm(
     return ops
 
 
-def _number(node: OpNode, name: str, default: float) -> float | None:
+def _real_attr(node: OpNode, name: str, default: float) -> float | None:
     """Return a real number among the attributes; None if the attribute is anything else."""
     value: Any = node.attrs.get(name, default)
     return float(value) if type(value) in (int, float) else None
 
 
-def _further(node: OpNode, *known: str) -> str:
+def _unsupported_attrs(node: OpNode, *known: str) -> str:
     """Return the names of the attributes that are set, except the known ones."""
     return ", ".join(name for name, value in node.attrs.items() if name not in known and value is not None)
 
 
 RULES: Mapping[str, Rule] = {
-    "aten.add.Tensor": _add,
-    "aten.relu.default": _relu,
-    "aten.clone.default": _copy,
-    "aten.contiguous.default": _copy,
-    "aten._to_copy.default": _copy,
-    "aten.to.dtype": _copy,
-    "aten.mm.default": _product,
-    "aten.matmul.default": _product,
-    "aten.linear.default": _linear,
-    "aten.addmm.default": _addmm,
-    "npu.relu.default": _relu,
-    "npu.linear.default": _linear,
+    "aten.add.Tensor": _lower_add,
+    "aten.relu.default": _lower_relu,
+    "aten.clone.default": _lower_copy,
+    "aten.contiguous.default": _lower_copy,
+    "aten._to_copy.default": _lower_copy,
+    "aten.to.dtype": _lower_copy,
+    "aten.mm.default": _lower_matmul,
+    "aten.matmul.default": _lower_matmul,
+    "aten.linear.default": _lower_linear,
+    "aten.addmm.default": _lower_addmm,
+    "npu.relu.default": _lower_relu,
+    "npu.linear.default": _lower_linear,
 }

@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Sequence
 
 from npu_cuda import _C, attrs, errors
-from npu_cuda.backend.rules import lowered
-from npu_cuda.backend.tensor_views import Reading, readings_of
+from npu_cuda.backend.rules import lower_node
+from npu_cuda.backend.tensor_views import TensorView, views_of
 from npu_cuda.extension.kernel_plugins import load_plugins
 from npu_ir import OpNode
 from npu_ir.plugins.backend import BackendOp
@@ -16,7 +16,7 @@ ALIGNMENT = 16  # bytes; that of most PyTorch memory, and of the widest loads
 _MOST_REASONS = 3
 
 
-def specs_of(readings: Sequence[Reading], alignment: int) -> list[_C.TensorSpec]:
+def specs_of(readings: Sequence[TensorView], alignment: int) -> list[_C.TensorSpec]:
     """Return tensor specs for the native part.
 
     Args:
@@ -26,7 +26,7 @@ def specs_of(readings: Sequence[Reading], alignment: int) -> list[_C.TensorSpec]
     return [_C.TensorSpec(item.dtype, item.shape, item.strides, alignment) for item in readings]
 
 
-def chosen_kernel(op: BackendOp, device: str, alignment: int) -> tuple[str, str]:
+def select_kernel(op: BackendOp, device: str, alignment: int) -> tuple[str, str]:
     """Return the id of the kernel for ``op`` ("" if there is none), and the refusals of the others.
 
     Args:
@@ -35,7 +35,7 @@ def chosen_kernel(op: BackendOp, device: str, alignment: int) -> tuple[str, str]
         alignment: Alignment of all memory in bytes; 0 for that of the items.
     """
     try:
-        specs = specs_of(readings_of(op), alignment)
+        specs = specs_of(views_of(op), alignment)
         count = len(op.inputs)
         selection = _C.select(
             _C.OpKind[op.kind],
@@ -54,11 +54,11 @@ def chosen_kernel(op: BackendOp, device: str, alignment: int) -> tuple[str, str]
     return selection.kernel_id or "", refusal or f"this build has no {device} kernel of {op.kind}"
 
 
-def ops_of(node: OpNode, device: str) -> list[BackendOp] | str:
+def select_ops(node: OpNode, device: str) -> list[BackendOp] | str:
     """Return the ops of ``node`` with their kernels for aligned memory, or why there are none."""
     load_plugins()
     try:
-        ops = lowered(node, attrs)
+        ops = lower_node(node, attrs)
     except errors.InvalidArgumentError as error:  # a number that an attribute cannot hold
         return str(error)
     if isinstance(ops, str):
@@ -66,8 +66,8 @@ def ops_of(node: OpNode, device: str) -> list[BackendOp] | str:
     chosen = []
     for op in ops:
         # A kernel for unaligned memory is required: a tensor may start anywhere in a storage.
-        anywhere, refusal = chosen_kernel(op, device, 0)
+        anywhere, refusal = select_kernel(op, device, 0)
         if not anywhere:
             return f"{op.kind}: {refusal}"
-        chosen.append(dataclasses.replace(op, kernel=chosen_kernel(op, device, ALIGNMENT)[0]))
+        chosen.append(dataclasses.replace(op, kernel=select_kernel(op, device, ALIGNMENT)[0]))
     return chosen

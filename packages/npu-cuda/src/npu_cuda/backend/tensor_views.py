@@ -12,7 +12,7 @@ from npu_ir.plugins.backend import BackendOp, Operand
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class TensorView:
     """A view of a tensor as passed to a kernel.
 
     Attributes:
@@ -26,11 +26,11 @@ class Reading:
     strides: tuple[int, ...]
 
     @classmethod
-    def plain(cls, type: TensorType) -> Reading:
-        return cls(str(type.dtype).removeprefix("torch."), type.sizes, type.steps)
+    def plain(cls, type: TensorType) -> TensorView:
+        return cls(str(type.dtype).removeprefix("torch."), type.static_shape, type.static_strides)
 
-    def over(self, shape: Sequence[int], strides: Sequence[int]) -> Reading:
-        return Reading(self.dtype, tuple(shape), tuple(strides))
+    def with_shape(self, shape: Sequence[int], strides: Sequence[int]) -> TensorView:
+        return TensorView(self.dtype, tuple(shape), tuple(strides))
 
 
 def tensor_type(operand: Operand) -> TensorType:
@@ -39,43 +39,43 @@ def tensor_type(operand: Operand) -> TensorType:
     return operand.type
 
 
-def readings_of(op: BackendOp) -> tuple[Reading, ...]:
+def views_of(op: BackendOp) -> tuple[TensorView, ...]:
     """Return the readings of the tensors of ``op``, inputs first."""
-    plain = [Reading.plain(tensor_type(item)) for item in (*op.inputs, *op.outputs)]
+    plain = [TensorView.plain(tensor_type(item)) for item in (*op.inputs, *op.outputs)]
     return tuple(_BY_KIND.get(op.kind, list)(plain))
 
 
-def is_transposed(type: TensorType) -> bool:
-    """Return whether a matrix is column-major; `readings_of` a Gemm then has its transpose."""
-    return type.strides is not None and type.rank == 2 and type.steps == (1, type.sizes[0])
+def is_column_major(type: TensorType) -> bool:
+    """Return whether a matrix is column-major; `views_of` a Gemm then has its transpose."""
+    return type.strides is not None and type.rank == 2 and type.static_strides == (1, type.static_shape[0])
 
 
-def _matrices(plain: Sequence[Reading]) -> list[Reading]:
+def _as_matrices(plain: Sequence[TensorView]) -> list[TensorView]:
     """Return rows of vectors as one matrix, and column-major matrices as their transposes."""
-    return [_matrix(item) for item in plain]
+    return [_as_matrix(item) for item in plain]
 
 
-def _matrix(reading: Reading) -> Reading:
+def _as_matrix(reading: TensorView) -> TensorView:
     shape, strides = reading.shape, reading.strides
     if strides == contiguous_strides(shape):
         flat = (math.prod(shape[:-1]), shape[-1] if shape else 1)
-        return reading.over(flat, contiguous_strides(flat))  # type: ignore[arg-type]
+        return reading.with_shape(flat, contiguous_strides(flat))  # type: ignore[arg-type]
     if len(shape) == 2 and strides == (1, shape[0]):
-        return reading.over(shape[::-1], strides[::-1])
+        return reading.with_shape(shape[::-1], strides[::-1])
     return reading
 
 
-def _elements(plain: Sequence[Reading]) -> list[Reading]:
+def _flatten_elements(plain: Sequence[TensorView]) -> list[TensorView]:
     """Return dense, non-contiguous tensors of equal strides as one-dimensional; others unchanged."""
     first = plain[0]
     if any(item.shape != first.shape or item.strides != first.strides for item in plain):
         return list(plain)
     if first.strides == contiguous_strides(first.shape) or not _is_dense(first):
         return list(plain)
-    return [item.over((math.prod(item.shape),), (1,)) for item in plain]
+    return [item.with_shape((math.prod(item.shape),), (1,)) for item in plain]
 
 
-def _is_dense(reading: Reading) -> bool:
+def _is_dense(reading: TensorView) -> bool:
     step = 1
     for stride, size in sorted(zip(reading.strides, reading.shape, strict=True)):
         if size != 1 and stride != step:
@@ -84,7 +84,7 @@ def _is_dense(reading: Reading) -> bool:
     return True
 
 
-def _broadcast(plain: Sequence[Reading]) -> list[Reading]:
+def _broadcast_source(plain: Sequence[TensorView]) -> list[TensorView]:
     """Return the source of a copy expanded to the shape of its target."""
     source, target = plain
     missing = len(target.shape) - len(source.shape)
@@ -94,12 +94,12 @@ def _broadcast(plain: Sequence[Reading]) -> list[Reading]:
         return [source, target]
     pairs = zip(source.shape, source.strides, target.shape[missing:], strict=True)
     strides = [0 if size != wanted else stride for size, stride, wanted in pairs]
-    return [source.over(target.shape, (*[0] * missing, *strides)), target]
+    return [source.with_shape(target.shape, (*[0] * missing, *strides)), target]
 
 
-_BY_KIND: Mapping[str, Callable[[Sequence[Reading]], list[Reading]]] = {
-    "Copy": _broadcast,
-    "EltwiseAdd": _elements,
-    "EltwiseRelu": _elements,
-    "Gemm": _matrices,
+_BY_KIND: Mapping[str, Callable[[Sequence[TensorView]], list[TensorView]]] = {
+    "Copy": _broadcast_source,
+    "EltwiseAdd": _flatten_elements,
+    "EltwiseRelu": _flatten_elements,
+    "Gemm": _as_matrices,
 }

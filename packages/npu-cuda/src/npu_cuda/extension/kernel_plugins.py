@@ -69,16 +69,16 @@ def _load_installed() -> list[KernelPlugin]:
     disabled = {name.strip() for name in os.environ.get(DISABLE_VARIABLE, "").split(",")} - {""}
     _loading.set()
     try:
-        return load(entry_points(group=GROUP), disabled)
+        return load_entry_points(entry_points(group=GROUP), disabled)
     finally:
         _loading.clear()
 
 
-def load(points: Iterable[EntryPoint], disabled: set[str]) -> list[KernelPlugin]:
+def load_entry_points(points: Iterable[EntryPoint], disabled: set[str]) -> list[KernelPlugin]:
     """Load plugins from entry points in the order of their names; warn for each that is refused."""
     plugins: list[KernelPlugin] = []
     for point in sorted(points, key=lambda point: (point.name, point.value)):
-        plugin = KernelPlugin(point.name, _distribution(point))
+        plugin = KernelPlugin(point.name, _distribution_name(point))
         twin = next((other for other in plugins if other.name == plugin.name), None)
         plugins.append(plugin)
         if point.name in disabled:
@@ -101,7 +101,7 @@ def load(points: Iterable[EntryPoint], disabled: set[str]) -> list[KernelPlugin]
     return plugins
 
 
-def _distribution(point: EntryPoint) -> str:
+def _distribution_name(point: EntryPoint) -> str:
     return f"{point.dist.name} {point.dist.version}" if point.dist is not None else "unknown distribution"
 
 

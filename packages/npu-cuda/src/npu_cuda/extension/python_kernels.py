@@ -152,8 +152,8 @@ def kernel(
             priority,
             flags,
             launch,
-            _on_spec(supported),
-            _on_spec(workspace_bytes),
+            _with_call_spec(supported),
+            _with_call_spec(workspace_bytes),
             origin,
         )
         return RegisteredKernel(kernel_id, function)
@@ -167,7 +167,7 @@ def _kind_of(op: str | int | _C.OpKind | Op) -> int | _C.OpKind:
     return find_op(op).kind if isinstance(op, str) else op
 
 
-def _on_spec(function: Callable[[CallSpec], Any] | None) -> Callable[..., Any] | None:
+def _with_call_spec(function: Callable[[CallSpec], Any] | None) -> Callable[..., Any] | None:
     return None if function is None else lambda *arguments: function(CallSpec(*arguments))
 
 

@@ -90,7 +90,7 @@ def op(
         if not 0 <= output < outputs:
             raise InvalidArgumentError(f"the op {name}: in_place names output {output} of {outputs}")
         masks[output] = _mask((allowed,) if isinstance(allowed, int) else allowed, most, name)
-    letters = _letters_of(name, schema) if attrs else ""
+    letters = _schema_letters(name, schema) if attrs else ""
     fields = [(field, code, float(default)) for field, code, default in attrs]
     kind = _C.register_op(name, least, most, masks, letters, fields, attrs_required)
     return Op(name, kind, letters or None)
@@ -105,7 +105,7 @@ def _mask(inputs: Iterable[int], most: int, name: str) -> int:
     return mask
 
 
-def _letters_of(name: str, schema: str | None) -> str:
+def _schema_letters(name: str, schema: str | None) -> str:
     if schema is not None:
         if len(schema) != 4 or not schema.isascii():
             raise InvalidArgumentError(f"the op {name}: schema is {schema!r}, not four letters")

@@ -75,7 +75,7 @@ class GuardedTensor:
     def values(self) -> Array:
         return decode(self.stored(), self.layout.dtype)
 
-    def disturbance(self, *, elements_too: bool) -> str:
+    def describe_stray_writes(self, *, elements_too: bool) -> str:
         """Describe writes outside of the elements, or also into them; "" if there are none."""
         now = np.frombuffer(bytearray(self._base.to_bytes()), np.uint8)
         if not elements_too:

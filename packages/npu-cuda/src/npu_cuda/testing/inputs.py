@@ -47,11 +47,11 @@ def inputs_of(case: Case) -> list[Array]:
         combinations = np.array(list(product(special_values(case.inputs[0].dtype), repeat=len(case.inputs))))
         return [np.resize(combinations[:, i], layout.shape) for i, layout in enumerate(case.inputs)]
     random = np.random.default_rng(crc32(case.name.encode()))
-    values = [_expanded(_values(layout, random), layout) for layout in case.inputs]
+    values = [_broadcast_shared(_values(layout, random), layout) for layout in case.inputs]
     return [np.full_like(v, np.nan) if i in case.unread else v for i, v in enumerate(values)]
 
 
-def _expanded(values: Array, layout: TensorLayout) -> Array:
+def _broadcast_shared(values: Array, layout: TensorLayout) -> Array:
     """Return values that are equal along axes of stride 0, whose elements share memory."""
     first = tuple(slice(0, 1) if stride == 0 else slice(None) for stride in layout.strides or ())
     return np.broadcast_to(values[first], layout.shape)

@@ -47,21 +47,21 @@ class CallMemory:
     def tensors(self) -> tuple[list[_C.Tensor], list[_C.Tensor]]:
         return [x.tensor for x in self.inputs], [y.tensor for y in self.outputs]
 
-    def disturbance(self) -> str:
+    def describe_stray_writes(self) -> str:
         """Describe writes to anything but the elements of outputs; "" if there are none."""
         written = set(self.aliases.values())
         for i, x in enumerate(self.inputs):
-            if text := x.disturbance(elements_too=i not in written):
+            if text := x.describe_stray_writes(elements_too=i not in written):
                 return f"input {i}: {text}"
         for i, y in enumerate(self.outputs):
-            if text := y.disturbance(elements_too=False):
+            if text := y.describe_stray_writes(elements_too=False):
                 return f"output {i}: {text}"
         return ""
 
 
-def judge(row: OpRow, case: Case, memory: CallMemory) -> tuple[float, float, str]:
+def check_results(row: OpRow, case: Case, memory: CallMemory) -> tuple[float, float, str]:
     """Return error, tolerance, and a description of what is wrong ("" if nothing) after a call."""
-    if text := memory.disturbance():
+    if text := memory.describe_stray_writes():
         return 0.0, 0.0, text
     worst, allowed = 0.0, 0.0
     for i, expected in enumerate(reference_of(row, case)):

@@ -8,7 +8,7 @@ from npu_cuda import _C
 from npu_cuda.errors import InvalidArgumentError, NpuCudaError
 from npu_cuda.testing.case import Case, OpRow, TensorLayout
 from npu_cuda.testing.guarded import contiguous_strides
-from npu_cuda.testing.memory import CallMemory, judge, pack_attrs
+from npu_cuda.testing.memory import CallMemory, check_results, pack_attrs
 from npu_cuda.testing.outcome import Outcome
 
 SCHEDULES = (1, 2, 7)  # of the emulator: reversed, and two random ones
@@ -22,16 +22,16 @@ def run_case(row: OpRow, case: Case, device: str) -> Iterator[Outcome]:
     On the emulated device, threads and blocks also run in other orders, which must not change a bit. One
     more run uses memory of the exact size.
     """
-    yield _outcome(row, case, device, "op_call", "", _by_op_call(row, case))
-    yield _outcome(row, case, device, "op_call, exact memory", "", _by_op_call(row, case), exact=True)
+    yield _run_call(row, case, device, "op_call", "", _op_call(row, case))
+    yield _run_call(row, case, device, "op_call, exact memory", "", _op_call(row, case), exact=True)
     for kernel in kernels_of(row, device):
-        outcome = _outcome(row, case, device, "launch_by_id", kernel, _by_kernel(row, case, kernel))
+        outcome = _run_call(row, case, device, "launch_by_id", kernel, _kernel_call(row, case, kernel))
         if "does not take" not in outcome.wrong:
             yield outcome
-    yield _outcome(row, case, device, "program", "", _by_program(row, case, device, capture=False))
-    yield _outcome(row, case, device, "graph", "", _by_program(row, case, device, capture=True))
+    yield _run_call(row, case, device, "program", "", _program_call(row, case, device, capture=False))
+    yield _run_call(row, case, device, "graph", "", _program_call(row, case, device, capture=True))
     if is_emulated(device):
-        yield from _schedules(row, case, device)
+        yield from _run_schedules(row, case, device)
 
 
 def kernels_of(row: OpRow, device: str) -> list[str]:
@@ -44,7 +44,7 @@ def is_emulated(device: str) -> bool:
     return device != "host" and _C.build_info()["mode"] == "EMULATE"
 
 
-def _outcome(
+def _run_call(
     row: OpRow, case: Case, device: str, way: str, kernel: str, call: Call, *, exact: bool = False
 ) -> Outcome:
     memory = CallMemory.of(case, device, exact=exact)
@@ -52,21 +52,21 @@ def _outcome(
         call(memory)
     except NpuCudaError as error:
         return Outcome(row.op, case.name, device, way, kernel, "Ok", error.status.name, wrong=str(error))
-    worst, tolerance, wrong = judge(row, case, memory)
+    worst, tolerance, wrong = check_results(row, case, memory)
     return Outcome(row.op, case.name, device, way, kernel, "Ok", "Ok", worst, tolerance, wrong)
 
 
-def _by_op_call(row: OpRow, case: Case) -> Call:
+def _op_call(row: OpRow, case: Case) -> Call:
     return lambda memory: _C.op_call(
         _C.kinds()[row.op], *memory.tensors(), *pack_attrs(row.schema, case.attrs)
     )
 
 
-def _by_kernel(row: OpRow, case: Case, kernel: str) -> Call:
+def _kernel_call(row: OpRow, case: Case, kernel: str) -> Call:
     return lambda memory: _C.launch_by_id(kernel, *memory.tensors(), *pack_attrs(row.schema, case.attrs))
 
 
-def _by_program(row: OpRow, case: Case, device: str, *, capture: bool) -> Call:
+def _program_call(row: OpRow, case: Case, device: str, *, capture: bool) -> Call:
     def call(memory: CallMemory) -> None:
         program = _C.Program(device)
         inputs = [program.slot(spec_of(layout)) for layout in case.inputs]
@@ -91,7 +91,7 @@ def spec_of(layout: TensorLayout) -> _C.TensorSpec:
     return _C.TensorSpec(layout.dtype, layout.shape, strides, 0 if layout.shift else 256)
 
 
-def _schedules(row: OpRow, case: Case, device: str) -> Iterator[Outcome]:
+def _run_schedules(row: OpRow, case: Case, device: str) -> Iterator[Outcome]:
     for kernel in kernels_of(row, device):
         bits = set()
         for schedule in (0, *SCHEDULES):

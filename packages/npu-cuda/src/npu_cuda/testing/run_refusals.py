@@ -16,19 +16,19 @@ def run_refusal(row: OpRow, refusal: Refusal, device: str) -> Iterator[Outcome]:
     """Run by op_call, which reports the status of the refusal, and by each kernel: InvalidArgument."""
     attrs = refusal.raw_attrs or pack_attrs(row.schema, refusal.attrs)
     kind = _C.kinds()[row.op]
-    yield _outcome(row, refusal, device, "op_call", "", lambda tensors: _C.op_call(kind, *tensors, *attrs))
+    yield _run_call(row, refusal, device, "op_call", "", lambda tensors: _C.op_call(kind, *tensors, *attrs))
     for kernel in kernels_of(row, device):
-        yield _outcome(row, refusal, device, "launch_by_id", kernel, _launcher(kernel, attrs))
+        yield _run_call(row, refusal, device, "launch_by_id", kernel, _kernel_call(kernel, attrs))
 
 
 Tensors = tuple[list[_C.Tensor], list[_C.Tensor]]
 
 
-def _launcher(kernel: str, attrs: tuple[int, bytes]) -> Callable[[Tensors], None]:
+def _kernel_call(kernel: str, attrs: tuple[int, bytes]) -> Callable[[Tensors], None]:
     return lambda tensors: _C.launch_by_id(kernel, *tensors, *attrs)
 
 
-def _outcome(
+def _run_call(
     row: OpRow, refusal: Refusal, device: str, way: str, kernel: str, call: Callable[[Tensors], None]
 ) -> Outcome:
     expected = refusal.status if way == "op_call" else "InvalidArgument"
@@ -47,6 +47,6 @@ def _outcome(
         wrong = f"{status} instead of {expected}: {text}"
     elif way == "op_call" and refusal.match not in text:
         wrong = f"the error does not say {refusal.match!r}: {text}"
-    elif any(x.disturbance(elements_too=True) for x in [*memory.inputs, *memory.outputs]):
+    elif any(x.describe_stray_writes(elements_too=True) for x in [*memory.inputs, *memory.outputs]):
         wrong = "memory was written"
     return Outcome(row.op, refusal.name, device, way, kernel, expected, status, wrong=wrong)

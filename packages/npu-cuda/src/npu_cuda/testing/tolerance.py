@@ -45,7 +45,7 @@ def error_of(actual: Array, expected: Array, dtype: str, tolerance: Tolerance) -
     """
     wanted = encode(expected, dtype)
     if tolerance == Tolerance():
-        return _equality(actual, wanted, dtype)
+        return _exact_error(actual, wanted, dtype)
     got, want = decode(actual, dtype), decode(wanted, dtype)
     if not np.array_equal(np.isnan(got), np.isnan(want)):
         return float(
@@ -65,7 +65,7 @@ def error_of(actual: Array, expected: Array, dtype: str, tolerance: Tolerance) -
     return error, ""
 
 
-def _equality(actual: Array, wanted: Array, dtype: str) -> tuple[float, str]:
+def _exact_error(actual: Array, wanted: Array, dtype: str) -> tuple[float, str]:
     same = actual == wanted
     if dtype in FLOATS:
         got, want = decode(actual, dtype), decode(wanted, dtype)

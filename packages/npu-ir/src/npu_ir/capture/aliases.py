@@ -13,7 +13,7 @@ from npu_ir.capture.writes import tensor_of
 LIFT = torch.ops.aten.lift_fresh_copy.default
 
 
-class Aliases:
+class AliasSets:
     """The alias sets of a program, read off the storages of the FakeTensors in its metadata.
 
     A body that shares memory with the graph around it (a region without gradients) has the same FakeTensors
@@ -47,24 +47,24 @@ class Aliases:
         if tensor is None:
             return
         if source is not None:  # unite the two sets; the set of `source` is final, as nodes come in order
-            self._same[_torch.storage_id(tensor)] = self.storage(source)
-        if _is_only_copied(node):
+            self._same[_torch.storage_id(tensor)] = self.storage_id(source)
+        if _is_copied_literal(node):
             return
-        storage = self.storage(tensor)
+        storage = self.storage_id(tensor)
         members = self._members.setdefault(storage, [])
         if node.op == "placeholder" and node.graph is self._program:
-            self._tie(node, tensor, members)
+            self._record_tie(node, tensor, members)
         if node.op in {"placeholder", "get_attr"}:
             self._outside.add((node.graph, storage))
         members.append(node)
 
-    def _tie(self, node: Node, tensor: torch.Tensor, earlier: list[Node]) -> None:
+    def _record_tie(self, node: Node, tensor: torch.Tensor, earlier: list[Node]) -> None:
         for other in earlier:
-            if same_view(tensor, other.meta["val"]):
+            if is_same_view(tensor, other.meta["val"]):
                 self.ties[node.name] = self.ties.get(other.name, other.name)
                 return
 
-    def storage(self, tensor: torch.Tensor) -> int:
+    def storage_id(self, tensor: torch.Tensor) -> int:
         """Return the id of the alias set of ``tensor``."""
         storage = _torch.storage_id(tensor)
         return self._same.get(storage, storage)
@@ -72,7 +72,7 @@ class Aliases:
     def of(self, node: Node) -> list[Node]:
         """Return every node that shares memory with ``node``, itself included, in any graph."""
         tensor = tensor_of(node)
-        return [node] if tensor is None else self._members[self.storage(tensor)]
+        return [node] if tensor is None else self._members[self.storage_id(tensor)]
 
     def placeholders_of(self, node: Node) -> list[Node]:
         """Return the placeholders of the graph of ``node`` that share memory with it."""
@@ -81,7 +81,7 @@ class Aliases:
     def is_from_outside(self, node: Node) -> bool:
         """Return whether ``node`` shares memory with something from outside its graph."""
         tensor = tensor_of(node)
-        return tensor is None or (node.graph, self.storage(tensor)) in self._outside
+        return tensor is None or (node.graph, self.storage_id(tensor)) in self._outside
 
 
 _DROPOUTS = frozenset(
@@ -101,28 +101,30 @@ def idle_dropout_input(node: Node) -> torch.Tensor | None:
     return tensor_of(node.args[0]) if probability == 0 or is_training is False else None
 
 
-def same_view(left: torch.Tensor, right: torch.Tensor) -> bool:
+def is_same_view(left: torch.Tensor, right: torch.Tensor) -> bool:
     """Return whether two tensors on the same memory are provably the same elements in the same order."""
     if _torch.is_wrapper(left) or _torch.is_wrapper(right):
-        return type(left) is type(right) and _same_parts(left, right)
+        return type(left) is type(right) and _has_same_parts(left, right)
     return (
         left.dtype == right.dtype
-        and _torch.same_sizes(left.shape, right.shape)
-        and _torch.same_sizes(left.stride(), right.stride())
-        and _torch.same_sizes([left.storage_offset()], [right.storage_offset()])
+        and _torch.are_sizes_equal(left.shape, right.shape)
+        and _torch.are_sizes_equal(left.stride(), right.stride())
+        and _torch.are_sizes_equal([left.storage_offset()], [right.storage_offset()])
     )
 
 
-def _same_parts(left: torch.Tensor, right: torch.Tensor) -> bool:
+def _has_same_parts(left: torch.Tensor, right: torch.Tensor) -> bool:
     """Return whether two tensors of one wrapper subclass consist of the same tensors."""
     pairs = zip(_torch.wrapped_parts(left).items(), _torch.wrapped_parts(right).items(), strict=False)
     return all(
-        name == other_name and _torch.storage_id(part) == _torch.storage_id(other) and same_view(part, other)
+        name == other_name
+        and _torch.storage_id(part) == _torch.storage_id(other)
+        and is_same_view(part, other)
         for (name, part), (other_name, other) in pairs
     )
 
 
-def _is_only_copied(node: Node) -> bool:
+def _is_copied_literal(node: Node) -> bool:
     """Return whether ``node`` is a tensor literal of ``forward``, of which the program reads only copies.
 
     The FakeTensors of the literal and of its copy share memory, which the tensors do not (torch 2.13).

@@ -30,12 +30,12 @@ _OPERANDS: Mapping[str, tuple[int, ...]] = {
 def lift_body_constants(program: ExportedProgram) -> None:
     """Turn the tensors that bodies hold into constants of ``program``, which is edited."""
     module = program.graph_module
-    for node, tensors in _lifted_from_bodies(module):
-        _add_operands(node, [_program_constant(program, tensor) for tensor in tensors])
+    for node, tensors in _lift_from_bodies(module):
+        _add_operands(node, [_add_program_constant(program, tensor) for tensor in tensors])
     module.recompile()
 
 
-def _lifted_from_bodies(module: GraphModule) -> Iterator[tuple[Node, list[torch.Tensor]]]:
+def _lift_from_bodies(module: GraphModule) -> Iterator[tuple[Node, list[torch.Tensor]]]:
     """Turn the tensors that bodies hold into arguments; yield the calling nodes and these tensors.
 
     It works inside out: an inner body's tensors become attributes of the outer body, and are lifted from
@@ -46,12 +46,12 @@ def _lifted_from_bodies(module: GraphModule) -> Iterator[tuple[Node, list[torch.
             continue
         parts = list(bodies(node, module))
         for body in parts:
-            for inner, tensors in _lifted_from_bodies(body):
-                _add_operands(inner, [_attribute(body, inner, tensor) for tensor in tensors])
+            for inner, tensors in _lift_from_bodies(body):
+                _add_operands(inner, [_add_attribute(body, inner, tensor) for tensor in tensors])
         held = [(body, item, tensor) for body in parts for item, tensor in _held_tensors(body)]
         if held:
             for body in parts:
-                _take_as_arguments(body, held)
+                _add_placeholders(body, held)
             yield node, [tensor for _, _, tensor in held]
 
 
@@ -61,13 +61,13 @@ def _held_tensors(body: GraphModule) -> list[tuple[Node, torch.Tensor]]:
     return [(node, value) for node, value in values if isinstance(value, torch.Tensor)]
 
 
-def _take_as_arguments(body: GraphModule, held: Sequence[tuple[GraphModule, Node, torch.Tensor]]) -> None:
+def _add_placeholders(body: GraphModule, held: Sequence[tuple[GraphModule, Node, torch.Tensor]]) -> None:
     first = next(node for node in body.graph.nodes if node.op != "placeholder")
     for owner, item, tensor in held:
         with body.graph.inserting_before(first):
             argument = body.graph.placeholder("constant")
         argument.target = argument.name  # which is unique
-        argument.meta["val"] = _torch.fake_of(tensor, _fakes(body))
+        argument.meta["val"] = _torch.fake_of(tensor, _fake_tensors(body))
         if owner is body:
             item.replace_all_uses_with(argument)
     for owner, item, _ in held:
@@ -78,7 +78,7 @@ def _take_as_arguments(body: GraphModule, held: Sequence[tuple[GraphModule, Node
     body.recompile()
 
 
-def _fakes(module: GraphModule) -> list[torch.Tensor]:
+def _fake_tensors(module: GraphModule) -> list[torch.Tensor]:
     values = (node.meta.get("val") for node in module.graph.nodes)
     return [value for value in values if isinstance(value, torch.Tensor)]
 
@@ -94,15 +94,15 @@ def _add_operands(node: Node, operands: list[Node]) -> None:
         node.update_arg(position, type(current)([*current, *operands]))
 
 
-def _attribute(module: GraphModule, user: Node, tensor: torch.Tensor) -> Node:
+def _add_attribute(module: GraphModule, user: Node, tensor: torch.Tensor) -> Node:
     """Return a new node of ``module`` that reads ``tensor``."""
-    name = _free_name(module, "_lifted_constant")
+    name = _unused_name(module, "_lifted_constant")
     module.register_buffer(name, tensor)
     with module.graph.inserting_before(user):
         return module.graph.get_attr(name)
 
 
-def _program_constant(program: ExportedProgram, tensor: torch.Tensor) -> Node:
+def _add_program_constant(program: ExportedProgram, tensor: torch.Tensor) -> Node:
     """Return a new placeholder of ``program`` for ``tensor``."""
     specs = program.graph_signature.input_specs
     index = next((i for i, spec in enumerate(specs) if spec.kind is InputKind.USER_INPUT), len(specs))
@@ -111,13 +111,13 @@ def _program_constant(program: ExportedProgram, tensor: torch.Tensor) -> Node:
     with program.graph.inserting_before(following):
         node: Node = program.graph.placeholder("c_body_constant")
     node.target = node.name  # which is unique
-    node.meta["val"] = _torch.fake_of(tensor, _fakes(program.graph_module))
+    node.meta["val"] = _torch.fake_of(tensor, _fake_tensors(program.graph_module))
     target = node.name.removeprefix("c_")
     specs.insert(index, InputSpec(InputKind.CONSTANT_TENSOR, TensorArgument(node.name), target, None))
     program.constants[target] = tensor
     return node
 
 
-def _free_name(module: GraphModule, name: str) -> str:
+def _unused_name(module: GraphModule, name: str) -> str:
     names = (f"{name}{number}" for number in range(len(vars(module)) + len(module._buffers) + 1))
     return next(candidate for candidate in names if not hasattr(module, candidate))

@@ -19,17 +19,17 @@ from npu_ir.core.tensor_bytes import same_data
 
 
 @contextlib.contextmanager
-def contents_restored() -> Iterator[None]:
+def restore_contents() -> Iterator[None]:
     """Restore the content of every real tensor that PyTorch's functions mutate in the context."""
-    first = _FirstContents()
+    first = _ContentRecorder()
     try:
         with first:
             yield
     finally:
-        first.put_back()
+        first.restore()
 
 
-class _FirstContents(TorchFunctionMode):
+class _ContentRecorder(TorchFunctionMode):
     """A mode that copies, before a call on real tensors only, the tensors that it might write into."""
 
     def __init__(self) -> None:
@@ -42,20 +42,20 @@ class _FirstContents(TorchFunctionMode):
         if torch.compiler.is_dynamo_compiling() or not _torch.is_tracing():
             return func(*args, **kwargs)
         if getattr(func, "__name__", "") != "__get__":  # reads of attributes do not write
-            self._copy(
+            self._save(
                 [leaf for leaf in _torch.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
             )
         return func(*args, **kwargs)
 
-    def _copy(self, tensors: list[torch.Tensor]) -> None:
+    def _save(self, tensors: list[torch.Tensor]) -> None:
         if any(_torch.is_fake(tensor) or tensor.is_meta for tensor in tensors):
             return
         for tensor in tensors:
-            if id(tensor) not in self._contents and _is_copied(tensor):
+            if id(tensor) not in self._contents and _is_copyable(tensor):
                 with _torch.without_modes(), torch.no_grad():
                     self._contents[id(tensor)] = tensor, tensor.detach().clone()
 
-    def put_back(self) -> None:
+    def restore(self) -> None:
         """Restore the content of every copied tensor whose shape is unchanged."""
         with torch.no_grad():
             for tensor, content in self._contents.values():
@@ -63,6 +63,6 @@ class _FirstContents(TorchFunctionMode):
                     tensor.copy_(content)
 
 
-def _is_copied(tensor: torch.Tensor) -> bool:
+def _is_copyable(tensor: torch.Tensor) -> bool:
     is_plain = tensor.layout is torch.strided and not _torch.is_wrapper(tensor)
-    return is_plain and not torch.nn.parameter.is_lazy(tensor) and not _torch.is_transformed(tensor)
+    return is_plain and not torch.nn.parameter.is_lazy(tensor) and not _torch.is_functorch_wrapper(tensor)

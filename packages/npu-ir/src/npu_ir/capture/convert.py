@@ -11,20 +11,20 @@ from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
 
 from npu_ir import _torch
-from npu_ir.capture.default_conversion import default_conversion, flat_results, functional_call_conversion
+from npu_ir.capture.default_conversion import convert_by_schema, convert_functional_call, flatten_results
 from npu_ir.capture.direct_replacement import Replacement
 from npu_ir.capture.functionalize import FunctionalProgram, functionalize
-from npu_ir.capture.program_signature import ProgramSignature, content, require_data
-from npu_ir.capture.provenance import place, provenance_of
+from npu_ir.capture.program_signature import ProgramSignature, copy_data, require_data
+from npu_ir.capture.provenance import location_of, provenance_of
 from npu_ir.capture.sizes import Sizes
 from npu_ir.capture.special_calls import (
     DROPPED,
-    operator_with_token,
     require_convertible,
+    unwrap_token,
     wrapped_body,
 )
-from npu_ir.capture.substitute_node import plain_index
-from npu_ir.capture.wrapped_tensors import READS_PART, part_of_wrapped, require_plain
+from npu_ir.capture.substitute_node import unwrap_index
+from npu_ir.capture.wrapped_tensors import READS_PART, part_of_wrapped, require_unwrapped
 from npu_ir.core.literals import Literal
 from npu_ir.core.naming import unique_name
 from npu_ir.core.node import Argument, InputKind, OpNode, Value
@@ -110,7 +110,7 @@ class Converter:
 
     def value(self, argument: Any) -> Any:
         """Return an FX argument in plain containers, with every FX node replaced by its value."""
-        return _plain(torch.fx.map_arg(argument, self._values.__getitem__))
+        return _to_python_containers(torch.fx.map_arg(argument, self._values.__getitem__))
 
     def types(self, node: Node) -> list[Type]:
         """Return the types of the results of an FX node, flat.
@@ -118,7 +118,7 @@ class Converter:
         Raises:
             ConversionError: The node returns something without a type.
         """
-        return [self.type(node, leaf) for leaf in flat_results(node.meta.get("val"))]
+        return [self.type(node, leaf) for leaf in flatten_results(node.meta.get("val"))]
 
     def type(self, node: Node, leaf: Any) -> Type:
         """Return the type of one of the results of an FX node, given its metadata.
@@ -129,7 +129,7 @@ class Converter:
         try:
             return self.sizes.type_of(leaf)
         except ParseError as error:
-            raise ConversionError(error.message, where=place(node)) from error
+            raise ConversionError(error.message, where=location_of(node)) from error
 
     def insert(
         self,
@@ -158,7 +158,7 @@ class Converter:
                 provenance=provenance_of(node),
             )
         except GraphError as error:
-            raise ConversionError(error.message, where=place(node), fix=error.fix) from error
+            raise ConversionError(error.message, where=location_of(node), fix=error.fix) from error
 
     def region(self, module: GraphModule) -> Graph:
         """Return the graph of a body of a control-flow operator, to be used as a region of a node."""
@@ -210,7 +210,7 @@ class Converter:
             if node.op == "call_function":
                 self._values[node] = self._converted[node] = self._convert(node)
             elif node.op == "get_attr":
-                self._values[node] = self._attribute(node, module)
+                self._values[node] = self._read_attribute(node, module)
             elif node.op == "output":
                 return self.value(node.args[0])
         raise AssertionError("an FX graph ends with an output node")
@@ -218,7 +218,7 @@ class Converter:
     def _convert(self, node: Node) -> Any:
         name = op_type_of(node.target)  # type: ignore[arg-type]
         if name in self._conversions:
-            return self.nested(node, self._registered_conversion(node, name))
+            return self.nested(node, self._convert_by_plugin(node, name))
         if node.target is _torch.GETITEM:
             return self.value(node.args[0])[node.args[1]]
         if name in DROPPED or node in self._replaced:
@@ -234,44 +234,44 @@ class Converter:
             return self._inline(*wrapped)
         replacement = self._replacements.get(node)
         if replacement is not None:
-            return self._replace(replacement)
+            return self._convert_replacement(replacement)
         if _torch.is_functional_call(node.target):
-            return functional_call_conversion(self, node)
-        plain = operator_with_token(name, node)
+            return convert_functional_call(self, node)
+        plain = unwrap_token(name, node)
         if plain is not None:
             results = self._convert(plain)
             return [None, *(results if isinstance(results, list) else [results])]
-        indexing = plain_index(node)
+        indexing = unwrap_index(node)
         if indexing is not None:
             return self._convert(indexing)
         require_convertible(node, name)
-        require_plain(node, [self._values.get(item) for item in node.all_input_nodes])
-        return default_conversion(self, node, node.target)  # type: ignore[arg-type]
+        require_unwrapped(node, [self._values.get(item) for item in node.all_input_nodes])
+        return convert_by_schema(self, node, node.target)  # type: ignore[arg-type]
 
-    def _replace(self, replacement: Replacement) -> Any:
+    def _convert_replacement(self, replacement: Replacement) -> Any:
         """Convert the functional op that replaces an op that writes."""
-        results = default_conversion(self, replacement.call, replacement.op)
+        results = convert_by_schema(self, replacement.call, replacement.op)
         for target, position in replacement.written.items():
             self._values[target] = results if position is None else results[position]
             if target.op == "placeholder":
                 self._written[target] = None
         return results if replacement.own is None else results[replacement.own]
 
-    def _registered_conversion(self, node: Node, op_type: str) -> list[Value]:
+    def _convert_by_plugin(self, node: Node, op_type: str) -> list[Value]:
         entry = self._conversions[op_type]
         try:
             result = entry.function(self, node)
         except Exception as error:
             raise ConversionError(
                 f"the conversion of {op_type} by {entry.origin} failed: {type(error).__name__}: {error}",
-                where=place(node),
+                where=location_of(node),
             ) from error
         values = list(result) if isinstance(result, (list, tuple)) else [result]
         expected = self.types(node)
         if not all(isinstance(value, Value) for value in values) or len(values) != len(expected):
             raise ConversionError(
                 f"the conversion of {op_type} by {entry.origin} returned {result!r}",
-                where=place(node),
+                where=location_of(node),
                 fix=f"return {len(expected)} value(s) of converter.graph",
             )
         return values
@@ -282,7 +282,7 @@ class Converter:
         self._values.update(zip(inner, operands, strict=True))
         return self._convert_nodes(body)
 
-    def _attribute(self, node: Node, module: GraphModule) -> Any:
+    def _read_attribute(self, node: Node, module: GraphModule) -> Any:
         """Return the attribute that an FX node reads from its module: another FX graph, or a tensor."""
         attribute: Any = module
         for step in str(node.target).split("."):
@@ -292,10 +292,10 @@ class Converter:
         if isinstance(attribute, GraphModule):
             self._module_names[attribute] = str(node.target)
             return attribute
-        data = content(attribute)
+        data = copy_data(attribute)
         if data is None:
             raise ConversionError(
-                f"the region reads {node.target!r}, which is not a tensor with data", where=place(node)
+                f"the region reads {node.target!r}, which is not a tensor with data", where=location_of(node)
             )
         constant = self._region_constants.get((id(self.graph), id(attribute)))
         if constant is None:
@@ -307,12 +307,12 @@ class Converter:
         return constant
 
 
-def _plain(argument: Any) -> Any:
+def _to_python_containers(argument: Any) -> Any:
     """Return an argument with FX's own container types replaced by Python's."""
     if isinstance(argument, (list, tuple)) and not hasattr(argument, "_fields"):
-        return (list if isinstance(argument, list) else tuple)(map(_plain, argument))
+        return (list if isinstance(argument, list) else tuple)(map(_to_python_containers, argument))
     if isinstance(argument, dict):
-        return {key: _plain(item) for key, item in argument.items()}
+        return {key: _to_python_containers(item) for key, item in argument.items()}
     return argument
 
 

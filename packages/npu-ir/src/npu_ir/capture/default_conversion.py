@@ -10,9 +10,9 @@ import torch
 from torch.fx import GraphModule, Node
 
 from npu_ir import _torch
-from npu_ir.capture.mixed_dtypes import require_taken_dtypes
+from npu_ir.capture.mixed_dtypes import require_supported_dtypes
 from npu_ir.capture.promotion import needed_cast
-from npu_ir.capture.provenance import place
+from npu_ir.capture.provenance import location_of
 from npu_ir.core.literals import Literal
 from npu_ir.core.node import Value
 from npu_ir.core.types import ScalarType, TensorType, Type
@@ -24,26 +24,26 @@ if TYPE_CHECKING:
     from npu_ir.capture.convert import Converter
 
 
-def default_conversion(converter: Converter, node: Node, op: Op) -> Any:
+def convert_by_schema(converter: Converter, node: Node, op: Op) -> Any:
     """Append the graph node for an FX node that calls ``op``; return its values, nested as FX has them."""
     schema = schema_of(op)
-    flat = _flattened(converter, node, schema, node.args)
+    flat = _flatten(converter, node, schema, node.args)
     if isinstance(op, _torch.OpOverload) and not op._schema.returns:
         converter.insert(node, op_type_of(op), flat.inputs, flat.attrs, types=[], operands=flat.operands)
         return None
     if any(isinstance(item, GraphModule) for item in flat.inputs):
-        return _conversion_with_regions(converter, node, op, flat)
-    types = _with_kept_dtypes(schema, flat, converter.types(node))
+        return _convert_with_regions(converter, node, op, flat)
+    types = _keep_dtypes(schema, flat, converter.types(node))
     cast = needed_cast(node, op, types) if isinstance(op, _torch.OpOverload) else None
     if isinstance(op, _torch.OpOverload):
-        require_taken_dtypes(node, op)
-    inputs = _cast(converter, node, flat.inputs, cast)
+        require_supported_dtypes(node, op)
+    inputs = _insert_casts(converter, node, flat.inputs, cast)
     name = _node_name(node, schema)
     inserted = converter.insert(
         node,
         op_type_of(op),
         inputs,
-        _with_dtype(schema, flat.inputs, flat.attrs, types),
+        _pin_dtype(schema, flat.inputs, flat.attrs, types),
         types=types,
         operands=flat.operands,
         name=name,
@@ -52,7 +52,7 @@ def default_conversion(converter: Converter, node: Node, op: Op) -> Any:
     return converter.nested(node, inserted.outputs)
 
 
-def _conversion_with_regions(converter: Converter, node: Node, op: Op, flat: FlatArguments) -> Any:
+def _convert_with_regions(converter: Converter, node: Node, op: Op, flat: FlatArguments) -> Any:
     """Append the graph node for a control-flow operator, with its bodies as regions."""
     pairs = list(zip(flat.operands, flat.inputs, strict=True))
     inserted = converter.insert(
@@ -66,7 +66,7 @@ def _conversion_with_regions(converter: Converter, node: Node, op: Op, flat: Fla
     return converter.nested(node, inserted.outputs)
 
 
-def _cast(
+def _insert_casts(
     converter: Converter, node: Node, inputs: Sequence[Value], dtype: torch.dtype | None
 ) -> Sequence[Value]:
     if dtype is None:
@@ -86,33 +86,33 @@ def _cast(
     return [cast.outputs[0] for cast in casts]
 
 
-def functional_call_conversion(converter: Converter, node: Node) -> Any:
+def convert_functional_call(converter: Converter, node: Node) -> Any:
     """Append the graph node for an op that runs on copies of what it writes, and returns them, too."""
     op, *args = node.args
     assert isinstance(op, _torch.OpOverload)
     schema = schema_of(op)
-    flat = _flattened(converter, node, schema, args)
+    flat = _flatten(converter, node, schema, args)
     results = node.meta["val"]  # None for an op without results, and for an absent optional tensor
     inserted = converter.insert(
         node,
         op_type_of(op),
         flat.inputs,
         flat.attrs,
-        types=[converter.type(node, leaf) for leaf in flat_results(results) if leaf is not None],
+        types=[converter.type(node, leaf) for leaf in flatten_results(results) if leaf is not None],
         operands=flat.operands,
         name=op._opname,
     )
     return _nest_present(results, iter(inserted.outputs))
 
 
-def _flattened(converter: Converter, node: Node, schema: OpSchema, args: Sequence[Any]) -> FlatArguments:
+def _flatten(converter: Converter, node: Node, schema: OpSchema, args: Sequence[Any]) -> FlatArguments:
     try:
         return flatten_arguments(schema, converter.value(args), converter.value(node.kwargs), _is_value)
     except GraphError as error:
-        raise ConversionError(error.message, where=place(node), fix=error.fix) from error
+        raise ConversionError(error.message, where=location_of(node), fix=error.fix) from error
 
 
-def _with_kept_dtypes(schema: OpSchema, flat: FlatArguments, types: list[Type]) -> list[Type]:
+def _keep_dtypes(schema: OpSchema, flat: FlatArguments, types: list[Type]) -> list[Type]:
     """Give the new content of an argument (``running_mean_out``) the argument's dtype.
 
     New half-precision running statistics are float32 as FakeTensors, but not in reality (torch 2.13).
@@ -151,7 +151,7 @@ def _output_names(name: str, schema: OpSchema, count: int) -> list[str] | None:
     return [f"{name}.{result}" for result in names]
 
 
-def _with_dtype(
+def _pin_dtype(
     schema: OpSchema, inputs: Sequence[Value], attrs: dict[str, Literal], types: list[Type]
 ) -> dict[str, Literal]:
     """Fix the dtype of a factory op, which otherwise would follow the default dtype of the process."""
@@ -173,8 +173,8 @@ def _nest_present(result: Any, leaves: Any) -> Any:
     return None if result is None else next(leaves)
 
 
-def flat_results(result: Any) -> list[Any]:
+def flatten_results(result: Any) -> list[Any]:
     """Return the leaves of the results of an op, flat; None is a leaf."""
     if isinstance(result, (tuple, list)):
-        return [leaf for part in result for leaf in flat_results(part)]
+        return [leaf for part in result for leaf in flatten_results(part)]
     return [result]

@@ -20,10 +20,10 @@ from torch.export.graph_signature import InputKind
 from torch.fx import Node
 
 from npu_ir import _torch
-from npu_ir.capture.aliases import Aliases
+from npu_ir.capture.aliases import AliasSets
 from npu_ir.capture.bodies import nodes
-from npu_ir.capture.substitute_node import stand_in
-from npu_ir.capture.writes import fake_arguments, hides_a_write, schema_of_node, tensor_of, written
+from npu_ir.capture.substitute_node import make_substitute_node
+from npu_ir.capture.writes import fake_arguments, has_hidden_write, schema_of_node, tensor_of, written_nodes
 from npu_ir.ops.schema import resolve, schema_of
 
 
@@ -45,8 +45,8 @@ class Replacement:
     own: int | None = None
 
 
-def direct_replacements(
-    program: ExportedProgram, aliases: Aliases, replaced: Mapping[Node, tuple[Node, Node]]
+def find_direct_replacements(
+    program: ExportedProgram, aliases: AliasSets, replaced: Mapping[Node, tuple[Node, Node]]
 ) -> dict[Node, Replacement] | None:
     """Return a replacement for every node that writes; None if one of them cannot be replaced directly.
 
@@ -64,30 +64,30 @@ def direct_replacements(
     }
     replacements = {}
     for node in nodes(program.graph_module):
-        if node in replaced or not (hides_a_write(node) or written(node)):
+        if node in replaced or not (has_hidden_write(node) or written_nodes(node)):
             continue
-        replacement = _batch_norm(node) if hides_a_write(node) else _single_write(node)
+        replacement = _replace_batch_norm(node) if has_hidden_write(node) else _replace_single_write(node)
         if replacement is None:
             return None
         for target in replacement.written:
             is_argument = target.graph is program.graph and target.name in updatable
-            if not _is_invisible(node, target, aliases, read_last, is_argument=is_argument):
+            if not _is_unobservable(node, target, aliases, read_last, is_argument=is_argument):
                 return None
         replacements[node] = replacement
     return replacements
 
 
-def _is_invisible(
-    node: Node, written: Node, aliases: Aliases, read_last: Collection[Node], *, is_argument: bool
+def _is_unobservable(
+    node: Node, written: Node, aliases: AliasSets, read_last: Collection[Node], *, is_argument: bool
 ) -> bool:
-    """Return whether only later readers of ``written`` itself can observe what ``node`` writes.
+    """Return whether only later readers of ``written_nodes`` itself can observe what ``node`` writes.
 
     Args:
         node: The node that writes.
         written: The mutated node.
         aliases: The alias sets of the program.
         read_last: Nodes that are read after the last node.
-        is_argument: ``written`` is a parameter, buffer or input, whose final content is an update of the
+        is_argument: ``written_nodes`` is a parameter, buffer or input, whose final content is an update of the
             graph.
     """
     if torch.Tag.inplace_view in node.target.tags:  # type: ignore[union-attr]
@@ -111,7 +111,7 @@ _BATCH_NORM = torch.ops.aten.batch_norm.default
 _FUNCTIONAL_BATCH_NORM = torch.ops.aten._native_batch_norm_legit_functional.default
 
 
-def _batch_norm(node: Node) -> Replacement | None:
+def _replace_batch_norm(node: Node) -> Replacement | None:
     """Return the replacement of ``batch_norm`` in training mode, which writes its running statistics."""
     if node.target is not _BATCH_NORM or len(node.args) < 8:
         return None
@@ -125,12 +125,12 @@ def _batch_norm(node: Node) -> Replacement | None:
             results = _FUNCTIONAL_BATCH_NORM(*fakes)
     except (IndexError, RuntimeError):  # no input of this shape, or its sizes are known only at run time
         return None
-    call = stand_in(node, _FUNCTIONAL_BATCH_NORM, args, results)
+    call = make_substitute_node(node, _FUNCTIONAL_BATCH_NORM, args, results)
     return Replacement(call, _FUNCTIONAL_BATCH_NORM, {mean: 3, variance: 4}, own=0)
 
 
-def _single_write(node: Node) -> Replacement | None:
-    targets = written(node)
+def _replace_single_write(node: Node) -> Replacement | None:
+    targets = written_nodes(node)
     functional = _functional_op(node) if len(targets) == 1 else None
     return None if functional is None else Replacement(node, functional, {targets[0]: None})
 
@@ -153,12 +153,12 @@ def _functional_op(node: Node) -> _torch.OpOverload | None:
     same_arguments = [arg.kind for arg in candidate.args] == [arg.kind for arg in schema.args] and [
         arg.name for arg in candidate.args[1:]
     ] == [arg.name for arg in schema.args[1:]]
-    if candidate.writes or not same_arguments or not _gives_same_type(node, functional):
+    if candidate.writes or not same_arguments or not _has_same_type(node, functional):
         return None
     return functional
 
 
-def _gives_same_type(node: Node, functional: _torch.OpOverload) -> bool:
+def _has_same_type(node: Node, functional: _torch.OpOverload) -> bool:
     """Return whether ``functional`` provably returns the dtype, shape and strides of the mutated tensor.
 
     A write keeps the dtype and shape of its target, where the functional op promotes and broadcasts.
@@ -167,8 +167,8 @@ def _gives_same_type(node: Node, functional: _torch.OpOverload) -> bool:
     if expected is None:
         return False
     args, kwargs = fake_arguments(node.args, node.kwargs)
-    if torch.Tag.pointwise in functional.tags and _are_all_like(expected, (args, kwargs)):
-        return _dtype_of_one_element(functional, args, kwargs) == expected.dtype
+    if torch.Tag.pointwise in functional.tags and _are_contiguous_like(expected, (args, kwargs)):
+        return _pointwise_dtype(functional, args, kwargs) == expected.dtype
     try:
         with _torch.trial([expected]):
             result = functional(*args, **kwargs)
@@ -177,12 +177,12 @@ def _gives_same_type(node: Node, functional: _torch.OpOverload) -> bool:
     return (
         isinstance(result, torch.Tensor)
         and result.dtype == expected.dtype
-        and _torch.same_sizes(result.shape, expected.shape)
-        and _torch.same_sizes(result.stride(), expected.stride())
+        and _torch.are_sizes_equal(result.shape, expected.shape)
+        and _torch.are_sizes_equal(result.stride(), expected.stride())
     )
 
 
-def _are_all_like(tensor: torch.Tensor, arguments: Any) -> bool:
+def _are_contiguous_like(tensor: torch.Tensor, arguments: Any) -> bool:
     """Return whether all tensors in ``arguments`` are provably contiguous and of the shape of ``tensor``."""
     leaves = _torch.tree_leaves(arguments)
     if any(isinstance(leaf, (torch.SymInt, torch.SymFloat, torch.SymBool)) for leaf in leaves):
@@ -193,13 +193,14 @@ def _are_all_like(tensor: torch.Tensor, arguments: Any) -> bool:
         strides.append(step)
         step = step * size
     return all(
-        _torch.same_sizes(leaf.shape, tensor.shape) and _torch.same_sizes(leaf.stride(), strides[::-1])
+        _torch.are_sizes_equal(leaf.shape, tensor.shape)
+        and _torch.are_sizes_equal(leaf.stride(), strides[::-1])
         for leaf in leaves
         if isinstance(leaf, torch.Tensor)
     )
 
 
-def _dtype_of_one_element(op: _torch.OpOverload, args: Any, kwargs: Any) -> torch.dtype | None:
+def _pointwise_dtype(op: _torch.OpOverload, args: Any, kwargs: Any) -> torch.dtype | None:
     """Return the result dtype of a pointwise op, from tensors of one element.
 
     A trial on symbolic sizes takes a thousand times longer.

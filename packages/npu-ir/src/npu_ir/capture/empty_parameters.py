@@ -39,7 +39,7 @@ def empty_weights() -> Iterator[None]:
             return None
         original, empty = moved.get(id(parameter), (None, None))
         if original is None or original() is not parameter:
-            empty = _emptied(parameter)
+            empty = _move_to_meta(parameter)
             moved[id(parameter)] = weakref.ref(parameter), empty
         return empty
 
@@ -50,7 +50,7 @@ def empty_weights() -> Iterator[None]:
         hook.remove()
 
 
-def _emptied(parameter: torch.nn.Parameter) -> torch.nn.Parameter:
+def _move_to_meta(parameter: torch.nn.Parameter) -> torch.nn.Parameter:
     """Return a parameter on ``meta`` of the same type, with the attributes that the model has set on it."""
     empty = torch.nn.Parameter(parameter.detach().to("meta"), parameter.requires_grad)
     vars(empty).update(vars(parameter))

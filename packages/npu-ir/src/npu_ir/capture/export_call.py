@@ -11,18 +11,18 @@ import torch
 from torch.export import ExportedProgram
 
 from npu_ir import _torch
-from npu_ir.capture.content_guard import contents_restored
+from npu_ir.capture.content_guard import restore_contents
 from npu_ir.capture.export_errors import export_error
 from npu_ir.capture.export_messages import HeldMessages
-from npu_ir.capture.held_constants import name_held_tensors, registered_for_now
+from npu_ir.capture.held_constants import name_held_tensors, register_temporarily
 from npu_ir.capture.held_tensors import held_tensors
-from npu_ir.capture.model_guard import unchanged
-from npu_ir.capture.replaced_buffers import settle_assignments
-from npu_ir.capture.tracing_mode import ByIdentity, ForwardCalls
+from npu_ir.capture.model_guard import protect_model
+from npu_ir.capture.replaced_buffers import resolve_assignments
+from npu_ir.capture.tracing_mode import ForwardCallMode, TensorIdentityMode
 from npu_ir.errors import NpuError
 
 
-class Subject:
+class CaptureSubject:
     """A model to capture, with the locations of its tensors.
 
     Attributes:
@@ -66,7 +66,7 @@ class ExportCall:
         meta_is_cpu: Create on the CPU what ``forward`` creates on ``meta``.
     """
 
-    subject: Subject
+    subject: CaptureSubject
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     dynamic_shapes: Any
@@ -85,9 +85,9 @@ class ExportCall:
         """
         model, held = self.subject.model, self.subject.held
         try:
-            with registered_for_now(model, buffers) as names:
-                program = self._exported(names)
-                settle_assignments(program)
+            with register_temporarily(model, buffers) as names:
+                program = self._export_model(names)
+                resolve_assignments(program)
         except NpuError:
             raise
         except Exception as error:
@@ -95,7 +95,7 @@ class ExportCall:
         name_held_tensors(program, {path: held[path] for path in held if path not in buffers}, names)
         return program
 
-    def _exported(self, names: Mapping[str, str]) -> ExportedProgram:
+    def _export_model(self, names: Mapping[str, str]) -> ExportedProgram:
         """Return the exported program, with dynamic sizes of at least 1 where possible, else at least 2.
 
         By default torch.export assumes sizes of at least 2 while it traces, and states ranges that begin
@@ -104,26 +104,26 @@ class ExportCall:
         """
         if self.dynamic_shapes is not None:
             # An error that has another cause occurs again below.
-            with contextlib.suppress(Exception), _torch.without_assumptions_of_size():
-                return self._traced(names)
-        return self._traced(names)
+            with contextlib.suppress(Exception), _torch.relaxed_size_assumptions():
+                return self._trace(names)
+        return self._trace(names)
 
-    def _traced(self, names: Mapping[str, str]) -> ExportedProgram:
+    def _trace(self, names: Mapping[str, str]) -> ExportedProgram:
         model = self.subject.model
         with (
-            unchanged(model),
-            contents_restored(),
+            protect_model(model),
+            restore_contents(),
             HeldMessages(model),
-            ForwardCalls(),
-            self._by_identity(names),
+            ForwardCallMode(),
+            self._identity_mode(names),
         ):
             return torch.export.export(
                 model, self.args, self.kwargs, dynamic_shapes=self.dynamic_shapes, strict=False
             )
 
-    def _by_identity(self, names: Mapping[str, str]) -> contextlib.AbstractContextManager[Any]:
+    def _identity_mode(self, names: Mapping[str, str]) -> contextlib.AbstractContextManager[Any]:
         subject = self.subject
         if not (subject.is_shared or self.meta_is_cpu):
             return contextlib.nullcontext()
         places = {id(subject.held[path]): (subject.model._buffers, name) for name, path in names.items()}
-        return ByIdentity({**subject.places, **places}, meta_is_cpu=self.meta_is_cpu)
+        return TensorIdentityMode({**subject.places, **places}, meta_is_cpu=self.meta_is_cpu)

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from npu_ir.core.call_signature import misfit
+from npu_ir.core.call_signature import signature_mismatch
 from npu_ir.core.user_frames import user_line
 from npu_ir.errors import ExportError
 
@@ -49,7 +49,7 @@ def export_error(
     model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], error: Exception
 ) -> ExportError:
     """Return the error to raise in place of ``error``, which torch.export raised for a call of ``model``."""
-    name, wrong_call = type(model).__name__, misfit(model.forward, args, kwargs)
+    name, wrong_call = type(model).__name__, signature_mismatch(model.forward, args, kwargs)
     if wrong_call is not None:
         return ExportError(
             f"forward of {name} cannot be called so: {wrong_call}",
@@ -57,25 +57,27 @@ def export_error(
         )
     text = str(error).strip()
     return ExportError(
-        f"torch.export cannot capture {name}: {_summary(error)}", where=_where(model, error), fix=_fix(text)
+        f"torch.export cannot capture {name}: {_summary(error)}",
+        where=_location(model, error),
+        fix=_fix(text),
     )
 
 
 def suggested_sizes(text: str) -> list[str]:
     """Return the size definitions suggested in a message: ``s = Dim('s', max=512)``, ``t = 2*s``."""
-    _, found, rest = without_advice(text).partition("Suggested fixes:\n")
+    _, found, rest = strip_advice(text).partition("Suggested fixes:\n")
     lines = re.match(r"(?:  \w+ = .+\n?)*", rest)
     return [line.strip() for line in lines[0].splitlines()] if found and lines else []
 
 
-def without_advice(text: str) -> str:
+def strip_advice(text: str) -> str:
     """Return a message of torch.export without the advice for its own users."""
     return _ADVICE.sub("", text)
 
 
 def _summary(error: Exception) -> str:
     """Return the message of torch.export without its advice; list items stay on their own lines."""
-    text = without_advice(str(error).strip()).partition("\nSuggested fixes:")[0]
+    text = strip_advice(str(error).strip()).partition("\nSuggested fixes:")[0]
     text = re.sub(r"\nTo fix the error, insert one of(?s:.*)", "", text)
     text = re.sub(r"L\['(\w+)'\]", r"\1", text).replace(".size()[", ".shape[")
     lines = [line for line in text.split("\n") if line.strip()]
@@ -94,7 +96,7 @@ def _fix(text: str) -> str:
     return next((fix for part, fix in _FIXES.items() if part in text), _FIX)
 
 
-def _where(model: torch.nn.Module, error: Exception) -> str | None:
+def _location(model: torch.nn.Module, error: Exception) -> str | None:
     """Return the innermost module that ``error`` passed through, and the innermost line of user code."""
     paths = {id(module): path for path, module in model.named_modules()}
     module_text = ""

@@ -53,11 +53,11 @@ class HeldMessages:
 
     def __enter__(self) -> None:
         with contextlib.ExitStack() as stack:
-            stack.enter_context(_torch.held_log(self._hold_record))
+            stack.enter_context(_torch.hold_log(self._hold_record))
             for pattern in (_ASSIGNED, _ITS_OWN_DOING):
-                stack.enter_context(_unfiltered(pattern.pattern))
-            stack.enter_context(_StandIn(warnings, "showwarning", self._hold_warning))
-            stack.enter_context(_StandIn(_torch.printing_module(), "print", self._hold_print))
+                stack.enter_context(_bypass_filters(pattern.pattern))
+            stack.enter_context(_FunctionSubstitute(warnings, "showwarning", self._hold_warning))
+            stack.enter_context(_FunctionSubstitute(_torch.printing_module(), "print", self._hold_print))
             self._stack = stack.pop_all()
 
     def __exit__(
@@ -68,7 +68,7 @@ class HeldMessages:
         for text in texts if error is None else [*texts, f"{type(error).__name__}: {error}"]:
             LOGGER.debug("%s", text)
         if error is None:
-            self._pass_on()
+            self._emit()
             return
         # As BaseException.add_note does, which Python 3.10 does not have.
         error.__notes__ = [*getattr(error, "__notes__", ()), *(f"torch.export: {text}" for text in texts)]
@@ -87,7 +87,7 @@ class HeldMessages:
         self._held.append((" ".join(map(str, items)), lambda: print(*items, **options)))  # noqa: T201
         return True
 
-    def _pass_on(self) -> None:
+    def _emit(self) -> None:
         """Emit the held messages that matter, some of them as warnings of this package."""
         specialized: list[str] = []
         for text, say in self._held:
@@ -119,7 +119,7 @@ class HeldMessages:
         return isinstance(self._model.get_submodule(owner.removeprefix(".")), torch.nn.RNNBase)
 
 
-class _StandIn:
+class _FunctionSubstitute:
     """A substitute for a function of a module; substitutes may be nested, and removed in any order.
 
     Args:
@@ -144,7 +144,7 @@ class _StandIn:
         self._thread = None  # other code may restore this object later: it only forwards then
         # Nested substitutes form a linked list; remove this one wherever it is.
         above, item = None, vars(self._owner).get(self._name)
-        while isinstance(item, _StandIn) and item is not self:
+        while isinstance(item, _FunctionSubstitute) and item is not self:
             above, item = item, item._before
         if item is not self:
             return
@@ -162,7 +162,7 @@ class _StandIn:
 
 
 @contextlib.contextmanager
-def _unfiltered(message: str) -> Iterator[None]:
+def _bypass_filters(message: str) -> Iterator[None]:
     """Let matching warnings through each time, and never as exceptions, whatever the filters are.
 
     `warnings.catch_warnings` would discard what other threads have changed meanwhile.

@@ -16,10 +16,10 @@ from torch.export import ExportedProgram, ShapesCollection
 
 from npu_ir import _torch
 from npu_ir.capture.convert import convert_exported_program
-from npu_ir.capture.export_call import ExportCall, Subject
-from npu_ir.capture.held_constants import written_constants
-from npu_ir.capture.meta_tensors import StandIns, is_on_meta
-from npu_ir.capture.overlapping_inputs import Overlap, overlaps, state_overlaps, through_views
+from npu_ir.capture.export_call import CaptureSubject, ExportCall
+from npu_ir.capture.held_constants import find_written_constants
+from npu_ir.capture.meta_tensors import FakeSubstitutes, is_on_meta
+from npu_ir.capture.overlapping_inputs import Overlap, declare_overlaps, find_overlaps, run_on_views
 from npu_ir.capture.tensor_kinds import require_plain_tensors
 from npu_ir.errors import ConversionError, ExportError
 from npu_ir.graph.graph import Graph
@@ -76,16 +76,16 @@ def extract_ir(
         return graph
     # An input is mutated, and inputs that share memory with it see that. The first export gave each input
     # memory of its own, so the model is exported once more, with the aliasing in the program.
-    groups = overlaps(args, kwargs)
+    groups = find_overlaps(args, kwargs)
     if groups:
-        return _with_overlaps(model, args, kwargs, dynamic_shapes, groups, name)
+        return _extract_overlapping(model, args, kwargs, dynamic_shapes, groups, name)
     if _has_repeats(args, kwargs):
         program = export_program(model, args, kwargs, dynamic_shapes, shared_inputs=True)
         return convert_exported_program(program, name=name)
     return graph
 
 
-def _with_overlaps(
+def _extract_overlapping(
     model: torch.nn.Module,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
@@ -100,10 +100,10 @@ def _with_overlaps(
             where=type(model).__name__,
             fix="pass a copy (clone), or leave dynamic_shapes out",
         )
-    with through_views(model, groups):
+    with run_on_views(model, groups):
         program = export_program(model, args, kwargs)
     graph = convert_exported_program(program, name=name)
-    state_overlaps(graph, args, kwargs, groups)
+    declare_overlaps(graph, args, kwargs, groups)
     return graph
 
 
@@ -130,11 +130,11 @@ def export_program(
             removes a parameter, buffer or module.
     """
     require_plain_tensors(model, args, kwargs)
-    subject = Subject(model)
-    tensors = [*subject.tensors, *_tensors((args, kwargs))]
-    stand_ins = StandIns(_torch.fake_mode_of([*subject.registered, *_tensors((args, kwargs))]))
-    with stand_ins.in_model(model), _cpu_default_device():
-        args, kwargs = _example_inputs((args, kwargs), stand_ins, subject, shared_inputs)
+    subject = CaptureSubject(model)
+    tensors = [*subject.tensors, *_tensor_leaves((args, kwargs))]
+    stand_ins = FakeSubstitutes(_torch.fake_mode_of([*subject.registered, *_tensor_leaves((args, kwargs))]))
+    with stand_ins.install(model), _cpu_default_device():
+        args, kwargs = _prepare_inputs((args, kwargs), stand_ins, subject, shared_inputs)
         call = ExportCall(subject, args, kwargs, dynamic_shapes, meta_is_cpu=any(map(is_on_meta, tensors)))
         without_data = {
             path: stand_ins.of(item)
@@ -142,7 +142,7 @@ def export_program(
             if is_on_meta(item) or (_torch.is_fake(item) and item.fake_mode is stand_ins.mode)  # type: ignore[attr-defined]
         }
         program = call.export(without_data)
-        changed = written_constants(program)
+        changed = find_written_constants(program)
         if changed & subject.held.keys():  # as constants, their content would be frozen into the program
             written = {path: item for path, item in subject.held.items() if path in changed}
             program = call.export(without_data | written)
@@ -159,17 +159,17 @@ def _require_containers(args: Any, kwargs: Any) -> None:
         )
 
 
-def _tensors(tree: Any) -> list[torch.Tensor]:
+def _tensor_leaves(tree: Any) -> list[torch.Tensor]:
     return [leaf for leaf in _torch.tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
 
 
 def _has_repeats(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    tensors = _tensors((args, kwargs))
+    tensors = _tensor_leaves((args, kwargs))
     return len({id(tensor) for tensor in tensors}) < len(tensors)
 
 
-def _example_inputs(
-    tree: tuple[Any, Any], stand_ins: StandIns, subject: Subject, shared_inputs: bool
+def _prepare_inputs(
+    tree: tuple[Any, Any], stand_ins: FakeSubstitutes, subject: CaptureSubject, shared_inputs: bool
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return the arguments off ``meta``, with copies of those that alias an earlier one or the model.
 
@@ -190,12 +190,12 @@ def _example_inputs(
         if is_strided:
             storages.add(_torch.storage_id(leaf))
         leaf = stand_ins.of(leaf)
-        return _apart(leaf) if is_copied else leaf
+        return _new_like(leaf) if is_copied else leaf
 
     return _torch.tree_map(prepared, tree)  # type: ignore[no-any-return]
 
 
-def _apart(tensor: torch.Tensor) -> torch.Tensor:
+def _new_like(tensor: torch.Tensor) -> torch.Tensor:
     """Return a tensor of the same type with its own memory and undefined content."""
     is_plain = tensor.layout is torch.strided and not _torch.is_wrapper(tensor)
     copy = (

@@ -20,11 +20,11 @@ from torch.export.graph_signature import InputKind
 from torch.fx import Node
 
 from npu_ir import _torch
-from npu_ir.capture.aliases import Aliases
+from npu_ir.capture.aliases import AliasSets
 from npu_ir.capture.bodies import AUTOCAST_REGION, ENTER_AUTOCAST, is_call_of, nodes
-from npu_ir.capture.direct_replacement import Replacement, direct_replacements
-from npu_ir.capture.replaced_buffers import replacements, require_no_replacements, require_same_types
-from npu_ir.capture.retrace import traced_again
+from npu_ir.capture.direct_replacement import Replacement, find_direct_replacements
+from npu_ir.capture.replaced_buffers import find_replaced_buffers, require_no_replacements, require_same_types
+from npu_ir.capture.retrace import retrace_program
 from npu_ir.capture.write_refusals import require_same_shapes
 
 
@@ -54,20 +54,20 @@ def functionalize(program: ExportedProgram) -> FunctionalProgram:
     """
     require_same_types(program)
     require_same_shapes(program)
-    aliases = Aliases(program.graph_module)
-    replaced = replacements(program)
+    aliases = AliasSets(program.graph_module)
+    replaced = find_replaced_buffers(program)
     # All or nothing: a single write without a direct replacement sends the whole program to the retrace.
-    direct = None if _needs_tracing(program) else direct_replacements(program, aliases, replaced)
+    direct = None if _needs_retrace(program) else find_direct_replacements(program, aliases, replaced)
     if direct is not None:
         return FunctionalProgram(program, direct, aliases.ties, replaced)
     require_no_replacements(program)
-    again = traced_again(program, aliases)
-    before, after = _names_of_arguments(program), _names_of_arguments(again)
+    again = retrace_program(program, aliases)
+    before, after = _placeholder_names(program), _placeholder_names(again)
     names = {name: after[argument] for argument, name in before.items()}
     return FunctionalProgram(again, ties={names[name]: names[first] for name, first in aliases.ties.items()})
 
 
-def _names_of_arguments(program: ExportedProgram) -> dict[tuple[InputKind, str | int], str]:
+def _placeholder_names(program: ExportedProgram) -> dict[tuple[InputKind, str | int], str]:
     """Return the names of the placeholders by kind and target.
 
     A retraced program has other names, in another order, and may have more placeholders. User inputs have
@@ -80,10 +80,10 @@ def _names_of_arguments(program: ExportedProgram) -> dict[tuple[InputKind, str |
     }
 
 
-def _needs_tracing(program: ExportedProgram) -> bool:
+def _needs_retrace(program: ExportedProgram) -> bool:
     """Return whether only a retrace decomposes the program: autocast, ``torch.func``, calls on views."""
     return torch.is_autocast_enabled("cpu") or any(
-        _torch.is_transform(node.target)
+        _torch.is_functorch_call(node.target)
         or _torch.is_functional_call_on_views(node.target)
         or is_call_of(node, AUTOCAST_REGION, ENTER_AUTOCAST)
         for node in nodes(program.graph_module)

@@ -14,9 +14,9 @@ from npu_ir import _torch
 from npu_ir.capture.bodies import nodes
 from npu_ir.capture.convert import Converter
 from npu_ir.capture.functionalize import FunctionalProgram
-from npu_ir.capture.provenance import place
+from npu_ir.capture.provenance import location_of
 from npu_ir.capture.sizes import Sizes
-from npu_ir.capture.writes import hides_a_write, written
+from npu_ir.capture.writes import has_hidden_write, written_nodes
 from npu_ir.core.node import Argument, Value
 from npu_ir.core.types import TensorType
 from npu_ir.errors import ConversionError
@@ -45,7 +45,7 @@ def convert_graph_module(
         ConversionError: A node writes in place, or is of a kind that a graph cannot represent; names node
             and source line.
     """
-    functional, updated = _without_final_copies(module)
+    functional, updated = _strip_final_copies(module)
     _require_functional(functional)
     program: Any = _Program(functional.graph, functional, _torch.traced_ranges(functional.graph))
     converter = Converter(Sizes(Graph(name or "graph"), program), FunctionalProgram(program))
@@ -55,13 +55,13 @@ def convert_graph_module(
     placeholders = [node for node in functional.graph.nodes if node.op == "placeholder"]
     for node, content in zip(updated, contents, strict=True):
         target = converter.value(placeholders[node])
-        graph.set_update(target, _of_type(graph, target, content))
+        graph.set_update(target, _cast_to_type(graph, target, content))
     graph.check()
     graph.track_origins()
     return graph
 
 
-def _without_final_copies(module: GraphModule) -> tuple[GraphModule, list[int]]:
+def _strip_final_copies(module: GraphModule) -> tuple[GraphModule, list[int]]:
     """Return a copy that returns its results and the updates of placeholders, and the numbers of these."""
     graph = FxGraph()
     copies: dict[Node, Node] = {}
@@ -81,7 +81,7 @@ def _without_final_copies(module: GraphModule) -> tuple[GraphModule, list[int]]:
     return GraphModule(module, graph), list(written)
 
 
-def _of_type(graph: Graph, target: Value, content: Value) -> Value:
+def _cast_to_type(graph: Graph, target: Value, content: Value) -> Value:
     """Return the new content of ``target`` cast to its type: a write keeps dtype and strides."""
     if content.type == target.type:
         return content
@@ -107,9 +107,9 @@ def _require_functional(module: GraphModule) -> None:
                 f"the placeholder {node.name!r} of the module has no meta['val']",
                 fix="trace it with FakeTensors: make_fx(..., tracing_mode='fake')",
             )
-        if written(node) or hides_a_write(node):
+        if written_nodes(node) or has_hidden_write(node):
             raise ConversionError(
                 f"{node.target} writes in place: the FX graph is not functional",
-                where=place(node),
+                where=location_of(node),
                 fix="trace it with functionalization, or export the model",
             )

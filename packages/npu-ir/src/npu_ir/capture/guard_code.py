@@ -56,31 +56,31 @@ def _constraints(guard: ast.expr, size_of: SizeOf, *, holds: bool) -> Iterator[C
             yield from _constraints(part, size_of, holds=holds)
     elif isinstance(guard, ast.Compare) and len(guard.ops) == 1:
         relation = _RELATIONS[type(guard.ops[0])]
-        left, right = _number(guard.left, size_of), _number(guard.comparators[0], size_of)
+        left, right = _expression(guard.left, size_of), _expression(guard.comparators[0], size_of)
         yield Constraint(left, relation if holds else _OPPOSITES[relation], right)
     else:
         raise ValueError(ast.unparse(guard))
 
 
-def _number(node: ast.expr, size_of: SizeOf) -> Any:
+def _expression(node: ast.expr, size_of: SizeOf) -> Any:
     if isinstance(node, ast.Constant) and isinstance(node.value, (int, float)):
         return node.value
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        return _number(node.operand, size_of) * -1
+        return _expression(node.operand, size_of) * -1
     if isinstance(node, ast.BinOp):
-        return _binary(node, size_of)
+        return _binary_expression(node, size_of)
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _FUNCTIONS:
-        return call(_FUNCTIONS[node.func.id], *(_number(part, size_of) for part in node.args))
+        return call(_FUNCTIONS[node.func.id], *(_expression(part, size_of) for part in node.args))
     if isinstance(node, ast.Subscript) and ast.unparse(node.value).endswith(".size()"):
         assert isinstance(node.value, ast.Call)
         assert isinstance(node.value.func, ast.Attribute)
-        axis = _number(node.slice, size_of)
+        axis = _expression(node.slice, size_of)
         return size_of("_".join(_path(node.value.func.value)), axis)
     raise ValueError(ast.unparse(node))
 
 
-def _binary(node: ast.BinOp, size_of: SizeOf) -> Any:
-    left, right = _number(node.left, size_of), _number(node.right, size_of)
+def _binary_expression(node: ast.BinOp, size_of: SizeOf) -> Any:
+    left, right = _expression(node.left, size_of), _expression(node.right, size_of)
     if isinstance(node.op, ast.Add):
         return left + right
     if isinstance(node.op, ast.Sub):

@@ -11,19 +11,19 @@ from torch.export.graph_signature import InputKind
 from torch.fx import Node
 
 from npu_ir import _torch
-from npu_ir.capture.aliases import LIFT, same_view
-from npu_ir.capture.retrace import all_written
+from npu_ir.capture.aliases import LIFT, is_same_view
+from npu_ir.capture.retrace import all_written_nodes
 from npu_ir.capture.writes import tensor_of
 
 
 @contextlib.contextmanager
-def registered_for_now(
+def register_temporarily(
     model: torch.nn.Module, tensors: Mapping[str, torch.Tensor]
 ) -> Iterator[dict[str, str]]:
     """Register tensors as temporary, non-persistent buffers of ``model``; yield their paths by name."""
     paths: dict[str, str] = {}
     for path, tensor in tensors.items():
-        name = next(name for name in _names(len(paths)) if not hasattr(model, name))
+        name = next(name for name in _candidate_names(len(paths)) if not hasattr(model, name))
         paths[name] = path
         model._buffers[name] = tensor
         model._non_persistent_buffers_set.add(name)
@@ -35,7 +35,7 @@ def registered_for_now(
             model._non_persistent_buffers_set.discard(name)
 
 
-def _names(first: int) -> Iterator[str]:
+def _candidate_names(first: int) -> Iterator[str]:
     while True:
         yield f"held_tensor_{first}"
         first += 1
@@ -64,7 +64,7 @@ def name_held_tensors(
         path = paths.get(str(spec.target))
         if spec.kind is InputKind.CONSTANT_TENSOR:
             tensor = program.constants[str(spec.target)]
-            path = next((path for path, own in held.items() if _is_same(tensor, own)), None)
+            path = next((path for path, own in held.items() if _is_same_tensor(tensor, own)), None)
         if path is not None and path not in program.constants:
             program.constants[path] = program.constants.pop(str(spec.target))
             spec.target = path
@@ -73,7 +73,7 @@ def name_held_tensors(
             output.target = paths.get(output.target, output.target)
 
 
-def written_constants(program: ExportedProgram) -> set[str]:
+def find_written_constants(program: ExportedProgram) -> set[str]:
     """Return the names of constants of ``program`` that it may mutate.
 
     A result that may share memory with an operand counts as that operand. The FakeTensors do not show
@@ -86,34 +86,34 @@ def written_constants(program: ExportedProgram) -> set[str]:
         if spec.kind is InputKind.CONSTANT_TENSOR
     }
     # A worklist from the written nodes back to the constants whose memory they may be.
-    waiting = list(all_written(program.graph_module)) if constants else []
+    waiting = list(all_written_nodes(program.graph_module)) if constants else []
     reached: dict[Node, None] = {}
     while waiting:
         node = waiting.pop()
         if node not in reached:
             reached[node] = None
-            waiting += _may_be_returned(node)
+            waiting += _possible_aliases(node)
     return {name for node, name in constants.items() if node in reached}
 
 
-def _may_be_returned(node: Node) -> list[Node]:
+def _possible_aliases(node: Node) -> list[Node]:
     """Return the arguments that the result of ``node`` may alias."""
     op = node.target
     if not isinstance(op, _torch.OpOverload) or op is LIFT:
         return []
     if any(item.alias_info is not None for item in op._schema.returns):
         return node.all_input_nodes
-    return [item for item in node.all_input_nodes if _torch.is_composite(op) and _is_as_large(node, item)]
+    return [item for item in node.all_input_nodes if _torch.is_composite(op) and _has_same_numel(node, item)]
 
 
-def _is_as_large(left: Node, right: Node) -> bool:
+def _has_same_numel(left: Node, right: Node) -> bool:
     sizes = [tensor.numel() for node in (left, right) if (tensor := tensor_of(node)) is not None]
-    return len(sizes) == 2 and _torch.same_sizes(sizes[:1], sizes[1:])
+    return len(sizes) == 2 and _torch.are_sizes_equal(sizes[:1], sizes[1:])
 
 
-def _is_same(left: object, right: torch.Tensor) -> bool:
+def _is_same_tensor(left: object, right: torch.Tensor) -> bool:
     """Return whether two tensors are one object, or the same view of the same memory."""
     if left is right:
         return True
     both = all(isinstance(item, torch.Tensor) and item.layout is torch.strided for item in (left, right))
-    return both and _torch.storage_id(left) == _torch.storage_id(right) and same_view(left, right)  # type: ignore[arg-type]
+    return both and _torch.storage_id(left) == _torch.storage_id(right) and is_same_view(left, right)  # type: ignore[arg-type]

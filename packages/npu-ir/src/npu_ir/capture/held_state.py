@@ -28,11 +28,11 @@ class HeldState:
                 vars(module),
                 *(vars(module)[name] for name in OF_EVERY_MODULE & vars(module).keys()),
             ):
-                self._keep(owner)
+                self._save(owner)
         for _, item in held_objects(model):
-            self._keep(item)
+            self._save(item)
 
-    def _keep(self, item: Any) -> None:
+    def _save(self, item: Any) -> None:
         if isinstance(item, (torch.Tensor, tuple, frozenset)):
             return
         owner = item if isinstance(item, (list, deque, dict, set)) else namespace(item)
@@ -42,13 +42,13 @@ class HeldState:
         if slots:
             self._slots.append((item, slots))
 
-    def put_back(self) -> None:
+    def restore(self) -> None:
         """Restore the content of everything that has changed."""
         # Compared by identity: == of tensors is elementwise, and of other objects may run code of the model.
         for owner, content in self._contents:
             current = _content(owner)
-            if len(current) != len(content) or any(map(_differ, current, content)):
-                _fill(owner, content)
+            if len(current) != len(content) or any(map(_is_different, current, content)):
+                _set_content(owner, content)
         for item, slots in self._slots:
             current_slots = slots_of(item)
             for name in current_slots.keys() - slots.keys():
@@ -63,14 +63,14 @@ def _content(owner: Any) -> list[Any]:
     return list(chain.from_iterable(owner.items())) if isinstance(owner, dict) else list(owner)
 
 
-def _differ(new: Any, old: Any) -> bool:
+def _is_different(new: Any, old: Any) -> bool:
     return new is not old
 
 
-def _fill(owner: Any, content: list[Any]) -> None:
+def _set_content(owner: Any, content: list[Any]) -> None:
     """Set the content of a container, past methods that a subclass overrides."""
     if isinstance(owner, dict):
-        _fill_dict(owner, dict(zip(content[::2], content[1::2], strict=True)))
+        _set_dict_content(owner, dict(zip(content[::2], content[1::2], strict=True)))
     elif isinstance(owner, list):
         list.__setitem__(owner, slice(None), content)
     else:
@@ -79,13 +79,13 @@ def _fill(owner: Any, content: list[Any]) -> None:
         (base.update if base is set else base.extend)(owner, content)
 
 
-def _fill_dict(owner: dict[Any, Any], content: dict[Any, Any]) -> None:
+def _set_dict_content(owner: dict[Any, Any], content: dict[Any, Any]) -> None:
     """Edit only the entries that differ: other threads may be reading the attributes of a model."""
     # An OrderedDict keeps its order beside the dict: dict.__setitem__ would leave it inconsistent.
     kind: Any = OrderedDict if isinstance(owner, OrderedDict) else dict
     for key in [key for key in owner if key not in content]:
         kind.__delitem__(owner, key)
-    is_out_of_order = any(map(_differ, owner, content))
+    is_out_of_order = any(map(_is_different, owner, content))
     if is_out_of_order:
         kind.clear(owner)
     for key, value in content.items():

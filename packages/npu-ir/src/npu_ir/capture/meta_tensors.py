@@ -11,7 +11,7 @@ import torch
 from npu_ir import _torch
 
 
-class StandIns:
+class FakeSubstitutes:
     """A one-to-one mapping of ``meta`` tensors to FakeTensors on the CPU.
 
     Tied tensors stay tied, and views of one storage stay views of one storage.
@@ -31,29 +31,29 @@ class StandIns:
         if not is_on_meta(tensor):
             return tensor
         if id(tensor) not in self._fakes:
-            self._fakes[id(tensor)] = tensor, self._fake(tensor)
+            self._fakes[id(tensor)] = tensor, self._make_fake(tensor)
         return self._fakes[id(tensor)][1]
 
-    def _fake(self, tensor: torch.Tensor) -> torch.Tensor:
+    def _make_fake(self, tensor: torch.Tensor) -> torch.Tensor:
         if _torch.is_wrapper(tensor):
             parts = _torch.wrapped_parts(tensor).items()
-            fake = _torch.with_parts(tensor, {name: self.of(part) for name, part in parts})
+            fake = _torch.replace_parts(tensor, {name: self.of(part) for name, part in parts})
         else:
             with self.mode:
                 fake = torch.empty(0, dtype=tensor.dtype, device="cpu")
-                fake.set_(self._storage(tensor), tensor.storage_offset(), tensor.shape, tensor.stride())
+                fake.set_(self._fake_storage(tensor), tensor.storage_offset(), tensor.shape, tensor.stride())
         if isinstance(tensor, torch.nn.Parameter):
             return torch.nn.Parameter(fake, tensor.requires_grad)
         return fake.requires_grad_(tensor.requires_grad)
 
-    def _storage(self, tensor: torch.Tensor) -> torch.UntypedStorage:
+    def _fake_storage(self, tensor: torch.Tensor) -> torch.UntypedStorage:
         key, size = _torch.storage_id(tensor), tensor.untyped_storage().nbytes()
         if key not in self._storages:
             self._storages[key] = torch.empty(size, dtype=torch.uint8, device="cpu").untyped_storage()
         return self._storages[key]
 
     @contextlib.contextmanager
-    def in_model(self, model: torch.nn.Module) -> Iterator[None]:
+    def install(self, model: torch.nn.Module) -> Iterator[None]:
         """Replace the parameters and buffers of ``model`` by FakeTensors, and restore them at the end."""
         originals: list[tuple[dict[str, Any], str, torch.Tensor]] = []
         try:

@@ -16,15 +16,15 @@ import torch
 from torch.fx import Node
 
 from npu_ir import _torch
-from npu_ir.capture.provenance import place
+from npu_ir.capture.provenance import location_of
 from npu_ir.capture.writes import fake_arguments
-from npu_ir.core.isolation import no_outside_influence
+from npu_ir.core.isolation import isolated_torch_state
 from npu_ir.errors import ConversionError
 
 _CPU = torch.device("cpu")
 
 
-def require_taken_dtypes(node: Node, op: _torch.OpOverload) -> None:
+def require_supported_dtypes(node: Node, op: _torch.OpOverload) -> None:
     """Refuse a call that fails only because its floating-point tensors have different dtypes.
 
     Raises:
@@ -32,28 +32,28 @@ def require_taken_dtypes(node: Node, op: _torch.OpOverload) -> None:
     """
     values = [item.meta.get("val") for item in node.all_input_nodes]
     dtypes = {item.dtype for item in values if isinstance(item, torch.Tensor) and item.is_floating_point()}
-    if len(dtypes) < 2 or op.namespace != "aten" or not all(map(_is_plain, values)):
+    if len(dtypes) < 2 or op.namespace != "aten" or not all(map(_is_replaceable, values)):
         return
     arguments = fake_arguments(node.args, node.kwargs)
     tensors = [item for item in values if isinstance(item, torch.Tensor)]
     sizes = _small_sizes(tensors)
-    problem = _problem(op, arguments, lambda tensor: _small(tensor, sizes, tensor.dtype))
+    problem = _call_problem(op, arguments, lambda tensor: _small_tensor(tensor, sizes, tensor.dtype))
     if problem is None:
         return
     # The small sizes may be the cause, too. They are not if the call runs with one common dtype.
     common = functools.reduce(torch.promote_types, dtypes)
-    if _problem(op, arguments, lambda tensor: _small(tensor, sizes, common)) is None:
+    if _call_problem(op, arguments, lambda tensor: _small_tensor(tensor, sizes, common)) is None:
         raise ConversionError(
             f"{op} does not take tensors of these dtypes together: {problem}",
-            where=place(node),
+            where=location_of(node),
             fix="cast in forward, as in x.to(weight.dtype), or give the model one dtype: model.to(dtype)",
         )
 
 
-def _is_plain(value: Any) -> bool:
+def _is_replaceable(value: Any) -> bool:
     """Return whether a small real tensor can replace ``value``: symbolic numbers have no safe substitute."""
     is_cpu = isinstance(value, torch.Tensor) and value.device.type == "cpu"
-    return is_cpu and value.layout is torch.strided and not _torch.is_transformed(value)
+    return is_cpu and value.layout is torch.strided and not _torch.is_functorch_wrapper(value)
 
 
 def _small_sizes(tensors: list[torch.Tensor]) -> dict[Any, int]:
@@ -64,12 +64,12 @@ def _small_sizes(tensors: list[torch.Tensor]) -> dict[Any, int]:
     return {0: 0, 1: 1, **{size: number for number, size in enumerate([*static_sizes, *open_sizes], start=2)}}
 
 
-def _small(tensor: torch.Tensor, sizes: dict[Any, int], dtype: torch.dtype) -> torch.Tensor:
+def _small_tensor(tensor: torch.Tensor, sizes: dict[Any, int], dtype: torch.dtype) -> torch.Tensor:
     shape = [sizes[_torch.size_expression(size)] for size in tensor.shape]
     return torch.zeros(shape, dtype=dtype if tensor.is_floating_point() else tensor.dtype)
 
 
-def _problem(
+def _call_problem(
     op: _torch.OpOverload, arguments: Any, small: Callable[[torch.Tensor], torch.Tensor]
 ) -> str | None:
     """Return PyTorch's error for a call on small tensors; None if it runs."""
@@ -77,7 +77,7 @@ def _problem(
         lambda leaf: small(leaf) if isinstance(leaf, torch.Tensor) else leaf, arguments
     )
     try:
-        with no_outside_influence(_CPU), _torch.without_modes(), warnings.catch_warnings():
+        with isolated_torch_state(_CPU), _torch.without_modes(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             op(*args, **kwargs)
     except (IndexError, RuntimeError, TypeError, ValueError) as error:

@@ -10,46 +10,46 @@ import torch
 from torch.nn.modules.module import register_module_buffer_registration_hook
 
 from npu_ir.capture.held_state import HeldState
-from npu_ir.capture.replaced_buffers import Assignments
+from npu_ir.capture.replaced_buffers import AssignmentHook
 from npu_ir.errors import ConversionError
 
 _OWNERS = ("_parameters", "_buffers", "_non_persistent_buffers_set", "_modules")
 
 
 @contextlib.contextmanager
-def unchanged(model: torch.nn.Module) -> Iterator[None]:
+def protect_model(model: torch.nn.Module) -> Iterator[None]:
     """Restore the model's registered state afterwards, and refuse a ``forward`` that changes it.
 
     torch.export 2.13 would leave FakeTensors in such a model, and its program would have wrong updates.
-    Assignments of buffers are made visible to torch.export (`Assignments`).
+    Assignments of buffers are made visible to torch.export (`AssignmentHook`).
 
     Raises:
         ConversionError: ``forward`` registers, replaces or removes a parameter, buffer or module.
     """
-    hook = register_module_buffer_registration_hook(Assignments(model))  # type: ignore[arg-type]
+    hook = register_module_buffer_registration_hook(AssignmentHook(model))  # type: ignore[arg-type]
     try:
-        with restored(model):
+        with restore_model(model):
             yield
     finally:
         hook.remove()
 
 
 @contextlib.contextmanager
-def restored(model: torch.nn.Module) -> Iterator[None]:
-    """Restore the model's registered and Python state, and refuse what `unchanged` refuses.
+def restore_model(model: torch.nn.Module) -> Iterator[None]:
+    """Restore the model's registered and Python state, and refuse what `protect_model` refuses.
 
     Raises:
         ConversionError: ``forward`` registers, replaces or removes a parameter, buffer or module.
     """
-    before = [(path, _registered(module)) for path, module in model.named_modules()]
+    before = [(path, _copy_collections(module)) for path, module in model.named_modules()]
     held = HeldState(model)
     changes: list[str] = []
     try:
         yield
     finally:
         for path, registered in before:
-            changes += [f"{path}.{key}".lstrip(".") for key in _put_back(registered)]
-        held.put_back()
+            changes += [f"{path}.{key}".lstrip(".") for key in _restore_collections(registered)]
+        held.restore()
     if changes:
         raise ConversionError(
             f"forward registers, replaces or removes {', '.join(sorted(set(changes)))}",
@@ -58,12 +58,12 @@ def restored(model: torch.nn.Module) -> Iterator[None]:
         )
 
 
-def _registered(module: torch.nn.Module) -> list[tuple[Any, Any]]:
+def _copy_collections(module: torch.nn.Module) -> list[tuple[Any, Any]]:
     """Return the collections of parameters, buffers and submodules of ``module``, each with a copy."""
     return [(owner, owner.copy()) for owner in (getattr(module, name) for name in _OWNERS)]
 
 
-def _put_back(owners: list[tuple[Any, Any]]) -> list[str]:
+def _restore_collections(owners: list[tuple[Any, Any]]) -> list[str]:
     """Restore collections from their copies; return the names of the entries that differed."""
     changed: list[str] = []
     for owner, copy in owners:

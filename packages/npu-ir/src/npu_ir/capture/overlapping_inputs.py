@@ -19,11 +19,11 @@ from npu_ir import _torch
 from npu_ir.core.node import Value
 from npu_ir.core.structure import flatten_like
 from npu_ir.errors import ConversionError
-from npu_ir.graph.binding import memory_range, ranges_meet
+from npu_ir.graph.binding import memory_range, ranges_overlap
 from npu_ir.graph.graph import Graph
 
 # The keyword of an argument ("" for the positional ones), and the number of the leaf in it.
-Place: TypeAlias = tuple[str, int]
+InputPosition: TypeAlias = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +37,10 @@ class Overlap:
     """
 
     numel: int
-    inputs: Mapping[Place, torch.Tensor]
+    inputs: Mapping[InputPosition, torch.Tensor]
     first: int
 
-    def views(self, base: torch.Tensor) -> dict[Place, torch.Tensor]:
+    def views(self, base: torch.Tensor) -> dict[InputPosition, torch.Tensor]:
         """Return views of ``base`` at the offsets that the inputs have in their shared memory."""
         return {
             place: base.as_strided(item.shape, item.stride(), item.storage_offset() - self.first)
@@ -48,35 +48,37 @@ class Overlap:
         }
 
 
-def overlaps(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Overlap]:
+def find_overlaps(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Overlap]:
     """Return the groups of inputs that overlap; none if each group is one tensor passed several times.
 
     Raises:
         ConversionError: The inputs of a group have several dtypes.
     """
-    groups: list[dict[Place, torch.Tensor]] = []
+    groups: list[dict[InputPosition, torch.Tensor]] = []
     for place, leaf in _leaves(args, kwargs):
         if isinstance(leaf, torch.Tensor) and leaf.layout is torch.strided and not _torch.is_wrapper(leaf):
             # Overlap is not transitive, groups are: one leaf may join several of them.
-            touching = [group for group in groups if any(_meet(leaf, other) for other in group.values())]
+            touching = [
+                group for group in groups if any(_is_overlapping(leaf, other) for other in group.values())
+            ]
             groups = [group for group in groups if group not in touching]
             groups.append({key: item for group in touching for key, item in group.items()} | {place: leaf})
     if all(len({id(item) for item in group.values()}) == 1 for group in groups):
         return []
-    return [_overlap(group) for group in groups if len(group) > 1]
+    return [_make_overlap(group) for group in groups if len(group) > 1]
 
 
-def _leaves(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[tuple[Place, Any]]:
+def _leaves(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[tuple[InputPosition, Any]]:
     for name, tree in (("", tuple(args)), *kwargs.items()):
         for number, leaf in enumerate(_torch.tree_leaves(tree)):
             yield (name, number), leaf
 
 
-def _meet(left: torch.Tensor, right: torch.Tensor) -> bool:
-    return _torch.storage_id(left) == _torch.storage_id(right) and ranges_meet(left, right)
+def _is_overlapping(left: torch.Tensor, right: torch.Tensor) -> bool:
+    return _torch.storage_id(left) == _torch.storage_id(right) and ranges_overlap(left, right)
 
 
-def _overlap(group: dict[Place, torch.Tensor]) -> Overlap:
+def _make_overlap(group: dict[InputPosition, torch.Tensor]) -> Overlap:
     dtypes = {item.dtype for item in group.values()}
     if len(dtypes) > 1:
         raise ConversionError(
@@ -89,7 +91,7 @@ def _overlap(group: dict[Place, torch.Tensor]) -> Overlap:
 
 
 @contextlib.contextmanager
-def through_views(model: torch.nn.Module, groups: Sequence[Overlap]) -> Iterator[None]:
+def run_on_views(model: torch.nn.Module, groups: Sequence[Overlap]) -> Iterator[None]:
     """Run ``forward`` on views of one tensor in place of overlapping inputs, and copy the views back."""
     if not groups:
         yield
@@ -99,14 +101,16 @@ def through_views(model: torch.nn.Module, groups: Sequence[Overlap]) -> Iterator
     @functools.wraps(forward)
     def on_views(*args: Any, **kwargs: Any) -> Any:
         inputs = dict(_leaves(args, kwargs))
-        views: dict[Place, torch.Tensor] = {}
+        views: dict[InputPosition, torch.Tensor] = {}
         for item in groups:
             # Views of one base, created in forward: torch.export traces their aliasing.
             group_views = item.views(inputs[next(iter(item.inputs))].new_zeros(item.numel))
             for place, view in group_views.items():
                 view.copy_(inputs[place])
             views |= group_views
-        positional, named = (_replaced(name, tree, views) for name, tree in (("", args), (None, kwargs)))
+        positional, named = (
+            _replace_leaves(name, tree, views) for name, tree in (("", args), (None, kwargs))
+        )
         result = forward(*positional, **named)
         for place, view in views.items():
             inputs[place].copy_(view)
@@ -121,10 +125,10 @@ def through_views(model: torch.nn.Module, groups: Sequence[Overlap]) -> Iterator
             model.forward = own
 
 
-def _replaced(name: str | None, tree: Any, views: Mapping[Place, torch.Tensor]) -> Any:
+def _replace_leaves(name: str | None, tree: Any, views: Mapping[InputPosition, torch.Tensor]) -> Any:
     """Return arguments with views in place of inputs; without a name, the keyword arguments."""
     if name is None:
-        return {key: _replaced(key, item, views) for key, item in tree.items()}
+        return {key: _replace_leaves(key, item, views) for key, item in tree.items()}
     leaves = iter(range(len(_torch.tree_leaves(tree))))
 
     def view(leaf: Any) -> Any:
@@ -133,7 +137,7 @@ def _replaced(name: str | None, tree: Any, views: Mapping[Place, torch.Tensor]) 
     return _torch.tree_map(view, tree)
 
 
-def state_overlaps(
+def declare_overlaps(
     graph: Graph, args: tuple[Any, ...], kwargs: dict[str, Any], groups: Sequence[Overlap]
 ) -> None:
     """Declare the overlaps of inputs in ``graph``."""

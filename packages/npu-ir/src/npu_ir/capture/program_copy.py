@@ -10,15 +10,15 @@ from torch.export import ExportedProgram
 from torch.fx import Graph as FxGraph
 from torch.fx import GraphModule, Node
 
-from npu_ir.capture.aliases import Aliases
-from npu_ir.capture.provenance import place
+from npu_ir.capture.aliases import AliasSets
+from npu_ir.capture.provenance import location_of
 from npu_ir.capture.writes import tensor_of
 from npu_ir.errors import ConversionError
 
 
-def with_own_graph(program: ExportedProgram) -> ExportedProgram:
+def copy_program(program: ExportedProgram) -> ExportedProgram:
     """Return a copy of ``program`` with its own graphs; the tensors are shared."""
-    module = _with_own_graphs(program.graph_module)
+    module = _copy_module(program.graph_module)
     return ExportedProgram(
         root=module,
         graph=module.graph,
@@ -31,7 +31,7 @@ def with_own_graph(program: ExportedProgram) -> ExportedProgram:
     )
 
 
-def _with_own_graphs(module: GraphModule) -> GraphModule:
+def _copy_module(module: GraphModule) -> GraphModule:
     """Return a copy of ``module`` and of the bodies in it; the tensors are shared."""
     graph = FxGraph()
     copied_output: Any = graph.graph_copy(module.graph, {}, return_output_node=True)
@@ -43,12 +43,12 @@ def _with_own_graphs(module: GraphModule) -> GraphModule:
     own.meta.update(module.meta)
     for name, body in list(own.named_children()):
         if isinstance(body, GraphModule):
-            setattr(own, name, _with_own_graphs(body))
+            setattr(own, name, _copy_module(body))
     return own
 
 
 def separate_placeholders(
-    program: ExportedProgram, prepared: ExportedProgram, aliases: Aliases, storages: set[int]
+    program: ExportedProgram, prepared: ExportedProgram, aliases: AliasSets, storages: set[int]
 ) -> None:
     """Give each placeholder of ``prepared`` its own memory; readers of a tied one read the first.
 
@@ -63,7 +63,7 @@ def separate_placeholders(
     by_name = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
     for node in by_name.values():
         tensor = tensor_of(node)
-        if tensor is None or aliases.storage(tensor) not in storages:
+        if tensor is None or aliases.storage_id(tensor) not in storages:
             continue
         _require_ties(node, aliases, targets)
         first = by_name[aliases.ties.get(node.name, node.name)]
@@ -74,22 +74,22 @@ def separate_placeholders(
             target = str(targets[node.name])
             for tensors in (prepared.state_dict, prepared.constants):
                 if target in tensors:
-                    tensors[target] = _unshared(tensors[target])
+                    tensors[target] = _new_like(tensors[target])
 
 
-def _require_ties(node: Node, aliases: Aliases, targets: dict[str, str | None]) -> None:
+def _require_ties(node: Node, aliases: AliasSets, targets: dict[str, str | None]) -> None:
     """Refuse a placeholder that shares memory with one that is not the same tensor."""
     untied = [other.name for other in aliases.placeholders_of(node) if other.name not in aliases.ties]
     if len(untied) > 1:
         names = ", ".join(str(targets[name] or name) for name in untied)
         raise ConversionError(
             f"{names} overlap in memory, and one of them is changed in place",
-            where=place(next(iter(node.users), node)),
+            where=location_of(next(iter(node.users), node)),
             fix="make each a tensor of its own (clone), or keep one and take views of it in forward",
         )
 
 
-def _unshared(tensor: torch.Tensor) -> torch.Tensor:
+def _new_like(tensor: torch.Tensor) -> torch.Tensor:
     """Return a tensor or parameter like ``tensor`` with its own memory and undefined content."""
     empty = torch.empty_like(tensor)
     is_parameter = isinstance(tensor, torch.nn.Parameter)

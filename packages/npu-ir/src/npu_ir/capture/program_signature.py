@@ -14,8 +14,8 @@ from torch.fx import Node
 
 from npu_ir import _torch
 from npu_ir.capture.meta_tensors import has_content
-from npu_ir.capture.provenance import place
-from npu_ir.capture.wrapped_tensors import WrappedTensor, add_parts, require_plain
+from npu_ir.capture.provenance import location_of
+from npu_ir.capture.wrapped_tensors import WrappedTensor, add_parts, require_unwrapped
 from npu_ir.core.literals import Literal
 from npu_ir.core.node import Value
 from npu_ir.core.structure import Structure, from_torch_spec
@@ -47,7 +47,7 @@ class ProgramSignature:
         """Add the arguments and the call structure of the graph; return the value of each placeholder."""
         placeholders = {node.name: node for node in self._program.graph.nodes if node.op == "placeholder"}
         leaves = self._add_arguments(placeholders)
-        call = _structure(self._program.call_spec.in_spec, "the arguments of the model")
+        call = _convert_structure(self._program.call_spec.in_spec, "the arguments of the model")
         self._graph.set_call_structure(call, leaves)
         return self._values
 
@@ -81,7 +81,7 @@ class ProgramSignature:
         if isinstance(spec.arg, CustomObjArgument):
             raise ConversionError(
                 f"input {node.name!r} is an object of class {spec.arg.class_fqn}",
-                where=place(next(iter(node.users), node)),
+                where=location_of(next(iter(node.users), node)),
                 fix="pass tensors and numbers; random numbers come from the default generator",
             )
         if _torch.is_wrapper(node.meta["val"]):
@@ -95,17 +95,17 @@ class ProgramSignature:
         if spec.kind is ExportInputKind.PARAMETER:
             return self._graph.add_parameter(spec.target, tensor_type, aliases=aliases)
         if spec.kind is ExportInputKind.BUFFER:
-            data = None if spec.persistent else content(self._program.constants.get(spec.target))
+            data = None if spec.persistent else copy_data(self._program.constants.get(spec.target))
             return self._graph.add_buffer(
                 spec.target, tensor_type, aliases=aliases, persistent=spec.persistent, data=data
             )
         if spec.kind is ExportInputKind.CONSTANT_TENSOR:
-            data = content(self._program.constants.get(spec.target))
+            data = copy_data(self._program.constants.get(spec.target))
             assert data is not None, f"{spec.target} was checked before"
             return self._graph.add_constant(spec.target, data)
         raise ConversionError(
             f"input {node.name!r} is of kind {spec.kind.name}",
-            where=place(node),
+            where=location_of(node),
             fix="pass tensors or Python scalars",
         )
 
@@ -121,14 +121,14 @@ class ProgramSignature:
         raise ConversionError(
             f"{spec.target or node.name!r} is a tensor subclass, "
             "and is not a parameter or buffer of the state_dict",
-            where=place(node),
+            where=location_of(node),
             fix="make it a parameter or a persistent buffer, or pass the plain tensors in it",
         )
 
     def add_results(self, results: Sequence[Any]) -> None:
         leaves = []
         output = next(node for node in self._program.graph.nodes if node.op == "output")
-        require_plain(output, results)
+        require_unwrapped(output, results)
         for spec, result in zip(self._program.graph_signature.output_specs, results, strict=True):
             if spec.kind is OutputKind.USER_OUTPUT:
                 leaves.append(result)
@@ -139,7 +139,7 @@ class ProgramSignature:
             else:
                 raise ConversionError(f"the program has an output of kind {spec.kind.name}")
         out_spec = self._program.call_spec.out_spec
-        self._graph.set_results(_structure(out_spec, "the results of the model"), leaves)
+        self._graph.set_results(_convert_structure(out_spec, "the results of the model"), leaves)
 
 
 _UPDATES = {
@@ -149,14 +149,14 @@ _UPDATES = {
 }
 
 
-def _structure(spec: Any, where: str) -> Structure:
+def _convert_structure(spec: Any, where: str) -> Structure:
     try:
         return from_torch_spec(spec)
     except GraphError as error:
         raise ConversionError(error.message, where=where, fix=error.fix) from error
 
 
-def content(tensor: Any) -> torch.Tensor | None:
+def copy_data(tensor: Any) -> torch.Tensor | None:
     """Return a copy of a tensor's data; None if it has none."""
     return tensor.detach().clone() if has_content(tensor) else None
 
@@ -167,7 +167,7 @@ def require_data(program: ExportedProgram) -> None:
         if spec.kind is not ExportInputKind.CONSTANT_TENSOR:
             continue
         tensor = program.constants.get(str(spec.target))
-        if isinstance(tensor, torch.Tensor) and _torch.is_transformed(tensor):
+        if isinstance(tensor, torch.Tensor) and _torch.is_functorch_wrapper(tensor):
             raise ConversionError(
                 f"torch.export takes a tensor that torch.func differentiates for a constant: {spec.target}",
                 fix="use torch.autograd.grad; of torch.func only vmap can be captured",

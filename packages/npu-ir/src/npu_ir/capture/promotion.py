@@ -13,7 +13,7 @@ import torch
 from torch.fx import Node
 
 from npu_ir import _torch
-from npu_ir.capture.provenance import place
+from npu_ir.capture.provenance import location_of
 from npu_ir.core.default_dtype import float32_by_default
 from npu_ir.core.types import TensorType, Type
 from npu_ir.errors import ConversionError
@@ -28,7 +28,7 @@ def needed_cast(node: Node, op: _torch.OpOverload, types: Sequence[Type]) -> tor
         ConversionError: A cast of the operands does not help.
     """
     wanted = [item.dtype for item in types if isinstance(item, TensorType) and _is_inexact(item.dtype)]
-    operands = _tensors(node)
+    operands = _operand_tensors(node)
     if not operands or all(dtype in _DEFAULTS for dtype in wanted):
         return None
     if any(_is_inexact(operand.dtype) for operand in operands):
@@ -39,13 +39,13 @@ def needed_cast(node: Node, op: _torch.OpOverload, types: Sequence[Type]) -> tor
         return wanted[0]
     raise ConversionError(
         f"{op} gives {wanted[0]} here because that is the default dtype of this process",
-        where=place(node),
+        where=location_of(node),
         fix="cast its operands (x.to(...)), or capture the model under float32: "
         "torch.set_default_dtype(torch.float32)",
     )
 
 
-def _tensors(node: Node) -> list[torch.Tensor]:
+def _operand_tensors(node: Node) -> list[torch.Tensor]:
     """Return the FakeTensors that ``node`` reads; symbolic numbers have no dtype to cast."""
     values = (item.meta["val"] for item in node.all_input_nodes)
     return [value for value in values if isinstance(value, torch.Tensor)]
@@ -64,7 +64,7 @@ def _result_dtypes(
         value = item.meta["val"]
         return prepared(value) if isinstance(value, torch.Tensor) else value
 
-    with _torch.trial(_tensors(node)), float32_by_default():
+    with _torch.trial(_operand_tensors(node)), float32_by_default():
         args, kwargs = torch.fx.map_arg((node.args, node.kwargs), operand)
         try:
             result: Any = op(*args, **kwargs)

@@ -16,10 +16,10 @@ _TORCH_DIRECTORY = os.path.dirname(torch.__file__) + os.sep
 
 def provenance_of(node: torch.fx.Node) -> Provenance:
     """Return module path and ``file:line`` of ``node``; empty where its metadata lacks them."""
-    return Provenance(_module_path(node), _without_folder(source_line(node)))
+    return Provenance(_module_path(node), _relative_to_import_path(source_line(node)))
 
 
-def _without_folder(path: str) -> str:
+def _relative_to_import_path(path: str) -> str:
     """Return ``path`` relative to its entry of ``sys.path``, which is the same on every machine."""
     folders = [folder for folder in sys.path if folder and path.startswith(os.path.join(folder, ""))]
     return path[len(os.path.join(max(folders, key=len), "")) :] if folders else path
@@ -41,7 +41,7 @@ def source_line(node: torch.fx.Node) -> str:
     return ":".join(chosen[0]) if chosen else ""
 
 
-def place(node: torch.fx.Node) -> str:
+def location_of(node: torch.fx.Node) -> str:
     """Return the location of an error: the FX node and the user's source line."""
     line = source_line(node)
     return f"node {node.name!r}" + (f", {line}" if line else "")

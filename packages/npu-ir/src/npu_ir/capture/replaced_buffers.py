@@ -5,8 +5,8 @@ replacement: the graph takes the buffer as it is at capture, and its content aft
 of another type.
 
 Assignments that torch.export misses or misinterprets are recorded in the exported program as calls of a
-marker op (`_mark`), which never runs. The marks become copies (`settle_assignments`) or updates of
-another type (`replacements`).
+marker op (`_mark_op`), which never runs. The marks become copies (`resolve_assignments`) or updates of
+another type (`find_replaced_buffers`).
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from torch.fx import Node
 
 from npu_ir import _torch
 from npu_ir.capture.bodies import nodes
-from npu_ir.capture.provenance import place
-from npu_ir.capture.writes import tensor_of, written
+from npu_ir.capture.provenance import location_of
+from npu_ir.capture.writes import tensor_of, written_nodes
 from npu_ir.core.types import dtype_name
 from npu_ir.core.user_frames import calling_line
 from npu_ir.errors import ConversionError
@@ -35,7 +35,7 @@ _MARK = "npu_capture.replace.default"
 
 
 @functools.cache
-def _mark() -> Any:
+def _mark_op() -> Any:
     """Return the op that marks the assignment of a buffer in an exported program; it never runs.
 
     It is defined on first use, as that takes time that importing the package does not need.
@@ -47,7 +47,7 @@ def _mark() -> Any:
     return replace
 
 
-class Assignments:
+class AssignmentHook:
     """A hook for the registration of buffers that makes ``self.buffer = new`` visible to torch.export.
 
     torch.export sees such an assignment only in the root module and loses it in others. In the root
@@ -68,27 +68,29 @@ class Assignments:
         key = id(module), name
         is_first = key not in self._originals
         original = self._originals.setdefault(key, old)
-        is_plain = _same_type(old, new) and key not in self._marked
+        is_plain = _has_same_type(old, new) and key not in self._marked
         # torch.export appends the copy for the first assignment in the root module by itself.
         if is_plain and module is self._root and is_first:
             return None
-        if is_plain and module is not self._root and self._is_written(module, name, old):
+        if is_plain and module is not self._root and self._must_write(module, name, old):
             old.copy_(new)
             return old  # a registration hook may return the tensor to register: the buffer stays itself
-        if not _same_type(original, new):
+        if not _has_same_type(original, new):
             self._require_untied(module, name, old)
         self._marked.add(key)
         with torch.set_grad_enabled(self._records_gradients):  # else the mark would end up in a region
-            _mark()(original, new)
+            _mark_op()(original, new)
         return None
 
-    def _is_written(self, module: torch.nn.Module, name: str, old: torch.Tensor) -> bool:
+    def _must_write(self, module: torch.nn.Module, name: str, old: torch.Tensor) -> bool:
         """Return whether to write at once: in autocast, for a tied buffer, and for a wrapper subclass."""
         return (
-            torch.is_autocast_enabled("cpu") or _torch.is_wrapper(old) or bool(self._ties(module, name, old))
+            torch.is_autocast_enabled("cpu")
+            or _torch.is_wrapper(old)
+            or bool(self._other_names(module, name, old))
         )
 
-    def _ties(self, module: torch.nn.Module, name: str, old: torch.Tensor) -> list[str]:
+    def _other_names(self, module: torch.nn.Module, name: str, old: torch.Tensor) -> list[str]:
         """Return the other names of a buffer."""
         return [
             f"{path}.{key}".lstrip(".")
@@ -98,7 +100,7 @@ class Assignments:
         ]
 
     def _require_untied(self, module: torch.nn.Module, name: str, old: torch.Tensor) -> None:
-        for tie in self._ties(module, name, old):
+        for tie in self._other_names(module, name, old):
             raise ConversionError(
                 f"forward replaces the buffer {name!r}, which is {tie!r}, too",
                 where=calling_line(),
@@ -106,7 +108,7 @@ class Assignments:
             )
 
 
-def replacements(program: ExportedProgram) -> dict[Node, tuple[Node, Node]]:
+def find_replaced_buffers(program: ExportedProgram) -> dict[Node, tuple[Node, Node]]:
     """Return the marked assignments of a program: for each mark, the buffer and the assigned tensor.
 
     Raises:
@@ -115,66 +117,66 @@ def replacements(program: ExportedProgram) -> dict[Node, tuple[Node, Node]]:
     marks = {}
     for node in nodes(program.graph_module):
         if str(node.target) == _MARK:
-            old, new = _arguments(node)
-            buffer = _origin(old)
+            old, new = _mark_arguments(node)
+            buffer = _root_of(old)
             if node.graph is not program.graph or buffer.op != "placeholder":
-                raise _refusal(
+                raise _assignment_error(
                     program, node, "in autocast, or where it has been written to, that cannot be captured"
                 )
             marks[node] = buffer, new
     return marks
 
 
-def _arguments(node: Node) -> tuple[Node, Node]:
+def _mark_arguments(node: Node) -> tuple[Node, Node]:
     old, new = node.args[:2]
     assert isinstance(old, Node)
     assert isinstance(new, Node)
     return old, new
 
 
-def _origin(node: Node) -> Node:
+def _root_of(node: Node) -> Node:
     """Return the node whose memory ``node`` returns, through in-place ops."""
-    while node.op != "placeholder" and written(node):
-        node = written(node)[0]
+    while node.op != "placeholder" and written_nodes(node):
+        node = written_nodes(node)[0]
     return node
 
 
-def settle_assignments(program: ExportedProgram) -> None:
+def resolve_assignments(program: ExportedProgram) -> None:
     """Turn assignments of the buffer's own type into final copies, and erase wrong copies for the others.
 
     Until then the buffer keeps its content for whoever holds it. The copy that torch.export appends for a
     marked assignment of another type would broadcast and cast the new tensor.
     """
     # Later marks of a buffer override earlier ones: only its last assignment is visible after the call.
-    marks = replacements(program)
+    marks = find_replaced_buffers(program)
     marked = {buffer for buffer, _ in marks.values()}
-    for node in _misfits(program):
+    for node in _mismatched_copies(program):
         if node.args[0] in marked:
             program.graph.erase_node(node)
     replaced = {
-        buffer for buffer, new in marks.values() if not _same_type(buffer.meta["val"], new.meta["val"])
+        buffer for buffer, new in marks.values() if not _has_same_type(buffer.meta["val"], new.meta["val"])
     }
     last = {buffer: new for buffer, new in marks.values() if buffer not in replaced}
     for node, (buffer, _) in marks.items():
         if buffer in last:
             program.graph.erase_node(node)
-    _copy_at_the_end(program, last)
+    _append_copies(program, last)
     program.graph_module.recompile()
 
 
-def _copy_at_the_end(program: ExportedProgram, last: dict[Node, Node]) -> None:
+def _append_copies(program: ExportedProgram, last: dict[Node, Node]) -> None:
     graph = program.graph
     output = graph.output_node()
     appended = {node for node in graph.nodes if _is_appended(node)}
     first = next((node for node in graph.nodes if node in appended), output)
-    _keep_results(program, {*last, *(node.args[0] for node in appended)}, first)
+    _clone_results(program, {*last, *(node.args[0] for node in appended)}, first)
     with graph.inserting_before(output):
         for buffer, new in last.items():
             node = graph.call_function(torch.ops.aten.copy_.default, (buffer, new))
             node.meta["val"] = buffer.meta["val"]
 
 
-def _keep_results(program: ExportedProgram, buffers: set[Any], before: Node) -> None:
+def _clone_results(program: ExportedProgram, buffers: set[Any], before: Node) -> None:
     """Return clones of results that alias assigned buffers: in eager mode they keep the old content."""
     storages = {_torch.storage_id(buffer.meta["val"]) for buffer in buffers}
     output = program.graph.output_node()
@@ -190,12 +192,12 @@ def _keep_results(program: ExportedProgram, buffers: set[Any], before: Node) -> 
                     spec.arg = TensorArgument(clone.name)
 
 
-def _misfits(program: ExportedProgram) -> list[Node]:
+def _mismatched_copies(program: ExportedProgram) -> list[Node]:
     """Return the copies that torch.export appends for assignments of another type."""
     return [
         node
         for node in program.graph.nodes
-        if _is_appended(node) and not _same_type(*(item.meta["val"] for item in node.all_input_nodes))
+        if _is_appended(node) and not _has_same_type(*(item.meta["val"] for item in node.all_input_nodes))
     ]
 
 
@@ -205,8 +207,8 @@ def _is_appended(node: Node) -> bool:
 
 def require_same_types(program: ExportedProgram) -> None:
     """Refuse an unmarked assignment of a tensor of another type: torch.export would broadcast and cast it."""
-    for node in _misfits(program):
-        raise _refusal(program, node, "an exported program cannot express that")
+    for node in _mismatched_copies(program):
+        raise _assignment_error(program, node, "an exported program cannot express that")
 
 
 def require_no_replacements(program: ExportedProgram) -> None:
@@ -214,25 +216,25 @@ def require_no_replacements(program: ExportedProgram) -> None:
 
     PyTorch's functionalization would broadcast and cast the new tensor to the type of the buffer.
     """
-    for node in replacements(program):
-        raise _refusal(program, node, "together with writes through views, that cannot be captured")
+    for node in find_replaced_buffers(program):
+        raise _assignment_error(program, node, "together with writes through views, that cannot be captured")
 
 
-def _refusal(program: ExportedProgram, node: Node, reason: str) -> ConversionError:
+def _assignment_error(program: ExportedProgram, node: Node, reason: str) -> ConversionError:
     targets = {spec.arg.name: spec.target for spec in program.graph_signature.input_specs}
-    old, new = _arguments(node)
-    old = _origin(old)
+    old, new = _mark_arguments(node)
+    old = _root_of(old)
     return ConversionError(
-        f"{targets.get(old.name) or old} is {_text(old.meta['val'])}, "
-        f"and forward replaces it by a tensor that is {_text(new.meta['val'])}; {reason}",
-        where=place(node),
+        f"{targets.get(old.name) or old} is {_type_text(old.meta['val'])}, "
+        f"and forward replaces it by a tensor that is {_type_text(new.meta['val'])}; {reason}",
+        where=location_of(node),
         fix="give the buffer its final size and dtype from the start, and write into parts of it",
     )
 
 
-def _same_type(old: torch.Tensor, new: torch.Tensor) -> bool:
-    return old.dtype == new.dtype and _torch.same_sizes(old.shape, new.shape)
+def _has_same_type(old: torch.Tensor, new: torch.Tensor) -> bool:
+    return old.dtype == new.dtype and _torch.are_sizes_equal(old.shape, new.shape)
 
 
-def _text(tensor: torch.Tensor) -> str:
+def _type_text(tensor: torch.Tensor) -> str:
     return f"{dtype_name(tensor.dtype)}[{', '.join(map(str, tensor.shape))}]"

@@ -18,31 +18,31 @@ from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
 
 from npu_ir import _torch
-from npu_ir.capture.aliases import LIFT, Aliases, idle_dropout_input
+from npu_ir.capture.aliases import LIFT, AliasSets, idle_dropout_input
 from npu_ir.capture.bodies import AUTOCAST_REGION, GRAD_REGION, bodies, is_call_of, nodes
 from npu_ir.capture.body_constants import lift_body_constants
 from npu_ir.capture.export_messages import HeldMessages
-from npu_ir.capture.program_copy import separate_placeholders, with_own_graph
-from npu_ir.capture.substitute_node import plain_index
+from npu_ir.capture.program_copy import copy_program, separate_placeholders
+from npu_ir.capture.substitute_node import unwrap_index
 from npu_ir.capture.write_refusals import (
     require_dense_targets,
     require_no_written_constants,
-    require_results_apart,
     require_separate_elements,
+    require_separate_results,
     require_writes,
 )
 from npu_ir.capture.writes import (
-    hides_a_write,
+    decompose_write,
+    has_hidden_write,
     schema_of_node,
-    spell_out_write,
     tensor_of,
     tensors_of,
-    written,
+    written_nodes,
 )
 from npu_ir.errors import ConversionError
 
 
-def traced_again(program: ExportedProgram, aliases: Aliases) -> ExportedProgram:
+def retrace_program(program: ExportedProgram, aliases: AliasSets) -> ExportedProgram:
     """Return ``program`` after PyTorch's functionalization; ``program`` itself is not changed.
 
     Raises:
@@ -51,20 +51,20 @@ def traced_again(program: ExportedProgram, aliases: Aliases) -> ExportedProgram:
     require_dense_targets(program)
     require_separate_elements(program)
     require_no_written_constants(program, aliases)
-    require_results_apart(program)
-    prepared = with_own_graph(program)
-    targets = all_written(program.graph_module)
-    storages = {aliases.storage(tensor) for item in targets if (tensor := tensor_of(item)) is not None}
+    require_separate_results(program)
+    prepared = copy_program(program)
+    targets = all_written_nodes(program.graph_module)
+    storages = {aliases.storage_id(tensor) for item in targets if (tensor := tensor_of(item)) is not None}
     separate_placeholders(program, prepared, aliases, storages)
     for module in prepared.graph_module.modules():
         if isinstance(module, GraphModule):
-            _spell_out_calls_on_copies(module)
-            _spell_out_indices(module)
-            _expose_aliases(module, aliases, storages)
-            _spell_out_writes(module, aliases, storages)
+            _decompose_calls_on_copies(module)
+            _decompose_indexing(module)
+            _decompose_hidden_aliases(module, aliases, storages)
+            _decompose_writes(module, aliases, storages)
     lift_body_constants(prepared)
     try:
-        with HeldMessages(), _torch.without_assumptions_of_size():
+        with HeldMessages(), _torch.relaxed_size_assumptions():
             functional: ExportedProgram = prepared.run_decompositions({})
     except Exception as error:
         said, *_ = str(error).strip().split("\n")
@@ -76,36 +76,38 @@ def traced_again(program: ExportedProgram, aliases: Aliases) -> ExportedProgram:
     return functional
 
 
-def all_written(module: GraphModule) -> Iterator[Node]:
+def all_written_nodes(module: GraphModule) -> Iterator[Node]:
     """Yield the nodes whose tensors may be mutated in ``module`` and its bodies."""
     for part in module.modules():
         if isinstance(part, GraphModule):
             for node in part.graph.nodes:
-                yield from _targets(node, part)
+                yield from _mutated_nodes(node, part)
 
 
-def _targets(node: Node, module: GraphModule) -> list[Node]:
+def _mutated_nodes(node: Node, module: GraphModule) -> list[Node]:
     """Return the nodes that ``node`` may mutate: by its schema, undeclared, or in the region it runs."""
-    if hides_a_write(node):
-        return [*written(node), *(item for item in node.all_input_nodes if item.op == "placeholder")]
+    if has_hidden_write(node):
+        return [*written_nodes(node), *(item for item in node.all_input_nodes if item.op == "placeholder")]
     if not is_call_of(node, GRAD_REGION, AUTOCAST_REGION):
-        return written(node)
+        return written_nodes(node)
     # Regions may mutate their operands, unlike the bodies of control flow, where torch.export refuses that.
     inner = (item for body in bodies(node, module) for item in nodes(body))
-    return node.all_input_nodes if any(written(item) or hides_a_write(item) for item in inner) else []
+    return (
+        node.all_input_nodes if any(written_nodes(item) or has_hidden_write(item) for item in inner) else []
+    )
 
 
-def _spell_out_calls_on_copies(module: GraphModule) -> None:
+def _decompose_calls_on_copies(module: GraphModule) -> None:
     """Replace calls left by an earlier functionalization by copies and a call that writes into them."""
     for node in list(module.graph.nodes):
         if _torch.is_functional_call_on_views(node.target):
             _torch.inline_decomposition(module, node)
 
 
-def _spell_out_indices(module: GraphModule) -> None:
+def _decompose_indexing(module: GraphModule) -> None:
     """Replace the indexing operator in score functions of ``flex_attention`` by ``aten.index``."""
     for node in list(module.graph.nodes):
-        plain = plain_index(node) if node.op == "call_function" else None
+        plain = unwrap_index(node) if node.op == "call_function" else None
         if plain is not None:
             with module.graph.inserting_before(node):
                 index = module.graph.call_function(plain.target, plain.args)  # type: ignore[arg-type]
@@ -114,11 +116,11 @@ def _spell_out_indices(module: GraphModule) -> None:
             module.graph.erase_node(node)
 
 
-def _expose_aliases(module: GraphModule, aliases: Aliases, storages: set[int]) -> None:
+def _decompose_hidden_aliases(module: GraphModule, aliases: AliasSets, storages: set[int]) -> None:
     """Decompose ops whose result shares memory with an argument without a schema that says so."""
     for node in list(module.graph.nodes):
         if node.op != "call_function" or not any(
-            aliases.storage(tensor) in storages for tensor in tensors_of(node)
+            aliases.storage_id(tensor) in storages for tensor in tensors_of(node)
         ):
             continue
         if idle_dropout_input(node) is not None:
@@ -127,7 +129,7 @@ def _expose_aliases(module: GraphModule, aliases: Aliases, storages: set[int]) -
             _torch.inline_decomposition(module, node)
 
 
-def _hides_aliases(node: Node, aliases: Aliases) -> bool:
+def _hides_aliases(node: Node, aliases: AliasSets) -> bool:
     schema = schema_of_node(node)
     if (
         schema is None
@@ -137,18 +139,18 @@ def _hides_aliases(node: Node, aliases: Aliases) -> bool:
         or not _torch.is_composite(schema.op)
     ):
         return False
-    sources = {aliases.storage(tensor) for item in node.all_input_nodes for tensor in tensors_of(item)}
-    return any(aliases.storage(tensor) in sources for tensor in tensors_of(node))
+    sources = {aliases.storage_id(tensor) for item in node.all_input_nodes for tensor in tensors_of(item)}
+    return any(aliases.storage_id(tensor) in sources for tensor in tensors_of(node))
 
 
-def _spell_out_writes(module: GraphModule, aliases: Aliases, storages: set[int]) -> None:
+def _decompose_writes(module: GraphModule, aliases: AliasSets, storages: set[int]) -> None:
     """Decompose the writes that functionalization gets wrong, in one graph of a program."""
     for node in list(module.graph.nodes):
-        if hides_a_write(node) and node.target is torch.ops.aten.instance_norm.default:
+        if has_hidden_write(node) and node.target is torch.ops.aten.instance_norm.default:
             _torch.inline_decomposition(module, node)
-        elif node.target is LIFT and aliases.storage(node.meta["val"]) in storages:
+        elif node.target is LIFT and aliases.storage_id(node.meta["val"]) in storages:
             # functionalization would mistake the copy for the constant itself
             node.target = torch.ops.aten.clone.default
         else:
-            spell_out_write(node)
+            decompose_write(node)
     module.recompile()

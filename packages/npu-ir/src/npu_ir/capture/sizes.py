@@ -54,9 +54,9 @@ class Sizes:
             return expression
         if expression not in self._dims:
             try:
-                self._dims[expression] = self._converted(expression)
+                self._dims[expression] = self._convert(expression)
             except (NotExpressibleError, GraphError, ArithmeticError):
-                self._dims[expression] = self._symbols[expression] = self._declared("u", Range(None))
+                self._dims[expression] = self._symbols[expression] = self._declare("u", Range(None))
         return self._dims[expression]
 
     def constraints(self) -> list[Constraint]:
@@ -65,7 +65,7 @@ class Sizes:
         # The guards reside in the ShapeEnv of the trace; a loaded program has them as Python code.
         try:
             for relation, left, right in _torch.size_guards(self._program, set(self._symbols)):
-                result.append(Constraint(self._converted(left), relation, self._converted(right)))
+                result.append(Constraint(self._convert(left), relation, self._convert(right)))
             for code in _torch.guard_code(self._program):
                 result += constraints_of(code, self._input_size)
         except (NotExpressibleError, GraphError, ArithmeticError, ValueError) as error:
@@ -82,20 +82,20 @@ class Sizes:
                 return self.dim(node.meta["val"].shape[axis])
         raise ValueError(f"there is no input {name!r}")
 
-    def _converted(self, expression: Any) -> Any:
+    def _convert(self, expression: Any) -> Any:
         return from_sympy(expression, self._symbol)
 
     def _symbol(self, sympy_symbol: Any) -> Expr:
-        if _torch.is_number_of_float(sympy_symbol):
+        if _torch.is_float_symbol(sympy_symbol):
             raise NotExpressibleError(f"{sympy_symbol} is a float")
         if sympy_symbol not in self._symbols:
             prefix = "u" if _torch.is_data_dependent(sympy_symbol) else "s"
-            self._symbols[sympy_symbol] = self._declared(
+            self._symbols[sympy_symbol] = self._declare(
                 prefix, self._range(str(sympy_symbol)), self._names.get(str(sympy_symbol))
             )
         return self._symbols[sympy_symbol]
 
-    def _declared(self, prefix: str, range: Range, name: str | None = None) -> Expr:
+    def _declare(self, prefix: str, range: Range, name: str | None = None) -> Expr:
         taken = self.graph.symbols
         if name is None or name in taken or not is_symbol_name(name):
             # Names of Dims that are declared later are reserved for them.

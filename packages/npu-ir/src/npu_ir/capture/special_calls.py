@@ -8,8 +8,8 @@ from typing import Any
 from torch.fx import GraphModule, Node
 
 from npu_ir import _torch
-from npu_ir.capture.provenance import place
-from npu_ir.capture.substitute_node import stand_in
+from npu_ir.capture.provenance import location_of
+from npu_ir.capture.substitute_node import make_substitute_node
 from npu_ir.errors import ConversionError
 from npu_ir.ops.schema import HIGHER_ORDER, find_op
 
@@ -63,25 +63,25 @@ def require_convertible(node: Node, name: str) -> None:
     """
     if name in _REFUSED:
         problem, fix = _REFUSED[name]
-        raise ConversionError(problem, where=place(node), fix=fix)
-    _require_known_type(name, node)
-    misstated = _misstated_sizes(name, node)
+        raise ConversionError(problem, where=location_of(node), fix=fix)
+    _require_not_quantizing(name, node)
+    misstated = _size_problem(name, node)
     if misstated is not None:
-        raise ConversionError(misstated[0], where=place(node), fix=misstated[1])
+        raise ConversionError(misstated[0], where=location_of(node), fix=misstated[1])
     if find_op(name) is None and not isinstance(node.target, _torch.OpOverload):
         raise ConversionError(
             f"{name} is not an operator of torch.ops, nor a function of numbers",
-            where=place(node),
+            where=location_of(node),
             fix=f"register_conversion({name!r})",
         )
 
 
-def _require_known_type(name: str, node: Node) -> None:
+def _require_not_quantizing(name: str, node: Node) -> None:
     """Refuse ops that create quantized tensors: their FakeTensors are not quantized (torch 2.13)."""
     if name.startswith(_QUANTIZING):
         raise ConversionError(
             f"{name} makes a quantized tensor, but its FakeTensor is not quantized (torch 2.13)",
-            where=place(node),
+            where=location_of(node),
             fix="compute on integers and scales (torch.ao.quantization.pt2e, torchao), "
             "or register_conversion(...)",
         )
@@ -94,7 +94,7 @@ _QUANTIZING = (
 )
 
 
-def _misstated_sizes(name: str, node: Node) -> tuple[str, str] | None:
+def _size_problem(name: str, node: Node) -> tuple[str, str] | None:
     """Return problem and fix of a call whose sizes PyTorch states wrongly; None if they are right."""
     if name == "aten.unique_consecutive.default":
         dim = node.args[3] if len(node.args) > 3 else node.kwargs.get("dim")
@@ -157,10 +157,10 @@ _REFUSED: dict[str, tuple[str, str]] = {
 }
 
 
-def operator_with_token(name: str, node: Node) -> Node | None:
+def unwrap_token(name: str, node: Node) -> Node | None:
     """Return a substitute node for the plain call in a call with a side-effect token; else None."""
     if name != "higher_order.with_effects":
         return None
     _, op, *args = node.args
     results = node.meta["val"][1:]
-    return stand_in(node, op, tuple(args), results[0] if len(results) == 1 else tuple(results))
+    return make_substitute_node(node, op, tuple(args), results[0] if len(results) == 1 else tuple(results))

@@ -8,7 +8,7 @@ import torch
 from torch.fx import Node
 
 
-def stand_in(node: Node, op: Any, args: tuple[Any, ...], value: Any, name: str = "") -> Node:
+def make_substitute_node(node: Node, op: Any, args: tuple[Any, ...], value: Any, name: str = "") -> Node:
     """Return an FX node that calls ``op`` in place of ``node``, with the result ``value``.
 
     It has the provenance of ``node``, and its name by default.
@@ -19,7 +19,7 @@ def stand_in(node: Node, op: Any, args: tuple[Any, ...], value: Any, name: str =
     return substitute
 
 
-def plain_index(node: Node) -> Node | None:
+def unwrap_index(node: Node) -> Node | None:
     """Return ``x[i, j]`` in a score function of ``flex_attention`` as a call of ``aten.index``; else None.
 
     PyTorch wraps it in a special operator for the sake of gradients (torch 2.13).
@@ -28,4 +28,6 @@ def plain_index(node: Node) -> Node | None:
     if name != "flat_apply" or not str(node.args[2]).endswith(".ModIndex"):
         return None
     tensor, *indices = node.args[3:]
-    return stand_in(node, torch.ops.aten.index.Tensor, (tensor, indices), node.meta["val"], "index")
+    return make_substitute_node(
+        node, torch.ops.aten.index.Tensor, (tensor, indices), node.meta["val"], "index"
+    )

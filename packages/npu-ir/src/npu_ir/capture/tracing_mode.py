@@ -15,7 +15,7 @@ from npu_ir.errors import ConversionError
 _READ_DATA = torch.Tensor.data.__get__  # type: ignore[attr-defined]
 
 
-class ForwardCalls(TorchFunctionMode):
+class ForwardCallMode(TorchFunctionMode):
     """A mode that corrects or refuses calls which torch.export misinterprets (torch 2.13).
 
     torch.export loses track of ``tensor.data``, which is replaced by ``tensor.detach()``. It treats a
@@ -42,7 +42,7 @@ def _has_generator(arguments: Iterable[Any]) -> bool:
     return any(isinstance(argument, torch.Generator) for argument in arguments)
 
 
-class ByIdentity(TorchFunctionMode):
+class TensorIdentityMode(TorchFunctionMode):
     """A mode that maps each registered tensor to the tensor that torch.export traces for it.
 
     A registered tensor may be reached another way, such as through a cache object. torch.export treats a
@@ -71,10 +71,10 @@ class ByIdentity(TorchFunctionMode):
             return func(*args, **(kwargs or {}))
         if not self._traced:  # before forward replaces any
             self._traced = {key: owner[name] for key, (owner, name) in self._registered.items()}
-        args, kwargs = _torch.tree_map(self._found, (args, kwargs or {}))
+        args, kwargs = _torch.tree_map(self._map_leaf, (args, kwargs or {}))
         return func(*args, **kwargs)
 
-    def _found(self, leaf: Any) -> Any:
+    def _map_leaf(self, leaf: Any) -> Any:
         if isinstance(leaf, torch.Tensor):
             return self._traced.get(id(leaf), leaf)
         if self._meta_is_cpu and isinstance(leaf, (str, torch.device)) and str(leaf) == "meta":

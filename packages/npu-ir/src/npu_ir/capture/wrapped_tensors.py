@@ -14,7 +14,7 @@ from typing import Any
 from torch.fx import Node
 
 from npu_ir import _torch
-from npu_ir.capture.provenance import place
+from npu_ir.capture.provenance import location_of
 from npu_ir.core.node import Value
 from npu_ir.errors import ConversionError
 
@@ -55,13 +55,13 @@ def part_of_wrapped(node: Node, wrapped: Any) -> Value | WrappedTensor:
     if not isinstance(wrapped, WrappedTensor):
         raise ConversionError(
             f"{node.name} reads a part of a tensor subclass that is not a parameter or buffer",
-            where=place(node),
+            where=location_of(node),
             fix="make it a parameter or a persistent buffer",
         )
     return wrapped.parts[str(node.args[1])]
 
 
-def require_plain(node: Node, arguments: Sequence[Any]) -> None:
+def require_unwrapped(node: Node, arguments: Sequence[Any]) -> None:
     """Refuse an op on a whole wrapper, as opposed to its inner tensors.
 
     Raises:
@@ -71,7 +71,7 @@ def require_plain(node: Node, arguments: Sequence[Any]) -> None:
         if isinstance(argument, WrappedTensor):
             raise ConversionError(
                 f"{node.target} works on {argument.target!r} as a whole, which is a tensor subclass",
-                where=place(node),
+                where=location_of(node),
                 fix="use it where its __torch_function__ unwraps it: "
                 "not inside of control flow, nor as a result",
             )

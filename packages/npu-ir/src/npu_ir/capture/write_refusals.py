@@ -7,10 +7,10 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
 
 from npu_ir import _torch
-from npu_ir.capture.aliases import Aliases, same_view
+from npu_ir.capture.aliases import AliasSets, is_same_view
 from npu_ir.capture.bodies import nodes
-from npu_ir.capture.provenance import place
-from npu_ir.capture.writes import destinations, schema_of_node, tensor_of, written
+from npu_ir.capture.provenance import location_of
+from npu_ir.capture.writes import out_arguments, schema_of_node, tensor_of, written_nodes
 from npu_ir.errors import ConversionError
 
 
@@ -19,12 +19,12 @@ def require_same_shapes(program: ExportedProgram) -> None:
     for node in program.graph.nodes:
         if isinstance(node.target, _torch.OpOverload) and torch.Tag.inplace_view in node.target.tags:
             root = node
-            while root.op != "placeholder" and written(root):
-                root = written(root)[0]
-            if root.op == "placeholder" and not same_view(root.meta["val"], node.meta["val"]):
+            while root.op != "placeholder" and written_nodes(root):
+                root = written_nodes(root)[0]
+            if root.op == "placeholder" and not is_same_view(root.meta["val"], node.meta["val"]):
                 raise ConversionError(
                     f"{node.target} changes the shape or strides of {root.name!r}, which comes from outside",
-                    where=place(node),
+                    where=location_of(node),
                     fix="take a view of it: y = x.t() in place of x.t_()",
                 )
 
@@ -32,13 +32,13 @@ def require_same_shapes(program: ExportedProgram) -> None:
 def require_separate_elements(program: ExportedProgram) -> None:
     """Refuse writes to expanded tensors: functionalization sums writes to one address (torch 2.13)."""
     for node in nodes(program.graph_module):
-        for target in written(node):
+        for target in written_nodes(node):
             tensor = tensor_of(target)
             if tensor is not None and _is_expanded(tensor):
                 raise ConversionError(
                     f"{node.target} changes an expanded tensor in place: "
                     "several of its elements share one address",
-                    where=place(node),
+                    where=location_of(node),
                     fix="clone() the tensor before it is changed",
                 )
 
@@ -46,29 +46,29 @@ def require_separate_elements(program: ExportedProgram) -> None:
 def require_dense_targets(program: ExportedProgram) -> None:
     """Refuse writes into sparse tensors, which PyTorch's functionalization does not support (torch 2.13)."""
     for node in nodes(program.graph_module):
-        for target in written(node):
+        for target in written_nodes(node):
             value = target.meta.get("val")
             if isinstance(value, torch.Tensor) and value.layout is not torch.strided:
                 raise ConversionError(
                     f"{node.target} changes a tensor of layout {str(value.layout).removeprefix('torch.')} "
                     "in place",
-                    where=place(node),
+                    where=location_of(node),
                     fix="compute a new one: s = s * 2 in place of s.mul_(2)",
                 )
 
 
 def _is_expanded(tensor: torch.Tensor) -> bool:
     return any(
-        _torch.is_certain(stride == 0) and not _torch.is_certain(size <= 1)
+        _torch.is_statically_true(stride == 0) and not _torch.is_statically_true(size <= 1)
         for size, stride in zip(tensor.shape, tensor.stride(), strict=True)
     )
 
 
-def require_no_written_constants(program: ExportedProgram, aliases: Aliases) -> None:
+def require_no_written_constants(program: ExportedProgram, aliases: AliasSets) -> None:
     """Refuse writes into constants: only parameters, buffers and inputs can have updates."""
     kinds = {spec.arg.name: (spec.kind, spec.target) for spec in program.graph_signature.input_specs}
     for node in nodes(program.graph_module):
-        for target in written(node):
+        for target in written_nodes(node):
             arguments = [
                 kinds[other.name]
                 for other in aliases.of(target)
@@ -77,12 +77,12 @@ def require_no_written_constants(program: ExportedProgram, aliases: Aliases) -> 
             if arguments and all(kind is InputKind.CONSTANT_TENSOR for kind, _ in arguments):
                 raise ConversionError(
                     f"{node.target} changes {arguments[0][1]!r}, which is not a parameter or buffer",
-                    where=place(node),
+                    where=location_of(node),
                     fix="make it a buffer: self.register_buffer(name, tensor)",
                 )
 
 
-def require_results_apart(program: ExportedProgram) -> None:
+def require_separate_results(program: ExportedProgram) -> None:
     """Refuse custom ops that return what they write: they cannot run on a copy.
 
     By the naming convention of ATen, ``foo`` computes what ``foo_`` writes. Custom ops need not follow it.
@@ -95,13 +95,13 @@ def require_results_apart(program: ExportedProgram) -> None:
             raise ConversionError(
                 f"{node.target} returns the tensor that it changes, "
                 "and PyTorch functionalizes no such custom op",
-                where=place(node),
+                where=location_of(node),
                 fix="let it return nothing that it changes, and read the tensor itself: "
                 f"{schema.text.partition(' -> ')[0]} -> ()",
             )
 
 
-def require_writes(program: ExportedProgram, functional: ExportedProgram, aliases: Aliases) -> None:
+def require_writes(program: ExportedProgram, functional: ExportedProgram, aliases: AliasSets) -> None:
     """Refuse a functional program that lost the write of an ``out=`` op into a placeholder."""
     updated = {
         spec.target
@@ -110,12 +110,12 @@ def require_writes(program: ExportedProgram, functional: ExportedProgram, aliase
     }
     names = {spec.arg.name: {spec.arg.name, spec.target} for spec in program.graph_signature.input_specs}
     for node in program.graph.nodes:
-        for destination in destinations(node):
+        for destination in out_arguments(node):
             sources = [other.name for other in aliases.placeholders_of(destination)]
-            is_empty = _torch.is_certain(destination.meta["val"].numel() == 0)
+            is_empty = _torch.is_statically_true(destination.meta["val"].numel() == 0)
             if sources and not is_empty and not any(names[name] & updated for name in sources):
                 raise ConversionError(
                     f"PyTorch's functionalization loses what {node.target} writes into {sources[0]!r}",
-                    where=place(node),
+                    where=location_of(node),
                     fix="call the op without out= and copy its result: x.copy_(result)",
                 )

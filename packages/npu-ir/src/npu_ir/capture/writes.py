@@ -31,7 +31,9 @@ def tensors_of(node: Node) -> list[torch.Tensor]:
 
 def _is_strided(value: Any) -> bool:
     return (
-        isinstance(value, torch.Tensor) and value.layout is torch.strided and not _torch.is_transformed(value)
+        isinstance(value, torch.Tensor)
+        and value.layout is torch.strided
+        and not _torch.is_functorch_wrapper(value)
     )
 
 
@@ -40,22 +42,22 @@ def schema_of_node(node: Node) -> OpSchema | None:
     return schema_of(node.target) if isinstance(node.target, _torch.OpOverload) else None
 
 
-def written(node: Node) -> list[Node]:
+def written_nodes(node: Node) -> list[Node]:
     """Return the nodes whose tensors ``node`` mutates."""
     schema = schema_of_node(node)
     if schema is None or not schema.writes:
         return []
-    arguments = _arguments(node, schema)
-    targets = [item for arg in schema.args if arg.writes for item in _flat(arguments.get(arg.name))]
+    arguments = _arguments_by_name(node, schema)
+    targets = [item for arg in schema.args if arg.writes for item in _as_list(arguments.get(arg.name))]
     return [item for item in targets if isinstance(item, Node)]
 
 
-def destinations(node: Node) -> list[Node]:
+def out_arguments(node: Node) -> list[Node]:
     """Return the nodes that ``node`` writes without reading them: ``out=``."""
     schema = schema_of_node(node)
     if schema is None or schema.op is torch.ops.aten.empty.out:  # leaves the content undefined
         return []
-    return [item for name in _destinations(schema) for item in _flat(node.kwargs[name])]
+    return [item for name in _out_argument_names(schema) for item in _as_list(node.kwargs[name])]
 
 
 def fake_arguments(args: Any, kwargs: Any) -> tuple[Any, Any]:
@@ -64,11 +66,11 @@ def fake_arguments(args: Any, kwargs: Any) -> tuple[Any, Any]:
     return fakes
 
 
-def _flat(argument: Any) -> list[Any]:
+def _as_list(argument: Any) -> list[Any]:
     return list(argument) if isinstance(argument, (list, tuple)) else [argument]
 
 
-def hides_a_write(node: Node) -> bool:
+def has_hidden_write(node: Node) -> bool:
     """Return whether an op updates running statistics that its schema declares read-only.
 
     ``batch_norm``, ``native_batch_norm`` and ``instance_norm`` in training mode do. PyTorch's
@@ -79,16 +81,16 @@ def hides_a_write(node: Node) -> bool:
         return False
     if "running_mean_out" in schema.return_names or schema.op._opname.endswith("_backward"):
         return False  # functional variants return the new statistics, backward ops only read them
-    arguments = _arguments(node, schema)
+    arguments = _arguments_by_name(node, schema)
     is_training = any(arguments.get(name) for name in ("training", "train", "use_input_stats"))
     return is_training and isinstance(arguments.get("running_mean"), Node)
 
 
-def _arguments(node: Node, schema: OpSchema) -> dict[str, Any]:
+def _arguments_by_name(node: Node, schema: OpSchema) -> dict[str, Any]:
     return dict(zip((arg.name for arg in schema.args), node.args, strict=False)) | node.kwargs
 
 
-def spell_out_write(node: Node) -> None:
+def decompose_write(node: Node) -> None:
     """Replace ``node`` by a functional op and copies of its results, where functionalization needs that.
 
     An op stays if PyTorch functionalizes it by itself, or if no functional op returns results of the types
@@ -102,48 +104,48 @@ def spell_out_write(node: Node) -> None:
         and schema.op.namespace != "aten"
         and not _torch.can_be_functionalized(schema.op)
     ):
-        _call_on_copies(node, schema)
+        _insert_call_on_copies(node, schema)
         return
-    if not _is_misread(schema):
+    if not _is_misfunctionalized(schema):
         return
     # An out= op becomes its functional overload and a copy_ into each destination; foo_ becomes foo, copy_.
-    arguments = _arguments(node, schema)
-    names = _destinations(schema) or [arg.name for arg in schema.args if arg.writes]
-    targets = [item for name in names for item in _flat(arguments.get(name))]
+    arguments = _arguments_by_name(node, schema)
+    names = _out_argument_names(schema) or [arg.name for arg in schema.args if arg.writes]
+    targets = [item for name in names for item in _as_list(arguments.get(name))]
     if not all(isinstance(target, Node) for target in targets):
         return
-    for name in _destinations(schema):
+    for name in _out_argument_names(schema):
         del arguments[name]
     # A copy_ casts and broadcasts, which the op itself may refuse: results of other types are not taken.
-    for functional in _functional_forms(schema):
-        args, kwargs = _ordered(functional, arguments)
-        results = _results(node, functional, args, kwargs)
+    for functional in _functional_variants(schema):
+        args, kwargs = _order_arguments(functional, arguments)
+        results = _fake_results(node, functional, args, kwargs)
         expected = [target.meta["val"] for target in targets]
-        if len(results) == len(expected) and all(map(_same_type, results, expected)):
+        if len(results) == len(expected) and all(map(_is_same_type, results, expected)):
             _replace(node, (functional, args, kwargs), results, targets)
             return
 
 
-def _is_misread(schema: OpSchema) -> bool:
+def _is_misfunctionalized(schema: OpSchema) -> bool:
     """Return whether functionalization has no kernel for an ATen op, or one that mixes up its writes.
 
     The latter holds for batch norms with ``out=``: their running statistics become results.
     """
-    mixes_up = "running_mean" in schema.by_name and bool(_destinations(schema))
+    mixes_up = "running_mean" in schema.by_name and bool(_out_argument_names(schema))
     return schema.op.namespace == "aten" and (mixes_up or not _torch.can_be_functionalized(schema.op))
 
 
-def _destinations(schema: OpSchema) -> list[str]:
+def _out_argument_names(schema: OpSchema) -> list[str]:
     """Return the names of the arguments that are written but not read: ``out=``."""
     return [arg.name for arg in schema.args if arg.writes and arg.kwarg_only]
 
 
-def _functional_forms(schema: OpSchema) -> Iterator[_torch.OpOverload]:
+def _functional_variants(schema: OpSchema) -> Iterator[_torch.OpOverload]:
     """Yield the ops with the same arguments that return what this one writes."""
-    destinations = _destinations(schema)
+    destinations = _out_argument_names(schema)
     wanted = {name: type for name, type in _types_of_arguments(schema.op).items() if name not in destinations}
     name = schema.op._opname if destinations else schema.op._opname.removesuffix("_")
-    for op in _torch.overloads(schema.op.namespace, name):
+    for op in _torch.overloads_of(schema.op.namespace, name):
         is_other = op is not schema.op and (destinations or not schema_of(op).writes)
         if is_other and _types_of_arguments(op) == wanted:
             yield op
@@ -153,7 +155,7 @@ def _types_of_arguments(op: _torch.OpOverload) -> dict[str, str]:
     return {arg.name: str(arg.type) for arg in op._schema.arguments}
 
 
-def _ordered(op: _torch.OpOverload, given: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def _order_arguments(op: _torch.OpOverload, given: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return args and kwargs of a call of ``op``; arguments after the first absent one go by keyword."""
     args: list[Any] = []
     rest = dict(given)
@@ -164,7 +166,9 @@ def _ordered(op: _torch.OpOverload, given: dict[str, Any]) -> tuple[tuple[Any, .
     return tuple(args), rest
 
 
-def _results(node: Node, op: _torch.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+def _fake_results(
+    node: Node, op: _torch.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> list[Any]:
     """Return the FakeTensors that ``op`` returns at the position of ``node``."""
     args, kwargs = fake_arguments(args, kwargs)
     with _torch.trial([item.meta["val"] for item in node.all_input_nodes]):
@@ -172,45 +176,45 @@ def _results(node: Node, op: _torch.OpOverload, args: tuple[Any, ...], kwargs: d
     return list(results) if isinstance(results, (tuple, list)) else [results]
 
 
-def _call_on_copies(node: Node, schema: OpSchema) -> None:
+def _insert_call_on_copies(node: Node, schema: OpSchema) -> None:
     """Replace the call of a custom op by one on copies, followed by copies back into the mutated tensors.
 
     The call on copies returns the results of the op, then the new content of each mutated argument, in the
     order of the schema.
     """
-    arguments = _arguments(node, schema)
+    arguments = _arguments_by_name(node, schema)
     op, args, kwargs = _torch.functional_call(schema.op, arguments)
-    results = _results(node, op, args, kwargs)
+    results = _fake_results(node, op, args, kwargs)
     with node.graph.inserting_before(node):
-        called = _inserted(node, op, args, kwargs, tuple(results))
+        called = _insert_call(node, op, args, kwargs, tuple(results))
         targets = [arguments.get(arg.name) for arg in schema.args if arg.writes]
         # The op's own results come first; for an op without any this is one None.
         first = len(results) - len(targets)
         for index, target in enumerate(targets, start=first):
-            part = _inserted(node, _torch.GETITEM, (called, index), {}, results[index])
+            part = _insert_call(node, _torch.GETITEM, (called, index), {}, results[index])
             if isinstance(target, Node):
-                _inserted(node, torch.ops.aten.copy_.default, (target, part), {}, target.meta["val"])
+                _insert_call(node, torch.ops.aten.copy_.default, (target, part), {}, target.meta["val"])
             for position, item in enumerate(target if isinstance(target, (list, tuple)) else ()):
-                element = _inserted(node, _torch.GETITEM, (part, position), {}, results[index][position])
-                _inserted(node, torch.ops.aten.copy_.default, (item, element), {}, item.meta["val"])
+                element = _insert_call(node, _torch.GETITEM, (part, position), {}, results[index][position])
+                _insert_call(node, torch.ops.aten.copy_.default, (item, element), {}, item.meta["val"])
         is_single = len(schema.op._schema.returns) == 1
-        result = _inserted(node, _torch.GETITEM, (called, 0), {}, results[0]) if is_single else called
+        result = _insert_call(node, _torch.GETITEM, (called, 0), {}, results[0]) if is_single else called
     node.replace_all_uses_with(result)
     node.graph.erase_node(node)
 
 
-def _inserted(node: Node, target: Any, args: Any, kwargs: Any, value: Any) -> Node:
+def _insert_call(node: Node, target: Any, args: Any, kwargs: Any, value: Any) -> Node:
     """Return a new FX node with the metadata of ``node`` and the result ``value``."""
     call = node.graph.call_function(target, args, kwargs)
     call.meta = {**node.meta, "val": value}
     return call
 
 
-def _same_type(left: Any, right: Any) -> bool:
+def _is_same_type(left: Any, right: Any) -> bool:
     """Return whether two tensors have the same dtype and provably the same shape; or neither is a tensor."""
     if not isinstance(left, torch.Tensor) or not isinstance(right, torch.Tensor):
         return not isinstance(left, torch.Tensor) and not isinstance(right, torch.Tensor)
-    return left.dtype == right.dtype and _torch.same_sizes(left.shape, right.shape)
+    return left.dtype == right.dtype and _torch.are_sizes_equal(left.shape, right.shape)
 
 
 def _replace(node: Node, call: tuple[Any, ...], results: list[Any], targets: list[Node]) -> None:

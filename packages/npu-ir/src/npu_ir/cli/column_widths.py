@@ -11,7 +11,7 @@ _WORD = re.compile(r"(?:\[[^\]]*\]|\S)+")  # f32[2, 8] is one word
 _GAP = "..."
 
 
-def fit(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> list[list[list[str]]]:
+def fit_columns(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> list[list[list[str]]]:
     """Return the lines of each cell, wrapped so that the columns have at most ``width`` characters in total.
 
     The total is exceeded if numbers and the minimum width of names need more.
@@ -27,7 +27,7 @@ def fit(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> li
     texts = [index for index in names if any(len(_WORD.findall(cell)) > 1 for cell in cells_of[index])]
     for chosen, least in ((texts, 24), (texts, 16), (names, 10), (names, 8)):
         _shrink(widths, {index: max(least, len(columns[index])) for index in chosen}, width)
-    return [[_lines(cell, size) for cell, size in zip(row, widths, strict=True)] for row in rows]
+    return [[_wrap_cell(cell, size) for cell, size in zip(row, widths, strict=True)] for row in rows]
 
 
 def shorten(text: str, width: int) -> str:
@@ -53,16 +53,16 @@ def _shrink(widths: list[int], least: dict[int, int], width: int) -> None:
         widths[max(wide, key=widths.__getitem__)] -= 1
 
 
-def _lines(cell: str, width: int) -> list[str]:
-    return [line for part in cell.split("\n") for line in _broken(part, width)]
+def _wrap_cell(cell: str, width: int) -> list[str]:
+    return [line for part in cell.split("\n") for line in _wrap_line(part, width)]
 
 
-def _broken(text: str, width: int) -> list[str]:
+def _wrap_line(text: str, width: int) -> list[str]:
     """Return ``text`` wrapped between words to lines of at most ``width`` characters."""
     if len(text) <= width:
         return [text]
     lines = [""]
-    parts = [part for word in _WORD.findall(text) for part in _parts(word, width)]
+    parts = [part for word in _WORD.findall(text) for part in _split_type(word, width)]
     for word in parts:
         shown = word if _WHOLE.search(word) else shorten(word, width)
         if lines[-1] and len(lines[-1]) + 1 + len(shown) <= width:
@@ -72,6 +72,6 @@ def _broken(text: str, width: int) -> list[str]:
     return lines[1:]
 
 
-def _parts(word: str, width: int) -> list[str]:
+def _split_type(word: str, width: int) -> list[str]:
     """Return a word, or the parts of a tensor type that is too long: f32[128, and 256]."""
     return word.split() if len(word) > width else [word]

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
-from npu_ir.cli.column_widths import fit
+from npu_ir.cli.column_widths import fit_columns
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 
-def terminal() -> Console | None:
+def rich_console() -> Console | None:
     """Return a rich console if rich is installed and stdout is a terminal, else None."""
     if not sys.stdout.isatty():
         return None
@@ -28,7 +28,7 @@ def terminal() -> Console | None:
 
 def print_facts(facts: Mapping[str, str]) -> None:
     """Print one line per fact, with aligned values; further lines of a value are below its first."""
-    console = terminal()
+    console = rich_console()
     if console is None:
         width = max(map(len, facts), default=0)
         for name, value in facts.items():
@@ -47,7 +47,7 @@ def print_facts(facts: Mapping[str, str]) -> None:
 
 def print_diff(text: str) -> None:
     """Print the lines of a diff: removed ones red, added ones green and changed ones yellow."""
-    console = terminal()
+    console = rich_console()
     if console is None:
         print(text)
         return
@@ -66,7 +66,7 @@ class Table:
     rows: Sequence[Sequence[str]]
 
     def __str__(self) -> str:
-        return _plain([self.columns, *self.rows])
+        return _format_plain([self.columns, *self.rows])
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -79,12 +79,12 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         return
     width = shutil.get_terminal_size().columns
     if max(map(len, str(Table(columns, rows)).split("\n"))) > width:
-        columns, rows = _without_empty_columns(columns, rows)
-    fitted = fit(columns, rows, width - 2 * (len(columns) - 1))
-    console = terminal()
+        columns, rows = _drop_empty_columns(columns, rows)
+    fitted = fit_columns(columns, rows, width - 2 * (len(columns) - 1))
+    console = rich_console()
     if console is None:
         lines = [line for cells in fitted for line in zip_longest(*cells, fillvalue="")]
-        print(_plain([columns, *lines]))
+        print(_format_plain([columns, *lines]))
         return
     from rich.box import SIMPLE_HEAD
     from rich.table import Table as RichTable
@@ -101,7 +101,7 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     console.print(table, soft_wrap=True)
 
 
-def _without_empty_columns(
+def _drop_empty_columns(
     columns: Sequence[str], rows: Sequence[Sequence[str]]
 ) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
     filled = [index for index in range(len(columns)) if any(row[index] for row in rows)]
@@ -117,7 +117,7 @@ def print_report(parts: Iterable[str | Table]) -> None:
             print(part)
 
 
-def _plain(rows: Sequence[Sequence[str]]) -> str:
+def _format_plain(rows: Sequence[Sequence[str]]) -> str:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join(
         "  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows

@@ -51,10 +51,17 @@ class Check:
 
 def all_checks() -> list[Check]:
     """Check everything that is installed; never raises for parts that do not work."""
-    return [*_environment(), *_packages(), *_plugins(), *_runners(), *_backends(), *_told_by_plugins()]
+    return [
+        *_environment_checks(),
+        *_package_checks(),
+        *_plugin_state_checks(),
+        *_runner_checks(),
+        *_backend_checks(),
+        *_hook_checks(),
+    ]
 
 
-def looked_at(topic: str, name: str, look: Callable[[], Check | str], fix: str = "") -> Check:
+def run_check(topic: str, name: str, look: Callable[[], Check | str], fix: str = "") -> Check:
     """Return the check that ``look`` returns; a broken one if it raises.
 
     Args:
@@ -70,7 +77,7 @@ def looked_at(topic: str, name: str, look: Callable[[], Check | str], fix: str =
     return result if isinstance(result, Check) else Check(topic, name, State.OK, result)
 
 
-def _environment() -> Iterator[Check]:
+def _environment_checks() -> Iterator[Check]:
     topic = "environment"
     system = f"{platform.system()} {platform.machine()}"
     yield Check(topic, "Python", State.OK, f"{platform.python_version()}, {system}")
@@ -84,7 +91,7 @@ def _environment() -> Iterator[Check]:
         yield Check(topic, "CUDA of PyTorch", State.OK, f"{torch.version.cuda}: {', '.join(names)}")
 
 
-def _packages() -> Iterator[Check]:
+def _package_checks() -> Iterator[Check]:
     versions = {name: installed_version(name) for name in PURPOSES}
     for name, purpose in PURPOSES.items():
         version, wanted = versions[name], versions["npu-ir"]
@@ -98,7 +105,7 @@ def _packages() -> Iterator[Check]:
             yield Check("packages", name, State.OK, version)
 
 
-def _plugins() -> Iterator[Check]:
+def _plugin_state_checks() -> Iterator[Check]:
     for report in plugin_manager.all_reports():
         name = report.name
         if report.refused is not None:
@@ -113,12 +120,12 @@ def _plugins() -> Iterator[Check]:
             yield Check("plugins", name, State.OK, f"{report.distribution}; {', '.join(offers) or 'nothing'}")
 
 
-def _runners() -> Iterator[Check]:
+def _runner_checks() -> Iterator[Check]:
     for name, make in all_runners().items():
-        yield looked_at("runners", name, functools.partial(_computed, make))
+        yield run_check("runners", name, functools.partial(_run_sample_graph, make))
 
 
-def _computed(make: Callable[..., Any]) -> str:
+def _run_sample_graph(make: Callable[..., Any]) -> str:
     """Run a small graph, and raise if its result is wrong."""
     x, expected = torch.tensor([-1.0, 0.0, 2.0]), [0.0, 0.0, 2.0]
     (result,), _ = make(parse_ir(_NET), None, None).run_flat([x])
@@ -127,23 +134,25 @@ def _computed(make: Callable[..., Any]) -> str:
     return "runs graphs"
 
 
-def _backends() -> Iterator[Check]:
-    for name, backend in plugin_manager.loaded().backends.items():
-        yield looked_at("backends", name, functools.partial(_devices, name, backend))
+def _backend_checks() -> Iterator[Check]:
+    for name, backend in plugin_manager.get_plugins().backends.items():
+        yield run_check("backends", name, functools.partial(_list_devices, name, backend))
 
 
-def _devices(name: str, backend: Any) -> Check | str:
+def _list_devices(name: str, backend: Any) -> Check | str:
     devices = backend.devices()
     if not devices:
         return Check("backends", name, State.ABSENT, str(backend.absence()))
     return f"runs on {', '.join(map(str, devices))}"
 
 
-def _told_by_plugins() -> Iterator[Check]:
-    loaded = plugin_manager.loaded()
+def _hook_checks() -> Iterator[Check]:
+    loaded = plugin_manager.get_plugins()
     for report in (report for report in loaded.reports if report.refused is None):
         try:
-            answers = plugin_manager.ask(loaded.manager, loaded.manager.get_plugin(report.name), "npu_doctor")
+            answers = plugin_manager.call_hook(
+                loaded.manager, loaded.manager.get_plugin(report.name), "npu_doctor"
+            )
             checks = [check for answer in answers for check in answer]
             wrong = next((check for check in checks if not isinstance(check, Check)), None)
             if wrong is not None:

@@ -17,7 +17,7 @@ from npu_ir.symbolic.constraints import Range
 from npu_ir.symbolic.expressions import symbol
 
 AUTO = "auto"
-_STEP = re.compile(r"\[([^\]]*)\]")
+_SUBSCRIPT = re.compile(r"\[([^\]]*)\]")
 _SIZES = re.compile(r"([A-Za-z_]\w*(?:\[[^\]]*\])*)\s*:\s*(.*)", re.DOTALL)
 _RANGE = re.compile(r"(\w+)\s*=\s*(\d*)\s*\.\.\s*(\d*)")
 _DIM = re.compile(r"Dim\('\w+'(?:, min=(\w+))?(?:, max=(\w+))?\)")
@@ -65,9 +65,14 @@ def parse_dynamic(texts: Sequence[str]) -> Dynamic:
         if text == AUTO:
             dynamic.everywhere = True
         elif bounds is not None:
-            _once(dynamic.ranges, bounds[1], _range(text, bounds[2], bounds[3]), text)
+            _set_once(dynamic.ranges, bounds[1], _parse_range(text, bounds[2], bounds[3]), text)
         elif sizes is not None:
-            _once(dynamic.axes, _normal(sizes[1]), None if sizes[2] == AUTO else _axes(text, sizes[2]), text)
+            _set_once(
+                dynamic.axes,
+                _normalize_path(sizes[1]),
+                None if sizes[2] == AUTO else _parse_axes(text, sizes[2]),
+                text,
+            )
         else:
             raise UsageError(
                 f"--dynamic {text}: this names no sizes",
@@ -82,20 +87,20 @@ def parse_dynamic(texts: Sequence[str]) -> Dynamic:
     return dynamic
 
 
-def _once(entries: dict[str, Any], key: str, item: Any, text: str) -> None:
+def _set_once(entries: dict[str, Any], key: str, item: Any, text: str) -> None:
     if key in entries:
         raise UsageError(f"--dynamic {text}: {key} is given twice")
     entries[key] = item
 
 
-def _range(text: str, low: str, high: str) -> Range:
+def _parse_range(text: str, low: str, high: str) -> Range:
     range = Range(int(low or 0), int(high) if high else None)
     if range.is_empty:
         raise UsageError(f"--dynamic {text}: no value is in this range")
     return range
 
 
-def _fix_of_axes(text: str) -> str:
+def _axes_fix(text: str) -> str:
     arguments = re.split(r",\s*(?=[^,=:]+:)", text)
     if len(arguments) == 1:
         return "axes are counted from 0: 0=batch"
@@ -103,14 +108,14 @@ def _fix_of_axes(text: str) -> str:
     return f"give each argument an option of its own: {options}"
 
 
-def _axes(text: str, entries: str) -> dict[int, str]:
+def _parse_axes(text: str, entries: str) -> dict[int, str]:
     axes: dict[int, str] = {}
     for entry in entries.split(","):
         match = _AXIS.fullmatch(entry.strip())
         if match is None:
             raise UsageError(
                 f"--dynamic {text}: {entry.strip()!r} is not AXIS=SYMBOL",
-                fix=_fix_of_axes(text),
+                fix=_axes_fix(text),
             )
         if int(match[1]) in axes:
             raise UsageError(f"--dynamic {text}: axis {match[1]} is given twice")
@@ -122,14 +127,14 @@ def _axes(text: str, entries: str) -> dict[int, str]:
     return axes
 
 
-def _normal(path: str) -> str:
-    """Return the path of an argument as `_walk` formats it, with any quotes around its keys."""
+def _normalize_path(path: str) -> str:
+    """Return the path of an argument as `_iterate_leaves` formats it, with any quotes around its keys."""
 
     def step(match: re.Match[str]) -> str:
         key = match[1].strip().strip("'\"")
         return f"[{key}]" if key.isdecimal() else f"[{key!r}]"
 
-    return _STEP.sub(step, path)
+    return _SUBSCRIPT.sub(step, path)
 
 
 def dynamic_shapes(
@@ -141,15 +146,15 @@ def dynamic_shapes(
         UsageError: The model does not accept these arguments, or has no such argument or axis.
     """
     require_arguments(model, args, kwargs)
-    passed = _arguments(model, args, kwargs)
-    leaves = dict(leaf for name, item in passed.items() for leaf in _walk(item, name))
+    passed = _bind_arguments(model, args, kwargs)
+    leaves = dict(leaf for name, item in passed.items() for leaf in _iterate_leaves(item, name))
     for path, axes in dynamic.axes.items():
-        _require_place(path, axes, leaves)
+        _require_dynamic_axes(path, axes, leaves)
     dims = {name: _dim(name, dynamic.ranges.get(name, Range(None))) for name in sorted(dynamic.symbols)}
-    return {name: _shapes(item, name, dynamic, dims) for name, item in passed.items()}
+    return {name: _shapes_of(item, name, dynamic, dims) for name, item in passed.items()}
 
 
-def _arguments(model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+def _bind_arguments(model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values of the arguments of the model's forward, by name."""
     signature = inspect.signature(model.forward)
     passed = signature.bind(*args, **kwargs).arguments
@@ -168,21 +173,21 @@ def _dim(name: str, range: Range) -> Any:
     return Dim(name, min=range.low, max=range.high)
 
 
-def _parts(item: Any, path: str) -> Iterator[tuple[Any, Any, str]]:
+def _iterate_parts(item: Any, path: str) -> Iterator[tuple[Any, Any, str]]:
     """Return the key, item and path of each part of a container."""
     keys = item if isinstance(item, dict) else range(len(item))
     return ((key, item[key], f"{path}[{key!r}]") for key in keys)
 
 
-def _walk(item: Any, path: str) -> Iterator[tuple[str, Any]]:
+def _iterate_leaves(item: Any, path: str) -> Iterator[tuple[str, Any]]:
     if not isinstance(item, (list, tuple, dict)):
         yield path, item
         return
-    for _, part, inner in _parts(item, path):
-        yield from _walk(part, inner)
+    for _, part, inner in _iterate_parts(item, path):
+        yield from _iterate_leaves(part, inner)
 
 
-def _require_place(path: str, axes: dict[int, str] | None, leaves: Mapping[str, Any]) -> None:
+def _require_dynamic_axes(path: str, axes: dict[int, str] | None, leaves: Mapping[str, Any]) -> None:
     tensors = [name for name, item in leaves.items() if isinstance(item, torch.Tensor)]
     if path not in leaves:
         raise UsageError(
@@ -202,12 +207,16 @@ def _require_place(path: str, axes: dict[int, str] | None, leaves: Mapping[str, 
             raise UsageError(f"--dynamic {path}: a tensor of {item.dim()} dimensions has no axis {axis}")
 
 
-def _shapes(item: Any, path: str, dynamic: Dynamic, dims: Mapping[str, Any]) -> Any:
+def _shapes_of(item: Any, path: str, dynamic: Dynamic, dims: Mapping[str, Any]) -> Any:
     """Return the dynamic_shapes of one argument for torch.export."""
     if isinstance(item, dict):
-        return {key: _shapes(part, inner, dynamic, dims) for key, part, inner in _parts(item, path)}
+        return {
+            key: _shapes_of(part, inner, dynamic, dims) for key, part, inner in _iterate_parts(item, path)
+        }
     if isinstance(item, (list, tuple)):
-        return type(item)(_shapes(part, inner, dynamic, dims) for _, part, inner in _parts(item, path))
+        return type(item)(
+            _shapes_of(part, inner, dynamic, dims) for _, part, inner in _iterate_parts(item, path)
+        )
     if not isinstance(item, torch.Tensor):
         return Dim.DYNAMIC if path in dynamic.axes else None
     axes = dynamic.axes.get(path, None if dynamic.everywhere else {})
@@ -216,12 +225,12 @@ def _shapes(item: Any, path: str, dynamic: Dynamic, dims: Mapping[str, Any]) -> 
     return {axis: Dim.AUTO if name == AUTO else dims[name] for axis, name in axes.items()}
 
 
-def size_options(definitions: Sequence[str]) -> str:
+def suggest_options(definitions: Sequence[str]) -> str:
     """Return the command line changes for torch.export's suggestions, such as ``s = Dim('s', max=512)``."""
-    return "; ".join(text for text in map(_size_option, definitions) if text)
+    return "; ".join(text for text in map(_suggest_option, definitions) if text)
 
 
-def _size_option(definition: str) -> str:
+def _suggest_option(definition: str) -> str:
     name, _, value = definition.partition(" = ")
     if bounds := _DIM.fullmatch(value):
         low, high = (end if end and end.isdecimal() else "" for end in bounds.groups())

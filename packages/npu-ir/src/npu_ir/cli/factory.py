@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from npu_ir.capture import empty_weights
-from npu_ir.core.call_signature import did_you_mean, misfit, required_names
+from npu_ir.core.call_signature import did_you_mean, required_names, signature_mismatch
 from npu_ir.core.user_frames import user_line
 from npu_ir.errors import FactoryError, UsageError
 
@@ -36,7 +36,7 @@ models:
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class FactoryResult:
     """The result of a factory.
 
     Attributes:
@@ -102,7 +102,7 @@ def parse_reference(text: str) -> Reference:
     return Reference(text, module, path, args, kwargs, has_arguments=True)
 
 
-def make(reference: str, *, meta: bool = False, train: bool = False) -> Made:
+def make(reference: str, *, meta: bool = False, train: bool = False) -> FactoryResult:
     """Return the result of ``MODULE:FACTORY``, with the model in eval mode unless ``train``.
 
     Args:
@@ -122,14 +122,14 @@ def make(reference: str, *, meta: bool = False, train: bool = False) -> Made:
                 f"{reference} is a model already, with its weights",
                 fix=f"{what} a function that makes it: def make(): return ...",
             )
-        return Made(factory.train(train))
+        return FactoryResult(factory.train(train))
     with empty_weights() if meta else contextlib.nullcontext():
         result = call_factory(factory, reference)
-    made = Made(*result) if isinstance(result, tuple) and len(result) == 2 else Made(result)
+    made = FactoryResult(*result) if isinstance(result, tuple) and len(result) == 2 else FactoryResult(result)
     if not isinstance(made.model, torch.nn.Module):
         raise FactoryError(
-            f"{reference} returns {described(made.model)}",
-            where=place_of(factory),
+            f"{reference} returns {describe_kind(made.model)}",
+            where=definition_location(factory),
             fix="it must return a torch.nn.Module, or a pair of one and its dynamic_shapes",
         )
     made.model.train(train)
@@ -146,21 +146,21 @@ def call_factory(factory: Any, reference: str) -> Any:
     parsed = parse_reference(reference)
     if not callable(factory):
         raise UsageError(
-            f"{reference} is {described(factory)}",
+            f"{reference} is {describe_kind(factory)}",
             fix="name a function or class that can be called",
         )
-    wrong_call = misfit(factory, parsed.args, parsed.kwargs)
+    wrong_call = signature_mismatch(factory, parsed.args, parsed.kwargs)
     if wrong_call is not None:
         raise UsageError(
             f"{reference} cannot be called so: {wrong_call}",
-            where=place_of(factory),
-            fix=f"give {_arguments_text(factory, parsed)}",
+            where=definition_location(factory),
+            fix=f"give {_suggest_arguments(factory, parsed)}",
         )
-    with user_code(reference, place_of(factory)):
+    with user_code(reference, definition_location(factory)):
         return factory(*parsed.args, **parsed.kwargs)
 
 
-def _arguments_text(factory: Any, parsed: Reference) -> str:
+def _suggest_arguments(factory: Any, parsed: Reference) -> str:
     """Return the arguments to give to a factory that does not accept those of ``parsed``."""
     if parsed.has_arguments:
         return f"only what it takes: {', '.join(inspect.signature(factory).parameters) or 'no arguments'}"
@@ -168,14 +168,14 @@ def _arguments_text(factory: Any, parsed: Reference) -> str:
     return f"its arguments, in quotes for the shell: '{parsed.module}:{parsed.path}({arguments})'"
 
 
-def described(item: Any) -> str:
+def describe_kind(item: Any) -> str:
     """Return the kind of an object, in a word or two."""
     if item is None:
         return "None"
     return f"the class {item.__name__}" if isinstance(item, type) else f"{type(item).__name__}"
 
 
-def place_of(factory: Any) -> str | None:
+def definition_location(factory: Any) -> str | None:
     """Return ``file:line`` of the definition of a function or class; None if it is unknown."""
     try:
         return f"{inspect.getsourcefile(factory)}:{inspect.getsourcelines(factory)[1]}"
@@ -198,7 +198,7 @@ def find_factory(reference: str) -> Any:
     parsed = parse_reference(reference)
     is_file = parsed.module.endswith(".py")
     target: Any = (
-        _run_file(Path(parsed.module), reference) if is_file else _import_module(parsed.module, reference)
+        _import_file(Path(parsed.module), reference) if is_file else _import_module(parsed.module, reference)
     )
     owner = parsed.module
     for step in parsed.path.split("."):
@@ -217,7 +217,7 @@ def find_factory(reference: str) -> Any:
 
 
 def _import_module(name: str, reference: str) -> ModuleType:
-    _put_on_path(Path.cwd())
+    _add_to_path(Path.cwd())
     try:
         with user_code(reference):
             return importlib.import_module(name)
@@ -236,10 +236,10 @@ def _import_module(name: str, reference: str) -> ModuleType:
         raise
 
 
-def _run_file(path: Path, reference: str) -> ModuleType:
+def _import_file(path: Path, reference: str) -> ModuleType:
     if not path.is_file():
         raise UsageError(f"there is no file {path}", where=reference)
-    _put_on_path(path.resolve().parent)
+    _add_to_path(path.resolve().parent)
     # Classes refer to their module by name, so use the file's; but never replace another module.
     name = path.stem if path.stem not in sys.modules else f"{path.stem}:{path.resolve()}"
     spec = importlib.util.spec_from_file_location(name, path)
@@ -256,7 +256,7 @@ def _run_file(path: Path, reference: str) -> ModuleType:
     return module
 
 
-def _put_on_path(folder: Path) -> None:
+def _add_to_path(folder: Path) -> None:
     if str(folder) not in sys.path:
         sys.path.insert(0, str(folder))
 

@@ -8,13 +8,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from npu_ir.cli.quantities import counted, size_text
+from npu_ir.cli.quantities import count_text, size_text
 from npu_ir.core.node import Value
 from npu_ir.core.types import TensorType, dtype_name
 from npu_ir.graph.graph import Graph
-from npu_ir.ops.execution import is_known
-from npu_ir.serial.load import beside, read_document
-from npu_ir.serial.location import Place
+from npu_ir.ops.execution import is_executable
+from npu_ir.serial.load import companion_file_name, read_document
+from npu_ir.serial.location import Location
 from npu_ir.symbolic.constraints import Range
 
 _TOP_OPS = 12
@@ -36,16 +36,16 @@ def graph_facts(graph: Graph) -> dict[str, Any]:
             for path, leaf in zip(structure.leaf_paths("result"), leaves, strict=True)
         ],
         "updates": [target.name for target in graph.updates],
-        "parameters": _tensors(graph.parameters.values()),
-        "buffers": _tensors(graph.buffers.values()),
-        "optimizer_state": _tensors(graph.optimizer_state.values()),
-        "constants": _tensors(graph.constants.values()),
+        "parameters": _tensor_facts(graph.parameters.values()),
+        "buffers": _tensor_facts(graph.buffers.values()),
+        "optimizer_state": _tensor_facts(graph.optimizer_state.values()),
+        "constants": _tensor_facts(graph.constants.values()),
         "nodes": len(nodes),
         "regions": sum(len(node.regions) for node in nodes),
         "nodes_in_regions": len(nodes) - len(graph),
         "nodes_in_prologue": len(graph.prologue),
         "ops": dict(Counter(node.op_type for node in nodes).most_common()),
-        "unknown_ops": [op for op in dict.fromkeys(node.op_type for node in nodes) if not is_known(op)],
+        "unknown_ops": [op for op in dict.fromkeys(node.op_type for node in nodes) if not is_executable(op)],
     }
 
 
@@ -56,21 +56,21 @@ def file_facts(path: Path) -> dict[str, Any]:
         SerializationError: The file is not a graph.
     """
     document = read_document(path)
-    place = Place(str(path))
-    others = [beside(document[key], place.at(key)) for key in ("tensors", "weights")]
+    place = Location(str(path))
+    others = [companion_file_name(document[key], place.at(key)) for key in ("tensors", "weights")]
     files = [path, *(path.with_name(name) for name in others if name is not None)]
     sizes = {file.name: file.stat().st_size if file.exists() else None for file in files}
     return {"format": document["version"], "torch": document["torch"], "files": sizes}
 
 
-def _tensors(values: Iterable[Value]) -> dict[str, Any]:
+def _tensor_facts(values: Iterable[Value]) -> dict[str, Any]:
     types = [value.type for value in values if isinstance(value.type, TensorType)]
     bytes_by_dtype: Counter[str] = Counter()
     for type in types:
-        bytes_by_dtype[dtype_name(type.dtype)] += math.prod(type.sizes) * type.dtype.itemsize
+        bytes_by_dtype[dtype_name(type.dtype)] += math.prod(type.static_shape) * type.dtype.itemsize
     return {
         "count": len(types),
-        "elements": sum(math.prod(type.sizes) for type in types),
+        "elements": sum(math.prod(type.static_shape) for type in types),
         "bytes": bytes_by_dtype.total(),
         "bytes_by_dtype": dict(bytes_by_dtype.most_common()),
     }
@@ -97,12 +97,12 @@ def _updates_line(updates: Sequence[str]) -> str:
 
 
 def _nodes_line(facts: Mapping[str, Any]) -> str:
-    line = f"{counted(facts['nodes'], 'node')} of {counted(len(facts['ops']), 'op')}"
+    line = f"{count_text(facts['nodes'], 'node')} of {count_text(len(facts['ops']), 'op')}"
     places = []
     if facts["nodes_in_prologue"]:
         places.append(f"{facts['nodes_in_prologue']:,} of them in the prologue")
     if facts["regions"]:
-        places.append(f"{facts['nodes_in_regions']:,} of them in {counted(facts['regions'], 'region')}")
+        places.append(f"{facts['nodes_in_regions']:,} of them in {count_text(facts['regions'], 'region')}")
     return ", ".join([line, *places])
 
 
@@ -112,14 +112,18 @@ def ops_text(ops: Mapping[str, int]) -> str:
     width = max((len(f"{count:,}") for _, count in top), default=0)
     lines = [f"{count:{width},}  {op}" for op, count in top]
     left_out = len(ops) - len(top)
-    return "\n".join([*lines, *([f"... and {counted(left_out, 'other op')}"] if left_out else [])])
+    return "\n".join([*lines, *([f"... and {count_text(left_out, 'other op')}"] if left_out else [])])
 
 
 def unknown_ops_text(ops: Sequence[str]) -> str:
     """Return the number of ops that cannot run here, and the first of them."""
     left_out = [f"... and {len(ops) - _TOP_OPS:,} more"] if len(ops) > _TOP_OPS else []
     return "\n".join(
-        [f"{counted(len(ops), 'op')} that neither PyTorch nor a plugin has here:", *ops[:_TOP_OPS], *left_out]
+        [
+            f"{count_text(len(ops), 'op')} that neither PyTorch nor a plugin has here:",
+            *ops[:_TOP_OPS],
+            *left_out,
+        ]
     )
 
 
@@ -135,4 +139,4 @@ def _tensors_line(facts: Mapping[str, Any]) -> str:
         return ""
     dtypes = facts["bytes_by_dtype"]
     sizes = ", ".join(f"{size_text(size)} {dtype}" for dtype, size in dtypes.items())
-    return f"{counted(facts['count'], 'tensor')}, {counted(facts['elements'], 'element')}, {sizes}"
+    return f"{count_text(facts['count'], 'tensor')}, {count_text(facts['elements'], 'element')}, {sizes}"

@@ -45,7 +45,7 @@ def run_safely(build_parser: Callable[[], argparse.ArgumentParser], argv: Sequen
     try:
         options = build_parser().parse_args(argv)
         debug = options.debug
-        with Progress() as options.progress, _our_warnings(), _log_of_captures(options):
+        with Progress() as options.progress, _formatted_warnings(), _capture_log(options):
             code = _run(options)
             sys.stdout.flush()
     except SystemExit as stop:  # argparse has printed everything: help, version or wrong usage
@@ -54,14 +54,14 @@ def run_safely(build_parser: Callable[[], argparse.ArgumentParser], argv: Sequen
         print("npu: interrupted", file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:
-        _drop_output()
+        _discard_output()
         return PIPE_CLOSED
     except Exception as error:  # noqa: BLE001 - top level: it becomes a message and an exit code
         return _report(error, debug=debug)
     return int(code or OK)
 
 
-def message(error: NpuError) -> str:
+def format_error(error: NpuError) -> str:
     """Return the text of an error: its message and location on one line, further lines, and the fix."""
     first, *rest = error.message.split("\n")
     if error.where:
@@ -76,7 +76,7 @@ def warn(text: str) -> None:
 
 
 @contextlib.contextmanager
-def _our_warnings() -> Iterator[None]:
+def _formatted_warnings() -> Iterator[None]:
     """Show warnings of this project in the format of `warn`, and all others in Python's."""
     before = warnings.formatwarning
 
@@ -93,7 +93,7 @@ def _our_warnings() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _log_of_captures(options: argparse.Namespace) -> Iterator[None]:
+def _capture_log(options: argparse.Namespace) -> Iterator[None]:
     """Show the log of torch.export on stderr, with ``--verbose``."""
     if not options.verbose:
         yield
@@ -110,7 +110,7 @@ def _log_of_captures(options: argparse.Namespace) -> Iterator[None]:
 
 
 def _run(options: argparse.Namespace) -> int | None:
-    command = _command(options)
+    command = _find_command(options)
     try:
         return command(options)
     except SystemExit as error:  # from the model: argparse has finished
@@ -121,7 +121,7 @@ def _run(options: argparse.Namespace) -> int | None:
         ) from error
 
 
-def _command(options: argparse.Namespace) -> Callable[[argparse.Namespace], int | None]:
+def _find_command(options: argparse.Namespace) -> Callable[[argparse.Namespace], int | None]:
     run: Callable[[argparse.Namespace], int | None] | None = getattr(options, "run", None)
     if run is None:
         raise RegistryError(
@@ -134,22 +134,22 @@ def _command(options: argparse.Namespace) -> Callable[[argparse.Namespace], int 
 def _report(error: Exception, *, debug: bool) -> int:
     if debug:
         traceback.print_exception(error)
-    print(f"npu: error: {_explained(error)}", file=sys.stderr)
+    print(f"npu: error: {_explain(error)}", file=sys.stderr)
     return WRONG_USAGE if isinstance(error, UsageError) else FAILED
 
 
-def _explained(error: Exception) -> str:
+def _explain(error: Exception) -> str:
     if isinstance(error, NpuError):
-        return message(error)
+        return format_error(error)
     if isinstance(error, OSError) and error.errno == errno.ENOSPC and error.filename is None:
-        _drop_output()
+        _discard_output()
         return f"the output cannot be written: {error.strerror}\n  fix: make space where it goes"
     return (
         f"{type(error).__name__}: {error}\n  fix: this one is not expected; --debug shows where it comes from"
     )
 
 
-def _drop_output() -> None:
+def _discard_output() -> None:
     """Discard buffered output: Python would report the error again at shutdown."""
     with open(os.devnull, "wb") as nowhere:
         os.dup2(nowhere.fileno(), sys.stdout.fileno())

@@ -8,16 +8,16 @@ from itertools import zip_longest
 from typing import Any
 
 from npu_ir.cli.input_text import Input
-from npu_ir.cli.model_call import Fill, realize
-from npu_ir.cli.quantities import counted
+from npu_ir.cli.model_call import Fill, realize_input
+from npu_ir.cli.quantities import count_text
 from npu_ir.core.node import Value
 from npu_ir.core.structure import Structure, flatten, unflatten
 from npu_ir.core.symbol_values import SymbolValues
 from npu_ir.core.types import TensorType
 from npu_ir.errors import UsageError
 from npu_ir.graph.graph import Graph
-from npu_ir.interpreter.random_data import made_up
-from npu_ir.interpreter.size_choice import chosen_sizes
+from npu_ir.interpreter.random_data import make_input
+from npu_ir.interpreter.size_choice import choose_sizes
 from npu_ir.ops.execution import is_of_type
 
 
@@ -34,7 +34,7 @@ class GraphCall:
 
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
-    invented: tuple[Value, ...]
+    random_inputs: tuple[Value, ...]
     sizes: dict[str, int] = field(default_factory=dict)
 
 
@@ -54,7 +54,7 @@ def graph_arguments(
     Raises:
         UsageError: The graph has no such argument or size, or a file cannot be read.
     """
-    return _Call(graph, inputs, fill, sizes or {}).build()
+    return _CallBuilder(graph, inputs, fill, sizes or {}).build()
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class _Argument:
     given: Input | None
 
 
-class _Call:
+class _CallBuilder:
     """Builder of one call."""
 
     def __init__(self, graph: Graph, inputs: Sequence[Input], fill: Fill, sizes: Mapping[str, int]) -> None:
@@ -82,18 +82,18 @@ class _Call:
     def build(self) -> GraphCall:
         args, kwargs = self._graph.call[0].children
         self._require_known(args, kwargs)
-        arguments = self._arguments(args, kwargs)
+        arguments = self._pair_arguments(args, kwargs)
         given = {
-            index: realize(item.given, self._fill)
+            index: realize_input(item.given, self._fill)
             for index, item in enumerate(arguments)
             if item.given is not None
         }
-        self._take_inputs_by_name([item for item in arguments if item.given is None])
-        self._learn([(arguments[index], item) for index, item in given.items()])
-        sizes = chosen_sizes(self._graph, self._symbols.values, self._wanted)
+        self._realize_named_inputs([item for item in arguments if item.given is None])
+        self._infer_symbols([(arguments[index], item) for index, item in given.items()])
+        sizes = choose_sizes(self._graph, self._symbols.values, self._wanted)
         self._symbols.values.update(sizes)
         values = [
-            given[index] if index in given else self._made(argument)
+            given[index] if index in given else self._generate_argument(argument)
             for index, argument in enumerate(arguments)
         ]
         count = len(args.children)
@@ -104,7 +104,7 @@ class _Call:
         expected = f"the graph takes {', '.join(map(repr, self._graph.inputs)) or 'no tensors'}"
         if len(self._positional) > len(args.children):
             raise UsageError(
-                f"{counted(len(self._positional), 'positional input')} given, "
+                f"{count_text(len(self._positional), 'positional input')} given, "
                 f"the graph takes {len(args.children)}",
                 fix=f"give the others by name (--input NAME=VALUE); {expected}",
             )
@@ -112,7 +112,7 @@ class _Call:
             if name not in kwargs.context and name not in {value.name for value in self._graph.inputs}:
                 raise UsageError(f"the graph has no input {name!r}", fix=expected)
 
-    def _arguments(self, args: Structure, kwargs: Structure) -> list[_Argument]:
+    def _pair_arguments(self, args: Structure, kwargs: Structure) -> list[_Argument]:
         leaves = iter(self._graph.call[1])
         keywords = [self._named.pop(name, None) for name in kwargs.context]
         given = [*zip_longest(args.children, self._positional), *zip(kwargs.children, keywords, strict=True)]
@@ -121,15 +121,15 @@ class _Call:
             for structure, item in given
         ]
 
-    def _take_inputs_by_name(self, arguments: Sequence[_Argument]) -> None:
+    def _realize_named_inputs(self, arguments: Sequence[_Argument]) -> None:
         """Realize the inputs that are given by their name in the graph, as parts of these arguments."""
         for leaf in dict.fromkeys(leaf for argument in arguments for leaf in argument.leaves):
             if isinstance(leaf, Value) and leaf.name in self._named:
-                self._tensors[leaf] = realize(self._named.pop(leaf.name), self._fill)
+                self._tensors[leaf] = realize_input(self._named.pop(leaf.name), self._fill)
         if self._named:
             raise UsageError(f"input {min(self._named)!r} is given twice: by position and by name")
 
-    def _learn(self, given: Sequence[tuple[_Argument, Any]]) -> None:
+    def _infer_symbols(self, given: Sequence[tuple[_Argument, Any]]) -> None:
         """Infer symbols from the given inputs, except inputs of wrong types, which the runner rejects."""
         pairs = list(self._tensors.items())
         for argument, item in given:
@@ -139,19 +139,19 @@ class _Call:
                     pair for pair in zip(argument.leaves, leaves, strict=True) if isinstance(pair[0], Value)
                 ]
         pairs = [(value, item) for value, item in pairs if is_of_type(item, value.type)]
-        self._symbols.fit((value.name, value.type, item) for value, item in pairs)
+        self._symbols.solve((value.name, value.type, item) for value, item in pairs)
 
-    def _made(self, argument: _Argument) -> Any:
-        return unflatten(argument.structure, [self._leaf(leaf) for leaf in argument.leaves])
+    def _generate_argument(self, argument: _Argument) -> Any:
+        return unflatten(argument.structure, [self._leaf_value(leaf) for leaf in argument.leaves])
 
-    def _leaf(self, leaf: Any) -> Any:
+    def _leaf_value(self, leaf: Any) -> Any:
         if not isinstance(leaf, Value):
             return leaf
         if leaf not in self._tensors:
-            self._tensors[leaf] = self._invent(leaf)
+            self._tensors[leaf] = self._generate(leaf)
         return self._tensors[leaf]
 
-    def _invent(self, value: Value) -> Any:
+    def _generate(self, value: Value) -> Any:
         if isinstance(value.type, TensorType) or value.type.kind == "float":
             self._invented.append(value)
-        return made_up(value, self._symbols.values, self._fill)
+        return make_input(value, self._symbols.values, self._fill)

@@ -45,7 +45,7 @@ def read_input(reference: FileReference, name: str) -> Any:
     except Exception as error:
         first_line = str(error).strip().split("\n")[0]
         raise UsageError(f"{reference.path} cannot be read: {type(error).__name__}: {first_line}") from error
-    return _choose(tensors, reference, name)
+    return _choose_tensor(tensors, reference, name)
 
 
 def _read_numpy(path: Path) -> torch.Tensor:
@@ -56,7 +56,7 @@ def _read_numpy(path: Path) -> torch.Tensor:
     return torch.from_numpy(np.load(path, allow_pickle=False))
 
 
-def _choose(tensors: dict[str, torch.Tensor], reference: FileReference, name: str) -> torch.Tensor:
+def _choose_tensor(tensors: dict[str, torch.Tensor], reference: FileReference, name: str) -> torch.Tensor:
     if reference.key and reference.key not in tensors:
         raise UsageError(
             f"{reference.path} has no tensor {reference.key!r}", fix=f"it has {', '.join(tensors)}"

@@ -17,7 +17,7 @@ from npu_ir.errors import NpuError, ParseError, UsageError
 from npu_ir.text.reader import Reader, Tree
 
 _NAMED = re.compile(r"([A-Za-z_]\w*(?:\.\w+)*)\s*=\s*(.*)", re.DOTALL)
-_MOST_BYTES = 2**63 - 1  # PyTorch counts in int64
+_MAX_BYTES = 2**63 - 1  # PyTorch counts in int64
 _LOWER_CASE = {"true": True, "false": False, "none": None}
 
 HELP = """\
@@ -121,7 +121,7 @@ class _InputParser(Reader):
         start = self.token
         if start.kind != "word":
             return super().literal()
-        if self.followed_by("["):
+        if self.is_followed_by("["):
             return self.tensor_type()
         if start.text in _LOWER_CASE:
             self.advance()
@@ -136,7 +136,7 @@ class _InputParser(Reader):
                 f"{type} has no sizes yet",
                 fix="give the sizes of an example: --dynamic tells extract which stay open",
             )
-        if type.numel * type.dtype.itemsize > _MOST_BYTES:
+        if type.numel * type.dtype.itemsize > _MAX_BYTES:
             raise self.fail(f"there are no tensors of type {type}: they would have more than 2**63 bytes")
         return type
 

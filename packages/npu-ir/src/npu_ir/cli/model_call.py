@@ -9,7 +9,7 @@ import torch
 
 from npu_ir.cli.input_files import read_input
 from npu_ir.cli.input_text import FileReference, Input
-from npu_ir.core.call_signature import misfit, required_names
+from npu_ir.core.call_signature import required_names, signature_mismatch
 from npu_ir.core.structure import unflatten
 from npu_ir.core.types import TensorType
 from npu_ir.errors import UsageError
@@ -18,7 +18,7 @@ from npu_ir.errors import UsageError
 Fill = Callable[[TensorType], torch.Tensor]
 
 
-def realize(item: Input, fill: Fill) -> Any:
+def realize_input(item: Input, fill: Fill) -> Any:
     """Return the argument that an input describes.
 
     Args:
@@ -43,8 +43,8 @@ def model_arguments(inputs: Sequence[Input], fill: Fill) -> tuple[tuple[Any, ...
     Raises:
         UsageError: A file cannot be read.
     """
-    args = tuple(realize(item, fill) for item in inputs if not item.name)
-    kwargs = {item.name: realize(item, fill) for item in inputs if item.name}
+    args = tuple(realize_input(item, fill) for item in inputs if not item.name)
+    kwargs = {item.name: realize_input(item, fill) for item in inputs if item.name}
     return args, kwargs
 
 
@@ -54,7 +54,7 @@ def require_arguments(model: torch.nn.Module, args: Sequence[Any], kwargs: Mappi
     Raises:
         UsageError: One is missing, unknown or superfluous.
     """
-    wrong_call = misfit(model.forward, args, kwargs)
+    wrong_call = signature_mismatch(model.forward, args, kwargs)
     if wrong_call is None:
         return
     missing = [name for name in required_names(model.forward)[len(args) :] if name not in kwargs]

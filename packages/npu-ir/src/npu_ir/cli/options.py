@@ -27,7 +27,7 @@ def add_file(parser: argparse._ActionsContainer, *names: str, help: str, **more:
     action.complete = _COMPLETE_FILES  # type: ignore[attr-defined]
 
 
-def complete(action: argparse.Action, names: Callable[[], Iterable[str]]) -> None:
+def set_completions(action: argparse.Action, names: Callable[[], Iterable[str]]) -> None:
     """Let the shell complete the names that an option or argument takes.
 
     Args:
@@ -102,13 +102,13 @@ def add_runner(parser: argparse.ArgumentParser) -> None:
         help="what runs the graph: executor, interpreter or a plugin's "
         "(default: the executor, with npu-runtime)",
     )
-    complete(action, all_runners)
+    set_completions(action, all_runners)
 
 
 def add_backends(parser: argparse.ArgumentParser, help: str) -> None:
     """Add ``--backend``, the names of backends for the executor, in order of preference."""
     action = parser.add_argument("--backend", action="append", metavar="NAME", help=help)
-    complete(action, lambda: plugin_manager.loaded().backends)
+    set_completions(action, lambda: plugin_manager.get_plugins().backends)
 
 
 def add_random_data(parser: argparse.ArgumentParser) -> None:
@@ -116,7 +116,7 @@ def add_random_data(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=0, help="of the random data and of dropout (default: 0)")
     parser.add_argument(
         "--int-high",
-        type=number_from(1),
+        type=integer_from(1),
         default=INT_HIGH,
         metavar="N",
         help=f"random integers are below this (default: {INT_HIGH}, valid as any index)",
@@ -127,11 +127,11 @@ def add_tolerances(parser: argparse.ArgumentParser) -> None:
     """Add ``--rtol`` and ``--atol``, the tolerances of a comparison."""
     for name, kind, default in (("--rtol", "relative", "1.3e-6"), ("--atol", "absolute", "1e-5")):
         parser.add_argument(
-            name, type=_tolerance, help=f"{kind} tolerance (default: by dtype, float32 {default})"
+            name, type=_parse_tolerance, help=f"{kind} tolerance (default: by dtype, float32 {default})"
         )
 
 
-def _tolerance(text: str) -> float:
+def _parse_tolerance(text: str) -> float:
     try:
         number = float(text)
     except ValueError as error:
@@ -141,7 +141,7 @@ def _tolerance(text: str) -> float:
     return number
 
 
-def number_from(low: int) -> Callable[[str], int]:
+def integer_from(low: int) -> Callable[[str], int]:
     """Return an argparse type for integers that are at least ``low``."""
 
     def read(text: str) -> int:

@@ -16,7 +16,7 @@ from npu_ir.cli.failures import EXIT_CODES, WRONG_USAGE, warn
 from npu_ir.core.call_signature import did_you_mean
 from npu_ir.errors import RegistryError
 from npu_ir.plugins import plugin_manager
-from npu_ir.plugins.distributions import OWN, how_to_get, installed_version
+from npu_ir.plugins.distributions import OWN, install_hint, installed_version
 
 if TYPE_CHECKING:
     _SubParsersAction = argparse._SubParsersAction["Parser"]
@@ -67,7 +67,7 @@ class Parser(argparse.ArgumentParser):
         if not isinstance(action, Commands) or value in action.choices:
             super()._check_value(action, value)
             return
-        source = how_to_get("commands", value)
+        source = install_hint("commands", value)
         similar = did_you_mean(value, action.choices) if source is None else ""
         self.error(f"there is no command {value!r}{similar}", source)
 
@@ -157,7 +157,7 @@ def _add_plugin_commands(commands: Any) -> None:
         warnings.simplefilter(
             "ignore", plugin_manager.PluginWarning
         )  # reported below, in the format of `warn`
-        reports = plugin_manager.loaded().reports
+        reports = plugin_manager.get_plugins().reports
         plugin_manager.add_commands(commands)
     for report in reports:
         if report.refused is not None and plugin_manager.DISABLE_VARIABLE not in report.refused:

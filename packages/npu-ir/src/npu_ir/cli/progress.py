@@ -65,9 +65,9 @@ class Progress:
             self._end.set()
             sys.stdout, sys.stderr = self._outputs
             self._ticks.join()
-            self.make_way()
+            self.erase_line()
 
-    def make_way(self, text: str = "", *, ends_stage: bool = True) -> None:
+    def erase_line(self, text: str = "", *, ends_stage: bool = True) -> None:
         """Erase the line before ``text`` is written, until the next stage or the end of the written line."""
         with self._lock:
             self._what = "" if ends_stage else self._what
@@ -106,7 +106,7 @@ class _Output:
 
     def write(self, text: str) -> int:
         if text:  # print(..., end="") also writes an empty string
-            self._progress.make_way(text, ends_stage=self._ends_stage)
+            self._progress.erase_line(text, ends_stage=self._ends_stage)
         return self._stream.write(text)
 
     def __getattr__(self, name: str) -> Any:

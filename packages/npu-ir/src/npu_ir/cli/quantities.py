@@ -21,6 +21,6 @@ def time_text(seconds: float) -> str:
     return f"{seconds:.3g} s"
 
 
-def counted(count: int, noun: str) -> str:
+def count_text(count: int, noun: str) -> str:
     """Return ``1 node`` or ``1,234 nodes``."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"

@@ -17,7 +17,7 @@ _SAFETENSORS = ".safetensors"
 _TORCH_SUFFIXES = (".pt", ".pth")
 
 
-def require_supported(path: Path) -> None:
+def require_supported_suffix(path: Path) -> None:
     """Reject, before anything is computed, a file that `save_results` cannot write.
 
     Raises:

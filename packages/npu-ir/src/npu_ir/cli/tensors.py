@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from npu_ir.core.types import TensorType
-from npu_ir.interpreter.random_data import explained
+from npu_ir.interpreter.random_data import translated_errors
 
 
 def empty_tensor(type: TensorType) -> torch.Tensor:
@@ -14,7 +14,7 @@ def empty_tensor(type: TensorType) -> torch.Tensor:
     Raises:
         UsageError: PyTorch cannot construct a tensor of this type.
     """
-    with explained(type):
+    with translated_errors(type):
         if type.strides is None:
-            return torch.empty(type.sizes, dtype=type.dtype, layout=type.layout, device="meta")
-        return torch.empty_strided(type.sizes, type.steps, dtype=type.dtype, device="meta")
+            return torch.empty(type.static_shape, dtype=type.dtype, layout=type.layout, device="meta")
+        return torch.empty_strided(type.static_shape, type.static_strides, dtype=type.dtype, device="meta")

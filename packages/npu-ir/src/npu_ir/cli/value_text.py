@@ -15,27 +15,27 @@ def value_line(value: Any) -> str:
     """Return the type and content of a result: all elements if there are few, else statistics."""
     if not isinstance(value, torch.Tensor):
         return repr(value)
-    return f"{type_of(value)}  {_content(value)}"
+    return f"{type_of(value)}  {_content_text(value)}"
 
 
-def _content(tensor: torch.Tensor) -> str:
+def _content_text(tensor: torch.Tensor) -> str:
     if not tensor.numel():
         return "empty"
     try:
         if tensor.numel() <= _SHOWN_ELEMENTS:
-            return _listed(tensor.tolist())
-        return _statistics(tensor)
+            return _elements_text(tensor.tolist())
+        return _statistics_text(tensor)
     except (RuntimeError, NotImplementedError):
         return "(PyTorch cannot read the elements of this dtype)"
 
 
-def _listed(items: Any) -> str:
+def _elements_text(items: Any) -> str:
     if isinstance(items, list):
-        return f"[{', '.join(map(_listed, items))}]"
+        return f"[{', '.join(map(_elements_text, items))}]"
     return f"{items:.6g}" if isinstance(items, (float, complex)) else str(items)
 
 
-def _statistics(tensor: torch.Tensor) -> str:
+def _statistics_text(tensor: torch.Tensor) -> str:
     if tensor.dtype == torch.bool:
         return f"{int(tensor.sum()):,} of {tensor.numel():,} true"
     wide = tensor.abs() if tensor.is_complex() else tensor
@@ -45,10 +45,10 @@ def _statistics(tensor: torch.Tensor) -> str:
     if finite.numel():
         name = "abs " if tensor.is_complex() else ""
         parts = [f"{name}min {finite.min():.6g}", f"mean {finite.mean():.6g}", f"max {finite.max():.6g}"]
-    return ", ".join([*parts, *_not_finite(wide)])
+    return ", ".join([*parts, *_count_nonfinite(wide)])
 
 
-def _not_finite(wide: torch.Tensor) -> list[str]:
+def _count_nonfinite(wide: torch.Tensor) -> list[str]:
     counts = {
         "nan": int(wide.isnan().sum()),
         "inf": int((wide == torch.inf).sum()),

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from npu_ir.cli.quantities import counted
+from npu_ir.cli.quantities import count_text
 from npu_ir.core.tensor_bytes import same_data
 from npu_ir.errors import UsageError
 from npu_ir.graph.graph import Graph
@@ -18,7 +18,7 @@ from npu_ir.serial.checkpoints import load_weights
 from npu_ir.serial.load import read_document
 
 
-def choose_weights(graph: Graph, options: argparse.Namespace) -> tuple[dict[str, torch.Tensor], str]:
+def select_weights(graph: Graph, options: argparse.Namespace) -> tuple[dict[str, torch.Tensor], str]:
     """Return the weights and constants that the command line selects, and their origin.
 
     Without ``--weights`` and ``--random-weights``, those that were saved with the graph.
@@ -27,26 +27,26 @@ def choose_weights(graph: Graph, options: argparse.Namespace) -> tuple[dict[str,
         UsageError: The graph needs weights and there are none, or constants contradict the weights.
         WeightError: They cannot be read.
     """
-    constants = given_constants(options)
-    weights, origin = _without_constants(graph, options, constants)
+    constants = load_constants(options)
+    weights, origin = _select_without_constants(graph, options, constants)
     if options.random_weights is None:
         require_no_conflict(graph, weights, constants, options)
-    return _together(weights, origin, constants, options)
+    return _merge_constants(weights, origin, constants, options)
 
 
 def weights_or_random(
     graph: Graph, options: argparse.Namespace, seed: int
 ) -> tuple[dict[str, torch.Tensor], str]:
-    """Return weights as `choose_weights` does, or random ones if there are none."""
+    """Return weights as `select_weights` does, or random ones if there are none."""
     is_given = options.weights is not None or options.random_weights is not None
     saved: Any = read_document(options.file)["weights"]
-    constants = given_constants(options)
-    if is_given or saved is not None or not _missing(graph, constants):
-        return choose_weights(graph, options)
-    return _together(random_weights(graph, seed), f"random, seed {seed}", constants, options)
+    constants = load_constants(options)
+    if is_given or saved is not None or not _missing_weights(graph, constants):
+        return select_weights(graph, options)
+    return _merge_constants(random_weights(graph, seed), f"random, seed {seed}", constants, options)
 
 
-def given_constants(options: argparse.Namespace) -> dict[str, torch.Tensor]:
+def load_constants(options: argparse.Namespace) -> dict[str, torch.Tensor]:
     """Return the tensors of ``--constants``; an empty dict without it.
 
     Raises:
@@ -83,30 +83,30 @@ def is_in_state_dict(graph: Graph, name: str) -> bool:
     return not is_left_out and name not in graph.constants
 
 
-def _without_constants(
+def _select_without_constants(
     graph: Graph, options: argparse.Namespace, constants: dict[str, torch.Tensor]
 ) -> tuple[dict[str, torch.Tensor], str]:
     if options.random_weights is not None:
         return random_weights(graph, options.random_weights), f"random, seed {options.random_weights}"
     if options.weights is not None:
         return load_weights(options.weights, graph), str(options.weights)
-    missing = _missing(graph, constants)
+    missing = _missing_weights(graph, constants)
     if not missing:
         return {}, "" if constants else "none needed"
     saved: Any = read_document(options.file)["weights"]
     if saved is None:
         raise UsageError(
-            f"the graph needs {counted(len(missing), 'weight')}, and was saved without them",
+            f"the graph needs {count_text(len(missing), 'weight')}, and was saved without them",
             fix="--weights FILE, or --random-weights SEED only to see it run",
         )
     return load_weights(options.file, graph), f"{Path(options.file).with_name(saved)}, saved with the graph"
 
 
-def _missing(graph: Graph, constants: dict[str, torch.Tensor]) -> list[str]:
+def _missing_weights(graph: Graph, constants: dict[str, torch.Tensor]) -> list[str]:
     return [name for name, _ in needed_weights(graph) if name not in constants]
 
 
-def _together(
+def _merge_constants(
     weights: dict[str, torch.Tensor],
     origin: str,
     constants: dict[str, torch.Tensor],

@@ -12,7 +12,9 @@ _BY_POSITION = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 _BY_NAME = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
 
 
-def misfit(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> str | None:
+def signature_mismatch(
+    function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> str | None:
     """Return why ``function(*args, **kwargs)`` does not fit: missing, unknown or extra arguments.
 
     None if the call fits, or if the function has no known signature.
@@ -24,8 +26,10 @@ def misfit(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[st
     try:
         signature.bind(*args, **kwargs)
     except TypeError:
-        problems = "; ".join(_problems(list(signature.parameters.values()), args, kwargs))
-        return f"it takes {signature_text(signature)}, and gets {_given(args, kwargs)}: {problems}"
+        problems = "; ".join(_argument_problems(list(signature.parameters.values()), args, kwargs))
+        return (
+            f"it takes {signature_text(signature)}, and gets {_describe_arguments(args, kwargs)}: {problems}"
+        )
     return None
 
 
@@ -38,7 +42,7 @@ def signature_text(signature: inspect.Signature) -> str:
 def required_names(function: Callable[..., Any]) -> list[str]:
     """Return the names of the required arguments; none if the function has no known signature."""
     try:
-        return _required(inspect.signature(function).parameters.values())
+        return _names_without_default(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):
         return []
 
@@ -51,12 +55,16 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f" (did you mean {close[0]!r}?)" if close else ""
 
 
-def _problems(parameters: list[Parameter], args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[str]:
+def _argument_problems(
+    parameters: list[Parameter], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> list[str]:
     kinds = {item.kind for item in parameters}
     by_position = [item.name for item in parameters if item.kind in _BY_POSITION]
     by_name = [item.name for item in parameters if item.kind in _BY_NAME]
     taken = by_position[: len(args)]
-    problems = [f"{name!r} is missing" for name in _required(parameters) if name not in {*taken, *kwargs}]
+    problems = [
+        f"{name!r} is missing" for name in _names_without_default(parameters) if name not in {*taken, *kwargs}
+    ]
     if Parameter.VAR_KEYWORD not in kinds:
         problems += [
             f"there is no {name!r}{did_you_mean(name, by_name)}" for name in kwargs if name not in by_name
@@ -67,11 +75,11 @@ def _problems(parameters: list[Parameter], args: Sequence[Any], kwargs: Mapping[
     return problems
 
 
-def _required(parameters: Iterable[Parameter]) -> list[str]:
+def _names_without_default(parameters: Iterable[Parameter]) -> list[str]:
     variable = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
     return [item.name for item in parameters if item.default is Parameter.empty and item.kind not in variable]
 
 
-def _given(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+def _describe_arguments(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
     by_position = [f"{len(args)} by position"] if args else []
     return " and ".join([*by_position, *([", ".join(map(repr, kwargs))] if kwargs else [])]) or "no arguments"

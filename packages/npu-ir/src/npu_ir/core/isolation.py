@@ -11,7 +11,7 @@ from npu_ir.core.default_dtype import float32_by_default
 
 
 @contextlib.contextmanager
-def no_outside_influence(device: torch.device) -> Iterator[None]:
+def isolated_torch_state(device: torch.device) -> Iterator[None]:
     """Disable autograd and autocast, and reset the default device and dtype, inside of the context."""
     accelerated = device.type not in ("cpu", "meta")
     # torch.device as a context is a mode that intercepts every op in Python, so it is entered only if needed.

@@ -95,7 +95,7 @@ class Argument:
     overlaps: tuple[str, int] | None = None
 
 
-def outside_names(value: Value) -> tuple[str, ...]:
+def external_names(value: Value) -> tuple[str, ...]:
     """Return every external name of an argument: its target, then its aliases."""
     assert value.argument is not None
     return (value.argument.target, *value.argument.aliases)
@@ -267,7 +267,7 @@ class OpNode:
             self._inputs, self._pending_inputs = tuple(self._pending_inputs), None
         return self._inputs
 
-    def _put_input(self, index: int, value: Value) -> None:
+    def _replace_input(self, index: int, value: Value) -> None:
         """Replace one input in constant time; the tuple of inputs is rebuilt lazily, on the next read."""
         if self._pending_inputs is None:
             self._pending_inputs = list(self._inputs)

@@ -21,8 +21,8 @@ class OriginRecord:
     def add(self, value: Value, other: Value) -> None:
         """Add the origins of ``other`` to those of ``value``."""
         origins = other.origins
-        self._gained[value] = _merged(self._gained.get(value, ()), origins)
-        value._origins = _merged(value.origins, origins)
+        self._gained[value] = _merge(self._gained.get(value, ()), origins)
+        value._origins = _merge(value.origins, origins)
 
     def note_change(self, node: OpNode) -> None:
         """Record that ``node`` was edited in place."""
@@ -31,7 +31,7 @@ class OriginRecord:
     def settle(self) -> None:
         """End a rewrite: remove invalid origins, in time linear in the changed region of the graph."""
         if self._changed and self._gained:
-            reached = self._reached()
+            reached = self._downstream_values()
             # Without a replacement downstream, the edits are taken to preserve every value (another layout).
             # With one, they moved the computation of the replaced value upstream: a convolution that absorbed
             # its batch norm equals the output of the batch norm, not its own former output.
@@ -41,7 +41,7 @@ class OriginRecord:
         self._gained.clear()
         self._changed.clear()
 
-    def _reached(self) -> dict[Value, None]:
+    def _downstream_values(self) -> dict[Value, None]:
         """Return the values downstream of edited nodes, up to and including replacement values."""
         reached: dict[Value, None] = {}
         pending = [value for node in self._changed for value in node.outputs]
@@ -54,10 +54,10 @@ class OriginRecord:
         return reached
 
 
-def stand_for_the_same(value: Value, other: Value) -> bool:
+def share_origin(value: Value, other: Value) -> bool:
     """Return whether two values are known to be equal, up to strides: they share an origin."""
     return value is other or not set(value.origins).isdisjoint(other.origins)
 
 
-def _merged(first: tuple[Origin, ...], second: tuple[Origin, ...]) -> tuple[Origin, ...]:
+def _merge(first: tuple[Origin, ...], second: tuple[Origin, ...]) -> tuple[Origin, ...]:
     return tuple(dict.fromkeys((*first, *second))) if first and second else first or second

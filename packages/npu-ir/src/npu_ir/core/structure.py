@@ -69,7 +69,7 @@ class Structure:
         if self.kind == LEAF:
             yield prefix
             return
-        for step, child in zip(self._steps(), self.children, strict=True):
+        for step, child in zip(self._path_segments(), self.children, strict=True):
             yield from child.leaf_paths(prefix + step)
 
     @property
@@ -84,7 +84,7 @@ class Structure:
             self.children
         )
 
-    def _steps(self) -> list[str]:
+    def _path_segments(self) -> list[str]:
         if self.kind == "namedtuple":
             return [f".{field}" for field in self.context[1]]
         if self._is_dataclass:
@@ -107,7 +107,7 @@ def flatten(tree: object, depth: int = 0) -> tuple[list[Any], Structure]:
     """
     if depth > MAX_DEPTH:
         raise GraphError(f"a structure nested deeper than {MAX_DEPTH} is not supported")
-    opened = _open(tree)
+    opened = _unpack(tree)
     if opened is None:
         return [tree], LEAF_STRUCTURE
     kind, context, parts = opened
@@ -132,26 +132,26 @@ def from_torch_spec(spec: Any) -> Structure:
     children = tuple(map(from_torch_spec, parts))
     if container is collections.namedtuple:
         container = context
-    return Structure(*_described(container, context), children)
+    return Structure(*_kind_and_context(container, context), children)
 
 
-def _open(tree: object) -> tuple[str, Literal, list[Any]] | None:
+def _unpack(tree: object) -> tuple[str, Literal, list[Any]] | None:
     """Return the kind, context and elements of a container; None for a leaf."""
     container = tuple if isinstance(tree, torch.Size) else type(tree)
     if container in _SEQUENCE_KINDS:
-        return *_described(container, None), list(tree)  # type: ignore[call-overload]
+        return *_kind_and_context(container, None), list(tree)  # type: ignore[call-overload]
     if isinstance(tree, dict) and container is dict:
-        return *_described(dict, list(tree)), list(tree.values())
+        return *_kind_and_context(dict, list(tree)), list(tree.values())
     if isinstance(tree, tuple) and hasattr(tree, "_fields"):
-        return *_described(container, None), list(tree)
+        return *_kind_and_context(container, None), list(tree)
     node = _torch.pytree_node(container)
     if node is None:
         return None
     parts, context = node.flatten(tree)
-    return *_described(container, context), list(parts)
+    return *_kind_and_context(container, context), list(parts)
 
 
-def _described(container: Any, context: Any) -> tuple[str, Literal]:
+def _kind_and_context(container: Any, context: Any) -> tuple[str, Literal]:
     """Return the kind and the plain context of a container, from the context that torch has for it."""
     if container in _SEQUENCE_KINDS:
         return _SEQUENCE_KINDS[container], None
@@ -201,7 +201,7 @@ def _build(structure: Structure, leaves: Iterator[Any]) -> Any:
         return next(leaves)
     parts = [_build(child, leaves) for child in structure.children]
     try:
-        return _container(structure, parts)
+        return _make_container(structure, parts)
     except (TypeError, ValueError, KeyError) as error:
         raise ExecutionError(
             f"{describe(structure)} cannot be built from {reprlib.repr(parts)}: {error}",
@@ -210,7 +210,7 @@ def _build(structure: Structure, leaves: Iterator[Any]) -> Any:
         ) from error
 
 
-def _container(structure: Structure, parts: list[Any]) -> Any:
+def _make_container(structure: Structure, parts: list[Any]) -> Any:
     if structure.kind in _SEQUENCES:
         return _SEQUENCES[structure.kind](parts)
     if structure.kind == "dict":
@@ -222,7 +222,7 @@ def _container(structure: Structure, parts: list[Any]) -> Any:
         return collections.defaultdict(DEFAULTS[factory], zip(dict_keys(keys), parts, strict=True))
     if structure.kind == "collections.OrderedDict":
         return collections.OrderedDict(zip(dict_keys(structure.context), parts, strict=True))
-    return _registered(structure.kind).unflatten(parts, structure.context)
+    return _require_registered(structure.kind).unflatten(parts, structure.context)
 
 
 def dict_keys(context: Literal) -> list[Any]:
@@ -233,13 +233,13 @@ def dict_keys(context: Literal) -> list[Any]:
 
 def _namedtuple_type(name: str, fields: list[str]) -> Callable[..., Any]:
     """Return the namedtuple class if its module is loaded, else a new one of the same name and fields."""
-    cls = _loaded(name)
+    cls = _find_loaded(name)
     if isinstance(cls, type) and issubclass(cls, tuple) and list(getattr(cls, "_fields", ())) == fields:
         return cls
     return collections.namedtuple(name.rpartition(".")[2], fields)
 
 
-def _loaded(name: str) -> object:
+def _find_loaded(name: str) -> object:
     """Return the object named ``module.Class`` or ``module.Class.Inner``, or None; imports nothing."""
     # The longest prefix that is a loaded module; the rest is a path of attributes.
     module, _, path = name.rpartition(".")
@@ -253,8 +253,8 @@ def _loaded(name: str) -> object:
     return obj
 
 
-def _registered(kind: str) -> _torch.PytreeNode:
-    node = _torch.pytree_node_named(kind)
+def _require_registered(kind: str) -> _torch.PytreeNode:
+    node = _torch.find_pytree_node(kind)
     if node is None:
         raise ExecutionError(
             f"the type {kind} is not registered as a pytree in this process",
@@ -273,7 +273,7 @@ def flatten_like(tree: object, structure: Structure, path: str) -> list[Any]:
     if structure.kind == LEAF:
         return [tree]
     try:
-        kind, context, parts = _open(tree) or (LEAF, None, [])
+        kind, context, parts = _unpack(tree) or (LEAF, None, [])
     except GraphError as error:
         raise ExecutionError(
             error.message, where=path, fix="pass what the model was captured with"
@@ -300,7 +300,7 @@ def flatten_like(tree: object, structure: Structure, path: str) -> list[Any]:
             fix="pass what the model was captured with",
         )
     leaves: list[Any] = []
-    for step, part, child in zip(structure._steps(), parts, structure.children, strict=True):
+    for step, part, child in zip(structure._path_segments(), parts, structure.children, strict=True):
         leaves += flatten_like(part, child, path + step)
     return leaves
 

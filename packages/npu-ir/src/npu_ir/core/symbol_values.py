@@ -13,7 +13,7 @@ from npu_ir.symbolic.expressions import Dim, Expr
 
 
 @dataclass(frozen=True, slots=True)
-class Spot:
+class SizePosition:
     """The position of a size: a dimension or stride of a tensor, or a number.
 
     Attributes:
@@ -32,18 +32,18 @@ class Spot:
 
 
 # A position, the expected size, and the actual size.
-_Size: TypeAlias = "tuple[Spot, Dim, int]"
+_Size: TypeAlias = "tuple[SizePosition, Dim, int]"
 
 
 @dataclass(frozen=True, slots=True)
-class Misfit:
+class SizeMismatch:
     """A size that does not fit the graph: its position, and the problem."""
 
-    spot: Spot
+    position: SizePosition
     problem: str
 
     def __str__(self) -> str:
-        return f"{self.spot} {self.problem}"
+        return f"{self.position} {self.problem}"
 
 
 class SymbolValues:
@@ -60,9 +60,9 @@ class SymbolValues:
     def __init__(self, ranges: Mapping[str, Range], around: SymbolValues | None = None) -> None:
         self._ranges = ranges
         self.values: dict[str, int] = dict(around.values) if around else {}
-        self._spots: dict[str, Spot] = dict(around._spots) if around else {}
+        self._spots: dict[str, SizePosition] = dict(around._spots) if around else {}
 
-    def fit(self, items: Iterable[tuple[str, Type, Any]], *, in_range: bool = True) -> Misfit | None:
+    def solve(self, items: Iterable[tuple[str, Type, Any]], *, in_range: bool = True) -> SizeMismatch | None:
         """Solve for the values of symbols such that values have their types.
 
         A stride determines a symbol only if no size does: tensors may have other strides than their types.
@@ -89,27 +89,27 @@ class SymbolValues:
                 if len(unknown) > 1:
                     later.append((spot, wanted, actual))
                     continue
-                problem = self._learn(spot, wanted, actual, unknown, in_range=in_range)
+                problem = self._solve_symbol(spot, wanted, actual, unknown, in_range=in_range)
                 if problem is not None:
-                    return Misfit(spot, problem)
+                    return SizeMismatch(spot, problem)
             solvable = [item for item in strides if len(self._unknown(item[1])) == 1]
             if len(later) == len(pending) and not solvable:
                 return None
             for spot, wanted, actual in solvable:
-                problem = self._learn(spot, wanted, actual, self._unknown(wanted), in_range=in_range)
+                problem = self._solve_symbol(spot, wanted, actual, self._unknown(wanted), in_range=in_range)
                 if problem is not None:
-                    return Misfit(spot, problem)
+                    return SizeMismatch(spot, problem)
             pending = later
 
-    def out_of_range(self) -> Misfit | None:
+    def out_of_range(self) -> SizeMismatch | None:
         """Return the position that determined the first symbol with a value out of its range; else None."""
         for name, value in self.values.items():
             if value not in self._ranges[name]:
                 made_for = f"the graph was made for {name} in {self._ranges[name]}"
-                return Misfit(self._spots[name], f"implies {name} = {value}, {made_for}")
+                return SizeMismatch(self._spots[name], f"implies {name} = {value}, {made_for}")
         return None
 
-    def told(self, names: Iterable[str]) -> str:
+    def describe(self, names: Iterable[str]) -> str:
         """Describe the values of symbols and their positions: ``s0 is 4 by dimension 0 of %x``."""
         determined = sorted(name for name in names if name in self.values)
         return ", ".join(f"{name} is {self.values[name]} by {self._spots[name]}" for name in determined)
@@ -117,8 +117,8 @@ class SymbolValues:
     def _unknown(self, wanted: Dim) -> Collection[str]:
         return wanted.symbols - self.values.keys() if isinstance(wanted, Expr) else ()
 
-    def _learn(
-        self, spot: Spot, wanted: Dim, actual: int, unknown: Collection[str], *, in_range: bool
+    def _solve_symbol(
+        self, spot: SizePosition, wanted: Dim, actual: int, unknown: Collection[str], *, in_range: bool
     ) -> str | None:
         """Solve for the unknown symbol, if there is one; return the problem with the size, or None."""
         # At most one symbol is unknown here; without any, the size is only compared.
@@ -141,20 +141,20 @@ class SymbolValues:
         if expected == actual:
             return None
         needed = f"{wanted} = {expected}" if wanted.symbol else f"{wanted}, which is {expected}"
-        return f"is {actual}, the graph needs {needed} ({self.told(wanted.symbols)})"
+        return f"is {actual}, the graph needs {needed} ({self.describe(wanted.symbols)})"
 
 
 def _sizes(items: Iterable[tuple[str, Type, Any]]) -> Iterator[_Size]:
     for name, wanted, actual in items:
         if isinstance(wanted, TensorType):
             for axis, size in enumerate(wanted.shape):
-                yield Spot(name, axis), size, actual.shape[axis]
+                yield SizePosition(name, axis), size, actual.shape[axis]
         elif isinstance(wanted, ScalarType) and wanted.value is not None:
-            yield Spot(name), wanted.value, actual
+            yield SizePosition(name), wanted.value, actual
 
 
 def _strides(items: Iterable[tuple[str, Type, Any]]) -> Iterator[_Size]:
     for name, wanted, actual in items:
         if isinstance(wanted, TensorType) and wanted.strides is not None:
             for axis, stride in enumerate(wanted.strides):
-                yield Spot(name, axis, is_stride=True), stride, actual.stride(axis)
+                yield SizePosition(name, axis, is_stride=True), stride, actual.stride(axis)

@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias, get_args
 import torch
 
 from npu_ir.errors import GraphError, ParseError
-from npu_ir.symbolic.expressions import Dim, Expr, substituted, symbols_in
+from npu_ir.symbolic.expressions import Dim, Expr, substitute_symbols, symbols_in
 
 ScalarKind: TypeAlias = Literal["int", "float", "bool", "none"]
 SCALAR_KINDS: tuple[str, ...] = get_args(ScalarKind)
@@ -131,8 +131,10 @@ class TensorType:
         """Return the type with symbols replaced."""
         if not self.symbols:
             return self
-        shape = tuple(substituted(size, values) for size in self.shape)
-        strides = None if self.strides is None else tuple(substituted(item, values) for item in self.strides)
+        shape = tuple(substitute_symbols(size, values) for size in self.shape)
+        strides = (
+            None if self.strides is None else tuple(substitute_symbols(item, values) for item in self.strides)
+        )
         return replace(self, shape=shape, strides=None if strides == contiguous_strides(shape) else strides)
 
     @property
@@ -140,22 +142,24 @@ class TensorType:
         return len(self.shape)
 
     @property
-    def sizes(self) -> tuple[int, ...]:
+    def static_shape(self) -> tuple[int, ...]:
         """The static shape: all sizes as integers, as for every weight.
 
         Raises:
             GraphError: A size is symbolic.
         """
-        return _integers(self, self.shape)
+        return _require_integers(self, self.shape)
 
     @property
-    def steps(self) -> tuple[int, ...]:
+    def static_strides(self) -> tuple[int, ...]:
         """The static strides, in elements: integers, for contiguous tensors, too.
 
         Raises:
             GraphError: A size or stride is symbolic.
         """
-        return _integers(self, contiguous_strides(self.shape) if self.strides is None else self.strides)
+        return _require_integers(
+            self, contiguous_strides(self.shape) if self.strides is None else self.strides
+        )
 
     @property
     def numel(self) -> Dim:
@@ -197,7 +201,7 @@ class TensorType:
         return f"{text}@[{', '.join(map(str, self.strides))}]"
 
 
-def _integers(type: TensorType, dims: Sequence[Dim]) -> tuple[int, ...]:
+def _require_integers(type: TensorType, dims: Sequence[Dim]) -> tuple[int, ...]:
     integers = tuple(dim for dim in dims if isinstance(dim, int))
     if len(integers) != len(dims):
         raise GraphError(
@@ -228,7 +232,7 @@ class ScalarType:
 
     def substitute(self, values: Mapping[str, Dim]) -> ScalarType:
         """Return the type with symbols replaced."""
-        return replace(self, value=substituted(self.value, values))
+        return replace(self, value=substitute_symbols(self.value, values))
 
     def __str__(self) -> str:
         return self.kind if self.value is None else f"{self.kind}({self.value})"

@@ -21,11 +21,11 @@ def match_arguments(a: Graph, b: Graph) -> dict[Value, Value]:
     4. Remaining inputs are matched by position.
     """
     pairs: dict[Value, Value] = {}
-    _pair_by(_meaning, a.constants.values(), b.constants.values(), pairs, _same_content)
-    _pair_by(_type, a.constants.values(), b.constants.values(), pairs, _same_content)
+    _pair_by(_kind_and_target, a.constants.values(), b.constants.values(), pairs, _has_same_content)
+    _pair_by(_type_key, a.constants.values(), b.constants.values(), pairs, _has_same_content)
     if a.owner is None or b.owner is None:
-        _pair_by(_meaning, a.arguments, b.arguments, pairs)
-    _pair_by(_target, a.arguments, b.arguments, pairs)
+        _pair_by(_kind_and_target, a.arguments, b.arguments, pairs)
+    _pair_by(_target_key, a.arguments, b.arguments, pairs)
     taken = set(pairs.values())
     pairs.update(
         (value, other)
@@ -56,22 +56,22 @@ def _pair_by(
             candidates.remove(partner)
 
 
-def _same_content(value: Value, other: Value) -> bool:
+def _has_same_content(value: Value, other: Value) -> bool:
     assert value.argument is not None
     assert other.argument is not None
     return value.type == other.type and same_data(value.argument.data, other.argument.data)
 
 
-def _type(value: Value) -> Hashable:
+def _type_key(value: Value) -> Hashable:
     return str(value.type)
 
 
-def _meaning(value: Value) -> Hashable:
+def _kind_and_target(value: Value) -> Hashable:
     assert value.argument is not None
     return value.argument.kind, value.argument.target
 
 
-def _target(value: Value) -> Hashable:
+def _target_key(value: Value) -> Hashable:
     """Return the target as a key; inputs get unique keys, as they are matched by position."""
     assert value.argument is not None
     is_input = value.argument.kind is InputKind.INPUT

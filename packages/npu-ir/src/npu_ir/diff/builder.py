@@ -30,11 +30,11 @@ def diff_ir(a: Graph, b: Graph) -> GraphDiff:
         b: The graph after.
     """
     matching = Matching(a, b)
-    nodes, lines = tuple(_nodes(a, b, matching)), tuple(changed_lines(a, b, matching))
+    nodes, lines = tuple(_node_diffs(a, b, matching)), tuple(changed_lines(a, b, matching))
     return GraphDiff(a, b, nodes, lines, MappingProxyType(matching.values), tuple(_renames(a, b, matching)))
 
 
-def _nodes(a: Graph, b: Graph, matching: Matching) -> Iterator[NodeDiff]:
+def _node_diffs(a: Graph, b: Graph, matching: Matching) -> Iterator[NodeDiff]:
     """Yield every node of both graphs: removed ones before their successors, or at what they merged into."""
     partners = {other: node for node, other in matching.nodes.items()}
     position = {node: index for index, node in enumerate(b.nodes)}
@@ -60,31 +60,31 @@ def _nodes(a: Graph, b: Graph, matching: Matching) -> Iterator[NodeDiff]:
         was = merged.get(other, [])
         at = was.index(mine) if mine in was else len(was)
         yield from (NodeDiff(node, None, merged_into=other.name) for node in was[:at])
-        yield _node(mine, other, was, matching, moved=position[other] not in in_order)
+        yield _node_diff(mine, other, was, matching, moved=position[other] not in in_order)
         yield from (NodeDiff(node, None, merged_into=other.name) for node in was[at + 1 :])
     yield from (NodeDiff(node, None) for node in gone if node not in matching.claims)
 
 
-def _node(
+def _node_diff(
     mine: OpNode | None, other: OpNode, merged: Sequence[OpNode], matching: Matching, *, moved: bool
 ) -> NodeDiff:
     was = tuple(node.name for node in merged) if any(node is not mine for node in merged) else ()
     if mine is None:
         return NodeDiff(None, other, was=was)
-    regions = _regions(mine, other)
-    changes = (*_changes(mine, other, matching), *(("order",) if moved else ()), *regions)
+    regions = _region_diffs(mine, other)
+    changes = (*_changed_names(mine, other, matching), *(("order",) if moved else ()), *regions)
     return NodeDiff(mine, other, changes, was, regions=regions)
 
 
-def _changes(mine: OpNode, other: OpNode, matching: Matching) -> Iterator[str]:
+def _changed_names(mine: OpNode, other: OpNode, matching: Matching) -> Iterator[str]:
     """Yield the names of the differences between two nodes, except order and region contents."""
     if mine.op_type != other.op_type:
         yield "op"
-    inputs, others = _inputs(mine), _inputs(other)
+    inputs, others = _inputs_by_operand(mine), _inputs_by_operand(other)
     attrs = {**mine.attrs, **other.attrs}
     for name in {**inputs, **others, **attrs}:
-        same_input = _same_input(inputs.get(name), others.get(name), matching)
-        if not same_input or not _same_attr(mine.attrs, other.attrs, name):
+        same_input = _is_same_input(inputs.get(name), others.get(name), matching)
+        if not same_input or not _is_same_attr(mine.attrs, other.attrs, name):
             yield name
     if mine.operands != other.operands and inputs.keys() == others.keys():
         yield "operands"
@@ -99,24 +99,24 @@ def _changes(mine: OpNode, other: OpNode, matching: Matching) -> Iterator[str]:
     )
 
 
-def _inputs(node: OpNode) -> dict[str, Value]:
+def _inputs_by_operand(node: OpNode) -> dict[str, Value]:
     names: Sequence[str] = [f"input {index}" for index in range(len(node.inputs))]
     return dict(zip(names if node.operands is None else node.operands, node.inputs, strict=True))
 
 
-def _same_input(mine: Value | None, other: Value | None, matching: Matching) -> bool:
+def _is_same_input(mine: Value | None, other: Value | None, matching: Matching) -> bool:
     if mine is None or other is None:
         return mine is other
-    return matching.stands_for(mine, other)
+    return matching.matches(mine, other)
 
 
-def _same_attr(mine: Mapping[str, Any], others: Mapping[str, Any], name: str) -> bool:
+def _is_same_attr(mine: Mapping[str, Any], others: Mapping[str, Any], name: str) -> bool:
     if name not in mine or name not in others:
         return (name in mine) == (name in others)
     return same_literal(mine[name], others[name])
 
 
-def _regions(mine: OpNode, other: OpNode) -> dict[str, GraphDiff]:
+def _region_diffs(mine: OpNode, other: OpNode) -> dict[str, GraphDiff]:
     both = [name for name in mine.regions if name in other.regions]
     diffs = {name: diff_ir(mine.regions[name], other.regions[name]) for name in both}
     return {name: diff for name, diff in diffs.items() if not diff.is_same}

@@ -33,18 +33,18 @@ class _Digests:
             self.nodes[node] = digest
             self._values.update((value, hash((digest, value.index))) for value in node.outputs)
 
-    def of(self, leaf: object) -> int:
+    def digest_of(self, leaf: object) -> int:
         """Return the digest of a value or literal; 0 for a value that is produced later."""
         return self._values.get(leaf, 0) if isinstance(leaf, Value) else hash(format_literal(leaf))
 
     def _digest(self, node: OpNode) -> int:
         attrs = frozenset((name, format_literal(literal)) for name, literal in node.attrs.items())
         types = tuple(str(value.type) for value in node.outputs)
-        inputs = tuple(map(self.of, node.inputs))
+        inputs = tuple(map(self.digest_of, node.inputs))
         regions = tuple((name, _region_digest(region)) for name, region in node.regions.items())
         return hash((node.op_type, node.operands, attrs, types, inputs, regions))
 
 
 def _region_digest(region: Graph) -> int:
     digests = _Digests(region, {value: index for index, value in enumerate(region.arguments)})
-    return hash((len(region), tuple(map(digests.of, region.results[1]))))
+    return hash((len(region), tuple(map(digests.digest_of, region.results[1]))))

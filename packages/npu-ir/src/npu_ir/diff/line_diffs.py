@@ -23,7 +23,7 @@ def changed_lines(a: Graph, b: Graph, matching: Matching) -> Iterator[LineDiff]:
         yield from _symbols(a, b)
     yield from _constraints(a, b)
     yield from _arguments(a, b, matching)
-    same_leaves = all(_same_leaf(*pair, matching) for pair in zip(a.call[1], b.call[1], strict=False))
+    same_leaves = all(_is_same_leaf(*pair, matching) for pair in zip(a.call[1], b.call[1], strict=False))
     if a.call[0] != b.call[0] or len(a.call[1]) != len(b.call[1]) or not same_leaves:
         yield LineDiff("call", "", format_call(a), format_call(b), ("call",))
     yield from _updates(a, b, matching)
@@ -93,7 +93,7 @@ def _updates(a: Graph, b: Graph, matching: Matching) -> Iterator[LineDiff]:
     for target, value in a.updates.items():
         other = matching.values.get(target)
         new = None if other is None else after.pop(other, None)
-        if new is None or not matching.stands_for(value, new):
+        if new is None or not matching.matches(value, new):
             line = None if other is None or new is None else format_update(b, other)
             yield LineDiff("update", target.name, format_update(a, target), line, ("value",))
     yield from (LineDiff("update", target.name, None, format_update(b, target)) for target in after)
@@ -105,12 +105,12 @@ def _results(a: Graph, b: Graph, matching: Matching) -> Iterator[LineDiff]:
         return
     paths = a.results[0].leaf_paths("result")
     for path, mine, other in zip(paths, a.results[1], b.results[1], strict=True):
-        if not _same_leaf(mine, other, matching):
+        if not _is_same_leaf(mine, other, matching):
             lines = [f"return {path} = {format_leaf(leaf)}" for leaf in (mine, other)]
             yield LineDiff("return", path, lines[0], lines[1], ("value",))
 
 
-def _same_leaf(mine: Any, other: Any, matching: Matching) -> bool:
+def _is_same_leaf(mine: Any, other: Any, matching: Matching) -> bool:
     if isinstance(mine, Value) and isinstance(other, Value):
-        return matching.stands_for(mine, other)
+        return matching.matches(mine, other)
     return not isinstance(mine, Value) and not isinstance(other, Value) and same_literal(mine, other)

@@ -47,13 +47,13 @@ class Matching:
         self._taken: set[OpNode] = set()
         self._order = [{node: position for position, node in enumerate(side)} for side in self._sides]
         self._pair_by_digest(a, b)
-        self._spread(self.values.items())
-        self._pair_ends(a, b)
-        self._pair_by(_name, may_be_same)
-        self.claims = self._claims()
+        self._propagate(self.values.items())
+        self._pair_outputs(a, b)
+        self._pair_by(_name_key, may_be_same)
+        self.claims = self._find_claims()
         self._pair_rewritten()
-        self._pair_in_order(_looks)
-        self._pair_in_order(_op)
+        self._pair_in_order(_content_key)
+        self._pair_in_order(_op_key)
         self._pair_replaced()
         self._pair_by(_name_and_types, lambda _, other: not _was_rewritten(other))
         self.claims = {
@@ -61,7 +61,7 @@ class Matching:
         }
         self._last_merged = {self.claims[node]: node for node in a.nodes if node in self.claims}
 
-    def stands_for(self, mine: Value, other: Value) -> bool:
+    def matches(self, mine: Value, other: Value) -> bool:
         """Return whether two values match; a merged node's output matches the last one it replaces."""
         node = other.producer
         last = None if node is None else self._last_merged.get(node)
@@ -69,19 +69,19 @@ class Matching:
             return self.values.get(mine) is other
         return mine.producer is last and len(node.outputs) == 1 and mine.type == other.type
 
-    def _left_over(self) -> tuple[list[OpNode], list[OpNode]]:
+    def _unmatched_nodes(self) -> tuple[list[OpNode], list[OpNode]]:
         a, b = self._sides
         return [node for node in a if node not in self.nodes], [node for node in b if node not in self._taken]
 
-    def _pair(self, pairs: Iterable[tuple[OpNode, OpNode]]) -> None:
+    def _add_pairs(self, pairs: Iterable[tuple[OpNode, OpNode]]) -> None:
         """Match these nodes if both are unmatched, and apply rule 2 to their values."""
         new: list[tuple[Value, Value]] = []
         for mine, other in pairs:
             if mine not in self.nodes and other not in self._taken:
-                new += self._take(mine, other)
-        self._spread(new)
+                new += self._add_pair(mine, other)
+        self._propagate(new)
 
-    def _take(self, mine: OpNode, other: OpNode) -> list[tuple[Value, Value]]:
+    def _add_pair(self, mine: OpNode, other: OpNode) -> list[tuple[Value, Value]]:
         self.nodes[mine] = other
         self._taken.add(other)
         outputs = list(zip(mine.outputs, other.outputs, strict=False))
@@ -90,21 +90,21 @@ class Matching:
             outputs += zip(mine.inputs, other.inputs, strict=True)
         return outputs
 
-    def _spread(self, values: Iterable[tuple[Value, Value]]) -> None:
+    def _propagate(self, values: Iterable[tuple[Value, Value]]) -> None:
         """Match the readers and producers of these values where that is unambiguous (rule 2)."""
         # A worklist that grows while it is read: each new pair adds its inputs and outputs.
         waiting = list(values)
         for mine, other in waiting:
-            candidates = list(self._same_readers(mine, other)) if self.values.get(mine) is other else []
+            candidates = list(self._pair_readers(mine, other)) if self.values.get(mine) is other else []
             if mine.producer is not None and other.producer is not None:
                 candidates.append((mine.producer, other.producer))
             for left, right in candidates:
                 is_free = left not in self.nodes and right not in self._taken
                 if is_free and left.op_type == right.op_type:
-                    waiting += self._take(left, right)
+                    waiting += self._add_pair(left, right)
 
-    def _same_readers(self, mine: Value, other: Value) -> Iterator[tuple[OpNode, OpNode]]:
-        left, right = self._readers(mine, 0), self._readers(other, 1)
+    def _pair_readers(self, mine: Value, other: Value) -> Iterator[tuple[OpNode, OpNode]]:
+        left, right = self._unmatched_readers(mine, 0), self._unmatched_readers(other, 1)
         for key in (key for key in left if key in right):
             if len(left[key]) == len(right[key]):
                 yield from zip(left[key], right[key], strict=True)
@@ -112,7 +112,7 @@ class Matching:
             named = {node.name: node for node in right[key]}
             yield from ((node, named[node.name]) for node in left[key] if node.name in named)
 
-    def _readers(self, value: Value, side: int) -> dict[Hashable, list[OpNode]]:
+    def _unmatched_readers(self, value: Value, side: int) -> dict[Hashable, list[OpNode]]:
         """Return the unmatched nodes that read ``value``, in order, by op and operand."""
         taken = self._taken if side else self.nodes.keys()
         readers: defaultdict[Hashable, list[OpNode]] = defaultdict(list)
@@ -129,28 +129,28 @@ class Matching:
         ids = {value: index for index, value in enumerate(a.arguments, 1)}
         others = {other: ids[mine] for mine, other in self.values.items()}
         others.update((value, -index) for index, value in enumerate(b.arguments, 1) if value not in others)
-        groups = _grouped(node_digests(b, others))
-        for digest, mine in _grouped(node_digests(a, ids)).items():
+        groups = _group_by_key(node_digests(b, others))
+        for digest, mine in _group_by_key(node_digests(a, ids)).items():
             same = groups.get(digest, [])
             for left, right in (
-                _by_name(mine, same) if len(mine) != len(same) else zip(mine, same, strict=True)
+                _pair_by_name(mine, same) if len(mine) != len(same) else zip(mine, same, strict=True)
             ):
-                self._take(left, right)
+                self._add_pair(left, right)
 
-    def _pair_ends(self, a: Graph, b: Graph) -> None:
+    def _pair_outputs(self, a: Graph, b: Graph) -> None:
         leaves = zip(a.results[1], b.results[1], strict=False)
         ends = [pair for pair in leaves if isinstance(pair[0], Value) and isinstance(pair[1], Value)]
         targets = {self.values.get(target): value for target, value in a.updates.items()}
         ends += [(targets[target], value) for target, value in b.updates.items() if target in targets]
-        self._spread(ends)
+        self._propagate(ends)
 
     def _pair_by(self, key: Callable[[OpNode], Hashable], fits: Callable[[OpNode, OpNode], bool]) -> None:
-        left, right = self._left_over()
+        left, right = self._unmatched_nodes()
         others = {key(node): node for node in right}
         pairs = [(node, others[key(node)]) for node in left if key(node) in others]
-        self._pair(pair for pair in pairs if fits(*pair))
+        self._add_pairs(pair for pair in pairs if fits(*pair))
 
-    def _claims(self) -> dict[OpNode, OpNode]:
+    def _find_claims(self) -> dict[OpNode, OpNode]:
         """Return the last node that replaces each node that was merged into others."""
         named = {node.name: node for node in self._sides[0]}
         partners = {other: node for node, other in self.nodes.items()}
@@ -164,30 +164,30 @@ class Matching:
         return claims
 
     def _pair_rewritten(self) -> None:
-        merged = _grouped({node: other for node, other in self.claims.items() if node not in self.nodes})
-        self._pair(
+        merged = _group_by_key({node: other for node, other in self.claims.items() if node not in self.nodes})
+        self._add_pairs(
             (next((node for node in nodes if node.op_type == other.op_type), nodes[-1]), other)
             for other, nodes in merged.items()
         )
 
     def _pair_in_order(self, key: Callable[[OpNode], Hashable]) -> None:
         """Match remaining nodes by a longest common subsequence, anchored by the existing pairs."""
-        if not all(self._left_over()):
+        if not all(self._unmatched_nodes()):
             return
         a, b = self._sides
         number = {node: index for index, pair in enumerate(self.nodes.items()) for node in pair}
         common = common_subsequence(*[[number.get(node, key(node)) for node in side] for side in (a, b)])
-        self._pair((a[i], b[j]) for i, j in common)
+        self._add_pairs((a[i], b[j]) for i, j in common)
 
     def _pair_replaced(self) -> None:
         """Match nodes with different ops that have the same inputs and output types."""
-        left, right = self._left_over()
+        left, right = self._unmatched_nodes()
         others = {(*node.inputs, *_types(node)): node for node in right if not _was_rewritten(node)}
         for node in left:
             inputs = [self.values.get(value) for value in node.inputs]
             other = others.get((*inputs, *_types(node)))
             if other is not None and inputs:
-                self._pair([(node, other)])
+                self._add_pairs([(node, other)])
 
 
 def may_be_same(mine: OpNode, other: OpNode) -> bool:
@@ -202,7 +202,7 @@ def may_be_same(mine: OpNode, other: OpNode) -> bool:
     )
 
 
-def _grouped(keys: Mapping[OpNode, _Key]) -> dict[_Key, list[OpNode]]:
+def _group_by_key(keys: Mapping[OpNode, _Key]) -> dict[_Key, list[OpNode]]:
     """Return the nodes of each key, in order."""
     groups: defaultdict[_Key, list[OpNode]] = defaultdict(list)
     for node, key in keys.items():
@@ -210,7 +210,7 @@ def _grouped(keys: Mapping[OpNode, _Key]) -> dict[_Key, list[OpNode]]:
     return groups
 
 
-def _by_name(mine: Iterable[OpNode], others: Iterable[OpNode]) -> list[tuple[OpNode, OpNode]]:
+def _pair_by_name(mine: Iterable[OpNode], others: Iterable[OpNode]) -> list[tuple[OpNode, OpNode]]:
     """Return pairs of nodes from two groups of different size: those of the same name first."""
     named = {node.name: node for node in others}
     pairs = [(node, named.pop(node.name)) for node in mine if node.name in named]
@@ -222,7 +222,7 @@ def _was_rewritten(node: OpNode) -> bool:
     return bool(node.provenance.fused_from)
 
 
-def _name(node: OpNode) -> Hashable:
+def _name_key(node: OpNode) -> Hashable:
     return node.name, node.op_type
 
 
@@ -234,9 +234,9 @@ def _name_and_types(node: OpNode) -> Hashable:
     return node.name, _types(node)
 
 
-def _op(node: OpNode) -> Hashable:
+def _op_key(node: OpNode) -> Hashable:
     return node.op_type, node.in_prologue, node.provenance.fused_from
 
 
-def _looks(node: OpNode) -> Hashable:
-    return _op(node), node.provenance.module, tuple(node.attrs), str(dict(node.attrs)), _types(node)
+def _content_key(node: OpNode) -> Hashable:
+    return _op_key(node), node.provenance.module, tuple(node.attrs), str(dict(node.attrs)), _types(node)

@@ -10,10 +10,10 @@ from npu_ir.diff.graph_diff import GraphDiff, LineDiff, NodeDiff, Status
 from npu_ir.graph.graph import Graph
 from npu_ir.text.printer import format_node, format_nodes
 
-_BEHIND = ("update", "return")  # kinds of line that follow the nodes in the text form
+_KINDS_AFTER_NODES = ("update", "return")  # kinds of line that follow the nodes in the text form
 _ORDER = (Status.REMOVED, Status.ADDED, Status.CHANGED, Status.UNCHANGED)
-_MOST_RENAMES = 6
-_MOST_OPS = 12
+_MAX_RENAMES = 6
+_MAX_OPS = 12
 
 
 def diff_text(diff: GraphDiff) -> str:
@@ -39,9 +39,7 @@ def summary_text(diff: GraphDiff) -> str:
             "others: " + ", ".join(f"{len(list(same))} {kind} {what}" for (kind, what), same in groups)
         )
     if diff.ops:
-        shown = [
-            f"{op} {before:,} -> {after:,}" for op, (before, after) in list(diff.ops.items())[:_MOST_OPS]
-        ]
+        shown = [f"{op} {before:,} -> {after:,}" for op, (before, after) in list(diff.ops.items())[:_MAX_OPS]]
         left_out = len(diff.ops) - len(shown)
         lines.append(
             ", ".join(["ops: " + shown[0], *shown[1:], *([f"and {left_out} others"] if left_out else [])])
@@ -54,7 +52,7 @@ def summary_text(diff: GraphDiff) -> str:
 def _renames_text(diff: GraphDiff, start: str = ", but for names: ") -> str:
     if not diff.renames:
         return ""
-    shown = [f"{before} -> {after}" for before, after in diff.renames[:_MOST_RENAMES]]
+    shown = [f"{before} -> {after}" for before, after in diff.renames[:_MAX_RENAMES]]
     return start + ", ".join([*shown, *(["..."] if len(diff.renames) > len(shown) else [])])
 
 
@@ -64,7 +62,9 @@ def _size_text(graph: Graph) -> str:
 
 
 def _body(diff: GraphDiff) -> Iterator[str]:
-    yield from (text for line in diff.lines if line.kind not in _BEHIND for text in _line(line))
+    yield from (
+        text for line in diff.lines if line.kind not in _KINDS_AFTER_NODES for text in _line_text(line)
+    )
     for section, nodes in groupby(diff.nodes, _section):
         if diff.a.prologue or diff.b.prologue:
             yield f"@@ {section} @@"
@@ -74,7 +74,7 @@ def _body(diff: GraphDiff) -> Iterator[str]:
                 yield f"  ... {count:,} unchanged node{'' if count == 1 else 's'}"
             else:
                 yield from _hunk(list(group))
-    yield from (text for line in diff.lines if line.kind in _BEHIND for text in _line(line))
+    yield from (text for line in diff.lines if line.kind in _KINDS_AFTER_NODES for text in _line_text(line))
 
 
 def _section(item: NodeDiff) -> str:
@@ -83,9 +83,9 @@ def _section(item: NodeDiff) -> str:
     return "prologue" if node.in_prologue else "body"
 
 
-def _line(item: LineDiff) -> Iterator[str]:
+def _line_text(item: LineDiff) -> Iterator[str]:
     note = f"  # changed: {', '.join(item.changes)}" if item.status is Status.CHANGED else ""
-    yield from _pair([item.a] if item.a else [], [item.b] if item.b else [], note)
+    yield from _change_text([item.a] if item.a else [], [item.b] if item.b else [], note)
 
 
 def _hunk(items: Sequence[NodeDiff]) -> Iterator[str]:
@@ -96,43 +96,43 @@ def _hunk(items: Sequence[NodeDiff]) -> Iterator[str]:
             continue
         merged = [part for part in items if part.merged_into == item.name and whole.get(item.name) is item]
         if merged and item.a is not None:
-            yield from _became_one([part for part in items if part in merged or part is item], item)
+            yield from _merged_text([part for part in items if part in merged or part is item], item)
         else:
-            yield from (text for part in (*merged, item) for text in _node(part))
+            yield from (text for part in (*merged, item) for text in _node_text(part))
 
 
-def _became_one(parts: Sequence[NodeDiff], item: NodeDiff) -> Iterator[str]:
+def _merged_text(parts: Sequence[NodeDiff], item: NodeDiff) -> Iterator[str]:
     """Yield the nodes that merged into ``item``, its old form among them, and then its new form."""
     for part in parts:
-        yield from _node(NodeDiff(item.a, None) if part is item else part)
-    yield from _node(NodeDiff(None, item.b, item.changes, item.was))
+        yield from _node_text(NodeDiff(item.a, None) if part is item else part)
+    yield from _node_text(NodeDiff(None, item.b, item.changes, item.was))
 
 
-def _node(item: NodeDiff) -> Iterator[str]:
+def _node_text(item: NodeDiff) -> Iterator[str]:
     notes = [f"changed: {', '.join(item.changes)}"] if item.changes else []
     notes += [f"was: {', '.join(item.was)}"] if item.was else []
     notes += [f"merged into {item.merged_into}"] if item.merged_into else []
     note = f"  # {'; '.join(notes)}" if notes else ""
     if item.a is None or item.b is None:
         before, after = ([] if node is None else list(format_nodes([node])) for node in (item.a, item.b))
-        yield from _pair(before, after, note)
+        yield from _change_text(before, after, note)
         return
-    yield from _pair([format_node(item.a)], [format_node(item.b)], note)
+    yield from _change_text([format_node(item.a)], [format_node(item.b)], note)
     for name, region in item.regions.items():
         yield f"  region {name}:"
         yield from (f"    {line}" for line in _body(region))
 
 
-def _pair(before: list[str], after: list[str], note: str) -> Iterator[str]:
+def _change_text(before: list[str], after: list[str], note: str) -> Iterator[str]:
     """Yield removed and added lines; the note follows the first added line, or else the first removed one."""
     if before == after:
         yield f"~ {after[0]}{note}"
         return
-    yield from _marked("-", before, "" if after else note)
-    yield from _marked("+", after, note)
+    yield from _mark_lines("-", before, "" if after else note)
+    yield from _mark_lines("+", after, note)
 
 
-def _marked(mark: str, lines: Iterable[str], note: str) -> Iterator[str]:
+def _mark_lines(mark: str, lines: Iterable[str], note: str) -> Iterator[str]:
     for index, line in enumerate(lines):
         yield f"{mark} {line}{note if index == 0 else ''}"
 

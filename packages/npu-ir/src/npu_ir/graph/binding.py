@@ -16,9 +16,9 @@ from npu_ir.core.tensor_bytes import BITS_OF_SIZE, same_data
 from npu_ir.core.types import TensorType
 from npu_ir.errors import ExecutionError, WeightError
 from npu_ir.graph.graph import Graph
-from npu_ir.ops.execution import described, is_of_type
+from npu_ir.ops.execution import describe, is_of_type
 
-_LISTED = 20
+_MAX_LISTED = 20
 
 
 def bind_weights(
@@ -31,7 +31,7 @@ def bind_weights(
     Raises:
         WeightError: Lists every tensor that is missing, unexpected, or of another shape or dtype.
     """
-    weights, constants = unwrapped(weights or {}), dict(constants or {})
+    weights, constants = flatten_wrappers(weights or {}), dict(constants or {})
     bound: dict[Value, Any] = {}
     problems: list[str] = []
     expected: set[str] = set()
@@ -43,7 +43,7 @@ def bind_weights(
         keys = (argument.target, *argument.aliases)
         expected.update(keys)
         candidates = {key: source[key] for source in (weights, constants) for key in keys if key in source}
-        problems += _problems(value, argument, candidates)
+        problems += _weight_problems(value, argument, candidates)
         bound[value] = next(iter(candidates.values()), argument.data)
     problems += [
         f"unexpected: {key}"
@@ -51,16 +51,16 @@ def bind_weights(
         if key not in expected and not _is_extra_state(key)
     ]
     if problems:
-        more = [f"... and {len(problems) - _LISTED} more"] if len(problems) > _LISTED else []
+        more = [f"... and {len(problems) - _MAX_LISTED} more"] if len(problems) > _MAX_LISTED else []
         raise WeightError(
-            f"the weights do not fit graph {graph.name!r}:\n  " + "\n  ".join(problems[:_LISTED] + more),
+            f"the weights do not fit graph {graph.name!r}:\n  " + "\n  ".join(problems[:_MAX_LISTED] + more),
             fix="pass model.state_dict() or load_weights(path, graph); tensors outside the state_dict go "
             "into constants= (--constants FILE)",
         )
     return {value: with_strides(tensor, value.type) for value, tensor in bound.items()}
 
 
-def unwrapped(weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+def flatten_wrappers(weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Return weights with wrapper subclasses flattened: ``w`` becomes its tensors ``w.q`` and ``w.scale``.
 
     Raises:
@@ -71,7 +71,7 @@ def unwrapped(weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         tensors = {key: tensor}
         if isinstance(tensor, torch.Tensor) and _torch.is_wrapper(tensor):
             parts = _torch.wrapped_parts(tensor).items()
-            tensors = unwrapped({f"{key}.{name}": part for name, part in parts})
+            tensors = flatten_wrappers({f"{key}.{name}": part for name, part in parts})
         twice = sorted(tensors.keys() & flat.keys())
         if twice:
             raise WeightError(f"the weight {twice[0]!r} is given twice: on its own, and as a part of another")
@@ -84,7 +84,7 @@ def _is_extra_state(key: str) -> bool:
     return key.rpartition(".")[2] == "_extra_state"
 
 
-def _problems(value: Value, argument: Argument, given: dict[str, Any]) -> list[str]:
+def _weight_problems(value: Value, argument: Argument, given: dict[str, Any]) -> list[str]:
     if not given and argument.data is None:
         return [f"missing: {argument.target}, {value.type}{_note(argument)}"]
     wrong = [
@@ -98,7 +98,7 @@ def _problems(value: Value, argument: Argument, given: dict[str, Any]) -> list[s
     return [
         f"misfit: {key} and {first} are tied in the model but differ"
         for key, other in others
-        if other is not tensor and not _same_memory(other, tensor) and not same_data(other, tensor)
+        if other is not tensor and not _is_same_memory(other, tensor) and not same_data(other, tensor)
     ]
 
 
@@ -109,7 +109,7 @@ def _note(argument: Argument) -> str:
 
 
 def _type_name(tensor: Any) -> str:
-    return described(tensor) if isinstance(tensor, torch.Tensor) else type(tensor).__name__
+    return describe(tensor) if isinstance(tensor, torch.Tensor) else type(tensor).__name__
 
 
 def bind_inputs(
@@ -160,13 +160,13 @@ def _require_sizes(
     if not graph.symbols:
         return
     fix = "pass tensors of sizes that fit, or capture the model again with other dynamic_shapes"
-    misfit = symbols.fit((value.name, value.type, item) for value, item in bound.items())
+    misfit = symbols.solve((value.name, value.type, item) for value, item in bound.items())
     if misfit is not None:
-        raise ExecutionError(str(misfit), where=places[misfit.spot.name], fix=fix)
+        raise ExecutionError(str(misfit), where=places[misfit.position.name], fix=fix)
     for constraint in graph.constraints:
         if not constraint.holds(symbols.values):
             raise ExecutionError(
-                f"the graph was made for sizes with {constraint}, but {symbols.told(constraint.symbols)}",
+                f"the graph was made for sizes with {constraint}, but {symbols.describe(constraint.symbols)}",
                 where="the inputs",
                 fix=fix,
             )
@@ -182,8 +182,8 @@ def _require_input(path: str, value: Value, item: Any, earlier: Any) -> None:
     if (
         earlier is not None
         and earlier is not item
-        and not _same_memory(earlier, item)
-        and not _same_number(earlier, item)
+        and not _is_same_memory(earlier, item)
+        and not _is_same_number(earlier, item)
     ):
         raise ExecutionError(
             f"input %{value.name} is passed in two places: both must be the same tensor or number",
@@ -196,18 +196,18 @@ def _require_stated_memory(graph: Graph, bound: Mapping[Value, Any]) -> None:
     """Reject inputs that overlap differently from what the graph states, where one of them is mutated."""
     # Only mutated inputs matter: in the model, a write is visible through every tensor that overlaps its
     # target; in the functional graph, only through those that it states to overlap.
-    groups = {value: _first_of_overlap(graph, value) for value in bound}
+    groups = {value: _overlap_base(graph, value) for value in bound}
     for value, first in groups.items():
         if value is not first:
-            _require_place(value, bound[value], first, bound[first])
+            _require_stated_offset(value, bound[value], first, bound[first])
     for target in graph.updates:
         if target not in bound:
             continue
         for value, tensor in bound.items():
             if (
                 groups[value] is not groups[target]
-                and _share_memory(tensor, bound[target])
-                and ranges_meet(tensor, bound[target])
+                and _shares_storage(tensor, bound[target])
+                and ranges_overlap(tensor, bound[target])
             ):
                 raise ExecutionError(
                     f"inputs %{target.name} and %{value.name} share memory, and the model changes "
@@ -216,7 +216,7 @@ def _require_stated_memory(graph: Graph, bound: Mapping[Value, Any]) -> None:
                 )
 
 
-def _first_of_overlap(graph: Graph, value: Value) -> Value:
+def _overlap_base(graph: Graph, value: Value) -> Value:
     """Return the input that the graph states ``value`` to overlap with; ``value`` itself if none."""
     assert value.argument is not None
     if value.argument.overlaps is None:
@@ -225,13 +225,13 @@ def _first_of_overlap(graph: Graph, value: Value) -> Value:
     return next(item for item in graph.inputs if item.argument.target == other)  # type: ignore[union-attr]
 
 
-def _require_place(value: Value, tensor: torch.Tensor, first: Value, other: torch.Tensor) -> None:
+def _require_stated_offset(value: Value, tensor: torch.Tensor, first: Value, other: torch.Tensor) -> None:
     assert value.argument is not None
     assert value.argument.overlaps is not None
     offset = value.argument.overlaps[1]
     are_laid_out = has_strides(tensor, value.tensor_type) and has_strides(other, first.tensor_type)
     actual = tensor.storage_offset() - other.storage_offset()
-    if not are_laid_out or not _share_memory(tensor, other) or actual != offset:
+    if not are_laid_out or not _shares_storage(tensor, other) or actual != offset:
         raise ExecutionError(
             f"the graph is for inputs that overlap in memory: %{first.name}, {first.type}, and "
             f"%{value.name}, {value.type}, which begins {offset} elements behind it",
@@ -248,25 +248,25 @@ def memory_range(tensor: torch.Tensor) -> tuple[int, int]:
     return first * tensor.itemsize, (first + int(last) + 1) * tensor.itemsize
 
 
-def ranges_meet(left: torch.Tensor, right: torch.Tensor) -> bool:
+def ranges_overlap(left: torch.Tensor, right: torch.Tensor) -> bool:
     """Return whether two tensors of one storage span common bytes."""
     (first, end), (other_first, other_end) = memory_range(left), memory_range(right)
     return max(first, other_first) < min(end, other_end)
 
 
-def _share_memory(left: Any, right: Any) -> bool:
+def _shares_storage(left: Any, right: Any) -> bool:
     both = all(isinstance(item, torch.Tensor) and item.layout is torch.strided for item in (left, right))
     return both and left.untyped_storage().data_ptr() == right.untyped_storage().data_ptr() != 0
 
 
-def _same_memory(left: Any, right: Any) -> bool:
-    return _share_memory(left, right) and (left.storage_offset(), left.stride()) == (
+def _is_same_memory(left: Any, right: Any) -> bool:
+    return _shares_storage(left, right) and (left.storage_offset(), left.stride()) == (
         right.storage_offset(),
         right.stride(),
     )
 
 
-def _same_number(left: Any, right: Any) -> bool:
+def _is_same_number(left: Any, right: Any) -> bool:
     return not isinstance(left, torch.Tensor) and same_literal(left, right)
 
 
@@ -278,10 +278,10 @@ def with_strides(tensor: Any, type: Any) -> Any:
     is_strided = isinstance(tensor, torch.Tensor) and tensor.layout is torch.strided
     if not is_strided or not isinstance(type, TensorType) or type.symbols:
         return tensor
-    strides = type.steps
-    if has_strides(tensor, type) or overlap(type.sizes, strides):
+    strides = type.static_strides
+    if has_strides(tensor, type) or may_self_overlap(type.static_shape, strides):
         return tensor
-    laid_out = torch.empty_strided(type.sizes, strides, dtype=type.dtype, device=tensor.device)
+    laid_out = torch.empty_strided(type.static_shape, strides, dtype=type.dtype, device=tensor.device)
     bits = BITS_OF_SIZE[type.dtype.itemsize]  # copied bitwise: PyTorch cannot copy tensors of every dtype
     laid_out.view(bits).copy_(tensor.resolve_conj().resolve_neg().view(bits))
     return laid_out
@@ -289,11 +289,11 @@ def with_strides(tensor: Any, type: Any) -> Any:
 
 def has_strides(tensor: torch.Tensor, type: TensorType) -> bool:
     """Return whether ``tensor`` has the strides of ``type``, ignoring axes of size 1 and empty tensors."""
-    pairs = zip(type.sizes, tensor.stride(), type.steps, strict=True)
+    pairs = zip(type.static_shape, tensor.stride(), type.static_strides, strict=True)
     return tensor.numel() == 0 or all(actual == wanted for size, actual, wanted in pairs if size > 1)
 
 
-def overlap(shape: Sequence[int], strides: Sequence[int]) -> bool:
+def may_self_overlap(shape: Sequence[int], strides: Sequence[int]) -> bool:
     """Return whether elements may share memory; conservative, so True for some that do not."""
     # By increasing stride, the elements are distinct if each stride exceeds the span of all inner axes.
     reach = 0

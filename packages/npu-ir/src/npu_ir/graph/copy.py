@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from npu_ir.core.literals import to_literal
 from npu_ir.core.node import InputKind, OpNode, Value
-from npu_ir.core.paused_gc import no_collection
+from npu_ir.core.paused_gc import paused_gc
 from npu_ir.errors import GraphError
-from npu_ir.graph.rules.prologue import dependence
+from npu_ir.graph.rules.prologue import call_dependence
 
 if TYPE_CHECKING:
     from npu_ir.graph.graph import Graph
@@ -21,7 +21,7 @@ def clone(graph: Graph, name: str) -> Graph:
     copy._symbols = dict(graph.symbols)
     copy._constraints = list(graph.constraints)
     values = {value: copy_argument(copy, value) for value in graph.arguments}
-    with no_collection():
+    with paused_gc():
         for node in graph._iterate():
             copied = copy_node(copy, node, values)
             if node not in graph._edited:
@@ -46,10 +46,10 @@ def clone(graph: Graph, name: str) -> Graph:
 def copy_argument(graph: Graph, value: Value) -> Value:
     """Add an argument equal to that of ``value`` to ``graph`` and return the new value."""
     assert value.argument is not None
-    return _of_same_origins(graph._add_argument(value.name, value.type, value.argument), value)
+    return _copy_origins(graph._add_argument(value.name, value.type, value.argument), value)
 
 
-def _of_same_origins(copied: Value, value: Value) -> Value:
+def _copy_origins(copied: Value, value: Value) -> Value:
     copied._origins = value._origins if copied._name == value._name else value.origins
     return copied
 
@@ -68,26 +68,30 @@ def copy_node(graph: Graph, node: OpNode, values: dict[Value, Value]) -> OpNode:
             raise GraphError(
                 f"node {node.name!r} reads %{value.name} before it is produced", fix="sort the graph first"
             )
-    copied = _with_regions(graph, node, values) if node.regions else _plain(graph, node, values)
+    copied = (
+        _copy_node_with_regions(graph, node, values)
+        if node.regions
+        else _copy_plain_node(graph, node, values)
+    )
     for value, other in zip(node.outputs, copied.outputs, strict=True):
-        values[value] = _of_same_origins(other, value)
-    if node.in_prologue and all(dependence(graph, value) is None for value in copied.inputs):
-        graph._put_in_prologue(copied)
+        values[value] = _copy_origins(other, value)
+    if node.in_prologue and all(call_dependence(graph, value) is None for value in copied.inputs):
+        graph._append_to_prologue(copied)
     return copied
 
 
-def _plain(graph: Graph, node: OpNode, values: dict[Value, Value]) -> OpNode:
+def _copy_plain_node(graph: Graph, node: OpNode, values: dict[Value, Value]) -> OpNode:
     """Append a copy of a node without regions, unchecked: the node was checked when it was inserted."""
     # to_literal copies lists and dicts; types and provenance are immutable, and shared.
     attrs = {name: to_literal(attr) for name, attr in node.attrs.items()}
     inputs = tuple([values[value] for value in node.inputs])
-    name = graph._unique(graph._nodes, node.name)
+    name = graph._unique_name(graph._nodes, node.name)
     copied = OpNode(name, node.op_type, inputs, node.operands, attrs, node.provenance)
-    graph._take_in(copied, graph._root, [(value.name, value.type) for value in node.outputs])
+    graph._attach(copied, graph._root, [(value.name, value.type) for value in node.outputs])
     return copied
 
 
-def _with_regions(graph: Graph, node: OpNode, values: dict[Value, Value]) -> OpNode:
+def _copy_node_with_regions(graph: Graph, node: OpNode, values: dict[Value, Value]) -> OpNode:
     return graph.insert(
         node.op_type,
         [values[value] for value in node.inputs],
@@ -101,7 +105,7 @@ def _with_regions(graph: Graph, node: OpNode, values: dict[Value, Value]) -> OpN
     )
 
 
-def subgraph(graph: Graph, nodes: Iterable[OpNode], name: str) -> Graph:
+def extract_subgraph(graph: Graph, nodes: Iterable[OpNode], name: str) -> Graph:
     """Return ``nodes`` of ``graph`` as a separate graph, in the order of ``graph``.
 
     A prologue node stays in the prologue unless it reads a node that is not among them.
@@ -123,7 +127,7 @@ def subgraph(graph: Graph, nodes: Iterable[OpNode], name: str) -> Graph:
             continue
         for value in node.inputs:
             if value not in values and value not in produced:
-                values[value] = _outside(part, value)
+                values[value] = _add_outside_value(part, value)
         copy_node(part, node, values)
         results += [value for value in node.outputs if any(user not in chosen for user, _ in value.uses)]
     part.set_outputs(tuple(values[value] for value in results))
@@ -132,7 +136,7 @@ def subgraph(graph: Graph, nodes: Iterable[OpNode], name: str) -> Graph:
     return part
 
 
-def _outside(part: Graph, value: Value) -> Value:
+def _add_outside_value(part: Graph, value: Value) -> Value:
     if value.argument is not None and value.argument.kind is not InputKind.INPUT:
         return copy_argument(part, value)
-    return _of_same_origins(part.add_input(value.name, value.type), value)
+    return _copy_origins(part.add_input(value.name, value.type), value)

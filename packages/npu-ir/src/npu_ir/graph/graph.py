@@ -14,18 +14,18 @@ from typing import Any
 from npu_ir.core.literals import Literal
 from npu_ir.core.naming import default_output_names, short_name
 from npu_ir.core.node import NO_PROVENANCE, OpNode, Provenance, Value
-from npu_ir.core.origins import OriginRecord, stand_for_the_same
+from npu_ir.core.origins import OriginRecord, share_origin
 from npu_ir.core.types import ScalarType, TensorType, Type
 from npu_ir.errors import GraphError
 from npu_ir.graph.rules.edits import (
-    merged_symbols,
-    plain_attrs,
+    merge_symbols,
+    normalize_attrs,
     release_region,
     require_same_type,
 )
-from npu_ir.graph.rules.prologue import dependence, obstacle
+from npu_ir.graph.rules.prologue import call_dependence, prologue_obstacle
 from npu_ir.graph.signature import Signature
-from npu_ir.ops.arguments import with_literal
+from npu_ir.ops.arguments import replace_by_literal
 from npu_ir.text.printer import format_ir
 
 
@@ -147,18 +147,18 @@ class Graph(Signature):
         """
         output_types = (types,) if isinstance(types, (TensorType, ScalarType)) else tuple(types)
         for value in inputs:
-            self._require_mine(value)
-        literals = plain_attrs(op_type, attrs or {})
+            self._require_own_value(value)
+        literals = normalize_attrs(op_type, attrs or {})
         if operands is not None and len(operands) != len(inputs):
             raise GraphError(f"{op_type}: {len(inputs)} inputs but {len(operands)} operand names")
         if output_names is not None and len(output_names) != len(output_types):
             raise GraphError(f"{op_type}: {len(output_types)} outputs but {len(output_names)} output names")
-        next_node = self._position(before, after)
+        next_node = self._insertion_point(before, after)
         owned = dict(regions or {})
-        symbols = merged_symbols(self, owned) if owned else {}
+        symbols = merge_symbols(self, owned) if owned else {}
 
         node = OpNode(
-            self._unique(self._nodes, short_name(op_type) if name is None else name),
+            self._unique_name(self._nodes, short_name(op_type) if name is None else name),
             op_type,
             tuple(inputs),
             None if operands is None and inputs else tuple(operands or ()),
@@ -173,7 +173,7 @@ class Graph(Signature):
             for graph in region.graphs():
                 graph._symbols = self._symbols
         wanted = default_output_names(node.name, len(output_types)) if output_names is None else output_names
-        self._take_in(node, next_node, zip(wanted, output_types, strict=True))
+        self._attach(node, next_node, zip(wanted, output_types, strict=True))
         return node
 
     def move_to_prologue(self, node: OpNode) -> None:
@@ -184,13 +184,13 @@ class Graph(Signature):
                 call, is computed by the body, or is updated by the graph; the op is not pure
                 (`npu_ir.ops.effects`); or the shape of an output is symbolic.
         """
-        self._require_my_node(node)
+        self._require_own_node(node)
         if node.in_prologue:
             return
-        reason = obstacle(self, node)
+        reason = prologue_obstacle(self, node)
         if reason is not None:
             raise GraphError(f"node {node.name!r} cannot move to the prologue: {reason}")
-        self._put_in_prologue(node)
+        self._append_to_prologue(node)
         self._edited[node] = None
         self._edits += 1
 
@@ -200,7 +200,7 @@ class Graph(Signature):
         Raises:
             GraphError: The node is not in this graph, or an output is still read.
         """
-        self._require_my_node(node)
+        self._require_own_node(node)
         for value in node.outputs:
             self._require_unused(value)
         for index, value in enumerate(node.inputs):
@@ -225,8 +225,8 @@ class Graph(Signature):
             GraphError: One of them is not in this graph, or they differ in shape or dtype; or the prologue
                 reads ``old``, and ``new`` is not known when weights are bound.
         """
-        self._require_mine(old)
-        self._require_mine(new)
+        self._require_own_value(old)
+        self._require_own_value(new)
         require_same_type(old, new)
         if old is new or not old._uses:
             return
@@ -237,9 +237,9 @@ class Graph(Signature):
             if isinstance(slot, Value):
                 self._updates[slot] = new
             elif user is None:
-                self._put_result(slot, new)
+                self._replace_result(slot, new)
             else:
-                user._put_input(slot, new)
+                user._replace_input(slot, new)
                 self._edited[user] = None
         old._uses.clear()
         if self._origins is not None:
@@ -253,15 +253,15 @@ class Graph(Signature):
             GraphError: Node or value is not in this graph, or there is no such input; or the node is in the
                 prologue, and ``value`` is not known when weights are bound.
         """
-        self._require_my_node(node)
-        self._require_mine(value)
+        self._require_own_node(node)
+        self._require_own_value(value)
         if not 0 <= index < len(node.inputs):
             raise GraphError(f"node {node.name!r} has {len(node.inputs)} inputs, there is no input {index}")
         self._require_readable(node, value)
-        if not stand_for_the_same(node.inputs[index], value):
+        if not share_origin(node.inputs[index], value):
             self._note_change(node)
         del node.inputs[index]._uses[node, index]
-        node._put_input(index, value)
+        node._replace_input(index, value)
         self._edited[node] = None
         value._uses[node, index] = None
         self._edits += 1
@@ -273,13 +273,13 @@ class Graph(Signature):
             GraphError: The node is not in this graph, has no such input or does not record its operands,
                 or ``literal`` is not plain data.
         """
-        self._require_my_node(node)
+        self._require_own_node(node)
         if node.operands is None or not 0 <= index < len(node.inputs):
             raise GraphError(
                 f"node {node.name!r} does not say which argument its input {index} fills",
                 fix="insert the node with operands=",
             )
-        attrs = plain_attrs(node.op_type, with_literal(node.attrs, node.operands[index], literal))
+        attrs = normalize_attrs(node.op_type, replace_by_literal(node.attrs, node.operands[index], literal))
         inputs = list(enumerate(node.inputs))
         # Uses are keyed by operand index, so those of every later input change, too.
         for position, value in inputs:
@@ -300,8 +300,8 @@ class Graph(Signature):
         Raises:
             GraphError: The node is not in this graph, or an attribute is not plain data.
         """
-        self._require_my_node(node)
-        node._attrs = plain_attrs(node.op_type, attrs)
+        self._require_own_node(node)
+        node._attrs = normalize_attrs(node.op_type, attrs)
         node._binding = None
         self._edited[node] = None
         self._note_change(node)
@@ -309,17 +309,17 @@ class Graph(Signature):
 
     def set_provenance(self, node: OpNode, provenance: Provenance) -> None:
         """Replace the provenance of ``node``."""
-        self._require_my_node(node)
+        self._require_own_node(node)
         node.provenance = provenance
         self._edits += 1
 
     def rename(self, value: Value, name: str) -> None:
         """Rename ``value`` to ``name``, made unique if another value has it."""
-        self._require_mine(value)
+        self._require_own_value(value)
         del self._values[value.name]
         if self._origins is not None:
             value._origins = value.origins  # stored before the captured name is lost
-        value._name = self._unique(self._values, name)
+        value._name = self._unique_name(self._values, name)
         self._values[value.name] = value
         self._edits += 1
 
@@ -341,8 +341,8 @@ class Graph(Signature):
         Raises:
             GraphError: One of them is not in this graph, or they differ in shape or dtype.
         """
-        self._require_mine(value)
-        self._require_mine(other)
+        self._require_own_value(value)
+        self._require_own_value(other)
         require_same_type(other, value)
         if self._origins is not None:
             self._origins.add(value, other)
@@ -403,9 +403,9 @@ class Graph(Signature):
         return self.clone()
 
     def __reduce__(self) -> tuple[Callable[..., Graph], tuple[Any, ...]]:
-        from npu_ir.graph.records import reduced
+        from npu_ir.graph.records import reduce_graph
 
-        return reduced(self)
+        return reduce_graph(self)
 
     def subgraph(self, nodes: Iterable[OpNode], name: str = "subgraph") -> Graph:
         """Return these nodes as a separate graph.
@@ -413,9 +413,9 @@ class Graph(Signature):
         Values that the nodes read and do not produce become its inputs, except that parameters, buffers,
         optimizer state and constants keep their kind; values that are used elsewhere become its results.
         """
-        from npu_ir.graph.copy import subgraph
+        from npu_ir.graph.copy import extract_subgraph
 
-        return subgraph(self, nodes, name)
+        return extract_subgraph(self, nodes, name)
 
     def check(self) -> None:
         """Verify every rule of `npu_ir.graph.rules.check.RULES`.
@@ -458,14 +458,14 @@ class Graph(Signature):
 
     # Internals
 
-    def _position(self, before: OpNode | None, after: OpNode | None) -> OpNode:
+    def _insertion_point(self, before: OpNode | None, after: OpNode | None) -> OpNode:
         """Return the node to insert before; the sentinel means at the end."""
         if before is not None and after is not None:
             raise GraphError("a node is inserted before one node or after one, not both")
         anchor = before or after
         if anchor is None:
             return self._root
-        self._require_my_node(anchor)
+        self._require_own_node(anchor)
         if anchor.in_prologue and before is not None:
             raise GraphError(
                 f"node {anchor.name!r} is in the prologue: a node is inserted into the body",
@@ -475,7 +475,7 @@ class Graph(Signature):
             return self._last_prologue._next
         return anchor if before is not None else anchor._next
 
-    def _take_in(self, node: OpNode, next_node: OpNode, outputs: Iterable[tuple[str, Type]]) -> None:
+    def _attach(self, node: OpNode, next_node: OpNode, outputs: Iterable[tuple[str, Type]]) -> None:
         """Link a new node in before ``next_node``, and create its outputs with these names and types."""
         self._link(node, next_node)
         self._nodes[node.name] = node
@@ -503,7 +503,7 @@ class Graph(Signature):
             self._last_prologue = node._previous
         node._in_prologue = False
 
-    def _put_in_prologue(self, node: OpNode) -> None:
+    def _append_to_prologue(self, node: OpNode) -> None:
         """Move ``node`` to the end of the prologue, without a check of its inputs."""
         self._unlink(node)
         self._link(node, self._last_prologue._next)
@@ -512,13 +512,13 @@ class Graph(Signature):
 
     def _require_readable(self, node: OpNode, value: Value) -> None:
         """Require that a prologue node reads only values that are known when weights are bound."""
-        reason = dependence(self, value) if node.in_prologue else None
+        reason = call_dependence(self, value) if node.in_prologue else None
         if reason is not None:
             raise GraphError(
                 f"node {node.name!r} of the prologue cannot read %{value.name}: {reason}",
                 fix="insert a node into the body instead, and replace_all_uses of this one's outputs",
             )
 
-    def _require_my_node(self, node: OpNode) -> None:
+    def _require_own_node(self, node: OpNode) -> None:
         if node._graph is not self:
             raise GraphError(f"node {node.name!r} is not in graph {self.name!r}")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from npu_ir.core.literals import Literal
 from npu_ir.core.node import Argument, OpNode, Origin, Provenance, Value
-from npu_ir.core.paused_gc import no_collection
+from npu_ir.core.paused_gc import paused_gc
 from npu_ir.core.structure import Structure
 from npu_ir.core.types import Type
 from npu_ir.errors import GraphError
@@ -87,8 +87,8 @@ def record_of(graph: Graph) -> GraphRecord:
         graph.constraints,
         tuple((v.name, v.type, v.argument, v._origins) for v in graph.arguments if v.argument is not None),
         tuple(_node_record(node, numbers) for node in graph._iterate()),
-        None if graph._call is None else _mapped(graph._call, Value, numbers.__getitem__),
-        _mapped(graph.results, Value, numbers.__getitem__),
+        None if graph._call is None else _map_leaves(graph._call, Value, numbers.__getitem__),
+        _map_leaves(graph.results, Value, numbers.__getitem__),
         tuple((numbers[target], numbers[value]) for target, value in graph.updates.items()),
         graph.tracks_origins,
     )
@@ -118,7 +118,7 @@ def _node_record(node: OpNode, numbers: dict[Value, ValueNumber]) -> NodeRecord:
     )
 
 
-def _mapped(nest: Nest, kind: type, function: Callable[[Any], Any]) -> Nest:
+def _map_leaves(nest: Nest, kind: type, function: Callable[[Any], Any]) -> Nest:
     """Return ``nest`` with ``function`` applied to the leaves of type ``kind``; literals are unchanged."""
     structure, leaves = nest
     return structure, tuple(function(leaf) if isinstance(leaf, kind) else leaf for leaf in leaves)
@@ -133,12 +133,12 @@ def graph_of(record: GraphRecord) -> Graph:
     for name, type, argument, origins in record.arguments:
         values.append(graph._add_argument(name, type, argument))
         values[-1]._origins = origins
-    with no_collection():
+    with paused_gc():
         for row in record.nodes:
-            values += _insert(graph, row, values).outputs
+            values += _insert_node(graph, row, values).outputs
     if record.call is not None:
-        graph._call = _mapped(record.call, ValueNumber, values.__getitem__)
-    graph.set_results(*_mapped(record.results, ValueNumber, values.__getitem__))
+        graph._call = _map_leaves(record.call, ValueNumber, values.__getitem__)
+    graph.set_results(*_map_leaves(record.results, ValueNumber, values.__getitem__))
     for target, value in record.updates:
         graph.set_update(values[target], values[value], replaces=True)
     if record.tracks_origins:
@@ -146,7 +146,7 @@ def graph_of(record: GraphRecord) -> Graph:
     return graph
 
 
-def _insert(graph: Graph, row: NodeRecord, values: list[Value]) -> OpNode:
+def _insert_node(graph: Graph, row: NodeRecord, values: list[Value]) -> OpNode:
     node = graph.insert(
         row.op_type,
         [values[number] for number in row.inputs],
@@ -161,11 +161,11 @@ def _insert(graph: Graph, row: NodeRecord, values: list[Value]) -> OpNode:
     for value, origins in zip(node.outputs, row.output_origins, strict=True):
         value._origins = origins
     if row.in_prologue:
-        graph._put_in_prologue(node)
+        graph._append_to_prologue(node)
     return node
 
 
-def reduced(graph: Graph) -> tuple[Callable[..., Graph], tuple[Any, ...]]:
+def reduce_graph(graph: Graph) -> tuple[Callable[..., Graph], tuple[Any, ...]]:
     """Return the ``__reduce__`` pair of ``graph``: a function and its arguments.
 
     A region is pickled as a reference to the node that owns it, and thereby with the whole program.

@@ -20,10 +20,10 @@ from npu_ir.core.structure import Structure, flatten
 from npu_ir.core.types import TensorType, Type
 from npu_ir.errors import GraphError
 from npu_ir.graph.rules.edits import (
-    checked_data,
     is_replaceable,
     overlap_problem,
     require_same_type,
+    validate_data,
 )
 from npu_ir.graph.rules.structures import call_problem, structure_problem
 from npu_ir.symbolic.constraints import RELATIONS, Constraint, Range
@@ -197,7 +197,7 @@ class Signature:
 
     def add_input(self, name: str, type: Type, *, target: str | None = None) -> Value:
         """Add a tensor or number that the user passes; ``target`` is its external name, if it differs."""
-        unique = self._unique(self._values, name)
+        unique = self._unique_name(self._values, name)
         return self._add_argument(
             unique, type, Argument(InputKind.INPUT, unique if target is None else target)
         )
@@ -222,7 +222,7 @@ class Signature:
         """Add a buffer; ``data`` is the content of a non-persistent one, if known."""
         if persistent and data is not None:
             raise GraphError(f"buffer {target!r} is persistent: its content comes with the weights")
-        checked = None if data is None else checked_data(data, type, target)
+        checked = None if data is None else validate_data(data, type, target)
         argument = Argument(InputKind.BUFFER, target, tuple(aliases), persistent, checked)
         return self._add_argument(target if name is None else name, type, argument)
 
@@ -254,7 +254,7 @@ class Signature:
         Raises:
             GraphError: ``data`` is sparse, quantized, without data, or of another type.
         """
-        checked = checked_data(data, type, target)
+        checked = validate_data(data, type, target)
         argument = Argument(InputKind.CONSTANT, target, data=checked)
         return self._add_argument(target if name is None else name, type or TensorType.of(checked), argument)
 
@@ -273,7 +273,7 @@ class Signature:
         Raises:
             GraphError: It is a user input, is not in this graph, is still read, or is updated by the graph.
         """
-        self._require_mine(value)
+        self._require_own_value(value)
         if value.argument is None or value.argument.kind is InputKind.INPUT:
             raise GraphError(
                 f"%{value.name} is not a parameter, buffer, optimizer state or constant",
@@ -294,12 +294,12 @@ class Signature:
         Raises:
             GraphError: It is not an input of this graph, or is still read, or ``literal`` is not plain data.
         """
-        self._require_mine(value)
+        self._require_own_value(value)
         if value.argument is None or value.argument.kind is not InputKind.INPUT:
             raise GraphError(f"%{value.name} is not an input", fix="erase_argument removes the others")
         self._require_unused(value)
         structure, leaves = self.call
-        fixed = self._leaves(structure, [literal if leaf is value else leaf for leaf in leaves])
+        fixed = self._validate_leaves(structure, [literal if leaf is value else leaf for leaf in leaves])
         del self._arguments[InputKind.INPUT][value.argument.target]
         del self._values[value.name]
         self._call = structure, fixed
@@ -311,7 +311,7 @@ class Signature:
         Raises:
             GraphError: It is not an input of this graph, or is still read, or is updated.
         """
-        self._require_mine(value)
+        self._require_own_value(value)
         argument = value.argument
         if argument is None or argument.kind is not InputKind.INPUT:
             raise GraphError(f"%{value.name} is not an input", fix="erase_argument removes the others")
@@ -336,7 +336,7 @@ class Signature:
             GraphError: They are not two inputs of this graph, tensors of static shape and one dtype.
         """
         for item in (value, other):
-            self._require_mine(item)
+            self._require_own_value(item)
         problem = overlap_problem(value, other)
         if problem is not None:
             raise GraphError(problem, fix="state it of inputs that are views of one tensor")
@@ -363,7 +363,7 @@ class Signature:
         problem = call_problem(structure)
         if problem is not None:
             raise GraphError(problem)
-        checked = self._leaves(structure, leaves)
+        checked = self._validate_leaves(structure, leaves)
         inputs = [leaf for leaf in checked if isinstance(leaf, Value)]
         if set(inputs) != set(self.inputs):
             raise GraphError("the call must use every input of the graph, and no other value")
@@ -381,7 +381,7 @@ class Signature:
 
     def set_results(self, structure: Structure, leaves: Sequence[Any]) -> None:
         """Set the results from their structure and its leaves."""
-        checked = self._leaves(structure, leaves)
+        checked = self._validate_leaves(structure, leaves)
         for index, leaf in enumerate(self.results[1]):
             if isinstance(leaf, Value):
                 del leaf._uses[None, index]
@@ -403,7 +403,7 @@ class Signature:
             GraphError: ``target`` is not an argument, is a constant or not a tensor, or the types differ; or
                 the prologue reads ``target``.
         """
-        self._require_mine(target)
+        self._require_own_value(target)
         is_constant = target.argument is None or target.argument.kind is InputKind.CONSTANT
         if is_constant or not isinstance(target.type, TensorType):
             raise GraphError(
@@ -411,7 +411,7 @@ class Signature:
                 fix="update a tensor: an input, a parameter, a buffer or optimizer state",
             )
         if value is not None:
-            self._require_mine(value)
+            self._require_own_value(value)
             if not (replaces and is_replaceable(target, value)):
                 require_same_type(target, value)
             reader = next((node for node in target.users if node.in_prologue), None)
@@ -429,7 +429,7 @@ class Signature:
             value._uses[None, target] = None
         self._edits += 1
 
-    def _leaves(self, structure: Structure, leaves: Sequence[Any]) -> tuple[Any, ...]:
+    def _validate_leaves(self, structure: Structure, leaves: Sequence[Any]) -> tuple[Any, ...]:
         problem = structure_problem(structure)
         if problem is not None:
             raise GraphError(problem)
@@ -439,7 +439,7 @@ class Signature:
             )
         for leaf in leaves:
             if isinstance(leaf, Value):
-                self._require_mine(leaf)
+                self._require_own_value(leaf)
             elif isinstance(leaf, (list, tuple, dict)):
                 raise GraphError(
                     f"a leaf is a value or a single literal, not {leaf!r}",
@@ -449,24 +449,24 @@ class Signature:
 
     # Internals
 
-    def _put_result(self, index: int, value: Value) -> None:
+    def _replace_result(self, index: int, value: Value) -> None:
         """Replace one leaf of the results in constant time; the tuple is rebuilt lazily, on the next read."""
         if self._pending_results is None:
             self._pending_results = list(self._results[1])
         self._pending_results[index] = value
 
     def _new_value(self, name: str, type: Type, **fields: Any) -> Value:
-        value = Value(self._next_id, self._unique(self._values, name), type, graph=self, **fields)  # type: ignore[arg-type]
+        value = Value(self._next_id, self._unique_name(self._values, name), type, graph=self, **fields)  # type: ignore[arg-type]
         self._next_id += 1
         self._values[value.name] = value
         if self._origins is not None:
             value._origins = ()
         return value
 
-    def _unique(self, taken: Mapping[str, object], name: str) -> str:
+    def _unique_name(self, taken: Mapping[str, object], name: str) -> str:
         return unique_name(taken, self._counters, name)
 
-    def _require_mine(self, value: Value) -> None:
+    def _require_own_value(self, value: Value) -> None:
         if self._values.get(value.name) is not value:
             raise GraphError(f"%{value.name} is not a value of graph {self.name!r}")
 

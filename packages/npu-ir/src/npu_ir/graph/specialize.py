@@ -15,7 +15,7 @@ from npu_ir.graph.copy import clone
 from npu_ir.ops.execution import execute_node
 from npu_ir.ops.scalar_functions import SCALAR_FUNCTIONS
 from npu_ir.symbolic.constraints import Constraint
-from npu_ir.symbolic.expressions import substituted
+from npu_ir.symbolic.expressions import substitute_symbols
 
 if TYPE_CHECKING:
     from npu_ir.graph.graph import Graph
@@ -63,7 +63,7 @@ def _remaining_constraints(graph: Graph, sizes: Mapping[str, int]) -> list[Const
     """Return the constraints on the symbols that stay symbolic."""
     remaining = []
     for constraint in graph.constraints:
-        sides = substituted(constraint.left, sizes), substituted(constraint.right, sizes)
+        sides = substitute_symbols(constraint.left, sizes), substitute_symbols(constraint.right, sizes)
         rest = Constraint(sides[0], constraint.relation, sides[1])
         if rest.symbols:
             remaining.append(rest)
@@ -77,39 +77,39 @@ def _remaining_constraints(graph: Graph, sizes: Mapping[str, int]) -> list[Const
 def _fold_numbers(graph: Graph) -> None:
     """Replace known numbers by literals, and remove the nodes that computed them (constant folding)."""
     for value in graph.inputs:
-        literal = _stated_number(value)
+        literal = _known_value(value)
         if literal is not None:
-            _put_literal(graph, value, literal)
+            _replace_by_literal(graph, value, literal)
             if graph.owner is None:
                 graph.fix_input(value, literal)
     # In execution order: a node whose inputs have all been folded can be folded itself.
     for node in graph.nodes:
         if node.op_type == _ASSERTION and not node.inputs:
-            _run(node)
+            _execute(node)
             graph.erase(node)
             continue
         if len(node.outputs) != 1:
             continue
-        literal = _stated_number(node.outputs[0])
+        literal = _known_value(node.outputs[0])
         if literal is None and node.op_type in SCALAR_FUNCTIONS and not node.inputs:
-            literal = _run(node)[0]
-        if literal is not None and _is_only_a_number(node):
-            _put_literal(graph, node.outputs[0], literal)
+            literal = _execute(node)[0]
+        if literal is not None and _only_computes_number(node):
+            _replace_by_literal(graph, node.outputs[0], literal)
             graph.erase(node)
 
 
-def _stated_number(value: Value) -> int | None:
+def _known_value(value: Value) -> int | None:
     """Return the value of a number that its type states; None if there is none."""
     known = value.type.value if isinstance(value.type, ScalarType) else None
     return known if isinstance(known, int) else None
 
 
-def _is_only_a_number(node: OpNode) -> bool:
+def _only_computes_number(node: OpNode) -> bool:
     """Return whether a node only computes a number; reading one from a tensor may fail, and stays."""
     return node.op_type in SCALAR_FUNCTIONS or node.op_type.startswith("aten.sym_")
 
 
-def _run(node: OpNode) -> list[Literal]:
+def _execute(node: OpNode) -> list[Literal]:
     """Return the outputs of a node without inputs."""
     try:
         return execute_node(node, [], torch.device("cpu"))
@@ -119,7 +119,7 @@ def _run(node: OpNode) -> list[Literal]:
         ) from error
 
 
-def _put_literal(graph: Graph, value: Value, literal: Literal) -> None:
+def _replace_by_literal(graph: Graph, value: Value, literal: Literal) -> None:
     """Replace all uses of ``value`` by ``literal``."""
     uses = [(node, slot) for node, slot in value.uses if node is not None and isinstance(slot, int)]
     # From the last input on: set_literal shifts the later ones.

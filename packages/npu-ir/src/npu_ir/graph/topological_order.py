@@ -20,11 +20,11 @@ def topological_order(graph: Graph) -> list[OpNode]:
     order: list[OpNode] = []
     placed: set[OpNode] = set()
     for start in graph.nodes:
-        _place(start, order, placed)
+        _visit(start, order, placed)
     return order
 
 
-def _place(start: OpNode, order: list[OpNode], placed: set[OpNode]) -> None:
+def _visit(start: OpNode, order: list[OpNode], placed: set[OpNode]) -> None:
     """Append ``start`` after its unplaced producers: a depth-first search in postorder."""
     # An explicit stack: a chain of nodes is longer than Python's recursion limit. A producer that is still
     # open is an ancestor in the search, so an edge to it closes a cycle.

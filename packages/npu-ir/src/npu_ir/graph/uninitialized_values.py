@@ -26,7 +26,7 @@ _FILLERS = frozenset(
 )
 
 
-def unfilled(graph: Graph) -> set[Value]:
+def find_uninitialized_values(graph: Graph) -> set[Value]:
     """Return the values that may contain uninitialized memory.
 
     It spreads through views and ops that overwrite only a part.

@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
-from npu_ir.core.isolation import no_outside_influence
-from npu_ir.core.node import outside_names
+from npu_ir.core.isolation import isolated_torch_state
+from npu_ir.core.node import external_names
 from npu_ir.core.structure import unflatten
 from npu_ir.core.symbol_values import SymbolValues
 from npu_ir.graph.binding import bind_inputs, bind_weights
@@ -117,15 +117,15 @@ class Interpreter:
         inputs = bind_inputs(self.graph, args, kwargs or {}, symbols)
         device = self._device or _first_device(inputs.values()) or _CPU
         values = {**self._prologue.values_on(device), **inputs}
-        with no_outside_influence(device):
+        with isolated_torch_state(device):
             run_nodes(self._body, values, device, symbols, observe)
             leaves = results_of(self.graph, values, symbols)
             contents = [values[value] for value in self.graph.updates.values()]
-            outputs = self._prologue.apart([*leaves, *contents])
+            outputs = self._prologue.copy_shared_results([*leaves, *contents])
         mutations = {
             name: content
             for target, content in zip(self.graph.updates, outputs[len(leaves) :], strict=True)
-            for name in outside_names(target)
+            for name in external_names(target)
         }
         return outputs[: len(leaves)], mutations
 

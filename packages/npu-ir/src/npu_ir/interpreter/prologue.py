@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from npu_ir import _torch
-from npu_ir.core.isolation import no_outside_influence
+from npu_ir.core.isolation import isolated_torch_state
 from npu_ir.core.node import Value
 from npu_ir.core.symbol_values import SymbolValues
 from npu_ir.graph.graph import Graph
@@ -34,10 +34,10 @@ class Prologue:
         self.graph = graph
         self._device = device
         # The data of constants is shared by the graph and its clones: a result must not alias it.
-        of_graph = {_memory(value.argument.data) for value in weights if value.argument is not None}
-        self._outside = {_memory(tensor) for tensor in weights.values()} - of_graph
+        of_graph = {_storage_address(value.argument.data) for value in weights if value.argument is not None}
+        self._outside = {_storage_address(tensor) for tensor in weights.values()} - of_graph
         self._of_graph = of_graph
-        self._values = self._evaluated(dict(weights), observe)
+        self._values = self._evaluate(dict(weights), observe)
 
     def values_on(self, device: torch.device) -> dict[Value, Any]:
         """Return the values that the body reads; without weights, recomputed if the device changes.
@@ -46,16 +46,18 @@ class Prologue:
         """
         if device != self._device:
             self._device = device
-            self._values = self._evaluated({}, None)
+            self._values = self._evaluate({}, None)
         return self._values
 
-    def _evaluated(self, values: dict[Value, Any], observe: Observer | None) -> dict[Value, Any]:
+    def _evaluate(self, values: dict[Value, Any], observe: Observer | None) -> dict[Value, Any]:
         nodes = self.graph.prologue
-        with no_outside_influence(self._device):
+        with isolated_torch_state(self._device):
             run_nodes(nodes, values, self._device, SymbolValues(self.graph.symbols), observe)
         # A result may alias a weight of the caller, as in the model, but not memory that only this object
         # owns, since the next call reads that again.
-        self._own = {_memory(values[value]) for node in nodes for value in node.outputs if value in values}
+        self._own = {
+            _storage_address(values[value]) for node in nodes for value in node.outputs if value in values
+        }
         self._own = (self._own | self._of_graph) - (self._outside | {None})
         live = {value: item for value, item in values.items() if _is_read_by_calls(value)}
         # Sparse tensors have no single storage, so they are compared by identity.
@@ -64,22 +66,26 @@ class Prologue:
         }
         return live
 
-    def apart(self, items: Sequence[Any]) -> list[Any]:
+    def copy_shared_results(self, items: Sequence[Any]) -> list[Any]:
         """Return results of a call, with copies of those that share memory with prologue values."""
         copies: dict[int | None, torch.UntypedStorage] = {}
         return [
             item.clone()
             if id(item) in self._own_sparse
-            else self._apart(item, copies)
-            if _memory(item) in self._own
+            else self._copy_result(item, copies)
+            if _storage_address(item) in self._own
             else item
             for item in items
         ]
 
-    def _apart(self, item: torch.Tensor, copies: dict[int | None, torch.UntypedStorage]) -> torch.Tensor:
+    def _copy_result(
+        self, item: torch.Tensor, copies: dict[int | None, torch.UntypedStorage]
+    ) -> torch.Tensor:
         """Return a copy of a tensor; copies of tensors that share memory share memory, too."""
         memory = item.untyped_storage()
-        copy = copies.setdefault(_memory(item), memory if _memory(item) in copies else _copy(memory))
+        copy = copies.setdefault(
+            _storage_address(item), memory if _storage_address(item) in copies else _copy(memory)
+        )
         result = torch.empty(0, dtype=item.dtype, device=item.device)
         result.set_(copy, item.storage_offset(), item.shape, item.stride())
         # PyTorch conjugates and negates lazily: the storage holds the values before that.
@@ -100,7 +106,7 @@ def _is_sparse(item: Any) -> bool:
     return isinstance(item, torch.Tensor) and item.layout is not torch.strided
 
 
-def _memory(item: Any) -> int | None:
+def _storage_address(item: Any) -> int | None:
     """Return the storage address of a strided tensor; None for anything else, and for empty storage."""
     if not isinstance(item, torch.Tensor) or item.layout is not torch.strided:
         return None

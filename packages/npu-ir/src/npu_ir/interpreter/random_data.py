@@ -15,7 +15,7 @@ from npu_ir.core.symbol_values import SymbolValues
 from npu_ir.core.types import TensorType
 from npu_ir.errors import UsageError
 from npu_ir.graph.graph import Graph
-from npu_ir.interpreter.size_choice import chosen_sizes
+from npu_ir.interpreter.size_choice import choose_sizes
 from npu_ir.symbolic.expressions import Expr
 
 
@@ -36,18 +36,18 @@ def random_call(
     """
     generator = torch.Generator().manual_seed(seed)
     values = dict(SymbolValues(graph.symbols).values)
-    values.update(chosen_sizes(graph, values, sizes or {}))
+    values.update(choose_sizes(graph, values, sizes or {}))
     structure, leaves = graph.call
     contents: dict[Value, Any] = {}
     for leaf in leaves:
         if isinstance(leaf, Value) and leaf not in contents:
-            contents[leaf] = made_up(leaf, values, lambda type: random_tensor(type, generator, int_high))
+            contents[leaf] = make_input(leaf, values, lambda type: random_tensor(type, generator, int_high))
     filled = [contents[leaf] if isinstance(leaf, Value) else leaf for leaf in leaves]
     args, kwargs = unflatten(structure, filled)
     return args, kwargs
 
 
-def made_up(value: Value, sizes: Mapping[str, int], fill: Callable[[TensorType], torch.Tensor]) -> Any:
+def make_input(value: Value, sizes: Mapping[str, int], fill: Callable[[TensorType], torch.Tensor]) -> Any:
     """Return a tensor or number for an input without a given value.
 
     Args:
@@ -109,39 +109,39 @@ def random_tensor(type: TensorType, generator: torch.Generator, int_high: int) -
     Raises:
         UsageError: PyTorch cannot fill tensors of this dtype, or memory does not suffice.
     """
-    with explained(type):
-        tensor = _random(type, generator, int_high).to(type.dtype)
+    with translated_errors(type):
+        tensor = _random_values(type, generator, int_high).to(type.dtype)
         if type.layout is not torch.strided:
             return tensor.to_sparse(layout=type.layout)
         # copy_ refuses to write into an expanded tensor (stride 0); such an input is passed contiguous.
-        if type.strides is None or 0 in type.steps:
+        if type.strides is None or 0 in type.static_strides:
             return tensor
-        return torch.empty_strided(type.sizes, type.steps, dtype=type.dtype).copy_(tensor)
+        return torch.empty_strided(type.static_shape, type.static_strides, dtype=type.dtype).copy_(tensor)
 
 
-def _random(type: TensorType, generator: torch.Generator, int_high: int) -> torch.Tensor:
+def _random_values(type: TensorType, generator: torch.Generator, int_high: int) -> torch.Tensor:
     if type.dtype.is_complex:
         wide = torch.complex128 if type.dtype == torch.complex128 else torch.complex64
-        return torch.randn(type.sizes, dtype=wide, generator=generator)
+        return torch.randn(type.static_shape, dtype=wide, generator=generator)
     if type.dtype.is_floating_point:
         wide = torch.float64 if type.dtype == torch.float64 else torch.float32
-        return torch.randn(type.sizes, dtype=wide, generator=generator)
+        return torch.randn(type.static_shape, dtype=wide, generator=generator)
     high = 2 if type.dtype == torch.bool else int_high
-    return torch.randint(high, type.sizes, generator=generator)
+    return torch.randint(high, type.static_shape, generator=generator)
 
 
 def _random_weight(type: TensorType, generator: torch.Generator, *, is_signed: bool) -> torch.Tensor:
     if not type.dtype.is_floating_point:
         return random_tensor(type, generator, int_high=2)
-    with explained(type):
-        tensor = torch.rand(type.sizes, generator=generator)
+    with translated_errors(type):
+        tensor = torch.rand(type.static_shape, generator=generator)
         if is_signed and type.rank >= 2:
-            tensor = (2 * tensor - 1) / math.sqrt(max(math.prod(type.sizes[1:]), 1))
+            tensor = (2 * tensor - 1) / math.sqrt(max(math.prod(type.static_shape[1:]), 1))
         return tensor.to(type.dtype)
 
 
 @contextlib.contextmanager
-def explained(type: TensorType) -> Iterator[None]:
+def translated_errors(type: TensorType) -> Iterator[None]:
     """Convert errors of PyTorch to a `UsageError` that names the type of the tensor."""
     try:
         yield

@@ -13,7 +13,7 @@ from npu_ir.errors import UsageError
 from npu_ir.interpreter.interpreter import Interpreter
 from npu_ir.interpreter.run_nodes import Observer
 from npu_ir.plugins import plugin_manager
-from npu_ir.plugins.distributions import how_to_get
+from npu_ir.plugins.distributions import install_hint
 from npu_ir.plugins.plugin_manager import INTERPRETER
 
 EXECUTOR = "executor"  # from npu-runtime
@@ -38,7 +38,7 @@ MakeRunner = Callable[..., Runner]
 
 def all_runners() -> dict[str, MakeRunner]:
     """Return the factories of all runners, by name."""
-    return {INTERPRETER: Interpreter, **plugin_manager.loaded().runners}
+    return {INTERPRETER: Interpreter, **plugin_manager.get_plugins().runners}
 
 
 def default_runner() -> str:
@@ -72,7 +72,7 @@ def find_runner(name: str) -> MakeRunner:
     if name not in runners:
         raise UsageError(
             f"there is no runner {name!r}{did_you_mean(name, runners)}",
-            fix=how_to_get("runners", name)
+            fix=install_hint("runners", name)
             or f"there {'are' if len(runners) > 1 else 'is'} {', '.join(sorted(runners))}; "
             "plugins provide others",
         )

@@ -9,10 +9,10 @@ from npu_ir.errors import UsageError
 from npu_ir.graph.graph import Graph
 from npu_ir.symbolic.constraints import Range
 
-_TRIED = 4096  # candidates for one symbol
+_MAX_CANDIDATES = 4096  # candidates for one symbol
 
 
-def chosen_sizes(graph: Graph, told: Mapping[str, int], wanted: Mapping[str, int]) -> dict[str, int]:
+def choose_sizes(graph: Graph, told: Mapping[str, int], wanted: Mapping[str, int]) -> dict[str, int]:
     """Return a value for each symbol in the sizes of inputs that is not in ``told``.
 
     It is the wanted one, otherwise the smallest from 2 on that ranges and constraints allow, otherwise 1 or
@@ -62,7 +62,7 @@ def _smallest(graph: Graph, name: str, values: Mapping[str, int]) -> int:
     # Greedy, without backtracking: a constraint counts for the last of its symbols to get a value.
     assigned = values.keys() | {name}
     decided = [item for item in graph.constraints if name in item.symbols and item.symbols <= assigned]
-    for value in islice(_candidates(graph.symbols[name]), _TRIED):
+    for value in islice(_candidates(graph.symbols[name]), _MAX_CANDIDATES):
         if all(constraint.holds({**values, name: value}) for constraint in decided):
             return value
     raise UsageError(
@@ -74,5 +74,8 @@ def _smallest(graph: Graph, name: str, values: Mapping[str, int]) -> int:
 def _candidates(allowed: Range) -> Iterable[int]:
     # From 2 on first: torch.export specializes a graph on the sizes 0 and 1.
     low = 0 if allowed.low is None else allowed.low
-    high = max(low, 2) + _TRIED if allowed.high is None else allowed.high
-    return (*range(max(low, 2), min(high + 1, max(low, 2) + _TRIED)), *range(min(high, 1), low - 1, -1))
+    high = max(low, 2) + _MAX_CANDIDATES if allowed.high is None else allowed.high
+    return (
+        *range(max(low, 2), min(high + 1, max(low, 2) + _MAX_CANDIDATES)),
+        *range(min(high, 1), low - 1, -1),
+    )

@@ -56,7 +56,7 @@ def flatten_arguments(
     Raises:
         GraphError: There are too many or unknown arguments, or a list mixes tensors and plain data.
     """
-    arguments = _by_name(schema, args, kwargs)
+    arguments = _arguments_by_name(schema, args, kwargs)
     inputs: list[Any] = []
     operands: list[str] = []
     attrs: dict[str, Literal] = {}
@@ -79,7 +79,7 @@ def flatten_arguments(
                 masks.append([item is None for item in value or ()])
         elif not (value is None and arg.kind is ArgKind.OPTIONAL_TENSOR):
             places: dict[str, Any] = {}
-            template = _without_values(value, arg.name, is_value, places)
+            template = _extract_values(value, arg.name, is_value, places)
             attrs[arg.name] = template if places else value
             operands += places
             inputs += places.values()
@@ -87,14 +87,14 @@ def flatten_arguments(
     return FlatArguments(tuple(inputs), tuple(operands), {**attrs, **record})
 
 
-def _without_values(argument: Any, path: str, is_value: Callable[[Any], bool], places: dict[str, Any]) -> Any:
+def _extract_values(argument: Any, path: str, is_value: Callable[[Any], bool], places: dict[str, Any]) -> Any:
     """Return nested plain data with None for its values, which are added to ``places`` by operand name."""
     if is_value(argument):
         places[path] = argument
         return None
     if isinstance(argument, (list, tuple)):
         parts = enumerate(argument)
-        return [_without_values(part, list_operand(path, index), is_value, places) for index, part in parts]
+        return [_extract_values(part, list_operand(path, index), is_value, places) for index, part in parts]
     return argument
 
 
@@ -131,19 +131,19 @@ def list_operand(name: str, index: int) -> str:
     return f"{name}[{index}]"
 
 
-def place_of_operand(operand: str) -> tuple[str, tuple[int, ...]]:
+def path_of_operand(operand: str) -> tuple[str, tuple[int, ...]]:
     """Return the argument that an operand names, and the path in it: ``("size", (0,))`` for ``size[0]``."""
     name = operand.partition("[")[0]
     return name, tuple(int(index) for index in _INDEX.findall(operand, len(name)))
 
 
-def with_literal(attrs: Mapping[str, Literal], operand: str, literal: Literal) -> dict[str, Literal]:
+def replace_by_literal(attrs: Mapping[str, Literal], operand: str, literal: Literal) -> dict[str, Literal]:
     """Return the attributes with ``literal`` in place of the input ``operand``."""
-    name, path = place_of_operand(operand)
-    return {**attrs, name: put(attrs.get(name), path, literal, operand)}
+    name, path = path_of_operand(operand)
+    return {**attrs, name: insert_at(attrs.get(name), path, literal, operand)}
 
 
-def _by_name(schema: OpSchema, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+def _arguments_by_name(schema: OpSchema, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
     if schema.args and schema.args[-1].variadic:
         fixed = len(schema.args) - 1
         args = [*args[:fixed], list(args[fixed:])]
@@ -159,7 +159,7 @@ def _by_name(schema: OpSchema, args: Sequence[Any], kwargs: Mapping[str, Any]) -
     return arguments
 
 
-def put(template: Any, path: tuple[int, ...], item: Any, operand: str) -> Any:
+def insert_at(template: Any, path: tuple[int, ...], item: Any, operand: str) -> Any:
     """Return a copy of a nested list with ``item`` in place of the None at ``path``."""
     if not path and template is None:
         return item
@@ -168,5 +168,5 @@ def put(template: Any, path: tuple[int, ...], item: Any, operand: str) -> Any:
             f"there is no position for the input {operand!r}",
             fix="its attribute is a list with None in that position",
         )
-    filled = put(template[path[0]], path[1:], item, operand)
+    filled = insert_at(template[path[0]], path[1:], item, operand)
     return [*template[: path[0]], filled, *template[path[0] + 1 :]]

@@ -17,9 +17,9 @@ from npu_ir.ops.arguments import (
     LIST_SIZES,
     NONE_MASKS,
     RECORD_ATTRS,
+    insert_at,
     list_operand,
-    place_of_operand,
-    put,
+    path_of_operand,
     record_problem,
 )
 from npu_ir.ops.schema import ArgKind, OpSchema, SchemaArg
@@ -57,14 +57,14 @@ class Binding:
 
     def arguments(self, inputs: Sequence[Any], device: torch.device) -> tuple[list[Any], dict[str, Any]]:
         """Return args and kwargs for these inputs; the device ``meta`` is replaced by ``device``."""
-        args = [self._filled(item, inputs, device) for item in self.positional]
-        return args, {name: self._filled(item, inputs, device) for name, item in self.keyword.items()}
+        args = [self._fill(item, inputs, device) for item in self.positional]
+        return args, {name: self._fill(item, inputs, device) for name, item in self.keyword.items()}
 
-    def _filled(self, item: Template, inputs: Sequence[Any], device: torch.device) -> Any:
+    def _fill(self, item: Template, inputs: Sequence[Any], device: torch.device) -> Any:
         if type(item) is Slot:
             return inputs[item.index]
         if type(item) is list:
-            return self.sequence(self._filled(part, inputs, device) for part in item)
+            return self.sequence(self._fill(part, inputs, device) for part in item)
         if isinstance(item, torch.device) and item.type == "meta":
             return device
         return item
@@ -82,20 +82,20 @@ def bind_arguments(
         GraphError: An argument is missing or unknown, inputs are left over, or the record is wrong.
     """
     _require_known(schema, operands, attrs)
-    taker = _Taker(schema, count, operands, attrs)
+    taker = _ArgumentAssigner(schema, count, operands, attrs)
     positional: list[Template] = []
     keyword: dict[str, Template] = {}
     written: list[int] = []
     # After the first argument left at its default, the rest goes by keyword.
     for position, arg in enumerate(schema.args):
-        found, template = taker.take(arg)
+        found, template = taker.assign(arg)
         if not found and arg.required:
             raise GraphError(
                 f"{schema.name} needs its argument {arg.name!r}", fix=f"its schema is {schema.text}"
             )
         if not found and arg.has_default:
             continue
-        written += _slots(template) if arg.writes else []
+        written += _slot_indices(template) if arg.writes else []
         if arg.variadic and isinstance(template, list):
             positional += template
         elif arg.kwarg_only or len(positional) < position:
@@ -145,13 +145,13 @@ def bind_node(schema: OpSchema, node: OpNode) -> Binding:
     return bind_arguments(schema, len(operands), operands, node.attrs)
 
 
-def _slots(template: Template) -> list[int]:
+def _slot_indices(template: Template) -> list[int]:
     """Return the numbers of the inputs that fill an argument."""
     parts = template if isinstance(template, list) else [template]
     return [part.index for part in parts if isinstance(part, Slot)]
 
 
-class _Taker:
+class _ArgumentAssigner:
     """Assigns the inputs of a node to the arguments of its schema, in order."""
 
     def __init__(
@@ -177,40 +177,44 @@ class _Taker:
     def left(self) -> int:
         return self._count - self._taken
 
-    def take(self, arg: SchemaArg) -> tuple[bool, Template]:
+    def assign(self, arg: SchemaArg) -> tuple[bool, Template]:
         """Return whether ``arg`` is given, and its template."""
         if arg.kind is ArgKind.TENSOR_LIST:
-            size = next(self._sizes, self._unsized(arg))
-            return (False, None) if size is None else (True, self._list(arg, itertools.repeat(False, size)))
+            size = next(self._sizes, self._unrecorded_size(arg))
+            return (
+                (False, None) if size is None else (True, self._slot_list(arg, itertools.repeat(False, size)))
+            )
         if arg.kind is ArgKind.OPTIONAL_TENSOR_LIST:
-            return True, self._list(arg, next(self._masks, itertools.repeat(False, self._unsized(arg))))
+            return True, self._slot_list(
+                arg, next(self._masks, itertools.repeat(False, self._unrecorded_size(arg)))
+            )
         if arg.name in self._attrs:
-            return True, self._with_slots(arg.name)
+            return True, self._fill_attribute(arg.name)
         if self._recorded is not None:
             is_given = arg.name in self._recorded
         else:
             is_given = arg.kind in (ArgKind.TENSOR, ArgKind.OPTIONAL_TENSOR) and bool(self._pending)
         return is_given, self._slot(arg.name) if is_given else None
 
-    def _with_slots(self, name: str) -> Template:
+    def _fill_attribute(self, name: str) -> Template:
         """Return an attribute with slots for the inputs in it."""
         template: Template = self._attrs[name]
         for operand, index in (self._recorded or {}).items():
             if "[" not in operand:
                 continue
-            argument, path = place_of_operand(operand)
+            argument, path = path_of_operand(operand)
             if argument == name:
-                template = put(template, path, Slot(index), operand)
+                template = insert_at(template, path, Slot(index), operand)
                 self._taken += 1
         return template
 
-    def _unsized(self, arg: SchemaArg) -> int:
+    def _unrecorded_size(self, arg: SchemaArg) -> int:
         """Return the number of inputs of a list argument whose size is not recorded."""
         if self._recorded is None:
             return self.left
         return sum(name.partition("[")[0] == arg.name for name in self._recorded)
 
-    def _list(self, arg: SchemaArg, mask: Iterable[bool]) -> list[Slot | None]:
+    def _slot_list(self, arg: SchemaArg, mask: Iterable[bool]) -> list[Slot | None]:
         return [
             None if is_none else self._slot(list_operand(arg.name, index))
             for index, is_none in enumerate(mask)

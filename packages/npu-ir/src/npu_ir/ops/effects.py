@@ -38,7 +38,7 @@ def is_pure(node: OpNode) -> bool:
         return False
     if isinstance(op, HigherOrderOperator):
         return bool(node.regions) and all(map(is_pure, _inner_nodes(node)))
-    return not _draws(node, op)
+    return not _draws_random_numbers(node, op)
 
 
 def is_random(node: OpNode) -> bool:
@@ -46,7 +46,7 @@ def is_random(node: OpNode) -> bool:
 
     An op with dropout does not if the dropout is off: in evaluation mode, or with a probability of 0.
     """
-    return _draws(node, find_op(node.op_type)) or any(map(is_random, _inner_nodes(node)))
+    return _draws_random_numbers(node, find_op(node.op_type)) or any(map(is_random, _inner_nodes(node)))
 
 
 def is_view(node: OpNode) -> bool:
@@ -79,7 +79,7 @@ def _may_draw(op: OpOverload) -> bool:
     return torch.Tag.nondeterministic_seeded in op.tags
 
 
-def _draws(node: OpNode, op: Any) -> bool:
+def _draws_random_numbers(node: OpNode, op: Any) -> bool:
     if not isinstance(op, OpOverload) or not _may_draw(op):
         return False
     return not any(_is_off(node, argument) for argument in op._schema.arguments)

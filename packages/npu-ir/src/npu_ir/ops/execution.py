@@ -15,7 +15,7 @@ from npu_ir.core.symbol_values import SymbolValues
 from npu_ir.core.types import ScalarType, TensorType, Type, type_of
 from npu_ir.errors import ExecutionError, NpuError
 from npu_ir.ops.calls import Binding, bind_node
-from npu_ir.ops.region_calls import Region, called_regions
+from npu_ir.ops.region_calls import Region, adapt_regions
 from npu_ir.ops.schema import Op, OpSchema, find_op, schema_of
 from npu_ir.plugins import plugin_manager
 from npu_ir.symbolic.expressions import Dim, Expr
@@ -26,7 +26,7 @@ FUNCTIONAL_FIX = (
 _NO_REGIONS: Mapping[str, Region] = MappingProxyType({})
 
 
-def is_known(op_type: str) -> bool:
+def is_executable(op_type: str) -> bool:
     """Return whether PyTorch or a plugin can run nodes of ``op_type``."""
     return op_type in plugin_manager.registry().table("execution") or find_op(op_type) is not None
 
@@ -58,17 +58,19 @@ def execute_node(
             arguments = (inputs, node.attrs, regions) if regions else (inputs, node.attrs)
             results: list[Any] = entry.function(*arguments)
         else:
-            results = _aten_fallback(node, [*inputs, *called_regions(node, regions)], device)
+            results = _run_operator(node, [*inputs, *adapt_regions(node, regions)], device)
     except NpuError as error:
         where = (
-            f"{error.where}, in a region of {place_of(node)}" if regions and error.where else place_of(node)
+            f"{error.where}, in a region of {location_of(node)}"
+            if regions and error.where
+            else location_of(node)
         )
         raise ExecutionError(error.message, where=where, fix=error.fix) from error
     except Exception as error:
         raise ExecutionError(
             f"{node.op_type} failed: {type(error).__name__}: {error}",
-            where=place_of(node),
-            fix=f"it was called on {', '.join(map(described, inputs))}",
+            where=location_of(node),
+            fix=f"it was called on {', '.join(map(describe, inputs))}",
         ) from error
     if results == [None] and not node.outputs:
         return []  # an op without results returns None, which is not an output
@@ -76,7 +78,7 @@ def execute_node(
     return results
 
 
-def _aten_fallback(node: OpNode, inputs: Sequence[Any], device: torch.device) -> list[Any]:
+def _run_operator(node: OpNode, inputs: Sequence[Any], device: torch.device) -> list[Any]:
     """Call the operator of ``node``, from any ``torch.ops`` namespace, or its function of numbers."""
     op = find_op(node.op_type)
     if op is None:
@@ -103,8 +105,8 @@ def run_op(op: Op, binding: Binding, inputs: Sequence[Any], device: torch.device
     args, kwargs = binding.arguments(inputs, device)
     if isinstance(op, HigherOrderOperator):  # above autograd it would trace its regions, not run them
         with _torch.below_autograd():
-            return _flat(op(*args, **kwargs))
-    return _flat(op(*args, **kwargs))
+            return _flatten(op(*args, **kwargs))
+    return _flatten(op(*args, **kwargs))
 
 
 def _run_on_copies(op: Any, binding: Binding, inputs: Sequence[Any], device: torch.device) -> list[Any]:
@@ -112,7 +114,7 @@ def _run_on_copies(op: Any, binding: Binding, inputs: Sequence[Any], device: tor
     copies = [item.clone() if index in binding.written else item for index, item in enumerate(inputs)]
     args, kwargs = binding.arguments(copies, device)
     result = op(*args, **kwargs)
-    return [*(_flat(result) if op._schema.returns else []), *(copies[index] for index in binding.written)]
+    return [*(_flatten(result) if op._schema.returns else []), *(copies[index] for index in binding.written)]
 
 
 def binding_of(node: OpNode, op: Op) -> Binding:
@@ -134,14 +136,14 @@ def write_problem(op_type: str, schema: OpSchema) -> str | None:
     return None
 
 
-def place_of(node: OpNode) -> str:
+def location_of(node: OpNode) -> str:
     """Return a node's name, module and source line, for error messages."""
     return ", ".join(filter(None, (f"node {node.name!r}", str(node.provenance))))
 
 
-def _flat(result: Any) -> list[Any]:
+def _flatten(result: Any) -> list[Any]:
     if isinstance(result, (tuple, list)):
-        return [leaf for part in result for leaf in _flat(part)]
+        return [leaf for part in result for leaf in _flatten(part)]
     return [result]
 
 
@@ -150,7 +152,7 @@ def _require_types(node: OpNode, results: Sequence[Any], symbols: SymbolValues) 
         count = len(results) if isinstance(results, list) else type(results).__name__
         raise ExecutionError(
             f"{node.op_type} returned {count} results, the graph has {len(node.outputs)}",
-            where=place_of(node),
+            where=location_of(node),
             fix="an executor returns a list with one entry per output",
         )
     for value, result in zip(node.outputs, results, strict=True):
@@ -158,9 +160,9 @@ def _require_types(node: OpNode, results: Sequence[Any], symbols: SymbolValues) 
         # What nothing reads may differ: PyTorch's fake kernels are wrong there (embedding_bag, torch 2.13).
         if value.uses and problem is not None:
             raise ExecutionError(
-                f"{node.op_type} returned {described(result)} for %{value.name}, "
+                f"{node.op_type} returned {describe(result)} for %{value.name}, "
                 f"which is {value.type} in the graph" + problem,
-                where=place_of(node),
+                where=location_of(node),
                 fix="capture the model again with inputs and weights like these",
             )
 
@@ -171,7 +173,7 @@ def _type_problem(value: Value, result: Any, symbols: SymbolValues) -> str | Non
         return ""
     if not value.type.symbols:
         return None
-    misfit = symbols.fit([(value.name, value.type, result)], in_range=False)
+    misfit = symbols.solve([(value.name, value.type, result)], in_range=False)
     return None if misfit is None else f": {misfit}"
 
 
@@ -185,21 +187,21 @@ def is_of_type(result: Any, wanted: Type) -> bool:
         return (
             is_number
             and type_of(result) == ScalarType(wanted.kind)
-            and (wanted.value is None or _may_be(result, wanted.value))
+            and (wanted.value is None or _may_equal(result, wanted.value))
         )
     return (
         isinstance(result, torch.Tensor)
         and (result.dtype, result.layout) == (wanted.dtype, wanted.layout)
         and len(result.shape) == len(wanted.shape)
-        and all(map(_may_be, result.shape, wanted.shape))
+        and all(map(_may_equal, result.shape, wanted.shape))
     )
 
 
-def _may_be(size: int, wanted: Dim) -> bool:
+def _may_equal(size: int, wanted: Dim) -> bool:
     return size == wanted or isinstance(wanted, Expr)
 
 
-def described(value: Any) -> str:
+def describe(value: Any) -> str:
     """Return a short text for a value: the type of a tensor, else the value itself."""
     if not isinstance(value, torch.Tensor):
         return repr(value)[:80]

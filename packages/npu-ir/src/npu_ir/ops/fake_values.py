@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from npu_ir import _torch
-from npu_ir.core.isolation import no_outside_influence
+from npu_ir.core.isolation import isolated_torch_state
 from npu_ir.core.types import ScalarType, Type, contiguous_strides
 from npu_ir.ops.torch_sizes import NotExpressibleError, from_sympy, to_symbolic, traced_type
 from npu_ir.symbolic.constraints import Range
@@ -20,7 +20,7 @@ CPU = torch.device("cpu")
 LARGE = 5003  # larger than the sizes at which ops switch their implementation
 
 
-class StandIns:
+class FakeValues:
     """A factory of FakeTensors and symbolic numbers of given types, to run ops without data.
 
     ```python
@@ -40,12 +40,12 @@ class StandIns:
     """
 
     def __init__(self, ranges: Mapping[str, Range], near: int | None = None) -> None:
-        self._world: _torch.FakeWorld = _torch.FakeWorld() if ranges else _static_world()
+        self._world: _torch.FakeEnvironment = _torch.FakeEnvironment() if ranges else _static_environment()
         self.examples = {
             name: _example(known, index, near) for index, (name, known) in enumerate(ranges.items())
         }
         self._values = {
-            name: self._world.open_size(name, known.low, known.high, self.examples[name])
+            name: self._world.symbolic_size(name, known.low, known.high, self.examples[name])
             for name, known in ranges.items()
         }
         self._symbols = {_torch.size_expression(value): symbol(name) for name, value in self._values.items()}
@@ -53,7 +53,7 @@ class StandIns:
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
         """Run ops on fake values as a graph runs them, isolated from global torch state."""
-        with no_outside_influence(CPU), self._world.entered():
+        with isolated_torch_state(CPU), self._world.active():
             yield
 
     @property
@@ -66,7 +66,7 @@ class StandIns:
         """True if every guard states that a size is below or above a bound, or not 0 or 1."""
         return self._world.assumes_bounds_only
 
-    def stand_in(self, type: Type) -> Any:
+    def fake_value(self, type: Type) -> Any:
         """Return a FakeTensor or a number of this type, with symbolic numbers for symbols."""
         if isinstance(type, ScalarType):
             return self._number(type)
@@ -80,7 +80,11 @@ class StandIns:
     def _number(self, type: ScalarType) -> Any:
         if type.kind == "none":
             return None
-        return self._world.unknown(type.kind) if type.value is None else to_symbolic(type.value, self._values)
+        return (
+            self._world.unbacked_number(type.kind)
+            if type.value is None
+            else to_symbolic(type.value, self._values)
+        )
 
     def type_of(self, result: Any) -> Type:
         """Return the type of a result; for a number that depends on data or unknown numbers only its kind.
@@ -107,17 +111,17 @@ class StandIns:
 
 
 @functools.cache
-def _static_world() -> _torch.FakeWorld:
+def _static_environment() -> _torch.FakeEnvironment:
     """Return the shared world of calls without symbolic sizes, in which there can be no guards."""
-    return _torch.FakeWorld()
+    return _torch.FakeEnvironment()
 
 
 def _example(known: Range, index: int, near: int | None) -> int:
     """Return a possible value of a symbol, different for each index if its range allows."""
-    return nearest(known, max(known.low or 0, 2) + 9 + 2 * index if near is None else near + 2 * index)
+    return nearest_value(known, max(known.low or 0, 2) + 9 + 2 * index if near is None else near + 2 * index)
 
 
-def nearest(known: Range, wanted: int) -> int:
+def nearest_value(known: Range, wanted: int) -> int:
     """Return the possible value of a symbol that is nearest to ``wanted``."""
     raised = wanted if known.low is None else max(wanted, known.low)
     return raised if known.high is None else min(raised, known.high)

@@ -14,7 +14,7 @@ from npu_ir.core.types import ScalarType, TensorType, Type
 from npu_ir.errors import GraphError, NpuError
 from npu_ir.ops.calls import Binding, bind_arguments
 from npu_ir.ops.execution import FUNCTIONAL_FIX, run_op, write_problem
-from npu_ir.ops.fake_values import CPU, LARGE, StandIns, nearest
+from npu_ir.ops.fake_values import CPU, LARGE, FakeValues, nearest_value
 from npu_ir.ops.schema import Op, find_op, schema_of
 from npu_ir.ops.torch_sizes import NotExpressibleError
 from npu_ir.symbolic.constraints import Range
@@ -50,7 +50,7 @@ def infer_types(
         raise GraphError(
             f"there is no operator {op_type} to infer the types of its results from", fix=_STATE_TYPES
         )
-    return list(_inferred(TypedCall.of(op_type, op, inputs, attrs, operands, symbols)))
+    return list(_infer(TypedCall.of(op_type, op, inputs, attrs, operands, symbols)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class TypedCall:
         )
 
     @property
-    def described(self) -> str:
+    def input_text(self) -> str:
         """The inputs, for messages."""
         return ", ".join(map(str, self.types)) or "no inputs"
 
@@ -104,29 +104,29 @@ def _ranges(types: Sequence[Type], symbols: Mapping[str, Range]) -> tuple[tuple[
 
 
 @functools.lru_cache(maxsize=4096)
-def _inferred(call: TypedCall) -> tuple[Type, ...]:
+def _infer(call: TypedCall) -> tuple[Type, ...]:
     problem = write_problem(call.op_type, schema_of(call.op))
     if problem is not None:
         raise GraphError(problem, fix=FUNCTIONAL_FIX)
     binding = call.binding
-    stand_ins = StandIns(dict(call.ranges))
-    types = _attempt(call, binding, stand_ins)
-    problem = _problem_of_sizes(call, stand_ins, types) if call.ranges else None
+    stand_ins = FakeValues(dict(call.ranges))
+    types = _infer_for_examples(call, binding, stand_ins)
+    problem = _size_problem(call, stand_ins, types) if call.ranges else None
     if problem is not None:
         raise GraphError(
-            f"what {call.op_type} returns on {call.described} cannot be inferred for all sizes: {problem}",
+            f"what {call.op_type} returns on {call.input_text} cannot be inferred for all sizes: {problem}",
             fix=f"if the graph's constraints decide it, {_STATE_TYPES}",
         )
     return types
 
 
-def _attempt(call: TypedCall, binding: Binding, stand_ins: StandIns) -> tuple[Type, ...]:
+def _infer_for_examples(call: TypedCall, binding: Binding, stand_ins: FakeValues) -> tuple[Type, ...]:
     """Return the result types that PyTorch infers for the example values of symbolic sizes."""
     try:
         with stand_ins.running():
-            inputs = [stand_ins.stand_in(type) for type in call.types]
+            inputs = [stand_ins.fake_value(type) for type in call.types]
             results = run_op(call.op, binding, inputs, CPU)
-            types = tuple(map(stand_ins.type_of, _without_nothing(call.op, results)))
+            types = tuple(map(stand_ins.type_of, _drop_absent_results(call.op, results)))
             return (ScalarType("int"),) if call.op_type == _OFFSET else types
     except NpuError:
         raise
@@ -134,12 +134,12 @@ def _attempt(call: TypedCall, binding: Binding, stand_ins: StandIns) -> tuple[Ty
         kind = "" if isinstance(error, NotExpressibleError) else f"{type(error).__name__}: "
         reason = str(error).strip().partition("\n")[0]
         raise GraphError(
-            f"what {call.op_type} returns on {call.described} cannot be inferred: {kind}{reason}",
+            f"what {call.op_type} returns on {call.input_text} cannot be inferred: {kind}{reason}",
             fix=f"if the call is right, {_STATE_TYPES}",
         ) from error
 
 
-def _problem_of_sizes(call: TypedCall, stand_ins: StandIns, types: Sequence[Type]) -> str | None:
+def _size_problem(call: TypedCall, stand_ins: FakeValues, types: Sequence[Type]) -> str | None:
     """Return the sizes for which the types are wrong; None if they are right for all accepted sizes.
 
     PyTorch assumes that symbolic sizes are not 0 or 1, and follows the example where an op branches by sizes,
@@ -149,26 +149,26 @@ def _problem_of_sizes(call: TypedCall, stand_ins: StandIns, types: Sequence[Type
     if not stand_ins.assumes_bounds_only:
         return f"only where {stand_ins.assumptions}"
     for wanted in (0, 1, LARGE):
-        values: dict[str, Dim] = {name: nearest(known, wanted) for name, known in call.ranges}
+        values: dict[str, Dim] = {name: nearest_value(known, wanted) for name, known in call.ranges}
         try:
             inputs = tuple(type.substitute(values) for type in call.types)
-            found = _inferred(replace(call, types=inputs, ranges=()))  # static sizes: recurses once
+            found = _infer(replace(call, types=inputs, ranges=()))  # static sizes: recurses once
             expected = [type.substitute(values) for type in types]
         except GraphError:
             continue  # the op does not accept such sizes
-        if len(found) != len(types) or not all(map(_is_same, found, expected)):
+        if len(found) != len(types) or not all(map(_is_same_type, found, expected)):
             sizes = ", ".join(f"{name} = {value}" for name, value in values.items())
             return f"{', '.join(map(str, found))} where {sizes}"
     return None
 
 
-def _is_same(actual: Type, expected: Type) -> bool:
+def _is_same_type(actual: Type, expected: Type) -> bool:
     if isinstance(actual, TensorType):
         return actual.same_shape_and_dtype(expected)
     return replace(actual, value=None) == expected or actual == expected
 
 
-def _without_nothing(op: Op, results: list[Any]) -> list[Any]:
+def _drop_absent_results(op: Op, results: list[Any]) -> list[Any]:
     """Return the results of an op, without the None that an op without results returns."""
     has_none = isinstance(op, _torch.OpOverload) and not op._schema.returns
     return [] if has_none and results == [None] else results

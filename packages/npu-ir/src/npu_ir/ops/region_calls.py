@@ -22,7 +22,7 @@ Region: TypeAlias = "Callable[..., Any]"
 _POSITION = TensorType((), torch.int32)
 
 
-def called_regions(node: OpNode, regions: Mapping[str, Region]) -> list[Region]:
+def adapt_regions(node: OpNode, regions: Mapping[str, Region]) -> list[Region]:
     """Return the regions of ``node`` in order, adapted to its operator."""
     adapted = _ADAPTED.get(node.op_type)
     if adapted is None:
@@ -30,7 +30,7 @@ def called_regions(node: OpNode, regions: Mapping[str, Region]) -> list[Region]:
     return [adapted(node.regions[argument], region) for argument, region in regions.items()]
 
 
-def _with_short_positions(graph: Graph, region: Region) -> Region:
+def _adapt_flex_attention(graph: Graph, region: Region) -> Region:
     """Adapt a region to ``flex_attention``: traced for 32-bit positions, it gets 64-bit ones on the CPU."""
 
     def fitting(value: Value, item: Any) -> Any:
@@ -40,7 +40,7 @@ def _with_short_positions(graph: Graph, region: Region) -> Region:
     return lambda *args: region(*map(fitting, graph.inputs, args))
 
 
-def _slice_by_slice(graph: Graph, region: Region) -> Region:
+def _adapt_associative_scan(graph: Graph, region: Region) -> Region:
     """Adapt a region to ``associative_scan``: traced for two slices, it gets stacks of slices."""
     count = 2 * len(graph.results[1])
 
@@ -57,6 +57,6 @@ def _slice_by_slice(graph: Graph, region: Region) -> Region:
 
 
 _ADAPTED: Mapping[str, Callable[[Graph, Region], Region]] = {
-    "higher_order.flex_attention": _with_short_positions,
-    "higher_order.associative_scan": _slice_by_slice,
+    "higher_order.flex_attention": _adapt_flex_attention,
+    "higher_order.associative_scan": _adapt_associative_scan,
 }

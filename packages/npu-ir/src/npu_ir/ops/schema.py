@@ -166,7 +166,7 @@ def op_type_of(op: Op) -> str:
 
 def resolve(op_type: str) -> OpOverload | None:
     """Return the operator called ``namespace.name.overload``, or None if none is registered."""
-    parts = _names_in(op_type)
+    parts = _split_op_type(op_type)
     if parts is None:
         return None
     namespace, name, overload = parts
@@ -178,7 +178,7 @@ def resolve(op_type: str) -> OpOverload | None:
 
 
 @functools.lru_cache(maxsize=4096)
-def _names_in(op_type: str) -> tuple[str, str, str] | None:
+def _split_op_type(op_type: str) -> tuple[str, str, str] | None:
     """Return namespace, name and overload of an op type; None if it is not of this format."""
     parts = tuple(op_type.split("."))
     return parts if len(parts) == 3 and all(part.isidentifier() for part in parts) else None

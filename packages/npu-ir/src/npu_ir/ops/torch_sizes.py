@@ -44,7 +44,7 @@ def _tensor_type(tensor: torch.Tensor, dim: Callable[[Any], Dim]) -> TensorType:
     shape = tuple(map(dim, tensor.shape))
     if tensor.layout is not torch.strided:
         return TensorType(shape, tensor.dtype, layout=tensor.layout)
-    strides = tuple(dim(_torch.stride_of_filled(stride)) for stride in tensor.stride())
+    strides = tuple(dim(_torch.nonempty_stride(stride)) for stride in tensor.stride())
     return TensorType(shape, tensor.dtype, None if _is_contiguous(shape, strides) else strides)
 
 
@@ -77,7 +77,7 @@ def from_sympy(expression: Any, symbol: Callable[[Any], Expr]) -> Any:
     convert = _FROM_SYMPY.get(kind)
     if convert is None:
         raise NotExpressibleError(kind)
-    return convert(*(from_sympy(part, symbol) for part in _whole_factors(expression)))
+    return convert(*(from_sympy(part, symbol) for part in _arguments_of(expression)))
 
 
 def to_symbolic(number: Number, values: Mapping[str, Any]) -> Any:
@@ -97,19 +97,19 @@ def to_symbolic(number: Number, values: Mapping[str, Any]) -> Any:
                 value = values[factor]
             else:
                 arguments = (to_symbolic(part, values) for part in factor.arguments)
-                value = _evaluate(factor.function)(*arguments)
+                value = _symbolic_implementation(factor.function)(*arguments)
             for _ in range(power):
                 product = product * value
         total = total + product
     return total
 
 
-def _evaluate(function: str) -> Callable[..., Any]:
+def _symbolic_implementation(function: str) -> Callable[..., Any]:
     """Return the implementation of a size function on SymInts."""
     return _OF_SYMBOLIC.get(function, FUNCTIONS[function].evaluate)
 
 
-def _whole_factors(expression: Any) -> list[Any]:
+def _arguments_of(expression: Any) -> list[Any]:
     """Return the arguments of a SymPy expression; raise for a product with a fraction."""
     if (
         type(expression).__name__ == "Mul"
@@ -129,7 +129,7 @@ def _product(*parts: Any) -> Any:
     return functools.reduce(operator.mul, parts)
 
 
-def _same(part: Any) -> Any:
+def _identity(part: Any) -> Any:
     return part
 
 
@@ -172,7 +172,7 @@ _FROM_SYMPY: Mapping[str, Callable[..., Any]] = {
     "BitwiseFn_bitwise_xor": _function("bitxor"),
     "LShift": _function("lshift"),
     "RShift": _function("rshift"),
-    "ToFloat": _same,
-    "Identity": _same,
+    "ToFloat": _identity,
+    "Identity": _identity,
     "OpaqueUnaryFn_sqrt": _function("sqrt"),
 }

@@ -125,7 +125,7 @@ class Backend(abc.ABC):
 
     def allocate(self, type: TensorType, device: torch.device) -> torch.Tensor:
         """Return an uninitialized tensor of this type."""
-        return torch.empty_strided(type.sizes, type.steps, dtype=type.dtype, device=device)
+        return torch.empty_strided(type.static_shape, type.static_strides, dtype=type.dtype, device=device)
 
     @abc.abstractmethod
     def prepare(self, graph: Graph, ops: Sequence[BackendOp], device: torch.device) -> Any:
@@ -192,8 +192,8 @@ class Backend(abc.ABC):
             program: The result of `prepare`.
             inputs: Example inputs; they are copied.
         """
-        fixed = tuple(map(copied, inputs))
-        return Captured(program, fixed, tuple(map(copied, self.run(program, fixed))))
+        fixed = tuple(map(copy_with_strides, inputs))
+        return Captured(program, fixed, tuple(map(copy_with_strides, self.run(program, fixed))))
 
     def replay(self, captured: Captured) -> None:
         """Compute ``captured.outputs`` from the content of ``captured.inputs``, in place.
@@ -205,26 +205,26 @@ class Backend(abc.ABC):
                 copy_memory(item, fixed)
 
 
-def copied(item: Any) -> Any:
+def copy_with_strides(item: Any) -> Any:
     """Return a copy of a tensor in separate memory, with the same strides; any other object unchanged."""
     if not isinstance(item, torch.Tensor):
         return item
-    return _memory(item).clone().as_strided(item.shape, item.stride(), 0)
+    return _flat_view(item).clone().as_strided(item.shape, item.stride(), 0)
 
 
 def copy_memory(source: torch.Tensor, target: torch.Tensor) -> None:
     """Copy a tensor into another of the same type and strides, whose elements may overlap."""
-    _memory(target).copy_(_memory(source))
+    _flat_view(target).copy_(_flat_view(source))
 
 
-def _memory(item: torch.Tensor) -> torch.Tensor:
+def _flat_view(item: torch.Tensor) -> torch.Tensor:
     """Return a 1-D view of all memory that a tensor spans, gaps included."""
     # A 1-D view, because ``copy_`` refuses tensors whose elements overlap.
     detached = item.detach()
     # resolve_conj() and resolve_neg() would change the strides of a tensor with gaps or overlaps.
     if detached.is_conj():
-        return _memory(detached.conj()).conj()
+        return _flat_view(detached.conj()).conj()
     if detached.is_neg():
-        return negated_view(_memory(negated_view(detached)))
+        return negated_view(_flat_view(negated_view(detached)))
     reach = sum((size - 1) * step for size, step in zip(detached.shape, detached.stride(), strict=True))
     return detached.as_strided((reach + 1 if detached.numel() else 0,), (1,))

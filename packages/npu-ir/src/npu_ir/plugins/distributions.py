@@ -16,7 +16,7 @@ PURPOSES: Mapping[str, str] = {
 }
 OWN = tuple(name for name in PURPOSES if name.startswith("npu-"))
 # By distribution, the names that it provides.
-_BRINGS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
+_PROVIDED_NAMES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "npu-passes": {
         "commands": ("new-plugin", "opt", "passes"),
         "pipelines": ("default", "fuse", "minimal", "train", "train-device", "train-fuse", "train-tensors"),
@@ -41,14 +41,14 @@ def installed_version(distribution: str) -> str | None:
         return "of unknown version" if util.find_spec(module) is not None else None
 
 
-def how_to_get(kind: str, name: str) -> str | None:
+def install_hint(kind: str, name: str) -> str | None:
     """Return a hint on installing a missing feature of this project; None if it is not one of ours.
 
     Args:
         kind: "commands", "pipelines", "runners" or "backends".
         name: The missing name.
     """
-    for distribution, brings in _BRINGS.items():
+    for distribution, brings in _PROVIDED_NAMES.items():
         if name not in brings.get(kind, ()):
             continue
         if installed_version(distribution) is None:

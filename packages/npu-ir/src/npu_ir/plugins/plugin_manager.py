@@ -71,7 +71,7 @@ _lock = threading.RLock()
 _loading = threading.Event()
 
 
-def loaded() -> Plugins:
+def get_plugins() -> Plugins:
     """Return the plugins of this process, loading them on the first call.
 
     Raises:
@@ -98,7 +98,7 @@ def _load_installed() -> Plugins:
 
 def all_reports() -> list[PluginReport]:
     """Return the reports on all plugins, including those that plugins load from groups of their own."""
-    plugins = loaded()
+    plugins = get_plugins()
     reports = list(plugins.reports)
     for report in (report for report in plugins.reports if report.refused is None):
         try:
@@ -113,7 +113,7 @@ def all_reports() -> list[PluginReport]:
 def _reports_of(manager: pluggy.PluginManager, name: str) -> list[PluginReport]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the reports say what was refused
-        answers = ask(manager, manager.get_plugin(name), "npu_plugin_reports")
+        answers = call_hook(manager, manager.get_plugin(name), "npu_plugin_reports")
     reports = [report for answer in answers for report in answer]
     for report in reports:
         if not isinstance(report, PluginReport):
@@ -126,7 +126,7 @@ def _reports_of(manager: pluggy.PluginManager, name: str) -> list[PluginReport]:
 
 def registry() -> OpRegistry:
     """Return the process's registry of conversions and executors."""
-    return loaded().registry
+    return get_plugins().registry
 
 
 def load(points: Iterable[EntryPoint], disabled: set[str]) -> Plugins:
@@ -200,13 +200,13 @@ def _collect(plugins: Plugins, plugin: object, origin: str, report: PluginReport
     ops = OpRegistry(origin)
 
     def answers(hook: str, **arguments: Any) -> list[Any]:
-        return ask(plugins.manager, plugin, hook, **arguments)
+        return call_hook(plugins.manager, plugin, hook, **arguments)
 
     answers("npu_register_ops", registry=ops)
-    passes = _named(answers("npu_passes"), "passes", plugins.reports, origin)
-    pipelines = _named(answers("npu_pipelines"), "pipelines", plugins.reports, origin)
-    backends = _named(answers("npu_backends"), "backends", plugins.reports, origin)
-    runners = _runners(answers("npu_runners"), plugins.reports, origin)
+    passes = _items_by_name(answers("npu_passes"), "passes", plugins.reports, origin)
+    pipelines = _items_by_name(answers("npu_pipelines"), "pipelines", plugins.reports, origin)
+    backends = _items_by_name(answers("npu_backends"), "backends", plugins.reports, origin)
+    runners = _runners_by_name(answers("npu_runners"), plugins.reports, origin)
     plugins.registry.merge(ops)
     plugins.passes.update(passes)
     plugins.pipelines.update(pipelines)
@@ -223,29 +223,31 @@ def _collect(plugins: Plugins, plugin: object, origin: str, report: PluginReport
     report.offers = {kind: sorted(names) for kind, names in offers.items() if names}
 
 
-def ask(manager: pluggy.PluginManager, plugin: object, hook: str, **arguments: Any) -> list[Any]:
+def call_hook(manager: pluggy.PluginManager, plugin: object, hook: str, **arguments: Any) -> list[Any]:
     """Return the result of a hook of one plugin, as a list of at most one."""
     others = [other for other in manager.get_plugins() if other is not plugin]
     return manager.subset_hook_caller(hook, others)(**arguments)  # type: ignore[no-any-return]
 
 
-def _named(answers: list[list[Any]], kind: str, reports: list[PluginReport], origin: str) -> dict[str, Any]:
+def _items_by_name(
+    answers: list[list[Any]], kind: str, reports: list[PluginReport], origin: str
+) -> dict[str, Any]:
     """Return the items that a plugin offers, by names that no other plugin has claimed."""
     items = [item for answer in answers for item in answer]
     for item in items:
         if not isinstance(getattr(item, "name", None), str):
             raise PluginError(f"{origin} offers {kind} without a name: {item!r}")
-    return _unclaimed([(item.name, item) for item in items], kind, _owners(kind, reports), origin)
+    return _require_unclaimed([(item.name, item) for item in items], kind, _owners(kind, reports), origin)
 
 
-def _runners(answers: list[Any], reports: list[PluginReport], origin: str) -> dict[str, Any]:
+def _runners_by_name(answers: list[Any], reports: list[PluginReport], origin: str) -> dict[str, Any]:
     """Return the runners that a plugin offers, by names that no other plugin has claimed."""
     for answer in answers:
         if not isinstance(answer, dict) or not all(map(callable, answer.values())):
             raise PluginError(f"{origin} offers runners that are not a dict of functions by name: {answer!r}")
     items = [item for answer in answers for item in answer.items()]
     owners = {INTERPRETER: "npu-ir", **_owners("runners", reports)}
-    return _unclaimed(items, "runners", owners, origin)
+    return _require_unclaimed(items, "runners", owners, origin)
 
 
 def _owners(kind: str, reports: list[PluginReport]) -> dict[str, str]:
@@ -256,7 +258,7 @@ def _owners(kind: str, reports: list[PluginReport]) -> dict[str, str]:
     }
 
 
-def _unclaimed(
+def _require_unclaimed(
     items: list[tuple[str, Any]], kind: str, owners: dict[str, str], origin: str
 ) -> dict[str, Any]:
     """Return the items by name; every name must be unclaimed."""
@@ -275,12 +277,12 @@ def add_commands(commands: Any) -> None:
     Args:
         commands: The `npu_ir.cli.parser.Commands` to add them to.
     """
-    plugins = loaded()
+    plugins = get_plugins()
     for report in (report for report in plugins.reports if report.refused is None):
         plugin = plugins.manager.get_plugin(report.name)
         commands.begin(f"{report.name} ({report.distribution})")
         try:
-            ask(plugins.manager, plugin, "npu_add_commands", commands=commands)
+            call_hook(plugins.manager, plugin, "npu_add_commands", commands=commands)
         except Exception as error:
             # As in `load`: the command line must start despite a broken plugin.
             commands.withdraw()

@@ -37,7 +37,7 @@ class Staging:
         self._files[-1] = temporary, self.folder / name
         return name
 
-    def _publish(self) -> None:
+    def _commit(self) -> None:
         """Rename the files to their final names in the order they were written; the last is the commit."""
         created: list[Path] = []
         try:
@@ -66,7 +66,7 @@ def staged_files(folder: Path) -> Iterator[Staging]:
     staging = Staging(folder)
     try:
         yield staging
-        staging._publish()
+        staging._commit()
     except BaseException:
         staging._discard()
         raise

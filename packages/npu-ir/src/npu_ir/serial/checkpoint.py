@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import torch
 
 from npu_ir.errors import NpuError, WeightError
-from npu_ir.serial.location import shown
+from npu_ir.serial.location import short_repr
 from npu_ir.serial.weights_file import read_weights
 
 SAFETENSORS = ".safetensors"
@@ -30,7 +30,7 @@ def read_checkpoint(path: Path, wanted: Callable[[str], bool]) -> dict[str, torc
     require_file(path)
     if path.suffix.lower() == SAFETENSORS:
         return _read(lambda: read_weights(path, wanted), path)
-    state = state_dict_in(_read(lambda: _load_pickle(path), path), path)
+    state = find_state_dict(_read(lambda: _load_pickle(path), path), path)
     return {name: tensor for name, tensor in state.items() if wanted(name)}
 
 
@@ -58,11 +58,11 @@ def _read(read: Callable[[], T], path: Path) -> T:
         # safetensors, zipfile and pickle raise arbitrary exceptions on damaged files.
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise WeightError(
-            f"the file cannot be read as weights: {reason[:300]}", where=str(path), fix=_fix(error)
+            f"the file cannot be read as weights: {reason[:300]}", where=str(path), fix=_suggest_fix(error)
         ) from error
 
 
-def _fix(error: Exception) -> str:
+def _suggest_fix(error: Exception) -> str:
     if "weights_only" in str(error) or "Weights only" in str(error):
         return "the file holds more than tensors, and no code from it is run: save model.state_dict() instead"
     return _DAMAGED
@@ -73,7 +73,7 @@ def _load_pickle(path: Path) -> Any:
     return torch.load(os.fspath(path), map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
 
 
-def state_dict_in(content: Any, path: Path) -> dict[str, torch.Tensor]:
+def find_state_dict(content: Any, path: Path) -> dict[str, torch.Tensor]:
     """Return the only ``state_dict`` in the content of a file: the content itself, or the value of one key.
 
     Entries that are not tensors (``_extra_state``) are left out: a graph does not read them.
@@ -90,7 +90,7 @@ def state_dict_in(content: Any, path: Path) -> dict[str, torch.Tensor]:
     nested = {key: item for key, item in content.items() if _is_state_dict(item)}
     if len(nested) > 1:
         raise WeightError(
-            f"more than one state_dict: under the keys {', '.join(map(shown, nested))}",
+            f"more than one state_dict: under the keys {', '.join(map(short_repr, nested))}",
             where=str(path),
             fix="pass one of them: weights=torch.load(path)[key]",
         )
@@ -102,7 +102,7 @@ def state_dict_in(content: Any, path: Path) -> dict[str, torch.Tensor]:
     }
     if not tensors and content:
         raise WeightError(
-            f"no state_dict under any of the keys {shown(list(content))}",
+            f"no state_dict under any of the keys {short_repr(list(content))}",
             where=str(path),
             fix="save model.state_dict()",
         )

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from npu_ir.core.node import outside_names
+from npu_ir.core.node import external_names
 from npu_ir.errors import SerializationError, WeightError
 from npu_ir.graph.graph import Graph
 from npu_ir.serial.checkpoint import (
@@ -20,13 +20,13 @@ from npu_ir.serial.checkpoint import (
     read_checkpoint,
     require_file,
 )
-from npu_ir.serial.load import beside, read_document
-from npu_ir.serial.location import Place, shown
+from npu_ir.serial.load import companion_file_name, read_document
+from npu_ir.serial.location import Location, short_repr
 from npu_ir.serial.strict_json import read_json
 
 _INDEX_SUFFIX = ".index.json"
 # The files to look for in a folder, in order of preference (the names that Hugging Face uses).
-_IN_FOLDER = (
+_PREFERRED_FILES = (
     "model.safetensors.index.json",
     "model.safetensors",
     "pytorch_model.bin.index.json",
@@ -48,11 +48,11 @@ def load_weights(path: str | os.PathLike[str], graph: Graph | None = None) -> di
         WeightError: A file is missing, damaged, or of another kind; or it has no weights of ``graph``.
     """
     path = Path(path)
-    names = None if graph is None else _names(graph)
+    names = None if graph is None else _checkpoint_names(graph)
     tensors = _load(path, (lambda _: True) if names is None else names.__contains__)
     if names and not tensors:
         raise WeightError(
-            f"none of the weights of the graph is here: it needs {shown(sorted(names))}",
+            f"none of the weights of the graph is here: it needs {short_repr(sorted(names))}",
             where=str(path),
             fix="check that this is a checkpoint of the same model; a common prefix in its names has to be "
             "removed",
@@ -60,19 +60,19 @@ def load_weights(path: str | os.PathLike[str], graph: Graph | None = None) -> di
     return tensors
 
 
-def _names(graph: Graph) -> set[str]:
+def _checkpoint_names(graph: Graph) -> set[str]:
     """Return every name that a weight of ``graph`` may have in a checkpoint."""
     return {
         name
         for value in graph.weights
         if value.argument is not None and value.argument.data is None
-        for name in outside_names(value)
+        for name in external_names(value)
     }
 
 
 def _load(path: Path, wanted: Callable[[str], bool]) -> dict[str, torch.Tensor]:
     if path.is_dir():
-        path = _in_folder(path)
+        path = _find_in_folder(path)
     require_file(path)
     if path.name.endswith(_INDEX_SUFFIX):
         return _load_shards(path, wanted)
@@ -81,10 +81,10 @@ def _load(path: Path, wanted: Callable[[str], bool]) -> dict[str, torch.Tensor]:
     return read_checkpoint(_weights_of_document(path), wanted)
 
 
-def _in_folder(folder: Path) -> Path:
+def _find_in_folder(folder: Path) -> Path:
     """Return the weights file in ``folder``, or the index of its shards."""
     names = sorted(os.listdir(folder))
-    for name in _IN_FOLDER:
+    for name in _PREFERRED_FILES:
         if name in names:
             return folder / name
     indexes = [name for name in names if name.endswith(_INDEX_SUFFIX)]
@@ -111,7 +111,7 @@ def _load_shards(index: Path, wanted: Callable[[str], bool]) -> dict[str, torch.
         missing = sorted(names - tensors.keys())
         if missing:
             raise WeightError(
-                f"the index says {shown(missing)} are in {shard}: they are not",
+                f"the index says {short_repr(missing)} are in {shard}: they are not",
                 where=str(index),
                 fix="get the checkpoint again",
             )
@@ -121,7 +121,7 @@ def _load_shards(index: Path, wanted: Callable[[str], bool]) -> dict[str, torch.
 
 def _weight_map(index: Path) -> dict[str, str]:
     """Return the shard of each tensor, the name of a file in the same folder."""
-    content = _read(read_json, index)
+    content = _read_or_raise(read_json, index)
     shards: Any = content.get("weight_map") if isinstance(content, dict) else None
     if not isinstance(shards, dict):
         raise WeightError(
@@ -131,8 +131,8 @@ def _weight_map(index: Path) -> dict[str, str]:
         is_plain = isinstance(shard, str) and not any(char in shard for char in "/\\:\0")
         if not is_plain or not shard.lower().endswith(WEIGHT_SUFFIXES):
             raise WeightError(
-                f"{shown(shard)} is not the name of a weights file in the same folder",
-                where=f"{index}: weight_map[{shown(name)}]",
+                f"{short_repr(shard)} is not the name of a weights file in the same folder",
+                where=f"{index}: weight_map[{short_repr(name)}]",
                 fix="get the index again from where the weights come from",
             )
     return shards
@@ -148,7 +148,7 @@ def _weights_of_document(path: Path) -> Path:
                 fix=f"supported are {', '.join(WEIGHT_SUFFIXES)}, *{_INDEX_SUFFIX}, and graphs saved with "
                 "weights",
             )
-    name = _read(_weights_name, path)
+    name = _read_or_raise(_weights_name, path)
     if name is None:
         raise WeightError(
             "the graph was saved without weights",
@@ -159,10 +159,10 @@ def _weights_of_document(path: Path) -> Path:
 
 
 def _weights_name(path: Path) -> str | None:
-    return beside(read_document(path)["weights"], Place(str(path)).at("weights"))
+    return companion_file_name(read_document(path)["weights"], Location(str(path)).at("weights"))
 
 
-def _read(read: Callable[[Path], Any], path: Path) -> Any:
+def _read_or_raise(read: Callable[[Path], Any], path: Path) -> Any:
     try:
         return read(path)
     except SerializationError as error:

@@ -35,7 +35,7 @@ class StoredData:
 
 
 @dataclass(frozen=True, slots=True)
-class Beside:
+class CompanionFiles:
     """The names of the files that belong to a document; None where there is none.
 
     Attributes:
@@ -49,7 +49,7 @@ class Beside:
     data: Mapping[Value, StoredData]
 
 
-def document_pieces(graph: Graph, beside: Beside) -> Iterator[str]:
+def iterate_document(graph: Graph, beside: CompanionFiles) -> Iterator[str]:
     """Yield the text of the document that describes ``graph``, in pieces."""
     yield "{\n"
     yield from _entry("format", FORMAT)
@@ -101,7 +101,7 @@ def _constraint(constraint: Constraint) -> list[Any]:
     return [dim_to_json(constraint.left), constraint.relation, dim_to_json(constraint.right)]
 
 
-def _region(region: Graph, beside: Beside) -> dict[str, Any]:
+def _region(region: Graph, beside: CompanionFiles) -> dict[str, Any]:
     """Return a region as one row: the entries of a graph, without those of the whole document."""
     return {
         "name": region.name,
@@ -112,7 +112,7 @@ def _region(region: Graph, beside: Beside) -> dict[str, Any]:
     }
 
 
-def _arguments(graph: Graph, beside: Beside) -> Iterator[dict[str, Any]]:
+def _arguments(graph: Graph, beside: CompanionFiles) -> Iterator[dict[str, Any]]:
     return (_argument(value, beside.data.get(value)) for value in graph.arguments)
 
 
@@ -136,7 +136,7 @@ def _argument(value: Value, data: StoredData | None) -> dict[str, Any]:
     return row
 
 
-def _node(node: OpNode, beside: Beside) -> dict[str, Any]:
+def _node(node: OpNode, beside: CompanionFiles) -> dict[str, Any]:
     row: dict[str, Any] = {
         "name": node.name,
         "op": node.op_type,

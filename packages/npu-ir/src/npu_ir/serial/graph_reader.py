@@ -22,7 +22,7 @@ from npu_ir.graph.graph import Graph
 from npu_ir.graph.rules.edits import MAX_REGION_DEPTH
 from npu_ir.serial.location import (
     UPGRADE,
-    Place,
+    Location,
     RecordKeys,
     read_flag,
     read_items,
@@ -31,7 +31,7 @@ from npu_ir.serial.location import (
     read_record,
     read_text,
     read_texts,
-    shown,
+    short_repr,
 )
 from npu_ir.serial.tensor_file import TensorFile
 from npu_ir.serial.tensor_layout import unstorable_reason
@@ -61,7 +61,7 @@ class GraphReader:
         depth: Number of enclosing regions.
     """
 
-    def __init__(self, name: str, place: Place, tensors: TensorFile | None, depth: int = 0) -> None:
+    def __init__(self, name: str, place: Location, tensors: TensorFile | None, depth: int = 0) -> None:
         self._graph = Graph(name)
         self._place = place
         self._tensors = tensors
@@ -97,30 +97,36 @@ class GraphReader:
             self._graph.track_origins()
         return self._graph
 
-    def _symbol(self, name: str, data: Any, place: Place) -> None:
+    def _symbol(self, name: str, data: Any, place: Location) -> None:
         low, high = read_pair(data, place)
         if not all(end is None or type(end) is int for end in (low, high)):
-            raise place.error(f"expected a pair of integers, or null for an open end, found {shown(data)}")
+            raise place.error(
+                f"expected a pair of integers, or null for an open end, found {short_repr(data)}"
+            )
         try:
             self._graph.add_symbol(name, Range(low, high))
         except GraphError as error:
             raise place.error(error.message) from error
 
-    def _constraint(self, data: Any, place: Place) -> None:
+    def _constraint(self, data: Any, place: Location) -> None:
         items = read_items(data, place)
         if len(items) != 3 or type(items[1]) is not str or items[1] not in RELATIONS:
-            raise place.error(f"expected two expressions with a relation between them, found {shown(data)}")
+            raise place.error(
+                f"expected two expressions with a relation between them, found {short_repr(data)}"
+            )
         constraint = Constraint(read_number(items[0], place, 0), items[1], read_number(items[2], place, 2))
         try:
             self._graph.add_constraint(constraint)
         except GraphError as error:
             raise place.error(error.message) from error
 
-    def _argument(self, data: Any, place: Place) -> None:
+    def _argument(self, data: Any, place: Location) -> None:
         row = read_record(data, _ARGUMENT, place)
         kind = _KINDS.get(read_text(row["kind"], place, "kind"))
         if kind is None:
-            raise place.at("kind").error(f"{shown(row['kind'])} is not one of {', '.join(_KINDS)}", UPGRADE)
+            raise place.at("kind").error(
+                f"{short_repr(row['kind'])} is not one of {', '.join(_KINDS)}", UPGRADE
+            )
         type = read_type(row["type"], place, "type")
         argument = Argument(
             kind,
@@ -128,7 +134,7 @@ class GraphReader:
             tuple(read_texts(row.get("aliases", []), place, "aliases")),
             read_flag(row.get("persistent", True), place, "persistent"),
             self._data(row["data"], type, place.at("data")) if "data" in row else None,
-            _overlap(row["overlaps"], place.at("overlaps")) if "overlaps" in row else None,
+            _read_overlap(row["overlaps"], place.at("overlaps")) if "overlaps" in row else None,
         )
         _require_consistent(argument, type, place)
         name = self._new_name(row["name"], place, "name")
@@ -137,7 +143,7 @@ class GraphReader:
         except GraphError as error:
             raise place.at("target").error(error.message) from error
 
-    def _data(self, data: Any, type: Type, place: Place) -> torch.Tensor:
+    def _data(self, data: Any, type: Type, place: Location) -> torch.Tensor:
         row = read_record(data, _DATA, place)
         reason = (
             unstorable_reason(type) if isinstance(type, TensorType) else f"a value of type {type} has no data"
@@ -151,7 +157,7 @@ class GraphReader:
             read_text(row["tensor"], place, "tensor"), type, read_text(row["sha256"], place, "sha256")
         )
 
-    def _node(self, data: Any, place: Place) -> None:
+    def _node(self, data: Any, place: Location) -> None:
         row = read_record(data, _NODE, place)
         name = read_text(row["name"], place, "name")
         outputs = read_items(row["outputs"], place, "outputs")
@@ -164,45 +170,49 @@ class GraphReader:
             node = self._graph.insert(
                 read_text(row["op"], place, "op"),
                 self._inputs(row["inputs"], place),
-                _attrs(row["attrs"], place),
+                _read_attrs(row["attrs"], place),
                 types=types,
                 operands=None if row["operands"] is None else read_texts(row["operands"], place, "operands"),
                 regions=self._regions(row.get("regions", {}), place.at("regions")),
                 name=name,
                 output_names=names,
-                provenance=_provenance(row["provenance"], place) if "provenance" in row else NO_PROVENANCE,
+                provenance=_read_provenance(row["provenance"], place)
+                if "provenance" in row
+                else NO_PROVENANCE,
             )
         except GraphError as error:
             raise place.error(error.message) from error
         if node.name != name:
-            raise place.at("name").error(f"{shown(name)} is the name of another node")
+            raise place.at("name").error(f"{short_repr(name)} is the name of another node")
         if "origins" in row.get("provenance", {}):
             self._origins(node, row["provenance"]["origins"], place.at("provenance", "origins"))
         for index, value in enumerate(node.outputs):
             self._values[self._new_name(names[index], place, "outputs", index, 0)] = value
 
-    def _origins(self, node: OpNode, data: Any, place: Place) -> None:
+    def _origins(self, node: OpNode, data: Any, place: Location) -> None:
         rows = read_items(data, place)
         if len(rows) != len(node.outputs):
-            raise place.error(f"expected a list for each of {len(node.outputs)} outputs, found {shown(rows)}")
+            raise place.error(
+                f"expected a list for each of {len(node.outputs)} outputs, found {short_repr(rows)}"
+            )
         for index, value in enumerate(node.outputs):
             value._origins = tuple(
-                _origin(item, place.at(index, number))
+                _read_origin(item, place.at(index, number))
                 for number, item in enumerate(read_items(rows[index], place, index))
             )
         self._has_origins = True
 
-    def _prologue(self, data: Any, place: Place) -> None:
+    def _prologue(self, data: Any, place: Location) -> None:
         nodes = self._graph.nodes
         if type(data) is not int or not 0 <= data <= len(nodes):
-            raise place.error(f"expected a number of nodes, at most {len(nodes)}, found {shown(data)}")
+            raise place.error(f"expected a number of nodes, at most {len(nodes)}, found {short_repr(data)}")
         for index, node in enumerate(nodes[:data]):
             try:
                 self._graph.move_to_prologue(node)
             except GraphError as error:
                 raise self._place.at("nodes", index).error(error.message) from error
 
-    def _regions(self, data: Any, place: Place) -> dict[str, Graph]:
+    def _regions(self, data: Any, place: Location) -> dict[str, Graph]:
         regions = {}
         if data and self._depth >= MAX_REGION_DEPTH:
             raise place.error(f"regions nested deeper than {MAX_REGION_DEPTH}")
@@ -213,19 +223,19 @@ class GraphReader:
             regions[argument] = GraphReader(name, inner, self._tensors, self._depth + 1).read(record)
         return regions
 
-    def _inputs(self, data: Any, place: Place) -> list[Value]:
+    def _inputs(self, data: Any, place: Location) -> list[Value]:
         return [
             read_value(self._values, name, place, "inputs", index)
             for index, name in enumerate(read_items(data, place, "inputs"))
         ]
 
-    def _new_name(self, data: Any, place: Place, *steps: str | int) -> str:
+    def _new_name(self, data: Any, place: Location, *steps: str | int) -> str:
         name = read_text(data, place, *steps)
         if name in self._values:
-            raise place.at(*steps).error(f"another value is called {shown(name)}")
+            raise place.at(*steps).error(f"another value is called {short_repr(name)}")
         return name
 
-    def _call(self, data: Any, place: Place) -> None:
+    def _call(self, data: Any, place: Location) -> None:
         leaves: list[Any] = []
         structure = read_tree(data, place, self._values, leaves)
         try:
@@ -233,29 +243,29 @@ class GraphReader:
         except GraphError as error:
             raise place.error(error.message) from error
 
-    def _update(self, data: Any, place: Place) -> None:
+    def _update(self, data: Any, place: Location) -> None:
         names, stated = (data[:2], data[2:]) if isinstance(data, list) and len(data) == 3 else (data, [])
         target, value = (
             read_value(self._values, name, place, index) for index, name in enumerate(read_pair(names, place))
         )
         if stated and read_type(stated[0], place, 2) != value.type:
-            raise place.at(2).error(f"%{value.name} is {value.type}, not {shown(stated[0])}")
+            raise place.at(2).error(f"%{value.name} is {value.type}, not {short_repr(stated[0])}")
         if target in self._graph.updates:
-            raise place.at(0).error(f"{shown(target.name)} is updated twice")
+            raise place.at(0).error(f"{short_repr(target.name)} is updated twice")
         try:
             self._graph.set_update(target, value, replaces=bool(stated))
         except GraphError as error:
             raise place.error(error.message) from error
 
 
-def _overlap(data: Any, place: Place) -> tuple[str, int]:
+def _read_overlap(data: Any, place: Location) -> tuple[str, int]:
     target, offset = read_pair(data, place)
     if type(offset) is not int:
-        raise place.at(1).error(f"expected an integer, found {shown(offset)}")
+        raise place.at(1).error(f"expected an integer, found {short_repr(offset)}")
     return read_text(target, place, 0), offset
 
 
-def _require_consistent(argument: Argument, type: Type, place: Place) -> None:
+def _require_consistent(argument: Argument, type: Type, place: Location) -> None:
     kind = argument.kind
     if kind is not InputKind.INPUT and not isinstance(type, TensorType):
         raise place.at("type").error(f"a {kind.value} is a tensor, not {type}")
@@ -273,19 +283,19 @@ def _require_consistent(argument: Argument, type: Type, place: Place) -> None:
         )
 
 
-def _attrs(data: Any, place: Place) -> dict[str, Any]:
+def _read_attrs(data: Any, place: Location) -> dict[str, Any]:
     attrs = read_object(data, place, "attrs")
     return {name: read_literal(item, place, "attrs", name) for name, item in attrs.items()}
 
 
-def _origin(data: Any, place: Place) -> Origin:
+def _read_origin(data: Any, place: Location) -> Origin:
     texts = read_texts(data, place)
     if len(texts) != 3:
-        raise place.error(f"expected a name, a module and a line, found {shown(data)}")
+        raise place.error(f"expected a name, a module and a line, found {short_repr(data)}")
     return Origin(*texts)
 
 
-def _provenance(data: Any, place: Place) -> Provenance:
+def _read_provenance(data: Any, place: Location) -> Provenance:
     row = read_record(data, _PROVENANCE, place, "provenance")
     return Provenance(
         read_text(row.get("module", ""), place, "provenance", "module"),

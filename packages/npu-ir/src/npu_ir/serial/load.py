@@ -7,19 +7,19 @@ import os
 from pathlib import Path
 from typing import Any
 
-from npu_ir.core.paused_gc import no_collection
+from npu_ir.core.paused_gc import paused_gc
 from npu_ir.errors import GraphError, SerializationError
 from npu_ir.graph.graph import Graph
 from npu_ir.serial.document import FORMAT, VERSION
 from npu_ir.serial.graph_reader import GraphReader
 from npu_ir.serial.location import (
     DAMAGED,
-    Place,
+    Location,
     RecordKeys,
     read_object,
     read_record,
     read_text,
-    shown,
+    short_repr,
 )
 from npu_ir.serial.op_schemas import require_compatible_schemas
 from npu_ir.serial.strict_json import read_json
@@ -56,9 +56,9 @@ def load_ir(path: str | os.PathLike[str]) -> Graph:
             saved with other schemas of operators than those of this process; says where.
     """
     path = Path(path)
-    place = Place(str(path))
+    place = Location(str(path))
     try:
-        with no_collection():
+        with paused_gc():
             return _read_graph(read_document(path), place, path.parent)
     except GraphError as error:
         raise SerializationError(
@@ -74,13 +74,13 @@ def read_document(path: Path) -> dict[str, Any]:
     Raises:
         SerializationError: It is not such a document.
     """
-    place = Place(str(path))
+    place = Location(str(path))
     data = read_json(path)
     if type(data) is not dict or data.get("format") != FORMAT:
         raise place.error("this is not a graph of npu-ir", "give the path that was given to save_ir")
     version = data.get("version")
     if type(version) is not int or version < 1:
-        raise place.at("version").error(f"{shown(version)} is not a version")
+        raise place.at("version").error(f"{short_repr(version)} is not a version")
     if version > VERSION:
         raise place.at("version").error(
             f"made by a newer version of npu-ir: format {version}, this one reads {VERSION}", "upgrade npu-ir"
@@ -88,7 +88,7 @@ def read_document(path: Path) -> dict[str, Any]:
     return read_record(data, _KEYS, place)
 
 
-def beside(name: Any, place: Place) -> str | None:
+def companion_file_name(name: Any, place: Location) -> str | None:
     """Return the file name that a document refers to, in its own folder; None if there is none.
 
     Args:
@@ -102,14 +102,14 @@ def beside(name: Any, place: Place) -> str | None:
         return None
     text = read_text(name, place)
     if not text.endswith(".safetensors") or any(char in text for char in "/\\:\0"):
-        raise place.error(f"{shown(text)} is not the name of a safetensors file in the same folder")
+        raise place.error(f"{short_repr(text)} is not the name of a safetensors file in the same folder")
     return text
 
 
-def _read_graph(data: dict[str, Any], place: Place, folder: Path) -> Graph:
+def _read_graph(data: dict[str, Any], place: Location, folder: Path) -> Graph:
     read_text(data["torch"], place, "torch")
-    beside(data["weights"], place.at("weights"))
-    tensors = beside(data["tensors"], place.at("tensors"))
+    companion_file_name(data["weights"], place.at("weights"))
+    tensors = companion_file_name(data["tensors"], place.at("tensors"))
     require_compatible_schemas(read_object(data["schemas"], place, "schemas"), place.at("schemas"))
     with contextlib.nullcontext() if tensors is None else TensorFile(folder / tensors) as file:
         graph = GraphReader(read_text(data["name"], place, "name"), place, file).read(data)

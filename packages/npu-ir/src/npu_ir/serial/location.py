@@ -13,13 +13,13 @@ UPGRADE = "the file may have been made by a newer version of npu-ir: upgrade npu
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Location:
     """A position in a file, formatted as ``model.json: nodes[12].attrs.dim``."""
 
     file: str
     path: str = ""
 
-    def at(self, *steps: str | int) -> Place:
+    def at(self, *steps: str | int) -> Location:
         """Return the position reached from here by keys and indexes."""
         path = self.path
         for step in steps:
@@ -29,7 +29,7 @@ class Place:
                 path += f".{step}" if path else step
             else:
                 path += f"[{reprlib.repr(step)}]"
-        return Place(self.file, path)
+        return Location(self.file, path)
 
     def error(self, message: str, fix: str = DAMAGED) -> SerializationError:
         return SerializationError(message, where=str(self), fix=fix)
@@ -38,7 +38,7 @@ class Place:
         return f"{self.file}: {self.path}" if self.path else self.file
 
 
-def shown(value: object) -> str:
+def short_repr(value: object) -> str:
     """Return the representation of ``value`` in an error: short, however large or deep it is."""
     return reprlib.repr(value)
 
@@ -55,42 +55,42 @@ class RecordKeys:
 # composed for errors.
 
 
-def read_text(data: Any, place: Place, *steps: str | int) -> str:
+def read_text(data: Any, place: Location, *steps: str | int) -> str:
     """Return ``data`` if it is a string; otherwise raise a `SerializationError`."""
     if type(data) is not str:
-        raise place.at(*steps).error(f"expected a string, found {shown(data)}")
+        raise place.at(*steps).error(f"expected a string, found {short_repr(data)}")
     return data
 
 
-def read_flag(data: Any, place: Place, *steps: str | int) -> bool:
+def read_flag(data: Any, place: Location, *steps: str | int) -> bool:
     """Return ``data`` if it is true or false; otherwise raise a `SerializationError`."""
     if type(data) is not bool:
-        raise place.at(*steps).error(f"expected true or false, found {shown(data)}")
+        raise place.at(*steps).error(f"expected true or false, found {short_repr(data)}")
     return data
 
 
-def read_items(data: Any, place: Place, *steps: str | int) -> list[Any]:
+def read_items(data: Any, place: Location, *steps: str | int) -> list[Any]:
     """Return ``data`` if it is a list; otherwise raise a `SerializationError`."""
     if type(data) is not list:
-        raise place.at(*steps).error(f"expected a list, found {shown(data)}")
+        raise place.at(*steps).error(f"expected a list, found {short_repr(data)}")
     return data
 
 
-def read_object(data: Any, place: Place, *steps: str | int) -> dict[str, Any]:
+def read_object(data: Any, place: Location, *steps: str | int) -> dict[str, Any]:
     """Return ``data`` if it is an object; otherwise raise a `SerializationError`."""
     if type(data) is not dict:
-        raise place.at(*steps).error(f"expected an object, found {shown(data)}")
+        raise place.at(*steps).error(f"expected an object, found {short_repr(data)}")
     return data
 
 
-def read_pair(data: Any, place: Place, *steps: str | int) -> tuple[Any, Any]:
+def read_pair(data: Any, place: Location, *steps: str | int) -> tuple[Any, Any]:
     """Return the items of ``data`` if it is a list of two; otherwise raise a `SerializationError`."""
     if type(data) is not list or len(data) != 2:
-        raise place.at(*steps).error(f"expected a list of two, found {shown(data)}")
+        raise place.at(*steps).error(f"expected a list of two, found {short_repr(data)}")
     return data[0], data[1]
 
 
-def read_texts(data: Any, place: Place, *steps: str | int) -> list[str]:
+def read_texts(data: Any, place: Location, *steps: str | int) -> list[str]:
     """Return ``data`` if it is a list of strings; otherwise raise a `SerializationError`."""
     items = read_items(data, place, *steps)
     for index, item in enumerate(items):
@@ -98,7 +98,7 @@ def read_texts(data: Any, place: Place, *steps: str | int) -> list[str]:
     return items
 
 
-def read_record(data: Any, keys: RecordKeys, place: Place, *steps: str | int) -> dict[str, Any]:
+def read_record(data: Any, keys: RecordKeys, place: Location, *steps: str | int) -> dict[str, Any]:
     """Return ``data`` if it is an object with these keys.
 
     Raises:

@@ -6,7 +6,7 @@ from typing import Any
 
 from npu_ir import _torch
 from npu_ir.ops.schema import resolve
-from npu_ir.serial.location import Place, read_text
+from npu_ir.serial.location import Location, read_text
 
 _MAX_NESTING = 16
 
@@ -17,7 +17,7 @@ def current_schemas(op_types: set[str]) -> dict[str, str]:
     return {op_type: str(op._schema) for op_type, op in ops.items() if op is not None}
 
 
-def require_compatible_schemas(schemas: dict[str, Any], place: Place) -> None:
+def require_compatible_schemas(schemas: dict[str, Any], place: Location) -> None:
     """Verify that calls of the stored schemas have the same meaning for the operators of this process.
 
     Raises:
@@ -28,7 +28,7 @@ def require_compatible_schemas(schemas: dict[str, Any], place: Place) -> None:
         op = resolve(op_type)
         if op is None or str(op._schema) == stored:
             continue
-        if not _is_plausible(stored) or not _torch.accepts_calls_of(op, stored):
+        if not _is_safe_to_parse(stored) or not _torch.accepts_calls_of(op, stored):
             raise place.at(op_type).error(
                 f"{op_type} has another schema here: the file has {stored[:500]!r}, "
                 f"this PyTorch has {str(op._schema)!r}",
@@ -36,7 +36,7 @@ def require_compatible_schemas(schemas: dict[str, Any], place: Place) -> None:
             )
 
 
-def _is_plausible(schema: str) -> bool:
+def _is_safe_to_parse(schema: str) -> bool:
     """Return whether ``schema`` is safe to pass to torch's schema parser.
 
     The parser recurses without a limit: deep nesting overflows the C stack and ends the process (torch 2.13).

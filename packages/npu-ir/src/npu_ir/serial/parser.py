@@ -18,14 +18,14 @@ from npu_ir.ops.arguments import list_operand
 from npu_ir.symbolic.constraints import RELATIONS, Constraint, Range
 from npu_ir.symbolic.expressions import Dim, Expr
 from npu_ir.text.data import read_data
-from npu_ir.text.lexer import position
-from npu_ir.text.operands import Nested, Operand, ungroup
+from npu_ir.text.lexer import format_position
+from npu_ir.text.operands import Nested, Operand, flatten_operands
 from npu_ir.text.printer import implied_node_name
 from npu_ir.text.reader import Reader, Tree, container
 
 _KINDS = {kind.value: kind for kind in InputKind}
 # Clauses that may follow the type of each kind of argument.
-_PARTS = {
+_CLAUSES = {
     InputKind.INPUT: ("target", "overlaps"),
     InputKind.PARAMETER: ("target", "aliases"),
     InputKind.BUFFER: ("target", "aliases", "non_persistent", "="),
@@ -49,7 +49,7 @@ def parse_ir(text: str, constants: Mapping[str, torch.Tensor] | None = None) -> 
     try:
         graph = parser.program()
     except GraphError as error:
-        where = position(text, parser.statement.offset)
+        where = format_position(text, parser.statement.offset)
         raise ParseError(error.message, where=where, fix=error.fix) from error
     graph.check()
     return graph
@@ -134,13 +134,13 @@ class _GraphParser(Reader):
         name = self.word()
         self.expect("in")
         self.expect("[")
-        low = self._bound("-inf")
+        low = self._symbol_bound("-inf")
         self.expect(",")
-        high = self._bound("inf")
+        high = self._symbol_bound("inf")
         self.expect("]")
         self._graph.add_symbol(name, Range(low, high))
 
-    def _bound(self, infinite: str) -> int | None:
+    def _symbol_bound(self, infinite: str) -> int | None:
         if self.token.text != infinite:
             return self.integer()
         self.advance()
@@ -173,7 +173,7 @@ class _GraphParser(Reader):
             raise self.fail(
                 f"%{name} is a {kind.value}: its type is a tensor type, not {type}", self.statement
             )
-        clauses = self._parts(kind, type, name)
+        clauses = self._clauses(kind, type, name)
         add = {
             InputKind.INPUT: self._graph.add_input,
             InputKind.PARAMETER: self._graph.add_parameter,
@@ -185,28 +185,28 @@ class _GraphParser(Reader):
             raise self.fail(f"constant %{name} has no content", self.statement)
         added = add(**clauses, type=type, name=name)  # type: ignore[operator]
         self._require_name(name, added.name)
-        if self._accept_part("overlaps", kind):
+        if self._accept_clause("overlaps", kind):
             target = self.string()
             self.expect("at")
             assert added.argument is not None
             added.argument = replace(added.argument, overlaps=(target, self.integer()))
 
-    def _parts(self, kind: InputKind, type: Type, name: str) -> dict[str, Any]:
+    def _clauses(self, kind: InputKind, type: Type, name: str) -> dict[str, Any]:
         """Read the clauses after the type, as keyword arguments of ``Graph.add_input`` and the like."""
         clauses: dict[str, Any] = {"target": name}
-        if self._accept_part("target", kind):
+        if self._accept_clause("target", kind):
             clauses["target"] = self.string()
-        if self._accept_part("aliases", kind):
+        if self._accept_clause("aliases", kind):
             self.expect("[")
             clauses["aliases"] = self.sequence("]", self.string)
-        if self._accept_part("non_persistent", kind):
+        if self._accept_clause("non_persistent", kind):
             clauses["persistent"] = False
-        if self._accept_part("=", kind) and isinstance(type, TensorType):
+        if self._accept_clause("=", kind) and isinstance(type, TensorType):
             clauses["data"] = read_data(self, type, clauses["target"], self._constants)
         return clauses
 
-    def _accept_part(self, part: str, kind: InputKind) -> bool:
-        if self.at(part) and part not in _PARTS[kind]:
+    def _accept_clause(self, part: str, kind: InputKind) -> bool:
+        if self.at(part) and part not in _CLAUSES[kind]:
             raise self.fail(f"{part!r} cannot follow the type of an argument of kind {kind.value!r}")
         return self.accept(part)
 
@@ -221,7 +221,7 @@ class _GraphParser(Reader):
         args: list[Tree] = []
         kwargs: dict[str, Tree] = {}
         while not self.accept(")"):
-            if self.token.kind in ("word", "string") and self.followed_by("="):
+            if self.token.kind in ("word", "string") and self.is_followed_by("="):
                 token = self.token
                 name = self.word()
                 if name in kwargs:
@@ -318,7 +318,7 @@ class _GraphParser(Reader):
         """Read a node's inputs: all with argument names, or all without."""
         if self.token.kind == "value":
             return self.sequence(")", self.value), None, {}
-        return ungroup(self.sequence(")", self._operand))
+        return flatten_operands(self.sequence(")", self._operand))
 
     def _operand_name(self) -> str:
         token = self.token

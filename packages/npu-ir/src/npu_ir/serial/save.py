@@ -19,11 +19,11 @@ from npu_ir.core.types import TensorType
 from npu_ir.errors import SerializationError
 from npu_ir.graph.graph import Graph
 from npu_ir.serial.atomic_write import staged_files
-from npu_ir.serial.document import Beside, StoredData, document_pieces
+from npu_ir.serial.document import CompanionFiles, StoredData, iterate_document
 from npu_ir.serial.strict_json import MAX_DOCUMENT_BYTES, read_json
 from npu_ir.serial.tensor_file import write_tensors
 from npu_ir.serial.tensor_layout import require_storable
-from npu_ir.serial.weight_selection import fitting_weights
+from npu_ir.serial.weight_selection import select_weights
 from npu_ir.serial.weights_file import write_weights
 
 _TENSOR_FILE = re.compile(r"(.*)-[0-9a-f]{16}\.safetensors", re.DOTALL)
@@ -49,9 +49,9 @@ def save_ir(
         WeightError: The weights do not fit the graph.
     """
     graph.check()
-    path = _possible(Path(path))
-    data = _data(graph)
-    fitting = None if weights is None else fitting_weights(graph, weights)
+    path = _require_valid_name(Path(path))
+    data = _tensors_to_store(graph)
+    fitting = None if weights is None else select_weights(graph, weights)
     before = _tensor_file_of(path)
     try:
         after = _Writer(graph, path, data, fitting).write()
@@ -68,7 +68,7 @@ def save_ir(
             path.with_name(before).unlink()
 
 
-def _possible(path: Path) -> Path:
+def _require_valid_name(path: Path) -> Path:
     try:
         name = os.fsencode(path)
     except UnicodeEncodeError as error:
@@ -80,7 +80,7 @@ def _possible(path: Path) -> Path:
     return path
 
 
-def _data(graph: Graph) -> dict[Value, tuple[torch.Tensor, TensorType]]:
+def _tensors_to_store(graph: Graph) -> dict[Value, tuple[torch.Tensor, TensorType]]:
     """Return the data of constants and buffers, each with the type that states its layout."""
     data: dict[Value, tuple[torch.Tensor, TensorType]] = {}
     for value in (value for part in graph.graphs() for value in part.arguments):
@@ -107,7 +107,7 @@ class _Writer:
         self._data = data
         self._weights = weights or {}
         self._has_weights = weights is not None
-        self._beside = Beside(None, None, {})
+        self._beside = CompanionFiles(None, None, {})
 
     def write(self) -> str | None:
         """Write the files, and return the name of the tensor file, if there is one."""
@@ -123,7 +123,7 @@ class _Writer:
         keys = {value: str(index) for index, value in enumerate(self._data)}
         digests = write_tensors(file, {keys[value]: item for value, item in self._data.items()})
         stored = {value: StoredData(key, digests[key]) for value, key in keys.items()}
-        name = f"{self._stem}-{_content_name(self._path, stored)}.safetensors"
+        name = f"{self._stem}-{_content_digest(self._path, stored)}.safetensors"
         self._beside = replace(self._beside, tensors=name, data=stored)
         return name
 
@@ -134,7 +134,7 @@ class _Writer:
         return name
 
     def _write_document(self, file: BinaryIO) -> str:
-        file.writelines(piece.encode("ascii") for piece in document_pieces(self._graph, self._beside))
+        file.writelines(piece.encode("ascii") for piece in iterate_document(self._graph, self._beside))
         if file.tell() > MAX_DOCUMENT_BYTES:
             raise SerializationError(
                 f"the document is larger than {MAX_DOCUMENT_BYTES} bytes", fix="save parts of it"
@@ -142,7 +142,7 @@ class _Writer:
         return self._path.name
 
 
-def _content_name(path: Path, stored: dict[Value, StoredData]) -> str:
+def _content_digest(path: Path, stored: dict[Value, StoredData]) -> str:
     """Return 16 hex digits that identify a tensor file by its content and its document.
 
     A new content has a new name: the old tensor file stays valid until the document is replaced.

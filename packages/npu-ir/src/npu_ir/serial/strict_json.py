@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from npu_ir.errors import SerializationError
-from npu_ir.serial.location import DAMAGED, shown
+from npu_ir.serial.location import DAMAGED, short_repr
 
 # A document of this size holds about three million nodes.
 MAX_DOCUMENT_BYTES = 1 << 30
@@ -31,7 +31,10 @@ def parse_json(data: bytes, file: str) -> Any:
     """
     try:
         return json.loads(
-            data.decode("utf-8"), object_pairs_hook=_object, parse_constant=_refuse, parse_float=_finite
+            data.decode("utf-8"),
+            object_pairs_hook=_build_object,
+            parse_constant=_reject_constant,
+            parse_float=_parse_finite,
         )
     except json.JSONDecodeError as error:
         where = f"{file}, line {error.lineno}, column {error.colno}"
@@ -46,23 +49,23 @@ def parse_json(data: bytes, file: str) -> Any:
         raise SerializationError("nested too deeply", where=file, fix=DAMAGED) from error
 
 
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _build_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     data = dict(pairs)
     if len(data) == len(pairs):
         return data
     seen: set[str] = set()
     twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-    raise ValueError(f"the key {shown(twice)} is given twice")
+    raise ValueError(f"the key {short_repr(twice)} is given twice")
 
 
-def _refuse(token: str) -> Any:
+def _reject_constant(token: str) -> Any:
     raise ValueError(f"{token} is not a number")
 
 
-def _finite(text: str) -> float:
+def _parse_finite(text: str) -> float:
     value = float(text)
     if math.isinf(value):
-        raise ValueError(f"the number {shown(text)} is too large")
+        raise ValueError(f"the number {short_repr(text)} is too large")
     return value
 
 

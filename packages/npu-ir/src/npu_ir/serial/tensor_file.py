@@ -19,7 +19,7 @@ import torch
 from npu_ir.core.tensor_bytes import content_buffer
 from npu_ir.core.types import TensorType
 from npu_ir.errors import SerializationError
-from npu_ir.serial.location import Place, RecordKeys, read_items, read_record, read_text, shown
+from npu_ir.serial.location import Location, RecordKeys, read_items, read_record, read_text, short_repr
 from npu_ir.serial.strict_json import open_regular, parse_json
 from npu_ir.serial.tensor_layout import StoredForm, pack, stored_form, unpack
 
@@ -74,7 +74,7 @@ def _require_name(name: str) -> None:
     if name != METADATA and not any("\ud800" <= char <= "\udfff" for char in name):
         return
     raise SerializationError(
-        f"a safetensors file cannot hold a tensor called {shown(name)}",
+        f"a safetensors file cannot hold a tensor called {short_repr(name)}",
         fix="rename the parameter, or save the graph without weights",
     )
 
@@ -89,7 +89,7 @@ class TensorFile:
     """
 
     def __init__(self, path: Path) -> None:
-        self._place = Place(str(path))
+        self._place = Location(str(path))
         self._file, self._size = open_regular(path)
         try:
             self._header = self._read_header()
@@ -112,10 +112,10 @@ class TensorFile:
             raise self._place.error(f"the header says it is {length} bytes long, the file has {self._size}")
         header = parse_json(self._read(length, self._place.at("header")), self._place.file)
         if type(header) is not dict:
-            raise self._place.error(f"the header is not an object: {shown(header)}")
+            raise self._place.error(f"the header is not an object: {short_repr(header)}")
         return header
 
-    def _read(self, count: int, place: Place) -> bytes:
+    def _read(self, count: int, place: Location) -> bytes:
         try:
             data = self._file.read(count)
         except OSError as error:
@@ -139,14 +139,14 @@ class TensorFile:
         if (dtype, shape) != (form.dtype, list(form.shape)):
             raise place.error(
                 f"expected {form.dtype} of shape {list(form.shape)} for {type}, "
-                f"found {dtype} of shape {shown(shape)}"
+                f"found {dtype} of shape {short_repr(shape)}"
             )
         content = self._content(entry["data_offsets"], form, place.at("data_offsets"))
         if hashlib.sha256(content_buffer(content)).hexdigest() != sha256:
-            raise place.error(f"the data is not what was saved: its SHA-256 is not {shown(sha256)}")
+            raise place.error(f"the data is not what was saved: its SHA-256 is not {short_repr(sha256)}")
         return unpack(content, type)
 
-    def _content(self, offsets: Any, form: StoredForm, place: Place) -> torch.Tensor:
+    def _content(self, offsets: Any, form: StoredForm, place: Location) -> torch.Tensor:
         bounds = read_items(offsets, place)
         inside = (
             len(bounds) == 2
@@ -154,7 +154,7 @@ class TensorFile:
             and bounds[1] <= self._size - self._start
         )
         if not inside or bounds[1] - bounds[0] != form.nbytes:
-            raise place.error(f"{shown(bounds)} is not a range of {form.nbytes} bytes within the file")
+            raise place.error(f"{short_repr(bounds)} is not a range of {form.nbytes} bytes within the file")
         content = torch.empty(form.nbytes, dtype=torch.uint8)
         try:
             self._file.seek(self._start + bounds[0])

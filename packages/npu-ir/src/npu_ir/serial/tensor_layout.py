@@ -58,14 +58,16 @@ def stored_form(type: TensorType) -> StoredForm:
     native = NATIVE_DTYPES.get(type.dtype)
     if native is None:
         return StoredForm(_RAW, (nbytes,), nbytes)
-    return StoredForm(native, type.sizes if type.strides is None else (count,), nbytes)
+    return StoredForm(native, type.static_shape if type.strides is None else (count,), nbytes)
 
 
 def span(type: TensorType) -> int:
     """Return the number of elements of memory that a tensor spans, gaps included."""
     if type.strides is None or 0 in type.shape:
-        return math.prod(type.sizes)
-    return 1 + sum((size - 1) * step for size, step in zip(type.sizes, type.steps, strict=True))
+        return math.prod(type.static_shape)
+    return 1 + sum(
+        (size - 1) * step for size, step in zip(type.static_shape, type.static_strides, strict=True)
+    )
 
 
 def require_storable(tensor: torch.Tensor, name: str) -> None:
@@ -100,11 +102,11 @@ def pack(tensor: torch.Tensor, type: TensorType) -> torch.Tensor:
         return tensor_bytes(tensor)
     bits = tensor.detach().resolve_conj().resolve_neg().cpu().view(BITS_OF_SIZE[type.dtype.itemsize])
     once = bits  # without the copies along expanded axes
-    for axis, stride in enumerate(type.steps):
+    for axis, stride in enumerate(type.static_strides):
         if stride == 0:
             once = once.narrow(axis, 0, 1)
     flat = torch.zeros(span(type), dtype=bits.dtype)
-    flat.put_(torch.arange(len(flat)).as_strided(once.shape, type.steps), once)
+    flat.put_(torch.arange(len(flat)).as_strided(once.shape, type.static_strides), once)
     content = flat.view(torch.uint8)
     # Other strides than the tensor's own may overlap in any way: only restoring it shows that none is lost.
     if tuple(tensor.stride()) != type.strides and not torch.equal(
@@ -124,7 +126,11 @@ def unpack(content: torch.Tensor, type: TensorType) -> torch.Tensor:
         type: Its shape, dtype and strides.
     """
     flat = content.view(type.dtype)
-    return flat.view(type.sizes) if type.strides is None else flat.as_strided(type.sizes, type.steps)
+    return (
+        flat.view(type.static_shape)
+        if type.strides is None
+        else flat.as_strided(type.static_shape, type.static_strides)
+    )
 
 
 def unstorable_reason(type: TensorType) -> str | None:

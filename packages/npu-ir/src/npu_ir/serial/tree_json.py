@@ -14,7 +14,7 @@ from npu_ir.core.node import Value
 from npu_ir.core.structure import LEAF, LEAF_STRUCTURE, MAX_DEPTH, Structure
 from npu_ir.errors import ParseError
 from npu_ir.graph.rules.structures import context_problem
-from npu_ir.serial.location import Place, RecordKeys, read_items, read_record, read_text, shown
+from npu_ir.serial.location import Location, RecordKeys, read_items, read_record, read_text, short_repr
 
 _CONTAINER_KEYS = RecordKeys(frozenset({"kind", "items"}), frozenset({"context"}))
 _VALUE_KEYS = RecordKeys(frozenset({"value"}))
@@ -33,7 +33,7 @@ def tree_to_json(structure: Structure, leaves: Iterator[Any]) -> Any:
 
 
 def read_tree(
-    data: Any, place: Place, values: Mapping[str, Value], leaves: list[Any], depth: int = 0
+    data: Any, place: Location, values: Mapping[str, Value], leaves: list[Any], depth: int = 0
 ) -> Structure:
     """Return the structure with the JSON form ``data``; appends its leaves to ``leaves``."""
     if type(data) is not dict or not ("kind" in data or "value" in data):
@@ -58,14 +58,14 @@ def read_tree(
     return Structure(kind, context, tuple(children))
 
 
-def read_value(values: Mapping[str, Value], name: Any, place: Place, *steps: str | int) -> Value:
+def read_value(values: Mapping[str, Value], name: Any, place: Location, *steps: str | int) -> Value:
     """Return the value called ``name``."""
     if type(name) is not str or name not in values:
-        raise place.at(*steps).error(f"the graph has no value {shown(name)} here")
+        raise place.at(*steps).error(f"the graph has no value {short_repr(name)} here")
     return values[name]
 
 
-def read_literal(data: Any, place: Place, *steps: str | int) -> Literal:
+def read_literal(data: Any, place: Location, *steps: str | int) -> Literal:
     """Return the literal with the JSON form ``data``."""
     try:
         return literal_from_json(data)

@@ -22,12 +22,12 @@ from npu_ir.core.types import (
     parse_dtype,
 )
 from npu_ir.errors import GraphError, ParseError
-from npu_ir.serial.location import Place, read_items, shown
+from npu_ir.serial.location import Location, read_items, short_repr
 from npu_ir.serial.parser import parse_dim
 from npu_ir.symbolic.expressions import Dim, Expr, Number
 
 _MAX_DIM = 1 << 63
-_MAX_EXPRESSION = 10_000
+_MAX_EXPRESSION_LENGTH = 10_000
 
 
 def type_to_json(type: Type) -> Any:
@@ -45,12 +45,12 @@ def dim_to_json(dim: Number) -> int | float | str:
     return str(dim) if isinstance(dim, Expr) else dim
 
 
-def read_type(data: Any, place: Place, *steps: str | int) -> Type:
+def read_type(data: Any, place: Location, *steps: str | int) -> Type:
     """Return the type with the JSON form ``data``."""
     if type(data) is str:
         if data not in SCALAR_KINDS:
             raise place.at(*steps).error(
-                f"{shown(data)} is not a type: expected one of {', '.join(SCALAR_KINDS)} or a list"
+                f"{short_repr(data)} is not a type: expected one of {', '.join(SCALAR_KINDS)} or a list"
             )
         return ScalarType(data)  # type: ignore[arg-type]
     if type(data) is dict and list(data) == ["int"]:
@@ -58,22 +58,22 @@ def read_type(data: Any, place: Place, *steps: str | int) -> Type:
     return read_tensor_type(data, place, *steps)
 
 
-def read_tensor_type(data: Any, place: Place, *steps: str | int) -> TensorType:
+def read_tensor_type(data: Any, place: Location, *steps: str | int) -> TensorType:
     """Return the tensor type with the JSON form ``data``."""
     if type(data) is not list or len(data) not in (2, 3):
         raise place.at(*steps).error(
-            f"expected [dtype, shape] or [dtype, shape, strides], found {shown(data)}"
+            f"expected [dtype, shape] or [dtype, shape, strides], found {short_repr(data)}"
         )
     if type(data[0]) is not str or not is_dtype_name(data[0]):
         raise place.at(*steps, 0).error(
-            f"this PyTorch has no dtype {shown(data[0])}",
+            f"this PyTorch has no dtype {short_repr(data[0])}",
             "use the PyTorch the file was made with, or a newer one",
         )
     shape = read_sizes(data[1], place, *steps, 1)
     dtype = parse_dtype(data[0])
     if len(data) == 3 and type(data[2]) is str:
         if data[2] not in LAYOUTS:
-            raise place.at(*steps, 2).error(f"this PyTorch has no layout {shown(data[2])}")
+            raise place.at(*steps, 2).error(f"this PyTorch has no layout {short_repr(data[2])}")
         return TensorType(shape, dtype, layout=LAYOUTS[data[2]])
     strides = read_sizes(data[2], place, *steps, 2) if len(data) == 3 else None
     if strides is not None and len(strides) != len(shape):
@@ -81,13 +81,13 @@ def read_tensor_type(data: Any, place: Place, *steps: str | int) -> TensorType:
     return TensorType(shape, dtype, strides)
 
 
-def read_sizes(data: Any, place: Place, *steps: str | int) -> tuple[Dim, ...]:
+def read_sizes(data: Any, place: Location, *steps: str | int) -> tuple[Dim, ...]:
     """Return sizes or strides: integers from 0 to 2**63 - 1, or expressions."""
     items = read_items(data, place, *steps)
     for index, size in enumerate(items):
         if type(size) is not str and (type(size) is not int or not 0 <= size < _MAX_DIM):
             raise place.at(*steps, index).error(
-                f"{shown(size)} is not a size: expected an integer from 0 to 2**63 - 1, or an expression"
+                f"{short_repr(size)} is not a size: expected an integer from 0 to 2**63 - 1, or an expression"
             )
     return tuple(
         size if type(size) is int else read_dim(size, place, *steps, index)
@@ -95,21 +95,23 @@ def read_sizes(data: Any, place: Place, *steps: str | int) -> tuple[Dim, ...]:
     )
 
 
-def read_dim(data: Any, place: Place, *steps: str | int) -> Dim:
+def read_dim(data: Any, place: Location, *steps: str | int) -> Dim:
     """Return the integer or expression with the JSON form ``data``."""
     if type(data) is int:
         return data
-    if type(data) is str and len(data) <= _MAX_EXPRESSION:
+    if type(data) is str and len(data) <= _MAX_EXPRESSION_LENGTH:
         try:
             dim = parse_dim(data)
         except (ParseError, GraphError) as error:
-            raise place.at(*steps).error(f"{shown(data)} is not an expression: {error.message}") from error
+            raise place.at(*steps).error(
+                f"{short_repr(data)} is not an expression: {error.message}"
+            ) from error
         if isinstance(dim, Expr):
             return dim
-        raise place.at(*steps).error(f"{shown(data)} is an integer: expected a JSON number")
-    raise place.at(*steps).error(f"{shown(data)} is neither an integer nor an expression")
+        raise place.at(*steps).error(f"{short_repr(data)} is an integer: expected a JSON number")
+    raise place.at(*steps).error(f"{short_repr(data)} is neither an integer nor an expression")
 
 
-def read_number(data: Any, place: Place, *steps: str | int) -> Number:
+def read_number(data: Any, place: Location, *steps: str | int) -> Number:
     """Return the number or expression with the JSON form ``data``."""
     return data if type(data) is float else read_dim(data, place, *steps)

@@ -8,12 +8,12 @@ import torch
 
 from npu_ir.core.node import Argument, InputKind, Value
 from npu_ir.core.types import TensorType
-from npu_ir.graph.binding import bind_weights, unwrapped
+from npu_ir.graph.binding import bind_weights, flatten_wrappers
 from npu_ir.graph.graph import Graph
 from npu_ir.serial.tensor_layout import require_storable
 
 
-def fitting_weights(graph: Graph, weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+def select_weights(graph: Graph, weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Return the tensors of the parameters, buffers and optimizer state of ``graph``, tied ones once.
 
     Tied weights get their first name. A buffer that is not in the ``state_dict`` may be left out.
@@ -22,14 +22,14 @@ def fitting_weights(graph: Graph, weights: Mapping[str, torch.Tensor]) -> dict[s
         WeightError: The weights do not fit; lists every problem.
         SerializationError: A tensor is of a kind that cannot be stored.
     """
-    weights = unwrapped(weights)
+    weights = flatten_wrappers(weights)
     for name, tensor in weights.items():
         if isinstance(tensor, torch.Tensor):
             require_storable(tensor, name)
     left_out = {
-        target: torch.empty(buffer.type.sizes, dtype=buffer.type.dtype, device="meta")
+        target: torch.empty(buffer.type.static_shape, dtype=buffer.type.dtype, device="meta")
         for target, buffer in graph.buffers.items()
-        if isinstance(buffer.type, TensorType) and _may_be_left_out(_argument(buffer), weights)
+        if isinstance(buffer.type, TensorType) and _is_optional(_argument(buffer), weights)
     }
     fitting = {}
     for value, tensor in bind_weights(graph, weights, left_out).items():
@@ -40,7 +40,7 @@ def fitting_weights(graph: Graph, weights: Mapping[str, torch.Tensor]) -> dict[s
     return fitting
 
 
-def _may_be_left_out(buffer: Argument, weights: Mapping[str, torch.Tensor]) -> bool:
+def _is_optional(buffer: Argument, weights: Mapping[str, torch.Tensor]) -> bool:
     has_weight = any(key in weights for key in (buffer.target, *buffer.aliases))
     return not buffer.persistent and buffer.data is None and not has_weight
 

@@ -14,7 +14,7 @@ import torch
 from safetensors import safe_open
 
 from npu_ir.core.types import TensorType
-from npu_ir.serial.location import Place, read_object
+from npu_ir.serial.location import Location, read_object
 from npu_ir.serial.strict_json import parse_json
 from npu_ir.serial.tensor_file import write_tensors
 from npu_ir.serial.tensor_layout import NATIVE_DTYPES, stored_form
@@ -43,25 +43,25 @@ def read_weights(path: Path, wanted: Callable[[str], bool]) -> dict[str, torch.T
         Exception: Any error that safetensors raises for a damaged file.
     """
     with safe_open(path, framework="pt", device="cpu") as file:
-        types = _raw_types(file.metadata() or {}, Place(str(path)).at("metadata"))
+        types = _read_raw_types(file.metadata() or {}, Location(str(path)).at("metadata"))
         tensors = {name: file.get_tensor(name) for name in file.keys() if wanted(name)}  # noqa: SIM118
     for name in types.keys() & tensors.keys():
-        tensors[name] = _typed(tensors[name], types[name], Place(str(path)).at(name))
+        tensors[name] = _restore_dtype(tensors[name], types[name], Location(str(path)).at(name))
     return tensors
 
 
-def _raw_types(metadata: Mapping[str, str], place: Place) -> dict[str, TensorType]:
+def _read_raw_types(metadata: Mapping[str, str], place: Location) -> dict[str, TensorType]:
     if _TYPES not in metadata:
         return {}
     data = parse_json(metadata[_TYPES].encode(), str(place))
     return {name: read_tensor_type(item, place, name) for name, item in read_object(data, place).items()}
 
 
-def _typed(content: torch.Tensor, type: TensorType, place: Place) -> torch.Tensor:
+def _restore_dtype(content: torch.Tensor, type: TensorType, place: Location) -> torch.Tensor:
     if (
         type.strides is not None
         or content.dtype != torch.uint8
         or tuple(content.shape) != stored_form(type).shape
     ):
         raise place.error(f"the content is not that of a {type}")
-    return content.view(type.dtype).view(type.sizes)
+    return content.view(type.dtype).view(type.static_shape)

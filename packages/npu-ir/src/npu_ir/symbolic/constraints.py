@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from npu_ir.errors import GraphError
-from npu_ir.symbolic.expressions import Number, substituted, symbols_in
+from npu_ir.symbolic.expressions import Number, substitute_symbols, symbols_in
 
 RELATIONS: dict[str, Callable[[Any, Any], bool]] = {
     "==": operator.eq,
@@ -53,7 +53,7 @@ class Constraint:
     def holds(self, values: Mapping[str, int]) -> bool:
         """Return whether it holds for these values of its symbols; False if a side has no value."""
         try:
-            sides = substituted(self.left, values), substituted(self.right, values)
+            sides = substitute_symbols(self.left, values), substitute_symbols(self.right, values)
         except GraphError:
             return False
         return not symbols_in(sides) and RELATIONS[self.relation](*sides)

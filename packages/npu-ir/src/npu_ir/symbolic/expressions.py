@@ -15,14 +15,14 @@ from functools import cached_property, reduce
 from typing import Any, TypeAlias
 
 from npu_ir.errors import GraphError
-from npu_ir.symbolic.functions import FUNCTIONS, Whole, bounded, value_of
+from npu_ir.symbolic.functions import FUNCTIONS, Integrality, require_bounded, value_of
 
 SYMBOL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 # Limits, since an expression may come from a file, and expanding a short text can take forever.
-_MOST_TERMS = 10_000  # of a product, before like terms are combined
-_LARGEST_EXPONENT = 1024
-_LARGEST_EXPANDED = 8  # exponent of a sum that is still multiplied out
+_MAX_TERMS = 10_000  # of a product, before like terms are combined
+_MAX_EXPONENT = 1024
+_MAX_EXPANDED_EXPONENT = 8  # exponent of a sum that is still multiplied out
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Call:
     def __str__(self) -> str:
         infix = FUNCTIONS[self.function].infix
         if infix is not None:
-            return infix.join(map(_operand, self.arguments))
+            return infix.join(map(_format_operand, self.arguments))
         return f"{self.function}({', '.join(map(str, self.arguments))})"
 
 
@@ -80,12 +80,14 @@ class Expr:
             GraphError: The expression is undefined there, as by a division by zero.
         """
         try:
-            result = _sum(_product(coefficient, monomial, values) for monomial, coefficient in self.terms)
+            result = _sum(
+                _substitute_in_term(coefficient, monomial, values) for monomial, coefficient in self.terms
+            )
         except (ArithmeticError, TypeError, ValueError) as error:
-            raise GraphError(f"{self} has no value for {_shown(values, self)}: {error}") from error
+            raise GraphError(f"{self} has no value for {_format_values(values, self)}: {error}") from error
         return result  # type: ignore[return-value]
 
-    def solvable(self, name: str) -> bool:
+    def is_linear_in(self, name: str) -> bool:
         """Return whether the expression is linear in symbol ``name``, with a constant coefficient."""
         return all(
             monomial == ((name, 1),) or name not in Expr(((monomial, coefficient),)).symbols
@@ -121,7 +123,7 @@ class Expr:
         return _sum((other, self * -1))
 
     def __mul__(self, other: Number) -> Any:
-        return _multiplied(self, other)
+        return _multiply(self, other)
 
     __rmul__ = __mul__
 
@@ -134,7 +136,7 @@ class Expr:
     def __str__(self) -> str:
         text = ""
         for monomial, coefficient in self.terms:
-            term = _term(monomial, abs(coefficient))
+            term = _format_term(monomial, abs(coefficient))
             text += f"-{term}" if coefficient < 0 else f"+{term}" if text else term
         return text
 
@@ -167,7 +169,7 @@ def symbols_in(numbers: Iterable[object]) -> set[str]:
     return {name for number in numbers if isinstance(number, Expr) for name in number.symbols}
 
 
-def substituted(number: Any, values: Mapping[str, Dim]) -> Any:
+def substitute_symbols(number: Any, values: Mapping[str, Dim]) -> Any:
     """Return a number, expression or None with symbols replaced."""
     return number.substitute(values) if isinstance(number, Expr) else number
 
@@ -182,19 +184,19 @@ def call(function: str, *arguments: Number) -> Any:
     """
     _require_callable(function, arguments)
     definition = FUNCTIONS[function]
-    if definition.is_merged:
-        arguments = _merged(function, arguments)
+    if definition.merges_arguments:
+        arguments = _normalize_arguments(function, arguments)
         if len(arguments) == 1:
             return arguments[0]
     if not any(isinstance(argument, Expr) for argument in arguments):
         return value_of(function, arguments)
-    if definition.rounds and is_whole(arguments[0]):
+    if definition.rounds and is_integral(arguments[0]):
         return arguments[0]
     if function in ("floordiv", "mod"):  # (4*s0+2)//2 is 2*s0+1, and mod(4*s0+2, 2) is 0
-        exact = _divided(arguments[0], arguments[1])
+        exact = _divide_exactly(arguments[0], arguments[1])
         if exact is not None:
             return exact if function == "floordiv" else 0
-    if function == "pow" and isinstance(arguments[1], int) and _is_multiplied_out(arguments[0], arguments[1]):
+    if function == "pow" and isinstance(arguments[1], int) and _is_expanded(arguments[0], arguments[1]):
         return reduce(operator.mul, [arguments[0]] * arguments[1], 1)
     return Expr(((((Call(function, tuple(arguments)), 1),), 1),))
 
@@ -209,15 +211,15 @@ def _require_callable(function: str, arguments: tuple[Number, ...]) -> None:
         raise GraphError(
             f"{function} takes {definition.arity or 'one or more'} arguments, got {len(arguments)}"
         )
-    if definition.of_integers and not all(map(is_whole, arguments)):
+    if definition.requires_integers and not all(map(is_integral, arguments)):
         raise GraphError(f"{function} is a function of integers, not of {', '.join(map(str, arguments))}")
-    if function == "pow" and not isinstance(arguments[1], Expr) and abs(arguments[1]) > _LARGEST_EXPONENT:
-        raise GraphError(f"a power of {arguments[1]} is too large: at most {_LARGEST_EXPONENT}")
+    if function == "pow" and not isinstance(arguments[1], Expr) and abs(arguments[1]) > _MAX_EXPONENT:
+        raise GraphError(f"a power of {arguments[1]} is too large: at most {_MAX_EXPONENT}")
 
 
-def _is_multiplied_out(base: Number, exponent: int) -> bool:
+def _is_expanded(base: Number, exponent: int) -> bool:
     """Return whether a power is expanded: of a single term always, of a sum only if the exponent is low."""
-    return 0 <= exponent <= (_LARGEST_EXPONENT if len(_terms(base)) == 1 else _LARGEST_EXPANDED)
+    return 0 <= exponent <= (_MAX_EXPONENT if len(_terms(base)) == 1 else _MAX_EXPANDED_EXPONENT)
 
 
 def total(numbers: Iterable[Number]) -> Any:
@@ -225,36 +227,38 @@ def total(numbers: Iterable[Number]) -> Any:
     return _sum(numbers)
 
 
-def is_whole(number: object) -> bool:
+def is_integral(number: object) -> bool:
     """Return whether an expression is integer-valued by its form: no floats, roots or true divisions."""
     if not isinstance(number, Expr):
         return isinstance(number, int)
     return all(
-        isinstance(coefficient, int) and all(_is_whole_factor(factor) for factor, _ in monomial)
+        isinstance(coefficient, int) and all(_is_integral_factor(factor) for factor, _ in monomial)
         for monomial, coefficient in number.terms
     )
 
 
-def _is_whole_factor(factor: Factor) -> bool:
+def _is_integral_factor(factor: Factor) -> bool:
     if isinstance(factor, str):
         return True
-    whole = FUNCTIONS[factor.function].whole
-    return whole is Whole.ALWAYS or (whole is Whole.OF_WHOLE and all(map(is_whole, factor.arguments)))
+    whole = FUNCTIONS[factor.function].integrality
+    return whole is Integrality.ALWAYS or (
+        whole is Integrality.FOR_INTEGERS and all(map(is_integral, factor.arguments))
+    )
 
 
-def _divided(number: Number, divisor: Number) -> Number | None:
+def _divide_exactly(number: Number, divisor: Number) -> Number | None:
     """Return ``number`` divided by a common divisor of its coefficients, or by itself; else None."""
     # Exact for all values of the symbols, x // x at x = 0 aside; no general polynomial division.
     if number == divisor and isinstance(number, Expr):
         return 1
-    if not isinstance(number, Expr) or not is_whole(number) or type(divisor) is not int or divisor == 0:
+    if not isinstance(number, Expr) or not is_integral(number) or type(divisor) is not int or divisor == 0:
         return None
     if any(type(coefficient) is not int or coefficient % divisor for _, coefficient in number.terms):
         return None
-    return _collapsed({monomial: coefficient // divisor for monomial, coefficient in number.terms})
+    return _normalize({monomial: coefficient // divisor for monomial, coefficient in number.terms})
 
 
-def _merged(function: str, arguments: tuple[Number, ...]) -> tuple[Number, ...]:
+def _normalize_arguments(function: str, arguments: tuple[Number, ...]) -> tuple[Number, ...]:
     """Return the normal form of the arguments of a maximum or minimum.
 
     Nested calls are flattened, numbers folded into one, and expressions deduplicated and sorted.
@@ -285,12 +289,12 @@ def _sum(numbers: Iterable[Number]) -> Number:
     for number in numbers:
         for monomial, coefficient in _terms(number):
             total[monomial] = total.get(monomial, 0) + coefficient
-    return _collapsed(total)
+    return _normalize(total)
 
 
-def _multiplied(left: Number, right: Number) -> Number:
-    if len(_terms(left)) * len(_terms(right)) > _MOST_TERMS:
-        raise GraphError(f"an expression is too large: a product of more than {_MOST_TERMS} terms")
+def _multiply(left: Number, right: Number) -> Number:
+    if len(_terms(left)) * len(_terms(right)) > _MAX_TERMS:
+        raise GraphError(f"an expression is too large: a product of more than {_MAX_TERMS} terms")
     # Every term by every term; powers of equal factors are added, and coefficients of equal monomials.
     total: dict[Monomial, int | float] = {}
     for left_monomial, left_coefficient in _terms(left):
@@ -300,60 +304,62 @@ def _multiplied(left: Number, right: Number) -> Number:
                 powers[factor] = powers.get(factor, 0) + power
             monomial = tuple(sorted(powers.items(), key=lambda item: str(item[0])))
             total[monomial] = total.get(monomial, 0) + left_coefficient * right_coefficient
-    return _collapsed(total)
+    return _normalize(total)
 
 
-def _collapsed(total: Mapping[Monomial, int | float]) -> Number:
+def _normalize(total: Mapping[Monomial, int | float]) -> Number:
     """Return a sum in normal form: no zero terms, and integers for whole coefficients."""
     terms: list[tuple[Monomial, int | float]] = [
-        (monomial, bounded(_exact(coefficient))) for monomial, coefficient in total.items() if coefficient
+        (monomial, require_bounded(_int_if_integral(coefficient)))
+        for monomial, coefficient in total.items()
+        if coefficient
     ]
     if not terms:
         return 0
     if len(terms) == 1 and not terms[0][0]:
         return terms[0][1]
     # By decreasing degree, then by text: a total order, so that equal polynomials are equal tuples.
-    terms.sort(key=lambda term: (-sum(power for _, power in term[0]), _term(term[0], 1)))
+    terms.sort(key=lambda term: (-sum(power for _, power in term[0]), _format_term(term[0], 1)))
     return Expr(tuple(terms))
 
 
-def _exact(number: int | float) -> int | float:
+def _int_if_integral(number: int | float) -> int | float:
     return int(number) if isinstance(number, float) and number.is_integer() else number
 
 
-def _product(coefficient: int | float, monomial: Monomial, values: Mapping[str, Dim]) -> Number:
+def _substitute_in_term(coefficient: int | float, monomial: Monomial, values: Mapping[str, Dim]) -> Number:
     """Return a term with symbols replaced; calls are simplified again."""
     product: Number = coefficient
     for factor, power in monomial:
         if isinstance(factor, str):
             value: Number = values[factor] if factor in values else symbol(factor)
         else:
-            value = call(factor.function, *(substituted(part, values) for part in factor.arguments))
+            value = call(factor.function, *(substitute_symbols(part, values) for part in factor.arguments))
         for _ in range(power):
             product = product * value
     return product
 
 
-def _shown(values: Mapping[str, Dim], expr: Expr) -> str:
+def _format_values(values: Mapping[str, Dim], expr: Expr) -> str:
     return ", ".join(f"{name} = {values[name]}" for name in sorted(expr.symbols) if name in values)
 
 
-def _term(monomial: Monomial, coefficient: int | float) -> str:
+def _format_term(monomial: Monomial, coefficient: int | float) -> str:
     factors = [
-        _operand_of_product(factor, power, bool(len(monomial) > 1 or coefficient != 1))
+        _format_factor(factor, power, bool(len(monomial) > 1 or coefficient != 1))
         for factor, power in monomial
     ]
     return "*".join(factors if coefficient == 1 and factors else [str(coefficient), *factors])
 
 
-def _operand_of_product(factor: Factor, power: int, is_part: bool) -> str:
+def _format_factor(factor: Factor, power: int, is_part: bool) -> str:
     text = str(factor)
     if isinstance(factor, Call) and FUNCTIONS[factor.function].infix and (is_part or power > 1):
         text = f"({text})"
     return f"{text}**{power}" if power > 1 else text
 
 
-def _operand(number: Number) -> str:
+def _format_operand(number: Number) -> str:
     """Return an operand of a division: in parentheses unless it is a number or a symbol."""
     is_simple = not isinstance(number, Expr) or number.symbol is not None
     return str(number) if is_simple and not str(number).startswith("-") else f"({number})"

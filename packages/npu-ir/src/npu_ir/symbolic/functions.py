@@ -11,14 +11,14 @@ from typing import Any
 
 from npu_ir.errors import GraphError
 
-_MOST_BITS = 4096  # Python does not format integers of more than 4300 digits
+_MAX_BITS = 4096  # Python does not format integers of more than 4300 digits
 
 
-class Whole(enum.Enum):
+class Integrality(enum.Enum):
     """The condition under which a function returns an integer."""
 
     ALWAYS = enum.auto()
-    OF_WHOLE = enum.auto()  # where all its arguments are integers
+    FOR_INTEGERS = enum.auto()  # where all its arguments are integers
     NEVER = enum.auto()
 
 
@@ -38,39 +38,39 @@ class SizeFunction:
 
     evaluate: Callable[..., Any]
     arity: int | None
-    whole: Whole
+    integrality: Integrality
     infix: str | None = None
     rounds: bool = False
-    is_merged: bool = False
-    of_integers: bool = False
+    merges_arguments: bool = False
+    requires_integers: bool = False
 
 
 def _rounding(evaluate: Callable[..., Any]) -> SizeFunction:
-    return SizeFunction(evaluate, 1, Whole.ALWAYS, rounds=True)
+    return SizeFunction(evaluate, 1, Integrality.ALWAYS, rounds=True)
 
 
-def _of_bits(evaluate: Callable[..., Any]) -> SizeFunction:
-    return SizeFunction(evaluate, 2, Whole.ALWAYS, of_integers=True)
+def _bitwise(evaluate: Callable[..., Any]) -> SizeFunction:
+    return SizeFunction(evaluate, 2, Integrality.ALWAYS, requires_integers=True)
 
 
 FUNCTIONS: Mapping[str, SizeFunction] = {
-    "floordiv": SizeFunction(operator.floordiv, 2, Whole.OF_WHOLE, infix="//"),
-    "truediv": SizeFunction(operator.truediv, 2, Whole.NEVER, infix="/"),
-    "mod": SizeFunction(operator.mod, 2, Whole.OF_WHOLE),
-    "pow": SizeFunction(operator.pow, 2, Whole.OF_WHOLE),
-    "max": SizeFunction(lambda *items: max(items), None, Whole.OF_WHOLE, is_merged=True),
-    "min": SizeFunction(lambda *items: min(items), None, Whole.OF_WHOLE, is_merged=True),
+    "floordiv": SizeFunction(operator.floordiv, 2, Integrality.FOR_INTEGERS, infix="//"),
+    "truediv": SizeFunction(operator.truediv, 2, Integrality.NEVER, infix="/"),
+    "mod": SizeFunction(operator.mod, 2, Integrality.FOR_INTEGERS),
+    "pow": SizeFunction(operator.pow, 2, Integrality.FOR_INTEGERS),
+    "max": SizeFunction(lambda *items: max(items), None, Integrality.FOR_INTEGERS, merges_arguments=True),
+    "min": SizeFunction(lambda *items: min(items), None, Integrality.FOR_INTEGERS, merges_arguments=True),
     "trunc": _rounding(math.trunc),
     "floor": _rounding(math.floor),
     "ceil": _rounding(math.ceil),
     "round": _rounding(round),
-    "round_to": SizeFunction(round, 2, Whole.NEVER),
-    "bitand": _of_bits(operator.and_),
-    "bitor": _of_bits(operator.or_),
-    "bitxor": _of_bits(operator.xor),
-    "lshift": _of_bits(operator.lshift),
-    "rshift": _of_bits(operator.rshift),
-    "sqrt": SizeFunction(math.sqrt, 1, Whole.NEVER),
+    "round_to": SizeFunction(round, 2, Integrality.NEVER),
+    "bitand": _bitwise(operator.and_),
+    "bitor": _bitwise(operator.or_),
+    "bitxor": _bitwise(operator.xor),
+    "lshift": _bitwise(operator.lshift),
+    "rshift": _bitwise(operator.rshift),
+    "sqrt": SizeFunction(math.sqrt, 1, Integrality.NEVER),
 }
 
 
@@ -88,23 +88,23 @@ def value_of(function: str, arguments: tuple[Any, ...]) -> int | float:
         bits *= max(int(rest[0]), 1)
     elif function == "lshift":
         bits += int(rest[0])
-    if bits > _MOST_BITS:
-        raise GraphError(f"a number of more than {_MOST_BITS} bits in an expression is too large")
+    if bits > _MAX_BITS:
+        raise GraphError(f"a number of more than {_MAX_BITS} bits in an expression is too large")
     result = FUNCTIONS[function].evaluate(*arguments)
     if isinstance(result, complex):
         raise GraphError(f"{function}({', '.join(map(str, arguments))}) is not a real number")
-    value: int | float = bounded(result)
+    value: int | float = require_bounded(result)
     return value
 
 
-def bounded(number: Any) -> Any:
+def require_bounded(number: Any) -> Any:
     """Return a number, or an expression, unchanged.
 
     Raises:
         GraphError: It is an integer of too many digits for Python to format, or is infinite or nan.
     """
-    if isinstance(number, int) and number.bit_length() > _MOST_BITS:
-        raise GraphError(f"a number of more than {_MOST_BITS} bits in an expression is too large")
+    if isinstance(number, int) and number.bit_length() > _MAX_BITS:
+        raise GraphError(f"a number of more than {_MAX_BITS} bits in an expression is too large")
     if isinstance(number, float) and not math.isfinite(number):
         raise GraphError(f"{number} in an expression is too large a number")
     return number

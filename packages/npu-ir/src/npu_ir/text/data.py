@@ -75,7 +75,7 @@ def _from_bytes(content: bytearray, type: TensorType) -> torch.Tensor:
         if content
         else torch.empty(0, dtype=torch.uint8, device="cpu")
     )
-    return flat.view(type.dtype).reshape(type.sizes)
+    return flat.view(type.dtype).reshape(type.static_shape)
 
 
 def _from_items(items: Literal, type: TensorType) -> torch.Tensor:
@@ -87,4 +87,4 @@ def _from_items(items: Literal, type: TensorType) -> torch.Tensor:
     )
     if not isinstance(items, list) or any(isinstance(item, list) for item in items) or not is_exact:
         raise ValueError("expected a flat list of numbers of the dtype")
-    return torch.tensor(items, dtype=type.dtype, device="cpu").reshape(type.sizes)
+    return torch.tensor(items, dtype=type.dtype, device="cpu").reshape(type.static_shape)

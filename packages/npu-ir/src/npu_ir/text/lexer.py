@@ -72,7 +72,7 @@ def quote_name(name: str) -> str:
     return name if PLAIN_NAME.fullmatch(name) else json.dumps(name)
 
 
-def tokens(text: str) -> Iterator[Token]:
+def tokenize(text: str) -> Iterator[Token]:
     """Yield the tokens of ``text``, an end token last; comments and white space are left out.
 
     Raises:
@@ -82,7 +82,9 @@ def tokens(text: str) -> Iterator[Token]:
     while offset < len(text):
         match = _TOKEN.match(text, offset)
         if match is None:
-            raise ParseError(f"unexpected {text[offset : offset + 20]!r}", where=position(text, offset))
+            raise ParseError(
+                f"unexpected {text[offset : offset + 20]!r}", where=format_position(text, offset)
+            )
         kind = match.lastgroup
         assert kind is not None
         if kind != "skip":
@@ -91,7 +93,7 @@ def tokens(text: str) -> Iterator[Token]:
     yield Token("end", "", offset)
 
 
-def position(text: str, offset: int) -> str:
+def format_position(text: str, offset: int) -> str:
     """Return ``line L, column C`` of an offset, both counted from 1."""
     line = text.count("\n", 0, offset) + 1
     return f"line {line}, column {offset - text.rfind(chr(10), 0, offset)}"

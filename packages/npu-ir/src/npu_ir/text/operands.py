@@ -48,7 +48,7 @@ def quote_operand(name: str) -> str:
     return name if _INDEXED.fullmatch(name) else quote_word(name)
 
 
-def ungroup(shown: Sequence[Operand]) -> tuple[list[Any], tuple[str, ...], dict[str, Any]]:
+def flatten_operands(shown: Sequence[Operand]) -> tuple[list[Any], tuple[str, ...], dict[str, Any]]:
     """Return the inputs, operand names and record attrs of a node with these operands."""
     inputs: list[Any] = []
     names: list[str] = []
@@ -58,7 +58,7 @@ def ungroup(shown: Sequence[Operand]) -> tuple[list[Any], tuple[str, ...], dict[
     for operand in shown:
         if operand.mark == "(":
             places: dict[str, Any] = {}
-            plain[operand.name] = _without_inputs(operand.items, operand.name, places)
+            plain[operand.name] = _remove_inputs(operand.items, operand.name, places)
             inputs += places.values()
             names += places
             continue
@@ -70,13 +70,13 @@ def ungroup(shown: Sequence[Operand]) -> tuple[list[Any], tuple[str, ...], dict[
     return inputs, tuple(names), attrs
 
 
-def _without_inputs(items: Sequence[Any], path: str, places: dict[str, Any]) -> list[Any]:
+def _remove_inputs(items: Sequence[Any], path: str, places: dict[str, Any]) -> list[Any]:
     """Return the items as an attribute stores them: None for inputs, which are added to ``places``."""
     template: list[Any] = []
     for index, item in enumerate(items):
         operand = list_operand(path, index)
         if isinstance(item, Nested):
-            template.append(_without_inputs(item.items, operand, places))
+            template.append(_remove_inputs(item.items, operand, places))
         elif isinstance(item, Value):
             places[operand] = item
             template.append(None)
@@ -85,18 +85,18 @@ def _without_inputs(items: Sequence[Any], path: str, places: dict[str, Any]) -> 
     return template
 
 
-def _with_inputs(template: Any, path: str, by_name: Mapping[str, Value]) -> Any:
+def _insert_inputs(template: Any, path: str, by_name: Mapping[str, Value]) -> Any:
     """Return an attribute with its inputs inserted, and lists that contain inputs as `Nested`."""
     if path in by_name:
         return by_name[path]
     if not isinstance(template, list) or not any(name.startswith(f"{path}[") for name in by_name):
         return template
     items = enumerate(template)
-    return Nested(tuple(_with_inputs(item, list_operand(path, index), by_name) for index, item in items))
+    return Nested(tuple(_insert_inputs(item, list_operand(path, index), by_name) for index, item in items))
 
 
-def group(node: OpNode) -> list[Operand] | None:
-    """Return the operands of a node, or None if `ungroup` would not restore its record."""
+def group_operands(node: OpNode) -> list[Operand] | None:
+    """Return the operands of a node, or None if `flatten_operands` would not restore its record."""
     by_name = dict(zip(node.operands or (), node.inputs, strict=True))
     sizes = iter(node.attrs.get(LIST_SIZES, ()))
     masks = iter(node.attrs.get(NONE_MASKS, ()))
@@ -106,7 +106,7 @@ def group(node: OpNode) -> list[Operand] | None:
             shown.append(Operand(name, mark, (by_name.get(name),)))
             continue
         if mark == "(":
-            nested = _with_inputs(node.attrs[name], name, by_name)
+            nested = _insert_inputs(node.attrs[name], name, by_name)
             shown.append(Operand(name, mark, nested.items if isinstance(nested, Nested) else ()))
             continue
         # A size may be any number; the record of more items than inputs could not be restored.
@@ -117,7 +117,7 @@ def group(node: OpNode) -> list[Operand] | None:
         ]
         shown.append(Operand(name, mark, tuple(items)))
     hidden = [operand.name for operand in shown if operand.mark == "("] + list(RECORD_ATTRS)
-    inputs, names, record = ungroup(shown)
+    inputs, names, record = flatten_operands(shown)
     is_complete = (
         (inputs, names) == (list(node.inputs), node.operands)
         and record.keys() == node.attrs.keys() & set(hidden)

@@ -35,7 +35,7 @@ from npu_ir.core.structure import LEAF, Structure
 from npu_ir.ops.arguments import RECORD_ATTRS
 from npu_ir.text.data import format_data
 from npu_ir.text.lexer import quote_name, quote_op_type, quote_word
-from npu_ir.text.operands import Nested, Operand, group, quote_operand
+from npu_ir.text.operands import Nested, Operand, group_operands, quote_operand
 
 if TYPE_CHECKING:
     from npu_ir.graph.graph import Graph
@@ -62,9 +62,9 @@ def _lines(graph: Graph, provenance: bool, *, is_inner: bool = False) -> Iterato
     yield ""
     if graph.prologue:
         yield "  prologue {"
-        yield from _indented(format_nodes(graph.prologue, provenance), 2)
+        yield from _indent(format_nodes(graph.prologue, provenance), 2)
         yield "  }"
-    yield from _indented(format_nodes(graph.body, provenance), 1)
+    yield from _indent(format_nodes(graph.body, provenance), 1)
     yield ""
     yield from (f"  {format_update(graph, target)}" for target in graph.updates)
     yield f"  {format_results(graph)}"
@@ -81,7 +81,7 @@ def format_nodes(nodes: Iterable[OpNode], provenance: bool = False) -> Iterator[
             yield from rest
 
 
-def _indented(lines: Iterable[str], levels: int) -> Iterator[str]:
+def _indent(lines: Iterable[str], levels: int) -> Iterator[str]:
     return (f"{'  ' * levels}{line}" if line else line for line in lines)
 
 
@@ -89,7 +89,7 @@ def _ref(value: Value) -> str:
     return "%" + quote_name(value.name)
 
 
-def _typed(value: Value) -> str:
+def _typed_ref(value: Value) -> str:
     return f"{_ref(value)}: {value.type}"
 
 
@@ -97,7 +97,7 @@ def format_argument(value: Value) -> str:
     """Return the line of an argument of the graph."""
     argument = value.argument
     assert argument is not None
-    line = f"{argument.kind.value} {_typed(value)}"
+    line = f"{argument.kind.value} {_typed_ref(value)}"
     if argument.target != value.name:
         line += f" target {json.dumps(argument.target)}"
     if argument.aliases:
@@ -117,7 +117,7 @@ def _comment(node: OpNode) -> str:
 
 def format_node(node: OpNode) -> str:
     """Return the line of a node, without its regions."""
-    outputs = ", ".join(map(_typed, node.outputs))
+    outputs = ", ".join(map(_typed_ref, node.outputs))
     operands, hidden = _operands(node)
     attrs = ", ".join(
         f"{quote_word(name)}={format_literal(value)}"
@@ -144,7 +144,7 @@ def _operands(node: OpNode) -> tuple[list[str], tuple[str, ...]]:
     """Return the inputs as written in the call, and the names of the attrs that they already contain."""
     if node.operands is None:
         return [_ref(value) for value in node.inputs], ()
-    shown = group(node)
+    shown = group_operands(node)
     if shown is None:
         return [
             f"{quote_operand(name)}={_ref(value)}"

@@ -24,8 +24,8 @@ from npu_ir.core.types import (
 )
 from npu_ir.errors import GraphError, ParseError
 from npu_ir.symbolic.expressions import Dim, Expr, call, is_symbol_name, symbol, total
-from npu_ir.symbolic.functions import FUNCTIONS, bounded
-from npu_ir.text.lexer import Token, position, tokens
+from npu_ir.symbolic.functions import FUNCTIONS, require_bounded
+from npu_ir.text.lexer import Token, format_position, tokenize
 
 # A structure and its leaves.
 Tree: TypeAlias = "tuple[Structure, list[Any]]"
@@ -44,8 +44,8 @@ _CONSTRUCTORS: dict[str, tuple[Callable[..., Literal], tuple[Any, ...]]] = {
     "device": (torch.device, (str,)),
 }
 # Limits keep recursive descent within Python's stack: containers, and the context of the innermost.
-_MOST_NESTED = MAX_DEPTH + MAX_LITERAL_DEPTH
-_MOST_INNER_EXPRESSIONS = 50
+_MAX_NESTING = MAX_DEPTH + MAX_LITERAL_DEPTH
+_MAX_EXPRESSION_NESTING = 50
 _INTEGER = re.compile(r"-?[0-9]+")
 _NEXT_CHARACTER = re.compile(r"(?:\s|#[^\n]*)*(.)")
 _END_OF_SIZES = 1 << 63
@@ -56,7 +56,7 @@ class Reader:
 
     def __init__(self, text: str) -> None:
         self._text = text
-        self._tokens = tokens(text)
+        self._tokens = tokenize(text)
         self._depth = 0
         self._expression_depth = 0
         self.token = next(self._tokens)
@@ -65,7 +65,7 @@ class Reader:
 
     def fail(self, message: str, at: Token | None = None, *, fix: str | None = None) -> ParseError:
         """Return an error that points at a token, by default the current one."""
-        return ParseError(message, where=position(self._text, (at or self.token).offset), fix=fix)
+        return ParseError(message, where=format_position(self._text, (at or self.token).offset), fix=fix)
 
     def advance(self) -> Token:
         token = self.token
@@ -76,7 +76,7 @@ class Reader:
     def at(self, text: str) -> bool:
         return self.token.kind in ("mark", "word") and self.token.text == text
 
-    def followed_by(self, mark: str) -> bool:
+    def is_followed_by(self, mark: str) -> bool:
         """Return whether the current token, a word or string, is followed by ``mark``."""
         match = _NEXT_CHARACTER.match(self._text, self.token.offset + len(self.token.text))
         return match is not None and match[1] == mark
@@ -109,17 +109,17 @@ class Reader:
 
     def word(self) -> str:
         token = self.take("word", "string")
-        return self._unquoted(token) if token.kind == "string" else token.text
+        return self._unquote(token) if token.kind == "string" else token.text
 
     def string(self) -> str:
-        return self._unquoted(self.take("string"))
+        return self._unquote(self.take("string"))
 
     def name(self) -> str:
         """Read the name of a value."""
         token = self.take("value")
-        return self._unquoted(token) if token.text.startswith('"') else token.text
+        return self._unquote(token) if token.text.startswith('"') else token.text
 
-    def _unquoted(self, token: Token) -> str:
+    def _unquote(self, token: Token) -> str:
         try:
             return str(json.loads(token.text))
         except ValueError as error:
@@ -135,8 +135,8 @@ class Reader:
 
     def nested(self, parse: Callable[[], Any]) -> Any:
         self._depth += 1
-        if self._depth > _MOST_NESTED:
-            raise self.fail(f"nested deeper than {_MOST_NESTED}")
+        if self._depth > _MAX_NESTING:
+            raise self.fail(f"nested deeper than {_MAX_NESTING}")
         result = parse()
         self._depth -= 1
         return result
@@ -192,7 +192,7 @@ class Reader:
         """Read a number or an expression over symbols."""
         token = self.token
         try:
-            return bounded(self._sum())
+            return require_bounded(self._sum())
         except (GraphError, OverflowError) as error:
             message = error.message if isinstance(error, GraphError) else f"too large a number: {error}"
             raise self.fail(message, token) from error
@@ -226,18 +226,20 @@ class Reader:
             if mark.text == "*":
                 product = product * right
             else:
-                product = self._called(mark, "floordiv" if mark.text == "//" else "truediv", product, right)
+                product = self._call_function(
+                    mark, "floordiv" if mark.text == "//" else "truediv", product, right
+                )
         return product
 
     def _power(self) -> Any:
         base = self._factor()
-        return self._called(self.token, "pow", base, self.integer()) if self.accept("**") else base
+        return self._call_function(self.token, "pow", base, self.integer()) if self.accept("**") else base
 
     def _factor(self) -> Any:
         if self.token.kind == "number":
             return self._finite_number()
         if self.accept("("):
-            inner = self._inner(self._sum)
+            inner = self._parenthesized(self._sum)
             self.expect(")")
             return inner
         token = self.take("word")
@@ -249,13 +251,15 @@ class Reader:
             raise self.fail(
                 f"{token.text!r} is not a function: expected one of {', '.join(FUNCTIONS)}", token
             )
-        return self._called(token, token.text, *self._inner(lambda: self.sequence(")", self._sum)))
+        return self._call_function(
+            token, token.text, *self._parenthesized(lambda: self.sequence(")", self._sum))
+        )
 
-    def _inner(self, parse: Callable[[], Any]) -> Any:
+    def _parenthesized(self, parse: Callable[[], Any]) -> Any:
         """Read the content of parentheses in an expression, up to a limit of nesting."""
         self._expression_depth += 1
-        if self._expression_depth > _MOST_INNER_EXPRESSIONS:
-            raise self.fail(f"an expression nested deeper than {_MOST_INNER_EXPRESSIONS}")
+        if self._expression_depth > _MAX_EXPRESSION_NESTING:
+            raise self.fail(f"an expression nested deeper than {_MAX_EXPRESSION_NESTING}")
         result = parse()
         self._expression_depth -= 1
         return result
@@ -267,7 +271,7 @@ class Reader:
             raise self.fail(f"{token.text[:40]} is too large a number", token)
         return number
 
-    def _called(self, token: Token, function: str, *arguments: Any) -> Any:
+    def _call_function(self, token: Token, function: str, *arguments: Any) -> Any:
         try:
             return call(function, *arguments)
         except (ArithmeticError, TypeError, ValueError) as error:
@@ -311,7 +315,7 @@ class Reader:
             raise self._unexpected("a literal")
         token = self.advance()
         if token.text in _CONSTRUCTORS:
-            return self._constructed(token)
+            return self._construct(token)
         if token.text in _WORDS:
             return _WORDS[token.text]
         if not is_dtype_name(token.text):
@@ -323,7 +327,7 @@ class Reader:
         self.expect(":")
         return key, self.literal()
 
-    def _constructed(self, token: Token) -> Literal:
+    def _construct(self, token: Token) -> Literal:
         self.expect("(")
         parts = self.sequence(")", self.literal)
         make, kinds = _CONSTRUCTORS[token.text]

@@ -75,11 +75,15 @@ def compare(
         return (
             Comparison(name)
             if same
-            else Comparison(name, f"got {_short(actual)}, expected {_short(expected)}", math.nan, math.nan)
+            else Comparison(
+                name, f"got {_describe(actual)}, expected {_describe(expected)}", math.nan, math.nan
+            )
         )
     kinds = [(item.dtype, item.shape, item.layout) for item in (actual, expected)]
     if kinds[0] != kinds[1]:
-        return Comparison(name, f"got {_short(actual)}, expected {_short(expected)}", math.nan, math.nan)
+        return Comparison(
+            name, f"got {_describe(actual)}, expected {_describe(expected)}", math.nan, math.nan
+        )
     if expected.layout is not torch.strided:
         actual, expected = actual.to_dense(), expected.to_dense()
     if same_data(actual, expected):  # the common case, much cheaper than float64 copies
@@ -101,7 +105,7 @@ def _compare_values(
         not (expected.is_floating_point() or expected.is_complex())
         or expected.dtype == torch.float4_e2m1fn_x2
     ):
-        wrong = int((_bytes_of_each(actual) != _bytes_of_each(expected)).any(1).sum())
+        wrong = int((_element_bytes(actual) != _element_bytes(expected)).any(1).sum())
         return (
             Comparison(name, f"{wrong} of {actual.numel()} elements differ", math.nan, math.nan, wrong)
             if wrong
@@ -126,9 +130,9 @@ def _compare_values(
     return Comparison(name, problem, max_abs, max_rel, wrong)
 
 
-def _bytes_of_each(tensor: torch.Tensor) -> torch.Tensor:
+def _element_bytes(tensor: torch.Tensor) -> torch.Tensor:
     return tensor_bytes(tensor).view(-1, tensor.itemsize)
 
 
-def _short(value: Any) -> str:
+def _describe(value: Any) -> str:
     return str(TensorType.of(value)) if isinstance(value, torch.Tensor) else repr(value)[:80]

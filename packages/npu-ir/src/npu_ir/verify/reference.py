@@ -18,20 +18,20 @@ from npu_ir.capture.extract import export_program
 from npu_ir.capture.functionalize import functionalize
 from npu_ir.capture.held_state import HeldState
 from npu_ir.capture.held_tensors import unregistered_tensors
-from npu_ir.capture.overlapping_inputs import overlaps, through_views
+from npu_ir.capture.overlapping_inputs import find_overlaps, run_on_views
 from npu_ir.capture.sizes import Sizes
 from npu_ir.core.node import Value
 from npu_ir.graph.graph import Graph
 
 
-def copied(tree: Any) -> Any:
+def clone_tensors(tree: Any) -> Any:
     """Return a pytree with every tensor cloned; identical tensors stay identical, and views keep sharing."""
     clones: dict[int, torch.Tensor] = {}
-    shared = Counter(map(_memory, {id(leaf): leaf for leaf in _torch.tree_leaves(tree)}.values()))
+    shared = Counter(map(_sharing_key, {id(leaf): leaf for leaf in _torch.tree_leaves(tree)}.values()))
     wholes: dict[Any, torch.Tensor] = {}
 
     def copy_of(leaf: torch.Tensor) -> torch.Tensor:
-        memory = _memory(leaf)
+        memory = _sharing_key(leaf)
         if memory is None or shared[memory] == 1:
             return leaf.detach().clone()
         if memory not in wholes:
@@ -49,7 +49,7 @@ def copied(tree: Any) -> Any:
     return _torch.tree_map(clone, tree)
 
 
-def _memory(leaf: Any) -> Any:
+def _sharing_key(leaf: Any) -> Any:
     """Return a key that views of one storage share; None for tensors that are cloned individually."""
     is_plain = isinstance(leaf, torch.Tensor) and leaf.layout is torch.strided and not _torch.is_wrapper(leaf)
     if not is_plain or leaf.is_conj() or leaf.is_neg() or leaf.is_quantized:
@@ -76,7 +76,7 @@ def run_eagerly(
 
     The model computes on copies of ``tensors``: they, the model and its unregistered tensors stay unchanged.
     """
-    state, first = copied(dict(tensors)), _first_names(model)
+    state, first = clone_tensors(dict(tensors)), _first_names(model)
     held, before = unregistered_tensors(model), HeldState(model)
     # A module with several paths is passed once: functional_call would leave copies in it (torch 2.13).
     passed = {
@@ -84,16 +84,16 @@ def run_eagerly(
     }
     copies = {id(tensor): state[name] for name, tensor in model_tensors(model).items() if name in state}
     try:
-        with _Copies(copies) as mode:
+        with _ReplaceTensors(copies) as mode:
             result = torch.func.functional_call(model, passed, tuple(args), dict(kwargs), tie_weights=False)
     finally:
-        before.put_back()
+        before.restore()
     return _torch.tree_map(mode.copy_of, result), {
         name: passed.get(first.get(name, name), state[name]) for name in state
     }
 
 
-class _Copies(TorchFunctionMode):
+class _ReplaceTensors(TorchFunctionMode):
     """Replace the tensors of a model by copies in every call, also those that no module has registered.
 
     Args:
@@ -142,7 +142,7 @@ class NodeValues(FxInterpreter):
             ):
                 if isinstance(value, Value):
                     # A copy: a later node may change the tensor in place.
-                    self.values[value.name] = copied(tensor)
+                    self.values[value.name] = clone_tensors(tensor)
         return result
 
 
@@ -153,15 +153,15 @@ def node_values(
     kwargs: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Return PyTorch's results for the nodes of the model's graph, by value name."""
-    converter, program = _converted(model, args, kwargs)
+    converter, program = _convert(model, args, kwargs)
     if any(target in converter.graph.inputs for target in converter.graph.updates):
-        overlapping = overlaps(args, kwargs)
+        overlapping = find_overlaps(args, kwargs)
         if overlapping:
-            with through_views(model, overlapping):
-                converter, program = _converted(model, args, kwargs)
+            with run_on_views(model, overlapping):
+                converter, program = _convert(model, args, kwargs)
     reference = NodeValues(program, converter.converted)
-    constants = copied({**program.constants, **tensors})
-    user_inputs = iter(copied(_torch.tree_leaves((tuple(args), dict(kwargs)))))
+    constants = clone_tensors({**program.constants, **tensors})
+    user_inputs = iter(clone_tensors(_torch.tree_leaves((tuple(args), dict(kwargs)))))
     flat = [
         constants[spec.target] if spec.target is not None else next(user_inputs)
         for spec in program.graph_signature.input_specs
@@ -171,7 +171,7 @@ def node_values(
     return reference.values
 
 
-def _converted(
+def _convert(
     model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> tuple[Converter, ExportedProgram]:
     exported = export_program(model, tuple(args), dict(kwargs))

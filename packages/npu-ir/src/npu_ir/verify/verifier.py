@@ -8,16 +8,16 @@ from typing import Any
 
 import torch
 
-from npu_ir.core.node import InputKind, OpNode, Value, outside_names
+from npu_ir.core.node import InputKind, OpNode, Value, external_names
 from npu_ir.core.structure import flatten_like
 from npu_ir.errors import ExecutionError, VerificationError
 from npu_ir.graph.graph import Graph
 from npu_ir.interpreter.interpreter import Interpreter
 from npu_ir.interpreter.runners import find_runner
-from npu_ir.ops.execution import place_of
+from npu_ir.ops.execution import location_of
 from npu_ir.plugins.plugin_manager import INTERPRETER
 from npu_ir.verify.comparison import Comparison, compare
-from npu_ir.verify.reference import copied, model_tensors, node_values, run_eagerly
+from npu_ir.verify.reference import clone_tensors, model_tensors, node_values, run_eagerly
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,24 +68,24 @@ class VerificationReport:
 
     def __str__(self) -> str:
         if self.ok:
-            compared = f"{_count(self.outputs, 'result')} and {_count(self.mutations, 'mutation')}"
+            compared = f"{_count_text(self.outputs, 'result')} and {_count_text(self.mutations, 'mutation')}"
             return f"graph and model agree: {compared}, max difference {self.max_abs:.3g}"
-        differ = [_differ(self.outputs, "result"), _differ(self.mutations, "mutation")]
+        differ = [_mismatch_text(self.outputs, "result"), _mismatch_text(self.mutations, "mutation")]
         wrong = [str(item) for item in (*self.outputs, *self.mutations) if not item.ok]
-        blame = str(self.first_divergence or _no_blame(self.on))
+        blame = str(self.first_divergence or _agreement_text(self.on))
         return "\n".join([f"graph and model differ: {' and '.join(filter(None, differ))}", *wrong, blame])
 
 
-def _no_blame(on: str) -> str:
+def _agreement_text(on: str) -> str:
     agreed = "every node that could be compared agrees with the exported program"
     return agreed if on == INTERPRETER else f"{agreed} when the interpreter runs it, not the {on}"
 
 
-def _differ(items: Sequence[Comparison], what: str) -> str:
-    return f"{sum(not item.ok for item in items)} of {_count(items, what)}" if items else ""
+def _mismatch_text(items: Sequence[Comparison], what: str) -> str:
+    return f"{sum(not item.ok for item in items)} of {_count_text(items, what)}" if items else ""
 
 
-def _count(items: Sequence[Comparison], what: str) -> str:
+def _count_text(items: Sequence[Comparison], what: str) -> str:
     return f"{len(items)} {what}" if len(items) == 1 else f"{len(items)} {what}s"
 
 
@@ -121,7 +121,7 @@ def verify_ir(
         WeightError: The weights do not fit the graph.
     """
     kwargs = dict(kwargs or {})
-    run = _Run(graph, model, _with_tied(graph, weights or {}), tuple(args), kwargs, on)
+    run = _Verification(graph, model, _add_tied_names(graph, weights or {}), tuple(args), kwargs, on)
     random_state = torch.get_rng_state()
     try:
         outputs, mutations = run.compare(rtol, atol)
@@ -134,18 +134,18 @@ def verify_ir(
         torch.set_rng_state(random_state)
 
 
-def _with_tied(graph: Graph, weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+def _add_tied_names(graph: Graph, weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Return ``weights`` by all names that they have in the graph."""
     complete = dict(weights)
     for value in graph.arguments:
-        names = outside_names(value)
+        names = external_names(value)
         tensor = next((weights[name] for name in names if name in weights), None)
         if tensor is not None:
             complete |= {name: tensor for name in names if name not in weights}
     return complete
 
 
-class _Run:
+class _Verification:
     """One comparison of a graph and a model on the same arguments.
 
     Args:
@@ -175,7 +175,7 @@ class _Run:
             key
             for value in graph.arguments
             if value.argument is not None and value.argument.kind is not InputKind.CONSTANT
-            for key in outside_names(value)
+            for key in external_names(value)
         }
         # Weights from the caller are passed on even if the graph does not have them: the runner reports them.
         needed = {
@@ -186,7 +186,7 @@ class _Run:
 
     def compare(self, rtol: float | None, atol: float | None) -> tuple[list[Comparison], list[Comparison]]:
         random_state = torch.get_rng_state()
-        args, kwargs = copied((self._args, self._kwargs))
+        args, kwargs = clone_tensors((self._args, self._kwargs))
         try:
             expected, state = run_eagerly(self._model, self._tensors, args, kwargs)
         except Exception as error:
@@ -194,7 +194,7 @@ class _Run:
                 f"the model fails on these arguments: {type(error).__name__}: {error}"
             ) from error
         torch.set_rng_state(random_state)
-        actual, changes = self._runner.run_flat(*copied((self._args, self._kwargs)))
+        actual, changes = self._runner.run_flat(*clone_tensors((self._args, self._kwargs)))
         outputs = list(self._compare_results(actual, expected, rtol, atol))
         return outputs, list(self._compare_changes(changes, state, args, kwargs, rtol, atol))
 
@@ -253,8 +253,8 @@ class _Run:
                 if comparison.ok:
                     agreed += 1
                 else:
-                    divergences.append(Divergence(node.name, place_of(node), comparison, agreed))
+                    divergences.append(Divergence(node.name, location_of(node), comparison, agreed))
 
         interpreter = Interpreter(self._graph, self._weights, observe=observe)
-        interpreter.run_flat(*copied((self._args, self._kwargs)), observe=observe)
+        interpreter.run_flat(*clone_tensors((self._args, self._kwargs)), observe=observe)
         return divergences[0] if divergences else None

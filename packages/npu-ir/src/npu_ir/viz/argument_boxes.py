@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from npu_ir.core.node import InputKind, Value
-from npu_ir.viz.captions import names_caption, printable, target_of, type_caption
+from npu_ir.viz.captions import make_printable, names_caption, target_of, type_caption
 from npu_ir.viz.diagram import Box, BoxKind
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def input_boxes(graph: Graph) -> list[ArgumentBox]:
         return [ArgumentBox(box, graph.inputs)]
     return [
         ArgumentBox(
-            Box(f"i{index}", BoxKind.INPUT, printable(target_of(value)), (type_caption(value.type),)),
+            Box(f"i{index}", BoxKind.INPUT, make_printable(target_of(value)), (type_caption(value.type),)),
             (value,),
         )
         for index, value in enumerate(graph.inputs)
@@ -67,7 +67,7 @@ def weight_boxes(readers: Mapping[Value, Sequence[str]]) -> list[ArgumentBox]:
     boxes = []
     for index, ((kind, ids), values) in enumerate(together.items()):
         named = [(target_of(value), value) for value in values]
-        boxes.append(ArgumentBox(_listing(f"w{index}", kind, named), tuple(values), ids))
+        boxes.append(ArgumentBox(_values_box(f"w{index}", kind, named), tuple(values), ids))
     return boxes
 
 
@@ -78,7 +78,7 @@ def update_boxes(graph: Graph, source_of: Callable[[Value], str | None]) -> list
         together[source_of(value)].append((target_of(target), value))
     return [
         ArgumentBox(
-            _listing(f"u{index}", BoxKind.UPDATE, named),
+            _values_box(f"u{index}", BoxKind.UPDATE, named),
             tuple(value for _, value in named),
             () if source is None else (source,),
         )
@@ -95,31 +95,31 @@ def output_boxes(graph: Graph) -> list[ArgumentBox]:
         if isinstance(leaf, Value)
     ]
     if len(named) > _MAX_OF_A_KIND:
-        return [ArgumentBox(_listing("o0", BoxKind.OUTPUT, named), graph.outputs)]
+        return [ArgumentBox(_values_box("o0", BoxKind.OUTPUT, named), graph.outputs)]
     return [
-        ArgumentBox(Box(f"o{index}", BoxKind.OUTPUT, printable(name), _what(value)), (value,))
+        ArgumentBox(Box(f"o{index}", BoxKind.OUTPUT, make_printable(name), _result_details(value)), (value,))
         for index, (name, value) in enumerate(named)
     ]
 
 
-def _what(value: Value) -> tuple[str, ...]:
+def _result_details(value: Value) -> tuple[str, ...]:
     """Return the type of a result, and the name of the argument if it is one."""
     if value.argument is None:
         return (type_caption(value.type),)
-    return type_caption(value.type), f"is {printable(target_of(value))}"
+    return type_caption(value.type), f"is {make_printable(target_of(value))}"
 
 
-def _listing(id: str, kind: BoxKind, named: Sequence[tuple[str, Value]]) -> Box:
+def _values_box(id: str, kind: BoxKind, named: Sequence[tuple[str, Value]]) -> Box:
     """Return a box for several values: their common module if any, then the first names and types."""
     if len(named) == 1:
         name, value = named[0]
-        return Box(id, kind, printable(name), (type_caption(value.type),))
+        return Box(id, kind, make_printable(name), (type_caption(value.type),))
     modules = {name.rpartition(".")[0] for name, _ in named}
     module = modules.pop() if len(modules) == 1 else ""
     lines = [
-        f"{printable(name[len(module) :].removeprefix('.'))}: {type_caption(value.type)}"
+        f"{make_printable(name[len(module) :].removeprefix('.'))}: {type_caption(value.type)}"
         for name, value in named[:_MAX_LINES]
     ]
     if len(named) > len(lines):
         lines.append("...")
-    return Box(id, kind, printable(module) or f"{len(named)} {kind.value}s", tuple(lines))
+    return Box(id, kind, make_printable(module) or f"{len(named)} {kind.value}s", tuple(lines))

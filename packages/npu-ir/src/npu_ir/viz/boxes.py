@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from npu_ir.core.node import OpNode, Value
-from npu_ir.viz.captions import count_caption, ops_caption, parameters_caption, printable
+from npu_ir.viz.captions import count_caption, make_printable, ops_caption, parameters_caption
 from npu_ir.viz.diagram import Box, BoxKind, Edge, Frame
-from npu_ir.viz.op_boxes import op_box, relative, weights_of
+from npu_ir.viz.op_boxes import op_box, relative_path, weights_of
 from npu_ir.viz.outline import Outline, Part
 from npu_ir.viz.regions import RegionBoxes
 from npu_ir.viz.repeats import is_weight
@@ -24,7 +24,7 @@ class NodeBoxes:
 
     def __init__(self, outline: Outline, selection: Selection, *, name_weights: bool) -> None:
         self._outline = outline
-        self._nodes = outline.program.nodes
+        self._nodes = outline.node_order.nodes
         self._selection = selection
         self._name_weights = name_weights
         # Start of the first copy of the block that a node repeats; None for nodes of first copies.
@@ -32,28 +32,28 @@ class NodeBoxes:
         self._cut = len(self._nodes)
         self._num_boxes = self._num_frames = 0
         self._regions = RegionBoxes(
-            max(selection.room - len(selection.levels[-1]), 0), new_frame=self._new_frame
+            max(selection.room - len(selection.levels[-1]), 0), new_frame=self._new_frame_id
         )
         self.box_of = [""] * len(self._nodes)
-        items = [item for part in selection.levels[0] for item in self._items(part, 0, ())]
-        self.items: tuple[Box | Frame, ...] = (*items, *self._rest())
+        items = [item for part in selection.levels[0] for item in self._draw_part(part, 0, ())]
+        self.items: tuple[Box | Frame, ...] = (*items, *self._overflow_box())
 
     @property
     def region_edges(self) -> list[Edge]:
         """Edges inside regions, and those between a node and its regions."""
         return self._regions.edges
 
-    def end_of(self, box: str) -> str:
+    def exit_box(self, box: str) -> str:
         """Return the box that results leave from; not ``box`` itself if it is drawn with its regions."""
         return self._regions.ends.get(box, box)
 
-    def reads(self) -> Iterator[tuple[str, Sequence[Value]]]:
+    def iterate_reads(self) -> Iterator[tuple[str, Sequence[Value]]]:
         """Yield the box of each node and the values that the box reads for it.
 
         Further copies of a block add only values produced before the first copy: what a copy reads from
         the previous copy, and its own weights, are not shown.
         """
-        position = self._outline.program.position
+        position = self._outline.node_order.position
         for at, node in enumerate(self._nodes):
             start = self._first_copy[at]
             if start is None:
@@ -66,40 +66,40 @@ class NodeBoxes:
                 ]
                 yield self.box_of[at], earlier
 
-    def _items(self, part: Part, level: int, around: tuple[str, ...]) -> list[Box | Frame]:
+    def _draw_part(self, part: Part, level: int, around: tuple[str, ...]) -> list[Box | Frame]:
         """Return the boxes and frames of ``part``, which is drawn in the frame of the module ``around``."""
         # A part with a shorter path holds nodes that a parent module ran itself: it gets no frame.
         framed = part.count > 1 or len(part.path) == level > 0
         inside = part.path if framed and (part.count > 1 or len(part.parts) > 1) else around
         items: list[Box | Frame] = []
         if level == self._selection.depth:
-            items += self._boxes(part, around)
+            items += self._draw_boxes(part, around)
         else:
             for child in part.parts:
-                items += self._items(child, level + 1, inside)
+                items += self._draw_part(child, level + 1, inside)
         if part.count > 1:
             self._share_boxes(part)
         if level == self._selection.depth or not framed or not items or (len(items) == 1 == part.count):
             return items
-        return [Frame(self._new_frame(), self._module_title(part, around), tuple(items))]
+        return [Frame(self._new_frame_id(), self._module_title(part, around), tuple(items))]
 
-    def _new_frame(self) -> str:
+    def _new_frame_id(self) -> str:
         self._num_frames += 1
         return f"f{self._num_frames - 1}"
 
-    def _boxes(self, part: Part, around: tuple[str, ...]) -> list[Box | Frame]:
+    def _draw_boxes(self, part: Part, around: tuple[str, ...]) -> list[Box | Frame]:
         if self._num_boxes == self._selection.room:
             self._cut = min(self._cut, part.start)
             return []
-        id = self._claim(part.start, part.stop)
+        id = self._new_box_id(part.start, part.stop)
         nodes = self._nodes[part.start : part.stop]
         if len(nodes) == 1:
             path, name_weights = self._outline.paths[part.start], self._name_weights
             box = op_box(id, nodes[0], path, around, name_weights=name_weights, count=part.count)
-            return [self._regions.framed(nodes[0], box, around)]
+            return [self._regions.frame_node(nodes[0], box, around)]
         return [self._module_box(id, nodes, part, around)]
 
-    def _claim(self, start: int, stop: int) -> str:
+    def _new_box_id(self, start: int, stop: int) -> str:
         id = f"n{self._num_boxes}"
         self._num_boxes += 1
         self.box_of[start:stop] = [id] * (stop - start)
@@ -111,11 +111,11 @@ class NodeBoxes:
         self.box_of[part.start : end] = self.box_of[part.start : part.stop] * part.count
         self._first_copy[part.stop : end] = [part.start] * (end - part.stop)
 
-    def _rest(self) -> list[Box]:
+    def _overflow_box(self) -> list[Box]:
         missing = len(self._nodes) - self._cut
         if not missing:
             return []
-        id = self._claim(self._cut, len(self._nodes))
+        id = self._new_box_id(self._cut, len(self._nodes))
         return [Box(id, BoxKind.MORE, f"... {missing} more node{'' if missing == 1 else 's'}")]
 
     def _module_box(self, id: str, nodes: Sequence[OpNode], part: Part, around: tuple[str, ...]) -> Box:
@@ -125,12 +125,12 @@ class NodeBoxes:
         details = [count_caption(len(nodes), "op"), ops]
         if not self._name_weights:
             details.append(parameters_caption(weights_of(nodes)))
-        tooltip = printable(".".join(part.path), 400)
+        tooltip = make_printable(".".join(part.path), 400)
         return Box(id, BoxKind.MODULE, title or "all modules", tuple(filter(None, details)), tooltip)
 
     def _module_title(self, part: Part, around: tuple[str, ...]) -> str:
-        title = printable(relative(part.path, around))
+        title = make_printable(relative_path(part.path, around))
         if part.count == 1:
             return title
         last = self._outline.paths[part.start + (part.count - 1) * part.length][len(part.path) - 1]
-        return f"{title} ... {printable(last)} (x{part.count})"
+        return f"{title} ... {make_printable(last)} (x{part.count})"

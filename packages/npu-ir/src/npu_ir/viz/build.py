@@ -16,7 +16,7 @@ from npu_ir.viz.argument_boxes import (
     weight_boxes,
 )
 from npu_ir.viz.boxes import NodeBoxes
-from npu_ir.viz.captions import count_caption, parameters_caption, printable, values_caption
+from npu_ir.viz.captions import count_caption, make_printable, parameters_caption, values_caption
 from npu_ir.viz.diagram import Box, Diagram, Edge, Frame
 from npu_ir.viz.outline import Outline
 from npu_ir.viz.repeats import is_weight
@@ -44,28 +44,28 @@ def build_diagram(graph: Graph, max_nodes: int, depth: int | None, weights: bool
     selection = select(outline, max_nodes, depth)
     nodes = NodeBoxes(outline, selection, name_weights=weights)
     inputs = input_boxes(graph)
-    named = weight_boxes(_readers(nodes)) if weights else []
+    named = weight_boxes(_weight_readers(nodes)) if weights else []
     arguments = {value: group.box.id for group in (*inputs, *named) for value in group.values}
 
     def source_of(value: Value) -> str | None:
         if value.producer is None:
             return arguments.get(value)
-        return nodes.end_of(nodes.box_of[outline.program.position[value.producer]])
+        return nodes.exit_box(nodes.box_of[outline.node_order.position[value.producer]])
 
     outputs, updates = output_boxes(graph), update_boxes(graph, source_of)
     return Diagram(
-        printable(graph.name),
+        make_printable(graph.name),
         _summary(graph, outline, selection),
         (
             *(group.box for group in inputs),
-            *_arranged(nodes.items, named, updates),
+            *_insert_arguments(nodes.items, named, updates),
             *(group.box for group in outputs),
         ),
         (*_edges(nodes, [*outputs, *updates], source_of), *nodes.region_edges),
     )
 
 
-def _arranged(
+def _insert_arguments(
     items: Sequence[Box | Frame], weights: Sequence[ArgumentBox], updates: Sequence[ArgumentBox]
 ) -> Iterator[Box | Frame]:
     """Yield the items, with weights before their readers and updates after their producers.
@@ -79,24 +79,24 @@ def _arranged(
     for group in updates:
         after[group.near[0] if group.near else ""].append(group.box)
     yield from before[""]
-    yield from _inserted(items, before, after)
+    yield from _insert_boxes(items, before, after)
     yield from after[""]
 
 
-def _inserted(
+def _insert_boxes(
     items: Sequence[Box | Frame], before: Mapping[str, Sequence[Box]], after: Mapping[str, Sequence[Box]]
 ) -> Iterator[Box | Frame]:
     for item in items:
         if isinstance(item, Frame):
-            yield Frame(item.id, item.title, tuple(_inserted(item.items, before, after)))
+            yield Frame(item.id, item.title, tuple(_insert_boxes(item.items, before, after)))
         else:
             yield from (*before.get(item.id, ()), item, *after.get(item.id, ()))
 
 
-def _readers(nodes: NodeBoxes) -> dict[Value, list[str]]:
+def _weight_readers(nodes: NodeBoxes) -> dict[Value, list[str]]:
     """Return the boxes that read each weight."""
     readers: dict[Value, dict[str, None]] = {}
-    for box, values in nodes.reads():
+    for box, values in nodes.iterate_reads():
         for value in filter(is_weight, values):
             readers.setdefault(value, {})[box] = None
     return {value: list(boxes) for value, boxes in readers.items()}
@@ -107,7 +107,7 @@ def _edges(
 ) -> Iterator[Edge]:
     carried: defaultdict[tuple[str, str], dict[Value, None]] = defaultdict(dict)
     of_results = ((result.box.id, result.values) for result in results)
-    for target, values in itertools.chain(nodes.reads(), of_results):
+    for target, values in itertools.chain(nodes.iterate_reads(), of_results):
         for value in values:
             source = source_of(value)
             if source is not None and source != target:

@@ -15,7 +15,7 @@ _MAX_LENGTH = 44
 _UNITS = ((10**12, "T"), (10**9, "B"), (10**6, "M"), (10**3, "K"))
 
 
-def printable(text: str, max_length: int = _MAX_LENGTH) -> str:
+def make_printable(text: str, max_length: int = _MAX_LENGTH) -> str:
     """Return ``text`` on one line, with its middle replaced by an ellipsis if it is too long."""
     if len(text) > max_length:
         head = max_length // 2
@@ -26,9 +26,9 @@ def printable(text: str, max_length: int = _MAX_LENGTH) -> str:
 def type_caption(type: Type) -> str:
     """Return a type as edges show it: ``1x64x56x56 f32``."""
     if not isinstance(type, TensorType):
-        return printable(str(type))
+        return make_printable(str(type))
     layout = "" if type.layout is torch.strided else str(type.layout).removeprefix("torch.")
-    return printable(" ".join(filter(None, (_sizes(type), dtype_name(type.dtype), layout))))
+    return make_printable(" ".join(filter(None, (_sizes(type), dtype_name(type.dtype), layout))))
 
 
 def _sizes(type: TensorType) -> str:
@@ -43,10 +43,10 @@ def values_caption(values: Sequence[Value]) -> str:
 
 def count_caption(count: int, noun: str) -> str:
     """Return a number with its noun: ``1 node``, ``25.6M parameters``."""
-    return f"{_rounded(count)} {noun}{'' if count == 1 else 's'}"
+    return f"{_round_count(count)} {noun}{'' if count == 1 else 's'}"
 
 
-def _rounded(count: int) -> str:
+def _round_count(count: int) -> str:
     for size, unit in _UNITS:
         if count >= 0.9995 * size:  # in the next smaller unit, it would be rounded up to 1000
             return f"{count / size:.3g}{unit}"
@@ -55,7 +55,9 @@ def _rounded(count: int) -> str:
 
 def op_caption(op_type: str) -> str:
     """Return an op's name without the usual affixes: ``conv2d`` for ``aten.conv2d.default``."""
-    return printable(op_type.removeprefix("aten.").removeprefix("higher_order.").removesuffix(".default"))
+    return make_printable(
+        op_type.removeprefix("aten.").removeprefix("higher_order.").removesuffix(".default")
+    )
 
 
 def ops_caption(nodes: Iterable[OpNode]) -> str:
@@ -65,7 +67,7 @@ def ops_caption(nodes: Iterable[OpNode]) -> str:
         op_caption(op_type) if count == 1 else f"{op_caption(op_type)} x{count}"
         for op_type, count in counted.most_common(3)
     ]
-    return _listed(shown, len(counted))
+    return _join_shown(shown, len(counted))
 
 
 def regions_caption(node: OpNode) -> str:
@@ -74,12 +76,12 @@ def regions_caption(node: OpNode) -> str:
         f"{argument}: {count_caption(sum(map(len, region.graphs())), 'op')}"
         for argument, region in node.regions.items()
     ]
-    return printable(", ".join(shown))
+    return make_printable(", ".join(shown))
 
 
 def weights_caption(weights: Sequence[Value]) -> str:
     """Return the weights of one op: ``weight 64x3x7x7, bias 64``."""
-    return _listed([f"{_last_name(value)} {_shape(value.type)}" for value in weights[:2]], len(weights))
+    return _join_shown([f"{_last_name(value)} {_shape(value.type)}" for value in weights[:2]], len(weights))
 
 
 def target_of(value: Value) -> str:
@@ -89,13 +91,13 @@ def target_of(value: Value) -> str:
 
 def names_caption(values: Sequence[Value]) -> str:
     """Return the names of several arguments: ``x, mask, ...``."""
-    return _listed([printable(target_of(value), 24) for value in values[:3]], len(values))
+    return _join_shown([make_printable(target_of(value), 24) for value in values[:3]], len(values))
 
 
 def parameters_caption(weights: Iterable[Value]) -> str:
     """Return the number of elements of the parameters among ``weights``; "" for none."""
     types = [value.type for value in weights if isinstance(value.type, TensorType) and _is_parameter(value)]
-    count = sum(math.prod(type.sizes) for type in types if not type.symbols)
+    count = sum(math.prod(type.static_shape) for type in types if not type.symbols)
     return count_caption(count, "parameter") if count else ""
 
 
@@ -104,14 +106,14 @@ def _is_parameter(value: Value) -> bool:
 
 
 def _last_name(value: Value) -> str:
-    return printable(target_of(value).rpartition(".")[2], 20)
+    return make_printable(target_of(value).rpartition(".")[2], 20)
 
 
 def _shape(type: Type) -> str:
     if isinstance(type, TensorType) and type.shape:
-        return printable(_sizes(type))
+        return make_printable(_sizes(type))
     return type_caption(type)
 
 
-def _listed(shown: list[str], total: int) -> str:
+def _join_shown(shown: list[str], total: int) -> str:
     return ", ".join([*shown, "..."] if total > len(shown) else shown)

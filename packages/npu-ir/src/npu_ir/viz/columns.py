@@ -33,10 +33,10 @@ class _Column:
     right: dict[_Column, float] = field(default_factory=dict)
 
 
-def place_columns(layers: Sequence[Sequence[Spot]]) -> None:
+def assign_x(layers: Sequence[Sequence[Spot]]) -> None:
     """Set the x of every spot; the left side of the drawing is at 0."""
-    columns = _columns(layers)
-    order = _from_left(columns)
+    columns = _build_columns(layers)
+    order = _sort_from_left(columns)
     for column in order:
         column.x = max((other.x + distance for other, distance in column.left.items()), default=0.0)
     place = {spot: column for column in order for spot in column.spots}
@@ -46,14 +46,14 @@ def place_columns(layers: Sequence[Sequence[Spot]]) -> None:
         for column in order if sweep % 2 else reversed(order):
             low = max((other.x + distance for other, distance in column.left.items()), default=-math.inf)
             high = min((other.x - distance for other, distance in column.right.items()), default=math.inf)
-            column.x = min(max(_wanted(column, place), low), high)
+            column.x = min(max(_desired_x(column, place), low), high)
     left = min((column.x - spot.width / 2 for column in order for spot in column.spots), default=0.0)
     for spot, column in place.items():
         spot.x = column.x - left
 
 
-def _columns(layers: Sequence[Sequence[Spot]]) -> list[_Column]:
-    links = _links(layers)
+def _build_columns(layers: Sequence[Sequence[Spot]]) -> list[_Column]:
+    links = _choose_links(layers)
     column_of: dict[Spot, _Column] = {}
     columns = []
     for spot in (spot for layer in layers for spot in layer):
@@ -65,12 +65,12 @@ def _columns(layers: Sequence[Sequence[Spot]]) -> list[_Column]:
             column_of[links[spot]] = column_of[spot]
     for layer in layers:
         for left, right in itertools.pairwise(layer):
-            one, other, distance = column_of[left], column_of[right], _distance(left, right)
+            one, other, distance = column_of[left], column_of[right], _min_distance(left, right)
             one.right[other] = other.left[one] = max(distance, one.right.get(other, 0.0))
     return columns
 
 
-def _links(layers: Sequence[Sequence[Spot]]) -> dict[Spot, Spot]:
+def _choose_links(layers: Sequence[Sequence[Spot]]) -> dict[Spot, Spot]:
     """Return the spot of the next layer in the same column, for each that has one; boxes take precedence."""
     boxes_below = _boxes_below(layers)
     links: dict[Spot, Spot] = {}
@@ -114,10 +114,10 @@ def _boxes_below(layers: Sequence[Sequence[Spot]]) -> dict[Spot, int]:
 
 
 def _boxes(spots: Sequence[Spot]) -> list[Spot]:
-    return [spot for spot in spots if not spot.is_bend and not spot.hangs]
+    return [spot for spot in spots if not spot.is_bend and not spot.has_single_edge]
 
 
-def _from_left(columns: Sequence[_Column]) -> list[_Column]:
+def _sort_from_left(columns: Sequence[_Column]) -> list[_Column]:
     """Return the columns in topological order (Kahn's algorithm), from left to right."""
     waiting = {column: len(column.left) for column in columns}
     order = [column for column in columns if not column.left]
@@ -130,19 +130,19 @@ def _from_left(columns: Sequence[_Column]) -> list[_Column]:
     return order
 
 
-def _wanted(column: _Column, place: Mapping[Spot, _Column]) -> float:
+def _desired_x(column: _Column, place: Mapping[Spot, _Column]) -> float:
     """Return the weighted mean x of the spots in other columns that a column is connected to."""
     total = weights = 0.0
     for spot in column.spots:
         for other in (*spot.above, *spot.below):
             if place[other] is not column:
-                weight = _HANGING if other.hangs else 1.0
+                weight = _HANGING if other.has_single_edge else 1.0
                 total += weight * place[other].x
                 weights += weight
     return total / weights if weights else column.x
 
 
-def _distance(left: Spot, right: Spot) -> float:
+def _min_distance(left: Spot, right: Spot) -> float:
     """Return the minimum distance between the centres of two adjacent spots."""
     apart = len(set(left.frames) ^ set(right.frames))
     return (left.width + right.width) / 2 + _GAP + FRAME_PAD * apart

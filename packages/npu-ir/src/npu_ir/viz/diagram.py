@@ -108,12 +108,12 @@ class Diagram:
 
     @property
     def boxes(self) -> tuple[Box, ...]:
-        return tuple(item for item in _everything(self.items) if isinstance(item, Box))
+        return tuple(item for item in _iterate_items(self.items) if isinstance(item, Box))
 
     @property
     def frames(self) -> tuple[Frame, ...]:
         """All frames, outer ones before those inside them."""
-        return tuple(item for item in _everything(self.items) if isinstance(item, Frame))
+        return tuple(item for item in _iterate_items(self.items) if isinstance(item, Frame))
 
     @property
     def kinds(self) -> tuple[BoxKind, ...]:
@@ -122,8 +122,8 @@ class Diagram:
         return tuple(kind for kind in BoxKind if kind in present)
 
 
-def _everything(items: tuple[Box | Frame, ...]) -> Iterator[Box | Frame]:
+def _iterate_items(items: tuple[Box | Frame, ...]) -> Iterator[Box | Frame]:
     for item in items:
         yield item
         if isinstance(item, Frame):
-            yield from _everything(item.items)
+            yield from _iterate_items(item.items)

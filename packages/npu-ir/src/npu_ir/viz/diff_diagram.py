@@ -10,13 +10,20 @@ from typing import Any
 from npu_ir.core.node import OpNode, Value
 from npu_ir.diff import GraphDiff, NodeDiff, Status
 from npu_ir.errors import VisualizationError
-from npu_ir.viz.captions import count_caption, names_caption, op_caption, printable, target_of, values_caption
+from npu_ir.viz.captions import (
+    count_caption,
+    make_printable,
+    names_caption,
+    op_caption,
+    target_of,
+    values_caption,
+)
 from npu_ir.viz.diagram import Box, BoxKind, Diagram, Edge, EdgeKind
 
 _KINDS = {status: BoxKind(status.value) for status in Status}
 # In front of titles: readers must not depend on colours (WCAG 2.1, criterion 1.4.1).
 _MARKS = {Status.UNCHANGED: "", Status.REMOVED: "\N{MINUS SIGN} ", Status.ADDED: "+ ", Status.CHANGED: "~ "}
-_MAX_ENDS = 8
+_MAX_OUTPUTS = 8
 
 
 def build_diff_diagram(diff: GraphDiff, max_nodes: int) -> Diagram:
@@ -30,11 +37,11 @@ def build_diff_diagram(diff: GraphDiff, max_nodes: int) -> Diagram:
     """
     if max_nodes < 2:
         raise VisualizationError(f"max_nodes={max_nodes}: a drawing has room for 2 boxes at least")
-    return _DiffDiagram(diff, max_nodes).build()
+    return _DiffDiagramBuilder(diff, max_nodes).build()
 
 
 @dataclass(frozen=True, slots=True)
-class _End:
+class _OutputDiff:
     """A result or an update: its title, and its value before and after."""
 
     title: str
@@ -44,7 +51,7 @@ class _End:
     status: Status
 
 
-class _DiffDiagram:
+class _DiffDiagramBuilder:
     """Builder of one diagram."""
 
     def __init__(self, diff: GraphDiff, max_nodes: int) -> None:
@@ -62,17 +69,19 @@ class _DiffDiagram:
             for side, node in (("a", item.a), ("b", item.b)):
                 for value in () if node is None else node.inputs:
                     self._connect(value, self._box_of[node], side)  # type: ignore[index]
-        self._add_ends()
+        self._add_outputs()
         counts = ", ".join(f"{diff.count(status):,} {status.value}" for status in Status)
         title = (
             diff.b.name if diff.a.name == diff.b.name else f"{diff.a.name} \N{RIGHTWARDS ARROW} {diff.b.name}"
         )
-        return Diagram(printable(title), f"nodes: {counts}", tuple(self._boxes), tuple(self._drawn_edges()))
+        return Diagram(
+            make_printable(title), f"nodes: {counts}", tuple(self._boxes), tuple(self._drawn_edges())
+        )
 
     def _add(self, kind: BoxKind, title: str, details: Sequence[str] = (), tooltip: str = "") -> str:
         id = f"n{len(self._boxes)}"
-        lines = tuple(printable(line) for line in details if line)
-        self._boxes.append(Box(id, kind, printable(title), lines, printable(tooltip, 400)))
+        lines = tuple(make_printable(line) for line in details if line)
+        self._boxes.append(Box(id, kind, make_printable(title), lines, make_printable(tooltip, 400)))
         return id
 
     def _add_arguments(self) -> None:
@@ -89,7 +98,7 @@ class _DiffDiagram:
             elif value in self._diff.b.inputs:
                 groups[BoxKind.INPUT, "input"].append(value)
         for (kind, what), values in groups.items():
-            alone = len(values) <= _MAX_ENDS
+            alone = len(values) <= _MAX_OUTPUTS
             for together in [[value] for value in values] if alone else [values]:
                 title = names_caption(together) if alone else count_caption(len(values), what)
                 detail = values_caption(together) if alone else names_caption(together)
@@ -102,9 +111,9 @@ class _DiffDiagram:
 
     def _add_nodes(self) -> None:
         nodes = self._diff.nodes
-        shown = self._shown(near=1)
+        shown = self._find_shown(near=1)
         if _num_boxes(shown) > self._max_nodes:
-            shown = self._shown(near=0)
+            shown = self._find_shown(near=0)
         start = 0
         room = self._max_nodes if _num_boxes(shown) <= self._max_nodes else self._max_nodes - 1
         while start < len(nodes):
@@ -122,7 +131,7 @@ class _DiffDiagram:
                 self._box_of.update((node, id) for node in (item.a, item.b) if node is not None)
             start, room = stop, room - 1
 
-    def _shown(self, near: int) -> list[bool]:
+    def _find_shown(self, near: int) -> list[bool]:
         """Return a flag per node: it has its own box, as it or (if ``near``) a producer or reader changed."""
         items = self._diff.nodes
         is_shown = [item.status is not Status.UNCHANGED for item in items]
@@ -140,10 +149,10 @@ class _DiffDiagram:
                         is_near[at] = is_near[source] = True
         return is_near
 
-    def _add_ends(self) -> None:
-        ends = [*_results(self._diff), *_updates(self._diff)]
+    def _add_outputs(self) -> None:
+        ends = [*_result_diffs(self._diff), *_update_diffs(self._diff)]
         unchanged = [end for end in ends if end.status is Status.UNCHANGED]
-        together = len(unchanged) > _MAX_ENDS
+        together = len(unchanged) > _MAX_OUTPUTS
         common = self._add(BoxKind.OUTPUT, f"{len(unchanged)} results and updates") if together else ""
         for end in ends:
             id = common
@@ -190,14 +199,16 @@ def _node_box(item: NodeDiff) -> tuple[BoxKind, str, list[str], str]:
     return _KINDS[item.status], _MARKS[item.status] + op, details, repr(node)
 
 
-def _results(diff: GraphDiff) -> Iterator[_End]:
+def _result_diffs(diff: GraphDiff) -> Iterator[_OutputDiff]:
     paths = {line.name for line in diff.lines if line.kind == "return"}
     a, b = (_leaves(graph.results) for graph in (diff.a, diff.b))
     for path in {**a, **b}:
         before, after = a.get(path), b.get(path)
         if before is not None or after is not None:
             is_same = path not in paths and before is not None and after is not None
-            yield _End(path, BoxKind.OUTPUT, before, after, _end_status(before, after, is_same=is_same))
+            yield _OutputDiff(
+                path, BoxKind.OUTPUT, before, after, _output_status(before, after, is_same=is_same)
+            )
 
 
 def _leaves(results: Any) -> Mapping[str, Value | None]:
@@ -206,20 +217,20 @@ def _leaves(results: Any) -> Mapping[str, Value | None]:
     return {path: leaf if isinstance(leaf, Value) else None for path, leaf in zip(paths, leaves, strict=True)}
 
 
-def _updates(diff: GraphDiff) -> Iterator[_End]:
+def _update_diffs(diff: GraphDiff) -> Iterator[_OutputDiff]:
     changed = {line.name for line in diff.lines if line.kind == "update"}
     before = dict(diff.a.updates)
     back = {other: value for value, other in diff.values.items()}
     for target, value in diff.b.updates.items():
         old = before.pop(back[target], None) if target in back else None
         names = {target.name, back[target].name if target in back else ""}
-        status = _end_status(old, value, is_same=old is not None and changed.isdisjoint(names))
-        yield _End(target_of(target), BoxKind.UPDATE, old, value, status)
+        status = _output_status(old, value, is_same=old is not None and changed.isdisjoint(names))
+        yield _OutputDiff(target_of(target), BoxKind.UPDATE, old, value, status)
     for target, value in before.items():
-        yield _End(target_of(target), BoxKind.UPDATE, value, None, Status.REMOVED)
+        yield _OutputDiff(target_of(target), BoxKind.UPDATE, value, None, Status.REMOVED)
 
 
-def _end_status(before: Value | None, after: Value | None, *, is_same: bool) -> Status:
+def _output_status(before: Value | None, after: Value | None, *, is_same: bool) -> Status:
     if before is None or after is None:
         return Status.ADDED if before is None else Status.REMOVED
     return Status.UNCHANGED if is_same else Status.CHANGED

@@ -18,17 +18,17 @@ _DEFAULTS = f"""\
 def format_dot(diagram: Diagram) -> str:
     """Return ``diagram`` as a graphviz digraph."""
     lines = [
-        f"digraph {_quoted(diagram.title)} {{",
+        f"digraph {_quote(diagram.title)} {{",
         _DEFAULTS,
         f"  label=<{_heading(diagram)}>;",
         *_items(diagram.items, 1),
     ]
-    lines += [f"  {edge.source} -> {edge.target}{_edge_looks(edge)};" for edge in diagram.edges]
+    lines += [f"  {edge.source} -> {edge.target}{_edge_attributes(edge)};" for edge in diagram.edges]
     return "\n".join([*lines, "}"]) + "\n"
 
 
-def _edge_looks(edge: Edge) -> str:
-    looks = [f"label={_quoted(f' {edge.label} ')}"] if edge.label else []
+def _edge_attributes(edge: Edge) -> str:
+    looks = [f"label={_quote(f' {edge.label} ')}"] if edge.label else []
     if edge.kind is not EdgeKind.PLAIN:
         style = EDGE_STYLES[edge.kind]
         looks.append(f'color="{style.colour}"{", style=dashed" if style.dashed else ""}')
@@ -39,27 +39,27 @@ def _items(items: tuple[Box | Frame, ...], level: int) -> Iterator[str]:
     indent = "  " * level
     for item in items:
         if isinstance(item, Box):
-            yield f"{indent}{item.id} [{_box(item)}];"
+            yield f"{indent}{item.id} [{_box_attributes(item)}];"
             continue
         yield f"{indent}subgraph cluster_{item.id} {{"
         yield (
-            f"{indent}  label={_quoted(item.title)}; labeljust=l; fontsize=12; "
+            f"{indent}  label={_quote(item.title)}; labeljust=l; fontsize=12; "
             f'style="rounded,filled"; color="{FRAME}"; fillcolor="{FRAME_FILL}";'
         )
         yield from _items(item.items, level + 1)
         yield f"{indent}}}"
 
 
-def _box(box: Box) -> str:
+def _box_attributes(box: Box) -> str:
     style = STYLES[box.kind]
     shape, *looks = style.dot
     looks += ["filled", "dashed"] if style.dashed else ["filled"]
-    text = f"<B>{_html(box.title)}</B>" + "".join(
-        f'<BR/><FONT POINT-SIZE="10" COLOR="{MUTED}">{_html(line)}</FONT>' for line in box.details
+    text = f"<B>{_escape_html(box.title)}</B>" + "".join(
+        f'<BR/><FONT POINT-SIZE="10" COLOR="{MUTED}">{_escape_html(line)}</FONT>' for line in box.details
     )
     return (
         f'label=<{text}>, shape={shape}, style="{",".join(looks)}", fillcolor="{style.fill}", '
-        f'color="{style.stroke}", tooltip={_quoted(box.tooltip or box.title)}'
+        f'color="{style.stroke}", tooltip={_quote(box.tooltip or box.title)}'
         f"{', peripheries=2' if style.svg == 'double' else ''}"
     )
 
@@ -73,17 +73,17 @@ def _heading(diagram: Diagram) -> str:
     )
     legend = f'<TR><TD><TABLE BORDER="0" CELLSPACING="6" CELLPADDING="3"><TR>{cells}</TR></TABLE></TD></TR>'
     return (
-        f'<TABLE BORDER="0"><TR><TD><B>{_html(diagram.title)}</B></TD></TR>'
-        f'<TR><TD><FONT POINT-SIZE="11" COLOR="{MUTED}">{_html(diagram.summary)}</FONT></TD></TR>'
+        f'<TABLE BORDER="0"><TR><TD><B>{_escape_html(diagram.title)}</B></TD></TR>'
+        f'<TR><TD><FONT POINT-SIZE="11" COLOR="{MUTED}">{_escape_html(diagram.summary)}</FONT></TD></TR>'
         f"{legend if cells else ''}</TABLE>"
     )
 
 
-def _html(text: str) -> str:
+def _escape_html(text: str) -> str:
     return html.escape(text) or "&#160;"  # graphviz rejects empty elements
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     """Return a quoted DOT string; backslashes are doubled, because labels interpret escapes."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'

@@ -105,7 +105,7 @@ def draw_diff(diff: GraphDiff, path: str | os.PathLike[str], *, max_nodes: int =
 
 
 def _write(diagram: Diagram, path: Path, format: str) -> Path:
-    content = _content(diagram, format)
+    content = _render(diagram, format)
     try:
         with staged_files(path.parent) as files:
             files.write(lambda file: (file.write(content), path.name)[1])
@@ -130,7 +130,7 @@ def require_format(path: Path) -> str:
     return format
 
 
-def _content(diagram: Diagram, format: str) -> bytes:
+def _render(diagram: Diagram, format: str) -> bytes:
     program = shutil.which("dot") if format in _GRAPHVIZ_FORMATS else None
     if program is not None:
         return _run_graphviz(program, format_dot(diagram), format)

@@ -41,10 +41,10 @@ def _rows(
     first, last = spans[frame]
     # Inner frames that begin in the same layer have their titles below this one's; likewise at the bottom.
     top = members[first][0].row_top - FRAME_TOP * max(
-        sum(spans[inner][0] == first for inner in _inside(frame, spot)) for spot in members[first]
+        sum(spans[inner][0] == first for inner in _inner_frames(frame, spot)) for spot in members[first]
     )
     bottom = members[last][0].row_bottom + FRAME_BOTTOM * max(
-        sum(spans[inner][1] == last for inner in _inside(frame, spot)) for spot in members[last]
+        sum(spans[inner][1] == last for inner in _inner_frames(frame, spot)) for spot in members[last]
     )
     extents = {number: _extent(spots, frame) for number, spots in members.items()}
     left, right = min(a for a, _ in extents.values()), max(b for _, b in extents.values())
@@ -68,13 +68,13 @@ def _rows(
     return rows
 
 
-def _inside(frame: str, spot: Spot) -> tuple[str, ...]:
+def _inner_frames(frame: str, spot: Spot) -> tuple[str, ...]:
     """Return ``frame`` and the frames around ``spot`` inside it."""
     return spot.frames[spot.frames.index(frame) :]
 
 
 def _extent(spots: Sequence[Spot], frame: str) -> tuple[float, float]:
-    pads = [spot.width / 2 + FRAME_PAD * len(_inside(frame, spot)) for spot in spots]
+    pads = [spot.width / 2 + FRAME_PAD * len(_inner_frames(frame, spot)) for spot in spots]
     return (
         min(spot.x - pad for spot, pad in zip(spots, pads, strict=True)),
         max(spot.x + pad for spot, pad in zip(spots, pads, strict=True)),

@@ -35,7 +35,7 @@ def box_size(box: Box) -> tuple[float, float]:
     return max(80.0, max(widths) + 30), LINE_HEIGHT * (1 + len(box.details)) + 15
 
 
-def outline(style: Style, x: float, y: float, width: float, height: float) -> str:
+def shape_element(style: Style, x: float, y: float, width: float, height: float) -> str:
     """Return the SVG element of a box whose top left corner is at x, y."""
     looks = f'fill="{style.fill}" stroke="{style.stroke}" stroke-width="1.3"'
     if style.dashed:

@@ -23,25 +23,25 @@ def order_layers(layers: Sequence[list[Spot]]) -> None:
     """
     rank: dict[Spot, float] = {}
     for layer in layers:
-        _sort(layer, {spot: float(index) for index, spot in enumerate(layer)})
+        _sort_layer(layer, {spot: float(index) for index, spot in enumerate(layer)})
         rank.update((spot, float(index)) for index, spot in enumerate(layer))
-    best, fewest = [list(layer) for layer in layers], _crossings(layers, rank)
+    best, fewest = [list(layer) for layer in layers], _count_crossings(layers, rank)
     for sweep in range(_SWEEPS):
         if not fewest:
             break
         down = sweep % 2 == 0
         for layer in layers if down else reversed(layers):
             near = {spot: [rank[other] for other in (spot.above if down else spot.below)] for spot in layer}
-            _sort(layer, {spot: mean(near[spot]) if near[spot] else rank[spot] for spot in layer})
+            _sort_layer(layer, {spot: mean(near[spot]) if near[spot] else rank[spot] for spot in layer})
             rank.update((spot, float(index)) for index, spot in enumerate(layer))
-        crossings = _crossings(layers, rank)
+        crossings = _count_crossings(layers, rank)
         if crossings < fewest:
             best, fewest = [list(layer) for layer in layers], crossings
     for layer, chosen in zip(layers, best, strict=True):
         layer[:] = chosen
 
 
-def _sort(layer: list[Spot], wanted: Mapping[Spot, float]) -> None:
+def _sort_layer(layer: list[Spot], wanted: Mapping[Spot, float]) -> None:
     """Sort a layer by the wanted position, and keep the spots of a frame adjacent."""
     members: defaultdict[str, list[float]] = defaultdict(list)
     for spot in layer:
@@ -52,7 +52,7 @@ def _sort(layer: list[Spot], wanted: Mapping[Spot, float]) -> None:
     layer.sort(key=lambda spot: (*((middle[frame], frame) for frame in spot.frames), (wanted[spot], "")))
 
 
-def _crossings(layers: Iterable[Sequence[Spot]], rank: Mapping[Spot, float]) -> int:
+def _count_crossings(layers: Iterable[Sequence[Spot]], rank: Mapping[Spot, float]) -> int:
     # Edges cross where their ends are inverted (Barth, Juenger, Mutzel 2002): count inversions by insertion.
     crossings = 0
     for layer in layers:

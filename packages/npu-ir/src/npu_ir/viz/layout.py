@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from npu_ir.viz.columns import place_columns
+from npu_ir.viz.columns import assign_x
 from npu_ir.viz.layer_order import order_layers
 from npu_ir.viz.spots import Spot
 
@@ -21,7 +21,7 @@ FRAME_TOP, FRAME_BOTTOM = 24.0, 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class BoxShape:
     """The size, frames and execution order of a box: the layout's input.
 
     Attributes:
@@ -34,7 +34,7 @@ class Shape:
     width: float
     height: float
     frames: tuple[str, ...] = ()
-    step: int | None = None
+    position: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Layout:
     height: float
 
 
-def lay_out(shapes: Mapping[str, Shape], edges: Sequence[tuple[str, str]]) -> Layout:
+def compute_layout(shapes: Mapping[str, BoxShape], edges: Sequence[tuple[str, str]]) -> Layout:
     """Return the layout of boxes and edges, with the leftmost box at x = 0.
 
     Args:
@@ -63,18 +63,20 @@ def lay_out(shapes: Mapping[str, Shape], edges: Sequence[tuple[str, str]]) -> La
     """
     index = {id: number for number, id in enumerate(shapes)}
     downward = [(a, b) if index[a] < index[b] else (b, a) for a, b in edges]
-    spots = {id: Spot(shape.width, shape.height, shape.frames, shape.step) for id, shape in shapes.items()}
+    spots = {
+        id: Spot(shape.width, shape.height, shape.frames, shape.position) for id, shape in shapes.items()
+    }
     _assign_layers(spots, downward)
     layers: list[list[Spot]] = [
         [] for _ in range(1 + max((spot.layer for spot in spots.values()), default=0))
     ]
     for spot in spots.values():
         layers[spot.layer].append(spot)
-    routes = _route(spots, downward, layers)
-    _hold_frames(layers)
+    routes = _route_edges(spots, downward, layers)
+    _reserve_frame_layers(layers)
     order_layers(layers)
-    place_columns(layers)
-    height = _stack(layers)
+    assign_x(layers)
+    height = _assign_y(layers)
     return Layout(spots, layers, routes, height)
 
 
@@ -91,17 +93,17 @@ def _assign_layers(spots: Mapping[str, Spot], edges: Iterable[tuple[str, str]]) 
         reading.add(target)
     previous = 0
     for id, spot in spots.items():
-        if spot.step is not None:
+        if spot.position is not None:
             spot.layer = spot.layer if id in reading else previous
             previous = spot.layer
         for reader in readers[id]:
             reader.layer = max(reader.layer, spot.layer + 1)
     for id, spot in spots.items():
-        if spot.step is None and id not in reading and readers[id]:
+        if spot.position is None and id not in reading and readers[id]:
             spot.layer = min(reader.layer for reader in readers[id]) - 1
 
 
-def _route(
+def _route_edges(
     spots: Mapping[str, Spot], edges: Iterable[tuple[str, str]], layers: list[list[Spot]]
 ) -> list[tuple[Spot, ...]]:
     """Add the bends of edges to their layers, and return the spots of each edge."""
@@ -118,7 +120,7 @@ def _route(
             trunk.append(bend)
         passed = trunk[: end.layer - start.layer]
         for bend in passed[1:]:
-            bend.frames = _common(bend.frames, end.frames)
+            bend.frames = _common_prefix(bend.frames, end.frames)
         _connect(passed[-1], end)
         routes.append((*passed, end))
     return routes
@@ -129,7 +131,7 @@ def _connect(upper: Spot, lower: Spot) -> None:
     lower.above.append(upper)
 
 
-def _common(left: tuple[str, ...], right: tuple[str, ...]) -> tuple[str, ...]:
+def _common_prefix(left: tuple[str, ...], right: tuple[str, ...]) -> tuple[str, ...]:
     length = 0
     while length < min(len(left), len(right)) and left[length] == right[length]:
         length += 1
@@ -145,7 +147,7 @@ def frame_spans(layers: Sequence[Sequence[Spot]]) -> dict[str, tuple[int, int]]:
     return spans
 
 
-def _hold_frames(layers: Sequence[list[Spot]]) -> None:
+def _reserve_frame_layers(layers: Sequence[list[Spot]]) -> None:
     """Add a spot to each layer that a frame spans without a member, to keep other boxes out of the frame."""
     around = {
         frame: spot.frames[: depth + 1]
@@ -159,21 +161,23 @@ def _hold_frames(layers: Sequence[list[Spot]]) -> None:
                 layers[number].append(Spot(frames=around[frame], layer=number))
 
 
-def _stack(layers: Sequence[Sequence[Spot]]) -> float:
+def _assign_y(layers: Sequence[Sequence[Spot]]) -> float:
     """Set the y of every spot, centred in its layer, and return the total height."""
     spans = frame_spans(layers)
     y = 0.0
     for number, layer in enumerate(layers):
-        y += FRAME_TOP * _most(layer, {frame for frame, (first, _) in spans.items() if first == number})
+        y += FRAME_TOP * _max_nesting(
+            layer, {frame for frame, (first, _) in spans.items() if first == number}
+        )
         row_height = max((spot.height for spot in layer), default=0.0)
         for spot in layer:
             spot.row_top, spot.row_bottom = y, y + row_height
             spot.y = y + (row_height - spot.height) / 2
-        ending = _most(layer, {frame for frame, (_, last) in spans.items() if last == number})
+        ending = _max_nesting(layer, {frame for frame, (_, last) in spans.items() if last == number})
         y += row_height + FRAME_BOTTOM * ending + _ROW_GAP
     return y - _ROW_GAP
 
 
-def _most(layer: Sequence[Spot], frames: Collection[str]) -> int:
+def _max_nesting(layer: Sequence[Spot], frames: Collection[str]) -> int:
     """Return the maximum nesting depth of ``frames`` in this layer."""
     return max((sum(frame in frames for frame in spot.frames) for spot in layer), default=0)

@@ -30,7 +30,7 @@ def format_mermaid(diagram: Diagram) -> str:
         *_items(diagram.items, 1),
     ]
     for edge in diagram.edges:
-        label = f"|{_quoted(edge.label)}| " if edge.label else ""
+        label = f"|{_quote(edge.label)}| " if edge.label else ""
         lines.append(f"  {edge.source} --> {label}{edge.target}")
     lines += _styles(diagram)
     return "\n".join(lines) + "\n"
@@ -41,10 +41,10 @@ def _items(items: tuple[Box | Frame, ...], level: int) -> Iterator[str]:
     for item in items:
         if isinstance(item, Box):
             before, after = STYLES[item.kind].mermaid
-            label = "<br>".join(map(_escaped, (item.title, *item.details)))
-            yield f'{indent}{item.id}{before}"{label}"{after}:::{_class(item.kind)}'
+            label = "<br>".join(map(_escape, (item.title, *item.details)))
+            yield f'{indent}{item.id}{before}"{label}"{after}:::{_class_name(item.kind)}'
         else:
-            yield f"{indent}subgraph {item.id}[{_quoted(item.title)}]"
+            yield f"{indent}subgraph {item.id}[{_quote(item.title)}]"
             yield from _items(item.items, level + 1)
             yield f"{indent}end"
 
@@ -53,7 +53,7 @@ def _styles(diagram: Diagram) -> Iterator[str]:
     for kind in diagram.kinds:
         style = STYLES[kind]
         dashes = ",stroke-dasharray:4" if style.dashed else ""
-        yield f"  classDef {_class(kind)} fill:{style.fill},stroke:{style.stroke},color:{TEXT}{dashes}"
+        yield f"  classDef {_class_name(kind)} fill:{style.fill},stroke:{style.stroke},color:{TEXT}{dashes}"
     if diagram.frames:
         yield f"  classDef frame fill:{FRAME_FILL},stroke:{FRAME},color:{TEXT}"
         yield f"  class {','.join(frame.id for frame in diagram.frames)} frame"
@@ -65,12 +65,12 @@ def _styles(diagram: Diagram) -> Iterator[str]:
             yield f"  linkStyle {index} stroke:{looks.colour}{',stroke-dasharray:4' if looks.dashed else ''}"
 
 
-def _class(kind: BoxKind) -> str:
+def _class_name(kind: BoxKind) -> str:
     return kind.name.lower()
 
 
-def _quoted(text: str) -> str:
-    return f'"{_escaped(text)}"'
+def _quote(text: str) -> str:
+    return f'"{_escape(text)}"'
 
 
 def _title(diagram: Diagram) -> str:
@@ -78,11 +78,11 @@ def _title(diagram: Diagram) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     """Return ``text`` with mermaid's entity codes for special characters."""
-    coded = _SPECIAL.sub(lambda match: _code(match[0]), text)
-    return _LIST.sub(lambda match: match[1] + _code(match[2]), coded)
+    coded = _SPECIAL.sub(lambda match: _entity_code(match[0]), text)
+    return _LIST.sub(lambda match: match[1] + _entity_code(match[2]), coded)
 
 
-def _code(char: str) -> str:
+def _entity_code(char: str) -> str:
     return f"#{ord(char)};#8203;" if char in _STILL_SPECIAL else f"#{ord(char)};"

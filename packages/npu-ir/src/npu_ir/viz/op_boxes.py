@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from npu_ir.core.node import OpNode, Value
-from npu_ir.viz.captions import op_caption, printable, weights_caption
+from npu_ir.viz.captions import make_printable, op_caption, weights_caption
 from npu_ir.viz.diagram import Box, BoxKind
 from npu_ir.viz.repeats import is_weight
 
@@ -30,20 +30,20 @@ def op_box(
         count: Number of repetitions of the node.
     """
     weights = weights_of([node])
-    module = relative(path, around)
+    module = relative_path(path, around)
     names = f"%{node.outputs[0].name}" if node.outputs else node.name
     if len(node.outputs) > 1:
         names += ", ..."
-    details = [printable(f"{module}: {names}" if module else names)]
+    details = [make_printable(f"{module}: {names}" if module else names)]
     if weights and not name_weights:
         details.append(weights_caption(weights))
     if count > 1:
         details.append(f"x{count}")
     kind = BoxKind.WEIGHTED if weights else BoxKind.OP
-    return Box(id, kind, op_caption(node.op_type), tuple(details), printable(repr(node), 400))
+    return Box(id, kind, op_caption(node.op_type), tuple(details), make_printable(repr(node), 400))
 
 
-def relative(path: tuple[str, ...], around: tuple[str, ...]) -> str:
+def relative_path(path: tuple[str, ...], around: tuple[str, ...]) -> str:
     """Return a module path relative to the module it is drawn in."""
     return ".".join(path[len(around) :] if path[: len(around)] == around else path)
 

@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from npu_ir.viz.repeats import Program
+from npu_ir.viz.repeats import NodeOrder
 
 if TYPE_CHECKING:
     from npu_ir.graph.graph import Graph
@@ -53,14 +53,14 @@ class Outline:
 
     def __init__(self, graph: Graph) -> None:
         nodes = graph.nodes
-        self.program = Program(nodes, {node: position for position, node in enumerate(nodes)})
+        self.node_order = NodeOrder(nodes, {node: position for position, node in enumerate(nodes)})
         names = [node.provenance.module for node in nodes]
         split = {name: tuple(name.split(".", _MAX_DEPTH - 1)) if name else () for name in set(names)}
         self.paths = [split[name] for name in names]
         self.last_level = 1 + max(map(len, split.values()), default=0)
         # Length of the module path that a node shares with the node before it; `last_level` if equal.
         self._shared = [0] + [
-            self.last_level if left is right else _shared(left, right)
+            self.last_level if left is right else _common_length(left, right)
             for left, right in itertools.pairwise(self.paths)
         ]
 
@@ -80,14 +80,14 @@ class Outline:
                 break
             parts = []
             for part in levels[-1]:
-                part.parts = self._deeper(part, len(levels), fold)
+                part.parts = self._split_part(part, len(levels), fold)
                 parts += part.parts
             if len(parts) > max_parts:
                 break
             levels.append(parts)
         return levels
 
-    def _deeper(self, part: Part, level: int, fold: bool) -> list[Part]:
+    def _split_part(self, part: Part, level: int, fold: bool) -> list[Part]:
         if level == self.last_level:
             return [Part(self.paths[at], at, at + 1) for at in range(part.start, part.stop)]
         starts = [at for at in range(part.start + 1, part.stop) if self._shared[at] < level]
@@ -95,17 +95,19 @@ class Outline:
             Part(self.paths[start][:level], start, stop)
             for start, stop in itertools.pairwise([part.start, *starts, part.stop])
         ]
-        return self._folded(parts, level) if fold else parts
+        return self._fold_repeats(parts, level) if fold else parts
 
-    def _folded(self, parts: list[Part], level: int) -> list[Part]:
+    def _fold_repeats(self, parts: list[Part], level: int) -> list[Part]:
         # Each part is compared with its predecessor only, so a run of n copies costs n - 1 comparisons.
         folded: list[Part] = []
         previous: Part | None = None
         for part in parts:
-            if previous is not None and _siblings(previous.path, part.path, level):
+            if previous is not None and _are_siblings(previous.path, part.path, level):
                 group = folded[-1]
                 same_length = part.length == previous.length
-                if same_length and self.program.repeats(previous.start, part.length, first=group.count == 1):
+                if same_length and self.node_order.repeats(
+                    previous.start, part.length, first=group.count == 1
+                ):
                     group.count += 1
                     previous = part
                     continue
@@ -114,13 +116,13 @@ class Outline:
         return folded
 
 
-def _shared(left: tuple[str, ...], right: tuple[str, ...]) -> int:
+def _common_length(left: tuple[str, ...], right: tuple[str, ...]) -> int:
     return sum(
         1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(left, right, strict=False))
     )
 
 
-def _siblings(left: tuple[str, ...], right: tuple[str, ...], level: int) -> bool:
+def _are_siblings(left: tuple[str, ...], right: tuple[str, ...], level: int) -> bool:
     """Return whether the names of two sibling modules differ in numbers only: ``layers.0``, ``layers.1``."""
     if not len(left) == len(right) == level:
         return False

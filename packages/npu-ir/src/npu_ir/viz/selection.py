@@ -37,11 +37,13 @@ def select(outline: Outline, max_nodes: int, depth: int | None) -> Selection:
         raise VisualizationError(f"max_nodes={max_nodes}: a drawing has room for 2 boxes at least")
     if depth is not None and depth < 0:
         raise VisualizationError(f"depth={depth} is negative", fix="use 0 for one box, 1 for the top modules")
-    levels = _as_deep_as_fits(outline, max_nodes) if depth is None else _to_depth(outline, max_nodes, depth)
+    levels = (
+        _choose_levels(outline, max_nodes) if depth is None else _levels_to_depth(outline, max_nodes, depth)
+    )
     return Selection(levels, max_nodes if len(levels[-1]) <= max_nodes else max_nodes - 1)
 
 
-def _as_deep_as_fits(outline: Outline, max_nodes: int) -> list[list[Part]]:
+def _choose_levels(outline: Outline, max_nodes: int) -> list[list[Part]]:
     plain = outline.levels(outline.last_level, fold=False, max_parts=max_nodes)
     folded = outline.levels(outline.last_level, fold=True, max_parts=max_nodes)
     deepest = max(plain, folded, key=len)
@@ -51,7 +53,7 @@ def _as_deep_as_fits(outline: Outline, max_nodes: int) -> list[list[Part]]:
     return deepest
 
 
-def _to_depth(outline: Outline, max_nodes: int, depth: int) -> list[list[Part]]:
+def _levels_to_depth(outline: Outline, max_nodes: int, depth: int) -> list[list[Part]]:
     level = min(depth, outline.last_level)
     plain = outline.levels(level, fold=False)
     return plain if len(plain[-1]) <= max_nodes else outline.levels(level, fold=True)

@@ -26,7 +26,7 @@ class Spot:
     width: float = 0.0
     height: float = 0.0
     frames: tuple[str, ...] = ()
-    step: int | None = None
+    position: int | None = None
     layer: int = 0
     x: float = 0.0
     y: float = 0.0
@@ -40,7 +40,7 @@ class Spot:
         return not self.height
 
     @property
-    def hangs(self) -> bool:
+    def has_single_edge(self) -> bool:
         """True for a spot with a single edge."""
         return len(self.above) + len(self.below) == 1
 

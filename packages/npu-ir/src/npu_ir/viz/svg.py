@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from npu_ir.viz.diagram import NODE_KINDS, Box, BoxKind, Diagram, Edge, EdgeKind, Frame
 from npu_ir.viz.frames import Row, frame_rows
-from npu_ir.viz.glyphs import DETAIL_SIZE, LINE_HEIGHT, TITLE_SIZE, box_size, outline, text_width
-from npu_ir.viz.layout import Layout, Shape, lay_out
+from npu_ir.viz.glyphs import DETAIL_SIZE, LINE_HEIGHT, TITLE_SIZE, box_size, shape_element, text_width
+from npu_ir.viz.layout import BoxShape, Layout, compute_layout
 from npu_ir.viz.spots import Spot
 from npu_ir.viz.style import EDGE_STYLES, FONTS, FRAME, FRAME_FILL, MUTED, STYLES, TEXT
 
@@ -22,9 +22,9 @@ _PORT_GAP = 16.0
 def format_svg(diagram: Diagram) -> str:
     """Return ``diagram`` as an SVG image."""
     boxes = {box.id: box for box in diagram.boxes}
-    layout = lay_out(_shapes(diagram), [(edge.source, edge.target) for edge in diagram.edges])
+    layout = compute_layout(_box_shapes(diagram), [(edge.source, edge.target) for edge in diagram.edges])
     frames = frame_rows(layout.layers)
-    left, right = _sides(layout, frames)
+    left, right = _horizontal_extent(layout, frames)
     width = max(right - left, _header_width(diagram)) + 2 * _MARGIN
     height = layout.height + _HEADER + 2 * _MARGIN
     shift = (width - (right - left)) / 2 - left
@@ -48,10 +48,10 @@ def format_svg(diagram: Diagram) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _shapes(diagram: Diagram) -> dict[str, Shape]:
+def _box_shapes(diagram: Diagram) -> dict[str, BoxShape]:
     around = dict(_frames_around(diagram.items, ()))
     steps = {box.id: step for step, box in enumerate(box for box in diagram.boxes if box.kind in NODE_KINDS)}
-    return {box.id: Shape(*box_size(box), around[box.id], steps.get(box.id)) for box in diagram.boxes}
+    return {box.id: BoxShape(*box_size(box), around[box.id], steps.get(box.id)) for box in diagram.boxes}
 
 
 def _frames_around(
@@ -64,7 +64,7 @@ def _frames_around(
             yield from _frames_around(item.items, (*around, item.id))
 
 
-def _sides(layout: Layout, frames: Mapping[str, Sequence[Row]]) -> tuple[float, float]:
+def _horizontal_extent(layout: Layout, frames: Mapping[str, Sequence[Row]]) -> tuple[float, float]:
     rows = [row for rows in frames.values() for row in rows]
     spots = [spot for layer in layout.layers for spot in layer]
     left = min((*(row.left for row in rows), *(spot.x - spot.width / 2 for spot in spots)), default=0.0)
@@ -86,7 +86,7 @@ def _header(diagram: Diagram) -> Iterator[str]:
     yield _text(diagram.title, x, y, _HEAD_SIZE, 'font-weight="bold"')
     yield _text(diagram.summary, x, y + 22, DETAIL_SIZE, f'fill="{MUTED}"')
     for kind in diagram.kinds:
-        yield outline(STYLES[kind], x, y + 38, 16, 14)
+        yield shape_element(STYLES[kind], x, y + 38, 16, 14)
         yield _text(kind.value, x + 22, y + 49, DETAIL_SIZE)
         x += _chip_width(kind)
 
@@ -105,7 +105,7 @@ def _frame_title(title: str, row: Row) -> str:
 
 
 def _edges(edges: Sequence[Edge], layout: Layout) -> Iterator[str]:
-    ports = _ports(layout)
+    ports = _assign_ports(layout)
     drawn: set[Spot] = set()
     labels: list[str] = []
     labelled: set[tuple[str, str, str]] = set()
@@ -113,7 +113,7 @@ def _edges(edges: Sequence[Edge], layout: Layout) -> Iterator[str]:
         port = ports[route[-2], route[-1]]
         upward = route[0] is not layout.spots[edge.source]
         colour = EDGE_STYLES[edge.kind].colour
-        yield _curve(_undrawn(route, drawn) if edge.kind is EdgeKind.PLAIN else route, port, edge.kind)
+        yield _curve(_trim_drawn(route, drawn) if edge.kind is EdgeKind.PLAIN else route, port, edge.kind)
         tip = (route[0].x, route[0].y + route[0].height, -1) if upward else (port, route[-1].y, 1)
         yield _arrow(*tip, colour)
         # One label per box is enough for edges with the same type.
@@ -124,14 +124,14 @@ def _edges(edges: Sequence[Edge], layout: Layout) -> Iterator[str]:
     yield from labels
 
 
-def _undrawn(route: Sequence[Spot], drawn: set[Spot]) -> Sequence[Spot]:
+def _trim_drawn(route: Sequence[Spot], drawn: set[Spot]) -> Sequence[Spot]:
     """Return a route from the last bend that is already drawn; edges of one box share their first bends."""
     shared = sum(1 for spot in route if spot in drawn)
     drawn.update(spot for spot in route if spot.is_bend)
     return route[shared:]
 
 
-def _ports(layout: Layout) -> dict[tuple[Spot, Spot], float]:
+def _assign_ports(layout: Layout) -> dict[tuple[Spot, Spot], float]:
     """Return the x at which each edge from above enters a spot: side by side, ordered by origin."""
     ports = {}
     for spot in (spot for layer in layout.layers for spot in layer):
@@ -177,7 +177,7 @@ def _halo(colour: str) -> str:
 
 def _box(box: Box, spot: Spot) -> Iterator[str]:
     yield f"<g><title>{html.escape(box.tooltip or box.title)}</title>"
-    yield outline(STYLES[box.kind], spot.x - spot.width / 2, spot.y, spot.width, spot.height)
+    yield shape_element(STYLES[box.kind], spot.x - spot.width / 2, spot.y, spot.width, spot.height)
     y = spot.y + spot.height / 2 - LINE_HEIGHT * len(box.details) / 2 + 5
     yield _text(box.title, spot.x, y, TITLE_SIZE, 'font-weight="bold" text-anchor="middle"')
     for number, line in enumerate(box.details, 1):

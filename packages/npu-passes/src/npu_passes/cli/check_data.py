@@ -16,7 +16,7 @@ from npu_ir.interpreter.random_data import random_tensor
 from npu_passes.manager.checked_mode import Checked
 
 
-def chosen_data(graph: Graph, options: argparse.Namespace) -> tuple[Checked | None, str]:
+def select_data(graph: Graph, options: argparse.Namespace) -> tuple[Checked | None, str]:
     """Return the data for ``--check`` and ``--bisect``, if either is given, and the source of its weights.
 
     Raises:

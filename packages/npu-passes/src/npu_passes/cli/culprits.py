@@ -13,7 +13,7 @@ from npu_passes.manager.bisect import Culprit, bisect
 from npu_passes.manager.checked_mode import Checked
 
 
-def found_culprit(
+def find_culprit(
     graph: Graph, passes: list[Pass], data: Checked, options: argparse.Namespace
 ) -> Culprit | None:
     """Return the rewrite that ``--bisect`` finds; None if there is none, or without ``--bisect``."""

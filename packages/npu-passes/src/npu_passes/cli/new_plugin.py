@@ -83,8 +83,8 @@ def write_plugin(name: str, folder: Path) -> list[str]:
     if folder.exists() or folder.is_symlink():
         raise UsageError(f"{folder} already exists", fix="give another folder with --output")
     files = {
-        path.removesuffix(_SUFFIX).replace("PACKAGE", package): _filled(text, name, package)
-        for path, text in _templates(resources.files("npu_passes") / "templates")
+        path.removesuffix(_SUFFIX).replace("PACKAGE", package): _fill_template(text, name, package)
+        for path, text in _read_templates(resources.files("npu_passes") / "templates")
     }
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -123,16 +123,16 @@ def _is_plugin(distribution_name: str, name: str) -> bool:
     return any((point.group, point.name) == (GROUP, name) for point in points)
 
 
-def _templates(folder: Traversable, prefix: str = "") -> Iterator[tuple[str, str]]:
+def _read_templates(folder: Traversable, prefix: str = "") -> Iterator[tuple[str, str]]:
     """Yield the path and the text of every template."""
     for item in folder.iterdir():
         if item.is_dir():
-            yield from _templates(item, f"{prefix}{item.name}/")
+            yield from _read_templates(item, f"{prefix}{item.name}/")
         elif item.name.endswith(_SUFFIX):
             yield f"{prefix}{item.name}", item.read_text(encoding="utf-8")
 
 
-def _filled(text: str, name: str, package: str) -> str:
+def _fill_template(text: str, name: str, package: str) -> str:
     return string.Template(text).substitute(name=name, package=package)
 
 

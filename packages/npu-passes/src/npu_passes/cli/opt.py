@@ -9,13 +9,13 @@ from typing import Any
 from npu_ir import load_ir, save_ir
 from npu_ir.cli import input_text
 from npu_ir.cli.failures import FAILED, OK, warn
-from npu_ir.cli.options import add_file, add_inputs, add_random_data, add_sizes, add_weights, complete
+from npu_ir.cli.options import add_file, add_inputs, add_random_data, add_sizes, add_weights, set_completions
 from npu_ir.cli.outputs import add_graph_output, add_output_folder
-from npu_ir.cli.quantities import counted
+from npu_ir.cli.quantities import count_text
 from npu_ir.errors import UsageError
 from npu_ir.serial.load import read_document
-from npu_passes.cli.check_data import chosen_data
-from npu_passes.cli.culprits import found_culprit, print_culprit
+from npu_passes.cli.check_data import select_data
+from npu_passes.cli.culprits import find_culprit, print_culprit
 from npu_passes.cli.opt_report import print_report
 from npu_passes.core.base import Pass
 from npu_passes.core.numerics import Numerics
@@ -60,9 +60,9 @@ def add_to(commands: Any) -> None:
     pipeline = which.add_argument(
         "--pipeline", default="default", metavar="NAME", help="named passes (default: default)"
     )
-    complete(pipeline, all_pipelines)
+    set_completions(pipeline, all_pipelines)
     passes = which.add_argument("--passes", metavar="NAME,NAME{OPTION=VALUE}", help="these passes")
-    complete(passes, all_passes)
+    set_completions(passes, all_passes)
     parser.add_argument(
         "--max-rounds",
         type=int,
@@ -116,15 +116,15 @@ def _tolerance(text: str) -> float:
 
 def run(options: argparse.Namespace) -> int:
     """Run the passes, print the report and save the graph."""
-    _require_sense(options)
-    passes = _chosen_passes(options)
+    _check_options(options)
+    passes = _select_passes(options)
     options.progress.stage("reading the graph")
     graph = load_ir(options.file)
     has_weights = _has_saved_weights(options)
-    data, origin = chosen_data(graph, options)
+    data, origin = select_data(graph, options)
     if options.bisect:
         options.progress.stage("looking for the rewrite at fault")
-    culprit = None if data is None else found_culprit(graph, passes, data, options)
+    culprit = None if data is None else find_culprit(graph, passes, data, options)
     if culprit is not None:
         print_culprit(culprit, options)
         return FAILED
@@ -142,11 +142,11 @@ def run(options: argparse.Namespace) -> int:
         save_ir(result.graph, options.output)
     print_report(result, manager.passes, options, seconds, origin, has_weights=has_weights)
     if not result.converged:
-        warn(f"not converged after {counted(result.rounds, 'round')}: a larger --max-rounds allows more")
+        warn(f"not converged after {count_text(result.rounds, 'round')}: a larger --max-rounds allows more")
     return OK
 
 
-def _require_sense(options: argparse.Namespace) -> None:
+def _check_options(options: argparse.Namespace) -> None:
     """Raise for options that would be ignored."""
     if options.max_rounds < 1:
         raise UsageError(f"--max-rounds {options.max_rounds}: passes run in at least one round")
@@ -161,7 +161,7 @@ def _require_sense(options: argparse.Namespace) -> None:
         )
 
 
-def _chosen_passes(options: argparse.Namespace) -> list[Pass]:
+def _select_passes(options: argparse.Namespace) -> list[Pass]:
     """Return the passes of ``--passes`` or ``--pipeline``; an error in them is a usage error."""
     try:
         return passes_of(options.pipeline) if options.passes is None else parse_passes(options.passes)

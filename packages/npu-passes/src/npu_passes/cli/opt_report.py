@@ -8,7 +8,7 @@ from pathlib import Path
 
 from npu_ir.cli.console import print_facts
 from npu_ir.cli.facts import file_facts, files_text
-from npu_ir.cli.quantities import counted
+from npu_ir.cli.quantities import count_text
 from npu_passes.cli.reports import nodes_text, print_journal, print_statistics, result_data
 from npu_passes.core.base import Pass
 from npu_passes.core.pass_text import format_passes
@@ -45,7 +45,7 @@ def print_report(
         "graph": result.graph.name,
         "passes": format_passes(passes),
         "nodes": nodes_text(result.before, result.after),
-        "rounds": f"{result.rounds}, {counted(len(result.journal.rewrites), 'rewrite')}"
+        "rounds": f"{result.rounds}, {count_text(len(result.journal.rewrites), 'rewrite')}"
         f", {len(result.journal.refusals):,} refused",
         "checked": _checked_text(options, origin),
         "dumps": _dumps_text(options.dump_dir),
@@ -69,4 +69,4 @@ def _weights_text(options: argparse.Namespace) -> str:
 
 
 def _dumps_text(folder: Path | None) -> str:
-    return "" if folder is None else f"{counted(len(list(folder.glob('*.ir'))), 'file')} in {folder}"
+    return "" if folder is None else f"{count_text(len(list(folder.glob('*.ir'))), 'file')} in {folder}"

@@ -8,11 +8,11 @@ import json
 from typing import Any
 
 from npu_ir.cli.console import print_facts, print_table
-from npu_ir.cli.failures import message, warn
-from npu_ir.cli.options import complete
+from npu_ir.cli.failures import format_error, warn
+from npu_ir.cli.options import set_completions
 from npu_ir.errors import UsageError
 from npu_passes.cli.reference_page import (
-    doc_of,
+    description_of,
     first_sentence,
     option_text,
     passes_page,
@@ -43,7 +43,7 @@ def add_to(commands: Any) -> None:
     name = parser.add_argument(
         "name", nargs="?", metavar="NAME", help="a pass or pipeline, to read all about it"
     )
-    complete(name, lambda: {*all_passes(), *all_pipelines()})
+    set_completions(name, lambda: {*all_passes(), *all_pipelines()})
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print JSON")
     form.add_argument("--markdown", action="store_true", help="print a page of Markdown")
@@ -53,7 +53,7 @@ def add_to(commands: Any) -> None:
 def run(options: argparse.Namespace) -> None:
     """Print the passes and pipelines."""
     options.progress.stage("reading passes")
-    passes, pipelines = _chosen(options.name)
+    passes, pipelines = _select(options.name)
     if options.json:
         data = {
             "passes": [_pass_data(item) for item in passes],
@@ -71,7 +71,7 @@ def run(options: argparse.Namespace) -> None:
             print_facts(_pipeline_lines(pipeline))
 
 
-def _chosen(name: str | None) -> tuple[list[type[Pass]], list[Pipeline]]:
+def _select(name: str | None) -> tuple[list[type[Pass]], list[Pipeline]]:
     """Return all passes and pipelines, or those called ``name``."""
     if name is None:
         return _usable_passes(), list(all_pipelines().values())
@@ -91,7 +91,7 @@ def _usable_passes() -> list[type[Pass]]:
         try:
             passes.append(find_pass(name))
         except PassError as error:
-            warn(message(error))
+            warn(format_error(error))
     return passes
 
 
@@ -128,7 +128,7 @@ def _print_pass(item: type[Pass]) -> None:
             },
         }
     )
-    print(f"\n{doc_of(item)}")
+    print(f"\n{description_of(item)}")
     if options_of(item):
         print()
         rows = [(option_text(option), option.kind, option.doc) for option in options_of(item)]

@@ -23,18 +23,18 @@ use them is in [passes](../concepts/passes.md), how to write one in [write a pas
 def passes_page(passes: Iterable[type[Pass]], pipelines: Iterable[Pipeline]) -> str:
     """Return the reference page of some passes and pipelines."""
     parts = [_HEAD, "## Pipelines\n"]
-    parts += [_pipeline(item) for item in pipelines]
+    parts += [_format_pipeline(item) for item in pipelines]
     parts += ["## Passes\n"]
-    parts += [_pass(item) for item in passes]
+    parts += [_format_pass(item) for item in passes]
     return "\n".join(parts)
 
 
 def first_sentence(item: type[Pass]) -> str:
     """Return the first line of a pass's docstring, as plain text."""
-    return doc_of(item).partition("\n")[0].replace("``", "")
+    return description_of(item).partition("\n")[0].replace("``", "")
 
 
-def doc_of(item: type[Pass]) -> str:
+def description_of(item: type[Pass]) -> str:
     """Return the docstring of a pass, without its options."""
     text = inspect.getdoc(item) or ""
     return text.partition("Attributes:\n")[0].strip() or "Undocumented."
@@ -53,28 +53,28 @@ def option_text(option: Option) -> str:
     return f"{option.name}={format_value(option.default)}"
 
 
-def _pipeline(item: Pipeline) -> str:
+def _format_pipeline(item: Pipeline) -> str:
     names = passes_text(item) or "no passes"
     return f"### `{item.name}`\n\n{item.doc}\n\n```text\n{names}\n```\n"
 
 
-def _pass(item: type[Pass]) -> str:
+def _format_pass(item: type[Pass]) -> str:
     facts = [f"Numerics: {item.numerics}."]
-    facts += [f"Runs before {_names(item.before)}."] if item.before else []
-    facts += [f"Runs after {_names(item.after)}."] if item.after else []
+    facts += [f"Runs before {_format_names(item.before)}."] if item.before else []
+    facts += [f"Runs after {_format_names(item.after)}."] if item.after else []
     facts += ["A second run changes nothing."] if item.is_idempotent else []
-    text = f"### `{item.name}`\n\n{_markdown(doc_of(item))}\n\n{' '.join(facts)}\n"
+    text = f"### `{item.name}`\n\n{_to_markdown(description_of(item))}\n\n{' '.join(facts)}\n"
     options = options_of(item)
     if not options:
         return text
-    rows = [f"| `{option_text(option)}` | {option.kind} | {_markdown(option.doc)} |" for option in options]
+    rows = [f"| `{option_text(option)}` | {option.kind} | {_to_markdown(option.doc)} |" for option in options]
     return "\n".join([text, "| option | type | |", "| --- | --- | --- |", *rows, ""])
 
 
-def _names(names: Sequence[str]) -> str:
+def _format_names(names: Sequence[str]) -> str:
     return ", ".join(f"`{name}`" for name in names)
 
 
-def _markdown(text: str) -> str:
+def _to_markdown(text: str) -> str:
     """Return a docstring as Markdown: code in single backticks."""
     return text.replace("``", "`")

@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import Any
 
 from npu_ir.cli.console import print_table
-from npu_ir.cli.quantities import counted, size_text
+from npu_ir.cli.quantities import count_text, size_text
 from npu_passes.core.journal import Journal, Rewrite
 from npu_passes.manager.result import PassResult, PassStatistics
 from npu_passes.manager.statistics import GraphStatistics
@@ -53,11 +53,13 @@ def print_statistics(result: PassResult) -> None:
         by_pass.setdefault(item.text, []).append(item)
     rows = [["before", "", "", *_sizes(result.before), ""]]
     rows += [_row(text, runs) for text, runs in by_pass.items()]
-    total = [counted(result.rounds, "round"), _count_text(len(result.journal.rewrites))]
+    total = [count_text(result.rounds, "round"), _count_text(len(result.journal.rewrites))]
     rows.append(["after", *total, *_sizes(result.after), _seconds(result.seconds)])
     print_table(("pass", "runs", "rewrites", *(column for column, *_ in _QUANTITIES), "time"), rows)
     if result.after.unknown_flops:
-        print(f"FLOPs without {counted(result.after.unknown_flops, 'node')} whose operations are not known")
+        print(
+            f"FLOPs without {count_text(result.after.unknown_flops, 'node')} whose operations are not known"
+        )
     print()
 
 

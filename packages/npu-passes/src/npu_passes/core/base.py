@@ -26,9 +26,9 @@ from typing_extensions import dataclass_transform
 
 from npu_ir import Graph, OpNode
 from npu_passes.core import journal
-from npu_passes.core.edit import Edit, rewriting
+from npu_passes.core.edit import Edit, open_rewrite
 from npu_passes.core.numerics import EXACT, Numerics
-from npu_passes.core.options import require_right_types
+from npu_passes.core.options import check_option_types
 from npu_passes.errors import PassError
 
 _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
@@ -91,7 +91,7 @@ class Pass:
             raise PassError(
                 f"{type(self).__name__} has no name", fix='give the class one: name = "my-rewrite"'
             )
-        require_right_types(self)
+        check_option_types(self)
 
     def run(self, graph: Graph) -> bool:
         """Rewrite ``graph``; return True if and only if it was edited."""
@@ -120,7 +120,7 @@ class Pass:
             rule: Name of the rewrite, in a word or two.
             *nodes: The nodes to rewrite, in the order of the graph.
         """
-        return rewriting(self.name, graph, rule, nodes)
+        return open_rewrite(self.name, graph, rule, nodes)
 
     def refuse(self, node: OpNode, reason: str, rule: str = "") -> None:
         """Record why a rewrite of ``node`` that looked possible is not made; see ``npu opt --explain``."""

@@ -35,7 +35,7 @@ class Edit:
 
     @functools.cached_property
     def _provenance(self) -> Provenance:
-        return merged_provenance(self._nodes)
+        return merge_provenance(self._nodes)
 
     def call(
         self, op_type: str, *args: Any, type: _Type | None = None, name: str | None = None, **kwargs: Any
@@ -146,7 +146,7 @@ def _require_types(op_type: object, types: Sequence[object]) -> None:
             raise PassError(f"{type!r} is not a type", fix="give a TensorType or a ScalarType")
 
 
-def merged_provenance(nodes: Sequence[OpNode]) -> Provenance:
+def merge_provenance(nodes: Sequence[OpNode]) -> Provenance:
     """Return the provenance of a node that replaces ``nodes``: the last one's location, the names of all."""
     last = nodes[-1].provenance
     if len(nodes) == 1:
@@ -156,7 +156,7 @@ def merged_provenance(nodes: Sequence[OpNode]) -> Provenance:
 
 
 @contextlib.contextmanager
-def rewriting(pass_name: str, graph: Graph, rule: str, nodes: Sequence[OpNode]) -> Iterator[Edit]:
+def open_rewrite(pass_name: str, graph: Graph, rule: str, nodes: Sequence[OpNode]) -> Iterator[Edit]:
     """Open a rewrite of ``nodes``; on exit erase those of them that nothing reads, and record the rewrite.
 
     Nodes that draw random numbers or have effects are erased only if they were replaced.
@@ -165,7 +165,7 @@ def rewriting(pass_name: str, graph: Graph, rule: str, nodes: Sequence[OpNode]) 
         PassError: The body raises; names pass, rule and nodes.
     """
     _require_nodes(pass_name, graph, rule, nodes)
-    log = journal.current()
+    log = journal.current_journal()
     entry = Rewrite(pass_name, rule, tuple(node.name for node in nodes), region=region_path(graph))
     log.begin_rewrite(graph, entry)
     edit = Edit(graph, nodes)

@@ -40,7 +40,7 @@ class Rewrite:
     @property
     def paths(self) -> tuple[str, ...]:
         """``nodes``, each prefixed by its region: ``cond.true_fn/mul``."""
-        return tuple(_path(self.region, name) for name in self.nodes)
+        return tuple(_join_path(self.region, name) for name in self.nodes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class Refusal:
     @property
     def path(self) -> str:
         """``node``, prefixed by its region: ``cond.true_fn/mul``."""
-        return _path(self.region, self.node)
+        return _join_path(self.region, self.node)
 
 
 def region_path(graph: Graph | None) -> str:
@@ -76,10 +76,10 @@ def region_path(graph: Graph | None) -> str:
     if owner is None:
         return ""
     (name,) = (name for name, region in owner.regions.items() if region is graph)
-    return _path(region_path(owner.graph), f"{owner.name}.{name}")
+    return _join_path(region_path(owner.graph), f"{owner.name}.{name}")
 
 
-def _path(region: str, name: str) -> str:
+def _join_path(region: str, name: str) -> str:
     return f"{region}/{name}" if region else name
 
 
@@ -119,7 +119,7 @@ class Journal:
         Raises:
             RewriteLimitReachedError: The limit is reached.
         """
-        self._require_allowed()
+        self._check_limit()
         self._edits = {id(graph): graph.edits for graph in graphs}
         for refusal in [item for item in self._refusals if item.pass_name == pass_name]:
             del self._refusals[refusal]
@@ -137,14 +137,14 @@ class Journal:
                 where=f"node {rewrite.paths[-1]!r}",
                 fix="end one rewrite before the next, so that the graph is whole between them",
             )
-        self.note_edits(graph, rewrite.pass_name)
-        self._require_allowed()
+        self.record_edits(graph, rewrite.pass_name)
+        self._check_limit()
         self._open = rewrite
 
     def end_rewrite(self, graph: Graph, made: Iterable[str]) -> None:
         """Record the open rewrite, if it changed anything."""
         assert self._open is not None
-        if self._has_edits(graph):
+        if self._has_unrecorded_edits(graph):
             self.rewrites.append(replace(self._open, made=tuple(made)))
         self._edits[id(graph)] = graph.edits
         self._open = None
@@ -158,16 +158,16 @@ class Journal:
         """Discard the open rewrite, which will not end."""
         self._open = None
 
-    def note_edits(self, graph: Graph, pass_name: str) -> None:
+    def record_edits(self, graph: Graph, pass_name: str) -> None:
         """Record edits of ``graph`` that belong to no rewrite as one of their own, if there are any."""
-        if self._has_edits(graph):
+        if self._has_unrecorded_edits(graph):
             self.rewrites.append(Rewrite(pass_name, "run", (), region=region_path(graph)))
         self._edits[id(graph)] = graph.edits
 
-    def _has_edits(self, graph: Graph) -> bool:
+    def _has_unrecorded_edits(self, graph: Graph) -> bool:
         return graph.edits != self._edits.get(id(graph), graph.edits)
 
-    def _require_allowed(self) -> None:
+    def _check_limit(self) -> None:
         if self.limit is not None and len(self.rewrites) >= self.limit:
             raise RewriteLimitReachedError
 
@@ -177,7 +177,7 @@ _current: ContextVar[Journal | None] = ContextVar("npu_passes_journal", default=
 
 
 @contextlib.contextmanager
-def writing_to(journal: Journal) -> Iterator[None]:
+def use_journal(journal: Journal) -> Iterator[None]:
     """Direct the passes that run inside the context to ``journal``."""
     token = _current.set(journal)
     try:
@@ -186,11 +186,11 @@ def writing_to(journal: Journal) -> Iterator[None]:
         _current.reset(token)
 
 
-def current() -> Journal:
+def current_journal() -> Journal:
     """Return the journal that passes write to; a new one, which is discarded, if no manager runs."""
     return _current.get() or Journal()
 
 
 def refuse(pass_name: str, rule: str, node: OpNode, reason: str) -> None:
     """Record the reason why a rewrite of ``node`` is not made."""
-    current().refuse(Refusal(pass_name, rule, node.name, reason, region_path(node.graph)))
+    current_journal().refuse(Refusal(pass_name, rule, node.name, reason, region_path(node.graph)))

@@ -49,7 +49,9 @@ def options_of(pass_type: type[Pass]) -> tuple[Option, ...]:
             f"the type of an option of {pass_type.__name__} is not known: {error}",
             fix="import it in the module of the pass, not under TYPE_CHECKING",
         ) from error
-    docs = {name: text for base in reversed(pass_type.__mro__) for name, text in _documented(base).items()}
+    docs = {
+        name: text for base in reversed(pass_type.__mro__) for name, text in _attribute_docs(base).items()
+    }
     options = []
     for item in dataclasses.fields(cast(Any, pass_type)):
         kind = _KINDS.get(hints[item.name])
@@ -63,7 +65,7 @@ def options_of(pass_type: type[Pass]) -> tuple[Option, ...]:
     return tuple(options)
 
 
-def require_right_types(item: Pass) -> None:
+def check_option_types(item: Pass) -> None:
     """Raise unless every option has a value of its type.
 
     Raises:
@@ -71,7 +73,7 @@ def require_right_types(item: Pass) -> None:
     """
     for option in options_of(type(item)):
         value = getattr(item, option.name)
-        if not _fits(value, option.kind):
+        if not _is_of_kind(value, option.kind):
             raise PassError(
                 f"the option {option.name!r} of {item.name} is {with_article(option.kind)}, not {value!r}",
                 fix="write a tuple of strings: ('a', 'b')" if option.kind == "list" else None,
@@ -85,7 +87,7 @@ def with_article(kind: str) -> str:
     return f"{'an' if kind == 'int' else 'a'} {kind}"
 
 
-def _fits(value: Any, kind: str) -> bool:
+def _is_of_kind(value: Any, kind: str) -> bool:
     if kind == "list":
         return isinstance(value, tuple) and all(isinstance(part, str) for part in value)
     if kind == "float":
@@ -93,7 +95,7 @@ def _fits(value: Any, kind: str) -> bool:
     return type(value).__name__ == kind
 
 
-def _documented(pass_type: type) -> dict[str, str]:
+def _attribute_docs(pass_type: type) -> dict[str, str]:
     """Return the descriptions in the section "Attributes:" of a docstring, by attribute."""
     _, _, section = inspect.cleandoc(pass_type.__dict__.get("__doc__") or "").partition("Attributes:\n")
     return {name: " ".join(text.split()) for name, text in _DOCUMENTED.findall(section)}

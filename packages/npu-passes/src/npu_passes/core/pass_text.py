@@ -49,7 +49,7 @@ def parse_passes(text: str, known: Mapping[str, type[Pass]] | None = None) -> li
     Raises:
         PassError: The text is malformed, a pass or an option is unknown, or a value has the wrong type.
     """
-    return _Parser(text, known).passes()
+    return _Parser(text, known).parse_passes()
 
 
 def format_value(value: Any) -> str:
@@ -69,10 +69,10 @@ class _Parser:
     def __init__(self, text: str, known: Mapping[str, type[Pass]] | None = None) -> None:
         self._text = text
         self._known = known
-        self._tokens = list(self._split())
+        self._tokens = list(self._tokenize())
         self._next = 0
 
-    def _split(self) -> Iterator[str]:
+    def _tokenize(self) -> Iterator[str]:
         position, end = 0, len(self._text.rstrip())
         while position < end:
             match = _TOKEN.match(self._text, position)
@@ -81,19 +81,19 @@ class _Parser:
             yield match[1]
             position = match.end()
 
-    def passes(self) -> list[Pass]:
-        passes = [self._pass()]
+    def parse_passes(self) -> list[Pass]:
+        passes = [self._parse_pass()]
         while self._peek() == ",":
             self._take()
-            passes.append(self._pass())
+            passes.append(self._parse_pass())
         if self._peek() is not None:
             raise self._error(f"{self._peek()!r} follows {passes[-1].name}: passes are separated by commas")
         return passes
 
-    def _pass(self) -> Pass:
+    def _parse_pass(self) -> Pass:
         from npu_passes.core.registry import find_pass
 
-        name = self._word("the name of a pass")
+        name = self._take_word("the name of a pass")
         if self._known is not None and name not in self._known:
             raise self._error(f"there is no pass {name!r}", fix=f"the passes are {', '.join(self._known)}")
         pass_type = find_pass(name) if self._known is None else self._known[name]
@@ -102,7 +102,7 @@ class _Parser:
         if self._peek() == "{":
             self._take()
             while self._peek() != "}":
-                name = self._word(f"an option of {pass_type.name}, or }}")
+                name = self._take_word(f"an option of {pass_type.name}, or }}")
                 if name not in options or name in values:
                     raise self._error(
                         f"{pass_type.name} has no option {name!r}"
@@ -111,7 +111,7 @@ class _Parser:
                         fix=f"its options are {', '.join(options)}" if options else "it has no options",
                     )
                 self._expect("=")
-                values[name] = self._value(options[name])
+                values[name] = self._parse_value(options[name])
                 if self._peek() == ",":
                     self._take()
                 elif self._peek() != "}":
@@ -119,13 +119,13 @@ class _Parser:
             self._take()
         return pass_type(**values)
 
-    def _value(self, option: Option) -> Any:
+    def _parse_value(self, option: Option) -> Any:
         if option.kind != "list":
-            return self._scalar(option, option.kind)
+            return self._parse_scalar(option, option.kind)
         self._expect("[")
         items: list[str] = []
         while self._peek() != "]":
-            items.append(self._scalar(option, "str"))
+            items.append(self._parse_scalar(option, "str"))
             if self._peek() == ",":
                 self._take()
             elif self._peek() != "]":
@@ -133,8 +133,8 @@ class _Parser:
         self._take()
         return tuple(items)
 
-    def _scalar(self, option: Option, kind: str) -> Any:
-        word = self._word(with_article(kind))
+    def _parse_scalar(self, option: Option, kind: str) -> Any:
+        word = self._take_word(with_article(kind))
         try:
             return _READERS[kind](word)
         except (KeyError, ValueError) as error:
@@ -154,7 +154,7 @@ class _Parser:
         if self._take() != token:
             raise self._error(f"{token!r} is missing")
 
-    def _word(self, what: str) -> str:
+    def _take_word(self, what: str) -> str:
         token = self._take()
         if token is None or token in "{}[]=,":
             raise self._error(f"{what} is missing" + (f" before {token!r}" if token else " at the end"))

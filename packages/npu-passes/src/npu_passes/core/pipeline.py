@@ -65,7 +65,7 @@ PIPELINES = (
 )
 
 
-def ordered(passes: Sequence[Pass], *, fixed: int = 0) -> list[Pass]:
+def sort_passes(passes: Sequence[Pass], *, fixed: int = 0) -> list[Pass]:
     """Return passes sorted to satisfy their ``before`` and ``after``, and otherwise in the given order.
 
     Constraints hold for each occurrence of a pass that is listed several times; the occurrences keep
@@ -93,7 +93,7 @@ def ordered(passes: Sequence[Pass], *, fixed: int = 0) -> list[Pass]:
     while remaining:
         free = next((index for index in remaining if not earlier[index] & remaining.keys()), None)
         if free is None:
-            names = _cycle(earlier, remaining, passes)
+            names = _find_cycle(earlier, remaining, passes)
             raise PassError(
                 f"the passes {' -> '.join(names)} must each run before the next",
                 fix="remove one of them, or change its before= or after=",
@@ -103,7 +103,7 @@ def ordered(passes: Sequence[Pass], *, fixed: int = 0) -> list[Pass]:
     return [passes[index] for index in order]
 
 
-def _cycle(earlier: dict[int, set[int]], among: Iterable[int], passes: Sequence[Pass]) -> list[str]:
+def _find_cycle(earlier: dict[int, set[int]], among: Iterable[int], passes: Sequence[Pass]) -> list[str]:
     """Return the names on a cycle of constraints, each to come before the next; the first one is repeated."""
     # Every remaining pass waits for a remaining one: following predecessors must come back to a pass.
     among = list(among)

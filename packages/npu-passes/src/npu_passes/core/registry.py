@@ -8,23 +8,26 @@ from types import MappingProxyType
 from typing import Any
 
 from npu_ir.plugins import plugin_manager
-from npu_ir.plugins.distributions import how_to_get
+from npu_ir.plugins.distributions import install_hint
 from npu_passes.core.base import Pass
 from npu_passes.core.pass_text import format_passes, parse_passes
-from npu_passes.core.pipeline import Pipeline, ordered
+from npu_passes.core.pipeline import Pipeline, sort_passes
 from npu_passes.errors import PassError
 
 
 def all_passes() -> Mapping[str, type[Pass]]:
     """Return the passes of all plugins by name."""
     return MappingProxyType(
-        {name: plugin_manager.loaded().passes[name] for name in sorted(plugin_manager.loaded().passes)}
+        {
+            name: plugin_manager.get_plugins().passes[name]
+            for name in sorted(plugin_manager.get_plugins().passes)
+        }
     )
 
 
 def all_pipelines() -> Mapping[str, Pipeline]:
     """Return the pipelines of all plugins by name."""
-    pipelines = plugin_manager.loaded().pipelines
+    pipelines = plugin_manager.get_plugins().pipelines
     return MappingProxyType({name: pipelines[name] for name in sorted(pipelines)})
 
 
@@ -33,7 +36,7 @@ def origin_of(name: str, kind: str = "passes") -> str:
     return next(
         (
             f"{report.name} ({report.distribution})"
-            for report in plugin_manager.loaded().reports
+            for report in plugin_manager.get_plugins().reports
             if name in report.offers.get(kind, ())
         ),
         "",
@@ -46,10 +49,10 @@ def find_pass(name: str) -> type[Pass]:
     Raises:
         PassError: No plugin provides it, or the object of this name is not a pass.
     """
-    passes = plugin_manager.loaded().passes
+    passes = plugin_manager.get_plugins().passes
     if name not in passes:
-        fix = _suggestion(name, passes, "npu passes")
-        if name in plugin_manager.loaded().pipelines:
+        fix = _suggest(name, passes, "npu passes")
+        if name in plugin_manager.get_plugins().pipelines:
             fix = f"it is a pipeline: PassManager.of_pipeline({name!r}), or --pipeline {name}"
         raise PassError(f"there is no pass {name!r}", fix=fix)
     if not (isinstance(passes[name], type) and issubclass(passes[name], Pass)):
@@ -71,15 +74,15 @@ def passes_of(pipeline: str) -> list[Pass]:
         PassError: The pipeline is unknown, it names an unknown pass, or no order satisfies all constraints
             without reordering the pipeline's own passes.
     """
-    pipelines = plugin_manager.loaded().pipelines
+    pipelines = plugin_manager.get_plugins().pipelines
     if not isinstance(pipeline, str):
         raise PassError(
             f"a pipeline is given by its name, not {pipeline!r}",
             fix="PassManager(passes).run(graph) runs passes",
         )
     if pipeline not in pipelines:
-        fix = how_to_get("pipelines", pipeline) or _suggestion(pipeline, pipelines, "npu passes")
-        if pipeline in plugin_manager.loaded().passes:
+        fix = install_hint("pipelines", pipeline) or _suggest(pipeline, pipelines, "npu passes")
+        if pipeline in plugin_manager.get_plugins().passes:
             fix = f"it is a pass: PassManager({pipeline!r}), or --passes {pipeline}"
         raise PassError(f"there is no pipeline {pipeline!r}", fix=fix)
     own = parse_passes(pipelines[pipeline].passes) if pipelines[pipeline].passes.strip() else []
@@ -89,16 +92,16 @@ def passes_of(pipeline: str) -> list[Pass]:
         for name, item in all_passes().items()
         if name not in present and pipeline in getattr(item, "pipelines", ())
     ]
-    return _joined(pipeline, own, [item() for item in joining])
+    return _join_passes(pipeline, own, [item() for item in joining])
 
 
-def _joined(pipeline: str, own: list[Pass], joining: list[Pass]) -> list[Pass]:
+def _join_passes(pipeline: str, own: list[Pass], joining: list[Pass]) -> list[Pass]:
     """Return the passes of a pipeline with those that join it, none of which may reorder it."""
-    fixed = ordered(own)
+    fixed = sort_passes(own)
     # First none, then each joining pass alone, so that an error names the one at fault; then all of them.
     for many in ([], *([item] for item in joining), joining):
         try:
-            order = ordered([*fixed, *many], fixed=len(fixed))
+            order = sort_passes([*fixed, *many], fixed=len(fixed))
         except PassError as error:
             origins = list(dict.fromkeys(origin_of(item.name) for item in many))
             disabled = ",".join(origin.partition(" ")[0] for origin in origins)
@@ -112,6 +115,6 @@ def _joined(pipeline: str, own: list[Pass], joining: list[Pass]) -> list[Pass]:
     return order
 
 
-def _suggestion(name: str, known: Iterable[Any], command: str) -> str:
+def _suggest(name: str, known: Iterable[Any], command: str) -> str:
     close = difflib.get_close_matches(name, list(known), n=1)
     return f"did you mean {close[0]!r}?" if close else f"{command} lists them"

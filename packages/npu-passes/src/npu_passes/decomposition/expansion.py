@@ -12,18 +12,18 @@ import torch
 from npu_ir import NpuError, OpNode, TensorType
 from npu_ir.core.types import Type
 from npu_ir.ops.execution import run_op
-from npu_ir.ops.fake_values import CPU, LARGE, StandIns
+from npu_ir.ops.fake_values import CPU, LARGE, FakeValues
 from npu_ir.ops.inference import TypedCall
 from npu_ir.ops.schema import find_op, op_type_of, schema_of
 from npu_ir.ops.torch_sizes import NotExpressibleError
 from npu_ir.symbolic.constraints import Range
 from npu_passes import _torch
-from npu_passes.decomposition.recorded_calls import Step, recorded
+from npu_passes.decomposition.recorded_calls import RecordedCall, record_calls
 from npu_passes.errors import PassError
-from npu_passes.rewriting.layout import can_be_laid_out
+from npu_passes.rewriting.layout import can_convert_strides
 
 # Fails on tensors with the lazy conjugate bit, which fake tensors do not show.
-_LOOKS_AT_MEMORY = "aten.view_as_real.default"
+_VIEW_AS_REAL = "aten.view_as_real.default"
 _CPU_ONLY = ("aten.mkldnn", "mkldnn.", "quantized.")
 
 
@@ -40,14 +40,14 @@ class Expansion:
         inputs: The number of inputs of the node.
     """
 
-    steps: tuple[Step, ...]
+    calls: tuple[RecordedCall, ...]
     results: tuple[Any, ...]
     types: tuple[Type, ...]
     constants: tuple[torch.Tensor, ...] = field(compare=False)
     inputs: int
 
 
-def expansion(
+def expand(
     node: OpNode, symbols: Mapping[str, Range], *, keep: tuple[str, ...] = (), per_tensor: bool = False
 ) -> Expansion:
     """Return the core ATen calls that a node expands to; equal calls are traced once.
@@ -70,42 +70,42 @@ def expansion(
     if node.in_prologue:
         raise PassError("it is in the prologue, to which its parts cannot be added")
     call = TypedCall.of(node.op_type, op, node.inputs, node.attrs, node.operands, symbols)
-    expanded = _expansion(call, keep, per_tensor)
+    expanded = _expand_cached(call, keep, per_tensor)
     if isinstance(expanded, str):
         raise PassError(expanded)
     for output, type in zip(node.outputs, expanded.types, strict=True):
-        if output.uses and not (_fits(type, output.type) and can_be_laid_out(type, output.type, symbols)):
+        if output.uses and not (
+            _has_type(type, output.type) and can_convert_strides(type, output.type, symbols)
+        ):
             raise PassError(f"its parts return {type}, not {output.type}")
     return expanded
 
 
 @functools.lru_cache(maxsize=4096)
-def _expansion(call: TypedCall, keep: tuple[str, ...], per_tensor: bool) -> Expansion | str:
+def _expand_cached(call: TypedCall, keep: tuple[str, ...], per_tensor: bool) -> Expansion | str:
     """Return the expansion of a call, or the reason why there is none: failures are cached, too."""
-    stand_ins = StandIns(dict(call.ranges))
+    stand_ins = FakeValues(dict(call.ranges))
     try:
-        expanded = _attempt(call, stand_ins, keep, per_tensor)
+        expanded = _try_expand(call, stand_ins, keep, per_tensor)
     except PassError as error:
         return error.message
-    if [step.op_type for step in expanded.steps] == [call.op_type]:
+    if [step.op_type for step in expanded.calls] == [call.op_type]:
         return f"PyTorch has no decomposition of {call.op_type}"
-    if any(step.op_type == _LOOKS_AT_MEMORY and _reads_input(step, expanded) for step in expanded.steps):
-        return (
-            f"its parts view the memory of a complex tensor, which may hold the conjugate: {_LOOKS_AT_MEMORY}"
-        )
+    if any(step.op_type == _VIEW_AS_REAL and _reads_input(step, expanded) for step in expanded.calls):
+        return f"its parts view the memory of a complex tensor, which may hold the conjugate: {_VIEW_AS_REAL}"
     # PyTorch has guarded on a symbolic size: it traced one branch of the decomposition.
-    if stand_ins.assumptions and not _is_same_for_all(call, stand_ins, keep, per_tensor, expanded):
+    if stand_ins.assumptions and not _is_same_for_all_sizes(call, stand_ins, keep, per_tensor, expanded):
         return f"it expands to other ops for other sizes: to these only where {stand_ins.assumptions}"
     return expanded
 
 
-def _reads_input(step: Step, found: Expansion) -> bool:
+def _reads_input(step: RecordedCall, found: Expansion) -> bool:
     """Return whether a call reads an input of the node directly."""
     return any(index < found.inputs for index in step.reads)
 
 
-def _is_same_for_all(
-    call: TypedCall, stand_ins: StandIns, keep: tuple[str, ...], per_tensor: bool, found: Expansion
+def _is_same_for_all_sizes(
+    call: TypedCall, stand_ins: FakeValues, keep: tuple[str, ...], per_tensor: bool, found: Expansion
 ) -> bool:
     """Return whether the expansion is the same at both ends of the ranges of symbolic sizes.
 
@@ -115,31 +115,31 @@ def _is_same_for_all(
         return False
     # The assumptions are bounds: what is the same below and above them is taken to hold for all sizes.
     for near in (1, LARGE):
-        others = StandIns(dict(call.ranges), near)
+        others = FakeValues(dict(call.ranges), near)
         try:
-            other = _attempt(call, others, keep, per_tensor)
+            other = _try_expand(call, others, keep, per_tensor)
         except PassError:
             continue
-        if _at(found, others.examples) != _at(other, others.examples):
+        if _specialize(found, others.examples) != _specialize(other, others.examples):
             return False
     return True
 
 
-def _at(found: Expansion, sizes: Mapping[str, int]) -> Expansion:
+def _specialize(found: Expansion, sizes: Mapping[str, int]) -> Expansion:
     """Return an expansion with the types of its values specialized to sizes."""
     steps = (
-        replace(step, types=tuple(type.substitute(sizes) for type in step.types)) for step in found.steps
+        replace(step, types=tuple(type.substitute(sizes) for type in step.types)) for step in found.calls
     )
-    return replace(found, steps=tuple(steps), types=tuple(type.substitute(sizes) for type in found.types))
+    return replace(found, calls=tuple(steps), types=tuple(type.substitute(sizes) for type in found.types))
 
 
-def _attempt(call: TypedCall, stand_ins: StandIns, keep: tuple[str, ...], per_tensor: bool) -> Expansion:
+def _try_expand(call: TypedCall, stand_ins: FakeValues, keep: tuple[str, ...], per_tensor: bool) -> Expansion:
     op = call.op
     assert isinstance(op, _torch.OpOverload)
-    called = _torch.slow_kernel(op) if per_tensor else op
+    called = _torch.composite_kernel(op) if per_tensor else op
     if called is None:
         raise PassError(f"{call.op_type} has no kernel that calls one op per tensor")
-    table = _slow_in_place(op) if per_tensor else _decompositions(keep)
+    table = _inplace_decomposition(op) if per_tensor else _decomposition_table(keep)
     binding = call.binding
 
     def run(*inputs: Any) -> list[Any]:
@@ -147,8 +147,8 @@ def _attempt(call: TypedCall, stand_ins: StandIns, keep: tuple[str, ...], per_te
 
     try:
         with torch.inference_mode(False), stand_ins.running():
-            inputs = [stand_ins.stand_in(type) for type in call.types]
-            return _recorded(call, stand_ins, run, inputs, table)
+            inputs = [stand_ins.fake_value(type) for type in call.types]
+            return _trace_and_record(call, stand_ins, run, inputs, table)
     except NpuError:
         raise
     except NotExpressibleError as error:
@@ -158,41 +158,41 @@ def _attempt(call: TypedCall, stand_ins: StandIns, keep: tuple[str, ...], per_te
         raise PassError(f"PyTorch cannot trace it: {type(error).__name__}: {reason}") from error
 
 
-def _recorded(
+def _trace_and_record(
     call: TypedCall,
-    stand_ins: StandIns,
+    stand_ins: FakeValues,
     run: Callable[..., Any],
     inputs: Sequence[Any],
     table: Mapping[Any, Any],
 ) -> Expansion:
-    module = _torch.traced(run, inputs, table)
+    module = _torch.trace(run, inputs, table)
     # Decompositions may write into temporaries of their own: functionalize the module, and trace it again.
-    if any(_writes(node.target) for node in module.graph.nodes):
-        module = _torch.traced(torch.func.functionalize(module, remove="mutations"), inputs, table)
-    recording = recorded(module, stand_ins.type_of)
-    for step in recording.steps:
-        if _writes(find_op(step.op_type)):
+    if any(_is_mutating(node.target) for node in module.graph.nodes):
+        module = _torch.trace(torch.func.functionalize(module, remove="mutations"), inputs, table)
+    recording = record_calls(module, stand_ins.type_of)
+    for step in recording.calls:
+        if _is_mutating(find_op(step.op_type)):
             raise PassError(f"it consists of {step.op_type}, which writes into its arguments")
         if step.op_type.startswith(_CPU_ONLY):
             raise PassError(f"it consists of {step.op_type}, which only CPUs have")
-    steps = recording.steps if _names_device(call) else tuple(map(_on_any_device, recording.steps))
+    steps = recording.calls if _has_device_argument(call) else tuple(map(_strip_device, recording.calls))
     return Expansion(steps, recording.results, recording.result_types, recording.constants, len(call.types))
 
 
-def _slow_in_place(op: _torch.OpOverload) -> Mapping[Any, Any]:
+def _inplace_decomposition(op: _torch.OpOverload) -> Mapping[Any, Any]:
     """Return a decomposition of an op's in-place variant, which its per-tensor kernel may call."""
     name, _, overload = op_type_of(op).rpartition(".")
     twin = find_op(f"{name}_.{overload}")
-    kernel = _torch.slow_kernel(twin) if isinstance(twin, _torch.OpOverload) else None
+    kernel = _torch.composite_kernel(twin) if isinstance(twin, _torch.OpOverload) else None
     return {} if kernel is None else {twin: kernel}
 
 
-def _writes(op: Any) -> bool:
+def _is_mutating(op: Any) -> bool:
     return isinstance(op, _torch.OpOverload) and schema_of(op).writes
 
 
 @functools.lru_cache(maxsize=64)
-def _decompositions(keep: tuple[str, ...]) -> Mapping[Any, Any]:
+def _decomposition_table(keep: tuple[str, ...]) -> Mapping[Any, Any]:
     """Return PyTorch's decomposition table, without core ops and those in ``keep``."""
     table = torch.export.default_decompositions()
     return {
@@ -202,11 +202,11 @@ def _decompositions(keep: tuple[str, ...]) -> Mapping[Any, Any]:
     }
 
 
-def _names_device(call: TypedCall) -> bool:
+def _has_device_argument(call: TypedCall) -> bool:
     return any(isinstance(item, torch.device) for item in call.attrs.values())
 
 
-def _on_any_device(step: Step) -> Step:
+def _strip_device(step: RecordedCall) -> RecordedCall:
     """Return a call that creates its tensor where the graph runs, which ``meta`` denotes in attributes."""
     if not any(name == "device" and item is not None for name, item in step.kwargs):
         return step
@@ -214,7 +214,7 @@ def _on_any_device(step: Step) -> Step:
     return replace(step, kwargs=tuple(kwargs))
 
 
-def _fits(found: Type, wanted: Type) -> bool:
+def _has_type(found: Type, wanted: Type) -> bool:
     if isinstance(found, TensorType):
         return found.same_shape_and_dtype(wanted)
     return found == wanted

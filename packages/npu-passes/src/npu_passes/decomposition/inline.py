@@ -18,9 +18,9 @@ from npu_ir import OpNode, Value
 from npu_ir.ops.effects import is_view
 from npu_passes.core.edit import Edit
 from npu_passes.decomposition.expansion import Expansion
-from npu_passes.decomposition.recorded_calls import Ref, Step
-from npu_passes.rewriting.aliasing import is_seen
-from npu_passes.rewriting.layout import laid_out
+from npu_passes.decomposition.recorded_calls import RecordedCall, Ref
+from npu_passes.rewriting.aliasing import is_visible_outside
+from npu_passes.rewriting.layout import convert_strides
 
 
 def inline(edit: Edit, node: OpNode, found: Expansion) -> None:
@@ -29,21 +29,21 @@ def inline(edit: Edit, node: OpNode, found: Expansion) -> None:
     values_before = (*node.inputs, *added)
     values: dict[int, Value] = dict(enumerate(values_before))
     wanted = [result for result, output in zip(found.results, node.outputs, strict=True) if output.uses]
-    for step in _needed(found.steps, wanted):
-        args, kwargs = _filled(step.args, values), _filled(dict(step.kwargs), values)
+    for step in _select_needed(found.calls, wanted):
+        args, kwargs = _substitute_refs(step.args, values), _substitute_refs(dict(step.kwargs), values)
         outputs = edit.calls(step.op_type, *args, types=step.types, **kwargs)
         values.update(enumerate(outputs, start=step.first))
     for output, result in zip(node.outputs, found.results, strict=True):
         if output.uses:
-            value = laid_out(edit, values[result.index], output.type)
-            if value in values_before and not is_view(node) and is_seen(output):
+            value = convert_strides(edit, values[result.index], output.type)
+            if value in values_before and not is_view(node) and is_visible_outside(output):
                 # The op returned a new tensor, which callers may write into: it must not alias an input.
                 value = edit.call("aten.clone.default", value)
             edit.replace(output, value)
     edit.erase(node)
 
 
-def _needed(steps: Sequence[Step], results: Sequence[Any]) -> list[Step]:
+def _select_needed(steps: Sequence[RecordedCall], results: Sequence[Any]) -> list[RecordedCall]:
     """Return the calls that results depend on, and those without outputs, which are assertions."""
     wanted = {result.index for result in results if isinstance(result, Ref)}
     needed = []
@@ -55,13 +55,13 @@ def _needed(steps: Sequence[Step], results: Sequence[Any]) -> list[Step]:
     return needed[::-1]
 
 
-def _filled(item: Any, values: Mapping[int, Value]) -> Any:
+def _substitute_refs(item: Any, values: Mapping[int, Value]) -> Any:
     if isinstance(item, Ref):
         return values[item.index]
     if isinstance(item, (list, tuple)):
-        return [_filled(part, values) for part in item]
+        return [_substitute_refs(part, values) for part in item]
     if isinstance(item, dict):
-        return {name: _filled(part, values) for name, part in item.items()}
+        return {name: _substitute_refs(part, values) for name, part in item.items()}
     return item
 
 

@@ -33,7 +33,7 @@ class Ref:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class RecordedCall:
     """One recorded call.
 
     Attributes:
@@ -63,13 +63,13 @@ class Recording:
     Values are numbered in the order: inputs, constants, outputs of calls.
     """
 
-    steps: tuple[Step, ...]
+    calls: tuple[RecordedCall, ...]
     results: tuple[Any, ...]
     result_types: tuple[Type, ...]
     constants: tuple[torch.Tensor, ...]
 
 
-def recorded(module: GraphModule, type_of: Callable[[Any], Type]) -> Recording:
+def record_calls(module: GraphModule, type_of: Callable[[Any], Type]) -> Recording:
     """Return the calls in ``module``.
 
     Args:
@@ -86,7 +86,7 @@ def recorded(module: GraphModule, type_of: Callable[[Any], Type]) -> Recording:
     held = [node for node in nodes if node.op == "get_attr"]
     values: dict[Node, Any] = {node: Ref(index) for index, node in enumerate((*arguments, *held))}
     count = len(values)
-    steps: list[Step] = []
+    steps: list[RecordedCall] = []
     for node in nodes:
         if node.op != "call_function":
             continue
@@ -96,20 +96,20 @@ def recorded(module: GraphModule, type_of: Callable[[Any], Type]) -> Recording:
         elif str(node.target) in _IDENTITIES:
             values[node] = values[node.args[0]]
         else:
-            step, values[node] = _step(node, values, count, type_of)
+            step, values[node] = _record_call(node, values, count, type_of)
             count += len(step.types)
             steps.append(step)
     (output,) = (node for node in nodes if node.op == "output")
-    results = tuple(_leaves(_referring(output.args[0], values)))
+    results = tuple(_leaves(_to_refs(output.args[0], values)))
     if not all(isinstance(result, Ref) or result is None for result in results):
         raise PassError("it returns plain data")
-    types = tuple(type_of(_value(leaf)) for leaf in _leaves(output.args[0]))
-    return Recording(tuple(steps), results, types, tuple(_data(node, module) for node in held))
+    types = tuple(type_of(_traced_value(leaf)) for leaf in _leaves(output.args[0]))
+    return Recording(tuple(steps), results, types, tuple(_constant_data(node, module) for node in held))
 
 
-def _step(
+def _record_call(
     node: Node, values: dict[Node, Any], first: int, type_of: Callable[[Any], Type]
-) -> tuple[Step, Any]:
+) -> tuple[RecordedCall, Any]:
     """Return one call, and the structure of its result with a `Ref` for each output."""
     target: Any = node.target
     op_type = op_type_of(target)
@@ -119,23 +119,23 @@ def _step(
     has_results = not (isinstance(target, _torch.OpOverload) and not target._schema.returns)
     leaves = list(_leaves(value)) if has_results else []
     numbers = iter(range(first, first + len(leaves)))
-    args = _referring(node.args, values)
-    kwargs = tuple((name, _referring(item, values)) for name, item in node.kwargs.items())
-    step = Step(op_type, args, kwargs, tuple(map(type_of, leaves)), first)
-    return step, _numbered(value, numbers) if has_results else None
+    args = _to_refs(node.args, values)
+    kwargs = tuple((name, _to_refs(item, values)) for name, item in node.kwargs.items())
+    step = RecordedCall(op_type, args, kwargs, tuple(map(type_of, leaves)), first)
+    return step, _number_outputs(value, numbers) if has_results else None
 
 
-def _numbered(value: Any, numbers: Iterator[int]) -> Any:
+def _number_outputs(value: Any, numbers: Iterator[int]) -> Any:
     if isinstance(value, (list, tuple)):
-        return [_numbered(part, numbers) for part in value]
+        return [_number_outputs(part, numbers) for part in value]
     return Ref(next(numbers))
 
 
-def _referring(item: Any, values: dict[Node, Any]) -> Any:
+def _to_refs(item: Any, values: dict[Node, Any]) -> Any:
     """Return arguments with nodes replaced by their `Ref`, and lists by tuples."""
     if isinstance(item, Node):
         return values[item]
-    return tuple(_referring(part, values) for part in item) if isinstance(item, (list, tuple)) else item
+    return tuple(_to_refs(part, values) for part in item) if isinstance(item, (list, tuple)) else item
 
 
 def _leaves(item: Any) -> Iterator[Any]:
@@ -146,11 +146,11 @@ def _leaves(item: Any) -> Iterator[Any]:
         yield item
 
 
-def _value(leaf: Any) -> Any:
+def _traced_value(leaf: Any) -> Any:
     return leaf.meta.get("val") if isinstance(leaf, Node) else leaf
 
 
-def _data(node: Node, module: GraphModule) -> torch.Tensor:
+def _constant_data(node: Node, module: GraphModule) -> torch.Tensor:
     held = getattr(module, str(node.target))
     # A constant made while tracing is a fake tensor, which keeps the data in `constant` (torch 2.13).
     data = getattr(held, "constant", None) if hasattr(held, "fake_mode") else held

@@ -8,7 +8,7 @@ from npu_ir.ops.schema import find_op
 from npu_passes import _torch
 from npu_passes.core.base import Pass
 from npu_passes.core.numerics import within
-from npu_passes.decomposition.expansion import Expansion, expansion
+from npu_passes.decomposition.expansion import Expansion, expand
 from npu_passes.decomposition.inline import inline
 from npu_passes.errors import PassError
 
@@ -91,7 +91,7 @@ class Decompose(Pass):
             reason = "it draws random numbers: other ops would draw others"
         else:
             try:
-                return expansion(node, graph.symbols, keep=self.keep)
+                return expand(node, graph.symbols, keep=self.keep)
             except PassError as error:
                 reason = error.message
         self.refuse(node, reason, rule=_RULE)

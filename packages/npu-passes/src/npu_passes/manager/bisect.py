@@ -15,8 +15,8 @@ from npu_passes.core.base import Pass
 from npu_passes.core.journal import Rewrite
 from npu_passes.core.numerics import Numerics
 from npu_passes.errors import PassError
-from npu_passes.manager.checked_mode import Checked, Trial, first_difference
-from npu_passes.manager.manager import MAX_ROUNDS, PassManager, state_after
+from npu_passes.manager.checked_mode import Checked, Trial, find_first_difference
+from npu_passes.manager.manager import MAX_ROUNDS, PassManager, replay_rewrites
 from npu_passes.manager.reproduction import write_reproduction
 from npu_passes.manager.rounds import Rounds, require_graph
 
@@ -96,31 +96,35 @@ class _Search:
     def run(self) -> Culprit | None:
         rounds = Rounds(self._graph.clone(), self._manager.passes, self._manager.max_rounds)
         good, expected = 0, self.trial.first
-        for step in rounds.steps():
+        for step in rounds.run_passes():
             numerics = step.item.numerics if self._rtol is None else Numerics(self._rtol)
             if not step.edited:
                 continue
-            if self._difference(rounds.graph, expected, numerics) is not None:
-                return self._within(step.item, good, len(rounds.journal.rewrites), expected, numerics)
+            if self._find_difference(rounds.graph, expected, numerics) is not None:
+                return self._bisect_pass_run(
+                    step.item, good, len(rounds.journal.rewrites), expected, numerics
+                )
             good = len(rounds.journal.rewrites)
             # A pass is held to its own numerics: small errors of earlier passes must not add up against it.
             expected = self.trial.results(rounds.graph) if self._rtol is None else expected
         return None
 
-    def _within(self, item: Pass, good: int, bad: int, expected: object, numerics: Numerics) -> Culprit:
+    def _bisect_pass_run(
+        self, item: Pass, good: int, bad: int, expected: object, numerics: Numerics
+    ) -> Culprit:
         """Bisect one run of a pass: results are right after ``good`` rewrites, and wrong after ``bad``."""
         while bad - good > 1:
-            state = self._state((good + bad) // 2)
+            state = self._replay((good + bad) // 2)
             # Above the limit where the pass edits between rewrites: such edits are an entry of their own.
             count = len(state.journal.rewrites)
-            if self._difference(state.graph, expected, numerics) is None:
+            if self._find_difference(state.graph, expected, numerics) is None:
                 good = count
             elif count < bad:
                 bad = count
             else:
                 break  # no limit stops between the two
-        before, after = self._state(good), self._state(bad)
-        difference = self._difference(after.graph, expected, numerics)
+        before, after = self._replay(good), self._replay(bad)
+        difference = self._find_difference(after.graph, expected, numerics)
         if difference is None or len(after.journal.rewrites) < bad:
             raise PassError(
                 f"{item} cannot be bisected: it makes different rewrites each time it runs",
@@ -129,11 +133,11 @@ class _Search:
             )
         return Culprit(str(item), after.journal.rewrites[bad - 1], bad, difference, before.graph, after.graph)
 
-    def _state(self, rewrites: int) -> Rounds:
-        return state_after(self._graph, self._manager.passes, rewrites, self._manager.max_rounds)
+    def _replay(self, rewrites: int) -> Rounds:
+        return replay_rewrites(self._graph, self._manager.passes, rewrites, self._manager.max_rounds)
 
-    def _difference(self, graph: Graph, expected: object, numerics: Numerics) -> str | None:
+    def _find_difference(self, graph: Graph, expected: object, numerics: Numerics) -> str | None:
         try:
-            return first_difference(self.trial.results(graph), expected, numerics)  # type: ignore[arg-type]
+            return find_first_difference(self.trial.results(graph), expected, numerics)  # type: ignore[arg-type]
         except NpuError as error:
             return f"the graph cannot be run after it: {error.message}"

@@ -43,7 +43,7 @@ class Checked:
     def __post_init__(self) -> None:
         if not isinstance(self.weights, (Mapping, str, os.PathLike, type(None))):
             raise PassError(
-                f"weights are a mapping or the path of a file, not {_short(self.weights)}",
+                f"weights are a mapping or the path of a file, not {_describe(self.weights)}",
                 fix="Checked(weights=model.state_dict())",
             )
         is_listed = isinstance(self.calls, Iterable) and not isinstance(self.calls, torch.Tensor)
@@ -51,7 +51,7 @@ class Checked:
         for call in calls:
             if not _is_call(call):
                 raise PassError(
-                    f"a call is a pair of positional and keyword arguments, not {_short(call)}",
+                    f"a call is a pair of positional and keyword arguments, not {_describe(call)}",
                     fix="Checked(calls=[((x, y), {})])",
                 )
         object.__setattr__(self, "calls", calls)
@@ -81,7 +81,7 @@ class Trial:
     def __init__(self, graph: Graph, data: Checked, observe: Observer | None = None) -> None:
         self.seed = data.seed
         try:
-            self.weights = _weights(graph, data)
+            self.weights = _load_weights(graph, data)
             self.calls = list(data.calls) or [random_call(graph, seed=data.seed, sizes=data.sizes)]
             self.first = self.results(graph, observe)
         except NpuError as error:
@@ -113,36 +113,36 @@ class Trial:
         return results
 
 
-def _weights(graph: Graph, data: Checked) -> Mapping[str, torch.Tensor]:
+def _load_weights(graph: Graph, data: Checked) -> Mapping[str, torch.Tensor]:
     if data.weights is None:
         return random_weights(graph, data.seed)
     return data.weights if isinstance(data.weights, Mapping) else load_weights(data.weights, graph)
 
 
-def first_difference(actual: Results, expected: Results, numerics: Numerics) -> str | None:
+def find_first_difference(actual: Results, expected: Results, numerics: Numerics) -> str | None:
     """Return the first difference beyond ``numerics``, where and by how much; None if there is none."""
-    return next(differences(actual, expected, numerics), None)
+    return next(find_differences(actual, expected, numerics), None)
 
 
-def differences(actual: Results, expected: Results, numerics: Numerics) -> Iterator[str]:
+def find_differences(actual: Results, expected: Results, numerics: Numerics) -> Iterator[str]:
     """Yield each difference between results beyond ``numerics``: where, and by how much."""
     for now, before in zip(actual, expected, strict=True):
         if now.keys() != before.keys():
             yield f"the results are {', '.join(now)}, and were {', '.join(before)}"
             continue
         for name, value in now.items():
-            problem = difference(value, before[name], numerics)
+            problem = describe_difference(value, before[name], numerics)
             if problem is not None:
                 yield f"{name} {problem}"
 
 
-def difference(actual: Any, expected: Any, numerics: Numerics) -> str | None:
+def describe_difference(actual: Any, expected: Any, numerics: Numerics) -> str | None:
     """Return a description of a value's difference beyond ``numerics``; None if there is none."""
     if not (isinstance(actual, torch.Tensor) and isinstance(expected, torch.Tensor)):
         same = type(actual) is type(expected) and same_literal(actual, expected)
-        return None if same else f"is {_short(actual)}, and was {_short(expected)}"
+        return None if same else f"is {_describe(actual)}, and was {_describe(expected)}"
     if (actual.dtype, actual.shape, actual.layout) != (expected.dtype, expected.shape, expected.layout):
-        return f"is {_short(actual)}, and was {_short(expected)}"
+        return f"is {_describe(actual)}, and was {_describe(expected)}"
     if actual.layout is not torch.strided:
         actual, expected = actual.to_dense(), expected.to_dense()
     if expected.is_quantized:
@@ -154,7 +154,7 @@ def difference(actual: Any, expected: Any, numerics: Numerics) -> str | None:
     error, allowed = relative_error(actual, expected), numerics.allowed(expected.dtype)
     if error <= allowed:
         return None
-    magnitude = largest(expected)
+    magnitude = largest_magnitude(expected)
     return f"differs by {error:.3g} of its largest magnitude, {magnitude:.3g}; {allowed:.3g} is allowed"
 
 
@@ -166,12 +166,12 @@ def relative_error(actual: torch.Tensor, expected: torch.Tensor) -> float:
     """
     # Relative to the whole tensor, not to each element: a small sum of large terms carries their rounding.
     error = absolute_error(actual, expected)
-    return error / (largest(expected) or 1.0) if error else 0.0
+    return error / (largest_magnitude(expected) or 1.0) if error else 0.0
 
 
 def absolute_error(actual: torch.Tensor, expected: torch.Tensor) -> float:
     """Return the largest difference between two tensors; infinity if NaN or infinities do not agree."""
-    got, want = _wide(actual), _wide(expected)
+    got, want = _to_float64(actual), _to_float64(expected)
     same = (got == want) | (got.isnan() & want.isnan())
     if bool(same.all()):
         return 0.0
@@ -180,19 +180,19 @@ def absolute_error(actual: torch.Tensor, expected: torch.Tensor) -> float:
     return float(torch.where(same, 0.0, (got - want).abs()).max())
 
 
-def largest(tensor: torch.Tensor) -> float:
+def largest_magnitude(tensor: torch.Tensor) -> float:
     """Return the largest finite magnitude in a non-empty tensor."""
-    wide = _wide(tensor)
+    wide = _to_float64(tensor)
     return float(torch.where(wide.isfinite(), wide.abs(), 0.0).max())
 
 
-def _wide(tensor: torch.Tensor) -> torch.Tensor:
+def _to_float64(tensor: torch.Tensor) -> torch.Tensor:
     """Return the elements of a tensor in float64, with real and imaginary parts separated."""
     plain = tensor.detach().resolve_conj()
     return torch.view_as_real(plain.to(torch.complex128)) if plain.is_complex() else plain.to(torch.float64)
 
 
-def _short(value: Any) -> str:
+def _describe(value: Any) -> str:
     if isinstance(value, torch.Tensor):
         return f"a tensor of shape {list(value.shape)} and {str(value.dtype).removeprefix('torch.')}"
     return repr(value)[:80]

@@ -39,7 +39,7 @@ class FlopCounter:
         types = tuple(value.type for value in node.inputs)
         key = node.op_type, types, node.operands, repr(node.attrs)
         if key not in self._known:
-            self._known[key] = _counted(node)
+            self._known[key] = _count_flops(node)
         return self._known[key]
 
 
@@ -55,7 +55,7 @@ def _may_count(op_type: str) -> bool:
     return torch.Tag.pointwise not in op.tags and not is_view
 
 
-def _counted(node: OpNode) -> int | None:
+def _count_flops(node: OpNode) -> int | None:
     types = [value.type for value in (*node.inputs, *node.outputs)]
     if any(type.symbols for type in types):
         return None
@@ -63,9 +63,9 @@ def _counted(node: OpNode) -> int | None:
     if op is None:
         return None
     if node.op_type.startswith(_PACKED_PRODUCTS):
-        return _of_packed_product(node, op)
+        return _count_packed_product(node, op)
     meta = [
-        torch.empty_strided(type.sizes, type.steps, dtype=type.dtype, device="meta")
+        torch.empty_strided(type.static_shape, type.static_strides, dtype=type.dtype, device="meta")
         if isinstance(type, TensorType) and type.layout is torch.strided
         else None
         for type in (value.type for value in node.inputs)
@@ -81,7 +81,7 @@ def _counted(node: OpNode) -> int | None:
     return int(counter.get_total_flops())
 
 
-def _of_packed_product(node: OpNode, op: Any) -> int:
+def _count_packed_product(node: OpNode, op: Any) -> int:
     """Return the operations of a product with packed weights: two per output element and weight it reads."""
     # The type of a weight packed for oneDNN states its unpacked shape.
     args, kwargs = binding_of(node, op).arguments(list(node.inputs), torch.device("meta"))

@@ -7,20 +7,20 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from npu_ir import Graph, GraphError, NpuError
-from npu_ir.core.paused_gc import no_collection
+from npu_ir.core.paused_gc import paused_gc
 from npu_passes.core.base import Pass
 from npu_passes.core.journal import Journal, Rewrite, RewriteLimitReachedError
 from npu_passes.core.options import options_of
 from npu_passes.core.pass_text import format_passes, parse_passes
-from npu_passes.core.pipeline import ordered
+from npu_passes.core.pipeline import sort_passes
 from npu_passes.core.registry import passes_of
 from npu_passes.errors import PassError
-from npu_passes.manager.checked_mode import Checked, Results, Trial, first_difference
+from npu_passes.manager.checked_mode import Checked, Results, Trial, find_first_difference
 from npu_passes.manager.dumps import Dumps
 from npu_passes.manager.flops import FlopCounter
 from npu_passes.manager.result import PassResult, PassStatistics
 from npu_passes.manager.rounds import Rounds, require_graph
-from npu_passes.manager.signature_check import interface_change
+from npu_passes.manager.signature_check import find_signature_change
 from npu_passes.manager.statistics import graph_statistics
 
 MAX_ROUNDS = 10
@@ -64,7 +64,7 @@ class PassManager:
             raise PassError(f"checked is the data to check on, not {checked!r}", fix="checked=Checked()")
         if isinstance(passes, (str, Pass, type)):
             passes = [passes]
-        self.passes = tuple(ordered([item for given in passes for item in _instances(given)]))
+        self.passes = tuple(sort_passes([item for given in passes for item in _instantiate(given)]))
         self.max_rounds = max_rounds
         self.checked = checked
         self.dump_dir = None if dump_dir is None else Path(dump_dir)
@@ -89,7 +89,7 @@ class PassManager:
         """
         require_graph(graph)
         # A large graph is many small live objects: scanning them for garbage takes a third of the time.
-        with no_collection():
+        with paused_gc():
             return self._run(graph)
 
     def _run(self, graph: Graph) -> PassResult:
@@ -101,12 +101,12 @@ class PassManager:
         results = None if trial is None else trial.first
         dumps = None if self.dump_dir is None else Dumps(self.dump_dir, graph)
         runs: list[PassStatistics] = []
-        for step in rounds.steps():
+        for step in rounds.run_passes():
             now = last
             if step.edited:
                 self._verify(graph, rounds, step.item)
             # Also where nothing was edited: a pass may have changed data without the graph's methods.
-            results = _checked_results(rounds, trial, step.item, results)
+            results = _run_and_compare(rounds, trial, step.item, results)
             if step.edited:
                 now = graph_statistics(rounds.graph, count)
                 if dumps is not None:
@@ -124,7 +124,7 @@ class PassManager:
             rounds.graph.check_edits()
         except GraphError as error:
             raise self._blame(original, rounds, str(item), error) from error
-        change = interface_change(original, rounds.graph)
+        change = find_signature_change(original, rounds.graph)
         if change is not None:
             raise PassError(
                 f"{item} changed what callers see of the graph: {change}",
@@ -142,7 +142,7 @@ class PassManager:
 
     def _blame(self, original: Graph, rounds: Rounds, who: str, error: GraphError) -> PassError:
         """Return an error that names the rewrite that broke the graph, if it can be determined."""
-        rewrite = self._first_breaking(original, len(rounds.journal.rewrites))
+        rewrite = self._find_breaking_rewrite(original, len(rounds.journal.rewrites))
         where = []
         if rewrite is not None:
             who = rewrite.pass_name if who == "a pass" else who
@@ -153,16 +153,16 @@ class PassManager:
             fix="this is a bug in the pass; the caller's graph is unchanged",
         )
 
-    def _first_breaking(self, original: Graph, count: int) -> Rewrite | None:
+    def _find_breaking_rewrite(self, original: Graph, count: int) -> Rewrite | None:
         """Return the first rewrite after which the graph breaks a rule; None if it cannot be reproduced."""
         # Binary search: the graph is valid after fewer than `low` rewrites, and broken after `high`.
         low, high = 0, count
         try:
             while low < high:
                 middle = (low + high) // 2
-                state = state_after(original, self.passes, middle, self.max_rounds)
+                state = replay_rewrites(original, self.passes, middle, self.max_rounds)
                 low, high = (low, middle) if _is_broken(state.graph) else (middle + 1, high)
-            state = state_after(original, self.passes, low, self.max_rounds)
+            state = replay_rewrites(original, self.passes, low, self.max_rounds)
         except PassError:
             return None  # a pass is not deterministic: the original error is the one to report
         return state.journal.rewrites[-1] if state.journal.rewrites and _is_broken(state.graph) else None
@@ -171,20 +171,20 @@ class PassManager:
         return f"<PassManager: {format_passes(self.passes)}>"
 
 
-def state_after(
+def replay_rewrites(
     original: Graph, passes: tuple[Pass, ...], rewrites: int, max_rounds: int = MAX_ROUNDS
 ) -> Rounds:
     """Run passes over a copy of ``original`` up to a number of rewrites; return the rounds at that point."""
     rounds = Rounds(original.clone(), passes, max_rounds, Journal(limit=rewrites))
     try:
-        for _ in rounds.steps():
+        for _ in rounds.run_passes():
             pass
     except RewriteLimitReachedError:
         pass
     return rounds
 
 
-def _instances(given: Pass | type[Pass] | str) -> list[Pass]:
+def _instantiate(given: Pass | type[Pass] | str) -> list[Pass]:
     if isinstance(given, str):
         return parse_passes(given)
     if isinstance(given, Pass):
@@ -197,7 +197,7 @@ def _instances(given: Pass | type[Pass] | str) -> list[Pass]:
     )
 
 
-def _checked_results(
+def _run_and_compare(
     rounds: Rounds, trial: Trial | None, item: Pass, expected: Results | None
 ) -> Results | None:
     """Return the current results of the graph; raise if they differ from those before the last pass."""
@@ -205,7 +205,7 @@ def _checked_results(
         return None
     try:
         results = trial.results(rounds.graph)
-        problem = first_difference(results, expected, item.numerics)
+        problem = find_first_difference(results, expected, item.numerics)
     except NpuError as error:
         results, problem = expected, f"it cannot be run after the pass: {error.message}"
     if problem is not None:

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 
 from npu_ir import Graph, OpNode, Value
-from npu_ir.graph.uninitialized_values import unfilled
+from npu_ir.graph.uninitialized_values import find_uninitialized_values
 from npu_passes.core.numerics import Numerics
-from npu_passes.manager.checked_mode import absolute_error, difference, largest
+from npu_passes.manager.checked_mode import absolute_error, describe_difference, largest_magnitude
 
 
 class ObservedRun:
@@ -23,7 +23,7 @@ class ObservedRun:
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
         self._items: dict[Value, Any] = {}
-        self._passed_over = unfilled(graph)
+        self._passed_over = find_uninitialized_values(graph)
 
     def observe(self, node: OpNode, outputs: list[Any]) -> None:
         """Store the outputs of a node; an observer for `npu_passes.manager.checked_mode.Trial`."""
@@ -46,10 +46,12 @@ class ObservedRun:
                 reached[value] = None
                 pending += value.producer.inputs
         items = [self._items[value] for value in reached if value in self._items]
-        return max((largest(item) for item in items if _is_float(item) and item.numel()), default=0.0)
+        return max(
+            (largest_magnitude(item) for item in items if _is_float(item) and item.numel()), default=0.0
+        )
 
 
-def false_origin(before: ObservedRun, after: ObservedRun, numerics: Numerics) -> str | None:
+def find_wrong_origin(before: ObservedRun, after: ObservedRun, numerics: Numerics) -> str | None:
     """Return a description of the first value that differs from its recorded origin; None if there is none.
 
     After catastrophic cancellation, the tolerance is relative to the values that a value was computed from.
@@ -65,14 +67,14 @@ def false_origin(before: ObservedRun, after: ObservedRun, numerics: Numerics) ->
             if origin not in expected:
                 continue
             original, wanted = expected[origin]
-            problem = difference(item, wanted, numerics)
-            if problem is None or _is_cancelled(item, wanted, numerics, before.magnitude(original)):
+            problem = describe_difference(item, wanted, numerics)
+            if problem is None or _is_within_cancellation(item, wanted, numerics, before.magnitude(original)):
                 continue
             return f"%{value.name} stands for %{original.name}, and {problem}"
     return None
 
 
-def _is_cancelled(item: Any, wanted: Any, numerics: Numerics, magnitude: float) -> bool:
+def _is_within_cancellation(item: Any, wanted: Any, numerics: Numerics, magnitude: float) -> bool:
     """Return whether two tensors differ by no more than is allowed relative to ``magnitude``."""
     if (
         not (_is_float(item) and _is_float(wanted))

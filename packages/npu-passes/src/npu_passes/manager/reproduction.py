@@ -11,7 +11,7 @@ import torch
 
 from npu_ir import Graph, GraphError, NpuError, Value, save_ir
 from npu_ir.core.structure import flatten_like
-from npu_ir.graph.binding import unwrapped
+from npu_ir.graph.binding import flatten_wrappers
 from npu_passes.errors import PassError
 from npu_passes.manager.checked_mode import Trial
 
@@ -65,9 +65,9 @@ def write_reproduction(folder: str | os.PathLike[str], culprit: Culprit, trial: 
         folder.mkdir(parents=True, exist_ok=True)
         save_ir(culprit.before, folder / "before.json")
         is_valid = _save_if_valid(culprit.after, folder)
-        torch.save(unwrapped(trial.weights), folder / "weights.pt")
-        torch.save([_inputs(culprit.before, *call) for call in trial.calls], folder / "inputs.pt")
-        (folder / "repro.py").write_text(_script(culprit, trial, is_valid), encoding="utf-8")
+        torch.save(flatten_wrappers(trial.weights), folder / "weights.pt")
+        torch.save([_flatten_inputs(culprit.before, *call) for call in trial.calls], folder / "inputs.pt")
+        (folder / "repro.py").write_text(_format_script(culprit, trial, is_valid), encoding="utf-8")
     except (OSError, NpuError) as error:
         problem = error.message if isinstance(error, NpuError) else error.strerror or error
         raise PassError(
@@ -88,14 +88,14 @@ def _save_if_valid(graph: Graph, folder: Path) -> bool:
     return True
 
 
-def _inputs(graph: Graph, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+def _flatten_inputs(graph: Graph, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """Return the tensors and numbers of one call, by input name."""
     structure, leaves = graph.call
     inputs = flatten_like((tuple(args), dict(kwargs)), structure, "call")
     return {leaf.name: item for leaf, item in zip(leaves, inputs, strict=True) if isinstance(leaf, Value)}
 
 
-def _script(culprit: Culprit, trial: Trial, is_valid: bool) -> str:
+def _format_script(culprit: Culprit, trial: Trial, is_valid: bool) -> str:
     text = str(culprit).replace("\\", "\\\\").replace('"""', "'''")
     after = (
         'load_ir(folder / "after.json")' if is_valid else 'parse_ir((folder / "after.ir").read_text("utf-8"))'

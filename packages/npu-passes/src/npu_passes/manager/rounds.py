@@ -12,12 +12,12 @@ import torch
 from npu_ir import Graph, NpuError
 from npu_passes import _torch
 from npu_passes.core.base import Pass
-from npu_passes.core.journal import Journal, writing_to
+from npu_passes.core.journal import Journal, use_journal
 from npu_passes.errors import PassError
 
 
 @dataclass(slots=True)
-class Step:
+class PassRun:
     """One run of a pass over a graph and its regions.
 
     Attributes:
@@ -55,7 +55,7 @@ class Rounds:
     round: int = 0
     converged: bool = False
 
-    def steps(self) -> Iterator[Step]:
+    def run_passes(self) -> Iterator[PassRun]:
         """Run the passes; yield after each.
 
         A pass is skipped if nothing has been edited since its last run. Its own edits count, unless it is
@@ -70,25 +70,25 @@ class Rounds:
         while not self.converged and self.round < self.max_rounds:
             self.round += 1
             for index, item in enumerate(self.passes):
-                before = edits_of(self.graph)
+                before = edit_counts(self.graph)
                 if seen.get(index) == before:
                     continue
-                yield self._step(item)
-                seen[index] = edits_of(self.graph) if item.is_idempotent else before
-            self.converged = all(edits == edits_of(self.graph) for edits in seen.values())
+                yield self._run_pass(item)
+                seen[index] = edit_counts(self.graph) if item.is_idempotent else before
+            self.converged = all(edits == edit_counts(self.graph) for edits in seen.values())
 
-    def _step(self, item: Pass) -> Step:
+    def _run_pass(self, item: Pass) -> PassRun:
         first = len(self.journal.rewrites)
-        before, start = edits_of(self.graph), time.perf_counter()
-        versions = _versions(self.graph)
+        before, start = edit_counts(self.graph), time.perf_counter()
+        versions = _constant_versions(self.graph)
         self.journal.begin_pass(self.graph.graphs(), item.name)
-        with writing_to(self.journal):
+        with use_journal(self.journal):
             said = run_once(item, self.graph)
         seconds = time.perf_counter() - start
         if self.journal.failure is not None:
             raise self.journal.failure  # the pass caught it and went on with a half-made rewrite
-        self._require_same_data(item, versions)
-        edited = edits_of(self.graph) != before
+        self._check_constants(item, versions)
+        edited = edit_counts(self.graph) != before
         if said != edited:
             raise PassError(
                 f"{item} returned {said}, but it {'edited the graph' if edited else 'changed nothing'}",
@@ -97,10 +97,10 @@ class Rounds:
             )
         for part in self.graph.graphs():
             part.settle_origins()
-            self.journal.note_edits(part, item.name)
-        return Step(item, self.round, edited, seconds, len(self.journal.rewrites) - first)
+            self.journal.record_edits(part, item.name)
+        return PassRun(item, self.round, edited, seconds, len(self.journal.rewrites) - first)
 
-    def _require_same_data(self, item: Pass, versions: dict[torch.Tensor, int]) -> None:
+    def _check_constants(self, item: Pass, versions: dict[torch.Tensor, int]) -> None:
         """Raise if a pass wrote into a constant: copies of a graph share their data."""
         for data, version in versions.items():
             if _torch.version_of(data) != version:
@@ -134,21 +134,21 @@ def run_once(item: Pass, graph: Graph) -> bool:
     for part in list(graph.graphs()):
         if part is not graph and (part.owner is None or part.owner.is_erased):
             continue  # the node that owned the region is gone
-        with _blaming(item, part):
-            _require(item, item.requires(part), part, "requires")
+        with _pass_errors(item, part):
+            _check_condition(item, item.requires(part), part, "requires")
             answer = item.run(part)
             if not isinstance(answer, bool):
                 raise PassError(
                     f"{item} returned {answer!r}",
                     fix="run(graph) returns True exactly when it edited the graph",
                 )
-            _require(item, item.ensures(part), part, "ensures")
+            _check_condition(item, item.ensures(part), part, "ensures")
         said |= answer
     return said
 
 
 @contextlib.contextmanager
-def _blaming(item: Pass, graph: Graph) -> Iterator[None]:
+def _pass_errors(item: Pass, graph: Graph) -> Iterator[None]:
     """Convert exceptions raised inside to a `PassError` that names the pass."""
     try:
         yield
@@ -163,7 +163,7 @@ def _blaming(item: Pass, graph: Graph) -> Iterator[None]:
         ) from error
 
 
-def _require(item: Pass, problem: object, graph: Graph, verb: str) -> None:
+def _check_condition(item: Pass, problem: object, graph: Graph, verb: str) -> None:
     if problem is not None and not isinstance(problem, str):
         raise PassError(
             f"{item}.{verb}(graph) returned {problem!r}",
@@ -177,14 +177,14 @@ def _require(item: Pass, problem: object, graph: Graph, verb: str) -> None:
         )
 
 
-def _versions(graph: Graph) -> dict[torch.Tensor, int]:
+def _constant_versions(graph: Graph) -> dict[torch.Tensor, int]:
     """Return the number of in-place writes to the data of each constant."""
     arguments = [value.argument for part in graph.graphs() for value in part.arguments]
     data = [argument.data for argument in arguments if argument is not None and argument.data is not None]
     return {tensor: _torch.version_of(tensor) for tensor in data}
 
 
-def edits_of(graph: Graph) -> tuple[int, ...]:
+def edit_counts(graph: Graph) -> tuple[int, ...]:
     """Return the edit counts of a graph and its regions, which differ after every edit."""
     # Not their sum, which an erased node can leave the same by taking its regions along.
     return tuple(part.edits for part in graph.graphs())

@@ -7,41 +7,41 @@ from typing import Any
 
 from npu_ir import Graph, TensorType, Value
 from npu_ir.core.literals import format_literal
-from npu_ir.core.node import outside_names
+from npu_ir.core.node import external_names
 from npu_ir.core.structure import Structure
 
 
-def interface_change(before: Graph, after: Graph) -> str | None:
+def find_signature_change(before: Graph, after: Graph) -> str | None:
     """Return a difference between two graphs that their callers would see; None if there is none.
 
     The strides of results may differ, a returned number may become plain data, and weights may become unused.
     """
-    return next(_changes(before, after), None)
+    return next(_find_changes(before, after), None)
 
 
-def _changes(before: Graph, after: Graph) -> Iterator[str]:
-    yield from _tree_changes("takes", *_arguments(after), *_arguments(before))
-    yield from _tree_changes("returns", *_results(after), *_results(before))
-    updates = [sorted(_targets(graph)) for graph in (after, before)]
+def _find_changes(before: Graph, after: Graph) -> Iterator[str]:
+    yield from _find_tree_changes("takes", *_arguments(after), *_arguments(before))
+    yield from _find_tree_changes("returns", *_results(after), *_results(before))
+    updates = [sorted(_mutated_names(graph)) for graph in (after, before)]
     if updates[0] != updates[1]:
         now, was = (", ".join(names) or "nothing" for names in updates)
         yield f"it updates {now}; before, {was}"
-    for name in sorted(_weights(after) - _weights(before)):
+    for name in sorted(_weight_names(after) - _weight_names(before)):
         yield f"it needs a weight {name!r}, which no checkpoint has"
 
 
-def _tree_changes(
+def _find_tree_changes(
     verb: str, now: Structure, paths: list[str], leaves: Sequence[Any], was: Structure, *before: Any
 ) -> Iterator[str]:
     paths_before, leaves_before = before
     if paths != paths_before:
         yield f"it {verb} {', '.join(paths) or 'nothing'}; before, {', '.join(paths_before) or 'nothing'}"
     elif now != was:
-        yield f"it {verb} {_container(now)}; before, {_container(was)}"
+        yield f"it {verb} {_describe_container(now)}; before, {_describe_container(was)}"
     else:
         for path, new, old in zip(paths, leaves, leaves_before, strict=True):
-            if not _is_same(new, old, may_be_known=verb == "returns"):
-                yield f"it {verb} {_described(new)} as {path}; before, {_described(old)}"
+            if not _can_replace(new, old, may_be_known=verb == "returns"):
+                yield f"it {verb} {_describe(new)} as {path}; before, {_describe(old)}"
 
 
 def _arguments(graph: Graph) -> tuple[Structure, list[str], Sequence[Any]]:
@@ -55,11 +55,11 @@ def _results(graph: Graph) -> tuple[Structure, list[str], Sequence[Any]]:
     return structure, list(structure.leaf_paths("result")), leaves
 
 
-def _container(structure: Structure) -> str:
+def _describe_container(structure: Structure) -> str:
     return f"a {structure.kind} of {len(structure.children)}"
 
 
-def _is_same(new: Any, old: Any, *, may_be_known: bool) -> bool:
+def _can_replace(new: Any, old: Any, *, may_be_known: bool) -> bool:
     """Return whether one leaf can replace another: a value of the same type, or the same data."""
     if isinstance(old, Value) and isinstance(new, Value):
         if isinstance(old.type, TensorType):
@@ -70,13 +70,13 @@ def _is_same(new: Any, old: Any, *, may_be_known: bool) -> bool:
     return not isinstance(new, Value) and format_literal(new) == format_literal(old)
 
 
-def _described(leaf: Any) -> str:
+def _describe(leaf: Any) -> str:
     return repr(leaf) if isinstance(leaf, Value) else format_literal(leaf)
 
 
-def _targets(graph: Graph) -> list[str]:
-    return [outside_names(target)[0] for target in graph.updates]
+def _mutated_names(graph: Graph) -> list[str]:
+    return [external_names(target)[0] for target in graph.updates]
 
 
-def _weights(graph: Graph) -> set[str]:
-    return {name for value in graph.weights for name in outside_names(value)}
+def _weight_names(graph: Graph) -> set[str]:
+    return {name for value in graph.weights for name in external_names(value)}

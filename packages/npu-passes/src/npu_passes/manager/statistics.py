@@ -40,14 +40,14 @@ def graph_statistics(graph: Graph, count: FlopCounter | None = None) -> GraphSta
     return GraphStatistics(
         nodes=len(body),
         prologue_nodes=len(graph.prologue),
-        parameters=sum(_elements(value) for value in weights_read(graph)),
+        parameters=sum(_elements(value) for value in find_weights_read(graph)),
         constant_bytes=sum(_bytes(value) for part in parts for value in part.constants.values()),
         flops=sum(number for number in flops if number is not None),
         unknown_flops=flops.count(None),
     )
 
 
-def weights_read(graph: Graph) -> list[Value]:
+def find_weights_read(graph: Graph) -> list[Value]:
     """Return the weights and prologue results that the body or the results read."""
     candidates = [*graph.weights, *(value for node in graph.prologue for value in node.outputs)]
     return [

@@ -49,7 +49,7 @@ class Match:
             raise PassError(f"the pattern has no wildcard {name!r}", fix=f"it has {', '.join(self.bound)}")
         return self.bound[name]
 
-    def read_elsewhere(self) -> Value | None:
+    def find_outside_read(self) -> Value | None:
         """Return a value inside the match that is also read outside it; None if there is none.
 
         A node that is kept for outside reads counts as outside.
@@ -67,7 +67,7 @@ class Match:
         return None
 
 
-def matches(graph: Graph, root: OpNode, pattern: Call | Output) -> Iterator[Match]:
+def find_matches(graph: Graph, root: OpNode, pattern: Call | Output) -> Iterator[Match]:
     """Yield all matches of ``pattern`` whose outermost call is ``root``.
 
     There are several if alternatives match, or commuted arguments in both orders. The cost depends only
@@ -75,9 +75,11 @@ def matches(graph: Graph, root: OpNode, pattern: Call | Output) -> Iterator[Matc
     """
     if pattern.call.op_type == root.op_type and pattern.index < len(root.outputs):
         search = _Search(graph, {}, {}, set())
-        for solution in search.solutions([(root.outputs[pattern.index], pattern)]):
+        for solution in search.solve([(root.outputs[pattern.index], pattern)]):
             bound = {**dict.fromkeys(item.name for item in wildcards(pattern)), **solution.bound}
-            yield Match(graph, root, bound, _in_order(root, solution.nodes), frozenset(solution.kept))
+            yield Match(
+                graph, root, bound, _sort_topologically(root, solution.nodes), frozenset(solution.kept)
+            )
 
 
 @dataclass(slots=True)
@@ -89,41 +91,42 @@ class _Search:
     nodes: dict[OpNode, None]
     kept: set[OpNode]
 
-    def solutions(self, goals: list[_Goal]) -> Iterator[_Search]:
+    def solve(self, goals: list[_Goal]) -> Iterator[_Search]:
         """Yield the complete matches that meet all goals, which are taken from the last to the first."""
         while goals:
-            branches = self._branches(*goals.pop())
+            branches = self._alternatives(*goals.pop())
             # One branch is followed in place, several in copies of the partial match; none is a dead end.
             if len(branches) != 1:
                 for branch in branches:
-                    yield from self._copy().solutions([*goals, *branch])
+                    yield from self._copy().solve([*goals, *branch])
                 return
             goals += branches[0]
         yield self
 
-    def _branches(self, item: Any, term: Term) -> Sequence[Sequence[_Goal]]:
+    def _alternatives(self, item: Any, term: Term) -> Sequence[Sequence[_Goal]]:
         """Return the goals that remain for ``item`` to match ``term``, one list for each alternative."""
         if isinstance(term, OneOf):
             return [[(item, option)] for option in term.options]
         if isinstance(term, (Call, Output)):
-            return self._enter(item, term)
+            return self._match_call(item, term)
         if isinstance(term, (list, tuple)) and isinstance(item, list) and len(item) == len(term):
             return [list(zip(item, term, strict=True))]
-        holds = self._bind(item, term) if isinstance(term, Wildcard) else _equal(item, term)
+        holds = self._bind(item, term) if isinstance(term, Wildcard) else _is_equal(item, term)
         return [[]] if holds else []
 
     def _copy(self) -> _Search:
         return _Search(self.graph, dict(self.bound), dict(self.nodes), set(self.kept))
 
-    def _enter(self, item: Any, term: Call | Output) -> Sequence[Sequence[_Goal]]:
+    def _match_call(self, item: Any, term: Call | Output) -> Sequence[Sequence[_Goal]]:
         """Return the goals for the arguments of a call, one list per order, if ``item`` is its output."""
         node = item.producer if isinstance(item, Value) and item.index == term.index else None
         call = term.call
         if node is None or node.op_type != call.op_type or node.graph is not self.graph or node.regions:
             return []
-        explicit, defaults = _arguments(node, call)
+        explicit, defaults = _split_arguments(node, call)
         if not call.is_open and not all(
-            name in call.args or _equal(argument, defaults.get(name)) for name, argument in explicit.items()
+            name in call.args or _is_equal(argument, defaults.get(name))
+            for name, argument in explicit.items()
         ):
             return []
         self.nodes[node] = None
@@ -139,15 +142,15 @@ class _Search:
     def _bind(self, item: Any, term: Wildcard) -> bool:
         if term.kind is not Kind.EITHER and isinstance(item, Value) is not (term.kind is Kind.VALUE):
             return False
-        if term.name in self.bound and not _equal(item, self.bound[term.name]):
+        if term.name in self.bound and not _is_equal(item, self.bound[term.name]):
             return False
-        if term.where is not None and not _holds(term, item):
+        if term.where is not None and not _satisfies(term, item):
             return False
         self.bound[term.name] = item
         return True
 
 
-def _holds(term: Wildcard, item: Any) -> bool:
+def _satisfies(term: Wildcard, item: Any) -> bool:
     assert term.where is not None
     answer = term.where(item)
     if not isinstance(answer, bool):
@@ -158,7 +161,7 @@ def _holds(term: Wildcard, item: Any) -> bool:
     return answer
 
 
-def _equal(left: Any, right: Any) -> bool:
+def _is_equal(left: Any, right: Any) -> bool:
     """Return whether two arguments are the same value, or equal data.
 
     1 equals 1.0, but neither equals True; 0.0 does not equal -0.0, and nan equals nan.
@@ -166,7 +169,7 @@ def _equal(left: Any, right: Any) -> bool:
     if isinstance(left, Value) or isinstance(right, Value):
         return left is right
     if isinstance(left, (list, tuple)) and isinstance(right, (list, tuple)):
-        return len(left) == len(right) and all(map(_equal, left, right))
+        return len(left) == len(right) and all(map(_is_equal, left, right))
     if isinstance(left, bool) is not isinstance(right, bool):
         return False
     if isinstance(left, float) and isinstance(right, float) and math.isnan(left):
@@ -178,7 +181,7 @@ def _sign(zero: Any) -> float:
     return math.copysign(1.0, zero) if isinstance(zero, (int, float)) else 1.0
 
 
-def _arguments(node: OpNode, call: Call) -> tuple[dict[str, Any], Mapping[str, Any]]:
+def _split_arguments(node: OpNode, call: Call) -> tuple[dict[str, Any], Mapping[str, Any]]:
     """Return the explicit arguments of a node, and the defaults of its op."""
     op = find_op(node.op_type)
     if op is not None and call.has_schema:
@@ -187,7 +190,7 @@ def _arguments(node: OpNode, call: Call) -> tuple[dict[str, Any], Mapping[str, A
     return {**by_position, **node.attrs}, {}
 
 
-def _in_order(root: OpNode, nodes: Mapping[OpNode, None]) -> tuple[OpNode, ...]:
+def _sort_topologically(root: OpNode, nodes: Mapping[OpNode, None]) -> tuple[OpNode, ...]:
     """Return ``root`` and the nodes that it reads, in topological order."""
     order: dict[OpNode, None] = {}
 

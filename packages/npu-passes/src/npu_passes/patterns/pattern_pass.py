@@ -9,9 +9,9 @@ from typing import ClassVar
 from npu_ir import Graph, NpuError, OpNode
 from npu_passes.core.base import Pass
 from npu_passes.errors import PassError
-from npu_passes.patterns.matcher import Match, matches
+from npu_passes.patterns.matcher import Match, find_matches
 from npu_passes.patterns.rule import Rule
-from npu_passes.rewriting.value_replacement import Placing
+from npu_passes.rewriting.value_replacement import ValueReplacer
 
 
 class PatternPass(Pass):
@@ -44,7 +44,7 @@ class PatternPass(Pass):
     def run(self, graph: Graph) -> bool:
         """Apply the rules; linear in the number of nodes."""
         edited = False
-        placing = Placing(graph)
+        placing = ValueReplacer(graph)
         for node in graph.body:
             for rule in () if node.is_erased else self._index.get(node.op_type, ()):
                 if self._apply(placing, graph, node, rule):
@@ -52,22 +52,22 @@ class PatternPass(Pass):
                     break
         return edited
 
-    def _apply(self, placing: Placing, graph: Graph, node: OpNode, rule: Rule) -> bool:
+    def _apply(self, placing: ValueReplacer, graph: Graph, node: OpNode, rule: Rule) -> bool:
         """Rewrite the match of ``rule`` at ``node``, unless refused; return whether the graph was edited."""
         edits = graph.edits
-        match, refused = self._found(graph, node, rule)
+        match, refused = self._find_match(graph, node, rule)
         if match is not None:
             refused = self._rewrite(placing, match, rule)
         if refused is not None:
             self.refuse(node, refused, rule.name)
         return graph.edits != edits
 
-    def _found(self, graph: Graph, node: OpNode, rule: Rule) -> tuple[Match | None, str | None]:
+    def _find_match(self, graph: Graph, node: OpNode, rule: Rule) -> tuple[Match | None, str | None]:
         """Return the first match that is not refused; if there is none, why the first was refused."""
         refused = None
         try:
-            for match in matches(graph, node, rule.pattern):
-                reason = rule.problem(match)
+            for match in find_matches(graph, node, rule.pattern):
+                reason = rule.find_problem(match)
                 if reason is None:
                     return match, None
                 refused = refused or reason
@@ -80,13 +80,13 @@ class PatternPass(Pass):
             ) from error
         return None, refused
 
-    def _rewrite(self, placing: Placing, match: Match, rule: Rule) -> str | None:
+    def _rewrite(self, placing: ValueReplacer, match: Match, rule: Rule) -> str | None:
         """Insert the replacement of a match; return why an output is not replaced, if one is not."""
         refused = None
         with self.rewrite(match.graph, rule.name, *match.nodes) as edit:
-            for old, new in zip(match.root.outputs, rule.made(edit, match), strict=True):
+            for old, new in zip(match.root.outputs, rule.build(edit, match), strict=True):
                 if new is not None:
-                    refused = placing.put(edit, old, new) or refused
+                    refused = placing.replace(edit, old, new) or refused
             # Impure ones, too, which the rewrite itself erases only if they were replaced.
             for node in reversed(match.nodes):
                 if not node.is_erased and not any(value.use_count for value in node.outputs):

@@ -62,8 +62,8 @@ class Rule:
                     fix="give them two names",
                 )
         if not self._is_function:
-            for _, term in self._places():
-                self._require_result(term)
+            for _, term in self._replaced_outputs():
+                self._check_result(term)
         for item in wildcards(self.replacement):
             if item.name not in kinds:
                 raise PassError(
@@ -71,7 +71,7 @@ class Rule:
                     fix=f"the pattern has {', '.join(kinds) or 'no wildcards'}",
                 )
 
-    def _require_result(self, term: Term) -> None:
+    def _check_result(self, term: Term) -> None:
         """Raise if a term cannot replace an output."""
         is_value = isinstance(term, (Call, Output)) or (
             isinstance(term, Wildcard) and term.kind is not Kind.DATA
@@ -88,9 +88,9 @@ class Rule:
                 fix="write one rule for each, or a function",
             )
 
-    def problem(self, match: Match) -> str | None:
+    def find_problem(self, match: Match) -> str | None:
         """Return why a match is refused; None if it is accepted."""
-        elsewhere = match.read_elsewhere()
+        elsewhere = match.find_outside_read()
         if elsewhere is not None:
             return f"%{elsewhere.name} is read elsewhere, too"
         for value in match.root.outputs:
@@ -101,26 +101,26 @@ class Rule:
             raise PassError(
                 f"where= returned {reason!r}", fix="it returns why a match is refused, in words, or None"
             )
-        return self._misfit(match) if reason is None else reason
+        return self._find_misfit(match) if reason is None else reason
 
-    def _misfit(self, match: Match) -> str | None:
+    def _find_misfit(self, match: Match) -> str | None:
         """Return why a matched argument cannot replace an output of the root; None if all can."""
-        for index, term in self._places():
+        for index, term in self._replaced_outputs():
             old, new = (
                 match.root.outputs[index],
                 match.bound[term.name] if isinstance(term, Wildcard) else None,
             )
-            if isinstance(new, Value) and old.use_count and not _is_alike(old, new):
+            if isinstance(new, Value) and old.use_count and not _has_same_type(old, new):
                 return f"the replacement %{new.name} is {new.type}, and %{old.name} is {old.type}"
         return None
 
-    def _places(self) -> Iterable[tuple[int, Term]]:
+    def _replaced_outputs(self) -> Iterable[tuple[int, Term]]:
         """Return the indices of outputs with the terms that replace them; not for a replacement function."""
         if isinstance(self.replacement, (tuple, list)):
             return enumerate(self.replacement)
         return [(self.pattern.index, self.replacement)]
 
-    def made(self, edit: Edit, match: Match) -> Replacements:
+    def build(self, edit: Edit, match: Match) -> Replacements:
         """Add the nodes of the replacement; return the replacement of each output of the root.
 
         Raises:
@@ -130,7 +130,7 @@ class Rule:
         if self._is_function:
             result = self.replacement(edit, match)
         else:
-            result = _Maker(edit, match, outputs[self.pattern.index]).made(self.replacement)
+            result = _NodeBuilder(edit, match, outputs[self.pattern.index]).build(self.replacement)
         values = tuple(result) if isinstance(result, (tuple, list)) else None
         if values is None:
             values = tuple(result if value.index == self.pattern.index else None for value in outputs)
@@ -151,7 +151,7 @@ class Rule:
         return self._is_function or index == self.pattern.index
 
 
-def _is_alike(old: Value, new: Value) -> bool:
+def _has_same_type(old: Value, new: Value) -> bool:
     """Return whether `Graph.replace_all_uses` accepts one value as the replacement of another."""
     return old.type == new.type or (
         isinstance(old.type, TensorType) and old.type.same_shape_and_dtype(new.type)
@@ -164,7 +164,7 @@ def _has_choice(term: Term) -> bool:
     return isinstance(term, OneOf) or (isinstance(term, (list, tuple)) and any(map(_has_choice, term)))
 
 
-class _Maker:
+class _NodeBuilder:
     """Builder of nodes from terms: one node per call, even if the term contains the call several times."""
 
     def __init__(self, edit: Edit, match: Match, old: Value) -> None:
@@ -173,23 +173,23 @@ class _Maker:
         self._old = old
         self._outputs: dict[int, Sequence[Value]] = {}
 
-    def made(self, term: Term, is_outermost: bool = True) -> Any:
+    def build(self, term: Term, is_outermost: bool = True) -> Any:
         if isinstance(term, Wildcard):
             return self._match[term.name]
         if isinstance(term, (list, tuple)):
-            return [self.made(part, is_outermost=False) for part in term]
+            return [self.build(part, is_outermost=False) for part in term]
         if not isinstance(term, (Call, Output)):
             return term
         call = term.call
         if id(call) not in self._outputs:  # by identity: a term that appears twice is one node
-            self._outputs[id(call)] = self._called(call, is_outermost)
+            self._outputs[id(call)] = self._call(call, is_outermost)
         return self._outputs[id(call)][term.index]
 
-    def _called(self, call: Call, is_outermost: bool) -> Sequence[Value]:
-        args = {name: self.made(part, is_outermost=False) for name, part in call.args.items()}
+    def _call(self, call: Call, is_outermost: bool) -> Sequence[Value]:
+        args = {name: self.build(part, is_outermost=False) for name, part in call.args.items()}
         op = find_op(call.op_type)
         if op is not None and call.has_schema:
-            positional = _leading(args, defaults_of(op), op)
+            positional = _pop_positional(args, defaults_of(op), op)
             return self._edit.calls(call.op_type, *positional, **args)
         positional = [args.pop(name) for name in list(args) if name.isdecimal()]
         # The type of an op without schema cannot be inferred; the outermost call keeps the replaced one.
@@ -197,7 +197,7 @@ class _Maker:
         return self._edit.calls(call.op_type, *positional, types=types, **args)
 
 
-def _leading(args: dict[str, Any], defaults: Mapping[str, Any], op: Any) -> list[Any]:
+def _pop_positional(args: dict[str, Any], defaults: Mapping[str, Any], op: Any) -> list[Any]:
     """Pop the arguments from ``args`` that can be positional; return them in order.
 
     Schemas have arguments called ``self`` and ``name``, which clash with parameters of `Edit.calls`.

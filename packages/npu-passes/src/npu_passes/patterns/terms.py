@@ -12,7 +12,7 @@ from npu_ir.ops.schema import find_op, schema_of
 from npu_passes.errors import PassError
 
 # The ATen ops that commute in their first two arguments.
-_COMMUTE = frozenset(
+_COMMUTATIVE_OPS = frozenset(
     {
         "add.Tensor",
         "mul.Tensor",
@@ -138,9 +138,7 @@ class Op:
         names = [str(index) for index in range(len(args))]
         if operator is not None:
             schema = schema_of(operator)
-            _require_arguments(
-                self.op_type, [arg.name for arg in schema.args], len(args), kwargs, schema.text
-            )
+            _check_arguments(self.op_type, [arg.name for arg in schema.args], len(args), kwargs, schema.text)
             names = [arg.name for arg in schema.args]
         by_name = {**dict(zip(names, args, strict=False)), **kwargs}
         if operator is not None:
@@ -148,7 +146,7 @@ class Op:
         return Call(self.op_type, by_name, operator is not None, is_open)
 
 
-def _require_arguments(
+def _check_arguments(
     op_type: str, names: list[str], count: int, kwargs: Mapping[str, Term], schema: str
 ) -> None:
     if count > len(names):
@@ -221,7 +219,7 @@ def commutative(call: Call) -> Call:
     Raises:
         PassError: The call does not state both arguments, or the op does not commute.
     """
-    if call.op_type.startswith("aten.") and call.op_type.removeprefix("aten.") not in _COMMUTE:
+    if call.op_type.startswith("aten.") and call.op_type.removeprefix("aten.") not in _COMMUTATIVE_OPS:
         raise PassError(f"{call.op_type} does not commute", fix="write a rule for each order")
     op = find_op(call.op_type)
     names = ["0", "1"] if op is None else [arg.name for arg in schema_of(op).args[:2]]

@@ -10,11 +10,11 @@ import torch
 
 from npu_ir import Graph, InputKind, TensorType, Value, load_weights
 from npu_ir.core.literals import Literal
-from npu_ir.core.node import outside_names
-from npu_ir.graph.binding import bind_weights, unwrapped
+from npu_ir.core.node import external_names
+from npu_ir.graph.binding import bind_weights, flatten_wrappers
 from npu_ir.interpreter.prologue import Prologue
 from npu_passes.prologue.folded_names import FoldedNames
-from npu_passes.prologue.result_copies import return_copies
+from npu_passes.prologue.result_copies import copy_returned_parameters
 
 _CPU = torch.device("cpu")
 
@@ -42,26 +42,26 @@ def bake(
     graph.check()
     if isinstance(weights, (str, os.PathLike)):
         weights = load_weights(weights, graph)
-    supplied = unwrapped(weights or {})
+    supplied = flatten_wrappers(weights or {})
     bound = bind_weights(graph, supplied)
     device = next((tensor.device for tensor in bound.values()), _CPU)
     computed = Prologue(graph, bound, device).values_on(device)
 
     baked = graph.clone()
     # Storages that the caller owns: a model may return its own weights, so results in them are not copied.
-    outside = {_memory(tensor) for value, tensor in bound.items() if _is_given(value, supplied)}
-    tensors = _without_prologue(baked, {value.name: item for value, item in computed.items()}, outside)
+    outside = {_storage_key(tensor) for value, tensor in bound.items() if _is_from_caller(value, supplied)}
+    tensors = _replace_prologue(baked, {value.name: item for value, item in computed.items()}, outside)
     for value in baked.arguments:
         if not _is_input(value) and not value.use_count and value not in baked.updates:
             baked.erase_argument(value)
     left = {value.name for value in baked.arguments if not _is_input(value)}
     for value, tensor in bound.items():
-        if value.name in left and _is_given(value, supplied):
-            tensors[outside_names(value)[0]] = tensor
+        if value.name in left and _is_from_caller(value, supplied):
+            tensors[external_names(value)[0]] = tensor
     return baked, tensors
 
 
-def _without_prologue(
+def _replace_prologue(
     graph: Graph, computed: Mapping[str, Any], outside: set[int | None]
 ) -> dict[str, torch.Tensor]:
     """Replace results of the prologue by parameters or numbers; return the tensors of the parameters."""
@@ -79,22 +79,24 @@ def _without_prologue(
         if isinstance(content, torch.Tensor):
             graph.replace_all_uses(value, add(value.name, content, value.tensor_type))
         else:
-            _put_number(graph, value, content)
+            _replace_by_number(graph, value, content)
     for node in reversed(nodes):  # readers before what they read: only unread nodes can be erased
         graph.erase(node)
-    own = {value: tensor for value, tensor in contents.items() if _memory(tensor) not in outside - {None}}
-    return_copies(graph, own, add)
+    own = {
+        value: tensor for value, tensor in contents.items() if _storage_key(tensor) not in outside - {None}
+    }
+    copy_returned_parameters(graph, own, add)
     for parameter in list(contents):
         if not parameter.use_count:
             graph.erase_argument(parameter)
             del contents[parameter]
-    tensors = {outside_names(parameter)[0]: tensor for parameter, tensor in contents.items()}
+    tensors = {external_names(parameter)[0]: tensor for parameter, tensor in contents.items()}
     for target in tensors:
         graph.rename(graph.parameters[target], target)
     return tensors
 
 
-def _put_number(graph: Graph, value: Value, number: Literal) -> None:
+def _replace_by_number(graph: Graph, value: Value, number: Literal) -> None:
     """Replace every use of ``value`` by the literal ``number``."""
     for user in value.users:
         graph.set_literal(user, user.inputs.index(value), number)
@@ -103,7 +105,7 @@ def _put_number(graph: Graph, value: Value, number: Literal) -> None:
         graph.set_results(structure, [number if leaf is value else leaf for leaf in leaves])
 
 
-def _memory(tensor: torch.Tensor) -> int | None:
+def _storage_key(tensor: torch.Tensor) -> int | None:
     """Return a key that tensors of one storage share; None for tensors without strided memory."""
     return tensor.untyped_storage().data_ptr() or None if tensor.layout is torch.strided else None
 
@@ -112,8 +114,8 @@ def _is_input(value: Value) -> bool:
     return value.argument is not None and value.argument.kind is InputKind.INPUT
 
 
-def _is_given(value: Value, given: Mapping[str, torch.Tensor]) -> bool:
+def _is_from_caller(value: Value, given: Mapping[str, torch.Tensor]) -> bool:
     """Return whether the data of a weight comes from the caller, not from the graph."""
     return value.argument is not None and (
-        value.argument.data is None or any(name in given for name in outside_names(value))
+        value.argument.data is None or any(name in given for name in external_names(value))
     )

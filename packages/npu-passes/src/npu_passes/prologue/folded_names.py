@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from npu_ir import Graph
 from npu_ir.core.naming import unique_name
-from npu_ir.core.node import outside_names
+from npu_ir.core.node import external_names
 
 
 class FoldedNames:
@@ -15,7 +15,7 @@ class FoldedNames:
     """
 
     def __init__(self, graph: Graph) -> None:
-        self._taken = {name: None for value in graph.arguments for name in outside_names(value)}
+        self._taken = {name: None for value in graph.arguments for name in external_names(value)}
         self._counters: dict[str, int] = {}
 
     def take(self, name: str) -> str:

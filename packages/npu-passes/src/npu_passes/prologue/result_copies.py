@@ -9,13 +9,13 @@ import torch
 
 from npu_ir import Graph, OpNode, Value
 from npu_ir.ops.inference import infer_types
-from npu_passes.rewriting.aliasing import may_return_input, returned
+from npu_passes.rewriting.aliasing import find_visible_values, may_return_input
 
 # Adds a parameter with a name and data.
 AddParameter = Callable[[str, torch.Tensor], Value]
 
 
-def return_copies(graph: Graph, contents: Mapping[Value, torch.Tensor], add: AddParameter) -> None:
+def copy_returned_parameters(graph: Graph, contents: Mapping[Value, torch.Tensor], add: AddParameter) -> None:
     """Copy parameters where they are visible to callers: in results, mutated state, and aliases of these.
 
     There is one copy per storage, so that results that share memory still do. Other uses of the parameters
@@ -26,19 +26,21 @@ def return_copies(graph: Graph, contents: Mapping[Value, torch.Tensor], add: Add
         contents: The parameters to copy, with their data.
         add: Called if several parameters share memory that none of them covers as a whole.
     """
-    seen = returned(graph)
+    seen = find_visible_values(graph)
     groups: dict[object, dict[Value, torch.Tensor]] = {}
     for parameter, tensor in contents.items():
         if parameter in seen:
-            groups.setdefault(_memory(tensor), {})[parameter] = tensor
+            groups.setdefault(_group_key(tensor), {})[parameter] = tensor
     first = next(iter(graph.body), None)
     for members in groups.values():
-        _copy(_Calls(graph, first), members, seen, add)
+        _copy_storage(_CallInserter(graph, first), members, seen, add)
 
 
-def _copy(calls: _Calls, members: Mapping[Value, torch.Tensor], seen: set[Value], add: AddParameter) -> None:
+def _copy_storage(
+    calls: _CallInserter, members: Mapping[Value, torch.Tensor], seen: set[Value], add: AddParameter
+) -> None:
     """Replace parameters of one storage by a copy of it, or views of the copy, where callers see them."""
-    covering = _covering(members)
+    covering = _find_covering(members)
     if covering is None:
         # Add a flat parameter, itself a view of the storage, that spans all of them.
         parameter, tensor = next(iter(members.items()))
@@ -46,31 +48,31 @@ def _copy(calls: _Calls, members: Mapping[Value, torch.Tensor], seen: set[Value]
         flat = tensor.as_strided((end - start,), (1,), start)
         covering = add(f"{parameter.name}.memory", flat), flat
     origin, whole = covering
-    copy = calls.made("aten.clone.default", origin, {})
+    copy = calls.insert("aten.clone.default", origin, {})
     for parameter, tensor in members.items():
         view = copy
         if parameter is not origin:
             # A clone keeps the strides of a dense tensor, so offsets from its start stay what they were.
             offset = tensor.storage_offset() - whole.storage_offset()
             layout = {"size": list(tensor.shape), "stride": list(tensor.stride()), "storage_offset": offset}
-            view = calls.made("aten.as_strided.default", copy, layout)
-        _replace_where_seen(calls.graph, parameter, view, seen)
+            view = calls.insert("aten.as_strided.default", copy, layout)
+        _replace_visible_uses(calls.graph, parameter, view, seen)
 
 
-class _Calls:
+class _CallInserter:
     """Inserter of calls before a given node."""
 
     def __init__(self, graph: Graph, first: OpNode | None) -> None:
         self.graph = graph
         self._first = first
 
-    def made(self, op_type: str, value: Value, attrs: dict[str, Any]) -> Value:
+    def insert(self, op_type: str, value: Value, attrs: dict[str, Any]) -> Value:
         types = infer_types(op_type, [value], attrs, operands=["self"], symbols=self.graph.symbols)
         node = self.graph.insert(op_type, [value], attrs, types=types, operands=["self"], before=self._first)
         return node.outputs[0]
 
 
-def _replace_where_seen(graph: Graph, old: Value, new: Value, seen: set[Value]) -> None:
+def _replace_visible_uses(graph: Graph, old: Value, new: Value, seen: set[Value]) -> None:
     """Replace ``old`` by its copy ``new`` in results, mutated state, and nodes that may return an input."""
     graph.add_origins(new, old)
     readers = {user for user in old.users if may_return_input(user) and not seen.isdisjoint(user.outputs)}
@@ -84,23 +86,23 @@ def _replace_where_seen(graph: Graph, old: Value, new: Value, seen: set[Value]) 
         graph.set_results(structure, [new if leaf is old else leaf for leaf in leaves])
 
 
-def _memory(tensor: torch.Tensor) -> object:
+def _group_key(tensor: torch.Tensor) -> object:
     """Return a key shared by tensors that can be views of one flat tensor."""
-    if not _can_be_viewed(tensor):
+    if not _is_viewable(tensor):
         return id(tensor)
     return tensor.untyped_storage().data_ptr(), tensor.dtype, tensor.device
 
 
-def _can_be_viewed(tensor: torch.Tensor) -> bool:
+def _is_viewable(tensor: torch.Tensor) -> bool:
     """Return whether a tensor can be expressed as ``as_strided`` of a flat tensor."""
     is_plain = tensor.layout is torch.strided and not (tensor.is_conj() or tensor.is_neg())
     return is_plain and tensor.numel() > 0 and tensor.untyped_storage().data_ptr() != 0
 
 
-def _covering(members: Mapping[Value, torch.Tensor]) -> tuple[Value, torch.Tensor] | None:
+def _find_covering(members: Mapping[Value, torch.Tensor]) -> tuple[Value, torch.Tensor] | None:
     """Return a member whose elements densely fill the memory of all members; None if there is none."""
     for parameter, tensor in members.items():
-        if not _can_be_viewed(tensor):
+        if not _is_viewable(tensor):
             return parameter, tensor  # the only member of its group
     start, end = _extent(list(members.values()))
     for parameter, tensor in members.items():

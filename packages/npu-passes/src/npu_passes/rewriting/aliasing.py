@@ -18,13 +18,13 @@ from npu_ir.ops.schema import find_op
 _GETITEM = "<built-in function getitem>"
 
 # Return their input itself, though their schemas do not declare it; the dropouts do so where they are off.
-_UNDECLARED = frozenset({"aten.lift.default", "aten._unsafe_view.default"})
+_UNDECLARED_ALIASES = frozenset({"aten.lift.default", "aten._unsafe_view.default"})
 _DROPOUTS = frozenset(
     f"aten.{name}.default"
     for name in ("dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout")
 )
 # May return one of their inputs, or a view of it, though their schemas do not declare it.
-_LOOSE = frozenset(
+_MAYBE_ALIASES = frozenset(
     f"aten.{name}"
     for name in (
         "atleast_1d.default",
@@ -49,7 +49,7 @@ _COPY_IF_NEEDED = frozenset({"reshape", "reshape_as", "flatten", "contiguous", "
 _CONVERTING = ("aten.to.", "aten.contiguous.")
 
 
-class _Kind(enum.Enum):
+class _AliasKind(enum.Enum):
     """Inputs whose memory the outputs of an op may share."""
 
     COPY = enum.auto()  # none
@@ -59,7 +59,7 @@ class _Kind(enum.Enum):
     ANY = enum.auto()  # any tensor among the inputs
 
 
-class Sharing:
+class AliasAnalysis:
     """Incremental alias analysis of one graph: nodes are added in the order of the graph.
 
     May-alias is forward: each value maps to the one value whose memory it may share, or None if there are
@@ -70,84 +70,84 @@ class Sharing:
     """
 
     def __init__(self, graph: Graph) -> None:
-        self._kinds: dict[str, _Kind] = {}
-        self._seen: set[Value] = {*graph.outputs, *graph.updates.values()}
-        self._memory: dict[Value, Value | None] = {}
-        self._certain: dict[Value, Value] = {}
+        self._kinds: dict[str, _AliasKind] = {}
+        self._visible: set[Value] = {*graph.outputs, *graph.updates.values()}
+        self._roots: dict[Value, Value | None] = {}
+        self._certain_roots: dict[Value, Value] = {}
         # Reversed topological order: one sweep reaches all that results may alias.
         for node in reversed(graph.nodes):
-            sources = self._sources(node)
-            if sources and not self._seen.isdisjoint(node.outputs):
-                self._seen.update(sources)
+            sources = self._alias_sources_of(node)
+            if sources and not self._visible.isdisjoint(node.outputs):
+                self._visible.update(sources)
 
-    def pass_by(self, node: OpNode) -> None:
+    def add_node(self, node: OpNode) -> None:
         """Add a node that stays in the graph."""
-        sources = self._sources(node)
+        sources = self._alias_sources_of(node)
         if not sources:
             return
-        memory = self._memory_of(sources[0]) if len(sources) == 1 else None
+        memory = self._alias_root(sources[0]) if len(sources) == 1 else None
         for value in node.outputs:
-            self._memory[value] = memory
-        if self._is_certain(node):
+            self._roots[value] = memory
+        if self._is_certain_alias(node):
             for value in node.outputs:
-                self._certain[value] = self._certain.get(sources[0], sources[0])
+                self._certain_roots[value] = self._certain_roots.get(sources[0], sources[0])
 
-    def obstacle(self, old: Value, new: Value) -> str | None:
+    def find_obstacle(self, old: Value, new: Value) -> str | None:
         """Return why ``new`` cannot replace ``old``, which has equal contents; None if it can."""
-        if old not in self._seen or self._is_same_memory(old, new):
+        if old not in self._visible or self._must_alias(old, new):
             return None
-        memory = self._memory_of(new)
+        memory = self._alias_root(new)
         # Unknown, or from outside the call: an argument, or a prologue result, computed once for all calls.
         if memory is None or memory.producer is None or memory.producer.in_prologue:
             source = new if memory is None else memory
             return f"it is a result of the graph, and would share the memory of %{source.name}"
-        if memory in self._seen:
+        if memory in self._visible:
             return f"it is a result of the graph, and would share the memory of another, %{memory.name}"
         return None
 
-    def replaced(self, old: Value, new: Value) -> None:
+    def record_replacement(self, old: Value, new: Value) -> None:
         """Record that ``new`` has replaced ``old``."""
-        if old in self._seen:
-            memory = self._memory_of(new)
-            self._seen.update((new,) if memory is None else (new, memory))
+        if old in self._visible:
+            memory = self._alias_root(new)
+            self._visible.update((new,) if memory is None else (new, memory))
 
-    def _is_same_memory(self, old: Value, new: Value) -> bool:
+    def _must_alias(self, old: Value, new: Value) -> bool:
         """Return whether both values must alias one tensor in the model, too."""
         node = old.producer
-        origin = self._certain.get(old, old)
-        if node is not None and origin is old and self._is_certain(node):  # its node has not been added
-            source = self._sources(node)[0]
-            origin = self._certain.get(source, source)
-        return origin is self._certain.get(new, new)
+        origin = self._certain_roots.get(old, old)
+        if node is not None and origin is old and self._is_certain_alias(node):  # its node has not been added
+            source = self._alias_sources_of(node)[0]
+            origin = self._certain_roots.get(source, source)
+        return origin is self._certain_roots.get(new, new)
 
-    def _memory_of(self, value: Value) -> Value | None:
+    def _alias_root(self, value: Value) -> Value | None:
         """Return the value whose memory this one may share; None if there are several candidates."""
-        return self._memory.get(value, value)
+        return self._roots.get(value, value)
 
-    def _sources(self, node: OpNode) -> tuple[Value, ...]:
-        return _sources(node, self._kind(node))
+    def _alias_sources_of(self, node: OpNode) -> tuple[Value, ...]:
+        return _alias_sources(node, self._alias_kind(node))
 
-    def _is_certain(self, node: OpNode) -> bool:
+    def _is_certain_alias(self, node: OpNode) -> bool:
         """Return whether the outputs must alias the first input."""
-        if self._kind(node) in (_Kind.DROPOUT, _Kind.PART):
-            return len(self._sources(node)) == 1
-        if self._kind(node) is not _Kind.VIEW:
+        if self._alias_kind(node) in (_AliasKind.DROPOUT, _AliasKind.PART):
+            return len(self._alias_sources_of(node)) == 1
+        if self._alias_kind(node) is not _AliasKind.VIEW:
             return False
-        if node.op_type in _UNDECLARED or node.op_type.split(".")[1] not in _COPY_IF_NEEDED:
+        if node.op_type in _UNDECLARED_ALIASES or node.op_type.split(".")[1] not in _COPY_IF_NEEDED:
             return True
         if node.op_type.startswith(_CONVERTING):
-            return not _copies(node)
+            return not _is_copying_conversion(node)
         source, result = node.inputs[0].type, node.outputs[0].type
         return source == result or (isinstance(source, TensorType) and _is_contiguous(source))
 
-    def _kind(self, node: OpNode) -> _Kind:
+    def _alias_kind(self, node: OpNode) -> _AliasKind:
         kind = self._kinds.get(node.op_type)
         if kind is None:
-            kind = self._kinds[node.op_type] = _kind(node)
+            kind = self._kinds[node.op_type] = _alias_kind_of(node)
         return kind
 
 
-def is_seen(value: Value) -> bool:
+def is_visible_outside(value: Value) -> bool:
     """Return whether a result or an update of the graph may share the memory of ``value``."""
     pending, passed = [value], set()
     while pending:
@@ -155,27 +155,27 @@ def is_seen(value: Value) -> bool:
         if item.is_output:
             return True
         for user in item.users:
-            if user not in passed and item in _sources(user, _kind(user)):
+            if user not in passed and item in _alias_sources(user, _alias_kind_of(user)):
                 passed.add(user)
                 pending += user.outputs
     return False
 
 
-def _sources(node: OpNode, kind: _Kind) -> tuple[Value, ...]:
+def _alias_sources(node: OpNode, kind: _AliasKind) -> tuple[Value, ...]:
     """Return the inputs whose memory the outputs of a node may share."""
-    if kind is _Kind.COPY or not node.inputs:
+    if kind is _AliasKind.COPY or not node.inputs:
         return ()
-    if kind is _Kind.PART:
-        part = part_of_tuple(node)
+    if kind is _AliasKind.PART:
+        part = selected_input(node)
         return node.inputs if part is None else (part,)
-    if kind is _Kind.DROPOUT:
+    if kind is _AliasKind.DROPOUT:
         return () if is_random(node) else node.inputs[:1]
-    if kind is _Kind.VIEW:
-        return () if _copies(node) else node.inputs[:1]
+    if kind is _AliasKind.VIEW:
+        return () if _is_copying_conversion(node) else node.inputs[:1]
     return tuple(value for value in node.inputs if isinstance(value.type, TensorType))
 
 
-def part_of_tuple(node: OpNode) -> Value | None:
+def selected_input(node: OpNode) -> Value | None:
     """Return the input that ``getitem`` returns; None for any other op, or if its index is out of range."""
     index = node.attrs.get("index")
     if (
@@ -187,19 +187,19 @@ def part_of_tuple(node: OpNode) -> Value | None:
     return node.inputs[index]
 
 
-def _kind(node: OpNode) -> _Kind:
+def _alias_kind_of(node: OpNode) -> _AliasKind:
     op_type = node.op_type
     if op_type == _GETITEM:
-        return _Kind.PART
+        return _AliasKind.PART
     if op_type in _DROPOUTS:
-        return _Kind.DROPOUT
-    if op_type in _UNDECLARED or is_view(node):
-        return _Kind.VIEW
+        return _AliasKind.DROPOUT
+    if op_type in _UNDECLARED_ALIASES or is_view(node):
+        return _AliasKind.VIEW
     is_unknown = op_type not in SCALAR_FUNCTIONS and find_op(op_type) is None
-    return _Kind.ANY if node.regions or op_type in _LOOSE or is_unknown else _Kind.COPY
+    return _AliasKind.ANY if node.regions or op_type in _MAYBE_ALIASES or is_unknown else _AliasKind.COPY
 
 
-def _copies(node: OpNode) -> bool:
+def _is_copying_conversion(node: OpNode) -> bool:
     """Return whether a conversion copies: it changes the type, strides included, or has ``copy=True``."""
     if not node.op_type.startswith(_CONVERTING):
         return False
@@ -210,7 +210,7 @@ def _is_contiguous(type: TensorType) -> bool:
     return type.strides is None and type.layout is torch.strided
 
 
-def returned(graph: Graph) -> set[Value]:
+def find_visible_values(graph: Graph) -> set[Value]:
     """Return a superset of the values that may share memory with a result of the graph.
 
     Each call returns new memory, which callers may write into; that of a constant must not be returned. Some
@@ -224,5 +224,5 @@ def returned(graph: Graph) -> set[Value]:
 
 
 def may_return_input(node: OpNode) -> bool:
-    """Return whether an output may share memory with an input, in the approximation of `returned`."""
+    """Return whether an output may share memory with an input, in the approximation of `find_visible_values`."""
     return len(node.inputs) == 1 or is_view(node)

@@ -30,11 +30,11 @@ def arguments_of(node: OpNode, *, defaults: bool = False) -> dict[str, Any]:
     binding = binding_of(node, op)
     slots = {arg.name: item for arg, item in zip(schema.args, binding.positional, strict=False)}
     slots.update(binding.keyword)
-    arguments = {name: _filled(item, node) for name, item in slots.items()}
+    arguments = {name: _fill_slots(item, node) for name, item in slots.items()}
     return {**defaults_of(op), **arguments} if defaults else arguments
 
 
-def call_again(node: OpNode, change: Callable[[Any], Any]) -> tuple[list[Any], dict[str, Any]]:
+def map_arguments(node: OpNode, change: Callable[[Any], Any]) -> tuple[list[Any], dict[str, Any]]:
     """Return the positional and keyword arguments of a node, with ``change`` applied to each.
 
     Raises:
@@ -63,9 +63,9 @@ def defaults_of(op: Op) -> Mapping[str, Any]:
     }
 
 
-def _filled(item: Any, node: OpNode) -> Any:
+def _fill_slots(item: Any, node: OpNode) -> Any:
     if isinstance(item, Slot):
         return node.inputs[item.index]
     if isinstance(item, list):
-        return [_filled(part, node) for part in item]
+        return [_fill_slots(part, node) for part in item]
     return item

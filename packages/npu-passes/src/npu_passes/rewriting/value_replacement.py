@@ -6,11 +6,11 @@ from npu_ir import Graph, TensorType, Value
 from npu_ir.ops.effects import is_view
 from npu_passes.core.edit import Edit
 from npu_passes.errors import PassError
-from npu_passes.rewriting.aliasing import Sharing
-from npu_passes.rewriting.layout import can_be_laid_out, laid_out, same_strides
+from npu_passes.rewriting.aliasing import AliasAnalysis
+from npu_passes.rewriting.layout import can_convert_strides, convert_strides, has_same_strides
 
 
-def in_strides_of(edit: Edit, value: Value, old: Value) -> Value:
+def match_strides(edit: Edit, value: Value, old: Value) -> Value:
     """Return ``value``, or a copy, in the strides of ``old``, which readers such as views may depend on.
 
     Raises:
@@ -18,16 +18,16 @@ def in_strides_of(edit: Edit, value: Value, old: Value) -> Value:
     """
     if not (isinstance(old.type, TensorType) and old.type.same_shape_and_dtype(value.type)):
         return value
-    if not can_be_laid_out(value.type, old.type, edit.graph.symbols):
+    if not can_convert_strides(value.type, old.type, edit.graph.symbols):
         raise PassError(
             f"the replacement is {value.type}, and %{old.name} is {old.type}: the strides differ",
             fix="let the op of the replacement return a tensor in these strides, or refuse such values with"
             " where=",
         )
-    return laid_out(edit, value, old.type)
+    return convert_strides(edit, value, old.type)
 
 
-class Placing:
+class ValueReplacer:
     """Replacer of values during one run of a pass.
 
     A result of the graph that did not share memory still does not: it becomes a copy if a rule removes
@@ -39,9 +39,9 @@ class Placing:
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
-        self._sharing: Sharing | None = None
+        self._sharing: AliasAnalysis | None = None
 
-    def put(self, edit: Edit, old: Value, new: Value) -> str | None:
+    def replace(self, edit: Edit, old: Value, new: Value) -> str | None:
         """Replace every use of ``old`` by ``new``, or a copy of it, and return None.
 
         If ``old`` already is a copy of ``new`` and has to be one, leave it and return the reason.
@@ -50,30 +50,30 @@ class Placing:
             reason = self._reason_to_copy(edit, old, new)
             if reason is not None:
                 return reason
-        placed = in_strides_of(edit, new, old)
+        placed = match_strides(edit, new, old)
         # A new node that is not a view has memory of its own; anything else may alias what callers see.
         if placed.producer is None or placed.producer.name not in edit.made or is_view(placed.producer):
-            sharing = self._sharing_with(edit)
-            if sharing.obstacle(old, placed) is None:
-                sharing.replaced(old, placed)
+            sharing = self._alias_analysis(edit)
+            if sharing.find_obstacle(old, placed) is None:
+                sharing.record_replacement(old, placed)
             else:
-                placed = in_strides_of(edit, edit.call("aten.clone.default", placed), old)
+                placed = match_strides(edit, edit.call("aten.clone.default", placed), old)
         edit.replace(old, placed)
         return None
 
     def _reason_to_copy(self, edit: Edit, old: Value, new: Value) -> str | None:
-        if not same_strides(new.type, old.type, self._graph.symbols):
+        if not has_same_strides(new.type, old.type, self._graph.symbols):
             return f"it is a copy of %{new.name} in other strides"
-        return self._sharing_with(edit).obstacle(old, new)
+        return self._alias_analysis(edit).find_obstacle(old, new)
 
-    def _sharing_with(self, edit: Edit) -> Sharing:
+    def _alias_analysis(self, edit: Edit) -> AliasAnalysis:
         """Return the alias analysis of the graph, including the new nodes of ``edit``."""
         nodes = [self._graph.node(name) for name in edit.made]
         if self._sharing is None:
-            self._sharing = Sharing(self._graph)
+            self._sharing = AliasAnalysis(self._graph)
             nodes = list(self._graph.nodes)
         for node in nodes:
-            self._sharing.pass_by(node)
+            self._sharing.add_node(node)
         return self._sharing
 
 

@@ -23,7 +23,7 @@ def is_weight(graph: Graph, value: Value) -> bool:
             if not is_weight_argument(graph, item):
                 return False
         elif not node.in_prologue:
-            if depth == _DEPTH or not _keeps_weights(node):
+            if depth == _DEPTH or not _is_weight_preserving(node):
                 return False
             pending += [(operand, depth + 1) for operand in node.inputs if operand not in seen]
             seen.update(node.inputs)
@@ -39,7 +39,7 @@ class Weights:
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
-        self._found: set[Value] | None = None
+        self._known: set[Value] | None = None
 
     def __contains__(self, value: Value) -> bool:
         return value in self._values()
@@ -48,15 +48,15 @@ class Weights:
         self._values().add(value)
 
     def _values(self) -> set[Value]:
-        if self._found is None:
-            self._found = {value for value in self._graph.arguments if is_weight_argument(self._graph, value)}
+        if self._known is None:
+            self._known = {value for value in self._graph.arguments if is_weight_argument(self._graph, value)}
             for node in self._graph.nodes:
-                if node.in_prologue or (self._found.issuperset(node.inputs) and _keeps_weights(node)):
-                    self._found.update(node.outputs)
-        return self._found
+                if node.in_prologue or (self._known.issuperset(node.inputs) and _is_weight_preserving(node)):
+                    self._known.update(node.outputs)
+        return self._known
 
 
-def _keeps_weights(node: OpNode) -> bool:
+def _is_weight_preserving(node: OpNode) -> bool:
     """Return whether a node's results depend only on weights if its inputs do."""
     return not node.regions and is_pure(node) and not any(value.type.symbols for value in node.outputs)
 

@@ -13,18 +13,18 @@ __all__ = [
     "HigherOrderOperator",
     "OpOverload",
     "below_autograd",
-    "is_undisturbed",
+    "fast_callables",
+    "fast_callables_in_place",
+    "has_default_torch_state",
     "kernel_settings",
-    "quick_callables",
-    "quick_callables_in_place",
+    "observing_calls",
     "random_state",
     "record_gradients",
-    "seeing_calls",
-    "share_memory",
+    "shares_storage",
 ]
 
 
-def quick_callables(op: OpOverload) -> Iterator[tuple[str, Callable[..., Any]]]:
+def fast_callables(op: OpOverload) -> Iterator[tuple[str, Callable[..., Any]]]:
     """Yield names and C functions behind PyTorch's Python API for an ATen op, the fastest first.
 
     Most accept the arguments of the operator, with 1 to 2 us less overhead than its ``OpOverload`` (torch
@@ -39,7 +39,7 @@ def quick_callables(op: OpOverload) -> Iterator[tuple[str, Callable[..., Any]]]:
             yield f"{prefix}.{name}", function
 
 
-def quick_callables_in_place(op: OpOverload) -> Iterator[tuple[str, Callable[..., Any]]]:
+def fast_callables_in_place(op: OpOverload) -> Iterator[tuple[str, Callable[..., Any]]]:
     """Yield names and C functions of the in-place variant of an op, the fastest first."""
     name = op._schema.name.partition("::")[2] + "_"
     if op.namespace != "aten" or _has_positional_alpha(op) or not hasattr(torch.ops.aten, name):
@@ -79,7 +79,7 @@ def random_state(device: torch.device, seed: int | None = None) -> torch.Tensor:
     return state
 
 
-def seeing_calls(
+def observing_calls(
     see: Callable[[OpOverload, list[Any], list[Any]], None],
 ) -> contextlib.AbstractContextManager[Any]:
     """Return a context in which ``see(op, arguments, results)``, both flat, is called after each op."""
@@ -96,17 +96,17 @@ def seeing_calls(
     return mode
 
 
-def share_memory(left: torch.Tensor, right: torch.Tensor) -> bool:
+def shares_storage(left: torch.Tensor, right: torch.Tensor) -> bool:
     """Return whether two strided tensors share a storage, empty ones included."""
-    return memory_id(left) == memory_id(right)
+    return storage_id(left) == storage_id(right)
 
 
-def memory_id(tensor: torch.Tensor) -> int:
+def storage_id(tensor: torch.Tensor) -> int:
     """Return the identity of a strided tensor's storage, valid while the storage is alive."""
     return int(tensor.untyped_storage()._cdata)
 
 
-def is_undisturbed() -> bool:
+def has_default_torch_state() -> bool:
     """Return whether global torch state is the default: no modes, no autocast, float32 as default dtype."""
     return not (
         torch._C._len_torch_function_stack()
@@ -141,7 +141,7 @@ def tree_spec(tree: Any) -> Any:
     return _pytree.tree_structure(tree)
 
 
-class ProgramWorld:
+class ExportContext:
     """The FakeTensorMode and ShapeEnv of an exported program.
 
     Attributes:
@@ -157,7 +157,7 @@ class ProgramWorld:
         self.mode = FakeTensorMode(shape_env=self._env, allow_non_fake_inputs=True)
         self.ranges: dict[Any, Any] = {}
 
-    def open_size(
+    def create_size(
         self,
         name: str,
         low: int | None,
@@ -207,21 +207,21 @@ class ProgramWorld:
         self.ranges[symbol] = range
         return self._env.create_symintnode(symbol, hint=example, source=source)
 
-    def learn_range(self, size: Any, low: int | None, high: int | None) -> None:
+    def set_range(self, size: Any, low: int | None, high: int | None) -> None:
         """Set the range of a data-dependent size."""
         expression = size.node.expr
         if expression.is_Symbol and expression not in self.ranges:
             self.ranges[expression] = self._env.var_to_range[expression] = _value_range(low, high)
 
     @contextlib.contextmanager
-    def entered(self) -> Iterator[None]:
+    def fake_mode(self) -> Iterator[None]:
         """Enter the FakeTensorMode, without guards and assumptions about symbolic sizes."""
         from torch.fx.experimental import _config
 
         with self.mode, _config.patch(backed_size_oblivious=True), self._env.suppress_guards():  # type: ignore[attr-defined]
             yield
 
-    def new_sizes(self, results: Any) -> dict[Any, Any] | None:
+    def unbacked_sizes(self, results: Any) -> dict[Any, Any] | None:
         """Return the paths to the data-dependent sizes in the results of an op."""
         from torch.fx.experimental.symbolic_shapes import compute_unbacked_bindings
 
@@ -241,7 +241,7 @@ def packed_layout() -> torch.layout:
     return layout
 
 
-def functional_call() -> Any:
+def auto_functionalized_op() -> Any:
     """Return the higher-order operator that runs a mutating op on copies: ``operator(op, **arguments)``.
 
     It returns the results of the op (None if it has none), then the copies that it wrote.
@@ -281,7 +281,7 @@ def compile_with_autograd(
 
 
 @contextlib.contextmanager
-def composite_ops_whole() -> Iterator[None]:
+def undecomposed_composite_ops() -> Iterator[None]:
     """Trace composite ops such as ``linear`` without decomposition; gradients would need the parts."""
     from torch.export.exported_program import (
         _override_composite_implicit_decomp,
@@ -293,7 +293,7 @@ def composite_ops_whole() -> Iterator[None]:
         yield
 
 
-def boxed(function: Callable[..., Any]) -> Callable[..., Any]:
+def box_function(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return ``function`` in boxed form: it takes one list of arguments, which it may clear."""
     from torch._functorch.aot_autograd import make_boxed_func  # type: ignore[attr-defined]
 
@@ -302,7 +302,7 @@ def boxed(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def is_fake(tensor: torch.Tensor) -> bool:
-    """Return whether ``tensor`` is a FakeTensor."""
+    """Return whether ``fake_tensor`` is a FakeTensor."""
     from torch._subclasses import FakeTensor
 
     return isinstance(tensor, FakeTensor)

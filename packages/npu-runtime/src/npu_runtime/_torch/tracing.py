@@ -18,15 +18,15 @@ _OWN = os.path.dirname(os.path.dirname(__file__)) + os.sep
 
 __all__ = [
     "Branch",
-    "TracingWorld",
+    "TracingContext",
     "autocast_settings",
-    "compiling",
-    "is_autocast",
+    "compiler_flag",
+    "is_autocast_enabled",
     "is_tracing",
     "last_node",
-    "plain_step",
     "swapped_weights",
-    "written",
+    "unwrapped_step",
+    "written_arguments",
 ]
 
 
@@ -52,7 +52,7 @@ class Branch:
         return bool(self._condition.subs({symbol: values[name] for symbol, name in self._names.items()}))
 
 
-class _Lifting(Interpreter):
+class _LiftingInterpreter(Interpreter):
     """Interpreter of a traced module that makes writes into values of its constants visible.
 
     Functionalization tracks arguments only; ``lift_fresh`` wraps other tensors, so that it tracks them, too.
@@ -63,7 +63,7 @@ class _Lifting(Interpreter):
         return torch.ops.aten.lift_fresh(item) if isinstance(item, torch.Tensor) else item
 
 
-class TracingWorld:
+class TracingContext:
     """The FakeTensorMode and ShapeEnv of a traced step, with its symbolic numbers."""
 
     def __init__(self) -> None:
@@ -74,8 +74,8 @@ class TracingWorld:
         self._mode = FakeTensorMode(shape_env=self._env, allow_non_fake_inputs=True)
         self._names: dict[Any, str] = {}
 
-    def tensor(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return a FakeTensor like ``tensor``, which may be fake itself; on the CPU for one on ``meta``."""
+    def fake_tensor(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return a FakeTensor like ``fake_tensor``, which may be fake itself; on the CPU for one on ``meta``."""
         from torch._subclasses import FakeTensor
 
         if tensor.is_meta or isinstance(tensor, FakeTensor):
@@ -85,7 +85,7 @@ class TracingWorld:
         fake: torch.Tensor = self._mode.from_tensor(tensor.detach(), static_shapes=True)
         return fake
 
-    def number(self, name: str, value: float) -> Any:
+    def symbolic_number(self, name: str, value: float) -> Any:
         """Return a symbolic number: comparing it takes the branch of ``value``."""
         from torch._dynamo.source import ConstantSource
         from torch.fx.experimental.symbolic_shapes import DimDynamic
@@ -102,7 +102,7 @@ class TracingWorld:
             Branch(expr, self._names) for expr in guards.values() if expr.free_symbols <= self._names.keys()
         ]
 
-    def fixed_numbers(self) -> dict[str, float]:
+    def specialized_numbers(self) -> dict[str, float]:
         """Return the numbers that were specialized to their values, because an op required it, by name."""
         replaced = ((self._names.get(symbol), value) for symbol, value in self._env.replacements.items())
         return {name: float(value) for name, value in replaced if name is not None}
@@ -122,7 +122,7 @@ class TracingWorld:
 
         tracer = make_fx(
             function,
-            decomposition_table=_batch_norms(),
+            decomposition_table=_batch_norm_decompositions(),
             tracing_mode="real",
             record_module_stack=True,
             record_stack_traces=True,
@@ -131,26 +131,26 @@ class TracingWorld:
         # a graph.
         with (
             self._mode,
-            _watching_writes(self._mode, refuse),
+            _guarded_writes(self._mode, refuse),
             _without_onednn(),
-            _users_lines(),
+            _user_stack_frames(),
             torch.autograd.set_multithreading_enabled(False),
             torch.enable_grad(),
         ):
             return tracer(*args)
 
-    def functional(self, module: GraphModule, args: Sequence[Any]) -> GraphModule:
+    def functionalize(self, module: GraphModule, args: Sequence[Any]) -> GraphModule:
         """Return a traced module without writes, except for copies into its arguments at its end."""
         from torch.fx.experimental.proxy_tensor import make_fx
 
         def run(*items: Any) -> Any:
-            return _Lifting(module).run(*items)
+            return _LiftingInterpreter(module).run(*items)
 
         functional = torch.func.functionalize(run, remove="mutations")
         with self._mode, torch.no_grad(), torch.fx.traceback.preserve_node_meta():
             result = make_fx(functional, tracing_mode="real")(*args)
         self._correct_statistics(result)
-        _use_constants_themselves(result)
+        _remove_constant_copies(result)
         return result
 
     def _correct_statistics(self, module: GraphModule) -> None:
@@ -164,12 +164,12 @@ class TracingWorld:
 
 
 @contextlib.contextmanager
-def _watching_writes(mode: Any, refuse: Callable[[torch.Tensor], NoReturn]) -> Iterator[None]:
+def _guarded_writes(mode: Any, refuse: Callable[[torch.Tensor], NoReturn]) -> Iterator[None]:
     """Call ``refuse`` before an op writes into a real tensor: FakeTensorMode may run it for real."""
     dispatch = mode.dispatch
 
     def watched(op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        for item in written(op, args, kwargs or {}):
+        for item in written_arguments(op, args, kwargs or {}):
             if type(item) in (torch.Tensor, torch.nn.Parameter):
                 refuse(item)
         return dispatch(op, types, args, kwargs)
@@ -181,7 +181,7 @@ def _watching_writes(mode: Any, refuse: Callable[[torch.Tensor], NoReturn]) -> I
         del mode.dispatch
 
 
-def _use_constants_themselves(module: GraphModule) -> None:
+def _remove_constant_copies(module: GraphModule) -> None:
     """Remove the copies of constants made for writes, which functionalization has removed."""
     for node in module.graph.find_nodes(op="call_function", target=torch.ops.aten.lift_fresh_copy.default):
         constant, is_returned = node.args[0], any(user.op == "output" for user in node.users)
@@ -190,7 +190,7 @@ def _use_constants_themselves(module: GraphModule) -> None:
             module.graph.erase_node(node)
 
 
-def written(op: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[Any]:
+def written_arguments(op: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[Any]:
     """Yield the arguments that a call of an op writes into: tensors, or FX nodes."""
     if not isinstance(op, OpOverload) or not op._schema.is_mutable:
         return
@@ -200,7 +200,7 @@ def written(op: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator
             yield from given if isinstance(given, (list, tuple)) else (given,)
 
 
-def _batch_norms() -> dict[Any, Callable[..., Any]]:
+def _batch_norm_decompositions() -> dict[Any, Callable[..., Any]]:
     """Return decompositions of batch norms: the schema of ``native_batch_norm`` declares no writes."""
     aten = torch.ops.aten
 
@@ -224,7 +224,7 @@ def _batch_norms() -> dict[Any, Callable[..., Any]]:
 
 
 @contextlib.contextmanager
-def _users_lines() -> Iterator[None]:
+def _user_stack_frames() -> Iterator[None]:
     """Keep the stack frames of all user code in FX nodes: PyTorch keeps those of ``forward`` only."""
     from torch.fx.proxy import TracerBase
 
@@ -233,7 +233,7 @@ def _users_lines() -> Iterator[None]:
     def filtered(self: Any, frames: traceback.StackSummary) -> traceback.StackSummary:
         own = [index for index, frame in enumerate(frames) if frame.filename.startswith(_OWN)]
         inside = frames[own[0] if own else 0 :]
-        users = [frame for frame in inside if _is_users(frame.filename)]
+        users = [frame for frame in inside if _is_user_code(frame.filename)]
         return traceback.StackSummary.from_list(users) if users else known(self, frames)
 
     TracerBase._filter_traceback_frames = filtered  # type: ignore[assignment,method-assign]
@@ -243,7 +243,7 @@ def _users_lines() -> Iterator[None]:
         TracerBase._filter_traceback_frames = known  # type: ignore[method-assign]
 
 
-def _is_users(path: str) -> bool:
+def _is_user_code(path: str) -> bool:
     is_standard = path.startswith(_STANDARD) and "site-packages" not in path
     return not is_standard and not path.startswith((_OWN, _TORCH, "<"))
 
@@ -259,7 +259,7 @@ def _without_onednn() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def compiling() -> Iterator[None]:
+def compiler_flag() -> Iterator[None]:
     """Set the flag of compilation: optimizers then keep numbers in tensors, instead of reading them."""
     from torch import compiler
 
@@ -290,7 +290,7 @@ def swapped_weights(module: torch.nn.Module, tensors: Mapping[str, torch.Tensor]
             owner[key] = own
 
 
-def plain_step(optimizer: torch.optim.Optimizer) -> Callable[[], Any]:
+def unwrapped_step(optimizer: torch.optim.Optimizer) -> Callable[[], Any]:
     """Return the step of an optimizer without PyTorch's wrappers: hooks and profiler ranges."""
     function: Any = type(optimizer).step
     function = getattr(function, "__wrapped__", function)
@@ -315,7 +315,7 @@ def last_node() -> Any:
     return None if node is None or node.op == "placeholder" else node
 
 
-def is_autocast() -> bool:
+def is_autocast_enabled() -> bool:
     """Return whether ``torch.autocast`` is enabled, for any device."""
     return bool(torch._C._is_any_autocast_enabled())
 

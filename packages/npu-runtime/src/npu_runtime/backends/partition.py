@@ -24,7 +24,7 @@ class Choice:
     refusals: Mapping[str, str]
 
 
-def assign(graph: Graph, backends: Sequence[Backend]) -> dict[OpNode, Choice]:
+def assign_backends(graph: Graph, backends: Sequence[Backend]) -> dict[OpNode, Choice]:
     """Return the backend of each node of the body, in order.
 
     Args:
@@ -34,10 +34,10 @@ def assign(graph: Graph, backends: Sequence[Backend]) -> dict[OpNode, Choice]:
     Raises:
         BackendError: ``supports`` of a backend raises, or returns neither None nor a reason.
     """
-    return {node: _choice(node, backends) for node in graph.body}
+    return {node: _assign_node(node, backends) for node in graph.body}
 
 
-def _choice(node: OpNode, backends: Sequence[Backend]) -> Choice:
+def _assign_node(node: OpNode, backends: Sequence[Backend]) -> Choice:
     refusals: dict[str, str] = {}
     for backend in backends[:-1]:
         try:
@@ -78,7 +78,7 @@ class Segment:
     outputs: tuple[Value, ...]
 
 
-def segment_of(nodes: Sequence[OpNode], name: str) -> Segment:
+def extract_partition(nodes: Sequence[OpNode], name: str) -> Segment:
     """Return consecutive nodes as a partition."""
     inside = set(nodes)
     produced = {value for node in nodes for value in node.outputs}

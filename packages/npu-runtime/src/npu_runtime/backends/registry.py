@@ -8,12 +8,12 @@ from npu_ir.core.call_signature import did_you_mean
 from npu_ir.errors import BackendError
 from npu_ir.plugins import plugin_manager
 from npu_ir.plugins.backend import Backend
-from npu_ir.plugins.distributions import how_to_get
+from npu_ir.plugins.distributions import install_hint
 
 
 def all_backends() -> Mapping[str, Backend]:
     """Return all backends of all plugins by name."""
-    return dict(plugin_manager.loaded().backends)
+    return dict(plugin_manager.get_plugins().backends)
 
 
 def find_backend(name: str) -> Backend:
@@ -26,7 +26,7 @@ def find_backend(name: str) -> Backend:
     if name not in backends:
         raise BackendError(
             f"there is no backend {name!r}{did_you_mean(name, backends)}",
-            fix=how_to_get("backends", name)
+            fix=install_hint("backends", name)
             or f"there are {', '.join(sorted(backends))}; `npu plugins` shows what is installed",
         )
     return backends[name]
@@ -49,7 +49,7 @@ def named_backends(given: str | Backend | Sequence[str | Backend]) -> list[Backe
     return [*(item for item in backends if item.name != aten.name), aten]
 
 
-def backends_of(given: str | Backend | Sequence[str | Backend]) -> list[Backend]:
+def usable_backends(given: str | Backend | Sequence[str | Backend]) -> list[Backend]:
     """Return the requested backends, all usable here, in order of preference; ``aten`` is always the last.
 
     Raises:

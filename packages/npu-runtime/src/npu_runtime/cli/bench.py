@@ -18,11 +18,11 @@ from npu_ir.cli.console import print_facts, print_table
 from npu_ir.cli.failures import FAILED, OK
 from npu_ir.cli.outputs import add_output
 from npu_ir.cli.quantities import time_text
-from npu_ir.cli.weight_selection import given_constants, is_in_state_dict, weights_or_random
+from npu_ir.cli.weight_selection import is_in_state_dict, load_constants, weights_or_random
 from npu_runtime.cli.json_file import write_json
 from npu_runtime.cli.result_difference import result_difference
 from npu_runtime.cli.saved_graph import SavedGraph, load_call
-from npu_runtime.cli.timed_graph import HELP, add_timed_graph, chosen_threads, make_executor
+from npu_runtime.cli.timed_graph import HELP, add_timed_graph, make_executor, set_threads
 
 if TYPE_CHECKING:
     from npu_ir import Interpreter
@@ -84,7 +84,7 @@ def run(options: argparse.Namespace) -> int:
     interpreter = Interpreter(saved.graph, weights)
     calls = _calls(model, interpreter, executor, saved.call)
     options.progress.stage("timing calls")
-    with chosen_threads(options):
+    with set_threads(options):
         difference = _difference((interpreter, executor), saved, options.seed)
         timings = take_turns(calls, repeat=options.repeat)
         threads = torch.get_num_threads()
@@ -137,7 +137,7 @@ def _model_and_weights(
         return (
             model,
             {name: item for name, item in model_tensors(model).items() if name in known}
-            | given_constants(options),
+            | load_constants(options),
             options.model,
         )
     weights, origin = weights_or_random(graph, options, options.seed)

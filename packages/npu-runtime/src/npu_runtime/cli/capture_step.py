@@ -12,12 +12,12 @@ from npu_ir import Graph, save_ir
 from npu_ir.cli import factory
 from npu_ir.cli.console import print_facts
 from npu_ir.cli.facts import file_facts, files_text, graph_facts, graph_lines
-from npu_ir.cli.options import complete
+from npu_ir.cli.options import set_completions
 from npu_ir.cli.outputs import add_graph_output, add_output_folder
-from npu_ir.core.node import outside_names
+from npu_ir.core.node import external_names
 from npu_ir.errors import FactoryError, UsageError
 from npu_passes.manager.manager import PassManager
-from npu_runtime.cli.saved_graph import NONE, chosen_passes, names_of_passes
+from npu_runtime.cli.saved_graph import NONE, pass_names, select_passes
 
 if TYPE_CHECKING:
     from npu_runtime.training.tracing.traced_step import TracedStep
@@ -70,7 +70,7 @@ def add_to(commands: Any) -> None:
         metavar="NAME",
         help="the pipeline or passes to run over the graph (default: none)",
     )
-    complete(passes, names_of_passes)
+    set_completions(passes, pass_names)
     parser.add_argument("--text", action="store_true", help="print the text form of the graph, nothing else")
     add_output_folder(
         parser,
@@ -85,21 +85,23 @@ def run(options: argparse.Namespace) -> None:
     """Trace the step, save it, and print its facts."""
     if options.save_weights and options.output is None:
         raise UsageError("--save-weights needs a place", fix="give -o FILE")
-    passes = chosen_passes(options.passes)
+    passes = select_passes(options.passes)
     options.progress.stage("making the parts of the step")
-    parts = _made(options.factory)
+    parts = _call_factory(options.factory)
     options.progress.stage("tracing the step")
     start = time.perf_counter()
-    step = _traced(parts, options.name)
+    step = _trace(parts, options.name)
     graph = step.graph if passes is None else PassManager(passes).run(step.graph).graph
     seconds = time.perf_counter() - start
     options.progress.stage("saving")
     lines = graph_lines(graph_facts(graph))
     if options.output is not None:
-        save_ir(graph, options.output, weights=_weights_of(graph, step) if options.save_weights else None)
+        save_ir(
+            graph, options.output, weights=_initial_weights(graph, step) if options.save_weights else None
+        )
         lines["saved"] = files_text(file_facts(options.output)["files"])
     if options.dump is not None:
-        lines["dumped"] = "\n".join(map(str, _dumped(graph, options.dump)))
+        lines["dumped"] = "\n".join(map(str, _dump(graph, options.dump)))
     lines["time"] = f"{seconds:.1f} s to capture"
     if options.text:
         print(graph, end="")
@@ -107,7 +109,7 @@ def run(options: argparse.Namespace) -> None:
         print_facts(lines)
 
 
-def _made(reference: str) -> dict[str, Any]:
+def _call_factory(reference: str) -> dict[str, Any]:
     """Call `MODULE:FACTORY`, and return its results as arguments of `compile_ir`.
 
     Raises:
@@ -121,9 +123,11 @@ def _made(reference: str) -> dict[str, Any]:
     if isinstance(parts, tuple) and len(parts) == 2:
         return dict(zip(("model", "example_batch"), parts, strict=True))
     if not isinstance(parts, Mapping):
-        what = f"a tuple of {len(parts)}" if isinstance(parts, tuple) else factory.described(parts)
+        what = f"a tuple of {len(parts)}" if isinstance(parts, tuple) else factory.describe_kind(parts)
         raise FactoryError(
-            f"{reference} returns {what}, not a training step", where=factory.place_of(make), fix=_FIX
+            f"{reference} returns {what}, not a training step",
+            where=factory.definition_location(make),
+            fix=_FIX,
         )
     unknown = [key for key in parts if key not in (*_PARTS, *_OPTIONS)]
     missing = [key for key in ("model", "example_batch") if key not in parts]
@@ -131,26 +135,26 @@ def _made(reference: str) -> dict[str, Any]:
         problem = f"no {missing[0]!r}" if missing else f"{unknown[0]!r}, which is not a part of a step"
         raise FactoryError(
             f"the dict of {reference} has {problem}",
-            where=factory.place_of(make),
+            where=factory.definition_location(make),
             fix=f"its keys are {', '.join((*_PARTS, *_OPTIONS))}",
         )
     return dict(parts)
 
 
-def _traced(parts: dict[str, Any], name: str | None) -> TracedStep:
+def _trace(parts: dict[str, Any], name: str | None) -> TracedStep:
     from npu_runtime.training.trace import trace_step
 
     return trace_step(**parts, name=name)
 
 
-def _weights_of(graph: Graph, step: TracedStep) -> dict[str, Any]:
+def _initial_weights(graph: Graph, step: TracedStep) -> dict[str, Any]:
     """Return the initial weights of a step that the graph has arguments for, by name."""
-    wanted = {name for value in graph.weights for name in outside_names(value)}
+    wanted = {name for value in graph.weights for name in external_names(value)}
     return {name: tensor.detach() for name, tensor in step.weights().items() if name in wanted}
 
 
-def _dumped(graph: Graph, folder: Path) -> tuple[Path, ...]:
+def _dump(graph: Graph, folder: Path) -> tuple[Path, ...]:
     from npu_runtime.lowering.lowered_graph import lower_to_backend_ops
-    from npu_runtime.training.dumps.write_dumps import dump_stages, graph_dump, lowered_dumps
+    from npu_runtime.training.dumps.write_dumps import graph_dump, lowered_dumps, write_dumps
 
-    return dump_stages(folder, (graph_dump(graph), *lowered_dumps(lower_to_backend_ops(graph))))
+    return write_dumps(folder, (graph_dump(graph), *lowered_dumps(lower_to_backend_ops(graph))))

@@ -11,9 +11,9 @@ from npu_ir import Graph, load_ir
 from npu_ir.cli import factory, input_text
 from npu_ir.cli.console import print_facts, print_report
 from npu_ir.cli.failures import FAILED, OK
-from npu_ir.cli.options import add_file, add_tolerances, complete
+from npu_ir.cli.options import add_file, add_tolerances, set_completions
 from npu_ir.cli.outputs import add_output, add_output_folder
-from npu_ir.cli.weight_selection import given_constants, weights_or_random
+from npu_ir.cli.weight_selection import load_constants, weights_or_random
 from npu_runtime.cli.json_file import write_json
 from npu_runtime.cli.saved_graph import add_data, add_graph, load_call
 
@@ -68,7 +68,7 @@ def add_to(commands: Any) -> None:
         ),
     )
     for side in sides:
-        complete(side, lambda: _WHOLE_SIDES)
+        set_completions(side, lambda: _WHOLE_SIDES)
     parser.add_argument("--train", action="store_true", help="take models in train mode (default: eval mode)")
     add_data(parser, "for both: ")
     add_tolerances(parser)
@@ -92,7 +92,7 @@ def run(options: argparse.Namespace) -> int:
     other = saved.graph if options.file_b is None else load_ir(options.file_b)
     torch.manual_seed(options.seed)
     options.progress.stage("preparing both sides")
-    (a, b), weights, origin = _sides(texts, (saved.graph, other), options)
+    (a, b), weights, origin = _make_sides(texts, (saved.graph, other), options)
     torch.manual_seed(options.seed)
     options.progress.stage("running and comparing both sides")
     comparison = compare(
@@ -112,7 +112,7 @@ def run(options: argparse.Namespace) -> int:
     return OK if comparison.ok else FAILED
 
 
-def _sides(
+def _make_sides(
     texts: tuple[SideText, SideText], graphs: tuple[Graph, Graph], options: argparse.Namespace
 ) -> tuple[list[Any], dict[str, torch.Tensor] | None, str]:
     """Return the sides, the weights for those without own ones, and the origin of these as text."""
@@ -120,7 +120,7 @@ def _sides(
 
     models = {text: text.make_model(train=options.train) for text in texts if text.is_eager}
     is_given = options.weights is not None or options.random_weights is not None
-    weights, origin = given_constants(options) or None, "those of the model"
+    weights, origin = load_constants(options) or None, "those of the model"
     if is_given or not models:
         weights, origin = weights_or_random(graphs[0], options, options.seed)
     own = (model_tensors(next(iter(models.values()))) if models and not is_given else {}) | (weights or {})

@@ -18,9 +18,9 @@ from npu_runtime.cli.saved_graph import (
     add_data,
     add_graph,
     add_passes,
-    chosen_backends,
-    chosen_passes,
     load_call,
+    select_backends,
+    select_passes,
 )
 from npu_runtime.cli.timed_graph import make_executor
 
@@ -59,7 +59,7 @@ def add_to(commands: Any) -> None:
     add_output(parser, "--json", help="write all of it as JSON")
     parser.add_argument(
         "--fail-under",
-        type=_percent,
+        type=_parse_percent,
         metavar="PCT",
         help="exit with 1 where the backends run less of the graph than this",
     )
@@ -68,10 +68,12 @@ def add_to(commands: Any) -> None:
         "--time", action="store_true", help="run the graph, and say how long each backend takes"
     )
     add_data(parser, "for --time: ")
-    parser.set_defaults(run=run, seed=None, int_high=None)  # None, so that `_require_sense` sees those given
+    parser.set_defaults(
+        run=run, seed=None, int_high=None
+    )  # None, so that `_require_effective_options` sees those given
 
 
-def _percent(text: str) -> float:
+def _parse_percent(text: str) -> float:
     try:
         number = float(text)
     except ValueError as error:
@@ -85,18 +87,20 @@ def run(options: argparse.Namespace) -> int:
     """Explain the graph, print and save the explanation, and return the exit code of ``--fail-under``."""
     from npu_runtime.diagnostics.explain.table import explanation_parts
 
-    _require_sense(options)
-    explanation, facts = _timed(options) if options.time else (_untimed(load_ir(options.file), options), {})
+    _require_effective_options(options)
+    explanation, facts = (
+        _explain_timed(options) if options.time else (_explain_untimed(load_ir(options.file), options), {})
+    )
     print_report(explanation_parts(explanation))
     if facts:
         print()
         print_facts(facts)
     if options.json is not None:
         write_json(explanation.to_dict(), options.json, "the explanation")
-    return OK if options.fail_under is None else _judged(explanation, options)
+    return OK if options.fail_under is None else _check_share(explanation, options)
 
 
-def _require_sense(options: argparse.Namespace) -> None:
+def _require_effective_options(options: argparse.Namespace) -> None:
     """Raise for options that would be ignored."""
     if options.by is not None and options.fail_under is None:
         raise UsageError("--by is for --fail-under", fix="add --fail-under PCT, or leave it out")
@@ -110,16 +114,16 @@ def _require_sense(options: argparse.Namespace) -> None:
         )
 
 
-def _untimed(graph: Graph, options: argparse.Namespace) -> Explanation:
+def _explain_untimed(graph: Graph, options: argparse.Namespace) -> Explanation:
     from npu_runtime.diagnostics.explain import explain_graph
-    from npu_runtime.executor.options import optimized
+    from npu_runtime.executor.options import optimize_graph
 
     options.progress.stage("running passes and asking backends")
-    backends = chosen_backends(options.backend or ["aten"])
-    return explain_graph(optimized(graph, chosen_passes(options.passes)), backends)
+    backends = select_backends(options.backend or ["aten"])
+    return explain_graph(optimize_graph(graph, select_passes(options.passes)), backends)
 
 
-def _timed(options: argparse.Namespace) -> tuple[Explanation, dict[str, str]]:
+def _explain_timed(options: argparse.Namespace) -> tuple[Explanation, dict[str, str]]:
     """Return the explanation with times, and facts about the weights and arguments of the run."""
     from npu_runtime.diagnostics.explain import explain
 
@@ -135,7 +139,7 @@ def _timed(options: argparse.Namespace) -> tuple[Explanation, dict[str, str]]:
     return explain(executor, saved.call.args, saved.call.kwargs), {"weights": origin, **saved.facts}
 
 
-def _judged(explanation: Explanation, options: argparse.Namespace) -> int:
+def _check_share(explanation: Explanation, options: argparse.Namespace) -> int:
     """Print the share of the named backends against ``--fail-under``, and return the exit code."""
     by = options.by or "flops"
     named = list(dict.fromkeys(options.backend or ["aten"]))

@@ -9,13 +9,13 @@ import torch
 
 from npu_ir.cli import input_text
 from npu_ir.cli.console import print_facts, print_table
-from npu_ir.cli.options import number_from
+from npu_ir.cli.options import integer_from
 from npu_ir.cli.outputs import add_output
-from npu_ir.cli.quantities import counted
+from npu_ir.cli.quantities import count_text
 from npu_ir.cli.weight_selection import weights_or_random
 from npu_runtime.cli.json_file import write_json
 from npu_runtime.cli.saved_graph import load_call
-from npu_runtime.cli.timed_graph import HELP, add_timed_graph, chosen_threads, make_executor
+from npu_runtime.cli.timed_graph import HELP, add_timed_graph, make_executor, set_threads
 
 _LIMIT = 20
 _EPILOG = f"""\
@@ -46,7 +46,7 @@ def add_to(commands: Any) -> None:
     )
     parser.add_argument(
         "--limit",
-        type=number_from(0),
+        type=integer_from(0),
         default=_LIMIT,
         metavar="N",
         help=f"the most rows; 0 for all (default: {_LIMIT})",
@@ -69,13 +69,13 @@ def run(options: argparse.Namespace) -> None:
     executor = make_executor(saved.graph, weights, options)
     torch.manual_seed(options.seed)
     options.progress.stage("timing steps")
-    with chosen_threads(options):
+    with set_threads(options):
         measured = profile(executor, saved.call.args, saved.call.kwargs, repeat=options.repeat)
     columns, rows = table_rows(measured, options.by)
     shown = rows[: options.limit or None]
     print_table(columns, shown)
     if len(shown) < len(rows):
-        print(f"... {counted(len(rows) - len(shown), 'row')} more (--limit 0)")
+        print(f"... {count_text(len(rows) - len(shown), 'row')} more (--limit 0)")
     print()
     print_facts({**call_facts(measured), "weights": origin, **saved.facts})
     if options.json is not None:

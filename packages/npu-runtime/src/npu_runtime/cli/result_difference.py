@@ -29,13 +29,13 @@ def result_difference(wanted: Results, found: Results) -> float:
 
 
 def _difference(wanted: Any, found: Any) -> float:
-    from npu_runtime.diagnostics.compare.metrics import measure, wide
+    from npu_runtime.diagnostics.compare.metrics import measure, to_float64
 
     if not isinstance(wanted, torch.Tensor) or not isinstance(found, torch.Tensor):
         return 0.0 if same_literal(wanted, found) else math.inf
     if same_data(wanted, found):
         return 0.0
-    measured, exact = measure(found, wanted), wide(wanted)
+    measured, exact = measure(found, wanted), to_float64(wanted)
     if wanted.dtype != found.dtype or exact is None or math.isnan(measured.max_abs) or measured.unlike:
         return math.inf
     largest = float(torch.where(exact.isfinite(), exact.abs(), 0.0).max())

@@ -12,7 +12,7 @@ import torch
 from npu_ir import Graph, load_ir
 from npu_ir.cli import input_text
 from npu_ir.cli.graph_call import GraphCall, graph_arguments
-from npu_ir.cli.options import add_file, add_inputs, add_random_data, add_sizes, add_weights, complete
+from npu_ir.cli.options import add_file, add_inputs, add_random_data, add_sizes, add_weights, set_completions
 from npu_ir.cli.size_text import parse_sizes, sizes_text
 from npu_ir.errors import BackendError, UsageError
 from npu_ir.interpreter.random_data import random_tensor
@@ -31,17 +31,17 @@ def add_graph(parser: argparse.ArgumentParser) -> None:
 
 
 def add_passes(parser: argparse.ArgumentParser) -> None:
-    """Add ``--passes``, which `chosen_passes` reads."""
+    """Add ``--passes``, which `select_passes` reads."""
     action = parser.add_argument(
         "--passes",
         default="default",
         metavar="NAME,NAME{OPTION=VALUE}",
         help=f"the pipeline or passes to run first; {NONE}: the graph as it is (default: default)",
     )
-    complete(action, names_of_passes)
+    set_completions(action, pass_names)
 
 
-def names_of_passes() -> set[str]:
+def pass_names() -> set[str]:
     """Return the names that ``--passes`` accepts."""
     return {NONE, *all_pipelines(), *all_passes()}
 
@@ -89,12 +89,12 @@ def load_call(options: argparse.Namespace) -> SavedGraph:
     facts = {}
     if call.sizes:
         facts["sizes"] = sizes_text(call.sizes, sizes)
-    if call.invented:
-        facts["random data"] = f"{', '.join(map(repr, call.invented))}, seed {options.seed}"
+    if call.random_inputs:
+        facts["random data"] = f"{', '.join(map(repr, call.random_inputs))}, seed {options.seed}"
     return SavedGraph(graph, call, facts)
 
 
-def chosen_passes(text: str) -> list[Pass] | None:
+def select_passes(text: str) -> list[Pass] | None:
     """Return the passes that ``--passes`` names: a pipeline, or passes; None for ``none``.
 
     Raises:
@@ -102,22 +102,22 @@ def chosen_passes(text: str) -> list[Pass] | None:
     """
     if text == NONE:
         return None
-    with _wrong_usage():
+    with _as_usage_error():
         return passes_of(text) if text in all_pipelines() else parse_passes(text)
 
 
-def chosen_backends(names: Sequence[str]) -> list[Backend]:
+def select_backends(names: Sequence[str]) -> list[Backend]:
     """Return backends by name.
 
     Raises:
         UsageError: There is no such backend.
     """
-    with _wrong_usage():
+    with _as_usage_error():
         return [find_backend(name) for name in names]
 
 
 @contextlib.contextmanager
-def _wrong_usage() -> Iterator[None]:
+def _as_usage_error() -> Iterator[None]:
     """Turn errors about unknown names into usage errors of the command line."""
     try:
         yield

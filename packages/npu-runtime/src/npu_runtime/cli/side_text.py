@@ -11,9 +11,9 @@ import torch
 from npu_ir import Graph, VerificationError
 from npu_ir.cli import factory
 from npu_ir.errors import UsageError
-from npu_runtime.cli.saved_graph import chosen_backends, chosen_passes
+from npu_runtime.cli.saved_graph import select_backends, select_passes
 from npu_runtime.diagnostics.compare import after_pass, float64
-from npu_runtime.diagnostics.compare.sides import known_to
+from npu_runtime.diagnostics.compare.sides import select_weights
 from npu_runtime.executor.executor import IRExecutor
 
 Weights = Mapping[str, torch.Tensor]
@@ -48,7 +48,7 @@ class SideText:
             UsageError: There is no such backend, pass, or number of runs.
             NpuError: The weights do not fit, or a pass fails.
         """
-        return _MAKERS[self.kind](self, graph, known_to(graph, weights or {}))
+        return _MAKERS[self.kind](self, graph, select_weights(graph, weights or {}))
 
 
 def parse_side(text: str) -> SideText:
@@ -90,22 +90,22 @@ def _executor(side: SideText, graph: Graph, weights: Weights) -> Any:
 
 
 def _executor_of_passes(_: SideText, passes: str, graph: Graph, weights: Weights) -> Any:
-    return IRExecutor(graph, weights, passes=chosen_passes(passes))
+    return IRExecutor(graph, weights, passes=select_passes(passes))
 
 
 def _executor_after(side: SideText, text: str, graph: Graph, weights: Weights) -> Any:
-    return IRExecutor(_state(side, text, graph), weights, passes=None)
+    return IRExecutor(_graph_after(side, text, graph), weights, passes=None)
 
 
 def _backend(side: SideText, graph: Graph, weights: Weights) -> Any:
-    return IRExecutor(graph, weights, backend=chosen_backends([side.rest]))
+    return IRExecutor(graph, weights, backend=select_backends([side.rest]))
 
 
 def _after(side: SideText, graph: Graph, _: Weights) -> Any:
-    return _state(side, side.rest, graph)
+    return _graph_after(side, side.rest, graph)
 
 
-def _state(side: SideText, text: str, graph: Graph) -> Graph:
+def _graph_after(side: SideText, text: str, graph: Graph) -> Graph:
     """Return the graph after the first K runs of passes: ``PASS,PASS@K``."""
     head, at, count = text.rpartition("@")
     passes = head if at else text
@@ -117,7 +117,7 @@ def _state(side: SideText, text: str, graph: Graph) -> Graph:
             fix="write after:PASS,PASS@2",
         )
     try:
-        return after_pass(graph, chosen_passes(passes) or [], int(count) if at else None)
+        return after_pass(graph, select_passes(passes) or [], int(count) if at else None)
     except VerificationError as error:
         raise UsageError(error.message, where=side.text, fix=error.fix) from error
 

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 import torch
 
 from npu_ir import Graph
-from npu_ir.cli.options import add_backends, number_from
+from npu_ir.cli.options import add_backends, integer_from
 from npu_runtime.cli.saved_graph import (
     add_data,
     add_graph,
     add_passes,
-    chosen_backends,
-    chosen_passes,
+    select_backends,
+    select_passes,
 )
 
 if TYPE_CHECKING:
@@ -34,10 +34,10 @@ def add_timed_graph(parser: argparse.ArgumentParser) -> None:
     add_passes(parser)
     add_backends(parser, "who runs what it can; several in order of preference (default: aten)")
     parser.add_argument(
-        "--threads", type=number_from(1), metavar="N", help="threads per op (default: PyTorch's)"
+        "--threads", type=integer_from(1), metavar="N", help="threads per op (default: PyTorch's)"
     )
     parser.add_argument(
-        "--repeat", type=number_from(1), default=20, metavar="N", help="how often to measure (default: 20)"
+        "--repeat", type=integer_from(1), default=20, metavar="N", help="how often to measure (default: 20)"
     )
     add_data(parser)
 
@@ -51,12 +51,12 @@ def make_executor(graph: Graph, weights: dict[str, torch.Tensor], options: argpa
     """
     from npu_runtime.executor.executor import IRExecutor
 
-    backends, passes = chosen_backends(options.backend or ["aten"]), chosen_passes(options.passes)
+    backends, passes = select_backends(options.backend or ["aten"]), select_passes(options.passes)
     return IRExecutor(graph, weights, backend=backends, passes=passes, updates="ignore")
 
 
 @contextlib.contextmanager
-def chosen_threads(options: argparse.Namespace) -> Iterator[None]:
+def set_threads(options: argparse.Namespace) -> Iterator[None]:
     """Set the number of threads of ops to that of the command line, for the block."""
     before = torch.get_num_threads()
     if options.threads is not None:

@@ -13,10 +13,10 @@ from npu_runtime.codegen.python_source import Source
 from npu_runtime.lowering.instruction import failure_of
 
 # A generated function with bound weights: takes the values of the symbols, then the inputs; returns a tuple.
-BoundProgram: TypeAlias = Callable[..., "tuple[Any, ...]"]
+BoundFunction: TypeAlias = Callable[..., "tuple[Any, ...]"]
 
 
-class Program:
+class CompiledFunction:
     """A generated function, compiled once; weights can be bound to it any number of times.
 
     Args:
@@ -34,11 +34,11 @@ class Program:
         code = compile(source.text, filename, "exec")
         exec(code, space)  # noqa: S102 - the text was written by source_of
         self._code: CodeType = code
-        self._bind: Callable[..., BoundProgram] = space["bind"]
+        self._bind: Callable[..., BoundFunction] = space["bind"]
 
-    def bound(
+    def bind(
         self, weights: Mapping[Value, Any], ops: Sequence[Callable[..., Any]] | None = None
-    ) -> BoundProgram:
+    ) -> BoundFunction:
         """Return the function with weights bound.
 
         Args:
@@ -60,7 +60,7 @@ class Program:
         Raises:
             ExecutionError: Names node, module and source line.
         """
-        frame = _line_in(self._code.co_filename, error.__traceback__)
+        frame = _find_frame(self._code.co_filename, error.__traceback__)
         step = self.source.lines.get(frame[0]) if frame else None
         if step is None or frame is None or (isinstance(error, NpuError) and error.where):
             return
@@ -78,7 +78,7 @@ class _Loader:
         return self._text
 
 
-def _line_in(filename: str, traceback: TracebackType | None) -> tuple[int, Mapping[str, Any]] | None:
+def _find_frame(filename: str, traceback: TracebackType | None) -> tuple[int, Mapping[str, Any]] | None:
     """Return the line number and local variables of the traceback frame in a generated function."""
     while traceback is not None:
         if traceback.tb_frame.f_code.co_filename == filename:

@@ -15,18 +15,18 @@ from npu_ir.core.symbol_values import SymbolValues
 from npu_ir.errors import UsageError
 from npu_ir.graph.binding import bind_inputs, bind_weights
 from npu_ir.interpreter.run_nodes import require_in_range
-from npu_ir.interpreter.size_choice import chosen_sizes
+from npu_ir.interpreter.size_choice import choose_sizes
 from npu_runtime.backends.partition import Choice
-from npu_runtime.codegen.compiled_function import Program
-from npu_runtime.codegen.python_source import source_of
+from npu_runtime.codegen.compiled_function import CompiledFunction
+from npu_runtime.codegen.python_source import generate_source
 from npu_runtime.lowering.alias_sets import Memory, Sharing
 from npu_runtime.lowering.aten_calls import NodeStep
-from npu_runtime.lowering.inplace_reuse import overwriting
+from npu_runtime.lowering.inplace_reuse import reuse_in_place
 from npu_runtime.lowering.instruction import Step
 from npu_runtime.lowering.lower import lower_body
-from npu_runtime.lowering.view_fusion import merge_views
+from npu_runtime.lowering.view_fusion import fuse_views
 from npu_runtime.probing.op_probe import Prober
-from npu_runtime.probing.storage import is_laid_out, overlaps
+from npu_runtime.probing.storage import has_overlapping_elements, has_stated_strides
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,15 +38,15 @@ class Compiled:
         steps: The instructions of the generated function, after view fusion and in-place reuse.
         program: The generated function: it returns the results of the graph, then the new contents of its
             mutated state.
-        memory: The alias sets of the values of ``steps``.
-        shares: For each of ``steps``, the aliasing of its outputs.
+        memory: The alias sets of the values of ``instructions``.
+        shares: For each of ``instructions``, the aliasing of its outputs.
     """
 
-    plain: tuple[NodeStep, ...]
-    steps: tuple[Step, ...]
-    program: Program
-    memory: Memory
-    shares: tuple[Sharing, ...]
+    unfused: tuple[NodeStep, ...]
+    instructions: tuple[Step, ...]
+    program: CompiledFunction
+    alias_sets: Memory
+    aliasing: tuple[Sharing, ...]
 
 
 def compile_graph(
@@ -67,19 +67,21 @@ def compile_graph(
         BackendError: A backend does not keep to its interface.
     """
     prober = Prober(device, known, frozenset(graph.inputs), _sample_sizes(graph))
-    plain = lower_body(graph, choices, device, prober, _as_stated(graph, known), region_runner)
+    plain = lower_body(
+        graph, choices, device, prober, _values_with_stated_strides(graph, known), make_region_runner
+    )
     returned = [*graph.results[1], *graph.updates.values()]
     kept = {item for item in returned if isinstance(item, Value)}
-    merged = merge_views(plain, kept)
-    ends = [(item.step.inputs, item.step.outputs) for item in merged]
+    merged = fuse_views(plain, kept)
+    ends = [(item.instruction.inputs, item.instruction.outputs) for item in merged]
     memory = Memory(ends, [item.shares for item in merged], kept)
     shares = tuple(Sharing(item.shares, is_certain=item.is_certain) for item in merged)
-    steps = overwriting(merged, memory)
-    source = source_of(graph.name, (*graph.inputs, *state_of(graph)), steps, returned)
-    return Compiled(tuple(plain), tuple(steps), Program(graph.name, source), memory, shares)
+    steps = reuse_in_place(merged, memory)
+    source = generate_source(graph.name, (*graph.inputs, *mutated_state(graph)), steps, returned)
+    return Compiled(tuple(plain), tuple(steps), CompiledFunction(graph.name, source), memory, shares)
 
 
-def state_of(graph: Graph) -> tuple[Value, ...]:
+def mutated_state(graph: Graph) -> tuple[Value, ...]:
     """Return the mutated state in parameter order of the generated function, where it follows the inputs.
 
     It consists of parameters, buffers and optimizer state.
@@ -94,26 +96,28 @@ def state_of(graph: Graph) -> tuple[Value, ...]:
 def _sample_sizes(graph: Graph) -> Mapping[str, int]:
     """Return valid sizes for the symbols of the graph; an empty mapping if there is no such choice."""
     try:
-        return chosen_sizes(graph, {}, {})
+        return choose_sizes(graph, {}, {})
     except UsageError:
         return {}
 
 
-def _as_stated(graph: Graph, known: Mapping[Value, Any]) -> set[Value]:
+def _values_with_stated_strides(graph: Graph, known: Mapping[Value, Any]) -> set[Value]:
     """Return the arguments and prologue outputs whose strides are those of their types, in each call."""
-    per_call = (*graph.inputs, *state_of(graph))
+    per_call = (*graph.inputs, *mutated_state(graph))
     # Arguments with other strides are copied (`laid_out`), unless their types state overlapping elements.
-    certain = {value for value in per_call if not value.type.symbols and not overlaps(value.type)}
-    if any(overlaps(value.type) for value in graph.arguments if value not in per_call):
+    certain = {
+        value for value in per_call if not value.type.symbols and not has_overlapping_elements(value.type)
+    }
+    if any(has_overlapping_elements(value.type) for value in graph.arguments if value not in per_call):
         return certain  # weights loaded later may have other strides
-    return certain | {value for value, item in known.items() if is_laid_out(item, value.type)}
+    return certain | {value for value, item in known.items() if has_stated_strides(item, value.type)}
 
 
-def region_runner(region: Graph, device: torch.device) -> Callable[[SymbolValues], Callable[..., Any]]:
+def make_region_runner(region: Graph, device: torch.device) -> Callable[[SymbolValues], Callable[..., Any]]:
     """Return a function from the values of the enclosing symbols to the callable of a region."""
     constants = bind_weights(region, None)
     compiled = compile_graph(region, {}, device, constants)
-    run = compiled.program.bound(constants)
+    run = compiled.program.bind(constants)
 
     def call(around: SymbolValues, *args: Any) -> Any:
         symbols = SymbolValues(region.symbols, around)

@@ -96,11 +96,11 @@ class MemoryPlan:
             rows.append(f"not counted: what is needed inside of {', '.join(self.uncounted)}")
         width = max((len(item.value) for item in self.lifetimes), default=5)
         rows.append(f"{'value':<{width}}  {'bytes':>12}  steps")
-        rows += [f"{item.value:<{width}}  {_described(item)}" for item in self.lifetimes]
+        rows += [f"{item.value:<{width}}  {_describe(item)}" for item in self.lifetimes]
         return "\n".join(rows)
 
 
-def _described(item: Lifetime) -> str:
+def _describe(item: Lifetime) -> str:
     shared = f"  shared by {', '.join(item.views)}" if item.views else ""
     may = f"  may share the memory of {', '.join(item.may_share)}: {item.reason}" if item.reason else ""
     return f"{item.bytes:>12,}  {item.first} to {item.last}{shared}{may}"
@@ -127,7 +127,7 @@ def plan_memory(
         )
     owner_of = _owners(steps, sharing)
     sizes = _sizes(steps, sharing)
-    lifetimes = _lifetimes(steps, sharing, owner_of, _ends(steps, sharing, kept), sizes)
+    lifetimes = _live_ranges(steps, sharing, owner_of, _range_ends(steps, sharing, kept), sizes)
     uncertain = {item.value for item in lifetimes if item.reason}
     certain = {value: owner for value, owner in owner_of.items() if owner.name not in uncertain}
     count = len(steps)
@@ -137,12 +137,12 @@ def plan_memory(
         lifetimes=tuple(lifetimes),
         steps=names,
         live_bytes=_live_bytes(lifetimes, len(names)),
-        lower_bound_bytes=max((_needed(step, certain) for step in steps), default=0),
-        uncounted=tuple(dict.fromkeys(name for step in steps for name in _inner_work(step))),
+        lower_bound_bytes=max((_operand_bytes(step, certain) for step in steps), default=0),
+        uncounted=tuple(dict.fromkeys(name for step in steps for name in _uncounted_nodes(step))),
     )
 
 
-def _lifetimes(
+def _live_ranges(
     steps: Sequence[Step],
     sharing: Sequence[Sharing],
     owner_of: Mapping[Value, Value],
@@ -191,13 +191,15 @@ def _sizes(steps: Sequence[Step], sharing: Sequence[Sharing]) -> dict[Value, int
         given = [sizes.get(value, _bytes(value)) for value in step.inputs]
         for value, shares in zip(step.outputs, known.shares, strict=True):
             seen = [given[number] for number in shares]
-            if not step.is_segment and step.node.op_type in _COPY_ALL and step.overwrites is None:
+            if not step.is_partition and step.node.op_type in _COPY_ALL and step.overwrites is None:
                 seen.append(given[0])
             sizes[value] = max(_bytes(value), *seen) if known.is_certain and seen else _bytes(value)
     return sizes
 
 
-def _ends(steps: Sequence[Step], sharing: Sequence[Sharing], kept: Collection[Value]) -> dict[Value, int]:
+def _range_ends(
+    steps: Sequence[Step], sharing: Sequence[Sharing], kept: Collection[Value]
+) -> dict[Value, int]:
     """Return the last instruction that needs the memory of each value, possible aliases included."""
     ends: dict[Value, int] = dict.fromkeys(kept, len(steps))
     # Backward: the end of an alias is final when its source is reached.
@@ -223,16 +225,16 @@ def _possible_sources(step: Step, known: Sharing, value: Value) -> tuple[str, ..
 
 
 def _reason(step: Step) -> str:
-    if step.is_segment:
+    if step.is_partition:
         return f"the backend {step.backend!r} may return views"
     if step.needs_symbols:
         return f"{step.node.op_type} cannot be tried beforehand"
     return "it depends on the strides that its inputs turn out to have"
 
 
-def _inner_work(step: Step) -> list[str]:
+def _uncounted_nodes(step: Step) -> list[str]:
     """Return the nodes of an instruction whose internal memory is unknown."""
-    if step.is_segment:
+    if step.is_partition:
         names = list(dict.fromkeys((step.nodes[0].name, step.nodes[-1].name)))
         return [f"{step.kernel} ({' to '.join(names)})"]
     return [node.name for node in step.nodes if node.regions]
@@ -246,7 +248,7 @@ def _live_bytes(lifetimes: Sequence[Lifetime], count: int) -> tuple[int, ...]:
     return tuple(live)
 
 
-def _needed(step: Step, owners: Mapping[Value, Value]) -> int:
+def _operand_bytes(step: Step, owners: Mapping[Value, Value]) -> int:
     return sum(map(_bytes, {owners[value] for value in (*step.inputs, *step.outputs) if value in owners}))
 
 
@@ -254,5 +256,8 @@ def _bytes(value: Value) -> int:
     if not isinstance(value.type, TensorType):
         return 0
     # The span up to the last element: strides may leave gaps.
-    reach = sum((size - 1) * stride for size, stride in zip(value.type.sizes, value.type.steps, strict=True))
+    reach = sum(
+        (size - 1) * stride
+        for size, stride in zip(value.type.static_shape, value.type.static_strides, strict=True)
+    )
     return (reach + 1) * value.type.dtype.itemsize if value.type.numel else 0

@@ -37,7 +37,7 @@ class Source:
     names: Mapping[Value, str]
 
 
-def source_of(
+def generate_source(
     name: str, inputs: Sequence[Value], steps: Sequence[Step], results: Sequence[Value | Any]
 ) -> Source:
     """Return the source of a function that runs instructions.
@@ -49,7 +49,7 @@ def source_of(
             once.
         results: The values and plain data to return, as a tuple.
     """
-    return _Writer(inputs, steps, results).written(name)
+    return _Writer(inputs, steps, results).write(name)
 
 
 @dataclass
@@ -92,39 +92,39 @@ class _Writer:
         ]
         self._weights = tuple(dict.fromkeys(value for value in read if value not in defined))
         self._bound = frozenset(self._weights)
-        self._freed = _freed(steps, results, {*inputs, *self._weights})
+        self._dead_after = _dead_values(steps, results, {*inputs, *self._weights})
 
-    def written(self, name: str) -> Source:
+    def write(self, name: str) -> Source:
         for value in (*self._inputs, *self._weights):
-            self._value(value)
+            self._value_name(value)
         body: list[str] = []
         at: dict[int, Step] = {}
         place = None
-        for step, freed in zip(self._steps, self._freed, strict=True):
+        for step, freed in zip(self._steps, self._dead_after, strict=True):
             provenance = str(step.node.provenance)
             if provenance != place and provenance:
-                body.append(f"# {_plain(provenance)}")
+                body.append(f"# {_to_printable_ascii(provenance)}")
             place = provenance
             at[len(body)] = step
-            body.append(self._line(step))
+            body.append(self._call_line(step))
             if freed:
-                body.append(f"del {', '.join(map(self._value, freed))}")
+                body.append(f"del {', '.join(map(self._value_name, freed))}")
         returned = ", ".join(
-            self._template(item, ()) if not isinstance(item, Value) else self._value(item)
+            self._expression(item, ()) if not isinstance(item, Value) else self._value_name(item)
             for item in self._results
         )
         body.append(f"return ({returned}{',' if len(self._results) == 1 else ''})")
         head = [
-            f"# The program of graph {_plain(name)}: {len(self._steps)} steps.",
+            f"# The program of graph {_to_printable_ascii(name)}: {len(self._steps)} steps.",
             "",
             "",
             "def bind(ops, weights, literals):",
-            *self._unpacked([self._names.known["op", key] for key in self._ops], "ops"),
-            *self._unpacked(list(map(self._value, self._weights)), "weights"),
-            *self._unpacked([self._names.known["literal", key] for key in self._literals], "literals"),
+            *self._unpacking_lines([self._names.known["op", key] for key in self._ops], "ops"),
+            *self._unpacking_lines(list(map(self._value_name, self._weights)), "weights"),
+            *self._unpacking_lines([self._names.known["literal", key] for key in self._literals], "literals"),
             *(f"    {name} = {text}" for text, name in self._lists.items()),
             "",
-            f"    def run({', '.join(['symbols', *map(self._value, self._inputs)])}):",
+            f"    def run({', '.join(['symbols', *map(self._value_name, self._inputs)])}):",
         ]
         lines = [*head, *(_INDENT + line for line in body), "", "    return run", ""]
         return Source(
@@ -137,36 +137,36 @@ class _Writer:
         )
 
     @staticmethod
-    def _unpacked(names: Sequence[str], what: str) -> list[str]:
+    def _unpacking_lines(names: Sequence[str], what: str) -> list[str]:
         if not names:
             return []
         return ["    (", *(f"        {name}," for name in names), f"    ) = {what}"]
 
-    def _value(self, value: Value) -> str:
+    def _value_name(self, value: Value) -> str:
         return self._names.of(value, value.name)
 
-    def _op(self, step: Step) -> str:
+    def _op_name(self, step: Step) -> str:
         key = id(step.function)
         self._ops[key] = step.function
         is_op = step.kernel.startswith("torch._C.")
         short = step.kernel.rpartition(".")[2] if is_op else step.kernel.removeprefix("torch.ops.")
         return self._names.of(("op", key), f"op_{short}")
 
-    def _line(self, step: Step) -> str:
+    def _call_line(self, step: Step) -> str:
         arguments = ["symbols"] if step.needs_symbols else []
-        arguments += [self._template(item, step.inputs) for item in step.binding.positional]
+        arguments += [self._expression(item, step.inputs) for item in step.binding.positional]
         arguments += [
-            f"{name}={self._template(item, step.inputs)}" for name, item in step.binding.keyword.items()
+            f"{name}={self._expression(item, step.inputs)}" for name, item in step.binding.keyword.items()
         ]
-        call = f"{self._op(step)}({', '.join(arguments)})"
+        call = f"{self._op_name(step)}({', '.join(arguments)})"
         if step.returns is Returns.NOTHING:
             return call
-        targets = ", ".join(map(self._value, step.outputs))
+        targets = ", ".join(map(self._value_name, step.outputs))
         return (
             f"{targets}{',' if step.returns is Returns.SEQUENCE and len(step.outputs) == 1 else ''} = {call}"
         )
 
-    def _list(self, item: list[Any], parts: list[str], inputs: Sequence[Value]) -> str:
+    def _list_expression(self, item: list[Any], parts: list[str], inputs: Sequence[Value]) -> str:
         text = f"[{', '.join(parts)}]"
         bound = [type(part) is Slot and inputs[part.index] in self._bound for part in item]
         if not item or not all(bound):
@@ -174,14 +174,14 @@ class _Writer:
         self._lists[text] = self._names.of(("list", text), "tensors")
         return self._lists[text]
 
-    def _template(self, item: Any, inputs: Sequence[Value]) -> str:
+    def _expression(self, item: Any, inputs: Sequence[Value]) -> str:
         """Return the Python expression of an argument."""
         if type(item) is Slot:
-            return self._value(inputs[item.index])
+            return self._value_name(inputs[item.index])
         if type(item) in (list, tuple):
-            parts = [self._template(part, inputs) for part in item]
+            parts = [self._expression(part, inputs) for part in item]
             if type(item) is list:
-                return self._list(item, parts, inputs)
+                return self._list_expression(item, parts, inputs)
             return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
         if item is None or type(item) in (bool, int, str):
             return repr(item)
@@ -193,13 +193,13 @@ class _Writer:
         return self._names.of(("literal", key), wanted)
 
 
-def _plain(text: str) -> str:
+def _to_printable_ascii(text: str) -> str:
     """Return a text as printable ASCII, safe in a comment."""
     visible = "".join(letter if letter.isprintable() else " " for letter in text)
     return visible.encode("ascii", "backslashreplace").decode()
 
 
-def _freed(steps: Sequence[Step], results: Sequence[Any], outside: set[Value]) -> list[list[Value]]:
+def _dead_values(steps: Sequence[Step], results: Sequence[Any], outside: set[Value]) -> list[list[Value]]:
     """Return for each instruction the values that are dead after it."""
     last: dict[Value, int] = {}
     for index, step in enumerate(steps):

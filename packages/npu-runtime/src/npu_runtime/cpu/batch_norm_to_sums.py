@@ -11,7 +11,7 @@ from npu_ir import Graph, OpNode, TensorType, Value
 from npu_passes import Pass, within
 from npu_passes.core.edit import Edit
 from npu_passes.rewriting.arguments import arguments_of
-from npu_passes.rewriting.value_replacement import in_strides_of
+from npu_passes.rewriting.value_replacement import match_strides
 
 _FORWARD = ("aten._native_batch_norm_legit_functional.default", "aten._native_batch_norm_legit.no_stats")
 _BACKWARD = "aten.native_batch_norm_backward.default"
@@ -84,7 +84,7 @@ class BatchNormToSums(Pass):
             return "it reads running statistics"
         if type.symbols or any(value.tensor_type.dtype is not torch.float32 for value in node.inputs):
             return f"it is of {', '.join(str(value.type) for value in node.inputs)}"
-        elements = math.prod(type.sizes)
+        elements = math.prod(type.static_shape)
         if elements < self.min_elements:
             return f"{elements} elements are too few to pay for more calls"
         return None
@@ -104,15 +104,15 @@ class BatchNormToSums(Pass):
             scale = (
                 inverse
                 if arguments["weight"] is None
-                else sums.call("mul", inverse, sums.of_image(arguments["weight"]))
+                else sums.call("mul", inverse, sums.to_image_rank(arguments["weight"]))
             )
             shift = sums.call("mul", rest, scale)
             if arguments["bias"] is not None:
-                shift = sums.call("sub", shift, sums.of_image(arguments["bias"]))
+                shift = sums.call("sub", shift, sums.to_image_rank(arguments["bias"]))
             result = sums.call("sub", sums.call("mul", near, scale), shift)
             mean = sums.call("add", about, rest)
             # In the order of the op: the saved mean and inverse deviation follow the result.
-            outputs = [result, sums.of_channels(mean), sums.of_channels(inverse)]
+            outputs = [result, sums.to_vector(mean), sums.to_vector(inverse)]
             if "running_mean" in arguments:
                 unbiased = sums.count / max(sums.count - 1, 1)  # running_var is the unbiased variance
                 for running, batch, factor in (
@@ -120,10 +120,12 @@ class BatchNormToSums(Pass):
                     ("running_var", variance, unbiased),
                 ):
                     outputs.append(
-                        sums.moved(arguments[running], sums.of_channels(batch), arguments["momentum"], factor)
+                        sums.update_running(
+                            arguments[running], sums.to_vector(batch), arguments["momentum"], factor
+                        )
                     )
             for old, new in zip(node.outputs, outputs, strict=True):
-                edit.replace(old, in_strides_of(edit, new, old))
+                edit.replace(old, match_strides(edit, new, old))
             norms[image, outputs[1]] = _Norm(near, rest, inverse, scale)
 
     def _gradient(self, graph: Graph, node: OpNode, norm: _Norm) -> None:
@@ -137,14 +139,14 @@ class BatchNormToSums(Pass):
             of_weight = sums.call("mul", product, norm.inverse)
             of_input, *others = node.outputs
             if of_input.use_count:
-                along = sums.call("mul", sums.by_count(of_weight), norm.inverse)
-                offset = sums.call("sub", sums.by_count(of_bias), sums.call("mul", norm.rest, along))
+                along = sums.call("mul", sums.divide_by_count(of_weight), norm.inverse)
+                offset = sums.call("sub", sums.divide_by_count(of_bias), sums.call("mul", norm.rest, along))
                 left = sums.call("sub", grad, sums.call("mul", norm.near, along))
                 result = sums.call("mul", sums.call("sub", left, offset), norm.scale)
-                edit.replace(of_input, in_strides_of(edit, result, of_input))
+                edit.replace(of_input, match_strides(edit, result, of_input))
             for old, new in zip(others, (of_weight, of_bias), strict=True):
                 if old.use_count:
-                    edit.replace(old, sums.of_channels(new))
+                    edit.replace(old, sums.to_vector(new))
 
 
 class _Sums:
@@ -158,7 +160,7 @@ class _Sums:
     def __init__(self, edit: Edit, image: Value) -> None:
         self._edit = edit
         self._type: TensorType = image.tensor_type
-        self.count = math.prod(self._type.sizes) // self._type.sizes[1]
+        self.count = math.prod(self._type.static_shape) // self._type.static_shape[1]
 
     def call(self, op: str, left: Value, right: Value | float) -> Value:
         return self._edit.call(f"aten.{op}.Tensor", left, right)
@@ -168,21 +170,21 @@ class _Sums:
         dims = [dim for dim in range(self._type.rank) if dim != 1]
         return self._edit.call("aten.sum.dim_IntList", image, dims, True)
 
-    def by_count(self, value: Value) -> Value:
+    def divide_by_count(self, value: Value) -> Value:
         return self.call("mul", value, 1 / self.count)
 
     def mean(self, image: Value) -> Value:
-        return self.by_count(self.sum(image))
+        return self.divide_by_count(self.sum(image))
 
-    def of_image(self, vector: Value) -> Value:
+    def to_image_rank(self, vector: Value) -> Value:
         """Return a vector of channels, reshaped to the rank of an image."""
         return self._edit.call("aten.view.default", vector, [1, -1, *[1] * (self._type.rank - 2)])
 
-    def of_channels(self, value: Value) -> Value:
+    def to_vector(self, value: Value) -> Value:
         """Return a per-channel value with the rank of an image, reshaped to a vector."""
         return self._edit.call("aten.view.default", value, [-1])
 
-    def moved(self, running: Value, now: Value, momentum: float, factor: float) -> Value:
+    def update_running(self, running: Value, now: Value, momentum: float, factor: float) -> Value:
         """Return the running statistic ``(1 - momentum) * running + momentum * factor * now``."""
         decayed = self.call("mul", running, 1 - momentum)
         return self.call("add", decayed, self.call("mul", now, momentum * factor))

@@ -9,14 +9,14 @@ import torch
 from npu_ir import Graph, OpNode, Value
 from npu_passes import Pass, within
 from npu_passes.core.edit import Edit
-from npu_passes.rewriting.arguments import call_again
-from npu_passes.rewriting.value_replacement import in_strides_of
+from npu_passes.rewriting.arguments import map_arguments
+from npu_passes.rewriting.value_replacement import match_strides
 from npu_passes.rewriting.weight_dependence import Weights
 from npu_runtime.cpu import onednn
 from npu_runtime.cpu.convolutions import CONVOLUTIONS, convolution_of, convolution_problem
 from npu_runtime.cpu.kernel_choice import is_channels_last, seconds_saved
-from npu_runtime.cpu.layout_agnostic import has_layout, is_carrier
-from npu_runtime.cpu.layout_choice import chosen
+from npu_runtime.cpu.layout_agnostic import is_layout_agnostic, is_layout_sensitive
+from npu_runtime.cpu.layout_choice import choose_channels_last
 from npu_runtime.cpu.training import seconds_saved_in_training
 
 
@@ -35,11 +35,11 @@ class ChannelsLast(Pass):
 
     def run(self, graph: Graph) -> bool:
         weights = Weights(graph)
-        nodes = chosen(self._candidates(graph), weights)
+        nodes = choose_channels_last(self._candidates(graph), weights)
         relayout = _Relayout(self, graph, weights)
         for node in graph.body:
             if node in nodes:
-                relayout.redo(node)
+                relayout.replace_node(node)
         relayout.erase_unused()
         return relayout.has_edited
 
@@ -47,7 +47,7 @@ class ChannelsLast(Pass):
         """Return the nodes that can change to channels-last, with the seconds that each saves."""
         candidates: dict[OpNode, float] = {}
         for node in graph.body:
-            images = [value for value in node.inputs if has_layout(value)]
+            images = [value for value in node.inputs if is_layout_sensitive(value)]
             if all(map(is_channels_last, images)):
                 continue
             seconds = seconds_saved_in_training(graph, node)
@@ -55,10 +55,10 @@ class ChannelsLast(Pass):
                 candidates[node] = seconds
                 continue
             if node.op_type not in CONVOLUTIONS:
-                if is_carrier(node):
+                if is_layout_agnostic(node):
                     candidates[node] = 0.0
                 continue
-            problem = onednn.problem() or convolution_problem(graph, node)
+            problem = onednn.unavailable_reason() or convolution_problem(graph, node)
             if problem is None:
                 candidates[node] = seconds_saved(convolution_of(node))
             else:
@@ -77,14 +77,14 @@ class _Relayout:
         self._images: dict[Value, Value] = {}  # by image: its copy in channels-last
         self._copies: list[Value] = []
 
-    def redo(self, node: OpNode) -> None:
+    def replace_node(self, node: OpNode) -> None:
         """Replace ``node`` by a node in channels-last, and copies of its results in the old layout."""
         self.has_edited = True
         with self._pass.rewrite(self._graph, "channels-last", node) as edit:
-            args, kwargs = call_again(node, lambda item: self._moved(edit, item))
+            args, kwargs = map_arguments(node, lambda item: self._convert(edit, item))
             outputs = edit.calls(node.op_type, *args, name=node.name, **kwargs)
             for old, new in zip(node.outputs, outputs, strict=True):
-                back = in_strides_of(edit, new, old)
+                back = match_strides(edit, new, old)
                 edit.replace(old, back)
                 # Readers that are replaced later take `new`; `erase_unused` removes the copy if all of them
                 # do.
@@ -99,14 +99,14 @@ class _Relayout:
             if not value.use_count and value.producer is not None:
                 self._graph.erase(value.producer)
 
-    def _moved(self, edit: Edit, item: Any) -> Any:
+    def _convert(self, edit: Edit, item: Any) -> Any:
         """Return an argument with its images converted to channels-last."""
         if isinstance(item, list):
-            return [self._moved(edit, part) for part in item]
-        if not isinstance(item, Value) or not has_layout(item) or is_channels_last(item):
+            return [self._convert(edit, part) for part in item]
+        if not isinstance(item, Value) or not is_layout_sensitive(item) or is_channels_last(item):
             return item
         if item not in self._images:
-            copy = edit.call("aten.clone.default", _original(item), memory_format=torch.channels_last)
+            copy = edit.call("aten.clone.default", _strip_clone(item), memory_format=torch.channels_last)
             assert copy.producer is not None
             if item in self._weights:
                 self._graph.move_to_prologue(copy.producer)
@@ -114,7 +114,7 @@ class _Relayout:
         return self._images[item]
 
 
-def _original(value: Value) -> Value:
+def _strip_clone(value: Value) -> Value:
     """Return the input of the clone that computes ``value``, or ``value`` itself."""
     node = value.producer
     return node.inputs[0] if node is not None and node.op_type == "aten.clone.default" else value

@@ -44,30 +44,30 @@ class Convolution:
 
     @property
     def out_channels(self) -> int:
-        return self.weight.tensor_type.sizes[0]
+        return self.weight.tensor_type.static_shape[0]
 
     @property
     def in_channels(self) -> int:
-        return self.input.tensor_type.sizes[1]
+        return self.input.tensor_type.static_shape[1]
 
     @property
     def kernel(self) -> tuple[int, int]:
-        _, _, height, width = self.weight.tensor_type.sizes
+        _, _, height, width = self.weight.tensor_type.static_shape
         return height, width
 
     @property
     def positions(self) -> int:
         """Number of output pixels of all images."""
-        batch, _, height, width = self.output.tensor_type.sizes
+        batch, _, height, width = self.output.tensor_type.static_shape
         return batch * height * width
 
     @property
     def flops(self) -> int:
-        return 2 * self.positions * math.prod(self.weight.tensor_type.sizes)
+        return 2 * self.positions * math.prod(self.weight.tensor_type.static_shape)
 
     @property
     def weight_bytes(self) -> int:
-        return 4 * math.prod(self.weight.tensor_type.sizes)
+        return 4 * math.prod(self.weight.tensor_type.static_shape)
 
     @property
     def is_depthwise(self) -> bool:

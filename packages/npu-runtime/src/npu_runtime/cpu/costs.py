@@ -83,7 +83,7 @@ def winograd_seconds(item: Convolution, tile: int) -> float:
     28 x 28, tiles of 4), 1.4 and 2.0 ms (256 x 14 x 14, tiles of 2), 2.9 and 2.0 ms (512 x 7 x 7, whose
     weights do not fit in the cache).
     """
-    batch, _, height, width = item.output.tensor_type.sizes
+    batch, _, height, width = item.output.tensor_type.static_shape
     patches = batch * math.ceil(height / tile) * math.ceil(width / tile)
     points = (tile + 2) ** 2
     input_elements = points * patches * item.in_channels
@@ -97,12 +97,12 @@ def winograd_seconds(item: Convolution, tile: int) -> float:
 
 def copy_seconds(type: TensorType) -> float:
     """Return the seconds of a copy to another layout."""
-    return _COPY_CALL + 4 * math.prod(type.sizes) / _COPY
+    return _COPY_CALL + 4 * math.prod(type.static_shape) / _COPY
 
 
 def fusion_seconds(type: TensorType) -> float:
     """Return the seconds saved by fusing an activation with the convolution in front of it."""
-    return _ELEMENTWISE_CALL + _ELEMENTWISE * math.prod(type.sizes)
+    return _ELEMENTWISE_CALL + _ELEMENTWISE * math.prod(type.static_shape)
 
 
 def _lane_seconds(item: Convolution) -> float:
@@ -120,7 +120,7 @@ def _is_product(item: Convolution) -> bool:
 
 def _is_small(item: Convolution) -> bool:
     """Return whether ATen computes it without oneDNN, with one thread."""
-    sizes = item.input.tensor_type.sizes
+    sizes = item.input.tensor_type.static_shape
     return item.groups == sizes[0] == 1 and min(item.kernel) <= 3 and math.prod(sizes) <= _SMALL_INPUT
 
 

@@ -11,7 +11,7 @@ from npu_ir import Graph, OpNode, Value
 from npu_passes import Pass, within
 from npu_passes.core.edit import Edit
 from npu_passes.rewriting.arguments import arguments_of
-from npu_passes.rewriting.value_replacement import in_strides_of
+from npu_passes.rewriting.value_replacement import match_strides
 
 _GELU, _BACKWARD = "aten.gelu.default", "aten.gelu_backward.default"
 # gelu(x) = x / 2 * (1 + tanh(u)), and (1 + tanh(u)) / 2 = sigmoid(2 u), where 2 u = _LINEAR * x + _CUBIC *
@@ -61,7 +61,7 @@ class GeluToSigmoid(Pass):
         type = node.outputs[0].tensor_type
         if type.dtype is not torch.float32 or type.symbols:
             return f"it is {type}"
-        elements = math.prod(type.sizes)
+        elements = math.prod(type.static_shape)
         if elements < self.min_elements:
             return f"{elements} elements are too few to pay for more calls"
         return None
@@ -74,11 +74,11 @@ class GeluToSigmoid(Pass):
             sigmoid = edit.call("aten.sigmoid.default", _mul(edit, slope, x))
             if gradients:
                 derivative = _derivative(edit, x, slope, sigmoid)
-            edit.replace(node.outputs[0], in_strides_of(edit, _mul(edit, sigmoid, x), node.outputs[0]))
+            edit.replace(node.outputs[0], match_strides(edit, _mul(edit, sigmoid, x), node.outputs[0]))
         for gradient in gradients:
             with self.rewrite(graph, "gradient", gradient) as edit:
                 result = _mul(edit, arguments_of(gradient)["grad_output"], derivative)
-                edit.replace(gradient.outputs[0], in_strides_of(edit, result, gradient.outputs[0]))
+                edit.replace(gradient.outputs[0], match_strides(edit, result, gradient.outputs[0]))
 
 
 def _is_tanh_form(node: OpNode) -> bool:

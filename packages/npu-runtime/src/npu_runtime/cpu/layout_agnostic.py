@@ -35,7 +35,7 @@ _CAT = "aten.cat.default"
 _READERS = frozenset({"aten.mean.dim", "aten.sum.dim_IntList", "aten.amax.default"})
 
 
-def is_carrier(node: OpNode) -> bool:
+def is_layout_agnostic(node: OpNode) -> bool:
     """Return whether ``node`` reads images in any layout, and returns images in that layout, or no images."""
     if node.regions or not node.outputs or not is_pure(node) or is_view(node):
         return False
@@ -67,11 +67,11 @@ def is_image(value: Value) -> bool:
     )
 
 
-def has_layout(value: Value) -> bool:
+def is_layout_sensitive(value: Value) -> bool:
     """Return whether a value is an image for which contiguous and channels-last strides differ."""
     if not is_image(value):
         return False
-    _, channels, height, width = value.tensor_type.sizes
+    _, channels, height, width = value.tensor_type.static_shape
     return channels > 1 and height * width > 1
 
 

@@ -8,14 +8,14 @@ from npu_ir import OpNode, Value
 from npu_passes.rewriting.weight_dependence import Weights
 from npu_runtime.cpu.costs import copy_seconds
 from npu_runtime.cpu.kernel_choice import is_channels_last
-from npu_runtime.cpu.layout_agnostic import has_layout
+from npu_runtime.cpu.layout_agnostic import is_layout_sensitive
 from npu_runtime.cpu.minimum_cut import UNLIMITED, Network
 
 _LAST, _CONTIGUOUS = "channels-last", "contiguous"
 _PICOSECONDS = 1e12  # costs are integers, so that sums are exact
 
 
-def chosen(saved: Mapping[OpNode, float], weights: Weights | Container[Value]) -> set[OpNode]:
+def choose_channels_last(saved: Mapping[OpNode, float], weights: Weights | Container[Value]) -> set[OpNode]:
     """Return the nodes whose change to channels-last saves most, net of the copies at the borders.
 
     This is a minimum cut (project selection): the saving of a node is lost if it is on the side of
@@ -37,7 +37,7 @@ def chosen(saved: Mapping[OpNode, float], weights: Weights | Container[Value]) -
             network.add(node, _CONTIGUOUS, cost)
     images = dict.fromkeys(value for node in saved for value in (*node.inputs, *node.outputs))
     for value in images:
-        if has_layout(value) and value not in weights:
+        if is_layout_sensitive(value) and value not in weights:
             _add_image(network, value, saved)
     side = network.source_side()
     return {node for node in saved if node in side}

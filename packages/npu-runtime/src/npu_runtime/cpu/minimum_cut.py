@@ -78,10 +78,10 @@ class Network:
             self._left[start][end] -= amount
             self._left[end][start] += amount
             if self._left[start][end]:  # not saturated: another path may use it
-                edges[start] = _again(end, edges[start])
+                edges[start] = _prepend(end, edges[start])
         return True
 
 
-def _again(first: Hashable, others: Iterator[Hashable]) -> Iterator[Hashable]:
+def _prepend(first: Hashable, others: Iterator[Hashable]) -> Iterator[Hashable]:
     yield first
     yield from others

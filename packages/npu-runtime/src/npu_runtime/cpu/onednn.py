@@ -20,7 +20,7 @@ LINEAR = "mkldnn._linear_pointwise.default"
 _OPS = (PACK_CONVOLUTION, CONVOLUTION, CONVOLUTION_ADD, PACK_LINEAR, LINEAR)
 
 
-def problem() -> str | None:
+def unavailable_reason() -> str | None:
     """Return the reason why PyTorch's oneDNN ops are unavailable; None if they are available."""
     if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
         return "PyTorch is built without oneDNN"
@@ -28,7 +28,7 @@ def problem() -> str | None:
     return None if missing is None else f"PyTorch has no operator {missing}"
 
 
-def packed(edit: Edit, op_type: str, weight: Value, *arguments: Any) -> Value:
+def pack(edit: Edit, op_type: str, weight: Value, *arguments: Any) -> Value:
     """Return a weight packed to oneDNN's layout, computed when weights are bound."""
     type = TensorType(weight.tensor_type.shape, weight.tensor_type.dtype, layout=_torch.packed_layout())
     value = edit.call(op_type, weight, *arguments, type=type, name="packed")
@@ -37,6 +37,6 @@ def packed(edit: Edit, op_type: str, weight: Value, *arguments: Any) -> Value:
     return value
 
 
-def channels_last(type: TensorType) -> TensorType:
+def channels_last_type(type: TensorType) -> TensorType:
     """Return a 4-d type with channels-last strides."""
     return TensorType(type.shape, type.dtype, memory_format_strides(type.shape, torch.channels_last))

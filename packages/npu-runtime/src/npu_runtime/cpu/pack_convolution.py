@@ -6,7 +6,7 @@ from typing import Any
 
 from npu_ir import Graph, OpNode, Value
 from npu_passes import Pass, within
-from npu_passes.rewriting.value_replacement import in_strides_of
+from npu_passes.rewriting.value_replacement import match_strides
 from npu_runtime.cpu import onednn
 from npu_runtime.cpu.activations import (
     NOTHING,
@@ -49,7 +49,7 @@ class PackConvolution(Pass):
         for node in graph.nodes_of(*CONVOLUTIONS):
             if node.in_prologue:
                 continue
-            problem = onednn.problem() or convolution_problem(graph, node) or _no_gain(node)
+            problem = onednn.unavailable_reason() or convolution_problem(graph, node) or _no_gain(node)
             if problem is not None:
                 self.refuse(node, problem, _RULE)
                 continue
@@ -58,12 +58,14 @@ class PackConvolution(Pass):
         return changed
 
     def _pack(self, graph: Graph, item: Convolution) -> None:
-        nodes, other, activation = _fusible(item, fuse_add=self.fuse_add)
+        nodes, other, activation = _find_fusion(item, fuse_add=self.fuse_add)
         with self.rewrite(graph, _RULE, *nodes) as edit:
             layout = [list(item.padding), list(item.stride), list(item.dilation), item.groups]
-            size = list(item.input.tensor_type.sizes)  # oneDNN selects the packed format for this input size
-            weight = onednn.packed(edit, onednn.PACK_CONVOLUTION, item.weight, *layout, size)
-            tail, type = [weight, item.bias, *layout], onednn.channels_last(item.output.tensor_type)
+            size = list(
+                item.input.tensor_type.static_shape
+            )  # oneDNN selects the packed format for this input size
+            weight = onednn.pack(edit, onednn.PACK_CONVOLUTION, item.weight, *layout, size)
+            tail, type = [weight, item.bias, *layout], onednn.channels_last_type(item.output.tensor_type)
             if other is None:
                 result = edit.call(
                     onednn.CONVOLUTION,
@@ -87,7 +89,7 @@ class PackConvolution(Pass):
                     name=item.node.name,
                 )
             last = nodes[-1].outputs[0]
-            edit.replace(last, in_strides_of(edit, result, last))
+            edit.replace(last, match_strides(edit, result, last))
 
 
 def _no_gain(node: OpNode) -> str | None:
@@ -100,7 +102,7 @@ def _no_gain(node: OpNode) -> str | None:
     return None
 
 
-def _fusible(item: Convolution, *, fuse_add: bool) -> tuple[list[OpNode], Value | None, Any]:
+def _find_fusion(item: Convolution, *, fuse_add: bool) -> tuple[list[OpNode], Value | None, Any]:
     """Return the nodes to fuse, the tensor that they add, and the activation at their end."""
     reader = only_reader(item.output)
     activation = activation_of(reader)

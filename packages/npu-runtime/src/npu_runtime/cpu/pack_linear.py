@@ -9,7 +9,7 @@ from npu_ir import Graph, OpNode, TensorType, Value
 from npu_passes import Pass, within
 from npu_passes.errors import PassError
 from npu_passes.rewriting.arguments import arguments_of
-from npu_passes.rewriting.value_replacement import in_strides_of
+from npu_passes.rewriting.value_replacement import match_strides
 from npu_runtime.cpu import onednn
 from npu_runtime.cpu.activations import NOTHING, activation_of, only_reader
 from npu_runtime.cpu.weight_preconditions import type_problem, weight_problem
@@ -37,7 +37,7 @@ class _Linear:
 
     @property
     def rows(self) -> int:
-        return math.prod(self.input.tensor_type.sizes[:-1])
+        return math.prod(self.input.tensor_type.static_shape[:-1])
 
 
 class PackLinear(Pass):
@@ -73,7 +73,7 @@ class PackLinear(Pass):
             if node.in_prologue:
                 continue
             item = _linear_of(node)
-            problem = onednn.problem() or self._problem(graph, item)
+            problem = onednn.unavailable_reason() or self._problem(graph, item)
             if problem is not None:
                 self.refuse(node, problem, _RULE)
                 continue
@@ -93,8 +93,8 @@ class PackLinear(Pass):
             return "it scales the product or the bias"
         if item.bias is not None and item.bias.tensor_type.rank != 1:
             return f"its bias %{item.bias.name} is {item.bias.type}, not a vector"
-        products = item.rows * math.prod(item.weight.tensor_type.sizes)
-        is_large = math.prod(item.weight.tensor_type.sizes) >= _LARGE_WEIGHT
+        products = item.rows * math.prod(item.weight.tensor_type.static_shape)
+        is_large = math.prod(item.weight.tensor_type.static_shape) >= _LARGE_WEIGHT
         if products < (min(self.min_products, _MIN_PRODUCTS_OF_LARGE) if is_large else self.min_products):
             return f"{products} multiplications are too few to pay for the call"
         return weight_problem(graph, item.weight)
@@ -109,7 +109,7 @@ class PackLinear(Pass):
                 weight = edit.call("aten.permute.default", weight, [1, 0])
                 assert weight.producer is not None
                 graph.move_to_prologue(weight.producer)
-            weight = onednn.packed(edit, onednn.PACK_LINEAR, weight, item.rows)
+            weight = onednn.pack(edit, onednn.PACK_LINEAR, weight, item.rows)
             out = weight.tensor_type.shape[0]
             result = edit.call(
                 onednn.LINEAR,
@@ -121,7 +121,7 @@ class PackLinear(Pass):
                 name=item.node.name,
             )
             last = nodes[-1].outputs[0]
-            edit.replace(last, in_strides_of(edit, result, last))
+            edit.replace(last, match_strides(edit, result, last))
 
 
 def _linear_of(node: OpNode) -> _Linear:

@@ -53,13 +53,13 @@ def _is_measured(value: Value) -> bool:
     return type.rank == 4 and type.dtype in (torch.float32, torch.int64) and not type.symbols
 
 
-def _nothing(_: OpNode) -> float:
+def _zero_seconds(_: OpNode) -> float:
     return 0.0
 
 
 def _pool(node: OpNode) -> float:
     window: int = math.prod(arguments_of(node)["kernel_size"])
-    return _WINDOW * window * math.prod(node.outputs[0].tensor_type.sizes)
+    return _WINDOW * window * math.prod(node.outputs[0].tensor_type.static_shape)
 
 
 def _gradients(node: OpNode) -> float:
@@ -69,14 +69,14 @@ def _gradients(node: OpNode) -> float:
     grad, weight = arguments["grad_output"], arguments["weight"]
     assert isinstance(grad, Value)
     assert isinstance(weight, Value)
-    batch, _, height, width = grad.tensor_type.sizes
-    return _GRADIENTS * 2 * batch * height * width * math.prod(weight.tensor_type.sizes)
+    batch, _, height, width = grad.tensor_type.static_shape
+    return _GRADIENTS * 2 * batch * height * width * math.prod(weight.tensor_type.static_shape)
 
 
 _SAVED: Mapping[str, Callable[[OpNode], float]] = {
     "aten.max_pool2d_with_indices.default": _pool,
-    "aten.max_pool2d_with_indices_backward.default": _nothing,
-    "aten.avg_pool2d_backward.default": _nothing,
-    "aten._adaptive_avg_pool2d_backward.default": _nothing,
+    "aten.max_pool2d_with_indices_backward.default": _zero_seconds,
+    "aten.avg_pool2d_backward.default": _zero_seconds,
+    "aten._adaptive_avg_pool2d_backward.default": _zero_seconds,
     "aten.convolution_backward.default": _gradients,
 }

@@ -10,7 +10,7 @@ import torch
 from npu_ir import Graph, OpNode, Value
 from npu_passes import Pass, within
 from npu_passes.core.edit import Edit
-from npu_passes.rewriting.value_replacement import in_strides_of
+from npu_passes.rewriting.value_replacement import match_strides
 from npu_runtime.cpu import onednn
 from npu_runtime.cpu.convolutions import CONVOLUTIONS, Convolution, convolution_of, convolution_problem
 from npu_runtime.cpu.kernel_choice import is_channels_last, winograd_tile
@@ -40,7 +40,7 @@ class Winograd(Pass):
         for node in graph.nodes_of(*CONVOLUTIONS):
             if node.in_prologue:
                 continue
-            problem = onednn.problem() or convolution_problem(graph, node) or _no_gain(node)
+            problem = onednn.unavailable_reason() or convolution_problem(graph, node) or _no_gain(node)
             if problem is not None:
                 self.refuse(node, problem, "winograd")
                 continue
@@ -53,7 +53,7 @@ class Winograd(Pass):
         assert tile is not None
         with self.rewrite(graph, f"winograd-{tile}", item.node) as edit:
             result = _Winograd(edit, item, tile).result()
-            edit.replace(item.output, in_strides_of(edit, result, item.output))
+            edit.replace(item.output, match_strides(edit, result, item.output))
 
 
 def _no_gain(node: OpNode) -> str | None:
@@ -74,7 +74,7 @@ class _Winograd:
         self._item = item
         self._tile = tile
         self._patch = tile + 2
-        self._batch, self._channels, self._height, self._width = item.output.tensor_type.sizes
+        self._batch, self._channels, self._height, self._width = item.output.tensor_type.static_shape
         # Output tiles per column and row; the last ones may reach over the edge, and are cut in `_image`.
         self._down, self._across = math.ceil(self._height / tile), math.ceil(self._width / tile)
 
@@ -102,7 +102,7 @@ class _Winograd:
     def _patches(self) -> Value:
         """Return the overlapping patches of the input, [points of a patch, patches * channels]."""
         above, left = self._item.padding
-        _, _, height, width = self._item.input.tensor_type.sizes
+        _, _, height, width = self._item.input.tensor_type.static_shape
         below = self._down * self._tile + 2 - height - above
         right = self._across * self._tile + 2 - width - left
         image = self._item.input

@@ -9,26 +9,26 @@ from typing import Any
 import torch
 
 from npu_ir import Graph, Value, WeightError
-from npu_ir.core.node import InputKind, outside_names
+from npu_ir.core.node import InputKind, external_names
 from npu_ir.graph.binding import bind_weights
 from npu_ir.interpreter.prologue import Prologue
 from npu_runtime._torch import is_fake
-from npu_runtime.codegen.compiler import state_of
-from npu_runtime.probing.storage import laid_out
+from npu_runtime.codegen.compiler import mutated_state
+from npu_runtime.probing.storage import with_stated_strides
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
+class BoundWeights:
     """Weights bound to a graph. These tensors are never written to.
 
     Attributes:
         given: The tensor of every parameter, buffer and constant, as passed by the caller.
         prologue: The evaluated prologue.
         values: The tensors that calls read: weights and prologue outputs.
-        state: The initial mutated state, in the order of `state_of`.
+        state: The initial mutated state, in the order of `mutated_state`.
     """
 
-    given: Mapping[Value, torch.Tensor]
+    tensors: Mapping[Value, torch.Tensor]
     prologue: Prologue
     values: Mapping[Value, Any]
     state: tuple[torch.Tensor, ...]
@@ -38,19 +38,19 @@ class Bound:
 
         They are parameters, buffers and optimizer state; mutated ones are copies.
         """
-        advanced = dict(zip(self._changing(), state, strict=True))
+        advanced = dict(zip(self._mutated_values(), state, strict=True))
         entries = {}
-        for value, tensor in self.given.items():
+        for value, tensor in self.tensors.items():
             argument = value.argument
             assert argument is not None
             if argument.kind is InputKind.CONSTANT or not argument.persistent:
                 continue
             current = advanced[value].clone() if value in advanced else tensor.detach()
-            entries.update(dict.fromkeys(outside_names(value), current))
+            entries.update(dict.fromkeys(external_names(value), current))
         return entries
 
-    def _changing(self) -> tuple[Value, ...]:
-        return state_of(self.prologue.graph)
+    def _mutated_values(self) -> tuple[Value, ...]:
+        return mutated_state(self.prologue.graph)
 
 
 def bind(
@@ -58,7 +58,7 @@ def bind(
     weights: Mapping[str, torch.Tensor] | None,
     constants: Mapping[str, torch.Tensor] | None,
     device: torch.device,
-) -> Bound:
+) -> BoundWeights:
     """Bind weights to a graph, and evaluate its prologue.
 
     Raises:
@@ -75,13 +75,16 @@ def bind(
             where=f"graph {graph.name!r}",
             fix="give the weights of a model that has been loaded, or the path of its checkpoint",
         )
-    placed = {value: laid_out(_plain(tensor).to(device), value.type) for value, tensor in given.items()}
+    placed = {
+        value: with_stated_strides(_materialize(tensor).to(device), value.type)
+        for value, tensor in given.items()
+    }
     prologue = Prologue(graph, placed, device)
     values = prologue.values_on(device)
-    state = tuple(placed[target].clone() for target in state_of(graph))
-    return Bound(given, prologue, values, state)
+    state = tuple(placed[target].clone() for target in mutated_state(graph))
+    return BoundWeights(given, prologue, values, state)
 
 
-def _plain(tensor: torch.Tensor) -> torch.Tensor:
+def _materialize(tensor: torch.Tensor) -> torch.Tensor:
     """Return a detached tensor without lazy conj/neg bits."""
     return tensor.detach().resolve_conj().resolve_neg()

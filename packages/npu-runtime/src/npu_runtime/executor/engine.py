@@ -11,20 +11,26 @@ from typing import Any
 import torch
 
 from npu_ir import ExecutionError, Graph, Value
-from npu_ir.core.isolation import no_outside_influence
-from npu_ir.core.node import outside_names
+from npu_ir.core.isolation import isolated_torch_state
+from npu_ir.core.node import external_names
 from npu_ir.core.symbol_values import SymbolValues
 from npu_ir.graph.binding import bind_inputs
 from npu_ir.interpreter.run_nodes import Observer, require_in_range
-from npu_ir.ops.execution import described, is_of_type
-from npu_runtime._torch import below_autograd, is_undisturbed, kernel_settings, record_gradients, share_memory
-from npu_runtime.codegen.compiled_function import BoundProgram
-from npu_runtime.codegen.compiler import Compiled, state_of
-from npu_runtime.executor.bound_weights import Bound
-from npu_runtime.executor.fast_arguments import quick_take
-from npu_runtime.executor.node_by_node import run_observed
+from npu_ir.ops.execution import describe, is_of_type
+from npu_runtime._torch import (
+    below_autograd,
+    has_default_torch_state,
+    kernel_settings,
+    record_gradients,
+    shares_storage,
+)
+from npu_runtime.codegen.compiled_function import BoundFunction
+from npu_runtime.codegen.compiler import Compiled, mutated_state
+from npu_runtime.executor.bound_weights import BoundWeights
+from npu_runtime.executor.fast_arguments import make_fast_path
+from npu_runtime.executor.node_by_node import run_node_by_node
 from npu_runtime.executor.result_ownership import plan_results
-from npu_runtime.probing.storage import laid_out
+from npu_runtime.probing.storage import with_stated_strides
 
 
 class Engine:
@@ -39,34 +45,34 @@ class Engine:
     """
 
     def __init__(
-        self, graph: Graph, compiled: Compiled, bound: Bound, device: torch.device, threads: int | None
+        self, graph: Graph, compiled: Compiled, bound: BoundWeights, device: torch.device, threads: int | None
     ) -> None:
         self._graph = graph
         self._compiled = compiled
         self._device = device
         self._threads = threads
-        self._plan = plan_results(graph, compiled.memory)
+        self._plan = plan_results(graph, compiled.alias_sets)
         # Calls that mutate neither state nor the process-wide thread count may run concurrently.
-        self._is_shared = not self._plan.state and threads is None
-        self._quick_take = quick_take(graph, device)
-        self._arguments = (*graph.inputs, *state_of(graph))
+        self._is_concurrent = not self._plan.state and threads is None
+        self._fast_path = make_fast_path(graph, device)
+        self._arguments = (*graph.inputs, *mutated_state(graph))
         replaced = graph.replacements
-        self._replaced = [item for item in enumerate(state_of(graph)) if item[1] in replaced]
+        self._replaced_buffers = [item for item in enumerate(mutated_state(graph)) if item[1] in replaced]
         self._lock = threading.RLock()
         self._is_running = False
         self._settings = kernel_settings()
-        self.hold(bound)
+        self.bind(bound)
 
-    def hold(self, bound: Bound) -> None:
+    def bind(self, bound: BoundWeights) -> None:
         """Bind other weights."""
-        run = self._compiled.program.bound(bound.values)
+        run = self._compiled.program.bind(bound.values)
         with self._lock:
             self._require_idle()
             self._bound = bound
             self._state = tuple(tensor.clone() for tensor in bound.state)
             # One attribute, swapped atomically: a concurrent call sees all of the old weights or all of the
             # new ones.
-            self._running = bound.prologue, run
+            self._active_binding = bound.prologue, run
 
     def reset(self) -> None:
         """Reset mutated state to its content when the weights were bound."""
@@ -79,20 +85,20 @@ class Engine:
         with self._lock:
             return self._bound.state_dict(self._state)
 
-    def instrumented(self, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Engine:
+    def instrument(self, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Engine:
         """Return a copy with a state of its own that calls ``wrap(function)`` in place of each function."""
         twin = copy.copy(self)
         with self._lock:
             twin._state = tuple(tensor.clone() for tensor in self._state)
             ops = tuple(map(wrap, self._compiled.program.source.ops))
-            twin._running = self._bound.prologue, self._compiled.program.bound(self._bound.values, ops)
+            twin._active_binding = self._bound.prologue, self._compiled.program.bind(self._bound.values, ops)
         return twin
 
     def weights(self) -> dict[Value, torch.Tensor]:
         """Return the tensor of each parameter, buffer and constant; copies of mutated state."""
         with self._lock:
-            state = zip(state_of(self._graph), (tensor.clone() for tensor in self._state), strict=True)
-            held = {value: tensor.to(self._device) for value, tensor in self._bound.given.items()}
+            state = zip(mutated_state(self._graph), (tensor.clone() for tensor in self._state), strict=True)
+            held = {value: tensor.to(self._device) for value, tensor in self._bound.tensors.items()}
             return {**held, **dict(state)}
 
     @contextlib.contextmanager
@@ -105,17 +111,17 @@ class Engine:
             finally:
                 self._state = before
 
-    def returned(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Sequence[Any]:
+    def call(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Sequence[Any]:
         """Return what the generated function returns on these arguments, which are checked first."""
-        if self._is_shared:
-            return self._once(args, kwargs)
-        with self._alone():
-            return self._once(args, kwargs)
+        if self._is_concurrent:
+            return self._call(args, kwargs)
+        with self._exclusive_access():
+            return self._call(args, kwargs)
 
-    def observed(
+    def call_node_by_node(
         self, args: Sequence[Any], kwargs: Mapping[str, Any], see: Observer, *, check_nan: bool = False
     ) -> Sequence[Any]:
-        """Return the same as `returned`, run node by node.
+        """Return the same as `call`, run node by node.
 
         Args:
             args: Positional arguments.
@@ -123,20 +129,20 @@ class Engine:
             see: The observer, called after each node.
             check_nan: Fail at the first node that produces a NaN from inputs without any.
         """
-        with contextlib.nullcontext() if self._is_shared else self._alone():
+        with contextlib.nullcontext() if self._is_concurrent else self._exclusive_access():
             return self._node_by_node(args, kwargs, see, check_nan=check_nan)
 
     def _node_by_node(
         self, args: Sequence[Any], kwargs: Mapping[str, Any], see: Observer | None, *, check_nan: bool = False
     ) -> Sequence[Any]:
-        self._require_first_state()
+        self._require_captured_state()
         bound = self._bound
         symbols = SymbolValues(self._graph.symbols)
-        inputs = [*self._inputs(args, kwargs, symbols), *self._state]
+        inputs = [*self._checked_inputs(args, kwargs, symbols), *self._state]
         values = {**bound.values, **dict(zip(self._arguments, inputs, strict=True))}
-        with no_outside_influence(self._device), below_autograd():
-            returned = run_observed(
-                self._compiled.plain,
+        with isolated_torch_state(self._device), below_autograd():
+            returned = run_node_by_node(
+                self._compiled.unfused,
                 [*self._graph.results[1], *self._graph.updates.values()],
                 values,
                 symbols,
@@ -145,66 +151,66 @@ class Engine:
                 check_nan=check_nan,
             )
             require_in_range(self._graph, symbols)
-            given = bound.prologue.apart(returned)
+            given = bound.prologue.copy_shared_results(returned)
             if self._plan.state:
                 self._state = tuple(tensor.clone() for tensor in self._plan.new_state(returned))
         return given
 
     def apart(self, items: Mapping[str, Any]) -> dict[str, Any]:
         """Return the values of a run, with copies of tensors in memory that later calls read."""
-        given = self._bound.prologue.apart(list(items.values()))
+        given = self._bound.prologue.copy_shared_results(list(items.values()))
         return {
-            name: item.clone() if self._is_in_state(item) else item
+            name: item.clone() if self._shares_state_memory(item) else item
             for name, item in zip(items, given, strict=True)
         }
 
-    def _is_in_state(self, item: Any) -> bool:
+    def _shares_state_memory(self, item: Any) -> bool:
         is_strided = isinstance(item, torch.Tensor) and item.layout is torch.strided
-        return is_strided and any(share_memory(item, tensor) for tensor in self._state)
+        return is_strided and any(shares_storage(item, tensor) for tensor in self._state)
 
     def mutations(self, returned: Sequence[Any]) -> dict[str, torch.Tensor]:
         """Return the new contents of mutated inputs and state by name; of state held here, copies."""
-        contents = list(returned[self._plan.count :])
+        contents = list(returned[self._plan.result_count :])
         for index, *_ in self._plan.state:
-            contents[index - self._plan.count] = contents[index - self._plan.count].clone()
+            contents[index - self._plan.result_count] = contents[index - self._plan.result_count].clone()
         return {
             name: content
             for target, content in zip(self._graph.updates, contents, strict=True)
-            for name in outside_names(target)
+            for name in external_names(target)
         }
 
-    def _once(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Sequence[Any]:
-        if self._replaced:
-            self._require_first_state()
+    def _call(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Sequence[Any]:
+        if self._replaced_buffers:
+            self._require_captured_state()
         if kernel_settings() != self._settings:
             # Other kernels may return other strides than the call traits observed at compile time.
             return self._node_by_node(args, kwargs, None)
-        prologue, run = self._running
-        is_plain = is_undisturbed()
-        taken = self._quick_take(args, kwargs) if is_plain and self._quick_take is not None else None
+        prologue, run = self._active_binding
+        is_plain = has_default_torch_state()
+        taken = self._fast_path(args, kwargs) if is_plain and self._fast_path is not None else None
         symbols: SymbolValues | None = None
         inputs: Sequence[Any]
         if taken is not None:
             inputs = taken
         else:
             symbols = SymbolValues(self._graph.symbols)
-            inputs = self._inputs(args, kwargs, symbols)
+            inputs = self._checked_inputs(args, kwargs, symbols)
         if is_plain:
             returned = self._run(run, symbols, inputs)
         else:
-            with no_outside_influence(self._device):
+            with isolated_torch_state(self._device):
                 returned = self._run(run, symbols, inputs)
         if symbols is not None:
             require_in_range(self._graph, symbols)
         plan = self._plan
         # Callers own results and may write to them: those in the memory of constants are copied.
-        given = prologue.apart(returned) if plan.may_be_own else returned
+        given = prologue.copy_shared_results(returned) if plan.may_share_constants else returned
         if plan.state:
             with torch.no_grad():
                 self._state = plan.new_state(returned)
         return given
 
-    def _run(self, run: BoundProgram, symbols: SymbolValues | None, inputs: Sequence[Any]) -> Sequence[Any]:
+    def _run(self, run: BoundFunction, symbols: SymbolValues | None, inputs: Sequence[Any]) -> Sequence[Any]:
         # Set directly: `torch.set_grad_enabled` takes ten times as long.
         before = torch.is_grad_enabled()
         record_gradients(False)
@@ -217,18 +223,20 @@ class Engine:
         finally:
             record_gradients(before)
 
-    def _require_first_state(self) -> None:
+    def _require_captured_state(self) -> None:
         """Refuse a call if a buffer has another type than the graph was captured for."""
-        for index, value in self._replaced:
+        for index, value in self._replaced_buffers:
             if not is_of_type(self._state[index], value.type):
                 raise ExecutionError(
-                    f"the buffer {outside_names(value)[0]!r} is {described(self._state[index])} since"
+                    f"the buffer {external_names(value)[0]!r} is {describe(self._state[index])} since"
                     f" the last call, and the graph was captured for {value.type}",
                     where=f"graph {self._graph.name!r}",
                     fix="capture the model as it is after a call, or restore the buffers: reset()",
                 )
 
-    def _inputs(self, args: Sequence[Any], kwargs: Mapping[str, Any], symbols: SymbolValues) -> list[Any]:
+    def _checked_inputs(
+        self, args: Sequence[Any], kwargs: Mapping[str, Any], symbols: SymbolValues
+    ) -> list[Any]:
         bound = bind_inputs(self._graph, args, kwargs, symbols)
         for value, item in bound.items():
             if isinstance(item, torch.Tensor) and item.device != self._device:
@@ -237,12 +245,12 @@ class Engine:
                     fix=f"move it (.to({str(self._device)!r})), or make the executor with"
                     f" device={str(item.device)!r}",
                 )
-        return [laid_out(bound[value], value.type) for value in self._graph.inputs]
+        return [with_stated_strides(bound[value], value.type) for value in self._graph.inputs]
 
     @contextlib.contextmanager
-    def _alone(self) -> Iterator[None]:
+    def _exclusive_access(self) -> Iterator[None]:
         """Hold the lock of the mutated state, with the requested number of intra-op threads."""
-        with _threads(self._threads), self._lock:
+        with _thread_count(self._threads), self._lock:
             self._require_idle()
             self._is_running = True
             try:
@@ -260,16 +268,16 @@ class Engine:
 
 
 # The number of threads is process-wide: one call at a time may change it.
-_CHANGING_THREADS = threading.RLock()
+_THREAD_COUNT_LOCK = threading.RLock()
 
 
 @contextlib.contextmanager
-def _threads(count: int | None) -> Iterator[None]:
+def _thread_count(count: int | None) -> Iterator[None]:
     """Set the number of intra-op threads; None leaves it unchanged."""
     if count is None:
         yield
         return
-    with _CHANGING_THREADS:
+    with _THREAD_COUNT_LOCK:
         before = torch.get_num_threads()
         if count == before:
             yield

@@ -10,25 +10,25 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from npu_ir import ExecutionError, Graph, OpNode, Value
-from npu_ir.core.paused_gc import no_collection
+from npu_ir.core.paused_gc import paused_gc
 from npu_ir.core.structure import LEAF, Structure, unflatten
 from npu_ir.interpreter.run_nodes import Observer
 from npu_ir.plugins.backend import Backend
-from npu_runtime.backends.partition import Choice, assign
-from npu_runtime.backends.registry import backends_of
+from npu_runtime.backends.partition import Choice, assign_backends
+from npu_runtime.backends.registry import usable_backends
 from npu_runtime.codegen.compiler import compile_graph
 from npu_runtime.executor.bound_weights import bind
 from npu_runtime.executor.engine import Engine
-from npu_runtime.executor.fast_arguments import positional
+from npu_runtime.executor.fast_arguments import positional_tuple
 from npu_runtime.executor.input_updates import InputUpdates, Updates
-from npu_runtime.executor.node_by_node import Run, watch
+from npu_runtime.executor.node_by_node import Run, make_observer
 from npu_runtime.executor.options import (
     Passes,
     Weights,
-    device_of,
-    loaded,
-    optimized,
-    require_cpu_passes_on_cpu,
+    optimize_graph,
+    read_weights,
+    reject_cpu_passes_elsewhere,
+    select_device,
 )
 from npu_runtime.executor.result_ownership import copied_values
 from npu_runtime.lowering.instruction import Step
@@ -94,22 +94,22 @@ class IRExecutor:
         if threads is not None and (type(threads) is not int or threads < 1):
             raise ExecutionError(f"an executor uses at least one thread, not {threads!r}")
         # Everything built here stays alive: garbage collection would take longer than the construction.
-        with no_collection():
+        with paused_gc():
             graph.check()
-            self.graph = optimized(graph, passes)
+            self.graph = optimize_graph(graph, passes)
             self._updates = InputUpdates(self.graph, updates)
             self.threads = threads
-            self.backends: tuple[Backend, ...] = tuple(backends_of(backend))
-            given = loaded(weights, self.graph)
-            self.device = device_of(device, given, self.backends)
-            require_cpu_passes_on_cpu(self.graph, passes, self.device)
+            self.backends: tuple[Backend, ...] = tuple(usable_backends(backend))
+            given = read_weights(weights, self.graph)
+            self.device = select_device(device, given, self.backends)
+            reject_cpu_passes_elsewhere(self.graph, passes, self.device)
             self._constants = constants
-            self.choices: Mapping[OpNode, Choice] = assign(self.graph, self.backends)
+            self.choices: Mapping[OpNode, Choice] = assign_backends(self.graph, self.backends)
             bound = bind(self.graph, given, constants, self.device)
             self._compiled = compile_graph(self.graph, self.choices, self.device, bound.values)
             self._engine = Engine(self.graph, self._compiled, bound, self.device, threads)
         self._structure: Structure = self.graph.results[0]
-        self._count = len(self.graph.results[1])
+        self._result_count = len(self.graph.results[1])
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Return the results of the model, in its own structure; with ``updates="return"``, a pair.
@@ -120,20 +120,20 @@ class IRExecutor:
                 given.
         """
         if not self._updates.are_dropped:
-            return self._updating(args, kwargs)
-        leaves = self._engine.returned(args, kwargs)[: self._count]
+            return self._call_with_updates(args, kwargs)
+        leaves = self._engine.call(args, kwargs)[: self._result_count]
         if self._structure.kind == LEAF:
             return leaves[0]
         return unflatten(self._structure, leaves)
 
-    def _updating(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    def _call_with_updates(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Return the results of a call, and apply the ``updates`` option to the new contents of inputs."""
         updates = self._updates
         updates.require_choice()
-        targets = updates.given(args, kwargs) if updates.choice == "write" else []
-        returned = self._engine.returned(args, kwargs)
-        leaves = list(returned[: self._count])
-        contents = updates.contents(returned[self._count :])
+        targets = updates.writable_targets(args, kwargs) if updates.choice == "write" else []
+        returned = self._engine.call(args, kwargs)
+        leaves = list(returned[: self._result_count])
+        contents = updates.contents(returned[self._result_count :])
         if updates.choice == "return":
             return unflatten(self._structure, leaves), contents
         updates.write(targets, list(contents.values()), leaves)
@@ -156,10 +156,10 @@ class IRExecutor:
             observe: As ``on_node`` of `run`.
         """
         if observe is None:
-            returned = self._engine.returned(positional(args), kwargs or {})
+            returned = self._engine.call(positional_tuple(args), kwargs or {})
         else:
-            returned = self._engine.observed(positional(args), kwargs or {}, observe)
-        return list(returned[: self._count]), self._engine.mutations(returned)
+            returned = self._engine.call_node_by_node(positional_tuple(args), kwargs or {}, observe)
+        return list(returned[: self._result_count]), self._engine.mutations(returned)
 
     def run(
         self,
@@ -186,16 +186,18 @@ class IRExecutor:
         Raises:
             ExecutionError: As for a call; or a NaN is found, or there is no value of a given name.
         """
-        watching = watch(self._compiled.plain, self.graph, return_intermediates, on_node)
-        returned = self._engine.observed(positional(args), kwargs or {}, watching.see, check_nan=check_nan)
-        results = unflatten(self._structure, list(returned[: self._count]))
+        watching = make_observer(self._compiled.unfused, self.graph, return_intermediates, on_node)
+        returned = self._engine.call_node_by_node(
+            positional_tuple(args), kwargs or {}, watching.observe, check_nan=check_nan
+        )
+        results = unflatten(self._structure, list(returned[: self._result_count]))
         intermediates = self._engine.apart(watching.intermediates)
         return Run(results, intermediates, self._engine.mutations(returned))
 
     @property
     def steps(self) -> tuple[Step, ...]:
         """The instructions of the generated function, in order."""
-        return self._compiled.steps
+        return self._compiled.instructions
 
     @property
     def source(self) -> str:
@@ -213,7 +215,7 @@ class IRExecutor:
             WeightError: Weights are missing, unexpected, or of another shape or dtype.
             ExecutionError: A node of the prologue fails.
         """
-        self._engine.hold(bind(self.graph, loaded(weights, self.graph), self._constants, self.device))
+        self._engine.bind(bind(self.graph, read_weights(weights, self.graph), self._constants, self.device))
 
     def reset(self) -> None:
         """Reset mutated state to its content when the weights were bound."""
@@ -227,7 +229,7 @@ class IRExecutor:
         """
         twin = copy.copy(self)
         twin._updates = InputUpdates(self.graph, "ignore")
-        twin._engine = self._engine.instrumented(wrap)
+        twin._engine = self._engine.instrument(wrap)
         return twin
 
     def weights(self) -> dict[Value, torch.Tensor]:
@@ -249,7 +251,7 @@ class IRExecutor:
         """
         from npu_runtime.codegen.lifetimes import plan_memory
 
-        copied = copied_values(self.graph, self._compiled.memory)
+        copied = copied_values(self.graph, self._compiled.alias_sets)
         returned = (*self.graph.results[1], *self.graph.updates.values())
         kept = [item for item in returned if isinstance(item, Value)]
-        return plan_memory(self.steps, self._compiled.shares, kept, copied)
+        return plan_memory(self.steps, self._compiled.aliasing, kept, copied)

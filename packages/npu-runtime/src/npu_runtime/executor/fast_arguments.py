@@ -11,10 +11,10 @@ from npu_ir import ExecutionError, Graph, TensorType, Value
 from npu_ir.core.structure import LEAF
 
 # Returns the inputs of the graph in order, or None if the arguments need the full check of `bind_inputs`.
-Take = Callable[["tuple[Any, ...]", "Mapping[str, Any]"], "tuple[Any, ...] | None"]
+FastPath = Callable[["tuple[Any, ...]", "Mapping[str, Any]"], "tuple[Any, ...] | None"]
 
 
-def positional(args: Sequence[Any]) -> tuple[Any, ...]:
+def positional_tuple(args: Sequence[Any]) -> tuple[Any, ...]:
     """Return positional arguments as a tuple.
 
     Raises:
@@ -27,7 +27,7 @@ def positional(args: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(args)
 
 
-def quick_take(graph: Graph, device: torch.device) -> Take | None:
+def make_fast_path(graph: Graph, device: torch.device) -> FastPath | None:
     """Return the fast path for the calls of a graph; None if its arguments do not qualify.
 
     They qualify if they are flat, distinct strided tensors of fixed sizes, or None, and the graph mutates
@@ -43,20 +43,20 @@ def quick_take(graph: Graph, device: torch.device) -> Take | None:
     updated = any(target in graph.updates for target in values)
     if not is_flat or not is_plain or updated or graph.symbols:
         return None
-    wanted = [_wanted(leaf) for leaf in leaves]
+    wanted = [_expected_layout(leaf) for leaf in leaves]
     if any(item is _UNUSUAL for item in wanted):
         return None
     keys = tuple(kwargs.context)
     order = {value: index for index, value in enumerate(leaves) if isinstance(value, Value)}
-    return _taker(wanted, len(args.children), keys, [order[value] for value in graph.inputs], device)
+    return _make_taker(wanted, len(args.children), keys, [order[value] for value in graph.inputs], device)
 
 
 _UNUSUAL = object()
 # Not subclasses, which may override operators.
-_PLAIN = (torch.Tensor, torch.nn.Parameter)
+_EXACT_TYPES = (torch.Tensor, torch.nn.Parameter)
 
 
-def _wanted(leaf: Any) -> Any:
+def _expected_layout(leaf: Any) -> Any:
     """Return dtype, shape and strides of an input; None for a literal None."""
     if leaf is None:
         return None
@@ -65,9 +65,9 @@ def _wanted(leaf: Any) -> Any:
     return (type.dtype, torch.Size(type.sizes), type.steps) if is_usual else _UNUSUAL
 
 
-def _taker(
+def _make_taker(
     wanted: Sequence[Any], count: int, keys: tuple[str, ...], order: Sequence[int], device: torch.device
-) -> Take:
+) -> FastPath:
     is_in_order = list(order) == list(range(len(wanted)))
 
     def take(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...] | None:
@@ -84,7 +84,7 @@ def _taker(
                 continue
             dtype, shape, strides = expected
             if (
-                type(item) not in _PLAIN
+                type(item) not in _EXACT_TYPES
                 or item.layout is not torch.strided
                 or item.dtype is not dtype
                 or item.shape != shape

@@ -10,7 +10,7 @@ import torch
 from npu_ir import ExecutionError, Graph, Value
 from npu_ir.core.node import InputKind
 from npu_ir.core.structure import flatten_like
-from npu_ir.graph.binding import overlap
+from npu_ir.graph.binding import may_self_overlap
 from npu_runtime.probing.storage import shares_memory
 
 Updates: TypeAlias = Literal["write", "return", "ignore"]
@@ -70,7 +70,7 @@ class InputUpdates:
         new = dict(zip(self._graph.updates, updates, strict=True))
         return {value.name: new[value] for value in self.targets}
 
-    def given(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
+    def writable_targets(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
         """Return the tensors of a call to write to.
 
         Raises:
@@ -84,7 +84,7 @@ class InputUpdates:
         ]
         bound = {leaf: item for leaf, item in zip(leaves, arguments, strict=True) if isinstance(leaf, Value)}
         for value in self.targets:
-            problem = _problem(bound[value])
+            problem = _write_problem(bound[value])
             if problem:
                 raise ExecutionError(
                     f"the model writes to its input %{value.name}, but the tensor that is given {problem[0]}",
@@ -99,7 +99,7 @@ class InputUpdates:
         """Write new contents into the tensors of a call; results in their memory are replaced by copies.
 
         Args:
-            targets: The tensors returned by `given`.
+            targets: The tensors returned by `writable_targets`.
             contents: The new content of each.
             results: The results of the call.
         """
@@ -118,11 +118,11 @@ def _is_input(value: Value) -> bool:
     return value.argument is not None and value.argument.kind is InputKind.INPUT
 
 
-def _problem(item: Any) -> tuple[str, str] | None:
+def _write_problem(item: Any) -> tuple[str, str] | None:
     """Return the reason that a tensor cannot be written to, and a fix; None if there is none known here."""
     if not isinstance(item, torch.Tensor) or item.layout is not torch.strided:
         return None
-    if overlap(item.shape, item.stride()):
+    if may_self_overlap(item.shape, item.stride()):
         return "is expanded, or its elements share memory otherwise", "pass a copy of it (clone)"
     if item.requires_grad and torch.is_grad_enabled():
         return (

@@ -10,9 +10,9 @@ import torch
 
 from npu_ir import ExecutionError, Graph, NpuError, OpNode, Value
 from npu_ir.interpreter.run_nodes import Observer
-from npu_ir.ops.execution import place_of
+from npu_ir.ops.execution import location_of
 from npu_runtime.lowering.aten_calls import NodeStep
-from npu_runtime.lowering.instruction import Step, failure_of, run_step
+from npu_runtime.lowering.instruction import Step, failure_of, run_instruction
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,20 +40,22 @@ class Watch:
         intermediates: The values kept so far, by name.
     """
 
-    wanted: bool | Collection[str]
+    requested: bool | Collection[str]
     on_node: Observer | None
     intermediates: dict[str, Any] = field(default_factory=dict)
 
-    def see(self, node: OpNode, outputs: list[Any]) -> None:
+    def observe(self, node: OpNode, outputs: list[Any]) -> None:
         """Record the outputs of a node."""
         for value, item in zip(node.outputs, outputs, strict=True):
-            if self.wanted is True or (not isinstance(self.wanted, bool) and value.name in self.wanted):
+            if self.requested is True or (
+                not isinstance(self.requested, bool) and value.name in self.requested
+            ):
                 self.intermediates[value.name] = item
         if self.on_node is not None:
             self.on_node(node, outputs)
 
 
-def watch(
+def make_observer(
     steps: Iterable[NodeStep], graph: Graph, wanted: bool | str | Collection[str], on_node: Observer | None
 ) -> Watch:
     """Return an observer that keeps the requested values.
@@ -63,7 +65,7 @@ def watch(
     """
     wanted = frozenset([wanted]) if isinstance(wanted, str) else wanted
     if not isinstance(wanted, bool):
-        names = {value.name for item in steps for value in item.step.outputs}
+        names = {value.name for item in steps for value in item.instruction.outputs}
         unknown = sorted(set(wanted) - names)
         if unknown:
             raise ExecutionError(
@@ -74,7 +76,7 @@ def watch(
     return Watch(wanted, on_node)
 
 
-def run_observed(
+def run_node_by_node(
     steps: Sequence[NodeStep],
     returned: Sequence[Any],
     values: dict[Value, Any],
@@ -99,12 +101,14 @@ def run_observed(
         ExecutionError: A node fails, or produces a NaN.
     """
     last = {
-        value: index for index, item in enumerate(steps) for value in (*item.step.inputs, *item.step.outputs)
+        value: index
+        for index, item in enumerate(steps)
+        for value in (*item.instruction.inputs, *item.instruction.outputs)
     }
     kept = {item for item in returned if isinstance(item, Value)}
     for index, item in enumerate(steps):
-        step = item.step
-        outputs = _run(step, values, symbols, device)
+        step = item.instruction
+        outputs = _run_explained(step, values, symbols, device)
         values.update(zip(step.outputs, outputs, strict=True))
         if check_nan:
             _require_no_nan(step, values)
@@ -117,9 +121,11 @@ def run_observed(
     return [values[item] if isinstance(item, Value) else item for item in returned]
 
 
-def _run(step: Step, values: Mapping[Value, Any], symbols: Any, device: torch.device) -> Sequence[Any]:
+def _run_explained(
+    step: Step, values: Mapping[Value, Any], symbols: Any, device: torch.device
+) -> Sequence[Any]:
     try:
-        return run_step(step, values, symbols, device)
+        return run_instruction(step, values, symbols, device)
     except NpuError:
         raise
     except Exception as error:
@@ -131,7 +137,7 @@ def _require_no_nan(step: Step, values: Mapping[Value, Any]) -> None:
     if outputs and not any(_has_nan(values[value]) for value in step.inputs):
         raise ExecutionError(
             f"{step.node.op_type} made a NaN in %{outputs[0].name}, of inputs that have none",
-            where=place_of(step.node),
+            where=location_of(step.node),
             fix=f"its inputs: {', '.join('%' + value.name for value in step.inputs)};"
             " keep them with return_intermediates=",
         )

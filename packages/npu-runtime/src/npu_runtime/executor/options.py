@@ -22,7 +22,7 @@ _TRAIN, _TRAIN_CPU = "train", "train-cpu"
 _CPU_ONLY = ("mkldnn.", "mkl.", "aten.mkldnn")
 
 
-def optimized(graph: Graph, passes: Passes) -> Graph:
+def optimize_graph(graph: Graph, passes: Passes) -> Graph:
     """Return a copy of the graph with the passes run over it.
 
     Raises:
@@ -37,7 +37,7 @@ def optimized(graph: Graph, passes: Passes) -> Graph:
     return PassManager(passes).run(graph).graph
 
 
-def loaded(weights: Weights, graph: Graph) -> Mapping[str, torch.Tensor] | None:
+def read_weights(weights: Weights, graph: Graph) -> Mapping[str, torch.Tensor] | None:
     """Return weights by name; of a file, only those that the graph reads.
 
     Raises:
@@ -53,7 +53,7 @@ def loaded(weights: Weights, graph: Graph) -> Mapping[str, torch.Tensor] | None:
     return weights
 
 
-def passes_on(passes: Passes, device: torch.device, backends: Sequence[Backend]) -> Passes:
+def select_passes(passes: Passes, device: torch.device, backends: Sequence[Backend]) -> Passes:
     """Return the passes for a step: ``"train-cpu"`` instead of ``"train"`` if ATen runs all of it on a CPU.
 
     Args:
@@ -65,7 +65,7 @@ def passes_on(passes: Passes, device: torch.device, backends: Sequence[Backend])
     return _TRAIN_CPU if passes == _TRAIN and is_ours and _TRAIN_CPU in all_pipelines() else passes
 
 
-def require_cpu_passes_on_cpu(graph: Graph, passes: Passes, device: torch.device) -> None:
+def reject_cpu_passes_elsewhere(graph: Graph, passes: Passes, device: torch.device) -> None:
     """Refuse passes and ops for CPUs on another device.
 
     Args:
@@ -92,7 +92,7 @@ def require_cpu_passes_on_cpu(graph: Graph, passes: Passes, device: torch.device
             )
 
 
-def device_of(
+def select_device(
     device: torch.device | str | None,
     weights: Mapping[str, torch.Tensor] | None,
     backends: Sequence[Backend],
@@ -113,7 +113,7 @@ def device_of(
         devices = native[0].devices() if native else ()
         chosen = devices[0] if devices and chosen not in devices else chosen
     else:
-        chosen = _existing(device)
+        chosen = _resolve_device(device)
     for backend in native:
         if chosen not in backend.devices():
             raise BackendError(
@@ -123,7 +123,7 @@ def device_of(
     return chosen
 
 
-def _existing(device: torch.device | str) -> torch.device:
+def _resolve_device(device: torch.device | str) -> torch.device:
     """Return a device with its index; refuse one that PyTorch cannot use."""
     try:
         return torch.empty(0, device=device).device

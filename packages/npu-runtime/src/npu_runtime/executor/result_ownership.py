@@ -11,9 +11,9 @@ import torch
 from npu_ir import Graph, TensorType, Value
 from npu_ir.core.node import InputKind
 from npu_ir.core.types import Type
-from npu_runtime.codegen.compiler import state_of
+from npu_runtime.codegen.compiler import mutated_state
 from npu_runtime.lowering.alias_sets import Memory
-from npu_runtime.probing.storage import laid_out
+from npu_runtime.probing.storage import with_stated_strides
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +27,8 @@ class ResultPlan:
             type and strides, and whether to copy it.
     """
 
-    count: int
-    may_be_own: bool
+    result_count: int
+    may_share_constants: bool
     state: tuple[tuple[int, Type, tuple[int, ...] | None, bool], ...]
 
     def new_state(self, returned: Sequence[Any]) -> tuple[Any, ...]:
@@ -37,7 +37,7 @@ class ResultPlan:
         for index, type, strides, is_copied in self.state:
             content = returned[index]
             if strides is None or content.stride() != strides:
-                content = laid_out(content, type)
+                content = with_stated_strides(content, type)
             contents.append(content.clone() if is_copied else content)
         return tuple(contents)
 
@@ -51,15 +51,15 @@ def plan_results(graph: Graph, memory: Memory) -> ResultPlan:
     """
     returned = [*graph.results[1], *graph.updates.values()]
     count = len(graph.results[1])
-    groups = [memory.group(item) if isinstance(item, Value) else None for item in returned]
-    own = {memory.group(value) for value in _own_values(graph)}
-    outside = {memory.group(value) for value in graph.arguments} | own
+    groups = [memory.representative(item) if isinstance(item, Value) else None for item in returned]
+    own = {memory.representative(value) for value in _constant_values(graph)}
+    outside = {memory.representative(value) for value in graph.arguments} | own
     state = []
-    for target in state_of(graph):
+    for target in mutated_state(graph):
         index = count + list(graph.updates).index(target)
         is_shared = groups[index] in outside or groups.count(groups[index]) > 1
         type = graph.updates[target].type if graph.is_replaced(target) else target.type
-        state.append((index, type, _strides(type), is_shared))
+        state.append((index, type, _static_strides(type), is_shared))
     return ResultPlan(count, any(group in own for group in groups), tuple(state))
 
 
@@ -71,20 +71,20 @@ def copied_values(graph: Graph, memory: Memory) -> list[Value]:
         memory: The alias sets of its values.
     """
     results = [item for item in graph.results[1] if isinstance(item, Value)]
-    own = {memory.group(value) for value in _own_values(graph)}
+    own = {memory.representative(value) for value in _constant_values(graph)}
     plan = plan_results(graph, memory)
     new = list(graph.updates.values())
-    contents = [new[index - plan.count] for index, *_, is_copied in plan.state if is_copied]
-    return [*dict.fromkeys(value for value in results if memory.group(value) in own), *contents]
+    contents = [new[index - plan.result_count] for index, *_, is_copied in plan.state if is_copied]
+    return [*dict.fromkeys(value for value in results if memory.representative(value) in own), *contents]
 
 
-def _strides(type: Type) -> tuple[int, ...] | None:
+def _static_strides(type: Type) -> tuple[int, ...] | None:
     """Return the static strides of a type; None if they depend on the call or do not exist."""
     is_plain = isinstance(type, TensorType) and type.layout is torch.strided and not type.symbols
-    return type.steps if isinstance(type, TensorType) and is_plain else None
+    return type.static_strides if isinstance(type, TensorType) and is_plain else None
 
 
-def _own_values(graph: Graph) -> Iterable[Value]:
+def _constant_values(graph: Graph) -> Iterable[Value]:
     """Yield constants and prologue outputs: tensors that the caller does not own."""
     for value in graph.arguments:
         assert value.argument is not None

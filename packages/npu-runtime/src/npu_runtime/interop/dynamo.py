@@ -15,7 +15,7 @@ from npu_ir import ConversionError
 from npu_ir.capture import convert_graph_module
 from npu_ir.errors import UsageError
 from npu_ir.plugins.backend import Backend
-from npu_runtime._torch import boxed, compile_with_autograd, composite_ops_whole, without_modes
+from npu_runtime._torch import box_function, compile_with_autograd, undecomposed_composite_ops, without_modes
 from npu_runtime.errors import FallbackWarning
 from npu_runtime.executor.executor import IRExecutor
 from npu_runtime.executor.options import Passes
@@ -82,11 +82,11 @@ def npu(
     chosen = Options.of(options, mode)
 
     def compiler(name: str) -> Callable[..., Any]:
-        return lambda part, examples: _compiled(part, name, chosen, _device_of(examples))
+        return lambda part, examples: _compile(part, name, chosen, _device_of(examples))
 
     # Without gradients, composite ops such as linear and conv2d are not decomposed: passes and kernels
     # match them.
-    whole = contextlib.nullcontext() if _records_gradients(inputs) else composite_ops_whole()
+    whole = contextlib.nullcontext() if _records_gradients(inputs) else undecomposed_composite_ops()
     with whole:
         return compile_with_autograd(
             module, inputs, compiler("forward"), compiler("backward"), compiler("inference")
@@ -104,7 +104,7 @@ def _device_of(examples: Sequence[Any]) -> torch.device | None:
     return next((item.device for item in examples if isinstance(item, torch.Tensor)), None)
 
 
-def _compiled(
+def _compile(
     module: GraphModule, name: str, options: Options, device: torch.device | None
 ) -> Callable[..., Any]:
     """Return a callable that runs a functional FX graph."""
@@ -126,9 +126,9 @@ def _compiled(
             FallbackWarning,
             stacklevel=2,
         )
-        return boxed(module)
+        return box_function(module)
 
     def run(*arguments: Any) -> list[Any]:
         return executor.run_flat(arguments)[0]
 
-    return boxed(run)
+    return box_function(run)

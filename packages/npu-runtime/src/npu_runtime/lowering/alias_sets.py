@@ -51,16 +51,16 @@ class Memory:
                 self.last_use[value] = index
             for output, numbers in zip(outputs, shared, strict=True):
                 for number in numbers:
-                    self._join(output, inputs[number])
+                    self._union(output, inputs[number])
         self._end = len(reads)
         for value in kept:
             self.last_use[value] = self._end
-        self._group_end: dict[Value, int] = {}
+        self._set_end: dict[Value, int] = {}
         for value, index in self.last_use.items():
-            group = self.group(value)
-            self._group_end[group] = max(index, self._group_end.get(group, 0))
+            group = self.representative(value)
+            self._set_end[group] = max(index, self._set_end.get(group, 0))
 
-    def group(self, value: Value) -> Value:
+    def representative(self, value: Value) -> Value:
         """Return the representative of the alias set of ``value``."""
         root = value
         while (parent := self._parent.get(root, root)) is not root:
@@ -70,18 +70,18 @@ class Memory:
             self._parent[value], value = root, parent
         return root
 
-    def end(self, value: Value) -> int:
+    def end_of(self, value: Value) -> int:
         """Return the last instruction that uses the alias set of ``value``; past the end if it is kept."""
-        return self._group_end[self.group(value)]
+        return self._set_end[self.representative(value)]
 
-    def groups(self) -> Mapping[Value, list[Value]]:
+    def members(self) -> Mapping[Value, list[Value]]:
         """Return the members of each alias set by representative, in program order."""
         groups: dict[Value, list[Value]] = {}
         for value in self.last_use:
-            groups.setdefault(self.group(value), []).append(value)
+            groups.setdefault(self.representative(value), []).append(value)
         return groups
 
-    def _join(self, value: Value, source: Value) -> None:
-        left, right = self.group(source), self.group(value)
+    def _union(self, value: Value, source: Value) -> None:
+        left, right = self.representative(source), self.representative(value)
         if left is not right:
             self._parent[right] = left

@@ -23,31 +23,33 @@ from npu_runtime.probing.op_probe import Prober, Seen
 Regions = Mapping[str, Callable[[Any], Callable[..., Any]]]
 
 ATEN = "aten"
-_TRIED = frozenset({"aten", "prims", "mkl", "mkldnn", "onednn", "quantized", "npu"})
+_PROBED_NAMESPACES = frozenset({"aten", "prims", "mkl", "mkldnn", "onednn", "quantized", "npu"})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NodeStep:
     """An instruction with its call traits; None if they could not be observed."""
 
-    step: Step
-    seen: Seen | None
+    instruction: Step
+    traits: Seen | None
 
     @property
     def shares(self) -> Sequence[frozenset[int]]:
         """For each output the inputs, by number, whose memory it may share."""
-        if self.seen is not None:
-            return self.seen.shares
-        every = frozenset(range(len(self.step.inputs)))
-        return [every] * len(self.step.outputs)
+        if self.traits is not None:
+            return self.traits.shares
+        every = frozenset(range(len(self.instruction.inputs)))
+        return [every] * len(self.instruction.outputs)
 
     @property
     def is_certain(self) -> bool:
         """True if the outputs are known to share memory with exactly those inputs."""
-        return self.seen is not None and self.seen.is_certain
+        return self.traits is not None and self.traits.is_certain
 
 
-def step_of(node: OpNode, prober: Prober, device: torch.device, regions: Regions | None = None) -> NodeStep:
+def lower_node(
+    node: OpNode, prober: Prober, device: torch.device, regions: Regions | None = None
+) -> NodeStep:
     """Return the instruction that runs a node in PyTorch, by the fastest callable known to be equivalent.
 
     Args:
@@ -59,14 +61,14 @@ def step_of(node: OpNode, prober: Prober, device: torch.device, regions: Regions
     op = find_op(node.op_type)
     is_registered = plugin_manager.registry().table("execution").get(node.op_type) is not None
     if is_registered or node.regions or op is None or isinstance(op, HigherOrderOperator):
-        return _checked(node, device, regions or {})
+        return _interpreted(node, device, regions or {})
     try:
-        binding = _on_device(binding_of(node, op), device)
+        binding = _replace_meta_device(binding_of(node, op), device)
     except ExecutionError:
-        return _checked(node, device, {})  # the error is raised when it runs, as in the interpreter
-    seen = None if binding.written or not _may_be_tried(node, op) else prober.seen(node, op, binding)
+        return _interpreted(node, device, {})  # the error is raised when it runs, as in the interpreter
+    seen = None if binding.written or not _is_safe_to_probe(node, op) else prober.observe(node, op, binding)
     if seen is None:
-        return _checked(node, device, {})
+        return _interpreted(node, device, {})
     step = Step(
         nodes=(node,),
         backend=ATEN,
@@ -75,12 +77,14 @@ def step_of(node: OpNode, prober: Prober, device: torch.device, regions: Regions
         binding=binding,
         inputs=node.inputs,
         outputs=node.outputs,
-        returns=_returns(op),
+        returns=_return_convention(op),
     )
-    return NodeStep(replace(step, function=_flattened(seen.function)) if _is_nested(op) else step, seen)
+    return NodeStep(
+        replace(step, function=_flatten_results(seen.function)) if _returns_nested_lists(op) else step, seen
+    )
 
 
-def _checked(node: OpNode, device: torch.device, regions: Regions) -> NodeStep:
+def _interpreted(node: OpNode, device: torch.device, regions: Regions) -> NodeStep:
     """Return an instruction that runs a node as the interpreter does, with all its checks."""
     count = len(node.inputs)
     step = Step(
@@ -104,13 +108,13 @@ def _execute(
     return execute_node(node, inputs, device, symbols, bound)
 
 
-def _may_be_tried(node: OpNode, op: Op) -> bool:
+def _is_safe_to_probe(node: OpNode, op: Op) -> bool:
     """Return whether a node may be run as a trial, without side effects: not so for third-party ops."""
-    is_torch = not isinstance(op, OpOverload) or op.namespace in _TRIED
+    is_torch = not isinstance(op, OpOverload) or op.namespace in _PROBED_NAMESPACES
     return is_torch and (is_pure(node) or is_random(node))
 
 
-def _on_device(binding: Binding, device: torch.device) -> Binding:
+def _replace_meta_device(binding: Binding, device: torch.device) -> Binding:
     """Return a binding with ``device`` in place of ``meta``."""
 
     def placed(item: Any) -> Any:
@@ -122,26 +126,28 @@ def _on_device(binding: Binding, device: torch.device) -> Binding:
     return replace(binding, positional=tuple(map(placed, binding.positional)), keyword=keyword)
 
 
-def _returns(op: Op) -> Returns:
+def _return_convention(op: Op) -> Returns:
     if not isinstance(op, OpOverload):
         return Returns.ONE  # a Python function of numbers
     returns = op._schema.returns
     if not returns:
         return Returns.NOTHING
-    return Returns.ONE if len(returns) == 1 and not _is_list(returns[0]) else Returns.SEQUENCE
+    return Returns.ONE if len(returns) == 1 and not _is_list_type(returns[0]) else Returns.SEQUENCE
 
 
-def _is_nested(op: Op) -> bool:
+def _returns_nested_lists(op: Op) -> bool:
     return (
-        isinstance(op, OpOverload) and len(op._schema.returns) > 1 and any(map(_is_list, op._schema.returns))
+        isinstance(op, OpOverload)
+        and len(op._schema.returns) > 1
+        and any(map(_is_list_type, op._schema.returns))
     )
 
 
-def _is_list(item: Any) -> bool:
+def _is_list_type(item: Any) -> bool:
     return isinstance(item.type, torch.ListType)
 
 
-def _flattened(function: Callable[..., Any]) -> Callable[..., list[Any]]:
+def _flatten_results(function: Callable[..., Any]) -> Callable[..., list[Any]]:
     def call(*args: Any, **kwargs: Any) -> list[Any]:
         result = function(*args, **kwargs)
         return [leaf for part in result for leaf in (part if isinstance(part, (list, tuple)) else (part,))]

@@ -14,16 +14,16 @@ from npu_ir.core.types import Type
 from npu_ir.errors import BackendError
 from npu_ir.ops.calls import Binding, Slot
 from npu_ir.ops.effects import is_view
-from npu_ir.ops.execution import described, is_of_type
-from npu_ir.plugins.backend import Backend, copied, copy_memory
+from npu_ir.ops.execution import describe, is_of_type
+from npu_ir.plugins.backend import Backend, copy_memory, copy_with_strides
 from npu_runtime.backends.partition import Segment
 from npu_runtime.lowering.aten_calls import NodeStep
-from npu_runtime.lowering.instruction import Prepared, Returns, Step
+from npu_runtime.lowering.instruction import PreparedPartition, Returns, Step
 from npu_runtime.probing.op_probe import Seen
-from npu_runtime.probing.storage import laid_out
+from npu_runtime.probing.storage import with_stated_strides
 
 
-def segment_step(backend: Backend, segment: Segment, device: torch.device) -> NodeStep:
+def lower_partition(backend: Backend, segment: Segment, device: torch.device) -> NodeStep:
     """Return the instruction that runs a partition; its inputs are passed in their stated strides.
 
     Raises:
@@ -41,18 +41,18 @@ def segment_step(backend: Backend, segment: Segment, device: torch.device) -> No
         ) from error
     count = len(segment.inputs)
     types = [value.type for value in segment.inputs], [value.type for value in segment.outputs]
-    layouts = [_fixed_layout(type) for type in types[0]], [_fixed_layout(type) for type in types[1]]
+    layouts = [_static_layout(type) for type in types[0]], [_static_layout(type) for type in types[1]]
     step = Step(
         nodes=segment.nodes,
         backend=backend.name,
         kernel=f"{backend.name}.run",
-        function=functools.partial(_run_segment, backend, prepared, *types, *layouts),
+        function=functools.partial(_run_partition, backend, prepared, *types, *layouts),
         binding=Binding(([Slot(index) for index in range(count)],), {}),
         inputs=segment.inputs,
         outputs=segment.outputs,
         returns=Returns.SEQUENCE if segment.outputs else Returns.NOTHING,
-        is_segment=True,
-        prepared=Prepared(backend, prepared),
+        is_partition=True,
+        prepared=PreparedPartition(backend, prepared),
     )
     outputs = len(segment.outputs)
     # A backend is opaque: with a view among its nodes, any output may alias any input.
@@ -62,15 +62,18 @@ def segment_step(backend: Backend, segment: Segment, device: torch.device) -> No
         function=step.function,
         in_place=None,
         shares=(may_share,) * outputs,
-        is_laid_out=(False,) * outputs,  # promised by the backend, but not observed
-        is_at_start=(False,) * outputs,
+        has_stated_strides=(False,) * outputs,  # promised by the backend, but not observed
+        starts_storage=(False,) * outputs,
         is_certain=not may_share,
     )
     return NodeStep(step, seen)
 
 
-def bind_segment(
-    prepared: Prepared, types: Sequence[Type], inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]
+def bind_partition(
+    prepared: PreparedPartition,
+    types: Sequence[Type],
+    inputs: Sequence[torch.Tensor],
+    outputs: Sequence[torch.Tensor],
 ) -> Callable[[], None]:
     """Return a callable that computes a partition over fixed tensors, through staging copies where needed.
 
@@ -83,9 +86,9 @@ def bind_segment(
             other.
     """
     copies = [
-        (item, type, copied(_as_stated(item, type)))
+        (item, type, copy_with_strides(_to_stated_layout(item, type)))
         for item, type in zip(inputs, types, strict=True)
-        if not _is_plain(item, _fixed_layout(type))
+        if not _has_stated_layout(item, _static_layout(type))
     ]
     # By identity: one tensor may be passed for several inputs.
     of = {id(item): copy for item, _, copy in copies}
@@ -95,7 +98,7 @@ def bind_segment(
 
     def refresh_and_compute() -> None:
         for item, type, copy in copies:
-            copy_memory(_as_stated(item, type), copy)
+            copy_memory(_to_stated_layout(item, type), copy)
         compute()
 
     return refresh_and_compute
@@ -107,17 +110,17 @@ class _Layout:
 
     dtype: torch.dtype
     sizes: tuple[int, ...]
-    steps: tuple[int, ...]
+    strides: tuple[int, ...]
 
 
-def _fixed_layout(type: Type) -> _Layout | None:
+def _static_layout(type: Type) -> _Layout | None:
     """Return the layout of a type; None for numbers, symbolic sizes, and tensors without strides."""
     if not isinstance(type, TensorType) or type.symbols or type.layout is not torch.strided:
         return None
-    return _Layout(type.dtype, type.sizes, type.steps)
+    return _Layout(type.dtype, type.static_shape, type.static_strides)
 
 
-def _run_segment(
+def _run_partition(
     backend: Backend,
     prepared: Any,
     given: Sequence[Type],
@@ -129,38 +132,38 @@ def _run_segment(
     """Run a partition on tensors in stated strides, without lazy conj/neg bits; return checked outputs."""
     for index, layout in enumerate(given_layouts):
         item = inputs[index]
-        if isinstance(item, torch.Tensor) and not _is_plain(item, layout):
-            inputs[index] = _as_stated(item, given[index])
+        if isinstance(item, torch.Tensor) and not _has_stated_layout(item, layout):
+            inputs[index] = _to_stated_layout(item, given[index])
     outputs = backend.run(prepared, inputs)
     if len(outputs) == len(made):
         for output, layout, type in zip(outputs, made_layouts, made, strict=True):
-            if not _fits(output, layout) and not is_of_type(output, type):
+            if not _has_stated_shape(output, layout) and not is_of_type(output, type):
                 break
         else:
             return outputs
     raise BackendError(
-        f"the backend {backend.name!r} returned {', '.join(map(described, outputs)) or 'nothing'}"
+        f"the backend {backend.name!r} returned {', '.join(map(describe, outputs)) or 'nothing'}"
         f" in place of {', '.join(map(str, made))}"
     )
 
 
-def _as_stated(tensor: torch.Tensor, type: Type) -> Any:
+def _to_stated_layout(tensor: torch.Tensor, type: Type) -> Any:
     """Return a tensor in the strides of a type, without lazy conj/neg bits."""
-    return laid_out(tensor.resolve_conj().resolve_neg(), type)
+    return with_stated_strides(tensor.resolve_conj().resolve_neg(), type)
 
 
-def _is_plain(tensor: torch.Tensor, layout: _Layout | None) -> bool:
+def _has_stated_layout(tensor: torch.Tensor, layout: _Layout | None) -> bool:
     """Return whether a tensor has these strides and no lazy conj/neg bit; False if it needs a full check."""
     return (
         layout is not None
         and tensor.layout is torch.strided
-        and tensor.stride() == layout.steps
+        and tensor.stride() == layout.strides
         and not tensor.is_neg()
         and not tensor.is_conj()
     )
 
 
-def _fits(output: Any, layout: _Layout | None) -> bool:
+def _has_stated_shape(output: Any, layout: _Layout | None) -> bool:
     """Return whether an output has the dtype and shape of its type; False if it needs a full check."""
     return (
         layout is not None

@@ -20,29 +20,29 @@ from npu_runtime.lowering.aten_calls import ATEN, NodeStep
 from npu_runtime.lowering.instruction import Step
 
 
-def overwriting(steps: Sequence[NodeStep], memory: Memory) -> list[Step]:
+def reuse_in_place(steps: Sequence[NodeStep], memory: Memory) -> list[Step]:
     """Return the instructions, with in-place callables where the first input is at its last use."""
-    own = {value for item in steps if _makes_own_memory(item) for value in item.step.outputs}
-    outside = {memory.group(value) for value in memory.last_use if value not in own}
+    own = {value for item in steps if _owns_output_memory(item) for value in item.instruction.outputs}
+    outside = {memory.representative(value) for value in memory.last_use if value not in own}
     whole: set[Value] = set()  # values that start at the beginning of their memory, and are not views
     chosen = []
     for index, item in enumerate(steps):
-        step, in_place = item.step, item.seen.in_place if item.seen is not None else None
+        step, in_place = item.instruction, item.traits.in_place if item.traits is not None else None
         if in_place is not None and step.inputs[0] in whole:
             first, *others = step.inputs
-            group = memory.group(first)
-            is_free = group not in outside and memory.end(first) == index
-            if is_free and all(memory.group(value) is not group for value in others):
+            group = memory.representative(first)
+            is_free = group not in outside and memory.end_of(first) == index
+            if is_free and all(memory.representative(value) is not group for value in others):
                 kernel, function = in_place
                 step = replace(step, kernel=kernel, function=function, overwrites=first)
-        if item.seen is not None and not any(item.seen.shares):
-            at_start = zip(step.outputs, item.seen.is_at_start, strict=True)
+        if item.traits is not None and not any(item.traits.shares):
+            at_start = zip(step.outputs, item.traits.starts_storage, strict=True)
             whole.update(value for value, is_so in at_start if is_so)
         chosen.append(step)
     return chosen
 
 
-def _makes_own_memory(item: NodeStep) -> bool:
+def _owns_output_memory(item: NodeStep) -> bool:
     """Return whether the outputs have no other owner: PyTorch's own ops retain no tensors."""
-    is_known = item.seen is not None and item.step.backend == ATEN
-    return is_known and item.step.node.op_type.partition(".")[0] in ("aten", "mkl", "mkldnn")
+    is_known = item.traits is not None and item.instruction.backend == ATEN
+    return is_known and item.instruction.node.op_type.partition(".")[0] in ("aten", "mkl", "mkldnn")

@@ -11,7 +11,7 @@ import torch
 
 from npu_ir import ExecutionError, OpNode, Value
 from npu_ir.ops.calls import Binding
-from npu_ir.ops.execution import described, place_of
+from npu_ir.ops.execution import describe, location_of
 from npu_ir.plugins.backend import Backend
 
 
@@ -24,7 +24,7 @@ class Returns(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class PreparedPartition:
     """A partition compiled by a backend."""
 
     backend: Backend
@@ -60,8 +60,8 @@ class Step:
     returns: Returns = Returns.ONE
     overwrites: Value | None = None
     needs_symbols: bool = False
-    is_segment: bool = False
-    prepared: Prepared | None = None
+    is_partition: bool = False
+    prepared: PreparedPartition | None = None
 
     @property
     def node(self) -> OpNode:
@@ -69,7 +69,9 @@ class Step:
         return self.nodes[-1]
 
 
-def run_step(step: Step, values: Mapping[Value, Any], symbols: Any, device: torch.device) -> Sequence[Any]:
+def run_instruction(
+    step: Step, values: Mapping[Value, Any], symbols: Any, device: torch.device
+) -> Sequence[Any]:
     """Run an instruction; return one item per value of ``step.outputs``."""
     args, kwargs = step.binding.arguments([values[value] for value in step.inputs], device)
     result = step.function(symbols, *args, **kwargs) if step.needs_symbols else step.function(*args, **kwargs)
@@ -80,15 +82,15 @@ def run_step(step: Step, values: Mapping[Value, Any], symbols: Any, device: torc
 
 def failure_of(step: Step, error: Exception, inputs: Sequence[Any]) -> ExecutionError:
     """Return the error for a failed instruction, which names the node, its source line and the inputs."""
-    given = ", ".join(map(described, inputs))
-    if step.is_segment:
+    given = ", ".join(map(describe, inputs))
+    if step.is_partition:
         return ExecutionError(
             f"the backend {step.backend!r} failed: {type(error).__name__}: {error}",
-            where=" to ".join(dict.fromkeys(map(place_of, (step.nodes[0], step.nodes[-1])))),
+            where=" to ".join(dict.fromkeys(map(location_of, (step.nodes[0], step.nodes[-1])))),
             fix=f"it was called on {given}; leave backend= out to run on ATen",
         )
     return ExecutionError(
         f"{step.node.op_type} failed: {type(error).__name__}: {error}",
-        where=place_of(step.node),
+        where=location_of(step.node),
         fix=f"{step.kernel} was called on {given}",
     )

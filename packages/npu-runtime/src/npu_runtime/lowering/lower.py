@@ -11,9 +11,9 @@ import torch
 from npu_ir import Graph, OpNode, Value
 from npu_ir.core.symbol_values import SymbolValues
 from npu_ir.plugins.backend import Backend
-from npu_runtime.backends.partition import Choice, segment_of
-from npu_runtime.lowering.aten_calls import ATEN, NodeStep, step_of
-from npu_runtime.lowering.backend_calls import segment_step
+from npu_runtime.backends.partition import Choice, extract_partition
+from npu_runtime.lowering.aten_calls import ATEN, NodeStep, lower_node
+from npu_runtime.lowering.backend_calls import lower_partition
 from npu_runtime.probing.op_probe import Prober
 
 # From a region and a device to a function of the enclosing symbols' values, which returns the region's callable.
@@ -68,11 +68,11 @@ def _lower_group(
 ) -> Iterator[NodeStep]:
     backend, nodes = part
     if backend is not None:
-        yield segment_step(backend, segment_of(nodes, f"{backend.name}-{nodes[0].name}"), device)
+        yield lower_partition(backend, extract_partition(nodes, f"{backend.name}-{nodes[0].name}"), device)
         return
     for node in nodes:
         regions = {argument: compile_region(region, device) for argument, region in node.regions.items()}
-        yield step_of(node, prober, device, regions)
+        yield lower_node(node, prober, device, regions)
 
 
 def _drop_untrusted_traits(
@@ -83,13 +83,15 @@ def _drop_untrusted_traits(
     Call traits are observed on such inputs, and need not hold for others.
     """
     for item in steps:
-        if item.seen is not None and as_stated.issuperset(item.step.inputs):
-            laid_out = zip(item.step.outputs, item.seen.is_laid_out, strict=True)
+        if item.traits is not None and as_stated.issuperset(item.instruction.inputs):
+            laid_out = zip(item.instruction.outputs, item.traits.has_stated_strides, strict=True)
             as_stated.update(value for value, is_so in laid_out if is_so)
             yield item
-        elif item.seen is not None:
-            yield NodeStep(item.step, item.seen.elsewhere(len(item.step.inputs)))
+        elif item.traits is not None:
+            yield NodeStep(item.instruction, item.traits.without_memory_traits(len(item.instruction.inputs)))
         else:
             yield item
-        if item.step.is_segment and is_planned:  # it writes into planned tensors, which have these strides
-            as_stated.update(item.step.outputs)
+        if (
+            item.instruction.is_partition and is_planned
+        ):  # it writes into planned tensors, which have these strides
+            as_stated.update(item.instruction.outputs)

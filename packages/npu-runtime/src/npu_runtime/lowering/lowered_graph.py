@@ -11,7 +11,7 @@ from npu_ir import Graph, OpNode, Value
 from npu_ir.errors import BackendError
 from npu_ir.plugins.backend import Backend, BackendOp, Operand, Temporary
 from npu_runtime.backends.lowering_rules import lowering_problem
-from npu_runtime.backends.partition import Choice, Segment, assign, segment_of
+from npu_runtime.backends.partition import Choice, Segment, assign_backends, extract_partition
 from npu_runtime.backends.registry import named_backends
 from npu_runtime.lowering.aten_calls import ATEN
 from npu_runtime.lowering.lowered_text import lowered_text
@@ -89,23 +89,23 @@ def lower_to_backend_ops(graph: Graph, backend: str | Backend | Sequence[str | B
     """
     graph.check()
     backends = named_backends(backend)
-    choices = assign(graph, backends)
+    choices = assign_backends(graph, backends)
     ops: list[LoweredOp] = []
     for chosen, nodes in itertools.groupby(graph.body, lambda node: choices[node].backend):
-        ops += _lowered(chosen, list(nodes), choices)
+        ops += _lower_nodes(chosen, list(nodes), choices)
     prologue = tuple(LoweredOp(_aten_op(node), ATEN) for node in graph.prologue)
     return Lowered(graph, tuple(item.name for item in backends), prologue, tuple(ops))
 
 
-def _lowered(
+def _lower_nodes(
     backend: Backend, nodes: Sequence[OpNode], choices: Mapping[OpNode, Choice]
 ) -> Iterator[LoweredOp]:
     if backend.name == ATEN:
         for node in nodes:
             yield LoweredOp(_aten_op(node), ATEN, dict(choices[node].refusals))
         return
-    segment = segment_of(nodes, f"{backend.name}-{nodes[0].name}")
-    for op in _backend_ops(backend, segment):
+    segment = extract_partition(nodes, f"{backend.name}-{nodes[0].name}")
+    for op in _lower_partition(backend, segment):
         yield LoweredOp(op, backend.name, dict(choices[op.nodes[0]].refusals))
 
 
@@ -113,7 +113,7 @@ def _aten_op(node: OpNode) -> BackendOp:
     return BackendOp(node.op_type, node.inputs, node.outputs, (node,))
 
 
-def _backend_ops(backend: Backend, segment: Segment) -> list[BackendOp]:
+def _lower_partition(backend: Backend, segment: Segment) -> list[BackendOp]:
     """Lower a partition; the ops returned refer to values and nodes of the whole graph."""
     place = f"nodes {segment.nodes[0].name!r} to {segment.nodes[-1].name!r}"
     try:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from npu_ir import OpNode
 from npu_ir.core.literals import format_literal
 from npu_runtime.lowering.aten_calls import ATEN
-from npu_runtime.lowering.numbering import Numbers, type_text
+from npu_runtime.lowering.numbering import ValueNumbers, type_text
 from npu_runtime.lowering.schema_names import schema_name
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ def lowered_text(lowered: Lowered) -> str:
 
 
 def _lowered_lines(lowered: Lowered) -> Iterator[str]:
-    numbers = Numbers(lowered.graph, lowered.temporaries)
+    numbers = ValueNumbers(lowered.graph, lowered.temporaries)
     counts = Counter(item.backend for item in lowered.ops)
     shares = ", ".join(f"{counts[name]} of {name}" for name in lowered.backends)
     yield f"lowered {lowered.graph.name!r}: {len(lowered.ops)} ops, {shares}"
@@ -44,10 +44,10 @@ def _lowered_lines(lowered: Lowered) -> Iterator[str]:
             yield f"  {count} x {name}: {reason}"
 
 
-def _op_line(numbers: Numbers, index: int, item: LoweredOp) -> str:
+def _op_line(numbers: ValueNumbers, index: int, item: LoweredOp) -> str:
     op = item.op
     attrs = literal_attrs_text(op.nodes[0]) if item.backend == ATEN else f"{{{_packed_attrs_text(item)}}}"
-    line = f"  #{index:03d} {op.kind} {numbers.listed(op.inputs)} -> {numbers.listed(op.outputs)} {attrs}"
+    line = f"  #{index:03d} {op.kind} {numbers.tuple_text(op.inputs)} -> {numbers.tuple_text(op.outputs)} {attrs}"
     return f"{line} kid={op.kernel or '-'} backend={item.backend}"
 
 

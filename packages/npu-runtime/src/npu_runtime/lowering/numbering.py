@@ -9,7 +9,7 @@ from npu_ir.core.types import Type, dtype_name
 from npu_ir.plugins.backend import Operand, Temporary
 
 
-class Numbers:
+class ValueNumbers:
     """Numbers of the values of a graph in its own order, then of temporaries.
 
     Unlike ids of values, they do not depend on how the graph was edited.
@@ -23,7 +23,7 @@ class Numbers:
         everything: list[Operand] = [*graph.values, *temporaries]
         self._numbers = {item: index for index, item in enumerate(everything)}
 
-    def of(self, item: Operand) -> int:
+    def number_of(self, item: Operand) -> int:
         """Return the number of a value."""
         return self._numbers[item]
 
@@ -31,7 +31,7 @@ class Numbers:
         """Return the label of a value: ``v000``."""
         return f"v{self._numbers[item]:03d}"
 
-    def listed(self, items: Iterable[Operand]) -> str:
+    def tuple_text(self, items: Iterable[Operand]) -> str:
         """Return the numbers of several values as text: ``(0, 1)``."""
         return f"({', '.join(str(self._numbers[item]) for item in items)})"
 
@@ -46,7 +46,7 @@ def type_text(type: Type) -> str:
     return " ".join(parts)
 
 
-def role_of(value: Value) -> str:
+def argument_role(value: Value) -> str:
     """Return the role of an argument: ``param``, ``buffer``, ``state``, ``input``, ``const``; else ""."""
     return "" if value.argument is None else str(value.argument.kind.value)
 

@@ -17,7 +17,7 @@ import torch
 
 from npu_ir import OpNode, TensorType, Value
 from npu_ir.ops.calls import Binding, Slot
-from npu_runtime._torch import share_memory
+from npu_runtime._torch import shares_storage
 from npu_runtime.lowering.aten_calls import ATEN, NodeStep
 from npu_runtime.lowering.instruction import Returns, Step
 
@@ -25,23 +25,23 @@ _KERNEL = "torch._C.TensorBase.as_strided"
 _META = torch.device("meta")
 
 
-def merge_views(steps: Sequence[NodeStep], kept: set[Value]) -> list[NodeStep]:
+def fuse_views(steps: Sequence[NodeStep], kept: set[Value]) -> list[NodeStep]:
     """Return instructions with each chain of two or more views fused into one.
 
     Args:
         steps: One instruction per node, or per partition.
         kept: The values that are needed after the last instruction.
     """
-    places: dict[Value, _Place] = {}
+    places: dict[Value, _ViewChain] = {}
     merged = []
     for item in steps:
-        places.update(_places(item, places))
-        merged.append(_merged(item, places))
-    return _without_unread(merged, kept)
+        places.update(_extend_chains(item, places))
+        merged.append(_fuse(item, places))
+    return _remove_unread(merged, kept)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Place:
+class _ViewChain:
     """The position of a value in the memory of a root.
 
     Attributes:
@@ -53,21 +53,21 @@ class _Place:
 
     root: Value
     tensor: torch.Tensor
-    before: _Place | None = None
+    base: _ViewChain | None = None
     item: NodeStep | None = None
 
 
-def _places(item: NodeStep, known: Mapping[Value, _Place]) -> dict[Value, _Place]:
+def _extend_chains(item: NodeStep, known: Mapping[Value, _ViewChain]) -> dict[Value, _ViewChain]:
     """Return the positions of the outputs of an instruction, where they are known."""
-    seen, step = item.seen, item.step
+    seen, step = item.traits, item.instruction
     if seen is None:
         return {}
     # A root: an instruction with fresh outputs. `as_strided` on it is valid only in the stated layout.
     if not any(seen.shares):
-        certain = map(bool.__and__, seen.is_laid_out, seen.is_at_start)
+        certain = map(bool.__and__, seen.has_stated_strides, seen.starts_storage)
         tensors = zip(step.outputs, certain, strict=True)
         return {
-            value: _Place(value, _empty(value.tensor_type))
+            value: _ViewChain(value, _meta_tensor(value.tensor_type))
             for value, is_so in tensors
             if is_so and _is_dense(value)
         }
@@ -76,32 +76,32 @@ def _places(item: NodeStep, known: Mapping[Value, _Place]) -> dict[Value, _Place
         return {}
     args, kwargs = step.binding.arguments([before.tensor], _META)
     # ``to(device)`` on the same device returns its input: with meta as the argument, here too.
-    result = step.function(*map(_on_meta, args), **{name: _on_meta(item) for name, item in kwargs.items()})
+    result = step.function(*map(_to_meta, args), **{name: _to_meta(item) for name, item in kwargs.items()})
     views = [result] if step.returns is Returns.ONE else result
     return {
-        value: _Place(before.root, view, before, item)
+        value: _ViewChain(before.root, view, before, item)
         for value, view in zip(step.outputs, views, strict=True)
-        if _is_plain(view, before, value)
+        if _is_exact_view(view, before, value)
     }
 
 
-def _on_meta(item: Any) -> Any:
+def _to_meta(item: Any) -> Any:
     return _META if isinstance(item, torch.device) else item
 
 
-def _empty(type: TensorType) -> torch.Tensor:
-    return torch.empty_strided(type.sizes, type.steps, dtype=type.dtype, device=_META)
+def _meta_tensor(type: TensorType) -> torch.Tensor:
+    return torch.empty_strided(type.static_shape, type.static_strides, dtype=type.dtype, device=_META)
 
 
 def _is_dense(value: Value) -> bool:
     return isinstance(value.type, TensorType) and value.type.layout is torch.strided
 
 
-def _is_plain(view: Any, before: _Place, value: Value) -> bool:
+def _is_exact_view(view: Any, before: _ViewChain, value: Value) -> bool:
     """Return whether a result is a view of the stated type, without conversion or lazy conj/neg bits."""
     return (
         isinstance(view, torch.Tensor)
-        and share_memory(view, before.tensor)
+        and shares_storage(view, before.tensor)
         and view.dtype is before.tensor.dtype
         and not view.is_conj()
         and not view.is_neg()
@@ -111,47 +111,47 @@ def _is_plain(view: Any, before: _Place, value: Value) -> bool:
 
 def _is_view(item: NodeStep) -> bool:
     """Return whether an instruction is a view of its only input; a partition is opaque and does not count."""
-    return item.seen is not None and item.seen.is_view and len(item.step.inputs) == 1
+    return item.traits is not None and item.traits.is_view and len(item.instruction.inputs) == 1
 
 
-def _merged(item: NodeStep, places: Mapping[Value, _Place]) -> NodeStep:
+def _fuse(item: NodeStep, places: Mapping[Value, _ViewChain]) -> NodeStep:
     """Return the last view of a chain as one view of its root; any other instruction unchanged."""
-    place = places.get(item.step.outputs[0]) if len(item.step.outputs) == 1 else None
+    place = places.get(item.instruction.outputs[0]) if len(item.instruction.outputs) == 1 else None
     # A single view stays as it is: `as_strided` would not be faster.
-    if place is None or place.before is None or place.before.before is None:
+    if place is None or place.base is None or place.base.base is None:
         return item
     view = place.tensor
     where = tuple(view.shape), tuple(view.stride()), view.storage_offset()
     step = Step(
-        nodes=_nodes(place),
+        nodes=_chain_nodes(place),
         backend=ATEN,
         kernel=_KERNEL,
         function=torch.Tensor.as_strided,
         binding=Binding((Slot(0), *where), {}),
         inputs=(place.root,),
-        outputs=item.step.outputs,
+        outputs=item.instruction.outputs,
         returns=Returns.ONE,
     )
-    return NodeStep(step, item.seen)
+    return NodeStep(step, item.traits)
 
 
-def _nodes(place: _Place) -> tuple[OpNode, ...]:
+def _chain_nodes(place: _ViewChain) -> tuple[OpNode, ...]:
     """Return the nodes of a chain of views, in order."""
     nodes: list[OpNode] = []
-    while place.item is not None and place.before is not None:
-        nodes.append(place.item.step.node)
-        place = place.before
+    while place.item is not None and place.base is not None:
+        nodes.append(place.item.instruction.node)
+        place = place.base
     return tuple(reversed(nodes))
 
 
-def _without_unread(steps: Sequence[NodeStep], kept: set[Value]) -> list[NodeStep]:
+def _remove_unread(steps: Sequence[NodeStep], kept: set[Value]) -> list[NodeStep]:
     """Return the instructions without views that have no readers."""
     needed = set(kept)
     rest: list[NodeStep] = []
     # In reverse, the readers of a view are removed before it.
     for item in reversed(steps):
-        if _is_view(item) and needed.isdisjoint(item.step.outputs):
+        if _is_view(item) and needed.isdisjoint(item.instruction.outputs):
             continue
-        needed.update(item.step.inputs)
+        needed.update(item.instruction.inputs)
         rest.append(item)
     return rest[::-1]

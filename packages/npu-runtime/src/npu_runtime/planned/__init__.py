@@ -1,7 +1,7 @@
 """Static memory planning: from a graph of fixed sizes to a `Plan`, and to a `PlannedProgram`.
 
 `planning.plan` is the entry point. It evaluates constants (`constants`), splits the instructions into two
-phases (`phases`), assigns a buffer to each value (`placing`, `homes`) and lays the buffers out in one arena
+phases (`phases`), assigns a buffer to each value (`placing`, `allocations`) and lays the buffers out in one arena
 (`arena`).
 """
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 ALIGNMENT = 64
 _ATTEMPTS = 64
 # Larger problems come close to the bound at the first attempt, and each attempt is quadratic.
-_FEW = 500
+_MAX_REPAIRED_SPANS = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,22 +27,22 @@ class Span:
     last: int
 
 
-def offsets_of(spans: Sequence[Span]) -> tuple[list[int], int]:
+def assign_offsets(spans: Sequence[Span]) -> tuple[list[int], int]:
     """Return the offset of each span, a multiple of 64, and the size of the arena."""
     bound = lower_bound(spans)
     order = sorted(range(len(spans)), key=lambda index: (-spans[index].bytes, spans[index].first))
-    best = _placed(spans, order)
+    best = _first_fit(spans, order)
     by_time = sorted(range(len(spans)), key=lambda index: (spans[index].first, -spans[index].bytes))
-    other = _placed(spans, by_time)
+    other = _first_fit(spans, by_time)
     best = min(best, other, key=lambda layout: layout[1])
-    for _ in range(_ATTEMPTS if len(spans) <= _FEW else 1):
+    for _ in range(_ATTEMPTS if len(spans) <= _MAX_REPAIRED_SPANS else 1):
         if best[1] <= bound:
             break
         # The span that ends highest was assigned too late to find a lower gap: it goes first in the next
         # attempt.
-        offsets, size = _placed(spans, order)
+        offsets, size = _first_fit(spans, order)
         best = min(best, (offsets, size), key=lambda layout: layout[1])
-        highest = max(order, key=lambda index: offsets[index] + _aligned(spans[index].bytes))
+        highest = max(order, key=lambda index: offsets[index] + _align(spans[index].bytes))
         order.remove(highest)
         order.insert(0, highest)
     return best
@@ -52,8 +52,8 @@ def lower_bound(spans: Sequence[Span]) -> int:
     """Return the maximum of the live bytes, each span rounded up to the alignment."""
     changes: dict[int, int] = {}
     for span in spans:
-        changes[span.first] = changes.get(span.first, 0) + _aligned(span.bytes)
-        changes[span.last + 1] = changes.get(span.last + 1, 0) - _aligned(span.bytes)
+        changes[span.first] = changes.get(span.first, 0) + _align(span.bytes)
+        changes[span.last + 1] = changes.get(span.last + 1, 0) - _align(span.bytes)
     live = most = 0
     for index in sorted(changes):
         live += changes[index]
@@ -61,14 +61,14 @@ def lower_bound(spans: Sequence[Span]) -> int:
     return most
 
 
-def _placed(spans: Sequence[Span], order: Sequence[int]) -> tuple[list[int], int]:
+def _first_fit(spans: Sequence[Span], order: Sequence[int]) -> tuple[list[int], int]:
     """Return the offsets of a first-fit assignment in this order, and the size of the arena."""
     offsets = [0] * len(spans)
     placed: list[tuple[int, int, Span]] = []  # begin, end, span
     size = 0
     for index in order:
         span = spans[index]
-        needed = _aligned(span.bytes)
+        needed = _align(span.bytes)
         start = 0
         beside = sorted(
             item[:2] for item in placed if item[2].first <= span.last and item[2].last >= span.first
@@ -84,5 +84,5 @@ def _placed(spans: Sequence[Span], order: Sequence[int]) -> tuple[list[int], int
     return offsets, size
 
 
-def _aligned(count: int) -> int:
+def _align(count: int) -> int:
     return -(-count // ALIGNMENT) * ALIGNMENT

@@ -31,47 +31,47 @@ class Placement:
     """
 
     actions: list[Action] = field(default_factory=list)
-    pieces: list[Piece] = field(default_factory=list)
+    allocations: list[Piece] = field(default_factory=list)
     kinds: dict[Value, Kind] = field(default_factory=dict)
-    lies_in: dict[Value, tuple[Piece, ...]] = field(default_factory=dict)
+    allocations_of: dict[Value, tuple[Piece, ...]] = field(default_factory=dict)
     reasons: dict[Value, str] = field(default_factory=dict)
     allocated: list[Value] = field(default_factory=list)
     compute: list[Step] = field(default_factory=list)
     commit: list[Step] = field(default_factory=list)
-    stand_ins: dict[Value, Value] = field(default_factory=dict)
-    last: dict[Value, int] = field(default_factory=dict)
+    staging_copies: dict[Value, Value] = field(default_factory=dict)
+    last_use: dict[Value, int] = field(default_factory=dict)
 
-    def last_step(self, piece: Piece) -> int:
+    def last_use_of(self, piece: Piece) -> int:
         """Return the number of the last instruction that needs an allocation."""
-        return max(self.last[value] for value in piece.values)
+        return max(self.last_use[value] for value in piece.values)
 
     def is_fixed(self, value: Value) -> bool:
         """Return whether a value is the same tensor object in each run."""
         return self.kinds[value] not in (Kind.MADE, Kind.NUMBER)
 
-    def put(self, value: Value, piece: Piece) -> None:
+    def assign_new(self, value: Value, piece: Piece) -> None:
         """Assign a value to a new allocation, which it fills."""
-        self.pieces.append(piece)
+        self.allocations.append(piece)
         self.kinds[value] = piece.kind
         self.actions.append(Whole(value, piece))
-        self.lay_in(value, [piece])
+        self.assign_existing(value, [piece])
 
-    def lay_in(self, value: Value, pieces: Sequence[Piece]) -> None:
+    def assign_existing(self, value: Value, pieces: Sequence[Piece]) -> None:
         """Record the allocations in which a value resides, or may reside."""
-        self.last.setdefault(value, -1)
-        self.lies_in[value] = tuple(pieces)
+        self.last_use.setdefault(value, -1)
+        self.allocations_of[value] = tuple(pieces)
         for piece in pieces:
             piece.values.append(value)
 
-    def stand_in(self, value: Value, first: int, last: int) -> Value:
+    def add_staging_copy(self, value: Value, first: int, last: int) -> Value:
         """Return a new value in the arena, for a staging copy of another one."""
         type = dense_type(value.tensor_type)
-        copy = Value(-1 - len(self.pieces), f"{value.name}_copy", type)
-        self.last[copy] = last
-        self.put(copy, Piece(copy, Kind.ARENA, first=first))
+        copy = Value(-1 - len(self.allocations), f"{value.name}_copy", type)
+        self.last_use[copy] = last
+        self.assign_new(copy, Piece(copy, Kind.ARENA, first=first))
         return copy
 
 
-def is_placeable(value: Value) -> bool:
+def is_plannable(value: Value) -> bool:
     """Return whether a value is a tensor whose memory can be planned."""
     return isinstance(value.type, TensorType) and value.type.layout is torch.strided

@@ -8,28 +8,28 @@ from typing import Any
 import torch
 
 from npu_ir import TensorType, Value, WeightError
-from npu_ir.core.isolation import no_outside_influence
+from npu_ir.core.isolation import isolated_torch_state
 from npu_ir.graph.binding import bind_weights
 from npu_ir.interpreter.prologue import Prologue
-from npu_runtime.lowering.instruction import Step, run_step
+from npu_runtime.lowering.instruction import Step, run_instruction
 from npu_runtime.planned.buffers import Kind, Once, Piece, Same, bytes_of, dense_type
 from npu_runtime.planned.plan import Plan
-from npu_runtime.probing.storage import is_laid_out, laid_out, overlapping
+from npu_runtime.probing.storage import find_overlapping, has_stated_strides, with_stated_strides
 
 # Returns an uninitialized tensor of a type on a device.
-Allocate = Callable[[TensorType, torch.device], torch.Tensor]
+Allocator = Callable[[TensorType, torch.device], torch.Tensor]
 
 
 def allocate(type: TensorType, device: torch.device) -> torch.Tensor:
     """Return an uninitialized tensor of a type."""
-    return torch.empty_strided(type.sizes, type.steps, dtype=type.dtype, device=device)
+    return torch.empty_strided(type.static_shape, type.static_strides, dtype=type.dtype, device=device)
 
 
 def bind_tensors(
     plan: Plan,
     weights: Mapping[str, torch.Tensor],
     constants: Mapping[str, torch.Tensor] | None,
-    make: Allocate,
+    make: Allocator,
 ) -> dict[Value, Any]:
     """Return the tensor of every value with a fixed buffer, and the numbers that are the same in each run.
 
@@ -47,27 +47,29 @@ def bind_tensors(
     given = bind_weights(graph, weights, constants)
     _require_own_memory(plan, weights, given)
     placed = {
-        value: tensor.detach() if value in graph.updates else _placed(tensor, value, plan.device)
+        value: tensor.detach() if value in graph.updates else _to_device(tensor, value, plan.device)
         for value, tensor in given.items()
     }
     tensors: dict[Value, Any] = dict(Prologue(graph, dict(placed), plan.device).values_on(plan.device))
-    tensors = {value: laid_out(item, value.type) for value, item in tensors.items()} | placed
+    tensors = {value: with_stated_strides(item, value.type) for value, item in tensors.items()} | placed
     arena = make(TensorType((plan.arena_bytes,), torch.uint8), plan.device)
-    with no_outside_influence(plan.device):
+    with isolated_torch_state(plan.device):
         for action in plan.actions:
             if isinstance(action, Same):
                 tensors[action.value] = tensors[action.other]
             elif isinstance(action, Once):
-                tensors.update(_outputs(action.step, tensors, plan))
-            elif action.piece.kind is Kind.INPUT:
+                tensors.update(_run_at_bind_time(action.step, tensors, plan))
+            elif action.allocation.kind is Kind.INPUT:
                 tensors[action.value] = make(dense_type(action.value.tensor_type), plan.device)
-            elif action.piece.kind is Kind.ARENA:
-                tensors[action.value] = _in_arena(arena, action.piece)
+            elif action.allocation.kind is Kind.ARENA:
+                tensors[action.value] = _arena_tensor(arena, action.allocation)
     return tensors
 
 
-def _placed(tensor: torch.Tensor, value: Value, device: torch.device) -> torch.Tensor:
-    moved: torch.Tensor = laid_out(tensor.detach().resolve_conj().resolve_neg().to(device), value.type)
+def _to_device(tensor: torch.Tensor, value: Value, device: torch.device) -> torch.Tensor:
+    moved: torch.Tensor = with_stated_strides(
+        tensor.detach().resolve_conj().resolve_neg().to(device), value.type
+    )
     return moved
 
 
@@ -82,7 +84,7 @@ def _require_own_memory(
             continue
         names = (value.argument.target, *value.argument.aliases)
         tensor = next((weights[name] for name in names if name in weights), given[value])
-        problem = _problem(tensor, value, plan.device)
+        problem = _mutation_problem(tensor, value, plan.device)
         if problem:
             raise WeightError(
                 f"the program changes {value.argument.target!r} in its own memory, but it {problem}",
@@ -91,7 +93,7 @@ def _require_own_memory(
             )
         changed[names[0]] = tensor
     named = {value.argument.target: item for value, item in given.items() if value.argument is not None}
-    pair = overlapping({**named, **changed}, changed)
+    pair = find_overlapping({**named, **changed}, changed)
     if pair is not None:
         raise WeightError(
             f"{pair[0]!r} and {pair[1]!r} share memory, and the program changes {pair[0]!r}",
@@ -100,24 +102,24 @@ def _require_own_memory(
         )
 
 
-def _problem(tensor: torch.Tensor, value: Value, device: torch.device) -> str:
+def _mutation_problem(tensor: torch.Tensor, value: Value, device: torch.device) -> str:
     if tensor.device != device:
         return f"is on {tensor.device}, and the program on {device}"
-    if not is_laid_out(tensor, value.type):
+    if not has_stated_strides(tensor, value.type):
         return f"has the strides {tuple(tensor.stride())}, and the graph states {value.type}"
     return "is conjugated or negated lazily" if tensor.is_conj() or tensor.is_neg() else ""
 
 
-def _outputs(step: Step, tensors: Mapping[Value, Any], plan: Plan) -> dict[Value, Any]:
+def _run_at_bind_time(step: Step, tensors: Mapping[Value, Any], plan: Plan) -> dict[Value, Any]:
     """Run an instruction at bind time; inputs without a tensor are read for their types only."""
     known = {
         value: tensors[value] if value in tensors else allocate(value.tensor_type, plan.device)
         for value in step.inputs
     }
-    return dict(zip(step.outputs, run_step(step, known, None, plan.device), strict=True))
+    return dict(zip(step.outputs, run_instruction(step, known, None, plan.device), strict=True))
 
 
-def _in_arena(arena: torch.Tensor, piece: Piece) -> torch.Tensor:
+def _arena_tensor(arena: torch.Tensor, piece: Piece) -> torch.Tensor:
     """Return the tensor of an allocation in the arena, as a storage of its own."""
     type = piece.owner.tensor_type
     count = bytes_of(piece.owner)
@@ -126,4 +128,4 @@ def _in_arena(arena: torch.Tensor, piece: Piece) -> torch.Tensor:
     # Through DLPack, the storage starts at this offset: a slice would start at the arena, and as_strided,
     # which fused views are, takes offsets from the start of the storage.
     part: torch.Tensor = torch.utils.dlpack.from_dlpack(arena[piece.offset : piece.offset + count])
-    return part.view(type.dtype).as_strided(type.sizes, type.steps)
+    return part.view(type.dtype).as_strided(type.static_shape, type.static_strides)

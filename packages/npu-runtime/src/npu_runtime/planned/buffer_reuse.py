@@ -33,8 +33,8 @@ class Offer:
         cost: The number of copies, then the bytes of new allocations; compared in this order.
     """
 
-    form: Form
-    homes: tuple[Piece | None, ...]
+    out_variant: Form
+    allocations: tuple[Piece | None, ...]
     cost: tuple[int, int]
 
 
@@ -49,40 +49,40 @@ class Homes:
 
     def __init__(self, graph: Graph, done: Placement, middle: int) -> None:
         self._graph = graph
-        self._done = done
-        self._middle = middle
+        self._assignment = done
+        self._phase_boundary = middle
         self._target = {new: target for target, new in reversed(list(graph.updates.items()))}
 
-    def offer(self, form: Form, step: Step, index: int) -> Offer | None:
+    def best_candidate(self, form: Form, step: Step, index: int) -> Offer | None:
         """Return the best use of an out-variant; None if an output is not a tensor."""
         homes: list[Piece | None] = []
         copies = fresh = 0
-        for number, (value, source) in enumerate(zip(step.outputs, form.over, strict=True)):
+        for number, (value, source) in enumerate(zip(step.outputs, form.overwritten_inputs, strict=True)):
             if not isinstance(value.type, TensorType):
                 return None
-            home = self._home(value, step, index, form, number, homes)
+            home = self._find_allocation(value, step, index, form, number, homes)
             homes.append(home)
             fresh += bytes_of(value) if home is None else 0
-            copies += source is not None and not self.is_in(step.inputs[source], home)
+            copies += source is not None and not self.resides_in(step.inputs[source], home)
         return Offer(form, tuple(homes), (copies, fresh))
 
-    def is_in(self, value: Value, piece: Piece | None) -> bool:
+    def resides_in(self, value: Value, piece: Piece | None) -> bool:
         """Return whether a value resides in an allocation."""
-        return piece is not None and piece in self._done.lies_in[value]
+        return piece is not None and piece in self._assignment.allocations_of[value]
 
-    def _home(
+    def _find_allocation(
         self, value: Value, step: Step, index: int, form: Form, number: int, taken: Sequence[Piece | None]
     ) -> Piece | None:
         """Return the allocation that an output can take over; None if it needs a new one."""
-        source = form.over[number]
-        readable = form.within if source is None else frozenset([source])
+        source = form.overwritten_inputs[number]
+        readable = form.reusable_inputs if source is None else frozenset([source])
         candidates: list[Piece] = []
         # Donation comes first: it saves the copy into the state at the end.
         target = self._target.get(value)
-        if target is not None and index > self._middle and target.type == value.type:
-            candidates += self._done.lies_in[target]
+        if target is not None and index > self._phase_boundary and target.type == value.type:
+            candidates += self._assignment.allocations_of[target]
         for operand in sorted(readable):
-            candidates += self._done.lies_in[step.inputs[operand]]
+            candidates += self._assignment.allocations_of[step.inputs[operand]]
         for piece in candidates:
             # `taken`: two outputs of one call never share memory.
             if piece not in taken and self._is_free(piece, value, step, index, readable):
@@ -92,18 +92,20 @@ class Homes:
     def _is_free(self, piece: Piece, value: Value, step: Step, index: int, readable: frozenset[int]) -> bool:
         """Return whether an instruction may overwrite the whole of an allocation with an output."""
         # Inputs and constants are never overwritten, and state only after everything that may fail.
-        is_state = index > self._middle and piece.owner in self._graph.updates
+        is_state = index > self._phase_boundary and piece.owner in self._graph.updates
         if piece.kind is not Kind.ARENA and not is_state:
             return False
-        if piece.owner.type != value.type or self._done.last_step(piece) > index:
+        if piece.owner.type != value.type or self._assignment.last_use_of(piece) > index:
             return False
-        reading = [at for at, item in enumerate(step.inputs) if piece in self._done.lies_in[item]]
+        reading = [
+            at for at, item in enumerate(step.inputs) if piece in self._assignment.allocations_of[item]
+        ]
         # A view may have a lazy conj/neg bit: the memory then holds other numbers than the operand.
-        if any(self._done.kinds[step.inputs[at]] is Kind.VIEW for at in reading):
+        if any(self._assignment.kinds[step.inputs[at]] is Kind.VIEW for at in reading):
             return False
         return not reading or (
             len(reading) == 1
             and reading[0] in readable
             and step.inputs[reading[0]].type == value.type
-            and self._done.is_fixed(step.inputs[reading[0]])
+            and self._assignment.is_fixed(step.inputs[reading[0]])
         )

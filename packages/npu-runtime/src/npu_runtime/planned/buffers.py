@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from npu_ir import TensorType, Value
-from npu_ir.graph.binding import overlap
+from npu_ir.graph.binding import may_self_overlap
 from npu_runtime.lowering.instruction import Step
 
 
@@ -51,7 +51,7 @@ class Whole:
     """Bind-time action: a value gets the whole of an allocation."""
 
     value: Value
-    piece: Piece
+    allocation: Piece
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +78,16 @@ def bytes_of(value: Value) -> int:
     type = value.type
     if not isinstance(type, TensorType) or not type.numel:
         return 0
-    reach = sum((size - 1) * stride for size, stride in zip(type.sizes, type.steps, strict=True))
+    reach = sum(
+        (size - 1) * stride for size, stride in zip(type.static_shape, type.static_strides, strict=True)
+    )
     return (reach + 1) * type.dtype.itemsize
 
 
 def dense_type(type: TensorType) -> TensorType:
     """Return a type without overlapping elements: the type itself, or else a contiguous one."""
-    return TensorType(type.shape, type.dtype) if overlap(type.sizes, type.steps) else type
+    return (
+        TensorType(type.shape, type.dtype)
+        if may_self_overlap(type.static_shape, type.static_strides)
+        else type
+    )

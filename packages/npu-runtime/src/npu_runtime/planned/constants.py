@@ -10,13 +10,13 @@ from npu_ir.ops.effects import is_pure
 from npu_runtime.lowering.aten_calls import NodeStep
 
 # These read only the type of their first argument.
-_OF_TYPE = frozenset(
+_TYPE_ONLY_OPS = frozenset(
     f"aten.{name}.default"
     for name in ("ones_like", "zeros_like", "full_like", "new_zeros", "new_ones", "new_full")
 )
 
 
-def constants_of(graph: Graph) -> set[Value]:
+def find_constants(graph: Graph) -> set[Value]:
     """Return the values that are constant before the first instruction: constants and prologue outputs."""
     constants = {value for node in graph.prologue for value in node.outputs}
     for value in graph.arguments:
@@ -39,17 +39,17 @@ def split_constants(
     for item in steps:
         if _is_constant(item, constants):
             once.append(item)
-            constants.update(item.step.outputs)
+            constants.update(item.instruction.outputs)
         else:
             rest.append(item)
     return once, rest
 
 
 def _is_constant(item: NodeStep, constants: set[Value]) -> bool:
-    step = item.step
-    if item.seen is None or step.is_segment or not all(map(is_pure, step.nodes)):
+    step = item.instruction
+    if item.traits is None or step.is_partition or not all(map(is_pure, step.nodes)):
         return False
     read = step.inputs
-    if step.node.op_type in _OF_TYPE and read and isinstance(read[0].type, TensorType):
+    if step.node.op_type in _TYPE_ONLY_OPS and read and isinstance(read[0].type, TensorType):
         read = read[1:]
     return constants.issuperset(read)

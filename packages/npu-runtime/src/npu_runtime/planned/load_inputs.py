@@ -10,13 +10,13 @@ import torch
 from npu_ir import ExecutionError, Graph, TensorType, Value
 from npu_ir.core.symbol_values import SymbolValues
 from npu_ir.graph.binding import bind_inputs
-from npu_runtime.executor.fast_arguments import positional, quick_take
+from npu_runtime.executor.fast_arguments import make_fast_path, positional_tuple
 
 # Takes positional and keyword arguments; returns the numbers among them, in the order of the graph's inputs.
-Load = Callable[["tuple[Any, ...]", "Mapping[str, Any]"], "tuple[Any, ...]"]
+Loader = Callable[["tuple[Any, ...]", "Mapping[str, Any]"], "tuple[Any, ...]"]
 
 
-def loader(graph: Graph, tensors: Mapping[Value, Any], device: torch.device) -> Load:
+def make_loader(graph: Graph, tensors: Mapping[Value, Any], device: torch.device) -> Loader:
     """Return a function that copies arguments into fixed tensors; if it raises, nothing was copied.
 
     Args:
@@ -24,16 +24,16 @@ def loader(graph: Graph, tensors: Mapping[Value, Any], device: torch.device) -> 
         tensors: The fixed tensors of its inputs.
         device: Their device.
     """
-    take = quick_take(graph, device)
+    take = make_fast_path(graph, device)
     is_tensor = [isinstance(value.type, TensorType) for value in graph.inputs]
     fixed = [tensors.get(value) for value in graph.inputs]
 
     def load(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
         given: Sequence[Any] | None = take(args, kwargs) if take is not None else None
         if given is None:
-            given = _checked(graph, args, kwargs, device)
+            given = _checked_arguments(graph, args, kwargs, device)
         with torch.no_grad():
-            for target, item in zip(fixed, given):  # noqa: B905 - equally many, checked by `take` or `_checked`
+            for target, item in zip(fixed, given):  # noqa: B905 - equally many, checked by `take` or `_checked_arguments`
                 if target is not None and item is not target:
                     target.copy_(item)
         return tuple([item for item, tensor in zip(given, is_tensor) if not tensor])  # noqa: B905
@@ -41,8 +41,10 @@ def loader(graph: Graph, tensors: Mapping[Value, Any], device: torch.device) -> 
     return load
 
 
-def _checked(graph: Graph, args: Sequence[Any], kwargs: Mapping[str, Any], device: torch.device) -> list[Any]:
-    bound = bind_inputs(graph, positional(args), kwargs, SymbolValues({}))
+def _checked_arguments(
+    graph: Graph, args: Sequence[Any], kwargs: Mapping[str, Any], device: torch.device
+) -> list[Any]:
+    bound = bind_inputs(graph, positional_tuple(args), kwargs, SymbolValues({}))
     for value, item in bound.items():
         if isinstance(item, torch.Tensor) and item.device != device:
             raise ExecutionError(

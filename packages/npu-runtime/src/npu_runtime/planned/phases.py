@@ -24,11 +24,11 @@ from npu_runtime.lowering.aten_calls import NodeStep
 
 def split_phases(graph: Graph, steps: Sequence[NodeStep]) -> tuple[list[NodeStep], list[NodeStep]]:
     """Return the instructions of the compute phase, and those of the commit phase, each in order."""
-    late = _necessary(graph, steps, _possible(graph, steps))
+    late = _select_deferred(graph, steps, _find_deferrable(graph, steps))
     return [item for item in steps if item not in late], [item for item in steps if item in late]
 
 
-def _possible(graph: Graph, steps: Sequence[NodeStep]) -> set[NodeStep]:
+def _find_deferrable(graph: Graph, steps: Sequence[NodeStep]) -> set[NodeStep]:
     """Return the instructions that may be deferred: neither results nor other instructions depend on them."""
     results = {item for item in graph.results[1] if isinstance(item, Value)}
     new = set(graph.updates.values())
@@ -36,7 +36,7 @@ def _possible(graph: Graph, steps: Sequence[NodeStep]) -> set[NodeStep]:
     readers: dict[Value, list[NodeStep]] = {}
     # In reverse, all readers of an instruction are classified before it.
     for item in reversed(steps):
-        outputs = item.step.outputs
+        outputs = item.instruction.outputs
         is_read = any(value in new or value in readers for value in outputs)
         reading = [reader for value in outputs for reader in readers.get(value, ())]
         if (
@@ -46,12 +46,12 @@ def _possible(graph: Graph, steps: Sequence[NodeStep]) -> set[NodeStep]:
             and _cannot_fail(item)
         ):
             possible.add(item)
-        for value in item.step.inputs:
+        for value in item.instruction.inputs:
             readers.setdefault(value, []).append(item)
     return possible
 
 
-def _necessary(graph: Graph, steps: Sequence[NodeStep], possible: set[NodeStep]) -> set[NodeStep]:
+def _select_deferred(graph: Graph, steps: Sequence[NodeStep], possible: set[NodeStep]) -> set[NodeStep]:
     """Return the deferrable instructions that write state, or that read outputs of these."""
     new = set(graph.updates.values())
     # Forward, an instruction that reads a deferred output is deferred, too.
@@ -60,8 +60,10 @@ def _necessary(graph: Graph, steps: Sequence[NodeStep], possible: set[NodeStep])
     for item in steps:
         if item not in possible:
             continue
-        step, forms = item.step, item.seen.forms if item.seen is not None else ()
-        overwritten = {step.inputs[index] for form in forms for index in form.over if index is not None}
+        step, forms = item.instruction, item.traits.out_variants if item.traits is not None else ()
+        overwritten = {
+            step.inputs[index] for form in forms for index in form.overwritten_inputs if index is not None
+        }
         if (
             (forms and not new.isdisjoint(step.outputs))
             or not late_values.isdisjoint(step.inputs)
@@ -74,13 +76,15 @@ def _necessary(graph: Graph, steps: Sequence[NodeStep], possible: set[NodeStep])
 
 def _cannot_fail(item: NodeStep) -> bool:
     """Return whether an instruction is a view, elementwise, or the in-place op of an optimizer."""
-    step, seen = item.step, item.seen
-    if seen is None or step.is_segment or any(map(is_random, step.nodes)):
+    step, seen = item.instruction, item.traits
+    if seen is None or step.is_partition or any(map(is_random, step.nodes)):
         return False
     if seen.is_view:
         return True
     op = find_op(step.node.op_type)
-    if not isinstance(op, OpOverload) or not seen.forms:
+    if not isinstance(op, OpOverload) or not seen.out_variants:
         return False
     # An out-variant that overwrites an input for every output: an in-place op of an optimizer.
-    return torch.Tag.pointwise in op.tags or any(None not in form.over for form in seen.forms)
+    return torch.Tag.pointwise in op.tags or any(
+        None not in form.overwritten_inputs for form in seen.out_variants
+    )

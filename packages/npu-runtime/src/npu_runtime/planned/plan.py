@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from npu_ir import Graph, Value
-from npu_runtime.codegen.compiled_function import Program
+from npu_runtime.codegen.compiled_function import CompiledFunction
 from npu_runtime.lowering.instruction import Step
 from npu_runtime.planned.buffers import Action
 
@@ -66,11 +66,11 @@ class Plan:
     arena_bytes: int
     lower_bound_bytes: int
     made_bytes: int
-    compute: Program
-    commit: Program
+    compute: CompiledFunction
+    commit: CompiledFunction
     passed: tuple[Value, ...]
     actions: tuple[Action, ...]
-    stand_ins: Mapping[Value, Value]
+    staging_copies: Mapping[Value, Value]
 
     @property
     def source(self) -> str:

@@ -8,27 +8,27 @@ from typing import Any
 import torch
 
 from npu_ir import Graph, GraphError, TensorType, Value
-from npu_ir.core.paused_gc import no_collection
+from npu_ir.core.paused_gc import paused_gc
 from npu_ir.plugins.backend import Backend
-from npu_runtime.backends.partition import assign
-from npu_runtime.backends.registry import backends_of
-from npu_runtime.codegen.compiled_function import Program
-from npu_runtime.codegen.compiler import region_runner
-from npu_runtime.codegen.python_source import source_of
-from npu_runtime.executor.options import device_of
-from npu_runtime.lowering.aten_calls import NodeStep, step_of
+from npu_runtime.backends.partition import assign_backends
+from npu_runtime.backends.registry import usable_backends
+from npu_runtime.codegen.compiled_function import CompiledFunction
+from npu_runtime.codegen.compiler import make_region_runner
+from npu_runtime.codegen.python_source import generate_source
+from npu_runtime.executor.options import select_device
+from npu_runtime.lowering.aten_calls import NodeStep, lower_node
 from npu_runtime.lowering.instruction import Step
 from npu_runtime.lowering.lower import lower_body
-from npu_runtime.lowering.view_fusion import merge_views
-from npu_runtime.planned.arena import Span, lower_bound, offsets_of
+from npu_runtime.lowering.view_fusion import fuse_views
+from npu_runtime.planned.arena import Span, assign_offsets, lower_bound
 from npu_runtime.planned.assign_buffers import Placer
 from npu_runtime.planned.assignment import Placement
 from npu_runtime.planned.buffers import Kind, Piece, bytes_of
-from npu_runtime.planned.constants import constants_of, split_constants
+from npu_runtime.planned.constants import find_constants, split_constants
 from npu_runtime.planned.phases import split_phases
 from npu_runtime.planned.plan import Buffer, Plan
 from npu_runtime.probing.op_probe import Prober
-from npu_runtime.probing.storage import overlaps
+from npu_runtime.probing.storage import has_overlapping_elements
 
 
 def plan(
@@ -51,47 +51,47 @@ def plan(
     """
     graph.check()
     _require_fixed_sizes(graph)
-    _require_plain_memory(graph)
-    backends = tuple(backends_of(backend))
-    chosen_device = device_of(device, None, backends)
-    with no_collection():
-        return _planned(graph, chosen_device, backends)
+    _require_fixed_buffers(graph)
+    backends = tuple(usable_backends(backend))
+    chosen_device = select_device(device, None, backends)
+    with paused_gc():
+        return _plan(graph, chosen_device, backends)
 
 
-def _planned(graph: Graph, device: torch.device, backends: Sequence[Backend]) -> Plan:
-    constants = constants_of(graph)
-    steps = _steps(graph, device, backends, constants)
+def _plan(graph: Graph, device: torch.device, backends: Sequence[Backend]) -> Plan:
+    constants = find_constants(graph)
+    steps = _lower(graph, device, backends, constants)
     first = [value for value in (*graph.arguments, *_prologue_values(graph)) if value in constants]
     once, rest = split_constants(steps, constants)
-    folded = [value for item in once for value in item.step.outputs]
-    placement = Placer(graph, *split_phases(graph, rest), [*first, *folded], once).placed()
-    arena = [piece for piece in placement.pieces if piece.kind is Kind.ARENA]
-    spans = [Span(piece.bytes, piece.first, placement.last_step(piece)) for piece in arena]
-    offsets, size = offsets_of(spans)
+    folded = [value for item in once for value in item.instruction.outputs]
+    placement = Placer(graph, *split_phases(graph, rest), [*first, *folded], once).assign()
+    arena = [piece for piece in placement.allocations if piece.kind is Kind.ARENA]
+    spans = [Span(piece.bytes, piece.first, placement.last_use_of(piece)) for piece in arena]
+    offsets, size = assign_offsets(spans)
     for piece, offset in zip(arena, offsets, strict=True):
         piece.offset = offset
     numbers = [value for value in graph.inputs if not isinstance(value.type, TensorType)]
     results = [
         item for item in graph.results[1] if isinstance(item, Value) and not _is_fixed(placement, item)
     ]
-    passed = tuple(dict.fromkeys([*_crossing(placement, numbers), *results]))
+    passed = tuple(dict.fromkeys([*_values_across_phases(placement, numbers), *results]))
     return Plan(
         graph=graph,
         device=device,
-        buffers=tuple(_buffers(placement)),
+        buffers=tuple(_describe_buffers(placement)),
         calls={"compute": tuple(placement.compute), "commit": tuple(placement.commit)},
         arena_bytes=size,
         lower_bound_bytes=lower_bound(spans),
         made_bytes=sum(map(bytes_of, placement.allocated)),
-        compute=_program(f"{graph.name} compute", numbers, placement.compute, passed),
-        commit=_program(f"{graph.name} commit", [*numbers, *passed], placement.commit, ()),
+        compute=_compile_phase(f"{graph.name} compute", numbers, placement.compute, passed),
+        commit=_compile_phase(f"{graph.name} commit", [*numbers, *passed], placement.commit, ()),
         passed=passed,
         actions=tuple(placement.actions),
-        stand_ins=dict(placement.stand_ins),
+        staging_copies=dict(placement.staging_copies),
     )
 
 
-def _steps(
+def _lower(
     graph: Graph, device: torch.device, backends: Sequence[Backend], constants: set[Value]
 ) -> list[NodeStep]:
     known: dict[Value, Any] = {
@@ -100,21 +100,27 @@ def _steps(
         if value.argument is not None and value.argument.data is not None
     }
     prober = Prober(device, known, frozenset(), {}, is_planned=True)
-    as_stated = {value for value in (*graph.inputs, *graph.arguments, *constants) if not overlaps(value.type)}
-    as_stated |= _expanded(graph, device, prober, as_stated)
-    plain = lower_body(graph, assign(graph, backends), device, prober, as_stated, region_runner)
+    as_stated = {
+        value
+        for value in (*graph.inputs, *graph.arguments, *constants)
+        if not has_overlapping_elements(value.type)
+    }
+    as_stated |= _find_expanded(graph, device, prober, as_stated)
+    plain = lower_body(graph, assign_backends(graph, backends), device, prober, as_stated, make_region_runner)
     returned = (*graph.results[1], *graph.updates.values())
-    return merge_views(plain, {item for item in returned if isinstance(item, Value)})
+    return fuse_views(plain, {item for item in returned if isinstance(item, Value)})
 
 
-def _expanded(graph: Graph, device: torch.device, prober: Prober, as_stated: set[Value]) -> set[Value]:
+def _find_expanded(graph: Graph, device: torch.device, prober: Prober, as_stated: set[Value]) -> set[Value]:
     """Return prologue outputs with overlapping elements that are known to have their stated strides."""
     expanded: set[Value] = set()
     for node in graph.prologue:
-        is_expanded = any(overlaps(value.type) for value in node.outputs)
+        is_expanded = any(has_overlapping_elements(value.type) for value in node.outputs)
         if is_expanded and (as_stated | expanded).issuperset(node.inputs):
-            item = step_of(node, prober, device)
-            laid_out = item.seen.is_laid_out if item.seen is not None else [False] * len(node.outputs)
+            item = lower_node(node, prober, device)
+            laid_out = (
+                item.traits.has_stated_strides if item.traits is not None else [False] * len(node.outputs)
+            )
             expanded.update(value for value, is_so in zip(node.outputs, laid_out, strict=True) if is_so)
     return expanded
 
@@ -133,7 +139,7 @@ def _require_fixed_sizes(graph: Graph) -> None:
             )
 
 
-def _require_plain_memory(graph: Graph) -> None:
+def _require_fixed_buffers(graph: Graph) -> None:
     for target in graph.replacements:
         raise GraphError(
             f"%{target.name} is {target.type}, and {graph.updates[target].type} when the graph has run:"
@@ -152,25 +158,27 @@ def _require_plain_memory(graph: Graph) -> None:
 
 
 def _is_fixed(placement: Placement, value: Value) -> bool:
-    return value in placement.stand_ins or placement.is_fixed(value)
+    return value in placement.staging_copies or placement.is_fixed(value)
 
 
-def _crossing(placement: Placement, numbers: Sequence[Value]) -> list[Value]:
+def _values_across_phases(placement: Placement, numbers: Sequence[Value]) -> list[Value]:
     """Return the dynamic values of the compute phase that the commit phase reads."""
     made = {value for step in placement.compute for value in step.outputs}
     read = (value for step in placement.commit for value in step.inputs)
     return [value for value in dict.fromkeys(read) if value in made and value not in numbers]
 
 
-def _program(name: str, inputs: Sequence[Value], steps: Sequence[Step], results: Sequence[Value]) -> Program:
-    return Program(name, source_of(name, tuple(dict.fromkeys(inputs)), steps, results))
+def _compile_phase(
+    name: str, inputs: Sequence[Value], steps: Sequence[Step], results: Sequence[Value]
+) -> CompiledFunction:
+    return CompiledFunction(name, generate_source(name, tuple(dict.fromkeys(inputs)), steps, results))
 
 
-def _buffers(placement: Placement) -> list[Buffer]:
+def _describe_buffers(placement: Placement) -> list[Buffer]:
     buffers = []
     first = _first_writes(placement)
     for value, kind in placement.kinds.items():
-        pieces = placement.lies_in[value]
+        pieces = placement.allocations_of[value]
         piece = pieces[0] if pieces else None
         owner = piece.owner if piece is not None and piece.owner is not value else None
         buffers.append(
@@ -180,7 +188,7 @@ def _buffers(placement: Placement) -> list[Buffer]:
                 offset=_offset(piece) if kind in (Kind.ARENA, Kind.VIEW) else None,
                 bytes=bytes_of(value),
                 first=first.get(value, -1),
-                last=placement.last.get(value, -1),
+                last=placement.last_use.get(value, -1),
                 shares="" if owner is None else owner.name,
                 why=placement.reasons.get(value, ""),
             )
@@ -194,7 +202,7 @@ def _offset(piece: Piece | None) -> int | None:
 
 def _first_writes(placement: Placement) -> dict[Value, int]:
     first: dict[Value, int] = {}
-    for piece in placement.pieces:
+    for piece in placement.allocations:
         for value in piece.values:
             first.setdefault(value, piece.first)
     return first

@@ -9,13 +9,13 @@ from typing import Any
 import torch
 
 from npu_ir import ExecutionError, TensorType, Value
-from npu_ir.core.isolation import no_outside_influence
+from npu_ir.core.isolation import isolated_torch_state
 from npu_ir.core.structure import LEAF, unflatten
 from npu_ir.core.symbol_values import SymbolValues
-from npu_runtime._torch import below_autograd, is_undisturbed, record_gradients
-from npu_runtime.codegen.compiled_function import BoundProgram, Program
-from npu_runtime.planned.binding import Allocate, allocate, bind_tensors
-from npu_runtime.planned.load_inputs import loader
+from npu_runtime._torch import below_autograd, has_default_torch_state, record_gradients
+from npu_runtime.codegen.compiled_function import BoundFunction, CompiledFunction
+from npu_runtime.planned.binding import Allocator, allocate, bind_tensors
+from npu_runtime.planned.load_inputs import make_loader
 from npu_runtime.planned.plan import Plan
 from npu_runtime.planned.unbound import Unbound
 
@@ -51,35 +51,36 @@ class PlannedProgram:
         weights: Mapping[str, torch.Tensor] | None = None,
         *,
         constants: Mapping[str, torch.Tensor] | None = None,
-        allocate: Allocate = allocate,
+        allocate: Allocator = allocate,
     ) -> None:
         graph = plan.graph
         self.plan = plan
         self._tensors = bind_tensors(plan, weights or {}, constants, allocate)
         self._symbols = SymbolValues({})
-        self._compute = self._bound(plan.compute)
-        self._commit = self._bound(plan.commit)
+        self._compute = self._bind(plan.compute)
+        self._commit = self._bind(plan.commit)
         self.inputs = tuple(self._tensors.get(value) for value in graph.inputs)
         self.numbers = tuple(value.name for value in graph.inputs if not isinstance(value.type, TensorType))
         self._leaves = [
-            plan.stand_ins.get(item, item) if isinstance(item, Value) else item for item in graph.results[1]
+            plan.staging_copies.get(item, item) if isinstance(item, Value) else item
+            for item in graph.results[1]
         ]
         self.outputs = tuple(
             self._tensors.get(item) if isinstance(item, Value) else item for item in self._leaves
         )
         self.tensors = {value.name: item for value, item in self._tensors.items()}
-        self._changing = [
-            (index, plan.passed.index(item) if item in plan.passed else self._number_place(item))
+        self._dynamic_results = [
+            (index, plan.passed.index(item) if item in plan.passed else self._number_index(item))
             for index, item in enumerate(self._leaves)
             if isinstance(item, Value) and item not in self._tensors
         ]
-        self._load = loader(graph, self._tensors, plan.device)
+        self._load = make_loader(graph, self._tensors, plan.device)
 
-    def _number_place(self, value: Value) -> int:
+    def _number_index(self, value: Value) -> int:
         """Return the index of an input number in `numbers`, counted from the end: negative."""
         return self.numbers.index(value.name) - len(self.numbers)
 
-    def watched(self, see: Callable[[Callable[..., Any]], Any]) -> PlannedProgram:
+    def with_observer(self, see: Callable[[Callable[..., Any]], Any]) -> PlannedProgram:
         """Return a copy over the same memory that calls ``see(function)`` before each of its instructions."""
 
         def seen(function: Callable[..., Any], call: Callable[..., Any]) -> Callable[..., Any]:
@@ -90,20 +91,20 @@ class PlannedProgram:
             return seen_call
 
         twin = copy.copy(self)
-        twin._compute = self._bound(self.plan.compute, seen)
-        twin._commit = self._bound(self.plan.commit, seen)
+        twin._compute = self._bind(self.plan.compute, seen)
+        twin._commit = self._bind(self.plan.commit, seen)
         return twin
 
-    def _bound(
-        self, program: Program, wrap: Callable[[Any, Any], Callable[..., Any]] | None = None
-    ) -> BoundProgram:
+    def _bind(
+        self, program: CompiledFunction, wrap: Callable[[Any, Any], Callable[..., Any]] | None = None
+    ) -> BoundFunction:
         ops = [
-            function.bound(self._tensors) if isinstance(function, Unbound) else function
+            function.bind(self._tensors) if isinstance(function, Unbound) else function
             for function in program.source.ops
         ]
         if wrap is not None:
             ops = [wrap(function, call) for function, call in zip(program.source.ops, ops, strict=True)]
-        return program.bound(self._tensors, ops)
+        return program.bind(self._tensors, ops)
 
     @property
     def state(self) -> dict[str, torch.Tensor]:
@@ -133,12 +134,12 @@ class PlannedProgram:
         Raises:
             ExecutionError: A node fails; if that is in the compute phase, no state has changed.
         """
-        results: tuple[Any, ...] = self._run(numbers, self._both)
+        results: tuple[Any, ...] = self._run(numbers, self._call_both)
         return results
 
     def compute(self, *numbers: Any) -> tuple[Any, ...]:
         """Run the compute phase, which changes no state; return the values for `commit`."""
-        computed: tuple[Any, ...] = self._run(numbers, self._first)
+        computed: tuple[Any, ...] = self._run(numbers, self._call_compute)
         return computed
 
     def commit(self, *numbers: Any, computed: tuple[Any, ...] = ()) -> None:
@@ -156,16 +157,16 @@ class PlannedProgram:
         structure = self.plan.graph.results[0]
         return results[0] if structure.kind == LEAF else unflatten(structure, list(results))
 
-    def _first(self, numbers: tuple[Any, ...]) -> tuple[Any, ...]:
+    def _call_compute(self, numbers: tuple[Any, ...]) -> tuple[Any, ...]:
         return self._compute(self._symbols, *numbers)
 
-    def _both(self, numbers: tuple[Any, ...]) -> tuple[Any, ...]:
+    def _call_both(self, numbers: tuple[Any, ...]) -> tuple[Any, ...]:
         computed = self._compute(self._symbols, *numbers)
         self._commit(self._symbols, *numbers, *computed)
-        if not self._changing:
+        if not self._dynamic_results:
             return self.outputs
         results = list(self.outputs)
-        for index, position in self._changing:
+        for index, position in self._dynamic_results:
             results[index] = computed[position] if position >= 0 else numbers[position]
         return tuple(results)
 
@@ -176,17 +177,17 @@ class PlannedProgram:
                 where=f"graph {self.plan.graph.name!r}",
                 fix=f"give {', '.join(self.numbers) or 'none'}, in this order",
             )
-        if not is_undisturbed():
-            with no_outside_influence(self.plan.device):
-                return self._explained(numbers, call)
+        if not has_default_torch_state():
+            with isolated_torch_state(self.plan.device):
+                return self._call_explained(numbers, call)
         before = torch.is_grad_enabled()
         record_gradients(False)
         try:
-            return self._explained(numbers, call)
+            return self._call_explained(numbers, call)
         finally:
             record_gradients(before)
 
-    def _explained(self, numbers: tuple[Any, ...], call: Callable[[tuple[Any, ...]], Any]) -> Any:
+    def _call_explained(self, numbers: tuple[Any, ...], call: Callable[[tuple[Any, ...]], Any]) -> Any:
         try:
             with below_autograd():
                 return call(numbers)

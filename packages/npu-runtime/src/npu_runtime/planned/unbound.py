@@ -20,7 +20,7 @@ class Unbound:
         self._lists = lists
         self._bind = bind
 
-    def bound(self, tensors: Mapping[Value, Any]) -> Callable[..., Any]:
+    def bind(self, tensors: Mapping[Value, Any]) -> Callable[..., Any]:
         """Return the callable bound to these tensors."""
         return self._bind(*[[tensors[value] for value in values] for values in self._lists])
 

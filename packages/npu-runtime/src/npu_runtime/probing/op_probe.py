@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from npu_ir import OpNode, Value
-from npu_ir.core.isolation import no_outside_influence
+from npu_ir.core.isolation import isolated_torch_state
 from npu_ir.core.types import Type
 from npu_ir.ops.calls import Binding, Slot
 from npu_ir.ops.effects import is_random
@@ -25,18 +25,18 @@ from npu_ir.ops.schema import Op
 from npu_runtime._torch import (
     OpOverload,
     below_autograd,
-    quick_callables,
-    quick_callables_in_place,
+    fast_callables,
+    fast_callables_in_place,
 )
-from npu_runtime.probing.out_variants import Call, Form, forms_of
+from npu_runtime.probing.out_variants import Form, ObservedCall, find_out_variants
 from npu_runtime.probing.sample_inputs import ProbeData
 from npu_runtime.probing.storage import (
-    could_hold,
-    is_at_start,
+    fits_first_input,
+    has_stated_strides,
+    is_bitwise_equal,
     is_inexact,
-    is_laid_out,
-    is_same,
-    memory_key,
+    starts_storage,
+    storage_key,
 )
 
 
@@ -61,9 +61,9 @@ class Seen:
     function: Callable[..., Any]
     in_place: tuple[str, Callable[..., Any]] | None
     shares: tuple[frozenset[int], ...]
-    is_laid_out: tuple[bool, ...]
-    is_at_start: tuple[bool, ...]
-    forms: tuple[Form, ...] = ()
+    has_stated_strides: tuple[bool, ...]
+    starts_storage: tuple[bool, ...]
+    out_variants: tuple[Form, ...] = ()
     is_certain: bool = True
 
     @property
@@ -71,7 +71,7 @@ class Seen:
         """True if every output shares memory with an input: a pure op is then a view."""
         return self.is_certain and bool(self.shares) and all(self.shares)
 
-    def elsewhere(self, inputs: int) -> Seen:
+    def without_memory_traits(self, inputs: int) -> Seen:
         """Return the traits that hold for any sizes and strides: the callable, but nothing about memory."""
         unknown = (False,) * len(self.shares)
         every = (frozenset(range(inputs)),) * len(self.shares)
@@ -79,9 +79,9 @@ class Seen:
             self,
             in_place=None,
             shares=every,
-            is_laid_out=unknown,
-            is_at_start=unknown,
-            forms=(),
+            has_stated_strides=unknown,
+            starts_storage=unknown,
+            out_variants=(),
             is_certain=False,
         )
 
@@ -108,12 +108,12 @@ class Prober:
     ) -> None:
         self.is_planned = is_planned
         self._device = device
-        self._given = given
+        self._graph_inputs = given
         self._sizes = sizes
         self._data = ProbeData(device, known, sizes)
-        self._seen: dict[Any, Seen | None] = {}
+        self._cache: dict[Any, Seen | None] = {}
 
-    def seen(self, node: OpNode, op: Op, binding: Binding) -> Seen | None:
+    def observe(self, node: OpNode, op: Op, binding: Binding) -> Seen | None:
         """Return the call traits of ``node``; None if they cannot be observed.
 
         That is the case if the op fails on sample inputs, if it returns other types than the graph states,
@@ -127,88 +127,88 @@ class Prober:
             tuple(value.type for value in node.outputs),
             node.operands,
             repr(node.attrs),
-            tuple(value in self._given for value in node.inputs),
+            tuple(value in self._graph_inputs for value in node.inputs),
         )
-        if key not in self._seen:
-            self._seen[key] = self._probe(node, op, binding)
-        return self._seen[key]
+        if key not in self._cache:
+            self._cache[key] = self._probe(node, op, binding)
+        return self._cache[key]
 
     def _probe(self, node: OpNode, op: Op, binding: Binding) -> Seen | None:
         types = [value.type for value in (*node.inputs, *node.outputs)]
         if any(type.substitute(self._sizes).symbols for type in types):
             return None
         same_random_numbers = (
-            _random_numbers_kept(self._device) if is_random(node) else contextlib.nullcontext()
+            _preserved_random_state(self._device) if is_random(node) else contextlib.nullcontext()
         )
         # In the same state as a call: no modes, no autocast, below autograd.
-        with no_outside_influence(self._device), same_random_numbers, below_autograd():
+        with isolated_torch_state(self._device), same_random_numbers, below_autograd():
             try:
-                seen = self._observed(node, op, binding)
+                seen = self._run_probe(node, op, binding)
             except Exception:  # the op may reject sample inputs: the node then runs unoptimized
                 return None
         is_any_size = any(type.symbols for type in types)
-        return seen.elsewhere(len(node.inputs)) if seen is not None and is_any_size else seen
+        return seen.without_memory_traits(len(node.inputs)) if seen is not None and is_any_size else seen
 
-    def _observed(self, node: OpNode, op: Op, binding: Binding) -> Seen | None:
-        data = self._data.inputs_of(node)
+    def _run_probe(self, node: OpNode, op: Op, binding: Binding) -> Seen | None:
+        data = self._data.sample_inputs(node)
         function = op._op if isinstance(op, OpOverload) else op
-        outputs = _outputs(function, binding, data, self._device)
+        outputs = _call(function, binding, data, self._device)
         types = [value.type.substitute(self._sizes) for value in node.outputs]
-        if not _are_of_types(outputs, types):
+        if not _have_types(outputs, types):
             return None
         is_dynamic = isinstance(op, OpOverload) and torch.Tag.dynamic_output_shape in op.tags
         if is_dynamic and not self._has_fixed_sizes(function, binding, data, types):
             return None
-        shares = _shares(data, outputs)
+        shares = _find_aliases(data, outputs)
         seen = Seen(
             kernel=f"torch.ops.{op}" if isinstance(op, OpOverload) else node.op_type,
             function=function,
             in_place=None,
             shares=shares,
-            is_laid_out=tuple(map(is_laid_out, outputs, types)),
-            is_at_start=tuple(is_at_start(output) for output in outputs),
+            has_stated_strides=tuple(map(has_stated_strides, outputs, types)),
+            starts_storage=tuple(starts_storage(output) for output in outputs),
         )
-        if not any(shares) and _share_among_each_other(outputs):
+        if not any(shares) and _alias_each_other(outputs):
             return None  # outputs that alias each other: not expressible as traits
-        if not self._shares_alike(node, binding, function, data, seen):
-            seen = seen.elsewhere(len(data))
+        if not self._keeps_traits_for_special_numbers(node, binding, function, data, seen):
+            seen = seen.without_memory_traits(len(data))
         if not isinstance(op, OpOverload):
             return seen
-        seen = replace(seen, forms=self._forms(node, op, binding, data, seen))
+        seen = replace(seen, out_variants=self._find_out_variants(node, op, binding, data, seen))
         if is_random(node):
             return seen
-        if not self._is_laid_out_alike(node, binding, function, data, outputs):
-            seen = seen.elsewhere(len(data))
-        seen = self._quickest(seen, op, binding, data, outputs)
-        if not any(seen.is_laid_out):
+        if not self._keeps_strides_with_gradients(node, binding, function, data, outputs):
+            seen = seen.without_memory_traits(len(data))
+        seen = self._with_fastest_callable(seen, op, binding, data, outputs)
+        if not any(seen.has_stated_strides):
             return seen
-        return replace(seen, in_place=self._in_place(node, op, binding, data, outputs))
+        return replace(seen, in_place=self._find_in_place(node, op, binding, data, outputs))
 
     def _has_fixed_sizes(
         self, function: Callable[..., Any], binding: Binding, data: list[Any], types: Sequence[Type]
     ) -> bool:
         """Return whether sizes are independent of data, by a run on zeros: true of indices, not of masks."""
         zeros = [torch.zeros_like(item) if isinstance(item, torch.Tensor) else item for item in data]
-        return _are_of_types(_outputs(function, binding, zeros, self._device), types)
+        return _have_types(_call(function, binding, zeros, self._device), types)
 
-    def _quickest(
+    def _with_fastest_callable(
         self, seen: Seen, op: OpOverload, binding: Binding, data: list[Any], outputs: Sequence[Any]
     ) -> Seen:
         """Return the traits with the fastest equivalent callable."""
-        for kernel, function in quick_callables(op):
-            if self._does_the_same(function, binding, data, outputs):
+        for kernel, function in fast_callables(op):
+            if self._is_equivalent(function, binding, data, outputs):
                 return replace(seen, kernel=kernel, function=function)
         return seen
 
-    def _forms(
+    def _find_out_variants(
         self, node: OpNode, op: OpOverload, binding: Binding, data: list[Any], seen: Seen
     ) -> tuple[Form, ...]:
         """Return the out-variants, if requested; none if outputs are views or have other strides."""
-        if not self.is_planned or any(seen.shares) or not all(seen.is_laid_out):
+        if not self.is_planned or any(seen.shares) or not all(seen.has_stated_strides):
             return ()
-        return forms_of(Call(op, binding, data, self._device, draws=is_random(node)))
+        return find_out_variants(ObservedCall(op, binding, data, self._device, draws_random=is_random(node)))
 
-    def _is_laid_out_alike(
+    def _keeps_strides_with_gradients(
         self,
         node: OpNode,
         binding: Binding,
@@ -219,7 +219,7 @@ class Prober:
         """Return whether strides stay the same with gradients: attention then uses another kernel."""
         pairs = list(zip(data, node.inputs, strict=True))
         differentiable = [
-            item if value in self._given and is_inexact(item) else None for item, value in pairs
+            item if value in self._graph_inputs and is_inexact(item) else None for item, value in pairs
         ]
         if all(item is None for item in differentiable):
             return True
@@ -227,91 +227,91 @@ class Prober:
             old if new is None else new.detach().requires_grad_()
             for new, old in zip(differentiable, data, strict=True)
         ]
-        again = _outputs(function, binding, requiring, self._device)
+        again = _call(function, binding, requiring, self._device)
         tensors = [pair for pair in zip(again, outputs, strict=True) if isinstance(pair[0], torch.Tensor)]
         return all(new.layout is not torch.strided or new.stride() == old.stride() for new, old in tensors)
 
-    def _shares_alike(
+    def _keeps_traits_for_special_numbers(
         self, node: OpNode, binding: Binding, function: Callable[..., Any], data: list[Any], seen: Seen
     ) -> bool:
         """Return whether no number changes the traits of memory: dropout with p=0 returns its input."""
-        for other in self._data.with_other_numbers(node, data):
+        for other in self._data.with_special_numbers(node, data):
             try:
-                outputs = _outputs(function, binding, other, self._device)
+                outputs = _call(function, binding, other, self._device)
             except Exception:  # a number that the op rejects
                 continue
             types = [value.type.substitute(self._sizes) for value in node.outputs]
             if (
-                _shares(other, outputs) != seen.shares
-                or tuple(map(is_laid_out, outputs, types)) != seen.is_laid_out
-                or tuple(map(is_at_start, outputs)) != seen.is_at_start
+                _find_aliases(other, outputs) != seen.shares
+                or tuple(map(has_stated_strides, outputs, types)) != seen.has_stated_strides
+                or tuple(map(starts_storage, outputs)) != seen.starts_storage
             ):
                 return False
         return True
 
-    def _does_the_same(
+    def _is_equivalent(
         self, function: Callable[..., Any], binding: Binding, data: list[Any], wanted: Sequence[Any]
     ) -> bool:
         """Return whether a callable returns outputs of the same types, strides and bits."""
         try:
-            outputs = _outputs(function, binding, data, self._device)
+            outputs = _call(function, binding, data, self._device)
         except Exception:  # its parameters differ from those of the operator
             return False
-        return len(outputs) == len(wanted) and all(map(is_same, outputs, wanted))
+        return len(outputs) == len(wanted) and all(map(is_bitwise_equal, outputs, wanted))
 
-    def _in_place(
+    def _find_in_place(
         self, node: OpNode, op: OpOverload, binding: Binding, data: list[Any], outputs: Sequence[Any]
     ) -> tuple[str, Callable[..., Any]] | None:
         """Return the name and callable of an equivalent that writes the only output into the first input."""
         if (
             len(outputs) != 1
             or binding.positional[:1] != (Slot(0),)
-            or not could_hold(data, outputs[0], node)
+            or not fits_first_input(data, outputs[0], node)
         ):
             return None
-        for kernel, function in quick_callables_in_place(op):
+        for kernel, function in fast_callables_in_place(op):
             overwritten = [data[0].clone(), *data[1:]]
             try:
-                result = _outputs(function, binding, overwritten, self._device)
+                result = _call(function, binding, overwritten, self._device)
             except Exception:  # its parameters differ from those of the operator
                 continue
-            if result[0] is overwritten[0] and is_same(result[0], outputs[0]):
+            if result[0] is overwritten[0] and is_bitwise_equal(result[0], outputs[0]):
                 return kernel, function
         return None
 
 
-def _are_of_types(outputs: Sequence[Any], types: Sequence[Type]) -> bool:
+def _have_types(outputs: Sequence[Any], types: Sequence[Type]) -> bool:
     return len(outputs) == len(types) and all(map(is_of_type, outputs, types))
 
 
-def _shares(data: Sequence[Any], outputs: Sequence[Any]) -> tuple[frozenset[int], ...]:
+def _find_aliases(data: Sequence[Any], outputs: Sequence[Any]) -> tuple[frozenset[int], ...]:
     inputs_by_storage: dict[Any, set[int]] = {}
     for index, item in enumerate(data):
-        inputs_by_storage.setdefault(memory_key(item), set()).add(index)
+        inputs_by_storage.setdefault(storage_key(item), set()).add(index)
     inputs_by_storage.pop(None, None)
-    return tuple(frozenset(inputs_by_storage.get(memory_key(output), ())) for output in outputs)
+    return tuple(frozenset(inputs_by_storage.get(storage_key(output), ())) for output in outputs)
 
 
-def _share_among_each_other(outputs: Sequence[Any]) -> bool:
-    keys = [key for key in map(memory_key, outputs) if key is not None]
+def _alias_each_other(outputs: Sequence[Any]) -> bool:
+    keys = [key for key in map(storage_key, outputs) if key is not None]
     return len(set(keys)) < len(keys)
 
 
-def _random_numbers_kept(device: torch.device) -> contextlib.AbstractContextManager[None]:
+def _preserved_random_state(device: torch.device) -> contextlib.AbstractContextManager[None]:
     """Return a context manager that restores the state of the random number generators on exit."""
     return torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])
 
 
-def _outputs(
+def _call(
     function: Callable[..., Any], binding: Binding, inputs: Sequence[Any], device: torch.device
 ) -> list[Any]:
     args, kwargs = binding.arguments(inputs, device)
-    return list(_flat(function(*args, **kwargs)))
+    return list(_flatten(function(*args, **kwargs)))
 
 
-def _flat(result: Any) -> Iterator[Any]:
+def _flatten(result: Any) -> Iterator[Any]:
     if isinstance(result, (tuple, list)):
         for part in result:
-            yield from _flat(part)
+            yield from _flatten(part)
     else:
         yield result

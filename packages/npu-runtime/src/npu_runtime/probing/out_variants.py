@@ -17,9 +17,9 @@ from typing import Any
 import torch
 
 from npu_ir.ops.calls import Binding, Slot
-from npu_ir.plugins.backend import copied
-from npu_runtime._torch import OpOverload, quick_callables, quick_callables_in_place, random_state
-from npu_runtime.probing.storage import extent, is_same
+from npu_ir.plugins.backend import copy_with_strides
+from npu_runtime._torch import OpOverload, fast_callables, fast_callables_in_place, random_state
+from npu_runtime.probing.storage import element_span, is_bitwise_equal
 
 # These return a copy of their first argument, as ``copy_`` writes it.
 _COPIES = frozenset({"aten::clone", "aten::_to_copy"})
@@ -42,12 +42,12 @@ class Form:
     kernel: str
     function: Callable[..., Any]
     binding: Binding
-    over: tuple[int | None, ...]
-    within: frozenset[int] = frozenset()
+    overwritten_inputs: tuple[int | None, ...]
+    reusable_inputs: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class ObservedCall:
     """An observed call, the reference that out-variants are compared with.
 
     Attributes:
@@ -62,17 +62,17 @@ class Call:
     binding: Binding
     inputs: Sequence[Any]
     device: torch.device
-    draws: bool
+    draws_random: bool
 
     def outputs(self) -> list[Any]:
         args, kwargs = self.binding.arguments(self.inputs, self.device)
-        return _flat(self.op._op(*args, **kwargs))
+        return _flatten(self.op._op(*args, **kwargs))
 
 
-def forms_of(call: Call) -> tuple[Form, ...]:
+def find_out_variants(call: ObservedCall) -> tuple[Form, ...]:
     """Return the out-variants that reproduce a call and its use of random numbers; the fastest first."""
     trial = _Trial(call)
-    if not trial.wanted or not all(map(_is_placed, trial.wanted)):
+    if not trial.expected or not all(map(_is_dense, trial.expected)):
         return ()
     found: list[Form] = []
     wrong: list[
@@ -82,12 +82,12 @@ def forms_of(call: Call) -> tuple[Form, ...]:
         warnings.simplefilter("ignore")
         # Resizing an out= tensor is deprecated in PyTorch: it warns at each run, and is to become an error.
         warnings.filterwarnings("error", message="An output with one or more elements was resized")
-        for form in _candidates(call, len(trial.wanted)):
-            if any(_is_alike(form, other) for other in found + wrong):
+        for form in _candidates(call, len(trial.expected)):
+            if any(_is_same_kind(form, other) for other in found + wrong):
                 continue
-            is_right = trial.agrees(form)
+            is_right = trial.matches(form)
             if is_right:
-                found.append(trial.with_inputs_to_overwrite(form))
+                found.append(trial.with_reusable_inputs(form))
             elif is_right is False:
                 wrong.append(form)
     return tuple(found)
@@ -100,40 +100,40 @@ class _Trial:
         wanted: The outputs of the call.
     """
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: ObservedCall) -> None:
         self._call = call
-        if call.draws:
+        if call.draws_random:
             random_state(call.device, _SEED)
-        self.wanted = call.outputs()
-        self._state = random_state(call.device) if call.draws else None
+        self.expected = call.outputs()
+        self._state = random_state(call.device) if call.draws_random else None
 
-    def agrees(self, form: Form) -> bool | None:
+    def matches(self, form: Form) -> bool | None:
         """Return whether an out-variant reproduces the call; None if it does not accept these arguments."""
         inputs = self._call.inputs
         memory = [
-            _filled(output) if source is None else copied(inputs[source])
-            for source, output in zip(form.over, self.wanted, strict=True)
-            if source is None or _same_layout(inputs[source], output)
+            _make_sentinel(output) if source is None else copy_with_strides(inputs[source])
+            for source, output in zip(form.overwritten_inputs, self.expected, strict=True)
+            if source is None or _has_same_layout(inputs[source], output)
         ]
-        return self._agrees(form, inputs, memory) if len(memory) == len(self.wanted) else None
+        return self._run_matches(form, inputs, memory) if len(memory) == len(self.expected) else None
 
-    def with_inputs_to_overwrite(self, form: Form) -> Form:
-        """Return an out-variant with ``within`` set, by a trial of each input with the output's layout."""
+    def with_reusable_inputs(self, form: Form) -> Form:
+        """Return an out-variant with ``reusable_inputs`` set, by a trial of each input with the output's layout."""
         call = self._call
-        if form.over != (None,) or call.draws or torch.Tag.pointwise not in call.op.tags:
+        if form.overwritten_inputs != (None,) or call.draws_random or torch.Tag.pointwise not in call.op.tags:
             return form
         reusable = set()
         for index, item in enumerate(call.inputs):
-            if _same_layout(item, self.wanted[0]) and sum(item is other for other in call.inputs) == 1:
-                memory = copied(item)
+            if _has_same_layout(item, self.expected[0]) and sum(item is other for other in call.inputs) == 1:
+                memory = copy_with_strides(item)
                 inputs = [*call.inputs[:index], memory, *call.inputs[index + 1 :]]
-                if self._agrees(form, inputs, [memory]):
+                if self._run_matches(form, inputs, [memory]):
                     reusable.add(index)
-        return replace(form, within=frozenset(reusable))
+        return replace(form, reusable_inputs=frozenset(reusable))
 
-    def _agrees(self, form: Form, inputs: Sequence[Any], memory: Sequence[torch.Tensor]) -> bool | None:
+    def _run_matches(self, form: Form, inputs: Sequence[Any], memory: Sequence[torch.Tensor]) -> bool | None:
         call = self._call
-        if call.draws:
+        if call.draws_random:
             random_state(call.device, _SEED)
         addresses = [item.data_ptr() for item in memory]
         args, kwargs = form.binding.arguments([*inputs, *memory], call.device)
@@ -145,28 +145,32 @@ class _Trial:
             return None
         return (
             [item.data_ptr() for item in memory] == addresses
-            and all(map(is_same, memory, self.wanted))
+            and all(map(is_bitwise_equal, memory, self.expected))
             and (self._state is None or torch.equal(random_state(call.device), self._state))
         )
 
 
-def _is_alike(form: Form, other: Form) -> bool:
-    return [item is None for item in form.over] == [item is None for item in other.over]
+def _is_same_kind(form: Form, other: Form) -> bool:
+    return [item is None for item in form.overwritten_inputs] == [
+        item is None for item in other.overwritten_inputs
+    ]
 
 
-def _is_placed(item: Any) -> bool:
+def _is_dense(item: Any) -> bool:
     """Return whether an item is a strided tensor without gaps or overlaps: its memory can be planned."""
-    return isinstance(item, torch.Tensor) and item.layout is torch.strided and extent(item) == item.numel()
+    return (
+        isinstance(item, torch.Tensor) and item.layout is torch.strided and element_span(item) == item.numel()
+    )
 
 
-def _filled(like: torch.Tensor) -> torch.Tensor:
+def _make_sentinel(like: torch.Tensor) -> torch.Tensor:
     """Return a tensor filled with a sentinel (NaN or 77) that would show up in results if it were read."""
     memory = torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, device=like.device)
     is_inexact = like.dtype.is_floating_point or like.dtype.is_complex
     return memory.fill_(torch.nan if is_inexact else 77)
 
 
-def _same_layout(left: Any, right: torch.Tensor) -> bool:
+def _has_same_layout(left: Any, right: torch.Tensor) -> bool:
     return (
         isinstance(left, torch.Tensor)
         and left.layout is torch.strided
@@ -174,42 +178,44 @@ def _same_layout(left: Any, right: torch.Tensor) -> bool:
     )
 
 
-def _candidates(call: Call, count: int) -> Iterator[Form]:
+def _candidates(call: ObservedCall, count: int) -> Iterator[Form]:
     """Yield candidate out-variants of a call with ``count`` outputs; the fastest of each kind first."""
     op, binding, inputs = call.op, call.binding, len(call.inputs)
     slots = [Slot(inputs + index) for index in range(count)]
     memory = slots[0] if count == 1 else slots
     # 1. The Python callables of the op, with out=.
-    for kernel, function in quick_callables(op):
+    for kernel, function in fast_callables(op):
         yield Form(kernel, function, _with_keywords(binding, {"out": memory}), (None,) * count)
     # 2. Overloads that write into arguments: out=, in-place, or both.
     for overload in _writing_overloads(op):
         names = [item.name for item in overload._schema.arguments if item.is_out]
-        written = _written(overload, binding)
+        written = _written_inputs(overload, binding)
         if written is None or len(names) + len(written) != count:
             continue
-        replaced = _replaced(binding, dict(zip(written, slots[len(names) :], strict=True)))
+        replaced = _replace_slots(binding, dict(zip(written, slots[len(names) :], strict=True)))
         over: tuple[int | None, ...] = (*[None] * len(names), *written)
         if not names and not overload._schema.name.endswith("_functional"):
-            for kernel, function in quick_callables_in_place(op):
-                yield from _filling_first(Form(kernel, function, replaced, over), draws=call.draws)
+            for kernel, function in fast_callables_in_place(op):
+                yield from _with_unread_outputs_first(
+                    Form(kernel, function, replaced, over), draws=call.draws_random
+                )
         keywords = _with_keywords(replaced, dict(zip(names, slots, strict=False)))
         form = Form(f"torch.ops.{overload}", overload._op, keywords, over)
-        yield from _filling_first(form, draws=call.draws)
+        yield from _with_unread_outputs_first(form, draws=call.draws_random)
     # 3. Overloads with out= and more arguments, and copy_ for ops that copy.
     if count == 1:
         for overload in _wider_overloads(op):
-            keywords = _with_keywords(_by_name(binding, op, overload), {"out": memory})
+            keywords = _with_keywords(_bind_by_keyword(binding, op, overload), {"out": memory})
             yield Form(f"torch.ops.{overload}", overload._op, keywords, (None,))
     if op._schema.name in _COPIES and inputs:
         yield Form("torch.Tensor.copy_", torch.Tensor.copy_, Binding((slots[0], Slot(0)), {}), (None,))
 
 
-def _filling_first(form: Form, *, draws: bool) -> Iterator[Form]:
+def _with_unread_outputs_first(form: Form, *, draws: bool) -> Iterator[Form]:
     """Yield a candidate; for random ops, first a variant of it that ignores the content of its outputs."""
     if draws:
         # A schema does not say whether a written argument is also read: bernoulli_ does not read it.
-        yield replace(form, over=(None,) * len(form.over))
+        yield replace(form, overwritten_inputs=(None,) * len(form.overwritten_inputs))
     yield form
 
 
@@ -250,7 +256,7 @@ def _wider_overloads(op: OpOverload) -> Iterator[OpOverload]:
             yield overload
 
 
-def _by_name(binding: Binding, op: OpOverload, overload: OpOverload) -> Binding:
+def _bind_by_keyword(binding: Binding, op: OpOverload, overload: OpOverload) -> Binding:
     """Return a call of an op as one of a wider overload: by keyword, None for parameters without default."""
     names = [item.name for item in op._schema.arguments]
     given = {**dict(zip(names, binding.positional, strict=False)), **binding.keyword}
@@ -263,7 +269,7 @@ def _arguments(op: OpOverload) -> list[tuple[str, str]]:
     return [(item.name, str(item.type)) for item in op._schema.arguments if not item.is_out]
 
 
-def _written(overload: OpOverload, binding: Binding) -> list[int] | None:
+def _written_inputs(overload: OpOverload, binding: Binding) -> list[int] | None:
     """Return the inputs that an overload overwrites, in order; None if a written argument is not an input."""
     written: list[int] = []
     for place, item in enumerate(overload._schema.arguments):
@@ -282,7 +288,7 @@ def _with_keywords(binding: Binding, keywords: dict[str, Any]) -> Binding:
     return replace(binding, keyword={**binding.keyword, **keywords})
 
 
-def _replaced(binding: Binding, slots: dict[int, Slot]) -> Binding:
+def _replace_slots(binding: Binding, slots: dict[int, Slot]) -> Binding:
     """Return a binding with the slots of some inputs replaced."""
 
     def other(item: Any) -> Any:
@@ -294,7 +300,7 @@ def _replaced(binding: Binding, slots: dict[int, Slot]) -> Binding:
     return replace(binding, positional=tuple(map(other, binding.positional)), keyword=keyword)
 
 
-def _flat(result: Any) -> list[Any]:
+def _flatten(result: Any) -> list[Any]:
     if isinstance(result, (tuple, list)):
-        return [leaf for part in result for leaf in _flat(part)]
+        return [leaf for part in result for leaf in _flatten(part)]
     return [result]

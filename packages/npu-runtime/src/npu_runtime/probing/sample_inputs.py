@@ -9,11 +9,11 @@ import torch
 
 from npu_ir import OpNode, TensorType, Value
 from npu_ir.core.types import Type
-from npu_runtime.probing.storage import extent, is_inexact, is_laid_out
+from npu_runtime.probing.storage import element_span, has_stated_strides, is_inexact
 
 _SEED = 0
 _NOISE = 65_537  # a prime period: rows of a matrix differ
-_APART = 7_919
+_NOISE_SHIFT = 7_919
 _NUMBERS: dict[str, Any] = {"bool": True, "int": 1, "float": 0.75, "none": None}
 # Numbers for which ops take a shortcut, such as returning an argument itself.
 _SPECIAL: dict[str, tuple[Any, ...]] = {"bool": (False,), "int": (0, 2), "float": (0.0, 1.0), "none": ()}
@@ -31,23 +31,23 @@ class ProbeData:
     def __init__(self, device: torch.device, known: Mapping[Value, Any], sizes: Mapping[str, int]) -> None:
         self._device = device
         # A tensor with other strides than its type is not representative of weights loaded later.
-        self._known = {value: item for value, item in known.items() if is_laid_out(item, value.type)}
+        self._known = {value: item for value, item in known.items() if has_stated_strides(item, value.type)}
         self._sizes = sizes
         self._generator = torch.Generator().manual_seed(_SEED)
         noise = torch.randn(_NOISE, generator=self._generator, device="cpu").to(device)
         self._noise = torch.cat([noise, noise])
 
-    def inputs_of(self, node: OpNode) -> list[Any]:
+    def sample_inputs(self, node: OpNode) -> list[Any]:
         """Return an input for each of ``node.inputs``."""
         samples: dict[Value, Any] = {}
         for value in node.inputs:
             if value not in samples:
                 known = self._known.get(value)
                 type = value.type.substitute(self._sizes)
-                samples[value] = self._made_up(value, type, len(samples)) if known is None else known
+                samples[value] = self._synthesize(value, type, len(samples)) if known is None else known
         return [samples[value] for value in node.inputs]
 
-    def with_other_numbers(self, node: OpNode, data: Sequence[Any]) -> Iterator[list[Any]]:
+    def with_special_numbers(self, node: OpNode, data: Sequence[Any]) -> Iterator[list[Any]]:
         """Yield ``data``, the inputs of ``node``, with one unknown number replaced by a special one."""
         for value in dict.fromkeys(node.inputs):
             if isinstance(value.type, TensorType) or value.type.value is not None:
@@ -56,26 +56,28 @@ class ProbeData:
                 pairs = zip(node.inputs, data, strict=True)
                 yield [special if given is value else item for given, item in pairs]
 
-    def _made_up(self, value: Value, type: Type, number: int) -> Any:
+    def _synthesize(self, value: Value, type: Type, number: int) -> Any:
         if not isinstance(type, TensorType):
             return _NUMBERS[type.kind] if type.value is None else type.value
-        tensor = torch.empty_strided(type.sizes, type.steps, dtype=type.dtype, device=self._device)
-        flat = tensor.as_strided((extent(tensor),), (1,))
+        tensor = torch.empty_strided(
+            type.static_shape, type.static_strides, dtype=type.dtype, device=self._device
+        )
+        flat = tensor.as_strided((element_span(tensor),), (1,))
         if not is_inexact(tensor):
             # Integers may be indices: 0 is valid, and 1 mostly.
-            high = 2 if _may_be_one(value) else 1
+            high = 2 if _is_one_in_range(value) else 1
             flat.copy_(torch.randint(high, flat.shape, generator=self._generator, device="cpu"))
             return tensor
         # Drawing random numbers takes longer than most ops: one block is drawn once and repeated, with
         # another offset for each input.
-        noise = self._noise[number * _APART % _NOISE :]
+        noise = self._noise[number * _NOISE_SHIFT % _NOISE :]
         for start in range(0, len(flat), _NOISE):
             part = flat[start : start + _NOISE]
             part.copy_(noise[: len(part)])
         return tensor
 
 
-def _may_be_one(value: Value) -> bool:
+def _is_one_in_range(value: Value) -> bool:
     """Return whether the index 1 is valid: no tensor read together with the value has an axis of size 1."""
     types = [item.type for node in value.users for item in node.inputs]
     return all(size != 1 for type in types if isinstance(type, TensorType) for size in type.shape)

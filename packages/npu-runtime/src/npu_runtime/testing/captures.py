@@ -9,8 +9,8 @@ import torch
 
 from npu_ir.errors import BackendError
 from npu_ir.plugins.backend import Captured
-from npu_runtime.testing.data import bits, overwrite, row_of, same_bits, shared
-from npu_runtime.testing.trials import Trial, Trials, explained
+from npu_runtime.testing.data import flat_span, has_same_bytes, invert_bytes, shared_pairs, storage_bytes
+from npu_runtime.testing.trials import Trial, Trials, error_context
 
 
 class CaptureContract(Trials):
@@ -19,9 +19,9 @@ class CaptureContract(Trials):
     def test_a_capture_has_results_and_memory_of_its_own(self) -> None:
         for trial in self.trials():
             inputs = trial.inputs()
-            before = bits(inputs)
+            before = storage_bytes(inputs)
             captured = _capture(trial, inputs)
-            if not same_bits(before, bits(inputs)) or shared(inputs, captured.inputs):
+            if not has_same_bytes(before, storage_bytes(inputs)) or shared_pairs(inputs, captured.inputs):
                 raise BackendError(
                     "capture ties the program to the memory of the caller",
                     where=trial.name,
@@ -44,16 +44,16 @@ class CaptureContract(Trials):
     def test_replay_leaves_its_inputs_as_they_are(self) -> None:
         for trial in self.trials():
             captured = _capture(trial, trial.inputs())
-            before = bits(captured.inputs)
+            before = storage_bytes(captured.inputs)
             _replay(trial, captured)
-            if not same_bits(before, bits(captured.inputs)):
+            if not has_same_bytes(before, storage_bytes(captured.inputs)):
                 raise BackendError("replay writes into the inputs", where=trial.name)
 
     def test_captures_and_runs_have_nothing_in_common(self) -> None:
         for trial in self.trials():
             first, second = (_capture(trial, trial.inputs(seed=seed)) for seed in (0, 1))
             _replay(trial, second)
-            overwrite(trial.run(trial.inputs(seed=2)))
+            invert_bytes(trial.run(trial.inputs(seed=2)))
             trial.require(
                 first.outputs, trial.inputs(seed=0), "a capture, after a run and the replay of another"
             )
@@ -64,12 +64,12 @@ class CaptureContract(Trials):
 
 
 def _capture(trial: Trial, inputs: Sequence[Any]) -> Captured:
-    with explained("capture", trial.name), torch.no_grad():
+    with error_context("capture", trial.name), torch.no_grad():
         return trial.backend.capture(trial.program, inputs)
 
 
 def _replay(trial: Trial, captured: Captured) -> None:
-    with explained("replay", trial.name), torch.no_grad():
+    with error_context("replay", trial.name), torch.no_grad():
         trial.backend.replay(captured)
 
 
@@ -77,7 +77,7 @@ def _feed(captured: Captured, inputs: Sequence[Any]) -> None:
     """Copy the inputs of a further call into the fixed inputs."""
     for fixed, item in zip(captured.inputs, inputs, strict=True):
         if isinstance(fixed, torch.Tensor):
-            row_of(fixed).copy_(row_of(item))
+            flat_span(fixed).copy_(flat_span(item))
 
 
 def _addresses(captured: Captured) -> list[int]:

@@ -9,10 +9,10 @@ from npu_ir.plugins.backend import Backend
 from npu_runtime.testing.bindings import BindContract
 from npu_runtime.testing.captures import CaptureContract
 from npu_runtime.testing.runs import RunContract
-from npu_runtime.testing.support import QuestionContract
+from npu_runtime.testing.support import SupportContract
 
 
-class BackendContract(BindContract, CaptureContract, RunContract, QuestionContract):
+class BackendContract(BindContract, CaptureContract, RunContract, SupportContract):
     """Contract tests for a backend: subclass it and set ``backend``, for pytest to collect.
 
     The graphs are those of `npu_runtime.testing.zoo`; the tests run the parts that the backend supports.

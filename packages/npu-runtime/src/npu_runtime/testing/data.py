@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from npu_ir import Graph, TensorType
-from npu_ir.ops.execution import described, is_of_type
+from npu_ir.ops.execution import describe, is_of_type
 from npu_ir.verify.comparison import compare
 
 _NUMBERS = {"int": 2, "float": 1.5, "bool": True, "none": None}
@@ -61,14 +61,19 @@ def make_inputs(
 def _tensor(
     type: TensorType, device: torch.device, content: Content, generator: torch.Generator, offset: int
 ) -> torch.Tensor:
-    steps = [13 if offset and size == 1 else step for size, step in zip(type.sizes, type.steps, strict=True)]
-    reach = sum((size - 1) * step for size, step in zip(type.sizes, steps, strict=True))
+    steps = [
+        13 if offset and size == 1 else step
+        for size, step in zip(type.static_shape, type.static_strides, strict=True)
+    ]
+    reach = sum((size - 1) * step for size, step in zip(type.static_shape, steps, strict=True))
     count = reach + 1 if type.numel else 0
-    row = _row(count + 2 * offset, type.dtype, content, generator)
-    return row.to(device).as_strided(type.sizes, steps, offset)
+    row = _random_values(count + 2 * offset, type.dtype, content, generator)
+    return row.to(device).as_strided(type.static_shape, steps, offset)
 
 
-def _row(count: int, dtype: torch.dtype, content: Content, generator: torch.Generator) -> torch.Tensor:
+def _random_values(
+    count: int, dtype: torch.dtype, content: Content, generator: torch.Generator
+) -> torch.Tensor:
     if not (dtype.is_floating_point or dtype.is_complex):
         high = 1 if content is Content.ZEROS else 2
         return torch.randint(high, (count,), generator=generator).to(dtype)
@@ -108,7 +113,7 @@ def output_problem(
 def type_problem(item: Any, type: Any, device: torch.device) -> str | None:
     """Return the difference of an item from its type, strides and device; None if there is none."""
     if not is_of_type(item, type):
-        return f"is {described(item)}, the graph states {type}"
+        return f"is {describe(item)}, the graph states {type}"
     if not isinstance(item, torch.Tensor):
         return None
     if item.device != device:
@@ -119,19 +124,19 @@ def type_problem(item: Any, type: Any, device: torch.device) -> str | None:
     return None
 
 
-def bits(items: Sequence[Any]) -> list[Any]:
+def storage_bytes(items: Sequence[Any]) -> list[Any]:
     """Return copies of the whole storages of tensors, as bytes; numbers unchanged."""
     return [_storage(item).clone() if isinstance(item, torch.Tensor) else item for item in items]
 
 
-def same_bits(left: Sequence[Any], right: Sequence[Any]) -> bool:
-    """Return whether two results of `bits` are equal."""
+def has_same_bytes(left: Sequence[Any], right: Sequence[Any]) -> bool:
+    """Return whether two results of `storage_bytes` are equal."""
     return len(left) == len(right) and all(
         torch.equal(a, b) if isinstance(a, torch.Tensor) else a == b for a, b in zip(left, right, strict=True)
     )
 
 
-def overwrite(items: Sequence[Any]) -> None:
+def invert_bytes(items: Sequence[Any]) -> None:
     """Invert all bytes in the storages of tensors."""
     for item in items:
         if isinstance(item, torch.Tensor):
@@ -142,7 +147,7 @@ def _storage(item: torch.Tensor) -> torch.Tensor:
     return torch.empty(0, dtype=torch.uint8, device=item.device).set_(item.detach().untyped_storage())
 
 
-def shared(inputs: Sequence[Any], outputs: Sequence[Any]) -> set[tuple[int, str, int]]:
+def shared_pairs(inputs: Sequence[Any], outputs: Sequence[Any]) -> set[tuple[int, str, int]]:
     """Return the outputs that share memory with inputs or earlier outputs: (index, kind, other index)."""
     input_ranges = [_memory(item) for item in inputs]
     output_ranges = [_memory(item) for item in outputs]
@@ -157,14 +162,14 @@ def _memory(item: Any) -> range:
     """Return the addresses between the first and the last byte of a tensor."""
     if not isinstance(item, torch.Tensor) or not item.numel():
         return range(0)
-    return range(item.data_ptr(), item.data_ptr() + row_of(item).nbytes)
+    return range(item.data_ptr(), item.data_ptr() + flat_span(item).nbytes)
 
 
 def _overlap(left: range, right: range) -> bool:
     return max(left.start, right.start) < min(left.stop, right.stop)
 
 
-def row_of(item: torch.Tensor) -> torch.Tensor:
+def flat_span(item: torch.Tensor) -> torch.Tensor:
     """Return the span of a tensor as one row, gaps included: ``copy_`` refuses overlapping elements."""
     reach = sum((size - 1) * step for size, step in zip(item.shape, item.stride(), strict=True))
     return item.detach().as_strided((reach + 1 if item.numel() else 0,), (1,))

@@ -12,7 +12,7 @@ import torch
 from npu_ir import Graph, Value
 from npu_ir.errors import BackendError
 from npu_ir.ops.effects import is_view
-from npu_runtime.testing.data import Content, bits, overwrite, same_bits, shared
+from npu_runtime.testing.data import Content, has_same_bytes, invert_bytes, shared_pairs, storage_bytes
 from npu_runtime.testing.trials import Trial, Trials
 
 _THREADS = 4
@@ -23,16 +23,16 @@ class RunContract(Trials):
     """The promises of `prepare` and `run`."""
 
     def test_results_are_those_of_the_interpreter(self) -> None:
-        self._require_right(Content.ORDINARY)
+        self._require_correct(Content.ORDINARY)
 
     def test_zeros_are_computed_with(self) -> None:
-        self._require_right(Content.ZEROS)
+        self._require_correct(Content.ZEROS)
 
     def test_infinities_are_computed_with(self) -> None:
-        self._require_right(Content.INFINITIES)
+        self._require_correct(Content.INFINITIES)
 
     def test_nan_is_computed_with(self) -> None:
-        self._require_right(Content.NANS)
+        self._require_correct(Content.NANS)
 
     def test_tensors_may_start_anywhere_in_their_storage(self) -> None:
         for trial in self.trials():
@@ -54,29 +54,29 @@ class RunContract(Trials):
     def test_inputs_stay_as_they_are(self) -> None:
         for trial in self.trials():
             inputs = trial.inputs(offset=1)
-            before = bits(inputs)
+            before = storage_bytes(inputs)
             trial.run(inputs)
-            if not same_bits(before, bits(inputs)):
+            if not has_same_bytes(before, storage_bytes(inputs)):
                 raise BackendError("run writes into its inputs, or around them", where=trial.name)
 
     def test_a_later_call_does_not_write_into_results(self) -> None:
         for trial in self.trials():
             outputs = trial.run(trial.inputs(seed=0))
-            before = bits(outputs)
+            before = storage_bytes(outputs)
             trial.run(trial.inputs(seed=1))
-            if not same_bits(before, bits(outputs)):
+            if not has_same_bytes(before, storage_bytes(outputs)):
                 raise BackendError("a later call changed the results of the one before", where=trial.name)
 
     def test_what_is_written_into_results_has_no_influence(self) -> None:
         for trial in self.trials():
-            overwrite(trial.run(trial.inputs()))
+            invert_bytes(trial.run(trial.inputs()))
             inputs = trial.inputs()
             trial.require(trial.run(inputs), inputs, "a call after something was written into results")
 
     def test_results_share_memory_only_where_ops_are_views(self) -> None:
         for trial in self.trials():
             inputs = trial.inputs()
-            more = sorted(shared(inputs, trial.run(inputs)) - _may_share(trial.graph))
+            more = sorted(shared_pairs(inputs, trial.run(inputs)) - _may_share(trial.graph))
             if more:
                 index, kind, other = more[0]
                 raise BackendError(
@@ -87,14 +87,14 @@ class RunContract(Trials):
     def test_the_same_inputs_give_the_same_bits(self) -> None:
         for trial in self.trials():
             first = _dense(trial.run(trial.inputs()))
-            if not all(same_bits(first, _dense(trial.run(trial.inputs()))) for _ in range(2)):
+            if not all(has_same_bytes(first, _dense(trial.run(trial.inputs()))) for _ in range(2)):
                 raise BackendError("the same inputs give other bits in another run", where=trial.name)
 
     def test_programs_of_one_graph_compute_the_same(self) -> None:
         for trial in self.trials():
             further = trial.prepare()
             inputs = trial.inputs()
-            if not same_bits(_dense(trial.run(inputs)), _dense(trial.run(inputs, further))):
+            if not has_same_bytes(_dense(trial.run(inputs)), _dense(trial.run(inputs, further))):
                 raise BackendError("two programs of one graph give different bits", where=trial.name)
 
     def test_programs_have_nothing_in_common(self) -> None:
@@ -124,7 +124,7 @@ class RunContract(Trials):
             _require_failure(trial, wrong)
             trial.require(trial.run(inputs), inputs, "a run after one that failed")
 
-    def _require_right(self, content: Content) -> None:
+    def _require_correct(self, content: Content) -> None:
         for trial in self.trials():
             inputs = trial.inputs(content=content)
             trial.require(trial.run(inputs), inputs, f"inputs that are {content.value}")
@@ -155,7 +155,9 @@ def _may_share(graph: Graph) -> set[tuple[int, str, int]]:
 
 def _dense(outputs: Sequence[Any]) -> list[Any]:
     """Return the bits of outputs without the rest of their storages."""
-    return bits([item.contiguous().clone() if isinstance(item, torch.Tensor) else item for item in outputs])
+    return storage_bytes(
+        [item.contiguous().clone() if isinstance(item, torch.Tensor) else item for item in outputs]
+    )
 
 
 def _run_repeatedly(trial: Trial, seed: int, barrier: threading.Barrier) -> list[Sequence[Any]]:

@@ -10,14 +10,14 @@ import torch
 from npu_ir import Graph, OpNode, TensorType, format_ir
 from npu_ir.errors import BackendError
 from npu_runtime.backends.lowering_rules import lowering_problem
-from npu_runtime.testing.data import shared, type_problem
-from npu_runtime.testing.trials import Trials, explained
+from npu_runtime.testing.data import shared_pairs, type_problem
+from npu_runtime.testing.trials import Trials, error_context
 from npu_runtime.testing.zoo import odd_graphs
 
 _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 
 
-class QuestionContract(Trials):
+class SupportContract(Trials):
     """The promises of `name`, `devices`, `supports`, `lower` and `allocate`."""
 
     def test_the_name_is_in_kebab_case(self) -> None:
@@ -51,7 +51,7 @@ class QuestionContract(Trials):
 
     def test_supports_answers_for_any_node(self) -> None:
         for node, name in self._all_nodes():
-            with explained(f"supports({node.op_type})", name):
+            with error_context(f"supports({node.op_type})", name):
                 reason = self.backend.supports(node)
             if reason is not None and not (isinstance(reason, str) and reason.strip()):
                 raise BackendError(
@@ -64,7 +64,7 @@ class QuestionContract(Trials):
         for name, graph in self.graphs().items():
             for node in graph.body:
                 first, again = self.backend.supports(node), self.backend.supports(node)
-                elsewhere = self.backend.supports(_alone(node))
+                elsewhere = self.backend.supports(_copy_alone(node))
                 if not first == again == elsewhere:
                     raise BackendError(
                         f"supports({node.op_type}) returns {first!r}, {again!r},"
@@ -78,10 +78,10 @@ class QuestionContract(Trials):
         device = self.the_device()
         for name, graph in self.parts():
             before = format_ir(graph)
-            with explained("lower", name):
+            with error_context("lower", name):
                 ops = self.backend.lower(graph)
                 given = list(ops)
-            with explained("prepare", name):
+            with error_context("prepare", name):
                 self.backend.prepare(graph, ops, device)
             if format_ir(graph) != before or list(ops) != given:
                 raise BackendError(
@@ -90,7 +90,7 @@ class QuestionContract(Trials):
 
     def test_the_ops_cover_the_graph(self) -> None:
         for name, graph in self.parts():
-            with explained("lower", name):
+            with error_context("lower", name):
                 problem = lowering_problem(graph, self.backend.lower(graph))
             if problem is not None:
                 raise BackendError(problem, where=f"{name}\n{str(graph).rstrip()}")
@@ -104,7 +104,7 @@ class QuestionContract(Trials):
                 problem = type_problem(pair[0], type, device)
                 if problem is not None:
                     raise BackendError(f"allocate({type}): what it returns {problem}", where=name)
-                if shared(pair[:1], pair[1:]):
+                if shared_pairs(pair[:1], pair[1:]):
                     raise BackendError(f"allocate({type}) returns the same memory twice", where=name)
 
     def _all_nodes(self) -> Iterator[tuple[OpNode, str]]:
@@ -112,7 +112,7 @@ class QuestionContract(Trials):
             yield from ((node, graph.name) for part in graph.graphs() for node in part.nodes)
 
 
-def _alone(node: OpNode) -> OpNode:
+def _copy_alone(node: OpNode) -> OpNode:
     """Return a copy of a node in a graph of its own, with other names."""
     assert node.graph is not None
     graph = Graph("another")

@@ -15,7 +15,7 @@ from npu_ir import Graph, Interpreter, OpNode, TensorType
 from npu_ir.errors import BackendError
 from npu_ir.ops.effects import is_pure
 from npu_ir.plugins.backend import Backend, BackendOp
-from npu_runtime.backends.partition import segment_of
+from npu_runtime.backends.partition import extract_partition
 from npu_runtime.testing.data import make_inputs, output_problem
 from npu_runtime.testing.zoo import zoo
 
@@ -45,12 +45,12 @@ class Trial:
 
     def run(self, inputs: Sequence[Any], program: Any = None) -> Sequence[Any]:
         """Return the outputs of the backend."""
-        with explained("run", self.name), torch.no_grad():
+        with error_context("run", self.name), torch.no_grad():
             return self.backend.run(self.program if program is None else program, inputs)
 
     def prepare(self) -> Any:
         """Return another program of the same graph."""
-        with explained("prepare", self.name):
+        with error_context("prepare", self.name):
             return self.backend.prepare(self.graph, self.ops, self.device)
 
     def require(self, outputs: Sequence[Any], inputs: Sequence[Any], when: str) -> None:
@@ -108,22 +108,22 @@ class Trials:
 
     def _prepared(self, device: torch.device) -> Iterator[Trial]:
         for name, graph in self.parts():
-            with explained("lower", name):
+            with error_context("lower", name):
                 ops = self.backend.lower(graph)
-            with explained("prepare", name):
+            with error_context("prepare", name):
                 program = self.backend.prepare(graph, ops, device)
             yield Trial(self.backend, name, graph, ops, program, device, (self.rtol, self.atol))
 
     def parts(self) -> Iterator[tuple[str, Graph]]:
         """Yield the supported parts of the graphs: partitions of consecutive nodes, without weights."""
         for name, graph in self.graphs().items():
-            for is_supported, consecutive in itertools.groupby(graph.body, self._takes):
+            for is_supported, consecutive in itertools.groupby(graph.body, self._is_supported):
                 nodes = list(consecutive)
-                part = segment_of(nodes, name).graph if is_supported else None
+                part = extract_partition(nodes, name).graph if is_supported else None
                 if part is not None and part.outputs:
                     yield (name if len(nodes) == len(graph.body) else f"{name}: {nodes[0].name}"), part
 
-    def _takes(self, node: OpNode) -> bool:
+    def _is_supported(self, node: OpNode) -> bool:
         return _can_be_tested(node) and self.backend.supports(node) is None
 
 
@@ -135,7 +135,7 @@ def _can_be_tested(node: OpNode) -> bool:
 
 
 @contextlib.contextmanager
-def explained(what: str, where: str) -> Iterator[None]:
+def error_context(what: str, where: str) -> Iterator[None]:
     """Add the operation and the graph to an error of a backend."""
     try:
         yield

@@ -141,14 +141,16 @@ def odd_graphs() -> list[Graph]:
     """Return graphs for `supports` alone: most backends refuse their nodes, each with a reason."""
     return [
         *map(parse_ir, _ODD.split("---")),
-        _stated("acme.unknown.default", ["f32[3]"], ["f32[3]"]),
-        _stated("a name that is none", ["f32[3]"], ["f32[3]", "none"], {"list": [1, [2.5, "text", None]]}),
-        _stated("aten.add.Tensor", [], []),
-        _stated("aten.relu.default", ["f32[3]@sparse_coo"], ["f32[3]@sparse_coo"]),
-        _stated("aten.relu.default", ["float8_e4m3fn[3]"], ["float8_e4m3fn[3]"]),
-        _stated("aten.relu.default", ["f32[1099511627776, 1048576]"], ["f32[1099511627776, 1048576]"]),
-        _stated("aten.linear.default", ["f32[2]"], ["f32[3]"]),
-        _stated("aten.mul.Tensor", ["int", "float"], ["f32[]"]),
+        _typed_call("acme.unknown.default", ["f32[3]"], ["f32[3]"]),
+        _typed_call(
+            "a name that is none", ["f32[3]"], ["f32[3]", "none"], {"list": [1, [2.5, "text", None]]}
+        ),
+        _typed_call("aten.add.Tensor", [], []),
+        _typed_call("aten.relu.default", ["f32[3]@sparse_coo"], ["f32[3]@sparse_coo"]),
+        _typed_call("aten.relu.default", ["float8_e4m3fn[3]"], ["float8_e4m3fn[3]"]),
+        _typed_call("aten.relu.default", ["f32[1099511627776, 1048576]"], ["f32[1099511627776, 1048576]"]),
+        _typed_call("aten.linear.default", ["f32[2]"], ["f32[3]"]),
+        _typed_call("aten.mul.Tensor", ["int", "float"], ["f32[]"]),
         _call("aten.dropout.default", {"input": "f32[3]"}, {"p": 0.5, "train": True}),
         _call("aten.rand.default", {}, {"size": [3]}),
     ]
@@ -175,7 +177,7 @@ def _call(op_type: str, inputs: Mapping[str, str], attrs: Mapping[str, Any]) -> 
     return graph
 
 
-def _stated(
+def _typed_call(
     op_type: str, inputs: list[str], outputs: list[str], attrs: Mapping[str, Any] | None = None
 ) -> Graph:
     """Return the graph of one call with stated output types."""

@@ -13,8 +13,8 @@ from npu_ir.core.structure import LEAF, unflatten
 from npu_ir.ops.effects import is_random
 from npu_runtime.errors import CaptureError
 from npu_runtime.executor.executor import IRExecutor
-from npu_runtime.training.capture.runners import named_weight, store
-from npu_runtime.training.capture.snapshots import Snapshot, unchanged
+from npu_runtime.training.capture.runners import find_weight, store_mutations
+from npu_runtime.training.capture.snapshots import Snapshot, preserve_state
 from npu_runtime.training.compiled_step import CompiledStep
 
 
@@ -54,20 +54,20 @@ class CompileArtifact(CompiledStep):
                 would take another branch; or a tensor of the model has been given other memory.
         """
         with self._lock:
-            self._follow_optimizers()
+            self._rebind_replaced_state()
             self._require_same_memory()
             if self._require_branches is not None and "hyperparameters" not in named:
                 self._require_branches()
-            numbers = self._runner.load(batch, self._with_hyperparameters(named))
-            results = self._launched_safely(numbers)
-            owned = results if borrow else list(map(_apart, results))
-        return self._in_structure(owned)
+            numbers = self._runner.load(batch, self._add_hyperparameters(named))
+            results = self._launch_or_restore_rng(numbers)
+            owned = results if borrow else list(map(_clone, results))
+        return self._unflatten_results(owned)
 
     def prepare(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Copy a batch into the fixed inputs; no step is taken."""
         with self._lock:
-            self._follow_optimizers()
-            self._numbers = self._runner.load(args, self._with_hyperparameters(kwargs))
+            self._rebind_replaced_state()
+            self._numbers = self._runner.load(args, self._add_hyperparameters(kwargs))
 
     def launch(self, numbers: Sequence[Any] = ()) -> Sequence[Any]:
         """Take a step on the contents of `inputs`; return its flat results, which the next step overwrites.
@@ -96,49 +96,55 @@ class CompileArtifact(CompiledStep):
             named: As for `replay`.
         """
         with self._lock:
-            self._follow_optimizers()
+            self._rebind_replaced_state()
             if commit:
-                results, mutations = self._executed(batch, named)
-                store(self.graph, mutations, lambda target: named_weight(target, self.weights).detach())
+                results, mutations = self._run_executor(batch, named)
+                store_mutations(
+                    self.graph, mutations, lambda target: find_weight(target, self.weights).detach()
+                )
                 if self._shared is not None:
                     self._shared.install()
             else:
-                with unchanged(self.weights.values(), self.generators):
-                    results, _ = self._executed(batch, named)
-        return self._in_structure(results)
+                with preserve_state(self.weights.values(), self.generators):
+                    results, _ = self._run_executor(batch, named)
+        return self._unflatten_results(results)
 
     def mutations(self, *batch: Any, **named: Any) -> dict[str, torch.Tensor]:
         """Return the new state that `run_ir` computes, by name, without updating anything."""
         with self._lock:
-            self._follow_optimizers()
-            with unchanged(self.weights.values(), self.generators):
-                return self._executed(batch, named)[1]
+            self._rebind_replaced_state()
+            with preserve_state(self.weights.values(), self.generators):
+                return self._run_executor(batch, named)[1]
 
-    def _executed(self, batch: Sequence[Any], named: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+    def _run_executor(
+        self, batch: Sequence[Any], named: Mapping[str, Any]
+    ) -> tuple[list[Any], dict[str, Any]]:
         executor = IRExecutor(self.graph, self.weights, backend=list(self.backends), passes=None)
-        return executor.run_flat(batch, self._with_hyperparameters(named))
+        return executor.run_flat(batch, self._add_hyperparameters(named))
 
     def rebind(self, weights: Mapping[str, torch.Tensor]) -> None:
         """Bind the step to other tensors of the same types; nothing is traced, lowered or planned again."""
         with self._lock:
-            other = self._run_on(weights)
+            other = self._bind(weights)
             self.weights, self.program, self._runner = weights, other.program, other.runner
             self.capture_state, self.reason = other.capture_state, other.reason
-            self._trace = None
-            for name in ("pool", "_places", "_shared"):
+            self._call_log = None
+            for name in ("pool", "_bound_addresses", "_shared"):
                 self.__dict__.pop(name, None)  # cached properties, computed from the old tensors
 
     # Inside
 
-    def _follow_optimizers(self) -> None:
+    def _rebind_replaced_state(self) -> None:
         """Rebind to the state of the optimizers, if it was replaced since the last step."""
-        replaced = {} if self._shared is None else self._shared.replaced()
+        replaced = {} if self._shared is None else self._shared.replacements()
         if replaced:
             self.rebind({**self.weights, **replaced})
 
     def _require_same_memory(self) -> None:
         # A replay writes to the captured addresses, even if the model's tensors have other memory since.
-        moved = next((name for name, tensor, address in self._places if tensor.data_ptr() != address), None)
+        moved = next(
+            (name for name, tensor, address in self._bound_addresses if tensor.data_ptr() != address), None
+        )
         if moved is not None:
             raise CaptureError(
                 f"{moved!r} was given other memory after the step was captured: "
@@ -147,9 +153,9 @@ class CompileArtifact(CompiledStep):
                 fix="bind the artifact to the current tensors: artifact.rebind({**model.state_dict(), ...})",
             )
 
-    def _launched_safely(self, numbers: Sequence[Any]) -> Sequence[Any]:
+    def _launch_or_restore_rng(self, numbers: Sequence[Any]) -> Sequence[Any]:
         """Launch a step; if it fails, restore the random generators it may have advanced."""
-        if not self._draws:
+        if not self._is_random:
             return self.launch(numbers)
         before = Snapshot([], self.generators, [self.pool.device])
         try:
@@ -159,18 +165,18 @@ class CompileArtifact(CompiledStep):
             raise
 
     @functools.cached_property
-    def _draws(self) -> bool:
+    def _is_random(self) -> bool:
         return any(map(is_random, self.graph.nodes))
 
-    def _with_hyperparameters(self, named: Mapping[str, Any]) -> Mapping[str, Any]:
-        if self._hyperparameters is None or "hyperparameters" in named:
+    def _add_hyperparameters(self, named: Mapping[str, Any]) -> Mapping[str, Any]:
+        if self._read_hyperparameters is None or "hyperparameters" in named:
             return named
-        return {**named, "hyperparameters": self._hyperparameters()}
+        return {**named, "hyperparameters": self._read_hyperparameters()}
 
-    def _in_structure(self, leaves: Sequence[Any]) -> Any:
+    def _unflatten_results(self, leaves: Sequence[Any]) -> Any:
         structure = self.graph.results[0]
         return leaves[0] if structure.kind == LEAF else unflatten(structure, list(leaves))
 
 
-def _apart(item: Any) -> Any:
+def _clone(item: Any) -> Any:
     return item.clone() if isinstance(item, torch.Tensor) else item

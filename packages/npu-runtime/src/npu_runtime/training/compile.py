@@ -13,9 +13,9 @@ from torch.optim import Optimizer
 
 from npu_ir import Graph
 from npu_ir.plugins.backend import Backend
-from npu_runtime.backends.registry import backends_of
+from npu_runtime.backends.registry import usable_backends
 from npu_runtime.errors import CaptureError
-from npu_runtime.executor.options import Passes, device_of, optimized, passes_on
+from npu_runtime.executor.options import Passes, optimize_graph, select_device, select_passes
 from npu_runtime.training.artifact import CompileArtifact
 from npu_runtime.training.capture.capture_state import require_outside_capture
 from npu_runtime.training.capture.cuda_graphs import GraphDevice
@@ -24,7 +24,7 @@ from npu_runtime.training.capture.warmup import warmup_capture_safe
 from npu_runtime.training.checks.capture_check import check_graph
 from npu_runtime.training.shared_state import SharedState
 from npu_runtime.training.step_function import LossFunction
-from npu_runtime.training.trace import arguments_of, trace_step
+from npu_runtime.training.trace import batch_arguments, trace_step
 from npu_runtime.training.tracing import hyperparameters
 from npu_runtime.training.tracing.traced_step import TracedStep
 
@@ -106,16 +106,16 @@ def compile_and_capture(  # noqa: PLR0913
         step = trace_step(step, optimizer, loss_fn, example_batch, name=name, **options)
     source = step.graph if isinstance(step, TracedStep) else step
     all_weights = {**(step.weights() if isinstance(step, TracedStep) else {}), **(weights or {})}
-    backends = tuple(backends_of(backend))
-    target = device_of(device, all_weights, backends)
-    graph = optimized(source, passes_on(passes, target, backends))
-    bound_weights = _held(graph, all_weights)
-    subjects = step.subjects if isinstance(step, TracedStep) else None
+    backends = tuple(usable_backends(backend))
+    target = select_device(device, all_weights, backends)
+    graph = optimize_graph(source, select_passes(passes, target, backends))
+    bound_weights = _select_weights(graph, all_weights)
+    subjects = step.components if isinstance(step, TracedStep) else None
     report = check_graph(graph, bound_weights, target, subjects) if validate else None
     capturing = Capturing(
         graph, backends, target, capture, report, warmup_runs, tuple(generators), graph_device
     )
-    running = capturing.on(bound_weights)
+    running = capturing.bind(bound_weights)
     artifact = CompileArtifact(
         name=name or graph.name,
         graph=graph,
@@ -126,20 +126,20 @@ def compile_and_capture(  # noqa: PLR0913
         report=report,
         program=running.program,
         _runner=running.runner,
-        _run_on=lambda other: capturing.on(_held(graph, other)),
-        _hyperparameters=step.hyperparameters if isinstance(step, TracedStep) else None,
-        _require_branches=_branches(step) if isinstance(step, TracedStep) else None,
-        _share=functools.partial(SharedState, step) if isinstance(step, TracedStep) else None,
+        _bind=lambda other: capturing.bind(_select_weights(graph, other)),
+        _read_hyperparameters=step.hyperparameters if isinstance(step, TracedStep) else None,
+        _require_branches=_make_branch_check(step) if isinstance(step, TracedStep) else None,
+        _make_shared_state=functools.partial(SharedState, step) if isinstance(step, TracedStep) else None,
         generators=tuple(generators),
     )
     for kind in enforce_ops:
         _require_op(artifact, kind)
     if example_batch is not None:
-        args, kwargs = arguments_of(example_batch)
+        args, kwargs = batch_arguments(example_batch)
         artifact.prepare(args, kwargs)
         if artifact.program is not None:
             numbers = artifact.example_numbers if artifact.program.numbers else ()
-            warm = _Warm(artifact.program, artifact.state)
+            warm = _WarmupProgram(artifact.program, artifact.state)
             warmup_capture_safe(warm, warmup_runs, warmup_sync, numbers=numbers, generators=generators)
             if trace:
                 artifact.trace  # noqa: B018 - the property records the call log
@@ -165,7 +165,7 @@ def get_artifact(name: str) -> CompileArtifact:
     return artifact
 
 
-class _Warm:
+class _WarmupProgram:
     """A planned program and its state, as `warmup_capture_safe` takes them."""
 
     def __init__(self, program: Any, state: Mapping[str, torch.Tensor]) -> None:
@@ -173,7 +173,7 @@ class _Warm:
         self.state = state
 
 
-def _held(graph: Graph, weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+def _select_weights(graph: Graph, weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Return the weights that the graph has arguments for: passes may have dropped some."""
     names = {
         name
@@ -184,12 +184,12 @@ def _held(graph: Graph, weights: Mapping[str, torch.Tensor]) -> dict[str, torch.
     return {name: item for name, item in weights.items() if name in names}
 
 
-def _branches(step: TracedStep) -> Callable[[], None]:
+def _make_branch_check(step: TracedStep) -> Callable[[], None]:
     """Return a check that hyperparameters still select the Python branches taken by the trace."""
-    switches = hyperparameters.switches(step.subjects.optimizers)
+    switches = hyperparameters.switches(step.components.optimizers)
 
     def require() -> None:
-        now = hyperparameters.switches(step.subjects.optimizers)
+        now = hyperparameters.switches(step.components.optimizers)
         for name, value in switches.items():
             if now.get(name) is not value:
                 raise CaptureError(
@@ -197,7 +197,7 @@ def _branches(step: TracedStep) -> Callable[[], None]:
                     where="the hyperparameters of the optimizers",
                     fix="compile the step again; TrainStep does so by itself",
                 )
-        values = hyperparameters.numbers(step.subjects.optimizers)
+        values = hyperparameters.open_numbers(step.components.optimizers)
         for branch in step.branches:
             if not branch.holds(values):
                 raise CaptureError(

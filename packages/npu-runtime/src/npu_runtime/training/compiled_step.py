@@ -18,16 +18,16 @@ from npu_runtime.errors import CaptureError
 from npu_runtime.lowering.lowered_graph import Lowered, lower_to_backend_ops
 from npu_runtime.planned import Plan, PlannedProgram
 from npu_runtime.training.capture.buffer_pool import BufferPool
-from npu_runtime.training.capture.runners import Runner, named_weight
+from npu_runtime.training.capture.runners import Runner, find_weight
 from npu_runtime.training.checks.violations import CaptureReport
 from npu_runtime.training.dumps.call_log import Trace
-from npu_runtime.training.dumps.record_calls import record_trace
+from npu_runtime.training.dumps.record_calls import record_call_log
 from npu_runtime.training.dumps.write_dumps import (
-    dump_stages,
+    call_log_dump,
     graph_dump,
     lowered_dumps,
     plan_dump,
-    trace_dump,
+    write_dumps,
 )
 from npu_runtime.training.shared_state import SharedState
 
@@ -57,19 +57,19 @@ class CompiledStep:
     report: CaptureReport | None
     program: PlannedProgram | None
     _runner: Runner
-    _run_on: Callable[[Mapping[str, torch.Tensor]], Running]
-    _hyperparameters: Callable[[], Mapping[str, Any]] | None = None
+    _bind: Callable[[Mapping[str, torch.Tensor]], Running]
+    _read_hyperparameters: Callable[[], Mapping[str, Any]] | None = None
     _require_branches: Callable[[], None] | None = None
-    _share: Callable[[Mapping[str, torch.Tensor]], SharedState] | None = None
+    _make_shared_state: Callable[[Mapping[str, torch.Tensor]], SharedState] | None = None
     generators: Sequence[torch.Generator] = ()
     _lock: threading.RLock = field(default_factory=threading.RLock)
     _numbers: Sequence[Any] | None = None
-    _trace: Trace | None = None
+    _call_log: Trace | None = None
 
     @functools.cached_property
     def _shared(self) -> SharedState | None:
         """The state shared with the optimizers; None for a plain graph, which has none."""
-        return None if self._share is None else self._share(self.weights)
+        return None if self._make_shared_state is None else self._make_shared_state(self.weights)
 
     @property
     def inputs(self) -> tuple[torch.Tensor | None, ...]:
@@ -107,18 +107,18 @@ class CompiledStep:
 
     def moved(self) -> list[str]:
         """Return the names of mutated tensors whose memory was replaced since the step was bound."""
-        return [name for name, tensor, address in self._places if tensor.data_ptr() != address]
+        return [name for name, tensor, address in self._bound_addresses if tensor.data_ptr() != address]
 
     def has_foreign_state(self) -> bool:
         """Return whether the optimizers hold other state than the step works on."""
         return self._shared is not None and self._shared.is_replaced()
 
     @functools.cached_property
-    def _places(self) -> list[tuple[str, torch.Tensor, int]]:
+    def _bound_addresses(self) -> list[tuple[str, torch.Tensor, int]]:
         """Name, tensor in the model, and address in the step, of each mutated weight."""
         state = self._runner.state
         return [
-            (target.argument.target, named_weight(target, self.weights), state[target.name].data_ptr())
+            (target.argument.target, find_weight(target, self.weights), state[target.name].data_ptr())
             for target in self.graph.updates
             if target.argument is not None and target.argument.kind is not InputKind.INPUT
         ]
@@ -130,7 +130,7 @@ class CompiledStep:
         Raises:
             CaptureError: The step is not captured.
         """
-        if self._trace is None:
+        if self._call_log is None:
             if self.program is None:
                 raise CaptureError(
                     f"{self.name!r} has no trace: it is not captured",
@@ -139,8 +139,8 @@ class CompiledStep:
                 )
             with self._lock:
                 numbers = self.example_numbers if self.program.numbers else ()
-                self._trace = record_trace(self.program, self.lowered, numbers, self.generators)
-        return self._trace
+                self._call_log = record_call_log(self.program, self.lowered, numbers, self.generators)
+        return self._call_log
 
     def assert_trace_has(self, kind: str, count: int | None = None) -> None:
         """Raise unless the step runs an op of this kind, ``count`` times if given; see `Trace.require`."""
@@ -158,8 +158,8 @@ class CompiledStep:
         """
         dumps = [graph_dump(self._lowered_graph), *lowered_dumps(self.lowered)]
         if self.program is not None:
-            dumps += [plan_dump(self.program.plan), trace_dump(self.trace)]
-        return dump_stages(folder, tuple(dumps))
+            dumps += [plan_dump(self.program.plan), call_log_dump(self.trace)]
+        return write_dumps(folder, tuple(dumps))
 
     def __str__(self) -> str:
         counts = f"{len(self.graph)} nodes, {len(self.graph.updates)} updates"
@@ -176,6 +176,6 @@ class CompiledStep:
         """The scalars of the last step; before the first one those of the optimizers, or zeros."""
         if self._numbers is not None:
             return self._numbers
-        current = {} if self._hyperparameters is None else self._hyperparameters()
+        current = {} if self._read_hyperparameters is None else self._read_hyperparameters()
         numbers = [value for value in self.graph.inputs if not isinstance(value.type, TensorType)]
         return [current.get(value.name, 0.0) for value in numbers]

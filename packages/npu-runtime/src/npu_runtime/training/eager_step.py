@@ -12,7 +12,7 @@ from npu_runtime.training.capture.snapshots import Snapshot
 from npu_runtime.training.tracing.components import Subjects
 
 
-def first_step(
+def run_first_step(
     function: Callable[..., Any], subjects: Subjects, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> Any:
     """Take a step in eager PyTorch; return its results, detached.

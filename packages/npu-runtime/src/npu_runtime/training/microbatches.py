@@ -14,7 +14,7 @@ from npu_runtime.training.tracing.unsupported import require_tensor
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class Microbatch:
     """A microbatch.
 
     Attributes:
@@ -26,7 +26,7 @@ class Part:
     share: float
 
 
-def parts_of(batch: Any, count: int) -> list[Part]:
+def split_batch(batch: Any, count: int) -> list[Microbatch]:
     """Split a batch along the first dimension into ``count`` parts, or fewer if it has fewer rows.
 
     The parts are equal where ``count`` divides the rows. If not, their sizes differ by at most one row, and
@@ -42,7 +42,7 @@ def parts_of(batch: Any, count: int) -> list[Part]:
     leaves, structure = flatten(batch)
     rows = list(dict.fromkeys(item.shape[0] for item in leaves if _has_rows(item)))
     if count == 1 or rows == [0]:
-        return [Part(batch, 1)]
+        return [Microbatch(batch, 1)]
     is_even = all(size % count == 0 for size in rows)
     if not is_even and len(rows) > 1:
         raise TracingError(
@@ -52,14 +52,14 @@ def parts_of(batch: Any, count: int) -> list[Part]:
         )
     parts = count if is_even else min(count, rows[0])
     columns = [item.tensor_split(parts) if _has_rows(item) else (item,) * parts for item in leaves]
-    shares = [parts] * parts if is_even else [rows[0] / size for size in _sizes(rows[0], parts)]
+    shares = [parts] * parts if is_even else [rows[0] / size for size in _split_sizes(rows[0], parts)]
     return [
-        Part(unflatten(structure, list(part)), share)
+        Microbatch(unflatten(structure, list(part)), share)
         for part, share in zip(zip(*columns, strict=True), shares, strict=True)
     ]
 
 
-def joined(parts: Sequence[Any], shares: Sequence[float]) -> Any:
+def combine_results(parts: Sequence[Any], shares: Sequence[float]) -> Any:
     """Combine the results of microbatches: average scalars, concatenate the rest along the first dimension.
 
     Raises:
@@ -67,10 +67,10 @@ def joined(parts: Sequence[Any], shares: Sequence[float]) -> Any:
     """
     structure = flatten(parts[0])[1]
     columns = zip(*(flatten(part)[0] for part in parts), strict=True)
-    return unflatten(structure, [_joined(column, shares) for column in columns])
+    return unflatten(structure, [_combine_column(column, shares) for column in columns])
 
 
-def _joined(column: Sequence[Any], shares: Sequence[float]) -> torch.Tensor:
+def _combine_column(column: Sequence[Any], shares: Sequence[float]) -> torch.Tensor:
     for item in column:
         require_tensor(item)
     if column[0].dim():
@@ -78,7 +78,7 @@ def _joined(column: Sequence[Any], shares: Sequence[float]) -> torch.Tensor:
     return torch.stack([item / share for item, share in zip(column, shares, strict=True)]).sum(0)
 
 
-def _sizes(rows: int, count: int) -> list[int]:
+def _split_sizes(rows: int, count: int) -> list[int]:
     """Return the sizes of the parts that ``tensor_split`` makes: the larger ones first."""
     return [rows // count + (index < rows % count) for index in range(count)]
 

@@ -32,8 +32,8 @@ class SharedState:
         for name in traced.state:
             owner, _, key = name.rpartition(".")
             keys.setdefault(owner, []).append(key)
-        owners = traced.subjects.optimized()
-        for prefix, optimizer in traced.subjects.optimizers.items():
+        owners = traced.components.trained_names()
+        for prefix, optimizer in traced.components.optimizers.items():
             own = [
                 (owner, item)
                 for owner, item in zip(owners[prefix], parameters_of(optimizer), strict=True)
@@ -59,9 +59,9 @@ class SharedState:
 
     def is_replaced(self) -> bool:
         """Return whether the optimizers hold other tensors in place of this state."""
-        return any(map(self._is_replaced_by_other, self._entries))
+        return any(map(self._is_entry_replaced, self._entries))
 
-    def replaced(self) -> dict[str, torch.Tensor]:
+    def replacements(self) -> dict[str, torch.Tensor]:
         """Return the tensors that optimizers hold in place of this state, by name; {} if there are none.
 
         They come from a loaded checkpoint, or from eager steps.
@@ -71,10 +71,10 @@ class SharedState:
         """
         if not self.is_replaced():
             return {}
-        current = Originals(self._traced.subjects).state
+        current = Originals(self._traced.components).state
         for _, _, _, name, tensor in self._entries:
             other = current.get(name)
-            if other is None or not is_alike(other, tensor):
+            if other is None or not has_same_type(other, tensor):
                 raise CaptureError(
                     f"the optimizer has {'no ' if other is None else 'another kind of '}{name!r} now",
                     where=f"graph {self._traced.graph.name!r}",
@@ -82,12 +82,12 @@ class SharedState:
                 )
         return {name: current[name] for *_, name, _ in self._entries}
 
-    def _is_replaced_by_other(self, entry: tuple[Optimizer, torch.Tensor, str, str, torch.Tensor]) -> bool:
+    def _is_entry_replaced(self, entry: tuple[Optimizer, torch.Tensor, str, str, torch.Tensor]) -> bool:
         optimizer, item, key, _, tensor = entry
         now = optimizer.state[item].get(key) if item in optimizer.state else None
         return now is not tensor and (now is not None or self._is_installed)
 
 
-def is_alike(left: torch.Tensor, right: torch.Tensor) -> bool:
+def has_same_type(left: torch.Tensor, right: torch.Tensor) -> bool:
     """Return whether a step traced for one tensor of state may work on the other."""
     return (left.shape, left.dtype, left.device) == (right.shape, right.dtype, right.device)

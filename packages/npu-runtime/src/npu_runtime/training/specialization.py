@@ -18,27 +18,27 @@ from npu_runtime.executor.options import Passes
 from npu_runtime.training.capture.snapshots import Snapshot
 from npu_runtime.training.compile import CompileArtifact, compile_and_capture
 from npu_runtime.training.compiled_step import OFF
-from npu_runtime.training.shared_state import is_alike
+from npu_runtime.training.shared_state import has_same_type
 from npu_runtime.training.tracing.components import Subjects
-from npu_runtime.training.tracing.hyperparameters import Reader
+from npu_runtime.training.tracing.hyperparameters import HyperparameterReader
 from npu_runtime.training.tracing.substitution import Originals
 from npu_runtime.training.tracing.traced_step import TracedStep
 from npu_runtime.training.tracing.tracer import trace_function
 
 
-def batch_key(batch: Sequence[Any], named: Mapping[str, Any]) -> Hashable:
+def batch_signature(batch: Sequence[Any], named: Mapping[str, Any]) -> Hashable:
     """Return the signature of a batch: structure, types of its tensors, and its other leaves by value."""
     leaves, structure = flatten((tuple(batch), dict(named)))
-    return structure, tuple(map(_leaf_key, leaves))
+    return structure, tuple(map(_leaf_signature, leaves))
 
 
-def _leaf_key(item: Any) -> Hashable:
+def _leaf_signature(item: Any) -> Hashable:
     if isinstance(item, torch.Tensor):
         return type(item), item.shape, item.stride(), item.dtype, item.device
     return type(item), repr(item)
 
 
-def make_variant(
+def make_specialization(
     function: Callable[..., Any],
     subjects: Subjects,
     batch: Sequence[Any],
@@ -77,16 +77,16 @@ class Variant:
     ) -> None:
         self.traced = traced
         self.artifact = artifact
-        self._key = batch_key(batch, named)
+        self._signature = batch_signature(batch, named)
         leaves, _ = flatten((tuple(batch), dict(named)))
         # A batch of tensors only, the usual case, is compared without flattening it and building its key.
         is_flat = not named and all(isinstance(item, torch.Tensor) for item in batch)
-        self._flat = (
+        self._tensor_signatures = (
             [(item.shape, item.stride(), item.dtype, item.device) for item in leaves] if is_flat else None
         )
-        self._places = [index for index, item in enumerate(leaves) if isinstance(item, torch.Tensor)]
+        self._tensor_leaves = [index for index, item in enumerate(leaves) if isinstance(item, torch.Tensor)]
         self._structure = self.graph.results[0]
-        self._draws = any(map(is_random, self.graph.nodes))
+        self._is_random = any(map(is_random, self.graph.nodes))
         self._devices = list(dict.fromkeys(item.device for item in traced.weights().values()))
         self._values: list[float] = []
         self._bind()
@@ -96,13 +96,13 @@ class Variant:
         """The graph, after the passes."""
         return self.artifact.graph
 
-    def is_for(self, batch: tuple[Any, ...], named: Mapping[str, Any]) -> bool:
+    def matches(self, batch: tuple[Any, ...], named: Mapping[str, Any]) -> bool:
         """Return whether it was traced for this batch signature, and its guards on hyperparameters hold."""
-        return self._is_like(batch, named) and self.holds()
+        return self._has_same_signature(batch, named) and self.branches_hold()
 
-    def holds(self) -> bool:
+    def branches_hold(self) -> bool:
         """Return whether Python would again take the branches that the trace took on hyperparameters."""
-        values = self._read()
+        values = self._read_numbers()
         if values != self._values:
             current = dict(zip(self._names, values, strict=True))
             changed = {
@@ -117,16 +117,18 @@ class Variant:
 
     def run(self, batch: tuple[Any, ...], named: Mapping[str, Any], *, borrow: bool) -> Any:
         """Take a step; the caller has just checked the batch and the guards."""
-        leaves: Sequence[Any] = batch if self._flat is not None else flatten((batch, dict(named)))[0]
+        leaves: Sequence[Any] = (
+            batch if self._tensor_signatures is not None else flatten((batch, dict(named)))[0]
+        )
         before = torch.is_grad_enabled()
         record_gradients(False)  # copies of tensors that require gradients would record a graph of autograd
         try:
-            for fixed, index in self._copies:
+            for fixed, index in self._staged_inputs:
                 fixed.copy_(leaves[index])
         finally:
             record_gradients(before)
-        results = self._launched()
-        for fixed, index in self._written:
+        results = self._launch()
+        for fixed, index in self._mutated_inputs:
             _write_back(leaves[index], fixed)
         if not borrow:
             results = [item.clone() for item in results]
@@ -134,10 +136,10 @@ class Variant:
 
     def rebind(self) -> bool:
         """Bind to the current tensors of the components; False where state is missing or of another type."""
-        state = Originals(self.traced.subjects).state
+        state = Originals(self.traced.components).state
         for name, old in self.traced.state.items():
             new = state.get(name)
-            if new is None or not is_alike(new, old):
+            if new is None or not has_same_type(new, old):
                 return False
         self.traced.state.update({name: state[name] for name in self.traced.state})
         self.artifact.rebind(self.traced.weights())
@@ -149,21 +151,21 @@ class Variant:
 
     # Inside
 
-    def _is_like(self, batch: tuple[Any, ...], named: Mapping[str, Any]) -> bool:
-        if self._flat is None or named:
-            return batch_key(batch, named) == self._key
-        if len(batch) != len(self._flat):
+    def _has_same_signature(self, batch: tuple[Any, ...], named: Mapping[str, Any]) -> bool:
+        if self._tensor_signatures is None or named:
+            return batch_signature(batch, named) == self._signature
+        if len(batch) != len(self._tensor_signatures):
             return False
         # Lengths are equal; strict=True would cost time in each call.
-        for item, (shape, stride, dtype, device) in zip(batch, self._flat):  # noqa: B905
+        for item, (shape, stride, dtype, device) in zip(batch, self._tensor_signatures):  # noqa: B905
             if type(item) is not torch.Tensor or item.shape != shape:
-                return batch_key(batch, named) == self._key
+                return batch_signature(batch, named) == self._signature
             if item.stride() != stride or item.dtype is not dtype or item.device != device:
                 return False
         return True
 
     def _bind(self) -> None:
-        subjects = self.traced.subjects
+        subjects = self.traced.components
         graph = self.graph
         inputs = {
             value.argument.target: index
@@ -172,27 +174,29 @@ class Variant:
         }
         batch = sorted((name for name in inputs if name.startswith("batch")), key=lambda name: int(name[5:]))
         written = {value.argument.target for value in graph.updates if value.argument is not None}
-        self._copies: list[tuple[torch.Tensor, int]] = []
-        self._written: list[tuple[torch.Tensor, int]] = []  # tensors of the batch that the step mutates
-        for number, leaf in enumerate(self._places):
+        self._staged_inputs: list[tuple[torch.Tensor, int]] = []
+        self._mutated_inputs: list[
+            tuple[torch.Tensor, int]
+        ] = []  # tensors of the batch that the step mutates
+        for number, leaf in enumerate(self._tensor_leaves):
             fixed = self.artifact.inputs[inputs[f"batch{number}"]] if f"batch{number}" in batch else None
             if fixed is not None:
-                self._copies.append((fixed, leaf))
+                self._staged_inputs.append((fixed, leaf))
                 if f"batch{number}" in written:
-                    self._written.append((fixed, leaf))
-        self._open = [name for name in inputs if name not in batch]
-        # The inputs of the graph first, in its order: `_launched` passes a prefix of the values on.
-        self._names = list(self._branch_names() | set(self._open))
+                    self._mutated_inputs.append((fixed, leaf))
+        self._scalar_inputs = [name for name in inputs if name not in batch]
+        # The inputs of the graph first, in its order: `_launch` passes a prefix of the values on.
+        self._names = list(self._branch_names() | set(self._scalar_inputs))
         self._names.sort(key=lambda name: (name not in inputs, inputs.get(name, 0)))
-        self._read = Reader(subjects.optimizers, self._names)
-        self._values = self._read()
+        self._read_numbers = HyperparameterReader(subjects.optimizers, self._names)
+        self._values = self._read_numbers()
 
     def _branch_names(self) -> set[str]:
         return {name for branch in self.traced.branches for name in branch.names}
 
-    def _launched(self) -> Sequence[Any]:
-        numbers = self._values[: len(self._open)]
-        if not self._draws:
+    def _launch(self) -> Sequence[Any]:
+        numbers = self._values[: len(self._scalar_inputs)]
+        if not self._is_random:
             return self.artifact.launch(numbers)
         before = Snapshot((), devices=self._devices)
         try:

@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 
 from npu_ir.core.structure import flatten, unflatten
 from npu_runtime.errors import TracingError
-from npu_runtime.training.microbatches import Part, joined, parts_of
+from npu_runtime.training.microbatches import Microbatch, combine_results, split_batch
 
 LossFunction = Callable[..., Any]
 
@@ -73,7 +73,7 @@ class StepFunction:
             named: Further inputs of the model.
         """
         self.optimizer.zero_grad()
-        cut = parts_of((batch, named), self.accumulate)
+        cut = split_batch((batch, named), self.accumulate)
         parts = [self._backward(part) for part in cut]
         parameters = [item for group in self.optimizer.param_groups for item in group["params"]]
         if self.clip_grad_norm is not None:
@@ -81,13 +81,13 @@ class StepFunction:
         if self.clip_grad_value is not None:
             torch.nn.utils.clip_grad_value_(parameters, self.clip_grad_value, foreach=True)
         self.optimizer.step()
-        return parts[0] if len(parts) == 1 else joined(parts, [part.share for part in cut])
+        return parts[0] if len(parts) == 1 else combine_results(parts, [part.share for part in cut])
 
-    def _backward(self, part: Part) -> Any:
+    def _backward(self, part: Microbatch) -> Any:
         batch, named = part.arguments
         with self._autocast(batch, named):
             if self.loss_fn is None:
-                results = self.model(*batch, **_without_cache(self.model, named))
+                results = self.model(*batch, **_disable_cache(self.model, named))
             elif not batch:
                 raise TracingError(
                     "a step takes the inputs of the model and a target",
@@ -95,7 +95,7 @@ class StepFunction:
                 )
             else:
                 results = self.loss_fn(self.model(*batch[:-1], **named), batch[-1])
-        loss = _loss_of(results)
+        loss = _find_loss(results)
         scaled = loss if part.share == 1 else loss / part.share
         scaled.backward()  # type: ignore[no-untyped-call]
         leaves, structure = flatten(results)
@@ -111,7 +111,7 @@ class StepFunction:
         return torch.autocast(device, dtype=self.autocast)
 
 
-def _loss_of(results: Any) -> torch.Tensor:
+def _find_loss(results: Any) -> torch.Tensor:
     loss = results
     if isinstance(results, Mapping):
         loss = results.get("loss")
@@ -136,7 +136,7 @@ def _loss_of(results: Any) -> torch.Tensor:
     return loss
 
 
-def _without_cache(model: Module, named: Mapping[str, Any]) -> Mapping[str, Any]:
+def _disable_cache(model: Module, named: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the named arguments with ``use_cache=False``, where the model's configuration would decide.
 
     Models of transformers then return a cache, which training does not need and a graph cannot return.

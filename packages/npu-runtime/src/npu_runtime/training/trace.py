@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 from npu_ir import Graph
 from npu_runtime.errors import TracingError
 from npu_runtime.training.step_function import LossFunction, StepFunction
-from npu_runtime.training.tracing.components import Subjects, find_subjects, subjects_of
+from npu_runtime.training.tracing.components import Subjects, find_components, make_components
 from npu_runtime.training.tracing.traced_step import TracedStep
 from npu_runtime.training.tracing.tracer import trace_function
 from npu_runtime.training.tracing.unsupported import scaler_error
@@ -67,13 +67,13 @@ def trace_step(
             "a step is traced on an example batch",
             fix="compile_ir(model, optimizer, loss_fn, (input, target))",
         )
-    function, subjects = step_of(model, optimizer, loss_fn, **options)
-    args, kwargs = arguments_of(example_batch)
+    function, subjects = make_step(model, optimizer, loss_fn, **options)
+    args, kwargs = batch_arguments(example_batch)
     named: str = getattr(function, "__name__", "step")
     return trace_function(function, subjects, args, kwargs, name=name or named)
 
 
-def step_of(
+def make_step(
     model: Module | Callable[..., Any],
     optimizer: Optimizer | None,
     loss_fn: LossFunction | None,
@@ -94,23 +94,23 @@ def step_of(
                 fix="compile_ir(model, optimizer, loss_fn, batch), "
                 "or compile_ir(step_fn, example_batch=batch)",
             )
-        return model, find_subjects(model, modules, optimizers)
+        return model, find_components(model, modules, optimizers)
     if not isinstance(optimizer, Optimizer):
         raise TracingError(
             f"a step of a model needs an optimizer, not {optimizer!r}", fix="give one of torch.optim"
         )
-    _require_known(options)
+    _require_known_options(options)
     step = StepFunction(model, optimizer, loss_fn, **options)
     named: list[tuple[str, Module]] = [("", model)]
     if isinstance(loss_fn, Module) and _has_tensors(loss_fn):
         named.append(("loss_fn", loss_fn))
-    subjects = subjects_of(named, [("", optimizer)])
+    subjects = make_components(named, [("", optimizer)])
     if isinstance(loss_fn, Module) and len(named) == 1:
-        subjects = dataclasses.replace(subjects, watched=(loss_fn,))
+        subjects = dataclasses.replace(subjects, stateless_modules=(loss_fn,))
     return step, subjects
 
 
-def _require_known(options: Mapping[str, Any]) -> None:
+def _require_known_options(options: Mapping[str, Any]) -> None:
     known = [item.name for item in dataclasses.fields(StepFunction)][3:]
     for name, value in options.items():
         if isinstance(value, torch.amp.GradScaler):
@@ -121,7 +121,7 @@ def _require_known(options: Mapping[str, Any]) -> None:
             )
 
 
-def arguments_of(batch: Any) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
+def batch_arguments(batch: Any) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
     """Return the positional and the named arguments that a batch stands for."""
     if isinstance(batch, Mapping):
         return (), batch

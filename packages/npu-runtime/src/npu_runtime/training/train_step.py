@@ -15,17 +15,17 @@ from npu_ir import Graph
 from npu_ir.plugins.backend import Backend
 from npu_runtime.errors import CaptureError, FallbackWarning, TracingError
 from npu_runtime.executor.options import Passes
-from npu_runtime.training.eager_step import first_step
+from npu_runtime.training.eager_step import run_first_step
 from npu_runtime.training.guards import Fingerprint
-from npu_runtime.training.specialization import Variant, batch_key, make_variant
+from npu_runtime.training.specialization import Variant, batch_signature, make_specialization
 from npu_runtime.training.step_function import LossFunction
-from npu_runtime.training.trace import step_of
+from npu_runtime.training.trace import make_step
 from npu_runtime.training.tracing.optimizer_state import UnknownStateError
 from npu_runtime.training.tracing.optimizers import require_traceable
 
 CAPTURE_MODES = ("require", "prefer", "off")
 # Usually one per shape of the batch: more of them suggest that batches should be padded to fewer shapes.
-MAX_VARIANTS = 16
+MAX_SPECIALIZATIONS = 16
 
 
 class TrainStep:
@@ -92,23 +92,23 @@ class TrainStep:
                 f"there is no capture mode {capture!r}", fix=f"use one of {', '.join(CAPTURE_MODES)}"
             )
         if isinstance(model, Module):
-            self._function, self._subjects = step_of(model, optimizer, loss_fn, **options)
+            self._function, self._components = make_step(model, optimizer, loss_fn, **options)
         else:
-            self._function, self._subjects = step_of(
+            self._function, self._components = make_step(
                 model, optimizer, loss_fn, modules=modules, optimizers=optimizers, **options
             )
-        for item in self._subjects.optimizers.values():
+        for item in self._components.optimizers.values():
             require_traceable(item)
-        self._subjects.optimized()
+        self._components.trained_names()
         self.backend = backend
         self.passes = passes
         self.capture = capture
         self.borrow = borrow
         self._lock = threading.RLock()
         self._is_running = False
-        self._variants: dict[Any, Variant] = {}
+        self._specializations: dict[Any, Variant] = {}
         self._current: Variant | None = None
-        self._fingerprint = Fingerprint(self._subjects)
+        self._guards = Fingerprint(self._components)
 
     def __call__(self, *batch: Any, **named: Any) -> Any:
         """Take one step.
@@ -131,11 +131,9 @@ class TrainStep:
             self._is_running = True
             try:
                 variant = self._current
-                is_known = (
-                    variant is not None and variant.is_for(batch, named) and self._fingerprint.is_valid()
-                )
+                is_known = variant is not None and variant.matches(batch, named) and self._guards.hold()
                 if variant is None or not is_known:
-                    return self._run_anew(batch, named)
+                    return self._run_uncached(batch, named)
                 return variant.run(batch, named, borrow=self.borrow)
             finally:
                 self._is_running = False
@@ -147,7 +145,7 @@ class TrainStep:
         Raises:
             CaptureError: No step has been taken.
         """
-        return self._last().graph
+        return self._require_current().graph
 
     @property
     def artifact(self) -> Any:
@@ -156,13 +154,13 @@ class TrainStep:
         Raises:
             CaptureError: No step has been taken.
         """
-        return self._last().artifact
+        return self._require_current().artifact
 
     def explain(self) -> str:
         """Return a text about each specialization: how it runs, and why it is not captured."""
-        if not self._variants:
+        if not self._specializations:
             return "no step has been taken"
-        return "\n\n".join(str(variant) for variant in self._variants.values())
+        return "\n\n".join(str(variant) for variant in self._specializations.values())
 
     def state_dict(self) -> dict[str, Any]:
         """Return ``{"model": ..., "optimizer": ...}``, each in PyTorch's own format.
@@ -172,9 +170,11 @@ class TrainStep:
         (``torch.get_rng_state()``).
         """
         return {
-            "model": _single({name: item.state_dict() for name, item in self._subjects.modules.items()}),
-            "optimizer": _single(
-                {name: item.state_dict() for name, item in self._subjects.optimizers.items()}
+            "model": _unwrap_single(
+                {name: item.state_dict() for name, item in self._components.modules.items()}
+            ),
+            "optimizer": _unwrap_single(
+                {name: item.state_dict() for name, item in self._components.optimizers.items()}
             ),
         }
 
@@ -190,8 +190,8 @@ class TrainStep:
                 fix="give what state_dict() returned",
             )
         for items, loaded in (
-            (self._subjects.modules, state["model"]),
-            (self._subjects.optimizers, state["optimizer"]),
+            (self._components.modules, state["model"]),
+            (self._components.optimizers, state["optimizer"]),
         ):
             for name, item in items.items():
                 item.load_state_dict(loaded if len(items) == 1 else loaded[name.removesuffix(".")])
@@ -202,15 +202,15 @@ class TrainStep:
         Raises:
             TracingError: This step has several modules or not exactly one optimizer.
         """
-        if len(self._subjects.optimizers) != 1 or "" not in self._subjects.modules:
+        if len(self._components.optimizers) != 1 or "" not in self._components.modules:
             raise TracingError(
                 "a step of several modules or optimizers is not copied to a single one",
                 fix="copy each by itself: state_dict(), load_state_dict()",
             )
-        own = self._subjects.modules[""]
+        own = self._components.modules[""]
         if model is not own:
             model.load_state_dict(own.state_dict())
-        trained = self._subjects.optimizers[""]
+        trained = self._components.optimizers[""]
         if optimizer is not None and optimizer is not trained:
             optimizer.load_state_dict(copy.deepcopy(trained.state_dict()))
 
@@ -218,7 +218,7 @@ class TrainStep:
         """Drop all specializations, and free their memory; the next call traces again."""
         with self._lock:
             self._require_idle()
-            self._forget()
+            self._drop_specializations()
 
     def __reduce__(self) -> Any:
         raise CaptureError(
@@ -228,7 +228,7 @@ class TrainStep:
 
     # Inside
 
-    def _last(self) -> Variant:
+    def _require_current(self) -> Variant:
         if self._current is None:
             raise CaptureError("no step has been taken", fix="call the step once, or use compile_ir")
         return self._current
@@ -237,58 +237,58 @@ class TrainStep:
         if self._is_running:
             raise CaptureError("a step calls itself", fix="take the inner step outside of the loss")
 
-    def _run_anew(self, batch: Any, named: Any) -> Any:
+    def _run_uncached(self, batch: Any, named: Any) -> Any:
         """Take a step whose specialization is not the current one, or whose guards fail."""
-        variant = self._variant(batch, named)
+        variant = self._find_specialization(batch, named)
         if variant is None:
-            results = first_step(self._function, self._subjects, batch, named)
+            results = run_first_step(self._function, self._components, batch, named)
         else:
             results = variant.run(batch, named, borrow=self.borrow)
             self._current = variant
-        self._fingerprint = Fingerprint(self._subjects)
+        self._guards = Fingerprint(self._components)
         return results
 
-    def _variant(self, batch: Any, named: Any) -> Variant | None:
+    def _find_specialization(self, batch: Any, named: Any) -> Variant | None:
         """Return the specialization for this call, traced if necessary; None for an eager first step."""
-        guards = self._fingerprint
+        guards = self._guards
         try:
             # Other parts or types need a new trace; other memory of the same types, as after
             # optimizer.load_state_dict(), only needs another binding.
             fits = guards.has_same_parts() and guards.has_same_types()
             if fits and not guards.has_same_memory():
-                fits = all(item.rebind() for item in self._variants.values())
+                fits = all(item.rebind() for item in self._specializations.values())
             if not fits:
-                self._forget()
-            key = batch_key(batch, named), Fingerprint(self._subjects).flags()
-            variant = self._variants.get(key)
+                self._drop_specializations()
+            key = batch_signature(batch, named), Fingerprint(self._components).specialization_key()
+            variant = self._specializations.get(key)
             if variant is not None and variant.artifact.has_foreign_state() and not variant.rebind():
-                self._forget()  # the optimizers hold state of another specialization, unfit for this one
+                self._drop_specializations()  # the optimizers hold state of another specialization, unfit for this one
                 variant = None
-            if variant is None or not variant.holds():
-                if len(self._variants) >= MAX_VARIANTS:
-                    del self._variants[next(iter(self._variants))]
+            if variant is None or not variant.branches_hold():
+                if len(self._specializations) >= MAX_SPECIALIZATIONS:
+                    del self._specializations[next(iter(self._specializations))]
                     warnings.warn(
-                        f"a step was traced for more than {MAX_VARIANTS} kinds of batches and modes; "
+                        f"a step was traced for more than {MAX_SPECIALIZATIONS} kinds of batches and modes; "
                         "the oldest is forgotten: pad batches to fewer shapes, "
                         "and keep counters out of modules",
                         FallbackWarning,
                         stacklevel=4,
                     )
-                variant = self._variants[key] = make_variant(
-                    self._function, self._subjects, batch, named, self.backend, self.passes, self.capture
+                variant = self._specializations[key] = make_specialization(
+                    self._function, self._components, batch, named, self.backend, self.passes, self.capture
                 )
         except UnknownStateError:
-            self._forget()
+            self._drop_specializations()
             return None
         return variant
 
-    def _forget(self) -> None:
-        self._variants.clear()
+    def _drop_specializations(self) -> None:
+        self._specializations.clear()
         self._current = None
-        self._fingerprint = Fingerprint(self._subjects)
+        self._guards = Fingerprint(self._components)
 
 
-def _single(items: dict[str, Any]) -> Any:
+def _unwrap_single(items: dict[str, Any]) -> Any:
     if len(items) == 1:
         return next(iter(items.values()))
     return {name.removesuffix("."): item for name, item in items.items()}

@@ -21,7 +21,7 @@ def elementwise_cases(arity: int, *, attrs: Attrs | None = None) -> Iterator[Cas
         for shape in SHAPES:
             yield _case(f"{dtype} {list(shape)}", TensorLayout(shape, dtype), arity, attrs)
         for which in (*range(arity + 1), None):
-            yield _misaligned(dtype, arity, which, attrs)
+            yield _misaligned_case(dtype, arity, which, attrs)
         for shape in ((0,), (33,), (20011,)):
             for place in range(arity):
                 case = _case(
@@ -39,7 +39,7 @@ def _case(name: str, layout: TensorLayout, arity: int, attrs: Attrs | None) -> C
     return Case(name, (layout,) * arity, (layout,), attrs or {}, exact=True)
 
 
-def _misaligned(dtype: str, arity: int, which: int | None, attrs: Attrs | None) -> Case:
+def _misaligned_case(dtype: str, arity: int, which: int | None, attrs: Attrs | None) -> Case:
     layout = TensorLayout((1029,), dtype)
     layouts = [replace(layout, shift=1) if which in {i, None} else layout for i in range(arity + 1)]
     name = "everything" if which is None else "the output" if which == arity else f"input {which}"

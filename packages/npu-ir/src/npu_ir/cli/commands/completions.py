@@ -47,15 +47,15 @@ def run(options: argparse.Namespace) -> None:
             fix="python -m pip install --upgrade shtab",
         )
     parser = build_parser()
-    _offer_names(parser)
+    _set_choices(parser)
     print(shtab.complete(parser, shell=options.shell))
 
 
-def _offer_names(parser: argparse.ArgumentParser) -> None:
+def _set_choices(parser: argparse.ArgumentParser) -> None:
     """Set the names that options take as their choices; the parser is then usable for completions only."""
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             for command in action.choices.values():
-                _offer_names(command)
+                _set_choices(command)
         elif hasattr(action, "value_names"):
             action.choices = sorted(action.value_names())

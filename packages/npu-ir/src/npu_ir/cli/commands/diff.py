@@ -9,7 +9,7 @@ from typing import Any
 
 from npu_ir.cli.console import print_diff
 from npu_ir.cli.failures import FAILED, OK
-from npu_ir.cli.options import add_file, number_from
+from npu_ir.cli.options import add_file, integer_from
 from npu_ir.cli.outputs import add_drawing_output
 from npu_ir.diff import diff_ir
 from npu_ir.diff.report import summary_text
@@ -51,7 +51,7 @@ def add_to(commands: Any) -> None:
     add_drawing_output(parser, "draw both as one picture")
     parser.add_argument(
         "--max-nodes",
-        type=number_from(2),
+        type=integer_from(2),
         metavar="N",
         help=f"drawing: the most boxes for nodes (default: {DEFAULT_MAX_NODES})",
     )
@@ -63,7 +63,7 @@ def run(options: argparse.Namespace) -> int:
     if options.max_nodes is not None and options.output is None:
         raise UsageError("--max-nodes is for drawings", fix="add -o FILE")
     options.progress.stage("comparing the graphs")
-    diff = diff_ir(_read(options.a), _read(options.b))
+    diff = diff_ir(_read_graph(options.a), _read_graph(options.b))
     if options.json:
         print(json.dumps(diff.to_dict(), indent=2))
     else:
@@ -76,7 +76,7 @@ def run(options: argparse.Namespace) -> int:
     return OK if diff.is_same else FAILED
 
 
-def _read(path: Path) -> Graph:
+def _read_graph(path: Path) -> Graph:
     """Return the graph in a JSON or text file.
 
     Raises:

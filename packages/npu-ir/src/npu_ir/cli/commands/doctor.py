@@ -42,23 +42,23 @@ def run(options: argparse.Namespace) -> int:
         plain = [dataclasses.asdict(check) for check in checks]
         print(json.dumps({"ok": not broken, "checks": plain}, indent=2))
     else:
-        _print(checks, broken)
+        _print_checks(checks, broken)
     return FAILED if broken else OK
 
 
-def _print(checks: list[Check], broken: list[Check]) -> None:
+def _print_checks(checks: list[Check], broken: list[Check]) -> None:
     rows = []
     for before, check in zip((None, *checks), checks, strict=False):
         topic = check.topic if before is None or before.topic != check.topic else ""
-        rows.append((topic, check.name, check.state.value, _one_line(check.text)))
+        rows.append((topic, check.name, check.state.value, _join_lines(check.text)))
     print_table(("of", "what", "state", ""), rows)
     for check in broken:
-        print(f"\nbroken: {check.topic}, {check.name}: {_one_line(check.text)}")
+        print(f"\nbroken: {check.topic}, {check.name}: {_join_lines(check.text)}")
         if check.fix:
             print(f"  fix: {check.fix}")
     if not broken:
         print("\nnothing that is installed is broken")
 
 
-def _one_line(text: str) -> str:
+def _join_lines(text: str) -> str:
     return "; ".join(line.strip() for line in text.splitlines())

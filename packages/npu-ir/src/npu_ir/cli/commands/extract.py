@@ -20,7 +20,7 @@ from npu_ir.cli.model_call import model_arguments, require_arguments
 from npu_ir.cli.options import add_factory, add_inputs
 from npu_ir.cli.outputs import add_graph_output
 from npu_ir.cli.tensors import empty_tensor
-from npu_ir.core.node import outside_names
+from npu_ir.core.node import external_names
 from npu_ir.errors import ExportError, UsageError
 from npu_ir.graph.graph import Graph
 from npu_ir.serial import save_ir
@@ -76,11 +76,11 @@ def run(options: argparse.Namespace) -> None:
     model, shapes = made.model, made.dynamic_shapes
     require_arguments(model, args, kwargs)
     if options.dynamic:
-        _require_unsaid(shapes, options.factory)
+        _require_no_dynamic_shapes(shapes, options.factory)
         shapes = dynamic.dynamic_shapes(sizes, model, args, kwargs)
     options.progress.stage("capturing")
     start = time.perf_counter()
-    with _fixes_in_options(options):
+    with _suggested_options(options):
         graph = extract_ir(model, args, kwargs, name=options.name, dynamic_shapes=shapes)
     seconds = time.perf_counter() - start
     options.progress.stage("saving")
@@ -98,7 +98,7 @@ def _require_consistent(options: argparse.Namespace) -> None:
         raise UsageError("a model made with --meta has no weights to save", fix="leave out one of the two")
 
 
-def _require_unsaid(shapes: Any, reference: str) -> None:
+def _require_no_dynamic_shapes(shapes: Any, reference: str) -> None:
     if shapes is not None:
         raise UsageError(
             f"--dynamic is given, and {reference} says itself which sizes are open", fix="leave out --dynamic"
@@ -106,22 +106,22 @@ def _require_unsaid(shapes: Any, reference: str) -> None:
 
 
 @contextlib.contextmanager
-def _fixes_in_options(options: argparse.Namespace) -> Iterator[None]:
+def _suggested_options(options: argparse.Namespace) -> Iterator[None]:
     """Translate the sizes that torch.export suggests to ``--dynamic`` options, in the fix of the error."""
     try:
         yield
     except ExportError as error:
-        if options.dynamic and (fix := dynamic.size_options(suggested_sizes(str(error.__cause__)))):
+        if options.dynamic and (fix := dynamic.suggest_options(suggested_sizes(str(error.__cause__)))):
             error.fix = fix
         raise
 
 
 def _save(graph: Graph, model: torch.nn.Module, path: Path, *, with_weights: bool) -> str:
-    save_ir(graph, path, weights=_weights_of(graph, model) if with_weights else None)
+    save_ir(graph, path, weights=_select_weights(graph, model) if with_weights else None)
     return files_text(file_facts(path)["files"])
 
 
-def _weights_of(graph: Graph, model: torch.nn.Module) -> dict[str, torch.Tensor]:
+def _select_weights(graph: Graph, model: torch.nn.Module) -> dict[str, torch.Tensor]:
     """Return the weights of the model that the graph has; the model may have more."""
-    wanted = {name for value in graph.weights for name in outside_names(value)}
+    wanted = {name for value in graph.weights for name in external_names(value)}
     return {name: tensor for name, tensor in model.state_dict().items() if name in wanted}

@@ -40,7 +40,7 @@ def run(options: argparse.Namespace) -> None:
     elif reports:
         print_table(
             ("plugin", "from", "state"),
-            [(report.name, report.distribution, _state(report)) for report in reports],
+            [(report.name, report.distribution, _state_text(report)) for report in reports],
         )
     else:
         print(
@@ -48,15 +48,17 @@ def run(options: argparse.Namespace) -> None:
         )
 
 
-def _state(report: plugin_manager.PluginReport) -> str:
+def _state_text(report: plugin_manager.PluginReport) -> str:
     if report.refused is not None:
-        return f"refused: {_one_line(report.refused)}"
+        return f"refused: {_join_lines(report.refused)}"
     offers = [f"{kind}: {', '.join(names)}" for kind, names in report.offers.items()]
     refused = (
-        [] if report.commands_refused is None else [f"commands refused: {_one_line(report.commands_refused)}"]
+        []
+        if report.commands_refused is None
+        else [f"commands refused: {_join_lines(report.commands_refused)}"]
     )
     return "; ".join([*offers, *refused]) or "offers nothing"
 
 
-def _one_line(text: str) -> str:
+def _join_lines(text: str) -> str:
     return "; ".join(line.strip() for line in text.splitlines())

@@ -21,11 +21,11 @@ from npu_ir.cli.options import (
     add_weights,
 )
 from npu_ir.cli.outputs import add_output
-from npu_ir.cli.quantities import counted
-from npu_ir.cli.result_files import require_supported, save_results
+from npu_ir.cli.quantities import count_text
+from npu_ir.cli.result_files import require_supported_suffix, save_results
 from npu_ir.cli.size_text import parse_sizes, sizes_text
 from npu_ir.cli.value_text import value_line
-from npu_ir.cli.weight_selection import choose_weights
+from npu_ir.cli.weight_selection import select_weights
 from npu_ir.graph.graph import Graph
 from npu_ir.interpreter.random_data import random_tensor
 from npu_ir.interpreter.runners import default_runner, find_runner_on
@@ -75,14 +75,14 @@ def add_to(commands: Any) -> None:
 def run(options: argparse.Namespace) -> None:
     """Run the graph, print and save the results."""
     if options.output is not None:
-        require_supported(options.output)
+        require_supported_suffix(options.output)
     runner_name = default_runner() if options.on is None else options.on
     make_runner = find_runner_on(runner_name, options.backend)
     inputs, sizes = input_text.parse_inputs(options.input), parse_sizes(options.size)
     options.progress.stage("reading the graph")
     graph = load_ir(options.file)
     options.progress.stage("reading weights")
-    weights, origin = choose_weights(graph, options)
+    weights, origin = select_weights(graph, options)
     generator = torch.Generator().manual_seed(options.seed)
     call = graph_arguments(
         graph, inputs, lambda type: random_tensor(type, generator, options.int_high), sizes
@@ -95,7 +95,7 @@ def run(options: argparse.Namespace) -> None:
     leaves, mutations = runner.run_flat(call.args, call.kwargs)
     seconds = time.perf_counter() - start
 
-    results = _named(graph, leaves, mutations)
+    results = _name_results(graph, leaves, mutations)
     _print_results(results, 0 if options.all_updates else max(len(mutations) - _TOP_UPDATES, 0))
     backends = f" on {', '.join(options.backend)}" if options.backend else ""
     lines = {
@@ -105,8 +105,8 @@ def run(options: argparse.Namespace) -> None:
     }
     if call.sizes:
         lines["sizes"] = sizes_text(call.sizes, sizes)
-    if call.invented:
-        lines["random data"] = f"{', '.join(map(repr, call.invented))}, seed {options.seed}"
+    if call.random_inputs:
+        lines["random data"] = f"{', '.join(map(repr, call.random_inputs))}, seed {options.seed}"
     if options.output is not None:
         left_out = save_results(results, options.output)
         lines["saved"] = f"{options.output}" + (
@@ -121,10 +121,10 @@ def _print_results(results: dict[str, Any], hidden: int) -> None:
     shown = list(results.items())[: len(results) - hidden]
     print_table(("result", "value"), [(path, value_line(value)) for path, value in shown])
     if hidden:
-        print(f"... and {counted(hidden, 'more update')}: --all-updates prints them")
+        print(f"... and {count_text(hidden, 'more update')}: --all-updates prints them")
 
 
-def _named(graph: Graph, leaves: list[Any], mutations: dict[str, torch.Tensor]) -> dict[str, Any]:
+def _name_results(graph: Graph, leaves: list[Any], mutations: dict[str, torch.Tensor]) -> dict[str, Any]:
     """Return the results by path, and the new contents of mutated buffers and inputs by name."""
     results = dict(zip(graph.results[0].leaf_paths("result"), leaves, strict=True))
     return {**results, **{f"updated {name}": tensor for name, tensor in mutations.items()}}

@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import Any
 
-from npu_ir.cli.options import add_file, number_from
+from npu_ir.cli.options import add_file, integer_from
 from npu_ir.cli.outputs import add_drawing_output
 from npu_ir.errors import UsageError
 from npu_ir.serial import load_ir
@@ -42,7 +42,7 @@ def add_to(commands: Any) -> None:
     parser.add_argument("--depth", type=int, metavar="N", help="drawing: open modules to this depth")
     parser.add_argument(
         "--max-nodes",
-        type=number_from(2),
+        type=integer_from(2),
         metavar="N",
         help="drawing: the most boxes for nodes (default: 60)",
     )

@@ -21,7 +21,7 @@ from npu_ir.cli.options import (
     add_tolerances,
 )
 from npu_ir.cli.size_text import parse_sizes, sizes_text
-from npu_ir.cli.weight_selection import given_constants, require_no_conflict
+from npu_ir.cli.weight_selection import load_constants, require_no_conflict
 from npu_ir.interpreter.random_data import random_tensor
 from npu_ir.interpreter.runners import default_runner, find_runner
 from npu_ir.serial import load_ir
@@ -75,7 +75,7 @@ def run(options: argparse.Namespace) -> int:
     options.progress.stage("making the model")
     model = factory.make_model(options.factory, train=options.train)
     weights = {} if options.weights is None else load_weights(options.weights, graph)
-    constants = given_constants(options)
+    constants = load_constants(options)
     require_no_conflict(graph, weights, constants, options)
     weights |= constants
     options.progress.stage("comparing")
@@ -86,6 +86,6 @@ def run(options: argparse.Namespace) -> int:
     print(f"graph run by: {runner}")
     if call.sizes:
         print(f"sizes: {sizes_text(call.sizes, sizes)}")
-    if call.invented:
-        print(f"random inputs, seed {options.seed}: {', '.join(map(repr, call.invented))}")
+    if call.random_inputs:
+        print(f"random inputs, seed {options.seed}: {', '.join(map(repr, call.random_inputs))}")
     return OK if report.ok else FAILED

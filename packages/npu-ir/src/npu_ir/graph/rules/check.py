@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from npu_ir.core.literals import same_literal, to_literal
-from npu_ir.core.node import InputKind, Value, outside_names
+from npu_ir.core.node import InputKind, Value, external_names
 from npu_ir.core.types import SCALAR_KINDS, ScalarType, TensorType, dtype_name
 from npu_ir.errors import GraphError
 from npu_ir.graph.rules.edits import is_replaceable, overlap_problem
@@ -22,7 +22,7 @@ from npu_ir.graph.rules.regions import region_problems
 from npu_ir.graph.rules.schemas import schema_problems
 from npu_ir.graph.rules.structures import call_problem, structure_problem
 from npu_ir.ops.arguments import LIST_SIZES, NONE_MASKS, record_problem
-from npu_ir.symbolic.expressions import Expr, is_whole
+from npu_ir.symbolic.expressions import Expr, is_integral
 
 if TYPE_CHECKING:
     from npu_ir.core.node import OpNode, Use
@@ -49,10 +49,10 @@ class Rule:
     name: str
     statement: str
     violations: Callable[[Graph], Iterator[str]]
-    among: Callable[[Graph, Sequence[OpNode]], Iterator[str]] | None = None
+    violations_among: Callable[[Graph, Sequence[OpNode]], Iterator[str]] | None = None
 
 
-def _names(graph: Graph) -> Iterator[str]:
+def _name_violations(graph: Graph) -> Iterator[str]:
     values, nodes = graph.values, graph.nodes
     for value in values:
         if graph._values.get(value.name) is not value:
@@ -64,7 +64,7 @@ def _names(graph: Graph) -> Iterator[str]:
         yield "the graph knows names of values or nodes that are not in it"
 
 
-def _outputs(graph: Graph) -> Iterator[str]:
+def _output_violations(graph: Graph) -> Iterator[str]:
     for node in graph.nodes:
         for index, value in enumerate(node.outputs):
             if value.producer is not node or value.index != index or value.argument is not None:
@@ -74,7 +74,7 @@ def _outputs(graph: Graph) -> Iterator[str]:
             yield f"%{value.name} comes from outside but also names a producer"
 
 
-def _order(graph: Graph) -> Iterator[str]:
+def _order_violations(graph: Graph) -> Iterator[str]:
     defined = set(graph.arguments)
     for node in graph.nodes:
         for value in node.inputs:
@@ -86,7 +86,7 @@ def _order(graph: Graph) -> Iterator[str]:
             yield f"the graph returns %{value.name}, which nothing in it produces"
 
 
-def _order_among(graph: Graph, nodes: Sequence[OpNode]) -> Iterator[str]:
+def _order_violations_among(graph: Graph, nodes: Sequence[OpNode]) -> Iterator[str]:
     if not nodes:
         return
     positions = {node: position for position, node in enumerate(graph._iterate())}
@@ -97,11 +97,11 @@ def _order_among(graph: Graph, nodes: Sequence[OpNode]) -> Iterator[str]:
                 yield f"node {node.name!r} reads %{value.name} before it is produced"
 
 
-def _uses(graph: Graph) -> Iterator[str]:
+def _use_violations(graph: Graph) -> Iterator[str]:
     # Every use must be recorded; equal counts then exclude records of uses that do not exist.
     counts = dict.fromkeys(graph.values, 0)
     unrecorded: dict[Value, None] = {}
-    for value, use in _reads(graph):
+    for value, use in _iterate_uses(graph):
         counts[value] = counts.get(value, 0) + 1
         if use not in value._uses:
             unrecorded[value] = None
@@ -110,7 +110,7 @@ def _uses(graph: Graph) -> Iterator[str]:
             yield f"the recorded uses of %{value.name} are not the places that read it"
 
 
-def _reads(graph: Graph) -> Iterator[tuple[Value, Use]]:
+def _iterate_uses(graph: Graph) -> Iterator[tuple[Value, Use]]:
     """Yield every use of every value, once."""
     for node in graph._iterate():
         for position, value in enumerate(node.inputs):
@@ -122,11 +122,11 @@ def _reads(graph: Graph) -> Iterator[tuple[Value, Use]]:
         yield value, (None, target)
 
 
-def _types(graph: Graph) -> Iterator[str]:
-    yield from _types_among(graph, graph.nodes)
+def _type_violations(graph: Graph) -> Iterator[str]:
+    yield from _type_violations_among(graph, graph.nodes)
 
 
-def _types_among(graph: Graph, nodes: Iterable[OpNode]) -> Iterator[str]:
+def _type_violations_among(graph: Graph, nodes: Iterable[OpNode]) -> Iterator[str]:
     for value in graph.arguments:
         is_weight = value.argument is not None and value.argument.kind is not InputKind.INPUT
         if is_weight and isinstance(value.type, TensorType) and value.type.symbols:
@@ -177,7 +177,7 @@ def _tensor_type_problems(type: TensorType) -> Iterator[str]:
         numbers = [size for size in sizes if not isinstance(size, Expr)]
         if not all(number.__class__ is int and 0 <= number < _END_OF_SIZES for number in numbers):
             yield f"sizes and strides are integers from 0 to 2**63 - 1 or expressions, not {sizes}"
-        if not all(is_whole(size) for size in sizes):
+        if not all(is_integral(size) for size in sizes):
             yield f"a size is whole for all values of its symbols, not as in {sizes}"
     if type.strides is not None and type.layout is not torch.strided:
         yield f"a tensor of layout {type.layout} has no strides"
@@ -185,11 +185,11 @@ def _tensor_type_problems(type: TensorType) -> Iterator[str]:
         yield f"{len(type.strides)} strides for {len(type.shape)} dimensions"
 
 
-def _symbols(graph: Graph) -> Iterator[str]:
+def _symbol_violations(graph: Graph) -> Iterator[str]:
     # In a region, all symbols of the program count as determined.
     known = set(graph.symbols) if graph.owner is not None else set()
     arguments = [value for value in graph.arguments if not _is_plain(value.type)]
-    _learn(known, arguments)
+    _add_determined_symbols(known, arguments)
     for constraint in graph.constraints:
         if graph.owner is not None or not constraint.symbols <= known:
             yield f"the constraint {constraint} is not one of sizes of the inputs of a program"
@@ -200,24 +200,24 @@ def _symbols(graph: Graph) -> Iterator[str]:
             value.type for value in node.outputs if id(value.type) not in fixed and not _is_plain(value.type)
         ]
         if any(type.symbols for type in open_types):
-            _learn(known, node.outputs)
+            _add_determined_symbols(known, node.outputs)
             yield from _unknown_symbols(graph, node.outputs, known)
         else:
             fixed.update(map(id, open_types))
 
 
-def _symbols_among(graph: Graph, nodes: Sequence[OpNode]) -> Iterator[str]:
+def _symbol_violations_among(graph: Graph, nodes: Sequence[OpNode]) -> Iterator[str]:
     types = [value.type for node in nodes for value in node.outputs]
     if graph.symbols or graph.constraints or any(type.symbols for type in types):
-        yield from _symbols(graph)
+        yield from _symbol_violations(graph)
 
 
-def _regions_among(graph: Graph, nodes: Sequence[OpNode]) -> Iterator[str]:  # noqa: ARG001 - regions count, too
+def _region_violations_among(graph: Graph, nodes: Sequence[OpNode]) -> Iterator[str]:  # noqa: ARG001 - regions count, too
     if graph._region_owners:
         yield from region_problems(graph)
 
 
-def _learn(known: set[str], values: Sequence[Value]) -> None:
+def _add_determined_symbols(known: set[str], values: Sequence[Value]) -> None:
     """Add the symbols that the sizes of these values determine, each solved from one size."""
     sizes = [size for value in values for size in _sizes(value.type) if isinstance(size, Expr)]
     # Iterated to a fixed point: a solved symbol may leave a single unknown in another size.
@@ -225,7 +225,7 @@ def _learn(known: set[str], values: Sequence[Value]) -> None:
         before = len(known)
         for size in sizes:
             missing = size.symbols - known
-            if len(missing) == 1 and size.solvable(*missing):
+            if len(missing) == 1 and size.is_linear_in(*missing):
                 known |= missing
         if len(known) == before:
             return
@@ -246,7 +246,7 @@ def _unknown_symbols(graph: Graph, values: Sequence[Value], known: set[str]) -> 
                 yield f"%{value.name} is {value.type}, but nothing before it determines {name}"
 
 
-def _attrs(nodes: Iterable[OpNode]) -> Iterator[str]:
+def _attr_violations(nodes: Iterable[OpNode]) -> Iterator[str]:
     for node in nodes:
         for name, value in node.attrs.items():
             if value.__class__ in _PLAIN_CLASSES:
@@ -260,7 +260,7 @@ def _attrs(nodes: Iterable[OpNode]) -> Iterator[str]:
                     yield f"attribute {name!r} of node {node.name!r} is not plain data: {value!r}"
 
 
-def _records(nodes: Iterable[OpNode]) -> Iterator[str]:
+def _record_violations(nodes: Iterable[OpNode]) -> Iterator[str]:
     for node in nodes:
         attrs = node.attrs
         problem = record_problem(attrs) if LIST_SIZES in attrs or NONE_MASKS in attrs else None
@@ -270,7 +270,7 @@ def _records(nodes: Iterable[OpNode]) -> Iterator[str]:
             yield f"node {node.name!r} has {len(node.inputs)} inputs but {len(node.operands)} operand names"
 
 
-def _signature(graph: Graph) -> Iterator[str]:
+def _signature_violations(graph: Graph) -> Iterator[str]:
     for what, (structure, leaves) in (("call", graph.call), ("results", graph.results)):
         problem = call_problem(structure) if what == "call" else structure_problem(structure)
         if problem is not None:
@@ -287,14 +287,14 @@ def _signature(graph: Graph) -> Iterator[str]:
         is_same = isinstance(target.type, TensorType) and target.type.same_shape_and_dtype(value.type)
         if not is_same and not is_replaceable(target, value):
             yield f"%{target.name} is {target.type} but is updated with %{value.name}, which is {value.type}"
-    names = Counter(name for target in graph.updates for name in outside_names(target))
+    names = Counter(name for target in graph.updates for name in external_names(target))
     yield from (
         f"two updated values are called {name!r} outside" for name, count in names.items() if count > 1
     )
 
 
-def _overlaps(graph: Graph) -> Iterator[str]:
-    inputs = {outside_names(value)[0]: value for value in graph.inputs}
+def _overlap_violations(graph: Graph) -> Iterator[str]:
+    inputs = {external_names(value)[0]: value for value in graph.inputs}
     for value in graph.arguments:
         assert value.argument is not None
         if value.argument.overlaps is None:
@@ -305,12 +305,12 @@ def _overlaps(graph: Graph) -> Iterator[str]:
             yield f"%{value.name} cannot overlap {value.argument.overlaps[0]!r}: {problem}"
 
 
-def _data(graph: Graph) -> Iterator[str]:
+def _data_violations(graph: Graph) -> Iterator[str]:
     keys: Counter[str] = Counter()
     for value in graph.arguments:
         argument: Any = value.argument
         if argument.kind is not InputKind.INPUT:
-            keys.update(outside_names(value))
+            keys.update(external_names(value))
         if argument.kind is InputKind.CONSTANT and argument.data is None:
             yield f"constant %{value.name} has no data"
         if argument.data is not None and argument.kind is not InputKind.CONSTANT and argument.persistent:
@@ -324,40 +324,44 @@ def _data(graph: Graph) -> Iterator[str]:
     )
 
 
-def _of_nodes(name: str, statement: str, violations: Callable[[Iterable[OpNode]], Iterator[str]]) -> Rule:
+def _node_rule(name: str, statement: str, violations: Callable[[Iterable[OpNode]], Iterator[str]]) -> Rule:
     """Return a rule on individual nodes."""
     return Rule(
         name, statement, lambda graph: violations(graph._iterate()), lambda _, nodes: violations(nodes)
     )
 
 
-def _of_signature(name: str, statement: str, violations: Callable[[Graph], Iterator[str]]) -> Rule:
+def _signature_rule(name: str, statement: str, violations: Callable[[Graph], Iterator[str]]) -> Rule:
     """Return a rule on the signature, which is always checked as a whole."""
     return Rule(name, statement, violations, lambda graph, _: violations(graph))
 
 
 RULES: tuple[Rule, ...] = (
-    Rule("names", "every value and node has a name of its own, and the graph finds it by that name", _names),
-    Rule("outputs", "every value has one producer, or comes from outside", _outputs),
-    Rule("order", "a value is produced before it is read", _order, _order_among),
-    Rule("uses", "the recorded uses of a value are exactly the places that read it", _uses),
+    Rule(
+        "names",
+        "every value and node has a name of its own, and the graph finds it by that name",
+        _name_violations,
+    ),
+    Rule("outputs", "every value has one producer, or comes from outside", _output_violations),
+    Rule("order", "a value is produced before it is read", _order_violations, _order_violations_among),
+    Rule("uses", "the recorded uses of a value are exactly the places that read it", _use_violations),
     Rule(
         "types",
         "every value has a type, with sizes and strides that are integers or expressions",
-        _types,
-        _types_among,
+        _type_violations,
+        _type_violations_among,
     ),
     Rule(
         "symbols",
         "a symbol is declared, and a size determines its value before it is used",
-        _symbols,
-        _symbols_among,
+        _symbol_violations,
+        _symbol_violations_among,
     ),
     Rule(
         "regions",
         "a region belongs to one node, and takes and returns what the node says",
         region_problems,
-        _regions_among,
+        _region_violations_among,
     ),
     Rule(
         "prologue",
@@ -366,21 +370,29 @@ RULES: tuple[Rule, ...] = (
         prologue_problems,
         edited_prologue_problems,
     ),
-    _of_nodes("attrs", "attributes are plain data", _attrs),
-    _of_nodes("records", "a node says of each input, or of none, which argument it fills", _records),
-    _of_nodes(
+    _node_rule("attrs", "attributes are plain data", _attr_violations),
+    _node_rule(
+        "records", "a node says of each input, or of none, which argument it fills", _record_violations
+    ),
+    _node_rule(
         "schemas",
         "the inputs and attributes of a known op fit its schema; no op changes a tensor in place",
         schema_problems,
     ),
-    _of_signature(
-        "signature", "call, results and updates name values of the right kind, number and type", _signature
+    _signature_rule(
+        "signature",
+        "call, results and updates name values of the right kind, number and type",
+        _signature_violations,
     ),
-    _of_signature(
-        "overlaps", "inputs that are stated to overlap are tensors of fixed sizes, of one dtype", _overlaps
+    _signature_rule(
+        "overlaps",
+        "inputs that are stated to overlap are tensors of fixed sizes, of one dtype",
+        _overlap_violations,
     ),
-    _of_signature(
-        "data", "constants have data of their type; the names of weights and constants are unique", _data
+    _signature_rule(
+        "data",
+        "constants have data of their type; the names of weights and constants are unique",
+        _data_violations,
     ),
 )
 
@@ -394,7 +406,7 @@ def check(graph: Graph) -> None:
     parts = list(graph.graphs())
     for part in parts:
         for rule in RULES:
-            _require_none(part, rule, rule.violations(part))
+            _raise_first(part, rule, rule.violations(part))
     for part in parts:
         part._edited.clear()
 
@@ -409,12 +421,12 @@ def check_edits(graph: Graph) -> None:
     for part in parts:
         nodes = list(part._edited)
         for rule in RULES:
-            if rule.among is not None:
-                _require_none(part, rule, rule.among(part, nodes))
+            if rule.violations_among is not None:
+                _raise_first(part, rule, rule.violations_among(part, nodes))
     for part in parts:
         part._edited.clear()
 
 
-def _require_none(graph: Graph, rule: Rule, problems: Iterator[str]) -> None:
+def _raise_first(graph: Graph, rule: Rule, problems: Iterator[str]) -> None:
     for problem in problems:
         raise GraphError(problem, where=f"graph {graph.name!r}, rule {rule.name!r}: {rule.statement}")

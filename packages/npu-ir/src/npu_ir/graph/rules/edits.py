@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 MAX_REGION_DEPTH = 64  # regions are traversed recursively
 
 
-def plain_attrs(op_type: str, attrs: Mapping[str, Literal]) -> dict[str, Literal]:
+def normalize_attrs(op_type: str, attrs: Mapping[str, Literal]) -> dict[str, Literal]:
     """Return the attributes of a node as literals.
 
     Raises:
@@ -42,7 +42,7 @@ def plain_attrs(op_type: str, attrs: Mapping[str, Literal]) -> dict[str, Literal
     return literals
 
 
-def merged_symbols(graph: Graph, regions: Mapping[str, Graph]) -> dict[str, Range]:
+def merge_symbols(graph: Graph, regions: Mapping[str, Graph]) -> dict[str, Range]:
     """Return the symbols of ``graph`` united with those of these regions.
 
     Raises:
@@ -53,7 +53,7 @@ def merged_symbols(graph: Graph, regions: Mapping[str, Graph]) -> dict[str, Rang
     # The graphs that already have a place: a region must not occur twice, nor contain this graph.
     nested = {id(graph)}
     for argument, region in regions.items():
-        if _levels_above(graph) + _levels_below(region) > MAX_REGION_DEPTH:
+        if _nesting_depth(graph) + _nesting_height(region) > MAX_REGION_DEPTH:
             raise GraphError(f"regions nested deeper than {MAX_REGION_DEPTH}", where=f"region {argument!r}")
         parts = set(map(id, region.graphs()))
         if region.owner is not None or parts & nested:
@@ -81,7 +81,7 @@ def release_region(region: Graph) -> None:
         graph._symbols = symbols
 
 
-def _levels_above(graph: Graph) -> int:
+def _nesting_depth(graph: Graph) -> int:
     """Return the nesting depth of a graph in its program: 0 for the program itself."""
     levels, node = 0, graph.owner
     while node is not None and node.graph is not None:
@@ -89,9 +89,9 @@ def _levels_above(graph: Graph) -> int:
     return levels
 
 
-def _levels_below(graph: Graph) -> int:
+def _nesting_height(graph: Graph) -> int:
     """Return the height of the tree of regions below ``graph``, itself included."""
-    inner = [_levels_below(region) for node in graph.nodes for region in node.regions.values()]
+    inner = [_nesting_height(region) for node in graph.nodes for region in node.regions.values()]
     return 1 + max(inner, default=0)
 
 
@@ -132,7 +132,7 @@ def overlap_problem(value: Value, other: Value) -> str | None:
     return None
 
 
-def checked_data(data: torch.Tensor, type: TensorType | None, target: str) -> torch.Tensor:
+def validate_data(data: torch.Tensor, type: TensorType | None, target: str) -> torch.Tensor:
     """Return the content of a constant or buffer, without autograd history.
 
     Raises:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from npu_ir.graph.graph import Graph
 
 
-def dependence(graph: Graph, value: Value) -> str | None:
+def call_dependence(graph: Graph, value: Value) -> str | None:
     """Return why ``value`` is not known before the graph is called; None if it is."""
     if value.producer is not None:
         if value.producer.in_prologue:
@@ -25,12 +25,12 @@ def dependence(graph: Graph, value: Value) -> str | None:
     return None
 
 
-def obstacle(graph: Graph, node: OpNode) -> str | None:
+def prologue_obstacle(graph: Graph, node: OpNode) -> str | None:
     """Return why ``node`` cannot be in the prologue; None if it can."""
     if graph.owner is not None:
         return f"graph {graph.name!r} is a region: a program has a prologue"
     for value in node.inputs:
-        reason = dependence(graph, value)
+        reason = call_dependence(graph, value)
         if reason is not None:
             return reason
     if not is_pure(node):
@@ -51,18 +51,18 @@ def prologue_problems(graph: Graph) -> Iterator[str]:
         last = node
         if body_node is not None:
             yield f"node {node.name!r} is in the prologue, but stands behind {body_node.name!r} of the body"
-        yield from _obstacles(graph, [node])
+        yield from _prologue_obstacles(graph, [node])
     if last is not graph._last_prologue:
         yield "the graph does not know which node of the prologue is its last"
 
 
 def edited_prologue_problems(graph: Graph, nodes: Iterable[OpNode]) -> Iterator[str]:
     """Yield the violations of these rules by edited nodes that are in the prologue."""
-    yield from _obstacles(graph, [node for node in nodes if node.in_prologue])
+    yield from _prologue_obstacles(graph, [node for node in nodes if node.in_prologue])
 
 
-def _obstacles(graph: Graph, nodes: Iterable[OpNode]) -> Iterator[str]:
+def _prologue_obstacles(graph: Graph, nodes: Iterable[OpNode]) -> Iterator[str]:
     for node in nodes:
-        reason = obstacle(graph, node)
+        reason = prologue_obstacle(graph, node)
         if reason is not None:
             yield f"node {node.name!r} is in the prologue, but {reason}"

@@ -27,35 +27,35 @@ def schema_problems(nodes: Iterable[OpNode]) -> Iterator[str]:
             op = find_op(node.op_type)
             schemas[node.op_type] = None if op is None else schema_of(op)
         schema = schemas[node.op_type]
-        form = None if schema is None else _form(node)
+        form = None if schema is None else _schema_key(node)
         if schema is None or form in fitting:
             continue
-        problem = _problem(schema, node)
+        problem = _schema_problem(schema, node)
         if problem is not None:
             yield f"node {node.name!r}: {problem}"
         elif form is not None:
             fitting.add(form)
 
 
-def _form(node: OpNode) -> Hashable:
+def _schema_key(node: OpNode) -> Hashable:
     """Return a key such that nodes of equal keys fit their schema alike; None if there is none.
 
     There is none if the content of attributes matters, too: if a list contains inputs.
     """
     operands = () if node.operands is None else tuple(node.operands)
     names = tuple(node.attrs)
-    if node.regions or _has_places(operands) or LIST_SIZES in names or NONE_MASKS in names:
+    if node.regions or _has_list_elements(operands) or LIST_SIZES in names or NONE_MASKS in names:
         return None
     return node.op_type, node.operands is None, operands, len(node.inputs), names
 
 
 @functools.lru_cache(maxsize=1024)
-def _has_places(operands: tuple[str, ...]) -> bool:
+def _has_list_elements(operands: tuple[str, ...]) -> bool:
     """Return whether one of the operands is a list element."""
     return any("[" in operand for operand in operands)
 
 
-def _problem(schema: OpSchema, node: OpNode) -> str | None:
+def _schema_problem(schema: OpSchema, node: OpNode) -> str | None:
     if node.regions and isinstance(schema.op, OpOverload):
         return f"{node.op_type} takes no regions"
     if schema.writes and not schema.runs_on_copies:

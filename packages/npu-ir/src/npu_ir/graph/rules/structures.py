@@ -45,17 +45,17 @@ def context_problem(kind: str, context: Literal, count: int) -> str | None:
     return None if find_problem is None else find_problem(context, count)
 
 
-def _no_context(kind: str) -> Callable[[Literal, int], str | None]:
+def _require_no_context(kind: str) -> Callable[[Literal, int], str | None]:
     return lambda context, _: None if context is None else f"a {kind} has no context"
 
 
-def _keys(keys: Literal, count: int) -> str | None:
+def _keys_problem(keys: Literal, count: int) -> str | None:
     if not isinstance(keys, list) or len(keys) != count:
         return f"expected a list of {count} keys"
     return None if len(set(dict_keys(keys))) == count else "two keys of a dict are equal"
 
 
-def _default_and_keys(context: Literal, count: int) -> str | None:
+def _defaultdict_problem(context: Literal, count: int) -> str | None:
     if (
         not isinstance(context, list)
         or len(context) != 2
@@ -63,22 +63,22 @@ def _default_and_keys(context: Literal, count: int) -> str | None:
         or context[0] not in DEFAULTS
     ):
         return "expected the name of the default and the keys"
-    return _keys(context[1], count)
+    return _keys_problem(context[1], count)
 
 
-def _type_and_fields(context: Literal, count: int) -> str | None:
+def _namedtuple_problem(context: Literal, count: int) -> str | None:
     if not (isinstance(context, list) and len(context) == 2 and isinstance(context[0], str)):
         return "expected the name of the type and its fields"
-    problem = _keys(context[1], count)
+    problem = _keys_problem(context[1], count)
     if problem is None and not all(isinstance(field, str) and field.isidentifier() for field in context[1]):
         return "the fields of a named tuple are identifiers"
     return problem
 
 
 _CONTEXT_PROBLEMS: dict[str, Callable[[Literal, int], str | None]] = {
-    **{kind: _no_context(kind) for kind in ("tuple", "list", "torch.Size")},
-    "dict": _keys,
-    "collections.OrderedDict": _keys,
-    "defaultdict": _default_and_keys,
-    "namedtuple": _type_and_fields,
+    **{kind: _require_no_context(kind) for kind in ("tuple", "list", "torch.Size")},
+    "dict": _keys_problem,
+    "collections.OrderedDict": _keys_problem,
+    "defaultdict": _defaultdict_problem,
+    "namedtuple": _namedtuple_problem,
 }

@@ -9,7 +9,7 @@ from npu_ir.core.literals import format_literal
 from npu_ir.core.tensor_bytes import tensor_bytes
 from npu_ir.ops.effects import is_pure
 from npu_passes.core.base import Pass
-from npu_passes.rewriting.aliasing import Sharing
+from npu_passes.rewriting.aliasing import AliasAnalysis
 
 _LARGEST_CONSTANT = 4096
 
@@ -27,19 +27,19 @@ class Cse(Pass):
     def run(self, graph: Graph) -> bool:
         """Merge duplicates in one forward sweep."""
         before = graph.edits
-        sharing = Sharing(graph)
+        sharing = AliasAnalysis(graph)
         self._merge_constants(graph, sharing)
         first: dict[Hashable, OpNode] = {}
         for node in graph.nodes:
             known = first.setdefault(_key(node), node)
             if known is node or not _is_same(known, node) or not self._merge(graph, sharing, known, node):
-                sharing.pass_by(node)
+                sharing.add_node(node)
         return graph.edits != before
 
-    def _merge(self, graph: Graph, sharing: Sharing, known: OpNode, node: OpNode) -> bool:
+    def _merge(self, graph: Graph, sharing: AliasAnalysis, known: OpNode, node: OpNode) -> bool:
         pairs = [pair for pair in zip(node.outputs, known.outputs, strict=True) if pair[0].uses]
         for old, new in pairs:
-            obstacle = sharing.obstacle(old, new)
+            obstacle = sharing.find_obstacle(old, new)
             if obstacle is not None:
                 self.refuse(node, obstacle, rule="same node")
                 return False
@@ -48,19 +48,19 @@ class Cse(Pass):
         with self.rewrite(graph, "same node", known, node) as edit:
             for old, new in pairs:
                 edit.replace(old, new)
-                sharing.replaced(old, new)
+                sharing.record_replacement(old, new)
         return True
 
-    def _merge_constants(self, graph: Graph, sharing: Sharing) -> None:
+    def _merge_constants(self, graph: Graph, sharing: AliasAnalysis) -> None:
         first: dict[Hashable, Value] = {}
         for value in graph.constants.values():
             data = value.argument.data if value.argument is not None else None
             if data is None or data.nbytes > _LARGEST_CONSTANT or not value.uses:
                 continue
             known = first.setdefault((value.type, bytes(tensor_bytes(data).tolist())), value)
-            if known is not value and sharing.obstacle(value, known) is None:
+            if known is not value and sharing.find_obstacle(value, known) is None:
                 graph.replace_all_uses(value, known)
-                sharing.replaced(value, known)
+                sharing.record_replacement(value, known)
 
 
 def _key(node: OpNode) -> Hashable:

@@ -27,7 +27,7 @@ class DeadCode(Pass):
         for node in reversed(graph.nodes):
             if any(value.uses for value in node.outputs) or not is_pure(node):
                 continue
-            needed = sizes.needed_of(node)
+            needed = sizes.symbol_needed_from(node)
             if needed is not None:
                 self.refuse(node, f"its sizes determine {needed}", rule="unread node")
                 continue
@@ -49,14 +49,14 @@ class _DataDependentSizes:
         self._counts: Counter[str] = Counter()
         self._definers: dict[str, OpNode] = {}
         # Symbols that a size of an argument determines need no node.
-        known = {name for value in graph.arguments for name in _told(value.type)}
+        known = {name for value in graph.arguments for name in _determined_symbols(value.type)}
         if graph.owner is None and len(known) < len(graph.symbols):
             for node in graph.nodes:
                 for name in set(_symbols(node)) - known:
                     self._counts[name] += 1
                     self._definers.setdefault(name, node)
 
-    def needed_of(self, node: OpNode) -> str | None:
+    def symbol_needed_from(self, node: OpNode) -> str | None:
         """Return a symbol that ``node`` determines for other nodes; None if there is none."""
         return next(
             (
@@ -72,11 +72,11 @@ class _DataDependentSizes:
         self._counts.subtract(name for name in set(_symbols(node)) if name in self._counts)
 
 
-def _told(type: TensorType | ScalarType) -> Iterator[str]:
+def _determined_symbols(type: TensorType | ScalarType) -> Iterator[str]:
     """Yield the symbols that a single size of this type determines."""
     sizes = type.shape if isinstance(type, TensorType) else (type.value,)
     for size in sizes:
-        if isinstance(size, Expr) and len(size.symbols) == 1 and size.solvable(*size.symbols):
+        if isinstance(size, Expr) and len(size.symbols) == 1 and size.is_linear_in(*size.symbols):
             yield from size.symbols
 
 

@@ -61,7 +61,7 @@ class HoistFill(Pass):
             # On meta: the device is inferred when the graph is run.
             full = edit.call(
                 "aten.full.default",
-                list(type.sizes),
+                list(type.static_shape),
                 _number(node),
                 type=type,
                 dtype=type.dtype,

@@ -11,8 +11,8 @@ from npu_ir.ops.effects import is_pure
 from npu_ir.ops.schema import find_op
 from npu_passes._torch import OpOverload
 from npu_passes.core.base import Pass
-from npu_passes.rewriting.arguments import call_again
-from npu_passes.rewriting.value_replacement import in_strides_of
+from npu_passes.rewriting.arguments import map_arguments
+from npu_passes.rewriting.value_replacement import match_strides
 
 _EXPAND, _COPY = "aten.expand.default", "aten.clone.default"
 
@@ -31,21 +31,21 @@ class NarrowExpand(Pass):
     def run(self, graph: Graph) -> bool:
         before = graph.edits
         for node in graph.body:
-            narrow = _narrow(node)
+            narrow = _expand_input(node)
             if narrow is not None:
-                self._compute_first(graph, node, narrow)
+                self._move_before_expand(graph, node, narrow)
         return graph.edits != before
 
-    def _compute_first(self, graph: Graph, node: OpNode, narrow: Value) -> None:
+    def _move_before_expand(self, graph: Graph, node: OpNode, narrow: Value) -> None:
         wide = node.outputs[0]
         with self.rewrite(graph, "compute first", node) as edit:
-            args, kwargs = call_again(node, lambda item: narrow if isinstance(item, Value) else item)
+            args, kwargs = map_arguments(node, lambda item: narrow if isinstance(item, Value) else item)
             result = edit.call(node.op_type, *args, **kwargs)
-            expanded = edit.call(_EXPAND, result, list(wide.tensor_type.sizes))
-            edit.replace(wide, in_strides_of(edit, expanded, wide))
+            expanded = edit.call(_EXPAND, result, list(wide.tensor_type.static_shape))
+            edit.replace(wide, match_strides(edit, expanded, wide))
 
 
-def _narrow(node: OpNode) -> Value | None:
+def _expand_input(node: OpNode) -> Value | None:
     """Return the tensor before its expand that a node can be computed on; None if there is none."""
     if len(node.inputs) != 1 or len(node.outputs) != 1 or not _is_elementwise(node):
         return None
@@ -59,7 +59,7 @@ def _narrow(node: OpNode) -> Value | None:
         or wide.symbols
     ):
         return None
-    return expand.inputs[0] if math.prod(narrow.sizes) < math.prod(wide.sizes) else None
+    return expand.inputs[0] if math.prod(narrow.static_shape) < math.prod(wide.static_shape) else None
 
 
 def _is_elementwise(node: OpNode) -> bool:

@@ -10,10 +10,10 @@ from npu_ir import ExecutionError, Graph, InputKind, OpNode, TensorType, Value
 from npu_ir.ops.effects import is_pure
 from npu_passes.core.base import Pass
 from npu_passes.errors import PassError
-from npu_passes.library.folding.evaluation import evaluated
+from npu_passes.library.folding.evaluation import evaluate
 from npu_passes.library.folding.weight_memory import MAX_BYTES, WeightMemory
 from npu_passes.prologue.folded_names import FoldedNames
-from npu_passes.rewriting.aliasing import returned
+from npu_passes.rewriting.aliasing import find_visible_values
 from npu_passes.rewriting.weight_dependence import is_weight_argument
 
 # Their results are uninitialized.
@@ -65,12 +65,12 @@ class ConstantFolding(Pass):
     def run(self, graph: Graph) -> bool:
         before = graph.edits
         names = FoldedNames(graph)
-        kept_out = returned(graph)
+        kept_out = find_visible_values(graph)
         for node in graph.nodes:
             if not node.in_prologue and _is_constant(node) and _may_be_constant(node, kept_out):
                 self._evaluate(graph, node, names)
         if graph.owner is None:
-            self._move(graph)
+            self._move_to_prologue(graph)
         return graph.edits != before
 
     # Constants
@@ -81,7 +81,7 @@ class ConstantFolding(Pass):
         if self._is_too_large(graph, node, inputs):
             return
         try:
-            results = evaluated(node)
+            results = evaluate(node)
         except ExecutionError as error:
             self.refuse(node, f"it cannot be computed now: {error.message}", "constant")
             return
@@ -101,8 +101,8 @@ class ConstantFolding(Pass):
 
     def _is_too_large(self, graph: Graph, node: OpNode, inputs: Sequence[Value]) -> bool:
         """Return whether the results would take more memory than they save; report a refusal if so."""
-        result_bytes = sum(_bytes(value) for value in node.outputs)
-        input_bytes = sum(_bytes(value) for value in inputs)
+        result_bytes = sum(_size_bytes(value) for value in node.outputs)
+        input_bytes = sum(_size_bytes(value) for value in inputs)
         if result_bytes <= max(self.max_bytes, input_bytes):
             return False
         if graph.owner is not None:  # else it may move to the prologue, or is refused there
@@ -116,7 +116,7 @@ class ConstantFolding(Pass):
 
     # The prologue
 
-    def _move(self, graph: Graph) -> None:
+    def _move_to_prologue(self, graph: Graph) -> None:
         """Move the nodes into the prologue that may be there and whose results are not too large."""
         candidates = _candidates(graph)
         if not candidates:
@@ -133,9 +133,9 @@ class ConstantFolding(Pass):
                 movable[node] = None
         # Backwards: a node that stays makes the results that it reads retained ones, with the stricter limit.
         for node in reversed(list(movable)):
-            if _is_kept(node, movable) and self._refuse(node, memory.kept_problem(node)):
+            if _is_retained(node, movable) and self._refuse(node, memory.retained_problem(node)):
                 del movable[node]
-        for nodes in _by_kept_result(movable):
+        for nodes in _groups_by_retained_result(movable):
             with self.rewrite(graph, "prologue", *nodes):
                 for node in nodes:
                     graph.move_to_prologue(node)
@@ -146,17 +146,17 @@ class ConstantFolding(Pass):
         return problem is not None
 
 
-def _is_kept(node: OpNode, movable: Container[OpNode]) -> bool:
+def _is_retained(node: OpNode, movable: Container[OpNode]) -> bool:
     """Return whether calls read a result of ``node`` once the ``movable`` nodes are in the prologue."""
     return any(user not in movable for value in node.outputs for user, _ in value.uses)
 
 
-def _by_kept_result(movable: Mapping[OpNode, None]) -> Iterator[list[OpNode]]:
+def _groups_by_retained_result(movable: Mapping[OpNode, None]) -> Iterator[list[OpNode]]:
     """Yield the movable nodes in order, in groups that end with a node whose results are retained."""
     group: list[OpNode] = []
     for node in movable:
         group.append(node)
-        if _is_kept(node, movable):
+        if _is_retained(node, movable):
             yield group
             group = []
     assert not group, "the results of the last candidate are always retained"
@@ -177,7 +177,7 @@ def _may_be_constant(node: OpNode, returned: Container[Value]) -> bool:
     )
 
 
-def _bytes(value: Value) -> int:
+def _size_bytes(value: Value) -> int:
     return value.type.numel * value.type.dtype.itemsize if isinstance(value.type, TensorType) else 0
 
 

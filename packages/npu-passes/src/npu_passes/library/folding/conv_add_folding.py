@@ -20,8 +20,8 @@ from npu_passes.library.folding.output_channels import (
     channel_op,
     fold,
     fold_problems,
-    in_float64,
-    unknown,
+    to_float64,
+    unknown_reason,
 )
 from npu_passes.rewriting.arguments import arguments_of
 from npu_passes.rewriting.weight_dependence import Weights
@@ -115,7 +115,7 @@ def _is_candidate(side: _Side, weights: Weights) -> bool:
     """Return whether the other operand may be foldable; an activation, as in a residual sum, is not."""
     if not isinstance(side.other, Value):
         return True
-    other = _narrow(side.other)
+    other = _strip_expands(side.other)
     return _is_per_channel(side.op, other) or other in weights
 
 
@@ -125,13 +125,13 @@ def _problems(graph: Graph, side: _Side, node: OpNode, weights: Weights) -> Iter
     if side.kind == "div" and not side.is_self:
         yield "it divides by the output of the convolution"
     if isinstance(side.alpha, Value):
-        yield f"its alpha is not a plain number: {unknown(graph, side.alpha)}"
+        yield f"its alpha is not a plain number: {unknown_reason(graph, side.alpha)}"
         return
     numbers = [side.alpha] if isinstance(side.other, Value) else [side.alpha, side.other]
     yield from (f"the number {number} is not finite" for number in numbers if not math.isfinite(number))
     factor = side.alpha
     if isinstance(side.other, Value):
-        yield from _operand_problems(graph, side.op, _narrow(side.other), weights)
+        yield from _operand_problems(graph, side.op, _strip_expands(side.other), weights)
     elif side.kind in ("mul", "div"):
         factor = side.other
     # The square root leaves as much of the exponent range to the weights as to the factor.
@@ -142,7 +142,7 @@ def _problems(graph: Graph, side: _Side, node: OpNode, weights: Weights) -> Iter
 
 def _operand_problems(graph: Graph, op: ChannelOp, other: Value, weights: Weights) -> Iterator[str]:
     if not isinstance(other.type, TensorType) or other not in weights:
-        yield f"{unknown(graph, other)}, and only weights can be folded"
+        yield f"{unknown_reason(graph, other)}, and only weights can be folded"
     elif not _is_per_channel(op, other):
         yield f"%{other.name} is {other.type}, which is not one number for each channel of {op.type}"
 
@@ -157,7 +157,7 @@ def _is_per_channel(op: ChannelOp, other: Value) -> bool:
     return len(shape) <= rank and aligned in (expected, (1,) * rank)
 
 
-def _narrow(value: Value) -> Value:
+def _strip_expands(value: Value) -> Value:
     """Return the tensor behind the expansions of a value."""
     while value.producer is not None and value.producer.op_type in _BROADCASTS:
         value = value.producer.inputs[0]
@@ -166,7 +166,9 @@ def _narrow(value: Value) -> Value:
 
 def _affine(edit: Edit, side: _Side) -> Affine:
     """Return the per-channel affine function that the node computes."""
-    other: Term = _flat(edit, _narrow(side.other)) if isinstance(side.other, Value) else float(side.other)
+    other: Term = (
+        _flatten(edit, _strip_expands(side.other)) if isinstance(side.other, Value) else float(side.other)
+    )
     if side.kind == "mul":
         return Affine(other)
     if side.kind == "div":
@@ -184,6 +186,6 @@ def _affine(edit: Edit, side: _Side) -> Affine:
     return Affine(None if factor == 1 else float(factor), shift=other)
 
 
-def _flat(edit: Edit, value: Value) -> Value:
-    wide = in_float64(edit, value)
+def _flatten(edit: Edit, value: Value) -> Value:
+    wide = to_float64(edit, value)
     return edit.call("aten.reshape.default", wide, [-1])

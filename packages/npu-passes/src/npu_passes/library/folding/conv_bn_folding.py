@@ -16,8 +16,8 @@ from npu_passes.library.folding.output_channels import (
     channel_op,
     fold,
     fold_problems,
-    in_float64,
-    unknown,
+    to_float64,
+    unknown_reason,
 )
 from npu_passes.rewriting.arguments import arguments_of
 from npu_passes.rewriting.weight_dependence import Weights
@@ -118,13 +118,13 @@ def _norm_problems(
         if value.tensor_type.shape != (op.channels,):
             yield f"%{value.name} of the norm is {value.type}, and there are {op.channels} output channels"
         if value not in weights:
-            yield unknown(graph, value)
+            yield unknown_reason(graph, value)
 
 
 def _affine(edit: Edit, norm: dict[str, Any]) -> Affine:
     """Return the per-channel affine function of the norm; its float64 statistics promote the rest."""
-    variance = edit.call("aten.add.Tensor", in_float64(edit, norm["running_var"]), norm["eps"])
+    variance = edit.call("aten.add.Tensor", to_float64(edit, norm["running_var"]), norm["eps"])
     scale = edit.call("aten.rsqrt.default", variance)
     if norm["weight"] is not None:
         scale = edit.call("aten.mul.Tensor", norm["weight"], scale)
-    return Affine(scale, center=in_float64(edit, norm["running_mean"]), shift=norm["bias"])
+    return Affine(scale, center=to_float64(edit, norm["running_mean"]), shift=norm["bias"])

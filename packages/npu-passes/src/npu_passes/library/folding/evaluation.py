@@ -7,14 +7,14 @@ from collections.abc import Sequence
 import torch
 
 from npu_ir import OpNode
-from npu_ir.core.isolation import no_outside_influence
+from npu_ir.core.isolation import isolated_torch_state
 from npu_ir.graph.binding import with_strides
 from npu_ir.ops.execution import execute_node
 
 _CPU = torch.device("cpu")
 
 
-def evaluated(node: OpNode) -> list[torch.Tensor]:
+def evaluate(node: OpNode) -> list[torch.Tensor]:
     """Return the results of a node whose inputs are all constants, in memory of their own.
 
     Raises:
@@ -27,11 +27,11 @@ def evaluated(node: OpNode) -> list[torch.Tensor]:
         if argument is not None
     ]
     device = next((item.device for item in data), _CPU)
-    with no_outside_influence(device):
-        return [_apart(result, data) for result in execute_node(node, data, device)]
+    with isolated_torch_state(device):
+        return [_copy_if_shared(result, data) for result in execute_node(node, data, device)]
 
 
-def _apart(result: torch.Tensor, data: Sequence[torch.Tensor]) -> torch.Tensor:
+def _copy_if_shared(result: torch.Tensor, data: Sequence[torch.Tensor]) -> torch.Tensor:
     """Return a tensor that shares no memory with ``data``, in a storage that is no larger than needed.
 
     An expanded tensor stays expanded: an op may sum the elements of its dense copy in another order.

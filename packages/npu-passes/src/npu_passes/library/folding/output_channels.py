@@ -124,14 +124,14 @@ def fold_problems(graph: Graph, op: ChannelOp, reader: Value, weights: Weights) 
         yield f"the bias is {op.bias.type}, not one number for each of {op.channels} channels"
     for value in filter(None, (op.weight, op.bias)):
         if value not in weights:
-            yield f"{unknown(graph, value)}, and the convolution reads it as a weight"
+            yield f"{unknown_reason(graph, value)}, and the convolution reads it as a weight"
             continue
         problem = copy_problem(value)
         if problem is not None:
             yield problem
 
 
-def unknown(graph: Graph, value: Value) -> str:
+def unknown_reason(graph: Graph, value: Value) -> str:
     """Return the reason, in words, why ``value`` is not known when weights are bound."""
     if value in graph.updates:
         return f"%{value.name} is updated by the graph"
@@ -147,22 +147,22 @@ def fold(edit: Edit, op: ChannelOp, affine: Affine, weights: Weights) -> Value:
     ``weights``.
     """
     weight = op.weight if affine.scale is None else _scaled_weight(edit, op, affine.scale)
-    bias = _moved_bias(edit, op, affine)
+    bias = _folded_bias(edit, op, affine)
     for value in filter(None, (weight, bias)):
         weights.add(value)
     arguments = {**op.arguments, "weight": weight, "bias": bias}
     return edit.call(op.node.op_type, **arguments, type=op.type, name=op.node.name)
 
 
-def in_float64(edit: Edit, value: Value) -> Value:
+def to_float64(edit: Edit, value: Value) -> Value:
     return _cast(edit, value, torch.float64)
 
 
 def _scaled_weight(edit: Edit, op: ChannelOp, scale: Term) -> Value:
-    weight, shape = op.weight, op.weight.tensor_type.sizes
+    weight, shape = op.weight, op.weight.tensor_type.static_shape
     dtype, name = op.weight.tensor_type.dtype, _folded_name(op.weight.name)
     if not isinstance(scale, Value):
-        weight = in_float64(edit, weight)
+        weight = to_float64(edit, weight)
     if not isinstance(scale, Value) or scale.tensor_type.numel == 1:
         return _cast(edit, edit.call("aten.mul.Tensor", weight, scale), dtype, name)
     ones = [1] * (len(shape) - 2)
@@ -182,13 +182,13 @@ def _scaled_weight(edit: Edit, op: ChannelOp, scale: Term) -> Value:
     return _cast(edit, scaled, dtype, name)
 
 
-def _moved_bias(edit: Edit, op: ChannelOp, affine: Affine) -> Value | None:
+def _folded_bias(edit: Edit, op: ChannelOp, affine: Affine) -> Value | None:
     """Return ``scale * (bias - center) + shift`` as the bias of ``op``; None if there is still none."""
     bias: Term | None = op.bias
     # A value as the first operand promotes the bias to float64; a number does not.
     first = next((term for term in (affine.center, affine.scale, affine.shift) if term is not None), None)
     if op.bias is not None and not isinstance(first, Value):
-        bias = in_float64(edit, op.bias)
+        bias = to_float64(edit, op.bias)
     if affine.center is not None:
         bias = (
             edit.call("aten.neg.default", affine.center)

@@ -63,7 +63,7 @@ class WeightMemory:
         )
         return base if same and all(extent_bytes(value) <= base for value in node.outputs) else None
 
-    def kept_problem(self, node: OpNode) -> str | None:
+    def retained_problem(self, node: OpNode) -> str | None:
         """Return the reason why results of ``node`` are too large to retain; None if they are not."""
         return self._problem(node, 1, "")
 
@@ -84,8 +84,8 @@ class WeightMemory:
 def copy_problem(value: Value) -> str | None:
     """Return the reason why `constant-folding` by default retains no copy of a weight; None if it does."""
     type = value.tensor_type
-    result_bytes = math.prod(type.sizes) * type.dtype.itemsize
-    source_bytes = sum(map(extent_bytes, _arguments_behind(value)))
+    result_bytes = math.prod(type.static_shape) * type.dtype.itemsize
+    source_bytes = sum(map(extent_bytes, _source_arguments(value)))
     if result_bytes <= max(MAX_BYTES, source_bytes):
         return None
     return (
@@ -94,7 +94,7 @@ def copy_problem(value: Value) -> str | None:
     )
 
 
-def _arguments_behind(value: Value) -> list[Value]:
+def _source_arguments(value: Value) -> list[Value]:
     pending, seen = [value], {value: None}
     while pending:
         node = pending.pop().producer
@@ -114,7 +114,7 @@ def extent_bytes(value: Value) -> int:
 
 @functools.lru_cache(maxsize=4096)
 def _extent(type: TensorType) -> int:
-    if 0 in type.sizes:
+    if 0 in type.static_shape:
         return 0
-    reach = sum((size - 1) * step for size, step in zip(type.sizes, type.steps, strict=True))
+    reach = sum((size - 1) * step for size, step in zip(type.static_shape, type.static_strides, strict=True))
     return (reach + 1) * type.dtype.itemsize

@@ -23,8 +23,8 @@ from npu_passes.library.fusion.attention_ops import (
     require_as_wide,
     require_plain_cast,
     softmax_of,
-    split_behind,
-    transposed,
+    trailing_split,
+    transposition_input,
 )
 from npu_passes.rewriting.arguments import arguments_of
 
@@ -44,20 +44,20 @@ def read_attention(root: OpNode) -> Attention | None:
     softmax, passed = softmax_of(weights)
     if softmax is None:
         return None
-    reader = _Reader(root)
-    reader.pass_weights(passed)
+    reader = _Matcher(root)
+    reader.take_weights(passed)
     for node in (*passed, softmax):
         require_as_wide(node, value.tensor_type.dtype)
-    query, key = reader.factors(reader.scores(softmax))
-    query, (key, is_transposed) = reader.unscaled(query), reader.unscaled_key(key)
+    query, key = reader.take_factors(reader.take_scores(softmax))
+    query, (key, is_transposed) = reader.strip_scales(query), reader.strip_key(key)
     masks = tuple(reversed(reader.masks))
-    nodes = (*reversed(reader.nodes), *split_behind(root, reader.heads))
+    nodes = (*reversed(reader.nodes), *trailing_split(root, reader.heads))
     attention = Attention(query, key, value, is_transposed, reader.scale, masks, reader.heads, nodes)
     attention.require_fit()
     return attention
 
 
-class _Reader:
+class _Matcher:
     """State of the match: the nodes, masks and scale met so far.
 
     Args:
@@ -77,24 +77,24 @@ class _Reader:
         self.nodes.append(node)
         return arguments_of(node, defaults=True)
 
-    def pass_weights(self, nodes: list[OpNode]) -> None:
+    def take_weights(self, nodes: list[OpNode]) -> None:
         """Take the nodes between the softmax and the outermost product."""
         for node in nodes:
             arguments = self.take(node)
             if node.op_type in CASTS:
                 require_plain_cast(node, arguments)
             elif node.op_type in RESHAPES:
-                self._reshape(node)
+                self._note_heads(node)
             elif arguments["train"] and arguments["p"] != 0:
                 raise NoAttentionError(f"its dropout {node.name!r} is on")
 
-    def _reshape(self, node: OpNode) -> None:
+    def _note_heads(self, node: OpNode) -> None:
         heads = heads_of(node)
         if self.heads not in (None, heads):
             raise NoAttentionError(f"{node.name!r} splits or merges other heads than there were")
         self.heads = heads
 
-    def scores(self, softmax: OpNode) -> OpNode:
+    def take_scores(self, softmax: OpNode) -> OpNode:
         """Take the softmax, and the masks and scales of the scores; return the inner product."""
         arguments = self.take(softmax)
         value: Value = arguments["self"]
@@ -106,9 +106,9 @@ class _Reader:
                 raise NoAttentionError(f"its scores %{value.name} are not a product")
             if node.op_type in INNER_PRODUCTS:
                 return node
-            value = self._past(node)
+            value = self._take_score_node(node)
 
-    def _past(self, node: OpNode) -> Value:
+    def _take_score_node(self, node: OpNode) -> Value:
         """Take a node between inner product and softmax; return the scores that it reads."""
         if node.op_type in CASTS:
             arguments = self.take(node)
@@ -116,37 +116,39 @@ class _Reader:
             require_as_wide(node, node.inputs[0].tensor_type.dtype)
         elif node.op_type in RESHAPES:
             self.take(node)
-            self._reshape(node)
+            self._note_heads(node)
         elif node.op_type == "aten.add.Tensor":
             arguments = self.take(node)
             scores, mask = arguments["self"], arguments["other"]
             if leads_to_product(mask) and not leads_to_product(scores):
                 scores, mask = mask, scores
-            return self._masked(node, scores, mask, arguments["alpha"])
+            return self._take_added_mask(node, scores, mask, arguments["alpha"])
         elif node.op_type == "aten.masked_fill.Scalar":
             arguments = self.take(node)
-            self._fill(node, arguments["mask"], True, number_of(arguments["value"]), arguments["self"])
+            self._add_fill(node, arguments["mask"], True, number_of(arguments["value"]), arguments["self"])
         elif node.op_type in WHERES:
-            return self._selected(node)
-        elif not self._scales(node):
+            return self._take_where(node)
+        elif not self._take_if_scaling(node):
             raise NoAttentionError(f"{node.name!r}, {node.op_type}, stands between product and softmax")
         return node.inputs[0]
 
-    def _masked(self, node: OpNode, scores: Any, mask: Any, factor: Any) -> Value:
+    def _take_added_mask(self, node: OpNode, scores: Any, mask: Any, factor: Any) -> Value:
         if not (isinstance(mask, Value) and isinstance(scores, Value)) or factor != 1:
             raise NoAttentionError(f"{node.name!r} adds something that is not a mask")
-        self._mask(node, mask, scores)
+        self._add_mask(node, mask, scores)
         return scores
 
-    def _selected(self, node: OpNode) -> Value:
+    def _take_where(self, node: OpNode) -> Value:
         arguments = self.take(node)
         kept, other = arguments["self"], arguments["other"]
         is_filled_at = number_of(kept) is not None
         scores, filled = (other, kept) if is_filled_at else (kept, other)
-        self._fill(node, arguments["condition"], is_filled_at, number_of(filled), scores)
+        self._add_fill(node, arguments["condition"], is_filled_at, number_of(filled), scores)
         return scores  # type: ignore[no-any-return]
 
-    def _fill(self, node: OpNode, condition: Value, at: bool, number: float | None, scores: Value) -> None:
+    def _add_fill(
+        self, node: OpNode, condition: Value, at: bool, number: float | None, scores: Value
+    ) -> None:
         if number is None:
             raise NoAttentionError(f"{node.name!r} fills in something that is not a number")
         if not number <= -_VAST:
@@ -154,9 +156,9 @@ class _Reader:
                 f"{node.name!r} fills in {number:g}: added to scores this is something else in a row that "
                 "is masked as a whole"
             )
-        self._mask(node, Fill(condition, at, number), scores)
+        self._add_mask(node, Fill(condition, at, number), scores)
 
-    def _mask(self, node: OpNode, mask: Value | Fill, scores: Value) -> None:
+    def _add_mask(self, node: OpNode, mask: Value | Fill, scores: Value) -> None:
         # The walk goes backwards: a scale met before the mask multiplies the mask, too, and the op cannot
         # do that.
         if self.scale != 1:
@@ -164,7 +166,7 @@ class _Reader:
         require_mask(mask, scores)
         self.masks.append(mask)
 
-    def _scales(self, node: OpNode) -> bool:
+    def _take_if_scaling(self, node: OpNode) -> bool:
         """Take a node if it multiplies or divides by a finite number; return whether it does."""
         if node.op_type not in SCALINGS:
             return False
@@ -175,34 +177,34 @@ class _Reader:
         self.scale *= factor if SCALINGS[node.op_type] else 1 / factor
         return True
 
-    def factors(self, product: OpNode) -> tuple[Value, Value]:
+    def take_factors(self, product: OpNode) -> tuple[Value, Value]:
         """Take the inner product; return its two factors."""
         arguments = self.take(product)
         if product.op_type != "aten.baddbmm.default":
             return product.inputs[0], product.inputs[1]
         if arguments["beta"] != 0:
-            self._masked(product, product.outputs[0], arguments["self"], arguments["beta"])
+            self._take_added_mask(product, product.outputs[0], arguments["self"], arguments["beta"])
         self.scale *= arguments["alpha"]
         return arguments["batch1"], arguments["batch2"]
 
-    def unscaled(self, factor: Value) -> Value:
+    def strip_scales(self, factor: Value) -> Value:
         """Take the scalings of a factor that have no other reader; return the unscaled factor."""
         node = factor.producer
-        while node is not None and factor.use_count == 1 and self._scales(node):
+        while node is not None and factor.use_count == 1 and self._take_if_scaling(node):
             factor = node.inputs[0]
             node = factor.producer
         return factor
 
-    def unscaled_key(self, key: Value) -> tuple[Value, bool]:
-        """Return the key as `unscaled` does, and whether it is [..., E, S].
+    def strip_key(self, key: Value) -> tuple[Value, bool]:
+        """Return the key as `strip_scales` does, and whether it is [..., E, S].
 
         A transposition that has other readers stays in the graph, and the fused op reads its input.
         """
-        key = self.unscaled(key)
-        turned = transposed(key)
+        key = self.strip_scales(key)
+        turned = transposition_input(key)
         if turned is None:
             return key, True
         if key.use_count > 1 or key.producer is None:
             return turned, False
         self.nodes.append(key.producer)
-        return self.unscaled(turned), False
+        return self.strip_scales(turned), False

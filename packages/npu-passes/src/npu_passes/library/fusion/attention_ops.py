@@ -30,7 +30,7 @@ _COPIES = ("aten.lift_fresh_copy.default", "aten.lift_fresh.default", "aten.deta
 _DEPTH = 8  # of walks along producers: without a limit, `leads_to_product` could be exponential
 
 
-def transposed(key: Value) -> Value | None:
+def transposition_input(key: Value) -> Value | None:
     """Return the input of the transposition of the last two axes that computes ``key``; None if none does."""
     node = key.producer
     if node is None or node.op_type not in ("aten.transpose.int", "aten.permute.default", "aten.mT.default"):
@@ -123,7 +123,7 @@ def heads_of(node: OpNode) -> Heads:
     )
 
 
-def split_behind(root: OpNode, heads: Heads | None) -> Iterator[OpNode]:
+def trailing_split(root: OpNode, heads: Heads | None) -> Iterator[OpNode]:
     """Yield the reshape that splits the heads of the outermost product, if it is its only reader."""
     result = root.outputs[0]
     if heads is None or result.is_output or len(result.users) != 1:

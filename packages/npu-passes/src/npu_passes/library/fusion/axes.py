@@ -25,35 +25,35 @@ def permutation(node: OpNode) -> tuple[int, ...] | None:
         return None
     rank = node.inputs[0].type.rank
     if node.op_type in _FIXED:
-        return _reversed(rank) if node.op_type == "aten.numpy_T.default" else _swapped(rank, -1, -2)
+        return _reversed_axes(rank) if node.op_type == "aten.numpy_T.default" else _swapped_axes(rank, -1, -2)
     args = arguments_of(node)
     if node.op_type in _TWO_AXES:
         first, second = list(args.values())[1:]
-        return _swapped(rank, first, second)
+        return _swapped_axes(rank, first, second)
     if node.op_type in _MOVES:
-        return _moved(rank, args)
+        return _moved_axes(rank, args)
     return tuple(axis % rank for axis in args["dims"])
 
 
-def _reversed(rank: int) -> tuple[int, ...]:
+def _reversed_axes(rank: int) -> tuple[int, ...]:
     return tuple(reversed(range(rank)))
 
 
-def _swapped(rank: int, first: int, second: int) -> tuple[int, ...]:
+def _swapped_axes(rank: int, first: int, second: int) -> tuple[int, ...]:
     axes = list(range(rank))
     if rank > 1:
         axes[first], axes[second] = axes[second], axes[first]
     return tuple(axes)
 
 
-def _moved(rank: int, args: Mapping[str, Any]) -> tuple[int, ...]:
+def _moved_axes(rank: int, args: Mapping[str, Any]) -> tuple[int, ...]:
     if rank == 0:
         return ()
-    source, destination = (_listed(args[name], rank) for name in ("source", "destination"))
+    source, destination = (_axis_list(args[name], rank) for name in ("source", "destination"))
     places = dict(zip(destination, source, strict=True))
     others = iter(axis for axis in range(rank) if axis not in source)
     return tuple(places[axis] if axis in places else next(others) for axis in range(rank))
 
 
-def _listed(axes: int | Sequence[int], rank: int) -> list[int]:
+def _axis_list(axes: int | Sequence[int], rank: int) -> list[int]:
     return [axis % rank for axis in ([axes] if isinstance(axes, int) else axes)]

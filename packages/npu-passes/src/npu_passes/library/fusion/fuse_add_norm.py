@@ -7,31 +7,33 @@ from typing import Any
 import torch
 
 from npu_ir import Graph, OpNode, TensorType, Value
-from npu_passes.core.edit import Edit, merged_provenance
+from npu_passes.core.edit import Edit, merge_provenance
 from npu_passes.core.numerics import within
 from npu_passes.ops.fused import ADD_LAYER_NORM, ADD_RMS_NORM
 from npu_passes.patterns import Match, PatternPass, Rule, aten, attr, commutative, one_of, shared, var
 from npu_passes.patterns.terms import Call, Term
 from npu_passes.rewriting.arguments import arguments_of
-from npu_passes.rewriting.value_replacement import in_strides_of
+from npu_passes.rewriting.value_replacement import match_strides
 
 _NORMS = {"aten.layer_norm.default": ADD_LAYER_NORM, "aten.rms_norm.default": ADD_RMS_NORM}
 _RULE = "add-norm"
 
 
-def _cast(term: Term, name: str) -> Term:
+def _maybe_cast(term: Term, name: str) -> Term:
     """Return a pattern for a term or a cast of it; ``name`` is bound to the dtype."""
     return one_of(aten.to.dtype(term, attr(name)), aten._to_copy.default(term, dtype=attr(name)), term)
 
 
-def _written_norm() -> Call:
+def _rms_norm_pattern() -> Call:
     """Return the pattern of a decomposed RMS norm, with or without casts around its computation."""
     x = var("input")
     # Other nodes may read the cast: models add the input to the residual in the wider dtype, too.
-    wide = one_of(*(shared(item) if isinstance(item, Call) else item for item in _cast(x, "wide").options))
+    wide = one_of(
+        *(shared(item) if isinstance(item, Call) else item for item in _maybe_cast(x, "wide").options)
+    )
     squared = one_of(aten.pow.Tensor_Scalar(wide, 2), aten.mul.Tensor(wide, wide))
     scale = aten.rsqrt.default(aten.add.Tensor(aten.mean.dim(squared, attr("dims"), True), attr("eps")))
-    normed = _cast(commutative(aten.mul.Tensor(wide, scale)), "narrow")
+    normed = _maybe_cast(commutative(aten.mul.Tensor(wide, scale)), "narrow")
     return commutative(aten.mul.Tensor(var("weight"), normed))
 
 
@@ -40,7 +42,7 @@ def _rms_norm(edit: Edit, match: Match) -> Value:
     return edit.call("aten.rms_norm.default", match["input"], [size], match["weight"], match["eps"])
 
 
-def _no_rms_norm(match: Match) -> str | None:
+def _rms_norm_problem(match: Match) -> str | None:
     """Return the reason why a match is not an RMS norm; None if it is one."""
     x, weight, result = (
         item.tensor_type for item in (match["input"], match["weight"], match.root.outputs[0])
@@ -74,7 +76,7 @@ class FuseAddNorm(PatternPass):
 
     name = "fuse-add-norm"
     numerics = within(1e-5)
-    rules = (Rule("rms-norm", _written_norm(), _rms_norm, _no_rms_norm),)
+    rules = (Rule("rms-norm", _rms_norm_pattern(), _rms_norm, _rms_norm_problem),)
 
     def run(self, graph: Graph) -> bool:
         """Fuse decomposed norms, then sums with norms."""
@@ -92,16 +94,20 @@ class FuseAddNorm(PatternPass):
         total = add.outputs[0]
         # Other nodes may read the sum before the norm does: then the fused op takes the place of the sum.
         is_at_sum = total.use_count > 1
-        reason = _no_sum(arguments_of(add, defaults=True), total) or (is_at_sum and _late(arguments)) or None
+        reason = (
+            _sum_problem(arguments_of(add, defaults=True), total)
+            or (is_at_sum and _availability_problem(arguments))
+            or None
+        )
         if reason is not None:
             self.refuse(norm, reason, _RULE)
             return False
         with self.rewrite(graph, _RULE, *((norm, add) if is_at_sum else (add, norm))) as edit:
             results = edit.calls(_NORMS[norm.op_type], *_fused_arguments(norm, add, arguments))
             for old, new in ((norm.outputs[0], results[0]), (total, results[1])):
-                edit.replace(old, in_strides_of(edit, new, old))
+                edit.replace(old, match_strides(edit, new, old))
             for name in edit.made:
-                graph.set_provenance(graph.node(name), merged_provenance([add, norm]))
+                graph.set_provenance(graph.node(name), merge_provenance([add, norm]))
         return True
 
 
@@ -110,7 +116,7 @@ def _fused_arguments(norm: OpNode, add: OpNode, arguments: dict[str, Any]) -> li
     return [*add.inputs, *(arguments[name] for name in names)]
 
 
-def _no_sum(arguments: dict[str, Any], total: Value) -> str | None:
+def _sum_problem(arguments: dict[str, Any], total: Value) -> str | None:
     """Return the reason why a sum cannot be fused with a norm; None if it can."""
     parts = arguments["self"], arguments["other"]
     if not all(isinstance(part, Value) for part in parts) or arguments["alpha"] != 1:
@@ -121,7 +127,7 @@ def _no_sum(arguments: dict[str, Any], total: Value) -> str | None:
     return None
 
 
-def _late(arguments: dict[str, Any]) -> str | None:
+def _availability_problem(arguments: dict[str, Any]) -> str | None:
     """Return the reason why an argument of a norm may be unavailable at its sum; None if none is."""
     for name in ("weight", "bias"):
         value = arguments.get(name)

@@ -12,7 +12,7 @@ from npu_passes.core.numerics import within
 from npu_passes.library.fusion.attention import Attention, Fill, NoAttentionError
 from npu_passes.library.fusion.attention_matcher import read_attention
 from npu_passes.library.fusion.attention_ops import PRODUCTS
-from npu_passes.rewriting.value_replacement import in_strides_of
+from npu_passes.rewriting.value_replacement import match_strides
 
 _RULE = "attention"
 
@@ -61,7 +61,7 @@ class FuseAttention(Pass):
             query, key, value = (_split(edit, item, attention) for item in parts)
             if attention.is_key_transposed:
                 key = edit.call("aten.transpose.int", key, -2, -1)
-            mask = _mask(edit, attention)
+            mask = _combined_mask(edit, attention)
             new = edit.call(
                 "aten.scaled_dot_product_attention.default",
                 query,
@@ -72,25 +72,25 @@ class FuseAttention(Pass):
             )
             if new.tensor_type.rank > old.tensor_type.rank:
                 new = edit.call("aten.flatten.using_ints", new, 0, 1)
-            _put_in_place(edit, old, new)
+            _replace_result(edit, old, new)
 
 
-def _put_in_place(edit: Edit, old: Value, new: Value) -> None:
+def _replace_result(edit: Edit, old: Value, new: Value) -> None:
     """Replace ``old`` by ``new``, whose strides may differ.
 
     The op often returns its result in the memory order [batch, rows, heads, columns], to which models
     transpose it next: if these transpositions are recreated on ``new``, nothing has to be copied.
     """
     transpositions = dict.fromkeys(old.users)
-    if old.type == new.type or old.is_output or not all(map(_is_turn_before_copy, transpositions)):
-        edit.replace(old, in_strides_of(edit, new, old))
+    if old.type == new.type or old.is_output or not all(map(_is_transposition_before_copy, transpositions)):
+        edit.replace(old, match_strides(edit, new, old))
         return
     for node in transpositions:
         edit.replace(node.outputs[0], edit.call(node.op_type, new, **node.attrs))
         edit.erase(node)
 
 
-def _is_turn_before_copy(node: OpNode) -> bool:
+def _is_transposition_before_copy(node: OpNode) -> bool:
     """Return whether a node is a transposition, and all its readers return contiguous tensors anyway."""
     result = node.outputs[0]
     return (
@@ -115,7 +115,7 @@ def _split_mask(edit: Edit, mask: Value | Fill, attention: Attention) -> Value |
     return _split(edit, mask, attention)
 
 
-def _mask(edit: Edit, attention: Attention) -> Value | None:
+def _combined_mask(edit: Edit, attention: Attention) -> Value | None:
     """Return the combined mask: boolean, true where to attend, or floating-point, added to the scores."""
     first, *others = [_split_mask(edit, mask, attention) for mask in attention.masks] or (None,)
     if first is None:
@@ -124,21 +124,21 @@ def _mask(edit: Edit, attention: Attention) -> Value | None:
     if isinstance(first, Fill) and not others and math.isinf(first.number):
         total = edit.call("aten.logical_not.default", first.condition) if first.at else first.condition
     else:
-        total = first if isinstance(first, Value) else _filled(edit, first, attention)
+        total = first if isinstance(first, Value) else _fill_mask(edit, first, attention)
         for mask in others:
-            total = _added(edit, total, mask)
+            total = _add_mask(edit, total, mask)
     while total.tensor_type.rank < 2:
         total = edit.call("aten.unsqueeze.default", total, 0)
     return total
 
 
-def _filled(edit: Edit, fill: Fill, attention: Attention) -> Value:
+def _fill_mask(edit: Edit, fill: Fill, attention: Attention) -> Value:
     """Return a mask of 0 where scores stay, and of the number elsewhere."""
     zeros = edit.call("aten.zeros_like.default", fill.condition, dtype=attention.query.tensor_type.dtype)
-    return _added(edit, zeros, fill)
+    return _add_mask(edit, zeros, fill)
 
 
-def _added(edit: Edit, total: Value, mask: Value | Fill) -> Value:
+def _add_mask(edit: Edit, total: Value, mask: Value | Fill) -> Value:
     if isinstance(mask, Value):
         return edit.call("aten.add.Tensor", total, mask)
     if mask.at:

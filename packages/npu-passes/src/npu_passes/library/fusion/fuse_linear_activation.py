@@ -45,7 +45,7 @@ def _is_vector(value: Value) -> bool:
     return value.tensor_type.rank == 1
 
 
-def _about(name: str, wanted: float) -> Term:
+def _close_to(name: str, wanted: float) -> Term:
     """Return a wildcard for a number, with a tolerance for the number of digits that models write."""
     return attr(name, lambda item: isinstance(item, float) and math.isclose(item, wanted, rel_tol=1e-6))
 
@@ -70,11 +70,11 @@ def _is_float(value: Value) -> bool:
     return isinstance(value.type, TensorType) and value.type.dtype.is_floating_point
 
 
-def _written_out() -> Iterator[Rule]:
+def _decomposed_activations() -> Iterator[Rule]:
     x = var("input", _is_float)
     yield Rule("silu", commutative(aten.mul.Tensor(x, aten.sigmoid.default(x))), aten.silu.default(x))
-    cube = aten.mul.Tensor(aten.pow.Tensor_Scalar(x, 3), _about("a", 0.044715))
-    inner = aten.mul.Tensor(commutative(aten.add.Tensor(x, cube)), _about("b", math.sqrt(2 / math.pi)))
+    cube = aten.mul.Tensor(aten.pow.Tensor_Scalar(x, 3), _close_to("a", 0.044715))
+    inner = aten.mul.Tensor(commutative(aten.add.Tensor(x, cube)), _close_to("b", math.sqrt(2 / math.pi)))
     half = aten.mul.Tensor(x, 0.5)
     pattern = commutative(aten.mul.Tensor(half, aten.add.Tensor(aten.tanh.default(inner), 1)))
     yield Rule("gelu-tanh", pattern, aten.gelu.default(x, approximate="tanh"))
@@ -94,4 +94,4 @@ class FuseLinearActivation(PatternPass):
 
     name = "fuse-linear-activation"
     numerics = within(1e-5)
-    rules = (*_fusions(), *_written_out())
+    rules = (*_fusions(), *_decomposed_activations())

@@ -99,11 +99,14 @@ class FuseLinearBackward(Pass):
                 return
         activation = _activation(group)
         inner = [] if activation is None else [group.grad.producer]
-        views = [*_transposed(group.grad), *(_vectors(group.for_bias) if group.for_bias else ())]
+        views = [
+            *_transpositions_of(group.grad),
+            *(_vector_reshapes(group.for_bias) if group.for_bias else ()),
+        ]
         others = sorted((node for node in group.nodes if node is not first), key=places.__getitem__)
         nodes = [node for node in (*inner, *views, *others, first) if node is not None]
         with self.rewrite(graph, _RULE, *nodes) as edit:
-            made = _called(edit, group, activation)
+            made = _call_fused(edit, group, activation)
             _replace(edit, group, made)
         producer = next(value.producer for value in made if value.producer is not None)
         places[producer] = places[first]
@@ -113,7 +116,7 @@ def _group(node: OpNode) -> _Group | None:
     """Return the group around ``node``, the gradient of a weight; None if it is something else, or alone."""
     if node.op_type != _MM:
         return None
-    grad, input = _untransposed(node.inputs[0]), node.inputs[1]
+    grad, input = _transposition_input(node.inputs[0]), node.inputs[1]
     if grad is None:
         return None
     users = [user for user, _ in grad.uses if user is not None and user.graph is node.graph]
@@ -128,7 +131,7 @@ def _group(node: OpNode) -> _Group | None:
         return None
     # Layers may share a gradient (behind a residual sum): prefer the weight that the forward pass
     # multiplies with input.
-    product = next((item for item in products if _meets(item.inputs[1], input)), None) or next(
+    product = next((item for item in products if _is_weight_of(item.inputs[1], input)), None) or next(
         iter(products), None
     )
     return _Group(
@@ -136,7 +139,7 @@ def _group(node: OpNode) -> _Group | None:
     )
 
 
-def _untransposed(value: Value) -> Value | None:
+def _transposition_input(value: Value) -> Value | None:
     """Return the matrix that ``value`` transposes; None if it is not a transpose."""
     node = value.producer
     if node is None or node.op_type not in PERMUTING or node.in_prologue or permutation(node) != (1, 0):
@@ -144,17 +147,18 @@ def _untransposed(value: Value) -> Value | None:
     return node.inputs[0]
 
 
-def _transposed(grad: Value) -> Iterator[OpNode]:
+def _transpositions_of(grad: Value) -> Iterator[OpNode]:
     for node, _ in grad.uses:
         if node is not None and node.op_type in PERMUTING and permutation(node) == (1, 0):
             yield node
 
 
-def _meets(weight: Value, input: Value) -> bool:
+def _is_weight_of(weight: Value, input: Value) -> bool:
     """Return whether the forward pass multiplies ``input`` by the transpose of ``weight``."""
     readers = {node for node, _ in input.uses}
     return any(
-        not readers.isdisjoint(user for user, _ in node.outputs[0].uses) for node in _transposed(weight)
+        not readers.isdisjoint(user for user, _ in node.outputs[0].uses)
+        for node in _transpositions_of(weight)
     )
 
 
@@ -163,7 +167,7 @@ def _sums_rows(node: OpNode) -> bool:
     return given.get("dim") == [0] and given.get("dtype") is None
 
 
-def _vectors(node: OpNode) -> list[OpNode]:
+def _vector_reshapes(node: OpNode) -> list[OpNode]:
     """Return the nodes that reshape a sum of shape [1, out] to a vector."""
     size = node.outputs[0].tensor_type.shape[-1:]
     users = [user for user, _ in node.outputs[0].uses if user is not None]
@@ -176,23 +180,25 @@ def _activation(group: _Group) -> str | None:
     if node is None or node.op_type not in _GRADIENTS or node.in_prologue:
         return None
     name, holds = _GRADIENTS[node.op_type]
-    if not holds(node) or not all(_same(value, group.grad) for value in node.inputs):
+    if not holds(node) or not all(_has_same_type(value, group.grad) for value in node.inputs):
         return None
-    readers = {*group.nodes, *_transposed(group.grad)}
+    readers = {*group.nodes, *_transpositions_of(group.grad)}
     if any(user not in readers for user, _ in group.grad.uses):
         return None
     if any(
-        user is not group.for_weight for view in _transposed(group.grad) for user, _ in view.outputs[0].uses
+        user is not group.for_weight
+        for view in _transpositions_of(group.grad)
+        for user, _ in view.outputs[0].uses
     ):
         return None
     return "gelu_tanh" if node.attrs.get("approximate") == "tanh" else name
 
 
-def _same(value: Value, other: Value) -> bool:
+def _has_same_type(value: Value, other: Value) -> bool:
     return isinstance(value.type, TensorType) and value.type.same_shape_and_dtype(other.type)
 
 
-def _called(edit: Edit, group: _Group, activation: str | None) -> tuple[Value, ...]:
+def _call_fused(edit: Edit, group: _Group, activation: str | None) -> tuple[Value, ...]:
     mask = [node is not None for node in group.products]
     types = [_NONE if node is None else node.outputs[0].type for node in group.products]
     if group.for_bias is not None:
@@ -213,7 +219,7 @@ def _replace(edit: Edit, group: _Group, made: tuple[Value, ...]) -> None:
             edit.replace(node.outputs[0], value)
     if group.for_bias is None:
         return
-    for vector in _vectors(group.for_bias):
+    for vector in _vector_reshapes(group.for_bias):
         edit.replace(vector.outputs[0], made[2])
         edit.erase(vector)
     row = group.for_bias.outputs[0]

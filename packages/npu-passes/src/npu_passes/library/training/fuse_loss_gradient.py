@@ -69,7 +69,7 @@ class FuseLossGradient(Pass):
         rule = "mse"
         arguments = arguments_of(backward)
         prediction, target, reduction = arguments["self"], arguments["target"], arguments["reduction"]
-        loss = _mse_of(prediction, target, reduction)
+        loss = _find_mse(prediction, target, reduction)
         if loss is None:
             return
         seed = _seed(arguments["grad_output"], loss.outputs[0])
@@ -90,7 +90,7 @@ class FuseLossGradient(Pass):
         softmax, forward, backward = group
         arguments = arguments_of(forward, defaults=True)
         seed = _seed(arguments_of(backward)["grad_output"], forward.outputs[0])
-        reason = _no_cross_entropy(softmax, forward, backward, last)
+        reason = _cross_entropy_problem(softmax, forward, backward, last)
         if seed is None or reason is not None:
             self.refuse(last, reason or _UNKNOWN, rule)
             return
@@ -112,17 +112,17 @@ class FuseLossGradient(Pass):
             edit.erase(backward)
 
 
-def _mse_of(prediction: Value, target: Value, reduction: int) -> OpNode | None:
+def _find_mse(prediction: Value, target: Value, reduction: int) -> OpNode | None:
     for node, _ in prediction.uses:
         if node is not None and node.op_type == _MSE and reduction != _NONE:
             arguments = arguments_of(node, defaults=True)
             same = arguments["self"] is prediction and arguments["target"] is target
-            if same and arguments["reduction"] == reduction and _same_type(prediction, target):
+            if same and arguments["reduction"] == reduction and _has_same_type(prediction, target):
                 return node
     return None
 
 
-def _same_type(value: Value, other: Value) -> bool:
+def _has_same_type(value: Value, other: Value) -> bool:
     return isinstance(value.type, TensorType) and value.type.same_shape_and_dtype(other.type)
 
 
@@ -141,7 +141,7 @@ def _cross_entropy(last: OpNode) -> tuple[OpNode, OpNode, OpNode] | None:
     return None if forward is None or forward.op_type != _NLL else (softmax, forward, backward)
 
 
-def _no_cross_entropy(softmax: OpNode, forward: OpNode, backward: OpNode, last: OpNode) -> str | None:
+def _cross_entropy_problem(softmax: OpNode, forward: OpNode, backward: OpNode, last: OpNode) -> str | None:
     """Return the reason why they are not a cross-entropy and its gradient; None if they are."""
     logs, logits = softmax.outputs[0], softmax.inputs[0]
     ours, theirs = arguments_of(forward, defaults=True), arguments_of(backward)
@@ -152,7 +152,7 @@ def _no_cross_entropy(softmax: OpNode, forward: OpNode, backward: OpNode, last: 
         return "classes have weights, or the loss is that of each row"
     if (
         logits.tensor_type.rank != 2
-        or not _same_type(logits, logs)
+        or not _has_same_type(logits, logs)
         or arguments_of(softmax)["dim"] not in (1, -1)
     ):
         return f"the logits are {logits.type}"

@@ -10,8 +10,8 @@ from npu_ir import Graph, OpNode, TensorType, Value
 from npu_passes.core.base import Pass
 from npu_passes.core.edit import Edit
 from npu_passes.rewriting.arguments import arguments_of
-from npu_passes.rewriting.layout import can_be_laid_out
-from npu_passes.rewriting.value_replacement import in_strides_of
+from npu_passes.rewriting.layout import can_convert_strides
+from npu_passes.rewriting.value_replacement import match_strides
 
 _ADD = "aten.add.Tensor"
 _SELECT, _SLICE = "aten.select_backward.default", "aten.slice_backward.default"
@@ -76,10 +76,10 @@ class GatherGradients(Pass):
             return
         nodes = [*(part.node for part in joined), *reversed(sums)]
         with self.rewrite(graph, _RULE, *nodes) as edit:
-            whole = _whole(edit, joined, root.outputs[0].tensor_type)
+            whole = _concatenate(edit, joined, root.outputs[0].tensor_type)
             if others:
                 whole = edit.call(_ADD, others[0], whole)
-            edit.replace(root.outputs[0], in_strides_of(edit, whole, root.outputs[0]))
+            edit.replace(root.outputs[0], match_strides(edit, whole, root.outputs[0]))
 
 
 def _sum_of(root: OpNode) -> tuple[list[OpNode], list[Value]]:
@@ -90,7 +90,7 @@ def _sum_of(root: OpNode) -> tuple[list[OpNode], list[Value]]:
         node = value.producer
         # A partial sum with other readers stays in the graph, so it is a term.
         is_inner = value.use_count == 1 or node is root
-        if node is not None and node.op_type == _ADD and is_inner and _is_plain(node):
+        if node is not None and node.op_type == _ADD and is_inner and _is_plain_sum(node):
             sums.append(node)
             pending += reversed(node.inputs)
         else:
@@ -98,7 +98,7 @@ def _sum_of(root: OpNode) -> tuple[list[OpNode], list[Value]]:
     return sums or [root], terms
 
 
-def _is_plain(node: OpNode) -> bool:
+def _is_plain_sum(node: OpNode) -> bool:
     """Return whether a sum is of two tensors of its own type, and scales neither."""
     return (
         len(node.inputs) == 2
@@ -142,12 +142,12 @@ def _obstacle(graph: Graph, root: OpNode, parts: Sequence[_Part], others: Sequen
     if type.symbols:
         return f"the sizes of {type} are open"
     joined = TensorType(type.shape, type.dtype)
-    return None if can_be_laid_out(joined, type, graph.symbols) else f"it has the layout of {type}"
+    return None if can_convert_strides(joined, type, graph.symbols) else f"it has the layout of {type}"
 
 
-def _whole(edit: Edit, parts: Sequence[_Part], type: TensorType) -> Value:
+def _concatenate(edit: Edit, parts: Sequence[_Part], type: TensorType) -> Value:
     """Return the parts concatenated along their axis, with zeros in the gaps."""
-    dim, size = parts[0].dim, type.sizes[parts[0].dim]
+    dim, size = parts[0].dim, type.static_shape[parts[0].dim]
     if len(parts) == size and all(part.node.op_type == _SELECT for part in parts):
         return edit.call("aten.stack.default", [part.grad for part in parts], dim)
     pieces: list[Value] = []
@@ -165,5 +165,5 @@ def _zeros(edit: Edit, like: Value, type: TensorType, dim: int, count: int) -> l
     """Return a tensor of zeros for ``count`` indices of an axis, on the device of ``like``; empty for 0."""
     if count == 0:
         return []
-    sizes = [count if axis == dim else size for axis, size in enumerate(type.sizes)]
+    sizes = [count if axis == dim else size for axis, size in enumerate(type.static_shape)]
     return [edit.call("aten.new_zeros.default", like, sizes)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from npu_ir import Graph
 from npu_passes.core.base import Pass
-from npu_passes.decomposition.expansion import expansion
+from npu_passes.decomposition.expansion import expand
 from npu_passes.decomposition.inline import inline
 from npu_passes.errors import PassError
 
@@ -29,7 +29,7 @@ class LowerForeach(Pass):
                 if not node.op_type.startswith("aten._foreach_"):
                     continue
                 try:
-                    expanded = expansion(node, part.symbols, per_tensor=True)
+                    expanded = expand(node, part.symbols, per_tensor=True)
                 except PassError as error:
                     self.refuse(node, error.message, rule=_RULE)
                     continue

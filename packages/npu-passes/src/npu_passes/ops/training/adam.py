@@ -11,7 +11,7 @@ from torch.autograd.graph import increment_version
 from torch.optim.adam import adam
 
 from npu_passes import _torch
-from npu_passes.ops.training.optimizer_checks import require_apart, require_count, require_rows
+from npu_passes.ops.training.optimizer_checks import require_count, require_disjoint, require_matching_lists
 from npu_passes.ops.training.optimizer_lists import Group, groups_of
 from npu_passes.ops.training.registration import register_in_place, register_without_gradient
 from npu_passes.ops.training.step_counters import bind_increment, increment
@@ -36,8 +36,8 @@ def adam_step_(
 ) -> None:
     """Take a step of Adam in place, without a check for overlapping tensors."""
     lists = (params, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs, steps)
-    _require(lists, amsgrad=amsgrad)
-    _take_all(lists, amsgrad=amsgrad, **numbers)
+    _require_lists(lists, amsgrad=amsgrad)
+    _step_groups(lists, amsgrad=amsgrad, **numbers)
 
 
 def bind_adam_step(*lists: Tensors) -> Callable[..., None]:
@@ -49,21 +49,21 @@ def bind_adam_step(*lists: Tensors) -> Callable[..., None]:
     Raises:
         PassError: The lists do not match, or a tensor that is written shares memory with another one.
     """
-    _require(lists, amsgrad=bool(lists[4]))
-    _require_apart(lists)
+    _require_lists(lists, amsgrad=bool(lists[4]))
+    _require_disjoint(lists)
     groups = groups_of(lists[:5], lists[5])
     if len(groups) == 1 and groups[0].is_plain:
-        return _bound(groups[0])
+        return _bind_single_group(groups[0])
 
     def step(*, amsgrad: bool, **numbers: Any) -> None:
         _require_maxima(lists, amsgrad=amsgrad)
         for group in groups:
-            _take(group, amsgrad=amsgrad, **numbers)
+            _step_group(group, amsgrad=amsgrad, **numbers)
 
     return step
 
 
-def _bound(group: Group) -> Callable[..., None]:
+def _bind_single_group(group: Group) -> Callable[..., None]:
     """Return the step of a single group without copies, as two kernel calls."""
     count = bind_increment(group.steps)
     columns, steps = group.columns, group.steps
@@ -78,12 +78,12 @@ def _bound(group: Group) -> Callable[..., None]:
     return step
 
 
-def _take_all(lists: Sequence[Tensors], **numbers: Any) -> None:
+def _step_groups(lists: Sequence[Tensors], **numbers: Any) -> None:
     for group in groups_of(lists[:5], lists[5]):
-        _take(group, **numbers)
+        _step_group(group, **numbers)
 
 
-def _take(group: Group, *, decoupled: bool, **numbers: Any) -> None:
+def _step_group(group: Group, *, decoupled: bool, **numbers: Any) -> None:
     """Take the step of one group."""
     group.load()
     if group.is_on_fused_device:
@@ -104,24 +104,24 @@ def adam_step(*lists: Tensors, **numbers: Any) -> tuple[Tensors, Tensors, Tensor
     return (new_params, *new_states)  # type: ignore[return-value]
 
 
-def _like(params: Tensors, _grads: Tensors, *states: Tensors, **_numbers: Any) -> tuple[Tensors, ...]:
+def _fake(params: Tensors, _grads: Tensors, *states: Tensors, **_numbers: Any) -> tuple[Tensors, ...]:
     return tuple([torch.empty_like(item) for item in column] for column in (params, *states))
 
 
-def _checked_in_place(*lists: Tensors, amsgrad: bool, **numbers: Any) -> None:
-    _require(lists, amsgrad=amsgrad)
-    _require_apart(lists)
-    _take_all(lists, amsgrad=amsgrad, **numbers)
+def _checked_step_(*lists: Tensors, amsgrad: bool, **numbers: Any) -> None:
+    _require_lists(lists, amsgrad=amsgrad)
+    _require_disjoint(lists)
+    _step_groups(lists, amsgrad=amsgrad, **numbers)
     # The fused kernels do not increment versions for autograd (torch 2.13).
-    increment_version(_written(*lists))
+    increment_version(_written_tensors(*lists))
 
 
-def _require(lists: Sequence[Tensors], *, amsgrad: bool) -> None:
+def _require_lists(lists: Sequence[Tensors], *, amsgrad: bool) -> None:
     _require_maxima(lists, amsgrad=amsgrad)
     named = dict(zip(_NAMES[:-1], lists, strict=False))
     if not amsgrad:
         del named["max_exp_avg_sqs"]
-    require_rows(_OP, named, lists[5])
+    require_matching_lists(_OP, named, lists[5])
 
 
 def _require_maxima(lists: Sequence[Tensors], *, amsgrad: bool) -> None:
@@ -129,13 +129,13 @@ def _require_maxima(lists: Sequence[Tensors], *, amsgrad: bool) -> None:
         require_count(_OP, _NAMES[4], lists[4], given=amsgrad, reason=f"amsgrad is {amsgrad}")
 
 
-def _require_apart(lists: Sequence[Tensors]) -> None:
+def _require_disjoint(lists: Sequence[Tensors]) -> None:
     named = dict(zip(_NAMES, lists, strict=True))
     grads = named.pop("grads")
-    require_apart(_OP, named, {"grads": grads})
+    require_disjoint(_OP, named, {"grads": grads})
 
 
-def _written(params: Tensors, _grads: Tensors, *states: Tensors, **_numbers: Any) -> Tensors:
+def _written_tensors(params: Tensors, _grads: Tensors, *states: Tensors, **_numbers: Any) -> Tensors:
     return [item for column in (params, *states) for item in column]
 
 
@@ -149,13 +149,13 @@ for _overload, _lr in (("", "float lr"), (".tensor_lr", "Tensor lr")):
         f"Tensor[] max_exp_avg_sqs, Tensor[] steps, *, {_lr}, {_NUMBERS} "
         "-> (Tensor[], Tensor[], Tensor[], Tensor[], Tensor[])",
         adam_step,
-        _like,
+        _fake,
     )
     register_in_place(
         f"adam_step_{_overload}",
         "(Tensor(a!)[] params, Tensor[] grads, Tensor(b!)[] exp_avgs, Tensor(c!)[] exp_avg_sqs, "
         f"Tensor(d!)[] max_exp_avg_sqs, Tensor(e!)[] steps, *, {_lr}, {_NUMBERS} -> ()",
-        _checked_in_place,
+        _checked_step_,
         torch.ops.npu.adam_step,
-        _written,
+        _written_tensors,
     )

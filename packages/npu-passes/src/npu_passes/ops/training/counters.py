@@ -55,7 +55,7 @@ def bias_corr(
 
 
 def bias_corr_out(step: Tensor, beta1: float, beta2: float, *, bc1_inv: Tensor, bc2_inv: Tensor) -> None:
-    first, second = _fitted(bias_corr, step, beta1, beta2, bc1_inv, bc2_inv)
+    first, second = _compute_for_outputs(bias_corr, step, beta1, beta2, bc1_inv, bc2_inv)
     bc1_inv.copy_(first)
     bc2_inv.copy_(second)
 
@@ -69,7 +69,7 @@ def grad_zero_(grad: Tensor) -> None:
     grad.zero_()
 
 
-def _fitted(
+def _compute_for_outputs(
     function: Callable[..., Any], step: Tensor, beta1: float, beta2: float, bc1_inv: Tensor, bc2_inv: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Return the multipliers in the dtypes and shapes of the output tensors.
@@ -86,20 +86,20 @@ def _fitted(
             )
     wider = torch.promote_types(bc1_inv.dtype, bc2_inv.dtype)
     first, second = function(step, beta1, beta2, dtype=wider)
-    return _shaped(first.to(bc1_inv.dtype), bc1_inv), _shaped(second.to(bc2_inv.dtype), bc2_inv)
+    return _reshape_like(first.to(bc1_inv.dtype), bc1_inv), _reshape_like(second.to(bc2_inv.dtype), bc2_inv)
 
 
-def _shaped(tensor: Tensor, like: Tensor) -> Tensor:
+def _reshape_like(tensor: Tensor, like: Tensor) -> Tensor:
     return tensor if tensor.shape == like.shape else tensor.reshape(like.shape)
 
 
 def _correct_functionally(
     step: Tensor, beta1: float, beta2: float, *, bc1_inv: Tensor, bc2_inv: Tensor
 ) -> tuple[Tensor, Tensor]:
-    return _fitted(torch.ops.npu.bias_corr, step, beta1, beta2, bc1_inv, bc2_inv)
+    return _compute_for_outputs(torch.ops.npu.bias_corr, step, beta1, beta2, bc1_inv, bc2_inv)
 
 
-def _like(
+def _fake_bias_corr(
     step: Tensor,
     beta1: float,  # noqa: ARG001 - the signature of the op
     beta2: float,  # noqa: ARG001
@@ -123,18 +123,18 @@ def _require_counter(op: str, step: Tensor) -> None:
         )
 
 
-def _counted_like(step: Tensor) -> Tensor:
+def _fake_step_inc(step: Tensor) -> Tensor:
     _require_counter("npu::step_inc", step)
     return torch.empty_like(step)
 
 
-register_without_gradient("step_inc", "(Tensor step) -> Tensor", step_inc, _counted_like)
+register_without_gradient("step_inc", "(Tensor step) -> Tensor", step_inc, _fake_step_inc)
 register_without_gradient("grad_zero", "(Tensor grad) -> Tensor", grad_zero, torch.empty_like)
 register_without_gradient(
     "bias_corr",
     "(Tensor step, float beta1, float beta2, *, ScalarType? dtype=None) -> (Tensor bc1_inv, Tensor bc2_inv)",
     bias_corr,
-    _like,
+    _fake_bias_corr,
 )
 register_in_place(
     "step_inc_",

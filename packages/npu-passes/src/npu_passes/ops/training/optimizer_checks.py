@@ -17,7 +17,7 @@ _COUNTER_FACTS = attrgetter("ndim", "dtype", "device")
 _COUNTS = (torch.float32, torch.float64)
 
 
-def require_rows(
+def require_matching_lists(
     op: str, lists: Mapping[str, Sequence[Tensor]], steps: Sequence[Tensor] | None = None
 ) -> None:
     """Raise unless each list has, per parameter, one tensor of its shape, device, layout and kind of dtype.
@@ -38,7 +38,7 @@ def require_rows(
         if list(map(_FACTS, tensors)) == facts:
             continue
         if len(tensors) != len(params):
-            raise _uneven(op, len(params), name, len(tensors))
+            raise _length_error(op, len(params), name, len(tensors))
         for index, (param, tensor) in enumerate(zip(params, tensors, strict=True)):
             if tensor.shape != param.shape:
                 raise PassError(
@@ -74,7 +74,7 @@ def _require_inexact(op: str, params: Sequence[Tensor]) -> None:
 
 def _require_steps(op: str, params: Sequence[Tensor], steps: Sequence[Tensor]) -> None:
     if len(steps) != len(params):
-        raise _uneven(op, len(params), "steps", len(steps))
+        raise _length_error(op, len(params), "steps", len(steps))
     dtype = steps[0].dtype if steps else None
     if dtype in _COUNTS and list(map(_COUNTER_FACTS, steps)) == [
         (0, dtype, param.device) for param in params
@@ -90,7 +90,7 @@ def _require_steps(op: str, params: Sequence[Tensor], steps: Sequence[Tensor]) -
             )
 
 
-def _uneven(op: str, count: int, name: str, found: int) -> PassError:
+def _length_error(op: str, count: int, name: str, found: int) -> PassError:
     return PassError(f"{op}: {count} params, but {found} {name}", fix=f"give one of {name} per parameter")
 
 
@@ -111,7 +111,7 @@ def require_count(op: str, name: str, tensors: Sequence[Tensor], *, given: bool,
         )
 
 
-def require_apart(
+def require_disjoint(
     op: str, written: Mapping[str, Sequence[Tensor]], read: Mapping[str, Sequence[Tensor]]
 ) -> None:
     """Raise if a tensor shares memory with one that is written.
@@ -124,7 +124,9 @@ def require_apart(
     Raises:
         PassError: The memory spans of two tensors overlap, and one of them is written.
     """
-    if _are_all_apart([tensor for tensors in (*written.values(), *read.values()) for tensor in tensors]):
+    if _are_clearly_disjoint(
+        [tensor for tensors in (*written.values(), *read.values()) for tensor in tensors]
+    ):
         return
     spans = sorted(
         (*span, is_written, name, index)
@@ -148,7 +150,7 @@ def require_apart(
         reach[is_written] = max(reach[is_written], (end, name, index))
 
 
-def _are_all_apart(tensors: Sequence[Tensor]) -> bool:
+def _are_clearly_disjoint(tensors: Sequence[Tensor]) -> bool:
     """Return True only if no two tensors share memory; a fast test that may be False for disjoint ones."""
     if not all(map(Tensor.is_contiguous, tensors)):
         return False

@@ -65,13 +65,13 @@ def groups_of(columns: Sequence[list[Tensor]], steps: list[Tensor]) -> list[Grou
     """
     if not columns[0]:
         return []
-    if _fit_one_call(columns):
+    if _fits_one_call(columns):
         return [Group(tuple(map(list, columns)), list(steps), [], [])]
     groups: dict[tuple[torch.device, torch.dtype], Group] = {}
     used = [column for column in columns if column]
     for index, tensors in enumerate(zip(*used, strict=True)):
         row = [torch.view_as_real(item) for item in tensors] if tensors[0].is_complex() else tensors
-        fitting = _fitting(row)
+        fitting = _match_layouts(row)
         key = (fitting[0].device, fitting[0].dtype)
         group = groups.setdefault(key, Group(tuple([] for _ in columns), [], [], []))
         places = iter(fitting)
@@ -85,7 +85,7 @@ def groups_of(columns: Sequence[list[Tensor]], steps: list[Tensor]) -> list[Grou
     return list(groups.values())
 
 
-def _fit_one_call(columns: Sequence[list[Tensor]]) -> bool:
+def _fits_one_call(columns: Sequence[list[Tensor]]) -> bool:
     """Return whether one kernel call can take these lists without copies; simple cases only."""
     param = columns[0][0]
     return not param.is_complex() and all(
@@ -94,7 +94,7 @@ def _fit_one_call(columns: Sequence[list[Tensor]]) -> bool:
     )
 
 
-def _fitting(row: Sequence[Tensor]) -> list[Tensor]:
+def _match_layouts(row: Sequence[Tensor]) -> list[Tensor]:
     """Return tensors of one dtype and layout for a row: its own, or uninitialized ones for copies."""
     dtype = functools.reduce(torch.promote_types, [item.dtype for item in row])
     model = row[0] if _torch.is_dense(row[0]) else torch.empty_like(row[0])

@@ -11,7 +11,7 @@ from torch.autograd.graph import increment_version
 from torch.optim.sgd import sgd
 
 from npu_passes import _torch
-from npu_passes.ops.training.optimizer_checks import require_apart, require_count, require_rows
+from npu_passes.ops.training.optimizer_checks import require_count, require_disjoint, require_matching_lists
 from npu_passes.ops.training.optimizer_lists import Group, groups_of
 from npu_passes.ops.training.registration import register_in_place, register_without_gradient
 
@@ -25,10 +25,10 @@ def sgd_step_(
     params: Tensors, grads: Tensors, momentum_buffers: Tensors, *, momentum: float, **numbers: Any
 ) -> None:
     """Take a step of SGD in place, without a check for overlapping tensors."""
-    _require(params, grads, momentum_buffers)
+    _require_lists(params, grads, momentum_buffers)
     _require_momentum(params, momentum_buffers, momentum)
     for group in groups_of((params, grads, momentum_buffers), []):
-        _take(group, momentum=momentum, **numbers)
+        _step_group(group, momentum=momentum, **numbers)
 
 
 def bind_sgd_step(params: Tensors, grads: Tensors, momentum_buffers: Tensors) -> Callable[..., None]:
@@ -42,8 +42,8 @@ def bind_sgd_step(params: Tensors, grads: Tensors, momentum_buffers: Tensors) ->
     Raises:
         PassError: The lists do not match, or a tensor that is written shares memory with another one.
     """
-    _require(params, grads, momentum_buffers)
-    _require_apart(params, grads, momentum_buffers)
+    _require_lists(params, grads, momentum_buffers)
+    _require_disjoint(params, grads, momentum_buffers)
     groups = groups_of((params, grads, momentum_buffers), [])
     if len(groups) == 1 and groups[0].is_plain and _has_fused_kernel(groups[0]):
         columns = groups[0].columns
@@ -57,12 +57,12 @@ def bind_sgd_step(params: Tensors, grads: Tensors, momentum_buffers: Tensors) ->
     def step(*, momentum: float, **numbers: Any) -> None:
         _require_momentum(params, momentum_buffers, momentum)
         for group in groups:
-            _take(group, momentum=momentum, **numbers)
+            _step_group(group, momentum=momentum, **numbers)
 
     return step
 
 
-def _take(group: Group, **numbers: Any) -> None:
+def _step_group(group: Group, **numbers: Any) -> None:
     """Take the step of one group."""
     group.load()
     params, grads, buffers = group.columns
@@ -89,27 +89,27 @@ def sgd_step(
     return results
 
 
-def _like(
+def _fake(
     params: Tensors, _grads: Tensors, momentum_buffers: Tensors, **_numbers: Any
 ) -> tuple[Tensors, Tensors]:
     return [torch.empty_like(item) for item in params], [torch.empty_like(item) for item in momentum_buffers]
 
 
-def _checked_in_place(params: Tensors, grads: Tensors, momentum_buffers: Tensors, **numbers: Any) -> None:
-    _require(params, grads, momentum_buffers)
+def _checked_step_(params: Tensors, grads: Tensors, momentum_buffers: Tensors, **numbers: Any) -> None:
+    _require_lists(params, grads, momentum_buffers)
     _require_momentum(params, momentum_buffers, numbers["momentum"])
-    _require_apart(params, grads, momentum_buffers)
+    _require_disjoint(params, grads, momentum_buffers)
     for group in groups_of((params, grads, momentum_buffers), []):
-        _take(group, **numbers)
+        _step_group(group, **numbers)
     # The fused kernel does not increment versions for autograd (torch 2.13).
     increment_version([*params, *momentum_buffers])
 
 
-def _require(params: Tensors, grads: Tensors, momentum_buffers: Tensors) -> None:
+def _require_lists(params: Tensors, grads: Tensors, momentum_buffers: Tensors) -> None:
     named: dict[str, Sequence[Tensor]] = {"params": params, "grads": grads}
     if momentum_buffers:
         named["momentum_buffers"] = momentum_buffers
-    require_rows(_OP, named)
+    require_matching_lists(_OP, named)
 
 
 def _require_momentum(params: Tensors, momentum_buffers: Tensors, momentum: float) -> None:
@@ -119,8 +119,8 @@ def _require_momentum(params: Tensors, momentum_buffers: Tensors, momentum: floa
         )
 
 
-def _require_apart(params: Tensors, grads: Tensors, momentum_buffers: Tensors) -> None:
-    require_apart(_OP, {"params": params, "momentum_buffers": momentum_buffers}, {"grads": grads})
+def _require_disjoint(params: Tensors, grads: Tensors, momentum_buffers: Tensors) -> None:
+    require_disjoint(_OP, {"params": params, "momentum_buffers": momentum_buffers}, {"grads": grads})
 
 
 _NUMBERS = "float momentum, float dampening, float weight_decay, bool nesterov, bool maximize)"
@@ -130,12 +130,12 @@ for _overload, _lr in (("", "float lr"), (".tensor_lr", "Tensor lr")):
         f"(Tensor[] params, Tensor[] grads, Tensor[] momentum_buffers, *, {_lr}, {_NUMBERS} "
         "-> (Tensor[], Tensor[])",
         sgd_step,
-        _like,
+        _fake,
     )
     register_in_place(
         f"sgd_step_{_overload}",
         f"(Tensor(a!)[] params, Tensor[] grads, Tensor(b!)[] momentum_buffers, *, {_lr}, {_NUMBERS} -> ()",
-        _checked_in_place,
+        _checked_step_,
         torch.ops.npu.sgd_step,
         lambda params, _grads, momentum_buffers, **_numbers: [*params, *momentum_buffers],
     )

@@ -17,12 +17,12 @@ def increment(steps: list[Tensor]) -> None:
         return
     # On the CPU, foreach ops call one op per tensor; the fused kernel of SGD is one call: step - (-1) * 1.
     ones = [torch.ones_like(steps[0])] * len(steps)
-    _descend(steps, ones)
+    _fused_increment(steps, ones)
 
 
 def bind_increment(steps: Sequence[Tensor]) -> Callable[[], object]:
     """Return a function that adds 1 to each counter, in as few calls as possible."""
-    row = _as_one(steps)
+    row = _view_as_one(steps)
     if row is not None:
         one = torch.ones_like(steps[0])  # a Python number would be converted to a tensor in each call
         return lambda: row.add_(one)
@@ -30,10 +30,10 @@ def bind_increment(steps: Sequence[Tensor]) -> Callable[[], object]:
     if counters[0].device.type != "cpu":
         return lambda: _torch.foreach_add_(counters, 1)
     ones = [torch.ones_like(counters[0])] * len(counters)
-    return lambda: _descend(counters, ones)
+    return lambda: _fused_increment(counters, ones)
 
 
-def _descend(steps: list[Tensor], ones: list[Tensor]) -> None:
+def _fused_increment(steps: list[Tensor], ones: list[Tensor]) -> None:
     _torch.fused_sgd_(
         steps,
         ones,
@@ -48,7 +48,7 @@ def _descend(steps: list[Tensor], ones: list[Tensor]) -> None:
     )
 
 
-def _as_one(steps: Sequence[Tensor]) -> Tensor | None:
+def _view_as_one(steps: Sequence[Tensor]) -> Tensor | None:
     """Return counters that are adjacent in one storage as one tensor; None if they are not."""
     first = steps[0]
     storage = first.untyped_storage().data_ptr()

@@ -35,12 +35,12 @@ def align(left: Graph, right: Graph) -> list[Pair]:
     alignment = _Alignment(left, right)
     return [
         Pair((index, position), value, other)
-        for index, value in enumerate(_produced(left))
-        for position, other in alignment.add(value)
+        for index, value in enumerate(_node_outputs(left))
+        for position, other in alignment.find_counterparts(value)
     ]
 
 
-def _produced(graph: Graph) -> Iterator[Value]:
+def _node_outputs(graph: Graph) -> Iterator[Value]:
     return (value for node in graph.nodes for value in node.outputs)
 
 
@@ -49,26 +49,26 @@ class _Alignment:
 
     def __init__(self, left: Graph, right: Graph) -> None:
         self._is_recorded = left.tracks_origins and right.tracks_origins
-        self._found: set[tuple[Value, Value]] = set()
+        self._matches: set[tuple[Value, Value]] = set()
         self._by_origin: dict[str, list[tuple[int, Value, Origin]]] = {}
-        for position, value in enumerate(_produced(right)):
+        for position, value in enumerate(_node_outputs(right)):
             for origin in value.origins:
                 self._by_origin.setdefault(origin.name, []).append((position, value, origin))
 
-    def add(self, value: Value) -> list[tuple[int, Value]]:
+    def find_counterparts(self, value: Value) -> list[tuple[int, Value]]:
         """Return the counterparts of a value with their positions, in order."""
         matches = {
             other: position
             for mine in value.origins
             for position, other, origin in self._by_origin.get(mine.name, ())
-            if _may_be_one(mine, origin) and self._may_stand_for(value, other)
+            if _may_be_same_origin(mine, origin) and self._may_correspond(value, other)
         }
-        self._found.update((value, other) for other in matches)
+        self._matches.update((value, other) for other in matches)
         return sorted(((position, other) for other, position in matches.items()), key=lambda item: item[0])
 
-    def _may_stand_for(self, value: Value, other: Value) -> bool:
+    def _may_correspond(self, value: Value, other: Value) -> bool:
         """Return whether two values of the same origin can correspond: by type, op and inputs."""
-        if not _fits(value, other):
+        if not _has_compatible_type(value, other):
             return False
         mine, others = value.producer, other.producer
         if not (value.is_original and other.is_original) or mine is None or others is None:
@@ -83,17 +83,17 @@ class _Alignment:
 
     def _is_same_input(self, left: Value, right: Value) -> bool:
         if left.argument is None or right.argument is None:
-            return (left, right) in self._found
+            return (left, right) in self._matches
         return (left.argument.kind, left.argument.target) == (right.argument.kind, right.argument.target)
 
 
-def _may_be_one(origin: Origin, other: Origin) -> bool:
+def _may_be_same_origin(origin: Origin, other: Origin) -> bool:
     """Return whether origins of the same name have the same module and line, or one has neither."""
     locations = [(item.module, item.source) for item in (origin, other)]
     return locations[0] == locations[1] or ("", "") in locations
 
 
-def _fits(left: Value, right: Value) -> bool:
+def _has_compatible_type(left: Value, right: Value) -> bool:
     if isinstance(left.type, TensorType) and isinstance(right.type, TensorType):
         return left.type.dtype == right.type.dtype and left.type.rank == right.type.rank
     if isinstance(left.type, TensorType) or isinstance(right.type, TensorType):

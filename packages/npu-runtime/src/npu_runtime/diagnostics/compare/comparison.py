@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from npu_ir.cli.console import Table
-from npu_ir.cli.quantities import counted
+from npu_ir.cli.quantities import count_text
 from npu_runtime.diagnostics.compare.row import NOISE_MULTIPLE, NOISE_MULTIPLE_RMS, Row
 
-_WORST = 10
+_MAX_ROWS = 10
 _KINDS = ("value", "result", "update")
 _COLUMNS = ("value", "op", "type", "ULP", "abs", "rel", "SNR dB", "noise floor", "")
 
@@ -65,11 +65,11 @@ class Comparison:
     def parts(self) -> list[str | Table]:
         """Return the report as lines and a table."""
         lines: list[str | Table] = [f"a: {self.a}", f"b: {self.b}", *self._verdict()]
-        worst = _worst(self.rows)
+        worst = _worst_rows(self.rows)
         if worst:
             lines.append(Table(_COLUMNS, [_cells(row) for row in worst]))
         lines.append(
-            f"{counted(len({row.name for row in self.values}), 'value')} aligned, "
+            f"{count_text(len({row.name for row in self.values}), 'value')} aligned, "
             f"of {self.values_a:,} of a and {self.values_b:,} of b"
         )
         lines += self.notes
@@ -79,12 +79,14 @@ class Comparison:
 
     def _verdict(self) -> list[str]:
         noise = sum(row.is_noise for row in self.rows)
-        excused = [f"{counted(noise, 'difference')} beyond the tolerance not blamed: rounding explains them"]
+        excused = [
+            f"{count_text(noise, 'difference')} beyond the tolerance not blamed: rounding explains them"
+        ]
         first = self.first_divergence
         if first is None:
-            return [f"a and b agree: {_counts(self.rows)}", *(excused if noise else [])]
-        found = [f"a and b differ in {_shares(self.rows)}"]
-        found += [f"first divergence: {first.title}{_of(first)}", f"  {first.problem}"]
+            return [f"a and b agree: {_counts_text(self.rows)}", *(excused if noise else [])]
+        found = [f"a and b differ in {_divergence_text(self.rows)}"]
+        found += [f"first divergence: {first.title}{_location_text(first)}", f"  {first.problem}"]
         if first.noise_floor is not None:
             rounding = (
                 f"up to {NOISE_MULTIPLE} times that, and {NOISE_MULTIPLE_RMS} times in the mean, is rounding"
@@ -94,7 +96,7 @@ class Comparison:
         if earlier is not None and earlier is not first and self.rows.index(earlier) < self.rows.index(first):
             apart = f"max difference {earlier.difference.max_abs:.3g}"
             found.append(
-                f"  within the tolerance, but beyond rounding, before: {earlier.title}{_of(earlier)}: {apart}"
+                f"  within the tolerance, but beyond rounding, before: {earlier.title}{_location_text(earlier)}: {apart}"
             )
         return [*found, *(excused if noise else [])]
 
@@ -115,32 +117,32 @@ class Comparison:
         }
 
 
-def _counts(rows: Sequence[Row]) -> str:
-    return ", ".join(counted(sum(row.kind == kind for row in rows), kind) for kind in _KINDS)
+def _counts_text(rows: Sequence[Row]) -> str:
+    return ", ".join(count_text(sum(row.kind == kind for row in rows), kind) for kind in _KINDS)
 
 
-def _shares(rows: Sequence[Row]) -> str:
+def _divergence_text(rows: Sequence[Row]) -> str:
     """Return the shares of diverging rows by kind as text; kinds without rows are left out."""
     of_kinds = ((kind, [row.diverges for row in rows if row.kind == kind]) for kind in _KINDS)
-    return ", ".join(f"{sum(found):,} of {counted(len(found), kind)}" for kind, found in of_kinds if found)
+    return ", ".join(f"{sum(found):,} of {count_text(len(found), kind)}" for kind, found in of_kinds if found)
 
 
-def _of(row: Row) -> str:
+def _location_text(row: Row) -> str:
     """Return the ops and the location of a row, as the end of a line."""
     text = f", {row.op}" if row.op else ""
     if (row.counterpart, row.counterpart_op) != (row.name, row.op) and row.kind == "value":
         text += f" (b: %{row.counterpart}, {row.counterpart_op})"
-    return text + (f", in {row.place}" if row.place else "")
+    return text + (f", in {row.location}" if row.location else "")
 
 
-def _worst(rows: Sequence[Row]) -> list[Row]:
+def _worst_rows(rows: Sequence[Row]) -> list[Row]:
     """Return the rows to show, the worst first: divergences, then differences by rounding, then the rest."""
 
     def rank(row: Row) -> tuple[bool, bool, float]:
         signal = row.difference.snr_db
         return (not row.diverges, row.problem is None, -math.inf if math.isnan(signal) else signal)
 
-    return sorted((row for row in rows if row.problem or row.difference.max_abs), key=rank)[:_WORST]
+    return sorted((row for row in rows if row.problem or row.difference.max_abs), key=rank)[:_MAX_ROWS]
 
 
 def _cells(row: Row) -> tuple[str, ...]:

@@ -8,10 +8,10 @@ from npu_ir import TensorType, Value
 from npu_ir.core.node import NO_PROVENANCE
 from npu_runtime.diagnostics.compare.metrics import UNKNOWN
 from npu_runtime.diagnostics.compare.row import Row
-from npu_runtime.diagnostics.compare.verdicts import Seen
+from npu_runtime.diagnostics.compare.verdicts import SideValue
 
 
-def row_of(kind: str, name: str, a: Any, b: Any, seen: Seen | None, problem: str | None = None) -> Row:
+def make_row(kind: str, name: str, a: Any, b: Any, seen: SideValue | None, problem: str | None = None) -> Row:
     """Return a row for two values or literals, without a difference; its type is that of side a."""
     mine, others = (leaf.producer if isinstance(leaf, Value) else None for leaf in (a, b))
     origin = next((node.provenance for node in (mine, others) if node is not None), NO_PROVENANCE)
@@ -38,5 +38,5 @@ def have_same_strides(a: Any, b: Any) -> bool:
     return a.producer.op_type == b.producer.op_type and a.type.strides == b.type.strides
 
 
-def _type_text(seen: Seen) -> str:
+def _type_text(seen: SideValue) -> str:
     return seen.item.__class__.__name__ if seen.type is None else str(seen.type)

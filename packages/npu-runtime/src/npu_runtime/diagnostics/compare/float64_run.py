@@ -16,19 +16,19 @@ from typing import Any
 import torch
 
 from npu_ir import Graph, NpuError, OpNode, TensorType, Value
-from npu_ir.core.isolation import no_outside_influence
+from npu_ir.core.isolation import isolated_torch_state
 from npu_ir.core.structure import unflatten
 from npu_ir.ops.effects import is_random, is_view
-from npu_ir.ops.execution import binding_of, place_of, run_op
-from npu_ir.ops.region_calls import called_regions
+from npu_ir.ops.execution import binding_of, location_of, run_op
+from npu_ir.ops.region_calls import adapt_regions
 from npu_ir.ops.schema import find_op
 from npu_ir.plugins import plugin_manager
-from npu_runtime.diagnostics.compare.promotion import float64_by_default, promoted, promoted_data
+from npu_runtime.diagnostics.compare.promotion import default_float64, promote, promote_dtypes
 
 # Ops that reinterpret the bits of floats, which differ in float64.
-_OF_BITS = ("aten.view.dtype", "aten.view_copy.dtype")
+_BIT_OPS = ("aten.view.dtype", "aten.view_copy.dtype")
 # Discontinuous ops with floating-point results: rounding of an input can change these by a whole step.
-_STEPS = frozenset(
+_DISCONTINUOUS_OPS = frozenset(
     {"ceil", "floor", "floor_divide", "fmod", "fix", "frac", "heaviside", "remainder", "round", "sgn", "sign"}
     | {"trunc", "fake_quantize_per_tensor_affine", "fake_quantize_per_channel_affine"}
 )
@@ -47,14 +47,14 @@ class Missing:
     reason: str
 
 
-def is_decided(node: OpNode) -> bool:
+def is_random_or_discontinuous(node: OpNode) -> bool:
     """Return whether the outputs of a node are random, or discontinuous: integers, booleans, steps.
 
     The float64 run takes these from a side of the comparison: after another decision, such as another argmax
     or dropout mask, it would follow another computation, and would not be a reference.
     """
     name = node.op_type.split(".")[1] if node.op_type.count(".") == 2 else ""
-    return name in _STEPS or not all(map(_is_continuous, node.outputs)) or is_random(node)
+    return name in _DISCONTINUOUS_OPS or not all(map(_is_continuous, node.outputs)) or is_random(node)
 
 
 def _is_continuous(value: Value) -> bool:
@@ -74,7 +74,7 @@ class Float64Run:
         bound: Its weights, constants and inputs.
         wanted: Names of the values that `take` will return, each once.
         device: The device of tensors that the graph creates on ``meta``.
-        given: Values that a side of the comparison computed, by name: used for nodes that `is_decided` is
+        given: Values that a side of the comparison computed, by name: used for nodes that `is_random_or_discontinuous` is
             true of.
         rounding: If given, each value is perturbed by half a unit in the last place of its declared dtype, up
             or down at random.
@@ -93,9 +93,9 @@ class Float64Run:
         self._graph = graph
         self._wanted = set(wanted) | {value.name for value in (*graph.outputs, *graph.updates.values())}
         self._device = device
-        self._given = {} if given is None else given
+        self._side_values = {} if given is None else given
         self._rounding = rounding
-        self._values: dict[Value, Any] = {value: promoted(item) for value, item in bound.items()}
+        self._values: dict[Value, Any] = {value: promote(item) for value, item in bound.items()}
         self._remaining = {value: value.use_count for value in graph.values}
         self._pending = iter(graph.nodes)
 
@@ -105,38 +105,38 @@ class Float64Run:
             node = next(self._pending, None)
             if node is None:
                 return Missing(f"%{value.name} was not kept")
-            self._step(node)
+            self._run_node(node)
         item = self._values[value]
         if not value.is_output:
             self._wanted.discard(value.name)
             self._release([value])
         return item
 
-    def observed(self, observe: Callable[[OpNode, list[Any]], None] | None) -> None:
+    def run_remaining(self, observe: Callable[[OpNode, list[Any]], None] | None) -> None:
         """Run the remaining nodes, and show each with its outputs to an observer."""
         for node in self._pending:
-            outputs = self._step(node)
+            outputs = self._run_node(node)
             if observe is not None:
                 observe(node, outputs)
 
-    def _step(self, node: OpNode) -> list[Any]:
+    def _run_node(self, node: OpNode) -> list[Any]:
         inputs = [self._values[value] for value in node.inputs]
-        outputs = self._outputs(node, inputs)
+        outputs = self._compute_outputs(node, inputs)
         self._values.update(zip(node.outputs, outputs, strict=True))
         for value in node.inputs:
             self._remaining[value] -= 1
         self._release([*node.inputs, *node.outputs])
         return outputs
 
-    def _outputs(self, node: OpNode, inputs: Sequence[Any]) -> list[Any]:
+    def _compute_outputs(self, node: OpNode, inputs: Sequence[Any]) -> list[Any]:
         lost = next((item for item in inputs if isinstance(item, Missing)), None)
         if lost is None:
-            outputs = _results(node, inputs, self._device)
+            outputs = _run_promoted(node, inputs, self._device)
         else:
             outputs = [lost] * len(node.outputs)
-        if is_decided(node):  # a value that a side has computed also replaces a missing one
+        if is_random_or_discontinuous(node):  # a value that a side has computed also replaces a missing one
             outputs = [
-                promoted(self._given.get(value.name, item))
+                promote(self._side_values.get(value.name, item))
                 for value, item in zip(node.outputs, outputs, strict=True)
             ]
         for value, item in zip(node.outputs, outputs, strict=True):
@@ -145,7 +145,7 @@ class Float64Run:
         if self._rounding is None or is_view(node):  # a view computes nothing, so it rounds nothing
             return outputs
         return [
-            _moved(value, item, self._rounding) for value, item in zip(node.outputs, outputs, strict=True)
+            _perturb(value, item, self._rounding) for value, item in zip(node.outputs, outputs, strict=True)
         ]
 
     def _release(self, values: Sequence[Value]) -> None:
@@ -156,7 +156,7 @@ class Float64Run:
                 self._values.pop(value, None)
 
 
-def _moved(value: Value, item: Any, generator: torch.Generator) -> Any:
+def _perturb(value: Value, item: Any, generator: torch.Generator) -> Any:
     """Return a value with each element moved by half a unit in the last place of its dtype, up or down.
 
     The relative unit of 1.0 is used for every element: at most twice the actual one.
@@ -174,48 +174,48 @@ def _moved(value: Value, item: Any, generator: torch.Generator) -> Any:
     return item * (1 + half_unit * signs)
 
 
-def _results(node: OpNode, inputs: Sequence[Any], device: torch.device) -> list[Any]:
+def _run_promoted(node: OpNode, inputs: Sequence[Any], device: torch.device) -> list[Any]:
     """Return the outputs of a node on promoted inputs."""
-    reason = _obstacle(node)
+    reason = _missing_reason(node)
     if reason is not None:
         return [Missing(reason)] * len(node.outputs)
     try:
-        with no_outside_influence(device), float64_by_default():
-            results = _called(node, inputs, device)
+        with isolated_torch_state(device), default_float64():
+            results = _call_op(node, inputs, device)
     except _FAILURES as error:
         text = str(error).splitlines()[0][:120] if str(error) else repr(error)
-        results = [Missing(f"{place_of(node)} fails in float64: {text}")] * len(node.outputs)
+        results = [Missing(f"{location_of(node)} fails in float64: {text}")] * len(node.outputs)
     if results == [None] and not node.outputs:
         return []
     if len(results) != len(node.outputs):
-        return [Missing(f"{place_of(node)} has another number of results in float64")] * len(node.outputs)
-    return [promoted(item) for item in results]
+        return [Missing(f"{location_of(node)} has another number of results in float64")] * len(node.outputs)
+    return [promote(item) for item in results]
 
 
-def _obstacle(node: OpNode) -> str | None:
+def _missing_reason(node: OpNode) -> str | None:
     if is_random(node):
-        return f"{place_of(node)} draws random numbers"
-    if node.op_type in _OF_BITS:
-        return f"{place_of(node)} reads the bits of floats"
+        return f"{location_of(node)} draws random numbers"
+    if node.op_type in _BIT_OPS:
+        return f"{location_of(node)} reads the bits of floats"
     if find_op(node.op_type) is None and node.op_type not in plugin_manager.registry().table("execution"):
-        return f"{place_of(node)}: there is no operator {node.op_type}"
+        return f"{location_of(node)}: there is no operator {node.op_type}"
     return None
 
 
-def _called(node: OpNode, inputs: Sequence[Any], device: torch.device) -> list[Any]:
+def _call_op(node: OpNode, inputs: Sequence[Any], device: torch.device) -> list[Any]:
     regions = {name: partial(_run_region, region, device) for name, region in node.regions.items()}
     op = find_op(node.op_type)
     if op is None:
-        attrs = {name: promoted_data(item) for name, item in node.attrs.items()}
+        attrs = {name: promote_dtypes(item) for name, item in node.attrs.items()}
         entry = plugin_manager.registry().table("execution")[node.op_type]
         return list(entry.function(inputs, attrs, *([regions] if regions else [])))
     binding = binding_of(node, op)
     wide = replace(
         binding,
-        positional=tuple(map(promoted_data, binding.positional)),
-        keyword={name: promoted_data(item) for name, item in binding.keyword.items()},
+        positional=tuple(map(promote_dtypes, binding.positional)),
+        keyword={name: promote_dtypes(item) for name, item in binding.keyword.items()},
     )
-    return run_op(op, wide, [*inputs, *called_regions(node, regions)], device)
+    return run_op(op, wide, [*inputs, *adapt_regions(node, regions)], device)
 
 
 def _run_region(region: Graph, device: torch.device, *args: Any) -> Any:
@@ -227,13 +227,13 @@ def _run_region(region: Graph, device: torch.device, *args: Any) -> Any:
     leaves = iter(args)
     inputs = {leaf: next(leaves) for leaf in region.call[1] if isinstance(leaf, Value)}
     run = Float64Run(region, {**constants, **inputs}, (), device)
-    run.observed(None)
+    run.run_remaining(None)
     results = [run.take(leaf) if isinstance(leaf, Value) else leaf for leaf in region.results[1]]
-    lost = next(_lost(results), None)
+    lost = next(_missing_items(results), None)
     if lost is not None:
         raise RuntimeError(lost.reason)
     return unflatten(region.results[0], results)
 
 
-def _lost(items: Sequence[Any]) -> Iterator[Missing]:
+def _missing_items(items: Sequence[Any]) -> Iterator[Missing]:
     return (item for item in items if isinstance(item, Missing))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from npu_ir import Graph, Value, VerificationError
-from npu_ir.core.node import outside_names
+from npu_ir.core.node import external_names
 from npu_ir.interpreter.run_nodes import Observer
 from npu_runtime.diagnostics.compare.float64_run import Float64Run, Missing
 from npu_runtime.diagnostics.compare.sides import GraphSide, Outcome, Weights, device_of
@@ -40,14 +40,14 @@ class Float64Side(GraphSide):
         self.label = f"float64 run of {graph.name!r}"
 
     def run(self, args: Sequence[Any], kwargs: Mapping[str, Any], observe: Observer | None) -> Outcome:
-        bound = self.bound(args, kwargs)
+        bound = self.bind_arguments(args, kwargs)
         run = Float64Run(self.graph, bound, (), device_of(bound))
-        run.observed(observe)
+        run.run_remaining(observe)
         results = [run.take(leaf) if isinstance(leaf, Value) else leaf for leaf in self.graph.results[1]]
         updates = {
             name: run.take(value)
             for target, value in self.graph.updates.items()
-            for name in outside_names(target)
+            for name in external_names(target)
         }
         lost = next((item for item in (*results, *updates.values()) if isinstance(item, Missing)), None)
         if lost is not None:

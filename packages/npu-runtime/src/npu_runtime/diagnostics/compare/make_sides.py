@@ -10,13 +10,13 @@ from typing import Any
 import torch
 
 from npu_ir import Graph, InputKind, VerificationError, load_weights
-from npu_ir.core.node import outside_names
+from npu_ir.core.node import external_names
 from npu_ir.verify.reference import model_tensors
 from npu_passes import Journal, PassManager
 from npu_passes.manager.rounds import Rounds
 from npu_runtime.diagnostics.compare.float64_side import Float64, Float64Side
 from npu_runtime.diagnostics.compare.module_side import ModuleSide
-from npu_runtime.diagnostics.compare.sides import ExecutorSide, GraphSide, Side, Weights, known_to
+from npu_runtime.diagnostics.compare.sides import ExecutorSide, GraphSide, Side, Weights, select_weights
 from npu_runtime.executor.executor import IRExecutor
 
 _SIDES = "an nn.Module, a Graph, an IRExecutor, after_pass(graph, passes, k) or float64(graph)"
@@ -38,7 +38,7 @@ def after_pass(graph: Graph, passes: Any, k: int | None = None) -> Graph:
     """
     manager = PassManager(passes)
     rounds = Rounds(graph.clone(), manager.passes, manager.max_rounds, Journal())
-    done = [str(step.item) for step in islice(rounds.steps(), k if k is None or k >= 0 else 0)]
+    done = [str(step.item) for step in islice(rounds.run_passes(), k if k is None or k >= 0 else 0)]
     if k is not None and k != len(done):
         raise VerificationError(
             f"there is no state after {k} runs of passes: there are {len(done)} runs",
@@ -70,7 +70,7 @@ def make_sides(
     loaded = load_weights(weights) if isinstance(weights, (str, os.PathLike)) else weights
     own = {"a": _own_weights(a), "b": _own_weights(b)}
     own["a"], own["b"] = own["a"] or own["b"], own["b"] or own["a"]
-    sides = [_make(side, args, kwargs, loaded, own[name], (a, b)) for name, side in (("a", a), ("b", b))]
+    sides = [_make_side(side, args, kwargs, loaded, own[name], (a, b)) for name, side in (("a", a), ("b", b))]
     return sides[0], sides[1]
 
 
@@ -84,11 +84,11 @@ def _own_weights(side: Any) -> Weights:
         name: item
         for value, item in weights
         if value.argument is not None and value.argument.kind is not InputKind.CONSTANT
-        for name in outside_names(value)
+        for name in external_names(value)
     }
 
 
-def _make(
+def _make_side(
     side: Any,
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
@@ -103,16 +103,18 @@ def _make(
     graph = side.graph if isinstance(side, Float64) else side
     # Weights that neither graph has are passed on, so that binding raises an error about them.
     chosen = (
-        known_to(graph, own) if weights is None else {**_unknown(weights, both), **known_to(graph, weights)}
+        select_weights(graph, own)
+        if weights is None
+        else {**_unknown_weights(weights, both), **select_weights(graph, weights)}
     )
     return Float64Side(graph, chosen) if isinstance(side, Float64) else GraphSide(graph, chosen)
 
 
-def _unknown(weights: Weights, both: tuple[Any, Any]) -> dict[str, torch.Tensor]:
+def _unknown_weights(weights: Weights, both: tuple[Any, Any]) -> dict[str, torch.Tensor]:
     graphs = [side if isinstance(side, Graph) else getattr(side, "graph", None) for side in both]
     if not all(isinstance(graph, Graph) for graph in graphs):
         return {}
-    known = {name for graph in graphs for name in known_to(graph, weights)}  # type: ignore[arg-type]
+    known = {name for graph in graphs for name in select_weights(graph, weights)}  # type: ignore[arg-type]
     return {name: tensor for name, tensor in weights.items() if name not in known}
 
 
@@ -123,7 +125,7 @@ def require_comparable(a: Side, b: Side, args: Sequence[Any], kwargs: Mapping[st
         VerificationError: Names the difference.
     """
     for side in (a, b):
-        side.bound(args, kwargs)
+        side.bind_arguments(args, kwargs)
     mine, others = (list(side.graph.results[0].leaf_paths("result")) for side in (a, b))
     if len(mine) != len(others):
         raise VerificationError(

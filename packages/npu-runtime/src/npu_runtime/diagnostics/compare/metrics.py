@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 # Integers of the same width as floats: IEEE 754 bits are a sign and a magnitude that grows with the number.
-_BITS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+_INTEGER_OF_SIZE = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ UNKNOWN = Difference(math.nan, math.nan, math.nan, None, math.nan)
 
 def measure(actual: Any, expected: Any) -> Difference:
     """Return the difference of ``actual`` from ``expected``, both of one shape or both numbers."""
-    got, want = wide(actual), wide(expected)
+    got, want = to_float64(actual), to_float64(expected)
     if got is None or want is None or got.shape != want.shape:
         return UNKNOWN
     if not got.numel():
@@ -76,9 +76,9 @@ class Error:
     rms: float
 
 
-def error_of(actual: Any, exact: Any) -> Error | None:
+def measure_error(actual: Any, exact: Any) -> Error | None:
     """Return the error of ``actual`` against ``exact``; None if they cannot be compared."""
-    got, want = wide(actual), wide(exact)
+    got, want = to_float64(actual), to_float64(exact)
     if got is None or want is None or got.shape != want.shape:
         return None
     difference = (got - want).abs()
@@ -91,12 +91,12 @@ def _rms(difference: torch.Tensor) -> float:
     return scale * float((difference / scale).square().mean().sqrt()) if scale else 0.0
 
 
-def dense(item: Any) -> Any:
+def to_dense(item: Any) -> Any:
     """Return a sparse tensor as a dense one, anything else unchanged."""
     return item.to_dense() if isinstance(item, torch.Tensor) and item.layout is not torch.strided else item
 
 
-def wide(value: Any) -> torch.Tensor | None:
+def to_float64(value: Any) -> torch.Tensor | None:
     """Return a tensor or number as dense float64 or complex128 on the CPU; None if it is not convertible."""
     if isinstance(value, (bool, int, float)):
         return torch.tensor(value, dtype=torch.float64)
@@ -104,13 +104,13 @@ def wide(value: Any) -> torch.Tensor | None:
         return None
     tensor: torch.Tensor = value.detach()
     tensor = tensor.dequantize() if tensor.is_quantized else tensor
-    tensor = dense(tensor).cpu()
-    if not is_number(tensor.dtype):
+    tensor = to_dense(tensor).cpu()
+    if not is_numeric(tensor.dtype):
         return None
     return tensor.to(torch.complex128 if tensor.is_complex() else torch.float64)
 
 
-def is_number(dtype: torch.dtype) -> bool:
+def is_numeric(dtype: torch.dtype) -> bool:
     """Return whether a dtype has numbers or booleans as elements that PyTorch can convert."""
     if dtype.is_floating_point:
         return dtype != torch.float4_e2m1fn_x2
@@ -142,31 +142,31 @@ def ulp_distance(actual: Any, expected: Any) -> int | None:
     """
     if not (isinstance(actual, torch.Tensor) and isinstance(expected, torch.Tensor)):
         return None
-    if actual.dtype != expected.dtype or not is_number(actual.dtype):
+    if actual.dtype != expected.dtype or not is_numeric(actual.dtype):
         return None
     if not (actual.is_floating_point() or actual.is_complex()):
         return None
     if not actual.numel():
         return 0
-    (low, got), (high, want) = _magnitudes(actual), _magnitudes(expected)
+    (low, got), (high, want) = _signs_and_magnitudes(actual), _signs_and_magnitudes(expected)
     apart = torch.where(low == high, (got - want).abs(), got + want)
     apart = torch.where(apart < 0, torch.iinfo(torch.int64).max, apart)  # more than an integer holds
-    return int(torch.where(_finite(actual) & _finite(expected), apart, 0).max())
+    return int(torch.where(_finite_mask(actual) & _finite_mask(expected), apart, 0).max())
 
 
-def _magnitudes(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def _signs_and_magnitudes(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Return whether floats have the sign bit, and their bits without it as integers."""
-    floats = _parts(tensor)
-    bits = floats.view(_BITS[floats.itemsize])
+    floats = _as_real(tensor)
+    bits = floats.view(_INTEGER_OF_SIZE[floats.itemsize])
     mask = torch.iinfo(bits.dtype).max
     return bits < 0, (bits & mask).to(torch.int64)
 
 
-def _finite(tensor: torch.Tensor) -> torch.Tensor:
-    return _parts(tensor).to(torch.float64).isfinite()
+def _finite_mask(tensor: torch.Tensor) -> torch.Tensor:
+    return _as_real(tensor).to(torch.float64).isfinite()
 
 
-def _parts(tensor: torch.Tensor) -> torch.Tensor:
+def _as_real(tensor: torch.Tensor) -> torch.Tensor:
     """Return a tensor of floats; of complex numbers, with a last dimension of real and imaginary parts."""
-    plain: torch.Tensor = dense(tensor.detach().resolve_conj().resolve_neg()).cpu().contiguous()
+    plain: torch.Tensor = to_dense(tensor.detach().resolve_conj().resolve_neg()).cpu().contiguous()
     return torch.view_as_real(plain) if plain.is_complex() else plain

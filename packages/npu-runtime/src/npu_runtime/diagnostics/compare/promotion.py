@@ -8,33 +8,33 @@ from typing import Any
 
 import torch
 
-from npu_runtime.diagnostics.compare.metrics import is_number
+from npu_runtime.diagnostics.compare.metrics import is_numeric
 
 
-def promoted(item: Any) -> Any:
+def promote(item: Any) -> Any:
     """Return a floating-point tensor as float64, a complex one as complex128, anything else unchanged."""
     if not isinstance(item, torch.Tensor):
         return item
-    if item.is_quantized or not is_number(item.dtype):
+    if item.is_quantized or not is_numeric(item.dtype):
         return item
     if item.is_complex():
         return item.to(torch.complex128)
     return item.to(torch.float64) if item.is_floating_point() else item
 
 
-def promoted_data(item: Any) -> Any:
-    """Return an argument of an op with its dtypes promoted as `promoted` does tensors."""
+def promote_dtypes(item: Any) -> Any:
+    """Return an argument of an op with its dtypes promoted as `promote` does tensors."""
     if isinstance(item, list):
-        return [promoted_data(part) for part in item]
+        return [promote_dtypes(part) for part in item]
     if not isinstance(item, torch.dtype):
         return item
     if item.is_complex:
         return torch.complex128
-    return torch.float64 if item.is_floating_point and is_number(item) else item
+    return torch.float64 if item.is_floating_point and is_numeric(item) else item
 
 
 @contextlib.contextmanager
-def float64_by_default() -> Iterator[None]:
+def default_float64() -> Iterator[None]:
     """Set the default dtype to float64 for the block, in all threads."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)

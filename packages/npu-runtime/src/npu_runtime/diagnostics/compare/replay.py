@@ -46,7 +46,7 @@ def replay(
     }
     side = GraphSide(graph, weights)
     output = facts["output"]
-    exact = _exact(side, args, output)
+    exact = _exact_value(side, args, output)
     lines = [str(graph), f"a: {facts['a']}", f"b: {facts['b']}", f"in the whole run: {facts['problem']}"]
     if isinstance(exact, Missing):
         lines.append(f"float64 does not know the value, so side a stands for it: {exact.reason}")
@@ -55,11 +55,11 @@ def replay(
         reference = _Reference("float64 on these inputs", exact)
     now = side.run(args, {}, None).results[output]
     compared = {"a": items["a"], "b": items["b"], "this node, run by the interpreter": now}
-    lines += [f"{name}: {reference.apart(item)}" for name, item in compared.items()]
+    lines += [f"{name}: {reference.difference_text(item)}" for name, item in compared.items()]
     backends = facts["backends"] if backend is None else backend
     if backends is not None:
-        runner, result = _executed(graph, weights, args, backends)
-        text = result if isinstance(result, str) else reference.apart(result[output])
+        runner, result = _run_executor(graph, weights, args, backends)
+        text = result if isinstance(result, str) else reference.difference_text(result[output])
         lines.append(f"this node, run by the executor{runner}: {text}")
     return "\n".join(lines)
 
@@ -76,7 +76,7 @@ class _Reference:
     name: str
     item: Any
 
-    def apart(self, item: Any) -> str:
+    def difference_text(self, item: Any) -> str:
         """Return the difference of a value from the reference as text."""
         exact = self.item
         if isinstance(item, torch.Tensor) and isinstance(exact, torch.Tensor) and item.shape != exact.shape:
@@ -86,7 +86,7 @@ class _Reference:
         return f"{distance}, SNR {difference.snr_db:.1f} dB"
 
 
-def _executed(
+def _run_executor(
     graph: Graph, weights: Mapping[str, Any], args: list[Any], backends: Any
 ) -> tuple[str, list[Any] | str]:
     """Return the backend of the last node and the results of an executor, or its error: a finding as well."""
@@ -100,7 +100,7 @@ def _executed(
     return f" on {choices[-1].backend.name}" if choices else " in its prologue", results
 
 
-def _exact(side: Side, args: list[Any], output: int) -> Any:
-    bound = side.bound(args, {})
+def _exact_value(side: Side, args: list[Any], output: int) -> Any:
+    bound = side.bind_arguments(args, {})
     value = side.graph.nodes[-1].outputs[output]
     return Float64Run(side.graph, bound, [value.name], device_of(bound)).take(value)

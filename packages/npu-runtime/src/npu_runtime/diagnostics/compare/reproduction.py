@@ -14,7 +14,7 @@ from npu_ir import Graph, NpuError, OpNode, TensorType, Value, VerificationError
 from npu_ir.cli.result_files import save_results
 from npu_ir.core.symbol_values import SymbolValues
 from npu_ir.graph.binding import bind_inputs
-from npu_ir.verify.reference import copied
+from npu_ir.verify.reference import clone_tensors
 from npu_runtime.diagnostics.compare.row import Row
 from npu_runtime.diagnostics.compare.sides import GraphSide, Side
 
@@ -70,9 +70,9 @@ def write_reproduction(
     """
     node = finding.value.producer
     assert node is not None, "only values of nodes are found"
-    nodes = _storable([node])
-    inputs = _inputs(nodes, side, call)
-    graph = _graph_of(nodes, _sizes(finding, inputs, side, call))
+    nodes = _add_unstorable_producers([node])
+    inputs = _input_values(nodes, side, call)
+    graph = _make_graph(nodes, _infer_sizes(finding, inputs, side, call))
     items = {f"in.{name}": item for name, item in inputs.items()}
     items |= {"a": finding.a, "b": finding.b}
     tensors = {name: item for name, item in items.items() if isinstance(item, torch.Tensor)}
@@ -84,9 +84,7 @@ def write_reproduction(
         "backends": side.backends,
         "numbers": {name: item for name, item in items.items() if name not in tensors},
     }
-    title = (
-        f"{finding.row.title} is {finding.value!r} in side b, at {finding.row.place}: {finding.row.problem}"
-    )
+    title = f"{finding.row.title} is {finding.value!r} in side b, at {finding.row.location}: {finding.row.problem}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
         save_ir(graph, folder / GRAPH)
@@ -103,7 +101,7 @@ def write_reproduction(
         ) from error
 
 
-def _storable(nodes: list[OpNode]) -> list[OpNode]:
+def _add_unstorable_producers(nodes: list[OpNode]) -> list[OpNode]:
     """Return nodes preceded by the producers of their inputs that no file can hold: non-strided tensors."""
     makers = {
         value.producer: None
@@ -112,10 +110,10 @@ def _storable(nodes: list[OpNode]) -> list[OpNode]:
         if value.producer is not None and isinstance(value.type, TensorType)
         if value.type.layout is not torch.strided and value.producer not in nodes
     }
-    return _storable([*makers, *nodes]) if makers else nodes
+    return _add_unstorable_producers([*makers, *nodes]) if makers else nodes
 
 
-def _graph_of(nodes: Sequence[OpNode], sizes: Mapping[str, int]) -> Graph:
+def _make_graph(nodes: Sequence[OpNode], sizes: Mapping[str, int]) -> Graph:
     """Return nodes as a graph that returns all outputs of the last one, specialized for these sizes."""
     *_, node = nodes
     assert node.graph is not None, "the node is in the graph of a side"
@@ -124,18 +122,20 @@ def _graph_of(nodes: Sequence[OpNode], sizes: Mapping[str, int]) -> Graph:
     return part.specialize({name: size for name, size in sizes.items() if name in part.symbols})
 
 
-def _sizes(finding: Finding, inputs: Mapping[str, Any], side: Side, call: tuple[Any, Any]) -> dict[str, int]:
+def _infer_sizes(
+    finding: Finding, inputs: Mapping[str, Any], side: Side, call: tuple[Any, Any]
+) -> dict[str, int]:
     """Return the values of symbols, inferred from the call, the inputs of the node and its output."""
     symbols = SymbolValues(side.graph.symbols)
     bind_inputs(side.graph, *call, symbols)
     typed = [(name, side.graph.value(name).type, item) for name, item in inputs.items()]
-    symbols.fit([*typed, (finding.value.name, finding.value.type, finding.b)], in_range=False)
+    symbols.solve([*typed, (finding.value.name, finding.value.type, finding.b)], in_range=False)
     return symbols.values
 
 
-def _inputs(nodes: Sequence[OpNode], side: Side, call: tuple[Any, Any]) -> dict[str, Any]:
+def _input_values(nodes: Sequence[OpNode], side: Side, call: tuple[Any, Any]) -> dict[str, Any]:
     """Return the values of the inputs of nodes, other than those they produce themselves, by name."""
-    bound = side.bound(*call)
+    bound = side.bind_arguments(*call)
     produced = {value for node in nodes for value in node.outputs}
     inputs = {value for node in nodes for value in node.inputs} - produced
     values = {value.name: bound[value] for value in inputs if value in bound}
@@ -147,10 +147,10 @@ def _inputs(nodes: Sequence[OpNode], side: Side, call: tuple[Any, Any]) -> dict[
                 values[value.name] = item.clone() if isinstance(item, torch.Tensor) else item
 
     if wanted and not side.is_exact:
-        args, kwargs = copied(call)
+        args, kwargs = clone_tensors(call)
         side.run(args, kwargs, observe)
     if wanted - values.keys():
         weights = {value.argument.target: item for value, item in side.weights().items() if value.argument}
-        args, kwargs = copied(call)
+        args, kwargs = clone_tensors(call)
         GraphSide(side.graph, weights).run(args, kwargs, observe)
     return values

@@ -88,7 +88,7 @@ class Row:
         return {"value": f"%{self.name}", "update": f"update of {self.name}"}.get(self.kind, self.name)
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         """Its location: module and source line."""
         return ", ".join(filter(None, (self.module, self.source)))
 

@@ -10,20 +10,20 @@ from typing import Any
 import torch
 
 from npu_ir import Graph, OpNode, TensorType, Value
-from npu_ir.core.node import outside_names
-from npu_ir.graph.uninitialized_values import unfilled
+from npu_ir.core.node import external_names
+from npu_ir.graph.uninitialized_values import find_uninitialized_values
 from npu_ir.interpreter.run_nodes import Observer
-from npu_ir.verify.reference import copied
+from npu_ir.verify.reference import clone_tensors
 from npu_runtime.diagnostics.compare.alignment import Pair, align
 from npu_runtime.diagnostics.compare.comparison import Comparison
-from npu_runtime.diagnostics.compare.description import have_same_strides, row_of
-from npu_runtime.diagnostics.compare.float64_run import Float64Run, Missing, is_decided
+from npu_runtime.diagnostics.compare.description import have_same_strides, make_row
+from npu_runtime.diagnostics.compare.float64_run import Float64Run, Missing, is_random_or_discontinuous
 from npu_runtime.diagnostics.compare.reproduction import Finding
 from npu_runtime.diagnostics.compare.row import Row
 from npu_runtime.diagnostics.compare.sides import ExecutorSide, Outcome, Side, device_of
-from npu_runtime.diagnostics.compare.verdicts import Judge, Reference, Seen
+from npu_runtime.diagnostics.compare.verdicts import Judge, Reference, SideValue
 
-_NOT_THERE = object()
+_ABSENT = object()
 _NO_RUN = Missing("a side is in float64 itself")
 
 
@@ -40,20 +40,22 @@ class SideBySide:
 
     def __init__(self, a: Side, b: Side, call: tuple[Any, Any], judge: Judge) -> None:
         self._is_swapped = isinstance(a, ExecutorSide) and not isinstance(b, ExecutorSide)
-        self._first, self._second = self._swapped(a, b)
+        self._first, self._second = self._swap(a, b)
         self._sides = a, b
         self._call = call
         self._judge = judge
         pairs = align(self._first.graph, self._second.graph)
-        passed_over = unfilled(self._first.graph) | unfilled(self._second.graph)
+        passed_over = find_uninitialized_values(self._first.graph) | find_uninitialized_values(
+            self._second.graph
+        )
         self._pairs = [
             pair for pair in pairs if _is_used(pair) and passed_over.isdisjoint((pair.left, pair.right))
         ]
-        self._left = Counter(pair.left.name for pair in self._pairs)  # pairs not compared yet, by value
-        self._kept: dict[str, Seen] = {}
-        self._expected: dict[str, Reference] = {}
-        self._decided: dict[str, Any] = {}
-        self._references = self._float64_runs()
+        self._remaining = Counter(pair.left.name for pair in self._pairs)  # pairs not compared yet, by value
+        self._first_values: dict[str, SideValue] = {}
+        self._reference_values: dict[str, Reference] = {}
+        self._side_values: dict[str, Any] = {}
+        self._float64_runs = self._make_float64_runs()
         self._rows: dict[tuple[int, int], Row] = {}
         self.finding: Finding | None = None
         self._found_at: tuple[float, float] = math.inf, math.inf
@@ -61,57 +63,59 @@ class SideBySide:
     def compare(self) -> Comparison:
         """Run both sides, and return the result."""
         random_state = torch.get_rng_state()
-        first = self._run(self._first, self._keep())
+        first = self._run(self._first, self._storing_observer())
         torch.set_rng_state(random_state)
-        second = self._run(self._second, self._compare_values())
+        second = self._run(self._second, self._comparing_observer())
         rows = [self._rows[order] for order in sorted(self._rows)]
-        rows += self._results(first, second)
-        rows += self._updates(first, second)
+        rows += self._result_rows(first, second)
+        rows += self._update_rows(first, second)
         a, b = self._sides
-        notes = (*first.notes, *second.notes, *self._gaps())
-        return Comparison(a.label, b.label, tuple(rows), _count(a.graph), _count(b.graph), notes)
+        notes = (*first.notes, *second.notes, *self._missing_notes())
+        return Comparison(
+            a.label, b.label, tuple(rows), _count_used_values(a.graph), _count_used_values(b.graph), notes
+        )
 
     def _run(self, side: Side, observe: Observer) -> Outcome:
-        args, kwargs = copied(self._call)
+        args, kwargs = clone_tensors(self._call)
         return side.run(args, kwargs, observe)
 
-    def _swapped(self, left: Any, right: Any) -> tuple[Any, Any]:
+    def _swap(self, left: Any, right: Any) -> tuple[Any, Any]:
         """Convert a pair of sides a and b to one in the order of the runs, or back."""
         return (right, left) if self._is_swapped else (left, right)
 
-    def _float64_runs(self) -> tuple[Float64Run, ...]:
+    def _make_float64_runs(self) -> tuple[Float64Run, ...]:
         """Return the exact run in float64 and the one with rounding; none if a side is in float64 itself."""
         if self._first.is_exact or self._second.is_exact:
             return ()
         bound = self._first.bound(*self._call)
-        wanted = list(self._left)
+        wanted = list(self._remaining)
         device = device_of(bound)
         generators = None, torch.Generator().manual_seed(0)
         return tuple(
-            Float64Run(self._first.graph, bound, wanted, device, self._decided, generator)
+            Float64Run(self._first.graph, bound, wanted, device, self._side_values, generator)
             for generator in generators
         )
 
     # While they run
 
-    def _keep(self) -> Observer:
+    def _storing_observer(self) -> Observer:
         """Return an observer that stores the values of the first side that are compared later."""
-        aligned = set(self._left)
+        aligned = set(self._remaining)
 
         def observe(node: OpNode, outputs: list[Any]) -> None:
-            decided = is_decided(node)
+            decided = is_random_or_discontinuous(node)
             for value, item in zip(node.outputs, outputs, strict=True):
-                if not _is_there(value, item) or not (decided or value.name in aligned):
+                if not _is_observed(value, item) or not (decided or value.name in aligned):
                     continue
-                seen = _seen(self._first, item)
+                seen = _side_value(self._first, item)
                 if value.name in aligned:
-                    self._kept[value.name] = seen
+                    self._first_values[value.name] = seen
                 if decided:
-                    self._decided[value.name] = seen.item
+                    self._side_values[value.name] = seen.item
 
         return observe
 
-    def _compare_values(self) -> Observer:
+    def _comparing_observer(self) -> Observer:
         """Return an observer that compares the values of the second side with the stored ones."""
         waiting: dict[str, list[Pair]] = {}
         for pair in self._pairs:
@@ -119,65 +123,65 @@ class SideBySide:
 
         def observe(node: OpNode, outputs: list[Any]) -> None:
             for value, item in zip(node.outputs, outputs, strict=True):
-                pairs = waiting.pop(value.name, ()) if _is_there(value, item) else ()
-                seen = _seen(self._second, item)
+                pairs = waiting.pop(value.name, ()) if _is_observed(value, item) else ()
+                seen = _side_value(self._second, item)
                 for pair in pairs:
-                    if pair.left.name in self._kept:
+                    if pair.left.name in self._first_values:
                         self._compare_pair(pair, seen)
 
         return observe
 
-    def _compare_pair(self, pair: Pair, seen: Seen) -> None:
-        stored, reference = self._taken(pair.left)
-        values, items = self._swapped(pair.left, pair.right), self._swapped(stored, seen)
-        row = row_of("value", values[0].name, *values, items[0])
-        row = self._judge.judged(row, *items, reference, same_strides=have_same_strides(*values))
+    def _compare_pair(self, pair: Pair, seen: SideValue) -> None:
+        stored, reference = self._take(pair.left)
+        values, items = self._swap(pair.left, pair.right), self._swap(stored, seen)
+        row = make_row("value", values[0].name, *values, items[0])
+        row = self._judge.judge(row, *items, reference, same_strides=have_same_strides(*values))
         self._rows[pair.order] = row
         if row.diverges and pair.order < self._found_at:
             self._found_at = pair.order
-            self.finding = Finding(row, values[1], *(copied(item.item) for item in items))
+            self.finding = Finding(row, values[1], *(clone_tensors(item.item) for item in items))
 
-    def _taken(self, value: Value) -> tuple[Seen, Reference]:
+    def _take(self, value: Value) -> tuple[SideValue, Reference]:
         """Return the values of the first side and the float64 runs; the last pair releases them."""
         name = value.name
-        if name not in self._expected:
-            self._expected[name] = self._reference(value)
-        self._left[name] -= 1
-        if self._left[name]:
-            return self._kept[name], self._expected[name]
-        return self._kept.pop(name), self._expected.pop(name)
+        if name not in self._reference_values:
+            self._reference_values[name] = self._reference(value)
+        self._remaining[name] -= 1
+        if self._remaining[name]:
+            return self._first_values[name], self._reference_values[name]
+        return self._first_values.pop(name), self._reference_values.pop(name)
 
     def _reference(self, leaf: Any) -> Reference:
         """Return the float64 values of a value, or a leaf of the results, of the first side."""
-        if not self._references:
+        if not self._float64_runs:
             return Reference(_NO_RUN, _NO_RUN)
-        return Reference(*(run.take(leaf) if isinstance(leaf, Value) else leaf for run in self._references))
+        return Reference(*(run.take(leaf) if isinstance(leaf, Value) else leaf for run in self._float64_runs))
 
     # When both have run
 
-    def _results(self, first: Outcome, second: Outcome) -> Iterator[Row]:
+    def _result_rows(self, first: Outcome, second: Outcome) -> Iterator[Row]:
         names = self._sides[0].graph.results[0].leaf_paths("result")
         leaves = self._first.graph.results[1], self._second.graph.results[1]
         for name, *of_both in zip(names, first.results, second.results, *leaves, strict=True):
-            yield self._end("result", name, *of_both)
+            yield self._final_row("result", name, *of_both)
 
-    def _updates(self, first: Outcome, second: Outcome) -> Iterator[Row]:
+    def _update_rows(self, first: Outcome, second: Outcome) -> Iterator[Row]:
         contents = [
-            _contents(side.graph, run) for side, run in ((self._first, first), (self._second, second))
+            _update_contents(side.graph, run) for side, run in ((self._first, first), (self._second, second))
         ]
         for name in dict.fromkeys([*contents[0], *contents[1]]):
-            (left, item), (right, other) = (found.get(name, (None, _NOT_THERE)) for found in contents)
-            yield self._end("update", name, item, other, left, right)
+            (left, item), (right, other) = (found.get(name, (None, _ABSENT)) for found in contents)
+            yield self._final_row("update", name, item, other, left, right)
 
-    def _end(self, kind: str, name: str, left: Any, right: Any, left_leaf: Any, right_leaf: Any) -> Row:
+    def _final_row(self, kind: str, name: str, left: Any, right: Any, left_leaf: Any, right_leaf: Any) -> Row:
         """Return the row of a result or update, given its items and leaves of the first and second side."""
-        items, leaves = self._swapped(left, right), self._swapped(left_leaf, right_leaf)
-        a, b = (_seen(side, item) for side, item in zip(self._sides, items, strict=True))
-        row = row_of(kind, name, *leaves, a)
-        if _NOT_THERE in (left, right):
-            who = "b" if items[0] is _NOT_THERE else "a"
-            return row_of(kind, name, *leaves, None, problem=f"only {who} updates it")
-        row = self._judge.judged(
+        items, leaves = self._swap(left, right), self._swap(left_leaf, right_leaf)
+        a, b = (_side_value(side, item) for side, item in zip(self._sides, items, strict=True))
+        row = make_row(kind, name, *leaves, a)
+        if _ABSENT in (left, right):
+            who = "b" if items[0] is _ABSENT else "a"
+            return make_row(kind, name, *leaves, None, problem=f"only {who} updates it")
+        row = self._judge.judge(
             row, a, b, self._reference(left_leaf), same_strides=have_same_strides(*leaves)
         )
         is_of_node = isinstance(leaves[1], Value) and leaves[1].producer is not None
@@ -185,36 +189,36 @@ class SideBySide:
             self.finding = Finding(row, leaves[1], a.item, b.item)
         return row
 
-    def _gaps(self) -> list[str]:
+    def _missing_notes(self) -> list[str]:
         """Return notes on the values that the float64 run lacks."""
-        if not self._references:
+        if not self._float64_runs:
             return []
-        reasons = Counter(self._references[0].missing.values())
+        reasons = Counter(self._float64_runs[0].missing.values())
         return [f"no noise floor for {count:,} of the values: {reason}" for reason, count in reasons.items()]
 
 
-def _seen(side: Side, item: Any) -> Seen:
-    return Seen.of(item, exact=side.is_exact, strided=side.shows_strides)
+def _side_value(side: Side, item: Any) -> SideValue:
+    return SideValue.from_item(item, exact=side.is_exact, strided=side.shows_strides)
 
 
 def _is_used(pair: Pair) -> bool:
     return bool(pair.left.use_count and pair.right.use_count)
 
 
-def _is_there(value: Value, item: Any) -> bool:
+def _is_observed(value: Value, item: Any) -> bool:
     """Return whether an observer got a value: a backend does not show the inner ones of a partition."""
     return item is not None or not isinstance(value.type, TensorType)
 
 
-def _count(graph: Graph) -> int:
+def _count_used_values(graph: Graph) -> int:
     return sum(bool(value.use_count) for node in graph.nodes for value in node.outputs)
 
 
-def _contents(graph: Graph, outcome: Outcome) -> dict[str, tuple[Value, Any]]:
+def _update_contents(graph: Graph, outcome: Outcome) -> dict[str, tuple[Value, Any]]:
     """Return the updates by their first name: the value in the graph, and the content after the run."""
     updates = {}
     for target, value in graph.updates.items():
-        names = outside_names(target)
-        content = next((outcome.updates[name] for name in names if name in outcome.updates), _NOT_THERE)
+        names = external_names(target)
+        content = next((outcome.updates[name] for name in names if name in outcome.updates), _ABSENT)
         updates[names[0]] = value, content
     return updates

@@ -16,11 +16,11 @@ from npu_ir import (
     Value,
     VerificationError,
 )
-from npu_ir.core.node import outside_names
+from npu_ir.core.node import external_names
 from npu_ir.core.symbol_values import SymbolValues
 from npu_ir.graph.binding import bind_inputs, bind_weights
 from npu_ir.interpreter.run_nodes import Observer
-from npu_ir.verify.reference import copied
+from npu_ir.verify.reference import clone_tensors
 from npu_runtime.executor.executor import IRExecutor
 
 Weights = Mapping[str, torch.Tensor]
@@ -66,7 +66,7 @@ class Side(abc.ABC):
     def weights(self) -> dict[Value, Any]:
         """Return the tensor of every parameter, buffer and constant of the graph."""
 
-    def bound(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[Value, Any]:
+    def bind_arguments(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[Value, Any]:
         """Return the values of all arguments of the graph: weights, constants and inputs.
 
         Raises:
@@ -113,7 +113,7 @@ class ExecutorSide(Side):
         random_state = torch.get_rng_state()
         if observe is not None:
             with self.executor.unchanged():
-                self.executor.run_flat(*copied((tuple(args), dict(kwargs))), observe=observe)
+                self.executor.run_flat(*clone_tensors((tuple(args), dict(kwargs))), observe=observe)
         torch.set_rng_state(random_state)
         with self.executor.unchanged():
             return Outcome(*self.executor.run_flat(args, kwargs))
@@ -122,9 +122,9 @@ class ExecutorSide(Side):
         return dict(self.executor.weights())
 
 
-def known_to(graph: Graph, weights: Weights) -> dict[str, torch.Tensor]:
+def select_weights(graph: Graph, weights: Weights) -> dict[str, torch.Tensor]:
     """Return the weights whose names the graph has."""
-    names = {name for value in (*graph.weights, *graph.constants.values()) for name in outside_names(value)}
+    names = {name for value in (*graph.weights, *graph.constants.values()) for name in external_names(value)}
     return {name: tensor.detach() for name, tensor in weights.items() if name in names}
 
 

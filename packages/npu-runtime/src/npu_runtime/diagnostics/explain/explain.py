@@ -10,7 +10,7 @@ from npu_ir import Graph, NpuError, OpNode
 from npu_ir.errors import BackendError
 from npu_ir.plugins.backend import Backend
 from npu_passes.manager.flops import FlopCounter
-from npu_runtime.backends.partition import Choice, assign, segment_of
+from npu_runtime.backends.partition import Choice, assign_backends, extract_partition
 from npu_runtime.backends.registry import named_backends
 from npu_runtime.diagnostics.explain.explanation import Explanation, NodeExplanation
 
@@ -42,7 +42,7 @@ def explain(
 
         steps = profile(executor, () if args is None else args, kwargs, repeat=repeat).steps
         seconds = {executor.graph.node(step.name): step.seconds for step in steps}
-    return _explained(executor.graph, executor.choices, executor.backends, kernels, seconds)
+    return _make_explanation(executor.graph, executor.choices, executor.backends, kernels, seconds)
 
 
 def explain_graph(graph: Graph, backends: str | Backend | Sequence[str | Backend]) -> Explanation:
@@ -56,10 +56,10 @@ def explain_graph(graph: Graph, backends: str | Backend | Sequence[str | Backend
         BackendError: There is no such backend, or it violates its interface.
     """
     candidates = named_backends(backends)
-    return _explained(graph, assign(graph, candidates), candidates, {}, None)
+    return _make_explanation(graph, assign_backends(graph, candidates), candidates, {}, None)
 
 
-def _explained(
+def _make_explanation(
     graph: Graph,
     choices: Mapping[OpNode, Choice],
     backends: Sequence[Backend],
@@ -69,8 +69,8 @@ def _explained(
     flops = FlopCounter()
     names = tuple(backend.name for backend in backends)
     nodes = []
-    for part, (backend, row) in enumerate(_parts(graph, choices)):
-        called = kernels if backend.name == _ATEN else _kernels_of(backend, row)
+    for part, (backend, row) in enumerate(_partitions(graph, choices)):
+        called = kernels if backend.name == _ATEN else _kernel_names(backend, row)
         nodes += [
             NodeExplanation(
                 name=node.name,
@@ -88,7 +88,7 @@ def _explained(
     return Explanation(graph.name, names, tuple(nodes), len(graph.prologue))
 
 
-def _parts(graph: Graph, choices: Mapping[OpNode, Choice]) -> Iterator[tuple[Backend, list[OpNode]]]:
+def _partitions(graph: Graph, choices: Mapping[OpNode, Choice]) -> Iterator[tuple[Backend, list[OpNode]]]:
     """Yield the partitions: runs of consecutive nodes of one backend."""
     for backend, nodes in itertools.groupby(graph.body, lambda node: choices[node].backend):
         yield backend, list(nodes)
@@ -100,9 +100,9 @@ def _reasons(choice: Choice, names: Sequence[str]) -> dict[str, str]:
     return {name: choice.refusals.get(name, later) for name in names if name != choice.backend.name}
 
 
-def _kernels_of(backend: Backend, nodes: Sequence[OpNode]) -> dict[OpNode, str]:
+def _kernel_names(backend: Backend, nodes: Sequence[OpNode]) -> dict[OpNode, str]:
     """Return the names of the kernels that a backend calls for each node of a partition."""
-    graph = segment_of(nodes, backend.name).graph
+    graph = extract_partition(nodes, backend.name).graph
     try:
         ops = backend.lower(graph)
     except NpuError:

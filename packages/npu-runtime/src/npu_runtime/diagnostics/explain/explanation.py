@@ -101,7 +101,7 @@ class Explanation:
             raise BackendError(
                 f"the backend {backend!r} was not asked", fix=f"those asked are {', '.join(self.backends)}"
             )
-        amounts = {name: _amount(total, by) for name, total in self.totals.items()}
+        amounts = {name: _quantity(total, by) for name, total in self.totals.items()}
         whole = sum(amounts.values())
         if not whole:
             raise BackendError(
@@ -147,7 +147,7 @@ class Explanation:
         )
 
 
-def _amount(total: Total, by: str) -> float:
+def _quantity(total: Total, by: str) -> float:
     if by not in QUANTITIES:
         raise BackendError(f"a share is by {', '.join(QUANTITIES)}, not {by!r}")
     if by == "time" and total.seconds is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from npu_ir.cli.console import Table
-from npu_ir.cli.quantities import counted, time_text
+from npu_ir.cli.quantities import count_text, time_text
 from npu_passes.cli.reports import flops_text, names_text
 from npu_runtime.diagnostics.explain.explanation import Explanation, NodeExplanation
 from npu_runtime.diagnostics.profile.tables import known_flops_text
@@ -13,14 +13,16 @@ def explanation_parts(item: Explanation) -> list[str | Table]:
     """Return an explanation as lines and tables, separated by empty lines."""
     parts: list[str | Table] = [_heading(item), _totals(item)]
     if item.unknown_flops:
-        parts.append(f"FLOPs without {counted(item.unknown_flops, 'node')} whose operations are not known")
+        parts.append(f"FLOPs without {count_text(item.unknown_flops, 'node')} whose operations are not known")
     parts += [*_refusals(item), *_nodes(item)]
     return [line for part in parts for line in (part, "")][:-1]
 
 
 def _heading(item: Explanation) -> str:
     once = f", and {item.prologue_nodes:,} run once, by ATen" if item.prologue_nodes else ""
-    return f"graph {item.graph}: {counted(len(item.nodes), 'node')}{once}; asked: {', '.join(item.backends)}"
+    return (
+        f"graph {item.graph}: {count_text(len(item.nodes), 'node')}{once}; asked: {', '.join(item.backends)}"
+    )
 
 
 def _totals(item: Explanation) -> Table:

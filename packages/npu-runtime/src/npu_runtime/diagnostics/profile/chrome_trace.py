@@ -21,17 +21,17 @@ def chrome_trace(profile: Profile) -> dict[str, Any]:
     zero = profile.readings[0] if profile.readings else 0.0
     readings = [(reading - zero) * 1e6 for reading in profile.readings]
     spans = list(zip(readings[::2], readings[1::2], strict=True))
-    events = [_named("process_name", profile.graph), _named("thread_name", "program")]
-    events += _modules(profile, spans)
-    events += [_step(step, *span) for step, span in zip(profile.steps, spans, strict=True)]
+    events = [_metadata_event("process_name", profile.graph), _metadata_event("thread_name", "program")]
+    events += _module_events(profile, spans)
+    events += [_instruction_event(step, *span) for step, span in zip(profile.steps, spans, strict=True)]
     return {"traceEvents": events, "displayTimeUnit": "ns"}
 
 
-def _named(what: str, name: str) -> dict[str, Any]:
+def _metadata_event(what: str, name: str) -> dict[str, Any]:
     return {"name": what, "ph": "M", **_TRACK, "args": {"name": name}}
 
 
-def _step(step: StepTime, start: float, end: float) -> dict[str, Any]:
+def _instruction_event(step: StepTime, start: float, end: float) -> dict[str, Any]:
     facts = {
         "op": step.op_type,
         "kernel": step.kernel,
@@ -54,7 +54,7 @@ def _step(step: StepTime, start: float, end: float) -> dict[str, Any]:
     }
 
 
-def _modules(profile: Profile, spans: list[tuple[float, float]]) -> list[dict[str, Any]]:
+def _module_events(profile: Profile, spans: list[tuple[float, float]]) -> list[dict[str, Any]]:
     """Return one event per run of consecutive instructions of a module, outer modules before inner ones."""
     events = []
     opened: list[tuple[str, float]] = []  # path and start, from the outermost on
@@ -64,12 +64,12 @@ def _modules(profile: Profile, spans: list[tuple[float, float]]) -> list[dict[st
         common = 0  # length of the common prefix with the modules that are open
         while common < min(len(opened), len(paths)) and opened[common][0] == paths[common]:
             common += 1
-        events += [_module(path, begun, end) for path, begun in opened[common:]]
+        events += [_module_event(path, begun, end) for path, begun in opened[common:]]
         opened = [*opened[:common], *((path, start) for path in paths[common:])]
         end = step_end
-    events += [_module(path, begun, end) for path, begun in opened]
+    events += [_module_event(path, begun, end) for path, begun in opened]
     return sorted(events, key=lambda event: (event["ts"], -event["dur"]))
 
 
-def _module(path: str, start: float, end: float) -> dict[str, Any]:
+def _module_event(path: str, start: float, end: float) -> dict[str, Any]:
     return {"name": path, "cat": "module", "ph": "X", "ts": start, "dur": end - start, **_TRACK}

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from npu_passes.manager.flops import FlopCounter
-from npu_runtime._torch import share_memory
+from npu_runtime._torch import shares_storage
 from npu_runtime.lowering.instruction import Step
 
 
@@ -32,47 +32,51 @@ class TrafficMeter:
     """
 
     def __init__(self, steps: Sequence[Step]) -> None:
-        self._steps = steps
-        self.seen: list[Traffic] = []
+        self._instructions = steps
+        self.traffic: list[Traffic] = []
 
     def wrap(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Return a function that does the same, and measures its traffic."""
 
         def call(*args: Any, **kwargs: Any) -> Any:
-            inputs = list(_tensors((args, list(kwargs.values()))))
+            inputs = list(_flatten_tensors((args, list(kwargs.values()))))
             result = function(*args, **kwargs)
-            overwrites = self._steps[len(self.seen)].overwrites is not None
-            self.seen.append(_traffic(inputs, list(_tensors(result)), overwrites=overwrites))
+            overwrites = self._instructions[len(self.traffic)].overwrites is not None
+            self.traffic.append(
+                _measure_traffic(inputs, list(_flatten_tensors(result)), overwrites=overwrites)
+            )
             return result
 
         return call
 
 
-def _traffic(inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor], *, overwrites: bool) -> Traffic:
-    own = [item for item in outputs if overwrites or not any(_share_memory(item, other) for other in inputs)]
+def _measure_traffic(
+    inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor], *, overwrites: bool
+) -> Traffic:
+    own = [item for item in outputs if overwrites or not any(_shares_memory(item, other) for other in inputs)]
     if outputs and not own:
         return Traffic(0, 0)
     distinct = {id(item): item for item in inputs}.values()
-    return Traffic(sum(map(_size, distinct)), sum(map(_size, own)))
+    return Traffic(sum(map(_nbytes, distinct)), sum(map(_nbytes, own)))
 
 
-def _tensors(item: Any) -> Iterator[torch.Tensor]:
+def _flatten_tensors(item: Any) -> Iterator[torch.Tensor]:
     if isinstance(item, torch.Tensor):
         yield item
     elif isinstance(item, (tuple, list)):
         for part in item:
-            yield from _tensors(part)
+            yield from _flatten_tensors(part)
 
 
-def _share_memory(left: torch.Tensor, right: torch.Tensor) -> bool:
-    return left.layout is right.layout is torch.strided and share_memory(left, right)
+def _shares_memory(left: torch.Tensor, right: torch.Tensor) -> bool:
+    return left.layout is right.layout is torch.strided and shares_storage(left, right)
 
 
-def _size(item: torch.Tensor) -> int:
+def _nbytes(item: torch.Tensor) -> int:
     return item.numel() * item.element_size()
 
 
-def step_flops(step: Step, count: FlopCounter) -> int | None:
+def instruction_flops(step: Step, count: FlopCounter) -> int | None:
     """Return the floating-point operations of an instruction; None if those of a node are unknown."""
     counts = [count(node) for node in step.nodes]
     return None if None in counts else sum(item for item in counts if item is not None)

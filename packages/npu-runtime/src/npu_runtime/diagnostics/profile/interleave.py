@@ -41,16 +41,16 @@ def take_turns(
     """
     counts = {}  # calls per turn, such that a turn is long against the resolution of the clock
     for name, function in functions.items():
-        taken = [_seconds(function, 1) for _ in range(max(1, warmup))]
+        taken = [_time_calls(function, 1) for _ in range(max(1, warmup))]
         counts[name] = max(1, int(burst_seconds / max(min(taken), 1e-9)))
     turns: dict[str, list[float]] = {name: [] for name in functions}
     for _ in range(repeat):
         for name, function in functions.items():
-            turns[name].append(_seconds(function, counts[name]) / counts[name])
+            turns[name].append(_time_calls(function, counts[name]) / counts[name])
     return {name: Timing(statistics.median(taken), min(taken), repeat) for name, taken in turns.items()}
 
 
-def _seconds(function: Callable[[], Any], count: int) -> float:
+def _time_calls(function: Callable[[], Any], count: int) -> float:
     start = time.perf_counter()
     for _ in range(count):
         function()

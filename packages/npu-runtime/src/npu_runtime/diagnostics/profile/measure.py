@@ -12,9 +12,9 @@ import torch
 
 from npu_ir.errors import UsageError
 from npu_passes.manager.flops import FlopCounter
-from npu_runtime.diagnostics.profile.costs import Traffic, TrafficMeter, step_flops
+from npu_runtime.diagnostics.profile.costs import Traffic, TrafficMeter, instruction_flops
 from npu_runtime.diagnostics.profile.report import Profile, StepTime
-from npu_runtime.executor.fast_arguments import positional
+from npu_runtime.executor.fast_arguments import positional_tuple
 
 if TYPE_CHECKING:
     from npu_runtime.executor.executor import IRExecutor
@@ -52,7 +52,7 @@ def profile(
         raise UsageError(
             f"repeat={repeat}, warmup={warmup}: a program is run at least once, after no warm-up or some"
         )
-    given = positional(args), dict(kwargs or {})
+    given = positional_tuple(args), dict(kwargs or {})
     meter, clock = TrafficMeter(executor.steps), Clock()
     executor.instrumented(meter.wrap)(*given[0], **given[1])
     timed, untimed = executor.instrumented(clock.wrap), executor.instrumented(lambda function: function)
@@ -65,7 +65,7 @@ def profile(
         clock.readings.clear()
         seconds = _seconds(lambda: timed(*given[0], **given[1]))
         runs.append(TimedRun(seconds, tuple(clock.readings)))
-    return _profile(executor, calls, runs, meter.seen, ClockCost.measured())
+    return _make_profile(executor, calls, runs, meter.traffic, ClockCost.measure())
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,12 +75,12 @@ class TimedRun:
     seconds: float
     readings: tuple[float, ...]
 
-    def step(self, index: int) -> float:
+    def instruction_seconds(self, index: int) -> float:
         return self.readings[2 * index + 1] - self.readings[2 * index]
 
-    def between(self) -> float:
+    def between_seconds(self) -> float:
         """Return the seconds outside of the instructions."""
-        return self.seconds - sum(map(self.step, range(len(self.readings) // 2)))
+        return self.seconds - sum(map(self.instruction_seconds, range(len(self.readings) // 2)))
 
 
 class Clock:
@@ -121,7 +121,7 @@ class ClockCost:
     outside: float
 
     @staticmethod
-    def measured() -> ClockCost:
+    def measure() -> ClockCost:
         """Return the overhead, measured by clocks around an empty function."""
         clock = Clock()
         empty: Callable[..., Any] = lambda *_args: None  # noqa: E731
@@ -136,20 +136,21 @@ class ClockCost:
         return ClockCost(read, max(0.0, statistics.median(whole) - read))
 
 
-def _profile(
+def _make_profile(
     executor: IRExecutor, calls: list[float], runs: list[TimedRun], traffic: list[Traffic], cost: ClockCost
 ) -> Profile:
     taken = [
-        [max(0.0, run.step(index) - cost.inside) for run in runs] for index in range(len(executor.steps))
+        [max(0.0, run.instruction_seconds(index) - cost.inside) for run in runs]
+        for index in range(len(executor.steps))
     ]
     medians = [statistics.median(column) for column in taken]
     total = sum(medians)
     count = FlopCounter()
     rows = [
-        _row(step, times, median / total if total else 0.0, moved, step_flops(step, count))
+        _make_step_time(step, times, median / total if total else 0.0, moved, instruction_flops(step, count))
         for step, times, median, moved in zip(executor.steps, taken, medians, traffic, strict=True)
     ]
-    between = statistics.median(run.between() for run in runs)
+    between = statistics.median(run.between_seconds() for run in runs)
     typical = sorted(runs, key=lambda run: run.seconds)[len(runs) // 2]
     return Profile(
         graph=executor.graph.name,
@@ -165,7 +166,9 @@ def _profile(
     )
 
 
-def _row(step: Step, times: list[float], share: float, traffic: Traffic, flops: int | None) -> StepTime:
+def _make_step_time(
+    step: Step, times: list[float], share: float, traffic: Traffic, flops: int | None
+) -> StepTime:
     origin = step.node.provenance
     return StepTime(
         name=step.node.name,

@@ -111,7 +111,7 @@ class Profile:
 
     def by_op(self) -> list[Total]:
         """Return the totals of each op, the longest first."""
-        return _totals(self.steps, lambda step: step.op_type)
+        return _group_totals(self.steps, lambda step: step.op_type)
 
     def by_module(self) -> list[Total]:
         """Return the totals of each module including its submodules, the longest first.
@@ -122,7 +122,7 @@ class Profile:
         for step in self.steps:
             for path in module_paths(step.module):
                 steps_of.setdefault(path, []).append(step)
-        return _sorted(_total(name, steps) for name, steps in steps_of.items())
+        return _longest_first(_sum_steps(name, steps) for name, steps in steps_of.items())
 
     def to_dict(self) -> dict[str, Any]:
         """Return the profile as plain data."""
@@ -171,18 +171,18 @@ def module_paths(module: str) -> list[str]:
     return ["", *(".".join(parts[: count + 1]) for count in range(len(parts)))]
 
 
-def _totals(steps: Iterable[StepTime], key: Callable[[StepTime], str]) -> list[Total]:
+def _group_totals(steps: Iterable[StepTime], key: Callable[[StepTime], str]) -> list[Total]:
     groups: dict[str, list[StepTime]] = {}
     for step in steps:
         groups.setdefault(key(step), []).append(step)
-    return _sorted(_total(name, group) for name, group in groups.items())
+    return _longest_first(_sum_steps(name, group) for name, group in groups.items())
 
 
-def _sorted(totals: Iterable[Total]) -> list[Total]:
+def _longest_first(totals: Iterable[Total]) -> list[Total]:
     return sorted(totals, key=lambda total: -total.seconds)
 
 
-def _total(name: str, steps: list[StepTime]) -> Total:
+def _sum_steps(name: str, steps: list[StepTime]) -> Total:
     return Total(
         name=name,
         count=len(steps),

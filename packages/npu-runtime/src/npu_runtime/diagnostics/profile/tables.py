@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from npu_ir.cli.console import Table
-from npu_ir.cli.quantities import counted, size_text, time_text
+from npu_ir.cli.quantities import count_text, size_text, time_text
 from npu_ir.errors import UsageError
 from npu_passes.cli.reports import flops_text
 
@@ -28,7 +28,7 @@ def table(profile: Profile, by: str, limit: int | None) -> str:
     shown = rows if limit is None else rows[:limit]
     lines = [str(Table(columns, shown))]
     if len(shown) < len(rows):
-        lines.append(f"... {counted(len(rows) - len(shown), 'row')} more")
+        lines.append(f"... {count_text(len(rows) - len(shown), 'row')} more")
     facts = call_facts(profile)
     width = max(map(len, facts))
     return "\n".join([*lines, "", *(f"{name:{width}}  {value}" for name, value in facts.items())])
@@ -54,8 +54,8 @@ def call_facts(profile: Profile) -> dict[str, str]:
     """Return the times of calls, of all instructions, and between them, as lines by title."""
     return {
         "call": f"{time_text(profile.call_seconds)}, median of {profile.repeat}, "
-        f"{counted(profile.threads, 'thread')}",
-        "steps": f"{time_text(profile.steps_seconds)} in {counted(len(profile.steps), 'step')}; "
+        f"{count_text(profile.threads, 'thread')}",
+        "steps": f"{time_text(profile.steps_seconds)} in {count_text(len(profile.steps), 'step')}; "
         f"between them {time_text(profile.between_seconds)}",
         "with clocks": f"a call takes {time_text(profile.timed_call_seconds)}; the overhead of a clock, "
         f"{time_text(profile.clock_seconds)}, has been subtracted from each step",

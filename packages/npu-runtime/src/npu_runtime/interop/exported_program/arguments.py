@@ -20,7 +20,7 @@ from torch.fx import Node
 
 from npu_ir import ConversionError, Graph, ScalarType, TensorType, Value
 from npu_ir import InputKind as Kind
-from npu_ir.core.node import outside_names
+from npu_ir.core.node import external_names
 from npu_runtime.interop.exported_program.metadata import Metadata
 from npu_runtime.interop.exported_program.names import identifier
 
@@ -56,14 +56,14 @@ def write_arguments(
     """Write the placeholders: parameters, buffers, optimizer state, constants, then flat call arguments."""
     arguments = Arguments()
     for value in (*graph.weights, *graph.constants.values()):
-        _write_weight(fx_graph, arguments, value, _own(graph, value, tensors[value]), metadata)
+        _write_weight(fx_graph, arguments, value, _program_tensor(graph, value, tensors[value]), metadata)
     for leaf in graph.call[1]:
         _require_known(graph, leaf, metadata)
         _write_input(fx_graph, arguments, leaf, metadata)
     return arguments
 
 
-def _own(graph: Graph, value: Value, tensor: torch.Tensor) -> torch.Tensor:
+def _program_tensor(graph: Graph, value: Value, tensor: torch.Tensor) -> torch.Tensor:
     """Return the tensor for the program: the caller's, or a copy if it is mutated or a constant."""
     assert value.argument is not None
     if value in graph.updates or value.argument.kind is Kind.CONSTANT:
@@ -79,8 +79,8 @@ def _write_weight(
     argument = value.argument
     assert argument is not None
     persistent = argument.persistent if _KINDS[argument.kind] is InputKind.BUFFER else None
-    fake = metadata.of(value.type)  # one for all names: tied weights share memory
-    for target in outside_names(value):
+    fake = metadata.fake_value(value.type)  # one for all names: tied weights share memory
+    for target in external_names(value):
         node = _placeholder(fx_graph, f"{_PREFIXES[argument.kind]}_{target}", fake)
         arguments.nodes.setdefault(value, node)
         arguments.specs.append(
@@ -106,7 +106,9 @@ def _write_input(fx_graph: FxGraph, arguments: Arguments, leaf: Any, metadata: M
         node = _placeholder(fx_graph, "literal", leaf)
         spec = ConstantArgument(node.name, leaf)
     else:
-        fake = arguments.nodes[leaf].meta["val"] if leaf in arguments.nodes else metadata.of(leaf.type)
+        fake = (
+            arguments.nodes[leaf].meta["val"] if leaf in arguments.nodes else metadata.fake_value(leaf.type)
+        )
         node = _placeholder(fx_graph, leaf.name, fake)
         arguments.nodes.setdefault(leaf, node)
         spec = _spec(node, leaf)

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any, TypeAlias
 
 from npu_ir import ConversionError, OpNode
-from npu_ir.ops.execution import place_of
+from npu_ir.ops.execution import location_of
 from npu_ir.ops.schema import HIGHER_ORDER, Op, OpSchema
-from npu_runtime._torch import OpOverload, functional_call
+from npu_runtime._torch import OpOverload, auto_functionalized_op
 
 # The indices of one tensor or number in the nested result of an operator.
 Path: TypeAlias = "tuple[int, ...]"
@@ -28,7 +28,7 @@ def result_paths(node: OpNode, op: Op) -> list[Path]:
     if is_list.count(True) > 1:
         raise ConversionError(
             f"{node.op_type} returns several lists, and the graph does not say which result is in which",
-            where=place_of(node),
+            where=location_of(node),
             fix="give the operator one list of results, or run the graph with npu_runtime.IRExecutor",
         )
     length = count - is_list.count(False)
@@ -42,7 +42,7 @@ def _paths(lengths: Sequence[int | None]) -> Iterator[Path]:
         yield from [prefix] if length is None else [(*prefix, item) for item in range(length)]
 
 
-def functional_form(
+def functionalize_call(
     schema: OpSchema, args: Sequence[Any], kwargs: dict[str, Any]
 ) -> tuple[Any, list[Any], dict[str, Any], list[Path]]:
     """Return target, arguments and result paths of a functionalized call: a mutating op on copies."""
@@ -60,10 +60,10 @@ def functional_form(
         elif written is not None:
             paths.append((position,))
         position += 1
-    return functional_call(), [schema.op], given, paths
+    return auto_functionalized_op(), [schema.op], given, paths
 
 
-def nested(paths: Sequence[Path], items: Sequence[Any]) -> Any:
+def nest_results(paths: Sequence[Path], items: Sequence[Any]) -> Any:
     """Return flat results nested as the operator returns them; None for parts without an output."""
     if list(paths) == [()]:
         return items[0]
@@ -71,5 +71,5 @@ def nested(paths: Sequence[Path], items: Sequence[Any]) -> Any:
     for index in range(len(parts)):
         inner = [(path[1:], item) for path, item in zip(paths, items, strict=True) if path[0] == index]
         if inner:
-            parts[index] = nested([path for path, _ in inner], [item for _, item in inner])
+            parts[index] = nest_results([path for path, _ in inner], [item for _, item in inner])
     return tuple(parts)

@@ -11,16 +11,16 @@ from npu_runtime._torch import OpOverload, is_composite
 _UNDECLARED = ("aten.lift.default", "aten._unsafe_view.default")
 
 
-def in_updated_memory(graph: Graph) -> set[Value]:
+def aliases_of_mutated(graph: Graph) -> set[Value]:
     """Return the values that may alias an argument that the graph updates."""
     aliases = set(graph.updates)
     for node in graph.nodes:
-        if not aliases.isdisjoint(node.inputs) and _may_share(node):
+        if not aliases.isdisjoint(node.inputs) and _may_alias(node):
             aliases.update(node.outputs)
     return aliases
 
 
-def _may_share(node: OpNode) -> bool:
+def _may_alias(node: OpNode) -> bool:
     """Return whether an output may alias an input."""
     op = find_op(node.op_type)
     if not isinstance(op, OpOverload):

@@ -10,12 +10,12 @@ import torch
 from npu_ir import ConversionError, Expr, Graph, ScalarType, TensorType, Value
 from npu_ir.core.types import Type, contiguous_strides
 from npu_ir.errors import UsageError
-from npu_ir.interpreter.size_choice import chosen_sizes
+from npu_ir.interpreter.size_choice import choose_sizes
 from npu_ir.ops.torch_sizes import to_symbolic
 from npu_ir.symbolic.constraints import RELATIONS
 from npu_ir.symbolic.expressions import Dim
-from npu_runtime._torch import ProgramWorld
-from npu_runtime.interop.exported_program.names import argument_places
+from npu_runtime._torch import ExportContext
+from npu_runtime.interop.exported_program.names import argument_paths
 
 _PACKED = ("torch._mkldnn",)
 
@@ -33,17 +33,17 @@ class Metadata:
     """
 
     def __init__(self, graph: Graph, device: torch.device) -> None:
-        self.world = ProgramWorld()
+        self.context = ExportContext()
         self.examples = _examples(graph)
         self._ranges = graph.symbols
         self._device = device
         self._where = f"graph {graph.name!r}"
         self._sizes: dict[str, Any] = {
-            name: self.world.open_size(
+            name: self.context.create_size(
                 name, graph.symbols[name].low, graph.symbols[name].high, example, place
             )
             for name, example in self.examples.items()
-            for place in [_place(graph, name)]
+            for place in [_find_argument(graph, name)]
         }
         for constraint in graph.constraints:
             sides = (to_symbolic(side, self._sizes) for side in (constraint.left, constraint.right))
@@ -55,7 +55,7 @@ class Metadata:
             return type.kind == "none"
         return type.symbols <= self._sizes.keys()
 
-    def of(self, type: Type) -> Any:
+    def fake_value(self, type: Type) -> Any:
         """Return the FakeTensor or number of a type for which `is_known` holds.
 
         Raises:
@@ -63,7 +63,7 @@ class Metadata:
         """
         if isinstance(type, ScalarType):
             return None if type.value is None else to_symbolic(type.value, self._sizes)
-        with self.world.entered():
+        with self.context.fake_mode():
             shape = self._dims(type.shape)
             if str(type.layout) in _PACKED:
                 raise ConversionError(
@@ -77,7 +77,7 @@ class Metadata:
             steps = self._dims(contiguous_strides(type.shape) if type.strides is None else type.strides)
             return torch.empty_strided(shape, steps, dtype=type.dtype, device=self._device)
 
-    def learn(self, outputs: Sequence[Value], results: Sequence[Any]) -> None:
+    def record_sizes(self, outputs: Sequence[Value], results: Sequence[Any]) -> None:
         """Record the sizes of symbols that occur first in the types of these results."""
         for value, result in zip(outputs, results, strict=True):
             for wanted, size in _sizes(value.type, result):
@@ -85,13 +85,15 @@ class Metadata:
                 if name is not None and name not in self._sizes:
                     self._sizes[name] = size
                     if isinstance(size, torch.SymInt):
-                        self.world.learn_range(size, self._ranges[name].low, self._ranges[name].high)
+                        self.context.set_range(size, self._ranges[name].low, self._ranges[name].high)
 
     def example(self, type: Type) -> Any:
         """Return an example argument of a type: a tensor of zeros, or a number."""
         type = type.substitute(self.examples)
         if isinstance(type, TensorType):
-            return torch.empty_strided(type.sizes, type.steps, dtype=type.dtype, device=self._device).zero_()
+            return torch.empty_strided(
+                type.static_shape, type.static_strides, dtype=type.dtype, device=self._device
+            ).zero_()
         return {"int": type.value or 0, "float": 0.0, "bool": False, "none": None}[type.kind]
 
     def _dims(self, dims: Sequence[Dim]) -> list[Any]:
@@ -100,7 +102,7 @@ class Metadata:
 
 def _examples(graph: Graph) -> dict[str, int]:
     try:
-        return chosen_sizes(graph, {}, {})
+        return choose_sizes(graph, {}, {})
     except UsageError as error:
         raise ConversionError(
             f"a program needs an example of its sizes, and {error.message}",
@@ -109,9 +111,9 @@ def _examples(graph: Graph) -> dict[str, int]:
         ) from error
 
 
-def _place(graph: Graph, name: str) -> tuple[tuple[str | int, ...], int | None] | None:
+def _find_argument(graph: Graph, name: str) -> tuple[tuple[str | int, ...], int | None] | None:
     """Return the path to an argument, and its dimension, whose size is exactly this symbol."""
-    for place, leaf in zip(argument_places(graph), graph.call[1], strict=True):
+    for place, leaf in zip(argument_paths(graph), graph.call[1], strict=True):
         if isinstance(leaf, Value):
             for axis, (wanted, _) in enumerate(_sizes(leaf.type, None)):
                 if isinstance(wanted, Expr) and wanted.symbol == name:

@@ -17,7 +17,7 @@ def identifier(name: str) -> str:
     return f"_{plain}" if not plain or plain[0].isdigit() else plain
 
 
-def free_attribute(module: torch.nn.Module, name: str) -> str:
+def unused_attribute(module: torch.nn.Module, name: str) -> str:
     """Return an unused attribute name of a module: ``name``, or else ``name_1``, ``name_2``, ..."""
     candidate, count = name, 0
     while hasattr(module, candidate):
@@ -41,17 +41,17 @@ def parameter_names(graph: Graph) -> list[str]:
     return [*wanted, *names]
 
 
-def argument_places(graph: Graph) -> list[tuple[str | int, ...]]:
+def argument_paths(graph: Graph) -> list[tuple[str | int, ...]]:
     """Return the path of each flat argument: the parameter, then keys and indices."""
     positional, keyword = graph.call[0].children
     named = zip(parameter_names(graph), (*positional.children, *keyword.children), strict=True)
-    return [place for name, child in named for place in _places(child, (name,))]
+    return [place for name, child in named for place in _leaf_paths(child, (name,))]
 
 
-def _places(structure: Structure, prefix: tuple[str | int, ...]) -> Iterator[tuple[str | int, ...]]:
+def _leaf_paths(structure: Structure, prefix: tuple[str | int, ...]) -> Iterator[tuple[str | int, ...]]:
     if structure.kind == LEAF:
         yield prefix
         return
     keys = dict_keys(structure.context) if structure.kind == "dict" else range(len(structure.children))
     for key, child in zip(keys, structure.children, strict=True):
-        yield from _places(child, (*prefix, key))
+        yield from _leaf_paths(child, (*prefix, key))

@@ -13,12 +13,12 @@ from torch.fx import GraphModule, Node
 from npu_ir import ConversionError, Graph, OpNode, Value
 from npu_ir.core.structure import unflatten
 from npu_ir.ops.calls import bind_node
-from npu_ir.ops.execution import FUNCTIONAL_FIX, place_of, write_problem
+from npu_ir.ops.execution import FUNCTIONAL_FIX, location_of, write_problem
 from npu_ir.ops.schema import find_op, schema_of
-from npu_runtime.interop.exported_program.calls import Path, functional_form, nested, result_paths
+from npu_runtime.interop.exported_program.calls import Path, functionalize_call, nest_results, result_paths
 from npu_runtime.interop.exported_program.metadata import Metadata
-from npu_runtime.interop.exported_program.names import free_attribute, identifier
-from npu_runtime.interop.exported_program.provenance import origin
+from npu_runtime.interop.exported_program.names import identifier, unused_attribute
+from npu_runtime.interop.exported_program.provenance import provenance_metadata
 
 
 class NodeWriter:
@@ -53,25 +53,25 @@ class NodeWriter:
         if op is None:
             raise ConversionError(
                 f"{node.op_type} is not an operator of PyTorch",
-                where=place_of(node),
+                where=location_of(node),
                 fix="register it with torch.library, or use passes that leave it out",
             )
         schema = schema_of(op)
         problem = write_problem(node.op_type, schema)
         if problem is not None:
-            raise ConversionError(problem, where=place_of(node), fix=FUNCTIONAL_FIX)
+            raise ConversionError(problem, where=location_of(node), fix=FUNCTIONAL_FIX)
         inputs = [self.nodes[value] for value in node.inputs]
         regions = [self._region(region) for region in node.regions.values()]
         args, kwargs = bind_node(schema, node).arguments([*inputs, *regions], self._device)
         if schema.writes:
-            target, args, kwargs, paths = functional_form(schema, args, kwargs)
+            target, args, kwargs, paths = functionalize_call(schema, args, kwargs)
         else:
             target, paths = op, result_paths(node, op)
         call = self._graph.create_node(
             "call_function", target, tuple(args), kwargs, name=identifier(node.name)
         )
-        call.meta.update(origin(node.provenance))
-        self._take_results(node, call, paths)
+        call.meta.update(provenance_metadata(node.provenance))
+        self._map_results(node, call, paths)
 
     def clone(self, source: Node) -> Node:
         """Append a copy of a tensor."""
@@ -79,17 +79,17 @@ class NodeWriter:
         copy.meta["val"] = source.meta["val"]
         return copy
 
-    def _take_results(self, node: OpNode, call: Node, paths: Sequence[Path]) -> None:
+    def _map_results(self, node: OpNode, call: Node, paths: Sequence[Path]) -> None:
         """Map the outputs of ``node`` to the parts of the result of ``call``."""
         items = self._results(call, node.outputs, paths)
-        call.meta["val"] = nested(paths, items) if paths else None
+        call.meta["val"] = nest_results(paths, items) if paths else None
         for value, path, item in zip(node.outputs, paths, items, strict=True):
             part = call
             for depth, index in enumerate(path, start=1):
-                part = self._part(part, index, identifier(value.name) if depth == len(path) else None)
+                part = self._get_item(part, index, identifier(value.name) if depth == len(path) else None)
             self.nodes[value] = None if item is None else part
 
-    def _part(self, whole: Node, index: int, name: str | None) -> Node:
+    def _get_item(self, whole: Node, index: int, name: str | None) -> Node:
         part = self._graph.create_node("call_function", operator.getitem, (whole, index), name=name)
         part.meta.update({**whole.meta, "val": whole.meta["val"][index]})
         part.meta.pop("unbacked_bindings", None)
@@ -98,20 +98,20 @@ class NodeWriter:
     def _results(self, call: Node, results: Sequence[Value], paths: Sequence[Path]) -> list[Any]:
         """Return the fake results of a call, from their types, or else by running it on fake values."""
         if all(self._metadata.is_known(value.type) for value in results):
-            return [self._metadata.of(value.type) for value in results]
-        args, kwargs = torch.fx.map_arg((call.args, call.kwargs), _fake)
-        with self._metadata.world.entered():
+            return [self._metadata.fake_value(value.type) for value in results]
+        args, kwargs = torch.fx.map_arg((call.args, call.kwargs), _fake_value)
+        with self._metadata.context.fake_mode():
             result: Any = call.target(*args, **kwargs)  # type: ignore[operator]
-        items = [_at(result, path) for path in paths]
-        new = self._metadata.world.new_sizes(result)
+        items = [_item_at(result, path) for path in paths]
+        new = self._metadata.context.unbacked_sizes(result)
         if new:
             call.meta["unbacked_bindings"] = new
-        self._metadata.learn(results, items)
+        self._metadata.record_sizes(results, items)
         return items
 
     def _region(self, region: Graph) -> Node:
         """Append the FX node that reads a region from the module."""
-        attribute = free_attribute(self._module, identifier(region.name))
+        attribute = unused_attribute(self._module, identifier(region.name))
         setattr(self._module, attribute, region_module(region, self._metadata, self._device))
         return self._graph.get_attr(attribute)
 
@@ -124,35 +124,35 @@ def region_module(region: Graph, metadata: Metadata, device: torch.device) -> Gr
         if not metadata.is_known(value.type):
             raise ConversionError(
                 f"region {region.name!r} takes %{value.name}, {value.type}, which depends on data",
-                where=None if region.owner is None else place_of(region.owner),
+                where=None if region.owner is None else location_of(region.owner),
                 fix="pass a tensor in its place",
             )
         placeholder = graph.create_node("placeholder", identifier(value.name), name=identifier(value.name))
-        placeholder.meta["val"] = metadata.of(value.type)
+        placeholder.meta["val"] = metadata.fake_value(value.type)
         writer.nodes[value] = placeholder
     for value in region.constants.values():
         assert value.argument is not None
-        attribute = free_attribute(root, identifier(value.argument.target))
+        attribute = unused_attribute(root, identifier(value.argument.target))
         root.register_buffer(attribute, value.argument.data)
         constant = writer.nodes[value] = graph.get_attr(attribute)
-        constant.meta["val"] = metadata.of(value.type)
+        constant.meta["val"] = metadata.fake_value(value.type)
     for node in region.nodes:
         writer.write(node)
     structure, leaves = region.results
     results = [writer.nodes[leaf] if isinstance(leaf, Value) else leaf for leaf in leaves]
     output = graph.output(unflatten(structure, results))
-    output.meta["val"] = torch.fx.map_arg(output.args[0], _fake)
+    output.meta["val"] = torch.fx.map_arg(output.args[0], _fake_value)
     module = GraphModule(root, graph)
     for name, tensor in root.named_buffers():
         module.register_buffer(name, tensor, persistent=False)  # GraphModule loses the flag
     return module
 
 
-def _at(result: Any, path: Path) -> Any:
+def _item_at(result: Any, path: Path) -> Any:
     for index in path:
         result = result[index]
     return result
 
 
-def _fake(node: Node) -> Any:
+def _fake_value(node: Node) -> Any:
     return node.meta["val"]

@@ -27,7 +27,7 @@ from npu_ir.core.structure import unflatten
 from npu_ir.graph.binding import bind_weights
 from npu_runtime._torch import tree_spec
 from npu_runtime.interop.exported_program.arguments import write_arguments
-from npu_runtime.interop.exported_program.memory import in_updated_memory
+from npu_runtime.interop.exported_program.memory import aliases_of_mutated
 from npu_runtime.interop.exported_program.metadata import Metadata
 from npu_runtime.interop.exported_program.names import parameter_names
 from npu_runtime.interop.exported_program.nodes import NodeWriter
@@ -115,7 +115,7 @@ def to_exported_program(
             graph=fx_graph,
             graph_signature=ExportGraphSignature(arguments.specs, outputs),
             state_dict=arguments.state,
-            range_constraints=metadata.world.ranges,
+            range_constraints=metadata.context.ranges,
             module_call_graph=[ModuleCallEntry("", _call_signature(graph, (args, kwargs)))],
             example_inputs=(args, kwargs),
             constants=dict(arguments.constants),
@@ -154,7 +154,7 @@ def _refusal(graph: Graph, error: Exception) -> ConversionError:
 
 def _write_results(fx_graph: FxGraph, graph: Graph, writer: NodeWriter) -> list[OutputSpec]:
     """Write the output node, new contents before results; return their specifications."""
-    memory = in_updated_memory(graph)
+    memory = aliases_of_mutated(graph)
     specs: list[OutputSpec] = []
     results: list[Any] = []
     for kind, update in _UPDATES.items():

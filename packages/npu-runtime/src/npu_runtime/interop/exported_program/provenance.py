@@ -7,7 +7,7 @@ from typing import Any
 from npu_ir import Provenance
 
 
-def origin(provenance: Provenance) -> dict[str, Any]:
+def provenance_metadata(provenance: Provenance) -> dict[str, Any]:
     """Return FX metadata with the module path and source line of a node."""
     steps = provenance.module.split(".") if provenance.module else []
     paths = [".".join(steps[:depth]) for depth in range(len(steps) + 1)]

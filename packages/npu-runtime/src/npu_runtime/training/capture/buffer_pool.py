@@ -10,10 +10,10 @@ import torch
 
 from npu_ir import TensorType
 from npu_runtime.errors import CaptureError
-from npu_runtime.probing.storage import extent
+from npu_runtime.probing.storage import element_span
 from npu_runtime.training.capture.capture_state import in_capture, require_outside_capture
 
-_LISTED = 8
+_MAX_LISTED = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class BufferPool:
         if buffer is None:
             buffer = self._added.get(name)
         if buffer is None:
-            return self._allocated(name, type)
+            return self._allocate(name, type)
         if type is not None and TensorType.of(buffer) != type:
             raise CaptureError(
                 f"the buffer {name!r} is {TensorType.of(buffer)}, not {type}",
@@ -76,7 +76,7 @@ class BufferPool:
             )
         return buffer
 
-    def _allocated(self, name: str, type: TensorType | None) -> torch.Tensor:
+    def _allocate(self, name: str, type: TensorType | None) -> torch.Tensor:
         if in_capture():
             raise CaptureError(
                 f"there is no buffer {name!r}, and none is allocated in a capture or a replay",
@@ -85,14 +85,16 @@ class BufferPool:
                 "so that every buffer is there",
             )
         if type is None:
-            known = ", ".join(list(self)[:_LISTED])
+            known = ", ".join(list(self)[:_MAX_LISTED])
             raise CaptureError(
                 f"there is no buffer {name!r}",
                 where="BufferPool.get",
                 fix=f"give its type, to have it allocated; there are {known or 'no buffers'}"
-                f"{', ...' if len(self) > _LISTED else ''}",
+                f"{', ...' if len(self) > _MAX_LISTED else ''}",
             )
-        buffer = torch.empty_strided(type.sizes, type.steps, dtype=type.dtype, device=self.device)
+        buffer = torch.empty_strided(
+            type.static_shape, type.static_strides, dtype=type.dtype, device=self.device
+        )
         self._added[name] = buffer
         return buffer
 
@@ -118,7 +120,7 @@ class BufferPool:
     def nbytes(self) -> int:
         """The bytes of memory of all buffers; shared memory counts once."""
         spans = sorted(
-            (tensor.data_ptr(), tensor.data_ptr() + extent(tensor) * tensor.element_size())
+            (tensor.data_ptr(), tensor.data_ptr() + element_span(tensor) * tensor.element_size())
             for _, tensor in self._items()
         )
         # The length of a union of intervals, in one sweep over them by start: `reached` is the end so far.

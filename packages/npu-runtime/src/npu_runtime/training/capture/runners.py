@@ -12,9 +12,9 @@ from npu_ir.core.structure import unflatten
 from npu_ir.core.symbol_values import SymbolValues
 from npu_ir.graph.binding import bind_inputs
 from npu_runtime.executor.executor import IRExecutor
-from npu_runtime.executor.fast_arguments import positional
+from npu_runtime.executor.fast_arguments import positional_tuple
 from npu_runtime.planned import PlannedProgram
-from npu_runtime.planned.load_inputs import loader
+from npu_runtime.planned.load_inputs import make_loader
 from npu_runtime.training.capture.capture_state import REPLAYING
 from npu_runtime.training.capture.graph_capture import GraphCapture
 
@@ -76,24 +76,24 @@ class RecordedRunner:
         fixed = dict(zip((value.name for value in program.plan.graph.inputs), program.inputs, strict=True))
         is_tensor = {value: isinstance(value.type, TensorType) for value in graph.inputs}
         self.inputs = tuple(fixed[value.name] if is_tensor[value] else None for value in graph.inputs)
-        self.load = loader(
+        self.load = make_loader(
             graph,
             {value: fixed[value.name] for value in graph.inputs if is_tensor[value]},
             program.plan.device,
         )
-        self._numbers = [fixed[value.name] for value in graph.inputs if not is_tensor[value]]
-        self._filled: list[Any] = [None] * len(self._numbers)
+        self._number_tensors = [fixed[value.name] for value in graph.inputs if not is_tensor[value]]
+        self._filled_numbers: list[Any] = [None] * len(self._number_tensors)
         self._outputs = program.outputs
 
     def run(self, *numbers: Any) -> Sequence[Any]:
         """Take one step."""
         # A fill is a kernel launch: only scalars that changed are filled, such as a scheduled learning rate.
-        for index, (number, before) in enumerate(zip(numbers, self._filled, strict=True)):
+        for index, (number, before) in enumerate(zip(numbers, self._filled_numbers, strict=True)):
             if number != before:
-                tensor = self._numbers[index]
+                tensor = self._number_tensors[index]
                 assert tensor is not None
                 tensor.fill_(number)
-                self._filled[index] = number
+                self._filled_numbers[index] = number
         self.capture.replay()
         return self._outputs
 
@@ -111,39 +111,39 @@ class OpByOpRunner:
         self._graph = graph
         self._weights = weights
         self._executor = executor
-        self._held: dict[Value, Any] = {
-            value: torch.zeros(value.type.sizes, dtype=value.type.dtype, device=executor.device)
+        self._input_tensors: dict[Value, Any] = {
+            value: torch.zeros(value.type.static_shape, dtype=value.type.dtype, device=executor.device)
             for value in graph.inputs
             if isinstance(value.type, TensorType) and not value.type.symbols
         }
-        self.inputs = tuple(self._held.get(value) for value in graph.inputs)
+        self.inputs = tuple(self._input_tensors.get(value) for value in graph.inputs)
         self.state = {
             target.name: self._tensor_of(target)
             for target in graph.updates
-            if target in self._held or target not in graph.inputs
+            if target in self._input_tensors or target not in graph.inputs
         }
-        self.tensors = {**self.state, **{value.name: item for value, item in self._held.items()}}
+        self.tensors = {**self.state, **{value.name: item for value, item in self._input_tensors.items()}}
 
     def _tensor_of(self, target: Value) -> torch.Tensor:
-        if target in self._held:
-            tensor: torch.Tensor = self._held[target]
+        if target in self._input_tensors:
+            tensor: torch.Tensor = self._input_tensors[target]
             return tensor
-        return named_weight(target, self._weights).detach()
+        return find_weight(target, self._weights).detach()
 
     def load(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
         """Copy the tensors of a call into the fixed inputs; those with symbolic sizes are not copied."""
-        bound = bind_inputs(self._graph, positional(args), kwargs, SymbolValues(self._graph.symbols))
+        bound = bind_inputs(self._graph, positional_tuple(args), kwargs, SymbolValues(self._graph.symbols))
         for value, item in bound.items():
             if value.type.symbols:
-                self._held[value] = item
-            elif value in self._held:
-                self._held[value].copy_(item.detach())
+                self._input_tensors[value] = item
+            elif value in self._input_tensors:
+                self._input_tensors[value].copy_(item.detach())
         return tuple(bound[value] for value in self._graph.inputs if not isinstance(value.type, TensorType))
 
     def run(self, *numbers: Any) -> Sequence[Any]:
         """Take one step; the state is updated after all of it has been computed."""
         named = [value for value in self._graph.inputs if not isinstance(value.type, TensorType)]
-        arguments = {**self._held, **dict(zip(named, numbers, strict=True))}
+        arguments = {**self._input_tensors, **dict(zip(named, numbers, strict=True))}
         structure, leaves = self._graph.call
         args, kwargs = unflatten(
             structure, [arguments[leaf] if isinstance(leaf, Value) else leaf for leaf in leaves]
@@ -151,7 +151,7 @@ class OpByOpRunner:
         with REPLAYING:
             self._executor.load_state_dict(self._weights)
             results, mutations = self._executor.run_flat(args, kwargs)
-            store(self._graph, mutations, self._tensor_of)
+            store_mutations(self._graph, mutations, self._tensor_of)
         return results
 
 
@@ -165,14 +165,14 @@ def state_of(program: PlannedProgram) -> dict[str, torch.Tensor]:
     return {target.name: program.tensors[target.name] for target in program.plan.graph.updates}
 
 
-def named_weight(target: Value, weights: Mapping[str, torch.Tensor]) -> torch.Tensor:
+def find_weight(target: Value, weights: Mapping[str, torch.Tensor]) -> torch.Tensor:
     """Return the tensor of a parameter, buffer or optimizer state, under any of its names."""
     assert target.argument is not None
     names = (target.argument.target, *target.argument.aliases)
     return next(weights[name] for name in names if name in weights)
 
 
-def store(graph: Graph, mutations: Mapping[str, torch.Tensor], tensor_of: Any) -> None:
+def store_mutations(graph: Graph, mutations: Mapping[str, torch.Tensor], tensor_of: Any) -> None:
     """Copy the new state that a run has computed into the tensors of the state."""
     with torch.no_grad():
         for target in graph.updates:

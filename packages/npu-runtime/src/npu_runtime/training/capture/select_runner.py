@@ -44,32 +44,32 @@ class Capturing:
     generators: tuple[torch.Generator, ...]
     graph_device: GraphDevice | None
 
-    def on(self, weights: Mapping[str, torch.Tensor]) -> Running:
+    def bind(self, weights: Mapping[str, torch.Tensor]) -> Running:
         """Return the step bound to these weights, with the best runner that works.
 
         Raises:
             CaptureError: It cannot be captured, and the mode is ``"require"``.
         """
         if self.mode == "off":
-            return self._op_by_op(weights, 'capture="off"')
+            return self._bind_executor(weights, 'capture="off"')
         if self.report is not None and not self.report.ok:
             if self.mode == "require":
                 self.report.require()
             first = self.report.errors[0]
-            return self._op_by_op(weights, f"{first.kind}: {first.message} ({first.where})")
+            return self._bind_executor(weights, f"{first.kind}: {first.message} ({first.where})")
         try:
             program = PlannedProgram(self._plan, weights)
         except NpuError as error:
-            self._refuse(error)
-            return self._op_by_op(weights, error.message)
-        _zero(program)
+            self._raise_if_required(error)
+            return self._bind_executor(weights, error.message)
+        _zero_inputs(program)
         device = self._recording_device()
         if device is None:
             return Running(PLANNED, "", program, PlannedRunner(program))
         try:
-            return self._recorded(weights, device)
+            return self._record(weights, device)
         except NpuError as error:
-            self._refuse(error)
+            self._raise_if_required(error)
             return Running(PLANNED, error.message, program, PlannedRunner(program))
 
     @functools.cached_property
@@ -77,8 +77,8 @@ class Capturing:
         return plan(self.graph, device=self.device, backend=list(self.backends))
 
     @functools.cached_property
-    def _recorded_plan(self) -> Plan:
-        graph = _with_tensors(self.graph)
+    def _recordable_plan(self) -> Plan:
+        graph = _replace_scalar_inputs(self.graph)
         return plan(graph, device=self.device, backend=list(self.backends))
 
     def _recording_device(self) -> GraphDevice | None:
@@ -86,21 +86,21 @@ class Capturing:
             return self.graph_device
         return TorchCuda(self.device) if self.device.type == "cuda" else None
 
-    def _recorded(self, weights: Mapping[str, torch.Tensor], device: GraphDevice) -> Running:
-        program = PlannedProgram(self._recorded_plan, weights)
-        _zero(program)
+    def _record(self, weights: Mapping[str, torch.Tensor], device: GraphDevice) -> Running:
+        program = PlannedProgram(self._recordable_plan, weights)
+        _zero_inputs(program)
         capture = GraphCapture(
             _Recordable(program), device, warmup_runs=self.warmup_runs, generators=self.generators
         )
         return Running(CUDA_GRAPH, "", program, RecordedRunner(self.graph, program, capture))
 
-    def _op_by_op(self, weights: Mapping[str, torch.Tensor], reason: str) -> Running:
+    def _bind_executor(self, weights: Mapping[str, torch.Tensor], reason: str) -> Running:
         executor = IRExecutor(
             self.graph, weights, backend=list(self.backends), device=self.device, passes=None
         )
         return Running(OFF, reason, None, OpByOpRunner(self.graph, weights, executor))
 
-    def _refuse(self, error: NpuError) -> None:
+    def _raise_if_required(self, error: NpuError) -> None:
         if self.mode == "require":
             raise CaptureError(
                 f"{self.graph.name!r} cannot be captured: {error.message}",
@@ -117,7 +117,7 @@ class _Recordable:
         self.run = program.run
 
 
-def _with_tensors(graph: Graph) -> Graph:
+def _replace_scalar_inputs(graph: Graph) -> Graph:
     """Return a graph with 0-d tensors instead of scalar inputs, so that one recording serves all values.
 
     Raises:
@@ -143,7 +143,7 @@ def _with_tensors(graph: Graph) -> Graph:
     return result
 
 
-def _zero(program: PlannedProgram) -> None:
+def _zero_inputs(program: PlannedProgram) -> None:
     """Fill the inputs with zeros, which are valid indices and labels of anything, for the warm-up."""
     with torch.no_grad():
         for item in program.inputs:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import torch
 
-from npu_ir.graph.binding import overlap
+from npu_ir.graph.binding import may_self_overlap
 
 
 class Snapshot:
@@ -27,9 +27,11 @@ class Snapshot:
     ) -> None:
         tensors = tuple(tensors)
         # PyTorch refuses to write to a tensor whose elements overlap, so a step cannot change one either.
-        self._tensors = tuple(item.detach() for item in tensors if not overlap(item.shape, item.stride()))
+        self._tensors = tuple(
+            item.detach() for item in tensors if not may_self_overlap(item.shape, item.stride())
+        )
         self._contents = tuple(item.clone() for item in self._tensors)
-        keys = {("cpu", 0), *(_place(item.device) for item in tensors), *map(_place, devices)}
+        keys = {("cpu", 0), *(_generator_key(item.device) for item in tensors), *map(_generator_key, devices)}
         defaults = [_default_generator(key) for key in sorted(keys)]
         self._generators = (*defaults, *generators)
         self._states = tuple(item.get_state() for item in self._generators)
@@ -44,7 +46,7 @@ class Snapshot:
 
 
 @contextlib.contextmanager
-def unchanged(
+def preserve_state(
     tensors: Iterable[torch.Tensor], generators: Sequence[torch.Generator] = ()
 ) -> Iterator[Snapshot]:
     """Restore tensors and random generators after the block, also if it raises."""
@@ -55,7 +57,7 @@ def unchanged(
         snapshot.restore()
 
 
-def _place(device: torch.device) -> tuple[str, int]:
+def _generator_key(device: torch.device) -> tuple[str, int]:
     return device.type, device.index or 0
 
 

@@ -9,7 +9,7 @@ import torch
 
 from npu_runtime.errors import CaptureError
 from npu_runtime.training.capture.capture_state import require_outside_capture
-from npu_runtime.training.capture.snapshots import unchanged
+from npu_runtime.training.capture.snapshots import preserve_state
 
 
 class Warmable(Protocol):
@@ -50,7 +50,7 @@ def warmup_capture_safe(
     if type(runs) is not int or runs < 1:
         raise CaptureError(f"a warm-up runs at least once, not {runs!r} times", fix="warmup_runs=2 is usual")
     tensors = list(program.state.values())
-    with unchanged(tensors, generators) as snapshot:
+    with preserve_state(tensors, generators) as snapshot:
         for index in range(runs):
             if index:
                 snapshot.restore()  # each run starts from the same state: repetition must not overflow

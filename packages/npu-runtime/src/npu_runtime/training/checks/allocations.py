@@ -8,13 +8,13 @@ from typing import Any
 import torch
 
 from npu_ir import TensorType
-from npu_runtime._torch import OpOverload, memory_id, seeing_calls
+from npu_runtime._torch import OpOverload, observing_calls, storage_id
 from npu_runtime.lowering.instruction import Step
 from npu_runtime.planned import PlannedProgram
-from npu_runtime.training.checks.violations import Violation, place_of_node
+from npu_runtime.training.checks.violations import Violation, node_location
 
 
-def unplanned_allocations(program: PlannedProgram, numbers: Sequence[Any]) -> Iterator[Violation]:
+def find_unplanned_allocations(program: PlannedProgram, numbers: Sequence[Any]) -> Iterator[Violation]:
     """Yield a note for each allocation by an instruction whose outputs have planned memory.
 
     Instructions that allocate their outputs are not reported: the plan lists these allocations.
@@ -36,23 +36,23 @@ def unplanned_allocations(program: PlannedProgram, numbers: Sequence[Any]) -> It
             if allocated:
                 allocations.setdefault((running[0], str(op)), allocated)
 
-    watched = program.watched(begin)
-    with seeing_calls(see):
+    watched = program.with_observer(begin)
+    with observing_calls(see):
         watched.run(*numbers)
     for (step, op), tensors in allocations.items():
         listed = ", ".join(str(TensorType.of(item)) for item in tensors)
         yield Violation(
             "allocation",
             f"{step.kernel} allocates {listed} by {op} in each run, which is in no plan",
-            place_of_node(step.node),
+            node_location(step.node),
             "allocate it once, when the program is prepared or bound, and keep it there",
             is_note=True,
         )
 
 
 def _new_tensors(given: Sequence[Any], results: Sequence[Any]) -> list[torch.Tensor]:
-    memory = {memory_id(item) for item in given if _is_strided(item)}
-    return [item for item in results if _is_strided(item) and item.numel() and memory_id(item) not in memory]
+    memory = {storage_id(item) for item in given if _is_strided(item)}
+    return [item for item in results if _is_strided(item) and item.numel() and storage_id(item) not in memory]
 
 
 def _is_strided(item: Any) -> bool:

@@ -14,13 +14,13 @@ from npu_runtime.errors import CaptureError
 from npu_runtime.planned import Plan
 from npu_runtime.training.checks.component_checks import (
     baked_parameters,
+    component_violations,
     device_violations,
-    subject_violations,
 )
 from npu_runtime.training.checks.graph_checks import graph_violations
-from npu_runtime.training.checks.violations import CaptureReport, Violation, place_of_node
+from npu_runtime.training.checks.violations import CaptureReport, Violation, node_location
 from npu_runtime.training.step_function import LossFunction
-from npu_runtime.training.trace import step_of, trace_step
+from npu_runtime.training.trace import make_step, trace_step
 from npu_runtime.training.tracing.components import Subjects
 from npu_runtime.training.tracing.traced_step import TracedStep
 
@@ -52,7 +52,7 @@ def check_capture(
         CaptureError: ``step`` is none of these.
     """
     if isinstance(step, (Graph, TracedStep)):
-        return _checked(step, weights or {}, plan, device)
+        return _check_step(step, weights or {}, plan, device)
     if not callable(step):
         raise CaptureError(
             f"a {type(step).__name__} is not a step",
@@ -64,11 +64,11 @@ def check_capture(
         traced = trace_step(step, optimizer, loss_fn, example_batch, **options)
     except NpuError as error:
         options.pop("name", None)
-        return _untraceable(step, optimizer, loss_fn, error, options)
-    return _checked(traced, weights or {}, plan, device)
+        return _report_untraceable(step, optimizer, loss_fn, error, options)
+    return _check_step(traced, weights or {}, plan, device)
 
 
-def _checked(
+def _check_step(
     step: Graph | TracedStep,
     weights: Mapping[str, torch.Tensor],
     plan: Plan | None,
@@ -79,7 +79,7 @@ def _checked(
         return check_graph(step, weights, target, plan=plan)
     bound = {**step.weights(), **weights}
     target = torch.device(device) if device is not None else _device_of(bound)
-    return check_graph(step.graph, bound, target, step.subjects, plan)
+    return check_graph(step.graph, bound, target, step.components, plan)
 
 
 def check_graph(
@@ -94,9 +94,9 @@ def check_graph(
     violations += device_violations(graph, weights, device)
     violations += baked_parameters(graph, weights)
     if subjects is not None:
-        violations += subject_violations(subjects)
+        violations += component_violations(subjects)
     if plan is not None:
-        violations += _allocations(plan)
+        violations += _planned_allocations(plan)
     return CaptureReport(graph.name, tuple(violations))
 
 
@@ -104,7 +104,7 @@ def _device_of(weights: Mapping[str, torch.Tensor]) -> torch.device:
     return next((item.device for item in weights.values()), torch.device("cpu"))
 
 
-def _allocations(plan: Plan) -> Iterator[Violation]:
+def _planned_allocations(plan: Plan) -> Iterator[Violation]:
     """Yield the planned allocations of each run: they cost time on the CPU; CUDA graphs own their memory."""
     graph = plan.graph
     for item in plan.buffers:
@@ -113,19 +113,19 @@ def _allocations(plan: Plan) -> Iterator[Violation]:
             yield Violation(
                 "allocation",
                 f"%{item.value}, {item.bytes:,} bytes, is allocated in each run: {item.why}",
-                f"graph {graph.name!r}" if producer is None else place_of_node(producer),
+                f"graph {graph.name!r}" if producer is None else node_location(producer),
                 "nothing to do: it is part of the plan; an op with an out-variant would avoid it",
                 is_note=True,
             )
 
 
-def _untraceable(
+def _report_untraceable(
     step: Any, optimizer: Any, loss_fn: Any, error: NpuError, options: Mapping[str, Any]
 ) -> CaptureReport:
     """Report why a step could not be traced, together with its hooks: the user has to fix both."""
     name = getattr(step, "__name__", type(step).__name__)
     try:
-        hooks = tuple(subject_violations(step_of(step, optimizer, loss_fn, **options)[1]))
+        hooks = tuple(component_violations(make_step(step, optimizer, loss_fn, **options)[1]))
     except NpuError:
         hooks = ()  # no training components were found: the tracing error is about that
     reason = Violation(

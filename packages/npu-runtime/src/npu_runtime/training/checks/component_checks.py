@@ -13,7 +13,7 @@ from npu_runtime.training.checks.violations import Violation
 from npu_runtime.training.tracing.components import Subjects
 
 
-def subject_violations(subjects: Subjects) -> Iterator[Violation]:
+def component_violations(subjects: Subjects) -> Iterator[Violation]:
     """Yield hooks that a replay would not run."""
     for name, parameter in subjects.parameters().items():
         hooks = [
@@ -23,8 +23,8 @@ def subject_violations(subjects: Subjects) -> Iterator[Violation]:
         for hook in hooks:
             yield Violation(
                 "parameter-hook",
-                f"the parameter {name!r} has a hook, {_name_of(hook)}, which would not run in a replay",
-                _line_of(hook),
+                f"the parameter {name!r} has a hook, {_hook_name(hook)}, which would not run in a replay",
+                _hook_location(hook),
                 "change gradients in the step function, between backward() and step(); and remove the hook",
             )
     for prefix, optimizer in subjects.optimizers.items():
@@ -32,10 +32,10 @@ def subject_violations(subjects: Subjects) -> Iterator[Violation]:
         for hook in (hook for hooks in kinds for hook in hooks.values()):
             yield Violation(
                 "optimizer-hook",
-                f"{prefix}{type(optimizer).__name__} has a hook on its step, {_name_of(hook)}, "
+                f"{prefix}{type(optimizer).__name__} has a hook on its step, {_hook_name(hook)}, "
                 "which would not run"
                 " in a replay",
-                _line_of(hook),
+                _hook_location(hook),
                 "do its work after each replay, and remove the hook",
             )
 
@@ -47,7 +47,7 @@ def baked_parameters(graph: Graph, weights: Mapping[str, torch.Tensor]) -> Itera
         assert value.argument is not None
         data = value.argument.data
         for name, item in trained.items():
-            if (data is not None and data.requires_grad) or (data is not None and _is_same(data, item)):
+            if (data is not None and data.requires_grad) or (data is not None and _has_same_data(data, item)):
                 yield Violation(
                     "baked-tensor",
                     f"the constant %{value.name} is a copy of the parameter {name!r}: "
@@ -75,16 +75,16 @@ def device_violations(graph: Graph, weights: Mapping[str, Any], device: torch.de
             )
 
 
-def _is_same(left: torch.Tensor, right: torch.Tensor) -> bool:
+def _has_same_data(left: torch.Tensor, right: torch.Tensor) -> bool:
     if left.is_meta or right.is_meta or (left.shape, left.dtype) != (right.shape, right.dtype):
         return False
     return same_data(left.detach().cpu(), right.detach().cpu())
 
 
-def _name_of(hook: Any) -> str:
+def _hook_name(hook: Any) -> str:
     return repr(getattr(hook, "__qualname__", type(hook).__name__))
 
 
-def _line_of(hook: Any) -> str:
+def _hook_location(hook: Any) -> str:
     code = getattr(getattr(hook, "__func__", hook), "__code__", None)
     return "its source is unknown" if code is None else f"{code.co_filename}:{code.co_firstlineno}"

@@ -11,10 +11,10 @@ from npu_ir.core.types import ScalarType
 from npu_ir.ops.effects import is_random
 from npu_ir.ops.schema import find_op
 from npu_runtime._torch import OpOverload
-from npu_runtime.training.checks.violations import Violation, place_of_node
+from npu_runtime.training.checks.violations import Violation, node_location
 
 # Namespaces whose ops draw from PyTorch's own generators, which a capture registers.
-_PYTORCH = ("aten", "prims", "npu")
+_PYTORCH_NAMESPACES = ("aten", "prims", "npu")
 
 
 def graph_violations(graph: Graph, device: torch.device) -> Iterator[Violation]:
@@ -25,21 +25,21 @@ def graph_violations(graph: Graph, device: torch.device) -> Iterator[Violation]:
                 yield from check(node, device)
     yield from _symbolic_sizes(graph)
     yield from _baked_tensors(graph)
-    yield from _old_gradients(graph)
+    yield from _accumulated_gradients(graph)
 
 
 def _host_sync(node: OpNode, device: torch.device) -> Iterator[Violation]:  # noqa: ARG001 - one signature
-    if not _has_tag(node, torch.Tag.data_dependent_output) and not _reads_a_tensor_into_a_number(node):
+    if not _has_tag(node, torch.Tag.data_dependent_output) and not _converts_tensor_to_number(node):
         return
     yield Violation(
         "host-sync",
         f"{node.op_type} reads the content of a tensor in Python: a replay would use the value of the trace",
-        place_of_node(node),
+        node_location(node),
         "keep it a tensor: no .item(), float() or comparison of tensors in Python",
     )
 
 
-def _reads_a_tensor_into_a_number(node: OpNode) -> bool:
+def _converts_tensor_to_number(node: OpNode) -> bool:
     """Return whether a node turns tensors into a number, other than a size, which is inferred from types."""
     op = find_op(node.op_type)
     if not isinstance(op, OpOverload) or not any(isinstance(item.type, TensorType) for item in node.inputs):
@@ -56,24 +56,24 @@ def _data_dependent_size(node: OpNode, device: torch.device) -> Iterator[Violati
         yield Violation(
             "data-dependent-size",
             f"{node.op_type} returns a number of elements that depends on data: memory cannot be planned",
-            place_of_node(node),
+            node_location(node),
             "use a mask and torch.where in place of nonzero(), masked_select() and boolean indices",
         )
 
 
 def _other_device(node: OpNode, device: torch.device) -> Iterator[Violation]:
     for name, item in node.attrs.items():
-        if isinstance(item, torch.device) and item.type != "meta" and not _same_device(item, device):
+        if isinstance(item, torch.device) and item.type != "meta" and not _is_same_device(item, device):
             yield Violation(
                 "other-device",
                 f"{node.op_type} works on {item} ({name}=), the step on {device}",
-                place_of_node(node),
+                node_location(node),
                 "make the tensor on the device of the step: "
                 f"device=x.device, or .to({str(device)!r}) before the step",
             )
 
 
-def _same_device(left: torch.device, right: torch.device) -> bool:
+def _is_same_device(left: torch.device, right: torch.device) -> bool:
     return left.type == right.type and (left.index or 0) == (right.index or 0)
 
 
@@ -82,16 +82,16 @@ def _unregistered_random(node: OpNode, device: torch.device) -> Iterator[Violati
         yield Violation(
             "unregistered-random",
             f"{node.op_type} draws from a generator of its own, whose state the graph does not have",
-            place_of_node(node),
+            node_location(node),
             "leave generator= out: a replay then draws from PyTorch's generator of the device, "
             "and advances it",
         )
     namespace = node.op_type.partition(".")[0]
-    if device.type == "cuda" and namespace not in _PYTORCH and is_random(node):
+    if device.type == "cuda" and namespace not in _PYTORCH_NAMESPACES and is_random(node):
         yield Violation(
             "unregistered-random",
             f"{node.op_type} draws random numbers, and nothing is known of its generator",
-            place_of_node(node),
+            node_location(node),
             "let the op take a seed and an offset as tensors, or draw with PyTorch and pass the numbers in",
         )
 
@@ -123,7 +123,7 @@ def _baked_tensors(graph: Graph) -> Iterator[Violation]:
         yield Violation(
             "baked-number" if is_number else "baked-tensor",
             f"the tensor %{value.name} holds in every replay what it held when the step was traced: {held}",
-            _first_reader(value, graph),
+            _reader_location(value, graph),
             "pass it to the step as an argument, or make it a buffer, if it has to change; "
             "otherwise ignore this note",
             is_note=True,
@@ -135,18 +135,18 @@ def _is_inexact(value: Value) -> bool:
     return dtype.is_floating_point or dtype.is_complex
 
 
-def _first_reader(value: Value, graph: Graph) -> str:
-    return next((place_of_node(node) for node in value.users), f"graph {graph.name!r}")
+def _reader_location(value: Value, graph: Graph) -> str:
+    return next((node_location(node) for node in value.users), f"graph {graph.name!r}")
 
 
-def _old_gradients(graph: Graph) -> Iterator[Violation]:
+def _accumulated_gradients(graph: Graph) -> Iterator[Violation]:
     for target in graph.updates:
         name = target.name if target.argument is None else target.argument.target
         if name.rpartition(".")[2] == "grad" and target.users:
             yield Violation(
                 "accumulated-gradient",
                 f"the step adds to %{target.name}, a gradient from the step before",
-                _first_reader(target, graph),
+                _reader_location(target, graph),
                 "call optimizer.zero_grad() in the step; "
                 "to accumulate, call backward() several times in one step",
             )

@@ -14,10 +14,10 @@ import torch
 
 from npu_ir import TensorType
 from npu_ir.ops.effects import is_random
-from npu_runtime.probing.storage import is_same
+from npu_runtime.probing.storage import is_bitwise_equal
 from npu_runtime.training.artifact import CompileArtifact
-from npu_runtime.training.capture.snapshots import unchanged
-from npu_runtime.training.checks.allocations import unplanned_allocations
+from npu_runtime.training.capture.snapshots import preserve_state
+from npu_runtime.training.checks.allocations import find_unplanned_allocations
 from npu_runtime.training.checks.violations import CaptureReport, Violation
 
 _SEEDS = (20_001, 20_002)
@@ -46,14 +46,14 @@ def check_replay(artifact: CompileArtifact, *batch: Any, **named: Any) -> Captur
     state = artifact.state
     before = {name: item.clone() for name, item in state.items()}
     pointers = artifact.pointers()
-    with unchanged(state.values(), artifact.generators):
+    with preserve_state(state.values(), artifact.generators):
         artifact.prepare(batch, named)
-        violations = list(_frozen(artifact))
+        violations = list(_find_frozen_inputs(artifact))
         if artifact.program is not None:
             # A recorded program takes none: its numbers are 0-d tensors among the inputs.
             numbers = artifact.example_numbers if artifact.program.numbers else ()
-            violations += unplanned_allocations(artifact.program, numbers)
-    violations += _moved(pointers, artifact.pointers(), artifact.moved())
+            violations += find_unplanned_allocations(artifact.program, numbers)
+    violations += _moved_pointers(pointers, artifact.pointers(), artifact.moved())
     violations += (
         Violation(
             "not-restored",
@@ -62,18 +62,18 @@ def check_replay(artifact: CompileArtifact, *batch: Any, **named: Any) -> Captur
             "this is a bug of npu-runtime: please report it",
         )
         for name, item in state.items()
-        if not is_same(item, before[name])
+        if not is_bitwise_equal(item, before[name])
     )
     return CaptureReport(artifact.graph.name, tuple(violations))
 
 
-def _frozen(artifact: CompileArtifact) -> Iterator[Violation]:
+def _find_frozen_inputs(artifact: CompileArtifact) -> Iterator[Violation]:
     numbers = list(artifact.example_numbers)
     for _ in range(_STEPS_BEFORE):
         artifact.run_unshared(numbers)
     names = [value.name for value in artifact.graph.inputs if not isinstance(value.type, TensorType)]
-    plain = _outcome(artifact, numbers, _SEEDS[0])
-    if not _are_same(plain, _outcome(artifact, numbers, _SEEDS[0])):
+    plain = _run_seeded(artifact, numbers, _SEEDS[0])
+    if not _are_same(plain, _run_seeded(artifact, numbers, _SEEDS[0])):
         yield Violation(
             "not-repeatable",
             "two replays from the same state, batch and seed differ",
@@ -84,9 +84,9 @@ def _frozen(artifact: CompileArtifact) -> Iterator[Violation]:
     for index, name in enumerate(names):
         if not any(
             not _are_same(
-                plain, _outcome(artifact, [*numbers[:index], other, *numbers[index + 1 :]], _SEEDS[0])
+                plain, _run_seeded(artifact, [*numbers[:index], other, *numbers[index + 1 :]], _SEEDS[0])
             )
-            for other in _perturbed(numbers[index])
+            for other in _perturbations(numbers[index])
         ):
             yield Violation(
                 "frozen-number",
@@ -96,7 +96,7 @@ def _frozen(artifact: CompileArtifact) -> Iterator[Violation]:
                 "give a batch with gradients that are not zero; if it stays so, the step has frozen it",
             )
     drawing = next((node for node in artifact.graph.nodes if is_random(node)), None)
-    if drawing is not None and _are_same(plain, _outcome(artifact, numbers, _SEEDS[1])):
+    if drawing is not None and _are_same(plain, _run_seeded(artifact, numbers, _SEEDS[1])):
         yield Violation(
             "frozen-seed",
             f"{drawing.op_type} draws the same numbers whatever the seed",
@@ -105,14 +105,14 @@ def _frozen(artifact: CompileArtifact) -> Iterator[Violation]:
         )
 
 
-def _perturbed(number: Any) -> Sequence[Any]:
+def _perturbations(number: Any) -> Sequence[Any]:
     """Return perturbed numbers: the second one is far off, for a number that is added to something large."""
     return (number * 0.5, number + 1.0) if isinstance(number, float) else (number + 1,)
 
 
-def _outcome(artifact: CompileArtifact, numbers: Sequence[Any], seed: int) -> list[Any]:
+def _run_seeded(artifact: CompileArtifact, numbers: Sequence[Any], seed: int) -> list[Any]:
     """Return copies of the results and the new state of one replay; the state is restored."""
-    with unchanged(artifact.state.values(), artifact.generators):
+    with preserve_state(artifact.state.values(), artifact.generators):
         torch.manual_seed(seed)
         for generator in artifact.generators:
             generator.manual_seed(seed)
@@ -122,10 +122,10 @@ def _outcome(artifact: CompileArtifact, numbers: Sequence[Any], seed: int) -> li
 
 
 def _are_same(left: Sequence[Any], right: Sequence[Any]) -> bool:
-    return all(map(is_same, left, right))
+    return all(map(is_bitwise_equal, left, right))
 
 
-def _moved(
+def _moved_pointers(
     before: Mapping[str, int], after: Mapping[str, int], elsewhere: Sequence[str]
 ) -> Iterator[Violation]:
     moved = [name for name, address in after.items() if before.get(name) != address]

@@ -92,11 +92,11 @@ class CaptureReport:
         counts = f"{len(self.errors)} errors, {len(self.notes)} notes"
         return "\n".join([f"{self.graph}: {counts}", *map(str, self.violations)])
 
-    def with_more(self, violations: Iterable[Violation]) -> CaptureReport:
+    def with_violations(self, violations: Iterable[Violation]) -> CaptureReport:
         """Return a report with further violations."""
         return CaptureReport(self.graph, (*self.violations, *violations))
 
 
-def place_of_node(node: OpNode) -> str:
+def node_location(node: OpNode) -> str:
     """Return the location of a node as text: its name, module and source line."""
     return ", ".join(filter(None, (f"node {node.name!r}", str(node.provenance))))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from npu_runtime.errors import CaptureError
 from npu_runtime.lowering.lowered_graph import Lowered
 
-_LISTED = 6
+_MAX_LISTED = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +62,12 @@ class Trace:
         if actual == count or (count is None and actual):
             return
         known = Counter(name for call in self.calls for name in call.kinds)
-        listed = ", ".join(f"{name} x{number}" for name, number in sorted(known.items())[:_LISTED])
+        listed = ", ".join(f"{name} x{number}" for name, number in sorted(known.items())[:_MAX_LISTED])
         wanted = "at least one" if count is None else str(count)
         raise CaptureError(
             f"the trace has {actual} ops {kind!r}, not {wanted}",
             where=f"the trace of graph {self.graph!r}",
-            fix=f"it has {listed or 'nothing'}{', ...' if len(known) > _LISTED else ''}: "
+            fix=f"it has {listed or 'nothing'}{', ...' if len(known) > _MAX_LISTED else ''}: "
             "passes may have made other"
             " ops of these, and backends other kinds; the dumps 30_lowered and 50_runtime_trace show both",
         )
@@ -79,18 +79,18 @@ class Trace:
             CaptureError: Names the ops that did not run, that ran more than once or unexpectedly, or
                 elsewhere.
         """
-        problems = list(_differences(self, lowered))
+        problems = list(_lowering_differences(self, lowered))
         if problems:
-            more = [f"... and {len(problems) - _LISTED} more"] if len(problems) > _LISTED else []
+            more = [f"... and {len(problems) - _MAX_LISTED} more"] if len(problems) > _MAX_LISTED else []
             raise CaptureError(
-                "what ran is not what was lowered:\n    " + "\n    ".join(problems[:_LISTED] + more),
+                "what ran is not what was lowered:\n    " + "\n    ".join(problems[:_MAX_LISTED] + more),
                 where=f"the trace of graph {self.graph!r}",
                 fix="the graph was edited after it was lowered, or a step of the plan is missing:"
                 " compare the dumps 30_lowered and 50_runtime_trace",
             )
 
 
-def _differences(trace: Trace, lowered: Lowered) -> Iterator[str]:
+def _lowering_differences(trace: Trace, lowered: Lowered) -> Iterator[str]:
     wanted = {node.name: item.backend for item in lowered.ops for node in item.op.nodes}
     kinds = Counter((item.backend, item.op.kind) for item in lowered.ops)
     ran = Counter(name for call in trace.calls for name in call.nodes)
@@ -104,10 +104,10 @@ def _differences(trace: Trace, lowered: Lowered) -> Iterator[str]:
         elif elsewhere[name] != wanted[name]:
             yield f"node {name!r} ran on {elsewhere[name]!r}, and was lowered for {wanted[name]!r}"
     done = Counter((call.backend, kind) for call in trace.calls for kind in call.kinds)
-    for key in _in_order([*kinds, *done]):
+    for key in _unique([*kinds, *done]):
         if kinds[key] != done[key]:
             yield f"{key[1]} of {key[0]!r} ran {done[key]} times, and was lowered {kinds[key]} times"
 
 
-def _in_order(keys: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+def _unique(keys: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
     return list(dict.fromkeys(keys))

@@ -14,11 +14,11 @@ from npu_runtime.lowering.lowered_graph import Lowered
 from npu_runtime.planned import PlannedProgram
 from npu_runtime.planned.buffers import Once
 from npu_runtime.training.capture.runners import state_of
-from npu_runtime.training.capture.snapshots import unchanged
+from npu_runtime.training.capture.snapshots import preserve_state
 from npu_runtime.training.dumps.call_log import Call, Trace
 
 
-def record_trace(
+def record_call_log(
     program: PlannedProgram,
     lowered: Lowered,
     numbers: Sequence[Any] = (),
@@ -36,8 +36,8 @@ def record_trace(
         ExecutionError: A node fails, or the calls are not those that were planned.
     """
     called: list[Callable[..., Any]] = []
-    watched = program.watched(called.append)
-    with unchanged(state_of(program).values(), generators):
+    watched = program.with_observer(called.append)
+    with preserve_state(state_of(program).values(), generators):
         watched.run(*numbers)
     planned = [(phase, step) for phase, steps in program.plan.calls.items() for step in steps]
     if [id(function) for function in called] != [id(step.function) for _, step in planned]:
@@ -48,10 +48,10 @@ def record_trace(
         )
     once = [action.step for action in program.plan.actions if isinstance(action, Once)]
     calls = [("bind", step) for step in once] + planned
-    return Trace(lowered.graph.name, tuple(_calls(calls, lowered)))
+    return Trace(lowered.graph.name, tuple(_log_entries(calls, lowered)))
 
 
-def _calls(steps: Sequence[tuple[str, Step]], lowered: Lowered) -> Iterator[Call]:
+def _log_entries(steps: Sequence[tuple[str, Step]], lowered: Lowered) -> Iterator[Call]:
     ops = {node: item for item in reversed(lowered.ops) for node in item.op.nodes}
     for phase, step in steps:
         nodes = set(step.nodes)

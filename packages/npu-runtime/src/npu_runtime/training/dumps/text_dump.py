@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from npu_ir import Graph, OpNode, Value
 from npu_ir.core.literals import format_literal
 from npu_runtime.lowering.lowered_text import literal_attrs_text
-from npu_runtime.lowering.numbering import Numbers, role_of, type_text
+from npu_runtime.lowering.numbering import ValueNumbers, argument_role, type_text
 from npu_runtime.training.dumps.call_log import Call, Trace
 
 
@@ -17,17 +17,19 @@ def graph_text(graph: Graph) -> str:
 
 
 def _graph_lines(graph: Graph) -> Iterator[str]:
-    numbers = Numbers(graph)
+    numbers = ValueNumbers(graph)
     counts = f"{len(graph.values)} values, {len(graph)} nodes, {len(graph.updates)} updates"
     yield f"graph {graph.name!r}: {counts}"
     yield "values"
     for value in graph.values:
-        yield _joined(f"  {numbers.label(value)}  {value.name}  {type_text(value.type)}", role_of(value))
+        yield _join_nonempty(
+            f"  {numbers.label(value)}  {value.name}  {type_text(value.type)}", argument_role(value)
+        )
     yield "nodes"
     for index, node in enumerate(graph.nodes):
         once = "once" if node.in_prologue else ""
-        line = f"  #{index:03d} {node.op_type} {_ends(numbers, node)} {literal_attrs_text(node)}"
-        yield _joined(line, once, _place(node))
+        line = f"  #{index:03d} {node.op_type} {_operands_text(numbers, node)} {literal_attrs_text(node)}"
+        yield _join_nonempty(line, once, _location_text(node))
     yield "results"
     for leaf in graph.results[1]:
         yield (
@@ -40,20 +42,20 @@ def _graph_lines(graph: Graph) -> Iterator[str]:
         yield f"  {numbers.label(target)} <- {numbers.label(value)}  {target.name}"
 
 
-def _ends(numbers: Numbers, node: OpNode) -> str:
-    return f"{numbers.listed(node.inputs)} -> {numbers.listed(node.outputs)}"
+def _operands_text(numbers: ValueNumbers, node: OpNode) -> str:
+    return f"{numbers.tuple_text(node.inputs)} -> {numbers.tuple_text(node.outputs)}"
 
 
-def _place(node: OpNode) -> str:
+def _location_text(node: OpNode) -> str:
     text = str(node.provenance)
     return f"[{text if text.isprintable() else repr(text)}]" if text else ""
 
 
-def _joined(*parts: str) -> str:
+def _join_nonempty(*parts: str) -> str:
     return "  ".join(filter(None, parts))
 
 
-def trace_text(trace: Trace) -> str:
+def call_log_text(trace: Trace) -> str:
     """Return the calls of a call log, one on each line."""
     lines = [f"trace of {trace.graph!r}: {len(trace.calls)} calls"]
     return "\n".join(lines + [_call_line(index, call) for index, call in enumerate(trace.calls)])

@@ -16,10 +16,10 @@ from npu_runtime.errors import CaptureError
 from npu_runtime.lowering.lowered_graph import Lowered
 from npu_runtime.lowering.lowered_text import attrs_text, lowered_text
 from npu_runtime.training.dumps.call_log import Trace
-from npu_runtime.training.dumps.json_dump import attrs_records, graph_record, lowered_record, trace_record
-from npu_runtime.training.dumps.text_dump import graph_text, trace_text
+from npu_runtime.training.dumps.json_dump import attrs_records, call_log_record, graph_record, lowered_record
+from npu_runtime.training.dumps.text_dump import call_log_text, graph_text
 
-__all__ = ["Dump", "dump_stages", "graph_dump", "lowered_dumps", "plan_dump", "trace_dump"]
+__all__ = ["Dump", "call_log_dump", "graph_dump", "lowered_dumps", "plan_dump", "write_dumps"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +55,12 @@ def plan_dump(plan: Any) -> Dump:
     return Dump("40_plan", str(plan), plan.to_dict())
 
 
-def trace_dump(trace: Trace) -> Dump:
+def call_log_dump(trace: Trace) -> Dump:
     """Return the dump ``50_runtime_trace``: the call log."""
-    return Dump("50_runtime_trace", trace_text(trace), trace_record(trace))
+    return Dump("50_runtime_trace", call_log_text(trace), call_log_record(trace))
 
 
-def dump_stages(folder: str | os.PathLike[str], dumps: tuple[Dump, ...]) -> tuple[Path, ...]:
+def write_dumps(folder: str | os.PathLike[str], dumps: tuple[Dump, ...]) -> tuple[Path, ...]:
     """Write dumps into a folder, which is created if it does not exist; return the files.
 
     Either all files appear or none; those of an earlier dump are replaced. Equal dumps are written as equal

@@ -14,7 +14,7 @@ from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
 from npu_runtime.errors import TracingError
-from npu_runtime.probing.storage import overlapping
+from npu_runtime.probing.storage import find_overlapping
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Subjects:
 
     modules: Mapping[str, Module]
     optimizers: Mapping[str, Optimizer]
-    watched: Sequence[Module] = ()
+    stateless_modules: Sequence[Module] = ()
 
     def parameters(self) -> dict[str, Parameter]:
         """Return every parameter by name; a tied one by its first name."""
@@ -49,7 +49,7 @@ class Subjects:
 
     def aliases(self, name: str, tensor: torch.Tensor) -> tuple[str, ...]:
         """Return the other names of a parameter or buffer."""
-        return tuple(other for other in self._names().get(id(tensor), ()) if other != name)
+        return tuple(other for other in self._names_by_id().get(id(tensor), ()) if other != name)
 
     def is_persistent(self, name: str) -> bool:
         """Return whether a buffer is in the ``state_dict`` of its module."""
@@ -62,7 +62,7 @@ class Subjects:
                     continue
         raise AssertionError(f"{name} is a buffer of a module")
 
-    def optimized(self) -> dict[str, list[str]]:
+    def trained_names(self) -> dict[str, list[str]]:
         """Return the names of the parameters of each optimizer, in its order.
 
         Raises:
@@ -84,7 +84,7 @@ class Subjects:
             names_of[prefix] = [names[id(tensor)] for tensor in tensors]
         return names_of
 
-    def _names(self) -> dict[int, list[str]]:
+    def _names_by_id(self) -> dict[int, list[str]]:
         names: dict[int, list[str]] = {}
         for prefix, module in self.modules.items():
             for kind in (module.named_parameters, module.named_buffers):
@@ -93,7 +93,7 @@ class Subjects:
         return names
 
 
-def subjects_of(
+def make_components(
     modules: Sequence[tuple[str, Module]], optimizers: Sequence[tuple[str, Optimizer]]
 ) -> Subjects:
     """Return training components with modules and optimizers by name; a single one gets no prefix.
@@ -101,8 +101,8 @@ def subjects_of(
     Raises:
         TracingError: Two tensors share memory, or a module is lazy and its parameters have no shape yet.
     """
-    named_modules = _prefixed(modules)
-    named_optimizers = _prefixed(optimizers)
+    named_modules = _add_prefixes(modules)
+    named_optimizers = _add_prefixes(optimizers)
     components = Subjects(named_modules, named_optimizers)
     tensors = {**components.parameters(), **components.buffers()}
     for name, tensor in tensors.items():
@@ -111,7 +111,7 @@ def subjects_of(
                 f"{name!r} has no shape yet: its module is lazy",
                 fix="run the model once, on a batch, before training it",
             )
-    pair = overlapping(tensors, tensors)
+    pair = find_overlapping(tensors, tensors)
     if pair is not None:
         raise TracingError(
             f"{pair[0]!r} and {pair[1]!r} are different tensors in the same memory",
@@ -120,7 +120,7 @@ def subjects_of(
     return components
 
 
-def _prefixed(items: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+def _add_prefixes(items: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     unique: dict[int, tuple[str, Any]] = {}
     for name, item in items:
         unique.setdefault(id(item), (name, item))
@@ -128,7 +128,7 @@ def _prefixed(items: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     return {f"{name}." if name and not is_single else "": item for name, item in unique.values()}
 
 
-def find_subjects(
+def find_components(
     function: Callable[..., Any],
     modules: Sequence[Module] | None = None,
     optimizers: Sequence[Optimizer] | None = None,
@@ -146,32 +146,32 @@ def find_subjects(
     Raises:
         TracingError: There is no module.
     """
-    reached = list(_reached(function))
+    reached = list(_referenced_objects(function))
     found_modules = [(name, item) for name, item in reached if isinstance(item, Module)]
     outer = [
-        pair for pair in found_modules if not any(_is_inside(pair[1], other) for _, other in found_modules)
+        pair for pair in found_modules if not any(_is_submodule(pair[1], other) for _, other in found_modules)
     ]
-    named_modules = outer if modules is None else _named(modules, "module")
+    named_modules = outer if modules is None else _number_names(modules, "module")
     found_optimizers = [(name, item) for name, item in reached if isinstance(item, Optimizer)]
-    named_optimizers = found_optimizers if optimizers is None else _named(optimizers, "optimizer")
+    named_optimizers = found_optimizers if optimizers is None else _number_names(optimizers, "optimizer")
     if not named_modules:
         raise TracingError(
             f"the step function {getattr(function, '__name__', function)!r} refers to no module",
             fix="name what it trains: compile_ir(step, example_batch=..., modules=[model], "
             "optimizers=[optimizer])",
         )
-    return subjects_of(named_modules, named_optimizers)
+    return make_components(named_modules, named_optimizers)
 
 
-def _named(items: Sequence[Any], word: str) -> list[tuple[str, Any]]:
+def _number_names(items: Sequence[Any], word: str) -> list[tuple[str, Any]]:
     return [(f"{word}{index}", item) for index, item in enumerate(items)]
 
 
-def _is_inside(module: Module, other: Module) -> bool:
+def _is_submodule(module: Module, other: Module) -> bool:
     return module is not other and any(part is module for part in other.modules())
 
 
-def _reached(function: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
+def _referenced_objects(function: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
     """Yield the objects that a function refers to, by name; functions of the same module are followed."""
     pending: list[Any] = [function]
     seen: set[int] = set()

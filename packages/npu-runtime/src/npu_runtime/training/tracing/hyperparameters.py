@@ -13,10 +13,10 @@ from typing import Any
 import torch
 from torch.optim import Optimizer
 
-_IMPLEMENTATIONS = ("foreach", "fused", "capturable", "differentiable")
+_IMPLEMENTATION_SWITCHES = ("foreach", "fused", "capturable", "differentiable")
 
 
-def numbers(optimizers: Mapping[str, Optimizer]) -> dict[str, float]:
+def open_numbers(optimizers: Mapping[str, Optimizer]) -> dict[str, float]:
     """Return the open numbers, which each call reads: every finite float, by name (``group0.betas.1``)."""
     return {name: value for name, value in _entries(optimizers) if is_open(value)}
 
@@ -35,11 +35,15 @@ def switches(optimizers: Mapping[str, Optimizer]) -> dict[str, bool]:
     """Return the booleans among the `settings`, except those that only choose an implementation."""
     booleans = {name: value for name, value in settings(optimizers).items() if type(value) is bool}
     return {
-        name: value for name, value in booleans.items() if name.rpartition(".")[2] not in _IMPLEMENTATIONS
+        name: value
+        for name, value in booleans.items()
+        if name.rpartition(".")[2] not in _IMPLEMENTATION_SWITCHES
     }
 
 
-def replaced(group: Mapping[str, Any], prefix: str, change: Callable[[str, float], Any]) -> dict[str, Any]:
+def replace_numbers(
+    group: Mapping[str, Any], prefix: str, change: Callable[[str, float], Any]
+) -> dict[str, Any]:
     """Return the entries of a group with ``change(name, value)`` instead of each open number."""
 
     def changed(name: str, value: Any) -> Any:
@@ -62,13 +66,13 @@ def _entries(optimizers: Mapping[str, Optimizer]) -> Iterator[tuple[str, Any]]:
         for index, group in enumerate(optimizer.param_groups):
             for key, value in group.items():
                 if key != "params":
-                    yield from _leaves(f"{group_prefix(prefix, index)}.{key}", value)
+                    yield from _flatten_entry(f"{group_prefix(prefix, index)}.{key}", value)
 
 
-def _leaves(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+def _flatten_entry(name: str, value: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(value, (tuple, list)):
         for index, item in enumerate(value):
-            yield from _leaves(f"{name}.{index}", item)
+            yield from _flatten_entry(f"{name}.{index}", item)
     else:
         yield name, float(value) if isinstance(value, torch.Tensor) and value.numel() == 1 else value
 
@@ -82,7 +86,7 @@ def is_open(value: Any) -> bool:
     return type(value) is float and math.isfinite(value)
 
 
-class Reader:
+class HyperparameterReader:
     """A reader of open numbers: it resolves their names once, since it runs before each step.
 
     Args:
@@ -98,12 +102,12 @@ class Reader:
                     if key != "params":
                         for name, path in _paths(f"{group_prefix(prefix, index)}.{key}", value):
                             locations[name] = group, key, path
-        self._places = [locations[name] for name in names]
+        self._paths = [locations[name] for name in names]
 
     def __call__(self) -> list[float]:
         """Return the current values."""
         values = []
-        for group, key, path in self._places:
+        for group, key, path in self._paths:
             value = group[key]
             for index in path:
                 value = value[index]

@@ -14,7 +14,7 @@ from npu_runtime.training.tracing.components import Subjects
 _NUMBERS = (bool, int, float)
 
 
-class Attributes:
+class ModuleAttributes:
     """The numbers and tensors that modules have as attributes before a step.
 
     Args:
@@ -43,9 +43,9 @@ class Attributes:
                 if now is not value:
                     self._replaced.append((path, value))
             elif type(now) in _NUMBERS and now != value:
-                raise _changed(path, f"from {value!r} to {now!r}")
+                raise _changed_error(path, f"from {value!r} to {now!r}")
 
-    def require_unread(self, module: GraphModule) -> None:
+    def require_replaced_unread(self, module: GraphModule) -> None:
         """Raise if the step reads a tensor that it also replaces; writing without reading is accepted.
 
         Raises:
@@ -58,10 +58,10 @@ class Attributes:
         }
         for path, value in self._replaced:
             if id(value) in read:
-                raise _changed(path, "to another tensor")
+                raise _changed_error(path, "to another tensor")
 
 
-def _changed(path: str, how: str) -> TracingError:
+def _changed_error(path: str, how: str) -> TracingError:
     return TracingError(
         f"the step changes {path!r} {how}: a graph would not",
         fix="keep it in a buffer (register_buffer), as a tensor; or change it outside of the step",

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch.optim import SGD, Optimizer
 
-from npu_runtime._torch.tracing import compiling
+from npu_runtime._torch.tracing import compiler_flag
 from npu_runtime.errors import TracingError
 
 # The options of implementations that keep all numbers in tensors: none reads the contents of one in Python.
@@ -29,7 +29,7 @@ def parameters_of(optimizer: Optimizer) -> list[torch.Tensor]:
     return [tensor for group in optimizer.param_groups for tensor in group["params"]]
 
 
-def state_of(optimizer: Optimizer) -> list[dict[str, torch.Tensor]]:
+def current_or_initial_state(optimizer: Optimizer) -> list[dict[str, torch.Tensor]]:
     """Return the state before the next step: the current one, or the one that a first step would begin with.
 
     It is empty where the initial state cannot be predicted: the trace then reveals whether the step creates
@@ -41,7 +41,7 @@ def state_of(optimizer: Optimizer) -> list[dict[str, torch.Tensor]]:
     parameters = parameters_of(optimizer)
     state: list[dict[str, Any]] = [dict(optimizer.state.get(item, {})) for item in parameters]
     if any(item.requires_grad and not entries for item, entries in zip(parameters, state, strict=True)):
-        state = [entries or first for entries, first in zip(state, _initial(optimizer), strict=True)]
+        state = [entries or first for entries, first in zip(state, _initial_state(optimizer), strict=True)]
     for entries in state:
         for key, value in list(entries.items()):
             if value is None:
@@ -55,7 +55,7 @@ def state_of(optimizer: Optimizer) -> list[dict[str, torch.Tensor]]:
     return state
 
 
-def _initial(optimizer: Optimizer) -> list[dict[str, Any]]:
+def _initial_state(optimizer: Optimizer) -> list[dict[str, Any]]:
     """Return the initial state, by running the optimizer's ``_init_group`` on copies of parameters.
 
     ``_init_group`` is private, but most optimizers of torch.optim have it: it creates missing state, and
@@ -76,16 +76,18 @@ def _initial(optimizer: Optimizer) -> list[dict[str, Any]]:
         copies.append(clone)
     count = len(inspect.signature(optimizer._init_group).parameters) - 1
     with (
-        compiling(),
-        swapped(optimizer, copies, [{} for _ in copies], [TRACEABLE] * len(optimizer.param_groups)),
+        compiler_flag(),
+        override_optimizer(
+            optimizer, copies, [{} for _ in copies], [TRACEABLE] * len(optimizer.param_groups)
+        ),
     ):
         for group in optimizer.param_groups:
             optimizer._init_group(group, *[[] for _ in range(count)])
         state = [dict(optimizer.state[item]) if item in optimizer.state else {} for item in copies]
-    return _with_counters_side_by_side(state)
+    return _merge_step_counters(state)
 
 
-def _with_counters_side_by_side(state: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _merge_step_counters(state: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the state with its step counters as slices of one tensor, which one call can increment."""
     rows: dict[Any, list[dict[str, Any]]] = {}
     for entries in state:
@@ -111,7 +113,7 @@ def _momentum_buffers(optimizer: SGD) -> list[dict[str, Any]]:
 
 
 @contextlib.contextmanager
-def swapped(
+def override_optimizer(
     optimizer: Optimizer,
     parameters: Sequence[torch.Tensor],
     state: State,

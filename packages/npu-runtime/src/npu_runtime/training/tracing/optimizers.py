@@ -9,12 +9,17 @@ from typing import Any
 import torch
 from torch.optim import Optimizer
 
-from npu_runtime._torch.tracing import compiling, plain_step
+from npu_runtime._torch.tracing import compiler_flag, unwrapped_step
 from npu_runtime.errors import TracingError
 from npu_runtime.training.tracing import hyperparameters
-from npu_runtime.training.tracing.optimizer_state import TRACEABLE, State, UnknownStateError, swapped
+from npu_runtime.training.tracing.optimizer_state import (
+    TRACEABLE,
+    State,
+    UnknownStateError,
+    override_optimizer,
+)
 
-_INSTEAD = {
+_ALTERNATIVES = {
     "LBFGS": "it evaluates the loss several times in a step, as often as the data wants it; use AdamW",
     "Adafactor": "it compares the content of tensors in Python; use AdamW, or RMSprop for less state",
     "SparseAdam": "its gradients are sparse; use Adam, with sparse=False in the embedding",
@@ -28,10 +33,10 @@ def require_traceable(optimizer: Optimizer) -> None:
         TracingError: The message has the reason, and an alternative.
     """
     name = type(optimizer).__name__
-    if name in _INSTEAD and type(optimizer).__module__.startswith("torch.optim"):
+    if name in _ALTERNATIVES and type(optimizer).__module__.startswith("torch.optim"):
         raise TracingError(
-            f"{name} cannot be traced: {_INSTEAD[name].partition(';')[0]}",
-            fix=_INSTEAD[name].partition("; ")[2],
+            f"{name} cannot be traced: {_ALTERNATIVES[name].partition(';')[0]}",
+            fix=_ALTERNATIVES[name].partition("; ")[2],
         )
     hooks = [*optimizer._optimizer_step_pre_hooks.values(), *optimizer._optimizer_step_post_hooks.values()]
     if hooks:
@@ -42,7 +47,7 @@ def require_traceable(optimizer: Optimizer) -> None:
 
 
 @contextlib.contextmanager
-def traceable(
+def make_traceable(
     optimizer: Optimizer,
     prefix: str,
     parameters: Sequence[torch.Tensor],
@@ -64,8 +69,8 @@ def traceable(
         TracingError: A step changes groups or attributes of the optimizer, which a graph would not.
         UnknownStateError: A step adds entries to the state.
     """
-    groups = _open_groups(optimizer, prefix, numbers)
-    step = plain_step(optimizer)
+    groups = _traced_groups(optimizer, prefix, numbers)
+    step = unwrapped_step(optimizer)
 
     def traced_step(closure: Any = None) -> None:
         if closure is not None:
@@ -74,19 +79,19 @@ def traceable(
                 fix="compute loss and gradients before the step",
             )
         before_step()
-        with compiling():  # torch.optim then takes the capturable path without asking for a CUDA device
+        with compiler_flag():  # torch.optim then takes the capturable path without asking for a CUDA device
             step()
-        _write_replaced(optimizer, parameters, state)
+        _write_replaced_state(optimizer, parameters, state)
 
     own = vars(optimizer).get("step")
-    with swapped(optimizer, parameters, state, groups):
+    with override_optimizer(optimizer, parameters, state, groups):
         groups_before = [dict(group) for group in optimizer.param_groups]
         known_keys = {item: set(entries) for item, entries in zip(parameters, state, strict=True)}
         optimizer.step = traced_step  # type: ignore[method-assign,assignment]
         attributes = dict(vars(optimizer))
         try:
             yield
-            _require_unchanged(optimizer, groups_before)
+            _require_same_groups(optimizer, groups_before)
             _require_same_state(optimizer, known_keys)
             _require_same_attributes(optimizer, attributes)
         finally:
@@ -97,12 +102,12 @@ def traceable(
                 optimizer.step = own  # type: ignore[method-assign]
 
 
-def _open_groups(optimizer: Optimizer, prefix: str, numbers: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _traced_groups(optimizer: Optimizer, prefix: str, numbers: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the entries of the groups during the trace: open numbers, and traceable implementations."""
     return [
         {
             **TRACEABLE,
-            **hyperparameters.replaced(
+            **hyperparameters.replace_numbers(
                 {key: value for key, value in group.items() if key not in TRACEABLE},
                 hyperparameters.group_prefix(prefix, index),
                 lambda name, _: numbers[name],
@@ -112,7 +117,7 @@ def _open_groups(optimizer: Optimizer, prefix: str, numbers: Mapping[str, Any]) 
     ]
 
 
-def _require_unchanged(optimizer: Optimizer, groups_before: Sequence[Mapping[str, Any]]) -> None:
+def _require_same_groups(optimizer: Optimizer, groups_before: Sequence[Mapping[str, Any]]) -> None:
     for index, (group, before) in enumerate(zip(optimizer.param_groups, groups_before, strict=True)):
         for key, value in group.items():
             if key != "params" and value is not before.get(key):
@@ -133,7 +138,7 @@ def _require_same_attributes(optimizer: Optimizer, before: Mapping[str, Any]) ->
             )
 
 
-def _write_replaced(optimizer: Optimizer, parameters: Sequence[torch.Tensor], state: State) -> None:
+def _write_replaced_state(optimizer: Optimizer, parameters: Sequence[torch.Tensor], state: State) -> None:
     """Turn ``state[key] = new`` into a write into the old tensor: the graph updates state in place."""
     pairs = []
     for item, entries in zip(parameters, state, strict=True):

@@ -38,7 +38,7 @@ class RandomStates:
     saved: list[Any] = field(default_factory=list)
 
     @contextlib.contextmanager
-    def noted(self) -> Iterator[None]:
+    def recording(self) -> Iterator[None]:
         """Record the calls that save and set states, for the block.
 
         Raises:
@@ -55,7 +55,7 @@ class RandomStates:
         ]
         try:
             for owner, name, function in before:
-                setattr(owner, name, _in_thread(thread, replacements[name], function))
+                setattr(owner, name, _dispatch_by_thread(thread, replacements[name], function))
             yield
         finally:
             for owner, name, function in before:
@@ -72,7 +72,7 @@ class RandomStates:
             raise TracingError("the step sets a state of the random number generator from outside", fix=_FIX)
         self.events.append((last_node(), "set", number))
 
-    def draw_again(self, module: GraphModule) -> None:
+    def reuse_draws(self, module: GraphModule) -> None:
         """Replace ops that draw from a restored state by the results of those that drew from it first.
 
         The state is modelled as a position: the number of draws since the beginning. Saving remembers the
@@ -98,14 +98,16 @@ class RandomStates:
         for node in list(module.graph.nodes):
             if is_random(node):
                 if position in first:
-                    _give_again(module, node, first[position]())
+                    _replace_draw(module, node, first[position]())
                 else:
-                    first[position] = _kept(module, node)
+                    first[position] = _copy_on_demand(module, node)
                 position += 1
             catch_up(node)
 
 
-def _in_thread(thread: int, here: Callable[..., Any], elsewhere: Callable[..., Any]) -> Callable[..., Any]:
+def _dispatch_by_thread(
+    thread: int, here: Callable[..., Any], elsewhere: Callable[..., Any]
+) -> Callable[..., Any]:
     """Return a function that calls ``here`` in one thread, and ``elsewhere`` in all others."""
 
     @functools.wraps(elsewhere)
@@ -120,12 +122,12 @@ def is_random(node: Node) -> bool:
     return isinstance(node.target, OpOverload) and torch.Tag.nondeterministic_seeded in node.target.tags
 
 
-def writes_first(node: Node) -> bool:
+def writes_first_argument(node: Node) -> bool:
     """Return whether an FX node writes its result into its first argument."""
     return isinstance(node.target, OpOverload) and node.target._schema.name.endswith("_")
 
 
-def _kept(module: GraphModule, node: Node) -> Callable[[], Node]:
+def _copy_on_demand(module: GraphModule, node: Node) -> Callable[[], Node]:
     """Return a function that inserts, once, a copy of a node's result before anything mutates it."""
     copies: list[Node] = []
 
@@ -140,8 +142,8 @@ def _kept(module: GraphModule, node: Node) -> Callable[[], Node]:
     return copy_of_result
 
 
-def _give_again(module: GraphModule, node: Node, drawn: Node) -> None:
-    if writes_first(node):
+def _replace_draw(module: GraphModule, node: Node, drawn: Node) -> None:
+    if writes_first_argument(node):
         with module.graph.inserting_before(node):
             copy = module.graph.call_function(torch.ops.aten.copy_.default, (node.args[0], drawn))
         copy.meta = dict(node.meta)

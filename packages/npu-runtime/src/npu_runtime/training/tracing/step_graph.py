@@ -19,7 +19,7 @@ from npu_runtime.training.tracing.substitution import Originals
 from npu_runtime.training.tracing.traced_step import HYPERPARAMETERS
 
 
-def take_gradients(module: GraphModule, parameters: Sequence[str], previous: int) -> dict[str, str]:
+def extract_gradients(module: GraphModule, parameters: Sequence[str], previous: int) -> dict[str, str]:
     """Remove gradients from inputs and outputs of a module; return the names of the computed ones.
 
     Args:
@@ -58,7 +58,7 @@ def _is_needed(node: Node) -> bool:
     return node.op in ("placeholder", "output") or node.target is torch.ops.aten.copy_.default
 
 
-def step_graph(
+def build_step_graph(
     module: GraphModule,
     originals: Originals,
     batch: tuple[Structure, Sequence[Any]],
@@ -77,7 +77,7 @@ def step_graph(
     structure, leaves = batch
     tensors = [f"batch{index}" for index in range(sum(isinstance(item, torch.Tensor) for item in leaves))]
     arguments = [
-        *(_argument(key, tensor, originals.subjects) for key, tensor in originals.weights.items()),
+        *(_make_argument(key, tensor, originals.components) for key, tensor in originals.weights.items()),
         *(Argument(InputKind.INPUT, key) for key in (*originals.numbers, *tensors)),
     ]
     graph = convert_graph_module(module, name=name, arguments=arguments)
@@ -88,7 +88,7 @@ def step_graph(
     args, kwargs = unflatten(
         structure, [inputs[next(names)] if isinstance(item, torch.Tensor) else item for item in leaves]
     )
-    current = {**hyperparameters.fixed_numbers(originals.subjects.optimizers), **originals.numbers}
+    current = {**hyperparameters.fixed_numbers(originals.components.optimizers), **originals.numbers}
     numbers = {key: inputs.get(key, value) for key, value in current.items()}
     graph.set_call(args, {**kwargs, HYPERPARAMETERS: numbers})
     graph.set_outputs(unflatten(results, list(graph.outputs)))
@@ -101,7 +101,7 @@ def step_graph(
     return graph
 
 
-def _argument(name: str, tensor: torch.Tensor, subjects: Subjects) -> Argument:
+def _make_argument(name: str, tensor: torch.Tensor, subjects: Subjects) -> Argument:
     if name in subjects.parameters():
         return Argument(InputKind.PARAMETER, name, subjects.aliases(name, tensor))
     if name in subjects.buffers():

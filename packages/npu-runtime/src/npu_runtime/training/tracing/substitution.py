@@ -12,8 +12,8 @@ from npu_runtime._torch.tracing import swapped_weights
 from npu_runtime.errors import TracingError
 from npu_runtime.training.tracing import hyperparameters
 from npu_runtime.training.tracing.components import Subjects
-from npu_runtime.training.tracing.optimizer_state import state_of
-from npu_runtime.training.tracing.optimizers import traceable
+from npu_runtime.training.tracing.optimizer_state import current_or_initial_state
+from npu_runtime.training.tracing.optimizers import make_traceable
 
 
 class Originals:
@@ -35,10 +35,12 @@ class Originals:
     """
 
     def __init__(self, subjects: Subjects) -> None:
-        self.subjects = subjects
-        self._owners = subjects.optimized()
-        self._entries = {prefix: state_of(item) for prefix, item in subjects.optimizers.items()}
-        self._require_single_keepers()
+        self.components = subjects
+        self._owners = subjects.trained_names()
+        self._entries = {
+            prefix: current_or_initial_state(item) for prefix, item in subjects.optimizers.items()
+        }
+        self._require_single_owners()
         self.state = {
             f"{owner}.{key}": tensor
             for prefix, entries in self._entries.items()
@@ -46,7 +48,7 @@ class Originals:
             for key, tensor in item.items()
         }
         self.weights: dict[str, torch.Tensor] = {**subjects.parameters(), **subjects.buffers(), **self.state}
-        self.numbers = hyperparameters.numbers(subjects.optimizers)
+        self.numbers = hyperparameters.open_numbers(subjects.optimizers)
         optimized = {key for names in self._owners.values() for key in names}
         self.gradients: dict[str, torch.Tensor] = {
             key: item
@@ -54,7 +56,7 @@ class Originals:
             if item.requires_grad and key in optimized
         }
 
-    def _require_single_keepers(self) -> None:
+    def _require_single_owners(self) -> None:
         keepers: dict[str, str] = {}
         for prefix, entries in self._entries.items():
             for owner, item in zip(self._owners[prefix], entries, strict=True):
@@ -65,7 +67,7 @@ class Originals:
                     )
 
     @contextlib.contextmanager
-    def replaced(
+    def substitute(
         self,
         weights: Mapping[str, torch.Tensor],
         numbers: Mapping[str, Any],
@@ -81,31 +83,33 @@ class Originals:
             see: Called before each step of an optimizer, with the current gradients by parameter.
         """
         parameters = {}
-        for key, original in self.subjects.parameters().items():
+        for key, original in self.components.parameters().items():
             # detach() makes a leaf of autograd that shares the memory of its placeholder in the trace.
             parameters[key] = weights[key].detach().requires_grad_(original.requires_grad)
             parameters[key].grad = gradients.get(key)
-        substitutes = {**parameters, **{key: weights[key] for key in self.subjects.buffers()}}
+        substitutes = {**parameters, **{key: weights[key] for key in self.components.buffers()}}
         with contextlib.ExitStack() as stack:
-            for prefix, module in self.subjects.modules.items():
+            for prefix, module in self.components.modules.items():
                 own = (name for name, _ in (*module.named_parameters(), *module.named_buffers()))
                 stack.enter_context(
                     swapped_weights(module, {name: substitutes[prefix + name] for name in own})
                 )
-            for prefix, optimizer in self.subjects.optimizers.items():
+            for prefix, optimizer in self.components.optimizers.items():
                 names = self._owners[prefix]
                 mine = [parameters[key] for key in names]
                 state = [
                     {key: weights[f"{owner}.{key}"] for key in entries}
                     for owner, entries in zip(names, self._entries[prefix], strict=True)
                 ]
-                before = _seeing(names, mine, see)
-                stack.enter_context(traceable(optimizer, prefix, mine, state, numbers, before))
+                before = _gradient_observer(names, mine, see)
+                stack.enter_context(make_traceable(optimizer, prefix, mine, state, numbers, before))
             yield
-            _write_replaced({key: weights[key] for key in self.subjects.buffers()}, self.subjects.buffers())
+            _write_replaced_buffers(
+                {key: weights[key] for key in self.components.buffers()}, self.components.buffers()
+            )
 
 
-def _seeing(
+def _gradient_observer(
     names: Sequence[str],
     parameters: Sequence[torch.Tensor],
     see: Callable[[Mapping[str, torch.Tensor]], None],
@@ -117,7 +121,7 @@ def _seeing(
     return before_step
 
 
-def _write_replaced(before: Mapping[str, torch.Tensor], now: Mapping[str, torch.Tensor]) -> None:
+def _write_replaced_buffers(before: Mapping[str, torch.Tensor], now: Mapping[str, torch.Tensor]) -> None:
     """Turn ``self.buffer = new`` into a write into the buffer: the graph updates buffers in place."""
     for key, old in before.items():
         new = now.get(key, old)

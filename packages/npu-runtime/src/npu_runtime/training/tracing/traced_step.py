@@ -33,18 +33,18 @@ class TracedStep:
     state: dict[str, torch.Tensor]
     branches: Sequence[Branch]
     gradients: Mapping[str, str]
-    subjects: Subjects
+    components: Subjects
 
     def weights(self) -> dict[str, torch.Tensor]:
         """Return the tensors to bind the graph to, by name: those of the modules, and the initial state."""
-        return {**self.subjects.parameters(), **self.subjects.buffers(), **self.state}
+        return {**self.components.parameters(), **self.components.buffers(), **self.state}
 
     def hyperparameters(self) -> dict[str, float]:
         """Return the current numbers of the optimizers that a call of the graph takes, by name.
 
         Groups may have gained others since the trace: a scheduler adds an ``initial_lr``.
         """
-        optimizers = self.subjects.optimizers
-        current = {**hyperparameters.fixed_numbers(optimizers), **hyperparameters.numbers(optimizers)}
+        optimizers = self.components.optimizers
+        current = {**hyperparameters.fixed_numbers(optimizers), **hyperparameters.open_numbers(optimizers)}
         _, named = unflatten(*self.graph.call)
         return {name: current[name] for name in named[HYPERPARAMETERS] if name in current}

@@ -14,10 +14,10 @@ from typing import Any, NoReturn
 import torch
 from torch.fx import GraphModule, Node
 
-from npu_ir.capture.export_errors import without_advice
-from npu_ir.capture.provenance import place
+from npu_ir.capture.export_errors import strip_advice
+from npu_ir.capture.provenance import location_of
 from npu_runtime._torch import OpOverload
-from npu_runtime._torch.tracing import is_tracing, written
+from npu_runtime._torch.tracing import is_tracing, written_arguments
 from npu_runtime.errors import TracingError
 from npu_runtime.training.tracing.components import Subjects
 
@@ -27,7 +27,7 @@ _NUMBERS = (bool, int, float, complex, torch.SymBool, torch.SymInt, torch.SymFlo
 _SYNCHRONIZING = ("aten._local_scalar_dense.default", "aten.nonzero.default", "aten.is_nonzero.default")
 
 
-def require_no_hooks(subjects: Subjects) -> None:
+def reject_hooks(subjects: Subjects) -> None:
     """Raise if parameters have hooks: a trace substitutes the parameters, and the hooks would not run."""
     for key, parameter in subjects.parameters().items():
         if parameter._backward_hooks or getattr(parameter, "_post_accumulate_grad_hooks", None):
@@ -38,7 +38,7 @@ def require_no_hooks(subjects: Subjects) -> None:
             )
 
 
-_NO_SCALER = (
+_SCALER_FIX = (
     "autocast=torch.bfloat16 needs no scaling; or keep steps in float16 in eager PyTorch; "
     "GradScaler(enabled=False) may stay"
 )
@@ -49,12 +49,12 @@ def scaler_error(what: str, where: str = "") -> TracingError:
     return TracingError(
         f"{what}, which decides in Python, by the content of the gradients, whether to take a step",
         where=where,
-        fix=_NO_SCALER,
+        fix=_SCALER_FIX,
     )
 
 
 @contextlib.contextmanager
-def scalers_refused() -> Iterator[None]:
+def reject_scalers() -> Iterator[None]:
     """Raise when a traced step calls an enabled GradScaler, before its state becomes fake tensors."""
     kind = torch.amp.GradScaler
     plain = {name: getattr(kind, name) for name in ("scale", "unscale_", "step", "update")}
@@ -63,7 +63,7 @@ def scalers_refused() -> Iterator[None]:
         @functools.wraps(plain[name])
         def method(scaler: torch.amp.GradScaler, *args: Any, **kwargs: Any) -> Any:
             if scaler.is_enabled() and is_tracing():
-                where = _users_line(traceback.extract_stack())
+                where = _user_location(traceback.extract_stack())
                 raise scaler_error(f"the step calls {name}() of a GradScaler", where)
             return plain[name](scaler, *args, **kwargs)
 
@@ -101,7 +101,7 @@ def require_tensor(result: Any) -> torch.Tensor:
     )
 
 
-def require_no_sync(module: GraphModule) -> None:
+def reject_host_sync(module: GraphModule) -> None:
     """Raise if a step reads the contents of a tensor in Python, or needs them for a size.
 
     Raises:
@@ -112,12 +112,12 @@ def require_no_sync(module: GraphModule) -> None:
             raise TracingError(
                 f"{node.target} reads the content of a tensor in Python, "
                 "for which the device would have to wait",
-                where=place(node),
+                where=location_of(node),
                 fix="keep it a tensor: no .item(), float(), nonzero() or masks as indices in a step",
             )
 
 
-def require_no_strangers(module: GraphModule) -> None:
+def reject_unregistered_parameters(module: GraphModule) -> None:
     """Raise if a step reads a trainable tensor that its modules do not register: it would be a constant.
 
     Raises:
@@ -130,35 +130,35 @@ def require_no_strangers(module: GraphModule) -> None:
             raise TracingError(
                 f"the step reads a tensor of shape {tuple(constant.shape)} that requires gradients, "
                 "and that is not a parameter of its modules",
-                where=place(reader),
+                where=location_of(reader),
                 fix="name the module it belongs to: modules=[...]; "
                 "or use it through the module, not through a copy",
             )
 
 
-def refuse_write(tensor: torch.Tensor) -> NoReturn:
+def reject_write(tensor: torch.Tensor) -> NoReturn:
     """Raise before an op writes into a tensor that is a constant to the graph: the trace would change it.
 
     Raises:
         TracingError: Names the user's line.
     """
-    raise _outside(tensor, _users_line(traceback.extract_stack()))
+    raise _external_write_error(tensor, _user_location(traceback.extract_stack()))
 
 
-def require_no_writes_outside(module: GraphModule) -> None:
+def reject_external_writes(module: GraphModule) -> None:
     """Raise if a step writes into a view of a constant of its graph: the next step would not see the write.
 
     Raises:
         TracingError: Names the user's line.
     """
     for node in module.graph.nodes:
-        for item in written(node.target, node.args, node.kwargs):
-            root = _memory_of(item) if isinstance(item, Node) else None
+        for item in written_arguments(node.target, node.args, node.kwargs):
+            root = _storage_node(item) if isinstance(item, Node) else None
             if root is not None and root.op == "get_attr":
-                raise _outside(getattr(module, str(root.target)), place(node))
+                raise _external_write_error(getattr(module, str(root.target)), location_of(node))
 
 
-def _memory_of(node: Node) -> Node:
+def _storage_node(node: Node) -> Node:
     """Return the node whose memory a view shares; ``lift_fresh`` is a tensor that the step created."""
     while _is_view(node) and isinstance(first := next(iter(node.args), None), Node):
         node = first
@@ -174,7 +174,7 @@ def _is_view(node: Node) -> bool:
     return bool(results) and results[0].alias_info is not None
 
 
-def _outside(tensor: torch.Tensor, where: str) -> TracingError:
+def _external_write_error(tensor: torch.Tensor, where: str) -> TracingError:
     return TracingError(
         f"the step writes into a tensor of shape {tuple(tensor.shape)} "
         "that is neither a parameter nor a buffer of its modules",
@@ -183,11 +183,11 @@ def _outside(tensor: torch.Tensor, where: str) -> TracingError:
     )
 
 
-def untraceable(error: Exception) -> TracingError:
+def tracing_error(error: Exception) -> TracingError:
     """Return the error to raise for one that tracing raised: with the user's line, and a fix."""
-    text = without_advice(str(error).strip()).splitlines()
+    text = strip_advice(str(error).strip()).splitlines()
     kind = type(error).__name__
-    where = _users_line(traceback.extract_tb(error.__traceback__))
+    where = _user_location(traceback.extract_tb(error.__traceback__))
     if "DataDependent" in kind or "data-dependent" in str(error):
         return TracingError(
             f"the step decides by the content of a tensor: {text[0] if text else kind}",
@@ -203,7 +203,7 @@ def untraceable(error: Exception) -> TracingError:
     )
 
 
-def _users_line(frames: Sequence[traceback.FrameSummary]) -> str:
+def _user_location(frames: Sequence[traceback.FrameSummary]) -> str:
     """Return the innermost line of the user's code."""
     outside = [item for item in frames if not item.filename.startswith((_TORCH, _OWN, "<"))]
     return f"{outside[-1].filename}:{outside[-1].lineno}" if outside else ""

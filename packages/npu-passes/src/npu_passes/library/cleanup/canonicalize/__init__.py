@@ -8,13 +8,13 @@ from npu_passes.core.base import Pass
 from npu_passes.library.cleanup.canonicalize.canonical_arguments import canonical_attrs
 from npu_passes.library.cleanup.canonicalize.canonical_ops import Call, canonical_call
 from npu_passes.library.cleanup.canonicalize.static_numbers import (
-    has_place_for_literal,
-    known_number,
-    passed_assertion,
-    put_literal,
-    stated_number,
+    accepts_literal,
+    is_true_assertion,
+    number_in_type,
+    replace_by_literal,
+    static_number,
 )
-from npu_passes.rewriting.aliasing import Sharing, part_of_tuple
+from npu_passes.rewriting.aliasing import AliasAnalysis, selected_input
 
 _COPIES = frozenset(
     f"aten.{name}.default" for name in ("alias", "clone", "detach", "lift", "lift_fresh", "lift_fresh_copy")
@@ -40,69 +40,69 @@ class Canonicalize(Pass):
     def run(self, graph: Graph) -> bool:
         """Rewrite the body in one forward sweep."""
         before = graph.edits
-        sharing = Sharing(graph)
+        sharing = AliasAnalysis(graph)
         for value in graph.inputs:
-            known = stated_number(value)
+            known = number_in_type(value)
             if known is not None:
-                put_literal(graph, value, known)
+                replace_by_literal(graph, value, known)
         for node in graph.body:
             self._rewrite(graph, sharing, node)
             if not node.is_erased:
-                sharing.pass_by(node)
+                sharing.add_node(node)
         return graph.edits != before
 
-    def _rewrite(self, graph: Graph, sharing: Sharing, node: OpNode) -> None:
-        part = part_of_tuple(node)
+    def _rewrite(self, graph: Graph, sharing: AliasAnalysis, node: OpNode) -> None:
+        part = selected_input(node)
         if part is not None:
             self._replace(graph, sharing, node, part, "part of a tuple")
         elif node.op_type in _COPIES:
             self._replace(graph, sharing, node, node.inputs[0], "copy")
-        elif passed_assertion(node):
+        elif is_true_assertion(node):
             with self.rewrite(graph, "true assertion", node) as edit:
                 edit.erase(node)
-        elif not self._put_number(graph, node) and node.op_type not in plugin_manager.registry().table(
+        elif not self._replace_by_number(graph, node) and node.op_type not in plugin_manager.registry().table(
             "execution"
         ):
-            self._give_form(graph, sharing, node)
+            self._canonicalize_call(graph, sharing, node)
 
-    def _replace(self, graph: Graph, sharing: Sharing, node: OpNode, new: Value, rule: str) -> None:
+    def _replace(self, graph: Graph, sharing: AliasAnalysis, node: OpNode, new: Value, rule: str) -> None:
         """Replace the output of ``node`` by a value of the same type."""
         old = node.outputs[0]
         if not old.uses or old.type != new.type:
             return
-        obstacle = sharing.obstacle(old, new)
+        obstacle = sharing.find_obstacle(old, new)
         if obstacle is not None:
             self.refuse(node, obstacle, rule)
             return
         with self.rewrite(graph, rule, node) as edit:
             edit.replace(old, new)
-            sharing.replaced(old, new)
+            sharing.record_replacement(old, new)
 
-    def _put_number(self, graph: Graph, node: OpNode) -> bool:
+    def _replace_by_number(self, graph: Graph, node: OpNode) -> bool:
         """Replace ``node`` by the number that it computes, if it is known; return whether it is."""
-        known = known_number(node)
+        known = static_number(node)
         if known is None:
             return False
-        if has_place_for_literal(node.outputs[0]):
+        if accepts_literal(node.outputs[0]):
             with self.rewrite(graph, "known number", node):
-                put_literal(graph, node.outputs[0], known)
+                replace_by_literal(graph, node.outputs[0], known)
         return True
 
-    def _give_form(self, graph: Graph, sharing: Sharing, node: OpNode) -> None:
+    def _canonicalize_call(self, graph: Graph, sharing: AliasAnalysis, node: OpNode) -> None:
         call = canonical_call(node)
         if call is not None and node.outputs[0].uses:
-            node = self._call_instead(graph, sharing, node, call)
+            node = self._replace_call(graph, sharing, node, call)
         attrs = canonical_attrs(node)
         if attrs is not None:
             with self.rewrite(graph, "arguments", node):
                 graph.set_attrs(node, attrs)
 
-    def _call_instead(self, graph: Graph, sharing: Sharing, node: OpNode, call: Call) -> OpNode:
+    def _replace_call(self, graph: Graph, sharing: AliasAnalysis, node: OpNode, call: Call) -> OpNode:
         (old,) = node.outputs
         with self.rewrite(graph, call.rule, node) as edit:
             new = edit.call(call.op_type, *call.args, type=old.type, name=node.name, **call.kwargs)
             edit.replace(old, new)
-            sharing.replaced(old, new)
+            sharing.record_replacement(old, new)
         assert new.producer is not None
-        sharing.pass_by(new.producer)
+        sharing.add_node(new.producer)
         return new.producer

@@ -104,7 +104,7 @@ def canonical_attrs(node: OpNode) -> dict[str, Literal] | None:
 def _canonical(node: OpNode, name: str, item: Literal) -> Literal:
     if name in _AXIS_ARGUMENTS:
         rank = _rank_of_axes(node)
-        return item if rank is None else _from_the_front(item, rank)
+        return item if rank is None else _nonnegative_axis(item, rank)
     if name == "other" and node.op_type in _TYPED and type(item) is int and abs(item) <= _LARGEST_EXACT:
         type_ = node.inputs[0].type
         return float(item) if isinstance(type_, TensorType) and type_.dtype.is_floating_point else item
@@ -120,8 +120,8 @@ def _rank_of_axes(node: OpNode) -> int | None:
     return type.rank if isinstance(type, TensorType) else None
 
 
-def _from_the_front(item: Literal, rank: int) -> Literal:
+def _nonnegative_axis(item: Literal, rank: int) -> Literal:
     """Return an axis, or a list of axes, with negative ones made non-negative."""
     if isinstance(item, list):
-        return [_from_the_front(axis, rank) for axis in item]
+        return [_nonnegative_axis(axis, rank) for axis in item]
     return item + rank if type(item) is int and -rank <= item < 0 else item

@@ -75,7 +75,7 @@ def _is_strided(value: Value) -> bool:
 
 
 def _reshape(node: OpNode) -> Call | None:
-    shape = _plain_shape(node.outputs[0])
+    shape = _literal_shape(node.outputs[0])
     if shape is None:
         argument = _RESHAPING[node.op_type]
         if argument is None or node.op_type == _RESHAPE:
@@ -96,7 +96,7 @@ def _expand(node: OpNode) -> Call | None:
     return Call("expand", _EXPAND, (node.inputs[0], plain))
 
 
-def _plain_shape(made: Value) -> list[int] | None:
+def _literal_shape(made: Value) -> list[int] | None:
     """Return a shape as literals, with -1 for a dynamic size; None if that is ambiguous."""
     assert isinstance(made.type, TensorType)
     shape = [-1 if isinstance(size, Expr) else size for size in made.type.shape]

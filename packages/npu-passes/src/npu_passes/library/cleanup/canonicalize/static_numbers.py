@@ -17,7 +17,7 @@ _COUNTS = ("aten.sym_numel.default", "aten.numel.default")
 _CPU = torch.device("cpu")
 
 
-def known_number(node: OpNode) -> Literal | None:
+def static_number(node: OpNode) -> Literal | None:
     """Return the number that a node computes, if it is known and computing it cannot fail."""
     if len(node.outputs) != 1 or not isinstance(node.outputs[0].type, ScalarType):
         return None
@@ -28,38 +28,38 @@ def known_number(node: OpNode) -> Literal | None:
         and node.op_type not in (*_SIZES, *_COUNTS)
     ):
         return None  # an op that reads a number from a tensor may fail, so it stays
-    stated = stated_number(node.outputs[0])
+    stated = number_in_type(node.outputs[0])
     if stated is not None:
         return stated
-    return _evaluated(node) if is_function else _size(node)
+    return _evaluate(node) if is_function else _static_size(node)
 
 
-def stated_number(value: Value) -> int | None:
+def number_in_type(value: Value) -> int | None:
     """Return the number stated by the type of a value; None if the type states none."""
     known = value.type.value if isinstance(value.type, ScalarType) else None
     return known if isinstance(known, int) else None
 
 
-def passed_assertion(node: OpNode) -> bool:
+def is_true_assertion(node: OpNode) -> bool:
     """Return whether a node only asserts a condition that is known to be true."""
     return node.op_type == _ASSERTION and not node.inputs and bool(node.attrs.get("self"))
 
 
-def put_literal(graph: Graph, value: Value, literal: Literal) -> None:
+def replace_by_literal(graph: Graph, value: Value, literal: Literal) -> None:
     """Replace the uses of ``value`` by a literal, wherever a literal is allowed."""
-    for node, index in sorted(_inputs_for(value), key=lambda place: -place[1]):
+    for node, index in sorted(_literal_uses(value), key=lambda place: -place[1]):
         graph.set_literal(node, index, literal)
     if _is_result(value):
         structure, leaves = graph.results
         graph.set_results(structure, [literal if leaf is value else leaf for leaf in leaves])
 
 
-def has_place_for_literal(value: Value) -> bool:
+def accepts_literal(value: Value) -> bool:
     """Return whether a use of ``value`` can be replaced by a literal."""
-    return bool(_inputs_for(value)) or _is_result(value)
+    return bool(_literal_uses(value)) or _is_result(value)
 
 
-def _inputs_for(value: Value) -> list[tuple[OpNode, int]]:
+def _literal_uses(value: Value) -> list[tuple[OpNode, int]]:
     """Return the uses of ``value`` by nodes that record which argument each input is."""
     return [
         (node, slot)
@@ -72,7 +72,7 @@ def _is_result(value: Value) -> bool:
     return any(node is None and isinstance(slot, int) for node, slot in value.uses)
 
 
-def _size(node: OpNode) -> int | None:
+def _static_size(node: OpNode) -> int | None:
     """Return the size that a node reads from a tensor."""
     type = node.inputs[0].type if node.inputs else None
     if not isinstance(type, TensorType):
@@ -85,7 +85,7 @@ def _size(node: OpNode) -> int | None:
     return size if isinstance(size, int) else None
 
 
-def _evaluated(node: OpNode) -> Literal | None:
+def _evaluate(node: OpNode) -> Literal | None:
     """Return the result of a function of literals; None if it has other arguments, or fails."""
     if node.inputs:
         return None

@@ -6,11 +6,11 @@ from npu_ir import Graph, OpNode
 from npu_passes.core.base import Pass
 from npu_passes.library.cleanup.elim_identity.arithmetic import ARITHMETIC, Arithmetic
 from npu_passes.library.cleanup.elim_identity.casts import CASTS, Casts
-from npu_passes.library.cleanup.elim_identity.copies import COPIES, copy
-from npu_passes.library.cleanup.elim_identity.dropout import DROPOUTS, dropout
+from npu_passes.library.cleanup.elim_identity.copies import COPIES, find_copy
+from npu_passes.library.cleanup.elim_identity.dropout import DROPOUTS, find_dropout
 from npu_passes.library.cleanup.elim_identity.findings import Finding, Refused
 from npu_passes.library.cleanup.elim_identity.views import Views, is_view_op
-from npu_passes.rewriting.aliasing import Sharing
+from npu_passes.rewriting.aliasing import AliasAnalysis
 
 
 class _Search:
@@ -25,18 +25,18 @@ class _Search:
         self._views, self._casts = Views(), Casts(graph)
         self._arithmetic = Arithmetic(signed_zeros=signed_zeros)
 
-    def look_at(self, node: OpNode) -> Finding | Refused | None:
+    def find_identity(self, node: OpNode) -> Finding | Refused | None:
         """Return the value that can replace an output of ``node``, or the reason why none can."""
         op_type = node.op_type
         if op_type in ARITHMETIC:
-            return self._arithmetic.look_at(node)
+            return self._arithmetic.find_identity(node)
         if op_type in CASTS:
-            return self._casts.look_at(node)
+            return self._casts.find_identity(node)
         if op_type in COPIES:
-            return copy(node)
+            return find_copy(node)
         if op_type in DROPOUTS:
-            return dropout(node)
-        return self._views.look_at(node) if is_view_op(op_type) else None
+            return find_dropout(node)
+        return self._views.find_identity(node) if is_view_op(op_type) else None
 
 
 class ElimIdentity(Pass):
@@ -63,25 +63,25 @@ class ElimIdentity(Pass):
     def run(self, graph: Graph) -> bool:
         """Replace identities in one forward sweep."""
         before = graph.edits
-        sharing = Sharing(graph)
+        sharing = AliasAnalysis(graph)
         search = _Search(graph, signed_zeros=self.signed_zeros)
         for node in graph.body:
-            finding = search.look_at(node)
+            finding = search.find_identity(node)
             if isinstance(finding, Refused):
                 self.refuse(node, finding.reason, finding.rule)
             elif finding is not None:
                 self._apply(graph, sharing, node, finding)
             if not node.is_erased:
-                sharing.pass_by(node)
+                sharing.add_node(node)
         return graph.edits != before
 
-    def _apply(self, graph: Graph, sharing: Sharing, node: OpNode, finding: Finding) -> None:
+    def _apply(self, graph: Graph, sharing: AliasAnalysis, node: OpNode, finding: Finding) -> None:
         if not finding.old.uses:
             return
-        obstacle = sharing.obstacle(finding.old, finding.new)
+        obstacle = sharing.find_obstacle(finding.old, finding.new)
         if obstacle is not None:
             self.refuse(node, obstacle, finding.rule)
             return
         with self.rewrite(graph, finding.rule, node) as edit:
             edit.replace(finding.old, finding.new)
-            sharing.replaced(finding.old, finding.new)
+            sharing.record_replacement(finding.old, finding.new)

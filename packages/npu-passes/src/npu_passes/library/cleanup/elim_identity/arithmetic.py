@@ -12,10 +12,10 @@ from npu_ir import InputKind, OpNode, TensorType, Value
 from npu_passes.library.cleanup.elim_identity.findings import (
     Finding,
     Refused,
-    difference,
     is_complex,
     is_floating,
-    same_type_or_reason,
+    require_same_type,
+    type_difference,
 )
 from npu_passes.rewriting.arguments import arguments_of
 
@@ -51,7 +51,7 @@ class Arithmetic:
         self._signed_zeros = signed_zeros
         self._equal: dict[tuple[Value, int], bool] = {}
 
-    def look_at(self, node: OpNode) -> Finding | Refused | None:
+    def find_identity(self, node: OpNode) -> Finding | Refused | None:
         """Return a finding for the operand that a node returns unchanged; None if there is none."""
         name = node.op_type.split(".")[1]
         neutral, commutes = _NEUTRAL[name]
@@ -60,15 +60,15 @@ class Arithmetic:
         args = arguments_of(node)
         first, second = list(args.values())[:2]
         alpha = args.get("alpha", 1)
-        if self._is(second, neutral) and _is_finite(alpha):
-            return self._unchanged(node, first, second, alpha)
+        if self._equals(second, neutral) and _is_finite(alpha):
+            return self._check_operand(node, first, second, alpha)
         if name in _SUMS and _is_zero(alpha) and _is_finite(second):
-            return self._unchanged(node, first, second, alpha)
-        if commutes and self._is(first, neutral) and _is_number(alpha) and alpha == 1:
-            return self._unchanged(node, second, first, alpha)
+            return self._check_operand(node, first, second, alpha)
+        if commutes and self._equals(first, neutral) and _is_number(alpha) and alpha == 1:
+            return self._check_operand(node, second, first, alpha)
         return None
 
-    def _unchanged(self, node: OpNode, kept: Any, neutral: Any, alpha: Any) -> Finding | Refused | None:
+    def _check_operand(self, node: OpNode, kept: Any, neutral: Any, alpha: Any) -> Finding | Refused | None:
         """Return ``operand`` if it has the type of the output and no element changes."""
         if not (isinstance(kept, Value) and isinstance(kept.type, TensorType)):
             return None
@@ -76,13 +76,13 @@ class Arithmetic:
         rule = f"{name} {_NEUTRAL[name][0]}"
         if (name == "floor_divide" or "rounding_mode" in node.attrs) and is_floating(kept.type.dtype):
             return Refused(rule, "it rounds")
-        if difference(output.type, kept.type) is None:
+        if type_difference(output.type, kept.type) is None:
             # (inf + 0j) * (1 + 0j) has the imaginary part inf * 0, which is NaN.
             if name not in _SUMS and is_complex(kept):
                 return Refused(rule, "complex arithmetic makes NaN of infinities")
             if name in _SUMS and self._signed_zeros and self._may_change_sign(node, kept, neutral, alpha):
                 return Refused(rule, "it makes 0.0 of -0.0, and signed_zeros is set")
-        return same_type_or_reason(rule, output, kept)
+        return require_same_type(rule, output, kept)
 
     def _may_change_sign(self, node: OpNode, kept: Value, zero: Any, alpha: Any) -> bool:
         """Return whether a sum with zero may turn -0.0 into 0.0.
@@ -97,7 +97,7 @@ class Arithmetic:
         factor = float(alpha) if node.op_type.startswith("aten.add.") else -float(alpha)
         return not bool((content.real.to(torch.float64) * factor).signbit().all())
 
-    def _is(self, item: Any, number: int) -> bool:
+    def _equals(self, item: Any, number: int) -> bool:
         """Return whether an operand equals ``number``, or is a constant whose elements all do."""
         if not isinstance(item, Value):
             return _is_number(item) and item == number

@@ -55,11 +55,11 @@ class Casts:
         # By result of a lossy cast: its input.
         self._rounded: dict[Value, Value] = {}
 
-    def look_at(self, node: OpNode) -> Finding | Refused | None:
+    def find_identity(self, node: OpNode) -> Finding | Refused | None:
         """Return an earlier value that equals the result of a cast; None if there is none."""
         result, source = node.outputs[0], node.inputs[0]
         dtype, source_dtype = result.tensor_type.dtype, source.tensor_type.dtype
-        reason = self._movement(node)
+        reason = self._movement_problem(node)
         known = self._same.setdefault(source, {source_dtype: source})
         same = known.get(dtype)
         if same is not None and same.type == result.type:
@@ -75,7 +75,7 @@ class Casts:
             return Refused("casts", f"{dtype_name(source_dtype)} does not hold every {dtype_name(dtype)}")
         return None
 
-    def _movement(self, node: OpNode) -> str | None:
+    def _movement_problem(self, node: OpNode) -> str | None:
         """Return the reason why a cast may also move or pin the tensor; None if it cannot."""
         args = arguments_of(node)
         if args.get("pin_memory"):

@@ -10,29 +10,29 @@ from npu_passes.library.cleanup.elim_identity.findings import Finding, is_floati
 from npu_passes.rewriting.arguments import arguments_of
 
 
-def _its_input(node: OpNode) -> Value | None:
+def _first_input(node: OpNode) -> Value | None:
     return node.inputs[0]
 
 
-def _what_is_copied(node: OpNode) -> Value | None:
+def _copied_source(node: OpNode) -> Value | None:
     source = arguments_of(node)["src"]
     return source if isinstance(source, Value) else None
 
 
-def _the_only_tensor(node: OpNode) -> Value | None:
+def _single_input(node: OpNode) -> Value | None:
     return node.inputs[0] if len(node.inputs) == 1 else None
 
 
-def _padded_by_nothing(node: OpNode) -> Value | None:
+def _unpadded_input(node: OpNode) -> Value | None:
     return node.inputs[0] if all(_is_zero(width) for width in arguments_of(node)["pad"]) else None
 
 
-def _rounded_integers(node: OpNode) -> Value | None:
+def _integer_input(node: OpNode) -> Value | None:
     type_ = node.inputs[0].type
     return None if not isinstance(type_, TensorType) or is_floating(type_.dtype) else node.inputs[0]
 
 
-def _same_branches(node: OpNode) -> Value | None:
+def _common_branch(node: OpNode) -> Value | None:
     args = arguments_of(node)
     return args["self"] if isinstance(args["self"], Value) and args["self"] is args["other"] else None
 
@@ -43,24 +43,24 @@ def _is_zero(width: Any) -> bool:
 
 # By op: returns the input that a node returns unchanged, if any.
 _FINDERS: Mapping[tuple[str, ...], Callable[[OpNode], Value | None]] = {
-    ("alias.default", "clone.default", "detach.default", "lift.default", "positive.default"): _its_input,
+    ("alias.default", "clone.default", "detach.default", "lift.default", "positive.default"): _first_input,
     (
         "lift_fresh.default",
         "lift_fresh_copy.default",
         "alias_copy.default",
         "detach_copy.default",
-    ): _its_input,
-    ("resolve_conj.default", "resolve_neg.default"): _rounded_integers,
-    ("copy.default",): _what_is_copied,
-    ("cat.default", "concat.default", "concatenate.default"): _the_only_tensor,
-    ("constant_pad_nd.default", "pad.default"): _padded_by_nothing,
-    ("ceil.default", "floor.default", "round.default", "trunc.default"): _rounded_integers,
-    ("where.self",): _same_branches,
+    ): _first_input,
+    ("resolve_conj.default", "resolve_neg.default"): _integer_input,
+    ("copy.default",): _copied_source,
+    ("cat.default", "concat.default", "concatenate.default"): _single_input,
+    ("constant_pad_nd.default", "pad.default"): _unpadded_input,
+    ("ceil.default", "floor.default", "round.default", "trunc.default"): _integer_input,
+    ("where.self",): _common_branch,
 }
 COPIES = {f"aten.{name}": find for names, find in _FINDERS.items() for name in names}
 
 
-def copy(node: OpNode) -> Finding | None:
+def find_copy(node: OpNode) -> Finding | None:
     """Return a finding for the input that a node copies, if it has the type of the output."""
     source = COPIES[node.op_type](node)
     if source is None or source.type != node.outputs[0].type:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from npu_ir import OpNode
-from npu_passes.library.cleanup.elim_identity.findings import Finding, Refused, same_type_or_reason
+from npu_passes.library.cleanup.elim_identity.findings import Finding, Refused, require_same_type
 from npu_passes.rewriting.arguments import arguments_of
 
 _RULE = "dropout"
@@ -19,7 +19,7 @@ DROPOUTS = frozenset(
 )
 
 
-def dropout(node: OpNode) -> Finding | Refused | None:
+def find_dropout(node: OpNode) -> Finding | Refused | None:
     """Return a finding for the input of an inactive dropout."""
     args = arguments_of(node)
     probability, train = args["p"], args["train"]
@@ -27,4 +27,4 @@ def dropout(node: OpNode) -> Finding | Refused | None:
         return Refused(_RULE, f"it is in training mode, with p={probability}")
     if len(node.outputs) > 1 and node.outputs[1].uses:
         return Refused(_RULE, f"its mask %{node.outputs[1].name} is read")
-    return same_type_or_reason(_RULE, node.outputs[0], node.inputs[0])
+    return require_same_type(_RULE, node.outputs[0], node.inputs[0])

@@ -33,13 +33,13 @@ class Refused:
     reason: str
 
 
-def same_type_or_reason(rule: str, old: Value, new: Value) -> Finding | Refused:
+def require_same_type(rule: str, old: Value, new: Value) -> Finding | Refused:
     """Return a finding if both values have the same type, else the difference as a refusal."""
-    reason = difference(old.type, new.type)
+    reason = type_difference(old.type, new.type)
     return Finding(rule, old, new) if reason is None else Refused(rule, reason)
 
 
-def difference(made: TensorType | ScalarType, given: TensorType | ScalarType) -> str | None:
+def type_difference(made: TensorType | ScalarType, given: TensorType | ScalarType) -> str | None:
     """Return how an op changes the type of its input, in words; None if it does not."""
     if made == given:
         return None

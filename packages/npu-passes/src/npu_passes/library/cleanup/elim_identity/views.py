@@ -62,21 +62,21 @@ class Views:
         # By permuted value: the tensor before the first of a chain of permutations, and their composition.
         self._origins: dict[Value, tuple[Value, tuple[int, ...]]] = {}
 
-    def look_at(self, node: OpNode) -> Finding | None:
+    def find_identity(self, node: OpNode) -> Finding | None:
         """Return a finding for an earlier value that equals a view; None if there is none."""
         source = node.inputs[0]
         axes = permutation(node)
         if axes is not None:
-            return self._permuted(node.outputs[0], source, axes)
+            return self._find_permutation(node.outputs[0], source, axes)
         packet = node.op_type.rpartition(".")[0]
         for output in node.outputs:
             if packet in _RESHAPES or _shape(output) == _shape(source):
-                finding = self._in_sequence(output, source)
+                finding = self._find_in_sequence(output, source)
                 if finding is not None:
                     return finding
         return None
 
-    def _in_sequence(self, made: Value, source: Value) -> Finding | None:
+    def _find_in_sequence(self, made: Value, source: Value) -> Finding | None:
         if not (isinstance(made.type, TensorType) and isinstance(source.type, TensorType)):
             return None
         sequence = self._sequences.setdefault(source, {source.type: source})
@@ -86,12 +86,12 @@ class Views:
         self._sequences[made] = sequence
         return None
 
-    def _permuted(self, made: Value, source: Value, axes: tuple[int, ...]) -> Finding | None:
+    def _find_permutation(self, made: Value, source: Value, axes: tuple[int, ...]) -> Finding | None:
         origin, before = self._origins.get(source, (source, tuple(range(len(axes)))))
         total = tuple(before[axis] for axis in axes)
         self._origins[made] = origin, total
         if _keeps_order(origin.type, total):
-            finding = self._in_sequence(made, origin)
+            finding = self._find_in_sequence(made, origin)
             if finding is not None:
                 return Finding("permutation" if source is origin else "permutations", made, finding.new)
         return None

@@ -14,7 +14,7 @@ from npu_passes.core.numerics import within
 from npu_passes.library.training.fuse_optimizer.adam import adam_chain
 from npu_passes.library.training.fuse_optimizer.chain import Chain
 from npu_passes.library.training.fuse_optimizer.groups import Group
-from npu_passes.library.training.fuse_optimizer.operands import Reader, behind, is_on_lists, packet_of
+from npu_passes.library.training.fuse_optimizer.operands import Reader, is_on_lists, packet_of, strip_aliases
 from npu_passes.library.training.fuse_optimizer.sgd import sgd_chain
 
 # By the op that computes new parameters: the matcher of the step.
@@ -50,7 +50,7 @@ class FuseOptimizer(Pass):
         before = graph.edits
         # Positions in the graph: a fused op takes the place, and so the position, of its last node.
         places: dict[OpNode, int] = {node: index for index, node in enumerate(graph.nodes)}
-        for chains in _alike(graph):
+        for chains in _candidate_groups(graph):
             whole = Group(chains, places)
             problem = whole.problem
             if problem is None:
@@ -86,7 +86,7 @@ class FuseOptimizer(Pass):
             places[results[0].producer] = last
 
 
-def _alike(graph: Graph) -> Iterator[list[Chain]]:
+def _candidate_groups(graph: Graph) -> Iterator[list[Chain]]:
     """Yield chains that may become one op: those of one op on lists, or with the same hyperparameters."""
     reader = Reader()
     alone: dict[Hashable, list[Chain]] = {}
@@ -122,7 +122,7 @@ def _is_step(graph: Graph, chain: Chain) -> bool:
     if target is not None and any(key.startswith(f"{target}.") for key in graph.optimizer_state):
         return False
     stored = graph.updates.get(parameter)
-    is_stored = stored is not None and behind(stored)[0] is chain.results["params"]
+    is_stored = stored is not None and strip_aliases(stored)[0] is chain.results["params"]
     return isinstance(chain.numbers["lr"], Value) or is_stored
 
 

@@ -24,13 +24,19 @@ from npu_passes.library.training.fuse_optimizer.chain import (
     Chain,
     MismatchError,
     Trail,
-    complement,
-    number,
     require,
-    tensor,
+    require_complement,
+    require_number,
+    require_tensor,
 )
-from npu_passes.library.training.fuse_optimizer.gradients import gradient
-from npu_passes.library.training.fuse_optimizer.operands import Number, Reader, behind, factor_beside, is_same
+from npu_passes.library.training.fuse_optimizer.gradients import match_gradient
+from npu_passes.library.training.fuse_optimizer.operands import (
+    Number,
+    Reader,
+    is_same,
+    other_factor,
+    strip_aliases,
+)
 from npu_passes.ops.training import ADAM_STEP
 
 
@@ -49,13 +55,15 @@ def _chain(trail: Trail, root: OpNode, new: Value) -> Chain:
     parts = _denominator(trail, denominator)
     parameter, decoupled_decay = _parameter(trail, decayed, parts.lr)
     old_mean, seen, weight = trail.take(mean, "lerp")
-    require(is_same(complement(weight), parts.beta1))
+    require(is_same(require_complement(weight), parts.beta1))
     scaled, first, second, value = trail.take(parts.square, "addcmul")
-    require(is_same(first, seen) and is_same(second, seen) and is_same(complement(value), parts.beta2))
+    require(
+        is_same(first, seen) and is_same(second, seen) and is_same(require_complement(value), parts.beta2)
+    )
     old_square, beta2 = trail.take(scaled, "mul")
     require(is_same(beta2, parts.beta2))
-    grad = gradient(trail, tensor(seen), parameter, decays=decoupled_decay is None)
-    results = {"params": new, "exp_avgs": behind(mean)[0], "exp_avg_sqs": parts.square}
+    grad = match_gradient(trail, require_tensor(seen), parameter, decays=decoupled_decay is None)
+    results = {"params": new, "exp_avgs": strip_aliases(mean)[0], "exp_avg_sqs": parts.square}
     if parts.maximum is not None:
         results["max_exp_avg_sqs"] = parts.maximum
     return Chain(
@@ -63,8 +71,8 @@ def _chain(trail: Trail, root: OpNode, new: Value) -> Chain:
         tensors={
             "params": parameter,
             "grads": grad.value,
-            "exp_avgs": tensor(old_mean),
-            "exp_avg_sqs": tensor(old_square),
+            "exp_avgs": require_tensor(old_mean),
+            "exp_avg_sqs": require_tensor(old_square),
             "max_exp_avg_sqs": parts.old_maximum,
             "steps": parts.old_step,
         },
@@ -115,15 +123,23 @@ def _denominator(trail: Trail, value: object) -> _Denominator:
     old_step, one = trail.take(step, "add")[:2]
     require(one == 1)
     (largest,) = trail.take(root, "sqrt")
-    square, maximum, old_maximum = behind(largest)[0], None, None
+    square, maximum, old_maximum = strip_aliases(largest)[0], None, None
     # With lower-foreach, _foreach_maximum is a clamp_min per tensor.
     amsgrad = trail.look(square, "maximum", "clamp_min")
     if amsgrad is not None:
         maximum = square
         old, new = trail.keep(amsgrad)
-        old_maximum, square = tensor(old), tensor(new)
+        old_maximum, square = require_tensor(old), require_tensor(new)
     return _Denominator(
-        square, maximum, old_maximum, step, tensor(old_step), number(lr), beta1, beta2, number(eps)
+        square,
+        maximum,
+        old_maximum,
+        step,
+        require_tensor(old_step),
+        require_number(lr),
+        beta1,
+        beta2,
+        require_number(eps),
     )
 
 
@@ -132,7 +148,7 @@ def _power(trail: Trail, value: object) -> tuple[Number, Value]:
     power, one = trail.take(value, "sub")[:2]
     require(one == 1)
     base, exponent = trail.take(power, "pow")
-    return number(base), tensor(exponent)
+    return require_number(base), require_tensor(exponent)
 
 
 def _parameter(trail: Trail, value: object, lr: Number) -> tuple[Value, Number | None]:
@@ -140,9 +156,9 @@ def _parameter(trail: Trail, value: object, lr: Number) -> tuple[Value, Number |
     scaled = trail.look(value, "mul")
     if scaled is not None and not isinstance(scaled.operands[1], list):
         try:
-            decay = factor_beside(complement(scaled.operands[1]), lr)
+            decay = other_factor(require_complement(scaled.operands[1]), lr)
         except MismatchError:
             decay = None
         if decay is not None:
-            return tensor(trail.keep(scaled)[0]), decay
-    return tensor(value), None
+            return require_tensor(trail.keep(scaled)[0]), decay
+    return require_tensor(value), None

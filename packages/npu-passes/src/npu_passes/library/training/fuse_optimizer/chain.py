@@ -11,9 +11,9 @@ from npu_passes.library.training.fuse_optimizer.operands import (
     Call,
     Number,
     Reader,
-    behind,
+    complement_of,
     is_number,
-    one_minus,
+    strip_aliases,
 )
 
 
@@ -81,7 +81,7 @@ class Trail:
         return call.operands
 
 
-def tensor(item: object) -> Value:
+def require_tensor(item: object) -> Value:
     """Return the tensor operand behind detach and alias nodes.
 
     Raises:
@@ -89,10 +89,10 @@ def tensor(item: object) -> Value:
     """
     if not isinstance(item, Value) or is_number(item):
         raise MismatchError
-    return behind(item)[0]
+    return strip_aliases(item)[0]
 
 
-def number(item: object) -> Number:
+def require_number(item: object) -> Number:
     """Return an operand that is a number.
 
     Raises:
@@ -103,16 +103,16 @@ def number(item: object) -> Number:
     return item  # type: ignore[return-value]
 
 
-def complement(item: object) -> Number:
+def require_complement(item: object) -> Number:
     """Return ``x`` for an operand that is ``1 - x``.
 
     Raises:
         MismatchError: The operand is not of this form.
     """
-    rest = one_minus(item)
+    rest = complement_of(item)
     if rest is None:
         raise MismatchError
-    return number(rest)
+    return require_number(rest)
 
 
 def require(condition: bool) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from npu_ir import Value
-from npu_passes.library.training.fuse_optimizer.chain import Trail, number, tensor
+from npu_passes.library.training.fuse_optimizer.chain import Trail, require_number, require_tensor
 from npu_passes.library.training.fuse_optimizer.operands import Number, is_number, is_same
 
 
@@ -23,7 +23,7 @@ class Gradient:
     maximize: bool
 
 
-def gradient(trail: Trail, value: Value, parameter: Value, *, decays: bool) -> Gradient:
+def match_gradient(trail: Trail, value: Value, parameter: Value, *, decays: bool) -> Gradient:
     """Return the gradient behind ``value``; with ``decays``, coupled weight decay may be added to it."""
     weight_decay: Number = 0.0
     added = trail.look(value, "add") if decays else None
@@ -33,9 +33,9 @@ def gradient(trail: Trail, value: Value, parameter: Value, *, decays: bool) -> G
         and is_same(added.operands[1], parameter)
         and is_number(added.operands[2])
     ):
-        value, weight_decay = tensor(added.operands[0]), number(added.operands[2])
+        value, weight_decay = require_tensor(added.operands[0]), require_number(added.operands[2])
         trail.keep(added)
     negated = trail.look(value, "neg")
     if negated is None:
-        return Gradient(tensor(value), weight_decay, maximize=False)
-    return Gradient(tensor(trail.keep(negated)[0]), weight_decay, maximize=True)
+        return Gradient(require_tensor(value), weight_decay, maximize=False)
+    return Gradient(require_tensor(trail.keep(negated)[0]), weight_decay, maximize=True)

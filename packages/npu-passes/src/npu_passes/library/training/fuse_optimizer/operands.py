@@ -38,7 +38,7 @@ class Reader:
 
     def call(self, value: Value, *names: str) -> Call | None:
         """Return the call that computes ``value``, if its op has one of these names, on lists or not."""
-        origin, passed = behind(value)
+        origin, passed = strip_aliases(value)
         node = origin.producer
         if node is None or packet_of(node).removeprefix(_LISTS) not in names or node.in_prologue:
             return None
@@ -51,11 +51,11 @@ class Reader:
 
     def _arguments_of(self, node: OpNode) -> tuple[Any, ...]:
         if node not in self._arguments:
-            self._arguments[node] = _positional(node)
+            self._arguments[node] = _bound_arguments(node)
         return self._arguments[node]
 
 
-def _positional(node: OpNode) -> tuple[Any, ...]:
+def _bound_arguments(node: OpNode) -> tuple[Any, ...]:
     """Return all arguments of a node in the order of the schema, including defaults."""
     op = find_op(node.op_type)
     assert op is not None, "the op of a node that is read is known"
@@ -73,7 +73,7 @@ def is_on_lists(node: OpNode) -> bool:
     return packet_of(node).startswith(_LISTS)
 
 
-def behind(value: Value) -> tuple[Value, tuple[OpNode, ...]]:
+def strip_aliases(value: Value) -> tuple[Value, tuple[OpNode, ...]]:
     """Return the value behind detach and alias nodes, and these nodes."""
     passed: list[OpNode] = []
     while value.producer is not None and value.producer.op_type in _UNCHANGED:
@@ -85,43 +85,43 @@ def behind(value: Value) -> tuple[Value, tuple[OpNode, ...]]:
 def is_same(left: object, right: object) -> bool:
     """Return whether two operands are the same tensor, the same number of the graph, or equal literals."""
     if isinstance(left, Value) and isinstance(right, Value):
-        return behind(left)[0] is behind(right)[0]
-    return is_plain(left) and is_plain(right) and left == right
+        return strip_aliases(left)[0] is strip_aliases(right)[0]
+    return is_literal(left) and is_literal(right) and left == right
 
 
-def is_plain(item: object) -> bool:
+def is_literal(item: object) -> bool:
     return type(item) in (int, float)  # a bool is an int, but not a hyperparameter
 
 
 def is_number(item: object) -> bool:
     """Return whether an operand is a number, of the graph or a literal."""
-    return is_plain(item) or (isinstance(item, Value) and isinstance(item.type, ScalarType))
+    return is_literal(item) or (isinstance(item, Value) and isinstance(item.type, ScalarType))
 
 
-def one_minus(item: object) -> Number | None:
+def complement_of(item: object) -> Number | None:
     """Return ``x`` for a number ``1 - x``: the operand of the subtraction, or computed for a literal."""
     if isinstance(item, (int, float)):
-        return 1 - item if is_plain(item) else None
-    first, second = _computed(item, "operator.sub") or (None, None)
-    rest: Number | None = second if is_plain(first) and first == 1 else None
+        return 1 - item if is_literal(item) else None
+    first, second = _operands_of(item, "operator.sub") or (None, None)
+    rest: Number | None = second if is_literal(first) and first == 1 else None
     return rest
 
 
-def minus(item: object) -> Number | None:
+def negative_of(item: object) -> Number | None:
     """Return ``x`` for a number ``-x``; None if it is not a negation."""
     if isinstance(item, (int, float)):
-        return -item if is_plain(item) else None
-    operands = _computed(item, "operator.neg")
+        return -item if is_literal(item) else None
+    operands = _operands_of(item, "operator.neg")
     negative: Number | None = None if operands is None else operands[0]
     return negative
 
 
-def factor_beside(item: object, factor: Number) -> Number | None:
+def other_factor(item: object, factor: Number) -> Number | None:
     """Return ``x`` for a number ``factor * x``; None if it is not such a product."""
     if isinstance(item, (int, float)):
-        is_known = is_plain(item) and isinstance(factor, (int, float)) and factor != 0
+        is_known = is_literal(item) and isinstance(factor, (int, float)) and factor != 0
         return item / factor if is_known else None  # type: ignore[operator]
-    first, second = _computed(item, "operator.mul") or (None, None)
+    first, second = _operands_of(item, "operator.mul") or (None, None)
     other: Number | None = second if is_same(first, factor) else first if is_same(second, factor) else None
     return other
 
@@ -139,8 +139,8 @@ def number_nodes(items: Sequence[object]) -> list[OpNode]:
     return list(nodes)
 
 
-def _computed(item: object, op_type: str) -> tuple[Any, ...] | None:
+def _operands_of(item: object, op_type: str) -> tuple[Any, ...] | None:
     node = item.producer if isinstance(item, Value) else None
     if node is None or node.op_type != op_type:
         return None
-    return _positional(node)
+    return _bound_arguments(node)

@@ -19,19 +19,19 @@ from npu_passes.library.training.fuse_optimizer.chain import (
     Chain,
     MismatchError,
     Trail,
-    complement,
-    number,
     require,
-    tensor,
+    require_complement,
+    require_number,
+    require_tensor,
 )
-from npu_passes.library.training.fuse_optimizer.gradients import gradient
+from npu_passes.library.training.fuse_optimizer.gradients import match_gradient
 from npu_passes.library.training.fuse_optimizer.operands import (
     Call,
     Number,
     Reader,
     is_number,
     is_same,
-    minus,
+    negative_of,
 )
 from npu_passes.ops.training import SGD_STEP
 
@@ -45,15 +45,15 @@ def sgd_chain(reader: Reader, root: OpNode, new: Value) -> Chain | None:
 
 
 def _chain(trail: Trail, root: OpNode, new: Value) -> Chain:
-    old, moved, scale = _sum(trail, new)
+    old, moved, scale = _take_scaled_sum(trail, new)
     # A literal is -lr with lr >= 0: `p + 0.1 * s` is not a step of SGD.
-    lr = minus(scale)
+    lr = negative_of(scale)
     require(lr is not None and (isinstance(lr, Value) or lr >= 0) and is_number(lr))
     assert lr is not None
-    parameter = tensor(old)
+    parameter = require_tensor(old)
     momentum = _momentum(trail, moved)
     seen = moved if momentum is None else momentum.gradient
-    grad = gradient(trail, seen, parameter, decays=True)
+    grad = match_gradient(trail, seen, parameter, decays=True)
     return Chain(
         SGD_STEP,
         tensors={
@@ -96,7 +96,7 @@ def _momentum(trail: Trail, moved: Value) -> _Momentum | None:
     if ahead is None or not _is_scaled_sum(ahead):
         return None
     seen, buffer, factor = ahead.operands
-    nesterov = _buffer(trail, tensor(buffer), seen, factor)
+    nesterov = _buffer(trail, require_tensor(buffer), seen, factor)
     if nesterov is not None:
         trail.keep(ahead)
     return nesterov
@@ -115,21 +115,28 @@ def _buffer(trail: Trail, value: Value, seen: object = None, factor: object = No
     if nesterov and not (is_same(gradient, seen) and is_same(call.operands[1], factor)):
         return None
     try:
-        dampening = complement(share)
+        dampening = require_complement(share)
     except MismatchError:
         return None
     trail.keep(whole)
     old, used = trail.keep(call)
-    return _Momentum(tensor(old), tensor(value), tensor(gradient), number(used), dampening, nesterov)
+    return _Momentum(
+        require_tensor(old),
+        require_tensor(value),
+        require_tensor(gradient),
+        require_number(used),
+        dampening,
+        nesterov,
+    )
 
 
-def _sum(trail: Trail, value: Value) -> tuple[object, Value, object]:
+def _take_scaled_sum(trail: Trail, value: Value) -> tuple[object, Value, object]:
     """Return the two terms of the sum ``value``, and the factor of the second one."""
     call = trail.look(value, "add")
     if call is None or not _is_scaled_sum(call):
         raise MismatchError
     first, second, scale = trail.keep(call)
-    return first, tensor(second), scale
+    return first, require_tensor(second), scale
 
 
 def _is_scaled_sum(call: Call) -> bool:

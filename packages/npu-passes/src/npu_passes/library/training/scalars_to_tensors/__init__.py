@@ -8,12 +8,17 @@ import torch
 
 from npu_ir import Graph, OpNode, Value
 from npu_ir.core.types import is_dtype_name, parse_dtype
-from npu_ir.ops.arguments import place_of_operand
+from npu_ir.ops.arguments import path_of_operand
 from npu_passes.core.base import Pass
 from npu_passes.core.edit import Edit
 from npu_passes.core.numerics import within
 from npu_passes.errors import PassError
-from npu_passes.library.training.scalars_to_tensors.arithmetic import ITEMS, boundary, computed, read_number
+from npu_passes.library.training.scalars_to_tensors.arithmetic import (
+    ITEMS,
+    compute,
+    read_number,
+    tensor_of_number,
+)
 from npu_passes.library.training.scalars_to_tensors.inputs import tensor_inputs
 from npu_passes.library.training.scalars_to_tensors.selection import Choice
 from npu_passes.rewriting.arguments import arguments_of
@@ -70,8 +75,8 @@ class ScalarsToTensors(Pass):
         numbers = _Numbers(graph, choice, dtype)
         # In graph order, so that each tensor is created before its first reader.
         for node, form in sorted(choice.forms.items(), key=lambda item: numbers.places[item[0]]):
-            with self.rewrite(graph, _RULE, *numbers.computing(node), node) as edit:
-                results = form.results(edit, numbers.given(edit, node, form.tensors))
+            with self.rewrite(graph, _RULE, *numbers.nodes_computing(node), node) as edit:
+                results = form.results(edit, numbers.tensors_for(edit, node, form.tensors))
                 for old, new in zip(node.outputs, results, strict=True):
                     edit.replace(old, new)
         return graph.edits != before
@@ -87,7 +92,7 @@ class _Numbers:
         self._dtype = dtype
         self._tensors: dict[Value, Value] = {}
 
-    def computing(self, node: OpNode) -> list[OpNode]:
+    def nodes_computing(self, node: OpNode) -> list[OpNode]:
         """Return the nodes that compute the numbers that ``node`` reads, in order."""
         nodes: set[OpNode] = set()
         pending = [value for value in node.inputs if value in self._chosen]
@@ -98,26 +103,26 @@ class _Numbers:
                 pending += [value for value in producer.inputs if value in self._chosen]
         return sorted(nodes, key=self.places.__getitem__)
 
-    def given(self, edit: Edit, node: OpNode, names: frozenset[str]) -> dict[str, Value]:
+    def tensors_for(self, edit: Edit, node: OpNode, names: frozenset[str]) -> dict[str, Value]:
         """Return the tensors for the arguments of a node with these names."""
         operands = zip(node.operands or (), node.inputs, strict=False)
         return {
-            name: self._tensor(edit, value) for name, value in operands if place_of_operand(name)[0] in names
+            name: self._tensor(edit, value) for name, value in operands if path_of_operand(name)[0] in names
         }
 
     def _tensor(self, edit: Edit, value: Value) -> Value:
         if value not in self._tensors:
-            self._tensors[value] = self._made(edit, value)
+            self._tensors[value] = self._create(edit, value)
         return self._tensors[value]
 
-    def _made(self, edit: Edit, value: Value) -> Value:
+    def _create(self, edit: Edit, value: Value) -> Value:
         node = value.producer
         if node is None:
-            return boundary(edit, value, self._dtype)
+            return tensor_of_number(edit, value, self._dtype)
         if node.op_type in ITEMS:
             return read_number(edit, node, self._dtype)
         operands = [
             self._tensor(edit, item) if isinstance(item, Value) else item
             for item in arguments_of(node).values()
         ]
-        return computed(edit, node, operands, self._dtype)
+        return compute(edit, node, operands, self._dtype)

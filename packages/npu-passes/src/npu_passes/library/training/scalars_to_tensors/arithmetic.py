@@ -52,7 +52,7 @@ def type_of_number(type: object, dtype: torch.dtype) -> TensorType:
     return TensorType((), {"int": torch.int64, "bool": torch.bool}.get(kind, dtype))
 
 
-def computed(caller: Caller, node: OpNode, operands: Sequence[Any], dtype: torch.dtype) -> Value:
+def compute(caller: Caller, node: OpNode, operands: Sequence[Any], dtype: torch.dtype) -> Value:
     """Return the tensor that replaces the number computed by a node.
 
     Args:
@@ -77,14 +77,14 @@ def computed(caller: Caller, node: OpNode, operands: Sequence[Any], dtype: torch
         return caller.calls(f"aten.{left}", first, second)[0]
     if node.op_type == "operator.sub" and not isinstance(first, Value):
         return caller.calls("aten.rsub.Scalar", second, first)[0]
-    return caller.calls(f"aten.{both}", *(_tensor(caller, item, wanted) for item in operands))[0]
+    return caller.calls(f"aten.{both}", *(_as_tensor(caller, item, wanted) for item in operands))[0]
 
 
-def _tensor(caller: Caller, item: Any, dtype: torch.dtype) -> Value:
-    return item if isinstance(item, Value) else boundary(caller, item, dtype)
+def _as_tensor(caller: Caller, item: Any, dtype: torch.dtype) -> Value:
+    return item if isinstance(item, Value) else tensor_of_number(caller, item, dtype)
 
 
-def boundary(caller: Caller, number: Any, dtype: torch.dtype) -> Value:
+def tensor_of_number(caller: Caller, number: Any, dtype: torch.dtype) -> Value:
     """Return the tensor of a number, of the graph or a literal; created on the device that runs the graph."""
     return caller.calls(
         BOUNDARY, number, types=[TensorType((), dtype)], dtype=dtype, device=torch.device("meta")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from npu_ir import Graph, ScalarType, TensorType, Value
-from npu_passes.library.training.scalars_to_tensors.selection import is_only_boundary
+from npu_passes.library.training.scalars_to_tensors.selection import is_only_converted
 
 
 def tensor_inputs(graph: Graph) -> Graph:
@@ -18,7 +18,7 @@ def tensor_inputs(graph: Graph) -> Graph:
     """
     copy = graph.clone()
     for value in copy.inputs:
-        if not isinstance(value.type, ScalarType) or not is_only_boundary(value):
+        if not isinstance(value.type, ScalarType) or not is_only_converted(value):
             continue
         types = {node.outputs[0].tensor_type for node in value.users}
         if len(types) == 1:

@@ -47,10 +47,10 @@ def overload_for(op_type: str, numbers: Set[str], plain: Set[str] = frozenset())
 
 @functools.cache
 def _overloads(op_type: str) -> tuple[Overload, ...]:
-    return tuple(_found(op_type))
+    return tuple(_find_overloads(op_type))
 
 
-def _found(op_type: str) -> Iterator[Overload]:
+def _find_overloads(op_type: str) -> Iterator[Overload]:
     op = resolve(op_type)
     if op is None:
         return
@@ -59,12 +59,12 @@ def _found(op_type: str) -> Iterator[Overload]:
     for name in packet.overloads():
         other: OpOverload = getattr(packet, name)
         if other is not op and not schema_of(other).writes:
-            overload = _compared(schema, schema_of(other))
+            overload = _match_overload(schema, schema_of(other))
             if overload is not None:
                 yield overload
 
 
-def _compared(schema: OpSchema, other: OpSchema) -> Overload | None:
+def _match_overload(schema: OpSchema, other: OpSchema) -> Overload | None:
     """Return ``other`` as an overload of ``schema``; None if they differ in more than tensors for numbers."""
     if len(other.args) < len(schema.args) or any(
         not arg.has_default for arg in other.args[len(schema.args) :]
@@ -72,7 +72,7 @@ def _compared(schema: OpSchema, other: OpSchema) -> Overload | None:
         return None
     pairs = list(zip(schema.args, other.args, strict=False))
     changed = {mine.name: theirs for mine, theirs in pairs if _takes_tensor_for_number(mine, theirs)}
-    if not all(mine.name in changed or _is_same(mine, theirs) for mine, theirs in pairs):
+    if not all(mine.name in changed or _is_same_argument(mine, theirs) for mine, theirs in pairs):
         return None
     return Overload(
         op_type_of(other.op),
@@ -86,5 +86,5 @@ def _takes_tensor_for_number(mine: SchemaArg, theirs: SchemaArg) -> bool:
     return mine.kind is ArgKind.PLAIN and theirs.kind in _TENSORS
 
 
-def _is_same(mine: SchemaArg, theirs: SchemaArg) -> bool:
+def _is_same_argument(mine: SchemaArg, theirs: SchemaArg) -> bool:
     return mine.name == theirs.name and mine.kind is theirs.kind

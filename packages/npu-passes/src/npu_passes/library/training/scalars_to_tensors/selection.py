@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import torch
 
 from npu_ir import Graph, NpuError, OpNode, ScalarType, Value
-from npu_ir.ops.arguments import place_of_operand
+from npu_ir.ops.arguments import path_of_operand
 from npu_ir.ops.scalar_functions import SCALAR_FUNCTIONS
 from npu_ir.ops.schema import find_op
 from npu_passes.library.training.scalars_to_tensors.arithmetic import (
@@ -22,7 +22,7 @@ from npu_passes.library.training.scalars_to_tensors.arithmetic import (
     type_of_number,
 )
 from npu_passes.library.training.scalars_to_tensors.tensor_forms import Form
-from npu_passes.library.training.scalars_to_tensors.trial_calls import Trial, some_value
+from npu_passes.library.training.scalars_to_tensors.trial_calls import Trial, detached_value
 
 
 class Choice:
@@ -54,7 +54,7 @@ class Choice:
                 problem = self._problem(value)
                 if problem is not None:
                     self.stays.append((problem[0], value, problem[1]))
-                    self._keep(value, pending)
+                    self._deselect(value, pending)
         self.forms = {node: form for node, form in self.forms.items() if form.tensors}
 
     def _problem(self, value: Value) -> tuple[OpNode | None, str] | None:
@@ -66,26 +66,26 @@ class Choice:
                 if user.outputs[0] not in self.numbers:
                     return user, f"{user.op_type} computes a number that stays"
                 continue
-            reason = self._refusal(user, value)
+            reason = self._reader_problem(user, value)
             if reason is not None:
                 return user, reason
         return None
 
-    def _refusal(self, node: OpNode, value: Value) -> str | None:
+    def _reader_problem(self, node: OpNode, value: Value) -> str | None:
         """Return the reason why ``node`` cannot take a tensor for ``value``; None if it can."""
         if node.regions or node.op_type in SCALAR_FUNCTIONS or find_op(node.op_type) is None:
             return f"{node.op_type} takes numbers"
         places = [
-            place_of_operand(name)
+            path_of_operand(name)
             for name, item in zip(node.operands or (), node.inputs, strict=False)
             if item is value
         ]
         if not places or any(path for _, path in places):
             return f"{node.op_type} takes it in a list of numbers"
-        # Forms depend on the selected numbers: `_keep` drops those that a removal invalidates.
+        # Forms depend on the selected numbers: `_deselect` drops those that a removal invalidates.
         if node not in self.forms:
             self.forms[node] = Form(node, self._arguments(node))
-            problem = self._problem_of(node, self.forms[node]) if self.forms[node].tensors else None
+            problem = self._form_problem(node, self.forms[node]) if self.forms[node].tensors else None
             if problem is not None:
                 del self.forms[node]
                 return problem
@@ -96,16 +96,16 @@ class Choice:
     def _arguments(self, node: OpNode) -> frozenset[str]:
         """Return the arguments of a node that are selected numbers."""
         operands = [
-            place_of_operand(name)
+            path_of_operand(name)
             for name, item in zip(node.operands or (), node.inputs, strict=False)
             if item in self.numbers
         ]
         return frozenset(name for name, path in operands if not path)
 
-    def _problem_of(self, node: OpNode, form: Form) -> str | None:
+    def _form_problem(self, node: OpNode, form: Form) -> str | None:
         """Return the reason why a form is not equivalent to the node, judged by types; None if it is."""
         tensors = {
-            name: some_value(type_of_number(item.type, self._dtype))
+            name: detached_value(type_of_number(item.type, self._dtype))
             for name, item in zip(node.operands or (), node.inputs, strict=False)
             if name in form.tensors
         }
@@ -118,7 +118,7 @@ class Choice:
                 return f"{node.op_type} would return {new.type} for {old.type}"
         return None
 
-    def _keep(self, value: Value, pending: list[Value]) -> None:
+    def _deselect(self, value: Value, pending: list[Value]) -> None:
         """Remove a number and all computed from it; put the numbers that this affects on the work list."""
         leaving = [value]
         while leaving:
@@ -143,7 +143,7 @@ def _candidates(graph: Graph) -> Iterator[Value]:
     """Yield the floats among the inputs, the numbers read from tensors, and those computed from them."""
     candidates: set[Value] = set()
     for value in graph.inputs if graph.owner is None else ():
-        if isinstance(value.type, ScalarType) and value.type.kind == "float" and not is_only_boundary(value):
+        if isinstance(value.type, ScalarType) and value.type.kind == "float" and not is_only_converted(value):
             candidates.add(value)
             yield value
     for node in graph.body:
@@ -153,6 +153,6 @@ def _candidates(graph: Graph) -> Iterator[Value]:
             yield node.outputs[0]
 
 
-def is_only_boundary(value: Value) -> bool:
+def is_only_converted(value: Value) -> bool:
     """Return whether all readers of a number are nodes that convert it to a tensor."""
     return all(user is not None and user.op_type == BOUNDARY for user, _ in value.uses)

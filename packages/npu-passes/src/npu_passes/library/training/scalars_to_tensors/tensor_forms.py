@@ -75,15 +75,15 @@ class Form:
         wide = torch.float32 if is_coarse else dtype
         tensors = {name: cast(caller, value, wide) for name, value in given.items()}
         if self._fill is not None:
-            return [_filled(caller, given[self._fill], self._node.outputs[0].tensor_type)]
+            return [_full_tensor(caller, given[self._fill], self._node.outputs[0].tensor_type)]
         args = arguments_of(self._node)
         if is_coarse and self._is_aten:
             # A kernel uses a number in float32 and rounds once, but would round a tensor to 16 bits first.
-            args = {name: _each(item, lambda part: _widened(caller, part)) for name, item in args.items()}
+            args = {name: _map_list(item, lambda part: _widen(caller, part)) for name, item in args.items()}
         for name, term in self._factors.items():
-            args[term] = self._scaled(caller, args[term], tensors[name])
+            args[term] = self._scale(caller, args[term], tensors[name])
             del args[name]
-        op_type = self._with_tensors(args, tensors)
+        op_type = self._substitute(args, tensors)
         types = None if self._is_aten else [value.type for value in self._node.outputs]
         results = _call(caller, op_type, args, types)
         if not is_coarse or not self._is_aten:
@@ -93,7 +93,7 @@ class Form:
             for made, old in zip(results, self._node.outputs, strict=True)
         ]
 
-    def _with_tensors(self, args: dict[str, Any], tensors: Mapping[str, Value]) -> str:
+    def _substitute(self, args: dict[str, Any], tensors: Mapping[str, Value]) -> str:
         """Replace numbers by tensors in ``args``; return the op that takes them."""
         for name in self.tensors - self._factors.keys():
             is_list = self._overload is not None and name in self._overload.lists
@@ -105,7 +105,7 @@ class Form:
         args.update(named)
         return self._overload.op_type
 
-    def _scaled(self, caller: Caller, term: Any, factor: Value) -> Any:
+    def _scale(self, caller: Caller, term: Any, factor: Value) -> Any:
         is_list = isinstance(term, list)
         op_type = "aten._foreach_mul.Tensor" if is_list else "aten.mul.Tensor"
         results = caller.calls(op_type, term, factor)
@@ -144,7 +144,7 @@ def _call(caller: Caller, op_type: str, args: Mapping[str, Any], types: Any) -> 
     return caller.calls(op_type, *positional, types=types, **keyword)
 
 
-def _filled(caller: Caller, value: Value, type: TensorType) -> Value:
+def _full_tensor(caller: Caller, value: Value, type: TensorType) -> Value:
     """Return a tensor of ``type`` in memory of its own, filled with ``value``."""
     one = cast(caller, value, type.dtype)
     if type.shape:
@@ -154,10 +154,10 @@ def _filled(caller: Caller, value: Value, type: TensorType) -> Value:
     return caller.calls("aten.clone.default", one, memory_format=torch.contiguous_format)[0]
 
 
-def _each(item: Any, change: Callable[[Any], Any]) -> Any:
+def _map_list(item: Any, change: Callable[[Any], Any]) -> Any:
     return [change(part) for part in item] if isinstance(item, list) else change(item)
 
 
-def _widened(caller: Caller, item: Any) -> Any:
+def _widen(caller: Caller, item: Any) -> Any:
     is_coarse = isinstance(item, Value) and isinstance(item.type, TensorType) and item.type.dtype in _COARSE
     return cast(caller, item, torch.float32) if is_coarse else item

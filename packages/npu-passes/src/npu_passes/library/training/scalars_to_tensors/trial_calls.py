@@ -51,10 +51,10 @@ class Trial:
             types = infer_types(
                 op_type, flat.inputs, flat.attrs, operands=flat.operands, symbols=self._symbols
             )
-        return tuple(some_value(type) for type in types)
+        return tuple(detached_value(type) for type in types)
 
 
-def some_value(type: Type) -> Value:
+def detached_value(type: Type) -> Value:
     """Return a value of a type, outside of any graph."""
     return Value(-1, "", type)
 
