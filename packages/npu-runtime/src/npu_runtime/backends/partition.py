@@ -62,7 +62,7 @@ def _assign_node(node: OpNode, backends: Sequence[Backend]) -> Choice:
 
 
 @dataclass(frozen=True, slots=True)
-class Segment:
+class Partition:
     """A partition: consecutive nodes of one backend, as a graph of their own.
 
     Attributes:
@@ -78,7 +78,7 @@ class Segment:
     outputs: tuple[Value, ...]
 
 
-def extract_partition(nodes: Sequence[OpNode], name: str) -> Segment:
+def extract_partition(nodes: Sequence[OpNode], name: str) -> Partition:
     """Return consecutive nodes as a partition."""
     inside = set(nodes)
     produced = {value for node in nodes for value in node.outputs}
@@ -94,4 +94,4 @@ def extract_partition(nodes: Sequence[OpNode], name: str) -> Segment:
     for node in nodes:
         copy_node(graph, node, values)
     graph.set_outputs(tuple(values[value] for value in outputs))
-    return Segment(graph, tuple(nodes), tuple(outside), tuple(outputs))
+    return Partition(graph, tuple(nodes), tuple(outside), tuple(outputs))

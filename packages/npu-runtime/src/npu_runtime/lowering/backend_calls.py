@@ -16,14 +16,14 @@ from npu_ir.ops.calls import Binding, Slot
 from npu_ir.ops.effects import is_view
 from npu_ir.ops.execution import describe, is_of_type
 from npu_ir.plugins.backend import Backend, copy_memory, copy_with_strides
-from npu_runtime.backends.partition import Segment
+from npu_runtime.backends.partition import Partition
 from npu_runtime.lowering.aten_calls import NodeStep
 from npu_runtime.lowering.instruction import PreparedPartition, Returns, Step
 from npu_runtime.probing.op_probe import Seen
 from npu_runtime.probing.storage import with_stated_strides
 
 
-def lower_partition(backend: Backend, segment: Segment, device: torch.device) -> NodeStep:
+def lower_partition(backend: Backend, segment: Partition, device: torch.device) -> NodeStep:
     """Return the instruction that runs a partition; its inputs are passed in their stated strides.
 
     Raises:

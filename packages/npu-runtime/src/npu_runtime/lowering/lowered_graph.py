@@ -11,7 +11,7 @@ from npu_ir import Graph, OpNode, Value
 from npu_ir.errors import BackendError
 from npu_ir.plugins.backend import Backend, BackendOp, Operand, Temporary
 from npu_runtime.backends.lowering_rules import lowering_problem
-from npu_runtime.backends.partition import Choice, Segment, assign_backends, extract_partition
+from npu_runtime.backends.partition import Choice, Partition, assign_backends, extract_partition
 from npu_runtime.backends.registry import named_backends
 from npu_runtime.lowering.aten_calls import ATEN
 from npu_runtime.lowering.lowered_text import lowered_text
@@ -113,7 +113,7 @@ def _aten_op(node: OpNode) -> BackendOp:
     return BackendOp(node.op_type, node.inputs, node.outputs, (node,))
 
 
-def _lower_partition(backend: Backend, segment: Segment) -> list[BackendOp]:
+def _lower_partition(backend: Backend, segment: Partition) -> list[BackendOp]:
     """Lower a partition; the ops returned refer to values and nodes of the whole graph."""
     place = f"nodes {segment.nodes[0].name!r} to {segment.nodes[-1].name!r}"
     try:
