@@ -12,7 +12,7 @@ from npu_ir.plugins.backend import Backend
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class Assignment:
     """The backend of a node.
 
     Attributes:
@@ -24,7 +24,7 @@ class Choice:
     refusals: Mapping[str, str]
 
 
-def assign_backends(graph: Graph, backends: Sequence[Backend]) -> dict[OpNode, Choice]:
+def assign_backends(graph: Graph, backends: Sequence[Backend]) -> dict[OpNode, Assignment]:
     """Return the backend of each node of the body, in order.
 
     Args:
@@ -37,7 +37,7 @@ def assign_backends(graph: Graph, backends: Sequence[Backend]) -> dict[OpNode, C
     return {node: _assign_node(node, backends) for node in graph.body}
 
 
-def _assign_node(node: OpNode, backends: Sequence[Backend]) -> Choice:
+def _assign_node(node: OpNode, backends: Sequence[Backend]) -> Assignment:
     refusals: dict[str, str] = {}
     for backend in backends[:-1]:
         try:
@@ -49,7 +49,7 @@ def _assign_node(node: OpNode, backends: Sequence[Backend]) -> Choice:
                 fix="supports() returns None or a reason in words, for any node",
             ) from error
         if reason is None:
-            return Choice(backend, refusals)
+            return Assignment(backend, refusals)
         if not isinstance(reason, str) or not reason:
             raise BackendError(
                 f"the backend {backend.name!r} answers {reason!r} where it should say why it cannot run"
@@ -58,7 +58,7 @@ def _assign_node(node: OpNode, backends: Sequence[Backend]) -> Choice:
                 fix="supports() returns None or a reason in words",
             )
         refusals[backend.name] = reason
-    return Choice(backends[-1], refusals)
+    return Assignment(backends[-1], refusals)
 
 
 @dataclass(frozen=True, slots=True)

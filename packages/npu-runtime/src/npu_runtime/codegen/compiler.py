@@ -16,7 +16,7 @@ from npu_ir.errors import UsageError
 from npu_ir.graph.binding import bind_inputs, bind_weights
 from npu_ir.interpreter.run_nodes import require_in_range
 from npu_ir.interpreter.size_choice import choose_sizes
-from npu_runtime.backends.partition import Choice
+from npu_runtime.backends.partition import Assignment
 from npu_runtime.codegen.compiled_function import CompiledFunction
 from npu_runtime.codegen.python_source import generate_source
 from npu_runtime.lowering.alias_sets import Memory, Sharing
@@ -51,7 +51,7 @@ class Compiled:
 
 def compile_graph(
     graph: Graph,
-    choices: Mapping[OpNode, Choice],
+    choices: Mapping[OpNode, Assignment],
     device: torch.device,
     known: Mapping[Value, Any],
 ) -> Compiled:

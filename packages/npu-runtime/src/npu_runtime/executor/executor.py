@@ -14,7 +14,7 @@ from npu_ir.core.paused_gc import paused_gc
 from npu_ir.core.structure import LEAF, Structure, unflatten
 from npu_ir.interpreter.run_nodes import Observer
 from npu_ir.plugins.backend import Backend
-from npu_runtime.backends.partition import Choice, assign_backends
+from npu_runtime.backends.partition import Assignment, assign_backends
 from npu_runtime.backends.registry import usable_backends
 from npu_runtime.codegen.compiler import compile_graph
 from npu_runtime.executor.bound_weights import bind
@@ -104,9 +104,9 @@ class IRExecutor:
             self.device = select_device(device, given, self.backends)
             reject_cpu_passes_elsewhere(self.graph, passes, self.device)
             self._constants = constants
-            self.choices: Mapping[OpNode, Choice] = assign_backends(self.graph, self.backends)
+            self.assignments: Mapping[OpNode, Assignment] = assign_backends(self.graph, self.backends)
             bound = bind(self.graph, given, constants, self.device)
-            self._compiled = compile_graph(self.graph, self.choices, self.device, bound.values)
+            self._compiled = compile_graph(self.graph, self.assignments, self.device, bound.values)
             self._engine = Engine(self.graph, self._compiled, bound, self.device, threads)
         self._structure: Structure = self.graph.results[0]
         self._result_count = len(self.graph.results[1])

@@ -11,7 +11,7 @@ import torch
 from npu_ir import Graph, OpNode, Value
 from npu_ir.core.symbol_values import SymbolValues
 from npu_ir.plugins.backend import Backend
-from npu_runtime.backends.partition import Choice, extract_partition
+from npu_runtime.backends.partition import Assignment, extract_partition
 from npu_runtime.lowering.aten_calls import ATEN, NodeStep, lower_node
 from npu_runtime.lowering.backend_calls import lower_partition
 from npu_runtime.probing.op_probe import Prober
@@ -22,7 +22,7 @@ CompileRegion: TypeAlias = "Callable[[Graph, torch.device], Callable[[SymbolValu
 
 def lower_body(
     graph: Graph,
-    choices: Mapping[OpNode, Choice],
+    choices: Mapping[OpNode, Assignment],
     device: torch.device,
     prober: Prober,
     as_stated: set[Value],
@@ -54,7 +54,7 @@ def lower_body(
 _BackendNodes = tuple[Backend | None, list[OpNode]]
 
 
-def _group_by_backend(graph: Graph, choices: Mapping[OpNode, Choice]) -> Iterator[_BackendNodes]:
+def _group_by_backend(graph: Graph, choices: Mapping[OpNode, Assignment]) -> Iterator[_BackendNodes]:
     def backend(node: OpNode) -> Backend | None:
         choice = choices.get(node)
         return None if choice is None or choice.backend.name == ATEN else choice.backend

@@ -11,7 +11,7 @@ from npu_ir import Graph, OpNode, Value
 from npu_ir.errors import BackendError
 from npu_ir.plugins.backend import Backend, BackendOp, Operand, Temporary
 from npu_runtime.backends.lowering_rules import lowering_problem
-from npu_runtime.backends.partition import Choice, Partition, assign_backends, extract_partition
+from npu_runtime.backends.partition import Assignment, Partition, assign_backends, extract_partition
 from npu_runtime.backends.registry import named_backends
 from npu_runtime.lowering.aten_calls import ATEN
 from npu_runtime.lowering.lowered_text import lowered_text
@@ -98,7 +98,7 @@ def lower_to_backend_ops(graph: Graph, backend: str | Backend | Sequence[str | B
 
 
 def _lower_nodes(
-    backend: Backend, nodes: Sequence[OpNode], choices: Mapping[OpNode, Choice]
+    backend: Backend, nodes: Sequence[OpNode], choices: Mapping[OpNode, Assignment]
 ) -> Iterator[LoweredOp]:
     if backend.name == ATEN:
         for node in nodes:

@@ -96,7 +96,7 @@ def _run_executor(
         results = executor.run_flat(moved)[0]
     except NpuError as error:
         return "", str(error)
-    choices = list(executor.choices.values())
+    choices = list(executor.assignments.values())
     return f" on {choices[-1].backend.name}" if choices else " in its prologue", results
 
 

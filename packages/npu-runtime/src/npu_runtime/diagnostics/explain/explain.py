@@ -10,7 +10,7 @@ from npu_ir import Graph, NpuError, OpNode
 from npu_ir.errors import BackendError
 from npu_ir.plugins.backend import Backend
 from npu_passes.manager.flops import FlopCounter
-from npu_runtime.backends.partition import Choice, assign_backends, extract_partition
+from npu_runtime.backends.partition import Assignment, assign_backends, extract_partition
 from npu_runtime.backends.registry import named_backends
 from npu_runtime.diagnostics.explain.explanation import Explanation, NodeExplanation
 
@@ -42,7 +42,7 @@ def explain(
 
         steps = profile(executor, () if args is None else args, kwargs, repeat=repeat).steps
         seconds = {executor.graph.node(step.name): step.seconds for step in steps}
-    return _make_explanation(executor.graph, executor.choices, executor.backends, kernels, seconds)
+    return _make_explanation(executor.graph, executor.assignments, executor.backends, kernels, seconds)
 
 
 def explain_graph(graph: Graph, backends: str | Backend | Sequence[str | Backend]) -> Explanation:
@@ -61,7 +61,7 @@ def explain_graph(graph: Graph, backends: str | Backend | Sequence[str | Backend
 
 def _make_explanation(
     graph: Graph,
-    choices: Mapping[OpNode, Choice],
+    choices: Mapping[OpNode, Assignment],
     backends: Sequence[Backend],
     kernels: Mapping[OpNode, str],
     seconds: Mapping[OpNode, float] | None,
@@ -88,13 +88,13 @@ def _make_explanation(
     return Explanation(graph.name, names, tuple(nodes), len(graph.prologue))
 
 
-def _partitions(graph: Graph, choices: Mapping[OpNode, Choice]) -> Iterator[tuple[Backend, list[OpNode]]]:
+def _partitions(graph: Graph, choices: Mapping[OpNode, Assignment]) -> Iterator[tuple[Backend, list[OpNode]]]:
     """Yield the partitions: runs of consecutive nodes of one backend."""
     for backend, nodes in itertools.groupby(graph.body, lambda node: choices[node].backend):
         yield backend, list(nodes)
 
 
-def _reasons(choice: Choice, names: Sequence[str]) -> dict[str, str]:
+def _reasons(choice: Assignment, names: Sequence[str]) -> dict[str, str]:
     """Return the reason of each backend, except the assigned one, for not running a node."""
     later = f"{choice.backend.name} is preferred, and takes it"
     return {name: choice.refusals.get(name, later) for name in names if name != choice.backend.name}
