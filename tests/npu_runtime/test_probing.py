@@ -140,12 +140,12 @@ def test_constants_and_weights_are_not_overwritten() -> None:
 
 
 def test_the_same_call_is_probed_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    from npu_runtime.probing.op_probe import Prober
+    from npu_runtime.probing.op_probe import OpProbe
 
     probed: list[str] = []
-    probe = Prober._probe
+    probe = OpProbe._probe
     monkeypatch.setattr(
-        Prober,
+        OpProbe,
         "_probe",
         lambda self, node, *rest, **options: probed.append(node.name) or probe(self, node, *rest, **options),
     )

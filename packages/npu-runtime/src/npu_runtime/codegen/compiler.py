@@ -25,7 +25,7 @@ from npu_runtime.lowering.inplace_reuse import reuse_in_place
 from npu_runtime.lowering.instruction import Step
 from npu_runtime.lowering.lower import lower_body
 from npu_runtime.lowering.view_fusion import fuse_views
-from npu_runtime.probing.op_probe import Prober
+from npu_runtime.probing.op_probe import OpProbe
 from npu_runtime.probing.storage import has_overlapping_elements, has_stated_strides
 
 
@@ -66,7 +66,7 @@ def compile_graph(
     Raises:
         BackendError: A backend does not keep to its interface.
     """
-    prober = Prober(device, known, frozenset(graph.inputs), _sample_sizes(graph))
+    prober = OpProbe(device, known, frozenset(graph.inputs), _sample_sizes(graph))
     plain = lower_body(
         graph, choices, device, prober, _values_with_stated_strides(graph, known), make_region_runner
     )

@@ -17,7 +17,7 @@ from npu_ir.ops.schema import Op, find_op
 from npu_ir.plugins import plugin_manager
 from npu_runtime._torch import HigherOrderOperator, OpOverload
 from npu_runtime.lowering.instruction import Returns, Step
-from npu_runtime.probing.op_probe import Prober, Seen
+from npu_runtime.probing.op_probe import CallTraits, OpProbe
 
 # By argument: a function from the values of the symbols to the callable of a region.
 Regions = Mapping[str, Callable[[Any], Callable[..., Any]]]
@@ -31,7 +31,7 @@ class NodeStep:
     """An instruction with its call traits; None if they could not be observed."""
 
     instruction: Step
-    traits: Seen | None
+    traits: CallTraits | None
 
     @property
     def shares(self) -> Sequence[frozenset[int]]:
@@ -48,7 +48,7 @@ class NodeStep:
 
 
 def lower_node(
-    node: OpNode, prober: Prober, device: torch.device, regions: Regions | None = None
+    node: OpNode, prober: OpProbe, device: torch.device, regions: Regions | None = None
 ) -> NodeStep:
     """Return the instruction that runs a node in PyTorch, by the fastest callable known to be equivalent.
 

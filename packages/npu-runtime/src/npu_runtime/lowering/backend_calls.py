@@ -19,7 +19,7 @@ from npu_ir.plugins.backend import Backend, copy_memory, copy_with_strides
 from npu_runtime.backends.partition import Partition
 from npu_runtime.lowering.aten_calls import NodeStep
 from npu_runtime.lowering.instruction import PreparedPartition, Returns, Step
-from npu_runtime.probing.op_probe import Seen
+from npu_runtime.probing.op_probe import CallTraits
 from npu_runtime.probing.storage import with_stated_strides
 
 
@@ -57,7 +57,7 @@ def lower_partition(backend: Backend, segment: Partition, device: torch.device) 
     outputs = len(segment.outputs)
     # A backend is opaque: with a view among its nodes, any output may alias any input.
     may_share = frozenset(range(count)) if any(map(is_view, segment.nodes)) else frozenset()
-    seen = Seen(
+    seen = CallTraits(
         kernel=step.kernel,
         function=step.function,
         in_place=None,

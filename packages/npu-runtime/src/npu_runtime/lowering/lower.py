@@ -14,7 +14,7 @@ from npu_ir.plugins.backend import Backend
 from npu_runtime.backends.partition import Assignment, extract_partition
 from npu_runtime.lowering.aten_calls import ATEN, NodeStep, lower_node
 from npu_runtime.lowering.backend_calls import lower_partition
-from npu_runtime.probing.op_probe import Prober
+from npu_runtime.probing.op_probe import OpProbe
 
 # From a region and a device to a function of the enclosing symbols' values, which returns the region's callable.
 CompileRegion: TypeAlias = "Callable[[Graph, torch.device], Callable[[SymbolValues], Callable[..., Any]]]"
@@ -24,7 +24,7 @@ def lower_body(
     graph: Graph,
     choices: Mapping[OpNode, Assignment],
     device: torch.device,
-    prober: Prober,
+    prober: OpProbe,
     as_stated: set[Value],
     compile_region: CompileRegion,
 ) -> list[NodeStep]:
@@ -64,7 +64,7 @@ def _group_by_backend(graph: Graph, choices: Mapping[OpNode, Assignment]) -> Ite
 
 
 def _lower_group(
-    part: _BackendNodes, prober: Prober, device: torch.device, compile_region: CompileRegion
+    part: _BackendNodes, prober: OpProbe, device: torch.device, compile_region: CompileRegion
 ) -> Iterator[NodeStep]:
     backend, nodes = part
     if backend is not None:

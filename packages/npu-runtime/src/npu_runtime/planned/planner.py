@@ -27,7 +27,7 @@ from npu_runtime.planned.buffers import Kind, Piece, bytes_of
 from npu_runtime.planned.constants import find_constants, split_constants
 from npu_runtime.planned.phases import split_phases
 from npu_runtime.planned.plan import Buffer, Plan
-from npu_runtime.probing.op_probe import Prober
+from npu_runtime.probing.op_probe import OpProbe
 from npu_runtime.probing.storage import has_overlapping_elements
 
 
@@ -99,7 +99,7 @@ def _lower(
         for value in graph.arguments
         if value.argument is not None and value.argument.data is not None
     }
-    prober = Prober(device, known, frozenset(), {}, is_planned=True)
+    prober = OpProbe(device, known, frozenset(), {}, is_planned=True)
     as_stated = {
         value
         for value in (*graph.inputs, *graph.arguments, *constants)
@@ -111,7 +111,7 @@ def _lower(
     return fuse_views(plain, {item for item in returned if isinstance(item, Value)})
 
 
-def _find_expanded(graph: Graph, device: torch.device, prober: Prober, as_stated: set[Value]) -> set[Value]:
+def _find_expanded(graph: Graph, device: torch.device, prober: OpProbe, as_stated: set[Value]) -> set[Value]:
     """Return prologue outputs with overlapping elements that are known to have their stated strides."""
     expanded: set[Value] = set()
     for node in graph.prologue:

@@ -29,7 +29,7 @@ from npu_runtime._torch import (
     fast_callables_in_place,
 )
 from npu_runtime.probing.out_variants import Form, ObservedCall, find_out_variants
-from npu_runtime.probing.sample_inputs import ProbeData
+from npu_runtime.probing.sample_inputs import SampleInputs
 from npu_runtime.probing.storage import (
     fits_first_input,
     has_stated_strides,
@@ -41,7 +41,7 @@ from npu_runtime.probing.storage import (
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class CallTraits:
     """Call traits: the observed behaviour of one call.
 
     Attributes:
@@ -71,7 +71,7 @@ class Seen:
         """True if every output shares memory with an input: a pure op is then a view."""
         return self.is_certain and bool(self.shares) and all(self.shares)
 
-    def without_memory_traits(self, inputs: int) -> Seen:
+    def without_memory_traits(self, inputs: int) -> CallTraits:
         """Return the traits that hold for any sizes and strides: the callable, but nothing about memory."""
         unknown = (False,) * len(self.shares)
         every = (frozenset(range(inputs)),) * len(self.shares)
@@ -86,7 +86,7 @@ class Seen:
         )
 
 
-class Prober:
+class OpProbe:
     """Observer of call traits; calls with the same arguments and types are probed once.
 
     Args:
@@ -110,10 +110,10 @@ class Prober:
         self._device = device
         self._graph_inputs = given
         self._sizes = sizes
-        self._data = ProbeData(device, known, sizes)
-        self._cache: dict[Any, Seen | None] = {}
+        self._data = SampleInputs(device, known, sizes)
+        self._cache: dict[Any, CallTraits | None] = {}
 
-    def observe(self, node: OpNode, op: Op, binding: Binding) -> Seen | None:
+    def observe(self, node: OpNode, op: Op, binding: Binding) -> CallTraits | None:
         """Return the call traits of ``node``; None if they cannot be observed.
 
         That is the case if the op fails on sample inputs, if it returns other types than the graph states,
@@ -133,7 +133,7 @@ class Prober:
             self._cache[key] = self._probe(node, op, binding)
         return self._cache[key]
 
-    def _probe(self, node: OpNode, op: Op, binding: Binding) -> Seen | None:
+    def _probe(self, node: OpNode, op: Op, binding: Binding) -> CallTraits | None:
         types = [value.type for value in (*node.inputs, *node.outputs)]
         if any(type.substitute(self._sizes).symbols for type in types):
             return None
@@ -149,7 +149,7 @@ class Prober:
         is_any_size = any(type.symbols for type in types)
         return seen.without_memory_traits(len(node.inputs)) if seen is not None and is_any_size else seen
 
-    def _run_probe(self, node: OpNode, op: Op, binding: Binding) -> Seen | None:
+    def _run_probe(self, node: OpNode, op: Op, binding: Binding) -> CallTraits | None:
         data = self._data.sample_inputs(node)
         function = op._op if isinstance(op, OpOverload) else op
         outputs = _call(function, binding, data, self._device)
@@ -160,7 +160,7 @@ class Prober:
         if is_dynamic and not self._has_fixed_sizes(function, binding, data, types):
             return None
         shares = _find_aliases(data, outputs)
-        seen = Seen(
+        seen = CallTraits(
             kernel=f"torch.ops.{op}" if isinstance(op, OpOverload) else node.op_type,
             function=function,
             in_place=None,
@@ -192,8 +192,8 @@ class Prober:
         return _have_types(_call(function, binding, zeros, self._device), types)
 
     def _with_fastest_callable(
-        self, seen: Seen, op: OpOverload, binding: Binding, data: list[Any], outputs: Sequence[Any]
-    ) -> Seen:
+        self, seen: CallTraits, op: OpOverload, binding: Binding, data: list[Any], outputs: Sequence[Any]
+    ) -> CallTraits:
         """Return the traits with the fastest equivalent callable."""
         for kernel, function in fast_callables(op):
             if self._is_equivalent(function, binding, data, outputs):
@@ -201,7 +201,7 @@ class Prober:
         return seen
 
     def _find_out_variants(
-        self, node: OpNode, op: OpOverload, binding: Binding, data: list[Any], seen: Seen
+        self, node: OpNode, op: OpOverload, binding: Binding, data: list[Any], seen: CallTraits
     ) -> tuple[Form, ...]:
         """Return the out-variants, if requested; none if outputs are views or have other strides."""
         if not self.is_planned or any(seen.shares) or not all(seen.has_stated_strides):
@@ -232,7 +232,7 @@ class Prober:
         return all(new.layout is not torch.strided or new.stride() == old.stride() for new, old in tensors)
 
     def _keeps_traits_for_special_numbers(
-        self, node: OpNode, binding: Binding, function: Callable[..., Any], data: list[Any], seen: Seen
+        self, node: OpNode, binding: Binding, function: Callable[..., Any], data: list[Any], seen: CallTraits
     ) -> bool:
         """Return whether no number changes the traits of memory: dropout with p=0 returns its input."""
         for other in self._data.with_special_numbers(node, data):

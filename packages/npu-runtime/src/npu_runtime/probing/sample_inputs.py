@@ -19,7 +19,7 @@ _NUMBERS: dict[str, Any] = {"bool": True, "int": 1, "float": 0.75, "none": None}
 _SPECIAL: dict[str, tuple[Any, ...]] = {"bool": (False,), "int": (0, 2), "float": (0.0, 1.0), "none": ()}
 
 
-class ProbeData:
+class SampleInputs:
     """Generator of sample inputs for nodes; deterministic for the same nodes in the same order.
 
     Args:
