@@ -20,7 +20,7 @@ from npu_ir import Graph, TensorType, Value
 from npu_runtime.lowering.instruction import Step
 from npu_runtime.planned.assignment import Placement
 from npu_runtime.planned.buffers import Kind, Piece, bytes_of
-from npu_runtime.probing.out_variants import Form
+from npu_runtime.probing.out_variants import OutVariant
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Offer:
         cost: The number of copies, then the bytes of new allocations; compared in this order.
     """
 
-    out_variant: Form
+    out_variant: OutVariant
     allocations: tuple[Piece | None, ...]
     cost: tuple[int, int]
 
@@ -53,7 +53,7 @@ class Homes:
         self._phase_boundary = middle
         self._target = {new: target for target, new in reversed(list(graph.updates.items()))}
 
-    def best_candidate(self, form: Form, step: Step, index: int) -> Offer | None:
+    def best_candidate(self, form: OutVariant, step: Step, index: int) -> Offer | None:
         """Return the best use of an out-variant; None if an output is not a tensor."""
         homes: list[Piece | None] = []
         copies = fresh = 0
@@ -71,7 +71,13 @@ class Homes:
         return piece is not None and piece in self._assignment.allocations_of[value]
 
     def _find_allocation(
-        self, value: Value, step: Step, index: int, form: Form, number: int, taken: Sequence[Piece | None]
+        self,
+        value: Value,
+        step: Step,
+        index: int,
+        form: OutVariant,
+        number: int,
+        taken: Sequence[Piece | None],
     ) -> Piece | None:
         """Return the allocation that an output can take over; None if it needs a new one."""
         source = form.overwritten_inputs[number]

@@ -28,7 +28,7 @@ from npu_runtime._torch import (
     fast_callables,
     fast_callables_in_place,
 )
-from npu_runtime.probing.out_variants import Form, ObservedCall, find_out_variants
+from npu_runtime.probing.out_variants import ObservedCall, OutVariant, find_out_variants
 from npu_runtime.probing.sample_inputs import SampleInputs
 from npu_runtime.probing.storage import (
     fits_first_input,
@@ -63,7 +63,7 @@ class CallTraits:
     shares: tuple[frozenset[int], ...]
     has_stated_strides: tuple[bool, ...]
     starts_storage: tuple[bool, ...]
-    out_variants: tuple[Form, ...] = ()
+    out_variants: tuple[OutVariant, ...] = ()
     is_certain: bool = True
 
     @property
@@ -202,7 +202,7 @@ class OpProbe:
 
     def _find_out_variants(
         self, node: OpNode, op: OpOverload, binding: Binding, data: list[Any], seen: CallTraits
-    ) -> tuple[Form, ...]:
+    ) -> tuple[OutVariant, ...]:
         """Return the out-variants, if requested; none if outputs are views or have other strides."""
         if not self.is_planned or any(seen.shares) or not all(seen.has_stated_strides):
             return ()

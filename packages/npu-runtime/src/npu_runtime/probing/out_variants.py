@@ -27,7 +27,7 @@ _SEED = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class OutVariant:
     """An out-variant: a callable that writes the outputs of a call into given tensors.
 
     Attributes:
@@ -69,14 +69,14 @@ class ObservedCall:
         return _flatten(self.op._op(*args, **kwargs))
 
 
-def find_out_variants(call: ObservedCall) -> tuple[Form, ...]:
+def find_out_variants(call: ObservedCall) -> tuple[OutVariant, ...]:
     """Return the out-variants that reproduce a call and its use of random numbers; the fastest first."""
     trial = _Trial(call)
     if not trial.expected or not all(map(_is_dense, trial.expected)):
         return ()
-    found: list[Form] = []
+    found: list[OutVariant] = []
     wrong: list[
-        Form
+        OutVariant
     ] = []  # later candidates of the same kind are slower and call the same kernel: skipped, too
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -107,7 +107,7 @@ class _Trial:
         self.expected = call.outputs()
         self._state = random_state(call.device) if call.draws_random else None
 
-    def matches(self, form: Form) -> bool | None:
+    def matches(self, form: OutVariant) -> bool | None:
         """Return whether an out-variant reproduces the call; None if it does not accept these arguments."""
         inputs = self._call.inputs
         memory = [
@@ -117,7 +117,7 @@ class _Trial:
         ]
         return self._run_matches(form, inputs, memory) if len(memory) == len(self.expected) else None
 
-    def with_reusable_inputs(self, form: Form) -> Form:
+    def with_reusable_inputs(self, form: OutVariant) -> OutVariant:
         """Return an out-variant with ``reusable_inputs`` set, by a trial of each input with the output's layout."""
         call = self._call
         if form.overwritten_inputs != (None,) or call.draws_random or torch.Tag.pointwise not in call.op.tags:
@@ -131,7 +131,9 @@ class _Trial:
                     reusable.add(index)
         return replace(form, reusable_inputs=frozenset(reusable))
 
-    def _run_matches(self, form: Form, inputs: Sequence[Any], memory: Sequence[torch.Tensor]) -> bool | None:
+    def _run_matches(
+        self, form: OutVariant, inputs: Sequence[Any], memory: Sequence[torch.Tensor]
+    ) -> bool | None:
         call = self._call
         if call.draws_random:
             random_state(call.device, _SEED)
@@ -150,7 +152,7 @@ class _Trial:
         )
 
 
-def _is_same_kind(form: Form, other: Form) -> bool:
+def _is_same_kind(form: OutVariant, other: OutVariant) -> bool:
     return [item is None for item in form.overwritten_inputs] == [
         item is None for item in other.overwritten_inputs
     ]
@@ -178,14 +180,14 @@ def _has_same_layout(left: Any, right: torch.Tensor) -> bool:
     )
 
 
-def _candidates(call: ObservedCall, count: int) -> Iterator[Form]:
+def _candidates(call: ObservedCall, count: int) -> Iterator[OutVariant]:
     """Yield candidate out-variants of a call with ``count`` outputs; the fastest of each kind first."""
     op, binding, inputs = call.op, call.binding, len(call.inputs)
     slots = [Slot(inputs + index) for index in range(count)]
     memory = slots[0] if count == 1 else slots
     # 1. The Python callables of the op, with out=.
     for kernel, function in fast_callables(op):
-        yield Form(kernel, function, _with_keywords(binding, {"out": memory}), (None,) * count)
+        yield OutVariant(kernel, function, _with_keywords(binding, {"out": memory}), (None,) * count)
     # 2. Overloads that write into arguments: out=, in-place, or both.
     for overload in _writing_overloads(op):
         names = [item.name for item in overload._schema.arguments if item.is_out]
@@ -197,21 +199,21 @@ def _candidates(call: ObservedCall, count: int) -> Iterator[Form]:
         if not names and not overload._schema.name.endswith("_functional"):
             for kernel, function in fast_callables_in_place(op):
                 yield from _with_unread_outputs_first(
-                    Form(kernel, function, replaced, over), draws=call.draws_random
+                    OutVariant(kernel, function, replaced, over), draws=call.draws_random
                 )
         keywords = _with_keywords(replaced, dict(zip(names, slots, strict=False)))
-        form = Form(f"torch.ops.{overload}", overload._op, keywords, over)
+        form = OutVariant(f"torch.ops.{overload}", overload._op, keywords, over)
         yield from _with_unread_outputs_first(form, draws=call.draws_random)
     # 3. Overloads with out= and more arguments, and copy_ for ops that copy.
     if count == 1:
         for overload in _wider_overloads(op):
             keywords = _with_keywords(_bind_by_keyword(binding, op, overload), {"out": memory})
-            yield Form(f"torch.ops.{overload}", overload._op, keywords, (None,))
+            yield OutVariant(f"torch.ops.{overload}", overload._op, keywords, (None,))
     if op._schema.name in _COPIES and inputs:
-        yield Form("torch.Tensor.copy_", torch.Tensor.copy_, Binding((slots[0], Slot(0)), {}), (None,))
+        yield OutVariant("torch.Tensor.copy_", torch.Tensor.copy_, Binding((slots[0], Slot(0)), {}), (None,))
 
 
-def _with_unread_outputs_first(form: Form, *, draws: bool) -> Iterator[Form]:
+def _with_unread_outputs_first(form: OutVariant, *, draws: bool) -> Iterator[OutVariant]:
     """Yield a candidate; for random ops, first a variant of it that ignores the content of its outputs."""
     if draws:
         # A schema does not say whether a written argument is also read: bernoulli_ does not read it.
