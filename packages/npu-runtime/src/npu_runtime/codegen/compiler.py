@@ -19,7 +19,7 @@ from npu_ir.interpreter.size_choice import choose_sizes
 from npu_runtime.backends.partition import Assignment
 from npu_runtime.codegen.compiled_function import CompiledFunction
 from npu_runtime.codegen.python_source import generate_source
-from npu_runtime.lowering.alias_sets import Memory, Sharing
+from npu_runtime.lowering.alias_sets import AliasSets, OutputAliasing
 from npu_runtime.lowering.aten_calls import NodeStep
 from npu_runtime.lowering.inplace_reuse import reuse_in_place
 from npu_runtime.lowering.instruction import Step
@@ -45,8 +45,8 @@ class Compiled:
     unfused: tuple[NodeStep, ...]
     instructions: tuple[Step, ...]
     program: CompiledFunction
-    alias_sets: Memory
-    aliasing: tuple[Sharing, ...]
+    alias_sets: AliasSets
+    aliasing: tuple[OutputAliasing, ...]
 
 
 def compile_graph(
@@ -74,8 +74,8 @@ def compile_graph(
     kept = {item for item in returned if isinstance(item, Value)}
     merged = fuse_views(plain, kept)
     ends = [(item.instruction.inputs, item.instruction.outputs) for item in merged]
-    memory = Memory(ends, [item.shares for item in merged], kept)
-    shares = tuple(Sharing(item.shares, is_certain=item.is_certain) for item in merged)
+    memory = AliasSets(ends, [item.shares for item in merged], kept)
+    shares = tuple(OutputAliasing(item.shares, is_certain=item.is_certain) for item in merged)
     steps = reuse_in_place(merged, memory)
     source = generate_source(graph.name, (*graph.inputs, *mutated_state(graph)), steps, returned)
     return Compiled(tuple(plain), tuple(steps), CompiledFunction(graph.name, source), memory, shares)

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from npu_ir import GraphError, TensorType, Value
-from npu_runtime.lowering.alias_sets import Sharing
+from npu_runtime.lowering.alias_sets import OutputAliasing
 from npu_runtime.lowering.instruction import Step
 
 _RETURN = "return"
@@ -107,7 +107,7 @@ def _describe(item: Lifetime) -> str:
 
 
 def plan_memory(
-    steps: Sequence[Step], sharing: Sequence[Sharing], kept: Collection[Value], copied: Sequence[Value]
+    steps: Sequence[Step], sharing: Sequence[OutputAliasing], kept: Collection[Value], copied: Sequence[Value]
 ) -> MemoryPlan:
     """Return the liveness report of a sequence of instructions.
 
@@ -144,7 +144,7 @@ def plan_memory(
 
 def _live_ranges(
     steps: Sequence[Step],
-    sharing: Sequence[Sharing],
+    sharing: Sequence[OutputAliasing],
     owner_of: Mapping[Value, Value],
     ends: Mapping[Value, int],
     sizes: Mapping[Value, int],
@@ -165,7 +165,7 @@ def _live_ranges(
     return lifetimes
 
 
-def _owners(steps: Sequence[Step], sharing: Sequence[Sharing]) -> dict[Value, Value]:
+def _owners(steps: Sequence[Step], sharing: Sequence[OutputAliasing]) -> dict[Value, Value]:
     """Return the owner of each value's memory, for values in memory that the call allocates.
 
     A possible alias counts as memory of its own.
@@ -184,7 +184,7 @@ def _owners(steps: Sequence[Step], sharing: Sequence[Sharing]) -> dict[Value, Va
     return owner_of
 
 
-def _sizes(steps: Sequence[Step], sharing: Sequence[Sharing]) -> dict[Value, int]:
+def _sizes(steps: Sequence[Step], sharing: Sequence[OutputAliasing]) -> dict[Value, int]:
     """Return the size of the memory behind each value, in bytes; of a view, that of its whole base."""
     sizes: dict[Value, int] = {}
     for step, known in zip(steps, sharing, strict=True):
@@ -198,7 +198,7 @@ def _sizes(steps: Sequence[Step], sharing: Sequence[Sharing]) -> dict[Value, int
 
 
 def _range_ends(
-    steps: Sequence[Step], sharing: Sequence[Sharing], kept: Collection[Value]
+    steps: Sequence[Step], sharing: Sequence[OutputAliasing], kept: Collection[Value]
 ) -> dict[Value, int]:
     """Return the last instruction that needs the memory of each value, possible aliases included."""
     ends: dict[Value, int] = dict.fromkeys(kept, len(steps))
@@ -215,7 +215,7 @@ def _range_ends(
     return ends
 
 
-def _possible_sources(step: Step, known: Sharing, value: Value) -> tuple[str, ...]:
+def _possible_sources(step: Step, known: OutputAliasing, value: Value) -> tuple[str, ...]:
     """Return the names of the values that an output may alias, if that is uncertain."""
     if known.is_certain or not isinstance(value.type, TensorType):
         return ()

@@ -12,7 +12,7 @@ from npu_ir import Graph, TensorType, Value
 from npu_ir.core.node import InputKind
 from npu_ir.core.types import Type
 from npu_runtime.codegen.compiler import mutated_state
-from npu_runtime.lowering.alias_sets import Memory
+from npu_runtime.lowering.alias_sets import AliasSets
 from npu_runtime.probing.storage import with_stated_strides
 
 
@@ -42,7 +42,7 @@ class ResultPlan:
         return tuple(contents)
 
 
-def plan_results(graph: Graph, memory: Memory) -> ResultPlan:
+def plan_results(graph: Graph, memory: AliasSets) -> ResultPlan:
     """Return the copies that the results of ``graph`` need.
 
     Args:
@@ -63,7 +63,7 @@ def plan_results(graph: Graph, memory: Memory) -> ResultPlan:
     return ResultPlan(count, any(group in own for group in groups), tuple(state))
 
 
-def copied_values(graph: Graph, memory: Memory) -> list[Value]:
+def copied_values(graph: Graph, memory: AliasSets) -> list[Value]:
     """Return the values that a call copies after its last instruction, or may copy; each once.
 
     Args:

@@ -13,7 +13,7 @@ Shares = Sequence[Sequence[Collection[int]]]
 
 
 @dataclass(frozen=True, slots=True)
-class Sharing:
+class OutputAliasing:
     """Aliasing of the outputs of one instruction.
 
     Attributes:
@@ -25,7 +25,7 @@ class Sharing:
     is_certain: bool
 
 
-class Memory:
+class AliasSets:
     """Alias sets of the values of a program: values of one set may share memory.
 
     Disjoint-set forest (union-find). Each output is joined with all inputs whose memory it may share, so a

@@ -15,12 +15,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from npu_ir import Value
-from npu_runtime.lowering.alias_sets import Memory
+from npu_runtime.lowering.alias_sets import AliasSets
 from npu_runtime.lowering.aten_calls import ATEN, NodeStep
 from npu_runtime.lowering.instruction import Step
 
 
-def reuse_in_place(steps: Sequence[NodeStep], memory: Memory) -> list[Step]:
+def reuse_in_place(steps: Sequence[NodeStep], memory: AliasSets) -> list[Step]:
     """Return the instructions, with in-place callables where the first input is at its last use."""
     own = {value for item in steps if _owns_output_memory(item) for value in item.instruction.outputs}
     outside = {memory.representative(value) for value in memory.last_use if value not in own}
