@@ -33,7 +33,7 @@ def test_the_peak_of_a_chain_is_known() -> None:
     assert plan.live_bytes == (KIB, 2 * KIB, 2 * KIB)
     assert plan.peak_bytes == plan.lower_bound_bytes == 2 * KIB
     assert plan.peak_step == "matmul_1"
-    assert [(item.value, item.first, item.last) for item in plan.lifetimes] == [
+    assert [(item.value, item.first, item.last) for item in plan.live_ranges] == [
         ("matmul", 0, 1),
         ("matmul_1", 1, 2),
         ("matmul_2", 2, 3),
@@ -43,7 +43,7 @@ def test_the_peak_of_a_chain_is_known() -> None:
 def test_what_is_overwritten_counts_once() -> None:
     plan = executor_of(lambda x: (x @ x).relu().exp().neg(), randn(16, 16)).memory_plan()
 
-    (lifetime,) = plan.lifetimes
+    (lifetime,) = plan.live_ranges
     assert lifetime.value == "matmul"
     assert lifetime.views == ("relu", "exp", "neg")
     assert plan.live_bytes == (KIB,) * 4
@@ -52,26 +52,26 @@ def test_what_is_overwritten_counts_once() -> None:
 def test_views_count_once_and_keep_what_they_lie_in() -> None:
     plan = executor_of(lambda x: ((x @ x).t()[:4] @ x) @ x, randn(16, 16)).memory_plan()
 
-    first, *_ = plan.lifetimes
+    first, *_ = plan.live_ranges
     assert first.value == "matmul"
     assert first.bytes == KIB
     assert plan.steps[first.last] == "matmul_1"
-    assert sum(item.bytes for item in plan.lifetimes) == KIB + 2 * KIB // 4
+    assert sum(item.bytes for item in plan.live_ranges) == KIB + 2 * KIB // 4
 
 
 def test_what_is_returned_lives_to_the_end() -> None:
     plan = executor_of(lambda x: (x @ x, (x @ x) @ x), randn(16, 16)).memory_plan()
 
     assert plan.live_bytes == (KIB, 2 * KIB, 3 * KIB)
-    by_name = {item.value: item.last for item in plan.lifetimes}
+    by_name = {item.value: item.last for item in plan.live_ranges}
     assert by_name == {"matmul": 3, "matmul_1": 2, "matmul_2": 3}
 
 
 def test_a_result_that_is_a_view_keeps_all_its_memory() -> None:
     plan = executor_of(lambda x: ((x @ x)[0], x.exp().sum()), randn(16, 16)).memory_plan()
 
-    assert plan.lifetimes[0].bytes == KIB
-    assert plan.lifetimes[0].last == len(plan.steps)
+    assert plan.live_ranges[0].bytes == KIB
+    assert plan.live_ranges[0].last == len(plan.steps)
 
 
 PARTS_WRITTEN: dict[str, Any] = {
@@ -92,7 +92,7 @@ def test_what_copies_all_that_a_view_lies_in_counts_with_that(source: Any, write
 
     plan = executor_of(function, randn(16, 16)).memory_plan()
 
-    written = [item for item in plan.lifetimes if item.first == len(plan.steps) - 1]
+    written = [item for item in plan.live_ranges if item.first == len(plan.steps) - 1]
     assert [item.bytes for item in written] == [KIB]
     assert write(randn(16, 16)[:2]).untyped_storage().nbytes() == KIB
 
@@ -211,7 +211,7 @@ def test_what_may_be_a_copy_counts_and_says_so() -> None:
 
     plan = executor.memory_plan()
 
-    (copy,) = [item for item in plan.lifetimes if item.value == "index_copy"]
+    (copy,) = [item for item in plan.live_ranges if item.value == "index_copy"]
     assert copy.bytes == 512 * 64 * 4
     assert copy.may_share == ("cache", "position", "slice_1")
     assert "strides" in copy.reason
@@ -233,7 +233,7 @@ def test_what_may_be_lain_in_is_kept_as_long_as_what_may_lie_in_it() -> None:
     opaque.register_fake(torch.empty_like)
     plan = executor_of(lambda x: (opaque(x @ x) @ x).sum(), randn(16, 16)).memory_plan()
 
-    product, unknown = plan.lifetimes[:2]
+    product, unknown = plan.live_ranges[:2]
     assert (product.value, unknown.may_share) == ("matmul", ("matmul",))
     assert product.last == unknown.last
     assert "cannot be tried beforehand" in unknown.reason
@@ -253,7 +253,7 @@ def test_what_backends_and_branches_need_inside_is_named() -> None:
 def test_a_backend_that_may_return_a_view_is_counted_as_if_it_did_not() -> None:
     graph = extract_ir(Function(lambda x: x.t().contiguous()), (randn(16, 16),))
 
-    (copy,) = IRExecutor(graph, backend="host", passes=None).memory_plan().lifetimes
+    (copy,) = IRExecutor(graph, backend="host", passes=None).memory_plan().live_ranges
 
     assert (copy.bytes, copy.may_share) == (KIB, ("t",))
     assert copy.reason == "the backend 'host' may return views"
@@ -278,7 +278,7 @@ def test_copies_behind_the_last_step_count() -> None:
     plan = executor.memory_plan()
 
     assert plan.steps[-1] == plan.peak_step == "return"
-    assert plan.lifetimes[-1].bytes == KIB
+    assert plan.live_ranges[-1].bytes == KIB
     assert peak_of(executor, x) == plan.peak_bytes == 2 * KIB
 
 

@@ -22,7 +22,7 @@ _COPY_ALL = (
 
 
 @dataclass(frozen=True, slots=True)
-class Lifetime:
+class LiveRange:
     """The live range of one allocation, with the values that alias it.
 
     Attributes:
@@ -62,7 +62,7 @@ class MemoryPlan:
             loops.
     """
 
-    lifetimes: tuple[Lifetime, ...]
+    live_ranges: tuple[LiveRange, ...]
     steps: tuple[str, ...]
     live_bytes: tuple[int, ...]
     lower_bound_bytes: int
@@ -81,7 +81,7 @@ class MemoryPlan:
     @property
     def is_exact(self) -> bool:
         """True if the aliasing of all values is known."""
-        return not any(item.reason for item in self.lifetimes)
+        return not any(item.reason for item in self.live_ranges)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the plan as plain data."""
@@ -94,13 +94,13 @@ class MemoryPlan:
         rows.append(f"lower bound {self.lower_bound_bytes:,} bytes")
         if self.uncounted:
             rows.append(f"not counted: what is needed inside of {', '.join(self.uncounted)}")
-        width = max((len(item.value) for item in self.lifetimes), default=5)
+        width = max((len(item.value) for item in self.live_ranges), default=5)
         rows.append(f"{'value':<{width}}  {'bytes':>12}  steps")
-        rows += [f"{item.value:<{width}}  {_describe(item)}" for item in self.lifetimes]
+        rows += [f"{item.value:<{width}}  {_describe(item)}" for item in self.live_ranges]
         return "\n".join(rows)
 
 
-def _describe(item: Lifetime) -> str:
+def _describe(item: LiveRange) -> str:
     shared = f"  shared by {', '.join(item.views)}" if item.views else ""
     may = f"  may share the memory of {', '.join(item.may_share)}: {item.reason}" if item.reason else ""
     return f"{item.bytes:>12,}  {item.first} to {item.last}{shared}{may}"
@@ -131,10 +131,10 @@ def plan_memory(
     uncertain = {item.value for item in lifetimes if item.reason}
     certain = {value: owner for value, owner in owner_of.items() if owner.name not in uncertain}
     count = len(steps)
-    lifetimes += [Lifetime(f"copy of {value.name}", (), _bytes(value), count, count) for value in copied]
+    lifetimes += [LiveRange(f"copy of {value.name}", (), _bytes(value), count, count) for value in copied]
     names = (*[step.node.name for step in steps], *([_RETURN] if copied else []))
     return MemoryPlan(
-        lifetimes=tuple(lifetimes),
+        live_ranges=tuple(lifetimes),
         steps=names,
         live_bytes=_live_bytes(lifetimes, len(names)),
         lower_bound_bytes=max((_operand_bytes(step, certain) for step in steps), default=0),
@@ -148,7 +148,7 @@ def _live_ranges(
     owner_of: Mapping[Value, Value],
     ends: Mapping[Value, int],
     sizes: Mapping[Value, int],
-) -> list[Lifetime]:
+) -> list[LiveRange]:
     values: dict[Value, list[Value]] = {}
     for value, owner in owner_of.items():
         values.setdefault(owner, []).append(value)
@@ -161,7 +161,7 @@ def _live_ranges(
             views = tuple(item.name for item in items if item is not owner)
             others = _possible_sources(step, known, owner)
             last, reason = max(ends[item] for item in items), _reason(step) if others else ""
-            lifetimes.append(Lifetime(owner.name, views, sizes[owner], index, last, others, reason))
+            lifetimes.append(LiveRange(owner.name, views, sizes[owner], index, last, others, reason))
     return lifetimes
 
 
@@ -240,7 +240,7 @@ def _uncounted_nodes(step: Step) -> list[str]:
     return [node.name for node in step.nodes if node.regions]
 
 
-def _live_bytes(lifetimes: Sequence[Lifetime], count: int) -> tuple[int, ...]:
+def _live_bytes(lifetimes: Sequence[LiveRange], count: int) -> tuple[int, ...]:
     live = [0] * count
     for item in lifetimes:
         for index in range(item.first, min(item.last + 1, count)):
