@@ -28,15 +28,15 @@ from npu_passes.ops.training import BIND
 from npu_runtime.lowering.aten_calls import NodeStep
 from npu_runtime.lowering.backend_calls import bind_partition
 from npu_runtime.lowering.instruction import Returns, Step
-from npu_runtime.planned.assignment import Placement, is_plannable
-from npu_runtime.planned.buffer_reuse import Homes, Offer
-from npu_runtime.planned.buffers import Kind, Once, Piece, Same
+from npu_runtime.planned.assignment import BufferAssignment, is_plannable
+from npu_runtime.planned.buffer_reuse import ReuseCandidate, ReuseCandidates
+from npu_runtime.planned.buffers import Alias, Allocation, BufferKind, Evaluate
 from npu_runtime.planned.copies import append_staging_copies, commit_copies, copy_instruction
 from npu_runtime.planned.unbound import Unbound
 from npu_runtime.probing.storage import has_overlapping_elements
 
 
-class Placer:
+class BufferAssigner:
     """Buffer assigner: one greedy pass over the instructions.
 
     Args:
@@ -55,21 +55,21 @@ class Placer:
         constants: Sequence[Value],
         once: Sequence[NodeStep],
     ) -> None:
-        self.assignment = Placement()
+        self.assignment = BufferAssignment()
         self._graph = graph
         self._compute, self._commit = compute, commit
         self._phase_boundary = len(compute)  # the number of the copies between the phases
         self._end = self._phase_boundary + len(commit) + 1
         self.assignment.last_use = self._last_reads()
-        self._reuse = Homes(graph, self.assignment, self._phase_boundary)
+        self._reuse = ReuseCandidates(graph, self.assignment, self._phase_boundary)
         for value in (*graph.inputs, *graph.arguments):
             if value not in self.assignment.kinds and value not in constants:
                 self._assign_argument(value)
         for value in constants:
-            self.assignment.assign_new(value, Piece(value, Kind.CONSTANT))
-        self.assignment.actions += [Once(item.instruction) for item in once]
+            self.assignment.assign_new(value, Allocation(value, BufferKind.CONSTANT))
+        self.assignment.actions += [Evaluate(item.instruction) for item in once]
 
-    def assign(self) -> Placement:
+    def assign(self) -> BufferAssignment:
         """Assign all buffers; return the assignment."""
         for index, item in enumerate(self._compute):
             self.assignment.compute += self._assign_outputs(item, index)
@@ -92,7 +92,7 @@ class Placer:
             value: index for index, item in enumerate(self._compute) for value in item.instruction.outputs
         }
         for value in read:
-            is_made = self.assignment.kinds.get(value) is Kind.MADE
+            is_made = self.assignment.kinds.get(value) is BufferKind.DYNAMIC
             if not is_made or value not in defined_at or not is_plannable(value):
                 continue
             copies[value] = self.assignment.add_staging_copy(
@@ -123,10 +123,12 @@ class Placer:
     def _assign_argument(self, value: Value) -> None:
         assert value.argument is not None
         if not isinstance(value.type, TensorType):
-            self.assignment.kinds[value], self.assignment.allocations_of[value] = Kind.NUMBER, ()
+            self.assignment.kinds[value], self.assignment.allocations_of[value] = BufferKind.SCALAR, ()
             return
         is_input = value.argument.kind.value == "input"
-        self.assignment.assign_new(value, Piece(value, Kind.INPUT if is_input else Kind.STATE))
+        self.assignment.assign_new(
+            value, Allocation(value, BufferKind.INPUT if is_input else BufferKind.STATE)
+        )
 
     def _last_reads(self) -> dict[Value, int]:
         last: dict[Value, int] = {}
@@ -175,16 +177,16 @@ class Placer:
         )
 
     def _assign_view(self, item: NodeStep) -> None:
-        self.assignment.actions.append(Once(item.instruction))
+        self.assignment.actions.append(Evaluate(item.instruction))
         for value in item.instruction.outputs:
-            self.assignment.kinds[value] = Kind.VIEW
+            self.assignment.kinds[value] = BufferKind.VIEW
             self.assignment.assign_existing(value, self.assignment.allocations_of[item.instruction.inputs[0]])
 
     def _mark_dynamic(self, item: NodeStep) -> None:
         """Mark the outputs of an instruction as allocated by its op in each run."""
         for value, shared in zip(item.instruction.outputs, item.shares, strict=True):
             is_tensor = isinstance(value.type, TensorType)
-            self.assignment.kinds[value] = Kind.MADE if is_tensor else Kind.NUMBER
+            self.assignment.kinds[value] = BufferKind.DYNAMIC if is_tensor else BufferKind.SCALAR
             pieces = {
                 piece: None
                 for index in shared
@@ -198,7 +200,7 @@ class Placer:
 
     # Instructions with an out-variant
 
-    def _assign_candidate(self, offer: Offer, step: Step, index: int) -> list[Step]:
+    def _assign_candidate(self, offer: ReuseCandidate, step: Step, index: int) -> list[Step]:
         """Assign the outputs of an instruction to a reuse candidate; return the instructions to run."""
         calls = []
         for value, home, source in zip(
@@ -206,10 +208,10 @@ class Placer:
         ):
             is_there = source is not None and self._reuse.resides_in(step.inputs[source], home)
             if home is None:
-                self.assignment.assign_new(value, Piece(value, Kind.ARENA, first=index))
+                self.assignment.assign_new(value, Allocation(value, BufferKind.ARENA, first=index))
             else:
                 self.assignment.kinds[value] = home.kind
-                self.assignment.actions.append(Same(value, home.owner))
+                self.assignment.actions.append(Alias(value, home.owner))
                 self.assignment.assign_existing(value, [home])
             if source is not None and not is_there:
                 calls.append(copy_instruction(value, step.inputs[source]))
@@ -254,7 +256,7 @@ class Placer:
             else:
                 inputs.append(value)
         for value in step.outputs:
-            self.assignment.assign_new(value, Piece(value, Kind.ARENA, first=index))
+            self.assignment.assign_new(value, Allocation(value, BufferKind.ARENA, first=index))
         ends = replace(step, inputs=(*inputs, *step.outputs), outputs=(), returns=Returns.NOTHING)
         assert step.prepared is not None
         bind = functools.partial(bind_partition, step.prepared, [value.type for value in step.inputs])

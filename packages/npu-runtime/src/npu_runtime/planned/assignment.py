@@ -10,11 +10,11 @@ import torch
 from npu_ir import Value
 from npu_ir.core.types import TensorType
 from npu_runtime.lowering.instruction import Step
-from npu_runtime.planned.buffers import Action, Kind, Piece, Whole, dense_type
+from npu_runtime.planned.buffers import Action, Allocate, Allocation, BufferKind, dense_type
 
 
 @dataclass(slots=True)
-class Placement:
+class BufferAssignment:
     """A buffer assignment, while it is built and afterwards.
 
     Attributes:
@@ -31,9 +31,9 @@ class Placement:
     """
 
     actions: list[Action] = field(default_factory=list)
-    allocations: list[Piece] = field(default_factory=list)
-    kinds: dict[Value, Kind] = field(default_factory=dict)
-    allocations_of: dict[Value, tuple[Piece, ...]] = field(default_factory=dict)
+    allocations: list[Allocation] = field(default_factory=list)
+    kinds: dict[Value, BufferKind] = field(default_factory=dict)
+    allocations_of: dict[Value, tuple[Allocation, ...]] = field(default_factory=dict)
     reasons: dict[Value, str] = field(default_factory=dict)
     allocated: list[Value] = field(default_factory=list)
     compute: list[Step] = field(default_factory=list)
@@ -41,22 +41,22 @@ class Placement:
     staging_copies: dict[Value, Value] = field(default_factory=dict)
     last_use: dict[Value, int] = field(default_factory=dict)
 
-    def last_use_of(self, piece: Piece) -> int:
+    def last_use_of(self, piece: Allocation) -> int:
         """Return the number of the last instruction that needs an allocation."""
         return max(self.last_use[value] for value in piece.values)
 
     def is_fixed(self, value: Value) -> bool:
         """Return whether a value is the same tensor object in each run."""
-        return self.kinds[value] not in (Kind.MADE, Kind.NUMBER)
+        return self.kinds[value] not in (BufferKind.DYNAMIC, BufferKind.SCALAR)
 
-    def assign_new(self, value: Value, piece: Piece) -> None:
+    def assign_new(self, value: Value, piece: Allocation) -> None:
         """Assign a value to a new allocation, which it fills."""
         self.allocations.append(piece)
         self.kinds[value] = piece.kind
-        self.actions.append(Whole(value, piece))
+        self.actions.append(Allocate(value, piece))
         self.assign_existing(value, [piece])
 
-    def assign_existing(self, value: Value, pieces: Sequence[Piece]) -> None:
+    def assign_existing(self, value: Value, pieces: Sequence[Allocation]) -> None:
         """Record the allocations in which a value resides, or may reside."""
         self.last_use.setdefault(value, -1)
         self.allocations_of[value] = tuple(pieces)
@@ -68,7 +68,7 @@ class Placement:
         type = dense_type(value.tensor_type)
         copy = Value(-1 - len(self.allocations), f"{value.name}_copy", type)
         self.last_use[copy] = last
-        self.assign_new(copy, Piece(copy, Kind.ARENA, first=first))
+        self.assign_new(copy, Allocation(copy, BufferKind.ARENA, first=first))
         return copy
 
 

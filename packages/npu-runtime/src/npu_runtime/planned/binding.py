@@ -12,7 +12,7 @@ from npu_ir.core.isolation import isolated_torch_state
 from npu_ir.graph.binding import bind_weights
 from npu_ir.interpreter.prologue import Prologue
 from npu_runtime.lowering.instruction import Step, run_instruction
-from npu_runtime.planned.buffers import Kind, Once, Piece, Same, bytes_of, dense_type
+from npu_runtime.planned.buffers import Alias, Allocation, BufferKind, Evaluate, bytes_of, dense_type
 from npu_runtime.planned.plan import Plan
 from npu_runtime.probing.storage import find_overlapping, has_stated_strides, with_stated_strides
 
@@ -55,13 +55,13 @@ def bind_tensors(
     arena = make(TensorType((plan.arena_bytes,), torch.uint8), plan.device)
     with isolated_torch_state(plan.device):
         for action in plan.actions:
-            if isinstance(action, Same):
+            if isinstance(action, Alias):
                 tensors[action.value] = tensors[action.other]
-            elif isinstance(action, Once):
+            elif isinstance(action, Evaluate):
                 tensors.update(_run_at_bind_time(action.step, tensors, plan))
-            elif action.allocation.kind is Kind.INPUT:
+            elif action.allocation.kind is BufferKind.INPUT:
                 tensors[action.value] = make(dense_type(action.value.tensor_type), plan.device)
-            elif action.allocation.kind is Kind.ARENA:
+            elif action.allocation.kind is BufferKind.ARENA:
                 tensors[action.value] = _arena_tensor(arena, action.allocation)
     return tensors
 
@@ -119,7 +119,7 @@ def _run_at_bind_time(step: Step, tensors: Mapping[Value, Any], plan: Plan) -> d
     return dict(zip(step.outputs, run_instruction(step, known, None, plan.device), strict=True))
 
 
-def _arena_tensor(arena: torch.Tensor, piece: Piece) -> torch.Tensor:
+def _arena_tensor(arena: torch.Tensor, piece: Allocation) -> torch.Tensor:
     """Return the tensor of an allocation in the arena, as a storage of its own."""
     type = piece.owner.tensor_type
     count = bytes_of(piece.owner)

@@ -18,13 +18,13 @@ from dataclasses import dataclass
 
 from npu_ir import Graph, TensorType, Value
 from npu_runtime.lowering.instruction import Step
-from npu_runtime.planned.assignment import Placement
-from npu_runtime.planned.buffers import Kind, Piece, bytes_of
+from npu_runtime.planned.assignment import BufferAssignment
+from npu_runtime.planned.buffers import Allocation, BufferKind, bytes_of
 from npu_runtime.probing.out_variants import OutVariant
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class ReuseCandidate:
     """A reuse candidate: one out-variant with the memory of its outputs.
 
     Attributes:
@@ -34,11 +34,11 @@ class Offer:
     """
 
     out_variant: OutVariant
-    allocations: tuple[Piece | None, ...]
+    allocations: tuple[Allocation | None, ...]
     cost: tuple[int, int]
 
 
-class Homes:
+class ReuseCandidates:
     """The search for reuse candidates.
 
     Args:
@@ -47,15 +47,15 @@ class Homes:
         middle: The number of the copies between the phases: later instructions may write state.
     """
 
-    def __init__(self, graph: Graph, done: Placement, middle: int) -> None:
+    def __init__(self, graph: Graph, done: BufferAssignment, middle: int) -> None:
         self._graph = graph
         self._assignment = done
         self._phase_boundary = middle
         self._target = {new: target for target, new in reversed(list(graph.updates.items()))}
 
-    def best_candidate(self, form: OutVariant, step: Step, index: int) -> Offer | None:
+    def best_candidate(self, form: OutVariant, step: Step, index: int) -> ReuseCandidate | None:
         """Return the best use of an out-variant; None if an output is not a tensor."""
-        homes: list[Piece | None] = []
+        homes: list[Allocation | None] = []
         copies = fresh = 0
         for number, (value, source) in enumerate(zip(step.outputs, form.overwritten_inputs, strict=True)):
             if not isinstance(value.type, TensorType):
@@ -64,9 +64,9 @@ class Homes:
             homes.append(home)
             fresh += bytes_of(value) if home is None else 0
             copies += source is not None and not self.resides_in(step.inputs[source], home)
-        return Offer(form, tuple(homes), (copies, fresh))
+        return ReuseCandidate(form, tuple(homes), (copies, fresh))
 
-    def resides_in(self, value: Value, piece: Piece | None) -> bool:
+    def resides_in(self, value: Value, piece: Allocation | None) -> bool:
         """Return whether a value resides in an allocation."""
         return piece is not None and piece in self._assignment.allocations_of[value]
 
@@ -77,12 +77,12 @@ class Homes:
         index: int,
         form: OutVariant,
         number: int,
-        taken: Sequence[Piece | None],
-    ) -> Piece | None:
+        taken: Sequence[Allocation | None],
+    ) -> Allocation | None:
         """Return the allocation that an output can take over; None if it needs a new one."""
         source = form.overwritten_inputs[number]
         readable = form.reusable_inputs if source is None else frozenset([source])
-        candidates: list[Piece] = []
+        candidates: list[Allocation] = []
         # Donation comes first: it saves the copy into the state at the end.
         target = self._target.get(value)
         if target is not None and index > self._phase_boundary and target.type == value.type:
@@ -95,11 +95,13 @@ class Homes:
                 return piece
         return None
 
-    def _is_free(self, piece: Piece, value: Value, step: Step, index: int, readable: frozenset[int]) -> bool:
+    def _is_free(
+        self, piece: Allocation, value: Value, step: Step, index: int, readable: frozenset[int]
+    ) -> bool:
         """Return whether an instruction may overwrite the whole of an allocation with an output."""
         # Inputs and constants are never overwritten, and state only after everything that may fail.
         is_state = index > self._phase_boundary and piece.owner in self._graph.updates
-        if piece.kind is not Kind.ARENA and not is_state:
+        if piece.kind is not BufferKind.ARENA and not is_state:
             return False
         if piece.owner.type != value.type or self._assignment.last_use_of(piece) > index:
             return False
@@ -107,7 +109,7 @@ class Homes:
             at for at, item in enumerate(step.inputs) if piece in self._assignment.allocations_of[item]
         ]
         # A view may have a lazy conj/neg bit: the memory then holds other numbers than the operand.
-        if any(self._assignment.kinds[step.inputs[at]] is Kind.VIEW for at in reading):
+        if any(self._assignment.kinds[step.inputs[at]] is BufferKind.VIEW for at in reading):
             return False
         return not reading or (
             len(reading) == 1

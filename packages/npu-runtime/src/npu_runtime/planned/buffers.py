@@ -11,7 +11,7 @@ from npu_ir.graph.binding import may_self_overlap
 from npu_runtime.lowering.instruction import Step
 
 
-class Kind(str, enum.Enum):
+class BufferKind(str, enum.Enum):
     """The kind of a value in a planned program."""
 
     INPUT = "input"  # a fixed buffer that each call copies into
@@ -19,12 +19,12 @@ class Kind(str, enum.Enum):
     CONSTANT = "constant"  # the same in each run
     ARENA = "arena"  # at a fixed offset of the arena
     VIEW = "view"  # a view of one of those; the tensor is created once
-    MADE = "made"  # allocated by the op in each run
-    NUMBER = "number"  # a Python number
+    DYNAMIC = "made"  # allocated by the op in each run
+    SCALAR = "number"  # a Python number
 
 
 @dataclass(eq=False, slots=True)
-class Piece:
+class Allocation:
     """An allocation: one contiguous range of fixed memory.
 
     Attributes:
@@ -36,7 +36,7 @@ class Piece:
     """
 
     owner: Value
-    kind: Kind
+    kind: BufferKind
     first: int = -1
     values: list[Value] = field(default_factory=list)
     offset: int = 0
@@ -47,15 +47,15 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class Whole:
+class Allocate:
     """Bind-time action: a value gets the whole of an allocation."""
 
     value: Value
-    allocation: Piece
+    allocation: Allocation
 
 
 @dataclass(frozen=True, slots=True)
-class Same:
+class Alias:
     """Bind-time action: a value gets the tensor of another value of the same type."""
 
     value: Value
@@ -63,14 +63,14 @@ class Same:
 
 
 @dataclass(frozen=True, slots=True)
-class Once:
+class Evaluate:
     """Bind-time action: an instruction is run once, for views and for constant folding."""
 
     step: Step
 
 
 # An action of binding.
-Action: TypeAlias = Whole | Same | Once
+Action: TypeAlias = Allocate | Alias | Evaluate
 
 
 def bytes_of(value: Value) -> int:

@@ -12,12 +12,12 @@ from npu_ir.ops.calls import Binding, Slot
 from npu_runtime._torch import fast_callables
 from npu_runtime.lowering.aten_calls import ATEN
 from npu_runtime.lowering.instruction import Returns, Step
-from npu_runtime.planned.assignment import Placement, is_plannable
-from npu_runtime.planned.buffers import Kind
+from npu_runtime.planned.assignment import BufferAssignment, is_plannable
+from npu_runtime.planned.buffers import BufferKind
 
 
 def append_staging_copies(
-    graph: Graph, done: Placement, late: set[Value], middle: int, end: int
+    graph: Graph, done: BufferAssignment, late: set[Value], middle: int, end: int
 ) -> dict[Value, Value]:
     """Append staging copies to the compute phase, before the other phase writes state; return them by value.
 
@@ -31,7 +31,7 @@ def append_staging_copies(
             continue
         is_result = any(item is value for item in graph.results[1])
         is_own = done.is_fixed(value) and all(
-            piece.kind is Kind.ARENA for piece in done.allocations_of[value]
+            piece.kind is BufferKind.ARENA for piece in done.allocations_of[value]
         )
         # The commit phase writes into its memory.
         is_torn = not changed.isdisjoint(done.allocations_of[value])
@@ -45,7 +45,7 @@ def append_staging_copies(
     return copies
 
 
-def commit_copies(graph: Graph, done: Placement, end: int) -> list[Step]:
+def commit_copies(graph: Graph, done: BufferAssignment, end: int) -> list[Step]:
     """Return the instructions that copy new contents into mutated state.
 
     This is a parallel copy: if a source resides in memory that another copy writes (two buffers that are
@@ -79,9 +79,9 @@ def commit_copies(graph: Graph, done: Placement, end: int) -> list[Step]:
     return [*calls, several]
 
 
-def _is_in_target_memory(done: Placement, target: Value, new: Value) -> bool:
+def _is_in_target_memory(done: BufferAssignment, target: Value, new: Value) -> bool:
     """Return whether new content already resides in the memory of its target."""
-    is_own = done.kinds[new] in (Kind.STATE, Kind.INPUT)
+    is_own = done.kinds[new] in (BufferKind.STATE, BufferKind.INPUT)
     return new is target or (is_own and done.allocations_of[new] == done.allocations_of[target])
 
 

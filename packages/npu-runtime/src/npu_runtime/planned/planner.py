@@ -21,9 +21,9 @@ from npu_runtime.lowering.instruction import Step
 from npu_runtime.lowering.lower import lower_body
 from npu_runtime.lowering.view_fusion import fuse_views
 from npu_runtime.planned.arena import Span, assign_offsets, lower_bound
-from npu_runtime.planned.assign_buffers import Placer
-from npu_runtime.planned.assignment import Placement
-from npu_runtime.planned.buffers import Kind, Piece, bytes_of
+from npu_runtime.planned.assign_buffers import BufferAssigner
+from npu_runtime.planned.assignment import BufferAssignment
+from npu_runtime.planned.buffers import Allocation, BufferKind, bytes_of
 from npu_runtime.planned.constants import find_constants, split_constants
 from npu_runtime.planned.phases import split_phases
 from npu_runtime.planned.plan import Buffer, Plan
@@ -64,8 +64,8 @@ def _plan(graph: Graph, device: torch.device, backends: Sequence[Backend]) -> Pl
     first = [value for value in (*graph.arguments, *_prologue_values(graph)) if value in constants]
     once, rest = split_constants(steps, constants)
     folded = [value for item in once for value in item.instruction.outputs]
-    placement = Placer(graph, *split_phases(graph, rest), [*first, *folded], once).assign()
-    arena = [piece for piece in placement.allocations if piece.kind is Kind.ARENA]
+    placement = BufferAssigner(graph, *split_phases(graph, rest), [*first, *folded], once).assign()
+    arena = [piece for piece in placement.allocations if piece.kind is BufferKind.ARENA]
     spans = [Span(piece.bytes, piece.first, placement.last_use_of(piece)) for piece in arena]
     offsets, size = assign_offsets(spans)
     for piece, offset in zip(arena, offsets, strict=True):
@@ -157,11 +157,11 @@ def _require_fixed_buffers(graph: Graph) -> None:
             )
 
 
-def _is_fixed(placement: Placement, value: Value) -> bool:
+def _is_fixed(placement: BufferAssignment, value: Value) -> bool:
     return value in placement.staging_copies or placement.is_fixed(value)
 
 
-def _values_across_phases(placement: Placement, numbers: Sequence[Value]) -> list[Value]:
+def _values_across_phases(placement: BufferAssignment, numbers: Sequence[Value]) -> list[Value]:
     """Return the dynamic values of the compute phase that the commit phase reads."""
     made = {value for step in placement.compute for value in step.outputs}
     read = (value for step in placement.commit for value in step.inputs)
@@ -174,7 +174,7 @@ def _compile_phase(
     return CompiledFunction(name, generate_source(name, tuple(dict.fromkeys(inputs)), steps, results))
 
 
-def _describe_buffers(placement: Placement) -> list[Buffer]:
+def _describe_buffers(placement: BufferAssignment) -> list[Buffer]:
     buffers = []
     first = _first_writes(placement)
     for value, kind in placement.kinds.items():
@@ -185,7 +185,7 @@ def _describe_buffers(placement: Placement) -> list[Buffer]:
             Buffer(
                 value=value.name,
                 kind=kind.value,
-                offset=_offset(piece) if kind in (Kind.ARENA, Kind.VIEW) else None,
+                offset=_offset(piece) if kind in (BufferKind.ARENA, BufferKind.VIEW) else None,
                 bytes=bytes_of(value),
                 first=first.get(value, -1),
                 last=placement.last_use.get(value, -1),
@@ -196,11 +196,11 @@ def _describe_buffers(placement: Placement) -> list[Buffer]:
     return buffers
 
 
-def _offset(piece: Piece | None) -> int | None:
-    return piece.offset if piece is not None and piece.kind is Kind.ARENA else None
+def _offset(piece: Allocation | None) -> int | None:
+    return piece.offset if piece is not None and piece.kind is BufferKind.ARENA else None
 
 
-def _first_writes(placement: Placement) -> dict[Value, int]:
+def _first_writes(placement: BufferAssignment) -> dict[Value, int]:
     first: dict[Value, int] = {}
     for piece in placement.allocations:
         for value in piece.values:

@@ -12,7 +12,7 @@ from npu_runtime.lowering.aten_calls import ATEN
 from npu_runtime.lowering.instruction import Step
 from npu_runtime.lowering.lowered_graph import Lowered
 from npu_runtime.planned import PlannedProgram
-from npu_runtime.planned.buffers import Once
+from npu_runtime.planned.buffers import Evaluate
 from npu_runtime.training.capture.runners import state_of
 from npu_runtime.training.capture.snapshots import preserve_state
 from npu_runtime.training.dumps.call_log import Call, Trace
@@ -46,7 +46,7 @@ def record_call_log(
             where=f"the program of graph {lowered.graph.name!r}",
             fix="this is a bug of npu-runtime: please report it with the dump 40_plan",
         )
-    once = [action.step for action in program.plan.actions if isinstance(action, Once)]
+    once = [action.step for action in program.plan.actions if isinstance(action, Evaluate)]
     calls = [("bind", step) for step in once] + planned
     return Trace(lowered.graph.name, tuple(_log_entries(calls, lowered)))
 
