@@ -32,7 +32,7 @@ from npu_runtime.planned.assignment import BufferAssignment, is_plannable
 from npu_runtime.planned.buffer_reuse import ReuseCandidate, ReuseCandidates
 from npu_runtime.planned.buffers import Alias, Allocation, BufferKind, Evaluate
 from npu_runtime.planned.copies import append_staging_copies, commit_copies, copy_instruction
-from npu_runtime.planned.unbound import Unbound
+from npu_runtime.planned.unbound import DeferredBinding
 from npu_runtime.probing.storage import has_overlapping_elements
 
 
@@ -235,7 +235,9 @@ class BufferAssigner:
         values = [[step.inputs[slot.index] for slot in item] for item in lists]
         if not all(self.assignment.is_fixed(value) for item in values for value in item):
             return step
-        return replace(step, function=Unbound(values, bind), binding=replace(step.binding, positional=()))
+        return replace(
+            step, function=DeferredBinding(values, bind), binding=replace(step.binding, positional=())
+        )
 
     # Partitions of other backends
 
@@ -260,7 +262,7 @@ class BufferAssigner:
         ends = replace(step, inputs=(*inputs, *step.outputs), outputs=(), returns=Returns.NOTHING)
         assert step.prepared is not None
         bind = functools.partial(bind_partition, step.prepared, [value.type for value in step.inputs])
-        function = Unbound([inputs, step.outputs], bind)
+        function = DeferredBinding([inputs, step.outputs], bind)
         calls.append(replace(ends, function=function, binding=Binding((), {})))
         return calls
 

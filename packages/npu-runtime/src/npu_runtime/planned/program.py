@@ -17,7 +17,7 @@ from npu_runtime.codegen.compiled_function import BoundFunction, CompiledFunctio
 from npu_runtime.planned.binding import Allocator, allocate, bind_tensors
 from npu_runtime.planned.load_inputs import make_loader
 from npu_runtime.planned.plan import Plan
-from npu_runtime.planned.unbound import Unbound
+from npu_runtime.planned.unbound import DeferredBinding
 
 
 class PlannedProgram:
@@ -99,7 +99,7 @@ class PlannedProgram:
         self, program: CompiledFunction, wrap: Callable[[Any, Any], Callable[..., Any]] | None = None
     ) -> BoundFunction:
         ops = [
-            function.bind(self._tensors) if isinstance(function, Unbound) else function
+            function.bind(self._tensors) if isinstance(function, DeferredBinding) else function
             for function in program.source.ops
         ]
         if wrap is not None:

@@ -8,7 +8,7 @@ from typing import Any
 from npu_ir import Value
 
 
-class Unbound:
+class DeferredBinding:
     """Placeholder of a callable that is created once tensors are known.
 
     Args:
