@@ -31,7 +31,7 @@ class Run:
 
 
 @dataclass
-class Watch:
+class NodeObserver:
     """Observer of the nodes of a run.
 
     Attributes:
@@ -57,7 +57,7 @@ class Watch:
 
 def make_observer(
     steps: Iterable[NodeStep], graph: Graph, wanted: bool | str | Collection[str], on_node: Observer | None
-) -> Watch:
+) -> NodeObserver:
     """Return an observer that keeps the requested values.
 
     Raises:
@@ -73,7 +73,7 @@ def make_observer(
                 where=f"graph {graph.name!r}",
                 fix="take names from executor.graph: passes may have replaced values",
             )
-    return Watch(wanted, on_node)
+    return NodeObserver(wanted, on_node)
 
 
 def run_node_by_node(
