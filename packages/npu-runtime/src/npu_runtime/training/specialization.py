@@ -46,7 +46,7 @@ def make_specialization(
     backend: str | Backend | Sequence[str | Backend],
     passes: Passes,
     capture: str,
-) -> Variant:
+) -> Specialization:
     """Trace a step for a batch, and capture it.
 
     Raises:
@@ -59,10 +59,10 @@ def make_specialization(
     artifact = compile_and_capture(traced, backend=backend, passes=passes, capture=capture)
     if capture == "prefer" and artifact.capture_state == OFF:
         warnings.warn(f"the step runs op by op: {artifact.reason}", FallbackWarning, stacklevel=5)
-    return Variant(traced, artifact, batch, named)
+    return Specialization(traced, artifact, batch, named)
 
 
-class Variant:
+class Specialization:
     """A traced step, specialized for one batch signature and bound to the tensors of its training components.
 
     Args:

@@ -17,7 +17,7 @@ from npu_runtime.errors import CaptureError, FallbackWarning, TracingError
 from npu_runtime.executor.options import Passes
 from npu_runtime.training.eager_step import run_first_step
 from npu_runtime.training.guards import Fingerprint
-from npu_runtime.training.specialization import Variant, batch_signature, make_specialization
+from npu_runtime.training.specialization import Specialization, batch_signature, make_specialization
 from npu_runtime.training.step_function import LossFunction
 from npu_runtime.training.trace import make_step
 from npu_runtime.training.tracing.optimizer_state import UnknownStateError
@@ -106,8 +106,8 @@ class TrainStep:
         self.borrow = borrow
         self._lock = threading.RLock()
         self._is_running = False
-        self._specializations: dict[Any, Variant] = {}
-        self._current: Variant | None = None
+        self._specializations: dict[Any, Specialization] = {}
+        self._current: Specialization | None = None
         self._guards = Fingerprint(self._components)
 
     def __call__(self, *batch: Any, **named: Any) -> Any:
@@ -228,7 +228,7 @@ class TrainStep:
 
     # Inside
 
-    def _require_current(self) -> Variant:
+    def _require_current(self) -> Specialization:
         if self._current is None:
             raise CaptureError("no step has been taken", fix="call the step once, or use compile_ir")
         return self._current
@@ -248,7 +248,7 @@ class TrainStep:
         self._guards = Fingerprint(self._components)
         return results
 
-    def _find_specialization(self, batch: Any, named: Any) -> Variant | None:
+    def _find_specialization(self, batch: Any, named: Any) -> Specialization | None:
         """Return the specialization for this call, traced if necessary; None for an eager first step."""
         guards = self._guards
         try:
