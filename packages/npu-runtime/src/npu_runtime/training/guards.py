@@ -27,7 +27,7 @@ _TRAINS = operator.attrgetter("training")
 _REQUIRES_GRAD = operator.attrgetter("requires_grad")
 
 
-class Fingerprint:
+class Guards:
     """The state of modules and optimizers at one moment, to be compared with their state at later calls.
 
     Args:

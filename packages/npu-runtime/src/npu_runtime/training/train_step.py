@@ -16,7 +16,7 @@ from npu_ir.plugins.backend import Backend
 from npu_runtime.errors import CaptureError, FallbackWarning, TracingError
 from npu_runtime.executor.options import Passes
 from npu_runtime.training.eager_step import run_first_step
-from npu_runtime.training.guards import Fingerprint
+from npu_runtime.training.guards import Guards
 from npu_runtime.training.specialization import Specialization, batch_signature, make_specialization
 from npu_runtime.training.step_function import LossFunction
 from npu_runtime.training.trace import make_step
@@ -108,7 +108,7 @@ class TrainStep:
         self._is_running = False
         self._specializations: dict[Any, Specialization] = {}
         self._current: Specialization | None = None
-        self._guards = Fingerprint(self._components)
+        self._guards = Guards(self._components)
 
     def __call__(self, *batch: Any, **named: Any) -> Any:
         """Take one step.
@@ -245,7 +245,7 @@ class TrainStep:
         else:
             results = variant.run(batch, named, borrow=self.borrow)
             self._current = variant
-        self._guards = Fingerprint(self._components)
+        self._guards = Guards(self._components)
         return results
 
     def _find_specialization(self, batch: Any, named: Any) -> Specialization | None:
@@ -259,7 +259,7 @@ class TrainStep:
                 fits = all(item.rebind() for item in self._specializations.values())
             if not fits:
                 self._drop_specializations()
-            key = batch_signature(batch, named), Fingerprint(self._components).specialization_key()
+            key = batch_signature(batch, named), Guards(self._components).specialization_key()
             variant = self._specializations.get(key)
             if variant is not None and variant.artifact.has_foreign_state() and not variant.rebind():
                 self._drop_specializations()  # the optimizers hold state of another specialization, unfit for this one
@@ -285,7 +285,7 @@ class TrainStep:
     def _drop_specializations(self) -> None:
         self._specializations.clear()
         self._current = None
-        self._guards = Fingerprint(self._components)
+        self._guards = Guards(self._components)
 
 
 def _unwrap_single(items: dict[str, Any]) -> Any:
