@@ -9,11 +9,11 @@ import torch
 
 from npu_ir.core.structure import flatten, unflatten
 from npu_runtime.training.capture.snapshots import Snapshot
-from npu_runtime.training.tracing.components import Subjects
+from npu_runtime.training.tracing.components import TrainingComponents
 
 
 def run_first_step(
-    function: Callable[..., Any], subjects: Subjects, args: Sequence[Any], kwargs: Mapping[str, Any]
+    function: Callable[..., Any], subjects: TrainingComponents, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> Any:
     """Take a step in eager PyTorch; return its results, detached.
 

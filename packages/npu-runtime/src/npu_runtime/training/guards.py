@@ -17,7 +17,7 @@ from torch.nn import Module
 
 from npu_runtime._torch.tracing import autocast_settings, is_autocast_enabled
 from npu_runtime.training.tracing import hyperparameters
-from npu_runtime.training.tracing.components import Subjects
+from npu_runtime.training.tracing.components import TrainingComponents
 
 _BAKED_BY_VALUE = (int, float, bool, str, type(None))
 # The attributes that `Module.__init__` sets: flags and owner dicts are compared separately, hooks too.
@@ -34,7 +34,7 @@ class Guards:
         subjects: The training components.
     """
 
-    def __init__(self, subjects: Subjects) -> None:
+    def __init__(self, subjects: TrainingComponents) -> None:
         self._components = subjects
         self._modules = [
             part

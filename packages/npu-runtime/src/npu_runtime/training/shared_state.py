@@ -9,7 +9,7 @@ from torch.optim import Optimizer
 
 from npu_runtime.errors import CaptureError
 from npu_runtime.training.tracing.optimizer_state import parameters_of
-from npu_runtime.training.tracing.substitution import Originals
+from npu_runtime.training.tracing.substitution import ParameterSubstitution
 from npu_runtime.training.tracing.traced_step import TracedStep
 
 
@@ -71,7 +71,7 @@ class SharedState:
         """
         if not self.is_replaced():
             return {}
-        current = Originals(self._traced.components).state
+        current = ParameterSubstitution(self._traced.components).state
         for _, _, _, name, tensor in self._entries:
             other = current.get(name)
             if other is None or not has_same_type(other, tensor):

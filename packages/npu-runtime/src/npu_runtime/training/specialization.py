@@ -19,9 +19,9 @@ from npu_runtime.training.capture.snapshots import Snapshot
 from npu_runtime.training.compile import CompileArtifact, compile_and_capture
 from npu_runtime.training.compiled_step import OFF
 from npu_runtime.training.shared_state import has_same_type
-from npu_runtime.training.tracing.components import Subjects
+from npu_runtime.training.tracing.components import TrainingComponents
 from npu_runtime.training.tracing.hyperparameters import HyperparameterReader
-from npu_runtime.training.tracing.substitution import Originals
+from npu_runtime.training.tracing.substitution import ParameterSubstitution
 from npu_runtime.training.tracing.traced_step import TracedStep
 from npu_runtime.training.tracing.tracer import trace_function
 
@@ -40,7 +40,7 @@ def _leaf_signature(item: Any) -> Hashable:
 
 def make_specialization(
     function: Callable[..., Any],
-    subjects: Subjects,
+    subjects: TrainingComponents,
     batch: Sequence[Any],
     named: Mapping[str, Any],
     backend: str | Backend | Sequence[str | Backend],
@@ -136,7 +136,7 @@ class Specialization:
 
     def rebind(self) -> bool:
         """Bind to the current tensors of the components; False where state is missing or of another type."""
-        state = Originals(self.traced.components).state
+        state = ParameterSubstitution(self.traced.components).state
         for name, old in self.traced.state.items():
             new = state.get(name)
             if new is None or not has_same_type(new, old):

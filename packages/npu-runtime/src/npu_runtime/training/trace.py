@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 from npu_ir import Graph
 from npu_runtime.errors import TracingError
 from npu_runtime.training.step_function import LossFunction, StepFunction
-from npu_runtime.training.tracing.components import Subjects, find_components, make_components
+from npu_runtime.training.tracing.components import TrainingComponents, find_components, make_components
 from npu_runtime.training.tracing.traced_step import TracedStep
 from npu_runtime.training.tracing.tracer import trace_function
 from npu_runtime.training.tracing.unsupported import scaler_error
@@ -81,7 +81,7 @@ def make_step(
     modules: Sequence[Module] | None = None,
     optimizers: Sequence[Optimizer] | None = None,
     **options: Any,
-) -> tuple[Callable[..., Any], Subjects]:
+) -> tuple[Callable[..., Any], TrainingComponents]:
     """Return the step function and its training components.
 
     Raises:

@@ -21,7 +21,7 @@ from npu_runtime.training.checks.graph_checks import graph_violations
 from npu_runtime.training.checks.violations import CaptureReport, Violation, node_location
 from npu_runtime.training.step_function import LossFunction
 from npu_runtime.training.trace import make_step, trace_step
-from npu_runtime.training.tracing.components import Subjects
+from npu_runtime.training.tracing.components import TrainingComponents
 from npu_runtime.training.tracing.traced_step import TracedStep
 
 
@@ -86,7 +86,7 @@ def check_graph(
     graph: Graph,
     weights: Mapping[str, torch.Tensor],
     device: torch.device,
-    subjects: Subjects | None = None,
+    subjects: TrainingComponents | None = None,
     plan: Plan | None = None,
 ) -> CaptureReport:
     """Report all obstacles to capturing a graph bound to these weights and training components."""

@@ -10,10 +10,10 @@ import torch
 from npu_ir import Graph
 from npu_ir.core.tensor_bytes import same_data
 from npu_runtime.training.checks.violations import Violation
-from npu_runtime.training.tracing.components import Subjects
+from npu_runtime.training.tracing.components import TrainingComponents
 
 
-def component_violations(subjects: Subjects) -> Iterator[Violation]:
+def component_violations(subjects: TrainingComponents) -> Iterator[Violation]:
     """Yield hooks that a replay would not run."""
     for name, parameter in subjects.parameters().items():
         hooks = [

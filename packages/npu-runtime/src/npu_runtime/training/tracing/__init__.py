@@ -1,5 +1,5 @@
 """Tracing of an ordinary PyTorch step function into a graph.
 
-In: a step function and its training components (``Subjects``). Out: a `TracedStep`. Start with
+In: a step function and its training components (``TrainingComponents``). Out: a `TracedStep`. Start with
 `trace_function`.
 """

@@ -18,7 +18,7 @@ from npu_runtime.probing.storage import find_overlapping
 
 
 @dataclass(frozen=True, slots=True)
-class Subjects:
+class TrainingComponents:
     """The modules and optimizers of a step, by the prefix of the names in them.
 
     Attributes:
@@ -95,7 +95,7 @@ class Subjects:
 
 def make_components(
     modules: Sequence[tuple[str, Module]], optimizers: Sequence[tuple[str, Optimizer]]
-) -> Subjects:
+) -> TrainingComponents:
     """Return training components with modules and optimizers by name; a single one gets no prefix.
 
     Raises:
@@ -103,7 +103,7 @@ def make_components(
     """
     named_modules = _add_prefixes(modules)
     named_optimizers = _add_prefixes(optimizers)
-    components = Subjects(named_modules, named_optimizers)
+    components = TrainingComponents(named_modules, named_optimizers)
     tensors = {**components.parameters(), **components.buffers()}
     for name, tensor in tensors.items():
         if is_lazy(tensor):
@@ -132,7 +132,7 @@ def find_components(
     function: Callable[..., Any],
     modules: Sequence[Module] | None = None,
     optimizers: Sequence[Optimizer] | None = None,
-) -> Subjects:
+) -> TrainingComponents:
     """Return the modules and optimizers that a step function refers to.
 
     They are searched in its closure, its globals, its defaults, and the attributes of the object it is a

@@ -9,7 +9,7 @@ from torch.fx import GraphModule
 from torch.nn import Module
 
 from npu_runtime.errors import TracingError
-from npu_runtime.training.tracing.components import Subjects
+from npu_runtime.training.tracing.components import TrainingComponents
 
 _NUMBERS = (bool, int, float)
 
@@ -21,7 +21,7 @@ class ModuleAttributes:
         subjects: The training components.
     """
 
-    def __init__(self, subjects: Subjects) -> None:
+    def __init__(self, subjects: TrainingComponents) -> None:
         self._before: list[tuple[str, Module, str, Any]] = [
             (f"{prefix}{path}.{key}".lstrip("."), part, key, value)
             for prefix, module in subjects.modules.items()

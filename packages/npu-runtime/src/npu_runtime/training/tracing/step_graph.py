@@ -14,8 +14,8 @@ from npu_ir.core.node import Argument, InputKind
 from npu_ir.core.structure import Structure, unflatten
 from npu_runtime.errors import TracingError
 from npu_runtime.training.tracing import hyperparameters
-from npu_runtime.training.tracing.components import Subjects
-from npu_runtime.training.tracing.substitution import Originals
+from npu_runtime.training.tracing.components import TrainingComponents
+from npu_runtime.training.tracing.substitution import ParameterSubstitution
 from npu_runtime.training.tracing.traced_step import HYPERPARAMETERS
 
 
@@ -60,7 +60,7 @@ def _is_needed(node: Node) -> bool:
 
 def build_step_graph(
     module: GraphModule,
-    originals: Originals,
+    originals: ParameterSubstitution,
     batch: tuple[Structure, Sequence[Any]],
     results: Structure,
     name: str,
@@ -101,7 +101,7 @@ def build_step_graph(
     return graph
 
 
-def _make_argument(name: str, tensor: torch.Tensor, subjects: Subjects) -> Argument:
+def _make_argument(name: str, tensor: torch.Tensor, subjects: TrainingComponents) -> Argument:
     if name in subjects.parameters():
         return Argument(InputKind.PARAMETER, name, subjects.aliases(name, tensor))
     if name in subjects.buffers():

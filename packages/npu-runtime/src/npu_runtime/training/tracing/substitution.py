@@ -11,12 +11,12 @@ import torch
 from npu_runtime._torch.tracing import swapped_weights
 from npu_runtime.errors import TracingError
 from npu_runtime.training.tracing import hyperparameters
-from npu_runtime.training.tracing.components import Subjects
+from npu_runtime.training.tracing.components import TrainingComponents
 from npu_runtime.training.tracing.optimizer_state import current_or_initial_state
 from npu_runtime.training.tracing.optimizers import make_traceable
 
 
-class Originals:
+class ParameterSubstitution:
     """The tensors and numbers of training components by their names in a graph, and their substitution.
 
     Args:
@@ -34,7 +34,7 @@ class Originals:
             parameter; or an optimizer updates a tensor that is not a parameter of the modules.
     """
 
-    def __init__(self, subjects: Subjects) -> None:
+    def __init__(self, subjects: TrainingComponents) -> None:
         self.components = subjects
         self._owners = subjects.trained_names()
         self._entries = {

@@ -11,7 +11,7 @@ from npu_ir import Graph
 from npu_ir.core.structure import unflatten
 from npu_runtime._torch.tracing import Branch
 from npu_runtime.training.tracing import hyperparameters
-from npu_runtime.training.tracing.components import Subjects
+from npu_runtime.training.tracing.components import TrainingComponents
 
 # The argument of a step's graph that holds the numbers of its optimizers, by name.
 HYPERPARAMETERS = "hyperparameters"
@@ -33,7 +33,7 @@ class TracedStep:
     state: dict[str, torch.Tensor]
     branches: Sequence[Branch]
     gradients: Mapping[str, str]
-    components: Subjects
+    components: TrainingComponents
 
     def weights(self) -> dict[str, torch.Tensor]:
         """Return the tensors to bind the graph to, by name: those of the modules, and the initial state."""

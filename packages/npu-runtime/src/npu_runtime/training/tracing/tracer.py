@@ -18,12 +18,12 @@ from npu_ir.core.structure import Structure, flatten, unflatten
 from npu_runtime._torch.tracing import TracingContext, is_tracing
 from npu_runtime.errors import TracingError
 from npu_runtime.training.tracing.cleanup import clean_up
-from npu_runtime.training.tracing.components import Subjects
+from npu_runtime.training.tracing.components import TrainingComponents
 from npu_runtime.training.tracing.module_attributes import ModuleAttributes
 from npu_runtime.training.tracing.optimizers import require_traceable
 from npu_runtime.training.tracing.rng_state import RandomStates
 from npu_runtime.training.tracing.step_graph import build_step_graph, extract_gradients
-from npu_runtime.training.tracing.substitution import Originals
+from npu_runtime.training.tracing.substitution import ParameterSubstitution
 from npu_runtime.training.tracing.traced_step import TracedStep
 from npu_runtime.training.tracing.unsupported import (
     reject_external_writes,
@@ -42,7 +42,7 @@ _TRACE_LOCK = threading.RLock()
 
 def trace_function(
     function: Callable[..., Any],
-    subjects: Subjects,
+    subjects: TrainingComponents,
     args: Sequence[Any],
     kwargs: Mapping[str, Any] | None = None,
     *,
@@ -72,7 +72,7 @@ def trace_function(
                 fix="let the outer step do what the inner one does",
             )
         leaves, structure = flatten((tuple(args), dict(kwargs or {})))
-        return _StepTracer(function, Originals(subjects), (structure, leaves), name).run()
+        return _StepTracer(function, ParameterSubstitution(subjects), (structure, leaves), name).run()
 
 
 class _StepTracer:
@@ -81,7 +81,7 @@ class _StepTracer:
     def __init__(
         self,
         function: Callable[..., Any],
-        originals: Originals,
+        originals: ParameterSubstitution,
         batch: tuple[Structure, Sequence[Any]],
         name: str,
     ) -> None:

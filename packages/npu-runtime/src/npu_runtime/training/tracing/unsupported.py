@@ -19,7 +19,7 @@ from npu_ir.capture.provenance import location_of
 from npu_runtime._torch import OpOverload
 from npu_runtime._torch.tracing import is_tracing, written_arguments
 from npu_runtime.errors import TracingError
-from npu_runtime.training.tracing.components import Subjects
+from npu_runtime.training.tracing.components import TrainingComponents
 
 _TORCH = os.path.dirname(torch.__file__) + os.sep
 _OWN = str(Path(__file__).parents[2]) + os.sep
@@ -27,7 +27,7 @@ _NUMBERS = (bool, int, float, complex, torch.SymBool, torch.SymInt, torch.SymFlo
 _SYNCHRONIZING = ("aten._local_scalar_dense.default", "aten.nonzero.default", "aten.is_nonzero.default")
 
 
-def reject_hooks(subjects: Subjects) -> None:
+def reject_hooks(subjects: TrainingComponents) -> None:
     """Raise if parameters have hooks: a trace substitutes the parameters, and the hooks would not run."""
     for key, parameter in subjects.parameters().items():
         if parameter._backward_hooks or getattr(parameter, "_post_accumulate_grad_hooks", None):
