@@ -19,7 +19,7 @@ from npu_runtime.executor.options import Passes, optimize_graph, select_device, 
 from npu_runtime.training.artifact import CompileArtifact
 from npu_runtime.training.capture.capture_state import require_outside_capture
 from npu_runtime.training.capture.cuda_graphs import GraphDevice
-from npu_runtime.training.capture.select_runner import Capturing
+from npu_runtime.training.capture.select_runner import CapturePolicy
 from npu_runtime.training.capture.warmup import warmup_capture_safe
 from npu_runtime.training.checks.capture_check import check_graph
 from npu_runtime.training.shared_state import SharedState
@@ -112,7 +112,7 @@ def compile_and_capture(  # noqa: PLR0913
     bound_weights = _select_weights(graph, all_weights)
     subjects = step.components if isinstance(step, TracedStep) else None
     report = check_graph(graph, bound_weights, target, subjects) if validate else None
-    capturing = Capturing(
+    capturing = CapturePolicy(
         graph, backends, target, capture, report, warmup_runs, tuple(generators), graph_device
     )
     running = capturing.bind(bound_weights)

@@ -35,7 +35,7 @@ CUDA_GRAPH, PLANNED, OFF = "cuda-graph", "planned", "off"
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
+class BoundStep:
     """A step bound to weights; the fields are the attributes of `CompileArtifact` of the same names."""
 
     capture_state: str
@@ -57,7 +57,7 @@ class CompiledStep:
     report: CaptureReport | None
     program: PlannedProgram | None
     _runner: Runner
-    _bind: Callable[[Mapping[str, torch.Tensor]], Running]
+    _bind: Callable[[Mapping[str, torch.Tensor]], BoundStep]
     _read_hyperparameters: Callable[[], Mapping[str, Any]] | None = None
     _require_branches: Callable[[], None] | None = None
     _make_shared_state: Callable[[Mapping[str, torch.Tensor]], SharedState] | None = None

@@ -98,7 +98,7 @@ class RecordedRunner:
         return self._outputs
 
 
-class OpByOpRunner:
+class ExecutorRunner:
     """A runner of an uncaptured step: the executor allocates its results, and state is updated in place.
 
     Args:

@@ -15,13 +15,13 @@ from npu_runtime.executor.executor import IRExecutor
 from npu_runtime.planned import Plan, PlannedProgram, plan
 from npu_runtime.training.capture.cuda_graphs import GraphDevice, TorchCuda
 from npu_runtime.training.capture.graph_capture import GraphCapture
-from npu_runtime.training.capture.runners import OpByOpRunner, PlannedRunner, RecordedRunner, state_of
+from npu_runtime.training.capture.runners import ExecutorRunner, PlannedRunner, RecordedRunner, state_of
 from npu_runtime.training.checks.violations import CaptureReport
-from npu_runtime.training.compiled_step import CUDA_GRAPH, OFF, PLANNED, Running
+from npu_runtime.training.compiled_step import CUDA_GRAPH, OFF, PLANNED, BoundStep
 
 
 @dataclass(frozen=True)
-class Capturing:
+class CapturePolicy:
     """The settings of a capture; the graph is planned once, and can be bound to weights many times.
 
     Attributes:
@@ -44,7 +44,7 @@ class Capturing:
     generators: tuple[torch.Generator, ...]
     graph_device: GraphDevice | None
 
-    def bind(self, weights: Mapping[str, torch.Tensor]) -> Running:
+    def bind(self, weights: Mapping[str, torch.Tensor]) -> BoundStep:
         """Return the step bound to these weights, with the best runner that works.
 
         Raises:
@@ -65,12 +65,12 @@ class Capturing:
         _zero_inputs(program)
         device = self._recording_device()
         if device is None:
-            return Running(PLANNED, "", program, PlannedRunner(program))
+            return BoundStep(PLANNED, "", program, PlannedRunner(program))
         try:
             return self._record(weights, device)
         except NpuError as error:
             self._raise_if_required(error)
-            return Running(PLANNED, error.message, program, PlannedRunner(program))
+            return BoundStep(PLANNED, error.message, program, PlannedRunner(program))
 
     @functools.cached_property
     def _plan(self) -> Plan:
@@ -86,19 +86,19 @@ class Capturing:
             return self.graph_device
         return TorchCuda(self.device) if self.device.type == "cuda" else None
 
-    def _record(self, weights: Mapping[str, torch.Tensor], device: GraphDevice) -> Running:
+    def _record(self, weights: Mapping[str, torch.Tensor], device: GraphDevice) -> BoundStep:
         program = PlannedProgram(self._recordable_plan, weights)
         _zero_inputs(program)
         capture = GraphCapture(
             _Recordable(program), device, warmup_runs=self.warmup_runs, generators=self.generators
         )
-        return Running(CUDA_GRAPH, "", program, RecordedRunner(self.graph, program, capture))
+        return BoundStep(CUDA_GRAPH, "", program, RecordedRunner(self.graph, program, capture))
 
-    def _bind_executor(self, weights: Mapping[str, torch.Tensor], reason: str) -> Running:
+    def _bind_executor(self, weights: Mapping[str, torch.Tensor], reason: str) -> BoundStep:
         executor = IRExecutor(
             self.graph, weights, backend=list(self.backends), device=self.device, passes=None
         )
-        return Running(OFF, reason, None, OpByOpRunner(self.graph, weights, executor))
+        return BoundStep(OFF, reason, None, ExecutorRunner(self.graph, weights, executor))
 
     def _raise_if_required(self, error: NpuError) -> None:
         if self.mode == "require":
