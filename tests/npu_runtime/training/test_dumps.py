@@ -9,7 +9,7 @@ import pytest
 
 from npu_runtime import CaptureError, lower_to_backend_ops
 from npu_runtime.lowering.schema_names import schema_name
-from npu_runtime.training.dumps.call_log import Call, Trace
+from npu_runtime.training.dumps.call_log import Call, CallLog
 from npu_runtime.training.dumps.write_dumps import call_log_dump, graph_dump, lowered_dumps, write_dumps
 from tests.npu_runtime.training.test_lowering import two_layers
 from tests.npu_runtime.training.tiny_backend import TinyBackend
@@ -59,7 +59,7 @@ attributes of 'two-layers': 6 ops
   #005 Gemm
        schema=GEMM attrs=01 00 00 80"""
 
-TRACE = Trace(
+TRACE = CallLog(
     "two-layers",
     (
         Call("bind", "aten", "views", ("aten.t.default",), ("t",)),
@@ -168,13 +168,13 @@ def test_a_trace_without_the_ops_that_are_asked_for_is_refused() -> None:
         TRACE.require("npu.adam_step.default")
 
 
-def a_trace_of(*changes: Call) -> Trace:
+def a_trace_of(*changes: Call) -> CallLog:
     calls = (
         Call("compute", "tiny", "tiny.run", ("Pack", "Gemm", "Relu"), ("h", "a")),
         Call("compute", "aten", "sigmoid.out", ("aten.sigmoid.default",), ("s",)),
         Call("compute", "tiny", "tiny.run", ("Pack", "Gemm"), ("y",)),
     )
-    return Trace("two-layers", changes or calls)
+    return CallLog("two-layers", changes or calls)
 
 
 def test_a_trace_is_compared_with_its_lowering() -> None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from npu_runtime.training.checks.replay_check import check_replay
     from npu_runtime.training.checks.violations import CaptureReport, Violation
     from npu_runtime.training.compile import CompileArtifact, compile_and_capture, get_artifact
-    from npu_runtime.training.dumps.call_log import Call, Trace
+    from npu_runtime.training.dumps.call_log import Call, CallLog
     from npu_runtime.training.trace import compile_ir
     from npu_runtime.training.train_step import TrainStep
 
@@ -38,6 +38,7 @@ __all__ = [
     "BufferPool",
     "BufferStats",
     "Call",
+    "CallLog",
     "CaptureError",
     "CaptureReport",
     "Captured",
@@ -52,7 +53,6 @@ __all__ = [
     "Profile",
     "Run",
     "Temporary",
-    "Trace",
     "TracingError",
     "TrainStep",
     "Violation",

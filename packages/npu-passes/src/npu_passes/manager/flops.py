@@ -86,5 +86,5 @@ def _count_packed_product(node: OpNode, op: Any) -> int:
     # The type of a weight packed for oneDNN states its unpacked shape.
     args, kwargs = binding_of(node, op).arguments(list(node.inputs), torch.device("meta"))
     arguments = dict(zip((item.name for item in op._schema.arguments), args, strict=False)) | kwargs
-    weights_of_each = math.prod(arguments["W"].tensor_type.sizes[1:])
+    weights_of_each = math.prod(arguments["W"].tensor_type.static_shape[1:])
     return int(2 * node.outputs[0].tensor_type.numel * weights_of_each)

@@ -121,7 +121,9 @@ def _padding(given: dict[str, Any]) -> tuple[int, int] | None:
     # The zeros of both sides together: an odd number would be split unevenly.
     reach = [
         step * (size - 1)
-        for step, size in zip(_pair(given["dilation"]), given["weight"].tensor_type.sizes[2:], strict=True)
+        for step, size in zip(
+            _pair(given["dilation"]), given["weight"].tensor_type.static_shape[2:], strict=True
+        )
     ]
     return (reach[0] // 2, reach[1] // 2) if all(width % 2 == 0 for width in reach) else None
 

@@ -62,7 +62,7 @@ def _expected_layout(leaf: Any) -> Any:
         return None
     type = leaf.type
     is_usual = isinstance(type, TensorType) and type.layout is torch.strided and not type.dtype.is_complex
-    return (type.dtype, torch.Size(type.sizes), type.steps) if is_usual else _UNUSUAL
+    return (type.dtype, torch.Size(type.static_shape), type.static_strides) if is_usual else _UNUSUAL
 
 
 def _make_taker(

@@ -20,7 +20,7 @@ from npu_runtime.planned import Plan, PlannedProgram
 from npu_runtime.training.capture.buffer_pool import BufferPool
 from npu_runtime.training.capture.runners import Runner, find_weight
 from npu_runtime.training.checks.violations import CaptureReport
-from npu_runtime.training.dumps.call_log import Trace
+from npu_runtime.training.dumps.call_log import CallLog
 from npu_runtime.training.dumps.record_calls import record_call_log
 from npu_runtime.training.dumps.write_dumps import (
     call_log_dump,
@@ -64,7 +64,7 @@ class CompiledStep:
     generators: Sequence[torch.Generator] = ()
     _lock: threading.RLock = field(default_factory=threading.RLock)
     _numbers: Sequence[Any] | None = None
-    _call_log: Trace | None = None
+    _call_log: CallLog | None = None
 
     @functools.cached_property
     def _shared(self) -> SharedState | None:
@@ -124,7 +124,7 @@ class CompiledStep:
         ]
 
     @property
-    def trace(self) -> Trace:
+    def trace(self) -> CallLog:
         """The call log of one step: recorded once, on the contents of the inputs and a snapshot of the state.
 
         Raises:

@@ -33,7 +33,7 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Trace:
+class CallLog:
     """The call log of one step.
 
     Attributes:
@@ -90,7 +90,7 @@ class Trace:
             )
 
 
-def _lowering_differences(trace: Trace, lowered: Lowered) -> Iterator[str]:
+def _lowering_differences(trace: CallLog, lowered: Lowered) -> Iterator[str]:
     wanted = {node.name: item.backend for item in lowered.ops for node in item.op.nodes}
     kinds = Counter((item.backend, item.op.kind) for item in lowered.ops)
     ran = Counter(name for call in trace.calls for name in call.nodes)

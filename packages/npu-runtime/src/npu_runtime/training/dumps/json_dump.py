@@ -13,7 +13,7 @@ from npu_runtime.lowering.aten_calls import ATEN
 from npu_runtime.lowering.lowered_graph import Lowered, LoweredOp
 from npu_runtime.lowering.numbering import ValueNumbers, argument_role
 from npu_runtime.lowering.schema_names import schema_name
-from npu_runtime.training.dumps.call_log import Trace
+from npu_runtime.training.dumps.call_log import CallLog
 
 
 def graph_record(graph: Graph) -> dict[str, Any]:
@@ -97,7 +97,7 @@ def _op_attrs_record(index: int, item: LoweredOp) -> dict[str, Any]:
     return {**record, **packed, "bytes": item.op.attrs.hex()}
 
 
-def call_log_record(trace: Trace) -> dict[str, Any]:
+def call_log_record(trace: CallLog) -> dict[str, Any]:
     """Return the calls of a call log, in order."""
     calls = [{**asdict(call), "kinds": list(call.kinds), "nodes": list(call.nodes)} for call in trace.calls]
     return {"graph": trace.graph, "calls": calls}

@@ -15,7 +15,7 @@ from npu_runtime.planned import PlannedProgram
 from npu_runtime.planned.buffers import Evaluate
 from npu_runtime.training.capture.runners import state_of
 from npu_runtime.training.capture.snapshots import preserve_state
-from npu_runtime.training.dumps.call_log import Call, Trace
+from npu_runtime.training.dumps.call_log import Call, CallLog
 
 
 def record_call_log(
@@ -23,7 +23,7 @@ def record_call_log(
     lowered: Lowered,
     numbers: Sequence[Any] = (),
     generators: Sequence[torch.Generator] = (),
-) -> Trace:
+) -> CallLog:
     """Run a program once on the contents of its inputs, restore its state, and return its call log.
 
     Args:
@@ -48,7 +48,7 @@ def record_call_log(
         )
     once = [action.step for action in program.plan.actions if isinstance(action, Evaluate)]
     calls = [("bind", step) for step in once] + planned
-    return Trace(lowered.graph.name, tuple(_log_entries(calls, lowered)))
+    return CallLog(lowered.graph.name, tuple(_log_entries(calls, lowered)))
 
 
 def _log_entries(steps: Sequence[tuple[str, Step]], lowered: Lowered) -> Iterator[Call]:

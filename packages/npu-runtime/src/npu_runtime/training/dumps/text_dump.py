@@ -8,7 +8,7 @@ from npu_ir import Graph, OpNode, Value
 from npu_ir.core.literals import format_literal
 from npu_runtime.lowering.lowered_text import literal_attrs_text
 from npu_runtime.lowering.numbering import ValueNumbers, argument_role, type_text
-from npu_runtime.training.dumps.call_log import Call, Trace
+from npu_runtime.training.dumps.call_log import Call, CallLog
 
 
 def graph_text(graph: Graph) -> str:
@@ -55,7 +55,7 @@ def _join_nonempty(*parts: str) -> str:
     return "  ".join(filter(None, parts))
 
 
-def call_log_text(trace: Trace) -> str:
+def call_log_text(trace: CallLog) -> str:
     """Return the calls of a call log, one on each line."""
     lines = [f"trace of {trace.graph!r}: {len(trace.calls)} calls"]
     return "\n".join(lines + [_call_line(index, call) for index, call in enumerate(trace.calls)])

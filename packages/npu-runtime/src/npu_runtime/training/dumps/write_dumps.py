@@ -15,7 +15,7 @@ from npu_ir.serial.atomic_write import staged_files
 from npu_runtime.errors import CaptureError
 from npu_runtime.lowering.lowered_graph import Lowered
 from npu_runtime.lowering.lowered_text import attrs_text, lowered_text
-from npu_runtime.training.dumps.call_log import Trace
+from npu_runtime.training.dumps.call_log import CallLog
 from npu_runtime.training.dumps.json_dump import attrs_records, call_log_record, graph_record, lowered_record
 from npu_runtime.training.dumps.text_dump import call_log_text, graph_text
 
@@ -55,7 +55,7 @@ def plan_dump(plan: Any) -> Dump:
     return Dump("40_plan", str(plan), plan.to_dict())
 
 
-def call_log_dump(trace: Trace) -> Dump:
+def call_log_dump(trace: CallLog) -> Dump:
     """Return the dump ``50_runtime_trace``: the call log."""
     return Dump("50_runtime_trace", call_log_text(trace), call_log_record(trace))
 
