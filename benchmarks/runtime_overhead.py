@@ -21,7 +21,7 @@ def kernel_calls(executor: IRExecutor, args: tuple[Any, ...]) -> tuple[Callable[
     values = {**bind(graph, executor.state_dict(), None, executor.device).values}
     values.update(zip(graph.inputs, args, strict=True))
     calls = []
-    for step in executor.steps:
+    for step in executor.instructions:
         given = step.binding.arguments([values[value] for value in step.inputs], executor.device)
         with below_autograd():
             result = step.function(*given[0], **given[1])

@@ -119,7 +119,7 @@ def test_what_there_are_kernels_for_runs_native(name: str, native: dict[str, int
 def test_a_model_of_native_ops_alone_is_one_program() -> None:
     model, _, graph = made("mlp")
 
-    (step,) = executor_of(model, graph, HostBackend()).steps
+    (step,) = executor_of(model, graph, HostBackend()).instructions
 
     assert (step.backend, len(step.nodes)) == ("host", 5)
 

@@ -104,7 +104,7 @@ def test_the_kernel_calls_of_an_executor_are_those_of_its_steps() -> None:
         sequence()
 
     called = {event.key: event.count for event in profiler.key_averages()}
-    assert count == len(executor.steps) == 3
+    assert count == len(executor.instructions) == 3
     assert called["aten::linear"] == 2
     assert called.keys() & {"aten::relu", "aten::relu_"}
 

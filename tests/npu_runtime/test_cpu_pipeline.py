@@ -179,7 +179,7 @@ def test_the_executor_knows_the_memory_of_packed_convolutions_and_overwrites_it(
     packed = IRExecutor(captured(model, x), model.state_dict(), passes="cpu")
     plain = IRExecutor(captured(model, x), model.state_dict(), passes=None)
 
-    assert any(step.overwrites is not None for step in packed.steps)
+    assert any(step.overwrites is not None for step in packed.instructions)
     assert 0 < packed.memory_plan().peak_bytes <= plain.memory_plan().peak_bytes
 
 

@@ -70,7 +70,7 @@ def test_a_graph_without_nodes_and_inputs_runs() -> None:
 
     assert executor() == ()
     assert executor.run().results == ()
-    assert executor.steps == ()
+    assert executor.instructions == ()
     assert executor.memory_plan().peak_bytes == 0
 
 

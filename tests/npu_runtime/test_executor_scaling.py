@@ -95,7 +95,7 @@ def test_ten_thousand_nodes_compile_and_run() -> None:
     x = zeros(2, 1)
 
     assert torch.equal(executor(x), x)
-    assert len(executor.steps) == 10_000
+    assert len(executor.instructions) == 10_000
     assert executor.memory_plan().peak_bytes == 8
 
 

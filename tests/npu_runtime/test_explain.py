@@ -131,7 +131,7 @@ def test_kernels_are_those_of_the_backend_and_of_the_steps(graph: Graph) -> None
 
     kernels = {node.name: node.kernel for node in explain(executor).nodes}
 
-    of_steps = {step.node.name: step.kernel for step in executor.steps if step.backend == "aten"}
+    of_steps = {step.node.name: step.kernel for step in executor.instructions if step.backend == "aten"}
     assert kernels == {**of_steps, "linear": "linear_f32", "linear_1": "linear_1_f32", "relu": "relu_f32"}
 
 
@@ -181,7 +181,7 @@ def test_steps_that_begin_with_one_node_have_a_time_each(monkeypatch: pytest.Mon
 
     monkeypatch.setattr("npu_runtime.diagnostics.profile.profile", kept)
     executor = IRExecutor(extract_ir(Split(), (X,)))
-    assert [step.nodes[0].name for step in executor.steps].count("view#1") == 3
+    assert [step.nodes[0].name for step in executor.instructions].count("view#1") == 3
 
     nodes = explain(executor, (X,)).nodes
 

@@ -55,7 +55,7 @@ def test_views_count_once_and_keep_what_they_lie_in() -> None:
     first, *_ = plan.live_ranges
     assert first.value == "matmul"
     assert first.bytes == KIB
-    assert plan.steps[first.last] == "matmul_1"
+    assert plan.instructions[first.last] == "matmul_1"
     assert sum(item.bytes for item in plan.live_ranges) == KIB + 2 * KIB // 4
 
 
@@ -71,7 +71,7 @@ def test_a_result_that_is_a_view_keeps_all_its_memory() -> None:
     plan = executor_of(lambda x: ((x @ x)[0], x.exp().sum()), randn(16, 16)).memory_plan()
 
     assert plan.live_ranges[0].bytes == KIB
-    assert plan.live_ranges[0].last == len(plan.steps)
+    assert plan.live_ranges[0].last == len(plan.instructions)
 
 
 PARTS_WRITTEN: dict[str, Any] = {
@@ -92,7 +92,7 @@ def test_what_copies_all_that_a_view_lies_in_counts_with_that(source: Any, write
 
     plan = executor_of(function, randn(16, 16)).memory_plan()
 
-    written = [item for item in plan.live_ranges if item.first == len(plan.steps) - 1]
+    written = [item for item in plan.live_ranges if item.first == len(plan.instructions) - 1]
     assert [item.bytes for item in written] == [KIB]
     assert write(randn(16, 16)[:2]).untyped_storage().nbytes() == KIB
 
@@ -277,7 +277,7 @@ def test_copies_behind_the_last_step_count() -> None:
 
     plan = executor.memory_plan()
 
-    assert plan.steps[-1] == plan.peak_step == "return"
+    assert plan.instructions[-1] == plan.peak_step == "return"
     assert plan.live_ranges[-1].bytes == KIB
     assert peak_of(executor, x) == plan.peak_bytes == 2 * KIB
 

@@ -10,17 +10,17 @@ from torch import Tensor, ones, randn
 
 from npu_ir import Graph, TensorType, extract_ir
 from npu_runtime import IRExecutor
-from npu_runtime.lowering.instruction import Step
+from npu_runtime.lowering.instruction import Instruction
 from tests.npu_ir.corpus.case import Function
 from tests.npu_ir.corpus.comparison import assert_same
 
 F32 = torch.float32
 
 
-def steps_of(function: Any, *args: Any) -> dict[str, Step]:
+def steps_of(function: Any, *args: Any) -> dict[str, Instruction]:
     executor = IRExecutor(extract_ir(Function(function), args), passes=None)
     assert_same(executor(*args), function(*args), "the result")
-    return {step.node.name: step for step in executor.steps}
+    return {step.node.name: step for step in executor.instructions}
 
 
 def test_the_quickest_callable_that_does_the_same_is_taken() -> None:
@@ -168,7 +168,7 @@ def test_a_node_that_fails_on_made_up_data_runs_as_the_graph_says() -> None:
     executor = IRExecutor(extract_ir(Function(function), (matrix,)), passes=None)
 
     assert torch.equal(executor(matrix), torch.eye(3) * 2)
-    assert executor.steps[0].needs_symbols
+    assert executor.instructions[0].needs_symbols
 
 
 def test_writes_of_the_op_go_to_copies() -> None:

@@ -122,7 +122,7 @@ def binary_problem(node: OpNode) -> str | None:
 def linear_problem(node: OpNode) -> str | None:
     if len(node.inputs) not in (2, 3):
         return "kernels take an input, a weight and a bias"
-    x, weight, *bias = [value.tensor_type.sizes for value in node.inputs]
+    x, weight, *bias = [value.tensor_type.static_shape for value in node.inputs]
     if not x or len(weight) != 2 or x[-1] != weight[1] or any(item != weight[:1] for item in bias):
         return f"no kernel for {list(x)} by {list(weight)}"
     if 0 in (*x, *weight):

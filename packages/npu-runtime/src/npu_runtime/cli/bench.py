@@ -93,7 +93,7 @@ def run(options: argparse.Namespace) -> int:
     print_facts(
         {
             "executor": f"ready in {time_text(compile_seconds)}, "
-            f"{len(executor.steps):,} steps for {len(saved.graph):,} nodes",
+            f"{len(executor.instructions):,} steps for {len(saved.graph):,} nodes",
             "difference": _difference_text(difference),
             "threads": str(threads),
             "weights": origin,

@@ -20,9 +20,9 @@ from npu_runtime.backends.partition import Assignment
 from npu_runtime.codegen.compiled_function import CompiledFunction
 from npu_runtime.codegen.python_source import generate_source
 from npu_runtime.lowering.alias_sets import AliasSets, OutputAliasing
-from npu_runtime.lowering.aten_calls import NodeStep
+from npu_runtime.lowering.aten_calls import ObservedInstruction
 from npu_runtime.lowering.inplace_reuse import reuse_in_place
-from npu_runtime.lowering.instruction import Step
+from npu_runtime.lowering.instruction import Instruction
 from npu_runtime.lowering.lower import lower_body
 from npu_runtime.lowering.view_fusion import fuse_views
 from npu_runtime.probing.op_probe import OpProbe
@@ -42,8 +42,8 @@ class Compiled:
         shares: For each of ``instructions``, the aliasing of its outputs.
     """
 
-    unfused: tuple[NodeStep, ...]
-    instructions: tuple[Step, ...]
+    unfused: tuple[ObservedInstruction, ...]
+    instructions: tuple[Instruction, ...]
     program: CompiledFunction
     alias_sets: AliasSets
     aliasing: tuple[OutputAliasing, ...]

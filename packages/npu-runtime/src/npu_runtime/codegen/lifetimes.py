@@ -8,7 +8,7 @@ from typing import Any
 
 from npu_ir import GraphError, TensorType, Value
 from npu_runtime.lowering.alias_sets import OutputAliasing
-from npu_runtime.lowering.instruction import Step
+from npu_runtime.lowering.instruction import Instruction
 
 _RETURN = "return"
 # They copy the whole storage of their input, and return the same view of the copy (torch 2.13).
@@ -63,7 +63,7 @@ class MemoryPlan:
     """
 
     live_ranges: tuple[LiveRange, ...]
-    steps: tuple[str, ...]
+    instructions: tuple[str, ...]
     live_bytes: tuple[int, ...]
     lower_bound_bytes: int
     uncounted: tuple[str, ...] = ()
@@ -76,7 +76,7 @@ class MemoryPlan:
     @property
     def peak_step(self) -> str:
         """The node that runs at the peak; empty if there are no instructions."""
-        return self.steps[self.live_bytes.index(self.peak_bytes)] if self.steps else ""
+        return self.instructions[self.live_bytes.index(self.peak_bytes)] if self.instructions else ""
 
     @property
     def is_exact(self) -> bool:
@@ -107,7 +107,10 @@ def _describe(item: LiveRange) -> str:
 
 
 def plan_memory(
-    steps: Sequence[Step], sharing: Sequence[OutputAliasing], kept: Collection[Value], copied: Sequence[Value]
+    steps: Sequence[Instruction],
+    sharing: Sequence[OutputAliasing],
+    kept: Collection[Value],
+    copied: Sequence[Value],
 ) -> MemoryPlan:
     """Return the liveness report of a sequence of instructions.
 
@@ -135,7 +138,7 @@ def plan_memory(
     names = (*[step.node.name for step in steps], *([_RETURN] if copied else []))
     return MemoryPlan(
         live_ranges=tuple(lifetimes),
-        steps=names,
+        instructions=names,
         live_bytes=_live_bytes(lifetimes, len(names)),
         lower_bound_bytes=max((_operand_bytes(step, certain) for step in steps), default=0),
         uncounted=tuple(dict.fromkeys(name for step in steps for name in _uncounted_nodes(step))),
@@ -143,7 +146,7 @@ def plan_memory(
 
 
 def _live_ranges(
-    steps: Sequence[Step],
+    steps: Sequence[Instruction],
     sharing: Sequence[OutputAliasing],
     owner_of: Mapping[Value, Value],
     ends: Mapping[Value, int],
@@ -165,7 +168,7 @@ def _live_ranges(
     return lifetimes
 
 
-def _owners(steps: Sequence[Step], sharing: Sequence[OutputAliasing]) -> dict[Value, Value]:
+def _owners(steps: Sequence[Instruction], sharing: Sequence[OutputAliasing]) -> dict[Value, Value]:
     """Return the owner of each value's memory, for values in memory that the call allocates.
 
     A possible alias counts as memory of its own.
@@ -184,7 +187,7 @@ def _owners(steps: Sequence[Step], sharing: Sequence[OutputAliasing]) -> dict[Va
     return owner_of
 
 
-def _sizes(steps: Sequence[Step], sharing: Sequence[OutputAliasing]) -> dict[Value, int]:
+def _sizes(steps: Sequence[Instruction], sharing: Sequence[OutputAliasing]) -> dict[Value, int]:
     """Return the size of the memory behind each value, in bytes; of a view, that of its whole base."""
     sizes: dict[Value, int] = {}
     for step, known in zip(steps, sharing, strict=True):
@@ -198,7 +201,7 @@ def _sizes(steps: Sequence[Step], sharing: Sequence[OutputAliasing]) -> dict[Val
 
 
 def _range_ends(
-    steps: Sequence[Step], sharing: Sequence[OutputAliasing], kept: Collection[Value]
+    steps: Sequence[Instruction], sharing: Sequence[OutputAliasing], kept: Collection[Value]
 ) -> dict[Value, int]:
     """Return the last instruction that needs the memory of each value, possible aliases included."""
     ends: dict[Value, int] = dict.fromkeys(kept, len(steps))
@@ -215,7 +218,7 @@ def _range_ends(
     return ends
 
 
-def _possible_sources(step: Step, known: OutputAliasing, value: Value) -> tuple[str, ...]:
+def _possible_sources(step: Instruction, known: OutputAliasing, value: Value) -> tuple[str, ...]:
     """Return the names of the values that an output may alias, if that is uncertain."""
     if known.is_certain or not isinstance(value.type, TensorType):
         return ()
@@ -224,7 +227,7 @@ def _possible_sources(step: Step, known: OutputAliasing, value: Value) -> tuple[
     return tuple(dict.fromkeys(item.name for item in sources if isinstance(item.type, TensorType)))
 
 
-def _reason(step: Step) -> str:
+def _reason(step: Instruction) -> str:
     if step.is_partition:
         return f"the backend {step.backend!r} may return views"
     if step.needs_symbols:
@@ -232,7 +235,7 @@ def _reason(step: Step) -> str:
     return "it depends on the strides that its inputs turn out to have"
 
 
-def _uncounted_nodes(step: Step) -> list[str]:
+def _uncounted_nodes(step: Instruction) -> list[str]:
     """Return the nodes of an instruction whose internal memory is unknown."""
     if step.is_partition:
         names = list(dict.fromkeys((step.nodes[0].name, step.nodes[-1].name)))
@@ -248,7 +251,7 @@ def _live_bytes(lifetimes: Sequence[LiveRange], count: int) -> tuple[int, ...]:
     return tuple(live)
 
 
-def _operand_bytes(step: Step, owners: Mapping[Value, Value]) -> int:
+def _operand_bytes(step: Instruction, owners: Mapping[Value, Value]) -> int:
     return sum(map(_bytes, {owners[value] for value in (*step.inputs, *step.outputs) if value in owners}))
 
 

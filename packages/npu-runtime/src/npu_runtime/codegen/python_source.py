@@ -10,7 +10,7 @@ from typing import Any
 
 from npu_ir import Value
 from npu_ir.ops.calls import Slot
-from npu_runtime.lowering.instruction import Returns, Step
+from npu_runtime.lowering.instruction import Instruction, Returns
 
 _INDENT = "        "
 _RESERVED = frozenset({"bind", "run", "ops", "weights", "literals", "symbols", "__debug__"})
@@ -33,12 +33,12 @@ class Source:
     ops: tuple[Any, ...]
     weights: tuple[Value, ...]
     literals: tuple[Any, ...]
-    lines: Mapping[int, Step]
+    lines: Mapping[int, Instruction]
     names: Mapping[Value, str]
 
 
 def generate_source(
-    name: str, inputs: Sequence[Value], steps: Sequence[Step], results: Sequence[Value | Any]
+    name: str, inputs: Sequence[Value], steps: Sequence[Instruction], results: Sequence[Value | Any]
 ) -> Source:
     """Return the source of a function that runs instructions.
 
@@ -78,7 +78,7 @@ class _Names:
 class _Writer:
     """Writer of one generated function."""
 
-    def __init__(self, inputs: Sequence[Value], steps: Sequence[Step], results: Sequence[Any]) -> None:
+    def __init__(self, inputs: Sequence[Value], steps: Sequence[Instruction], results: Sequence[Any]) -> None:
         self._inputs = inputs
         self._steps = steps
         self._results = results
@@ -98,7 +98,7 @@ class _Writer:
         for value in (*self._inputs, *self._weights):
             self._value_name(value)
         body: list[str] = []
-        at: dict[int, Step] = {}
+        at: dict[int, Instruction] = {}
         place = None
         for step, freed in zip(self._steps, self._dead_after, strict=True):
             provenance = str(step.node.provenance)
@@ -145,14 +145,14 @@ class _Writer:
     def _value_name(self, value: Value) -> str:
         return self._names.of(value, value.name)
 
-    def _op_name(self, step: Step) -> str:
+    def _op_name(self, step: Instruction) -> str:
         key = id(step.function)
         self._ops[key] = step.function
         is_op = step.kernel.startswith("torch._C.")
         short = step.kernel.rpartition(".")[2] if is_op else step.kernel.removeprefix("torch.ops.")
         return self._names.of(("op", key), f"op_{short}")
 
-    def _call_line(self, step: Step) -> str:
+    def _call_line(self, step: Instruction) -> str:
         arguments = ["symbols"] if step.needs_symbols else []
         arguments += [self._expression(item, step.inputs) for item in step.binding.positional]
         arguments += [
@@ -199,7 +199,9 @@ def _to_printable_ascii(text: str) -> str:
     return visible.encode("ascii", "backslashreplace").decode()
 
 
-def _dead_values(steps: Sequence[Step], results: Sequence[Any], outside: set[Value]) -> list[list[Value]]:
+def _dead_values(
+    steps: Sequence[Instruction], results: Sequence[Any], outside: set[Value]
+) -> list[list[Value]]:
     """Return for each instruction the values that are dead after it."""
     last: dict[Value, int] = {}
     for index, step in enumerate(steps):

@@ -31,7 +31,7 @@ from npu_runtime.executor.options import (
     select_device,
 )
 from npu_runtime.executor.result_ownership import copied_values
-from npu_runtime.lowering.instruction import Step
+from npu_runtime.lowering.instruction import Instruction
 
 if TYPE_CHECKING:
     from npu_runtime.codegen.lifetimes import MemoryPlan
@@ -195,7 +195,7 @@ class IRExecutor:
         return Run(results, intermediates, self._engine.mutations(returned))
 
     @property
-    def steps(self) -> tuple[Step, ...]:
+    def instructions(self) -> tuple[Instruction, ...]:
         """The instructions of the generated function, in order."""
         return self._compiled.instructions
 
@@ -254,4 +254,4 @@ class IRExecutor:
         copied = copied_values(self.graph, self._compiled.alias_sets)
         returned = (*self.graph.results[1], *self.graph.updates.values())
         kept = [item for item in returned if isinstance(item, Value)]
-        return plan_memory(self.steps, self._compiled.aliasing, kept, copied)
+        return plan_memory(self.instructions, self._compiled.aliasing, kept, copied)

@@ -11,8 +11,8 @@ import torch
 from npu_ir import ExecutionError, Graph, NpuError, OpNode, Value
 from npu_ir.interpreter.run_nodes import Observer
 from npu_ir.ops.execution import location_of
-from npu_runtime.lowering.aten_calls import NodeStep
-from npu_runtime.lowering.instruction import Step, failure_of, run_instruction
+from npu_runtime.lowering.aten_calls import ObservedInstruction
+from npu_runtime.lowering.instruction import Instruction, failure_of, run_instruction
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,10 @@ class NodeObserver:
 
 
 def make_observer(
-    steps: Iterable[NodeStep], graph: Graph, wanted: bool | str | Collection[str], on_node: Observer | None
+    steps: Iterable[ObservedInstruction],
+    graph: Graph,
+    wanted: bool | str | Collection[str],
+    on_node: Observer | None,
 ) -> NodeObserver:
     """Return an observer that keeps the requested values.
 
@@ -77,7 +80,7 @@ def make_observer(
 
 
 def run_node_by_node(
-    steps: Sequence[NodeStep],
+    steps: Sequence[ObservedInstruction],
     returned: Sequence[Any],
     values: dict[Value, Any],
     symbols: Any,
@@ -122,7 +125,7 @@ def run_node_by_node(
 
 
 def _run_explained(
-    step: Step, values: Mapping[Value, Any], symbols: Any, device: torch.device
+    step: Instruction, values: Mapping[Value, Any], symbols: Any, device: torch.device
 ) -> Sequence[Any]:
     try:
         return run_instruction(step, values, symbols, device)
@@ -132,7 +135,7 @@ def _run_explained(
         raise failure_of(step, error, [values[value] for value in step.inputs]) from error
 
 
-def _require_no_nan(step: Step, values: Mapping[Value, Any]) -> None:
+def _require_no_nan(step: Instruction, values: Mapping[Value, Any]) -> None:
     outputs = [value for value in step.outputs if _has_nan(values[value])]
     if outputs and not any(_has_nan(values[value]) for value in step.inputs):
         raise ExecutionError(

@@ -16,7 +16,7 @@ from npu_ir.ops.execution import binding_of, execute_node
 from npu_ir.ops.schema import Op, find_op
 from npu_ir.plugins import plugin_manager
 from npu_runtime._torch import HigherOrderOperator, OpOverload
-from npu_runtime.lowering.instruction import Returns, Step
+from npu_runtime.lowering.instruction import Instruction, Returns
 from npu_runtime.probing.op_probe import CallTraits, OpProbe
 
 # By argument: a function from the values of the symbols to the callable of a region.
@@ -27,10 +27,10 @@ _PROBED_NAMESPACES = frozenset({"aten", "prims", "mkl", "mkldnn", "onednn", "qua
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class NodeStep:
+class ObservedInstruction:
     """An instruction with its call traits; None if they could not be observed."""
 
-    instruction: Step
+    instruction: Instruction
     traits: CallTraits | None
 
     @property
@@ -49,7 +49,7 @@ class NodeStep:
 
 def lower_node(
     node: OpNode, prober: OpProbe, device: torch.device, regions: Regions | None = None
-) -> NodeStep:
+) -> ObservedInstruction:
     """Return the instruction that runs a node in PyTorch, by the fastest callable known to be equivalent.
 
     Args:
@@ -69,7 +69,7 @@ def lower_node(
     seen = None if binding.written or not _is_safe_to_probe(node, op) else prober.observe(node, op, binding)
     if seen is None:
         return _interpreted(node, device, {})
-    step = Step(
+    step = Instruction(
         nodes=(node,),
         backend=ATEN,
         kernel=seen.kernel,
@@ -79,15 +79,15 @@ def lower_node(
         outputs=node.outputs,
         returns=_return_convention(op),
     )
-    return NodeStep(
+    return ObservedInstruction(
         replace(step, function=_flatten_results(seen.function)) if _returns_nested_lists(op) else step, seen
     )
 
 
-def _interpreted(node: OpNode, device: torch.device, regions: Regions) -> NodeStep:
+def _interpreted(node: OpNode, device: torch.device, regions: Regions) -> ObservedInstruction:
     """Return an instruction that runs a node as the interpreter does, with all its checks."""
     count = len(node.inputs)
-    step = Step(
+    step = Instruction(
         nodes=(node,),
         backend=ATEN,
         kernel=f"checked {node.op_type}",
@@ -98,7 +98,7 @@ def _interpreted(node: OpNode, device: torch.device, regions: Regions) -> NodeSt
         returns=Returns.SEQUENCE if node.outputs else Returns.NOTHING,
         needs_symbols=True,
     )
-    return NodeStep(step, None)
+    return ObservedInstruction(step, None)
 
 
 def _execute(

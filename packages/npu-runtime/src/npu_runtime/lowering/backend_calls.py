@@ -17,13 +17,13 @@ from npu_ir.ops.effects import is_view
 from npu_ir.ops.execution import describe, is_of_type
 from npu_ir.plugins.backend import Backend, copy_memory, copy_with_strides
 from npu_runtime.backends.partition import Partition
-from npu_runtime.lowering.aten_calls import NodeStep
-from npu_runtime.lowering.instruction import PreparedPartition, Returns, Step
+from npu_runtime.lowering.aten_calls import ObservedInstruction
+from npu_runtime.lowering.instruction import Instruction, PreparedPartition, Returns
 from npu_runtime.probing.op_probe import CallTraits
 from npu_runtime.probing.storage import with_stated_strides
 
 
-def lower_partition(backend: Backend, segment: Partition, device: torch.device) -> NodeStep:
+def lower_partition(backend: Backend, segment: Partition, device: torch.device) -> ObservedInstruction:
     """Return the instruction that runs a partition; its inputs are passed in their stated strides.
 
     Raises:
@@ -42,7 +42,7 @@ def lower_partition(backend: Backend, segment: Partition, device: torch.device) 
     count = len(segment.inputs)
     types = [value.type for value in segment.inputs], [value.type for value in segment.outputs]
     layouts = [_static_layout(type) for type in types[0]], [_static_layout(type) for type in types[1]]
-    step = Step(
+    step = Instruction(
         nodes=segment.nodes,
         backend=backend.name,
         kernel=f"{backend.name}.run",
@@ -66,7 +66,7 @@ def lower_partition(backend: Backend, segment: Partition, device: torch.device) 
         starts_storage=(False,) * outputs,
         is_certain=not may_share,
     )
-    return NodeStep(step, seen)
+    return ObservedInstruction(step, seen)
 
 
 def bind_partition(

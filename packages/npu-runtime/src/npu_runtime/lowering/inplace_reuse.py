@@ -16,11 +16,11 @@ from dataclasses import replace
 
 from npu_ir import Value
 from npu_runtime.lowering.alias_sets import AliasSets
-from npu_runtime.lowering.aten_calls import ATEN, NodeStep
-from npu_runtime.lowering.instruction import Step
+from npu_runtime.lowering.aten_calls import ATEN, ObservedInstruction
+from npu_runtime.lowering.instruction import Instruction
 
 
-def reuse_in_place(steps: Sequence[NodeStep], memory: AliasSets) -> list[Step]:
+def reuse_in_place(steps: Sequence[ObservedInstruction], memory: AliasSets) -> list[Instruction]:
     """Return the instructions, with in-place callables where the first input is at its last use."""
     own = {value for item in steps if _owns_output_memory(item) for value in item.instruction.outputs}
     outside = {memory.representative(value) for value in memory.last_use if value not in own}
@@ -42,7 +42,7 @@ def reuse_in_place(steps: Sequence[NodeStep], memory: AliasSets) -> list[Step]:
     return chosen
 
 
-def _owns_output_memory(item: NodeStep) -> bool:
+def _owns_output_memory(item: ObservedInstruction) -> bool:
     """Return whether the outputs have no other owner: PyTorch's own ops retain no tensors."""
     is_known = item.traits is not None and item.instruction.backend == ATEN
     return is_known and item.instruction.node.op_type.partition(".")[0] in ("aten", "mkl", "mkldnn")

@@ -32,7 +32,7 @@ class PreparedPartition:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Step:
+class Instruction:
     """One instruction: a callable, its operands and its results.
 
     Attributes:
@@ -70,7 +70,7 @@ class Step:
 
 
 def run_instruction(
-    step: Step, values: Mapping[Value, Any], symbols: Any, device: torch.device
+    step: Instruction, values: Mapping[Value, Any], symbols: Any, device: torch.device
 ) -> Sequence[Any]:
     """Run an instruction; return one item per value of ``step.outputs``."""
     args, kwargs = step.binding.arguments([values[value] for value in step.inputs], device)
@@ -80,7 +80,7 @@ def run_instruction(
     return [] if step.returns is Returns.NOTHING else list(result)
 
 
-def failure_of(step: Step, error: Exception, inputs: Sequence[Any]) -> ExecutionError:
+def failure_of(step: Instruction, error: Exception, inputs: Sequence[Any]) -> ExecutionError:
     """Return the error for a failed instruction, which names the node, its source line and the inputs."""
     given = ", ".join(map(describe, inputs))
     if step.is_partition:

@@ -12,7 +12,7 @@ from npu_ir import Graph, OpNode, Value
 from npu_ir.core.symbol_values import SymbolValues
 from npu_ir.plugins.backend import Backend
 from npu_runtime.backends.partition import Assignment, extract_partition
-from npu_runtime.lowering.aten_calls import ATEN, NodeStep, lower_node
+from npu_runtime.lowering.aten_calls import ATEN, ObservedInstruction, lower_node
 from npu_runtime.lowering.backend_calls import lower_partition
 from npu_runtime.probing.op_probe import OpProbe
 
@@ -27,7 +27,7 @@ def lower_body(
     prober: OpProbe,
     as_stated: set[Value],
     compile_region: CompileRegion,
-) -> list[NodeStep]:
+) -> list[ObservedInstruction]:
     """Return one instruction per node of the body, or per partition of another backend, with its call traits.
 
     Args:
@@ -65,7 +65,7 @@ def _group_by_backend(graph: Graph, choices: Mapping[OpNode, Assignment]) -> Ite
 
 def _lower_group(
     part: _BackendNodes, prober: OpProbe, device: torch.device, compile_region: CompileRegion
-) -> Iterator[NodeStep]:
+) -> Iterator[ObservedInstruction]:
     backend, nodes = part
     if backend is not None:
         yield lower_partition(backend, extract_partition(nodes, f"{backend.name}-{nodes[0].name}"), device)
@@ -76,8 +76,8 @@ def _lower_group(
 
 
 def _drop_untrusted_traits(
-    steps: Iterable[NodeStep], as_stated: set[Value], *, is_planned: bool
-) -> Iterator[NodeStep]:
+    steps: Iterable[ObservedInstruction], as_stated: set[Value], *, is_planned: bool
+) -> Iterator[ObservedInstruction]:
     """Yield instructions, with the traits of memory only if all inputs have the strides of their types.
 
     Call traits are observed on such inputs, and need not hold for others.
@@ -88,7 +88,9 @@ def _drop_untrusted_traits(
             as_stated.update(value for value, is_so in laid_out if is_so)
             yield item
         elif item.traits is not None:
-            yield NodeStep(item.instruction, item.traits.without_memory_traits(len(item.instruction.inputs)))
+            yield ObservedInstruction(
+                item.instruction, item.traits.without_memory_traits(len(item.instruction.inputs))
+            )
         else:
             yield item
         if (

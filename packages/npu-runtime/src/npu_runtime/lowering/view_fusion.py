@@ -18,14 +18,14 @@ import torch
 from npu_ir import OpNode, TensorType, Value
 from npu_ir.ops.calls import Binding, Slot
 from npu_runtime._torch import shares_storage
-from npu_runtime.lowering.aten_calls import ATEN, NodeStep
-from npu_runtime.lowering.instruction import Returns, Step
+from npu_runtime.lowering.aten_calls import ATEN, ObservedInstruction
+from npu_runtime.lowering.instruction import Instruction, Returns
 
 _KERNEL = "torch._C.TensorBase.as_strided"
 _META = torch.device("meta")
 
 
-def fuse_views(steps: Sequence[NodeStep], kept: set[Value]) -> list[NodeStep]:
+def fuse_views(steps: Sequence[ObservedInstruction], kept: set[Value]) -> list[ObservedInstruction]:
     """Return instructions with each chain of two or more views fused into one.
 
     Args:
@@ -54,10 +54,10 @@ class _ViewChain:
     root: Value
     tensor: torch.Tensor
     base: _ViewChain | None = None
-    item: NodeStep | None = None
+    item: ObservedInstruction | None = None
 
 
-def _extend_chains(item: NodeStep, known: Mapping[Value, _ViewChain]) -> dict[Value, _ViewChain]:
+def _extend_chains(item: ObservedInstruction, known: Mapping[Value, _ViewChain]) -> dict[Value, _ViewChain]:
     """Return the positions of the outputs of an instruction, where they are known."""
     seen, step = item.traits, item.instruction
     if seen is None:
@@ -109,12 +109,12 @@ def _is_exact_view(view: Any, before: _ViewChain, value: Value) -> bool:
     )
 
 
-def _is_view(item: NodeStep) -> bool:
+def _is_view(item: ObservedInstruction) -> bool:
     """Return whether an instruction is a view of its only input; a partition is opaque and does not count."""
     return item.traits is not None and item.traits.is_view and len(item.instruction.inputs) == 1
 
 
-def _fuse(item: NodeStep, places: Mapping[Value, _ViewChain]) -> NodeStep:
+def _fuse(item: ObservedInstruction, places: Mapping[Value, _ViewChain]) -> ObservedInstruction:
     """Return the last view of a chain as one view of its root; any other instruction unchanged."""
     place = places.get(item.instruction.outputs[0]) if len(item.instruction.outputs) == 1 else None
     # A single view stays as it is: `as_strided` would not be faster.
@@ -122,7 +122,7 @@ def _fuse(item: NodeStep, places: Mapping[Value, _ViewChain]) -> NodeStep:
         return item
     view = place.tensor
     where = tuple(view.shape), tuple(view.stride()), view.storage_offset()
-    step = Step(
+    step = Instruction(
         nodes=_chain_nodes(place),
         backend=ATEN,
         kernel=_KERNEL,
@@ -132,7 +132,7 @@ def _fuse(item: NodeStep, places: Mapping[Value, _ViewChain]) -> NodeStep:
         outputs=item.instruction.outputs,
         returns=Returns.ONE,
     )
-    return NodeStep(step, item.traits)
+    return ObservedInstruction(step, item.traits)
 
 
 def _chain_nodes(place: _ViewChain) -> tuple[OpNode, ...]:
@@ -144,10 +144,10 @@ def _chain_nodes(place: _ViewChain) -> tuple[OpNode, ...]:
     return tuple(reversed(nodes))
 
 
-def _remove_unread(steps: Sequence[NodeStep], kept: set[Value]) -> list[NodeStep]:
+def _remove_unread(steps: Sequence[ObservedInstruction], kept: set[Value]) -> list[ObservedInstruction]:
     """Return the instructions without views that have no readers."""
     needed = set(kept)
-    rest: list[NodeStep] = []
+    rest: list[ObservedInstruction] = []
     # In reverse, the readers of a view are removed before it.
     for item in reversed(steps):
         if _is_view(item) and needed.isdisjoint(item.instruction.outputs):

@@ -25,9 +25,9 @@ from dataclasses import replace
 from npu_ir import Graph, TensorType, Value
 from npu_ir.ops.calls import Binding
 from npu_passes.ops.training import BIND
-from npu_runtime.lowering.aten_calls import NodeStep
+from npu_runtime.lowering.aten_calls import ObservedInstruction
 from npu_runtime.lowering.backend_calls import bind_partition
-from npu_runtime.lowering.instruction import Returns, Step
+from npu_runtime.lowering.instruction import Instruction, Returns
 from npu_runtime.planned.assignment import BufferAssignment, is_plannable
 from npu_runtime.planned.buffer_reuse import ReuseCandidate, ReuseCandidates
 from npu_runtime.planned.buffers import Alias, Allocation, BufferKind, Evaluate
@@ -50,10 +50,10 @@ class BufferAssigner:
     def __init__(
         self,
         graph: Graph,
-        compute: Sequence[NodeStep],
-        commit: Sequence[NodeStep],
+        compute: Sequence[ObservedInstruction],
+        commit: Sequence[ObservedInstruction],
         constants: Sequence[Value],
-        once: Sequence[NodeStep],
+        once: Sequence[ObservedInstruction],
     ) -> None:
         self.assignment = BufferAssignment()
         self._graph = graph
@@ -80,7 +80,7 @@ class BufferAssigner:
         self.assignment.commit += commit_copies(self._graph, self.assignment, self._end)
         return self.assignment
 
-    def _commit_through_copies(self) -> list[NodeStep]:
+    def _commit_through_copies(self) -> list[ObservedInstruction]:
         """Return the commit instructions, reading dynamic values of the compute phase through staging copies.
 
         So gradients have fixed addresses even if an op allocates them, and an optimizer checks its tensor
@@ -108,7 +108,7 @@ class BufferAssigner:
             others = (index for index, item in enumerate(self._compute) if value in item.instruction.inputs)
             self.assignment.last_use[value] = max(others, default=defined_at[value])
         return [
-            NodeStep(
+            ObservedInstruction(
                 replace(
                     item.instruction,
                     inputs=tuple(copies.get(value, value) for value in item.instruction.inputs),
@@ -146,7 +146,7 @@ class BufferAssigner:
 
     # Instructions
 
-    def _assign_outputs(self, item: NodeStep, index: int) -> list[Step]:
+    def _assign_outputs(self, item: ObservedInstruction, index: int) -> list[Instruction]:
         """Assign the outputs of an instruction; return the instructions to run in its place."""
         if self._is_fixed_view(item):
             self._assign_view(item)
@@ -164,7 +164,7 @@ class BufferAssigner:
             return [item.instruction]
         return self._assign_candidate(min(offers, key=lambda offer: offer.cost), item.instruction, index)
 
-    def _is_fixed_view(self, item: NodeStep) -> bool:
+    def _is_fixed_view(self, item: ObservedInstruction) -> bool:
         step, seen = item.instruction, item.traits
         if seen is None or not seen.is_view or step.needs_symbols or step.is_partition:
             return False
@@ -176,13 +176,13 @@ class BufferAssigner:
             and all(map(self.assignment.is_fixed, step.inputs))
         )
 
-    def _assign_view(self, item: NodeStep) -> None:
+    def _assign_view(self, item: ObservedInstruction) -> None:
         self.assignment.actions.append(Evaluate(item.instruction))
         for value in item.instruction.outputs:
             self.assignment.kinds[value] = BufferKind.VIEW
             self.assignment.assign_existing(value, self.assignment.allocations_of[item.instruction.inputs[0]])
 
-    def _mark_dynamic(self, item: NodeStep) -> None:
+    def _mark_dynamic(self, item: ObservedInstruction) -> None:
         """Mark the outputs of an instruction as allocated by its op in each run."""
         for value, shared in zip(item.instruction.outputs, item.shares, strict=True):
             is_tensor = isinstance(value.type, TensorType)
@@ -200,7 +200,7 @@ class BufferAssigner:
 
     # Instructions with an out-variant
 
-    def _assign_candidate(self, offer: ReuseCandidate, step: Step, index: int) -> list[Step]:
+    def _assign_candidate(self, offer: ReuseCandidate, step: Instruction, index: int) -> list[Instruction]:
         """Assign the outputs of an instruction to a reuse candidate; return the instructions to run."""
         calls = []
         for value, home, source in zip(
@@ -226,7 +226,7 @@ class BufferAssigner:
         )
         return [*calls, self._bind_lists(written)]
 
-    def _bind_lists(self, step: Step) -> Step:
+    def _bind_lists(self, step: Instruction) -> Instruction:
         """Return an optimizer instruction with its lists of fixed tensors bound; any other one unchanged."""
         bind = BIND.get(step.node.op_type)
         lists = step.binding.positional
@@ -241,7 +241,7 @@ class BufferAssigner:
 
     # Partitions of other backends
 
-    def _assign_partition(self, item: NodeStep, index: int) -> list[Step]:
+    def _assign_partition(self, item: ObservedInstruction, index: int) -> list[Instruction]:
         """Return a partition bound to fixed buffers, preceded by staging copies of dynamic inputs."""
         step = item.instruction
         if not all(
@@ -267,7 +267,7 @@ class BufferAssigner:
         return calls
 
 
-def _dynamic_reason(item: NodeStep) -> str:
+def _dynamic_reason(item: ObservedInstruction) -> str:
     """Return the reason that the outputs of an instruction are allocated in each run."""
     if item.traits is None or not item.traits.is_certain:
         return "nothing is known of what the op does with memory"

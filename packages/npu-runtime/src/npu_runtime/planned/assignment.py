@@ -9,7 +9,7 @@ import torch
 
 from npu_ir import Value
 from npu_ir.core.types import TensorType
-from npu_runtime.lowering.instruction import Step
+from npu_runtime.lowering.instruction import Instruction
 from npu_runtime.planned.buffers import Action, Allocate, Allocation, BufferKind, dense_type
 
 
@@ -36,8 +36,8 @@ class BufferAssignment:
     allocations_of: dict[Value, tuple[Allocation, ...]] = field(default_factory=dict)
     reasons: dict[Value, str] = field(default_factory=dict)
     allocated: list[Value] = field(default_factory=list)
-    compute: list[Step] = field(default_factory=list)
-    commit: list[Step] = field(default_factory=list)
+    compute: list[Instruction] = field(default_factory=list)
+    commit: list[Instruction] = field(default_factory=list)
     staging_copies: dict[Value, Value] = field(default_factory=dict)
     last_use: dict[Value, int] = field(default_factory=dict)
 

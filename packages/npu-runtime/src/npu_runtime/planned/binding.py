@@ -11,7 +11,7 @@ from npu_ir import TensorType, Value, WeightError
 from npu_ir.core.isolation import isolated_torch_state
 from npu_ir.graph.binding import bind_weights
 from npu_ir.interpreter.prologue import Prologue
-from npu_runtime.lowering.instruction import Step, run_instruction
+from npu_runtime.lowering.instruction import Instruction, run_instruction
 from npu_runtime.planned.buffers import Alias, Allocation, BufferKind, Evaluate, bytes_of, dense_type
 from npu_runtime.planned.plan import Plan
 from npu_runtime.probing.storage import find_overlapping, has_stated_strides, with_stated_strides
@@ -110,7 +110,7 @@ def _mutation_problem(tensor: torch.Tensor, value: Value, device: torch.device) 
     return "is conjugated or negated lazily" if tensor.is_conj() or tensor.is_neg() else ""
 
 
-def _run_at_bind_time(step: Step, tensors: Mapping[Value, Any], plan: Plan) -> dict[Value, Any]:
+def _run_at_bind_time(step: Instruction, tensors: Mapping[Value, Any], plan: Plan) -> dict[Value, Any]:
     """Run an instruction at bind time; inputs without a tensor are read for their types only."""
     known = {
         value: tensors[value] if value in tensors else allocate(value.tensor_type, plan.device)

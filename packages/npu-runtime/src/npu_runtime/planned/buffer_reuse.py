@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from npu_ir import Graph, TensorType, Value
-from npu_runtime.lowering.instruction import Step
+from npu_runtime.lowering.instruction import Instruction
 from npu_runtime.planned.assignment import BufferAssignment
 from npu_runtime.planned.buffers import Allocation, BufferKind, bytes_of
 from npu_runtime.probing.out_variants import OutVariant
@@ -53,7 +53,7 @@ class ReuseCandidates:
         self._phase_boundary = middle
         self._target = {new: target for target, new in reversed(list(graph.updates.items()))}
 
-    def best_candidate(self, form: OutVariant, step: Step, index: int) -> ReuseCandidate | None:
+    def best_candidate(self, form: OutVariant, step: Instruction, index: int) -> ReuseCandidate | None:
         """Return the best use of an out-variant; None if an output is not a tensor."""
         homes: list[Allocation | None] = []
         copies = fresh = 0
@@ -73,7 +73,7 @@ class ReuseCandidates:
     def _find_allocation(
         self,
         value: Value,
-        step: Step,
+        step: Instruction,
         index: int,
         form: OutVariant,
         number: int,
@@ -96,7 +96,7 @@ class ReuseCandidates:
         return None
 
     def _is_free(
-        self, piece: Allocation, value: Value, step: Step, index: int, readable: frozenset[int]
+        self, piece: Allocation, value: Value, step: Instruction, index: int, readable: frozenset[int]
     ) -> bool:
         """Return whether an instruction may overwrite the whole of an allocation with an output."""
         # Inputs and constants are never overwritten, and state only after everything that may fail.

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from npu_ir import TensorType, Value
 from npu_ir.graph.binding import may_self_overlap
-from npu_runtime.lowering.instruction import Step
+from npu_runtime.lowering.instruction import Instruction
 
 
 class BufferKind(str, enum.Enum):
@@ -66,7 +66,7 @@ class Alias:
 class Evaluate:
     """Bind-time action: an instruction is run once, for views and for constant folding."""
 
-    step: Step
+    step: Instruction
 
 
 # An action of binding.

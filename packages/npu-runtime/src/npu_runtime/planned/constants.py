@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from npu_ir import Graph, TensorType, Value
 from npu_ir.core.node import InputKind
 from npu_ir.ops.effects import is_pure
-from npu_runtime.lowering.aten_calls import NodeStep
+from npu_runtime.lowering.aten_calls import ObservedInstruction
 
 # These read only the type of their first argument.
 _TYPE_ONLY_OPS = frozenset(
@@ -27,8 +27,8 @@ def find_constants(graph: Graph) -> set[Value]:
 
 
 def split_constants(
-    steps: Sequence[NodeStep], constants: set[Value]
-) -> tuple[list[NodeStep], list[NodeStep]]:
+    steps: Sequence[ObservedInstruction], constants: set[Value]
+) -> tuple[list[ObservedInstruction], list[ObservedInstruction]]:
     """Return the instructions that depend on constants alone, and the others.
 
     Args:
@@ -45,7 +45,7 @@ def split_constants(
     return once, rest
 
 
-def _is_constant(item: NodeStep, constants: set[Value]) -> bool:
+def _is_constant(item: ObservedInstruction, constants: set[Value]) -> bool:
     step = item.instruction
     if item.traits is None or step.is_partition or not all(map(is_pure, step.nodes)):
         return False

@@ -11,7 +11,7 @@ from npu_ir.core.node import NO_PROVENANCE
 from npu_ir.ops.calls import Binding, Slot
 from npu_runtime._torch import fast_callables
 from npu_runtime.lowering.aten_calls import ATEN
-from npu_runtime.lowering.instruction import Returns, Step
+from npu_runtime.lowering.instruction import Instruction, Returns
 from npu_runtime.planned.assignment import BufferAssignment, is_plannable
 from npu_runtime.planned.buffers import BufferKind
 
@@ -45,7 +45,7 @@ def append_staging_copies(
     return copies
 
 
-def commit_copies(graph: Graph, done: BufferAssignment, end: int) -> list[Step]:
+def commit_copies(graph: Graph, done: BufferAssignment, end: int) -> list[Instruction]:
     """Return the instructions that copy new contents into mutated state.
 
     This is a parallel copy: if a source resides in memory that another copy writes (two buffers that are
@@ -85,11 +85,11 @@ def _is_in_target_memory(done: BufferAssignment, target: Value, new: Value) -> b
     return new is target or (is_own and done.allocations_of[new] == done.allocations_of[target])
 
 
-def copy_instruction(target: Value, source: Value) -> Step:
+def copy_instruction(target: Value, source: Value) -> Instruction:
     """Return the instruction that copies ``source`` into ``target``."""
     producer = source.producer or target.producer
     provenance = NO_PROVENANCE if producer is None else producer.provenance
-    return Step(
+    return Instruction(
         nodes=(OpNode(f"copy of {source.name}", "copy", (), None, {}, provenance),),
         backend=ATEN,
         kernel="torch._C.TensorBase.copy_",

@@ -19,21 +19,23 @@ from npu_ir import Graph, Value
 from npu_ir.ops.effects import is_random
 from npu_ir.ops.schema import find_op
 from npu_runtime._torch import OpOverload
-from npu_runtime.lowering.aten_calls import NodeStep
+from npu_runtime.lowering.aten_calls import ObservedInstruction
 
 
-def split_phases(graph: Graph, steps: Sequence[NodeStep]) -> tuple[list[NodeStep], list[NodeStep]]:
+def split_phases(
+    graph: Graph, steps: Sequence[ObservedInstruction]
+) -> tuple[list[ObservedInstruction], list[ObservedInstruction]]:
     """Return the instructions of the compute phase, and those of the commit phase, each in order."""
     late = _select_deferred(graph, steps, _find_deferrable(graph, steps))
     return [item for item in steps if item not in late], [item for item in steps if item in late]
 
 
-def _find_deferrable(graph: Graph, steps: Sequence[NodeStep]) -> set[NodeStep]:
+def _find_deferrable(graph: Graph, steps: Sequence[ObservedInstruction]) -> set[ObservedInstruction]:
     """Return the instructions that may be deferred: neither results nor other instructions depend on them."""
     results = {item for item in graph.results[1] if isinstance(item, Value)}
     new = set(graph.updates.values())
-    possible: set[NodeStep] = set()
-    readers: dict[Value, list[NodeStep]] = {}
+    possible: set[ObservedInstruction] = set()
+    readers: dict[Value, list[ObservedInstruction]] = {}
     # In reverse, all readers of an instruction are classified before it.
     for item in reversed(steps):
         outputs = item.instruction.outputs
@@ -51,11 +53,13 @@ def _find_deferrable(graph: Graph, steps: Sequence[NodeStep]) -> set[NodeStep]:
     return possible
 
 
-def _select_deferred(graph: Graph, steps: Sequence[NodeStep], possible: set[NodeStep]) -> set[NodeStep]:
+def _select_deferred(
+    graph: Graph, steps: Sequence[ObservedInstruction], possible: set[ObservedInstruction]
+) -> set[ObservedInstruction]:
     """Return the deferrable instructions that write state, or that read outputs of these."""
     new = set(graph.updates.values())
     # Forward, an instruction that reads a deferred output is deferred, too.
-    late: set[NodeStep] = set()
+    late: set[ObservedInstruction] = set()
     late_values: set[Value] = set()
     for item in steps:
         if item not in possible:
@@ -74,7 +78,7 @@ def _select_deferred(graph: Graph, steps: Sequence[NodeStep], possible: set[Node
     return late
 
 
-def _cannot_fail(item: NodeStep) -> bool:
+def _cannot_fail(item: ObservedInstruction) -> bool:
     """Return whether an instruction is a view, elementwise, or the in-place op of an optimizer."""
     step, seen = item.instruction, item.traits
     if seen is None or step.is_partition or any(map(is_random, step.nodes)):

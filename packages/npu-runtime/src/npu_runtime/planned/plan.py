@@ -10,7 +10,7 @@ import torch
 
 from npu_ir import Graph, Value
 from npu_runtime.codegen.compiled_function import CompiledFunction
-from npu_runtime.lowering.instruction import Step
+from npu_runtime.lowering.instruction import Instruction
 from npu_runtime.planned.buffers import Action
 
 
@@ -62,7 +62,7 @@ class Plan:
     graph: Graph
     device: torch.device
     buffers: tuple[Buffer, ...]
-    calls: Mapping[str, tuple[Step, ...]]
+    calls: Mapping[str, tuple[Instruction, ...]]
     arena_bytes: int
     lower_bound_bytes: int
     made_bytes: int

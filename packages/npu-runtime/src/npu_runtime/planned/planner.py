@@ -16,8 +16,8 @@ from npu_runtime.codegen.compiled_function import CompiledFunction
 from npu_runtime.codegen.compiler import make_region_runner
 from npu_runtime.codegen.python_source import generate_source
 from npu_runtime.executor.options import select_device
-from npu_runtime.lowering.aten_calls import NodeStep, lower_node
-from npu_runtime.lowering.instruction import Step
+from npu_runtime.lowering.aten_calls import ObservedInstruction, lower_node
+from npu_runtime.lowering.instruction import Instruction
 from npu_runtime.lowering.lower import lower_body
 from npu_runtime.lowering.view_fusion import fuse_views
 from npu_runtime.planned.arena import Span, assign_offsets, lower_bound
@@ -93,7 +93,7 @@ def _plan(graph: Graph, device: torch.device, backends: Sequence[Backend]) -> Pl
 
 def _lower(
     graph: Graph, device: torch.device, backends: Sequence[Backend], constants: set[Value]
-) -> list[NodeStep]:
+) -> list[ObservedInstruction]:
     known: dict[Value, Any] = {
         value: value.argument.data.to(device)
         for value in graph.arguments
@@ -169,7 +169,7 @@ def _values_across_phases(placement: BufferAssignment, numbers: Sequence[Value])
 
 
 def _compile_phase(
-    name: str, inputs: Sequence[Value], steps: Sequence[Step], results: Sequence[Value]
+    name: str, inputs: Sequence[Value], steps: Sequence[Instruction], results: Sequence[Value]
 ) -> CompiledFunction:
     return CompiledFunction(name, generate_source(name, tuple(dict.fromkeys(inputs)), steps, results))
 

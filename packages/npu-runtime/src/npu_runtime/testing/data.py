@@ -118,9 +118,9 @@ def type_problem(item: Any, type: Any, device: torch.device) -> str | None:
         return None
     if item.device != device:
         return f"is on {item.device}, not on {device}"
-    pairs = zip(type.sizes, item.stride(), type.steps, strict=True)
+    pairs = zip(type.static_shape, item.stride(), type.static_strides, strict=True)
     if item.numel() and any(size > 1 and actual != wanted for size, actual, wanted in pairs):
-        return f"has strides {list(item.stride())}, the graph states {list(type.steps)}"
+        return f"has strides {list(item.stride())}, the graph states {list(type.static_strides)}"
     return None
 
 

@@ -87,7 +87,7 @@ class SideBySide:
         """Return the exact run in float64 and the one with rounding; none if a side is in float64 itself."""
         if self._first.is_exact or self._second.is_exact:
             return ()
-        bound = self._first.bound(*self._call)
+        bound = self._first.bind_arguments(*self._call)
         wanted = list(self._remaining)
         device = device_of(bound)
         generators = None, torch.Generator().manual_seed(0)

@@ -35,7 +35,9 @@ def explain(
         kwargs: Its keyword arguments.
         repeat: The number of timed calls, of which the median counts.
     """
-    kernels = {node: step.kernel for step in executor.steps for node in step.nodes if step.backend == _ATEN}
+    kernels = {
+        node: step.kernel for step in executor.instructions for node in step.nodes if step.backend == _ATEN
+    }
     seconds = None
     if args is not None or kwargs is not None:
         from npu_runtime.diagnostics.profile import profile

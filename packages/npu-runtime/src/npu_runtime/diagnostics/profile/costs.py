@@ -10,7 +10,7 @@ import torch
 
 from npu_passes.manager.flops import FlopCounter
 from npu_runtime._torch import shares_storage
-from npu_runtime.lowering.instruction import Step
+from npu_runtime.lowering.instruction import Instruction
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class TrafficMeter:
         seen: The traffic of each call, in order.
     """
 
-    def __init__(self, steps: Sequence[Step]) -> None:
+    def __init__(self, steps: Sequence[Instruction]) -> None:
         self._instructions = steps
         self.traffic: list[Traffic] = []
 
@@ -76,7 +76,7 @@ def _nbytes(item: torch.Tensor) -> int:
     return item.numel() * item.element_size()
 
 
-def instruction_flops(step: Step, count: FlopCounter) -> int | None:
+def instruction_flops(step: Instruction, count: FlopCounter) -> int | None:
     """Return the floating-point operations of an instruction; None if those of a node are unknown."""
     counts = [count(node) for node in step.nodes]
     return None if None in counts else sum(item for item in counts if item is not None)

@@ -18,7 +18,7 @@ from npu_runtime.executor.fast_arguments import positional_tuple
 
 if TYPE_CHECKING:
     from npu_runtime.executor.executor import IRExecutor
-    from npu_runtime.lowering.instruction import Step
+    from npu_runtime.lowering.instruction import Instruction
 
 _CALIBRATIONS = 1000
 
@@ -53,7 +53,7 @@ def profile(
             f"repeat={repeat}, warmup={warmup}: a program is run at least once, after no warm-up or some"
         )
     given = positional_tuple(args), dict(kwargs or {})
-    meter, clock = TrafficMeter(executor.steps), Clock()
+    meter, clock = TrafficMeter(executor.instructions), Clock()
     executor.instrumented(meter.wrap)(*given[0], **given[1])
     timed, untimed = executor.instrumented(clock.wrap), executor.instrumented(lambda function: function)
     for _ in range(warmup):
@@ -141,14 +141,14 @@ def _make_profile(
 ) -> Profile:
     taken = [
         [max(0.0, run.instruction_seconds(index) - cost.inside) for run in runs]
-        for index in range(len(executor.steps))
+        for index in range(len(executor.instructions))
     ]
     medians = [statistics.median(column) for column in taken]
     total = sum(medians)
     count = FlopCounter()
     rows = [
         _make_step_time(step, times, median / total if total else 0.0, moved, instruction_flops(step, count))
-        for step, times, median, moved in zip(executor.steps, taken, medians, traffic, strict=True)
+        for step, times, median, moved in zip(executor.instructions, taken, medians, traffic, strict=True)
     ]
     between = statistics.median(run.between_seconds() for run in runs)
     typical = sorted(runs, key=lambda run: run.seconds)[len(runs) // 2]
@@ -157,7 +157,7 @@ def _make_profile(
         steps=tuple(rows),
         call_seconds=statistics.median(calls),
         timed_call_seconds=statistics.median(run.seconds for run in runs),
-        between_seconds=max(0.0, between - len(executor.steps) * cost.outside),
+        between_seconds=max(0.0, between - len(executor.instructions) * cost.outside),
         clock_seconds=cost.inside,
         repeat=len(runs),
         threads=executor.threads or torch.get_num_threads(),
@@ -167,7 +167,7 @@ def _make_profile(
 
 
 def _make_step_time(
-    step: Step, times: list[float], share: float, traffic: Traffic, flops: int | None
+    step: Instruction, times: list[float], share: float, traffic: Traffic, flops: int | None
 ) -> StepTime:
     origin = step.node.provenance
     return StepTime(

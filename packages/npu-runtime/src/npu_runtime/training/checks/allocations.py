@@ -9,7 +9,7 @@ import torch
 
 from npu_ir import TensorType
 from npu_runtime._torch import OpOverload, observing_calls, storage_id
-from npu_runtime.lowering.instruction import Step
+from npu_runtime.lowering.instruction import Instruction
 from npu_runtime.planned import PlannedProgram
 from npu_runtime.training.checks.violations import Violation, node_location
 
@@ -24,8 +24,8 @@ def find_unplanned_allocations(program: PlannedProgram, numbers: Sequence[Any]) 
         numbers: The scalar arguments of the run.
     """
     steps = {id(step.function): step for calls in program.plan.calls.values() for step in calls}
-    running: list[Step] = []  # the current instruction
-    allocations: dict[tuple[Step, str], list[torch.Tensor]] = {}
+    running: list[Instruction] = []  # the current instruction
+    allocations: dict[tuple[Instruction, str], list[torch.Tensor]] = {}
 
     def begin(function: Callable[..., Any]) -> None:
         running[:] = [steps[id(function)]]

@@ -9,7 +9,7 @@ import torch
 
 from npu_ir import ExecutionError
 from npu_runtime.lowering.aten_calls import ATEN
-from npu_runtime.lowering.instruction import Step
+from npu_runtime.lowering.instruction import Instruction
 from npu_runtime.lowering.lowered_graph import Lowered
 from npu_runtime.planned import PlannedProgram
 from npu_runtime.planned.buffers import Evaluate
@@ -51,7 +51,7 @@ def record_call_log(
     return CallLog(lowered.graph.name, tuple(_log_entries(calls, lowered)))
 
 
-def _log_entries(steps: Sequence[tuple[str, Step]], lowered: Lowered) -> Iterator[Call]:
+def _log_entries(steps: Sequence[tuple[str, Instruction]], lowered: Lowered) -> Iterator[Call]:
     ops = {node: item for item in reversed(lowered.ops) for node in item.op.nodes}
     for phase, step in steps:
         nodes = set(step.nodes)
