@@ -1,4 +1,8 @@
-"""Native kernels as backends of npu-ir; the one folder of npu_cuda that is built on npu_ir and torch."""
+"""The native kernels as backends of npu-ir.
+
+In: partitions of a graph. Out: native programs. The only folder of npu_cuda that imports npu_ir and PyTorch. Open
+`native.py` first.
+"""
 
 from npu_cuda.backend.native import CudaBackend, HostBackend, NativeBackend
 

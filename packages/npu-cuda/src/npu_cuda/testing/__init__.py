@@ -3,6 +3,8 @@
 An op is a row: its cases, its refusals, and a reference in NumPy. ``run_case`` and ``run_refusal`` build
 guarded tensors, call the op in every possible way, and report errors. ``python -m npu_cuda.probe``
 runs a row by hand.
+
+In: a table of cases. Out: outcomes of calls on a device. Open `table.py` first.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The difference of two graphs: two graphs in, a `GraphDiff` out; open `builder.py` first."""
+"""Differences of two graphs: matched nodes, changed attributes, report.
+
+In: two graphs. Out: a `GraphDiff` that prints, or becomes JSON or a drawing. Open `builder.py` first.
+"""
 
 from npu_ir.diff.builder import diff_ir
 from npu_ir.diff.graph_diff import GraphDiff, LineDiff, NodeDiff, Status

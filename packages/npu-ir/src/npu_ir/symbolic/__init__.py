@@ -1,1 +1,5 @@
-"""To be described: symbolic."""
+"""Algebra of symbolic sizes: expressions over symbols, ranges, constraints.
+
+In: symbols and integers. Out: normalized expressions that compare, substitute and print; no PyTorch is needed. Open
+`expressions.py` first.
+"""

@@ -1,1 +1,5 @@
-"""The text form of a graph: readable, deterministic, and parsed to an equal graph."""
+"""Notation of graphs as text: tokens, operands, tensor data, and the printer.
+
+In: a graph. Out: readable, deterministic text, which `serial/parser.py` parses back to an equal graph. Open `printer.py`
+first.
+"""

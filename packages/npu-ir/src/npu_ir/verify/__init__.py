@@ -1,4 +1,7 @@
-"""Verification of a graph against its model, down to the first node that differs."""
+"""Verification: comparison of a graph with its model, and search for the first node that differs.
+
+In: a model, its graph, arguments. Out: a `VerificationReport`. Open `verifier.py` first.
+"""
 
 from npu_ir.verify.comparison import Comparison, compare
 from npu_ir.verify.verifier import Divergence, VerificationReport, verify_ir

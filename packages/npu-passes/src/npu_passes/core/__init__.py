@@ -1,1 +1,4 @@
-"""To be described: core."""
+"""The pass interface: passes, their options, pipelines, their text form, the registry, one edit.
+
+In: classes of passes. Out: frozen passes by name, and `Edit`, through which they change a graph. Open `base.py` first.
+"""

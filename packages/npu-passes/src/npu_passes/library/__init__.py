@@ -1,4 +1,8 @@
-"""Built-in passes of npu-passes, one per module."""
+"""The passes that npu-passes provides, one module or folder each.
+
+In: a graph that keeps the rules of the IR. Out: the same graph, rewritten, and whether anything changed. Open
+`cleanup/cse.py` first: it is the shortest complete pass.
+"""
 
 from __future__ import annotations
 

@@ -17,6 +17,8 @@ class FuseAddRelu(PatternPass):
         ),
     )
 ```
+
+In: rules of two patterns each. Out: a pass. Open `rule.py` first.
 """
 
 from npu_passes.patterns.matcher import Match

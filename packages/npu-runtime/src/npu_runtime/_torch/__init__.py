@@ -1,4 +1,7 @@
-"""The private torch APIs that running graphs needs, each behind one name; no other module uses them."""
+"""The private torch APIs that running graphs needs, each behind one name; no other module uses them.
+
+In and out: objects of PyTorch. Open `tracing.py` first.
+"""
 
 from __future__ import annotations
 

@@ -1,1 +1,4 @@
-"""The commands that npu-runtime adds to ``npu``; one module per command."""
+"""Commands that npu-runtime adds to ``npu``, one module each.
+
+In: parsed arguments. Out: an exit status. Open `bench.py` first.
+"""

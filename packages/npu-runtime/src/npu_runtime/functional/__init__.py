@@ -3,6 +3,8 @@
 Each calls one op of the namespace ``npu``, which is one node of a graph when the step is traced. Functions
 whose name ends with an underscore, and `bias_corr_out`, write to their arguments; functionalization
 replaces their ops by ops that return new tensors.
+
+In: tensors. Out: the results of ``torch.ops.npu.*``. Open `layers.py` first.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Static memory planning: from a graph of fixed sizes to a `Plan`, and to a `PlannedProgram`.
+"""Planned programs: graphs of fixed sizes over memory that is assigned before anything runs.
 
-`planning.plan` is the entry point. It evaluates constants (`constants`), splits the instructions into two
-phases (`phases`), assigns a buffer to each value (`placing`, `allocations`) and lays the buffers out in one arena
-(`arena`).
+In: a graph without symbolic sizes. Out: a `Plan` (every buffer, one arena) and a `PlannedProgram` that only calls kernels.
+Open `planner.py` first, then `assign_buffers.py`.
 """
 
 from npu_runtime.planned.plan import Buffer, Plan

@@ -6,6 +6,8 @@ from npu_runtime.testing import BackendContract
 class TestMyBackend(BackendContract):
     backend = MyBackend()
 ```
+
+In: a backend. Out: a test class that pytest collects. Open `contract.py` first.
 """
 
 from npu_runtime.backends.lowering_rules import lowering_problem

@@ -1,8 +1,7 @@
-"""Training steps: traced into one graph, checked, planned and replayed.
+"""Training steps: traced, checked, compiled, captured, replayed.
 
-In: a model with its optimizer and loss function, or a step function. Out: a `TrainStep` to call in a loop, or
-the graph of the step (`compile_ir`). Start with ``train_step.py``; ``tracing`` makes the graph, ``checks``
-finds what a replay would get wrong, ``capture`` makes the step replayable.
+In: a model, an optimizer, a loss function, then a batch per step. Out: the loss; parameters and optimizer state advance in
+place. Open `train_step.py` first, then `specialization.py`.
 """
 
 from __future__ import annotations

@@ -1,1 +1,4 @@
-"""Rows of the test table, one module per op."""
+"""Cases of the kernel tests, one module per op.
+
+In: nothing. Out: rows of the table in `table.py`. Open `relu.py` first.
+"""

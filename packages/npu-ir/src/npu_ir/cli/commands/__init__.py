@@ -1,1 +1,4 @@
-"""The commands, one per module: ``add_to`` adds it to the parser, ``run`` executes it."""
+"""Commands of ``npu``, one module each.
+
+In: parsed arguments. Out: an exit status. ``add_to`` registers a command, ``run`` executes it. Open `extract.py` first.
+"""

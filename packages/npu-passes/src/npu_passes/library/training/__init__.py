@@ -1,1 +1,4 @@
-"""To be described: training."""
+"""Passes over training steps: losses, gradients, optimizers, scalars as tensors.
+
+In: the graph of a traced step. Out: the same step with fewer, larger ops. Open `fuse_optimizer/` first.
+"""

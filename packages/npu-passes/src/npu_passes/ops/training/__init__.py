@@ -4,6 +4,8 @@ Each is one node of a traced graph and has a fake kernel; differentiable ones ha
 in-place op of an optimizer, such as ``npu::adam_step_``, has a functional form, ``npu::adam_step``, by
 which functionalization replaces it. Importing this package registers the ops; the plugin ``npu-passes``
 imports it.
+
+In: nothing; importing it registers the ops. Out: ``torch.ops.npu.*``. Open `layers.py` first.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Comparison of two ways to run a model, value by value, up to the first value that diverges.
+"""Comparison of two runs of one model, and search for the first value that differs.
 
-In: two sides (a module, a graph, an executor) and inputs. Out: a `Comparison`. Start with `compare`.
+In: two sides (graph, model, file, float64). Out: a `Comparison`, one row per value. Open `compare.py` first.
 """
 
 from npu_runtime.diagnostics.compare.compare import compare

@@ -1,4 +1,7 @@
-"""Explanations of a graph's partitioning: the backend of each node, and the reasons of the others."""
+"""Explanations: the backend of each node, and why no other runs it.
+
+In: an executor, or a graph and backends. Out: an `Explanation`. Open `explain.py` first.
+"""
 
 from npu_runtime.diagnostics.explain.explain import explain, explain_graph
 from npu_runtime.diagnostics.explain.explanation import Explanation, NodeExplanation, Total

@@ -1,4 +1,7 @@
-"""Profiles of a call: its time by node, by op and by module."""
+"""Profiles: the time of a call by node, op and module.
+
+In: an executor and arguments. Out: a `Profile`, as a table, JSON, or Chrome trace. Open `measure.py` first.
+"""
 
 from npu_runtime.diagnostics.profile.interleave import Timing, take_turns
 from npu_runtime.diagnostics.profile.measure import profile

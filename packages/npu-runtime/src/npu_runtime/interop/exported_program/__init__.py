@@ -1,4 +1,7 @@
-"""Conversion of a graph to an exported program of PyTorch, or to a module."""
+"""Graphs as `torch.export.ExportedProgram` and `torch.nn.Module`.
+
+In: a graph and its weights. Out: a program that any tool of PyTorch takes. Open `program.py` first.
+"""
 
 from npu_runtime.interop.exported_program.program import to_exported_program, to_torch
 

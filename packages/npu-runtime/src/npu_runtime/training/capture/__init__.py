@@ -1,4 +1,4 @@
-"""Execution of a step over fixed memory: warm-up, recording by the device, replay.
+"""Capture and replay: a compiled step over fixed memory, warmed up, recorded, run.
 
-In: a graph and the weights to bind it to. Out: a ``Runner``, chosen in ``Capturing.on``.
+In: a compiled step. Out: a runner (planned program, CUDA graph, or executor) that replays it. Open `select_runner.py` first.
 """

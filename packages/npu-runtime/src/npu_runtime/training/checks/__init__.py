@@ -1,5 +1,4 @@
-"""Checks for steps that a replay would get wrong: before the capture, and by replaying.
+"""Checks of a step: what prevents its capture, and whether a replay equals an eager step.
 
-In: a graph, a traced step or an artifact. Out: a `CaptureReport`. Start with `check_capture` and
-`check_replay`.
+In: training components, graphs, compiled steps. Out: violations, each with its fix. Open `capture_check.py` first.
 """

@@ -1,1 +1,4 @@
-"""Dumps of a step after each stage of its compilation, as text and as JSON."""
+"""Dumps: each stage of a compiled step as text and JSON files.
+
+In: a graph, a lowered graph, a plan, a call log. Out: numbered files in one folder. Open `write_dumps.py` first.
+"""

@@ -1,5 +1,5 @@
-"""Tracing of an ordinary PyTorch step function into a graph.
+"""Tracing: from a step function, as written for PyTorch, to a graph.
 
-In: a step function and its training components (``TrainingComponents``). Out: a `TracedStep`. Start with
-`trace_function`.
+In: a step function, its training components, a batch. Out: a `TracedStep`: the graph and what each of its inputs is. Open
+`tracer.py` first.
 """
