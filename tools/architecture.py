@@ -30,10 +30,16 @@ def source(package: str) -> Path:
 
 
 def folders(package: str) -> Iterator[Path]:
-    """Yield every folder of modules below a package, parents first."""
+    """Yield every folder of modules below a package, parents first; not those that are one pass in several files."""
     for path in sorted(source(package).rglob("*/")):
-        if path.is_dir() and not _NO_CODE & set(path.relative_to(source(package)).parts):
+        if not _NO_CODE & set(path.relative_to(source(package)).parts) and not _is_one_class(path):
             yield path
+
+
+def _is_one_class(folder: Path) -> bool:
+    """Return whether the folder's ``__init__`` defines a class: the folder is its module, in several files."""
+    tree = ast.parse((folder / "__init__.py").read_text(encoding="utf-8"))
+    return any(isinstance(item, ast.ClassDef) for item in tree.body)
 
 
 def docstring(folder: Path) -> str:
