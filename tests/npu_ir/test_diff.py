@@ -359,6 +359,14 @@ def test_a_reader_of_an_inner_node_that_reads_the_merged_one_is_a_change(op_type
     assert node_of(diff, "linear#2").status is Status.UNCHANGED
 
 
+def test_each_input_of_an_operand_that_is_named_twice_counts() -> None:
+    text = "graph g {{\n  input %a: f32[2]\n  input %b: f32[2]\n  %y: f32[2] = my.op(x={0}, x=%b)\n  return %y\n}}\n"
+
+    diff = diff_ir(parse_ir(text.format("%a")), parse_ir(text.format("%b")))
+
+    assert [node.changes for node in diff.nodes] == [("x",)]
+
+
 def test_a_node_that_moved_has_another_order() -> None:
     a, b = Graph(), Graph()
     for graph, ops in ((a, "abc"), (b, "bca")):

@@ -83,7 +83,7 @@ def _changed_names(mine: OpNode, other: OpNode, matching: Matching) -> Iterator[
     inputs, others = _inputs_by_operand(mine), _inputs_by_operand(other)
     attrs = {**mine.attrs, **other.attrs}
     for name in {**inputs, **others, **attrs}:
-        same_input = _is_same_input(inputs.get(name), others.get(name), matching)
+        same_input = _is_same_input(inputs.get(name, ()), others.get(name, ()), matching)
         if not same_input or not _is_same_attr(mine.attrs, other.attrs, name):
             yield name
     if mine.operands != other.operands and inputs.keys() == others.keys():
@@ -99,15 +99,17 @@ def _changed_names(mine: OpNode, other: OpNode, matching: Matching) -> Iterator[
     )
 
 
-def _inputs_by_operand(node: OpNode) -> dict[str, Value]:
+def _inputs_by_operand(node: OpNode) -> dict[str, list[Value]]:
+    """Return the inputs by operand name; ops that PyTorch does not know may have several of one name."""
     names: Sequence[str] = [f"input {index}" for index in range(len(node.inputs))]
-    return dict(zip(names if node.operands is None else node.operands, node.inputs, strict=True))
+    inputs: dict[str, list[Value]] = {}
+    for name, value in zip(names if node.operands is None else node.operands, node.inputs, strict=True):
+        inputs.setdefault(name, []).append(value)
+    return inputs
 
 
-def _is_same_input(mine: Value | None, other: Value | None, matching: Matching) -> bool:
-    if mine is None or other is None:
-        return mine is other
-    return matching.matches(mine, other)
+def _is_same_input(mine: Sequence[Value], others: Sequence[Value], matching: Matching) -> bool:
+    return len(mine) == len(others) and all(map(matching.matches, mine, others))
 
 
 def _is_same_attr(mine: Mapping[str, Any], others: Mapping[str, Any], name: str) -> bool:
