@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from npu_ir import OpNode
 from npu_ir.core.literals import format_literal
 from npu_runtime.lowering.aten_calls import ATEN
-from npu_runtime.lowering.numbering import ValueNumbers, type_text
 from npu_runtime.lowering.schema_names import schema_name
+from npu_runtime.lowering.value_numbers import ValueNumbers, type_text
 
 if TYPE_CHECKING:
     from npu_runtime.lowering.lowered_graph import Lowered, LoweredOp

@@ -11,8 +11,8 @@ from npu_ir.plugins.backend import Operand
 from npu_ir.serial.type_json import type_to_json
 from npu_runtime.lowering.aten_calls import ATEN
 from npu_runtime.lowering.lowered_graph import Lowered, LoweredOp
-from npu_runtime.lowering.numbering import ValueNumbers, argument_role
 from npu_runtime.lowering.schema_names import schema_name
+from npu_runtime.lowering.value_numbers import ValueNumbers, argument_role
 from npu_runtime.training.dumps.call_log import CallLog
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from npu_ir import Graph, OpNode, Value
 from npu_ir.core.literals import format_literal
 from npu_runtime.lowering.lowered_text import literal_attrs_text
-from npu_runtime.lowering.numbering import ValueNumbers, argument_role, type_text
+from npu_runtime.lowering.value_numbers import ValueNumbers, argument_role, type_text
 from npu_runtime.training.dumps.call_log import Call, CallLog
 
 
