@@ -3,7 +3,8 @@
     python tools/architecture.py           # print what is out of date, exit status 1 if anything is
     python tools/architecture.py --write   # bring the page up to date
 
-A row is the docstring of a folder's ``__init__.py``: its first line, what comes in and goes out, which file to open first.
+A row is the docstring of a folder's ``__init__.py``: its first line, what comes in and goes out,
+which file to open first.
 An arrow of the picture is an import, of a folder by a folder; one that follows from two others is left out.
 """
 
@@ -30,14 +31,14 @@ def source(package: str) -> Path:
 
 
 def folders(package: str) -> Iterator[Path]:
-    """Yield every folder of modules below a package, parents first; not those that are one pass in several files."""
+    """Yield every folder of modules below a package, parents first, but not those that are one class."""
     for path in sorted(source(package).rglob("*/")):
         if not _NO_CODE & set(path.relative_to(source(package)).parts) and not _is_one_class(path):
             yield path
 
 
 def _is_one_class(folder: Path) -> bool:
-    """Return whether the folder's ``__init__`` defines a class: the folder is its module, in several files."""
+    """Return whether the ``__init__`` defines a class: the folder is its module, in several files."""
     tree = ast.parse((folder / "__init__.py").read_text(encoding="utf-8"))
     return any(isinstance(item, ast.ClassDef) for item in tree.body)
 

@@ -360,7 +360,8 @@ def test_a_reader_of_an_inner_node_that_reads_the_merged_one_is_a_change(op_type
 
 
 def test_each_input_of_an_operand_that_is_named_twice_counts() -> None:
-    text = "graph g {{\n  input %a: f32[2]\n  input %b: f32[2]\n  %y: f32[2] = my.op(x={0}, x=%b)\n  return %y\n}}\n"
+    arguments = "  input %a: f32[2]\n  input %b: f32[2]\n"
+    text = f"graph g {{{{\n{arguments}  %y: f32[2] = my.op(x={{0}}, x=%b)\n  return %y\n}}}}\n"
 
     diff = diff_ir(parse_ir(text.format("%a")), parse_ir(text.format("%b")))
 

@@ -91,7 +91,8 @@ def test_a_runner_that_is_not_there_is_refused(runners: Any, capsys: Capture, co
 
     assert code == 2
     assert capsys.readouterr().err == (
-        "npu: error: there is no runner 'quick'\n  fix: there are interpreter, other; plugins provide others\n"
+        "npu: error: there is no runner 'quick'\n"
+        "  fix: there are interpreter, other; plugins provide others\n"
     )
 
 

@@ -340,10 +340,8 @@ def test_a_type_that_is_not_registered_cannot_be_made() -> None:
     ],
 )
 def test_a_container_that_cannot_be_made_of_its_parts_is_named(structure: Structure) -> None:
-    with pytest.raises(
-        ExecutionError,
-        match=rf"a {structure.kind if structure.kind != 'namedtuple' else 'm.T'}.* cannot be built from \['x'\]",
-    ):
+    kind = structure.kind if structure.kind != "namedtuple" else "m.T"
+    with pytest.raises(ExecutionError, match=rf"a {kind}.* cannot be built from \['x'\]"):
         unflatten(structure, ["x"])
 
 

@@ -1,4 +1,4 @@
-"""ARCHITECTURE.md is complete: every folder has its row, every picture is that of the imports, every file exists."""
+"""ARCHITECTURE.md is complete: every folder has its row, every picture is right, every file exists."""
 
 from __future__ import annotations
 

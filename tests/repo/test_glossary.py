@@ -1,4 +1,4 @@
-"""The words of the code are those of docs/glossary.md: names that were given up stay away, and docstrings are plain."""
+"""The words of the code are those of docs/glossary.md: retired names stay away, docstrings are plain."""
 
 from __future__ import annotations
 

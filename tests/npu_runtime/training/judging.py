@@ -6,8 +6,8 @@ A tensor passes where it is as near to the same training in float64 as eager in 
 
 The maximum is over eager runs in equivalent forms (`FORMS`): a single one may be exact by chance. The
 comparison is made twice: of the largest element with k = 8, and of the root of the mean square, which is
-subject to chance less, with k = 4: the multiples of `npu_runtime.diagnostics.compare`, and for its reason: two ways
-to sum n numbers have errors of the same size but for chance, and a wrong value is off by orders of
+subject to chance less, with k = 4: the multiples of `npu_runtime.diagnostics.compare`, and for its reason:
+two ways to sum n numbers have errors of the same size but for chance, and a wrong value is off by orders of
 magnitude. ``tiny`` is 8 units in the last place of the largest element that the tensor has had up to there:
 where all eager runs happen to be exact, ours still may round.
 

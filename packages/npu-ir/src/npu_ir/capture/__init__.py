@@ -1,7 +1,7 @@
 """Capture: from a PyTorch model to a graph, by export, functionalization and conversion.
 
-In: an `nn.Module` and example arguments, or an exported program. Out: a weight-free functional `Graph`; the model is left as
-it was. Open `extract.py` first, then `functionalize.py` and `convert.py`.
+In: an `nn.Module` and example arguments, or an exported program. Out: a weight-free functional `Graph`; the
+model is left as it was. Open `extract.py` first, then `functionalize.py` and `convert.py`.
 """
 
 from npu_ir.capture.convert import Converter, convert_exported_program

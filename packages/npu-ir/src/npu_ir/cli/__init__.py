@@ -1,7 +1,7 @@
 """The command line ``npu``.
 
-In: arguments of a shell. Out: an exit status, text on stdout, errors on stderr, files. Open `parser.py` first; each command
-is a module of `commands/`.
+In: arguments of a shell. Out: an exit status, text on stdout, errors on stderr, files. Open `parser.py`
+first; each command is a module of `commands/`.
 """
 
 from __future__ import annotations

@@ -8,7 +8,8 @@ def execute_my_op(inputs, attrs):
     return [inputs[0] * attrs["scale"]]
 ```
 
-In: a node, or an op and arguments. Out: bound calls, results, inferred types, effects. Open `schema.py` first.
+In: a node, or an op and arguments. Out: bound calls, results, inferred types, effects. Open `schema.py`
+first.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 """The pass interface: passes, their options, pipelines, their text form, the registry, one edit.
 
-In: classes of passes. Out: frozen passes by name, and `Edit`, through which they change a graph. Open `base.py` first.
+In: classes of passes. Out: frozen passes by name, and `Edit`, through which they change a graph. Open
+`base.py` first.
 """

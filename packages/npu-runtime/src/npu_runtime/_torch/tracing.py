@@ -75,7 +75,7 @@ class TracingContext:
         self._names: dict[Any, str] = {}
 
     def fake_tensor(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return a FakeTensor like ``fake_tensor``, which may be fake itself; on the CPU for one on ``meta``."""
+        """Return a FakeTensor like ``tensor``, which may be fake itself; on the CPU for one on ``meta``."""
         from torch._subclasses import FakeTensor
 
         if tensor.is_meta or isinstance(tensor, FakeTensor):

@@ -1,5 +1,5 @@
 """Backends by name, and the assignment of nodes to them.
 
-In: a graph and names of backends, in order of preference. Out: for each node the backend that runs it, and why the others
-do not. Open `partition.py` first.
+In: a graph and names of backends, in order of preference. Out: for each node the backend that runs it, and
+why the others do not. Open `partition.py` first.
 """

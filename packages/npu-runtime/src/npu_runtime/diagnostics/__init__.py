@@ -1,5 +1,5 @@
 """Diagnostics: comparison of runs, profiles, explanations of backends.
 
-In: executors, graphs, models. Out: reports that print and become JSON. Open the folder of the question: `compare`,
-`profile` or `explain`.
+In: executors, graphs, models. Out: reports that print and become JSON. Open the folder of the question:
+`compare`, `profile` or `explain`.
 """

@@ -118,7 +118,7 @@ class _Trial:
         return self._run_matches(form, inputs, memory) if len(memory) == len(self.expected) else None
 
     def with_reusable_inputs(self, form: OutVariant) -> OutVariant:
-        """Return an out-variant with ``reusable_inputs`` set, by a trial of each input with the output's layout."""
+        """Return an out-variant with ``reusable_inputs``, by trials of inputs of the output's layout."""
         call = self._call
         if form.overwritten_inputs != (None,) or call.draws_random or torch.Tag.pointwise not in call.op.tags:
             return form

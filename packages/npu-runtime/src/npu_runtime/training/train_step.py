@@ -262,7 +262,8 @@ class TrainStep:
             key = batch_signature(batch, named), Guards(self._components).specialization_key()
             variant = self._specializations.get(key)
             if variant is not None and variant.artifact.has_foreign_state() and not variant.rebind():
-                self._drop_specializations()  # the optimizers hold state of another specialization, unfit for this one
+                # The optimizers hold state of another specialization, unfit for this one.
+                self._drop_specializations()
                 variant = None
             if variant is None or not variant.branches_hold():
                 if len(self._specializations) >= MAX_SPECIALIZATIONS:
