@@ -375,17 +375,17 @@ def test_a_call_that_the_schema_does_not_allow_is_refused(
         ),
         pytest.param(
             "aten.cat.default", 0, None, {"tensors": [1, 2]},
-            "argument 'tensors' of aten.cat.default is a list of tensors: it takes inputs, no attribute",
+            "argument 'tensors' of aten.cat.default is a list of tensors: it takes inputs, not an attribute",
             id="list_as_attr"
         ),
         pytest.param(
             "aten.cat.default", 1, None, {LIST_SIZES: [1, 0]},
-            "_tensor_list_sizes or _tensor_list_none_masks tells of more lists than aten.cat.default has",
+            "_tensor_list_sizes or _tensor_list_none_masks records more lists than aten.cat.default has",
             id="spare_size"
         ),
         pytest.param(
             "aten.relu.default", 1, None, {NONE_MASKS: [[]]},
-            "tells of more lists than aten.relu.default has", id="spare_mask"
+            "records more lists than aten.relu.default has", id="spare_mask"
         ),
         pytest.param(
             "aten.index.Tensor", 1, None, {NONE_MASKS: [[False]]},

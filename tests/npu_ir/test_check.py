@@ -177,7 +177,7 @@ BROKEN = {
             set_type("t", TensorType((call("truediv", symbol("s0"), 2),), torch.float32)),
             "%t: a size is whole for all values of its symbols, not as in (s0/2,)"
         ),
-        (set_type("x", BAD_DTYPE), "%x: 'f32' is no dtype"),
+        (set_type("x", BAD_DTYPE), "%x: 'f32' is not a dtype"),
         (
             set_type("x", TensorType((2, -3), torch.float32)),
             "%x: sizes and strides are integers from 0 to 2**63 - 1 or expressions, not (2, -3)"
@@ -198,7 +198,7 @@ BROKEN = {
         ),
         (
             set_type("t", TensorType((symbol("s0") * symbol("s0"),), torch.float32)),
-            "%t is f32[s0**2], but nothing before tells what s0 is"
+            "%t is f32[s0**2], but nothing before it determines s0"
         ),
         (
             set_type("add", TensorType((symbol("s1"),), torch.float32)),
@@ -330,11 +330,11 @@ BROKEN = {
         ),
         (
             lambda g: g._updates.__setitem__(g.value("c"), g._updates.pop(g.value("s"))),
-            "%c is updated but is no input, parameter, buffer or optimizer state"
+            "%c is updated but is not an input, parameter, buffer or optimizer state"
         ),
         (
             lambda g: g._updates.__setitem__(g.value("add"), g._updates.pop(g.value("s"))),
-            "%add is updated but is no input, parameter, buffer or optimizer state"
+            "%add is updated but is not an input, parameter, buffer or optimizer state"
         ),
         (
             lambda g: g._updates.__setitem__(g.value("n"), g._updates.pop(g.value("s"))),

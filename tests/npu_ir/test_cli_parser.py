@@ -421,7 +421,7 @@ def test_plugins_prints_json(install: Install, capsys: Capture) -> None:
 
 
 REPORTING = """
-from npu_ir.plugins import PluginReport
+from npu_ir.plugins.plugin_manager import PluginReport
 
 @hookimpl
 def npu_plugin_reports():

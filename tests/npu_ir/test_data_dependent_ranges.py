@@ -87,7 +87,7 @@ def test_a_range_holds_at_the_end_of_a_region() -> None:
     with pytest.raises(
         ExecutionError,
         match=(
-            r"dimension 0 of %n tells that u0 is 4, .* u0 in \[0, 1\]\n"
+            r"dimension 0 of %n implies u0 = 4, .* u0 in \[0, 1\]\n"
             r"  at: graph 'a', in a region of node '\S+'"
         ),
     ):

@@ -210,7 +210,7 @@ def nested_tuples(depth: int) -> Any:
 
 
 HOSTILE = [
-    pytest.param(change("format", to="onnx"), "no graph of npu-ir", "graph.json", id="other-format"),
+    pytest.param(change("format", to="onnx"), "not a graph of npu-ir", "graph.json", id="other-format"),
     pytest.param(
         change("version", to=2), "made by a newer version of npu-ir: format 2, this one reads 1",
         "graph.json: version", id="newer"
@@ -218,8 +218,8 @@ HOSTILE = [
     pytest.param(
         change("version", to=10**400), "made by a newer version", "graph.json: version", id="much-newer"
     ),
-    pytest.param(change("version", to=0), "0 is no version", "graph.json: version", id="version-0"),
-    pytest.param(change("version", to=True), "True is no version", "graph.json: version", id="version-true"),
+    pytest.param(change("version", to=0), "0 is not a version", "graph.json: version", id="version-0"),
+    pytest.param(change("version", to=True), "True is not a version", "graph.json: version", id="version-true"),
     pytest.param(change("more", to=1), "unknown key", "graph.json: more", id="unknown-key"),
     pytest.param(
         lambda data: data.pop("nodes"), "the key 'nodes' is missing", "graph.json", id="missing-key"
@@ -229,11 +229,11 @@ HOSTILE = [
     pytest.param(change("schemas", to=[]), "expected an object", "graph.json: schemas", id="schemas"),
     pytest.param(change("schemas", "x.y", to=1), "expected a string", r"schemas\['x.y'\]", id="schema-type"),
     pytest.param(
-        change("arguments", 0, "kind", to="symbol"), "'symbol' is none of", r"arguments\[0\].kind",
+        change("arguments", 0, "kind", to="symbol"), "'symbol' is not one of", r"arguments\[0\].kind",
         id="argument-kind"
     ),
     pytest.param(
-        change("arguments", 0, "type", to="str"), "'str' is no type", r"arguments\[0\].type", id="scalar-type"
+        change("arguments", 0, "type", to="str"), "'str' is not a type", r"arguments\[0\].type", id="scalar-type"
     ),
     pytest.param(
         change("arguments", 0, "type", to=["f32"]), r"expected \[dtype, shape\]", r"arguments\[0\].type",
@@ -249,15 +249,15 @@ HOSTILE = [
         id="symbol",
     ),
     pytest.param(
-        change("arguments", 0, "type", 1, 0, to=-1), "-1 is no size", r"arguments\[0\].type\[1\]\[0\]",
+        change("arguments", 0, "type", 1, 0, to=-1), "-1 is not a size", r"arguments\[0\].type\[1\]\[0\]",
         id="negative"
     ),
     pytest.param(
-        change("arguments", 0, "type", 1, 0, to=2**63), "is no size", r"arguments\[0\].type\[1\]\[0\]",
+        change("arguments", 0, "type", 1, 0, to=2**63), "is not a size", r"arguments\[0\].type\[1\]\[0\]",
         id="too-large"
     ),
     pytest.param(
-        change("arguments", 0, "type", 1, 0, to=2.0), "2.0 is no size", r"arguments\[0\].type\[1\]\[0\]",
+        change("arguments", 0, "type", 1, 0, to=2.0), "2.0 is not a size", r"arguments\[0\].type\[1\]\[0\]",
         id="float-size"
     ),
     pytest.param(
@@ -438,7 +438,7 @@ HOSTILE = [
         change("results", "kind", to="tuple"), "a tuple has no context", "results.context", id="tuple-context"
     ),
     pytest.param(
-        change("results", "kind", to="leaf"), "a leaf is no container", "results.context", id="leaf"
+        change("results", "kind", to="leaf"), "a leaf is not a container", "results.context", id="leaf"
     ),
     pytest.param(
         change("results", "kind", to="defaultdict"), "expected the name of the default", "results.context",

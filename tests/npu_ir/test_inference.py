@@ -260,8 +260,8 @@ def test_types_are_told_in_terms_of_the_symbols_of_the_graph(
 @pytest.mark.parametrize(
     ("op_type", "args", "message"),
     [
-        ("aten.add.Tensor", "[x, y]", "cannot be told: RuntimeError: The size of tensor a"),
-        ("aten.view.default", "[x, [2, -1, 3]]", "cannot be told"),
+        ("aten.add.Tensor", "[x, y]", "cannot be inferred: RuntimeError: The size of tensor a"),
+        ("aten.view.default", "[x, [2, -1, 3]]", "cannot be inferred"),
         (
             "aten.view.default", "[x, [unknown, -1]]",
             "a size depends on data, or on a number that is not known"

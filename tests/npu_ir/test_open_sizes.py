@@ -288,7 +288,7 @@ def test_an_input_nobody_reads_becomes_a_constant_of_the_call() -> None:
         ),
         pytest.param(
             lambda g: g.fix_input(g.value("view"), 4),
-            r"%view is no input\n  fix: erase_argument removes the others", id="no_input"
+            r"%view is not an input\n  fix: erase_argument removes the others", id="no_input"
         ),
     ],
 )  # fmt: skip
@@ -362,7 +362,7 @@ def test_words_of_declarations_may_be_names(tmp_path: Path) -> None:
         pytest.param(
             "  symbol s in [2, 8]\n", "", "the constraint mod.* has an unknown symbol 's'", id="undeclared"
         ),
-        pytest.param("== 0", "= 0", "'=' is no relation: expected one of ==, !=, <=", id="relation"),
+        pytest.param("== 0", "= 0", "'=' is not a relation: expected one of ==, !=, <=", id="relation"),
         pytest.param(
             "mod(s, 2) == 0", "2 == 2", "the constraint 2 == 2 has no symbol\n  at: line 4", id="no_symbol"
         ),
@@ -411,11 +411,11 @@ def test_constraints_are_of_sizes_that_inputs_tell() -> None:
         ),
         pytest.param(
             lambda d: d["symbols"].update(s=[2.5, 8]),
-            r"expected a pair of integers, null where there is no end, found \[2.5, 8\]", id="float_end"
+            r"expected a pair of integers, or null for an open end, found \[2.5, 8\]", id="float_end"
         ),
         pytest.param(
             lambda d: d["symbols"].update(s=[True, 8]),
-            r"expected a pair of integers, null where there is no end", id="bool_end"
+            r"expected a pair of integers, or null for an open end", id="bool_end"
         ),
         pytest.param(
             lambda d: d["symbols"].update({"1s": [2, 8]}), r"'1s' cannot be the name of a symbol", id="name"
@@ -440,7 +440,7 @@ def test_constraints_are_of_sizes_that_inputs_tell() -> None:
         ),
         pytest.param(
             lambda d: d["constraints"].append(["s+", "==", 2]),
-            r"'s\+' is no expression: expected a word[\s\S]*constraints\[2\]\[0\]", id="expression"
+            r"'s\+' is not an expression: expected a word[\s\S]*constraints\[2\]\[0\]", id="expression"
         ),
         pytest.param(
             lambda d: d["constraints"].append(["s", "==", [2]]),
@@ -452,7 +452,7 @@ def test_constraints_are_of_sizes_that_inputs_tell() -> None:
         ),
         pytest.param(
             lambda d: d["arguments"][0].update(type=["f32", ["s*"]]),
-            r"'s\*' is no expression[\s\S]*type\[1\]\[0\]", id="size"
+            r"'s\*' is not an expression[\s\S]*type\[1\]\[0\]", id="size"
         ),
         pytest.param(
             lambda d: d["arguments"][0].update(type=["f32", ["s+" * 9999 + "s"]]),
@@ -460,7 +460,7 @@ def test_constraints_are_of_sizes_that_inputs_tell() -> None:
         ),
         pytest.param(
             lambda d: d["arguments"][0].update(type=["f32", [[]]]),
-            r"\[\] is no size: expected an integer from 0 to 2\*\*63 - 1, or an expression", id="list_size"
+            r"\[\] is not a size: expected an integer from 0 to 2\*\*63 - 1, or an expression", id="list_size"
         ),
         pytest.param(
             lambda d: d["arguments"][0].update(type=["f32", ["s", "t"], "sideways"]),
@@ -476,7 +476,7 @@ def test_constraints_are_of_sizes_that_inputs_tell() -> None:
         ),
         pytest.param(
             lambda d: d["arguments"][0].update(type=["f32", ["0-3"]]),
-            r"'0-3' is an integer: expected it as a number", id="negative"
+            r"'0-3' is an integer: expected a JSON number", id="negative"
         ),
     ],
 )  # fmt: skip

@@ -184,7 +184,7 @@ def test_no_node_is_inserted_in_front_of_one_of_the_prologue() -> None:
             lambda g: g.set_input(g.node("first"), 0, g.value("x")),
             (
                 "node 'first' of the prologue cannot read %x: %x is an input of the call\n"
-                "  fix: put a node into the body"
+                "  fix: insert a node into the body"
             ),
             id="input",
         ),

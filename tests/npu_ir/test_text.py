@@ -460,21 +460,21 @@ def test_the_good_text_is_a_graph() -> None:
         ),
         pytest.param(
             "%x: f32[2]", "%x: f32[2] = [1.0, 2.0]",
-            "'=' cannot stand behind the type of an argument of kind 'input'", (2, 20), id="input_data"
+            "'=' cannot follow the type of an argument of kind 'input'", (2, 20), id="input_data"
         ),
         pytest.param(
             "%x: f32[2]", '%x: f32[2] aliases ["y"]',
-            "'aliases' cannot stand behind the type of an argument of kind 'input'", (2, 20),
+            "'aliases' cannot follow the type of an argument of kind 'input'", (2, 20),
             id="input_aliases"
         ),
         pytest.param(
             "%w: f32[2]", "%w: f32[2] non_persistent",
-            "'non_persistent' cannot stand behind the type of an argument of kind 'param'", (4, 20),
+            "'non_persistent' cannot follow the type of an argument of kind 'param'", (4, 20),
             id="param_persistence"
         ),
         pytest.param(
             "%w: f32[2]", "%w: f32[2] = [1.0, 2.0]",
-            "'=' cannot stand behind the type of an argument of kind 'param'", (4, 20), id="param_data"
+            "'=' cannot follow the type of an argument of kind 'param'", (4, 20), id="param_data"
         ),
         pytest.param(
             "%w: f32[2]", "%w: int", "%w is a param: its type is a tensor type, not int", (4, 3),
@@ -492,34 +492,34 @@ def test_the_good_text_is_a_graph() -> None:
         pytest.param("= [1, 2]", "", "constant %c has no content", (6, 3), id="no_content"),
         # Content
         pytest.param(
-            "= [1, 2]", "= [1]", r"the content of constant 'c' is no i64\[2\]", (6, 22), id="too_short"
+            "= [1, 2]", "= [1]", r"the content of constant 'c' is not of type i64\[2\]", (6, 22), id="too_short"
         ),
         pytest.param(
-            "= [1, 2]", "= [1, 2.5]", r"the content of constant 'c' is no i64\[2\]", (6, 22), id="fraction"
+            "= [1, 2]", "= [1, 2.5]", r"the content of constant 'c' is not of type i64\[2\]", (6, 22), id="fraction"
         ),
         pytest.param(
-            "= [1, 2]", "= [1, True]", r"the content of constant 'c' is no i64\[2\]", (6, 22), id="bool"
+            "= [1, 2]", "= [1, True]", r"the content of constant 'c' is not of type i64\[2\]", (6, 22), id="bool"
         ),
         pytest.param(
-            "= [1, 2]", "= [[1], [2]]", r"the content of constant 'c' is no i64\[2\]", (6, 22), id="nested"
+            "= [1, 2]", "= [[1], [2]]", r"the content of constant 'c' is not of type i64\[2\]", (6, 22), id="nested"
         ),
         pytest.param(
-            "= [1, 2]", '= ["1", "2"]', r"the content of constant 'c' is no i64\[2\]", (6, 22), id="text"
+            "= [1, 2]", '= ["1", "2"]', r"the content of constant 'c' is not of type i64\[2\]", (6, 22), id="text"
         ),
-        pytest.param("= [1, 2]", "= 1", r"the content of constant 'c' is no i64\[2\]", (6, 22), id="no_list"),
+        pytest.param("= [1, 2]", "= 1", r"the content of constant 'c' is not of type i64\[2\]", (6, 22), id="no_list"),
         pytest.param(
-            "= [1, 2]", "= [1, 9223372036854775808]", r"the content of constant 'c' is no i64\[2\]", (6, 22),
+            "= [1, 2]", "= [1, 9223372036854775808]", r"the content of constant 'c' is not of type i64\[2\]", (6, 22),
             id="overflow"
         ),
         pytest.param(
-            "= [1.0, 2.0]", "= [1.0, None]", r"the content of constant 'b' is no f32\[2\]", (5, 38), id="none"
+            "= [1.0, 2.0]", "= [1.0, None]", r"the content of constant 'b' is not of type f32\[2\]", (5, 38), id="none"
         ),
         pytest.param(
-            "= [1, 2]", '= bytes("00")', r"the content of constant 'c' is no i64\[2\]", (6, 22),
+            "= [1, 2]", '= bytes("00")', r"the content of constant 'c' is not of type i64\[2\]", (6, 22),
             id="bytes_short"
         ),
         pytest.param(
-            "= [1, 2]", '= bytes("zz")', r"the content of constant 'c' is no i64\[2\]", (6, 22),
+            "= [1, 2]", '= bytes("zz")', r"the content of constant 'c' is not of type i64\[2\]", (6, 22),
             id="bytes_hex"
         ),
         pytest.param("= [1, 2]", "= bytes(00)", "expected a string, got '00'", (6, 28), id="bytes_text"),
@@ -529,11 +529,11 @@ def test_the_good_text_is_a_graph() -> None:
         ),
         pytest.param(
             "i64[2] = [1, 2]", "i64[4611686018427387904] = [1]",
-            r"the content of constant 'c' is no i64\[4611", (6, 40), id="huge"
+            r"the content of constant 'c' is not of type i64\[4611", (6, 40), id="huge"
         ),
         pytest.param(
             "i64[2] = [1, 2]", "i64[4611686018427387904, 4] = []",
-            r"the content of constant 'c' is no i64\[4611", (6, 43), id="huge_product"
+            r"the content of constant 'c' is not of type i64\[4611", (6, 43), id="huge_product"
         ),
         # Call
         pytest.param(
@@ -544,7 +544,7 @@ def test_the_good_text_is_a_graph() -> None:
             "the call must use every input of the graph, and no other value", (7, 3), id="call_other"
         ),
         pytest.param(
-            "call (%x, n=%n)", "call (n=%n, %x)", "an argument without a name stands behind one with a name",
+            "call (%x, n=%n)", "call (n=%n, %x)", "a positional argument follows a keyword argument",
             (7, 15), id="call_order"
         ),
         pytest.param(

@@ -219,7 +219,7 @@ REFUSED = [
         lambda folder: write(folder / "w.onnx", b"\x08\x07"), "w.onnx is neither weights nor a graph",
         id="unknown-suffix"
     ),
-    pytest.param(lambda folder: write(folder / "w", b"{}"), "this is no graph of npu-ir", id="other-json"),
+    pytest.param(lambda folder: write(folder / "w", b"{}"), "this is not a graph of npu-ir", id="other-json"),
     pytest.param(lambda folder: write(folder / "w.json", b"{]"), "not valid JSON", id="broken-json"),
     pytest.param(
         lambda folder: without_weights(folder), "the graph was saved without weights",

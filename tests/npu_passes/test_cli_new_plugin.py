@@ -21,7 +21,7 @@ Capture = pytest.CaptureFixture[str]
 EXAMPLE = Path(__file__).parents[2] / "examples" / "npu-plugin-example"
 PUBLIC = {
     "npu_ir": npu_ir.__all__,
-    "npu_ir.plugins.hookspecs": ["hookimpl"],
+    "npu_ir.hookspecs": ["hookimpl"],
     "npu_passes": npu_passes.__all__,
     "npu_passes.testing": ["check_pass"],
 }

@@ -247,7 +247,7 @@ def test_what_is_no_pass_is_said_and_left_out(monkeypatch: pytest.MonkeyPatch, c
 
     printed = capsys.readouterr()
     assert printed.err == (
-        "npu: warning: 'odd' is no pass but 7\n"
+        "npu: warning: 'odd' is not a pass but 7\n"
         "  fix: the hook npu_passes returns classes derived from npu_passes.Pass\n"
     )
     assert "shake" in printed.out

@@ -245,7 +245,7 @@ CHANGES_OF_TYPE = [
     ("f32[2, 3]", "f32[4, 2, 3] = aten.mul.Tensor(self=%x, other=%c)", "f32[4, 1, 1] = [1.0, 1.0, 1.0, 1.0]",
      "it broadcasts [2, 3] to [4, 2, 3]"),
     ("f32[2, 3]@[0, 1]", "f32[2, 3] = aten.mul.Tensor(self=%x) {other=1}", "",
-     "it lays f32[2, 3]@[0, 1] out as f32[2, 3]"),
+     "it changes the layout from f32[2, 3]@[0, 1] to f32[2, 3]"),
     (
         "c64[2, 3]", "c64[2, 3] = aten.mul.Tensor(self=%x) {other=1}", "",
         "complex arithmetic makes NaN of infinities"

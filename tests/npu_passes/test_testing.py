@@ -370,9 +370,9 @@ class NeedsWhatIsNotThere(Broken):
         ),
         pytest.param(
             ScalesOnTheWay,
-            "broken does not say truly what a value stands for: %mul#1 stands for %add, and differs by 3 of "
+            "broken records a wrong origin of a value: %mul#1 stands for %add, and differs by 3 of "
             "its largest magnitude, .*\n  at: graph 'net'\n"
-            "  fix: make nodes that compute something else anew",
+            "  fix: add new nodes with edit.call to compute something else",
             id="origins",
         ),
         pytest.param(

@@ -29,7 +29,7 @@ from pathlib import Path
 import torch
 from npu_ir import Value, load_ir{load}
 from npu_passes import EXACT, Checked
-from npu_passes.checking import Trial, differences
+from npu_passes.manager.checked_mode import Trial, find_differences
 
 # Import here what registers ops of your own.
 
@@ -47,7 +47,7 @@ before.set_call(leaves)
 after.set_call(after.call[1])
 
 trial = Trial(before, Checked(weights=weights, calls=calls, seed={seed}))
-print("\\n".join(differences(trial.results(after), trial.first, EXACT)) or "no difference")
+print("\\n".join(find_differences(trial.results(after), trial.first, EXACT)) or "no difference")
 '''
 
 
