@@ -203,7 +203,7 @@ def test_the_order_of_installation_does_not_matter() -> None:
         pytest.param(
             plugin(npu_runners=lambda: [len]),
             (
-                "PluginError: broken (broken-dist 1.0) offers runners that are no dict of functions by "
+                "PluginError: broken (broken-dist 1.0) offers runners that are not a dict of functions by "
                 "name: [<built-in function len>]"
             ),
             id="runners_without_names"
