@@ -1,4 +1,4 @@
-"""The explanation of a graph's partitioning: each node with its backend, and totals; as data and as tables."""
+"""The explanation of a graph's partitioning: each node with its backend, and totals; as data and tables."""
 
 from __future__ import annotations
 
