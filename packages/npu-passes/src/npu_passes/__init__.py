@@ -5,12 +5,14 @@ from npu_passes.core.edit import Edit
 from npu_passes.core.journal import Journal, Refusal, Rewrite
 from npu_passes.core.numerics import EXACT, Numerics, within
 from npu_passes.core.options import Option, options_of
+from npu_passes.core.pass_order import passes_of
 from npu_passes.core.pass_text import format_passes, parse_passes
 from npu_passes.core.pipeline import Pipeline
-from npu_passes.core.registry import all_passes, all_pipelines, find_pass, passes_of
+from npu_passes.core.registry import all_passes, all_pipelines, find_pass
 from npu_passes.errors import PassError
-from npu_passes.manager.bisect import Culprit, bisect
+from npu_passes.manager.bisect import bisect
 from npu_passes.manager.checked_mode import Checked
+from npu_passes.manager.culprit import Culprit
 from npu_passes.manager.manager import PassManager, optimize
 from npu_passes.manager.result import PassResult, PassStatistics
 from npu_passes.manager.statistics import GraphStatistics, graph_statistics

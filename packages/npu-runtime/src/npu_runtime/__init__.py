@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from npu_runtime.training.capture.capture_state import in_capture
     from npu_runtime.training.capture.warmup import warmup_capture_safe
     from npu_runtime.training.checks.capture_check import check_capture
-    from npu_runtime.training.checks.replay_check import check_replay
     from npu_runtime.training.checks.violations import CaptureReport, Violation
     from npu_runtime.training.compile import CompileArtifact, compile_and_capture, get_artifact
     from npu_runtime.training.dumps.call_log import Call, CallLog
+    from npu_runtime.training.replay_check import check_replay
     from npu_runtime.training.trace import compile_ir
     from npu_runtime.training.train_step import TrainStep
 
@@ -84,7 +84,7 @@ _MODULES = {
     **dict.fromkeys(("CompileArtifact", "compile_and_capture", "get_artifact"), "training.compile"),
     **dict.fromkeys(("CaptureReport", "Violation"), "training.checks.violations"),
     "check_capture": "training.checks.capture_check",
-    "check_replay": "training.checks.replay_check",
+    "check_replay": "training.replay_check",
     **dict.fromkeys(("BufferPool", "BufferStats"), "training.capture.buffer_pool"),
     **dict.fromkeys(("Lowered", "LoweredOp", "lower_to_backend_ops"), "lowering.lowered_graph"),
     **dict.fromkeys(("Call", "Trace"), "training.dumps.call_log"),

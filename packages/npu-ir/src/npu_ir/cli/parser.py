@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
-import npu_ir
 from npu_ir.cli.failures import EXIT_CODES, WRONG_USAGE, warn
 from npu_ir.core.call_signature import did_you_mean
 from npu_ir.errors import RegistryError
@@ -77,7 +76,6 @@ class Versions(argparse.Action):
 
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
         versions = {name: installed_version(name) for name in OWN}
-        versions["npu-ir"] = npu_ir.__version__
         versions.update(torch=str(torch.__version__), python=platform.python_version())
         print("".join(f"{name} {version}\n" for name, version in versions.items() if version), end="")
         parser.exit(0)

@@ -4,6 +4,7 @@ In: two graphs. Out: a `GraphDiff` that prints, or becomes JSON or a drawing. Op
 """
 
 from npu_ir.diff.builder import diff_ir
-from npu_ir.diff.graph_diff import GraphDiff, LineDiff, NodeDiff, Status
+from npu_ir.diff.entries import LineDiff, NodeDiff, Status
+from npu_ir.diff.graph_diff import GraphDiff
 
 __all__ = ["GraphDiff", "LineDiff", "NodeDiff", "Status", "diff_ir"]

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from npu_ir.core.literals import same_literal
 from npu_ir.core.node import OpNode, Value
-from npu_ir.diff.graph_diff import GraphDiff, NodeDiff
+from npu_ir.diff.entries import NodeDiff
+from npu_ir.diff.graph_diff import GraphDiff
 from npu_ir.diff.line_diffs import changed_lines
 from npu_ir.diff.node_matches import Matching
 from npu_ir.diff.subsequence import increasing_subsequence

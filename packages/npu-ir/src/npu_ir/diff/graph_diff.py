@@ -2,87 +2,17 @@
 
 from __future__ import annotations
 
-import enum
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from npu_ir.core.node import OpNode, Value
+from npu_ir.core.node import Value
+from npu_ir.diff.entries import LineDiff, NodeDiff, Status, status_of
+from npu_ir.diff.report import diff_data, diff_text
 
 if TYPE_CHECKING:
     from npu_ir.graph.graph import Graph
-
-
-class Status(str, enum.Enum):
-    """Outcome for a node or a line."""
-
-    UNCHANGED = "unchanged"
-    REMOVED = "removed"
-    ADDED = "added"
-    CHANGED = "changed"
-
-
-@dataclass(frozen=True, slots=True)
-class NodeDiff:
-    """The difference of one node.
-
-    Attributes:
-        a: The node before; None if it was added.
-        b: The node after; None if it was removed.
-        changes: Differences: ``op``, ``type``, ``order``, ``prologue``, and names of arguments.
-        was: Names of the nodes that were merged into it, unless that is this one alone.
-        merged_into: Name of the node that a removed one was merged into; "" if there is none.
-        regions: The differences of the regions that both nodes have, of those that differ.
-    """
-
-    a: OpNode | None
-    b: OpNode | None
-    changes: tuple[str, ...] = ()
-    was: tuple[str, ...] = ()
-    merged_into: str = ""
-    regions: Mapping[str, GraphDiff] = field(default_factory=dict)
-
-    @property
-    def status(self) -> Status:
-        return _status(self.a, self.b, self.changes)
-
-    @property
-    def name(self) -> str:
-        """The name after, or before if the node was removed."""
-        node = self.b or self.a
-        assert node is not None
-        return node.name
-
-
-@dataclass(frozen=True, slots=True)
-class LineDiff:
-    """The difference of a line of the text form that is not a node.
-
-    Attributes:
-        kind: ``symbol``, ``require``, ``input``, ``param``, ``buffer``, ``state``, ``const``, ``call``,
-            ``update`` or ``return``.
-        name: The name after, or before if it was removed.
-        a: Its line before; None if it was added.
-        b: Its line after; None if it was removed.
-        changes: Names of the differences.
-    """
-
-    kind: str
-    name: str
-    a: str | None
-    b: str | None
-    changes: tuple[str, ...] = ()
-
-    @property
-    def status(self) -> Status:
-        return _status(self.a, self.b, self.changes)
-
-
-def _status(a: object, b: object, changes: tuple[str, ...]) -> Status:
-    if a is None or b is None:
-        return Status.ADDED if a is None else Status.REMOVED
-    return Status.CHANGED if changes else Status.UNCHANGED
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -137,13 +67,9 @@ class GraphDiff:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the difference as JSON data; unchanged nodes are only counted."""
-        from npu_ir.diff.report import diff_data
-
         return diff_data(self)
 
     def __str__(self) -> str:
-        from npu_ir.diff.report import diff_text
-
         return diff_text(self)
 
     def __repr__(self) -> str:
@@ -160,7 +86,7 @@ def _count(item: NodeDiff, status: Status) -> int:
             continue
         before, after = (region.get(name) for region in regions)
         region = before if after is None else after
-        if region is not None and _status(before, after, ()) is status:
+        if region is not None and status_of(before, after, ()) is status:
             count += sum(map(len, region.graphs()))
     return count
 

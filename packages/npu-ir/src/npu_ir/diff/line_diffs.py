@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from npu_ir.core.literals import same_literal
 from npu_ir.core.node import InputKind, Value
 from npu_ir.core.tensor_bytes import same_data
-from npu_ir.diff.graph_diff import LineDiff
+from npu_ir.diff.entries import LineDiff
 from npu_ir.diff.node_matches import Matching
 from npu_ir.text.printer import format_argument, format_call, format_leaf, format_results, format_update
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from npu_ir.diff.graph_diff import GraphDiff, LineDiff, NodeDiff, Status
+from npu_ir.diff.entries import LineDiff, NodeDiff, Status
 from npu_ir.graph.graph import Graph
 from npu_ir.text.printer import format_node, format_nodes
+
+if TYPE_CHECKING:
+    from npu_ir.diff.graph_diff import GraphDiff
 
 _KINDS_AFTER_NODES = ("update", "return")  # kinds of line that follow the nodes in the text form
 _ORDER = (Status.REMOVED, Status.ADDED, Status.CHANGED, Status.UNCHANGED)

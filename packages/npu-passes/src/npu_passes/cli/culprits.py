@@ -9,8 +9,9 @@ from pathlib import Path
 from npu_ir import Graph
 from npu_ir.cli.console import print_facts
 from npu_passes.core.base import Pass
-from npu_passes.manager.bisect import Culprit, bisect
+from npu_passes.manager.bisect import bisect
 from npu_passes.manager.checked_mode import Checked
+from npu_passes.manager.culprit import Culprit
 
 
 def find_culprit(

@@ -19,8 +19,9 @@ from npu_passes.cli.culprits import find_culprit, print_culprit
 from npu_passes.cli.opt_report import print_report
 from npu_passes.core.base import Pass
 from npu_passes.core.numerics import Numerics
+from npu_passes.core.pass_order import passes_of
 from npu_passes.core.pass_text import parse_passes
-from npu_passes.core.registry import all_passes, all_pipelines, passes_of
+from npu_passes.core.registry import all_passes, all_pipelines
 from npu_passes.errors import PassError
 from npu_passes.manager.manager import MAX_ROUNDS, PassManager
 

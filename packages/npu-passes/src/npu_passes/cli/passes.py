@@ -20,8 +20,9 @@ from npu_passes.cli.reference_page import (
 )
 from npu_passes.core.base import Pass
 from npu_passes.core.options import Option, options_of
+from npu_passes.core.pass_order import passes_of
 from npu_passes.core.pipeline import Pipeline
-from npu_passes.core.registry import all_passes, all_pipelines, find_pass, origin_of, passes_of
+from npu_passes.core.registry import all_passes, all_pipelines, find_pass, origin_of
 from npu_passes.errors import PassError
 
 _EPILOG = """\

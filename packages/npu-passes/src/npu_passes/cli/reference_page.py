@@ -6,10 +6,9 @@ import inspect
 from collections.abc import Iterable, Sequence
 
 from npu_passes.core.base import Pass
-from npu_passes.core.options import Option, options_of
-from npu_passes.core.pass_text import format_pass, format_value
+from npu_passes.core.options import Option, format_value, options_of
+from npu_passes.core.pass_order import passes_of
 from npu_passes.core.pipeline import Pipeline
-from npu_passes.core.registry import passes_of
 from npu_passes.errors import PassError
 
 _HEAD = """\
@@ -43,7 +42,7 @@ def description_of(item: type[Pass]) -> str:
 def passes_text(item: Pipeline, separator: str = ",") -> str:
     """Return the passes of a pipeline as text, or the error that prevents ordering them."""
     try:
-        return separator.join(map(format_pass, passes_of(item.name)))
+        return separator.join(map(str, passes_of(item.name)))
     except PassError as error:
         return f"cannot be used: {error.message}"
 

@@ -28,7 +28,7 @@ from npu_ir import Graph, OpNode
 from npu_passes.core import journal
 from npu_passes.core.edit import Edit, open_rewrite
 from npu_passes.core.numerics import EXACT, Numerics
-from npu_passes.core.options import check_option_types
+from npu_passes.core.options import check_option_types, format_options
 from npu_passes.errors import PassError
 
 _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
@@ -91,7 +91,7 @@ class Pass:
             raise PassError(
                 f"{type(self).__name__} has no name", fix='give the class one: name = "my-rewrite"'
             )
-        check_option_types(self)
+        check_option_types(self, self.name)
 
     def run(self, graph: Graph) -> bool:
         """Rewrite ``graph``; return True if and only if it was edited."""
@@ -128,6 +128,4 @@ class Pass:
 
     def __str__(self) -> str:
         """Return the text form, with non-default options: ``constant-folding{max_bytes=1024}``."""
-        from npu_passes.core.pass_text import format_pass
-
-        return format_pass(self)
+        return f"{self.name}{format_options(self)}"

@@ -1,21 +1,21 @@
-"""The options of a pass: its annotated fields, with their types, defaults and documentation."""
+"""The options of a pass: its annotated fields, with their types, defaults, documentation and text form."""
 
 from __future__ import annotations
 
 import dataclasses
 import inspect
+import json
 import math
 import re
 import typing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from npu_passes.errors import PassError
 
-if TYPE_CHECKING:
-    from npu_passes.core.base import Pass
-
 _KINDS: dict[Any, str] = {bool: "bool", int: "int", float: "float", str: "str", tuple[str, ...]: "list"}
+_BARE = re.compile(r"[^\s{}\[\]=,\"]+")
+WORDS = {"true": True, "false": False}
 _DOCUMENTED = re.compile(r"^    (\w+): (.*(?:\n      +.*)*)", re.MULTILINE)
 
 
@@ -36,7 +36,7 @@ class Option:
     doc: str = ""
 
 
-def options_of(pass_type: type[Pass]) -> tuple[Option, ...]:
+def options_of(pass_type: type) -> tuple[Option, ...]:
     """Return the options of a pass, in the order of its fields.
 
     Raises:
@@ -65,8 +65,12 @@ def options_of(pass_type: type[Pass]) -> tuple[Option, ...]:
     return tuple(options)
 
 
-def check_option_types(item: Pass) -> None:
+def check_option_types(item: object, name: str) -> None:
     """Raise unless every option has a value of its type.
+
+    Args:
+        item: The pass.
+        name: Its name.
 
     Raises:
         PassError: A value has another type, or is NaN.
@@ -75,11 +79,32 @@ def check_option_types(item: Pass) -> None:
         value = getattr(item, option.name)
         if not _is_of_kind(value, option.kind):
             raise PassError(
-                f"the option {option.name!r} of {item.name} is {with_article(option.kind)}, not {value!r}",
+                f"the option {option.name!r} of {name} is {with_article(option.kind)}, not {value!r}",
                 fix="write a tuple of strings: ('a', 'b')" if option.kind == "list" else None,
             )
         if option.kind == "float" and math.isnan(value):
-            raise PassError(f"the option {option.name!r} of {item.name} is not a number: {value}")
+            raise PassError(f"the option {option.name!r} of {name} is not a number: {value}")
+
+
+def format_options(item: object) -> str:
+    """Return the options that differ from their defaults as text: ``{max_bytes=1024}``; "" if none does."""
+    changed = [
+        f"{option.name}={format_value(getattr(item, option.name))}"
+        for option in options_of(type(item))
+        if getattr(item, option.name) != option.default
+    ]
+    return f"{{{','.join(changed)}}}" if changed else ""
+
+
+def format_value(value: Any) -> str:
+    """Return the value of an option as text."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, tuple):
+        return f"[{','.join(map(format_value, value))}]"
+    if isinstance(value, str):
+        return value if _BARE.fullmatch(value) and value not in WORDS else json.dumps(value)
+    return repr(value)
 
 
 def with_article(kind: str) -> str:

@@ -5,38 +5,25 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from npu_passes.core.options import Option, options_of, with_article
+from npu_passes.core.base import Pass
+from npu_passes.core.options import WORDS, Option, options_of, with_article
+from npu_passes.core.registry import find_pass
 from npu_passes.errors import PassError
 
-if TYPE_CHECKING:
-    from npu_passes.core.base import Pass
-
 _TOKEN = re.compile(r'\s*("(?:[^"\\]|\\.)*"|[{}\[\]=,]|[^\s{}\[\]=,"]+)')
-_BARE = re.compile(r"[^\s{}\[\]=,\"]+")
-_WORDS = {"true": True, "false": False}
 _READERS: dict[str, Callable[[str], Any]] = {
-    "bool": _WORDS.__getitem__,
+    "bool": WORDS.__getitem__,
     "int": int,
     "float": float,
     "str": lambda word: json.loads(word) if word.startswith('"') else word,
 }
 
 
-def format_pass(item: Pass) -> str:
-    """Return the text form of a pass, with the options that differ from their defaults."""
-    options = [
-        f"{option.name}={format_value(getattr(item, option.name))}"
-        for option in options_of(type(item))
-        if getattr(item, option.name) != option.default
-    ]
-    return item.name + (f"{{{','.join(options)}}}" if options else "")
-
-
 def format_passes(passes: Sequence[Pass]) -> str:
     """Return passes as text that `parse_passes` reads."""
-    return ",".join(map(format_pass, passes))
+    return ",".join(map(str, passes))
 
 
 def parse_passes(text: str, known: Mapping[str, type[Pass]] | None = None) -> list[Pass]:
@@ -50,17 +37,6 @@ def parse_passes(text: str, known: Mapping[str, type[Pass]] | None = None) -> li
         PassError: The text is malformed, a pass or an option is unknown, or a value has the wrong type.
     """
     return _Parser(text, known).parse_passes()
-
-
-def format_value(value: Any) -> str:
-    """Return the value of an option as text."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, tuple):
-        return f"[{','.join(map(format_value, value))}]"
-    if isinstance(value, str):
-        return value if _BARE.fullmatch(value) and value not in _WORDS else json.dumps(value)
-    return repr(value)
 
 
 class _Parser:
@@ -91,8 +67,6 @@ class _Parser:
         return passes
 
     def _parse_pass(self) -> Pass:
-        from npu_passes.core.registry import find_pass
-
         name = self._take_word("the name of a pass")
         if self._known is not None and name not in self._known:
             raise self._error(f"there is no pass {name!r}", fix=f"the passes are {', '.join(self._known)}")

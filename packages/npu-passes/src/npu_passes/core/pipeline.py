@@ -1,15 +1,8 @@
-"""Pipelines: named sequences of passes, and the ordering of passes."""
+"""Pipelines: named sequences of passes, as text."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-from npu_passes.errors import PassError
-
-if TYPE_CHECKING:
-    from npu_passes.core.base import Pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,54 +56,3 @@ PIPELINES = (
         " records once.",
     ),
 )
-
-
-def sort_passes(passes: Sequence[Pass], *, fixed: int = 0) -> list[Pass]:
-    """Return passes sorted to satisfy their ``before`` and ``after``, and otherwise in the given order.
-
-    Constraints hold for each occurrence of a pass that is listed several times; the occurrences keep
-    their order.
-
-    Args:
-        passes: The passes.
-        fixed: The number of leading passes that keep their relative order.
-
-    Raises:
-        PassError: The constraints contradict each other; names the passes of a cycle.
-    """
-    # Stable topological sort (Kahn's algorithm): of the passes that may run next, the first one given.
-    earlier: dict[int, set[int]] = {index: set() for index in range(len(passes))}
-    for index, item in enumerate(passes):
-        if 0 < index < fixed:
-            earlier[index].add(index - 1)
-        for other_index, other in enumerate(passes):
-            if other.name == item.name:
-                continue
-            if other.name in item.after or item.name in other.before:
-                earlier[index].add(other_index)
-    order: list[int] = []
-    remaining = dict.fromkeys(range(len(passes)))
-    while remaining:
-        free = next((index for index in remaining if not earlier[index] & remaining.keys()), None)
-        if free is None:
-            names = _find_cycle(earlier, remaining, passes)
-            raise PassError(
-                f"the passes {' -> '.join(names)} must each run before the next",
-                fix="remove one of them, or change its before= or after=",
-            )
-        del remaining[free]
-        order.append(free)
-    return [passes[index] for index in order]
-
-
-def _find_cycle(earlier: dict[int, set[int]], among: Iterable[int], passes: Sequence[Pass]) -> list[str]:
-    """Return the names on a cycle of constraints, each to come before the next; the first one is repeated."""
-    # Every remaining pass waits for a remaining one: following predecessors must come back to a pass.
-    among = list(among)
-    seen: list[int] = []
-    at = among[0]
-    while at not in seen:
-        seen.append(at)
-        at = min(earlier[at] & set(among))
-    cycle = seen[seen.index(at) :]
-    return [passes[index].name for index in (at, *reversed(cycle))]

@@ -8,42 +8,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from npu_ir import Graph, NpuError
 from npu_passes.core.base import Pass
-from npu_passes.core.journal import Rewrite
 from npu_passes.core.numerics import Numerics
 from npu_passes.errors import PassError
 from npu_passes.manager.checked_mode import Checked, Trial, find_first_difference
+from npu_passes.manager.culprit import Culprit
 from npu_passes.manager.manager import MAX_ROUNDS, PassManager, replay_rewrites
 from npu_passes.manager.reproduction import write_reproduction
 from npu_passes.manager.rounds import Rounds, require_graph
-
-
-@dataclass(frozen=True)
-class Culprit:
-    """The rewrite after which results differ.
-
-    Attributes:
-        pass_text: The pass that made it, with its options.
-        rewrite: Its journal entry.
-        number: Its position among all rewrites of the whole run, from 1.
-        difference: The value that differs, and by how much.
-        before: The graph before the rewrite.
-        after: The graph after the rewrite.
-    """
-
-    pass_text: str
-    rewrite: Rewrite
-    number: int
-    difference: str
-    before: Graph
-    after: Graph
-
-    def __str__(self) -> str:
-        nodes = f" of {', '.join(self.rewrite.paths)}" if self.rewrite.nodes else ""
-        return f"{self.pass_text}: rewrite {self.number}, {self.rewrite.rule!r}{nodes}: {self.difference}"
 
 
 def bisect(

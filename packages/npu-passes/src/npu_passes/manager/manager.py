@@ -11,9 +11,8 @@ from npu_ir.core.paused_gc import paused_gc
 from npu_passes.core.base import Pass
 from npu_passes.core.journal import Journal, Rewrite, RewriteLimitReachedError
 from npu_passes.core.options import options_of
+from npu_passes.core.pass_order import passes_of, sort_passes
 from npu_passes.core.pass_text import format_passes, parse_passes
-from npu_passes.core.pipeline import sort_passes
-from npu_passes.core.registry import passes_of
 from npu_passes.errors import PassError
 from npu_passes.manager.checked_mode import Checked, Results, Trial, find_first_difference
 from npu_passes.manager.dumps import Dumps

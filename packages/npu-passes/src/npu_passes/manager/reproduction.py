@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -14,9 +14,7 @@ from npu_ir.core.structure import flatten_like
 from npu_ir.graph.binding import flatten_wrappers
 from npu_passes.errors import PassError
 from npu_passes.manager.checked_mode import Trial
-
-if TYPE_CHECKING:
-    from npu_passes.manager.bisect import Culprit
+from npu_passes.manager.culprit import Culprit
 
 _SCRIPT = '''\
 """Runs the graph before and after one rewrite on the same data. The rewrite:

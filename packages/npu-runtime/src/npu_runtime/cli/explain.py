@@ -85,7 +85,7 @@ def _parse_percent(text: str) -> float:
 
 def run(options: argparse.Namespace) -> int:
     """Explain the graph, print and save the explanation, and return the exit code of ``--fail-under``."""
-    from npu_runtime.diagnostics.explain.table import explanation_parts
+    from npu_runtime.diagnostics.explain.explanation import explanation_parts
 
     _require_effective_options(options)
     explanation, facts = (

@@ -59,7 +59,8 @@ def add_to(commands: Any) -> None:
 def run(options: argparse.Namespace) -> None:
     """Profile the graph, print a table, and save the profile."""
     from npu_runtime.diagnostics.profile import profile
-    from npu_runtime.diagnostics.profile.tables import call_facts, table_rows
+    from npu_runtime.diagnostics.profile.report import call_facts
+    from npu_runtime.diagnostics.profile.tables import table_rows
 
     options.progress.stage("reading the graph")
     saved = load_call(options)
@@ -71,7 +72,7 @@ def run(options: argparse.Namespace) -> None:
     options.progress.stage("timing steps")
     with set_threads(options):
         measured = profile(executor, saved.call.args, saved.call.kwargs, repeat=options.repeat)
-    columns, rows = table_rows(measured, options.by)
+    columns, rows = table_rows(measured.steps, options.by)
     shown = rows[: options.limit or None]
     print_table(columns, shown)
     if len(shown) < len(rows):

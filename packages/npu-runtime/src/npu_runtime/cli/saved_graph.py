@@ -18,8 +18,8 @@ from npu_ir.errors import BackendError, UsageError
 from npu_ir.interpreter.random_data import random_tensor
 from npu_ir.plugins.backend import Backend
 from npu_passes import Pass, PassError, all_passes, all_pipelines
+from npu_passes.core.pass_order import passes_of
 from npu_passes.core.pass_text import parse_passes
-from npu_passes.core.registry import passes_of
 from npu_runtime.backends.registry import find_backend
 
 NONE = "none"

@@ -15,9 +15,9 @@ from npu_ir.plugins.backend import Backend
 from npu_runtime._torch import record_gradients
 from npu_runtime.errors import FallbackWarning
 from npu_runtime.executor.options import Passes
+from npu_runtime.training.capture.runners import OFF
 from npu_runtime.training.capture.snapshots import Snapshot
 from npu_runtime.training.compile import CompileArtifact, compile_and_capture
-from npu_runtime.training.compiled_step import OFF
 from npu_runtime.training.shared_state import has_same_type
 from npu_runtime.training.tracing.components import TrainingComponents
 from npu_runtime.training.tracing.hyperparameters import HyperparameterReader

@@ -1,4 +1,4 @@
-"""The explanation of a graph's partitioning: each node with its backend, and totals by backend."""
+"""The explanation of a graph's partitioning: each node with its backend, and totals; as data and tables."""
 
 from __future__ import annotations
 
@@ -7,7 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from npu_ir.cli.console import Table
+from npu_ir.cli.quantities import count_text, time_text
 from npu_ir.errors import BackendError
+from npu_passes.cli.reports import flops_text, names_text
+from npu_runtime.diagnostics.profile.tables import known_flops_text
 
 QUANTITIES = ("flops", "count", "time")
 
@@ -133,8 +137,6 @@ class Explanation:
         }
 
     def __str__(self) -> str:
-        from npu_runtime.diagnostics.explain.table import explanation_parts
-
         return "\n".join(map(str, explanation_parts(self)))
 
     def _total(self, backend: str) -> Total:
@@ -155,3 +157,59 @@ def _quantity(total: Total, by: str) -> float:
             "nothing was timed", fix="give the arguments of a call, or --time on the command line"
         )
     return {"flops": total.flops, "count": total.count, "time": total.seconds or 0.0}[by]
+
+
+def explanation_parts(item: Explanation) -> list[str | Table]:
+    """Return an explanation as lines and tables, separated by empty lines."""
+    parts: list[str | Table] = [_heading(item), _totals_table(item)]
+    if item.unknown_flops:
+        parts.append(f"FLOPs without {count_text(item.unknown_flops, 'node')} whose operations are not known")
+    parts += [*_refusal_tables(item), *_node_tables(item)]
+    return [line for part in parts for line in (part, "")][:-1]
+
+
+def _heading(item: Explanation) -> str:
+    once = f", and {item.prologue_nodes:,} run once, by ATen" if item.prologue_nodes else ""
+    return (
+        f"graph {item.graph}: {count_text(len(item.nodes), 'node')}{once}; asked: {', '.join(item.backends)}"
+    )
+
+
+def _totals_table(item: Explanation) -> Table:
+    totals = item.totals
+    flops = sum(total.flops for total in totals.values())
+    seconds = sum(total.seconds or 0.0 for total in totals.values())
+    rows = []
+    for name, total in totals.items():
+        row = [name, f"{total.count:,}", _percent(total.count, len(item.nodes)), f"{total.parts:,}"]
+        row += [flops_text(total.flops), _percent(total.flops, flops)]
+        if item.is_timed:
+            row += [time_text(total.seconds or 0.0), _percent(total.seconds or 0.0, seconds)]
+        rows.append(row)
+    columns = ["backend", "nodes", "", "parts", "FLOPs", ""]
+    return Table([*columns, "time", ""] if item.is_timed else columns, rows)
+
+
+def _refusal_tables(item: Explanation) -> list[Table]:
+    rows = [
+        (backend, f"{len(nodes):,}", reason, names_text([node.name for node in nodes]))
+        for (backend, reason), nodes in item.refusals().items()
+    ]
+    return [Table(("refused by", "nodes", "because", "which"), rows)] if rows else []
+
+
+def _node_tables(item: Explanation) -> list[Table]:
+    if not item.nodes:
+        return []
+    rows = [_node_row(node, timed=item.is_timed) for node in item.nodes]
+    columns = ["node", "op", "backend", "kernel", "FLOPs"]
+    return [Table([*columns, "time"] if item.is_timed else columns, rows)]
+
+
+def _node_row(node: NodeExplanation, *, timed: bool) -> list[str]:
+    row = [node.name, node.op_type, node.backend, node.kernel, known_flops_text(node.flops)]
+    return [*row, time_text(node.seconds) if node.seconds else ""] if timed else row
+
+
+def _percent(part: float, whole: float) -> str:
+    return f"{part / whole:.1%}" if whole else ""

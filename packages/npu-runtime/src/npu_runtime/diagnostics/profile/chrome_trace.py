@@ -6,24 +6,27 @@ their start and duration in microseconds, and those of one track nest by time.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
-from npu_runtime.diagnostics.profile.report import module_paths
-
-if TYPE_CHECKING:
-    from npu_runtime.diagnostics.profile.report import Profile, StepTime
+from npu_runtime.diagnostics.profile.step_times import StepTime, module_paths
 
 _TRACK = {"pid": 1, "tid": 1}
 
 
-def chrome_trace(profile: Profile) -> dict[str, Any]:
-    """Return the events of one typical run, with durations that include the overhead of the clocks."""
-    zero = profile.readings[0] if profile.readings else 0.0
-    readings = [(reading - zero) * 1e6 for reading in profile.readings]
-    spans = list(zip(readings[::2], readings[1::2], strict=True))
-    events = [_metadata_event("process_name", profile.graph), _metadata_event("thread_name", "program")]
-    events += _module_events(profile, spans)
-    events += [_instruction_event(step, *span) for step, span in zip(profile.steps, spans, strict=True)]
+def chrome_trace(graph: str, steps: Sequence[StepTime], readings: Sequence[float]) -> dict[str, Any]:
+    """Return the events of one run, with durations that include the overhead of the clocks.
+
+    Args:
+        graph: Name of the graph.
+        steps: The instructions, in order.
+        readings: The clock before and after each instruction, in seconds.
+    """
+    times = [(reading - readings[0]) * 1e6 for reading in readings]
+    spans = list(zip(times[::2], times[1::2], strict=True))
+    events = [_metadata_event("process_name", graph), _metadata_event("thread_name", "program")]
+    events += _module_events(steps, spans)
+    events += [_instruction_event(step, *span) for step, span in zip(steps, spans, strict=True)]
     return {"traceEvents": events, "displayTimeUnit": "ns"}
 
 
@@ -54,12 +57,12 @@ def _instruction_event(step: StepTime, start: float, end: float) -> dict[str, An
     }
 
 
-def _module_events(profile: Profile, spans: list[tuple[float, float]]) -> list[dict[str, Any]]:
+def _module_events(steps: Sequence[StepTime], spans: list[tuple[float, float]]) -> list[dict[str, Any]]:
     """Return one event per run of consecutive instructions of a module, outer modules before inner ones."""
     events = []
     opened: list[tuple[str, float]] = []  # path and start, from the outermost on
     end = 0.0
-    for step, (start, step_end) in zip(profile.steps, spans, strict=True):
+    for step, (start, step_end) in zip(steps, spans, strict=True):
         paths = module_paths(step.module)[1:]
         common = 0  # length of the common prefix with the modules that are open
         while common < min(len(opened), len(paths)) and opened[common][0] == paths[common]:

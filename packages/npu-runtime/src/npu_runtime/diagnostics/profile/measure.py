@@ -13,7 +13,8 @@ import torch
 from npu_ir.errors import UsageError
 from npu_passes.manager.flops import FlopCounter
 from npu_runtime.diagnostics.profile.costs import Traffic, TrafficMeter, instruction_flops
-from npu_runtime.diagnostics.profile.report import Profile, StepTime
+from npu_runtime.diagnostics.profile.report import Profile
+from npu_runtime.diagnostics.profile.step_times import StepTime
 from npu_runtime.executor.fast_arguments import positional_tuple
 
 if TYPE_CHECKING:

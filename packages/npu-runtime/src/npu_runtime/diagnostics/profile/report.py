@@ -3,77 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-
-@dataclass(frozen=True, slots=True)
-class StepTime:
-    """The time and costs of one instruction of the program.
-
-    Attributes:
-        name: The node that produces its outputs.
-        nodes: Every node that it computes.
-        op_type: The op type of the node.
-        backend: The backend that runs it.
-        kernel: The name of the kernel.
-        module: Path of the module of the node.
-        source: ``file:line`` of the user's code.
-        seconds: Median over the runs.
-        fastest_seconds: Minimum over the runs.
-        share: Its share of the time of all instructions.
-        flops: Floating-point operations; None if they are unknown.
-        bytes_read: Bytes of all tensors that it reads; 0 for a view.
-        bytes_written: Bytes of all tensors that it creates or overwrites; 0 for a view.
-    """
-
-    name: str
-    nodes: tuple[str, ...]
-    op_type: str
-    backend: str
-    kernel: str
-    module: str
-    source: str
-    seconds: float
-    fastest_seconds: float
-    share: float
-    flops: int | None
-    bytes_read: int
-    bytes_written: int
-
-    @property
-    def gflops(self) -> float | None:
-        """Billions of floating-point operations per second; None if there are none, or they are unknown."""
-        return self.flops / self.seconds / 1e9 if self.flops and self.seconds else None
-
-
-@dataclass(frozen=True, slots=True)
-class Total:
-    """The total time and costs of several instructions.
-
-    Attributes:
-        name: Their common op type or module.
-        count: The number of instructions.
-        seconds: The sum of their medians.
-        share: Their share of the time of all instructions.
-        flops: Known floating-point operations.
-        bytes_read: As for `StepTime`.
-        bytes_written: Likewise.
-    """
-
-    name: str
-    count: int
-    seconds: float
-    share: float
-    flops: int
-    bytes_read: int
-    bytes_written: int
-
-    @property
-    def gflops(self) -> float | None:
-        """Billions of floating-point operations per second; None if there are none."""
-        return self.flops / self.seconds / 1e9 if self.flops and self.seconds else None
+from npu_ir.cli.console import Table
+from npu_ir.cli.quantities import count_text, time_text
+from npu_ir.errors import UsageError
+from npu_runtime.diagnostics.profile.chrome_trace import chrome_trace
+from npu_runtime.diagnostics.profile.step_times import StepTime, Total, totals_by_module, totals_by_op
+from npu_runtime.diagnostics.profile.tables import table_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,18 +49,14 @@ class Profile:
 
     def by_op(self) -> list[Total]:
         """Return the totals of each op, the longest first."""
-        return _group_totals(self.steps, lambda step: step.op_type)
+        return totals_by_op(self.steps)
 
     def by_module(self) -> list[Total]:
         """Return the totals of each module including its submodules, the longest first.
 
         The name ``""`` is that of the model itself, which includes all instructions.
         """
-        steps_of: dict[str, list[StepTime]] = {}
-        for step in self.steps:
-            for path in module_paths(step.module):
-                steps_of.setdefault(path, []).append(step)
-        return _longest_first(_sum_steps(name, steps) for name, steps in steps_of.items())
+        return totals_by_module(self.steps)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the profile as plain data."""
@@ -143,9 +77,7 @@ class Profile:
 
     def to_chrome_trace(self) -> dict[str, Any]:
         """Return one typical run in the trace-event format, which Perfetto and ``chrome://tracing`` open."""
-        from npu_runtime.diagnostics.profile.chrome_trace import chrome_trace
-
-        return chrome_trace(self)
+        return chrome_trace(self.graph, self.steps, self.readings)
 
     def table(self, by: str = "node", limit: int | None = 20) -> str:
         """Return a table with the longest times first.
@@ -157,38 +89,30 @@ class Profile:
         Raises:
             UsageError: ``by`` is something else, or ``limit`` is less than 1.
         """
-        from npu_runtime.diagnostics.profile.tables import table
-
-        return table(self, by, limit)
+        if limit is not None and limit < 1:
+            raise UsageError(
+                f"a table has at least one row, not limit={limit}", fix="limit=None for all rows"
+            )
+        columns, rows = table_rows(self.steps, by)
+        shown = rows if limit is None else rows[:limit]
+        lines = [str(Table(columns, shown))]
+        if len(shown) < len(rows):
+            lines.append(f"... {count_text(len(rows) - len(shown), 'row')} more")
+        facts = call_facts(self)
+        width = max(map(len, facts))
+        return "\n".join([*lines, "", *(f"{name:{width}}  {value}" for name, value in facts.items())])
 
     def __str__(self) -> str:
         return self.table()
 
 
-def module_paths(module: str) -> list[str]:
-    """Return the paths of a module and its parents, the outermost first: ``["", "a", "a.b"]``."""
-    parts = module.split(".") if module else []
-    return ["", *(".".join(parts[: count + 1]) for count in range(len(parts)))]
-
-
-def _group_totals(steps: Iterable[StepTime], key: Callable[[StepTime], str]) -> list[Total]:
-    groups: dict[str, list[StepTime]] = {}
-    for step in steps:
-        groups.setdefault(key(step), []).append(step)
-    return _longest_first(_sum_steps(name, group) for name, group in groups.items())
-
-
-def _longest_first(totals: Iterable[Total]) -> list[Total]:
-    return sorted(totals, key=lambda total: -total.seconds)
-
-
-def _sum_steps(name: str, steps: list[StepTime]) -> Total:
-    return Total(
-        name=name,
-        count=len(steps),
-        seconds=sum(step.seconds for step in steps),
-        share=sum(step.share for step in steps),
-        flops=sum(step.flops or 0 for step in steps),
-        bytes_read=sum(step.bytes_read for step in steps),
-        bytes_written=sum(step.bytes_written for step in steps),
-    )
+def call_facts(profile: Profile) -> dict[str, str]:
+    """Return the times of calls, of all instructions, and between them, as lines by title."""
+    return {
+        "call": f"{time_text(profile.call_seconds)}, median of {profile.repeat}, "
+        f"{count_text(profile.threads, 'thread')}",
+        "steps": f"{time_text(profile.steps_seconds)} in {count_text(len(profile.steps), 'step')}; "
+        f"between them {time_text(profile.between_seconds)}",
+        "with clocks": f"a call takes {time_text(profile.timed_call_seconds)}; the overhead of a clock, "
+        f"{time_text(profile.clock_seconds)}, has been subtracted from each step",
+    }

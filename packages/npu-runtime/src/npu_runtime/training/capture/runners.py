@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
@@ -17,6 +18,9 @@ from npu_runtime.planned import PlannedProgram
 from npu_runtime.planned.load_inputs import make_loader
 from npu_runtime.training.capture.capture_state import REPLAYING
 from npu_runtime.training.capture.graph_capture import GraphCapture
+
+# The values of `CompileArtifact.capture_state`.
+CUDA_GRAPH, PLANNED, OFF = "cuda-graph", "planned", "off"
 
 
 class Runner(Protocol):
@@ -41,6 +45,16 @@ class Runner(Protocol):
 
     def run(self, *numbers: Any) -> Sequence[Any]:
         """Take one step; return its flat results, which the next step overwrites."""
+
+
+@dataclass(frozen=True, slots=True)
+class BoundStep:
+    """A step bound to weights; the fields are the attributes of `CompileArtifact` of the same names."""
+
+    capture_state: str
+    reason: str
+    program: PlannedProgram | None
+    runner: Runner
 
 
 class PlannedRunner:

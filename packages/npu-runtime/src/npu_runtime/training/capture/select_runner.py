@@ -15,9 +15,17 @@ from npu_runtime.executor.executor import IRExecutor
 from npu_runtime.planned import Plan, PlannedProgram, plan
 from npu_runtime.training.capture.cuda_graphs import GraphDevice, TorchCuda
 from npu_runtime.training.capture.graph_capture import GraphCapture
-from npu_runtime.training.capture.runners import ExecutorRunner, PlannedRunner, RecordedRunner, state_of
+from npu_runtime.training.capture.runners import (
+    CUDA_GRAPH,
+    OFF,
+    PLANNED,
+    BoundStep,
+    ExecutorRunner,
+    PlannedRunner,
+    RecordedRunner,
+    state_of,
+)
 from npu_runtime.training.checks.violations import CaptureReport
-from npu_runtime.training.compiled_step import CUDA_GRAPH, OFF, PLANNED, BoundStep
 
 
 @dataclass(frozen=True)
