@@ -24,9 +24,6 @@ class StepOptions:
         autocast: As for `StepFunction`.
         modules: The modules of a step function, where its closure does not refer to them.
         optimizers: Its optimizers, likewise.
-
-    Raises:
-        TracingError: An option is a ``GradScaler``.
     """
 
     accumulate: int = 1
@@ -36,7 +33,8 @@ class StepOptions:
     modules: Sequence[Module] | None = None
     optimizers: Sequence[Optimizer] | None = None
 
-    def __post_init__(self) -> None:
+    def require_no_scaler(self) -> None:
+        """Refuse a ``GradScaler`` given as an option."""
         for item in dataclasses.fields(self):
             if isinstance(getattr(self, item.name), torch.amp.GradScaler):
                 raise scaler_error(f"{item.name}= is a GradScaler")

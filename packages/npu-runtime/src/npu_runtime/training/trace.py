@@ -126,6 +126,7 @@ def make_step(
         raise TracingError(
             f"a step of a model needs an optimizer, not {optimizer!r}", fix="give one of torch.optim"
         )
+    options.require_no_scaler()
     step = StepFunction(
         model,
         optimizer,
