@@ -80,8 +80,9 @@ def adam_step_(
 ) -> None:
     """Take a step of Adam or AdamW in place. The defaults are those of `torch.optim.Adam`.
 
-    The formulas and their sources are those of the module. On CPUs and CUDA devices PyTorch's fused kernels compute it. Where the tensors of a parameter differ in
-    dtype or memory layout, the step is computed on copies in the wider dtype and written back.
+    The formulas are those of this module. On CPUs and CUDA devices PyTorch's fused kernels compute them.
+    Where the tensors of a parameter differ in dtype or memory layout, the step is computed on copies in the
+    wider dtype and written back.
 
     Args:
         params: Any shapes, floating point or complex, on any devices.
