@@ -1,4 +1,4 @@
-"""Functions are small: at most 60 lines, docstring included, and 8 parameters; the exceptions have names and reasons."""
+"""Functions have at most 60 lines, docstring included, and 8 parameters; each exception has its reason."""
 
 from __future__ import annotations
 
