@@ -132,7 +132,7 @@ class Graph(Signature):
             attrs: The arguments that are not values; plain data (`npu_ir.core.literals`).
             types: One type per output; a single type for one output.
             operands: For each input the schema argument it fills.
-            regions: Graphs that the node will own, by the argument each fills; their symbols are declared, too.
+            regions: Graphs that the node will own, by the argument each fills; with their symbols.
             name: Preferred name of the node; made unique.
             output_names: Preferred names of the outputs; made unique.
             before: Insert directly before this node of the body.
