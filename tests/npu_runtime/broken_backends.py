@@ -11,8 +11,9 @@ from typing import Any
 import torch
 
 from npu_ir import Graph, Interpreter, OpNode, TensorType
+from npu_ir.backend import Captured
 from npu_ir.ops.effects import is_pure
-from npu_runtime import Backend, BackendError, BackendOp, Captured
+from npu_runtime import Backend, BackendError, BackendOp
 
 Run = Callable[[Any, Any, Sequence[Any]], Sequence[Any]]
 

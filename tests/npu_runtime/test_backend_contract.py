@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from npu_ir import Graph, extract_ir, parse_ir
-from npu_runtime import Backend, BackendError, BackendOp, Temporary
+from npu_ir.backend import Temporary
+from npu_runtime import Backend, BackendError, BackendOp
 from npu_runtime.testing import BackendContract, check_backend, lowering_problem, zoo
 from npu_runtime.testing.zoo import odd_graphs
 from tests.npu_runtime import broken_backends as broken

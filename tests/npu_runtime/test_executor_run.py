@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn, ones, randn, zeros
 
 from npu_ir import ExecutionError, Interpreter, OpNode, extract_ir
-from npu_runtime import IRExecutor, Run
+from npu_runtime import IRExecutor
+from npu_runtime.executor.node_by_node import Run
 from tests.npu_ir.corpus.case import Function
 from tests.npu_ir.corpus.comparison import assert_same
 

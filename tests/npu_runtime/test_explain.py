@@ -14,8 +14,9 @@ from npu_ir import ExecutionError, Graph, OpNode, extract_ir, parse_ir
 from npu_ir.plugins import plugin_manager
 from npu_passes import optimize
 from npu_passes.manager.statistics import graph_statistics
-from npu_runtime import Backend, BackendError, BackendOp, Profile, profile
+from npu_runtime import Backend, BackendError, BackendOp, profile
 from npu_runtime.diagnostics.explain import Explanation, Total, explain, explain_graph
+from npu_runtime.diagnostics.profile import Profile
 from npu_runtime.executor.executor import IRExecutor
 from tests.npu_runtime.broken_backends import Sound
 

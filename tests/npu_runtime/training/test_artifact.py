@@ -16,8 +16,8 @@ from torch import nn
 from torch.nn import functional as F
 
 from npu_ir import ExecutionError, Interpreter, parse_ir
-from npu_runtime import CaptureError, CompileArtifact, compile_and_capture, get_artifact, in_capture
-from npu_runtime.training.capture.capture_state import CAPTURING
+from npu_runtime import CaptureError, CompileArtifact, compile_and_capture, get_artifact
+from npu_runtime.training.capture.capture_state import CAPTURING, in_capture
 from npu_runtime.training.trace import trace_step
 from tests.npu_runtime.training.full_state import Convolutions, Mlp, require_same, state_bits
 from tests.npu_runtime.training.tiny_backend import TinyBackend

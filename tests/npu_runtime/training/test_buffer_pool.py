@@ -9,8 +9,14 @@ import pytest
 import torch
 
 from npu_ir import TensorType
-from npu_runtime import BufferPool, CaptureError, in_capture
-from npu_runtime.training.capture.capture_state import CAPTURING, REPLAYING, require_outside_capture
+from npu_runtime import CaptureError
+from npu_runtime.training.capture.buffer_pool import BufferPool
+from npu_runtime.training.capture.capture_state import (
+    CAPTURING,
+    REPLAYING,
+    in_capture,
+    require_outside_capture,
+)
 
 ROWS = TensorType((4, 3), torch.float32)
 

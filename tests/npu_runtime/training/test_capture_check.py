@@ -10,8 +10,9 @@ import torch
 from torch import nn
 
 from npu_ir import Graph, parse_ir
-from npu_runtime import CaptureError, CaptureReport, check_capture
+from npu_runtime import CaptureError, check_capture
 from npu_runtime.planned import plan
+from npu_runtime.training.checks.violations import CaptureReport
 from npu_runtime.training.trace import trace_step
 from tests.npu_runtime.training.full_state import Mlp
 

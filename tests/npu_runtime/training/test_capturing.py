@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from npu_ir import ExecutionError
-from npu_runtime import CaptureError, in_capture
-from npu_runtime.training.capture.capture_state import CAPTURING
+from npu_runtime import CaptureError
+from npu_runtime.training.capture.capture_state import CAPTURING, in_capture
 from npu_runtime.training.capture.graph_capture import GraphCapture
 from tests.npu_runtime.training.counting_program import CountingProgram
 from tests.npu_runtime.training.fake_graphs import FakeGraphs

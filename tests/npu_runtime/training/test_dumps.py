@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from npu_runtime import CaptureError, lower_to_backend_ops
+from npu_runtime import CaptureError
+from npu_runtime.lowering.lowered_graph import lower_to_backend_ops
 from npu_runtime.lowering.schema_names import schema_name
 from npu_runtime.training.dumps.call_log import Call, CallLog
 from npu_runtime.training.dumps.write_dumps import call_log_dump, graph_dump, lowered_dumps, write_dumps

@@ -263,8 +263,8 @@ def scaled_step(scaler: torch.amp.GradScaler, model: nn.Module, optimizer: optim
             id="loss",
         ),
         pytest.param(
-            lambda scaler, model, optimizer: TrainStep(model, optimizer, F.mse_loss, scaler=scaler),
-            "scaler= is a GradScaler",
+            lambda scaler, model, optimizer: TrainStep(model, optimizer, F.mse_loss, autocast=scaler),
+            "autocast= is a GradScaler",
             id="option",
         ),
     ],
@@ -298,10 +298,13 @@ def test_a_scaler_that_is_off_may_stay_in_a_step() -> None:
 
 
 def test_an_option_that_does_not_exist_is_refused() -> None:
-    with refused(
-        "a step of a model has no option 'accumulation'", "its options are accumulate, clip_grad_norm"
-    ):
+    with pytest.raises(TypeError, match="unexpected keyword argument 'accumulation'"):
         step_of(MLP(), accumulation=4)
+
+
+def test_an_option_of_models_is_refused_for_a_step_function() -> None:
+    with refused("a step function stands alone: function was given with other parts of a step", "compile_ir"):
+        compile_ir(lambda x: x, example_batch=(torch.ones(2),), clip_grad_norm=1.0)
 
 
 class Listing(MLP):

@@ -14,8 +14,9 @@ from typing import Any
 
 import torch
 from npu_ir import Graph, OpNode, TensorType
+from npu_ir.backend import Temporary
 from npu_ir.hookspecs import hookimpl
-from npu_runtime import Backend, BackendError, BackendOp, Temporary
+from npu_runtime import Backend, BackendError, BackendOp
 from torch import Tensor
 
 # How attributes are packed, by the number of the schema: one number.

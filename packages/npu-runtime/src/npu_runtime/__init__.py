@@ -6,25 +6,18 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from npu_ir.errors import BackendError
-from npu_ir.plugins.backend import Backend, BackendOp, Captured, Temporary
+from npu_ir.plugins.backend import Backend, BackendOp
 from npu_runtime.errors import CaptureError, FallbackWarning, TracingError
 
 if TYPE_CHECKING:
-    from npu_runtime.codegen.lifetimes import MemoryPlan
-    from npu_runtime.diagnostics.compare import Comparison, after_pass, compare, float64
-    from npu_runtime.diagnostics.explain import Explanation, explain, explain_graph
-    from npu_runtime.diagnostics.profile import Profile, profile
+    from npu_runtime.diagnostics.compare import after_pass, float64
+    from npu_runtime.diagnostics.compare.compare import compare
+    from npu_runtime.diagnostics.explain import explain, explain_graph
+    from npu_runtime.diagnostics.profile import profile
     from npu_runtime.executor.executor import IRExecutor
-    from npu_runtime.executor.node_by_node import Run
     from npu_runtime.interop.exported_program import to_exported_program, to_torch
-    from npu_runtime.lowering.lowered_graph import Lowered, LoweredOp, lower_to_backend_ops
-    from npu_runtime.training.capture.buffer_pool import BufferPool, BufferStats
-    from npu_runtime.training.capture.capture_state import in_capture
-    from npu_runtime.training.capture.warmup import warmup_capture_safe
     from npu_runtime.training.checks.capture_check import check_capture
-    from npu_runtime.training.checks.violations import CaptureReport, Violation
     from npu_runtime.training.compile import CompileArtifact, compile_and_capture, get_artifact
-    from npu_runtime.training.dumps.call_log import Call, CallLog
     from npu_runtime.training.replay_check import check_replay
     from npu_runtime.training.trace import compile_ir
     from npu_runtime.training.train_step import TrainStep
@@ -35,27 +28,12 @@ __all__ = [
     "Backend",
     "BackendError",
     "BackendOp",
-    "BufferPool",
-    "BufferStats",
-    "Call",
-    "CallLog",
     "CaptureError",
-    "CaptureReport",
-    "Captured",
-    "Comparison",
     "CompileArtifact",
-    "Explanation",
     "FallbackWarning",
     "IRExecutor",
-    "Lowered",
-    "LoweredOp",
-    "MemoryPlan",
-    "Profile",
-    "Run",
-    "Temporary",
     "TracingError",
     "TrainStep",
-    "Violation",
     "__version__",
     "after_pass",
     "check_capture",
@@ -67,41 +45,43 @@ __all__ = [
     "explain_graph",
     "float64",
     "get_artifact",
-    "in_capture",
-    "lower_to_backend_ops",
     "profile",
     "to_exported_program",
     "to_torch",
-    "warmup_capture_safe",
 ]
 
 # Imported lazily: every `npu` command imports this package to find its plugins.
 _MODULES = {
-    **dict.fromkeys(("Comparison", "after_pass", "compare", "float64"), "diagnostics.compare"),
-    **dict.fromkeys(("Explanation", "explain", "explain_graph"), "diagnostics.explain"),
-    **dict.fromkeys(("Profile", "profile"), "diagnostics.profile"),
-    **dict.fromkeys(("to_exported_program", "to_torch"), "interop.exported_program"),
-    **dict.fromkeys(("CompileArtifact", "compile_and_capture", "get_artifact"), "training.compile"),
-    **dict.fromkeys(("CaptureReport", "Violation"), "training.checks.violations"),
-    "check_capture": "training.checks.capture_check",
-    "check_replay": "training.replay_check",
-    **dict.fromkeys(("BufferPool", "BufferStats"), "training.capture.buffer_pool"),
-    **dict.fromkeys(("Lowered", "LoweredOp", "lower_to_backend_ops"), "lowering.lowered_graph"),
-    **dict.fromkeys(("Call", "Trace"), "training.dumps.call_log"),
-    "in_capture": "training.capture.capture_state",
-    "warmup_capture_safe": "training.capture.warmup",
-    "TrainStep": "training",
-    "compile_ir": "training",
-    "IRExecutor": "executor.executor",
-    "MemoryPlan": "codegen.lifetimes",
-    "Run": "executor.node_by_node",
+    **dict.fromkeys(("after_pass", "compare", "float64"), ".diagnostics.compare"),
+    **dict.fromkeys(("explain", "explain_graph"), ".diagnostics.explain"),
+    "profile": ".diagnostics.profile",
+    "IRExecutor": ".executor.executor",
+    **dict.fromkeys(("to_exported_program", "to_torch"), ".interop.exported_program"),
+    "check_capture": ".training.checks.capture_check",
+    "check_replay": ".training.replay_check",
+    **dict.fromkeys(("CompileArtifact", "compile_and_capture", "get_artifact"), ".training.compile"),
+    "compile_ir": ".training.trace",
+    "TrainStep": ".training.train_step",
+    # Internal (docs/reference/api.md): served under the name of the package, and listed in its own module.
+    **dict.fromkeys(("Captured", "Temporary"), "npu_ir.backend"),
+    "Comparison": ".diagnostics.compare",
+    "Explanation": ".diagnostics.explain",
+    "Profile": ".diagnostics.profile",
+    "MemoryPlan": ".codegen.lifetimes",
+    "Run": ".executor.node_by_node",
+    **dict.fromkeys(("CaptureReport", "Violation"), ".training.checks.violations"),
+    **dict.fromkeys(("BufferPool", "BufferStats"), ".training.capture.buffer_pool"),
+    "in_capture": ".training.capture.capture_state",
+    "warmup_capture_safe": ".training.capture.warmup",
+    **dict.fromkeys(("Lowered", "LoweredOp", "lower_to_backend_ops"), ".lowering.lowered_graph"),
+    **dict.fromkeys(("Call", "CallLog"), ".training.dumps.call_log"),
 }
 
 
 def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
+    return getattr(importlib.import_module(_MODULES[name], __name__), name)
 
 
 def __dir__() -> list[str]:

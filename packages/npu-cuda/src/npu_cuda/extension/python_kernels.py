@@ -134,15 +134,6 @@ def kernel(
 
     def register(function: Callable[[KernelCall], None]) -> RegisteredKernel:
         _require_callable(function, kernel_id, "what computes it")
-        answering: Callable[[KernelCall], object] = function
-
-        def launch(*arguments: Any) -> None:
-            try:
-                _require_none(answering(KernelCall(*arguments)), kernel_id)
-            except BaseException as error:
-                _add_note(error, f"in the kernel {kernel_id}")
-                raise
-
         named = function if hasattr(function, "__qualname__") else type(function)
         origin = f"the Python function {named.__module__}.{named.__qualname__}"
         _C.register_kernel(
@@ -151,7 +142,7 @@ def kernel(
             device,
             priority,
             flags,
-            launch,
+            _make_launch(function, kernel_id),
             _with_call_spec(supported),
             _with_call_spec(workspace_bytes),
             origin,
@@ -159,6 +150,17 @@ def kernel(
         return RegisteredKernel(kernel_id, function)
 
     return register
+
+
+def _make_launch(function: Callable[[KernelCall], object], kernel_id: str) -> Callable[..., None]:
+    def launch(*arguments: Any) -> None:
+        try:
+            _require_none(function(KernelCall(*arguments)), kernel_id)
+        except BaseException as error:
+            _add_note(error, f"in the kernel {kernel_id}")
+            raise
+
+    return launch
 
 
 def _kind_of(op: str | int | _C.OpKind | Op) -> int | _C.OpKind:

@@ -132,8 +132,7 @@ class Graph(Signature):
             attrs: The arguments that are not values; plain data (`npu_ir.core.literals`).
             types: One type per output; a single type for one output.
             operands: For each input the schema argument it fills.
-            regions: Graphs that the node will own, by the argument each fills; their symbols are
-                declared in this graph, too.
+            regions: Graphs that the node will own, by the argument each fills; with their symbols.
             name: Preferred name of the node; made unique.
             output_names: Preferred names of the outputs; made unique.
             before: Insert directly before this node of the body.
@@ -156,7 +155,6 @@ class Graph(Signature):
         next_node = self._insertion_point(before, after)
         owned = dict(regions or {})
         symbols = merge_symbols(self, owned) if owned else {}
-
         node = OpNode(
             self._unique_name(self._nodes, short_name(op_type) if name is None else name),
             op_type,
@@ -167,14 +165,17 @@ class Graph(Signature):
             owned,
         )
         self._symbols.update(symbols)
-        # A program and all regions in it share one symbol table.
-        for region in owned.values():
-            region._owner = node
-            for graph in region.graphs():
-                graph._symbols = self._symbols
+        self._adopt_regions(node)
         wanted = default_output_names(node.name, len(output_types)) if output_names is None else output_names
         self._attach(node, next_node, zip(wanted, output_types, strict=True))
         return node
+
+    def _adopt_regions(self, node: OpNode) -> None:
+        # A program and all regions in it share one symbol table.
+        for region in node.regions.values():
+            region._owner = node
+            for graph in region.graphs():
+                graph._symbols = self._symbols
 
     def move_to_prologue(self, node: OpNode) -> None:
         """Append ``node`` to the prologue: it is evaluated once, when weights are bound, not at each call.

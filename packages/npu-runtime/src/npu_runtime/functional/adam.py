@@ -1,4 +1,17 @@
-"""Adam and its counters, each one op of the namespace ``npu``."""
+"""Adam and its counters, each one op of the namespace ``npu``.
+
+For each parameter ``p``, with ``g`` its gradient and ``t`` its counter after the increment::
+
+    g = -g                                       # maximize
+    p = p * (1 - lr * weight_decay)              # decoupled (AdamW), else g = g + weight_decay * p
+    exp_avg = beta1 * exp_avg + (1 - beta1) * g
+    exp_avg_sq = beta2 * exp_avg_sq + (1 - beta2) * g * g
+    v = max_exp_avg_sq = max(max_exp_avg_sq, exp_avg_sq)   # amsgrad, else v = exp_avg_sq
+    p = p - lr * exp_avg / (1 - beta1**t) / (sqrt(v / (1 - beta2**t)) + eps)
+
+Source: Kingma and Ba, arXiv:1412.6980; Loshchilov and Hutter, arXiv:1711.05101; Reddi et al., ICLR 2018
+(amsgrad); torch.optim.Adam and AdamW.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +61,7 @@ def bias_corr_out(
     return bc1_inv, bc2_inv
 
 
-def adam_step_(  # noqa: PLR0913 - Adam has many numbers
+def adam_step_(
     params: Sequence[Tensor],
     grads: Sequence[Tensor],
     exp_avgs: Sequence[Tensor],
@@ -67,17 +80,9 @@ def adam_step_(  # noqa: PLR0913 - Adam has many numbers
 ) -> None:
     """Take a step of Adam or AdamW in place. The defaults are those of `torch.optim.Adam`.
 
-    For each parameter, with ``g`` its gradient and ``t`` its counter after the increment::
-
-        g = -g                                       # maximize
-        p = p * (1 - lr * weight_decay)              # decoupled (AdamW), else g = g + weight_decay * p
-        exp_avg = beta1 * exp_avg + (1 - beta1) * g
-        exp_avg_sq = beta2 * exp_avg_sq + (1 - beta2) * g * g
-        v = max_exp_avg_sq = max(max_exp_avg_sq, exp_avg_sq)   # amsgrad, else v = exp_avg_sq
-        p = p - lr * exp_avg / (1 - beta1**t) / (sqrt(v / (1 - beta2**t)) + eps)
-
-    On CPUs and CUDA devices PyTorch's fused kernels compute it. Where the tensors of a parameter differ in
-    dtype or memory layout, the step is computed on copies in the wider dtype and written back.
+    The formulas are those of this module. On CPUs and CUDA devices PyTorch's fused kernels compute them.
+    Where the tensors of a parameter differ in dtype or memory layout, the step is computed on copies in the
+    wider dtype and written back.
 
     Args:
         params: Any shapes, floating point or complex, on any devices.
@@ -99,10 +104,6 @@ def adam_step_(  # noqa: PLR0913 - Adam has many numbers
     Raises:
         PassError: The lists do not match, or a tensor that is written shares memory with a gradient or with
             another one that is written.
-
-    Source: Kingma and Ba, arXiv:1412.6980; Loshchilov and Hutter, arXiv:1711.05101; Reddi et al., ICLR 2018
-        (amsgrad);
-    torch.optim.Adam and AdamW.
     """
     torch.ops.npu.adam_step_(
         list(params),
@@ -122,7 +123,7 @@ def adam_step_(  # noqa: PLR0913 - Adam has many numbers
     )
 
 
-def adam_step(  # noqa: PLR0913
+def adam_step(
     params: Sequence[Tensor],
     grads: Sequence[Tensor],
     exp_avgs: Sequence[Tensor],

@@ -24,7 +24,8 @@ from npu_runtime.training.capture.warmup import warmup_capture_safe
 from npu_runtime.training.checks.capture_check import check_graph
 from npu_runtime.training.shared_state import SharedState
 from npu_runtime.training.step_function import LossFunction
-from npu_runtime.training.trace import batch_arguments, trace_step
+from npu_runtime.training.step_options import StepOptions
+from npu_runtime.training.trace import batch_arguments, trace_with_options
 from npu_runtime.training.tracing import hyperparameters
 from npu_runtime.training.tracing.traced_step import TracedStep
 
@@ -36,7 +37,7 @@ _ARTIFACTS: weakref.WeakValueDictionary[str, CompileArtifact] = weakref.WeakValu
 
 
 # Each stage has options of its own.
-def compile_and_capture(  # noqa: PLR0913
+def compile_and_capture(
     step: Graph | TracedStep | Module | Callable[..., Any],
     optimizer: Optimizer | None = None,
     loss_fn: LossFunction | None = None,
@@ -55,7 +56,12 @@ def compile_and_capture(  # noqa: PLR0913
     enforce_ops: Sequence[str] = (),
     generators: Sequence[torch.Generator] = (),
     graph_device: GraphDevice | None = None,
-    **options: Any,
+    accumulate: int = 1,
+    clip_grad_norm: float | None = None,
+    clip_grad_value: float | None = None,
+    autocast: torch.dtype | None = None,
+    modules: Sequence[Module] | None = None,
+    optimizers: Sequence[Optimizer] | None = None,
 ) -> CompileArtifact:
     """Compile and capture a step: trace, passes, check, lowering, plan, warm-up, capture.
 
@@ -87,7 +93,12 @@ def compile_and_capture(  # noqa: PLR0913
         enforce_ops: Kinds of ops that the lowered graph must contain.
         generators: Further generators that the step draws from, besides PyTorch's default ones.
         graph_device: The device that records; by default CUDA where the step is on a CUDA device.
-        options: As for `compile_ir`.
+        accumulate: As for `compile_ir`; these options are those of steps that are traced here.
+        clip_grad_norm: As for `compile_ir`.
+        clip_grad_value: As for `compile_ir`.
+        autocast: As for `compile_ir`.
+        modules: As for `compile_ir`.
+        optimizers: As for `compile_ir`.
 
     Raises:
         TracingError: The step cannot be traced into a graph.
@@ -103,35 +114,21 @@ def compile_and_capture(  # noqa: PLR0913
             fix=f"use one of {', '.join(CAPTURE_MODES)}",
         )
     if not isinstance(step, (Graph, TracedStep)):
-        step = trace_step(step, optimizer, loss_fn, example_batch, name=name, **options)
+        options = StepOptions(accumulate, clip_grad_norm, clip_grad_value, autocast, modules, optimizers)
+        step = trace_with_options(step, optimizer, loss_fn, example_batch, name, options)
+    traced = step if isinstance(step, TracedStep) else None
     source = step.graph if isinstance(step, TracedStep) else step
-    all_weights = {**(step.weights() if isinstance(step, TracedStep) else {}), **(weights or {})}
+    all_weights = {**(traced.weights() if traced else {}), **(weights or {})}
     backends = tuple(usable_backends(backend))
     target = select_device(device, all_weights, backends)
     graph = optimize_graph(source, select_passes(passes, target, backends))
     bound_weights = _select_weights(graph, all_weights)
-    subjects = step.components if isinstance(step, TracedStep) else None
+    subjects = traced.components if traced else None
     report = check_graph(graph, bound_weights, target, subjects) if validate else None
-    capturing = CapturePolicy(
+    policy = CapturePolicy(
         graph, backends, target, capture, report, warmup_runs, tuple(generators), graph_device
     )
-    running = capturing.bind(bound_weights)
-    artifact = CompileArtifact(
-        name=name or graph.name,
-        graph=graph,
-        weights=bound_weights,
-        backends=backends,
-        capture_state=running.capture_state,
-        reason=running.reason,
-        report=report,
-        program=running.program,
-        _runner=running.runner,
-        _bind=lambda other: capturing.bind(_select_weights(graph, other)),
-        _read_hyperparameters=step.hyperparameters if isinstance(step, TracedStep) else None,
-        _require_branches=_make_branch_check(step) if isinstance(step, TracedStep) else None,
-        _make_shared_state=functools.partial(SharedState, step) if isinstance(step, TracedStep) else None,
-        generators=tuple(generators),
-    )
+    artifact = _make_artifact(name or graph.name, policy, bound_weights, traced)
     for kind in enforce_ops:
         _require_op(artifact, kind)
     if example_batch is not None:
@@ -146,6 +143,29 @@ def compile_and_capture(  # noqa: PLR0913
     if name is not None:
         _ARTIFACTS[name] = artifact
     return artifact
+
+
+def _make_artifact(
+    name: str, policy: CapturePolicy, weights: dict[str, torch.Tensor], step: TracedStep | None
+) -> CompileArtifact:
+    """Return the artifact of a step bound to these weights, with the best runner that works."""
+    bound = policy.bind(weights)
+    return CompileArtifact(
+        name=name,
+        graph=policy.graph,
+        weights=weights,
+        backends=tuple(policy.backends),
+        capture_state=bound.capture_state,
+        reason=bound.reason,
+        report=policy.report,
+        program=bound.program,
+        _runner=bound.runner,
+        _bind=lambda other: policy.bind(_select_weights(policy.graph, other)),
+        _read_hyperparameters=step.hyperparameters if step else None,
+        _require_branches=_make_branch_check(step) if step else None,
+        _make_shared_state=functools.partial(SharedState, step) if step else None,
+        generators=policy.generators,
+    )
 
 
 def get_artifact(name: str) -> CompileArtifact:

@@ -13,10 +13,10 @@ from torch.optim import Optimizer
 from npu_ir import Graph
 from npu_runtime.errors import TracingError
 from npu_runtime.training.step_function import LossFunction, StepFunction
+from npu_runtime.training.step_options import NO_OPTIONS, StepOptions
 from npu_runtime.training.tracing.components import TrainingComponents, find_components, make_components
 from npu_runtime.training.tracing.traced_step import TracedStep
 from npu_runtime.training.tracing.tracer import trace_function
-from npu_runtime.training.tracing.unsupported import scaler_error
 
 
 def compile_ir(
@@ -24,7 +24,14 @@ def compile_ir(
     optimizer: Optimizer | None = None,
     loss_fn: LossFunction | None = None,
     example_batch: Any = None,
-    **options: Any,
+    *,
+    name: str | None = None,
+    accumulate: int = 1,
+    clip_grad_norm: float | None = None,
+    clip_grad_value: float | None = None,
+    autocast: torch.dtype | None = None,
+    modules: Sequence[Module] | None = None,
+    optimizers: Sequence[Optimizer] | None = None,
 ) -> Graph:
     """Return a whole training step as one graph: functional, without weights, of ATen ops.
 
@@ -41,15 +48,20 @@ def compile_ir(
         loss_fn: As for `StepFunction`.
         example_batch: A tuple of arguments for the step, ``(*inputs, target)``; or a dict of arguments by
             name. Only shapes and dtypes of tensors matter, not their contents.
-        options: ``name`` of the graph; for a model: ``accumulate``, ``clip_grad_norm``, ``clip_grad_value``
-            and ``autocast`` of `StepFunction`; for a step function: ``modules`` and ``optimizers``, where its
-            closure does not refer to them.
+        name: The name of the graph; by default that of the model or the step function.
+        accumulate: As for `TrainStep`; of a model only, like the next three.
+        clip_grad_norm: As for `TrainStep`.
+        clip_grad_value: As for `TrainStep`.
+        autocast: As for `TrainStep`.
+        modules: The modules of a step function, where its closure does not refer to them.
+        optimizers: Its optimizers, likewise.
 
     Raises:
         TracingError: The step cannot be traced into a graph; the message has the reason, the line and a fix.
         ConversionError: An op cannot be represented in a graph.
     """
-    return trace_step(model, optimizer, loss_fn, example_batch, **options).graph
+    options = StepOptions(accumulate, clip_grad_norm, clip_grad_value, autocast, modules, optimizers)
+    return trace_with_options(model, optimizer, loss_fn, example_batch, name, options).graph
 
 
 def trace_step(
@@ -59,15 +71,33 @@ def trace_step(
     example_batch: Any = None,
     *,
     name: str | None = None,
-    **options: Any,
+    accumulate: int = 1,
+    clip_grad_norm: float | None = None,
+    clip_grad_value: float | None = None,
+    autocast: torch.dtype | None = None,
+    modules: Sequence[Module] | None = None,
+    optimizers: Sequence[Optimizer] | None = None,
 ) -> TracedStep:
     """Return the graph of `compile_ir` with its initial state and its training components."""
+    options = StepOptions(accumulate, clip_grad_norm, clip_grad_value, autocast, modules, optimizers)
+    return trace_with_options(model, optimizer, loss_fn, example_batch, name, options)
+
+
+def trace_with_options(
+    model: Module | Callable[..., Any],
+    optimizer: Optimizer | None,
+    loss_fn: LossFunction | None,
+    example_batch: Any,
+    name: str | None,
+    options: StepOptions,
+) -> TracedStep:
+    """Trace a step as `trace_step` does, with its options as one object."""
     if example_batch is None:
         raise TracingError(
             "a step is traced on an example batch",
             fix="compile_ir(model, optimizer, loss_fn, (input, target))",
         )
-    function, subjects = make_step(model, optimizer, loss_fn, **options)
+    function, subjects = make_step(model, optimizer, loss_fn, options)
     args, kwargs = batch_arguments(example_batch)
     named: str = getattr(function, "__name__", "step")
     return trace_function(function, subjects, args, kwargs, name=name or named)
@@ -77,10 +107,7 @@ def make_step(
     model: Module | Callable[..., Any],
     optimizer: Optimizer | None,
     loss_fn: LossFunction | None,
-    *,
-    modules: Sequence[Module] | None = None,
-    optimizers: Sequence[Optimizer] | None = None,
-    **options: Any,
+    options: StepOptions = NO_OPTIONS,
 ) -> tuple[Callable[..., Any], TrainingComponents]:
     """Return the step function and its training components.
 
@@ -88,19 +115,27 @@ def make_step(
         TracingError: The arguments do not define a step.
     """
     if not isinstance(model, Module):
-        if not callable(model) or optimizer is not None or loss_fn is not None or options:
+        if not callable(model) or optimizer is not None or loss_fn is not None or options.are_for_model:
             raise TracingError(
                 f"a step function stands alone: {type(model).__name__} was given with other parts of a step",
                 fix="compile_ir(model, optimizer, loss_fn, batch), "
                 "or compile_ir(step_fn, example_batch=batch)",
             )
-        return model, find_components(model, modules, optimizers)
+        return model, find_components(model, options.modules, options.optimizers)
     if not isinstance(optimizer, Optimizer):
         raise TracingError(
             f"a step of a model needs an optimizer, not {optimizer!r}", fix="give one of torch.optim"
         )
-    _require_known_options(options)
-    step = StepFunction(model, optimizer, loss_fn, **options)
+    options.require_no_scaler()
+    step = StepFunction(
+        model,
+        optimizer,
+        loss_fn,
+        options.accumulate,
+        options.clip_grad_norm,
+        options.clip_grad_value,
+        options.autocast,
+    )
     named: list[tuple[str, Module]] = [("", model)]
     if isinstance(loss_fn, Module) and _has_tensors(loss_fn):
         named.append(("loss_fn", loss_fn))
@@ -108,17 +143,6 @@ def make_step(
     if isinstance(loss_fn, Module) and len(named) == 1:
         subjects = dataclasses.replace(subjects, stateless_modules=(loss_fn,))
     return step, subjects
-
-
-def _require_known_options(options: Mapping[str, Any]) -> None:
-    known = [item.name for item in dataclasses.fields(StepFunction)][3:]
-    for name, value in options.items():
-        if isinstance(value, torch.amp.GradScaler):
-            raise scaler_error(f"{name}= is a GradScaler")
-        if name not in known:
-            raise TracingError(
-                f"a step of a model has no option {name!r}", fix=f"its options are {', '.join(known)}"
-            )
 
 
 def batch_arguments(batch: Any) -> tuple[tuple[Any, ...], Mapping[str, Any]]:

@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import torch
 from torch.nn import Module
 from torch.optim import Optimizer
 
@@ -19,6 +20,7 @@ from npu_runtime.training.eager_step import run_first_step
 from npu_runtime.training.guards import Guards
 from npu_runtime.training.specialization import Specialization, batch_signature, make_specialization
 from npu_runtime.training.step_function import LossFunction
+from npu_runtime.training.step_options import StepOptions
 from npu_runtime.training.trace import make_step
 from npu_runtime.training.tracing.optimizer_state import UnknownStateError
 from npu_runtime.training.tracing.optimizers import require_traceable
@@ -82,21 +84,20 @@ class TrainStep:
         backend: str | Backend | Sequence[str | Backend] = "aten",
         passes: Passes = "train",
         capture: str = "prefer",
+        accumulate: int = 1,
+        clip_grad_norm: float | None = None,
+        clip_grad_value: float | None = None,
+        autocast: torch.dtype | None = None,
         borrow: bool = False,
         modules: Sequence[Module] | None = None,
         optimizers: Sequence[Optimizer] | None = None,
-        **options: Any,
     ) -> None:
         if capture not in CAPTURE_MODES:
             raise CaptureError(
                 f"there is no capture mode {capture!r}", fix=f"use one of {', '.join(CAPTURE_MODES)}"
             )
-        if isinstance(model, Module):
-            self._function, self._components = make_step(model, optimizer, loss_fn, **options)
-        else:
-            self._function, self._components = make_step(
-                model, optimizer, loss_fn, modules=modules, optimizers=optimizers, **options
-            )
+        options = StepOptions(accumulate, clip_grad_norm, clip_grad_value, autocast, modules, optimizers)
+        self._function, self._components = make_step(model, optimizer, loss_fn, options)
         for item in self._components.optimizers.values():
             require_traceable(item)
         self._components.trained_names()

@@ -52,8 +52,7 @@ def compare(
         repro_dir: The folder to write the first divergence to, as a script that runs the one node.
 
     Raises:
-        VerificationError: The sides cannot be compared, a module fails, or the reproduction cannot be
-            written.
+        VerificationError: The sides cannot be compared, a module fails, or no reproduction can be written.
         ExecutionError: A node fails.
         WeightError: Weights do not fit a graph.
     """
@@ -62,9 +61,8 @@ def compare(
             f"inputs are positional arguments, in a tuple or list, not {type(inputs).__name__}",
             fix="compare(a, b, (x,), {'mask': mask})",
         )
-    for name, tolerance in (("rtol", rtol), ("atol", atol)):
-        if tolerance is not None and not tolerance >= 0:
-            raise VerificationError(f"{name} is a number from 0 on, not {tolerance}")
+    _require_tolerance("rtol", rtol)
+    _require_tolerance("atol", atol)
     call = tuple(inputs), dict(kwargs or {})
     random_state = torch.get_rng_state()
     try:
@@ -80,3 +78,8 @@ def compare(
         return replace(comparison, repro=Path(repro_dir))
     finally:
         torch.set_rng_state(random_state)
+
+
+def _require_tolerance(name: str, tolerance: float | None) -> None:
+    if tolerance is not None and not tolerance >= 0:
+        raise VerificationError(f"{name} is a number from 0 on, not {tolerance}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -20,7 +20,8 @@ from npu_runtime.training.checks.component_checks import (
 from npu_runtime.training.checks.graph_checks import graph_violations
 from npu_runtime.training.checks.violations import CaptureReport, Violation, node_location
 from npu_runtime.training.step_function import LossFunction
-from npu_runtime.training.trace import make_step, trace_step
+from npu_runtime.training.step_options import StepOptions
+from npu_runtime.training.trace import make_step, trace_with_options
 from npu_runtime.training.tracing.components import TrainingComponents
 from npu_runtime.training.tracing.traced_step import TracedStep
 
@@ -34,7 +35,13 @@ def check_capture(
     weights: Mapping[str, torch.Tensor] | None = None,
     plan: Plan | None = None,
     device: torch.device | str | None = None,
-    **options: Any,
+    name: str | None = None,
+    accumulate: int = 1,
+    clip_grad_norm: float | None = None,
+    clip_grad_value: float | None = None,
+    autocast: torch.dtype | None = None,
+    modules: Sequence[Module] | None = None,
+    optimizers: Sequence[Optimizer] | None = None,
 ) -> CaptureReport:
     """Report all obstacles to capturing a step, each with the user's line and a fix.
 
@@ -46,7 +53,13 @@ def check_capture(
         weights: Weights by name, to check their devices, and for constants that are copies of them.
         plan: A plan whose allocations in each run are noted.
         device: The device of the step; by default that of the weights.
-        options: As for `compile_ir`.
+        name: As for `compile_ir`.
+        accumulate: As for `compile_ir`.
+        clip_grad_norm: As for `compile_ir`.
+        clip_grad_value: As for `compile_ir`.
+        autocast: As for `compile_ir`.
+        modules: As for `compile_ir`.
+        optimizers: As for `compile_ir`.
 
     Raises:
         CaptureError: ``step`` is none of these.
@@ -60,10 +73,10 @@ def check_capture(
             fix="give a graph, what trace_step returns, a model with its optimizer and loss, "
             "or a step function",
         )
+    options = StepOptions(accumulate, clip_grad_norm, clip_grad_value, autocast, modules, optimizers)
     try:
-        traced = trace_step(step, optimizer, loss_fn, example_batch, **options)
+        traced = trace_with_options(step, optimizer, loss_fn, example_batch, name, options)
     except NpuError as error:
-        options.pop("name", None)
         return _report_untraceable(step, optimizer, loss_fn, error, options)
     return _check_step(traced, weights or {}, plan, device)
 
@@ -120,12 +133,12 @@ def _planned_allocations(plan: Plan) -> Iterator[Violation]:
 
 
 def _report_untraceable(
-    step: Any, optimizer: Any, loss_fn: Any, error: NpuError, options: Mapping[str, Any]
+    step: Any, optimizer: Any, loss_fn: Any, error: NpuError, options: StepOptions
 ) -> CaptureReport:
     """Report why a step could not be traced, together with its hooks: the user has to fix both."""
     name = getattr(step, "__name__", type(step).__name__)
     try:
-        hooks = tuple(component_violations(make_step(step, optimizer, loss_fn, **options)[1]))
+        hooks = tuple(component_violations(make_step(step, optimizer, loss_fn, options)[1]))
     except NpuError:
         hooks = ()  # no training components were found: the tracing error is about that
     reason = Violation(
