@@ -288,7 +288,7 @@ def test_a_program_that_casts_what_is_assigned_is_refused() -> None:
 
     with pytest.raises(
         ConversionError,
-        match=r"cache is f32\[3\], and forward replaces it by .* f32\[5\]; an exported program cannot express",
+        match=r"cache is f32\[3\], and forward replaces it by .* f32\[5\]; an exported program cannot",
     ):
         convert_exported_program(program)
 

@@ -219,7 +219,8 @@ HOSTILE = [
         change("version", to=10**400), "made by a newer version", "graph.json: version", id="much-newer"
     ),
     pytest.param(change("version", to=0), "0 is not a version", "graph.json: version", id="version-0"),
-    pytest.param(change("version", to=True), "True is not a version", "graph.json: version", id="version-true"),
+    pytest.param(change("version", to=True), "True is not a version", "graph.json: version",
+        id="version-true"),
     pytest.param(change("more", to=1), "unknown key", "graph.json: more", id="unknown-key"),
     pytest.param(
         lambda data: data.pop("nodes"), "the key 'nodes' is missing", "graph.json", id="missing-key"
@@ -233,7 +234,8 @@ HOSTILE = [
         id="argument-kind"
     ),
     pytest.param(
-        change("arguments", 0, "type", to="str"), "'str' is not a type", r"arguments\[0\].type", id="scalar-type"
+        change("arguments", 0, "type", to="str"), "'str' is not a type", r"arguments\[0\].type",
+        id="scalar-type"
     ),
     pytest.param(
         change("arguments", 0, "type", to=["f32"]), r"expected \[dtype, shape\]", r"arguments\[0\].type",

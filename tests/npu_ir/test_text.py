@@ -492,27 +492,34 @@ def test_the_good_text_is_a_graph() -> None:
         pytest.param("= [1, 2]", "", "constant %c has no content", (6, 3), id="no_content"),
         # Content
         pytest.param(
-            "= [1, 2]", "= [1]", r"the content of constant 'c' is not of type i64\[2\]", (6, 22), id="too_short"
+            "= [1, 2]", "= [1]", r"the content of constant 'c' is not of type i64\[2\]", (6, 22),
+            id="too_short"
         ),
         pytest.param(
-            "= [1, 2]", "= [1, 2.5]", r"the content of constant 'c' is not of type i64\[2\]", (6, 22), id="fraction"
+            "= [1, 2]", "= [1, 2.5]", r"the content of constant 'c' is not of type i64\[2\]", (6, 22),
+            id="fraction"
         ),
         pytest.param(
-            "= [1, 2]", "= [1, True]", r"the content of constant 'c' is not of type i64\[2\]", (6, 22), id="bool"
+            "= [1, 2]", "= [1, True]", r"the content of constant 'c' is not of type i64\[2\]", (6, 22),
+            id="bool"
         ),
         pytest.param(
-            "= [1, 2]", "= [[1], [2]]", r"the content of constant 'c' is not of type i64\[2\]", (6, 22), id="nested"
+            "= [1, 2]", "= [[1], [2]]", r"the content of constant 'c' is not of type i64\[2\]", (6, 22),
+            id="nested"
         ),
         pytest.param(
-            "= [1, 2]", '= ["1", "2"]', r"the content of constant 'c' is not of type i64\[2\]", (6, 22), id="text"
+            "= [1, 2]", '= ["1", "2"]', r"the content of constant 'c' is not of type i64\[2\]", (6, 22),
+            id="text"
         ),
-        pytest.param("= [1, 2]", "= 1", r"the content of constant 'c' is not of type i64\[2\]", (6, 22), id="no_list"),
+        pytest.param("= [1, 2]", "= 1", r"the content of constant 'c' is not of type i64\[2\]", (6, 22),
+            id="no_list"),
         pytest.param(
             "= [1, 2]", "= [1, 9223372036854775808]", r"the content of constant 'c' is not of type i64\[2\]", (6, 22),
             id="overflow"
         ),
         pytest.param(
-            "= [1.0, 2.0]", "= [1.0, None]", r"the content of constant 'b' is not of type f32\[2\]", (5, 38), id="none"
+            "= [1.0, 2.0]", "= [1.0, None]", r"the content of constant 'b' is not of type f32\[2\]", (5, 38),
+            id="none"
         ),
         pytest.param(
             "= [1, 2]", '= bytes("00")', r"the content of constant 'c' is not of type i64\[2\]", (6, 22),
