@@ -514,7 +514,8 @@ def test_the_good_text_is_a_graph() -> None:
         pytest.param("= [1, 2]", "= 1", r"the content of constant 'c' is not of type i64\[2\]", (6, 22),
             id="no_list"),
         pytest.param(
-            "= [1, 2]", "= [1, 9223372036854775808]", r"the content of constant 'c' is not of type i64\[2\]", (6, 22),
+            "= [1, 2]", "= [1, 9223372036854775808]",
+            r"the content of constant 'c' is not of type i64\[2\]", (6, 22),
             id="overflow"
         ),
         pytest.param(

@@ -1,5 +1,4 @@
-"""Checks of a step: what prevents its capture, and whether a replay equals an eager step.
+"""Checks of a step: what prevents its capture.
 
-In: training components, graphs, compiled steps. Out: violations, each with its fix. Open `capture_check.py`
-first.
+In: training components, graphs, plans. Out: violations, each with its fix. Open `capture_check.py` first.
 """
