@@ -9,7 +9,8 @@ from typing import Any
 
 import torch
 
-from npu_ir import _torch
+from npu_ir._torch.fake import FakeEnvironment
+from npu_ir._torch.sizes import size_expression
 from npu_ir.core.isolation import isolated_torch_state
 from npu_ir.core.types import ScalarType, Type, contiguous_strides
 from npu_ir.ops.torch_sizes import NotExpressibleError, from_sympy, to_symbolic, traced_type
@@ -40,7 +41,7 @@ class FakeValues:
     """
 
     def __init__(self, ranges: Mapping[str, Range], near: int | None = None) -> None:
-        self._world: _torch.FakeEnvironment = _torch.FakeEnvironment() if ranges else _static_environment()
+        self._world: FakeEnvironment = FakeEnvironment() if ranges else _static_environment()
         self.examples = {
             name: _example(known, index, near) for index, (name, known) in enumerate(ranges.items())
         }
@@ -48,7 +49,7 @@ class FakeValues:
             name: self._world.symbolic_size(name, known.low, known.high, self.examples[name])
             for name, known in ranges.items()
         }
-        self._symbols = {_torch.size_expression(value): symbol(name) for name, value in self._values.items()}
+        self._symbols = {size_expression(value): symbol(name) for name, value in self._values.items()}
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
@@ -101,7 +102,7 @@ class FakeValues:
         return ScalarType("int", result) if isinstance(result, int) and type == ScalarType("int") else type
 
     def _dim(self, size: Any) -> Dim:
-        expression = _torch.size_expression(size)
+        expression = size_expression(size)
         return expression if isinstance(expression, int) else from_sympy(expression, self._symbol)
 
     def _symbol(self, sympy_symbol: Any) -> Expr:
@@ -111,9 +112,9 @@ class FakeValues:
 
 
 @functools.cache
-def _static_environment() -> _torch.FakeEnvironment:
+def _static_environment() -> FakeEnvironment:
     """Return the shared world of calls without symbolic sizes, in which there can be no guards."""
-    return _torch.FakeEnvironment()
+    return FakeEnvironment()
 
 
 def _example(known: Range, index: int, near: int | None) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from npu_ir import _torch
+from npu_ir._torch.ops import OpOverload
 from npu_ir.core.literals import Literal
 from npu_ir.core.node import Value
 from npu_ir.core.types import ScalarType, TensorType, Type
@@ -170,5 +170,5 @@ def _is_same_type(actual: Type, expected: Type) -> bool:
 
 def _drop_absent_results(op: Op, results: list[Any]) -> list[Any]:
     """Return the results of an op, without the None that an op without results returns."""
-    has_none = isinstance(op, _torch.OpOverload) and not op._schema.returns
+    has_none = isinstance(op, OpOverload) and not op._schema.returns
     return [] if has_none and results == [None] else results

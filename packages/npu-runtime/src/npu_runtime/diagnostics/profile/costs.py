@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from npu_passes.manager.flops import FlopCounter
-from npu_runtime._torch import shares_storage
+from npu_runtime._torch.tensors import shares_storage
 from npu_runtime.lowering.instruction import Instruction
 
 

@@ -8,7 +8,9 @@ from typing import Any
 import torch
 
 from npu_ir import TensorType
-from npu_runtime._torch import OpOverload, observing_calls, storage_id
+from npu_runtime._torch.ops import OpOverload
+from npu_runtime._torch.state import observing_calls
+from npu_runtime._torch.tensors import storage_id
 from npu_runtime.lowering.instruction import Instruction
 from npu_runtime.planned import PlannedProgram
 from npu_runtime.training.checks.violations import Violation, node_location
