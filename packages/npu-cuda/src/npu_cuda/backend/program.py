@@ -78,7 +78,7 @@ class MemoryLayout:
 def _slot_binding(operand: Operand, reading: TensorView, place: int | None) -> SlotBinding | None:
     if place is None:
         return None
-    if reading == TensorView.plain(tensor_type(operand)):
+    if reading == TensorView.from_type(tensor_type(operand)):
         return SlotBinding(place)
     return SlotBinding(place, reading.shape, reading.strides)
 

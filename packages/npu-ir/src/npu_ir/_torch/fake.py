@@ -95,7 +95,7 @@ class FakeEnvironment:
         return create[kind]()
 
     @contextlib.contextmanager
-    def active(self) -> Iterator[None]:
+    def activate(self) -> Iterator[None]:
         """Run ops on the FakeTensors of this environment, and create new ones."""
         with (
             self.mode,

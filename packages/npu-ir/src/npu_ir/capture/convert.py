@@ -199,7 +199,7 @@ class Converter:
             data=argument.data,
         )
 
-    def nested(self, node: Node, values: Sequence[Value]) -> Any:
+    def nest(self, node: Node, values: Sequence[Value]) -> Any:
         """Return flat values nested as the FX node's results are."""
         return _nest(node.meta.get("val"), iter(values))
 
@@ -219,7 +219,7 @@ class Converter:
     def _convert(self, node: Node) -> Any:
         name = op_type_of(node.target)  # type: ignore[arg-type]
         if name in self._conversions:
-            return self.nested(node, self._convert_by_plugin(node, name))
+            return self.nest(node, self._convert_by_plugin(node, name))
         if node.target is GETITEM:
             return self.value(node.args[0])[node.args[1]]
         if name in DROPPED or node in self._replaced:

@@ -49,7 +49,7 @@ def convert_by_schema(converter: Converter, node: Node, op: Op) -> Any:
         name=name,
         output_names=_output_names(name, schema, len(types)),
     )
-    return converter.nested(node, inserted.outputs)
+    return converter.nest(node, inserted.outputs)
 
 
 def _convert_with_regions(converter: Converter, node: Node, op: Op, flat: FlatArguments) -> Any:
@@ -63,7 +63,7 @@ def _convert_with_regions(converter: Converter, node: Node, op: Op, flat: FlatAr
         operands=[operand for operand, item in pairs if isinstance(item, Value)],
         regions={operand: converter.region(item) for operand, item in pairs if isinstance(item, GraphModule)},
     )
-    return converter.nested(node, inserted.outputs)
+    return converter.nest(node, inserted.outputs)
 
 
 def _insert_casts(

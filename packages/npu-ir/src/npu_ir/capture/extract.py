@@ -182,7 +182,7 @@ def _prepare_inputs(
     seen: set[int] = set()
     storages: set[int] = set()
 
-    def prepared(leaf: Any) -> Any:
+    def prepare(leaf: Any) -> Any:
         if not isinstance(leaf, torch.Tensor):
             return leaf
         is_strided = leaf.layout is torch.strided
@@ -194,7 +194,7 @@ def _prepare_inputs(
         leaf = stand_ins.of(leaf)
         return _new_like(leaf) if is_copied else leaf
 
-    return tree_map(prepared, tree)  # type: ignore[no-any-return]
+    return tree_map(prepare, tree)  # type: ignore[no-any-return]
 
 
 def _new_like(tensor: torch.Tensor) -> torch.Tensor:

@@ -21,9 +21,9 @@ def diff_ir(a: Graph, b: Graph) -> GraphDiff:
     """Return the difference of two graphs: nodes, arguments, results, updates, symbols.
 
     Nodes are matched by their computation, their connections, the origins that rewrites record, their names
-    and their order, as `npu_ir.diff.node_matches` describes; so renaming is not a change. The differences between
-    matched nodes are exact; the matching is a heuristic where much has changed. Takes linear time where the
-    graphs are alike.
+    and their order, as `npu_ir.diff.node_matches` describes; so renaming is not a change. The differences
+    between matched nodes are exact; the matching is a heuristic where much has changed. Takes linear time
+    where the graphs are alike.
 
     Args:
         a: The graph before.

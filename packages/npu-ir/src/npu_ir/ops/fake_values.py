@@ -52,9 +52,9 @@ class FakeValues:
         self._symbols = {size_expression(value): symbol(name) for name, value in self._values.items()}
 
     @contextlib.contextmanager
-    def running(self) -> Iterator[None]:
+    def activate(self) -> Iterator[None]:
         """Run ops on fake values as a graph runs them, isolated from global torch state."""
-        with isolated_torch_state(CPU), self._world.active():
+        with isolated_torch_state(CPU), self._world.activate():
             yield
 
     @property
@@ -113,7 +113,7 @@ class FakeValues:
 
 @functools.cache
 def _static_environment() -> FakeEnvironment:
-    """Return the shared world of calls without symbolic sizes, in which there can be no guards."""
+    """Return the shared environment of calls without symbolic sizes, which never record guards."""
     return FakeEnvironment()
 
 

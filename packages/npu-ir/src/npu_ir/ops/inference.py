@@ -123,7 +123,7 @@ def _infer(call: TypedCall) -> tuple[Type, ...]:
 def _infer_for_examples(call: TypedCall, binding: Binding, stand_ins: FakeValues) -> tuple[Type, ...]:
     """Return the result types that PyTorch infers for the example values of symbolic sizes."""
     try:
-        with stand_ins.running():
+        with stand_ins.activate():
             inputs = [stand_ins.fake_value(type) for type in call.types]
             results = run_op(call.op, binding, inputs, CPU)
             types = tuple(map(stand_ins.type_of, _drop_absent_results(call.op, results)))

@@ -37,14 +37,15 @@ def npu_pipelines() -> list[Any]:  # type: ignore[empty-body]
 
 @hookspec
 def npu_backends() -> list[Any]:  # type: ignore[empty-body]
-    """Return the backends of this plugin: `npu_ir.plugins.backend.Backend` objects, each with a unique ``name``."""
+    """Return the backends of this plugin, each an `npu_ir.plugins.backend.Backend` with a unique ``name``."""
 
 
 @hookspec
 def npu_runners() -> dict[str, Any]:  # type: ignore[empty-body]
     """Return the runners of this plugin, by unique name.
 
-    Each is a function ``make(graph, weights, constants)`` that returns an `npu_ir.interpreter.runners.Runner`.
+    Each is a function ``make(graph, weights, constants)`` that returns an
+    `npu_ir.interpreter.runners.Runner`.
     """
 
 

@@ -146,7 +146,7 @@ def _try_expand(call: TypedCall, stand_ins: FakeValues, keep: tuple[str, ...], p
         return run_op(called, binding, inputs, CPU)
 
     try:
-        with torch.inference_mode(False), stand_ins.running():
+        with torch.inference_mode(False), stand_ins.activate():
             inputs = [stand_ins.fake_value(type) for type in call.types]
             return _trace_and_record(call, stand_ins, run, inputs, table)
     except NpuError:

@@ -29,20 +29,20 @@ def random_state(device: torch.device, seed: int | None = None) -> torch.Tensor:
     return state
 
 
-def observing_calls(
+def observe_calls(
     see: Callable[[OpOverload, list[Any], list[Any]], None],
 ) -> contextlib.AbstractContextManager[Any]:
     """Return a context in which ``see(op, arguments, results)``, both flat, is called after each op."""
     from torch.utils._python_dispatch import TorchDispatchMode
     from torch.utils._pytree import tree_leaves
 
-    class Seeing(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    class CallObserver(TorchDispatchMode):  # type: ignore[no-untyped-call]
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             result = func(*args, **(kwargs or {}))
             see(func, tree_leaves((args, kwargs)), tree_leaves(result))
             return result
 
-    mode: contextlib.AbstractContextManager[Any] = Seeing()  # type: ignore[no-untyped-call]
+    mode: contextlib.AbstractContextManager[Any] = CallObserver()  # type: ignore[no-untyped-call]
     return mode
 
 

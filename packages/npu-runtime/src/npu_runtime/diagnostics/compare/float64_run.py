@@ -74,8 +74,8 @@ class Float64Run:
         bound: Its weights, constants and inputs.
         wanted: Names of the values that `take` will return, each once.
         device: The device of tensors that the graph creates on ``meta``.
-        given: Values that a side of the comparison computed, by name: used for nodes that `is_random_or_discontinuous` is
-            true of.
+        given: Values that a side of the comparison computed, by name: used for nodes that
+            `is_random_or_discontinuous` is true of.
         rounding: If given, each value is perturbed by half a unit in the last place of its declared dtype, up
             or down at random.
     """

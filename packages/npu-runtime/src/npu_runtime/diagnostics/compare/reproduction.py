@@ -84,7 +84,8 @@ def write_reproduction(
         "backends": side.backends,
         "numbers": {name: item for name, item in items.items() if name not in tensors},
     }
-    title = f"{finding.row.title} is {finding.value!r} in side b, at {finding.row.location}: {finding.row.problem}"
+    row = finding.row
+    title = f"{row.title} is {finding.value!r} in side b, at {row.location}: {row.problem}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
         save_ir(graph, folder / GRAPH)

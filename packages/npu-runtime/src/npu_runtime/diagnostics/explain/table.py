@@ -11,14 +11,14 @@ from npu_runtime.diagnostics.profile.tables import known_flops_text
 
 def explanation_parts(item: Explanation) -> list[str | Table]:
     """Return an explanation as lines and tables, separated by empty lines."""
-    parts: list[str | Table] = [_heading(item), _totals(item)]
+    parts: list[str | Table] = [_format_heading(item), _totals(item)]
     if item.unknown_flops:
         parts.append(f"FLOPs without {count_text(item.unknown_flops, 'node')} whose operations are not known")
     parts += [*_refusals(item), *_nodes(item)]
     return [line for part in parts for line in (part, "")][:-1]
 
 
-def _heading(item: Explanation) -> str:
+def _format_heading(item: Explanation) -> str:
     once = f", and {item.prologue_nodes:,} run once, by ATen" if item.prologue_nodes else ""
     return (
         f"graph {item.graph}: {count_text(len(item.nodes), 'node')}{once}; asked: {', '.join(item.backends)}"
