@@ -90,7 +90,8 @@ def _is_unobservable(
         written: The mutated node.
         aliases: The alias sets of the program.
         read_last: Nodes that are read after the last node.
-        is_argument: ``written`` is a parameter, buffer or input, whose final content is an update of the graph.
+        is_argument: ``written`` is a parameter, buffer or input, whose final content is an update of the
+            graph.
     """
     if torch.Tag.inplace_view in node.target.tags:  # type: ignore[union-attr]
         return True  # t_() and the like mutate the metadata of the Python object, not the memory
