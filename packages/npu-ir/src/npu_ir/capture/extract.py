@@ -134,14 +134,14 @@ def export_program(
     require_plain_tensors(model, args, kwargs)
     subject = CaptureSubject(model)
     tensors = [*subject.tensors, *_tensor_leaves((args, kwargs))]
-    stand_ins = FakeSubstitutes(fake_mode_of([*subject.registered, *_tensor_leaves((args, kwargs))]))
-    with stand_ins.install(model), _cpu_default_device():
-        args, kwargs = _prepare_inputs((args, kwargs), stand_ins, subject, shared_inputs)
+    substitutes = FakeSubstitutes(fake_mode_of([*subject.registered, *_tensor_leaves((args, kwargs))]))
+    with substitutes.install(model), _cpu_default_device():
+        args, kwargs = _prepare_inputs((args, kwargs), substitutes, subject, shared_inputs)
         call = ExportCall(subject, args, kwargs, dynamic_shapes, meta_is_cpu=any(map(is_on_meta, tensors)))
         without_data = {
-            path: stand_ins.of(item)
+            path: substitutes.of(item)
             for path, item in subject.held.items()
-            if is_on_meta(item) or (is_fake(item) and item.fake_mode is stand_ins.mode)  # type: ignore[attr-defined]
+            if is_on_meta(item) or (is_fake(item) and item.fake_mode is substitutes.mode)  # type: ignore[attr-defined]
         }
         program = call.export(without_data)
         changed = find_written_constants(program)
@@ -171,7 +171,7 @@ def _has_repeats(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
 
 
 def _prepare_inputs(
-    tree: tuple[Any, Any], stand_ins: FakeSubstitutes, subject: CaptureSubject, shared_inputs: bool
+    tree: tuple[Any, Any], substitutes: FakeSubstitutes, subject: CaptureSubject, shared_inputs: bool
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return the arguments off ``meta``, with copies of those that alias an earlier one or the model.
 
@@ -191,7 +191,7 @@ def _prepare_inputs(
         seen.add(id(leaf))
         if is_strided:
             storages.add(storage_id(leaf))
-        leaf = stand_ins.of(leaf)
+        leaf = substitutes.of(leaf)
         return _new_like(leaf) if is_copied else leaf
 
     return tree_map(prepare, tree)  # type: ignore[no-any-return]

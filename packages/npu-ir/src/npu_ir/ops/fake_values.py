@@ -25,10 +25,10 @@ class FakeValues:
     """A factory of FakeTensors and symbolic numbers of given types, to run ops without data.
 
     ```python
-    stand_ins = StandIns({"s0": Range(1, 64)})
-    with stand_ins.running():
-        result = torch.relu(stand_ins.stand_in(value.type))
-        type = stand_ins.type_of(result)
+    fakes = FakeValues({"s0": Range(1, 64)})
+    with fakes.activate():
+        result = torch.relu(fakes.fake_value(value.type))
+        type = fakes.type_of(result)
     ```
 
     Args:
@@ -41,12 +41,12 @@ class FakeValues:
     """
 
     def __init__(self, ranges: Mapping[str, Range], near: int | None = None) -> None:
-        self._world: FakeEnvironment = FakeEnvironment() if ranges else _static_environment()
+        self._environment: FakeEnvironment = FakeEnvironment() if ranges else _static_environment()
         self.examples = {
             name: _example(known, index, near) for index, (name, known) in enumerate(ranges.items())
         }
         self._values = {
-            name: self._world.symbolic_size(name, known.low, known.high, self.examples[name])
+            name: self._environment.symbolic_size(name, known.low, known.high, self.examples[name])
             for name, known in ranges.items()
         }
         self._symbols = {size_expression(value): symbol(name) for name, value in self._values.items()}
@@ -54,18 +54,18 @@ class FakeValues:
     @contextlib.contextmanager
     def activate(self) -> Iterator[None]:
         """Run ops on fake values as a graph runs them, isolated from global torch state."""
-        with isolated_torch_state(CPU), self._world.activate():
+        with isolated_torch_state(CPU), self._environment.activate():
             yield
 
     @property
     def assumptions(self) -> str:
         """The guards of ops on symbolic sizes that their ranges do not imply, as text; "" for none."""
-        return " and ".join(self._world.assumptions)
+        return " and ".join(self._environment.assumptions)
 
     @property
     def assumes_bounds_only(self) -> bool:
         """True if every guard states that a size is below or above a bound, or not 0 or 1."""
-        return self._world.assumes_bounds_only
+        return self._environment.assumes_bounds_only
 
     def fake_value(self, type: Type) -> Any:
         """Return a FakeTensor or a number of this type, with symbolic numbers for symbols."""
@@ -82,7 +82,7 @@ class FakeValues:
         if type.kind == "none":
             return None
         return (
-            self._world.unbacked_number(type.kind)
+            self._environment.unbacked_number(type.kind)
             if type.value is None
             else to_symbolic(type.value, self._values)
         )

@@ -29,11 +29,11 @@ class SizeFunction:
     Attributes:
         evaluate: Its implementation on numbers.
         arity: The number of arguments; None for one or more.
-        whole: The condition under which it returns an integer.
+        integrality: The condition under which it returns an integer.
         infix: Its operator between the arguments; None if written ``name(a, b)``.
         rounds: True if it returns its only argument whenever that is an integer.
-        is_merged: True if it is commutative, associative and idempotent.
-        of_integers: True if it is defined for integers only.
+        merges_arguments: True if it is commutative, associative and idempotent.
+        requires_integers: True if it is defined for integers only.
     """
 
     evaluate: Callable[..., Any]

@@ -28,7 +28,7 @@ class TrafficMeter:
         steps: The instructions of the executor, in order.
 
     Attributes:
-        seen: The traffic of each call, in order.
+        traffic: The traffic of each call, in order.
     """
 
     def __init__(self, steps: Sequence[Instruction]) -> None:

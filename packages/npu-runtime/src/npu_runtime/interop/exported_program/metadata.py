@@ -28,7 +28,7 @@ class Metadata:
         device: The device of its tensors.
 
     Attributes:
-        world: The FakeTensorMode and ShapeEnv.
+        context: The FakeTensorMode and ShapeEnv.
         examples: A valid value for each symbol in the sizes of inputs.
     """
 
