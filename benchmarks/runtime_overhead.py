@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from npu_runtime import IRExecutor
-from npu_runtime._torch import below_autograd
+from npu_runtime._torch.state import below_autograd
 from npu_runtime.executor.bound_weights import bind
 from npu_runtime.lowering.instruction import Returns
 

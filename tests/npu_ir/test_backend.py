@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from npu_ir._torch import negated_view
+from npu_ir._torch.tensors import negated_view
 from npu_ir.plugins.backend import copy_memory, copy_with_strides
 
 LAYOUTS = [

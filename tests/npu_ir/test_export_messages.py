@@ -16,7 +16,7 @@ from torch import nn
 from torch.export import Dim
 
 from npu_ir import extract_ir
-from npu_ir._torch import printing_module
+from npu_ir._torch.tracing import printing_module
 from npu_ir.capture.export_errors import export_error, suggested_sizes
 from npu_ir.capture.export_messages import HeldMessages
 from npu_ir.errors import CaptureWarning, ConversionError, ExportError

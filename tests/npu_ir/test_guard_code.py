@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, ones
 from torch.export import Dim
 
-from npu_ir import ConversionError, _torch, convert_exported_program
+from npu_ir import ConversionError, convert_exported_program
+from npu_ir._torch.export import _relations
 from npu_ir.capture.guard_code import constraints_of
 from npu_ir.symbolic.expressions import Dim as Size
 from npu_ir.symbolic.expressions import symbol
@@ -77,7 +78,7 @@ def test_a_guard_that_no_graph_can_state_is_refused(monkeypatch: pytest.MonkeyPa
     program = torch.export.export(
         Function(torch.neg), (ones(3),), dynamic_shapes={"args": ({0: Dim.AUTO},)}, strict=False
     )
-    monkeypatch.setattr(_torch, "guard_code", lambda _: ["hash(L['args'][0]) == 3"])
+    monkeypatch.setattr("npu_ir.capture.sizes.guard_code", lambda _: ["hash(L['args'][0]) == 3"])
 
     with pytest.raises(
         ConversionError,
@@ -89,7 +90,7 @@ def test_a_guard_that_no_graph_can_state_is_refused(monkeypatch: pytest.MonkeyPa
 
 def test_a_guard_on_an_input_that_does_not_exist_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     program = torch.export.export(Function(torch.neg), (ones(3),), strict=False)
-    monkeypatch.setattr(_torch, "guard_code", lambda _: ["L['other'].size()[0] == 3"])
+    monkeypatch.setattr("npu_ir.capture.sizes.guard_code", lambda _: ["L['other'].size()[0] == 3"])
 
     with pytest.raises(ConversionError, match="a graph cannot state: there is no input 'other'"):
         convert_exported_program(program)
@@ -99,9 +100,9 @@ def test_a_choice_of_which_nothing_held_is_refused() -> None:
     s = sympy.Symbol("s", integer=True)
 
     with pytest.raises(ValueError, match=r"s > 8.*s < 2"):
-        list(_torch._relations(sympy.Or(s < 2, s > 8), {s: 5}))
+        list(_relations(sympy.Or(s < 2, s > 8), {s: 5}))
     with pytest.raises(ValueError, match="q"):
-        list(_torch._relations(sympy.Symbol("q"), {}))
+        list(_relations(sympy.Symbol("q"), {}))
 
 
 def test_a_function_of_sizes_that_expressions_lack_is_refused() -> None:

@@ -75,8 +75,8 @@ def test_a_tolerance_is_of_the_largest_magnitude() -> None:
     [(torch.float64, 1e-5), (torch.float32, 1e-5), (torch.float16, 0.0156), (torch.bfloat16, 0.125)],
 )
 def test_coarse_dtypes_may_differ_by_some_of_their_rounding_units(dtype: torch.dtype, allowed: float) -> None:
-    assert within(1e-5).allowed(dtype) == pytest.approx(allowed, rel=0.01)
-    assert EXACT.allowed(dtype) == 0
+    assert within(1e-5).allowed_difference(dtype) == pytest.approx(allowed, rel=0.01)
+    assert EXACT.allowed_difference(dtype) == 0
 
 
 def test_a_wrong_factor_is_seen_in_every_dtype() -> None:

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from npu_ir import ExecutionError, Graph, Interpreter, OpNode, extract_ir
-from npu_ir._torch import negated_view
+from npu_ir._torch.tensors import negated_view
 from npu_runtime import Backend, BackendError
 from npu_runtime.executor.executor import IRExecutor
 from npu_runtime.planned import PlannedProgram, plan

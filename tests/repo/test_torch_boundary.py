@@ -1,4 +1,4 @@
-"""Private torch APIs change without notice, so one file of each package holds them all."""
+"""Private torch APIs change without notice, so `_torch` of each package holds them all."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def as_torch(values: np.ndarray, dtype: str) -> torch.Tensor:
 
 
 def assert_same(memory: CallMemory, dtype: str, expected: torch.Tensor) -> None:
-    stored = memory.outputs[0].stored()
+    stored = memory.outputs[0].stored_elements()
     actual = torch.from_numpy(stored.view(np.int16) if dtype == "bfloat16" else stored).view(
         getattr(torch, dtype)
     )

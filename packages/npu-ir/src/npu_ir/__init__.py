@@ -8,10 +8,10 @@ with warnings.catch_warnings():
     warnings.filterwarnings("ignore", message="Failed to initialize NumPy")
     import torch  # noqa: F401
 
-from npu_ir.core.paused_gc import paused_gc
+from npu_ir.core.paused_gc import pause_gc
 
 # A collection would traverse every object PyTorch has allocated, which takes longer than these imports.
-with paused_gc():
+with pause_gc():
     from npu_ir.capture import Converter, convert_exported_program, empty_weights, extract_ir
     from npu_ir.core.node import Argument, InputKind, OpNode, Origin, Provenance, Value
     from npu_ir.core.structure import Structure

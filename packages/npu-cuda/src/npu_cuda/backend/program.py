@@ -78,7 +78,7 @@ class MemoryLayout:
 def _slot_binding(operand: Operand, reading: TensorView, place: int | None) -> SlotBinding | None:
     if place is None:
         return None
-    if reading == TensorView.plain(tensor_type(operand)):
+    if reading == TensorView.from_type(tensor_type(operand)):
         return SlotBinding(place)
     return SlotBinding(place, reading.shape, reading.strides)
 
@@ -118,7 +118,7 @@ class PreparedProgram:
     Attributes:
         outputs: Allocators, one per output.
         needs_alignment: Whether the kernels chosen for aligned memory differ from those for any memory.
-        returns_what_it_makes: Whether the results are exactly the outputs, in order: no input, no duplicate.
+        returns_exactly_outputs: Whether the results are exactly the outputs, in order: no input, no duplicate.
     """
 
     def __init__(

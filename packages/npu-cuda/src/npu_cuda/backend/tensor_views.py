@@ -26,7 +26,7 @@ class TensorView:
     strides: tuple[int, ...]
 
     @classmethod
-    def plain(cls, type: TensorType) -> TensorView:
+    def from_type(cls, type: TensorType) -> TensorView:
         return cls(str(type.dtype).removeprefix("torch."), type.static_shape, type.static_strides)
 
     def with_shape(self, shape: Sequence[int], strides: Sequence[int]) -> TensorView:
@@ -41,7 +41,7 @@ def tensor_type(operand: Operand) -> TensorType:
 
 def views_of(op: BackendOp) -> tuple[TensorView, ...]:
     """Return the readings of the tensors of ``op``, inputs first."""
-    plain = [TensorView.plain(tensor_type(item)) for item in (*op.inputs, *op.outputs)]
+    plain = [TensorView.from_type(tensor_type(item)) for item in (*op.inputs, *op.outputs)]
     return tuple(_BY_KIND.get(op.kind, list)(plain))
 
 

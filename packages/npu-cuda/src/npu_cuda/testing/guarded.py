@@ -68,12 +68,12 @@ class GuardedTensor:
         self._elements(self._written)[...] = encode(values, self.layout.dtype)
         self._base.copy_from(self._written.tobytes())
 
-    def stored(self) -> Array:
+    def stored_elements(self) -> Array:
         """Return the elements on the device in their storage dtype."""
         return self._elements(np.frombuffer(bytearray(self._base.to_bytes()), np.uint8)).copy()
 
     def values(self) -> Array:
-        return decode(self.stored(), self.layout.dtype)
+        return decode(self.stored_elements(), self.layout.dtype)
 
     def describe_stray_writes(self, *, elements_too: bool) -> str:
         """Describe writes outside of the elements, or also into them; "" if there are none."""

@@ -103,7 +103,7 @@ def _run_schedules(row: OpRow, case: Case, device: str) -> Iterator[Outcome]:
                 break  # it does not support this case
             finally:
                 _set_schedule(0)
-            bits.add(b"".join(output.stored().tobytes() for output in memory.outputs))
+            bits.add(b"".join(output.stored_elements().tobytes() for output in memory.outputs))
         wrong = f"the order of threads changes what {kernel} computes" if len(bits) > 1 else ""
         if bits:
             yield Outcome(row.op, case.name, device, "schedules", kernel, "Ok", "Ok", wrong=wrong)

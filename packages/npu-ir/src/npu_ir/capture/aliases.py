@@ -6,7 +6,8 @@ import torch
 from torch.fx import Graph as FxGraph
 from torch.fx import GraphModule, Node
 
-from npu_ir import _torch
+from npu_ir._torch.sizes import are_sizes_equal
+from npu_ir._torch.tensors import is_wrapper, storage_id, wrapped_parts
 from npu_ir.capture.bodies import bodies
 from npu_ir.capture.writes import tensor_of
 
@@ -47,7 +48,7 @@ class AliasSets:
         if tensor is None:
             return
         if source is not None:  # unite the two sets; the set of `source` is final, as nodes come in order
-            self._same[_torch.storage_id(tensor)] = self.storage_id(source)
+            self._same[storage_id(tensor)] = self.storage_id(source)
         if _is_copied_literal(node):
             return
         storage = self.storage_id(tensor)
@@ -66,7 +67,7 @@ class AliasSets:
 
     def storage_id(self, tensor: torch.Tensor) -> int:
         """Return the id of the alias set of ``tensor``."""
-        storage = _torch.storage_id(tensor)
+        storage = storage_id(tensor)
         return self._same.get(storage, storage)
 
     def of(self, node: Node) -> list[Node]:
@@ -103,23 +104,21 @@ def idle_dropout_input(node: Node) -> torch.Tensor | None:
 
 def is_same_view(left: torch.Tensor, right: torch.Tensor) -> bool:
     """Return whether two tensors on the same memory are provably the same elements in the same order."""
-    if _torch.is_wrapper(left) or _torch.is_wrapper(right):
+    if is_wrapper(left) or is_wrapper(right):
         return type(left) is type(right) and _has_same_parts(left, right)
     return (
         left.dtype == right.dtype
-        and _torch.are_sizes_equal(left.shape, right.shape)
-        and _torch.are_sizes_equal(left.stride(), right.stride())
-        and _torch.are_sizes_equal([left.storage_offset()], [right.storage_offset()])
+        and are_sizes_equal(left.shape, right.shape)
+        and are_sizes_equal(left.stride(), right.stride())
+        and are_sizes_equal([left.storage_offset()], [right.storage_offset()])
     )
 
 
 def _has_same_parts(left: torch.Tensor, right: torch.Tensor) -> bool:
     """Return whether two tensors of one wrapper subclass consist of the same tensors."""
-    pairs = zip(_torch.wrapped_parts(left).items(), _torch.wrapped_parts(right).items(), strict=False)
+    pairs = zip(wrapped_parts(left).items(), wrapped_parts(right).items(), strict=False)
     return all(
-        name == other_name
-        and _torch.storage_id(part) == _torch.storage_id(other)
-        and is_same_view(part, other)
+        name == other_name and storage_id(part) == storage_id(other) and is_same_view(part, other)
         for (name, part), (other_name, other) in pairs
     )
 

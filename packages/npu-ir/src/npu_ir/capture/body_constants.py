@@ -13,7 +13,7 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, InputSpec, TensorArgument
 from torch.fx import GraphModule, Node
 
-from npu_ir import _torch
+from npu_ir._torch.fake import fake_of
 from npu_ir.capture.bodies import AUTOCAST_REGION, GRAD_REGION, bodies, is_call_of
 
 # The positions of the operand lists that are appended to the arguments of the bodies.
@@ -67,7 +67,7 @@ def _add_placeholders(body: GraphModule, held: Sequence[tuple[GraphModule, Node,
         with body.graph.inserting_before(first):
             argument = body.graph.placeholder("constant")
         argument.target = argument.name  # which is unique
-        argument.meta["val"] = _torch.fake_of(tensor, _fake_tensors(body))
+        argument.meta["val"] = fake_of(tensor, _fake_tensors(body))
         if owner is body:
             item.replace_all_uses_with(argument)
     for owner, item, _ in held:
@@ -111,7 +111,7 @@ def _add_program_constant(program: ExportedProgram, tensor: torch.Tensor) -> Nod
     with program.graph.inserting_before(following):
         node: Node = program.graph.placeholder("c_body_constant")
     node.target = node.name  # which is unique
-    node.meta["val"] = _torch.fake_of(tensor, _fake_tensors(program.graph_module))
+    node.meta["val"] = fake_of(tensor, _fake_tensors(program.graph_module))
     target = node.name.removeprefix("c_")
     specs.insert(index, InputSpec(InputKind.CONSTANT_TENSOR, TensorArgument(node.name), target, None))
     program.constants[target] = tensor

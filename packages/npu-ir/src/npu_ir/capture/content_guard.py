@@ -14,7 +14,10 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from npu_ir import _torch
+from npu_ir._torch.fake import is_fake
+from npu_ir._torch.pytree import tree_leaves
+from npu_ir._torch.tensors import is_functorch_wrapper, is_wrapper
+from npu_ir._torch.tracing import is_tracing, without_modes
 from npu_ir.core.tensor_bytes import same_data
 
 
@@ -39,20 +42,18 @@ class _ContentRecorder(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         # Dynamo traces this mode into branches of control flow; torch.export reads all weights untraced.
-        if torch.compiler.is_dynamo_compiling() or not _torch.is_tracing():
+        if torch.compiler.is_dynamo_compiling() or not is_tracing():
             return func(*args, **kwargs)
         if getattr(func, "__name__", "") != "__get__":  # reads of attributes do not write
-            self._save(
-                [leaf for leaf in _torch.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
-            )
+            self._save([leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)])
         return func(*args, **kwargs)
 
     def _save(self, tensors: list[torch.Tensor]) -> None:
-        if any(_torch.is_fake(tensor) or tensor.is_meta for tensor in tensors):
+        if any(is_fake(tensor) or tensor.is_meta for tensor in tensors):
             return
         for tensor in tensors:
             if id(tensor) not in self._contents and _is_copyable(tensor):
-                with _torch.without_modes(), torch.no_grad():
+                with without_modes(), torch.no_grad():
                     self._contents[id(tensor)] = tensor, tensor.detach().clone()
 
     def restore(self) -> None:
@@ -64,5 +65,5 @@ class _ContentRecorder(TorchFunctionMode):
 
 
 def _is_copyable(tensor: torch.Tensor) -> bool:
-    is_plain = tensor.layout is torch.strided and not _torch.is_wrapper(tensor)
-    return is_plain and not torch.nn.parameter.is_lazy(tensor) and not _torch.is_functorch_wrapper(tensor)
+    is_plain = tensor.layout is torch.strided and not is_wrapper(tensor)
+    return is_plain and not torch.nn.parameter.is_lazy(tensor) and not is_functorch_wrapper(tensor)

@@ -10,7 +10,8 @@ import torch
 from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
 
-from npu_ir import _torch
+from npu_ir._torch.ops import GETITEM, is_functional_call
+from npu_ir._torch.pytree import is_tree_spec
 from npu_ir.capture.default_conversion import convert_by_schema, convert_functional_call, flatten_results
 from npu_ir.capture.direct_replacement import Replacement
 from npu_ir.capture.functionalize import FunctionalProgram, functionalize
@@ -198,7 +199,7 @@ class Converter:
             data=argument.data,
         )
 
-    def nested(self, node: Node, values: Sequence[Value]) -> Any:
+    def nest(self, node: Node, values: Sequence[Value]) -> Any:
         """Return flat values nested as the FX node's results are."""
         return _nest(node.meta.get("val"), iter(values))
 
@@ -218,8 +219,8 @@ class Converter:
     def _convert(self, node: Node) -> Any:
         name = op_type_of(node.target)  # type: ignore[arg-type]
         if name in self._conversions:
-            return self.nested(node, self._convert_by_plugin(node, name))
-        if node.target is _torch.GETITEM:
+            return self.nest(node, self._convert_by_plugin(node, name))
+        if node.target is GETITEM:
             return self.value(node.args[0])[node.args[1]]
         if name in DROPPED or node in self._replaced:
             return None
@@ -235,7 +236,7 @@ class Converter:
         replacement = self._replacements.get(node)
         if replacement is not None:
             return self._convert_replacement(replacement)
-        if _torch.is_functional_call(node.target):
+        if is_functional_call(node.target):
             return convert_functional_call(self, node)
         plain = unwrap_token(name, node)
         if plain is not None:
@@ -287,7 +288,7 @@ class Converter:
         attribute: Any = module
         for step in str(node.target).split("."):
             attribute = getattr(attribute, step)
-        if _torch.is_tree_spec(attribute):
+        if is_tree_spec(attribute):
             return attribute
         if isinstance(attribute, GraphModule):
             self._module_names[attribute] = str(node.target)

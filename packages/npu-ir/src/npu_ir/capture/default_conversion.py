@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.fx import GraphModule, Node
 
-from npu_ir import _torch
+from npu_ir._torch.ops import OpOverload
 from npu_ir.capture.mixed_dtypes import require_supported_dtypes
 from npu_ir.capture.promotion import needed_cast
 from npu_ir.capture.provenance import location_of
@@ -28,14 +28,14 @@ def convert_by_schema(converter: Converter, node: Node, op: Op) -> Any:
     """Append the graph node for an FX node that calls ``op``; return its values, nested as FX has them."""
     schema = schema_of(op)
     flat = _flatten(converter, node, schema, node.args)
-    if isinstance(op, _torch.OpOverload) and not op._schema.returns:
+    if isinstance(op, OpOverload) and not op._schema.returns:
         converter.insert(node, op_type_of(op), flat.inputs, flat.attrs, types=[], operands=flat.operands)
         return None
     if any(isinstance(item, GraphModule) for item in flat.inputs):
         return _convert_with_regions(converter, node, op, flat)
     types = _keep_dtypes(schema, flat, converter.types(node))
-    cast = needed_cast(node, op, types) if isinstance(op, _torch.OpOverload) else None
-    if isinstance(op, _torch.OpOverload):
+    cast = needed_cast(node, op, types) if isinstance(op, OpOverload) else None
+    if isinstance(op, OpOverload):
         require_supported_dtypes(node, op)
     inputs = _insert_casts(converter, node, flat.inputs, cast)
     name = _node_name(node, schema)
@@ -49,7 +49,7 @@ def convert_by_schema(converter: Converter, node: Node, op: Op) -> Any:
         name=name,
         output_names=_output_names(name, schema, len(types)),
     )
-    return converter.nested(node, inserted.outputs)
+    return converter.nest(node, inserted.outputs)
 
 
 def _convert_with_regions(converter: Converter, node: Node, op: Op, flat: FlatArguments) -> Any:
@@ -63,7 +63,7 @@ def _convert_with_regions(converter: Converter, node: Node, op: Op, flat: FlatAr
         operands=[operand for operand, item in pairs if isinstance(item, Value)],
         regions={operand: converter.region(item) for operand, item in pairs if isinstance(item, GraphModule)},
     )
-    return converter.nested(node, inserted.outputs)
+    return converter.nest(node, inserted.outputs)
 
 
 def _insert_casts(
@@ -89,7 +89,7 @@ def _insert_casts(
 def convert_functional_call(converter: Converter, node: Node) -> Any:
     """Append the graph node for an op that runs on copies of what it writes, and returns them, too."""
     op, *args = node.args
-    assert isinstance(op, _torch.OpOverload)
+    assert isinstance(op, OpOverload)
     schema = schema_of(op)
     flat = _flatten(converter, node, schema, args)
     results = node.meta["val"]  # None for an op without results, and for an absent optional tensor
@@ -137,7 +137,7 @@ def _is_value(argument: Any) -> bool:
 
 def _node_name(node: Node, schema: OpSchema) -> str:
     """Return the FX node's name; ``relu__1`` becomes ``relu_1`` where relu replaces relu_."""
-    if isinstance(node.target, _torch.OpOverload) and node.target is not schema.op:
+    if isinstance(node.target, OpOverload) and node.target is not schema.op:
         written, functional = node.target._opname, str(schema.op._opname)
         if node.name.startswith(written):
             return functional + node.name[len(written) :]

@@ -1,4 +1,4 @@
-"""Direct replacement of ops that write by functional ops, where no tensor read later can tell.
+"""Direct replacement of ops that write by functional ops, where no later read differs.
 
 The written tensor may be a parameter, buffer or input itself: its final content becomes an update of the
 graph.
@@ -19,7 +19,10 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 from torch.fx import Node
 
-from npu_ir import _torch
+from npu_ir._torch.fake import trial
+from npu_ir._torch.ops import OpOverload
+from npu_ir._torch.pytree import tree_leaves, tree_map
+from npu_ir._torch.sizes import are_sizes_equal
 from npu_ir.capture.aliases import AliasSets
 from npu_ir.capture.bodies import nodes
 from npu_ir.capture.substitute_node import make_substitute_node
@@ -40,7 +43,7 @@ class Replacement:
     """
 
     call: Node
-    op: _torch.OpOverload
+    op: OpOverload
     written: dict[Node, int | None]
     own: int | None = None
 
@@ -87,8 +90,8 @@ def _is_unobservable(
         written: The mutated node.
         aliases: The alias sets of the program.
         read_last: Nodes that are read after the last node.
-        is_argument: ``written_nodes`` is a parameter, buffer or input, whose final content is an update of
-            the graph.
+        is_argument: ``written`` is a parameter, buffer or input, whose final content is an update of the
+            graph.
     """
     if torch.Tag.inplace_view in node.target.tags:  # type: ignore[union-attr]
         return True  # t_() and the like mutate the metadata of the Python object, not the memory
@@ -121,7 +124,7 @@ def _replace_batch_norm(node: Node) -> Replacement | None:
         return None
     fakes, _ = fake_arguments(args, {})
     try:
-        with _torch.trial([node.meta["val"]]):
+        with trial([node.meta["val"]]):
             results = _FUNCTIONAL_BATCH_NORM(*fakes)
     except (IndexError, RuntimeError):  # no input of this shape, or its sizes are known only at run time
         return None
@@ -135,7 +138,7 @@ def _replace_single_write(node: Node) -> Replacement | None:
     return None if functional is None else Replacement(node, functional, {targets[0]: None})
 
 
-def _functional_op(node: Node) -> _torch.OpOverload | None:
+def _functional_op(node: Node) -> OpOverload | None:
     """Return the functional op of the in-place op of ``node``; None if there is none of the same type.
 
     Only the names of ATen ops relate the two: ``relu`` and ``relu_``.
@@ -158,7 +161,7 @@ def _functional_op(node: Node) -> _torch.OpOverload | None:
     return functional
 
 
-def _has_same_type(node: Node, functional: _torch.OpOverload) -> bool:
+def _has_same_type(node: Node, functional: OpOverload) -> bool:
     """Return whether ``functional`` provably returns the dtype, shape and strides of the mutated tensor.
 
     A write keeps the dtype and shape of its target, where the functional op promotes and broadcasts.
@@ -170,21 +173,21 @@ def _has_same_type(node: Node, functional: _torch.OpOverload) -> bool:
     if torch.Tag.pointwise in functional.tags and _are_contiguous_like(expected, (args, kwargs)):
         return _pointwise_dtype(functional, args, kwargs) == expected.dtype
     try:
-        with _torch.trial([expected]):
+        with trial([expected]):
             result = functional(*args, **kwargs)
     except RuntimeError:  # the result depends on a size that is known only at run time
         return False
     return (
         isinstance(result, torch.Tensor)
         and result.dtype == expected.dtype
-        and _torch.are_sizes_equal(result.shape, expected.shape)
-        and _torch.are_sizes_equal(result.stride(), expected.stride())
+        and are_sizes_equal(result.shape, expected.shape)
+        and are_sizes_equal(result.stride(), expected.stride())
     )
 
 
 def _are_contiguous_like(tensor: torch.Tensor, arguments: Any) -> bool:
     """Return whether all tensors in ``arguments`` are provably contiguous and of the shape of ``tensor``."""
-    leaves = _torch.tree_leaves(arguments)
+    leaves = tree_leaves(arguments)
     if any(isinstance(leaf, (torch.SymInt, torch.SymFloat, torch.SymBool)) for leaf in leaves):
         return False
     step: Any = 1
@@ -193,14 +196,13 @@ def _are_contiguous_like(tensor: torch.Tensor, arguments: Any) -> bool:
         strides.append(step)
         step = step * size
     return all(
-        _torch.are_sizes_equal(leaf.shape, tensor.shape)
-        and _torch.are_sizes_equal(leaf.stride(), strides[::-1])
+        are_sizes_equal(leaf.shape, tensor.shape) and are_sizes_equal(leaf.stride(), strides[::-1])
         for leaf in leaves
         if isinstance(leaf, torch.Tensor)
     )
 
 
-def _pointwise_dtype(op: _torch.OpOverload, args: Any, kwargs: Any) -> torch.dtype | None:
+def _pointwise_dtype(op: OpOverload, args: Any, kwargs: Any) -> torch.dtype | None:
     """Return the result dtype of a pointwise op, from tensors of one element.
 
     A trial on symbolic sizes takes a thousand times longer.
@@ -210,5 +212,5 @@ def _pointwise_dtype(op: _torch.OpOverload, args: Any, kwargs: Any) -> torch.dty
         is_tensor = isinstance(leaf, torch.Tensor)
         return torch.empty([1] * leaf.dim(), dtype=leaf.dtype, device="meta") if is_tensor else leaf
 
-    result = op(*_torch.tree_map(small, args), **_torch.tree_map(small, kwargs))
+    result = op(*tree_map(small, args), **tree_map(small, kwargs))
     return result.dtype if isinstance(result, torch.Tensor) else None

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch.export import ExportedProgram
 
-from npu_ir import _torch
+from npu_ir._torch.tracing import relaxed_size_assumptions
 from npu_ir.capture.content_guard import restore_contents
 from npu_ir.capture.export_errors import export_error
 from npu_ir.capture.export_messages import HeldMessages
@@ -104,7 +104,7 @@ class ExportCall:
         """
         if self.dynamic_shapes is not None:
             # An error that has another cause occurs again below.
-            with contextlib.suppress(Exception), _torch.relaxed_size_assumptions():
+            with contextlib.suppress(Exception), relaxed_size_assumptions():
                 return self._trace(names)
         return self._trace(names)
 

@@ -20,7 +20,7 @@ from typing import Any, cast
 
 import torch
 
-from npu_ir import _torch
+from npu_ir._torch.tracing import hold_log, printing_module
 from npu_ir.errors import CaptureWarning
 
 LOGGER = logging.getLogger("npu_ir.capture")
@@ -53,11 +53,11 @@ class HeldMessages:
 
     def __enter__(self) -> None:
         with contextlib.ExitStack() as stack:
-            stack.enter_context(_torch.hold_log(self._hold_record))
+            stack.enter_context(hold_log(self._hold_record))
             for pattern in (_ASSIGNED, _ITS_OWN_DOING):
                 stack.enter_context(_bypass_filters(pattern.pattern))
             stack.enter_context(_FunctionSubstitute(warnings, "showwarning", self._hold_warning))
-            stack.enter_context(_FunctionSubstitute(_torch.printing_module(), "print", self._hold_print))
+            stack.enter_context(_FunctionSubstitute(printing_module(), "print", self._hold_print))
             self._stack = stack.pop_all()
 
     def __exit__(

@@ -14,7 +14,9 @@ from typing import Any
 import torch
 from torch.export import ExportedProgram, ShapesCollection
 
-from npu_ir import _torch
+from npu_ir._torch.fake import fake_mode_of, is_fake
+from npu_ir._torch.pytree import tree_leaves, tree_map
+from npu_ir._torch.tensors import is_wrapper, storage_id
 from npu_ir.capture.convert import convert_exported_program
 from npu_ir.capture.export_call import CaptureSubject, ExportCall
 from npu_ir.capture.held_constants import find_written_constants
@@ -132,14 +134,14 @@ def export_program(
     require_plain_tensors(model, args, kwargs)
     subject = CaptureSubject(model)
     tensors = [*subject.tensors, *_tensor_leaves((args, kwargs))]
-    stand_ins = FakeSubstitutes(_torch.fake_mode_of([*subject.registered, *_tensor_leaves((args, kwargs))]))
-    with stand_ins.install(model), _cpu_default_device():
-        args, kwargs = _prepare_inputs((args, kwargs), stand_ins, subject, shared_inputs)
+    substitutes = FakeSubstitutes(fake_mode_of([*subject.registered, *_tensor_leaves((args, kwargs))]))
+    with substitutes.install(model), _cpu_default_device():
+        args, kwargs = _prepare_inputs((args, kwargs), substitutes, subject, shared_inputs)
         call = ExportCall(subject, args, kwargs, dynamic_shapes, meta_is_cpu=any(map(is_on_meta, tensors)))
         without_data = {
-            path: stand_ins.of(item)
+            path: substitutes.of(item)
             for path, item in subject.held.items()
-            if is_on_meta(item) or (_torch.is_fake(item) and item.fake_mode is stand_ins.mode)  # type: ignore[attr-defined]
+            if is_on_meta(item) or (is_fake(item) and item.fake_mode is substitutes.mode)  # type: ignore[attr-defined]
         }
         program = call.export(without_data)
         changed = find_written_constants(program)
@@ -160,7 +162,7 @@ def _require_containers(args: Any, kwargs: Any) -> None:
 
 
 def _tensor_leaves(tree: Any) -> list[torch.Tensor]:
-    return [leaf for leaf in _torch.tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
+    return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
 
 
 def _has_repeats(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
@@ -169,7 +171,7 @@ def _has_repeats(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
 
 
 def _prepare_inputs(
-    tree: tuple[Any, Any], stand_ins: FakeSubstitutes, subject: CaptureSubject, shared_inputs: bool
+    tree: tuple[Any, Any], substitutes: FakeSubstitutes, subject: CaptureSubject, shared_inputs: bool
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return the arguments off ``meta``, with copies of those that alias an earlier one or the model.
 
@@ -180,24 +182,24 @@ def _prepare_inputs(
     seen: set[int] = set()
     storages: set[int] = set()
 
-    def prepared(leaf: Any) -> Any:
+    def prepare(leaf: Any) -> Any:
         if not isinstance(leaf, torch.Tensor):
             return leaf
         is_strided = leaf.layout is torch.strided
-        shares = id(leaf) in seen or (is_strided and _torch.storage_id(leaf) in storages)
+        shares = id(leaf) in seen or (is_strided and storage_id(leaf) in storages)
         is_copied = id(leaf) in own_tensors or (shares and not shared_inputs)
         seen.add(id(leaf))
         if is_strided:
-            storages.add(_torch.storage_id(leaf))
-        leaf = stand_ins.of(leaf)
+            storages.add(storage_id(leaf))
+        leaf = substitutes.of(leaf)
         return _new_like(leaf) if is_copied else leaf
 
-    return _torch.tree_map(prepared, tree)  # type: ignore[no-any-return]
+    return tree_map(prepare, tree)  # type: ignore[no-any-return]
 
 
 def _new_like(tensor: torch.Tensor) -> torch.Tensor:
     """Return a tensor of the same type with its own memory and undefined content."""
-    is_plain = tensor.layout is torch.strided and not _torch.is_wrapper(tensor)
+    is_plain = tensor.layout is torch.strided and not is_wrapper(tensor)
     copy = (
         tensor.detach().new_empty_strided(tensor.shape, tensor.stride())
         if is_plain

@@ -19,7 +19,7 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 from torch.fx import Node
 
-from npu_ir import _torch
+from npu_ir._torch.ops import is_functional_call_on_views, is_functorch_call
 from npu_ir.capture.aliases import AliasSets
 from npu_ir.capture.bodies import AUTOCAST_REGION, ENTER_AUTOCAST, is_call_of, nodes
 from npu_ir.capture.direct_replacement import Replacement, find_direct_replacements
@@ -83,8 +83,8 @@ def _placeholder_names(program: ExportedProgram) -> dict[tuple[InputKind, str | 
 def _needs_retrace(program: ExportedProgram) -> bool:
     """Return whether only a retrace decomposes the program: autocast, ``torch.func``, calls on views."""
     return torch.is_autocast_enabled("cpu") or any(
-        _torch.is_functorch_call(node.target)
-        or _torch.is_functional_call_on_views(node.target)
+        is_functorch_call(node.target)
+        or is_functional_call_on_views(node.target)
         or is_call_of(node, AUTOCAST_REGION, ENTER_AUTOCAST)
         for node in nodes(program.graph_module)
     )

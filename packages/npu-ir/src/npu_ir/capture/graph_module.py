@@ -10,7 +10,7 @@ import torch
 from torch.fx import Graph as FxGraph
 from torch.fx import GraphModule, Node
 
-from npu_ir import _torch
+from npu_ir._torch.export import traced_ranges
 from npu_ir.capture.bodies import nodes
 from npu_ir.capture.convert import Converter
 from npu_ir.capture.functionalize import FunctionalProgram
@@ -47,7 +47,7 @@ def convert_graph_module(
     """
     functional, updated = _strip_final_copies(module)
     _require_functional(functional)
-    program: Any = _Program(functional.graph, functional, _torch.traced_ranges(functional.graph))
+    program: Any = _Program(functional.graph, functional, traced_ranges(functional.graph))
     converter = Converter(Sizes(Graph(name or "graph"), program), FunctionalProgram(program))
     results, contents = converter.convert_module(functional, arguments)
     graph = converter.graph

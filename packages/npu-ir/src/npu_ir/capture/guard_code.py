@@ -41,7 +41,7 @@ def constraints_of(code: str, size_of: SizeOf) -> list[Constraint]:
     """Return a guard as a conjunction of constraints.
 
     Raises:
-        ValueError: The guard is not made of relations between expressible numbers, or contains a disjunction.
+        ValueError: The guard is not a conjunction of relations between expressible numbers.
     """
     return list(_constraints(ast.parse(code.strip(), mode="eval").body, size_of, holds=True))
 

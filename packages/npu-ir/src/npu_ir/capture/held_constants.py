@@ -10,7 +10,9 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 from torch.fx import Node
 
-from npu_ir import _torch
+from npu_ir._torch.ops import OpOverload, is_composite
+from npu_ir._torch.sizes import are_sizes_equal
+from npu_ir._torch.tensors import storage_id
 from npu_ir.capture.aliases import LIFT, is_same_view
 from npu_ir.capture.retrace import all_written_nodes
 from npu_ir.capture.writes import tensor_of
@@ -99,16 +101,16 @@ def find_written_constants(program: ExportedProgram) -> set[str]:
 def _possible_aliases(node: Node) -> list[Node]:
     """Return the arguments that the result of ``node`` may alias."""
     op = node.target
-    if not isinstance(op, _torch.OpOverload) or op is LIFT:
+    if not isinstance(op, OpOverload) or op is LIFT:
         return []
     if any(item.alias_info is not None for item in op._schema.returns):
         return node.all_input_nodes
-    return [item for item in node.all_input_nodes if _torch.is_composite(op) and _has_same_numel(node, item)]
+    return [item for item in node.all_input_nodes if is_composite(op) and _has_same_numel(node, item)]
 
 
 def _has_same_numel(left: Node, right: Node) -> bool:
     sizes = [tensor.numel() for node in (left, right) if (tensor := tensor_of(node)) is not None]
-    return len(sizes) == 2 and _torch.are_sizes_equal(sizes[:1], sizes[1:])
+    return len(sizes) == 2 and are_sizes_equal(sizes[:1], sizes[1:])
 
 
 def _is_same_tensor(left: object, right: torch.Tensor) -> bool:
@@ -116,4 +118,4 @@ def _is_same_tensor(left: object, right: torch.Tensor) -> bool:
     if left is right:
         return True
     both = all(isinstance(item, torch.Tensor) and item.layout is torch.strided for item in (left, right))
-    return both and _torch.storage_id(left) == _torch.storage_id(right) and is_same_view(left, right)  # type: ignore[arg-type]
+    return both and storage_id(left) == storage_id(right) and is_same_view(left, right)  # type: ignore[arg-type]

@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 
-from npu_ir import _torch
+from npu_ir._torch.fake import is_fake
+from npu_ir._torch.tensors import is_wrapper, replace_parts, storage_id, wrapped_parts
 
 
 class FakeSubstitutes:
@@ -35,9 +36,9 @@ class FakeSubstitutes:
         return self._fakes[id(tensor)][1]
 
     def _make_fake(self, tensor: torch.Tensor) -> torch.Tensor:
-        if _torch.is_wrapper(tensor):
-            parts = _torch.wrapped_parts(tensor).items()
-            fake = _torch.replace_parts(tensor, {name: self.of(part) for name, part in parts})
+        if is_wrapper(tensor):
+            parts = wrapped_parts(tensor).items()
+            fake = replace_parts(tensor, {name: self.of(part) for name, part in parts})
         else:
             with self.mode:
                 fake = torch.empty(0, dtype=tensor.dtype, device="cpu")
@@ -47,7 +48,7 @@ class FakeSubstitutes:
         return fake.requires_grad_(tensor.requires_grad)
 
     def _fake_storage(self, tensor: torch.Tensor) -> torch.UntypedStorage:
-        key, size = _torch.storage_id(tensor), tensor.untyped_storage().nbytes()
+        key, size = storage_id(tensor), tensor.untyped_storage().nbytes()
         if key not in self._storages:
             self._storages[key] = torch.empty(size, dtype=torch.uint8, device="cpu").untyped_storage()
         return self._storages[key]
@@ -71,9 +72,9 @@ class FakeSubstitutes:
 
 def is_on_meta(tensor: torch.Tensor) -> bool:
     """Return whether ``tensor`` is on ``meta``, and not a FakeTensor."""
-    return tensor.is_meta and not _torch.is_fake(tensor)
+    return tensor.is_meta and not is_fake(tensor)
 
 
 def has_content(tensor: Any) -> bool:
     """Return whether ``tensor`` is a tensor with data: neither on ``meta`` nor fake."""
-    return isinstance(tensor, torch.Tensor) and not tensor.is_meta and not _torch.is_fake(tensor)
+    return isinstance(tensor, torch.Tensor) and not tensor.is_meta and not is_fake(tensor)

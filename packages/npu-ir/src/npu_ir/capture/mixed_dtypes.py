@@ -15,7 +15,11 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from npu_ir import _torch
+from npu_ir._torch.ops import OpOverload
+from npu_ir._torch.pytree import tree_map
+from npu_ir._torch.sizes import size_expression
+from npu_ir._torch.tensors import is_functorch_wrapper
+from npu_ir._torch.tracing import without_modes
 from npu_ir.capture.provenance import location_of
 from npu_ir.capture.writes import fake_arguments
 from npu_ir.core.isolation import isolated_torch_state
@@ -24,7 +28,7 @@ from npu_ir.errors import ConversionError
 _CPU = torch.device("cpu")
 
 
-def require_supported_dtypes(node: Node, op: _torch.OpOverload) -> None:
+def require_supported_dtypes(node: Node, op: OpOverload) -> None:
     """Refuse a call that fails only because its floating-point tensors have different dtypes.
 
     Raises:
@@ -53,31 +57,29 @@ def require_supported_dtypes(node: Node, op: _torch.OpOverload) -> None:
 def _is_replaceable(value: Any) -> bool:
     """Return whether a small real tensor can replace ``value``: symbolic numbers have no safe substitute."""
     is_cpu = isinstance(value, torch.Tensor) and value.device.type == "cpu"
-    return is_cpu and value.layout is torch.strided and not _torch.is_functorch_wrapper(value)
+    return is_cpu and value.layout is torch.strided and not is_functorch_wrapper(value)
 
 
 def _small_sizes(tensors: list[torch.Tensor]) -> dict[Any, int]:
     """Return a small size for each size: equal ones stay equal, larger ones larger, and 1 stays 1."""
-    sizes = {_torch.size_expression(size) for tensor in tensors for size in tensor.shape}
+    sizes = {size_expression(size) for tensor in tensors for size in tensor.shape}
     static_sizes = sorted(size for size in sizes if isinstance(size, int) and size > 1)
     open_sizes = sorted((size for size in sizes if not isinstance(size, int)), key=str)
     return {0: 0, 1: 1, **{size: number for number, size in enumerate([*static_sizes, *open_sizes], start=2)}}
 
 
 def _small_tensor(tensor: torch.Tensor, sizes: dict[Any, int], dtype: torch.dtype) -> torch.Tensor:
-    shape = [sizes[_torch.size_expression(size)] for size in tensor.shape]
+    shape = [sizes[size_expression(size)] for size in tensor.shape]
     return torch.zeros(shape, dtype=dtype if tensor.is_floating_point() else tensor.dtype)
 
 
 def _call_problem(
-    op: _torch.OpOverload, arguments: Any, small: Callable[[torch.Tensor], torch.Tensor]
+    op: OpOverload, arguments: Any, small: Callable[[torch.Tensor], torch.Tensor]
 ) -> str | None:
     """Return PyTorch's error for a call on small tensors; None if it runs."""
-    args, kwargs = _torch.tree_map(
-        lambda leaf: small(leaf) if isinstance(leaf, torch.Tensor) else leaf, arguments
-    )
+    args, kwargs = tree_map(lambda leaf: small(leaf) if isinstance(leaf, torch.Tensor) else leaf, arguments)
     try:
-        with isolated_torch_state(_CPU), _torch.without_modes(), warnings.catch_warnings():
+        with isolated_torch_state(_CPU), without_modes(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             op(*args, **kwargs)
     except (IndexError, RuntimeError, TypeError, ValueError) as error:

@@ -15,7 +15,8 @@ from typing import Any, TypeAlias
 
 import torch
 
-from npu_ir import _torch
+from npu_ir._torch.pytree import tree_leaves, tree_map
+from npu_ir._torch.tensors import is_wrapper, storage_id
 from npu_ir.core.node import Value
 from npu_ir.core.structure import flatten_like
 from npu_ir.errors import ConversionError
@@ -56,7 +57,7 @@ def find_overlaps(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Overla
     """
     groups: list[dict[InputPosition, torch.Tensor]] = []
     for place, leaf in _leaves(args, kwargs):
-        if isinstance(leaf, torch.Tensor) and leaf.layout is torch.strided and not _torch.is_wrapper(leaf):
+        if isinstance(leaf, torch.Tensor) and leaf.layout is torch.strided and not is_wrapper(leaf):
             # Overlap is not transitive, groups are: one leaf may join several of them.
             touching = [
                 group for group in groups if any(_is_overlapping(leaf, other) for other in group.values())
@@ -70,12 +71,12 @@ def find_overlaps(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Overla
 
 def _leaves(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[tuple[InputPosition, Any]]:
     for name, tree in (("", tuple(args)), *kwargs.items()):
-        for number, leaf in enumerate(_torch.tree_leaves(tree)):
+        for number, leaf in enumerate(tree_leaves(tree)):
             yield (name, number), leaf
 
 
 def _is_overlapping(left: torch.Tensor, right: torch.Tensor) -> bool:
-    return _torch.storage_id(left) == _torch.storage_id(right) and ranges_overlap(left, right)
+    return storage_id(left) == storage_id(right) and ranges_overlap(left, right)
 
 
 def _make_overlap(group: dict[InputPosition, torch.Tensor]) -> Overlap:
@@ -129,12 +130,12 @@ def _replace_leaves(name: str | None, tree: Any, views: Mapping[InputPosition, t
     """Return arguments with views in place of inputs; without a name, the keyword arguments."""
     if name is None:
         return {key: _replace_leaves(key, item, views) for key, item in tree.items()}
-    leaves = iter(range(len(_torch.tree_leaves(tree))))
+    leaves = iter(range(len(tree_leaves(tree))))
 
     def view(leaf: Any) -> Any:
         return views.get((name, next(leaves)), leaf)
 
-    return _torch.tree_map(view, tree)
+    return tree_map(view, tree)
 
 
 def declare_overlaps(

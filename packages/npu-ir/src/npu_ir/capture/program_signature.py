@@ -12,7 +12,7 @@ from torch.export.graph_signature import ConstantArgument, CustomObjArgument, Ou
 from torch.export.graph_signature import InputKind as ExportInputKind
 from torch.fx import Node
 
-from npu_ir import _torch
+from npu_ir._torch.tensors import is_functorch_wrapper, is_wrapper
 from npu_ir.capture.meta_tensors import has_content
 from npu_ir.capture.provenance import location_of
 from npu_ir.capture.wrapped_tensors import WrappedTensor, add_parts, require_unwrapped
@@ -84,7 +84,7 @@ class ProgramSignature:
                 where=location_of(next(iter(node.users), node)),
                 fix="pass tensors and numbers; random numbers come from the default generator",
             )
-        if _torch.is_wrapper(node.meta["val"]):
+        if is_wrapper(node.meta["val"]):
             keys = [str(spec.target), *aliases]
             return add_parts(node.meta["val"], keys, functools.partial(self._add_part, spec, node))
         type = self._converter.type(node, node.meta["val"])
@@ -167,7 +167,7 @@ def require_data(program: ExportedProgram) -> None:
         if spec.kind is not ExportInputKind.CONSTANT_TENSOR:
             continue
         tensor = program.constants.get(str(spec.target))
-        if isinstance(tensor, torch.Tensor) and _torch.is_functorch_wrapper(tensor):
+        if isinstance(tensor, torch.Tensor) and is_functorch_wrapper(tensor):
             raise ConversionError(
                 f"torch.export takes a tensor that torch.func differentiates for a constant: {spec.target}",
                 fix="use torch.autograd.grad; of torch.func only vmap can be captured",

@@ -12,7 +12,9 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from npu_ir import _torch
+from npu_ir._torch.fake import trial
+from npu_ir._torch.ops import OpOverload
+from npu_ir._torch.pytree import tree_leaves
 from npu_ir.capture.provenance import location_of
 from npu_ir.core.default_dtype import float32_by_default
 from npu_ir.core.types import TensorType, Type
@@ -21,7 +23,7 @@ from npu_ir.errors import ConversionError
 _DEFAULTS = (torch.float32, torch.complex64)
 
 
-def needed_cast(node: Node, op: _torch.OpOverload, types: Sequence[Type]) -> torch.dtype | None:
+def needed_cast(node: Node, op: OpOverload, types: Sequence[Type]) -> torch.dtype | None:
     """Return the dtype to cast the operands of ``node`` to; None if they need no cast.
 
     Raises:
@@ -56,7 +58,7 @@ def _is_inexact(dtype: torch.dtype) -> bool:
 
 
 def _result_dtypes(
-    node: Node, op: _torch.OpOverload, prepared: Callable[[torch.Tensor], torch.Tensor]
+    node: Node, op: OpOverload, prepared: Callable[[torch.Tensor], torch.Tensor]
 ) -> list[torch.dtype]:
     """Return the floating-point result dtypes of ``op`` under float32 on prepared operands of ``node``."""
 
@@ -64,7 +66,7 @@ def _result_dtypes(
         value = item.meta["val"]
         return prepared(value) if isinstance(value, torch.Tensor) else value
 
-    with _torch.trial(_operand_tensors(node)), float32_by_default():
+    with trial(_operand_tensors(node)), float32_by_default():
         args, kwargs = torch.fx.map_arg((node.args, node.kwargs), operand)
         try:
             result: Any = op(*args, **kwargs)
@@ -72,6 +74,6 @@ def _result_dtypes(
             return []
     return [
         leaf.dtype
-        for leaf in _torch.tree_leaves(result)
+        for leaf in tree_leaves(result)
         if isinstance(leaf, torch.Tensor) and _is_inexact(leaf.dtype)
     ]

@@ -19,7 +19,8 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import TensorArgument
 from torch.fx import Node
 
-from npu_ir import _torch
+from npu_ir._torch.sizes import are_sizes_equal
+from npu_ir._torch.tensors import is_wrapper, storage_id
 from npu_ir.capture.bodies import nodes
 from npu_ir.capture.provenance import location_of
 from npu_ir.capture.writes import tensor_of, written_nodes
@@ -85,9 +86,7 @@ class AssignmentHook:
     def _must_write(self, module: torch.nn.Module, name: str, old: torch.Tensor) -> bool:
         """Return whether to write at once: in autocast, for a tied buffer, and for a wrapper subclass."""
         return (
-            torch.is_autocast_enabled("cpu")
-            or _torch.is_wrapper(old)
-            or bool(self._other_names(module, name, old))
+            torch.is_autocast_enabled("cpu") or is_wrapper(old) or bool(self._other_names(module, name, old))
         )
 
     def _other_names(self, module: torch.nn.Module, name: str, old: torch.Tensor) -> list[str]:
@@ -178,11 +177,11 @@ def _append_copies(program: ExportedProgram, last: dict[Node, Node]) -> None:
 
 def _clone_results(program: ExportedProgram, buffers: set[Any], before: Node) -> None:
     """Return clones of results that alias assigned buffers: in eager mode they keep the old content."""
-    storages = {_torch.storage_id(buffer.meta["val"]) for buffer in buffers}
+    storages = {storage_id(buffer.meta["val"]) for buffer in buffers}
     output = program.graph.output_node()
     for node in dict.fromkeys(output.all_input_nodes):
         tensor = tensor_of(node)
-        if tensor is not None and _torch.storage_id(tensor) in storages:
+        if tensor is not None and storage_id(tensor) in storages:
             with program.graph.inserting_before(before):
                 clone = program.graph.call_function(torch.ops.aten.clone.default, (node,))
             clone.meta = {**node.meta, "val": tensor.detach().clone()}
@@ -233,7 +232,7 @@ def _assignment_error(program: ExportedProgram, node: Node, reason: str) -> Conv
 
 
 def _has_same_type(old: torch.Tensor, new: torch.Tensor) -> bool:
-    return old.dtype == new.dtype and _torch.are_sizes_equal(old.shape, new.shape)
+    return old.dtype == new.dtype and are_sizes_equal(old.shape, new.shape)
 
 
 def _type_text(tensor: torch.Tensor) -> str:

@@ -17,7 +17,8 @@ import torch
 from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
 
-from npu_ir import _torch
+from npu_ir._torch.ops import inline_decomposition, is_composite, is_functional_call_on_views
+from npu_ir._torch.tracing import relaxed_size_assumptions
 from npu_ir.capture.aliases import LIFT, AliasSets, idle_dropout_input
 from npu_ir.capture.bodies import AUTOCAST_REGION, GRAD_REGION, bodies, is_call_of, nodes
 from npu_ir.capture.body_constants import lift_body_constants
@@ -64,7 +65,7 @@ def retrace_program(program: ExportedProgram, aliases: AliasSets) -> ExportedPro
             _decompose_writes(module, aliases, storages)
     lift_body_constants(prepared)
     try:
-        with HeldMessages(), _torch.relaxed_size_assumptions():
+        with HeldMessages(), relaxed_size_assumptions():
             functional: ExportedProgram = prepared.run_decompositions({})
     except Exception as error:
         said, *_ = str(error).strip().split("\n")
@@ -100,8 +101,8 @@ def _mutated_nodes(node: Node, module: GraphModule) -> list[Node]:
 def _decompose_calls_on_copies(module: GraphModule) -> None:
     """Replace calls left by an earlier functionalization by copies and a call that writes into them."""
     for node in list(module.graph.nodes):
-        if _torch.is_functional_call_on_views(node.target):
-            _torch.inline_decomposition(module, node)
+        if is_functional_call_on_views(node.target):
+            inline_decomposition(module, node)
 
 
 def _decompose_indexing(module: GraphModule) -> None:
@@ -126,7 +127,7 @@ def _decompose_hidden_aliases(module: GraphModule, aliases: AliasSets, storages:
         if idle_dropout_input(node) is not None:
             node.replace_all_uses_with(node.args[0])
         elif _hides_aliases(node, aliases):
-            _torch.inline_decomposition(module, node)
+            inline_decomposition(module, node)
 
 
 def _hides_aliases(node: Node, aliases: AliasSets) -> bool:
@@ -136,7 +137,7 @@ def _hides_aliases(node: Node, aliases: AliasSets) -> bool:
         or node.target is LIFT
         or schema.writes
         or any(item.alias_info is not None for item in schema.op._schema.returns)
-        or not _torch.is_composite(schema.op)
+        or not is_composite(schema.op)
     ):
         return False
     sources = {aliases.storage_id(tensor) for item in node.all_input_nodes for tensor in tensors_of(item)}
@@ -147,7 +148,7 @@ def _decompose_writes(module: GraphModule, aliases: AliasSets, storages: set[int
     """Decompose the writes that functionalization gets wrong, in one graph of a program."""
     for node in list(module.graph.nodes):
         if has_hidden_write(node) and node.target is torch.ops.aten.instance_norm.default:
-            _torch.inline_decomposition(module, node)
+            inline_decomposition(module, node)
         elif node.target is LIFT and aliases.storage_id(node.meta["val"]) in storages:
             # functionalization would mistake the copy for the constant itself
             node.target = torch.ops.aten.clone.default

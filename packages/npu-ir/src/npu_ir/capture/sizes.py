@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch.export import ExportedProgram
 
-from npu_ir import _torch
+from npu_ir._torch.export import dim_names, guard_code, size_guards, size_ranges
+from npu_ir._torch.sizes import is_data_dependent, is_float_symbol, size_expression
 from npu_ir.capture.guard_code import constraints_of
 from npu_ir.core.types import Type
 from npu_ir.errors import ConversionError, GraphError
@@ -33,8 +34,8 @@ class Sizes:
     def __init__(self, graph: Graph, program: ExportedProgram) -> None:
         self.graph = graph
         self._program = program
-        self._ranges = _torch.size_ranges(program)
-        self._names = _torch.dim_names(program)
+        self._ranges = size_ranges(program)
+        self._names = dim_names(program)
         self._symbols: dict[Any, Expr] = {}
         self._dims: dict[Any, Dim] = {}  # by SymPy expression: a program has few distinct sizes
         self._counters = {prefix: itertools.count() for prefix in "su"}
@@ -49,7 +50,7 @@ class Sizes:
 
     def dim(self, size: Any) -> Dim:
         """Return a size of PyTorch as a size of the graph."""
-        expression = _torch.size_expression(size)
+        expression = size_expression(size)
         if isinstance(expression, int):
             return expression
         if expression not in self._dims:
@@ -64,9 +65,9 @@ class Sizes:
         result = []
         # The guards reside in the ShapeEnv of the trace; a loaded program has them as Python code.
         try:
-            for relation, left, right in _torch.size_guards(self._program, set(self._symbols)):
+            for relation, left, right in size_guards(self._program, set(self._symbols)):
                 result.append(Constraint(self._convert(left), relation, self._convert(right)))
-            for code in _torch.guard_code(self._program):
+            for code in guard_code(self._program):
                 result += constraints_of(code, self._input_size)
         except (NotExpressibleError, GraphError, ArithmeticError, ValueError) as error:
             raise ConversionError(
@@ -86,10 +87,10 @@ class Sizes:
         return from_sympy(expression, self._symbol)
 
     def _symbol(self, sympy_symbol: Any) -> Expr:
-        if _torch.is_float_symbol(sympy_symbol):
+        if is_float_symbol(sympy_symbol):
             raise NotExpressibleError(f"{sympy_symbol} is a float")
         if sympy_symbol not in self._symbols:
-            prefix = "u" if _torch.is_data_dependent(sympy_symbol) else "s"
+            prefix = "u" if is_data_dependent(sympy_symbol) else "s"
             self._symbols[sympy_symbol] = self._declare(
                 prefix, self._range(str(sympy_symbol)), self._names.get(str(sympy_symbol))
             )

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch.fx import GraphModule, Node
 
-from npu_ir import _torch
+from npu_ir._torch.ops import OpOverload
 from npu_ir.capture.provenance import location_of
 from npu_ir.capture.substitute_node import make_substitute_node
 from npu_ir.errors import ConversionError
@@ -68,7 +68,7 @@ def require_convertible(node: Node, name: str) -> None:
     misstated = _size_problem(name, node)
     if misstated is not None:
         raise ConversionError(misstated[0], where=location_of(node), fix=misstated[1])
-    if find_op(name) is None and not isinstance(node.target, _torch.OpOverload):
+    if find_op(name) is None and not isinstance(node.target, OpOverload):
         raise ConversionError(
             f"{name} is not an operator of torch.ops, nor a function of numbers",
             where=location_of(node),

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from npu_ir import _torch
+from npu_ir._torch.pytree import tree_leaves
 from npu_ir.errors import ExportError
 
 
@@ -20,7 +20,7 @@ def require_plain_tensors(model: torch.nn.Module, args: tuple[Any, ...], kwargs:
     inputs = [(f"args[{index}]", item) for index, item in enumerate(args)] + list(kwargs.items())
     held = [*model.named_parameters(), *model.named_buffers()]
     for name, tree in (*held, *inputs):
-        for tensor in _torch.tree_leaves(tree):
+        for tensor in tree_leaves(tree):
             is_tensor = isinstance(tensor, torch.Tensor)
             kind = next((kind for kind, holds in _REFUSED_KINDS.items() if is_tensor and holds(tensor)), None)
             if kind is not None:

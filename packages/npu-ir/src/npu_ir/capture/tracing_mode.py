@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from npu_ir import _torch
+from npu_ir._torch.pytree import tree_map
+from npu_ir._torch.tracing import is_tracing
 from npu_ir.core.user_frames import calling_line
 from npu_ir.errors import ConversionError
 
@@ -67,11 +68,11 @@ class TensorIdentityMode(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         # torch.export also prepares and checks the model, untraced; Dynamo traces the bodies of control flow.
-        if torch.compiler.is_dynamo_compiling() or not _torch.is_tracing():
+        if torch.compiler.is_dynamo_compiling() or not is_tracing():
             return func(*args, **(kwargs or {}))
         if not self._traced:  # before forward replaces any
             self._traced = {key: owner[name] for key, (owner, name) in self._registered.items()}
-        args, kwargs = _torch.tree_map(self._map_leaf, (args, kwargs or {}))
+        args, kwargs = tree_map(self._map_leaf, (args, kwargs or {}))
         return func(*args, **kwargs)
 
     def _map_leaf(self, leaf: Any) -> Any:

@@ -13,7 +13,7 @@ from typing import Any
 
 from torch.fx import Node
 
-from npu_ir import _torch
+from npu_ir._torch.tensors import is_wrapper, wrapped_parts
 from npu_ir.capture.provenance import location_of
 from npu_ir.core.node import Value
 from npu_ir.errors import ConversionError
@@ -44,9 +44,9 @@ def add_parts(tensor: Any, keys: Sequence[str], add: Callable[[list[str], Any], 
         add: Adds a plain tensor to the graph, given its keys and FakeTensor.
     """
     parts: dict[str, Value | WrappedTensor] = {}
-    for name, part in _torch.wrapped_parts(tensor).items():
+    for name, part in wrapped_parts(tensor).items():
         inner = [f"{key}.{name}" for key in keys]
-        parts[name] = add_parts(part, inner, add) if _torch.is_wrapper(part) else add(inner, part)
+        parts[name] = add_parts(part, inner, add) if is_wrapper(part) else add(inner, part)
     return WrappedTensor(keys[0], parts)
 
 

@@ -6,7 +6,8 @@ import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
 
-from npu_ir import _torch
+from npu_ir._torch.ops import OpOverload, can_be_functionalized
+from npu_ir._torch.sizes import is_statically_true
 from npu_ir.capture.aliases import AliasSets, is_same_view
 from npu_ir.capture.bodies import nodes
 from npu_ir.capture.provenance import location_of
@@ -17,7 +18,7 @@ from npu_ir.errors import ConversionError
 def require_same_shapes(program: ExportedProgram) -> None:
     """Refuse ops such as ``t_`` that change the shape of an input or buffer itself, not of a view of it."""
     for node in program.graph.nodes:
-        if isinstance(node.target, _torch.OpOverload) and torch.Tag.inplace_view in node.target.tags:
+        if isinstance(node.target, OpOverload) and torch.Tag.inplace_view in node.target.tags:
             root = node
             while root.op != "placeholder" and written_nodes(root):
                 root = written_nodes(root)[0]
@@ -59,7 +60,7 @@ def require_dense_targets(program: ExportedProgram) -> None:
 
 def _is_expanded(tensor: torch.Tensor) -> bool:
     return any(
-        _torch.is_statically_true(stride == 0) and not _torch.is_statically_true(size <= 1)
+        is_statically_true(stride == 0) and not is_statically_true(size <= 1)
         for size, stride in zip(tensor.shape, tensor.stride(), strict=True)
     )
 
@@ -91,7 +92,7 @@ def require_separate_results(program: ExportedProgram) -> None:
         schema = schema_of_node(node)
         if schema is None or not schema.writes or schema.op.namespace == "aten":
             continue
-        if not schema.runs_on_copies and not _torch.can_be_functionalized(schema.op):
+        if not schema.runs_on_copies and not can_be_functionalized(schema.op):
             raise ConversionError(
                 f"{node.target} returns the tensor that it changes, "
                 "and PyTorch functionalizes no such custom op",
@@ -112,7 +113,7 @@ def require_writes(program: ExportedProgram, functional: ExportedProgram, aliase
     for node in program.graph.nodes:
         for destination in out_arguments(node):
             sources = [other.name for other in aliases.placeholders_of(destination)]
-            is_empty = _torch.is_statically_true(destination.meta["val"].numel() == 0)
+            is_empty = is_statically_true(destination.meta["val"].numel() == 0)
             if sources and not is_empty and not any(names[name] & updated for name in sources):
                 raise ConversionError(
                     f"PyTorch's functionalization loses what {node.target} writes into {sources[0]!r}",

@@ -14,7 +14,11 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from npu_ir import _torch
+from npu_ir._torch.fake import trial
+from npu_ir._torch.ops import GETITEM, OpOverload, can_be_functionalized, functional_call, overloads_of
+from npu_ir._torch.pytree import tree_leaves
+from npu_ir._torch.sizes import are_sizes_equal
+from npu_ir._torch.tensors import is_functorch_wrapper
 from npu_ir.ops.schema import OpSchema, schema_of
 
 
@@ -26,20 +30,18 @@ def tensor_of(node: Node) -> torch.Tensor | None:
 
 def tensors_of(node: Node) -> list[torch.Tensor]:
     """Return the FakeTensors of the strided tensors among the results of ``node``."""
-    return [leaf for leaf in _torch.tree_leaves(node.meta.get("val")) if _is_strided(leaf)]
+    return [leaf for leaf in tree_leaves(node.meta.get("val")) if _is_strided(leaf)]
 
 
 def _is_strided(value: Any) -> bool:
     return (
-        isinstance(value, torch.Tensor)
-        and value.layout is torch.strided
-        and not _torch.is_functorch_wrapper(value)
+        isinstance(value, torch.Tensor) and value.layout is torch.strided and not is_functorch_wrapper(value)
     )
 
 
 def schema_of_node(node: Node) -> OpSchema | None:
     """Return the schema of the op that ``node`` calls; None if it does not call an op."""
-    return schema_of(node.target) if isinstance(node.target, _torch.OpOverload) else None
+    return schema_of(node.target) if isinstance(node.target, OpOverload) else None
 
 
 def written_nodes(node: Node) -> list[Node]:
@@ -99,11 +101,7 @@ def decompose_write(node: Node) -> None:
     schema = schema_of_node(node)
     if schema is None or not schema.writes:
         return
-    if (
-        schema.runs_on_copies
-        and schema.op.namespace != "aten"
-        and not _torch.can_be_functionalized(schema.op)
-    ):
+    if schema.runs_on_copies and schema.op.namespace != "aten" and not can_be_functionalized(schema.op):
         _insert_call_on_copies(node, schema)
         return
     if not _is_misfunctionalized(schema):
@@ -132,7 +130,7 @@ def _is_misfunctionalized(schema: OpSchema) -> bool:
     The latter holds for batch norms with ``out=``: their running statistics become results.
     """
     mixes_up = "running_mean" in schema.by_name and bool(_out_argument_names(schema))
-    return schema.op.namespace == "aten" and (mixes_up or not _torch.can_be_functionalized(schema.op))
+    return schema.op.namespace == "aten" and (mixes_up or not can_be_functionalized(schema.op))
 
 
 def _out_argument_names(schema: OpSchema) -> list[str]:
@@ -140,22 +138,22 @@ def _out_argument_names(schema: OpSchema) -> list[str]:
     return [arg.name for arg in schema.args if arg.writes and arg.kwarg_only]
 
 
-def _functional_variants(schema: OpSchema) -> Iterator[_torch.OpOverload]:
+def _functional_variants(schema: OpSchema) -> Iterator[OpOverload]:
     """Yield the ops with the same arguments that return what this one writes."""
     destinations = _out_argument_names(schema)
     wanted = {name: type for name, type in _types_of_arguments(schema.op).items() if name not in destinations}
     name = schema.op._opname if destinations else schema.op._opname.removesuffix("_")
-    for op in _torch.overloads_of(schema.op.namespace, name):
+    for op in overloads_of(schema.op.namespace, name):
         is_other = op is not schema.op and (destinations or not schema_of(op).writes)
         if is_other and _types_of_arguments(op) == wanted:
             yield op
 
 
-def _types_of_arguments(op: _torch.OpOverload) -> dict[str, str]:
+def _types_of_arguments(op: OpOverload) -> dict[str, str]:
     return {arg.name: str(arg.type) for arg in op._schema.arguments}
 
 
-def _order_arguments(op: _torch.OpOverload, given: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def _order_arguments(op: OpOverload, given: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return args and kwargs of a call of ``op``; arguments after the first absent one go by keyword."""
     args: list[Any] = []
     rest = dict(given)
@@ -166,12 +164,10 @@ def _order_arguments(op: _torch.OpOverload, given: dict[str, Any]) -> tuple[tupl
     return tuple(args), rest
 
 
-def _fake_results(
-    node: Node, op: _torch.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> list[Any]:
+def _fake_results(node: Node, op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
     """Return the FakeTensors that ``op`` returns at the position of ``node``."""
     args, kwargs = fake_arguments(args, kwargs)
-    with _torch.trial([item.meta["val"] for item in node.all_input_nodes]):
+    with trial([item.meta["val"] for item in node.all_input_nodes]):
         results = op(*args, **kwargs)
     return list(results) if isinstance(results, (tuple, list)) else [results]
 
@@ -183,7 +179,7 @@ def _insert_call_on_copies(node: Node, schema: OpSchema) -> None:
     order of the schema.
     """
     arguments = _arguments_by_name(node, schema)
-    op, args, kwargs = _torch.functional_call(schema.op, arguments)
+    op, args, kwargs = functional_call(schema.op, arguments)
     results = _fake_results(node, op, args, kwargs)
     with node.graph.inserting_before(node):
         called = _insert_call(node, op, args, kwargs, tuple(results))
@@ -191,14 +187,14 @@ def _insert_call_on_copies(node: Node, schema: OpSchema) -> None:
         # The op's own results come first; for an op without any this is one None.
         first = len(results) - len(targets)
         for index, target in enumerate(targets, start=first):
-            part = _insert_call(node, _torch.GETITEM, (called, index), {}, results[index])
+            part = _insert_call(node, GETITEM, (called, index), {}, results[index])
             if isinstance(target, Node):
                 _insert_call(node, torch.ops.aten.copy_.default, (target, part), {}, target.meta["val"])
             for position, item in enumerate(target if isinstance(target, (list, tuple)) else ()):
-                element = _insert_call(node, _torch.GETITEM, (part, position), {}, results[index][position])
+                element = _insert_call(node, GETITEM, (part, position), {}, results[index][position])
                 _insert_call(node, torch.ops.aten.copy_.default, (item, element), {}, item.meta["val"])
         is_single = len(schema.op._schema.returns) == 1
-        result = _insert_call(node, _torch.GETITEM, (called, 0), {}, results[0]) if is_single else called
+        result = _insert_call(node, GETITEM, (called, 0), {}, results[0]) if is_single else called
     node.replace_all_uses_with(result)
     node.graph.erase_node(node)
 
@@ -214,7 +210,7 @@ def _is_same_type(left: Any, right: Any) -> bool:
     """Return whether two tensors have the same dtype and provably the same shape; or neither is a tensor."""
     if not isinstance(left, torch.Tensor) or not isinstance(right, torch.Tensor):
         return not isinstance(left, torch.Tensor) and not isinstance(right, torch.Tensor)
-    return left.dtype == right.dtype and _torch.are_sizes_equal(left.shape, right.shape)
+    return left.dtype == right.dtype and are_sizes_equal(left.shape, right.shape)
 
 
 def _replace(node: Node, call: tuple[Any, ...], results: list[Any], targets: list[Node]) -> None:
@@ -226,7 +222,7 @@ def _replace(node: Node, call: tuple[Any, ...], results: list[Any], targets: lis
         if len(results) == 1:
             parts = [called]
         else:
-            parts = [graph.call_function(_torch.GETITEM, (called, index)) for index in range(len(results))]
+            parts = [graph.call_function(GETITEM, (called, index)) for index in range(len(results))]
         copies = [
             graph.call_function(torch.ops.aten.copy_.default, pair)
             for pair in zip(targets, parts, strict=True)

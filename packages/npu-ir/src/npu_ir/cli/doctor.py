@@ -110,8 +110,8 @@ def _plugin_state_checks() -> Iterator[Check]:
         name = report.name
         if report.refused is not None:
             is_disabled = plugin_manager.DISABLE_VARIABLE in report.refused
-            leave_out = f"{plugin_manager.DISABLE_VARIABLE}={name}"
-            fix = f"install {report.distribution} again, or leave it out: {leave_out}"
+            setting = f"{plugin_manager.DISABLE_VARIABLE}={name}"
+            fix = f"install {report.distribution} again, or leave it out: {setting}"
             state = State.ABSENT if is_disabled else State.BROKEN
             yield Check("plugins", name, state, report.refused, "" if is_disabled else fix)
         elif report.commands_refused is not None:

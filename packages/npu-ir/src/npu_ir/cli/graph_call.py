@@ -28,7 +28,7 @@ class GraphCall:
     Attributes:
         args: Positional arguments.
         kwargs: Keyword arguments.
-        invented: The inputs that were not given, and hold random data.
+        random_inputs: The inputs that were not given, and hold random data.
         sizes: The values of the symbols that the given inputs do not determine.
     """
 

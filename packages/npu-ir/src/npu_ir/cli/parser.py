@@ -93,13 +93,13 @@ class Commands(_SubParsersAction):
         """Set the origin of the commands that follow."""
         self._origin = origin
 
-    def added(self) -> list[str]:
+    def added_commands(self) -> list[str]:
         """Return the commands that have been added since `begin`."""
         return [name for name, origin in self._origins.items() if origin == self._origin]
 
     def withdraw(self) -> None:
         """Remove the commands that have been added since `begin`."""
-        for name in self.added():
+        for name in self.added_commands():
             del self._origins[name], self._name_parser_map[name]
         self._choices_actions = [choice for choice in self._choices_actions if choice.dest in self._origins]
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 
 @contextlib.contextmanager
-def paused_gc() -> Iterator[None]:
+def pause_gc() -> Iterator[None]:
     """Pause the garbage collector: building a graph would spend half its time traversing live objects."""
     enabled = gc.isenabled()
     gc.disable()

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from npu_ir import _torch
+from npu_ir._torch.pytree import PytreeNode, find_pytree_node, pytree_node, spec_parts, type_name
 from npu_ir.core.literals import Literal, same_literal, to_literal
 from npu_ir.errors import ExecutionError, GraphError
 
@@ -126,7 +126,7 @@ def from_torch_spec(spec: Any) -> Structure:
     Raises:
         GraphError: As for ``flatten``.
     """
-    container, context, parts = _torch.spec_parts(spec)
+    container, context, parts = spec_parts(spec)
     if container is None:
         return LEAF_STRUCTURE
     children = tuple(map(from_torch_spec, parts))
@@ -144,7 +144,7 @@ def _unpack(tree: object) -> tuple[str, Literal, list[Any]] | None:
         return *_kind_and_context(dict, list(tree)), list(tree.values())
     if isinstance(tree, tuple) and hasattr(tree, "_fields"):
         return *_kind_and_context(container, None), list(tree)
-    node = _torch.pytree_node(container)
+    node = pytree_node(container)
     if node is None:
         return None
     parts, context = node.flatten(tree)
@@ -158,13 +158,13 @@ def _kind_and_context(container: Any, context: Any) -> tuple[str, Literal]:
     if container is dict:
         return "dict", to_literal(list(context))
     if hasattr(container, "_fields"):
-        return "namedtuple", [_torch.type_name(container), list(container._fields)]
+        return "namedtuple", [type_name(container), list(container._fields)]
     if container is collections.defaultdict:
         factory, keys = context
         return "defaultdict", [_factory_name(factory), to_literal(list(keys))]
-    node = _torch.pytree_node(container)
+    node = pytree_node(container)
     assert node is not None, f"{container} was flattened but is not registered"
-    return _torch.type_name(container), _plain_context(node, context)
+    return type_name(container), _plain_context(node, context)
 
 
 def _factory_name(wanted: object) -> str | None:
@@ -177,12 +177,12 @@ def _factory_name(wanted: object) -> str | None:
     )
 
 
-def _plain_context(node: _torch.PytreeNode, context: object) -> Literal:
+def _plain_context(node: PytreeNode, context: object) -> Literal:
     try:
         return to_literal(node.dump(context))
     except GraphError as error:
         raise GraphError(
-            f"the pytree context of {_torch.type_name(node.type)} is not plain data: {context!r}",
+            f"the pytree context of {type_name(node.type)} is not plain data: {context!r}",
             fix="register the type with to_dumpable_context= and from_dumpable_context=",
         ) from error
 
@@ -253,8 +253,8 @@ def _find_loaded(name: str) -> object:
     return obj
 
 
-def _require_registered(kind: str) -> _torch.PytreeNode:
-    node = _torch.find_pytree_node(kind)
+def _require_registered(kind: str) -> PytreeNode:
+    node = find_pytree_node(kind)
     if node is None:
         raise ExecutionError(
             f"the type {kind} is not registered as a pytree in this process",

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from npu_ir import _torch
+from npu_ir._torch.tensors import is_wrapper, wrapped_parts
 from npu_ir.core.literals import same_literal
 from npu_ir.core.node import Argument, InputKind, Value
 from npu_ir.core.structure import flatten_like
@@ -69,8 +69,8 @@ def flatten_wrappers(weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Ten
     flat: dict[str, torch.Tensor] = {}
     for key, tensor in weights.items():
         tensors = {key: tensor}
-        if isinstance(tensor, torch.Tensor) and _torch.is_wrapper(tensor):
-            parts = _torch.wrapped_parts(tensor).items()
+        if isinstance(tensor, torch.Tensor) and is_wrapper(tensor):
+            parts = wrapped_parts(tensor).items()
             tensors = flatten_wrappers({f"{key}.{name}": part for name, part in parts})
         twice = sorted(tensors.keys() & flat.keys())
         if twice:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from npu_ir.core.literals import to_literal
 from npu_ir.core.node import InputKind, OpNode, Value
-from npu_ir.core.paused_gc import paused_gc
+from npu_ir.core.paused_gc import pause_gc
 from npu_ir.errors import GraphError
 from npu_ir.graph.rules.prologue import call_dependence
 
@@ -21,18 +21,18 @@ def clone(graph: Graph, name: str) -> Graph:
     copy._symbols = dict(graph.symbols)
     copy._constraints = list(graph.constraints)
     values = {value: copy_argument(copy, value) for value in graph.arguments}
-    with paused_gc():
+    with pause_gc():
         for node in graph._iterate():
             copied = copy_node(copy, node, values)
             if node not in graph._edited:
                 del copy._edited[copied]  # a checked node needs no check in the copy either
 
-    def moved(leaf: Any) -> Any:
+    def map_leaf(leaf: Any) -> Any:
         return values[leaf] if isinstance(leaf, Value) else leaf
 
     if graph._call is not None:
-        copy._call = graph._call[0], tuple(map(moved, graph._call[1]))
-    copy._results = graph.results[0], tuple(map(moved, graph.results[1]))
+        copy._call = graph._call[0], tuple(map(map_leaf, graph._call[1]))
+    copy._results = graph.results[0], tuple(map(map_leaf, graph.results[1]))
     for index, leaf in enumerate(copy._results[1]):
         if isinstance(leaf, Value):
             leaf._uses[None, index] = None

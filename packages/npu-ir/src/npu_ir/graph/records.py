@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from npu_ir.core.literals import Literal
 from npu_ir.core.node import Argument, OpNode, Origin, Provenance, Value
-from npu_ir.core.paused_gc import paused_gc
+from npu_ir.core.paused_gc import pause_gc
 from npu_ir.core.structure import Structure
 from npu_ir.core.types import Type
 from npu_ir.errors import GraphError
@@ -133,7 +133,7 @@ def graph_of(record: GraphRecord) -> Graph:
     for name, type, argument, origins in record.arguments:
         values.append(graph._add_argument(name, type, argument))
         values[-1]._origins = origins
-    with paused_gc():
+    with pause_gc():
         for row in record.nodes:
             values += _insert_node(graph, row, values).outputs
     if record.call is not None:

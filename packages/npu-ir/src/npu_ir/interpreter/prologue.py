@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from npu_ir import _torch
+from npu_ir._torch.tensors import negated_view
 from npu_ir.core.isolation import isolated_torch_state
 from npu_ir.core.node import Value
 from npu_ir.core.symbol_values import SymbolValues
@@ -90,7 +90,7 @@ class Prologue:
         result.set_(copy, item.storage_offset(), item.shape, item.stride())
         # PyTorch conjugates and negates lazily: the storage holds the values before that.
         result = result.conj() if item.is_conj() else result
-        return _torch.negated_view(result) if item.is_neg() else result
+        return negated_view(result) if item.is_neg() else result
 
 
 def _copy(memory: torch.UntypedStorage) -> torch.UntypedStorage:

@@ -12,36 +12,36 @@ from npu_ir.symbolic.constraints import Range
 _MAX_CANDIDATES = 4096  # candidates for one symbol
 
 
-def choose_sizes(graph: Graph, told: Mapping[str, int], wanted: Mapping[str, int]) -> dict[str, int]:
-    """Return a value for each symbol in the sizes of inputs that is not in ``told``.
+def choose_sizes(graph: Graph, inferred: Mapping[str, int], wanted: Mapping[str, int]) -> dict[str, int]:
+    """Return a value for each symbol in the sizes of inputs that is not in ``inferred``.
 
     It is the wanted one, otherwise the smallest from 2 on that ranges and constraints allow, otherwise 1 or
     less.
 
     Args:
         graph: The graph to call.
-        told: The values of the symbols that the given inputs determine.
+        inferred: The values of the symbols that the given inputs determine.
         wanted: The values that the user requests.
 
     Raises:
         UsageError: A wanted symbol is in no input, or its value is out of range or differs from that in
-            ``told``; or no value is found that the constraints allow.
+            ``inferred``; or no value is found that the constraints allow.
     """
     names = [name for name in graph.symbols if any(name in value.type.symbols for value in graph.inputs)]
     for name, size in wanted.items():
-        _require_possible(graph, names, name, size, told)
-    values = {**told, **wanted}
+        _require_possible(graph, names, name, size, inferred)
+    values = {**inferred, **wanted}
     chosen = {}
     for name in names:
         if name not in values:
             chosen[name] = values[name] = _smallest(graph, name, values)
-        elif name not in told:
+        elif name not in inferred:
             chosen[name] = values[name]
     return chosen
 
 
 def _require_possible(
-    graph: Graph, names: Iterable[str], name: str, size: int, told: Mapping[str, int]
+    graph: Graph, names: Iterable[str], name: str, size: int, inferred: Mapping[str, int]
 ) -> None:
     if name not in graph.symbols:
         raise UsageError(
@@ -51,9 +51,9 @@ def _require_possible(
         raise UsageError(f"the size {name!r} is not in an input: it depends on their content")
     if size not in graph.symbols[name]:
         raise UsageError(f"the size {name!r} cannot be {size}: it is in {graph.symbols[name]}")
-    if told.get(name, size) != size:
+    if inferred.get(name, size) != size:
         raise UsageError(
-            f"the size {name!r} cannot be {size}: the inputs that are given make it {told[name]}"
+            f"the size {name!r} cannot be {size}: the inputs that are given make it {inferred[name]}"
         )
 
 

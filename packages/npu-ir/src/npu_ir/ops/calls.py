@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 
-from npu_ir._torch import OpOverload
+from npu_ir._torch.ops import OpOverload
 from npu_ir.core.literals import Literal
 from npu_ir.errors import GraphError
 from npu_ir.ops.arguments import (

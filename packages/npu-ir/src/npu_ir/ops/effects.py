@@ -8,13 +8,12 @@ from typing import Any
 
 import torch
 
-from npu_ir import _torch
-from npu_ir._torch import HigherOrderOperator, OpOverload
+from npu_ir._torch.ops import GETITEM, HigherOrderOperator, OpOverload, has_side_effects
 from npu_ir.core.node import OpNode
 from npu_ir.ops.scalar_functions import SCALAR_FUNCTIONS
 from npu_ir.ops.schema import Op, find_op, schema_of
 
-_GETITEM = str(_torch.GETITEM)
+_GETITEM = str(GETITEM)
 # Namespaces of collective ops, in which every process must take part.
 _COMMUNICATION = ("_c10d_functional", "c10d_functional", "_dtensor", "symm_mem")
 # An argument that orders an assertion relative to other nodes.
@@ -71,7 +70,7 @@ def _has_effects(op: Op) -> bool:
     """Return whether an op does more than compute its results and draw random numbers."""
     schema = schema_of(op)
     is_collective = isinstance(op, OpOverload) and op.namespace in _COMMUNICATION
-    return schema.writes or _TOKEN in schema.by_name or is_collective or _torch.has_side_effects(op)
+    return schema.writes or _TOKEN in schema.by_name or is_collective or has_side_effects(op)
 
 
 @functools.cache

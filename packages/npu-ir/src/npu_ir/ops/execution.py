@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from npu_ir import _torch
-from npu_ir._torch import HigherOrderOperator
+from npu_ir._torch.ops import HigherOrderOperator
+from npu_ir._torch.tracing import below_autograd
 from npu_ir.core.node import OpNode, Value
 from npu_ir.core.symbol_values import SymbolValues
 from npu_ir.core.types import ScalarType, TensorType, Type, type_of
@@ -104,7 +104,7 @@ def run_op(op: Op, binding: Binding, inputs: Sequence[Any], device: torch.device
         return _run_on_copies(op, binding, inputs, device)
     args, kwargs = binding.arguments(inputs, device)
     if isinstance(op, HigherOrderOperator):  # above autograd it would trace its regions, not run them
-        with _torch.below_autograd():
+        with below_autograd():
             return _flatten(op(*args, **kwargs))
     return _flatten(op(*args, **kwargs))
 

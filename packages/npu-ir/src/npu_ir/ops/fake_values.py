@@ -9,7 +9,8 @@ from typing import Any
 
 import torch
 
-from npu_ir import _torch
+from npu_ir._torch.fake import FakeEnvironment
+from npu_ir._torch.sizes import size_expression
 from npu_ir.core.isolation import isolated_torch_state
 from npu_ir.core.types import ScalarType, Type, contiguous_strides
 from npu_ir.ops.torch_sizes import NotExpressibleError, from_sympy, to_symbolic, traced_type
@@ -24,10 +25,10 @@ class FakeValues:
     """A factory of FakeTensors and symbolic numbers of given types, to run ops without data.
 
     ```python
-    stand_ins = StandIns({"s0": Range(1, 64)})
-    with stand_ins.running():
-        result = torch.relu(stand_ins.stand_in(value.type))
-        type = stand_ins.type_of(result)
+    fakes = FakeValues({"s0": Range(1, 64)})
+    with fakes.activate():
+        result = torch.relu(fakes.fake_value(value.type))
+        type = fakes.type_of(result)
     ```
 
     Args:
@@ -40,31 +41,31 @@ class FakeValues:
     """
 
     def __init__(self, ranges: Mapping[str, Range], near: int | None = None) -> None:
-        self._world: _torch.FakeEnvironment = _torch.FakeEnvironment() if ranges else _static_environment()
+        self._environment: FakeEnvironment = FakeEnvironment() if ranges else _static_environment()
         self.examples = {
             name: _example(known, index, near) for index, (name, known) in enumerate(ranges.items())
         }
         self._values = {
-            name: self._world.symbolic_size(name, known.low, known.high, self.examples[name])
+            name: self._environment.symbolic_size(name, known.low, known.high, self.examples[name])
             for name, known in ranges.items()
         }
-        self._symbols = {_torch.size_expression(value): symbol(name) for name, value in self._values.items()}
+        self._symbols = {size_expression(value): symbol(name) for name, value in self._values.items()}
 
     @contextlib.contextmanager
-    def running(self) -> Iterator[None]:
+    def activate(self) -> Iterator[None]:
         """Run ops on fake values as a graph runs them, isolated from global torch state."""
-        with isolated_torch_state(CPU), self._world.active():
+        with isolated_torch_state(CPU), self._environment.activate():
             yield
 
     @property
     def assumptions(self) -> str:
         """The guards of ops on symbolic sizes that their ranges do not imply, as text; "" for none."""
-        return " and ".join(self._world.assumptions)
+        return " and ".join(self._environment.assumptions)
 
     @property
     def assumes_bounds_only(self) -> bool:
         """True if every guard states that a size is below or above a bound, or not 0 or 1."""
-        return self._world.assumes_bounds_only
+        return self._environment.assumes_bounds_only
 
     def fake_value(self, type: Type) -> Any:
         """Return a FakeTensor or a number of this type, with symbolic numbers for symbols."""
@@ -81,7 +82,7 @@ class FakeValues:
         if type.kind == "none":
             return None
         return (
-            self._world.unbacked_number(type.kind)
+            self._environment.unbacked_number(type.kind)
             if type.value is None
             else to_symbolic(type.value, self._values)
         )
@@ -101,7 +102,7 @@ class FakeValues:
         return ScalarType("int", result) if isinstance(result, int) and type == ScalarType("int") else type
 
     def _dim(self, size: Any) -> Dim:
-        expression = _torch.size_expression(size)
+        expression = size_expression(size)
         return expression if isinstance(expression, int) else from_sympy(expression, self._symbol)
 
     def _symbol(self, sympy_symbol: Any) -> Expr:
@@ -111,9 +112,9 @@ class FakeValues:
 
 
 @functools.cache
-def _static_environment() -> _torch.FakeEnvironment:
-    """Return the shared world of calls without symbolic sizes, in which there can be no guards."""
-    return _torch.FakeEnvironment()
+def _static_environment() -> FakeEnvironment:
+    """Return the shared environment of calls without symbolic sizes, which never record guards."""
+    return FakeEnvironment()
 
 
 def _example(known: Range, index: int, near: int | None) -> int:

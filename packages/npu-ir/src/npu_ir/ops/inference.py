@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from npu_ir import _torch
+from npu_ir._torch.ops import OpOverload
 from npu_ir.core.literals import Literal
 from npu_ir.core.node import Value
 from npu_ir.core.types import ScalarType, TensorType, Type
@@ -109,9 +109,9 @@ def _infer(call: TypedCall) -> tuple[Type, ...]:
     if problem is not None:
         raise GraphError(problem, fix=FUNCTIONAL_FIX)
     binding = call.binding
-    stand_ins = FakeValues(dict(call.ranges))
-    types = _infer_for_examples(call, binding, stand_ins)
-    problem = _size_problem(call, stand_ins, types) if call.ranges else None
+    fakes = FakeValues(dict(call.ranges))
+    types = _infer_for_examples(call, binding, fakes)
+    problem = _size_problem(call, fakes, types) if call.ranges else None
     if problem is not None:
         raise GraphError(
             f"what {call.op_type} returns on {call.input_text} cannot be inferred for all sizes: {problem}",
@@ -120,13 +120,13 @@ def _infer(call: TypedCall) -> tuple[Type, ...]:
     return types
 
 
-def _infer_for_examples(call: TypedCall, binding: Binding, stand_ins: FakeValues) -> tuple[Type, ...]:
+def _infer_for_examples(call: TypedCall, binding: Binding, fakes: FakeValues) -> tuple[Type, ...]:
     """Return the result types that PyTorch infers for the example values of symbolic sizes."""
     try:
-        with stand_ins.running():
-            inputs = [stand_ins.fake_value(type) for type in call.types]
+        with fakes.activate():
+            inputs = [fakes.fake_value(type) for type in call.types]
             results = run_op(call.op, binding, inputs, CPU)
-            types = tuple(map(stand_ins.type_of, _drop_absent_results(call.op, results)))
+            types = tuple(map(fakes.type_of, _drop_absent_results(call.op, results)))
             return (ScalarType("int"),) if call.op_type == _OFFSET else types
     except NpuError:
         raise
@@ -139,15 +139,15 @@ def _infer_for_examples(call: TypedCall, binding: Binding, stand_ins: FakeValues
         ) from error
 
 
-def _size_problem(call: TypedCall, stand_ins: FakeValues, types: Sequence[Type]) -> str | None:
+def _size_problem(call: TypedCall, fakes: FakeValues, types: Sequence[Type]) -> str | None:
     """Return the sizes for which the types are wrong; None if they are right for all accepted sizes.
 
     PyTorch assumes that symbolic sizes are not 0 or 1, and follows the example where an op branches by sizes,
     mostly to choose an implementation. So the types are compared with those for 0, 1 and a large size, as far
     as the ranges allow.
     """
-    if not stand_ins.assumes_bounds_only:
-        return f"only where {stand_ins.assumptions}"
+    if not fakes.assumes_bounds_only:
+        return f"only where {fakes.assumptions}"
     for wanted in (0, 1, LARGE):
         values: dict[str, Dim] = {name: nearest_value(known, wanted) for name, known in call.ranges}
         try:
@@ -170,5 +170,5 @@ def _is_same_type(actual: Type, expected: Type) -> bool:
 
 def _drop_absent_results(op: Op, results: list[Any]) -> list[Any]:
     """Return the results of an op, without the None that an op without results returns."""
-    has_none = isinstance(op, _torch.OpOverload) and not op._schema.returns
+    has_none = isinstance(op, OpOverload) and not op._schema.returns
     return [] if has_none and results == [None] else results

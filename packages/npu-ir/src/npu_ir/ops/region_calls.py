@@ -33,11 +33,11 @@ def adapt_regions(node: OpNode, regions: Mapping[str, Region]) -> list[Region]:
 def _adapt_flex_attention(graph: Graph, region: Region) -> Region:
     """Adapt a region to ``flex_attention``: traced for 32-bit positions, it gets 64-bit ones on the CPU."""
 
-    def fitting(value: Value, item: Any) -> Any:
+    def fit(value: Value, item: Any) -> Any:
         is_position = value.type == _POSITION and isinstance(item, torch.Tensor) and item.dtype is torch.int64
         return item.to(torch.int32) if is_position else item
 
-    return lambda *args: region(*map(fitting, graph.inputs, args))
+    return lambda *args: region(*map(fit, graph.inputs, args))
 
 
 def _adapt_associative_scan(graph: Graph, region: Region) -> Region:

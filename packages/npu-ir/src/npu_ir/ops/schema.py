@@ -15,8 +15,7 @@ from typing import Any, TypeAlias
 
 import torch
 
-from npu_ir import _torch
-from npu_ir._torch import HigherOrderOperator, OpOverload
+from npu_ir._torch.ops import GETITEM, HigherOrderOperator, OpOverload, higher_order_op
 from npu_ir.ops.scalar_functions import SCALAR_FUNCTIONS, scalar_function_name
 
 Op: TypeAlias = "OpOverload | HigherOrderOperator | Callable[..., Any]"
@@ -158,7 +157,7 @@ def op_type_of(op: Op) -> str:
         return f"{op.namespace}.{op._opname}.{op._overloadname}"
     if isinstance(op, HigherOrderOperator):
         return f"{HIGHER_ORDER}.{op.name()}"  # type: ignore[no-untyped-call]
-    if op is _torch.GETITEM:
+    if op is GETITEM:
         return str(op)
     module = getattr(op, "__module__", None) or getattr(getattr(op, "__self__", None), "__name__", "")
     return scalar_function_name(op) or f"{module}.{getattr(op, '__name__', op)}"
@@ -190,5 +189,5 @@ def find_op(op_type: str) -> Op | None:
         return SCALAR_FUNCTIONS[op_type]
     namespace, _, name = op_type.partition(".")
     if namespace == HIGHER_ORDER:
-        return _torch.higher_order_op(name)
+        return higher_order_op(name)
     return resolve(op_type)

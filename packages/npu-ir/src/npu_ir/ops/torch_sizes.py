@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from npu_ir import _torch
+from npu_ir._torch.sizes import nonempty_stride
 from npu_ir.core.types import ScalarType, TensorType, Type, contiguous_strides, type_of
 from npu_ir.symbolic.expressions import Dim, Expr, Number, call
 from npu_ir.symbolic.functions import FUNCTIONS
@@ -44,7 +44,7 @@ def _tensor_type(tensor: torch.Tensor, dim: Callable[[Any], Dim]) -> TensorType:
     shape = tuple(map(dim, tensor.shape))
     if tensor.layout is not torch.strided:
         return TensorType(shape, tensor.dtype, layout=tensor.layout)
-    strides = tuple(dim(_torch.nonempty_stride(stride)) for stride in tensor.stride())
+    strides = tuple(dim(nonempty_stride(stride)) for stride in tensor.stride())
     return TensorType(shape, tensor.dtype, None if _is_contiguous(shape, strides) else strides)
 
 

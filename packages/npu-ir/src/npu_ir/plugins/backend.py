@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import torch
 
-from npu_ir._torch import negated_view
+from npu_ir._torch.tensors import negated_view
 from npu_ir.core.node import OpNode, Value
 from npu_ir.core.types import TensorType
 

@@ -37,7 +37,7 @@ def npu_pipelines() -> list[Any]:  # type: ignore[empty-body]
 
 @hookspec
 def npu_backends() -> list[Any]:  # type: ignore[empty-body]
-    """Return the backends of this plugin: `npu_ir.backend.Backend` objects, each with a unique ``name``."""
+    """Return the backends of this plugin, each an `npu_ir.plugins.backend.Backend` with a unique ``name``."""
 
 
 @hookspec

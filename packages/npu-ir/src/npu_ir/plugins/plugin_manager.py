@@ -287,5 +287,5 @@ def add_commands(commands: Any) -> None:
             # As in `load`: the command line must start despite a broken plugin.
             commands.withdraw()
             report.commands_refused = f"{type(error).__name__}: {error}"
-        if added := commands.added():
+        if added := commands.added_commands():
             report.offers["commands"] = sorted(added)

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from npu_ir.core.paused_gc import paused_gc
+from npu_ir.core.paused_gc import pause_gc
 from npu_ir.errors import GraphError, SerializationError
 from npu_ir.graph.graph import Graph
 from npu_ir.serial.document import FORMAT, VERSION
@@ -58,7 +58,7 @@ def load_ir(path: str | os.PathLike[str]) -> Graph:
     path = Path(path)
     place = Location(str(path))
     try:
-        with paused_gc():
+        with pause_gc():
             return _read_graph(read_document(path), place, path.parent)
     except GraphError as error:
         raise SerializationError(

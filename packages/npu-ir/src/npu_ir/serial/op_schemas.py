@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from npu_ir import _torch
+from npu_ir._torch.ops import accepts_calls_of
 from npu_ir.ops.schema import resolve
 from npu_ir.serial.location import Location, read_text
 
@@ -28,7 +28,7 @@ def require_compatible_schemas(schemas: dict[str, Any], place: Location) -> None
         op = resolve(op_type)
         if op is None or str(op._schema) == stored:
             continue
-        if not _is_safe_to_parse(stored) or not _torch.accepts_calls_of(op, stored):
+        if not _is_safe_to_parse(stored) or not accepts_calls_of(op, stored):
             raise place.at(op_type).error(
                 f"{op_type} has another schema here: the file has {stored[:500]!r}, "
                 f"this PyTorch has {str(op._schema)!r}",

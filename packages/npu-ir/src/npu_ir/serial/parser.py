@@ -299,7 +299,7 @@ class _GraphParser(Reader):
                 raise self.fail(f"the region {argument!r} is given twice", token)
             self.expect("=")
             self._graph = Graph()
-            regions[argument] = self.nested(self.graph)
+            regions[argument] = self.read_nested(self.graph)
         self._graph, self.statement = outer, statement
         self._region_depth -= 1
         return regions
@@ -334,7 +334,7 @@ class _GraphParser(Reader):
         if self.token.kind == "value":
             return Operand(name, "", (self.value(),))
         if self.accept("("):
-            return Operand(name, "(", tuple(self.nested(lambda: self.sequence(")", self._nested_item))))
+            return Operand(name, "(", tuple(self.read_nested(lambda: self.sequence(")", self._nested_item))))
         mark = "?[" if self.accept("?") else "["
         self.expect("[")
         return Operand(name, mark, tuple(self.sequence("]", self._list_item)))
@@ -343,7 +343,7 @@ class _GraphParser(Reader):
         if self.token.kind == "value":
             return self.value()
         if self.accept("("):
-            return Nested(tuple(self.nested(lambda: self.sequence(")", self._nested_item))))
+            return Nested(tuple(self.read_nested(lambda: self.sequence(")", self._nested_item))))
         return self.literal()
 
     def _list_item(self) -> Value | None:

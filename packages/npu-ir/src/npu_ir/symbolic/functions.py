@@ -29,11 +29,11 @@ class SizeFunction:
     Attributes:
         evaluate: Its implementation on numbers.
         arity: The number of arguments; None for one or more.
-        whole: The condition under which it returns an integer.
+        integrality: The condition under which it returns an integer.
         infix: Its operator between the arguments; None if written ``name(a, b)``.
         rounds: True if it returns its only argument whenever that is an integer.
-        is_merged: True if it is commutative, associative and idempotent.
-        of_integers: True if it is defined for integers only.
+        merges_arguments: True if it is commutative, associative and idempotent.
+        requires_integers: True if it is defined for integers only.
     """
 
     evaluate: Callable[..., Any]
@@ -45,11 +45,11 @@ class SizeFunction:
     requires_integers: bool = False
 
 
-def _rounding(evaluate: Callable[..., Any]) -> SizeFunction:
+def _make_rounding(evaluate: Callable[..., Any]) -> SizeFunction:
     return SizeFunction(evaluate, 1, Integrality.ALWAYS, rounds=True)
 
 
-def _bitwise(evaluate: Callable[..., Any]) -> SizeFunction:
+def _make_bitwise(evaluate: Callable[..., Any]) -> SizeFunction:
     return SizeFunction(evaluate, 2, Integrality.ALWAYS, requires_integers=True)
 
 
@@ -60,16 +60,16 @@ FUNCTIONS: Mapping[str, SizeFunction] = {
     "pow": SizeFunction(operator.pow, 2, Integrality.FOR_INTEGERS),
     "max": SizeFunction(lambda *items: max(items), None, Integrality.FOR_INTEGERS, merges_arguments=True),
     "min": SizeFunction(lambda *items: min(items), None, Integrality.FOR_INTEGERS, merges_arguments=True),
-    "trunc": _rounding(math.trunc),
-    "floor": _rounding(math.floor),
-    "ceil": _rounding(math.ceil),
-    "round": _rounding(round),
+    "trunc": _make_rounding(math.trunc),
+    "floor": _make_rounding(math.floor),
+    "ceil": _make_rounding(math.ceil),
+    "round": _make_rounding(round),
     "round_to": SizeFunction(round, 2, Integrality.NEVER),
-    "bitand": _bitwise(operator.and_),
-    "bitor": _bitwise(operator.or_),
-    "bitxor": _bitwise(operator.xor),
-    "lshift": _bitwise(operator.lshift),
-    "rshift": _bitwise(operator.rshift),
+    "bitand": _make_bitwise(operator.and_),
+    "bitor": _make_bitwise(operator.or_),
+    "bitxor": _make_bitwise(operator.xor),
+    "lshift": _make_bitwise(operator.lshift),
+    "rshift": _make_bitwise(operator.rshift),
     "sqrt": SizeFunction(math.sqrt, 1, Integrality.NEVER),
 }
 

@@ -156,15 +156,15 @@ def _operands(node: OpNode) -> tuple[list[str], tuple[str, ...]]:
 
 def _operand(operand: Operand) -> str:
     if operand.mark == "(":
-        return _nested(Nested(operand.items))
+        return _format_nested(Nested(operand.items))
     items = ", ".join("None" if item is None else _ref(item) for item in operand.items)
     return f"{operand.mark}{items}]" if operand.mark else items
 
 
-def _nested(item: Any) -> str:
+def _format_nested(item: Any) -> str:
     """Return an item of a list that contains inputs: ``(%n, -1, (%x, None))``."""
     if isinstance(item, Nested):
-        return f"({', '.join(map(_nested, item.items))})"
+        return f"({', '.join(map(_format_nested, item.items))})"
     return format_leaf(item)
 
 

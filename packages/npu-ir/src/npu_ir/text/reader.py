@@ -90,20 +90,20 @@ class Reader:
     def expect(self, text: str) -> None:
         """Take the mark or word ``text``."""
         if not self.accept(text):
-            raise self._unexpected(f"{text!r}")
+            raise self._unexpected_error(f"{text!r}")
 
     def take(self, *kinds: str) -> Token:
         """Take a token of one of these kinds."""
         if self.token.kind not in kinds:
-            raise self._unexpected(f"a {' or '.join(kinds)}")
+            raise self._unexpected_error(f"a {' or '.join(kinds)}")
         return self.advance()
 
     def finish(self) -> None:
         """Require the end of the text."""
         if self.token.kind != "end":
-            raise self._unexpected("the end of the text")
+            raise self._unexpected_error("the end of the text")
 
-    def _unexpected(self, wanted: str) -> ParseError:
+    def _unexpected_error(self, wanted: str) -> ParseError:
         found = "the end of the text" if self.token.kind == "end" else repr(self.token.text[:40])
         return self.fail(f"expected {wanted}, got {found}")
 
@@ -133,7 +133,7 @@ class Reader:
                 self.expect(",")
         return items
 
-    def nested(self, parse: Callable[[], Any]) -> Any:
+    def read_nested(self, parse: Callable[[], Any]) -> Any:
         self._depth += 1
         if self._depth > _MAX_NESTING:
             raise self.fail(f"nested deeper than {_MAX_NESTING}")
@@ -239,7 +239,7 @@ class Reader:
         if self.token.kind == "number":
             return self._finite_number()
         if self.accept("("):
-            inner = self._parenthesized(self._sum)
+            inner = self._read_parenthesized(self._sum)
             self.expect(")")
             return inner
         token = self.take("word")
@@ -252,10 +252,10 @@ class Reader:
                 f"{token.text!r} is not a function: expected one of {', '.join(FUNCTIONS)}", token
             )
         return self._call_function(
-            token, token.text, *self._parenthesized(lambda: self.sequence(")", self._sum))
+            token, token.text, *self._read_parenthesized(lambda: self.sequence(")", self._sum))
         )
 
-    def _parenthesized(self, parse: Callable[[], Any]) -> Any:
+    def _read_parenthesized(self, parse: Callable[[], Any]) -> Any:
         """Read the content of parentheses in an expression, up to a limit of nesting."""
         self._expression_depth += 1
         if self._expression_depth > _MAX_EXPRESSION_NESTING:
@@ -308,11 +308,11 @@ class Reader:
         if self.token.kind == "string":
             return self.string()
         if self.accept("["):
-            return self.nested(lambda: self.sequence("]", self.literal))
+            return self.read_nested(lambda: self.sequence("]", self.literal))
         if self.accept("{"):
-            return dict(self.nested(lambda: self.sequence("}", self._literal_pair)))
+            return dict(self.read_nested(lambda: self.sequence("}", self._literal_pair)))
         if self.token.kind != "word":
-            raise self._unexpected("a literal")
+            raise self._unexpected_error("a literal")
         token = self.advance()
         if token.text in _CONSTRUCTORS:
             return self._construct(token)
@@ -350,14 +350,14 @@ class Reader:
         if self.token.kind == "value":
             return LEAF_STRUCTURE, [self.value()]
         if self.accept("("):
-            return container("tuple", None, self.nested(lambda: self.sequence(")", self.tree)))
+            return container("tuple", None, self.read_nested(lambda: self.sequence(")", self.tree)))
         if self.accept("["):
-            return container("list", None, self.nested(lambda: self.sequence("]", self.tree)))
+            return container("list", None, self.read_nested(lambda: self.sequence("]", self.tree)))
         if self.accept("{"):
-            pairs = self.nested(lambda: self.sequence("}", self._pair))
+            pairs = self.read_nested(lambda: self.sequence("}", self._pair))
             return container("dict", [key for key, _ in pairs], [child for _, child in pairs])
         if self.accept("@"):
-            return container(*self.nested(self._other_container))
+            return container(*self.read_nested(self._other_container))
         return LEAF_STRUCTURE, [self.literal()]
 
     def _pair(self) -> tuple[Literal, Tree]:

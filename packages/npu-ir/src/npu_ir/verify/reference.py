@@ -12,7 +12,8 @@ from torch.fx import Interpreter as FxInterpreter
 from torch.fx import Node
 from torch.overrides import TorchFunctionMode
 
-from npu_ir import _torch
+from npu_ir._torch.pytree import tree_leaves, tree_map
+from npu_ir._torch.tensors import is_wrapper, storage_id
 from npu_ir.capture.convert import Converter
 from npu_ir.capture.extract import export_program
 from npu_ir.capture.functionalize import functionalize
@@ -27,7 +28,7 @@ from npu_ir.graph.graph import Graph
 def clone_tensors(tree: Any) -> Any:
     """Return a pytree with every tensor cloned; identical tensors stay identical, and views keep sharing."""
     clones: dict[int, torch.Tensor] = {}
-    shared = Counter(map(_sharing_key, {id(leaf): leaf for leaf in _torch.tree_leaves(tree)}.values()))
+    shared = Counter(map(_sharing_key, {id(leaf): leaf for leaf in tree_leaves(tree)}.values()))
     wholes: dict[Any, torch.Tensor] = {}
 
     def copy_of(leaf: torch.Tensor) -> torch.Tensor:
@@ -46,15 +47,15 @@ def clone_tensors(tree: Any) -> Any:
             clones[id(leaf)] = copy_of(leaf).requires_grad_(leaf.requires_grad)
         return clones[id(leaf)]
 
-    return _torch.tree_map(clone, tree)
+    return tree_map(clone, tree)
 
 
 def _sharing_key(leaf: Any) -> Any:
     """Return a key that views of one storage share; None for tensors that are cloned individually."""
-    is_plain = isinstance(leaf, torch.Tensor) and leaf.layout is torch.strided and not _torch.is_wrapper(leaf)
+    is_plain = isinstance(leaf, torch.Tensor) and leaf.layout is torch.strided and not is_wrapper(leaf)
     if not is_plain or leaf.is_conj() or leaf.is_neg() or leaf.is_quantized:
         return None
-    return _torch.storage_id(leaf), leaf.dtype
+    return storage_id(leaf), leaf.dtype
 
 
 def model_tensors(model: torch.nn.Module) -> dict[str, torch.Tensor]:
@@ -88,7 +89,7 @@ def run_eagerly(
             result = torch.func.functional_call(model, passed, tuple(args), dict(kwargs), tie_weights=False)
     finally:
         before.restore()
-    return _torch.tree_map(mode.copy_of, result), {
+    return tree_map(mode.copy_of, result), {
         name: passed.get(first.get(name, name), state[name]) for name in state
     }
 
@@ -107,7 +108,7 @@ class _ReplaceTensors(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if torch.compiler.is_dynamo_compiling():  # the bodies of control flow
             return func(*args, **(kwargs or {}))
-        args, kwargs = _torch.tree_map(self.copy_of, (args, kwargs or {}))
+        args, kwargs = tree_map(self.copy_of, (args, kwargs or {}))
         return func(*args, **kwargs)
 
     def copy_of(self, leaf: Any) -> Any:
@@ -137,9 +138,7 @@ class NodeValues(FxInterpreter):
     def run_node(self, n: Node) -> Any:
         result = super().run_node(n)
         if n.op == "call_function":
-            for value, tensor in zip(
-                _torch.tree_leaves(self._names.get(n)), _torch.tree_leaves(result), strict=False
-            ):
+            for value, tensor in zip(tree_leaves(self._names.get(n)), tree_leaves(result), strict=False):
                 if isinstance(value, Value):
                     # A copy: a later node may change the tensor in place.
                     self.values[value.name] = clone_tensors(tensor)
@@ -161,7 +160,7 @@ def node_values(
                 converter, program = _convert(model, args, kwargs)
     reference = NodeValues(program, converter.converted)
     constants = clone_tensors({**program.constants, **tensors})
-    user_inputs = iter(clone_tensors(_torch.tree_leaves((tuple(args), dict(kwargs)))))
+    user_inputs = iter(clone_tensors(tree_leaves((tuple(args), dict(kwargs)))))
     flat = [
         constants[spec.target] if spec.target is not None else next(user_inputs)
         for spec in program.graph_signature.input_specs

@@ -20,7 +20,7 @@ def format_dot(diagram: Diagram) -> str:
     lines = [
         f"digraph {_quote(diagram.title)} {{",
         _DEFAULTS,
-        f"  label=<{_heading(diagram)}>;",
+        f"  label=<{_format_heading(diagram)}>;",
         *_items(diagram.items, 1),
     ]
     lines += [f"  {edge.source} -> {edge.target}{_edge_attributes(edge)};" for edge in diagram.edges]
@@ -64,7 +64,7 @@ def _box_attributes(box: Box) -> str:
     )
 
 
-def _heading(diagram: Diagram) -> str:
+def _format_heading(diagram: Diagram) -> str:
     """Return the title, the summary and the legend as an HTML-like table."""
     cells = "".join(
         f'<TD BGCOLOR="{STYLES[kind].fill}" COLOR="{STYLES[kind].stroke}" BORDER="1">'

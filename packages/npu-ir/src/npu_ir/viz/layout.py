@@ -28,7 +28,7 @@ class BoxShape:
         width: Pixels.
         height: Pixels.
         frames: The frames around it, outermost first.
-        step: Its position in execution order; None for arguments, results and updates.
+        position: Its position in execution order; None for arguments, results and updates.
     """
 
     width: float

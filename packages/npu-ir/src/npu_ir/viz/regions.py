@@ -86,17 +86,17 @@ class RegionBoxes:
         yield end
         if not any(value in sources for value in region.outputs):
             self.edges.append(Edge(owner, end.id))
-        self._connect(region.outputs, end.id, sources, type_told=True)
+        self._connect(region.outputs, end.id, sources, is_typed=True)
 
     def _connect(
-        self, values: Iterable[Value], target: str, sources: Mapping[Value, str], *, type_told: bool = False
+        self, values: Iterable[Value], target: str, sources: Mapping[Value, str], *, is_typed: bool = False
     ) -> None:
         carried: defaultdict[str, dict[Value, None]] = defaultdict(dict)
         for value in values:
             if value in sources:
                 carried[sources[value]][value] = None
         for source, passed in carried.items():
-            self.edges.append(Edge(source, target, "" if type_told else values_caption(list(passed))))
+            self.edges.append(Edge(source, target, "" if is_typed else values_caption(list(passed))))
 
     def _new_box_id(self) -> str:
         self._num_boxes += 1

@@ -13,7 +13,7 @@ class Spot:
         width: Pixels; 0 for a bend.
         height: Pixels; 0 for a bend.
         frames: The frames around it, outermost first.
-        step: Position in execution order, of a box for nodes; else None.
+        position: Position in execution order, of a box for nodes; else None.
         layer: Index, counted from the top.
         x: Centre.
         y: Top.

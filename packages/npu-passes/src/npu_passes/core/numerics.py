@@ -29,7 +29,7 @@ class Numerics:
     def is_exact(self) -> bool:
         return self.rtol == 0.0
 
-    def allowed(self, dtype: torch.dtype) -> float:
+    def allowed_difference(self, dtype: torch.dtype) -> float:
         """Return the allowed difference for a dtype, relative to the largest magnitude of the tensor.
 
         Exact results may not differ. Dtypes coarser than float32 are allowed 16 of their rounding units

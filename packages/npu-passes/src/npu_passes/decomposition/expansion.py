@@ -32,7 +32,7 @@ class Expansion:
     """The calls that a node expands to.
 
     Attributes:
-        steps: The calls, in order. A `Ref` in their arguments is a value, numbered in the order: inputs
+        calls: The calls, in order. A `Ref` in their arguments is a value, numbered in the order: inputs
             of the node, constants, outputs of earlier calls.
         results: For each output of the node: a `Ref`, or None.
         types: The types of the results.
@@ -84,9 +84,9 @@ def expand(
 @functools.lru_cache(maxsize=4096)
 def _expand_cached(call: TypedCall, keep: tuple[str, ...], per_tensor: bool) -> Expansion | str:
     """Return the expansion of a call, or the reason why there is none: failures are cached, too."""
-    stand_ins = FakeValues(dict(call.ranges))
+    fakes = FakeValues(dict(call.ranges))
     try:
-        expanded = _try_expand(call, stand_ins, keep, per_tensor)
+        expanded = _try_expand(call, fakes, keep, per_tensor)
     except PassError as error:
         return error.message
     if [step.op_type for step in expanded.calls] == [call.op_type]:
@@ -94,8 +94,8 @@ def _expand_cached(call: TypedCall, keep: tuple[str, ...], per_tensor: bool) -> 
     if any(step.op_type == _VIEW_AS_REAL and _reads_input(step, expanded) for step in expanded.calls):
         return f"its parts view the memory of a complex tensor, which may hold the conjugate: {_VIEW_AS_REAL}"
     # PyTorch has guarded on a symbolic size: it traced one branch of the decomposition.
-    if stand_ins.assumptions and not _is_same_for_all_sizes(call, stand_ins, keep, per_tensor, expanded):
-        return f"it expands to other ops for other sizes: to these only where {stand_ins.assumptions}"
+    if fakes.assumptions and not _is_same_for_all_sizes(call, fakes, keep, per_tensor, expanded):
+        return f"it expands to other ops for other sizes: to these only where {fakes.assumptions}"
     return expanded
 
 
@@ -105,13 +105,13 @@ def _reads_input(step: RecordedCall, found: Expansion) -> bool:
 
 
 def _is_same_for_all_sizes(
-    call: TypedCall, stand_ins: FakeValues, keep: tuple[str, ...], per_tensor: bool, found: Expansion
+    call: TypedCall, fakes: FakeValues, keep: tuple[str, ...], per_tensor: bool, found: Expansion
 ) -> bool:
     """Return whether the expansion is the same at both ends of the ranges of symbolic sizes.
 
     Sizes that the op does not accept are skipped.
     """
-    if not stand_ins.assumes_bounds_only:
+    if not fakes.assumes_bounds_only:
         return False
     # The assumptions are bounds: what is the same below and above them is taken to hold for all sizes.
     for near in (1, LARGE):
@@ -133,7 +133,7 @@ def _specialize(found: Expansion, sizes: Mapping[str, int]) -> Expansion:
     return replace(found, calls=tuple(steps), types=tuple(type.substitute(sizes) for type in found.types))
 
 
-def _try_expand(call: TypedCall, stand_ins: FakeValues, keep: tuple[str, ...], per_tensor: bool) -> Expansion:
+def _try_expand(call: TypedCall, fakes: FakeValues, keep: tuple[str, ...], per_tensor: bool) -> Expansion:
     op = call.op
     assert isinstance(op, _torch.OpOverload)
     called = _torch.composite_kernel(op) if per_tensor else op
@@ -146,9 +146,9 @@ def _try_expand(call: TypedCall, stand_ins: FakeValues, keep: tuple[str, ...], p
         return run_op(called, binding, inputs, CPU)
 
     try:
-        with torch.inference_mode(False), stand_ins.running():
-            inputs = [stand_ins.fake_value(type) for type in call.types]
-            return _trace_and_record(call, stand_ins, run, inputs, table)
+        with torch.inference_mode(False), fakes.activate():
+            inputs = [fakes.fake_value(type) for type in call.types]
+            return _trace_and_record(call, fakes, run, inputs, table)
     except NpuError:
         raise
     except NotExpressibleError as error:
@@ -160,7 +160,7 @@ def _try_expand(call: TypedCall, stand_ins: FakeValues, keep: tuple[str, ...], p
 
 def _trace_and_record(
     call: TypedCall,
-    stand_ins: FakeValues,
+    fakes: FakeValues,
     run: Callable[..., Any],
     inputs: Sequence[Any],
     table: Mapping[Any, Any],
@@ -169,7 +169,7 @@ def _trace_and_record(
     # Decompositions may write into temporaries of their own: functionalize the module, and trace it again.
     if any(_is_mutating(node.target) for node in module.graph.nodes):
         module = _torch.trace(torch.func.functionalize(module, remove="mutations"), inputs, table)
-    recording = record_calls(module, stand_ins.type_of)
+    recording = record_calls(module, fakes.type_of)
     for step in recording.calls:
         if _is_mutating(find_op(step.op_type)):
             raise PassError(f"it consists of {step.op_type}, which writes into its arguments")

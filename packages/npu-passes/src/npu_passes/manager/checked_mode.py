@@ -151,7 +151,7 @@ def describe_difference(actual: Any, expected: Any, numerics: Numerics) -> str |
         return None
     if not (expected.is_floating_point() or expected.is_complex()):
         return f"differs in {int((actual != expected).sum())} of {actual.numel()} elements"
-    error, allowed = relative_error(actual, expected), numerics.allowed(expected.dtype)
+    error, allowed = relative_error(actual, expected), numerics.allowed_difference(expected.dtype)
     if error <= allowed:
         return None
     magnitude = largest_magnitude(expected)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from npu_ir import Graph, GraphError, NpuError
-from npu_ir.core.paused_gc import paused_gc
+from npu_ir.core.paused_gc import pause_gc
 from npu_passes.core.base import Pass
 from npu_passes.core.journal import Journal, Rewrite, RewriteLimitReachedError
 from npu_passes.core.options import options_of
@@ -88,7 +88,7 @@ class PassManager:
         """
         require_graph(graph)
         # A large graph is many small live objects: scanning them for garbage takes a third of the time.
-        with paused_gc():
+        with pause_gc():
             return self._run(graph)
 
     def _run(self, graph: Graph) -> PassResult:

@@ -82,7 +82,7 @@ def _is_within_cancellation(item: Any, wanted: Any, numerics: Numerics, magnitud
         or item.dtype != wanted.dtype
     ):
         return False
-    return absolute_error(item, wanted) <= numerics.allowed(wanted.dtype) * magnitude
+    return absolute_error(item, wanted) <= numerics.allowed_difference(wanted.dtype) * magnitude
 
 
 def _is_float(item: Any) -> bool:

@@ -224,5 +224,5 @@ def find_visible_values(graph: Graph) -> set[Value]:
 
 
 def may_return_input(node: OpNode) -> bool:
-    """Return whether an output may share memory with an input, approximated as in `find_visible_values`."""
+    """Return whether an output may share memory with an input, approximated as by `find_visible_values`."""
     return len(node.inputs) == 1 or is_view(node)

@@ -24,7 +24,7 @@ __all__ = [
     "is_autocast_enabled",
     "is_tracing",
     "last_node",
-    "swapped_weights",
+    "swap_weights",
     "unwrapped_step",
     "written_arguments",
 ]
@@ -168,13 +168,13 @@ def _guarded_writes(mode: Any, refuse: Callable[[torch.Tensor], NoReturn]) -> It
     """Call ``refuse`` before an op writes into a real tensor: FakeTensorMode may run it for real."""
     dispatch = mode.dispatch
 
-    def watched(op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def check_writes(op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         for item in written_arguments(op, args, kwargs or {}):
             if type(item) in (torch.Tensor, torch.nn.Parameter):
                 refuse(item)
         return dispatch(op, types, args, kwargs)
 
-    mode.dispatch = watched
+    mode.dispatch = check_writes
     try:
         yield
     finally:
@@ -230,13 +230,13 @@ def _user_stack_frames() -> Iterator[None]:
 
     known = TracerBase._filter_traceback_frames
 
-    def filtered(self: Any, frames: traceback.StackSummary) -> traceback.StackSummary:
+    def filter_frames(self: Any, frames: traceback.StackSummary) -> traceback.StackSummary:
         own = [index for index, frame in enumerate(frames) if frame.filename.startswith(_OWN)]
         inside = frames[own[0] if own else 0 :]
         users = [frame for frame in inside if _is_user_code(frame.filename)]
         return traceback.StackSummary.from_list(users) if users else known(self, frames)
 
-    TracerBase._filter_traceback_frames = filtered  # type: ignore[assignment,method-assign]
+    TracerBase._filter_traceback_frames = filter_frames  # type: ignore[assignment,method-assign]
     try:
         yield
     finally:
@@ -272,7 +272,7 @@ def compiler_flag() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def swapped_weights(module: torch.nn.Module, tensors: Mapping[str, torch.Tensor]) -> Iterator[None]:
+def swap_weights(module: torch.nn.Module, tensors: Mapping[str, torch.Tensor]) -> Iterator[None]:
     """Swap parameters and buffers of a module by name; tied ones stay tied, and so do modules with two names.
 
     `torch.func.functional_call` does not restore the tensors of a module with two names (torch 2.13).

@@ -8,7 +8,7 @@ from npu_ir import OpNode, TensorType, Value
 from npu_ir.ops.effects import is_pure, is_view
 from npu_ir.ops.schema import find_op
 from npu_passes.rewriting.arguments import arguments_of
-from npu_runtime import _torch
+from npu_runtime._torch.ops import OpOverload
 
 # At least as fast in channels-last.
 _BY_NAME = frozenset(
@@ -81,4 +81,4 @@ def _rank(value: Value) -> int:
 
 def _is_elementwise(op_type: str) -> bool:
     op = find_op(op_type)
-    return isinstance(op, _torch.OpOverload) and op.namespace == "aten" and torch.Tag.pointwise in op.tags
+    return isinstance(op, OpOverload) and op.namespace == "aten" and torch.Tag.pointwise in op.tags

@@ -10,7 +10,7 @@ from npu_ir import TensorType, Value
 from npu_ir.core.types import memory_format_strides
 from npu_ir.ops.schema import find_op
 from npu_passes.core.edit import Edit
-from npu_runtime import _torch
+from npu_runtime._torch.tensors import packed_layout
 
 PACK_CONVOLUTION = "mkldnn._reorder_convolution_weight.default"
 CONVOLUTION = "mkldnn._convolution_pointwise.default"
@@ -30,7 +30,7 @@ def unavailable_reason() -> str | None:
 
 def pack(edit: Edit, op_type: str, weight: Value, *arguments: Any) -> Value:
     """Return a weight packed to oneDNN's layout, computed when weights are bound."""
-    type = TensorType(weight.tensor_type.shape, weight.tensor_type.dtype, layout=_torch.packed_layout())
+    type = TensorType(weight.tensor_type.shape, weight.tensor_type.dtype, layout=packed_layout())
     value = edit.call(op_type, weight, *arguments, type=type, name="packed")
     assert value.producer is not None
     edit.graph.move_to_prologue(value.producer)

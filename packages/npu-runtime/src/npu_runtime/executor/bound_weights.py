@@ -12,7 +12,7 @@ from npu_ir import Graph, Value, WeightError
 from npu_ir.core.node import InputKind, external_names
 from npu_ir.graph.binding import bind_weights
 from npu_ir.interpreter.prologue import Prologue
-from npu_runtime._torch import is_fake
+from npu_runtime._torch.tensors import is_fake
 from npu_runtime.codegen.compiler import mutated_state
 from npu_runtime.probing.storage import with_stated_strides
 

@@ -17,13 +17,13 @@ from npu_ir.core.symbol_values import SymbolValues
 from npu_ir.graph.binding import bind_inputs
 from npu_ir.interpreter.run_nodes import Observer, require_in_range
 from npu_ir.ops.execution import describe, is_of_type
-from npu_runtime._torch import (
+from npu_runtime._torch.state import (
     below_autograd,
     has_default_torch_state,
     kernel_settings,
     record_gradients,
-    shares_storage,
 )
+from npu_runtime._torch.tensors import shares_storage
 from npu_runtime.codegen.compiled_function import BoundFunction
 from npu_runtime.codegen.compiler import Compiled, mutated_state
 from npu_runtime.executor.bound_weights import BoundWeights

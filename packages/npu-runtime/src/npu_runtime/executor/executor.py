@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from npu_ir import ExecutionError, Graph, OpNode, Value
-from npu_ir.core.paused_gc import paused_gc
+from npu_ir.core.paused_gc import pause_gc
 from npu_ir.core.structure import LEAF, Structure, unflatten
 from npu_ir.interpreter.run_nodes import Observer
 from npu_ir.plugins.backend import Backend
@@ -94,7 +94,7 @@ class IRExecutor:
         if threads is not None and (type(threads) is not int or threads < 1):
             raise ExecutionError(f"an executor uses at least one thread, not {threads!r}")
         # Everything built here stays alive: garbage collection would take longer than the construction.
-        with paused_gc():
+        with pause_gc():
             graph.check()
             self.graph = optimize_graph(graph, passes)
             self._updates = InputUpdates(self.graph, updates)

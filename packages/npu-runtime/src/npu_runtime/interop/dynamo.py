@@ -15,7 +15,8 @@ from npu_ir import ConversionError
 from npu_ir.capture import convert_graph_module
 from npu_ir.errors import UsageError
 from npu_ir.plugins.backend import Backend
-from npu_runtime._torch import box_function, compile_with_autograd, undecomposed_composite_ops, without_modes
+from npu_runtime._torch.dynamo import box_function, compile_with_autograd, undecomposed_composite_ops
+from npu_runtime._torch.state import without_modes
 from npu_runtime.errors import FallbackWarning
 from npu_runtime.executor.executor import IRExecutor
 from npu_runtime.executor.options import Passes

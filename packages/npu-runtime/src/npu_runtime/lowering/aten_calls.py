@@ -15,7 +15,7 @@ from npu_ir.ops.effects import is_pure, is_random
 from npu_ir.ops.execution import binding_of, execute_node
 from npu_ir.ops.schema import Op, find_op
 from npu_ir.plugins import plugin_manager
-from npu_runtime._torch import HigherOrderOperator, OpOverload
+from npu_runtime._torch.ops import HigherOrderOperator, OpOverload
 from npu_runtime.lowering.instruction import Instruction, Returns
 from npu_runtime.probing.op_probe import CallTraits, OpProbe
 

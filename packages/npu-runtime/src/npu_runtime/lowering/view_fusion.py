@@ -17,7 +17,7 @@ import torch
 
 from npu_ir import OpNode, TensorType, Value
 from npu_ir.ops.calls import Binding, Slot
-from npu_runtime._torch import shares_storage
+from npu_runtime._torch.tensors import shares_storage
 from npu_runtime.lowering.aten_calls import ATEN, ObservedInstruction
 from npu_runtime.lowering.instruction import Instruction, Returns
 

@@ -18,7 +18,7 @@ import torch
 from npu_ir import Graph, Value
 from npu_ir.ops.effects import is_random
 from npu_ir.ops.schema import find_op
-from npu_runtime._torch import OpOverload
+from npu_runtime._torch.ops import OpOverload
 from npu_runtime.lowering.aten_calls import ObservedInstruction
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from npu_ir import Graph, GraphError, TensorType, Value
-from npu_ir.core.paused_gc import paused_gc
+from npu_ir.core.paused_gc import pause_gc
 from npu_ir.plugins.backend import Backend
 from npu_runtime.backends.partition import assign_backends
 from npu_runtime.backends.registry import usable_backends
@@ -54,7 +54,7 @@ def plan(
     _require_fixed_buffers(graph)
     backends = tuple(usable_backends(backend))
     chosen_device = select_device(device, None, backends)
-    with paused_gc():
+    with pause_gc():
         return _plan(graph, chosen_device, backends)
 
 

@@ -12,7 +12,7 @@ from npu_ir import ExecutionError, TensorType, Value
 from npu_ir.core.isolation import isolated_torch_state
 from npu_ir.core.structure import LEAF, unflatten
 from npu_ir.core.symbol_values import SymbolValues
-from npu_runtime._torch import below_autograd, has_default_torch_state, record_gradients
+from npu_runtime._torch.state import below_autograd, has_default_torch_state, record_gradients
 from npu_runtime.codegen.compiled_function import BoundFunction, CompiledFunction
 from npu_runtime.planned.binding import Allocator, allocate, bind_tensors
 from npu_runtime.planned.load_inputs import make_loader

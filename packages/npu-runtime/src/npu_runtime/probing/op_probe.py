@@ -22,12 +22,9 @@ from npu_ir.ops.calls import Binding, Slot
 from npu_ir.ops.effects import is_random
 from npu_ir.ops.execution import is_of_type
 from npu_ir.ops.schema import Op
-from npu_runtime._torch import (
-    OpOverload,
-    below_autograd,
-    fast_callables,
-    fast_callables_in_place,
-)
+from npu_runtime._torch.fast_calls import fast_callables, fast_callables_in_place
+from npu_runtime._torch.ops import OpOverload
+from npu_runtime._torch.state import below_autograd
 from npu_runtime.probing.out_variants import ObservedCall, OutVariant, find_out_variants
 from npu_runtime.probing.sample_inputs import SampleInputs
 from npu_runtime.probing.storage import (

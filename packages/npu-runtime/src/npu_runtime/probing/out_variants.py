@@ -18,7 +18,9 @@ import torch
 
 from npu_ir.ops.calls import Binding, Slot
 from npu_ir.plugins.backend import copy_with_strides
-from npu_runtime._torch import OpOverload, fast_callables, fast_callables_in_place, random_state
+from npu_runtime._torch.fast_calls import fast_callables, fast_callables_in_place
+from npu_runtime._torch.ops import OpOverload
+from npu_runtime._torch.state import random_state
 from npu_runtime.probing.storage import element_span, is_bitwise_equal
 
 # These return a copy of their first argument, as ``copy_`` writes it.

@@ -11,7 +11,7 @@ from npu_ir import OpNode, TensorType
 from npu_ir.core.tensor_bytes import same_data
 from npu_ir.core.types import Type
 from npu_ir.graph.binding import may_self_overlap, with_strides
-from npu_runtime._torch import packed_layout, shares_storage, storage_id
+from npu_runtime._torch.tensors import packed_layout, shares_storage, storage_id
 
 
 def shares_memory(left: Any, right: Any) -> bool:

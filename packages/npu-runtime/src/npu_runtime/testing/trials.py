@@ -38,7 +38,7 @@ class Trial:
         """Return inputs on the device of the backend, as `npu_runtime.testing.data.make_inputs` does."""
         return make_inputs(self.graph, self.device, **how)
 
-    def expected(self, inputs: Sequence[Any]) -> list[Any]:
+    def compute_expected(self, inputs: Sequence[Any]) -> list[Any]:
         """Return the outputs of the interpreter."""
         on_host = [item.detach().to(_CPU) if isinstance(item, torch.Tensor) else item for item in inputs]
         return Interpreter(self.graph).run_flat(on_host)[0]
@@ -61,7 +61,9 @@ class Trial:
             inputs: Its inputs.
             when: The situation, for the message.
         """
-        problem = output_problem(self.graph, outputs, self.expected(inputs), self.device, self.tolerance)
+        problem = output_problem(
+            self.graph, outputs, self.compute_expected(inputs), self.device, self.tolerance
+        )
         if problem is not None:
             raise BackendError(f"{when}: {problem}", where=f"{self.name}\n{str(self.graph).rstrip()}")
 
@@ -97,7 +99,7 @@ class Trials:
         """Return the supported parts of the graphs, prepared once for all tests of a class."""
         kind = type(self)
         if "_trials" not in vars(kind) or kind._trials is None:
-            kind._trials = list(self._prepared(self.the_device()))
+            kind._trials = list(self._prepare_trials(self.the_device()))
         if not kind._trials:
             raise BackendError(
                 "it supports no node of the graphs that it is tested on",
@@ -106,7 +108,7 @@ class Trials:
             )
         return kind._trials
 
-    def _prepared(self, device: torch.device) -> Iterator[Trial]:
+    def _prepare_trials(self, device: torch.device) -> Iterator[Trial]:
         for name, graph in self.parts():
             with error_context("lower", name):
                 ops = self.backend.lower(graph)

@@ -12,7 +12,7 @@ from npu_ir import Graph
 from npu_ir.core.structure import LEAF, flatten, unflatten
 from npu_ir.ops.effects import is_random
 from npu_ir.plugins.backend import Backend
-from npu_runtime._torch import record_gradients
+from npu_runtime._torch.state import record_gradients
 from npu_runtime.errors import FallbackWarning
 from npu_runtime.executor.options import Passes
 from npu_runtime.training.capture.runners import OFF

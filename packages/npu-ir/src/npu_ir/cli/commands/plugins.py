@@ -11,8 +11,8 @@ from npu_ir.cli.console import print_table
 from npu_ir.plugins import plugin_manager
 
 _EPILOG = f"""\
-A plugin is an entry point of the group "{plugin_manager.GROUP}",
-or of a group that a plugin reads: npu-cuda loads libraries of kernels
+A plugin is an entry point of the group "{plugin_manager.GROUP}", or of a group that a plugin reads: \
+npu-cuda loads libraries of kernels
 from "npu_cuda.kernels". {plugin_manager.DISABLE_VARIABLE}=NAME,NAME leaves plugins out.
 
 example:

@@ -42,8 +42,8 @@ class Rule:
         name: One word.
         statement: The invariant.
         violations: Yields the violations in a whole graph.
-        among: Yields the violations that edits of these nodes, or of the signature, may have caused; None if
-            edits through the methods of the graph cannot cause any.
+        violations_among: Yields the violations that edits of these nodes, or of the signature, may have
+            caused; None if edits through the methods of the graph cannot cause any.
     """
 
     name: str

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from npu_ir._torch import OpOverload
+from npu_ir._torch.ops import OpOverload
 from npu_ir.core.node import OpNode
 from npu_ir.errors import GraphError
 from npu_ir.ops.arguments import LIST_SIZES, NONE_MASKS

@@ -33,11 +33,11 @@ def register_without_gradient(
     """Register an op whose results do not require gradients, as in ``torch.no_grad()``."""
 
     # The Autograd fallthrough does not exclude that key, so autograd would record the ops inside the kernel.
-    def detached(*args: Any, **kwargs: Any) -> Any:
+    def run_without_grad(*args: Any, **kwargs: Any) -> Any:
         with torch.no_grad():
             return kernel(*args, **kwargs)
 
-    register(name, schema, detached, fake)
+    register(name, schema, run_without_grad, fake)
     LIBRARY.impl(name, torch.library.fallthrough_kernel, "Autograd")  # type: ignore[no-untyped-call]
 
 
@@ -60,8 +60,8 @@ def register_in_place(
             the results of ``functional``.
     """
 
-    def functionalized(*args: Any, **kwargs: Any) -> None:
+    def run_functionally(*args: Any, **kwargs: Any) -> None:
         _torch.write_functionally(functional, written, args, kwargs)
 
     register_without_gradient(name, schema, kernel, lambda *_args, **_kwargs: None)
-    LIBRARY.impl(name, functionalized, "Functionalize")  # type: ignore[no-untyped-call]
+    LIBRARY.impl(name, run_functionally, "Functionalize")  # type: ignore[no-untyped-call]

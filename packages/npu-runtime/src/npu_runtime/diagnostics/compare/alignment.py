@@ -72,7 +72,7 @@ class _Alignment:
             return False
         mine, others = value.producer, other.producer
         if not (value.is_original and other.is_original) or mine is None or others is None:
-            return True  # a pass computes one of them otherwise: only its recorded origin can tell
+            return True  # a pass computes one of them otherwise: only its recorded origin identifies it
         if mine.op_type != others.op_type or value.index != other.index:
             return False
         return self._is_recorded or (

@@ -96,8 +96,8 @@ class Comparison:
         if earlier is not None and earlier is not first and self.rows.index(earlier) < self.rows.index(first):
             apart = f"max difference {earlier.difference.max_abs:.3g}"
             found.append(
-                f"  within the tolerance, but beyond rounding, before: {earlier.title}"
-                f"{_location_text(earlier)}: {apart}"
+                "  within the tolerance, but beyond rounding, before: "
+                f"{earlier.title}{_location_text(earlier)}: {apart}"
             )
         return [*found, *(excused if noise else [])]
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from npu_passes.manager.flops import FlopCounter
-from npu_runtime._torch import shares_storage
+from npu_runtime._torch.tensors import shares_storage
 from npu_runtime.lowering.instruction import Instruction
 
 
@@ -28,7 +28,7 @@ class TrafficMeter:
         steps: The instructions of the executor, in order.
 
     Attributes:
-        seen: The traffic of each call, in order.
+        traffic: The traffic of each call, in order.
     """
 
     def __init__(self, steps: Sequence[Instruction]) -> None:

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 from npu_ir import ConversionError, OpNode
 from npu_ir.ops.execution import location_of
 from npu_ir.ops.schema import HIGHER_ORDER, Op, OpSchema
-from npu_runtime._torch import OpOverload, auto_functionalized_op
+from npu_runtime._torch.ops import OpOverload, auto_functionalized_op
 
 # The indices of one tensor or number in the nested result of an operator.
 Path: TypeAlias = "tuple[int, ...]"

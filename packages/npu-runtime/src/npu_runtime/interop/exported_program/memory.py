@@ -5,7 +5,7 @@ from __future__ import annotations
 from npu_ir import Graph, OpNode, Value
 from npu_ir.ops.effects import is_view
 from npu_ir.ops.schema import find_op
-from npu_runtime._torch import OpOverload, is_composite
+from npu_runtime._torch.ops import OpOverload, is_composite
 
 # They return their argument, or a view of it, which their schemas do not declare.
 _UNDECLARED = ("aten.lift.default", "aten._unsafe_view.default")

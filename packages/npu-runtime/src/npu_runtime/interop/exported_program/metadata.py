@@ -14,7 +14,7 @@ from npu_ir.interpreter.size_choice import choose_sizes
 from npu_ir.ops.torch_sizes import to_symbolic
 from npu_ir.symbolic.constraints import RELATIONS
 from npu_ir.symbolic.expressions import Dim
-from npu_runtime._torch import ExportContext
+from npu_runtime._torch.export import ExportContext
 from npu_runtime.interop.exported_program.names import argument_paths
 
 _PACKED = ("torch._mkldnn",)
@@ -28,7 +28,7 @@ class Metadata:
         device: The device of its tensors.
 
     Attributes:
-        world: The FakeTensorMode and ShapeEnv.
+        context: The FakeTensorMode and ShapeEnv.
         examples: A valid value for each symbol in the sizes of inputs.
     """
 

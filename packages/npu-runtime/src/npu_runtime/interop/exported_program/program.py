@@ -25,7 +25,7 @@ from torch.fx import GraphModule, Node
 from npu_ir import ConversionError, Graph, InputKind, Value, load_weights
 from npu_ir.core.structure import unflatten
 from npu_ir.graph.binding import bind_weights
-from npu_runtime._torch import tree_spec
+from npu_runtime._torch.export import tree_spec
 from npu_runtime.interop.exported_program.arguments import write_arguments
 from npu_runtime.interop.exported_program.memory import aliases_of_mutated
 from npu_runtime.interop.exported_program.metadata import Metadata

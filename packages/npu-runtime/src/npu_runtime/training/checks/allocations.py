@@ -8,7 +8,9 @@ from typing import Any
 import torch
 
 from npu_ir import TensorType
-from npu_runtime._torch import OpOverload, observing_calls, storage_id
+from npu_runtime._torch.ops import OpOverload
+from npu_runtime._torch.state import observe_calls
+from npu_runtime._torch.tensors import storage_id
 from npu_runtime.lowering.instruction import Instruction
 from npu_runtime.planned import PlannedProgram
 from npu_runtime.training.checks.violations import Violation, node_location
@@ -37,7 +39,7 @@ def find_unplanned_allocations(program: PlannedProgram, numbers: Sequence[Any]) 
                 allocations.setdefault((running[0], str(op)), allocated)
 
     watched = program.with_observer(begin)
-    with observing_calls(see):
+    with observe_calls(see):
         watched.run(*numbers)
     for (step, op), tensors in allocations.items():
         listed = ", ".join(str(TensorType.of(item)) for item in tensors)

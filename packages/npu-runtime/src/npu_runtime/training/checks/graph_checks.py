@@ -10,7 +10,7 @@ from npu_ir import Graph, OpNode, TensorType, Value
 from npu_ir.core.types import ScalarType
 from npu_ir.ops.effects import is_random
 from npu_ir.ops.schema import find_op
-from npu_runtime._torch import OpOverload
+from npu_runtime._torch.ops import OpOverload
 from npu_runtime.training.checks.violations import Violation, node_location
 
 # Namespaces whose ops draw from PyTorch's own generators, which a capture registers.

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Node
 
-from npu_runtime._torch import OpOverload
+from npu_runtime._torch.ops import OpOverload
 from npu_runtime._torch.tracing import last_node
 from npu_runtime.errors import TracingError
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from npu_runtime._torch.tracing import swapped_weights
+from npu_runtime._torch.tracing import swap_weights
 from npu_runtime.errors import TracingError
 from npu_runtime.training.tracing import hyperparameters
 from npu_runtime.training.tracing.components import TrainingComponents
@@ -91,9 +91,7 @@ class ParameterSubstitution:
         with contextlib.ExitStack() as stack:
             for prefix, module in self.components.modules.items():
                 own = (name for name, _ in (*module.named_parameters(), *module.named_buffers()))
-                stack.enter_context(
-                    swapped_weights(module, {name: substitutes[prefix + name] for name in own})
-                )
+                stack.enter_context(swap_weights(module, {name: substitutes[prefix + name] for name in own}))
             for prefix, optimizer in self.components.optimizers.items():
                 names = self._owners[prefix]
                 mine = [parameters[key] for key in names]

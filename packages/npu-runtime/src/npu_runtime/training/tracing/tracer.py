@@ -13,7 +13,7 @@ from torch.fx import GraphModule
 from npu_ir import NpuError
 from npu_ir.capture.export_messages import HeldMessages
 from npu_ir.capture.model_guard import restore_model
-from npu_ir.core.paused_gc import paused_gc
+from npu_ir.core.paused_gc import pause_gc
 from npu_ir.core.structure import Structure, flatten, unflatten
 from npu_runtime._torch.tracing import TracingContext, is_tracing
 from npu_runtime.errors import TracingError
@@ -65,7 +65,7 @@ def trace_function(
     for optimizer in subjects.optimizers.values():
         require_traceable(optimizer)
     reject_hooks(subjects)
-    with _TRACE_LOCK, paused_gc():
+    with _TRACE_LOCK, pause_gc():
         if is_tracing():
             raise TracingError(
                 "a step is called by a step that is being traced",

@@ -16,7 +16,7 @@ from torch.fx import GraphModule, Node
 
 from npu_ir.capture.export_errors import strip_advice
 from npu_ir.capture.provenance import location_of
-from npu_runtime._torch import OpOverload
+from npu_runtime._torch.ops import OpOverload
 from npu_runtime._torch.tracing import is_tracing, written_arguments
 from npu_runtime.errors import TracingError
 from npu_runtime.training.tracing.components import TrainingComponents

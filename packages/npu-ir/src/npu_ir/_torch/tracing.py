@@ -1,0 +1,85 @@
+"""Tracing: the modes that are active, assumptions on sizes, and the messages of PyTorch."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from collections.abc import Callable, Collection, Iterator
+from types import ModuleType
+from typing import Any
+
+import torch
+
+
+def is_tracing() -> bool:
+    """Return whether PyTorch is tracing, as torch.export does while a model runs."""
+    from torch.fx.experimental.proxy_tensor import get_proxy_mode
+
+    return get_proxy_mode() is not None
+
+
+def below_autograd() -> Any:
+    """Return a context in which control-flow operators only run; above autograd they trace their bodies."""
+    return torch._C._AutoDispatchBelowAutograd()
+
+
+def without_modes() -> Any:
+    """Return a context without dispatch modes: real tensors stay real while PyTorch is tracing."""
+    from torch.utils._python_dispatch import _disable_current_modes
+
+    return _disable_current_modes()
+
+
+def relaxed_size_assumptions() -> Any:
+    """Return a context in which torch.export assumes that symbolic sizes are at least 1, not 2."""
+    from torch.fx.experimental import _config
+
+    return _config.patch(backed_size_oblivious=True)  # type: ignore[attr-defined]
+
+
+@contextlib.contextmanager
+def hold_log(
+    hold: Callable[[logging.LogRecord], None], names: Collection[str] | None = None
+) -> Iterator[None]:
+    """Pass each warning and error that PyTorch logs in this thread to ``hold``, not to stderr.
+
+    Nothing is held if the user has configured the logs, by ``TORCH_LOGS`` or by `torch._logging.set_logs`.
+
+    Args:
+        hold: Called once with each record.
+        names: The loggers whose handlers are filtered; None for all that PyTorch has registered.
+    """
+    from torch._logging import _internal
+
+    state = _internal.log_state
+    if state.log_qname_to_level or state.artifact_names:
+        yield
+        return
+    thread = threading.get_ident()
+    seen: set[int] = set()
+
+    def passes(record: logging.LogRecord) -> bool:
+        if record.thread != thread or record.levelno < logging.WARNING:
+            return True
+        if id(record) not in seen:  # several handlers get it
+            seen.add(id(record))
+            hold(record)
+        return False
+
+    loggers = map(logging.getLogger, _internal.log_registry.get_log_qnames() if names is None else names)
+    handlers = {handler for logger in loggers for handler in logger.handlers}
+    for handler in handlers:
+        handler.addFilter(passes)
+    try:
+        yield
+    finally:
+        for handler in handlers:
+            handler.removeFilter(passes)
+
+
+def printing_module() -> ModuleType:
+    """Return the module of torch.export that prints a partial graph when it fails (torch 2.13)."""
+    import torch.export._trace
+
+    return torch.export._trace

@@ -1,0 +1,57 @@
+"""Backends of ``torch.compile``: AOTAutograd and boxed functions."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+
+def compile_with_autograd(
+    module: Any,
+    inputs: Any,
+    forward: Callable[..., Any],
+    backward: Callable[..., Any],
+    inference: Callable[..., Any],
+) -> Callable[..., Any]:
+    """Return the compiled replacement of a module for ``torch.compile``, made by AOTAutograd.
+
+    Each compiler gets a functional FX graph with FakeTensors as metadata, and its example inputs.
+    """
+    from torch._dynamo.backends.common import aot_autograd
+    from torch._functorch.partitioners import default_partition
+    from torch._inductor import config
+
+    backend = aot_autograd(
+        fw_compiler=forward,
+        bw_compiler=backward,
+        inference_compiler=inference,
+        partition_fn=default_partition,
+        keep_inference_input_mutations=False,
+    )
+    # Version 1 of auto_functionalized passes the written tensors themselves, version 2 their bases and view
+    # recipes.
+    with config.patch(enable_auto_functionalized_v2=False):
+        compiled: Callable[..., Any] = backend(module, inputs)
+    return compiled
+
+
+@contextlib.contextmanager
+def undecomposed_composite_ops() -> Iterator[None]:
+    """Trace composite ops such as ``linear`` without decomposition; gradients would need the parts."""
+    from torch.export.exported_program import (
+        _override_composite_implicit_decomp,
+        _split_decomp_table_to_cia_and_python_decomp,
+    )
+
+    kept, _ = _split_decomp_table_to_cia_and_python_decomp({})
+    with _override_composite_implicit_decomp(kept):
+        yield
+
+
+def box_function(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return ``function`` in boxed form: it takes one list of arguments, which it may clear."""
+    from torch._functorch.aot_autograd import make_boxed_func  # type: ignore[attr-defined]
+
+    boxed_function: Callable[..., Any] = make_boxed_func(function)
+    return boxed_function

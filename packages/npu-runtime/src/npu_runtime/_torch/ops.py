@@ -1,0 +1,25 @@
+"""Ops: overloads, composite ops, functional calls."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch._ops import HigherOrderOperator, OpOverload
+
+__all__ = ["HigherOrderOperator", "OpOverload", "auto_functionalized_op", "is_composite"]
+
+
+def is_composite(op: OpOverload) -> bool:
+    """Return whether an op is composite: it may return an argument without its schema saying so."""
+    return op.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd)
+
+
+def auto_functionalized_op() -> Any:
+    """Return the higher-order operator that runs a mutating op on copies: ``operator(op, **arguments)``.
+
+    It returns the results of the op (None if it has none), then the copies that it wrote.
+    """
+    from torch._higher_order_ops.auto_functionalize import auto_functionalized
+
+    return auto_functionalized

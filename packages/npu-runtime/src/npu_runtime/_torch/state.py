@@ -1,0 +1,76 @@
+"""Torch state of the process: modes, grad mode, random generators, kernel settings."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+
+
+def below_autograd() -> Any:
+    """Return a context below autograd's dispatch: as fast as inference mode, but with ordinary tensors."""
+    return torch._C._AutoDispatchBelowAutograd()
+
+
+def record_gradients(record: bool) -> None:
+    """Set grad mode for this thread, at a tenth of the cost of `torch.set_grad_enabled`."""
+    torch._C._set_grad_enabled(record)
+
+
+def random_state(device: torch.device, seed: int | None = None) -> torch.Tensor:
+    """Return the state of the default generator of a device, seeded first if a seed is given."""
+    module = torch.cuda if device.type == "cuda" else torch.random
+    if seed is not None:
+        torch.manual_seed(seed)
+    state: torch.Tensor = module.get_rng_state()
+    return state
+
+
+def observe_calls(
+    see: Callable[[OpOverload, list[Any], list[Any]], None],
+) -> contextlib.AbstractContextManager[Any]:
+    """Return a context in which ``see(op, arguments, results)``, both flat, is called after each op."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+    from torch.utils._pytree import tree_leaves
+
+    class CallObserver(TorchDispatchMode):  # type: ignore[no-untyped-call]
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            result = func(*args, **(kwargs or {}))
+            see(func, tree_leaves((args, kwargs)), tree_leaves(result))
+            return result
+
+    mode: contextlib.AbstractContextManager[Any] = CallObserver()  # type: ignore[no-untyped-call]
+    return mode
+
+
+def has_default_torch_state() -> bool:
+    """Return whether global torch state is the default: no modes, no autocast, float32 as default dtype."""
+    return not (
+        torch._C._len_torch_function_stack()
+        or torch._C._len_torch_dispatch_stack()
+        or torch._C._is_any_autocast_enabled()
+        or torch.get_default_dtype() is not torch.float32
+    )
+
+
+def kernel_settings() -> tuple[bool, ...]:
+    """Return the global settings that select kernels, and with them the strides of results."""
+    c = torch._C
+    return (
+        c._get_flash_sdp_enabled(),
+        c._get_math_sdp_enabled(),
+        c._get_mem_efficient_sdp_enabled(),
+        c._get_cudnn_sdp_enabled(),
+        c._get_mkldnn_enabled(),
+        c._get_deterministic_algorithms(),
+    )
+
+
+def without_modes() -> Any:
+    """Return a context without the current modes: real tensors even while PyTorch traces with fake ones."""
+    from torch.utils._python_dispatch import _disable_current_modes
+
+    return _disable_current_modes()
