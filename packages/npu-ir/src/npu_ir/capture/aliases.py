@@ -9,6 +9,7 @@ from torch.fx import GraphModule, Node
 from npu_ir import _torch
 from npu_ir.capture.bodies import bodies
 from npu_ir.capture.writes import tensor_of
+from npu_ir.core.storage import storage_id
 
 LIFT = torch.ops.aten.lift_fresh_copy.default
 
@@ -47,7 +48,7 @@ class AliasSets:
         if tensor is None:
             return
         if source is not None:  # unite the two sets; the set of `source` is final, as nodes come in order
-            self._same[_torch.storage_id(tensor)] = self.storage_id(source)
+            self._same[storage_id(tensor)] = self.storage_id(source)
         if _is_copied_literal(node):
             return
         storage = self.storage_id(tensor)
@@ -66,7 +67,7 @@ class AliasSets:
 
     def storage_id(self, tensor: torch.Tensor) -> int:
         """Return the id of the alias set of ``tensor``."""
-        storage = _torch.storage_id(tensor)
+        storage = storage_id(tensor)
         return self._same.get(storage, storage)
 
     def of(self, node: Node) -> list[Node]:
@@ -117,9 +118,7 @@ def _has_same_parts(left: torch.Tensor, right: torch.Tensor) -> bool:
     """Return whether two tensors of one wrapper subclass consist of the same tensors."""
     pairs = zip(_torch.wrapped_parts(left).items(), _torch.wrapped_parts(right).items(), strict=False)
     return all(
-        name == other_name
-        and _torch.storage_id(part) == _torch.storage_id(other)
-        and is_same_view(part, other)
+        name == other_name and storage_id(part) == storage_id(other) and is_same_view(part, other)
         for (name, part), (other_name, other) in pairs
     )
 

@@ -21,6 +21,7 @@ from npu_ir.capture.held_constants import find_written_constants
 from npu_ir.capture.meta_tensors import FakeSubstitutes, is_on_meta
 from npu_ir.capture.overlapping_inputs import Overlap, declare_overlaps, find_overlaps, run_on_views
 from npu_ir.capture.tensor_kinds import require_plain_tensors
+from npu_ir.core.storage import storage_id
 from npu_ir.errors import ConversionError, ExportError
 from npu_ir.graph.graph import Graph
 
@@ -184,11 +185,11 @@ def _prepare_inputs(
         if not isinstance(leaf, torch.Tensor):
             return leaf
         is_strided = leaf.layout is torch.strided
-        shares = id(leaf) in seen or (is_strided and _torch.storage_id(leaf) in storages)
+        shares = id(leaf) in seen or (is_strided and storage_id(leaf) in storages)
         is_copied = id(leaf) in own_tensors or (shares and not shared_inputs)
         seen.add(id(leaf))
         if is_strided:
-            storages.add(_torch.storage_id(leaf))
+            storages.add(storage_id(leaf))
         leaf = stand_ins.of(leaf)
         return _new_like(leaf) if is_copied else leaf
 

@@ -14,6 +14,7 @@ from npu_ir import _torch
 from npu_ir.capture.aliases import LIFT, is_same_view
 from npu_ir.capture.retrace import all_written_nodes
 from npu_ir.capture.writes import tensor_of
+from npu_ir.core.storage import storage_id
 
 
 @contextlib.contextmanager
@@ -116,4 +117,4 @@ def _is_same_tensor(left: object, right: torch.Tensor) -> bool:
     if left is right:
         return True
     both = all(isinstance(item, torch.Tensor) and item.layout is torch.strided for item in (left, right))
-    return both and _torch.storage_id(left) == _torch.storage_id(right) and is_same_view(left, right)  # type: ignore[arg-type]
+    return both and storage_id(left) == storage_id(right) and is_same_view(left, right)  # type: ignore[arg-type]

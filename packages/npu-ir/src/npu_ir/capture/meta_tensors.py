@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from npu_ir import _torch
+from npu_ir.core.storage import storage_id
 
 
 class FakeSubstitutes:
@@ -47,7 +48,7 @@ class FakeSubstitutes:
         return fake.requires_grad_(tensor.requires_grad)
 
     def _fake_storage(self, tensor: torch.Tensor) -> torch.UntypedStorage:
-        key, size = _torch.storage_id(tensor), tensor.untyped_storage().nbytes()
+        key, size = storage_id(tensor), tensor.untyped_storage().nbytes()
         if key not in self._storages:
             self._storages[key] = torch.empty(size, dtype=torch.uint8, device="cpu").untyped_storage()
         return self._storages[key]

@@ -23,6 +23,7 @@ from npu_ir import _torch
 from npu_ir.capture.bodies import nodes
 from npu_ir.capture.provenance import location_of
 from npu_ir.capture.writes import tensor_of, written_nodes
+from npu_ir.core.storage import storage_id
 from npu_ir.core.types import dtype_name
 from npu_ir.core.user_frames import calling_line
 from npu_ir.errors import ConversionError
@@ -178,11 +179,11 @@ def _append_copies(program: ExportedProgram, last: dict[Node, Node]) -> None:
 
 def _clone_results(program: ExportedProgram, buffers: set[Any], before: Node) -> None:
     """Return clones of results that alias assigned buffers: in eager mode they keep the old content."""
-    storages = {_torch.storage_id(buffer.meta["val"]) for buffer in buffers}
+    storages = {storage_id(buffer.meta["val"]) for buffer in buffers}
     output = program.graph.output_node()
     for node in dict.fromkeys(output.all_input_nodes):
         tensor = tensor_of(node)
-        if tensor is not None and _torch.storage_id(tensor) in storages:
+        if tensor is not None and storage_id(tensor) in storages:
             with program.graph.inserting_before(before):
                 clone = program.graph.call_function(torch.ops.aten.clone.default, (node,))
             clone.meta = {**node.meta, "val": tensor.detach().clone()}

@@ -21,6 +21,7 @@ from npu_ir.capture.held_tensors import unregistered_tensors
 from npu_ir.capture.overlapping_inputs import find_overlaps, run_on_views
 from npu_ir.capture.sizes import Sizes
 from npu_ir.core.node import Value
+from npu_ir.core.storage import storage_id
 from npu_ir.graph.graph import Graph
 
 
@@ -54,7 +55,7 @@ def _sharing_key(leaf: Any) -> Any:
     is_plain = isinstance(leaf, torch.Tensor) and leaf.layout is torch.strided and not _torch.is_wrapper(leaf)
     if not is_plain or leaf.is_conj() or leaf.is_neg() or leaf.is_quantized:
         return None
-    return _torch.storage_id(leaf), leaf.dtype
+    return storage_id(leaf), leaf.dtype
 
 
 def model_tensors(model: torch.nn.Module) -> dict[str, torch.Tensor]:

@@ -23,7 +23,6 @@ __all__ = [
     "observing_calls",
     "random_state",
     "record_gradients",
-    "shares_storage",
 ]
 
 
@@ -97,16 +96,6 @@ def observing_calls(
 
     mode: contextlib.AbstractContextManager[Any] = Seeing()  # type: ignore[no-untyped-call]
     return mode
-
-
-def shares_storage(left: torch.Tensor, right: torch.Tensor) -> bool:
-    """Return whether two strided tensors share a storage, empty ones included."""
-    return storage_id(left) == storage_id(right)
-
-
-def storage_id(tensor: torch.Tensor) -> int:
-    """Return the identity of a strided tensor's storage, valid while the storage is alive."""
-    return int(tensor.untyped_storage()._cdata)
 
 
 def has_default_torch_state() -> bool:

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from npu_ir import Graph, InputKind, OpNode, Value
+from npu_ir.core.storage import has_overlapping_elements
 from npu_ir.core.structure import unflatten
 from npu_ir.core.symbol_values import SymbolValues
 from npu_ir.errors import UsageError
@@ -26,7 +27,7 @@ from npu_runtime.lowering.instruction import Instruction
 from npu_runtime.lowering.lower import lower_body
 from npu_runtime.lowering.view_fusion import fuse_views
 from npu_runtime.probing.op_probe import OpProbe
-from npu_runtime.probing.storage import has_overlapping_elements, has_stated_strides
+from npu_runtime.probing.storage import has_stated_strides
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ import torch
 from npu_ir import ExecutionError, Graph, Value
 from npu_ir.core.isolation import isolated_torch_state
 from npu_ir.core.node import external_names
+from npu_ir.core.storage import shares_storage
 from npu_ir.core.symbol_values import SymbolValues
 from npu_ir.graph.binding import bind_inputs
 from npu_ir.interpreter.run_nodes import Observer, require_in_range
@@ -22,7 +23,6 @@ from npu_runtime._torch import (
     has_default_torch_state,
     kernel_settings,
     record_gradients,
-    shares_storage,
 )
 from npu_runtime.codegen.compiled_function import BoundFunction
 from npu_runtime.codegen.compiler import Compiled, mutated_state

@@ -16,8 +16,8 @@ from typing import Any
 import torch
 
 from npu_ir import OpNode, TensorType, Value
+from npu_ir.core.storage import shares_storage
 from npu_ir.ops.calls import Binding, Slot
-from npu_runtime._torch import shares_storage
 from npu_runtime.lowering.aten_calls import ATEN, ObservedInstruction
 from npu_runtime.lowering.instruction import Instruction, Returns
 

@@ -12,7 +12,7 @@ from npu_ir.core.isolation import isolated_torch_state
 from npu_ir.graph.binding import bind_weights
 from npu_ir.interpreter.prologue import Prologue
 from npu_runtime.lowering.instruction import Instruction, run_instruction
-from npu_runtime.planned.buffers import Alias, Allocation, BufferKind, Evaluate, bytes_of, dense_type
+from npu_runtime.planned.buffers import Alias, Allocation, BufferKind, Evaluate, dense_type
 from npu_runtime.planned.plan import Plan
 from npu_runtime.probing.storage import find_overlapping, has_stated_strides, with_stated_strides
 
@@ -122,7 +122,7 @@ def _run_at_bind_time(step: Instruction, tensors: Mapping[Value, Any], plan: Pla
 def _arena_tensor(arena: torch.Tensor, piece: Allocation) -> torch.Tensor:
     """Return the tensor of an allocation in the arena, as a storage of its own."""
     type = piece.owner.tensor_type
-    count = bytes_of(piece.owner)
+    count = piece.bytes
     if not count:
         return allocate(type, arena.device)
     # Through DLPack, the storage starts at this offset: a slice would start at the arena, and as_strided,

@@ -17,6 +17,7 @@ import torch
 
 from npu_ir import OpNode, Value
 from npu_ir.core.isolation import isolated_torch_state
+from npu_ir.core.storage import storage_key
 from npu_ir.core.types import Type
 from npu_ir.ops.calls import Binding, Slot
 from npu_ir.ops.effects import is_random
@@ -36,7 +37,6 @@ from npu_runtime.probing.storage import (
     is_bitwise_equal,
     is_inexact,
     starts_storage,
-    storage_key,
 )
 
 

@@ -16,10 +16,11 @@ from typing import Any
 
 import torch
 
+from npu_ir.core.storage import element_span
 from npu_ir.ops.calls import Binding, Slot
 from npu_ir.plugins.backend import copy_with_strides
 from npu_runtime._torch import OpOverload, fast_callables, fast_callables_in_place, random_state
-from npu_runtime.probing.storage import element_span, is_bitwise_equal
+from npu_runtime.probing.storage import is_bitwise_equal
 
 # These return a copy of their first argument, as ``copy_`` writes it.
 _COPIES = frozenset({"aten::clone", "aten::_to_copy"})
@@ -160,9 +161,8 @@ def _is_same_kind(form: OutVariant, other: OutVariant) -> bool:
 
 def _is_dense(item: Any) -> bool:
     """Return whether an item is a strided tensor without gaps or overlaps: its memory can be planned."""
-    return (
-        isinstance(item, torch.Tensor) and item.layout is torch.strided and element_span(item) == item.numel()
-    )
+    is_strided = isinstance(item, torch.Tensor) and item.layout is torch.strided
+    return is_strided and element_span(item.shape, item.stride()) == item.numel()
 
 
 def _make_sentinel(like: torch.Tensor) -> torch.Tensor:

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
+from npu_ir.core.storage import shares_memory
 from npu_passes.manager.flops import FlopCounter
-from npu_runtime._torch import shares_storage
 from npu_runtime.lowering.instruction import Instruction
 
 
@@ -53,7 +53,7 @@ class TrafficMeter:
 def _measure_traffic(
     inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor], *, overwrites: bool
 ) -> Traffic:
-    own = [item for item in outputs if overwrites or not any(_shares_memory(item, other) for other in inputs)]
+    own = [item for item in outputs if overwrites or not any(shares_memory(item, other) for other in inputs)]
     if outputs and not own:
         return Traffic(0, 0)
     distinct = {id(item): item for item in inputs}.values()
@@ -66,10 +66,6 @@ def _flatten_tensors(item: Any) -> Iterator[torch.Tensor]:
     elif isinstance(item, (tuple, list)):
         for part in item:
             yield from _flatten_tensors(part)
-
-
-def _shares_memory(left: torch.Tensor, right: torch.Tensor) -> bool:
-    return left.layout is right.layout is torch.strided and shares_storage(left, right)
 
 
 def _nbytes(item: torch.Tensor) -> int:
