@@ -11,7 +11,7 @@ from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
 
 from npu_ir import _torch
-from npu_ir.capture.default_conversion import convert_by_schema, convert_functional_call, flatten_results
+from npu_ir.capture.default_conversion import convert_by_schema, convert_functional_call
 from npu_ir.capture.direct_replacement import Replacement
 from npu_ir.capture.functionalize import FunctionalProgram, functionalize
 from npu_ir.capture.program_signature import ProgramSignature, copy_data, require_data
@@ -32,6 +32,7 @@ from npu_ir.core.structure import flatten
 from npu_ir.core.types import TensorType, Type
 from npu_ir.errors import ConversionError, GraphError, ParseError
 from npu_ir.graph.graph import Graph
+from npu_ir.ops.execution import flatten_results
 from npu_ir.ops.schema import op_type_of
 from npu_ir.plugins import plugin_manager
 

@@ -41,7 +41,7 @@ def bind_weights(
         assert argument is not None
         if argument.kind is InputKind.INPUT:
             continue
-        keys = (argument.target, *argument.aliases)
+        keys = argument.names
         expected.update(keys)
         candidates = {key: source[key] for source in (weights, constants) for key in keys if key in source}
         problems += _weight_problems(value, argument, candidates)

@@ -41,7 +41,7 @@ def select_weights(graph: Graph, weights: Mapping[str, torch.Tensor]) -> dict[st
 
 
 def _is_optional(buffer: Argument, weights: Mapping[str, torch.Tensor]) -> bool:
-    has_weight = any(key in weights for key in (buffer.target, *buffer.aliases))
+    has_weight = any(key in weights for key in buffer.names)
     return not buffer.persistent and buffer.data is None and not has_weight
 
 

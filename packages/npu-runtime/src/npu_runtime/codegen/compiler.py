@@ -71,14 +71,13 @@ def compile_graph(
     plain = lower_body(
         graph, choices, device, prober, _values_with_stated_strides(graph, known), make_region_runner
     )
-    returned = [*graph.results[1], *graph.updates.values()]
-    kept = {item for item in returned if isinstance(item, Value)}
+    kept = set(graph.returned_values)
     merged = fuse_views(plain, kept)
     ends = [(item.instruction.inputs, item.instruction.outputs) for item in merged]
     memory = AliasSets(ends, [item.shares for item in merged], kept)
     shares = tuple(OutputAliasing(item.shares, is_certain=item.is_certain) for item in merged)
     steps = reuse_in_place(merged, memory)
-    source = generate_source(graph.name, (*graph.inputs, *mutated_state(graph)), steps, returned)
+    source = generate_source(graph.name, (*graph.inputs, *mutated_state(graph)), steps, graph.returned)
     return Compiled(tuple(plain), tuple(steps), CompiledFunction(graph.name, source), memory, shares)
 
 

@@ -143,7 +143,7 @@ class Engine:
         with isolated_torch_state(self._device), below_autograd():
             returned = run_node_by_node(
                 self._compiled.unfused,
-                [*self._graph.results[1], *self._graph.updates.values()],
+                self._graph.returned,
                 values,
                 symbols,
                 self._device,

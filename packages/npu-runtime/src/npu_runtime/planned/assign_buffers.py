@@ -135,13 +135,11 @@ class BufferAssigner:
         numbered = [*enumerate(self._compute), *enumerate(self._commit, self._phase_boundary + 1)]
         for index, item in numbered:
             last.update(dict.fromkeys((*item.instruction.inputs, *item.instruction.outputs), index))
-        returned = [*self._graph.results[1], *self._graph.updates.values()]
-        for value in returned:
-            if isinstance(value, Value):
-                # An argument that is returned is copied between the phases.
-                last[value] = (
-                    self._end if value.argument is None else max(last.get(value, 0), self._phase_boundary)
-                )
+        for value in self._graph.returned_values:
+            # An argument that is returned is copied between the phases.
+            last[value] = (
+                self._end if value.argument is None else max(last.get(value, 0), self._phase_boundary)
+            )
         return last
 
     # Instructions

@@ -9,6 +9,7 @@ import torch
 
 from npu_ir import TensorType, Value, WeightError
 from npu_ir.core.isolation import isolated_torch_state
+from npu_ir.core.node import external_names
 from npu_ir.graph.binding import bind_weights
 from npu_ir.interpreter.prologue import Prologue
 from npu_runtime.lowering.instruction import Instruction, run_instruction
@@ -82,8 +83,7 @@ def _require_own_memory(
     for value in graph.updates:
         if value not in given or value.argument is None:
             continue
-        names = (value.argument.target, *value.argument.aliases)
-        tensor = next((weights[name] for name in names if name in weights), given[value])
+        tensor = next((weights[name] for name in external_names(value) if name in weights), given[value])
         problem = _mutation_problem(tensor, value, plan.device)
         if problem:
             raise WeightError(
@@ -91,7 +91,7 @@ def _require_own_memory(
                 where=f"graph {graph.name!r}",
                 fix="move or lay out the model before it is captured and bound",
             )
-        changed[names[0]] = tensor
+        changed[external_names(value)[0]] = tensor
     named = {value.argument.target: item for value, item in given.items() if value.argument is not None}
     pair = find_overlapping({**named, **changed}, changed)
     if pair is not None:

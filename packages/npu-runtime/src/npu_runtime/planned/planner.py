@@ -71,9 +71,7 @@ def _plan(graph: Graph, device: torch.device, backends: Sequence[Backend]) -> Pl
     for piece, offset in zip(arena, offsets, strict=True):
         piece.offset = offset
     numbers = [value for value in graph.inputs if not isinstance(value.type, TensorType)]
-    results = [
-        item for item in graph.results[1] if isinstance(item, Value) and not _is_fixed(placement, item)
-    ]
+    results = [item for item in graph.outputs if not _is_fixed(placement, item)]
     passed = tuple(dict.fromkeys([*_values_across_phases(placement, numbers), *results]))
     return Plan(
         graph=graph,
@@ -107,8 +105,7 @@ def _lower(
     }
     as_stated |= _find_expanded(graph, device, prober, as_stated)
     plain = lower_body(graph, assign_backends(graph, backends), device, prober, as_stated, make_region_runner)
-    returned = (*graph.results[1], *graph.updates.values())
-    return fuse_views(plain, {item for item in returned if isinstance(item, Value)})
+    return fuse_views(plain, set(graph.returned_values))
 
 
 def _find_expanded(graph: Graph, device: torch.device, prober: OpProbe, as_stated: set[Value]) -> set[Value]:

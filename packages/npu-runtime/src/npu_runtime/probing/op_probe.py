@@ -9,7 +9,7 @@ only the callable is kept.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,7 +21,7 @@ from npu_ir.core.storage import storage_key
 from npu_ir.core.types import Type
 from npu_ir.ops.calls import Binding, Slot
 from npu_ir.ops.effects import is_random
-from npu_ir.ops.execution import is_of_type
+from npu_ir.ops.execution import flatten_results, is_of_type
 from npu_ir.ops.schema import Op
 from npu_runtime._torch import (
     OpOverload,
@@ -306,12 +306,4 @@ def _call(
     function: Callable[..., Any], binding: Binding, inputs: Sequence[Any], device: torch.device
 ) -> list[Any]:
     args, kwargs = binding.arguments(inputs, device)
-    return list(_flatten(function(*args, **kwargs)))
-
-
-def _flatten(result: Any) -> Iterator[Any]:
-    if isinstance(result, (tuple, list)):
-        for part in result:
-            yield from _flatten(part)
-    else:
-        yield result
+    return flatten_results(function(*args, **kwargs))

@@ -18,6 +18,7 @@ import torch
 
 from npu_ir.core.storage import element_span
 from npu_ir.ops.calls import Binding, Slot
+from npu_ir.ops.execution import flatten_results
 from npu_ir.plugins.backend import copy_with_strides
 from npu_runtime._torch import OpOverload, fast_callables, fast_callables_in_place, random_state
 from npu_runtime.probing.storage import is_bitwise_equal
@@ -67,7 +68,7 @@ class ObservedCall:
 
     def outputs(self) -> list[Any]:
         args, kwargs = self.binding.arguments(self.inputs, self.device)
-        return _flatten(self.op._op(*args, **kwargs))
+        return flatten_results(self.op._op(*args, **kwargs))
 
 
 def find_out_variants(call: ObservedCall) -> tuple[OutVariant, ...]:
@@ -300,9 +301,3 @@ def _replace_slots(binding: Binding, slots: dict[int, Slot]) -> Binding:
 
     keyword = {name: other(item) for name, item in binding.keyword.items()}
     return replace(binding, positional=tuple(map(other, binding.positional)), keyword=keyword)
-
-
-def _flatten(result: Any) -> list[Any]:
-    if isinstance(result, (tuple, list)):
-        return [leaf for part in result for leaf in _flatten(part)]
-    return [result]

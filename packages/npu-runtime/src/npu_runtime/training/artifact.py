@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from npu_ir.core.structure import LEAF, unflatten
+from npu_ir.core.structure import make_unflatten
 from npu_ir.ops.effects import is_random
 from npu_runtime.errors import CaptureError
 from npu_runtime.executor.executor import IRExecutor
@@ -173,9 +173,9 @@ class CompileArtifact(CompiledStep):
             return named
         return {**named, "hyperparameters": self._read_hyperparameters()}
 
-    def _unflatten_results(self, leaves: Sequence[Any]) -> Any:
-        structure = self.graph.results[0]
-        return leaves[0] if structure.kind == LEAF else unflatten(structure, list(leaves))
+    @functools.cached_property
+    def _unflatten_results(self) -> Callable[[Sequence[Any]], Any]:
+        return make_unflatten(self.graph.results[0])
 
 
 def _clone(item: Any) -> Any:

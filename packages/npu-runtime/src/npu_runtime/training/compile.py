@@ -12,6 +12,7 @@ from torch.nn import Module
 from torch.optim import Optimizer
 
 from npu_ir import Graph
+from npu_ir.core.node import external_names
 from npu_ir.plugins.backend import Backend
 from npu_runtime.backends.registry import usable_backends
 from npu_runtime.errors import CaptureError
@@ -175,12 +176,7 @@ class _WarmupProgram:
 
 def _select_weights(graph: Graph, weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Return the weights that the graph has arguments for: passes may have dropped some."""
-    names = {
-        name
-        for value in graph.arguments
-        if value.argument is not None
-        for name in (value.argument.target, *value.argument.aliases)
-    }
+    names = {name for value in graph.arguments for name in external_names(value)}
     return {name: item for name, item in weights.items() if name in names}
 
 
