@@ -136,7 +136,7 @@ def _hides_aliases(node: Node, aliases: AliasSets) -> bool:
         or node.target is LIFT
         or schema.writes
         or any(item.alias_info is not None for item in schema.op._schema.returns)
-        or not _torch.is_composite(schema.op)
+        or not schema.is_composite
     ):
         return False
     sources = {aliases.storage_id(tensor) for item in node.all_input_nodes for tensor in tensors_of(item)}

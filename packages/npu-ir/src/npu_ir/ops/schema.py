@@ -109,6 +109,14 @@ class OpSchema:
         """
         return self.writes and all(item.alias_info is None for item in self.op._schema.returns)
 
+    @property
+    def is_composite(self) -> bool:
+        """True if the operator is implemented by other ops on every device (``CompositeImplicitAutograd``).
+
+        It may return an argument, or a view of one, without its schema saying so.
+        """
+        return isinstance(self.op, OpOverload) and _torch.is_composite(self.op)
+
 
 @functools.cache
 def schema_of(op: Op) -> OpSchema:

@@ -121,11 +121,6 @@ def kernel_settings() -> tuple[bool, ...]:
     )
 
 
-def is_composite(op: OpOverload) -> bool:
-    """Return whether an op is composite: it may return an argument without its schema saying so."""
-    return op.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd)
-
-
 def tree_spec(tree: Any) -> Any:
     """Return the pytree specification of a structure, as an exported program stores it."""
     from torch.utils import _pytree

@@ -20,7 +20,7 @@ from npu_runtime.executor.options import Passes, optimize_graph, select_device, 
 from npu_runtime.training.artifact import CompileArtifact
 from npu_runtime.training.capture.capture_state import require_outside_capture
 from npu_runtime.training.capture.cuda_graphs import GraphDevice
-from npu_runtime.training.capture.select_runner import CapturePolicy
+from npu_runtime.training.capture.select_runner import CapturePolicy, require_capture_mode
 from npu_runtime.training.capture.warmup import warmup_capture_safe
 from npu_runtime.training.checks.capture_check import check_graph
 from npu_runtime.training.shared_state import SharedState
@@ -29,9 +29,8 @@ from npu_runtime.training.trace import batch_arguments, trace_step
 from npu_runtime.training.tracing import hyperparameters
 from npu_runtime.training.tracing.traced_step import TracedStep
 
-__all__ = ["CAPTURE_MODES", "CompileArtifact", "compile_and_capture", "get_artifact"]
+__all__ = ["CompileArtifact", "compile_and_capture", "get_artifact"]
 
-CAPTURE_MODES = ("require", "prefer", "off")
 # Weak references: the registry must not keep an artifact, and the memory it owns, alive.
 _ARTIFACTS: weakref.WeakValueDictionary[str, CompileArtifact] = weakref.WeakValueDictionary()
 
@@ -97,12 +96,7 @@ def compile_and_capture(  # noqa: PLR0913
         WeightError: Weights are missing, unexpected, or of another type.
     """
     require_outside_capture("compile_and_capture")
-    if capture not in CAPTURE_MODES:
-        raise CaptureError(
-            f"there is no capture mode {capture!r}",
-            where="compile_and_capture",
-            fix=f"use one of {', '.join(CAPTURE_MODES)}",
-        )
+    require_capture_mode(capture, "compile_and_capture")
     if not isinstance(step, (Graph, TracedStep)):
         step = trace_step(step, optimizer, loss_fn, example_batch, name=name, **options)
     source = step.graph if isinstance(step, TracedStep) else step

@@ -15,6 +15,7 @@ from npu_ir import Graph
 from npu_ir.plugins.backend import Backend
 from npu_runtime.errors import CaptureError, FallbackWarning, TracingError
 from npu_runtime.executor.options import Passes
+from npu_runtime.training.capture.select_runner import require_capture_mode
 from npu_runtime.training.eager_step import run_first_step
 from npu_runtime.training.guards import Guards
 from npu_runtime.training.specialization import Specialization, batch_signature, make_specialization
@@ -23,7 +24,6 @@ from npu_runtime.training.trace import make_step
 from npu_runtime.training.tracing.optimizer_state import UnknownStateError
 from npu_runtime.training.tracing.optimizers import require_traceable
 
-CAPTURE_MODES = ("require", "prefer", "off")
 # Usually one per shape of the batch: more of them suggest that batches should be padded to fewer shapes.
 MAX_SPECIALIZATIONS = 16
 
@@ -87,10 +87,7 @@ class TrainStep:
         optimizers: Sequence[Optimizer] | None = None,
         **options: Any,
     ) -> None:
-        if capture not in CAPTURE_MODES:
-            raise CaptureError(
-                f"there is no capture mode {capture!r}", fix=f"use one of {', '.join(CAPTURE_MODES)}"
-            )
+        require_capture_mode(capture)
         if isinstance(model, Module):
             self._function, self._components = make_step(model, optimizer, loss_fn, **options)
         else:
