@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 
 from npu_ir.core.storage import element_span
-from npu_ir.core.tensor_bytes import BITS_OF_SIZE, tensor_bytes
+from npu_ir.core.tensor_bytes import BITS_OF_SIZE, same_data, tensor_bytes
 from npu_ir.core.types import TensorType, dtype_name
 from npu_ir.errors import SerializationError
 
@@ -100,9 +100,7 @@ def pack(tensor: torch.Tensor, type: TensorType) -> torch.Tensor:
     flat.put_(torch.arange(len(flat)).as_strided(once.shape, type.static_strides), once)
     content = flat.view(torch.uint8)
     # Other strides than the tensor's own may overlap in any way: only restoring it shows that none is lost.
-    if tuple(tensor.stride()) != type.strides and not torch.equal(
-        tensor_bytes(unpack(content, type)), tensor_bytes(tensor)
-    ):
+    if tuple(tensor.stride()) != type.strides and not same_data(unpack(content, type), tensor):
         raise SerializationError(
             f"the data of a {type} cannot have these strides: elements that share memory differ"
         )

@@ -14,6 +14,7 @@ from npu_ir.core.storage import ByteRange, address_range, element_span, ranges_o
 from npu_ir.graph.binding import has_strides
 from npu_ir.ops.execution import describe, is_of_type
 from npu_ir.verify.comparison import compare
+from npu_runtime.probing.storage import is_bitwise_equal
 
 _NUMBERS = {"int": 2, "float": 1.5, "bool": True, "none": None}
 
@@ -131,9 +132,7 @@ def storage_bytes(items: Sequence[Any]) -> list[Any]:
 
 def has_same_bytes(left: Sequence[Any], right: Sequence[Any]) -> bool:
     """Return whether two results of `storage_bytes` are equal."""
-    return len(left) == len(right) and all(
-        torch.equal(a, b) if isinstance(a, torch.Tensor) else a == b for a, b in zip(left, right, strict=True)
-    )
+    return len(left) == len(right) and all(map(is_bitwise_equal, left, right))
 
 
 def invert_bytes(items: Sequence[Any]) -> None:
