@@ -94,16 +94,11 @@ class Argument:
     data: torch.Tensor | None = None
     overlaps: tuple[str, int] | None = None
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Every external name: the target, then the aliases."""
-        return (self.target, *self.aliases)
-
 
 def external_names(value: Value) -> tuple[str, ...]:
     """Return every external name of an argument: its target, then its aliases."""
     assert value.argument is not None
-    return value.argument.names
+    return (value.argument.target, *value.argument.aliases)
 
 
 class Value:

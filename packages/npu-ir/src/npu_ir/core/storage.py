@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 import torch
 
-from npu_ir import _torch
+from npu_ir._torch import is_wrapper, negated_view, plain_storage_id, wrapped_parts
 from npu_ir.core.types import TensorType, Type
 
 # The first byte, and the one after the last; (0, 0) for an empty tensor.
@@ -42,6 +42,16 @@ def may_self_overlap(shape: Sequence[int], strides: Sequence[int]) -> bool:
     return False
 
 
+def is_dense(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Return whether elements fill their span without gaps or overlaps, in any order of the axes."""
+    step = 1
+    for stride, size in sorted(zip(strides, shape, strict=True)):
+        if size != 1 and stride != step:
+            return False
+        step *= size
+    return True
+
+
 def has_overlapping_elements(type: Type) -> bool:
     """Return whether the elements of a type overlap in memory, as those of expanded tensors do."""
     return (
@@ -56,16 +66,16 @@ def storage_id(tensor: torch.Tensor) -> int:
 
     A wrapper subclass has the storage of its first inner tensor.
     """
-    while _torch.is_wrapper(tensor):
-        tensor = next(iter(_torch.wrapped_parts(tensor).values()))
-    return _torch.plain_storage_id(tensor)
+    while is_wrapper(tensor):
+        tensor = next(iter(wrapped_parts(tensor).values()))
+    return plain_storage_id(tensor)
 
 
 def storage_key(item: Any) -> tuple[bool, int] | None:
     """Return a key that is equal exactly if `shares_memory` holds; None for non-tensors."""
     if not isinstance(item, torch.Tensor):
         return None
-    return (True, _torch.plain_storage_id(item)) if item.layout is torch.strided else (False, id(item))
+    return (True, plain_storage_id(item)) if item.layout is torch.strided else (False, id(item))
 
 
 def shares_memory(left: Any, right: Any) -> bool:
@@ -78,7 +88,7 @@ def shares_memory(left: Any, right: Any) -> bool:
 
 def shares_storage(left: torch.Tensor, right: torch.Tensor) -> bool:
     """Return whether two strided tensors share a storage, empty ones included."""
-    return _torch.plain_storage_id(left) == _torch.plain_storage_id(right)
+    return plain_storage_id(left) == plain_storage_id(right)
 
 
 def storage_address(item: Any) -> int | None:
@@ -126,5 +136,5 @@ def flat_view(item: torch.Tensor) -> torch.Tensor:
     if detached.is_conj():
         return flat_view(detached.conj()).conj()
     if detached.is_neg():
-        return _torch.negated_view(flat_view(_torch.negated_view(detached)))
+        return negated_view(flat_view(negated_view(detached)))
     return detached.as_strided((element_span(detached.shape, detached.stride()),), (1,))

@@ -9,7 +9,7 @@ import torch
 
 from npu_ir import _torch
 from npu_ir.core.literals import same_literal
-from npu_ir.core.node import Argument, InputKind, Value
+from npu_ir.core.node import Argument, InputKind, Value, external_names
 from npu_ir.core.storage import may_self_overlap, ranges_overlap, shares_storage_address, storage_range
 from npu_ir.core.structure import flatten_like
 from npu_ir.core.symbol_values import SymbolValues
@@ -41,7 +41,7 @@ def bind_weights(
         assert argument is not None
         if argument.kind is InputKind.INPUT:
             continue
-        keys = argument.names
+        keys = external_names(value)
         expected.update(keys)
         candidates = {key: source[key] for source in (weights, constants) for key in keys if key in source}
         problems += _weight_problems(value, argument, candidates)

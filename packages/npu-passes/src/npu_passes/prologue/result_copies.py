@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from npu_ir import Graph, OpNode, Value
-from npu_ir.core.storage import element_span, storage_address
+from npu_ir.core.storage import element_span, is_dense, storage_address
 from npu_ir.ops.inference import infer_types
 from npu_passes.rewriting.aliasing import find_visible_values, may_return_input
 
@@ -107,7 +107,11 @@ def _find_covering(members: Mapping[Value, torch.Tensor]) -> tuple[Value, torch.
             return parameter, tensor  # the only member of its group
     start, end = _extent(list(members.values()))
     for parameter, tensor in members.items():
-        if tensor.numel() == end - start and _extent([tensor]) == (start, end) and _is_dense(tensor):
+        if (
+            tensor.numel() == end - start
+            and _extent([tensor]) == (start, end)
+            and is_dense(tensor.shape, tensor.stride())
+        ):
             return parameter, tensor
     return None
 
@@ -116,14 +120,3 @@ def _extent(tensors: list[torch.Tensor]) -> tuple[int, int]:
     """Return the storage offsets of the first element and of the end of all tensors, in elements."""
     ends = [item.storage_offset() + element_span(item.shape, item.stride()) for item in tensors]
     return int(min(item.storage_offset() for item in tensors)), int(max(ends))
-
-
-def _is_dense(tensor: torch.Tensor) -> bool:
-    """Return whether no two elements overlap, for a tensor with as many elements as its extent."""
-    expected = 1
-    for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
-        if size != 1:
-            if stride != expected:
-                return False
-            expected *= size
-    return True
