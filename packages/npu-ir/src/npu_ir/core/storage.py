@@ -25,7 +25,7 @@ def element_span(shape: Sequence[int], strides: Sequence[int]) -> int:
 
 
 def span_bytes(type: Type) -> int:
-    """Return the bytes from the first to the last element of a type in memory, gaps included; 0 for numbers."""
+    """Return the bytes from the first to the last element of a type, gaps included; 0 for numbers."""
     if not isinstance(type, TensorType):
         return 0
     return element_span(type.static_shape, type.static_strides) * type.dtype.itemsize
@@ -79,7 +79,7 @@ def storage_key(item: Any) -> tuple[bool, int] | None:
 
 
 def shares_memory(left: Any, right: Any) -> bool:
-    """Return whether two items are tensors in the same storage; tensors without strides share with themselves."""
+    """Return whether two items are tensors in one storage; those without strides, whether they are one."""
     tensors = isinstance(left, torch.Tensor) and isinstance(right, torch.Tensor)
     if not tensors or left.layout is not torch.strided or right.layout is not torch.strided:
         return tensors and left is right
