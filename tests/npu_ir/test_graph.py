@@ -413,7 +413,7 @@ def test_results_that_do_not_fit_are_refused(results: Callable[[Graph], None], m
 
 
 def test_a_call_returns_results_and_then_new_contents() -> None:
-    graph, x, relu, add = chain()
+    graph, _, relu, add = chain()
     mean = graph.add_buffer("mean", F32)
 
     graph.set_outputs((add.outputs[0], 1))
