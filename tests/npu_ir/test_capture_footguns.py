@@ -14,7 +14,7 @@ from torch.nn import functional as fn
 from npu_ir import ExecutionError, execute_ir, extract_ir
 from npu_ir.errors import CaptureWarning
 from tests.npu_ir.corpus.case import Function
-from tests.npu_ir.corpus.comparison import same_bits
+from tests.ops.comparison import same_bits
 
 
 def op_types(model: nn.Module, *args: Any) -> list[str]:

@@ -412,6 +412,17 @@ def test_results_that_do_not_fit_are_refused(results: Callable[[Graph], None], m
     assert_unchanged_by(graph, lambda: results(graph), message)
 
 
+def test_a_call_returns_results_and_then_new_contents() -> None:
+    graph, _, relu, add = chain()
+    mean = graph.add_buffer("mean", F32)
+
+    graph.set_outputs((add.outputs[0], 1))
+    graph.set_update(mean, relu.outputs[0])
+
+    assert graph.returned == (add.outputs[0], 1, relu.outputs[0])
+    assert graph.returned_values == (add.outputs[0], relu.outputs[0])
+
+
 def test_updates_are_uses() -> None:
     graph, x, relu, add = chain()
     mean = graph.add_buffer("mean", F32)

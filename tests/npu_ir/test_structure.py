@@ -23,6 +23,7 @@ from npu_ir.core.structure import (
     flatten,
     flatten_like,
     from_torch_spec,
+    make_unflatten,
     unflatten,
 )
 from npu_ir.graph.rules.structures import call_problem, context_problem, structure_problem
@@ -68,6 +69,7 @@ def test_a_tree_comes_back_in_the_same_containers(tree: Any) -> None:
     assert structure_problem(structure) is None
     assert structure.num_leaves == len(leaves) == len(list(structure.leaf_paths()))
     assert same_tree(unflatten(structure, leaves), tree)
+    assert same_tree(make_unflatten(structure)(leaves), tree)
     assert flatten_like(tree, structure, "tree") == leaves
 
 

@@ -11,11 +11,12 @@ from hypothesis import HealthCheck, assume, given, settings
 from npu_cuda.backend import HostBackend
 from npu_cuda.backend.selection import select_ops
 from npu_ir import Graph, OpNode
+from npu_ir.core.storage import has_overlapping_elements
 from npu_ir.interpreter.random_data import random_call, random_weights
 from npu_ir.plugins.backend import copy_with_strides
 from npu_runtime import Backend
 from npu_runtime.planned import PlannedProgram, plan
-from npu_runtime.probing.storage import has_overlapping_elements, with_stated_strides
+from npu_runtime.probing.storage import with_stated_strides
 from tests.npu_ir.corpus.comparison import assert_same
 from tests.npu_passes.random_models import models
 from tests.npu_runtime.test_backend_segments import Some

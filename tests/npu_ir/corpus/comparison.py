@@ -7,6 +7,8 @@ from typing import Any
 import torch
 from torch.utils import _pytree
 
+from tests.ops.comparison import same_bits
+
 
 def assert_same(actual: Any, expected: Any, what: str, tolerance: float = 0.0) -> None:
     """Fail unless both nest alike, in containers of the same types, and agree at every leaf."""
@@ -56,14 +58,3 @@ def _sparse_parts(tensor: torch.Tensor) -> list[torch.Tensor]:
         else [tensor.ccol_indices(), tensor.row_indices()]
     )
     return [*compressed, tensor.values()]
-
-
-def same_bits(left: torch.Tensor, right: torch.Tensor) -> bool:
-    """Return whether two tensors of one dtype and shape hold the same bytes."""
-    return torch.equal(_bytes(left), _bytes(right))
-
-
-def _bytes(tensor: torch.Tensor) -> torch.Tensor:
-    plain = tensor.detach().resolve_conj().resolve_neg()
-    flat = plain.new_empty(plain.shape).copy_(plain).reshape(-1)  # row-major, memory of its own
-    return flat.view(torch.uint8)

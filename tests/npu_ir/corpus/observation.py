@@ -10,7 +10,7 @@ from torch import nn
 from torch.utils import _pytree
 
 from tests.npu_ir.corpus.case import Call
-from tests.npu_ir.corpus.comparison import same_bits
+from tests.ops.comparison import same_bits
 
 _HOOKS = (
     "_forward_hooks",

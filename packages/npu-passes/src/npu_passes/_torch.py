@@ -41,11 +41,6 @@ def composite_kernel(op: OpOverload) -> Callable[..., Any] | None:
     return call
 
 
-def is_composite(op: OpOverload) -> bool:
-    """Return whether PyTorch decomposes an operator on every device (``CompositeImplicitAutograd``)."""
-    return op._can_decompose()
-
-
 def is_core(op: object) -> bool:
     """Return whether an operator belongs to core ATen."""
     return isinstance(op, OpOverload) and torch.Tag.core in op.tags
@@ -131,7 +126,6 @@ __all__ = [
     "fused_adam_",
     "fused_adamw_",
     "fused_sgd_",
-    "is_composite",
     "is_core",
     "is_dense",
     "register_autocast",

@@ -118,7 +118,7 @@ class PreparedProgram:
     Attributes:
         outputs: Allocators, one per output.
         needs_alignment: Whether the kernels chosen for aligned memory differ from those for any memory.
-        returns_exactly_outputs: Whether the results are exactly the outputs, in order: no input, no duplicate.
+        returns_exactly_outputs: Whether the results are exactly the outputs, in order, each once.
     """
 
     def __init__(

@@ -9,7 +9,7 @@ import torch
 
 from npu_cuda.backend.tensor_views import is_column_major
 from npu_ir import OpNode, TensorType
-from npu_ir.graph.binding import may_self_overlap
+from npu_ir.core.storage import may_self_overlap
 from npu_ir.plugins.backend import BackendOp, Operand, Temporary
 
 # A rule returns the ops that compute a node, without kernels, or the reason why there are none. It looks at

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from npu_ir import TensorType
+from npu_ir.core.storage import is_dense
 from npu_ir.core.types import contiguous_strides
 from npu_ir.plugins.backend import BackendOp, Operand
 
@@ -70,18 +71,9 @@ def _flatten_elements(plain: Sequence[TensorView]) -> list[TensorView]:
     first = plain[0]
     if any(item.shape != first.shape or item.strides != first.strides for item in plain):
         return list(plain)
-    if first.strides == contiguous_strides(first.shape) or not _is_dense(first):
+    if first.strides == contiguous_strides(first.shape) or not is_dense(first.shape, first.strides):
         return list(plain)
     return [item.with_shape((math.prod(item.shape),), (1,)) for item in plain]
-
-
-def _is_dense(reading: TensorView) -> bool:
-    step = 1
-    for stride, size in sorted(zip(reading.strides, reading.shape, strict=True)):
-        if size != 1 and stride != step:
-            return False
-        step *= size
-    return True
 
 
 def _broadcast_source(plain: Sequence[TensorView]) -> list[TensorView]:

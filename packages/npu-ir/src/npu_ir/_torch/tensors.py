@@ -30,13 +30,8 @@ def replace_parts(tensor: Any, parts: Mapping[str, torch.Tensor]) -> torch.Tenso
     return made
 
 
-def storage_id(tensor: torch.Tensor) -> int:
-    """Return an id of the storage of a tensor; fake and meta tensors have one, too.
-
-    A wrapper subclass has the storage of its first inner tensor.
-    """
-    while is_wrapper(tensor):
-        tensor = next(iter(wrapped_parts(tensor).values()))
+def plain_storage_id(tensor: torch.Tensor) -> int:
+    """Return an id of the storage of a strided tensor, valid while the storage is alive."""
     return int(tensor.untyped_storage()._cdata)  # not data_ptr(), which is 0 for fake and meta tensors
 
 

@@ -7,9 +7,10 @@ from torch.fx import Graph as FxGraph
 from torch.fx import GraphModule, Node
 
 from npu_ir._torch.sizes import are_sizes_equal
-from npu_ir._torch.tensors import is_wrapper, storage_id, wrapped_parts
+from npu_ir._torch.tensors import is_wrapper, wrapped_parts
 from npu_ir.capture.bodies import bodies
 from npu_ir.capture.writes import tensor_of
+from npu_ir.core.storage import storage_id
 
 LIFT = torch.ops.aten.lift_fresh_copy.default
 

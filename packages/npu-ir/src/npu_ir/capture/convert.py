@@ -12,7 +12,7 @@ from torch.fx import GraphModule, Node
 
 from npu_ir._torch.ops import GETITEM, is_functional_call
 from npu_ir._torch.pytree import is_tree_spec
-from npu_ir.capture.default_conversion import convert_by_schema, convert_functional_call, flatten_results
+from npu_ir.capture.default_conversion import convert_by_schema, convert_functional_call
 from npu_ir.capture.direct_replacement import Replacement
 from npu_ir.capture.functionalize import FunctionalProgram, functionalize
 from npu_ir.capture.program_signature import ProgramSignature, copy_data, require_data
@@ -33,6 +33,7 @@ from npu_ir.core.structure import flatten
 from npu_ir.core.types import TensorType, Type
 from npu_ir.errors import ConversionError, GraphError, ParseError
 from npu_ir.graph.graph import Graph
+from npu_ir.ops.execution import flatten_results
 from npu_ir.ops.schema import op_type_of
 from npu_ir.plugins import plugin_manager
 

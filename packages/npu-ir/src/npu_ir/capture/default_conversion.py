@@ -18,6 +18,7 @@ from npu_ir.core.node import Value
 from npu_ir.core.types import ScalarType, TensorType, Type
 from npu_ir.errors import ConversionError, GraphError
 from npu_ir.ops.arguments import FlatArguments, flatten_arguments
+from npu_ir.ops.execution import flatten_results
 from npu_ir.ops.schema import Op, OpSchema, op_type_of, schema_of
 
 if TYPE_CHECKING:
@@ -171,10 +172,3 @@ def _nest_present(result: Any, leaves: Any) -> Any:
     if isinstance(result, (tuple, list)):
         return [_nest_present(part, leaves) for part in result]
     return None if result is None else next(leaves)
-
-
-def flatten_results(result: Any) -> list[Any]:
-    """Return the leaves of the results of an op, flat; None is a leaf."""
-    if isinstance(result, (tuple, list)):
-        return [leaf for part in result for leaf in flatten_results(part)]
-    return [result]

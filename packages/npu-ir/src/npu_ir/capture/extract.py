@@ -16,13 +16,14 @@ from torch.export import ExportedProgram, ShapesCollection
 
 from npu_ir._torch.fake import fake_mode_of, is_fake
 from npu_ir._torch.pytree import tree_leaves, tree_map
-from npu_ir._torch.tensors import is_wrapper, storage_id
+from npu_ir._torch.tensors import is_wrapper
 from npu_ir.capture.convert import convert_exported_program
 from npu_ir.capture.export_call import CaptureSubject, ExportCall
 from npu_ir.capture.held_constants import find_written_constants
 from npu_ir.capture.meta_tensors import FakeSubstitutes, is_on_meta
 from npu_ir.capture.overlapping_inputs import Overlap, declare_overlaps, find_overlaps, run_on_views
 from npu_ir.capture.tensor_kinds import require_plain_tensors
+from npu_ir.core.storage import storage_id
 from npu_ir.errors import ConversionError, ExportError
 from npu_ir.graph.graph import Graph
 

@@ -10,12 +10,13 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 from torch.fx import Node
 
-from npu_ir._torch.ops import OpOverload, is_composite
+from npu_ir._torch.ops import OpOverload
 from npu_ir._torch.sizes import are_sizes_equal
-from npu_ir._torch.tensors import storage_id
 from npu_ir.capture.aliases import LIFT, is_same_view
 from npu_ir.capture.retrace import all_written_nodes
 from npu_ir.capture.writes import tensor_of
+from npu_ir.core.storage import storage_id
+from npu_ir.ops.schema import schema_of
 
 
 @contextlib.contextmanager
@@ -105,7 +106,9 @@ def _possible_aliases(node: Node) -> list[Node]:
         return []
     if any(item.alias_info is not None for item in op._schema.returns):
         return node.all_input_nodes
-    return [item for item in node.all_input_nodes if is_composite(op) and _has_same_numel(node, item)]
+    return [
+        item for item in node.all_input_nodes if schema_of(op).is_composite and _has_same_numel(node, item)
+    ]
 
 
 def _has_same_numel(left: Node, right: Node) -> bool:

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 
 from npu_ir._torch.fake import is_fake
-from npu_ir._torch.tensors import is_wrapper, replace_parts, storage_id, wrapped_parts
+from npu_ir._torch.tensors import is_wrapper, replace_parts, wrapped_parts
+from npu_ir.core.storage import storage_id
 
 
 class FakeSubstitutes:

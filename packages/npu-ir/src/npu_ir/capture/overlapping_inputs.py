@@ -16,11 +16,11 @@ from typing import Any, TypeAlias
 import torch
 
 from npu_ir._torch.pytree import tree_leaves, tree_map
-from npu_ir._torch.tensors import is_wrapper, storage_id
+from npu_ir._torch.tensors import is_wrapper
 from npu_ir.core.node import Value
+from npu_ir.core.storage import ranges_overlap, storage_id, storage_range
 from npu_ir.core.structure import flatten_like
 from npu_ir.errors import ConversionError
-from npu_ir.graph.binding import memory_range, ranges_overlap
 from npu_ir.graph.graph import Graph
 
 # The keyword of an argument ("" for the positional ones), and the number of the leaf in it.
@@ -76,7 +76,7 @@ def _leaves(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[tuple[In
 
 
 def _is_overlapping(left: torch.Tensor, right: torch.Tensor) -> bool:
-    return storage_id(left) == storage_id(right) and ranges_overlap(left, right)
+    return storage_id(left) == storage_id(right) and ranges_overlap(storage_range(left), storage_range(right))
 
 
 def _make_overlap(group: dict[InputPosition, torch.Tensor]) -> Overlap:
@@ -86,7 +86,7 @@ def _make_overlap(group: dict[InputPosition, torch.Tensor]) -> Overlap:
             f"inputs of {len(dtypes)} dtypes share memory, and the model changes one of them in place",
             fix="pass a copy (clone)",
         )
-    ranges, size = [memory_range(item) for item in group.values()], dtypes.pop().itemsize
+    ranges, size = [storage_range(item) for item in group.values()], dtypes.pop().itemsize
     first, end = min(first for first, _ in ranges), max(end for _, end in ranges)
     return Overlap((end - first) // size, group, first // size)
 

@@ -20,10 +20,11 @@ from torch.export.graph_signature import TensorArgument
 from torch.fx import Node
 
 from npu_ir._torch.sizes import are_sizes_equal
-from npu_ir._torch.tensors import is_wrapper, storage_id
+from npu_ir._torch.tensors import is_wrapper
 from npu_ir.capture.bodies import nodes
 from npu_ir.capture.provenance import location_of
 from npu_ir.capture.writes import tensor_of, written_nodes
+from npu_ir.core.storage import storage_id
 from npu_ir.core.types import dtype_name
 from npu_ir.core.user_frames import calling_line
 from npu_ir.errors import ConversionError

@@ -17,7 +17,7 @@ import torch
 from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
 
-from npu_ir._torch.ops import inline_decomposition, is_composite, is_functional_call_on_views
+from npu_ir._torch.ops import inline_decomposition, is_functional_call_on_views
 from npu_ir._torch.tracing import relaxed_size_assumptions
 from npu_ir.capture.aliases import LIFT, AliasSets, idle_dropout_input
 from npu_ir.capture.bodies import AUTOCAST_REGION, GRAD_REGION, bodies, is_call_of, nodes
@@ -137,7 +137,7 @@ def _hides_aliases(node: Node, aliases: AliasSets) -> bool:
         or node.target is LIFT
         or schema.writes
         or any(item.alias_info is not None for item in schema.op._schema.returns)
-        or not is_composite(schema.op)
+        or not schema.is_composite
     ):
         return False
     sources = {aliases.storage_id(tensor) for item in node.all_input_nodes for tensor in tensors_of(item)}

@@ -8,6 +8,8 @@ that is not registered in this process is never imported.
 from __future__ import annotations
 
 import collections
+import functools
+import operator
 import reprlib
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -194,6 +196,11 @@ def unflatten(structure: Structure, leaves: Sequence[Any]) -> Any:
         ExecutionError: The structure uses a type that is not registered in this process.
     """
     return _build(structure, iter(leaves))
+
+
+def make_unflatten(structure: Structure) -> Callable[[Sequence[Any]], Any]:
+    """Return `unflatten` for one structure and many calls; of a single leaf, at the cost of an index."""
+    return operator.itemgetter(0) if structure.kind == LEAF else functools.partial(unflatten, structure)
 
 
 def _build(structure: Structure, leaves: Iterator[Any]) -> Any:

@@ -9,7 +9,8 @@ import torch
 
 from npu_ir._torch.tensors import is_wrapper, wrapped_parts
 from npu_ir.core.literals import same_literal
-from npu_ir.core.node import Argument, InputKind, Value
+from npu_ir.core.node import Argument, InputKind, Value, external_names
+from npu_ir.core.storage import may_self_overlap, ranges_overlap, shares_storage_address, storage_range
 from npu_ir.core.structure import flatten_like
 from npu_ir.core.symbol_values import SymbolValues
 from npu_ir.core.tensor_bytes import BITS_OF_SIZE, same_data
@@ -40,7 +41,7 @@ def bind_weights(
         assert argument is not None
         if argument.kind is InputKind.INPUT:
             continue
-        keys = (argument.target, *argument.aliases)
+        keys = external_names(value)
         expected.update(keys)
         candidates = {key: source[key] for source in (weights, constants) for key in keys if key in source}
         problems += _weight_problems(value, argument, candidates)
@@ -206,8 +207,8 @@ def _require_stated_memory(graph: Graph, bound: Mapping[Value, Any]) -> None:
         for value, tensor in bound.items():
             if (
                 groups[value] is not groups[target]
-                and _shares_storage(tensor, bound[target])
-                and ranges_overlap(tensor, bound[target])
+                and shares_storage_address(tensor, bound[target])
+                and ranges_overlap(storage_range(tensor), storage_range(bound[target]))
             ):
                 raise ExecutionError(
                     f"inputs %{target.name} and %{value.name} share memory, and the model changes "
@@ -231,7 +232,7 @@ def _require_stated_offset(value: Value, tensor: torch.Tensor, first: Value, oth
     offset = value.argument.overlaps[1]
     are_laid_out = has_strides(tensor, value.tensor_type) and has_strides(other, first.tensor_type)
     actual = tensor.storage_offset() - other.storage_offset()
-    if not are_laid_out or not _shares_storage(tensor, other) or actual != offset:
+    if not are_laid_out or not shares_storage_address(tensor, other) or actual != offset:
         raise ExecutionError(
             f"the graph is for inputs that overlap in memory: %{first.name}, {first.type}, and "
             f"%{value.name}, {value.type}, which begins {offset} elements behind it",
@@ -239,28 +240,8 @@ def _require_stated_offset(value: Value, tensor: torch.Tensor, first: Value, oth
         )
 
 
-def memory_range(tensor: torch.Tensor) -> tuple[int, int]:
-    """Return the half-open byte range of its storage that a strided tensor spans."""
-    if tensor.numel() == 0:
-        return 0, 0
-    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
-    first = int(tensor.storage_offset())
-    return first * tensor.itemsize, (first + int(last) + 1) * tensor.itemsize
-
-
-def ranges_overlap(left: torch.Tensor, right: torch.Tensor) -> bool:
-    """Return whether two tensors of one storage span common bytes."""
-    (first, end), (other_first, other_end) = memory_range(left), memory_range(right)
-    return max(first, other_first) < min(end, other_end)
-
-
-def _shares_storage(left: Any, right: Any) -> bool:
-    both = all(isinstance(item, torch.Tensor) and item.layout is torch.strided for item in (left, right))
-    return both and left.untyped_storage().data_ptr() == right.untyped_storage().data_ptr() != 0
-
-
 def _is_same_memory(left: Any, right: Any) -> bool:
-    return _shares_storage(left, right) and (left.storage_offset(), left.stride()) == (
+    return shares_storage_address(left, right) and (left.storage_offset(), left.stride()) == (
         right.storage_offset(),
         right.stride(),
     )
@@ -291,14 +272,3 @@ def has_strides(tensor: torch.Tensor, type: TensorType) -> bool:
     """Return whether ``tensor`` has the strides of ``type``, ignoring axes of size 1 and empty tensors."""
     pairs = zip(type.static_shape, tensor.stride(), type.static_strides, strict=True)
     return tensor.numel() == 0 or all(actual == wanted for size, actual, wanted in pairs if size > 1)
-
-
-def may_self_overlap(shape: Sequence[int], strides: Sequence[int]) -> bool:
-    """Return whether elements may share memory; conservative, so True for some that do not."""
-    # By increasing stride, the elements are distinct if each stride exceeds the span of all inner axes.
-    reach = 0
-    for stride, size in sorted(zip(strides, shape, strict=True)):
-        if size > 1 and stride <= reach:
-            return True
-        reach += (size - 1) * stride
-    return False

@@ -117,6 +117,16 @@ class Signature:
         return MappingProxyType(self._updates)
 
     @property
+    def returned(self) -> tuple[Any, ...]:
+        """All that a call returns, flat: the leaves of the results, then the new content of mutated state."""
+        return (*self.results[1], *self._updates.values())
+
+    @property
+    def returned_values(self) -> tuple[Value, ...]:
+        """The values that a call returns: outputs, then the new content of mutated state."""
+        return (*self.outputs, *self._updates.values())
+
+    @property
     def replacements(self) -> tuple[Value, ...]:
         """The buffers that are updated with another shape or dtype.
 

@@ -10,6 +10,7 @@ import torch
 from npu_ir._torch.tensors import negated_view
 from npu_ir.core.isolation import isolated_torch_state
 from npu_ir.core.node import Value
+from npu_ir.core.storage import storage_address
 from npu_ir.core.symbol_values import SymbolValues
 from npu_ir.graph.graph import Graph
 from npu_ir.interpreter.run_nodes import Observer, run_nodes
@@ -34,8 +35,8 @@ class Prologue:
         self.graph = graph
         self._device = device
         # The data of constants is shared by the graph and its clones: a result must not alias it.
-        of_graph = {_storage_address(value.argument.data) for value in weights if value.argument is not None}
-        self._outside = {_storage_address(tensor) for tensor in weights.values()} - of_graph
+        of_graph = {storage_address(value.argument.data) for value in weights if value.argument is not None}
+        self._outside = {storage_address(tensor) for tensor in weights.values()} - of_graph
         self._of_graph = of_graph
         self._values = self._evaluate(dict(weights), observe)
 
@@ -56,7 +57,7 @@ class Prologue:
         # A result may alias a weight of the caller, as in the model, but not memory that only this object
         # owns, since the next call reads that again.
         self._own = {
-            _storage_address(values[value]) for node in nodes for value in node.outputs if value in values
+            storage_address(values[value]) for node in nodes for value in node.outputs if value in values
         }
         self._own = (self._own | self._of_graph) - (self._outside | {None})
         live = {value: item for value, item in values.items() if _is_read_by_calls(value)}
@@ -73,7 +74,7 @@ class Prologue:
             item.clone()
             if id(item) in self._own_sparse
             else self._copy_result(item, copies)
-            if _storage_address(item) in self._own
+            if storage_address(item) in self._own
             else item
             for item in items
         ]
@@ -84,7 +85,7 @@ class Prologue:
         """Return a copy of a tensor; copies of tensors that share memory share memory, too."""
         memory = item.untyped_storage()
         copy = copies.setdefault(
-            _storage_address(item), memory if _storage_address(item) in copies else _copy(memory)
+            storage_address(item), memory if storage_address(item) in copies else _copy(memory)
         )
         result = torch.empty(0, dtype=item.dtype, device=item.device)
         result.set_(copy, item.storage_offset(), item.shape, item.stride())
@@ -104,10 +105,3 @@ def _is_read_by_calls(value: Value) -> bool:
 
 def _is_sparse(item: Any) -> bool:
     return isinstance(item, torch.Tensor) and item.layout is not torch.strided
-
-
-def _storage_address(item: Any) -> int | None:
-    """Return the storage address of a strided tensor; None for anything else, and for empty storage."""
-    if not isinstance(item, torch.Tensor) or item.layout is not torch.strided:
-        return None
-    return item.untyped_storage().data_ptr() or None

@@ -105,8 +105,8 @@ def run_op(op: Op, binding: Binding, inputs: Sequence[Any], device: torch.device
     args, kwargs = binding.arguments(inputs, device)
     if isinstance(op, HigherOrderOperator):  # above autograd it would trace its regions, not run them
         with below_autograd():
-            return _flatten(op(*args, **kwargs))
-    return _flatten(op(*args, **kwargs))
+            return flatten_results(op(*args, **kwargs))
+    return flatten_results(op(*args, **kwargs))
 
 
 def _run_on_copies(op: Any, binding: Binding, inputs: Sequence[Any], device: torch.device) -> list[Any]:
@@ -114,7 +114,10 @@ def _run_on_copies(op: Any, binding: Binding, inputs: Sequence[Any], device: tor
     copies = [item.clone() if index in binding.written else item for index, item in enumerate(inputs)]
     args, kwargs = binding.arguments(copies, device)
     result = op(*args, **kwargs)
-    return [*(_flatten(result) if op._schema.returns else []), *(copies[index] for index in binding.written)]
+    return [
+        *(flatten_results(result) if op._schema.returns else []),
+        *(copies[index] for index in binding.written),
+    ]
 
 
 def binding_of(node: OpNode, op: Op) -> Binding:
@@ -141,9 +144,10 @@ def location_of(node: OpNode) -> str:
     return ", ".join(filter(None, (f"node {node.name!r}", str(node.provenance))))
 
 
-def _flatten(result: Any) -> list[Any]:
+def flatten_results(result: Any) -> list[Any]:
+    """Return the leaves of the results of an op, flat; None is a leaf."""
     if isinstance(result, (tuple, list)):
-        return [leaf for part in result for leaf in _flatten(part)]
+        return [leaf for part in result for leaf in flatten_results(part)]
     return [result]
 
 

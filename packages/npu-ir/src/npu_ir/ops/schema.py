@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 import torch
 
-from npu_ir._torch.ops import GETITEM, HigherOrderOperator, OpOverload, higher_order_op
+from npu_ir._torch.ops import GETITEM, HigherOrderOperator, OpOverload, higher_order_op, is_composite
 from npu_ir.ops.scalar_functions import SCALAR_FUNCTIONS, scalar_function_name
 
 Op: TypeAlias = "OpOverload | HigherOrderOperator | Callable[..., Any]"
@@ -107,6 +107,14 @@ class OpSchema:
         results followed by these copies.
         """
         return self.writes and all(item.alias_info is None for item in self.op._schema.returns)
+
+    @property
+    def is_composite(self) -> bool:
+        """True if the operator is implemented by other ops on every device (``CompositeImplicitAutograd``).
+
+        It may return an argument, or a view of one, without its schema saying so.
+        """
+        return isinstance(self.op, OpOverload) and is_composite(self.op)
 
 
 @functools.cache

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import torch
 
-from npu_ir._torch.tensors import negated_view
 from npu_ir.core.node import OpNode, Value
+from npu_ir.core.storage import flat_view
 from npu_ir.core.types import TensorType
 
 if TYPE_CHECKING:
@@ -209,22 +209,9 @@ def copy_with_strides(item: Any) -> Any:
     """Return a copy of a tensor in separate memory, with the same strides; any other object unchanged."""
     if not isinstance(item, torch.Tensor):
         return item
-    return _flat_view(item).clone().as_strided(item.shape, item.stride(), 0)
+    return flat_view(item).clone().as_strided(item.shape, item.stride(), 0)
 
 
 def copy_memory(source: torch.Tensor, target: torch.Tensor) -> None:
     """Copy a tensor into another of the same type and strides, whose elements may overlap."""
-    _flat_view(target).copy_(_flat_view(source))
-
-
-def _flat_view(item: torch.Tensor) -> torch.Tensor:
-    """Return a 1-D view of all memory that a tensor spans, gaps included."""
-    # A 1-D view, because ``copy_`` refuses tensors whose elements overlap.
-    detached = item.detach()
-    # resolve_conj() and resolve_neg() would change the strides of a tensor with gaps or overlaps.
-    if detached.is_conj():
-        return _flat_view(detached.conj()).conj()
-    if detached.is_neg():
-        return negated_view(_flat_view(negated_view(detached)))
-    reach = sum((size - 1) * step for size, step in zip(detached.shape, detached.stride(), strict=True))
-    return detached.as_strided((reach + 1 if detached.numel() else 0,), (1,))
+    flat_view(target).copy_(flat_view(source))

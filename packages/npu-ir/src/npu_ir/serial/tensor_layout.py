@@ -7,12 +7,12 @@ A dtype that every version of safetensors supports is stored as such, any other 
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import torch
 
-from npu_ir.core.tensor_bytes import BITS_OF_SIZE, tensor_bytes
+from npu_ir.core.storage import element_span
+from npu_ir.core.tensor_bytes import BITS_OF_SIZE, same_data, tensor_bytes
 from npu_ir.core.types import TensorType, dtype_name
 from npu_ir.errors import SerializationError
 
@@ -53,21 +53,12 @@ class StoredForm:
 
 def stored_form(type: TensorType) -> StoredForm:
     """Return the stored form of a tensor of this type."""
-    count = span(type)
+    count = element_span(type.static_shape, type.static_strides)
     nbytes = count * type.dtype.itemsize
     native = NATIVE_DTYPES.get(type.dtype)
     if native is None:
         return StoredForm(_RAW, (nbytes,), nbytes)
     return StoredForm(native, type.static_shape if type.strides is None else (count,), nbytes)
-
-
-def span(type: TensorType) -> int:
-    """Return the number of elements of memory that a tensor spans, gaps included."""
-    if type.strides is None or 0 in type.shape:
-        return math.prod(type.static_shape)
-    return 1 + sum(
-        (size - 1) * step for size, step in zip(type.static_shape, type.static_strides, strict=True)
-    )
 
 
 def require_storable(tensor: torch.Tensor, name: str) -> None:
@@ -105,13 +96,11 @@ def pack(tensor: torch.Tensor, type: TensorType) -> torch.Tensor:
     for axis, stride in enumerate(type.static_strides):
         if stride == 0:
             once = once.narrow(axis, 0, 1)
-    flat = torch.zeros(span(type), dtype=bits.dtype)
+    flat = torch.zeros(element_span(type.static_shape, type.static_strides), dtype=bits.dtype)
     flat.put_(torch.arange(len(flat)).as_strided(once.shape, type.static_strides), once)
     content = flat.view(torch.uint8)
     # Other strides than the tensor's own may overlap in any way: only restoring it shows that none is lost.
-    if tuple(tensor.stride()) != type.strides and not torch.equal(
-        tensor_bytes(unpack(content, type)), tensor_bytes(tensor)
-    ):
+    if tuple(tensor.stride()) != type.strides and not same_data(unpack(content, type), tensor):
         raise SerializationError(
             f"the data of a {type} cannot have these strides: elements that share memory differ"
         )

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import torch
 
-from npu_ir.core.node import Argument, InputKind, Value
+from npu_ir.core.node import Argument, InputKind, Value, external_names
 from npu_ir.core.types import TensorType
 from npu_ir.graph.binding import bind_weights, flatten_wrappers
 from npu_ir.graph.graph import Graph
@@ -29,7 +29,7 @@ def select_weights(graph: Graph, weights: Mapping[str, torch.Tensor]) -> dict[st
     left_out = {
         target: torch.empty(buffer.type.static_shape, dtype=buffer.type.dtype, device="meta")
         for target, buffer in graph.buffers.items()
-        if isinstance(buffer.type, TensorType) and _is_optional(_argument(buffer), weights)
+        if isinstance(buffer.type, TensorType) and _is_optional(buffer, weights)
     }
     fitting = {}
     for value, tensor in bind_weights(graph, weights, left_out).items():
@@ -40,9 +40,10 @@ def select_weights(graph: Graph, weights: Mapping[str, torch.Tensor]) -> dict[st
     return fitting
 
 
-def _is_optional(buffer: Argument, weights: Mapping[str, torch.Tensor]) -> bool:
-    has_weight = any(key in weights for key in (buffer.target, *buffer.aliases))
-    return not buffer.persistent and buffer.data is None and not has_weight
+def _is_optional(buffer: Value, weights: Mapping[str, torch.Tensor]) -> bool:
+    argument = _argument(buffer)
+    has_weight = any(key in weights for key in external_names(buffer))
+    return not argument.persistent and argument.data is None and not has_weight
 
 
 def _argument(value: Value) -> Argument:

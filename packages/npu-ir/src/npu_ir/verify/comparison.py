@@ -10,6 +10,7 @@ import torch
 
 from npu_ir.core.literals import same_literal
 from npu_ir.core.tensor_bytes import same_data, tensor_bytes
+from npu_ir.core.tensor_numbers import equal_elements
 from npu_ir.core.types import TensorType
 
 # (rtol, atol) by dtype: a few units in the last place of values around 1. Integers are exact.
@@ -113,7 +114,7 @@ def _compare_values(
         )
     wide = torch.complex128 if expected.is_complex() else torch.float64
     got, want = actual.detach().to(wide), expected.detach().to(wide)
-    same = (got == want) | (got.isnan() & want.isnan())
+    same = equal_elements(got, want)
     difference = torch.where(same, 0.0, (got - want).abs())
     # An infinite |expected| would allow anything.
     allowed = same | (want.isfinite() & (difference <= atol + rtol * want.abs()))

@@ -13,7 +13,7 @@ from torch.fx import Node
 from torch.overrides import TorchFunctionMode
 
 from npu_ir._torch.pytree import tree_leaves, tree_map
-from npu_ir._torch.tensors import is_wrapper, storage_id
+from npu_ir._torch.tensors import is_wrapper
 from npu_ir.capture.convert import Converter
 from npu_ir.capture.extract import export_program
 from npu_ir.capture.functionalize import functionalize
@@ -22,6 +22,7 @@ from npu_ir.capture.held_tensors import unregistered_tensors
 from npu_ir.capture.overlapping_inputs import find_overlaps, run_on_views
 from npu_ir.capture.sizes import Sizes
 from npu_ir.core.node import Value
+from npu_ir.core.storage import storage_id
 from npu_ir.graph.graph import Graph
 
 

@@ -12,6 +12,7 @@ import torch
 from npu_ir import Graph, Interpreter, NpuError, load_weights
 from npu_ir.core.literals import same_literal
 from npu_ir.core.tensor_bytes import same_data
+from npu_ir.core.tensor_numbers import equal_elements, largest_magnitude
 from npu_ir.interpreter.random_data import random_call, random_weights
 from npu_ir.interpreter.run_nodes import Observer
 from npu_passes.core.numerics import Numerics
@@ -154,7 +155,7 @@ def describe_difference(actual: Any, expected: Any, numerics: Numerics) -> str |
     error, allowed = relative_error(actual, expected), numerics.allowed_difference(expected.dtype)
     if error <= allowed:
         return None
-    magnitude = largest_magnitude(expected)
+    magnitude = largest_magnitude(split_float64(expected))
     return f"differs by {error:.3g} of its largest magnitude, {magnitude:.3g}; {allowed:.3g} is allowed"
 
 
@@ -166,13 +167,13 @@ def relative_error(actual: torch.Tensor, expected: torch.Tensor) -> float:
     """
     # Relative to the whole tensor, not to each element: a small sum of large terms carries their rounding.
     error = absolute_error(actual, expected)
-    return error / (largest_magnitude(expected) or 1.0) if error else 0.0
+    return error / (largest_magnitude(split_float64(expected)) or 1.0) if error else 0.0
 
 
 def absolute_error(actual: torch.Tensor, expected: torch.Tensor) -> float:
     """Return the largest difference between two tensors; infinity if NaN or infinities do not agree."""
-    got, want = _to_float64(actual), _to_float64(expected)
-    same = (got == want) | (got.isnan() & want.isnan())
+    got, want = split_float64(actual), split_float64(expected)
+    same = equal_elements(got, want)
     if bool(same.all()):
         return 0.0
     if not bool((same | (got.isfinite() & want.isfinite())).all()):
@@ -180,13 +181,7 @@ def absolute_error(actual: torch.Tensor, expected: torch.Tensor) -> float:
     return float(torch.where(same, 0.0, (got - want).abs()).max())
 
 
-def largest_magnitude(tensor: torch.Tensor) -> float:
-    """Return the largest finite magnitude in a non-empty tensor."""
-    wide = _to_float64(tensor)
-    return float(torch.where(wide.isfinite(), wide.abs(), 0.0).max())
-
-
-def _to_float64(tensor: torch.Tensor) -> torch.Tensor:
+def split_float64(tensor: torch.Tensor) -> torch.Tensor:
     """Return the elements of a tensor in float64, with real and imaginary parts separated."""
     plain = tensor.detach().resolve_conj()
     return torch.view_as_real(plain.to(torch.complex128)) if plain.is_complex() else plain.to(torch.float64)

@@ -11,8 +11,8 @@ from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
 from npu_ir import OpNode, TensorType
 from npu_ir.ops.execution import binding_of
-from npu_ir.ops.schema import find_op
-from npu_passes._torch import OpOverload, is_composite
+from npu_ir.ops.schema import find_op, schema_of
+from npu_passes._torch import OpOverload
 
 # Products with weights packed for oneDNN: PyTorch has no formulas for them.
 _PACKED_PRODUCTS = ("mkldnn._linear_pointwise.", "mkldnn._convolution_pointwise.")
@@ -49,7 +49,9 @@ def _may_count(op_type: str) -> bool:
     if op_type.startswith(_PACKED_PRODUCTS):
         return True
     op = find_op(op_type)
-    if not isinstance(op, OpOverload) or not (op.overloadpacket in flop_registry or is_composite(op)):
+    if not isinstance(op, OpOverload) or not (
+        op.overloadpacket in flop_registry or schema_of(op).is_composite
+    ):
         return False
     is_view = any(item.alias_info is not None for item in op._schema.returns)
     return torch.Tag.pointwise not in op.tags and not is_view

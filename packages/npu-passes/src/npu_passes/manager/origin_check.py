@@ -8,9 +8,10 @@ from typing import Any
 import torch
 
 from npu_ir import Graph, OpNode, Value
+from npu_ir.core.tensor_numbers import largest_magnitude
 from npu_ir.graph.uninitialized_values import find_uninitialized_values
 from npu_passes.core.numerics import Numerics
-from npu_passes.manager.checked_mode import absolute_error, describe_difference, largest_magnitude
+from npu_passes.manager.checked_mode import absolute_error, describe_difference, split_float64
 
 
 class ObservedRun:
@@ -47,7 +48,8 @@ class ObservedRun:
                 pending += value.producer.inputs
         items = [self._items[value] for value in reached if value in self._items]
         return max(
-            (largest_magnitude(item) for item in items if _is_float(item) and item.numel()), default=0.0
+            (largest_magnitude(split_float64(item)) for item in items if _is_float(item) and item.numel()),
+            default=0.0,
         )
 
 

@@ -11,6 +11,7 @@ import torch
 from npu_ir import Graph, InputKind, TensorType, Value, load_weights
 from npu_ir.core.literals import Literal
 from npu_ir.core.node import external_names
+from npu_ir.core.storage import storage_address
 from npu_ir.graph.binding import bind_weights, flatten_wrappers
 from npu_ir.interpreter.prologue import Prologue
 from npu_passes.prologue.folded_names import FoldedNames
@@ -49,7 +50,7 @@ def bake(
 
     baked = graph.clone()
     # Storages that the caller owns: a model may return its own weights, so results in them are not copied.
-    outside = {_storage_key(tensor) for value, tensor in bound.items() if _is_from_caller(value, supplied)}
+    outside = {storage_address(tensor) for value, tensor in bound.items() if _is_from_caller(value, supplied)}
     tensors = _replace_prologue(baked, {value.name: item for value, item in computed.items()}, outside)
     for value in baked.arguments:
         if not _is_input(value) and not value.use_count and value not in baked.updates:
@@ -83,7 +84,7 @@ def _replace_prologue(
     for node in reversed(nodes):  # readers before what they read: only unread nodes can be erased
         graph.erase(node)
     own = {
-        value: tensor for value, tensor in contents.items() if _storage_key(tensor) not in outside - {None}
+        value: tensor for value, tensor in contents.items() if storage_address(tensor) not in outside - {None}
     }
     copy_returned_parameters(graph, own, add)
     for parameter in list(contents):
@@ -103,11 +104,6 @@ def _replace_by_number(graph: Graph, value: Value, number: Literal) -> None:
     structure, leaves = graph.results
     if any(leaf is value for leaf in leaves):
         graph.set_results(structure, [number if leaf is value else leaf for leaf in leaves])
-
-
-def _storage_key(tensor: torch.Tensor) -> int | None:
-    """Return a key that tensors of one storage share; None for tensors without strided memory."""
-    return tensor.untyped_storage().data_ptr() or None if tensor.layout is torch.strided else None
 
 
 def _is_input(value: Value) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from npu_ir import Graph, OpNode, Value
+from npu_ir.core.storage import element_span, is_dense, storage_address
 from npu_ir.ops.inference import infer_types
 from npu_passes.rewriting.aliasing import find_visible_values, may_return_input
 
@@ -90,13 +91,13 @@ def _group_key(tensor: torch.Tensor) -> object:
     """Return a key shared by tensors that can be views of one flat tensor."""
     if not _is_viewable(tensor):
         return id(tensor)
-    return tensor.untyped_storage().data_ptr(), tensor.dtype, tensor.device
+    return storage_address(tensor), tensor.dtype, tensor.device
 
 
 def _is_viewable(tensor: torch.Tensor) -> bool:
     """Return whether a tensor can be expressed as ``as_strided`` of a flat tensor."""
     is_plain = tensor.layout is torch.strided and not (tensor.is_conj() or tensor.is_neg())
-    return is_plain and tensor.numel() > 0 and tensor.untyped_storage().data_ptr() != 0
+    return is_plain and tensor.numel() > 0 and storage_address(tensor) is not None
 
 
 def _find_covering(members: Mapping[Value, torch.Tensor]) -> tuple[Value, torch.Tensor] | None:
@@ -106,27 +107,16 @@ def _find_covering(members: Mapping[Value, torch.Tensor]) -> tuple[Value, torch.
             return parameter, tensor  # the only member of its group
     start, end = _extent(list(members.values()))
     for parameter, tensor in members.items():
-        if tensor.numel() == end - start and _extent([tensor]) == (start, end) and _is_dense(tensor):
+        if (
+            tensor.numel() == end - start
+            and _extent([tensor]) == (start, end)
+            and is_dense(tensor.shape, tensor.stride())
+        ):
             return parameter, tensor
     return None
 
 
 def _extent(tensors: list[torch.Tensor]) -> tuple[int, int]:
     """Return the storage offsets of the first element and of the end of all tensors, in elements."""
-    spans = [
-        sum((size - 1) * stride for size, stride in zip(item.shape, item.stride(), strict=True))
-        for item in tensors
-    ]
-    starts = [item.storage_offset() for item in tensors]
-    return int(min(starts)), int(max(start + span + 1 for start, span in zip(starts, spans, strict=True)))
-
-
-def _is_dense(tensor: torch.Tensor) -> bool:
-    """Return whether no two elements overlap, for a tensor with as many elements as its extent."""
-    expected = 1
-    for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
-        if size != 1:
-            if stride != expected:
-                return False
-            expected *= size
-    return True
+    ends = [item.storage_offset() + element_span(item.shape, item.stride()) for item in tensors]
+    return int(min(item.storage_offset() for item in tensors)), int(max(ends))

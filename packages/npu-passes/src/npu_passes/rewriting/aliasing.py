@@ -71,7 +71,7 @@ class AliasAnalysis:
 
     def __init__(self, graph: Graph) -> None:
         self._kinds: dict[str, _AliasKind] = {}
-        self._visible: set[Value] = {*graph.outputs, *graph.updates.values()}
+        self._visible: set[Value] = set(graph.returned_values)
         self._roots: dict[Value, Value | None] = {}
         self._certain_roots: dict[Value, Value] = {}
         # Reversed topological order: one sweep reaches all that results may alias.
@@ -216,7 +216,7 @@ def find_visible_values(graph: Graph) -> set[Value]:
     Each call returns new memory, which callers may write into; that of a constant must not be returned. Some
     ops return their input, though their schemas do not declare it; these have a single input.
     """
-    visible = {leaf for leaf in graph.results[1] if isinstance(leaf, Value)} | set(graph.updates.values())
+    visible = set(graph.returned_values)
     for node in reversed(graph.nodes):
         if not visible.isdisjoint(node.outputs) and may_return_input(node):
             visible.update(node.inputs)

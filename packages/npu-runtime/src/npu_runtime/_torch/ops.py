@@ -4,15 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from torch._ops import HigherOrderOperator, OpOverload
 
-__all__ = ["HigherOrderOperator", "OpOverload", "auto_functionalized_op", "is_composite"]
-
-
-def is_composite(op: OpOverload) -> bool:
-    """Return whether an op is composite: it may return an argument without its schema saying so."""
-    return op.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd)
+__all__ = ["HigherOrderOperator", "OpOverload", "auto_functionalized_op"]
 
 
 def auto_functionalized_op() -> Any:

@@ -10,6 +10,7 @@ import torch
 
 from npu_ir.core.literals import same_literal
 from npu_ir.core.tensor_bytes import same_data
+from npu_ir.core.tensor_numbers import largest_magnitude
 
 # The return type of `run_flat`: flat results, and updates by name.
 Results = tuple[Sequence[Any], Mapping[str, torch.Tensor]]
@@ -38,5 +39,4 @@ def _difference(wanted: Any, found: Any) -> float:
     measured, exact = measure(found, wanted), to_float64(wanted)
     if wanted.dtype != found.dtype or exact is None or math.isnan(measured.max_abs) or measured.unlike:
         return math.inf
-    largest = float(torch.where(exact.isfinite(), exact.abs(), 0.0).max())
-    return measured.max_abs / (largest or 1.0)
+    return measured.max_abs / (largest_magnitude(exact) or 1.0)

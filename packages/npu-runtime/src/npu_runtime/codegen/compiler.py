@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from npu_ir import Graph, InputKind, OpNode, Value
+from npu_ir.core.storage import has_overlapping_elements
 from npu_ir.core.structure import unflatten
 from npu_ir.core.symbol_values import SymbolValues
 from npu_ir.errors import UsageError
@@ -26,7 +27,7 @@ from npu_runtime.lowering.instruction import Instruction
 from npu_runtime.lowering.lower import lower_body
 from npu_runtime.lowering.view_fusion import fuse_views
 from npu_runtime.probing.op_probe import OpProbe
-from npu_runtime.probing.storage import has_overlapping_elements, has_stated_strides
+from npu_runtime.probing.storage import has_stated_strides
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,14 +71,13 @@ def compile_graph(
     plain = lower_body(
         graph, choices, device, prober, _values_with_stated_strides(graph, known), make_region_runner
     )
-    returned = [*graph.results[1], *graph.updates.values()]
-    kept = {item for item in returned if isinstance(item, Value)}
+    kept = set(graph.returned_values)
     merged = fuse_views(plain, kept)
     ends = [(item.instruction.inputs, item.instruction.outputs) for item in merged]
     memory = AliasSets(ends, [item.shares for item in merged], kept)
     shares = tuple(OutputAliasing(item.shares, is_certain=item.is_certain) for item in merged)
     steps = reuse_in_place(merged, memory)
-    source = generate_source(graph.name, (*graph.inputs, *mutated_state(graph)), steps, returned)
+    source = generate_source(graph.name, (*graph.inputs, *mutated_state(graph)), steps, graph.returned)
     return Compiled(tuple(plain), tuple(steps), CompiledFunction(graph.name, source), memory, shares)
 
 

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from npu_ir import GraphError, TensorType, Value
+from npu_ir.core.storage import span_bytes
 from npu_runtime.lowering.alias_sets import OutputAliasing
 from npu_runtime.lowering.instruction import Instruction
 
@@ -134,7 +135,9 @@ def plan_memory(
     uncertain = {item.value for item in lifetimes if item.reason}
     certain = {value: owner for value, owner in owner_of.items() if owner.name not in uncertain}
     count = len(steps)
-    lifetimes += [LiveRange(f"copy of {value.name}", (), _bytes(value), count, count) for value in copied]
+    lifetimes += [
+        LiveRange(f"copy of {value.name}", (), span_bytes(value.type), count, count) for value in copied
+    ]
     names = (*[step.node.name for step in steps], *([_RETURN] if copied else []))
     return MemoryPlan(
         live_ranges=tuple(lifetimes),
@@ -191,12 +194,14 @@ def _sizes(steps: Sequence[Instruction], sharing: Sequence[OutputAliasing]) -> d
     """Return the size of the memory behind each value, in bytes; of a view, that of its whole base."""
     sizes: dict[Value, int] = {}
     for step, known in zip(steps, sharing, strict=True):
-        given = [sizes.get(value, _bytes(value)) for value in step.inputs]
+        given = [sizes.get(value, span_bytes(value.type)) for value in step.inputs]
         for value, shares in zip(step.outputs, known.shares, strict=True):
             seen = [given[number] for number in shares]
             if not step.is_partition and step.node.op_type in _COPY_ALL and step.overwrites is None:
                 seen.append(given[0])
-            sizes[value] = max(_bytes(value), *seen) if known.is_certain and seen else _bytes(value)
+            sizes[value] = (
+                max(span_bytes(value.type), *seen) if known.is_certain and seen else span_bytes(value.type)
+            )
     return sizes
 
 
@@ -252,15 +257,7 @@ def _live_bytes(lifetimes: Sequence[LiveRange], count: int) -> tuple[int, ...]:
 
 
 def _operand_bytes(step: Instruction, owners: Mapping[Value, Value]) -> int:
-    return sum(map(_bytes, {owners[value] for value in (*step.inputs, *step.outputs) if value in owners}))
-
-
-def _bytes(value: Value) -> int:
-    if not isinstance(value.type, TensorType):
-        return 0
-    # The span up to the last element: strides may leave gaps.
-    reach = sum(
-        (size - 1) * stride
-        for size, stride in zip(value.type.static_shape, value.type.static_strides, strict=True)
+    return sum(
+        span_bytes(item.type)
+        for item in {owners[value] for value in (*step.inputs, *step.outputs) if value in owners}
     )
-    return (reach + 1) * value.type.dtype.itemsize if value.type.numel else 0

@@ -13,6 +13,7 @@ import torch
 from npu_ir import ExecutionError, Graph, Value
 from npu_ir.core.isolation import isolated_torch_state
 from npu_ir.core.node import external_names
+from npu_ir.core.storage import shares_storage
 from npu_ir.core.symbol_values import SymbolValues
 from npu_ir.graph.binding import bind_inputs
 from npu_ir.interpreter.run_nodes import Observer, require_in_range
@@ -23,7 +24,6 @@ from npu_runtime._torch.state import (
     kernel_settings,
     record_gradients,
 )
-from npu_runtime._torch.tensors import shares_storage
 from npu_runtime.codegen.compiled_function import BoundFunction
 from npu_runtime.codegen.compiler import Compiled, mutated_state
 from npu_runtime.executor.bound_weights import BoundWeights
@@ -143,7 +143,7 @@ class Engine:
         with isolated_torch_state(self._device), below_autograd():
             returned = run_node_by_node(
                 self._compiled.unfused,
-                [*self._graph.results[1], *self._graph.updates.values()],
+                self._graph.returned,
                 values,
                 symbols,
                 self._device,

@@ -11,7 +11,7 @@ import torch
 
 from npu_ir import ExecutionError, Graph, OpNode, Value
 from npu_ir.core.paused_gc import pause_gc
-from npu_ir.core.structure import LEAF, Structure, unflatten
+from npu_ir.core.structure import make_unflatten
 from npu_ir.interpreter.run_nodes import Observer
 from npu_ir.plugins.backend import Backend
 from npu_runtime.backends.partition import Assignment, assign_backends
@@ -108,7 +108,7 @@ class IRExecutor:
             bound = bind(self.graph, given, constants, self.device)
             self._compiled = compile_graph(self.graph, self.assignments, self.device, bound.values)
             self._engine = Engine(self.graph, self._compiled, bound, self.device, threads)
-        self._structure: Structure = self.graph.results[0]
+        self._unflatten = make_unflatten(self.graph.results[0])
         self._result_count = len(self.graph.results[1])
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -121,10 +121,7 @@ class IRExecutor:
         """
         if not self._updates.are_dropped:
             return self._call_with_updates(args, kwargs)
-        leaves = self._engine.call(args, kwargs)[: self._result_count]
-        if self._structure.kind == LEAF:
-            return leaves[0]
-        return unflatten(self._structure, leaves)
+        return self._unflatten(self._engine.call(args, kwargs)[: self._result_count])
 
     def _call_with_updates(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Return the results of a call, and apply the ``updates`` option to the new contents of inputs."""
@@ -135,9 +132,9 @@ class IRExecutor:
         leaves = list(returned[: self._result_count])
         contents = updates.contents(returned[self._result_count :])
         if updates.choice == "return":
-            return unflatten(self._structure, leaves), contents
+            return self._unflatten(leaves), contents
         updates.write(targets, list(contents.values()), leaves)
-        return unflatten(self._structure, leaves)
+        return self._unflatten(leaves)
 
     def run_flat(
         self,
@@ -190,7 +187,7 @@ class IRExecutor:
         returned = self._engine.call_node_by_node(
             positional_tuple(args), kwargs or {}, watching.observe, check_nan=check_nan
         )
-        results = unflatten(self._structure, list(returned[: self._result_count]))
+        results = self._unflatten(returned[: self._result_count])
         intermediates = self._engine.apart(watching.intermediates)
         return Run(results, intermediates, self._engine.mutations(returned))
 
@@ -252,6 +249,4 @@ class IRExecutor:
         from npu_runtime.codegen.lifetimes import plan_memory
 
         copied = copied_values(self.graph, self._compiled.alias_sets)
-        returned = (*self.graph.results[1], *self.graph.updates.values())
-        kept = [item for item in returned if isinstance(item, Value)]
-        return plan_memory(self.instructions, self._compiled.aliasing, kept, copied)
+        return plan_memory(self.instructions, self._compiled.aliasing, self.graph.returned_values, copied)

@@ -9,9 +9,8 @@ import torch
 
 from npu_ir import ExecutionError, Graph, Value
 from npu_ir.core.node import InputKind
+from npu_ir.core.storage import may_self_overlap, shares_memory
 from npu_ir.core.structure import flatten_like
-from npu_ir.graph.binding import may_self_overlap
-from npu_runtime.probing.storage import shares_memory
 
 Updates: TypeAlias = Literal["write", "return", "ignore"]
 

@@ -49,7 +49,7 @@ def plan_results(graph: Graph, memory: AliasSets) -> ResultPlan:
         graph: The program.
         memory: The alias sets of its values.
     """
-    returned = [*graph.results[1], *graph.updates.values()]
+    returned = graph.returned
     count = len(graph.results[1])
     groups = [memory.representative(item) if isinstance(item, Value) else None for item in returned]
     own = {memory.representative(value) for value in _constant_values(graph)}
@@ -70,12 +70,14 @@ def copied_values(graph: Graph, memory: AliasSets) -> list[Value]:
         graph: The program.
         memory: The alias sets of its values.
     """
-    results = [item for item in graph.results[1] if isinstance(item, Value)]
     own = {memory.representative(value) for value in _constant_values(graph)}
     plan = plan_results(graph, memory)
     new = list(graph.updates.values())
     contents = [new[index - plan.result_count] for index, *_, is_copied in plan.state if is_copied]
-    return [*dict.fromkeys(value for value in results if memory.representative(value) in own), *contents]
+    return [
+        *dict.fromkeys(value for value in graph.outputs if memory.representative(value) in own),
+        *contents,
+    ]
 
 
 def _static_strides(type: Type) -> tuple[int, ...] | None:

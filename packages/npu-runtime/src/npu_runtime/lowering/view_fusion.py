@@ -16,8 +16,8 @@ from typing import Any
 import torch
 
 from npu_ir import OpNode, TensorType, Value
+from npu_ir.core.storage import shares_storage
 from npu_ir.ops.calls import Binding, Slot
-from npu_runtime._torch.tensors import shares_storage
 from npu_runtime.lowering.aten_calls import ATEN, ObservedInstruction
 from npu_runtime.lowering.instruction import Instruction, Returns
 
@@ -69,7 +69,7 @@ def _extend_chains(item: ObservedInstruction, known: Mapping[Value, _ViewChain])
         return {
             value: _ViewChain(value, _meta_tensor(value.tensor_type))
             for value, is_so in tensors
-            if is_so and _is_dense(value)
+            if is_so and _is_strided(value)
         }
     before = known.get(step.inputs[0]) if _is_view(item) else None
     if before is None:
@@ -93,7 +93,7 @@ def _meta_tensor(type: TensorType) -> torch.Tensor:
     return torch.empty_strided(type.static_shape, type.static_strides, dtype=type.dtype, device=_META)
 
 
-def _is_dense(value: Value) -> bool:
+def _is_strided(value: Value) -> bool:
     return isinstance(value.type, TensorType) and value.type.layout is torch.strided
 
 

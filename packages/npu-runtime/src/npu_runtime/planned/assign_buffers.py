@@ -23,6 +23,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from npu_ir import Graph, TensorType, Value
+from npu_ir.core.storage import has_overlapping_elements
 from npu_ir.ops.calls import Binding
 from npu_passes.ops.training import BIND
 from npu_runtime.lowering.aten_calls import ObservedInstruction
@@ -33,7 +34,6 @@ from npu_runtime.planned.buffer_reuse import ReuseCandidate, ReuseCandidates
 from npu_runtime.planned.buffers import Alias, Allocation, BufferKind, Evaluate
 from npu_runtime.planned.copies import append_staging_copies, commit_copies, copy_instruction
 from npu_runtime.planned.unbound import DeferredBinding
-from npu_runtime.probing.storage import has_overlapping_elements
 
 
 class BufferAssigner:
@@ -135,13 +135,11 @@ class BufferAssigner:
         numbered = [*enumerate(self._compute), *enumerate(self._commit, self._phase_boundary + 1)]
         for index, item in numbered:
             last.update(dict.fromkeys((*item.instruction.inputs, *item.instruction.outputs), index))
-        returned = [*self._graph.results[1], *self._graph.updates.values()]
-        for value in returned:
-            if isinstance(value, Value):
-                # An argument that is returned is copied between the phases.
-                last[value] = (
-                    self._end if value.argument is None else max(last.get(value, 0), self._phase_boundary)
-                )
+        for value in self._graph.returned_values:
+            # An argument that is returned is copied between the phases.
+            last[value] = (
+                self._end if value.argument is None else max(last.get(value, 0), self._phase_boundary)
+            )
         return last
 
     # Instructions

@@ -9,10 +9,11 @@ import torch
 
 from npu_ir import TensorType, Value, WeightError
 from npu_ir.core.isolation import isolated_torch_state
+from npu_ir.core.node import external_names
 from npu_ir.graph.binding import bind_weights
 from npu_ir.interpreter.prologue import Prologue
 from npu_runtime.lowering.instruction import Instruction, run_instruction
-from npu_runtime.planned.buffers import Alias, Allocation, BufferKind, Evaluate, bytes_of, dense_type
+from npu_runtime.planned.buffers import Alias, Allocation, BufferKind, Evaluate, dense_type
 from npu_runtime.planned.plan import Plan
 from npu_runtime.probing.storage import find_overlapping, has_stated_strides, with_stated_strides
 
@@ -82,8 +83,7 @@ def _require_own_memory(
     for value in graph.updates:
         if value not in given or value.argument is None:
             continue
-        names = (value.argument.target, *value.argument.aliases)
-        tensor = next((weights[name] for name in names if name in weights), given[value])
+        tensor = next((weights[name] for name in external_names(value) if name in weights), given[value])
         problem = _mutation_problem(tensor, value, plan.device)
         if problem:
             raise WeightError(
@@ -91,7 +91,7 @@ def _require_own_memory(
                 where=f"graph {graph.name!r}",
                 fix="move or lay out the model before it is captured and bound",
             )
-        changed[names[0]] = tensor
+        changed[external_names(value)[0]] = tensor
     named = {value.argument.target: item for value, item in given.items() if value.argument is not None}
     pair = find_overlapping({**named, **changed}, changed)
     if pair is not None:
@@ -122,7 +122,7 @@ def _run_at_bind_time(step: Instruction, tensors: Mapping[Value, Any], plan: Pla
 def _arena_tensor(arena: torch.Tensor, piece: Allocation) -> torch.Tensor:
     """Return the tensor of an allocation in the arena, as a storage of its own."""
     type = piece.owner.tensor_type
-    count = bytes_of(piece.owner)
+    count = piece.bytes
     if not count:
         return allocate(type, arena.device)
     # Through DLPack, the storage starts at this offset: a slice would start at the arena, and as_strided,

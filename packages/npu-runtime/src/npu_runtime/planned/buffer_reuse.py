@@ -17,9 +17,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from npu_ir import Graph, TensorType, Value
+from npu_ir.core.storage import span_bytes
 from npu_runtime.lowering.instruction import Instruction
 from npu_runtime.planned.assignment import BufferAssignment
-from npu_runtime.planned.buffers import Allocation, BufferKind, bytes_of
+from npu_runtime.planned.buffers import Allocation, BufferKind
 from npu_runtime.probing.out_variants import OutVariant
 
 
@@ -62,7 +63,7 @@ class ReuseCandidates:
                 return None
             home = self._find_allocation(value, step, index, form, number, homes)
             homes.append(home)
-            fresh += bytes_of(value) if home is None else 0
+            fresh += span_bytes(value.type) if home is None else 0
             copies += source is not None and not self.resides_in(step.inputs[source], home)
         return ReuseCandidate(form, tuple(homes), (copies, fresh))
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from npu_ir import TensorType, Value
-from npu_ir.graph.binding import may_self_overlap
+from npu_ir.core.storage import has_overlapping_elements, span_bytes
 from npu_runtime.lowering.instruction import Instruction
 
 
@@ -43,7 +43,7 @@ class Allocation:
 
     @property
     def bytes(self) -> int:
-        return bytes_of(self.owner)
+        return span_bytes(self.owner.type)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,21 +73,6 @@ class Evaluate:
 Action: TypeAlias = Allocate | Alias | Evaluate
 
 
-def bytes_of(value: Value) -> int:
-    """Return the span of a tensor in bytes, gaps included; 0 for non-tensors."""
-    type = value.type
-    if not isinstance(type, TensorType) or not type.numel:
-        return 0
-    reach = sum(
-        (size - 1) * stride for size, stride in zip(type.static_shape, type.static_strides, strict=True)
-    )
-    return (reach + 1) * type.dtype.itemsize
-
-
 def dense_type(type: TensorType) -> TensorType:
     """Return a type without overlapping elements: the type itself, or else a contiguous one."""
-    return (
-        TensorType(type.shape, type.dtype)
-        if may_self_overlap(type.static_shape, type.static_strides)
-        else type
-    )
+    return TensorType(type.shape, type.dtype) if has_overlapping_elements(type) else type

@@ -26,10 +26,11 @@ def append_staging_copies(
     """
     changed = {piece for target in graph.updates for piece in done.allocations_of[target]}
     copies: dict[Value, Value] = {}
-    for value in dict.fromkeys((*graph.results[1], *graph.updates.values())):
-        if not isinstance(value, Value) or value in late or not is_plannable(value):
+    results = set(graph.outputs)
+    for value in dict.fromkeys(graph.returned_values):
+        if value in late or not is_plannable(value):
             continue
-        is_result = any(item is value for item in graph.results[1])
+        is_result = value in results
         is_own = done.is_fixed(value) and all(
             piece.kind is BufferKind.ARENA for piece in done.allocations_of[value]
         )

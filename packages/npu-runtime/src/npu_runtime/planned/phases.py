@@ -32,7 +32,7 @@ def split_phases(
 
 def _find_deferrable(graph: Graph, steps: Sequence[ObservedInstruction]) -> set[ObservedInstruction]:
     """Return the instructions that may be deferred: neither results nor other instructions depend on them."""
-    results = {item for item in graph.results[1] if isinstance(item, Value)}
+    results = set(graph.outputs)
     new = set(graph.updates.values())
     possible: set[ObservedInstruction] = set()
     readers: dict[Value, list[ObservedInstruction]] = {}

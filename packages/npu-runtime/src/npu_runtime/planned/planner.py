@@ -9,6 +9,7 @@ import torch
 
 from npu_ir import Graph, GraphError, TensorType, Value
 from npu_ir.core.paused_gc import pause_gc
+from npu_ir.core.storage import has_overlapping_elements, span_bytes
 from npu_ir.plugins.backend import Backend
 from npu_runtime.backends.partition import assign_backends
 from npu_runtime.backends.registry import usable_backends
@@ -23,12 +24,11 @@ from npu_runtime.lowering.view_fusion import fuse_views
 from npu_runtime.planned.arena import Span, assign_offsets, lower_bound
 from npu_runtime.planned.assign_buffers import BufferAssigner
 from npu_runtime.planned.assignment import BufferAssignment
-from npu_runtime.planned.buffers import Allocation, BufferKind, bytes_of
+from npu_runtime.planned.buffers import Allocation, BufferKind
 from npu_runtime.planned.constants import find_constants, split_constants
 from npu_runtime.planned.phases import split_phases
 from npu_runtime.planned.plan import Buffer, Plan
 from npu_runtime.probing.op_probe import OpProbe
-from npu_runtime.probing.storage import has_overlapping_elements
 
 
 def plan(
@@ -71,9 +71,7 @@ def _plan(graph: Graph, device: torch.device, backends: Sequence[Backend]) -> Pl
     for piece, offset in zip(arena, offsets, strict=True):
         piece.offset = offset
     numbers = [value for value in graph.inputs if not isinstance(value.type, TensorType)]
-    results = [
-        item for item in graph.results[1] if isinstance(item, Value) and not _is_fixed(placement, item)
-    ]
+    results = [item for item in graph.outputs if not _is_fixed(placement, item)]
     passed = tuple(dict.fromkeys([*_values_across_phases(placement, numbers), *results]))
     return Plan(
         graph=graph,
@@ -82,7 +80,7 @@ def _plan(graph: Graph, device: torch.device, backends: Sequence[Backend]) -> Pl
         calls={"compute": tuple(placement.compute), "commit": tuple(placement.commit)},
         arena_bytes=size,
         lower_bound_bytes=lower_bound(spans),
-        made_bytes=sum(map(bytes_of, placement.allocated)),
+        made_bytes=sum(span_bytes(value.type) for value in placement.allocated),
         compute=_compile_phase(f"{graph.name} compute", numbers, placement.compute, passed),
         commit=_compile_phase(f"{graph.name} commit", [*numbers, *passed], placement.commit, ()),
         passed=passed,
@@ -107,8 +105,7 @@ def _lower(
     }
     as_stated |= _find_expanded(graph, device, prober, as_stated)
     plain = lower_body(graph, assign_backends(graph, backends), device, prober, as_stated, make_region_runner)
-    returned = (*graph.results[1], *graph.updates.values())
-    return fuse_views(plain, {item for item in returned if isinstance(item, Value)})
+    return fuse_views(plain, set(graph.returned_values))
 
 
 def _find_expanded(graph: Graph, device: torch.device, prober: OpProbe, as_stated: set[Value]) -> set[Value]:
@@ -186,7 +183,7 @@ def _describe_buffers(placement: BufferAssignment) -> list[Buffer]:
                 value=value.name,
                 kind=kind.value,
                 offset=_offset(piece) if kind in (BufferKind.ARENA, BufferKind.VIEW) else None,
-                bytes=bytes_of(value),
+                bytes=span_bytes(value.type),
                 first=first.get(value, -1),
                 last=placement.last_use.get(value, -1),
                 shares="" if owner is None else owner.name,

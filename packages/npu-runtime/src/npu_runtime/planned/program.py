@@ -10,7 +10,7 @@ import torch
 
 from npu_ir import ExecutionError, TensorType, Value
 from npu_ir.core.isolation import isolated_torch_state
-from npu_ir.core.structure import LEAF, unflatten
+from npu_ir.core.structure import make_unflatten
 from npu_ir.core.symbol_values import SymbolValues
 from npu_runtime._torch.state import below_autograd, has_default_torch_state, record_gradients
 from npu_runtime.codegen.compiled_function import BoundFunction, CompiledFunction
@@ -74,6 +74,7 @@ class PlannedProgram:
             for index, item in enumerate(self._leaves)
             if isinstance(item, Value) and item not in self._tensors
         ]
+        self._unflatten = make_unflatten(graph.results[0])
         self._load = make_loader(graph, self._tensors, plan.device)
 
     def _number_index(self, value: Value) -> int:
@@ -153,9 +154,7 @@ class PlannedProgram:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Return the results in the model's structure: fixed tensors, which the next call overwrites."""
-        results = self.run(*self.load(args, kwargs))
-        structure = self.plan.graph.results[0]
-        return results[0] if structure.kind == LEAF else unflatten(structure, list(results))
+        return self._unflatten(self.run(*self.load(args, kwargs)))
 
     def _call_compute(self, numbers: tuple[Any, ...]) -> tuple[Any, ...]:
         return self._compute(self._symbols, *numbers)

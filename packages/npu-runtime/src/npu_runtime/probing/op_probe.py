@@ -9,7 +9,7 @@ only the callable is kept.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,10 +17,11 @@ import torch
 
 from npu_ir import OpNode, Value
 from npu_ir.core.isolation import isolated_torch_state
+from npu_ir.core.storage import storage_key
 from npu_ir.core.types import Type
 from npu_ir.ops.calls import Binding, Slot
 from npu_ir.ops.effects import is_random
-from npu_ir.ops.execution import is_of_type
+from npu_ir.ops.execution import flatten_results, is_of_type
 from npu_ir.ops.schema import Op
 from npu_runtime._torch.fast_calls import fast_callables, fast_callables_in_place
 from npu_runtime._torch.ops import OpOverload
@@ -33,7 +34,6 @@ from npu_runtime.probing.storage import (
     is_bitwise_equal,
     is_inexact,
     starts_storage,
-    storage_key,
 )
 
 
@@ -303,12 +303,4 @@ def _call(
     function: Callable[..., Any], binding: Binding, inputs: Sequence[Any], device: torch.device
 ) -> list[Any]:
     args, kwargs = binding.arguments(inputs, device)
-    return list(_flatten(function(*args, **kwargs)))
-
-
-def _flatten(result: Any) -> Iterator[Any]:
-    if isinstance(result, (tuple, list)):
-        for part in result:
-            yield from _flatten(part)
-    else:
-        yield result
+    return flatten_results(function(*args, **kwargs))

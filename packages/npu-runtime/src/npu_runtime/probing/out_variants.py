@@ -16,12 +16,14 @@ from typing import Any
 
 import torch
 
+from npu_ir.core.storage import element_span
 from npu_ir.ops.calls import Binding, Slot
+from npu_ir.ops.execution import flatten_results
 from npu_ir.plugins.backend import copy_with_strides
 from npu_runtime._torch.fast_calls import fast_callables, fast_callables_in_place
 from npu_runtime._torch.ops import OpOverload
 from npu_runtime._torch.state import random_state
-from npu_runtime.probing.storage import element_span, is_bitwise_equal
+from npu_runtime.probing.storage import is_bitwise_equal
 
 # These return a copy of their first argument, as ``copy_`` writes it.
 _COPIES = frozenset({"aten::clone", "aten::_to_copy"})
@@ -68,7 +70,7 @@ class ObservedCall:
 
     def outputs(self) -> list[Any]:
         args, kwargs = self.binding.arguments(self.inputs, self.device)
-        return _flatten(self.op._op(*args, **kwargs))
+        return flatten_results(self.op._op(*args, **kwargs))
 
 
 def find_out_variants(call: ObservedCall) -> tuple[OutVariant, ...]:
@@ -162,9 +164,8 @@ def _is_same_kind(form: OutVariant, other: OutVariant) -> bool:
 
 def _is_dense(item: Any) -> bool:
     """Return whether an item is a strided tensor without gaps or overlaps: its memory can be planned."""
-    return (
-        isinstance(item, torch.Tensor) and item.layout is torch.strided and element_span(item) == item.numel()
-    )
+    is_strided = isinstance(item, torch.Tensor) and item.layout is torch.strided
+    return is_strided and element_span(item.shape, item.stride()) == item.numel()
 
 
 def _make_sentinel(like: torch.Tensor) -> torch.Tensor:
@@ -302,9 +303,3 @@ def _replace_slots(binding: Binding, slots: dict[int, Slot]) -> Binding:
 
     keyword = {name: other(item) for name, item in binding.keyword.items()}
     return replace(binding, positional=tuple(map(other, binding.positional)), keyword=keyword)
-
-
-def _flatten(result: Any) -> list[Any]:
-    if isinstance(result, (tuple, list)):
-        return [leaf for part in result for leaf in _flatten(part)]
-    return [result]

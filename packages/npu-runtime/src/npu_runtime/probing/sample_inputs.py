@@ -8,8 +8,9 @@ from typing import Any
 import torch
 
 from npu_ir import OpNode, TensorType, Value
+from npu_ir.core.storage import element_span
 from npu_ir.core.types import Type
-from npu_runtime.probing.storage import element_span, has_stated_strides, is_inexact
+from npu_runtime.probing.storage import has_stated_strides, is_inexact
 
 _SEED = 0
 _NOISE = 65_537  # a prime period: rows of a matrix differ
@@ -62,7 +63,7 @@ class SampleInputs:
         tensor = torch.empty_strided(
             type.static_shape, type.static_strides, dtype=type.dtype, device=self._device
         )
-        flat = tensor.as_strided((element_span(tensor),), (1,))
+        flat = tensor.as_strided((element_span(tensor.shape, tensor.stride()),), (1,))
         if not is_inexact(tensor):
             # Integers may be indices: 0 is valid, and 1 mostly.
             high = 2 if _is_one_in_range(value) else 1

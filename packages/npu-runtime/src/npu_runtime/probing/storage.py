@@ -1,4 +1,4 @@
-"""Storage of tensors: shared memory, strides, spans, bitwise equality."""
+"""Facts of tensors that calls return: their strides, where they start, bitwise equality."""
 
 from __future__ import annotations
 
@@ -8,25 +8,11 @@ from typing import Any
 import torch
 
 from npu_ir import OpNode, TensorType
+from npu_ir.core.storage import address_range, element_span, shares_memory
 from npu_ir.core.tensor_bytes import same_data
 from npu_ir.core.types import Type
-from npu_ir.graph.binding import may_self_overlap, with_strides
-from npu_runtime._torch.tensors import packed_layout, shares_storage, storage_id
-
-
-def shares_memory(left: Any, right: Any) -> bool:
-    """Return whether two items are tensors in the same storage."""
-    tensors = isinstance(left, torch.Tensor) and isinstance(right, torch.Tensor)
-    if not tensors or left.layout is not torch.strided or right.layout is not torch.strided:
-        return tensors and left is right
-    return shares_storage(left, right)
-
-
-def storage_key(item: Any) -> tuple[bool, int] | None:
-    """Return a storage key, equal exactly if `shares_memory` holds; None for non-tensors."""
-    if not isinstance(item, torch.Tensor):
-        return None
-    return (True, storage_id(item)) if item.layout is torch.strided else (False, id(item))
+from npu_ir.graph.binding import with_strides
+from npu_runtime._torch.tensors import packed_layout
 
 
 def has_stated_strides(output: Any, type: Type) -> bool:
@@ -69,14 +55,8 @@ def fits_first_input(data: Sequence[Any], output: Any, node: OpNode) -> bool:
         and (first.dtype, first.shape, first.stride()) == (output.dtype, output.shape, output.stride())
         and not shares_memory(first, output)
         and sum(value is node.inputs[0] for value in node.inputs) == 1
-        and TensorType.of(first).numel == element_span(first)
+        and TensorType.of(first).numel == element_span(first.shape, first.stride())
     )
-
-
-def element_span(tensor: torch.Tensor) -> int:
-    """Return the span of a tensor in elements, from its first to its last element, both included."""
-    steps = zip(tensor.shape, tensor.stride(), strict=True)
-    return 1 + sum((size - 1) * stride for size, stride in steps) if tensor.numel() else 0
 
 
 def is_inexact(item: Any) -> bool:
@@ -105,19 +85,10 @@ def with_stated_strides(tensor: Any, type: Type) -> Any:
     return tensor.detach().as_strided(type.static_shape, type.static_strides) if differs_in_ones else tensor
 
 
-def has_overlapping_elements(type: Type) -> bool:
-    """Return whether the elements of a type overlap in memory, as those of expanded tensors do."""
-    return (
-        isinstance(type, TensorType)
-        and type.strides is not None
-        and may_self_overlap(type.static_shape, type.static_strides)
-    )
-
-
 def find_overlapping(tensors: Mapping[str, torch.Tensor], changed: Collection[str]) -> tuple[str, str] | None:
     """Return the names of two overlapping tensors, a ``changed`` one first; None if there are none."""
     spans = sorted(
-        (item.data_ptr(), item.data_ptr() + _storage_span(item) * item.dtype.itemsize, name)
+        (*address_range(item), name)
         for name, item in tensors.items()
         if item.layout is torch.strided and item.numel() and item.data_ptr()
     )
@@ -128,7 +99,3 @@ def find_overlapping(tensors: Mapping[str, torch.Tensor], changed: Collection[st
         if stop > end:
             end, before = stop, name
     return None
-
-
-def _storage_span(tensor: torch.Tensor) -> int:
-    return 1 + sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride(), strict=True))

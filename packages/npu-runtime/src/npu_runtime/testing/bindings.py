@@ -7,9 +7,10 @@ from typing import Any
 
 import torch
 
+from npu_ir.core.storage import flat_view
 from npu_ir.errors import BackendError
 from npu_ir.plugins.backend import copy_with_strides
-from npu_runtime.testing.data import flat_span, has_same_bytes, invert_bytes, storage_bytes
+from npu_runtime.testing.data import has_same_bytes, invert_bytes, storage_bytes
 from npu_runtime.testing.trials import Trial, Trials, error_context
 
 
@@ -58,4 +59,4 @@ def _call(trial: Trial, compute: Callable[[], None]) -> None:
 def _feed(fixed: Sequence[Any], inputs: Sequence[Any]) -> None:
     for target, item in zip(fixed, inputs, strict=True):
         if isinstance(target, torch.Tensor):
-            flat_span(target).copy_(flat_span(item))
+            flat_view(target).copy_(flat_view(item))

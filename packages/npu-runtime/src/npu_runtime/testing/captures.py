@@ -7,9 +7,10 @@ from typing import Any
 
 import torch
 
+from npu_ir.core.storage import flat_view
 from npu_ir.errors import BackendError
 from npu_ir.plugins.backend import Captured
-from npu_runtime.testing.data import flat_span, has_same_bytes, invert_bytes, shared_pairs, storage_bytes
+from npu_runtime.testing.data import has_same_bytes, invert_bytes, shared_pairs, storage_bytes
 from npu_runtime.testing.trials import Trial, Trials, error_context
 
 
@@ -77,7 +78,7 @@ def _feed(captured: Captured, inputs: Sequence[Any]) -> None:
     """Copy the inputs of a further call into the fixed inputs."""
     for fixed, item in zip(captured.inputs, inputs, strict=True):
         if isinstance(fixed, torch.Tensor):
-            flat_span(fixed).copy_(flat_span(item))
+            flat_view(fixed).copy_(flat_view(item))
 
 
 def _addresses(captured: Captured) -> list[int]:

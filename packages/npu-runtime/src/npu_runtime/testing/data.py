@@ -10,8 +10,11 @@ from typing import Any
 import torch
 
 from npu_ir import Graph, TensorType
+from npu_ir.core.storage import ByteRange, address_range, element_span, ranges_overlap
+from npu_ir.graph.binding import has_strides
 from npu_ir.ops.execution import describe, is_of_type
 from npu_ir.verify.comparison import compare
+from npu_runtime.probing.storage import is_bitwise_equal
 
 _NUMBERS = {"int": 2, "float": 1.5, "bool": True, "none": None}
 
@@ -65,8 +68,7 @@ def _tensor(
         13 if offset and size == 1 else step
         for size, step in zip(type.static_shape, type.static_strides, strict=True)
     ]
-    reach = sum((size - 1) * step for size, step in zip(type.static_shape, steps, strict=True))
-    count = reach + 1 if type.numel else 0
+    count = element_span(type.static_shape, steps)
     row = _random_values(count + 2 * offset, type.dtype, content, generator)
     return row.to(device).as_strided(type.static_shape, steps, offset)
 
@@ -118,8 +120,7 @@ def type_problem(item: Any, type: Any, device: torch.device) -> str | None:
         return None
     if item.device != device:
         return f"is on {item.device}, not on {device}"
-    pairs = zip(type.static_shape, item.stride(), type.static_strides, strict=True)
-    if item.numel() and any(size > 1 and actual != wanted for size, actual, wanted in pairs):
+    if not has_strides(item, type):
         return f"has strides {list(item.stride())}, the graph states {list(type.static_strides)}"
     return None
 
@@ -131,9 +132,7 @@ def storage_bytes(items: Sequence[Any]) -> list[Any]:
 
 def has_same_bytes(left: Sequence[Any], right: Sequence[Any]) -> bool:
     """Return whether two results of `storage_bytes` are equal."""
-    return len(left) == len(right) and all(
-        torch.equal(a, b) if isinstance(a, torch.Tensor) else a == b for a, b in zip(left, right, strict=True)
-    )
+    return len(left) == len(right) and all(map(is_bitwise_equal, left, right))
 
 
 def invert_bytes(items: Sequence[Any]) -> None:
@@ -153,23 +152,14 @@ def shared_pairs(inputs: Sequence[Any], outputs: Sequence[Any]) -> set[tuple[int
     output_ranges = [_memory(item) for item in outputs]
     pairs = set()
     for index, own in enumerate(output_ranges):
-        pairs |= {(index, "input", other) for other, item in enumerate(input_ranges) if _overlap(own, item)}
-        pairs |= {(index, "output", other) for other in range(index) if _overlap(own, output_ranges[other])}
+        pairs |= {
+            (index, "input", other) for other, item in enumerate(input_ranges) if ranges_overlap(own, item)
+        }
+        pairs |= {
+            (index, "output", other) for other in range(index) if ranges_overlap(own, output_ranges[other])
+        }
     return pairs
 
 
-def _memory(item: Any) -> range:
-    """Return the addresses between the first and the last byte of a tensor."""
-    if not isinstance(item, torch.Tensor) or not item.numel():
-        return range(0)
-    return range(item.data_ptr(), item.data_ptr() + flat_span(item).nbytes)
-
-
-def _overlap(left: range, right: range) -> bool:
-    return max(left.start, right.start) < min(left.stop, right.stop)
-
-
-def flat_span(item: torch.Tensor) -> torch.Tensor:
-    """Return the span of a tensor as one row, gaps included: ``copy_`` refuses overlapping elements."""
-    reach = sum((size - 1) * step for size, step in zip(item.shape, item.stride(), strict=True))
-    return item.detach().as_strided((reach + 1 if item.numel() else 0,), (1,))
+def _memory(item: Any) -> ByteRange:
+    return address_range(item) if isinstance(item, torch.Tensor) else (0, 0)

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from npu_ir import Graph, InputKind, TensorType
-from npu_ir.core.structure import LEAF, unflatten
+from npu_ir.core.structure import make_unflatten
 from npu_ir.ops.effects import is_random
 from npu_ir.plugins.backend import Backend
 from npu_runtime.errors import CaptureError
@@ -321,9 +321,9 @@ class CompileArtifact:
     def _lowered_graph(self) -> Graph:
         return self.graph if self.program is None else self.program.plan.graph
 
-    def _unflatten_results(self, leaves: Sequence[Any]) -> Any:
-        structure = self.graph.results[0]
-        return leaves[0] if structure.kind == LEAF else unflatten(structure, list(leaves))
+    @functools.cached_property
+    def _unflatten_results(self) -> Callable[[Sequence[Any]], Any]:
+        return make_unflatten(self.graph.results[0])
 
 
 def _clone(item: Any) -> Any:

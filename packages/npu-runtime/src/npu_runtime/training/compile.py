@@ -12,6 +12,7 @@ from torch.nn import Module
 from torch.optim import Optimizer
 
 from npu_ir import Graph
+from npu_ir.core.node import external_names
 from npu_ir.plugins.backend import Backend
 from npu_runtime.backends.registry import usable_backends
 from npu_runtime.errors import CaptureError
@@ -19,7 +20,7 @@ from npu_runtime.executor.options import Passes, optimize_graph, select_device, 
 from npu_runtime.training.artifact import CompileArtifact
 from npu_runtime.training.capture.capture_state import require_outside_capture
 from npu_runtime.training.capture.cuda_graphs import GraphDevice
-from npu_runtime.training.capture.select_runner import CapturePolicy
+from npu_runtime.training.capture.select_runner import CapturePolicy, require_capture_mode
 from npu_runtime.training.capture.warmup import warmup_capture_safe
 from npu_runtime.training.checks.capture_check import check_graph
 from npu_runtime.training.shared_state import SharedState
@@ -29,9 +30,8 @@ from npu_runtime.training.trace import batch_arguments, trace_with_options
 from npu_runtime.training.tracing import hyperparameters
 from npu_runtime.training.tracing.traced_step import TracedStep
 
-__all__ = ["CAPTURE_MODES", "CompileArtifact", "compile_and_capture", "get_artifact"]
+__all__ = ["CompileArtifact", "compile_and_capture", "get_artifact"]
 
-CAPTURE_MODES = ("require", "prefer", "off")
 # Weak references: the registry must not keep an artifact, and the memory it owns, alive.
 _ARTIFACTS: weakref.WeakValueDictionary[str, CompileArtifact] = weakref.WeakValueDictionary()
 
@@ -107,12 +107,7 @@ def compile_and_capture(
         WeightError: Weights are missing, unexpected, or of another type.
     """
     require_outside_capture("compile_and_capture")
-    if capture not in CAPTURE_MODES:
-        raise CaptureError(
-            f"there is no capture mode {capture!r}",
-            where="compile_and_capture",
-            fix=f"use one of {', '.join(CAPTURE_MODES)}",
-        )
+    require_capture_mode(capture, "compile_and_capture")
     if not isinstance(step, (Graph, TracedStep)):
         options = StepOptions(accumulate, clip_grad_norm, clip_grad_value, autocast, modules, optimizers)
         step = trace_with_options(step, optimizer, loss_fn, example_batch, name, options)
@@ -195,12 +190,7 @@ class _WarmupProgram:
 
 def _select_weights(graph: Graph, weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Return the weights that the graph has arguments for: passes may have dropped some."""
-    names = {
-        name
-        for value in graph.arguments
-        if value.argument is not None
-        for name in (value.argument.target, *value.argument.aliases)
-    }
+    names = {name for value in graph.arguments for name in external_names(value)}
     return {name: item for name, item in weights.items() if name in names}
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from npu_ir import Graph
-from npu_ir.core.structure import LEAF, flatten, unflatten
+from npu_ir.core.structure import flatten, make_unflatten
 from npu_ir.ops.effects import is_random
 from npu_ir.plugins.backend import Backend
 from npu_runtime._torch.state import record_gradients
@@ -85,7 +85,7 @@ class Specialization:
             [(item.shape, item.stride(), item.dtype, item.device) for item in leaves] if is_flat else None
         )
         self._tensor_leaves = [index for index, item in enumerate(leaves) if isinstance(item, torch.Tensor)]
-        self._structure = self.graph.results[0]
+        self._unflatten = make_unflatten(self.graph.results[0])
         self._is_random = any(map(is_random, self.graph.nodes))
         self._devices = list(dict.fromkeys(item.device for item in traced.weights().values()))
         self._values: list[float] = []
@@ -132,7 +132,7 @@ class Specialization:
             _write_back(leaves[index], fixed)
         if not borrow:
             results = [item.clone() for item in results]
-        return results[0] if self._structure.kind == LEAF else unflatten(self._structure, list(results))
+        return self._unflatten(results)
 
     def rebind(self) -> bool:
         """Bind to the current tensors of the components; False where state is missing or of another type."""

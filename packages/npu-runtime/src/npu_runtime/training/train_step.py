@@ -16,6 +16,7 @@ from npu_ir import Graph
 from npu_ir.plugins.backend import Backend
 from npu_runtime.errors import CaptureError, FallbackWarning, TracingError
 from npu_runtime.executor.options import Passes
+from npu_runtime.training.capture.select_runner import require_capture_mode
 from npu_runtime.training.eager_step import run_first_step
 from npu_runtime.training.guards import Guards
 from npu_runtime.training.specialization import Specialization, batch_signature, make_specialization
@@ -25,7 +26,6 @@ from npu_runtime.training.trace import make_step
 from npu_runtime.training.tracing.optimizer_state import UnknownStateError
 from npu_runtime.training.tracing.optimizers import require_traceable
 
-CAPTURE_MODES = ("require", "prefer", "off")
 # Usually one per shape of the batch: more of them suggest that batches should be padded to fewer shapes.
 MAX_SPECIALIZATIONS = 16
 
@@ -92,10 +92,7 @@ class TrainStep:
         modules: Sequence[Module] | None = None,
         optimizers: Sequence[Optimizer] | None = None,
     ) -> None:
-        if capture not in CAPTURE_MODES:
-            raise CaptureError(
-                f"there is no capture mode {capture!r}", fix=f"use one of {', '.join(CAPTURE_MODES)}"
-            )
+        require_capture_mode(capture)
         options = StepOptions(accumulate, clip_grad_norm, clip_grad_value, autocast, modules, optimizers)
         self._function, self._components = make_step(model, optimizer, loss_fn, options)
         for item in self._components.optimizers.values():

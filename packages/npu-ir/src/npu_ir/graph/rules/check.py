@@ -81,7 +81,7 @@ def _order_violations(graph: Graph) -> Iterator[str]:
             if value not in defined:
                 yield f"node {node.name!r} reads %{value.name} before it is produced"
         defined.update(node.outputs)
-    for value in (*graph.outputs, *graph.updates.values()):
+    for value in graph.returned_values:
         if value not in defined:
             yield f"the graph returns %{value.name}, which nothing in it produces"
 

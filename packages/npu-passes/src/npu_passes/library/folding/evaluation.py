@@ -8,6 +8,7 @@ import torch
 
 from npu_ir import OpNode
 from npu_ir.core.isolation import isolated_torch_state
+from npu_ir.core.storage import storage_address
 from npu_ir.graph.binding import with_strides
 from npu_ir.ops.execution import execute_node
 
@@ -37,9 +38,8 @@ def _copy_if_shared(result: torch.Tensor, data: Sequence[torch.Tensor]) -> torch
     An expanded tensor stays expanded: an op may sum the elements of its dense copy in another order.
     """
     plain = result.resolve_conj().resolve_neg()
-    memory = plain.untyped_storage()
-    is_shared = any(item.untyped_storage().data_ptr() == memory.data_ptr() for item in data)
-    if not is_shared and memory.nbytes() <= plain.nbytes:
+    is_shared = any(storage_address(item) == storage_address(plain) for item in data)
+    if not is_shared and plain.untyped_storage().nbytes() <= plain.nbytes:
         return plain
     narrow = plain
     for axis, (size, step) in enumerate(zip(plain.shape, plain.stride(), strict=True)):

@@ -7,6 +7,7 @@ import itertools
 import math
 
 from npu_ir import OpNode, TensorType, Value
+from npu_ir.core.storage import span_bytes
 from npu_ir.ops.effects import is_view
 
 # Default size in bytes up to which a retained result is always allowed.
@@ -109,12 +110,7 @@ def extent_bytes(value: Value) -> int:
 
     For an expanded tensor that is less than the size of a dense copy.
     """
-    return _extent(value.type) if isinstance(value.type, TensorType) else 0
+    return _span_bytes(value.type)
 
 
-@functools.lru_cache(maxsize=4096)
-def _extent(type: TensorType) -> int:
-    if 0 in type.static_shape:
-        return 0
-    reach = sum((size - 1) * step for size, step in zip(type.static_shape, type.static_strides, strict=True))
-    return (reach + 1) * type.dtype.itemsize
+_span_bytes = functools.lru_cache(maxsize=4096)(span_bytes)

@@ -9,6 +9,7 @@ from operator import attrgetter
 import torch
 from torch import Tensor
 
+from npu_ir.core.storage import address_range
 from npu_passes.errors import PassError
 
 _FACTS = attrgetter("shape", "device", "layout", "dtype.is_floating_point", "dtype.is_complex")
@@ -129,11 +130,10 @@ def require_disjoint(
     ):
         return
     spans = sorted(
-        (*span, is_written, name, index)
+        (*address_range(tensor), is_written, name, index)
         for lists, is_written in ((written, True), (read, False))
         for name, tensors in lists.items()
         for index, tensor in enumerate(tensors)
-        if (span := _span(tensor)) is not None
     )
     # A sweep over the spans sorted by start; `reach` has the largest end so far of written and of read
     # tensors.
@@ -156,14 +156,3 @@ def _are_clearly_disjoint(tensors: Sequence[Tensor]) -> bool:
         return False
     spans = sorted(zip(map(Tensor.data_ptr, tensors), map(_BYTES, tensors), strict=True))
     return all(start + size <= following for (start, size), (following, _) in itertools.pairwise(spans))
-
-
-def _span(tensor: Tensor) -> tuple[int, int] | None:
-    """Return the start and end address of the elements of a tensor; None if it is empty."""
-    if not tensor.numel():
-        return None
-    start = tensor.data_ptr()
-    if tensor.is_contiguous():
-        return start, start + tensor.nbytes
-    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
-    return start, start + (last + 1) * tensor.element_size()

@@ -91,7 +91,7 @@ class Float64Run:
     ) -> None:
         self.missing: dict[str, str] = {}
         self._graph = graph
-        self._wanted = set(wanted) | {value.name for value in (*graph.outputs, *graph.updates.values())}
+        self._wanted = set(wanted) | {value.name for value in graph.returned_values}
         self._device = device
         self._side_values = {} if given is None else given
         self._rounding = rounding

@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 
+from npu_ir.core.tensor_numbers import equal_elements
+
 # Integers of the same width as floats: IEEE 754 bits are a sign and a magnitude that grows with the number.
 _INTEGER_OF_SIZE = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
@@ -47,7 +49,7 @@ def measure(actual: Any, expected: Any) -> Difference:
         return UNKNOWN
     if not got.numel():
         return Difference(ulp=ulp_distance(actual, expected), count=0)
-    same = (got == want) | (got.isnan() & want.isnan())
+    same = equal_elements(got, want)
     comparable = got.isfinite() & want.isfinite()
     difference = torch.where(same | ~comparable, 0.0, (got - want).abs())
     magnitude = torch.where(comparable, want.abs(), 0.0)

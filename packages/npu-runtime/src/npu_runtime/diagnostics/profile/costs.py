@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from npu_ir.core.storage import shares_memory
+from npu_ir.ops.execution import flatten_results
 from npu_passes.manager.flops import FlopCounter
-from npu_runtime._torch.tensors import shares_storage
 from npu_runtime.lowering.instruction import Instruction
 
 
@@ -39,12 +40,10 @@ class TrafficMeter:
         """Return a function that does the same, and measures its traffic."""
 
         def call(*args: Any, **kwargs: Any) -> Any:
-            inputs = list(_flatten_tensors((args, list(kwargs.values()))))
+            inputs = _select_tensors((args, list(kwargs.values())))
             result = function(*args, **kwargs)
             overwrites = self._instructions[len(self.traffic)].overwrites is not None
-            self.traffic.append(
-                _measure_traffic(inputs, list(_flatten_tensors(result)), overwrites=overwrites)
-            )
+            self.traffic.append(_measure_traffic(inputs, _select_tensors(result), overwrites=overwrites))
             return result
 
         return call
@@ -53,23 +52,15 @@ class TrafficMeter:
 def _measure_traffic(
     inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor], *, overwrites: bool
 ) -> Traffic:
-    own = [item for item in outputs if overwrites or not any(_shares_memory(item, other) for other in inputs)]
+    own = [item for item in outputs if overwrites or not any(shares_memory(item, other) for other in inputs)]
     if outputs and not own:
         return Traffic(0, 0)
     distinct = {id(item): item for item in inputs}.values()
     return Traffic(sum(map(_nbytes, distinct)), sum(map(_nbytes, own)))
 
 
-def _flatten_tensors(item: Any) -> Iterator[torch.Tensor]:
-    if isinstance(item, torch.Tensor):
-        yield item
-    elif isinstance(item, (tuple, list)):
-        for part in item:
-            yield from _flatten_tensors(part)
-
-
-def _shares_memory(left: torch.Tensor, right: torch.Tensor) -> bool:
-    return left.layout is right.layout is torch.strided and shares_storage(left, right)
+def _select_tensors(items: Any) -> list[torch.Tensor]:
+    return [item for item in flatten_results(items) if isinstance(item, torch.Tensor)]
 
 
 def _nbytes(item: torch.Tensor) -> int:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from npu_ir import Graph, OpNode, Value
 from npu_ir.ops.effects import is_view
-from npu_ir.ops.schema import find_op
-from npu_runtime._torch.ops import OpOverload, is_composite
+from npu_ir.ops.schema import find_op, schema_of
+from npu_runtime._torch.ops import OpOverload
 
 # They return their argument, or a view of it, which their schemas do not declare.
 _UNDECLARED = ("aten.lift.default", "aten._unsafe_view.default")
@@ -25,4 +25,4 @@ def _may_alias(node: OpNode) -> bool:
     op = find_op(node.op_type)
     if not isinstance(op, OpOverload):
         return True
-    return is_view(node) or is_composite(op) or node.op_type in _UNDECLARED
+    return is_view(node) or schema_of(op).is_composite or node.op_type in _UNDECLARED

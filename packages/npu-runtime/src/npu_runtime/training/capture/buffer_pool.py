@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 from npu_ir import TensorType
+from npu_ir.core.storage import address_range
 from npu_runtime.errors import CaptureError
-from npu_runtime.probing.storage import element_span
 from npu_runtime.training.capture.capture_state import in_capture, require_outside_capture
 
 _MAX_LISTED = 8
@@ -119,10 +119,7 @@ class BufferPool:
     @property
     def nbytes(self) -> int:
         """The bytes of memory of all buffers; shared memory counts once."""
-        spans = sorted(
-            (tensor.data_ptr(), tensor.data_ptr() + element_span(tensor) * tensor.element_size())
-            for _, tensor in self._items()
-        )
+        spans = sorted(address_range(tensor) for _, tensor in self._items())
         # The length of a union of intervals, in one sweep over them by start: `reached` is the end so far.
         total = reached = 0
         for begin, end in spans:

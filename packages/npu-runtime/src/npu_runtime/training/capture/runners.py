@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import torch
 
 from npu_ir import Graph, TensorType, Value
+from npu_ir.core.node import external_names
 from npu_ir.core.structure import unflatten
 from npu_ir.core.symbol_values import SymbolValues
 from npu_ir.graph.binding import bind_inputs
@@ -181,9 +182,7 @@ def state_of(program: PlannedProgram) -> dict[str, torch.Tensor]:
 
 def find_weight(target: Value, weights: Mapping[str, torch.Tensor]) -> torch.Tensor:
     """Return the tensor of a parameter, buffer or optimizer state, under any of its names."""
-    assert target.argument is not None
-    names = (target.argument.target, *target.argument.aliases)
-    return next(weights[name] for name in names if name in weights)
+    return next(weights[name] for name in external_names(target) if name in weights)
 
 
 def store_mutations(graph: Graph, mutations: Mapping[str, torch.Tensor], tensor_of: Any) -> None:

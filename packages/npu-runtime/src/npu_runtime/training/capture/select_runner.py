@@ -27,6 +27,20 @@ from npu_runtime.training.capture.runners import (
 )
 from npu_runtime.training.checks.violations import CaptureReport
 
+CAPTURE_MODES = ("require", "prefer", "off")
+
+
+def require_capture_mode(mode: str, where: str | None = None) -> None:
+    """Reject an unknown capture mode.
+
+    Raises:
+        CaptureError: There is no such mode.
+    """
+    if mode not in CAPTURE_MODES:
+        raise CaptureError(
+            f"there is no capture mode {mode!r}", where=where, fix=f"use one of {', '.join(CAPTURE_MODES)}"
+        )
+
 
 @dataclass(frozen=True)
 class CapturePolicy:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import torch
 
-from npu_ir.graph.binding import may_self_overlap
+from npu_ir.core.storage import may_self_overlap
 
 
 class Snapshot:

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 
 from npu_ir import TensorType
+from npu_ir.core.storage import storage_key
 from npu_runtime._torch.ops import OpOverload
 from npu_runtime._torch.state import observe_calls
-from npu_runtime._torch.tensors import storage_id
 from npu_runtime.lowering.instruction import Instruction
 from npu_runtime.planned import PlannedProgram
 from npu_runtime.training.checks.violations import Violation, node_location
@@ -53,8 +53,10 @@ def find_unplanned_allocations(program: PlannedProgram, numbers: Sequence[Any]) 
 
 
 def _new_tensors(given: Sequence[Any], results: Sequence[Any]) -> list[torch.Tensor]:
-    memory = {storage_id(item) for item in given if _is_strided(item)}
-    return [item for item in results if _is_strided(item) and item.numel() and storage_id(item) not in memory]
+    memory = {storage_key(item) for item in given if _is_strided(item)}
+    return [
+        item for item in results if _is_strided(item) and item.numel() and storage_key(item) not in memory
+    ]
 
 
 def _is_strided(item: Any) -> bool:

@@ -46,8 +46,11 @@ def baked_parameters(graph: Graph, weights: Mapping[str, torch.Tensor]) -> Itera
     for value in graph.constants.values():
         assert value.argument is not None
         data = value.argument.data
+        if data is None:
+            continue
         for name, item in trained.items():
-            if (data is not None and data.requires_grad) or (data is not None and _has_same_data(data, item)):
+            is_meta = data.is_meta or item.is_meta
+            if data.requires_grad or (not is_meta and same_data(data, item)):
                 yield Violation(
                     "baked-tensor",
                     f"the constant %{value.name} is a copy of the parameter {name!r}: "
@@ -73,12 +76,6 @@ def device_violations(graph: Graph, weights: Mapping[str, Any], device: torch.de
                 f"graph {graph.name!r}",
                 f"move the model before its optimizer is made: model.to({str(device)!r})",
             )
-
-
-def _has_same_data(left: torch.Tensor, right: torch.Tensor) -> bool:
-    if left.is_meta or right.is_meta or (left.shape, left.dtype) != (right.shape, right.dtype):
-        return False
-    return same_data(left.detach().cpu(), right.detach().cpu())
 
 
 def _hook_name(hook: Any) -> str:
