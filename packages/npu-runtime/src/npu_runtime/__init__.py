@@ -10,7 +10,7 @@ from npu_ir.plugins.backend import Backend, BackendOp, Captured, Temporary
 from npu_runtime.errors import CaptureError, FallbackWarning, TracingError
 
 if TYPE_CHECKING:
-    from npu_runtime.codegen.lifetimes import MemoryPlan
+    from npu_runtime.codegen.live_ranges import MemoryPlan
     from npu_runtime.diagnostics.compare import Comparison, after_pass, compare, float64
     from npu_runtime.diagnostics.explain import Explanation, explain, explain_graph
     from npu_runtime.diagnostics.profile import Profile, profile
@@ -93,7 +93,7 @@ _MODULES = {
     "TrainStep": "training",
     "compile_ir": "training",
     "IRExecutor": "executor.executor",
-    "MemoryPlan": "codegen.lifetimes",
+    "MemoryPlan": "codegen.live_ranges",
     "Run": "executor.node_by_node",
 }
 

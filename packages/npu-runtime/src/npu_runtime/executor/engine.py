@@ -119,21 +119,26 @@ class Engine:
             return self._call(args, kwargs)
 
     def call_node_by_node(
-        self, args: Sequence[Any], kwargs: Mapping[str, Any], see: Observer, *, check_nan: bool = False
+        self, args: Sequence[Any], kwargs: Mapping[str, Any], observe: Observer, *, check_nan: bool = False
     ) -> Sequence[Any]:
         """Return the same as `call`, run node by node.
 
         Args:
             args: Positional arguments.
             kwargs: Keyword arguments.
-            see: The observer, called after each node.
+            observe: The observer, called after each node.
             check_nan: Fail at the first node that produces a NaN from inputs without any.
         """
         with contextlib.nullcontext() if self._is_concurrent else self._exclusive_access():
-            return self._node_by_node(args, kwargs, see, check_nan=check_nan)
+            return self._node_by_node(args, kwargs, observe, check_nan=check_nan)
 
     def _node_by_node(
-        self, args: Sequence[Any], kwargs: Mapping[str, Any], see: Observer | None, *, check_nan: bool = False
+        self,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        observe: Observer | None,
+        *,
+        check_nan: bool = False,
     ) -> Sequence[Any]:
         self._require_captured_state()
         bound = self._bound
@@ -147,7 +152,7 @@ class Engine:
                 values,
                 symbols,
                 self._device,
-                see,
+                observe,
                 check_nan=check_nan,
             )
             require_in_range(self._graph, symbols)

@@ -46,7 +46,7 @@ def record_call_log(
             where=f"the program of graph {lowered.graph.name!r}",
             fix="this is a bug of npu-runtime: please report it with the dump 40_plan",
         )
-    once = [action.step for action in program.plan.actions if isinstance(action, Evaluate)]
+    once = [action.instruction for action in program.plan.actions if isinstance(action, Evaluate)]
     calls = [("bind", step) for step in once] + planned
     return CallLog(lowered.graph.name, tuple(_log_entries(calls, lowered)))
 
