@@ -120,18 +120,18 @@ def test_weights_without_data_are_refused() -> None:
 def test_other_weights_need_no_compiling(monkeypatch: pytest.MonkeyPatch) -> None:
     model, other, x = network(), network(), randn(2, 3)
     executor = IRExecutor(extract_ir(model, (x,)), model.state_dict())
-    steps, source = executor.instructions, executor.source
+    instructions, source = executor.instructions, executor.source
 
     def refused(*args: Any, **kwargs: Any) -> None:
         raise AssertionError("compiled again")
 
-    monkeypatch.setattr("npu_runtime.codegen.compiler.source_of", refused)
+    monkeypatch.setattr("npu_runtime.codegen.compiler.generate_source", refused)
     monkeypatch.setattr("npu_runtime.probing.op_probe.OpProbe.__init__", refused)
 
     executor.load_state_dict(other.state_dict())
 
     assert_same(executor(x), other(x).detach(), "the result")
-    assert executor.instructions is steps
+    assert executor.instructions is instructions
     assert executor.source is source
 
 

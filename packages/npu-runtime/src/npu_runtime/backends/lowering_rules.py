@@ -65,9 +65,9 @@ def _flow_problem(op: BackendOp, made: set[Operand]) -> str | None:
     unmade = next((item for item in op.inputs if item not in made), None)
     if unmade is not None:
         return f"reads %{unmade.name} before anything makes it"
-    seen = set(made)
+    defined = set(made)
     for item in op.outputs:
-        if item in seen:
+        if item in defined:
             return f"makes %{item.name}, which is there already"
-        seen.add(item)
+        defined.add(item)
     return None

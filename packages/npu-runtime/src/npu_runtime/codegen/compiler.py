@@ -98,7 +98,8 @@ def _sample_sizes(graph: Graph) -> Mapping[str, int]:
 def _values_with_stated_strides(graph: Graph, known: Mapping[Value, Any]) -> set[Value]:
     """Return the arguments and prologue outputs whose strides are those of their types, in each call."""
     per_call = (*graph.inputs, *mutated_state(graph))
-    # Arguments with other strides are copied (`with_stated_strides`), unless their types state overlapping elements.
+    # Arguments with other strides are copied (`with_stated_strides`), unless their types state overlapping
+    # elements.
     certain = {
         value for value in per_call if not value.type.symbols and not has_overlapping_elements(value.type)
     }

@@ -102,7 +102,7 @@ def run_node_by_node(
     Raises:
         ExecutionError: A node fails, or produces a NaN.
     """
-    last = {
+    last_use = {
         value: index
         for index, instruction in enumerate(instructions)
         for value in (*instruction.inputs, *instruction.outputs)
@@ -117,7 +117,7 @@ def run_node_by_node(
             if observe is not None and all(value in values for value in node.outputs):
                 observe(node, [values[value] for value in node.outputs])
         for value in {*instruction.inputs, *instruction.outputs} - kept:
-            if last[value] == index:
+            if last_use[value] == index:
                 del values[value]
     return [values[item] if isinstance(item, Value) else item for item in returned]
 

@@ -20,7 +20,8 @@ class AliasSets:
         kept: Values that outlive the program: results, and new contents of mutated state.
 
     Attributes:
-        last_use: The number of the last instruction that reads or defines a value; past the end if it is kept.
+        last_use: The number of the last instruction that reads or defines a value; past the end if it is
+            kept.
     """
 
     def __init__(self, instructions: Sequence[Instruction], kept: Iterable[Value]) -> None:

@@ -4,8 +4,8 @@ One greedy pass in program order. For each instruction:
 
 1. A view of one fixed allocation is created at bind time and costs nothing per run.
 2. A partition of another backend is bound to fixed buffers.
-3. Otherwise each out-variant is matched with reuse candidates (`buffer_reuse`): in-place reuse of an operand at
-   its last use, and donation of the state whose new content is computed. The out-variant with the fewest
+3. Otherwise each out-variant is matched with reuse candidates (`buffer_reuse`): in-place reuse of an operand
+   at its last use, and donation of the state whose new content is computed. The out-variant with the fewest
    copies wins, then the one with the least new memory; outputs without a candidate get a new allocation in
    the arena.
 4. An instruction without out-variant allocates its outputs in each run (dynamic values).
@@ -104,7 +104,7 @@ class BufferAssigner:
             )
             # Right after its producer, not between the phases: the dynamic tensor is freed early.
             self.assignment.compute.insert(producer + 1, copy_instruction(copies[value], value))
-            # The commit phase reads the copy: the value itself ends with its last reader in the compute phase.
+            # The commit phase reads the copy: the value itself ends with its last reader before.
             others = (index for index, reader in enumerate(self._compute) if value in reader.inputs)
             self.assignment.last_use[value] = max(others, default=defined_at[value])
         return [
