@@ -135,6 +135,7 @@ def plan_memory(
     sizes = _sizes(instructions)
     live_ranges = _live_ranges(instructions, owner_of, _range_ends(instructions, kept), sizes)
     uncertain = {item.value for item in live_ranges if item.reason}
+    # A lower bound must not count a value that may alias another one.
     certain = {value: owner for value, owner in owner_of.items() if owner.name not in uncertain}
     count = len(instructions)
     live_ranges += [LiveRange(f"copy of {value.name}", (), _bytes(value), count, count) for value in copied]
@@ -195,11 +196,11 @@ def _sizes(instructions: Sequence[Instruction]) -> dict[Value, int]:
     """Return the size of the memory behind each value, in bytes; of a view, that of its whole base."""
     sizes: dict[Value, int] = {}
     for instruction in instructions:
-        given = [sizes.get(value, _bytes(value)) for value in instruction.inputs]
+        input_sizes = [sizes.get(value, _bytes(value)) for value in instruction.inputs]
         for value, shares in zip(instruction.outputs, instruction.shares, strict=True):
-            bases = [given[number] for number in shares]
+            bases = [input_sizes[number] for number in shares]
             if instruction.overwrites is None and _copies_whole_storage(instruction):
-                bases.append(given[0])
+                bases.append(input_sizes[0])
             sizes[value] = max(_bytes(value), *bases) if instruction.is_certain and bases else _bytes(value)
     return sizes
 

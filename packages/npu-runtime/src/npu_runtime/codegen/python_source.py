@@ -109,6 +109,7 @@ class _Writer:
             previous = provenance
             at[len(body)] = instruction
             body.append(self._call_line(instruction))
+            # At once, not at the end of the call: the allocator reuses the memory for the next instructions.
             if freed:
                 body.append(f"del {', '.join(map(self._value_name, freed))}")
         returned = ", ".join(

@@ -87,12 +87,15 @@ class Engine:
 
     def instrument(self, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Engine:
         """Return a copy with a state of its own that calls ``wrap(function)`` in place of each function."""
-        twin = copy.copy(self)
+        instrumented = copy.copy(self)
         with self._lock:
-            twin._state = tuple(tensor.clone() for tensor in self._state)
+            instrumented._state = tuple(tensor.clone() for tensor in self._state)
             ops = tuple(map(wrap, self._compiled.program.source.ops))
-            twin._active_binding = self._bound.prologue, self._compiled.program.bind(self._bound.values, ops)
-        return twin
+            instrumented._active_binding = (
+                self._bound.prologue,
+                self._compiled.program.bind(self._bound.values, ops),
+            )
+        return instrumented
 
     def weights(self) -> dict[Value, torch.Tensor]:
         """Return the tensor of each parameter, buffer and constant; copies of mutated state."""

@@ -227,10 +227,10 @@ class IRExecutor:
         Each instruction is one call, in order. It has the same weights. Its mutated state starts as a copy
         of the state here, and advances independently. Its calls write to no argument.
         """
-        twin = copy.copy(self)
-        twin._updates = InputUpdates(self.graph, "ignore")
-        twin._engine = self._engine.instrument(wrap)
-        return twin
+        instrumented = copy.copy(self)
+        instrumented._updates = InputUpdates(self.graph, "ignore")
+        instrumented._engine = self._engine.instrument(wrap)
+        return instrumented
 
     def weights(self) -> dict[Value, torch.Tensor]:
         """Return the tensor of each parameter, buffer and constant of the graph; copies of mutated state."""

@@ -133,6 +133,7 @@ def _lower_partition(backend: Backend, partition: Partition) -> list[BackendOp]:
             where=location,
             fix="npu_runtime.testing.BackendContract tests a backend",
         )
+    # The backend has lowered a copy of the nodes: its ops are moved back to the whole graph.
     values: dict[Value, Value] = dict(zip(partition.graph.inputs, partition.inputs, strict=True))
     whole = dict(zip(partition.graph.nodes, partition.nodes, strict=True))
     for copy, node in whole.items():

@@ -35,6 +35,7 @@ def append_staging_copies(
         )
         # The commit phase writes into its memory.
         is_torn = not changed.isdisjoint(assignment.allocations_of[value])
+        # An update of a value by itself writes nothing: it is in its own memory already.
         is_kept = is_result or any(
             new is value and target is not value for target, new in graph.updates.items()
         )
@@ -57,6 +58,7 @@ def commit_copies(graph: Graph, assignment: BufferAssignment, end: int) -> list[
         for target, new in graph.updates.items()
         if new in staging_copies or not _is_in_target_memory(assignment, target, new)
     ]
+    # Conservative: two copies in a suitable order would often do, but a swap has none.
     written = {item for target, _ in pairs for item in assignment.allocations_of[target]}
     calls = []
     for index, (target, new) in enumerate(pairs):

@@ -64,6 +64,7 @@ def _plan(graph: Graph, device: torch.device, backends: Sequence[Backend]) -> Pl
     once, rest = split_constants(instructions, constants)
     folded = [value for instruction in once for value in instruction.outputs]
     assignment = BufferAssigner(graph, *split_phases(graph, rest), [*first, *folded], once).assign()
+    # Offsets come last: sizes and live ranges of all allocations are known then.
     arena = [item for item in assignment.allocations if item.kind is BufferKind.ARENA]
     spans = [Span(item.bytes, item.first, assignment.last_use_of(item)) for item in arena]
     offsets, size = assign_offsets(spans)
@@ -98,6 +99,7 @@ def _lower(
         for value in graph.arguments
         if value.argument is not None and value.argument.data is not None
     }
+    # Weights are unknown before binding: their samples are synthetic. Constants are part of the graph.
     probe = OpProbe(device, known, frozenset(), {}, is_planned=True)
     as_stated = {
         value

@@ -179,6 +179,7 @@ class PlannedProgram:
         if not has_default_torch_state():
             with isolated_torch_state(self.plan.device):
                 return self._call_explained(numbers, call)
+        # Set directly: `torch.set_grad_enabled` takes ten times as long.
         before = torch.is_grad_enabled()
         record_gradients(False)
         try:

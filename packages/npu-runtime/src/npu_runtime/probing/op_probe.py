@@ -92,7 +92,7 @@ class OpProbe:
     Args:
         device: The device of the sample inputs.
         known: Weights and prologue outputs, used as they are.
-        given: The inputs of the graph: their tensors may require gradients.
+        graph_inputs: The inputs of the graph: their tensors may require gradients.
         sizes: The values of symbols.
         is_planned: Whether to search for out-variants, which a planned program needs.
     """
@@ -101,14 +101,14 @@ class OpProbe:
         self,
         device: torch.device,
         known: Mapping[Value, Any],
-        given: Collection[Value],
+        graph_inputs: Collection[Value],
         sizes: Mapping[str, int],
         *,
         is_planned: bool = False,
     ) -> None:
         self.is_planned = is_planned
         self._device = device
-        self._graph_inputs = given
+        self._graph_inputs = graph_inputs
         self._sizes = sizes
         self._data = SampleInputs(device, known, sizes)
         self._cache: dict[Any, CallTraits | None] = {}

@@ -278,11 +278,11 @@ def _arguments(op: OpOverload) -> list[tuple[str, str]]:
 def _written_inputs(overload: OpOverload, binding: Binding) -> list[int] | None:
     """Return the inputs that an overload overwrites, in order; None if a written argument is not an input."""
     written: list[int] = []
-    for place, item in enumerate(overload._schema.arguments):
+    for position, item in enumerate(overload._schema.arguments):
         if item.is_out or item.alias_info is None or not item.alias_info.is_write:
             continue
-        is_positional = place < len(binding.positional)
-        template = binding.positional[place] if is_positional else binding.keyword.get(item.name)
+        is_positional = position < len(binding.positional)
+        template = binding.positional[position] if is_positional else binding.keyword.get(item.name)
         for part in template if isinstance(template, list) else [template]:
             if not isinstance(part, Slot):
                 return None
