@@ -18,8 +18,7 @@ from npu_runtime.lowering.backend_calls import lower_partition
 from npu_runtime.lowering.instruction import Instruction
 from npu_runtime.probing.op_probe import OpProbe
 
-# From a region and a device to a function of the enclosing symbols' values, which returns the region's
-# callable.
+# From a region and a device to a function of the enclosing symbols' values: it returns the callable.
 CompileRegion: TypeAlias = "Callable[[Graph, torch.device], Callable[[SymbolValues], Callable[..., Any]]]"
 
 

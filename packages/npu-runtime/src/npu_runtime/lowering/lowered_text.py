@@ -47,8 +47,9 @@ def _lowered_lines(lowered: Lowered) -> Iterator[str]:
 def _op_line(numbers: ValueNumbers, index: int, item: LoweredOp) -> str:
     op = item.op
     attrs = literal_attrs_text(op.nodes[0]) if item.backend == ATEN else f"{{{_packed_attrs_text(item)}}}"
-    flow = f"{numbers.tuple_text(op.inputs)} -> {numbers.tuple_text(op.outputs)}"
-    return f"  #{index:03d} {op.kind} {flow} {attrs} kid={op.kernel or '-'} backend={item.backend}"
+    operands = f"{numbers.tuple_text(op.inputs)} -> {numbers.tuple_text(op.outputs)}"
+    line = f"  #{index:03d} {op.kind} {operands} {attrs}"
+    return f"{line} kid={op.kernel or '-'} backend={item.backend}"
 
 
 def _packed_attrs_text(item: LoweredOp) -> str:

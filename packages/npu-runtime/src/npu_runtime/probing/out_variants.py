@@ -118,7 +118,7 @@ class _Trial:
         return self._run_matches(out_variant, inputs, memory) if len(memory) == len(self.expected) else None
 
     def with_reusable_inputs(self, out_variant: OutVariant) -> OutVariant:
-        """Return an out-variant with its ``reusable_inputs``, found by trial."""
+        """Return an out-variant with ``reusable_inputs``, by trials of inputs of the output's layout."""
         call = self._call
         if (
             out_variant.overwritten_inputs != (None,)

@@ -75,8 +75,8 @@ def fits_first_input(data: Sequence[Any], output: Any, node: OpNode) -> bool:
 
 def element_span(tensor: torch.Tensor) -> int:
     """Return the span of a tensor in elements, from its first to its last element, both included."""
-    pairs = zip(tensor.shape, tensor.stride(), strict=True)
-    return 1 + sum((size - 1) * stride for size, stride in pairs) if tensor.numel() else 0
+    steps = zip(tensor.shape, tensor.stride(), strict=True)
+    return 1 + sum((size - 1) * stride for size, stride in steps) if tensor.numel() else 0
 
 
 def is_inexact(item: Any) -> bool:
@@ -131,4 +131,4 @@ def find_overlapping(tensors: Mapping[str, torch.Tensor], changed: Collection[st
 
 
 def _storage_span(tensor: torch.Tensor) -> int:
-    return 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return 1 + sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride(), strict=True))

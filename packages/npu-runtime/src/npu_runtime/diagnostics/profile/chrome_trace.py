@@ -23,7 +23,7 @@ def chrome_trace(profile: Profile) -> dict[str, Any]:
     spans = list(zip(readings[::2], readings[1::2], strict=True))
     events = [_metadata_event("process_name", profile.graph), _metadata_event("thread_name", "program")]
     events += _module_events(profile, spans)
-    events += [_instruction_event(item, *span) for item, span in zip(profile.steps, spans, strict=True)]
+    events += [_instruction_event(step, *span) for step, span in zip(profile.steps, spans, strict=True)]
     return {"traceEvents": events, "displayTimeUnit": "ns"}
 
 
@@ -31,20 +31,20 @@ def _metadata_event(what: str, name: str) -> dict[str, Any]:
     return {"name": what, "ph": "M", **_TRACK, "args": {"name": name}}
 
 
-def _instruction_event(item: StepTime, start: float, end: float) -> dict[str, Any]:
+def _instruction_event(step: StepTime, start: float, end: float) -> dict[str, Any]:
     facts = {
-        "op": item.op_type,
-        "kernel": item.kernel,
-        "backend": item.backend,
-        "nodes": list(item.nodes),
-        "source": item.source,
-        "median_us": item.seconds * 1e6,
-        "flops": item.flops,
-        "bytes_read": item.bytes_read,
-        "bytes_written": item.bytes_written,
+        "op": step.op_type,
+        "kernel": step.kernel,
+        "backend": step.backend,
+        "nodes": list(step.nodes),
+        "source": step.source,
+        "median_us": step.seconds * 1e6,
+        "flops": step.flops,
+        "bytes_read": step.bytes_read,
+        "bytes_written": step.bytes_written,
     }
     return {
-        "name": item.name,
+        "name": step.name,
         "cat": "step",
         "ph": "X",
         "ts": start,
@@ -59,14 +59,14 @@ def _module_events(profile: Profile, spans: list[tuple[float, float]]) -> list[d
     events = []
     opened: list[tuple[str, float]] = []  # path and start, from the outermost on
     end = 0.0
-    for item, (start, item_end) in zip(profile.steps, spans, strict=True):
-        paths = module_paths(item.module)[1:]
+    for step, (start, step_end) in zip(profile.steps, spans, strict=True):
+        paths = module_paths(step.module)[1:]
         common = 0  # length of the common prefix with the modules that are open
         while common < min(len(opened), len(paths)) and opened[common][0] == paths[common]:
             common += 1
         events += [_module_event(path, begun, end) for path, begun in opened[common:]]
         opened = [*opened[:common], *((path, start) for path in paths[common:])]
-        end = item_end
+        end = step_end
     events += [_module_event(path, begun, end) for path, begun in opened]
     return sorted(events, key=lambda event: (event["ts"], -event["dur"]))
 

@@ -107,22 +107,22 @@ class Profile:
     @property
     def steps_seconds(self) -> float:
         """The sum of the medians of all instructions."""
-        return sum(item.seconds for item in self.steps)
+        return sum(step.seconds for step in self.steps)
 
     def by_op(self) -> list[Total]:
         """Return the totals of each op, the longest first."""
-        return _group_totals(self.steps, lambda item: item.op_type)
+        return _group_totals(self.steps, lambda step: step.op_type)
 
     def by_module(self) -> list[Total]:
         """Return the totals of each module including its submodules, the longest first.
 
         The name ``""`` is that of the model itself, which includes all instructions.
         """
-        items_of: dict[str, list[StepTime]] = {}
-        for item in self.steps:
-            for path in module_paths(item.module):
-                items_of.setdefault(path, []).append(item)
-        return _longest_first(_sum_times(name, items) for name, items in items_of.items())
+        steps_of: dict[str, list[StepTime]] = {}
+        for step in self.steps:
+            for path in module_paths(step.module):
+                steps_of.setdefault(path, []).append(step)
+        return _longest_first(_sum_steps(name, steps) for name, steps in steps_of.items())
 
     def to_dict(self) -> dict[str, Any]:
         """Return the profile as plain data."""
@@ -136,7 +136,7 @@ class Profile:
             "steps_seconds": self.steps_seconds,
             "between_seconds": self.between_seconds,
             "clock_seconds": self.clock_seconds,
-            "steps": [{**dataclasses.asdict(item), "gflops": item.gflops} for item in self.steps],
+            "steps": [{**dataclasses.asdict(step), "gflops": step.gflops} for step in self.steps],
             "ops": [{**dataclasses.asdict(total), "gflops": total.gflops} for total in self.by_op()],
             "modules": [{**dataclasses.asdict(total), "gflops": total.gflops} for total in self.by_module()],
         }
@@ -171,24 +171,24 @@ def module_paths(module: str) -> list[str]:
     return ["", *(".".join(parts[: count + 1]) for count in range(len(parts)))]
 
 
-def _group_totals(items: Iterable[StepTime], key: Callable[[StepTime], str]) -> list[Total]:
+def _group_totals(steps: Iterable[StepTime], key: Callable[[StepTime], str]) -> list[Total]:
     groups: dict[str, list[StepTime]] = {}
-    for item in items:
-        groups.setdefault(key(item), []).append(item)
-    return _longest_first(_sum_times(name, group) for name, group in groups.items())
+    for step in steps:
+        groups.setdefault(key(step), []).append(step)
+    return _longest_first(_sum_steps(name, group) for name, group in groups.items())
 
 
 def _longest_first(totals: Iterable[Total]) -> list[Total]:
     return sorted(totals, key=lambda total: -total.seconds)
 
 
-def _sum_times(name: str, items: list[StepTime]) -> Total:
+def _sum_steps(name: str, steps: list[StepTime]) -> Total:
     return Total(
         name=name,
-        count=len(items),
-        seconds=sum(item.seconds for item in items),
-        share=sum(item.share for item in items),
-        flops=sum(item.flops or 0 for item in items),
-        bytes_read=sum(item.bytes_read for item in items),
-        bytes_written=sum(item.bytes_written for item in items),
+        count=len(steps),
+        seconds=sum(step.seconds for step in steps),
+        share=sum(step.share for step in steps),
+        flops=sum(step.flops or 0 for step in steps),
+        bytes_read=sum(step.bytes_read for step in steps),
+        bytes_written=sum(step.bytes_written for step in steps),
     )

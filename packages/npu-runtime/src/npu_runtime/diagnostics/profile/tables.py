@@ -44,8 +44,8 @@ def table_rows(profile: Profile, by: str) -> tuple[tuple[str, ...], list[tuple[s
         raise UsageError(f"there is no table by {by!r}", fix=f"there are tables by {', '.join(BY)}")
     quantities = ("time", "share", "FLOPs", "GFLOP/s", "read", "written")
     if by == "node":
-        items = sorted(profile.steps, key=lambda item: -item.seconds)
-        return ("node", *quantities, "kernel", "module", "source"), [_instruction_row(item) for item in items]
+        steps = sorted(profile.steps, key=lambda step: -step.seconds)
+        return ("node", *quantities, "kernel", "module", "source"), [_step_row(step) for step in steps]
     totals = profile.by_op() if by == "op" else profile.by_module()
     return (by, "steps", *quantities), [_total_row(total) for total in totals]
 
@@ -62,10 +62,10 @@ def call_facts(profile: Profile) -> dict[str, str]:
     }
 
 
-def _instruction_row(item: StepTime) -> tuple[str, ...]:
-    count = f" (+{len(item.nodes) - 1})" if len(item.nodes) > 1 else ""
-    kernel = item.kernel if item.backend == "aten" else f"{item.backend}: {item.kernel}"
-    return f"{item.name}{count}", *_quantities(item), kernel, item.module, item.source
+def _step_row(step: StepTime) -> tuple[str, ...]:
+    count = f" (+{len(step.nodes) - 1})" if len(step.nodes) > 1 else ""
+    kernel = step.kernel if step.backend == "aten" else f"{step.backend}: {step.kernel}"
+    return f"{step.name}{count}", *_quantities(step), kernel, step.module, step.source
 
 
 def _total_row(total: Total) -> tuple[str, ...]:
