@@ -51,6 +51,7 @@ class ReuseCandidates:
         self._graph = graph
         self._assignment = assignment
         self._phase_boundary = phase_boundary
+        # Of several targets of one new content, the first one: the others are copies of it.
         self._target = {new: target for target, new in reversed(list(graph.updates.items()))}
 
     def best_candidate(
