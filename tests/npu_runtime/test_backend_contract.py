@@ -339,7 +339,7 @@ OTHER = Temporary("t", GRAPH.inputs[0].tensor_type)
         ),
         pytest.param([replace(FIRST, nodes=())], "op 0 (neg) stands for no node", id="no node"),
         pytest.param(
-            [replace(FIRST, nodes=GRAPH.clone().nodes)], "which is no node of the graph",
+            [replace(FIRST, nodes=GRAPH.clone().nodes)], "which is not a node of the graph",
             id="a node of another graph"
         ),
         pytest.param([replace(FIRST, kind="")], "has no kind", id="no kind"),

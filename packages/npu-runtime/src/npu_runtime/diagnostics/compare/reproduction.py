@@ -29,7 +29,7 @@ _SCRIPT = '''\
 
 from pathlib import Path
 
-from npu_runtime.comparing import replay
+from npu_runtime.diagnostics.compare import replay
 
 # Import modules here that register custom ops.
 
