@@ -19,7 +19,7 @@ from npu_runtime.planned import PlannedProgram, plan
 from npu_runtime.probing.storage import with_stated_strides
 from tests.npu_ir.corpus.comparison import assert_same
 from tests.npu_passes.random_models import models
-from tests.npu_runtime.test_backend_segments import Some
+from tests.npu_runtime.test_backend_partitions import Some
 from tests.npu_runtime.test_executor_property import check, interpreted, memory_puzzles
 
 # Complex numbers are multiplied by other instructions where a result lies elsewhere in memory (torch 2.13).

@@ -76,9 +76,12 @@ def causal(x: torch.Tensor) -> torch.Tensor:
 def test_what_the_process_sets_after_compilation_permutes_nothing() -> None:
     x = torch.randn(2, 5, 24)
     executor = IRExecutor(extract_ir(Function(causal), (x,)), {})
-    attention = next(step for step in executor.instructions if "attention" in step.kernel)
+    attention = next(
+        instruction for instruction in executor.instructions if "attention" in instruction.kernel
+    )
     assert any(
-        step.inputs == attention.outputs and "as_strided" in step.kernel for step in executor.instructions
+        instruction.inputs == attention.outputs and "as_strided" in instruction.kernel
+        for instruction in executor.instructions
     )
 
     with sdpa_kernel(SDPBackend.MATH):

@@ -120,7 +120,7 @@ def test_weights_without_data_are_refused() -> None:
 def test_other_weights_need_no_compiling(monkeypatch: pytest.MonkeyPatch) -> None:
     model, other, x = network(), network(), randn(2, 3)
     executor = IRExecutor(extract_ir(model, (x,)), model.state_dict())
-    steps, source = executor.instructions, executor.source
+    instructions, source = executor.instructions, executor.source
 
     def refused(*args: Any, **kwargs: Any) -> None:
         raise AssertionError("compiled again")
@@ -131,7 +131,7 @@ def test_other_weights_need_no_compiling(monkeypatch: pytest.MonkeyPatch) -> Non
     executor.load_state_dict(other.state_dict())
 
     assert_same(executor(x), other(x).detach(), "the result")
-    assert executor.instructions is steps
+    assert executor.instructions is instructions
     assert executor.source is source
 
 

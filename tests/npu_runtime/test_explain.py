@@ -132,8 +132,17 @@ def test_kernels_are_those_of_the_backend_and_of_the_steps(graph: Graph) -> None
 
     kernels = {node.name: node.kernel for node in explain(executor).nodes}
 
-    of_steps = {step.node.name: step.kernel for step in executor.instructions if step.backend == "aten"}
-    assert kernels == {**of_steps, "linear": "linear_f32", "linear_1": "linear_1_f32", "relu": "relu_f32"}
+    of_instructions = {
+        instruction.node.name: instruction.kernel
+        for instruction in executor.instructions
+        if instruction.backend == "aten"
+    }
+    assert kernels == {
+        **of_instructions,
+        "linear": "linear_f32",
+        "linear_1": "linear_1_f32",
+        "relu": "relu_f32",
+    }
 
 
 def test_operations_are_those_that_pytorch_counts(graph: Graph) -> None:
@@ -182,7 +191,7 @@ def test_steps_that_begin_with_one_node_have_a_time_each(monkeypatch: pytest.Mon
 
     monkeypatch.setattr("npu_runtime.diagnostics.profile.profile", kept)
     executor = IRExecutor(extract_ir(Split(), (X,)))
-    assert [step.nodes[0].name for step in executor.instructions].count("view#1") == 3
+    assert [instruction.nodes[0].name for instruction in executor.instructions].count("view#1") == 3
 
     nodes = explain(executor, (X,)).nodes
 

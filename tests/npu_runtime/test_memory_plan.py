@@ -32,7 +32,7 @@ def test_the_peak_of_a_chain_is_known() -> None:
 
     assert plan.live_bytes == (KIB, 2 * KIB, 2 * KIB)
     assert plan.peak_bytes == plan.lower_bound_bytes == 2 * KIB
-    assert plan.peak_step == "matmul_1"
+    assert plan.peak_instruction == "matmul_1"
     assert [(item.value, item.first, item.last) for item in plan.live_ranges] == [
         ("matmul", 0, 1),
         ("matmul_1", 1, 2),
@@ -43,9 +43,9 @@ def test_the_peak_of_a_chain_is_known() -> None:
 def test_what_is_overwritten_counts_once() -> None:
     plan = executor_of(lambda x: (x @ x).relu().exp().neg(), randn(16, 16)).memory_plan()
 
-    (lifetime,) = plan.live_ranges
-    assert lifetime.value == "matmul"
-    assert lifetime.views == ("relu", "exp", "neg")
+    (live_range,) = plan.live_ranges
+    assert live_range.value == "matmul"
+    assert live_range.views == ("relu", "exp", "neg")
     assert plan.live_bytes == (KIB,) * 4
 
 
@@ -107,7 +107,7 @@ def test_inputs_weights_and_their_views_do_not_count() -> None:
     assert executor_of(lambda x: x.t()[1:], randn(16, 16)).memory_plan().peak_bytes == 0
 
 
-def test_the_lower_bound_is_that_of_the_hungriest_step() -> None:
+def test_the_lower_bound_is_that_of_the_hungriest_instruction() -> None:
     plan = executor_of(
         lambda x: (torch.cat([x @ x, x @ x, x @ x]).sum(), x.exp()), randn(16, 16)
     ).memory_plan()
@@ -123,8 +123,8 @@ def test_a_plan_is_shown_as_text_and_json() -> None:
 
     assert data["peak_bytes"] == plan.peak_bytes == 2 * 2**20
     assert data["live_bytes"] == list(plan.live_bytes)
-    assert data["lifetimes"][0]["value"] == "matmul"
-    assert str(plan).splitlines()[0] == f"peak 2,097,152 bytes at {plan.peak_step}"
+    assert data["live_ranges"][0]["value"] == "matmul"
+    assert str(plan).splitlines()[0] == f"peak 2,097,152 bytes at {plan.peak_instruction}"
     assert "matmul " in str(plan)
 
 
@@ -271,19 +271,19 @@ class Turned(nn.Module):
         return self.state.t()
 
 
-def test_copies_behind_the_last_step_count() -> None:
+def test_copies_behind_the_last_instruction_count() -> None:
     model, x = Turned(), randn(16, 16)
     executor = IRExecutor(extract_ir(model, (x,)), model.state_dict())
 
     plan = executor.memory_plan()
 
-    assert plan.instructions[-1] == plan.peak_step == "return"
+    assert plan.instructions[-1] == plan.peak_instruction == "return"
     assert plan.live_ranges[-1].bytes == KIB
     assert peak_of(executor, x) == plan.peak_bytes == 2 * KIB
 
 
-def peak_between_steps(executor: IRExecutor, args: Any, kwargs: Any) -> int:
-    """Return the most that is alive behind a step: what a kernel needs inside does not count."""
+def peak_between_instructions(executor: IRExecutor, args: Any, kwargs: Any) -> int:
+    """Return the most that is alive behind an instruction: what a kernel needs inside does not count."""
     given = [*tree_leaves((args, kwargs)), *executor.weights().values()]
     outside = {item.untyped_storage()._cdata for item in given if isinstance(item, Tensor)}
     peak = Peak()
@@ -313,7 +313,7 @@ def test_no_call_needs_more_than_its_plan_says(graph: Graph) -> None:
     interpreted(graph, weights, args, kwargs)
     executor = IRExecutor(graph, weights, passes=None)
 
-    measured = peak_between_steps(executor, args, kwargs)
+    measured = peak_between_instructions(executor, args, kwargs)
 
     assert measured <= executor.memory_plan().peak_bytes
 
@@ -324,5 +324,5 @@ def test_a_graph_of_nothing_needs_nothing() -> None:
 
     plan = IRExecutor(graph).memory_plan()
 
-    assert (plan.peak_bytes, plan.lower_bound_bytes, plan.peak_step) == (0, 0, "")
-    assert "no step" in str(plan)
+    assert (plan.peak_bytes, plan.lower_bound_bytes, plan.peak_instruction) == (0, 0, "")
+    assert "no instruction" in str(plan)

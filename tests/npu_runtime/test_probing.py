@@ -17,22 +17,25 @@ from tests.npu_ir.corpus.comparison import assert_same
 F32 = torch.float32
 
 
-def steps_of(function: Any, *args: Any) -> dict[str, Instruction]:
+def instructions_of(function: Any, *args: Any) -> dict[str, Instruction]:
     executor = IRExecutor(extract_ir(Function(function), args), passes=None)
     assert_same(executor(*args), function(*args), "the result")
-    return {step.node.name: step for step in executor.instructions}
+    return {instruction.node.name: instruction for instruction in executor.instructions}
 
 
 def test_the_quickest_callable_that_does_the_same_is_taken() -> None:
-    steps = steps_of(
+    instructions = instructions_of(
         lambda x: torch.nn.functional.gelu(torch.nn.functional.linear(x, x)) + torch.ops.aten.sigmoid(x),
         randn(3, 3),
     )
 
-    assert steps["linear"].kernel == "torch._C._nn.linear"
-    assert steps["linear"].function is torch._C._nn.linear
-    assert steps["sigmoid"].kernel == "torch._C._VariableFunctions.sigmoid"
-    assert all(not step.needs_symbols and step.backend == "aten" for step in steps.values())
+    assert instructions["linear"].kernel == "torch._C._nn.linear"
+    assert instructions["linear"].function is torch._C._nn.linear
+    assert instructions["sigmoid"].kernel == "torch._C._VariableFunctions.sigmoid"
+    assert all(
+        not instruction.needs_symbols and instruction.backend == "aten"
+        for instruction in instructions.values()
+    )
 
 
 @pytest.mark.filterwarnings("error")
@@ -50,7 +53,7 @@ def test_a_callable_that_takes_other_arguments_is_not_taken() -> None:
             torch.ops.prims.convert_element_type.default(x, torch.float64),
         )
 
-    steps_of(function, randn(3), torch.tensor([True, False, True]))
+    instructions_of(function, randn(3), torch.tensor([True, False, True]))
 
 
 @pytest.mark.parametrize(
@@ -59,30 +62,36 @@ def test_a_callable_that_takes_other_arguments_is_not_taken() -> None:
 def test_every_dtype_runs(dtype: torch.dtype) -> None:
     x = torch.tensor([1.0, 0.0, 1.0]).to(dtype)
 
-    steps_of(lambda x: (x.clone().view(3, 1), x.to(torch.float32) * 2, x.reshape(1, 3)[0, 1:]), x)
+    instructions_of(lambda x: (x.clone().view(3, 1), x.to(torch.float32) * 2, x.reshape(1, 3)[0, 1:]), x)
 
 
 def test_integers_that_are_indices_are_probed_within_range() -> None:
-    steps = steps_of(
+    instructions = instructions_of(
         lambda table, index: torch.nn.functional.embedding(index, table).relu(),
         randn(4, 3),
         torch.tensor([[3, 0]]),
     )
 
-    assert not steps["embedding"].needs_symbols
+    assert not instructions["embedding"].needs_symbols
 
 
 def test_a_value_that_is_read_for_the_last_time_is_overwritten() -> None:
-    steps = steps_of(lambda x: (x @ x).relu().add(x).mul(2).clamp(0, 5).to(torch.float64).neg(), randn(3, 3))
+    instructions = instructions_of(
+        lambda x: (x @ x).relu().add(x).mul(2).clamp(0, 5).to(torch.float64).neg(), randn(3, 3)
+    )
 
-    assert {name: step.overwrites.name for name, step in steps.items() if step.overwrites} == {
+    assert {
+        name: instruction.overwrites.name
+        for name, instruction in instructions.items()
+        if instruction.overwrites
+    } == {
         "relu": "matmul",
         "add": "relu",
         "mul": "add",
         "clamp": "mul",
         "neg": "to",
     }
-    assert steps["relu"].kernel.endswith(".relu_")
+    assert instructions["relu"].kernel.endswith(".relu_")
 
 
 @pytest.mark.parametrize(
@@ -110,10 +119,10 @@ def test_what_is_needed_again_is_not_overwritten(function: Any) -> None:
     x = randn(3, 3)
     before = x.clone()
 
-    steps = steps_of(function, x)
+    instructions = instructions_of(function, x)
 
     assert torch.equal(x, before)
-    assert [step.node.name for step in steps.values() if step.overwrites] == []
+    assert [instruction.node.name for instruction in instructions.values() if instruction.overwrites] == []
 
 
 def test_constants_and_weights_are_not_overwritten() -> None:

@@ -84,9 +84,11 @@ def test_each_step_of_the_program_is_there_with_its_origin() -> None:
 
     found = profile(executor, [X], repeat=2)
 
-    assert [step.name for step in found.steps] == [step.node.name for step in executor.instructions]
+    assert [step.name for step in found.steps] == [
+        instruction.node.name for instruction in executor.instructions
+    ]
     assert [step.nodes for step in found.steps] == [
-        tuple(node.name for node in step.nodes) for step in executor.instructions
+        tuple(node.name for node in instruction.nodes) for instruction in executor.instructions
     ]
     assert [step.module for step in found.steps] == ["block.dense", "block", "block", "block", ""]
     assert found.steps[0].op_type == "aten.linear.default"

@@ -197,10 +197,10 @@ def test_heads_are_split_by_one_view() -> None:
 
     executor = check(function, randn(2, 5, 8), randn(24, 8))
 
-    kernels = [step.kernel for step in executor.instructions]
+    kernels = [instruction.kernel for instruction in executor.instructions]
     assert sum("as_strided" in kernel for kernel in kernels) == 2, kernels
     assert len(kernels) == 5, kernels
-    merged = next(step for step in executor.instructions if "as_strided" in step.kernel)
+    merged = next(instruction for instruction in executor.instructions if "as_strided" in instruction.kernel)
     assert len(merged.nodes) > 1
 
 

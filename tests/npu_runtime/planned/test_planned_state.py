@@ -71,7 +71,7 @@ def test_state_advances_in_the_memory_that_was_given_as_the_interpreter_says() -
 def test_state_is_written_by_the_ops_that_compute_it() -> None:
     planned = plan(parse_ir(MOMENTUM))
 
-    assert [step.node.op_type for step in planned.calls["commit"]] == [
+    assert [instruction.node.op_type for instruction in planned.calls["commit"]] == [
         "aten.mul.Scalar",
         "aten.add.Tensor",
         "aten.mul.Scalar",

@@ -67,7 +67,7 @@ _MODULES = {
     "Comparison": ".diagnostics.compare",
     "Explanation": ".diagnostics.explain",
     "Profile": ".diagnostics.profile",
-    "MemoryPlan": ".codegen.lifetimes",
+    "MemoryPlan": ".codegen.live_ranges",
     "Run": ".executor.node_by_node",
     **dict.fromkeys(("CaptureReport", "Violation"), ".training.checks.violations"),
     **dict.fromkeys(("BufferPool", "BufferStats"), ".training.capture.buffer_pool"),

@@ -18,17 +18,17 @@ def _problems(graph: Graph, ops: Sequence[BackendOp]) -> Iterator[str]:
     if not isinstance(ops, Sequence):
         yield f"lower returns a sequence of BackendOp, not {type(ops).__name__}"
         return
-    made: set[Operand] = set(graph.inputs)
+    defined: set[Operand] = set(graph.inputs)
     covered: set[OpNode] = set()
     for index, op in enumerate(ops):
-        problem = _field_problem(op) or _node_problem(graph, op) or _flow_problem(op, made)
+        problem = _field_problem(op) or _node_problem(graph, op) or _flow_problem(op, defined)
         if problem is not None:
             yield f"op {index} ({getattr(op, 'kind', op)}) {problem}"
             return
-        made.update(op.outputs)
+        defined.update(op.outputs)
         covered.update(op.nodes)
     yield from (f"no op computes node {node.name!r}" for node in graph.nodes if node not in covered)
-    yield from (f"no op makes the result %{value.name}" for value in graph.outputs if value not in made)
+    yield from (f"no op makes the result %{value.name}" for value in graph.outputs if value not in defined)
 
 
 def _field_problem(op: Any) -> str | None:
@@ -61,13 +61,13 @@ def _node_problem(graph: Graph, op: BackendOp) -> str | None:
     return None if stray is None else f"makes %{stray.name}, which none of its nodes does"
 
 
-def _flow_problem(op: BackendOp, made: set[Operand]) -> str | None:
-    unmade = next((item for item in op.inputs if item not in made), None)
-    if unmade is not None:
-        return f"reads %{unmade.name} before anything makes it"
-    seen = set(made)
+def _flow_problem(op: BackendOp, defined: set[Operand]) -> str | None:
+    undefined = next((item for item in op.inputs if item not in defined), None)
+    if undefined is not None:
+        return f"reads %{undefined.name} before anything makes it"
+    so_far = set(defined)
     for item in op.outputs:
-        if item in seen:
+        if item in so_far:
             return f"makes %{item.name}, which is there already"
-        seen.add(item)
+        so_far.add(item)
     return None

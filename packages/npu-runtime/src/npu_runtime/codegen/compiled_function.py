@@ -32,7 +32,7 @@ class CompiledFunction:
         filename = f"npu-program/{re.sub(r'[^0-9A-Za-z_.-]', '_', name)}-{digest}.py"
         space: dict[str, Any] = {"__name__": filename, "__loader__": _Loader(source.text)}
         code = compile(source.text, filename, "exec")
-        exec(code, space)  # noqa: S102 - the text was written by source_of
+        exec(code, space)  # noqa: S102 - the text was written by generate_source
         self._code: CodeType = code
         self._bind: Callable[..., BoundFunction] = space["bind"]
 
@@ -61,11 +61,11 @@ class CompiledFunction:
             ExecutionError: Names node, module and source line.
         """
         frame = _find_frame(self._code.co_filename, error.__traceback__)
-        step = self.source.lines.get(frame[0]) if frame else None
-        if step is None or frame is None or (isinstance(error, NpuError) and error.where):
+        instruction = self.source.lines.get(frame[0]) if frame else None
+        if instruction is None or frame is None or (isinstance(error, NpuError) and error.where):
             return
-        inputs = [frame[1].get(self.source.names[value], known.get(value)) for value in step.inputs]
-        raise failure_of(step, error, inputs) from error
+        inputs = [frame[1].get(self.source.names[value], known.get(value)) for value in instruction.inputs]
+        raise failure_of(instruction, error, inputs) from error
 
 
 class _Loader:

@@ -20,8 +20,7 @@ from npu_ir.interpreter.size_choice import choose_sizes
 from npu_runtime.backends.partition import Assignment
 from npu_runtime.codegen.compiled_function import CompiledFunction
 from npu_runtime.codegen.python_source import generate_source
-from npu_runtime.lowering.alias_sets import AliasSets, OutputAliasing
-from npu_runtime.lowering.aten_calls import ObservedInstruction
+from npu_runtime.lowering.alias_sets import AliasSets
 from npu_runtime.lowering.inplace_reuse import reuse_in_place
 from npu_runtime.lowering.instruction import Instruction
 from npu_runtime.lowering.lower import lower_body
@@ -35,24 +34,22 @@ class Compiled:
     """A compiled graph.
 
     Attributes:
-        plain: One instruction per node, or per partition of another backend, without in-place reuse.
-        steps: The instructions of the generated function, after view fusion and in-place reuse.
+        unfused: One instruction per node, or per partition of another backend, without in-place reuse.
+        instructions: The instructions of the generated function, after view fusion and in-place reuse.
         program: The generated function: it returns the results of the graph, then the new contents of its
             mutated state.
-        memory: The alias sets of the values of ``instructions``.
-        shares: For each of ``instructions``, the aliasing of its outputs.
+        alias_sets: The alias sets of the values of ``instructions``, in-place reuse aside.
     """
 
-    unfused: tuple[ObservedInstruction, ...]
+    unfused: tuple[Instruction, ...]
     instructions: tuple[Instruction, ...]
     program: CompiledFunction
     alias_sets: AliasSets
-    aliasing: tuple[OutputAliasing, ...]
 
 
 def compile_graph(
     graph: Graph,
-    choices: Mapping[OpNode, Assignment],
+    assignments: Mapping[OpNode, Assignment],
     device: torch.device,
     known: Mapping[Value, Any],
 ) -> Compiled:
@@ -60,25 +57,22 @@ def compile_graph(
 
     Args:
         graph: A program, or a region of one.
-        choices: The backend of each node; ATen for nodes that are missing.
+        assignments: The backend of each node; ATen for nodes that are missing.
         device: The device to run on.
         known: Tensors that the body reads besides its inputs: weights, and the outputs of the prologue.
 
     Raises:
         BackendError: A backend does not keep to its interface.
     """
-    prober = OpProbe(device, known, frozenset(graph.inputs), _sample_sizes(graph))
-    plain = lower_body(
-        graph, choices, device, prober, _values_with_stated_strides(graph, known), make_region_runner
-    )
+    probe = OpProbe(device, known, frozenset(graph.inputs), _sample_sizes(graph))
+    as_stated = _values_with_stated_strides(graph, known)
+    unfused = lower_body(graph, assignments, device, probe, as_stated, make_region_runner)
     kept = set(graph.returned_values)
-    merged = fuse_views(plain, kept)
-    ends = [(item.instruction.inputs, item.instruction.outputs) for item in merged]
-    memory = AliasSets(ends, [item.shares for item in merged], kept)
-    shares = tuple(OutputAliasing(item.shares, is_certain=item.is_certain) for item in merged)
-    steps = reuse_in_place(merged, memory)
-    source = generate_source(graph.name, (*graph.inputs, *mutated_state(graph)), steps, graph.returned)
-    return Compiled(tuple(plain), tuple(steps), CompiledFunction(graph.name, source), memory, shares)
+    fused = fuse_views(unfused, kept)
+    alias_sets = AliasSets(fused, kept)
+    instructions = reuse_in_place(fused, alias_sets)
+    source = generate_source(graph.name, (*graph.inputs, *mutated_state(graph)), instructions, graph.returned)
+    return Compiled(tuple(unfused), tuple(instructions), CompiledFunction(graph.name, source), alias_sets)
 
 
 def mutated_state(graph: Graph) -> tuple[Value, ...]:
@@ -104,7 +98,8 @@ def _sample_sizes(graph: Graph) -> Mapping[str, int]:
 def _values_with_stated_strides(graph: Graph, known: Mapping[Value, Any]) -> set[Value]:
     """Return the arguments and prologue outputs whose strides are those of their types, in each call."""
     per_call = (*graph.inputs, *mutated_state(graph))
-    # Arguments with other strides are copied (`laid_out`), unless their types state overlapping elements.
+    # Arguments with other strides are copied (`with_stated_strides`), unless their types state overlapping
+    # elements.
     certain = {
         value for value in per_call if not value.type.symbols and not has_overlapping_elements(value.type)
     }

@@ -38,18 +38,18 @@ class Source:
 
 
 def generate_source(
-    name: str, inputs: Sequence[Value], steps: Sequence[Instruction], results: Sequence[Value | Any]
+    name: str, inputs: Sequence[Value], instructions: Sequence[Instruction], results: Sequence[Value | Any]
 ) -> Source:
     """Return the source of a function that runs instructions.
 
     Args:
         name: The name of the graph, for the comment at the top.
         inputs: The parameters of the function, in order.
-        steps: The instructions, in order. Values that are neither parameters nor outputs of them are bound
-            once.
+        instructions: The instructions, in order. Values that are neither parameters nor outputs of them are
+            bound once.
         results: The values and plain data to return, as a tuple.
     """
-    return _Writer(inputs, steps, results).write(name)
+    return _Writer(inputs, instructions, results).write(name)
 
 
 @dataclass
@@ -78,35 +78,38 @@ class _Names:
 class _Writer:
     """Writer of one generated function."""
 
-    def __init__(self, inputs: Sequence[Value], steps: Sequence[Instruction], results: Sequence[Any]) -> None:
+    def __init__(
+        self, inputs: Sequence[Value], instructions: Sequence[Instruction], results: Sequence[Any]
+    ) -> None:
         self._inputs = inputs
-        self._steps = steps
+        self._instructions = instructions
         self._results = results
         self._names = _Names()
         self._ops: dict[int, Any] = {}
         self._literals: dict[Any, Any] = {}
         self._lists: dict[str, str] = {}  # lists of bound values alone: built once, in `bind`
-        defined = {*inputs, *(value for step in steps for value in step.outputs)}
-        read = [value for step in steps for value in step.inputs] + [
+        defined = {*inputs, *(value for instruction in instructions for value in instruction.outputs)}
+        read = [value for instruction in instructions for value in instruction.inputs] + [
             item for item in results if isinstance(item, Value)
         ]
         self._weights = tuple(dict.fromkeys(value for value in read if value not in defined))
         self._bound = frozenset(self._weights)
-        self._dead_after = _dead_values(steps, results, {*inputs, *self._weights})
+        self._dead_after = _dead_values(instructions, results, {*inputs, *self._weights})
 
     def write(self, name: str) -> Source:
         for value in (*self._inputs, *self._weights):
             self._value_name(value)
         body: list[str] = []
         at: dict[int, Instruction] = {}
-        place = None
-        for step, freed in zip(self._steps, self._dead_after, strict=True):
-            provenance = str(step.node.provenance)
-            if provenance != place and provenance:
+        previous = None
+        for instruction, freed in zip(self._instructions, self._dead_after, strict=True):
+            provenance = str(instruction.node.provenance)
+            if provenance != previous and provenance:
                 body.append(f"# {_to_printable_ascii(provenance)}")
-            place = provenance
-            at[len(body)] = step
-            body.append(self._call_line(step))
+            previous = provenance
+            at[len(body)] = instruction
+            body.append(self._call_line(instruction))
+            # At once, not at the end of the call: the allocator reuses the memory for the next instructions.
             if freed:
                 body.append(f"del {', '.join(map(self._value_name, freed))}")
         returned = ", ".join(
@@ -115,7 +118,7 @@ class _Writer:
         )
         body.append(f"return ({returned}{',' if len(self._results) == 1 else ''})")
         head = [
-            f"# The program of graph {_to_printable_ascii(name)}: {len(self._steps)} steps.",
+            f"# The program of graph {_to_printable_ascii(name)}: {len(self._instructions)} steps.",
             "",
             "",
             "def bind(ops, weights, literals):",
@@ -132,7 +135,7 @@ class _Writer:
             tuple(self._ops.values()),
             self._weights,
             tuple(self._literals.values()),
-            {len(head) + index + 1: step for index, step in at.items()},
+            {len(head) + index + 1: instruction for index, instruction in at.items()},
             {value: name for value, name in self._names.known.items() if isinstance(value, Value)},
         )
 
@@ -145,26 +148,26 @@ class _Writer:
     def _value_name(self, value: Value) -> str:
         return self._names.of(value, value.name)
 
-    def _op_name(self, step: Instruction) -> str:
-        key = id(step.function)
-        self._ops[key] = step.function
-        is_op = step.kernel.startswith("torch._C.")
-        short = step.kernel.rpartition(".")[2] if is_op else step.kernel.removeprefix("torch.ops.")
+    def _op_name(self, instruction: Instruction) -> str:
+        key = id(instruction.function)
+        self._ops[key] = instruction.function
+        is_op = instruction.kernel.startswith("torch._C.")
+        short = (
+            instruction.kernel.rpartition(".")[2] if is_op else instruction.kernel.removeprefix("torch.ops.")
+        )
         return self._names.of(("op", key), f"op_{short}")
 
-    def _call_line(self, step: Instruction) -> str:
-        arguments = ["symbols"] if step.needs_symbols else []
-        arguments += [self._expression(item, step.inputs) for item in step.binding.positional]
-        arguments += [
-            f"{name}={self._expression(item, step.inputs)}" for name, item in step.binding.keyword.items()
-        ]
-        call = f"{self._op_name(step)}({', '.join(arguments)})"
-        if step.returns is Returns.NOTHING:
+    def _call_line(self, instruction: Instruction) -> str:
+        arguments = ["symbols"] if instruction.needs_symbols else []
+        binding, inputs = instruction.binding, instruction.inputs
+        arguments += [self._expression(item, inputs) for item in binding.positional]
+        arguments += [f"{name}={self._expression(item, inputs)}" for name, item in binding.keyword.items()]
+        call = f"{self._op_name(instruction)}({', '.join(arguments)})"
+        if instruction.returns is Returns.NOTHING:
             return call
-        targets = ", ".join(map(self._value_name, step.outputs))
-        return (
-            f"{targets}{',' if step.returns is Returns.SEQUENCE and len(step.outputs) == 1 else ''} = {call}"
-        )
+        targets = ", ".join(map(self._value_name, instruction.outputs))
+        is_unpacked = instruction.returns is Returns.SEQUENCE and len(instruction.outputs) == 1
+        return f"{targets}{',' if is_unpacked else ''} = {call}"
 
     def _list_expression(self, item: list[Any], parts: list[str], inputs: Sequence[Value]) -> str:
         text = f"[{', '.join(parts)}]"
@@ -200,16 +203,16 @@ def _to_printable_ascii(text: str) -> str:
 
 
 def _dead_values(
-    steps: Sequence[Instruction], results: Sequence[Any], outside: set[Value]
+    instructions: Sequence[Instruction], results: Sequence[Any], outside: set[Value]
 ) -> list[list[Value]]:
     """Return for each instruction the values that are dead after it."""
     last: dict[Value, int] = {}
-    for index, step in enumerate(steps):
-        last.update(dict.fromkeys((*step.inputs, *step.outputs), index))
+    for index, instruction in enumerate(instructions):
+        last.update(dict.fromkeys((*instruction.inputs, *instruction.outputs), index))
     for item in results:
         if isinstance(item, Value):
             last.pop(item, None)
-    freed: list[list[Value]] = [[] for _ in steps]
+    freed: list[list[Value]] = [[] for _ in instructions]
     for value, index in last.items():
         if value not in outside:
             freed[index].append(value)

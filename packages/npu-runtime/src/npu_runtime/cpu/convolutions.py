@@ -120,8 +120,8 @@ def _padding(given: dict[str, Any]) -> tuple[int, int] | None:
         return _pair(padding)
     # The zeros of both sides together: an odd number would be split unevenly.
     reach = [
-        step * (size - 1)
-        for step, size in zip(
+        stride * (size - 1)
+        for stride, size in zip(
             _pair(given["dilation"]), given["weight"].tensor_type.static_shape[2:], strict=True
         )
     ]

@@ -22,7 +22,7 @@ class BoundWeights:
     """Weights bound to a graph. These tensors are never written to.
 
     Attributes:
-        given: The tensor of every parameter, buffer and constant, as passed by the caller.
+        tensors: The tensor of every parameter, buffer and constant, as passed by the caller.
         prologue: The evaluated prologue.
         values: The tensors that calls read: weights and prologue outputs.
         state: The initial mutated state, in the order of `mutated_state`.

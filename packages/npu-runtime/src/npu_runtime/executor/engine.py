@@ -87,12 +87,15 @@ class Engine:
 
     def instrument(self, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Engine:
         """Return a copy with a state of its own that calls ``wrap(function)`` in place of each function."""
-        twin = copy.copy(self)
+        instrumented = copy.copy(self)
         with self._lock:
-            twin._state = tuple(tensor.clone() for tensor in self._state)
+            instrumented._state = tuple(tensor.clone() for tensor in self._state)
             ops = tuple(map(wrap, self._compiled.program.source.ops))
-            twin._active_binding = self._bound.prologue, self._compiled.program.bind(self._bound.values, ops)
-        return twin
+            instrumented._active_binding = (
+                self._bound.prologue,
+                self._compiled.program.bind(self._bound.values, ops),
+            )
+        return instrumented
 
     def weights(self) -> dict[Value, torch.Tensor]:
         """Return the tensor of each parameter, buffer and constant; copies of mutated state."""
@@ -119,21 +122,26 @@ class Engine:
             return self._call(args, kwargs)
 
     def call_node_by_node(
-        self, args: Sequence[Any], kwargs: Mapping[str, Any], see: Observer, *, check_nan: bool = False
+        self, args: Sequence[Any], kwargs: Mapping[str, Any], observe: Observer, *, check_nan: bool = False
     ) -> Sequence[Any]:
         """Return the same as `call`, run node by node.
 
         Args:
             args: Positional arguments.
             kwargs: Keyword arguments.
-            see: The observer, called after each node.
+            observe: The observer, called after each node.
             check_nan: Fail at the first node that produces a NaN from inputs without any.
         """
         with contextlib.nullcontext() if self._is_concurrent else self._exclusive_access():
-            return self._node_by_node(args, kwargs, see, check_nan=check_nan)
+            return self._node_by_node(args, kwargs, observe, check_nan=check_nan)
 
     def _node_by_node(
-        self, args: Sequence[Any], kwargs: Mapping[str, Any], see: Observer | None, *, check_nan: bool = False
+        self,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        observe: Observer | None,
+        *,
+        check_nan: bool = False,
     ) -> Sequence[Any]:
         self._require_captured_state()
         bound = self._bound
@@ -147,7 +155,7 @@ class Engine:
                 values,
                 symbols,
                 self._device,
-                see,
+                observe,
                 check_nan=check_nan,
             )
             require_in_range(self._graph, symbols)

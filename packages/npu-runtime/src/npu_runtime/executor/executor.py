@@ -34,7 +34,7 @@ from npu_runtime.executor.result_ownership import copied_values
 from npu_runtime.lowering.instruction import Instruction
 
 if TYPE_CHECKING:
-    from npu_runtime.codegen.lifetimes import MemoryPlan
+    from npu_runtime.codegen.live_ranges import MemoryPlan
 
 
 class IRExecutor:
@@ -69,7 +69,7 @@ class IRExecutor:
         graph: The graph after the passes.
         device: The device to run on.
         backends: The backends in order of preference; ATen, which supports every node, is the last.
-        choices: The backend of each node of the body, and the refusals of the others.
+        assignments: The backend of each node of the body, and the refusals of the others.
 
     Raises:
         GraphError: The graph breaks a rule of the IR.
@@ -183,12 +183,12 @@ class IRExecutor:
         Raises:
             ExecutionError: As for a call; or a NaN is found, or there is no value of a given name.
         """
-        watching = make_observer(self._compiled.unfused, self.graph, return_intermediates, on_node)
+        observer = make_observer(self._compiled.unfused, self.graph, return_intermediates, on_node)
         returned = self._engine.call_node_by_node(
-            positional_tuple(args), kwargs or {}, watching.observe, check_nan=check_nan
+            positional_tuple(args), kwargs or {}, observer.observe, check_nan=check_nan
         )
         results = self._unflatten(returned[: self._result_count])
-        intermediates = self._engine.apart(watching.intermediates)
+        intermediates = self._engine.apart(observer.intermediates)
         return Run(results, intermediates, self._engine.mutations(returned))
 
     @property
@@ -224,10 +224,10 @@ class IRExecutor:
         Each instruction is one call, in order. It has the same weights. Its mutated state starts as a copy
         of the state here, and advances independently. Its calls write to no argument.
         """
-        twin = copy.copy(self)
-        twin._updates = InputUpdates(self.graph, "ignore")
-        twin._engine = self._engine.instrument(wrap)
-        return twin
+        instrumented = copy.copy(self)
+        instrumented._updates = InputUpdates(self.graph, "ignore")
+        instrumented._engine = self._engine.instrument(wrap)
+        return instrumented
 
     def weights(self) -> dict[Value, torch.Tensor]:
         """Return the tensor of each parameter, buffer and constant of the graph; copies of mutated state."""
@@ -246,7 +246,7 @@ class IRExecutor:
         Raises:
             GraphError: Sizes are symbolic.
         """
-        from npu_runtime.codegen.lifetimes import plan_memory
+        from npu_runtime.codegen.live_ranges import plan_memory
 
         copied = copied_values(self.graph, self._compiled.alias_sets)
-        return plan_memory(self.instructions, self._compiled.aliasing, self.graph.returned_values, copied)
+        return plan_memory(self.instructions, self.graph.returned_values, copied)

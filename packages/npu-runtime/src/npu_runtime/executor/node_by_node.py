@@ -11,7 +11,6 @@ import torch
 from npu_ir import ExecutionError, Graph, NpuError, OpNode, Value
 from npu_ir.interpreter.run_nodes import Observer
 from npu_ir.ops.execution import location_of
-from npu_runtime.lowering.aten_calls import ObservedInstruction
 from npu_runtime.lowering.instruction import Instruction, failure_of, run_instruction
 
 
@@ -35,7 +34,7 @@ class NodeObserver:
     """Observer of the nodes of a run.
 
     Attributes:
-        wanted: Whether to keep all values, or the names of those to keep.
+        requested: Whether to keep all values, or the names of those to keep.
         on_node: Called after each node, if given.
         intermediates: The values kept so far, by name.
     """
@@ -56,7 +55,7 @@ class NodeObserver:
 
 
 def make_observer(
-    steps: Iterable[ObservedInstruction],
+    instructions: Iterable[Instruction],
     graph: Graph,
     wanted: bool | str | Collection[str],
     on_node: Observer | None,
@@ -68,7 +67,7 @@ def make_observer(
     """
     wanted = frozenset([wanted]) if isinstance(wanted, str) else wanted
     if not isinstance(wanted, bool):
-        names = {value.name for item in steps for value in item.instruction.outputs}
+        names = {value.name for instruction in instructions for value in instruction.outputs}
         unknown = sorted(set(wanted) - names)
         if unknown:
             raise ExecutionError(
@@ -80,68 +79,67 @@ def make_observer(
 
 
 def run_node_by_node(
-    steps: Sequence[ObservedInstruction],
+    instructions: Sequence[Instruction],
     returned: Sequence[Any],
     values: dict[Value, Any],
     symbols: Any,
     device: torch.device,
-    see: Observer | None,
+    observe: Observer | None,
     *,
     check_nan: bool = False,
 ) -> list[Any]:
     """Run instructions one by one; return the contents of ``returned``.
 
     Args:
-        steps: The instructions, in order.
+        instructions: The instructions, in order.
         returned: Values and plain data.
         values: Inputs and weights; outputs are added, and values freed after their last use.
         symbols: The values of the symbols.
         device: The device to run on.
-        see: The observer, called after each node whose outputs are available, if given.
+        observe: The observer, called after each node whose outputs are available, if given.
         check_nan: Fail at the first node that produces a NaN from inputs without any.
 
     Raises:
         ExecutionError: A node fails, or produces a NaN.
     """
-    last = {
+    last_use = {
         value: index
-        for index, item in enumerate(steps)
-        for value in (*item.instruction.inputs, *item.instruction.outputs)
+        for index, instruction in enumerate(instructions)
+        for value in (*instruction.inputs, *instruction.outputs)
     }
     kept = {item for item in returned if isinstance(item, Value)}
-    for index, item in enumerate(steps):
-        step = item.instruction
-        outputs = _run_explained(step, values, symbols, device)
-        values.update(zip(step.outputs, outputs, strict=True))
+    for index, instruction in enumerate(instructions):
+        outputs = _run_explained(instruction, values, symbols, device)
+        values.update(zip(instruction.outputs, outputs, strict=True))
         if check_nan:
-            _require_no_nan(step, values)
-        for node in step.nodes:
-            if see is not None and all(value in values for value in node.outputs):
-                see(node, [values[value] for value in node.outputs])
-        for value in {*step.inputs, *step.outputs} - kept:
-            if last[value] == index:
+            _require_no_nan(instruction, values)
+        for node in instruction.nodes:
+            if observe is not None and all(value in values for value in node.outputs):
+                observe(node, [values[value] for value in node.outputs])
+        for value in {*instruction.inputs, *instruction.outputs} - kept:
+            if last_use[value] == index:
                 del values[value]
     return [values[item] if isinstance(item, Value) else item for item in returned]
 
 
 def _run_explained(
-    step: Instruction, values: Mapping[Value, Any], symbols: Any, device: torch.device
+    instruction: Instruction, values: Mapping[Value, Any], symbols: Any, device: torch.device
 ) -> Sequence[Any]:
     try:
-        return run_instruction(step, values, symbols, device)
+        return run_instruction(instruction, values, symbols, device)
     except NpuError:
         raise
     except Exception as error:
-        raise failure_of(step, error, [values[value] for value in step.inputs]) from error
+        raise failure_of(instruction, error, [values[value] for value in instruction.inputs]) from error
 
 
-def _require_no_nan(step: Instruction, values: Mapping[Value, Any]) -> None:
-    outputs = [value for value in step.outputs if _has_nan(values[value])]
-    if outputs and not any(_has_nan(values[value]) for value in step.inputs):
+def _require_no_nan(instruction: Instruction, values: Mapping[Value, Any]) -> None:
+    outputs = [value for value in instruction.outputs if _has_nan(values[value])]
+    if outputs and not any(_has_nan(values[value]) for value in instruction.inputs):
         raise ExecutionError(
-            f"{step.node.op_type} made a NaN in %{outputs[0].name}, of inputs that have none",
-            where=location_of(step.node),
-            fix=f"its inputs: {', '.join('%' + value.name for value in step.inputs)};"
+            f"{instruction.node.op_type} made a NaN in %{outputs[0].name}, of inputs that have none",
+            where=location_of(instruction.node),
+            fix=f"its inputs: {', '.join('%' + value.name for value in instruction.inputs)};"
             " keep them with return_intermediates=",
         )
 

@@ -21,8 +21,9 @@ class ResultPlan:
     """Copies that the values returned by a generated function need.
 
     Attributes:
-        count: The number of results; the values after them are new contents of mutated state and inputs.
-        may_be_own: Whether results may share memory with tensors that later calls read.
+        result_count: The number of results; the values after them are new contents of mutated state and
+            inputs.
+        may_share_constants: Whether results may share memory with tensors that later calls read.
         state: For each mutated buffer, parameter and optimizer state: the index of its new content, its
             type and strides, and whether to copy it.
     """
@@ -42,40 +43,40 @@ class ResultPlan:
         return tuple(contents)
 
 
-def plan_results(graph: Graph, memory: AliasSets) -> ResultPlan:
+def plan_results(graph: Graph, alias_sets: AliasSets) -> ResultPlan:
     """Return the copies that the results of ``graph`` need.
 
     Args:
         graph: The program.
-        memory: The alias sets of its values.
+        alias_sets: The alias sets of its values.
     """
     returned = graph.returned
     count = len(graph.results[1])
-    groups = [memory.representative(item) if isinstance(item, Value) else None for item in returned]
-    own = {memory.representative(value) for value in _constant_values(graph)}
-    outside = {memory.representative(value) for value in graph.arguments} | own
+    sets = [alias_sets.representative(item) if isinstance(item, Value) else None for item in returned]
+    own = {alias_sets.representative(value) for value in _constant_values(graph)}
+    outside = {alias_sets.representative(value) for value in graph.arguments} | own
     state = []
     for target in mutated_state(graph):
         index = count + list(graph.updates).index(target)
-        is_shared = groups[index] in outside or groups.count(groups[index]) > 1
+        is_shared = sets[index] in outside or sets.count(sets[index]) > 1
         type = graph.updates[target].type if graph.is_replaced(target) else target.type
         state.append((index, type, _static_strides(type), is_shared))
-    return ResultPlan(count, any(group in own for group in groups), tuple(state))
+    return ResultPlan(count, any(item in own for item in sets), tuple(state))
 
 
-def copied_values(graph: Graph, memory: AliasSets) -> list[Value]:
+def copied_values(graph: Graph, alias_sets: AliasSets) -> list[Value]:
     """Return the values that a call copies after its last instruction, or may copy; each once.
 
     Args:
         graph: The program.
-        memory: The alias sets of its values.
+        alias_sets: The alias sets of its values.
     """
-    own = {memory.representative(value) for value in _constant_values(graph)}
-    plan = plan_results(graph, memory)
+    own = {alias_sets.representative(value) for value in _constant_values(graph)}
+    plan = plan_results(graph, alias_sets)
     new = list(graph.updates.values())
     contents = [new[index - plan.result_count] for index, *_, is_copied in plan.state if is_copied]
     return [
-        *dict.fromkeys(value for value in graph.outputs if memory.representative(value) in own),
+        *dict.fromkeys(value for value in graph.outputs if alias_sets.representative(value) in own),
         *contents,
     ]
 

@@ -2,27 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 
 from npu_ir import Value
-
-# For each instruction and output: the inputs of the instruction, by number, whose memory the output may
-# share.
-Shares = Sequence[Sequence[Collection[int]]]
-
-
-@dataclass(frozen=True, slots=True)
-class OutputAliasing:
-    """Aliasing of the outputs of one instruction.
-
-    Attributes:
-        shares: For each output the inputs, by number, whose memory it may share.
-        is_certain: Whether it shares the memory of all of these, in each call.
-    """
-
-    shares: Sequence[Collection[int]]
-    is_certain: bool
+from npu_runtime.lowering.instruction import Instruction
 
 
 class AliasSets:
@@ -33,32 +16,30 @@ class AliasSets:
     stays the root, so that the representative of a set is never an alias created by an instruction.
 
     Args:
-        reads: For each instruction, in order, its inputs and outputs.
-        shares: The possible aliases of the outputs.
+        instructions: The instructions of the program, in order.
         kept: Values that outlive the program: results, and new contents of mutated state.
+
+    Attributes:
+        last_use: The number of the last instruction that reads or defines a value; past the end if it is
+            kept.
     """
 
-    def __init__(
-        self,
-        reads: Sequence[tuple[Sequence[Value], Sequence[Value]]],
-        shares: Shares,
-        kept: Iterable[Value],
-    ) -> None:
+    def __init__(self, instructions: Sequence[Instruction], kept: Iterable[Value]) -> None:
         self._parent: dict[Value, Value] = {}
         self.last_use: dict[Value, int] = {}
-        for index, ((inputs, outputs), shared) in enumerate(zip(reads, shares, strict=True)):
-            for value in (*inputs, *outputs):
+        for index, instruction in enumerate(instructions):
+            for value in (*instruction.inputs, *instruction.outputs):
                 self.last_use[value] = index
-            for output, numbers in zip(outputs, shared, strict=True):
+            for output, numbers in zip(instruction.outputs, instruction.shares, strict=True):
                 for number in numbers:
-                    self._union(output, inputs[number])
-        self._end = len(reads)
+                    self._union(output, instruction.inputs[number])
         for value in kept:
-            self.last_use[value] = self._end
+            self.last_use[value] = len(instructions)
+        # Memory is needed as long as any value that may reside in it.
         self._set_end: dict[Value, int] = {}
         for value, index in self.last_use.items():
-            group = self.representative(value)
-            self._set_end[group] = max(index, self._set_end.get(group, 0))
+            alias_set = self.representative(value)
+            self._set_end[alias_set] = max(index, self._set_end.get(alias_set, 0))
 
     def representative(self, value: Value) -> Value:
         """Return the representative of the alias set of ``value``."""
@@ -73,13 +54,6 @@ class AliasSets:
     def end_of(self, value: Value) -> int:
         """Return the last instruction that uses the alias set of ``value``; past the end if it is kept."""
         return self._set_end[self.representative(value)]
-
-    def members(self) -> Mapping[Value, list[Value]]:
-        """Return the members of each alias set by representative, in program order."""
-        groups: dict[Value, list[Value]] = {}
-        for value in self.last_use:
-            groups.setdefault(self.representative(value), []).append(value)
-        return groups
 
     def _union(self, value: Value, source: Value) -> None:
         left, right = self.representative(source), self.representative(value)

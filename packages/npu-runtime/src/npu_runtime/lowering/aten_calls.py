@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -17,7 +17,7 @@ from npu_ir.ops.schema import Op, find_op
 from npu_ir.plugins import plugin_manager
 from npu_runtime._torch.ops import HigherOrderOperator, OpOverload
 from npu_runtime.lowering.instruction import Instruction, Returns
-from npu_runtime.probing.op_probe import CallTraits, OpProbe
+from npu_runtime.probing.op_probe import OpProbe
 
 # By argument: a function from the values of the symbols to the callable of a region.
 Regions = Mapping[str, Callable[[Any], Callable[..., Any]]]
@@ -26,35 +26,14 @@ ATEN = "aten"
 _PROBED_NAMESPACES = frozenset({"aten", "prims", "mkl", "mkldnn", "onednn", "quantized", "npu"})
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ObservedInstruction:
-    """An instruction with its call traits; None if they could not be observed."""
-
-    instruction: Instruction
-    traits: CallTraits | None
-
-    @property
-    def shares(self) -> Sequence[frozenset[int]]:
-        """For each output the inputs, by number, whose memory it may share."""
-        if self.traits is not None:
-            return self.traits.shares
-        every = frozenset(range(len(self.instruction.inputs)))
-        return [every] * len(self.instruction.outputs)
-
-    @property
-    def is_certain(self) -> bool:
-        """True if the outputs are known to share memory with exactly those inputs."""
-        return self.traits is not None and self.traits.is_certain
-
-
 def lower_node(
-    node: OpNode, prober: OpProbe, device: torch.device, regions: Regions | None = None
-) -> ObservedInstruction:
+    node: OpNode, probe: OpProbe, device: torch.device, regions: Regions | None = None
+) -> Instruction:
     """Return the instruction that runs a node in PyTorch, by the fastest callable known to be equivalent.
 
     Args:
         node: Any node.
-        prober: Observes call traits.
+        probe: Observes call traits.
         device: The device in place of ``meta`` in the arguments of the node.
         regions: The callables of its regions.
     """
@@ -66,28 +45,27 @@ def lower_node(
         binding = _replace_meta_device(binding_of(node, op), device)
     except ExecutionError:
         return _interpreted(node, device, {})  # the error is raised when it runs, as in the interpreter
-    seen = None if binding.written or not _is_safe_to_probe(node, op) else prober.observe(node, op, binding)
-    if seen is None:
+    traits = None if binding.written or not _is_safe_to_probe(node, op) else probe.observe(node, op, binding)
+    if traits is None:
         return _interpreted(node, device, {})
-    step = Instruction(
+    returns_nested = _returns_nested_lists(op)
+    return Instruction(
         nodes=(node,),
         backend=ATEN,
-        kernel=seen.kernel,
-        function=seen.function,
+        kernel=traits.kernel,
+        function=_flatten_results(traits.function) if returns_nested else traits.function,
         binding=binding,
         inputs=node.inputs,
         outputs=node.outputs,
         returns=_return_convention(op),
-    )
-    return ObservedInstruction(
-        replace(step, function=_flatten_results(seen.function)) if _returns_nested_lists(op) else step, seen
+        traits=traits,
     )
 
 
-def _interpreted(node: OpNode, device: torch.device, regions: Regions) -> ObservedInstruction:
+def _interpreted(node: OpNode, device: torch.device, regions: Regions) -> Instruction:
     """Return an instruction that runs a node as the interpreter does, with all its checks."""
     count = len(node.inputs)
-    step = Instruction(
+    return Instruction(
         nodes=(node,),
         backend=ATEN,
         kernel=f"checked {node.op_type}",
@@ -98,7 +76,6 @@ def _interpreted(node: OpNode, device: torch.device, regions: Regions) -> Observ
         returns=Returns.SEQUENCE if node.outputs else Returns.NOTHING,
         needs_symbols=True,
     )
-    return ObservedInstruction(step, None)
 
 
 def _execute(

@@ -17,56 +17,57 @@ from npu_ir.ops.effects import is_view
 from npu_ir.ops.execution import describe, is_of_type
 from npu_ir.plugins.backend import Backend, copy_memory, copy_with_strides
 from npu_runtime.backends.partition import Partition
-from npu_runtime.lowering.aten_calls import ObservedInstruction
 from npu_runtime.lowering.instruction import Instruction, PreparedPartition, Returns
 from npu_runtime.probing.op_probe import CallTraits
 from npu_runtime.probing.storage import with_stated_strides
 
 
-def lower_partition(backend: Backend, segment: Partition, device: torch.device) -> ObservedInstruction:
+def lower_partition(backend: Backend, partition: Partition, device: torch.device) -> Instruction:
     """Return the instruction that runs a partition; its inputs are passed in their stated strides.
 
     Raises:
         BackendError: The backend cannot prepare them.
     """
     try:
-        prepared = backend.prepare(segment.graph, backend.lower(segment.graph), device)
+        prepared = backend.prepare(partition.graph, backend.lower(partition.graph), device)
     except BackendError:
         raise
     except Exception as error:
         raise BackendError(
-            f"the backend {backend.name!r} failed to prepare {len(segment.nodes)} nodes that it supports:"
+            f"the backend {backend.name!r} failed to prepare {len(partition.nodes)} nodes that it supports:"
             f" {error}",
-            where=f"nodes {segment.nodes[0].name!r} to {segment.nodes[-1].name!r}",
+            where=f"nodes {partition.nodes[0].name!r} to {partition.nodes[-1].name!r}",
         ) from error
-    count = len(segment.inputs)
-    types = [value.type for value in segment.inputs], [value.type for value in segment.outputs]
+    count = len(partition.inputs)
+    types = [value.type for value in partition.inputs], [value.type for value in partition.outputs]
     layouts = [_static_layout(type) for type in types[0]], [_static_layout(type) for type in types[1]]
-    step = Instruction(
-        nodes=segment.nodes,
-        backend=backend.name,
-        kernel=f"{backend.name}.run",
-        function=functools.partial(_run_partition, backend, prepared, *types, *layouts),
-        binding=Binding(([Slot(index) for index in range(count)],), {}),
-        inputs=segment.inputs,
-        outputs=segment.outputs,
-        returns=Returns.SEQUENCE if segment.outputs else Returns.NOTHING,
-        is_partition=True,
-        prepared=PreparedPartition(backend, prepared),
-    )
-    outputs = len(segment.outputs)
+    kernel = f"{backend.name}.run"
+    function = functools.partial(_run_partition, backend, prepared, *types, *layouts)
+    outputs = len(partition.outputs)
     # A backend is opaque: with a view among its nodes, any output may alias any input.
-    may_share = frozenset(range(count)) if any(map(is_view, segment.nodes)) else frozenset()
-    seen = CallTraits(
-        kernel=step.kernel,
-        function=step.function,
+    may_share = frozenset(range(count)) if any(map(is_view, partition.nodes)) else frozenset()
+    traits = CallTraits(
+        kernel=kernel,
+        function=function,
         in_place=None,
         shares=(may_share,) * outputs,
         has_stated_strides=(False,) * outputs,  # promised by the backend, but not observed
         starts_storage=(False,) * outputs,
         is_certain=not may_share,
     )
-    return ObservedInstruction(step, seen)
+    return Instruction(
+        nodes=partition.nodes,
+        backend=backend.name,
+        kernel=kernel,
+        function=function,
+        binding=Binding(([Slot(index) for index in range(count)],), {}),
+        inputs=partition.inputs,
+        outputs=partition.outputs,
+        returns=Returns.SEQUENCE if partition.outputs else Returns.NOTHING,
+        is_partition=True,
+        prepared=PreparedPartition(backend, prepared),
+        traits=traits,
+    )
 
 
 def bind_partition(
@@ -106,7 +107,7 @@ def bind_partition(
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
-    """Dtype, shape and strides of a type, in the form in which tensors report theirs: quick to compare."""
+    """Dtype, shape and strides of a type, as tensors report theirs: quick to compare."""
 
     dtype: torch.dtype
     sizes: tuple[int, ...]
@@ -123,27 +124,27 @@ def _static_layout(type: Type) -> _Layout | None:
 def _run_partition(
     backend: Backend,
     prepared: Any,
-    given: Sequence[Type],
-    made: Sequence[Type],
-    given_layouts: Sequence[_Layout | None],
-    made_layouts: Sequence[_Layout | None],
+    input_types: Sequence[Type],
+    output_types: Sequence[Type],
+    input_layouts: Sequence[_Layout | None],
+    output_layouts: Sequence[_Layout | None],
     inputs: list[Any],
 ) -> Sequence[Any]:
     """Run a partition on tensors in stated strides, without lazy conj/neg bits; return checked outputs."""
-    for index, layout in enumerate(given_layouts):
+    for index, layout in enumerate(input_layouts):
         item = inputs[index]
         if isinstance(item, torch.Tensor) and not _has_stated_layout(item, layout):
-            inputs[index] = _to_stated_layout(item, given[index])
+            inputs[index] = _to_stated_layout(item, input_types[index])
     outputs = backend.run(prepared, inputs)
-    if len(outputs) == len(made):
-        for output, layout, type in zip(outputs, made_layouts, made, strict=True):
+    if len(outputs) == len(output_types):
+        for output, layout, type in zip(outputs, output_layouts, output_types, strict=True):
             if not _has_stated_shape(output, layout) and not is_of_type(output, type):
                 break
         else:
             return outputs
     raise BackendError(
         f"the backend {backend.name!r} returned {', '.join(map(describe, outputs)) or 'nothing'}"
-        f" in place of {', '.join(map(str, made))}"
+        f" in place of {', '.join(map(str, output_types))}"
     )
 
 

@@ -1,4 +1,4 @@
-"""Instructions of a generated function: each calls one Python callable."""
+"""Instructions: each calls one Python callable, with known operands, results and call traits."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from npu_ir import ExecutionError, OpNode, Value
 from npu_ir.ops.calls import Binding
 from npu_ir.ops.execution import describe, location_of
 from npu_ir.plugins.backend import Backend
+from npu_runtime.probing.op_probe import CallTraits
 
 
 class Returns(enum.Enum):
@@ -46,8 +47,9 @@ class Instruction:
         returns: The return convention of the callable.
         overwrites: The input whose memory the output takes over; None without in-place reuse.
         needs_symbols: Whether the callable takes the values of the symbols as its first argument.
-        is_segment: Whether it is a partition, run by a backend in one call.
+        is_partition: Whether it is a partition, run by a backend in one call.
         prepared: The compiled partition; None for ATen.
+        traits: The call traits of ``nodes``, in-place reuse aside; None if they could not be observed.
     """
 
     nodes: tuple[OpNode, ...]
@@ -62,35 +64,53 @@ class Instruction:
     needs_symbols: bool = False
     is_partition: bool = False
     prepared: PreparedPartition | None = None
+    traits: CallTraits | None = None
 
     @property
     def node(self) -> OpNode:
         """The node that defines its outputs; the last one of several."""
         return self.nodes[-1]
 
+    @property
+    def shares(self) -> Sequence[frozenset[int]]:
+        """For each output the inputs, by number, whose memory it may share."""
+        if self.traits is not None:
+            return self.traits.shares
+        every = frozenset(range(len(self.inputs)))
+        return [every] * len(self.outputs)
+
+    @property
+    def is_certain(self) -> bool:
+        """True if the outputs are known to share memory with exactly those inputs."""
+        return self.traits is not None and self.traits.is_certain
+
 
 def run_instruction(
-    step: Instruction, values: Mapping[Value, Any], symbols: Any, device: torch.device
+    instruction: Instruction, values: Mapping[Value, Any], symbols: Any, device: torch.device
 ) -> Sequence[Any]:
-    """Run an instruction; return one item per value of ``step.outputs``."""
-    args, kwargs = step.binding.arguments([values[value] for value in step.inputs], device)
-    result = step.function(symbols, *args, **kwargs) if step.needs_symbols else step.function(*args, **kwargs)
-    if step.returns is Returns.ONE:
+    """Run an instruction; return one item per value of ``instruction.outputs``."""
+    args, kwargs = instruction.binding.arguments([values[value] for value in instruction.inputs], device)
+    result = (
+        instruction.function(symbols, *args, **kwargs)
+        if instruction.needs_symbols
+        else instruction.function(*args, **kwargs)
+    )
+    if instruction.returns is Returns.ONE:
         return [result]
-    return [] if step.returns is Returns.NOTHING else list(result)
+    return [] if instruction.returns is Returns.NOTHING else list(result)
 
 
-def failure_of(step: Instruction, error: Exception, inputs: Sequence[Any]) -> ExecutionError:
+def failure_of(instruction: Instruction, error: Exception, inputs: Sequence[Any]) -> ExecutionError:
     """Return the error for a failed instruction, which names the node, its source line and the inputs."""
     given = ", ".join(map(describe, inputs))
-    if step.is_partition:
+    if instruction.is_partition:
         return ExecutionError(
-            f"the backend {step.backend!r} failed: {type(error).__name__}: {error}",
-            where=" to ".join(dict.fromkeys(map(location_of, (step.nodes[0], step.nodes[-1])))),
+            f"the backend {instruction.backend!r} failed: {type(error).__name__}: {error}",
+            where=" to ".join(dict.fromkeys(map(location_of, (instruction.nodes[0], instruction.nodes[-1])))),
             fix=f"it was called on {given}; leave backend= out to run on ATen",
         )
     return ExecutionError(
-        f"{step.node.op_type} failed: {type(error).__name__}: {error}",
-        where=location_of(step.node),
-        fix=f"{step.kernel} was called on {given}",
+        f"{instruction.node.op_type} failed: {type(error).__name__}: {error}",
+        where=location_of(instruction.node),
+        fix=f"{instruction.kernel} was called on {given}",
     )

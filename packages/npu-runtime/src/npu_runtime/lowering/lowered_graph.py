@@ -89,52 +89,53 @@ def lower_to_backend_ops(graph: Graph, backend: str | Backend | Sequence[str | B
     """
     graph.check()
     backends = named_backends(backend)
-    choices = assign_backends(graph, backends)
+    assignments = assign_backends(graph, backends)
     ops: list[LoweredOp] = []
-    for chosen, nodes in itertools.groupby(graph.body, lambda node: choices[node].backend):
-        ops += _lower_nodes(chosen, list(nodes), choices)
+    for chosen, nodes in itertools.groupby(graph.body, lambda node: assignments[node].backend):
+        ops += _lower_nodes(chosen, list(nodes), assignments)
     prologue = tuple(LoweredOp(_aten_op(node), ATEN) for node in graph.prologue)
     return Lowered(graph, tuple(item.name for item in backends), prologue, tuple(ops))
 
 
 def _lower_nodes(
-    backend: Backend, nodes: Sequence[OpNode], choices: Mapping[OpNode, Assignment]
+    backend: Backend, nodes: Sequence[OpNode], assignments: Mapping[OpNode, Assignment]
 ) -> Iterator[LoweredOp]:
     if backend.name == ATEN:
         for node in nodes:
-            yield LoweredOp(_aten_op(node), ATEN, dict(choices[node].refusals))
+            yield LoweredOp(_aten_op(node), ATEN, dict(assignments[node].refusals))
         return
-    segment = extract_partition(nodes, f"{backend.name}-{nodes[0].name}")
-    for op in _lower_partition(backend, segment):
-        yield LoweredOp(op, backend.name, dict(choices[op.nodes[0]].refusals))
+    partition = extract_partition(nodes, f"{backend.name}-{nodes[0].name}")
+    for op in _lower_partition(backend, partition):
+        yield LoweredOp(op, backend.name, dict(assignments[op.nodes[0]].refusals))
 
 
 def _aten_op(node: OpNode) -> BackendOp:
     return BackendOp(node.op_type, node.inputs, node.outputs, (node,))
 
 
-def _lower_partition(backend: Backend, segment: Partition) -> list[BackendOp]:
+def _lower_partition(backend: Backend, partition: Partition) -> list[BackendOp]:
     """Lower a partition; the ops returned refer to values and nodes of the whole graph."""
-    place = f"nodes {segment.nodes[0].name!r} to {segment.nodes[-1].name!r}"
+    location = f"nodes {partition.nodes[0].name!r} to {partition.nodes[-1].name!r}"
     try:
-        ops = backend.lower(segment.graph)
+        ops = backend.lower(partition.graph)
     except BackendError:
         raise
     except Exception as error:
         raise BackendError(
-            f"the backend {backend.name!r} failed to lower {len(segment.nodes)} nodes "
+            f"the backend {backend.name!r} failed to lower {len(partition.nodes)} nodes "
             f"that it supports: {error}",
-            where=place,
+            where=location,
         ) from error
-    problem = lowering_problem(segment.graph, ops)
+    problem = lowering_problem(partition.graph, ops)
     if problem is not None:
         raise BackendError(
             f"the backend {backend.name!r} does not lower as its interface says: {problem}",
-            where=place,
+            where=location,
             fix="npu_runtime.testing.BackendContract tests a backend",
         )
-    values: dict[Value, Value] = dict(zip(segment.graph.inputs, segment.inputs, strict=True))
-    whole = dict(zip(segment.graph.nodes, segment.nodes, strict=True))
+    # The backend has lowered a copy of the nodes: its ops are moved back to the whole graph.
+    values: dict[Value, Value] = dict(zip(partition.graph.inputs, partition.inputs, strict=True))
+    whole = dict(zip(partition.graph.nodes, partition.nodes, strict=True))
     for copy, node in whole.items():
         values.update(zip(copy.outputs, node.outputs, strict=True))
 

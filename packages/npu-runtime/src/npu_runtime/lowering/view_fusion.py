@@ -18,70 +18,72 @@ import torch
 from npu_ir import OpNode, TensorType, Value
 from npu_ir.core.storage import shares_storage
 from npu_ir.ops.calls import Binding, Slot
-from npu_runtime.lowering.aten_calls import ATEN, ObservedInstruction
+from npu_runtime.lowering.aten_calls import ATEN
 from npu_runtime.lowering.instruction import Instruction, Returns
 
 _KERNEL = "torch._C.TensorBase.as_strided"
 _META = torch.device("meta")
 
 
-def fuse_views(steps: Sequence[ObservedInstruction], kept: set[Value]) -> list[ObservedInstruction]:
+def fuse_views(instructions: Sequence[Instruction], kept: set[Value]) -> list[Instruction]:
     """Return instructions with each chain of two or more views fused into one.
 
     Args:
-        steps: One instruction per node, or per partition.
+        instructions: One instruction per node, or per partition.
         kept: The values that are needed after the last instruction.
     """
-    places: dict[Value, _ViewChain] = {}
-    merged = []
-    for item in steps:
-        places.update(_extend_chains(item, places))
-        merged.append(_fuse(item, places))
-    return _remove_unread(merged, kept)
+    chains: dict[Value, _ViewChain] = {}
+    fused = []
+    # Forward: the chain of an input is known before its views are reached.
+    for instruction in instructions:
+        chains.update(_extend_chains(instruction, chains))
+        fused.append(_fuse(instruction, chains))
+    return _remove_unread(fused, kept)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _ViewChain:
-    """The position of a value in the memory of a root.
+    """The position of a value in the memory of a root: a linked list of views, the last one first.
 
     Attributes:
         root: The computed value in whose memory it resides.
         tensor: A ``meta`` tensor with its sizes, strides and offset.
-        before: The position of the value that it is a view of; None for a root.
-        item: The instruction that creates the view; None for a root.
+        base: The position of the value that it is a view of; None for a root.
+        view: The instruction that creates the view; None for a root.
     """
 
     root: Value
     tensor: torch.Tensor
     base: _ViewChain | None = None
-    item: ObservedInstruction | None = None
+    view: Instruction | None = None
 
 
-def _extend_chains(item: ObservedInstruction, known: Mapping[Value, _ViewChain]) -> dict[Value, _ViewChain]:
+def _extend_chains(instruction: Instruction, chains: Mapping[Value, _ViewChain]) -> dict[Value, _ViewChain]:
     """Return the positions of the outputs of an instruction, where they are known."""
-    seen, step = item.traits, item.instruction
-    if seen is None:
+    traits = instruction.traits
+    if traits is None:
         return {}
     # A root: an instruction with fresh outputs. `as_strided` on it is valid only in the stated layout.
-    if not any(seen.shares):
-        certain = map(bool.__and__, seen.has_stated_strides, seen.starts_storage)
-        tensors = zip(step.outputs, certain, strict=True)
+    if not any(traits.shares):
+        certain = map(bool.__and__, traits.has_stated_strides, traits.starts_storage)
         return {
             value: _ViewChain(value, _meta_tensor(value.tensor_type))
-            for value, is_so in tensors
+            for value, is_so in zip(instruction.outputs, certain, strict=True)
             if is_so and _is_strided(value)
         }
-    before = known.get(step.inputs[0]) if _is_view(item) else None
-    if before is None:
+    base = chains.get(instruction.inputs[0]) if _is_view(instruction) else None
+    if base is None:
         return {}
-    args, kwargs = step.binding.arguments([before.tensor], _META)
+    args, kwargs = instruction.binding.arguments([base.tensor], _META)
     # ``to(device)`` on the same device returns its input: with meta as the argument, here too.
-    result = step.function(*map(_to_meta, args), **{name: _to_meta(item) for name, item in kwargs.items()})
-    views = [result] if step.returns is Returns.ONE else result
+    result = instruction.function(
+        *map(_to_meta, args), **{name: _to_meta(item) for name, item in kwargs.items()}
+    )
+    views = [result] if instruction.returns is Returns.ONE else result
     return {
-        value: _ViewChain(before.root, view, before, item)
-        for value, view in zip(step.outputs, views, strict=True)
-        if _is_exact_view(view, before, value)
+        value: _ViewChain(base.root, view, base, instruction)
+        for value, view in zip(instruction.outputs, views, strict=True)
+        if _is_exact_view(view, base, value)
     }
 
 
@@ -97,61 +99,63 @@ def _is_strided(value: Value) -> bool:
     return isinstance(value.type, TensorType) and value.type.layout is torch.strided
 
 
-def _is_exact_view(view: Any, before: _ViewChain, value: Value) -> bool:
+def _is_exact_view(view: Any, base: _ViewChain, value: Value) -> bool:
     """Return whether a result is a view of the stated type, without conversion or lazy conj/neg bits."""
     return (
         isinstance(view, torch.Tensor)
-        and shares_storage(view, before.tensor)
-        and view.dtype is before.tensor.dtype
+        and shares_storage(view, base.tensor)
+        and view.dtype is base.tensor.dtype
         and not view.is_conj()
         and not view.is_neg()
         and TensorType.of(view) == value.type
     )
 
 
-def _is_view(item: ObservedInstruction) -> bool:
+def _is_view(instruction: Instruction) -> bool:
     """Return whether an instruction is a view of its only input; a partition is opaque and does not count."""
-    return item.traits is not None and item.traits.is_view and len(item.instruction.inputs) == 1
+    traits = instruction.traits
+    return traits is not None and traits.is_view and len(instruction.inputs) == 1
 
 
-def _fuse(item: ObservedInstruction, places: Mapping[Value, _ViewChain]) -> ObservedInstruction:
+def _fuse(instruction: Instruction, chains: Mapping[Value, _ViewChain]) -> Instruction:
     """Return the last view of a chain as one view of its root; any other instruction unchanged."""
-    place = places.get(item.instruction.outputs[0]) if len(item.instruction.outputs) == 1 else None
+    chain = chains.get(instruction.outputs[0]) if len(instruction.outputs) == 1 else None
     # A single view stays as it is: `as_strided` would not be faster.
-    if place is None or place.base is None or place.base.base is None:
-        return item
-    view = place.tensor
-    where = tuple(view.shape), tuple(view.stride()), view.storage_offset()
-    step = Instruction(
-        nodes=_chain_nodes(place),
+    if chain is None or chain.base is None or chain.base.base is None:
+        return instruction
+    view = chain.tensor
+    layout = tuple(view.shape), tuple(view.stride()), view.storage_offset()
+    # The traits still hold: of one input, which the output shares memory with.
+    return Instruction(
+        nodes=_chain_nodes(chain),
         backend=ATEN,
         kernel=_KERNEL,
         function=torch.Tensor.as_strided,
-        binding=Binding((Slot(0), *where), {}),
-        inputs=(place.root,),
-        outputs=item.instruction.outputs,
+        binding=Binding((Slot(0), *layout), {}),
+        inputs=(chain.root,),
+        outputs=instruction.outputs,
         returns=Returns.ONE,
+        traits=instruction.traits,
     )
-    return ObservedInstruction(step, item.traits)
 
 
-def _chain_nodes(place: _ViewChain) -> tuple[OpNode, ...]:
+def _chain_nodes(chain: _ViewChain) -> tuple[OpNode, ...]:
     """Return the nodes of a chain of views, in order."""
     nodes: list[OpNode] = []
-    while place.item is not None and place.base is not None:
-        nodes.append(place.item.instruction.node)
-        place = place.base
+    while chain.view is not None and chain.base is not None:
+        nodes.append(chain.view.node)
+        chain = chain.base
     return tuple(reversed(nodes))
 
 
-def _remove_unread(steps: Sequence[ObservedInstruction], kept: set[Value]) -> list[ObservedInstruction]:
+def _remove_unread(instructions: Sequence[Instruction], kept: set[Value]) -> list[Instruction]:
     """Return the instructions without views that have no readers."""
     needed = set(kept)
-    rest: list[ObservedInstruction] = []
+    rest: list[Instruction] = []
     # In reverse, the readers of a view are removed before it.
-    for item in reversed(steps):
-        if _is_view(item) and needed.isdisjoint(item.instruction.outputs):
+    for instruction in reversed(instructions):
+        if _is_view(instruction) and needed.isdisjoint(instruction.outputs):
             continue
-        needed.update(item.instruction.inputs)
-        rest.append(item)
+        needed.update(instruction.inputs)
+        rest.append(instruction)
     return rest[::-1]

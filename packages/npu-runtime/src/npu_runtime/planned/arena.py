@@ -64,14 +64,14 @@ def lower_bound(spans: Sequence[Span]) -> int:
 def _first_fit(spans: Sequence[Span], order: Sequence[int]) -> tuple[list[int], int]:
     """Return the offsets of a first-fit assignment in this order, and the size of the arena."""
     offsets = [0] * len(spans)
-    placed: list[tuple[int, int, Span]] = []  # begin, end, span
+    occupied: list[tuple[int, int, Span]] = []  # begin, end, span
     size = 0
     for index in order:
         span = spans[index]
         needed = _align(span.bytes)
         start = 0
         beside = sorted(
-            item[:2] for item in placed if item[2].first <= span.last and item[2].last >= span.first
+            item[:2] for item in occupied if item[2].first <= span.last and item[2].last >= span.first
         )
         for begin, end in beside:
             if start + needed <= begin:
@@ -79,7 +79,7 @@ def _first_fit(spans: Sequence[Span], order: Sequence[int]) -> tuple[list[int], 
             start = max(start, end)
         offsets[index] = start
         if needed:
-            placed.append((start, start + needed, span))
+            occupied.append((start, start + needed, span))
         size = max(size, start + needed)
     return offsets, size
 

@@ -19,15 +19,15 @@ class BufferAssignment:
 
     Attributes:
         actions: The actions of binding, in order.
-        pieces: The allocations.
+        allocations: All allocations, in the order in which they are made.
         kinds: The kind of each value.
-        lies_in: The allocations in which a value resides, or may reside.
+        allocations_of: The allocations in which a value resides, or may reside.
         reasons: The reasons for values that ops allocate in each run.
         allocated: The values among these that may take new memory; known views take none.
         compute: The instructions of the compute phase.
         commit: The instructions of the commit phase.
-        stand_ins: Staging copies by the value that they replace as a result or new content.
-        last: The number of the last instruction that needs a value.
+        staging_copies: Staging copies by the value that they replace as a result or new content.
+        last_use: The number of the last instruction that needs a value.
     """
 
     actions: list[Action] = field(default_factory=list)
@@ -41,27 +41,27 @@ class BufferAssignment:
     staging_copies: dict[Value, Value] = field(default_factory=dict)
     last_use: dict[Value, int] = field(default_factory=dict)
 
-    def last_use_of(self, piece: Allocation) -> int:
+    def last_use_of(self, allocation: Allocation) -> int:
         """Return the number of the last instruction that needs an allocation."""
-        return max(self.last_use[value] for value in piece.values)
+        return max(self.last_use[value] for value in allocation.values)
 
     def is_fixed(self, value: Value) -> bool:
         """Return whether a value is the same tensor object in each run."""
         return self.kinds[value] not in (BufferKind.DYNAMIC, BufferKind.SCALAR)
 
-    def assign_new(self, value: Value, piece: Allocation) -> None:
+    def assign_new(self, value: Value, allocation: Allocation) -> None:
         """Assign a value to a new allocation, which it fills."""
-        self.allocations.append(piece)
-        self.kinds[value] = piece.kind
-        self.actions.append(Allocate(value, piece))
-        self.assign_existing(value, [piece])
+        self.allocations.append(allocation)
+        self.kinds[value] = allocation.kind
+        self.actions.append(Allocate(value, allocation))
+        self.assign_existing(value, [allocation])
 
-    def assign_existing(self, value: Value, pieces: Sequence[Allocation]) -> None:
+    def assign_existing(self, value: Value, allocations: Sequence[Allocation]) -> None:
         """Record the allocations in which a value resides, or may reside."""
         self.last_use.setdefault(value, -1)
-        self.allocations_of[value] = tuple(pieces)
-        for piece in pieces:
-            piece.values.append(value)
+        self.allocations_of[value] = tuple(allocations)
+        for allocation in allocations:
+            allocation.values.append(value)
 
     def add_staging_copy(self, value: Value, first: int, last: int) -> Value:
         """Return a new value in the arena, for a staging copy of another one."""

@@ -1,8 +1,8 @@
-"""The tensors of a planned program, each created once when weights are bound."""
+"""Binding of a planned program: its tensors and deferred callables, created once weights are given."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -19,6 +19,26 @@ from npu_runtime.probing.storage import find_overlapping, has_stated_strides, wi
 
 # Returns an uninitialized tensor of a type on a device.
 Allocator = Callable[[TensorType, torch.device], torch.Tensor]
+
+
+class DeferredBinding:
+    """Placeholder of a callable that is created once tensors are known.
+
+    Args:
+        lists: The values that it operates on, as lists.
+        bind: Returns the callable for the tensors of each list.
+    """
+
+    def __init__(self, lists: Sequence[Sequence[Value]], bind: Callable[..., Callable[..., Any]]) -> None:
+        self._lists = lists
+        self._bind = bind
+
+    def bind(self, tensors: Mapping[Value, Any]) -> Callable[..., Any]:
+        """Return the callable bound to these tensors."""
+        return self._bind(*[[tensors[value] for value in values] for values in self._lists])
+
+    def __call__(self, *_args: Any, **_kwargs: Any) -> None:
+        raise AssertionError("a program calls what was bound")
 
 
 def allocate(type: TensorType, device: torch.device) -> torch.Tensor:
@@ -47,19 +67,21 @@ def bind_tensors(
     graph = plan.graph
     given = bind_weights(graph, weights, constants)
     _require_own_memory(plan, weights, given)
-    placed = {
+    bound_weights = {
         value: tensor.detach() if value in graph.updates else _to_device(tensor, value, plan.device)
         for value, tensor in given.items()
     }
-    tensors: dict[Value, Any] = dict(Prologue(graph, dict(placed), plan.device).values_on(plan.device))
-    tensors = {value: with_stated_strides(item, value.type) for value, item in tensors.items()} | placed
+    tensors: dict[Value, Any] = dict(Prologue(graph, dict(bound_weights), plan.device).values_on(plan.device))
+    tensors = {
+        value: with_stated_strides(item, value.type) for value, item in tensors.items()
+    } | bound_weights
     arena = make(TensorType((plan.arena_bytes,), torch.uint8), plan.device)
     with isolated_torch_state(plan.device):
         for action in plan.actions:
             if isinstance(action, Alias):
                 tensors[action.value] = tensors[action.other]
             elif isinstance(action, Evaluate):
-                tensors.update(_run_at_bind_time(action.step, tensors, plan))
+                tensors.update(_run_at_bind_time(action.instruction, tensors, plan))
             elif action.allocation.kind is BufferKind.INPUT:
                 tensors[action.value] = make(dense_type(action.value.tensor_type), plan.device)
             elif action.allocation.kind is BufferKind.ARENA:
@@ -110,22 +132,22 @@ def _mutation_problem(tensor: torch.Tensor, value: Value, device: torch.device) 
     return "is conjugated or negated lazily" if tensor.is_conj() or tensor.is_neg() else ""
 
 
-def _run_at_bind_time(step: Instruction, tensors: Mapping[Value, Any], plan: Plan) -> dict[Value, Any]:
+def _run_at_bind_time(instruction: Instruction, tensors: Mapping[Value, Any], plan: Plan) -> dict[Value, Any]:
     """Run an instruction at bind time; inputs without a tensor are read for their types only."""
     known = {
         value: tensors[value] if value in tensors else allocate(value.tensor_type, plan.device)
-        for value in step.inputs
+        for value in instruction.inputs
     }
-    return dict(zip(step.outputs, run_instruction(step, known, None, plan.device), strict=True))
+    return dict(zip(instruction.outputs, run_instruction(instruction, known, None, plan.device), strict=True))
 
 
-def _arena_tensor(arena: torch.Tensor, piece: Allocation) -> torch.Tensor:
+def _arena_tensor(arena: torch.Tensor, allocation: Allocation) -> torch.Tensor:
     """Return the tensor of an allocation in the arena, as a storage of its own."""
-    type = piece.owner.tensor_type
-    count = piece.bytes
+    type = allocation.owner.tensor_type
+    count = allocation.bytes
     if not count:
         return allocate(type, arena.device)
     # Through DLPack, the storage starts at this offset: a slice would start at the arena, and as_strided,
     # which fused views are, takes offsets from the start of the storage.
-    part: torch.Tensor = torch.utils.dlpack.from_dlpack(arena[piece.offset : piece.offset + count])
+    part: torch.Tensor = torch.utils.dlpack.from_dlpack(arena[allocation.offset : allocation.offset + count])
     return part.view(type.dtype).as_strided(type.static_shape, type.static_strides)

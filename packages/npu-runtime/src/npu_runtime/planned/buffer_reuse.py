@@ -29,8 +29,8 @@ class ReuseCandidate:
     """A reuse candidate: one out-variant with the memory of its outputs.
 
     Attributes:
-        form: The out-variant.
-        homes: For each output the allocation that it takes over; None for a new one.
+        out_variant: The out-variant.
+        allocations: For each output the allocation that it takes over; None for a new one.
         cost: The number of copies, then the bytes of new allocations; compared in this order.
     """
 
@@ -44,77 +44,91 @@ class ReuseCandidates:
 
     Args:
         graph: The program.
-        done: The assignment so far.
-        middle: The number of the copies between the phases: later instructions may write state.
+        assignment: The assignment so far.
+        phase_boundary: The number of the copies between the phases: later instructions may write state.
     """
 
-    def __init__(self, graph: Graph, done: BufferAssignment, middle: int) -> None:
+    def __init__(self, graph: Graph, assignment: BufferAssignment, phase_boundary: int) -> None:
         self._graph = graph
-        self._assignment = done
-        self._phase_boundary = middle
+        self._assignment = assignment
+        self._phase_boundary = phase_boundary
+        # Of several targets of one new content, the first one: the others are copies of it.
         self._target = {new: target for target, new in reversed(list(graph.updates.items()))}
 
-    def best_candidate(self, form: OutVariant, step: Instruction, index: int) -> ReuseCandidate | None:
+    def best_candidate(
+        self, out_variant: OutVariant, instruction: Instruction, index: int
+    ) -> ReuseCandidate | None:
         """Return the best use of an out-variant; None if an output is not a tensor."""
-        homes: list[Allocation | None] = []
+        allocations: list[Allocation | None] = []
         copies = fresh = 0
-        for number, (value, source) in enumerate(zip(step.outputs, form.overwritten_inputs, strict=True)):
+        # Greedy: an output is not moved to make room for a later one.
+        pairs = zip(instruction.outputs, out_variant.overwritten_inputs, strict=True)
+        for number, (value, source) in enumerate(pairs):
             if not isinstance(value.type, TensorType):
                 return None
-            home = self._find_allocation(value, step, index, form, number, homes)
-            homes.append(home)
-            fresh += span_bytes(value.type) if home is None else 0
-            copies += source is not None and not self.resides_in(step.inputs[source], home)
-        return ReuseCandidate(form, tuple(homes), (copies, fresh))
+            allocation = self._find_allocation(value, instruction, index, out_variant, number, allocations)
+            allocations.append(allocation)
+            fresh += span_bytes(value.type) if allocation is None else 0
+            # The out-variant expects the operand's content in the output: elsewhere, it is copied there.
+            copies += source is not None and not self.resides_in(instruction.inputs[source], allocation)
+        return ReuseCandidate(out_variant, tuple(allocations), (copies, fresh))
 
-    def resides_in(self, value: Value, piece: Allocation | None) -> bool:
+    def resides_in(self, value: Value, allocation: Allocation | None) -> bool:
         """Return whether a value resides in an allocation."""
-        return piece is not None and piece in self._assignment.allocations_of[value]
+        return allocation is not None and allocation in self._assignment.allocations_of[value]
 
     def _find_allocation(
         self,
         value: Value,
-        step: Instruction,
+        instruction: Instruction,
         index: int,
-        form: OutVariant,
+        out_variant: OutVariant,
         number: int,
         taken: Sequence[Allocation | None],
     ) -> Allocation | None:
         """Return the allocation that an output can take over; None if it needs a new one."""
-        source = form.overwritten_inputs[number]
-        readable = form.reusable_inputs if source is None else frozenset([source])
+        source = out_variant.overwritten_inputs[number]
+        readable = out_variant.reusable_inputs if source is None else frozenset([source])
         candidates: list[Allocation] = []
         # Donation comes first: it saves the copy into the state at the end.
         target = self._target.get(value)
         if target is not None and index > self._phase_boundary and target.type == value.type:
             candidates += self._assignment.allocations_of[target]
         for operand in sorted(readable):
-            candidates += self._assignment.allocations_of[step.inputs[operand]]
-        for piece in candidates:
+            candidates += self._assignment.allocations_of[instruction.inputs[operand]]
+        for allocation in candidates:
             # `taken`: two outputs of one call never share memory.
-            if piece not in taken and self._is_free(piece, value, step, index, readable):
-                return piece
+            if allocation not in taken and self._is_free(allocation, value, instruction, index, readable):
+                return allocation
         return None
 
     def _is_free(
-        self, piece: Allocation, value: Value, step: Instruction, index: int, readable: frozenset[int]
+        self,
+        allocation: Allocation,
+        value: Value,
+        instruction: Instruction,
+        index: int,
+        readable: frozenset[int],
     ) -> bool:
         """Return whether an instruction may overwrite the whole of an allocation with an output."""
         # Inputs and constants are never overwritten, and state only after everything that may fail.
-        is_state = index > self._phase_boundary and piece.owner in self._graph.updates
-        if piece.kind is not BufferKind.ARENA and not is_state:
+        is_state = index > self._phase_boundary and allocation.owner in self._graph.updates
+        if allocation.kind is not BufferKind.ARENA and not is_state:
             return False
-        if piece.owner.type != value.type or self._assignment.last_use_of(piece) > index:
+        if allocation.owner.type != value.type or self._assignment.last_use_of(allocation) > index:
             return False
-        reading = [
-            at for at, item in enumerate(step.inputs) if piece in self._assignment.allocations_of[item]
+        allocations_of = self._assignment.allocations_of
+        operands = [
+            (number, item)
+            for number, item in enumerate(instruction.inputs)
+            if allocation in allocations_of[item]
         ]
         # A view may have a lazy conj/neg bit: the memory then holds other numbers than the operand.
-        if any(self._assignment.kinds[step.inputs[at]] is BufferKind.VIEW for at in reading):
+        if any(self._assignment.kinds[item] is BufferKind.VIEW for _, item in operands):
             return False
-        return not reading or (
-            len(reading) == 1
-            and reading[0] in readable
-            and step.inputs[reading[0]].type == value.type
-            and self._assignment.is_fixed(step.inputs[reading[0]])
-        )
+        # Read once at most, by an operand of which each element is read before its own place is written.
+        if not operands:
+            return True
+        number, operand = operands[0]
+        is_read_once = len(operands) == 1 and number in readable
+        return is_read_once and operand.type == value.type and self._assignment.is_fixed(operand)

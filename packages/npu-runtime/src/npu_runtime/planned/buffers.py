@@ -66,7 +66,7 @@ class Alias:
 class Evaluate:
     """Bind-time action: an instruction is run once, for views and for constant folding."""
 
-    step: Instruction
+    instruction: Instruction
 
 
 # An action of binding.

@@ -17,52 +17,54 @@ from npu_runtime.planned.buffers import BufferKind
 
 
 def append_staging_copies(
-    graph: Graph, done: BufferAssignment, late: set[Value], middle: int, end: int
+    graph: Graph, assignment: BufferAssignment, late: set[Value], phase_boundary: int, end: int
 ) -> dict[Value, Value]:
     """Append staging copies to the compute phase, before the other phase writes state; return them by value.
 
     Copied are results that do not reside in the arena, and new contents in memory that the commit phase
     writes.
     """
-    changed = {piece for target in graph.updates for piece in done.allocations_of[target]}
+    changed = {item for target in graph.updates for item in assignment.allocations_of[target]}
     copies: dict[Value, Value] = {}
     results = set(graph.outputs)
     for value in dict.fromkeys(graph.returned_values):
         if value in late or not is_plannable(value):
             continue
         is_result = value in results
-        is_own = done.is_fixed(value) and all(
-            piece.kind is BufferKind.ARENA for piece in done.allocations_of[value]
+        is_own = assignment.is_fixed(value) and all(
+            item.kind is BufferKind.ARENA for item in assignment.allocations_of[value]
         )
         # The commit phase writes into its memory.
-        is_torn = not changed.isdisjoint(done.allocations_of[value])
+        is_torn = not changed.isdisjoint(assignment.allocations_of[value])
+        # An update of a value by itself writes nothing: it is in its own memory already.
         is_kept = is_result or any(
             new is value and target is not value for target, new in graph.updates.items()
         )
         if is_kept and not is_own and (is_result or is_torn):
-            copies[value] = done.add_staging_copy(value, middle, end)
-            done.compute.append(copy_instruction(copies[value], value))
-    done.staging_copies.update(copies)
+            copies[value] = assignment.add_staging_copy(value, phase_boundary, end)
+            assignment.compute.append(copy_instruction(copies[value], value))
+    assignment.staging_copies.update(copies)
     return copies
 
 
-def commit_copies(graph: Graph, done: BufferAssignment, end: int) -> list[Instruction]:
+def commit_copies(graph: Graph, assignment: BufferAssignment, end: int) -> list[Instruction]:
     """Return the instructions that copy new contents into mutated state.
 
     This is a parallel copy: if a source resides in memory that another copy writes (two buffers that are
     swapped), it is first copied aside. The rest is one ``_foreach_copy_``.
     """
-    stand_ins = done.staging_copies
+    staging_copies = assignment.staging_copies
     pairs = [
-        (target, stand_ins.get(new, new))
+        (target, staging_copies.get(new, new))
         for target, new in graph.updates.items()
-        if new in stand_ins or not _is_in_target_memory(done, target, new)
+        if new in staging_copies or not _is_in_target_memory(assignment, target, new)
     ]
-    written = {piece for target, _ in pairs for piece in done.allocations_of[target]}
+    # Conservative: two copies in a suitable order would often do, but a swap has none.
+    written = {item for target, _ in pairs for item in assignment.allocations_of[target]}
     calls = []
     for index, (target, new) in enumerate(pairs):
-        if not written.isdisjoint(done.allocations_of[new]):
-            copy = done.add_staging_copy(new, end, end)
+        if not written.isdisjoint(assignment.allocations_of[new]):
+            copy = assignment.add_staging_copy(new, end, end)
             calls.append(copy_instruction(copy, new))
             pairs[index] = target, copy
     if len(pairs) < 2:
@@ -80,10 +82,10 @@ def commit_copies(graph: Graph, done: BufferAssignment, end: int) -> list[Instru
     return [*calls, several]
 
 
-def _is_in_target_memory(done: BufferAssignment, target: Value, new: Value) -> bool:
+def _is_in_target_memory(assignment: BufferAssignment, target: Value, new: Value) -> bool:
     """Return whether new content already resides in the memory of its target."""
-    is_own = done.kinds[new] in (BufferKind.STATE, BufferKind.INPUT)
-    return new is target or (is_own and done.allocations_of[new] == done.allocations_of[target])
+    is_own = assignment.kinds[new] in (BufferKind.STATE, BufferKind.INPUT)
+    return new is target or (is_own and assignment.allocations_of[new] == assignment.allocations_of[target])
 
 
 def copy_instruction(target: Value, source: Value) -> Instruction:

@@ -29,14 +29,15 @@ def make_loader(graph: Graph, tensors: Mapping[Value, Any], device: torch.device
     fixed = [tensors.get(value) for value in graph.inputs]
 
     def load(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
-        given: Sequence[Any] | None = take(args, kwargs) if take is not None else None
-        if given is None:
-            given = _checked_arguments(graph, args, kwargs, device)
+        arguments: Sequence[Any] | None = take(args, kwargs) if take is not None else None
+        if arguments is None:
+            arguments = _checked_arguments(graph, args, kwargs, device)
         with torch.no_grad():
-            for target, item in zip(fixed, given):  # noqa: B905 - equally many, checked by `take` or `_checked_arguments`
+            # Equally many: `take` or `_checked_arguments` has checked that.
+            for target, item in zip(fixed, arguments):  # noqa: B905
                 if target is not None and item is not target:
                     target.copy_(item)
-        return tuple([item for item, tensor in zip(given, is_tensor) if not tensor])  # noqa: B905
+        return tuple([item for item, tensor in zip(arguments, is_tensor) if not tensor])  # noqa: B905
 
     return load
 

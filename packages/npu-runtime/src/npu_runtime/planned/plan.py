@@ -56,7 +56,7 @@ class Plan:
         passed: The values that the compute phase passes on: dynamic inputs of the commit phase, and dynamic
             results.
         actions: The actions of binding, in order.
-        stand_ins: Staging copies by the result that they replace.
+        staging_copies: Staging copies by the result that they replace.
     """
 
     graph: Graph
@@ -81,9 +81,10 @@ class Plan:
         """Return the plan as plain data."""
         calls = {
             phase: [
-                {"node": step.node.name, "op": step.node.op_type, "kernel": step.kernel} for step in steps
+                {"node": item.node.name, "op": item.node.op_type, "kernel": item.kernel}
+                for item in instructions
             ]
-            for phase, steps in self.calls.items()
+            for phase, instructions in self.calls.items()
         }
         return {
             "graph": self.graph.name,
@@ -102,7 +103,7 @@ class Plan:
         }
 
     def __str__(self) -> str:
-        counts = ", ".join(f"{len(steps)} to {phase}" for phase, steps in self.calls.items())
+        counts = ", ".join(f"{len(instructions)} to {phase}" for phase, instructions in self.calls.items())
         rows = [
             f"plan of {self.graph.name} on {self.device}: {counts}",
             *(f"{name:<17} {size:>12,}" for name, size in self.totals().items()),

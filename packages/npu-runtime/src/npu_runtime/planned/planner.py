@@ -17,7 +17,7 @@ from npu_runtime.codegen.compiled_function import CompiledFunction
 from npu_runtime.codegen.compiler import make_region_runner
 from npu_runtime.codegen.python_source import generate_source
 from npu_runtime.executor.options import select_device
-from npu_runtime.lowering.aten_calls import ObservedInstruction, lower_node
+from npu_runtime.lowering.aten_calls import lower_node
 from npu_runtime.lowering.instruction import Instruction
 from npu_runtime.lowering.lower import lower_body
 from npu_runtime.lowering.view_fusion import fuse_views
@@ -25,8 +25,7 @@ from npu_runtime.planned.arena import Span, assign_offsets, lower_bound
 from npu_runtime.planned.assign_buffers import BufferAssigner
 from npu_runtime.planned.assignment import BufferAssignment
 from npu_runtime.planned.buffers import Allocation, BufferKind
-from npu_runtime.planned.constants import find_constants, split_constants
-from npu_runtime.planned.phases import split_phases
+from npu_runtime.planned.phases import find_constants, split_constants, split_phases
 from npu_runtime.planned.plan import Buffer, Plan
 from npu_runtime.probing.op_probe import OpProbe
 
@@ -60,65 +59,66 @@ def plan(
 
 def _plan(graph: Graph, device: torch.device, backends: Sequence[Backend]) -> Plan:
     constants = find_constants(graph)
-    steps = _lower(graph, device, backends, constants)
+    instructions = _lower(graph, device, backends, constants)
     first = [value for value in (*graph.arguments, *_prologue_values(graph)) if value in constants]
-    once, rest = split_constants(steps, constants)
-    folded = [value for item in once for value in item.instruction.outputs]
-    placement = BufferAssigner(graph, *split_phases(graph, rest), [*first, *folded], once).assign()
-    arena = [piece for piece in placement.allocations if piece.kind is BufferKind.ARENA]
-    spans = [Span(piece.bytes, piece.first, placement.last_use_of(piece)) for piece in arena]
+    once, rest = split_constants(instructions, constants)
+    folded = [value for instruction in once for value in instruction.outputs]
+    assignment = BufferAssigner(graph, *split_phases(graph, rest), [*first, *folded], once).assign()
+    # Offsets come last: sizes and live ranges of all allocations are known then.
+    arena = [item for item in assignment.allocations if item.kind is BufferKind.ARENA]
+    spans = [Span(item.bytes, item.first, assignment.last_use_of(item)) for item in arena]
     offsets, size = assign_offsets(spans)
-    for piece, offset in zip(arena, offsets, strict=True):
-        piece.offset = offset
+    for allocation, offset in zip(arena, offsets, strict=True):
+        allocation.offset = offset
     numbers = [value for value in graph.inputs if not isinstance(value.type, TensorType)]
-    results = [item for item in graph.outputs if not _is_fixed(placement, item)]
-    passed = tuple(dict.fromkeys([*_values_across_phases(placement, numbers), *results]))
+    results = [item for item in graph.outputs if not _is_fixed(assignment, item)]
+    passed = tuple(dict.fromkeys([*_values_across_phases(assignment, numbers), *results]))
     return Plan(
         graph=graph,
         device=device,
-        buffers=tuple(_describe_buffers(placement)),
-        calls={"compute": tuple(placement.compute), "commit": tuple(placement.commit)},
+        buffers=tuple(_describe_buffers(assignment)),
+        calls={"compute": tuple(assignment.compute), "commit": tuple(assignment.commit)},
         arena_bytes=size,
         lower_bound_bytes=lower_bound(spans),
-        made_bytes=sum(span_bytes(value.type) for value in placement.allocated),
-        compute=_compile_phase(f"{graph.name} compute", numbers, placement.compute, passed),
-        commit=_compile_phase(f"{graph.name} commit", [*numbers, *passed], placement.commit, ()),
+        made_bytes=sum(span_bytes(value.type) for value in assignment.allocated),
+        compute=_compile_phase(f"{graph.name} compute", numbers, assignment.compute, passed),
+        commit=_compile_phase(f"{graph.name} commit", [*numbers, *passed], assignment.commit, ()),
         passed=passed,
-        actions=tuple(placement.actions),
-        staging_copies=dict(placement.staging_copies),
+        actions=tuple(assignment.actions),
+        staging_copies=dict(assignment.staging_copies),
     )
 
 
 def _lower(
     graph: Graph, device: torch.device, backends: Sequence[Backend], constants: set[Value]
-) -> list[ObservedInstruction]:
+) -> list[Instruction]:
     known: dict[Value, Any] = {
         value: value.argument.data.to(device)
         for value in graph.arguments
         if value.argument is not None and value.argument.data is not None
     }
-    prober = OpProbe(device, known, frozenset(), {}, is_planned=True)
+    # Weights are unknown before binding: their samples are synthetic. Constants are part of the graph.
+    probe = OpProbe(device, known, frozenset(), {}, is_planned=True)
     as_stated = {
         value
         for value in (*graph.inputs, *graph.arguments, *constants)
         if not has_overlapping_elements(value.type)
     }
-    as_stated |= _find_expanded(graph, device, prober, as_stated)
-    plain = lower_body(graph, assign_backends(graph, backends), device, prober, as_stated, make_region_runner)
-    return fuse_views(plain, set(graph.returned_values))
+    as_stated |= _find_expanded(graph, device, probe, as_stated)
+    assignments = assign_backends(graph, backends)
+    instructions = lower_body(graph, assignments, device, probe, as_stated, make_region_runner)
+    return fuse_views(instructions, set(graph.returned_values))
 
 
-def _find_expanded(graph: Graph, device: torch.device, prober: OpProbe, as_stated: set[Value]) -> set[Value]:
+def _find_expanded(graph: Graph, device: torch.device, probe: OpProbe, as_stated: set[Value]) -> set[Value]:
     """Return prologue outputs with overlapping elements that are known to have their stated strides."""
     expanded: set[Value] = set()
     for node in graph.prologue:
         is_expanded = any(has_overlapping_elements(value.type) for value in node.outputs)
         if is_expanded and (as_stated | expanded).issuperset(node.inputs):
-            item = lower_node(node, prober, device)
-            laid_out = (
-                item.traits.has_stated_strides if item.traits is not None else [False] * len(node.outputs)
-            )
-            expanded.update(value for value, is_so in zip(node.outputs, laid_out, strict=True) if is_so)
+            traits = lower_node(node, probe, device).traits
+            is_stated = traits.has_stated_strides if traits is not None else [False] * len(node.outputs)
+            expanded.update(value for value, is_so in zip(node.outputs, is_stated, strict=True) if is_so)
     return expanded
 
 
@@ -154,52 +154,52 @@ def _require_fixed_buffers(graph: Graph) -> None:
             )
 
 
-def _is_fixed(placement: BufferAssignment, value: Value) -> bool:
-    return value in placement.staging_copies or placement.is_fixed(value)
+def _is_fixed(assignment: BufferAssignment, value: Value) -> bool:
+    return value in assignment.staging_copies or assignment.is_fixed(value)
 
 
-def _values_across_phases(placement: BufferAssignment, numbers: Sequence[Value]) -> list[Value]:
+def _values_across_phases(assignment: BufferAssignment, numbers: Sequence[Value]) -> list[Value]:
     """Return the dynamic values of the compute phase that the commit phase reads."""
-    made = {value for step in placement.compute for value in step.outputs}
-    read = (value for step in placement.commit for value in step.inputs)
-    return [value for value in dict.fromkeys(read) if value in made and value not in numbers]
+    dynamic = {value for instruction in assignment.compute for value in instruction.outputs}
+    read = (value for instruction in assignment.commit for value in instruction.inputs)
+    return [value for value in dict.fromkeys(read) if value in dynamic and value not in numbers]
 
 
 def _compile_phase(
-    name: str, inputs: Sequence[Value], steps: Sequence[Instruction], results: Sequence[Value]
+    name: str, inputs: Sequence[Value], instructions: Sequence[Instruction], results: Sequence[Value]
 ) -> CompiledFunction:
-    return CompiledFunction(name, generate_source(name, tuple(dict.fromkeys(inputs)), steps, results))
+    return CompiledFunction(name, generate_source(name, tuple(dict.fromkeys(inputs)), instructions, results))
 
 
-def _describe_buffers(placement: BufferAssignment) -> list[Buffer]:
+def _describe_buffers(assignment: BufferAssignment) -> list[Buffer]:
     buffers = []
-    first = _first_writes(placement)
-    for value, kind in placement.kinds.items():
-        pieces = placement.allocations_of[value]
-        piece = pieces[0] if pieces else None
-        owner = piece.owner if piece is not None and piece.owner is not value else None
+    first = _first_writes(assignment)
+    for value, kind in assignment.kinds.items():
+        allocations = assignment.allocations_of[value]
+        allocation = allocations[0] if allocations else None
+        owner = allocation.owner if allocation is not None and allocation.owner is not value else None
         buffers.append(
             Buffer(
                 value=value.name,
                 kind=kind.value,
-                offset=_offset(piece) if kind in (BufferKind.ARENA, BufferKind.VIEW) else None,
+                offset=_offset(allocation) if kind in (BufferKind.ARENA, BufferKind.VIEW) else None,
                 bytes=span_bytes(value.type),
                 first=first.get(value, -1),
-                last=placement.last_use.get(value, -1),
+                last=assignment.last_use.get(value, -1),
                 shares="" if owner is None else owner.name,
-                why=placement.reasons.get(value, ""),
+                why=assignment.reasons.get(value, ""),
             )
         )
     return buffers
 
 
-def _offset(piece: Allocation | None) -> int | None:
-    return piece.offset if piece is not None and piece.kind is BufferKind.ARENA else None
+def _offset(allocation: Allocation | None) -> int | None:
+    return allocation.offset if allocation is not None and allocation.kind is BufferKind.ARENA else None
 
 
-def _first_writes(placement: BufferAssignment) -> dict[Value, int]:
+def _first_writes(assignment: BufferAssignment) -> dict[Value, int]:
     first: dict[Value, int] = {}
-    for piece in placement.allocations:
-        for value in piece.values:
-            first.setdefault(value, piece.first)
+    for allocation in assignment.allocations:
+        for value in allocation.values:
+            first.setdefault(value, allocation.first)
     return first

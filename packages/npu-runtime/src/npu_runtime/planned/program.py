@@ -14,10 +14,9 @@ from npu_ir.core.structure import make_unflatten
 from npu_ir.core.symbol_values import SymbolValues
 from npu_runtime._torch.state import below_autograd, has_default_torch_state, record_gradients
 from npu_runtime.codegen.compiled_function import BoundFunction, CompiledFunction
-from npu_runtime.planned.binding import Allocator, allocate, bind_tensors
+from npu_runtime.planned.binding import Allocator, DeferredBinding, allocate, bind_tensors
 from npu_runtime.planned.load_inputs import make_loader
 from npu_runtime.planned.plan import Plan
-from npu_runtime.planned.unbound import DeferredBinding
 
 
 class PlannedProgram:
@@ -81,20 +80,20 @@ class PlannedProgram:
         """Return the index of an input number in `numbers`, counted from the end: negative."""
         return self.numbers.index(value.name) - len(self.numbers)
 
-    def with_observer(self, see: Callable[[Callable[..., Any]], Any]) -> PlannedProgram:
-        """Return a copy over the same memory that calls ``see(function)`` before each of its instructions."""
+    def with_observer(self, observe: Callable[[Callable[..., Any]], Any]) -> PlannedProgram:
+        """Return a copy over the same memory that calls ``observe(function)`` before each instruction."""
 
-        def seen(function: Callable[..., Any], call: Callable[..., Any]) -> Callable[..., Any]:
-            def seen_call(*args: Any, **kwargs: Any) -> Any:
-                see(function)
+        def wrap(function: Callable[..., Any], call: Callable[..., Any]) -> Callable[..., Any]:
+            def observed_call(*args: Any, **kwargs: Any) -> Any:
+                observe(function)
                 return call(*args, **kwargs)
 
-            return seen_call
+            return observed_call
 
-        twin = copy.copy(self)
-        twin._compute = self._bind(self.plan.compute, seen)
-        twin._commit = self._bind(self.plan.commit, seen)
-        return twin
+        observed = copy.copy(self)
+        observed._compute = self._bind(self.plan.compute, wrap)
+        observed._commit = self._bind(self.plan.commit, wrap)
+        return observed
 
     def _bind(
         self, program: CompiledFunction, wrap: Callable[[Any, Any], Callable[..., Any]] | None = None
@@ -179,6 +178,7 @@ class PlannedProgram:
         if not has_default_torch_state():
             with isolated_torch_state(self.plan.device):
                 return self._call_explained(numbers, call)
+        # Set directly: `torch.set_grad_enabled` takes ten times as long.
         before = torch.is_grad_enabled()
         record_gradients(False)
         try:

@@ -47,9 +47,9 @@ class CallTraits:
         in_place: The name and callable of an equivalent that writes into the first input; None if there is
             none.
         shares: For each output the inputs, by number, that it shares memory with.
-        is_laid_out: For each output whether its strides are those of its type.
-        is_at_start: For each output whether it starts at the beginning of its memory.
-        forms: The out-variants, if they were searched for.
+        has_stated_strides: For each output whether its strides are those of its type.
+        starts_storage: For each output whether it starts at the beginning of its memory.
+        out_variants: The out-variants, if they were searched for.
         is_certain: Whether the traits of memory hold in each call; if not, only the callable is known, and
             ``shares`` lists all possible aliases.
     """
@@ -89,7 +89,7 @@ class OpProbe:
     Args:
         device: The device of the sample inputs.
         known: Weights and prologue outputs, used as they are.
-        given: The inputs of the graph: their tensors may require gradients.
+        graph_inputs: The inputs of the graph: their tensors may require gradients.
         sizes: The values of symbols.
         is_planned: Whether to search for out-variants, which a planned program needs.
     """
@@ -98,14 +98,14 @@ class OpProbe:
         self,
         device: torch.device,
         known: Mapping[Value, Any],
-        given: Collection[Value],
+        graph_inputs: Collection[Value],
         sizes: Mapping[str, int],
         *,
         is_planned: bool = False,
     ) -> None:
         self.is_planned = is_planned
         self._device = device
-        self._graph_inputs = given
+        self._graph_inputs = graph_inputs
         self._sizes = sizes
         self._data = SampleInputs(device, known, sizes)
         self._cache: dict[Any, CallTraits | None] = {}
@@ -140,11 +140,13 @@ class OpProbe:
         # In the same state as a call: no modes, no autocast, below autograd.
         with isolated_torch_state(self._device), same_random_numbers, below_autograd():
             try:
-                seen = self._run_probe(node, op, binding)
+                traits = self._run_probe(node, op, binding)
             except Exception:  # the op may reject sample inputs: the node then runs unoptimized
                 return None
         is_any_size = any(type.symbols for type in types)
-        return seen.without_memory_traits(len(node.inputs)) if seen is not None and is_any_size else seen
+        return (
+            traits.without_memory_traits(len(node.inputs)) if traits is not None and is_any_size else traits
+        )
 
     def _run_probe(self, node: OpNode, op: Op, binding: Binding) -> CallTraits | None:
         data = self._data.sample_inputs(node)
@@ -157,7 +159,7 @@ class OpProbe:
         if is_dynamic and not self._has_fixed_sizes(function, binding, data, types):
             return None
         shares = _find_aliases(data, outputs)
-        seen = CallTraits(
+        traits = CallTraits(
             kernel=f"torch.ops.{op}" if isinstance(op, OpOverload) else node.op_type,
             function=function,
             in_place=None,
@@ -167,19 +169,19 @@ class OpProbe:
         )
         if not any(shares) and _alias_each_other(outputs):
             return None  # outputs that alias each other: not expressible as traits
-        if not self._keeps_traits_for_special_numbers(node, binding, function, data, seen):
-            seen = seen.without_memory_traits(len(data))
+        if not self._keeps_traits_for_special_numbers(node, binding, function, data, traits):
+            traits = traits.without_memory_traits(len(data))
         if not isinstance(op, OpOverload):
-            return seen
-        seen = replace(seen, out_variants=self._find_out_variants(node, op, binding, data, seen))
+            return traits
+        traits = replace(traits, out_variants=self._find_out_variants(node, op, binding, data, traits))
         if is_random(node):
-            return seen
+            return traits
         if not self._keeps_strides_with_gradients(node, binding, function, data, outputs):
-            seen = seen.without_memory_traits(len(data))
-        seen = self._with_fastest_callable(seen, op, binding, data, outputs)
-        if not any(seen.has_stated_strides):
-            return seen
-        return replace(seen, in_place=self._find_in_place(node, op, binding, data, outputs))
+            traits = traits.without_memory_traits(len(data))
+        traits = self._with_fastest_callable(traits, op, binding, data, outputs)
+        if not any(traits.has_stated_strides):
+            return traits
+        return replace(traits, in_place=self._find_in_place(node, op, binding, data, outputs))
 
     def _has_fixed_sizes(
         self, function: Callable[..., Any], binding: Binding, data: list[Any], types: Sequence[Type]
@@ -189,19 +191,19 @@ class OpProbe:
         return _have_types(_call(function, binding, zeros, self._device), types)
 
     def _with_fastest_callable(
-        self, seen: CallTraits, op: OpOverload, binding: Binding, data: list[Any], outputs: Sequence[Any]
+        self, traits: CallTraits, op: OpOverload, binding: Binding, data: list[Any], outputs: Sequence[Any]
     ) -> CallTraits:
         """Return the traits with the fastest equivalent callable."""
         for kernel, function in fast_callables(op):
             if self._is_equivalent(function, binding, data, outputs):
-                return replace(seen, kernel=kernel, function=function)
-        return seen
+                return replace(traits, kernel=kernel, function=function)
+        return traits
 
     def _find_out_variants(
-        self, node: OpNode, op: OpOverload, binding: Binding, data: list[Any], seen: CallTraits
+        self, node: OpNode, op: OpOverload, binding: Binding, data: list[Any], traits: CallTraits
     ) -> tuple[OutVariant, ...]:
         """Return the out-variants, if requested; none if outputs are views or have other strides."""
-        if not self.is_planned or any(seen.shares) or not all(seen.has_stated_strides):
+        if not self.is_planned or any(traits.shares) or not all(traits.has_stated_strides):
             return ()
         return find_out_variants(ObservedCall(op, binding, data, self._device, draws_random=is_random(node)))
 
@@ -229,7 +231,12 @@ class OpProbe:
         return all(new.layout is not torch.strided or new.stride() == old.stride() for new, old in tensors)
 
     def _keeps_traits_for_special_numbers(
-        self, node: OpNode, binding: Binding, function: Callable[..., Any], data: list[Any], seen: CallTraits
+        self,
+        node: OpNode,
+        binding: Binding,
+        function: Callable[..., Any],
+        data: list[Any],
+        traits: CallTraits,
     ) -> bool:
         """Return whether no number changes the traits of memory: dropout with p=0 returns its input."""
         for other in self._data.with_special_numbers(node, data):
@@ -239,9 +246,9 @@ class OpProbe:
                 continue
             types = [value.type.substitute(self._sizes) for value in node.outputs]
             if (
-                _find_aliases(other, outputs) != seen.shares
-                or tuple(map(has_stated_strides, outputs, types)) != seen.has_stated_strides
-                or tuple(map(starts_storage, outputs)) != seen.starts_storage
+                _find_aliases(other, outputs) != traits.shares
+                or tuple(map(has_stated_strides, outputs, types)) != traits.has_stated_strides
+                or tuple(map(starts_storage, outputs)) != traits.starts_storage
             ):
                 return False
         return True

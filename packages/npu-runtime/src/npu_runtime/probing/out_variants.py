@@ -38,9 +38,10 @@ class OutVariant:
         kernel: The name of the callable.
         function: The callable.
         binding: Its arguments: slots for the inputs of the node, then for its output tensors.
-        over: For each output the input whose content its tensor must hold before the call; None if its
-            content is ignored.
-        within: Inputs whose memory the output may reuse although they are read: the op is elementwise.
+        overwritten_inputs: For each output the input whose content its tensor must hold before the call;
+            None if its content is ignored.
+        reusable_inputs: Inputs whose memory the output may reuse although they are read: the op is
+            elementwise.
     """
 
     kernel: str
@@ -59,7 +60,7 @@ class ObservedCall:
         binding: Its arguments; slots stand for ``inputs``.
         inputs: Sample inputs.
         device: Their device.
-        draws: Whether the op draws random numbers.
+        draws_random: Whether the op draws random numbers.
     """
 
     op: OpOverload
@@ -79,21 +80,20 @@ def find_out_variants(call: ObservedCall) -> tuple[OutVariant, ...]:
     if not trial.expected or not all(map(_is_dense, trial.expected)):
         return ()
     found: list[OutVariant] = []
-    wrong: list[
-        OutVariant
-    ] = []  # later candidates of the same kind are slower and call the same kernel: skipped, too
+    # Later candidates of the same kind are slower and call the same kernel: skipped, too.
+    wrong: list[OutVariant] = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         # Resizing an out= tensor is deprecated in PyTorch: it warns at each run, and is to become an error.
         warnings.filterwarnings("error", message="An output with one or more elements was resized")
-        for form in _candidates(call, len(trial.expected)):
-            if any(_is_same_kind(form, other) for other in found + wrong):
+        for out_variant in _candidates(call, len(trial.expected)):
+            if any(_is_same_kind(out_variant, other) for other in found + wrong):
                 continue
-            is_right = trial.matches(form)
+            is_right = trial.matches(out_variant)
             if is_right:
-                found.append(trial.with_reusable_inputs(form))
+                found.append(trial.with_reusable_inputs(out_variant))
             elif is_right is False:
-                wrong.append(form)
+                wrong.append(out_variant)
     return tuple(found)
 
 
@@ -101,7 +101,7 @@ class _Trial:
     """Trial runs of out-variants against the outputs of a call.
 
     Attributes:
-        wanted: The outputs of the call.
+        expected: The outputs of the call.
     """
 
     def __init__(self, call: ObservedCall) -> None:
@@ -111,40 +111,44 @@ class _Trial:
         self.expected = call.outputs()
         self._state = random_state(call.device) if call.draws_random else None
 
-    def matches(self, form: OutVariant) -> bool | None:
+    def matches(self, out_variant: OutVariant) -> bool | None:
         """Return whether an out-variant reproduces the call; None if it does not accept these arguments."""
         inputs = self._call.inputs
         memory = [
             _make_sentinel(output) if source is None else copy_with_strides(inputs[source])
-            for source, output in zip(form.overwritten_inputs, self.expected, strict=True)
+            for source, output in zip(out_variant.overwritten_inputs, self.expected, strict=True)
             if source is None or _has_same_layout(inputs[source], output)
         ]
-        return self._run_matches(form, inputs, memory) if len(memory) == len(self.expected) else None
+        return self._run_matches(out_variant, inputs, memory) if len(memory) == len(self.expected) else None
 
-    def with_reusable_inputs(self, form: OutVariant) -> OutVariant:
+    def with_reusable_inputs(self, out_variant: OutVariant) -> OutVariant:
         """Return an out-variant with ``reusable_inputs``, by trials of inputs of the output's layout."""
         call = self._call
-        if form.overwritten_inputs != (None,) or call.draws_random or torch.Tag.pointwise not in call.op.tags:
-            return form
+        if (
+            out_variant.overwritten_inputs != (None,)
+            or call.draws_random
+            or torch.Tag.pointwise not in call.op.tags
+        ):
+            return out_variant
         reusable = set()
         for index, item in enumerate(call.inputs):
             if _has_same_layout(item, self.expected[0]) and sum(item is other for other in call.inputs) == 1:
                 memory = copy_with_strides(item)
                 inputs = [*call.inputs[:index], memory, *call.inputs[index + 1 :]]
-                if self._run_matches(form, inputs, [memory]):
+                if self._run_matches(out_variant, inputs, [memory]):
                     reusable.add(index)
-        return replace(form, reusable_inputs=frozenset(reusable))
+        return replace(out_variant, reusable_inputs=frozenset(reusable))
 
     def _run_matches(
-        self, form: OutVariant, inputs: Sequence[Any], memory: Sequence[torch.Tensor]
+        self, out_variant: OutVariant, inputs: Sequence[Any], memory: Sequence[torch.Tensor]
     ) -> bool | None:
         call = self._call
         if call.draws_random:
             random_state(call.device, _SEED)
         addresses = [item.data_ptr() for item in memory]
-        args, kwargs = form.binding.arguments([*inputs, *memory], call.device)
+        args, kwargs = out_variant.binding.arguments([*inputs, *memory], call.device)
         try:
-            form.function(*args, **kwargs)
+            out_variant.function(*args, **kwargs)
         except UserWarning:  # it resizes the given tensor
             return False
         except Exception:  # noqa: BLE001 - its parameters differ from those of the operator
@@ -156,8 +160,8 @@ class _Trial:
         )
 
 
-def _is_same_kind(form: OutVariant, other: OutVariant) -> bool:
-    return [item is None for item in form.overwritten_inputs] == [
+def _is_same_kind(out_variant: OutVariant, other: OutVariant) -> bool:
+    return [item is None for item in out_variant.overwritten_inputs] == [
         item is None for item in other.overwritten_inputs
     ]
 
@@ -205,8 +209,8 @@ def _candidates(call: ObservedCall, count: int) -> Iterator[OutVariant]:
                     OutVariant(kernel, function, replaced, over), draws=call.draws_random
                 )
         keywords = _with_keywords(replaced, dict(zip(names, slots, strict=False)))
-        form = OutVariant(f"torch.ops.{overload}", overload._op, keywords, over)
-        yield from _with_unread_outputs_first(form, draws=call.draws_random)
+        out_variant = OutVariant(f"torch.ops.{overload}", overload._op, keywords, over)
+        yield from _with_unread_outputs_first(out_variant, draws=call.draws_random)
     # 3. Overloads with out= and more arguments, and copy_ for ops that copy.
     if count == 1:
         for overload in _wider_overloads(op):
@@ -216,12 +220,12 @@ def _candidates(call: ObservedCall, count: int) -> Iterator[OutVariant]:
         yield OutVariant("torch.Tensor.copy_", torch.Tensor.copy_, Binding((slots[0], Slot(0)), {}), (None,))
 
 
-def _with_unread_outputs_first(form: OutVariant, *, draws: bool) -> Iterator[OutVariant]:
+def _with_unread_outputs_first(out_variant: OutVariant, *, draws: bool) -> Iterator[OutVariant]:
     """Yield a candidate; for random ops, first a variant of it that ignores the content of its outputs."""
     if draws:
         # A schema does not say whether a written argument is also read: bernoulli_ does not read it.
-        yield replace(form, overwritten_inputs=(None,) * len(form.overwritten_inputs))
-    yield form
+        yield replace(out_variant, overwritten_inputs=(None,) * len(out_variant.overwritten_inputs))
+    yield out_variant
 
 
 def _writing_overloads(op: OpOverload) -> Iterator[OpOverload]:
@@ -277,11 +281,11 @@ def _arguments(op: OpOverload) -> list[tuple[str, str]]:
 def _written_inputs(overload: OpOverload, binding: Binding) -> list[int] | None:
     """Return the inputs that an overload overwrites, in order; None if a written argument is not an input."""
     written: list[int] = []
-    for place, item in enumerate(overload._schema.arguments):
+    for position, item in enumerate(overload._schema.arguments):
         if item.is_out or item.alias_info is None or not item.alias_info.is_write:
             continue
-        is_positional = place < len(binding.positional)
-        template = binding.positional[place] if is_positional else binding.keyword.get(item.name)
+        is_positional = position < len(binding.positional)
+        template = binding.positional[position] if is_positional else binding.keyword.get(item.name)
         for part in template if isinstance(template, list) else [template]:
             if not isinstance(part, Slot):
                 return None

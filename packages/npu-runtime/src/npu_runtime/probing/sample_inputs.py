@@ -55,7 +55,7 @@ class SampleInputs:
                 continue
             for special in _SPECIAL[value.type.kind]:
                 pairs = zip(node.inputs, data, strict=True)
-                yield [special if given is value else item for given, item in pairs]
+                yield [special if other is value else item for other, item in pairs]
 
     def _synthesize(self, value: Value, type: Type, number: int) -> Any:
         if not isinstance(type, TensorType):

@@ -11,7 +11,7 @@ from npu_runtime.diagnostics.compare.row import Row
 from npu_runtime.diagnostics.compare.verdicts import SideValue
 
 
-def make_row(kind: str, name: str, a: Any, b: Any, seen: SideValue | None, problem: str | None = None) -> Row:
+def make_row(kind: str, name: str, a: Any, b: Any, side: SideValue | None, problem: str | None = None) -> Row:
     """Return a row for two values or literals, without a difference; its type is that of side a."""
     mine, others = (leaf.producer if isinstance(leaf, Value) else None for leaf in (a, b))
     origin = next((node.provenance for node in (mine, others) if node is not None), NO_PROVENANCE)
@@ -23,7 +23,7 @@ def make_row(kind: str, name: str, a: Any, b: Any, seen: SideValue | None, probl
         counterpart_op="" if others is None else others.op_type,
         module=origin.module,
         source=origin.source,
-        type="" if seen is None else _type_text(seen),
+        type="" if side is None else _type_text(side),
         difference=UNKNOWN,
         problem=problem,
     )
@@ -38,5 +38,5 @@ def have_same_strides(a: Any, b: Any) -> bool:
     return a.producer.op_type == b.producer.op_type and a.type.strides == b.type.strides
 
 
-def _type_text(seen: SideValue) -> str:
-    return seen.item.__class__.__name__ if seen.type is None else str(seen.type)
+def _type_text(side: SideValue) -> str:
+    return side.item.__class__.__name__ if side.type is None else str(side.type)

@@ -96,8 +96,8 @@ def _run_executor(
         results = executor.run_flat(moved)[0]
     except NpuError as error:
         return "", str(error)
-    choices = list(executor.assignments.values())
-    return f" on {choices[-1].backend.name}" if choices else " in its prologue", results
+    assignments = list(executor.assignments.values())
+    return f" on {assignments[-1].backend.name}" if assignments else " in its prologue", results
 
 
 def _exact_value(side: Side, args: list[Any], output: int) -> Any:

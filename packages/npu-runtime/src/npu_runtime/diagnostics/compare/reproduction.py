@@ -142,8 +142,8 @@ def _input_values(nodes: Sequence[OpNode], side: Side, call: tuple[Any, Any]) ->
     values = {value.name: bound[value] for value in inputs if value in bound}
     wanted = {value.name for value in inputs} - values.keys()
 
-    def observe(seen: OpNode, outputs: list[Any]) -> None:
-        for value, item in zip(seen.outputs, outputs, strict=True):
+    def observe(observed: OpNode, outputs: list[Any]) -> None:
+        for value, item in zip(observed.outputs, outputs, strict=True):
             if value.name in wanted and item is not None:
                 values[value.name] = item.clone() if isinstance(item, torch.Tensor) else item
 

@@ -107,11 +107,11 @@ class SideBySide:
             for value, item in zip(node.outputs, outputs, strict=True):
                 if not _is_observed(value, item) or not (decided or value.name in aligned):
                     continue
-                seen = _side_value(self._first, item)
+                current = _side_value(self._first, item)
                 if value.name in aligned:
-                    self._first_values[value.name] = seen
+                    self._first_values[value.name] = current
                 if decided:
-                    self._side_values[value.name] = seen.item
+                    self._side_values[value.name] = current.item
 
         return observe
 
@@ -124,16 +124,16 @@ class SideBySide:
         def observe(node: OpNode, outputs: list[Any]) -> None:
             for value, item in zip(node.outputs, outputs, strict=True):
                 pairs = waiting.pop(value.name, ()) if _is_observed(value, item) else ()
-                seen = _side_value(self._second, item)
+                current = _side_value(self._second, item)
                 for pair in pairs:
                     if pair.left.name in self._first_values:
-                        self._compare_pair(pair, seen)
+                        self._compare_pair(pair, current)
 
         return observe
 
-    def _compare_pair(self, pair: Pair, seen: SideValue) -> None:
+    def _compare_pair(self, pair: Pair, current: SideValue) -> None:
         stored, reference = self._take(pair.left)
-        values, items = self._swap(pair.left, pair.right), self._swap(stored, seen)
+        values, items = self._swap(pair.left, pair.right), self._swap(stored, current)
         row = make_row("value", values[0].name, *values, items[0])
         row = self._judge.judge(row, *items, reference, same_strides=have_same_strides(*values))
         self._rows[pair.order] = row

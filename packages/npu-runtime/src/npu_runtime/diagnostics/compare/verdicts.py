@@ -137,7 +137,7 @@ def _type_problem(a: SideValue, b: SideValue, *, same_strides: bool) -> str | No
 def _significant_strides(type: TensorType) -> list[int]:
     """Return the strides of dimensions larger than 1; others, and those of empty tensors, are arbitrary."""
     return (
-        [step for size, step in zip(type.static_shape, type.static_strides, strict=True) if size > 1]
+        [stride for size, stride in zip(type.static_shape, type.static_strides, strict=True) if size > 1]
         if type.numel
         else []
     )

@@ -36,14 +36,17 @@ def explain(
         repeat: The number of timed calls, of which the median counts.
     """
     kernels = {
-        node: step.kernel for step in executor.instructions for node in step.nodes if step.backend == _ATEN
+        node: instruction.kernel
+        for instruction in executor.instructions
+        for node in instruction.nodes
+        if instruction.backend == _ATEN
     }
     seconds = None
     if args is not None or kwargs is not None:
         from npu_runtime.diagnostics.profile import profile
 
-        steps = profile(executor, () if args is None else args, kwargs, repeat=repeat).steps
-        seconds = {executor.graph.node(step.name): step.seconds for step in steps}
+        times = profile(executor, () if args is None else args, kwargs, repeat=repeat).steps
+        seconds = {executor.graph.node(item.name): item.seconds for item in times}
     return _make_explanation(executor.graph, executor.assignments, executor.backends, kernels, seconds)
 
 
@@ -63,7 +66,7 @@ def explain_graph(graph: Graph, backends: str | Backend | Sequence[str | Backend
 
 def _make_explanation(
     graph: Graph,
-    choices: Mapping[OpNode, Assignment],
+    assignments: Mapping[OpNode, Assignment],
     backends: Sequence[Backend],
     kernels: Mapping[OpNode, str],
     seconds: Mapping[OpNode, float] | None,
@@ -71,7 +74,7 @@ def _make_explanation(
     flops = FlopCounter()
     names = tuple(backend.name for backend in backends)
     nodes = []
-    for part, (backend, row) in enumerate(_partitions(graph, choices)):
+    for part, (backend, row) in enumerate(_partitions(graph, assignments)):
         called = kernels if backend.name == _ATEN else _kernel_names(backend, row)
         nodes += [
             NodeExplanation(
@@ -81,7 +84,7 @@ def _make_explanation(
                 backend=backend.name,
                 kernel=called.get(node, node.op_type),
                 part=part,
-                reasons=_reasons(choices[node], names),
+                reasons=_reasons(assignments[node], names),
                 flops=flops(node),
                 seconds=None if seconds is None else seconds.get(node, 0.0),
             )
@@ -90,16 +93,18 @@ def _make_explanation(
     return Explanation(graph.name, names, tuple(nodes), len(graph.prologue))
 
 
-def _partitions(graph: Graph, choices: Mapping[OpNode, Assignment]) -> Iterator[tuple[Backend, list[OpNode]]]:
+def _partitions(
+    graph: Graph, assignments: Mapping[OpNode, Assignment]
+) -> Iterator[tuple[Backend, list[OpNode]]]:
     """Yield the partitions: runs of consecutive nodes of one backend."""
-    for backend, nodes in itertools.groupby(graph.body, lambda node: choices[node].backend):
+    for backend, nodes in itertools.groupby(graph.body, lambda node: assignments[node].backend):
         yield backend, list(nodes)
 
 
-def _reasons(choice: Assignment, names: Sequence[str]) -> dict[str, str]:
+def _reasons(assignment: Assignment, names: Sequence[str]) -> dict[str, str]:
     """Return the reason of each backend, except the assigned one, for not running a node."""
-    later = f"{choice.backend.name} is preferred, and takes it"
-    return {name: choice.refusals.get(name, later) for name in names if name != choice.backend.name}
+    later = f"{assignment.backend.name} is preferred, and takes it"
+    return {name: assignment.refusals.get(name, later) for name in names if name != assignment.backend.name}
 
 
 def _kernel_names(backend: Backend, nodes: Sequence[OpNode]) -> dict[OpNode, str]:

@@ -26,14 +26,14 @@ class TrafficMeter:
     """A meter of the calls of an instrumented executor.
 
     Args:
-        steps: The instructions of the executor, in order.
+        instructions: The instructions of the executor, in order.
 
     Attributes:
         traffic: The traffic of each call, in order.
     """
 
-    def __init__(self, steps: Sequence[Instruction]) -> None:
-        self._instructions = steps
+    def __init__(self, instructions: Sequence[Instruction]) -> None:
+        self._instructions = instructions
         self.traffic: list[Traffic] = []
 
     def wrap(self, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -67,7 +67,7 @@ def _nbytes(item: torch.Tensor) -> int:
     return item.numel() * item.element_size()
 
 
-def instruction_flops(step: Instruction, count: FlopCounter) -> int | None:
+def instruction_flops(instruction: Instruction, count: FlopCounter) -> int | None:
     """Return the floating-point operations of an instruction; None if those of a node are unknown."""
-    counts = [count(node) for node in step.nodes]
+    counts = [count(node) for node in instruction.nodes]
     return None if None in counts else sum(item for item in counts if item is not None)

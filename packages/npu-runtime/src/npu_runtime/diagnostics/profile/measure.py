@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -147,15 +148,14 @@ def _make_profile(
     medians = [statistics.median(column) for column in taken]
     total = sum(medians)
     count = FlopCounter()
-    rows = [
-        _make_step_time(step, times, median / total if total else 0.0, moved, instruction_flops(step, count))
-        for step, times, median, moved in zip(executor.instructions, taken, medians, traffic, strict=True)
-    ]
+    flops = [instruction_flops(instruction, count) for instruction in executor.instructions]
+    shares = [median / total if total else 0.0 for median in medians]
+    columns = zip(executor.instructions, taken, shares, traffic, flops, strict=True)
     between = statistics.median(run.between_seconds() for run in runs)
     typical = sorted(runs, key=lambda run: run.seconds)[len(runs) // 2]
     return Profile(
         graph=executor.graph.name,
-        steps=tuple(rows),
+        steps=tuple(itertools.starmap(_summarize_instruction, columns)),
         call_seconds=statistics.median(calls),
         timed_call_seconds=statistics.median(run.seconds for run in runs),
         between_seconds=max(0.0, between - len(executor.instructions) * cost.outside),
@@ -167,16 +167,16 @@ def _make_profile(
     )
 
 
-def _make_step_time(
-    step: Instruction, times: list[float], share: float, traffic: Traffic, flops: int | None
+def _summarize_instruction(
+    instruction: Instruction, times: list[float], share: float, traffic: Traffic, flops: int | None
 ) -> StepTime:
-    origin = step.node.provenance
+    origin = instruction.node.provenance
     return StepTime(
-        name=step.node.name,
-        nodes=tuple(node.name for node in step.nodes),
-        op_type=step.node.op_type,
-        backend=step.backend,
-        kernel=step.kernel,
+        name=instruction.node.name,
+        nodes=tuple(node.name for node in instruction.nodes),
+        op_type=instruction.node.op_type,
+        backend=instruction.backend,
+        kernel=instruction.kernel,
         module=origin.module,
         source=origin.source,
         seconds=statistics.median(times),

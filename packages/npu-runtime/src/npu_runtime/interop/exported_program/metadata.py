@@ -74,8 +74,8 @@ class Metadata:
                 )
             if type.layout is not torch.strided:
                 return torch.empty(shape, dtype=type.dtype, layout=type.layout, device=self._device)
-            steps = self._dims(contiguous_strides(type.shape) if type.strides is None else type.strides)
-            return torch.empty_strided(shape, steps, dtype=type.dtype, device=self._device)
+            strides = self._dims(contiguous_strides(type.shape) if type.strides is None else type.strides)
+            return torch.empty_strided(shape, strides, dtype=type.dtype, device=self._device)
 
     def record_sizes(self, outputs: Sequence[Value], results: Sequence[Any]) -> None:
         """Record the sizes of symbols that occur first in the types of these results."""

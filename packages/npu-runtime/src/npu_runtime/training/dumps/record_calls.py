@@ -36,28 +36,28 @@ def record_call_log(
         ExecutionError: A node fails, or the calls are not those that were planned.
     """
     called: list[Callable[..., Any]] = []
-    watched = program.with_observer(called.append)
+    observed = program.with_observer(called.append)
     with preserve_state(state_of(program).values(), generators):
-        watched.run(*numbers)
-    planned = [(phase, step) for phase, steps in program.plan.calls.items() for step in steps]
-    if [id(function) for function in called] != [id(step.function) for _, step in planned]:
+        observed.run(*numbers)
+    planned = [(phase, item) for phase, instructions in program.plan.calls.items() for item in instructions]
+    if [id(function) for function in called] != [id(instruction.function) for _, instruction in planned]:
         raise ExecutionError(
             f"{len(called)} calls were made, and {len(planned)} others were planned",
             where=f"the program of graph {lowered.graph.name!r}",
             fix="this is a bug of npu-runtime: please report it with the dump 40_plan",
         )
-    once = [action.step for action in program.plan.actions if isinstance(action, Evaluate)]
-    calls = [("bind", step) for step in once] + planned
+    once = [action.instruction for action in program.plan.actions if isinstance(action, Evaluate)]
+    calls = [("bind", instruction) for instruction in once] + planned
     return CallLog(lowered.graph.name, tuple(_log_entries(calls, lowered)))
 
 
-def _log_entries(steps: Sequence[tuple[str, Instruction]], lowered: Lowered) -> Iterator[Call]:
+def _log_entries(instructions: Sequence[tuple[str, Instruction]], lowered: Lowered) -> Iterator[Call]:
     ops = {node: item for item in reversed(lowered.ops) for node in item.op.nodes}
-    for phase, step in steps:
-        nodes = set(step.nodes)
-        if step.backend == ATEN:
-            kinds = tuple(node.op_type for node in step.nodes)
+    for phase, instruction in instructions:
+        nodes = set(instruction.nodes)
+        if instruction.backend == ATEN:
+            kinds = tuple(node.op_type for node in instruction.nodes)
         else:
             kinds = tuple(item.op.kind for item in lowered.ops if nodes.issuperset(item.op.nodes))
-        names = tuple(node.name for node in step.nodes if node in ops)
-        yield Call(phase, step.backend, step.kernel, kinds if names else (), names)
+        names = tuple(node.name for node in instruction.nodes if node in ops)
+        yield Call(phase, instruction.backend, instruction.kernel, kinds if names else (), names)

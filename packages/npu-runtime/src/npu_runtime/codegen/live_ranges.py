@@ -8,7 +8,6 @@ from typing import Any
 
 from npu_ir import GraphError, TensorType, Value
 from npu_ir.core.storage import span_bytes
-from npu_runtime.lowering.alias_sets import OutputAliasing
 from npu_runtime.lowering.instruction import Instruction
 
 _RETURN = "return"
@@ -54,8 +53,9 @@ class MemoryPlan:
     that may alias them: then the peak is an upper bound, and `is_exact` is False.
 
     Attributes:
-        lifetimes: The live ranges, in order of allocation.
-        steps: For each instruction the name of its node; ``return`` stands for the copies after the last one.
+        live_ranges: The live ranges, in order of allocation.
+        instructions: For each instruction the name of its node; ``return`` stands for the copies after the
+            last one.
         live_bytes: The live memory during each instruction.
         lower_bound_bytes: The largest sum of the inputs and outputs of one instruction: no buffer
             assignment for these instructions needs less.
@@ -75,7 +75,7 @@ class MemoryPlan:
         return max(self.live_bytes, default=0)
 
     @property
-    def peak_step(self) -> str:
+    def peak_instruction(self) -> str:
         """The node that runs at the peak; empty if there are no instructions."""
         return self.instructions[self.live_bytes.index(self.peak_bytes)] if self.instructions else ""
 
@@ -86,17 +86,21 @@ class MemoryPlan:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the plan as plain data."""
-        totals = {"peak_bytes": self.peak_bytes, "peak_step": self.peak_step, "is_exact": self.is_exact}
+        totals = {
+            "peak_bytes": self.peak_bytes,
+            "peak_instruction": self.peak_instruction,
+            "is_exact": self.is_exact,
+        }
         return {**totals, **asdict(self)}
 
     def __str__(self) -> str:
         most = "" if self.is_exact else "at most "
-        rows = [f"peak {most}{self.peak_bytes:,} bytes at {self.peak_step or 'no step'}"]
+        rows = [f"peak {most}{self.peak_bytes:,} bytes at {self.peak_instruction or 'no instruction'}"]
         rows.append(f"lower bound {self.lower_bound_bytes:,} bytes")
         if self.uncounted:
             rows.append(f"not counted: what is needed inside of {', '.join(self.uncounted)}")
         width = max((len(item.value) for item in self.live_ranges), default=5)
-        rows.append(f"{'value':<{width}}  {'bytes':>12}  steps")
+        rows.append(f"{'value':<{width}}  {'bytes':>12}  instructions")
         rows += [f"{item.value:<{width}}  {_describe(item)}" for item in self.live_ranges]
         return "\n".join(rows)
 
@@ -108,49 +112,48 @@ def _describe(item: LiveRange) -> str:
 
 
 def plan_memory(
-    steps: Sequence[Instruction],
-    sharing: Sequence[OutputAliasing],
+    instructions: Sequence[Instruction],
     kept: Collection[Value],
     copied: Sequence[Value],
 ) -> MemoryPlan:
     """Return the liveness report of a sequence of instructions.
 
     Args:
-        steps: The instructions, in order.
-        sharing: For each instruction the aliasing of its outputs.
+        instructions: The instructions, in order.
         kept: Results, and new contents of mutated state.
         copied: Values that are copied after the last instruction.
 
     Raises:
         GraphError: Sizes are symbolic.
     """
-    for value in (value for step in steps for value in step.outputs if value.type.symbols):
+    defined = (value for instruction in instructions for value in instruction.outputs)
+    for value in (value for value in defined if value.type.symbols):
         raise GraphError(
             f"%{value.name} is {value.type}: with symbolic sizes, its memory depends on the call",
             fix="specialize the graph first: graph.specialize({...})",
         )
-    owner_of = _owners(steps, sharing)
-    sizes = _sizes(steps, sharing)
-    lifetimes = _live_ranges(steps, sharing, owner_of, _range_ends(steps, sharing, kept), sizes)
-    uncertain = {item.value for item in lifetimes if item.reason}
+    owner_of = _owners(instructions)
+    sizes = _sizes(instructions)
+    live_ranges = _live_ranges(instructions, owner_of, _range_ends(instructions, kept), sizes)
+    uncertain = {item.value for item in live_ranges if item.reason}
+    # A lower bound must not count a value that may alias another one.
     certain = {value: owner for value, owner in owner_of.items() if owner.name not in uncertain}
-    count = len(steps)
-    lifetimes += [
+    count = len(instructions)
+    live_ranges += [
         LiveRange(f"copy of {value.name}", (), span_bytes(value.type), count, count) for value in copied
     ]
-    names = (*[step.node.name for step in steps], *([_RETURN] if copied else []))
+    names = (*[instruction.node.name for instruction in instructions], *([_RETURN] if copied else []))
     return MemoryPlan(
-        live_ranges=tuple(lifetimes),
+        live_ranges=tuple(live_ranges),
         instructions=names,
-        live_bytes=_live_bytes(lifetimes, len(names)),
-        lower_bound_bytes=max((_operand_bytes(step, certain) for step in steps), default=0),
-        uncounted=tuple(dict.fromkeys(name for step in steps for name in _uncounted_nodes(step))),
+        live_bytes=_live_bytes(live_ranges, len(names)),
+        lower_bound_bytes=max((_operand_bytes(item, certain) for item in instructions), default=0),
+        uncounted=tuple(dict.fromkeys(name for item in instructions for name in _uncounted_nodes(item))),
     )
 
 
 def _live_ranges(
-    steps: Sequence[Instruction],
-    sharing: Sequence[OutputAliasing],
+    instructions: Sequence[Instruction],
     owner_of: Mapping[Value, Value],
     ends: Mapping[Value, int],
     sizes: Mapping[Value, int],
@@ -158,30 +161,32 @@ def _live_ranges(
     values: dict[Value, list[Value]] = {}
     for value, owner in owner_of.items():
         values.setdefault(owner, []).append(value)
-    lifetimes = []
-    for index, (step, known) in enumerate(zip(steps, sharing, strict=True)):
-        for owner in step.outputs:
+    live_ranges = []
+    for index, instruction in enumerate(instructions):
+        for owner in instruction.outputs:
             items = values.get(owner, [])
             if not items:
                 continue  # it resides in the memory of another value
             views = tuple(item.name for item in items if item is not owner)
-            others = _possible_sources(step, known, owner)
-            last, reason = max(ends[item] for item in items), _reason(step) if others else ""
-            lifetimes.append(LiveRange(owner.name, views, sizes[owner], index, last, others, reason))
-    return lifetimes
+            others = _possible_sources(instruction, owner)
+            last, reason = max(ends[item] for item in items), _reason(instruction) if others else ""
+            live_ranges.append(LiveRange(owner.name, views, sizes[owner], index, last, others, reason))
+    return live_ranges
 
 
-def _owners(steps: Sequence[Instruction], sharing: Sequence[OutputAliasing]) -> dict[Value, Value]:
+def _owners(instructions: Sequence[Instruction]) -> dict[Value, Value]:
     """Return the owner of each value's memory, for values in memory that the call allocates.
 
     A possible alias counts as memory of its own.
     """
     owner_of: dict[Value, Value] = {}
-    for step, known in zip(steps, sharing, strict=True):
-        for value, shares in zip(step.outputs, known.shares, strict=True):
-            sources = [step.inputs[number] for number in sorted(shares)] if known.is_certain else []
-            if step.overwrites is not None:
-                sources = [step.overwrites]
+    for instruction in instructions:
+        for value, shares in zip(instruction.outputs, instruction.shares, strict=True):
+            sources = (
+                [instruction.inputs[number] for number in sorted(shares)] if instruction.is_certain else []
+            )
+            if instruction.overwrites is not None:
+                sources = [instruction.overwrites]
             if not sources:
                 owner_of[value] = value
             # A view of an argument has no memory of the call.
@@ -190,74 +195,77 @@ def _owners(steps: Sequence[Instruction], sharing: Sequence[OutputAliasing]) -> 
     return owner_of
 
 
-def _sizes(steps: Sequence[Instruction], sharing: Sequence[OutputAliasing]) -> dict[Value, int]:
+def _sizes(instructions: Sequence[Instruction]) -> dict[Value, int]:
     """Return the size of the memory behind each value, in bytes; of a view, that of its whole base."""
     sizes: dict[Value, int] = {}
-    for step, known in zip(steps, sharing, strict=True):
-        given = [sizes.get(value, span_bytes(value.type)) for value in step.inputs]
-        for value, shares in zip(step.outputs, known.shares, strict=True):
-            seen = [given[number] for number in shares]
-            if not step.is_partition and step.node.op_type in _COPY_ALL and step.overwrites is None:
-                seen.append(given[0])
-            sizes[value] = (
-                max(span_bytes(value.type), *seen) if known.is_certain and seen else span_bytes(value.type)
-            )
+    for instruction in instructions:
+        input_sizes = [sizes.get(value, span_bytes(value.type)) for value in instruction.inputs]
+        for value, shares in zip(instruction.outputs, instruction.shares, strict=True):
+            own = span_bytes(value.type)
+            bases = [input_sizes[number] for number in shares]
+            if instruction.overwrites is None and _copies_whole_storage(instruction):
+                bases.append(input_sizes[0])
+            sizes[value] = max(own, *bases) if instruction.is_certain and bases else own
     return sizes
 
 
-def _range_ends(
-    steps: Sequence[Instruction], sharing: Sequence[OutputAliasing], kept: Collection[Value]
-) -> dict[Value, int]:
+def _copies_whole_storage(instruction: Instruction) -> bool:
+    return not instruction.is_partition and instruction.node.op_type in _COPY_ALL
+
+
+def _range_ends(instructions: Sequence[Instruction], kept: Collection[Value]) -> dict[Value, int]:
     """Return the last instruction that needs the memory of each value, possible aliases included."""
-    ends: dict[Value, int] = dict.fromkeys(kept, len(steps))
+    ends: dict[Value, int] = dict.fromkeys(kept, len(instructions))
     # Backward: the end of an alias is final when its source is reached.
-    for index in reversed(range(len(steps))):
-        step = steps[index]
-        for value, shares in zip(step.outputs, sharing[index].shares, strict=True):
+    for index in reversed(range(len(instructions))):
+        instruction = instructions[index]
+        for value, shares in zip(instruction.outputs, instruction.shares, strict=True):
             end = ends.setdefault(value, index)
             for number in shares:
-                source = step.inputs[number]
+                source = instruction.inputs[number]
                 ends[source] = max(end, ends.get(source, index))
-        for value in step.inputs:
+        for value in instruction.inputs:
             ends.setdefault(value, index)
     return ends
 
 
-def _possible_sources(step: Instruction, known: OutputAliasing, value: Value) -> tuple[str, ...]:
+def _possible_sources(instruction: Instruction, value: Value) -> tuple[str, ...]:
     """Return the names of the values that an output may alias, if that is uncertain."""
-    if known.is_certain or not isinstance(value.type, TensorType):
+    if instruction.is_certain or not isinstance(value.type, TensorType):
         return ()
-    numbers = known.shares[step.outputs.index(value)]
-    sources = [step.inputs[number] for number in sorted(numbers)]
+    numbers = instruction.shares[instruction.outputs.index(value)]
+    sources = [instruction.inputs[number] for number in sorted(numbers)]
     return tuple(dict.fromkeys(item.name for item in sources if isinstance(item.type, TensorType)))
 
 
-def _reason(step: Instruction) -> str:
-    if step.is_partition:
-        return f"the backend {step.backend!r} may return views"
-    if step.needs_symbols:
-        return f"{step.node.op_type} cannot be tried beforehand"
+def _reason(instruction: Instruction) -> str:
+    if instruction.is_partition:
+        return f"the backend {instruction.backend!r} may return views"
+    if instruction.needs_symbols:
+        return f"{instruction.node.op_type} cannot be tried beforehand"
     return "it depends on the strides that its inputs turn out to have"
 
 
-def _uncounted_nodes(step: Instruction) -> list[str]:
+def _uncounted_nodes(instruction: Instruction) -> list[str]:
     """Return the nodes of an instruction whose internal memory is unknown."""
-    if step.is_partition:
-        names = list(dict.fromkeys((step.nodes[0].name, step.nodes[-1].name)))
-        return [f"{step.kernel} ({' to '.join(names)})"]
-    return [node.name for node in step.nodes if node.regions]
+    if instruction.is_partition:
+        names = list(dict.fromkeys((instruction.nodes[0].name, instruction.nodes[-1].name)))
+        return [f"{instruction.kernel} ({' to '.join(names)})"]
+    return [node.name for node in instruction.nodes if node.regions]
 
 
-def _live_bytes(lifetimes: Sequence[LiveRange], count: int) -> tuple[int, ...]:
+def _live_bytes(live_ranges: Sequence[LiveRange], count: int) -> tuple[int, ...]:
     live = [0] * count
-    for item in lifetimes:
+    for item in live_ranges:
         for index in range(item.first, min(item.last + 1, count)):
             live[index] += item.bytes
     return tuple(live)
 
 
-def _operand_bytes(step: Instruction, owners: Mapping[Value, Value]) -> int:
+def _operand_bytes(instruction: Instruction, owners: Mapping[Value, Value]) -> int:
     return sum(
         span_bytes(item.type)
-        for item in {owners[value] for value in (*step.inputs, *step.outputs) if value in owners}
+        for item in {
+            owners[value] for value in (*instruction.inputs, *instruction.outputs) if value in owners
+        }
     )

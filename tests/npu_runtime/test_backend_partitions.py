@@ -82,7 +82,7 @@ def test_results_do_not_depend_on_who_runs_what(model: nn.Module, args: tuple[An
 
     found, mutations = executor.run_flat(args)
     wanted, updates = Interpreter(graph, model.state_dict()).run_flat(args)
-    assert {step.backend for step in executor.instructions} - {"aten"}
+    assert {instruction.backend for instruction in executor.instructions} - {"aten"}
     for actual, expected in zip((*found, *mutations.values()), (*wanted, *updates.values()), strict=True):
         torch.testing.assert_close(actual, expected, rtol=0, atol=0)
 
@@ -94,7 +94,7 @@ def test_nodes_in_a_row_are_one_call_with_weights_as_inputs() -> None:
     executor = IRExecutor(extract_ir(model, (x,)), model.state_dict(), backend=backend, passes=None)
     executor(x)
 
-    assert [[node.name for node in step.nodes] for step in executor.instructions] == [
+    assert [[node.name for node in instruction.nodes] for instruction in executor.instructions] == [
         ["linear", "relu"],
         ["tanh"],
     ]
