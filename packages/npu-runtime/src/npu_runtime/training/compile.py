@@ -118,8 +118,8 @@ def compile_and_capture(
     target = select_device(device, all_weights, backends)
     graph = optimize_graph(source, select_passes(passes, target, backends))
     bound_weights = _select_weights(graph, all_weights)
-    subjects = traced.components if traced else None
-    report = check_graph(graph, bound_weights, target, subjects) if validate else None
+    components = traced.components if traced else None
+    report = check_graph(graph, bound_weights, target, components) if validate else None
     policy = CapturePolicy(
         graph, backends, target, capture, report, warmup_runs, tuple(generators), graph_device
     )

@@ -13,13 +13,16 @@ from npu_runtime.training.tracing.components import TrainingComponents
 
 
 def run_first_step(
-    function: Callable[..., Any], subjects: TrainingComponents, args: Sequence[Any], kwargs: Mapping[str, Any]
+    function: Callable[..., Any],
+    components: TrainingComponents,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
 ) -> Any:
     """Take a step in eager PyTorch; return its results, detached.
 
     If it raises, modules, optimizers and random generators are restored; gradients are restored in any case.
     """
-    optimizers = list(subjects.optimizers.values())
+    optimizers = list(components.optimizers.values())
     before = [{item: dict(entries) for item, entries in optimizer.state.items()} for optimizer in optimizers]
     state_tensors = [
         tensor
@@ -28,8 +31,8 @@ def run_first_step(
         for tensor in entries.values()
         if isinstance(tensor, torch.Tensor)
     ]
-    snapshot = Snapshot([*subjects.parameters().values(), *subjects.buffers().values(), *state_tensors])
-    gradients = [(parameter, parameter.grad) for parameter in subjects.parameters().values()]
+    snapshot = Snapshot([*components.parameters().values(), *components.buffers().values(), *state_tensors])
+    gradients = [(parameter, parameter.grad) for parameter in components.parameters().values()]
     for parameter, _ in gradients:
         parameter.grad = None
     try:

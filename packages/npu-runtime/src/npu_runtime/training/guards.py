@@ -31,19 +31,19 @@ class Guards:
     """The state of modules and optimizers at one moment, to be compared with their state at later calls.
 
     Args:
-        subjects: The training components.
+        components: The training components.
     """
 
-    def __init__(self, subjects: TrainingComponents) -> None:
-        self._components = subjects
+    def __init__(self, components: TrainingComponents) -> None:
+        self._components = components
         self._modules = [
             part
-            for module in (*subjects.modules.values(), *subjects.stateless_modules)
+            for module in (*components.modules.values(), *components.stateless_modules)
             for part in module.modules()
         ]
         # The dicts in which modules register parameters, buffers and submodules show replaced entries.
         self._owners = [owner for module in self._modules for owner in _owner_dicts(module)]
-        self._optimizers = list(subjects.optimizers.values())
+        self._optimizers = list(components.optimizers.values())
         self._hooks = [hooks for item in (*self._modules, *self._optimizers) for hooks in _hook_dicts(item)]
         self._attributes = list(map(vars, self._modules))
         # Attributes that a trace bakes in by identity (functions, tuples of sizes, tensors), or private ones.
@@ -53,10 +53,10 @@ class Guards:
             for key, value in owner.items()
             if key not in _STANDARD and (type(value) not in _BAKED_BY_VALUE or key.startswith("_"))
         ]
-        self._parameters = list(subjects.parameters().values())
+        self._parameters = list(components.parameters().values())
         self._parts = self._current_parts()
         self._counts = list(map(len, self._attributes))
-        self._tensors = [*self._parameters, *subjects.buffers().values()]
+        self._tensors = [*self._parameters, *components.buffers().values()]
         self._addresses = self._current_addresses()
         self._types = self._current_types()
         self._states = self._current_states()

@@ -40,7 +40,7 @@ def _leaf_signature(item: Any) -> Hashable:
 
 def make_specialization(
     function: Callable[..., Any],
-    subjects: TrainingComponents,
+    components: TrainingComponents,
     batch: Sequence[Any],
     named: Mapping[str, Any],
     backend: str | Backend | Sequence[str | Backend],
@@ -55,7 +55,7 @@ def make_specialization(
         CaptureError: It cannot be captured, and ``capture`` is ``"require"``.
     """
     name = getattr(function, "__name__", "step")
-    traced = trace_function(function, subjects, batch, named, name=name)
+    traced = trace_function(function, components, batch, named, name=name)
     artifact = compile_and_capture(traced, backend=backend, passes=passes, capture=capture)
     if capture == "prefer" and artifact.capture_state == OFF:
         warnings.warn(f"the step runs op by op: {artifact.reason}", FallbackWarning, stacklevel=5)
@@ -165,7 +165,7 @@ class Specialization:
         return True
 
     def _bind(self) -> None:
-        subjects = self.traced.components
+        components = self.traced.components
         graph = self.graph
         inputs = {
             value.argument.target: index
@@ -188,7 +188,7 @@ class Specialization:
         # The inputs of the graph first, in its order: `_launch` passes a prefix of the values on.
         self._names = list(self._branch_names() | set(self._scalar_inputs))
         self._names.sort(key=lambda name: (name not in inputs, inputs.get(name, 0)))
-        self._read_numbers = HyperparameterReader(subjects.optimizers, self._names)
+        self._read_numbers = HyperparameterReader(components.optimizers, self._names)
         self._values = self._read_numbers()
 
     def _branch_names(self) -> set[str]:

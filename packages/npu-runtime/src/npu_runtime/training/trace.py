@@ -97,10 +97,10 @@ def trace_with_options(
             "a step is traced on an example batch",
             fix="compile_ir(model, optimizer, loss_fn, (input, target))",
         )
-    function, subjects = make_step(model, optimizer, loss_fn, options)
+    function, components = make_step(model, optimizer, loss_fn, options)
     args, kwargs = batch_arguments(example_batch)
     named: str = getattr(function, "__name__", "step")
-    return trace_function(function, subjects, args, kwargs, name=name or named)
+    return trace_function(function, components, args, kwargs, name=name or named)
 
 
 def make_step(
@@ -139,10 +139,10 @@ def make_step(
     named: list[tuple[str, Module]] = [("", model)]
     if isinstance(loss_fn, Module) and _has_tensors(loss_fn):
         named.append(("loss_fn", loss_fn))
-    subjects = make_components(named, [("", optimizer)])
+    components = make_components(named, [("", optimizer)])
     if isinstance(loss_fn, Module) and len(named) == 1:
-        subjects = dataclasses.replace(subjects, stateless_modules=(loss_fn,))
-    return step, subjects
+        components = dataclasses.replace(components, stateless_modules=(loss_fn,))
+    return step, components
 
 
 def batch_arguments(batch: Any) -> tuple[tuple[Any, ...], Mapping[str, Any]]:

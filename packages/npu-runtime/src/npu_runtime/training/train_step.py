@@ -128,11 +128,15 @@ class TrainStep:
             self._require_idle()
             self._is_running = True
             try:
-                variant = self._current
-                is_known = variant is not None and variant.matches(batch, named) and self._guards.hold()
-                if variant is None or not is_known:
+                specialization = self._current
+                is_known = (
+                    specialization is not None
+                    and specialization.matches(batch, named)
+                    and self._guards.hold()
+                )
+                if specialization is None or not is_known:
                     return self._run_uncached(batch, named)
-                return variant.run(batch, named, borrow=self.borrow)
+                return specialization.run(batch, named, borrow=self.borrow)
             finally:
                 self._is_running = False
 
@@ -158,7 +162,7 @@ class TrainStep:
         """Return a text about each specialization: how it runs, and why it is not captured."""
         if not self._specializations:
             return "no step has been taken"
-        return "\n\n".join(str(variant) for variant in self._specializations.values())
+        return "\n\n".join(str(specialization) for specialization in self._specializations.values())
 
     def state_dict(self) -> dict[str, Any]:
         """Return ``{"model": ..., "optimizer": ...}``, each in PyTorch's own format.
@@ -237,12 +241,12 @@ class TrainStep:
 
     def _run_uncached(self, batch: Any, named: Any) -> Any:
         """Take a step whose specialization is not the current one, or whose guards fail."""
-        variant = self._find_specialization(batch, named)
-        if variant is None:
+        specialization = self._find_specialization(batch, named)
+        if specialization is None:
             results = run_first_step(self._function, self._components, batch, named)
         else:
-            results = variant.run(batch, named, borrow=self.borrow)
-            self._current = variant
+            results = specialization.run(batch, named, borrow=self.borrow)
+            self._current = specialization
         self._guards = Guards(self._components)
         return results
 
@@ -258,12 +262,16 @@ class TrainStep:
             if not fits:
                 self._drop_specializations()
             key = batch_signature(batch, named), Guards(self._components).specialization_key()
-            variant = self._specializations.get(key)
-            if variant is not None and variant.artifact.has_foreign_state() and not variant.rebind():
+            specialization = self._specializations.get(key)
+            if (
+                specialization is not None
+                and specialization.artifact.has_foreign_state()
+                and not specialization.rebind()
+            ):
                 # The optimizers hold state of another specialization, unfit for this one.
                 self._drop_specializations()
-                variant = None
-            if variant is None or not variant.branches_hold():
+                specialization = None
+            if specialization is None or not specialization.branches_hold():
                 if len(self._specializations) >= MAX_SPECIALIZATIONS:
                     del self._specializations[next(iter(self._specializations))]
                     warnings.warn(
@@ -273,13 +281,13 @@ class TrainStep:
                         FallbackWarning,
                         stacklevel=4,
                     )
-                variant = self._specializations[key] = make_specialization(
+                specialization = self._specializations[key] = make_specialization(
                     self._function, self._components, batch, named, self.backend, self.passes, self.capture
                 )
         except UnknownStateError:
             self._drop_specializations()
             return None
-        return variant
+        return specialization
 
     def _drop_specializations(self) -> None:
         self._specializations.clear()

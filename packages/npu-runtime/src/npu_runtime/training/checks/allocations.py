@@ -25,12 +25,16 @@ def find_unplanned_allocations(program: PlannedProgram, numbers: Sequence[Any]) 
         program: Run once; its state changes.
         numbers: The scalar arguments of the run.
     """
-    steps = {id(step.function): step for calls in program.plan.calls.values() for step in calls}
+    instructions = {
+        id(instruction.function): instruction
+        for calls in program.plan.calls.values()
+        for instruction in calls
+    }
     running: list[Instruction] = []  # the current instruction
     allocations: dict[tuple[Instruction, str], list[torch.Tensor]] = {}
 
     def begin(function: Callable[..., Any]) -> None:
-        running[:] = [steps[id(function)]]
+        running[:] = [instructions[id(function)]]
 
     def see(op: OpOverload, given: list[Any], results: list[Any]) -> None:
         if running and not running[0].outputs:
@@ -41,12 +45,12 @@ def find_unplanned_allocations(program: PlannedProgram, numbers: Sequence[Any]) 
     watched = program.with_observer(begin)
     with observe_calls(see):
         watched.run(*numbers)
-    for (step, op), tensors in allocations.items():
+    for (instruction, op), tensors in allocations.items():
         listed = ", ".join(str(TensorType.of(item)) for item in tensors)
         yield Violation(
             "allocation",
-            f"{step.kernel} allocates {listed} by {op} in each run, which is in no plan",
-            node_location(step.node),
+            f"{instruction.kernel} allocates {listed} by {op} in each run, which is in no plan",
+            node_location(instruction.node),
             "allocate it once, when the program is prepared or bound, and keep it there",
             is_note=True,
         )

@@ -99,15 +99,15 @@ def check_graph(
     graph: Graph,
     weights: Mapping[str, torch.Tensor],
     device: torch.device,
-    subjects: TrainingComponents | None = None,
+    components: TrainingComponents | None = None,
     plan: Plan | None = None,
 ) -> CaptureReport:
     """Report all obstacles to capturing a graph bound to these weights and training components."""
     violations = list(graph_violations(graph, device))
     violations += device_violations(graph, weights, device)
     violations += baked_parameters(graph, weights)
-    if subjects is not None:
-        violations += component_violations(subjects)
+    if components is not None:
+        violations += component_violations(components)
     if plan is not None:
         violations += _planned_allocations(plan)
     return CaptureReport(graph.name, tuple(violations))

@@ -13,9 +13,9 @@ from npu_runtime.training.checks.violations import Violation
 from npu_runtime.training.tracing.components import TrainingComponents
 
 
-def component_violations(subjects: TrainingComponents) -> Iterator[Violation]:
+def component_violations(components: TrainingComponents) -> Iterator[Violation]:
     """Yield hooks that a replay would not run."""
-    for name, parameter in subjects.parameters().items():
+    for name, parameter in components.parameters().items():
         hooks = [
             *(parameter._backward_hooks or {}).values(),
             *(getattr(parameter, "_post_accumulate_grad_hooks", None) or {}).values(),
@@ -27,7 +27,7 @@ def component_violations(subjects: TrainingComponents) -> Iterator[Violation]:
                 _hook_location(hook),
                 "change gradients in the step function, between backward() and step(); and remove the hook",
             )
-    for prefix, optimizer in subjects.optimizers.items():
+    for prefix, optimizer in components.optimizers.items():
         kinds = (optimizer._optimizer_step_pre_hooks, optimizer._optimizer_step_post_hooks)
         for hook in (hook for hooks in kinds for hook in hooks.values()):
             yield Violation(

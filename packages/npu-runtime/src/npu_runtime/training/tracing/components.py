@@ -24,7 +24,7 @@ class TrainingComponents:
     Attributes:
         modules: Modules by prefix; a single one has none.
         optimizers: Likewise.
-        watched: Further modules without tensors, such as a loss; guards check them, too.
+        stateless_modules: Further modules without tensors, such as a loss; guards check them, too.
     """
 
     modules: Mapping[str, Module]

@@ -18,13 +18,13 @@ class ModuleAttributes:
     """The numbers and tensors that modules have as attributes before a step.
 
     Args:
-        subjects: The training components.
+        components: The training components.
     """
 
-    def __init__(self, subjects: TrainingComponents) -> None:
+    def __init__(self, components: TrainingComponents) -> None:
         self._before: list[tuple[str, Module, str, Any]] = [
             (f"{prefix}{path}.{key}".lstrip("."), part, key, value)
-            for prefix, module in subjects.modules.items()
+            for prefix, module in components.modules.items()
             for path, part in module.named_modules()
             for key, value in vars(part).items()
             if type(value) in _NUMBERS or isinstance(value, torch.Tensor)

@@ -60,7 +60,7 @@ def _is_needed(node: Node) -> bool:
 
 def build_step_graph(
     module: GraphModule,
-    originals: ParameterSubstitution,
+    substitution: ParameterSubstitution,
     batch: tuple[Structure, Sequence[Any]],
     results: Structure,
     name: str,
@@ -69,7 +69,7 @@ def build_step_graph(
 
     Args:
         module: Functional; it takes the weights, the numbers, and the tensors of the batch.
-        originals: The weights and numbers it was traced for.
+        substitution: The weights and numbers it was traced for.
         batch: The structure of ``(args, kwargs)``, and its leaves.
         results: The structure of the results of the step.
         name: The name of the graph.
@@ -77,8 +77,11 @@ def build_step_graph(
     structure, leaves = batch
     tensors = [f"batch{index}" for index in range(sum(isinstance(item, torch.Tensor) for item in leaves))]
     arguments = [
-        *(_make_argument(key, tensor, originals.components) for key, tensor in originals.weights.items()),
-        *(Argument(InputKind.INPUT, key) for key in (*originals.numbers, *tensors)),
+        *(
+            _make_argument(key, tensor, substitution.components)
+            for key, tensor in substitution.weights.items()
+        ),
+        *(Argument(InputKind.INPUT, key) for key in (*substitution.numbers, *tensors)),
     ]
     graph = convert_graph_module(module, name=name, arguments=arguments)
     inputs: dict[str, Any] = {
@@ -88,11 +91,11 @@ def build_step_graph(
     args, kwargs = unflatten(
         structure, [inputs[next(names)] if isinstance(item, torch.Tensor) else item for item in leaves]
     )
-    current = {**hyperparameters.fixed_numbers(originals.components.optimizers), **originals.numbers}
+    current = {**hyperparameters.fixed_numbers(substitution.components.optimizers), **substitution.numbers}
     numbers = {key: inputs.get(key, value) for key, value in current.items()}
     graph.set_call(args, {**kwargs, HYPERPARAMETERS: numbers})
     graph.set_outputs(unflatten(results, list(graph.outputs)))
-    for key, number in originals.numbers.items():
+    for key, number in substitution.numbers.items():
         if not inputs[key].use_count:
             graph.fix_input(inputs[key], number)
     for entry in list(graph.optimizer_state.values()):
@@ -101,11 +104,11 @@ def build_step_graph(
     return graph
 
 
-def _make_argument(name: str, tensor: torch.Tensor, subjects: TrainingComponents) -> Argument:
-    if name in subjects.parameters():
-        return Argument(InputKind.PARAMETER, name, subjects.aliases(name, tensor))
-    if name in subjects.buffers():
-        persistent = subjects.is_persistent(name)
+def _make_argument(name: str, tensor: torch.Tensor, components: TrainingComponents) -> Argument:
+    if name in components.parameters():
+        return Argument(InputKind.PARAMETER, name, components.aliases(name, tensor))
+    if name in components.buffers():
+        persistent = components.is_persistent(name)
         data = None if persistent or tensor.is_meta else tensor.detach().clone()
-        return Argument(InputKind.BUFFER, name, subjects.aliases(name, tensor), persistent, data)
+        return Argument(InputKind.BUFFER, name, components.aliases(name, tensor), persistent, data)
     return Argument(InputKind.STATE, name)

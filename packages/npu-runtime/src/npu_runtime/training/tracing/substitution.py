@@ -20,7 +20,7 @@ class ParameterSubstitution:
     """The tensors and numbers of training components by their names in a graph, and their substitution.
 
     Args:
-        subjects: The training components.
+        components: The training components.
 
     Attributes:
         weights: Parameters, buffers and optimizer state.
@@ -34,11 +34,11 @@ class ParameterSubstitution:
             parameter; or an optimizer updates a tensor that is not a parameter of the modules.
     """
 
-    def __init__(self, subjects: TrainingComponents) -> None:
-        self.components = subjects
-        self._owners = subjects.trained_names()
+    def __init__(self, components: TrainingComponents) -> None:
+        self.components = components
+        self._owners = components.trained_names()
         self._entries = {
-            prefix: current_or_initial_state(item) for prefix, item in subjects.optimizers.items()
+            prefix: current_or_initial_state(item) for prefix, item in components.optimizers.items()
         }
         self._require_single_owners()
         self.state = {
@@ -47,12 +47,16 @@ class ParameterSubstitution:
             for owner, item in zip(self._owners[prefix], entries, strict=True)
             for key, tensor in item.items()
         }
-        self.weights: dict[str, torch.Tensor] = {**subjects.parameters(), **subjects.buffers(), **self.state}
-        self.numbers = hyperparameters.open_numbers(subjects.optimizers)
+        self.weights: dict[str, torch.Tensor] = {
+            **components.parameters(),
+            **components.buffers(),
+            **self.state,
+        }
+        self.numbers = hyperparameters.open_numbers(components.optimizers)
         optimized = {key for names in self._owners.values() for key in names}
         self.gradients: dict[str, torch.Tensor] = {
             key: item
-            for key, item in subjects.parameters().items()
+            for key, item in components.parameters().items()
             if item.requires_grad and key in optimized
         }
 

@@ -26,7 +26,7 @@ class TracedStep:
         state: The state of the optimizers before the first step, by name.
         branches: The Python branches that the trace took on values of hyperparameters.
         gradients: The names of the values that hold the gradients at the optimizer step, by parameter.
-        subjects: The training components.
+        components: The training components.
     """
 
     graph: Graph

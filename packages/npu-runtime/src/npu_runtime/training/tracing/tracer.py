@@ -42,7 +42,7 @@ _TRACE_LOCK = threading.RLock()
 
 def trace_function(
     function: Callable[..., Any],
-    subjects: TrainingComponents,
+    components: TrainingComponents,
     args: Sequence[Any],
     kwargs: Mapping[str, Any] | None = None,
     *,
@@ -52,7 +52,7 @@ def trace_function(
 
     Args:
         function: Computes gradients with ``backward()``, and calls ``step()`` of the optimizers.
-        subjects: Its training components.
+        components: Its training components.
         args: An example batch: numbers, and the shapes and dtypes of tensors matter, not their contents.
         kwargs: The named arguments of the batch.
         name: The name of the graph.
@@ -62,9 +62,9 @@ def trace_function(
             not repeat.
         ConversionError: An op cannot be represented in a graph.
     """
-    for optimizer in subjects.optimizers.values():
+    for optimizer in components.optimizers.values():
         require_traceable(optimizer)
-    reject_hooks(subjects)
+    reject_hooks(components)
     with _TRACE_LOCK, pause_gc():
         if is_tracing():
             raise TracingError(
@@ -72,7 +72,7 @@ def trace_function(
                 fix="let the outer step do what the inner one does",
             )
         leaves, structure = flatten((tuple(args), dict(kwargs or {})))
-        return _StepTracer(function, ParameterSubstitution(subjects), (structure, leaves), name).run()
+        return _StepTracer(function, ParameterSubstitution(components), (structure, leaves), name).run()
 
 
 class _StepTracer:
@@ -81,35 +81,35 @@ class _StepTracer:
     def __init__(
         self,
         function: Callable[..., Any],
-        originals: ParameterSubstitution,
+        substitution: ParameterSubstitution,
         batch: tuple[Structure, Sequence[Any]],
         name: str,
     ) -> None:
         self._function = function
-        self._substitution = originals
+        self._substitution = substitution
         self._batch = batch
         self._name = name
         self._world = TracingContext()
-        self._attributes = ModuleAttributes(originals.components)
+        self._attributes = ModuleAttributes(substitution.components)
         self._gradients: dict[str, torch.Tensor] = {}  # the gradients at the optimizer step, by parameter
         self._results: Structure | None = None
 
     def run(self) -> TracedStep:
-        originals, world = self._substitution, self._world
+        substitution, world = self._substitution, self._world
         # The placeholders, in the order that `_run_step`, `extract_gradients` and `build_step_graph` rely on.
         module = self._trace(
             [
-                *map(world.fake_tensor, originals.weights.values()),
-                *(world.symbolic_number(key, value) for key, value in originals.numbers.items()),
+                *map(world.fake_tensor, substitution.weights.values()),
+                *(world.symbolic_number(key, value) for key, value in substitution.numbers.items()),
                 *(world.fake_tensor(item) for item in self._batch[1] if isinstance(item, torch.Tensor)),
-                *map(world.fake_tensor, originals.gradients.values()),
+                *map(world.fake_tensor, substitution.gradients.values()),
             ]
         )
-        gradients = extract_gradients(module, list(self._gradients), len(originals.gradients))
+        gradients = extract_gradients(module, list(self._gradients), len(substitution.gradients))
         assert self._results is not None
-        graph = build_step_graph(module, originals, self._batch, self._results, self._name)
-        state = {key: tensor for key, tensor in originals.state.items() if key in graph.optimizer_state}
-        return TracedStep(graph, state, world.branches(), gradients, originals.components)
+        graph = build_step_graph(module, substitution, self._batch, self._results, self._name)
+        state = {key: tensor for key, tensor in substitution.state.items() if key in graph.optimizer_state}
+        return TracedStep(graph, state, world.branches(), gradients, substitution.components)
 
     def _trace(self, fakes: Sequence[Any]) -> GraphModule:
         """Return the functionalized FX graph of the step."""
@@ -136,15 +136,15 @@ class _StepTracer:
 
     def _run_step(self, *items: Any) -> tuple[list[Any], list[torch.Tensor]]:
         """Run the step function on traced tensors; return its results, and the gradients optimizers saw."""
-        originals = self._substitution
+        substitution = self._substitution
         rest = iter(items)
-        weights = {key: next(rest) for key in originals.weights}
-        numbers = {key: next(rest) for key in originals.numbers}
+        weights = {key: next(rest) for key in substitution.weights}
+        numbers = {key: next(rest) for key in substitution.numbers}
         structure, leaves = self._batch
         filled = [next(rest) if isinstance(item, torch.Tensor) else item for item in leaves]
-        gradients = {key: next(rest) for key in originals.gradients}
+        gradients = {key: next(rest) for key in substitution.gradients}
         args, kwargs = unflatten(structure, filled)
-        with originals.substitute(weights, numbers, gradients, self._gradients.update):
+        with substitution.substitute(weights, numbers, gradients, self._gradients.update):
             results, self._results = flatten(self._function(*args, **kwargs))
             self._attributes.require_same_numbers()
         return list(map(_detach, results)), list(self._gradients.values())

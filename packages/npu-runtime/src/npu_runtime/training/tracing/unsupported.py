@@ -27,9 +27,9 @@ _NUMBERS = (bool, int, float, complex, torch.SymBool, torch.SymInt, torch.SymFlo
 _SYNCHRONIZING = ("aten._local_scalar_dense.default", "aten.nonzero.default", "aten.is_nonzero.default")
 
 
-def reject_hooks(subjects: TrainingComponents) -> None:
+def reject_hooks(components: TrainingComponents) -> None:
     """Raise if parameters have hooks: a trace substitutes the parameters, and the hooks would not run."""
-    for key, parameter in subjects.parameters().items():
+    for key, parameter in components.parameters().items():
         if parameter._backward_hooks or getattr(parameter, "_post_accumulate_grad_hooks", None):
             raise TracingError(
                 f"the parameter {key!r} has hooks, which would not run in a graph",
