@@ -5,6 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import npu_ir
+import npu_ir.plugins.backend
+
+# Its annotations name the graph, which it imports for type checkers only; npu_cuda has one, too.
+vars(npu_ir.plugins.backend)["Graph"] = npu_ir.Graph
 
 project = "npu-ir"
 release = npu_ir.__version__

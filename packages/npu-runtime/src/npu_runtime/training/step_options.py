@@ -41,7 +41,7 @@ class StepOptions:
 
     @property
     def are_for_model(self) -> bool:
-        """Whether an option is set that only a step of a model has."""
+        """True if an option is set that only a step of a model has."""
         numbers = (self.clip_grad_norm, self.clip_grad_value, self.autocast)
         return self.accumulate != 1 or any(item is not None for item in numbers)
 
