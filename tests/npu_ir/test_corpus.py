@@ -34,7 +34,14 @@ def test_a_graph_computes_what_eager_computes(case: Case, tmp_path: Path) -> Non
 
 
 # PyTorch cannot build the others of FakeTensors, or it would take too long to try all.
-UNBUILT = ("transformer", "bfloat16_convolution", "double_model", "channels_last_model", "orthogonal")
+UNBUILT = (
+    "transformer",
+    "bfloat16_convolution",
+    "double_model",
+    "half_model",
+    "channels_last_model",
+    "orthogonal",
+)
 SAMPLE = [case for case in CASES if case.id not in UNBUILT and not case.unregistered][::6]
 
 

@@ -211,7 +211,7 @@ def test_the_order_of_installation_does_not_matter() -> None:
         pytest.param(
             plugin(npu_runners=lambda: {"quick": 1}),
             (
-                "PluginError: broken (broken-dist 1.0) offers runners that are no dict of "
+                "PluginError: broken (broken-dist 1.0) offers runners that are not a dict of "
                 "functions by name: {'quick': 1}"
             ),
             id="runners_not_callable"

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 import npu_ir
+import npu_ir.backend
 import npu_passes
 from npu_ir.cli import main
 from npu_ir.errors import UsageError
@@ -21,6 +22,7 @@ Capture = pytest.CaptureFixture[str]
 EXAMPLE = Path(__file__).parents[2] / "examples" / "npu-plugin-example"
 PUBLIC = {
     "npu_ir": npu_ir.__all__,
+    "npu_ir.backend": npu_ir.backend.__all__,
     "npu_ir.hookspecs": ["hookimpl"],
     "npu_passes": npu_passes.__all__,
     "npu_passes.testing": ["check_pass"],

@@ -13,7 +13,7 @@ from torch import Tensor, nn, randn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from npu_ir import Graph, GraphError, TensorType, extract_ir
+from npu_ir import Graph, GraphError, TensorType, extract_ir, parse_ir
 from npu_ir.interpreter.random_data import random_call, random_weights
 from npu_runtime import IRExecutor
 from tests.npu_ir.corpus.case import Function
@@ -303,6 +303,15 @@ def peak_between_instructions(executor: IRExecutor, args: Any, kwargs: Any) -> i
 
     executor.instrumented(wrap)(*args, **kwargs)
     return peak.most
+
+
+def test_resolving_a_lazily_negated_view_counts_as_memory_of_its_own() -> None:
+    graph = parse_ir(
+        "graph net {\n  input %x: f32[3]\n  %a: f32[3] = aten._neg_view.default(self=%x)\n"
+        "  %b: f32[3] = aten.resolve_neg.default(self=%a)\n  return %b\n}\n"
+    )
+
+    assert IRExecutor(graph, passes=None).memory_plan().peak_bytes == 12
 
 
 @settings(suppress_health_check=list(HealthCheck), max_examples=40, deadline=None)

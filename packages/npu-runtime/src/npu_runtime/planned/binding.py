@@ -127,9 +127,11 @@ def _require_own_memory(
 def _mutation_problem(tensor: torch.Tensor, value: Value, device: torch.device) -> str:
     if tensor.device != device:
         return f"is on {tensor.device}, and the program on {device}"
+    if tensor.is_conj() or tensor.is_neg():
+        return "is conjugated or negated lazily"
     if not has_stated_strides(tensor, value.type):
         return f"has the strides {tuple(tensor.stride())}, and the graph states {value.type}"
-    return "is conjugated or negated lazily" if tensor.is_conj() or tensor.is_neg() else ""
+    return ""
 
 
 def _run_at_bind_time(instruction: Instruction, tensors: Mapping[Value, Any], plan: Plan) -> dict[Value, Any]:

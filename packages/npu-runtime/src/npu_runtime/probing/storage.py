@@ -16,11 +16,13 @@ from npu_runtime._torch.tensors import packed_layout
 
 
 def has_stated_strides(output: Any, type: Type) -> bool:
-    """Return whether a tensor has the strides of a type; True for non-tensors."""
+    """Return whether a tensor has the strides of a type, and no lazy conj/neg bit; True for non-tensors."""
     if not isinstance(output, torch.Tensor) or not isinstance(type, TensorType):
         return True
     if output.layout is not torch.strided:
         return output.layout is type.layout is packed_layout()  # it has no strides
+    if output.is_conj() or output.is_neg():
+        return False  # resolve_conj and resolve_neg allocate for such an operand alone
     # Including axes of size 1: kernels choose the memory format of their results by them.
     return bool(output.stride() == type.static_strides)
 
