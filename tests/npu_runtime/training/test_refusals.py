@@ -267,6 +267,11 @@ def scaled_step(scaler: torch.amp.GradScaler, model: nn.Module, optimizer: optim
             "autocast= is a GradScaler",
             id="option",
         ),
+        pytest.param(
+            lambda scaler, model, optimizer: TrainStep(model, optimizer, F.mse_loss, scaler=scaler),
+            "scaler= is a GradScaler",
+            id="scaler",
+        ),
     ],
 )
 def test_a_scaler_of_gradients_is_refused_and_stays_as_it_was(make: Scaling, what: str) -> None:

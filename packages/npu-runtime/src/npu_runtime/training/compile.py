@@ -62,6 +62,7 @@ def compile_and_capture(
     autocast: torch.dtype | None = None,
     modules: Sequence[Module] | None = None,
     optimizers: Sequence[Optimizer] | None = None,
+    scaler: torch.amp.GradScaler | None = None,
 ) -> CompileArtifact:
     """Compile and capture a step: trace, passes, check, lowering, plan, warm-up, capture.
 
@@ -99,6 +100,7 @@ def compile_and_capture(
         autocast: As for `compile_ir`.
         modules: As for `compile_ir`.
         optimizers: As for `compile_ir`.
+        scaler: As for `compile_ir`: refused.
 
     Raises:
         TracingError: The step cannot be traced into a graph.
@@ -109,7 +111,9 @@ def compile_and_capture(
     require_outside_capture("compile_and_capture")
     require_capture_mode(capture, "compile_and_capture")
     if not isinstance(step, (Graph, TracedStep)):
-        options = StepOptions(accumulate, clip_grad_norm, clip_grad_value, autocast, modules, optimizers)
+        options = StepOptions(
+            accumulate, clip_grad_norm, clip_grad_value, autocast, modules, optimizers, scaler
+        )
         step = trace_with_options(step, optimizer, loss_fn, example_batch, name, options)
     traced = step if isinstance(step, TracedStep) else None
     source = step.graph if isinstance(step, TracedStep) else step

@@ -24,6 +24,7 @@ class StepOptions:
         autocast: As for `StepFunction`.
         modules: The modules of a step function, where its closure does not refer to them.
         optimizers: Its optimizers, likewise.
+        scaler: Refused: it decides in Python, by the content of the gradients, whether to take a step.
     """
 
     accumulate: int = 1
@@ -32,6 +33,7 @@ class StepOptions:
     autocast: torch.dtype | None = None
     modules: Sequence[Module] | None = None
     optimizers: Sequence[Optimizer] | None = None
+    scaler: torch.amp.GradScaler | None = None
 
     def require_no_scaler(self) -> None:
         """Refuse a ``GradScaler`` given as an option."""

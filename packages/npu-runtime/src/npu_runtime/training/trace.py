@@ -32,6 +32,7 @@ def compile_ir(
     autocast: torch.dtype | None = None,
     modules: Sequence[Module] | None = None,
     optimizers: Sequence[Optimizer] | None = None,
+    scaler: torch.amp.GradScaler | None = None,
 ) -> Graph:
     """Return a whole training step as one graph: functional, without weights, of ATen ops.
 
@@ -55,12 +56,13 @@ def compile_ir(
         autocast: As for `TrainStep`.
         modules: The modules of a step function, where its closure does not refer to them.
         optimizers: Its optimizers, likewise.
+        scaler: Refused with a fix: a ``GradScaler`` decides in Python whether to take a step.
 
     Raises:
         TracingError: The step cannot be traced into a graph; the message has the reason, the line and a fix.
         ConversionError: An op cannot be represented in a graph.
     """
-    options = StepOptions(accumulate, clip_grad_norm, clip_grad_value, autocast, modules, optimizers)
+    options = StepOptions(accumulate, clip_grad_norm, clip_grad_value, autocast, modules, optimizers, scaler)
     return trace_with_options(model, optimizer, loss_fn, example_batch, name, options).graph
 
 
@@ -77,9 +79,10 @@ def trace_step(
     autocast: torch.dtype | None = None,
     modules: Sequence[Module] | None = None,
     optimizers: Sequence[Optimizer] | None = None,
+    scaler: torch.amp.GradScaler | None = None,
 ) -> TracedStep:
     """Return the graph of `compile_ir` with its initial state and its training components."""
-    options = StepOptions(accumulate, clip_grad_norm, clip_grad_value, autocast, modules, optimizers)
+    options = StepOptions(accumulate, clip_grad_norm, clip_grad_value, autocast, modules, optimizers, scaler)
     return trace_with_options(model, optimizer, loss_fn, example_batch, name, options)
 
 

@@ -69,6 +69,7 @@ class TrainStep:
         borrow: Return the tensors that the next call overwrites, instead of copies of them.
         modules: The modules of a step function, where its closure does not refer to them.
         optimizers: Its optimizers, likewise.
+        scaler: Refused with a fix: a ``GradScaler`` decides in Python whether to take a step.
 
     Raises:
         TracingError: The arguments do not define a step.
@@ -91,9 +92,12 @@ class TrainStep:
         borrow: bool = False,
         modules: Sequence[Module] | None = None,
         optimizers: Sequence[Optimizer] | None = None,
+        scaler: torch.amp.GradScaler | None = None,
     ) -> None:
         require_capture_mode(capture)
-        options = StepOptions(accumulate, clip_grad_norm, clip_grad_value, autocast, modules, optimizers)
+        options = StepOptions(
+            accumulate, clip_grad_norm, clip_grad_value, autocast, modules, optimizers, scaler
+        )
         self._function, self._components = make_step(model, optimizer, loss_fn, options)
         for item in self._components.optimizers.values():
             require_traceable(item)

@@ -42,6 +42,7 @@ def check_capture(
     autocast: torch.dtype | None = None,
     modules: Sequence[Module] | None = None,
     optimizers: Sequence[Optimizer] | None = None,
+    scaler: torch.amp.GradScaler | None = None,
 ) -> CaptureReport:
     """Report all obstacles to capturing a step, each with the user's line and a fix.
 
@@ -60,6 +61,7 @@ def check_capture(
         autocast: As for `compile_ir`.
         modules: As for `compile_ir`.
         optimizers: As for `compile_ir`.
+        scaler: As for `compile_ir`: refused.
 
     Raises:
         CaptureError: ``step`` is none of these.
@@ -73,7 +75,7 @@ def check_capture(
             fix="give a graph, what trace_step returns, a model with its optimizer and loss, "
             "or a step function",
         )
-    options = StepOptions(accumulate, clip_grad_norm, clip_grad_value, autocast, modules, optimizers)
+    options = StepOptions(accumulate, clip_grad_norm, clip_grad_value, autocast, modules, optimizers, scaler)
     try:
         traced = trace_with_options(step, optimizer, loss_fn, example_batch, name, options)
     except NpuError as error:
