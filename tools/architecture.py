@@ -16,8 +16,6 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import grimp
-
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "ARCHITECTURE.md"
 PACKAGES = ("npu_ir", "npu_passes", "npu_cuda", "npu_runtime")
@@ -85,13 +83,15 @@ def _markdown(text: str) -> str:
 
 def picture(package: str) -> str:
     """Return a Mermaid flow chart of which folder imports which, without what follows from other arrows."""
-    graph = grimp.build_graph(package, exclude_type_checking_imports=True, cache_dir=None)
     below: dict[str, set[str]] = {}
-    for module in graph.modules:
-        for imported in graph.find_modules_directly_imported_by(module):
-            one, other = _room(module), _room(imported)
-            if one and other and one != other:
-                below.setdefault(one, set()).add(other)
+    for path in source(package).rglob("*.py"):
+        parts = path.relative_to(source(package)).with_suffix("").parts
+        if parts[0] == "__init__" or _NO_CODE & set(parts):
+            continue
+        for name in _imports(ast.parse(path.read_text(encoding="utf-8"))):
+            room = _room(package, name)
+            if room not in (None, parts[0]):
+                below.setdefault(parts[0], set()).add(room)
     arrows = sorted(
         (one, other) for one in below for other in below[one] if not _is_implied(one, other, below)
     )
@@ -100,10 +100,25 @@ def picture(package: str) -> str:
     )
 
 
-def _room(module: str) -> str | None:
-    """Return the folder or loose module at the top of its package that a module is part of."""
-    parts = module.split(".")
-    return parts[1] if len(parts) > 1 else None
+def _imports(node: ast.AST) -> Iterator[str]:
+    """Yield the dotted name of each import, those in functions included; not those for type checkers."""
+    for item in ast.iter_child_nodes(node):
+        if isinstance(item, ast.If) and ast.unparse(item.test) == "TYPE_CHECKING":
+            continue
+        if isinstance(item, ast.ImportFrom) and item.module:
+            yield from (f"{item.module}.{alias.name}" for alias in item.names)
+        elif isinstance(item, ast.Import):
+            yield from (alias.name for alias in item.names)
+        yield from _imports(item)
+
+
+def _room(package: str, name: str) -> str | None:
+    """Return the folder or loose module at the top of a package that an imported name is of."""
+    parts = name.split(".")
+    if parts[0] != package or len(parts) < 2:
+        return None
+    folder = source(package) / parts[1]
+    return parts[1] if folder.is_dir() or folder.with_suffix(".py").exists() else None
 
 
 def _is_implied(one: str, other: str, below: dict[str, set[str]]) -> bool:
