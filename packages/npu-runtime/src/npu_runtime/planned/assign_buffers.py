@@ -253,7 +253,7 @@ class BufferAssigner:
             is_plannable(value) and not has_overlapping_elements(value.type)
             for value in (*instruction.inputs, *outputs)
         ):
-            # Stated overlaps of elements are no promise about the tensors of a call.
+            # An overlap stated in a type promises nothing about the tensors of a call.
             self._mark_dynamic(instruction)
             return [instruction]
         calls, inputs = [], []
