@@ -1,0 +1,30 @@
+"""Tiers of tests: what every run takes of a long list of cases, and what only the exhaustive run does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import pytest
+from _pytest.mark import ParameterSet
+
+T = TypeVar("T")
+
+
+def thin(cases: Sequence[T], keep: int, name: Callable[[T], str] | None = None) -> list[ParameterSet]:
+    """Return all cases as parameters; those besides ``keep`` of them, evenly spread, are exhaustive.
+
+    Args:
+        cases: The cases.
+        keep: How many of them run in every tier but ``smoke``.
+        name: The id of a case; pytest's own if not given.
+    """
+    kept = {index * len(cases) // keep for index in range(keep)} if keep < len(cases) else range(len(cases))
+    return [
+        pytest.param(
+            case,
+            id=None if name is None else name(case),
+            marks=() if index in kept else pytest.mark.exhaustive,
+        )
+        for index, case in enumerate(cases)
+    ]
