@@ -1,11 +1,46 @@
-// Launches of kernels, their limits, and what is known of a kernel.
+// Launches: their limits, what is known of a kernel, and how its blocks run one after the other.
 #include "emulator/kernel_launch.h"
-#include "emulator/runtime_call.h"
-#include "emulator/runtime_work.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <mutex>
+#include <numeric>
+#include <random>
+#include <vector>
+
+#include "emulator/block.h"
+#include "emulator/device_code.h"
+#include "emulator/runtime.h"
 #include "emulator/symbols.h"
 
 namespace npu::emulator {
 namespace {
+
+constexpr size_t kSharedAlignment = 128;
+
+std::mutex kernels_mutex;
+std::atomic<int> schedule_in_use{0};
+void* dynamic_shared = nullptr;
+
+struct FreeMemory {
+  void operator()(void* memory) const { std::free(memory); }
+};
+using Memory = std::unique_ptr<void, FreeMemory>;
+
+std::vector<uint64_t> block_order(uint64_t blocks, int schedule) {
+  std::vector<uint64_t> order(blocks);
+  std::iota(order.begin(), order.end(), uint64_t{0});
+  if (schedule == 1) std::reverse(order.begin(), order.end());
+  if (schedule > 1) std::shuffle(order.begin(), order.end(), std::mt19937(static_cast<uint32_t>(schedule)));
+  return order;
+}
+
+uint3 block_index(uint64_t block, dim3 grid) {
+  const uint64_t row = block / grid.x;
+  return {static_cast<unsigned>(block % grid.x), static_cast<unsigned>(row % grid.y),
+          static_cast<unsigned>(row / grid.y)};
+}
 
 constexpr uint64_t kMaxThreads = 1024;
 constexpr size_t kDefaultSharedBytes = 48 << 10;
@@ -31,15 +66,55 @@ cudaError_t check_limits(const KernelLaunch& launch) {
   return shared > shared_limit(launch.kernel) ? cudaErrorInvalidValue : cudaSuccess;
 }
 
+std::mutex report_mutex;
+std::string text_of_last;
+
 }  // namespace
+
+void* dynamic_shared_memory() { return dynamic_shared; }
+void set_schedule(int schedule) { schedule_in_use = schedule; }
+int schedule() { return schedule_in_use; }
+
+bool run_kernel(const KernelLaunch& launch) {
+  const std::lock_guard lock(kernels_mutex);
+  void* memory = nullptr;  // of just this size, so that AddressSanitizer sees where it ends
+  if (launch.shared_bytes > 0 && posix_memalign(&memory, kSharedAlignment, launch.shared_bytes) != 0) std::abort();
+  const Memory owner(memory);
+  dynamic_shared = memory;
+  gridDim = launch.grid;
+  const std::vector<SharedVariable>& variables = shared_variables(launch.kernel);
+  const int order = schedule_in_use;
+  const uint64_t blocks = uint64_t{launch.grid.x} * launch.grid.y * launch.grid.z;
+  for (const uint64_t index : block_order(blocks, order)) {
+    for (const SharedVariable& variable : variables) poison(variable.address, variable.bytes);
+    poison(memory, launch.shared_bytes);
+    const std::string what = block().run(launch.block, block_index(index, launch.grid), launch.thread_body, order);
+    if (what.empty()) continue;
+    set_last_report("kernel " + kernel_name(launch.kernel) + ", " + what);
+    return false;
+  }
+  return true;
+}
 
 cudaError_t launch_kernel(const KernelLaunch& launch, cudaStream_t handle) {
   return call("cudaLaunchKernelEx", [&] {
     cudaStream_t stream = find_stream(handle);
     if (stream == nullptr) return cudaErrorInvalidResourceHandle;
     if (const cudaError_t error = check_limits(launch); error != cudaSuccess) return error;
-    return submit(stream, {cudaGraphNodeTypeKernel, [launch] { run_on_device(launch); }, launch});
+    return submit(stream, {cudaGraphNodeTypeKernel, [launch] {
+                             if (!run_kernel(launch)) runtime().device_error = cudaErrorLaunchFailure;
+                           }, launch});
   });
+}
+
+std::string last_report() {
+  const std::lock_guard lock(report_mutex);
+  return text_of_last;
+}
+
+void set_last_report(std::string text) {
+  const std::lock_guard lock(report_mutex);
+  text_of_last = std::move(text);
 }
 
 }  // namespace npu::emulator
@@ -70,24 +145,6 @@ cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute
       return cudaErrorInvalidValue;
     }
     runtime().dynamic_shared_limit[kernel] = value;
-    return cudaSuccess;
-  });
-}
-
-cudaError_t cudaFuncGetName(const char** name, const void* kernel) {
-  return call("cudaFuncGetName", [&] {
-    if (kernel == nullptr) return cudaErrorInvalidDeviceFunction;
-    *name = kernel_name(kernel).c_str();
-    return cudaSuccess;
-  });
-}
-
-cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const void* kernel, int block,
-                                                          size_t shared) {
-  return call("cudaOccupancyMaxActiveBlocksPerMultiprocessor", [&] {
-    if (kernel == nullptr) return cudaErrorInvalidDeviceFunction;
-    if (block <= 0 || static_cast<uint64_t>(block) > kMaxThreads) return cudaErrorInvalidValue;
-    *blocks = shared > kMaxSharedBytes ? 0 : 2048 / block;
     return cudaSuccess;
   });
 }
