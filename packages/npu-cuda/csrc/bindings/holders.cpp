@@ -2,7 +2,6 @@
 
 #include <cstring>
 
-#include "bindings/captures.h"
 #include "bindings/unlocked.h"
 
 namespace npu::bindings {

@@ -3,6 +3,7 @@
 
 #include <map>
 
+#include "bindings/errors.h"
 #include "bindings/tensors.h"
 #include "core/graph.h"
 #include "core/program.h"
@@ -88,5 +89,30 @@ bool dag_argument(nb::handle topology, const char* function);
 
 // In an emulated build the memory of the CPU is that of cuda, too.
 void adapt(TensorDesc* desc, const Device& device);
+
+// Whether a capture begun by graph_begin() records on this stream. Cheap if there is none.
+bool is_captured(void* stream);
+// The graph will keep the owners; `source` reports the current stream of the producer of the tensors, or is null.
+void keep_for_capture(void* stream, const Owners& owners, const DLPackExchangeAPI* source);
+
+template <class Holder>
+int traverse_holder(PyObject* self, visitproc visit, void* arg) {
+  Py_VISIT(Py_TYPE(self));
+  return nb::inst_ready(self) ? nb::inst_ptr<Holder>(self)->traverse(visit, arg) : 0;
+}
+
+template <class Holder>
+int clear_holder(PyObject* self) {
+  if (nb::inst_ready(self)) nb::inst_ptr<Holder>(self)->clear();
+  return 0;
+}
+
+template <class Holder>
+PyType_Slot* collected() {
+  static PyType_Slot slots[] = {{Py_tp_traverse, reinterpret_cast<void*>(traverse_holder<Holder>)},
+                                {Py_tp_clear, reinterpret_cast<void*>(clear_holder<Holder>)},
+                                {0, nullptr}};
+  return slots;
+}
 
 }  // namespace npu::bindings

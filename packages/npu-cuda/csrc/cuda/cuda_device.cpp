@@ -1,6 +1,6 @@
 #include "cuda/cuda_device.h"
 
-#include "core/active_device.h"
+#include "core/device.h"
 #include "core/trace.h"
 #include "cuda/cuda_executable.h"
 #include "cuda/cuda_recording.h"

@@ -1,6 +1,6 @@
 #include "cuda/cuda_executable.h"
 
-#include "core/active_device.h"
+#include "core/device.h"
 #include "cuda/cuda_device.h"
 
 namespace npu {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "core/active_device.h"
+#include "core/device.h"
 #include "cuda/cuda_device.h"
 #include "cuda/cuda_executable.h"
 
