@@ -1,6 +1,6 @@
 // Memory, devices, and why there is none.
-#include "cuda/cuda_devices.h"
-#include "core/active_device.h"
+#include "cuda/cuda_device.h"
+#include "core/device.h"
 #include "emulator/emulator_control.h"
 #include "rig.h"
 

@@ -72,37 +72,8 @@ void launch_kernel(nb::handle kernel_id, nb::handle inputs, nb::handle outputs, 
 }
 
 // One op with its tensors, as a program of one op: checked and prepared once, launched many times.
-class PreparedCall {
- public:
-  PreparedCall(std::unique_ptr<Program> program, Owners owners, const DLPackExchangeAPI* stream_source)
-      : program_(std::move(program)), owners_(std::move(owners)), stream_source_(stream_source) {}
-
-  const Program& core() const {
-    if (!program_) raise(Status::invalid("this call is being destroyed by the garbage collector"));
-    return *program_;
-  }
-
-  void launch(nb::handle stream_handle) const {
-    core();
-    void* stream = stream_or_current(stream_handle, "PreparedCall", stream_source_, *program_->device());
-    if (is_captured(stream)) [[unlikely]] keep_for_capture(stream, owners_, stream_source_);
-    check(program_->run(stream));
-  }
-
-  int traverse(visitproc visit, void* arg) const {
-    for (const nb::object& owner : owners_) Py_VISIT(owner.ptr());
-    return 0;
-  }
-
-  void clear() {
-    const std::unique_ptr<Program> program = std::move(program_);
-    const Owners owners = std::move(owners_);
-  }
-
- private:
-  std::unique_ptr<Program> program_;
-  Owners owners_;
-  const DLPackExchangeAPI* stream_source_;
+struct PreparedCall : ProgramHolder {
+  using ProgramHolder::ProgramHolder;
 };
 
 // The slot of this tensor: one that is both input and output has one slot.
@@ -115,8 +86,7 @@ int slot_of(Program& program, std::vector<TensorDesc>& known, const TensorDesc& 
     }
   }
   int slot = 0;
-  TensorDesc promised = desc;
-  check(program.add_slot(promised, true, "", &slot));
+  check(program.add_slot(desc, true, "", &slot));
   known.push_back(desc);
   return slot;
 }
@@ -184,7 +154,8 @@ void bind_calls(nb::module_& module) {
              "who names a kernel says that it fits.");
   nb::class_<PreparedCall>(module, "PreparedCall", nb::type_slots(collected<PreparedCall>()),
                            "A call of prepare_call(): launches its op again and again on the same tensors.")
-      .def("__call__", &PreparedCall::launch, nb::arg("stream_handle") = 0,
+      .def("__call__", [](PreparedCall& self, nb::handle stream_handle) { self.run(stream_handle, "PreparedCall"); },
+           nb::arg("stream_handle") = 0,
            nb::sig("def __call__(self, stream_handle: int = 0) -> None"),
            "Launch it. One thread at a time; the stream is chosen as by op_call.")
       .def_prop_ro("kernel_id", [](const PreparedCall& self) { return self.core().ops()[0].kernel->traits().id; },

@@ -195,7 +195,7 @@ void ProgramHolder::call(nb::handle tensors, nb::handle stream_handle, bool keep
   const Busy busy(is_called_);
   bind_all(tensors, keep || is_recorded, &let_go);
   has_let_go_ = !keep;  // every slot has just been bound
-  launch(stream_handle);
+  launch(stream_handle, "run");
   if (keep || !is_recorded) return;
   std::map<int, Owners> owners;  // they go when no member refers to them any more
   owners.swap(owners_);
@@ -213,15 +213,15 @@ void ProgramHolder::require_kept(const char* function) {
   has_let_go_ = false;
 }
 
-void ProgramHolder::run(nb::handle stream_handle) {
-  require_free("run");
-  require_kept("run");
-  launch(stream_handle);
+void ProgramHolder::run(nb::handle stream_handle, const char* function) {
+  require_free(function);
+  require_kept(function);
+  launch(stream_handle, function);
 }
 
-void ProgramHolder::launch(nb::handle stream_handle) {
+void ProgramHolder::launch(nb::handle stream_handle, const char* function) {
   Program& program = core();
-  void* stream = stream_or_current(stream_handle, "run", stream_source_, *program.device());
+  void* stream = stream_or_current(stream_handle, function, stream_source_, *program.device());
   if (is_captured(stream)) [[unlikely]] keep_for_capture(stream, owners(), stream_source_);
   if (call_plan().is_short) return check(program.run(stream));
   Status status;

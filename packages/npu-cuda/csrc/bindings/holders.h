@@ -18,13 +18,16 @@ inline constexpr int64_t kBytesWorthTheGil = 256 * 1024;
 class ProgramHolder {
  public:
   ProgramHolder(Device* device, SelectionRules rules) : program_(std::make_unique<Program>(device, rules)) {}
+  // A program that is final and bound; `owners` keep its tensors.
+  ProgramHolder(std::unique_ptr<Program> program, Owners owners, const DLPackExchangeAPI* stream_source)
+      : program_(std::move(program)), owners_{{0, std::move(owners)}}, stream_source_(stream_source) {}
 
   // InvalidArgumentError while finalize() plans it without the GIL, and after the garbage collector has taken it apart,
   // for finalizers that still see it.
   Program& core() const;
   void finalize(nb::handle allocator);
   void bind(int slot, nb::handle tensor, ArgName name);
-  void run(nb::handle stream_handle);
+  void run(nb::handle stream_handle, const char* function = "run");
   // Binds the external slots in order and runs. Without `keep` it lets the tensors go, as a call of an op does.
   void call(nb::handle tensors, nb::handle stream_handle, bool keep);
   // InvalidArgumentError where a slot has the memory of a tensor that call() has let go.
@@ -50,7 +53,7 @@ class ProgramHolder {
   // Binds the external slots. What is not kept by the program goes to `let_go`, which has to outlive the run.
   void bind_all(nb::handle tensors, bool keep, Owners* let_go);
   void bind_for_the_call(int slot, nb::handle tensor, ArgName name, Owners* let_go);
-  void launch(nb::handle stream_handle);
+  void launch(nb::handle stream_handle, const char* function);
   bool is_bound_to(int slot, nb::handle tensor, const TensorDesc& desc) const;
 
   std::unique_ptr<Program> program_;

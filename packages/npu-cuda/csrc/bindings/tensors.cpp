@@ -283,6 +283,7 @@ Status complete(TensorDesc* tensor, const int64_t* strides) {
 Status describe(const DLTensor& dl, TensorDesc* out) {
   if (dl.ndim < 0 || dl.ndim > NPU_MAX_RANK) return unknown_rank(dl.ndim);
   if (dl.ndim > 0 && !dl.shape) return Status::invalid("has rank " + std::to_string(dl.ndim) + ", and no shape");
+  if (dl.dtype.bits == 0 || dl.dtype.lanes == 0) return Status::invalid("has a dtype of 0 bits");
   NPU_TRY(find_place(dl.device, out));
   out->data = dl.data ? static_cast<char*>(dl.data) + dl.byte_offset : nullptr;
   out->rank = dl.ndim;

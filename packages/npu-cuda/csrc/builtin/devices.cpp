@@ -3,7 +3,7 @@
 #include "host/host_device.h"
 
 #ifdef NPU_WITH_CUDA
-#include "cuda/cuda_devices.h"
+#include "cuda/cuda_device.h"
 #endif
 
 namespace npu {

@@ -54,19 +54,6 @@ Status open_library(const std::string& path, const npu_kernel_library** out) {
   return Status::unavailable("npu_kernel_library_v1 returned NULL: the library cannot be used on this machine");
 }
 
-Status load(const std::string& path, LibraryInfo* info) {
-  NPU_TRY(canonical_path(path, &info->path));
-  const std::lock_guard lock(loaded().guard);
-  NPU_TRY(check_new(loaded().libraries, info->path, ""));
-  const npu_kernel_library* library = nullptr;
-  NPU_TRY(open_library(info->path, &library));
-  NPU_TRY(read_library_name(*library, &info->name));
-  NPU_TRY(check_new(loaded().libraries, info->path, info->name));
-  NPU_TRY(add_library(*library, KernelRegistry::instance(), info));
-  loaded().libraries.push_back(*info);
-  return {};
-}
-
 // The structs of version 1.0, which are part of every later one. Only what follows may be missing.
 constexpr uint32_t kFirstOpBytes = offsetof(npu_op, attr_fields) + sizeof(void*);
 constexpr uint32_t kFirstKernelBytes = offsetof(npu_kernel, cost) + sizeof(void*);
@@ -157,6 +144,36 @@ Status read_kernels(const npu_kernel_library& library, const std::string& origin
   return {};
 }
 
+Status read_library_name(const npu_kernel_library& library, std::string* out) {
+  NPU_TRY(check_version(library));  // before all else: the version determines the layout of the rest
+  NPU_TRY(check_struct_size(library.struct_size, kFirstLibraryBytes, "the library"));
+  return read_name(library.name, "its name", out);
+}
+
+// `info` comes with path and name, and gets the rest.
+Status add_library(const npu_kernel_library& library, LibraryInfo* info) {
+  KernelRegistry& registry = KernelRegistry::instance();
+  const std::string origin = info->name + " (" + info->path + ")";
+  Offer offer;
+  NPU_TRY(read_ops(library, origin, &offer, info));
+  NPU_TRY(read_kernels(library, origin, registry, &offer, info));
+  if (offer.ops.empty() && offer.kernels.empty()) return Status::invalid("it has neither ops nor kernels");
+  return registry.add(std::move(offer.ops), std::move(offer.kernels));
+}
+
+Status load(const std::string& path, LibraryInfo* info) {
+  NPU_TRY(canonical_path(path, &info->path));
+  const std::lock_guard lock(loaded().guard);
+  NPU_TRY(check_new(loaded().libraries, info->path, ""));
+  const npu_kernel_library* library = nullptr;
+  NPU_TRY(open_library(info->path, &library));
+  NPU_TRY(read_library_name(*library, &info->name));
+  NPU_TRY(check_new(loaded().libraries, info->path, info->name));
+  NPU_TRY(add_library(*library, info));
+  loaded().libraries.push_back(*info);
+  return {};
+}
+
 }  // namespace
 
 Status load_library(const std::string& path, LibraryInfo* out) {
@@ -169,22 +186,6 @@ Status load_library(const std::string& path, LibraryInfo* out) {
 std::vector<LibraryInfo> loaded_libraries() {
   const std::lock_guard lock(loaded().guard);
   return loaded().libraries;
-}
-
-Status read_library_name(const npu_kernel_library& library, std::string* out) {
-  NPU_TRY(check_version(library));  // before all else: the version determines the layout of the rest
-  NPU_TRY(check_struct_size(library.struct_size, kFirstLibraryBytes, "the library"));
-  return read_name(library.name, "its name", out);
-}
-
-Status add_library(const npu_kernel_library& library, KernelRegistry& registry, LibraryInfo* info) {
-  NPU_TRY(read_library_name(library, &info->name));
-  const std::string origin = info->name + " (" + info->path + ")";
-  Offer offer;
-  NPU_TRY(read_ops(library, origin, &offer, info));
-  NPU_TRY(read_kernels(library, origin, registry, &offer, info));
-  if (offer.ops.empty() && offer.kernels.empty()) return Status::invalid("it has neither ops nor kernels");
-  return registry.add(std::move(offer.ops), std::move(offer.kernels));
 }
 
 }  // namespace npu

@@ -19,11 +19,6 @@ struct LibraryInfo {
 Status load_library(const std::string& path, LibraryInfo* out);
 std::vector<LibraryInfo> loaded_libraries();
 
-// The name of a library in memory, if its version and size are ones that can be read.
-Status read_library_name(const npu_kernel_library& library, std::string* out);
-// Adds what a library in memory offers. `info` comes with its path, and gets the rest.
-Status add_library(const npu_kernel_library& library, KernelRegistry& registry, LibraryInfo* info);
-
 // A name of a library: printable ASCII without spaces, not empty, at most 255 characters. `what` it is, for the error.
 Status read_name(const char* text, const std::string& what, std::string* out);
 

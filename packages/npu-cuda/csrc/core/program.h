@@ -51,7 +51,8 @@ class Program {
   Program& operator=(const Program&) = delete;
   ~Program();
 
-  // Adds a slot and returns its number. `desc.data` is ignored; `desc.alignment` is what bound memory has at least.
+  // Adds a slot and returns its number. Data and device of `desc` are ignored, its other fields fit together;
+  // `desc.alignment` is what bound memory has at least.
   Status add_slot(TensorDesc desc, bool is_external, std::string name, int* slot);
   // Adds an op, by kind, or by the id of the one kernel that may run it.
   Status add_op(OpKind kind, const std::string& kernel_id, std::vector<int> inputs, std::vector<int> outputs,
