@@ -11,7 +11,7 @@ import torch
 
 from npu_cuda import _C
 from npu_cuda.testing import Case, TensorLayout, encode
-from npu_cuda.testing.inputs import inputs_of, special_count
+from npu_cuda.testing.values import inputs_of, special_count
 from npu_cuda.testing.memory import CallMemory
 
 DEVICES = [device["name"] for device in _C.devices()]

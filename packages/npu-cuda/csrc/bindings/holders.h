@@ -42,7 +42,8 @@ class ProgramHolder {
   Status finalize_unlocked(Program& program);
   // InvalidArgumentError while call() binds and runs: reading tensors lets other threads in between.
   void require_free(const char* function) const;
-  void bind_slot(int slot, nb::handle tensor, ArgName name);
+  // With `let_go` the program does not keep the tensor: what keeps it goes there, and has to outlive the run.
+  void bind_slot(int slot, nb::handle tensor, ArgName name, Owners* let_go);
   // What call() has to know of a final program, found once.
   struct CallPlan {
     std::vector<int> external;  // slots
@@ -50,9 +51,8 @@ class ProgramHolder {
     bool is_short = false;      // a run is over before another thread could have taken the GIL and given it back
   };
   const CallPlan& call_plan();
-  // Binds the external slots. What is not kept by the program goes to `let_go`, which has to outlive the run.
+  // Binds the external slots.
   void bind_all(nb::handle tensors, bool keep, Owners* let_go);
-  void bind_for_the_call(int slot, nb::handle tensor, ArgName name, Owners* let_go);
   void launch(nb::handle stream_handle, const char* function);
   bool is_bound_to(int slot, nb::handle tensor, const TensorDesc& desc) const;
 

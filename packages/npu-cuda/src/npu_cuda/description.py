@@ -85,7 +85,9 @@ def _op_text(op: Facts) -> str:
 def _json(facts: Facts) -> str:
     order = ("device", "is_final", "arena_bytes", "temporary_bytes", "workspace_bytes", "bytes", "flops")
     slots = [{key: value for key, value in slot.items() if key != "tensor"} for slot in facts["slots"]]
-    ops = [op | {"bytes": _json_number(op["bytes"]), "flops": _json_number(op["flops"])} for op in facts["ops"]]
+    ops = [
+        op | {"bytes": _json_number(op["bytes"]), "flops": _json_number(op["flops"])} for op in facts["ops"]
+    ]
     whole = {key: facts[key] for key in order}
     whole["bytes"], whole["flops"] = _json_number(whole["bytes"]), _json_number(whole["flops"])
     return json.dumps({**whole, "slots": slots, "ops": ops}, ensure_ascii=False) + "\n"

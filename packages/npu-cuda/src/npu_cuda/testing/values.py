@@ -1,18 +1,46 @@
-"""Input values of cases: the same in each run."""
+"""Values of tensors: conversion of stored elements (floats as float64), and the inputs of cases."""
 
 from __future__ import annotations
 
 from itertools import product
 from math import prod
+from typing import Any
 from zlib import crc32
 
 import numpy as np
 
-from npu_cuda.testing.case import Case, TensorLayout
-from npu_cuda.testing.dtypes import FLOATS, Array, decode, encode, storage_of
+from npu_cuda.testing.case import Array, Case, TensorLayout
 
+FLOATS = ("float32", "float16", "bfloat16")
 TINY = {"float32": 2.0**-149, "float16": 2.0**-24, "bfloat16": 2.0**-133}
 HUGE = {"float32": 3.4028234663852886e38, "float16": 65504.0, "bfloat16": 3.3895313892515355e38}
+
+
+def storage_of(dtype: str) -> np.dtype[Any]:
+    """Return the NumPy dtype of the bytes; bfloat16, which NumPy lacks, is stored as uint16."""
+    return np.dtype("uint16" if dtype == "bfloat16" else dtype)
+
+
+def decode(stored: Array, dtype: str) -> Array:
+    """Return the values of stored elements."""
+    if dtype == "bfloat16":
+        return (stored.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
+    return stored.astype(np.float64) if dtype in FLOATS else stored
+
+
+def encode(values: Array, dtype: str) -> Array:
+    """Return values as stored: rounded to float32, then to the dtype, to nearest, ties to even."""
+    if dtype not in FLOATS:
+        return np.asarray(values).astype(storage_of(dtype))
+    with np.errstate(over="ignore", invalid="ignore"):
+        singles = np.asarray(values).astype(np.float32)
+        if dtype != "bfloat16":
+            return singles.astype(storage_of(dtype))
+    bits = np.atleast_1d(singles).view(np.uint32).astype(np.uint64)
+    rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
+    quiet = (bits >> 16) | 0x40
+    stored = np.where(np.isnan(np.atleast_1d(singles)), quiet, rounded).astype(np.uint16)
+    return stored.reshape(singles.shape)
 
 
 def special_values(dtype: str) -> list[float]:

@@ -1,15 +1,14 @@
-"""Valid calls: a case is run in every way an op can be called."""
+"""Calls of an op in every way: cases are compared with their reference, refusals must fail as expected."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 
 from npu_cuda import _C
 from npu_cuda.errors import InvalidArgumentError, NpuCudaError
-from npu_cuda.testing.case import Case, OpRow, TensorLayout
-from npu_cuda.testing.guarded import contiguous_strides
-from npu_cuda.testing.memory import CallMemory, check_results, pack_attrs
-from npu_cuda.testing.outcome import Outcome
+from npu_cuda.testing.case import Case, OpRow, Outcome, Refusal, TensorLayout
+from npu_cuda.testing.memory import CallMemory, check_results, contiguous_strides, pack_attrs
 
 SCHEDULES = (1, 2, 7)  # of the emulator: reversed, and two random ones
 
@@ -111,3 +110,39 @@ def _run_schedules(row: OpRow, case: Case, device: str) -> Iterator[Outcome]:
 
 def _set_schedule(schedule: int) -> None:
     _C.emulator_set_schedule(schedule)  # type: ignore[attr-defined]  # only in a build with the emulator
+
+
+def run_refusal(row: OpRow, refusal: Refusal, device: str) -> Iterator[Outcome]:
+    """Run by op_call, which reports the status of the refusal, and by each kernel: InvalidArgument."""
+    attrs = refusal.raw_attrs or pack_attrs(row.schema, refusal.attrs)
+    kind = _C.kinds()[row.op]
+    yield _run_refused(
+        row, refusal, device, "op_call", "", lambda *tensors: _C.op_call(kind, *tensors, *attrs)
+    )
+    for kernel in kernels_of(row, device):
+        call = functools.partial(_C.launch_by_id, kernel, schema_id=attrs[0], attrs_bytes=attrs[1])
+        yield _run_refused(row, refusal, device, "launch_by_id", kernel, call)
+
+
+def _run_refused(
+    row: OpRow, refusal: Refusal, device: str, way: str, kernel: str, call: Callable[..., None]
+) -> Outcome:
+    expected = refusal.status if way == "op_call" else "InvalidArgument"
+    memory = CallMemory.of(Case(refusal.name, refusal.inputs, refusal.outputs), device)
+    inputs, outputs = memory.tensors()
+    for output, (source, offset) in refusal.overlaps.items():
+        layout = refusal.outputs[output]
+        outputs[output] = inputs[source].view(layout.shape, layout.strides, offset, layout.dtype)
+    status, text = "Ok", ""
+    try:
+        call(inputs, outputs)
+    except NpuCudaError as error:
+        status, text = error.status.name, str(error)
+    wrong = ""
+    if status != expected:
+        wrong = f"{status} instead of {expected}: {text}"
+    elif way == "op_call" and refusal.match not in text:
+        wrong = f"the error does not say {refusal.match!r}: {text}"
+    elif any(x.describe_stray_writes(elements_too=True) for x in [*memory.inputs, *memory.outputs]):
+        wrong = "memory was written"
+    return Outcome(row.op, refusal.name, device, way, kernel, expected, status, wrong=wrong)
