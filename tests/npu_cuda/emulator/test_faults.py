@@ -1,24 +1,15 @@
-"""Calls of the fake CUDA runtime fail on demand: once, cleanly, and nothing is left behind."""
+"""Calls of the emulated runtime fail on demand: once, cleanly, and nothing is left behind."""
 
 from __future__ import annotations
 
 import ctypes
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 
-from tests.support.emulator.library import THREAD_LOCAL, Emulator, fresh_emulator
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from tests.support.emulator.library import THREAD_LOCAL, Emulator
 
 OUT_OF_MEMORY, UNKNOWN = 2, 999
-
-
-@pytest.fixture
-def emulator() -> Iterator[Emulator]:
-    yield from fresh_emulator()
 
 
 class FailedError(Exception):

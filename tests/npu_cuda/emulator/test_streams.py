@@ -1,10 +1,11 @@
-"""The fake CUDA runtime keeps the rules of stream capture, with the errors that CUDA documents."""
+"""Streams of the emulated runtime: rules of capture, with the errors of CUDA, and deferred work."""
 
 from __future__ import annotations
 
 import ctypes
 import threading
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Callable
+from typing import TypeVar
 
 import numpy as np
 import pytest
@@ -12,32 +13,17 @@ import pytest
 from tests.support.emulator.library import (
     DEVICE_TO_DEVICE,
     GLOBAL,
+    HOST_TO_DEVICE,
     LEGACY,
     PER_THREAD,
     RELAXED,
+    SCHEDULES,
     THREAD_LOCAL,
     Emulator,
-    fresh_emulator,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 T = TypeVar("T")
 MODES = [GLOBAL, THREAD_LOCAL, RELAXED]
-
-
-@pytest.fixture
-def emulator() -> Iterator[Emulator]:
-    yield from fresh_emulator()
-
-
-@pytest.fixture
-def stream(emulator: Emulator) -> Iterator[ctypes.c_void_p]:
-    stream = emulator.stream()
-    yield stream
-    emulator("cudaStreamDestroy", stream)
-    assert emulator.live() == 0
 
 
 def on_another_thread(call: Callable[[], T]) -> T:
@@ -129,15 +115,14 @@ def test_a_thread_that_relaxes_its_mode_may_allocate(emulator: Emulator, stream:
     emulator.check("cudaGraphDestroy", emulator.end_capture(stream)[1])
 
 
-@pytest.mark.parametrize("function", ["cudaStreamSynchronize", "cudaStreamQuery"])
 @pytest.mark.parametrize("mode", MODES)
 def test_waiting_for_the_stream_breaks_its_capture(
-    emulator: Emulator, stream: ctypes.c_void_p, mode: int, function: str
+    emulator: Emulator, stream: ctypes.c_void_p, mode: int
 ) -> None:
     emulator.check("cudaStreamBeginCapture", stream, mode)
 
-    assert emulator(function, stream) == "cudaErrorStreamCaptureUnsupported"
-    assert emulator(function, stream) == "cudaErrorStreamCaptureInvalidated"
+    assert emulator("cudaStreamSynchronize", stream) == "cudaErrorStreamCaptureUnsupported"
+    assert emulator("cudaStreamSynchronize", stream) == "cudaErrorStreamCaptureInvalidated"
 
     assert emulator.end_capture(stream)[0] == "cudaErrorStreamCaptureInvalidated"
 
@@ -189,18 +174,6 @@ def test_the_legacy_stream_breaks_captures_of_blocking_streams_only(emulator: Em
     assert emulator.live() == 0
 
 
-def test_a_synchronous_copy_breaks_a_capture_of_the_thread(
-    emulator: Emulator, stream: ctypes.c_void_p
-) -> None:
-    x, y = np.ones(8, np.float32), np.zeros(8, np.float32)
-    emulator.check("cudaStreamBeginCapture", stream, THREAD_LOCAL)
-
-    error = emulator("cudaMemcpy", y, x, x.nbytes, DEVICE_TO_DEVICE)
-
-    assert error == "cudaErrorStreamCaptureUnsupported"
-    assert emulator.end_capture(stream)[0] == "cudaErrorStreamCaptureInvalidated"
-
-
 def test_copies_and_fills_are_recorded(emulator: Emulator, stream: ctypes.c_void_p) -> None:
     x, y = np.arange(8, dtype=np.float32), np.full(8, np.nan, np.float32)
     emulator.check("cudaStreamBeginCapture", stream, THREAD_LOCAL)
@@ -249,3 +222,97 @@ def test_only_relaxed_captures_end_on_another_thread(
 
     assert error == "cudaSuccess"
     emulator.check("cudaGraphDestroy", graph)
+
+
+@pytest.fixture
+def deferred(emulator: Emulator) -> Emulator:
+    emulator.set_deferred(True)
+    return emulator
+
+
+def copy(emulator: Emulator, stream: ctypes.c_void_p | int, source: np.ndarray, target: np.ndarray) -> None:
+    emulator.check("cudaMemcpyAsync", target, source, source.nbytes, DEVICE_TO_DEVICE, stream)
+
+
+def arrays(count: int) -> list[np.ndarray]:
+    return [np.full(4, i, np.float32) for i in range(count)]
+
+
+def test_work_waits_until_its_stream_is_waited_for(deferred: Emulator) -> None:
+    a, b, c = arrays(3)
+    first, second = deferred.stream(), deferred.stream()
+    copy(deferred, first, a, b)
+    copy(deferred, second, a, c)
+
+    assert (b[0], c[0]) == (1, 2)
+    deferred.check("cudaStreamSynchronize", first)
+    assert (b[0], c[0]) == (0, 2)  # nothing asked for the other stream
+    deferred.check("cudaStreamSynchronize", second)
+    assert c[0] == 0
+    for stream in (first, second):
+        deferred.check("cudaStreamDestroy", stream)
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+def test_a_dependency_between_streams_needs_an_event(deferred: Emulator, ordered: bool) -> None:
+    results = set()
+    first, second = deferred.stream(), deferred.stream()
+    event = deferred.create("cudaEventCreate")
+    for schedule in SCHEDULES:
+        a, b, c = arrays(3)
+        deferred.set_schedule(schedule)
+        copy(deferred, first, a, b)
+        if ordered:
+            deferred.check("cudaEventRecord", event, first)
+            deferred.check("cudaStreamWaitEvent", second, event, 0)
+        copy(deferred, second, b, c)
+        deferred.check("cudaStreamSynchronize", second)
+        results.add(c[0].item())
+        deferred.check("cudaDeviceSynchronize")
+
+    assert results == ({0.0} if ordered else {1.0})
+    deferred.check("cudaEventDestroy", event)
+    for stream in (first, second):
+        deferred.check("cudaStreamDestroy", stream)
+
+
+@pytest.mark.parametrize(("flags", "ordered"), [(0, True), (1, False)])
+def test_the_legacy_stream_waits_for_blocking_streams_only(
+    deferred: Emulator, flags: int, ordered: bool
+) -> None:
+    a, b, c, d = arrays(4)
+    stream = deferred.stream(flags)
+    copy(deferred, stream, a, b)
+    copy(deferred, LEGACY, b, c)
+    deferred.check("cudaStreamSynchronize", LEGACY)
+    before = c[0]
+    copy(deferred, LEGACY, a, c)
+    copy(deferred, stream, c, d)
+    deferred.check("cudaStreamSynchronize", stream)
+
+    assert (before, d[0]) == ((0, 0) if ordered else (1, 1))
+    deferred.check("cudaStreamDestroy", stream)
+
+
+def test_host_memory_may_change_after_a_copy_to_the_device_was_queued(deferred: Emulator) -> None:
+    host = np.ones(4, np.float32)
+    memory, stream = deferred.create("cudaMalloc", host.nbytes), deferred.stream()
+
+    deferred.check("cudaMemcpyAsync", memory, host, host.nbytes, HOST_TO_DEVICE, stream)
+    host[:] = 2
+    deferred.check("cudaStreamSynchronize", stream)
+
+    assert ctypes.cast(memory, ctypes.POINTER(ctypes.c_float))[0] == 1
+    deferred.check("cudaStreamDestroy", stream)
+    deferred.check("cudaFree", memory)
+    assert deferred.live() == 0
+
+
+def test_a_failing_kernel_is_reported_by_the_call_that_waits(deferred: Emulator) -> None:
+    x = np.full(32, -1, np.float32)
+
+    assert deferred.run("trap", x) == ""
+    deferred.check("cudaGetLastError")
+
+    assert deferred("cudaDeviceSynchronize") == "cudaErrorLaunchFailure"
+    assert deferred.report().endswith("thread (0,0,0): __trap()")
