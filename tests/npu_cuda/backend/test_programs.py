@@ -15,6 +15,7 @@ from npu_cuda.backend import CudaBackend, HostBackend, native, program
 from npu_cuda.backend.program import PreparedProgram
 from npu_cuda.errors import DeviceError, InvalidArgumentError
 from npu_ir import BackendError, Graph, parse_ir
+from tests.support.cuda.refusals import refused
 
 HOST = HostBackend()
 CPU = torch.device("cpu")
@@ -91,22 +92,20 @@ def test_a_program_that_has_let_its_tensors_go_wants_them_again() -> None:
     (instances,) = made._idle.values()
 
     for use in (instances[0].native.run, instances[0].native.capture):
-        with pytest.raises(
-            InvalidArgumentError, match=r"slot 0 \('x'\) was bound by call\(\), which has let .* go"
-        ):
+        with refused(r"slot 0 \('x'\) was bound by call\(\), which has let .* go"):
             use()
     instances[0].bind(made.feeds, [*inputs, torch.empty(33)])
     instances[0].native.run()
 
 
-@pytest.mark.parametrize("offset", [0, 1, 3, 4])
-def test_tensors_may_begin_anywhere(offset: int) -> None:
-    _, made = prepared()
-    x, y = (torch.randn(40)[offset : offset + 33] for _ in range(2))
+def test_tensors_may_begin_anywhere() -> None:
+    for offset in [0, 1, 3, 4]:
+        _, made = prepared()
+        x, y = (torch.randn(40)[offset : offset + 33] for _ in range(2))
 
-    (result,) = HOST.run(made, [x, y])
+        (result,) = HOST.run(made, [x, y])
 
-    torch.testing.assert_close(result, torch.relu(x + y), rtol=0, atol=0)
+        torch.testing.assert_close(result, torch.relu(x + y), rtol=0, atol=0)
 
 
 def test_a_kernel_that_is_named_is_the_one_that_runs() -> None:
@@ -135,20 +134,18 @@ def test_another_number_of_inputs_is_refused() -> None:
             call(made, [torch.ones(33)])
 
 
-@pytest.mark.parametrize(
-    ("x", "text"),
-    [
-        pytest.param(torch.ones(34), r"float32\[33\], the tensor is float32\[34\]", id="shape"),
-        pytest.param(torch.ones(33, dtype=torch.float64), r"the tensor is float64\[33\]", id="dtype"),
-        pytest.param(torch.ones(66)[::2], r"the tensor is float32\[33\] strides \[2\]", id="strides"),
-    ],
-)
-def test_a_tensor_of_another_type_is_refused_by_name(x: torch.Tensor, text: str) -> None:
-    _, made = prepared()
+def test_a_tensor_of_another_type_is_refused_by_name() -> None:
+    cases = [
+        (torch.ones(34), r"float32\[33\], the tensor is float32\[34\]"),
+        (torch.ones(33, dtype=torch.float64), r"the tensor is float64\[33\]"),
+        (torch.ones(66)[::2], r"the tensor is float32\[33\] strides \[2\]"),
+    ]  # fmt: skip
+    for x, text in cases:
+        _, made = prepared()
 
-    with pytest.raises(BackendError, match=rf"(?s)'host' failed: .*x.*{text}"):
-        HOST.run(made, [x, torch.ones(33)])
-    HOST.run(made, [torch.ones(33), torch.ones(33)])
+        with pytest.raises(BackendError, match=rf"(?s)'host' failed: .*x.*{text}"):
+            HOST.run(made, [x, torch.ones(33)])
+        HOST.run(made, [torch.ones(33), torch.ones(33)])
 
 
 class Failing:

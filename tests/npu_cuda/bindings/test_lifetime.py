@@ -11,7 +11,8 @@ import pytest
 import torch
 
 import npu_cuda
-from npu_cuda import Graph, InvalidArgumentError, OpKind, Program, TensorSpec
+from npu_cuda import Graph, OpKind, Program, TensorSpec
+from tests.support.cuda.refusals import refused
 
 SPEC = TensorSpec("float32", [4])
 
@@ -64,11 +65,9 @@ def test_call_binds_what_has_changed() -> None:
     program.call([parameter, y])
 
     assert y.tolist() == [5.0] * 4
-    with pytest.raises(
-        InvalidArgumentError, match="call: tensors has 1 entries, the program has 2 external slots"
-    ):
+    with refused("call: tensors has 1 entries, the program has 2 external slots"):
         program.call([y])
-    with pytest.raises(InvalidArgumentError, match=r"call: tensors\[0\]: slot 0 \('x'\) is float32\[4\]"):
+    with refused(r"call: tensors\[0\]: slot 0 \('x'\) is float32\[4\]"):
         program.call([torch.ones(5), y])
 
 
@@ -102,9 +101,7 @@ def test_a_graph_of_single_calls_keeps_their_tensors() -> None:
     assert y.tolist() == [2.0] * 4
     assert seen() is not None
     assert isinstance(graph, Graph)
-    with pytest.raises(
-        InvalidArgumentError, match=r"graph_end: no graph is being captured: call graph_begin\(\) first"
-    ):
+    with refused(r"graph_end: no graph is being captured: call graph_begin\(\) first"):
         npu_cuda.graph_end()
     npu_cuda.graph_abort()
 

@@ -11,7 +11,8 @@ import torch
 
 import npu_cuda
 from npu_cuda import _C
-from npu_cuda.errors import InvalidArgumentError, NotSupportedError, UnavailableError
+from npu_cuda.errors import NotSupportedError, UnavailableError
+from tests.support.cuda.refusals import refused
 
 RELU = _C.OpKind.EltwiseRelu
 
@@ -109,12 +110,10 @@ def test_launches_of_all_threads_are_in_it() -> None:
     assert [event["number"] for event in npu_cuda.trace_events()] == list(range(50, 100))
 
 
-@pytest.mark.parametrize("capacity", [0, -1, 1 << 30])
-def test_a_capacity_that_cannot_be_is_refused(capacity: int) -> None:
-    with pytest.raises(
-        InvalidArgumentError, match=f"trace_start: a capacity of {capacity} launches; 1 to 16777216"
-    ):
-        npu_cuda.trace_start(capacity)
+def test_a_capacity_that_cannot_be_is_refused() -> None:
+    for capacity in [0, -1, 1 << 30]:
+        with refused(f"trace_start: a capacity of {capacity} launches; 1 to 16777216"):
+            npu_cuda.trace_start(capacity)
 
 
 def test_ranges_for_profilers_need_a_build_with_cuda() -> None:

@@ -146,10 +146,10 @@ def test_an_update_takes_new_pointers_and_no_new_shape(
     info = (ctypes.c_int64 * 4)()
 
     emulator.check("cudaGraphExecUpdate", exec_, other, info)
-    refused = emulator("cudaGraphExecUpdate", exec_, unchained, info)
+    answer = emulator("cudaGraphExecUpdate", exec_, unchained, info)
     emulator.check("cudaGraphLaunch", exec_, streams[0])
 
-    assert refused == "cudaErrorGraphExecUpdateFailure"
+    assert answer == "cudaErrorGraphExecUpdateFailure"
     assert (y[0], z[0]) == (4, 2)
     emulator.check("cudaGraphExecDestroy", exec_)
     for each in (graph, other, unchained):

@@ -76,33 +76,25 @@ def test_the_same_shuffle_of_a_whole_warp_passes(emulator: Emulator) -> None:
     assert y[0] == 32
 
 
-@pytest.mark.parametrize(
-    ("kernel", "report"),
-    [
+def test_threads_that_part_at_a_barrier_are_an_error_and_no_hang(emulator: Emulator) -> None:
+    cases = [
         ("barrier_that_some_skip", r"waits at __syncthreads \(.*:\d+\), but thread \(\d+,0,0\) has ended"),
-        (
-            "barriers_in_two_branches",
-            r"waits at __syncthreads \(.*\), but thread .* waits at __syncthreads \(",
-        ),
-        (
-            "barrier_against_shuffle",
-            r"waits at __shfl_down_sync \(.*, mask 0xffffffff\), but thread .* waits at __sync",
-        ),
+        ("barriers_in_two_branches", r"at __syncthreads \(.*\), but thread .* waits at __syncthreads \("),
+        ("barrier_against_shuffle",
+         r"waits at __shfl_down_sync \(.*, mask 0xffffffff\), but thread .* waits at __sync"),
         ("shuffle_with_lanes_that_ended", r"thread \(\d+,0,0\) has ended"),
         ("mask_without_oneself", r"__shfl_sync at .* does not name lane \d+, which calls it"),
-    ],
-)
-def test_threads_that_part_at_a_barrier_are_an_error_and_no_hang(
-    emulator: Emulator, kernel: str, report: str
-) -> None:
-    for _ in emulator.schedules():
-        y = np.zeros(64, np.float32)
+    ]  # fmt: skip
+    for kernel, report in cases:
+        for _ in emulator.schedules():
+            y = np.zeros(64, np.float32)
 
-        assert emulator.run("diverging", kernel.encode(), y) == ""
+            assert emulator.run("diverging", kernel.encode(), y) == ""
 
-        assert emulator("cudaDeviceSynchronize") == "cudaErrorLaunchFailure"
-        with pytest.raises(AssertionError, match=report):
-            raise AssertionError(emulator.report())
+            assert emulator("cudaDeviceSynchronize") == "cudaErrorLaunchFailure"
+            with pytest.raises(AssertionError, match=report):
+                raise AssertionError(emulator.report())
+            emulator.reset()
 
 
 def test_a_failed_kernel_fails_every_call_until_the_emulator_is_reset(emulator: Emulator) -> None:
@@ -135,22 +127,20 @@ def run_with_asan(bug: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize(
-    ("bug", "kind"),
-    [
+def test_an_access_out_of_bounds_is_found_with_its_line() -> None:
+    cases = [
         ("out_of_device_memory", "heap-buffer-overflow"),
         ("out_of_shared_memory", "global-buffer-overflow"),
         ("out_of_dynamic_shared_memory", "heap-buffer-overflow"),
         ("out_of_local_memory", "stack-buffer-overflow"),
         ("stack_overflow", "stack-overflow"),
-    ],
-)
-def test_an_access_out_of_bounds_is_found_with_its_line(bug: str, kind: str) -> None:
-    result = run_with_asan(bug)
+    ]  # fmt: skip
+    for bug, kind in cases:
+        result = run_with_asan(bug)
 
-    assert result.returncode != 0
-    assert f"AddressSanitizer: {kind}" in result.stderr, result.stderr
-    assert f"out_of_bounds.cu:{line_of('out_of_bounds.cu', f'BUG {bug}')}" in result.stderr, result.stderr
+        assert result.returncode != 0
+        assert f"AddressSanitizer: {kind}" in result.stderr, result.stderr
+        assert f"out_of_bounds.cu:{line_of('out_of_bounds.cu', f'BUG {bug}')}" in result.stderr, result.stderr
 
 
 def test_memory_that_was_freed_is_not_read_unseen() -> None:

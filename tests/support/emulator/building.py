@@ -56,21 +56,15 @@ def require_compiler() -> None:
 
 
 # What most sources include; parsed once for all of them.
-PREFIX = "".join(
-    f"#include <{name}>\n"
-    for name in [
-        "cuda_runtime_api.h",
-        "algorithm",
-        "functional",
-        "map",
-        "memory",
-        "mutex",
-        "set",
-        "string",
-        "thread",
-        "vector",
-    ]
-)
+PREFIX = """#include <cuda_runtime_api.h>
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+"""
 
 
 @functools.cache
