@@ -88,30 +88,3 @@ def test_what_fails_in_a_program_names_its_op(counting: Offer) -> None:
 
     with pytest.raises(DeviceError, match="op 0.*in_programs.scale.*: launch was told to fail"):
         program.call([torch.zeros(4)])
-
-
-def test_a_python_kernel_in_a_program_raises_through_it() -> None:
-    def fail(call: npu_cuda.KernelCall) -> None:
-        if torch.from_dlpack(call.inputs[0])[0] < 0:
-            raise LookupError("negative")
-        torch.from_dlpack(call.outputs[0]).copy_(torch.from_dlpack(call.inputs[0]))
-
-    kernel = npu_cuda.kernel("EltwiseRelu", kernel_id="test.program", device="host", priority=500)(fail)
-    program = _C.Program("host")
-    x, y = (program.slot(_C.TensorSpec("float32", [2]), name) for name in "xy")
-    program.add(_C.OpKind.EltwiseRelu, [x], [y])
-    program.finalize()
-    kernel.remove()
-    good, bad, out = torch.tensor([1.0, -2.0]), torch.tensor([-1.0, 0.0]), torch.empty(2)
-
-    program.call([good, out])
-    assert out.tolist() == [1.0, -2.0]
-    with pytest.raises(LookupError, match="negative"):
-        program.call([bad, out])
-    program.call([good, out])
-    graph = program.capture()
-    graph.launch(3)
-
-    good[0] = -1.0
-    with pytest.raises(LookupError, match="negative"):
-        graph.launch()
