@@ -13,7 +13,7 @@ from npu_cuda import _C
 from npu_cuda._C import OpKind, TensorSpec
 from tests.support.cuda.random_programs import RandomProgram, random_programs
 from tests.support.cuda.refusals import refused
-from tests.support.cuda.relu_program import VECTOR, bound_program, relu_program
+from tests.support.cuda.relu_program import VECTOR, bound_program, one_op, relu_program
 
 
 @settings(max_examples=100, deadline=None)
@@ -87,9 +87,8 @@ def test_empty_tensors_pass_through() -> None:
 
 
 def test_strides_of_axes_of_one_element_do_not_matter() -> None:
-    program, x, y = _C.Program("host"), np.float32([[1], [-2], [3]]), np.zeros((3, 1), np.float32)
-    slots = [program.slot(TensorSpec("float32", (3, 1))) for _ in range(2)]
-    program.add(OpKind.EltwiseRelu, slots[:1], slots[1:])
+    x, y = np.float32([[1], [-2], [3]]), np.zeros((3, 1), np.float32)
+    program = one_op(OpKind.EltwiseRelu, TensorSpec("float32", (3, 1)), TensorSpec("float32", (3, 1)))
     program.finalize()
 
     program.call([np.lib.stride_tricks.as_strided(x, (3, 1), (4, 400)), y])
@@ -158,8 +157,7 @@ def test_a_call_before_finalize_changes_nothing_for_those_after_it() -> None:
     program = _C.Program("host")
     with refused("not final"):
         program.call([], keep=False)
-    slots = [program.slot(TensorSpec("float32", [3])) for _ in range(2)]
-    program.add(OpKind.EltwiseRelu, slots[:1], slots[1:])
+    program.add(OpKind.EltwiseRelu, [program.slot(VECTOR)], [program.slot(VECTOR)])
     program.finalize()
     x, y = np.array([-1, 2, -3], np.float32), np.empty(3, np.float32)
 

@@ -1,4 +1,4 @@
-"""A small program for tests: two ops, an input, a temporary and an output."""
+"""Small programs for tests."""
 
 from __future__ import annotations
 
@@ -26,3 +26,11 @@ def bound_program() -> tuple[_C.Program, np.ndarray, np.ndarray]:
     program.bind(0, x)
     program.bind(1, y)
     return program, x, y
+
+
+def one_op(op: OpKind | int | str, *specs: TensorSpec, device: str = "host") -> _C.Program:
+    """Return a program of one op; the last slot is its output, the others are its inputs."""
+    program = _C.Program(device)
+    *inputs, output = [program.slot(spec) for spec in specs]
+    program.add(op, inputs, [output])
+    return program
