@@ -40,6 +40,7 @@ def test_the_native_part_is_not_loaded_twice() -> None:
     assert "ImportError: npu_cuda._C is loaded already, and cannot be imported a second time" in done.stderr
 
 
+@pytest.mark.smoke
 def test_each_error_has_its_status() -> None:
     cases = [
         ("InvalidArgumentError", Status.InvalidArgument, (ValueError,)),
@@ -56,6 +57,7 @@ def test_each_error_has_its_status() -> None:
         assert issubclass(error, RuntimeError)
 
 
+@pytest.mark.smoke
 @pytest.mark.skipif(not npu_cuda.cuda_absence(), reason="there is a cuda device")
 def test_a_device_that_is_not_here_says_why() -> None:
     with pytest.raises(npu_cuda.UnavailableError, match="device 'cuda' is not here"):

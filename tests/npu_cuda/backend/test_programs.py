@@ -62,6 +62,7 @@ def test_the_arena_is_memory_of_pytorch(monkeypatch: pytest.MonkeyPatch) -> None
     assert dtype is torch.uint8
 
 
+@pytest.mark.smoke
 def test_runs_one_after_another_use_one_program() -> None:
     _, made = prepared()
 

@@ -49,6 +49,7 @@ def test_attributes_are_anything_with_bytes() -> None:
         assert y.tolist() == [3.0] * 3
 
 
+@pytest.mark.smoke
 def test_tensors_of_several_libraries_go_into_one_call() -> None:
     a, b, y = torch.ones(4), np.ones(4, np.float32), npu_cuda.empty([4])
 

@@ -116,6 +116,7 @@ def test_the_arena_is_memory_of_the_allocator_wherever_it_begins() -> None:
     np.testing.assert_array_equal(memory[start : start + 12].view(np.float32), np.ones(3, np.float32))
 
 
+@pytest.mark.smoke
 def test_a_description_has_the_same_facts_in_all_formats() -> None:
     program, *_ = bound_program()
 

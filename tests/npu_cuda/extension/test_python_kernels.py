@@ -55,6 +55,7 @@ def test_a_function_around_torch_computes_an_op() -> None:
         torch.testing.assert_close(y, x.relu(), rtol=0, atol=0)
 
 
+@pytest.mark.smoke
 def test_tensors_are_those_of_the_caller_and_not_copied() -> None:
     seen: list[KernelCall] = []
     shared: list[torch.Tensor] = []

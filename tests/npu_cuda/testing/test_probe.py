@@ -94,6 +94,7 @@ def test_row_of_an_unknown_op_is_an_error() -> None:
         row_of("x")
 
 
+@pytest.mark.smoke
 def test_failure_makes_the_exit_code_1(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
