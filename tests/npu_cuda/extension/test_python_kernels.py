@@ -261,12 +261,8 @@ def test_the_registry_shows_what_a_kernel_promises() -> None:
 
 def test_an_id_is_taken_once() -> None:
     with registered(relu):
-        with refused(
-            (
-                r"the kernel test.kernel of the Python function .*\.nothing is there already, from "
-                r"the Python function .*\.relu"
-            ),
-        ):
+        text = r"the kernel test.kernel of .*\.nothing is there already, from the Python function .*\.relu"
+        with refused(text):
             npu_cuda.kernel("EltwiseRelu", kernel_id="test.kernel", device="host")(nothing)
         with refused("the kernel relu.f32.host of .* is there already, from npu-cuda"):
             npu_cuda.kernel("EltwiseRelu", kernel_id="relu.f32.host", device="host")(nothing)
