@@ -15,7 +15,7 @@ from npu_cuda.backend import CudaBackend, HostBackend, native, program
 from npu_cuda.backend.program import PreparedProgram
 from npu_cuda.errors import DeviceError, InvalidArgumentError
 from npu_ir import BackendError, Graph, parse_ir
-from tests.support.cuda.refusals import refused
+from tests.support.cuda.programs import refused
 
 HOST = HostBackend()
 CPU = torch.device("cpu")

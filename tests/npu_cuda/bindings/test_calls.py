@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import npu_cuda
 from npu_cuda import InvalidArgumentError, NotSupportedError, NpuCudaError, OpKind, Status, TensorSpec
-from tests.support.cuda.refusals import refused
+from tests.support.cuda.programs import refused
 
 KINDS = {
     "EltwiseAdd": 0, "EltwiseRelu": 1, "Gemm": 2, "BiasAdd": 3, "ReduceSum": 4, "MseGrad": 5, "ReluBwd": 6,

@@ -12,7 +12,7 @@ import torch
 
 import npu_cuda
 from npu_cuda import OpKind, Program, TensorSpec
-from tests.support.cuda.refusals import refused
+from tests.support.cuda.programs import refused
 
 SPEC = TensorSpec("float32", [4])
 

@@ -12,7 +12,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 import npu_cuda
 from npu_cuda import NotSupportedError
-from tests.support.cuda.refusals import refused
+from tests.support.cuda.programs import refused
 
 
 def relu(x: object, y: object | None = None) -> torch.Tensor:

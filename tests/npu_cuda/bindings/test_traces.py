@@ -12,7 +12,7 @@ import torch
 import npu_cuda
 from npu_cuda import _C
 from npu_cuda.errors import NotSupportedError, UnavailableError
-from tests.support.cuda.refusals import refused
+from tests.support.cuda.programs import refused
 
 RELU = _C.OpKind.EltwiseRelu
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from npu_cuda import _C
 from npu_cuda._C import OpKind, TensorSpec
+from tests.support.cuda.programs import refused
 from tests.support.cuda.random_programs import RandomProgram, random_programs
-from tests.support.cuda.refusals import refused
 
 VECTOR = TensorSpec("float32", (3,))
 

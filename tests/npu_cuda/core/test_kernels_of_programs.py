@@ -19,7 +19,7 @@ from npu_cuda._C import OpKind, TensorSpec
 from npu_cuda.errors import DeviceError, NotSupportedError
 from npu_cuda.extension.python_kernels import KernelCall, kernel
 from tests.support.cuda.c_structs import KERNEL_LIBRARY, Offer, compile_library
-from tests.support.cuda.refusals import refused
+from tests.support.cuda.programs import refused
 
 VECTOR = TensorSpec("float32", (3,))
 KERNEL_ID = "test.relu.python"

@@ -12,9 +12,8 @@ import npu_cuda
 from npu_cuda import _C
 from npu_cuda._C import OpKind, TensorSpec
 from npu_cuda.errors import InvalidArgumentError, NotSupportedError
+from tests.support.cuda.programs import VECTOR, bound_program, one_op, refused, relu_program
 from tests.support.cuda.random_programs import packed
-from tests.support.cuda.refusals import refused
-from tests.support.cuda.relu_program import VECTOR, bound_program, one_op, relu_program
 
 RELU = OpKind.EltwiseRelu
 

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from npu_cuda import _C
 from npu_cuda._C import OpKind, TensorSpec
+from tests.support.cuda.programs import VECTOR, bound_program, one_op, refused, relu_program
 from tests.support.cuda.random_programs import RandomProgram, random_programs
-from tests.support.cuda.refusals import refused
-from tests.support.cuda.relu_program import VECTOR, bound_program, one_op, relu_program
 
 
 @settings(max_examples=100, deadline=None)

@@ -20,7 +20,7 @@ from npu_cuda.errors import DeviceError, InternalError, InvalidArgumentError, No
 from npu_cuda.extension import kernel_plugins
 from npu_cuda.extension.kernel_plugins import KernelPluginWarning
 from tests.support.cuda.c_structs import KERNEL_LIBRARY, Offer, compile_library
-from tests.support.cuda.refusals import refused
+from tests.support.cuda.programs import refused
 from tests.support.places import ROOT
 
 EXAMPLE = ROOT / "examples" / "npu-kernel-example"

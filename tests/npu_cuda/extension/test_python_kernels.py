@@ -19,7 +19,7 @@ import npu_cuda
 from npu_cuda import _C, CallSpec, KernelCall
 from npu_cuda.errors import NotSupportedError, UnavailableError
 from npu_cuda.extension.python_kernels import RegisteredKernel
-from tests.support.cuda.refusals import refused
+from tests.support.cuda.programs import refused
 
 RELU = _C.OpKind.EltwiseRelu
 

@@ -11,7 +11,7 @@ import pytest
 from npu_cuda import _C
 from npu_cuda._C import OpKind, TensorSpec
 from npu_cuda.errors import NotSupportedError, NpuCudaError
-from tests.support.cuda.refusals import refused
+from tests.support.cuda.programs import refused
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,7 @@ import pytest
 
 from npu_cuda import _C, probe
 from npu_cuda.testing import Outcome, row_of
-from tests.support.cuda.refusals import refused
+from tests.support.cuda.programs import refused
 
 
 def test_probe_prints_the_number_of_the_op_first(capsys: pytest.CaptureFixture[str]) -> None:

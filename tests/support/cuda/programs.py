@@ -1,11 +1,13 @@
-"""Small programs for tests."""
+"""Small programs for tests, and what npu_cuda refuses, by its text."""
 
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from npu_cuda import _C
 from npu_cuda._C import OpKind, TensorSpec
+from npu_cuda.errors import InvalidArgumentError
 
 VECTOR = TensorSpec("float32", (3,))
 
@@ -34,3 +36,8 @@ def one_op(op: OpKind | int | str, *specs: TensorSpec, device: str = "host") -> 
     *inputs, output = [program.slot(spec) for spec in specs]
     program.add(op, inputs, [output])
     return program
+
+
+def refused(text: str, error: type[BaseException] = InvalidArgumentError) -> pytest.RaisesExc[BaseException]:
+    """Expect an error whose text matches."""
+    return pytest.raises(error, match=text)
