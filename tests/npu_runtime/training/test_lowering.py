@@ -10,8 +10,8 @@ from npu_ir import Graph, parse_ir
 from npu_ir.plugins.backend import BackendOp, Temporary
 from npu_runtime import BackendError
 from npu_runtime.backends.registry import named_backends
-from npu_runtime.lowering.lowered_graph import lower
-from tests.npu_runtime.training.tiny_backend import TinyBackend
+from npu_runtime.lowering.lowered_graph import LoweredGraph, lower
+from tests.support.backends.tiny_backend import TinyBackend
 
 TWO_LAYERS = """
 graph "two-layers" {
