@@ -13,8 +13,7 @@ from npu_runtime.lowering.lowered_graph import lower
 from npu_runtime.lowering.notation import schema_name
 from npu_runtime.training.dumps.call_log import Call, CallLog
 from npu_runtime.training.dumps.write_dumps import call_log_dump, graph_dump, lowered_dumps, write_dumps
-from tests.npu_runtime.training.test_lowering import two_layers
-from tests.support.backends.tiny_backend import TinyBackend
+from tests.support.backends.tiny_backend import TinyBackend, two_layers
 
 GRAPH = """\
 graph 'two-layers': 7 values, 4 nodes, 0 updates
