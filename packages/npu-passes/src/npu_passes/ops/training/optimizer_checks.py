@@ -99,17 +99,10 @@ def _kind(tensor: Tensor) -> str:
     return f"{tensor.layout} on {tensor.device}"
 
 
-def require_count(op: str, name: str, tensors: Sequence[Tensor], *, given: bool, reason: str) -> None:
-    """Raise unless optional states are present exactly when they are used.
-
-    Raises:
-        PassError: ``tensors`` is empty although ``given``, or not empty although not ``given``.
-    """
-    if bool(tensors) != given:
-        raise PassError(
-            f"{op}: {reason}, but {len(tensors)} {name} are given",
-            fix=f"give one of {name} per parameter" if given else f"give an empty list of {name}",
-        )
+def optional_list_error(op: str, name: str, tensors: Sequence[Tensor], reason: str) -> PassError:
+    """Return the error for an optional list of states that is given where it is not used, or the reverse."""
+    fix = f"give an empty list of {name}" if tensors else f"give one of {name} per parameter"
+    return PassError(f"{op}: {reason}, but {len(tensors)} {name} are given", fix=fix)
 
 
 def require_disjoint(
