@@ -13,10 +13,8 @@ from torch import Tensor, nn
 
 from npu_ir import Graph, OpNode, Value
 from npu_runtime.cpu.convolutions import CONVOLUTIONS, convolution_of
-from npu_runtime.cpu.costs import copy_seconds
-from npu_runtime.cpu.kernel_choice import Kernel, direct_kernel, seconds_saved, winograd_tile
-from npu_runtime.cpu.layout_agnostic import is_layout_sensitive
-from npu_runtime.cpu.layout_choice import choose_channels_last
+from npu_runtime.cpu.costs import Kernel, copy_seconds, direct_kernel, seconds_saved, winograd_tile
+from npu_runtime.cpu.layouts import choose_channels_last, is_layout_sensitive
 from tests.npu_runtime.cpu_cases import Function, captured, image
 
 COPY = copy_seconds(captured(nn.ReLU(), image(8, 8)).inputs[0].tensor_type)

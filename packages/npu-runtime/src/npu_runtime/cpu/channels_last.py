@@ -14,10 +14,8 @@ from npu_passes.rewriting.value_replacement import match_strides
 from npu_passes.rewriting.weight_dependence import Weights
 from npu_runtime.cpu import onednn
 from npu_runtime.cpu.convolutions import CONVOLUTIONS, convolution_of, convolution_problem
-from npu_runtime.cpu.kernel_choice import is_channels_last, seconds_saved
-from npu_runtime.cpu.layout_agnostic import is_layout_agnostic, is_layout_sensitive
-from npu_runtime.cpu.layout_choice import choose_channels_last
-from npu_runtime.cpu.training import seconds_saved_in_training
+from npu_runtime.cpu.costs import is_channels_last, seconds_saved, seconds_saved_in_training
+from npu_runtime.cpu.layouts import choose_channels_last, is_layout_agnostic, is_layout_sensitive
 
 
 class ChannelsLast(Pass):
