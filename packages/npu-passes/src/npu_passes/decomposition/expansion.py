@@ -20,7 +20,7 @@ from npu_ir.symbolic.constraints import Range
 from npu_passes import _torch
 from npu_passes.decomposition.recorded_calls import RecordedCall, record_calls
 from npu_passes.errors import PassError
-from npu_passes.rewriting.layout import can_convert_strides
+from npu_passes.rewriting.value_replacement import can_convert_strides
 
 # Fails on tensors with the lazy conjugate bit, which fake tensors do not show.
 _VIEW_AS_REAL = "aten.view_as_real.default"

@@ -20,7 +20,7 @@ from npu_passes.core.edit import Edit
 from npu_passes.decomposition.expansion import Expansion
 from npu_passes.decomposition.recorded_calls import RecordedCall, Ref
 from npu_passes.rewriting.aliasing import is_visible_outside
-from npu_passes.rewriting.layout import convert_strides
+from npu_passes.rewriting.value_replacement import convert_strides
 
 
 def inline(edit: Edit, node: OpNode, found: Expansion) -> None:

@@ -6,8 +6,7 @@ from npu_ir import Graph, OpNode
 from npu_ir.ops.effects import is_random
 from npu_ir.ops.schema import find_op
 from npu_passes import _torch
-from npu_passes.core.base import Pass
-from npu_passes.core.numerics import within
+from npu_passes.core.base import Pass, within
 from npu_passes.decomposition.expansion import Expansion, expand
 from npu_passes.decomposition.inline import inline
 from npu_passes.errors import PassError

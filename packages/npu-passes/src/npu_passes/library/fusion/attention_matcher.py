@@ -10,8 +10,14 @@ import math
 from typing import Any
 
 from npu_ir import OpNode, Value
-from npu_passes.library.fusion.attention import Attention, Fill, NoAttentionError, require_mask
-from npu_passes.library.fusion.attention_heads import RESHAPES, Heads
+from npu_passes.library.fusion.attention import (
+    RESHAPES,
+    Attention,
+    Fill,
+    Heads,
+    NoAttentionError,
+    require_mask,
+)
 from npu_passes.library.fusion.attention_ops import (
     CASTS,
     INNER_PRODUCTS,

@@ -12,8 +12,7 @@ import torch
 from npu_ir import InputKind, OpNode, TensorType, Value
 from npu_ir.core.types import dtype_name
 from npu_ir.symbolic.expressions import Expr
-from npu_passes.library.fusion.attention import NoAttentionError
-from npu_passes.library.fusion.attention_heads import RESHAPES, Heads
+from npu_passes.library.fusion.attention import RESHAPES, Heads, NoAttentionError
 from npu_passes.rewriting.arguments import arguments_of
 
 PRODUCTS = ("aten.matmul.default", "aten.bmm.default")

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 
 from npu_ir import Graph, OpNode, TensorType, Value
+from npu_passes.core.base import within
 from npu_passes.core.edit import Edit, merge_provenance
-from npu_passes.core.numerics import within
 from npu_passes.ops.fused import ADD_LAYER_NORM, ADD_RMS_NORM
 from npu_passes.patterns import Match, PatternPass, Rule, aten, attr, commutative, one_of, shared, var
 from npu_passes.patterns.terms import Call, Term

@@ -5,8 +5,7 @@ from __future__ import annotations
 from npu_ir import Graph, OpNode, Value
 from npu_ir.plugins import plugin_manager
 from npu_passes.core.base import Pass
-from npu_passes.library.cleanup.canonicalize.canonical_arguments import canonical_attrs
-from npu_passes.library.cleanup.canonicalize.canonical_ops import Call, canonical_call
+from npu_passes.library.cleanup.canonicalize.canonical_calls import Call, canonical_attrs, canonical_call
 from npu_passes.library.cleanup.canonicalize.static_numbers import (
     accepts_literal,
     is_true_assertion,

@@ -6,8 +6,7 @@ from npu_ir import Graph, OpNode
 from npu_passes.core.base import Pass
 from npu_passes.library.cleanup.elim_identity.arithmetic import ARITHMETIC, Arithmetic
 from npu_passes.library.cleanup.elim_identity.casts import CASTS, Casts
-from npu_passes.library.cleanup.elim_identity.copies import COPIES, find_copy
-from npu_passes.library.cleanup.elim_identity.dropout import DROPOUTS, find_dropout
+from npu_passes.library.cleanup.elim_identity.copies import COPIES, DROPOUTS, find_copy, find_dropout
 from npu_passes.library.cleanup.elim_identity.findings import Finding, Refused
 from npu_passes.library.cleanup.elim_identity.views import Views, is_view_op
 from npu_passes.rewriting.aliasing import AliasAnalysis

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 
 from npu_ir import Graph, OpNode, Value
-from npu_passes.core.base import Pass
-from npu_passes.core.numerics import within
+from npu_passes.core.base import Pass, within
 from npu_passes.library.training.fuse_optimizer.adam import adam_chain
 from npu_passes.library.training.fuse_optimizer.chain import Chain
 from npu_passes.library.training.fuse_optimizer.groups import Group
