@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from npu_ir import NpuError, OpNode, TensorType
+from npu_ir import NpuError, OpNode
 from npu_ir.core.types import Type
 from npu_ir.ops.execution import run_op
 from npu_ir.ops.fake_values import CPU, LARGE, FakeValues
@@ -20,7 +20,7 @@ from npu_ir.symbolic.constraints import Range
 from npu_passes import _torch
 from npu_passes.decomposition.recorded_calls import RecordedCall, record_calls
 from npu_passes.errors import PassError
-from npu_passes.rewriting.value_replacement import can_convert_strides
+from npu_passes.rewriting.value_replacement import can_convert_strides, equals_up_to_strides
 
 # Fails on tensors with the lazy conjugate bit, which fake tensors do not show.
 _VIEW_AS_REAL = "aten.view_as_real.default"
@@ -75,7 +75,7 @@ def expand(
         raise PassError(expanded)
     for output, type in zip(node.outputs, expanded.types, strict=True):
         if output.uses and not (
-            _has_type(type, output.type) and can_convert_strides(type, output.type, symbols)
+            equals_up_to_strides(type, output.type) and can_convert_strides(type, output.type, symbols)
         ):
             raise PassError(f"its parts return {type}, not {output.type}")
     return expanded
@@ -212,9 +212,3 @@ def _strip_device(step: RecordedCall) -> RecordedCall:
         return step
     kwargs = ((name, torch.device("meta") if name == "device" else item) for name, item in step.kwargs)
     return replace(step, kwargs=tuple(kwargs))
-
-
-def _has_type(found: Type, wanted: Type) -> bool:
-    if isinstance(found, TensorType):
-        return found.same_shape_and_dtype(wanted)
-    return found == wanted

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from npu_ir import TensorType, Value
+from npu_ir import Value
 from npu_ir.ops.schema import find_op, schema_of
 from npu_passes.core.edit import Edit
 from npu_passes.errors import PassError
@@ -23,6 +23,7 @@ from npu_passes.patterns.terms import (
     wildcards,
 )
 from npu_passes.rewriting.arguments import defaults_of
+from npu_passes.rewriting.value_replacement import equals_up_to_strides
 
 # The replacement of each output of the outermost node; None for an unused output.
 Replacements: TypeAlias = "tuple[Value | None, ...]"
@@ -110,7 +111,7 @@ class Rule:
                 match.root.outputs[index],
                 match.bound[term.name] if isinstance(term, Wildcard) else None,
             )
-            if isinstance(new, Value) and old.use_count and not _has_same_type(old, new):
+            if isinstance(new, Value) and old.use_count and not equals_up_to_strides(old.type, new.type):
                 return f"the replacement %{new.name} is {new.type}, and %{old.name} is {old.type}"
         return None
 
@@ -149,13 +150,6 @@ class Rule:
         if isinstance(self.replacement, (tuple, list)):
             return index < len(self.replacement) and self.replacement[index] is not None
         return self._is_function or index == self.pattern.index
-
-
-def _has_same_type(old: Value, new: Value) -> bool:
-    """Return whether `Graph.replace_all_uses` accepts one value as the replacement of another."""
-    return old.type == new.type or (
-        isinstance(old.type, TensorType) and old.type.same_shape_and_dtype(new.type)
-    )
 
 
 def _has_choice(term: Term) -> bool:

@@ -40,6 +40,11 @@ def convert_strides(edit: Edit, value: Value, wanted: Type) -> Value:
     return edit.call("aten.permute.default", copy, back)
 
 
+def equals_up_to_strides(left: Type, right: Type) -> bool:
+    """Return whether types are equal except for strides: then a value of one can replace one of the other."""
+    return left == right or (isinstance(left, TensorType) and left.same_shape_and_dtype(right))
+
+
 def has_same_strides(left: Type, right: Type, symbols: Mapping[str, Range]) -> bool:
     """Return whether strides are equal in all dimensions of more than one element."""
     if not (isinstance(left, TensorType) and isinstance(right, TensorType)):

@@ -25,14 +25,13 @@ from npu_passes.library.fusion.attention_ops import (
     WHERES,
     heads_of,
     leads_to_product,
-    number_of,
     require_as_wide,
     require_plain_cast,
     softmax_of,
     trailing_split,
     transposition_input,
 )
-from npu_passes.rewriting.arguments import arguments_of
+from npu_passes.rewriting.arguments import arguments_of, number_of
 
 # Adding a score of ordinary size to such a number rounds to that number, in every dtype that can represent
 # it. So replacing a score (masked_fill) and adding the number (attn_mask) give the same, even in a fully

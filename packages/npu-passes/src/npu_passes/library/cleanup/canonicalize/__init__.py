@@ -99,7 +99,7 @@ class Canonicalize(Pass):
     def _replace_call(self, graph: Graph, sharing: AliasAnalysis, node: OpNode, call: Call) -> OpNode:
         (old,) = node.outputs
         with self.rewrite(graph, call.rule, node) as edit:
-            new = edit.call(call.op_type, *call.args, type=old.type, name=node.name, **call.kwargs)
+            new = edit.call(call.op_type, type=old.type, name=node.name, **call.arguments)
             edit.replace(old, new)
             sharing.record_replacement(old, new)
         assert new.producer is not None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -12,8 +12,8 @@ import torch
 from npu_ir import Expr, OpNode, TensorType, Value
 from npu_ir.core.literals import Literal, same_literal
 from npu_ir.ops.schema import find_op
-from npu_passes.library.fusion.axes import PERMUTING, permutation
 from npu_passes.rewriting.arguments import arguments_of, defaults_of
+from npu_passes.rewriting.axes import PERMUTING, permutation
 
 _RESHAPE = "aten.reshape.default"
 _PERMUTE = "aten.permute.default"
@@ -45,21 +45,18 @@ _OF_TENSORS: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """Call of an op, as the arguments of `npu_passes.Edit.call`."""
+    """Call of an op, with its arguments by name."""
 
     rule: str
     op_type: str
-    args: tuple[Any, ...]
-    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    arguments: Mapping[str, Any]
 
 
 def canonical_call(node: OpNode) -> Call | None:
     """Return the call to replace ``node`` by; None if its op is canonical."""
     op_type = node.op_type
     if op_type in _OF_TENSORS:
-        args = arguments_of(node)
-        first, second = args.pop("self"), args.pop("other")
-        return Call("overload", _OF_TENSORS[op_type], (first, second), args)
+        return Call("overload", _OF_TENSORS[op_type], arguments_of(node))
     if not (node.inputs and _is_strided(node.inputs[0])):
         return None
     if op_type in _RESHAPING:
@@ -68,7 +65,8 @@ def canonical_call(node: OpNode) -> Call | None:
         return _expand(node)
     if op_type in PERMUTING and op_type != _PERMUTE and not op_type.split(".")[1].endswith("_copy"):
         axes = permutation(node)
-        return None if axes is None else Call("permute", _PERMUTE, (node.inputs[0], list(axes)))
+        assert axes is not None
+        return Call("permute", _PERMUTE, {"self": node.inputs[0], "dims": list(axes)})
     return None
 
 
@@ -85,7 +83,7 @@ def _reshape(node: OpNode) -> Call | None:
         shape = arguments_of(node)[argument]
     if node.op_type == _RESHAPE and len(node.inputs) == 1 and node.attrs["shape"] == shape:
         return None
-    return Call("reshape", _RESHAPE, (node.inputs[0], shape))
+    return Call("reshape", _RESHAPE, {"self": node.inputs[0], "shape": shape})
 
 
 def _expand(node: OpNode) -> Call | None:
@@ -95,7 +93,7 @@ def _expand(node: OpNode) -> Call | None:
     plain = [size if isinstance(size, int) else -1 for size in new_shape]
     if any(size == -1 and old != new for size, old, new in zip(plain, old_shape, new_shape, strict=True)):
         return None
-    return Call("expand", _EXPAND, (node.inputs[0], plain))
+    return Call("expand", _EXPAND, {"self": node.inputs[0], "size": plain})
 
 
 def _literal_shape(made: Value) -> list[int] | None:

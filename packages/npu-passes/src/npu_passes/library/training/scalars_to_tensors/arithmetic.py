@@ -20,7 +20,7 @@ class Caller(Protocol):
     """Interface of `npu_passes.core.edit.Edit`, which adds nodes to a graph, and `Trial`, which does not."""
 
     def calls(
-        self, op_type: str, *args: Any, types: Sequence[Type] | None = None, **kwargs: Any
+        self, op_type: str, /, *args: Any, types: Sequence[Type] | None = None, **kwargs: Any
     ) -> tuple[Value, ...]:
         """Return the results of a call of an op."""
 
@@ -36,7 +36,7 @@ class Trial:
         self._symbols = symbols
 
     def calls(
-        self, op_type: str, *args: Any, types: Sequence[Type] | None = None, **kwargs: Any
+        self, op_type: str, /, *args: Any, types: Sequence[Type] | None = None, **kwargs: Any
     ) -> tuple[Value, ...]:
         """Return values outside of any graph, with the inferred types.
 

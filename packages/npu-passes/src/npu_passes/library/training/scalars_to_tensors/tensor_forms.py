@@ -168,7 +168,7 @@ class Form:
             del args[name]
         op_type = self._substitute(args, tensors)
         types = None if self._is_aten else [value.type for value in self._node.outputs]
-        results = _call(caller, op_type, args, types)
+        results = caller.calls(op_type, types=types, **args)
         if not is_coarse or not self._is_aten:
             return results
         return [
@@ -213,18 +213,6 @@ def _schema(op_type: str) -> OpSchema:
 
 def _is_plain_number(item: object) -> bool:
     return item is None or type(item) in (int, float)
-
-
-def _call(caller: Caller, op_type: str, args: Mapping[str, Any], types: Any) -> Sequence[Value]:
-    """Call an op; arguments are passed by position where possible, because one may be named ``self``."""
-    positional: list[Any] = []
-    for arg in _schema(op_type).args:
-        if arg.kwarg_only or arg.name not in args:
-            break
-        positional.append(args[arg.name])
-    names = [arg.name for arg in _schema(op_type).args[len(positional) :]]
-    keyword = {name: args[name] for name in names if name in args}
-    return caller.calls(op_type, *positional, types=types, **keyword)
 
 
 def _full_tensor(caller: Caller, value: Value, type: TensorType) -> Value:
