@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
 
@@ -40,11 +39,9 @@ class NarrowExpand(Pass):
     def _move_before_expand(self, graph: Graph, node: OpNode, narrow: Value) -> None:
         wide = node.outputs[0]
         with self.rewrite(graph, "compute first", node) as edit:
-            arguments = arguments_of(node).items()
-            given: dict[str, Any] = {
-                name: narrow if isinstance(item, Value) else item for name, item in arguments
-            }
-            result = edit.call(node.op_type, **given)
+            arguments = arguments_of(node)
+            (name,) = (name for name, item in arguments.items() if isinstance(item, Value))
+            result = edit.call(node.op_type, **{**arguments, name: narrow})
             expanded = edit.call(_EXPAND, result, list(wide.tensor_type.static_shape))
             edit.replace(wide, match_strides(edit, expanded, wide))
 

@@ -118,11 +118,8 @@ def _find_mse(prediction: Value, target: Value, reduction: int) -> OpNode | None
         if node is not None and node.op_type == _MSE and reduction != _NONE:
             arguments = arguments_of(node, defaults=True)
             same = arguments["self"] is prediction and arguments["target"] is target
-            if (
-                same
-                and arguments["reduction"] == reduction
-                and equals_up_to_strides(prediction.type, target.type)
-            ):
+            same = same and equals_up_to_strides(prediction.type, target.type)
+            if same and arguments["reduction"] == reduction:
                 return node
     return None
 
