@@ -88,10 +88,6 @@ def _power(base: str) -> Term:
     return call("sub", call("pow", attr(base), call("add", var("steps"), 1, result="new steps")), 1)
 
 
-def _sgd(moved: Term) -> Term:
-    return call("add", _PARAMS, moved, Negative(attr("lr")), result="new params")
-
-
 _BUFFER = call(
     "add",
     call("mul", var("momentum_buffers"), attr("momentum")),
@@ -99,6 +95,7 @@ _BUFFER = call(
     Complement(attr("dampening")),
     result="new momentum_buffers",
 )
+_MOVED = one_of(_BUFFER, (Flag("nesterov"), call("add", var("seen"), _BUFFER, attr("momentum"))), _DECAYED)
 _ADAM = _Optimizer(
     ADAM_STEP,
     (
@@ -114,11 +111,7 @@ _ADAM = _Optimizer(
 )
 _SGD = _Optimizer(
     SGD_STEP,
-    (
-        _sgd(_BUFFER),
-        _sgd((Flag("nesterov"), call("add", var("seen"), _BUFFER, attr("momentum")))),
-        _sgd(_DECAYED),
-    ),
+    (call("add", _PARAMS, _MOVED, Negative(attr("lr")), result="new params"),),
     ("params", "grads", "momentum_buffers"),
     ("lr", "momentum", "dampening", "weight_decay"),
     ("nesterov", "maximize"),

@@ -87,33 +87,39 @@ class Match:
 
 def match_step(reader: Reader, value: Value, pattern: Term) -> Match | None:
     """Return the first match of a pattern that computes ``value``; None if there is none."""
-    return _search(reader, [(value, pattern)], Match())
+    found = Match()
+    return found if _matches(reader, [(value, pattern)], found) else None
 
 
-def _search(reader: Reader, goals: list[tuple[Any, Term]], found: Match) -> Match | None:
+def _matches(reader: Reader, goals: list[tuple[Any, Term]], found: Match) -> bool:
+    """Return whether all goals can be met; if not, ``found`` is left as it was."""
+    bound, nodes = len(found.bound), len(found.nodes)
     while goals:
         item, term = goals.pop()
         if isinstance(term, OneOf):
-            branches = (
-                _search(reader, [*goals, (item, option)], Match(dict(found.bound), dict(found.nodes)))
-                for option in term.options
-            )
-            return next((branch for branch in branches if branch is not None), None)
-        more = _goals(reader, item, term, found)
+            if any(_matches(reader, [*goals, (item, option)], found) for option in term.options):
+                return True
+            more = None
+        else:
+            more = _goals(reader, item, term, found)
         if more is None:
-            return None
+            while len(found.bound) > bound:
+                found.bound.popitem()
+            while len(found.nodes) > nodes:
+                found.nodes.popitem()
+            return False
         goals += more
-    return found
+    return True
 
 
 def _goals(reader: Reader, item: Any, term: Term, found: Match) -> Sequence[tuple[Any, Term]] | None:
     """Return what remains for ``item`` to match ``term``; None if it does not."""
-    if isinstance(term, tuple):
-        return [(item, part) for part in term]
     if isinstance(term, StepCall):
         return _call_goals(reader, item, term, found)
     if isinstance(term, Wildcard):
         return [] if _bind(term, item, found) else None
+    if isinstance(term, tuple):
+        return [(item, part) for part in term]
     if isinstance(term, Flag):
         found.bound[term.name] = True
         return []
@@ -133,12 +139,12 @@ def _call_goals(reader: Reader, item: Any, term: StepCall, found: Match) -> Sequ
 
 
 def _bind(term: Wildcard, item: Any, found: Match) -> bool:
-    if is_number(item) is not (term.kind is Kind.DATA) or not (is_number(item) or isinstance(item, Value)):
-        return False
-    if term.name in found.bound and not is_same(found.bound[term.name], item):
-        return False
-    found.bound.setdefault(term.name, item if is_number(item) else strip_aliases(item)[0])
-    return True
+    if term.kind is Kind.DATA:
+        fits = is_number(item)
+    else:
+        fits = isinstance(item, Value) and not is_number(item)
+        item = strip_aliases(item)[0] if fits else item
+    return fits and is_same(found.bound.setdefault(term.name, item), item)
 
 
 def _number_goals(
