@@ -148,16 +148,7 @@ def print_report(
     *,
     has_weights: bool,
 ) -> None:
-    """Print the reports that the command line asks for, and a summary.
-
-    Args:
-        result: The result of the passes.
-        passes: The passes.
-        options: The command line.
-        seconds: The duration of the run.
-        origin: The source of the weights for checks.
-        has_weights: Whether weights were saved with the original graph.
-    """
+    """Print the reports that the command line asks for, and a summary."""
     if options.json:
         print(json.dumps(result_data(result), indent=2))
         return

@@ -237,11 +237,6 @@ def find_wrong_origin(before: ObservedRun, after: ObservedRun, numerics: Numeric
     """Return a description of the first value that differs from its recorded origin; None if there is none.
 
     After catastrophic cancellation, the tolerance is relative to the values that a value was computed from.
-
-    Args:
-        before: A run of the graph before a pass.
-        after: A run of the graph after the pass, on the same data.
-        numerics: Tolerance that the pass promises.
     """
     expected = {origin: item for item in before.values() for origin in item[0].origins}
     for value, item in after.values():

@@ -109,9 +109,6 @@ class ValueReplacer:
 
     A result of the graph that did not share memory still does not: it becomes a copy if a rule removes
     the op that allocated it.
-
-    Args:
-        graph: The graph to rewrite.
     """
 
     def __init__(self, graph: Graph) -> None:

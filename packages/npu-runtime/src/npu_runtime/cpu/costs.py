@@ -201,10 +201,6 @@ def seconds_saved_in_training(graph: Graph, node: OpNode) -> float | None:
 
     These ops are convolutions whose weights are trained, pools that return indices, and the gradients of
     both.
-
-    Args:
-        graph: The graph of the step.
-        node: A node of it.
     """
     if node.op_type in CONVOLUTIONS:
         weight = arguments_of(node)["weight"]

@@ -173,9 +173,6 @@ def _is_constant(value: Value, target: str) -> bool:
 def matrices(tile: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Return the transforms of patches, kernels and products, for both dimensions at once, in float64.
 
-    Args:
-        tile: m, a key of `POINTS`.
-
     Returns:
         ``B^T x B^T`` of [t^2, t^2], ``G x G`` of [t^2, 9] and ``A^T x A^T`` of [m^2, t^2]; x is the
         Kronecker product.

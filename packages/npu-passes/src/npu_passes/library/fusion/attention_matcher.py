@@ -63,11 +63,7 @@ def read_attention(root: OpNode) -> Attention | None:
 
 
 class _Matcher:
-    """State of the match: the nodes, masks and scale met so far.
-
-    Args:
-        root: The outermost product.
-    """
+    """State of the match: the nodes, masks and scale met so far."""
 
     def __init__(self, root: OpNode) -> None:
         self.nodes = [root]

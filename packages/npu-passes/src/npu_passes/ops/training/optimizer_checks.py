@@ -23,10 +23,7 @@ def require_matching_lists(
 ) -> None:
     """Raise unless each list has, per parameter, one tensor of its shape, device, layout and kind of dtype.
 
-    Args:
-        op: The op, for messages.
-        lists: By name; the parameters first.
-        steps: Counters; None for an optimizer without counters.
+    The parameters are the first list; ``steps`` are their counters, None for an optimizer without any.
 
     Raises:
         PassError: A list does not match the parameters.
@@ -108,12 +105,7 @@ def optional_list_error(op: str, name: str, tensors: Sequence[Tensor], reason: s
 def require_disjoint(
     op: str, written: Mapping[str, Sequence[Tensor]], read: Mapping[str, Sequence[Tensor]]
 ) -> None:
-    """Raise if a tensor shares memory with one that is written.
-
-    Args:
-        op: The op, for messages.
-        written: By name.
-        read: By name; these may share memory with each other.
+    """Raise if a tensor shares memory with one that is written; those that are only read may.
 
     Raises:
         PassError: The memory spans of two tensors overlap, and one of them is written.

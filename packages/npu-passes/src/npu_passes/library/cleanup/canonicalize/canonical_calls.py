@@ -105,76 +105,14 @@ def _literal_shape(made: Value) -> list[int] | None:
 
 # ATen ops with arguments that are axes of their first input.
 _AXES_OF_INPUT = frozenset(
-    (
-        "_log_softmax",
-        "_softmax",
-        "all",
-        "amax",
-        "amin",
-        "aminmax",
-        "any",
-        "argmax",
-        "argmin",
-        "argsort",
-        "chunk",
-        "count_nonzero",
-        "cummax",
-        "cummin",
-        "cumprod",
-        "cumsum",
-        "diagonal",
-        "flatten",
-        "flip",
-        "gather",
-        "glu",
-        "index_add",
-        "index_copy",
-        "index_fill",
-        "index_reduce",
-        "index_select",
-        "kthvalue",
-        "linalg_vector_norm",
-        "log_softmax",
-        "logcumsumexp",
-        "logsumexp",
-        "max",
-        "mean",
-        "median",
-        "min",
-        "mode",
-        "narrow",
-        "nanmean",
-        "nansum",
-        "norm",
-        "permute",
-        "prod",
-        "scatter",
-        "scatter_add",
-        "scatter_reduce",
-        "select",
-        "select_scatter",
-        "size",
-        "slice",
-        "slice_scatter",
-        "softmax",
-        "sort",
-        "split",
-        "split_with_sizes",
-        "squeeze",
-        "std",
-        "std_mean",
-        "sum",
-        "sym_size",
-        "sym_stride",
-        "tensor_split",
-        "topk",
-        "transpose",
-        "unbind",
-        "unflatten",
-        "unfold",
-        "var",
-        "var_mean",
-    )
+    """
+    _log_softmax _softmax all amax amin aminmax any argmax argmin argsort chunk count_nonzero cummax
+    cummin cumprod cumsum diagonal flatten flip gather glu index_add index_copy index_fill index_reduce
+    index_select kthvalue linalg_vector_norm log_softmax logcumsumexp logsumexp max mean median min mode
+    narrow nanmean nansum norm permute prod scatter scatter_add scatter_reduce select select_scatter size
+    slice slice_scatter softmax sort split split_with_sizes squeeze std std_mean sum sym_size sym_stride
+    tensor_split topk transpose unbind unflatten unfold var var_mean
+    """.split()  # noqa: SIM905 - a name to a line would fill a page
 )
 _AXES_OF_OUTPUT = frozenset(("cat", "concat", "concatenate", "stack", "unsqueeze"))
 _AXIS_ARGUMENTS = frozenset(("dim", "dim0", "dim1", "dim2", "dimension", "dims", "end_dim", "start_dim"))

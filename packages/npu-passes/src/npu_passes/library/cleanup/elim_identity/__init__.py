@@ -13,12 +13,7 @@ from npu_passes.rewriting.aliasing import AliasAnalysis
 
 
 class _Search:
-    """Search for identities in one graph, with the values seen so far.
-
-    Args:
-        graph: The graph.
-        signed_zeros: The option of the pass.
-    """
+    """Search for identities in one graph, with the values seen so far."""
 
     def __init__(self, graph: Graph, *, signed_zeros: bool) -> None:
         self._views, self._casts = Views(), Casts(graph)

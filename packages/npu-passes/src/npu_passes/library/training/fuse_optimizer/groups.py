@@ -41,10 +41,6 @@ class Chain:
 class Group:
     """Chains that may become one op.
 
-    Args:
-        chains: At least one, in order.
-        places: The positions of the nodes in the graph.
-
     Attributes:
         chains: The chains.
         root: The node that computes the first new parameter.

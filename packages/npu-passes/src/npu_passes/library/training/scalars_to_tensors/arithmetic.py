@@ -26,11 +26,7 @@ class Caller(Protocol):
 
 
 class Trial:
-    """Caller that infers the types of results without adding nodes.
-
-    Args:
-        symbols: The symbols of the graph.
-    """
+    """Caller that infers the types of results without adding nodes."""
 
     def __init__(self, symbols: Mapping[str, Range]) -> None:
         self._symbols = symbols

@@ -32,10 +32,6 @@ class Choice:
     A number can become a tensor if each of its readers can take a tensor, or computes a number that can
     become one. Numbers that are computed from a number that stays, stay.
 
-    Args:
-        graph: The graph.
-        dtype: The dtype of the tensors that replace floats.
-
     Attributes:
         numbers: The numbers that can.
         forms: By node, in order.

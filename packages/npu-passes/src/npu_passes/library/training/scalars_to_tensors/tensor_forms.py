@@ -146,10 +146,6 @@ class Form:
     def results(self, caller: Caller, given: Mapping[str, Value]) -> Sequence[Value]:
         """Return the results of the node, computed from tensors.
 
-        Args:
-            caller: Makes the calls.
-            given: The tensors, by argument.
-
         Raises:
             GraphError: The ops do not accept these arguments.
         """
