@@ -16,8 +16,8 @@ from npu_passes import EXACT, Numerics, Pass, PassManager, passes_of, within
 from npu_passes.library import PASSES
 from npu_passes.manager.checked_mode import ObservedRun, find_first_difference, find_wrong_origin
 from npu_passes.manager.rounds import run_once
-from tests.npu_ir import random_programs
-from tests.npu_passes.random_models import models
+from tests.support import random_programs
+from tests.support.random_models import models
 
 MINIMAL = ("canonicalize", "elim-identity", "cse", "dead-code")
 ALL = sorted((item() for item in PASSES), key=lambda item: item.name)

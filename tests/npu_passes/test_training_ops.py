@@ -12,7 +12,7 @@ from torch import Tensor
 
 from npu_ir.ops.schema import resolve
 from npu_passes import PassError
-from tests.npu_passes.optimizer_cases import ADAM, SGD, SHAPES, Lists, random
+from tests.support.passes.optimizer_cases import ADAM, SGD, SHAPES, Lists, random
 
 OPS = torch.ops.npu
 

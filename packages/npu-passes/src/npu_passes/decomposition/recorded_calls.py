@@ -1,4 +1,4 @@
-"""Recorded calls of an FX module that PyTorch traced, as plain data, and their insertion in place of a node."""
+"""Recorded calls of an FX module that PyTorch traced, as plain data, and their insertion in a graph."""
 
 from __future__ import annotations
 
