@@ -13,6 +13,12 @@ from npu_passes import _torch
 LIBRARY = torch.library.Library("npu", "FRAGMENT")  # type: ignore[no-untyped-call]
 
 
+def register_composite(schema: str, function: Callable[..., Any]) -> None:
+    """Register an op, named as its function, that is differentiated and decomposed as the ops in it are."""
+    LIBRARY.define(function.__name__ + schema)  # type: ignore[no-untyped-call]
+    LIBRARY.impl(function.__name__, function, "CompositeImplicitAutograd")  # type: ignore[no-untyped-call]
+
+
 def register(name: str, schema: str, kernel: Callable[..., Any], fake: Callable[..., Any]) -> None:
     """Register an op that runs on every device.
 

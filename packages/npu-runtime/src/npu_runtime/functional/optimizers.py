@@ -1,6 +1,6 @@
-"""Adam and its counters, each one op of the namespace ``npu``.
+"""Steps of Adam, AdamW and SGD, and the counters of Adam, each one op of the namespace ``npu``.
 
-For each parameter ``p``, with ``g`` its gradient and ``t`` its counter after the increment::
+A step of Adam: for each parameter ``p``, with ``g`` its gradient and ``t`` its counter after the increment::
 
     g = -g                                       # maximize
     p = p * (1 - lr * weight_decay)              # decoupled (AdamW), else g = g + weight_decay * p
@@ -21,8 +21,6 @@ import torch
 from torch import Tensor
 
 import npu_passes.ops.training  # noqa: F401 - registers its ops
-
-AdamStates = tuple[list[Tensor], list[Tensor], list[Tensor], list[Tensor], list[Tensor]]
 
 
 def step_inc_(step: Tensor) -> None:
@@ -123,38 +121,57 @@ def adam_step_(
     )
 
 
-def adam_step(
+def sgd_step_(
     params: Sequence[Tensor],
     grads: Sequence[Tensor],
-    exp_avgs: Sequence[Tensor],
-    exp_avg_sqs: Sequence[Tensor],
-    max_exp_avg_sqs: Sequence[Tensor],
-    steps: Sequence[Tensor],
+    momentum_buffers: Sequence[Tensor],
     *,
     lr: float | Tensor,
-    beta1: float = 0.9,
-    beta2: float = 0.999,
-    eps: float = 1e-8,
+    momentum: float = 0.0,
+    dampening: float = 0.0,
     weight_decay: float = 0.0,
-    decoupled: bool = False,
-    amsgrad: bool = False,
+    nesterov: bool = False,
     maximize: bool = False,
-) -> AdamStates:
-    """Return the parameters, moments, maxima and counters after `adam_step_`, as new tensors."""
-    results: AdamStates = torch.ops.npu.adam_step(
+) -> None:
+    """Take a step of SGD in place. The defaults are those of `torch.optim.SGD`.
+
+    For each parameter, with ``g`` its gradient::
+
+        g = -g                                       # maximize
+        g = g + weight_decay * p
+        buffer = momentum * buffer + (1 - dampening) * g       # with momentum
+        d = g + momentum * buffer if nesterov else buffer      # with momentum, else d = g
+        p = p - lr * d
+
+    The first step of ``torch.optim.SGD`` creates the buffer as a copy of the gradient, without dampening. A
+    first buffer of zeros gives the same if ``dampening`` is 0. If it is not, take the first step with
+    ``dampening=0``.
+
+    Args:
+        params: Any shapes, floating point or complex, on any devices.
+        grads: Of these shapes; only read.
+        momentum_buffers: Of these shapes if ``momentum`` is not 0, initially zeros; else empty.
+        lr: A number, or a 0-d tensor on the device of the parameters, which a CUDA graph reads at each
+            replay.
+        momentum: Factor of the buffers.
+        dampening: Fraction of the gradient that does not enter the buffers.
+        weight_decay: Factor of the decay of parameters.
+        nesterov: Use Nesterov momentum.
+        maximize: Maximize the objective.
+
+    Raises:
+        PassError: As for `adam_step_`.
+
+    Source: Sutskever et al., On the importance of initialization and momentum, ICML 2013; torch.optim.SGD.
+    """
+    torch.ops.npu.sgd_step_(
         list(params),
         list(grads),
-        list(exp_avgs),
-        list(exp_avg_sqs),
-        list(max_exp_avg_sqs),
-        list(steps),
+        list(momentum_buffers),
         lr=lr,
-        beta1=beta1,
-        beta2=beta2,
-        eps=eps,
+        momentum=momentum,
+        dampening=dampening,
         weight_decay=weight_decay,
-        decoupled=decoupled,
-        amsgrad=amsgrad,
+        nesterov=nesterov,
         maximize=maximize,
     )
-    return results
