@@ -17,8 +17,7 @@ from torch.export import Dim
 
 from npu_ir import extract_ir
 from npu_ir._torch.tracing import printing_module
-from npu_ir.capture.export_errors import export_error, suggested_sizes
-from npu_ir.capture.export_messages import HeldMessages
+from npu_ir.capture.export_messages import HeldMessages, export_error, suggested_sizes
 from npu_ir.errors import CaptureWarning, ConversionError, ExportError
 
 

@@ -12,7 +12,7 @@ from torch.export import Dim
 
 from npu_ir import ConversionError, convert_exported_program
 from npu_ir._torch.export import _relations
-from npu_ir.capture.guard_code import constraints_of
+from npu_ir.capture.sizes import constraints_of
 from npu_ir.symbolic.expressions import Dim as Size
 from npu_ir.symbolic.expressions import symbol
 from tests.npu_ir.corpus.case import Function

@@ -22,7 +22,7 @@ from npu_ir import (
     parse_ir,
     save_ir,
 )
-from npu_ir.capture.wrapped_tensors import add_parts
+from npu_ir.capture.program_signature import add_parts
 from npu_ir.graph.binding import flatten_wrappers
 from tests.npu_ir.wrapped_models import Negated, Quantized, Scaled, Tied, Using, parameter, scaled
 

@@ -10,13 +10,27 @@ import torch
 from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
 
-from npu_ir._torch.ops import GETITEM, is_functional_call
+from npu_ir._torch.ops import GETITEM
 from npu_ir._torch.pytree import is_tree_spec
 from npu_ir.capture.default_conversion import convert_by_schema, convert_functional_call
 from npu_ir.capture.direct_replacement import Replacement
 from npu_ir.capture.functionalize import FunctionalProgram, functionalize
-from npu_ir.capture.program_signature import ProgramSignature, copy_data, require_data
-from npu_ir.capture.provenance import location_of, provenance_of
+from npu_ir.capture.fx_nodes import (
+    FUNCTIONAL_CALL,
+    attribute_of,
+    is_call_of,
+    location_of,
+    provenance_of,
+    unwrap_index,
+)
+from npu_ir.capture.program_signature import (
+    READS_PART,
+    ProgramSignature,
+    copy_data,
+    part_of_wrapped,
+    require_data,
+    require_unwrapped,
+)
 from npu_ir.capture.sizes import Sizes
 from npu_ir.capture.special_calls import (
     DROPPED,
@@ -24,8 +38,6 @@ from npu_ir.capture.special_calls import (
     unwrap_token,
     wrapped_body,
 )
-from npu_ir.capture.substitute_node import unwrap_index
-from npu_ir.capture.wrapped_tensors import READS_PART, part_of_wrapped, require_unwrapped
 from npu_ir.core.literals import Literal
 from npu_ir.core.naming import unique_name
 from npu_ir.core.node import Argument, InputKind, OpNode, Value
@@ -178,13 +190,14 @@ class Converter:
 
     def convert_module(self, module: GraphModule, arguments: Sequence[Argument] | None = None) -> Any:
         """Convert an FX graph and return its results; its placeholders are ``arguments``, or else inputs."""
-        placeholders = [node for node in module.graph.nodes if node.op == "placeholder"]
+        placeholders = module.graph.find_nodes(op="placeholder")
         graph_arguments = arguments or [Argument(InputKind.INPUT, node.name) for node in placeholders]
         for node, argument in zip(placeholders, graph_arguments, strict=True):
-            self._values[node] = self._add_argument(argument, self.type(node, node.meta.get("val")))
+            self._values[node] = self.add_argument(argument, self.type(node, node.meta.get("val")))
         return self._convert_nodes(module)
 
-    def _add_argument(self, argument: Argument, type: Type) -> Value:
+    def add_argument(self, argument: Argument, type: Type) -> Value:
+        """Add an argument to the graph; a constant gets the type of its data."""
         if argument.kind is InputKind.INPUT:
             return self.graph.add_input(argument.target, type)
         assert isinstance(type, TensorType), f"{argument.target} is a {argument.kind.value}"
@@ -192,6 +205,9 @@ class Converter:
             return self.graph.add_parameter(argument.target, type, aliases=argument.aliases)
         if argument.kind is InputKind.STATE:
             return self.graph.add_state(argument.target, type)
+        if argument.kind is InputKind.CONSTANT:
+            assert argument.data is not None, f"{argument.target} was checked before"
+            return self.graph.add_constant(argument.target, argument.data)
         return self.graph.add_buffer(
             argument.target,
             type,
@@ -200,7 +216,7 @@ class Converter:
             data=argument.data,
         )
 
-    def nest(self, node: Node, values: Sequence[Value]) -> Any:
+    def nest(self, node: Node, values: Sequence[Value | None]) -> Any:
         """Return flat values nested as the FX node's results are."""
         return _nest(node.meta.get("val"), iter(values))
 
@@ -237,7 +253,7 @@ class Converter:
         replacement = self._replacements.get(node)
         if replacement is not None:
             return self._convert_replacement(replacement)
-        if is_functional_call(node.target):
+        if is_call_of(node, FUNCTIONAL_CALL):
             return convert_functional_call(self, node)
         plain = unwrap_token(name, node)
         if plain is not None:
@@ -280,15 +296,12 @@ class Converter:
 
     def _inline(self, body: GraphModule, operands: Sequence[Any]) -> Any:
         """Convert the nodes of a body in place of the call of it."""
-        inner = [node for node in body.graph.nodes if node.op == "placeholder"]
-        self._values.update(zip(inner, operands, strict=True))
+        self._values.update(zip(body.graph.find_nodes(op="placeholder"), operands, strict=True))
         return self._convert_nodes(body)
 
     def _read_attribute(self, node: Node, module: GraphModule) -> Any:
         """Return the attribute that an FX node reads from its module: another FX graph, or a tensor."""
-        attribute: Any = module
-        for step in str(node.target).split("."):
-            attribute = getattr(attribute, step)
+        attribute = attribute_of(node, module)
         if is_tree_spec(attribute):
             return attribute
         if isinstance(attribute, GraphModule):

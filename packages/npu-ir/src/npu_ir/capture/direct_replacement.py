@@ -21,12 +21,18 @@ from torch.fx import Node
 
 from npu_ir._torch.fake import trial
 from npu_ir._torch.ops import OpOverload
-from npu_ir._torch.pytree import tree_leaves, tree_map
+from npu_ir._torch.pytree import map_tensors, tree_leaves
 from npu_ir._torch.sizes import are_sizes_equal
 from npu_ir.capture.aliases import AliasSets
-from npu_ir.capture.bodies import nodes
-from npu_ir.capture.substitute_node import make_substitute_node
-from npu_ir.capture.writes import fake_arguments, has_hidden_write, schema_of_node, tensor_of, written_nodes
+from npu_ir.capture.fx_nodes import make_substitute_node, nodes
+from npu_ir.capture.writes import (
+    fake_arguments,
+    has_hidden_write,
+    mutates,
+    schema_of_node,
+    tensor_of,
+    written_nodes,
+)
 from npu_ir.ops.schema import resolve, schema_of
 
 
@@ -67,7 +73,7 @@ def find_direct_replacements(
     }
     replacements = {}
     for node in nodes(program.graph_module):
-        if node in replaced or not (has_hidden_write(node) or written_nodes(node)):
+        if node in replaced or not mutates(node):
             continue
         replacement = _replace_batch_norm(node) if has_hidden_write(node) else _replace_single_write(node)
         if replacement is None:
@@ -208,9 +214,8 @@ def _pointwise_dtype(op: OpOverload, args: Any, kwargs: Any) -> torch.dtype | No
     A trial on symbolic sizes takes a thousand times longer.
     """
 
-    def small(leaf: Any) -> Any:
-        is_tensor = isinstance(leaf, torch.Tensor)
-        return torch.empty([1] * leaf.dim(), dtype=leaf.dtype, device="meta") if is_tensor else leaf
+    def small(tensor: torch.Tensor) -> torch.Tensor:
+        return torch.empty([1] * tensor.dim(), dtype=tensor.dtype, device="meta")
 
-    result = op(*tree_map(small, args), **tree_map(small, kwargs))
+    result = op(*map_tensors(small, args), **map_tensors(small, kwargs))
     return result.dtype if isinstance(result, torch.Tensor) else None

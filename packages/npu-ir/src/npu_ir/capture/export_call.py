@@ -11,14 +11,11 @@ import torch
 from torch.export import ExportedProgram
 
 from npu_ir._torch.tracing import relaxed_size_assumptions
-from npu_ir.capture.content_guard import restore_contents
-from npu_ir.capture.export_errors import export_error
-from npu_ir.capture.export_messages import HeldMessages
-from npu_ir.capture.held_constants import name_held_tensors, register_temporarily
-from npu_ir.capture.held_tensors import held_tensors
+from npu_ir.capture.export_messages import HeldMessages, export_error
+from npu_ir.capture.held_tensors import held_tensors, name_held_tensors, register_temporarily
 from npu_ir.capture.model_guard import protect_model
 from npu_ir.capture.replaced_buffers import resolve_assignments
-from npu_ir.capture.tracing_mode import ForwardCallMode, TensorIdentityMode
+from npu_ir.capture.tracing_mode import ContentGuard, ForwardCallMode, TensorIdentityMode
 from npu_ir.errors import NpuError
 
 
@@ -112,7 +109,7 @@ class ExportCall:
         model = self.subject.model
         with (
             protect_model(model),
-            restore_contents(),
+            ContentGuard(),
             HeldMessages(model),
             ForwardCallMode(),
             self._identity_mode(names),

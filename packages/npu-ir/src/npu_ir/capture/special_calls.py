@@ -8,8 +8,7 @@ from typing import Any
 from torch.fx import GraphModule, Node
 
 from npu_ir._torch.ops import OpOverload
-from npu_ir.capture.provenance import location_of
-from npu_ir.capture.substitute_node import make_substitute_node
+from npu_ir.capture.fx_nodes import location_of, make_substitute_node
 from npu_ir.errors import ConversionError
 from npu_ir.ops.schema import HIGHER_ORDER, find_op
 

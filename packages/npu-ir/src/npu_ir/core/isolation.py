@@ -7,7 +7,19 @@ from collections.abc import Iterator
 
 import torch
 
-from npu_ir.core.default_dtype import float32_by_default
+
+@contextlib.contextmanager
+def float32_by_default() -> Iterator[None]:
+    """Set the default dtype to float32 inside of the context; torch's default is global to all threads."""
+    before = torch.get_default_dtype()
+    if before is torch.float32:
+        yield
+        return
+    torch.set_default_dtype(torch.float32)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
 
 
 @contextlib.contextmanager
