@@ -208,12 +208,9 @@ class Converter:
         if argument.kind is InputKind.CONSTANT:
             assert argument.data is not None, f"{argument.target} was checked before"
             return self.graph.add_constant(argument.target, argument.data)
+        is_persistent, data = argument.persistent, argument.data
         return self.graph.add_buffer(
-            argument.target,
-            type,
-            aliases=argument.aliases,
-            persistent=argument.persistent,
-            data=argument.data,
+            argument.target, type, aliases=argument.aliases, persistent=is_persistent, data=data
         )
 
     def nest(self, node: Node, values: Sequence[Value | None]) -> Any:

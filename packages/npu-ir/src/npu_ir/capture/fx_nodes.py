@@ -18,8 +18,8 @@ GRAD_REGION = "wrap_with_set_grad_enabled"
 AUTOCAST_REGION = "wrap_with_autocast"
 # The call that torch.export 2.13 leaves of an autocast region around control flow.
 ENTER_AUTOCAST = "_enter_autocast"
-# An op that writes, on copies (`npu_ir._torch.ops.functional_call`); on copies of bases, from which it creates
-# the views, as PyTorch's own functionalization leaves such calls of custom ops (torch 2.13).
+# Calls of custom ops that write, on copies (`npu_ir._torch.ops.functional_call`), or on copies of bases, from
+# which they create the views. PyTorch's own functionalization leaves the latter (torch 2.13).
 FUNCTIONAL_CALL, FUNCTIONAL_CALL_ON_VIEWS = "auto_functionalized", "auto_functionalized_v2"
 
 

@@ -1,4 +1,4 @@
-"""An editable copy of an exported program, whose arguments share no memory, and whose bodies hold no tensors."""
+"""An editable copy of an exported program: arguments share no memory, and bodies hold no tensors."""
 
 from __future__ import annotations
 

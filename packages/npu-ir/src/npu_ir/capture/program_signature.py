@@ -33,8 +33,8 @@ READS_PART = "export.access_subclass_inner_tensor.default"
 class WrappedTensor:
     """The value of a parameter or buffer of a wrapper subclass, such as a quantized weight.
 
-    torch.export keeps such a parameter whole and reads its inner tensors by name. In a graph each of them is a
-    separate parameter: ``l.weight`` with the tensors ``q`` and ``scale`` becomes ``l.weight.q`` and
+    torch.export keeps such a parameter whole and reads its inner tensors by name. In a graph each of them is
+    a separate parameter: ``l.weight`` with the tensors ``q`` and ``scale`` becomes ``l.weight.q`` and
     ``l.weight.scale``. Weights are flattened in the same way when they are bound.
 
     Attributes:
@@ -168,9 +168,8 @@ class ProgramSignature:
 
     def _add_part(self, spec: Any, node: Node, keys: list[str], tensor: torch.Tensor) -> Value:
         """Add one of the tensors that a parameter or buffer of a subclass wraps."""
-        if spec.kind is ExportInputKind.PARAMETER or (
-            spec.kind is ExportInputKind.BUFFER and spec.persistent
-        ):
+        is_buffer = spec.kind is ExportInputKind.BUFFER and spec.persistent
+        if is_buffer or spec.kind is ExportInputKind.PARAMETER:
             target, *aliases = keys
             argument = Argument(_KINDS[spec.kind], target, tuple(aliases))
             return self._converter.add_argument(argument, self._converter.type(node, tensor))

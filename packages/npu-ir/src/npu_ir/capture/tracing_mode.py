@@ -81,9 +81,9 @@ class TensorIdentityMode(TorchFunctionMode):
 class ContentGuard(TorchFunctionMode):
     """A mode that restores, at its end, the content of every real tensor that PyTorch's functions mutate.
 
-    Parameters, buffers and inputs are FakeTensors while torch.export runs ``forward``. Tensors that it reaches
-    another way (in a plain attribute, or a buffer that a cache object holds, too) are not, and an op on only
-    such tensors runs for real (torch 2.13). Before that, they are copied.
+    Parameters, buffers and inputs are FakeTensors while torch.export runs ``forward``. Tensors that it
+    reaches another way (in a plain attribute, or a buffer that a cache object holds, too) are not, and an op
+    on only such tensors runs for real (torch 2.13). Before that, they are copied.
     """
 
     def __init__(self) -> None:
@@ -108,7 +108,7 @@ class ContentGuard(TorchFunctionMode):
                     self._contents[id(tensor)] = tensor, tensor.detach().clone()
 
     def __exit__(self, *error: Any) -> None:
-        super().__exit__(*error)
+        super().__exit__(*error)  # type: ignore[no-untyped-call]
         with torch.no_grad():
             for tensor, content in self._contents.values():
                 if tensor.shape == content.shape and not same_data(tensor, content):

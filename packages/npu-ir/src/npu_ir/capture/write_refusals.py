@@ -33,7 +33,8 @@ def require_separate_elements(program: ExportedProgram) -> None:
         tensor = tensor_of(target)
         if tensor is not None and _is_expanded(tensor):
             raise ConversionError(
-                f"{node.target} changes an expanded tensor in place: several of its elements share one address",
+                f"{node.target} changes an expanded tensor in place: "
+                "several of its elements share one address",
                 where=location_of(node),
                 fix="clone() the tensor before it is changed",
             )

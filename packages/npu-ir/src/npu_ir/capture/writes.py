@@ -61,7 +61,7 @@ def mutates(node: Node) -> bool:
 
 
 def all_writes(module: torch.nn.Module) -> Iterator[tuple[Node, Node]]:
-    """Yield each node of ``module``, and of the bodies in it, that writes by its schema, with what it mutates."""
+    """Yield each node of ``module`` and its bodies that writes by its schema, with each node it mutates."""
     for node in nodes(module):
         for target in written_nodes(node):
             yield node, target
@@ -237,7 +237,7 @@ def _is_same_type(left: Any, right: Any) -> bool:
     return left.dtype == right.dtype and are_sizes_equal(left.shape, right.shape)
 
 
-def _replace(node: Node, call: tuple[Any, ...], results: list[Any], targets: list[Node]) -> None:
+def _replace(node: Node, call: tuple[Any, Any, Any], results: list[Any], targets: list[Node]) -> None:
     """Replace ``node`` by ``call`` and copies of its results into ``targets``."""
     is_single = len(results) == 1
     with node.graph.inserting_before(node):
