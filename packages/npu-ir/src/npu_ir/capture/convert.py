@@ -41,7 +41,6 @@ from npu_ir.capture.special_calls import (
 from npu_ir.core.literals import Literal
 from npu_ir.core.naming import unique_name
 from npu_ir.core.node import Argument, InputKind, OpNode, Value
-from npu_ir.core.structure import flatten
 from npu_ir.core.types import TensorType, Type
 from npu_ir.errors import ConversionError, GraphError, ParseError
 from npu_ir.graph.graph import Graph
@@ -127,19 +126,11 @@ class Converter:
         return _to_python_containers(torch.fx.map_arg(argument, self._values.__getitem__))
 
     def types(self, node: Node) -> list[Type]:
-        """Return the types of the results of an FX node, flat.
-
-        Raises:
-            ConversionError: The node returns something without a type.
-        """
+        """Return the types of the results of an FX node, flat; refuse a result without a type."""
         return [self.type(node, leaf) for leaf in flatten_results(node.meta.get("val"))]
 
     def type(self, node: Node, leaf: Any) -> Type:
-        """Return the type of one of the results of an FX node, given its metadata.
-
-        Raises:
-            ConversionError: It has none.
-        """
+        """Return the type of one result of an FX node, given its metadata; refuse one without a type."""
         try:
             return self.sizes.type_of(leaf)
         except ParseError as error:
@@ -178,15 +169,10 @@ class Converter:
         """Return the graph of a body of a control-flow operator, to be used as a region of a node."""
         around, self.graph = self.graph, Graph(self._module_names[module])
         try:
-            self.convert_body(module)
+            self.graph.set_outputs(self.convert_module(module))
             return self.graph
         finally:
             self.graph = around
-
-    def convert_body(self, module: GraphModule) -> None:
-        """Convert an FX graph whose placeholders are all inputs, and set the results of the graph."""
-        leaves, structure = flatten(self.convert_module(module))
-        self.graph.set_results(structure, leaves)
 
     def convert_module(self, module: GraphModule, arguments: Sequence[Argument] | None = None) -> Any:
         """Convert an FX graph and return its results; its placeholders are ``arguments``, or else inputs."""
@@ -246,7 +232,9 @@ class Converter:
         """Convert a call that computes something."""
         wrapped = wrapped_body(name, self.value(node.args))
         if wrapped is not None:
-            return self._inline(*wrapped)
+            body, operands = wrapped
+            self._values.update(zip(body.graph.find_nodes(op="placeholder"), operands, strict=True))
+            return self._convert_nodes(body)
         replacement = self._replacements.get(node)
         if replacement is not None:
             return self._convert_replacement(replacement)
@@ -290,11 +278,6 @@ class Converter:
                 fix=f"return {len(expected)} value(s) of converter.graph",
             )
         return values
-
-    def _inline(self, body: GraphModule, operands: Sequence[Any]) -> Any:
-        """Convert the nodes of a body in place of the call of it."""
-        self._values.update(zip(body.graph.find_nodes(op="placeholder"), operands, strict=True))
-        return self._convert_nodes(body)
 
     def _read_attribute(self, node: Node, module: GraphModule) -> Any:
         """Return the attribute that an FX node reads from its module: another FX graph, or a tensor."""

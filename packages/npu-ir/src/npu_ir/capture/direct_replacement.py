@@ -43,8 +43,7 @@ class Replacement:
     Attributes:
         call: The FX node to convert, as a call of ``op``: the node itself, or a substitute node.
         op: A functional op.
-        written: For each mutated node, the index of the result with its new content; None for the only
-            result.
+        written: For each mutated node, the index of its new content among the results; None for the only one.
         own: The index of the result that the node itself returns, likewise.
     """
 
@@ -59,11 +58,8 @@ def find_direct_replacements(
 ) -> dict[Node, Replacement] | None:
     """Return a replacement for every node that writes; None if one of them cannot be replaced directly.
 
-    Args:
-        program: The exported program.
-        aliases: Its alias sets.
-        replaced: The nodes that replace a buffer, with the buffer and its replacement, which is read after
-            the last node.
+    ``replaced`` has the nodes that replace a buffer, with the buffer and its replacement, which is read after
+    the last node.
     """
     read_last = {new for _, new in replaced.values()}
     updatable = {
@@ -89,15 +85,10 @@ def find_direct_replacements(
 def _is_unobservable(
     node: Node, written: Node, aliases: AliasSets, read_last: Collection[Node], *, is_argument: bool
 ) -> bool:
-    """Return whether only later readers of ``written_nodes`` itself can observe what ``node`` writes.
+    """Return whether only later readers of ``written`` itself can observe what ``node`` writes.
 
-    Args:
-        node: The node that writes.
-        written: The mutated node.
-        aliases: The alias sets of the program.
-        read_last: Nodes that are read after the last node.
-        is_argument: ``written`` is a parameter, buffer or input, whose final content is an update of the
-            graph.
+    ``read_last`` are nodes that are read after the last node. If ``written`` is an argument (a parameter,
+    buffer or input), its final content is an update of the graph.
     """
     if torch.Tag.inplace_view in node.target.tags:  # type: ignore[union-attr]
         return True  # t_() and the like mutate the metadata of the Python object, not the memory

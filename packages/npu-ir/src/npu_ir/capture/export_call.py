@@ -23,7 +23,6 @@ class CaptureSubject:
     """A model to capture, with the locations of its tensors.
 
     Attributes:
-        model: The model.
         places: For the id of each parameter and buffer: the dict of a module that has it, and the key in it.
         held: The unregistered tensors of the model, by path.
         is_shared: An attribute, container or object outside the registries holds a tensor of the model.
@@ -53,12 +52,9 @@ class CaptureSubject:
 
 @dataclass(frozen=True, slots=True)
 class ExportCall:
-    """A model with the arguments of one call.
+    """A model with the arguments of one call, none of whose tensors are on ``meta`` while it is exported.
 
     Attributes:
-        subject: The model; its parameters and buffers are not on ``meta`` while it is exported.
-        args: Positional arguments, likewise.
-        kwargs: Keyword arguments, likewise.
         dynamic_shapes: In the format of `torch.export.export`.
         meta_is_cpu: Create on the CPU what ``forward`` creates on ``meta``.
     """
@@ -72,9 +68,7 @@ class ExportCall:
     def export(self, buffers: Mapping[str, torch.Tensor]) -> ExportedProgram:
         """Return the exported program, in which unregistered tensors are named by their paths.
 
-        Args:
-            buffers: The tensors to trace in place of those unregistered ones that become buffers, by
-                path. The others become constants.
+        Of these, ``buffers`` become buffers, traced as the tensors given here by path; the others, constants.
 
         Raises:
             ExportError: torch.export cannot capture the model.

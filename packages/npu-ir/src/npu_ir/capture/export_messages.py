@@ -17,8 +17,7 @@ from typing import Any, cast
 import torch
 
 from npu_ir._torch.tracing import hold_log, printing_module
-from npu_ir.core.call_signature import signature_mismatch
-from npu_ir.core.user_frames import user_line
+from npu_ir.core.user_code import signature_mismatch, user_line
 from npu_ir.errors import CaptureWarning, ExportError
 
 LOGGER = logging.getLogger("npu_ir.capture")
@@ -42,9 +41,6 @@ class HeldMessages:
 
     A failure is reported by its exception, to which they are added as notes. After a success most of them are
     passed on; those that say nothing about the program are only logged, by ``npu_ir.capture`` at level DEBUG.
-
-    Args:
-        model: The model being captured.
     """
 
     def __init__(self, model: torch.nn.Module | None = None) -> None:
@@ -121,12 +117,9 @@ class HeldMessages:
 
 
 class _FunctionSubstitute:
-    """A substitute for a function of a module; substitutes may be nested, and removed in any order.
+    """A substitute for a function of a module, or for a builtin; may be nested, and removed in any order.
 
-    Args:
-        owner: The module.
-        name: The name of the function, which is one of the module or a builtin.
-        hold: Called in this thread only, with the arguments; returns whether it handled the call.
+    ``hold`` is called in this thread only, with the arguments, and returns whether it handled the call.
     """
 
     def __init__(self, owner: ModuleType, name: str, hold: Callable[..., bool]) -> None:

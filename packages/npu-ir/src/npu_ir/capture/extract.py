@@ -81,7 +81,8 @@ def extract_ir(
     groups = find_overlaps(args, kwargs)
     if groups:
         return _extract_overlapping(model, args, kwargs, dynamic_shapes, groups, name)
-    if _has_repeats(args, kwargs):
+    tensors = tensor_leaves((args, kwargs))
+    if len(set(map(id, tensors))) < len(tensors):
         program = export_program(model, args, kwargs, dynamic_shapes, shared_inputs=True)
         return convert_exported_program(program, name=name)
     return graph
@@ -119,12 +120,7 @@ def export_program(
 ) -> ExportedProgram:
     """Return the exported program of ``model``, with FakeTensors in place of ``meta`` tensors.
 
-    Args:
-        model: As for `extract_ir`.
-        args: As for `extract_ir`.
-        kwargs: As for `extract_ir`.
-        dynamic_shapes: As for `extract_ir`.
-        shared_inputs: Treat a tensor that is passed twice as one input.
+    Arguments are as for `extract_ir`; with ``shared_inputs``, a tensor that is passed twice is one input.
 
     Raises:
         ExportError: torch.export cannot capture the model.
@@ -159,11 +155,6 @@ def _require_containers(args: Any, kwargs: Any) -> None:
             f"expected a tuple of arguments and a dict of keyword arguments, got {types}",
             fix="put the arguments into a tuple: extract_ir(model, (x, y))",
         )
-
-
-def _has_repeats(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    tensors = tensor_leaves((args, kwargs))
-    return len({id(tensor) for tensor in tensors}) < len(tensors)
 
 
 def _prepare_inputs(

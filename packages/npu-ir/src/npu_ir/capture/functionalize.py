@@ -39,7 +39,6 @@ class FunctionalProgram:
     """An exported program with the substitutions that make its conversion functional.
 
     Attributes:
-        program: The program to convert.
         replacements: The functional call to convert in place of each node that writes.
         ties: For each placeholder that is the same tensor as an earlier one: the name of the earlier one.
         replaced: For each node that replaces a buffer by a tensor of another type: the buffer and the tensor.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import logging
 import queue
 import threading
@@ -132,7 +133,8 @@ def register_temporarily(
     """Register tensors as temporary, non-persistent buffers of ``model``; yield their paths by name."""
     paths: dict[str, str] = {}
     for path, tensor in tensors.items():
-        name = next(name for name in _candidate_names(len(paths)) if not hasattr(model, name))
+        names = (f"held_tensor_{number}" for number in itertools.count(len(paths)))
+        name = next(name for name in names if not hasattr(model, name))
         paths[name] = path
         model._buffers[name] = tensor
         model._non_persistent_buffers_set.add(name)
@@ -144,21 +146,13 @@ def register_temporarily(
             model._non_persistent_buffers_set.discard(name)
 
 
-def _candidate_names(first: int) -> Iterator[str]:
-    while True:
-        yield f"held_tensor_{first}"
-        first += 1
-
-
 def name_held_tensors(
     program: ExportedProgram, held: Mapping[str, torch.Tensor], paths: Mapping[str, str]
 ) -> None:
     """Name constants and buffers of ``program`` by their paths in the model; drop unread ones.
 
-    Args:
-        program: The exported program of the model; it is edited.
-        held: The tensors that torch.export treated as constants, by path.
-        paths: The paths of the temporarily registered tensors, by name.
+    ``held`` are the tensors that torch.export treated as constants, by path; ``paths`` has the paths of the
+    temporarily registered tensors, by name.
     """
     signature = program.graph_signature
     placeholders = program.graph.find_nodes(op="placeholder")

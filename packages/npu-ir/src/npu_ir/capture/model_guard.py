@@ -38,12 +38,11 @@ def protect_model(model: torch.nn.Module) -> Iterator[None]:
 
 @contextlib.contextmanager
 def restore_model(model: torch.nn.Module) -> Iterator[None]:
-    """Restore the model's registered and Python state, and refuse what `protect_model` refuses.
-
-    Raises:
-        ConversionError: ``forward`` registers, replaces or removes a parameter, buffer or module.
-    """
-    before = [(path, _copy_collections(module)) for path, module in model.named_modules()]
+    """Restore the model's registered and Python state, and refuse what `protect_model` refuses."""
+    before = [
+        (path, [(owner, owner.copy()) for owner in (getattr(module, name) for name in _OWNERS)])
+        for path, module in model.named_modules()
+    ]
     held = HeldState(model)
     changes: list[str] = []
     try:
@@ -58,11 +57,6 @@ def restore_model(model: torch.nn.Module) -> Iterator[None]:
             where=type(model).__name__,
             fix="register it in __init__, or run the model once before it is captured",
         )
-
-
-def _copy_collections(module: torch.nn.Module) -> list[tuple[Any, Any]]:
-    """Return the collections of parameters, buffers and submodules of ``module``, each with a copy."""
-    return [(owner, owner.copy()) for owner in (getattr(module, name) for name in _OWNERS)]
 
 
 def _restore_collections(owners: list[tuple[Any, Any]]) -> list[str]:
@@ -83,9 +77,6 @@ class HeldState:
     """A snapshot of the attributes of a model and the content of the containers and objects in them.
 
     It holds references, not copies: a changed object is detected by identity, and restored in place.
-
-    Args:
-        model: The model.
     """
 
     def __init__(self, model: torch.nn.Module) -> None:

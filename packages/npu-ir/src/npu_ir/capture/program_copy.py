@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -53,13 +54,9 @@ def _copy_module(module: GraphModule) -> GraphModule:
 def separate_placeholders(
     program: ExportedProgram, prepared: ExportedProgram, aliases: AliasSets, storages: set[int]
 ) -> None:
-    """Give each placeholder of ``prepared`` its own memory; readers of a tied one read the first.
+    """Give each placeholder of ``prepared``, a copy of ``program``, its own memory if it is written.
 
-    Args:
-        program: The original program.
-        prepared: Its copy, which is edited.
-        aliases: The alias sets of ``program``.
-        storages: The ids of the alias sets that are written.
+    Readers of a tied one read the first. ``storages`` are the ids of the alias sets that are written.
     """
     targets = {spec.arg.name: spec.target for spec in program.graph_signature.input_specs}
     copies = dict(zip(program.graph.nodes, prepared.graph.nodes, strict=True))
@@ -183,7 +180,8 @@ def _add_operands(node: Node, operands: list[Node]) -> None:
 
 def _add_attribute(module: GraphModule, user: Node, tensor: torch.Tensor) -> Node:
     """Return a new node of ``module`` that reads ``tensor``."""
-    name = _unused_name(module, "_lifted_constant")
+    names = (f"_lifted_constant{number}" for number in itertools.count())
+    name = next(name for name in names if not hasattr(module, name))
     module.register_buffer(name, tensor)
     with module.graph.inserting_before(user):
         return module.graph.get_attr(name)
@@ -203,8 +201,3 @@ def _add_program_constant(program: ExportedProgram, tensor: torch.Tensor) -> Nod
     specs.insert(index, InputSpec(InputKind.CONSTANT_TENSOR, TensorArgument(node.name), target, None))
     program.constants[target] = tensor
     return node
-
-
-def _unused_name(module: GraphModule, name: str) -> str:
-    names = (f"{name}{number}" for number in range(len(vars(module)) + len(module._buffers) + 1))
-    return next(candidate for candidate in names if not hasattr(module, candidate))

@@ -47,12 +47,9 @@ class WrappedTensor:
 
 
 def add_parts(tensor: Any, keys: Sequence[str], add: Callable[[list[str], Any], Value]) -> WrappedTensor:
-    """Return the value of ``tensor``, whose plain inner tensors ``add`` adds to the graph.
+    """Return the value of ``tensor``, a wrapper; ``add`` adds each plain tensor in it, given its keys.
 
-    Args:
-        tensor: The FakeTensor of the wrapper.
-        keys: Its ``state_dict`` keys, more than one if it is tied.
-        add: Adds a plain tensor to the graph, given its keys and FakeTensor.
+    ``keys`` are the ``state_dict`` keys of the wrapper, more than one if it is tied.
     """
     parts: dict[str, Value | WrappedTensor] = {}
     for name, part in wrapped_parts(tensor).items():
@@ -73,11 +70,7 @@ def part_of_wrapped(node: Node, wrapped: Any) -> Value | WrappedTensor:
 
 
 def require_unwrapped(node: Node, arguments: Sequence[Any]) -> None:
-    """Refuse an op on a whole wrapper, as opposed to its inner tensors.
-
-    Raises:
-        ConversionError: Names the parameter.
-    """
+    """Refuse an op on a whole wrapper, as opposed to its inner tensors."""
     for argument in arguments:
         if isinstance(argument, WrappedTensor):
             raise ConversionError(
@@ -91,10 +84,7 @@ def require_unwrapped(node: Node, arguments: Sequence[Any]) -> None:
 class ProgramSignature:
     """Translator of the signature of one exported program to that of a graph.
 
-    Args:
-        converter: The conversion in progress.
-        program: The program being converted.
-        ties: For each placeholder that is the same tensor as an earlier one: the name of the earlier one.
+    ``ties`` has, for each placeholder that is the same tensor as an earlier one, the name of the earlier one.
     """
 
     def __init__(self, converter: Converter, program: ExportedProgram, ties: Mapping[str, str]) -> None:

@@ -25,7 +25,7 @@ from npu_ir.capture.fx_nodes import location_of, nodes
 from npu_ir.capture.writes import root_of, tensor_of
 from npu_ir.core.storage import storage_id
 from npu_ir.core.types import dtype_name
-from npu_ir.core.user_frames import calling_line
+from npu_ir.core.user_code import calling_line
 from npu_ir.errors import ConversionError
 
 # The name that torch.export 2.13 gives the copy that it appends for ``self.buffer = new`` in the root module.

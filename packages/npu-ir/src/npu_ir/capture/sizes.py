@@ -28,10 +28,6 @@ class Sizes:
     The sizes of inputs are ``s0``, ``s1``, ..., unless a Dim names them; those that depend on data are
     ``u0``, ``u1``, ... A size that cannot be written as an expression becomes a symbol of its own, which
     takes its value from the tensor that has this size.
-
-    Args:
-        graph: The graph in which the symbols are declared.
-        program: The exported program.
     """
 
     def __init__(self, graph: Graph, program: ExportedProgram) -> None:
@@ -93,9 +89,9 @@ class Sizes:
         if is_float_symbol(sympy_symbol):
             raise NotExpressibleError(f"{sympy_symbol} is a float")
         if sympy_symbol not in self._symbols:
-            prefix = "u" if is_data_dependent(sympy_symbol) else "s"
+            prefix, name = "u" if is_data_dependent(sympy_symbol) else "s", str(sympy_symbol)
             self._symbols[sympy_symbol] = self._declare(
-                prefix, self._range(str(sympy_symbol)), self._names.get(str(sympy_symbol))
+                prefix, Range(*self._ranges.get(name, (None, None))), self._names.get(name)
             )
         return self._symbols[sympy_symbol]
 
@@ -106,9 +102,6 @@ class Sizes:
             generated = (f"{prefix}{index}" for index in self._counters[prefix])
             name = next(name for name in generated if name not in taken and name not in self._names.values())
         return self.graph.add_symbol(name, range)
-
-    def _range(self, name: str) -> Range:
-        return Range(*self._ranges.get(name, (None, None)))
 
 
 # From the name of an input's placeholder and a dimension to the expression of that size.

@@ -16,11 +16,7 @@ from npu_ir.errors import ExportError
 
 
 def require_plain_tensors(model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Refuse tensors of kinds that FakeTensors do not model, before anything runs.
-
-    Raises:
-        ExportError: Names the input, parameter or buffer.
-    """
+    """Refuse tensors of kinds that FakeTensors do not model, by name, before anything runs."""
     inputs = [(f"args[{index}]", item) for index, item in enumerate(args)] + list(kwargs.items())
     held = [*model.named_parameters(), *model.named_buffers()]
     for name, tree in (*held, *inputs):
@@ -52,9 +48,6 @@ class FakeSubstitutes:
     """A one-to-one mapping of ``meta`` tensors to FakeTensors on the CPU, which replace them during capture.
 
     Tied tensors stay tied, and views of one storage stay views of one storage.
-
-    Args:
-        mode: The FakeTensorMode of the FakeTensors.
     """
 
     def __init__(self, mode: Any) -> None:

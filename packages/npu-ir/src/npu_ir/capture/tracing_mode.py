@@ -13,7 +13,7 @@ from npu_ir._torch.pytree import tensor_leaves, tree_map
 from npu_ir._torch.tensors import is_functorch_wrapper, is_wrapper
 from npu_ir._torch.tracing import is_tracing, without_modes
 from npu_ir.core.tensor_bytes import same_data
-from npu_ir.core.user_frames import calling_line
+from npu_ir.core.user_code import calling_line
 from npu_ir.errors import ConversionError
 
 _READ_DATA = torch.Tensor.data.__get__  # type: ignore[attr-defined]
@@ -50,8 +50,7 @@ class TensorIdentityMode(TorchFunctionMode):
     tensor that it does not find in a module as a constant, and executes writes to it (torch 2.13).
 
     Args:
-        registered: The locations of parameters and buffers: by id, the dict of a module and the key in
-            it. During tracing, torch.export keeps its traced tensors there.
+        registered: For the id of each: the dict of a module that has the traced one, and the key in it.
         meta_is_cpu: Create on the CPU what ``forward`` creates on ``meta``.
     """
 

@@ -1,8 +1,9 @@
-"""Isolation of ops from global torch state, which would change their meaning."""
+"""Contexts: ops isolated from global torch state, which would change their meaning; a paused collector."""
 
 from __future__ import annotations
 
 import contextlib
+import gc
 from collections.abc import Iterator
 
 import torch
@@ -37,3 +38,15 @@ def isolated_torch_state(device: torch.device) -> Iterator[None]:
         float32_by_default(),
     ):
         yield
+
+
+@contextlib.contextmanager
+def pause_gc() -> Iterator[None]:
+    """Pause the garbage collector: building a graph would spend half its time traversing live objects."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()

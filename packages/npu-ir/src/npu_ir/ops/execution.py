@@ -93,8 +93,7 @@ def execute_node(
         node: Any node.
         inputs: One per ``node.inputs``.
         device: The device for tensors that the graph creates on ``meta``.
-        symbols: The symbol values known so far, to which the outputs add theirs. None if no size is
-            symbolic.
+        symbols: The symbol values known so far, to which the outputs add theirs; None if no size is symbolic.
         regions: A function for each of ``node.regions`` that runs it.
 
     Raises:
@@ -141,13 +140,8 @@ def _run_operator(node: OpNode, inputs: Sequence[Any], device: torch.device) -> 
 def run_op(op: Op, binding: Binding, inputs: Sequence[Any], device: torch.device) -> list[Any]:
     """Return the results of an op on inputs, flat, followed by the mutated tensors if it writes.
 
-    The inputs themselves are not mutated.
-
-    Args:
-        op: The op of a node.
-        binding: The prepared call of the node.
-        inputs: Tensors, which may be fake, and numbers.
-        device: The device for tensors that the graph creates on ``meta``.
+    The inputs, tensors, which may be fake, and numbers, are not mutated. Tensors that the graph creates on
+    ``meta`` are on ``device``.
     """
     if binding.written:
         return _run_on_copies(op, binding, inputs, device)

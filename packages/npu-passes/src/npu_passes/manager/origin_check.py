@@ -9,7 +9,7 @@ import torch
 
 from npu_ir import Graph, OpNode, Value
 from npu_ir.core.tensor_bytes import largest_magnitude
-from npu_ir.graph.uninitialized_values import find_uninitialized_values
+from npu_ir.ops.effects import find_uninitialized_values
 from npu_passes.core.numerics import Numerics
 from npu_passes.manager.checked_mode import absolute_error, describe_difference, split_float64
 
