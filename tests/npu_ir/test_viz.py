@@ -28,7 +28,8 @@ from npu_ir.viz.diagram import BoxKind, Diagram, Frame
 from npu_ir.viz.frames import frame_rows
 from npu_ir.viz.layout import BoxShape, Layout, compute_layout
 from npu_ir.viz.style import STYLES
-from tests.npu_ir.random_graphs import graphs
+from tests.support.places import ROOT
+from tests.support.random_graphs import graphs
 
 F32 = TensorType((2, 3), torch.float32)
 FORMS = [
@@ -36,7 +37,7 @@ FORMS = [
     pytest.param(to_dot, id="dot"),
     pytest.param(to_svg, id="svg"),
 ]
-PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "read-a-graph.md"
+PAGE = ROOT / "docs" / "how-to" / "read-a-graph.md"
 needs_graphviz = pytest.mark.skipif(shutil.which("dot") is None, reason="graphviz is not installed")
 HOSTILE = [
     "<built-in function getitem>",
