@@ -26,12 +26,15 @@ _NAMED = (torch.dtype, torch.layout, torch.memory_format)
 MAX_LITERAL_DEPTH = 64
 _MAX_INTEGER_BITS = 4096  # Python does not format or parse integers of more than 4300 digits
 
-LAYOUTS: dict[str, torch.layout]
-MEMORY_FORMATS: dict[str, torch.memory_format]
-LAYOUTS, MEMORY_FORMATS = (
-    {str(value).removeprefix("torch."): value for value in vars(torch).values() if isinstance(value, kind)}
-    for kind in (torch.layout, torch.memory_format)
-)
+
+def _torch_constants(kind: type) -> dict[str, Any]:
+    """Return the constants of PyTorch of this kind, by name."""
+    constants = [value for value in vars(torch).values() if isinstance(value, kind)]
+    return {str(value).removeprefix("torch."): value for value in constants}
+
+
+LAYOUTS: dict[str, torch.layout] = _torch_constants(torch.layout)
+MEMORY_FORMATS: dict[str, torch.memory_format] = _torch_constants(torch.memory_format)
 
 
 def to_literal(value: object, depth: int = 0) -> Literal:

@@ -14,7 +14,7 @@ from npu_ir.symbolic.expressions import Dim, Expr
 
 @dataclass(frozen=True, slots=True)
 class SizePosition:
-    """The position of a size: a dimension of the tensor called ``name``, its stride, or a number (no axis)."""
+    """The position of a size: a dimension of the tensor called ``name``, or its stride; or a number."""
 
     name: str
     axis: int | None = None
@@ -54,7 +54,7 @@ class SymbolValues:
         self._spots: dict[str, SizePosition] = dict(around._spots) if around else {}
 
     def solve(self, items: Iterable[tuple[str, Type, Any]], *, in_range: bool = True) -> SizeMismatch | None:
-        """Solve for symbols such that values have their types; return the first size that does not fit, or None.
+        """Solve for symbols such that values have their types; return the first size that misfits, or None.
 
         A stride determines a symbol only if no size does: tensors may have other strides than their types.
 

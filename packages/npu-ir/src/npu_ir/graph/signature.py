@@ -239,7 +239,7 @@ class Signature:
     def add_state(self, target: str, type: TensorType, *, name: str | None = None) -> Value:
         """Add optimizer state: a tensor that is bound with the weights, but is not in the model's state_dict.
 
-        Its external name: that of the parameter, then the key in the optimizer's state (``fc.weight.exp_avg``).
+        Its external name is that of the parameter, then the key in the optimizer (``fc.weight.exp_avg``).
 
         Raises:
             GraphError: The graph already has state of this name.

@@ -85,7 +85,7 @@ class Expr:
             )
         except (ArithmeticError, TypeError, ValueError) as error:
             raise GraphError(f"{self} has no value for {_format_values(values, self)}: {error}") from error
-        return result  # type: ignore[return-value]
+        return result  # type: ignore[no-any-return]
 
     def is_linear_in(self, name: str) -> bool:
         """Return whether the expression is linear in symbol ``name``, with a constant coefficient."""
