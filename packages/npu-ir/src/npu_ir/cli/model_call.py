@@ -9,9 +9,9 @@ import torch
 
 from npu_ir.cli.input_files import read_input
 from npu_ir.cli.input_text import FileReference, Input
-from npu_ir.core.call_signature import required_names, signature_mismatch
 from npu_ir.core.structure import unflatten
 from npu_ir.core.types import TensorType
+from npu_ir.core.user_code import required_names, signature_mismatch
 from npu_ir.errors import UsageError
 
 # Returns a tensor of a type.

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from npu_ir.core.paused_gc import pause_gc
+from npu_ir.core.isolation import pause_gc
 from npu_ir.errors import GraphError, SerializationError
 from npu_ir.graph.graph import Graph
 from npu_ir.serial.document import FORMAT, VERSION

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from npu_ir.capture import extract_ir
-from npu_ir.capture.export_errors import suggested_sizes
+from npu_ir.capture.export_messages import suggested_sizes
 from npu_ir.cli import dynamic, factory, input_text
 from npu_ir.cli.console import print_facts
 from npu_ir.cli.facts import file_facts, files_text, graph_facts, graph_lines
