@@ -21,13 +21,14 @@ from hypothesis import strategies as st
 
 from npu_ir import Graph, NpuError, Provenance, ScalarType, TensorType, Value, extract_ir
 from npu_ir.errors import VisualizationError
-from npu_ir.viz import draw, style, to_dot, to_mermaid, to_svg
+from npu_ir.viz import diagram as style
+from npu_ir.viz import draw, to_dot, to_mermaid, to_svg
 from npu_ir.viz.build import build_diagram
 from npu_ir.viz.columns import FRAME_PAD
 from npu_ir.viz.diagram import BoxKind, Diagram, Frame
-from npu_ir.viz.frames import frame_rows
+from npu_ir.viz.layout import frame_rows
 from npu_ir.viz.layout import BoxShape, Layout, compute_layout
-from npu_ir.viz.style import STYLES
+from npu_ir.viz.diagram import STYLES
 from tests.npu_ir.random_graphs import graphs
 
 F32 = TensorType((2, 3), torch.float32)

@@ -14,7 +14,7 @@ from npu_ir.core.types import TensorType, dtype_name
 from npu_ir.graph.graph import Graph
 from npu_ir.ops.execution import is_executable
 from npu_ir.serial.load import companion_file_name, read_document
-from npu_ir.serial.location import Location
+from npu_ir.serial.strict_json import Location
 from npu_ir.symbolic.constraints import Range
 
 _TOP_OPS = 12

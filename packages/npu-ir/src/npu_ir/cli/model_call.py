@@ -7,15 +7,28 @@ from typing import Any
 
 import torch
 
-from npu_ir.cli.input_files import read_input
 from npu_ir.cli.input_text import FileReference, Input
+from npu_ir.cli.tensor_files import read_input
 from npu_ir.core.call_signature import required_names, signature_mismatch
 from npu_ir.core.structure import unflatten
 from npu_ir.core.types import TensorType
 from npu_ir.errors import UsageError
+from npu_ir.interpreter.random_data import translated_errors
 
 # Returns a tensor of a type.
 Fill = Callable[[TensorType], torch.Tensor]
+
+
+def empty_tensor(type: TensorType) -> torch.Tensor:
+    """Return a tensor of ``type`` without data, on ``meta``.
+
+    Raises:
+        UsageError: PyTorch cannot construct a tensor of this type.
+    """
+    with translated_errors(type):
+        if type.strides is None:
+            return torch.empty(type.static_shape, dtype=type.dtype, layout=type.layout, device="meta")
+        return torch.empty_strided(type.static_shape, type.static_strides, dtype=type.dtype, device="meta")
 
 
 def realize_input(item: Input, fill: Fill) -> Any:

@@ -17,8 +17,7 @@ from npu_ir.core.literals import literal_to_json
 from npu_ir.core.node import OpNode, Value
 from npu_ir.graph.graph import Graph
 from npu_ir.serial.op_schemas import current_schemas
-from npu_ir.serial.tree_json import tree_to_json
-from npu_ir.serial.type_json import dim_to_json, type_to_json
+from npu_ir.serial.value_json import dim_to_json, tree_to_json, type_to_json
 from npu_ir.symbolic.constraints import Constraint
 
 FORMAT = "npu-ir"

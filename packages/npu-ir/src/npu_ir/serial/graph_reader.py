@@ -20,7 +20,7 @@ from npu_ir.core.types import TensorType, Type
 from npu_ir.errors import GraphError
 from npu_ir.graph.graph import Graph
 from npu_ir.graph.rules.edits import MAX_REGION_DEPTH
-from npu_ir.serial.location import (
+from npu_ir.serial.strict_json import (
     UPGRADE,
     Location,
     RecordKeys,
@@ -35,8 +35,7 @@ from npu_ir.serial.location import (
 )
 from npu_ir.serial.tensor_file import TensorFile
 from npu_ir.serial.tensor_layout import unstorable_reason
-from npu_ir.serial.tree_json import read_literal, read_tree, read_value
-from npu_ir.serial.type_json import read_number, read_type
+from npu_ir.serial.value_json import read_literal, read_number, read_tree, read_type, read_value
 from npu_ir.symbolic.constraints import RELATIONS, Constraint, Range
 
 _ARGUMENT = RecordKeys(

@@ -12,17 +12,17 @@ from npu_ir.errors import GraphError, SerializationError
 from npu_ir.graph.graph import Graph
 from npu_ir.serial.document import FORMAT, VERSION
 from npu_ir.serial.graph_reader import GraphReader
-from npu_ir.serial.location import (
+from npu_ir.serial.op_schemas import require_compatible_schemas
+from npu_ir.serial.strict_json import (
     DAMAGED,
     Location,
     RecordKeys,
+    read_json,
     read_object,
     read_record,
     read_text,
     short_repr,
 )
-from npu_ir.serial.op_schemas import require_compatible_schemas
-from npu_ir.serial.strict_json import read_json
 from npu_ir.serial.tensor_file import TensorFile
 
 _KEYS = RecordKeys(

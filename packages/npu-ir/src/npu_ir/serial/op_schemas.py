@@ -6,7 +6,7 @@ from typing import Any
 
 from npu_ir._torch.ops import accepts_calls_of
 from npu_ir.ops.schema import resolve
-from npu_ir.serial.location import Location, read_text
+from npu_ir.serial.strict_json import Location, read_text
 
 _MAX_NESTING = 16
 

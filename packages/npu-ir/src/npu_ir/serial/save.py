@@ -14,19 +14,56 @@ from typing import Any, BinaryIO
 
 import torch
 
-from npu_ir.core.node import Value
+from npu_ir.core.node import Argument, InputKind, Value, external_names
 from npu_ir.core.types import TensorType
 from npu_ir.errors import SerializationError
+from npu_ir.graph.binding import bind_weights, flatten_wrappers
 from npu_ir.graph.graph import Graph
 from npu_ir.serial.atomic_write import staged_files
 from npu_ir.serial.document import CompanionFiles, StoredData, iterate_document
 from npu_ir.serial.strict_json import MAX_DOCUMENT_BYTES, read_json
-from npu_ir.serial.tensor_file import write_tensors
+from npu_ir.serial.tensor_file import write_tensors, write_weights
 from npu_ir.serial.tensor_layout import require_storable
-from npu_ir.serial.weight_selection import select_weights
-from npu_ir.serial.weights_file import write_weights
 
 _TENSOR_FILE = re.compile(r"(.*)-[0-9a-f]{16}\.safetensors", re.DOTALL)
+
+
+def select_weights(graph: Graph, weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Return the tensors of the parameters, buffers and optimizer state of ``graph``, tied ones once.
+
+    Tied weights get their first name. A buffer that is not in the ``state_dict`` may be left out.
+
+    Raises:
+        WeightError: The weights do not fit; lists every problem.
+        SerializationError: A tensor is of a kind that cannot be stored.
+    """
+    weights = flatten_wrappers(weights)
+    for name, tensor in weights.items():
+        if isinstance(tensor, torch.Tensor):
+            require_storable(tensor, name)
+    left_out = {
+        target: torch.empty(buffer.type.static_shape, dtype=buffer.type.dtype, device="meta")
+        for target, buffer in graph.buffers.items()
+        if isinstance(buffer.type, TensorType) and _is_optional(buffer, weights)
+    }
+    fitting = {}
+    for value, tensor in bind_weights(graph, weights, left_out).items():
+        argument = _argument(value)
+        from_weights = argument.kind is not InputKind.CONSTANT and argument.data is None
+        if from_weights and argument.target not in left_out:
+            fitting[argument.target] = tensor
+    return fitting
+
+
+def _is_optional(buffer: Value, weights: Mapping[str, torch.Tensor]) -> bool:
+    argument = _argument(buffer)
+    has_weight = any(key in weights for key in external_names(buffer))
+    return not argument.persistent and argument.data is None and not has_weight
+
+
+def _argument(value: Value) -> Argument:
+    assert value.argument is not None
+    return value.argument
 
 
 def save_ir(

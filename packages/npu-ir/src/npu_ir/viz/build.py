@@ -8,19 +8,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from npu_ir.core.node import Value
-from npu_ir.viz.argument_boxes import (
+from npu_ir.viz.boxes import (
     ArgumentBox,
     input_boxes,
     output_boxes,
     update_boxes,
     weight_boxes,
 )
-from npu_ir.viz.boxes import NodeBoxes
 from npu_ir.viz.captions import count_caption, make_printable, parameters_caption, values_caption
 from npu_ir.viz.diagram import Box, Diagram, Edge, Frame
-from npu_ir.viz.outline import Outline
-from npu_ir.viz.repeats import is_weight
-from npu_ir.viz.selection import Selection, select
+from npu_ir.viz.node_boxes import NodeBoxes
+from npu_ir.viz.outline import Outline, Selection, is_weight, select
 
 if TYPE_CHECKING:
     from npu_ir.graph.graph import Graph

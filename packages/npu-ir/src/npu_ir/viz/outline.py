@@ -1,4 +1,4 @@
-"""Outline of a large graph: nodes grouped by the module that ran them.
+"""Outline of a large graph: nodes grouped by the module that ran them, and the part of it to draw.
 
 Only consecutive nodes are grouped, so a module that ran twice is shown twice, and the groups, like the
 nodes, form an acyclic graph.
@@ -9,17 +9,83 @@ from __future__ import annotations
 import itertools
 import math
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from npu_ir.viz.repeats import NodeOrder
+from npu_ir.core.literals import same_literal
+from npu_ir.core.node import InputKind, OpNode, Value
+from npu_ir.errors import VisualizationError
 
 if TYPE_CHECKING:
     from npu_ir.graph.graph import Graph
-
 # Deeper module paths are cut: no model nests so deep, and an artificial path must not cost more.
 _MAX_DEPTH = 24
 _NUMBER = re.compile(r"\d+")
+
+
+@dataclass(frozen=True, slots=True)
+class NodeOrder:
+    """The nodes of a graph in execution order, and the position of each."""
+
+    nodes: Sequence[OpNode]
+    position: Mapping[OpNode, int]
+
+    def repeats(self, start: int, length: int, *, first: bool) -> bool:
+        """Return whether the ``length`` nodes at ``start + length`` repeat those at ``start``.
+
+        Ops, attributes, types and the edges among them are equal. The values they read from outside have
+        the same type, and are the same value or were produced at the same distance before the block.
+
+        Args:
+            start: Start of the earlier block; the later one follows immediately.
+            length: Number of nodes in each block.
+            first: The earlier block is the first copy, which may read from elsewhere.
+        """
+        later = start + length
+        for offset in range(length):
+            node, again = self.nodes[start + offset], self.nodes[later + offset]
+            if not _is_same_op(node, again):
+                return False
+            pairs = zip(node.inputs, again.inputs, strict=True)
+            if not all(self._has_same_source(*pair, start, later, first) for pair in pairs):
+                return False
+        return True
+
+    def _has_same_source(self, left: Value, right: Value, start: int, later: int, first: bool) -> bool:
+        if left is right:
+            return True
+        if left.type != right.type:
+            return False
+        if is_weight(left) or is_weight(right):
+            return _argument_kind(left) is _argument_kind(right)
+        offsets = self._relative_position(left, start), self._relative_position(right, later)
+        if first and max(offsets) < 0:
+            return True
+        return offsets[0] == offsets[1] and left.index == right.index
+
+    def _relative_position(self, value: Value, start: int) -> int:
+        """Return the position of a value's producer relative to ``start``; inputs come before all nodes."""
+        return -1 - len(self.nodes) if value.producer is None else self.position[value.producer] - start
+
+
+def is_weight(value: Value) -> bool:
+    """Return whether ``value`` is a parameter, a buffer, optimizer state or a constant."""
+    return _argument_kind(value) not in (None, InputKind.INPUT)
+
+
+def _argument_kind(value: Value) -> InputKind | None:
+    return None if value.argument is None else value.argument.kind
+
+
+def _is_same_op(left: OpNode, right: OpNode) -> bool:
+    return (
+        (left.op_type, left.operands, len(left.inputs)) == (right.op_type, right.operands, len(right.inputs))
+        and [value.type for value in left.outputs] == [value.type for value in right.outputs]
+        and left.attrs.keys() == right.attrs.keys()
+        and all(same_literal(left.attrs[name], right.attrs[name]) for name in left.attrs)
+        and dict(left.regions) == dict(right.regions)
+    )
 
 
 @dataclass(slots=True, eq=False)
@@ -127,3 +193,54 @@ def _are_siblings(left: tuple[str, ...], right: tuple[str, ...], level: int) -> 
     if not len(left) == len(right) == level:
         return False
     return _NUMBER.sub("#", left[-1]) == _NUMBER.sub("#", right[-1])
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The part of an outline to draw.
+
+    Attributes:
+        levels: The parts of each level; those of the last one become boxes.
+        room: Maximum number of boxes for them; the rest is one box with the number of missing nodes.
+    """
+
+    levels: list[list[Part]]
+    room: int
+
+    @property
+    def depth(self) -> int:
+        return len(self.levels) - 1
+
+
+def select(outline: Outline, max_nodes: int, depth: int | None) -> Selection:
+    """Return a selection of at most ``max_nodes`` boxes, to ``depth`` or else as deep as possible.
+
+    Repeated blocks are merged only if the boxes would not suffice otherwise.
+
+    Raises:
+        VisualizationError: ``max_nodes`` is less than 2 or ``depth`` less than 0.
+    """
+    if max_nodes < 2:
+        raise VisualizationError(f"max_nodes={max_nodes}: a drawing has room for 2 boxes at least")
+    if depth is not None and depth < 0:
+        raise VisualizationError(f"depth={depth} is negative", fix="use 0 for one box, 1 for the top modules")
+    levels = (
+        _choose_levels(outline, max_nodes) if depth is None else _levels_to_depth(outline, max_nodes, depth)
+    )
+    return Selection(levels, max_nodes if len(levels[-1]) <= max_nodes else max_nodes - 1)
+
+
+def _choose_levels(outline: Outline, max_nodes: int) -> list[list[Part]]:
+    plain = outline.levels(outline.last_level, fold=False, max_parts=max_nodes)
+    folded = outline.levels(outline.last_level, fold=True, max_parts=max_nodes)
+    deepest = max(plain, folded, key=len)
+    if len(deepest[-1]) == 1 and deepest[-1][0].length == len(outline.paths) > 1:
+        # One box for everything says nothing: the beginning of its content is more useful.
+        return outline.levels(len(deepest), fold=True)
+    return deepest
+
+
+def _levels_to_depth(outline: Outline, max_nodes: int, depth: int) -> list[list[Part]]:
+    level = min(depth, outline.last_level)
+    plain = outline.levels(level, fold=False)
+    return plain if len(plain[-1]) <= max_nodes else outline.levels(level, fold=True)

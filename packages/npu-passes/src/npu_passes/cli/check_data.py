@@ -10,7 +10,7 @@ from npu_ir import Graph
 from npu_ir.cli.graph_call import graph_arguments
 from npu_ir.cli.input_text import parse_inputs
 from npu_ir.cli.options import INT_HIGH
-from npu_ir.cli.size_text import parse_sizes
+from npu_ir.cli.input_text import parse_sizes
 from npu_ir.cli.weight_selection import weights_or_random
 from npu_ir.interpreter.random_data import random_tensor
 from npu_passes.manager.checked_mode import Checked

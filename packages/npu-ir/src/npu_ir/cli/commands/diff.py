@@ -9,8 +9,7 @@ from typing import Any
 
 from npu_ir.cli.console import print_diff
 from npu_ir.cli.failures import FAILED, OK
-from npu_ir.cli.options import add_file, integer_from
-from npu_ir.cli.outputs import add_drawing_output
+from npu_ir.cli.options import add_drawing_output, add_file, integer_from
 from npu_ir.diff import diff_ir
 from npu_ir.diff.report import summary_text
 from npu_ir.errors import ParseError, SerializationError, UsageError

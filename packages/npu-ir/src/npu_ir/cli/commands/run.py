@@ -11,20 +11,19 @@ import torch
 from npu_ir.cli import input_text
 from npu_ir.cli.console import print_facts, print_table
 from npu_ir.cli.graph_call import graph_arguments
+from npu_ir.cli.input_text import parse_sizes, sizes_text
 from npu_ir.cli.options import (
     add_backends,
     add_file,
     add_inputs,
+    add_output,
     add_random_data,
     add_runner,
     add_sizes,
     add_weights,
 )
-from npu_ir.cli.outputs import add_output
-from npu_ir.cli.quantities import count_text
-from npu_ir.cli.result_files import require_supported_suffix, save_results
-from npu_ir.cli.size_text import parse_sizes, sizes_text
-from npu_ir.cli.value_text import value_line
+from npu_ir.cli.quantities import count_text, value_line
+from npu_ir.cli.tensor_files import require_supported_suffix, save_results
 from npu_ir.cli.weight_selection import select_weights
 from npu_ir.graph.graph import Graph
 from npu_ir.interpreter.random_data import random_tensor

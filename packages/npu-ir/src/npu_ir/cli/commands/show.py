@@ -6,8 +6,7 @@ import argparse
 import sys
 from typing import Any
 
-from npu_ir.cli.options import add_file, integer_from
-from npu_ir.cli.outputs import add_drawing_output
+from npu_ir.cli.options import add_drawing_output, add_file, integer_from
 from npu_ir.errors import UsageError
 from npu_ir.serial import load_ir
 from npu_ir.text.printer import format_ir

@@ -8,7 +8,7 @@ from typing import Any
 from npu_ir import Graph, OpNode, Value
 from npu_ir.core.literals import literal_to_json
 from npu_ir.plugins.backend import Operand
-from npu_ir.serial.type_json import type_to_json
+from npu_ir.serial.value_json import type_to_json
 from npu_runtime.lowering.aten_calls import ATEN
 from npu_runtime.lowering.lowered_graph import Lowered, LoweredOp
 from npu_runtime.lowering.schema_names import schema_name
