@@ -35,7 +35,13 @@ def fit_columns(columns: Sequence[str], rows: Sequence[Sequence[str]], width: in
     texts = [index for index in names if any(len(_WORD.findall(cell)) > 1 for cell in cells_of[index])]
     for chosen, least in ((texts, 24), (texts, 16), (names, 10), (names, 8)):
         _shrink(widths, {index: max(least, len(columns[index])) for index in chosen}, width)
-    return [[_wrap_cell(cell, size) for cell, size in zip(row, widths, strict=True)] for row in rows]
+    return [
+        [
+            [line for part in cell.split("\n") for line in _wrap_line(part, size)]
+            for cell, size in zip(row, widths, strict=True)
+        ]
+        for row in rows
+    ]
 
 
 def shorten(text: str, width: int) -> str:
@@ -61,8 +67,9 @@ def _shrink(widths: list[int], least: dict[int, int], width: int) -> None:
         widths[max(wide, key=widths.__getitem__)] -= 1
 
 
-def _wrap_cell(cell: str, width: int) -> list[str]:
-    return [line for part in cell.split("\n") for line in _wrap_line(part, width)]
+def join_lines(text: str) -> str:
+    """Return ``text`` on one line."""
+    return "; ".join(line.strip() for line in text.splitlines())
 
 
 def _wrap_line(text: str, width: int) -> list[str]:
@@ -70,19 +77,15 @@ def _wrap_line(text: str, width: int) -> list[str]:
     if len(text) <= width:
         return [text]
     lines = [""]
-    parts = [part for word in _WORD.findall(text) for part in _split_type(word, width)]
-    for word in parts:
+    # A tensor type that is too long is split: f32[128, and 256].
+    words = [part for word in _WORD.findall(text) for part in (word.split() if len(word) > width else [word])]
+    for word in words:
         shown = word if _WHOLE.search(word) else shorten(word, width)
         if lines[-1] and len(lines[-1]) + 1 + len(shown) <= width:
             lines[-1] += f" {shown}"
         else:
             lines.append(shown)
     return lines[1:]
-
-
-def _split_type(word: str, width: int) -> list[str]:
-    """Return a word, or the parts of a tensor type that is too long: f32[128, and 256]."""
-    return word.split() if len(word) > width else [word]
 
 
 def rich_console() -> Console | None:
@@ -149,7 +152,11 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         return
     width = shutil.get_terminal_size().columns
     if max(map(len, str(Table(columns, rows)).split("\n"))) > width:
-        columns, rows = _drop_empty_columns(columns, rows)
+        filled = [index for index in range(len(columns)) if any(row[index] for row in rows)]
+        columns, rows = (
+            [columns[index] for index in filled],
+            [[row[index] for index in filled] for row in rows],
+        )
     fitted = fit_columns(columns, rows, width - 2 * (len(columns) - 1))
     console = rich_console()
     if console is None:
@@ -169,13 +176,6 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     needed = sum(column.width or 0 for column in table.columns) + 2 * len(columns)
     console.width = max(width, needed)  # rich would truncate numbers that need more than the terminal
     console.print(table, soft_wrap=True)
-
-
-def _drop_empty_columns(
-    columns: Sequence[str], rows: Sequence[Sequence[str]]
-) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
-    filled = [index for index in range(len(columns)) if any(row[index] for row in rows)]
-    return [columns[index] for index in filled], [[row[index] for index in filled] for row in rows]
 
 
 def print_report(parts: Iterable[str | Table]) -> None:

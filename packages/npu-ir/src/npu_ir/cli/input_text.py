@@ -37,12 +37,7 @@ _SIZE = re.compile(r"([A-Za-z_]\w*)=(-?\d+)", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class FileReference:
-    """A tensor, or nested tensors, in a file.
-
-    Attributes:
-        path: Path of the file.
-        key: Name of the tensor in the file; "" if none is given.
-    """
+    """A tensor, or nested tensors, in a file; ``key`` is the name of a tensor in it, or ""."""
 
     path: Path
     key: str = ""
@@ -66,11 +61,7 @@ class Input:
 
 
 def parse_inputs(texts: Sequence[str]) -> list[Input]:
-    """Parse the inputs, in order.
-
-    Raises:
-        UsageError: One of them is malformed, or two have the same name.
-    """
+    """Parse the inputs, in order; none may be malformed, nor a name be given twice."""
     inputs = [parse_input(text) for text in texts]
     names = [item.name for item in inputs if item.name]
     for name in names:
@@ -80,11 +71,7 @@ def parse_inputs(texts: Sequence[str]) -> list[Input]:
 
 
 def parse_input(text: str) -> Input:
-    """Parse one input.
-
-    Raises:
-        UsageError: It is malformed.
-    """
+    """Parse one input; a malformed one is a `UsageError`."""
     named = _NAMED.fullmatch(text.strip())
     name, value = named.groups() if named else ("", text.strip())
     if value.startswith("@"):
@@ -154,11 +141,7 @@ class _InputParser(Reader):
 
 
 def parse_sizes(texts: Sequence[str]) -> dict[str, int]:
-    """Parse the values of symbols.
-
-    Raises:
-        UsageError: One of them is malformed, or a symbol is given twice.
-    """
+    """Parse the values of symbols; none may be malformed, nor a symbol be given twice."""
     sizes: dict[str, int] = {}
     for text in texts:
         match = _SIZE.fullmatch(text.strip())

@@ -20,11 +20,7 @@ Fill = Callable[[TensorType], torch.Tensor]
 
 
 def empty_tensor(type: TensorType) -> torch.Tensor:
-    """Return a tensor of ``type`` without data, on ``meta``.
-
-    Raises:
-        UsageError: PyTorch cannot construct a tensor of this type.
-    """
+    """Return a tensor of ``type`` without data, on ``meta``, for capture from types."""
     with translated_errors(type):
         if type.strides is None:
             return torch.empty(type.static_shape, dtype=type.dtype, layout=type.layout, device="meta")
@@ -32,15 +28,7 @@ def empty_tensor(type: TensorType) -> torch.Tensor:
 
 
 def realize_input(item: Input, fill: Fill) -> Any:
-    """Return the argument that an input describes.
-
-    Args:
-        item: The input.
-        fill: Returns a tensor for a leaf that is only a type.
-
-    Raises:
-        UsageError: A file cannot be read.
-    """
+    """Return the argument that an input describes; ``fill`` returns the tensors of leaves that are types."""
 
     def leaf(part: Any) -> Any:
         if isinstance(part, TensorType):
@@ -51,22 +39,14 @@ def realize_input(item: Input, fill: Fill) -> Any:
 
 
 def model_arguments(inputs: Sequence[Input], fill: Fill) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return the positional and keyword arguments that the inputs describe.
-
-    Raises:
-        UsageError: A file cannot be read.
-    """
+    """Return the positional and keyword arguments that the inputs describe."""
     args = tuple(realize_input(item, fill) for item in inputs if not item.name)
     kwargs = {item.name: realize_input(item, fill) for item in inputs if item.name}
     return args, kwargs
 
 
 def require_arguments(model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-    """Reject inputs that do not fit the model's signature.
-
-    Raises:
-        UsageError: One is missing, unknown or superfluous.
-    """
+    """Refuse inputs that do not fit the model's signature."""
     wrong_call = signature_mismatch(model.forward, args, kwargs)
     if wrong_call is None:
         return

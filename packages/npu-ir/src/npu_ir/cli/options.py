@@ -12,6 +12,8 @@ from typing import Any
 from npu_ir.errors import UsageError, VisualizationError
 from npu_ir.interpreter.runners import all_runners
 from npu_ir.plugins import plugin_manager
+from npu_ir.serial.checkpoints import WEIGHT_SUFFIXES
+from npu_ir.viz import DRAWING_SUFFIXES, require_format
 
 # The file completion of each shell: equal to shtab.FILE, which only the extra `cli` installs.
 _COMPLETE_FILES = {
@@ -23,19 +25,7 @@ _COMPLETE_FILES = {
 
 INT_HIGH = 2
 # Suffixes of other formats of this project: a graph in such a file would be misread.
-_NON_GRAPH_SUFFIXES = (
-    ".bin",
-    ".dot",
-    ".gv",
-    ".mmd",
-    ".pdf",
-    ".png",
-    ".pt",
-    ".pth",
-    ".py",
-    ".safetensors",
-    ".svg",
-)
+_NON_GRAPH_SUFFIXES = (*WEIGHT_SUFFIXES, *DRAWING_SUFFIXES, ".py")
 
 
 def add_file(parser: argparse._ActionsContainer, *names: str, help: str, **more: Any) -> None:
@@ -45,11 +35,9 @@ def add_file(parser: argparse._ActionsContainer, *names: str, help: str, **more:
 
 
 def set_completions(action: argparse.Action, names: Callable[[], Iterable[str]]) -> None:
-    """Let the shell complete the names that an option or argument takes.
+    """Let the shell complete the names that an option or argument takes; other names remain allowed.
 
-    Args:
-        action: The result of `add_argument`.
-        names: Called when the completions are generated; other names remain allowed.
+    ``names`` is called when the completions are generated.
     """
     action.value_names = names  # type: ignore[attr-defined]
 
@@ -62,10 +50,7 @@ def add_inputs(parser: argparse.ArgumentParser, help: str) -> None:
 def add_weights(parser: argparse.ArgumentParser, help: str, use: str = "") -> None:
     """Add ``--weights``, ``--random-weights`` and ``--constants``, which `npu_ir.cli.weight_selection` reads.
 
-    Args:
-        parser: The command's parser.
-        help: Help text of ``--weights``.
-        use: Prefix of each help text: the purpose of the weights.
+    Each help text starts with ``use``, the purpose of the weights.
     """
     weights = parser.add_mutually_exclusive_group()
     add_file(weights, "--weights", help=f"{use}{help}")
@@ -190,7 +175,13 @@ def add_drawing_output(parser: argparse._ActionsContainer, help: str) -> None:
 
 def add_output_folder(parser: argparse._ActionsContainer, *names: str, help: str, **more: Any) -> None:
     """Add an option that names a folder to write, which need not exist."""
-    read = functools.partial(_parse_output_folder, names[-1])
+
+    def read(text: str) -> Path:
+        path = Path(text)
+        existing = next(item for item in (path, *path.absolute().parents) if item.exists())
+        _require_writable(names[-1], text, existing)
+        return path
+
     parser.add_argument(*names, type=read, metavar="FOLDER", help=help, **more)
 
 
@@ -205,8 +196,6 @@ def _parse_graph_path(option: str, text: str) -> Path:
 
 
 def _parse_drawing_path(option: str, text: str) -> Path:
-    from npu_ir.viz.draw import require_format
-
     try:
         require_format(Path(text))
     except VisualizationError as error:
@@ -223,12 +212,6 @@ def _parse_output_path(option: str, text: str) -> Path:
             f"{option} {text}: there is no folder {path.parent}", fix=f"make it: mkdir -p {path.parent}"
         )
     _require_writable(option, text, path.parent)
-    return path
-
-
-def _parse_output_folder(option: str, text: str) -> Path:
-    path = Path(text)
-    _require_writable(option, text, next(item for item in (path, *path.absolute().parents) if item.exists()))
     return path
 
 

@@ -14,28 +14,25 @@ from npu_ir.serial.atomic_write import staged_files
 from npu_ir.serial.tensor_file import read_weights, write_weights
 from npu_ir.serial.tensor_layout import require_storable
 
-_TORCH_SUFFIXES = (".pt", ".pth")
-_SUFFIXES = (".npy", *_TORCH_SUFFIXES, ".safetensors")
 _SAFETENSORS = ".safetensors"
 _TORCH_SUFFIXES = (".pt", ".pth")
+_INPUT_SUFFIXES = (".npy", *_TORCH_SUFFIXES, _SAFETENSORS)
 
 
 def read_input(reference: FileReference, name: str) -> Any:
     """Return the content of a file: a tensor, or any object of a ``.pt`` file.
 
-    Args:
-        reference: The file, and the name of a tensor in it.
-        name: Name of the input, the default for the name of the tensor.
+    The tensor that ``reference`` does not name is the one called ``name``, or else the only one.
 
     Raises:
         UsageError: The file cannot be read, or the choice among its tensors is ambiguous.
     """
     suffix = reference.path.suffix.lower()
-    if suffix not in _SUFFIXES:
+    if suffix not in _INPUT_SUFFIXES:
         raise UsageError(
-            f"{reference.path} is not a file of tensors", fix=f"supported are {', '.join(_SUFFIXES)}"
+            f"{reference.path} is not a file of tensors", fix=f"supported are {', '.join(_INPUT_SUFFIXES)}"
         )
-    if reference.key and suffix != ".safetensors":
+    if reference.key and suffix != _SAFETENSORS:
         raise UsageError(f"{reference.path}#{reference.key}: only .safetensors files hold tensors by name")
     if not reference.path.is_file():
         raise UsageError(f"there is no file {reference.path}")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from npu_ir.core.node import InputKind, OpNode, Value
 from npu_ir.viz.captions import (
+    is_weight,
     make_printable,
     names_caption,
     op_caption,
@@ -17,7 +18,6 @@ from npu_ir.viz.captions import (
     weights_caption,
 )
 from npu_ir.viz.diagram import Box, BoxKind
-from npu_ir.viz.outline import is_weight
 
 if TYPE_CHECKING:
     from npu_ir.graph.graph import Graph
@@ -41,7 +41,7 @@ def op_box(
     name_weights: bool = False,
     count: int = 1,
 ) -> Box:
-    """Return the box of ``node``.
+    """Return the box of ``node``, which is repeated ``count`` times.
 
     Args:
         id: Unique in the diagram.
@@ -77,13 +77,7 @@ def weights_of(nodes: Sequence[OpNode]) -> list[Value]:
 
 @dataclass(frozen=True, slots=True)
 class ArgumentBox:
-    """A box, the values it represents, and the boxes that are connected to it.
-
-    Attributes:
-        box: The box.
-        values: The values that leave it, or enter it.
-        near: Ids of the boxes of nodes that read or produce these values.
-    """
+    """A box, the values that leave or enter it, and the ids of the boxes of nodes that read or produce them."""
 
     box: Box
     values: tuple[Value, ...]
@@ -96,29 +90,21 @@ def input_boxes(graph: Graph) -> list[ArgumentBox]:
         box = Box("i0", BoxKind.INPUT, f"{len(graph.inputs)} inputs", (names_caption(graph.inputs),))
         return [ArgumentBox(box, graph.inputs)]
     return [
-        ArgumentBox(
-            Box(f"i{index}", BoxKind.INPUT, make_printable(target_of(value)), (type_caption(value.type),)),
-            (value,),
-        )
+        _values_box(f"i{index}", BoxKind.INPUT, [(target_of(value), value)])
         for index, value in enumerate(graph.inputs)
     ]
 
 
 def weight_boxes(readers: Mapping[Value, Sequence[str]]) -> list[ArgumentBox]:
-    """Return boxes for weights; those of one kind that the same boxes read share a box.
-
-    Args:
-        readers: The ids of the boxes that read each weight.
-    """
-    together: defaultdict[tuple[BoxKind, tuple[str, ...]], list[Value]] = defaultdict(list)
+    """Return boxes for weights, given the boxes that read each; those of one kind and readers share one."""
+    together: defaultdict[tuple[BoxKind, tuple[str, ...]], list[tuple[str, Value]]] = defaultdict(list)
     for value, ids in readers.items():
         assert value.argument is not None
-        together[_WEIGHT_KINDS[value.argument.kind], tuple(ids)].append(value)
-    boxes = []
-    for index, ((kind, ids), values) in enumerate(together.items()):
-        named = [(target_of(value), value) for value in values]
-        boxes.append(ArgumentBox(_values_box(f"w{index}", kind, named), tuple(values), ids))
-    return boxes
+        together[_WEIGHT_KINDS[value.argument.kind], tuple(ids)].append((target_of(value), value))
+    return [
+        _values_box(f"w{index}", kind, named, near)
+        for index, ((kind, near), named) in enumerate(together.items())
+    ]
 
 
 def update_boxes(graph: Graph, source_of: Callable[[Value], str | None]) -> list[ArgumentBox]:
@@ -127,11 +113,7 @@ def update_boxes(graph: Graph, source_of: Callable[[Value], str | None]) -> list
     for target, value in graph.updates.items():
         together[source_of(value)].append((target_of(target), value))
     return [
-        ArgumentBox(
-            _values_box(f"u{index}", BoxKind.UPDATE, named),
-            tuple(value for _, value in named),
-            () if source is None else (source,),
-        )
+        _values_box(f"u{index}", BoxKind.UPDATE, named, () if source is None else (source,))
         for index, (source, named) in enumerate(together.items())
     ]
 
@@ -145,25 +127,26 @@ def output_boxes(graph: Graph) -> list[ArgumentBox]:
         if isinstance(leaf, Value)
     ]
     if len(named) > _MAX_OF_A_KIND:
-        return [ArgumentBox(_values_box("o0", BoxKind.OUTPUT, named), graph.outputs)]
-    return [
-        ArgumentBox(Box(f"o{index}", BoxKind.OUTPUT, make_printable(name), _result_details(value)), (value,))
-        for index, (name, value) in enumerate(named)
-    ]
+        return [_values_box("o0", BoxKind.OUTPUT, named)]
+    boxes = []
+    for index, (name, value) in enumerate(named):
+        details = [type_caption(value.type)]
+        if value.argument is not None:
+            details.append(f"is {make_printable(target_of(value))}")
+        boxes.append(
+            ArgumentBox(Box(f"o{index}", BoxKind.OUTPUT, make_printable(name), tuple(details)), (value,))
+        )
+    return boxes
 
 
-def _result_details(value: Value) -> tuple[str, ...]:
-    """Return the type of a result, and the name of the argument if it is one."""
-    if value.argument is None:
-        return (type_caption(value.type),)
-    return type_caption(value.type), f"is {make_printable(target_of(value))}"
-
-
-def _values_box(id: str, kind: BoxKind, named: Sequence[tuple[str, Value]]) -> Box:
+def _values_box(
+    id: str, kind: BoxKind, named: Sequence[tuple[str, Value]], near: tuple[str, ...] = ()
+) -> ArgumentBox:
     """Return a box for several values: their common module if any, then the first names and types."""
+    values = tuple(value for _, value in named)
     if len(named) == 1:
-        name, value = named[0]
-        return Box(id, kind, make_printable(name), (type_caption(value.type),))
+        box = Box(id, kind, make_printable(named[0][0]), (type_caption(values[0].type),))
+        return ArgumentBox(box, values, near)
     modules = {name.rpartition(".")[0] for name, _ in named}
     module = modules.pop() if len(modules) == 1 else ""
     lines = [
@@ -172,4 +155,5 @@ def _values_box(id: str, kind: BoxKind, named: Sequence[tuple[str, Value]]) -> B
     ]
     if len(named) > len(lines):
         lines.append("...")
-    return Box(id, kind, make_printable(module) or f"{len(named)} {kind.value}s", tuple(lines))
+    box = Box(id, kind, make_printable(module) or f"{len(named)} {kind.value}s", tuple(lines))
+    return ArgumentBox(box, values, near)

@@ -7,6 +7,7 @@ Source: Sugiyama, Tagawa, Toda (1981), Methods for visual understanding of hiera
 
 from __future__ import annotations
 
+import os
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -66,9 +67,8 @@ def compute_layout(shapes: Mapping[str, BoxShape], edges: Sequence[tuple[str, st
         id: Spot(shape.width, shape.height, shape.frames, shape.position) for id, shape in shapes.items()
     }
     _assign_layers(spots, downward)
-    layers: list[list[Spot]] = [
-        [] for _ in range(1 + max((spot.layer for spot in spots.values()), default=0))
-    ]
+    count = 1 + max((spot.layer for spot in spots.values()), default=0)
+    layers: list[list[Spot]] = [[] for _ in range(count)]
     for spot in spots.values():
         layers[spot.layer].append(spot)
     routes = _route_edges(spots, downward, layers)
@@ -119,7 +119,7 @@ def _route_edges(
             trunk.append(bend)
         passed = trunk[: end.layer - start.layer]
         for bend in passed[1:]:
-            bend.frames = _common_prefix(bend.frames, end.frames)
+            bend.frames = tuple(os.path.commonprefix([bend.frames, end.frames]))
         _connect(passed[-1], end)
         routes.append((*passed, end))
     return routes
@@ -128,13 +128,6 @@ def _route_edges(
 def _connect(upper: Spot, lower: Spot) -> None:
     upper.below.append(lower)
     lower.above.append(upper)
-
-
-def _common_prefix(left: tuple[str, ...], right: tuple[str, ...]) -> tuple[str, ...]:
-    length = 0
-    while length < min(len(left), len(right)) and left[length] == right[length]:
-        length += 1
-    return left[:length]
 
 
 def frame_spans(layers: Sequence[Sequence[Spot]]) -> dict[str, tuple[int, int]]:
@@ -225,7 +218,8 @@ def _rows(
         for spot in layer
         if frame not in spot.frames and not spot.is_bend
     ]
-    if not any(_overlaps(spot, left, right) for spot in strangers):
+    pads = {spot: spot.width / 2 + FRAME_PAD for spot in strangers}
+    if not any(spot.x - pad < right and spot.x + pad > left for spot, pad in pads.items()):
         return [Row(left, right, top, bottom)]
     # A rectilinear polygon instead: per layer as wide as its members, which are adjacent within a layer.
     rows = []
@@ -245,13 +239,5 @@ def _inner_frames(frame: str, spot: Spot) -> tuple[str, ...]:
 
 
 def _extent(spots: Sequence[Spot], frame: str) -> tuple[float, float]:
-    pads = [spot.width / 2 + FRAME_PAD * len(_inner_frames(frame, spot)) for spot in spots]
-    return (
-        min(spot.x - pad for spot, pad in zip(spots, pads, strict=True)),
-        max(spot.x + pad for spot, pad in zip(spots, pads, strict=True)),
-    )
-
-
-def _overlaps(spot: Spot, left: float, right: float) -> bool:
-    pad = spot.width / 2 + FRAME_PAD
-    return spot.x - pad < right and spot.x + pad > left
+    pads = {spot: spot.width / 2 + FRAME_PAD * len(_inner_frames(frame, spot)) for spot in spots}
+    return min(spot.x - pad for spot, pad in pads.items()), max(spot.x + pad for spot, pad in pads.items())

@@ -11,6 +11,7 @@ from npu_ir.core.node import OpNode, Value
 from npu_ir.viz.boxes import op_box, relative_path, weights_of
 from npu_ir.viz.captions import (
     count_caption,
+    is_weight,
     make_printable,
     ops_caption,
     parameters_caption,
@@ -19,7 +20,7 @@ from npu_ir.viz.captions import (
     values_caption,
 )
 from npu_ir.viz.diagram import Box, BoxKind, Edge, Frame
-from npu_ir.viz.outline import Outline, Part, Selection, is_weight
+from npu_ir.viz.outline import Outline, Part, Selection
 
 if TYPE_CHECKING:
     from npu_ir.graph.graph import Graph

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import itertools
 import math
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from npu_ir.core.literals import same_literal
-from npu_ir.core.node import InputKind, OpNode, Value
+from npu_ir.core.node import OpNode, Value
 from npu_ir.errors import VisualizationError
+from npu_ir.viz.captions import argument_kind, is_weight
 
 if TYPE_CHECKING:
     from npu_ir.graph.graph import Graph
@@ -58,7 +60,7 @@ class NodeOrder:
         if left.type != right.type:
             return False
         if is_weight(left) or is_weight(right):
-            return _argument_kind(left) is _argument_kind(right)
+            return argument_kind(left) is argument_kind(right)
         offsets = self._relative_position(left, start), self._relative_position(right, later)
         if first and max(offsets) < 0:
             return True
@@ -67,15 +69,6 @@ class NodeOrder:
     def _relative_position(self, value: Value, start: int) -> int:
         """Return the position of a value's producer relative to ``start``; inputs come before all nodes."""
         return -1 - len(self.nodes) if value.producer is None else self.position[value.producer] - start
-
-
-def is_weight(value: Value) -> bool:
-    """Return whether ``value`` is a parameter, a buffer, optimizer state or a constant."""
-    return _argument_kind(value) not in (None, InputKind.INPUT)
-
-
-def _argument_kind(value: Value) -> InputKind | None:
-    return None if value.argument is None else value.argument.kind
 
 
 def _is_same_op(left: OpNode, right: OpNode) -> bool:
@@ -126,7 +119,7 @@ class Outline:
         self.last_level = 1 + max(map(len, split.values()), default=0)
         # Length of the module path that a node shares with the node before it; `last_level` if equal.
         self._shared = [0] + [
-            self.last_level if left is right else _common_length(left, right)
+            self.last_level if left is right else len(os.path.commonprefix([left, right]))
             for left, right in itertools.pairwise(self.paths)
         ]
 
@@ -165,27 +158,18 @@ class Outline:
 
     def _fold_repeats(self, parts: list[Part], level: int) -> list[Part]:
         # Each part is compared with its predecessor only, so a run of n copies costs n - 1 comparisons.
-        folded: list[Part] = []
-        previous: Part | None = None
-        for part in parts:
-            if previous is not None and _are_siblings(previous.path, part.path, level):
-                group = folded[-1]
-                same_length = part.length == previous.length
-                if same_length and self.node_order.repeats(
-                    previous.start, part.length, first=group.count == 1
-                ):
-                    group.count += 1
-                    previous = part
-                    continue
-            folded.append(part)
-            previous = part
+        folded = parts[:1]
+        for previous, part in itertools.pairwise(parts):
+            group = folded[-1]
+            if (
+                _are_siblings(previous.path, part.path, level)
+                and part.length == previous.length
+                and self.node_order.repeats(previous.start, part.length, first=group.count == 1)
+            ):
+                group.count += 1
+            else:
+                folded.append(part)
         return folded
-
-
-def _common_length(left: tuple[str, ...], right: tuple[str, ...]) -> int:
-    return sum(
-        1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(left, right, strict=False))
-    )
 
 
 def _are_siblings(left: tuple[str, ...], right: tuple[str, ...], level: int) -> bool:
@@ -224,9 +208,13 @@ def select(outline: Outline, max_nodes: int, depth: int | None) -> Selection:
         raise VisualizationError(f"max_nodes={max_nodes}: a drawing has room for 2 boxes at least")
     if depth is not None and depth < 0:
         raise VisualizationError(f"depth={depth} is negative", fix="use 0 for one box, 1 for the top modules")
-    levels = (
-        _choose_levels(outline, max_nodes) if depth is None else _levels_to_depth(outline, max_nodes, depth)
-    )
+    if depth is None:
+        levels = _choose_levels(outline, max_nodes)
+    else:
+        level = min(depth, outline.last_level)
+        levels = outline.levels(level, fold=False)
+        if len(levels[-1]) > max_nodes:
+            levels = outline.levels(level, fold=True)
     return Selection(levels, max_nodes if len(levels[-1]) <= max_nodes else max_nodes - 1)
 
 
@@ -238,9 +226,3 @@ def _choose_levels(outline: Outline, max_nodes: int) -> list[list[Part]]:
         # One box for everything says nothing: the beginning of its content is more useful.
         return outline.levels(len(deepest), fold=True)
     return deepest
-
-
-def _levels_to_depth(outline: Outline, max_nodes: int, depth: int) -> list[list[Part]]:
-    level = min(depth, outline.last_level)
-    plain = outline.levels(level, fold=False)
-    return plain if len(plain[-1]) <= max_nodes else outline.levels(level, fold=True)

@@ -16,8 +16,7 @@ from npu_ir.errors import ParseError, SerializationError, UsageError
 from npu_ir.graph.graph import Graph
 from npu_ir.serial import load_ir
 from npu_ir.serial.parser import parse_ir
-from npu_ir.viz import draw_diff
-from npu_ir.viz.build import DEFAULT_MAX_NODES
+from npu_ir.viz import DEFAULT_MAX_NODES, draw_diff
 
 _EPILOG = """\
 Nodes are matched by what they compute and what they are connected to, not by name alone: renaming is not a

@@ -25,7 +25,6 @@ from npu_ir.cli.options import (
 from npu_ir.cli.quantities import count_text, value_line
 from npu_ir.cli.tensor_files import require_supported_suffix, save_results
 from npu_ir.cli.weight_selection import select_weights
-from npu_ir.graph.graph import Graph
 from npu_ir.interpreter.random_data import random_tensor
 from npu_ir.interpreter.runners import default_runner, find_runner_on
 from npu_ir.serial import load_ir
@@ -94,7 +93,9 @@ def run(options: argparse.Namespace) -> None:
     leaves, mutations = runner.run_flat(call.args, call.kwargs)
     seconds = time.perf_counter() - start
 
-    results = _name_results(graph, leaves, mutations)
+    # By path, and the new contents of mutated buffers and inputs by name.
+    results = dict(zip(graph.results[0].leaf_paths("result"), leaves, strict=True))
+    results.update((f"updated {name}", tensor) for name, tensor in mutations.items())
     _print_results(results, 0 if options.all_updates else max(len(mutations) - _TOP_UPDATES, 0))
     backends = f" on {', '.join(options.backend)}" if options.backend else ""
     lines = {
@@ -121,9 +122,3 @@ def _print_results(results: dict[str, Any], hidden: int) -> None:
     print_table(("result", "value"), [(path, value_line(value)) for path, value in shown])
     if hidden:
         print(f"... and {count_text(hidden, 'more update')}: --all-updates prints them")
-
-
-def _name_results(graph: Graph, leaves: list[Any], mutations: dict[str, torch.Tensor]) -> dict[str, Any]:
-    """Return the results by path, and the new contents of mutated buffers and inputs by name."""
-    results = dict(zip(graph.results[0].leaf_paths("result"), leaves, strict=True))
-    return {**results, **{f"updated {name}": tensor for name, tensor in mutations.items()}}

@@ -10,7 +10,7 @@ from npu_ir.cli.options import add_drawing_output, add_file, integer_from
 from npu_ir.errors import UsageError
 from npu_ir.serial import load_ir
 from npu_ir.text.printer import format_ir
-from npu_ir.viz import draw, to_dot, to_mermaid
+from npu_ir.viz import DEFAULT_MAX_NODES, draw, to_dot, to_mermaid
 
 _DRAWING_OPTIONS = ("depth", "max_nodes", "weights")
 _EPILOG = """\
@@ -43,7 +43,7 @@ def add_to(commands: Any) -> None:
         "--max-nodes",
         type=integer_from(2),
         metavar="N",
-        help="drawing: the most boxes for nodes (default: 60)",
+        help=f"drawing: the most boxes for nodes (default: {DEFAULT_MAX_NODES})",
     )
     parser.add_argument(
         "--weights",
