@@ -110,7 +110,7 @@ def ops(session: nox.Session) -> None:
     """Run every operator of PyTorch's OpInfo database through the pipe and write the coverage page."""
     install(session, *PACKAGES, *OPINFO)
     session.run("python", "-m", "tests.ops.run_all", *session.posargs)
-    session.run("python", "-m", "tests.npu_runtime.ops_on_the_executor", env={"OMP_NUM_THREADS": "1"})
+    session.run("python", "-m", "tests.ops.on_the_executor", env={"OMP_NUM_THREADS": "1"})
 
 
 @nox.session

@@ -22,7 +22,8 @@ import pytest
 from sybil import Document, Example, Region, Sybil
 from sybil.parsers.markdown import PythonCodeBlockParser, SkipParser
 
-ROOT = Path(__file__).parents[2]
+from tests.support.places import ROOT
+
 PAGES = [
     ROOT / "README.md",
     *sorted((ROOT / "packages").glob("*/README.md")),

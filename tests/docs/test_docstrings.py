@@ -6,11 +6,11 @@ import ast
 import re
 import runpy
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.support.places import ROOT
+
 SOURCES = sorted((ROOT / "packages").glob("*/src/**/*.py*"))
 FIRST_OF_RETURNS = re.compile(r"^(?:Returns|Yields):\n +(?P<line>.*)", re.MULTILINE)
 COLON = re.compile(r"(?<!:):(?!:)")

@@ -13,8 +13,9 @@ from npu_ir import errors
 from npu_ir.capture.special_calls import _REFUSED
 from npu_passes.cli.reference_page import passes_page
 from npu_passes.core.registry import origin_of
+from tests.support.places import ROOT
 
-DOCS = Path(__file__).parents[2] / "docs"
+DOCS = ROOT / "docs"
 PAGE = DOCS / "reference" / "api.md"
 ENTRY = re.compile(r"^\.\. auto(?:function|class|data):: npu_ir\.(\w+)$", re.MULTILINE)
 

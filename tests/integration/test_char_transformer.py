@@ -11,7 +11,9 @@ from xml.etree import ElementTree
 
 import pytest
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "char-transformer"
+from tests.support.places import ROOT
+
+EXAMPLE = ROOT / "examples" / "char-transformer"
 SMALL = ("--steps", "12", "--batch", "2", "--length", "16", "--width", "16", "--layers", "1", "--heads", "2")
 POLYLINE = "{http://www.w3.org/2000/svg}polyline"
 

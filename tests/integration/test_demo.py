@@ -18,8 +18,9 @@ import torch
 from safetensors.torch import load_file
 
 from npu_ir import Interpreter, load_ir, load_weights
+from tests.support.places import ROOT
 
-DEMO = Path(__file__).parents[2] / "examples" / "demo"
+DEMO = ROOT / "examples" / "demo"
 MODELS = ("digits", "gpt2", "resnet50", "llama-70b")
 MODULES = (
     "capturing",

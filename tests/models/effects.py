@@ -13,7 +13,7 @@ from npu_ir import Graph, Value
 from npu_ir.core.structure import unflatten
 from npu_ir.verify.comparison import Comparison, compare
 from tests.models.case import Case
-from tests.ops.comparison import first_difference
+from tests.support.comparison import first_difference
 
 
 def real_model(case: Case) -> torch.nn.Module:

@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_map
 import npu_ir
 from npu_ir import Graph
 from tests.models.case import Case
-from tests.ops.outcomes import first_line
+from tests.support.coverage_runs.outcomes import first_line
 
 
 class ExportRefusesError(Exception):

@@ -7,7 +7,7 @@ import sys
 
 from tests.models.cases import all_cases
 from tests.models.verdicts import FORMS, STATIC, judge
-from tests.ops.serving import Say, serve
+from tests.support.coverage_runs.serving import Say, serve
 
 MEMORY_LIMIT_BYTES = 12 * 2**30
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from tests.models.case import SIZES, Case
 from tests.models.verdicts import DYNAMIC, STATIC
-from tests.ops.outcomes import Outcome
-from tests.ops.workers import OpResult, Result
+from tests.support.coverage_runs.outcomes import Outcome
+from tests.support.coverage_runs.workers import OpResult, Result
 
 _PASS, _FAIL = Outcome.PASS.value, Outcome.FAIL.value
 _NOT_EXPORTED = (Outcome.EAGER_REFUSES.value, Outcome.EXPORT_REFUSES.value)

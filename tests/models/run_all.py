@@ -12,9 +12,10 @@ from pathlib import Path
 
 from tests.models.cases import all_cases
 from tests.models.report import format_report
-from tests.ops.running import Run
-from tests.ops.store import fingerprint
-from tests.ops.workers import ROOT, OpResult
+from tests.support.coverage_runs.running import Run
+from tests.support.coverage_runs.store import fingerprint
+from tests.support.coverage_runs.workers import OpResult
+from tests.support.places import ROOT
 
 LIBRARIES = ("torch", "transformers", "timm", "torchvision")
 
@@ -37,7 +38,7 @@ RUN = Run(
     format_report=page,
     page=ROOT / "docs" / "reference" / "model-coverage.md",
     build=ROOT / "build" / "models",
-    mark=fingerprint(Path(__file__).parent, ROOT / "tests" / "ops", versions=versions().values()),
+    mark=fingerprint(Path(__file__).parent, ROOT / "tests" / "support", versions=versions().values()),
     command=(sys.executable, "-m", "tests.models.judge"),
     limit_s=300.0,
 )

@@ -16,8 +16,8 @@ from tests.models.cases_transformers import CASES
 from tests.models.extraction import ExportRefusesError, extract
 from tests.models.report import format_report
 from tests.models.verdicts import DYNAMIC, FORMS, STATIC, judge
-from tests.ops.outcomes import Outcome
-from tests.ops.workers import OpResult
+from tests.support.coverage_runs.outcomes import Outcome
+from tests.support.coverage_runs.workers import OpResult
 
 PASS, FAIL = Outcome.PASS.value, Outcome.FAIL.value
 ARCHITECTURES = {case.name: case for case in CASES}

@@ -17,8 +17,8 @@ from npu_ir import Graph
 from tests.models.case import Case
 from tests.models.effects import compare_trees, real_model, run_eagerly, run_graph, says_something
 from tests.models.extraction import ExportRefusesError, extract
-from tests.ops.comparison import first_difference
-from tests.ops.outcomes import Outcome, first_line, saved_and_loaded
+from tests.support.comparison import first_difference
+from tests.support.coverage_runs.outcomes import Outcome, first_line, saved_and_loaded
 
 STATIC, DYNAMIC = "static", "dynamic"
 FORMS = (STATIC, DYNAMIC)

@@ -7,7 +7,7 @@ import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from tests.npu_cuda.emulator.building import (
+from tests.support.emulator.building import (
     CSRC,
     SCENARIOS,
     build_folder,

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 import npu_cuda
+from tests.support.places import ROOT
 
-PACKAGE = Path(__file__).parents[2] / "packages" / "npu-cuda"
+PACKAGE = ROOT / "packages" / "npu-cuda"
 
 
 @pytest.mark.skipif(

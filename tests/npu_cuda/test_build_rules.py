@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
-CSRC = Path(__file__).parents[2] / "packages" / "npu-cuda" / "csrc"
+from tests.support.places import ROOT
+
+CSRC = ROOT / "packages" / "npu-cuda" / "csrc"
 INCLUDE = re.compile(r'^\s*#\s*include\s*["<](?P<name>[^">]+)[">]', re.MULTILINE)
 LAUNCH = re.compile(r"<<<")
 CUDA_HEADERS = ("cuda", "cublas", "nvrtc", "nvtx3", "cub/", "thrust/", "cooperative_groups", "mma.h")

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.support.places import ROOT
+
 GPU_TESTS = Path(__file__).parent / "gpu"
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def collected(*options: str) -> subprocess.CompletedProcess[str]:

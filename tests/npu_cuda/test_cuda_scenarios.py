@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.npu_cuda import cuda_driver
-from tests.npu_cuda.emulator.building import SCENARIOS, require_compiler
+from tests.support.emulator.building import SCENARIOS, require_compiler
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 import pytest
 
-from tests.npu_cuda.emulator.library import (
+from tests.support.emulator.library import (
     DEVICE_TO_DEVICE,
     GLOBAL,
     LEGACY,

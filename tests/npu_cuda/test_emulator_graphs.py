@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from tests.npu_cuda.emulator.library import SCHEDULES, THREAD_LOCAL, Emulator, fresh_emulator
+from tests.support.emulator.library import SCHEDULES, THREAD_LOCAL, Emulator, fresh_emulator
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

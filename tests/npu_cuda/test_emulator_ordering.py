@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from tests.npu_cuda.emulator.library import (
+from tests.support.emulator.library import (
     DEVICE_TO_DEVICE,
     HOST_TO_DEVICE,
     LEGACY,

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from tests.npu_cuda.emulator.building import HERE, program_with_asan, require_compiler, shared_library
-from tests.npu_cuda.emulator.library import SCHEDULES, Emulator, fresh_emulator
+from tests.support.emulator.building import HERE, program_with_asan, require_compiler, shared_library
+from tests.support.emulator.library import SCHEDULES, Emulator, fresh_emulator
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from npu_cuda import _C
 from npu_cuda._C import OpKind, TensorSpec
 from npu_cuda.errors import InvalidArgumentError
-from tests.npu_cuda.random_programs import RandomProgram, random_programs
+from tests.support.cuda.random_programs import RandomProgram, random_programs
 
 VECTOR = TensorSpec("float32", (3,))
 

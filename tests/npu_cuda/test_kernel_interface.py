@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import npu_cuda
-from tests.npu_cuda.c_structs import STRUCTS
+from tests.support.cuda.c_structs import STRUCTS
 
 # Version 1.0. Libraries are compiled with these numbers: nothing here ever changes, what is new comes at the
 # end.

@@ -19,11 +19,10 @@ from npu_cuda import _C
 from npu_cuda.errors import DeviceError, InternalError, InvalidArgumentError, NotSupportedError
 from npu_cuda.extension import kernel_plugins
 from npu_cuda.extension.kernel_plugins import KernelPluginWarning
-from tests.npu_cuda.c_structs import Offer, compile_library
+from tests.support.cuda.c_structs import KERNEL_LIBRARY, Offer, compile_library
+from tests.support.places import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "examples" / "npu-kernel-example"
-SOURCE = Path(__file__).with_name("kernel_library.c")
 KLSC = int.from_bytes(b"KLSC", "little")
 XWIN = int.from_bytes(b"XWIN", "little")
 
@@ -45,7 +44,7 @@ def example(example_path: Path) -> dict[str, int]:
 @pytest.fixture(scope="session")
 def counting(tmp_path_factory: pytest.TempPathFactory) -> Offer:
     """Load the library of the tests, which counts."""
-    path = compile_library(SOURCE, tmp_path_factory.mktemp("counting") / "counting.so")
+    path = compile_library(KERNEL_LIBRARY, tmp_path_factory.mktemp("counting") / "counting.so")
     npu_cuda.load_library(path)
     return Offer(path)
 
@@ -202,7 +201,7 @@ def point(name: str, attribute: str) -> EntryPoint:
 
 
 def test_a_broken_plugin_does_not_stop_the_others(a_module: ModuleType, tmp_path: Path) -> None:
-    path = compile_library(SOURCE, tmp_path / "plugin.so", '-DPREFIX="plugin"', "-DLETTER='P'")
+    path = compile_library(KERNEL_LIBRARY, tmp_path / "plugin.so", '-DPREFIX="plugin"', "-DLETTER='P'")
 
     def half() -> None:
         npu_cuda.kernel("EltwiseRelu", kernel_id="half.relu", device="host", priority=-1)(lambda call: None)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import struct
-from pathlib import Path
 
 import pytest
 import torch
@@ -12,9 +11,8 @@ import torch
 import npu_cuda
 from npu_cuda import _C
 from npu_cuda.errors import DeviceError
-from tests.npu_cuda.c_structs import Offer, compile_library
+from tests.support.cuda.c_structs import KERNEL_LIBRARY, Offer, compile_library
 
-SOURCE = Path(__file__).with_name("kernel_library.c")
 SCALE = "in_programs.scale"
 
 
@@ -22,7 +20,7 @@ SCALE = "in_programs.scale"
 def counting(tmp_path_factory: pytest.TempPathFactory) -> Offer:
     """Load the library of the tests, which counts."""
     folder = tmp_path_factory.mktemp("counting")
-    path = compile_library(SOURCE, folder / "counting.so", '-DPREFIX="in_programs"', "-DLETTER='I'")
+    path = compile_library(KERNEL_LIBRARY, folder / "counting.so", '-DPREFIX="in_programs"', "-DLETTER='I'")
     npu_cuda.load_library(path)
     return Offer(path)
 

@@ -12,9 +12,8 @@ import pytest
 import npu_cuda
 from npu_cuda import _C
 from npu_cuda.errors import InvalidArgumentError, UnavailableError
-from tests.npu_cuda.c_structs import Kernel, Library, Offer, Op, compile_library
+from tests.support.cuda.c_structs import KERNEL_LIBRARY, Kernel, Library, Offer, Op, compile_library
 
-SOURCE = Path(__file__).with_name("kernel_library.c")
 OFFER_IDS = {"spoiled.scale.host", "spoiled.relu.cuda"}
 KEPT: list[object] = []  # memory that libraries point to
 
@@ -23,7 +22,7 @@ KEPT: list[object] = []  # memory that libraries point to
 def spoiled(tmp_path_factory: pytest.TempPathFactory) -> Offer:
     """A library that tests spoil, and that is never taken."""
     folder = tmp_path_factory.mktemp("library")
-    path = compile_library(SOURCE, folder / "spoiled.so", '-DPREFIX="spoiled"', "-DLETTER='S'")
+    path = compile_library(KERNEL_LIBRARY, folder / "spoiled.so", '-DPREFIX="spoiled"', "-DLETTER='S'")
     return Offer(path)
 
 
@@ -228,7 +227,7 @@ def test_a_path_must_be_a_path() -> None:
 
 def test_a_library_is_loaded_once(tmp_path: Path) -> None:
     flags = ('-DPREFIX="loaded_once"', "-DLETTER='O'")
-    path = compile_library(SOURCE, tmp_path / "once.so", *flags)
+    path = compile_library(KERNEL_LIBRARY, tmp_path / "once.so", *flags)
     copy = shutil.copy(path, tmp_path / "copy.so")
     link = tmp_path / "link.so"
     link.symlink_to(path)
@@ -253,7 +252,7 @@ def test_a_library_is_loaded_once(tmp_path: Path) -> None:
 
 
 def test_what_a_library_brings_is_listed_with_its_origin(tmp_path: Path) -> None:
-    path = compile_library(SOURCE, tmp_path / "listed.so", '-DPREFIX="listed"', "-DLETTER='L'")
+    path = compile_library(KERNEL_LIBRARY, tmp_path / "listed.so", '-DPREFIX="listed"', "-DLETTER='L'")
 
     npu_cuda.load_library(path)
 
@@ -282,7 +281,7 @@ def test_structs_of_a_later_header_are_read_by_their_size(tmp_path: Path) -> Non
     class LaterOp(ctypes.Structure):
         _fields_ = (("op", Op), ("more", ctypes.c_uint64 * 3))
 
-    path = compile_library(SOURCE, tmp_path / "later.so", '-DPREFIX="later"', "-DLETTER='T'")
+    path = compile_library(KERNEL_LIBRARY, tmp_path / "later.so", '-DPREFIX="later"', "-DLETTER='T'")
     offer = Offer(path)
     kernels, ops = (LaterKernel * 2)(), (LaterOp * 2)()
     for i in range(2):

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from npu_cuda import _C
 from npu_cuda._C import OpKind, TensorSpec
 from npu_cuda.errors import InvalidArgumentError
-from tests.npu_cuda.random_programs import RandomProgram, packed, random_programs
-from tests.npu_cuda.relu_program import VECTOR, bound_program, relu_program
+from tests.support.cuda.random_programs import RandomProgram, packed, random_programs
+from tests.support.cuda.relu_program import VECTOR, bound_program, relu_program
 
 
 @settings(max_examples=100, deadline=None)

@@ -13,8 +13,8 @@ import npu_cuda
 from npu_cuda import _C
 from npu_cuda._C import OpKind, TensorSpec
 from npu_cuda.errors import InvalidArgumentError, NotSupportedError
-from tests.npu_cuda.random_programs import packed
-from tests.npu_cuda.relu_program import VECTOR, bound_program, relu_program
+from tests.support.cuda.random_programs import packed
+from tests.support.cuda.relu_program import VECTOR, bound_program, relu_program
 
 
 def test_a_format_that_is_not_there_is_refused() -> None:

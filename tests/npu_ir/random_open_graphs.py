@@ -13,7 +13,7 @@ from npu_ir import Graph, GraphError, ScalarType, TensorType, Value
 from npu_ir.core.node import InputKind
 from npu_ir.symbolic.constraints import RELATIONS, Constraint, Range
 from npu_ir.symbolic.expressions import Expr, call, symbol
-from tests.npu_ir.random_graphs import (
+from tests.support.random_graphs import (
     any_of,
     any_text,
     dtypes,
@@ -23,7 +23,7 @@ from tests.npu_ir.random_graphs import (
     tensors,
     trees,
 )
-from tests.npu_ir.random_graphs import types as closed_types
+from tests.support.random_graphs import types as closed_types
 
 symbol_names = st.sampled_from(
     ["s0", "s1", "u0", "batch", "_", "in_", "inf", "require", "symbol", "region", "A1"]

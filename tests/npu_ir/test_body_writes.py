@@ -15,8 +15,8 @@ from torch.utils.checkpoint import checkpoint
 
 from npu_ir import ExportError, convert_exported_program, execute_ir, extract_ir
 from npu_ir.capture.functionalize import functionalize
-from tests.npu_ir.corpus.case import Function
 from tests.npu_ir.test_inplace_programs import check
+from tests.support.corpus.case import Function
 
 
 def relu(x: Tensor) -> Tensor:

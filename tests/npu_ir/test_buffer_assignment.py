@@ -29,7 +29,7 @@ from npu_ir import (
     save_ir,
     verify_ir,
 )
-from tests.npu_ir.corpus.comparison import assert_same
+from tests.support.corpus.comparison import assert_same
 
 New = Callable[[Tensor, Tensor], Tensor]
 

@@ -13,8 +13,8 @@ from torch.nn import functional as fn
 
 from npu_ir import ExecutionError, execute_ir, extract_ir
 from npu_ir.errors import CaptureWarning
-from tests.npu_ir.corpus.case import Function
-from tests.ops.comparison import same_bits
+from tests.support.comparison import same_bits
+from tests.support.corpus.case import Function
 
 
 def op_types(model: nn.Module, *args: Any) -> list[str]:

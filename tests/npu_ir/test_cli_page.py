@@ -15,8 +15,8 @@ from npu_ir.cli import main
 from npu_ir.cli.failures import EXIT_CODES
 from npu_ir.cli.parser import Commands, build_parser
 from npu_ir.plugins.distributions import OWN
+from tests.support.places import ROOT
 
-ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "reference" / "cli.md"
 OTHER_PAGES = [
     path

@@ -10,11 +10,11 @@ import torch
 from torch import nn
 
 from npu_ir import execute_ir, extract_ir
-from tests.npu_ir.corpus import journey
-from tests.npu_ir.corpus.case import Case, Function
-from tests.npu_ir.corpus.comparison import assert_same
-from tests.npu_ir.corpus.dtypes import float64_default
-from tests.npu_ir.corpus.tables import all_cases
+from tests.support.corpus import journey
+from tests.support.corpus.case import Case, Function
+from tests.support.corpus.comparison import assert_same
+from tests.support.corpus.dtypes import float64_default
+from tests.support.corpus.tables import all_cases
 
 CASES = all_cases()
 cases = pytest.mark.parametrize("case", [pytest.param(case, id=case.id) for case in CASES])

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, ones, tensor, zeros
 
 from npu_ir import ExecutionError, Graph, execute_ir, extract_ir, parse_ir
-from tests.npu_ir.corpus.case import Function
+from tests.support.corpus.case import Function
 
 
 def reading(more: str = "") -> Graph:

@@ -16,7 +16,7 @@ from npu_ir.core.structure import flatten
 from npu_ir.diff import NodeDiff, Status
 from npu_ir.diff.subsequence import common_subsequence, increasing_subsequence
 from npu_ir.symbolic.constraints import Constraint, Range
-from tests.npu_ir.random_graphs import graphs
+from tests.support.random_graphs import graphs
 
 F32 = TensorType((2, 3), torch.float32)
 BRANCHES = """

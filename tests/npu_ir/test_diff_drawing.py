@@ -16,7 +16,7 @@ from npu_ir.viz.diff_diagram import build_diff_diagram
 from npu_ir.viz.dot import format_dot
 from npu_ir.viz.mermaid import format_mermaid
 from npu_ir.viz.svg import format_svg
-from tests.npu_ir.random_graphs import graphs
+from tests.support.random_graphs import graphs
 
 F32 = TensorType((2, 3), torch.float32)
 

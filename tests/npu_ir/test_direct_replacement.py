@@ -12,7 +12,7 @@ from torch.export import Dim
 
 from npu_ir import Graph, execute_ir, extract_ir
 from npu_ir.capture import functionalize
-from tests.npu_ir.corpus.comparison import assert_same
+from tests.support.corpus.comparison import assert_same
 
 
 class State(nn.Module):

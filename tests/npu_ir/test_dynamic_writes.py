@@ -14,8 +14,8 @@ from torch.nn import functional as F
 from npu_ir import ConversionError, execute_ir, extract_ir
 from npu_ir._torch.sizes import are_sizes_equal, is_statically_true
 from npu_ir.capture.functionalize import functionalize
-from tests.npu_ir.corpus.case import Function
-from tests.npu_ir.corpus.comparison import assert_same
+from tests.support.corpus.case import Function
+from tests.support.corpus.comparison import assert_same
 
 
 class WithState(nn.Module):

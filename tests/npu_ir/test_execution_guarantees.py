@@ -22,7 +22,7 @@ from npu_ir import (
     verify_ir,
 )
 from npu_ir.ops import execution, unregister_executor
-from tests.npu_ir.corpus.case import Function
+from tests.support.corpus.case import Function
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ from torch import randn
 from torch._export.db.case import ExportCase
 from torch._export.db.examples import all_examples
 
-from tests.npu_ir.corpus import journey
-from tests.npu_ir.corpus.case import Case, call
+from tests.support.corpus import journey
+from tests.support.corpus.case import Case, call
 
 EXAMPLES: dict[str, ExportCase] = all_examples()
 

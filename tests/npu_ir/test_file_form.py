@@ -32,7 +32,7 @@ from npu_ir import (
     save_ir,
 )
 from npu_ir.core.tensor_bytes import same_data
-from tests.npu_ir.random_graphs import DTYPES, LAYOUTS_OF_24, graphs, laid_out, random_bits
+from tests.support.random_graphs import DTYPES, LAYOUTS_OF_24, graphs, laid_out, random_bits
 
 SCHEMA = json.loads(
     (resources.files("npu_ir") / "schema" / "npu-ir-1.schema.json").read_text(encoding="utf-8")

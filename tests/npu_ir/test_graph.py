@@ -14,7 +14,7 @@ from torch._subclasses import FakeTensorMode
 
 from npu_ir import Graph, GraphError, InputKind, OpNode, Provenance, ScalarType, TensorType, Value
 from npu_ir.core.naming import short_name
-from tests.npu_ir.random_graphs import graphs
+from tests.support.random_graphs import graphs
 
 F32 = TensorType((2, 3), torch.float32)
 RELU, ADD, MAX = "aten.relu.default", "aten.add.Tensor", "aten.max.dim"

@@ -15,7 +15,7 @@ from npu_ir._torch.export import _relations
 from npu_ir.capture.guard_code import constraints_of
 from npu_ir.symbolic.expressions import Dim as Size
 from npu_ir.symbolic.expressions import symbol
-from tests.npu_ir.corpus.case import Function
+from tests.support.corpus.case import Function
 
 SIZES = {("x", 0): symbol("a"), ("args_0", 1): symbol("b"), ("config_first_1", 0): symbol("c")}
 

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from npu_ir import ConversionError, execute_ir, extract_ir
-from tests.npu_ir.corpus.case import Function
-from tests.npu_ir.corpus.comparison import assert_same
+from tests.support.corpus.case import Function
+from tests.support.corpus.comparison import assert_same
 
 NEW: list[Callable[[Tensor], Tensor]] = [
     lambda a: a * 2,

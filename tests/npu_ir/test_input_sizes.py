@@ -14,7 +14,7 @@ from npu_ir.core.symbol_values import SizePosition, SymbolValues
 from npu_ir.ops.execution import execute_node
 from npu_ir.serial.parser import parse_type
 from npu_ir.symbolic.constraints import Range
-from tests.npu_ir.corpus.case import Function
+from tests.support.corpus.case import Function
 
 FIX = r"\n  fix: pass tensors of sizes that fit, or capture the model again with other dynamic_shapes"
 

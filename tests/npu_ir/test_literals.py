@@ -23,7 +23,7 @@ from npu_ir.core.literals import (
     to_literal,
 )
 from npu_ir.text.reader import Reader
-from tests.npu_ir.random_graphs import literals
+from tests.support.random_graphs import literals
 
 
 def parsed(text: str) -> Literal:

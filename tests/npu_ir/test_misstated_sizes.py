@@ -11,8 +11,8 @@ from torch import Tensor, ones, tensor
 from torch.export import Dim, ExportedProgram
 
 from npu_ir import ConversionError, convert_exported_program, execute_ir, extract_ir
-from tests.npu_ir.corpus.case import Function
-from tests.npu_ir.corpus.comparison import assert_same
+from tests.support.corpus.case import Function
+from tests.support.corpus.comparison import assert_same
 
 UNIQUE, SELECT = torch.ops.aten.unique_consecutive.default, torch.ops.aten.masked_select.default
 

@@ -30,8 +30,8 @@ from npu_ir import (
     verify_ir,
 )
 from npu_ir.verify.reference import node_values
-from tests.npu_ir.corpus.case import Call, Function, call
-from tests.npu_ir.corpus.comparison import assert_same
+from tests.support.corpus.case import Call, Function, call
+from tests.support.corpus.comparison import assert_same
 
 F32 = TensorType((4,), torch.float32)
 

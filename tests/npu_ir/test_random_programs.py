@@ -15,8 +15,8 @@ from torch import Tensor
 from npu_ir import ExecutionError, ExportError, Graph, execute_ir, extract_ir, load_ir, parse_ir, save_ir
 from npu_ir.core.symbol_values import SymbolValues
 from npu_ir.graph.binding import bind_inputs
-from tests.npu_ir.corpus.comparison import assert_same
-from tests.npu_ir.random_programs import DYNAMIC_SHAPES, STEPS, Program, inputs, programs
+from tests.support.corpus.comparison import assert_same
+from tests.support.random_programs import DYNAMIC_SHAPES, STEPS, Program, inputs, programs
 
 CAPTURED = (6, 5, 4)
 # Rows, rows of the other matrix, columns.

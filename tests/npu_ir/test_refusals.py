@@ -9,10 +9,10 @@ import torch
 from torch import randn
 
 from npu_ir import ConversionError, ExportError, NpuError, extract_ir
-from tests.npu_ir.corpus import refused, refused_state
-from tests.npu_ir.corpus.case import Function, Refusal
-from tests.npu_ir.corpus.dtypes import float64_default
-from tests.npu_ir.corpus.observation import process_state
+from tests.support.corpus import refused, refused_state
+from tests.support.corpus.case import Function, Refusal
+from tests.support.corpus.dtypes import float64_default
+from tests.support.corpus.observation import process_state
 
 REFUSED = [*refused.REFUSED, *refused_state.REFUSED]
 

@@ -32,7 +32,7 @@ from npu_ir import (
 )
 from npu_ir.ops import register_executor, unregister_executor
 from npu_ir.symbolic.constraints import Range
-from tests.npu_ir.corpus.case import Function
+from tests.support.corpus.case import Function
 
 F32 = TensorType((2,), torch.float32)
 

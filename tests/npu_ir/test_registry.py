@@ -21,7 +21,7 @@ from npu_ir.ops import (
     unregister_executor,
 )
 from npu_ir.plugins.op_registry import Entry, OpRegistry
-from tests.npu_ir.corpus.case import Function
+from tests.support.corpus.case import Function
 
 GETITEM = "<built-in function getitem>"
 

@@ -28,7 +28,7 @@ from npu_ir.ops.scalar_functions import SCALAR_FUNCTIONS, scalar_function_name
 from npu_ir.ops.schema import find_op, op_type_of, schema_of
 from npu_ir.serial.parser import parse_type
 from npu_ir.symbolic.expressions import symbol
-from tests.npu_ir.corpus.case import Function
+from tests.support.corpus.case import Function
 
 F32 = TensorType((2,), torch.float32)
 

@@ -22,7 +22,7 @@ from npu_ir import (
     parse_ir,
     save_ir,
 )
-from tests.npu_ir.corpus.case import Function
+from tests.support.corpus.case import Function
 
 ROWS = 14
 

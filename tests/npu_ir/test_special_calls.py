@@ -12,7 +12,7 @@ from torch.utils.checkpoint import checkpoint
 
 from npu_ir import ConversionError, ExecutionError, Graph, convert_exported_program, execute_ir, extract_ir
 from npu_ir.capture.special_calls import _REFUSED, DROPPED, require_convertible
-from tests.npu_ir.corpus.case import Function
+from tests.support.corpus.case import Function
 
 
 def captured(function: Callable[..., Any], *args: Any) -> Graph:

@@ -15,9 +15,9 @@ from torch.nn import functional as fn
 from npu_ir import Graph, GraphError, execute_ir, extract_ir, parse_ir, save_ir
 from npu_ir.core.types import ScalarType
 from npu_ir.symbolic.expressions import Expr
-from tests.npu_ir.corpus.case import Function, call
-from tests.npu_ir.corpus.comparison import assert_same
-from tests.npu_ir.corpus.journey import specialized_for
+from tests.support.corpus.case import Function, call
+from tests.support.corpus.comparison import assert_same
+from tests.support.corpus.journey import specialized_for
 
 BATCH = {0: Dim("batch", min=2, max=64)}
 

@@ -27,8 +27,8 @@ from npu_ir.core.structure import (
     unflatten,
 )
 from npu_ir.graph.rules.structures import call_problem, context_problem, structure_problem
-from tests.npu_ir.corpus.containers import DataPair, PairList
-from tests.npu_ir.random_graphs import literals, trees
+from tests.support.corpus.containers import DataPair, PairList
+from tests.support.random_graphs import literals, trees
 
 
 class Point(NamedTuple):

@@ -10,7 +10,7 @@ import torch
 
 from npu_ir import Graph, GraphError, ParseError, Provenance, ScalarType, TensorType, format_ir, parse_ir
 from npu_ir.text.data import INLINE_ELEMENTS, content_hash
-from tests.npu_ir.random_graphs import DTYPES, LAYOUTS_OF_24, laid_out, random_bits
+from tests.support.random_graphs import DTYPES, LAYOUTS_OF_24, laid_out, random_bits
 
 F32 = TensorType((2,), torch.float32)
 

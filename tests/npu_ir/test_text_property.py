@@ -14,7 +14,7 @@ from npu_ir.ops.schema import find_op
 from npu_ir.symbolic.constraints import Constraint, Range
 from npu_ir.symbolic.expressions import symbol
 from npu_ir.text.lexer import KEYWORDS, tokenize
-from tests.npu_ir.random_graphs import any_text, graphs
+from tests.support.random_graphs import any_text, graphs
 
 F32 = TensorType((2,), torch.float32)
 WORDS = sorted(

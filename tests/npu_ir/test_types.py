@@ -16,7 +16,7 @@ from npu_ir.core.types import (
     type_of,
 )
 from npu_ir.serial.parser import parse_type
-from tests.npu_ir.random_graphs import DTYPES, types
+from tests.support.random_graphs import DTYPES, types
 
 # dtypes
 

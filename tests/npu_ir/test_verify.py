@@ -16,9 +16,9 @@ from npu_ir import Graph, VerificationError, VerificationReport, WeightError, ex
 from npu_ir.core.tensor_bytes import same_data
 from npu_ir.ops import register_executor, unregister_executor
 from npu_ir.verify import Comparison, compare
-from tests.npu_ir.corpus.case import Function
-from tests.npu_ir.corpus.observation import appearance
-from tests.npu_ir.random_graphs import DTYPES, random_bits
+from tests.support.corpus.case import Function
+from tests.support.corpus.observation import appearance
+from tests.support.random_graphs import DTYPES, random_bits
 
 INF, NAN = math.inf, math.nan
 X = torch.tensor([[1.0, -2.0]])

@@ -17,8 +17,8 @@ from npu_ir.viz.build import build_diagram
 from npu_ir.viz.captions import type_caption
 from npu_ir.viz.diagram import Box, Diagram, Frame
 from npu_ir.viz.outline import NodeOrder
-from tests.npu_ir.corpus.case import Case
-from tests.npu_ir.corpus.control_flow import CASES
+from tests.support.corpus.case import Case
+from tests.support.corpus.control_flow import CASES
 
 FORMS = [
     pytest.param(to_mermaid, id="mermaid"),

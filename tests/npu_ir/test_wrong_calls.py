@@ -9,7 +9,7 @@ import torch
 from torch import nn, randn
 
 from npu_ir import ExecutionError, Graph, TensorType, WeightError, execute_ir, extract_ir, parse_ir
-from tests.npu_ir.corpus.case import Call, Function, call
+from tests.support.corpus.case import Call, Function, call
 
 
 class Net(nn.Module):

@@ -2,49 +2,13 @@
 
 from __future__ import annotations
 
-import types
-from collections.abc import Callable
 from importlib.metadata import entry_points
-from typing import Any
 
 import pytest
 
 from npu_ir.plugins import plugin_manager
-from npu_ir.plugins.hookspecs import hookimpl
-from tests.npu_passes.sample_passes import SAMPLES
-
-Install = Callable[..., None]
-
-
-class Distribution:
-    """As a plugin's entry point knows the one it comes from."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.version = "1.0"
-
-
-class Point:
-    """An entry point of a distribution that is not there."""
-
-    def __init__(self, name: str, plugin: object) -> None:
-        self.name = name
-        self.value = f"{name}.plugin"
-        self.dist = Distribution(f"{name}-dist")
-        self._plugin = plugin
-
-    def load(self) -> object:
-        return self._plugin
-
-
-def point(name: str, passes: Any = (), pipelines: Any = ()) -> Point:
-    """Return the entry point of a plugin that offers passes and pipelines."""
-    module = types.ModuleType(name)
-    module.npu_passes = hookimpl(lambda: list(passes))  # type: ignore[attr-defined]
-    module.npu_pipelines = hookimpl(lambda: list(pipelines))  # type: ignore[attr-defined]
-    for hook in ("npu_passes", "npu_pipelines"):
-        getattr(module, hook).__name__ = hook
-    return Point(name, module)
+from tests.support.passes.plugins import Install, Point, point
+from tests.support.passes.sample_passes import SAMPLES
 
 
 @pytest.fixture
@@ -61,5 +25,5 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Install:
 
 @pytest.fixture
 def samples(install: Install) -> None:
-    """Install the passes of `tests.npu_passes.sample_passes`."""
+    """Install the passes of `tests.support.passes.sample_passes`."""
     install(point("samples", SAMPLES))

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from npu_ir import Graph, Interpreter, extract_ir
 from npu_passes import PassManager, bake
-from tests.npu_passes.folding_cases import FOLDING
+from tests.support.passes.folding_cases import FOLDING
 
 
 def folded(model: nn.Module, *inputs: Tensor) -> Graph:

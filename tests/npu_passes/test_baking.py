@@ -25,7 +25,7 @@ from npu_ir import (
 )
 from npu_ir.core.tensor_bytes import same_data
 from npu_passes import PassManager, bake
-from tests.npu_passes.folding_cases import FOLDING, Call, op_types, trained
+from tests.support.passes.folding_cases import FOLDING, Call, op_types, trained
 
 F32 = torch.float32
 X = torch.randn(2, 3, 9, 9)

@@ -11,7 +11,7 @@ import torch
 
 from npu_ir import Graph, execute_ir, load_ir, parse_ir
 from npu_passes import Checked, Pass, PassError, bisect
-from tests.npu_passes.sample_passes import DropAlias, Nudge, ReluToClamp, ReluToGelu
+from tests.support.passes.sample_passes import DropAlias, Nudge, ReluToClamp, ReluToGelu
 
 ROWS = "\n".join(f"  %r{index}: f32[4] = aten.relu.default(self=%a)" for index in range(20))
 SUMS = "\n".join(

@@ -17,9 +17,10 @@ from npu_ir.cli import main
 from npu_ir.errors import UsageError
 from npu_passes import PassError
 from npu_passes.cli.new_plugin import write_plugin
+from tests.support.places import ROOT
 
 Capture = pytest.CaptureFixture[str]
-EXAMPLE = Path(__file__).parents[2] / "examples" / "npu-plugin-example"
+EXAMPLE = ROOT / "examples" / "npu-plugin-example"
 PUBLIC = {
     "npu_ir": npu_ir.__all__,
     "npu_ir.backend": npu_ir.backend.__all__,

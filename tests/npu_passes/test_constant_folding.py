@@ -15,7 +15,7 @@ from npu_ir.core.tensor_bytes import same_data
 from npu_passes import PassManager, PassResult
 from npu_passes.library.folding.constant_folding import ConstantFolding
 from npu_passes.testing import check_pass
-from tests.npu_passes.folding_cases import Call, op_types, refusals
+from tests.support.passes.folding_cases import Call, op_types, refusals
 
 F32 = torch.float32
 

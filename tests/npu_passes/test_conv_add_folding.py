@@ -13,7 +13,7 @@ from npu_ir import extract_ir, parse_ir
 from npu_passes import PassManager, bake
 from npu_passes.library.folding.conv_add_folding import ConvAddFolding
 from npu_passes.testing import check_pass
-from tests.npu_passes.folding_cases import (
+from tests.support.passes.folding_cases import (
     Call,
     assert_computes,
     image,

@@ -15,7 +15,7 @@ from npu_passes import Checked, PassManager
 from npu_passes.library.folding.conv_bn_folding import ConvBnFolding
 from npu_passes.manager.checked_mode import relative_error
 from npu_passes.testing import check_pass
-from tests.npu_passes.folding_cases import (
+from tests.support.passes.folding_cases import (
     FOLDING,
     NORM,
     Call,

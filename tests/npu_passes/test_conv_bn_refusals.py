@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from npu_ir import Graph, TensorType
 from npu_passes import PassManager
 from npu_passes.library.folding.conv_bn_folding import ConvBnFolding
-from tests.npu_passes.folding_cases import Call, hand_written_norm, image, refusals, run_passes, trained
+from tests.support.passes.folding_cases import Call, hand_written_norm, image, refusals, run_passes, trained
 
 
 def refused(model: nn.Module, *inputs: Tensor, passes: Any = (ConvBnFolding,)) -> list[str]:

@@ -12,7 +12,7 @@ from npu_passes import PassManager
 from npu_passes.library.cleanup.dead_gradients import DeadGradients
 from npu_passes.testing import check_pass
 from npu_runtime.training import compile_ir
-from tests.npu_passes.training_graphs import ops
+from tests.support.passes.training_graphs import ops
 
 CONVOLUTION = """
 graph g {{

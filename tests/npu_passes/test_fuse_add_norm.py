@@ -13,8 +13,8 @@ from npu_passes import PassManager, PassResult
 from npu_passes.library.fusion.fuse_add_norm import FuseAddNorm
 from npu_passes.ops.fused import ADD_LAYER_NORM, ADD_RMS_NORM
 from npu_passes.testing import check_pass
-from tests.npu_passes.folding_cases import Call
-from tests.npu_passes.pattern_cases import op_types, reasons
+from tests.support.passes.folding_cases import Call
+from tests.support.passes.pattern_cases import op_types, reasons
 
 DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
 SIZE = 16

@@ -14,8 +14,8 @@ from npu_ir import TensorType, extract_ir
 from npu_passes import Checked, PassManager, PassResult, passes_of
 from npu_passes.library.fusion.fuse_attention import FuseAttention
 from npu_passes.testing import check_pass
-from tests.npu_ir.corpus.case import Function
-from tests.npu_passes.pattern_cases import capture, op_types, reasons
+from tests.support.corpus.case import Function
+from tests.support.passes.pattern_cases import capture, op_types, reasons
 
 SDPA = "aten.scaled_dot_product_attention.default"
 Parts = Callable[..., Tensor]

@@ -18,8 +18,8 @@ from npu_passes.library.decompose import Decompose
 from npu_passes.library.fusion.fuse_linear_activation import FuseLinearActivation
 from npu_passes.ops.fused import ACTIVATIONS, LINEAR_ACTIVATION
 from npu_passes.testing import check_pass
-from tests.npu_ir.corpus.case import Function
-from tests.npu_passes.pattern_cases import op_types, reasons
+from tests.support.corpus.case import Function
+from tests.support.passes.pattern_cases import op_types, reasons
 
 MODULES = [
     pytest.param(nn.GELU(), "gelu", id="gelu"),

@@ -17,9 +17,9 @@ from npu_passes.ops.gradients import (
     LINEAR_ACTIVATION_BACKWARD,
     LINEAR_BACKWARD,
 )
-from tests.npu_passes.folding_cases import Call
-from tests.npu_passes.pattern_cases import capture
-from tests.npu_passes.step_cases import Step, assert_equal, count, refusals, rewritten
+from tests.support.passes.folding_cases import Call
+from tests.support.passes.pattern_cases import capture
+from tests.support.passes.step_cases import Step, assert_equal, count, refusals, rewritten
 
 ACTIVATIONS = [
     pytest.param(F.relu, "relu", id="relu"),

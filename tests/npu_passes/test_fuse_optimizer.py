@@ -16,7 +16,7 @@ from npu_passes.library.training.fuse_optimizer import FuseOptimizer
 from npu_passes.manager.checked_mode import relative_error
 from npu_passes.ops.training import ADAM_STEP, SGD_STEP
 from npu_passes.testing import check_pass
-from tests.npu_passes.training_graphs import (
+from tests.support.passes.training_graphs import (
     KINDS,
     MINIMAL,
     data_of,

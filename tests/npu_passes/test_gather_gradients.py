@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from npu_ir import execute_ir
 from npu_passes.library import GatherGradients
-from tests.npu_passes.folding_cases import Call
-from tests.npu_passes.step_cases import Step, assert_equal, count, refusals, rewritten
+from tests.support.passes.folding_cases import Call
+from tests.support.passes.step_cases import Step, assert_equal, count, refusals, rewritten
 
 SELECT, SLICE = "aten.select_backward.default", "aten.slice_backward.default"
 

@@ -9,7 +9,7 @@ from npu_ir import Graph, parse_ir
 from npu_passes import PassManager, PassResult, parse_passes
 from npu_passes.library.cleanup.hoist_fill import HoistFill
 from npu_passes.testing import check_pass
-from tests.npu_passes.training_graphs import data_of, ops, step_graph
+from tests.support.passes.training_graphs import data_of, ops, step_graph
 
 
 def filled(line: str, type: str = "f32[2, 3]") -> Graph:

@@ -17,8 +17,8 @@ from npu_passes.library import PASSES
 from npu_passes.manager.checked_mode import find_first_difference
 from npu_passes.manager.origin_check import ObservedRun, find_wrong_origin
 from npu_passes.manager.rounds import run_once
-from tests.npu_ir import random_programs
-from tests.npu_passes.random_models import models
+from tests.support import random_programs
+from tests.support.random_models import models
 
 MINIMAL = ("canonicalize", "elim-identity", "cse", "dead-code")
 ALL = sorted((item() for item in PASSES), key=lambda item: item.name)

@@ -14,7 +14,7 @@ from torch import nn
 from npu_ir import Graph, GraphError, Provenance, extract_ir, parse_ir
 from npu_passes import Checked, Pass, PassError, PassManager, PassResult, Refusal, Rewrite, bisect, optimize
 from npu_passes.testing import check_pass
-from tests.npu_passes.sample_passes import (
+from tests.support.passes.sample_passes import (
     BreakShapes,
     DropAlias,
     Failing,

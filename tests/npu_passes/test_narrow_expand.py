@@ -11,7 +11,7 @@ from npu_passes import PassManager
 from npu_passes.library.cleanup.narrow_expand import NarrowExpand
 from npu_passes.testing import check_pass
 from npu_runtime.training import compile_ir
-from tests.npu_passes.training_graphs import ops
+from tests.support.passes.training_graphs import ops
 
 
 def expanded(line: str, *, of: str = "f32[2, 1]", to: str = "[2, 3]", made: str = "f32[2, 3]") -> Graph:

@@ -13,7 +13,7 @@ from npu_ir import Graph, Range, TensorType, Value, extract_ir, parse_ir
 from npu_passes import PassError, is_weight
 from npu_passes.manager.flops import FlopCounter
 from npu_passes.rewriting.arguments import arguments_of
-from tests.npu_ir.corpus.case import Function
+from tests.support.corpus.case import Function
 
 
 def captured(function: Any, *args: torch.Tensor) -> Graph:

@@ -11,7 +11,7 @@ import pytest
 from npu_ir import Graph
 from npu_ir.plugins import plugin_manager
 from npu_passes import Pass, PassError, PassManager, Pipeline, all_pipelines, optimize, passes_of
-from tests.npu_passes.conftest import Install, point
+from tests.support.passes.plugins import Install, point
 
 
 def make(name: str, **fields: object) -> type[Pass]:

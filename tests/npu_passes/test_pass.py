@@ -8,7 +8,7 @@ import pytest
 
 from npu_ir import Graph
 from npu_passes import EXACT, Numerics, Option, Pass, PassError, PassManager, options_of, within
-from tests.npu_passes.sample_passes import DropAlias, Optional
+from tests.support.passes.sample_passes import DropAlias, Optional
 
 
 def test_options_are_fields_with_defaults_and_documentation() -> None:

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from npu_passes import Pass, PassError, format_passes, parse_passes
-from tests.npu_passes.conftest import Install, point
-from tests.npu_passes.sample_passes import SAMPLES, DropAlias, Optional
+from tests.support.passes.plugins import Install, point
+from tests.support.passes.sample_passes import SAMPLES, DropAlias, Optional
 
 pytestmark = pytest.mark.usefixtures("samples")
 

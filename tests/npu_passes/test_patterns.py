@@ -20,8 +20,8 @@ from npu_passes.patterns import (
     output,
     shared,
 )
-from tests.npu_ir.corpus.case import Function
-from tests.npu_passes.pattern_cases import (
+from tests.support.corpus.case import Function
+from tests.support.passes.pattern_cases import (
     DOUBLE_NEG,
     add,
     assert_computes,

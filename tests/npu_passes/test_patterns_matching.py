@@ -12,7 +12,7 @@ import torch
 from npu_ir import Graph, TensorType
 from npu_passes import PassError
 from npu_passes.patterns import Rule, aten, attr, commutative, maybe, one_of, op, output, shared, var
-from tests.npu_passes.pattern_cases import Program, capture, data, found
+from tests.support.passes.pattern_cases import Program, capture, data, found
 
 x, y, z = var("x"), var("y"), var("z")
 add, mul, relu = aten.add.Tensor, aten.mul.Tensor, aten.relu.default

@@ -22,7 +22,7 @@ from npu_passes.patterns import (
     var,
 )
 from npu_passes.testing import check_pass
-from tests.npu_passes.pattern_cases import (
+from tests.support.passes.pattern_cases import (
     DOUBLE_NEG,
     F32,
     add,

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from npu_ir import Graph, GraphError, extract_ir
 from npu_passes import Checked, Culprit, Pass, PassError, bisect
-from tests.npu_passes.sample_passes import RELU, BreakShapes
+from tests.support.passes.sample_passes import RELU, BreakShapes
 
 Pair = namedtuple("Pair", ["first", "second"])
 X = torch.tensor([[1.0, -2.0], [3.0, 4.0]])

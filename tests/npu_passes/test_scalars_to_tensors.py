@@ -14,7 +14,7 @@ from npu_passes.library.training.fuse_optimizer import FuseOptimizer
 from npu_passes.library.training.scalars_to_tensors import ScalarsToTensors, tensor_inputs
 from npu_passes.manager.checked_mode import relative_error
 from npu_passes.testing import check_pass
-from tests.npu_passes.training_graphs import (
+from tests.support.passes.training_graphs import (
     KINDS,
     call_of,
     data_of,

@@ -14,7 +14,7 @@ from npu_passes.manager.checked_mode import relative_error
 from npu_passes.ops.training import ADAM_STEP, ADAM_STEP_TENSOR_LR
 from npu_passes.testing import check_pass
 from npu_runtime.training import compile_ir
-from tests.npu_passes.training_graphs import data_of, maker, ops, step_graph, traced, trained
+from tests.support.passes.training_graphs import data_of, maker, ops, step_graph, traced, trained
 
 # By pipeline: the last op of a step.
 PIPELINES = {

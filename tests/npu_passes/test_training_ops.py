@@ -14,7 +14,7 @@ from npu_ir.ops.schema import resolve
 from npu_passes import PassError
 from npu_passes.ops import training
 from npu_passes.ops.training import BIAS_CORR, IN_PLACE, STEP_INC, in_place_op
-from tests.npu_passes.optimizer_cases import ADAM, SGD, SHAPES, Lists, random
+from tests.support.passes.optimizer_cases import ADAM, SGD, SHAPES, Lists, random
 
 OPS = torch.ops.npu
 

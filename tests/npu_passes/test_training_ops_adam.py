@@ -10,7 +10,7 @@ from torch import Tensor
 
 from npu_passes import PassError
 from npu_passes.ops.training import ADAM_STEP, BIND, IN_PLACE, optimizer_lists
-from tests.npu_passes.optimizer_cases import (
+from tests.support.passes.optimizer_cases import (
     ADAM,
     SHAPES,
     Lists,

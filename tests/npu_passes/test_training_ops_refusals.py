@@ -10,7 +10,7 @@ from torch import Tensor
 
 from npu_passes import PassError
 from npu_passes.ops.training import ADAM_STEP, BIND, SGD_STEP
-from tests.npu_passes.optimizer_cases import ADAM, SGD, Lists
+from tests.support.passes.optimizer_cases import ADAM, SGD, Lists
 
 OPS = torch.ops.npu
 

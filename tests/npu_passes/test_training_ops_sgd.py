@@ -9,7 +9,7 @@ import torch
 
 from npu_passes import PassError
 from npu_passes.ops.training import BIND, IN_PLACE, SGD_STEP, optimizer_lists
-from tests.npu_passes.optimizer_cases import (
+from tests.support.passes.optimizer_cases import (
     SGD,
     Lists,
     assert_as_good,

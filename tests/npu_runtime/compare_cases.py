@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from npu_ir import Graph, extract_ir, parse_ir
 from npu_passes import Pass
-from tests.npu_ir.corpus.case import Function
+from tests.support.corpus.case import Function
 
 GELU, SIN, RELU = "aten.gelu.default", "aten.sin.default", "aten.relu.default"
 

@@ -13,8 +13,8 @@ from npu_ir import Graph, TensorType
 from npu_passes import PassManager
 from npu_runtime import TrainStep
 from npu_runtime.training import compile_ir
-from tests.npu_runtime.training.cases import Case
-from tests.npu_runtime.training.eager import State, full_state
+from tests.support.training.cases import Case
+from tests.support.training.eager import State, full_state
 
 RATE = {
     "hyperparameters": {

@@ -15,8 +15,8 @@ from npu_ir.backend import Temporary
 from npu_runtime import Backend, BackendError, BackendOp
 from npu_runtime.testing import BackendContract, check_backend, lowering_problem, zoo
 from npu_runtime.testing.zoo import odd_graphs
-from tests.npu_runtime import broken_backends as broken
-from tests.npu_runtime.broken_backends import Sound, inputs_as, ops_of, outputs_as, running
+from tests.support.backends import broken_backends as broken
+from tests.support.backends.broken_backends import Sound, inputs_as, ops_of, outputs_as, running
 
 NAMES = (
     "aten.relu.default on f32[33]",

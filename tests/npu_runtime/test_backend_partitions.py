@@ -15,7 +15,7 @@ from npu_ir._torch.tensors import negated_view
 from npu_runtime import Backend, BackendError
 from npu_runtime.executor.executor import IRExecutor
 from npu_runtime.planned import PlannedProgram, plan
-from tests.npu_runtime.broken_backends import Program, Sound
+from tests.support.backends.broken_backends import Program, Sound
 
 
 class Some(Sound):

@@ -15,7 +15,7 @@ import pytest
 from npu_ir import Value, load_ir, load_weights, parse_ir
 from npu_ir.cli import main
 from npu_runtime import IRExecutor
-from tests.npu_ir.corpus.comparison import assert_same
+from tests.support.corpus.comparison import assert_same
 
 Capture = pytest.CaptureFixture[str]
 

@@ -16,8 +16,8 @@ from npu_ir.ops import register_executor, unregister_executor
 from npu_passes import PassManager, optimize
 from npu_runtime.diagnostics.compare import compare
 from npu_runtime.executor.executor import IRExecutor
-from tests.npu_ir.corpus.case import Function
 from tests.npu_runtime.compare_cases import GELU, SIN, Block, ReluToNeg, graph_of
+from tests.support.corpus.case import Function
 
 
 @pytest.fixture

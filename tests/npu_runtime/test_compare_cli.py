@@ -15,8 +15,9 @@ from torch import Tensor, nn
 from npu_ir import extract_ir, load_ir, parse_ir, save_ir
 from npu_ir.cli import main
 from npu_passes import optimize
+from tests.support.places import ROOT
 
-PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "compare-two-runs.md"
+PAGE = ROOT / "docs" / "how-to" / "compare-two-runs.md"
 FACTORY = f"{__file__}:make"
 
 

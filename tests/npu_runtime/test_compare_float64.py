@@ -17,7 +17,7 @@ from npu_passes import Pass
 from npu_runtime.diagnostics.compare import compare, float64
 from npu_runtime.diagnostics.compare.float64_run import Float64Run, Missing, is_random_or_discontinuous
 from npu_runtime.executor.executor import IRExecutor
-from tests.npu_ir.corpus.case import Function
+from tests.support.corpus.case import Function
 
 CPU = torch.device("cpu")
 

@@ -9,8 +9,8 @@ from torch import Tensor
 from npu_ir import TensorType, VerificationError, WeightError, extract_ir
 from npu_runtime.diagnostics.compare import compare
 from npu_runtime.diagnostics.compare.module_side import ModuleSide
-from tests.npu_ir.corpus.case import Function
 from tests.npu_runtime.compare_cases import Block, Counting, graph_of
+from tests.support.corpus.case import Function
 
 
 def test_what_is_no_side_is_refused() -> None:

@@ -15,9 +15,9 @@ from npu_runtime.cpu import onednn
 from npu_runtime.cpu.pack_linear import PackLinear
 from npu_runtime.diagnostics.compare import compare, replay
 from npu_runtime.executor.executor import IRExecutor
-from tests.npu_ir.corpus.case import Function
-from tests.npu_runtime.broken_backends import Sound, outputs_as
 from tests.npu_runtime.compare_cases import Layer, changed, changed_op
+from tests.support.backends.broken_backends import Sound, outputs_as
+from tests.support.corpus.case import Function
 
 
 def test_a_node_that_only_a_backend_gets_wrong_is_run_by_it(tmp_path: Path) -> None:

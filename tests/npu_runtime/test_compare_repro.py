@@ -15,8 +15,8 @@ from npu_ir import VerificationError, extract_ir
 from npu_ir.ops import register_executor, unregister_executor
 from npu_runtime.diagnostics.compare import compare, float64, replay
 from npu_runtime.executor.executor import IRExecutor
-from tests.npu_ir.corpus.case import Function
 from tests.npu_runtime.compare_cases import Layer, changed
+from tests.support.corpus.case import Function
 
 
 def test_the_script_runs_on_its_own_and_tells_which_side_is_wrong(tmp_path: Path) -> None:

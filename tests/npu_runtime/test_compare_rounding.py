@@ -9,8 +9,8 @@ from torch import Tensor
 
 from npu_ir.ops import register_executor, unregister_executor
 from npu_runtime.diagnostics.compare import compare
-from tests.npu_ir.corpus.case import Function
 from tests.npu_runtime.compare_cases import SIN, graph_of
+from tests.support.corpus.case import Function
 
 
 def other_order(x: Tensor) -> Tensor:

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from npu_ir import Graph, execute_ir, extract_ir, parse_ir
 from npu_ir.ops import register_executor, unregister_executor
 from npu_runtime.diagnostics.compare import compare, float64
-from tests.npu_ir.corpus.case import Function
 from tests.npu_runtime.compare_cases import GELU, SIN, Block, graph_of
+from tests.support.corpus.case import Function
 
 
 @pytest.mark.parametrize(("factor", "is_blamed"), [(1.001, False), (1.05, True)])

@@ -11,9 +11,9 @@ import torch
 from npu_ir import Graph
 from npu_ir.core.structure import unflatten
 from npu_runtime import IRExecutor
-from tests.npu_ir.corpus import journey
-from tests.npu_ir.corpus.case import Case
-from tests.npu_ir.corpus.tables import all_cases
+from tests.support.corpus import journey
+from tests.support.corpus.case import Case
+from tests.support.corpus.tables import all_cases
 
 cases = pytest.mark.parametrize("case", [pytest.param(case, id=case.id) for case in all_cases()])
 

@@ -18,10 +18,10 @@ from npu_runtime import TrainStep
 from npu_runtime.cpu.gelu_to_sigmoid import GeluToSigmoid
 from npu_runtime.training import compile_ir
 from tests.npu_runtime.cpu_training import RATE, with_passes
-from tests.npu_runtime.training.cases import Case
-from tests.npu_runtime.training.eager import trained
-from tests.npu_runtime.training.judging import problems, reference
-from tests.npu_runtime.training.optimizers import recipe_named
+from tests.support.training.cases import Case
+from tests.support.training.eager import trained
+from tests.support.training.judging import problems, reference
+from tests.support.training.optimizers import recipe_named
 
 EVERY = GeluToSigmoid(min_elements=0)
 GELU, GRADIENT = "aten.gelu.default", "aten.gelu_backward.default"

@@ -12,8 +12,8 @@ from torch import Tensor, ones, randn, zeros
 
 from npu_ir import ExecutionError, Graph, TensorType, extract_ir
 from npu_runtime import IRExecutor
-from tests.npu_ir.corpus.case import Function
-from tests.npu_ir.corpus.comparison import assert_same
+from tests.support.corpus.case import Function
+from tests.support.corpus.comparison import assert_same
 
 F32 = torch.float32
 Point = collections.namedtuple("Point", ["x", "y"])

@@ -14,7 +14,7 @@ from torch import Tensor, nn, ones, zeros
 from npu_ir import ExecutionError, Graph, Interpreter, TensorType, extract_ir, register_executor
 from npu_ir.ops import unregister_executor
 from npu_runtime import IRExecutor
-from tests.npu_ir.corpus.case import Function
+from tests.support.corpus.case import Function
 
 F32 = torch.float32
 GOOD, BAD = torch.tensor([0, 1]), torch.tensor([0, 7])

@@ -12,7 +12,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from npu_ir import ExecutionError, extract_ir
 from npu_runtime import IRExecutor
-from tests.npu_ir.corpus.case import Function
+from tests.support.corpus.case import Function
 
 
 def test_views_of_what_overwrote_a_part_of_a_tensor_show_that_part() -> None:

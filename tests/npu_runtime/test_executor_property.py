@@ -13,9 +13,9 @@ from npu_ir import ExecutionError, ExportError, Graph, GraphError, Interpreter, 
 from npu_ir.core.structure import flatten
 from npu_ir.interpreter.random_data import random_call, random_weights
 from npu_runtime import Backend, IRExecutor
-from tests.npu_ir.corpus.comparison import assert_same
-from tests.npu_ir.random_programs import DYNAMIC_SHAPES, Program, inputs, programs
-from tests.npu_passes.random_models import Growing, models
+from tests.support.corpus.comparison import assert_same
+from tests.support.random_models import Growing, models
+from tests.support.random_programs import DYNAMIC_SHAPES, Program, inputs, programs
 
 CHECKS = list(HealthCheck)
 some = settings(suppress_health_check=CHECKS, max_examples=40, deadline=None)

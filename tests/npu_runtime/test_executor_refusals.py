@@ -12,7 +12,7 @@ from torch._subclasses import FakeTensorMode
 from npu_ir import ExecutionError, Graph, NpuError, TensorType, WeightError, extract_ir
 from npu_passes import PassError
 from npu_runtime import BackendError, IRExecutor
-from tests.npu_ir.corpus.case import Function
+from tests.support.corpus.case import Function
 
 
 def linear_graph() -> tuple[Graph, dict[str, torch.Tensor]]:

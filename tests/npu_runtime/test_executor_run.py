@@ -12,8 +12,8 @@ from torch import Tensor, nn, ones, randn, zeros
 from npu_ir import ExecutionError, Interpreter, OpNode, extract_ir
 from npu_runtime import IRExecutor
 from npu_runtime.executor.node_by_node import Run
-from tests.npu_ir.corpus.case import Function
-from tests.npu_ir.corpus.comparison import assert_same
+from tests.support.corpus.case import Function
+from tests.support.corpus.comparison import assert_same
 
 
 def function(x: Tensor) -> Any:

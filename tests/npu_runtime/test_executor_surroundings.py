@@ -15,8 +15,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from npu_ir import extract_ir
 from npu_runtime import IRExecutor
-from tests.npu_ir.corpus.case import Function
-from tests.npu_ir.corpus.comparison import assert_same
+from tests.support.corpus.case import Function
+from tests.support.corpus.comparison import assert_same
 
 
 class Model(nn.Module):

@@ -13,7 +13,7 @@ from npu_ir import ConversionError, ExecutionError, Graph, Interpreter, ScalarTy
 from npu_passes import optimize
 from npu_runtime import IRExecutor, to_exported_program
 from npu_runtime.codegen.compiler import mutated_state
-from tests.npu_ir.corpus.comparison import assert_same
+from tests.support.corpus.comparison import assert_same
 
 # AdamW on two parameters, with the ops of its capturable foreach form.
 STEP = """

@@ -17,8 +17,8 @@ from torch import Tensor, nn, ones, randn, zeros
 from npu_ir import Graph, TensorType, WeightError, extract_ir, register_executor
 from npu_ir.ops import unregister_executor
 from npu_runtime import IRExecutor
-from tests.npu_ir.corpus.case import Function
-from tests.npu_ir.corpus.comparison import assert_same
+from tests.support.corpus.case import Function
+from tests.support.corpus.comparison import assert_same
 
 F32 = torch.float32
 

@@ -18,7 +18,7 @@ from npu_runtime import Backend, BackendError, BackendOp, profile
 from npu_runtime.diagnostics.explain import Explanation, Total, explain, explain_graph
 from npu_runtime.diagnostics.profile import Profile
 from npu_runtime.executor.executor import IRExecutor
-from tests.npu_runtime.broken_backends import Sound
+from tests.support.backends.broken_backends import Sound
 
 
 class Picky(Sound):

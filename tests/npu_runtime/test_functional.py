@@ -15,7 +15,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from npu_ir import Graph, Interpreter, extract_ir, format_ir, load_ir, parse_ir, save_ir
 from npu_ir.capture.graph_module import convert_graph_module
 from npu_runtime import IRExecutor, compile_and_capture, functional
-from tests.npu_passes.optimizer_cases import ADAM, SGD, Lists, random
+from tests.support.passes.optimizer_cases import ADAM, SGD, Lists, random
 
 State = dict[str, Tensor]
 Optimizer = Callable[[list[Tensor], list[Tensor], State], None]

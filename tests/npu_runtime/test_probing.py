@@ -11,8 +11,8 @@ from torch import Tensor, ones, randn
 from npu_ir import Graph, TensorType, extract_ir
 from npu_runtime import IRExecutor
 from npu_runtime.lowering.instruction import Instruction
-from tests.npu_ir.corpus.case import Function
-from tests.npu_ir.corpus.comparison import assert_same
+from tests.support.corpus.case import Function
+from tests.support.corpus.comparison import assert_same
 
 F32 = torch.float32
 

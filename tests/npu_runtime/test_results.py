@@ -13,8 +13,8 @@ from torch.utils._pytree import tree_leaves
 from npu_ir import Graph, TensorType, extract_ir, register_executor
 from npu_ir.ops import unregister_executor
 from npu_runtime import IRExecutor
-from tests.npu_ir.corpus.case import Function
-from tests.npu_ir.corpus.comparison import assert_same
+from tests.support.corpus.case import Function
+from tests.support.corpus.comparison import assert_same
 
 F32 = torch.float32
 LIFTED = torch.tensor([[1.0, 2.0], [3.0, 4.0]])

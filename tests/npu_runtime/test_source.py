@@ -16,7 +16,7 @@ from torch import Tensor, nn, ones, randn, zeros
 
 from npu_ir import Graph, Provenance, TensorType, extract_ir, save_ir
 from npu_runtime import IRExecutor
-from tests.npu_ir.corpus.case import Function
+from tests.support.corpus.case import Function
 
 F32 = torch.float32
 PROGRAM = """if True:

@@ -11,8 +11,8 @@ from torch import Tensor, nn, ones, randn, zeros
 from npu_ir import ConversionError, ExecutionError, Graph, GraphError, TensorType, WeightError, extract_ir
 from npu_runtime import IRExecutor, to_exported_program
 from npu_runtime.planned import plan
-from tests.npu_ir.corpus.case import Function
-from tests.npu_ir.corpus.comparison import assert_same
+from tests.support.corpus.case import Function
+from tests.support.corpus.comparison import assert_same
 
 
 class Counter(nn.Module):

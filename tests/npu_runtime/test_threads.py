@@ -14,7 +14,7 @@ from torch import Tensor, nn, ones, randn, zeros
 from npu_ir import Graph, TensorType, extract_ir, register_executor
 from npu_ir.ops import unregister_executor
 from npu_runtime import IRExecutor
-from tests.npu_ir.corpus.case import Function
+from tests.support.corpus.case import Function
 
 THREADS, CALLS = 8, 60
 

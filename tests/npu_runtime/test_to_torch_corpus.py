@@ -7,12 +7,12 @@ import torch
 
 from npu_ir import convert_exported_program
 from npu_runtime import to_exported_program, to_torch
-from tests.npu_ir.corpus import journey
-from tests.npu_ir.corpus.case import Case
-from tests.npu_ir.corpus.comparison import assert_same
-from tests.npu_ir.corpus.observation import changed, copies, input_tensors, tensors_of
-from tests.npu_ir.corpus.tables import all_cases
 from tests.npu_runtime.same_program import described
+from tests.support.corpus import journey
+from tests.support.corpus.case import Case
+from tests.support.corpus.comparison import assert_same
+from tests.support.corpus.observation import changed, copies, input_tensors, tensors_of
+from tests.support.corpus.tables import all_cases
 
 CASES = list(all_cases())
 # PyTorch writes the source of a module with the names of its weights as they are; and returns tuples for

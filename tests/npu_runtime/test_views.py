@@ -11,8 +11,8 @@ from torch import Tensor, randn
 
 from npu_ir import Graph, TensorType, extract_ir
 from npu_runtime import IRExecutor
-from tests.npu_ir.corpus.case import Function
-from tests.npu_ir.corpus.comparison import assert_same
+from tests.support.corpus.case import Function
+from tests.support.corpus.comparison import assert_same
 
 VIEWS: dict[str, Callable[[Tensor], Any]] = {
     "view": lambda x: x.view(4, 1, 6, 2),

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from tests.ops.cases import Call, calls_of, operators
-from tests.ops.outcomes import Outcome, first_line
 from tests.ops.pipe import Verdict, judge
-from tests.ops.serving import Say, serve
-from tests.ops.workers import Result
+from tests.support.coverage_runs.outcomes import Outcome, first_line
+from tests.support.coverage_runs.serving import Say, serve
+from tests.support.coverage_runs.workers import Result
 
 
 def main() -> None:

@@ -12,8 +12,8 @@ import torch
 import npu_ir
 from npu_ir import Graph, Value
 from tests.ops.cases import SEED, Call, OpModule
-from tests.ops.comparison import first_difference, same_strides
-from tests.ops.outcomes import Outcome, first_line, saved_and_loaded
+from tests.support.comparison import first_difference, same_strides
+from tests.support.coverage_runs.outcomes import Outcome, first_line, saved_and_loaded
 
 # Operators that return memory as they find it: only structure, shapes and dtypes can be compared.
 UNINITIALIZED = frozenset(

@@ -10,9 +10,9 @@ import torch
 
 from npu_ir.core.types import dtype_name
 from tests.ops.cases import VARIANTS, dtype_order
-from tests.ops.outcomes import Outcome
 from tests.ops.pipe import UNINITIALIZED
-from tests.ops.workers import OpResult, Result
+from tests.support.coverage_runs.outcomes import Outcome
+from tests.support.coverage_runs.workers import OpResult, Result
 
 _MEANINGS = {
     Outcome.PASS: "the graph returns what PyTorch returns: same structure, shapes, dtypes, and the same bits",

@@ -13,9 +13,9 @@ import torch
 
 from tests.ops.cases import operators
 from tests.ops.report import format_report
-from tests.ops.running import Run
-from tests.ops.store import fingerprint
-from tests.ops.workers import ROOT
+from tests.support.coverage_runs.running import Run
+from tests.support.coverage_runs.store import fingerprint
+from tests.support.places import ROOT
 
 RUN = Run(
     session="ops",
@@ -25,7 +25,7 @@ RUN = Run(
     format_report=lambda results: format_report(torch.__version__, results),
     page=ROOT / "docs" / "reference" / "op-coverage.md",
     build=ROOT / "build" / "ops",
-    mark=fingerprint(Path(__file__).parent),
+    mark=fingerprint(Path(__file__).parent, ROOT / "tests" / "support"),
     command=(sys.executable, "-m", "tests.ops.judge"),
 )
 

@@ -25,14 +25,14 @@ from tests.ops.cases import (
     dtypes_of,
     operators,
 )
-from tests.ops.comparison import first_difference
 from tests.ops.judge import judge_operator
-from tests.ops.outcomes import Outcome
 from tests.ops.pipe import Verdict, execute, judge
 from tests.ops.report import format_report
 from tests.ops.run_all import RUN
-from tests.ops.store import Store
-from tests.ops.workers import MOST_CRASHES, OpResult, Pool
+from tests.support.comparison import first_difference
+from tests.support.coverage_runs.outcomes import Outcome
+from tests.support.coverage_runs.store import Store
+from tests.support.coverage_runs.workers import MOST_CRASHES, OpResult, Pool
 
 SAMPLE = Budget(main={FUNCTION: 2, IN_PLACE: 1, IN_PLACE_INSIDE: 1, OUT: 1}, other={}, dtypes=1)
 

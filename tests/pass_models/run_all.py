@@ -5,15 +5,15 @@ from __future__ import annotations
 import argparse
 import platform
 from collections.abc import Iterator
-from pathlib import Path
 
 import torch
 import transformers
 
 from tests.pass_models.cases import CASES, Case
 from tests.pass_models.measuring import PIPELINES, Outcome, measure
+from tests.support.places import ROOT
 
-PAGE = Path(__file__).parents[2] / "docs" / "reference" / "pass-results.md"
+PAGE = ROOT / "docs" / "reference" / "pass-results.md"
 
 HEAD = """<!-- written by nox -s passes -->
 # Results of the pipelines on whole models

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import importlib.util
 import re
-from pathlib import Path
 from types import ModuleType
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.support.places import ROOT
+
 PAGE = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-PACKAGES = Path(__file__).parents[2] / "packages"
+from tests.support.places import ROOT
+
+PACKAGES = ROOT / "packages"
 SOURCES = sorted(PACKAGES.glob("*/src/**/*.py"))
 PAGE = re.compile(r"\bdocs/\S+|\b(README|ARCHITECTURE|CONTRIBUTING)\b")
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.support.places import ROOT
+
 GLOSSARY = ROOT / "docs" / "glossary.md"
 SOURCES = sorted(
     path for path in ROOT.glob("packages/*/src/**/*.py") if not {"templates", "build"} & set(path.parts)

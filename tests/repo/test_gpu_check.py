@@ -12,8 +12,9 @@ from types import ModuleType
 import pytest
 
 from npu_cuda import probe
+from tests.support.places import ROOT
 
-TOOL = Path(__file__).parents[2] / "tools" / "gpu_check.py"
+TOOL = ROOT / "tools" / "gpu_check.py"
 
 
 @pytest.fixture(name="tool")

@@ -9,7 +9,9 @@ from types import ModuleType
 
 import pytest
 
-TOOL = Path(__file__).parents[2] / "tools" / "kernel_resources.py"
+from tests.support.places import ROOT
+
+TOOL = ROOT / "tools" / "kernel_resources.py"
 LOG = """
 -- npu-cuda 0.1.0: CUDA kernels for 80-real 90-real, by nvcc 13.0.88 (/bin/nvcc)
 ptxas info    : 0 bytes gmem

@@ -14,8 +14,8 @@ import npu_cuda
 import npu_ir
 import npu_passes
 import npu_runtime
+from tests.support.places import ROOT
 
-ROOT = Path(__file__).parents[2]
 LINK = re.compile(r"\]\((?!https?:|#|mailto:)(?P<target>[^)#\s]+)")
 
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import ast
 import inspect
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 import npu_ir
 import npu_passes
 import npu_runtime
+from tests.support.places import ROOT
 
-PACKAGES = Path(__file__).parents[2] / "packages"
+PACKAGES = ROOT / "packages"
 MAX_LINES = 60
 MAX_PARAMETERS = 8
 

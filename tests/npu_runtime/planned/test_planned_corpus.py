@@ -14,9 +14,9 @@ from npu_ir.core.structure import unflatten
 from npu_ir.core.symbol_values import SymbolValues
 from npu_ir.graph.binding import bind_inputs
 from npu_runtime.planned import PlannedProgram, plan
-from tests.npu_ir.corpus import journey
-from tests.npu_ir.corpus.case import Case
-from tests.npu_ir.corpus.tables import all_cases
+from tests.support.corpus import journey
+from tests.support.corpus.case import Case
+from tests.support.corpus.tables import all_cases
 
 cases = pytest.mark.parametrize("case", [pytest.param(case, id=case.id) for case in all_cases()[::2]])
 

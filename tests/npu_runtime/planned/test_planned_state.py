@@ -7,7 +7,7 @@ import torch
 
 from npu_ir import ExecutionError, WeightError, execute_ir, parse_ir
 from npu_runtime.planned import PlannedProgram, plan
-from tests.npu_ir.corpus.comparison import assert_same
+from tests.support.corpus.comparison import assert_same
 
 MOMENTUM = """
 graph momentum {

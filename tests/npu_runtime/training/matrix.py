@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tests.npu_runtime.training.cases import CASES, Case
-from tests.npu_runtime.training.optimizers import RECIPES, Recipe, recipe_named
+from tests.support.training.cases import CASES, Case
+from tests.support.training.optimizers import RECIPES, Recipe, recipe_named
 
 Pair = tuple[Case, Recipe]
 

@@ -13,8 +13,8 @@ from npu_ir import Graph, Interpreter, Value
 from npu_ir.core.structure import unflatten
 from npu_runtime import IRExecutor, TrainStep
 from npu_runtime.training import TracedStep, trace_step
-from tests.npu_runtime.training.cases import Case
-from tests.npu_runtime.training.eager import EagerStep, MakeStep, State, full_state
+from tests.support.training.cases import Case
+from tests.support.training.eager import EagerStep, MakeStep, State, full_state
 
 
 class InterpretedStep:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tests.npu_runtime.training.eager import State, differences, trained
-from tests.npu_runtime.training.judging import judged, reference
 from tests.npu_runtime.training.matrix import Pair
 from tests.npu_runtime.training.ours import WAYS
+from tests.support.training.eager import State, differences, trained
+from tests.support.training.judging import judged, reference
 
 # Each is to give the bits of the one behind it: it runs the same kernels.
 TWINS = {"executor": "interpreter", "replay": "interpreter"}

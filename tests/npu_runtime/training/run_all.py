@@ -7,7 +7,6 @@ import platform
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from pathlib import Path
 
 import torch
 import torch.nn.functional as F
@@ -15,15 +14,16 @@ from torch import optim
 
 from npu_ir import NpuError
 from npu_runtime.training import compile_ir
-from tests.npu_runtime.training.cases import CASES
-from tests.npu_runtime.training.judging import TINY_ULP
 from tests.npu_runtime.training.matrix import Pair, everything, title
-from tests.npu_runtime.training.models import MLP
-from tests.npu_runtime.training.optimizers import RECIPES
 from tests.npu_runtime.training.ours import WAYS
 from tests.npu_runtime.training.outcomes import Outcome, outcome
+from tests.support.places import ROOT
+from tests.support.training.cases import CASES
+from tests.support.training.judging import TINY_ULP
+from tests.support.training.models import MLP
+from tests.support.training.optimizers import RECIPES
 
-PAGE = Path(__file__).parents[3] / "docs" / "reference" / "training-coverage.md"
+PAGE = ROOT / "docs" / "reference" / "training-coverage.md"
 
 HEAD = """<!-- written by nox -s training -->
 # What trains as in eager mode

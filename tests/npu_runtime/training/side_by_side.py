@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import nn, optim
 
 from npu_runtime import TrainStep
-from tests.npu_runtime.training.eager import State, full_state, loss_of
+from tests.support.training.eager import State, full_state, loss_of
 
 MakeOptimizer = Callable[[nn.Module], optim.Optimizer]
 

@@ -19,8 +19,8 @@ from npu_ir import ExecutionError, Interpreter, parse_ir
 from npu_runtime import CaptureError, CompileArtifact, compile_and_capture, get_artifact
 from npu_runtime.training.capture.capture_state import CAPTURING, in_capture
 from npu_runtime.training.trace import trace_step
-from tests.npu_runtime.training.full_state import Convolutions, Mlp, require_same, state_bits
-from tests.npu_runtime.training.tiny_backend import TinyBackend
+from tests.support.backends.tiny_backend import TinyBackend
+from tests.support.training.full_state import Convolutions, Mlp, require_same, state_bits
 
 Make = Callable[[], tuple[nn.Module, torch.optim.Optimizer, Any, tuple[torch.Tensor, ...]]]
 

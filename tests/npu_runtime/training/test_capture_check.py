@@ -14,7 +14,7 @@ from npu_runtime import CaptureError, check_capture
 from npu_runtime.planned import plan
 from npu_runtime.training.checks.violations import CaptureReport
 from npu_runtime.training.trace import trace_step
-from tests.npu_runtime.training.full_state import Mlp
+from tests.support.training.full_state import Mlp
 
 CPU = torch.device("cpu")
 

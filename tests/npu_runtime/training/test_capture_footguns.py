@@ -17,8 +17,8 @@ from torch import nn, optim
 from npu_runtime import TrainStep
 from npu_runtime.errors import CaptureError, TracingError
 from npu_runtime.training import compile_ir
-from tests.npu_runtime.training.models import MLP, ConvNet, Transformer
 from tests.npu_runtime.training.side_by_side import Told, adam, assert_as_eager, rows, sgd
+from tests.support.training.models import MLP, ConvNet, Transformer
 
 # Results and arguments
 

@@ -13,7 +13,7 @@ from npu_runtime.lowering.schema_names import schema_name
 from npu_runtime.training.dumps.call_log import Call, CallLog
 from npu_runtime.training.dumps.write_dumps import call_log_dump, graph_dump, lowered_dumps, write_dumps
 from tests.npu_runtime.training.test_lowering import two_layers
-from tests.npu_runtime.training.tiny_backend import TinyBackend
+from tests.support.backends.tiny_backend import TinyBackend
 
 GRAPH = """\
 graph 'two-layers': 7 values, 4 nodes, 0 updates

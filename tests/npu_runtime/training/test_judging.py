@@ -12,11 +12,11 @@ import torch
 import torch.nn.functional as F
 from torch import nn, optim
 
-from tests.npu_runtime.training.cases import CASES, Case, all_parameters, case_named
-from tests.npu_runtime.training.eager import EagerStep, State, trained
-from tests.npu_runtime.training.judging import problems, reference
-from tests.npu_runtime.training.models import MLP, Checkpointed, ConvNet, Residual, Tied, Transformer
-from tests.npu_runtime.training.optimizers import RECIPES, Recipe, recipe_named
+from tests.support.training.cases import CASES, Case, all_parameters, case_named
+from tests.support.training.eager import EagerStep, State, trained
+from tests.support.training.judging import problems, reference
+from tests.support.training.models import MLP, Checkpointed, ConvNet, Residual, Tied, Transformer
+from tests.support.training.optimizers import RECIPES, Recipe, recipe_named
 
 MLP_CASE = case_named("mlp")
 

@@ -10,7 +10,7 @@ from npu_ir import Graph, GraphError, parse_ir
 from npu_ir.plugins.backend import BackendOp, Temporary
 from npu_runtime import BackendError
 from npu_runtime.lowering.lowered_graph import lower_to_backend_ops
-from tests.npu_runtime.training.tiny_backend import TinyBackend
+from tests.support.backends.tiny_backend import TinyBackend
 
 TWO_LAYERS = """
 graph "two-layers" {

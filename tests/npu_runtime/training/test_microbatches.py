@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from npu_runtime import TracingError, TrainStep
 from npu_runtime.training.microbatches import split_batch
-from tests.npu_runtime.training.models import MLP
+from tests.support.training.models import MLP
 
 Options = dict[str, Any]
 

@@ -17,9 +17,9 @@ from npu_runtime import CaptureError, CompileArtifact, check_replay, compile_and
 from npu_runtime.training.capture.snapshots import Snapshot
 from npu_runtime.training.trace import trace_step
 from tests.npu_runtime.training.fake_graphs import FakeGraphs
-from tests.npu_runtime.training.full_state import Mlp
+from tests.support.places import ROOT
+from tests.support.training.full_state import Mlp
 
-ROOT = Path(__file__).resolve().parents[3]
 GPU_TESTS = Path(__file__).parent / "gpu"
 
 ADDING = (

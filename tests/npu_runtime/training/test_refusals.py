@@ -15,7 +15,7 @@ from npu_ir import Graph
 from npu_runtime import TrainStep
 from npu_runtime.errors import TracingError
 from npu_runtime.training import compile_ir
-from tests.npu_runtime.training.models import MLP
+from tests.support.training.models import MLP
 
 
 def step_of(

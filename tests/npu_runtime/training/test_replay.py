@@ -13,12 +13,12 @@ from torch import nn
 
 from npu_runtime import TrainStep
 from npu_runtime.errors import CaptureError, FallbackWarning
-from tests.npu_runtime.training.cases import case_named
-from tests.npu_runtime.training.eager import differences, full_state, trained
-from tests.npu_runtime.training.models import MLP, Transformer
-from tests.npu_runtime.training.optimizers import recipe_named
 from tests.npu_runtime.training.ours import ReplayedStep
 from tests.npu_runtime.training.side_by_side import adam, rows, sgd
+from tests.support.training.cases import case_named
+from tests.support.training.eager import differences, full_state, trained
+from tests.support.training.models import MLP, Transformer
+from tests.support.training.optimizers import recipe_named
 
 MLP_CASE = case_named("mlp")
 

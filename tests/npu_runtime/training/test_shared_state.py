@@ -14,9 +14,9 @@ from torch.nn import functional as F
 
 from npu_runtime import CaptureError, CompileArtifact, check_replay, compile_and_capture
 from npu_runtime.training.trace import trace_step
-from tests.npu_runtime.training.cases import case_named
-from tests.npu_runtime.training.full_state import require_same
-from tests.npu_runtime.training.optimizers import entries, recipe_named
+from tests.support.training.cases import case_named
+from tests.support.training.full_state import require_same
+from tests.support.training.optimizers import entries, recipe_named
 
 CASE = case_named("mlp")
 RECIPES = [

@@ -13,8 +13,8 @@ from torch import nn
 from npu_ir import parse_ir
 from npu_runtime import CompileArtifact, check_replay, compile_and_capture
 from npu_runtime.training.checks.violations import CaptureReport
-from tests.npu_runtime.training.full_state import Mlp, state_bits
-from tests.npu_runtime.training.tiny_backend import TinyBackend
+from tests.support.backends.tiny_backend import TinyBackend
+from tests.support.training.full_state import Mlp, state_bits
 
 
 def artifact_of(

@@ -9,7 +9,7 @@ import torch
 from torch.nn import functional as F
 
 from npu_runtime import CaptureError, CompileArtifact, check_replay, compile_and_capture
-from tests.npu_runtime.training.full_state import Convolutions, Mlp, require_same, state_bits
+from tests.support.training.full_state import Convolutions, Mlp, require_same, state_bits
 
 pytestmark = pytest.mark.gpu
 

@@ -36,11 +36,9 @@ def changed_lines(a: Graph, b: Graph, matching: Matching) -> Iterator[LineDiff]:
 def _symbols(a: Graph, b: Graph) -> Iterator[LineDiff]:
     for name in {**a.symbols, **b.symbols}:
         if a.symbols.get(name) != b.symbols.get(name):
-            lines = [
-                f"symbol {name} in {graph.symbols[name]}" if name in graph.symbols else None
-                for graph in (a, b)
-            ]
-            yield LineDiff("symbol", name, lines[0], lines[1], ("range",))
+            ranges = [graph.symbols.get(name) for graph in (a, b)]
+            before, after = (None if range is None else f"symbol {name} in {range}" for range in ranges)
+            yield LineDiff("symbol", name, before, after, ("range",))
 
 
 def _constraints(a: Graph, b: Graph) -> Iterator[LineDiff]:
@@ -52,23 +50,18 @@ def _constraints(a: Graph, b: Graph) -> Iterator[LineDiff]:
 
 
 def _arguments(a: Graph, b: Graph, matching: Matching) -> Iterator[LineDiff]:
-    for value in a.arguments:
-        other = matching.values.get(value)
-        changes = (
-            () if other is None else tuple(_argument_changes(value, other, in_region=a.owner is not None))
-        )
-        if other is None or changes:
-            yield _argument(value, other, changes)
     known = {matching.values.get(value) for value in a.arguments}
-    yield from (_argument(None, value, ()) for value in b.arguments if value not in known)
-
-
-def _argument(value: Value | None, other: Value | None, changes: tuple[str, ...]) -> LineDiff:
-    lines = [None if item is None else format_argument(item) for item in (value, other)]
-    last = other or value
-    assert last is not None
-    assert last.argument is not None
-    return LineDiff(last.argument.kind.value, last.name, lines[0], lines[1], changes)
+    pairs = [(value, matching.values.get(value)) for value in a.arguments]
+    for value, other in (*pairs, *((None, value) for value in b.arguments if value not in known)):
+        last = other or value
+        assert last is not None
+        assert last.argument is not None
+        changes: tuple[str, ...] = ()
+        if value is not None and other is not None:
+            changes = tuple(_argument_changes(value, other, in_region=a.owner is not None))
+        if changes or value is None or other is None:
+            lines = [None if item is None else format_argument(item) for item in (value, other)]
+            yield LineDiff(last.argument.kind.value, last.name, lines[0], lines[1], changes)
 
 
 def _argument_changes(value: Value, other: Value, *, in_region: bool) -> Iterator[str]:
@@ -81,12 +74,8 @@ def _argument_changes(value: Value, other: Value, *, in_region: bool) -> Iterato
         yield "type"
     if mine.target != its.target and not in_region and its.kind is not InputKind.CONSTANT:
         yield "target"
-    if mine.aliases != its.aliases:
-        yield "aliases"
-    if mine.persistent != its.persistent:
-        yield "persistent"
-    if mine.overlaps != its.overlaps:
-        yield "overlaps"
+    fields = ("aliases", "persistent", "overlaps")
+    yield from (field for field in fields if getattr(mine, field) != getattr(its, field))
     if not same_data(mine.data, its.data):
         yield "data"
 
@@ -173,7 +162,9 @@ def _node_diff(
     was = tuple(node.name for node in merged) if any(node is not mine for node in merged) else ()
     if mine is None:
         return NodeDiff(None, other, was=was)
-    regions = _region_diffs(mine, other)
+    both = [name for name in mine.regions if name in other.regions]
+    diffs = {name: diff_ir(mine.regions[name], other.regions[name]) for name in both}
+    regions = {name: diff for name, diff in diffs.items() if not diff.is_same}
     changes = (*_changed_names(mine, other, matching), *(("order",) if moved else ()), *regions)
     return NodeDiff(mine, other, changes, was, regions=regions)
 
@@ -185,7 +176,8 @@ def _changed_names(mine: OpNode, other: OpNode, matching: Matching) -> Iterator[
     inputs, others = _inputs_by_operand(mine), _inputs_by_operand(other)
     attrs = {**mine.attrs, **other.attrs}
     for name in {**inputs, **others, **attrs}:
-        same_input = _is_same_input(inputs.get(name, ()), others.get(name, ()), matching)
+        before, after = inputs.get(name, ()), others.get(name, ())
+        same_input = len(before) == len(after) and all(map(matching.matches, before, after))
         if not same_input or not _is_same_attr(mine.attrs, other.attrs, name):
             yield name
     if mine.operands != other.operands and inputs.keys() == others.keys():
@@ -194,11 +186,8 @@ def _changed_names(mine: OpNode, other: OpNode, matching: Matching) -> Iterator[
         yield "type"
     if mine.in_prologue != other.in_prologue:
         yield "prologue"
-    yield from (
-        name
-        for name in {**mine.regions, **other.regions}
-        if (name in mine.regions) != (name in other.regions)
-    )
+    regions = {**mine.regions, **other.regions}
+    yield from (name for name in regions if (name in mine.regions) != (name in other.regions))
 
 
 def _inputs_by_operand(node: OpNode) -> dict[str, list[Value]]:
@@ -210,20 +199,10 @@ def _inputs_by_operand(node: OpNode) -> dict[str, list[Value]]:
     return inputs
 
 
-def _is_same_input(mine: Sequence[Value], others: Sequence[Value], matching: Matching) -> bool:
-    return len(mine) == len(others) and all(map(matching.matches, mine, others))
-
-
 def _is_same_attr(mine: Mapping[str, Any], others: Mapping[str, Any], name: str) -> bool:
     if name not in mine or name not in others:
         return (name in mine) == (name in others)
     return same_literal(mine[name], others[name])
-
-
-def _region_diffs(mine: OpNode, other: OpNode) -> dict[str, GraphDiff]:
-    both = [name for name in mine.regions if name in other.regions]
-    diffs = {name: diff_ir(mine.regions[name], other.regions[name]) for name in both}
-    return {name: diff for name, diff in diffs.items() if not diff.is_same}
 
 
 def _renames(a: Graph, b: Graph, matching: Matching) -> Iterator[tuple[str, str]]:

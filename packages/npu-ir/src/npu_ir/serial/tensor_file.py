@@ -11,7 +11,6 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any, BinaryIO
 
 import torch
@@ -25,10 +24,8 @@ from npu_ir.serial.strict_json import (
     RecordKeys,
     open_regular,
     parse_json,
-    read_items,
-    read_object,
+    read_as,
     read_record,
-    read_text,
     short_repr,
 )
 from npu_ir.serial.tensor_layout import NATIVE_DTYPES, StoredForm, pack, stored_form, unpack
@@ -47,21 +44,19 @@ def write_tensors(
     tensors: Mapping[str, tuple[torch.Tensor, TensorType]],
     metadata: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """Write a safetensors file, with one tensor in memory at a time.
+    """Write tensors, each in the layout of its type, and return the SHA-256 of the bytes of each, in hex.
 
-    Args:
-        file: Open for writing.
-        tensors: Each with the type that states its layout.
-        metadata: Text entries of the header.
-
-    Returns:
-        The SHA-256 of the bytes of each tensor, in hex.
+    One tensor is in memory at a time. ``metadata`` are text entries of the header.
 
     Raises:
         SerializationError: A name is not allowed in a safetensors file.
     """
     for name in tensors:
-        _require_name(name)
+        if name == METADATA or any("\ud800" <= char <= "\udfff" for char in name):
+            raise SerializationError(
+                f"a safetensors file cannot hold a tensor called {short_repr(name)}",
+                fix="rename the parameter, or save the graph without weights",
+            )
     # Sorted by item size, largest first, every tensor is aligned for its dtype without padding.
     order = sorted(tensors, key=lambda name: (-tensors[name][1].dtype.itemsize, name))
     header: dict[str, Any] = {METADATA: dict(metadata)} if metadata else {}
@@ -80,15 +75,6 @@ def write_tensors(
         digests[name] = hashlib.sha256(buffer).hexdigest()
         file.write(buffer)
     return digests
-
-
-def _require_name(name: str) -> None:
-    if name != METADATA and not any("\ud800" <= char <= "\udfff" for char in name):
-        return
-    raise SerializationError(
-        f"a safetensors file cannot hold a tensor called {short_repr(name)}",
-        fix="rename the parameter, or save the graph without weights",
-    )
 
 
 class TensorFile:
@@ -112,9 +98,7 @@ class TensorFile:
     def __enter__(self) -> TensorFile:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._file.close()
 
     def _read_header(self) -> dict[str, Any]:
@@ -147,7 +131,10 @@ class TensorFile:
             raise place.error("there is no such tensor in the file")
         entry = read_record(self._header[name], _ENTRY_KEYS, place)
         form = stored_form(type)
-        dtype, shape = read_text(entry["dtype"], place, "dtype"), read_items(entry["shape"], place, "shape")
+        dtype, shape = (
+            read_as(str, entry["dtype"], place, "dtype"),
+            read_as(list, entry["shape"], place, "shape"),
+        )
         if (dtype, shape) != (form.dtype, list(form.shape)):
             raise place.error(
                 f"expected {form.dtype} of shape {list(form.shape)} for {type}, "
@@ -159,10 +146,10 @@ class TensorFile:
         return unpack(content, type)
 
     def _content(self, offsets: Any, form: StoredForm, place: Location) -> torch.Tensor:
-        bounds = read_items(offsets, place)
+        bounds = read_as(list, offsets, place)
         inside = (
             len(bounds) == 2
-            and all(_is_offset(item) for item in bounds)
+            and all(type(item) is int and item >= 0 for item in bounds)
             and bounds[1] <= self._size - self._start
         )
         if not inside or bounds[1] - bounds[0] != form.nbytes:
@@ -176,10 +163,6 @@ class TensorFile:
         if count != form.nbytes:
             raise place.error(f"the file ends after {count} of {form.nbytes} bytes")
         return content
-
-
-def _is_offset(value: Any) -> bool:
-    return type(value) is int and value >= 0
 
 
 def write_weights(file: BinaryIO, weights: Mapping[str, torch.Tensor]) -> None:
@@ -213,7 +196,7 @@ def _read_raw_types(metadata: Mapping[str, str], place: Location) -> dict[str, T
     if _TYPES not in metadata:
         return {}
     data = parse_json(metadata[_TYPES].encode(), str(place))
-    return {name: read_tensor_type(item, place, name) for name, item in read_object(data, place).items()}
+    return {name: read_tensor_type(item, place, name) for name, item in read_as(dict, data, place).items()}
 
 
 def _restore_dtype(content: torch.Tensor, type: TensorType, place: Location) -> torch.Tensor:

@@ -30,7 +30,7 @@ from npu_ir.core.types import (
 from npu_ir.errors import GraphError, ParseError
 from npu_ir.graph.rules.structures import context_problem
 from npu_ir.serial.parser import parse_dim
-from npu_ir.serial.strict_json import Location, RecordKeys, read_items, read_record, read_text, short_repr
+from npu_ir.serial.strict_json import Location, RecordKeys, read_as, read_record, short_repr
 from npu_ir.symbolic.expressions import Dim, Expr, Number
 
 _MAX_DIM = 1 << 63
@@ -58,53 +58,47 @@ def read_type(data: Any, place: Location, *steps: str | int) -> Type:
     """Return the type with the JSON form ``data``."""
     if type(data) is str:
         if data not in SCALAR_KINDS:
-            raise place.at(*steps).error(
-                f"{short_repr(data)} is not a type: expected one of {', '.join(SCALAR_KINDS)} or a list"
-            )
+            expected = f"{', '.join(SCALAR_KINDS)} or a list"
+            raise place.at(*steps).error(f"{short_repr(data)} is not a type: expected one of {expected}")
         return ScalarType(data)  # type: ignore[arg-type]
     if type(data) is dict and list(data) == ["int"]:
-        return ScalarType("int", read_dim(data["int"], place, *steps, "int"))
+        return ScalarType("int", _read_dim(data["int"], place, *steps, "int"))
     return read_tensor_type(data, place, *steps)
 
 
 def read_tensor_type(data: Any, place: Location, *steps: str | int) -> TensorType:
     """Return the tensor type with the JSON form ``data``."""
     if type(data) is not list or len(data) not in (2, 3):
-        raise place.at(*steps).error(
-            f"expected [dtype, shape] or [dtype, shape, strides], found {short_repr(data)}"
-        )
+        expected = "[dtype, shape] or [dtype, shape, strides]"
+        raise place.at(*steps).error(f"expected {expected}, found {short_repr(data)}")
     if type(data[0]) is not str or not is_dtype_name(data[0]):
         raise place.at(*steps, 0).error(
             f"this PyTorch has no dtype {short_repr(data[0])}",
             "use the PyTorch the file was made with, or a newer one",
         )
-    shape = read_sizes(data[1], place, *steps, 1)
+    shape = _read_sizes(data[1], place, *steps, 1)
     dtype = parse_dtype(data[0])
     if len(data) == 3 and type(data[2]) is str:
         if data[2] not in LAYOUTS:
             raise place.at(*steps, 2).error(f"this PyTorch has no layout {short_repr(data[2])}")
         return TensorType(shape, dtype, layout=LAYOUTS[data[2]])
-    strides = read_sizes(data[2], place, *steps, 2) if len(data) == 3 else None
+    strides = _read_sizes(data[2], place, *steps, 2) if len(data) == 3 else None
     if strides is not None and len(strides) != len(shape):
         raise place.at(*steps).error(f"{len(strides)} strides for {len(shape)} dimensions")
     return TensorType(shape, dtype, strides)
 
 
-def read_sizes(data: Any, place: Location, *steps: str | int) -> tuple[Dim, ...]:
+def _read_sizes(data: Any, place: Location, *steps: str | int) -> tuple[Dim, ...]:
     """Return sizes or strides: integers from 0 to 2**63 - 1, or expressions."""
-    items = read_items(data, place, *steps)
+    items = read_as(list, data, place, *steps)
     for index, size in enumerate(items):
         if type(size) is not str and (type(size) is not int or not 0 <= size < _MAX_DIM):
-            raise place.at(*steps, index).error(
-                f"{short_repr(size)} is not a size: expected an integer from 0 to 2**63 - 1, or an expression"
-            )
-    return tuple(
-        size if type(size) is int else read_dim(size, place, *steps, index)
-        for index, size in enumerate(items)
-    )
+            expected = "an integer from 0 to 2**63 - 1, or an expression"
+            raise place.at(*steps, index).error(f"{short_repr(size)} is not a size: expected {expected}")
+    return tuple(_read_dim(size, place, *steps, index) for index, size in enumerate(items))
 
 
-def read_dim(data: Any, place: Location, *steps: str | int) -> Dim:
+def _read_dim(data: Any, place: Location, *steps: str | int) -> Dim:
     """Return the integer or expression with the JSON form ``data``."""
     if type(data) is int:
         return data
@@ -112,9 +106,8 @@ def read_dim(data: Any, place: Location, *steps: str | int) -> Dim:
         try:
             dim = parse_dim(data)
         except (ParseError, GraphError) as error:
-            raise place.at(*steps).error(
-                f"{short_repr(data)} is not an expression: {error.message}"
-            ) from error
+            problem = f"{short_repr(data)} is not an expression: {error.message}"
+            raise place.at(*steps).error(problem) from error
         if isinstance(dim, Expr):
             return dim
         raise place.at(*steps).error(f"{short_repr(data)} is an integer: expected a JSON number")
@@ -123,7 +116,7 @@ def read_dim(data: Any, place: Location, *steps: str | int) -> Dim:
 
 def read_number(data: Any, place: Location, *steps: str | int) -> Number:
     """Return the number or expression with the JSON form ``data``."""
-    return data if type(data) is float else read_dim(data, place, *steps)
+    return data if type(data) is float else _read_dim(data, place, *steps)
 
 
 def tree_to_json(structure: Structure, leaves: Iterator[Any]) -> Any:
@@ -151,9 +144,9 @@ def read_tree(
     if depth >= MAX_DEPTH:
         raise place.error(f"containers nested deeper than {MAX_DEPTH}")
     record = read_record(data, _CONTAINER_KEYS, place)
-    kind = read_text(record["kind"], place, "kind")
+    kind = read_as(str, record["kind"], place, "kind")
     context = read_literal(record["context"], place, "context") if "context" in record else None
-    items = read_items(record["items"], place, "items")
+    items = read_as(list, record["items"], place, "items")
     problem = context_problem(kind, context, len(items))
     if problem is not None:
         raise place.at("context").error(problem)

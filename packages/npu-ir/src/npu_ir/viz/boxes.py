@@ -77,7 +77,7 @@ def weights_of(nodes: Sequence[OpNode]) -> list[Value]:
 
 @dataclass(frozen=True, slots=True)
 class ArgumentBox:
-    """A box, the values that leave or enter it, and the ids of the boxes of nodes that read or produce them."""
+    """A box, the values that leave or enter it, and the boxes of nodes that read or produce them."""
 
     box: Box
     values: tuple[Value, ...]
@@ -96,7 +96,7 @@ def input_boxes(graph: Graph) -> list[ArgumentBox]:
 
 
 def weight_boxes(readers: Mapping[Value, Sequence[str]]) -> list[ArgumentBox]:
-    """Return boxes for weights, given the boxes that read each; those of one kind and readers share one."""
+    """Return boxes for weights, given the readers of each; those of one kind and readers share a box."""
     together: defaultdict[tuple[BoxKind, tuple[str, ...]], list[tuple[str, Value]]] = defaultdict(list)
     for value, ids in readers.items():
         assert value.argument is not None

@@ -54,6 +54,12 @@ class Spot:
         return len(self.above) + len(self.below) == 1
 
 
+def common_length(left: tuple[str, ...], right: tuple[str, ...]) -> int:
+    """Return the number of leading items that two paths of modules or frames share."""
+    pairs = enumerate(zip(left, right, strict=False))
+    return next((at for at, (a, b) in pairs if a != b), min(len(left), len(right)))
+
+
 def mean(numbers: list[float]) -> float:
     return sum(numbers) / len(numbers)
 

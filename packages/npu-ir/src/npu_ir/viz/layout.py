@@ -7,34 +7,16 @@ Source: Sugiyama, Tagawa, Toda (1981), Methods for visual understanding of hiera
 
 from __future__ import annotations
 
-import os
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from npu_ir.viz.columns import FRAME_PAD, assign_x
-from npu_ir.viz.layers import Spot, order_layers
+from npu_ir.viz.layers import Spot, common_length, order_layers
 
 _ROW_GAP = 40.0
 # Space above a frame's first layer, for its title, and below its last one.
 FRAME_TOP, FRAME_BOTTOM = 24.0, 10.0
-
-
-@dataclass(frozen=True, slots=True)
-class BoxShape:
-    """The size, frames and execution order of a box: the layout's input.
-
-    Attributes:
-        width: Pixels.
-        height: Pixels.
-        frames: The frames around it, outermost first.
-        position: Its position in execution order; None for arguments, results and updates.
-    """
-
-    width: float
-    height: float
-    frames: tuple[str, ...] = ()
-    position: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,18 +36,16 @@ class Layout:
     height: float
 
 
-def compute_layout(shapes: Mapping[str, BoxShape], edges: Sequence[tuple[str, str]]) -> Layout:
+def compute_layout(spots: Mapping[str, Spot], edges: Sequence[tuple[str, str]]) -> Layout:
     """Return the layout of boxes and edges, with the leftmost box at x = 0.
 
     Args:
-        shapes: By box id. Edges to an earlier box are reversed in the layout, which makes it acyclic.
+        spots: By box id, with size, frames and position, to place. Edges to an earlier box are reversed in
+            the layout, which makes it acyclic.
         edges: Source and target.
     """
-    index = {id: number for number, id in enumerate(shapes)}
+    index = {id: number for number, id in enumerate(spots)}
     downward = [(a, b) if index[a] < index[b] else (b, a) for a, b in edges]
-    spots = {
-        id: Spot(shape.width, shape.height, shape.frames, shape.position) for id, shape in shapes.items()
-    }
     _assign_layers(spots, downward)
     count = 1 + max((spot.layer for spot in spots.values()), default=0)
     layers: list[list[Spot]] = [[] for _ in range(count)]
@@ -119,7 +99,7 @@ def _route_edges(
             trunk.append(bend)
         passed = trunk[: end.layer - start.layer]
         for bend in passed[1:]:
-            bend.frames = tuple(os.path.commonprefix([bend.frames, end.frames]))
+            bend.frames = bend.frames[: common_length(bend.frames, end.frames)]
         _connect(passed[-1], end)
         routes.append((*passed, end))
     return routes

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ from npu_ir.core.literals import same_literal
 from npu_ir.core.node import OpNode, Value
 from npu_ir.errors import VisualizationError
 from npu_ir.viz.captions import argument_kind, is_weight
+from npu_ir.viz.layers import common_length
 
 if TYPE_CHECKING:
     from npu_ir.graph.graph import Graph
@@ -119,7 +119,7 @@ class Outline:
         self.last_level = 1 + max(map(len, split.values()), default=0)
         # Length of the module path that a node shares with the node before it; `last_level` if equal.
         self._shared = [0] + [
-            self.last_level if left is right else len(os.path.commonprefix([left, right]))
+            self.last_level if left is right else common_length(left, right)
             for left, right in itertools.pairwise(self.paths)
         ]
 

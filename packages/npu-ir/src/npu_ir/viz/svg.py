@@ -24,7 +24,7 @@ from npu_ir.viz.diagram import (
     Style,
 )
 from npu_ir.viz.layers import Spot
-from npu_ir.viz.layout import BoxShape, Layout, Row, compute_layout, frame_rows
+from npu_ir.viz.layout import Layout, Row, compute_layout, frame_rows
 
 TITLE_SIZE, DETAIL_SIZE = 14.0, 12.0
 LINE_HEIGHT = 17.0
@@ -50,13 +50,11 @@ def _char_width(char: str) -> float:
     return 0.86 if char in _WIDE else 0.72 if char.isupper() else 0.61
 
 
-def box_size(box: Box) -> tuple[float, float]:
+def _box_size(box: Box) -> tuple[float, float]:
     """Return the width and height that the text of ``box`` needs."""
-    widths = [
-        text_width(box.title, TITLE_SIZE) * 1.06,
-        *(text_width(line, DETAIL_SIZE) for line in box.details),
-    ]
-    return max(80.0, max(widths) + 30), LINE_HEIGHT * (1 + len(box.details)) + 15
+    widths = [text_width(line, DETAIL_SIZE) for line in box.details]
+    width = max(text_width(box.title, TITLE_SIZE) * 1.06, *widths, 50.0) + 30
+    return width, LINE_HEIGHT * (1 + len(box.details)) + 15
 
 
 def shape_element(style: Style, x: float, y: float, width: float, height: float) -> str:
@@ -92,10 +90,12 @@ def shape_element(style: Style, x: float, y: float, width: float, height: float)
 def format_svg(diagram: Diagram) -> str:
     """Return ``diagram`` as an SVG image."""
     boxes = {box.id: box for box in diagram.boxes}
-    layout = compute_layout(_box_shapes(diagram), [(edge.source, edge.target) for edge in diagram.edges])
+    layout = compute_layout(_box_spots(diagram), [(edge.source, edge.target) for edge in diagram.edges])
     frames = frame_rows(layout.layers)
     left, right = _horizontal_extent(layout, frames)
-    width = max(right - left, _header_width(diagram)) + 2 * _MARGIN
+    legend = sum(map(_chip_width, diagram.kinds))
+    heads = text_width(diagram.title, _HEAD_SIZE), text_width(diagram.summary, DETAIL_SIZE)
+    width = max(right - left, *heads, legend) + 2 * _MARGIN
     height = layout.height + _HEADER + 2 * _MARGIN
     shift = (width - (right - left)) / 2 - left
     head = (
@@ -118,10 +118,10 @@ def format_svg(diagram: Diagram) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _box_shapes(diagram: Diagram) -> dict[str, BoxShape]:
+def _box_spots(diagram: Diagram) -> dict[str, Spot]:
     around = dict(_frames_around(diagram.items, ()))
     steps = {box.id: step for step, box in enumerate(box for box in diagram.boxes if box.kind in NODE_KINDS)}
-    return {box.id: BoxShape(*box_size(box), around[box.id], steps.get(box.id)) for box in diagram.boxes}
+    return {box.id: Spot(*_box_size(box), around[box.id], steps.get(box.id)) for box in diagram.boxes}
 
 
 def _frames_around(
@@ -140,11 +140,6 @@ def _horizontal_extent(layout: Layout, frames: Mapping[str, Sequence[Row]]) -> t
     left = min((*(row.left for row in rows), *(spot.x - spot.width / 2 for spot in spots)), default=0.0)
     right = max((*(row.right for row in rows), *(spot.x + spot.width / 2 for spot in spots)), default=0.0)
     return left, right
-
-
-def _header_width(diagram: Diagram) -> float:
-    legend = sum(_chip_width(kind) for kind in diagram.kinds)
-    return max(text_width(diagram.title, _HEAD_SIZE), text_width(diagram.summary, DETAIL_SIZE), legend)
 
 
 def _chip_width(kind: BoxKind) -> float:
@@ -250,10 +245,9 @@ def _box(box: Box, spot: Spot) -> Iterator[str]:
     yield shape_element(STYLES[box.kind], spot.x - spot.width / 2, spot.y, spot.width, spot.height)
     y = spot.y + spot.height / 2 - LINE_HEIGHT * len(box.details) / 2 + 5
     yield _text(box.title, spot.x, y, TITLE_SIZE, 'font-weight="bold" text-anchor="middle"')
+    looks = f'text-anchor="middle" fill="{MUTED}"'
     for number, line in enumerate(box.details, 1):
-        yield _text(
-            line, spot.x, y + number * LINE_HEIGHT, DETAIL_SIZE, f'text-anchor="middle" fill="{MUTED}"'
-        )
+        yield _text(line, spot.x, y + number * LINE_HEIGHT, DETAIL_SIZE, looks)
     yield "</g>"
 
 

@@ -34,7 +34,6 @@ example:
 
 
 def add_to(commands: Any) -> None:
-    """Add the command."""
     parser = commands.add_parser(
         "diff",
         help="say what changed between two saved graphs",

@@ -22,7 +22,6 @@ example:
 
 
 def add_to(commands: Any) -> None:
-    """Add the command."""
     parser = commands.add_parser(
         "doctor",
         help="say what is installed and what works",

@@ -33,7 +33,6 @@ example:
 
 
 def add_to(commands: Any) -> None:
-    """Add the command."""
     parser = commands.add_parser(
         "extract",
         help="take the graph of a model",

@@ -44,7 +44,6 @@ _TOP_UPDATES = 12
 
 
 def add_to(commands: Any) -> None:
-    """Add the command."""
     parser = commands.add_parser(
         "run",
         help="run a saved graph",

@@ -24,7 +24,6 @@ example:
 
 
 def add_to(commands: Any) -> None:
-    """Add the command."""
     parser = commands.add_parser(
         "show",
         help="print or draw a saved graph",

@@ -21,7 +21,6 @@ example:
 
 
 def add_to(commands: Any) -> None:
-    """Add the command."""
     parser = commands.add_parser(
         "specialize",
         help="fix sizes that a saved graph leaves open",

@@ -41,7 +41,6 @@ example:
 
 
 def add_to(commands: Any) -> None:
-    """Add the command."""
     parser = commands.add_parser(
         "verify",
         help="compare a saved graph with its model",

@@ -1,0 +1,152 @@
+"""Attention, transformer layers, and recurrent networks, in every combination of their flags."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn, randn
+from torch.nn import functional as fn
+
+from tests.support.corpus.case import Call, Table, call
+
+CASES = Table()
+function, module = CASES.function, CASES.module
+
+# Attention
+
+# Without gradients, eager runs a layer in eval mode as one fused operator; torch.export never does.
+FUSED: dict[str, Any] = {"tolerance": 2e-5, "reason": "eager takes its fused path, torch.export does not"}
+
+
+def heads() -> Call:
+    return call(randn(2, 2, 5, 4), randn(2, 2, 5, 4), randn(2, 2, 5, 4))
+
+
+function(
+    "scaled_dot_product_attention",
+    fn.scaled_dot_product_attention,
+    heads,
+    op="aten.scaled_dot_product_attention.default",
+)
+function(
+    "attention_causal_scaled",
+    lambda q, k, v: fn.scaled_dot_product_attention(q, k, v, is_causal=True, scale=0.3),
+    heads,
+)
+function(
+    "attention_boolean_mask",
+    lambda q, k, v: fn.scaled_dot_product_attention(q, k, v, torch.ones(5, 5).tril().bool()),
+    heads,
+)
+function(
+    "attention_float_mask",
+    lambda q, k, v: fn.scaled_dot_product_attention(q, k, v, attn_mask=(q @ k.mT) * 0.1),
+    heads,
+)
+function(
+    "attention_with_dropout", lambda q, k, v: fn.scaled_dot_product_attention(q, k, v, dropout_p=0.4), heads
+)
+
+
+class SelfAttention(nn.Module):
+    def __init__(self, **options: Any) -> None:
+        super().__init__()
+        self.attention = nn.MultiheadAttention(8, 2, **options)
+
+    def forward(self, x: Any, **options: Any) -> Any:
+        return self.attention(x, x, x, **options)
+
+
+def tokens() -> Call:
+    return call(randn(2, 5, 8))
+
+
+module("multihead_attention", lambda: SelfAttention(batch_first=True), tokens)
+module("multihead_attention_eval", lambda: SelfAttention(batch_first=True).eval(), tokens, **FUSED)
+module(
+    "multihead_attention_eval_without_grad",
+    lambda: SelfAttention(batch_first=True).eval(),
+    tokens,
+    under=torch.no_grad,
+    **FUSED,
+)
+module("multihead_attention_dropout", lambda: SelfAttention(dropout=0.2), tokens)
+module("multihead_attention_bias_kv", lambda: SelfAttention(add_bias_kv=True, add_zero_attn=True), tokens)
+module(
+    "multihead_attention_masked",
+    lambda: SelfAttention(batch_first=True),
+    lambda: call(
+        randn(2, 5, 8),
+        need_weights=False,
+        attn_mask=torch.ones(5, 5).triu(1).bool(),
+        key_padding_mask=torch.tensor([[False] * 5, [False] * 4 + [True]]),
+    ),
+)
+module(
+    "multihead_attention_all_weights",
+    lambda: SelfAttention(),
+    lambda: call(randn(5, 2, 8), average_attn_weights=False),
+)
+
+
+class CrossAttention(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention = nn.MultiheadAttention(8, 2, kdim=6, vdim=4)
+
+    def forward(self, q: Any, k: Any, v: Any) -> Any:
+        return self.attention(q, k, v)[0]
+
+
+module(
+    "multihead_attention_of_other_sizes",
+    CrossAttention,
+    lambda: call(randn(3, 2, 8), randn(5, 2, 6), randn(5, 2, 4)),
+)
+
+
+def encoder_layer(**options: Any) -> nn.TransformerEncoderLayer:
+    return nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, **options)
+
+
+module("encoder_layer_training", encoder_layer, tokens)
+module("encoder_layer_eval", lambda: encoder_layer().eval(), tokens, **FUSED)
+module(
+    "encoder_layer_eval_without_grad", lambda: encoder_layer().eval(), tokens, under=torch.no_grad, **FUSED
+)
+module(
+    "encoder_layer_norm_first", lambda: encoder_layer(norm_first=True, activation="gelu", dropout=0.0), tokens
+)
+module(
+    "encoder_eval_without_grad",
+    lambda: nn.TransformerEncoder(encoder_layer(), 2).eval(),
+    tokens,
+    under=torch.no_grad,
+    **FUSED,
+)
+module(
+    "decoder_layer",
+    lambda: nn.TransformerDecoderLayer(8, 2, 16, dropout=0.0),
+    lambda: call(randn(3, 2, 8), randn(4, 2, 8)),
+)
+module(
+    "transformer",
+    lambda: nn.Transformer(8, 2, 1, 1, 16, batch_first=True),
+    lambda: call(
+        randn(2, 3, 8), randn(2, 4, 8), tgt_mask=torch.ones(4, 4).triu(1).bool(), tgt_is_causal=True
+    ),
+)
+
+
+class Rotary(nn.Module):
+    def forward(self, q: Any) -> Any:
+        positions = torch.arange(q.shape[1], device=q.device, dtype=torch.float32)
+        frequencies = 1.0 / (10000 ** (torch.arange(0, 4, 2) / 4))
+        angles = torch.outer(positions, frequencies)
+        cos, sin = angles.cos()[None], angles.sin()[None]
+        left, right = q.chunk(2, dim=-1)
+        return torch.cat([left * cos - right * sin, right * cos + left * sin], dim=-1)
+
+
+module("rotary_embedding", Rotary, lambda: call(randn(2, 5, 4)))

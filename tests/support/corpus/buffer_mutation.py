@@ -1,0 +1,173 @@
+"""Models that change their buffers and parameters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn, randn
+
+from tests.support.corpus.case import Call, Table, call
+
+CASES = Table()
+module = CASES.module
+
+
+def images() -> Call:
+    return call(randn(3, 2, 4, 4))
+
+
+class Counter(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("steps", torch.zeros((), dtype=torch.int64))
+        self.register_buffer("seen", torch.zeros(3), persistent=False)
+
+    def forward(self, x: Any) -> Any:
+        self.steps += 1
+        self.seen.add_(x)
+        return x * self.steps
+
+
+module("buffers_counted_up", Counter, lambda: call(randn(3)))
+
+
+class Reassigned(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("state", torch.zeros(3))
+
+    def forward(self, x: Any) -> Any:
+        self.state = self.state * 0.9 + x
+        return self.state
+
+
+module("buffer_reassigned", Reassigned, lambda: call(randn(3)))
+
+
+class Cache(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("keys", torch.zeros(2, 6, 4))
+
+    def forward(self, x: Any, position: Any) -> Any:
+        self.keys.index_copy_(1, position, x)
+        self.keys[0, 0].mul_(2)
+        return self.keys[:, :4].sum(1)
+
+
+module("cache_written_by_position", Cache, lambda: call(randn(2, 2, 4), torch.tensor([1, 3])))
+
+
+class CacheBySlice(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("keys", torch.zeros(1, 6, 4))
+
+    def forward(self, x: Any) -> Any:
+        self.keys[:, 2:4] = x
+        view = self.keys.view(6, 4)
+        view[0] = 1
+        return view.T @ view
+
+
+module("buffer_changed_through_views", CacheBySlice, lambda: call(randn(1, 2, 4)))
+
+
+class TiedBuffers(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("first", torch.ones(3))
+        self.register_buffer("second", self.first)
+
+    def forward(self, x: Any) -> Any:
+        self.first.add_(x)
+        return self.second * 2
+
+
+module("tied_buffers_changed", TiedBuffers, lambda: call(randn(3)))
+
+
+class SharedChild(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder = self.decoder = Counter()
+
+    def forward(self, x: Any) -> Any:
+        return self.encoder(x) + self.decoder(x)
+
+
+module("module_with_buffers_called_twice", SharedChild, lambda: call(randn(3)))
+
+
+class ChangedParameter(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(randn(3))
+
+    def forward(self, x: Any) -> Any:
+        with torch.no_grad():
+            self.weight.mul_(0.5)
+        return self.weight * x
+
+
+module("parameter_changed", ChangedParameter, lambda: call(randn(3)))
+
+
+class MovingAverage(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(3, 3)
+        self.register_buffer("average", torch.zeros(3))
+
+    def forward(self, x: Any) -> Any:
+        y = self.linear(x)
+        with torch.no_grad():
+            self.average.lerp_(y.mean(0), 0.1)
+        y += self.average
+        return y
+
+
+module("average_kept_under_no_grad", MovingAverage, lambda: call(randn(2, 3)))
+
+
+class BufferIsResult(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("state", torch.zeros(3))
+
+    def forward(self, x: Any) -> Any:
+        old = self.state.clone()
+        self.state.copy_(x)
+        return old, self.state, self.state[1:]
+
+
+module("buffer_changed_and_returned", BufferIsResult, lambda: call(randn(3)))
+
+# Normalization that keeps statistics
+
+module("batch_norm1d_training", lambda: nn.BatchNorm1d(3), lambda: call(randn(4, 3)))
+module("batch_norm2d_training", lambda: nn.BatchNorm2d(2), images)
+module("batch_norm3d_training", lambda: nn.BatchNorm3d(2), lambda: call(randn(2, 2, 2, 2, 2)))
+module("batch_norm_training_without_affine", lambda: nn.BatchNorm2d(2, affine=False), images)
+module(
+    "batch_norm_called_twice",
+    lambda: (lambda bn: nn.Sequential(bn, nn.ReLU(inplace=True), bn))(nn.BatchNorm2d(2)),
+    images,
+)
+module("instance_norm_with_statistics", lambda: nn.InstanceNorm2d(2, track_running_stats=True), images)
+module(
+    "instance_norm1d_affine_with_statistics",
+    lambda: nn.InstanceNorm1d(2, affine=True, track_running_stats=True),
+    lambda: call(randn(3, 2, 5)),
+)
+module(
+    "instance_norm_with_statistics_eval",
+    lambda: nn.InstanceNorm2d(2, track_running_stats=True).eval(),
+    images,
+)
+module(
+    "conv_bn_relu_training",
+    lambda: nn.Sequential(nn.Conv2d(2, 3, 3), nn.BatchNorm2d(3), nn.ReLU(inplace=True), nn.Dropout(0.3)),
+    images,
+)

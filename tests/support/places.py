@@ -1,0 +1,7 @@
+"""Places of the repository, for tests that read what is outside their folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
