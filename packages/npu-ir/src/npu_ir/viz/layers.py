@@ -1,4 +1,4 @@
-"""Order of the spots within each layer.
+"""Layers of a drawing: the spots in them, and their order.
 
 Source: the barycenter heuristic of Sugiyama, Tagawa, Toda (1981), Methods for visual understanding of
 hierarchical systems; the exact problem is NP-hard, even for two layers.
@@ -9,10 +9,59 @@ from __future__ import annotations
 from bisect import bisect_right, insort
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-
-from npu_ir.viz.spots import Spot, mean
+from dataclasses import dataclass, field
 
 _SWEEPS = 10
+
+
+@dataclass(slots=True, eq=False)
+class Spot:
+    """A box, or a bend of an edge, in a layer.
+
+    Attributes:
+        width: Pixels; 0 for a bend.
+        height: Pixels; 0 for a bend.
+        frames: The frames around it, outermost first.
+        position: Position in execution order, of a box for nodes; else None.
+        layer: Index, counted from the top.
+        x: Centre.
+        y: Top.
+        row_top: Top of the highest box of the layer.
+        row_bottom: Bottom of that box.
+        above: Predecessors, in the layer above.
+        below: Successors, in the layer below.
+    """
+
+    width: float = 0.0
+    height: float = 0.0
+    frames: tuple[str, ...] = ()
+    position: int | None = None
+    layer: int = 0
+    x: float = 0.0
+    y: float = 0.0
+    row_top: float = 0.0
+    row_bottom: float = 0.0
+    above: list[Spot] = field(default_factory=list)
+    below: list[Spot] = field(default_factory=list)
+
+    @property
+    def is_bend(self) -> bool:
+        return not self.height
+
+    @property
+    def has_single_edge(self) -> bool:
+        """True for a spot with a single edge."""
+        return len(self.above) + len(self.below) == 1
+
+
+def common_length(left: tuple[str, ...], right: tuple[str, ...]) -> int:
+    """Return the number of leading items that two paths of modules or frames share."""
+    pairs = enumerate(zip(left, right, strict=False))
+    return next((at for at, (a, b) in pairs if a != b), min(len(left), len(right)))
+
+
+def mean(numbers: list[float]) -> float:
+    return sum(numbers) / len(numbers)
 
 
 def order_layers(layers: Sequence[list[Spot]]) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from npu_ir.errors import VisualizationError
 from npu_ir.serial.atomic_write import staged_files
-from npu_ir.viz.build import DEFAULT_MAX_NODES, build_diagram
+from npu_ir.viz.build import build_diagram
 from npu_ir.viz.diagram import Diagram
 from npu_ir.viz.diff_diagram import build_diff_diagram
 from npu_ir.viz.dot import format_dot
@@ -21,9 +21,11 @@ if TYPE_CHECKING:
     from npu_ir.diff import GraphDiff
     from npu_ir.graph.graph import Graph
 
+DEFAULT_MAX_NODES = 60
 _TIMEOUT_S = 120
-_GRAPHVIZ_FORMATS = ("svg", "png", "pdf")
-_TEXT_FORMATS = {"svg": format_svg, "dot": format_dot, "gv": format_dot, "mmd": format_mermaid}
+_GRAPHVIZ_SUFFIXES = (".svg", ".png", ".pdf")
+_TEXT_FORMATS = {".svg": format_svg, ".dot": format_dot, ".gv": format_dot, ".mmd": format_mermaid}
+DRAWING_SUFFIXES = tuple(dict.fromkeys((*_GRAPHVIZ_SUFFIXES, *_TEXT_FORMATS)))
 _INSTALL = "install graphviz (https://graphviz.org/download), or write an .svg file"
 
 
@@ -82,8 +84,8 @@ def draw(
         VisualizationError: The suffix is none of these, graphviz is needed and is missing or
             fails, the file cannot be written, or another argument is invalid.
     """
-    format = require_format(Path(path))
-    return _write(build_diagram(graph, max_nodes, depth, weights), Path(path), format)
+    require_format(Path(path))
+    return _write(build_diagram(graph, max_nodes, depth, weights), Path(path))
 
 
 def draw_diff(diff: GraphDiff, path: str | os.PathLike[str], *, max_nodes: int = DEFAULT_MAX_NODES) -> Path:
@@ -100,12 +102,12 @@ def draw_diff(diff: GraphDiff, path: str | os.PathLike[str], *, max_nodes: int =
     Raises:
         VisualizationError: As for `draw`.
     """
-    format = require_format(Path(path))
-    return _write(build_diff_diagram(diff, max_nodes), Path(path), format)
+    require_format(Path(path))
+    return _write(build_diff_diagram(diff, max_nodes), Path(path))
 
 
-def _write(diagram: Diagram, path: Path, format: str) -> Path:
-    content = _render(diagram, format)
+def _write(diagram: Diagram, path: Path) -> Path:
+    content = _render(diagram, path.suffix.lower())
     try:
         with staged_files(path.parent) as files:
             files.write(lambda file: (file.write(content), path.name)[1])
@@ -114,49 +116,33 @@ def _write(diagram: Diagram, path: Path, format: str) -> Path:
     return path
 
 
-def require_format(path: Path) -> str:
-    """Return the format that the suffix of a drawing names.
-
-    Raises:
-        VisualizationError: No format has this suffix.
-    """
-    format = path.suffix.removeprefix(".").lower()
-    if format not in (*_GRAPHVIZ_FORMATS, *_TEXT_FORMATS):
+def require_format(path: Path) -> None:
+    """Raise a `VisualizationError` if no format of drawings has the suffix of ``path``."""
+    if path.suffix.lower() not in DRAWING_SUFFIXES:
         raise VisualizationError(
             f"no drawing is written to a file that ends in {path.suffix!r}",
             where=str(path),
             fix="use .svg, .png, .pdf, .dot, .gv or .mmd",
         )
-    return format
 
 
-def _render(diagram: Diagram, format: str) -> bytes:
-    program = shutil.which("dot") if format in _GRAPHVIZ_FORMATS else None
+def _render(diagram: Diagram, suffix: str) -> bytes:
+    program = shutil.which("dot") if suffix in _GRAPHVIZ_SUFFIXES else None
     if program is not None:
-        return _run_graphviz(program, format_dot(diagram), format)
-    if format not in _TEXT_FORMATS:
-        raise VisualizationError(f"a .{format} needs graphviz: there is no program 'dot'", fix=_INSTALL)
-    return _TEXT_FORMATS[format](diagram).encode()
+        return _run_graphviz([program, f"-T{suffix[1:]}"], format_dot(diagram).encode())
+    if suffix not in _TEXT_FORMATS:
+        raise VisualizationError(f"a {suffix} needs graphviz: there is no program 'dot'", fix=_INSTALL)
+    return _TEXT_FORMATS[suffix](diagram).encode()
 
 
-def _run_graphviz(program: str, source: str, format: str) -> bytes:
+def _run_graphviz(command: list[str], source: bytes) -> bytes:
     try:
-        process = subprocess.run(
-            [program, f"-T{format}"],
-            input=source.encode(),
-            capture_output=True,
-            timeout=_TIMEOUT_S,
-            check=True,
-        )
-    except subprocess.TimeoutExpired as error:
-        raise VisualizationError(
-            f"graphviz did not finish in {_TIMEOUT_S} seconds", where=program, fix="use a smaller max_nodes"
-        ) from error
-    except subprocess.CalledProcessError as error:
-        problem = error.stderr.decode(errors="replace").strip()[:500]
-        raise VisualizationError(f"graphviz failed: {problem}", where=program, fix=_INSTALL) from error
-    except OSError as error:
-        raise VisualizationError(
-            f"graphviz cannot be run: {error.strerror}", where=program, fix=_INSTALL
-        ) from error
-    return process.stdout
+        done = subprocess.run(command, input=source, capture_output=True, timeout=_TIMEOUT_S, check=True)
+    except (OSError, subprocess.SubprocessError) as error:
+        problem, fix = f"did not finish in {_TIMEOUT_S} seconds", "use a smaller max_nodes"
+        if isinstance(error, subprocess.CalledProcessError):
+            problem, fix = f"failed: {error.stderr.decode(errors='replace').strip()[:500]}", _INSTALL
+        elif isinstance(error, OSError):
+            problem, fix = f"cannot be run: {error.strerror}", _INSTALL
+        raise VisualizationError(f"graphviz {problem}", where=command[0], fix=fix) from error
+    return done.stdout
