@@ -19,7 +19,7 @@ OPPOSITES = (
     (ast.In, ast.NotIn),
 )
 COMPARISONS = {one: other for pair in OPPOSITES for one, other in (pair, pair[::-1])}
-ARITHMETIC = dict([(ast.Add, ast.Sub), (ast.Sub, ast.Add), (ast.Mult, ast.Add), (ast.FloorDiv, ast.Mult)])
+ARITHMETIC = {ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Add, ast.FloorDiv: ast.Mult}
 FUNCTIONS = {"any": "all", "all": "any", "min": "max", "max": "min"}
 HEADS = {ast.If: "test", ast.While: "test", ast.For: "iter", ast.Match: "subject"}
 WHOLE = (ast.Return, ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Expr)
@@ -56,7 +56,8 @@ class Mutant:
         statement: The statement, or the head of a compound one, on one line.
         operator: What is changed, and to what.
         occurrence: Of this operator in such statements of the function, from 0.
-        line: Where it is in this version of the code.
+        line: Where the statement begins in this version of the code.
+        last_line: Where the edit ends.
         edit: First byte, end, and the text instead, in this version.
     """
 
@@ -66,6 +67,7 @@ class Mutant:
     operator: str
     occurrence: int
     line: int = field(compare=False)
+    last_line: int = field(compare=False)
     edit: tuple[int, int, str] = field(compare=False)
 
     def applied_to(self, source: bytes) -> bytes:
@@ -83,7 +85,8 @@ def find_mutants(root: Path, path: Path) -> list[Mutant]:
         for operator, start, end, text in edits:
             key = (scope, statement, operator)
             name = str(path.relative_to(root))
-            found.append(Mutant(name, *key, seen[key], line, (start, end, text)))
+            last_line = source.count(b"\n", 0, end) + 1
+            found.append(Mutant(name, *key, seen[key], line, last_line, (start, end, text)))
             seen[key] += 1
     return found
 
@@ -95,7 +98,8 @@ def python_statements(source: bytes) -> Iterator[tuple[str, str, int, list[Edit]
         starts.append(starts[-1] + len(line))
 
     def span(node: ast.expr | ast.stmt) -> tuple[int, int]:
-        assert node.end_lineno is not None and node.end_col_offset is not None
+        assert node.end_lineno is not None
+        assert node.end_col_offset is not None
         return starts[node.lineno - 1] + node.col_offset, starts[node.end_lineno - 1] + node.end_col_offset
 
     for scope, statement in own_statements(ast.parse(source)):
