@@ -27,13 +27,7 @@ def test_every_test_of_the_folder_is_marked() -> None:
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU: they are run")
-@pytest.mark.parametrize(
-    "options",
-    [
-        pytest.param((), id="by default", marks=pytest.mark.exhaustive),
-        pytest.param(("-m", "gpu"), id="asked for"),
-    ],
-)
+@pytest.mark.parametrize("options", [pytest.param((), marks=pytest.mark.exhaustive), ("-m", "gpu")], ids=str)
 def test_they_are_left_out_with_a_reason(options: tuple[str, ...]) -> None:
     done = collected(*options)
 
