@@ -17,8 +17,8 @@ from npu_ir import ExecutionError, OpNode, extract_ir
 from npu_ir.errors import UsageError
 from npu_runtime import IRExecutor
 from npu_runtime.diagnostics.profile import Profile, profile, take_turns
+from npu_runtime.diagnostics.profile.chrome_trace import module_paths
 from npu_runtime.diagnostics.profile.measure import ClockCost
-from npu_runtime.diagnostics.profile.step_times import module_paths
 from npu_runtime.executor.aten_backend import AtenBackend
 
 SECONDS = 0.003
