@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from npu_ir import Graph, GraphError, TensorType, Value
-from npu_ir.core.paused_gc import pause_gc
+from npu_ir.core.isolation import pause_gc
 from npu_ir.core.storage import has_overlapping_elements, span_bytes
 from npu_ir.plugins.backend import Backend
 from npu_runtime.backends.registry import usable_backends

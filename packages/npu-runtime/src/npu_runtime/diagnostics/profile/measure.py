@@ -13,7 +13,7 @@ import torch
 from npu_ir.core.storage import shares_memory
 from npu_ir.errors import UsageError
 from npu_ir.ops.execution import flatten_results
-from npu_passes.manager.flops import FlopCounter
+from npu_passes.manager.statistics import FlopCounter
 from npu_runtime.diagnostics.profile.report import Profile, StepTime
 from npu_runtime.executor.fast_arguments import positional_tuple
 
