@@ -30,7 +30,9 @@ def chrome_trace(
     spans = list(zip(times[::2], times[1::2], strict=True))
     modules = _module_events([module for _, module in names], spans)
     titles = (("process_name", graph), ("thread_name", "program"))
-    events = [{"name": what, "ph": "M", **_TRACK, "args": {"name": name}} for what, name in titles]
+    events: list[dict[str, Any]] = [
+        {"name": what, "ph": "M", **_TRACK, "args": {"name": name}} for what, name in titles
+    ]
     events += sorted(modules, key=lambda event: (event["ts"], -event["dur"]))
     for (name, _), given, (start, end) in zip(names, facts, spans, strict=True):
         events.append({**_event(name, "step", start, end), "args": given})
