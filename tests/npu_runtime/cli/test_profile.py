@@ -82,17 +82,13 @@ def test_profile_prints_a_row_per_step_and_what_it_ran_on(capsys: Capture) -> No
     assert "random data  %x: f32[5, 3], seed 0" in printed
 
 
-@pytest.mark.parametrize(
-    ("words", "first"),
-    [(["--by", "op"], {"aten.linear.default"}), (["--by", "module"], {"(all)", "first", "second"})],
-    ids=["op", "module"],
-)
-def test_profile_adds_up(words: list[str], first: set[str], capsys: Capture) -> None:
-    assert main(["profile", "net.json", "--repeat", "2", *words]) == 0
+def test_profile_adds_up(capsys: Capture) -> None:
+    for by, first in (("op", {"aten.linear.default"}), ("module", {"(all)", "first", "second"})):
+        assert main(["profile", "net.json", "--repeat", "2", "--by", by]) == 0
 
-    printed = rows(capsys.readouterr().out)
-    assert printed[0][:2] == [words[1], "steps"]
-    assert first <= {row[0] for row in printed[1:]}
+        printed = rows(capsys.readouterr().out)
+        assert printed[0][:2] == [by, "steps"]
+        assert first <= {row[0] for row in printed[1:]}
 
 
 def test_profile_prints_no_more_rows_than_asked_for(capsys: Capture) -> None:
@@ -129,21 +125,15 @@ def test_profile_runs_on_the_threads_and_passes_that_are_asked_for(capsys: Captu
 
 
 @pytest.mark.parametrize("command", ["profile", "bench"])
-@pytest.mark.parametrize(
-    ("words", "origin"),
-    [
-        pytest.param(["bare.json"], "random, seed 0", id="none"),
-        pytest.param(["bare.json", "--random-weights", "7"], "random, seed 7", id="made up"),
-        pytest.param(["bare.json", "--weights", "net.weights.safetensors"], "net.weights.safe", id="given"),
-        pytest.param(["net.json"], "net.weights.safetensors, saved with the graph", id="saved"),
-    ],
-)
-def test_weights_are_those_at_hand_or_random(
-    command: str, words: list[str], origin: str, capsys: Capture
-) -> None:
-    assert main([command, *words, "--repeat", "1"]) == 0
-
-    assert f"  {origin}" in capsys.readouterr().out
+def test_weights_are_those_at_hand_or_random(command: str, capsys: Capture) -> None:
+    for words, origin in (
+        ("bare.json", "random, seed 0"),
+        ("bare.json --random-weights 7", "random, seed 7"),
+        ("bare.json --weights net.weights.safetensors", "net.weights.safe"),
+        ("net.json", "net.weights.safetensors, saved with the graph"),
+    ):
+        assert main([command, *words.split(), "--repeat", "1"]) == 0, words
+        assert f"  {origin}" in capsys.readouterr().out, words
 
 
 def test_bench_compares_the_interpreter_and_the_executor(capsys: Capture) -> None:
@@ -192,26 +182,21 @@ def test_bench_fails_where_only_the_executor_gives_nan(
 NAN, INF = float("nan"), float("inf")
 
 
-@pytest.mark.parametrize(
-    ("wanted", "found", "difference"),
-    [
-        pytest.param([4.0, 1.0], [4.0, 1.0], 0.0, id="equal"),
-        pytest.param([4.0, 1.0], [4.0, 2.0], 0.25, id="relative to the largest"),
-        pytest.param([0.0], [0.5], 0.5, id="zero"),
-        pytest.param([NAN, INF, 2.0], [NAN, INF, 1.0], 0.5, id="NaN and infinities in both"),
-        pytest.param([1.0, 1.0], [NAN, 1.0], INF, id="NaN in the second"),
-        pytest.param([NAN, 1.0], [1.0, 1.0], INF, id="NaN in the first"),
-        pytest.param([INF], [-INF], INF, id="another infinity"),
-        pytest.param([1.0], [1.0, 1.0], INF, id="another shape"),
-    ],
-)
-def test_the_difference_of_results_is_no_number_where_nothing_can_be_compared(
-    wanted: list[float], found: list[float], difference: float
-) -> None:
-    left, right = torch.tensor(wanted), torch.tensor(found)
+def test_the_difference_of_results_is_no_number_where_nothing_can_be_compared() -> None:
+    for what, wanted, found, difference in (
+        ("equal", [4.0, 1.0], [4.0, 1.0], 0.0),
+        ("relative to the largest", [4.0, 1.0], [4.0, 2.0], 0.25),
+        ("zero", [0.0], [0.5], 0.5),
+        ("NaN and infinities in both", [NAN, INF, 2.0], [NAN, INF, 1.0], 0.5),
+        ("NaN in the second", [1.0, 1.0], [NAN, 1.0], INF),
+        ("NaN in the first", [NAN, 1.0], [1.0, 1.0], INF),
+        ("another infinity", [INF], [-INF], INF),
+        ("another shape", [1.0], [1.0, 1.0], INF),
+    ):
+        left, right = torch.tensor(wanted), torch.tensor(found)
 
-    assert result_difference(([left], {}), ([right], {})) == difference
-    assert result_difference(([], {"state": left}), ([], {"state": right})) == difference
+        assert result_difference(([left], {}), ([right], {})) == difference, what
+        assert result_difference(([], {"state": left}), ([], {"state": right})) == difference, what
 
 
 def test_results_of_other_types_differ_or_are_equal() -> None:
@@ -238,49 +223,35 @@ def test_bench_gives_the_model_the_weights_that_are_given(capsys: Capture) -> No
     assert "weights      net.weights.safetensors" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("limit", ["-3", "some"])
-def test_profile_refuses_a_limit_that_is_none(limit: str, capsys: Capture) -> None:
-    assert main(["profile", "net.json", "--limit", limit]) == 2
-
-    assert f"'{limit}' is not a number from 0 on" in capsys.readouterr().err
+def test_profile_refuses_a_limit_that_is_none(capsys: Capture) -> None:
+    for limit in ("-3", "some"):
+        assert main(["profile", "net.json", "--limit", limit]) == 2
+        assert f"'{limit}' is not a number from 0 on" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", ["profile", "bench"])
-@pytest.mark.parametrize(
-    ("words", "code", "message"),
-    [
-        pytest.param(["--passes", "nope"], 2, "there is no pass 'nope'", id="pass"),
-        pytest.param(["--backend", "nowhere"], 2, "there is no backend 'nowhere'", id="backend"),
-        pytest.param(["--input", "y=f32[1]"], 2, "the graph has no input 'y'", id="input"),
-        pytest.param(["--repeat", "0"], 2, "'0' is not a number from 1 on", id="repeat"),
-        pytest.param(["--threads", "many"], 2, "'many' is not a number from 1 on", id="threads"),
-        pytest.param(
-            ["--json", "no/where.json"], 2, "--json no/where.json: there is no folder no", id="json"
-        ),
-    ],
-)
-def test_what_cannot_be_is_refused(
-    command: str, words: list[str], code: int, message: str, capsys: Capture
-) -> None:
-    assert main([command, "net.json", *words]) == code
-
-    assert message in capsys.readouterr().err
+def test_what_cannot_be_is_refused(command: str, capsys: Capture) -> None:
+    for words, message in (
+        ("--passes nope", "there is no pass 'nope'"),
+        ("--backend nowhere", "there is no backend 'nowhere'"),
+        ("--input y=f32[1]", "the graph has no input 'y'"),
+        ("--repeat 0", "'0' is not a number from 1 on"),
+        ("--threads many", "'many' is not a number from 1 on"),
+        ("--json no/where.json", "--json no/where.json: there is no folder no"),
+    ):
+        assert main([command, "net.json", *words.split()]) == 2, words
+        assert message in capsys.readouterr().err, words
 
 
-@pytest.mark.parametrize(
-    ("model", "message"),
-    [
+def test_bench_refuses_a_model_without_the_weights_of_the_graph(capsys: Capture) -> None:
+    for model, message in (
         ("Other", "timed_net.py:Other has no 'calls', which the graph has"),
         ("Wide", "timed_net.py:Wide does not take the weights of the graph: "),
-    ],
-)
-def test_bench_refuses_a_model_without_the_weights_of_the_graph(
-    model: str, message: str, capsys: Capture
-) -> None:
-    words = ["--model", f"timed_net.py:{model}", "--weights", "net.weights.safetensors"]
+    ):
+        words = ["--model", f"timed_net.py:{model}", "--weights", "net.weights.safetensors"]
 
-    assert main(["bench", "bare.json", *words]) == 1
+        assert main(["bench", "bare.json", *words]) == 1
 
-    printed = capsys.readouterr().err
-    assert message in printed
-    assert "fix: name the model that the graph was captured from" in printed
+        printed = capsys.readouterr().err
+        assert message in printed
+        assert "fix: name the model that the graph was captured from" in printed

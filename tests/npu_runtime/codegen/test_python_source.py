@@ -10,7 +10,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
 from torch import Tensor, nn, ones, randn, zeros
 
@@ -74,7 +73,7 @@ def test_the_program_reads_as_documented() -> None:
         "return (reshape, to)",
         *("", "return run"),
     ]
-    assert re.search(r"# linear, \S*test_source\.py:\d+\n", executor.source)
+    assert re.search(r"# linear, \S*test_python_source\.py:\d+\n", executor.source)
 
 
 def test_the_program_is_the_same_in_every_process(tmp_path: Path) -> None:
@@ -108,57 +107,27 @@ def test_the_source_is_the_program() -> None:
     assert torch.equal(run(None, ones(2) * 3, ones(2))[0], ones(2) * 2)
 
 
-NAMES = [
-    "x²",
-    "ﬁ",
-    "é",
-    "ª",
-    "x.1",
-    "x_1",
-    "class",
-    "None",
-    "ops",
-    "symbols",
-    "run",
-    "_",
-    "1",
-    "x\ny",
-    "x'",
-    "op_sub",
-    "\U0001d535",
-]
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_value_may_have_any_name(name: str) -> None:
-    executor = IRExecutor(graph_of(name, "fi", "x"), passes=None)
-
-    assert executor(ones(2) * 5, ones(2), ones(2)).tolist() == [3.0, 3.0]
+def test_a_value_may_have_any_name() -> None:
+    names = ["x²", "ﬁ", "é", "ª", "x.1", "x_1", "class", "None", "ops", "symbols", "run", "_", "1", "x\ny"]
+    for name in (*names, "x'", "op_sub", "\U0001d535"):
+        executor = IRExecutor(graph_of(name, "fi", "x"), passes=None)
+        assert executor(ones(2) * 5, ones(2), ones(2)).tolist() == [3.0, 3.0], name
 
 
 ODD_TEXTS = [
-    'a"""\nraise SystemExit\n"""',
-    "a'''\nraise SystemExit\n",
-    "a\nraise SystemExit",
-    "a\rraise SystemExit",
-    "a\x0craise SystemExit",
-    "a\u2028raise SystemExit",
-    "a\x00b",
-    "a\udc80b",
-    "a\\",
-    "../../a/b",
-    "é" * 300,
-    "",
+    *('a"""\nraise SystemExit\n"""', "a'''\nraise SystemExit\n", "a\nraise SystemExit"),
+    *("a\rraise SystemExit", "a\x0craise SystemExit", "a\u2028raise SystemExit"),
+    *("a\x00b", "a\udc80b", "a\\", "../../a/b", "é" * 300, ""),
 ]
 
 
-@pytest.mark.parametrize("text", ODD_TEXTS, ids=range(len(ODD_TEXTS)))
-def test_no_text_of_a_graph_becomes_code(text: str) -> None:
-    executor = IRExecutor(graph_of("x", "y", graph_name=text, place=text), passes=None)
+def test_no_text_of_a_graph_becomes_code() -> None:
+    for text in ODD_TEXTS:
+        executor = IRExecutor(graph_of("x", "y", graph_name=text, place=text), passes=None)
 
-    assert executor(ones(2), zeros(2)).tolist() == [1.0, 1.0]
-    (definition,) = ast.parse(executor.source).body
-    assert isinstance(definition, ast.FunctionDef)
+        assert executor(ones(2), zeros(2)).tolist() == [1.0, 1.0]
+        (definition,) = ast.parse(executor.source).body
+        assert isinstance(definition, ast.FunctionDef)
 
 
 def test_texts_and_numbers_of_attributes_are_passed_as_they_are() -> None:
