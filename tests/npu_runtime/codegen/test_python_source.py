@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor, nn, ones, randn, zeros
 
@@ -96,6 +97,7 @@ def test_the_program_is_the_same_in_every_process(tmp_path: Path) -> None:
     ast.parse(source, feature_version=(3, 10))
 
 
+@pytest.mark.smoke
 def test_the_source_is_the_program() -> None:
     graph = graph_of("x", "y")
     executor = IRExecutor(graph, passes=None)

@@ -49,6 +49,7 @@ def table_of(found: Explanation) -> list[tuple[str, str]]:
     return [(node.name, node.backend) for node in found.nodes]
 
 
+@pytest.mark.smoke
 def test_every_node_is_told_who_runs_it(graph: Graph) -> None:
     found = explain(executor_of(graph, Picky()))
 

@@ -192,6 +192,7 @@ def test_buffers_and_arguments_stay_as_they_are() -> None:
     assert torch.equal(executor(given), 2 * X)
 
 
+@pytest.mark.smoke
 def test_keyword_arguments_are_passed_on() -> None:
     graph = extract_ir(nn.ReLU(), (), {"input": X})
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -16,6 +16,7 @@ from npu_runtime.executor.executor import IRExecutor
 from npu_runtime.planned import PlannedProgram, plan
 from tests.support.backends.broken_backends import Program, Sound
 from tests.support.backends.choosing_backend import Some
+from tests.support.tiers import thin
 
 
 class Convolutions(nn.Module):
@@ -50,7 +51,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", thin(range(10), 3))
 @pytest.mark.parametrize(("model", "args"), CASES)
 def test_results_do_not_depend_on_who_runs_what(model: nn.Module, args: tuple[Any, ...], seed: int) -> None:
     graph = extract_ir(model, args)
@@ -109,23 +110,14 @@ def conjugated(x: torch.Tensor) -> torch.Tensor:
     return torch.complex(x, -x).conj().imag
 
 
-@pytest.mark.parametrize("lazily", [negated_view, conjugated])
-@pytest.mark.parametrize("over_planned_memory", [False, True])
-def test_native_kernels_see_the_values_of_arguments_that_are_negated_lazily(
-    lazily: Callable[[torch.Tensor], torch.Tensor], over_planned_memory: bool
-) -> None:
-    x = torch.randn(3)
-    graph = relu_graph()
-    run = (
-        PlannedProgram(plan(graph, backend="host"))
-        if over_planned_memory
-        else IRExecutor(graph, backend="host")
-    )
+def test_native_kernels_see_the_values_of_arguments_that_are_negated_lazily() -> None:
+    graph, x = relu_graph(), torch.randn(3)
+    for lazily in (negated_view, conjugated):
+        for run in (PlannedProgram(plan(graph, backend="host")), IRExecutor(graph, backend="host")):
+            found = run(lazily(x))
 
-    found = run(lazily(x))
-
-    assert lazily(x).is_neg()
-    assert torch.equal(found, lazily(x).relu())
+            assert lazily(x).is_neg()
+            assert torch.equal(found, lazily(x).relu())
 
 
 class ReadTwice(nn.Module):
@@ -149,14 +141,15 @@ class CopiedView(nn.Module):
         return x.sin().t().contiguous().view(-1)
 
 
-@pytest.mark.parametrize("op", ["aten.contiguous.default", "aten.t.default"])
-def test_a_backend_gets_nothing_but_tensors_with_data(op: str) -> None:
-    x, backend = torch.randn(3, 4), Some(ops=[op])
+def test_a_backend_gets_nothing_but_tensors_with_data() -> None:
+    x = torch.randn(3, 4)
+    for op in ("aten.contiguous.default", "aten.t.default"):
+        backend = Some(ops=[op])
 
-    executor = IRExecutor(extract_ir(CopiedView(), (x,)), backend=backend, passes=None)
+        executor = IRExecutor(extract_ir(CopiedView(), (x,)), backend=backend, passes=None)
 
-    assert torch.equal(executor(x), CopiedView()(x))
-    assert [item.device for (item,) in backend.given] == [x.device]
+        assert torch.equal(executor(x), CopiedView()(x))
+        assert [item.device for (item,) in backend.given] == [x.device]
 
 
 def test_a_backend_that_fails_while_it_runs_is_told_with_the_node_and_what_it_was_given() -> None:
@@ -174,76 +167,48 @@ def test_a_backend_that_fails_while_it_runs_is_told_with_the_node_and_what_it_wa
         executor(x)
 
 
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        pytest.param(
-            [torch.zeros(7, dtype=torch.int64)], r"returned i64\[7\] in place of f32\[3\]", id="type"
-        ),
-        pytest.param([], r"returned nothing in place of f32\[3\]", id="count"),
-    ],
-)
-def test_what_a_backend_returns_is_checked(wrong: list[torch.Tensor], message: str) -> None:
-    class Wrong(Some):
-        def run(self, program: Program, inputs: Sequence[Any]) -> Sequence[Any]:
-            return wrong
+def test_what_a_backend_returns_is_checked() -> None:
+    for wrong, message in (
+        ([torch.zeros(7, dtype=torch.int64)], r"returned i64\[7\] in place of f32\[3\]"),
+        ([], r"returned nothing in place of f32\[3\]"),
+    ):
+        backend = type("Wrong", (Some,), {"run": lambda self, *_, wrong=wrong: wrong})
+        executor = IRExecutor(relu_graph(), backend=backend(ops=["aten.relu.default"]), passes=None)
 
-    executor = IRExecutor(relu_graph(), backend=Wrong(ops=["aten.relu.default"]), passes=None)
-
-    with pytest.raises(ExecutionError, match=message):
-        executor(torch.randn(3))
+        with pytest.raises(ExecutionError, match=message):
+            executor(torch.randn(3))
 
 
 def relu_graph() -> Graph:
     return extract_ir(nn.ReLU(), (torch.randn(3),))
 
 
-@pytest.mark.parametrize(
-    ("methods", "message"),
-    [
-        pytest.param(
+def test_what_is_of_no_use_as_a_backend_is_refused_when_the_executor_is_made() -> None:
+    failed = ".*division by zero\n  at: node"
+    useless: list[tuple[dict[str, Any], str]] = [
+        (
             {"supports": lambda self, node: ""},
             "'sound' answers '' where it should say why .*\n  at: node 'relu' .*\n  fix: supports",
-            id="no reason",
         ),
-        pytest.param(
-            {"lower": lambda self, graph: 1 / 0},
-            "'sound' failed to lower 1 nodes that it supports: .*division by zero\n  at: node",
-            id="lower",
-        ),
-        pytest.param(
+        ({"supports": lambda self, node: 1 / 0}, "'sound' raised an error where it was asked about a node"),
+        ({"lower": lambda self, graph: 1 / 0}, f"'sound' failed to lower 1 nodes that it supports: {failed}"),
+        (
             {"prepare": lambda self, graph, ops, device: 1 / 0},
-            "'sound' failed to prepare 1 nodes? that it supports: .*division by zero\n  at: node",
-            id="prepare",
+            f"'sound' failed to prepare 1 nodes that it supports: {failed}",
         ),
-        pytest.param(
+        (
             {"devices": lambda self: [], "absence": lambda self: "no driver"},
             "the backend 'sound' cannot run here: no driver",
-            id="no device",
         ),
-    ],
-)
-def test_a_backend_that_is_of_no_use_is_refused_when_the_executor_is_made(
-    methods: dict[str, Any], message: str
-) -> None:
-    backend = type("Useless", (Sound,), methods)()
-
-    with pytest.raises(BackendError, match=message):
-        IRExecutor(relu_graph(), backend=backend)
-
-
-@pytest.mark.parametrize(
-    ("backend", "message"),
-    [
-        pytest.param("nowhere", "there is no backend 'nowhere'\n  fix: there are aten", id="name"),
-        pytest.param(
-            Sound, "is not a backend\n  fix: give a name or an instance of npu_runtime.Backend", id="class"
-        ),
-    ],
-)
-def test_what_is_no_backend_is_refused(backend: Any, message: str) -> None:
-    with pytest.raises(BackendError, match=message):
-        IRExecutor(relu_graph(), backend=[backend])
+    ]
+    given: list[tuple[Any, str]] = [
+        ("nowhere", "there is no backend 'nowhere'\n  fix: there are aten"),
+        (Sound, "is not a backend\n  fix: give a name or an instance of npu_runtime.Backend"),
+    ]
+    given += [(type("Useless", (Sound,), methods)(), message) for methods, message in useless]
+    for backend, message in given:
+        with pytest.raises(BackendError, match=message):
+            IRExecutor(relu_graph(), backend=[backend])
 
 
 class OnMeta(Sound):
@@ -257,41 +222,23 @@ class OnMeta(Sound):
         return super().prepare(graph, ops, device)
 
 
-def test_a_backend_chooses_the_device_where_weights_are_elsewhere() -> None:
-    backend = OnMeta()
+def test_a_backend_chooses_the_device_unless_it_runs_where_the_weights_are() -> None:
+    backend, model = OnMeta(), nn.PReLU()
+    graph = extract_ir(model, (torch.randn(3),))
 
-    executor = IRExecutor(extract_ir(nn.PReLU(), (torch.randn(3),)), nn.PReLU().state_dict(), backend=backend)
+    executor = IRExecutor(graph, model.state_dict(), backend=backend)
 
     assert executor.device == backend.prepared == torch.device("meta")
+    assert IRExecutor(graph, model.state_dict(), backend=Sound()).device == torch.device("cpu")
 
 
-def test_weights_choose_the_device_where_the_backend_runs_there() -> None:
-    model = nn.PReLU()
-
-    executor = IRExecutor(extract_ir(model, (torch.randn(3),)), model.state_dict(), backend=Sound())
-
-    assert executor.device == torch.device("cpu")
-
-
-@pytest.mark.parametrize(
-    ("backends", "device", "message"),
-    [
-        pytest.param(
-            [OnMeta()],
-            "cpu",
-            "'sound' does not run on cpu\n  fix: device= is one of meta, cpu:7",
-            id="wanted",
-        ),
-        pytest.param(
-            [OnMeta(), Some()], None, "'some' does not run on meta\n  fix: device= is one of cpu", id="others"
-        ),
-    ],
-)
-def test_a_device_that_a_backend_does_not_have_is_refused(
-    backends: list[Backend], device: str | None, message: str
-) -> None:
-    with pytest.raises(BackendError, match=message):
-        IRExecutor(relu_graph(), backend=backends, device=device)
+def test_a_device_that_a_backend_does_not_have_is_refused() -> None:
+    for backends, device, message in (
+        ([OnMeta()], "cpu", "'sound' does not run on cpu\n  fix: device= is one of meta, cpu:7"),
+        ([OnMeta(), Some()], None, "'some' does not run on meta\n  fix: device= is one of cpu"),
+    ):
+        with pytest.raises(BackendError, match=message):
+            IRExecutor(relu_graph(), backend=backends, device=device)
 
 
 def test_the_interface_has_defaults_where_pytorch_has_devices() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
 from npu_ir import execute_ir, extract_ir
@@ -19,25 +20,16 @@ class Net(torch.nn.Module):
         return self.second(hidden.relu()) + hidden[:, :3]
 
 
-def test_results_are_those_of_the_interpreter() -> None:
+@pytest.mark.smoke
+def test_results_are_those_of_the_interpreter_and_stay_where_they_are() -> None:
     model, x = Net(), torch.randn(5, 8)
     graph = extract_ir(model, (x,))
     program = PlannedProgram(plan(graph), model.state_dict())
 
-    result = program(x)
-
-    assert torch.equal(result, execute_ir(graph, (x,), weights=model.state_dict()))
-
-
-def test_results_stay_where_they_are() -> None:
-    model, x = Net(), torch.randn(5, 8)
-    program = PlannedProgram(plan(extract_ir(model, (x,))), model.state_dict())
-
     first = program(x)
-    second = program(torch.randn(5, 8))
 
-    assert first is second
-    assert second is program.outputs[0]
+    assert torch.equal(first, execute_ir(graph, (x,), weights=model.state_dict()))
+    assert program(torch.randn(5, 8)) is first is program.outputs[0]
 
 
 def test_the_operators_of_pytorch_stay_the_objects_that_they_are() -> None:

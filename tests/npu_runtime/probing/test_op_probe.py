@@ -23,6 +23,7 @@ def instructions_of(function: Any, *args: Any) -> dict[str, Instruction]:
     return {instruction.node.name: instruction for instruction in executor.instructions}
 
 
+@pytest.mark.smoke
 def test_the_quickest_callable_that_does_the_same_is_taken() -> None:
     instructions = instructions_of(
         lambda x: torch.nn.functional.gelu(torch.nn.functional.linear(x, x)) + torch.ops.aten.sigmoid(x),
