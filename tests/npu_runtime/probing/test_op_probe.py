@@ -23,7 +23,6 @@ def instructions_of(function: Any, *args: Any) -> dict[str, Instruction]:
     return {instruction.node.name: instruction for instruction in executor.instructions}
 
 
-@pytest.mark.smoke
 def test_the_quickest_callable_that_does_the_same_is_taken() -> None:
     instructions = instructions_of(
         lambda x: torch.nn.functional.gelu(torch.nn.functional.linear(x, x)) + torch.ops.aten.sigmoid(x),
@@ -143,6 +142,7 @@ def test_constants_and_weights_are_not_overwritten() -> None:
         assert_same(executor(ones(1)), model(ones(1)), "the result")
 
 
+@pytest.mark.smoke
 def test_the_same_call_is_probed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     from npu_runtime.probing.op_probe import OpProbe
 
