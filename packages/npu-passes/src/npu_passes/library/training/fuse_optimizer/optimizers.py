@@ -28,14 +28,15 @@ from dataclasses import dataclass
 
 from npu_ir import OpNode, Value
 from npu_passes.library.training.fuse_optimizer.groups import Chain
-from npu_passes.library.training.fuse_optimizer.operands import Reader, packet_of
 from npu_passes.library.training.fuse_optimizer.step_patterns import (
     Complement,
     Flag,
     Negative,
     Product,
+    Reader,
     call,
     match_step,
+    packet_of,
 )
 from npu_passes.ops.training import ADAM_STEP, SGD_STEP
 from npu_passes.patterns.terms import Term, attr, one_of, var
