@@ -7,13 +7,14 @@ backtracks over ``one_of``; operands are matched from the last to the first.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from npu_ir import OpNode, ScalarType, Value
 from npu_ir.ops.schema import find_op, schema_of
-from npu_passes.patterns.terms import Kind, OneOf, Term, Wildcard
+from npu_passes.patterns.matcher import Goal, Search
+from npu_passes.patterns.terms import Kind, Term, Wildcard
 from npu_passes.rewriting.arguments import arguments_of
 
 # A hyperparameter: a number of the graph, or a literal.
@@ -174,99 +175,67 @@ def call(name: str, *operands: Term, result: str = "") -> StepCall:
     return StepCall(tuple(name.split("|")), operands, result)
 
 
-@dataclass(slots=True)
-class Match:
-    """What is matched so far.
+class StepSearch(Search):
+    """Search for a pattern behind one value.
 
-    Attributes:
-        bound: Tensors and numbers by name; True for flags.
-        nodes: The nodes of all calls, those that return their results unchanged included.
+    ``bound`` has tensors and numbers by name, and True for flags; ``nodes`` includes nodes that return the
+    result of a call unchanged.
     """
 
-    bound: dict[str, Any] = field(default_factory=dict)
-    nodes: dict[OpNode, None] = field(default_factory=dict)
+    def __init__(self, reader: Reader) -> None:
+        super().__init__()
+        self._reader = reader
 
+    def alternatives(self, item: Any, term: Term) -> Sequence[Sequence[Goal]]:
+        if isinstance(term, StepCall):
+            return self._match_call(item, term)
+        if isinstance(term, Wildcard):
+            return [[]] if self._bind(term, item) else []
+        if isinstance(term, tuple):
+            return [[(item, part) for part in term]]
+        if isinstance(term, Flag):
+            self.bound[term.name] = True
+            return [[]]
+        if isinstance(term, (Complement, Negative, Product)):
+            return _number_goals(item, term, self.bound)
+        return super().alternatives(item, term)
 
-def match_step(reader: Reader, value: Value, pattern: Term) -> Match | None:
-    """Return the first match of a pattern that computes ``value``; None if there is none."""
-    found = Match()
-    return found if _matches(reader, [(value, pattern)], found) else None
+    def _match_call(self, item: Any, term: StepCall) -> Sequence[Sequence[Goal]]:
+        made = self._reader.call(item, *term.names) if isinstance(item, Value) else None
+        if made is None or len(made.operands) < len(term.operands):
+            return []
+        if term.result and not self._bind(Wildcard(term.result, Kind.VALUE), item):
+            return []
+        self.nodes.update(dict.fromkeys(made.nodes))
+        return [list(zip(made.operands, term.operands, strict=False))]
 
-
-def _matches(reader: Reader, goals: list[tuple[Any, Term]], found: Match) -> bool:
-    """Return whether all goals can be met; if not, ``found`` is left as it was."""
-    bound, nodes = len(found.bound), len(found.nodes)
-    while goals:
-        item, term = goals.pop()
-        if isinstance(term, OneOf):
-            if any(_matches(reader, [*goals, (item, option)], found) for option in term.options):
-                return True
-            more = None
+    def _bind(self, term: Wildcard, item: Any) -> bool:
+        if term.kind is Kind.DATA:
+            fits = is_number(item)
         else:
-            more = _goals(reader, item, term, found)
-        if more is None:
-            while len(found.bound) > bound:
-                found.bound.popitem()
-            while len(found.nodes) > nodes:
-                found.nodes.popitem()
-            return False
-        goals += more
-    return True
-
-
-def _goals(reader: Reader, item: Any, term: Term, found: Match) -> Sequence[tuple[Any, Term]] | None:
-    """Return what remains for ``item`` to match ``term``; None if it does not."""
-    if isinstance(term, StepCall):
-        return _call_goals(reader, item, term, found)
-    if isinstance(term, Wildcard):
-        return [] if _bind(term, item, found) else None
-    if isinstance(term, tuple):
-        return [(item, part) for part in term]
-    if isinstance(term, Flag):
-        found.bound[term.name] = True
-        return []
-    if isinstance(term, (Complement, Negative, Product)):
-        return _number_goals(item, term, found)
-    return [] if is_literal(item) and item == term else None
-
-
-def _call_goals(reader: Reader, item: Any, term: StepCall, found: Match) -> Sequence[tuple[Any, Term]] | None:
-    made = reader.call(item, *term.names) if isinstance(item, Value) else None
-    if made is None or len(made.operands) < len(term.operands):
-        return None
-    if term.result and not _bind(Wildcard(term.result, Kind.VALUE), item, found):
-        return None
-    found.nodes.update(dict.fromkeys(made.nodes))
-    return list(zip(made.operands, term.operands, strict=False))
-
-
-def _bind(term: Wildcard, item: Any, found: Match) -> bool:
-    if term.kind is Kind.DATA:
-        fits = is_number(item)
-    else:
-        fits = isinstance(item, Value) and not is_number(item)
-        item = strip_aliases(item)[0] if fits else item
-    return fits and is_same(found.bound.setdefault(term.name, item), item)
+            fits = isinstance(item, Value) and not is_number(item)
+            item = strip_aliases(item)[0] if fits else item
+        return fits and is_same(self.bound.setdefault(term.name, item), item)
 
 
 def _number_goals(
-    item: Any, term: Complement | Negative | Product, found: Match
-) -> Sequence[tuple[Any, Term]] | None:
-    """Return the number that is left for ``x``: an operand, or computed for a literal."""
+    item: Any, term: Complement | Negative | Product, bound: Mapping[str, Any]
+) -> Sequence[Sequence[Goal]]:
+    """Return the number that is left for ``x`` as a goal: an operand, or computed for a literal."""
     if isinstance(term, Complement):
         if is_literal(item):
-            return [(1 - item, term.x)]
+            return [[(1 - item, term.x)]]
         first, second = number_operands(item, "operator.sub") or (None, None)
-        return [(second, term.x)] if is_literal(first) and first == 1 else None
+        return [[(second, term.x)]] if is_literal(first) and first == 1 else []
     if isinstance(term, Negative):
         if is_literal(item):
-            return [(-item, term.x)] if item <= 0 else None
+            return [[(-item, term.x)]] if item <= 0 else []
         operands = number_operands(item, "operator.neg")
-        return None if operands is None else [(operands[0], term.x)]
-    factor = found.bound[term.factor]
+        return [] if operands is None else [[(operands[0], term.x)]]
+    factor = bound[term.factor]
     if is_literal(item):
-        return [(item / factor, term.x)] if is_literal(factor) and factor != 0 else None
+        return [[(item / factor, term.x)]] if is_literal(factor) and factor != 0 else []
     first, second = number_operands(item, "operator.mul") or (None, None)
     if is_same(first, factor):
-        return [(second, term.x)]
-    return [(first, term.x)] if is_same(second, factor) else None
+        return [[(second, term.x)]]
+    return [[(first, term.x)]] if is_same(second, factor) else []
