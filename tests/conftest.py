@@ -1,4 +1,4 @@
-"""Shared test setup: fixed seed, one thread, hypothesis profile, and tests that follow each other."""
+"""Shared test setup: fixed seed, one thread, hypothesis profile."""
 
 from __future__ import annotations
 
@@ -19,20 +19,6 @@ def pytest_configure() -> None:
 
 def pytest_report_header() -> str:
     return f"torch {torch.__version__}"
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Group the tests marked ``captured_once`` by case: they share a capture."""
-    first: dict[str, int] = {}
-
-    def place(entry: tuple[int, pytest.Item]) -> int:
-        index, item = entry
-        if item.get_closest_marker("captured_once") is None:
-            return index
-        assert isinstance(item, pytest.Function)
-        return first.setdefault(item.callspec.params["case"].id, index)
-
-    items[:] = [item for _, item in sorted(enumerate(items), key=place)]
 
 
 @pytest.fixture(autouse=True)

@@ -15,19 +15,19 @@ from npu_ir.cli import input_text
 from npu_ir.cli.console import print_facts
 from npu_ir.cli.failures import FAILED, OK, warn
 from npu_ir.cli.graph_call import graph_arguments
-from npu_ir.cli.input_text import parse_inputs
+from npu_ir.cli.input_text import parse_inputs, parse_sizes
 from npu_ir.cli.options import (
     INT_HIGH,
     add_file,
+    add_graph_output,
     add_inputs,
+    add_output_folder,
     add_random_data,
     add_sizes,
     add_weights,
     set_completions,
 )
-from npu_ir.cli.outputs import add_graph_output, add_output_folder
 from npu_ir.cli.quantities import count_text
-from npu_ir.cli.size_text import parse_sizes
 from npu_ir.cli.weight_selection import weights_or_random
 from npu_ir.errors import UsageError
 from npu_ir.interpreter.random_data import random_tensor

@@ -11,11 +11,10 @@ import torch
 
 from npu_ir import Graph, Interpreter, NpuError, OpNode, Value, load_weights
 from npu_ir.core.literals import same_literal
-from npu_ir.core.tensor_bytes import same_data
-from npu_ir.core.tensor_numbers import equal_elements, largest_magnitude
-from npu_ir.graph.uninitialized_values import find_uninitialized_values
+from npu_ir.core.tensor_bytes import equal_elements, largest_magnitude, same_data
 from npu_ir.interpreter.random_data import random_call, random_weights
 from npu_ir.interpreter.run_nodes import Observer
+from npu_ir.ops.effects import find_uninitialized_values
 from npu_passes.core.base import Numerics
 from npu_passes.errors import PassError
 

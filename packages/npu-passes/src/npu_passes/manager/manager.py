@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from npu_ir import Graph, GraphError, NpuError
-from npu_ir.core.paused_gc import pause_gc
+from npu_ir.core.isolation import pause_gc
 from npu_passes.core.base import Pass
 from npu_passes.core.journal import Journal, Rewrite, RewriteLimitReachedError
 from npu_passes.core.options import options_of
