@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from npu_passes import PassManager
 from npu_runtime.cpu import costs, pack_convolution
-from tests.npu_runtime.cpu_cases import CPU_PASSES, Function, assert_computes, captured
+from tests.support.passes.cpu_cases import CPU_PASSES, Function, assert_computes, captured
 
 slow = settings(suppress_health_check=list(HealthCheck), max_examples=60, deadline=None)
 PAIR = st.tuples(st.integers(1, 2), st.integers(1, 2))
