@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from npu_ir import execute_ir
 from npu_passes.library import FuseLossGradient
-from npu_passes.ops.gradients import CROSS_ENTROPY_WITH_GRAD, MSE_LOSS_WITH_GRAD
+from npu_passes.ops.fused import CROSS_ENTROPY_WITH_GRAD, MSE_LOSS_WITH_GRAD
 from tests.support.passes.step_cases import Step, assert_equal, count, refusals, rewritten
 
 LEFT = ("aten.ones_like.default", "aten.mse_loss_backward.default", "aten._log_softmax.default")

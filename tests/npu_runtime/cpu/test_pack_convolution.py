@@ -14,7 +14,15 @@ from npu_passes import PassManager
 from npu_passes.testing import check_pass
 from npu_runtime.cpu import onednn
 from npu_runtime.cpu.pack_convolution import PackConvolution
-from tests.npu_runtime.cpu_cases import Function, assert_computes, captured, image, ops, optimized, refusals
+from tests.support.passes.cpu_cases import (
+    Function,
+    assert_computes,
+    captured,
+    image,
+    ops,
+    optimized,
+    refusals,
+)
 
 PASSES = "constant-folding,pack-convolution{fuse_add=true}"
 CONV, CONV_ADD = "mkldnn._convolution_pointwise", "mkldnn._convolution_pointwise.binary"

@@ -14,7 +14,7 @@ from npu_passes import PassError
 from npu_passes.testing import check_pass
 from npu_runtime.cpu import onednn
 from npu_runtime.cpu.pack_linear import PackLinear
-from tests.npu_runtime.cpu_cases import Function, assert_computes, captured, ops, optimized, refusals
+from tests.support.passes.cpu_cases import Function, assert_computes, captured, ops, optimized, refusals
 
 PASSES = "constant-folding,pack-linear"
 LINEAR = "mkldnn._linear_pointwise"

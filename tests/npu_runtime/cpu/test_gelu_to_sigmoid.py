@@ -17,7 +17,7 @@ from npu_passes.testing import check_pass
 from npu_runtime import TrainStep
 from npu_runtime.cpu.gelu_to_sigmoid import GeluToSigmoid
 from npu_runtime.training import compile_ir
-from tests.npu_runtime.cpu_training import RATE, with_passes
+from tests.support.passes.cpu_training import RATE, with_passes
 from tests.support.training.cases import Case
 from tests.support.training.eager import trained
 from tests.support.training.judging import problems, reference

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from npu_passes import PassManager
-from npu_runtime.cpu import kernel_choice, pack_convolution
-from tests.npu_runtime.cpu_cases import CPU_PASSES, Function, assert_computes, captured
+from npu_runtime.cpu import costs, pack_convolution
+from tests.support.passes.cpu_cases import CPU_PASSES, Function, assert_computes, captured
 
 slow = settings(suppress_health_check=list(HealthCheck), max_examples=60, deadline=None)
 PAIR = st.tuples(st.integers(1, 2), st.integers(1, 2))
@@ -43,7 +43,7 @@ def convolutions(draw: st.DrawFn) -> tuple[nn.Conv2d, Tensor]:
 def eager_to_rewrite(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the passes rewrite whatever they can, however small it is."""
     monkeypatch.setattr("npu_runtime.cpu.channels_last.seconds_saved", lambda item: 1.0)
-    monkeypatch.setattr(pack_convolution, "direct_kernel", lambda item: kernel_choice.Kernel.PACKED)
+    monkeypatch.setattr(pack_convolution, "direct_kernel", lambda item: costs.Kernel.PACKED)
 
 
 @slow

@@ -15,7 +15,7 @@ from npu_ir import Graph, execute_ir, extract_ir, parse_ir
 from npu_ir.core.types import dtype_name
 from npu_passes import Checked, PassManager, PassResult
 from npu_passes.library.cleanup.elim_identity import ElimIdentity
-from npu_passes.library.cleanup.elim_identity.casts import is_lossless
+from npu_passes.library.cleanup.elim_identity.copies import is_lossless
 
 
 def of_node(line: str, *, inputs: str = "f32[2, 3]", constant: str = "") -> Graph:

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from npu_ir import execute_ir
 from npu_passes import PassError, PassManager
 from npu_passes.library import FuseLinearBackward
-from npu_passes.ops.gradients import (
+from npu_passes.ops.fused import (
     ACTIVATION_GRADIENTS,
     LINEAR_ACTIVATION_BACKWARD,
     LINEAR_BACKWARD,

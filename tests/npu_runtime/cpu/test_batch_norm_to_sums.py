@@ -18,7 +18,7 @@ from npu_passes.testing import check_pass
 from npu_runtime import TrainStep
 from npu_runtime.cpu.batch_norm_to_sums import BatchNormToSums
 from npu_runtime.training import compile_ir
-from tests.npu_runtime.cpu_training import RATE, with_passes
+from tests.support.passes.cpu_training import RATE, with_passes
 from tests.support.training.cases import Case
 from tests.support.training.eager import trained
 from tests.support.training.judging import problems, reference

@@ -13,7 +13,7 @@ from npu_ir import Graph, Interpreter, execute_ir, load_ir, save_ir
 from npu_passes import PassManager, all_passes, all_pipelines, optimize, passes_of
 from npu_passes.core.registry import origin_of
 from npu_runtime import IRExecutor
-from tests.npu_runtime.cpu_cases import assert_computes, captured, image, ops
+from tests.support.passes.cpu_cases import assert_computes, captured, image, ops
 
 CPU_ONLY = ["channels-last", "winograd", "pack-convolution", "pack-linear"]
 

@@ -15,7 +15,7 @@ from npu_ir import Graph, OpNode, Value
 from npu_runtime.cpu.convolutions import CONVOLUTIONS, convolution_of
 from npu_runtime.cpu.costs import Kernel, copy_seconds, direct_kernel, seconds_saved, winograd_tile
 from npu_runtime.cpu.layouts import choose_channels_last, is_layout_sensitive
-from tests.npu_runtime.cpu_cases import Function, captured, image
+from tests.support.passes.cpu_cases import Function, captured, image
 
 COPY = copy_seconds(captured(nn.ReLU(), image(8, 8)).inputs[0].tensor_type)
 

@@ -13,7 +13,7 @@ from npu_ir import Graph, Interpreter
 from npu_passes.testing import check_pass
 from npu_runtime.cpu import onednn
 from npu_runtime.cpu.winograd import POINTS, Winograd, matrices
-from tests.npu_runtime.cpu_cases import (
+from tests.support.passes.cpu_cases import (
     Function,
     Residual,
     assert_computes,

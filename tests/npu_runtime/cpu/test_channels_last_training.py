@@ -17,8 +17,8 @@ from npu_runtime.backends.registry import usable_backends
 from npu_runtime.cpu.batch_norm_to_sums import BatchNormToSums
 from npu_runtime.cpu.channels_last import ChannelsLast
 from npu_runtime.executor.options import select_passes
-from tests.npu_runtime.cpu_training import RATE, Classifier, batch_of, layouts, step_of, with_passes
 from tests.support.backends.tiny_backend import TinyBackend
+from tests.support.passes.cpu_training import RATE, Classifier, batch_of, layouts, step_of, with_passes
 from tests.support.training.cases import Case
 from tests.support.training.eager import trained
 from tests.support.training.judging import problems, reference

@@ -14,7 +14,7 @@ from npu_passes import PassManager
 from npu_passes.testing import check_pass
 from npu_runtime.cpu import onednn
 from npu_runtime.cpu.channels_last import ChannelsLast
-from tests.npu_runtime.cpu_cases import (
+from tests.support.passes.cpu_cases import (
     Function,
     Residual,
     assert_computes,
