@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,7 +22,7 @@ from npu_ir.capture.functionalize import functionalize
 from tests.support.corpus.case import Function
 from tests.support.corpus.comparison import assert_same
 from tests.support.rows import each_row
-from tests.support.tiers import examples
+from tests.support.tiers import examples, thin
 
 # In-place ops in the bodies of control flow, and around them.
 
@@ -126,9 +127,17 @@ def test_what_a_branch_writes_stays_in_it(body: Callable[[Tensor], Tensor]) -> N
     check(Function(lambda x, y: in_branch(body, x)))
 
 
-@pytest.mark.parametrize("body", [relu, write_beside_a_constant, write_through_dropout, nested])
-@pytest.mark.parametrize("around", [in_loop, in_scan, in_map, in_checkpoint])
-def test_what_a_body_writes_stays_in_it(around: Any, body: Callable[[Tensor], Tensor]) -> None:
+BODIES = list(
+    itertools.product(
+        [in_loop, in_scan, in_map, in_checkpoint],
+        [relu, write_beside_a_constant, write_through_dropout, nested],
+    )
+)
+
+
+@pytest.mark.parametrize("pair", thin(BODIES, 5, lambda pair: f"{pair[0].__name__}-{pair[1].__name__}"))
+def test_what_a_body_writes_stays_in_it(pair: tuple[Any, Callable[[Tensor], Tensor]]) -> None:
+    around, body = pair
     check(Function(lambda x, y: around(body, x)))
 
 
@@ -352,11 +361,18 @@ def test_eager_refuses_to_add_the_transpose_of_a_tensor_to_it_in_place() -> None
     assert is_refused_by_eager(program)
 
 
-@pytest.mark.parametrize("dropout", [F.dropout, F.alpha_dropout, F.dropout1d, F.feature_alpha_dropout])
-@pytest.mark.parametrize(("p", "training"), [(0.0, True), (0.0, False), (0.5, False), (1.0, True)])
-def test_a_dropout_that_drops_nothing_returns_its_input_itself(
-    dropout: Any, p: float, training: bool
-) -> None:
+DROPOUTS = list(
+    itertools.product(
+        [(0.0, True), (0.0, False), (0.5, False), (1.0, True)],
+        [F.dropout, F.alpha_dropout, F.dropout1d, F.feature_alpha_dropout],
+    )
+)
+
+
+@pytest.mark.parametrize("pair", thin(DROPOUTS, 5))
+def test_a_dropout_that_drops_nothing_returns_its_input_itself(pair: tuple[Any, Any]) -> None:
+    (p, training), dropout = pair
+
     def program(x: Tensor) -> Any:
         x = x * 2
         y = dropout(x, p, training)

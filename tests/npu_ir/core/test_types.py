@@ -52,6 +52,7 @@ def test_every_dtype_has_a_short_and_a_long_name(dtype: torch.dtype) -> None:
     assert parse_dtype(long_name) is dtype
 
 
+@pytest.mark.smoke
 def test_short_names_are_unique() -> None:
     assert len({dtype_name(dtype) for dtype in DTYPES}) == len(DTYPES)
 

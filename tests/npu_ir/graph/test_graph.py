@@ -460,6 +460,7 @@ def test_an_update_that_does_not_fit_is_refused(target: str, value: str, message
 # Nodes
 
 
+@pytest.mark.smoke
 def test_nodes_are_inserted_where_they_are_wanted() -> None:
     graph, x, relu, add = chain()
 

@@ -94,6 +94,7 @@ def refused(*points: Point) -> tuple[Plugins, dict[str, str]]:
 # What is loaded
 
 
+@pytest.mark.smoke
 def test_what_plugins_offer_is_collected_and_reported() -> None:
     everything = plugin(
         npu_register_ops=lambda registry: (

@@ -41,6 +41,7 @@ VALUES = {"a": 7, "b": 3, "n": 12}
 # The normal form
 
 
+@pytest.mark.smoke
 @each_row(
     "expression, text",
     {
