@@ -96,11 +96,7 @@ def run_eagerly(
 
 
 class _ReplaceTensors(TorchFunctionMode):
-    """Replace the tensors of a model by copies in every call, also those that no module has registered.
-
-    Args:
-        copies: The copies, by the id of the original.
-    """
+    """Replace tensors, by their id, by copies in every call, also those that no module has registered."""
 
     def __init__(self, copies: Mapping[int, torch.Tensor]) -> None:
         super().__init__()
