@@ -58,14 +58,14 @@ def smoke(session: nox.Session) -> None:
 @nox.session
 def exhaustive(session: nox.Session) -> None:
     """Run all tests there are: also every model through every runner, and long random runs."""
-    run_tests(session, "exhaustive or not exhaustive")
+    run_tests(session, "exhaustive or not exhaustive", "--hypothesis-profile=exhaustive")
 
 
-def run_tests(session: nox.Session, tier: str) -> None:
+def run_tests(session: nox.Session, tier: str, *options: str) -> None:
     """Run the tests that a marker expression selects, on two processes."""
     install(session, *PACKAGES, built(session), *TESTS)
     two = ("-n", "2", "--dist", "worksteal")
-    session.run("pytest", *two, "-m", tier, *session.posargs, env={"OMP_NUM_THREADS": "1"})
+    session.run("pytest", *two, "-m", tier, *options, *session.posargs, env={"OMP_NUM_THREADS": "1"})
 
 
 @nox.session

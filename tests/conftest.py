@@ -1,4 +1,4 @@
-"""Shared test setup: fixed seed, one thread, hypothesis profile."""
+"""Shared test setup: fixed seed, one thread, hypothesis profiles."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ import hypothesis
 import pytest
 import torch
 
+from tests.support.tiers import EXHAUSTIVE_PROFILE
+
 hypothesis.settings.register_profile("local", deadline=None)
 hypothesis.settings.register_profile("ci", deadline=None, derandomize=True)
+hypothesis.settings.register_profile(EXHAUSTIVE_PROFILE, deadline=None)
 hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "local")
 
 
