@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+import hypothesis
 import pytest
 from _pytest.mark import ParameterSet
 
@@ -28,3 +29,9 @@ def thin(cases: Sequence[T], keep: int, name: Callable[[T], str] | None = None) 
         )
         for index, case in enumerate(cases)
     ]
+
+
+def examples(count: int) -> int:
+    """Return how many examples a property test tries: ten times as many in the exhaustive run."""
+    is_exhaustive = hypothesis.settings.get_current_profile_name() == "exhaustive"
+    return 10 * count if is_exhaustive else count
