@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html.parser
 import json
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -93,7 +94,8 @@ def test_an_untrained_network_fails_the_demo(
     assert status == 1
     wrong = "FAILED: The trained network is right on more than 97% of the test images"
     assert wrong in capsys.readouterr().out
-    assert "1 of 11 claims does not hold" in (tmp_path / "report.html").read_text()
+    # Beside it, on a busy machine, that a step takes less time than in eager PyTorch.
+    assert re.search(r"[12] of 11 claims do(es)? not hold", (tmp_path / "report.html").read_text())
     require_report(tmp_path, ("digits",))
     require_saved_graph_that_runs(tmp_path)
 
