@@ -1,4 +1,4 @@
-"""Shared test setup: tiers, fixed seed, one thread, and tests that follow each other."""
+"""Shared test setup: fixed seed, one thread, profiles of hypothesis, and what a run leaves out."""
 
 from __future__ import annotations
 
@@ -36,20 +36,9 @@ def pytest_report_header() -> str:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Group the tests marked ``captured_once`` by case: they share a capture."""
     for item in items:
         if item.get_closest_marker("smoke") and item.get_closest_marker("exhaustive"):
             raise pytest.UsageError(f"{item.nodeid} is of the smoke tier, and left to the exhaustive one")
-    first: dict[str, int] = {}
-
-    def place(entry: tuple[int, pytest.Item]) -> int:
-        index, item = entry
-        if item.get_closest_marker("captured_once") is None:
-            return index
-        assert isinstance(item, pytest.Function)
-        return first.setdefault(item.callspec.params["case"].id, index)
-
-    items[:] = [item for _, item in sorted(enumerate(items), key=place)]
 
 
 def pytest_deselected(items: list[pytest.Item]) -> None:

@@ -11,7 +11,7 @@ import npu_passes
 import npu_runtime
 from npu_ir import errors
 from npu_ir.capture.special_calls import _REFUSED
-from npu_passes.cli.reference_page import passes_page
+from npu_passes.cli.passes import passes_page
 from npu_passes.core.registry import origin_of
 from tests.support.places import ROOT
 

@@ -7,24 +7,23 @@ import torch
 
 import npu_cuda
 from npu_cuda import Program, Status, TensorSpec
+from tests.support.cuda.refusals import refused
 
 
-@pytest.mark.parametrize(
-    ("name", "status", "bases"),
-    [
+def test_each_error_has_its_status() -> None:
+    cases = [
         ("InvalidArgumentError", Status.InvalidArgument, (ValueError,)),
         ("NotSupportedError", Status.NotImplemented, (NotImplementedError,)),
         ("InternalError", Status.Internal, ()),
         ("DeviceError", Status.DeviceError, (npu_cuda.InternalError,)),
         ("UnavailableError", Status.Unavailable, ()),
-    ],
-)
-def test_each_error_has_its_status(name: str, status: Status, bases: tuple[type, ...]) -> None:
-    error = getattr(npu_cuda, name)
+    ]  # fmt: skip
+    for name, status, bases in cases:
+        error = getattr(npu_cuda, name)
 
-    assert error("x").status is status
-    assert issubclass(error, (npu_cuda.NpuCudaError, *bases))
-    assert issubclass(error, RuntimeError)
+        assert error("x").status is status
+        assert issubclass(error, (npu_cuda.NpuCudaError, *bases))
+        assert issubclass(error, RuntimeError)
 
 
 def test_what_an_allocator_raises_goes_through() -> None:
@@ -41,7 +40,7 @@ def test_what_an_allocator_raises_goes_through() -> None:
     with pytest.raises(KeyError, match="mine") as raised:
         program.finalize(allocate)
     assert raised.value is mine
-    with pytest.raises(npu_cuda.InvalidArgumentError, match=r"returned float32\[1\], 4 bytes"):
+    with refused(r"returned float32\[1\], 4 bytes"):
         program.finalize(lambda nbytes: torch.ones(1))
     with pytest.raises(TypeError, match="finalize: alloc must be a function"):
         program.finalize(3)

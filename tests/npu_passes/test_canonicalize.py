@@ -14,7 +14,7 @@ from npu_ir.core.tensor_bytes import same_data
 from npu_ir.ops.schema import resolve
 from npu_passes import Checked, PassManager, PassResult
 from npu_passes.library.cleanup.canonicalize import Canonicalize
-from npu_passes.library.cleanup.canonicalize.canonical_ops import _OF_TENSORS
+from npu_passes.library.cleanup.canonicalize.canonical_calls import _OF_TENSORS
 
 
 class Function(nn.Module):

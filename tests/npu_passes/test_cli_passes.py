@@ -10,7 +10,7 @@ from npu_ir import Graph
 from npu_ir.cli import main
 from npu_ir.plugins import plugin_manager
 from npu_passes import Pass, Pipeline, within
-from npu_passes.cli.reference_page import passes_page
+from npu_passes.cli.passes import passes_page
 
 Capture = pytest.CaptureFixture[str]
 

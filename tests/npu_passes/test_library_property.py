@@ -14,8 +14,7 @@ from npu_ir.core.structure import flatten
 from npu_ir.interpreter.random_data import random_call, random_weights
 from npu_passes import EXACT, Numerics, Pass, PassManager, passes_of, within
 from npu_passes.library import PASSES
-from npu_passes.manager.checked_mode import find_first_difference
-from npu_passes.manager.origin_check import ObservedRun, find_wrong_origin
+from npu_passes.manager.checked_mode import ObservedRun, find_first_difference, find_wrong_origin
 from npu_passes.manager.rounds import run_once
 from tests.support import random_programs
 from tests.support.random_models import models

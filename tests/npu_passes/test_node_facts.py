@@ -11,7 +11,7 @@ from torch.nn import functional as fn
 
 from npu_ir import Graph, Range, TensorType, Value, extract_ir, parse_ir
 from npu_passes import PassError, is_weight
-from npu_passes.manager.flops import FlopCounter
+from npu_passes.manager.statistics import FlopCounter
 from npu_passes.rewriting.arguments import arguments_of
 from tests.support.corpus.case import Function
 

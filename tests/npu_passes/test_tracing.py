@@ -12,8 +12,8 @@ from npu_ir.symbolic.constraints import Range
 from npu_ir.symbolic.expressions import Dim, call, symbol
 from npu_passes import Pass, PassError
 from npu_passes.decomposition.expansion import _expand_cached, expand
-from npu_passes.decomposition.inline import inline
-from npu_passes.rewriting.layout import can_convert_strides
+from npu_passes.decomposition.recorded_calls import inline
+from npu_passes.rewriting.value_replacement import can_convert_strides
 
 PLACE = Provenance("layer", "model.py:3")
 

@@ -12,8 +12,6 @@ from torch import Tensor
 
 from npu_ir.ops.schema import resolve
 from npu_passes import PassError
-from npu_passes.ops import training
-from npu_passes.ops.training import BIAS_CORR, IN_PLACE, STEP_INC, in_place_op
 from tests.support.passes.optimizer_cases import ADAM, SGD, SHAPES, Lists, random
 
 OPS = torch.ops.npu
@@ -92,15 +90,6 @@ def test_the_op_does_what_its_registrations_say(name: str, sample: Callable[[], 
     results = torch.library.opcheck(op, args, kwargs)
 
     assert set(results.values()) == {"SUCCESS"}
-
-
-def test_every_op_of_the_module_is_registered_and_has_the_twin_it_names() -> None:
-    names = [value for name, value in vars(training).items() if name.isupper() and isinstance(value, str)]
-
-    assert len(names) == 11
-    assert all(resolve(name) is not None for name in names)
-    assert all(resolve(in_place_op(name) or "") is not None for name in IN_PLACE)
-    assert in_place_op("aten.relu.default") is None
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
@@ -286,13 +275,3 @@ def test_a_chain_of_counter_corrections_and_moments_is_adam() -> None:
         torch.testing.assert_close(param, expected.detach(), rtol=1e-6, atol=1e-6)
 
     assert step.item() == 12
-
-
-def test_plain_functions_write_what_the_ops_write() -> None:
-    step, bc1_inv, bc2_inv = torch.tensor(2.0), torch.empty(()), torch.empty(())
-
-    IN_PLACE[STEP_INC](step)
-    IN_PLACE[BIAS_CORR](step, 0.9, 0.99, bc1_inv=bc1_inv, bc2_inv=bc2_inv)
-
-    assert step.item() == 3
-    assert (bc1_inv, bc2_inv) == OPS.bias_corr(torch.tensor(3.0), 0.9, 0.99)

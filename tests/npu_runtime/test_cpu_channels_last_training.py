@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from npu_ir import Graph, Interpreter
 from npu_passes import PassManager
-from npu_passes.core.pipeline import TRAIN
+from npu_passes.core.registry import TRAIN
 from npu_passes.manager.checked_mode import Checked
 from npu_passes.testing import check_pass
 from npu_runtime import TrainStep

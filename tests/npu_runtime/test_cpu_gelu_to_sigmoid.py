@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from npu_ir import Graph, execute_ir, extract_ir
 from npu_passes import PassManager
-from npu_passes.core.pipeline import MINIMAL, TRAIN
+from npu_passes.core.registry import MINIMAL, TRAIN
 from npu_passes.manager.checked_mode import Checked
 from npu_passes.testing import check_pass
 from npu_runtime import TrainStep

@@ -12,8 +12,7 @@ from torch.nn import functional as F
 from npu_ir import Graph, Interpreter
 from npu_passes.testing import check_pass
 from npu_runtime.cpu import onednn
-from npu_runtime.cpu.winograd import Winograd
-from npu_runtime.cpu.winograd_matrices import POINTS, matrices
+from npu_runtime.cpu.winograd import POINTS, Winograd, matrices
 from tests.npu_runtime.cpu_cases import (
     Function,
     Residual,

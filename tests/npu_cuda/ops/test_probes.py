@@ -10,7 +10,7 @@ from npu_cuda import _C
 from npu_cuda.errors import InvalidArgumentError
 from npu_cuda.testing import Case, OpRow, Refusal, rows, run_case, run_refusal
 from npu_cuda.testing.memory import CallMemory, pack_attrs
-from npu_cuda.testing.run_cases import kernels_of
+from npu_cuda.testing.runs import kernels_of
 
 DEVICES = [device["name"] for device in _C.devices()]
 

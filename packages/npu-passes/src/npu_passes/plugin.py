@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from npu_ir.plugins.hookspecs import hookimpl
-from npu_passes.core.pipeline import PIPELINES
+from npu_passes.core.registry import PIPELINES
 from npu_passes.library import PASSES
 
 

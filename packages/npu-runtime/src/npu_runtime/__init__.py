@@ -73,7 +73,7 @@ _MODULES = {
     **dict.fromkeys(("BufferPool", "BufferStats"), ".training.capture.buffer_pool"),
     "in_capture": ".training.capture.capture_state",
     "warmup_capture_safe": ".training.capture.warmup",
-    **dict.fromkeys(("Lowered", "LoweredOp", "lower_to_backend_ops"), ".lowering.lowered_graph"),
+    **dict.fromkeys(("LoweredGraph", "LoweredOp", "LoweredPartition", "lower"), ".lowering.lowered_graph"),
     **dict.fromkeys(("Call", "CallLog"), ".training.dumps.call_log"),
 }
 

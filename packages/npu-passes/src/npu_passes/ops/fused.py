@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from npu_passes.errors import PassError
+from npu_passes.ops.registration import register_composite
 
 LINEAR_ACTIVATION = "npu.linear_activation.default"
 ADD_LAYER_NORM = "npu.add_layer_norm.default"
@@ -90,7 +91,5 @@ def add_rms_norm(
     return F.rms_norm(total, list(normalized_shape), weight, eps), total
 
 
-_LIBRARY = torch.library.Library("npu", "FRAGMENT")  # type: ignore[no-untyped-call]
 for _function in (linear_activation, add_layer_norm, add_rms_norm):
-    _LIBRARY.define(_function.__name__ + _SCHEMAS[_function.__name__])  # type: ignore[no-untyped-call]
-    _LIBRARY.impl(_function.__name__, _function, "CompositeImplicitAutograd")  # type: ignore[no-untyped-call]
+    register_composite(_SCHEMAS[_function.__name__], _function)

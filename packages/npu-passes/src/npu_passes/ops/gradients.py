@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from npu_passes.errors import PassError
+from npu_passes.ops.registration import register_composite
 
 LINEAR_BACKWARD = "npu.linear_backward.default"
 LINEAR_ACTIVATION_BACKWARD = "npu.linear_activation_backward.default"
@@ -92,13 +93,8 @@ def linear_activation_backward(
 ) -> Gradients:
     """Return the gradients of ``activation(linear(input, weight, bias))`` for input, weight and bias.
 
-    Args:
-        grad: [rows, out], for the output of the activation.
-        saved: [rows, out], the output of the activation or its input; see `ACTIVATION_GRADIENTS`.
-        input: As for `linear_backward`.
-        weight: As for `linear_backward`.
-        mask: As for `linear_backward`.
-        activation: One of `ACTIVATION_GRADIENTS`.
+    ``saved``, [rows, out], is the output of the activation or its input: see `ACTIVATION_GRADIENTS`. The
+    other arguments are those of `linear_backward`.
 
     Raises:
         PassError: The activation is unknown; or as `linear_backward` does.
@@ -153,12 +149,5 @@ def _full(loss: Tensor, scale: float) -> Tensor:
     return torch.full_like(loss, scale)
 
 
-_LIBRARY = torch.library.Library("npu", "FRAGMENT")  # type: ignore[no-untyped-call]
-for _function in (
-    linear_backward,
-    linear_activation_backward,
-    mse_loss_with_grad,
-    cross_entropy_with_grad,
-):
-    _LIBRARY.define(_function.__name__ + _SCHEMAS[_function.__name__])  # type: ignore[no-untyped-call]
-    _LIBRARY.impl(_function.__name__, _function, "CompositeImplicitAutograd")  # type: ignore[no-untyped-call]
+for _function in (linear_backward, linear_activation_backward, mse_loss_with_grad, cross_entropy_with_grad):
+    register_composite(_SCHEMAS[_function.__name__], _function)

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 from npu_ir import Graph, OpNode, Value
 from npu_ir.ops.schema import find_op
 from npu_passes.errors import PassError
-from npu_passes.patterns.terms import Call, Kind, OneOf, Output, Term, Wildcard, wildcards
+from npu_passes.patterns.terms import Call, Kind, OneOf, Term, Wildcard, subterms
 from npu_passes.rewriting.arguments import arguments_of, defaults_of
 
 # An argument, and the term that it has to match.
@@ -67,16 +67,17 @@ class Match:
         return None
 
 
-def find_matches(graph: Graph, root: OpNode, pattern: Call | Output) -> Iterator[Match]:
+def find_matches(graph: Graph, root: OpNode, pattern: Call) -> Iterator[Match]:
     """Yield all matches of ``pattern`` whose outermost call is ``root``.
 
     There are several if alternatives match, or commuted arguments in both orders. The cost depends only
     on the pattern.
     """
-    if pattern.call.op_type == root.op_type and pattern.index < len(root.outputs):
+    if pattern.op_type == root.op_type and pattern.index < len(root.outputs):
         search = _Search(graph, {}, {}, set())
         for solution in search.solve([(root.outputs[pattern.index], pattern)]):
-            bound = {**dict.fromkeys(item.name for item in wildcards(pattern)), **solution.bound}
+            absent = {item.name: None for item in subterms(pattern) if isinstance(item, Wildcard)}
+            bound = {**absent, **solution.bound}
             yield Match(
                 graph, root, bound, _sort_topologically(root, solution.nodes), frozenset(solution.kept)
             )
@@ -107,7 +108,7 @@ class _Search:
         """Return the goals that remain for ``item`` to match ``term``, one list for each alternative."""
         if isinstance(term, OneOf):
             return [[(item, option)] for option in term.options]
-        if isinstance(term, (Call, Output)):
+        if isinstance(term, Call):
             return self._match_call(item, term)
         if isinstance(term, (list, tuple)) and isinstance(item, list) and len(item) == len(term):
             return [list(zip(item, term, strict=True))]
@@ -117,10 +118,9 @@ class _Search:
     def _copy(self) -> _Search:
         return _Search(self.graph, dict(self.bound), dict(self.nodes), set(self.kept))
 
-    def _match_call(self, item: Any, term: Call | Output) -> Sequence[Sequence[_Goal]]:
+    def _match_call(self, item: Any, call: Call) -> Sequence[Sequence[_Goal]]:
         """Return the goals for the arguments of a call, one list per order, if ``item`` is its output."""
-        node = item.producer if isinstance(item, Value) and item.index == term.index else None
-        call = term.call
+        node = item.producer if isinstance(item, Value) and item.index == call.index else None
         if node is None or node.op_type != call.op_type or node.graph is not self.graph or node.regions:
             return []
         explicit, defaults = _split_arguments(node, call)

@@ -60,13 +60,10 @@ class _AliasKind(enum.Enum):
 
 
 class AliasAnalysis:
-    """Incremental alias analysis of one graph: nodes are added in the order of the graph.
+    """Incremental alias analysis of one graph, made before it is edited: nodes are added in order.
 
     May-alias is forward: each value maps to the one value whose memory it may share, or None if there are
     several candidates. Must-alias is its subset of ops that never copy. Visibility is backward, from results.
-
-    Args:
-        graph: The graph, before it is edited.
     """
 
     def __init__(self, graph: Graph) -> None:

@@ -9,8 +9,7 @@ import torch
 
 from npu_ir.cli import input_text
 from npu_ir.cli.console import print_facts, print_table
-from npu_ir.cli.options import integer_from
-from npu_ir.cli.outputs import add_output
+from npu_ir.cli.options import add_output, integer_from
 from npu_ir.cli.quantities import count_text
 from npu_ir.cli.weight_selection import weights_or_random
 from npu_runtime.cli.json_file import write_json

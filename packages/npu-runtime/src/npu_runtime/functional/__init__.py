@@ -9,12 +9,10 @@ In: tensors. Out: the results of ``torch.ops.npu.*``. Open `layers.py` first.
 
 from __future__ import annotations
 
-from npu_runtime.functional.adam import adam_step, adam_step_, bias_corr_out, step_inc_
 from npu_runtime.functional.layers import grad_zero_, linear, linear_activation, mse_grad, relu, relu_backward
-from npu_runtime.functional.sgd import sgd_step, sgd_step_
+from npu_runtime.functional.optimizers import adam_step_, bias_corr_out, sgd_step_, step_inc_
 
 __all__ = [
-    "adam_step",
     "adam_step_",
     "bias_corr_out",
     "grad_zero_",
@@ -23,7 +21,6 @@ __all__ = [
     "mse_grad",
     "relu",
     "relu_backward",
-    "sgd_step",
     "sgd_step_",
     "step_inc_",
 ]

@@ -18,14 +18,13 @@ from npu_ir.ops.effects import is_random
 from npu_ir.plugins.backend import Backend
 from npu_runtime.errors import CaptureError
 from npu_runtime.executor.executor import IRExecutor
-from npu_runtime.lowering.lowered_graph import Lowered, lower_to_backend_ops
+from npu_runtime.lowering.lowered_graph import LoweredGraph
 from npu_runtime.planned import Plan, PlannedProgram
 from npu_runtime.training.capture.buffer_pool import BufferPool
 from npu_runtime.training.capture.runners import BoundStep, Runner, find_weight, store_mutations
 from npu_runtime.training.capture.snapshots import Snapshot, preserve_state
 from npu_runtime.training.checks.violations import CaptureReport
-from npu_runtime.training.dumps.call_log import CallLog
-from npu_runtime.training.dumps.record_calls import record_call_log
+from npu_runtime.training.dumps.call_log import CallLog, record_call_log
 from npu_runtime.training.dumps.write_dumps import (
     call_log_dump,
     graph_dump,
@@ -210,10 +209,10 @@ class CompileArtifact:
             for name in ("pool", "_bound_addresses", "_shared"):
                 self.__dict__.pop(name, None)  # cached properties, computed from the old tensors
 
-    @functools.cached_property
-    def lowered(self) -> Lowered:
-        """The ops that run the step, in order."""
-        return lower_to_backend_ops(self._lowered_graph, list(self.backends))
+    @property
+    def lowered(self) -> LoweredGraph:
+        """The lowered graph that the step runs."""
+        return self._runner.lowered
 
     @property
     def trace(self) -> CallLog:
@@ -231,7 +230,7 @@ class CompileArtifact:
                 )
             with self._lock:
                 numbers = self.example_numbers if self.program.numbers else ()
-                self._call_log = record_call_log(self.program, self.lowered, numbers, self.generators)
+                self._call_log = record_call_log(self.program, numbers, self.generators)
         return self._call_log
 
     def assert_trace_has(self, kind: str, count: int | None = None) -> None:
@@ -248,7 +247,7 @@ class CompileArtifact:
         They are ``20_ir``, ``30_lowered``, ``31_op_attrs``, ``40_plan`` and ``50_runtime_trace``; the last
         two only where the step is captured.
         """
-        dumps = [graph_dump(self._lowered_graph), *lowered_dumps(self.lowered)]
+        dumps = [graph_dump(self.lowered.graph), *lowered_dumps(self.lowered)]
         if self.program is not None:
             dumps += [plan_dump(self.program.plan), call_log_dump(self.trace)]
         return write_dumps(folder, tuple(dumps))
@@ -316,10 +315,6 @@ class CompileArtifact:
         if self._read_hyperparameters is None or "hyperparameters" in named:
             return named
         return {**named, "hyperparameters": self._read_hyperparameters()}
-
-    @property
-    def _lowered_graph(self) -> Graph:
-        return self.graph if self.program is None else self.program.plan.graph
 
     @functools.cached_property
     def _unflatten_results(self) -> Callable[[Sequence[Any]], Any]:

@@ -23,10 +23,7 @@ def require_matching_lists(
 ) -> None:
     """Raise unless each list has, per parameter, one tensor of its shape, device, layout and kind of dtype.
 
-    Args:
-        op: The op, for messages.
-        lists: By name; the parameters first.
-        steps: Counters; None for an optimizer without counters.
+    The parameters are the first list; ``steps`` are their counters, None for an optimizer without any.
 
     Raises:
         PassError: A list does not match the parameters.
@@ -99,28 +96,16 @@ def _kind(tensor: Tensor) -> str:
     return f"{tensor.layout} on {tensor.device}"
 
 
-def require_count(op: str, name: str, tensors: Sequence[Tensor], *, given: bool, reason: str) -> None:
-    """Raise unless optional states are present exactly when they are used.
-
-    Raises:
-        PassError: ``tensors`` is empty although ``given``, or not empty although not ``given``.
-    """
-    if bool(tensors) != given:
-        raise PassError(
-            f"{op}: {reason}, but {len(tensors)} {name} are given",
-            fix=f"give one of {name} per parameter" if given else f"give an empty list of {name}",
-        )
+def optional_list_error(op: str, name: str, tensors: Sequence[Tensor], reason: str) -> PassError:
+    """Return the error for an optional list of states that is given where it is not used, or the reverse."""
+    fix = f"give an empty list of {name}" if tensors else f"give one of {name} per parameter"
+    return PassError(f"{op}: {reason}, but {len(tensors)} {name} are given", fix=fix)
 
 
 def require_disjoint(
     op: str, written: Mapping[str, Sequence[Tensor]], read: Mapping[str, Sequence[Tensor]]
 ) -> None:
-    """Raise if a tensor shares memory with one that is written.
-
-    Args:
-        op: The op, for messages.
-        written: By name.
-        read: By name; these may share memory with each other.
+    """Raise if a tensor shares memory with one that is written; those that are only read may.
 
     Raises:
         PassError: The memory spans of two tensors overlap, and one of them is written.

@@ -57,12 +57,7 @@ class Group:
 
 
 def groups_of(columns: Sequence[list[Tensor]], steps: list[Tensor]) -> list[Group]:
-    """Return lists of tensors split into groups by device and dtype.
-
-    Args:
-        columns: Parameters, gradients, states: checked lists.
-        steps: Counters of steps.
-    """
+    """Return lists of tensors split into groups by device and dtype."""
     if not columns[0]:
         return []
     if _fits_one_call(columns):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from npu_ir.errors import UsageError
-from npu_passes.manager.flops import FlopCounter
+from npu_passes.manager.statistics import FlopCounter
 from npu_runtime.diagnostics.profile.costs import Traffic, TrafficMeter, instruction_flops
 from npu_runtime.diagnostics.profile.report import Profile
 from npu_runtime.diagnostics.profile.step_times import StepTime

@@ -15,6 +15,7 @@ from npu_ir.core.symbol_values import SymbolValues
 from npu_ir.graph.binding import bind_inputs
 from npu_runtime.executor.executor import IRExecutor
 from npu_runtime.executor.fast_arguments import positional_tuple
+from npu_runtime.lowering.lowered_graph import LoweredGraph
 from npu_runtime.planned import PlannedProgram
 from npu_runtime.planned.load_inputs import make_loader
 from npu_runtime.training.capture.capture_state import REPLAYING
@@ -31,9 +32,11 @@ class Runner(Protocol):
         inputs: The fixed tensor of each input of the graph; None for a scalar.
         state: The tensors that a step mutates, by name.
         tensors: All tensors with fixed addresses, by name of their value.
+        lowered: The lowered graph that it runs.
     """
 
     inputs: tuple[torch.Tensor | None, ...]
+    lowered: LoweredGraph
 
     @property
     def state(self) -> Mapping[str, torch.Tensor]: ...
@@ -63,6 +66,7 @@ class PlannedRunner:
 
     def __init__(self, program: PlannedProgram) -> None:
         self.program = program
+        self.lowered = program.plan.lowered
         self.inputs = program.inputs
         self.tensors = tensors_of(program)
         self.state = state_of(program)
@@ -86,6 +90,7 @@ class RecordedRunner:
 
     def __init__(self, graph: Graph, program: PlannedProgram, capture: GraphCapture) -> None:
         self.capture = capture
+        self.lowered = program.plan.lowered
         self.tensors = tensors_of(program)
         self.state = state_of(program)
         fixed = dict(zip((value.name for value in program.plan.graph.inputs), program.inputs, strict=True))
@@ -126,6 +131,7 @@ class ExecutorRunner:
         self._graph = graph
         self._weights = weights
         self._executor = executor
+        self.lowered = executor.lowered
         self._input_tensors: dict[Value, Any] = {
             value: torch.zeros(value.type.static_shape, dtype=value.type.dtype, device=executor.device)
             for value in graph.inputs

@@ -5,8 +5,7 @@ from __future__ import annotations
 from npu_ir import Graph, OpNode, Value
 from npu_ir.plugins import plugin_manager
 from npu_passes.core.base import Pass
-from npu_passes.library.cleanup.canonicalize.canonical_arguments import canonical_attrs
-from npu_passes.library.cleanup.canonicalize.canonical_ops import Call, canonical_call
+from npu_passes.library.cleanup.canonicalize.canonical_calls import Call, canonical_attrs, canonical_call
 from npu_passes.library.cleanup.canonicalize.static_numbers import (
     accepts_literal,
     is_true_assertion,
@@ -100,7 +99,7 @@ class Canonicalize(Pass):
     def _replace_call(self, graph: Graph, sharing: AliasAnalysis, node: OpNode, call: Call) -> OpNode:
         (old,) = node.outputs
         with self.rewrite(graph, call.rule, node) as edit:
-            new = edit.call(call.op_type, *call.args, type=old.type, name=node.name, **call.kwargs)
+            new = edit.call(call.op_type, type=old.type, name=node.name, **call.arguments)
             edit.replace(old, new)
             sharing.record_replacement(old, new)
         assert new.producer is not None

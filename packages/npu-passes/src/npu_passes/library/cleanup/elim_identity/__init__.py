@@ -6,20 +6,14 @@ from npu_ir import Graph, OpNode
 from npu_passes.core.base import Pass
 from npu_passes.library.cleanup.elim_identity.arithmetic import ARITHMETIC, Arithmetic
 from npu_passes.library.cleanup.elim_identity.casts import CASTS, Casts
-from npu_passes.library.cleanup.elim_identity.copies import COPIES, find_copy
-from npu_passes.library.cleanup.elim_identity.dropout import DROPOUTS, find_dropout
+from npu_passes.library.cleanup.elim_identity.copies import COPIES, DROPOUTS, find_copy, find_dropout
 from npu_passes.library.cleanup.elim_identity.findings import Finding, Refused
 from npu_passes.library.cleanup.elim_identity.views import Views, is_view_op
 from npu_passes.rewriting.aliasing import AliasAnalysis
 
 
 class _Search:
-    """Search for identities in one graph, with the values seen so far.
-
-    Args:
-        graph: The graph.
-        signed_zeros: The option of the pass.
-    """
+    """Search for identities in one graph, with the values seen so far."""
 
     def __init__(self, graph: Graph, *, signed_zeros: bool) -> None:
         self._views, self._casts = Views(), Casts(graph)

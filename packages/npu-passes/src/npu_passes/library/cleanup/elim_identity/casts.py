@@ -41,11 +41,7 @@ _INTEGERS = (
 
 
 class Casts:
-    """Casts of one graph seen so far.
-
-    Args:
-        graph: The graph, or a region of it.
-    """
+    """Casts of one graph seen so far."""
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph

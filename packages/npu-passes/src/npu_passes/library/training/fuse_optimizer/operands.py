@@ -98,34 +98,6 @@ def is_number(item: object) -> bool:
     return is_literal(item) or (isinstance(item, Value) and isinstance(item.type, ScalarType))
 
 
-def complement_of(item: object) -> Number | None:
-    """Return ``x`` for a number ``1 - x``: the operand of the subtraction, or computed for a literal."""
-    if isinstance(item, (int, float)):
-        return 1 - item if is_literal(item) else None
-    first, second = _operands_of(item, "operator.sub") or (None, None)
-    rest: Number | None = second if is_literal(first) and first == 1 else None
-    return rest
-
-
-def negative_of(item: object) -> Number | None:
-    """Return ``x`` for a number ``-x``; None if it is not a negation."""
-    if isinstance(item, (int, float)):
-        return -item if is_literal(item) else None
-    operands = _operands_of(item, "operator.neg")
-    negative: Number | None = None if operands is None else operands[0]
-    return negative
-
-
-def other_factor(item: object, factor: Number) -> Number | None:
-    """Return ``x`` for a number ``factor * x``; None if it is not such a product."""
-    if isinstance(item, (int, float)):
-        is_known = is_literal(item) and isinstance(factor, (int, float)) and factor != 0
-        return item / factor if is_known else None  # type: ignore[operator]
-    first, second = _operands_of(item, "operator.mul") or (None, None)
-    other: Number | None = second if is_same(first, factor) else first if is_same(second, factor) else None
-    return other
-
-
 def number_nodes(items: Sequence[object]) -> list[OpNode]:
     """Return the nodes that compute these numbers, and the numbers that they read."""
     nodes: dict[OpNode, None] = {}
@@ -139,7 +111,8 @@ def number_nodes(items: Sequence[object]) -> list[OpNode]:
     return list(nodes)
 
 
-def _operands_of(item: object, op_type: str) -> tuple[Any, ...] | None:
+def number_operands(item: object, op_type: str) -> tuple[Any, ...] | None:
+    """Return the operands of the op that computes a number of the graph; None if it is another one."""
     node = item.producer if isinstance(item, Value) else None
     if node is None or node.op_type != op_type:
         return None
