@@ -127,7 +127,7 @@ def test_a_page_that_is_not_true_is_refused(tmp_path: Path) -> None:
         ("```python\n>>> 1 + 1\n3\n```\n", "Expected:\n    3\nGot:\n    2"),
         ("```python\nprint(2)\n```\n\n<!-- output -->\n```text\n3\n```\n", r"- 3\n +\+ 2"),
         (
-            "```python\nprint('2.5 us of 3')\n```\n\n<!-- output, numbers vary -->\n```text\n1 ms in 3\n```\n",
+            "```python\nprint('2.5 s of 3')\n```\n\n<!-- output, numbers vary -->\n```text\n1 ms in 3\n```\n",
             r"- # in #\n +\+ # of #",
         ),
         ("<!-- output -->\n```\n3\n```\n", "no ```text block below"),
