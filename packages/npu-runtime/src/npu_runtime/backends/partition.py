@@ -141,7 +141,6 @@ def _choose_backends(bids: Sequence[_Bids], backends: Sequence[Backend]) -> list
     Dynamic programming over nodes and backends (the Viterbi algorithm), from both ends: the least cost of all
     nodes if one of them runs on a given backend is that of the nodes up to it plus that of those after it.
     """
-
     if all(len(bid.seconds) == 1 for bid in bids):
         return [place for bid in bids for place in bid.seconds]
 
