@@ -75,7 +75,7 @@ def test_a_replay_does_what_executor_and_interpreter_do(make: Make, backend: Any
     artifact, batch = artifact_of(make, backend=backend, passes=passes)
     for step in range(3):
         interpreter = Interpreter(artifact.graph, artifact.weights)
-        named = artifact._add_hyperparameters({})
+        named = artifact.add_hyperparameters({})
 
         torch.manual_seed(step)
         expected, mutations = interpreter.run_flat(batch, named)
@@ -203,15 +203,6 @@ def test_a_trace_changes_nothing_and_is_made_when_it_is_asked_for() -> None:
 
     assert state_bits(artifact) == before
     assert {call.phase for call in calls} == {"bind", "compute", "commit"}
-
-
-def test_all_fixed_memory_is_in_the_pool() -> None:
-    artifact, batch = artifact_of()
-
-    assert artifact.pool.pointers() == artifact.pointers()
-    assert torch.equal(artifact.pool.get(artifact.graph.inputs[-1].name), batch[1])
-    with CAPTURING, pytest.raises(CaptureError, match="there is no buffer 'more'"):
-        artifact.pool.get("more")
 
 
 def test_stages_are_dumped_and_a_second_capture_dumps_the_same(tmp_path: Path) -> None:

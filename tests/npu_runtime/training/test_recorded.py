@@ -49,7 +49,7 @@ class RecordingGraphs(FakeGraphs):
 
     def replay(self, graph: Any) -> None:
         super().replay(graph)
-        self.program._run((), self.program._call_both)
+        self.program.run()
 
 
 def recorded(device: RecordingGraphs, artifact: CompileArtifact) -> CompileArtifact:

@@ -159,7 +159,7 @@ def test_state_that_was_dropped_begins_anew() -> None:
     [
         pytest.param(lambda artifact, batch: artifact.replay(*batch), id="replay"),
         pytest.param(lambda artifact, batch: artifact.run_ir(*batch, commit=True), id="run_ir"),
-        pytest.param(lambda artifact, batch: artifact.launch(artifact.example_numbers), id="launch"),
+        pytest.param(lambda artifact, batch: artifact.step((), artifact.example_numbers), id="step"),
     ],
 )
 def test_whatever_takes_a_step_gives_the_optimizer_its_state(

@@ -70,7 +70,6 @@ _MODULES = {
     "MemoryPlan": ".codegen.live_ranges",
     "Run": ".executor.node_by_node",
     **dict.fromkeys(("CaptureReport", "Violation"), ".training.checks.violations"),
-    **dict.fromkeys(("BufferPool", "BufferStats"), ".training.capture.buffer_pool"),
     "in_capture": ".training.capture.capture_state",
     "warmup_capture_safe": ".training.capture.warmup",
     **dict.fromkeys(("Lowered", "LoweredOp", "lower_to_backend_ops"), ".lowering.lowered_graph"),

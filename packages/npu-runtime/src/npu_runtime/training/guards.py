@@ -1,19 +1,20 @@
-"""Guards of a specialization: checks that modules and optimizers are still those that a step was traced for.
+"""Guards of compiled steps: checks that modules and optimizers are still those that a step was traced for.
 
-They run at each call, so each is a comparison of flat lists by loops in C (``map``, ``chain``). Three kinds
+They run at each call, so each kind is one generated function, a chain of comparisons by identity. The kinds
 differ in what a failure costs: other flags select another specialization, other memory needs a rebind, other
 parts or types make every specialization stale.
 """
 
 from __future__ import annotations
 
-import itertools
+import functools
 import operator
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from typing import Any
 
 import torch
 from torch.nn import Module
+from torch.optim import Optimizer
 
 from npu_runtime._torch.tracing import autocast_settings, is_autocast_enabled
 from npu_runtime.training.tracing import hyperparameters
@@ -22,9 +23,6 @@ from npu_runtime.training.tracing.components import TrainingComponents
 _BAKED_BY_VALUE = (int, float, bool, str, type(None))
 # The attributes that `Module.__init__` sets: flags and owner dicts are compared separately, hooks too.
 _STANDARD = frozenset(vars(Module()))
-_HOOKS = operator.attrgetter("_backward_hooks")
-_TRAINS = operator.attrgetter("training")
-_REQUIRES_GRAD = operator.attrgetter("requires_grad")
 
 
 class Guards:
@@ -32,6 +30,14 @@ class Guards:
 
     Args:
         components: The training components.
+
+    Attributes:
+        has_same_flags: Return whether modes, ``requires_grad``, numbers of modules and optimizer settings are
+            the same; default dtype and autocast count as modes.
+        has_same_parts: Return whether modules have the same parts, hooks and baked-in attributes, and the
+            optimizers train the same parameters.
+        has_same_memory: Return whether tensors have the same addresses, and optimizers the same state and
+            groups.
     """
 
     def __init__(self, components: TrainingComponents) -> None:
@@ -41,148 +47,147 @@ class Guards:
             for module in (*components.modules.values(), *components.stateless_modules)
             for part in module.modules()
         ]
-        # The dicts in which modules register parameters, buffers and submodules show replaced entries.
-        self._owners = [owner for module in self._modules for owner in _owner_dicts(module)]
         self._optimizers = list(components.optimizers.values())
-        self._hooks = [hooks for item in (*self._modules, *self._optimizers) for hooks in _hook_dicts(item)]
-        self._attributes = list(map(vars, self._modules))
-        # Attributes that a trace bakes in by identity (functions, tuples of sizes, tensors), or private ones.
-        self._baked_attributes = [
-            (owner, key)
-            for owner in self._attributes
-            for key, value in owner.items()
-            if key not in _STANDARD and (type(value) not in _BAKED_BY_VALUE or key.startswith("_"))
-        ]
         self._parameters = list(components.parameters().values())
-        self._parts = self._current_parts()
-        self._counts = list(map(len, self._attributes))
         self._tensors = [*self._parameters, *components.buffers().values()]
-        self._addresses = self._current_addresses()
         self._types = self._current_types()
-        self._states = self._current_states()
-        self._trained_parameters = self._current_trained_parameters()
-        self._settings = [
-            (group, key, value)
-            for optimizer in self._optimizers
-            for group in optimizer.param_groups
-            for key, value in group.items()
-            if key != "params" and not hyperparameters.is_open(value)
-        ]
-        # Public numbers and strings that a trace bakes in by value, such as the probability of a dropout.
-        self._number_attributes = [
-            (vars(module), key)
-            for module in self._modules
-            for key, value in vars(module).items()
-            if type(value) in _BAKED_BY_VALUE and key != "training" and not key.startswith("_")
-        ]
-        self._numbers = self._current_numbers()
-        self._flags = self._current_flags()
+        self.has_same_flags = self._flag_conditions().compile()
+        self.has_same_parts = self._part_conditions().compile()
+        self.has_same_memory = self._memory_conditions().compile()
 
     def hold(self) -> bool:
         """Return whether all guards hold."""
         return self.has_same_flags() and self.has_same_parts() and self.has_same_memory()
 
-    def has_same_parts(self) -> bool:
-        """Return whether modules have the same parts, hooks and baked-in attributes.
-
-        The parameters that optimizers train must also be the same.
-        """
-        return (
-            _are_same(self._current_parts(), self._parts)
-            and _are_same(self._current_trained_parameters(), self._trained_parameters)
-            and list(map(len, self._attributes)) == self._counts  # an attribute was added or deleted
-        )
-
     def has_same_types(self) -> bool:
         """Return whether parameters and buffers have the same shapes, strides, dtypes and devices."""
         return self._current_types() == self._types
 
-    def has_same_memory(self) -> bool:
-        """Return whether tensors have the same addresses, and optimizers the same state and groups."""
-        return self._current_addresses() == self._addresses and _are_same(
-            self._current_states(), self._states
-        )
-
-    def has_same_flags(self) -> bool:
-        """Return whether modes, ``requires_grad``, numbers of modules and optimizer settings are the same.
-
-        The default dtype and autocast count as modes.
-        """
-        if self._current_flags() != self._flags:
-            return False
-        numbers = self._current_numbers()
-        # Identity first, which holds in nearly every call; repr() also takes a NaN for the same as itself.
-        if not _are_same(numbers, self._numbers) and list(map(repr, numbers)) != list(
-            map(repr, self._numbers)
-        ):
-            return False
-        # A loop, since all() of a generator takes three times as long.
-        for group, key, value in self._settings:  # noqa: SIM110
-            if group[key] != value:
-                return False
-        return True
-
+    @functools.cached_property
     def specialization_key(self) -> Hashable:
-        """Return the key of a specialization besides the batch: modes, numbers of modules, settings."""
+        """The key of a specialization besides the batch: modes, numbers of modules, settings."""
         settings = hyperparameters.settings(self._components.optimizers)
         described = tuple((name, repr(value)) for name, value in settings.items())
-        numbers = tuple(map(repr, self._current_numbers()))
-        return tuple(self._current_flags()), autocast_settings(), described, numbers
-
-    def _current_parts(self) -> list[Any]:
-        owners = itertools.chain(self._owners, filter(None, self._hooks))
-        return [
-            *itertools.chain.from_iterable(map(dict.values, owners)),
-            *map(type, self._modules),
-            *map(_HOOKS, self._parameters),
-            *[owner.get(key) for owner, key in self._baked_attributes],
-        ]
-
-    def _current_trained_parameters(self) -> list[Any]:
-        groups = [group["params"] for optimizer in self._optimizers for group in optimizer.param_groups]
-        return list(itertools.chain.from_iterable(groups))
-
-    def _current_states(self) -> list[Any]:
-        entries = [item for optimizer in self._optimizers for item in optimizer.state.values()]
-        # load_state_dict() replaces the groups, too: the `Reader` of a specialization would read stale ones.
-        groups = [group for optimizer in self._optimizers for group in optimizer.param_groups]
-        return [*itertools.chain.from_iterable(map(dict.values, entries)), *groups]
+        modes = *(item.training for item in self._modules), *(item.requires_grad for item in self._parameters)
+        numbers = tuple(repr(owner[key]) for owner, key in self._number_attributes())
+        return modes, torch.get_default_dtype(), autocast_settings(), described, numbers
 
     def _current_types(self) -> list[Any]:
         return [(item.shape, item.stride(), item.dtype, item.device) for item in self._tensors]
 
-    def _current_numbers(self) -> list[Any]:
-        return [owner.get(key) for owner, key in self._number_attributes]
+    def _number_attributes(self) -> Iterator[tuple[dict[str, Any], str]]:
+        """Yield public numbers and strings that a trace bakes in by value, such as the rate of a dropout."""
+        for module in self._modules:
+            for key, value in vars(module).items():
+                if type(value) in _BAKED_BY_VALUE and key != "training" and not key.startswith("_"):
+                    yield vars(module), key
 
-    def _current_addresses(self) -> list[int]:
-        return list(map(torch.Tensor.data_ptr, self._tensors))
+    def _flag_conditions(self) -> _Conditions:
+        conditions = _Conditions()
+        conditions.add("{}() is {}", torch.get_default_dtype, torch.get_default_dtype())
+        if is_autocast_enabled():
+            conditions.add("{}() == {}", autocast_settings, autocast_settings())
+        else:
+            conditions.add("not {}()", is_autocast_enabled)
+        for module in self._modules:
+            conditions.add("{}.training is {}", module, module.training)
+        for parameter in self._parameters:
+            conditions.add("{}.requires_grad is {}", parameter, parameter.requires_grad)
+        for owner, key in self._number_attributes():
+            # Identity holds in nearly every call; repr() also takes a NaN for the same as itself.
+            conditions.add("({0}[{1}] is {2} or repr({0}[{1}]) == {3})", owner, key, owner[key], repr(owner[key]))
+        for optimizer in self._optimizers:
+            for group in optimizer.param_groups:
+                for key, value in group.items():
+                    if key != "params" and not hyperparameters.is_open(value):
+                        conditions.add("({0}[{1}] is {2} or {0}[{1}] == {2})", group, key, value)
+        return conditions
 
-    def _current_flags(self) -> list[Any]:
-        return [*map(_TRAINS, self._modules), *map(_REQUIRES_GRAD, self._parameters), _global_torch_state()]
+    def _part_conditions(self) -> _Conditions:
+        conditions = _Conditions()
+        for module in self._modules:
+            conditions.add("type({}) is {}", module, type(module))
+            conditions.add("len({}) == {}", vars(module), len(vars(module)))
+            for owner in _owner_dicts(module):
+                _require_same_items(conditions, owner)
+            # Attributes that a trace bakes in by identity: functions, tuples of sizes, tensors, private ones.
+            for key, value in vars(module).items():
+                if key not in _STANDARD and (type(value) not in _BAKED_BY_VALUE or key.startswith("_")):
+                    conditions.add("{}[{}] is {}", vars(module), key, value)
+        for parameter in self._parameters:
+            conditions.add("{}._backward_hooks is {}", parameter, parameter._backward_hooks)
+        for optimizer in self._optimizers:
+            for owner in (optimizer._optimizer_step_pre_hooks, optimizer._optimizer_step_post_hooks):
+                _require_same_items(conditions, owner)
+            for group in optimizer.param_groups:
+                _require_same_elements(conditions, "{}['params']", group, group["params"])
+        return conditions
+
+    def _memory_conditions(self) -> _Conditions:
+        conditions = _Conditions()
+        for tensor in self._tensors:
+            conditions.add("{}.data_ptr() == {}", tensor, tensor.data_ptr())
+        for optimizer in self._optimizers:
+            # load_state_dict() replaces the groups, too: a reader of hyperparameters would read stale ones.
+            _require_same_elements(conditions, "{}.param_groups", optimizer, optimizer.param_groups)
+            entries = list(optimizer.state.values())
+            conditions.add("len({}.state) == {}", optimizer, len(entries))
+            conditions.add("all(map({}, {}.state.values(), {}))", operator.is_, optimizer, entries)
+            for entry in entries:
+                for key, value in entry.items():
+                    conditions.add("{}[{}] is {}", entry, key, value)
+        return conditions
 
 
-def _are_same(left: list[Any], right: list[Any]) -> bool:
-    return len(left) == len(right) and all(map(operator.is_, left, right))
+def _owner_dicts(module: Module) -> Iterator[dict[Any, Any]]:
+    """Yield the dicts in which a module registers its parts and hooks: they show replaced entries."""
+    yield from (module._parameters, module._buffers, module._modules)
+    yield from (module._forward_hooks, module._forward_pre_hooks)
+    yield from (module._backward_hooks, module._backward_pre_hooks)
 
 
-def _global_torch_state() -> Hashable:
-    """Return the global torch state that a trace depends on: default dtype, and autocast where it is on."""
-    return torch.get_default_dtype(), autocast_settings() if is_autocast_enabled() else None
+def _require_same_items(conditions: _Conditions, owner: dict[Any, Any]) -> None:
+    if not owner:
+        conditions.add("not {}", owner)
+        return
+    conditions.add("len({}) == {}", owner, len(owner))
+    for key, value in owner.items():
+        conditions.add("{}[{}] is {}", owner, key, value)
 
 
-def _hook_dicts(item: Any) -> Iterator[dict[Any, Any]]:
-    if isinstance(item, Module):
-        yield from (
-            item._forward_hooks,
-            item._forward_pre_hooks,
-            item._backward_hooks,
-            item._backward_pre_hooks,
+def _require_same_elements(conditions: _Conditions, text: str, owner: Any, elements: list[Any]) -> None:
+    conditions.add(f"len(items := {text}) == {{}}", owner, len(elements))
+    for index, element in enumerate(elements):
+        conditions.add("items[{}] is {}", index, element)
+
+
+class _Conditions:
+    """Conditions over objects, to be compiled into one function."""
+
+    def __init__(self) -> None:
+        self._texts: list[str] = []
+        self._names: dict[int, str] = {}
+        self._objects: dict[str, Any] = {}
+
+    def add(self, text: str, *items: Any) -> None:
+        """Add a condition: an expression with a field for each object."""
+        self._texts.append(text.format(*map(self._name, items)))
+
+    def _name(self, item: Any) -> str:
+        name = self._names.setdefault(id(item), f"o{len(self._names)}")
+        self._objects[name] = item  # held: no other object may get its id
+        return name
+
+    def compile(self) -> Callable[[], bool]:
+        """Return a function that returns whether all conditions hold; a key that is gone breaks one."""
+        names = ", ".join(self._objects)
+        text = "\n                and ".join(self._texts)
+        source = (
+            f"def bind({names}):\n    def hold():\n        try:\n            return (\n"
+            f"                {text}\n            )\n"
+            "        except KeyError:\n            return False\n\n    return hold\n"
         )
-    else:
-        yield from (item._optimizer_step_pre_hooks, item._optimizer_step_post_hooks)
-
-
-def _owner_dicts(module: Module) -> Iterator[dict[str, Any]]:
-    yield module._parameters
-    yield module._buffers
-    yield module._modules
+        space: dict[str, Any] = {}
+        exec(source, space)  # noqa: S102 - the text was written above
+        hold: Callable[[], bool] = space["bind"](**self._objects)
+        return hold

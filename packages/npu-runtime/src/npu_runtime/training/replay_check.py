@@ -50,9 +50,7 @@ def check_replay(artifact: CompileArtifact, *batch: Any, **named: Any) -> Captur
         artifact.prepare(batch, named)
         violations = list(_find_frozen_inputs(artifact))
         if artifact.program is not None:
-            # A recorded program takes none: its numbers are 0-d tensors among the inputs.
-            numbers = artifact.example_numbers if artifact.program.numbers else ()
-            violations += find_unplanned_allocations(artifact.program, numbers)
+            violations += find_unplanned_allocations(artifact.program, artifact.program_numbers)
     violations += _moved_pointers(pointers, artifact.pointers(), artifact.moved())
     violations += (
         Violation(
@@ -70,7 +68,7 @@ def check_replay(artifact: CompileArtifact, *batch: Any, **named: Any) -> Captur
 def _find_frozen_inputs(artifact: CompileArtifact) -> Iterator[Violation]:
     numbers = list(artifact.example_numbers)
     for _ in range(_STEPS_BEFORE):
-        artifact.run_unshared(numbers)
+        artifact.try_step(numbers)
     names = [value.name for value in artifact.graph.inputs if not isinstance(value.type, TensorType)]
     plain = _run_seeded(artifact, numbers, _SEEDS[0])
     if not _are_same(plain, _run_seeded(artifact, numbers, _SEEDS[0])):
@@ -116,7 +114,7 @@ def _run_seeded(artifact: CompileArtifact, numbers: Sequence[Any], seed: int) ->
         torch.manual_seed(seed)
         for generator in artifact.generators:
             generator.manual_seed(seed)
-        results = artifact.run_unshared(numbers)
+        results = artifact.try_step(numbers)
         outcome = [*results, *artifact.state.values()]
         return [item.clone() if isinstance(item, torch.Tensor) else item for item in outcome]
 

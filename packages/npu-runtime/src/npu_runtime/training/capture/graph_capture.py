@@ -8,7 +8,7 @@ import torch
 
 from npu_ir import NpuError
 from npu_runtime.errors import CaptureError
-from npu_runtime.training.capture.capture_state import CAPTURING, REPLAYING, require_outside_capture
+from npu_runtime.training.capture.capture_state import CAPTURING, require_outside_capture
 from npu_runtime.training.capture.cuda_graphs import GraphDevice
 from npu_runtime.training.capture.warmup import Warmable, warmup_capture_safe
 
@@ -74,8 +74,7 @@ class GraphCapture:
 
     def replay(self) -> None:
         """Launch the step on the current contents of its inputs."""
-        with REPLAYING:
-            self._device.replay(self._graph)
+        self._device.replay(self._graph)
 
     def close(self) -> None:
         """Free the graph and its memory; it cannot be replayed afterwards.

@@ -102,6 +102,7 @@ class HyperparameterReader:
                     if key != "params":
                         for name, path in _paths(f"{group_prefix(prefix, index)}.{key}", value):
                             locations[name] = group, key, path
+        self.names = names
         self._paths = [locations[name] for name in names]
 
     def __call__(self) -> list[float]:

@@ -46,7 +46,7 @@ def trace_function(
     args: Sequence[Any],
     kwargs: Mapping[str, Any] | None = None,
     *,
-    name: str = "step",
+    name: str | None = None,
 ) -> TracedStep:
     """Trace a step function into a graph; modules, optimizers and arguments are left unchanged, bit by bit.
 
@@ -55,7 +55,7 @@ def trace_function(
         components: Its training components.
         args: An example batch: numbers, and the shapes and dtypes of tensors matter, not their contents.
         kwargs: The named arguments of the batch.
-        name: The name of the graph.
+        name: The name of the graph; by default that of the function.
 
     Raises:
         TracingError: The step needs the contents of a tensor in Python, or does something that a graph would
@@ -72,7 +72,8 @@ def trace_function(
                 fix="let the outer step do what the inner one does",
             )
         leaves, structure = flatten((tuple(args), dict(kwargs or {})))
-        return _StepTracer(function, ParameterSubstitution(components), (structure, leaves), name).run()
+        named: str = name or getattr(function, "__name__", "step")
+        return _StepTracer(function, ParameterSubstitution(components), (structure, leaves), named).run()
 
 
 class _StepTracer:
