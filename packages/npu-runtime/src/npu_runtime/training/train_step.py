@@ -138,13 +138,13 @@ class TrainStep:
         return self._require_current().graph
 
     @property
-    def artifact(self) -> Any:
+    def artifact(self) -> CompileArtifact:
         """The `CompileArtifact` of the last step: its plan, its lowered graph, its call log.
 
         Raises:
             CaptureError: No step has been taken.
         """
-        return self._require_current().artifact
+        return self._require_current()
 
     def explain(self) -> str:
         """Return a text about each specialization: how it runs, and why it is not captured."""
