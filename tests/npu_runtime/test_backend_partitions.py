@@ -230,7 +230,7 @@ def relu_graph() -> Graph:
         ),
         pytest.param(
             {"lower": lambda self, graph: 1 / 0},
-            "'sound' failed to prepare 1 nodes? that it supports: .*division by zero\n  at: node",
+            "'sound' failed to lower 1 nodes that it supports: .*division by zero\n  at: node",
             id="lower",
         ),
         pytest.param(

@@ -372,6 +372,6 @@ def test_a_backend_that_fails_to_lower_is_named(graph: Graph) -> None:
             raise ValueError("out of luck")
 
     with pytest.raises(
-        BackendError, match="'picky' failed to lower .*: ValueError: out of luck\n  at: nodes 'linear'"
+        BackendError, match="'picky' failed to lower .*: ValueError: out of luck\n  at: node 'linear'"
     ):
         explain_graph(graph, [Fails()])

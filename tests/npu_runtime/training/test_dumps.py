@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from npu_runtime import CaptureError
-from npu_runtime.lowering.lowered_graph import lower_to_backend_ops
-from npu_runtime.lowering.schema_names import schema_name
+from npu_runtime.backends.registry import named_backends
+from npu_runtime.lowering.lowered_graph import lower
+from npu_runtime.lowering.notation import schema_name
 from npu_runtime.training.dumps.call_log import Call, CallLog
 from npu_runtime.training.dumps.write_dumps import call_log_dump, graph_dump, lowered_dumps, write_dumps
 from tests.npu_runtime.training.test_lowering import two_layers
@@ -75,14 +76,14 @@ def test_a_graph_is_a_line_for_each_value_and_node() -> None:
 
 
 def test_a_lowering_says_who_runs_what_and_why_the_rest_fell_back() -> None:
-    lowered, attrs = lowered_dumps(lower_to_backend_ops(two_layers(), TinyBackend()))
+    lowered, attrs = lowered_dumps(lower(two_layers(), named_backends(TinyBackend())))
 
     assert (lowered.text, attrs.text) == (LOWERED, ATTRS)
-    assert str(lower_to_backend_ops(two_layers(), TinyBackend())) == LOWERED
+    assert str(lower(two_layers(), named_backends(TinyBackend()))) == LOWERED
 
 
 def test_the_record_has_what_the_text_has() -> None:
-    lowered, attrs = lowered_dumps(lower_to_backend_ops(two_layers(), TinyBackend()))
+    lowered, attrs = lowered_dumps(lower(two_layers(), named_backends(TinyBackend())))
 
     assert lowered.data["ops"][1] == {
         "kind": "Gemm",
@@ -179,7 +180,7 @@ def a_trace_of(*changes: Call) -> CallLog:
 
 
 def test_a_trace_is_compared_with_its_lowering() -> None:
-    a_trace_of().require_lowering(lower_to_backend_ops(two_layers(), TinyBackend()))
+    a_trace_of().require_lowering(lower(two_layers(), named_backends(TinyBackend())))
 
 
 @pytest.mark.parametrize(
@@ -206,4 +207,4 @@ def test_a_trace_is_compared_with_its_lowering() -> None:
 )
 def test_a_trace_that_differs_from_its_lowering_is_refused(calls: tuple[Call, ...], message: str) -> None:
     with pytest.raises(CaptureError, match=message):
-        a_trace_of(*calls).require_lowering(lower_to_backend_ops(two_layers(), TinyBackend()))
+        a_trace_of(*calls).require_lowering(lower(two_layers(), named_backends(TinyBackend())))

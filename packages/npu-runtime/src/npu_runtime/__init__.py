@@ -72,7 +72,7 @@ _MODULES = {
     **dict.fromkeys(("CaptureReport", "Violation"), ".training.checks.violations"),
     "in_capture": ".training.capture.capture_state",
     "warmup_capture_safe": ".training.capture.warmup",
-    **dict.fromkeys(("Lowered", "LoweredOp", "lower_to_backend_ops"), ".lowering.lowered_graph"),
+    **dict.fromkeys(("LoweredGraph", "LoweredOp", "LoweredPartition", "lower"), ".lowering.lowered_graph"),
     **dict.fromkeys(("Call", "CallLog"), ".training.dumps.call_log"),
 }
 

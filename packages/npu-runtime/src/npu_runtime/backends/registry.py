@@ -60,3 +60,13 @@ def usable_backends(given: str | Backend | Sequence[str | Backend]) -> list[Back
         if not item.devices():
             raise BackendError(f"the backend {item.name!r} cannot run here: {item.absence()}")
     return backends
+
+
+def provider_text(backend: Backend) -> str:
+    """Return the plugin that provides a backend, or the class of one that was given as an instance."""
+    plugins = plugin_manager.get_plugins()
+    if plugins.backends.get(backend.name) is backend:
+        for report in plugins.reports:
+            if backend.name in report.offers.get("backends", ()):
+                return f"plugin {report.name} ({report.distribution})"
+    return f"class {type(backend).__module__}.{type(backend).__qualname__}"

@@ -77,6 +77,18 @@ class ReuseCandidates:
         """Return whether a value resides in an allocation."""
         return allocation is not None and allocation in self._assignment.allocations_of[value]
 
+    def is_free(self, instruction: Instruction, number: int, index: int) -> bool:
+        """Return whether an instruction may overwrite the memory of an input: nothing else needs it."""
+        allocations_of = self._assignment.allocations_of
+        allocations = allocations_of[instruction.inputs[number]]
+        others = (*instruction.inputs[:number], *instruction.inputs[number + 1 :])
+        return all(
+            item.kind is BufferKind.ARENA
+            and self._assignment.last_use_of(item) <= index
+            and not any(item in allocations_of[other] for other in others)
+            for item in allocations
+        )
+
     def _find_allocation(
         self,
         value: Value,

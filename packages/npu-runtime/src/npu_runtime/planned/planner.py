@@ -11,15 +11,14 @@ from npu_ir import Graph, GraphError, TensorType, Value
 from npu_ir.core.paused_gc import pause_gc
 from npu_ir.core.storage import has_overlapping_elements, span_bytes
 from npu_ir.plugins.backend import Backend
-from npu_runtime.backends.partition import assign_backends
 from npu_runtime.backends.registry import usable_backends
 from npu_runtime.codegen.compiled_function import CompiledFunction
 from npu_runtime.codegen.compiler import make_region_runner
 from npu_runtime.codegen.python_source import generate_source
 from npu_runtime.executor.options import select_device
-from npu_runtime.lowering.aten_calls import lower_node
 from npu_runtime.lowering.instruction import Instruction
-from npu_runtime.lowering.lower import lower_body
+from npu_runtime.lowering.instruction_selection import select_call, select_instructions
+from npu_runtime.lowering.lowered_graph import LoweredGraph, lower
 from npu_runtime.lowering.view_fusion import fuse_views
 from npu_runtime.planned.arena import Span, assign_offsets, lower_bound
 from npu_runtime.planned.assign_buffers import BufferAssigner
@@ -54,12 +53,13 @@ def plan(
     backends = tuple(usable_backends(backend))
     chosen_device = select_device(device, None, backends)
     with pause_gc():
-        return _plan(graph, chosen_device, backends)
+        return _plan(lower(graph, backends), chosen_device)
 
 
-def _plan(graph: Graph, device: torch.device, backends: Sequence[Backend]) -> Plan:
+def _plan(lowered: LoweredGraph, device: torch.device) -> Plan:
+    graph = lowered.graph
     constants = find_constants(graph)
-    instructions = _lower(graph, device, backends, constants)
+    instructions = _select_instructions(lowered, device, constants)
     first = [value for value in (*graph.arguments, *_prologue_values(graph)) if value in constants]
     once, rest = split_constants(instructions, constants)
     folded = [value for instruction in once for value in instruction.outputs]
@@ -74,7 +74,7 @@ def _plan(graph: Graph, device: torch.device, backends: Sequence[Backend]) -> Pl
     results = [item for item in graph.outputs if not _is_fixed(assignment, item)]
     passed = tuple(dict.fromkeys([*_values_across_phases(assignment, numbers), *results]))
     return Plan(
-        graph=graph,
+        lowered=lowered,
         device=device,
         buffers=tuple(_describe_buffers(assignment)),
         calls={"compute": tuple(assignment.compute), "commit": tuple(assignment.commit)},
@@ -89,9 +89,10 @@ def _plan(graph: Graph, device: torch.device, backends: Sequence[Backend]) -> Pl
     )
 
 
-def _lower(
-    graph: Graph, device: torch.device, backends: Sequence[Backend], constants: set[Value]
+def _select_instructions(
+    lowered: LoweredGraph, device: torch.device, constants: set[Value]
 ) -> list[Instruction]:
+    graph = lowered.graph
     known: dict[Value, Any] = {
         value: value.argument.data.to(device)
         for value in graph.arguments
@@ -105,8 +106,7 @@ def _lower(
         if not has_overlapping_elements(value.type)
     }
     as_stated |= _find_expanded(graph, device, probe, as_stated)
-    assignments = assign_backends(graph, backends)
-    instructions = lower_body(graph, assignments, device, probe, as_stated, make_region_runner)
+    instructions = select_instructions(lowered, device, probe, as_stated, make_region_runner)
     return fuse_views(instructions, set(graph.returned_values))
 
 
@@ -116,7 +116,7 @@ def _find_expanded(graph: Graph, device: torch.device, probe: OpProbe, as_stated
     for node in graph.prologue:
         is_expanded = any(has_overlapping_elements(value.type) for value in node.outputs)
         if is_expanded and (as_stated | expanded).issuperset(node.inputs):
-            traits = lower_node(node, probe, device).traits
+            traits = select_call(node, probe, device).traits
             is_stated = traits.has_stated_strides if traits is not None else [False] * len(node.outputs)
             expanded.update(value for value, is_so in zip(node.outputs, is_stated, strict=True) if is_so)
     return expanded

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,17 +9,15 @@ from typing import Any
 
 import torch
 
-from npu_ir import Graph
 from npu_runtime.errors import CaptureError
 from npu_runtime.executor.executor import IRExecutor
-from npu_runtime.lowering.lowered_graph import Lowered, lower_to_backend_ops
+from npu_runtime.lowering.lowered_graph import LoweredGraph
 from npu_runtime.planned import Plan
 from npu_runtime.training.capture.runners import find_weight, store_mutations
 from npu_runtime.training.capture.select_runner import CapturePolicy
 from npu_runtime.training.capture.snapshots import preserve_state
 from npu_runtime.training.compiled_step import CompiledStep
-from npu_runtime.training.dumps.call_log import CallLog
-from npu_runtime.training.dumps.record_calls import record_call_log
+from npu_runtime.training.dumps.call_log import CallLog, record_call_log
 from npu_runtime.training.dumps.write_dumps import (
     call_log_dump,
     graph_dump,
@@ -138,10 +135,10 @@ class CompileArtifact(CompiledStep):
         executor = IRExecutor(self.graph, self.weights, backend=list(self.backends), passes=None)
         return executor.run_flat(batch, self.add_hyperparameters(named))
 
-    @functools.cached_property
-    def lowered(self) -> Lowered:
-        """The ops that run the step, in order."""
-        return lower_to_backend_ops(self._lowered_graph, list(self.backends))
+    @property
+    def lowered(self) -> LoweredGraph:
+        """The lowered graph that the step runs."""
+        return self.runner.lowered
 
     @property
     def trace(self) -> CallLog:
@@ -158,9 +155,7 @@ class CompileArtifact(CompiledStep):
                     fix='capture="require" reports what prevents it',
                 )
             with self.lock:
-                self._call_log = record_call_log(
-                    self.program, self.lowered, self.program_numbers, self.generators
-                )
+                self._call_log = record_call_log(self.program, self.program_numbers, self.generators)
         return self._call_log
 
     def assert_trace_has(self, kind: str, count: int | None = None) -> None:
@@ -177,7 +172,7 @@ class CompileArtifact(CompiledStep):
         They are ``20_ir``, ``30_lowered``, ``31_op_attrs``, ``40_plan`` and ``50_runtime_trace``; the last
         two only where the step is captured.
         """
-        dumps = [graph_dump(self._lowered_graph), *lowered_dumps(self.lowered)]
+        dumps = [graph_dump(self.lowered.graph), *lowered_dumps(self.lowered)]
         if self.program is not None:
             dumps += [plan_dump(self.program.plan), call_log_dump(self.trace)]
         return write_dumps(folder, tuple(dumps))
@@ -213,7 +208,3 @@ class CompileArtifact(CompiledStep):
                 where="the hyperparameters of the optimizers",
                 fix="compile the step again; TrainStep does so by itself",
             )
-
-    @property
-    def _lowered_graph(self) -> Graph:
-        return self.graph if self.program is None else self.program.plan.graph

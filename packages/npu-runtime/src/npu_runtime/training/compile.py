@@ -128,7 +128,7 @@ def get_artifact(name: str) -> CompileArtifact:
 
 def _require_op(artifact: CompileArtifact, kind: str) -> None:
     if not artifact.lowered.count(kind):
-        kinds = ", ".join(sorted({op.kind for op in artifact.lowered}))
+        kinds = ", ".join(sorted({item.op.kind for item in artifact.lowered.ops}))
         raise CaptureError(
             f"{artifact.name!r} has no op {kind!r}",
             where="enforce_ops",

@@ -13,6 +13,7 @@ from npu_ir import Graph, TensorType, Value
 from npu_ir.core.node import external_names
 from npu_ir.core.structure import unflatten
 from npu_runtime.executor.executor import IRExecutor
+from npu_runtime.lowering.lowered_graph import LoweredGraph
 from npu_runtime.planned import PlannedProgram
 from npu_runtime.planned.load_inputs import copy_tensors
 from npu_runtime.training.capture.graph_capture import GraphCapture
@@ -28,6 +29,7 @@ class Runner(Protocol):
         inputs: The fixed tensor of each input of the graph; None for a scalar.
         state: The tensors that a step mutates, by name.
         tensors: All tensors with fixed addresses, by name of their value.
+        lowered: The lowered graph that it runs.
     """
 
     inputs: tuple[torch.Tensor | None, ...]
@@ -68,6 +70,7 @@ class PlannedRunner:
         self.tensors = tensors_of(program)
         self.load = functools.partial(copy_tensors, program.fixed)
         self.run = program.step
+        self.lowered = program.plan.lowered
 
 
 class RecordedRunner:
@@ -89,6 +92,7 @@ class RecordedRunner:
         self._number_tensors = [item for value, item in inputs if not isinstance(value.type, TensorType)]
         self._filled_numbers: list[Any] = [None] * len(self._number_tensors)
         self._outputs = program.outputs
+        self.lowered = program.plan.lowered
 
     def run(self, batch: Sequence[torch.Tensor], numbers: Sequence[Any]) -> Sequence[Any]:
         """Take one step."""
@@ -116,6 +120,7 @@ class ExecutorRunner:
         self._graph = graph
         self._weights = weights
         self._executor = executor
+        self.lowered = executor.lowered
         self._batch = [value for value in graph.inputs if isinstance(value.type, TensorType)]
         self._numbers = [value for value in graph.inputs if not isinstance(value.type, TensorType)]
         self._held: dict[Value, Any] = {
