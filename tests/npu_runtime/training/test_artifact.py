@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from npu_ir import ExecutionError, Interpreter, parse_ir
 from npu_runtime import CaptureError, CompileArtifact, compile_and_capture, get_artifact
-from npu_runtime.training.capture.capture_state import CAPTURING, in_capture
+from npu_runtime.training.capture.capture_state import activity, in_capture
 from npu_runtime.training.trace import trace_step
 from tests.support.backends.tiny_backend import TinyBackend
 from tests.support.training.full_state import Convolutions, Mlp, require_same, state_bits
@@ -331,7 +331,7 @@ def test_a_branch_that_does_not_hold_any_more_is_refused() -> None:
 def test_captures_do_not_nest() -> None:
     artifact, batch = artifact_of()
 
-    with CAPTURING:
+    with activity("capture"):
         with pytest.raises(CaptureError, match="compile_and_capture is not allowed in a capture"):
             artifact_of()
         with pytest.raises(CaptureError, match="a replay is not allowed in a capture"):

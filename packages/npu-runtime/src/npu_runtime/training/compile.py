@@ -15,11 +15,12 @@ from npu_runtime.errors import CaptureError
 from npu_runtime.executor.options import optimize_graph, select_device, select_passes
 from npu_runtime.training.artifact import CompileArtifact
 from npu_runtime.training.capture.capture_state import require_outside_capture
+from npu_runtime.training.capture.options import CaptureKeywords, CaptureOptions
 from npu_runtime.training.capture.runners import select_weights
 from npu_runtime.training.capture.select_runner import CapturePolicy
 from npu_runtime.training.capture.warmup import warmup_capture_safe
 from npu_runtime.training.checks.capture_check import check_graph
-from npu_runtime.training.options import CaptureOptions, CompileKeywords, StepOptions, accept, take
+from npu_runtime.training.options import StepKeywords, StepOptions, accept, take
 from npu_runtime.training.step_function import LossFunction
 from npu_runtime.training.trace import batch_arguments, trace_with_options
 from npu_runtime.training.tracing.traced_step import TracedStep
@@ -31,6 +32,10 @@ __all__ = ["CompileArtifact", "compile_and_capture", "get_artifact"]
 
 # Weak references: the registry must not keep an artifact, and the memory it owns, alive.
 _ARTIFACTS: weakref.WeakValueDictionary[str, CompileArtifact] = weakref.WeakValueDictionary()
+
+
+class CompileKeywords(CaptureKeywords, StepKeywords, total=False):
+    """The options of `compile_and_capture`."""
 
 
 @accept(CaptureOptions, StepOptions)

@@ -14,7 +14,7 @@ from npu_ir.ops.effects import is_random
 from npu_ir.plugins.backend import Backend
 from npu_runtime.errors import CaptureError
 from npu_runtime.planned.load_inputs import copy_tensors, make_binder
-from npu_runtime.training.capture.capture_state import REPLAYING
+from npu_runtime.training.capture.capture_state import STATE, activity, require_outside_capture
 from npu_runtime.training.capture.runners import find_weight, select_weights
 from npu_runtime.training.capture.select_runner import CapturePolicy
 from npu_runtime.training.capture.snapshots import Snapshot
@@ -57,6 +57,7 @@ class CompiledStep:
         self.lock = threading.RLock()
         self.numbers: Sequence[Any] | None = None
         self._policy = policy
+        self._devices = [policy.device]
         self._traced = traced
         self._bind_call = make_binder(self.graph, policy.device)
         self._unflatten = make_unflatten(self.graph.results[0])
@@ -90,7 +91,7 @@ class CompiledStep:
             self._values = self._read_numbers()
 
     def _make_reader(self, traced: TracedStep) -> HyperparameterReader:
-        """Return a reader of the scalar inputs of the graph, followed by other numbers that branches compare."""
+        """Return a reader of the scalar inputs of the graph, and then of other numbers that branches compare."""
         compared = {name for branch in traced.branches for name in branch.names}.difference(self._scalars)
         return HyperparameterReader(traced.components.optimizers, [*self._scalars, *sorted(compared)])
 
@@ -105,15 +106,20 @@ class CompiledStep:
             numbers: A number for each other input.
             borrow: Return the tensors that the next step overwrites, instead of copies.
         """
-        self.numbers = numbers
-        before = self._random_state() if self._is_random else None
+        if STATE.activity:
+            require_outside_capture("a replay")
+        before = Snapshot((), self.generators, self._devices) if self._is_random else None
+        # Set directly: a context manager takes ten times as long.
+        STATE.activity = "replay"
         try:
-            with REPLAYING:
-                results = self.runner.run(batch, numbers)
+            results = self.runner.run(batch, numbers)
         except BaseException:
             if before is not None:
                 before.restore()
             raise
+        finally:
+            STATE.activity = ""
+        self.numbers = numbers
         if self._shared is not None and not self._shared.is_installed:
             self._shared.install()
         if batch and self._written:
@@ -128,12 +134,9 @@ class CompiledStep:
 
         Its state is not given to the optimizers, so that it can be undone.
         """
-        with self.lock, REPLAYING:
+        with self.lock, activity("replay"):
             self.numbers = numbers
             return self.runner.run((), numbers)
-
-    def _random_state(self) -> Snapshot:
-        return Snapshot((), self.generators, [self._policy.device])
 
     # The numbers of the optimizers
 
@@ -230,7 +233,7 @@ class CompiledStep:
             self.rebind({**self.weights, **self._shared.current()})
 
     def rebind_components(self) -> bool:
-        """Bind to the current tensors of modules and optimizers; return False if state is missing or unfit."""
+        """Bind to the tensors of modules and optimizers; return False if state is missing or unfit."""
         assert self._traced is not None
         assert self._shared is not None
         components = self._traced.components

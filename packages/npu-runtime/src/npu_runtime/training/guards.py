@@ -1,20 +1,22 @@
 """Guards of compiled steps: checks that modules and optimizers are still those that a step was traced for.
 
-They run at each call, so each kind is one generated function, a chain of comparisons by identity. The kinds
-differ in what a failure costs: other flags select another specialization, other memory needs a rebind, other
-parts or types make every specialization stale.
+They run at each call, so they are generated code: a chain of comparisons, most of them by identity. Three
+kinds differ in what a failure costs: other flags select another specialization, other memory needs a rebind,
+other parts or types make every specialization stale.
 """
 
 from __future__ import annotations
 
 import functools
+import itertools
 import operator
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch.nn import Module
 from torch.optim import Optimizer
+from torch.utils.hooks import RemovableHandle
 
 from npu_runtime._torch.tracing import autocast_settings, is_autocast_enabled
 from npu_runtime.training.tracing import hyperparameters
@@ -29,15 +31,10 @@ class Guards:
     """The state of modules and optimizers at one moment, to be compared with their state at later calls.
 
     Args:
-        components: The training components.
+        components: The training components; their parameters have no hooks, which a step must not have.
 
     Attributes:
-        has_same_flags: Return whether modes, ``requires_grad``, numbers of modules and optimizer settings are
-            the same; default dtype and autocast count as modes.
-        has_same_parts: Return whether modules have the same parts, hooks and baked-in attributes, and the
-            optimizers train the same parameters.
-        has_same_memory: Return whether tensors have the same addresses, and optimizers the same state and
-            groups.
+        hold: Return whether all guards hold.
     """
 
     def __init__(self, components: TrainingComponents) -> None:
@@ -51,13 +48,23 @@ class Guards:
         self._parameters = list(components.parameters().values())
         self._tensors = [*self._parameters, *components.buffers().values()]
         self._types = self._current_types()
-        self.has_same_flags = self._flag_conditions().compile()
-        self.has_same_parts = self._part_conditions().compile()
-        self.has_same_memory = self._memory_conditions().compile()
+        self._flags, self._parts, self._memory = _Conditions(), _Conditions(), _Conditions()
+        self._add_modes()
+        self._add_settings()
+        self._add_parts()
+        self._add_memory()
+        self.hold = _compile(self._flags, self._parts, self._memory)
 
-    def hold(self) -> bool:
-        """Return whether all guards hold."""
-        return self.has_same_flags() and self.has_same_parts() and self.has_same_memory()
+    def has_same_parts(self) -> bool:
+        """Return whether modules have the same parts, hooks and baked-in attributes.
+
+        The parameters that optimizers train must also be the same.
+        """
+        return _compile(self._parts)()
+
+    def has_same_memory(self) -> bool:
+        """Return whether tensors have the same addresses, and optimizers the same state and groups."""
+        return _compile(self._memory)()
 
     def has_same_types(self) -> bool:
         """Return whether parameters and buffers have the same shapes, strides, dtypes and devices."""
@@ -68,7 +75,10 @@ class Guards:
         """The key of a specialization besides the batch: modes, numbers of modules, settings."""
         settings = hyperparameters.settings(self._components.optimizers)
         described = tuple((name, repr(value)) for name, value in settings.items())
-        modes = *(item.training for item in self._modules), *(item.requires_grad for item in self._parameters)
+        modes = (
+            *(item.training for item in self._modules),
+            *(item.requires_grad for item in self._parameters),
+        )
         numbers = tuple(repr(owner[key]) for owner, key in self._number_attributes())
         return modes, torch.get_default_dtype(), autocast_settings(), described, numbers
 
@@ -82,112 +92,119 @@ class Guards:
                 if type(value) in _BAKED_BY_VALUE and key != "training" and not key.startswith("_"):
                     yield vars(module), key
 
-    def _flag_conditions(self) -> _Conditions:
-        conditions = _Conditions()
-        conditions.add("{}() is {}", torch.get_default_dtype, torch.get_default_dtype())
+    def _add_modes(self) -> None:
+        flags = self._flags
+        flags.add("{}() is {}", torch.get_default_dtype, torch.get_default_dtype())
         if is_autocast_enabled():
-            conditions.add("{}() == {}", autocast_settings, autocast_settings())
+            flags.add("{}() == {}", autocast_settings, autocast_settings())
         else:
-            conditions.add("not {}()", is_autocast_enabled)
+            flags.add("not {}()", is_autocast_enabled)
         for module in self._modules:
-            conditions.add("{}.training is {}", module, module.training)
+            flags.add("{}.training is {}", module, module.training)
         for parameter in self._parameters:
-            conditions.add("{}.requires_grad is {}", parameter, parameter.requires_grad)
+            flags.add("{}.requires_grad is {}", parameter, parameter.requires_grad)
+
+    def _add_settings(self) -> None:
         for owner, key in self._number_attributes():
             # Identity holds in nearly every call; repr() also takes a NaN for the same as itself.
-            conditions.add("({0}[{1}] is {2} or repr({0}[{1}]) == {3})", owner, key, owner[key], repr(owner[key]))
-        for optimizer in self._optimizers:
-            for group in optimizer.param_groups:
-                for key, value in group.items():
-                    if key != "params" and not hyperparameters.is_open(value):
-                        conditions.add("({0}[{1}] is {2} or {0}[{1}] == {2})", group, key, value)
-        return conditions
+            values = owner[key], repr(owner[key])
+            self._flags.add("({0}[{1}] is {2} or repr({0}[{1}]) == {3})", owner, key, *values)
+        for group in itertools.chain.from_iterable(item.param_groups for item in self._optimizers):
+            keys = [
+                key for key, item in group.items() if key != "params" and not hyperparameters.is_open(item)
+            ]
+            if keys:
+                read = operator.itemgetter(*keys)
+                self._flags.add("{}({}) == {}", read, group, read(group))
 
-    def _part_conditions(self) -> _Conditions:
-        conditions = _Conditions()
+    def _add_parts(self) -> None:
+        parts = self._parts
+        hooks = operator.attrgetter("_backward_hooks", "_post_accumulate_grad_hooks")
+        # Every hook has a handle, and handles are numbered: few calls look at each parameter.
+        parts.add(
+            "({0}.next_id == {1} or not any(map(any, map({2}, {3}))))",
+            RemovableHandle,
+            RemovableHandle.next_id,
+            hooks,
+            self._parameters,
+        )
+        registering: list[Module | Optimizer] = [*self._modules, *self._optimizers]
+        owners = [owner for item in registering for owner in _owner_dicts(item)]
+        parts.add("not any({})", [owner for owner in owners if not owner])
+        for owner in filter(None, owners):
+            parts.add("len({}) == {}", owner, len(owner))
+            parts.add_items(owner, owner)
         for module in self._modules:
-            conditions.add("type({}) is {}", module, type(module))
-            conditions.add("len({}) == {}", vars(module), len(vars(module)))
-            for owner in _owner_dicts(module):
-                _require_same_items(conditions, owner)
+            parts.add("type({}) is {}", module, type(module))
+            parts.add("len({}) == {}", vars(module), len(vars(module)))  # an attribute was added or deleted
             # Attributes that a trace bakes in by identity: functions, tuples of sizes, tensors, private ones.
-            for key, value in vars(module).items():
-                if key not in _STANDARD and (type(value) not in _BAKED_BY_VALUE or key.startswith("_")):
-                    conditions.add("{}[{}] is {}", vars(module), key, value)
-        for parameter in self._parameters:
-            conditions.add("{}._backward_hooks is {}", parameter, parameter._backward_hooks)
-        for optimizer in self._optimizers:
-            for owner in (optimizer._optimizer_step_pre_hooks, optimizer._optimizer_step_post_hooks):
-                _require_same_items(conditions, owner)
-            for group in optimizer.param_groups:
-                _require_same_elements(conditions, "{}['params']", group, group["params"])
-        return conditions
+            parts.add_items(
+                vars(module),
+                {
+                    key: item
+                    for key, item in vars(module).items()
+                    if key not in _STANDARD and (type(item) not in _BAKED_BY_VALUE or key.startswith("_"))
+                },
+            )
+        for group in itertools.chain.from_iterable(item.param_groups for item in self._optimizers):
+            parts.add_elements("{}['params']", group, group["params"])
 
-    def _memory_conditions(self) -> _Conditions:
-        conditions = _Conditions()
+    def _add_memory(self) -> None:
+        memory = self._memory
         for tensor in self._tensors:
-            conditions.add("{}.data_ptr() == {}", tensor, tensor.data_ptr())
+            memory.add("{}.data_ptr() == {}", tensor, tensor.data_ptr())
         for optimizer in self._optimizers:
             # load_state_dict() replaces the groups, too: a reader of hyperparameters would read stale ones.
-            _require_same_elements(conditions, "{}.param_groups", optimizer, optimizer.param_groups)
-            entries = list(optimizer.state.values())
-            conditions.add("len({}.state) == {}", optimizer, len(entries))
-            conditions.add("all(map({}, {}.state.values(), {}))", operator.is_, optimizer, entries)
-            for entry in entries:
-                for key, value in entry.items():
-                    conditions.add("{}[{}] is {}", entry, key, value)
-        return conditions
+            memory.add_elements("{}.param_groups", optimizer, optimizer.param_groups)
+            memory.add_elements("[*{}.state.values()]", optimizer, list(optimizer.state.values()))
+            for entries in optimizer.state.values():
+                memory.add_items(entries, entries)
 
 
-def _owner_dicts(module: Module) -> Iterator[dict[Any, Any]]:
-    """Yield the dicts in which a module registers its parts and hooks: they show replaced entries."""
-    yield from (module._parameters, module._buffers, module._modules)
-    yield from (module._forward_hooks, module._forward_pre_hooks)
-    yield from (module._backward_hooks, module._backward_pre_hooks)
-
-
-def _require_same_items(conditions: _Conditions, owner: dict[Any, Any]) -> None:
-    if not owner:
-        conditions.add("not {}", owner)
+def _owner_dicts(item: Module | Optimizer) -> Iterator[dict[Any, Any]]:
+    """Yield the dicts in which a module or an optimizer registers its parts and hooks."""
+    if isinstance(item, Optimizer):
+        yield from (item._optimizer_step_pre_hooks, item._optimizer_step_post_hooks)
         return
-    conditions.add("len({}) == {}", owner, len(owner))
-    for key, value in owner.items():
-        conditions.add("{}[{}] is {}", owner, key, value)
-
-
-def _require_same_elements(conditions: _Conditions, text: str, owner: Any, elements: list[Any]) -> None:
-    conditions.add(f"len(items := {text}) == {{}}", owner, len(elements))
-    for index, element in enumerate(elements):
-        conditions.add("items[{}] is {}", index, element)
+    yield from (item._parameters, item._buffers, item._modules)
+    yield from (item._forward_hooks, item._forward_pre_hooks, item._backward_hooks, item._backward_pre_hooks)
 
 
 class _Conditions:
-    """Conditions over objects, to be compiled into one function."""
+    """Conditions over objects, as Python expressions."""
 
     def __init__(self) -> None:
-        self._texts: list[str] = []
-        self._names: dict[int, str] = {}
-        self._objects: dict[str, Any] = {}
+        self.texts: list[str] = []
+        self.objects: dict[str, Any] = {}
 
     def add(self, text: str, *items: Any) -> None:
         """Add a condition: an expression with a field for each object."""
-        self._texts.append(text.format(*map(self._name, items)))
+        names = [f"o{id(item)}" for item in items]
+        self.objects.update(zip(names, items, strict=True))  # held: no other object may get the id
+        self.texts.append(text.format(*names))
 
-    def _name(self, item: Any) -> str:
-        name = self._names.setdefault(id(item), f"o{len(self._names)}")
-        self._objects[name] = item  # held: no other object may get its id
-        return name
+    def add_items(self, owner: Mapping[Any, Any], items: Mapping[Any, Any]) -> None:
+        """Add for each of some items of a dict that its value is the same object."""
+        for key, item in items.items():
+            self.add("{}[{}] is {}", owner, key, item)
 
-    def compile(self) -> Callable[[], bool]:
-        """Return a function that returns whether all conditions hold; a key that is gone breaks one."""
-        names = ", ".join(self._objects)
-        text = "\n                and ".join(self._texts)
-        source = (
-            f"def bind({names}):\n    def hold():\n        try:\n            return (\n"
-            f"                {text}\n            )\n"
-            "        except KeyError:\n            return False\n\n    return hold\n"
-        )
-        space: dict[str, Any] = {}
-        exec(source, space)  # noqa: S102 - the text was written above
-        hold: Callable[[], bool] = space["bind"](**self._objects)
-        return hold
+    def add_elements(self, text: str, owner: Any, elements: Sequence[Any]) -> None:
+        """Add that the list which an expression returns has the same objects as elements."""
+        self.add(f"len(items := {text}) == {{}}", owner, len(elements))
+        for index, element in enumerate(elements):
+            self.add(f"items[{index}] is {{}}", element)
+
+
+def _compile(*conditions: _Conditions) -> Callable[[], bool]:
+    """Return a function that returns whether all conditions hold; a key that is gone breaks one."""
+    objects = {name: item for part in conditions for name, item in part.objects.items()}
+    text = "\n                and ".join(text for part in conditions for text in part.texts)
+    source = (
+        f"def bind({', '.join(objects)}):\n    def hold():\n        try:\n            return (\n"
+        f"                {text or True}\n            )\n"
+        "        except KeyError:\n            return False\n\n    return hold\n"
+    )
+    space: dict[str, Any] = {}
+    exec(source, space)  # noqa: S102 - the text was written above
+    hold: Callable[[], bool] = space["bind"](**objects)
+    return hold

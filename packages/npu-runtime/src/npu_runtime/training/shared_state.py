@@ -51,7 +51,7 @@ class SharedState:
         self.is_installed = False
 
     def install(self) -> None:
-        """Make the state that of the optimizers, which save and continue from it; called after the first step."""
+        """Make the state that of the optimizers, which save and continue from it: after the first step."""
         for optimizer in self._optimizers:
             # lr_scheduler warns if this is unset: it takes the optimizer's step not to have been called.
             optimizer._opt_called = True  # type: ignore[attr-defined]

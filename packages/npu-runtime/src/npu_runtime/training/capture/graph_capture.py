@@ -8,7 +8,7 @@ import torch
 
 from npu_ir import NpuError
 from npu_runtime.errors import CaptureError
-from npu_runtime.training.capture.capture_state import CAPTURING, require_outside_capture
+from npu_runtime.training.capture.capture_state import activity, require_outside_capture
 from npu_runtime.training.capture.cuda_graphs import GraphDevice
 from npu_runtime.training.capture.warmup import Warmable, warmup_capture_safe
 
@@ -57,7 +57,7 @@ class GraphCapture:
     def _record(self, program: Warmable) -> None:
         """Record a step; recording does not execute it, so no state changes."""
         try:
-            with CAPTURING:
+            with activity("capture"):
                 self._device.begin(self._graph, self._pool)
                 program.run()
                 self._device.end(self._graph)

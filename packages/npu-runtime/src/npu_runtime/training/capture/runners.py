@@ -35,6 +35,7 @@ class Runner(Protocol):
     inputs: tuple[torch.Tensor | None, ...]
     state: Mapping[str, torch.Tensor]
     tensors: Mapping[str, torch.Tensor]
+    lowered: LoweredGraph
 
     def load(self, batch: Sequence[torch.Tensor]) -> None:
         """Copy a batch, a tensor for each input that is one, into the fixed inputs."""
@@ -66,8 +67,8 @@ class PlannedRunner:
 
     def __init__(self, program: PlannedProgram) -> None:
         self.inputs = program.inputs
-        self.state = state_of(program)
-        self.tensors = tensors_of(program)
+        self.state: Mapping[str, torch.Tensor] = state_of(program)
+        self.tensors: Mapping[str, torch.Tensor] = tensors_of(program)
         self.load = functools.partial(copy_tensors, program.fixed)
         self.run = program.step
         self.lowered = program.plan.lowered
@@ -84,8 +85,8 @@ class RecordedRunner:
 
     def __init__(self, graph: Graph, program: PlannedProgram, capture: GraphCapture) -> None:
         self.capture = capture
-        self.state = state_of(program)
-        self.tensors = tensors_of(program)
+        self.state: Mapping[str, torch.Tensor] = state_of(program)
+        self.tensors: Mapping[str, torch.Tensor] = tensors_of(program)
         inputs = [(value, self.tensors[value.name]) for value in graph.inputs]
         self.inputs = tuple(item if isinstance(value.type, TensorType) else None for value, item in inputs)
         self.load = functools.partial(copy_tensors, [item for item in self.inputs if item is not None])
@@ -129,12 +130,15 @@ class ExecutorRunner:
             if isinstance(value.type, TensorType) and not value.type.symbols
         }
         self.inputs = tuple(self._held.get(value) for value in graph.inputs)
-        self.state = {
+        self.state: Mapping[str, torch.Tensor] = {
             target.name: self._tensor_of(target)
             for target in graph.updates
             if target in self._held or target not in graph.inputs
         }
-        self.tensors = {**self.state, **{value.name: item for value, item in self._held.items()}}
+        self.tensors: Mapping[str, torch.Tensor] = {
+            **self.state,
+            **{value.name: item for value, item in self._held.items()},
+        }
 
     def _tensor_of(self, target: Value) -> torch.Tensor:
         if target in self._held:

@@ -15,6 +15,7 @@ from npu_runtime.executor.executor import IRExecutor
 from npu_runtime.planned import Plan, PlannedProgram, plan
 from npu_runtime.training.capture.cuda_graphs import GraphDevice, TorchCuda
 from npu_runtime.training.capture.graph_capture import GraphCapture
+from npu_runtime.training.capture.options import CaptureOptions
 from npu_runtime.training.capture.runners import (
     CUDA_GRAPH,
     OFF,
@@ -25,7 +26,7 @@ from npu_runtime.training.capture.runners import (
     RecordedRunner,
 )
 from npu_runtime.training.checks.violations import CaptureReport
-from npu_runtime.training.options import CaptureOptions
+
 
 @dataclass(frozen=True)
 class CapturePolicy:

@@ -72,8 +72,8 @@ def trace_function(
                 fix="let the outer step do what the inner one does",
             )
         leaves, structure = flatten((tuple(args), dict(kwargs or {})))
-        named: str = name or getattr(function, "__name__", "step")
-        return _StepTracer(function, ParameterSubstitution(components), (structure, leaves), named).run()
+        name = name or str(getattr(function, "__name__", "step"))
+        return _StepTracer(function, ParameterSubstitution(components), (structure, leaves), name).run()
 
 
 class _StepTracer:
