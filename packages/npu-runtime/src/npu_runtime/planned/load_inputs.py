@@ -10,7 +10,7 @@ import torch
 from npu_ir import ExecutionError, Graph, TensorType, Value
 from npu_ir.core.symbol_values import SymbolValues
 from npu_ir.graph.binding import bind_inputs
-from npu_runtime.executor.fast_arguments import make_fast_path, positional_tuple
+from npu_runtime.codegen.call_binder import make_binder, positional_tuple
 
 # Takes positional and keyword arguments; returns the numbers among them, in the order of the graph's inputs.
 Loader = Callable[["tuple[Any, ...]", "Mapping[str, Any]"], "tuple[Any, ...]"]
@@ -24,16 +24,15 @@ def make_loader(graph: Graph, tensors: Mapping[Value, Any], device: torch.device
         tensors: The fixed tensors of its inputs.
         device: Their device.
     """
-    take = make_fast_path(graph, device)
+    bind = make_binder(graph, device)
     is_tensor = [isinstance(value.type, TensorType) for value in graph.inputs]
     fixed = [tensors.get(value) for value in graph.inputs]
 
     def load(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
-        arguments: Sequence[Any] | None = take(args, kwargs) if take is not None else None
-        if arguments is None:
-            arguments = _checked_arguments(graph, args, kwargs, device)
+        bound = bind(args, kwargs)
+        arguments = bound[0] if bound else _checked_arguments(graph, args, kwargs, device)
         with torch.no_grad():
-            # Equally many: `take` or `_checked_arguments` has checked that.
+            # Equally many: `bind` or `_checked_arguments` has checked that.
             for target, item in zip(fixed, arguments):  # noqa: B905
                 if target is not None and item is not target:
                     target.copy_(item)

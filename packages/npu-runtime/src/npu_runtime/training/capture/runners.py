@@ -13,8 +13,8 @@ from npu_ir.core.node import external_names
 from npu_ir.core.structure import unflatten
 from npu_ir.core.symbol_values import SymbolValues
 from npu_ir.graph.binding import bind_inputs
+from npu_runtime.codegen.call_binder import positional_tuple
 from npu_runtime.executor.executor import IRExecutor
-from npu_runtime.executor.fast_arguments import positional_tuple
 from npu_runtime.planned import PlannedProgram
 from npu_runtime.planned.load_inputs import make_loader
 from npu_runtime.training.capture.capture_state import REPLAYING
