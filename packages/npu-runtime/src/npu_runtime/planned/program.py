@@ -15,7 +15,7 @@ from npu_ir.core.symbol_values import SymbolValues
 from npu_runtime._torch.state import below_autograd, has_default_torch_state, record_gradients
 from npu_runtime.codegen.compiled_function import BoundFunction, CompiledFunction
 from npu_runtime.planned.binding import Allocator, DeferredBinding, allocate, bind_tensors
-from npu_runtime.planned.load_inputs import copy_tensors, make_binder
+from npu_runtime.planned.load_inputs import CallInputs, copy_tensors
 from npu_runtime.planned.plan import Plan
 
 
@@ -76,7 +76,7 @@ class PlannedProgram:
             if isinstance(item, Value) and item not in self._tensors
         ]
         self._unflatten = make_unflatten(graph.results[0])
-        self._bind_call = make_binder(graph, plan.device)
+        self._call_inputs = CallInputs(graph, plan.device)
 
     def _number_index(self, value: Value) -> int:
         """Return the index of an input number in `numbers`, counted from the end: negative."""
@@ -128,7 +128,7 @@ class PlannedProgram:
         Raises:
             ExecutionError: The arguments do not fit the graph; then nothing was copied.
         """
-        given, numbers = self._bind_call(args, kwargs or {})
+        given, numbers = self._call_inputs.of(args, kwargs or {})
         copy_tensors(self.fixed, given)
         return tuple(numbers)
 

@@ -9,18 +9,19 @@ from typing import Any
 import torch
 
 from npu_ir import Graph, InputKind, TensorType
-from npu_ir.core.structure import make_unflatten
+from npu_ir.core.structure import make_unflatten, unflatten
 from npu_ir.ops.effects import is_random
 from npu_ir.plugins.backend import Backend
+from npu_runtime.codegen.call_binder import make_binder
 from npu_runtime.errors import CaptureError
-from npu_runtime.planned.load_inputs import copy_tensors, make_binder
+from npu_runtime.planned.load_inputs import CallInputs, copy_tensors
 from npu_runtime.training.capture.capture_state import STATE, activity, require_outside_capture
 from npu_runtime.training.capture.runners import find_weight, select_weights
 from npu_runtime.training.capture.select_runner import CapturePolicy
 from npu_runtime.training.capture.snapshots import Snapshot
 from npu_runtime.training.shared_state import SharedState
 from npu_runtime.training.tracing import hyperparameters
-from npu_runtime.training.tracing.hyperparameters import HyperparameterReader
+from npu_runtime.training.tracing.hyperparameters import make_reader
 from npu_runtime.training.tracing.traced_step import HYPERPARAMETERS, TracedStep
 
 
@@ -44,6 +45,7 @@ class CompiledStep:
         program: The planned program over fixed memory; None where the step is not captured.
         runner: What takes the steps.
         lock: Held by whoever takes a step, or binds.
+        bind_batch: Returns the tensors of a batch, first in a tuple, if it needs no other check; else None.
         numbers: The scalar inputs of the last step; None before the first.
     """
 
@@ -59,7 +61,7 @@ class CompiledStep:
         self._policy = policy
         self._devices = [policy.device]
         self._traced = traced
-        self._bind_call = make_binder(self.graph, policy.device)
+        self._call_inputs = CallInputs(self.graph, policy.device)
         self._unflatten = make_unflatten(self.graph.results[0])
         self._is_random = any(map(is_random, self.graph.nodes))
         tensors = [value for value in self.graph.inputs if isinstance(value.type, TensorType)]
@@ -69,6 +71,7 @@ class CompiledStep:
             for value in self.graph.inputs
             if not isinstance(value.type, TensorType) and value.argument is not None
         ]
+        self.bind_batch = make_binder(_batch_signature(self.graph), policy.device)
         if traced is not None:
             self._switches = hyperparameters.switches(traced.components.optimizers)
         self._bind(weights)
@@ -87,13 +90,14 @@ class CompiledStep:
             if target.argument is not None and target.argument.kind is not InputKind.INPUT
         ]
         if self._traced is not None:
-            self._read_numbers = self._make_reader(self._traced)
+            self._read_optimizers(self._traced)
             self._values = self._read_numbers()
 
-    def _make_reader(self, traced: TracedStep) -> HyperparameterReader:
-        """Return a reader of the scalar inputs of the graph, and then of other numbers that branches compare."""
+    def _read_optimizers(self, traced: TracedStep) -> None:
+        """Prepare to read the scalar inputs of the graph, and other numbers that branches compare."""
         compared = {name for branch in traced.branches for name in branch.names}.difference(self._scalars)
-        return HyperparameterReader(traced.components.optimizers, [*self._scalars, *sorted(compared)])
+        self._names = [*self._scalars, *sorted(compared)]
+        self._read_numbers = make_reader(traced.components.optimizers, self._names)
 
     # Steps
 
@@ -157,14 +161,13 @@ class CompiledStep:
         for name, value in self._switches.items():
             if now.get(name) is not value:
                 return f"{name} is {value}"
-        self._read_numbers = self._make_reader(self._traced)  # a loaded state replaces the groups
+        self._read_optimizers(self._traced)  # a loaded state replaces the groups
         return self._changed_branch(self._read_numbers())
 
     def _changed_branch(self, values: Sequence[float]) -> str | None:
         assert self._traced is not None
-        names = self._read_numbers.names
-        current = dict(zip(names, values, strict=True))
-        changed = {name for name, old in zip(names, self._values, strict=True) if current[name] != old}
+        current = dict(zip(self._names, values, strict=True))
+        changed = {name for name, old in zip(self._names, self._values, strict=True) if current[name] != old}
         # A scheduler may change the learning rate at each step: only branches on it are evaluated.
         affected = (branch for branch in self._traced.branches if not changed.isdisjoint(branch.names))
         return next((branch.text for branch in affected if not branch.holds(current)), None)
@@ -184,10 +187,6 @@ class CompiledStep:
 
     # Arguments and memory
 
-    def accept(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Sequence[torch.Tensor] | None:
-        """Return the tensors of a batch as `step` takes them; None if `bind_call` has to check it."""
-        return None
-
     def bind_call(
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> tuple[list[torch.Tensor], list[Any]]:
@@ -198,7 +197,7 @@ class CompiledStep:
         Raises:
             ExecutionError: The arguments do not fit the graph.
         """
-        return self._bind_call(args, self.add_hyperparameters(kwargs))
+        return self._call_inputs.of(args, self.add_hyperparameters(kwargs))
 
     def add_hyperparameters(self, named: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return named arguments with the current hyperparameters of the optimizers, unless they have any."""
@@ -243,3 +242,17 @@ class CompiledStep:
             return False
         self.rebind({**components.parameters(), **components.buffers(), **state})
         return True
+
+
+def _batch_signature(graph: Graph) -> Graph:
+    """Return a graph without nodes and results, which takes the tensors of a step, and no hyperparameters."""
+    batch = Graph(f"{graph.name}-batch")
+    inputs = {
+        value: batch.add_input(value.name, value.type)
+        for value in graph.inputs
+        if isinstance(value.type, TensorType)
+    }
+    structure, leaves = graph.call
+    args, kwargs = unflatten(structure, [inputs.get(leaf, leaf) for leaf in leaves])
+    batch.set_call(args, {name: item for name, item in kwargs.items() if name != HYPERPARAMETERS})
+    return batch

@@ -19,6 +19,7 @@ from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
 from npu_runtime._torch.tracing import autocast_settings, is_autocast_enabled
+from npu_runtime.codegen.compiled_function import load_source
 from npu_runtime.training.tracing import hyperparameters
 from npu_runtime.training.tracing.components import TrainingComponents
 
@@ -198,13 +199,15 @@ class _Conditions:
 def _compile(*conditions: _Conditions) -> Callable[[], bool]:
     """Return a function that returns whether all conditions hold; a key that is gone breaks one."""
     objects = {name: item for part in conditions for name, item in part.objects.items()}
-    text = "\n                and ".join(text for part in conditions for text in part.texts)
-    source = (
-        f"def bind({', '.join(objects)}):\n    def hold():\n        try:\n            return (\n"
-        f"                {text or True}\n            )\n"
-        "        except KeyError:\n            return False\n\n    return hold\n"
-    )
-    space: dict[str, Any] = {}
-    exec(source, space)  # noqa: S102 - the text was written above
-    hold: Callable[[], bool] = space["bind"](**objects)
+    text = "\n            and ".join(text for part in conditions for text in part.texts) or "True"
+    source = f"""\
+def hold():
+    try:
+        return (
+            {text}
+        )
+    except KeyError:
+        return False
+"""
+    hold: Callable[[], bool] = load_source("guards", source, objects)["hold"]
     return hold

@@ -122,9 +122,9 @@ class TrainStep:
             try:
                 current = self._current
                 if current is not None and self._guards.hold():
-                    given, numbers = current.accept(batch, named), current.current_numbers()
-                    if given is not None and numbers is not None:
-                        return current.step(given, numbers, borrow=self.borrow)
+                    bound, numbers = current.bind_batch(batch, named), current.current_numbers()
+                    if bound is not None and numbers is not None:
+                        return current.step(bound[0], numbers, borrow=self.borrow)
                 return self._run_uncached(batch, named)
             finally:
                 self._is_running = False

@@ -13,10 +13,10 @@ import torch
 
 from npu_ir.errors import UsageError
 from npu_passes.manager.flops import FlopCounter
+from npu_runtime.codegen.call_binder import positional_tuple
 from npu_runtime.diagnostics.profile.costs import Traffic, TrafficMeter, instruction_flops
 from npu_runtime.diagnostics.profile.report import Profile
 from npu_runtime.diagnostics.profile.step_times import StepTime
-from npu_runtime.executor.fast_arguments import positional_tuple
 
 if TYPE_CHECKING:
     from npu_runtime.executor.executor import IRExecutor
