@@ -19,7 +19,6 @@ MAX_PARAMETERS = 8
 
 NODE = "the parts of a node, each by its name, as plugins and passes give them"
 OPTIMIZER = "the arguments of the op, which are those of torch.optim's functions"
-STEP = "the options of a training step, which users give by name where they make one"
 
 # Parameters of functions that users call: a class around them would be one more thing to import and to make.
 WIDE = {
@@ -29,15 +28,8 @@ WIDE = {
     "npu_runtime.functional.adam.adam_step_": OPTIMIZER,
     "npu_runtime.functional.sgd.sgd_step": OPTIMIZER,
     "npu_runtime.functional.sgd.sgd_step_": OPTIMIZER,
-    "npu_runtime.training.checks.capture_check.check_capture": STEP,
-    "npu_runtime.training.compile.compile_and_capture": STEP,
-    "npu_runtime.training.trace.compile_ir": STEP,
-    "npu_runtime.training.trace.trace_step": STEP,
-    "npu_runtime.training.train_step.TrainStep.__init__": STEP,
 }
-LONG = {
-    "npu_runtime.training.compile.compile_and_capture": "one line per parameter, and its documentation",
-}
+LONG: dict[str, str] = {}
 
 
 def functions(

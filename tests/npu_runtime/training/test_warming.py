@@ -7,8 +7,7 @@ import torch
 
 from npu_runtime import CaptureError
 from npu_runtime.training.capture.capture_state import activity
-from npu_runtime.training.capture.snapshots import preserve_state
-from npu_runtime.training.capture.warmup import warmup_capture_safe
+from npu_runtime.training.capture.snapshots import preserve_state, warmup_capture_safe
 from tests.npu_runtime.training.counting_program import CountingProgram
 
 

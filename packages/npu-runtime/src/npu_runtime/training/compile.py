@@ -18,7 +18,7 @@ from npu_runtime.training.capture.capture_state import require_outside_capture
 from npu_runtime.training.capture.options import CaptureKeywords, CaptureOptions
 from npu_runtime.training.capture.runners import select_weights
 from npu_runtime.training.capture.select_runner import CapturePolicy
-from npu_runtime.training.capture.warmup import warmup_capture_safe
+from npu_runtime.training.capture.snapshots import warmup_capture_safe
 from npu_runtime.training.checks.capture_check import check_graph
 from npu_runtime.training.options import StepKeywords, StepOptions, accept, take
 from npu_runtime.training.step_function import LossFunction

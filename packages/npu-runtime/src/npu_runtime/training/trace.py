@@ -41,7 +41,7 @@ def compile_ir(
     Args:
         model: The model, on any device including ``meta``; or a step function.
         optimizer: An optimizer of the model's parameters.
-        loss_fn: As for `StepFunction`.
+        loss_fn: As for `TrainStep`.
         example_batch: A tuple of arguments for the step, ``(*inputs, target)``; or a dict of arguments by
             name. Only shapes and dtypes of tensors matter, not their contents.
         options: The fields of `StepOptions`.

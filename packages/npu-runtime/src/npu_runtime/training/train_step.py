@@ -117,7 +117,8 @@ class TrainStep:
             ExecutionError: An op fails. All parameters, buffers and state are as they were.
         """
         with self._lock:
-            self._require_idle()
+            if self._is_running:
+                self._require_idle()
             self._is_running = True
             try:
                 current = self._current

@@ -16,7 +16,7 @@ from npu_runtime.executor.executor import IRExecutor
 from npu_runtime.lowering.lowered_graph import LoweredGraph
 from npu_runtime.planned import PlannedProgram
 from npu_runtime.planned.load_inputs import copy_tensors
-from npu_runtime.training.capture.graph_capture import GraphCapture
+from npu_runtime.training.capture.cuda_graphs import GraphCapture
 
 # The values of `CompileArtifact.capture_state`.
 CUDA_GRAPH, PLANNED, OFF = "cuda-graph", "planned", "off"

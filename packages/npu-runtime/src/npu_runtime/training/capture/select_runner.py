@@ -13,8 +13,7 @@ from npu_ir.plugins.backend import Backend
 from npu_runtime.errors import CaptureError
 from npu_runtime.executor.executor import IRExecutor
 from npu_runtime.planned import Plan, PlannedProgram, plan
-from npu_runtime.training.capture.cuda_graphs import GraphDevice, TorchCuda
-from npu_runtime.training.capture.graph_capture import GraphCapture
+from npu_runtime.training.capture.cuda_graphs import GraphCapture, GraphDevice, TorchCuda
 from npu_runtime.training.capture.options import CaptureOptions
 from npu_runtime.training.capture.runners import (
     CUDA_GRAPH,

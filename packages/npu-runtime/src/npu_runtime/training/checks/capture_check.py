@@ -12,12 +12,12 @@ from torch.optim import Optimizer
 from npu_ir import Graph, NpuError
 from npu_runtime.errors import CaptureError
 from npu_runtime.planned import Plan
-from npu_runtime.training.checks.component_checks import (
+from npu_runtime.training.checks.obstacles import (
     baked_parameters,
     component_violations,
     device_violations,
+    graph_violations,
 )
-from npu_runtime.training.checks.graph_checks import graph_violations
 from npu_runtime.training.checks.violations import CaptureReport, Violation, node_location
 from npu_runtime.training.options import StepKeywords, StepOptions, accept, take
 from npu_runtime.training.step_function import LossFunction

@@ -17,15 +17,13 @@ from npu_ir.core.paused_gc import pause_gc
 from npu_ir.core.structure import Structure, flatten, unflatten
 from npu_runtime._torch.tracing import TracingContext, is_tracing
 from npu_runtime.errors import TracingError
-from npu_runtime.training.tracing.cleanup import clean_up
 from npu_runtime.training.tracing.components import TrainingComponents
-from npu_runtime.training.tracing.module_attributes import ModuleAttributes
 from npu_runtime.training.tracing.optimizers import require_traceable
-from npu_runtime.training.tracing.rng_state import RandomStates
-from npu_runtime.training.tracing.step_graph import build_step_graph, extract_gradients
+from npu_runtime.training.tracing.random_draws import RandomStates, clean_up
 from npu_runtime.training.tracing.substitution import ParameterSubstitution
-from npu_runtime.training.tracing.traced_step import TracedStep
+from npu_runtime.training.tracing.traced_step import TracedStep, build_step_graph, extract_gradients
 from npu_runtime.training.tracing.unsupported import (
+    ModuleAttributes,
     reject_external_writes,
     reject_hooks,
     reject_host_sync,
