@@ -9,8 +9,8 @@ from npu_ir import ExecutionError
 from npu_runtime import CaptureError
 from npu_runtime.training.capture.capture_state import activity, in_capture
 from npu_runtime.training.capture.cuda_graphs import GraphCapture
-from tests.npu_runtime.training.counting_program import CountingProgram
-from tests.npu_runtime.training.fake_graphs import FakeGraphs
+from tests.npu_runtime.training.capture.counting_program import CountingProgram
+from tests.npu_runtime.training.capture.fake_graphs import FakeGraphs
 
 
 def captured(device: FakeGraphs, program: CountingProgram | None = None) -> tuple[GraphCapture, list[bool]]:

@@ -8,7 +8,7 @@ import torch
 from npu_runtime import CaptureError
 from npu_runtime.training.capture.capture_state import activity
 from npu_runtime.training.capture.snapshots import preserve_state, warmup_capture_safe
-from tests.npu_runtime.training.counting_program import CountingProgram
+from tests.npu_runtime.training.capture.counting_program import CountingProgram
 
 
 def bits(program: CountingProgram) -> dict[str, bytes]:
