@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 from npu_ir import execute_ir, load_ir, load_weights, parse_ir
 from npu_ir.cli import main
 from npu_ir.cli.factory import make_model
-from npu_ir.cli.result_files import save_results
+from npu_ir.cli.tensor_files import save_results
 from npu_ir.errors import SerializationError
 
 MODEL = """

@@ -12,11 +12,10 @@ from safetensors.torch import save_file
 
 from npu_ir import Graph, TensorType, parse_ir
 from npu_ir.cli.graph_call import graph_arguments
-from npu_ir.cli.input_files import read_input
 from npu_ir.cli.input_text import FileReference, parse_input, parse_inputs
-from npu_ir.cli.model_call import model_arguments
-from npu_ir.cli.tensors import empty_tensor
-from npu_ir.cli.value_text import value_line
+from npu_ir.cli.model_call import empty_tensor, model_arguments
+from npu_ir.cli.quantities import value_line
+from npu_ir.cli.tensor_files import read_input
 from npu_ir.core.structure import unflatten
 from npu_ir.core.types import memory_format_strides, parse_dtype
 from npu_ir.errors import UsageError

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from npu_ir.cli.column_widths import fit_columns, shorten
-from npu_ir.cli.console import Table, print_facts, print_report, print_table
+from npu_ir.cli.console import Table, fit_columns, print_facts, print_report, print_table, shorten
 
 COLUMNS = ("value", "op", "type", "ULP", "abs", "noise floor", "")
 ROWS = [

@@ -21,13 +21,13 @@ from hypothesis import strategies as st
 
 from npu_ir import Graph, NpuError, Provenance, ScalarType, TensorType, Value, extract_ir
 from npu_ir.errors import VisualizationError
-from npu_ir.viz import draw, style, to_dot, to_mermaid, to_svg
+from npu_ir.viz import diagram as style
+from npu_ir.viz import draw, to_dot, to_mermaid, to_svg
 from npu_ir.viz.build import build_diagram
 from npu_ir.viz.columns import FRAME_PAD
-from npu_ir.viz.diagram import BoxKind, Diagram, Frame
-from npu_ir.viz.frames import frame_rows
-from npu_ir.viz.layout import BoxShape, Layout, compute_layout
-from npu_ir.viz.style import STYLES
+from npu_ir.viz.diagram import STYLES, BoxKind, Diagram, Frame
+from npu_ir.viz.layers import Spot
+from npu_ir.viz.layout import Layout, compute_layout, frame_rows
 from tests.support.places import ROOT
 from tests.support.random_graphs import graphs
 
@@ -704,12 +704,12 @@ def test_nodes_that_stand_in_the_wrong_order_can_be_drawn(form: Callable[..., st
 
 
 @st.composite
-def layouts(draw: st.DrawFn) -> tuple[dict[str, BoxShape], list[tuple[str, str]]]:
+def layouts(draw: st.DrawFn) -> tuple[dict[str, Spot], list[tuple[str, str]]]:
     count = draw(st.integers(1, 20))
     sizes = st.integers(20, 200)
     frames = st.sampled_from([(), ("f",), ("f", "g"), ("f", "g", "i"), ("h",)])
     steps = st.none() | st.integers(0, count)
-    shapes = {f"b{i}": BoxShape(draw(sizes), draw(sizes), draw(frames), draw(steps)) for i in range(count)}
+    shapes = {f"b{i}": Spot(draw(sizes), draw(sizes), draw(frames), draw(steps)) for i in range(count)}
     pairs = st.tuples(st.integers(0, count - 1), st.integers(0, count - 1)).filter(
         lambda pair: pair[0] < pair[1]
     )
@@ -725,7 +725,7 @@ def overlapping(layout: Layout) -> Iterator[tuple[object, object]]:
 
 
 @given(graph=layouts())
-def test_boxes_of_a_layout_do_not_overlap(graph: tuple[dict[str, BoxShape], list[tuple[str, str]]]) -> None:
+def test_boxes_of_a_layout_do_not_overlap(graph: tuple[dict[str, Spot], list[tuple[str, str]]]) -> None:
     layout = compute_layout(*graph)
 
     assert not list(overlapping(layout))
@@ -735,7 +735,7 @@ def test_boxes_of_a_layout_do_not_overlap(graph: tuple[dict[str, BoxShape], list
 
 @given(graph=layouts())
 def test_edges_of_a_layout_lead_down_layer_by_layer(
-    graph: tuple[dict[str, BoxShape], list[tuple[str, str]]],
+    graph: tuple[dict[str, Spot], list[tuple[str, str]]],
 ) -> None:
     shapes, pairs = graph
 
@@ -749,7 +749,7 @@ def test_edges_of_a_layout_lead_down_layer_by_layer(
 
 @given(graph=layouts())
 def test_frames_hold_their_boxes_and_no_others(
-    graph: tuple[dict[str, BoxShape], list[tuple[str, str]]],
+    graph: tuple[dict[str, Spot], list[tuple[str, str]]],
 ) -> None:
     layout = compute_layout(*graph)
 
@@ -769,7 +769,7 @@ def test_frames_hold_their_boxes_and_no_others(
 
 
 def test_a_chain_is_drawn_as_one_straight_column() -> None:
-    shapes = {f"b{index}": BoxShape(50 + 10 * index, 40, (), index) for index in range(6)}
+    shapes = {f"b{index}": Spot(50 + 10 * index, 40, (), index) for index in range(6)}
     skips = [("b0", "b3"), ("b3", "b5")]
 
     layout = compute_layout(shapes, [*itertools.pairwise(shapes), *skips])
@@ -782,8 +782,8 @@ def test_a_chain_is_drawn_as_one_straight_column() -> None:
 def test_weights_stand_beside_the_column_of_what_reads_them() -> None:
     chain_of = [f"b{index}" for index in range(5)]
     weights = {f"{side}{id}": id for side in "vw" for id in chain_of[1:]}
-    shapes = {id: BoxShape(90, 40) for id in weights} | {
-        id: BoxShape(60, 40, (), step) for step, id in enumerate(chain_of)
+    shapes = {id: Spot(90, 40) for id in weights} | {
+        id: Spot(60, 40, (), step) for step, id in enumerate(chain_of)
     }
 
     layout = compute_layout(shapes, [*weights.items(), *itertools.pairwise(chain_of)])
@@ -795,7 +795,7 @@ def test_weights_stand_beside_the_column_of_what_reads_them() -> None:
 
 
 def test_a_layout_without_crossings_is_found() -> None:
-    shapes = {name: BoxShape(40, 40) for name in ("a", "b", "c", "A", "B", "C")}
+    shapes = {name: Spot(40, 40) for name in ("a", "b", "c", "A", "B", "C")}
     pairs = [("a", "C"), ("b", "B"), ("c", "A")]
 
     layout = compute_layout(shapes, pairs)

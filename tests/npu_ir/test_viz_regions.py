@@ -16,7 +16,7 @@ from npu_ir.viz import to_dot, to_mermaid, to_svg
 from npu_ir.viz.build import build_diagram
 from npu_ir.viz.captions import type_caption
 from npu_ir.viz.diagram import Box, Diagram, Frame
-from npu_ir.viz.repeats import NodeOrder
+from npu_ir.viz.outline import NodeOrder
 from tests.support.corpus.case import Case
 from tests.support.corpus.control_flow import CASES
 

@@ -260,7 +260,7 @@ def test_numbers_of_a_step_may_be_values_of_the_graph(run_of: str) -> None:
     run = Interpreter(graph).run if run_of == "interpreter" else IRExecutor(graph)
 
     for lr, momentum in ((0.1, 0.9), (0.2, 0.5)):
-        expected = functional.sgd_step([p], [g], [m], lr=lr, momentum=momentum)
+        expected = torch.ops.npu.sgd_step([p], [g], [m], **{**SGD, "lr": lr, "momentum": momentum})
         assert all(map(torch.equal, run(p, g, m, lr, momentum), [expected[0][0], expected[1][0]]))
 
 
@@ -334,21 +334,3 @@ def test_linear_and_activation_are_one_op() -> None:
 
     assert torch.equal(out, torch.relu(nn.functional.linear(x, weight, bias)))
     assert torch.equal(functional.relu_backward(x[:, :3], out), x[:, :3] * (out > 0))
-
-
-@pytest.mark.parametrize("kind", ["adam", "sgd"])
-def test_functions_that_write_nothing_return_what_those_in_place_write(kind: str) -> None:
-    lists, grads = Lists(random()), random()
-    if kind == "adam":
-        results = functional.adam_step(
-            lists.params, grads, *lists.adam, lr=0.01, decoupled=True, weight_decay=0.1
-        )
-        functional.adam_step_(lists.params, grads, *lists.adam, lr=0.01, decoupled=True, weight_decay=0.1)
-        written: tuple[list[Tensor], ...] = (lists.params, *lists.adam)
-    else:
-        results = functional.sgd_step(lists.params, grads, lists.exp_avgs, lr=0.01, momentum=0.9)  # type: ignore[assignment]
-        functional.sgd_step_(lists.params, grads, lists.exp_avgs, lr=0.01, momentum=0.9)
-        written = (lists.params, lists.exp_avgs)
-
-    for result, column in zip(results, written, strict=True):
-        assert all(map(torch.equal, result, column))

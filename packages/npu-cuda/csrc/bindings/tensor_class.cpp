@@ -3,7 +3,7 @@
 #include <cstring>
 
 #include "bindings/bindings.h"
-#include "bindings/capsules.h"
+#include "bindings/producers.h"
 #include "bindings/specs.h"
 #include "bindings/tensors.h"
 

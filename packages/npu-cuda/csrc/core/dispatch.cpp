@@ -1,7 +1,7 @@
 #include "core/dispatch.h"
 
-#include "core/active_device.h"
-#include "core/call_checks.h"
+#include "core/device.h"
+#include "core/op_info.h"
 #include "core/eager_workspace.h"
 #include "core/graph.h"
 

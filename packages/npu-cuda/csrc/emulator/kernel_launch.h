@@ -5,6 +5,7 @@
 #include <vector_types.h>
 
 #include <functional>
+#include <string>
 
 namespace npu::emulator {
 
@@ -24,5 +25,9 @@ bool run_kernel(const KernelLaunch& launch);
 // Which threads and blocks run before which: 0 in order, 1 reversed, any other number seeds a random order.
 void set_schedule(int schedule);
 int schedule();
+
+// "kernel relu<float>(float const*, float*, long), block (0,0,0), thread (3,0,0): ..."; empty if there was none.
+std::string last_report();
+void set_last_report(std::string text);
 
 }  // namespace npu::emulator

@@ -41,7 +41,7 @@ class Dynamic:
     Attributes:
         axes: Symbols by axis, for each path of an argument; None for all axes that can be dynamic.
         ranges: The ranges of symbols.
-        everywhere: Make all sizes of all tensors dynamic that can be.
+        everywhere: True if all sizes of all tensors are to be dynamic that can be.
     """
 
     axes: dict[str, dict[int, str] | None] = field(default_factory=dict)
@@ -67,23 +67,15 @@ def parse_dynamic(texts: Sequence[str]) -> Dynamic:
         elif bounds is not None:
             _set_once(dynamic.ranges, bounds[1], _parse_range(text, bounds[2], bounds[3]), text)
         elif sizes is not None:
-            _set_once(
-                dynamic.axes,
-                _normalize_path(sizes[1]),
-                None if sizes[2] == AUTO else _parse_axes(text, sizes[2]),
-                text,
-            )
+            axes = None if sizes[2] == AUTO else _parse_axes(text, sizes[2])
+            _set_once(dynamic.axes, _normalize_path(sizes[1]), axes, text)
         else:
-            raise UsageError(
-                f"--dynamic {text}: this names no sizes",
-                fix="write NAME:AXIS=SYMBOL, such as x:0=batch,1=seq",
-            )
+            fix = "write NAME:AXIS=SYMBOL, such as x:0=batch,1=seq"
+            raise UsageError(f"--dynamic {text}: this names no sizes", fix=fix)
     for name in dynamic.ranges:
         if name not in dynamic.symbols:
-            raise UsageError(
-                f"--dynamic {name}=...: no size is called {name}",
-                fix=f"name one: --dynamic ARGUMENT:0={name}",
-            )
+            fix = f"name one: --dynamic ARGUMENT:0={name}"
+            raise UsageError(f"--dynamic {name}=...: no size is called {name}", fix=fix)
     return dynamic
 
 
@@ -113,10 +105,7 @@ def _parse_axes(text: str, entries: str) -> dict[int, str]:
     for entry in entries.split(","):
         match = _AXIS.fullmatch(entry.strip())
         if match is None:
-            raise UsageError(
-                f"--dynamic {text}: {entry.strip()!r} is not AXIS=SYMBOL",
-                fix=_axes_fix(text),
-            )
+            raise UsageError(f"--dynamic {text}: {entry.strip()!r} is not AXIS=SYMBOL", fix=_axes_fix(text))
         if int(match[1]) in axes:
             raise UsageError(f"--dynamic {text}: axis {match[1]} is given twice")
         try:
@@ -150,7 +139,8 @@ def dynamic_shapes(
     leaves = dict(leaf for name, item in passed.items() for leaf in _iterate_leaves(item, name))
     for path, axes in dynamic.axes.items():
         _require_dynamic_axes(path, axes, leaves)
-    dims = {name: _dim(name, dynamic.ranges.get(name, Range(None))) for name in sorted(dynamic.symbols)}
+    ranges = {name: dynamic.ranges.get(name, Range(None)) for name in sorted(dynamic.symbols)}
+    dims = {name: Dim(name, min=range.low, max=range.high) for name, range in ranges.items()}
     return {name: _shapes_of(item, name, dynamic, dims) for name, item in passed.items()}
 
 
@@ -167,10 +157,6 @@ def _bind_arguments(model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping
                 fix="give these arguments a name in forward",
             )
     return passed
-
-
-def _dim(name: str, range: Range) -> Any:
-    return Dim(name, min=range.low, max=range.high)
 
 
 def _iterate_parts(item: Any, path: str) -> Iterator[tuple[Any, Any, str]]:
@@ -209,14 +195,10 @@ def _require_dynamic_axes(path: str, axes: dict[int, str] | None, leaves: Mappin
 
 def _shapes_of(item: Any, path: str, dynamic: Dynamic, dims: Mapping[str, Any]) -> Any:
     """Return the dynamic_shapes of one argument for torch.export."""
-    if isinstance(item, dict):
-        return {
-            key: _shapes_of(part, inner, dynamic, dims) for key, part, inner in _iterate_parts(item, path)
-        }
-    if isinstance(item, (list, tuple)):
-        return type(item)(
-            _shapes_of(part, inner, dynamic, dims) for _, part, inner in _iterate_parts(item, path)
-        )
+    if isinstance(item, (dict, list, tuple)):
+        parts = _iterate_parts(item, path)
+        shapes = {key: _shapes_of(part, inner, dynamic, dims) for key, part, inner in parts}
+        return shapes if isinstance(item, dict) else type(item)(shapes.values())
     if not isinstance(item, torch.Tensor):
         return Dim.DYNAMIC if path in dynamic.axes else None
     axes = dynamic.axes.get(path, None if dynamic.everywhere else {})

@@ -41,15 +41,10 @@ class GraphCall:
 def graph_arguments(
     graph: Graph, inputs: Sequence[Input], fill: Fill, sizes: Mapping[str, int] | None = None
 ) -> GraphCall:
-    """Return the call of ``graph`` with these inputs.
+    """Return the call of ``graph`` with these inputs; ``fill`` returns the tensors that are not given.
 
-    An input with a name is a keyword argument, or else the graph's input of this name.
-
-    Args:
-        graph: Any graph.
-        inputs: The given inputs.
-        fill: Returns a tensor for an input that is not given.
-        sizes: Values of symbols, for the tensors that are not given.
+    An input with a name is a keyword argument, or else the graph's input of this name. ``sizes`` are values
+    of symbols, for the tensors that are not given.
 
     Raises:
         UsageError: The graph has no such argument or size, or a file cannot be read.
@@ -93,7 +88,9 @@ class _CallBuilder:
         sizes = choose_sizes(self._graph, self._symbols.values, self._wanted)
         self._symbols.values.update(sizes)
         values = [
-            given[index] if index in given else self._generate_argument(argument)
+            given[index]
+            if index in given
+            else unflatten(argument.structure, [self._leaf_value(leaf) for leaf in argument.leaves])
             for index, argument in enumerate(arguments)
         ]
         count = len(args.children)
@@ -141,17 +138,11 @@ class _CallBuilder:
         pairs = [(value, item) for value, item in pairs if is_of_type(item, value.type)]
         self._symbols.solve((value.name, value.type, item) for value, item in pairs)
 
-    def _generate_argument(self, argument: _Argument) -> Any:
-        return unflatten(argument.structure, [self._leaf_value(leaf) for leaf in argument.leaves])
-
     def _leaf_value(self, leaf: Any) -> Any:
         if not isinstance(leaf, Value):
             return leaf
         if leaf not in self._tensors:
-            self._tensors[leaf] = self._generate(leaf)
+            if isinstance(leaf.type, TensorType) or leaf.type.kind == "float":
+                self._invented.append(leaf)
+            self._tensors[leaf] = make_input(leaf, self._symbols.values, self._fill)
         return self._tensors[leaf]
-
-    def _generate(self, value: Value) -> Any:
-        if isinstance(value.type, TensorType) or value.type.kind == "float":
-            self._invented.append(value)
-        return make_input(value, self._symbols.values, self._fill)

@@ -47,11 +47,7 @@ def weights_or_random(
 
 
 def load_constants(options: argparse.Namespace) -> dict[str, torch.Tensor]:
-    """Return the tensors of ``--constants``; an empty dict without it.
-
-    Raises:
-        WeightError: They cannot be read.
-    """
+    """Return the tensors of ``--constants``; an empty dict without it."""
     return {} if options.constants is None else load_weights(options.constants)
 
 
@@ -61,11 +57,7 @@ def require_no_conflict(
     constants: Mapping[str, torch.Tensor],
     options: argparse.Namespace,
 ) -> None:
-    """Reject constants that contradict the weights.
-
-    Raises:
-        UsageError: A parameter or persistent buffer of ``graph`` has different values in the two.
-    """
+    """Refuse constants that contradict the weights in a parameter or persistent buffer of ``graph``."""
     for name in weights.keys() & constants.keys():
         if is_in_state_dict(graph, name) and not same_data(weights[name], constants[name]):
             raise UsageError(

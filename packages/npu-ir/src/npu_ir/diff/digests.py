@@ -15,11 +15,7 @@ if TYPE_CHECKING:
 def node_digests(graph: Graph, arguments: Mapping[Value, int]) -> dict[OpNode, int]:
     """Return a digest for each node: of its op, attributes and types, and of its inputs, transitively.
 
-    Names do not matter. Equal digests may, rarely, be a collision: compare the nodes that they match.
-
-    Args:
-        graph: Any graph, even one whose nodes are not in topological order.
-        arguments: Digests of the graph's arguments.
+    Names do not matter, and the nodes may be in any order. Equal digests may, rarely, be a collision.
     """
     return _Digests(graph, arguments).nodes
 

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import torch
 
-from npu_ir.core.call_signature import did_you_mean
+from npu_ir.core.user_code import did_you_mean
 from npu_ir.errors import UsageError
 from npu_ir.interpreter.interpreter import Interpreter
 from npu_ir.interpreter.run_nodes import Observer
@@ -47,27 +47,18 @@ def default_runner() -> str:
 
 
 def find_runner_on(name: str, backends: Sequence[str] | None) -> MakeRunner:
-    """Return the factory of the runner of this name, restricted to these backends if any are given.
-
-    Raises:
-        UsageError: There is no such runner, or backends are given for one that has none.
-    """
+    """Return the factory of the runner of this name, restricted to these backends if any are given."""
     make = find_runner(name)
     if not backends:
         return make
     if name != EXECUTOR:
-        raise UsageError(
-            f"the {name} has no backends", fix=f"--on {EXECUTOR}, which npu-runtime provides, or no --backend"
-        )
+        fix = f"--on {EXECUTOR}, which npu-runtime provides, or no --backend"
+        raise UsageError(f"the {name} has no backends", fix=fix)
     return functools.partial(make, backends=list(backends))
 
 
 def find_runner(name: str) -> MakeRunner:
-    """Return the factory of the runner of this name.
-
-    Raises:
-        UsageError: There is none.
-    """
+    """Return the factory of the runner of this name; a `UsageError` if there is none."""
     runners = all_runners()
     if name not in runners:
         raise UsageError(

@@ -44,17 +44,15 @@ def _require_possible(
     graph: Graph, names: Iterable[str], name: str, size: int, inferred: Mapping[str, int]
 ) -> None:
     if name not in graph.symbols:
-        raise UsageError(
-            f"the graph has no symbol {name!r}", fix=f"its symbols: {', '.join(graph.symbols) or 'none'}"
-        )
+        fix = f"its symbols: {', '.join(graph.symbols) or 'none'}"
+        raise UsageError(f"the graph has no symbol {name!r}", fix=fix)
     if name not in names:
         raise UsageError(f"the size {name!r} is not in an input: it depends on their content")
     if size not in graph.symbols[name]:
         raise UsageError(f"the size {name!r} cannot be {size}: it is in {graph.symbols[name]}")
     if inferred.get(name, size) != size:
-        raise UsageError(
-            f"the size {name!r} cannot be {size}: the inputs that are given make it {inferred[name]}"
-        )
+        reason = f"the inputs that are given make it {inferred[name]}"
+        raise UsageError(f"the size {name!r} cannot be {size}: {reason}")
 
 
 def _smallest(graph: Graph, name: str, values: Mapping[str, int]) -> int:

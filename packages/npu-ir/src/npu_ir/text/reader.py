@@ -226,9 +226,8 @@ class Reader:
             if mark.text == "*":
                 product = product * right
             else:
-                product = self._call_function(
-                    mark, "floordiv" if mark.text == "//" else "truediv", product, right
-                )
+                name = "floordiv" if mark.text == "//" else "truediv"
+                product = self._call_function(mark, name, product, right)
         return product
 
     def _power(self) -> Any:
@@ -237,7 +236,11 @@ class Reader:
 
     def _factor(self) -> Any:
         if self.token.kind == "number":
-            return self._finite_number()
+            token = self.token
+            number = self.number()
+            if isinstance(number, float) and not math.isfinite(number):
+                raise self.fail(f"{token.text[:40]} is too large a number", token)
+            return number
         if self.accept("("):
             inner = self._read_parenthesized(self._sum)
             self.expect(")")
@@ -248,12 +251,10 @@ class Reader:
                 raise self.fail(f"{token.text!r} is not a symbol", token)
             return symbol(token.text)
         if token.text not in FUNCTIONS:
-            raise self.fail(
-                f"{token.text!r} is not a function: expected one of {', '.join(FUNCTIONS)}", token
-            )
-        return self._call_function(
-            token, token.text, *self._read_parenthesized(lambda: self.sequence(")", self._sum))
-        )
+            problem = f"{token.text!r} is not a function: expected one of {', '.join(FUNCTIONS)}"
+            raise self.fail(problem, token)
+        arguments = self._read_parenthesized(lambda: self.sequence(")", self._sum))
+        return self._call_function(token, token.text, *arguments)
 
     def _read_parenthesized(self, parse: Callable[[], Any]) -> Any:
         """Read the content of parentheses in an expression, up to a limit of nesting."""
@@ -263,13 +264,6 @@ class Reader:
         result = parse()
         self._expression_depth -= 1
         return result
-
-    def _finite_number(self) -> int | float:
-        token = self.token
-        number = self.number()
-        if isinstance(number, float) and not math.isfinite(number):
-            raise self.fail(f"{token.text[:40]} is too large a number", token)
-        return number
 
     def _call_function(self, token: Token, function: str, *arguments: Any) -> Any:
         try:

@@ -14,7 +14,7 @@ from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from npu_ir.viz.spots import Spot
+from npu_ir.viz.layers import Spot
 
 FRAME_PAD = 12.0
 _GAP = 26.0

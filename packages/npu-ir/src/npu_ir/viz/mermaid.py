@@ -6,8 +6,19 @@ import json
 import re
 from collections.abc import Iterator
 
-from npu_ir.viz.diagram import Box, BoxKind, Diagram, EdgeKind, Frame
-from npu_ir.viz.style import EDGE_STYLES, FRAME, FRAME_FILL, LINE, STYLES, TEXT
+from npu_ir.viz.diagram import (
+    EDGE_STYLES,
+    FRAME,
+    FRAME_FILL,
+    LINE,
+    STYLES,
+    TEXT,
+    Box,
+    BoxKind,
+    Diagram,
+    EdgeKind,
+    Frame,
+)
 
 # Characters with a meaning in mermaid, Markdown (not an underscore within a word, nor a colon before a
 # space) or HTML.

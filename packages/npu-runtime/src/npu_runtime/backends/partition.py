@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -114,7 +115,7 @@ def _ask_support(backend: Backend, node: OpNode) -> str | None:
 
 def _ask_cost(backend: Backend, node: OpNode) -> float | None:
     cost: float | None = _ask(backend, backend.cost, node, "cost() returns None or seconds")
-    if cost is None or (type(cost) in (int, float) and cost >= 0):
+    if cost is None or (type(cost) in (int, float) and 0 <= cost < math.inf):
         return cost
     raise BackendError(
         f"the backend {backend.name!r} answers {cost!r} where it should say what a node costs",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from npu_ir.core.call_signature import did_you_mean
+from npu_ir.core.user_code import did_you_mean
 from npu_ir.errors import BackendError
 from npu_ir.plugins import plugin_manager
 from npu_ir.plugins.backend import Backend

@@ -16,7 +16,7 @@ from npu_ir import Graph, WeightError
 from npu_ir.cli import factory, input_text
 from npu_ir.cli.console import print_facts, print_table
 from npu_ir.cli.failures import FAILED, OK
-from npu_ir.cli.outputs import add_output
+from npu_ir.cli.options import add_output
 from npu_ir.cli.quantities import time_text
 from npu_ir.cli.weight_selection import is_in_state_dict, load_constants, weights_or_random
 from npu_runtime.cli.json_file import write_json

@@ -11,8 +11,7 @@ from npu_ir import Graph, load_ir
 from npu_ir.cli import factory, input_text
 from npu_ir.cli.console import print_facts, print_report
 from npu_ir.cli.failures import FAILED, OK
-from npu_ir.cli.options import add_file, add_tolerances, set_completions
-from npu_ir.cli.outputs import add_output, add_output_folder
+from npu_ir.cli.options import add_file, add_output, add_output_folder, add_tolerances, set_completions
 from npu_ir.cli.weight_selection import load_constants, weights_or_random
 from npu_runtime.cli.json_file import write_json
 from npu_runtime.cli.saved_graph import add_data, add_graph, load_call

@@ -9,8 +9,7 @@ from npu_ir import Graph, load_ir
 from npu_ir.cli import input_text
 from npu_ir.cli.console import print_facts, print_report
 from npu_ir.cli.failures import FAILED, OK
-from npu_ir.cli.options import INT_HIGH, add_backends
-from npu_ir.cli.outputs import add_output
+from npu_ir.cli.options import INT_HIGH, add_backends, add_output
 from npu_ir.cli.weight_selection import weights_or_random
 from npu_ir.errors import UsageError
 from npu_runtime.cli.json_file import write_json

@@ -11,7 +11,7 @@ from npu_ir import Graph, OpNode
 from npu_ir.core.storage import span_bytes
 from npu_ir.ops.effects import is_view
 from npu_ir.plugins.backend import Backend, BackendOp
-from npu_passes.manager.flops import FlopCounter
+from npu_passes.manager.statistics import FlopCounter
 from npu_runtime.executor.executor import IRExecutor
 
 # Of one core of an x86 CPU of the last ten years, data in the cache, within a factor of three: the seconds of

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from npu_ir import ExecutionError, Graph, Value
-from npu_ir.core.paused_gc import pause_gc
+from npu_ir.core.isolation import pause_gc
 from npu_ir.core.structure import make_unflatten
 from npu_ir.interpreter.run_nodes import Observer
 from npu_ir.plugins.backend import Backend

@@ -107,8 +107,9 @@ def _prepare_partition(partition: Partition, program: BackendProgram, device: to
     call = PartitionCall(backend, prepared, input_types, output_types, numbers, copied=numbers)
     kernel = f"{backend.name}.run"
     count, outputs = len(program.inputs), len(program.outputs)
-    # A backend is opaque: with a view among its nodes, any output may alias any input.
-    may_share = frozenset(range(count)) if any(map(is_view, nodes)) else frozenset()
+    # A backend is opaque: with a view among its nodes, any output may alias any input. Not one that is
+    # overwritten: that is a copy, or memory that nothing else needs.
+    may_share = frozenset(range(count)) - numbers if any(map(is_view, nodes)) else frozenset()
     traits = CallTraits(
         kernel=kernel,
         function=call,

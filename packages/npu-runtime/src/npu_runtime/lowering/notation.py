@@ -10,7 +10,7 @@ from npu_ir import Graph, OpNode, TensorType, Value
 from npu_ir.core.literals import format_literal, literal_to_json
 from npu_ir.core.types import Type, dtype_name
 from npu_ir.plugins.backend import BackendOp, Operand, Temporary
-from npu_ir.serial.type_json import type_to_json
+from npu_ir.serial.value_json import type_to_json
 from npu_runtime.backends.partition import ATEN
 
 if TYPE_CHECKING:

@@ -19,7 +19,6 @@ example:
 
 
 def add_to(commands: Any) -> None:
-    """Add the command."""
     parser = commands.add_parser(
         "info",
         help="say what is in a saved graph",

@@ -11,22 +11,20 @@ import torch
 from npu_ir.cli import input_text
 from npu_ir.cli.console import print_facts, print_table
 from npu_ir.cli.graph_call import graph_arguments
+from npu_ir.cli.input_text import parse_sizes, sizes_text
 from npu_ir.cli.options import (
     add_backends,
     add_file,
     add_inputs,
+    add_output,
     add_random_data,
     add_runner,
     add_sizes,
     add_weights,
 )
-from npu_ir.cli.outputs import add_output
-from npu_ir.cli.quantities import count_text
-from npu_ir.cli.result_files import require_supported_suffix, save_results
-from npu_ir.cli.size_text import parse_sizes, sizes_text
-from npu_ir.cli.value_text import value_line
+from npu_ir.cli.quantities import count_text, value_line
+from npu_ir.cli.tensor_files import require_supported_suffix, save_results
 from npu_ir.cli.weight_selection import select_weights
-from npu_ir.graph.graph import Graph
 from npu_ir.interpreter.random_data import random_tensor
 from npu_ir.interpreter.runners import default_runner, find_runner_on
 from npu_ir.serial import load_ir
@@ -46,7 +44,6 @@ _TOP_UPDATES = 12
 
 
 def add_to(commands: Any) -> None:
-    """Add the command."""
     parser = commands.add_parser(
         "run",
         help="run a saved graph",
@@ -95,7 +92,9 @@ def run(options: argparse.Namespace) -> None:
     leaves, mutations = runner.run_flat(call.args, call.kwargs)
     seconds = time.perf_counter() - start
 
-    results = _name_results(graph, leaves, mutations)
+    # By path, and the new contents of mutated buffers and inputs by name.
+    results = dict(zip(graph.results[0].leaf_paths("result"), leaves, strict=True))
+    results.update((f"updated {name}", tensor) for name, tensor in mutations.items())
     _print_results(results, 0 if options.all_updates else max(len(mutations) - _TOP_UPDATES, 0))
     backends = f" on {', '.join(options.backend)}" if options.backend else ""
     lines = {
@@ -122,9 +121,3 @@ def _print_results(results: dict[str, Any], hidden: int) -> None:
     print_table(("result", "value"), [(path, value_line(value)) for path, value in shown])
     if hidden:
         print(f"... and {count_text(hidden, 'more update')}: --all-updates prints them")
-
-
-def _name_results(graph: Graph, leaves: list[Any], mutations: dict[str, torch.Tensor]) -> dict[str, Any]:
-    """Return the results by path, and the new contents of mutated buffers and inputs by name."""
-    results = dict(zip(graph.results[0].leaf_paths("result"), leaves, strict=True))
-    return {**results, **{f"updated {name}": tensor for name, tensor in mutations.items()}}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from npu_ir import Graph, NpuError, OpNode, TensorType, Value, VerificationError, save_ir
-from npu_ir.cli.result_files import save_results
+from npu_ir.cli.tensor_files import save_results
 from npu_ir.core.symbol_values import SymbolValues
 from npu_ir.graph.binding import bind_inputs
 from npu_ir.verify.reference import clone_tensors

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from npu_ir import Graph, OpNode
 from npu_ir.plugins.backend import Backend
-from npu_passes.manager.flops import FlopCounter
+from npu_passes.manager.statistics import FlopCounter
 from npu_runtime.backends.partition import ATEN
 from npu_runtime.backends.registry import named_backends
 from npu_runtime.diagnostics.explain.explanation import Explanation, NodeExplanation

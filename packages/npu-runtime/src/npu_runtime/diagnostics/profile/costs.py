@@ -10,7 +10,7 @@ import torch
 
 from npu_ir.core.storage import shares_memory
 from npu_ir.ops.execution import flatten_results
-from npu_passes.manager.flops import FlopCounter
+from npu_passes.manager.statistics import FlopCounter
 from npu_runtime.lowering.instruction import Instruction
 
 

@@ -13,7 +13,7 @@ from torch.fx import GraphModule
 from npu_ir import NpuError
 from npu_ir.capture.export_messages import HeldMessages
 from npu_ir.capture.model_guard import restore_model
-from npu_ir.core.paused_gc import pause_gc
+from npu_ir.core.isolation import pause_gc
 from npu_ir.core.structure import Structure, flatten, unflatten
 from npu_runtime._torch.tracing import TracingContext, is_tracing
 from npu_runtime.errors import TracingError

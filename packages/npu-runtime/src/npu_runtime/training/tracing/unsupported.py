@@ -15,8 +15,8 @@ import torch
 from torch.fx import GraphModule, Node
 from torch.nn import Module
 
-from npu_ir.capture.export_errors import strip_advice
-from npu_ir.capture.provenance import location_of
+from npu_ir.capture.export_messages import strip_advice
+from npu_ir.capture.fx_nodes import location_of
 from npu_runtime._torch.ops import OpOverload
 from npu_runtime._torch.tracing import is_tracing, written_arguments
 from npu_runtime.errors import TracingError
