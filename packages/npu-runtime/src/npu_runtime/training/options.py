@@ -17,7 +17,7 @@ import torch
 from torch.nn import Module
 from torch.optim import Optimizer
 
-from npu_ir.core.call_signature import did_you_mean
+from npu_ir.core.user_code import did_you_mean
 from npu_runtime.training.tracing.unsupported import scaler_error
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])

@@ -210,7 +210,7 @@ def _user_location(frames: Sequence[traceback.FrameSummary]) -> str:
     return f"{outside[-1].filename}:{outside[-1].lineno}" if outside else ""
 
 
-_NUMBERS = (bool, int, float)
+_ATTRIBUTE_NUMBERS = (bool, int, float)
 
 
 class ModuleAttributes:
@@ -226,7 +226,7 @@ class ModuleAttributes:
             for prefix, module in components.modules.items()
             for path, part in module.named_modules()
             for key, value in vars(part).items()
-            if type(value) in _NUMBERS or isinstance(value, torch.Tensor)
+            if type(value) in _ATTRIBUTE_NUMBERS or isinstance(value, torch.Tensor)
         ]
         self._replaced: list[tuple[str, torch.Tensor]] = []
 
@@ -241,7 +241,7 @@ class ModuleAttributes:
             if isinstance(value, torch.Tensor):
                 if now is not value:
                     self._replaced.append((path, value))
-            elif type(now) in _NUMBERS and now != value:
+            elif type(now) in _ATTRIBUTE_NUMBERS and now != value:
                 raise _changed_error(path, f"from {value!r} to {now!r}")
 
     def require_replaced_unread(self, module: GraphModule) -> None:
