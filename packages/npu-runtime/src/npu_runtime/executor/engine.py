@@ -24,10 +24,10 @@ from npu_runtime._torch.state import (
     kernel_settings,
     record_gradients,
 )
+from npu_runtime.codegen.call_binder import make_binder
 from npu_runtime.codegen.compiled_function import BoundFunction
 from npu_runtime.codegen.compiler import Compiled, mutated_state
 from npu_runtime.executor.bound_weights import BoundWeights
-from npu_runtime.executor.fast_arguments import make_fast_path
 from npu_runtime.executor.node_by_node import run_node_by_node
 from npu_runtime.executor.result_ownership import plan_results
 from npu_runtime.probing.storage import with_stated_strides
@@ -54,7 +54,7 @@ class Engine:
         self._plan = plan_results(graph, compiled.alias_sets)
         # Calls that mutate neither state nor the process-wide thread count may run concurrently.
         self._is_concurrent = not self._plan.state and threads is None
-        self._fast_path = make_fast_path(graph, device)
+        self._bind_arguments = make_binder(graph, device)
         self._arguments = (*graph.inputs, *mutated_state(graph))
         replaced = graph.replacements
         self._replaced_buffers = [item for item in enumerate(mutated_state(graph)) if item[1] in replaced]
@@ -145,9 +145,8 @@ class Engine:
     ) -> Sequence[Any]:
         self._require_captured_state()
         bound = self._bound
-        symbols = SymbolValues(self._graph.symbols)
-        inputs = [*self._checked_inputs(args, kwargs, symbols), *self._state]
-        values = {**bound.values, **dict(zip(self._arguments, inputs, strict=True))}
+        inputs, symbols = self._checked_inputs(args, kwargs)
+        values = {**bound.values, **dict(zip(self._arguments, (*inputs, *self._state), strict=True))}
         with isolated_torch_state(self._device), below_autograd():
             returned = run_node_by_node(
                 self._compiled.unfused,
@@ -194,21 +193,14 @@ class Engine:
             # Other kernels may return other strides than the call traits observed at compile time.
             return self._node_by_node(args, kwargs, None)
         prologue, run = self._active_binding
-        is_plain = has_default_torch_state()
-        taken = self._fast_path(args, kwargs) if is_plain and self._fast_path is not None else None
-        symbols: SymbolValues | None = None
-        inputs: Sequence[Any]
-        if taken is not None:
-            inputs = taken
-        else:
-            symbols = SymbolValues(self._graph.symbols)
-            inputs = self._checked_inputs(args, kwargs, symbols)
-        if is_plain:
+        inputs, symbols = self._bind_arguments(args, kwargs) or self._checked_inputs(args, kwargs)
+        has_sizes_of_nodes = symbols is not None and len(symbols.values) < len(self._graph.symbols)
+        if has_default_torch_state():
             returned = self._run(run, symbols, inputs)
         else:
             with isolated_torch_state(self._device):
                 returned = self._run(run, symbols, inputs)
-        if symbols is not None:
+        if symbols is not None and has_sizes_of_nodes:
             require_in_range(self._graph, symbols)
         plan = self._plan
         # Callers own results and may write to them: those in the memory of constants are copied.
@@ -243,8 +235,9 @@ class Engine:
                 )
 
     def _checked_inputs(
-        self, args: Sequence[Any], kwargs: Mapping[str, Any], symbols: SymbolValues
-    ) -> list[Any]:
+        self, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> tuple[Sequence[Any], SymbolValues]:
+        symbols = SymbolValues(self._graph.symbols)
         bound = bind_inputs(self._graph, args, kwargs, symbols)
         for value, item in bound.items():
             if isinstance(item, torch.Tensor) and item.device != self._device:
@@ -253,7 +246,7 @@ class Engine:
                     fix=f"move it (.to({str(self._device)!r})), or make the executor with"
                     f" device={str(item.device)!r}",
                 )
-        return [with_stated_strides(bound[value], value.type) for value in self._graph.inputs]
+        return [with_stated_strides(bound[value], value.type) for value in self._graph.inputs], symbols
 
     @contextlib.contextmanager
     def _exclusive_access(self) -> Iterator[None]:

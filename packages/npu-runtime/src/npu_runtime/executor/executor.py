@@ -15,10 +15,10 @@ from npu_ir.core.structure import make_unflatten
 from npu_ir.interpreter.run_nodes import Observer
 from npu_ir.plugins.backend import Backend
 from npu_runtime.backends.registry import usable_backends
+from npu_runtime.codegen.call_binder import positional_tuple
 from npu_runtime.codegen.compiler import compile_graph
 from npu_runtime.executor.bound_weights import bind
 from npu_runtime.executor.engine import Engine
-from npu_runtime.executor.fast_arguments import positional_tuple
 from npu_runtime.executor.input_updates import InputUpdates, Updates
 from npu_runtime.executor.node_by_node import Run, make_observer
 from npu_runtime.executor.options import (

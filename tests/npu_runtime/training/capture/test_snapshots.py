@@ -6,10 +6,9 @@ import pytest
 import torch
 
 from npu_runtime import CaptureError
-from npu_runtime.training.capture.capture_state import CAPTURING
-from npu_runtime.training.capture.snapshots import preserve_state
-from npu_runtime.training.capture.warmup import warmup_capture_safe
-from tests.npu_runtime.training.counting_program import CountingProgram
+from npu_runtime.training.capture.capture_state import activity
+from npu_runtime.training.capture.snapshots import preserve_state, warmup_capture_safe
+from tests.npu_runtime.training.capture.counting_program import CountingProgram
 
 
 def bits(program: CountingProgram) -> dict[str, bytes]:
@@ -81,7 +80,7 @@ def test_gradients_are_recorded_as_before() -> None:
 def test_a_warm_up_in_a_capture_is_refused() -> None:
     program = CountingProgram()
 
-    with CAPTURING, pytest.raises(CaptureError, match="a warm-up is not allowed in a capture"):
+    with activity("capture"), pytest.raises(CaptureError, match="a warm-up is not allowed in a capture"):
         warmup_capture_safe(program)
     assert program.seen == []
 

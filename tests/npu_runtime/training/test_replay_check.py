@@ -92,7 +92,7 @@ class FrozenArtifact:
     """Gives an artifact's step a number or a seed that stays what it was."""
 
     def __init__(self, artifact: CompileArtifact, *, seed: bool = False, number: int | None = None) -> None:
-        plain = artifact.run_unshared
+        plain = artifact.try_step
 
         def run(numbers: Sequence[Any] = ()) -> Sequence[Any]:
             if seed:
@@ -102,7 +102,7 @@ class FrozenArtifact:
                 given[number] = 0.02
             return plain(given)
 
-        artifact.run_unshared = run  # type: ignore[method-assign]
+        artifact.try_step = run  # type: ignore[method-assign]
 
 
 def test_a_learning_rate_that_is_frozen_is_found() -> None:
@@ -135,13 +135,13 @@ def test_without_random_numbers_no_seed_is_missed() -> None:
 
 def test_a_step_that_is_not_repeatable_is_found() -> None:
     artifact, batch = artifact_of()
-    plain, count = artifact.run_unshared, iter(range(100))
+    plain, count = artifact.try_step, iter(range(100))
 
     def run(numbers: Sequence[Any] = ()) -> Sequence[Any]:
         plain(numbers)
         return [torch.tensor(float(next(count)))]
 
-    artifact.run_unshared = run  # type: ignore[method-assign]
+    artifact.try_step = run  # type: ignore[method-assign]
 
     assert kinds(check_replay(artifact, *batch)) == ["not-repeatable"]
 

@@ -16,7 +16,7 @@ from npu_ir import parse_ir
 from npu_runtime import CaptureError, CompileArtifact, check_replay, compile_and_capture
 from npu_runtime.training.capture.snapshots import Snapshot
 from npu_runtime.training.trace import trace_step
-from tests.npu_runtime.training.fake_graphs import FakeGraphs
+from tests.npu_runtime.training.capture.fake_graphs import FakeGraphs
 from tests.support.places import ROOT
 from tests.support.training.full_state import Mlp
 
@@ -49,7 +49,7 @@ class RecordingGraphs(FakeGraphs):
 
     def replay(self, graph: Any) -> None:
         super().replay(graph)
-        self.program._run((), self.program._call_both)
+        self.program.run()
 
 
 def recorded(device: RecordingGraphs, artifact: CompileArtifact) -> CompileArtifact:
@@ -91,6 +91,7 @@ def test_a_recording_that_fails_leaves_the_planned_program(capture: str) -> None
     assert artifact.replay(torch.ones(3)).shape == (3,)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU: they are run")
 def test_captures_on_a_gpu_are_left_out_with_a_reason() -> None:
     command = [

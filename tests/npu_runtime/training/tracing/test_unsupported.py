@@ -87,7 +87,7 @@ def test_a_model_that_reads_a_tensor_in_python_is_refused(build: Any, what: str,
 
 
 def test_the_line_of_the_user_is_in_the_error() -> None:
-    with pytest.raises(TracingError, match="test_refusals.py"):
+    with pytest.raises(TracingError, match="test_unsupported.py"):
         step_of(Counted())
 
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn, optim
 from torch.nn import functional as F
 
 from npu_runtime import TracingError, TrainStep
-from npu_runtime.training.microbatches import split_batch
+from npu_runtime.training.step_function import split_batch
 from tests.support.training.models import MLP
 
 Options = dict[str, Any]

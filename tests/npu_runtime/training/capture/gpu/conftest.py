@@ -1,6 +1,6 @@
 """Captures on an NVIDIA GPU: left out where PyTorch finds none, which the run says.
 
-Run them by ``pytest -m gpu tests/npu_runtime/training/gpu``.
+Run them by ``pytest -m gpu tests/npu_runtime/training/capture/gpu``.
 """
 
 from __future__ import annotations

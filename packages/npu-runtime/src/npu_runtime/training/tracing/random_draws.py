@@ -1,4 +1,4 @@
-"""Saved and restored generator states of a step: a repeated draw reuses the numbers of the first one.
+"""Random ops of a traced step: a repeated draw reuses the numbers of the first one, in the order of memory.
 
 Activation checkpointing recomputes a part of the forward pass with the random numbers of the first time: it
 saves the generator state before and sets it again. A trace has ops only. So the positions of these calls are
@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -157,3 +157,49 @@ def _refuse_seed(seed: Any) -> Any:
     raise TracingError(
         f"the step seeds the random number generator with {seed!r}: each replay would draw the same", fix=_FIX
     )
+
+
+def clean_up(module: GraphModule) -> None:
+    """Erase profiler markers, and make in-place random ops draw in memory order."""
+    for node in list(module.graph.nodes):
+        if node.op == "call_function" and str(node.target).startswith("profiler."):
+            node.replace_all_uses_with(None)
+            module.graph.erase_node(node)
+        elif _is_random_fill(node):
+            _fill_in_memory_order(module, node)
+    module.recompile()
+
+
+def _is_random_fill(node: Node) -> bool:
+    return (
+        is_random(node)
+        and writes_first_argument(node)
+        and not any(isinstance(item, Node) for item in node.args[1:])
+    )
+
+
+def _fill_in_memory_order(module: GraphModule, node: Node) -> None:
+    """Make the op fill a view whose elements are in memory order, in which its functional form draws.
+
+    The functional form of an op makes its result in memory order; so dropout of a transposed activation draws
+    the same numbers as it does in place.
+    """
+    filled = node.args[0]
+    assert isinstance(filled, Node)
+    tensor = filled.meta["val"]
+    order = _memory_order(tensor)
+    if order == list(range(tensor.dim())):
+        return
+    with module.graph.inserting_before(node):
+        view = module.graph.call_function(torch.ops.aten.permute.default, (filled, order))
+        module.graph.call_function(node.target, (view, *node.args[1:]), node.kwargs)  # type: ignore[arg-type]
+    node.replace_all_uses_with(filled)
+    module.graph.erase_node(node)
+
+
+def _memory_order(tensor: torch.Tensor) -> Sequence[int]:
+    """Return the dimensions from slowest to fastest varying; in their own order if memory has gaps."""
+    strides = tensor.stride()
+    order = sorted(range(tensor.dim()), key=lambda axis: (-strides[axis], axis))
+    is_dense = tensor.permute(order).is_contiguous()
+    return order if is_dense else list(range(tensor.dim()))
