@@ -25,8 +25,8 @@ STEP = "the options of a training step, which users give by name where they make
 WIDE = {
     "npu_ir.graph.graph.Graph.insert": NODE,
     "npu_ir.capture.convert.Converter.insert": NODE,
-    "npu_runtime.functional.optimizers.adam_step_": OPTIMIZER,
-    "npu_runtime.functional.optimizers.sgd_step_": OPTIMIZER,
+    "npu_runtime.functional.adam_step_": OPTIMIZER,
+    "npu_runtime.functional.sgd_step_": OPTIMIZER,
     "npu_runtime.training.checks.capture_check.check_capture": STEP,
     "npu_runtime.training.compile.compile_and_capture": STEP,
     "npu_runtime.training.trace.compile_ir": STEP,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import hypothesis
 import pytest
@@ -31,7 +31,10 @@ def thin(cases: Sequence[T], keep: int, name: Callable[[T], str] | None = None) 
     ]
 
 
-def examples(count: int) -> int:
-    """Return how many examples a property test tries: ten times as many in the exhaustive run."""
-    is_exhaustive = hypothesis.settings.get_current_profile_name() == "exhaustive"
-    return 10 * count if is_exhaustive else count
+EXHAUSTIVE_PROFILE = "exhaustive"  # of hypothesis: pytest --hypothesis-profile=exhaustive
+
+
+def examples(usual: int, **options: Any) -> hypothesis.settings:
+    """Return the settings of a property test: so many examples, ten times as many in the exhaustive tier."""
+    is_exhaustive = hypothesis.settings.get_current_profile_name() == EXHAUSTIVE_PROFILE
+    return hypothesis.settings(max_examples=usual * 10 if is_exhaustive else usual, **options)

@@ -58,8 +58,6 @@ def add_to(commands: Any) -> None:
 def run(options: argparse.Namespace) -> None:
     """Profile the graph, print a table, and save the profile."""
     from npu_runtime.diagnostics.profile import profile
-    from npu_runtime.diagnostics.profile.report import call_facts
-    from npu_runtime.diagnostics.profile.tables import table_rows
 
     options.progress.stage("reading the graph")
     saved = load_call(options)
@@ -71,13 +69,13 @@ def run(options: argparse.Namespace) -> None:
     options.progress.stage("timing steps")
     with set_threads(options):
         measured = profile(executor, saved.call.args, saved.call.kwargs, repeat=options.repeat)
-    columns, rows = table_rows(measured.steps, options.by)
+    columns, rows = measured.rows(options.by)
     shown = rows[: options.limit or None]
     print_table(columns, shown)
     if len(shown) < len(rows):
         print(f"... {count_text(len(rows) - len(shown), 'row')} more (--limit 0)")
     print()
-    print_facts({**call_facts(measured), "weights": origin, **saved.facts})
+    print_facts({**measured.facts(), "weights": origin, **saved.facts})
     if options.json is not None:
         write_json(measured.to_dict(), options.json, "the profile")
     if options.trace is not None:

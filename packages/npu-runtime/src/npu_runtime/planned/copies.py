@@ -12,8 +12,7 @@ from npu_ir.ops.calls import Binding, Slot
 from npu_runtime._torch.fast_calls import fast_callables
 from npu_runtime.backends.partition import ATEN
 from npu_runtime.lowering.instruction import Instruction, Returns
-from npu_runtime.planned.assignment import BufferAssignment, is_plannable
-from npu_runtime.planned.buffers import BufferKind
+from npu_runtime.planned.buffers import BufferAssignment, BufferKind, is_plannable
 
 
 def append_staging_copies(

@@ -1,0 +1,260 @@
+"""Convolutions in channels-last become oneDNN's, with weights that are packed when they are bound."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from npu_ir import Graph, InputKind, Interpreter, execute_ir, extract_ir, load_ir, parse_ir, save_ir
+from npu_passes import PassManager
+from npu_passes.testing import check_pass
+from npu_runtime.cpu import onednn
+from npu_runtime.cpu.pack_convolution import PackConvolution
+from tests.support.passes.cpu_cases import (
+    Function,
+    assert_computes,
+    captured,
+    image,
+    ops,
+    optimized,
+    refusals,
+)
+
+PASSES = "constant-folding,pack-convolution{fuse_add=true}"
+CONV, CONV_ADD = "mkldnn._convolution_pointwise", "mkldnn._convolution_pointwise.binary"
+WIDE = 64
+
+
+def last(x: Tensor) -> Tensor:
+    return x.to(memory_format=torch.channels_last)
+
+
+def behind(function: Any, **options: Any) -> Function:
+    """Return a convolution with a function behind it, which gets the input, too."""
+    conv = nn.Conv2d(WIDE, WIDE, 3, padding=1, **options)
+    return Function(lambda self, x: function(self.conv(x), x), conv=conv)
+
+
+def _transposed(self: Any, x: Tensor) -> Tensor:
+    return torch.convolution(x, self.conv.weight, None, [1, 1], [0, 0], [1, 1], True, [0, 0], 1)
+
+
+@pytest.mark.parametrize(
+    ("function", "attr"),
+    [
+        pytest.param(lambda y, x: y, "none", id="nothing"),
+        pytest.param(lambda y, x: F.relu(y), "relu", id="relu"),
+        pytest.param(lambda y, x: F.relu6(y), "hardtanh", id="relu6"),
+        pytest.param(lambda y, x: F.hardtanh(y, -0.5, 0.25), "hardtanh", id="hardtanh"),
+        pytest.param(lambda y, x: F.leaky_relu(y, 0.2), "leaky_relu", id="leaky-relu"),
+        pytest.param(lambda y, x: F.gelu(y), "gelu", id="gelu"),
+        pytest.param(lambda y, x: F.gelu(y, approximate="tanh"), "gelu", id="gelu-tanh"),
+        pytest.param(lambda y, x: F.silu(y), "swish", id="silu"),
+        pytest.param(lambda y, x: F.hardswish(y), "hardswish", id="hardswish"),
+        pytest.param(lambda y, x: torch.sigmoid(y), "sigmoid", id="sigmoid"),
+        pytest.param(lambda y, x: torch.tanh(y), "tanh", id="tanh"),
+    ],
+)
+@pytest.mark.parametrize("bias", [True, False], ids=["bias", "no-bias"])
+def test_an_activation_is_computed_with_the_convolution(function: Any, attr: str, bias: bool) -> None:
+    model, x = behind(function, bias=bias), last(10 * image(WIDE, 28))  # beyond the 6 of relu6
+
+    graph = optimized(model, x, passes=PASSES)
+
+    assert ops(graph) == {CONV: 1}
+    assert graph.body[0].attrs["attr"] == attr
+    assert_computes(graph, model, x)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        pytest.param(lambda y, x: y + x, id="add"),
+        pytest.param(lambda y, x: x + y, id="add-to"),
+        pytest.param(lambda y, x: F.relu(x + y), id="add-relu"),
+        pytest.param(lambda y, x: F.relu(y + x), id="relu"),
+    ],
+)
+def test_a_sum_and_a_relu_are_computed_with_the_convolution(function: Any) -> None:
+    model, x = behind(function), last(image(WIDE, 28))
+
+    graph = optimized(model, x, passes=PASSES)
+
+    assert ops(graph) == {CONV_ADD: 1}
+    assert_computes(graph, model, x)
+
+
+@pytest.mark.parametrize(
+    ("function", "expected"),
+    [
+        pytest.param(lambda y, x: F.gelu(y + x), {CONV_ADD: 1, "gelu": 1}, id="gelu-of-sum"),
+        pytest.param(lambda y, x: torch.add(y, x, alpha=2), {CONV: 1, "add.Tensor": 1}, id="scaled"),
+        pytest.param(lambda y, x: y + 1.5, {CONV: 1, "add.Tensor": 1}, id="number"),
+        pytest.param(lambda y, x: y + y, {CONV: 1, "add.Tensor": 1}, id="itself"),
+        pytest.param(lambda y, x: y + x[:, :1], {CONV: 1, "add.Tensor": 1}, id="broadcast"),
+        pytest.param(lambda y, x: y + x.contiguous(), {CONV: 1, "add.Tensor": 1}, id="layout"),
+        pytest.param(lambda y, x: (y, F.relu(y)), {CONV: 1, "relu": 1}, id="result"),
+        pytest.param(lambda y, x: F.relu(y) * y.exp(), {CONV: 1, "relu": 1, "exp": 1}, id="read-twice"),
+        pytest.param(lambda y, x: F.elu(y), {CONV: 1, "elu": 1}, id="unknown"),
+    ],
+)
+def test_what_onednn_does_not_fuse_stays_behind(function: Any, expected: dict[str, int]) -> None:
+    model, x = behind(function), last(image(WIDE, 28))
+
+    graph = optimized(model, x, passes=PASSES)
+
+    found = ops(graph)
+    assert {name: found[name] for name in expected} == expected
+    assert_computes(graph, model, x)
+
+
+def test_sums_are_left_by_default() -> None:
+    model, x = behind(lambda y, x: F.relu(y + x)), last(image(WIDE, 28))
+
+    graph = optimized(model, x, passes="pack-convolution")
+
+    assert ops(graph) == {CONV: 1, "add.Tensor": 1, "relu": 1}
+    assert_computes(graph, model, x)
+
+
+@pytest.mark.parametrize(
+    ("model", "x", "reason"),
+    [
+        pytest.param(nn.Conv2d(WIDE, WIDE, 3), image(WIDE, 28), "not in channels-last", id="contiguous"),
+        pytest.param(nn.Conv2d(16, 16, 3), last(image(16, 8)), "too few to pay for the call", id="small"),
+        pytest.param(
+            Function(_transposed, conv=nn.Conv2d(WIDE, WIDE, 3)),
+            last(image(WIDE, 28)),
+            "it is a transposed convolution",
+            id="transposed",
+        ),
+        pytest.param(nn.Conv2d(WIDE, WIDE, 3), image(WIDE, 28)[0], "not a batch of images", id="no-batch"),
+        pytest.param(
+            nn.Conv2d(WIDE, WIDE, 3).bfloat16(), last(image(WIDE, 28)).bfloat16(), "float32", id="bfloat16"
+        ),
+        pytest.param(
+            nn.Conv2d(WIDE, WIDE, (4, 3), padding="same"),
+            last(image(WIDE, 28)),
+            "more zeros on one side than on the other",
+            id="uneven",
+            marks=pytest.mark.filterwarnings("ignore:Using padding='same'"),
+        ),
+    ],
+)
+def test_what_is_left_has_a_reason(model: nn.Module, x: Tensor, reason: str) -> None:
+    found = refusals(model, x, passes=PASSES)
+
+    assert len(found) == 1
+    assert reason in found[0].reason
+
+
+def test_a_weight_that_the_call_computes_is_left() -> None:
+    model = Function(lambda self, x, w: F.conv2d(x, w, padding=1))
+
+    found = refusals(model, last(image(WIDE, 28)), torch.randn(WIDE, WIDE, 3, 3), passes="pack-convolution")
+
+    assert len(found) == 1
+    assert found[0].reason.endswith("is an input, or is updated")
+
+
+def test_a_weight_that_is_computed_in_the_body_waits_for_constant_folding() -> None:
+    model = behind(lambda y, x: y)
+    model.function = lambda self, x: F.conv2d(x, self.conv.weight * 2, padding=1)
+
+    found = refusals(model, last(image(WIDE, 28)), passes="pack-convolution")
+
+    assert "in the body: run constant-folding first" in found[0].reason
+
+
+def test_an_open_batch_is_left() -> None:
+    batch = torch.export.Dim("batch", min=1, max=8)
+    x = last(image(WIDE, 28, batch=2))
+    graph = extract_ir(nn.Conv2d(WIDE, WIDE, 3).eval(), (x,), dynamic_shapes=[{0: batch}])
+
+    result = PassManager("pack-convolution").run(graph)
+
+    assert "what is fastest depends on sizes" in result.journal.refusals[0].reason
+
+
+def test_the_pass_keeps_its_promises() -> None:
+    x = last(image(WIDE, 28))
+    graphs = [
+        captured(behind(lambda y, x: F.relu(y + x)), x),
+        captured(behind(lambda y, x: F.relu(y)), x),
+        captured(nn.Conv2d(16, 16, 3), last(image(16, 8))),
+    ]
+
+    assert check_pass(PackConvolution(), graphs) == 2
+
+
+def test_weights_are_packed_once_and_can_be_bound_again() -> None:
+    model, x = behind(lambda y, x: F.relu(y)), last(image(WIDE, 28))
+    graph = optimized(model, x, passes=PASSES)
+    other = behind(lambda y, x: F.relu(y))
+    seen: list[str] = []
+
+    interpreter = Interpreter(graph, other.state_dict(), observe=lambda node, _: seen.append(node.op_type))
+
+    assert seen == ["mkldnn._reorder_convolution_weight.default"]
+    with torch.no_grad():
+        wanted = other(x)
+    for _ in range(2):
+        assert torch.allclose(interpreter.run(x), wanted, atol=1e-5)
+    assert len(seen) == 1
+    assert_computes(graph, other, x)
+
+
+def test_a_packed_graph_can_be_written_and_read(tmp_path: Any) -> None:
+    model, x = behind(lambda y, x: F.relu(y + x)), last(image(WIDE, 28))
+    graph = optimized(model, x, passes=PASSES)
+
+    save_ir(graph, tmp_path / "graph")
+    loaded = load_ir(tmp_path / "graph")
+
+    assert loaded == graph == parse_ir(str(graph))
+    assert torch.equal(
+        execute_ir(loaded, (x,), weights=model.state_dict()),
+        execute_ir(graph, (x,), weights=model.state_dict()),
+    )
+
+
+def test_a_weight_that_two_convolutions_share_is_packed_for_each() -> None:
+    def twice(self: Any, x: Tensor) -> Any:
+        return self.conv(F.max_pool2d(self.conv(x), 2))
+
+    model, x = Function(twice, conv=nn.Conv2d(WIDE, WIDE, 3, padding=1)), last(image(WIDE, 56))
+
+    graph = optimized(model, x, passes=PASSES)
+
+    assert ops(graph)[CONV] == 2
+    assert _kinds(graph) == [InputKind.PARAMETER] * 2
+    assert_computes(graph, model, x)
+
+
+def _kinds(graph: Graph) -> list[InputKind]:
+    sources = [node.inputs[0].argument for node in graph.prologue if node.op_type == onednn.PACK_CONVOLUTION]
+    return [argument.kind for argument in sources if argument is not None]
+
+
+def test_without_onednn_the_reason_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(onednn, "unavailable_reason", lambda: "PyTorch is built without oneDNN")
+
+    found = refusals(behind(lambda y, x: y), last(image(WIDE, 28)), passes="pack-convolution")
+
+    assert [item.reason for item in found] == ["PyTorch is built without oneDNN"]
+
+
+def test_an_operator_that_pytorch_lacks_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(onednn, "find_op", lambda name: None)
+
+    assert onednn.unavailable_reason() == "PyTorch has no operator mkldnn._reorder_convolution_weight.default"
+
+
+def test_a_pytorch_without_onednn_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
+
+    assert onednn.unavailable_reason() == "PyTorch is built without oneDNN"
