@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -257,18 +257,19 @@ def test_a_folder_for_dumps_that_cannot_be_made_is_refused(chain: Graph, tmp_pat
         PassManager([DropAlias], dump_dir=tmp_path / "file" / "dumps").run(chain)
 
 
-@pytest.mark.parametrize(
-    "call",
-    [
-        pytest.param(optimize, id="optimize"),
-        pytest.param(PassManager([DropAlias]).run, id="manager"),
-        pytest.param(lambda model: bisect(model, [DropAlias]), id="bisect"),
-        pytest.param(lambda model: check_pass(DropAlias, [model]), id="check_pass"),
-    ],
-)
-def test_what_is_no_graph_is_refused(call: Callable[[object], object]) -> None:
-    with pytest.raises(PassError, match="(?s)passes run over a graph, not over a Linear.*extract_ir"):
-        call(nn.Linear(1, 1))
+def test_what_is_no_graph_is_refused(subtests: pytest.Subtests) -> None:
+    rows = {
+        "optimize": optimize,
+        "manager": PassManager([DropAlias]).run,
+        "bisect": (lambda model: bisect(model, [DropAlias])),
+        "check_pass": (lambda model: check_pass(DropAlias, [model])),
+    }
+    for case, call in rows.items():
+        with (
+            subtests.test(case),
+            pytest.raises(PassError, match="(?s)passes run over a graph, not over a Linear.*extract_ir"),
+        ):
+            call(nn.Linear(1, 1))
 
 
 def test_data_to_check_on_that_is_none_is_refused() -> None:

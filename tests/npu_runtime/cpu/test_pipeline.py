@@ -112,12 +112,13 @@ def test_the_pipeline_is_the_default_with_passes_of_this_plugin_behind_it() -> N
     assert {origin_of(name).partition(" ")[0] for name in CPU_ONLY} == {"npu-runtime-cpu"}
 
 
-@pytest.mark.parametrize("name", CPU_ONLY)
-def test_each_pass_says_what_it_does_and_promises(name: str) -> None:
-    found = all_passes()[name]
+def test_each_pass_says_what_it_does_and_promises(subtests: pytest.Subtests) -> None:
+    for name in CPU_ONLY:
+        with subtests.test(name=name):
+            found = all_passes()[name]
 
-    assert found.__doc__
-    assert found.numerics.rtol == 1e-5
+            assert found.__doc__
+            assert found.numerics.rtol == 1e-5
 
 
 @pytest.mark.parametrize(("make", "x"), MODELS)

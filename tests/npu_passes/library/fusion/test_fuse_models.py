@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable
 from typing import Any
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -63,32 +62,26 @@ def vit() -> tuple[nn.Module, dict[str, Any]]:
     return model, {"pixel_values": torch.randn(1, 3, 16, 16)}
 
 
-@pytest.mark.parametrize(
-    ("make", "attentions", "sums", "activations"),
-    [
-        pytest.param(bert, 2, {ADD_LAYER_NORM: 4, ADD_RMS_NORM: 0}, 3, id="bert"),
-        pytest.param(gpt2, 2, {ADD_LAYER_NORM: 4, ADD_RMS_NORM: 0}, 2, id="gpt2"),
-        pytest.param(llama, 2, {ADD_LAYER_NORM: 0, ADD_RMS_NORM: 4}, 2, id="llama"),
-        pytest.param(t5, 6, {ADD_LAYER_NORM: 0, ADD_RMS_NORM: 10}, 4, id="t5"),
-        pytest.param(vit, 2, {ADD_LAYER_NORM: 5, ADD_RMS_NORM: 0}, 3, id="vit"),
-    ],
-)
-def test_everything_that_can_be_fused_is_fused(
-    make: Callable[[], tuple[nn.Module, dict[str, Any]]],
-    attentions: int,
-    sums: dict[str, int],
-    activations: int,
-) -> None:
-    model, kwargs = make()
-    model.eval()
-    graph = extract_ir(model, (), kwargs)
-    checked = Checked(weights=model.state_dict(), calls=[((), kwargs)])
+def test_everything_that_can_be_fused_is_fused(subtests: pytest.Subtests) -> None:
+    rows = {
+        "bert": (bert, 2, {ADD_LAYER_NORM: 4, ADD_RMS_NORM: 0}, 3),
+        "gpt2": (gpt2, 2, {ADD_LAYER_NORM: 4, ADD_RMS_NORM: 0}, 2),
+        "llama": (llama, 2, {ADD_LAYER_NORM: 0, ADD_RMS_NORM: 4}, 2),
+        "t5": (t5, 6, {ADD_LAYER_NORM: 0, ADD_RMS_NORM: 10}, 4),
+        "vit": (vit, 2, {ADD_LAYER_NORM: 5, ADD_RMS_NORM: 0}, 3),
+    }
+    for case, (make, attentions, sums, activations) in rows.items():
+        with subtests.test(case):
+            model, kwargs = make()
+            model.eval()
+            graph = extract_ir(model, (), kwargs)
+            checked = Checked(weights=model.state_dict(), calls=[((), kwargs)])
 
-    result = PassManager(passes_of("fuse"), checked=checked).run(graph)
+            result = PassManager(passes_of("fuse"), checked=checked).run(graph)
 
-    count = Counter(node.op_type for node in result.graph.nodes)
-    assert count[SDPA] == attentions
-    assert count["aten.softmax.int"] == 0
-    assert {name: count[name] for name in sums} == sums
-    assert count[LINEAR_ACTIVATION] == activations
-    assert result.converged
+            count = Counter(node.op_type for node in result.graph.nodes)
+            assert count[SDPA] == attentions
+            assert count["aten.softmax.int"] == 0
+            assert {name: count[name] for name in sums} == sums
+            assert count[LINEAR_ACTIVATION] == activations
+            assert result.converged
