@@ -428,6 +428,7 @@ def test_what_is_no_pass_cannot_be_checked() -> None:
         check_pass("cse", relu_of_sum())  # type: ignore[arg-type]
 
 
+@pytest.mark.smoke
 def test_a_check_of_nothing_is_refused() -> None:
     with pytest.raises(PassError, match="there is no graph to check clamp-sums on\n  fix: give at least one"):
         check_pass(ClampSums, [])

@@ -267,6 +267,7 @@ def test_numbers_of_a_step_may_be_values_of_the_graph(subtests: pytest.Subtests)
                 assert all(map(torch.equal, run(p, g, m, lr, momentum), [expected[0][0], expected[1][0]]))
 
 
+@pytest.mark.smoke
 def test_functions_in_place_change_what_they_are_given() -> None:
     grad, step, bc1_inv, bc2_inv = torch.ones(3), torch.zeros(()), torch.empty(()), torch.empty(())
 

@@ -23,6 +23,7 @@ def test_options_are_fields_with_defaults_and_documentation() -> None:
     )
 
 
+@pytest.mark.smoke
 def test_passes_are_equal_when_their_options_are() -> None:
     assert Optional(count=4) == Optional(count=4)
     assert Optional(count=4) != Optional()
@@ -75,17 +76,6 @@ def test_a_pass_may_ask_more_of_its_options() -> None:
 
 def test_an_integer_is_a_float() -> None:
     assert Optional(rate=1).rate == 1
-
-
-def test_an_option_without_default_is_refused() -> None:
-    class Needy(Pass):
-        """Want something."""
-
-        name = "needy"
-        what: int
-
-    with pytest.raises(PassError, match="the option 'what' of Needy is int without a default"):
-        options_of(Needy)
 
 
 def test_an_option_that_no_command_line_can_write_is_refused() -> None:
@@ -146,11 +136,6 @@ def test_the_manager_says_what_an_option_lacks() -> None:
 def test_an_option_is_a_number_if_it_is_to_be_one() -> None:
     with pytest.raises(PassError, match="the option 'rate' of optional is not a number: nan"):
         Optional(rate=float("nan"))
-
-
-def test_the_base_of_all_passes_is_none() -> None:
-    with pytest.raises(PassError, match="Pass has no name"):
-        PassManager([Pass])
 
 
 def test_one_pass_alone_is_a_list_of_one(subtests: pytest.Subtests) -> None:

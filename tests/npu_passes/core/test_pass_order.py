@@ -140,15 +140,6 @@ def test_passes_that_join_do_not_reorder_the_passes_of_the_pipeline_together(ins
         passes_of("mine")
 
 
-def test_a_plugin_that_is_first_by_name_takes_no_name_away_from_us(install: Install) -> None:
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        install(point("a-thief", [make("dead-code")], [Pipeline("default", "")]))
-
-    assert "plugin 'a-thief' (a-thief-dist 1.0) was refused" in str(caught[0].message)
-    assert passes_of("default")
-
-
 def test_the_order_of_a_pipeline_is_not_that_of_installation(install: Install) -> None:
     points = [point(name, [make(f"pass-{name}", pipelines=("empty",))]) for name in "zya"]
     points.append(point("pipes", (), [Pipeline("empty", "")]))

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from npu_passes import PassError, format_passes, parse_passes
 from tests.support.passes.plugins import Install, point
 from tests.support.passes.sample_passes import SAMPLES, DropAlias, Optional
+from tests.support.tiers import examples
 
 pytestmark = pytest.mark.usefixtures("samples")
 
@@ -38,6 +39,7 @@ def test_the_text_of_a_pass_has_the_options_that_are_not_defaults() -> None:
     assert str(Optional()) == "optional"
 
 
+@examples(30)
 @given(
     st.builds(
         Optional,

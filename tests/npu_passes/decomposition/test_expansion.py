@@ -227,6 +227,7 @@ def test_parts_that_depend_on_open_sizes_are_refused() -> None:
             Scratch().run(graph)
 
 
+@pytest.mark.smoke
 def test_an_op_that_writes_is_refused() -> None:
     with torch.library._scoped_library("tracing_test", "DEF") as library:
         library.define("fill(Tensor(a!) x) -> ()")

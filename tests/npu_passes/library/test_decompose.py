@@ -294,6 +294,7 @@ def test_the_copy_of_a_result_states_the_strides_that_it_has() -> None:
         assert node.outputs[0].tensor_type.strides is None
 
 
+@pytest.mark.smoke
 def test_an_op_that_is_not_there_is_refused(subtests: pytest.Subtests) -> None:
     for option in ["ops", "keep"]:
         with (

@@ -60,7 +60,8 @@ SAMPLES: list[Any] = [
             lambda lr=lr, more=more: (
                 adam_lists(**more), {**ADAM, "lr": lr, "amsgrad": "amsgrad" in more}
             ),
-            id=f"adam_step{suffix}-{'-'.join(more)}"
+            id=f"adam_step{suffix}-{'-'.join(more)}",
+            marks=pytest.mark.exhaustive if more and "lr" in suffix else (),
         )
         for more in ({}, {"amsgrad": True}, {"turned": True})
         for suffix, lr in (
@@ -160,6 +161,7 @@ def test_mse_grad_is_the_gradient_of_the_loss(subtests: pytest.Subtests) -> None
                 assert torch.equal(OPS.mse_grad(prediction.detach(), target, scale), prediction.grad)
 
 
+@pytest.mark.smoke
 def test_a_gradient_of_no_elements_is_empty() -> None:
     assert OPS.mse_grad(torch.ones(0, 3), torch.ones(0, 3)).shape == (0, 3)
 

@@ -52,6 +52,7 @@ def test_a_call_takes_the_place_of_a_pattern() -> None:
     assert_computes(result.graph, function, *data())
 
 
+@pytest.mark.smoke
 def test_a_wildcard_takes_the_place_of_a_pattern() -> None:
     graph = capture(lambda a: a.neg().neg().relu(), *data(1))
 

@@ -23,6 +23,7 @@ def captured(function: Any, *args: torch.Tensor) -> Graph:
 # Arguments
 
 
+@pytest.mark.smoke
 def test_arguments_have_the_names_of_the_schema() -> None:
     graph = captured(lambda x, w: fn.conv2d(x, w, stride=2), torch.ones(1, 2, 5, 5), torch.ones(3, 2, 1, 1))
     (node,) = graph.nodes

@@ -12,7 +12,6 @@ from torch.nn import functional as F
 from npu_ir import Graph
 from npu_passes import PassManager
 from npu_passes.testing import check_pass
-from npu_runtime.cpu import onednn
 from npu_runtime.cpu.channels_last import ChannelsLast
 from tests.support.passes.cpu_cases import (
     Function,
@@ -22,7 +21,6 @@ from tests.support.passes.cpu_cases import (
     image,
     ops,
     optimized,
-    refusals,
 )
 
 PASSES = "constant-folding,channels-last"
@@ -152,11 +150,3 @@ def test_a_second_run_changes_nothing() -> None:
     graph = optimized(Residual(WIDE), image(WIDE, 28), passes=PASSES)
 
     assert not ChannelsLast().run(graph)
-
-
-def test_without_onednn_the_reason_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(onednn, "unavailable_reason", lambda: "PyTorch is built without oneDNN")
-
-    found = refusals(Residual(WIDE), image(WIDE, 28), passes="channels-last")
-
-    assert {item.reason for item in found} == {"PyTorch is built without oneDNN"}

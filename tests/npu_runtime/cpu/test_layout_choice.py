@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
@@ -16,6 +16,7 @@ from npu_runtime.cpu.convolutions import CONVOLUTIONS, convolution_of
 from npu_runtime.cpu.costs import Kernel, copy_seconds, direct_kernel, seconds_saved, winograd_tile
 from npu_runtime.cpu.layouts import choose_channels_last, is_layout_sensitive
 from tests.support.passes.cpu_cases import Function, captured, image
+from tests.support.tiers import examples
 
 COPY = copy_seconds(captured(nn.ReLU(), image(8, 8)).inputs[0].tensor_type)
 
@@ -40,7 +41,7 @@ def total(graph: Graph, saved: dict[OpNode, float], nodes: set[OpNode]) -> float
     )
 
 
-@settings(suppress_health_check=list(HealthCheck), max_examples=60, deadline=None)
+@examples(20, suppress_health_check=list(HealthCheck), deadline=None)
 @given(st.lists(st.integers(-4, 6), min_size=5, max_size=5))
 def test_no_choice_is_better_or_as_good_with_fewer_nodes(quarters: list[int]) -> None:
     graph = captured(Function(relus), image(8, 8))

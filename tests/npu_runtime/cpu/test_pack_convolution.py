@@ -19,6 +19,7 @@ from tests.support.passes.cpu_cases import (
     assert_computes,
     captured,
     image,
+    last,
     ops,
     optimized,
     refusals,
@@ -27,10 +28,6 @@ from tests.support.passes.cpu_cases import (
 PASSES = "constant-folding,pack-convolution{fuse_add=true}"
 CONV, CONV_ADD = "mkldnn._convolution_pointwise", "mkldnn._convolution_pointwise.binary"
 WIDE = 64
-
-
-def last(x: Tensor) -> Tensor:
-    return x.to(memory_format=torch.channels_last)
 
 
 def behind(function: Any, **options: Any) -> Function:
@@ -235,14 +232,6 @@ def test_a_weight_that_two_convolutions_share_is_packed_for_each() -> None:
 def _kinds(graph: Graph) -> list[InputKind]:
     sources = [node.inputs[0].argument for node in graph.prologue if node.op_type == onednn.PACK_CONVOLUTION]
     return [argument.kind for argument in sources if argument is not None]
-
-
-def test_without_onednn_the_reason_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(onednn, "unavailable_reason", lambda: "PyTorch is built without oneDNN")
-
-    found = refusals(behind(lambda y, x: y), last(image(WIDE, 28)), passes="pack-convolution")
-
-    assert [item.reason for item in found] == ["PyTorch is built without oneDNN"]
 
 
 def test_an_operator_that_pytorch_lacks_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

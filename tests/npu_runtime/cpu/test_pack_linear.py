@@ -12,7 +12,6 @@ from torch.nn import functional as F
 from npu_ir import Interpreter
 from npu_passes import PassError
 from npu_passes.testing import check_pass
-from npu_runtime.cpu import onednn
 from npu_runtime.cpu.pack_linear import PackLinear
 from tests.support.passes.cpu_cases import Function, assert_computes, captured, ops, optimized, refusals
 
@@ -175,11 +174,3 @@ def test_a_weight_that_two_layers_share_is_right_in_both() -> None:
 
     assert ops(graph) == {LINEAR: 2}
     assert_computes(graph, model, x)
-
-
-def test_without_onednn_the_reason_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(onednn, "unavailable_reason", lambda: "PyTorch is built without oneDNN")
-
-    found = refusals(nn.Linear(256, 512), torch.randn(128, 256), passes="pack-linear")
-
-    assert [item.reason for item in found] == ["PyTorch is built without oneDNN"]

@@ -13,7 +13,8 @@ from npu_ir import Graph, Interpreter, execute_ir, load_ir, save_ir
 from npu_passes import PassManager, all_passes, all_pipelines, optimize, passes_of
 from npu_passes.core.registry import origin_of
 from npu_runtime import IRExecutor
-from tests.support.passes.cpu_cases import assert_computes, captured, image, ops
+from npu_runtime.cpu import onednn
+from tests.support.passes.cpu_cases import assert_computes, captured, image, last, ops, refusals
 
 CPU_ONLY = ["channels-last", "winograd", "pack-convolution", "pack-linear"]
 
@@ -234,3 +235,20 @@ def test_packed_weights_are_no_results() -> None:
     execute_ir(cpu(model, x), (x,), weights=model.state_dict())
 
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
+
+
+def test_without_onednn_the_reason_is_given(
+    monkeypatch: pytest.MonkeyPatch, subtests: pytest.Subtests
+) -> None:
+    monkeypatch.setattr(onednn, "unavailable_reason", lambda: "PyTorch is built without oneDNN")
+    convolution = nn.Conv2d(64, 64, 3)
+    rows = [
+        ("channels-last", convolution, image(64, 56)),
+        ("pack-convolution", convolution, last(image(64, 56))),
+        ("winograd", convolution, last(image(64, 56))),
+        ("pack-linear", nn.Linear(256, 512), torch.randn(128, 256)),
+    ]
+    for passes, model, x in rows:
+        with subtests.test(passes):
+            reasons = [item.reason for item in refusals(model, x, passes=passes)]
+            assert reasons == ["PyTorch is built without oneDNN"]

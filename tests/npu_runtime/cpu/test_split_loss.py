@@ -78,6 +78,7 @@ def test_a_mean_in_another_dtype_or_of_an_open_size_stays() -> None:
     assert check_pass(SplitLoss(), open_size) == 0
 
 
+@pytest.mark.smoke
 def test_the_loss_of_each_element_stays() -> None:
     assert check_pass(SplitLoss(), graph_of(F.mse_loss, "none")) == 0
 

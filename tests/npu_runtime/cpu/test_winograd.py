@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn import functional as F
 
 from npu_ir import Graph, Interpreter
 from npu_passes.testing import check_pass
-from npu_runtime.cpu import onednn
 from npu_runtime.cpu.winograd import POINTS, Winograd, matrices
 from tests.support.passes.cpu_cases import (
     Function,
@@ -17,16 +16,13 @@ from tests.support.passes.cpu_cases import (
     assert_computes,
     captured,
     image,
+    last,
     ops,
     optimized,
     refusals,
 )
 
 PASSES = "constant-folding,winograd"
-
-
-def last(x: Tensor) -> Tensor:
-    return x.to(memory_format=torch.channels_last)
 
 
 def tiles(graph: Graph) -> set[str]:
@@ -157,11 +153,3 @@ def test_a_convolution_that_is_read_twice_is_computed_once() -> None:
 
     assert ops(graph)["bmm"] == 1
     assert_computes(graph, model, x)
-
-
-def test_without_onednn_the_reason_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(onednn, "unavailable_reason", lambda: "PyTorch is built without oneDNN")
-
-    found = refusals(nn.Conv2d(64, 64, 3), last(image(64, 56)), passes="winograd")
-
-    assert [item.reason for item in found] == ["PyTorch is built without oneDNN"]

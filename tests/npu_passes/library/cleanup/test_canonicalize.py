@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.export import Dim
 
 from npu_ir import Graph, Provenance, execute_ir, extract_ir, parse_ir
@@ -15,15 +15,7 @@ from npu_ir.ops.schema import resolve
 from npu_passes import Checked, PassManager, PassResult
 from npu_passes.library.cleanup.canonicalize import Canonicalize
 from npu_passes.library.cleanup.canonicalize.canonical_calls import _OF_TENSORS
-
-
-class Function(nn.Module):
-    def __init__(self, function: Any) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, *args: Tensor) -> Any:
-        return self.function(*args)
+from tests.support.corpus.case import Function
 
 
 def run(graph: Graph) -> PassResult:
@@ -563,10 +555,3 @@ def test_nodes_of_the_prologue_stay_as_they_are() -> None:
     graph = canonical(text)
 
     assert [node.op_type for node in graph.nodes] == ["aten.t.default", "aten.permute.default"]
-
-
-def test_a_second_run_changes_nothing() -> None:
-    for line, _ in FORMS:
-        graph = parse_ir(of_node(line))
-        Canonicalize().run(graph)
-        assert Canonicalize().run(graph) is False, line

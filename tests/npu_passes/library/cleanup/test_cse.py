@@ -229,6 +229,7 @@ def test_regions_are_merged_inside_and_their_nodes_stay() -> None:
     assert torch.equal(execute_ir(result, (torch.ones(3),)), Branches()(torch.ones(3)))
 
 
+@pytest.mark.smoke
 def test_a_second_run_changes_nothing() -> None:
     graph = parse_ir(two("f32[2, 2] = aten.sin.default(self=%x)", "f32[2, 2] = aten.sin.default(self=%x)"))
 

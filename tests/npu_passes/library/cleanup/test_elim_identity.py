@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.export import Dim
 from torch.nn import functional as fn
 
@@ -15,6 +15,7 @@ from npu_ir import Graph, execute_ir, extract_ir, parse_ir
 from npu_passes import Checked, PassManager, PassResult
 from npu_passes.library.cleanup.elim_identity import ElimIdentity
 from npu_passes.library.cleanup.elim_identity.copies import is_lossless
+from tests.support.corpus.case import Function
 
 
 def of_node(line: str, *, inputs: str = "f32[2, 3]", constant: str = "") -> Graph:
@@ -276,13 +277,6 @@ def test_neither_promotion_nor_broadcasting_is_lost(subtests: pytest.Subtests) -
             assert reasons(result)[0] == reason
 
 
-def test_a_product_of_complex_numbers_with_one_is_no_identity_in_pytorch() -> None:
-    x = torch.complex(torch.tensor([float("inf")]), torch.tensor([1.0]))
-
-    assert (x * 1).isnan().any()
-    assert not x.isnan().any()
-
-
 SIGNS = [
     ("aten.add.Tensor(self=%x) {other=0}", False),
     ("aten.add.Tensor(self=%x) {other=0.0}", False),
@@ -313,10 +307,6 @@ def test_a_sum_that_may_change_the_sign_of_zero_stays_if_signs_of_zeros_matter(
             assert torch.equal(before.signbit(), after.signbit())
             unsigned = execute_ir(run(graph).graph, (given,))[1]
             assert torch.equal(unsigned.signbit(), before.signbit()) is keeps_sign
-
-
-def test_the_text_form_has_the_option() -> None:
-    assert str(ElimIdentity(signed_zeros=True)) == "elim-identity{signed_zeros=true}"
 
 
 DTYPES = [
@@ -375,15 +365,6 @@ SHARED = {
     "cast": (lambda x: x.to(torch.float32)),
     "slice": (lambda x: x[:]),
 }
-
-
-class Function(nn.Module):
-    def __init__(self, function: Any) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, *args: Tensor) -> Any:
-        return self.function(*args)
 
 
 def test_a_result_does_not_become_an_input(subtests: pytest.Subtests) -> None:

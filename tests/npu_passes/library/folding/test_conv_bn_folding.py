@@ -138,6 +138,7 @@ def test_affine_parameters_may_be_missing(subtests: pytest.Subtests) -> None:
             assert_computes(result.graph, model, [x])
 
 
+@pytest.mark.smoke
 def test_a_norm_without_affine_parameters_is_folded() -> None:
     model, x = trained(nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4, affine=False))), image(3)
 

@@ -134,6 +134,7 @@ def test_an_rms_norm_that_is_written_out_is_fused(subtests: pytest.Subtests) -> 
                 assert op_types(PassManager([FuseAddNorm]).run(graph).graph) == ["npu.add_rms_norm.default"]
 
 
+@pytest.mark.smoke
 def test_an_rms_norm_without_sum_becomes_one_op() -> None:
     graph = fused(Call(lambda self, x: self.norm(x), norm=WrittenNorm()), pair()[0]).graph
 

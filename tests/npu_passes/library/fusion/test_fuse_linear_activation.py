@@ -226,6 +226,7 @@ def test_floating_point_operations_are_counted() -> None:
     assert result.after.flops == result.before.flops == 2 * 3 * 8 * 6
 
 
+@pytest.mark.exhaustive
 def test_a_fused_graph_runs_in_a_new_process(tmp_path: Path) -> None:
     model = nn.Sequential(nn.Linear(8, 6), nn.ReLU())
     x = torch.randn(3, 8)

@@ -16,6 +16,7 @@ from torch import nn
 from npu_ir import extract_ir
 from npu_passes import Checked, PassManager, passes_of
 from npu_passes.ops.fused import ADD_LAYER_NORM, ADD_RMS_NORM, LINEAR_ACTIVATION
+from tests.support.tiers import thin
 
 SDPA = "aten.scaled_dot_product_attention.default"
 SIZES = {
@@ -62,26 +63,29 @@ def vit() -> tuple[nn.Module, dict[str, Any]]:
     return model, {"pixel_values": torch.randn(1, 3, 16, 16)}
 
 
-def test_everything_that_can_be_fused_is_fused(subtests: pytest.Subtests) -> None:
-    rows = {
-        "bert": (bert, 2, {ADD_LAYER_NORM: 4, ADD_RMS_NORM: 0}, 3),
-        "gpt2": (gpt2, 2, {ADD_LAYER_NORM: 4, ADD_RMS_NORM: 0}, 2),
-        "llama": (llama, 2, {ADD_LAYER_NORM: 0, ADD_RMS_NORM: 4}, 2),
-        "t5": (t5, 6, {ADD_LAYER_NORM: 0, ADD_RMS_NORM: 10}, 4),
-        "vit": (vit, 2, {ADD_LAYER_NORM: 5, ADD_RMS_NORM: 0}, 3),
-    }
-    for case, (make, attentions, sums, activations) in rows.items():
-        with subtests.test(case):
-            model, kwargs = make()
-            model.eval()
-            graph = extract_ir(model, (), kwargs)
-            checked = Checked(weights=model.state_dict(), calls=[((), kwargs)])
+# By model: attentions, sums with norms, and linear layers with activations.
+MODELS = {
+    bert: (2, {ADD_LAYER_NORM: 4, ADD_RMS_NORM: 0}, 3),
+    gpt2: (2, {ADD_LAYER_NORM: 4, ADD_RMS_NORM: 0}, 2),
+    llama: (2, {ADD_LAYER_NORM: 0, ADD_RMS_NORM: 4}, 2),
+    t5: (6, {ADD_LAYER_NORM: 0, ADD_RMS_NORM: 10}, 4),
+    vit: (2, {ADD_LAYER_NORM: 5, ADD_RMS_NORM: 0}, 3),
+}
 
-            result = PassManager(passes_of("fuse"), checked=checked).run(graph)
 
-            count = Counter(node.op_type for node in result.graph.nodes)
-            assert count[SDPA] == attentions
-            assert count["aten.softmax.int"] == 0
-            assert {name: count[name] for name in sums} == sums
-            assert count[LINEAR_ACTIVATION] == activations
-            assert result.converged
+@pytest.mark.parametrize("make", thin(list(MODELS), 2, lambda make: make.__name__))
+def test_everything_that_can_be_fused_is_fused(make: Any) -> None:
+    attentions, sums, activations = MODELS[make]
+    model, kwargs = make()
+    model.eval()
+    graph = extract_ir(model, (), kwargs)
+    checked = Checked(weights=model.state_dict(), calls=[((), kwargs)])
+
+    result = PassManager(passes_of("fuse"), checked=checked).run(graph)
+
+    count = Counter(node.op_type for node in result.graph.nodes)
+    assert count[SDPA] == attentions
+    assert count["aten.softmax.int"] == 0
+    assert {name: count[name] for name in sums} == sums
+    assert count[LINEAR_ACTIVATION] == activations
+    assert result.converged

@@ -80,6 +80,7 @@ def test_other_sums_are_left_alone(subtests: pytest.Subtests) -> None:
             assert step(function).checked(GatherGradients) == 0
 
 
+@pytest.mark.exhaustive
 def test_the_time_grows_with_the_number_of_parts() -> None:
     seconds = []
     for rows in (50, 200):

@@ -101,6 +101,7 @@ def test_a_foreach_op_becomes_an_op_per_tensor_with_the_same_results(subtests: p
                 torch.testing.assert_close(ours, theirs, rtol=0, atol=0, equal_nan=True)
 
 
+@pytest.mark.smoke
 def test_an_op_with_scalars_in_a_tensor_stays(subtests: pytest.Subtests) -> None:
     for op_type in sorted(CONTENT_OF_A_TENSOR):
         with subtests.test(op_type=op_type):
