@@ -8,13 +8,16 @@ import hypothesis
 import pytest
 import torch
 
+from tests.support.tiers import choose_tier
+
 hypothesis.settings.register_profile("local", deadline=None)
 hypothesis.settings.register_profile("ci", deadline=None, derandomize=True)
 hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "local")
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     torch.set_num_threads(1)
+    choose_tier(config.option.markexpr)
 
 
 def pytest_report_header() -> str:

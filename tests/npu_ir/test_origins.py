@@ -26,7 +26,7 @@ from npu_ir import (
     parse_ir,
     save_ir,
 )
-from tests.npu_ir.test_file_form import VALIDATOR
+from tests.support.schema import VALIDATOR
 from tests.support.corpus.case import Function
 
 F32 = TensorType((4,), torch.float32)

@@ -9,6 +9,17 @@ import pytest
 from _pytest.mark import ParameterSet
 
 T = TypeVar("T")
+_tier = {"is_exhaustive": False}
+
+
+def choose_tier(markers: str) -> None:
+    """Set the tier by the expression of markers that pytest runs; ``conftest.py`` calls it first."""
+    _tier["is_exhaustive"] = markers.startswith("exhaustive")
+
+
+def examples(few: int, many: int) -> int:
+    """Return how many examples a property is tried on: ``many`` in the exhaustive tier only."""
+    return many if _tier["is_exhaustive"] else few
 
 
 def thin(cases: Sequence[T], keep: int, name: Callable[[T], str] | None = None) -> list[ParameterSet]:
