@@ -128,14 +128,6 @@ def seen(terminal: int, words: set[str]) -> str:
     return text
 
 
-@each_row("shell", ["bash", "zsh", "fish", "tcsh"])
-def test_every_script_has_the_names(shell: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    text = script(folder, shell, capsys).read_text()
-
-    for name in ("conv-bn-folding", "train-fuse", "aten", "interpreter"):
-        assert name in text
-
-
 def test_other_names_remain_allowed(capsys: pytest.CaptureFixture[str]) -> None:
     main(["completions", "bash"])
     capsys.readouterr()

@@ -136,7 +136,10 @@ def test_a_pair_without_a_model_is_refused(capsys: Capture) -> None:
         (["x:batch"], "'batch' is not AXIS=SYMBOL\n  fix: axes are counted from 0"),
         (
             ["x:0=b,y:0=b"],
-            "'y:0=b' is not AXIS=SYMBOL\n  fix: give each argument an option of its own: --dynamic x:0=b --dynamic y:0=b",
+            (
+                "'y:0=b' is not AXIS=SYMBOL\n"
+                "  fix: give each argument an option of its own: --dynamic x:0=b --dynamic y:0=b"
+            ),
         ),
         (["x:-1=b"], "'-1=b' is not AXIS=SYMBOL"),
         (["x:0=2b"], "'2b' cannot be the name of a symbol"),

@@ -150,11 +150,17 @@ def test_a_reference_holds_any_literal() -> None:
     [
         (
             "zoo:sized",
-            r"zoo:sized cannot be called so: it takes \(size, \*, bias=True\), and gets no arguments: 'size' is missing\n  at: .*zoo.py:34\n  fix: .*: 'zoo:sized\(size=\.\.\.\)'",
+            (
+                r"zoo:sized cannot be called so: it takes \(size, \*, bias=True\), and gets no "
+                r"arguments: 'size' is missing\n  at: .*zoo.py:34\n  fix: .*: 'zoo:sized\(size=\.\.\.\)'"
+            ),
         ),
         (
             "zoo:sized(1, bais=False)",
-            r"1 by position and 'bais': there is no 'bais' \(did you mean 'bias'[\s\S]*fix: give only what it takes: size, bias",
+            (
+                r"1 by position and 'bais': there is no 'bais' \(did you mean 'bias'[\s\S]*fix: give "
+                r"only what it takes: size, bias"
+            ),
         ),
         ("zoo:sized(1, 2)", "gets 2 by position: it takes 1 by position"),
         ("zoo:net.FORWARD", r"has no FORWARD \(did you mean 'forward'\?\)"),
@@ -198,8 +204,10 @@ def test_a_model_that_exists_already_cannot_be_made_on_meta() -> None:
         ),
         (
             "needy:make",
-            r"needy:make failed: ModuleNotFoundError: .*'not_there_at_all'\n.*\n"
-            "  fix: install it for the Python that",
+            (
+                r"needy:make failed: ModuleNotFoundError: .*'not_there_at_all'\n.*\n"
+                "  fix: install it for the Python that"
+            ),
         ),
         ("needy.py:make", r"failed: ModuleNotFoundError: .*\n  at: .*needy.py:1\n"),
         ("bad_syntax.py:make", r"make failed: SyntaxError: .*\n  at: .*bad_syntax.py:1\n"),

@@ -33,6 +33,7 @@ from tests.support.rows import each_row
 Capture = pytest.CaptureFixture[str]
 Install = Callable[..., None]
 _number = itertools.count()
+NAMES = ("random-weights", "conv-bn-folding", "train-fuse", "aten", "interpreter")
 
 
 @pytest.fixture
@@ -110,7 +111,10 @@ def test_the_version_names_what_it_runs_on(capsys: Capture) -> None:
         ),
         (
             ["info", "a", "--jso"],
-            "npu info: error: unrecognized arguments: --jso (did you mean '--json'?)\n  fix: see npu info --help\n",
+            (
+                "npu info: error: unrecognized arguments: --jso (did you mean '--json'?)\n"
+                "  fix: see npu info --help\n"
+            ),
         ),
         (
             ["run", "a", "--imput=x", "b"],
@@ -445,7 +449,7 @@ def test_completions_are_a_script_that_the_shell_reads(shell: str, tmp_path: Pat
     script = tmp_path / "script"
     script.write_text(capsys.readouterr().out)
     assert code == 0
-    assert all(word in script.read_text() for word in (*COMMANDS, "random-weights"))
+    assert all(word in script.read_text() for word in (*COMMANDS, *NAMES))
     if shutil.which(shell):
         subprocess.run([shell, "-n", str(script)], check=True)
 

@@ -22,12 +22,15 @@ from npu_ir import (
     TensorType,
     WeightError,
     execute_ir,
+    extract_ir,
+    list_registered_ops,
     parse_ir,
 )
 from npu_ir.core.tensor_bytes import same_data
 from npu_ir.ops import register_executor, unregister_executor
 from npu_ir.ops.execution import execute_node, is_of_type
 from npu_ir.ops.schema import resolve
+from tests.support.corpus.case import Function
 from tests.support.rows import each_row
 
 F32 = TensorType((2,), torch.float32)
@@ -186,8 +189,10 @@ def test_values_are_forgotten_after_their_last_use() -> None:
         (
             (),
             {},
-            r"expected a tuple of 1, got a tuple of 0\n  at: args\n"
-            "  fix: pass what the model was captured with",
+            (
+                r"expected a tuple of 1, got a tuple of 0\n  at: args\n"
+                "  fix: pass what the model was captured with"
+            ),
         ),
         ((tensor(1, 2), 3), {}, "expected a tuple of 1, got a tuple of 2"),
         ((tensor(1, 2),), {"y": 1}, r"expected keys \[\], got \['y'\]\n  at: kwargs"),
@@ -195,8 +200,10 @@ def test_values_are_forgotten_after_their_last_use() -> None:
         (
             (5,),
             {},
-            r"input %x is int, the graph needs f32\[2\]\n  at: args\[0\]\n"
-            "  fix: pass a tensor of this shape and dtype",
+            (
+                r"input %x is int, the graph needs f32\[2\]\n  at: args\[0\]\n"
+                "  fix: pass a tensor of this shape and dtype"
+            ),
         ),
         ((tensor(1, 2, 3),), {}, r"input %x is f32\[3\], the graph needs f32\[2\]"),
         ((tensor(1, 2).double(),), {}, r"input %x is f64\[2\], the graph needs f32\[2\]"),
@@ -511,8 +518,10 @@ def test_a_registered_executor_gets_inputs_and_attributes_and_wins_over_the_oper
     [
         (
             lambda inputs, attrs: inputs[0],
-            r"my_op returned Tensor results, the graph has 1\n  at: node 'y'\n"
-            "  fix: an executor returns a list with one entry per output",
+            (
+                r"my_op returned Tensor results, the graph has 1\n  at: node 'y'\n"
+                "  fix: an executor returns a list with one entry per output"
+            ),
         ),
         (lambda inputs, attrs: (inputs[0],), "my_op returned tuple results, the graph has 1"),
         (lambda inputs, attrs: [], "my_op returned 0 results, the graph has 1"),
@@ -710,3 +719,49 @@ def test_custom_operators_run_by_their_schema() -> None:
         assert resolve("test_execution.scaled.default") is not None
     finally:
         library._destroy()
+
+
+@pytest.fixture
+def zero_for_scalars() -> Iterator[None]:
+    register_executor("aten.add.Scalar")(lambda inputs, attrs: [torch.zeros_like(inputs[0])])
+    yield
+    unregister_executor("aten.add.Scalar")
+
+
+@pytest.mark.usefixtures("zero_for_scalars")
+def test_an_executor_runs_no_other_overload_than_it_names() -> None:
+    graph = extract_ir(Function(torch.add), (torch.ones(2), torch.ones(2)))
+
+    assert Interpreter(graph).run(torch.ones(2), torch.ones(2)).tolist() == [2.0, 2.0]
+    assert "aten.add.Scalar" in list_registered_ops()["execution"]
+
+
+def test_an_unknown_overload_does_not_become_the_default_one() -> None:
+    text = "graph g {\n  input %x: f32[2]\n\n  %y: f32[2] = aten.relu.unheard_of(self=%x)\n\n  return %y\n}\n"
+
+    with pytest.raises(ExecutionError, match=r"there is no operator aten.relu.unheard_of"):
+        Interpreter(parse_ir(text)).run(torch.randn(2))
+
+
+def test_values_know_their_strides() -> None:
+    graph = extract_ir(Function(lambda x: x.permute(0, 2, 1) * 1), (torch.randn(2, 3, 4),))
+
+    assert [str(value.type) for value in graph.values] == [
+        "f32[2, 3, 4]",
+        "f32[2, 4, 3]@[12, 1, 4]",
+        "f32[2, 4, 3]@[12, 1, 4]",
+    ]
+
+
+def test_results_of_none_do_not_shift_the_others() -> None:
+    def backward(x: Any, gradient: Any) -> Any:
+        mask = [False, True, True]
+        return torch.ops.aten.convolution_backward(
+            gradient, x, torch.ones(1, 1, 2), [1], [1], [0], [1], False, [0], 1, mask
+        )[1:]
+
+    x, gradient = torch.randn(1, 1, 4), torch.randn(1, 1, 3)
+
+    result = Interpreter(extract_ir(Function(backward), (x, gradient))).run(x, gradient)
+
+    assert all(torch.equal(left, right) for left, right in zip(result, backward(x, gradient), strict=True))

@@ -11,6 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
+from torch.profiler import ProfilerActivity, profile
 
 from npu_ir import Graph, VerificationError, VerificationReport, WeightError, extract_ir, verify_ir
 from npu_ir.core.tensor_bytes import same_data
@@ -454,3 +455,29 @@ def test_a_report_says_how_many_of_what_differ(wrong: tuple[int, int], said: str
     mutations = (good, bad if wrong[1] else good)
 
     assert str(VerificationReport(outputs, mutations)).startswith(said)
+
+
+# What a comparison costs
+
+
+def calls_of_compare(actual: torch.Tensor, expected: torch.Tensor) -> set[str]:
+    with profile(activities=[ProfilerActivity.CPU]) as profiler:
+        assert compare("weight", actual, expected).ok
+    return {event.key for event in profiler.key_averages()}
+
+
+def test_equal_tensors_are_compared_without_a_copy() -> None:
+    weight = torch.tensor([1.0, float("nan"), -0.0])
+
+    calls = calls_of_compare(weight.clone(), weight)
+
+    assert "aten::equal" in calls
+    assert not calls & {"aten::copy_", "aten::sub"}
+
+
+def test_nearly_equal_tensors_are_compared_in_float64() -> None:
+    weight = torch.ones(3)
+
+    calls = calls_of_compare(weight + 1e-7, weight)
+
+    assert {"aten::copy_", "aten::sub"} <= calls
