@@ -36,14 +36,9 @@ dynamic sizes:
 
 @dataclass(slots=True)
 class Dynamic:
-    """The dynamic sizes that the command line requests.
+    """The dynamic sizes that the command line requests."""
 
-    Attributes:
-        axes: Symbols by axis, for each path of an argument; None for all axes that can be dynamic.
-        ranges: The ranges of symbols.
-        everywhere: True if all sizes of all tensors are to be dynamic that can be.
-    """
-
+    # Symbols by axis, for each path of an argument; None for all axes that can be dynamic.
     axes: dict[str, dict[int, str] | None] = field(default_factory=dict)
     ranges: dict[str, Range] = field(default_factory=dict)
     everywhere: bool = False

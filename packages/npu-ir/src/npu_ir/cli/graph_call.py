@@ -23,19 +23,12 @@ from npu_ir.ops.execution import is_of_type
 
 @dataclass(frozen=True, slots=True)
 class GraphCall:
-    """A call of a graph.
-
-    Attributes:
-        args: Positional arguments.
-        kwargs: Keyword arguments.
-        random_inputs: The inputs that were not given, and hold random data.
-        sizes: The values of the symbols that the given inputs do not determine.
-    """
+    """A call of a graph."""
 
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
-    random_inputs: tuple[Value, ...]
-    sizes: dict[str, int] = field(default_factory=dict)
+    random_inputs: tuple[Value, ...]  # those that were not given, and hold random data
+    sizes: dict[str, int] = field(default_factory=dict)  # that the given inputs do not determine
 
 
 def graph_arguments(

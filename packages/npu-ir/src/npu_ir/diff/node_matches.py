@@ -49,13 +49,13 @@ class Matching:
         self._pair_by_digest(a, b)
         self._propagate(self.values.items())
         self._pair_outputs(a, b)
-        self._pair_by(_name_key, may_be_same)
+        self._pair_by(lambda node: (node.name, node.op_type), may_be_same)
         self.claims = self._find_claims()
         self._pair_rewritten()
         self._pair_in_order(_content_key)
         self._pair_in_order(_op_key)
         self._pair_replaced()
-        self._pair_by(_name_and_types, lambda _, other: not _was_rewritten(other))
+        self._pair_by(lambda node: (node.name, _types(node)), lambda _, other: not _was_rewritten(other))
         self.claims = {
             node: other for node, other in self.claims.items() if self.nodes.get(node, other) is other
         }
@@ -222,16 +222,8 @@ def _was_rewritten(node: OpNode) -> bool:
     return bool(node.provenance.fused_from)
 
 
-def _name_key(node: OpNode) -> Hashable:
-    return node.name, node.op_type
-
-
 def _types(node: OpNode) -> tuple[Hashable, ...]:
     return tuple(str(value.type) for value in node.outputs)
-
-
-def _name_and_types(node: OpNode) -> Hashable:
-    return node.name, _types(node)
 
 
 def _op_key(node: OpNode) -> Hashable:

@@ -83,21 +83,13 @@ def _is_same_op(left: OpNode, right: OpNode) -> bool:
 
 @dataclass(slots=True, eq=False)
 class Part:
-    """Consecutive nodes of one module, or a single node.
+    """Consecutive nodes of one module, or a single node."""
 
-    Attributes:
-        path: The module, down to the level of this part; shorter for nodes that a parent ran itself.
-        start: Position of the first node.
-        stop: Position after the last node.
-        count: Number of consecutive copies of these nodes, at least 1.
-        parts: The parts of these nodes, one level deeper.
-    """
-
-    path: tuple[str, ...]
-    start: int
-    stop: int
-    count: int = 1
-    parts: list[Part] = field(default_factory=list)
+    path: tuple[str, ...]  # the module, to the level of this part; shorter for nodes that a parent ran itself
+    start: int  # position of the first node
+    stop: int  # position after the last node
+    count: int = 1  # consecutive copies of these nodes
+    parts: list[Part] = field(default_factory=list)  # of these nodes, one level deeper
 
     @property
     def length(self) -> int:
@@ -181,15 +173,10 @@ def _are_siblings(left: tuple[str, ...], right: tuple[str, ...], level: int) -> 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The part of an outline to draw.
+    """The part of an outline to draw."""
 
-    Attributes:
-        levels: The parts of each level; those of the last one become boxes.
-        room: Maximum number of boxes for them; the rest is one box with the number of missing nodes.
-    """
-
-    levels: list[list[Part]]
-    room: int
+    levels: list[list[Part]]  # those of the last one become boxes
+    room: int  # for such boxes; the rest is one box with the number of missing nodes
 
     @property
     def depth(self) -> int:

@@ -179,8 +179,9 @@ def _edges(edges: Sequence[Edge], layout: Layout) -> Iterator[str]:
         upward = route[0] is not layout.spots[edge.source]
         colour = EDGE_STYLES[edge.kind].colour
         yield _curve(_trim_drawn(route, drawn) if edge.kind is EdgeKind.PLAIN else route, port, edge.kind)
-        tip = (route[0].x, route[0].y + route[0].height, -1) if upward else (port, route[-1].y, 1)
-        yield _arrow(*tip, colour)
+        x, y = (route[0].x, route[0].y + route[0].height) if upward else (port, route[-1].y)
+        back = y + _ARROW if upward else y - _ARROW
+        yield f'<path d="M{x:.1f} {y:.1f}L{x - 4:.1f} {back:.1f}H{x + 4:.1f}Z" fill="{colour}"/>'
         # One label per box is enough for edges with the same type.
         ends = {("from", edge.source, edge.label), ("to", edge.target, edge.label)}
         if edge.label and labelled.isdisjoint(ends):
@@ -219,11 +220,6 @@ def _curve(route: Sequence[Spot], port: float, kind: EdgeKind) -> str:
     style = EDGE_STYLES[kind]
     dashes = ' stroke-dasharray="5 4"' if style.dashed else ""
     return f'<path d="{"".join(path)}" fill="none" stroke="{style.colour}" stroke-width="1.4"{dashes}/>'
-
-
-def _arrow(x: float, y: float, direction: int, colour: str) -> str:
-    back = y - direction * _ARROW
-    return f'<path d="M{x:.1f} {y:.1f}L{x - 4:.1f} {back:.1f}H{x + 4:.1f}Z" fill="{colour}"/>'
 
 
 def _label(label: str, route: Sequence[Spot], port: float) -> str:
