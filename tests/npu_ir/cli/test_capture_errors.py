@@ -146,7 +146,7 @@ def test_sizes_that_pytorch_suggests_are_told_as_options(capsys: Capture) -> Non
     ("b = a", "write a in place of b"),
     ("_a = Dim('_a', min=1, max=8)", ""),
     ("a = 4*_a",
-        "a is always 4*_a: let FACTORY return the model and its dynamic_shapes, where a is written so"),
+        "a is always 4*_a: let FACTORY return the model and its dynamic_shapes, where a is written so")
 ])  # fmt: skip
 def test_a_suggested_size_is_an_option(definition: str, option: str) -> None:
     assert suggest_options([definition]) == option

@@ -121,7 +121,7 @@ def test_a_graph_that_cannot_be_captured_leaves_no_file(folder: Path, capsys: Ca
 @each_row("arguments, message", [
     (["--save-weights"], "--save-weights needs a place\n  fix: give -o FILE"),
     (["--save-weights", "--meta", "-o", "no.json"],
-        "a model made with --meta has no weights to save\n  fix: leave out one of the two"),
+        "a model made with --meta has no weights to save\n  fix: leave out one of the two")
 ])  # fmt: skip
 def test_weights_that_cannot_be_saved_are_refused(
     arguments: list[str], message: str, capsys: Capture

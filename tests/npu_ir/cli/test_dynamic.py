@@ -317,7 +317,7 @@ def test_a_stride_may_tell_a_size() -> None:
     ([], {"a": 65}, r"the size 'a' cannot be 65: it is in \[1, 64\]"),
     (["f32[6, 13]"], {"a": 12}, "cannot be 12: the inputs that are given make it 6"),
     ([], {"n": 0},
-        "no size 'a' is found that the graph allows: .*\n  fix: give the sizes: --size NAME=NUMBER"),
+        "no size 'a' is found that the graph allows: .*\n  fix: give the sizes: --size NAME=NUMBER")
 ])  # fmt: skip
 def test_sizes_that_do_not_fit_are_refused(inputs: list[str], sizes: dict[str, int], message: str) -> None:
     with pytest.raises(UsageError, match=message):

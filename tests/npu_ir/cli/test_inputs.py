@@ -51,7 +51,7 @@ def read(text: str) -> tuple[str, Any]:
     ("sizes=[2, 3]", "sizes", [2, 3]),
     ('[f32[1,3], (1, none), {"a": f32[1,3]}]', "", [F32, (1, None), {"a": F32}]),
     ("x=@a/b.npy", "x", FileReference(Path("a/b.npy"))),
-    ("@w.safetensors#x", "", FileReference(Path("w.safetensors"), "x")),
+    ("@w.safetensors#x", "", FileReference(Path("w.safetensors"), "x"))
 ])  # fmt: skip
 def test_an_input_is_read(text: str, name: str, value: Any) -> None:
     assert read(text) == (name, value)
@@ -193,7 +193,7 @@ def test_an_input_of_a_graph_goes_by_place_by_keyword_or_by_its_own_name(graph: 
 @each_row("inputs, message", [
     (["z=1"], "the graph has no input 'z'\n  fix: the graph takes %x: f32.2., %ys_0: "),
     (["1", "2", "3", "4"], "4 positional inputs given, the graph takes 3\n  fix: give the others by name"),
-    (["1", "[2, 3]", "ys_0=4"], "input 'ys_0' is given twice: by position and by name"),
+    (["1", "[2, 3]", "ys_0=4"], "input 'ys_0' is given twice: by position and by name")
 ])  # fmt: skip
 def test_inputs_that_have_no_place_are_refused(inputs: list[str], message: str, graph: Graph) -> None:
     with pytest.raises(UsageError, match=message):
@@ -257,7 +257,7 @@ def test_random_weights_cover_the_graph_and_are_never_negative_variances() -> No
     (torch.full((9,), float("nan")), "f32[9]  9 nan"),
     pytest.param(torch.empty(9, dtype=torch.int4),
         "int4[9]  (PyTorch cannot read the elements of this dtype)", id="int4"),
-    (None, "None"),
+    (None, "None")
 ])  # fmt: skip
 def test_a_result_is_shown_in_one_line(value: Any, line: str) -> None:
     assert value_line(value) == line

@@ -222,7 +222,7 @@ def test_what_each_package_brings_is_what_its_plugins_offer(capsys: Capture) -> 
     (["profile", "nothing.json", "--trace", "no/t.json"], "--trace no/t.json: there is no"),
     (["compare", "nothing.json", "--repro", "file"], "file is a file, not a folder"),
     (["capture-step", "nothing.py:make", "-o", "no/s.json"], "there is no folder no"),
-    (["new-plugin", "acme", "-o", "file/acme"], "file is a file, not a folder"),
+    (["new-plugin", "acme", "-o", "file/acme"], "file is a file, not a folder")
 ])  # fmt: skip
 def test_what_cannot_be_written_is_refused_before_any_work(
     words: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
@@ -355,11 +355,7 @@ def test_plugins_tells_what_each_offers_or_why_it_was_refused(install: Install, 
         ["plugin", "from", "state"],
         ["broken", "unknown distribution", "refused: ValueError: no luck"],
         ["friend", "unknown distribution", "commands: greet"],
-        [
-            "half",
-            "unknown distribution",
-            f"passes: fold; commands refused: {taken}",
-        ],
+        ["half", "unknown distribution", f"passes: fold; commands refused: {taken}"],
         ["idle", "unknown distribution", "offers nothing"],
         ["off", "unknown distribution", "refused: disabled by NPU_DISABLE_PLUGINS"],
     ]

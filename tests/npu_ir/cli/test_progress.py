@@ -140,10 +140,7 @@ def test_warnings_stand_on_lines_of_their_own(terminal: Terminal) -> None:
 
 @each_row(
     "write",
-    [
-        lambda text: sys.stderr.write(text),
-        lambda text: [sys.stderr.write(part) for part in (text, "")],
-    ],
+    [lambda text: sys.stderr.write(text), lambda text: [sys.stderr.write(part) for part in (text, "")]],
 )
 def test_a_progress_bar_of_the_model_is_left_alone(
     write: Callable[[str], object], terminal: Terminal
@@ -161,10 +158,7 @@ def test_a_progress_bar_of_the_model_is_left_alone(
 
 @each_row(
     "error, code, said",
-    [
-        (KeyboardInterrupt(), 130, "npu: interrupted"),
-        (ValueError("odd"), 1, "npu: error: ValueError: odd"),
-    ],
+    [(KeyboardInterrupt(), 130, "npu: interrupted"), (ValueError("odd"), 1, "npu: error: ValueError: odd")],
 )
 def test_the_line_is_gone_when_a_command_is_cut_short(
     terminal: Terminal, error: BaseException, code: int, said: str

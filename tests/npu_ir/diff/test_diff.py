@@ -318,12 +318,7 @@ def fused(a: Graph, op_type: str = "npu.linear_relu.default") -> Graph:
     linear, relu = b.node("linear#1"), b.node("relu#1")
     names = Provenance(fused_from=(linear.name, relu.name))
     node = b.insert(
-        op_type,
-        linear.inputs,
-        types=F32,
-        operands=["input", "weight"],
-        before=linear,
-        provenance=names,
+        op_type, linear.inputs, types=F32, operands=["input", "weight"], before=linear, provenance=names
     )
     b.replace_all_uses(relu.outputs[0], node.outputs[0])
     b.erase(relu)

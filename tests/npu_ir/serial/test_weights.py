@@ -126,13 +126,7 @@ def test_buffers_of_the_graph_itself_are_not_read_from_the_file(tmp_path: Path) 
     assert [*load_weights(path, graph)] == ["c"]
 
 
-@each_row(
-    "save",
-    [
-        save_pickle,
-        save_safetensors,
-    ],
-)
+@each_row("save", [save_pickle, save_safetensors])
 def test_changing_loaded_weights_leaves_the_file_alone(save: Callable[[Path], Path], tmp_path: Path) -> None:
     path = save(tmp_path / ("w.pt" if save is save_pickle else "w.safetensors"))
     before = path.read_bytes()

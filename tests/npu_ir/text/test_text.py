@@ -236,7 +236,7 @@ def test_an_attribute_called_nan_reads_as_it_is_called() -> None:
     ("my.op.default", ["a[1]"], {}, "(a[1]=%x0)"),
     ("my.op.default", ["a[01]", "a[", "[0]", "a[0][1]", "]"], {},
         '("a[01]"=%x0, "a["=%x1, "[0]"=%x2, a[0][1]=%x3, "]"=%x4)'),
-    ("my.op.default", ["a", "a"], {}, "(a=%x0, a=%x1)"),
+    ("my.op.default", ["a", "a"], {}, "(a=%x0, a=%x1)")
 ])  # fmt: skip
 def test_inputs_are_shown_with_the_arguments_they_fill(
     op_type: str, operands: list[str] | None, attrs: dict[str, object], shown: str
@@ -492,7 +492,7 @@ def test_the_good_text_is_a_graph() -> None:
     ('"c"', r'"\q"', r'"\\q" is not a JSON string', (13, 16)),
     ("%x: f32[2]", r'%"\q": f32[2]', r'"\\q" is not a JSON string', (2, 9)),
     ("dim=0", "dim=1" + "0" * 5000, r"1{1}0{39}\.\.\. is too long a number", (10, 56)),
-    ("dim=0", "dim=1" + "0" * 4000, "an integer of .* bits is too large", (10, 3)),
+    ("dim=0", "dim=1" + "0" * 4000, "an integer of .* bits is too large", (10, 3))
 ])  # fmt: skip
 def test_text_that_is_no_graph_is_refused_with_line_and_column(
     old: str, new: str, message: str, place: tuple[int, int]
@@ -514,7 +514,7 @@ def test_the_empty_text_is_no_graph() -> None:
     ({}, r"the content of constant 'c' is not in the text[\s\S]*fix: pass it: parse_ir\(text, constants="),
     ({"c": torch.ones(20)}, "the tensor passed for constant 'c' is not the one the text names"),
     ({"c": torch.zeros(4, 5)}, "the tensor passed for constant 'c' is not the one the text names"),
-    ({"c": torch.zeros(20).int()}, "the tensor passed for constant 'c' is not the one the text names"),
+    ({"c": torch.zeros(20).int()}, "the tensor passed for constant 'c' is not the one the text names")
 ])  # fmt: skip
 def test_a_constant_that_is_not_the_one_the_text_names_is_refused(
     given: dict[str, torch.Tensor], message: str
@@ -533,7 +533,7 @@ def test_a_constant_that_is_not_the_one_the_text_names_is_refused(
         "aten.add_.Tensor changes a tensor in place"),
     (lambda text: text.replace("f32[4]", "f32[4]@[1, 2]"), "%z: 2 strides for 1 dimensions"),
     (lambda text: text.replace("%w: f32[2]", '%w: f32[2] aliases ["w"]'),
-        "'w' names more than one parameter"),
+        "'w' names more than one parameter")
 ])  # fmt: skip
 def test_a_graph_that_breaks_a_rule_is_refused(edit: Callable[[str], str], message: str) -> None:
     with pytest.raises(GraphError, match=message):

@@ -34,11 +34,7 @@ from tests.support.rows import each_row
 from tests.support.tiers import examples, thin
 
 F32 = TensorType((2, 3), torch.float32)
-FORMS = [
-    to_mermaid,
-    to_dot,
-    to_svg,
-]
+FORMS = [to_mermaid, to_dot, to_svg]
 PAGE = ROOT / "docs" / "how-to" / "read-a-graph.md"
 needs_graphviz = pytest.mark.skipif(shutil.which("dot") is None, reason="graphviz is not installed")
 HOSTILE = [
