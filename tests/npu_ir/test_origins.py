@@ -26,8 +26,8 @@ from npu_ir import (
     parse_ir,
     save_ir,
 )
-from tests.support.schema import VALIDATOR
 from tests.support.corpus.case import Function
+from tests.support.schema import VALIDATOR
 
 F32 = TensorType((4,), torch.float32)
 

@@ -14,7 +14,7 @@ from npu_ir.viz import to_dot, to_mermaid, to_svg
 from npu_ir.viz.build import build_diagram
 from npu_ir.viz.captions import type_caption
 from npu_ir.viz.diagram import Box, Diagram, Frame
-from npu_ir.viz.outline import NodeOrder
+from npu_ir.viz.outline import Outline
 from tests.support.corpus.case import Case
 from tests.support.corpus.control_flow import CASES
 from tests.support.rows import each_row
@@ -156,11 +156,10 @@ def test_blocks_with_other_regions_are_not_repetitions() -> None:
         x = body.add_input("x", value.type)
         body.set_outputs(body.insert(op_type, [x], types=value.type, name="op").outputs)
         (value,) = graph.insert("loop", [value], types=value.type, regions={"body": body}).outputs
-    nodes = graph.nodes
-    program = NodeOrder(nodes, {node: position for position, node in enumerate(nodes)})
+    found = Outline(graph)
 
-    assert program.repeats(0, 1, first=True)
-    assert not program.repeats(1, 1, first=True)
+    assert found.repeats(0, 1, first=True)
+    assert not found.repeats(1, 1, first=True)
 
 
 def test_a_region_that_returns_only_constants_hangs_on_its_node() -> None:

@@ -36,7 +36,7 @@ def build_diagram(graph: Graph, max_nodes: int, depth: int | None, weights: bool
     def source_of(value: Value) -> str | None:
         if value.producer is None:
             return arguments.get(value)
-        return nodes.exit_box(nodes.box_of[outline.node_order.position[value.producer]])
+        return nodes.exit_box(nodes.box_of[outline.position[value.producer]])
 
     outputs, updates = output_boxes(graph), update_boxes(graph, source_of)
     return Diagram(

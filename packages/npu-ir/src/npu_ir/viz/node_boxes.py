@@ -118,7 +118,7 @@ class NodeBoxes:
 
     def __init__(self, outline: Outline, selection: Selection, *, name_weights: bool) -> None:
         self._outline = outline
-        self._nodes = outline.node_order.nodes
+        self._nodes = outline.nodes
         self._selection = selection
         self._name_weights = name_weights
         # Start of the first copy of the block that a node repeats; None for nodes of first copies.
@@ -147,7 +147,7 @@ class NodeBoxes:
         Further copies of a block add only values produced before the first copy: what a copy reads from
         the previous copy, and its own weights, are not shown.
         """
-        position = self._outline.node_order.position
+        position = self._outline.position
         for at, node in enumerate(self._nodes):
             start = self._first_copy[at]
             if start is None:

@@ -8,10 +8,9 @@ import torch
 
 from npu_ir import Graph
 from npu_ir.cli.graph_call import graph_arguments
-from npu_ir.cli.input_text import parse_inputs
+from npu_ir.cli.input_text import parse_inputs, parse_sizes
 from npu_ir.cli.options import INT_HIGH
-from npu_ir.cli.input_text import parse_sizes
-from npu_ir.cli.weight_selection import weights_or_random
+from npu_ir.cli.weight_selection import select_weights
 from npu_ir.interpreter.random_data import random_tensor
 from npu_passes.manager.checked_mode import Checked
 
@@ -29,5 +28,5 @@ def select_data(graph: Graph, options: argparse.Namespace) -> tuple[Checked | No
     seed, int_high = options.seed or 0, options.int_high or INT_HIGH
     generator = torch.Generator().manual_seed(seed)
     call = graph_arguments(graph, inputs, lambda type: random_tensor(type, generator, int_high), sizes)
-    weights, origin = weights_or_random(graph, options, seed)
+    weights, origin = select_weights(graph, options, seed)
     return Checked(weights=weights, calls=[(call.args, call.kwargs)], seed=seed), origin

@@ -9,8 +9,16 @@ from typing import Any
 from npu_ir import load_ir, save_ir
 from npu_ir.cli import input_text
 from npu_ir.cli.failures import FAILED, OK, warn
-from npu_ir.cli.options import add_file, add_inputs, add_random_data, add_sizes, add_weights, set_completions
-from npu_ir.cli.options import add_graph_output, add_output_folder
+from npu_ir.cli.options import (
+    add_file,
+    add_graph_output,
+    add_inputs,
+    add_output_folder,
+    add_random_data,
+    add_sizes,
+    add_weights,
+    set_completions,
+)
 from npu_ir.cli.quantities import count_text
 from npu_ir.errors import UsageError
 from npu_ir.serial.load import read_document

@@ -12,8 +12,7 @@ from npu_ir import Graph, save_ir
 from npu_ir.cli import factory
 from npu_ir.cli.console import print_facts
 from npu_ir.cli.facts import file_facts, files_text, graph_facts, graph_lines
-from npu_ir.cli.options import set_completions
-from npu_ir.cli.options import add_graph_output, add_output_folder
+from npu_ir.cli.options import add_graph_output, add_output_folder, set_completions
 from npu_ir.core.node import external_names
 from npu_ir.errors import FactoryError, UsageError
 from npu_passes.manager.manager import PassManager

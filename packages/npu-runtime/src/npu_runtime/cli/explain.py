@@ -9,9 +9,8 @@ from npu_ir import Graph, load_ir
 from npu_ir.cli import input_text
 from npu_ir.cli.console import print_facts, print_report
 from npu_ir.cli.failures import FAILED, OK
-from npu_ir.cli.options import INT_HIGH, add_backends
-from npu_ir.cli.options import add_output
-from npu_ir.cli.weight_selection import weights_or_random
+from npu_ir.cli.options import INT_HIGH, add_backends, add_output
+from npu_ir.cli.weight_selection import select_weights
 from npu_ir.errors import UsageError
 from npu_runtime.cli.json_file import write_json
 from npu_runtime.cli.saved_graph import (
@@ -132,7 +131,7 @@ def _explain_timed(options: argparse.Namespace) -> tuple[Explanation, dict[str, 
     options.progress.stage("reading the graph")
     saved = load_call(options)
     options.progress.stage("reading weights")
-    weights, origin = weights_or_random(saved.graph, options, options.seed)
+    weights, origin = select_weights(saved.graph, options, options.seed)
     options.progress.stage("preparing the executor")
     executor = make_executor(saved.graph, weights, options)
     options.progress.stage("timing calls")

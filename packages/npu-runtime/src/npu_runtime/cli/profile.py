@@ -9,10 +9,9 @@ import torch
 
 from npu_ir.cli import input_text
 from npu_ir.cli.console import print_facts, print_table
-from npu_ir.cli.options import integer_from
-from npu_ir.cli.options import add_output
+from npu_ir.cli.options import add_output, integer_from
 from npu_ir.cli.quantities import count_text
-from npu_ir.cli.weight_selection import weights_or_random
+from npu_ir.cli.weight_selection import select_weights
 from npu_runtime.cli.json_file import write_json
 from npu_runtime.cli.saved_graph import load_call
 from npu_runtime.cli.timed_graph import HELP, add_timed_graph, make_executor, set_threads
@@ -65,7 +64,7 @@ def run(options: argparse.Namespace) -> None:
     options.progress.stage("reading the graph")
     saved = load_call(options)
     options.progress.stage("reading weights")
-    weights, origin = weights_or_random(saved.graph, options, options.seed)
+    weights, origin = select_weights(saved.graph, options, options.seed)
     options.progress.stage("preparing the executor")
     executor = make_executor(saved.graph, weights, options)
     torch.manual_seed(options.seed)

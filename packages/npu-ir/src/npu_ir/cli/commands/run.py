@@ -26,7 +26,7 @@ from npu_ir.cli.quantities import count_text, value_line
 from npu_ir.cli.tensor_files import require_supported_suffix, save_results
 from npu_ir.cli.weight_selection import select_weights
 from npu_ir.interpreter.random_data import random_tensor
-from npu_ir.interpreter.runners import default_runner, find_runner_on
+from npu_ir.interpreter.runners import default_runner, find_runner
 from npu_ir.serial import load_ir
 
 _EPILOG = f"""\
@@ -74,7 +74,7 @@ def run(options: argparse.Namespace) -> None:
     if options.output is not None:
         require_supported_suffix(options.output)
     runner_name = default_runner() if options.on is None else options.on
-    make_runner = find_runner_on(runner_name, options.backend)
+    make_runner = find_runner(runner_name, options.backend)
     inputs, sizes = input_text.parse_inputs(options.input), parse_sizes(options.size)
     options.progress.stage("reading the graph")
     graph = load_ir(options.file)
