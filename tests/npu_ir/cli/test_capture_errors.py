@@ -111,7 +111,8 @@ def test_what_pytorch_says_is_shown_on_demand(capsys: Capture) -> None:
             ["-i", "y=f32[4, 2]"],
             (
                 "npu: error: forward of Layer cannot be called so: it takes (x, scale=1.0), and gets 'y': "
-                "'x' is missing; there is no 'y'\n  fix: add -i \"x=f32[2,3]\", with its own dtype and shape\n"
+                "'x' is missing; there is no 'y'\n  fix: add -i \"x=f32[2,3]\", with its own dtype and "
+                "shape\n"
             ),
         ),
         ([], "gets no arguments: 'x' is missing\n"),

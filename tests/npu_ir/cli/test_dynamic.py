@@ -15,9 +15,9 @@ from torch.export import Dim
 
 from npu_ir import TensorType, execute_ir, load_ir, load_weights, parse_ir, save_ir
 from npu_ir.cli import main
+from npu_ir.cli.call_arguments import graph_arguments
 from npu_ir.cli.dynamic import dynamic_shapes, parse_dynamic
 from npu_ir.cli.factory import make_model
-from npu_ir.cli.graph_call import graph_arguments
 from npu_ir.cli.input_text import parse_input, parse_inputs, parse_sizes
 from npu_ir.errors import UsageError
 from npu_ir.symbolic.constraints import Range

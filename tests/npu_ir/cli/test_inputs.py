@@ -11,9 +11,8 @@ import torch
 from safetensors.torch import save_file
 
 from npu_ir import Graph, TensorType, parse_ir
-from npu_ir.cli.graph_call import graph_arguments
+from npu_ir.cli.call_arguments import empty_tensor, graph_arguments, model_arguments
 from npu_ir.cli.input_text import FileReference, parse_input, parse_inputs
-from npu_ir.cli.model_call import empty_tensor, model_arguments
 from npu_ir.cli.quantities import value_line
 from npu_ir.cli.tensor_files import read_input
 from npu_ir.core.structure import unflatten

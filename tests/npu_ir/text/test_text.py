@@ -128,23 +128,6 @@ def test_a_name_is_quoted_where_it_is_no_word(name: str, printed: str) -> None:
     assert parse_ir(str(graph)).name == name
 
 
-@each_row(
-    "name", ["x", "x#1", "fc.0.weight", "a-b", "1", "inf", "", "a b", "%", "é", '"', "x\n  return ()\n}\n#"]
-)
-def test_values_and_nodes_of_any_name_come_back(name: str) -> None:
-    graph = Graph()
-    x = graph.add_input(name, F32)
-    parameter = graph.add_parameter(f"{name}.w", F32, aliases=[f"{name}.v"])
-    constant = graph.add_constant(name, torch.ones(2), name=f"{name}.c")
-    node = graph.insert(
-        "op", [x, parameter], types=(F32, F32), name=name, output_names=[f"{name}.a", f"{name}.b"]
-    )
-    graph.set_outputs([constant, node.outputs[1]])
-    graph.rename(x, f"{name}.renamed")
-
-    assert parse_ir(str(graph)) == graph
-
-
 def test_an_input_called_like_a_parameter_comes_back() -> None:
     graph = Graph()
     graph.add_parameter("x", F32)
@@ -194,16 +177,6 @@ def test_nodes_without_results_of_any_op_type_come_back(op_type: str) -> None:
     graph.insert("first", [x], types=())
     graph.insert(op_type, [x], {"a": 1}, types=())
     graph.set_update(x, x)
-
-    assert parse_ir(str(graph)) == graph
-
-
-@each_row("name", ["nan", "inf", "None", "input", "return", "as", "", "two words", "a.b", "é", "1"])
-def test_attributes_keywords_and_operands_of_any_name_come_back(name: str) -> None:
-    graph = Graph()
-    x, y = graph.add_input("x", F32), graph.add_input("y", F32)
-    graph.insert("op", [x], {name: [1, name]}, types=F32, operands=[name])
-    graph.set_call([x], {name: y})
 
     assert parse_ir(str(graph)) == graph
 

@@ -50,11 +50,15 @@ def test_every_graph_comes_back_from_its_text(graph: Graph) -> None:
     assert len(text.splitlines()) == parts + braces + 5  # name, two blank lines, results, brace
 
 
+@example(["x#1", "fc.0.weight", "a-b", "%", "x\n  return ()\n}\n#"])
+@example(["nan", "inf", "None", "input", "return", "as"])
+@example(["", "two words", "a.b", "é", "1", '"'])
 @given(st.lists(any_text.filter(lambda name: find_op(name) is None), min_size=1, max_size=4, unique=True))
 def test_any_names_come_back(names: list[str]) -> None:
     graph = Graph(names[0])
     for name in names:
         x = graph.add_input(name, F32)
+        graph.add_parameter(f"{name}.w", F32, aliases=[f"{name}.v"])
         graph.insert(name, [x], {name: name}, types=F32, operands=[name], name=name, output_names=[name])
     graph.set_call([], dict(zip(names, graph.inputs, strict=True)))
     graph.set_outputs(dict(zip(names, graph.inputs, strict=True)))

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch.export import Dim
 
-from npu_ir.cli.model_call import require_arguments
+from npu_ir.cli.call_arguments import require_arguments
 from npu_ir.errors import GraphError, UsageError
 from npu_ir.symbolic.constraints import Range
 from npu_ir.symbolic.expressions import symbol

@@ -7,7 +7,7 @@ import argparse
 import torch
 
 from npu_ir import Graph
-from npu_ir.cli.graph_call import graph_arguments
+from npu_ir.cli.call_arguments import graph_arguments
 from npu_ir.cli.input_text import parse_inputs, parse_sizes
 from npu_ir.cli.options import INT_HIGH
 from npu_ir.cli.weight_selection import select_weights

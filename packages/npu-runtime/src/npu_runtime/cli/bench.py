@@ -26,7 +26,7 @@ from npu_runtime.cli.timed_graph import HELP, add_timed_graph, make_executor, se
 
 if TYPE_CHECKING:
     from npu_ir import Interpreter
-    from npu_ir.cli.graph_call import GraphCall
+    from npu_ir.cli.call_arguments import GraphCall
     from npu_runtime.diagnostics.profile import Timing
     from npu_runtime.executor.executor import IRExecutor
 

@@ -11,7 +11,7 @@ import torch
 
 from npu_ir import Graph, load_ir
 from npu_ir.cli import input_text
-from npu_ir.cli.graph_call import GraphCall, graph_arguments
+from npu_ir.cli.call_arguments import GraphCall, graph_arguments
 from npu_ir.cli.input_text import parse_sizes, sizes_text
 from npu_ir.cli.options import add_file, add_inputs, add_random_data, add_sizes, add_weights, set_completions
 from npu_ir.errors import BackendError, UsageError

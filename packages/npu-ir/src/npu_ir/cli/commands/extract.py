@@ -13,9 +13,9 @@ import torch
 from npu_ir.capture import extract_ir
 from npu_ir.capture.export_errors import suggested_sizes
 from npu_ir.cli import dynamic, factory, input_text
+from npu_ir.cli.call_arguments import empty_tensor, model_arguments, require_arguments
 from npu_ir.cli.console import print_facts
 from npu_ir.cli.facts import file_facts, files_text, graph_facts, graph_lines
-from npu_ir.cli.model_call import empty_tensor, model_arguments, require_arguments
 from npu_ir.cli.options import add_factory, add_graph_output, add_inputs
 from npu_ir.core.node import external_names
 from npu_ir.errors import ExportError, UsageError

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 from npu_ir.cli import input_text
+from npu_ir.cli.call_arguments import graph_arguments
 from npu_ir.cli.console import print_facts, print_table
-from npu_ir.cli.graph_call import graph_arguments
 from npu_ir.cli.input_text import parse_sizes, sizes_text
 from npu_ir.cli.options import (
     add_backends,
