@@ -8,13 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from npu_ir.core.node import Value
-from npu_ir.viz.boxes import (
-    ArgumentBox,
-    input_boxes,
-    output_boxes,
-    update_boxes,
-    weight_boxes,
-)
+from npu_ir.viz.boxes import ArgumentBox, input_boxes, output_boxes, update_boxes, weight_boxes
 from npu_ir.viz.captions import count_caption, is_weight, make_printable, parameters_caption, values_caption
 from npu_ir.viz.diagram import Box, Diagram, Edge, Frame
 from npu_ir.viz.node_boxes import NodeBoxes

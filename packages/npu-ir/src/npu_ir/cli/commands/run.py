@@ -95,7 +95,11 @@ def run(options: argparse.Namespace) -> None:
     # By path, and the new contents of mutated buffers and inputs by name.
     results = dict(zip(graph.results[0].leaf_paths("result"), leaves, strict=True))
     results.update((f"updated {name}", tensor) for name, tensor in mutations.items())
-    _print_results(results, 0 if options.all_updates else max(len(mutations) - _TOP_UPDATES, 0))
+    hidden = 0 if options.all_updates else max(len(mutations) - _TOP_UPDATES, 0)
+    shown = list(results.items())[: len(results) - hidden]
+    print_table(("result", "value"), [(path, value_line(value)) for path, value in shown])
+    if hidden:
+        print(f"... and {count_text(hidden, 'more update')}: --all-updates prints them")
     backends = f" on {', '.join(options.backend)}" if options.backend else ""
     lines = {
         "run by": f"{runner_name}{backends}",
@@ -113,11 +117,3 @@ def run(options: argparse.Namespace) -> None:
         )
     print()
     print_facts(lines)
-
-
-def _print_results(results: dict[str, Any], hidden: int) -> None:
-    """Print the results of a call, except the last ``hidden`` ones, which are updates."""
-    shown = list(results.items())[: len(results) - hidden]
-    print_table(("result", "value"), [(path, value_line(value)) for path, value in shown])
-    if hidden:
-        print(f"... and {count_text(hidden, 'more update')}: --all-updates prints them")
