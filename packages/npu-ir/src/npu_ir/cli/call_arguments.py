@@ -47,7 +47,6 @@ def realize_input(item: Input, fill: Fill) -> Any:
 
 
 def model_arguments(inputs: Sequence[Input], fill: Fill) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return the positional and keyword arguments that the inputs describe."""
     args = tuple(realize_input(item, fill) for item in inputs if not item.name)
     kwargs = {item.name: realize_input(item, fill) for item in inputs if item.name}
     return args, kwargs

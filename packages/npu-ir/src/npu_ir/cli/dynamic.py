@@ -155,7 +155,6 @@ def _bind_arguments(model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping
 
 
 def _iterate_parts(item: Any, path: str) -> Iterator[tuple[Any, Any, str]]:
-    """Return the key, item and path of each part of a container."""
     keys = item if isinstance(item, dict) else range(len(item))
     return ((key, item[key], f"{path}[{key!r}]") for key in keys)
 

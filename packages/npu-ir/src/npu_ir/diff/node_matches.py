@@ -236,7 +236,6 @@ def may_be_same(mine: OpNode, other: OpNode) -> bool:
 
 
 def _group_by_key(keys: Mapping[OpNode, _Key]) -> dict[_Key, list[OpNode]]:
-    """Return the nodes of each key, in order."""
     groups: defaultdict[_Key, list[OpNode]] = defaultdict(list)
     for node, key in keys.items():
         groups[key].append(node)

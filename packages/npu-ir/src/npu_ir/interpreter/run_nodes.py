@@ -70,7 +70,6 @@ def _run_region(region: Graph, device: torch.device, around: SymbolValues, *args
 
 
 def _release(node: OpNode, values: dict[Value, Any], remaining: dict[Value, int]) -> None:
-    """Remove the values without remaining uses."""
     for value in node.inputs:
         remaining[value] -= 1
     for value in {*node.inputs, *node.outputs}:

@@ -213,7 +213,6 @@ def _weight_map(index: Path) -> dict[str, str]:
 
 
 def _weights_of_document(path: Path) -> Path:
-    """Return the weights file of a saved graph."""
     with path.open("rb") as file:
         if not file.read(64).lstrip().startswith(b"{"):
             raise WeightError(

@@ -88,7 +88,6 @@ class Reader:
         return True
 
     def expect(self, text: str) -> None:
-        """Take the mark or word ``text``."""
         if not self.accept(text):
             raise self._unexpected_error(f"{text!r}")
 
@@ -99,7 +98,6 @@ class Reader:
         return self.advance()
 
     def finish(self) -> None:
-        """Require the end of the text."""
         if self.token.kind != "end":
             raise self._unexpected_error("the end of the text")
 
@@ -366,6 +364,5 @@ class Reader:
 
 
 def container(kind: str, context: Literal, parts: list[Tree]) -> Tree:
-    """Return the tree with these parts."""
     structure = Structure(kind, context, tuple(child for child, _ in parts))
     return structure, [leaf for _, leaves in parts for leaf in leaves]

@@ -73,7 +73,6 @@ def _insert_boxes(
 
 
 def _weight_readers(nodes: NodeBoxes) -> dict[Value, list[str]]:
-    """Return the boxes that read each weight."""
     readers: dict[Value, dict[str, None]] = {}
     for box, values in nodes.iterate_reads():
         for value in filter(is_weight, values):

@@ -138,6 +138,5 @@ def _desired_x(column: _Column, place: Mapping[Spot, _Column]) -> float:
 
 
 def _min_distance(left: Spot, right: Spot) -> float:
-    """Return the minimum distance between the centres of two adjacent spots."""
     apart = len(set(left.frames) ^ set(right.frames))
     return (left.width + right.width) / 2 + _GAP + FRAME_PAD * apart

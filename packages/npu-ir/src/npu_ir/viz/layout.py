@@ -144,7 +144,6 @@ def _assign_y(layers: Sequence[Sequence[Spot]]) -> float:
 
 
 def _max_nesting(layer: Sequence[Spot], frames: Collection[str]) -> int:
-    """Return the maximum nesting depth of ``frames`` in this layer."""
     return max((sum(frame in frames for frame in spot.frames) for spot in layer), default=0)
 
 

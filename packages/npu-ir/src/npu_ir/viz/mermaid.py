@@ -32,7 +32,6 @@ _LIST = re.compile(r"^(\s*\d*)([-+.)])(?=\s)")
 
 
 def format_mermaid(diagram: Diagram) -> str:
-    """Return ``diagram`` as a mermaid flowchart."""
     title = f"{diagram.title}: {diagram.summary}".translate(_TITLE)
     lines = [
         "---",

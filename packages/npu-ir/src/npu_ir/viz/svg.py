@@ -51,7 +51,6 @@ def _char_width(char: str) -> float:
 
 
 def _box_size(box: Box) -> tuple[float, float]:
-    """Return the width and height that the text of ``box`` needs."""
     widths = [text_width(line, DETAIL_SIZE) for line in box.details]
     width = max(text_width(box.title, TITLE_SIZE) * 1.06, *widths, 50.0) + 30
     return width, LINE_HEIGHT * (1 + len(box.details)) + 15
@@ -88,7 +87,6 @@ def shape_element(style: Style, x: float, y: float, width: float, height: float)
 
 
 def format_svg(diagram: Diagram) -> str:
-    """Return ``diagram`` as an SVG image."""
     boxes = {box.id: box for box in diagram.boxes}
     layout = compute_layout(_box_spots(diagram), [(edge.source, edge.target) for edge in diagram.edges])
     frames = frame_rows(layout.layers)

@@ -63,7 +63,6 @@ def add_to(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Extract and save the graph, and print its facts."""
     _require_consistent(options)
     args, kwargs = model_arguments(input_text.parse_inputs(options.input), empty_tensor)
     sizes = dynamic.parse_dynamic(options.dynamic)

@@ -70,7 +70,6 @@ def add_to(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Run the graph, print and save the results."""
     if options.output is not None:
         require_supported_suffix(options.output)
     runner_name = default_runner() if options.on is None else options.on
