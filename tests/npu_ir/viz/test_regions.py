@@ -10,17 +10,16 @@ import torch
 
 from npu_ir import Graph, TensorType, extract_ir, parse_ir
 from npu_ir.serial.parser import parse_type
-from npu_ir.viz import to_dot, to_mermaid, to_svg
-from npu_ir.viz.build import build_diagram
+from npu_ir.viz import to_svg
 from npu_ir.viz.captions import type_caption
-from npu_ir.viz.diagram import Box, Diagram, Frame
+from npu_ir.viz.diagram import Box, Frame
 from npu_ir.viz.outline import Outline
 from tests.support.corpus.case import Case
 from tests.support.corpus.control_flow import CASES
+from tests.support.drawn_graphs import FORMS, diagram
 from tests.support.rows import each_row
 from tests.support.tiers import thin
 
-FORMS = [to_mermaid, to_dot, to_svg]
 TEXT = """
 graph g {
   symbol s in [2, 8]
@@ -60,10 +59,6 @@ graph g {
   return %relu
 }
 """
-
-
-def diagram(graph: Graph, max_nodes: int = 60, depth: int | None = None) -> Diagram:
-    return build_diagram(graph, max_nodes, depth, weights=False)
 
 
 def outline(items: tuple[Box | Frame, ...]) -> list[object]:
