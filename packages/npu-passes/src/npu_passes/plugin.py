@@ -30,5 +30,4 @@ def npu_add_commands(commands: Any) -> None:
 @hookimpl
 def npu_register_ops() -> None:
     import npu_passes.ops.fused
-    import npu_passes.ops.gradients
     import npu_passes.ops.training  # noqa: F401 - they register them with PyTorch

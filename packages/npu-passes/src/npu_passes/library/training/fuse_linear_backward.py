@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from npu_ir import Graph, OpNode, ScalarType, TensorType, Value
 from npu_passes.core.base import Pass
 from npu_passes.core.edit import Edit
-from npu_passes.ops.gradients import LINEAR_ACTIVATION_BACKWARD, LINEAR_BACKWARD
+from npu_passes.ops.fused import LINEAR_ACTIVATION_BACKWARD, LINEAR_BACKWARD
 from npu_passes.rewriting.arguments import arguments_of
 from npu_passes.rewriting.axes import PERMUTING, permutation
 from npu_passes.rewriting.value_replacement import equals_up_to_strides

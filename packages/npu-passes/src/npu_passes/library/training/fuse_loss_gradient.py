@@ -10,7 +10,7 @@ from torch import Tensor
 
 from npu_ir import Graph, OpNode, Value
 from npu_passes.core.base import Pass
-from npu_passes.ops.gradients import CROSS_ENTROPY_WITH_GRAD, MSE_LOSS_WITH_GRAD
+from npu_passes.ops.fused import CROSS_ENTROPY_WITH_GRAD, MSE_LOSS_WITH_GRAD
 from npu_passes.rewriting.arguments import arguments_of, number_of
 from npu_passes.rewriting.value_replacement import equals_up_to_strides
 

@@ -14,8 +14,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from npu_passes.ops.training import counters, layers  # noqa: F401 - they register their ops
-from npu_passes.ops.training.adam import ADAM
-from npu_passes.ops.training.sgd import SGD
+from npu_passes.ops.training.optimizers import ADAM, SGD
 
 ADAM_STEP = "npu.adam_step.default"
 ADAM_STEP_TENSOR_LR = "npu.adam_step.tensor_lr"

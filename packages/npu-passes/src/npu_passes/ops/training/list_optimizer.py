@@ -11,12 +11,13 @@ from torch import Tensor
 from torch.autograd.graph import increment_version
 
 from npu_passes.ops.registration import register_in_place, register_without_gradient
-from npu_passes.ops.training.optimizer_checks import (
+from npu_passes.ops.training.optimizer_lists import (
+    Group,
+    groups_of,
     optional_list_error,
     require_disjoint,
     require_matching_lists,
 )
-from npu_passes.ops.training.optimizer_lists import Group, groups_of
 
 Tensors: TypeAlias = "list[Tensor]"
 _GRADS = 1  # place of the gradients, which are only read, among the lists

@@ -53,9 +53,9 @@ class Canonicalize(Pass):
     def _rewrite(self, graph: Graph, sharing: AliasAnalysis, node: OpNode) -> None:
         part = selected_input(node)
         if part is not None:
-            self._replace(graph, sharing, node, part, "part of a tuple")
+            self._replace(sharing, node, part, "part of a tuple")
         elif node.op_type in _COPIES:
-            self._replace(graph, sharing, node, node.inputs[0], "copy")
+            self._replace(sharing, node, node.inputs[0], "copy")
         elif is_true_assertion(node):
             with self.rewrite(graph, "true assertion", node) as edit:
                 edit.erase(node)
@@ -64,18 +64,11 @@ class Canonicalize(Pass):
         ):
             self._canonicalize_call(graph, sharing, node)
 
-    def _replace(self, graph: Graph, sharing: AliasAnalysis, node: OpNode, new: Value, rule: str) -> None:
+    def _replace(self, sharing: AliasAnalysis, node: OpNode, new: Value, rule: str) -> None:
         """Replace the output of ``node`` by a value of the same type."""
         old = node.outputs[0]
-        if not old.uses or old.type != new.type:
-            return
-        obstacle = sharing.find_obstacle(old, new)
-        if obstacle is not None:
-            self.refuse(node, obstacle, rule)
-            return
-        with self.rewrite(graph, rule, node) as edit:
-            edit.replace(old, new)
-            sharing.record_replacement(old, new)
+        if old.uses and old.type == new.type:
+            sharing.replace_output(self, node, old, new, rule)
 
     def _replace_by_number(self, graph: Graph, node: OpNode) -> bool:
         """Replace ``node`` by the number that it computes, if it is known; return whether it is."""

@@ -11,8 +11,8 @@ from collections.abc import Hashable, Iterator, Sequence
 from npu_ir import Graph, OpNode, Value
 from npu_passes.core.base import Pass, within
 from npu_passes.library.training.fuse_optimizer.groups import Chain, Group
-from npu_passes.library.training.fuse_optimizer.operands import Reader, is_on_lists, strip_aliases
 from npu_passes.library.training.fuse_optimizer.optimizers import find_chains
+from npu_passes.library.training.fuse_optimizer.step_patterns import Reader, is_on_lists, strip_aliases
 
 
 class FuseOptimizer(Pass):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from npu_ir import OpNode, TensorType, Value
-from npu_passes.library.training.fuse_optimizer.operands import Number, number_nodes
+from npu_passes.library.training.fuse_optimizer.step_patterns import Number, number_nodes
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,14 +28,15 @@ from dataclasses import dataclass
 
 from npu_ir import OpNode, Value
 from npu_passes.library.training.fuse_optimizer.groups import Chain
-from npu_passes.library.training.fuse_optimizer.operands import Reader, packet_of
 from npu_passes.library.training.fuse_optimizer.step_patterns import (
     Complement,
     Flag,
     Negative,
     Product,
+    Reader,
+    StepSearch,
     call,
-    match_step,
+    packet_of,
 )
 from npu_passes.ops.training import ADAM_STEP, SGD_STEP
 from npu_passes.patterns.terms import Term, attr, one_of, var
@@ -135,17 +136,17 @@ def find_chains(reader: Reader, root: OpNode) -> list[Chain]:
 
 
 def _find_chain(optimizer: _Optimizer, reader: Reader, root: OpNode, new: Value) -> Chain | None:
-    matches = (match_step(reader, new, pattern) for pattern in optimizer.patterns)
-    match = next((match for match in matches if match is not None), None)
-    if match is None:
-        return None
-    names = [name for name in optimizer.tensors if f"new {name}" in match.bound]
-    return Chain(
-        optimizer.op_type,
-        tensors={name: match.bound.get(name) for name in optimizer.tensors},
-        results={name: match.bound[f"new {name}"] for name in names},
-        numbers={name: match.bound.get(name, 0.0) for name in optimizer.numbers},
-        flags={name: name in match.bound for name in optimizer.flags},
-        root=root,
-        nodes=tuple(match.nodes),
-    )
+    for pattern in optimizer.patterns:
+        search = StepSearch(reader)
+        for _ in search.solve([(new, pattern)]):
+            names = [name for name in optimizer.tensors if f"new {name}" in search.bound]
+            return Chain(
+                optimizer.op_type,
+                tensors={name: search.bound.get(name) for name in optimizer.tensors},
+                results={name: search.bound[f"new {name}"] for name in names},
+                numbers={name: search.bound.get(name, 0.0) for name in optimizer.numbers},
+                flags={name: name in search.bound for name in optimizer.flags},
+                root=root,
+                nodes=tuple(search.nodes),
+            )
+    return None
