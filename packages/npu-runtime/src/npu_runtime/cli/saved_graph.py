@@ -14,7 +14,7 @@ import torch
 
 from npu_ir import Graph, load_ir
 from npu_ir.cli import input_text
-from npu_ir.cli.graph_call import GraphCall, graph_arguments
+from npu_ir.cli.call_arguments import GraphCall, graph_arguments
 from npu_ir.cli.input_text import parse_sizes, sizes_text
 from npu_ir.cli.options import (
     add_backends,
@@ -26,7 +26,7 @@ from npu_ir.cli.options import (
     integer_from,
     set_completions,
 )
-from npu_ir.cli.weight_selection import weights_or_random
+from npu_ir.cli.weight_selection import select_weights
 from npu_ir.errors import BackendError, SerializationError, UsageError
 from npu_ir.interpreter.random_data import random_tensor
 from npu_ir.plugins.backend import Backend
@@ -177,7 +177,7 @@ def load_executor(options: argparse.Namespace) -> tuple[SavedGraph, IRExecutor, 
     options.progress.stage("reading the graph")
     saved = load_call(options)
     options.progress.stage("reading weights")
-    weights, origin = weights_or_random(saved.graph, options, options.seed)
+    weights, origin = select_weights(saved.graph, options, options.seed)
     options.progress.stage("preparing the executor")
     return saved, make_executor(saved.graph, weights, options), {"weights": origin, **saved.facts}
 
