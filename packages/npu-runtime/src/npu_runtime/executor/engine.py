@@ -33,7 +33,6 @@ from npu_runtime.executor.node_by_node import run_node_by_node
 from npu_runtime.executor.result_ownership import plan_results
 from npu_runtime.probing.storage import with_stated_strides
 
-
 _T = TypeVar("_T")
 
 
