@@ -18,6 +18,7 @@ from npu_runtime import TrainStep
 from npu_runtime.errors import CaptureError, TracingError
 from npu_runtime.training import compile_ir
 from tests.npu_runtime.training.side_by_side import Told, adam, as_eager, assert_as_eager, rows, sgd
+from tests.support.training.full_state import Mlp
 from tests.support.training.models import MLP, ConvNet, Transformer
 
 # Results and arguments
@@ -272,13 +273,12 @@ def test_gradients_that_are_there_before_a_step_are_not_added(told: Told) -> Any
 # The model changes
 
 
-@as_eager(Transformer, loss=F.cross_entropy)
+@as_eager(Mlp)
 def test_a_model_may_change_between_training_and_evaluation(told: Told) -> Any:
-    tokens, kinds = torch.randint(0, 20, (4, 6)), torch.randint(0, 5, (4,))
     losses = []
     for is_training in (True, False, True):
         told.model.train(is_training)
-        losses.append(told.step(tokens, kinds))
+        losses.append(told.step(*rows(outputs=5)))
     return losses
 
 
@@ -360,14 +360,11 @@ def test_an_optimizer_of_parameters_that_the_model_no_longer_has_is_refused(how:
         step(*rows())
 
 
-@as_eager(Transformer, loss=F.cross_entropy)
+@as_eager(Mlp)
 def test_a_number_of_a_module_may_change(told: Told) -> Any:
-    tokens, kinds = torch.randint(0, 20, (4, 6)), torch.randint(0, 5, (4,))
-    losses = [told.step(tokens, kinds)]
-    for module in told.model.modules():
-        if isinstance(module, nn.Dropout):
-            module.p = 0.6
-    return [*losses, told.step(tokens, kinds)]
+    losses = [told.step(*rows(outputs=5))]
+    told.model.dropout.p = 0.6
+    return [*losses, told.step(*rows(outputs=5))]
 
 
 # Failures
