@@ -25,7 +25,7 @@ CONSTRAINTS = "constraints.txt"
 BUILD_CONSTRAINTS = dict.fromkeys(
     ["PIP_CONSTRAINT", "PIP_BUILD_CONSTRAINT"], str(Path(CONSTRAINTS).resolve())
 )
-BENCHMARKS = ["run", "passes", "runtime", "train"]
+BENCHMARKS = ["run", "passes", "runtime", "calls", "train"]
 TORCH_RELEASES = ["2.9.1", "2.10.0", "2.11.0", "2.12.1", "2.13.0"]
 
 # What each job needs besides the packages; versions are in constraints.txt.

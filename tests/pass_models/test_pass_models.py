@@ -7,9 +7,10 @@ import pytest
 from npu_passes import optimize
 from tests.pass_models.cases import CASES, Case
 from tests.pass_models.measuring import PIPELINES, measure
+from tests.support.tiers import thin
 
 
-@pytest.mark.parametrize("case", [pytest.param(case, id=case.name) for case in CASES])
+@pytest.mark.parametrize("case", thin(CASES, 4, lambda case: case.name))
 def test_every_pipeline_keeps_what_a_model_computes_and_folds_its_norms(case: Case) -> None:
     outcomes = {pipeline: measure(case, pipeline, whole=False) for pipeline in PIPELINES}
 

@@ -453,16 +453,15 @@ def test_a_file_that_is_there_survives_an_error() -> None:
     assert Path("fast.json").read_text() == "mine"
 
 
-@pytest.mark.parametrize(
-    ("count", "text"),
-    [
+def test_operations_are_counted_in_the_unit_that_fits(subtests: pytest.Subtests) -> None:
+    rows = [
         (0, "0"),
         (999, "999"),
         (1_000, "1 K"),
         (3_640_000_000, "3.64 G"),
         (999_600, "1 M"),
         (2 * 10**18, "2e+03 P"),
-    ],
-)
-def test_operations_are_counted_in_the_unit_that_fits(count: int, text: str) -> None:
-    assert flops_text(count) == text
+    ]
+    for count, text in rows:
+        with subtests.test(count=count, text=text):
+            assert flops_text(count) == text

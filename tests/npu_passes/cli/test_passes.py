@@ -234,6 +234,7 @@ def test_markdown_of_one_pass_is_printed(capsys: Capture) -> None:
     )
 
 
+@pytest.mark.smoke
 def test_an_unknown_name_is_wrong_usage(capsys: Capture) -> None:
     assert passes("shakes") == 2
 

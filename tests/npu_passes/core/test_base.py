@@ -23,6 +23,7 @@ def test_options_are_fields_with_defaults_and_documentation() -> None:
     )
 
 
+@pytest.mark.smoke
 def test_passes_are_equal_when_their_options_are() -> None:
     assert Optional(count=4) == Optional(count=4)
     assert Optional(count=4) != Optional()
@@ -37,21 +38,17 @@ def test_a_pass_cannot_be_changed() -> None:
         item.count = 5  # type: ignore[misc]
 
 
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        pytest.param({"flag": 1}, "the option 'flag' of optional is a bool, not 1", id="int for bool"),
-        pytest.param(
-            {"count": True}, "the option 'count' of optional is an int, not True", id="bool for int"
-        ),
-        pytest.param({"rate": "1"}, "the option 'rate' of optional is a float, not '1'", id="str for float"),
-        pytest.param({"items": ["a"]}, "the option 'items' of optional is a list, not", id="list"),
-        pytest.param({"items": (1,)}, "the option 'items' of optional is a list, not", id="numbers in it"),
-    ],
-)
-def test_an_option_of_another_type_is_refused(given: dict[str, Any], message: str) -> None:
-    with pytest.raises(PassError, match=message):
-        Optional(**given)
+def test_an_option_of_another_type_is_refused(subtests: pytest.Subtests) -> None:
+    rows = [
+        ({"flag": 1}, "the option 'flag' of optional is a bool, not 1"),
+        ({"count": True}, "the option 'count' of optional is an int, not True"),
+        ({"rate": "1"}, "the option 'rate' of optional is a float, not '1'"),
+        ({"items": ["a"]}, "the option 'items' of optional is a list, not"),
+        ({"items": (1,)}, "the option 'items' of optional is a list, not"),
+    ]
+    for given, message in rows:
+        with subtests.test(given=given, message=message), pytest.raises(PassError, match=message):
+            Optional(**given)
 
 
 def test_a_pass_may_ask_more_of_its_options() -> None:
@@ -81,17 +78,6 @@ def test_an_integer_is_a_float() -> None:
     assert Optional(rate=1).rate == 1
 
 
-def test_an_option_without_default_is_refused() -> None:
-    class Needy(Pass):
-        """Want something."""
-
-        name = "needy"
-        what: int
-
-    with pytest.raises(PassError, match="the option 'what' of Needy is int without a default"):
-        options_of(Needy)
-
-
 def test_an_option_that_no_command_line_can_write_is_refused() -> None:
     class Odd(Pass):
         """Want something odd."""
@@ -103,10 +89,10 @@ def test_an_option_that_no_command_line_can_write_is_refused() -> None:
         Odd()
 
 
-@pytest.mark.parametrize("field", ["before", "after"])
-def test_a_pass_that_comes_before_or_after_itself_is_refused(field: str) -> None:
-    with pytest.raises(PassError, match=f"Odd.{field} names the pass itself"):
-        type("Odd", (Pass,), {"name": "odd", field: ("other", "odd")})
+def test_a_pass_that_comes_before_or_after_itself_is_refused(subtests: pytest.Subtests) -> None:
+    for field in ["before", "after"]:
+        with subtests.test(field=field), pytest.raises(PassError, match=f"Odd.{field} names the pass itself"):
+            type("Odd", (Pass,), {"name": "odd", field: ("other", "odd")})
 
 
 def test_options_are_inherited_with_their_documentation() -> None:
@@ -152,20 +138,16 @@ def test_an_option_is_a_number_if_it_is_to_be_one() -> None:
         Optional(rate=float("nan"))
 
 
-def test_the_base_of_all_passes_is_none() -> None:
-    with pytest.raises(PassError, match="Pass has no name"):
-        PassManager([Pass])
+def test_one_pass_alone_is_a_list_of_one(subtests: pytest.Subtests) -> None:
+    for given in [DropAlias, DropAlias()]:
+        with subtests.test(given=given):
+            assert [item.name for item in PassManager(given).passes] == ["drop-alias"]
 
 
-@pytest.mark.parametrize("given", [DropAlias, DropAlias()], ids=["class", "instance"])
-def test_one_pass_alone_is_a_list_of_one(given: Any) -> None:
-    assert [item.name for item in PassManager(given).passes] == ["drop-alias"]
-
-
-@pytest.mark.parametrize("name", ["Upper-Case", "with space", "", "-x", "a--b", 3])
-def test_a_name_that_is_not_kebab_case_is_refused(name: Any) -> None:
-    with pytest.raises(PassError, match="is not a valid pass name"):
-        type("Named", (Pass,), {"name": name, "__doc__": "Do nothing."})
+def test_a_name_that_is_not_kebab_case_is_refused(subtests: pytest.Subtests) -> None:
+    for name in ["Upper-Case", "with space", "", "-x", "a--b", 3]:
+        with subtests.test(name=name), pytest.raises(PassError, match="is not a valid pass name"):
+            type("Named", (Pass,), {"name": name, "__doc__": "Do nothing."})
 
 
 def test_a_pass_without_a_name_cannot_be_made() -> None:
@@ -186,10 +168,13 @@ def test_a_pass_says_what_it_does() -> None:
         PassManager(Idle).run(Graph())
 
 
-@pytest.mark.parametrize("names", ["cse", (1,), (DropAlias,)], ids=["text", "numbers", "classes"])
-def test_constraints_are_tuples_of_names(names: Any) -> None:
-    with pytest.raises(PassError, match="Early.before is a tuple of names, not"):
-        type("Early", (Pass,), {"name": "early", "before": names})
+def test_constraints_are_tuples_of_names(subtests: pytest.Subtests) -> None:
+    for names in ["cse", (1,), (DropAlias,)]:
+        with (
+            subtests.test(names=names),
+            pytest.raises(PassError, match="Early.before is a tuple of names, not"),
+        ):
+            type("Early", (Pass,), {"name": "early", "before": names})
 
 
 def test_numerics_are_no_number() -> None:
@@ -215,10 +200,13 @@ def test_numerics_are_exact_or_within_a_tolerance() -> None:
     assert not within(1e-5).is_exact
 
 
-@pytest.mark.parametrize("rtol", [-1.0, float("nan"), float("inf")])
-def test_a_tolerance_that_is_none_is_refused(rtol: float) -> None:
-    with pytest.raises(PassError, match="a tolerance is finite and not negative"):
-        Numerics(rtol)
+def test_a_tolerance_that_is_none_is_refused(subtests: pytest.Subtests) -> None:
+    for rtol in [-1.0, float("nan"), float("inf")]:
+        with (
+            subtests.test(rtol=rtol),
+            pytest.raises(PassError, match="a tolerance is finite and not negative"),
+        ):
+            Numerics(rtol)
 
 
 def _f32(*shape: int) -> Any:

@@ -8,30 +8,28 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from npu_passes import Pass, PassError, format_passes, parse_passes
+from npu_passes import PassError, format_passes, parse_passes
 from tests.support.passes.plugins import Install, point
 from tests.support.passes.sample_passes import SAMPLES, DropAlias, Optional
+from tests.support.tiers import examples
 
 pytestmark = pytest.mark.usefixtures("samples")
 
 
-@pytest.mark.parametrize(
-    ("text", "passes"),
-    [
-        pytest.param("drop-alias", [DropAlias()], id="name"),
-        pytest.param("drop-alias , optional", [DropAlias(), Optional()], id="several"),
-        pytest.param("drop-alias{}", [DropAlias()], id="no options"),
-        pytest.param("optional{flag=false,count=-2}", [Optional(flag=False, count=-2)], id="options"),
-        pytest.param(
-            "optional{rate=1e-3, label=aten.relu}", [Optional(rate=1e-3, label="aten.relu")], id="words"
-        ),
-        pytest.param('optional{label="a, {b}"}', [Optional(label="a, {b}")], id="quoted"),
-        pytest.param("optional{items=[x,y.z,]}", [Optional(items=("x", "y.z"))], id="list"),
-        pytest.param("optional{items=[]},drop-alias", [Optional(items=()), DropAlias()], id="empty list"),
-    ],
-)
-def test_text_names_passes_with_their_options(text: str, passes: list[Pass]) -> None:
-    assert parse_passes(text) == passes
+def test_text_names_passes_with_their_options(subtests: pytest.Subtests) -> None:
+    rows = [
+        ("drop-alias", [DropAlias()]),
+        ("drop-alias , optional", [DropAlias(), Optional()]),
+        ("drop-alias{}", [DropAlias()]),
+        ("optional{flag=false,count=-2}", [Optional(flag=False, count=-2)]),
+        ("optional{rate=1e-3, label=aten.relu}", [Optional(rate=1e-3, label="aten.relu")]),
+        ('optional{label="a, {b}"}', [Optional(label="a, {b}")]),
+        ("optional{items=[x,y.z,]}", [Optional(items=("x", "y.z"))]),
+        ("optional{items=[]},drop-alias", [Optional(items=()), DropAlias()]),
+    ]
+    for text, passes in rows:
+        with subtests.test(text=text, passes=passes):
+            assert parse_passes(text) == passes
 
 
 def test_the_text_of_a_pass_has_the_options_that_are_not_defaults() -> None:
@@ -41,6 +39,7 @@ def test_the_text_of_a_pass_has_the_options_that_are_not_defaults() -> None:
     assert str(Optional()) == "optional"
 
 
+@examples(30)
 @given(
     st.builds(
         Optional,
@@ -58,31 +57,29 @@ def test_the_text_of_passes_is_read_back(item: Optional) -> None:
     assert parse_passes(format_passes([item, DropAlias(), item])) == [item, DropAlias(), item]
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        pytest.param("", "the name of a pass is missing at the end", id="nothing"),
-        pytest.param("drop-alias,", "the name of a pass is missing at the end", id="comma at the end"),
-        pytest.param("drop-alis", "there is no pass 'drop-alis'\n.*did you mean 'drop-alias'", id="typo"),
-        pytest.param("zzz", "there is no pass 'zzz'\n.*npu passes lists them", id="unknown"),
-        pytest.param("drop-alias optional", "'optional' follows drop-alias", id="no comma"),
-        pytest.param("optional{colour=red}", "optional has no option 'colour'", id="unknown option"),
-        pytest.param("optional{count=1,count=2}", "the option 'count' is given twice", id="twice"),
-        pytest.param("optional{count=1.5}", "the option 'count' is an int, not 1.5", id="wrong type"),
-        pytest.param("optional{flag=yes}", "the option 'flag' is a bool, not yes", id="not a bool"),
-        pytest.param("optional{count}", "'=' is missing", id="no value"),
-        pytest.param("optional{count=", "an int is missing at the end", id="cut off"),
-        pytest.param("optional{count=1", "a comma or } is missing after count", id="no brace"),
-        pytest.param("optional{items=a}", r"'\[' is missing", id="no list"),
-        pytest.param('optional{label="a}', "unterminated string", id="open string"),
-        pytest.param("{", "the name of a pass is missing before '{'", id="brace"),
-        pytest.param("optional{items=[a b]}", "a comma or ] is missing after a", id="no comma in a list"),
-        pytest.param('optional{items=["\\q"]}', "the option 'items' is a list, not", id="escape"),
-    ],
-)
-def test_text_of_another_form_is_refused(text: str, message: str) -> None:
-    with pytest.raises(PassError, match=f"(?s){message}"):
-        parse_passes(text)
+def test_text_of_another_form_is_refused(subtests: pytest.Subtests) -> None:
+    rows = [
+        ("", "the name of a pass is missing at the end"),
+        ("drop-alias,", "the name of a pass is missing at the end"),
+        ("drop-alis", "there is no pass 'drop-alis'\n.*did you mean 'drop-alias'"),
+        ("zzz", "there is no pass 'zzz'\n.*npu passes lists them"),
+        ("drop-alias optional", "'optional' follows drop-alias"),
+        ("optional{colour=red}", "optional has no option 'colour'"),
+        ("optional{count=1,count=2}", "the option 'count' is given twice"),
+        ("optional{count=1.5}", "the option 'count' is an int, not 1.5"),
+        ("optional{flag=yes}", "the option 'flag' is a bool, not yes"),
+        ("optional{count}", "'=' is missing"),
+        ("optional{count=", "an int is missing at the end"),
+        ("optional{count=1", "a comma or } is missing after count"),
+        ("optional{items=a}", r"'\[' is missing"),
+        ('optional{label="a}', "unterminated string"),
+        ("{", "the name of a pass is missing before '{'"),
+        ("optional{items=[a b]}", "a comma or ] is missing after a"),
+        ('optional{items=["\\q"]}', "the option 'items' is a list, not"),
+    ]
+    for text, message in rows:
+        with subtests.test(text=text, message=message), pytest.raises(PassError, match=f"(?s){message}"):
+            parse_passes(text)
 
 
 def test_what_a_plugin_offers_as_pass_has_to_be_one(install: Install) -> None:

@@ -147,17 +147,18 @@ def attention(strides: Sequence[int]) -> Graph:
     return one_node(line, "%x: f32[2, 4, 5, 8]")
 
 
-@pytest.mark.parametrize("strides", [(160, 8, 32, 1), (8, 16, 64, 1), (8, 80, 16, 1)])
-def test_the_parts_return_the_strides_that_readers_were_captured_with(strides: Sequence[int]) -> None:
-    graph = attention(strides)
+def test_the_parts_return_the_strides_that_readers_were_captured_with(subtests: pytest.Subtests) -> None:
+    for strides in [(160, 8, 32, 1), (8, 16, 64, 1), (8, 80, 16, 1)]:
+        with subtests.test(strides=strides):
+            graph = attention(strides)
 
-    Scratch().run(graph)
+            Scratch().run(graph)
 
-    graph.check()
-    x = torch.randn(2, 4, 5, 8)
-    found = execute_ir(graph, (x,))
-    assert found.stride() == graph.outputs[0].tensor_type.static_strides == tuple(strides)
-    torch.testing.assert_close(found, torch.nn.functional.scaled_dot_product_attention(x, x, x))
+            graph.check()
+            x = torch.randn(2, 4, 5, 8)
+            found = execute_ir(graph, (x,))
+            assert found.stride() == graph.outputs[0].tensor_type.static_strides == tuple(strides)
+            torch.testing.assert_close(found, torch.nn.functional.scaled_dot_product_attention(x, x, x))
 
 
 def test_strides_of_open_sizes_are_equal_where_they_are_for_all_values() -> None:
@@ -178,9 +179,8 @@ def mismatched() -> Graph:
     return one_node("%y: f32[2, 4] = aten.silu.default(self=%x)", "%x: f32[2, 3]")
 
 
-@pytest.mark.parametrize(
-    ("graph", "message"),
-    [
+def test_a_node_without_parts_is_refused_with_the_reason(subtests: pytest.Subtests) -> None:
+    rows = [
         (mismatched(), r"its parts return f32\[2, 3\], not f32\[2, 4\]"),
         (attention((160, 8, 33, 1)), r"its parts return .*, not f32\[2, 4, 5, 8\]@\[160, 8, 33, 1\]"),
         (
@@ -199,15 +199,15 @@ def mismatched() -> Graph:
             one_node("%y: f32[] = nobody.knows.this(self=%x)", "%x: f32[2, 3]"),
             "nobody.knows.this is not a PyTorch operator without regions",
         ),
-    ],
-)
-def test_a_node_without_parts_is_refused_with_the_reason(graph: Graph, message: str) -> None:
-    before = str(graph)
+    ]
+    for graph, message in rows:
+        with subtests.test(graph=graph, message=message):
+            before = str(graph)
 
-    with pytest.raises(PassError, match=message):
-        Scratch().run(graph)
+            with pytest.raises(PassError, match=message):
+                Scratch().run(graph)
 
-    assert str(graph) == before
+            assert str(graph) == before
 
 
 def test_parts_that_depend_on_open_sizes_are_refused() -> None:
@@ -227,6 +227,7 @@ def test_parts_that_depend_on_open_sizes_are_refused() -> None:
             Scratch().run(graph)
 
 
+@pytest.mark.smoke
 def test_an_op_that_writes_is_refused() -> None:
     with torch.library._scoped_library("tracing_test", "DEF") as library:
         library.define("fill(Tensor(a!) x) -> ()")

@@ -148,23 +148,22 @@ TWO = """graph g {
 """
 
 
-@pytest.mark.parametrize(
-    ("options", "left"),
-    [
+def test_the_options_say_which_ops_are_taken_apart(subtests: pytest.Subtests) -> None:
+    rows = [
         ({"ops": ("aten.silu.default",)}, {"aten.hardswish.default"}),
         ({"keep": ("aten.silu.default",)}, {"aten.silu.default"}),
         (
             {"ops": ("aten.silu.default",), "keep": ("aten.silu.default",)},
             {"aten.silu.default", "aten.hardswish.default"},
         ),
-    ],
-)
-def test_the_options_say_which_ops_are_taken_apart(options: dict[str, Any], left: set[str]) -> None:
-    graph = parse_ir(TWO)
+    ]
+    for options, left in rows:
+        with subtests.test(options=options, left=left):
+            graph = parse_ir(TWO)
 
-    decomposed(graph, **options)
+            decomposed(graph, **options)
 
-    assert not_core(graph) == left
+            assert not_core(graph) == left
 
 
 def test_an_op_that_is_kept_is_kept_inside_of_others() -> None:
@@ -185,26 +184,25 @@ def one_node(line: str) -> Graph:
     )
 
 
-@pytest.mark.parametrize(
-    ("line", "reason"),
-    [
+def test_what_stays_is_said_with_the_reason(subtests: pytest.Subtests) -> None:
+    rows = [
         ("%y: f32[4] = aten.histc.default(self=%x) {bins=4}", "PyTorch has no decomposition of aten.histc"),
         (
             "%y: f32[4, 4] = aten.dropout.default(input=%x) {p=0.5, train=True}",
             "it draws random numbers: other ops would draw others",
         ),
         ("%y: f32[4] = aten.silu.default(self=%x)", r"its parts return f32\[4, 4\], not f32\[4\]"),
-    ],
-)
-def test_what_stays_is_said_with_the_reason(line: str, reason: str) -> None:
-    graph = one_node(line)
+    ]
+    for line, reason in rows:
+        with subtests.test(line=line, reason=reason):
+            graph = one_node(line)
 
-    journal = decomposed(graph)
+            journal = decomposed(graph)
 
-    assert len(graph) == 1
-    (refusal,) = journal.refusals
-    assert (refusal.pass_name, refusal.rule, refusal.node) == ("decompose", "core", "y")
-    assert refusal.reason.startswith(reason.replace("\\", ""))
+            assert len(graph) == 1
+            (refusal,) = journal.refusals
+            assert (refusal.pass_name, refusal.rule, refusal.node) == ("decompose", "core", "y")
+            assert refusal.reason.startswith(reason.replace("\\", ""))
 
 
 def test_parts_that_stay_are_said_too() -> None:
@@ -296,10 +294,16 @@ def test_the_copy_of_a_result_states_the_strides_that_it_has() -> None:
         assert node.outputs[0].tensor_type.strides is None
 
 
-@pytest.mark.parametrize("option", ["ops", "keep"])
-def test_an_op_that_is_not_there_is_refused(option: str) -> None:
-    with pytest.raises(PassError, match=r"(?s)'aten.nope.default', and there is no such operator.*namespace"):
-        Decompose(**{option: ("aten.linear.default", "aten.nope.default")})
+@pytest.mark.smoke
+def test_an_op_that_is_not_there_is_refused(subtests: pytest.Subtests) -> None:
+    for option in ["ops", "keep"]:
+        with (
+            subtests.test(option=option),
+            pytest.raises(
+                PassError, match=r"(?s)'aten.nope.default', and there is no such operator.*namespace"
+            ),
+        ):
+            Decompose(**{option: ("aten.linear.default", "aten.nope.default")})
 
 
 def test_an_op_of_others_is_refused() -> None:
@@ -340,33 +344,33 @@ def test_with_the_fusing_passes_it_comes_to_an_end_where_it_keeps_what_they_make
     assert {node.op_type for node in result.graph.body} == set(FUSED)
 
 
-@pytest.mark.parametrize("first", [True, False])
-def test_parts_are_the_same_in_inference_mode(first: bool) -> None:
-    graph = extract_ir(nn.BatchNorm1d(7 + first).eval(), (torch.randn(5, 7 + first),))
+def test_parts_are_the_same_in_inference_mode(subtests: pytest.Subtests) -> None:
+    for first in [True, False]:
+        with subtests.test(first=first):
+            graph = extract_ir(nn.BatchNorm1d(7 + first).eval(), (torch.randn(5, 7 + first),))
 
-    with torch.inference_mode(first):
-        decomposed(graph)
+            with torch.inference_mode(first):
+                decomposed(graph)
 
-    assert not_core(graph) == set()
+            assert not_core(graph) == set()
 
 
-@pytest.mark.parametrize(
-    ("reader", "clones"),
-    [
-        pytest.param("aten.view.default(self=%copy) {size=[2, 2]}", 1, id="returned through a view"),
-        pytest.param("aten.add.Tensor(self=%copy, other=%copy)", 0, id="only read"),
-    ],
-)
-def test_a_copy_stays_one_where_its_memory_is_returned(reader: str, clones: int) -> None:
-    shape = "[2, 2]" if "view" in reader else "[4]"
-    graph = parse_ir(
-        f"graph g {{\n  input %x: f32[4]\n  call (%x)\n\n"
-        "  %copy: f32[4] = aten.lift_fresh_copy.default(self=%x)\n"
-        f"  %y: f32{shape} = {reader}\n\n  return %y\n}}"
-    )
-    x = torch.randn(4)
+def test_a_copy_stays_one_where_its_memory_is_returned(subtests: pytest.Subtests) -> None:
+    rows = [
+        ("aten.view.default(self=%copy) {size=[2, 2]}", 1),
+        ("aten.add.Tensor(self=%copy, other=%copy)", 0),
+    ]
+    for reader, clones in rows:
+        with subtests.test(reader=reader, clones=clones):
+            shape = "[2, 2]" if "view" in reader else "[4]"
+            graph = parse_ir(
+                f"graph g {{\n  input %x: f32[4]\n  call (%x)\n\n"
+                "  %copy: f32[4] = aten.lift_fresh_copy.default(self=%x)\n"
+                f"  %y: f32{shape} = {reader}\n\n  return %y\n}}"
+            )
+            x = torch.randn(4)
 
-    decomposed(graph)
+            decomposed(graph)
 
-    assert len(list(graph.nodes_of("aten.clone.default"))) == clones
-    assert execute_ir(graph, (x,)).data_ptr() != x.data_ptr()
+            assert len(list(graph.nodes_of("aten.clone.default"))) == clones
+            assert execute_ir(graph, (x,)).data_ptr() != x.data_ptr()

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import HealthCheck, assume, given
 from hypothesis import strategies as st
 
 from npu_ir import ExecutionError, Graph, Interpreter, NpuError, extract_ir
@@ -18,12 +18,13 @@ from npu_passes.manager.checked_mode import ObservedRun, find_first_difference, 
 from npu_passes.manager.rounds import run_once
 from tests.support import random_programs
 from tests.support.random_models import models
+from tests.support.tiers import examples
 
 MINIMAL = ("canonicalize", "elim-identity", "cse", "dead-code")
 ALL = sorted((item() for item in PASSES), key=lambda item: item.name)
 UNCHANGING = [item for item in ALL if item.name in MINIMAL]
 
-slow = settings(suppress_health_check=list(HealthCheck), max_examples=50)
+slow = examples(12, suppress_health_check=list(HealthCheck))
 
 
 def results(graph: Graph, sizes: dict[str, int] | None = None, seen: ObservedRun | None = None) -> Any:
@@ -123,7 +124,7 @@ def test_a_pipeline_keeps_what_a_graph_computes_and_a_second_run_changes_nothing
 
 
 @given(names=random_programs.programs, rows=st.integers(2, 5))
-@settings(slow, max_examples=15)
+@examples(6, suppress_health_check=list(HealthCheck))
 def test_the_minimal_pipeline_keeps_programs_with_branches_and_loops(names: list[str], rows: int) -> None:
     program = random_programs.Program(names)
     try:

@@ -19,48 +19,41 @@ def difference(actual: Any, expected: Any, rtol: float = 0.0) -> str | None:
     )
 
 
-@pytest.mark.parametrize(
-    ("actual", "expected"),
-    [
-        pytest.param(tensor([1.0, nan]), tensor([1.0, nan]), id="nan"),
-        pytest.param(tensor([-0.0]), tensor([0.0]), id="signed zero"),
-        pytest.param(tensor([inf, -inf]), tensor([inf, -inf]), id="infinity"),
-        pytest.param(torch.zeros(0), torch.zeros(0), id="empty"),
-        pytest.param(tensor([2**60]), tensor([2**60]), id="large integers"),
-        pytest.param(tensor([1 + 2j]), tensor([1 + 2j]), id="complex"),
-        pytest.param(3, 3, id="number"),
-        pytest.param(None, None, id="none"),
-        pytest.param(torch.eye(2).to_sparse(), torch.eye(2).to_sparse(), id="sparse"),
-    ],
-)
-def test_equal_results_are_exact(actual: Any, expected: Any) -> None:
-    assert difference(actual, expected) is None
+def test_equal_results_are_exact(subtests: pytest.Subtests) -> None:
+    rows = {
+        "nan": (tensor([1.0, nan]), tensor([1.0, nan])),
+        "signed zero": (tensor([-0.0]), tensor([0.0])),
+        "infinity": (tensor([inf, -inf]), tensor([inf, -inf])),
+        "empty": (torch.zeros(0), torch.zeros(0)),
+        "large integers": (tensor([2**60]), tensor([2**60])),
+        "complex": (tensor([1 + 2j]), tensor([1 + 2j])),
+        "number": (3, 3),
+        "none": (None, None),
+        "sparse": (torch.eye(2).to_sparse(), torch.eye(2).to_sparse()),
+    }
+    for case, (actual, expected) in rows.items():
+        with subtests.test(case):
+            assert difference(actual, expected) is None
 
 
-@pytest.mark.parametrize(
-    ("actual", "expected", "message"),
-    [
-        pytest.param(tensor([1.0]), tensor([1.0 + 1e-7]), "result differs by 1.19e-07 of its", id="one unit"),
-        pytest.param(tensor([1.0]), tensor([nan]), "differs by inf", id="nan"),
-        pytest.param(tensor([1.0]), tensor([inf]), "differs by inf", id="infinity"),
-        pytest.param(
-            tensor([1.0]),
-            tensor([1.0], dtype=torch.float64),
-            r"is a tensor of shape \[1\] and float32",
-            id="dtype",
-        ),
-        pytest.param(tensor([1.0]), tensor([[1.0]]), r"and was a tensor of shape \[1, 1\]", id="shape"),
-        pytest.param(tensor([2**60]), tensor([2**60 + 1]), "differs in 1 of 1 elements", id="integers"),
-        pytest.param(3, 3.0, "result is 3, and was 3.0", id="kind of number"),
-        pytest.param(tensor(3), 3, "result is a tensor", id="tensor and number"),
-        pytest.param(torch.eye(2).to_sparse(), torch.ones(2, 2).to_sparse(), "differs by 1", id="sparse"),
-    ],
-)
-def test_other_results_are_said_to_differ(actual: Any, expected: Any, message: str) -> None:
-    problem = difference(actual, expected)
+def test_other_results_are_said_to_differ(subtests: pytest.Subtests) -> None:
+    rows = [
+        (tensor([1.0]), tensor([1.0 + 1e-7]), "result differs by 1.19e-07 of its"),
+        (tensor([1.0]), tensor([nan]), "differs by inf"),
+        (tensor([1.0]), tensor([inf]), "differs by inf"),
+        (tensor([1.0]), tensor([1.0], dtype=torch.float64), r"is a tensor of shape \[1\] and float32"),
+        (tensor([1.0]), tensor([[1.0]]), r"and was a tensor of shape \[1, 1\]"),
+        (tensor([2**60]), tensor([2**60 + 1]), "differs in 1 of 1 elements"),
+        (3, 3.0, "result is 3, and was 3.0"),
+        (tensor(3), 3, "result is a tensor"),
+        (torch.eye(2).to_sparse(), torch.ones(2, 2).to_sparse(), "differs by 1"),
+    ]
+    for actual, expected, message in rows:
+        with subtests.test(actual=actual, expected=expected, message=message):
+            problem = difference(actual, expected)
 
-    assert problem is not None
-    assert re.search(message, problem)
+            assert problem is not None
+            assert re.search(message, problem)
 
 
 def test_a_tolerance_is_of_the_largest_magnitude() -> None:
@@ -70,13 +63,12 @@ def test_a_tolerance_is_of_the_largest_magnitude() -> None:
     assert difference(tensor([1000.0, 0.02]), expected, 1e-5) is not None
 
 
-@pytest.mark.parametrize(
-    ("dtype", "allowed"),
-    [(torch.float64, 1e-5), (torch.float32, 1e-5), (torch.float16, 0.0156), (torch.bfloat16, 0.125)],
-)
-def test_coarse_dtypes_may_differ_by_some_of_their_rounding_units(dtype: torch.dtype, allowed: float) -> None:
-    assert within(1e-5).allowed_difference(dtype) == pytest.approx(allowed, rel=0.01)
-    assert EXACT.allowed_difference(dtype) == 0
+def test_coarse_dtypes_may_differ_by_some_of_their_rounding_units(subtests: pytest.Subtests) -> None:
+    rows = [(torch.float64, 1e-5), (torch.float32, 1e-5), (torch.float16, 0.0156), (torch.bfloat16, 0.125)]
+    for dtype, allowed in rows:
+        with subtests.test(dtype=dtype, allowed=allowed):
+            assert within(1e-5).allowed_difference(dtype) == pytest.approx(allowed, rel=0.01)
+            assert EXACT.allowed_difference(dtype) == 0
 
 
 def test_a_wrong_factor_is_seen_in_every_dtype() -> None:
@@ -109,22 +101,23 @@ def test_quantized_results_are_compared_by_the_numbers_they_stand_for() -> None:
     assert difference(quantized(1.0, 2.0, scale=1.0), quantized(2.0, 4.0, scale=2.0)) is not None
 
 
-@pytest.mark.parametrize(
-    "calls",
-    [
-        pytest.param([(tensor(1.0),)], id="no keyword arguments"),
-        pytest.param((tensor([1.0]),), id="a tensor"),
-        pytest.param(tensor([1.0]), id="a tensor for the list"),
-        pytest.param([(tensor(1.0), {})], id="a tensor for the arguments"),
-        pytest.param([((tensor(1.0),), None)], id="None for keyword arguments"),
-        pytest.param(3, id="a number"),
-    ],
-)
-def test_a_call_is_a_pair_of_arguments_and_keyword_arguments(calls: Any) -> None:
-    with pytest.raises(
-        PassError, match=r"a call is a pair .*, not [\s\S]*fix: Checked\(calls=\[\(\(x, y\), {}\)"
-    ):
-        Checked(calls=calls)
+def test_a_call_is_a_pair_of_arguments_and_keyword_arguments(subtests: pytest.Subtests) -> None:
+    rows = {
+        "no keyword arguments": [(tensor(1.0),)],
+        "a tensor": (tensor([1.0]),),
+        "a tensor for the list": tensor([1.0]),
+        "a tensor for the arguments": [(tensor(1.0), {})],
+        "None for keyword arguments": [((tensor(1.0),), None)],
+        "a number": 3,
+    }
+    for case, calls in rows.items():
+        with (
+            subtests.test(case),
+            pytest.raises(
+                PassError, match=r"a call is a pair .*, not [\s\S]*fix: Checked\(calls=\[\(\(x, y\), {}\)"
+            ),
+        ):
+            Checked(calls=calls)
 
 
 def test_calls_that_are_generated_are_kept_for_all_runs() -> None:

@@ -118,7 +118,13 @@ def test_the_script_says_what_bisect_said(model: nn.Module, said: str, tmp_path:
 @pytest.mark.parametrize(
     ("model", "args", "kwargs"),
     [
-        pytest.param(OfPair(), (Pair(X, X),), {"more": {"z": X}}, id="a namedtuple"),
+        pytest.param(
+            OfPair(),
+            (Pair(X, X),),
+            {"more": {"z": X}},
+            id="a namedtuple",
+            marks=pytest.mark.exhaustive,
+        ),
         pytest.param(OfDataclass(), (Batch(X, 2.0),), {}, id="a dataclass"),
     ],
 )

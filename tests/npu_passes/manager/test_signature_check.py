@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 import torch
 
@@ -66,34 +64,32 @@ def _return_another_type(graph: Graph) -> None:
     graph.set_outputs((whole.outputs[0], 3))
 
 
-@pytest.mark.parametrize(
-    ("edit", "change"),
-    [
-        pytest.param(_add_input, r"it takes args\[0\], args\[1\]; before, args\[0\]", id="an input more"),
-        pytest.param(_drop_input, r"it takes 1 as args\[0\]; before, %x: f32\[2\]", id="a fixed input"),
-        pytest.param(_drop_update, "it updates nothing; before, state", id="an update less"),
-        pytest.param(_add_update, "it updates state, x; before, state", id="an update more"),
-        pytest.param(_add_weight, "it needs a weight 'w2', which no checkpoint has", id="a weight more"),
-        pytest.param(_return_a_list, "it returns a list of 2; before, a tuple of 2", id="a list"),
-        pytest.param(
-            _return_more, r"it returns result\[0\], result\[1\], result\[2\]; before", id="a result more"
-        ),
-        pytest.param(_return_another_number, r"it returns 4 as result\[1\]; before, 3", id="a number"),
-        pytest.param(_return_another_type, r"returns %sum: f32\[\] as result\[0\]; before, %b", id="a type"),
-    ],
-)
-def test_a_pass_that_changes_what_callers_see_is_named(edit: Callable[[Graph], None], change: str) -> None:
-    class Meddle(Pass):
-        """Change the interface."""
+def test_a_pass_that_changes_what_callers_see_is_named(subtests: pytest.Subtests) -> None:
+    rows = [
+        (_add_input, r"it takes args\[0\], args\[1\]; before, args\[0\]"),
+        (_drop_input, r"it takes 1 as args\[0\]; before, %x: f32\[2\]"),
+        (_drop_update, "it updates nothing; before, state"),
+        (_add_update, "it updates state, x; before, state"),
+        (_add_weight, "it needs a weight 'w2', which no checkpoint has"),
+        (_return_a_list, "it returns a list of 2; before, a tuple of 2"),
+        (_return_more, r"it returns result\[0\], result\[1\], result\[2\]; before"),
+        (_return_another_number, r"it returns 4 as result\[1\]; before, 3"),
+        (_return_another_type, r"returns %sum: f32\[\] as result\[0\]; before, %b"),
+    ]
+    for edit, change in rows:
+        with subtests.test(edit=edit, change=change):
 
-        name = "meddle"
+            class Meddle(Pass):
+                """Change the interface."""
 
-        def run(self, graph: Graph) -> bool:
-            edit(graph)
-            return True
+                name = "meddle"
 
-    with pytest.raises(PassError, match=f"meddle changed what callers see of the graph: .*{change}"):
-        PassManager(Meddle).run(parse_ir(STATEFUL))
+                def run(self, graph: Graph) -> bool:
+                    edit(graph)
+                    return True
+
+            with pytest.raises(PassError, match=f"meddle changed what callers see of the graph: .*{change}"):
+                PassManager(Meddle).run(parse_ir(STATEFUL))
 
 
 def test_what_is_inside_may_change() -> None:

@@ -213,25 +213,28 @@ def test_devices_without_fused_kernels_take_the_same_steps(
     assert [step.item() for step in lists.steps] == [10.0] * len(SHAPES)
 
 
-@pytest.mark.parametrize("side_by_side", [False, True], ids=["own-memory", "side-by-side"])
-@pytest.mark.parametrize("amsgrad", [False, True])
-def test_a_bound_step_is_the_step_in_place(side_by_side: bool, amsgrad: bool) -> None:
-    start, grads = random(), random()
-    bound, direct = (Lists(cast(start, torch.float32), amsgrad=amsgrad) for _ in range(2))
-    if side_by_side:
-        bound.steps = list(torch.zeros(len(SHAPES)).unbind())
-    given = {**ADAM, "amsgrad": amsgrad}
-    step = BIND[ADAM_STEP](bound.params, grads, *bound.adam)
+def test_a_bound_step_is_the_step_in_place(subtests: pytest.Subtests) -> None:
+    for side_by_side in [False, True]:
+        for amsgrad in [False, True]:
+            with subtests.test(side_by_side=side_by_side, amsgrad=amsgrad):
+                start, grads = random(), random()
+                bound, direct = (Lists(cast(start, torch.float32), amsgrad=amsgrad) for _ in range(2))
+                if side_by_side:
+                    bound.steps = list(torch.zeros(len(SHAPES)).unbind())
+                given = {**ADAM, "amsgrad": amsgrad}
+                step = BIND[ADAM_STEP](bound.params, grads, *bound.adam)
 
-    for _ in range(3):
-        step(**given)
-        OPS.adam_step_(direct.params, grads, *direct.adam, **given)
+                for _ in range(3):
+                    step(**given)
+                    OPS.adam_step_(direct.params, grads, *direct.adam, **given)
 
-    assert all(map(torch.equal, bound.params, direct.params))
-    assert all(map(torch.equal, bound.exp_avg_sqs, direct.exp_avg_sqs))
-    assert (
-        [item.item() for item in bound.steps] == [item.item() for item in direct.steps] == [3.0] * len(SHAPES)
-    )
+                assert all(map(torch.equal, bound.params, direct.params))
+                assert all(map(torch.equal, bound.exp_avg_sqs, direct.exp_avg_sqs))
+                assert (
+                    [item.item() for item in bound.steps]
+                    == [item.item() for item in direct.steps]
+                    == [3.0] * len(SHAPES)
+                )
 
 
 def test_a_bound_step_reads_a_gradient_of_another_layout_anew_each_time() -> None:

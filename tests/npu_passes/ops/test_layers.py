@@ -60,7 +60,8 @@ SAMPLES: list[Any] = [
             lambda lr=lr, more=more: (
                 adam_lists(**more), {**ADAM, "lr": lr, "amsgrad": "amsgrad" in more}
             ),
-            id=f"adam_step{suffix}-{'-'.join(more)}"
+            id=f"adam_step{suffix}-{'-'.join(more)}",
+            marks=pytest.mark.exhaustive if more and "lr" in suffix else (),
         )
         for more in ({}, {"amsgrad": True}, {"turned": True})
         for suffix, lr in (
@@ -113,14 +114,15 @@ def test_linear_and_its_gradients_are_those_of_pytorch(shape: Any, bias: bool, d
         torch.testing.assert_close(our.grad, their.grad)
 
 
-@pytest.mark.parametrize("frozen", [0, 1, 2])
-def test_linear_gives_no_gradient_to_what_needs_none(frozen: int) -> None:
-    leaves = [needs_grad(4, 5), needs_grad(3, 5), needs_grad(3)]
-    leaves[frozen].requires_grad_(False)
+def test_linear_gives_no_gradient_to_what_needs_none(subtests: pytest.Subtests) -> None:
+    for frozen in [0, 1, 2]:
+        with subtests.test(frozen=frozen):
+            leaves = [needs_grad(4, 5), needs_grad(3, 5), needs_grad(3)]
+            leaves[frozen].requires_grad_(False)
 
-    OPS.linear(*leaves).sum().backward()
+            OPS.linear(*leaves).sum().backward()
 
-    assert [leaf.grad is None for leaf in leaves] == [index == frozen for index in range(3)]
+            assert [leaf.grad is None for leaf in leaves] == [index == frozen for index in range(3)]
 
 
 def test_layers_are_differentiated_twice() -> None:
@@ -148,16 +150,18 @@ def test_relu_keeps_nan_and_its_gradient_is_that_of_pytorch() -> None:
     assert torch.equal(ours.grad, theirs.grad)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(("reduction", "scale"), [("mean", None), ("sum", 2.0)])
-@pytest.mark.parametrize("shape", [(3, 5), (7,), ()], ids=str)
-def test_mse_grad_is_the_gradient_of_the_loss(shape: Any, reduction: str, scale: float | None) -> None:
-    prediction, target = torch.randn(shape, requires_grad=True), torch.randn(shape)
+def test_mse_grad_is_the_gradient_of_the_loss(subtests: pytest.Subtests) -> None:
+    for reduction, scale in [("mean", None), ("sum", 2.0)]:
+        for shape in [(3, 5), (7,), ()]:
+            with subtests.test(reduction=reduction, scale=scale, shape=shape):
+                prediction, target = torch.randn(shape, requires_grad=True), torch.randn(shape)
 
-    F.mse_loss(prediction, target, reduction=reduction).backward()
+                F.mse_loss(prediction, target, reduction=reduction).backward()
 
-    assert torch.equal(OPS.mse_grad(prediction.detach(), target, scale), prediction.grad)
+                assert torch.equal(OPS.mse_grad(prediction.detach(), target, scale), prediction.grad)
 
 
+@pytest.mark.smoke
 def test_a_gradient_of_no_elements_is_empty() -> None:
     assert OPS.mse_grad(torch.ones(0, 3), torch.ones(0, 3)).shape == (0, 3)
 
@@ -169,28 +173,30 @@ def test_mse_grad_of_other_shapes_is_refused() -> None:
         OPS.mse_grad(torch.ones(3, 1), torch.ones(3))
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
-def test_autocast_casts_what_linear_takes(dtype: torch.dtype) -> None:
-    x, weight, bias = needs_grad(4, 5), needs_grad(3, 5), needs_grad(3)
+def test_autocast_casts_what_linear_takes(subtests: pytest.Subtests) -> None:
+    for dtype in [torch.bfloat16, torch.float16]:
+        with subtests.test(dtype=dtype):
+            x, weight, bias = needs_grad(4, 5), needs_grad(3, 5), needs_grad(3)
 
-    with torch.autocast("cpu", dtype):
-        out, expected = OPS.linear(x, weight, bias), F.linear(x, weight, bias)
-    out.float().sum().backward()
+            with torch.autocast("cpu", dtype):
+                out, expected = OPS.linear(x, weight, bias), F.linear(x, weight, bias)
+            out.float().sum().backward()
 
-    assert out.dtype == dtype
-    assert torch.equal(out, expected)
-    assert weight.grad is not None
-    assert weight.grad.dtype == torch.float32
+            assert out.dtype == dtype
+            assert torch.equal(out, expected)
+            assert weight.grad is not None
+            assert weight.grad.dtype == torch.float32
 
 
-@pytest.mark.parametrize("betas", [(0.9, 0.999), (0.0, 0.5), (0.95, 0.99999)], ids=str)
-def test_corrections_are_multipliers(betas: tuple[float, float]) -> None:
-    for count in (1, 2, 5, 100, 10**6):
-        results = OPS.bias_corr(torch.tensor(float(count)), *betas)
+def test_corrections_are_multipliers(subtests: pytest.Subtests) -> None:
+    for betas in [(0.9, 0.999), (0.0, 0.5), (0.95, 0.99999)]:
+        with subtests.test(betas=betas):
+            for count in (1, 2, 5, 100, 10**6):
+                results = OPS.bias_corr(torch.tensor(float(count)), *betas)
 
-        for result, beta in zip(results, betas, strict=True):
-            assert result.item() == pytest.approx(1 / (1 - beta**count), rel=1e-6)
-            assert result.dtype == torch.float32
+                for result, beta in zip(results, betas, strict=True):
+                    assert result.item() == pytest.approx(1 / (1 - beta**count), rel=1e-6)
+                    assert result.dtype == torch.float32
 
 
 COUNTERS = [torch.int64, torch.int32, torch.float32, torch.float64]
@@ -233,27 +239,30 @@ def test_the_corrections_of_whole_numbers_are_not_whole_numbers() -> None:
     assert OPS.bias_corr(torch.tensor(5), 0.9, 0.999, dtype=torch.float64)[0].item() == 1 / (1 - 0.9**5)
 
 
-@pytest.mark.parametrize(
-    "dtype", [torch.bfloat16, torch.float16, torch.uint8, torch.int8, torch.bool], ids=str
-)
-def test_a_dtype_that_cannot_count_steps_is_refused(dtype: torch.dtype) -> None:
-    step, out = torch.ones((), dtype=dtype), torch.empty(())
+def test_a_dtype_that_cannot_count_steps_is_refused(subtests: pytest.Subtests) -> None:
+    for dtype in [torch.bfloat16, torch.float16, torch.uint8, torch.int8, torch.bool]:
+        with subtests.test(dtype=dtype):
+            step, out = torch.ones((), dtype=dtype), torch.empty(())
 
-    for count in (OPS.step_inc, OPS.step_inc_):
-        with pytest.raises(PassError, match=rf"(?s)step is a {dtype}, which cannot count.*use a counter of"):
-            count(step)
-    with pytest.raises(PassError, match=rf"the step is a {dtype}"):
-        OPS.bias_corr_out(step, 0.9, 0.999, bc1_inv=out, bc2_inv=out.clone())
+            for count in (OPS.step_inc, OPS.step_inc_):
+                with pytest.raises(
+                    PassError, match=rf"(?s)step is a {dtype}, which cannot count.*use a counter of"
+                ):
+                    count(step)
+            with pytest.raises(PassError, match=rf"the step is a {dtype}"):
+                OPS.bias_corr_out(step, 0.9, 0.999, bc1_inv=out, bc2_inv=out.clone())
 
 
-@pytest.mark.parametrize(
-    "out", [torch.empty((), dtype=torch.int64), torch.empty(2)], ids=["whole numbers", "two elements"]
-)
-def test_corrections_are_not_written_where_they_do_not_fit(out: Tensor) -> None:
-    with pytest.raises(
-        PassError, match=rf"(?s)bc2_inv is a {out.dtype} of shape .*for a step of shape \[\].*floating-point"
-    ):
-        OPS.bias_corr_out(torch.ones(()), 0.9, 0.999, bc1_inv=torch.empty(()), bc2_inv=out)
+def test_corrections_are_not_written_where_they_do_not_fit(subtests: pytest.Subtests) -> None:
+    for out in [torch.empty((), dtype=torch.int64), torch.empty(2)]:
+        with (
+            subtests.test(out=out),
+            pytest.raises(
+                PassError,
+                match=rf"(?s)bc2_inv is a {out.dtype} of shape .*for a step of shape \[\].*floating-point",
+            ),
+        ):
+            OPS.bias_corr_out(torch.ones(()), 0.9, 0.999, bc1_inv=torch.empty(()), bc2_inv=out)
 
 
 def test_a_chain_of_counter_corrections_and_moments_is_adam() -> None:

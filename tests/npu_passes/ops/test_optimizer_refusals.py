@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 import torch
 from torch import Tensor
@@ -58,28 +56,30 @@ def test_a_sparse_gradient_is_refused() -> None:
     )
 
 
-@pytest.mark.parametrize("dtype", [torch.int32, torch.bool], ids=str)
-def test_a_parameter_of_whole_numbers_is_refused(dtype: torch.dtype) -> None:
-    param = torch.ones(3, dtype=dtype)
+def test_a_parameter_of_whole_numbers_is_refused(subtests: pytest.Subtests) -> None:
+    for dtype in [torch.int32, torch.bool]:
+        with subtests.test(dtype=dtype):
+            param = torch.ones(3, dtype=dtype)
 
-    refused_by_all(
-        Lists([param]), [torch.ones(3)],
-        rf"params\[0\] is a tensor of {dtype}: a step would be rounded.*floating-point"
-    )  # fmt: skip
-    with pytest.raises(PassError, match=rf"npu::sgd_step: params\[0\] is a tensor of {dtype}"):
-        OPS.sgd_step_([param], [torch.ones(3)], [], **SGD)
+            refused_by_all(
+                Lists([param]), [torch.ones(3)],
+                rf"params\[0\] is a tensor of {dtype}: a step would be rounded.*floating-point"
+            )  # fmt: skip
+            with pytest.raises(PassError, match=rf"npu::sgd_step: params\[0\] is a tensor of {dtype}"):
+                OPS.sgd_step_([param], [torch.ones(3)], [], **SGD)
 
 
-@pytest.mark.parametrize("dtype", [torch.int32, torch.complex64], ids=str)
-def test_a_gradient_of_another_kind_of_numbers_is_refused(dtype: torch.dtype) -> None:
-    refused_by_all(
-        Lists([torch.ones(3)]),
-        [torch.ones(3, dtype=dtype)],
-        (
-            rf"params\[0\] is a tensor of torch.float32, grads\[0\] is one of {dtype}.*real "
-            "tensors for a real parameter"
-        ),
-    )
+def test_a_gradient_of_another_kind_of_numbers_is_refused(subtests: pytest.Subtests) -> None:
+    for dtype in [torch.int32, torch.complex64]:
+        with subtests.test(dtype=dtype):
+            refused_by_all(
+                Lists([torch.ones(3)]),
+                [torch.ones(3, dtype=dtype)],
+                (
+                    rf"params\[0\] is a tensor of torch.float32, grads\[0\] is one of {dtype}.*real "
+                    "tensors for a real parameter"
+                ),
+            )
 
 
 def test_a_moment_of_whole_numbers_is_refused() -> None:
@@ -98,19 +98,18 @@ def test_a_gradient_on_another_device_is_refused() -> None:
         BIND[SGD_STEP]([torch.ones(3)], [torch.ones(3, device="meta")], [])
 
 
-@pytest.mark.parametrize(
-    "step",
-    [torch.zeros(1), torch.zeros((), dtype=torch.int64), torch.zeros((), device="meta")],
-    ids=["shape", "dtype", "device"],
-)
-def test_a_counter_of_another_kind_is_refused(step: Tensor) -> None:
-    lists = Lists([torch.ones(3)])
-    lists.steps = [step]
+def test_a_counter_of_another_kind_is_refused(subtests: pytest.Subtests) -> None:
+    rows = [torch.zeros(1), torch.zeros((), dtype=torch.int64), torch.zeros((), device="meta")]
+    for step in rows:
+        with subtests.test(step=step):
+            lists = Lists([torch.ones(3)])
+            lists.steps = [step]
 
-    with pytest.raises(
-        PassError, match=r"(?s)steps\[0\] is a torch\..* of shape .*torch.zeros\(\(\), dtype=torch.float32"
-    ):
-        BIND[ADAM_STEP](lists.params, [torch.ones(3)], *lists.adam)
+            with pytest.raises(
+                PassError,
+                match=r"(?s)steps\[0\] is a torch\..* of shape .*torch.zeros\(\(\), dtype=torch.float32",
+            ):
+                BIND[ADAM_STEP](lists.params, [torch.ones(3)], *lists.adam)
 
 
 def test_counters_of_several_dtypes_are_refused() -> None:
@@ -129,23 +128,20 @@ def test_maxima_without_amsgrad_are_refused() -> None:
         OPS.adam_step_(lists.params, [torch.ones(3)], *lists.adam, **ADAM)
 
 
-@pytest.mark.parametrize(
-    ("grad", "name"),
-    [
-        pytest.param(lambda lists: lists.params[0], "params", id="parameter"),
-        pytest.param(lambda lists: lists.exp_avgs[0], "exp_avgs", id="moment"),
-        pytest.param(lambda lists: lists.exp_avg_sqs[0].view(5, 3).t(), "exp_avg_sqs", id="view"),
-    ],
-)
-def test_a_gradient_in_memory_that_is_written_to_is_refused(
-    grad: Callable[[Lists], Tensor], name: str
-) -> None:
-    lists = Lists([torch.randn(3, 5)])
+def test_a_gradient_in_memory_that_is_written_to_is_refused(subtests: pytest.Subtests) -> None:
+    rows = [
+        (lambda lists: lists.params[0], "params"),
+        (lambda lists: lists.exp_avgs[0], "exp_avgs"),
+        (lambda lists: lists.exp_avg_sqs[0].view(5, 3).t(), "exp_avg_sqs"),
+    ]
+    for grad, name in rows:
+        with subtests.test(grad=grad, name=name):
+            lists = Lists([torch.randn(3, 5)])
 
-    refused_by_all(
-        lists, [grad(lists).view(3, 5) if grad(lists).is_contiguous() else grad(lists)],
-        rf"writes to {name}, and .*\[0\] shares memory with .*\[0\].*clone\(\) one of them",
-    )  # fmt: skip
+            refused_by_all(
+                lists, [grad(lists).view(3, 5) if grad(lists).is_contiguous() else grad(lists)],
+                rf"writes to {name}, and .*\[0\] shares memory with .*\[0\].*clone\(\) one of them",
+            )  # fmt: skip
 
 
 def test_a_gradient_that_begins_inside_a_parameter_is_refused() -> None:

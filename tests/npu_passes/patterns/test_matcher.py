@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import Any
 
 import pytest
 import torch
@@ -12,90 +11,76 @@ import torch
 from npu_ir import Graph, TensorType
 from npu_passes import PassError
 from npu_passes.patterns import Rule, aten, attr, commutative, maybe, one_of, op, output, shared, var
-from tests.support.passes.pattern_cases import Program, capture, data, found
+from tests.support.passes.pattern_cases import capture, data, found
 
 x, y, z = var("x"), var("y"), var("z")
 add, mul, relu = aten.add.Tensor, aten.mul.Tensor, aten.relu.default
 F32 = TensorType((3, 4), torch.float32)
 
 
-@pytest.mark.parametrize(
-    ("pattern", "function", "count"),
-    [
-        pytest.param(relu(add(x, y)), lambda a, b: (a + b).relu(), 1, id="an op over another"),
-        pytest.param(relu(add(x, y)), lambda a, b: (a - b).relu(), 0, id="another op"),
-        pytest.param(relu(add(x, y)), lambda a, b: (a + 1).relu(), 0, id="a number is no value"),
-        pytest.param(add(x, 1), lambda a, b: a + 1, 1, id="a number"),
-        pytest.param(add(x, 1), lambda a, b: a + 2, 0, id="another number"),
-        pytest.param(add(x, 1), lambda a, b: a + 1.0, 1, id="1 is 1.0"),
-        pytest.param(add(x, 1.0), lambda a, b: a + 1, 1, id="1.0 is 1"),
-        pytest.param(add(x, 1), lambda a, b: a + b, 0, id="a value is no number"),
-        pytest.param(mul(x, 0.0), lambda a, b: a * -0.0, 0, id="0.0 is not -0.0"),
-        pytest.param(mul(x, -0.0), lambda a, b: a * -0.0, 1, id="-0.0"),
-        pytest.param(mul(x, math.nan), lambda a, b: a * math.nan, 1, id="nan"),
-        pytest.param(mul(x, math.inf), lambda a, b: a * -math.inf, 0, id="infinities"),
-        pytest.param(add(x, y), lambda a, b: torch.add(a, b, alpha=2), 0, id="an argument more"),
-        pytest.param(add(x, y, ...), lambda a, b: torch.add(a, b, alpha=2), 1, id="open arguments"),
-        pytest.param(add(x, y, alpha=2), lambda a, b: torch.add(a, b, alpha=2), 1, id="a keyword"),
-        pytest.param(add(x, y, alpha=2), lambda a, b: a + b, 0, id="by default it is 1"),
-        pytest.param(add(x, x), lambda a, b: a + a, 1, id="one value twice"),
-        pytest.param(add(x, x), lambda a, b: a + b, 0, id="two values"),
-        pytest.param(add(mul(x, attr("c")), attr("c")), lambda a, b: a * 3 + 3, 1, id="one number twice"),
-        pytest.param(add(mul(x, attr("c")), attr("c")), lambda a, b: a * 3 + 4, 0, id="two numbers"),
-        pytest.param(aten.cat.default([x, y]), lambda a, b: torch.cat([a, b]), 1, id="a list of tensors"),
-        pytest.param(aten.cat.default([x, y]), lambda a, b: torch.cat([a, b, a]), 0, id="a longer list"),
-        pytest.param(
-            aten.cat.default([x, x]), lambda a, b: torch.cat([a, a]), 1, id="one value twice in a list"
-        ),
-        pytest.param(
-            aten.cat.default(attr("parts"), 1), lambda a, b: torch.cat([a, b, a], 1), 1, id="a list of any"
-        ),
-        pytest.param(aten.sum.dim_IntList(x, [0, 1]), lambda a, b: a.sum([0, 1]), 1, id="a list of numbers"),
-        pytest.param(
-            aten.sum.dim_IntList(x, [0]), lambda a, b: a.sum([0, 1]), 0, id="another list of numbers"
-        ),
-        pytest.param(
-            aten.sum.dim_IntList(x, attr("dim"), True), lambda a, b: a.sum([0, 1], True), 1, id="a list bound"
-        ),
-        pytest.param(aten.sum.dim_IntList(x, [0], 1), lambda a, b: a.sum([0], True), 0, id="True is not 1"),
-        pytest.param(aten.split.Tensor(x, 2), lambda a, b: a.T.split(2), 1, id="the first output"),
-        pytest.param(
-            relu(output(aten.split.Tensor(x, 2), 1)), lambda a, b: a.T.split(2)[1].relu(), 1, id="an output"
-        ),
-        pytest.param(
-            relu(aten.split.Tensor(x, 2)), lambda a, b: a.T.split(2)[1].relu(), 0, id="another output"
-        ),
-        pytest.param(
-            output(aten.relu.default(x), 1), lambda a, b: a.relu(), 0, id="an output that is not there"
-        ),
-    ],
-)
-def test_a_pattern_matches(pattern: Any, function: Program, count: int) -> None:
-    graph = capture(function, *data())
+def test_a_pattern_matches(subtests: pytest.Subtests) -> None:
+    rows = {
+        "an op over another": (relu(add(x, y)), lambda a, b: (a + b).relu(), 1),
+        "another op": (relu(add(x, y)), lambda a, b: (a - b).relu(), 0),
+        "a number is no value": (relu(add(x, y)), lambda a, b: (a + 1).relu(), 0),
+        "a number": (add(x, 1), lambda a, b: a + 1, 1),
+        "another number": (add(x, 1), lambda a, b: a + 2, 0),
+        "1 is 1.0": (add(x, 1), lambda a, b: a + 1.0, 1),
+        "1.0 is 1": (add(x, 1.0), lambda a, b: a + 1, 1),
+        "a value is no number": (add(x, 1), lambda a, b: a + b, 0),
+        "0.0 is not -0.0": (mul(x, 0.0), lambda a, b: a * -0.0, 0),
+        "-0.0": (mul(x, -0.0), lambda a, b: a * -0.0, 1),
+        "nan": (mul(x, math.nan), lambda a, b: a * math.nan, 1),
+        "infinities": (mul(x, math.inf), lambda a, b: a * -math.inf, 0),
+        "an argument more": (add(x, y), lambda a, b: torch.add(a, b, alpha=2), 0),
+        "open arguments": (add(x, y, ...), lambda a, b: torch.add(a, b, alpha=2), 1),
+        "a keyword": (add(x, y, alpha=2), lambda a, b: torch.add(a, b, alpha=2), 1),
+        "by default it is 1": (add(x, y, alpha=2), lambda a, b: a + b, 0),
+        "one value twice": (add(x, x), lambda a, b: a + a, 1),
+        "two values": (add(x, x), lambda a, b: a + b, 0),
+        "one number twice": (add(mul(x, attr("c")), attr("c")), lambda a, b: a * 3 + 3, 1),
+        "two numbers": (add(mul(x, attr("c")), attr("c")), lambda a, b: a * 3 + 4, 0),
+        "a list of tensors": (aten.cat.default([x, y]), lambda a, b: torch.cat([a, b]), 1),
+        "a longer list": (aten.cat.default([x, y]), lambda a, b: torch.cat([a, b, a]), 0),
+        "one value twice in a list": (aten.cat.default([x, x]), lambda a, b: torch.cat([a, a]), 1),
+        "a list of any": (aten.cat.default(attr("parts"), 1), lambda a, b: torch.cat([a, b, a], 1), 1),
+        "a list of numbers": (aten.sum.dim_IntList(x, [0, 1]), lambda a, b: a.sum([0, 1]), 1),
+        "another list of numbers": (aten.sum.dim_IntList(x, [0]), lambda a, b: a.sum([0, 1]), 0),
+        "a list bound": (aten.sum.dim_IntList(x, attr("dim"), True), lambda a, b: a.sum([0, 1], True), 1),
+        "True is not 1": (aten.sum.dim_IntList(x, [0], 1), lambda a, b: a.sum([0], True), 0),
+        "the first output": (aten.split.Tensor(x, 2), lambda a, b: a.T.split(2), 1),
+        "an output": (relu(output(aten.split.Tensor(x, 2), 1)), lambda a, b: a.T.split(2)[1].relu(), 1),
+        "another output": (relu(aten.split.Tensor(x, 2)), lambda a, b: a.T.split(2)[1].relu(), 0),
+        "an output that is not there": (output(aten.relu.default(x), 1), lambda a, b: a.relu(), 0),
+    }
+    for case, (pattern, function, count) in rows.items():
+        with subtests.test(case):
+            graph = capture(function, *data())
 
-    assert len(found(pattern, graph)) == count
+            assert len(found(pattern, graph)) == count
 
 
-@pytest.mark.parametrize(
-    ("pattern", "given", "count"),
-    [
-        pytest.param(aten.linear.default(x, y), {}, 1, id="absent, and not wanted"),
-        pytest.param(aten.linear.default(x, y, z), {}, 0, id="absent, though wanted"),
-        pytest.param(aten.linear.default(x, y, None), {}, 1, id="absent, as wanted"),
-        pytest.param(aten.linear.default(x, y, maybe("bias")), {}, 1, id="absent, maybe"),
-        pytest.param(aten.linear.default(x, y), {"bias": None}, 0, id="there, and not wanted"),
-        pytest.param(aten.linear.default(x, y, z), {"bias": None}, 1, id="there, and wanted"),
-        pytest.param(aten.linear.default(x, y, None), {"bias": None}, 0, id="there, though not wanted"),
-        pytest.param(aten.linear.default(x, y, maybe("bias")), {"bias": None}, 1, id="there, maybe"),
-        pytest.param(aten.linear.default(x, y, attr("bias")), {"bias": None}, 0, id="there, and no data"),
-    ],
-)
-def test_an_optional_tensor_may_be_absent(pattern: Any, given: dict[str, None], count: int) -> None:
-    graph = capture(
-        lambda a, w, b: torch.nn.functional.linear(a, w, b if given else None), *data(2), torch.randn(3)
-    )
+def test_an_optional_tensor_may_be_absent(subtests: pytest.Subtests) -> None:
+    rows = {
+        "absent, and not wanted": (aten.linear.default(x, y), {}, 1),
+        "absent, though wanted": (aten.linear.default(x, y, z), {}, 0),
+        "absent, as wanted": (aten.linear.default(x, y, None), {}, 1),
+        "absent, maybe": (aten.linear.default(x, y, maybe("bias")), {}, 1),
+        "there, and not wanted": (aten.linear.default(x, y), {"bias": None}, 0),
+        "there, and wanted": (aten.linear.default(x, y, z), {"bias": None}, 1),
+        "there, though not wanted": (aten.linear.default(x, y, None), {"bias": None}, 0),
+        "there, maybe": (aten.linear.default(x, y, maybe("bias")), {"bias": None}, 1),
+        "there, and no data": (aten.linear.default(x, y, attr("bias")), {"bias": None}, 0),
+    }
+    for case, (pattern, given, count) in rows.items():
+        with subtests.test(case):
+            graph = capture(
+                lambda a, w, b: torch.nn.functional.linear(a, w, b if given else None),
+                *data(2),
+                torch.randn(3),
+            )
 
-    assert len(found(pattern, graph)) == count
+            assert len(found(pattern, graph)) == count
 
 
 def test_a_default_that_is_written_out_is_a_default() -> None:
@@ -120,20 +105,19 @@ def test_a_match_knows_what_wildcards_stand_for() -> None:
         match["q"]
 
 
-@pytest.mark.parametrize(
-    ("pattern", "count"),
-    [
-        pytest.param(relu(var("x", lambda value: value.tensor_type.rank == 2)), 1, id="a value"),
-        pytest.param(relu(var("x", lambda value: value.tensor_type.rank == 3)), 0, id="not a value"),
-        pytest.param(add(x, attr("c", lambda item: item < 0)), 1, id="data"),
-        pytest.param(add(x, attr("c", lambda item: item > 0)), 0, id="not data"),
-        pytest.param(add(relu(x), maybe("c", lambda item: item == -1)), 1, id="any"),
-    ],
-)
-def test_a_predicate_tells(pattern: Any, count: int) -> None:
-    graph = capture(lambda a: a.relu() + -1, *data(1))
+def test_a_predicate_tells(subtests: pytest.Subtests) -> None:
+    rows = {
+        "a value": (relu(var("x", lambda value: value.tensor_type.rank == 2)), 1),
+        "not a value": (relu(var("x", lambda value: value.tensor_type.rank == 3)), 0),
+        "data": (add(x, attr("c", lambda item: item < 0)), 1),
+        "not data": (add(x, attr("c", lambda item: item > 0)), 0),
+        "any": (add(relu(x), maybe("c", lambda item: item == -1)), 1),
+    }
+    for case, (pattern, count) in rows.items():
+        with subtests.test(case):
+            graph = capture(lambda a: a.relu() + -1, *data(1))
 
-    assert len(found(pattern, graph)) == count
+            assert len(found(pattern, graph)) == count
 
 
 def test_every_predicate_of_a_wildcard_that_is_there_twice_is_asked() -> None:
@@ -142,19 +126,18 @@ def test_every_predicate_of_a_wildcard_that_is_there_twice_is_asked() -> None:
     assert not found(add(var("x"), var("x", lambda value: False)), graph)
 
 
-@pytest.mark.parametrize(
-    ("function", "count"),
-    [
-        pytest.param(lambda a, b: a * 2 + b.relu(), 1, id="as written"),
-        pytest.param(lambda a, b: b.relu() + a * 2, 1, id="the other way round"),
-        pytest.param(lambda a, b: a * 2 + b, 0, id="one is missing"),
-        pytest.param(lambda a, b: torch.add(b.relu(), a * 2, alpha=3), 0, id="alpha scales the second"),
-    ],
-)
-def test_arguments_that_commute_match_in_either_order(function: Program, count: int) -> None:
-    graph = capture(function, *data())
+def test_arguments_that_commute_match_in_either_order(subtests: pytest.Subtests) -> None:
+    rows = {
+        "as written": (lambda a, b: a * 2 + b.relu(), 1),
+        "the other way round": (lambda a, b: b.relu() + a * 2, 1),
+        "one is missing": (lambda a, b: a * 2 + b, 0),
+        "alpha scales the second": (lambda a, b: torch.add(b.relu(), a * 2, alpha=3), 0),
+    }
+    for case, (function, count) in rows.items():
+        with subtests.test(case):
+            graph = capture(function, *data())
 
-    assert len(found(commutative(add(mul(x, 2), relu(y), alpha=attr("alpha"))), graph)) == count
+            assert len(found(commutative(add(mul(x, 2), relu(y), alpha=attr("alpha"))), graph)) == count
 
 
 def test_the_first_order_that_fits_may_be_wrong_for_the_rest() -> None:
@@ -179,22 +162,23 @@ def test_orders_are_searched_at_every_depth() -> None:
     assert [match[name] for name in "xyz"] == list(graph.inputs)
 
 
-@pytest.mark.parametrize(
-    ("function", "bound"),
-    [
-        pytest.param(lambda a: a.relu().neg() + 1, "first", id="the first option"),
-        pytest.param(lambda a: a.exp().neg() + 1, "second", id="the second option"),
-        pytest.param(lambda a: a.neg() + 1, "third", id="a wildcard"),
-    ],
-)
-def test_one_of_several_terms_matches(function: Program, bound: str) -> None:
-    options = one_of(relu(var("first")), aten.exp.default(var("second")), var("third"))
-    graph = capture(function, *data(1))
+def test_one_of_several_terms_matches(subtests: pytest.Subtests) -> None:
+    rows = [
+        (lambda a: a.relu().neg() + 1, "first"),
+        (lambda a: a.exp().neg() + 1, "second"),
+        (lambda a: a.neg() + 1, "third"),
+    ]
+    for function, bound in rows:
+        with subtests.test(function=function, bound=bound):
+            options = one_of(relu(var("first")), aten.exp.default(var("second")), var("third"))
+            graph = capture(function, *data(1))
 
-    match = found(add(aten.neg.default(options), 1), graph)[0]
+            match = found(add(aten.neg.default(options), 1), graph)[0]
 
-    wanted = {name: graph.inputs[0] if name == bound else None for name in ("first", "second", "third")}
-    assert match.bound == wanted
+            wanted = {
+                name: graph.inputs[0] if name == bound else None for name in ("first", "second", "third")
+            }
+            assert match.bound == wanted
 
 
 def test_all_options_are_tried_for_what_is_around_them() -> None:
@@ -248,74 +232,37 @@ def test_a_node_with_regions_does_not_match() -> None:
     assert len(list(graph.nodes_of("higher_order.cond"))) == 1
 
 
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        pytest.param(lambda: aten.ad.Tensor(x, y), "there is no operator aten.ad.Tensor", id="unknown"),
-        pytest.param(
-            lambda: op("aten.ad.Tensor"), "there is no operator aten.ad.Tensor", id="unknown by name"
-        ),
-        pytest.param(lambda: aten.add(x, y), "aten.add is not an overload of an operator", id="no overload"),
-        pytest.param(lambda: relu(x, y), "aten.relu.default takes 1 arguments, not 2", id="too many"),
-        pytest.param(
-            lambda: relu(x, beta=2), "aten.relu.default has no argument 'beta'", id="unknown argument"
-        ),
-        pytest.param(
-            lambda: op("aten.relu.default")(x, self=y), "gets its argument 'self' twice", id="twice"
-        ),
-        pytest.param(lambda: add(..., x), "... follows the positional arguments, once", id="dots"),
-        pytest.param(lambda: commutative(relu(x)), "aten.relu.default does not commute", id="one argument"),
-        pytest.param(
-            lambda: commutative(aten.sub.Tensor(x, y)), "aten.sub.Tensor does not commute", id="not commuting"
-        ),
-        pytest.param(
-            lambda: commutative(add(x, ...)), "in its first two arguments, and 1 of them", id="not both"
-        ),
-        pytest.param(lambda: commutative(op("mylib.plus")(x)), "commutes in its first two", id="no schema"),
-        pytest.param(lambda: Rule("r", relu(x), 3), "rule 'r': the replacement is 3, not a value", id="data"),
-        pytest.param(
-            lambda: Rule("r", add(x, attr("c")), attr("c")),
-            "the replacement is .*, not a value",
-            id="data bound",
-        ),
-        pytest.param(
-            lambda: Rule("r", relu(x), aten.exp), "the replacement is .*, not a value", id="no call"
-        ),
-        pytest.param(
-            lambda: Rule("r", relu(x), aten.exp.default), "not a value", id="an op that is not called"
-        ),
-        pytest.param(
-            lambda: Rule("r", relu(x), (x, 3)), "the replacement is 3, not a value", id="data of two"
-        ),
-        pytest.param(
-            lambda: Rule("r", relu(x), one_of(x, relu(x))), "the replacement is .*, not a value", id="one of"
-        ),
-        pytest.param(
-            lambda: Rule("r", relu(x), add(one_of(x, relu(x)), x)),
-            "one_of is for patterns",
-            id="one inside",
-        ),
-        pytest.param(
+def test_a_pattern_that_cannot_be_is_refused_where_it_is_written(subtests: pytest.Subtests) -> None:
+    rows = [
+        (lambda: aten.ad.Tensor(x, y), "there is no operator aten.ad.Tensor"),
+        (lambda: op("aten.ad.Tensor"), "there is no operator aten.ad.Tensor"),
+        (lambda: aten.add(x, y), "aten.add is not an overload of an operator"),
+        (lambda: relu(x, y), "aten.relu.default takes 1 arguments, not 2"),
+        (lambda: relu(x, beta=2), "aten.relu.default has no argument 'beta'"),
+        (lambda: op("aten.relu.default")(x, self=y), "gets its argument 'self' twice"),
+        (lambda: add(..., x), "... follows the positional arguments, once"),
+        (lambda: commutative(relu(x)), "aten.relu.default does not commute"),
+        (lambda: commutative(aten.sub.Tensor(x, y)), "aten.sub.Tensor does not commute"),
+        (lambda: commutative(add(x, ...)), "in its first two arguments, and 1 of them"),
+        (lambda: commutative(op("mylib.plus")(x)), "commutes in its first two"),
+        (lambda: Rule("r", relu(x), 3), "rule 'r': the replacement is 3, not a value"),
+        (lambda: Rule("r", add(x, attr("c")), attr("c")), "the replacement is .*, not a value"),
+        (lambda: Rule("r", relu(x), aten.exp), "the replacement is .*, not a value"),
+        (lambda: Rule("r", relu(x), aten.exp.default), "not a value"),
+        (lambda: Rule("r", relu(x), (x, 3)), "the replacement is 3, not a value"),
+        (lambda: Rule("r", relu(x), one_of(x, relu(x))), "the replacement is .*, not a value"),
+        (lambda: Rule("r", relu(x), add(one_of(x, relu(x)), x)), "one_of is for patterns"),
+        (
             lambda: Rule("r", functools.reduce(lambda term, _: relu(term), range(200), x), x),
             "nested deeper than 100",
-            id="too deep",
         ),
-        pytest.param(lambda: Rule("r", x, x), "rule 'r': a pattern is a call of an op", id="no call"),
-        pytest.param(
-            lambda: Rule("r", relu(x), add(x, y)),
-            "the replacement has 'y', which the pattern lacks",
-            id="wild",
-        ),
-        pytest.param(
-            lambda: Rule("r", add(x, attr("x")), x),
-            "rule 'r': 'x' is a value, and plain data",
-            id="two kinds",
-        ),
-    ],
-)
-def test_a_pattern_that_cannot_be_is_refused_where_it_is_written(make: Any, message: str) -> None:
-    with pytest.raises(PassError, match=message):
-        make()
+        (lambda: Rule("r", x, x), "rule 'r': a pattern is a call of an op"),
+        (lambda: Rule("r", relu(x), add(x, y)), "the replacement has 'y', which the pattern lacks"),
+        (lambda: Rule("r", add(x, attr("x")), x), "rule 'r': 'x' is a value, and plain data"),
+    ]
+    for make, message in rows:
+        with subtests.test(make=make, message=message), pytest.raises(PassError, match=message):
+            make()
 
 
 def test_arguments_commute_in_whichever_order_they_are_stated() -> None:

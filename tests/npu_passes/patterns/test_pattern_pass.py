@@ -52,6 +52,7 @@ def test_a_call_takes_the_place_of_a_pattern() -> None:
     assert_computes(result.graph, function, *data())
 
 
+@pytest.mark.smoke
 def test_a_wildcard_takes_the_place_of_a_pattern() -> None:
     graph = capture(lambda a: a.neg().neg().relu(), *data(1))
 
@@ -61,26 +62,21 @@ def test_a_wildcard_takes_the_place_of_a_pattern() -> None:
     assert_computes(result.graph, torch.relu, *data(1))
 
 
-@pytest.mark.parametrize(
-    ("function", "ops"),
-    [
-        pytest.param(lambda a: a.neg().neg(), ["clone.default"], id="an input"),
-        pytest.param(
-            lambda a: a.neg().neg().view(12), ["clone.default", "view.default"], id="a view of an input"
-        ),
-        pytest.param(
-            lambda a: (lambda e: (e, e.neg().neg()))(a.exp()), ["exp.default", "clone.default"], id="two"
-        ),
-        pytest.param(lambda a: a.t().neg().neg(), ["t.default", "clone.default"], id="of a view of an input"),
-        pytest.param(lambda a: a.exp().neg().neg(), ["exp.default"], id="a tensor of its own"),
-        pytest.param(lambda a: a.neg().neg().exp(), ["exp.default"], id="no result"),
-    ],
-)
-def test_results_stay_tensors_of_their_own(function: Any, ops: list[str]) -> None:
-    result = run(capture(function, *data(1)), DOUBLE_NEG)
+def test_results_stay_tensors_of_their_own(subtests: pytest.Subtests) -> None:
+    rows = {
+        "an input": (lambda a: a.neg().neg(), ["clone.default"]),
+        "a view of an input": (lambda a: a.neg().neg().view(12), ["clone.default", "view.default"]),
+        "two": (lambda a: (lambda e: (e, e.neg().neg()))(a.exp()), ["exp.default", "clone.default"]),
+        "of a view of an input": (lambda a: a.t().neg().neg(), ["t.default", "clone.default"]),
+        "a tensor of its own": (lambda a: a.exp().neg().neg(), ["exp.default"]),
+        "no result": (lambda a: a.neg().neg().exp(), ["exp.default"]),
+    }
+    for case, (function, ops) in rows.items():
+        with subtests.test(case):
+            result = run(capture(function, *data(1)), DOUBLE_NEG)
 
-    assert op_types(result.graph) == ops
-    assert_computes(result.graph, function, *data(1))
+            assert op_types(result.graph) == ops
+            assert_computes(result.graph, function, *data(1))
 
 
 def test_a_view_that_takes_the_place_of_a_result_is_copied() -> None:
@@ -203,21 +199,20 @@ class _Counter(nn.Module):
         return kept.neg()
 
 
-@pytest.mark.parametrize(
-    "model",
-    [
-        pytest.param(Function(lambda a: (lambda n: (n.neg(), n.exp()))(a.neg())), id="another node"),
-        pytest.param(Function(lambda a: (lambda n: (n.neg(), n))(a.neg())), id="the results of the graph"),
-        pytest.param(_Counter(), id="an update of a buffer"),
-    ],
-)
-def test_what_is_inside_a_match_is_read_by_nothing_else(model: nn.Module) -> None:
-    graph = extract_ir(model, (data(1)[0],))
+def test_what_is_inside_a_match_is_read_by_nothing_else(subtests: pytest.Subtests) -> None:
+    rows = {
+        "another node": Function(lambda a: (lambda n: (n.neg(), n.exp()))(a.neg())),
+        "the results of the graph": Function(lambda a: (lambda n: (n.neg(), n))(a.neg())),
+        "an update of a buffer": _Counter(),
+    }
+    for case, model in rows.items():
+        with subtests.test(case):
+            graph = extract_ir(model, (data(1)[0],))
 
-    result = run(graph, DOUBLE_NEG)
+            result = run(graph, DOUBLE_NEG)
 
-    assert str(result.graph) == str(graph)
-    assert reasons(result) == ["%neg is read elsewhere, too"]
+            assert str(result.graph) == str(graph)
+            assert reasons(result) == ["%neg is read elsewhere, too"]
 
 
 def test_what_is_shared_may_be_read_elsewhere_and_stays() -> None:

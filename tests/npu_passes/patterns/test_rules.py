@@ -89,33 +89,26 @@ def test_a_rule_that_never_ends_is_said_to_not_converge() -> None:
     assert op_types(result.graph) == [*["add.Tensor"] * 4, "exp.default"]
 
 
-@pytest.mark.parametrize(
-    ("replacement", "message"),
-    [
-        pytest.param(aten.sum.default(x), r"%sum is f32\[\], it cannot stand for %relu", id="another shape"),
-        pytest.param(
-            aten.isnan.default(x), r"%isnan is bool\[3, 4\], it cannot stand for", id="another dtype"
-        ),
-        pytest.param(
-            aten.matmul.default(x, x),
-            "what aten.matmul.default returns on .* cannot be inferred",
-            id="no type",
-        ),
-        pytest.param(op("mylib.two")(op("mylib.one")(x)), "there is no operator mylib.one", id="no operator"),
-        pytest.param(lambda edit, match: None, "the replacement of %relu is None, not a value", id="nothing"),
-        pytest.param(lambda edit, match: (), "there are 0 replacements for 1 outputs", id="too few"),
-        pytest.param(lambda edit, match: match["q"], "the pattern has no wildcard 'q'", id="no wildcard"),
-    ],
-)
-def test_a_wrong_replacement_is_an_error_that_names_rule_and_node(replacement: Any, message: str) -> None:
-    graph = capture(torch.relu, *data(1))
-    before = str(graph)
+def test_a_wrong_replacement_is_an_error_that_names_rule_and_node(subtests: pytest.Subtests) -> None:
+    rows = [
+        (aten.sum.default(x), r"%sum is f32\[\], it cannot stand for %relu"),
+        (aten.isnan.default(x), r"%isnan is bool\[3, 4\], it cannot stand for"),
+        (aten.matmul.default(x, x), "what aten.matmul.default returns on .* cannot be inferred"),
+        (op("mylib.two")(op("mylib.one")(x)), "there is no operator mylib.one"),
+        (lambda edit, match: None, "the replacement of %relu is None, not a value"),
+        (lambda edit, match: (), "there are 0 replacements for 1 outputs"),
+        (lambda edit, match: match["q"], "the pattern has no wildcard 'q'"),
+    ]
+    for replacement, message in rows:
+        with subtests.test(replacement=replacement, message=message):
+            graph = capture(torch.relu, *data(1))
+            before = str(graph)
 
-    with pytest.raises(PassError, match=f"sample: wrong failed: .*{message}") as caught:
-        run(graph, Rule("wrong", relu(x), replacement))
+            with pytest.raises(PassError, match=f"sample: wrong failed: .*{message}") as caught:
+                run(graph, Rule("wrong", relu(x), replacement))
 
-    assert "'relu'" in str(caught.value)
-    assert str(graph) == before
+            assert "'relu'" in str(caught.value)
+            assert str(graph) == before
 
 
 def test_a_replacement_keeps_the_memory_order() -> None:
@@ -227,20 +220,16 @@ def test_nodes_of_the_prologue_may_be_inside_of_a_match() -> None:
     assert torch.equal(execute_ir(result.graph, (a,), weights=dict(Turned().named_parameters())), model(a))
 
 
-@pytest.mark.parametrize(
-    ("rules", "message"),
-    [
-        pytest.param([DOUBLE_NEG], "Sample.rules is a tuple of rules", id="a list"),
-        pytest.param((neg(x),), "Sample.rules is a tuple of rules", id="a pattern"),
-        pytest.param(
-            DOUBLE_NEG, r"(?s)not .{,60}\n  fix: mind the comma .* rules = \(Rule\(\.\.\.\),\)", id="no comma"
-        ),
-        pytest.param((DOUBLE_NEG, DOUBLE_NEG), "Sample has two rules called 'double-neg'", id="twice"),
-    ],
-)
-def test_rules_that_cannot_be_are_refused_with_the_class(rules: Any, message: str) -> None:
-    with pytest.raises(PassError, match=message):
-        type("Sample", (PatternPass,), {"name": "sample", "rules": rules})
+def test_rules_that_cannot_be_are_refused_with_the_class(subtests: pytest.Subtests) -> None:
+    rows = [
+        ([DOUBLE_NEG], "Sample.rules is a tuple of rules"),
+        ((neg(x),), "Sample.rules is a tuple of rules"),
+        (DOUBLE_NEG, r"(?s)not .{,60}\n  fix: mind the comma .* rules = \(Rule\(\.\.\.\),\)"),
+        ((DOUBLE_NEG, DOUBLE_NEG), "Sample has two rules called 'double-neg'"),
+    ]
+    for rules, message in rows:
+        with subtests.test(rules=rules, message=message), pytest.raises(PassError, match=message):
+            type("Sample", (PatternPass,), {"name": "sample", "rules": rules})
 
 
 def test_a_pattern_pass_keeps_the_promises_of_passes() -> None:
@@ -306,28 +295,22 @@ def test_an_argument_of_another_type_does_not_take_the_place() -> None:
     assert reasons(result) == ["the replacement %args_0 is i64[2], and %mul is f32[2]"]
 
 
-@pytest.mark.parametrize(
-    ("pattern", "where", "message"),
-    [
-        pytest.param(relu(x), lambda match: True, "where= returned True", id="a bool"),
-        pytest.param(relu(x), lambda match: False, "where= returned False", id="another bool"),
-        pytest.param(relu(x), lambda match: match["y"], "the pattern has no wildcard 'y'", id="no wildcard"),
-        pytest.param(relu(x), lambda match: 1 / 0, "ZeroDivisionError: division by zero", id="failing"),
-        pytest.param(
+def test_a_wrong_condition_is_an_error_that_names_pass_rule_and_node(subtests: pytest.Subtests) -> None:
+    rows = [
+        (relu(x), lambda match: True, "where= returned True"),
+        (relu(x), lambda match: False, "where= returned False"),
+        (relu(x), lambda match: match["y"], "the pattern has no wildcard 'y'"),
+        (relu(x), lambda match: 1 / 0, "ZeroDivisionError: division by zero"),
+        (
             relu(var("x", lambda value: value.nonsense)),
             None,
             "AttributeError: 'Value' object has no attribute 'nonsense'",
-            id="failing for a wildcard",
         ),
-        pytest.param(
-            relu(var("x", lambda value: None)), None, "where= of wildcard 'x' returned None", id="no answer"
-        ),
-    ],
-)
-def test_a_wrong_condition_is_an_error_that_names_pass_rule_and_node(
-    pattern: Any, where: Any, message: str
-) -> None:
-    graph = capture(torch.relu, *data(1))
+        (relu(var("x", lambda value: None)), None, "where= of wildcard 'x' returned None"),
+    ]
+    for pattern, where, message in rows:
+        with subtests.test(pattern=pattern, where=where, message=message):
+            graph = capture(torch.relu, *data(1))
 
-    with pytest.raises(PassError, match=rf"sample: picky failed: {message}[\s\S]*at: node 'relu'"):
-        run(graph, Rule("picky", pattern, aten.exp.default(x), where))
+            with pytest.raises(PassError, match=rf"sample: picky failed: {message}[\s\S]*at: node 'relu'"):
+                run(graph, Rule("picky", pattern, aten.exp.default(x), where))

@@ -142,6 +142,7 @@ def number_graph() -> Graph:
     return PassManager(FOLDING).run(graph).graph
 
 
+@pytest.mark.smoke
 def test_numbers_become_plain_data() -> None:
     baked, weights = bake(number_graph(), {"w": torch.tensor(2.5)})
 
@@ -187,6 +188,7 @@ torch.save(execute_ir(load_ir(f"{folder}/model.json"), [x], weights=f"{folder}/w
 """
 
 
+@pytest.mark.exhaustive
 def test_a_graph_folded_without_weights_and_bound_in_another_process_computes_the_same_bits(
     tmp_path: Path,
 ) -> None:

@@ -31,40 +31,37 @@ class Views(nn.Module):
         return *self.function(square), torch.mm(x, square)
 
 
-@pytest.mark.parametrize(
-    ("function", "ops"),
-    [
-        pytest.param(lambda s: (s, s), ["clone"], id="one tensor twice"),
-        pytest.param(lambda s: (s, s.view(3, 2)), ["clone", "as_strided"], id="a view"),
-        pytest.param(lambda s: (s.t(), s), ["clone", "as_strided"], id="a transposed one"),
-        pytest.param(lambda s: (s[0], s[1]), ["clone", "as_strided", "as_strided"], id="two parts"),
-        pytest.param(lambda s: (s[0].expand(4, 3), s), ["clone", "as_strided"], id="an expanded part"),
-        pytest.param(lambda s: (s[:, 1].expand(4, 2),), ["clone", "as_strided"], id="nothing but a part"),
-        pytest.param(lambda s: (s, s + 1), ["clone", "clone"], id="two tensors"),
-        pytest.param(lambda s: (s.to_sparse(), s[:0]), ["clone", "clone"], id="sparse, and empty"),
-        pytest.param(lambda s: (torch.complex(s, s).conj(),), ["clone"], id="conjugated"),
-    ],
-)
-def test_results_of_a_baked_graph_share_memory_as_those_of_the_graph(
-    function: Callable[[Tensor], Any], ops: list[str]
-) -> None:
-    model, x = Views(function).eval(), torch.ones(1, 2)
-    graph = folded(model, x)
-    baked, weights = bake(graph, model.state_dict())
+def test_results_of_a_baked_graph_share_memory_as_those_of_the_graph(subtests: pytest.Subtests) -> None:
+    rows = {
+        "one tensor twice": (lambda s: (s, s), ["clone"]),
+        "a view": (lambda s: (s, s.view(3, 2)), ["clone", "as_strided"]),
+        "a transposed one": (lambda s: (s.t(), s), ["clone", "as_strided"]),
+        "two parts": (lambda s: (s[0], s[1]), ["clone", "as_strided", "as_strided"]),
+        "an expanded part": (lambda s: (s[0].expand(4, 3), s), ["clone", "as_strided"]),
+        "nothing but a part": (lambda s: (s[:, 1].expand(4, 2),), ["clone", "as_strided"]),
+        "two tensors": (lambda s: (s, s + 1), ["clone", "clone"]),
+        "sparse, and empty": (lambda s: (s.to_sparse(), s[:0]), ["clone", "clone"]),
+        "conjugated": (lambda s: (torch.complex(s, s).conj(),), ["clone"]),
+    }
+    for case, (function, ops) in rows.items():
+        with subtests.test(case):
+            model, x = Views(function).eval(), torch.ones(1, 2)
+            graph = folded(model, x)
+            baked, weights = bake(graph, model.state_dict())
 
-    interpreters = Interpreter(graph, model.state_dict()), Interpreter(baked, weights)
+            interpreters = Interpreter(graph, model.state_dict()), Interpreter(baked, weights)
 
-    expected, actual = (interpreter.run(x) for interpreter in interpreters)
-    assert [node.op_type.split(".")[1] for node in baked.nodes] == [*ops, "mm"]
-    assert _shared(actual) == _shared(expected)
-    for got, wanted in zip(actual, expected, strict=True):
-        assert torch.equal(got.to_dense(), wanted.to_dense())
-        assert got.layout is torch.sparse_coo or got.stride() == wanted.stride()
-    for result in actual:
-        if result.layout is torch.strided and result.numel() == len({*_places(result)}):
-            result.mul_(7)
-    for got, wanted in zip(interpreters[1].run(x), model(x), strict=True):
-        assert torch.equal(got.to_dense(), wanted.to_dense())
+            expected, actual = (interpreter.run(x) for interpreter in interpreters)
+            assert [node.op_type.split(".")[1] for node in baked.nodes] == [*ops, "mm"]
+            assert _shared(actual) == _shared(expected)
+            for got, wanted in zip(actual, expected, strict=True):
+                assert torch.equal(got.to_dense(), wanted.to_dense())
+                assert got.layout is torch.sparse_coo or got.stride() == wanted.stride()
+            for result in actual:
+                if result.layout is torch.strided and result.numel() == len({*_places(result)}):
+                    result.mul_(7)
+            for got, wanted in zip(interpreters[1].run(x), model(x), strict=True):
+                assert torch.equal(got.to_dense(), wanted.to_dense())
 
 
 def _places(tensor: Tensor) -> list[int]:

@@ -23,6 +23,7 @@ def captured(function: Any, *args: torch.Tensor) -> Graph:
 # Arguments
 
 
+@pytest.mark.smoke
 def test_arguments_have_the_names_of_the_schema() -> None:
     graph = captured(lambda x, w: fn.conv2d(x, w, stride=2), torch.ones(1, 2, 5, 5), torch.ones(3, 2, 1, 1))
     (node,) = graph.nodes
@@ -109,31 +110,22 @@ def test_what_the_prologue_computes_is_a_weight() -> None:
 # Operations
 
 
-@pytest.mark.parametrize(
-    ("function", "shapes", "operations"),
-    [
-        pytest.param(lambda x, y: x @ y, [(3, 4), (4, 5)], 2 * 3 * 4 * 5, id="matmul"),
-        pytest.param(fn.linear, [(2, 3, 4), (5, 4), (5,)], 2 * 6 * 4 * 5, id="linear"),
-        pytest.param(
-            lambda x, w: fn.conv2d(x, w, padding=1), [(1, 2, 4, 4), (3, 2, 3, 3)], 2 * 16 * 3 * 18, id="conv"
-        ),
-        pytest.param(
-            lambda x, w: fn.conv2d(x, w, groups=2), [(1, 4, 4, 4), (6, 2, 1, 1)], 2 * 16 * 6 * 2, id="grouped"
-        ),
-        pytest.param(
-            lambda x, y: torch.einsum("bi,ij->bj", x, y), [(3, 4), (4, 5)], 2 * 3 * 4 * 5, id="einsum"
-        ),
-        pytest.param(lambda x: x.relu() + x, [(3, 4)], 0, id="elementwise"),
-        pytest.param(lambda x: x.t().reshape(2, 6), [(3, 4)], 0, id="views"),
-    ],
-)
-def test_operations_are_counted_by_the_formulas_of_pytorch(
-    function: Any, shapes: list[tuple[int, ...]], operations: int
-) -> None:
-    graph = captured(function, *(torch.ones(shape) for shape in shapes))
-    count = FlopCounter()
+def test_operations_are_counted_by_the_formulas_of_pytorch(subtests: pytest.Subtests) -> None:
+    rows = {
+        "matmul": (lambda x, y: x @ y, [(3, 4), (4, 5)], 2 * 3 * 4 * 5),
+        "linear": (fn.linear, [(2, 3, 4), (5, 4), (5,)], 2 * 6 * 4 * 5),
+        "conv": (lambda x, w: fn.conv2d(x, w, padding=1), [(1, 2, 4, 4), (3, 2, 3, 3)], 2 * 16 * 3 * 18),
+        "grouped": (lambda x, w: fn.conv2d(x, w, groups=2), [(1, 4, 4, 4), (6, 2, 1, 1)], 2 * 16 * 6 * 2),
+        "einsum": (lambda x, y: torch.einsum("bi,ij->bj", x, y), [(3, 4), (4, 5)], 2 * 3 * 4 * 5),
+        "elementwise": (lambda x: x.relu() + x, [(3, 4)], 0),
+        "views": (lambda x: x.t().reshape(2, 6), [(3, 4)], 0),
+    }
+    for case, (function, shapes, operations) in rows.items():
+        with subtests.test(case):
+            graph = captured(function, *(torch.ones(shape) for shape in shapes))
+            count = FlopCounter()
 
-    assert sum(count(node) or 0 for node in graph.nodes) == operations
+            assert sum(count(node) or 0 for node in graph.nodes) == operations
 
 
 def test_ops_without_a_formula_take_no_operations_whatever_their_sizes() -> None:
@@ -167,54 +159,48 @@ _NO_ACTIVATION = {"attr": "none", "scalars": [], "algorithm": ""}
 _ADD = {"binary_attr": "add", "alpha": 1.0, "unary_attr": None, "unary_scalars": [], "unary_algorithm": None}
 
 
-@pytest.mark.parametrize(
-    ("op", "operands", "attrs", "operations"),
-    [
-        pytest.param(
+def test_operations_of_packed_products_count_as_those_of_others(subtests: pytest.Subtests) -> None:
+    op_rows = [
+        (
             "_convolution_pointwise.default",
             {"X": (2, 8, 6, 6), "W": (16, 4, 3, 3)},
             {**_CONVOLUTION, **_NO_ACTIVATION},
             2 * (2 * 16 * 4 * 4) * (4 * 3 * 3),
-            id="conv",
         ),
-        pytest.param(
+        (
             "_convolution_pointwise.binary",
             {"X": (2, 8, 6, 6), "other": (2, 16, 4, 4), "W": (16, 4, 3, 3)},
             {**_CONVOLUTION, **_ADD},
             2 * (2 * 16 * 4 * 4) * (4 * 3 * 3),
-            id="conv and add",
         ),
-        pytest.param(
+        (
             "_linear_pointwise.default",
             {"X": (3, 5, 8), "W": (16, 8)},
             {"B": None, **_NO_ACTIVATION},
             2 * (3 * 5 * 16) * 8,
-            id="linear",
         ),
-    ],
-)
-@pytest.mark.parametrize("is_recorded", [True, False], ids=["by name", "in order"])
-def test_operations_of_packed_products_count_as_those_of_others(
-    op: str,
-    operands: dict[str, tuple[int, ...]],
-    attrs: dict[str, Any],
-    operations: int,
-    *,
-    is_recorded: bool,
-) -> None:
-    graph = Graph("packed")
-    inputs = [graph.add_input(name, TensorType(shape, torch.float32)) for name, shape in operands.items()]
-    shape = (2, 16, 4, 4) if op.startswith("_conv") else (3, 5, 16)
+    ]
+    for op, operands, attrs, operations in op_rows:
+        for is_recorded in [True, False]:
+            with subtests.test(
+                op=op, operands=operands, attrs=attrs, operations=operations, is_recorded=is_recorded
+            ):
+                graph = Graph("packed")
+                inputs = [
+                    graph.add_input(name, TensorType(shape, torch.float32))
+                    for name, shape in operands.items()
+                ]
+                shape = (2, 16, 4, 4) if op.startswith("_conv") else (3, 5, 16)
 
-    node = graph.insert(
-        f"mkldnn.{op}",
-        inputs,
-        attrs,
-        types=TensorType(shape, torch.float32),
-        operands=tuple(operands) if is_recorded else None,
-    )
+                node = graph.insert(
+                    f"mkldnn.{op}",
+                    inputs,
+                    attrs,
+                    types=TensorType(shape, torch.float32),
+                    operands=tuple(operands) if is_recorded else None,
+                )
 
-    assert FlopCounter()(node) == operations
+                assert FlopCounter()(node) == operations
 
 
 def test_operations_of_packed_products_with_open_sizes_are_not_known() -> None:

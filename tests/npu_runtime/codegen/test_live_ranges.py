@@ -26,52 +26,46 @@ def executor_of(function: Any, *args: Any) -> IRExecutor:
     return IRExecutor(extract_ir(Function(function), args), passes=None)
 
 
-def test_the_peak_of_a_chain_is_known() -> None:
-    # matmul is never done in place: input and output are there at once.
-    plan = executor_of(lambda x: ((x @ x) @ x) @ x, randn(16, 16)).memory_plan()
-
-    assert plan.live_bytes == (KIB, 2 * KIB, 2 * KIB)
-    assert plan.peak_bytes == plan.lower_bound_bytes == 2 * KIB
-    assert plan.peak_instruction == "matmul_1"
-    assert [(item.value, item.first, item.last) for item in plan.live_ranges] == [
-        ("matmul", 0, 1),
-        ("matmul_1", 1, 2),
-        ("matmul_2", 2, 3),
-    ]
-
-
-def test_what_is_overwritten_counts_once() -> None:
-    plan = executor_of(lambda x: (x @ x).relu().exp().neg(), randn(16, 16)).memory_plan()
-
-    (live_range,) = plan.live_ranges
-    assert live_range.value == "matmul"
-    assert live_range.views == ("relu", "exp", "neg")
-    assert plan.live_bytes == (KIB,) * 4
-
-
-def test_views_count_once_and_keep_what_they_lie_in() -> None:
-    plan = executor_of(lambda x: ((x @ x).t()[:4] @ x) @ x, randn(16, 16)).memory_plan()
-
-    first, *_ = plan.live_ranges
-    assert first.value == "matmul"
-    assert first.bytes == KIB
-    assert plan.instructions[first.last] == "matmul_1"
-    assert sum(item.bytes for item in plan.live_ranges) == KIB + 2 * KIB // 4
+# For each function of x, 1 KiB: the live bytes during each instruction in KiB, and the live range of each
+# allocation: its name, the numbers of its first and last instruction, and its aliases.
+RANGES: dict[str, tuple[Any, tuple[float, ...], list[tuple[Any, ...]]]] = {
+    "matmul is never done in place: input and output are there at once": (
+        lambda x: ((x @ x) @ x) @ x,
+        (1, 2, 2),
+        [("matmul", 0, 1), ("matmul_1", 1, 2), ("matmul_2", 2, 3)],
+    ),
+    "what is overwritten counts once": (
+        lambda x: (x @ x).relu().exp().neg(),
+        (1, 1, 1, 1),
+        [("matmul", 0, 4, "relu", "exp", "neg")],
+    ),
+    "views count once, and keep what they lie in": (
+        lambda x: ((x @ x).t()[:4] @ x) @ x,
+        (1, 1, 1.25, 0.5),
+        [("matmul", 0, 2, "slice_1"), ("matmul_1", 2, 3), ("matmul_2", 3, 4)],
+    ),
+    "what is returned lives to the end": (
+        lambda x: (x @ x, (x @ x) @ x),
+        (1, 2, 3),
+        [("matmul", 0, 3), ("matmul_1", 1, 2), ("matmul_2", 2, 3)],
+    ),
+    "a result that is a view keeps all its memory": (
+        lambda x: ((x @ x)[0], x.exp()),
+        (1, 1, 2),
+        [("matmul", 0, 3, "select"), ("exp", 2, 3)],
+    ),
+}
 
 
-def test_what_is_returned_lives_to_the_end() -> None:
-    plan = executor_of(lambda x: (x @ x, (x @ x) @ x), randn(16, 16)).memory_plan()
+def test_live_ranges_are_known() -> None:
+    for what, (function, live, ranges) in RANGES.items():
+        plan = executor_of(function, randn(16, 16)).memory_plan()
 
-    assert plan.live_bytes == (KIB, 2 * KIB, 3 * KIB)
-    by_name = {item.value: item.last for item in plan.live_ranges}
-    assert by_name == {"matmul": 3, "matmul_1": 2, "matmul_2": 3}
-
-
-def test_a_result_that_is_a_view_keeps_all_its_memory() -> None:
-    plan = executor_of(lambda x: ((x @ x)[0], x.exp().sum()), randn(16, 16)).memory_plan()
-
-    assert plan.live_ranges[0].bytes == KIB
-    assert plan.live_ranges[0].last == len(plan.instructions)
+        found = [(item.value, item.first, item.last, *item.views) for item in plan.live_ranges]
+        assert found == ranges, what
+        assert plan.live_bytes == tuple(int(KIB * count) for count in live), what
+        assert plan.peak_bytes == max(plan.live_bytes)
+        assert plan.live_bytes[plan.instructions.index(plan.peak_instruction)] == plan.peak_bytes
 
 
 PARTS_WRITTEN: dict[str, Any] = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -69,25 +68,24 @@ def refusals(item: BatchNormToSums, graph: Graph) -> list[str]:
     return [refusal.reason for refusal in PassManager([item]).run(graph).journal.refusals]
 
 
-@pytest.mark.parametrize(
-    ("norm", "shape"),
-    [
-        pytest.param(nn.BatchNorm1d(6), (5, 6), id="1d"),
-        pytest.param(nn.BatchNorm1d(6), (5, 6, 7), id="1d-sequence"),
-        pytest.param(nn.BatchNorm2d(6, eps=0.1, momentum=0.3), (3, 6, 5, 4), id="2d"),
-        pytest.param(nn.BatchNorm3d(6), (2, 6, 3, 4, 5), id="3d"),
-        pytest.param(nn.BatchNorm2d(6, affine=False), (3, 6, 5, 4), id="no-weight"),
-        pytest.param(nn.BatchNorm2d(6, track_running_stats=False), (3, 6, 5, 4), id="no-running-statistics"),
-    ],
-)
-def test_a_norm_and_its_gradient_are_computed_by_sums(norm: nn.Module, shape: tuple[int, ...]) -> None:
-    graph, data = step_of(Norm(norm), *shape)
+def test_a_norm_and_its_gradient_are_computed_by_sums(subtests: pytest.Subtests) -> None:
+    rows = {
+        "1d": (nn.BatchNorm1d(6), (5, 6)),
+        "1d-sequence": (nn.BatchNorm1d(6), (5, 6, 7)),
+        "2d": (nn.BatchNorm2d(6, eps=0.1, momentum=0.3), (3, 6, 5, 4)),
+        "3d": (nn.BatchNorm3d(6), (2, 6, 3, 4, 5)),
+        "no-weight": (nn.BatchNorm2d(6, affine=False), (3, 6, 5, 4)),
+        "no-running-statistics": (nn.BatchNorm2d(6, track_running_stats=False), (3, 6, 5, 4)),
+    }
+    for case, (norm, shape) in rows.items():
+        with subtests.test(case):
+            graph, data = step_of(Norm(norm), *shape)
 
-    assert check_pass(EVERY, graph, data=data) == 1
+            assert check_pass(EVERY, graph, data=data) == 1
 
-    made = PassManager([EVERY]).run(graph).graph
-    assert count_of(graph, GRADIENT) == 1
-    assert count_of(made, NORM, "aten._native_batch_norm_legit.no_stats", GRADIENT) == 0
+            made = PassManager([EVERY]).run(graph).graph
+            assert count_of(graph, GRADIENT) == 1
+            assert count_of(made, NORM, "aten._native_batch_norm_legit.no_stats", GRADIENT) == 0
 
 
 def test_a_norm_without_a_gradient_of_its_input_is_computed_by_sums() -> None:
@@ -96,22 +94,23 @@ def test_a_norm_without_a_gradient_of_its_input_is_computed_by_sums() -> None:
     assert check_pass(EVERY, graph, data=data) == 1
 
 
-@pytest.mark.parametrize("spread", [1.0, 0.0], ids=["varies", "constant"])
-def test_a_channel_far_from_zero_keeps_its_digits(spread: float) -> None:
+def test_a_channel_far_from_zero_keeps_its_digits(subtests: pytest.Subtests) -> None:
     """A sum of squares less the square of a sum would cancel; the mean itself rounds nothing off."""
-    x = 1000.1 + spread * torch.randn(64, 3, 8, 8)
-    model = Norm(nn.BatchNorm2d(3, affine=False), 3)
-    nn.init.ones_(model.weight)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
-    step = TrainStep(model, optimizer, lambda y, _: (y.sum(), y), passes=[EVERY])
+    for spread in [1.0, 0.0]:
+        with subtests.test(spread=spread):
+            x = 1000.1 + spread * torch.randn(64, 3, 8, 8)
+            model = Norm(nn.BatchNorm2d(3, affine=False), 3)
+            nn.init.ones_(model.weight)
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+            step = TrainStep(model, optimizer, lambda y, _: (y.sum(), y), passes=[EVERY])
 
-    found = step(x, torch.zeros(()))[1]
+            found = step(x, torch.zeros(()))[1]
 
-    assert not count_of(step.graph, NORM)
-    wanted = F.batch_norm(x.double(), None, None, training=True)
-    torch.testing.assert_close(found.double(), wanted, rtol=0, atol=1e-6)
-    eager = F.batch_norm(x, None, None, training=True)
-    assert (found - wanted).norm() <= (eager - wanted).norm()
+            assert not count_of(step.graph, NORM)
+            wanted = F.batch_norm(x.double(), None, None, training=True)
+            torch.testing.assert_close(found.double(), wanted, rtol=0, atol=1e-6)
+            eager = F.batch_norm(x, None, None, training=True)
+            assert (found - wanted).norm() <= (eager - wanted).norm()
 
 
 def test_the_gradients_of_a_channel_far_from_zero_keep_their_digits() -> None:
@@ -144,31 +143,27 @@ def test_the_input_is_not_kept_for_the_gradient() -> None:
     assert {node.op_type for node, _ in scaled.uses if node} == {"aten.sum.dim_IntList", "aten.sub.Tensor"}
 
 
-@pytest.mark.parametrize(
-    ("item", "norm", "dtype", "reasons"),
-    [
-        pytest.param(
+def test_norms_are_left_with_a_reason(subtests: pytest.Subtests) -> None:
+    rows = [
+        (
             BatchNormToSums(),
             nn.BatchNorm2d(6),
             torch.float32,
             ["360 elements are too few to pay for more calls"],
         ),
-        pytest.param(
+        (
             EVERY,
             nn.BatchNorm2d(6),
             torch.float64,
             ["it is of f64[3, 6, 5, 4], f64[6], f64[6], f64[6], f64[6]"],
         ),
-    ],
-    ids=["small", "float64"],
-)
-def test_norms_are_left_with_a_reason(
-    item: BatchNormToSums, norm: nn.Module, dtype: torch.dtype, reasons: Sequence[str]
-) -> None:
-    graph, data = step_of(Norm(norm), 3, 6, 5, 4, dtype=dtype)
+    ]
+    for item, norm, dtype, reasons in rows:
+        with subtests.test(item=item, norm=norm, dtype=dtype, reasons=reasons):
+            graph, data = step_of(Norm(norm), 3, 6, 5, 4, dtype=dtype)
 
-    assert check_pass(item, graph, data=data) == 0
-    assert refusals(item, graph) == reasons
+            assert check_pass(item, graph, data=data) == 0
+            assert refusals(item, graph) == reasons
 
 
 def test_a_norm_of_running_statistics_is_left() -> None:
@@ -193,11 +188,12 @@ def rows(generator: torch.Generator) -> tuple[Any, ...]:
     return torch.randn(9, 7, generator=generator), torch.randn(9, 3, generator=generator)
 
 
-@pytest.mark.parametrize("recipe", ["SGD, nesterov", "Adam", "RMSprop"])
-def test_training_is_as_near_to_float64_as_eager_is(recipe: str) -> None:
-    case = Case("norm", Perceptron, rows)
-    contender = with_passes(f"{TRAIN},{EVERY}", lambda graph: not count_of(graph, NORM, GRADIENT))
+def test_training_is_as_near_to_float64_as_eager_is(subtests: pytest.Subtests) -> None:
+    for recipe in ["SGD, nesterov", "Adam", "RMSprop"]:
+        with subtests.test(recipe=recipe):
+            case = Case("norm", Perceptron, rows)
+            contender = with_passes(f"{TRAIN},{EVERY}", lambda graph: not count_of(graph, NORM, GRADIENT))
 
-    found = trained(contender, case, recipe_named(recipe))
+            found = trained(contender, case, recipe_named(recipe))
 
-    assert not problems(found, reference(case, recipe_named(recipe)))
+            assert not problems(found, reference(case, recipe_named(recipe)))

@@ -12,7 +12,6 @@ from torch.nn import functional as F
 from npu_ir import Graph
 from npu_passes import PassManager
 from npu_passes.testing import check_pass
-from npu_runtime.cpu import onednn
 from npu_runtime.cpu.channels_last import ChannelsLast
 from tests.support.passes.cpu_cases import (
     Function,
@@ -22,7 +21,6 @@ from tests.support.passes.cpu_cases import (
     image,
     ops,
     optimized,
-    refusals,
 )
 
 PASSES = "constant-folding,channels-last"
@@ -55,34 +53,33 @@ def test_a_run_of_convolutions_has_one_copy_at_either_end() -> None:
     assert_computes(graph, model, x)
 
 
-@pytest.mark.parametrize(
-    "function",
-    [
-        pytest.param(lambda y, x: F.hardswish(y), id="hardswish"),
-        pytest.param(lambda y, x: F.relu6(y), id="relu6"),
-        pytest.param(lambda y, x: F.silu(y) * 2, id="silu-mul"),
-        pytest.param(lambda y, x: F.max_pool2d(y, 3, 1, 1), id="max-pool"),
-        pytest.param(lambda y, x: F.avg_pool2d(y, 2), id="avg-pool"),
-        pytest.param(lambda y, x: F.interpolate(y, scale_factor=2), id="nearest"),
-        pytest.param(lambda y, x: F.interpolate(y, scale_factor=2, mode="bilinear"), id="bilinear"),
-        pytest.param(lambda y, x: y * F.adaptive_avg_pool2d(y, 1).sigmoid(), id="squeeze-excite"),
-        pytest.param(lambda y, x: torch.cat([y[:, :64].relu(), y[:, 64:].tanh()], 1), id="cat-of-slices"),
-        pytest.param(lambda y, x: torch.cat([y, x], 1).relu()[:, :WIDE], id="cat"),
-        pytest.param(lambda y, x: F.pad(y, (1, 1, 1, 1)), id="pad"),
-        pytest.param(lambda y, x: y * torch.linspace(0, 1, 14), id="along-the-width"),
-        pytest.param(lambda y, x: torch.where(y > 0, y, x), id="mask"),
-        pytest.param(lambda y, x: F.softmax(y, 1), id="softmax"),
-        pytest.param(lambda y, x: y.flatten(2).transpose(1, 2).reshape(y.shape), id="views"),
-        pytest.param(lambda y, x: y + y.mean((2, 3)).sum(), id="mean"),
-    ],
-)
-def test_what_is_between_convolutions_keeps_its_values(function: Any) -> None:
-    model, x = between(function), image(WIDE, 14)
+def test_what_is_between_convolutions_keeps_its_values(subtests: pytest.Subtests) -> None:
+    rows = {
+        "hardswish": (lambda y, x: F.hardswish(y)),
+        "relu6": (lambda y, x: F.relu6(y)),
+        "silu-mul": (lambda y, x: F.silu(y) * 2),
+        "max-pool": (lambda y, x: F.max_pool2d(y, 3, 1, 1)),
+        "avg-pool": (lambda y, x: F.avg_pool2d(y, 2)),
+        "nearest": (lambda y, x: F.interpolate(y, scale_factor=2)),
+        "bilinear": (lambda y, x: F.interpolate(y, scale_factor=2, mode="bilinear")),
+        "squeeze-excite": (lambda y, x: y * F.adaptive_avg_pool2d(y, 1).sigmoid()),
+        "cat-of-slices": (lambda y, x: torch.cat([y[:, :64].relu(), y[:, 64:].tanh()], 1)),
+        "cat": (lambda y, x: torch.cat([y, x], 1).relu()[:, :WIDE]),
+        "pad": (lambda y, x: F.pad(y, (1, 1, 1, 1))),
+        "along-the-width": (lambda y, x: y * torch.linspace(0, 1, 14)),
+        "mask": (lambda y, x: torch.where(y > 0, y, x)),
+        "softmax": (lambda y, x: F.softmax(y, 1)),
+        "views": (lambda y, x: y.flatten(2).transpose(1, 2).reshape(y.shape)),
+        "mean": (lambda y, x: y + y.mean((2, 3)).sum()),
+    }
+    for case, function in rows.items():
+        with subtests.test(case):
+            model, x = between(function), image(WIDE, 14)
 
-    graph = captured(model, x)
+            graph = captured(model, x)
 
-    assert check_pass(ChannelsLast(), [graph]) == 1
-    assert_computes(PassManager(PASSES).run(graph).graph, model, x)
+            assert check_pass(ChannelsLast(), [graph]) == 1
+            assert_computes(PassManager(PASSES).run(graph).graph, model, x)
 
 
 def test_pools_and_activations_in_a_run_are_carried_along_without_copies() -> None:
@@ -130,35 +127,26 @@ def test_weights_between_convolutions_are_copied_when_they_are_bound() -> None:
     assert_computes(graph, model, x)
 
 
-@pytest.mark.parametrize(
-    ("model", "x"),
-    [
-        pytest.param(nn.Conv2d(8, 8, 3, padding=1), image(8, 32), id="small"),
-        pytest.param(Residual(8), image(8, 16), id="small-run"),
-        pytest.param(nn.Conv2d(64, 64, 1), image(64, 14), id="copies-cost-more"),
-        pytest.param(nn.Conv1d(256, 256, 3), torch.randn(1, 256, 128), id="one-dimension"),
-        pytest.param(nn.Conv3d(32, 32, 3), torch.randn(1, 32, 12, 12, 12), id="three-dimensions"),
-        pytest.param(nn.ConvTranspose2d(WIDE, WIDE, 3), image(WIDE, 28), id="transposed"),
-        pytest.param(nn.Sequential(nn.ReLU(), nn.MaxPool2d(2)), image(WIDE, 28), id="no-convolution"),
-        pytest.param(Residual(WIDE).bfloat16(), image(WIDE, 28).bfloat16(), id="bfloat16"),
-        pytest.param(Residual(WIDE).double(), image(WIDE, 28).double(), id="float64"),
-        pytest.param(nn.Conv2d(WIDE, WIDE, 3), image(WIDE, 28)[0], id="no-batch"),
-        pytest.param(nn.Conv2d(WIDE, WIDE, 3), torch.randn(0, WIDE, 28, 28), id="empty"),
-    ],
-)
-def test_what_does_not_pay_or_is_something_else_stays(model: nn.Module, x: Tensor) -> None:
-    assert check_pass(ChannelsLast(), captured(model, x)) == 0
+def test_what_does_not_pay_or_is_something_else_stays(subtests: pytest.Subtests) -> None:
+    rows = {
+        "small": (nn.Conv2d(8, 8, 3, padding=1), image(8, 32)),
+        "small-run": (Residual(8), image(8, 16)),
+        "copies-cost-more": (nn.Conv2d(64, 64, 1), image(64, 14)),
+        "one-dimension": (nn.Conv1d(256, 256, 3), torch.randn(1, 256, 128)),
+        "three-dimensions": (nn.Conv3d(32, 32, 3), torch.randn(1, 32, 12, 12, 12)),
+        "transposed": (nn.ConvTranspose2d(WIDE, WIDE, 3), image(WIDE, 28)),
+        "no-convolution": (nn.Sequential(nn.ReLU(), nn.MaxPool2d(2)), image(WIDE, 28)),
+        "bfloat16": (Residual(WIDE).bfloat16(), image(WIDE, 28).bfloat16()),
+        "float64": (Residual(WIDE).double(), image(WIDE, 28).double()),
+        "no-batch": (nn.Conv2d(WIDE, WIDE, 3), image(WIDE, 28)[0]),
+        "empty": (nn.Conv2d(WIDE, WIDE, 3), torch.randn(0, WIDE, 28, 28)),
+    }
+    for case, (model, x) in rows.items():
+        with subtests.test(case):
+            assert check_pass(ChannelsLast(), captured(model, x)) == 0
 
 
 def test_a_second_run_changes_nothing() -> None:
     graph = optimized(Residual(WIDE), image(WIDE, 28), passes=PASSES)
 
     assert not ChannelsLast().run(graph)
-
-
-def test_without_onednn_the_reason_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(onednn, "unavailable_reason", lambda: "PyTorch is built without oneDNN")
-
-    found = refusals(Residual(WIDE), image(WIDE, 28), passes="channels-last")
-
-    assert {item.reason for item in found} == {"PyTorch is built without oneDNN"}

@@ -77,12 +77,13 @@ def test_new_parameters_keep_their_strides() -> None:
         assert contents[name].stride() == weight.stride()
 
 
-@pytest.mark.parametrize("pool", [nn.MaxPool2d(2), nn.AvgPool2d(2)], ids=["max", "average"])
-def test_a_step_computes_what_it_did(pool: nn.Module) -> None:
-    batch = batch_of(32)
-    graph = with_sums(step_of(Classifier(pool=pool), batch))
+def test_a_step_computes_what_it_did(subtests: pytest.Subtests) -> None:
+    for pool in [nn.MaxPool2d(2), nn.AvgPool2d(2)]:
+        with subtests.test(pool=pool):
+            batch = batch_of(32)
+            graph = with_sums(step_of(Classifier(pool=pool), batch))
 
-    assert check_pass(ChannelsLast, graph, data=Checked(calls=[(batch, RATE)])) == 1
+            assert check_pass(ChannelsLast, graph, data=Checked(calls=[(batch, RATE)])) == 1
 
 
 def test_a_step_without_images_is_left_alone() -> None:
@@ -120,16 +121,16 @@ def images(generator: torch.Generator) -> tuple[Tensor, Tensor]:
     return torch.randn(8, 3, 16, 16, generator=generator), torch.randint(0, 10, (8,), generator=generator)
 
 
-@pytest.mark.parametrize(
-    "passes", ["train-cpu", f"{TRAIN},batch-norm-to-sums{{min_elements=0}},channels-last"]
-)
-@pytest.mark.parametrize("recipe", ["SGD, nesterov", "Adam"])
-def test_training_is_as_near_to_float64_as_eager_is(recipe: str, passes: str) -> None:
-    case = Case("classifier", Classifier, images, F.cross_entropy)
+def test_training_is_as_near_to_float64_as_eager_is(subtests: pytest.Subtests) -> None:
+    passes_rows = ["train-cpu", f"{TRAIN},batch-norm-to-sums{{min_elements=0}},channels-last"]
+    for passes in passes_rows:
+        for recipe in ["SGD, nesterov", "Adam"]:
+            with subtests.test(passes=passes, recipe=recipe):
+                case = Case("classifier", Classifier, images, F.cross_entropy)
 
-    found = trained(with_passes(passes, uses_channels_last), case, recipe_named(recipe))
+                found = trained(with_passes(passes, uses_channels_last), case, recipe_named(recipe))
 
-    assert not problems(found, reference(case, recipe_named(recipe)))
+                assert not problems(found, reference(case, recipe_named(recipe)))
 
 
 def uses_channels_last(graph: Graph) -> bool:

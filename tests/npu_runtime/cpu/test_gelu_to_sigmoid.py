@@ -171,31 +171,26 @@ def test_a_gradient_without_a_function_in_front_of_it_is_left() -> None:
     assert count_of(made, GELU) == 1  # the erf form
 
 
-@pytest.mark.parametrize(
-    ("item", "model", "dtype", "reasons"),
-    [
-        pytest.param(
-            GeluToSigmoid(), Perceptron(), torch.float32, ["60 elements are too few to pay for more calls"]
-        ),
-        pytest.param(EVERY, Perceptron(), torch.float64, ["it is f64[5, 12]"]),
-        pytest.param(EVERY, Perceptron("none"), torch.float32, []),
-    ],
-    ids=["small", "float64", "erf"],
-)
-def test_others_are_left(
-    item: GeluToSigmoid, model: nn.Module, dtype: torch.dtype, reasons: list[str]
-) -> None:
-    graph, data = step_of(model, dtype)
+def test_others_are_left(subtests: pytest.Subtests) -> None:
+    rows = [
+        (GeluToSigmoid(), Perceptron(), torch.float32, ["60 elements are too few to pay for more calls"]),
+        (EVERY, Perceptron(), torch.float64, ["it is f64[5, 12]"]),
+        (EVERY, Perceptron("none"), torch.float32, []),
+    ]
+    for item, model, dtype, reasons in rows:
+        with subtests.test(item=item, model=model, dtype=dtype, reasons=reasons):
+            graph, data = step_of(model, dtype)
 
-    assert check_pass(item, graph, data=data) == 0
-    assert [found.reason for found in PassManager([item]).run(graph).journal.refusals] == reasons
+            assert check_pass(item, graph, data=data) == 0
+            assert [found.reason for found in PassManager([item]).run(graph).journal.refusals] == reasons
 
 
-@pytest.mark.parametrize("recipe", ["SGD, nesterov", "Adam", "RMSprop"])
-def test_training_is_as_near_to_float64_as_eager_is(recipe: str) -> None:
-    case = Case("gelu", Perceptron, rows)
-    contender = with_passes(f"{TRAIN},{EVERY}", lambda graph: not count_of(graph, GELU, GRADIENT))
+def test_training_is_as_near_to_float64_as_eager_is(subtests: pytest.Subtests) -> None:
+    for recipe in ["SGD, nesterov", "Adam", "RMSprop"]:
+        with subtests.test(recipe=recipe):
+            case = Case("gelu", Perceptron, rows)
+            contender = with_passes(f"{TRAIN},{EVERY}", lambda graph: not count_of(graph, GELU, GRADIENT))
 
-    found = trained(contender, case, recipe_named(recipe))
+            found = trained(contender, case, recipe_named(recipe))
 
-    assert not problems(found, reference(case, recipe_named(recipe)))
+            assert not problems(found, reference(case, recipe_named(recipe)))

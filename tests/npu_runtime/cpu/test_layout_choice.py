@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
@@ -16,6 +16,7 @@ from npu_runtime.cpu.convolutions import CONVOLUTIONS, convolution_of
 from npu_runtime.cpu.costs import Kernel, copy_seconds, direct_kernel, seconds_saved, winograd_tile
 from npu_runtime.cpu.layouts import choose_channels_last, is_layout_sensitive
 from tests.support.passes.cpu_cases import Function, captured, image
+from tests.support.tiers import examples
 
 COPY = copy_seconds(captured(nn.ReLU(), image(8, 8)).inputs[0].tensor_type)
 
@@ -40,7 +41,7 @@ def total(graph: Graph, saved: dict[OpNode, float], nodes: set[OpNode]) -> float
     )
 
 
-@settings(suppress_health_check=list(HealthCheck), max_examples=60, deadline=None)
+@examples(20, suppress_health_check=list(HealthCheck), deadline=None)
 @given(st.lists(st.integers(-4, 6), min_size=5, max_size=5))
 def test_no_choice_is_better_or_as_good_with_fewer_nodes(quarters: list[int]) -> None:
     graph = captured(Function(relus), image(8, 8))
@@ -66,38 +67,34 @@ def test_copies_of_weights_cost_nothing() -> None:
     assert choose_channels_last(saved, ()) == set()
 
 
-@pytest.mark.parametrize(
-    ("conv", "x", "kernel", "tile"),
-    [
-        pytest.param(nn.Conv2d(64, 64, 3, padding=1), image(64, 56), Kernel.PACKED, 4, id="64x56"),
-        pytest.param(nn.Conv2d(256, 256, 3, padding=1), image(256, 14), Kernel.PACKED, 2, id="256x14"),
-        pytest.param(nn.Conv2d(512, 512, 3, padding=1), image(512, 7), Kernel.PACKED, None, id="512x7"),
-        pytest.param(nn.Conv2d(96, 96, 3, groups=96), image(96, 56), Kernel.PACKED, None, id="depthwise"),
-        pytest.param(nn.Conv2d(3, 64, 7, 2, 3), image(3, 224), Kernel.PACKED, None, id="stem"),
-        pytest.param(nn.Conv2d(32, 32, 3, padding=1), image(32, 8), Kernel.PLAIN, None, id="32x8"),
-        pytest.param(nn.Conv2d(64, 64, 3, padding=1), image(64, 4), Kernel.PLAIN, None, id="64x4"),
-        pytest.param(nn.Conv2d(200, 80, 1), image(200, 14), Kernel.PLAIN, None, id="product"),
-    ],
-)
-def test_kernels_are_chosen_as_measured(conv: nn.Conv2d, x: Tensor, kernel: Kernel, tile: int | None) -> None:
-    item = convolution_of(next(captured(conv, x).nodes_of(*CONVOLUTIONS)))
+def test_kernels_are_chosen_as_measured(subtests: pytest.Subtests) -> None:
+    rows = {
+        "64x56": (nn.Conv2d(64, 64, 3, padding=1), image(64, 56), Kernel.PACKED, 4),
+        "256x14": (nn.Conv2d(256, 256, 3, padding=1), image(256, 14), Kernel.PACKED, 2),
+        "512x7": (nn.Conv2d(512, 512, 3, padding=1), image(512, 7), Kernel.PACKED, None),
+        "depthwise": (nn.Conv2d(96, 96, 3, groups=96), image(96, 56), Kernel.PACKED, None),
+        "stem": (nn.Conv2d(3, 64, 7, 2, 3), image(3, 224), Kernel.PACKED, None),
+        "32x8": (nn.Conv2d(32, 32, 3, padding=1), image(32, 8), Kernel.PLAIN, None),
+        "64x4": (nn.Conv2d(64, 64, 3, padding=1), image(64, 4), Kernel.PLAIN, None),
+        "product": (nn.Conv2d(200, 80, 1), image(200, 14), Kernel.PLAIN, None),
+    }
+    for case, (conv, x, kernel, tile) in rows.items():
+        with subtests.test(case):
+            item = convolution_of(next(captured(conv, x).nodes_of(*CONVOLUTIONS)))
 
-    assert (direct_kernel(item), winograd_tile(item)) == (kernel, tile)
+            assert (direct_kernel(item), winograd_tile(item)) == (kernel, tile)
 
 
-@pytest.mark.parametrize(
-    ("conv", "x", "is_faster"),
-    [
-        pytest.param(nn.Conv2d(8, 8, 3, padding=1), image(8, 32), False, id="8x32"),
-        pytest.param(nn.Conv2d(3, 8, 3, padding=1), image(3, 32), False, id="3x32"),
-        pytest.param(nn.Conv2d(64, 64, 3, padding=1), image(64, 4), True, id="64x4"),
-        pytest.param(nn.Conv2d(480, 480, 3, groups=480), image(480, 14), True, id="depthwise"),
-        pytest.param(nn.Conv2d(512, 512, 3, padding=1), image(512, 7), True, id="512x7"),
-    ],
-)
-def test_channels_last_is_faster_where_it_was_measured_to_be(
-    conv: nn.Conv2d, x: Tensor, is_faster: bool
-) -> None:
-    item = convolution_of(next(captured(conv, x).nodes_of(*CONVOLUTIONS)))
+def test_channels_last_is_faster_where_it_was_measured_to_be(subtests: pytest.Subtests) -> None:
+    rows = {
+        "8x32": (nn.Conv2d(8, 8, 3, padding=1), image(8, 32), False),
+        "3x32": (nn.Conv2d(3, 8, 3, padding=1), image(3, 32), False),
+        "64x4": (nn.Conv2d(64, 64, 3, padding=1), image(64, 4), True),
+        "depthwise": (nn.Conv2d(480, 480, 3, groups=480), image(480, 14), True),
+        "512x7": (nn.Conv2d(512, 512, 3, padding=1), image(512, 7), True),
+    }
+    for case, (conv, x, is_faster) in rows.items():
+        with subtests.test(case):
+            item = convolution_of(next(captured(conv, x).nodes_of(*CONVOLUTIONS)))
 
-    assert (seconds_saved(item) > 0) == is_faster
+            assert (seconds_saved(item) > 0) == is_faster

@@ -19,6 +19,7 @@ from tests.support.passes.cpu_cases import (
     assert_computes,
     captured,
     image,
+    last,
     ops,
     optimized,
     refusals,
@@ -27,10 +28,6 @@ from tests.support.passes.cpu_cases import (
 PASSES = "constant-folding,pack-convolution{fuse_add=true}"
 CONV, CONV_ADD = "mkldnn._convolution_pointwise", "mkldnn._convolution_pointwise.binary"
 WIDE = 64
-
-
-def last(x: Tensor) -> Tensor:
-    return x.to(memory_format=torch.channels_last)
 
 
 def behind(function: Any, **options: Any) -> Function:
@@ -43,73 +40,70 @@ def _transposed(self: Any, x: Tensor) -> Tensor:
     return torch.convolution(x, self.conv.weight, None, [1, 1], [0, 0], [1, 1], True, [0, 0], 1)
 
 
-@pytest.mark.parametrize(
-    ("function", "attr"),
-    [
-        pytest.param(lambda y, x: y, "none", id="nothing"),
-        pytest.param(lambda y, x: F.relu(y), "relu", id="relu"),
-        pytest.param(lambda y, x: F.relu6(y), "hardtanh", id="relu6"),
-        pytest.param(lambda y, x: F.hardtanh(y, -0.5, 0.25), "hardtanh", id="hardtanh"),
-        pytest.param(lambda y, x: F.leaky_relu(y, 0.2), "leaky_relu", id="leaky-relu"),
-        pytest.param(lambda y, x: F.gelu(y), "gelu", id="gelu"),
-        pytest.param(lambda y, x: F.gelu(y, approximate="tanh"), "gelu", id="gelu-tanh"),
-        pytest.param(lambda y, x: F.silu(y), "swish", id="silu"),
-        pytest.param(lambda y, x: F.hardswish(y), "hardswish", id="hardswish"),
-        pytest.param(lambda y, x: torch.sigmoid(y), "sigmoid", id="sigmoid"),
-        pytest.param(lambda y, x: torch.tanh(y), "tanh", id="tanh"),
-    ],
-)
-@pytest.mark.parametrize("bias", [True, False], ids=["bias", "no-bias"])
-def test_an_activation_is_computed_with_the_convolution(function: Any, attr: str, bias: bool) -> None:
-    model, x = behind(function, bias=bias), last(10 * image(WIDE, 28))  # beyond the 6 of relu6
+def test_an_activation_is_computed_with_the_convolution(subtests: pytest.Subtests) -> None:
+    function_rows = [
+        (lambda y, x: y, "none"),
+        (lambda y, x: F.relu(y), "relu"),
+        (lambda y, x: F.relu6(y), "hardtanh"),
+        (lambda y, x: F.hardtanh(y, -0.5, 0.25), "hardtanh"),
+        (lambda y, x: F.leaky_relu(y, 0.2), "leaky_relu"),
+        (lambda y, x: F.gelu(y), "gelu"),
+        (lambda y, x: F.gelu(y, approximate="tanh"), "gelu"),
+        (lambda y, x: F.silu(y), "swish"),
+        (lambda y, x: F.hardswish(y), "hardswish"),
+        (lambda y, x: torch.sigmoid(y), "sigmoid"),
+        (lambda y, x: torch.tanh(y), "tanh"),
+    ]
+    for function, attr in function_rows:
+        for bias in [True, False]:
+            with subtests.test(function=function, attr=attr, bias=bias):
+                model, x = behind(function, bias=bias), last(10 * image(WIDE, 28))  # beyond the 6 of relu6
 
-    graph = optimized(model, x, passes=PASSES)
+                graph = optimized(model, x, passes=PASSES)
 
-    assert ops(graph) == {CONV: 1}
-    assert graph.body[0].attrs["attr"] == attr
-    assert_computes(graph, model, x)
-
-
-@pytest.mark.parametrize(
-    "function",
-    [
-        pytest.param(lambda y, x: y + x, id="add"),
-        pytest.param(lambda y, x: x + y, id="add-to"),
-        pytest.param(lambda y, x: F.relu(x + y), id="add-relu"),
-        pytest.param(lambda y, x: F.relu(y + x), id="relu"),
-    ],
-)
-def test_a_sum_and_a_relu_are_computed_with_the_convolution(function: Any) -> None:
-    model, x = behind(function), last(image(WIDE, 28))
-
-    graph = optimized(model, x, passes=PASSES)
-
-    assert ops(graph) == {CONV_ADD: 1}
-    assert_computes(graph, model, x)
+                assert ops(graph) == {CONV: 1}
+                assert graph.body[0].attrs["attr"] == attr
+                assert_computes(graph, model, x)
 
 
-@pytest.mark.parametrize(
-    ("function", "expected"),
-    [
-        pytest.param(lambda y, x: F.gelu(y + x), {CONV_ADD: 1, "gelu": 1}, id="gelu-of-sum"),
-        pytest.param(lambda y, x: torch.add(y, x, alpha=2), {CONV: 1, "add.Tensor": 1}, id="scaled"),
-        pytest.param(lambda y, x: y + 1.5, {CONV: 1, "add.Tensor": 1}, id="number"),
-        pytest.param(lambda y, x: y + y, {CONV: 1, "add.Tensor": 1}, id="itself"),
-        pytest.param(lambda y, x: y + x[:, :1], {CONV: 1, "add.Tensor": 1}, id="broadcast"),
-        pytest.param(lambda y, x: y + x.contiguous(), {CONV: 1, "add.Tensor": 1}, id="layout"),
-        pytest.param(lambda y, x: (y, F.relu(y)), {CONV: 1, "relu": 1}, id="result"),
-        pytest.param(lambda y, x: F.relu(y) * y.exp(), {CONV: 1, "relu": 1, "exp": 1}, id="read-twice"),
-        pytest.param(lambda y, x: F.elu(y), {CONV: 1, "elu": 1}, id="unknown"),
-    ],
-)
-def test_what_onednn_does_not_fuse_stays_behind(function: Any, expected: dict[str, int]) -> None:
-    model, x = behind(function), last(image(WIDE, 28))
+def test_a_sum_and_a_relu_are_computed_with_the_convolution(subtests: pytest.Subtests) -> None:
+    rows = {
+        "add": (lambda y, x: y + x),
+        "add-to": (lambda y, x: x + y),
+        "add-relu": (lambda y, x: F.relu(x + y)),
+        "relu": (lambda y, x: F.relu(y + x)),
+    }
+    for case, function in rows.items():
+        with subtests.test(case):
+            model, x = behind(function), last(image(WIDE, 28))
 
-    graph = optimized(model, x, passes=PASSES)
+            graph = optimized(model, x, passes=PASSES)
 
-    found = ops(graph)
-    assert {name: found[name] for name in expected} == expected
-    assert_computes(graph, model, x)
+            assert ops(graph) == {CONV_ADD: 1}
+            assert_computes(graph, model, x)
+
+
+def test_what_onednn_does_not_fuse_stays_behind(subtests: pytest.Subtests) -> None:
+    rows = {
+        "gelu-of-sum": (lambda y, x: F.gelu(y + x), {CONV_ADD: 1, "gelu": 1}),
+        "scaled": (lambda y, x: torch.add(y, x, alpha=2), {CONV: 1, "add.Tensor": 1}),
+        "number": (lambda y, x: y + 1.5, {CONV: 1, "add.Tensor": 1}),
+        "itself": (lambda y, x: y + y, {CONV: 1, "add.Tensor": 1}),
+        "broadcast": (lambda y, x: y + x[:, :1], {CONV: 1, "add.Tensor": 1}),
+        "layout": (lambda y, x: y + x.contiguous(), {CONV: 1, "add.Tensor": 1}),
+        "result": (lambda y, x: (y, F.relu(y)), {CONV: 1, "relu": 1}),
+        "read-twice": (lambda y, x: F.relu(y) * y.exp(), {CONV: 1, "relu": 1, "exp": 1}),
+        "unknown": (lambda y, x: F.elu(y), {CONV: 1, "elu": 1}),
+    }
+    for case, (function, expected) in rows.items():
+        with subtests.test(case):
+            model, x = behind(function), last(image(WIDE, 28))
+
+            graph = optimized(model, x, passes=PASSES)
+
+            found = ops(graph)
+            assert {name: found[name] for name in expected} == expected
+            assert_computes(graph, model, x)
 
 
 def test_sums_are_left_by_default() -> None:
@@ -238,14 +232,6 @@ def test_a_weight_that_two_convolutions_share_is_packed_for_each() -> None:
 def _kinds(graph: Graph) -> list[InputKind]:
     sources = [node.inputs[0].argument for node in graph.prologue if node.op_type == onednn.PACK_CONVOLUTION]
     return [argument.kind for argument in sources if argument is not None]
-
-
-def test_without_onednn_the_reason_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(onednn, "unavailable_reason", lambda: "PyTorch is built without oneDNN")
-
-    found = refusals(behind(lambda y, x: y), last(image(WIDE, 28)), passes="pack-convolution")
-
-    assert [item.reason for item in found] == ["PyTorch is built without oneDNN"]
 
 
 def test_an_operator_that_pytorch_lacks_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

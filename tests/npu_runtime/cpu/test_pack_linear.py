@@ -6,13 +6,12 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn import functional as F
 
 from npu_ir import Interpreter
 from npu_passes import PassError
 from npu_passes.testing import check_pass
-from npu_runtime.cpu import onednn
 from npu_runtime.cpu.pack_linear import PackLinear
 from tests.support.passes.cpu_cases import Function, assert_computes, captured, ops, optimized, refusals
 
@@ -51,23 +50,22 @@ def test_an_activation_is_computed_with_the_layer(
     assert_computes(graph, model, x)
 
 
-@pytest.mark.parametrize(
-    "function",
-    [
-        pytest.param(lambda y, x: (y, F.relu(y)), id="result"),
-        pytest.param(lambda y, x: F.relu(y) + y, id="read-twice"),
-        pytest.param(lambda y, x: F.elu(y), id="unknown"),
-        pytest.param(lambda y, x: F.gelu(y.view(2, 64, 512)), id="view"),
-    ],
-)
-def test_what_onednn_does_not_fuse_stays_behind(function: Any) -> None:
-    model, x = behind(function), torch.randn(128, 256)
+def test_what_onednn_does_not_fuse_stays_behind(subtests: pytest.Subtests) -> None:
+    rows = {
+        "result": (lambda y, x: (y, F.relu(y))),
+        "read-twice": (lambda y, x: F.relu(y) + y),
+        "unknown": (lambda y, x: F.elu(y)),
+        "view": (lambda y, x: F.gelu(y.view(2, 64, 512))),
+    }
+    for case, function in rows.items():
+        with subtests.test(case):
+            model, x = behind(function), torch.randn(128, 256)
 
-    graph = optimized(model, x, passes=PASSES)
+            graph = optimized(model, x, passes=PASSES)
 
-    assert ops(graph)[LINEAR] == 1
-    assert len(graph.body) > 1
-    assert_computes(graph, model, x)
+            assert ops(graph)[LINEAR] == 1
+            assert len(graph.body) > 1
+            assert_computes(graph, model, x)
 
 
 def test_an_input_in_other_strides_is_right() -> None:
@@ -89,63 +87,55 @@ def test_addmm_with_a_weight_that_is_turned_is_packed() -> None:
     assert_computes(graph, model, x)
 
 
-@pytest.mark.parametrize(
-    ("rows", "size", "is_packed"),
-    [
-        pytest.param(1, 64, False, id="tiny"),
-        pytest.param(64, 64, False, id="small"),
-        pytest.param(64, 256, False, id="middle"),
-        pytest.param(128, 256, True, id="many-rows"),
-        pytest.param(1, 768, False, id="one-row"),
-        pytest.param(4, 512, True, id="large-weight"),
-    ],
-)
-def test_layers_that_are_too_small_are_left(rows: int, size: int, is_packed: bool) -> None:
-    graph = captured(nn.Linear(size, size), torch.randn(rows, size))
+def test_layers_that_are_too_small_are_left(subtests: pytest.Subtests) -> None:
+    rows = {
+        "tiny": (1, 64, False),
+        "small": (64, 64, False),
+        "middle": (64, 256, False),
+        "many-rows": (128, 256, True),
+        "one-row": (1, 768, False),
+        "large-weight": (4, 512, True),
+    }
+    for case, (batch, size, is_packed) in rows.items():
+        with subtests.test(case):
+            graph = captured(nn.Linear(size, size), torch.randn(batch, size))
 
-    assert check_pass(PackLinear(), graph) == is_packed
+            assert check_pass(PackLinear(), graph) == is_packed
 
 
-@pytest.mark.parametrize(
-    ("model", "args", "reason"),
-    [
-        pytest.param(nn.Linear(16, 16), [torch.randn(4, 16)], "1024 multiplications are too few", id="small"),
-        pytest.param(
-            nn.Linear(256, 512).bfloat16(), [torch.randn(128, 256).bfloat16()], "float32", id="bfloat16"
-        ),
-        pytest.param(nn.Linear(4096, 4096), [torch.randn(4096)], "not a product with a matrix", id="vector"),
-        pytest.param(
+def test_what_is_left_has_a_reason(subtests: pytest.Subtests) -> None:
+    rows = [
+        (nn.Linear(16, 16), [torch.randn(4, 16)], "1024 multiplications are too few"),
+        (nn.Linear(256, 512).bfloat16(), [torch.randn(128, 256).bfloat16()], "float32"),
+        (nn.Linear(4096, 4096), [torch.randn(4096)], "not a product with a matrix"),
+        (
             Function(lambda self, x, w: F.linear(x, w)),
             [torch.randn(128, 256), torch.randn(512, 256)],
             "is an input, or is updated",
-            id="input",
         ),
-        pytest.param(
+        (
             Function(lambda self, x, w: F.linear(x, w.exp())),
             [torch.randn(128, 256), torch.randn(512, 256)],
             "is computed at each call",
-            id="computed",
         ),
-        pytest.param(
+        (
             Function(lambda self, b, x, w: torch.addmm(b, x, w, alpha=2)),
             [torch.randn(512), torch.randn(128, 256), torch.randn(256, 512)],
             "it scales the product or the bias",
-            id="scaled",
         ),
-        pytest.param(
+        (
             Function(lambda self, b, x, w: torch.addmm(b, x, w)),
             [torch.randn(128, 512), torch.randn(128, 256), torch.randn(256, 512)],
             "not a vector",
-            id="matrix",
         ),
-        pytest.param(nn.Linear(256, 512), [torch.randn(0, 256)], "is empty", id="empty"),
-    ],
-)
-def test_what_is_left_has_a_reason(model: nn.Module, args: list[Tensor], reason: str) -> None:
-    found = refusals(model, *args, passes="pack-linear")
+        (nn.Linear(256, 512), [torch.randn(0, 256)], "is empty"),
+    ]
+    for model, args, reason in rows:
+        with subtests.test(model=model, args=args, reason=reason):
+            found = refusals(model, *args, passes="pack-linear")
 
-    assert len(found) == 1
-    assert reason in found[0].reason
+            assert len(found) == 1
+            assert reason in found[0].reason
 
 
 def test_the_pass_keeps_its_promises() -> None:
@@ -184,11 +174,3 @@ def test_a_weight_that_two_layers_share_is_right_in_both() -> None:
 
     assert ops(graph) == {LINEAR: 2}
     assert_computes(graph, model, x)
-
-
-def test_without_onednn_the_reason_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(onednn, "unavailable_reason", lambda: "PyTorch is built without oneDNN")
-
-    found = refusals(nn.Linear(256, 512), torch.randn(128, 256), passes="pack-linear")
-
-    assert [item.reason for item in found] == ["PyTorch is built without oneDNN"]

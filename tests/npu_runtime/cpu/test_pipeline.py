@@ -13,7 +13,8 @@ from npu_ir import Graph, Interpreter, execute_ir, load_ir, save_ir
 from npu_passes import PassManager, all_passes, all_pipelines, optimize, passes_of
 from npu_passes.core.registry import origin_of
 from npu_runtime import IRExecutor
-from tests.support.passes.cpu_cases import assert_computes, captured, image, ops
+from npu_runtime.cpu import onednn
+from tests.support.passes.cpu_cases import assert_computes, captured, image, last, ops, refusals
 
 CPU_ONLY = ["channels-last", "winograd", "pack-convolution", "pack-linear"]
 
@@ -112,12 +113,13 @@ def test_the_pipeline_is_the_default_with_passes_of_this_plugin_behind_it() -> N
     assert {origin_of(name).partition(" ")[0] for name in CPU_ONLY} == {"npu-runtime-cpu"}
 
 
-@pytest.mark.parametrize("name", CPU_ONLY)
-def test_each_pass_says_what_it_does_and_promises(name: str) -> None:
-    found = all_passes()[name]
+def test_each_pass_says_what_it_does_and_promises(subtests: pytest.Subtests) -> None:
+    for name in CPU_ONLY:
+        with subtests.test(name=name):
+            found = all_passes()[name]
 
-    assert found.__doc__
-    assert found.numerics.rtol == 1e-5
+            assert found.__doc__
+            assert found.numerics.rtol == 1e-5
 
 
 @pytest.mark.parametrize(("make", "x"), MODELS)
@@ -233,3 +235,20 @@ def test_packed_weights_are_no_results() -> None:
     execute_ir(cpu(model, x), (x,), weights=model.state_dict())
 
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
+
+
+def test_without_onednn_the_reason_is_given(
+    monkeypatch: pytest.MonkeyPatch, subtests: pytest.Subtests
+) -> None:
+    monkeypatch.setattr(onednn, "unavailable_reason", lambda: "PyTorch is built without oneDNN")
+    convolution = nn.Conv2d(64, 64, 3)
+    rows = [
+        ("channels-last", convolution, image(64, 56)),
+        ("pack-convolution", convolution, last(image(64, 56))),
+        ("winograd", convolution, last(image(64, 56))),
+        ("pack-linear", nn.Linear(256, 512), torch.randn(128, 256)),
+    ]
+    for passes, model, x in rows:
+        with subtests.test(passes):
+            reasons = [item.reason for item in refusals(model, x, passes=passes)]
+            assert reasons == ["PyTorch is built without oneDNN"]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import HealthCheck, assume, given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -14,8 +14,9 @@ from torch.nn import functional as F
 from npu_passes import PassManager
 from npu_runtime.cpu import costs, pack_convolution
 from tests.support.passes.cpu_cases import CPU_PASSES, Function, assert_computes, captured
+from tests.support.tiers import examples
 
-slow = settings(suppress_health_check=list(HealthCheck), max_examples=60, deadline=None)
+slow = examples(15, suppress_health_check=list(HealthCheck), deadline=None)
 PAIR = st.tuples(st.integers(1, 2), st.integers(1, 2))
 ACTIVATIONS = st.sampled_from([None, F.relu, F.hardswish, F.silu, torch.tanh, F.gelu, F.relu6])
 

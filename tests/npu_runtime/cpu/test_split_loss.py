@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 import torch
@@ -38,25 +37,22 @@ def graph_of(loss: Callable[..., Tensor], reduction: str, dtype: torch.dtype = t
     )
 
 
-@pytest.mark.parametrize(
-    ("reduction", "dtype", "last"),
-    [
-        pytest.param("mean", torch.float32, "aten.div.Tensor", id="mean, f32"),
-        pytest.param("mean", torch.float64, "aten.div.Tensor", id="mean, f64"),
-        pytest.param("mean", torch.bfloat16, "aten.mean.default", id="mean, bf16"),
-        pytest.param("sum", torch.float32, "aten.sum.default", id="sum, f32"),
-        pytest.param("sum", torch.bfloat16, "aten.sum.default", id="sum, bf16"),
-    ],
-)
-@pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
-def test_a_loss_is_computed_in_steps_to_the_bit(
-    loss: Any, reduction: str, dtype: torch.dtype, last: str
-) -> None:
-    graph = graph_of(loss, reduction, dtype)
+def test_a_loss_is_computed_in_steps_to_the_bit(subtests: pytest.Subtests) -> None:
+    reduction_rows = [
+        ("mean", torch.float32, "aten.div.Tensor"),
+        ("mean", torch.float64, "aten.div.Tensor"),
+        ("mean", torch.bfloat16, "aten.mean.default"),
+        ("sum", torch.float32, "aten.sum.default"),
+        ("sum", torch.bfloat16, "aten.sum.default"),
+    ]
+    for reduction, dtype, last in reduction_rows:
+        for loss in LOSSES.values():
+            with subtests.test(reduction=reduction, dtype=dtype, last=last, loss=loss):
+                graph = graph_of(loss, reduction, dtype)
 
-    assert check_pass(SplitLoss(), graph) > 0
+                assert check_pass(SplitLoss(), graph) > 0
 
-    assert list(PassManager([SplitLoss()]).run(graph).graph.nodes)[-1].op_type == last
+                assert list(PassManager([SplitLoss()]).run(graph).graph.nodes)[-1].op_type == last
 
 
 class Mean(nn.Module):
@@ -68,9 +64,10 @@ class Mean(nn.Module):
         return x.mean(dtype=self.dtype)
 
 
-@pytest.mark.parametrize("shape", [(), (1,), (3, 0), (7, 1001), (1 << 20,)], ids=str)
-def test_a_mean_is_a_sum_that_is_divided_to_the_bit(shape: tuple[int, ...]) -> None:
-    assert check_pass(SplitLoss(), extract_ir(Mean(), (torch.randn(shape),))) == 1
+def test_a_mean_is_a_sum_that_is_divided_to_the_bit(subtests: pytest.Subtests) -> None:
+    for shape in [(), (1,), (3, 0), (7, 1001), (1 << 20,)]:
+        with subtests.test(shape=shape):
+            assert check_pass(SplitLoss(), extract_ir(Mean(), (torch.randn(shape),))) == 1
 
 
 def test_a_mean_in_another_dtype_or_of_an_open_size_stays() -> None:
@@ -81,18 +78,18 @@ def test_a_mean_in_another_dtype_or_of_an_open_size_stays() -> None:
     assert check_pass(SplitLoss(), open_size) == 0
 
 
+@pytest.mark.smoke
 def test_the_loss_of_each_element_stays() -> None:
     assert check_pass(SplitLoss(), graph_of(F.mse_loss, "none")) == 0
 
 
-@pytest.mark.parametrize(
-    "loss", [*LOSSES.values(), lambda x, y: (x * y).mean()], ids=[*LOSSES, "mean of products"]
-)
-def test_a_step_makes_nothing_outside_of_its_plan(loss: Any) -> None:
-    model = nn.Linear(7, 5)
-    step = TrainStep(model, torch.optim.SGD(model.parameters(), lr=0.1), loss, capture="require")
+def test_a_step_makes_nothing_outside_of_its_plan(subtests: pytest.Subtests) -> None:
+    for loss in [*LOSSES.values(), lambda x, y: (x * y).mean()]:
+        with subtests.test(loss=loss):
+            model = nn.Linear(7, 5)
+            step = TrainStep(model, torch.optim.SGD(model.parameters(), lr=0.1), loss, capture="require")
 
-    step(torch.randn(6, 7), torch.randn(6, 5))
+            step(torch.randn(6, 7), torch.randn(6, 5))
 
-    assert step.artifact.plan.made_bytes == 0
-    assert "made" not in {item.kind for item in step.artifact.plan.buffers}
+            assert step.artifact.plan.made_bytes == 0
+            assert "made" not in {item.kind for item in step.artifact.plan.buffers}

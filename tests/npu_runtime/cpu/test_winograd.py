@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn import functional as F
 
 from npu_ir import Graph, Interpreter
 from npu_passes.testing import check_pass
-from npu_runtime.cpu import onednn
 from npu_runtime.cpu.winograd import POINTS, Winograd, matrices
 from tests.support.passes.cpu_cases import (
     Function,
@@ -19,6 +16,7 @@ from tests.support.passes.cpu_cases import (
     assert_computes,
     captured,
     image,
+    last,
     ops,
     optimized,
     refusals,
@@ -27,69 +25,58 @@ from tests.support.passes.cpu_cases import (
 PASSES = "constant-folding,winograd"
 
 
-def last(x: Tensor) -> Tensor:
-    return x.to(memory_format=torch.channels_last)
-
-
 def tiles(graph: Graph) -> set[str]:
     return {name for name in graph.constants if name.endswith("patch")}
 
 
-@pytest.mark.parametrize("tile", sorted(POINTS))
-def test_the_matrices_compute_a_convolution_of_one_tile(tile: int) -> None:
-    of_patch, of_kernel, of_result = matrices(tile)
-    patch, kernel = torch.randn(tile + 2, tile + 2).double(), torch.randn(3, 3).double()
+def test_the_matrices_compute_a_convolution_of_one_tile(subtests: pytest.Subtests) -> None:
+    for tile in sorted(POINTS):
+        with subtests.test(tile=tile):
+            of_patch, of_kernel, of_result = matrices(tile)
+            patch, kernel = torch.randn(tile + 2, tile + 2).double(), torch.randn(3, 3).double()
 
-    result = of_result @ ((of_kernel @ kernel.reshape(9)) * (of_patch @ patch.reshape(-1)))
+            result = of_result @ ((of_kernel @ kernel.reshape(9)) * (of_patch @ patch.reshape(-1)))
 
-    wanted = F.conv2d(patch[None, None], kernel[None, None]).reshape(-1)
-    assert torch.allclose(result, wanted, rtol=1e-12, atol=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("channels", "out", "size", "padding", "batch"),
-    [
-        pytest.param(64, 64, 56, 1, 1, id="whole-tiles"),
-        pytest.param(64, 64, 57, 1, 1, id="tiles-that-are-cut"),
-        pytest.param(64, 96, 40, 0, 1, id="no-padding"),
-        pytest.param(96, 64, 30, 2, 2, id="more-padding"),
-        pytest.param(128, 128, (28, 35), (0, 1), 1, id="two-sizes"),
-        pytest.param(128, 128, 14, 1, 3, id="batch"),
-        pytest.param(256, 256, 14, 1, 1, id="tiles-of-2"),
-    ],
-)
-@pytest.mark.parametrize("bias", [True, False], ids=["bias", "no-bias"])
-def test_a_large_convolution_becomes_products_of_matrices(
-    channels: int, out: int, size: Any, padding: Any, batch: int, bias: bool
-) -> None:
-    height, width = size if isinstance(size, tuple) else (size, size)
-    model = nn.Conv2d(channels, out, 3, padding=padding, bias=bias)
-    x = last(torch.randn(batch, channels, height, width))
-
-    graph = optimized(model, x, passes=PASSES)
-
-    found = ops(graph)
-    assert (found["mm"], found["bmm"], found["conv2d"]) == (2, 1, 0)
-    assert_computes(graph, model, x)
+            wanted = F.conv2d(patch[None, None], kernel[None, None]).reshape(-1)
+            assert torch.allclose(result, wanted, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("channels", "size", "limit"),
-    [
-        pytest.param(64, 56, 5e-6, id="tiles-of-4"),
-        pytest.param(128, 28, 5e-6, id="128"),
-        pytest.param(256, 14, 1e-6, id="tiles-of-2"),
-    ],
-)
-def test_the_error_to_float64_is_small(channels: int, size: int, limit: float) -> None:
-    model, x = nn.Conv2d(channels, channels, 3, padding=1), last(image(channels, size))
-    graph = optimized(model, x, passes=PASSES)
+def test_a_large_convolution_becomes_products_of_matrices(subtests: pytest.Subtests) -> None:
+    channels_rows = {
+        "whole-tiles": (64, 64, 56, 1, 1),
+        "tiles-that-are-cut": (64, 64, 57, 1, 1),
+        "no-padding": (64, 96, 40, 0, 1),
+        "more-padding": (96, 64, 30, 2, 2),
+        "two-sizes": (128, 128, (28, 35), (0, 1), 1),
+        "batch": (128, 128, 14, 1, 3),
+        "tiles-of-2": (256, 256, 14, 1, 1),
+    }
+    for case, (channels, out, size, padding, batch) in channels_rows.items():
+        for bias in [True, False]:
+            with subtests.test(case=case, bias=bias):
+                height, width = size if isinstance(size, tuple) else (size, size)
+                model = nn.Conv2d(channels, out, 3, padding=padding, bias=bias)
+                x = last(torch.randn(batch, channels, height, width))
 
-    found = Interpreter(graph, model.state_dict()).run(x)
+                graph = optimized(model, x, passes=PASSES)
 
-    with torch.no_grad():
-        wanted = F.conv2d(x.double(), model.weight.double(), model.bias.double(), padding=1)  # type: ignore[union-attr]
-    assert float((found - wanted).abs().max() / wanted.abs().max()) < limit
+                found = ops(graph)
+                assert (found["mm"], found["bmm"], found["conv2d"]) == (2, 1, 0)
+                assert_computes(graph, model, x)
+
+
+def test_the_error_to_float64_is_small(subtests: pytest.Subtests) -> None:
+    rows = {"tiles-of-4": (64, 56, 5e-6), "128": (128, 28, 5e-6), "tiles-of-2": (256, 14, 1e-6)}
+    for case, (channels, size, limit) in rows.items():
+        with subtests.test(case):
+            model, x = nn.Conv2d(channels, channels, 3, padding=1), last(image(channels, size))
+            graph = optimized(model, x, passes=PASSES)
+
+            found = Interpreter(graph, model.state_dict()).run(x)
+
+            with torch.no_grad():
+                wanted = F.conv2d(x.double(), model.weight.double(), model.bias.double(), padding=1)  # type: ignore[union-attr]
+            assert float((found - wanted).abs().max() / wanted.abs().max()) < limit
 
 
 def test_the_same_input_gives_the_same_bits() -> None:
@@ -119,30 +106,23 @@ def test_weights_are_transformed_when_they_are_bound_and_matrices_shared() -> No
     assert_computes(graph, other, x, weights=other.state_dict())
 
 
-@pytest.mark.parametrize(
-    ("model", "x", "reason"),
-    [
-        pytest.param(nn.Conv2d(64, 64, 5), last(image(64, 56)), "not a 3 x 3 convolution", id="5x5"),
-        pytest.param(nn.Conv2d(64, 64, 3, stride=2), last(image(64, 56)), "of stride 1", id="stride"),
-        pytest.param(
-            nn.Conv2d(64, 64, 3, dilation=2), last(image(64, 56)), "not a 3 x 3 convolution", id="dilation"
-        ),
-        pytest.param(
-            nn.Conv2d(64, 64, 3, groups=2), last(image(64, 56)), "not a 3 x 3 convolution", id="groups"
-        ),
-        pytest.param(nn.Conv2d(8, 8, 3), last(image(8, 56)), "not large enough", id="few-channels"),
-        pytest.param(
-            nn.Conv2d(512, 512, 3, padding=1), last(image(512, 7)), "not large enough", id="weights"
-        ),
-        pytest.param(nn.Conv2d(64, 64, 3), image(64, 56), "not in channels-last", id="contiguous"),
-        pytest.param(nn.Conv2d(64, 64, 3).double(), last(image(64, 56)).double(), "float32", id="float64"),
-    ],
-)
-def test_what_is_left_has_a_reason(model: nn.Module, x: Tensor, reason: str) -> None:
-    found = refusals(model, x, passes="winograd")
+def test_what_is_left_has_a_reason(subtests: pytest.Subtests) -> None:
+    rows = [
+        (nn.Conv2d(64, 64, 5), last(image(64, 56)), "not a 3 x 3 convolution"),
+        (nn.Conv2d(64, 64, 3, stride=2), last(image(64, 56)), "of stride 1"),
+        (nn.Conv2d(64, 64, 3, dilation=2), last(image(64, 56)), "not a 3 x 3 convolution"),
+        (nn.Conv2d(64, 64, 3, groups=2), last(image(64, 56)), "not a 3 x 3 convolution"),
+        (nn.Conv2d(8, 8, 3), last(image(8, 56)), "not large enough"),
+        (nn.Conv2d(512, 512, 3, padding=1), last(image(512, 7)), "not large enough"),
+        (nn.Conv2d(64, 64, 3), image(64, 56), "not in channels-last"),
+        (nn.Conv2d(64, 64, 3).double(), last(image(64, 56)).double(), "float32"),
+    ]
+    for model, x, reason in rows:
+        with subtests.test(model=model, x=x, reason=reason):
+            found = refusals(model, x, passes="winograd")
 
-    assert len(found) == 1
-    assert reason in found[0].reason
+            assert len(found) == 1
+            assert reason in found[0].reason
 
 
 def test_the_pass_keeps_its_promises() -> None:
@@ -173,11 +153,3 @@ def test_a_convolution_that_is_read_twice_is_computed_once() -> None:
 
     assert ops(graph)["bmm"] == 1
     assert_computes(graph, model, x)
-
-
-def test_without_onednn_the_reason_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(onednn, "unavailable_reason", lambda: "PyTorch is built without oneDNN")
-
-    found = refusals(nn.Conv2d(64, 64, 3), last(image(64, 56)), passes="winograd")
-
-    assert [item.reason for item in found] == ["PyTorch is built without oneDNN"]

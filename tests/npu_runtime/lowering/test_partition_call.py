@@ -9,61 +9,13 @@ import pytest
 import torch
 from torch import nn
 
-from npu_ir import ExecutionError, Graph, Interpreter, extract_ir
+from npu_ir import ExecutionError, Graph, extract_ir
 from npu_ir._torch.tensors import negated_view
 from npu_runtime import Backend, BackendError
 from npu_runtime.executor.executor import IRExecutor
 from npu_runtime.planned import PlannedProgram, plan
 from tests.support.backends.broken_backends import Program, Sound
 from tests.support.backends.choosing_backend import Some
-from tests.support.tiers import thin
-
-
-class Convolutions(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv, self.norm = nn.Conv2d(2, 4, 3, padding=1), nn.BatchNorm2d(4)
-        self.linear = nn.Linear(16, 6)
-
-    def forward(self, x: torch.Tensor, scale: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        y = torch.relu(self.norm(self.conv(x)))
-        left, right = torch.nn.functional.max_pool2d(y, 2).flatten(2).transpose(1, 2).chunk(2, dim=1)
-        joined = torch.cat([left * scale, right + 1], dim=2).relu()
-        rows = joined.reshape(2, -1)[:, :16]
-        return self.linear(rows).softmax(-1), left
-
-
-class Counting(nn.Module):
-    """Changes a buffer, and returns it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.register_buffer("total", torch.zeros(3))
-
-    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        self.total += x.sum(0)
-        return self.total * 2, x.relu()
-
-
-CASES = [
-    pytest.param(Convolutions().eval(), (torch.randn(2, 2, 4, 4), torch.randn(4)), id="convolutions"),
-    pytest.param(Counting(), (torch.randn(2, 3),), id="a buffer that changes"),
-]
-
-
-@pytest.mark.parametrize("seed", thin(range(10), 3))
-@pytest.mark.parametrize(("model", "args"), CASES)
-def test_results_do_not_depend_on_who_runs_what(model: nn.Module, args: tuple[Any, ...], seed: int) -> None:
-    graph = extract_ir(model, args)
-    backends = [Some("first", seed), Some("second", seed)]
-
-    executor = IRExecutor(graph, model.state_dict(), backend=backends, passes=None)
-
-    found, mutations = executor.run_flat(args)
-    wanted, updates = Interpreter(graph, model.state_dict()).run_flat(args)
-    assert {instruction.backend for instruction in executor.instructions} - {"aten"}
-    for actual, expected in zip((*found, *mutations.values()), (*wanted, *updates.values()), strict=True):
-        torch.testing.assert_close(actual, expected, rtol=0, atol=0)
 
 
 def test_nodes_in_a_row_are_one_call_with_weights_as_inputs() -> None:

@@ -86,10 +86,10 @@ def test_computing_alone_changes_no_state() -> None:
     before = {name: tensor.clone() for name, tensor in held.items()}
     numbers = program.load((0.5, torch.randn(3, 2)))
 
-    computed = program.compute(*numbers)
+    computed = program._compute(program._symbols, *numbers)
 
     assert_same(dict(held), before, "the state")
-    program.commit(*numbers, computed=computed)
+    program._commit(program._symbols, *numbers, *computed)
     assert not torch.equal(held["w"], before["w"])
 
 

@@ -54,6 +54,10 @@ def optimized(model: nn.Module, *args: Any, passes: str = CPU_PASSES) -> Graph:
     return PassManager(passes).run(captured(model, *args)).graph
 
 
+def last(x: Tensor) -> Tensor:
+    return x.to(memory_format=torch.channels_last)
+
+
 def refusals(model: nn.Module, *args: Any, passes: str) -> list[Refusal]:
     return list(PassManager(passes).run(captured(model, *args)).journal.refusals)
 

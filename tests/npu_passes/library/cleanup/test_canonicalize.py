@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.export import Dim
 
 from npu_ir import Graph, Provenance, execute_ir, extract_ir, parse_ir
@@ -15,15 +15,7 @@ from npu_ir.ops.schema import resolve
 from npu_passes import Checked, PassManager, PassResult
 from npu_passes.library.cleanup.canonicalize import Canonicalize
 from npu_passes.library.cleanup.canonicalize.canonical_calls import _OF_TENSORS
-
-
-class Function(nn.Module):
-    def __init__(self, function: Any) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, *args: Tensor) -> Any:
-        return self.function(*args)
+from tests.support.corpus.case import Function
 
 
 def run(graph: Graph) -> PassResult:
@@ -135,23 +127,23 @@ FORMS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("line", "form"), FORMS)
-def test_a_call_gets_its_form(line: str, form: str) -> None:
-    graph = parse_ir(of_node(line))
+def test_a_call_gets_its_form(subtests: pytest.Subtests) -> None:
+    for line, form in FORMS:
+        with subtests.test(line=line, form=form):
+            graph = parse_ir(of_node(line))
 
-    result = run(graph)
+            result = run(graph)
 
-    assert made_of(result.graph) == form
-    assert result.graph.node("end").inputs[0].type == graph.node("end").inputs[0].type
+            assert made_of(result.graph) == form
+            assert result.graph.node("end").inputs[0].type == graph.node("end").inputs[0].type
 
 
-@pytest.mark.parametrize(
-    ("shape", "size"),
-    [("[1, s0]", [2, -1]), ("[s0]", [2, -1]), ("[2, 1]", None), ("[1]", None)],
-)
-def test_an_open_size_is_expanded_to_only_where_it_is_there(shape: str, size: list[int] | None) -> None:
-    graph = canonical(
-        f"""
+def test_an_open_size_is_expanded_to_only_where_it_is_there(subtests: pytest.Subtests) -> None:
+    rows = [("[1, s0]", [2, -1]), ("[s0]", [2, -1]), ("[2, 1]", None), ("[1]", None)]
+    for shape, size in rows:
+        with subtests.test(shape=shape, size=size):
+            graph = canonical(
+                f"""
         graph g {{
           symbol s0 in [1, 8]
           input %x: f32{shape}
@@ -163,9 +155,11 @@ def test_an_open_size_is_expanded_to_only_where_it_is_there(shape: str, size: li
           return %end
         }}
         """
-    )
+            )
 
-    assert made_of(graph) == ("expand_as.default {}" if size is None else f"expand.default {{size={size}}}")
+            assert made_of(graph) == (
+                "expand_as.default {}" if size is None else f"expand.default {{size={size}}}"
+            )
 
 
 def test_numbers_that_meet_integers_stay_integers() -> None:
@@ -197,34 +191,32 @@ NUMBERS = [
 ]
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("overload", sorted(_OF_TENSORS))
-def test_the_overload_for_tensors_takes_numbers_and_is_equal_to_the_bit(
-    overload: str, dtype: torch.dtype
-) -> None:
-    scalar, tensor = resolve(overload), resolve(_OF_TENSORS[overload])
-    kwargs = {"rounding_mode": "floor"} if "mode" in overload else {}
-    compared = 0
-    for x in (torch.tensor([-3.0, 0.0, 2.0, 7.0, 100.0]).to(dtype), torch.tensor(3.0).to(dtype)):
-        for number in NUMBERS:
-            expected = outcome(scalar, x, number, kwargs)
-            found = outcome(tensor, x, number, kwargs)
-            assert (found is None) is (expected is None), number
-            assert found is None or same_data(found, expected), number
-            compared += found is not None
-    assert compared or dtype in (torch.bool, torch.complex64)
+def test_the_overload_for_tensors_takes_numbers_and_is_equal_to_the_bit(subtests: pytest.Subtests) -> None:
+    for dtype in DTYPES:
+        for overload in sorted(_OF_TENSORS):
+            with subtests.test(dtype=dtype, overload=overload):
+                scalar, tensor = resolve(overload), resolve(_OF_TENSORS[overload])
+                kwargs = {"rounding_mode": "floor"} if "mode" in overload else {}
+                compared = 0
+                for x in (torch.tensor([-3.0, 0.0, 2.0, 7.0, 100.0]).to(dtype), torch.tensor(3.0).to(dtype)):
+                    for number in NUMBERS:
+                        expected = outcome(scalar, x, number, kwargs)
+                        found = outcome(tensor, x, number, kwargs)
+                        assert (found is None) is (expected is None), number
+                        assert found is None or same_data(found, expected), number
+                        compared += found is not None
+                assert compared or dtype in (torch.bool, torch.complex64)
 
 
-@pytest.mark.parametrize("dtype", [dtype for dtype in DTYPES if dtype.is_floating_point], ids=str)
-@pytest.mark.parametrize("name", ["add", "sub", "mul", "div"])
-def test_an_integer_and_the_equal_float_are_the_same_operand_to_the_bit(
-    name: str, dtype: torch.dtype
-) -> None:
-    op = resolve(f"aten.{name}.Tensor")
-    x = torch.tensor([-3.0, 0.0, -0.0, 2.7, 65504.0, 1e-40, float("inf"), float("nan")]).to(dtype)
-    for number in (0, 1, -7, 100000, 16777217, 2**31, 2**53, -(2**53)):
-        for kwargs in [{}, {"alpha": 3}, {"alpha": 2.5}] if name in ("add", "sub") else [{}]:
-            assert same_data(op(x, number, **kwargs), op(x, float(number), **kwargs))
+def test_an_integer_and_the_equal_float_are_the_same_operand_to_the_bit(subtests: pytest.Subtests) -> None:
+    for dtype in [dtype for dtype in DTYPES if dtype.is_floating_point]:
+        for name in ["add", "sub", "mul", "div"]:
+            with subtests.test(dtype=dtype, name=name):
+                op = resolve(f"aten.{name}.Tensor")
+                x = torch.tensor([-3.0, 0.0, -0.0, 2.7, 65504.0, 1e-40, float("inf"), float("nan")]).to(dtype)
+                for number in (0, 1, -7, 100000, 16777217, 2**31, 2**53, -(2**53)):
+                    for kwargs in [{}, {"alpha": 3}, {"alpha": 2.5}] if name in ("add", "sub") else [{}]:
+                        assert same_data(op(x, number, **kwargs), op(x, float(number), **kwargs))
 
 
 def outcome(op: Any, x: Tensor, number: Any, kwargs: dict[str, Any]) -> Tensor | None:
@@ -284,22 +276,25 @@ def test_a_part_of_a_tuple_is_the_value_itself() -> None:
 COPIES = ["alias", "clone", "detach", "lift", "lift_fresh", "lift_fresh_copy"]
 
 
-@pytest.mark.parametrize("name", COPIES)
-def test_a_copy_that_nobody_can_tell_from_its_source_goes(name: str) -> None:
-    graph = canonical(of_node(f"%out: f32[2, 3] = aten.{name}.default(self=%x)"))
+def test_a_copy_that_nobody_can_tell_from_its_source_goes(subtests: pytest.Subtests) -> None:
+    for name in COPIES:
+        with subtests.test(name=name):
+            graph = canonical(of_node(f"%out: f32[2, 3] = aten.{name}.default(self=%x)"))
 
-    assert graph.node("end").inputs[0].name == "x"
+            assert graph.node("end").inputs[0].name == "x"
 
 
-@pytest.mark.parametrize(("name", "stays"), [(name, name in ("clone", "lift_fresh_copy")) for name in COPIES])
-def test_a_copy_of_an_input_stays_a_result_of_its_own(name: str, *, stays: bool) -> None:
-    text = f"graph g {{\n  input %x: f32[2]\n\n  %y: f32[2] = aten.{name}.default(self=%x)\n\n  return %y\n}}"
+def test_a_copy_of_an_input_stays_a_result_of_its_own(subtests: pytest.Subtests) -> None:
+    for name, stays in [(name, name in ("clone", "lift_fresh_copy")) for name in COPIES]:
+        with subtests.test(name=name, stays=stays):
+            node = f"%y: f32[2] = aten.{name}.default(self=%x)"
+            text = f"graph g {{\n  input %x: f32[2]\n\n  {node}\n\n  return %y\n}}"
 
-    result = PassManager([Canonicalize]).run(parse_ir(text))
+            result = PassManager([Canonicalize]).run(parse_ir(text))
 
-    assert (result.graph.outputs == result.graph.inputs) is not stays
-    reason = "it is a result of the graph, and would share the memory of %x"
-    assert [item.reason for item in result.journal.refusals] == [reason] * stays
+            assert (result.graph.outputs == result.graph.inputs) is not stays
+            reason = "it is a result of the graph, and would share the memory of %x"
+            assert [item.reason for item in result.journal.refusals] == [reason] * stays
 
 
 def test_a_constant_is_not_returned_itself() -> None:
@@ -459,28 +454,29 @@ def test_a_node_without_record_of_its_arguments_keeps_reading_a_number() -> None
     assert [node.name for node in graph.nodes] == ["n", "y"]
 
 
-OPEN = [
-    pytest.param(lambda x: x.flatten(), [("aten.reshape.default", {"shape": [-1]})], id="flatten"),
-    pytest.param(
-        lambda x: x.view(x.shape[0], 1, 3), [("aten.reshape.default", {"shape": [-1, 1, 3]})], id="view"
-    ),
-    pytest.param(
-        lambda x: x.unflatten(1, (3, 1)), [("aten.reshape.default", {"shape": [-1, 3, 1]})], id="unflatten"
-    ),
-    pytest.param(lambda x: x.t(), [("aten.permute.default", {"dims": [1, 0]})], id="t"),
-]
+OPEN = {
+    "flatten": (lambda x: x.flatten(), [("aten.reshape.default", {"shape": [-1]})]),
+    "view": (lambda x: x.view(x.shape[0], 1, 3), [("aten.reshape.default", {"shape": [-1, 1, 3]})]),
+    "unflatten": (lambda x: x.unflatten(1, (3, 1)), [("aten.reshape.default", {"shape": [-1, 3, 1]})]),
+    "t": (lambda x: x.t(), [("aten.permute.default", {"dims": [1, 0]})]),
+}
 
 
-@pytest.mark.parametrize(("function", "expected"), OPEN)
-def test_one_open_size_is_told_by_the_others(function: Any, expected: list[Any]) -> None:
-    graph = extract_ir(Function(function), (torch.randn(4, 3),), dynamic_shapes=(({0: Dim("n", min=2)},),))
+def test_one_open_size_is_told_by_the_others(subtests: pytest.Subtests) -> None:
+    for case, (function, expected) in OPEN.items():
+        with subtests.test(case):
+            graph = extract_ir(
+                Function(function), (torch.randn(4, 3),), dynamic_shapes=(({0: Dim("n", min=2)},),)
+            )
 
-    result = run(graph).graph
+            result = run(graph).graph
 
-    ops = [(node.op_type, dict(node.attrs)) for node in result.nodes if "sym_size" not in node.op_type]
-    assert ops == expected
-    x = torch.randn(7, 3)
-    assert torch.equal(execute_ir(result, (x,)), function(x))
+            ops = [
+                (node.op_type, dict(node.attrs)) for node in result.nodes if "sym_size" not in node.op_type
+            ]
+            assert ops == expected
+            x = torch.randn(7, 3)
+            assert torch.equal(execute_ir(result, (x,)), function(x))
 
 
 def test_several_open_sizes_stay_arguments() -> None:
@@ -559,10 +555,3 @@ def test_nodes_of_the_prologue_stay_as_they_are() -> None:
     graph = canonical(text)
 
     assert [node.op_type for node in graph.nodes] == ["aten.t.default", "aten.permute.default"]
-
-
-def test_a_second_run_changes_nothing() -> None:
-    for line, _ in FORMS:
-        graph = parse_ir(of_node(line))
-        Canonicalize().run(graph)
-        assert Canonicalize().run(graph) is False, line

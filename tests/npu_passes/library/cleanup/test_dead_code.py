@@ -183,12 +183,3 @@ class Unread(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         (x * x.shape[0]).sin()
         return x.cos()
-
-
-def test_a_second_run_changes_nothing() -> None:
-    graph = parse_ir(
-        "graph g {\n  input %x: f32[2]\n\n  %a: f32[2] = aten.sin.default(self=%x)\n\n  return %x\n}"
-    )
-
-    assert DeadCode().run(graph) is True
-    assert DeadCode().run(graph) is False

@@ -71,26 +71,26 @@ def mask(graph: Graph) -> list[bool]:
     return [bool(item) for item in found]
 
 
-@pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
-@pytest.mark.parametrize(
-    ("results", "needed"),
-    [
+def test_a_gradient_that_nothing_reads_is_not_computed(subtests: pytest.Subtests) -> None:
+    results_rows = [
         ("(%all.0, %all.2)", [True, False, True]),
         ("%all.1", [False, True, False]),
         ("%all.0", [True, False, False]),
-    ],
-)
-def test_a_gradient_that_nothing_reads_is_not_computed(text: str, results: str, needed: list[bool]) -> None:
-    graph = parse_ir(text.format(results=results))
+    ]
+    for text in TEXTS.values():
+        for results, needed in results_rows:
+            with subtests.test(text=text, results=results, needed=needed):
+                graph = parse_ir(text.format(results=results))
 
-    assert check_pass(DeadGradients, graph) == 1
-    found = PassManager([DeadGradients]).run(graph).graph
-    assert mask(found) == needed
+                assert check_pass(DeadGradients, graph) == 1
+                found = PassManager([DeadGradients]).run(graph).graph
+                assert mask(found) == needed
 
 
-@pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
-def test_gradients_that_are_all_read_are_all_computed(text: str) -> None:
-    assert check_pass(DeadGradients, parse_ir(text.format(results="(%all.0, %all.1, %all.2)"))) == 0
+def test_gradients_that_are_all_read_are_all_computed(subtests: pytest.Subtests) -> None:
+    for text in TEXTS.values():
+        with subtests.test(text=text):
+            assert check_pass(DeadGradients, parse_ir(text.format(results="(%all.0, %all.1, %all.2)"))) == 0
 
 
 def test_what_only_an_unread_gradient_needs_goes_with_it() -> None:

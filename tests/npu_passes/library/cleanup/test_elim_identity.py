@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.export import Dim
 from torch.nn import functional as fn
 
 from npu_ir import Graph, execute_ir, extract_ir, parse_ir
-from npu_ir.core.types import dtype_name
 from npu_passes import Checked, PassManager, PassResult
 from npu_passes.library.cleanup.elim_identity import ElimIdentity
 from npu_passes.library.cleanup.elim_identity.copies import is_lossless
+from tests.support.corpus.case import Function
 
 
 def of_node(line: str, *, inputs: str = "f32[2, 3]", constant: str = "") -> Graph:
@@ -120,13 +120,14 @@ IDENTITIES = [
 ]
 
 
-@pytest.mark.parametrize("line", IDENTITIES)
-def test_an_identity_goes(line: str) -> None:
-    result = run(of_node(line))
+def test_an_identity_goes(subtests: pytest.Subtests) -> None:
+    for line in IDENTITIES:
+        with subtests.test(line=line):
+            result = run(of_node(line))
 
-    assert is_gone(result)
-    assert result.converged
-    assert reasons(result) == []
+            assert is_gone(result)
+            assert result.converged
+            assert reasons(result) == []
 
 
 DIFFERENT = [
@@ -178,14 +179,15 @@ DIFFERENT = [
 ]
 
 
-@pytest.mark.parametrize(("line", "reason"), DIFFERENT)
-def test_what_changes_something_stays(line: str, reason: str | None) -> None:
-    graph = of_node(line)
+def test_what_changes_something_stays(subtests: pytest.Subtests) -> None:
+    for line, reason in DIFFERENT:
+        with subtests.test(line=line, reason=reason):
+            graph = of_node(line)
 
-    result = PassManager([ElimIdentity]).run(graph)
+            result = PassManager([ElimIdentity]).run(graph)
 
-    assert not is_gone(result)
-    assert reasons(result) == ([] if reason is None else [reason])
+            assert not is_gone(result)
+            assert reasons(result) == ([] if reason is None else [reason])
 
 
 def test_a_mask_that_is_read_keeps_a_dropout() -> None:
@@ -220,19 +222,18 @@ NEUTRAL = [
 ]
 
 
-@pytest.mark.parametrize(("op", "operands", "constant", "expected"), NEUTRAL)
-def test_a_constant_of_zeros_or_ones_is_seen(
-    op: str, operands: str, constant: str, *, expected: bool
-) -> None:
-    result = run(
-        of_node(
-            f"%out: f32[2, 3] = aten.{op}({operands}{'' if '}' in operands else ')'}",
-            constant=f"const %c: {constant}",
-        )
-    )
+def test_a_constant_of_zeros_or_ones_is_seen(subtests: pytest.Subtests) -> None:
+    for op, operands, constant, expected in NEUTRAL:
+        with subtests.test(op=op, operands=operands, constant=constant, expected=expected):
+            result = run(
+                of_node(
+                    f"%out: f32[2, 3] = aten.{op}({operands}{'' if '}' in operands else ')'}",
+                    constant=f"const %c: {constant}",
+                )
+            )
 
-    assert is_gone(result) is expected
-    assert reasons(result) == []
+            assert is_gone(result) is expected
+            assert reasons(result) == []
 
 
 CHANGES_OF_TYPE = [
@@ -253,12 +254,11 @@ CHANGES_OF_TYPE = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("inputs", "line", "constant", "reason"), CHANGES_OF_TYPE)
-def test_neither_promotion_nor_broadcasting_is_lost(
-    inputs: str, line: str, constant: str, reason: str
-) -> None:
-    graph = parse_ir(
-        f"""
+def test_neither_promotion_nor_broadcasting_is_lost(subtests: pytest.Subtests) -> None:
+    for inputs, line, constant, reason in CHANGES_OF_TYPE:
+        with subtests.test(inputs=inputs, line=line, constant=constant, reason=reason):
+            graph = parse_ir(
+                f"""
         graph g {{
           input %x: {inputs}
           {"const %c: " + constant if constant else ""}
@@ -269,19 +269,12 @@ def test_neither_promotion_nor_broadcasting_is_lost(
           return %end
         }}
         """
-    )
+            )
 
-    result = PassManager([ElimIdentity]).run(graph)
+            result = PassManager([ElimIdentity]).run(graph)
 
-    assert result.graph.node("end").inputs[0].name == "out"
-    assert reasons(result)[0] == reason
-
-
-def test_a_product_of_complex_numbers_with_one_is_no_identity_in_pytorch() -> None:
-    x = torch.complex(torch.tensor([float("inf")]), torch.tensor([1.0]))
-
-    assert (x * 1).isnan().any()
-    assert not x.isnan().any()
+            assert result.graph.node("end").inputs[0].name == "out"
+            assert reasons(result)[0] == reason
 
 
 SIGNS = [
@@ -298,25 +291,22 @@ SIGNS = [
 ]
 
 
-@pytest.mark.parametrize(("call", "keeps_sign"), SIGNS)
 def test_a_sum_that_may_change_the_sign_of_zero_stays_if_signs_of_zeros_matter(
-    call: str, *, keeps_sign: bool
+    subtests: pytest.Subtests,
 ) -> None:
-    graph = of_node(f"%out: f32[2, 3] = {call}", constant="const %c: f32[] = [0.0]")
-    given = torch.tensor([[0.0, -0.0, 1.0]] * 2)
+    for call, keeps_sign in SIGNS:
+        with subtests.test(call=call, keeps_sign=keeps_sign):
+            graph = of_node(f"%out: f32[2, 3] = {call}", constant="const %c: f32[] = [0.0]")
+            given = torch.tensor([[0.0, -0.0, 1.0]] * 2)
 
-    result = run(graph, signed_zeros=True)
+            result = run(graph, signed_zeros=True)
 
-    assert is_gone(result) is keeps_sign
-    assert keeps_sign or reasons(result) == ["it makes 0.0 of -0.0, and signed_zeros is set"]
-    before, after = (execute_ir(item, (given,))[1] for item in (graph, result.graph))
-    assert torch.equal(before.signbit(), after.signbit())
-    unsigned = execute_ir(run(graph).graph, (given,))[1]
-    assert torch.equal(unsigned.signbit(), before.signbit()) is keeps_sign
-
-
-def test_the_text_form_has_the_option() -> None:
-    assert str(ElimIdentity(signed_zeros=True)) == "elim-identity{signed_zeros=true}"
+            assert is_gone(result) is keeps_sign
+            assert keeps_sign or reasons(result) == ["it makes 0.0 of -0.0, and signed_zeros is set"]
+            before, after = (execute_ir(item, (given,))[1] for item in (graph, result.graph))
+            assert torch.equal(before.signbit(), after.signbit())
+            unsigned = execute_ir(run(graph).graph, (given,))[1]
+            assert torch.equal(unsigned.signbit(), before.signbit()) is keeps_sign
 
 
 DTYPES = [
@@ -325,16 +315,15 @@ DTYPES = [
 ]
 
 
-@pytest.mark.parametrize("narrow", DTYPES, ids=dtype_name)
-@pytest.mark.parametrize("wide", DTYPES, ids=dtype_name)
-def test_a_cast_is_lossless_exactly_where_it_keeps_every_number(
-    narrow: torch.dtype, wide: torch.dtype
-) -> None:
-    numbers = every_number(narrow)
+def test_a_cast_is_lossless_exactly_where_it_keeps_every_number(subtests: pytest.Subtests) -> None:
+    for narrow in DTYPES:
+        for wide in DTYPES:
+            with subtests.test(narrow=narrow, wide=wide):
+                numbers = every_number(narrow)
 
-    kept = in_python(numbers) == in_python(numbers.to(wide))
+                kept = in_python(numbers) == in_python(numbers.to(wide))
 
-    assert is_lossless(narrow, wide) is kept
+                assert is_lossless(narrow, wide) is kept
 
 
 def in_python(numbers: Tensor) -> list[Any]:
@@ -358,75 +347,70 @@ def every_number(dtype: torch.dtype) -> Tensor:
     return torch.tensor([info.max, info.max - 1, info.min, info.min + 1], dtype=dtype)
 
 
-FRESH = [
-    pytest.param(lambda x: x.clone(), id="clone"),
-    pytest.param(lambda x: x + 0, id="sum"),
-    pytest.param(lambda x: x * 1, id="product"),
-    pytest.param(lambda x: x.repeat(1, 1), id="repeat"),
-    pytest.param(lambda x: torch.cat([x]), id="cat"),
-    pytest.param(lambda x: fn.pad(x, (0, 0)), id="pad"),
-    pytest.param(lambda x: x.double().float(), id="casts"),
-    pytest.param(lambda x: (x + 0).view(-1), id="view_of_a_sum"),
-]
-SHARED = [
-    pytest.param(lambda x: fn.dropout(x, training=False), id="dropout"),
-    pytest.param(lambda x: x.view(x.shape), id="view"),
-    pytest.param(lambda x: x.t().t(), id="transpositions"),
-    pytest.param(lambda x: x.contiguous(), id="contiguous"),
-    pytest.param(lambda x: x.to(torch.float32), id="cast"),
-    pytest.param(lambda x: x[:], id="slice"),
-]
+FRESH = {
+    "clone": (lambda x: x.clone()),
+    "sum": (lambda x: x + 0),
+    "product": (lambda x: x * 1),
+    "repeat": (lambda x: x.repeat(1, 1)),
+    "cat": (lambda x: torch.cat([x])),
+    "pad": (lambda x: fn.pad(x, (0, 0))),
+    "casts": (lambda x: x.double().float()),
+    "view_of_a_sum": (lambda x: (x + 0).view(-1)),
+}
+SHARED = {
+    "dropout": (lambda x: fn.dropout(x, training=False)),
+    "view": (lambda x: x.view(x.shape)),
+    "transpositions": (lambda x: x.t().t()),
+    "contiguous": (lambda x: x.contiguous()),
+    "cast": (lambda x: x.to(torch.float32)),
+    "slice": (lambda x: x[:]),
+}
 
 
-class Function(nn.Module):
-    def __init__(self, function: Any) -> None:
-        super().__init__()
-        self.function = function
+def test_a_result_does_not_become_an_input(subtests: pytest.Subtests) -> None:
+    for case, function in FRESH.items():
+        with subtests.test(case):
+            x = torch.randn(2, 3)
+            graph = extract_ir(Function(function), (x,))
 
-    def forward(self, *args: Tensor) -> Any:
-        return self.function(*args)
+            result = PassManager([ElimIdentity]).run(graph)
 
-
-@pytest.mark.parametrize("function", FRESH)
-def test_a_result_does_not_become_an_input(function: Any) -> None:
-    x = torch.randn(2, 3)
-    graph = extract_ir(Function(function), (x,))
-
-    result = PassManager([ElimIdentity]).run(graph)
-
-    assert memory(execute_ir(result.graph, (x,))) != memory(x)
-    assert reasons(result) == ["it is a result of the graph, and would share the memory of %args_0"]
+            assert memory(execute_ir(result.graph, (x,))) != memory(x)
+            assert reasons(result) == ["it is a result of the graph, and would share the memory of %args_0"]
 
 
-@pytest.mark.parametrize("function", FRESH)
-def test_a_result_does_not_become_another_result(function: Any) -> None:
-    x = torch.randn(2, 3)
-    graph = extract_ir(Function(lambda x: (x.neg(), function(x.neg()))), (x,))
+def test_a_result_does_not_become_another_result(subtests: pytest.Subtests) -> None:
+    for case, function in FRESH.items():
+        with subtests.test(case):
+            x = torch.randn(2, 3)
+            graph = extract_ir(Function(lambda x: (x.neg(), function(x.neg()))), (x,))
 
-    found = execute_ir(run(graph).graph, (x,))
+            found = execute_ir(run(graph).graph, (x,))
 
-    assert memory(found[0]) != memory(found[1])
-
-
-@pytest.mark.parametrize("function", FRESH)
-def test_a_copy_of_what_nobody_else_sees_goes(function: Any) -> None:
-    graph = extract_ir(Function(lambda x: function(x.neg())), (torch.randn(2, 3),))
-
-    result = run(graph).graph
-
-    assert len(result) < len(graph)
+            assert memory(found[0]) != memory(found[1])
 
 
-@pytest.mark.parametrize("function", SHARED)
-def test_what_is_the_input_in_the_model_becomes_the_input(function: Any) -> None:
-    x = torch.randn(2, 3)
-    graph = extract_ir(Function(function), (x,))
+def test_a_copy_of_what_nobody_else_sees_goes(subtests: pytest.Subtests) -> None:
+    for case, function in FRESH.items():
+        with subtests.test(case):
+            graph = extract_ir(Function(lambda x: function(x.neg())), (torch.randn(2, 3),))
 
-    result = run(graph)
+            result = run(graph).graph
 
-    assert memory(function(x)) == memory(x)
-    assert result.graph.outputs == result.graph.inputs
-    assert reasons(result) == []
+            assert len(result) < len(graph)
+
+
+def test_what_is_the_input_in_the_model_becomes_the_input(subtests: pytest.Subtests) -> None:
+    for case, function in SHARED.items():
+        with subtests.test(case):
+            x = torch.randn(2, 3)
+            graph = extract_ir(Function(function), (x,))
+
+            result = run(graph)
+
+            assert memory(function(x)) == memory(x)
+            assert result.graph.outputs == result.graph.inputs
+            assert reasons(result) == []
 
 
 def test_one_of_two_copies_that_are_results_stays() -> None:

@@ -32,9 +32,8 @@ def run(graph: Graph) -> PassResult:
     return PassManager([HoistFill]).run(graph)
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
+def test_a_tensor_of_one_number_is_made_by_itself(subtests: pytest.Subtests) -> None:
+    rows = [
         "aten.ones_like.default(self=%x)",
         "aten.zeros_like.default(self=%x)",
         "aten.full_like.default(self=%x) {fill_value=2.5}",
@@ -43,22 +42,25 @@ def run(graph: Graph) -> PassResult:
         "aten.new_full.default(self=%x) {size=[2, 3], fill_value=-1}",
         "aten.fill.Scalar(self=%x) {value=7}",
         "aten.zero.default(self=%x)",
-    ],
-)
-def test_a_tensor_of_one_number_is_made_by_itself(line: str) -> None:
-    graph = filled(line)
+    ]
+    for line in rows:
+        with subtests.test(line=line):
+            graph = filled(line)
 
-    assert check_pass(HoistFill, graph) == 1
-    result = run(graph)
-    assert ops(result.graph) == ["aten.full.default", "aten.add.Tensor"]
-    assert result.graph.nodes[0].inputs == ()
+            assert check_pass(HoistFill, graph) == 1
+            result = run(graph)
+            assert ops(result.graph) == ["aten.full.default", "aten.add.Tensor"]
+            assert result.graph.nodes[0].inputs == ()
 
 
-@pytest.mark.parametrize("type", ["f64[2, 3]", "f16[]", "i64[4]", "bool[2]"])
-def test_the_type_stays(type: str) -> None:
-    line = "aten.ones_like.default(self=%x)" if type != "bool[2]" else "aten.zeros_like.default(self=%x)"
+def test_the_type_stays(subtests: pytest.Subtests) -> None:
+    for type in ["f64[2, 3]", "f16[]", "i64[4]", "bool[2]"]:
+        with subtests.test(type=type):
+            line = (
+                "aten.ones_like.default(self=%x)" if type != "bool[2]" else "aten.zeros_like.default(self=%x)"
+            )
 
-    assert check_pass(HoistFill, filled(line, type)) == 1
+            assert check_pass(HoistFill, filled(line, type)) == 1
 
 
 def test_what_is_empty_may_be_what_it_is_like() -> None:
@@ -80,28 +82,21 @@ def test_what_is_empty_may_be_what_it_is_like() -> None:
     assert ops(run(graph).graph) == ["aten.bernoulli.p", "aten.mul.Tensor"]
 
 
-@pytest.mark.parametrize(
-    ("line", "type", "reason"),
-    [
-        pytest.param(
+def test_what_depends_on_more_stays(subtests: pytest.Subtests) -> None:
+    rows = [
+        (
             "aten.ones_like.default(self=%x)",
             "f32[2, 3, 4, 5]@channels_last",
             "it is not contiguous: f32[2, 3, 4, 5]@channels_last",
-            id="strides",
         ),
-        pytest.param(
-            'aten.ones_like.default(self=%x) {device=device("cpu")}',
-            "f32[2]",
-            "it names a device",
-            id="device",
-        ),
-    ],
-)
-def test_what_depends_on_more_stays(line: str, type: str, reason: str) -> None:
-    graph = filled(line, type)
+        ('aten.ones_like.default(self=%x) {device=device("cpu")}', "f32[2]", "it names a device"),
+    ]
+    for line, type, reason in rows:
+        with subtests.test(line=line, type=type, reason=reason):
+            graph = filled(line, type)
 
-    assert check_pass(HoistFill, graph) == 0
-    assert [item.reason for item in run(graph).journal.refusals] == [reason]
+            assert check_pass(HoistFill, graph) == 0
+            assert [item.reason for item in run(graph).journal.refusals] == [reason]
 
 
 def test_open_sizes_stay() -> None:
@@ -144,10 +139,11 @@ def test_a_number_that_the_call_tells_stays() -> None:
     assert reasons == ["its fill value is known only in a call"]
 
 
-@pytest.mark.parametrize("op", ["ones_like", "empty_like"])
-def test_what_the_graph_returns_is_made_in_each_call(op: str) -> None:
-    graph = parse_ir(
-        f"""
+def test_what_the_graph_returns_is_made_in_each_call(subtests: pytest.Subtests) -> None:
+    for op in ["ones_like", "empty_like"]:
+        with subtests.test(op=op):
+            graph = parse_ir(
+                f"""
         graph g {{
           input %x: f32[2]
 
@@ -156,12 +152,12 @@ def test_what_the_graph_returns_is_made_in_each_call(op: str) -> None:
           return %out
         }}
         """
-    )
+            )
 
-    result = run(graph)
+            result = run(graph)
 
-    assert ops(result.graph) == [f"aten.{op}.default"]
-    assert [item.reason for item in result.journal.refusals] == ["the graph returns it"]
+            assert ops(result.graph) == [f"aten.{op}.default"]
+            assert [item.reason for item in result.journal.refusals] == ["the graph returns it"]
 
 
 def test_the_gradient_of_a_loss_by_itself_is_computed_once() -> None:

@@ -31,37 +31,35 @@ def expanded(line: str, *, of: str = "f32[2, 1]", to: str = "[2, 3]", made: str 
     )
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
+def test_it_is_computed_on_the_small_tensor(subtests: pytest.Subtests) -> None:
+    rows = [
         "aten.div.Tensor(self=%wide) {other=3}",
         "aten.mul.Tensor(self=%wide) {other=0.5}",
         "aten.neg.default(self=%wide)",
         "aten.clamp.default(self=%wide) {min=-1, max=1}",
-    ],
-)
-def test_it_is_computed_on_the_small_tensor(line: str) -> None:
-    graph = expanded(line)
+    ]
+    for line in rows:
+        with subtests.test(line=line):
+            graph = expanded(line)
 
-    assert check_pass(NarrowExpand, graph) == 1
+            assert check_pass(NarrowExpand, graph) == 1
 
-    made = PassManager([NarrowExpand, "dead-code"]).run(graph).graph
-    assert ops(made)[1:] == ["aten.expand.default", "aten.clone.default"]
-    assert made.nodes[0].outputs[0].tensor_type.shape == (2, 1)
-    assert made.results[1][0].type == graph.results[1][0].type
+            made = PassManager([NarrowExpand, "dead-code"]).run(graph).graph
+            assert ops(made)[1:] == ["aten.expand.default", "aten.clone.default"]
+            assert made.nodes[0].outputs[0].tensor_type.shape == (2, 1)
+            assert made.results[1][0].type == graph.results[1][0].type
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        pytest.param("aten.cumsum.default(self=%wide) {dim=1}", id="not-elementwise"),
-        pytest.param("aten.clone.default(self=%wide) {memory_format=contiguous_format}", id="copy"),
-        pytest.param("aten.bernoulli.p(self=%wide) {p=0.5}", id="random"),
-        pytest.param("aten.rand_like.default(self=%wide)", id="random-like"),
-    ],
-)
-def test_other_ops_are_left(line: str) -> None:
-    assert check_pass(NarrowExpand, expanded(line)) == 0
+def test_other_ops_are_left(subtests: pytest.Subtests) -> None:
+    rows = [
+        "aten.cumsum.default(self=%wide) {dim=1}",
+        "aten.clone.default(self=%wide) {memory_format=contiguous_format}",
+        "aten.bernoulli.p(self=%wide) {p=0.5}",
+        "aten.rand_like.default(self=%wide)",
+    ]
+    for line in rows:
+        with subtests.test(line=line):
+            assert check_pass(NarrowExpand, expanded(line)) == 0
 
 
 def test_what_is_not_larger_is_left() -> None:

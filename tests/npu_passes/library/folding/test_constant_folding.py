@@ -220,25 +220,24 @@ def test_what_is_made_on_meta_gets_its_device_when_weights_are_bound() -> None:
 # Results
 
 
-@pytest.mark.parametrize(
-    "function",
-    [
-        pytest.param(lambda self, x: (torch.arange(4), x * 1), id="itself"),
-        pytest.param(lambda self, x: (torch.arange(4).view(2, 2), x * 1), id="view"),
-        pytest.param(lambda self, x: (torch.arange(4).unsqueeze(0).expand(3, 4)[0], x * 1), id="views"),
-        pytest.param(lambda self, x: (torch.dropout(torch.arange(4.0), 0.5, False), x * 1), id="dropout"),
-    ],
-)
-def test_every_call_returns_new_memory(function: Any) -> None:
-    graph = fold(Call(function), X).graph
+def test_every_call_returns_new_memory(subtests: pytest.Subtests) -> None:
+    rows = {
+        "itself": (lambda self, x: (torch.arange(4), x * 1)),
+        "view": (lambda self, x: (torch.arange(4).view(2, 2), x * 1)),
+        "views": (lambda self, x: (torch.arange(4).unsqueeze(0).expand(3, 4)[0], x * 1)),
+        "dropout": (lambda self, x: (torch.dropout(torch.arange(4.0), 0.5, False), x * 1)),
+    }
+    for case, function in rows.items():
+        with subtests.test(case):
+            graph = fold(Call(function), X).graph
 
-    interpreter = Interpreter(graph)
-    first = interpreter.run(X)[0]
-    expected = first.clone()
-    first.fill_(7)
+            interpreter = Interpreter(graph)
+            first = interpreter.run(X)[0]
+            expected = first.clone()
+            first.fill_(7)
 
-    assert graph.body[0].op_type == "aten.mul.Tensor"
-    assert torch.equal(interpreter.run(X)[0], expected)
+            assert graph.body[0].op_type == "aten.mul.Tensor"
+            assert torch.equal(interpreter.run(X)[0], expected)
 
 
 def test_results_that_depend_on_weights_only_are_computed_once() -> None:
@@ -284,26 +283,25 @@ def test_what_a_buffer_is_updated_by_stays() -> None:
     assert prologue_types(result.graph) == []
 
 
-@pytest.mark.parametrize(
-    "function",
-    [
-        pytest.param(lambda self, x: x + torch.rand(4), id="random"),
-        pytest.param(lambda self, x: x + torch.rand_like(self.w), id="random-like-a-weight"),
-        pytest.param(lambda self, x: x + nn.functional.dropout(self.w, 0.5, True), id="dropout"),
-        pytest.param(lambda self, x: x + torch.bernoulli(self.w.abs()), id="bernoulli"),
-        pytest.param(lambda self, x: x + torch.empty(4) * 0, id="empty"),
-        pytest.param(lambda self, x: x + torch.empty_like(self.w) * 0, id="empty-like"),
-        pytest.param(lambda self, x: x + self.w.new_empty(4) * 0, id="new-empty"),
-    ],
-)
-def test_random_and_uninitialised_values_stay(function: Any) -> None:
-    graph = extract_ir(Call(function, w=nn.Parameter(torch.rand(4))), (X,))
-    before = [node.op_type for node in graph.nodes if "abs" not in node.op_type]
+def test_random_and_uninitialised_values_stay(subtests: pytest.Subtests) -> None:
+    rows = {
+        "random": (lambda self, x: x + torch.rand(4)),
+        "random-like-a-weight": (lambda self, x: x + torch.rand_like(self.w)),
+        "dropout": (lambda self, x: x + nn.functional.dropout(self.w, 0.5, True)),
+        "bernoulli": (lambda self, x: x + torch.bernoulli(self.w.abs())),
+        "empty": (lambda self, x: x + torch.empty(4) * 0),
+        "empty-like": (lambda self, x: x + torch.empty_like(self.w) * 0),
+        "new-empty": (lambda self, x: x + self.w.new_empty(4) * 0),
+    }
+    for case, function in rows.items():
+        with subtests.test(case):
+            graph = extract_ir(Call(function, w=nn.Parameter(torch.rand(4))), (X,))
+            before = [node.op_type for node in graph.nodes if "abs" not in node.op_type]
 
-    folded = PassManager([ConstantFolding]).run(graph).graph
+            folded = PassManager([ConstantFolding]).run(graph).graph
 
-    assert op_types(folded) == before
-    assert len(folded.constants) == 0
+            assert op_types(folded) == before
+            assert len(folded.constants) == 0
 
 
 def test_open_sizes_stay() -> None:
@@ -466,9 +464,10 @@ def graphs() -> list[Graph]:
     ]
 
 
-@pytest.mark.parametrize("max_bytes", [0, 20, 1 << 20])
-def test_the_pass_keeps_its_promises(max_bytes: int) -> None:
-    assert check_pass(ConstantFolding(max_bytes=max_bytes), graphs()) >= 1
+def test_the_pass_keeps_its_promises(subtests: pytest.Subtests) -> None:
+    for max_bytes in [0, 20, 1 << 20]:
+        with subtests.test(max_bytes=max_bytes):
+            assert check_pass(ConstantFolding(max_bytes=max_bytes), graphs()) >= 1
 
 
 def test_the_time_per_node_does_not_grow_with_a_chain() -> None:

@@ -50,88 +50,95 @@ def test_a_norm_behind_a_convolution_is_folded(dims: int, kind: Any, groups: int
     assert_computes(result.graph, model, [x])
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        pytest.param({"padding": "same"}, id="same"),
-        pytest.param({"padding": "valid"}, id="valid"),
-        pytest.param({"padding": 2, "dilation": 2}, id="dilation"),
-        pytest.param({"padding": (1, 0), "stride": (1, 2)}, id="two-strides"),
-        pytest.param({"padding": 1, "padding_mode": "circular"}, id="circular"),
-        pytest.param({"padding": 1, "padding_mode": "reflect"}, id="reflect"),
-        pytest.param({"groups": 4}, id="depthwise"),
-    ],
-)
-def test_every_form_of_a_convolution_keeps_its_options(options: dict[str, Any]) -> None:
-    model, x = trained(nn.Sequential(nn.Conv2d(4, 8, 3, **options), nn.BatchNorm2d(8))), image(4)
+def test_every_form_of_a_convolution_keeps_its_options(subtests: pytest.Subtests) -> None:
+    rows = {
+        "same": {"padding": "same"},
+        "valid": {"padding": "valid"},
+        "dilation": {"padding": 2, "dilation": 2},
+        "two-strides": {"padding": (1, 0), "stride": (1, 2)},
+        "circular": {"padding": 1, "padding_mode": "circular"},
+        "reflect": {"padding": 1, "padding_mode": "reflect"},
+        "depthwise": {"groups": 4},
+    }
+    for case, options in rows.items():
+        with subtests.test(case):
+            model, x = trained(nn.Sequential(nn.Conv2d(4, 8, 3, **options), nn.BatchNorm2d(8))), image(4)
 
-    result = run_passes(model, [x])
+            result = run_passes(model, [x])
 
-    assert norms(result.graph) == 0
-    assert_computes(result.graph, model, [x])
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        pytest.param({"output_padding": 1, "stride": 2}, id="output-padding"),
-        pytest.param({"dilation": 2, "groups": 3}, id="dilation"),
-    ],
-)
-def test_a_transposed_convolution_keeps_its_options(options: dict[str, Any]) -> None:
-    model = trained(nn.Sequential(nn.ConvTranspose2d(6, 9, 3, **options), nn.BatchNorm2d(9)))
-    x = image(6)
-
-    result = run_passes(model, [x])
-
-    assert norms(result.graph) == 0
-    assert_computes(result.graph, model, [x])
+            assert norms(result.graph) == 0
+            assert_computes(result.graph, model, [x])
 
 
-@pytest.mark.parametrize("transposed", [False, True])
-@pytest.mark.parametrize("groups", [1, 2])
-def test_the_general_convolution_is_folded(transposed: bool, groups: int) -> None:
-    shape = (4, 6 // groups, 3, 3) if transposed else (6, 4 // groups, 3, 3)
+def test_a_transposed_convolution_keeps_its_options(subtests: pytest.Subtests) -> None:
+    rows = {"output-padding": {"output_padding": 1, "stride": 2}, "dilation": {"dilation": 2, "groups": 3}}
+    for case, options in rows.items():
+        with subtests.test(case):
+            model = trained(nn.Sequential(nn.ConvTranspose2d(6, 9, 3, **options), nn.BatchNorm2d(9)))
+            x = image(6)
 
-    def function(self: Any, x: Tensor) -> Tensor:
-        args = ([1, 1], [0, 0], [1, 1], transposed, [0, 0], groups)
-        return self.norm(torch.convolution(x, self.weight, None, *args))
+            result = run_passes(model, [x])
 
-    model = trained(Call(function, weight=nn.Parameter(torch.randn(shape)), norm=nn.BatchNorm2d(6)))
-    x = image(4)
-
-    result = run_passes(model, [x])
-
-    assert op_types(result.graph) == ["aten.convolution.default"]
-    assert_computes(result.graph, model, [x])
+            assert norms(result.graph) == 0
+            assert_computes(result.graph, model, [x])
 
 
-@pytest.mark.parametrize("bias", [True, False], ids=["bias", "no-bias"])
-def test_a_norm_behind_a_linear_layer_is_folded(bias: bool) -> None:
-    model, x = trained(nn.Sequential(nn.Linear(5, 7, bias=bias), nn.BatchNorm1d(7))), torch.randn(4, 5)
+def test_the_general_convolution_is_folded(subtests: pytest.Subtests) -> None:
+    for transposed in [False, True]:
+        for groups in [1, 2]:
+            with subtests.test(transposed=transposed, groups=groups):
+                shape = (4, 6 // groups, 3, 3) if transposed else (6, 4 // groups, 3, 3)
 
-    result = run_passes(model, [x])
+                def function(self: Any, x: Tensor) -> Tensor:
+                    args = ([1, 1], [0, 0], [1, 1], transposed, [0, 0], groups)
+                    return self.norm(torch.convolution(x, self.weight, None, *args))
 
-    assert op_types(result.graph) == ["aten.linear.default"]
-    assert_computes(result.graph, model, [x])
+                model = trained(
+                    Call(function, weight=nn.Parameter(torch.randn(shape)), norm=nn.BatchNorm2d(6))
+                )
+                x = image(4)
 
+                result = run_passes(model, [x])
 
-@pytest.mark.parametrize(("has_weight", "has_bias"), list(itertools.product((False, True), repeat=2)))
-def test_affine_parameters_may_be_missing(has_weight: bool, has_bias: bool) -> None:
-    def function(self: Any, x: Tensor) -> Tensor:
-        norm = self.norm
-        weight, bias = norm.weight if has_weight else None, norm.bias if has_bias else None
-        return F.batch_norm(self.conv(x), norm.running_mean, norm.running_var, weight, bias, False, 0.1, 1e-3)
-
-    model = trained(Call(function, conv=nn.Conv2d(3, 4, 3), norm=nn.BatchNorm2d(4)))
-    x = image(3)
-
-    result = run_passes(model, [x])
-
-    assert op_types(result.graph) == ["aten.conv2d.default"]
-    assert_computes(result.graph, model, [x])
+                assert op_types(result.graph) == ["aten.convolution.default"]
+                assert_computes(result.graph, model, [x])
 
 
+def test_a_norm_behind_a_linear_layer_is_folded(subtests: pytest.Subtests) -> None:
+    for bias in [True, False]:
+        with subtests.test(bias=bias):
+            model, x = (
+                trained(nn.Sequential(nn.Linear(5, 7, bias=bias), nn.BatchNorm1d(7))),
+                torch.randn(4, 5),
+            )
+
+            result = run_passes(model, [x])
+
+            assert op_types(result.graph) == ["aten.linear.default"]
+            assert_computes(result.graph, model, [x])
+
+
+def test_affine_parameters_may_be_missing(subtests: pytest.Subtests) -> None:
+    for has_weight, has_bias in list(itertools.product((False, True), repeat=2)):
+        with subtests.test(has_weight=has_weight, has_bias=has_bias):
+
+            def function(self: Any, x: Tensor) -> Tensor:
+                norm = self.norm
+                weight, bias = norm.weight if has_weight else None, norm.bias if has_bias else None
+                return F.batch_norm(
+                    self.conv(x), norm.running_mean, norm.running_var, weight, bias, False, 0.1, 1e-3
+                )
+
+            model = trained(Call(function, conv=nn.Conv2d(3, 4, 3), norm=nn.BatchNorm2d(4)))
+            x = image(3)
+
+            result = run_passes(model, [x])
+
+            assert op_types(result.graph) == ["aten.conv2d.default"]
+            assert_computes(result.graph, model, [x])
+
+
+@pytest.mark.smoke
 def test_a_norm_without_affine_parameters_is_folded() -> None:
     model, x = trained(nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4, affine=False))), image(3)
 
@@ -141,24 +148,23 @@ def test_a_norm_without_affine_parameters_is_folded() -> None:
     assert_computes(result.graph, model, [x])
 
 
-@pytest.mark.parametrize(
-    ("op_type", "attrs", "outputs"),
-    [
+def test_norms_that_were_decomposed_are_folded(subtests: pytest.Subtests) -> None:
+    rows = [
         ("aten.native_batch_norm.default", {"training": False}, 3),
         ("aten._native_batch_norm_legit_no_training.default", {}, 3),
         ("aten._batch_norm_no_update.default", {}, 4),
-    ],
-)
-def test_norms_that_were_decomposed_are_folded(op_type: str, attrs: dict[str, Any], outputs: int) -> None:
-    graph = hand_written_norm(op_type, attrs, outputs)
-    model = trained(nn.Sequential(nn.Conv2d(3, 4, 3, bias=False), nn.BatchNorm2d(4)))
-    weights = {key: item for key, item in model.state_dict().items() if "tracked" not in key}
-    x = torch.randn(2, 3, 6, 6)
+    ]
+    for op_type, attrs, outputs in rows:
+        with subtests.test(op_type=op_type, attrs=attrs, outputs=outputs):
+            graph = hand_written_norm(op_type, attrs, outputs)
+            model = trained(nn.Sequential(nn.Conv2d(3, 4, 3, bias=False), nn.BatchNorm2d(4)))
+            weights = {key: item for key, item in model.state_dict().items() if "tracked" not in key}
+            x = torch.randn(2, 3, 6, 6)
 
-    result = PassManager(FOLDING).run(graph)
+            result = PassManager(FOLDING).run(graph)
 
-    assert op_types(result.graph) == ["aten.conv2d.default"]
-    assert relative_error(execute_ir(result.graph, [x], weights=weights), model(x)) < 1e-6
+            assert op_types(result.graph) == ["aten.conv2d.default"]
+            assert relative_error(execute_ir(result.graph, [x], weights=weights), model(x)) < 1e-6
 
 
 def test_a_weight_of_two_convolutions_is_folded_for_each() -> None:
@@ -264,17 +270,18 @@ def test_the_model_and_its_graph_stay_as_they_are() -> None:
 # Numerics
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16], ids=str)
-@pytest.mark.parametrize("variance", [1e-6, 1.0, 1e4])
-def test_results_are_within_what_is_promised(dtype: torch.dtype, variance: float) -> None:
-    model = trained(nn.Sequential(nn.Conv2d(16, 8, 3), nn.BatchNorm2d(8)))
-    model[1].running_var.mul_(variance)
-    model, x = model.to(dtype), image(16).to(dtype)
+def test_results_are_within_what_is_promised(subtests: pytest.Subtests) -> None:
+    for dtype in [torch.float64, torch.float32, torch.bfloat16, torch.float16]:
+        for variance in [1e-6, 1.0, 1e4]:
+            with subtests.test(dtype=dtype, variance=variance):
+                model = trained(nn.Sequential(nn.Conv2d(16, 8, 3), nn.BatchNorm2d(8)))
+                model[1].running_var.mul_(variance)
+                model, x = model.to(dtype), image(16).to(dtype)
 
-    result = run_passes(model, [x])
+                result = run_passes(model, [x])
 
-    assert op_types(result.graph) == ["aten.conv2d.default"]
-    assert_computes(result.graph, model, [x])
+                assert op_types(result.graph) == ["aten.conv2d.default"]
+                assert_computes(result.graph, model, [x])
 
 
 def test_weights_are_computed_in_float64() -> None:
@@ -351,13 +358,14 @@ def mobilenet() -> nn.Module:
     return nn.Sequential(*stem, inverted(8, 8), inverted(8, 16), inverted(16, 16))
 
 
-@pytest.mark.parametrize(("make", "count"), [(resnet, 11), (mobilenet, 10)])
-def test_every_norm_of_a_network_is_folded(make: Any, count: int) -> None:
-    model, x = trained(make()), torch.randn(2, 3, 32, 32)
-    graph = extract_ir(model, (x,))
+def test_every_norm_of_a_network_is_folded(subtests: pytest.Subtests) -> None:
+    for make, count in [(resnet, 11), (mobilenet, 10)]:
+        with subtests.test(make=make, count=count):
+            model, x = trained(make()), torch.randn(2, 3, 32, 32)
+            graph = extract_ir(model, (x,))
 
-    result = PassManager.of_pipeline("default", checked=Checked()).run(graph)
+            result = PassManager.of_pipeline("default", checked=Checked()).run(graph)
 
-    assert (norms(graph), norms(result.graph)) == (count, 0)
-    assert result.converged
-    assert_computes(result.graph, model, [x])
+            assert (norms(graph), norms(result.graph)) == (count, 0)
+            assert result.converged
+            assert_computes(result.graph, model, [x])

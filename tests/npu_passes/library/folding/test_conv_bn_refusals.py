@@ -112,22 +112,26 @@ def test_weights_that_are_computed_from_inputs_are_refused() -> None:
     assert reasons == ["%mul is computed in each call, and the convolution reads it as a weight"]
 
 
-@pytest.mark.parametrize(
-    ("weight", "name"),
-    [
-        pytest.param(lambda w: w.to(torch.float32), "to", id="of a smaller dtype"),
-        pytest.param(lambda w: w[:1].to(torch.float32).expand(512, 1024), "expand", id="expanded"),
-    ],
-)
-def test_a_large_weight_that_is_computed_from_a_smaller_one_is_refused(weight: Any, name: str) -> None:
-    small = torch.randint(-128, 127, (512, 1024), dtype=torch.int8)
-    model = trained(
-        Call(lambda self, x: self.norm(F.linear(x, weight(self.w))), w=small, norm=nn.BatchNorm1d(512))
-    )
+def test_a_large_weight_that_is_computed_from_a_smaller_one_is_refused(subtests: pytest.Subtests) -> None:
+    rows = {
+        "of a smaller dtype": (lambda w: w.to(torch.float32), "to"),
+        "expanded": (lambda w: w[:1].to(torch.float32).expand(512, 1024), "expand"),
+    }
+    for case, (weight, name) in rows.items():
+        with subtests.test(case):
+            small = torch.randint(-128, 127, (512, 1024), dtype=torch.int8)
+            model = trained(
+                Call(
+                    lambda self, x: self.norm(F.linear(x, weight(self.w))), w=small, norm=nn.BatchNorm1d(512)
+                )
+            )
 
-    assert refused(model, torch.randn(2, 1024)) == [
-        f"%{name} takes 2097152 bytes, and is computed from 524288: a new one would be computed in each call"
-    ]
+            assert refused(model, torch.randn(2, 1024)) == [
+                (
+                    f"%{name} takes 2097152 bytes, and is computed from 524288: "
+                    "a new one would be computed in each call"
+                )
+            ]
 
 
 def test_a_small_weight_that_is_computed_from_a_smaller_one_is_folded() -> None:

@@ -48,53 +48,45 @@ def add_norm(norm: nn.Module, function: Any = None) -> nn.Module:
     return Call(function or (lambda self, x, y: self.norm(x + y)), norm=norm)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(
-    ("norm", "op_type"),
-    [
-        pytest.param(lambda: nn.LayerNorm(SIZE), ADD_LAYER_NORM, id="layer-norm"),
-        pytest.param(lambda: nn.LayerNorm(SIZE, bias=False), ADD_LAYER_NORM, id="layer-norm-no-bias"),
-        pytest.param(
-            lambda: nn.LayerNorm(SIZE, elementwise_affine=False), ADD_LAYER_NORM, id="layer-norm-plain"
-        ),
-        pytest.param(lambda: nn.LayerNorm((5, SIZE), eps=1e-3), ADD_LAYER_NORM, id="layer-norm-of-two-axes"),
-        pytest.param(lambda: nn.RMSNorm(SIZE), ADD_RMS_NORM, id="rms-norm"),
-        pytest.param(
-            lambda: nn.RMSNorm(SIZE, eps=1e-3, elementwise_affine=False), ADD_RMS_NORM, id="rms-norm-plain"
-        ),
-    ],
-)
-def test_a_sum_and_a_norm_become_one_op(norm: Any, op_type: str, dtype: torch.dtype) -> None:
-    model = add_norm(norm()).to(dtype)
-    args = pair(dtype=dtype)
+def test_a_sum_and_a_norm_become_one_op(subtests: pytest.Subtests) -> None:
+    norm_rows = {
+        "layer-norm": (lambda: nn.LayerNorm(SIZE), ADD_LAYER_NORM),
+        "layer-norm-no-bias": (lambda: nn.LayerNorm(SIZE, bias=False), ADD_LAYER_NORM),
+        "layer-norm-plain": (lambda: nn.LayerNorm(SIZE, elementwise_affine=False), ADD_LAYER_NORM),
+        "layer-norm-of-two-axes": (lambda: nn.LayerNorm((5, SIZE), eps=1e-3), ADD_LAYER_NORM),
+        "rms-norm": (lambda: nn.RMSNorm(SIZE), ADD_RMS_NORM),
+        "rms-norm-plain": (lambda: nn.RMSNorm(SIZE, eps=1e-3, elementwise_affine=False), ADD_RMS_NORM),
+    }
+    for dtype in DTYPES:
+        for case, (norm, op_type) in norm_rows.items():
+            with subtests.test(dtype=dtype, case=case):
+                model = add_norm(norm()).to(dtype)
+                args = pair(dtype=dtype)
 
-    graph = fused(model, *args).graph
+                graph = fused(model, *args).graph
 
-    assert [node.op_type for node in graph.nodes] == [op_type]
-    assert torch.equal(execute_ir(graph, args, weights=model.state_dict()), model(*args))
+                assert [node.op_type for node in graph.nodes] == [op_type]
+                assert torch.equal(execute_ir(graph, args, weights=model.state_dict()), model(*args))
 
 
-@pytest.mark.parametrize(
-    "function",
-    [
-        pytest.param(lambda self, x, y: (lambda s: (self.norm(s), s))(x + y), id="a result"),
-        pytest.param(lambda self, x, y: (lambda s: s + self.norm(s).relu())(x + y), id="behind the norm"),
-        pytest.param(
-            lambda self, x, y: (lambda s: (s.exp(), self.norm(s)))(x + y), id="in front of the norm"
-        ),
-    ],
-)
-def test_the_sum_may_be_read_elsewhere(function: Any) -> None:
-    model = add_norm(nn.LayerNorm(SIZE), function)
-    args = pair()
+def test_the_sum_may_be_read_elsewhere(subtests: pytest.Subtests) -> None:
+    rows = {
+        "a result": (lambda self, x, y: (lambda s: (self.norm(s), s))(x + y)),
+        "behind the norm": (lambda self, x, y: (lambda s: s + self.norm(s).relu())(x + y)),
+        "in front of the norm": (lambda self, x, y: (lambda s: (s.exp(), self.norm(s)))(x + y)),
+    }
+    for case, function in rows.items():
+        with subtests.test(case):
+            model = add_norm(nn.LayerNorm(SIZE), function)
+            args = pair()
 
-    graph = fused(model, *args).graph
+            graph = fused(model, *args).graph
 
-    assert "npu.add_layer_norm.default" in op_types(graph)
-    assert "layer_norm.default" not in op_types(graph)
-    actual, expected = execute_ir(graph, args, weights=model.state_dict()), model(*args)
-    for got, wanted in zip(actual, expected, strict=True):
-        assert torch.equal(got, wanted)
+            assert "npu.add_layer_norm.default" in op_types(graph)
+            assert "layer_norm.default" not in op_types(graph)
+            actual, expected = execute_ir(graph, args, weights=model.state_dict()), model(*args)
+            for got, wanted in zip(actual, expected, strict=True):
+                assert torch.equal(got, wanted)
 
 
 def test_of_two_norms_of_one_sum_the_first_is_fused() -> None:
@@ -125,24 +117,24 @@ def test_provenance_is_that_of_the_norm_and_of_both() -> None:
     assert node.provenance.module == "norm"
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(
-    "norm",
-    [
-        pytest.param(lambda dtype: WrittenNorm(cast=dtype is not torch.float64), id="pow"),
-        pytest.param(lambda dtype: WrittenNorm(cast=False), id="pow-no-cast"),
-        pytest.param(lambda dtype: WrittenNorm(cast=False, square=lambda x: x * x), id="product"),
-        pytest.param(lambda dtype: WrittenNorm(cast=False, dims=2), id="positive-axis"),
-    ],
-)
-def test_an_rms_norm_that_is_written_out_is_fused(norm: Any, dtype: torch.dtype) -> None:
-    model = add_norm(norm(dtype)).to(dtype)
-    graph = extract_ir(model, pair(dtype=dtype))
+def test_an_rms_norm_that_is_written_out_is_fused(subtests: pytest.Subtests) -> None:
+    norm_rows = {
+        "pow": (lambda dtype: WrittenNorm(cast=dtype is not torch.float64)),
+        "pow-no-cast": (lambda dtype: WrittenNorm(cast=False)),
+        "product": (lambda dtype: WrittenNorm(cast=False, square=lambda x: x * x)),
+        "positive-axis": (lambda dtype: WrittenNorm(cast=False, dims=2)),
+    }
+    for dtype in DTYPES:
+        for case, norm in norm_rows.items():
+            with subtests.test(dtype=dtype, case=case):
+                model = add_norm(norm(dtype)).to(dtype)
+                graph = extract_ir(model, pair(dtype=dtype))
 
-    assert check_pass(FuseAddNorm, graph) == 1
-    assert op_types(PassManager([FuseAddNorm]).run(graph).graph) == ["npu.add_rms_norm.default"]
+                assert check_pass(FuseAddNorm, graph) == 1
+                assert op_types(PassManager([FuseAddNorm]).run(graph).graph) == ["npu.add_rms_norm.default"]
 
 
+@pytest.mark.smoke
 def test_an_rms_norm_without_sum_becomes_one_op() -> None:
     graph = fused(Call(lambda self, x: self.norm(x), norm=WrittenNorm()), pair()[0]).graph
 
@@ -161,34 +153,29 @@ def test_the_cast_in_an_rms_norm_may_be_read_elsewhere() -> None:
     assert sorted(op_types(graph)) == ["add.Tensor", "rms_norm.default", "to.dtype", "to.dtype"]
 
 
-@pytest.mark.parametrize(
-    ("model", "args", "reason"),
-    [
-        pytest.param(
+def test_what_cannot_be_fused_is_refused_with_a_reason(subtests: pytest.Subtests) -> None:
+    rows = [
+        (
             add_norm(nn.LayerNorm(SIZE)),
             (torch.randn(2, 5, SIZE), torch.randn(1, 5, SIZE)),
             r"the sum broadcasts or promotes %.*, f32[1, 5, 16], to f32[2, 5, 16]",
-            id="broadcasts",
         ),
-        pytest.param(
+        (
             add_norm(nn.LayerNorm(SIZE)),
             (torch.randn(2, SIZE), torch.randn(2, SIZE).half()),
             "the sum broadcasts or promotes %",
-            id="promotes",
         ),
-        pytest.param(
+        (
             add_norm(nn.LayerNorm(SIZE), lambda self, x, y: self.norm(torch.add(x, y, alpha=2))),
             pair(),
             "the sum is not one of two tensors, or scales one",
-            id="alpha",
         ),
-        pytest.param(
+        (
             add_norm(nn.LayerNorm(SIZE), lambda self, x, y: self.norm(x + 1) * y),
             pair(),
             "the sum is not one of two tensors, or scales one",
-            id="a number",
         ),
-        pytest.param(
+        (
             add_norm(
                 nn.Identity(),
                 lambda self, x, y: (lambda s: nn.functional.layer_norm(s, [SIZE], weight=y[0, 0].exp()) + s)(
@@ -197,39 +184,24 @@ def test_the_cast_in_an_rms_norm_may_be_read_elsewhere() -> None:
             ),
             pair(),
             "its weight is computed at each call, maybe after the sum",
-            id="late weight",
         ),
-        pytest.param(
-            add_norm(WrittenNorm(dims=1, cast=False)),
-            pair(2, SIZE, SIZE),
-            "over the axes [1]",
-            id="another axis",
-        ),
-        pytest.param(
-            add_norm(WrittenNorm(size=1)),
-            pair(),
-            "the weight is f32[1], the input f32[2, 5, 16]",
-            id="weight",
-        ),
-        pytest.param(
-            add_norm(WrittenNorm()),
-            pair(dtype=torch.float16),
-            "differ in dtype: f16[2, 5, 16], f32[16]",
-            id="dtypes",
-        ),
-        pytest.param(
+        (add_norm(WrittenNorm(dims=1, cast=False)), pair(2, SIZE, SIZE), "over the axes [1]"),
+        (add_norm(WrittenNorm(size=1)), pair(), "the weight is f32[1], the input f32[2, 5, 16]"),
+        (add_norm(WrittenNorm()), pair(dtype=torch.float16), "differ in dtype: f16[2, 5, 16], f32[16]"),
+        (
             add_norm(WrittenNorm().double()),
             pair(dtype=torch.float64),
             "it is computed in torch.float32, which is less than torch.float64",
-            id="narrow",
         ),
-    ],
-)
-def test_what_cannot_be_fused_is_refused_with_a_reason(model: nn.Module, args: Any, reason: str) -> None:
-    result = fused(model, *args)
+    ]
+    for model, args, reason in rows:
+        with subtests.test(model=model, args=args, reason=reason):
+            result = fused(model, *args)
 
-    assert not [node for node in result.graph.nodes if node.op_type.startswith("npu.")]
-    assert any(reason.replace("%.*", "%") in found or _like(reason, found) for found in reasons(result))
+            assert not [node for node in result.graph.nodes if node.op_type.startswith("npu.")]
+            assert any(
+                reason.replace("%.*", "%") in found or _like(reason, found) for found in reasons(result)
+            )
 
 
 def test_a_norm_that_rounds_what_it_multiplies_stays() -> None:
@@ -282,9 +254,12 @@ def test_the_pass_keeps_its_promises() -> None:
     assert check_pass(FuseAddNorm, graphs) == 2
 
 
-@pytest.mark.parametrize("op_type", ["add_layer_norm", "add_rms_norm"])
-def test_a_fused_op_is_differentiated(op_type: str) -> None:
-    x, y = (item.double().requires_grad_() for item in pair(2, 4))
-    extra = (None, None, 1e-5) if op_type == "add_layer_norm" else (None, 1e-5)
+def test_a_fused_op_is_differentiated(subtests: pytest.Subtests) -> None:
+    for op_type in ["add_layer_norm", "add_rms_norm"]:
+        with subtests.test(op_type=op_type):
+            x, y = (item.double().requires_grad_() for item in pair(2, 4))
+            extra = (None, None, 1e-5) if op_type == "add_layer_norm" else (None, 1e-5)
 
-    assert torch.autograd.gradcheck(lambda a, b: getattr(torch.ops.npu, op_type)(a, b, [4], *extra), (x, y))
+            assert torch.autograd.gradcheck(
+                lambda a, b: getattr(torch.ops.npu, op_type)(a, b, [4], *extra), (x, y)
+            )

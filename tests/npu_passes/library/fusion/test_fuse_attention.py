@@ -48,52 +48,48 @@ def sdpa_of(result: PassResult) -> Any:
     return node
 
 
-FORMS = [
-    pytest.param(attention, id="plain"),
-    pytest.param(lambda q, k, v: (q @ k.mT * 8**-0.5).softmax(-1) @ v, id="mT"),
-    pytest.param(lambda q, k, v: (q @ k.permute(0, 1, 3, 2) * 8**-0.5).softmax(-1) @ v, id="permute"),
-    pytest.param(lambda q, k, v: (q @ k.transpose(3, 2) / 8**0.5).softmax(-1) @ v, id="divided"),
-    pytest.param(lambda q, k, v: ((q / 8**0.5) @ k.mT).softmax(-1) @ v, id="scale on the query"),
-    pytest.param(lambda q, k, v: (q @ (k * 8**-0.5).mT).softmax(-1) @ v, id="scale on the key"),
-    pytest.param(lambda q, k, v: (q @ (k.mT * 8**-0.5)).softmax(-1) @ v, id="scale on the turned key"),
-    pytest.param(lambda q, k, v: ((q * 8**-0.25) @ (k * 8**-0.25).mT).softmax(-1) @ v, id="scale on both"),
-    pytest.param(lambda q, k, v: (q @ k.mT).softmax(-1) @ v, id="no scale"),
-    pytest.param(lambda q, k, v: (q @ k.mT * -0.25).softmax(-1) @ v, id="negative scale"),
-    pytest.param(lambda q, k, v: (q @ k.mT * 0.5 * 0.5).softmax(-1) @ v, id="two scales"),
-    pytest.param(lambda q, k, v: (q @ k.mT * 8**-0.5).softmax(3) @ v, id="positive axis"),
-    pytest.param(lambda q, k, v: (q @ k.mT / torch.tensor(2.0)).softmax(-1) @ v, id="constant tensor"),
-    pytest.param(lambda q, k, v: (q @ k.mT / torch.full([], 2.0)).softmax(-1) @ v, id="full tensor"),
-    pytest.param(
-        lambda q, k, v: nn.functional.dropout(((q @ k.mT) * 0.3).softmax(-1), 0.5, False) @ v,
-        id="dropout off",
+FORMS = {
+    "plain": attention,
+    "mT": (lambda q, k, v: (q @ k.mT * 8**-0.5).softmax(-1) @ v),
+    "permute": (lambda q, k, v: (q @ k.permute(0, 1, 3, 2) * 8**-0.5).softmax(-1) @ v),
+    "divided": (lambda q, k, v: (q @ k.transpose(3, 2) / 8**0.5).softmax(-1) @ v),
+    "scale on the query": (lambda q, k, v: ((q / 8**0.5) @ k.mT).softmax(-1) @ v),
+    "scale on the key": (lambda q, k, v: (q @ (k * 8**-0.5).mT).softmax(-1) @ v),
+    "scale on the turned key": (lambda q, k, v: (q @ (k.mT * 8**-0.5)).softmax(-1) @ v),
+    "scale on both": (lambda q, k, v: ((q * 8**-0.25) @ (k * 8**-0.25).mT).softmax(-1) @ v),
+    "no scale": (lambda q, k, v: (q @ k.mT).softmax(-1) @ v),
+    "negative scale": (lambda q, k, v: (q @ k.mT * -0.25).softmax(-1) @ v),
+    "two scales": (lambda q, k, v: (q @ k.mT * 0.5 * 0.5).softmax(-1) @ v),
+    "positive axis": (lambda q, k, v: (q @ k.mT * 8**-0.5).softmax(3) @ v),
+    "constant tensor": (lambda q, k, v: (q @ k.mT / torch.tensor(2.0)).softmax(-1) @ v),
+    "full tensor": (lambda q, k, v: (q @ k.mT / torch.full([], 2.0)).softmax(-1) @ v),
+    "dropout off": (lambda q, k, v: nn.functional.dropout(((q @ k.mT) * 0.3).softmax(-1), 0.5, False) @ v),
+    "dropout of nothing": (
+        lambda q, k, v: nn.functional.dropout(((q @ k.mT) * 0.3).softmax(-1), 0.0, True) @ v
     ),
-    pytest.param(
-        lambda q, k, v: nn.functional.dropout(((q @ k.mT) * 0.3).softmax(-1), 0.0, True) @ v,
-        id="dropout of nothing",
-    ),
-    pytest.param(
-        lambda q, k, v: ((q @ k.mT) * 0.3).to(torch.float64).softmax(-1).to(q.dtype) @ v,
-        id="softmax in float64",
-    ),
-]
+    "softmax in float64": (lambda q, k, v: ((q @ k.mT) * 0.3).to(torch.float64).softmax(-1).to(q.dtype) @ v),
+}
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("function", FORMS)
-def test_every_way_to_write_an_attention_becomes_one_op(function: Parts, dtype: torch.dtype) -> None:
-    node = sdpa_of(fused(function, *qkv(dtype=dtype)))
+def test_every_way_to_write_an_attention_becomes_one_op(subtests: pytest.Subtests) -> None:
+    for dtype in [torch.float32, torch.float64, torch.bfloat16, torch.float16]:
+        for case, function in FORMS.items():
+            with subtests.test(dtype=dtype, case=case):
+                node = sdpa_of(fused(function, *qkv(dtype=dtype)))
 
-    assert node.outputs[0].type.dtype == dtype
+                assert node.outputs[0].type.dtype == dtype
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-def test_a_softmax_in_float32_of_half_precision_goes_into_the_op(dtype: torch.dtype) -> None:
-    def function(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        return (q @ k.mT * 0.3).softmax(-1, dtype=torch.float32).to(q.dtype) @ v
+def test_a_softmax_in_float32_of_half_precision_goes_into_the_op(subtests: pytest.Subtests) -> None:
+    for dtype in [torch.float32, torch.bfloat16, torch.float16]:
+        with subtests.test(dtype=dtype):
 
-    node = sdpa_of(fused(function, *qkv(dtype=dtype)))
+            def function(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+                return (q @ k.mT * 0.3).softmax(-1, dtype=torch.float32).to(q.dtype) @ v
 
-    assert node.outputs[0].type.dtype == dtype
+            node = sdpa_of(fused(function, *qkv(dtype=dtype)))
+
+            assert node.outputs[0].type.dtype == dtype
 
 
 def test_the_scale_is_the_product_of_all_scales() -> None:
@@ -102,27 +98,25 @@ def test_the_scale_is_the_product_of_all_scales() -> None:
     assert sdpa_of(result).attrs["scale"] == pytest.approx(1.5)
 
 
-MASKS = [
-    pytest.param(lambda s, b, f: s + f, id="added"),
-    pytest.param(lambda s, b, f: f + s, id="added the other way round"),
-    pytest.param(lambda s, b, f: s + f[0, 0], id="added of rank 2"),
-    pytest.param(lambda s, b, f: s + f[0, 0, 0], id="added of rank 1"),
-    pytest.param(lambda s, b, f: s + f[:, :, :1] + f, id="two added"),
-    pytest.param(lambda s, b, f: s + f.exp() @ torch.ones_like(f).mT @ f, id="a product added"),
-    pytest.param(lambda s, b, f: s.masked_fill(b, INF), id="filled with -inf"),
-    pytest.param(lambda s, b, f: s.masked_fill(b, -1e38), id="filled with a number"),
-    pytest.param(lambda s, b, f: torch.where(b, s, INF), id="where -inf"),
-    pytest.param(lambda s, b, f: torch.where(b, INF, s), id="where -inf turned"),
-    pytest.param(lambda s, b, f: torch.where(b, s, -1e38), id="where a number"),
-    pytest.param(lambda s, b, f: torch.where(b, s, torch.full([], INF)), id="where a full tensor"),
-    pytest.param(
-        lambda s, b, f: torch.where(b, torch.full([], -1e38, dtype=s.dtype), s), id="where full turned"
-    ),
-    pytest.param(lambda s, b, f: (s + f).masked_fill(b, INF), id="added, then filled"),
-    pytest.param(lambda s, b, f: s.masked_fill(b, INF) + f, id="filled, then added"),
-    pytest.param(lambda s, b, f: s.masked_fill(b, INF).masked_fill(b[:, :, :1], INF), id="filled twice"),
-    pytest.param(lambda s, b, f: torch.where(b, s + f, INF), id="where after added"),
-]
+MASKS = {
+    "added": (lambda s, b, f: s + f),
+    "added the other way round": (lambda s, b, f: f + s),
+    "added of rank 2": (lambda s, b, f: s + f[0, 0]),
+    "added of rank 1": (lambda s, b, f: s + f[0, 0, 0]),
+    "two added": (lambda s, b, f: s + f[:, :, :1] + f),
+    "a product added": (lambda s, b, f: s + f.exp() @ torch.ones_like(f).mT @ f),
+    "filled with -inf": (lambda s, b, f: s.masked_fill(b, INF)),
+    "filled with a number": (lambda s, b, f: s.masked_fill(b, -1e38)),
+    "where -inf": (lambda s, b, f: torch.where(b, s, INF)),
+    "where -inf turned": (lambda s, b, f: torch.where(b, INF, s)),
+    "where a number": (lambda s, b, f: torch.where(b, s, -1e38)),
+    "where a full tensor": (lambda s, b, f: torch.where(b, s, torch.full([], INF))),
+    "where full turned": (lambda s, b, f: torch.where(b, torch.full([], -1e38, dtype=s.dtype), s)),
+    "added, then filled": (lambda s, b, f: (s + f).masked_fill(b, INF)),
+    "filled, then added": (lambda s, b, f: s.masked_fill(b, INF) + f),
+    "filled twice": (lambda s, b, f: s.masked_fill(b, INF).masked_fill(b[:, :, :1], INF)),
+    "where after added": (lambda s, b, f: torch.where(b, s + f, INF)),
+}
 
 
 def half_masked(rows: int = 7, columns: int = 5) -> Tensor:
@@ -132,13 +126,14 @@ def half_masked(rows: int = 7, columns: int = 5) -> Tensor:
     return mask
 
 
-@pytest.mark.parametrize("function", MASKS)
-def test_every_mask_becomes_one(function: Any) -> None:
-    args = (*qkv(), half_masked(), torch.randn(2, 1, 7, 5))
+def test_every_mask_becomes_one(subtests: pytest.Subtests) -> None:
+    for case, function in MASKS.items():
+        with subtests.test(case):
+            args = (*qkv(), half_masked(), torch.randn(2, 1, 7, 5))
 
-    result = fused(lambda q, k, v, b, f: attention(q, k, v, mask=lambda s: function(s, b, f)), *args)
+            result = fused(lambda q, k, v, b, f: attention(q, k, v, mask=lambda s: function(s, b, f)), *args)
 
-    assert "attn_mask" in sdpa_of(result).operands
+            assert "attn_mask" in sdpa_of(result).operands
 
 
 def test_a_fill_with_minus_infinity_is_a_mask_of_bools() -> None:
@@ -172,26 +167,21 @@ def test_a_row_that_is_masked_by_infinity_as_a_whole_becomes_0_where_it_was_nan(
     assert (execute_ir(graph, args) == 0).all()
 
 
-@pytest.mark.parametrize(
-    "function",
-    [
-        pytest.param(lambda q, k, v, f: (torch.bmm(q, k.mT) / 3).softmax(-1).bmm(v), id="bmm"),
-        pytest.param(lambda q, k, v, f: (q @ k.mT / 3 + f).softmax(-1) @ v, id="matmul"),
-        pytest.param(
-            lambda q, k, v, f: torch.baddbmm(f, q, k.mT, beta=1, alpha=0.3).softmax(-1).bmm(v), id="baddbmm"
-        ),
-        pytest.param(
-            lambda q, k, v, f: torch.baddbmm(f, q, k.mT, beta=0).softmax(-1).bmm(v), id="baddbmm-beta-0"
-        ),
-    ],
-)
-def test_attentions_of_three_axes(function: Parts) -> None:
-    args = (*qkv(rank=3), torch.randn(3, 7, 5))
+def test_attentions_of_three_axes(subtests: pytest.Subtests) -> None:
+    rows = {
+        "bmm": (lambda q, k, v, f: (torch.bmm(q, k.mT) / 3).softmax(-1).bmm(v)),
+        "matmul": (lambda q, k, v, f: (q @ k.mT / 3 + f).softmax(-1) @ v),
+        "baddbmm": (lambda q, k, v, f: torch.baddbmm(f, q, k.mT, beta=1, alpha=0.3).softmax(-1).bmm(v)),
+        "baddbmm-beta-0": (lambda q, k, v, f: torch.baddbmm(f, q, k.mT, beta=0).softmax(-1).bmm(v)),
+    }
+    for case, function in rows.items():
+        with subtests.test(case):
+            args = (*qkv(rank=3), torch.randn(3, 7, 5))
 
-    result = fused(function, *args)
+            result = fused(function, *args)
 
-    assert len(list(result.graph.nodes_of(SDPA))) == 1
-    torch.testing.assert_close(execute_ir(result.graph, args), function(*args))
+            assert len(list(result.graph.nodes_of(SDPA))) == 1
+            torch.testing.assert_close(execute_ir(result.graph, args), function(*args))
 
 
 def test_a_key_that_is_never_turned_is_turned() -> None:
@@ -202,19 +192,18 @@ def test_a_key_that_is_never_turned_is_turned() -> None:
     assert node.inputs[1].producer.op_type == "aten.transpose.int"
 
 
-@pytest.mark.parametrize(
-    ("turn", "shape"),
-    [
-        pytest.param(lambda k: k.transpose(1, 2), (2, 8, 3, 5), id="transpose"),
-        pytest.param(lambda k: k.permute(0, 2, 3, 1), (2, 5, 3, 8), id="permute"),
-    ],
-)
-def test_a_key_that_is_turned_in_other_axes_is_turned_once_more(turn: Any, shape: tuple[int, ...]) -> None:
-    q, _, v = qkv()
+def test_a_key_that_is_turned_in_other_axes_is_turned_once_more(subtests: pytest.Subtests) -> None:
+    rows = {
+        "transpose": (lambda k: k.transpose(1, 2), (2, 8, 3, 5)),
+        "permute": (lambda k: k.permute(0, 2, 3, 1), (2, 5, 3, 8)),
+    }
+    for case, (turn, shape) in rows.items():
+        with subtests.test(case):
+            q, _, v = qkv()
 
-    node = sdpa_of(fused(lambda q, k, v: (q @ turn(k)).softmax(-1) @ v, q, torch.randn(shape), v))
+            node = sdpa_of(fused(lambda q, k, v: (q @ turn(k)).softmax(-1) @ v, q, torch.randn(shape), v))
 
-    assert dict(node.inputs[1].producer.attrs) == {"dim0": -2, "dim1": -1}
+            assert dict(node.inputs[1].producer.attrs) == {"dim0": -2, "dim1": -1}
 
 
 def test_a_scale_that_others_read_stays_outside() -> None:
@@ -267,171 +256,110 @@ def test_attentions_with_open_sizes_are_fused() -> None:
 
 SAME = torch.randn(2, 1, 7, 5)
 REFUSALS = [
-    pytest.param(
+    (
         lambda q, k, v, m: (q[:, :, :1] @ k.mT + m).softmax(-1) @ v,
         (SAME,),
         "its mask %m, f32[2, 1, 7, 5], does not fit scores of f32[2, 3, 1, 5]",
-        id="a mask that makes scores larger",
     ),
-    pytest.param(
+    (
         lambda q, k, v: (q @ k.mT).softmax(-1).to(torch.float16).to(torch.float32) @ v,
         (),
         "'to' rounds to f16",
-        id="rounded weights",
     ),
-    pytest.param(
+    (
         lambda q, k, v: (q @ k.mT).softmax(-1, dtype=torch.float16).to(torch.float32) @ v,
         (),
         "'softmax' rounds to f16",
-        id="softmax in half precision",
     ),
-    pytest.param(
+    (
         lambda q, k, v: (q @ k.mT * math.inf).softmax(-1) @ v,
         (),
         "'mul', aten.mul.Tensor, stands between product and softmax",
-        id="an infinite scale",
     ),
-    pytest.param(
-        lambda q, k, v: (lambda w: (w @ v, w))((q @ k.mT).softmax(-1)),
-        (),
-        "%softmax is read elsewhere",
-        id="weights",
-    ),
-    pytest.param(
-        lambda q, k, v: (lambda s: (s.softmax(-1) @ v, s))(q @ k.mT),
-        (),
-        "%matmul is read elsewhere",
-        id="scores",
-    ),
-    pytest.param(
+    (lambda q, k, v: (lambda w: (w @ v, w))((q @ k.mT).softmax(-1)), (), "%softmax is read elsewhere"),
+    (lambda q, k, v: (lambda s: (s.softmax(-1) @ v, s))(q @ k.mT), (), "%matmul is read elsewhere"),
+    (
         lambda q, k, v: nn.functional.dropout((q @ k.mT).softmax(-1), 0.5, True) @ v,
         (),
         "its dropout 'dropout' is on",
-        id="dropout",
     ),
-    pytest.param(
-        lambda q, k, v: (q @ k.mT).softmax(-2) @ v,
-        (),
-        "its softmax is over axis -2, not over the last one",
-        id="axis",
-    ),
-    pytest.param(
-        lambda q, k, v, m: ((q @ k.mT + m) * 2).softmax(-1) @ v,
-        (SAME,),
-        "it scales its mask ('add')",
-        id="scaled mask",
-    ),
-    pytest.param(
+    (lambda q, k, v: (q @ k.mT).softmax(-2) @ v, (), "its softmax is over axis -2, not over the last one"),
+    (lambda q, k, v, m: ((q @ k.mT + m) * 2).softmax(-1) @ v, (SAME,), "it scales its mask ('add')"),
+    (
         lambda q, k, v, m: torch.add(q @ k.mT, m, alpha=2).softmax(-1) @ v,
         (SAME,),
         "'add' adds something that is not a mask",
-        id="alpha",
     ),
-    pytest.param(
-        lambda q, k, v: (q @ k.mT + 1).softmax(-1) @ v,
-        (),
-        "'add' adds something that is not a mask",
-        id="a number",
-    ),
-    pytest.param(
+    (lambda q, k, v: (q @ k.mT + 1).softmax(-1) @ v, (), "'add' adds something that is not a mask"),
+    (
         lambda q, k, v, m: (q @ k.mT + m).softmax(-1) @ v,
         (SAME > 0,),
         "its mask %m, bool[2, 1, 7, 5], is not of f32",
-        id="bools added",
     ),
-    pytest.param(
+    (
         lambda q, k, v, m: (q @ k.mT + m).softmax(-1) @ torch.cat([v, v]).view(2, 2, 3, 5, 8)[0],
         (torch.randn(2, 2, 3, 7, 5),),
         "its mask %m, f32[2, 2, 3, 7, 5], does not fit scores of f32[2, 3, 7, 5]",
-        id="a mask that is larger",
     ),
-    pytest.param(
+    (
         lambda q, k, v, m: (q @ k.mT).masked_fill(m > 0, -1e4).softmax(-1) @ v,
         (SAME,),
         (
             "'masked_fill' fills in -10000: added to scores this is something else in a row "
             "that is masked as a whole"
         ),
-        id="a small number",
     ),
-    pytest.param(
-        lambda q, k, v, m: (q @ k.mT).masked_fill(m > 0, math.nan).softmax(-1) @ v,
-        (SAME,),
-        "fills in nan",
-        id="nan",
-    ),
-    pytest.param(
+    (lambda q, k, v, m: (q @ k.mT).masked_fill(m > 0, math.nan).softmax(-1) @ v, (SAME,), "fills in nan"),
+    (
         lambda q, k, v, m: torch.where(m > 0, q @ k.mT, m).softmax(-1) @ v,
         (SAME,),
         "'where' fills in something that is not a number",
-        id="a tensor filled in",
     ),
-    pytest.param(
+    (
         lambda q, k, v: (q @ k.mT).tanh().softmax(-1) @ v,
         (),
         "'tanh', aten.tanh.default, stands between product and softmax",
-        id="tanh",
     ),
-    pytest.param(
+    (
         lambda q, k, v, m: ((q @ k.mT).tanh() * 5 + m).softmax(-1) @ v,
         (SAME,),
         "'tanh', aten.tanh.default, stands between product and softmax",
-        id="tanh before a mask",
     ),
-    pytest.param(
+    (
         lambda q, k, v: (q @ k.mT * q[..., :1]).softmax(-1) @ v,
         (),
         "'mul', aten.mul.Tensor, stands between product and softmax",
-        id="scaled by a tensor",
     ),
-    pytest.param(
-        lambda q, k, v: q[..., :5].softmax(-1) @ v, (), "stands between product and softmax", id="no product"
-    ),
-    pytest.param(lambda s, q, v: s.softmax(-1) @ v, None, "its scores %s are not a product", id="an input"),
-    pytest.param(
-        lambda q, k, v: (q @ k[:1].mT).softmax(-1) @ v,
-        (),
-        "its products broadcast: query f32[2, 3, 7, 8]",
-        id="batch",
-    ),
-    pytest.param(
-        lambda q, k, v: (q[0, 0] @ k[0, 0].mT).softmax(-1) @ v[0, 0],
-        (),
-        "it is not of 3 or 4 axes",
-        id="two axes",
-    ),
-    pytest.param(
-        lambda q, k, v: (q.double() @ k.double().mT).to(torch.float32).softmax(-1) @ v,
-        (),
-        "rounds to f32",
-        id="rounded",
-    ),
-    pytest.param(
+    (lambda q, k, v: q[..., :5].softmax(-1) @ v, (), "stands between product and softmax"),
+    (lambda s, q, v: s.softmax(-1) @ v, None, "its scores %s are not a product"),
+    (lambda q, k, v: (q @ k[:1].mT).softmax(-1) @ v, (), "its products broadcast: query f32[2, 3, 7, 8]"),
+    (lambda q, k, v: (q[0, 0] @ k[0, 0].mT).softmax(-1) @ v[0, 0], (), "it is not of 3 or 4 axes"),
+    (lambda q, k, v: (q.double() @ k.double().mT).to(torch.float32).softmax(-1) @ v, (), "rounds to f32"),
+    (
         lambda q, k, v: (q.double() @ k.double().mT).softmax(-1).to(torch.float32) @ v,
         (),
         "its parts are not floats of one dtype",
-        id="dtypes",
     ),
-    pytest.param(
+    (
         lambda q, k, v: (q @ k.mT).to(torch.int64).to(torch.float32).softmax(-1) @ v,
         (),
         "'to' does more than cast to another dtype of floats",
-        id="integers",
     ),
 ]
 
 
-@pytest.mark.parametrize(("function", "more", "reason"), REFUSALS)
-def test_what_is_no_such_attention_stays_with_a_reason(function: Parts, more: Any, reason: str) -> None:
-    parts = qkv()
-    args = (torch.randn(2, 3, 7, 5), *parts[1:]) if more is None else (*parts, *more)
-    graph = _named(capture(function, *args), function)
+def test_what_is_no_such_attention_stays_with_a_reason(subtests: pytest.Subtests) -> None:
+    for function, more, reason in REFUSALS:
+        with subtests.test(function=function, more=more, reason=reason):
+            parts = qkv()
+            args = (torch.randn(2, 3, 7, 5), *parts[1:]) if more is None else (*parts, *more)
+            graph = _named(capture(function, *args), function)
 
-    result = PassManager([FuseAttention]).run(graph)
+            result = PassManager([FuseAttention]).run(graph)
 
-    assert str(result.graph) == str(graph)
-    assert len(reasons(result)) == 1
-    assert reason in reasons(result)[0]
+            assert str(result.graph) == str(graph)
+            assert len(reasons(result)) == 1
+            assert reason in reasons(result)[0]
 
 
 def _named(graph: Any, function: Parts) -> Any:

@@ -80,41 +80,40 @@ def test_addmm_and_activation_become_one_op_on_the_turned_weight(activation: nn.
     assert_fused(Conv1D(activation, views=False), torch.randn(10, 8), name, 3)
 
 
-@pytest.mark.parametrize("view", [Tensor.view, Tensor.reshape], ids=["view", "reshape"])
-def test_a_view_may_stand_between(view: Any) -> None:
-    class Viewed(Conv1D):
-        def forward(self, x: Tensor) -> Tensor:
-            return torch.relu(view(torch.addmm(self.bias, x, self.weight), (2, 5, 6)))
+def test_a_view_may_stand_between(subtests: pytest.Subtests) -> None:
+    for view in [Tensor.view, Tensor.reshape]:
+        with subtests.test(view=view):
 
-    assert_fused(Viewed(torch.relu), torch.randn(10, 8), "relu", 3)
+            class Viewed(Conv1D):
+                def forward(self, x: Tensor) -> Tensor:
+                    return torch.relu(view(torch.addmm(self.bias, x, self.weight), (2, 5, 6)))
+
+            assert_fused(Viewed(torch.relu), torch.randn(10, 8), "relu", 3)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
-@pytest.mark.parametrize(
-    ("written", "op_type"),
-    [
-        pytest.param(lambda x: x * torch.sigmoid(x), "silu.default", id="silu"),
-        pytest.param(lambda x: torch.sigmoid(x) * x, "silu.default", id="silu-turned"),
-        pytest.param(
+def test_activations_that_are_written_out_become_one_op(subtests: pytest.Subtests) -> None:
+    written_rows = [
+        (lambda x: x * torch.sigmoid(x), "silu.default"),
+        (lambda x: torch.sigmoid(x) * x, "silu.default"),
+        (
             lambda x: (
                 0.5 * x * (1.0 + torch.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * torch.pow(x, 3.0))))
             ),
             "gelu.default",
-            id="gelu-tanh",
         ),
-    ],
-)
-def test_activations_that_are_written_out_become_one_op(
-    written: Any, op_type: str, dtype: torch.dtype
-) -> None:
-    class Written(nn.Module):
-        def forward(self, x: Tensor) -> Tensor:
-            return written(x)  # type: ignore[no-any-return]
+    ]
+    for dtype in [torch.float32, torch.float64, torch.bfloat16, torch.float16]:
+        for written, op_type in written_rows:
+            with subtests.test(dtype=dtype, written=written, op_type=op_type):
 
-    graph = extract_ir(Written(), (torch.randn(4, 64, dtype=dtype) * 3,))
+                class Written(nn.Module):
+                    def forward(self, x: Tensor) -> Tensor:
+                        return written(x)  # type: ignore[no-any-return]
 
-    assert check_pass(FuseLinearActivation, graph) == 1
-    assert op_types(fused(graph).graph) == [op_type]
+                graph = extract_ir(Written(), (torch.randn(4, 64, dtype=dtype) * 3,))
+
+                assert check_pass(FuseLinearActivation, graph) == 1
+                assert op_types(fused(graph).graph) == [op_type]
 
 
 def test_a_written_activation_behind_a_linear_layer_is_fused_with_it() -> None:
@@ -151,19 +150,18 @@ def test_what_a_linear_layer_returns_is_read_by_the_activation_alone() -> None:
     assert reasons(result) == ["%linear is read elsewhere, too"]
 
 
-@pytest.mark.parametrize(
-    "model",
-    [
-        pytest.param(nn.Sequential(nn.Linear(8, 6), nn.Softmax(-1)), id="no activation by element"),
-        pytest.param(nn.Sequential(nn.Linear(8, 6), nn.Hardtanh(-1, 6)), id="a hardtanh that is no relu6"),
-        pytest.param(nn.Sequential(nn.Linear(8, 6), nn.Flatten(), nn.ReLU()), id="a flatten between"),
-        pytest.param(Conv1D(torch.relu, rank=2, views=False), id="a bias that is no vector"),
-    ],
-)
-def test_what_is_no_linear_layer_and_activation_stays(model: nn.Module) -> None:
-    graph = extract_ir(model, (torch.randn(10, 8),))
+def test_what_is_no_linear_layer_and_activation_stays(subtests: pytest.Subtests) -> None:
+    rows = {
+        "no activation by element": nn.Sequential(nn.Linear(8, 6), nn.Softmax(-1)),
+        "a hardtanh that is no relu6": nn.Sequential(nn.Linear(8, 6), nn.Hardtanh(-1, 6)),
+        "a flatten between": nn.Sequential(nn.Linear(8, 6), nn.Flatten(), nn.ReLU()),
+        "a bias that is no vector": Conv1D(torch.relu, rank=2, views=False),
+    }
+    for case, model in rows.items():
+        with subtests.test(case):
+            graph = extract_ir(model, (torch.randn(10, 8),))
 
-    assert str(fused(graph).graph) == str(graph)
+            assert str(fused(graph).graph) == str(graph)
 
 
 def test_addmm_with_factors_stays() -> None:
@@ -199,14 +197,15 @@ def test_an_unknown_activation_is_refused() -> None:
         torch.ops.npu.linear_activation(torch.randn(2, 3), torch.randn(4, 3), None, "cube")
 
 
-@pytest.mark.parametrize("name", ACTIVATIONS)
-def test_a_fused_op_is_differentiated(name: str) -> None:
-    x = torch.randn(3, 4, dtype=torch.float64, requires_grad=True)
-    weight = torch.randn(2, 4, dtype=torch.float64, requires_grad=True)
+def test_a_fused_op_is_differentiated(subtests: pytest.Subtests) -> None:
+    for name in ACTIVATIONS:
+        with subtests.test(name=name):
+            x = torch.randn(3, 4, dtype=torch.float64, requires_grad=True)
+            weight = torch.randn(2, 4, dtype=torch.float64, requires_grad=True)
 
-    assert torch.autograd.gradcheck(
-        lambda a, b: torch.ops.npu.linear_activation(a, b, None, name), (x, weight)
-    )
+            assert torch.autograd.gradcheck(
+                lambda a, b: torch.ops.npu.linear_activation(a, b, None, name), (x, weight)
+            )
 
 
 def test_decompose_takes_it_apart_again() -> None:
@@ -227,6 +226,7 @@ def test_floating_point_operations_are_counted() -> None:
     assert result.after.flops == result.before.flops == 2 * 3 * 8 * 6
 
 
+@pytest.mark.exhaustive
 def test_a_fused_graph_runs_in_a_new_process(tmp_path: Path) -> None:
     model = nn.Sequential(nn.Linear(8, 6), nn.ReLU())
     x = torch.randn(3, 8)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable
 from typing import Any
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -17,6 +16,7 @@ from torch import nn
 from npu_ir import extract_ir
 from npu_passes import Checked, PassManager, passes_of
 from npu_passes.ops.fused import ADD_LAYER_NORM, ADD_RMS_NORM, LINEAR_ACTIVATION
+from tests.support.tiers import thin
 
 SDPA = "aten.scaled_dot_product_attention.default"
 SIZES = {
@@ -63,22 +63,19 @@ def vit() -> tuple[nn.Module, dict[str, Any]]:
     return model, {"pixel_values": torch.randn(1, 3, 16, 16)}
 
 
-@pytest.mark.parametrize(
-    ("make", "attentions", "sums", "activations"),
-    [
-        pytest.param(bert, 2, {ADD_LAYER_NORM: 4, ADD_RMS_NORM: 0}, 3, id="bert"),
-        pytest.param(gpt2, 2, {ADD_LAYER_NORM: 4, ADD_RMS_NORM: 0}, 2, id="gpt2"),
-        pytest.param(llama, 2, {ADD_LAYER_NORM: 0, ADD_RMS_NORM: 4}, 2, id="llama"),
-        pytest.param(t5, 6, {ADD_LAYER_NORM: 0, ADD_RMS_NORM: 10}, 4, id="t5"),
-        pytest.param(vit, 2, {ADD_LAYER_NORM: 5, ADD_RMS_NORM: 0}, 3, id="vit"),
-    ],
-)
-def test_everything_that_can_be_fused_is_fused(
-    make: Callable[[], tuple[nn.Module, dict[str, Any]]],
-    attentions: int,
-    sums: dict[str, int],
-    activations: int,
-) -> None:
+# By model: attentions, sums with norms, and linear layers with activations.
+MODELS = {
+    bert: (2, {ADD_LAYER_NORM: 4, ADD_RMS_NORM: 0}, 3),
+    gpt2: (2, {ADD_LAYER_NORM: 4, ADD_RMS_NORM: 0}, 2),
+    llama: (2, {ADD_LAYER_NORM: 0, ADD_RMS_NORM: 4}, 2),
+    t5: (6, {ADD_LAYER_NORM: 0, ADD_RMS_NORM: 10}, 4),
+    vit: (2, {ADD_LAYER_NORM: 5, ADD_RMS_NORM: 0}, 3),
+}
+
+
+@pytest.mark.parametrize("make", thin(list(MODELS), 2, lambda make: make.__name__))
+def test_everything_that_can_be_fused_is_fused(make: Any) -> None:
+    attentions, sums, activations = MODELS[make]
     model, kwargs = make()
     model.eval()
     graph = extract_ir(model, (), kwargs)

@@ -22,12 +22,12 @@ from tests.support.passes.pattern_cases import capture
 from tests.support.passes.step_cases import Step, assert_equal, count, refusals, rewritten
 
 ACTIVATIONS = [
-    pytest.param(F.relu, "relu", id="relu"),
-    pytest.param(F.gelu, "gelu", id="gelu"),
-    pytest.param(lambda x: F.gelu(x, approximate="tanh"), "gelu_tanh", id="gelu-tanh"),
-    pytest.param(F.silu, "silu", id="silu"),
-    pytest.param(torch.sigmoid, "sigmoid", id="sigmoid"),
-    pytest.param(torch.tanh, "tanh", id="tanh"),
+    (F.relu, "relu"),
+    (F.gelu, "gelu"),
+    (lambda x: F.gelu(x, approximate="tanh"), "gelu_tanh"),
+    (F.silu, "silu"),
+    (torch.sigmoid, "sigmoid"),
+    (torch.tanh, "tanh"),
 ]
 
 SIZES = [(6, 3), (6, 5), (3, 5)]
@@ -42,30 +42,38 @@ def masks(item: Step) -> list[Any]:
     return [node.attrs["mask"] for node in graph.nodes_of(LINEAR_BACKWARD, LINEAR_ACTIVATION_BACKWARD)]
 
 
-@pytest.mark.parametrize(("activation", "name"), ACTIVATIONS)
-def test_the_gradients_of_two_layers_become_two_ops(activation: Any, name: str) -> None:
-    item = step(
-        lambda self, x: self.second(activation(self.first(x))), first=nn.Linear(5, 7), second=nn.Linear(7, 3)
-    )
+def test_the_gradients_of_two_layers_become_two_ops(subtests: pytest.Subtests) -> None:
+    for activation, name in ACTIVATIONS:
+        with subtests.test(activation=activation, name=name):
+            item = step(
+                lambda self, x: self.second(activation(self.first(x))),
+                first=nn.Linear(5, 7),
+                second=nn.Linear(7, 3),
+            )
 
-    graph = rewritten(item.graph, FuseLinearBackward)
+            graph = rewritten(item.graph, FuseLinearBackward)
 
-    (behind,) = graph.nodes_of(LINEAR_BACKWARD)
-    (front,) = graph.nodes_of(LINEAR_ACTIVATION_BACKWARD)
-    assert (behind.attrs["mask"], front.attrs["mask"]) == ([True] * 3, [False, True, True])
-    assert front.attrs["activation"] == name
-    assert count(graph, "aten.mm.default") == count(graph, "aten.sum.dim_IntList") == 0
-    assert_equal(execute_ir(graph, item.args), item.eager(*item.args))
+            (behind,) = graph.nodes_of(LINEAR_BACKWARD)
+            (front,) = graph.nodes_of(LINEAR_ACTIVATION_BACKWARD)
+            assert (behind.attrs["mask"], front.attrs["mask"]) == ([True] * 3, [False, True, True])
+            assert front.attrs["activation"] == name
+            assert count(graph, "aten.mm.default") == count(graph, "aten.sum.dim_IntList") == 0
+            assert_equal(execute_ir(graph, item.args), item.eager(*item.args))
 
 
-@pytest.mark.parametrize(("activation", "name"), ACTIVATIONS)
-def test_the_pass_keeps_its_promises(activation: Any, name: str) -> None:
-    layers = {"first": nn.Linear(5, 7), "second": nn.Linear(7, 3)}
+def test_the_pass_keeps_its_promises(subtests: pytest.Subtests) -> None:
+    for activation, name in ACTIVATIONS:
+        with subtests.test(activation=activation, name=name):
+            layers = {"first": nn.Linear(5, 7), "second": nn.Linear(7, 3)}
 
-    assert step(lambda self, x: self.second(activation(self.first(x))), **layers).checked(FuseLinearBackward)
-    plain = step(lambda self, x: activation(x * self.scale.weight[0])[:, :3], scale=nn.Embedding(1, 5))
-    assert plain.checked(FuseLinearBackward) == 0
-    assert name in ACTIVATION_GRADIENTS
+            assert step(lambda self, x: self.second(activation(self.first(x))), **layers).checked(
+                FuseLinearBackward
+            )
+            plain = step(
+                lambda self, x: activation(x * self.scale.weight[0])[:, :3], scale=nn.Embedding(1, 5)
+            )
+            assert plain.checked(FuseLinearBackward) == 0
+            assert name in ACTIVATION_GRADIENTS
 
 
 def test_a_layer_without_bias_has_two_gradients() -> None:

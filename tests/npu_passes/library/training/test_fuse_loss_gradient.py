@@ -37,19 +37,21 @@ def assert_fused(step: Step, op: str, **attrs: Any) -> None:
     assert step.checked(FuseLossGradient) == 1
 
 
-@pytest.mark.parametrize(("reduction", "number"), [("mean", 1), ("sum", 2)])
-def test_a_mean_squared_error_and_its_gradient_become_one_op(reduction: str, number: int) -> None:
-    step = numbers(lambda x, y: F.mse_loss(x, y, reduction=reduction))
+def test_a_mean_squared_error_and_its_gradient_become_one_op(subtests: pytest.Subtests) -> None:
+    for reduction, number in [("mean", 1), ("sum", 2)]:
+        with subtests.test(reduction=reduction, number=number):
+            step = numbers(lambda x, y: F.mse_loss(x, y, reduction=reduction))
 
-    assert_fused(step, MSE_LOSS_WITH_GRAD, reduction=number, scale=1.0)
+            assert_fused(step, MSE_LOSS_WITH_GRAD, reduction=number, scale=1.0)
 
 
-@pytest.mark.parametrize(("reduction", "number"), [("mean", 1), ("sum", 2)])
-@pytest.mark.parametrize("ignored", [0, 2])
-def test_a_cross_entropy_and_its_gradient_become_one_op(reduction: str, number: int, ignored: int) -> None:
-    step = classes(lambda x, y: F.cross_entropy(x, y, reduction=reduction), ignored=ignored)
+def test_a_cross_entropy_and_its_gradient_become_one_op(subtests: pytest.Subtests) -> None:
+    for reduction, number in [("mean", 1), ("sum", 2)]:
+        for ignored in [0, 2]:
+            with subtests.test(reduction=reduction, number=number, ignored=ignored):
+                step = classes(lambda x, y: F.cross_entropy(x, y, reduction=reduction), ignored=ignored)
 
-    assert_fused(step, CROSS_ENTROPY_WITH_GRAD, reduction=number, ignore_index=-100)
+                assert_fused(step, CROSS_ENTROPY_WITH_GRAD, reduction=number, ignore_index=-100)
 
 
 def test_another_index_may_be_ignored() -> None:
@@ -58,16 +60,17 @@ def test_another_index_may_be_ignored() -> None:
     assert_fused(step, CROSS_ENTROPY_WITH_GRAD, ignore_index=2)
 
 
-@pytest.mark.parametrize(
-    ("scaled", "scale"),
-    [
-        pytest.param(lambda loss: loss / 3, torch.tensor(1.0).div(3).item(), id="divided"),
-        pytest.param(lambda loss: loss * 128.0 / 7, torch.tensor(1.0).div(7).mul(128.0).item(), id="scaled"),
-    ],
-)
-def test_a_loss_may_be_scaled_by_numbers(scaled: Any, scale: float) -> None:
-    assert_fused(classes(lambda x, y: scaled(F.cross_entropy(x, y))), CROSS_ENTROPY_WITH_GRAD, scale=scale)
-    assert_fused(numbers(lambda x, y: scaled(F.mse_loss(x, y))), MSE_LOSS_WITH_GRAD, scale=scale)
+def test_a_loss_may_be_scaled_by_numbers(subtests: pytest.Subtests) -> None:
+    rows = {
+        "divided": (lambda loss: loss / 3, torch.tensor(1.0).div(3).item()),
+        "scaled": (lambda loss: loss * 128.0 / 7, torch.tensor(1.0).div(7).mul(128.0).item()),
+    }
+    for case, (scaled, scale) in rows.items():
+        with subtests.test(case):
+            assert_fused(
+                classes(lambda x, y: scaled(F.cross_entropy(x, y))), CROSS_ENTROPY_WITH_GRAD, scale=scale
+            )
+            assert_fused(numbers(lambda x, y: scaled(F.mse_loss(x, y))), MSE_LOSS_WITH_GRAD, scale=scale)
 
 
 def test_the_gradient_of_a_loss_may_be_a_constant() -> None:
@@ -95,27 +98,18 @@ def test_two_losses_are_fused_each() -> None:
     assert step.checked(FuseLossGradient) == 1
 
 
-@pytest.mark.parametrize(
-    ("loss", "reason"),
-    [
-        pytest.param(
-            lambda x, y: F.cross_entropy(x, y, weight=torch.ones(4)), "classes have weights", id="weights"
-        ),
-        pytest.param(
-            lambda x, y: F.cross_entropy(x, y, reduction="none").mean(), "is that of each row", id="rows"
-        ),
-        pytest.param(
-            lambda x, y: F.cross_entropy(x, y).square(),
-            "the gradient of the loss is not a known number",
-            id="square",
-        ),
-    ],
-)
-def test_other_losses_are_left_alone(loss: Any, reason: str) -> None:
-    step = classes(loss)
+def test_other_losses_are_left_alone(subtests: pytest.Subtests) -> None:
+    rows = [
+        (lambda x, y: F.cross_entropy(x, y, weight=torch.ones(4)), "classes have weights"),
+        (lambda x, y: F.cross_entropy(x, y, reduction="none").mean(), "is that of each row"),
+        (lambda x, y: F.cross_entropy(x, y).square(), "the gradient of the loss is not a known number"),
+    ]
+    for loss, reason in rows:
+        with subtests.test(loss=loss, reason=reason):
+            step = classes(loss)
 
-    assert step.checked(FuseLossGradient) == 0
-    assert any(reason in item for item in refusals(step.graph, FuseLossGradient))
+            assert step.checked(FuseLossGradient) == 0
+            assert any(reason in item for item in refusals(step.graph, FuseLossGradient))
 
 
 def test_smoothed_labels_are_left_alone() -> None:

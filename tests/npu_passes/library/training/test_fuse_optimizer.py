@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -48,38 +47,45 @@ def optimizer_ops(graph: Graph) -> list[str]:
     return [op for op in ops(graph) if op.startswith(("aten._foreach_", "operator."))]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_an_optimizer_becomes_one_op(kind: str) -> None:
-    graph = step_graph(kind)
+def test_an_optimizer_becomes_one_op(subtests: pytest.Subtests) -> None:
+    for kind in KINDS:
+        with subtests.test(kind=kind):
+            graph = step_graph(kind)
 
-    assert check_pass(FuseOptimizer, graph, data=data_of(graph)) == 1
-    result = run(graph)
-    assert [node.op_type for node in steps(result.graph)] == [ADAM_STEP if kind in ADAM else SGD_STEP]
-    assert optimizer_ops(result.graph) == []
-    assert reasons(result) == []
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_ten_steps_move_parameters_and_state_as_far_as_the_ops_of_the_optimizer(kind: str) -> None:
-    graph = step_graph(kind, dtype=torch.float64)
-
-    found, wanted = trained(run(graph).graph), trained(graph)
-
-    assert found.keys() == wanted.keys()
-    # Counters are float32, and PyTorch's ops compute powers with them in it; its fused kernels in float64.
-    assert max(relative_error(found[name], wanted[name]) for name in wanted) < 1e-7
+            assert check_pass(FuseOptimizer, graph, data=data_of(graph)) == 1
+            result = run(graph)
+            assert [node.op_type for node in steps(result.graph)] == [ADAM_STEP if kind in ADAM else SGD_STEP]
+            assert optimizer_ops(result.graph) == []
+            assert reasons(result) == []
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(
-    "passes",
-    ["canonicalize,elim-identity,dead-code", f"lower-foreach,{MINIMAL}", f"{MINIMAL},constant-folding"],
-)
-def test_it_is_found_in_whatever_form_other_passes_leave_it(kind: str, passes: str) -> None:
-    graph = step_graph(kind, passes=passes)
+def test_ten_steps_move_parameters_and_state_as_far_as_the_ops_of_the_optimizer(
+    subtests: pytest.Subtests,
+) -> None:
+    for kind in KINDS:
+        with subtests.test(kind=kind):
+            graph = step_graph(kind, dtype=torch.float64)
 
-    assert check_pass(FuseOptimizer, graph, data=data_of(graph)) == 1
-    assert len(steps(run(graph).graph)) == 1
+            found, wanted = trained(run(graph).graph), trained(graph)
+
+            assert found.keys() == wanted.keys()
+            # PyTorch's ops compute powers in float32, the dtype of counters; its fused kernels in float64.
+            assert max(relative_error(found[name], wanted[name]) for name in wanted) < 1e-7
+
+
+def test_it_is_found_in_whatever_form_other_passes_leave_it(subtests: pytest.Subtests) -> None:
+    passes_rows = [
+        "canonicalize,elim-identity,dead-code",
+        f"lower-foreach,{MINIMAL}",
+        f"{MINIMAL},constant-folding",
+    ]
+    for kind in KINDS:
+        for passes in passes_rows:
+            with subtests.test(kind=kind, passes=passes):
+                graph = step_graph(kind, passes=passes)
+
+                assert check_pass(FuseOptimizer, graph, data=data_of(graph)) == 1
+                assert len(steps(run(graph).graph)) == 1
 
 
 def test_the_op_takes_what_the_optimizer_was_given() -> None:
@@ -218,36 +224,30 @@ def _count_by_two(graph: Graph) -> None:
     graph.set_attrs(counters, {**counters.attrs, "scalar": 2})
 
 
-@pytest.mark.parametrize(
-    ("edit", "reason"),
-    [
-        pytest.param(
-            _return_denominator, r"%_foreach_sqrt\S* is read by the results, too", id="read between"
-        ),
-        pytest.param(
-            _read_moment_early,
-            r"%_foreach_lerp\.0 is read by 'early' before the whole step is done",
-            id="read early",
-        ),
-    ],
-)
-def test_a_step_that_something_else_needs_stays(edit: Callable[[Graph], None], reason: str) -> None:
-    graph = step_graph("adam")
-    edit(graph)
+def test_a_step_that_something_else_needs_stays(subtests: pytest.Subtests) -> None:
+    rows = [
+        (_return_denominator, r"%_foreach_sqrt\S* is read by the results, too"),
+        (_read_moment_early, r"%_foreach_lerp\.0 is read by 'early' before the whole step is done"),
+    ]
+    for edit, reason in rows:
+        with subtests.test(edit=edit, reason=reason):
+            graph = step_graph("adam")
+            edit(graph)
 
-    result = run(graph)
+            result = run(graph)
 
-    assert steps(result.graph) == []
-    assert len(reasons(result)) == 1
-    assert re.fullmatch(reason, reasons(result)[0])
+            assert steps(result.graph) == []
+            assert len(reasons(result)) == 1
+            assert re.fullmatch(reason, reasons(result)[0])
 
 
-@pytest.mark.parametrize("edit", [_use_another_beta, _use_another_gradient, _count_by_two])
-def test_what_is_not_quite_adam_stays(edit: Callable[[Graph], None]) -> None:
-    graph = step_graph("adam")
-    edit(graph)
+def test_what_is_not_quite_adam_stays(subtests: pytest.Subtests) -> None:
+    for edit in [_use_another_beta, _use_another_gradient, _count_by_two]:
+        with subtests.test(edit=edit):
+            graph = step_graph("adam")
+            edit(graph)
 
-    assert check_pass(FuseOptimizer, graph, data=data_of(graph)) == 0
+            assert check_pass(FuseOptimizer, graph, data=data_of(graph)) == 0
 
 
 def test_weight_decay_by_another_rate_than_the_steps_is_no_adamw() -> None:
@@ -259,9 +259,8 @@ def test_weight_decay_by_another_rate_than_the_steps_is_no_adamw() -> None:
     assert [node.attrs["decoupled"] for node in found] == [False]
 
 
-@pytest.mark.parametrize(
-    "optimizer",
-    [
+def test_other_optimizers_stay(subtests: pytest.Subtests) -> None:
+    rows = [
         optim.NAdam,
         optim.RAdam,
         optim.Adadelta,
@@ -270,13 +269,13 @@ def test_weight_decay_by_another_rate_than_the_steps_is_no_adamw() -> None:
         optim.RMSprop,
         optim.Adagrad,
         optim.Rprop,
-    ],
-)
-def test_other_optimizers_stay(optimizer: type[optim.Optimizer]) -> None:
-    graph = cleaned(traced(optimizer, model()))  # type: ignore[arg-type]
+    ]
+    for optimizer in rows:
+        with subtests.test(optimizer=optimizer):
+            graph = cleaned(traced(optimizer, model()))  # type: ignore[arg-type]
 
-    assert run(graph).graph == graph
-    assert optimizer_ops(graph) != []
+            assert run(graph).graph == graph
+            assert optimizer_ops(graph) != []
 
 
 def test_a_sum_that_moves_no_parameter_is_no_step() -> None:

@@ -30,64 +30,57 @@ def all_rows(x: Tensor) -> Tensor:
     return total.sum()
 
 
-@pytest.mark.parametrize(
-    ("function", "op"),
-    [
-        pytest.param(all_rows, "aten.stack.default", id="all-rows"),
-        pytest.param(lambda x: all_rows(x.t()), "aten.stack.default", id="all-columns"),
-        pytest.param(lambda x: (x[1].sin() * x[4].exp()).sum(), "aten.cat.default", id="some-rows"),
-        pytest.param(lambda x: (x[:2].sin() * x[4:].exp()).sum(), "aten.cat.default", id="slices"),
-        pytest.param(lambda x: (x[-1] * x[:4].exp()).sum(), "aten.cat.default", id="a-row-and-a-slice"),
-        pytest.param(
-            lambda x: (x[:3].sin() * x[3:].exp()).sum() + x.cos().sum(),
-            "aten.cat.default",
-            id="and-the-whole",
-        ),
-    ],
-)
-def test_gradients_of_parts_are_joined(function: Any, op: str) -> None:
-    item = step(function)
+def test_gradients_of_parts_are_joined(subtests: pytest.Subtests) -> None:
+    rows = [
+        (all_rows, "aten.stack.default"),
+        (lambda x: all_rows(x.t()), "aten.stack.default"),
+        (lambda x: (x[1].sin() * x[4].exp()).sum(), "aten.cat.default"),
+        (lambda x: (x[:2].sin() * x[4:].exp()).sum(), "aten.cat.default"),
+        (lambda x: (x[-1] * x[:4].exp()).sum(), "aten.cat.default"),
+        (lambda x: (x[:3].sin() * x[3:].exp()).sum() + x.cos().sum(), "aten.cat.default"),
+    ]
+    for function, op in rows:
+        with subtests.test(function=function, op=op):
+            item = step(function)
 
-    graph = rewritten(item.graph, GatherGradients)
+            graph = rewritten(item.graph, GatherGradients)
 
-    assert count(graph, SELECT) == count(graph, SLICE) == 0
-    assert count(graph, op) == 1
-    assert_equal(execute_ir(graph, item.args), item.eager(*item.args))
-    assert item.checked(GatherGradients) == 1
+            assert count(graph, SELECT) == count(graph, SLICE) == 0
+            assert count(graph, op) == 1
+            assert_equal(execute_ir(graph, item.args), item.eager(*item.args))
+            assert item.checked(GatherGradients) == 1
 
 
-@pytest.mark.parametrize(
-    ("function", "reason"),
-    [
-        pytest.param(lambda x: (x[:4].sin() * x[2:].exp()).sum(), "overlap", id="overlap"),
-        pytest.param(lambda x: (x[0] * x[0].exp()).sum(), "overlap", id="the-same-row"),
-        pytest.param(lambda x: x[0].exp().sum() * x[:, 1].sin().sum(), "along several axes", id="axes"),
-        pytest.param(
+def test_what_would_be_another_sum_is_refused(subtests: pytest.Subtests) -> None:
+    rows = [
+        (lambda x: (x[:4].sin() * x[2:].exp()).sum(), "overlap"),
+        (lambda x: (x[0] * x[0].exp()).sum(), "overlap"),
+        (lambda x: x[0].exp().sum() * x[:, 1].sin().sum(), "along several axes"),
+        (
             lambda x: x[0].exp().sum() * x[1].sin().sum() + (x.cos() * x.sin()).sum(),
             "more than one gradient of the whole",
-            id="two-of-the-whole",
         ),
-    ],
-)
-def test_what_would_be_another_sum_is_refused(function: Any, reason: str) -> None:
-    item = step(function)
+    ]
+    for function, reason in rows:
+        with subtests.test(function=function, reason=reason):
+            item = step(function)
 
-    assert item.checked(GatherGradients) == 0
-    assert any(reason in found for found in refusals(item.graph, GatherGradients))
-
-
-@pytest.mark.parametrize(
-    "function",
-    [
-        pytest.param(lambda x: x[2].exp().sum(), id="one-part"),
-        pytest.param(lambda x: (x[::2].exp() * x[1::2]).sum(), id="with-steps"),
-        pytest.param(lambda x: (x.exp() + x.sin()).sum(), id="no-parts"),
-    ],
-)
-def test_other_sums_are_left_alone(function: Any) -> None:
-    assert step(function).checked(GatherGradients) == 0
+            assert item.checked(GatherGradients) == 0
+            assert any(reason in found for found in refusals(item.graph, GatherGradients))
 
 
+def test_other_sums_are_left_alone(subtests: pytest.Subtests) -> None:
+    rows = {
+        "one-part": (lambda x: x[2].exp().sum()),
+        "with-steps": (lambda x: (x[::2].exp() * x[1::2]).sum()),
+        "no-parts": (lambda x: (x.exp() + x.sin()).sum()),
+    }
+    for case, function in rows.items():
+        with subtests.test(case):
+            assert step(function).checked(GatherGradients) == 0
+
+
+@pytest.mark.exhaustive
 def test_the_time_grows_with_the_number_of_parts() -> None:
     seconds = []
     for rows in (50, 200):

@@ -78,36 +78,41 @@ def foreach_graph(op_type: str, args: Sequence[Any]) -> tuple[Graph, list[torch.
     return graph, called
 
 
-@pytest.mark.parametrize("op_type", sorted(set(functional_ops()) - CONTENT_OF_A_TENSOR))
-def test_a_foreach_op_becomes_an_op_per_tensor_with_the_same_results(op_type: str) -> None:
-    op = find_op(op_type)
-    args = [
-        argument(arg.name, str(arg.type))
-        for arg in op._schema.arguments  # type: ignore[union-attr]
-        if not arg.kwarg_only and not arg.has_default_value()
-    ]
-    graph, called = foreach_graph(op_type, args)
+def test_a_foreach_op_becomes_an_op_per_tensor_with_the_same_results(subtests: pytest.Subtests) -> None:
+    for op_type in sorted(set(functional_ops()) - CONTENT_OF_A_TENSOR):
+        with subtests.test(op_type=op_type):
+            op = find_op(op_type)
+            args = [
+                argument(arg.name, str(arg.type))
+                for arg in op._schema.arguments  # type: ignore[union-attr]
+                if not arg.kwarg_only and not arg.has_default_value()
+            ]
+            graph, called = foreach_graph(op_type, args)
 
-    changed = LowerForeach().run(graph)
+            changed = LowerForeach().run(graph)
 
-    graph.check()
-    assert changed
-    assert not any("_foreach_" in node.op_type for node in graph.nodes)
-    assert {node.provenance for node in graph.nodes} == {PLACE}
-    assert not LowerForeach().run(graph)
-    found = execute_ir(graph, called)
-    for ours, theirs in zip(found, op(*args), strict=True):  # type: ignore[misc,operator]
-        torch.testing.assert_close(ours, theirs, rtol=0, atol=0, equal_nan=True)
+            graph.check()
+            assert changed
+            assert not any("_foreach_" in node.op_type for node in graph.nodes)
+            assert {node.provenance for node in graph.nodes} == {PLACE}
+            assert not LowerForeach().run(graph)
+            found = execute_ir(graph, called)
+            for ours, theirs in zip(found, op(*args), strict=True):  # type: ignore[misc,operator]
+                torch.testing.assert_close(ours, theirs, rtol=0, atol=0, equal_nan=True)
 
 
-@pytest.mark.parametrize("op_type", sorted(CONTENT_OF_A_TENSOR))
-def test_an_op_with_scalars_in_a_tensor_stays(op_type: str) -> None:
-    graph, _ = foreach_graph(op_type, [tensors(), tensors(), tensors(), torch.tensor([0.5, 2.0, 1.5])])
-    before, journal = str(graph), Journal()
+@pytest.mark.smoke
+def test_an_op_with_scalars_in_a_tensor_stays(subtests: pytest.Subtests) -> None:
+    for op_type in sorted(CONTENT_OF_A_TENSOR):
+        with subtests.test(op_type=op_type):
+            graph, _ = foreach_graph(
+                op_type, [tensors(), tensors(), tensors(), torch.tensor([0.5, 2.0, 1.5])]
+            )
+            before, journal = str(graph), Journal()
 
-    with use_journal(journal):
-        changed = LowerForeach().run(graph)
+            with use_journal(journal):
+                changed = LowerForeach().run(graph)
 
-    assert not changed
-    assert str(graph) == before
-    assert "PyTorch cannot trace it" in journal.refusals[0].reason
+            assert not changed
+            assert str(graph) == before
+            assert "PyTorch cannot trace it" in journal.refusals[0].reason

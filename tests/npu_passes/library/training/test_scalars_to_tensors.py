@@ -122,29 +122,32 @@ def test_an_op_with_a_number_becomes_one_with_a_tensor(call: str, type: str) -> 
     assert readers(run(graph).graph) == {BOUNDARY}
 
 
-@pytest.mark.parametrize("type", ["f32[2, 3]", "f32[]", "f64[]"])
-@pytest.mark.parametrize("call", ON_LISTS)
-def test_an_op_on_lists_with_a_number_becomes_one_with_a_tensor(call: str, type: str) -> None:
-    graph = called(call.replace("f32[2, 3]", type), type, "(%out, %other)")
+def test_an_op_on_lists_with_a_number_becomes_one_with_a_tensor(subtests: pytest.Subtests) -> None:
+    for type in ["f32[2, 3]", "f32[]", "f64[]"]:
+        for call in ON_LISTS:
+            with subtests.test(type=type, call=call):
+                graph = called(call.replace("f32[2, 3]", type), type, "(%out, %other)")
 
-    assert check_pass(ScalarsToTensors, graph, data=data(graph)) == 1
-    assert readers(run(graph).graph) == {BOUNDARY}
-
-
-@pytest.mark.parametrize("type", ["bf16[2, 3]", "f16[2, 3]"])
-def test_a_coarse_tensor_does_not_round_the_number(type: str) -> None:
-    graph = called(f"%out: {type} = aten.mul.Scalar(self=%x, other=%n)", type)
-    checked = data(graph, number=0.999)
-    ones = torch.ones(2, 3, dtype=graph.inputs[0].tensor_type.dtype) * 1000
-
-    assert check_pass(ScalarsToTensors, graph, data=checked) == 1
-    found = run(graph).graph
-    assert torch.equal(execute_ir(found, (ones, ones, 0.999), {}), execute_ir(graph, (ones, ones, 0.999), {}))
+                assert check_pass(ScalarsToTensors, graph, data=data(graph)) == 1
+                assert readers(run(graph).graph) == {BOUNDARY}
 
 
-@pytest.mark.parametrize(
-    ("function", "expected"),
-    [
+def test_a_coarse_tensor_does_not_round_the_number(subtests: pytest.Subtests) -> None:
+    for type in ["bf16[2, 3]", "f16[2, 3]"]:
+        with subtests.test(type=type):
+            graph = called(f"%out: {type} = aten.mul.Scalar(self=%x, other=%n)", type)
+            checked = data(graph, number=0.999)
+            ones = torch.ones(2, 3, dtype=graph.inputs[0].tensor_type.dtype) * 1000
+
+            assert check_pass(ScalarsToTensors, graph, data=checked) == 1
+            found = run(graph).graph
+            assert torch.equal(
+                execute_ir(found, (ones, ones, 0.999), {}), execute_ir(graph, (ones, ones, 0.999), {})
+            )
+
+
+def test_arithmetic_on_numbers_is_arithmetic_on_tensors(subtests: pytest.Subtests) -> None:
+    rows = [
         ("operator.sub(b=%n) {a=1.0}", 1 - NUMBER),
         ("operator.sub(a=%n) {b=1.0}", NUMBER - 1),
         ("operator.mul(a=%n, b=%n)", NUMBER * NUMBER),
@@ -155,18 +158,20 @@ def test_a_coarse_tensor_does_not_round_the_number(type: str) -> None:
         ("operator.neg(a=%n)", -NUMBER),
         ("torch.sym_max(a=%n) {b=0.5}", 0.5),
         ("math.sqrt(x=%n)", math.sqrt(NUMBER)),
-    ],
-)
-def test_arithmetic_on_numbers_is_arithmetic_on_tensors(function: str, expected: float) -> None:
-    graph = called(
-        f"%m: float = {function}\n%out: f64[2, 3] = aten.mul.Scalar(self=%x, other=%m)", "f64[2, 3]"
-    )
-    ones = torch.ones(2, 3, dtype=torch.float64)
+    ]
+    for function, expected in rows:
+        with subtests.test(function=function, expected=expected):
+            graph = called(
+                f"%m: float = {function}\n%out: f64[2, 3] = aten.mul.Scalar(self=%x, other=%m)", "f64[2, 3]"
+            )
+            ones = torch.ones(2, 3, dtype=torch.float64)
 
-    assert check_pass(ScalarsToTensors, graph, data=data(graph)) == 1
-    found = run(graph).graph
-    assert readers(found) == {BOUNDARY}
-    assert execute_ir(found, (ones, ones, NUMBER), {})[0, 0].item() == pytest.approx(expected, rel=1e-15)
+            assert check_pass(ScalarsToTensors, graph, data=data(graph)) == 1
+            found = run(graph).graph
+            assert readers(found) == {BOUNDARY}
+            assert execute_ir(found, (ones, ones, NUMBER), {})[0, 0].item() == pytest.approx(
+                expected, rel=1e-15
+            )
 
 
 def test_what_is_read_from_a_tensor_stays_one() -> None:
@@ -210,26 +215,28 @@ def test_integers_that_are_read_are_divided_as_floats() -> None:
     assert not any(isinstance(value.type, ScalarType) for value in run(graph).graph.values)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_no_number_is_left_of_an_optimizer_but_those_that_become_tensors(kind: str) -> None:
-    graph = step_graph(kind)
+def test_no_number_is_left_of_an_optimizer_but_those_that_become_tensors(subtests: pytest.Subtests) -> None:
+    for kind in KINDS:
+        with subtests.test(kind=kind):
+            graph = step_graph(kind)
 
-    assert check_pass(ScalarsToTensors, graph, data=data_of(graph)) == 1
-    result = run(graph)
-    assert readers(result.graph) == {BOUNDARY}
-    assert reasons(result) == []
+            assert check_pass(ScalarsToTensors, graph, data=data_of(graph)) == 1
+            result = run(graph)
+            assert readers(result.graph) == {BOUNDARY}
+            assert reasons(result) == []
 
 
-@pytest.mark.parametrize("kind", ["adamw, all", "sgd, all"])
-def test_steps_that_are_called_with_tensors_train_alike(kind: str) -> None:
-    graph = step_graph(kind, dtype=torch.float64)
+def test_steps_that_are_called_with_tensors_train_alike(subtests: pytest.Subtests) -> None:
+    for kind in ["adamw, all", "sgd, all"]:
+        with subtests.test(kind=kind):
+            graph = step_graph(kind, dtype=torch.float64)
 
-    found = tensor_inputs(run(graph).graph)
+            found = tensor_inputs(run(graph).graph)
 
-    found.check()
-    assert not any(isinstance(value.type, ScalarType) for value in found.values)
-    now, before = trained(found), trained(graph)
-    assert max(relative_error(now[name], before[name]) for name in before) < 1e-12
+            found.check()
+            assert not any(isinstance(value.type, ScalarType) for value in found.values)
+            now, before = trained(found), trained(graph)
+            assert max(relative_error(now[name], before[name]) for name in before) < 1e-12
 
 
 def test_a_graph_with_tensors_is_called_as_before() -> None:
@@ -267,48 +274,42 @@ def test_of_an_optimizer_that_is_one_op_the_rate_becomes_a_tensor() -> None:
     assert left == ["group0.betas.0", "group0.betas.1", "group0.eps", "group0.weight_decay"]
 
 
-@pytest.mark.parametrize(
-    ("lines", "result", "reason"),
-    [
-        pytest.param(
+def test_a_number_that_is_needed_as_one_stays(subtests: pytest.Subtests) -> None:
+    rows = [
+        (
             "%out: f32[2, 3] = aten.mul.Scalar(self=%x, other=%n)",
             "(%out, %n)",
             "%n stays a number: the graph returns it",
-            id="returned",
         ),
-        pytest.param(
+        (
             "%out: f32[2, 3] = aten.dropout.default(input=%x, p=%n) {train=True}",
             "%out",
             "%n stays a number: aten.dropout.default has no form that takes a tensor for 'p'",
-            id="no overload",
         ),
-        pytest.param(
+        (
             "%m: float = operator.neg(a=%n)\n%out: f32[2, 3] = aten.elu.default(self=%x, alpha=%m)",
             "%out",
             "%m stays a number: aten.elu.default has no form that takes a tensor for 'alpha'",
-            id="computed",
         ),
-        pytest.param(
+        (
             lists("mul.ScalarList", "scalars=(%n, %n)"),
             "%out",
             "%n stays a number: aten._foreach_mul.ScalarList takes it in a list of numbers",
-            id="in a list",
         ),
-        pytest.param(
+        (
             "%m: int = builtins.int(x=%n)\n%out: f32[2, 3] = aten.mul.Scalar(self=%x, other=%m)",
             "%out",
             "%n stays a number: builtins.int takes numbers",
-            id="function",
         ),
-    ],
-)
-def test_a_number_that_is_needed_as_one_stays(lines: str, result: str, reason: str) -> None:
-    graph = called(lines, result=result)
+    ]
+    for lines, result, reason in rows:
+        with subtests.test(lines=lines, result=result, reason=reason):
+            graph = called(lines, result=result)
 
-    found = run(graph)
+            found = run(graph)
 
-    assert found.graph == graph
-    assert reasons(found)[0] == reason
+            assert found.graph == graph
+            assert reasons(found)[0] == reason
 
 
 def test_a_number_stays_with_all_that_hangs_on_it() -> None:
@@ -333,7 +334,10 @@ def test_floats_may_stand_in_another_dtype() -> None:
     assert ops(found) == ["aten.mul.Tensor"]
 
 
-@pytest.mark.parametrize("dtype", ["int64", "float31"])
-def test_floats_stand_in_floats(dtype: str) -> None:
-    with pytest.raises(PassError, match=f"the option 'dtype' of scalars-to-tensors .* not '{dtype}'"):
-        ScalarsToTensors(dtype=dtype)
+def test_floats_stand_in_floats(subtests: pytest.Subtests) -> None:
+    for dtype in ["int64", "float31"]:
+        with (
+            subtests.test(dtype=dtype),
+            pytest.raises(PassError, match=f"the option 'dtype' of scalars-to-tensors .* not '{dtype}'"),
+        ):
+            ScalarsToTensors(dtype=dtype)

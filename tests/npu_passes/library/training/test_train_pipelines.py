@@ -29,22 +29,24 @@ def after(name: str, graph: Graph) -> Graph:
     return PassManager(parse_passes(all_pipelines()[name].passes)).run(graph).graph
 
 
-@pytest.mark.parametrize("name", PIPELINES)
-def test_steps_train_as_before(name: str) -> None:
-    graph = step_graph("adamw, all", passes="", dtype=torch.float64)
+def test_steps_train_as_before(subtests: pytest.Subtests) -> None:
+    for name, last in PIPELINES.items():
+        with subtests.test(name=name):
+            graph = step_graph("adamw, all", passes="", dtype=torch.float64)
 
-    found = after(name, graph)
+            found = after(name, graph)
 
-    now, before = trained(found), trained(graph)
-    assert max(relative_error(now[key], before[key]) for key in before) < 1e-7
-    assert ops(found)[-1] == PIPELINES[name]
+            now, before = trained(found), trained(graph)
+            assert max(relative_error(now[key], before[key]) for key in before) < 1e-7
+            assert ops(found)[-1] == last
 
 
-@pytest.mark.parametrize("name", PIPELINES)
-def test_a_pipeline_leaves_nothing_to_do(name: str) -> None:
-    found = after(name, step_graph("sgd, all", passes=""))
+def test_a_pipeline_leaves_nothing_to_do(subtests: pytest.Subtests) -> None:
+    for name in PIPELINES:
+        with subtests.test(name=name):
+            found = after(name, step_graph("sgd, all", passes=""))
 
-    assert after(name, found) == found
+            assert after(name, found) == found
 
 
 def test_every_number_of_a_step_becomes_a_tensor() -> None:
@@ -61,11 +63,12 @@ def test_every_number_of_a_step_becomes_a_tensor() -> None:
     ] == []
 
 
-@pytest.mark.parametrize("item", PASSES, ids=lambda item: item.name)
-def test_every_pass_keeps_its_promises_on_a_step(item: type) -> None:
-    graph = step_graph("adamw, all", passes="")
+def test_every_pass_keeps_its_promises_on_a_step(subtests: pytest.Subtests) -> None:
+    for item in PASSES:
+        with subtests.test(item=item):
+            graph = step_graph("adamw, all", passes="")
 
-    check_pass(item, graph, data=data_of(graph))
+            check_pass(item, graph, data=data_of(graph))
 
 
 def nodes_of_layers(count: int) -> tuple[Graph, Graph]:

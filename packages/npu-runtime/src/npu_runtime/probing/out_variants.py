@@ -105,7 +105,7 @@ def find_in_place(call: ObservedCall) -> tuple[str, Callable[..., Any]] | None:
         (
             (kernel, function)
             for kernel, function in candidates
-            if trial.matches(OutVariant(kernel, function, _replace_slots(call.binding, memory), (0,)))
+            if trial.matches(OutVariant(kernel, function, _replace_slots(call, memory), (0,)))
         ),
         None,
     )
@@ -217,7 +217,7 @@ def _candidates(call: ObservedCall, count: int) -> Iterator[OutVariant]:
         written = _written_inputs(overload, binding)
         if written is None or len(names) + len(written) != count:
             continue
-        replaced = _replace_slots(binding, dict(zip(written, slots[len(names) :], strict=True)))
+        replaced = _replace_slots(call, dict(zip(written, slots[len(names) :], strict=True)))
         over: tuple[int | None, ...] = (*[None] * len(names), *written)
         if not names and not overload._schema.name.endswith("_functional"):
             for kernel, function in fast_callables_in_place(op):
@@ -313,13 +313,8 @@ def _with_keywords(binding: Binding, keywords: dict[str, Any]) -> Binding:
     return replace(binding, keyword={**binding.keyword, **keywords})
 
 
-def _replace_slots(binding: Binding, slots: dict[int, Slot]) -> Binding:
-    """Return a binding with the slots of some inputs replaced."""
-
-    def other(item: Any) -> Any:
-        if type(item) is list:
-            return [other(part) for part in item]
-        return slots.get(item.index, item) if isinstance(item, Slot) else item
-
-    keyword = {name: other(item) for name, item in binding.keyword.items()}
-    return replace(binding, positional=tuple(map(other, binding.positional)), keyword=keyword)
+def _replace_slots(call: ObservedCall, slots: dict[int, Slot]) -> Binding:
+    """Return the binding of a call with the slots of some inputs replaced."""
+    inputs = [slots.get(index, Slot(index)) for index in range(len(call.inputs))]
+    args, kwargs = call.binding.arguments(inputs, call.device)
+    return replace(call.binding, positional=tuple(args), keyword=kwargs)

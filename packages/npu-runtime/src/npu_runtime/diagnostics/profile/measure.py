@@ -14,8 +14,8 @@ from npu_ir.core.storage import shares_memory
 from npu_ir.errors import UsageError
 from npu_ir.ops.execution import flatten_results
 from npu_passes.manager.statistics import FlopCounter
+from npu_runtime.codegen.call_binder import positional_tuple
 from npu_runtime.diagnostics.profile.report import Profile, StepTime
-from npu_runtime.executor.fast_arguments import positional_tuple
 
 if TYPE_CHECKING:
     from npu_runtime.executor.executor import IRExecutor

@@ -16,35 +16,19 @@ from npu_runtime.diagnostics.profile.chrome_trace import chrome_trace, module_pa
 BY = ("node", "op", "module")
 
 
-@dataclass(frozen=True, slots=True)
-class StepTime:
-    """The time and costs of one instruction of the program.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Costs:
+    """The time and costs of instructions.
 
     Attributes:
-        name: The node that produces its outputs.
-        nodes: Every node that it computes.
-        op_type: The op type of the node.
-        backend: The backend that runs it.
-        kernel: The name of the kernel.
-        module: Path of the module of the node.
-        source: ``file:line`` of the user's code.
-        seconds: Median over the runs.
-        fastest_seconds: Minimum over the runs.
-        share: Its share of the time of all instructions.
-        flops: Floating-point operations; None if they are unknown.
-        bytes_read: Bytes of all tensors that it reads; 0 for a view.
-        bytes_written: Bytes of all tensors that it creates or overwrites; 0 for a view.
+        seconds: Median over the runs, or the sum of medians.
+        share: The share of the time of all instructions.
+        flops: Floating-point operations; None if they are unknown. Totals have those that are known.
+        bytes_read: Bytes of all tensors that are read; 0 for a view.
+        bytes_written: Bytes of all tensors that are created or overwritten; 0 for a view.
     """
 
-    name: str
-    nodes: tuple[str, ...]
-    op_type: str
-    backend: str
-    kernel: str
-    module: str
-    source: str
     seconds: float
-    fastest_seconds: float
     share: float
     flops: int | None
     bytes_read: int
@@ -56,32 +40,42 @@ class StepTime:
         return self.flops / self.seconds / 1e9 if self.flops and self.seconds else None
 
 
-@dataclass(frozen=True, slots=True)
-class Total:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepTime(Costs):
+    """The time and costs of one instruction of the program.
+
+    Attributes:
+        name: The node that produces its outputs.
+        nodes: Every node that it computes.
+        op_type: The op type of the node.
+        backend: The backend that runs it.
+        kernel: The name of the kernel.
+        module: Path of the module of the node.
+        source: ``file:line`` of the user's code.
+        fastest_seconds: Minimum over the runs.
+    """
+
+    name: str
+    nodes: tuple[str, ...]
+    op_type: str
+    backend: str
+    kernel: str
+    module: str
+    source: str
+    fastest_seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Total(Costs):
     """The total time and costs of several instructions.
 
     Attributes:
         name: Their common op type or module.
         count: The number of instructions.
-        seconds: The sum of their medians.
-        share: Their share of the time of all instructions.
-        flops: Known floating-point operations.
-        bytes_read: As for `StepTime`.
-        bytes_written: Likewise.
     """
 
     name: str
     count: int
-    seconds: float
-    share: float
-    flops: int
-    bytes_read: int
-    bytes_written: int
-
-    @property
-    def gflops(self) -> float | None:
-        """Billions of floating-point operations per second; None if there are none."""
-        return self.flops / self.seconds / 1e9 if self.flops and self.seconds else None
 
 
 @dataclass(frozen=True, slots=True)
