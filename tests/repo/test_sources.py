@@ -194,7 +194,7 @@ def test_every_folder_of_the_sources_has_a_test_in_the_smoke_tier() -> None:
     for package in (ROOT / "packages").iterdir():
         name = package.name.replace("-", "_")
         marked = {
-            path.relative_to(ROOT / "tests" / name).parts[0]
+            path.relative_to(ROOT / "tests" / name).parts[0].removeprefix("test_").removesuffix(".py")
             for path in (ROOT / "tests" / name).rglob("test_*.py")
             if "mark.smoke" in path.read_text(encoding="utf-8")
         }
