@@ -3,23 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
+import hypothesis
 import pytest
 from _pytest.mark import ParameterSet
 
 T = TypeVar("T")
-_tier = {"is_exhaustive": False}
-
-
-def choose_tier(markers: str) -> None:
-    """Set the tier by the expression of markers that pytest runs; ``conftest.py`` calls it first."""
-    _tier["is_exhaustive"] = markers.startswith("exhaustive")
-
-
-def examples(few: int, many: int) -> int:
-    """Return how many examples a property is tried on: ``many`` in the exhaustive tier only."""
-    return many if _tier["is_exhaustive"] else few
 
 
 def thin(cases: Sequence[T], keep: int, name: Callable[[T], str] | None = None) -> list[ParameterSet]:
@@ -39,3 +29,12 @@ def thin(cases: Sequence[T], keep: int, name: Callable[[T], str] | None = None) 
         )
         for index, case in enumerate(cases)
     ]
+
+
+EXHAUSTIVE_PROFILE = "exhaustive"  # of hypothesis: pytest --hypothesis-profile=exhaustive
+
+
+def examples(usual: int, **options: Any) -> hypothesis.settings:
+    """Return the settings of a property test: so many examples, ten times as many in the exhaustive tier."""
+    is_exhaustive = hypothesis.settings.get_current_profile_name() == EXHAUSTIVE_PROFILE
+    return hypothesis.settings(max_examples=usual * 10 if is_exhaustive else usual, **options)

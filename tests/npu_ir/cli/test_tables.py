@@ -7,7 +7,7 @@ import re
 import sys
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from npu_ir.cli.console import Table, fit_columns, print_facts, print_report, print_table, shorten
@@ -138,7 +138,7 @@ def test_a_long_name_loses_its_middle() -> None:
 cells = st.text("abc. ", max_size=30)
 
 
-@settings(max_examples=examples(40, 100))
+@examples(40)
 @given(st.lists(st.tuples(cells, cells, st.floats().map("{:.3g}".format)), max_size=4), st.integers(30, 120))
 def test_columns_add_up_to_the_width_and_numbers_are_whole(rows: list[tuple[str, ...]], width: int) -> None:
     fitted = fit_columns(("name", "what", "n"), rows, width)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from npu_ir import Graph, GraphDiff, Provenance, TensorType, Value, diff_ir, extract_ir, parse_ir
@@ -87,7 +87,7 @@ def net(*, extra: bool = False, name: str = "Net") -> Graph:
     return graph
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow], max_examples=examples(8, 20))
+@examples(8)
 @given(graphs())
 def test_a_graph_does_not_differ_from_itself_or_its_clone(graph: Graph) -> None:
     for other in (graph, graph.clone()):
@@ -99,7 +99,7 @@ def test_a_graph_does_not_differ_from_itself_or_its_clone(graph: Graph) -> None:
         require_consistent(diff)
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow], max_examples=examples(10, 20))
+@examples(10)
 @given(graphs(), st.randoms(use_true_random=False))
 def test_other_names_of_values_are_renames_and_nothing_else(graph: Graph, chance: random.Random) -> None:
     other = graph.clone()
@@ -116,7 +116,7 @@ def test_other_names_of_values_are_renames_and_nothing_else(graph: Graph, chance
     }
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow], max_examples=examples(15, 40))
+@examples(15)
 @given(graphs(), st.data())
 def test_graphs_are_the_same_exactly_where_renaming_makes_their_texts_equal(
     graph: Graph, data: st.DataObject
@@ -153,7 +153,7 @@ def _edit_somewhere(graph: Graph, data: st.DataObject) -> None:
     graph.set_input(node, 0, data.draw(st.sampled_from(before or list(node.inputs))))
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow], max_examples=examples(8, 20))
+@examples(8)
 @given(graphs(), graphs())
 def test_what_is_counted_adds_up(a: Graph, b: Graph) -> None:
     diff = diff_ir(a, b)

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from safetensors.torch import load_file
 
 from npu_ir import (
@@ -68,7 +68,7 @@ def files_in(folder: Path) -> dict[str, bytes]:
 # What comes back
 
 
-@settings(max_examples=examples(25, 60), suppress_health_check=[HealthCheck.too_slow])
+@examples(25)
 @given(graph=graphs())
 def test_any_graph_comes_back_equal_from_a_document_that_fits_the_schema(graph: Graph) -> None:
     with tempfile.TemporaryDirectory() as folder:

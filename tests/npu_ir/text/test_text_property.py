@@ -7,7 +7,7 @@ import string
 from typing import Any
 
 import torch
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from npu_ir import Graph, GraphError, ParseError, ScalarType, TensorType, format_ir, parse_ir
@@ -34,7 +34,7 @@ def content(graph: Graph) -> dict[str, torch.Tensor]:
     return {argument.target: argument.data for argument in arguments if argument.data is not None}
 
 
-@settings(max_examples=examples(60, 250), suppress_health_check=[HealthCheck.too_slow])
+@examples(60)
 @given(graphs())
 def test_every_graph_comes_back_from_its_text(graph: Graph) -> None:
     text = str(graph)
@@ -159,7 +159,7 @@ def test_the_sample_is_a_graph() -> None:
     assert str(graph) == SAMPLE
 
 
-@settings(max_examples=examples(300, 1500))
+@examples(300)
 @given(damaged_texts())
 @example("graph g {" + "(" * 100_000)
 @example("graph g { return " + "[" * 100_000)
@@ -175,7 +175,7 @@ def test_damaged_text_is_refused_or_is_a_graph_that_comes_back(text: str) -> Non
         assert graph.clone() == graph
 
 
-@settings(max_examples=examples(60, 300))
+@examples(60)
 @given(st.lists(st.sampled_from(PIECES), max_size=30).map("".join) | st.text(max_size=40))
 def test_random_text_behind_a_good_start_is_refused_or_is_a_graph(text: str) -> None:
     given = "graph g { input %x: f32[2] "

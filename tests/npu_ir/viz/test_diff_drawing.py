@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 
 from npu_ir import Graph, TensorType, diff_ir, draw_diff
 from npu_ir.errors import VisualizationError
@@ -119,7 +119,7 @@ def test_a_drawing_is_written_to_the_file_of_the_form_that_its_name_tells(tmp_pa
         draw_diff(diff, tmp_path / "diff.html")
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow], max_examples=examples(8, 20))
+@examples(8)
 @given(graphs(), graphs())
 def test_any_two_graphs_can_be_drawn(a: Graph, b: Graph) -> None:
     diagram = drawn(a, b, max_nodes=6)

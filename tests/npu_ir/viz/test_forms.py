@@ -166,9 +166,7 @@ def check_dot(text: str) -> None:
     assert bare.count("[") == bare.count("]")
 
 
-@settings(
-    max_examples=examples(20, 60), suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
-)
+@examples(20)
 @given(graph=graphs(max_nodes=12), max_nodes=st.integers(2, 12), weights=st.booleans())
 def test_any_graph_can_be_drawn_in_any_form(graph: Graph, max_nodes: int, weights: bool) -> None:
     check_mermaid(to_mermaid(graph, max_nodes=max_nodes, weights=weights))

@@ -6,15 +6,24 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 
 @dataclass(frozen=True, slots=True)
 class PytreeNode:
-    """The functions of a registered container type that flatten and unflatten it."""
+    """The functions of a registered container type that flatten and unflatten it.
+
+    Attributes:
+        type: The type.
+        flatten: Returns the elements of an instance and its context.
+        unflatten: The inverse, of the dumped context.
+        dump: Returns a context as plain data; None if contexts are plain data already.
+    """
 
     type: type
     flatten: Callable[[Any], tuple[list[Any], Any]]
     unflatten: Callable[[list[Any], Any], Any]
-    dump: Callable[[Any], Any]
+    dump: Callable[[Any], Any] | None
 
 
 def type_name(container: type) -> str:
@@ -30,17 +39,13 @@ def pytree_node(container: type) -> PytreeNode | None:
     if node is None:
         return None
     serialized = _pytree.SUPPORTED_SERIALIZED_TYPES.get(container)
-    dump = (serialized and serialized.to_dumpable_context) or _identity
-    load = (serialized and serialized.from_dumpable_context) or _identity
+    dump = serialized.to_dumpable_context if serialized else None
+    load = serialized.from_dumpable_context if serialized else None
 
     def unflatten(parts: list[Any], context: Any) -> Any:
-        return node.unflatten_fn(parts, load(context))
+        return node.unflatten_fn(parts, context if load is None else load(context))
 
     return PytreeNode(container, node.flatten_fn, unflatten, dump)
-
-
-def _identity(context: Any) -> Any:
-    return context
 
 
 def find_pytree_node(name: str) -> PytreeNode | None:
@@ -77,8 +82,18 @@ def tree_leaves(tree: Any) -> list[Any]:
     return list(_pytree.tree_leaves(tree))
 
 
+def tensor_leaves(tree: Any) -> list[torch.Tensor]:
+    """Return the tensors among the leaves of a pytree."""
+    return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
+
+
 def tree_map(function: Callable[[Any], Any], tree: Any) -> Any:
     """Return a pytree with ``function`` applied to every leaf."""
     from torch.utils import _pytree
 
     return _pytree.tree_map(function, tree)
+
+
+def map_tensors(function: Callable[[torch.Tensor], Any], tree: Any) -> Any:
+    """Return a pytree with ``function`` applied to every leaf that is a tensor."""
+    return tree_map(lambda leaf: function(leaf) if isinstance(leaf, torch.Tensor) else leaf, tree)

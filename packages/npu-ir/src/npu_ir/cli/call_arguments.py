@@ -12,11 +12,11 @@ import torch
 from npu_ir.cli.input_text import FileReference, Input
 from npu_ir.cli.quantities import count_text
 from npu_ir.cli.tensor_files import read_input
-from npu_ir.core.call_signature import required_names, signature_mismatch
 from npu_ir.core.node import Value
 from npu_ir.core.structure import Structure, flatten, unflatten
 from npu_ir.core.symbol_values import SymbolValues
 from npu_ir.core.types import TensorType
+from npu_ir.core.user_code import required_names, signature_mismatch
 from npu_ir.errors import UsageError
 from npu_ir.graph.graph import Graph
 from npu_ir.interpreter.random_data import make_input, translated_errors

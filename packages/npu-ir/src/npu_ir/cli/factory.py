@@ -18,8 +18,7 @@ from typing import Any
 import torch
 
 from npu_ir.capture import empty_weights
-from npu_ir.core.call_signature import did_you_mean, required_names, signature_mismatch
-from npu_ir.core.user_frames import user_line
+from npu_ir.core.user_code import did_you_mean, required_names, signature_mismatch, user_line
 from npu_ir.errors import FactoryError, UsageError
 
 _MISSING = object()

@@ -16,7 +16,7 @@ from typing import Any
 
 from npu_ir.capture.export_messages import LOGGER
 from npu_ir.cli.progress import Progress
-from npu_ir.core.user_frames import user_line
+from npu_ir.core.user_code import user_line
 from npu_ir.errors import FactoryError, NpuError, RegistryError, UsageError
 
 OK = 0

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import torch
 
 from npu_ir.cli.failures import EXIT_CODES, WRONG_USAGE, warn
-from npu_ir.core.call_signature import did_you_mean
+from npu_ir.core.user_code import did_you_mean
 from npu_ir.errors import RegistryError
 from npu_ir.plugins import plugin_manager
 from npu_ir.plugins.distributions import OWN, install_hint, installed_version

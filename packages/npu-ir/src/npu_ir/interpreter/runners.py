@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import torch
 
-from npu_ir.core.call_signature import did_you_mean
+from npu_ir.core.user_code import did_you_mean
 from npu_ir.errors import UsageError
 from npu_ir.interpreter.interpreter import Interpreter
 from npu_ir.interpreter.run_nodes import Observer

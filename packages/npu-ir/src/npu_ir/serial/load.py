@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from npu_ir._torch.ops import accepts_calls_of
-from npu_ir.core.paused_gc import pause_gc
+from npu_ir.core.isolation import pause_gc
 from npu_ir.errors import GraphError, SerializationError
 from npu_ir.graph.graph import Graph
 from npu_ir.ops.schema import resolve

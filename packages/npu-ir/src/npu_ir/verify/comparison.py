@@ -9,8 +9,7 @@ from typing import Any
 import torch
 
 from npu_ir.core.literals import same_literal
-from npu_ir.core.tensor_bytes import same_data, tensor_bytes
-from npu_ir.core.tensor_numbers import equal_elements
+from npu_ir.core.tensor_bytes import equal_elements, same_data, tensor_bytes
 from npu_ir.core.types import TensorType
 
 # (rtol, atol) by dtype: a few units in the last place of values around 1. Integers are exact.

@@ -17,8 +17,8 @@ from npu_ir._torch.tensors import is_wrapper
 from npu_ir.capture.convert import Converter
 from npu_ir.capture.extract import export_program
 from npu_ir.capture.functionalize import functionalize
-from npu_ir.capture.held_state import HeldState
 from npu_ir.capture.held_tensors import unregistered_tensors
+from npu_ir.capture.model_guard import HeldState
 from npu_ir.capture.overlapping_inputs import find_overlaps, run_on_views
 from npu_ir.capture.sizes import Sizes
 from npu_ir.core.node import Value

@@ -19,10 +19,16 @@ from npu_ir.cli.failures import FAILED, OK
 from npu_ir.cli.options import add_output
 from npu_ir.cli.quantities import time_text
 from npu_ir.cli.weight_selection import is_in_state_dict, load_constants, select_weights
-from npu_runtime.cli.json_file import write_json
 from npu_runtime.cli.result_difference import result_difference
-from npu_runtime.cli.saved_graph import SavedGraph, load_call
-from npu_runtime.cli.timed_graph import HELP, add_timed_graph, make_executor, set_threads
+from npu_runtime.cli.saved_graph import (
+    HELP,
+    SavedGraph,
+    add_timed_graph,
+    load_call,
+    make_executor,
+    set_threads,
+    write_json,
+)
 
 if TYPE_CHECKING:
     from npu_ir import Interpreter

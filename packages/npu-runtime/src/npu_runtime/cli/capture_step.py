@@ -153,7 +153,8 @@ def _initial_weights(graph: Graph, step: TracedStep) -> dict[str, Any]:
 
 
 def _dump(graph: Graph, folder: Path) -> tuple[Path, ...]:
-    from npu_runtime.lowering.lowered_graph import lower_to_backend_ops
+    from npu_runtime.backends.registry import named_backends
+    from npu_runtime.lowering.lowered_graph import lower
     from npu_runtime.training.dumps.write_dumps import graph_dump, lowered_dumps, write_dumps
 
-    return write_dumps(folder, (graph_dump(graph), *lowered_dumps(lower_to_backend_ops(graph))))
+    return write_dumps(folder, (graph_dump(graph), *lowered_dumps(lower(graph, named_backends(())))))

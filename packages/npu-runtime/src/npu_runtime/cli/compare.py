@@ -13,8 +13,7 @@ from npu_ir.cli.console import print_facts, print_report
 from npu_ir.cli.failures import FAILED, OK
 from npu_ir.cli.options import add_file, add_output, add_output_folder, add_tolerances, set_completions
 from npu_ir.cli.weight_selection import load_constants, select_weights
-from npu_runtime.cli.json_file import write_json
-from npu_runtime.cli.saved_graph import add_data, add_graph, load_call
+from npu_runtime.cli.saved_graph import add_data, add_graph, load_call, write_json
 
 if TYPE_CHECKING:
     from npu_runtime.cli.side_text import SideText

@@ -9,8 +9,7 @@ from typing import Any
 import torch
 
 from npu_ir.core.literals import same_literal
-from npu_ir.core.tensor_bytes import same_data
-from npu_ir.core.tensor_numbers import largest_magnitude
+from npu_ir.core.tensor_bytes import largest_magnitude, same_data
 
 # The return type of `run_flat`: flat results, and updates by name.
 Results = tuple[Sequence[Any], Mapping[str, torch.Tensor]]

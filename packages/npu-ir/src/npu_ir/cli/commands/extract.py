@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from npu_ir.capture import extract_ir
-from npu_ir.capture.export_errors import suggested_sizes
+from npu_ir.capture.export_messages import suggested_sizes
 from npu_ir.cli import dynamic, factory, input_text
 from npu_ir.cli.call_arguments import empty_tensor, model_arguments, require_arguments
 from npu_ir.cli.console import print_facts

@@ -96,8 +96,8 @@ def _run_executor(
         results = executor.run_flat(moved)[0]
     except NpuError as error:
         return "", str(error)
-    assignments = list(executor.assignments.values())
-    return f" on {assignments[-1].backend.name}" if assignments else " in its prologue", results
+    ops = executor.lowered.ops
+    return f" on {ops[-1].backend}" if ops else " in its prologue", results
 
 
 def _exact_value(side: Side, args: list[Any], output: int) -> Any:
