@@ -171,7 +171,7 @@ def test_a_document_with_anything_replaced_is_refused_or_a_graph(path: Path) -> 
     generator = random.Random(0)
 
     for steps in places(original):
-        for wrong in generator.sample(WRONG, min(examples(4).max_examples, len(WRONG))):
+        for wrong in generator.sample(WRONG, min(len(WRONG), examples(4).max_examples)):
             changed = copy.deepcopy(original)
             parent_of(changed, steps)[steps[-1]] = wrong
             path.write_text(json.dumps(changed))
