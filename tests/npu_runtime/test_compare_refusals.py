@@ -8,7 +8,7 @@ from torch import Tensor
 
 from npu_ir import TensorType, VerificationError, WeightError, extract_ir
 from npu_runtime.diagnostics.compare import compare
-from npu_runtime.diagnostics.compare.module_side import ModuleSide
+from npu_runtime.diagnostics.compare.sides import ModuleSide
 from tests.npu_runtime.compare_cases import Block, Counting, graph_of
 from tests.support.corpus.case import Function
 

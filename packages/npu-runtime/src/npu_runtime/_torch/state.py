@@ -10,7 +10,6 @@ import torch
 from torch import _C
 from torch._ops import OpOverload
 
-
 # A context below autograd's dispatch: as fast as inference mode, but with ordinary tensors.
 below_autograd: Any = _C._AutoDispatchBelowAutograd
 # Sets grad mode for this thread, at a tenth of the cost of `torch.set_grad_enabled`.

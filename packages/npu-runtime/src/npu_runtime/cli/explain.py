@@ -19,10 +19,10 @@ from npu_runtime.cli.saved_graph import (
     add_graph,
     add_passes,
     load_call,
+    make_executor,
     select_backends,
     select_passes,
 )
-from npu_runtime.cli.timed_graph import make_executor
 
 if TYPE_CHECKING:
     from npu_runtime.diagnostics.explain import Explanation

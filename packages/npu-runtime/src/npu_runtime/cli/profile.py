@@ -14,8 +14,7 @@ from npu_ir.cli.outputs import add_output
 from npu_ir.cli.quantities import count_text
 from npu_ir.cli.weight_selection import weights_or_random
 from npu_runtime.cli.json_file import write_json
-from npu_runtime.cli.saved_graph import load_call
-from npu_runtime.cli.timed_graph import HELP, add_timed_graph, make_executor, set_threads
+from npu_runtime.cli.saved_graph import HELP, add_timed_graph, load_call, make_executor, set_threads
 
 _LIMIT = 20
 _EPILOG = f"""\

@@ -263,14 +263,14 @@ class Engine:
                 )
         return [with_stated_strides(bound[value], value.type) for value in self._graph.inputs], symbols
 
-    def _exclusively(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Call a function with the lock of the mutated state, and the requested number of intra-op threads."""
+    def _exclusively(self, function: Callable[..., Sequence[Any]], *arguments: Any) -> Sequence[Any]:
+        """Call a function with the lock of the mutated state, and the requested number of threads."""
         if self._threads is not None:
             with _thread_count(self._threads):
                 return self._locked(function, *arguments)
         return self._locked(function, *arguments)
 
-    def _locked(self, function: Callable[..., Any], *arguments: Any) -> Any:
+    def _locked(self, function: Callable[..., Sequence[Any]], *arguments: Any) -> Sequence[Any]:
         with self._lock:
             self._require_idle()
             self._is_running = True
