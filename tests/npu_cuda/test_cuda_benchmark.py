@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.bench_modules import forgotten, imported
+from tests.support.scripts import forgotten, imported
 
 
 @pytest.fixture

@@ -170,15 +170,16 @@ class FlipsSignsInPlace(Pass):
         return bool(found)
 
 
-@pytest.mark.parametrize("with_rewrite", [True, False])
-def test_a_node_may_come_to_stand_for_the_value_behind_it(with_rewrite: bool) -> None:
-    graph = graph_of(lambda x, y: torch.neg((x + y) * 2).exp())
-    item = FlipsSignsInPlace(with_rewrite=with_rewrite)
+def test_a_node_may_come_to_stand_for_the_value_behind_it(subtests: pytest.Subtests) -> None:
+    for with_rewrite in [True, False]:
+        with subtests.test(with_rewrite=with_rewrite):
+            graph = graph_of(lambda x, y: torch.neg((x + y) * 2).exp())
+            item = FlipsSignsInPlace(with_rewrite=with_rewrite)
 
-    assert check_pass(item, graph) == 1
+            assert check_pass(item, graph) == 1
 
-    changed = PassManager([item]).run(graph).graph
-    assert [origin.name for origin in changed.value("mul").origins] == ["neg"]
+            changed = PassManager([item]).run(graph).graph
+            assert [origin.name for origin in changed.value("mul").origins] == ["neg"]
 
 
 class Broken(Pass):
@@ -345,69 +346,45 @@ class NeedsWhatIsNotThere(Broken):
         return False
 
 
-@pytest.mark.parametrize(
-    ("item", "message"),
-    [
-        pytest.param(
-            SaysNothing,
-            "broken returned False, but the graph is another\n  at: graph 'net'\n  fix: run",
-            id="False",
-        ),
-        pytest.param(SaysTooMuch, "broken returned True, but the graph is the same\n", id="True"),
-        pytest.param(
-            EditsAndTakesBack, "broken edits the graph to what it was before\n", id="edits without change"
-        ),
-        pytest.param(
-            EditsBehindTheGraph,
-            "broken edits the graph by other means than the graph's methods\n",
-            id="hidden edit",
-        ),
-        pytest.param(LeavesAWrongGraph, "broken broke graph 'net': .*aten.add.Tensor", id="wrong graph"),
-        pytest.param(
+def test_a_pass_that_breaks_a_promise_is_refused(subtests: pytest.Subtests) -> None:
+    rows = [
+        (SaysNothing, "broken returned False, but the graph is another\n  at: graph 'net'\n  fix: run"),
+        (SaysTooMuch, "broken returned True, but the graph is the same\n"),
+        (EditsAndTakesBack, "broken edits the graph to what it was before\n"),
+        (EditsBehindTheGraph, "broken edits the graph by other means than the graph's methods\n"),
+        (LeavesAWrongGraph, "broken broke graph 'net': .*aten.add.Tensor"),
+        (
             LeavesAGraphThatCannotRun,
             "broken leaves a graph that cannot be run: there is no operator no.such.op\n",
-            id="cannot run",
         ),
-        pytest.param(
+        (
             ScalesOnTheWay,
-            "broken records a wrong origin of a value: %mul#1 stands for %add, and differs by 3 of "
-            "its largest magnitude, .*\n  at: graph 'net'\n"
-            "  fix: add new nodes with edit.call to compute something else",
-            id="origins",
+            (
+                "broken records a wrong origin of a value: %mul#1 stands for %add, and differs by 3 of "
+                "its largest magnitude, .*\n  at: graph 'net'\n"
+                "  fix: add new nodes with edit.call to compute something else"
+            ),
         ),
-        pytest.param(
+        (
             ChangesValues,
-            "broken changed what the graph computes: result differs by .*\n  at: graph 'net'\n"
-            "  fix: its numerics are within 0.0001: npu_passes.within",
-            id="values",
+            (
+                "broken changed what the graph computes: result differs by .*\n  at: graph 'net'\n"
+                "  fix: its numerics are within 0.0001: npu_passes.within"
+            ),
         ),
-        pytest.param(
-            IsNeverDone,
-            "broken changes the graph in a second run, too\n.*\n  fix: do all of it in one",
-            id="idempotent",
-        ),
-        pytest.param(
+        (IsNeverDone, "broken changes the graph in a second run, too\n.*\n  fix: do all of it in one"),
+        (
             ForgetsWhereNodesAreFrom,
             "broken gives node 'clamp_min' no provenance\n.*\n  fix: add it with edit.call",
-            id="provenance",
         ),
-        pytest.param(
-            ForgetsWhatWasFused,
-            r"broken does not record that node 'add' was fused \(rewrite 'clamp'\)\n",
-            id="fused names",
-        ),
-        pytest.param(HidesAnOption, "HidesAnOption.* differs from its text form: broken\n", id="options"),
-        pytest.param(Raises, "broken failed: KeyError: 'lost'\n  at: graph 'net'", id="raises"),
-        pytest.param(
-            NeedsWhatIsNotThere,
-            "broken requires a condition that does not hold: the graph has no loops\n",
-            id="requires",
-        ),
-    ],
-)
-def test_a_pass_that_breaks_a_promise_is_refused(item: type[Pass], message: str) -> None:
-    with pytest.raises(PassError, match=message):
-        check_pass(item, relu_of_sum())
+        (ForgetsWhatWasFused, r"broken does not record that node 'add' was fused \(rewrite 'clamp'\)\n"),
+        (HidesAnOption, "HidesAnOption.* differs from its text form: broken\n"),
+        (Raises, "broken failed: KeyError: 'lost'\n  at: graph 'net'"),
+        (NeedsWhatIsNotThere, "broken requires a condition that does not hold: the graph has no loops\n"),
+    ]
+    for item, message in rows:
+        with subtests.test(item=item, message=message), pytest.raises(PassError, match=message):
+            check_pass(item, relu_of_sum())
 
 
 def test_a_pass_that_writes_into_data_is_refused() -> None:
@@ -451,6 +428,7 @@ def test_what_is_no_pass_cannot_be_checked() -> None:
         check_pass("cse", relu_of_sum())  # type: ignore[arg-type]
 
 
+@pytest.mark.smoke
 def test_a_check_of_nothing_is_refused() -> None:
     with pytest.raises(PassError, match="there is no graph to check clamp-sums on\n  fix: give at least one"):
         check_pass(ClampSums, [])

@@ -10,7 +10,7 @@ from xml.dom import minidom
 
 import pytest
 
-from tests.support.bench_modules import forgotten, imported
+from tests.support.scripts import forgotten, imported
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -13,7 +13,7 @@ from torch import nn
 
 from npu_ir import convert_exported_program, extract_ir
 from npu_runtime import IRExecutor
-from tests.support.bench_modules import forgotten, imported
+from tests.support.scripts import forgotten, imported
 
 QUICK_TO_PREPARE = (
     "eager-no-grad",

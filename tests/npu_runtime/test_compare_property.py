@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from npu_ir import Graph, NpuError, TensorType, Value, extract_ir, parse_ir
 from npu_passes import PassManager, passes_of
 from npu_runtime import IRExecutor
-from npu_runtime.cpu import kernel_choice, pack_convolution
+from npu_runtime.cpu import costs, pack_convolution
 from npu_runtime.diagnostics.compare import Comparison, compare
 from tests.npu_runtime.compare_models import random_model
 from tests.support import random_programs
@@ -35,7 +35,7 @@ def captured(seed: int) -> tuple[nn.Module, Graph, Tensor]:
 def eager_to_rewrite(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the passes for the CPU rewrite whatever they can, however small it is."""
     monkeypatch.setattr("npu_runtime.cpu.channels_last.seconds_saved", lambda item: 1.0)
-    monkeypatch.setattr(pack_convolution, "direct_kernel", lambda item: kernel_choice.Kernel.PACKED)
+    monkeypatch.setattr(pack_convolution, "direct_kernel", lambda item: costs.Kernel.PACKED)
 
 
 def aligned(found: Comparison) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -77,10 +76,10 @@ class Network(nn.Module):
         return nn.functional.linear(torch.relu(nn.functional.linear(x, w1, b1)), w2)
 
 
-OPTIMIZERS = [
-    pytest.param(adam, lambda params: torch.optim.Adam(params, lr=0.01, fused=True), id="adam"),
-    pytest.param(sgd, lambda params: torch.optim.SGD(params, lr=0.01, momentum=0.9, fused=True), id="sgd"),
-]
+OPTIMIZERS = {
+    "adam": (adam, lambda params: torch.optim.Adam(params, lr=0.01, fused=True)),
+    "sgd": (sgd, lambda params: torch.optim.SGD(params, lr=0.01, momentum=0.9, fused=True)),
+}
 
 
 def ops_of(graph: Graph) -> list[str]:
@@ -100,34 +99,33 @@ def test_the_primitives_are_nodes_by_name_and_the_state_is_updated() -> None:
     assert not [name for name in ops_of(graph) if "copy_" in name]
 
 
-@pytest.mark.parametrize("run_of", ["interpreter", "executor", "eager"])
-@pytest.mark.parametrize(("optimizer", "expected_of"), OPTIMIZERS)
-def test_twelve_steps_of_the_graph_are_those_of_pytorch(
-    optimizer: Optimizer, expected_of: Any, run_of: str
-) -> None:
-    graph, state = graph_of(optimizer), new_state()
-    model = Network(state)
-    expected = expected_of(model.parameters())
+def test_twelve_steps_of_the_graph_are_those_of_pytorch(subtests: pytest.Subtests) -> None:
+    for run_of in ["interpreter", "executor", "eager"]:
+        for case, (optimizer, expected_of) in OPTIMIZERS.items():
+            with subtests.test(run_of=run_of, case=case):
+                graph, state = graph_of(optimizer), new_state()
+                model = Network(state)
+                expected = expected_of(model.parameters())
 
-    def run(x: Tensor, y: Tensor) -> Tensor:
-        if run_of == "eager":
-            return step_of(optimizer)(state, x, y)
-        out, changes = runner(*state.values(), x, y)
-        for value, content in changes.items():
-            state[names[value]] = content
-        return out
+                def run(x: Tensor, y: Tensor) -> Tensor:
+                    if run_of == "eager":
+                        return step_of(optimizer)(state, x, y)
+                    out, changes = runner(*state.values(), x, y)
+                    for value, content in changes.items():
+                        state[names[value]] = content
+                    return out
 
-    names = dict(zip([value.name for value in graph.inputs], state, strict=False))
-    runner = runner_of(graph, run_of)
-    for _ in range(12):
-        x, y = torch.randn(4, 5), torch.randn(4, 3)
-        expected.zero_grad()
-        prediction = model(x)
-        nn.functional.mse_loss(prediction, y).backward()
-        expected.step()
-        torch.testing.assert_close(run(x, y), prediction.detach(), rtol=1e-5, atol=1e-6)
-    for name, param in zip(SHAPES, model.params, strict=True):
-        torch.testing.assert_close(state[name], param.detach(), rtol=1e-5, atol=1e-6)
+                names = dict(zip([value.name for value in graph.inputs], state, strict=False))
+                runner = runner_of(graph, run_of)
+                for _ in range(12):
+                    x, y = torch.randn(4, 5), torch.randn(4, 3)
+                    expected.zero_grad()
+                    prediction = model(x)
+                    nn.functional.mse_loss(prediction, y).backward()
+                    expected.step()
+                    torch.testing.assert_close(run(x, y), prediction.detach(), rtol=1e-5, atol=1e-6)
+                for name, param in zip(SHAPES, model.params, strict=True):
+                    torch.testing.assert_close(state[name], param.detach(), rtol=1e-5, atol=1e-6)
 
 
 def runner_of(graph: Graph, kind: str) -> Callable[..., tuple[Tensor, Mapping[str, Tensor]]]:
@@ -181,28 +179,29 @@ class Updates(nn.Module):
         return params[0].sum()  # type: ignore[no-any-return]
 
 
-@pytest.mark.parametrize("kind", ["adam", "sgd"])
-def test_ops_in_place_are_functional_in_an_exported_model(kind: str) -> None:
-    model, args = Updates(kind), (torch.randn(3, 5), torch.randn(4))
-    graph = extract_ir(copy.deepcopy(model), args)
-    executor, weights = (
-        IRExecutor(graph, model.state_dict()),
-        {key: value.clone() for key, value in model.state_dict().items()},
-    )
+def test_ops_in_place_are_functional_in_an_exported_model(subtests: pytest.Subtests) -> None:
+    for kind in ["adam", "sgd"]:
+        with subtests.test(kind=kind):
+            model, args = Updates(kind), (torch.randn(3, 5), torch.randn(4))
+            graph = extract_ir(copy.deepcopy(model), args)
+            executor, weights = (
+                IRExecutor(graph, model.state_dict()),
+                {key: value.clone() for key, value in model.state_dict().items()},
+            )
 
-    out, changes = Interpreter(graph, weights).run_flat(args)
-    run = executor.run(args)
-    expected = model(*args)
+            out, changes = Interpreter(graph, weights).run_flat(args)
+            run = executor.run(args)
+            expected = model(*args)
 
-    assert f"npu.{kind}_step.default" in ops_of(graph)
-    torch.testing.assert_close(out[0], expected)
-    for name, content in model.state_dict().items():
-        if name in changes:
-            assert torch.equal(changes[name], content)
-            assert torch.equal(run.mutations[name], content)
-        else:
-            assert torch.equal(weights[name], content)
-    assert len(changes) == (8 if kind == "adam" else 4)
+            assert f"npu.{kind}_step.default" in ops_of(graph)
+            torch.testing.assert_close(out[0], expected)
+            for name, content in model.state_dict().items():
+                if name in changes:
+                    assert torch.equal(changes[name], content)
+                    assert torch.equal(run.mutations[name], content)
+                else:
+                    assert torch.equal(weights[name], content)
+            assert len(changes) == (8 if kind == "adam" else 4)
 
 
 IN_PLACE = """
@@ -221,23 +220,26 @@ grads=[%g], exp_avgs=[%m], exp_avg_sqs=[%v], max_exp_avg_sqs=[], steps=[%s]) \
 """
 
 
-@pytest.mark.parametrize("run_of", ["interpreter", "executor"])
-def test_nodes_of_ops_in_place_run_on_copies(run_of: str) -> None:
-    graph, lists, grad = parse_ir(IN_PLACE), Lists([torch.randn(3, 5)]), torch.randn(3, 5)
-    inputs = [lists.params[0], grad, lists.exp_avgs[0], lists.exp_avg_sqs[0], lists.steps[0]]
-    before = [item.clone() for item in inputs]
+def test_nodes_of_ops_in_place_run_on_copies(subtests: pytest.Subtests) -> None:
+    for run_of in ["interpreter", "executor"]:
+        with subtests.test(run_of=run_of):
+            graph, lists, grad = parse_ir(IN_PLACE), Lists([torch.randn(3, 5)]), torch.randn(3, 5)
+            inputs = [lists.params[0], grad, lists.exp_avgs[0], lists.exp_avg_sqs[0], lists.steps[0]]
+            before = [item.clone() for item in inputs]
 
-    results = Interpreter(graph).run(*inputs) if run_of == "interpreter" else IRExecutor(graph)(*inputs)
+            results = (
+                Interpreter(graph).run(*inputs) if run_of == "interpreter" else IRExecutor(graph)(*inputs)
+            )
 
-    assert all(map(torch.equal, inputs, before))
-    torch.ops.npu.adam_step_(lists.params, [grad], *lists.adam, **ADAM)
-    assert all(
-        map(
-            torch.equal,
-            results,
-            [lists.params[0], lists.exp_avgs[0], lists.exp_avg_sqs[0], torch.tensor(2.0)],
-        )
-    )
+            assert all(map(torch.equal, inputs, before))
+            torch.ops.npu.adam_step_(lists.params, [grad], *lists.adam, **ADAM)
+            assert all(
+                map(
+                    torch.equal,
+                    results,
+                    [lists.params[0], lists.exp_avgs[0], lists.exp_avg_sqs[0], torch.tensor(2.0)],
+                )
+            )
 
 
 NUMBERS = """
@@ -254,16 +256,18 @@ lr=%lr, momentum=%momentum) {dampening=0.0, weight_decay=0.0, nesterov=False, ma
 """
 
 
-@pytest.mark.parametrize("run_of", ["interpreter", "executor"])
-def test_numbers_of_a_step_may_be_values_of_the_graph(run_of: str) -> None:
-    graph, (p, g, m) = parse_ir(NUMBERS), random(shapes=[(3, 5)] * 3)
-    run = Interpreter(graph).run if run_of == "interpreter" else IRExecutor(graph)
+def test_numbers_of_a_step_may_be_values_of_the_graph(subtests: pytest.Subtests) -> None:
+    for run_of in ["interpreter", "executor"]:
+        with subtests.test(run_of=run_of):
+            graph, (p, g, m) = parse_ir(NUMBERS), random(shapes=[(3, 5)] * 3)
+            run = Interpreter(graph).run if run_of == "interpreter" else IRExecutor(graph)
 
-    for lr, momentum in ((0.1, 0.9), (0.2, 0.5)):
-        expected = functional.sgd_step([p], [g], [m], lr=lr, momentum=momentum)
-        assert all(map(torch.equal, run(p, g, m, lr, momentum), [expected[0][0], expected[1][0]]))
+            for lr, momentum in ((0.1, 0.9), (0.2, 0.5)):
+                expected = torch.ops.npu.sgd_step([p], [g], [m], **{**SGD, "lr": lr, "momentum": momentum})
+                assert all(map(torch.equal, run(p, g, m, lr, momentum), [expected[0][0], expected[1][0]]))
 
 
+@pytest.mark.smoke
 def test_functions_in_place_change_what_they_are_given() -> None:
     grad, step, bc1_inv, bc2_inv = torch.ones(3), torch.zeros(()), torch.empty(()), torch.empty(())
 
@@ -299,32 +303,35 @@ def test_functions_in_place_become_ops_that_return_new_tensors() -> None:
     assert inputs[0].item() == 0
 
 
-@pytest.mark.parametrize("dtype", [torch.int64, torch.float32], ids=str)
-def test_a_captured_step_corrects_by_the_same_multipliers_as_eager(dtype: torch.dtype) -> None:
-    beta1, beta2 = 0.9, 0.999
+def test_a_captured_step_corrects_by_the_same_multipliers_as_eager(subtests: pytest.Subtests) -> None:
+    for dtype in [torch.int64, torch.float32]:
+        with subtests.test(dtype=dtype):
+            beta1, beta2 = 0.9, 0.999
 
-    class Corrections(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.register_buffer("step", torch.zeros(1, dtype=dtype))
-            self.register_buffer("bc1_inv", torch.empty(1))
-            self.register_buffer("bc2_inv", torch.empty(1))
+            class Corrections(nn.Module):
+                def __init__(self) -> None:
+                    super().__init__()
+                    self.register_buffer("step", torch.zeros(1, dtype=dtype))
+                    self.register_buffer("bc1_inv", torch.empty(1))
+                    self.register_buffer("bc2_inv", torch.empty(1))
 
-    model = Corrections()
+            model = Corrections()
 
-    def step(x: Tensor) -> Tensor:
-        functional.step_inc_(model.step)
-        functional.bias_corr_out(model.step, beta1, beta2, bc1_inv=model.bc1_inv, bc2_inv=model.bc2_inv)
-        return x * model.bc1_inv
+            def step(x: Tensor) -> Tensor:
+                functional.step_inc_(model.step)
+                functional.bias_corr_out(
+                    model.step, beta1, beta2, bc1_inv=model.bc1_inv, bc2_inv=model.bc2_inv
+                )
+                return x * model.bc1_inv
 
-    artifact = compile_and_capture(step, example_batch=(torch.ones(1),), modules=[model])
-    results = [artifact.replay(torch.ones(1)) for _ in range(5)]
+            artifact = compile_and_capture(step, example_batch=(torch.ones(1),), modules=[model])
+            results = [artifact.replay(torch.ones(1)) for _ in range(5)]
 
-    assert [item.item() for item in results] == pytest.approx(
-        [1 / (1 - beta1**t) for t in range(1, 6)], rel=1e-7
-    )
-    assert model.bc2_inv.item() == pytest.approx(1 / (1 - beta2**5), rel=1e-7)
-    assert model.step.item() == 5
+            assert [item.item() for item in results] == pytest.approx(
+                [1 / (1 - beta1**t) for t in range(1, 6)], rel=1e-7
+            )
+            assert model.bc2_inv.item() == pytest.approx(1 / (1 - beta2**5), rel=1e-7)
+            assert model.step.item() == 5
 
 
 def test_linear_and_activation_are_one_op() -> None:
@@ -334,21 +341,3 @@ def test_linear_and_activation_are_one_op() -> None:
 
     assert torch.equal(out, torch.relu(nn.functional.linear(x, weight, bias)))
     assert torch.equal(functional.relu_backward(x[:, :3], out), x[:, :3] * (out > 0))
-
-
-@pytest.mark.parametrize("kind", ["adam", "sgd"])
-def test_functions_that_write_nothing_return_what_those_in_place_write(kind: str) -> None:
-    lists, grads = Lists(random()), random()
-    if kind == "adam":
-        results = functional.adam_step(
-            lists.params, grads, *lists.adam, lr=0.01, decoupled=True, weight_decay=0.1
-        )
-        functional.adam_step_(lists.params, grads, *lists.adam, lr=0.01, decoupled=True, weight_decay=0.1)
-        written: tuple[list[Tensor], ...] = (lists.params, *lists.adam)
-    else:
-        results = functional.sgd_step(lists.params, grads, lists.exp_avgs, lr=0.01, momentum=0.9)  # type: ignore[assignment]
-        functional.sgd_step_(lists.params, grads, lists.exp_avgs, lr=0.01, momentum=0.9)
-        written = (lists.params, lists.exp_avgs)
-
-    for result, column in zip(results, written, strict=True):
-        assert all(map(torch.equal, result, column))

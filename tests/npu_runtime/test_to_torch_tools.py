@@ -14,7 +14,7 @@ from torch.export import Dim, ExportedProgram
 from npu_ir import Graph, convert_exported_program, extract_ir
 from npu_passes import optimize
 from npu_runtime import to_exported_program, to_torch
-from tests.npu_runtime.same_program import described
+from tests.support.same_program import described
 
 needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="Inductor compiles with g++")
 

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
+from collections.abc import Iterator
 from types import ModuleType
 
 import pytest
 
 from tests.support.places import ROOT
+from tests.support.scripts import TOOLS, forgotten, imported
 
 PAGE = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
 
 
-@pytest.fixture(scope="module")
-def architecture() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("architecture", ROOT / "tools" / "architecture.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+@pytest.fixture(name="architecture", scope="module")
+def load() -> Iterator[ModuleType]:
+    with forgotten(TOOLS):
+        yield imported("architecture", TOOLS)
 
 
 def test_every_folder_says_what_comes_in_and_goes_out(architecture: ModuleType) -> None:

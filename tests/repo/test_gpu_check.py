@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import sys
+from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 from types import ModuleType
@@ -13,19 +13,13 @@ import pytest
 
 from npu_cuda import probe
 from tests.support.places import ROOT
-
-TOOL = ROOT / "tools" / "gpu_check.py"
+from tests.support.scripts import TOOLS, forgotten, imported
 
 
 @pytest.fixture(name="tool")
-def load(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    spec = importlib.util.spec_from_file_location("gpu_check", TOOL)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, "gpu_check", module)
-    spec.loader.exec_module(module)
-    return module
+def load() -> Iterator[ModuleType]:
+    with forgotten(TOOLS):
+        yield imported("gpu_check", TOOLS)
 
 
 def python(tool: ModuleType, name: str, code: str, **fields: object) -> object:
@@ -101,7 +95,7 @@ def test_the_steps_name_files_that_exist(tool: ModuleType, tmp_path: Path) -> No
         if "tests/" in word or word.startswith("benchmarks/")
     ]
     assert named
-    assert [path for path in named if not (TOOL.parents[1] / path).exists()] == []
+    assert [path for path in named if not (ROOT / path).exists()] == []
 
 
 def test_the_probes_of_the_steps_are_there(tool: ModuleType, tmp_path: Path) -> None:

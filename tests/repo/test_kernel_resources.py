@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
-from tests.support.places import ROOT
+from tests.support.scripts import TOOLS, forgotten, imported
 
-TOOL = ROOT / "tools" / "kernel_resources.py"
 LOG = """
 -- npu-cuda 0.1.0: CUDA kernels for 80-real 90-real, by nvcc 13.0.88 (/bin/nvcc)
 ptxas info    : 0 bytes gmem
@@ -27,14 +25,9 @@ ptxas info    : Used 30 registers, used 1 barriers, 512 bytes smem, 376 bytes cm
 
 
 @pytest.fixture(name="tool")
-def load(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    spec = importlib.util.spec_from_file_location("kernel_resources", TOOL)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, "kernel_resources", module)
-    spec.loader.exec_module(module)
-    return module
+def load() -> Iterator[ModuleType]:
+    with forgotten(TOOLS):
+        yield imported("kernel_resources", TOOLS)
 
 
 def test_a_row_has_registers_per_architecture_shared_memory_and_the_name(tool: ModuleType) -> None:

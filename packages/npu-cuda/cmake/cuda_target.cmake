@@ -23,12 +23,14 @@ elseif(NPU_MODE STREQUAL "EMULATE")
   endforeach()
   # What only Python calls is not looked at here, and takes the longest to compile.
   file(GLOB BINDINGS csrc/bindings/*.cpp)
-  set_source_files_properties(${BINDINGS} PROPERTIES COMPILE_OPTIONS "-O0;-g0;-fno-sanitize=address")
+  set_source_files_properties(${BINDINGS} PROPERTIES COMPILE_OPTIONS "-O0;-g0;-fno-sanitize=address"
+                              SKIP_PRECOMPILE_HEADERS ON)
 endif()
 
 set(NPU_SANITIZER "")
 if(NPU_ASAN)
   set(NPU_SANITIZER address)
-  target_compile_options(_C PRIVATE -g -fsanitize=address -fno-omit-frame-pointer)
+  # Lines alone of what debuggers want to know: reports name no more.
+  target_compile_options(_C PRIVATE -g1 -fsanitize=address -fno-omit-frame-pointer)
   target_link_options(_C PRIVATE -fsanitize=address)
 endif()

@@ -11,8 +11,8 @@ import torch
 
 from npu_cuda import _C
 from npu_cuda.testing import Case, TensorLayout, encode
-from npu_cuda.testing.inputs import inputs_of, special_count
 from npu_cuda.testing.memory import CallMemory
+from npu_cuda.testing.values import inputs_of, special_count
 
 DEVICES = [device["name"] for device in _C.devices()]
 FLOATS = ("float32", "float16", "bfloat16")

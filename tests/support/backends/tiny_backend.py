@@ -7,9 +7,27 @@ from typing import Any
 
 import torch
 
-from npu_ir import Graph, OpNode, TensorType
+from npu_ir import Graph, OpNode, TensorType, parse_ir
 from npu_ir.plugins.backend import Backend, BackendOp, Temporary
 from npu_runtime.executor.executor import IRExecutor
+
+TWO_LAYERS = """
+graph "two-layers" {
+  input %x: f32[2, 3]
+  param %w1: f32[3, 5]
+  param %w2: f32[5, 4]
+  %h: f32[2, 5] = aten.mm.default(%x, %w1)
+  %a: f32[2, 5] = aten.relu.default(%h)
+  %s: f32[2, 5] = aten.sigmoid.default(%a)
+  %y: f32[2, 4] = aten.mm.default(%s, %w2)
+  return %y
+}
+"""
+
+
+def two_layers() -> Graph:
+    return parse_ir(TWO_LAYERS)
+
 
 GEMM = int.from_bytes(b"GEMM", "little")
 

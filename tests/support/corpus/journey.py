@@ -91,21 +91,6 @@ def capture_with_weights(case: Case, expected: Eager) -> Graph:
     return graph
 
 
-def eager_and_graph(case: Case) -> tuple[Eager, Graph]:
-    """Return what the real model does, and its graph; kept until another case is asked for.
-
-    Tests of a case that ask follow each other if they are marked ``captured_once``.
-    """
-    if case.id not in _KEPT:
-        _KEPT.clear()
-        expected = run_eagerly(case)
-        _KEPT[case.id] = expected, capture_with_weights(case, expected)
-    return _KEPT[case.id]
-
-
-_KEPT: dict[str, tuple[Eager, Graph]] = {}
-
-
 def capture_without_weights(case: Case) -> Graph:
     """Return the graph of the model built on ``meta``, captured on inputs without data."""
     return capture(case, case.make_model("meta"), without_data(case.make_call(), on_meta))

@@ -4,16 +4,33 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+from collections.abc import Iterable
 
 import tests.support.corpus as corpus
 from tests.support.corpus.case import Case, Table
 
+# The models of these files differ in their operators: all are captured the same way.
+OPERATOR_TABLES = (
+    "arithmetic",
+    "attention",
+    "dtypes",
+    "layers",
+    "layouts",
+    "numbers",
+    "pooling",
+    "recurrent",
+    "tensor_ops",
+)
+
 
 def all_cases() -> list[Case]:
     """Return the cases of every module of this package that has a table called ``CASES``."""
-    found: list[Case] = []
-    for module in sorted(pkgutil.iter_modules(corpus.__path__), key=lambda item: item.name):
-        table = getattr(importlib.import_module(f"{corpus.__name__}.{module.name}"), "CASES", None)
-        if isinstance(table, Table):
-            found += table
-    return found
+    return cases_of(sorted(module.name for module in pkgutil.iter_modules(corpus.__path__)))
+
+
+def cases_of(modules: Iterable[str]) -> list[Case]:
+    """Return the cases of these modules."""
+    tables = [
+        getattr(importlib.import_module(f"{corpus.__name__}.{name}"), "CASES", None) for name in modules
+    ]
+    return [case for table in tables if isinstance(table, Table) for case in table]

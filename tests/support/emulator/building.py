@@ -17,7 +17,7 @@ from tests.support.places import ROOT
 HERE = Path(__file__).parent
 PACKAGE = ROOT / "packages" / "npu-cuda"
 CSRC = PACKAGE / "csrc"
-SCENARIOS = ROOT / "tests" / "npu_cuda" / "cuda_scenarios"
+SCENARIOS = ROOT / "tests" / "npu_cuda" / "cuda" / "scenarios"
 # The flags that csrc/emulator/emulator_control.h names; debug information only where the sanitizer shows
 # lines.
 FLAGS = [
@@ -55,15 +55,36 @@ def require_compiler() -> None:
         pytest.skip("the emulator needs the headers of CUDA 13: install the toolkit, or set NPU_CUDA_INCLUDE")
 
 
+# What most sources include; parsed once for all of them.
+PREFIX = """#include <cuda_runtime_api.h>
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+"""
+
+
 @functools.cache
 def build_folder() -> Path:
-    """Return where the object files of the sources as they are lie, for every process that runs tests."""
-    folders = (CSRC, PACKAGE / "src" / "npu_cuda" / "include", SCENARIOS, HERE)
-    found = [path for folder in folders for path in sorted(folder.rglob("*")) if path.is_file()]
-    content = b"".join(path.read_bytes() for path in found if "__pycache__" not in path.parts)
-    folder = ROOT / "build" / "emulator" / hashlib.sha256(content).hexdigest()[:16]
+    """Return where object files lie, for every process that runs tests."""
+    folder = ROOT / "build" / "emulator"
     folder.mkdir(parents=True, exist_ok=True)
     return folder
+
+
+@functools.cache
+def headers() -> bytes:
+    """Return the content of all headers, on which every object file depends."""
+    folders = (CSRC, PACKAGE / "src" / "npu_cuda" / "include", SCENARIOS, HERE)
+    return b"".join(path.read_bytes() for folder in folders for path in sorted(folder.rglob("*.h")))
+
+
+def digest(*parts: object) -> str:
+    content = b"".join(part if isinstance(part, bytes) else str(part).encode() for part in parts)
+    return hashlib.sha256(content).hexdigest()[:16]
 
 
 def run_compiler(target: Path, *arguments: str | Path) -> Path:
@@ -78,39 +99,56 @@ def run_compiler(target: Path, *arguments: str | Path) -> Path:
     return target
 
 
+@functools.cache
+def precompiled() -> Path:
+    """Return the header to include first, which g++ finds precompiled beside it."""
+    flags = (*FLAGS, "-isystem", str(cuda_headers()))
+    header = build_folder() / f"{digest(PREFIX, *flags)}.h"
+    header.write_text(PREFIX)
+    run_compiler(header.with_name(f"{header.name}.gch"), *flags, "-xc++-header", header)
+    return header
+
+
 def compile_file(source: Path, *flags: str) -> Path:
-    kind = ".asan" if ASAN[0] in flags else ""
-    target = build_folder() / f"{source.parent.name}-{source.stem}{kind}.o"
+    """Return the object file of a source; without optimization where no flags are given."""
+    flags = flags or ("-include", str(precompiled()))
+    target = build_folder() / f"{source.stem}-{digest(headers(), source.read_bytes(), *flags)}.o"
     language = ["-xc++"] if source.suffix == ".cu" else []
-    return run_compiler(target, *FLAGS, *flags, "-isystem", str(cuda_headers()), *language, "-c", source)
+    include = ("-I", str(SCENARIOS), "-isystem", str(cuda_headers()))
+    return run_compiler(target, *FLAGS, *include, *flags, *language, "-c", source)
+
+
+def link(name: str, objects: list[Path], *flags: str) -> Path:
+    """Return a program or library of object files and the emulator; `name` begins its name."""
+    parts = [*objects, *emulator_objects()]
+    return run_compiler(build_folder() / f"{name}-{digest(*parts)}", *flags, *parts, "-ldl", "-lpthread")
+
+
+def compile_files(sources: list[Path], *flags: str) -> list[Path]:
+    if not flags:
+        precompiled()  # before two threads want it
+    with ThreadPoolExecutor(2) as pool:
+        return list(pool.map(lambda source: compile_file(source, *flags), sources))
 
 
 @functools.cache
 def emulator_objects() -> list[Path]:
-    """Return the object files of the emulator, without what AddressSanitizer needs otherwise."""
-    sources = [
-        *sorted(CSRC.glob("emulator/*.cpp")),
-        CSRC / "cuda" / "cuda_status.cpp",
-        CSRC / "core" / "status.cpp",
-    ]
-    with ThreadPoolExecutor(2) as pool:
-        return list(pool.map(lambda source: compile_file(source, "-O1"), sources))
+    """Return the object files of the emulator."""
+    others = [CSRC / "cuda" / "cuda_status.cpp", CSRC / "core" / "status.cpp"]
+    return compile_files([*sorted(CSRC.glob("emulator/*.cpp")), *others])
 
 
 @functools.cache
 def shared_library(*names: str) -> Path:
     """Return a library of these kernel files, the emulator, and the functions of the CUDA runtime."""
-    with ThreadPoolExecutor(2) as pool:
-        kernels = list(pool.map(lambda name: compile_file(HERE / name, "-O1"), names))
-    target = build_folder() / f"lib{'_'.join(Path(name).stem for name in names)}.so"
-    return run_compiler(target, "-shared", "-Wl,-Bsymbolic", *emulator_objects(), *kernels, "-ldl")
+    kernels = compile_files([HERE / name for name in names], "-O1")
+    return link("kernels", kernels, "-shared", "-Wl,-Bsymbolic")
 
 
 @functools.cache
 def program_with_asan(name: str) -> Path:
     """Return a program in which AddressSanitizer watches the kernels of one file."""
-    objects = [path for path in emulator_objects() if path.stem != "emulator-fiber"]
-    fiber = compile_file(CSRC / "emulator" / "fiber.cpp", "-O1", *ASAN)
-    kernels = compile_file(HERE / name, "-O1", *ASAN)
-    target = build_folder() / Path(name).stem
-    return run_compiler(target, *ASAN, *objects, fiber, kernels, "-ldl")
+    fiber, kernels = compile_files([CSRC / "emulator" / "fiber.cpp", HERE / name], "-O1", *ASAN)
+    objects = [path for path in emulator_objects() if not path.name.startswith("fiber-")]
+    target = build_folder() / f"{Path(name).stem}-{digest(fiber, kernels, *objects)}"
+    return run_compiler(target, *ASAN, *objects, fiber, kernels, "-ldl", "-lpthread")

@@ -73,6 +73,12 @@ class Emulator:
     def set_schedule(self, schedule: int) -> None:
         self.library.npu_emulator_set_schedule(schedule)
 
+    def schedules(self) -> Iterator[int]:
+        """Yield each schedule while it is set."""
+        for schedule in SCHEDULES:
+            self.set_schedule(schedule)
+            yield schedule
+
     def set_deferred(self, deferred: bool) -> None:
         self.library.npu_emulator_set_deferred(int(deferred))
 

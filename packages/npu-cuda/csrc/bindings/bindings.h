@@ -9,20 +9,14 @@ namespace npu::bindings {
 
 namespace nb = nanobind;
 
-void bind_enums(nb::module_& module);
 void bind_specs(nb::module_& module);
 void bind_tensor(nb::module_& module);
 void bind_calls(nb::module_& module);
-void bind_registry_views(nb::module_& module);
-void bind_libraries(nb::module_& module);
+void bind_registry(nb::module_& module);
 void bind_python_kernels(nb::module_& module);
-void bind_python_ops(nb::module_& module);
 void bind_traces(nb::module_& module);
 void bind_programs(nb::module_& module);
 void bind_graphs(nb::module_& module);
-void bind_captures(nb::module_& module);
-void bind_selections(nb::module_& module);
-void bind_prepared_calls(nb::module_& module);
 void bind_streams(nb::module_& module);
 
 }  // namespace npu::bindings

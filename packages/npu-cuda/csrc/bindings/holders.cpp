@@ -2,7 +2,6 @@
 
 #include <cstring>
 
-#include "bindings/captures.h"
 #include "bindings/unlocked.h"
 
 namespace npu::bindings {
@@ -114,27 +113,33 @@ void ProgramHolder::require_free(const char* function) const {
 
 void ProgramHolder::bind(int slot, nb::handle tensor, ArgName name) {
   require_free(name.function);
-  bind_slot(slot, tensor, name);
+  bind_slot(slot, tensor, name, nullptr);
 }
 
-void ProgramHolder::bind_slot(int slot, nb::handle tensor, ArgName name) {
+void ProgramHolder::bind_slot(int slot, nb::handle tensor, ArgName name, Owners* let_go) {
   Program& program = core();
   const bool is_known = slot >= 0 && size_t(slot) < program.slots().size();
   const Role role = is_known && program.slots()[size_t(slot)].is_written ? Role::Output : Role::Input;
-  {
+  if (!let_go) {
     TensorArguments glance(name.function, nullptr);
     glance.add(tensor, name, role);
     adapt(glance.descs(), *program.device());
     if (is_known && is_bound_to(slot, tensor, glance.descs()[0])) return;
   }
-  TensorArguments read(name.function, nullptr, Hold::Longer);
+  TensorArguments read(name.function, nullptr, let_go ? Hold::ForTheCall : Hold::Longer);
   read.add(tensor, name, role);
   adapt(read.descs(), *program.device());
   check(program.bind(slot, read.descs()[0]).at([&] { return name.text(); }));
-  Owners owners;
-  read.give_owners(&owners);
-  owners_[slot].swap(owners);  // the old ones go when this function ends
   if (read.stream_source()) stream_source_ = read.stream_source();
+  Owners owners;
+  read.give_owners(let_go ? let_go : &owners);
+  if (!let_go) return owners_[slot].swap(owners);  // the old ones go when this function ends
+  has_let_go_ = true;
+  if (owners_.empty()) [[likely]] return;
+  if (const auto bound_before = owners_.find(slot); bound_before != owners_.end()) {
+    let_go->insert(let_go->end(), bound_before->second.begin(), bound_before->second.end());
+    owners_.erase(bound_before);
+  }
 }
 
 const ProgramHolder::CallPlan& ProgramHolder::call_plan() {
@@ -153,23 +158,6 @@ const ProgramHolder::CallPlan& ProgramHolder::call_plan() {
   return call_plan_ = std::move(plan);
 }
 
-// As bind(), but the program does not keep the tensor.
-void ProgramHolder::bind_for_the_call(int slot, nb::handle tensor, ArgName name, Owners* let_go) {
-  Program& program = core();
-  TensorArguments read(name.function, nullptr);
-  read.add(tensor, name, program.slots()[size_t(slot)].is_written ? Role::Output : Role::Input);
-  adapt(read.descs(), *program.device());
-  check(program.bind(slot, read.descs()[0]).at([&] { return name.text(); }));
-  read.give_owners(let_go);
-  if (read.stream_source()) stream_source_ = read.stream_source();
-  has_let_go_ = true;
-  if (owners_.empty()) [[likely]] return;
-  if (const auto bound_before = owners_.find(slot); bound_before != owners_.end()) {
-    let_go->insert(let_go->end(), bound_before->second.begin(), bound_before->second.end());
-    owners_.erase(bound_before);
-  }
-}
-
 void ProgramHolder::bind_all(nb::handle tensors, bool keep, Owners* let_go) {
   if (!PyList_Check(tensors.ptr()) && !PyTuple_Check(tensors.ptr())) {
     raise_type_error(std::string("call: tensors must be a list or tuple, not ") + nb::type_name(tensors.type()).c_str());
@@ -183,8 +171,7 @@ void ProgramHolder::bind_all(nb::handle tensors, bool keep, Owners* let_go) {
   if (!keep) let_go->reserve(all.size());
   for (size_t i = 0; i < all.size(); ++i) {
     const ArgName name{"call", "tensors", int(i)};
-    if (keep) bind_slot(plan.external[i], all[i], name);
-    else bind_for_the_call(plan.external[i], all[i], name, let_go);
+    bind_slot(plan.external[i], all[i], name, keep ? nullptr : let_go);
   }
 }
 
@@ -196,7 +183,7 @@ void ProgramHolder::call(nb::handle tensors, nb::handle stream_handle, bool keep
   const Busy busy(is_called_);
   bind_all(tensors, keep || is_recorded, &let_go);
   has_let_go_ = !keep;  // every slot has just been bound
-  launch(stream_handle);
+  launch(stream_handle, "run");
   if (keep || !is_recorded) return;
   std::map<int, Owners> owners;  // they go when no member refers to them any more
   owners.swap(owners_);
@@ -214,15 +201,15 @@ void ProgramHolder::require_kept(const char* function) {
   has_let_go_ = false;
 }
 
-void ProgramHolder::run(nb::handle stream_handle) {
-  require_free("run");
-  require_kept("run");
-  launch(stream_handle);
+void ProgramHolder::run(nb::handle stream_handle, const char* function) {
+  require_free(function);
+  require_kept(function);
+  launch(stream_handle, function);
 }
 
-void ProgramHolder::launch(nb::handle stream_handle) {
+void ProgramHolder::launch(nb::handle stream_handle, const char* function) {
   Program& program = core();
-  void* stream = stream_or_current(stream_handle, "run", stream_source_, *program.device());
+  void* stream = stream_or_current(stream_handle, function, stream_source_, *program.device());
   if (is_captured(stream)) [[unlikely]] keep_for_capture(stream, owners(), stream_source_);
   if (call_plan().is_short) return check(program.run(stream));
   Status status;

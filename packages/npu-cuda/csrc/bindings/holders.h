@@ -3,6 +3,7 @@
 
 #include <map>
 
+#include "bindings/arguments.h"
 #include "bindings/tensors.h"
 #include "core/graph.h"
 #include "core/program.h"
@@ -17,13 +18,16 @@ inline constexpr int64_t kBytesWorthTheGil = 256 * 1024;
 class ProgramHolder {
  public:
   ProgramHolder(Device* device, SelectionRules rules) : program_(std::make_unique<Program>(device, rules)) {}
+  // A program that is final and bound; `owners` keep its tensors.
+  ProgramHolder(std::unique_ptr<Program> program, Owners owners, const DLPackExchangeAPI* stream_source)
+      : program_(std::move(program)), owners_{{0, std::move(owners)}}, stream_source_(stream_source) {}
 
   // InvalidArgumentError while finalize() plans it without the GIL, and after the garbage collector has taken it apart,
   // for finalizers that still see it.
   Program& core() const;
   void finalize(nb::handle allocator);
   void bind(int slot, nb::handle tensor, ArgName name);
-  void run(nb::handle stream_handle);
+  void run(nb::handle stream_handle, const char* function = "run");
   // Binds the external slots in order and runs. Without `keep` it lets the tensors go, as a call of an op does.
   void call(nb::handle tensors, nb::handle stream_handle, bool keep);
   // InvalidArgumentError where a slot has the memory of a tensor that call() has let go.
@@ -38,7 +42,8 @@ class ProgramHolder {
   Status finalize_unlocked(Program& program);
   // InvalidArgumentError while call() binds and runs: reading tensors lets other threads in between.
   void require_free(const char* function) const;
-  void bind_slot(int slot, nb::handle tensor, ArgName name);
+  // With `let_go` the program does not keep the tensor: what keeps it goes there, and has to outlive the run.
+  void bind_slot(int slot, nb::handle tensor, ArgName name, Owners* let_go);
   // What call() has to know of a final program, found once.
   struct CallPlan {
     std::vector<int> external;  // slots
@@ -46,10 +51,9 @@ class ProgramHolder {
     bool is_short = false;      // a run is over before another thread could have taken the GIL and given it back
   };
   const CallPlan& call_plan();
-  // Binds the external slots. What is not kept by the program goes to `let_go`, which has to outlive the run.
+  // Binds the external slots.
   void bind_all(nb::handle tensors, bool keep, Owners* let_go);
-  void bind_for_the_call(int slot, nb::handle tensor, ArgName name, Owners* let_go);
-  void launch(nb::handle stream_handle);
+  void launch(nb::handle stream_handle, const char* function);
   bool is_bound_to(int slot, nb::handle tensor, const TensorDesc& desc) const;
 
   std::unique_ptr<Program> program_;
@@ -88,5 +92,30 @@ bool dag_argument(nb::handle topology, const char* function);
 
 // In an emulated build the memory of the CPU is that of cuda, too.
 void adapt(TensorDesc* desc, const Device& device);
+
+// Whether a capture begun by graph_begin() records on this stream. Cheap if there is none.
+bool is_captured(void* stream);
+// The graph will keep the owners; `source` reports the current stream of the producer of the tensors, or is null.
+void keep_for_capture(void* stream, const Owners& owners, const DLPackExchangeAPI* source);
+
+template <class Holder>
+int traverse_holder(PyObject* self, visitproc visit, void* arg) {
+  Py_VISIT(Py_TYPE(self));
+  return nb::inst_ready(self) ? nb::inst_ptr<Holder>(self)->traverse(visit, arg) : 0;
+}
+
+template <class Holder>
+int clear_holder(PyObject* self) {
+  if (nb::inst_ready(self)) nb::inst_ptr<Holder>(self)->clear();
+  return 0;
+}
+
+template <class Holder>
+PyType_Slot* collected() {
+  static PyType_Slot slots[] = {{Py_tp_traverse, reinterpret_cast<void*>(traverse_holder<Holder>)},
+                                {Py_tp_clear, reinterpret_cast<void*>(clear_holder<Holder>)},
+                                {0, nullptr}};
+  return slots;
+}
 
 }  // namespace npu::bindings

@@ -1,10 +1,8 @@
 #include <limits>
 
 #include "bindings/bindings.h"
-#include "bindings/collected.h"
 #include "bindings/holders.h"
-#include "bindings/specs.h"
-#include "core/describe.h"
+#include "bindings/tensors.h"
 
 namespace npu::bindings {
 namespace {
@@ -46,10 +44,75 @@ int add_op(ProgramHolder& self, nb::handle op, nb::handle inputs, nb::handle out
   return index;
 }
 
+Cost cost_of(const Program::Op& op) { return op.kernel ? op.kernel->cost(op.call) : Cost{0, 0}; }
+
+// Numbers where there are any, else None.
+template <class Value>
+nb::object value_if(bool is_known, const Value& value) {
+  return is_known ? nb::cast(value) : nb::none();
+}
+
+nb::dict facts_of_slot(const Program& program, size_t index) {
+  const Program::Slot& slot = program.slots()[index];
+  const auto& uses = program.uses()[index];
+  nb::dict facts;
+  facts["name"] = text_object(slot.name);
+  facts["is_external"] = slot.is_external;
+  facts["is_bound"] = slot.is_external && slot.is_bound;
+  facts["dtype"] = name_of(slot.desc.dtype);
+  facts["shape"] = tuple_of(slot.desc.shape, slot.desc.rank);
+  facts["strides"] = tuple_of(slot.desc.strides, slot.desc.rank);
+  facts["alignment"] = slot.desc.alignment;
+  facts["bytes"] = span_bytes(slot.desc);
+  facts["arena_offset"] = value_if(program.is_final() && !slot.is_external && !uses.empty(), slot.arena_offset);
+  facts["first_op"] = uses.empty() ? nb::none() : nb::cast(uses.front().op);
+  facts["last_op"] = uses.empty() ? nb::none() : nb::cast(uses.back().op);
+  facts["tensor"] = text_of(slot.desc);
+  return facts;
+}
+
+nb::dict facts_of_op(const Program::Op& op) {
+  nb::list refusals;
+  for (const Refusal& refusal : op.refusals) {
+    nb::dict facts;
+    facts["kernel_id"] = refusal.kernel_id;
+    facts["reason"] = text_object(refusal.reason);
+    refusals.append(facts);
+  }
+  const Cost cost = cost_of(op);
+  nb::dict facts;
+  facts["op"] = op.info->name;
+  facts["kernel_id"] = op.kernel ? nb::cast(op.kernel->traits().id) : nb::none();
+  facts["is_pinned"] = op.is_pinned;
+  facts["inputs"] = nb::cast(op.inputs);
+  facts["outputs"] = nb::cast(op.outputs);
+  facts["schema_id"] = op.call.attrs.schema_id;
+  facts["attr_bytes"] = op.call.attrs.bytes;
+  facts["workspace_bytes"] = op.call.workspace_bytes;
+  facts["workspace_offset"] = value_if(op.call.workspace_bytes > 0, op.workspace_offset);
+  facts["bytes"] = cost.bytes;
+  facts["flops"] = cost.flops;
+  facts["refusals"] = refusals;
+  return facts;
+}
+
+// What npu_cuda.description makes text of.
+nb::dict facts_of(const Program& program) {
+  nb::list slots, ops;
+  for (size_t i = 0; i < program.slots().size(); ++i) slots.append(facts_of_slot(program, i));
+  for (const Program::Op& op : program.ops()) ops.append(facts_of_op(op));
+  nb::dict facts;
+  facts["device"] = program.device()->name();
+  facts["is_final"] = program.is_final();
+  facts["arena_bytes"] = program.arena_bytes();
+  facts["slots"] = slots;
+  facts["ops"] = ops;
+  return facts;
+}
+
 nb::object describe_program(const ProgramHolder& self, nb::handle format) {
-  ProgramFormat wanted{};
-  check(find_format(text_argument(format, {"describe", "format"}), &wanted));
-  return text_object(describe(self.core(), wanted));
+  const std::string wanted = text_argument(format, {"describe", "format"});
+  return nb::module_::import_("npu_cuda.description").attr("format_program")(facts_of(self.core()), wanted);
 }
 
 // Garbage is not collected while a graph is recorded: a tensor that dies may call a function that breaks it.
@@ -83,8 +146,13 @@ nb::list kernels_of(const ProgramHolder& self) {
 }
 
 nb::tuple cost(const ProgramHolder& self) {
-  const Cost all = cost_of(self.core());
-  return nb::make_tuple(all.bytes, all.flops);
+  double bytes = 0, flops = 0;
+  for (const Program::Op& op : self.core().ops()) {
+    const Cost cost = cost_of(op);
+    bytes += cost.bytes;
+    flops += cost.flops;
+  }
+  return nb::make_tuple(bytes, flops);
 }
 
 }  // namespace

@@ -1,17 +1,92 @@
+// Kernels that are Python callables: calls go from C++ to Python and return a Status.
 #include <atomic>
+#include <cstring>
 #include <set>
 
 #include "bindings/arguments.h"
 #include "bindings/bindings.h"
-#include "bindings/kernel_views.h"
-#include "bindings/kernels.h"
-#include "bindings/specs.h"
+#include "bindings/tensor_class.h"
+#include "bindings/tensors.h"
 #include "bindings/unlocked.h"
-#include "core/c_kernel.h"
+#include "core/library.h"
 #include "core/registry.h"
 
 namespace npu::bindings {
 namespace {
+
+// A kernel that calls Python. `launch` and the others are wrapped by npu_cuda.extension.python_kernels, which says what they get.
+// `supported` and `workspace_bytes` may be None.
+struct PythonFunctions {
+  nb::object launch;
+  nb::object supported;
+  nb::object workspace_bytes;
+};
+
+// Tensors whose memory is out of reach when this object goes.
+class Views {
+ public:
+  Views() = default;
+  Views(const Views&) = delete;
+  Views& operator=(const Views&) = delete;
+  ~Views() {
+    for (const auto& memory : memories_) memory->end();
+  }
+
+  nb::list of(const TensorDesc* tensors, int count) {
+    nb::list list;
+    for (int i = 0; i < count; ++i) list.append(view(tensors[i]));
+    return list;
+  }
+
+  // The workspace as bytes; None where the kernel has none.
+  nb::object of_workspace(const OpCall& call) {
+    if (call.workspace_bytes == 0) return nb::none();
+    TensorDesc desc = call.outputs[0];  // for its device
+    desc.data = call.workspace;
+    desc.dtype = {1, 8, 1};
+    desc.rank = 1;
+    desc.shape[0] = static_cast<int64_t>(call.workspace_bytes);
+    check(complete(&desc, nullptr));
+    return view(desc);
+  }
+
+ private:
+  nb::object view(const TensorDesc& desc) {
+    Device* device = nullptr;
+    check(find_device(static_cast<DeviceType>(desc.device_type), desc.device_id, &device));
+    memories_.push_back(Memory::borrow(device, desc.data, static_cast<uint64_t>(span_bytes(desc))));
+    return nb::cast(Tensor(memories_.back(), desc));
+  }
+
+  std::vector<std::shared_ptr<Memory>> memories_;
+};
+
+template <class Number>
+nb::object number_at(const char* place, Number standard) {
+  if (place) std::memcpy(&standard, place, sizeof standard);
+  return nb::cast(standard);
+}
+
+nb::object value_of(const AttrField& field, const char* data) {
+  const char* place = data ? data + field.offset : nullptr;
+  switch (field.code) {
+    case 'i': return number_at(place, static_cast<int32_t>(field.default_value));
+    case 'I': return number_at(place, static_cast<uint32_t>(field.default_value));
+    case 'q': return number_at(place, static_cast<int64_t>(field.default_value));
+    case 'Q': return number_at(place, static_cast<uint64_t>(field.default_value));
+    case 'f': return number_at(place, static_cast<float>(field.default_value));
+    default: return number_at(place, field.default_value);
+  }
+}
+
+// The attributes of a call by name, in the types of their schema.
+nb::dict decode_attrs(const OpInfo& op, const AttrBlob& attrs) {
+  nb::dict values;
+  if (!op.schema) return values;
+  const auto* data = static_cast<const char*>(attrs.bytes ? attrs.data : nullptr);
+  for (const AttrField& field : op.schema->fields) values[field.name.c_str()] = value_of(field, data);
+  return values;
+}
 
 // Set when the interpreter ends: from then on no thread may take the GIL, and kernels of Python are gone.
 std::atomic<bool> python_is_over{false};
@@ -157,15 +232,11 @@ void register_kernel(const std::string& id, nb::handle kind, const std::string& 
   }
   const DeviceType type = device == "host" ? DeviceType::Host : DeviceType::Cuda;
   KernelTraits traits{kind_argument(kind, "register_kernel"), checked, type, priority, flags, 0, 0, origin};
-  KernelPtr kernel = make_python_kernel(std::move(traits), {launch, supported, workspace_bytes});
+  auto kernel = std::make_shared<PythonKernel>(std::move(traits), PythonFunctions{launch, supported, workspace_bytes});
   check(KernelRegistry::instance().add({}, {std::move(kernel)}).at("register_kernel"));
 }
 
 }  // namespace
-
-KernelPtr make_python_kernel(KernelTraits traits, PythonFunctions functions) {
-  return std::make_shared<PythonKernel>(std::move(traits), std::move(functions));
-}
 
 void bind_python_kernels(nb::module_& module) {
   module.def("register_kernel", &register_kernel, nb::arg("kernel_id"), nb::arg("kind"), nb::arg("device"),

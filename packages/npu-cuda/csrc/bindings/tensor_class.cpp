@@ -3,8 +3,7 @@
 #include <cstring>
 
 #include "bindings/bindings.h"
-#include "bindings/capsules.h"
-#include "bindings/specs.h"
+#include "bindings/producers.h"
 #include "bindings/tensors.h"
 
 namespace npu::bindings {

@@ -1,8 +1,6 @@
-#include "core/trace.h"
-
-
+#include "bindings/arguments.h"
 #include "bindings/bindings.h"
-#include "bindings/errors.h"
+#include "core/trace.h"
 
 namespace npu::bindings {
 namespace {
@@ -44,9 +42,10 @@ void bind_traces(nb::module_& module) {
              nb::sig("def trace_start(capacity: int = 4096, nvtx: bool = False) -> None"),
              "Write down launches from here on, the last `capacity` of them; with `nvtx` also as ranges for profilers.");
   module.def("trace_stop", &trace_stop, "Write down no further launches. Those that are there stay.");
-  module.def("trace", &events, nb::sig("def trace() -> list[dict[str, Any]]"),
-             "The launches since trace_start, the oldest first: dicts of number, start_ns, duration_ns (on the host), "
-             "kind, op, kernel_id, tensors, stream and status.");
+  module.def("trace_events", &events, nb::sig("def trace_events() -> list[dict[str, Any]]"),
+             "The launches since trace_start that the ring buffer still holds, oldest first. Each is a dict: number\n"
+             "(counts dropped launches, too), start_ns, duration_ns (on the host: of the launch, not of the device's\n"
+             "work), kind, op, kernel_id, tensors, stream and status.");
 }
 
 }  // namespace npu::bindings

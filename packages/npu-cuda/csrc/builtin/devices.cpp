@@ -1,9 +1,9 @@
-#include "core/build_info.h"
+#include "build_values.h"
 #include "core/builtin.h"
 #include "host/host_device.h"
 
 #ifdef NPU_WITH_CUDA
-#include "cuda/cuda_devices.h"
+#include "cuda/cuda_device.h"
 #endif
 
 namespace npu {
@@ -14,7 +14,7 @@ Device* builtin_host() { return &HostDevice::instance(); }
 std::vector<Device*> builtin_gpus(std::string* absence) { return cuda_devices(absence); }
 #else
 std::vector<Device*> builtin_gpus(std::string* absence) {
-  *absence = std::string("npu-cuda was built without CUDA: ") + build_info().reason;
+  *absence = std::string("npu-cuda was built without CUDA: ") + build_values::reason;
   return {};
 }
 #endif

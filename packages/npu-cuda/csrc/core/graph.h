@@ -9,6 +9,23 @@
 
 namespace npu {
 
+// Holds a flag until the end of a block, if no other thread holds it. It does not wait.
+class Exclusive {
+ public:
+  explicit Exclusive(std::atomic<bool>* flag)
+      : flag_(flag), is_held_(!flag->exchange(true, std::memory_order_acquire)) {}
+  Exclusive(const Exclusive&) = delete;
+  Exclusive& operator=(const Exclusive&) = delete;
+  ~Exclusive() {
+    if (is_held_) flag_->store(false, std::memory_order_release);
+  }
+  bool is_held() const { return is_held_; }
+
+ private:
+  std::atomic<bool>* flag_;
+  bool is_held_;
+};
+
 class Program;
 struct OpInfo;
 
@@ -40,7 +57,6 @@ class Graph {
   Status launch(void* stream, int64_t count = 1);
   // Takes the pointers of another program of the same ops and kernels, or of the same one after other bindings.
   Status update(Program* program);
-  std::string dot() const;
 
  private:
   Parts parts_;

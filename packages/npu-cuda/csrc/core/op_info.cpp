@@ -1,8 +1,121 @@
 #include "core/op_info.h"
 
-namespace npu {
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
 
-Status check_given_attrs(const OpInfo& op, const AttrBlob& attrs) {
+namespace npu {
+namespace {
+
+std::string name_of(bool is_output, int index) { return (is_output ? "output " : "input ") + std::to_string(index); }
+
+std::string counts_text(const OpInfo& op) {
+  const std::string low = std::to_string(op.min_inputs), high = std::to_string(op.max_inputs);
+  const std::string inputs = op.min_inputs == op.max_inputs ? low : low + " to " + high;
+  return inputs + (inputs == "1" ? " input and " : " inputs and ") + std::to_string(op.num_outputs) +
+         (op.num_outputs == 1 ? " output" : " outputs");
+}
+
+[[gnu::cold]] Status no_such_rank(int rank) {
+  return Status::invalid("has rank " + std::to_string(rank) + "; 0 to " + std::to_string(NPU_MAX_RANK) + " are possible");
+}
+
+constexpr uint64_t kMostNeeded = 8;  // bytes of alignment: no item wants more
+
+[[gnu::noinline]] Status check_alignment(const TensorDesc& tensor) {
+  // Complex numbers are pairs, and need the alignment of one of them.
+  const auto item = static_cast<uint64_t>(item_bytes(tensor.dtype) / (tensor.dtype.code == 5 ? 2 : 1));
+  const uint64_t needed = std::clamp<uint64_t>(item & (~item + 1), 1, kMostNeeded);
+  if ((reinterpret_cast<uintptr_t>(tensor.data) & (needed - 1)) == 0) return {};
+  return Status::invalid("starts at an address that is no multiple of its item size, " + std::to_string(item) + " bytes");
+}
+
+inline Status check_tensor(const TensorDesc& tensor, bool pointers) {
+  if (tensor.rank < 0 || tensor.rank > NPU_MAX_RANK) return no_such_rank(tensor.rank);
+  if (!pointers || tensor.numel == 0) return {};
+  if (tensor.data == nullptr) return Status::invalid("has no memory: its pointer is null");
+  if (reinterpret_cast<uintptr_t>(tensor.data) % kMostNeeded == 0) [[likely]] return {};
+  return check_alignment(tensor);
+}
+
+// Of a tensor that is not contiguous.
+bool overlaps_itself(const TensorDesc& tensor) {
+  if (tensor.numel <= 1) return false;
+  // Sorted by stride, each axis has to step over all that the ones before it span.
+  int order[NPU_MAX_RANK] = {};
+  int count = 0;
+  for (int axis = 0; axis < tensor.rank; ++axis) {
+    if (tensor.shape[axis] == 1) continue;
+    int place = count++;
+    for (; place > 0 && tensor.strides[order[place - 1]] > tensor.strides[axis]; --place) order[place] = order[place - 1];
+    order[place] = axis;
+  }
+  int64_t span = 1;
+  for (int i = 0; i < count; ++i) {
+    if (tensor.strides[order[i]] < span) return true;
+    span += tensor.strides[order[i]] * (tensor.shape[order[i]] - 1);
+  }
+  return false;
+}
+
+bool is_same_memory(const TensorDesc& a, const TensorDesc& b) {
+  return a.data == b.data && a.dtype == b.dtype && same_shape(a, b) &&
+         std::equal(a.strides, a.strides + a.rank, b.strides);
+}
+
+inline bool overlap(const TensorDesc& a, const TensorDesc& b) {
+  const auto start = [](const TensorDesc& tensor) { return reinterpret_cast<uintptr_t>(tensor.data); };
+  return a.numel != 0 && b.numel != 0 && start(a) < start(b) + uintptr_t(span_bytes(b)) &&
+         start(b) < start(a) + uintptr_t(span_bytes(a));
+}
+
+// Of an output and an input that overlap: Ok where the op lets them be one tensor.
+Status check_in_place(const OpInfo& op, const OpCall& call, int output, int input) {
+  const bool may_be = op.in_place[size_t(output)] & input_bit(input);
+  if (may_be && is_same_memory(call.outputs[output], call.inputs[input])) return {};
+  return Status::invalid(name_of(true, output) + " overlaps " + name_of(false, input) +
+                         (may_be ? ": it may be the same tensor, but not a part of it"
+                                 : ": this op does not work in place"));
+}
+
+[[gnu::cold]] Status shares_its_elements(const TensorDesc& output, int index) {
+  return Status::invalid(name_of(true, index) + ", " + text_of(output) + ", may have elements that share memory");
+}
+
+[[gnu::cold]] Status overlapping_outputs(int i, int j) {
+  return Status::invalid(name_of(true, i) + " overlaps " + name_of(true, j));
+}
+
+Status check_overlaps(const OpInfo& op, const OpCall& call) {
+  for (int i = 0; i < call.num_outputs; ++i) {
+    const TensorDesc& output = call.outputs[i];
+    if (!is_contiguous(output) && overlaps_itself(output)) return shares_its_elements(output, i);
+    for (int j = 0; j < call.num_inputs; ++j) {
+      if (overlap(output, call.inputs[j])) NPU_TRY(check_in_place(op, call, i, j));
+    }
+    for (int j = 0; j < i; ++j) {
+      if (overlap(output, call.outputs[j])) return overlapping_outputs(i, j);
+    }
+  }
+  return {};
+}
+
+[[gnu::cold]] Status other_device() {
+  return Status::invalid("is not on the device of the others: all tensors of a call are on one device");
+}
+
+inline Status check_device(const TensorDesc& tensor, const TensorDesc& first) {
+  if (tensor.device_type == first.device_type && tensor.device_id == first.device_id) return {};
+  return other_device();
+}
+
+[[gnu::cold]] Status other_counts(const OpInfo& op, const OpCall& call) {
+  return Status::invalid(op.name + " takes " + counts_text(op) + ", not " + std::to_string(call.num_inputs) + " and " +
+                         std::to_string(call.num_outputs));
+}
+
+// Unless they are those of the op: schema 0 without bytes, or its schema in its exact size.
+[[gnu::noinline]] Status check_given_attrs(const OpInfo& op, const AttrBlob& attrs) {
   const auto given = [&] {
     return "schema " + std::to_string(attrs.schema_id) + " with " + std::to_string(attrs.bytes) + " bytes";
   };
@@ -17,6 +130,39 @@ Status check_given_attrs(const OpInfo& op, const AttrBlob& attrs) {
   return Status::invalid(op.name + " takes attributes of schema " + op.schema->name + " (" +
                          std::to_string(op.schema->id) + "), " + std::to_string(op.schema->bytes) + " bytes" +
                          (op.schema->fields.empty() ? "" : ", format '" + op.schema->format() + "'") + ", not " + given());
+}
+
+}  // namespace
+
+std::string AttrSchema::format() const {
+  std::string text = "<";
+  for (const AttrField& field : fields) text += field.code;
+  return text;
+}
+
+Status check_call(const OpInfo& op, const OpCall& call, bool pointers) {
+  if (call.num_inputs < op.min_inputs || call.num_inputs > op.max_inputs || call.num_outputs != op.num_outputs) {
+    return other_counts(op, call);
+  }
+  const bool has_default_attrs = call.attrs.schema_id == 0 && call.attrs.bytes == 0 && !op.attrs_required;
+  if (!has_default_attrs) NPU_TRY(check_given_attrs(op, call.attrs));
+  const TensorDesc& first = call.outputs[0];
+  const auto check = [&](const TensorDesc& tensor) {
+    NPU_TRY(check_tensor(tensor, pointers));
+    return check_device(tensor, first);
+  };
+  const auto place = [&](bool is_output, int i) { return [&, is_output, i] { return op.name + ": " + name_of(is_output, i); }; };
+  for (int i = 0; i < call.num_inputs; ++i) NPU_TRY(check(call.inputs[i]).at(place(false, i)));
+  for (int i = 0; i < call.num_outputs; ++i) NPU_TRY(check(call.outputs[i]).at(place(true, i)));
+  return pointers ? check_overlaps(op, call).at([&] { return op.name; }) : Status();
+}
+
+std::string text_of(const OpCall& call) {
+  std::string text = "(";
+  for (int i = 0; i < call.num_inputs; ++i) text += (i ? ", " : "") + text_of(call.inputs[i]);
+  text += ") -> ";
+  for (int i = 0; i < call.num_outputs; ++i) text += (i ? ", " : "") + text_of(call.outputs[i]);
+  return text;
 }
 
 }  // namespace npu

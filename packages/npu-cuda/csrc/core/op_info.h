@@ -1,14 +1,67 @@
-// The description of an op, independent of its kernels: numbers of tensors, permitted aliases, attributes.
+// The description of an op, independent of its kernels: numbers of tensors, permitted aliases, attributes; and the
+// checks of every call before a kernel is selected.
 #pragma once
 
 #include <array>
+#include <cstdint>
 #include <optional>
 #include <string>
+#include <type_traits>
+#include <vector>
 
-#include "core/attr_schema.h"
 #include "core/kernel.h"
 
 namespace npu {
+
+// A four-letter id as a number: the letters are its bytes in memory, little-endian, so that it equals
+// int.from_bytes(b"GEMM", "little") of Python.
+constexpr uint32_t fourcc(const char (&text)[5]) {
+  return uint32_t(uint8_t(text[0])) | uint32_t(uint8_t(text[1])) << 8 | uint32_t(uint8_t(text[2])) << 16 |
+         uint32_t(uint8_t(text[3])) << 24;
+}
+
+// Schemas of attributes: one declaration, in C++, from which Python derives the format to pack. A schema is a struct of
+// numbers without padding whose member initializers are the defaults.
+struct AttrField {
+  std::string name;
+  char code;         // of Python's struct module: i I q Q f d
+  uint32_t offset;   // bytes
+  double default_value;
+};
+
+struct AttrSchema {
+  uint32_t id;
+  std::string name;  // the four letters
+  uint32_t bytes;
+  std::vector<AttrField> fields;
+
+  // The format for struct.pack: "<iiiff".
+  std::string format() const;
+};
+
+template <class Member>
+constexpr char struct_code() {
+  if constexpr (std::is_same_v<Member, int32_t>) return 'i';
+  if constexpr (std::is_same_v<Member, uint32_t>) return 'I';
+  if constexpr (std::is_same_v<Member, int64_t>) return 'q';
+  if constexpr (std::is_same_v<Member, uint64_t>) return 'Q';
+  if constexpr (std::is_same_v<Member, float>) return 'f';
+  if constexpr (std::is_same_v<Member, double>) return 'd';
+}
+
+template <class Attrs, class Member>
+AttrField field(const char* name, Member Attrs::* member) {
+  static const Attrs defaults;
+  const auto* start = reinterpret_cast<const char*>(&defaults);
+  const auto* place = reinterpret_cast<const char*>(&(defaults.*member));
+  return {name, struct_code<Member>(), static_cast<uint32_t>(place - start), double(defaults.*member)};
+}
+
+template <class Attrs>
+AttrSchema make_schema(const char (&name)[5], std::vector<AttrField> fields) {
+  static_assert(std::is_trivially_copyable_v<Attrs>);
+  return {fourcc(name), name, sizeof(Attrs), std::move(fields)};
+}
 
 inline constexpr int kMaxOutputs = 8;
 inline constexpr int kMaxInputs = 64;
@@ -30,11 +83,10 @@ struct OpInfo {
 // Bits for OpInfo::in_place.
 constexpr uint64_t input_bit(int input) { return uint64_t{1} << input; }
 
-// InvalidArgument unless the attributes are those of the op: schema 0 without bytes, or its schema in its exact size.
-Status check_given_attrs(const OpInfo& op, const AttrBlob& attrs);
-inline Status check_attrs(const OpInfo& op, const AttrBlob& attrs) {
-  const bool is_default = attrs.schema_id == 0 && attrs.bytes == 0 && !op.attrs_required;
-  return is_default ? Status() : check_given_attrs(op, attrs);
-}
+// Counts, devices, pointers, overlaps, attributes: InvalidArgument says which tensor is wrong. `pointers`: memory is known, and is checked, too.
+Status check_call(const OpInfo& op, const OpCall& call, bool pointers);
+
+// "(float32[2, 3], float32[3]) -> float32[2, 3]"
+std::string text_of(const OpCall& call);
 
 }  // namespace npu

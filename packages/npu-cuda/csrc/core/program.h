@@ -7,16 +7,42 @@
 #include <atomic>
 #include <functional>
 
+#include "core/dispatch.h"
 #include "core/graph.h"
 #include "core/planner.h"
-#include "core/program_parts.h"
 
 namespace npu {
 
+struct ProgramSlot {
+  TensorDesc desc;  // with memory, once it is bound or placed in the arena
+  bool is_external;
+  std::string name;
+  bool is_bound = false;
+  bool is_written = false;    // by an op
+  uint64_t arena_offset = 0;  // of a temporary
+};
+
+struct ProgramOp {
+  KernelPtr kernel;  // after finalize; until then the one that was asked for, null where finalize chooses
+  OpCall call{};
+  const OpInfo* info = nullptr;
+  bool is_pinned = false;   // its kernel was asked for by id
+  bool is_checked = false;  // its pointers, since the last binding
+  std::vector<int> inputs, outputs;  // slots
+  std::vector<TensorDesc> tensors;   // inputs, then outputs: call points here
+  std::vector<char> attrs;           // call points here
+  std::vector<Refusal> refusals;     // of kernels that finalize asked before the one it chose
+  uint64_t workspace_offset = 0;     // in the arena
+};
+
+// A slot as a tensor of an op.
+struct SlotUse {
+  int op;
+  int position;  // in ProgramOp::tensors
+};
+
 // Memory for the arena; the program calls it once, in finalize(), and keeps `owner`.
 using Allocator = std::function<Status(uint64_t bytes, void** data, std::shared_ptr<void>* owner)>;
-
-class Exclusive;
 
 class Program {
  public:
@@ -25,7 +51,8 @@ class Program {
   Program& operator=(const Program&) = delete;
   ~Program();
 
-  // Adds a slot and returns its number. `desc.data` is ignored; `desc.alignment` is what bound memory has at least.
+  // Adds a slot and returns its number. Data and device of `desc` are ignored, its other fields fit together;
+  // `desc.alignment` is what bound memory has at least.
   Status add_slot(TensorDesc desc, bool is_external, std::string name, int* slot);
   // Adds an op, by kind, or by the id of the one kernel that may run it.
   Status add_op(OpKind kind, const std::string& kernel_id, std::vector<int> inputs, std::vector<int> outputs,
@@ -55,7 +82,7 @@ class Program {
   std::shared_ptr<void> resources() const;
 
  private:
-  struct Resources;  // the arena and the states of kernels: graphs keep them, too
+  struct Resources;
 
   Status begin(const Exclusive& exclusive, const char* action, bool is_final) const;
   Status find_op(OpKind kind, const std::string& kernel_id, Op* op) const;
@@ -86,6 +113,20 @@ class Program {
   void* stream_ = nullptr;   // of the last run
   bool is_final_ = false;
   std::atomic<bool> is_running_{false};
+};
+
+// What graphs of a program keep alive: the memory of the arena, and the states prepared by kernels.
+struct Program::Resources {
+  Resources() = default;
+  Resources(const Resources&) = delete;
+  Resources& operator=(const Resources&) = delete;
+  ~Resources();
+
+  Status allocate(Device* device, uint64_t bytes, const Allocator& allocator);
+
+  char* arena = nullptr;  // a multiple of kArenaAlignment; null where it has no bytes
+  std::shared_ptr<void> memory_owner;
+  std::vector<std::pair<KernelPtr, void*>> states;
 };
 
 }  // namespace npu

@@ -1,62 +1,11 @@
 // Program: slots and ops.
 #include <algorithm>
 
-#include "core/call_checks.h"
-#include "core/exclusive.h"
+#include "core/graph.h"
+#include "core/op_info.h"
 #include "core/program.h"
 
 namespace npu {
-namespace {
-
-bool is_contiguous_layout(const TensorDesc& desc) {
-  int64_t expected = 1;
-  for (int i = desc.rank - 1; i >= 0; --i) {
-    if (desc.shape[i] != 1 && desc.strides[i] != expected) return false;
-    expected *= desc.shape[i];
-  }
-  return true;
-}
-
-// Whether sizes and strides, none negative, lead beyond 2^62 bytes.
-bool is_too_large(const TensorDesc& desc) {
-  double elements = 1, span = 1;
-  for (int i = 0; i < desc.rank; ++i) {
-    elements *= double(desc.shape[i]);
-    span += std::max(0.0, double(desc.shape[i]) - 1) * double(desc.strides[i]);
-  }
-  return std::max(elements, span) * double(item_bytes(desc.dtype)) > 0x1p62;
-}
-
-Status check_desc(const TensorDesc& desc) {
-  if (desc.rank < 0 || desc.rank > NPU_MAX_RANK) {
-    return Status::invalid("has rank " + std::to_string(desc.rank) + "; 0 to " + std::to_string(NPU_MAX_RANK) +
-                           " are possible");
-  }
-  if (item_bytes(desc.dtype) == 0) return Status::invalid("has a dtype of 0 bits");
-  for (int i = 0; i < desc.rank; ++i) {
-    if (desc.shape[i] < 0 || desc.strides[i] < 0) {
-      return Status::invalid("is " + text_of(desc) + ": sizes and strides are not negative");
-    }
-  }
-  if (is_too_large(desc)) return Status::invalid("is " + text_of(desc) + ": more bytes than there are addresses");
-  const bool is_power = desc.alignment != 0 && (desc.alignment & (desc.alignment - 1)) == 0;
-  if (is_power && desc.alignment <= kArenaAlignment) return {};
-  return Status::invalid("has the alignment " + std::to_string(desc.alignment) +
-                         "; it is a power of two, at most 256");
-}
-
-// A description without memory whose redundant fields are true.
-TensorDesc completed(TensorDesc desc, const Device& device) {
-  desc.data = nullptr;
-  desc.numel = 1;
-  for (int i = 0; i < desc.rank; ++i) desc.numel *= desc.shape[i];
-  desc.device_type = static_cast<int32_t>(device.type());
-  desc.device_id = device.id();
-  desc.flags = desc.numel == 0 || is_contiguous_layout(desc) ? NPU_TENSOR_CONTIGUOUS : 0;
-  return desc;
-}
-
-}  // namespace
 
 Program::Program(Device* device, SelectionRules rules) : device_(device), rules_(rules) {}
 Program::~Program() = default;
@@ -87,18 +36,14 @@ Status Program::begin(const Exclusive& exclusive, const char* action, bool is_fi
 Status Program::add_slot(TensorDesc desc, bool is_external, std::string name, int* slot) {
   const Exclusive exclusive(&is_running_);
   NPU_TRY(begin(exclusive, "add_slot", false));
+  *slot = static_cast<int>(slots_.size());
+  desc.data = nullptr;
+  desc.device_type = static_cast<int32_t>(device_->type());
+  desc.device_id = device_->id();
   if (!is_external) desc.alignment = kArenaAlignment;
   slots_.push_back({desc, is_external, std::move(name)});
   uses_.emplace_back();
-  const int index = static_cast<int>(slots_.size()) - 1;
-  if (Status status = check_desc(desc); !status.ok()) {
-    const std::string place = name_of_slot(index);
-    slots_.pop_back();
-    uses_.pop_back();
-    return Status(status.code(), place + " " + status.message());
-  }
-  slots_.back().desc = completed(desc, *device_);
-  return *slot = index, Status();
+  return {};
 }
 
 Status Program::find_op(OpKind kind, const std::string& kernel_id, Op* op) const {

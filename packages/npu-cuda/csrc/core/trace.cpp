@@ -3,7 +3,7 @@
 #include <chrono>
 #include <mutex>
 
-#include "core/call_checks.h"
+#include "core/op_info.h"
 #include "core/registry.h"
 
 namespace npu {

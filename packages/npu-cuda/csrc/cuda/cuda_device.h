@@ -2,6 +2,9 @@
 // every failure is a Status that holds the name of the CUDA error; none stays behind in the state of the runtime.
 #pragma once
 
+#include <string>
+#include <vector>
+
 #include "core/device.h"
 
 namespace npu {
@@ -44,5 +47,8 @@ class CudaDevice final : public Device {
   Traits traits_;
 };
 
+// Every GPU that works here; called once: what it returns lives as long as the process. `absence` says in words
+// what does not work, be it all of CUDA or one device. Throws nothing and prints nothing.
+std::vector<Device*> cuda_devices(std::string* absence);
 
 }  // namespace npu

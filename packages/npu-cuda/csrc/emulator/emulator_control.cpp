@@ -2,10 +2,8 @@
 
 #include <string_view>
 
-#include "emulator/report.h"
-#include "emulator/runtime_call.h"
-#include "emulator/runtime_memory.h"
-#include "emulator/runtime_work.h"
+#include "emulator/kernel_launch.h"
+#include "emulator/runtime.h"
 
 using namespace npu::emulator;
 

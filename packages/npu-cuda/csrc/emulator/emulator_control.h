@@ -46,7 +46,7 @@ void npu_emulator_fail_call(const char* name, int64_t k, int error);
 /* Calls of a function since the last reset; of all if name is NULL. */
 int64_t npu_emulator_calls(const char* name);
 
-/* Of device and pinned memory. */
+/* Of device memory. */
 int64_t npu_emulator_live_bytes(void);
 
 /* How many there are: "stream", "event", "graph", "exec", "allocation", "capture" (one not ended); NULL: all. */

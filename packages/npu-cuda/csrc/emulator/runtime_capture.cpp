@@ -1,8 +1,7 @@
-#include "emulator/runtime_capture.h"
-
+// Captures: their rules, and the functions that begin, end and describe them.
 #include <algorithm>
 
-#include "emulator/runtime_call.h"
+#include "emulator/runtime.h"
 
 namespace npu::emulator {
 namespace {
@@ -21,7 +20,7 @@ bool invalidate_where(Predicate affected) {
   bool found = false;
   for (const CapturePtr& capture : runtime().captures) {
     if (!affected(*capture)) continue;
-    invalidate(*capture);
+    capture->invalidated = true;
     found = true;
   }
   return found;
@@ -31,14 +30,72 @@ bool captures_blocking_stream(const Capture& capture) {
   return !capture.invalidated && std::any_of(capture.streams.begin(), capture.streams.end(), is_blocking);
 }
 
-}  // namespace
-
-cudaStreamCaptureStatus capture_status(cudaStream_t stream) {
-  if (stream->capture == nullptr) return cudaStreamCaptureStatusNone;
-  return stream->capture->invalidated ? cudaStreamCaptureStatusInvalidated : cudaStreamCaptureStatusActive;
+// Everything in the capture leads to what its origin now stands at, or did so when its stream joined in.
+bool joined(const Capture& capture) {
+  std::set<cudaGraphNode_t> reached;
+  std::vector<cudaGraphNode_t> stack = capture.origin->dependencies;
+  while (!stack.empty()) {
+    cudaGraphNode_t node = stack.back();
+    stack.pop_back();
+    if (!reached.insert(node).second) continue;
+    stack.insert(stack.end(), node->after.begin(), node->after.end());
+  }
+  const auto inside = [&](cudaGraphNode_t node) { return reached.contains(node); };
+  return std::all_of(capture.streams.begin(), capture.streams.end(), [&](cudaStream_t stream) {
+    return std::all_of(stream->dependencies.begin(), stream->dependencies.end(), inside);
+  });
 }
 
-void invalidate(Capture& capture) { capture.invalidated = true; }
+cudaError_t begin_capture(cudaStream_t handle, cudaStreamCaptureMode mode) {
+  cudaStream_t stream = find_stream(handle);
+  if (stream == nullptr) return cudaErrorInvalidResourceHandle;
+  if (is_legacy(stream)) return cudaErrorStreamCaptureUnsupported;
+  if (stream->capture != nullptr) return cudaErrorIllegalState;
+  cudaGraph_t graph = new CUgraph_st;
+  runtime().graphs.insert(graph);
+  stream->capture =
+      std::make_shared<Capture>(Capture{runtime().next_id++, mode, std::this_thread::get_id(), stream, graph});
+  stream->capture->streams.insert(stream);
+  runtime().captures.push_back(stream->capture);
+  return cudaSuccess;
+}
+
+cudaError_t end(cudaStream_t handle, cudaGraph_t* graph) {
+  *graph = nullptr;
+  cudaStream_t stream = find_stream(handle);
+  if (stream == nullptr) return cudaErrorInvalidResourceHandle;
+  const CapturePtr capture = stream->capture;
+  if (capture == nullptr) return cudaErrorIllegalState;
+  if (capture->origin != stream) return cudaErrorStreamCaptureUnmatched;
+  if (capture->mode != cudaStreamCaptureModeRelaxed && capture->thread != std::this_thread::get_id()) {
+    return cudaErrorStreamCaptureWrongThread;
+  }
+  const cudaError_t error = capture->invalidated ? cudaErrorStreamCaptureInvalidated
+                            : joined(*capture)   ? cudaSuccess
+                                                 : cudaErrorStreamCaptureUnjoined;
+  end_capture(capture, error == cudaSuccess);
+  if (error == cudaSuccess) *graph = capture->graph;
+  return error;
+}
+
+// Also gives the stream, if asked. The legacy stream has no capture of its own; asking it is an error where a
+// blocking stream is being captured, which stays valid.
+cudaError_t describe_capture(cudaStream_t handle, cudaStreamCaptureStatus* status, cudaStream_t* found) {
+  cudaStream_t stream = find_stream(handle);
+  if (stream == nullptr) return cudaErrorInvalidResourceHandle;
+  const auto is_blocked = [](const CapturePtr& capture) { return captures_blocking_stream(*capture); };
+  const auto& captures = runtime().captures;
+  if (is_legacy(stream) && std::any_of(captures.begin(), captures.end(), is_blocked)) {
+    return cudaErrorStreamCaptureImplicit;
+  }
+  *status = stream->capture == nullptr         ? cudaStreamCaptureStatusNone
+            : stream->capture->invalidated ? cudaStreamCaptureStatusInvalidated
+                                           : cudaStreamCaptureStatusActive;
+  if (found != nullptr) *found = stream;
+  return cudaSuccess;
+}
+
+}  // namespace
 
 cudaError_t check_unsafe_call() {
   return invalidate_where(forbids_unsafe_calls) ? cudaErrorStreamCaptureUnsupported : cudaSuccess;
@@ -49,15 +106,10 @@ cudaError_t check_legacy_use(cudaStream_t stream) {
   return invalidate_where(captures_blocking_stream) ? cudaErrorStreamCaptureImplicit : cudaSuccess;
 }
 
-bool blocking_capture_exists() {
-  const auto affected = [](const CapturePtr& capture) { return captures_blocking_stream(*capture); };
-  return std::any_of(runtime().captures.begin(), runtime().captures.end(), affected);
-}
-
 cudaError_t check_wait(cudaStream_t stream) {
   if (stream->capture == nullptr) return check_legacy_use(stream);
   const bool was_invalid = stream->capture->invalidated;
-  invalidate(*stream->capture);
+  stream->capture->invalidated = true;
   return was_invalid ? cudaErrorStreamCaptureInvalidated : cudaErrorStreamCaptureUnsupported;
 }
 
@@ -70,11 +122,10 @@ void end_capture(const CapturePtr& capture, bool keep_graph) {
   for (cudaStream_t stream : capture->streams) {
     stream->capture = nullptr;
     stream->dependencies.clear();
-    stream->edges.clear();
   }
   capture->ended = true;
   std::erase(runtime().captures, capture);
-  if (keep_graph || !capture->owns_graph) return;
+  if (keep_graph) return;
   discard_graph(capture->graph);
   capture->graph = nullptr;
 }
@@ -90,6 +141,54 @@ void discard_graph(cudaGraph_t graph) {
 cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {
   return npu::emulator::call("cudaThreadExchangeStreamCaptureMode", [&] {
     std::swap(*mode, npu::emulator::thread_mode);
+    return cudaSuccess;
+  });
+}
+
+using namespace npu::emulator;
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode) {
+  return call("cudaStreamBeginCapture", [&] { return begin_capture(stream, mode); });
+}
+
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
+  const cudaError_t error = call("cudaStreamEndCapture", CallKind::Release, [&] { return end(stream, graph); });
+  if (error == cudaSuccess) return error;
+  if (*graph != nullptr) discard_graph(*graph);  // it ended well, and was made to fail
+  *graph = nullptr;
+  return error;
+}
+
+cudaError_t cudaStreamIsCapturing(cudaStream_t handle, cudaStreamCaptureStatus* status) {
+  return call("cudaStreamIsCapturing", [&] { return describe_capture(handle, status, nullptr); });
+}
+
+cudaError_t cudaStreamGetCaptureInfo(cudaStream_t handle, cudaStreamCaptureStatus* status, unsigned long long* id,
+                                     cudaGraph_t* graph, const cudaGraphNode_t** dependencies,
+                                     const cudaGraphEdgeData** edges, size_t* count) {
+  return call("cudaStreamGetCaptureInfo", [&] {
+    cudaStream_t stream = nullptr;
+    const cudaError_t error = describe_capture(handle, status, &stream);
+    if (error != cudaSuccess || *status != cudaStreamCaptureStatusActive) return error;
+    if (id != nullptr) *id = stream->capture->id;
+    if (graph != nullptr) *graph = stream->capture->graph;
+    if (dependencies != nullptr) *dependencies = stream->dependencies.data();
+    stream->edges.resize(stream->dependencies.size());
+    if (edges != nullptr) *edges = stream->edges.data();
+    if (count != nullptr) *count = stream->dependencies.size();
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaStreamUpdateCaptureDependencies(cudaStream_t handle, cudaGraphNode_t* dependencies,
+                                                const cudaGraphEdgeData*, size_t count, unsigned flags) {
+  return call("cudaStreamUpdateCaptureDependencies", [&] {
+    cudaStream_t stream = find_stream(handle);
+    if (stream == nullptr) return cudaErrorInvalidResourceHandle;
+    if (stream->capture == nullptr) return cudaErrorIllegalState;
+    if (stream->capture->invalidated) return cudaErrorStreamCaptureInvalidated;
+    if (flags == cudaStreamSetCaptureDependencies) stream->dependencies.clear();
+    stream->dependencies.insert(stream->dependencies.end(), dependencies, dependencies + count);
     return cudaSuccess;
   });
 }

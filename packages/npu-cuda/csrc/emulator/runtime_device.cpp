@@ -1,10 +1,7 @@
 // The devices, all alike: of compute capability 9.0, with the limits of an H100 and 4 GiB of memory.
 #include <cstring>
 
-#include "emulator/runtime_call.h"
-#include "emulator/runtime_capture.h"
-#include "emulator/runtime_memory.h"
-#include "emulator/runtime_work.h"
+#include "emulator/runtime.h"
 
 using namespace npu::emulator;
 
@@ -38,32 +35,6 @@ cudaError_t cudaSetDevice(int device) {
   });
 }
 
-cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
-  return call("cudaDeviceGetAttribute", [&] {
-    if (!is_device(device)) return cudaErrorInvalidDevice;
-    switch (attribute) {
-      case cudaDevAttrComputeCapabilityMajor: *value = 9; break;
-      case cudaDevAttrComputeCapabilityMinor: *value = 0; break;
-      case cudaDevAttrMultiProcessorCount: *value = 132; break;
-      case cudaDevAttrMaxThreadsPerBlock: *value = 1024; break;
-      case cudaDevAttrMaxThreadsPerMultiProcessor: *value = 2048; break;
-      case cudaDevAttrMaxSharedMemoryPerBlock: *value = 48 << 10; break;
-      case cudaDevAttrMaxSharedMemoryPerBlockOptin: *value = 227 << 10; break;
-      case cudaDevAttrMaxSharedMemoryPerMultiprocessor: *value = 228 << 10; break;
-      case cudaDevAttrWarpSize: *value = 32; break;
-      case cudaDevAttrMaxGridDimX: *value = 2147483647; break;
-      case cudaDevAttrMaxGridDimY: *value = 65535; break;
-      case cudaDevAttrMaxGridDimZ: *value = 65535; break;
-      case cudaDevAttrL2CacheSize: *value = 50 << 20; break;
-      case cudaDevAttrMemoryPoolsSupported: *value = 1; break;
-      case cudaDevAttrUnifiedAddressing: *value = 1; break;
-      case cudaDevAttrConcurrentKernels: *value = 1; break;
-      default: return cudaErrorInvalidValue;
-    }
-    return cudaSuccess;
-  });
-}
-
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   return call("cudaGetDeviceProperties", [&] {
     if (!is_device(device)) return cudaErrorInvalidDevice;
@@ -92,21 +63,6 @@ cudaError_t cudaDeviceSynchronize(void) {
 cudaError_t cudaDriverGetVersion(int* version) {
   return call("cudaDriverGetVersion", [&] {
     *version = CUDART_VERSION;
-    return cudaSuccess;
-  });
-}
-
-cudaError_t cudaRuntimeGetVersion(int* version) {
-  return call("cudaRuntimeGetVersion", [&] {
-    *version = CUDART_VERSION;
-    return cudaSuccess;
-  });
-}
-
-cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
-  return call("cudaDeviceGetStreamPriorityRange", [&] {
-    *least = 0;
-    *greatest = -5;
     return cudaSuccess;
   });
 }

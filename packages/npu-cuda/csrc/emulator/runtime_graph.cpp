@@ -1,10 +1,8 @@
-// Graphs and their nodes: making, reading, drawing.
+// Graphs and their nodes; instantiated graphs: launching and updating. Making, updating and destroying one allocates and
+// frees; NVIDIA does not say whether that is unsafe in a capture, so here it is.
 #include <algorithm>
-#include <fstream>
 
-#include "emulator/runtime_call.h"
-#include "emulator/runtime_capture.h"
-#include "emulator/symbols.h"
+#include "emulator/runtime.h"
 
 namespace npu::emulator {
 namespace {
@@ -22,62 +20,77 @@ void copy_out(const std::vector<T>& from, T* to, size_t* count) {
   *count = copied;
 }
 
-bool is_node_of(const CUgraph_st& graph, cudaGraphNode_t node) {
-  return std::any_of(graph.nodes.begin(), graph.nodes.end(), [&](const auto& own) { return own.get() == node; });
+Program program_of(const CUgraph_st& graph) {
+  std::map<const CUgraphNode_st*, size_t> positions;
+  for (const auto& node : graph.nodes) positions.emplace(node.get(), positions.size());
+  Program program;
+  for (const auto& node : graph.nodes) {
+    program.push_back({node->type, node->launch.kernel, node->run, {}});
+    for (cudaGraphNode_t before : node->after) program.back().after.push_back(positions.at(before));
+    std::sort(program.back().after.begin(), program.back().after.end());
+  }
+  return program;
 }
 
-bool is_alive(cudaGraphNode_t node) {
-  const auto& graphs = runtime().graphs;
-  return std::any_of(graphs.begin(), graphs.end(), [&](cudaGraph_t graph) { return is_node_of(*graph, node); });
+cudaError_t instantiate(cudaGraphExec_t* exec, cudaGraph_t graph) {
+  *exec = nullptr;
+  if (!runtime().graphs.contains(graph)) return cudaErrorInvalidValue;
+  if (const cudaError_t error = check_unsafe_call(); error != cudaSuccess) return error;
+  *exec = new CUgraphExec_st{std::make_shared<const Program>(program_of(*graph)), nullptr};
+  runtime().execs.insert(*exec);
+  return cudaSuccess;
 }
 
-std::string label(const CUgraphNode_st& node) {
-  if (node.type == cudaGraphNodeTypeKernel) return kernel_name(node.launch.kernel);
-  if (node.type == cudaGraphNodeTypeMemcpy) return "memcpy";
-  if (node.type == cudaGraphNodeTypeMemset) return "memset";
-  return "node of type " + std::to_string(static_cast<int>(node.type));
+cudaError_t launch(cudaGraphExec_t exec, cudaStream_t stream) {
+  if (stream == nullptr) return cudaErrorInvalidResourceHandle;
+  if (!runtime().execs.contains(exec)) return cudaErrorInvalidValue;
+  TaskPtr task;
+  Work work{cudaGraphNodeTypeGraph, [program = exec->program] { run_program(*program); }, {}, {exec->last}};
+  const cudaError_t error = submit(stream, std::move(work), &task);
+  if (task != nullptr) exec->last = task;
+  return error;
+}
+
+// What an update may not change.
+cudaGraphExecUpdateResult compare(const Program& old, const Program& next, size_t* position) {
+  if (old.size() != next.size()) return cudaGraphExecUpdateErrorTopologyChanged;
+  for (size_t node = 0; node < old.size(); ++node) {
+    *position = node;
+    if (old[node].type != next[node].type) return cudaGraphExecUpdateErrorNodeTypeChanged;
+    if (old[node].after != next[node].after) return cudaGraphExecUpdateErrorTopologyChanged;
+    if (old[node].kernel != next[node].kernel) return cudaGraphExecUpdateErrorFunctionChanged;
+  }
+  return cudaGraphExecUpdateSuccess;
+}
+
+cudaError_t update(cudaGraphExec_t exec, cudaGraph_t graph, cudaGraphExecUpdateResultInfo* info) {
+  if (!runtime().execs.contains(exec) || !runtime().graphs.contains(graph)) return cudaErrorInvalidValue;
+  if (const cudaError_t error = check_unsafe_call(); error != cudaSuccess) return error;
+  Program next = program_of(*graph);
+  size_t position = 0;
+  const cudaGraphExecUpdateResult result = compare(*exec->program, next, &position);
+  if (info != nullptr) {
+    *info = {};
+    info->result = result;
+    if (result != cudaGraphExecUpdateSuccess && position < graph->nodes.size()) {
+      info->errorNode = graph->nodes[position].get();
+    }
+  }
+  if (result != cudaGraphExecUpdateSuccess) return cudaErrorGraphExecUpdateFailure;
+  exec->program = std::make_shared<const Program>(std::move(next));
+  return cudaSuccess;
 }
 
 }  // namespace
+
 }  // namespace npu::emulator
 
 using namespace npu::emulator;
-
-cudaError_t cudaGraphCreate(cudaGraph_t* graph, unsigned) {
-  return call("cudaGraphCreate", [&] {
-    *graph = new CUgraph_st;
-    runtime().graphs.insert(*graph);
-    return cudaSuccess;
-  });
-}
 
 cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
   return call("cudaGraphDestroy", CallKind::Release, [&] {
     if (!runtime().graphs.contains(graph)) return cudaErrorInvalidValue;
     discard_graph(graph);
-    return cudaSuccess;
-  });
-}
-
-cudaError_t cudaGraphAddEmptyNode(cudaGraphNode_t* node, cudaGraph_t graph, const cudaGraphNode_t* after,
-                                  size_t count) {
-  return call("cudaGraphAddEmptyNode", [&] {
-    if (!runtime().graphs.contains(graph)) return cudaErrorInvalidValue;
-    graph->nodes.push_back(std::make_unique<CUgraphNode_st>(
-        CUgraphNode_st{graph, cudaGraphNodeTypeEmpty, [] {}, {after, after + count}, {}}));
-    *node = graph->nodes.back().get();
-    return cudaSuccess;
-  });
-}
-
-cudaError_t cudaGraphAddDependencies(cudaGraph_t graph, const cudaGraphNode_t* from, const cudaGraphNode_t* to,
-                                     const cudaGraphEdgeData*, size_t count) {
-  return call("cudaGraphAddDependencies", [&] {
-    if (!runtime().graphs.contains(graph)) return cudaErrorInvalidValue;
-    for (size_t i = 0; i < count; ++i) {
-      if (!is_node_of(*graph, from[i]) || !is_node_of(*graph, to[i])) return cudaErrorInvalidValue;
-      to[i]->after.push_back(from[i]);
-    }
     return cudaSuccess;
   });
 }
@@ -88,18 +101,6 @@ cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t* nodes, size_t*
     std::vector<cudaGraphNode_t> all;
     for (const auto& node : graph->nodes) all.push_back(node.get());
     copy_out(all, nodes, count);
-    return cudaSuccess;
-  });
-}
-
-cudaError_t cudaGraphGetRootNodes(cudaGraph_t graph, cudaGraphNode_t* nodes, size_t* count) {
-  return call("cudaGraphGetRootNodes", [&] {
-    if (!runtime().graphs.contains(graph)) return cudaErrorInvalidValue;
-    std::vector<cudaGraphNode_t> roots;
-    for (const auto& node : graph->nodes) {
-      if (node->after.empty()) roots.push_back(node.get());
-    }
-    copy_out(roots, nodes, count);
     return cudaSuccess;
   });
 }
@@ -124,46 +125,31 @@ cudaError_t cudaGraphGetEdges(cudaGraph_t graph, cudaGraphNode_t* from, cudaGrap
   });
 }
 
-cudaError_t cudaGraphNodeGetDependencies(cudaGraphNode_t node, cudaGraphNode_t* before, cudaGraphEdgeData* edges,
-                                         size_t* count) {
-  return call("cudaGraphNodeGetDependencies", [&] {
-    if (!is_alive(node)) return cudaErrorInvalidValue;
-    copy_out(node->after, before, count);
-    if (edges != nullptr) std::fill(edges, edges + *count, cudaGraphEdgeData{});
-    return cudaSuccess;
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsigned long long) {
+  return call("cudaGraphInstantiate", [&] { return instantiate(exec, graph); });
+}
+
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
+  return call("cudaGraphExecDestroy", CallKind::Release, [&] {
+    if (runtime().execs.erase(exec) == 0) return cudaErrorInvalidValue;
+    delete exec;
+    return check_unsafe_call();
   });
 }
 
-cudaError_t cudaGraphNodeGetType(cudaGraphNode_t node, cudaGraphNodeType* type) {
-  return call("cudaGraphNodeGetType", [&] {
-    if (!is_alive(node)) return cudaErrorInvalidValue;
-    *type = node->type;
-    return cudaSuccess;
+cudaError_t cudaGraphUpload(cudaGraphExec_t exec, cudaStream_t handle) {
+  return call("cudaGraphUpload", [&] {
+    if (!runtime().execs.contains(exec)) return cudaErrorInvalidValue;
+    cudaStream_t stream = find_stream(handle);
+    if (stream == nullptr) return cudaErrorInvalidResourceHandle;
+    return stream->capture != nullptr ? cudaErrorStreamCaptureUnsupported : check_legacy_use(stream);
   });
 }
 
-cudaError_t cudaGraphKernelNodeGetParams(cudaGraphNode_t node, cudaKernelNodeParams* params) {
-  return call("cudaGraphKernelNodeGetParams", [&] {
-    if (!is_alive(node) || node->type != cudaGraphNodeTypeKernel) return cudaErrorInvalidValue;
-    *params = {};
-    params->func = const_cast<void*>(node->launch.kernel);
-    params->gridDim = node->launch.grid;
-    params->blockDim = node->launch.block;
-    params->sharedMemBytes = static_cast<unsigned>(node->launch.shared_bytes);
-    return cudaSuccess;
-  });
+cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
+  return call("cudaGraphLaunch", [&] { return launch(exec, find_stream(stream)); });
 }
 
-cudaError_t cudaGraphDebugDotPrint(cudaGraph_t graph, const char* path, unsigned) {
-  return call("cudaGraphDebugDotPrint", [&] {
-    if (!runtime().graphs.contains(graph)) return cudaErrorInvalidValue;
-    std::ofstream file(path);
-    file << "digraph {\n";
-    for (const auto& node : graph->nodes) {
-      file << "  \"" << node.get() << "\" [label=\"" << label(*node) << "\"];\n";
-      for (cudaGraphNode_t before : node->after) file << "  \"" << before << "\" -> \"" << node.get() << "\";\n";
-    }
-    file << "}\n";
-    return file ? cudaSuccess : cudaErrorUnknown;
-  });
+cudaError_t cudaGraphExecUpdate(cudaGraphExec_t exec, cudaGraph_t graph, cudaGraphExecUpdateResultInfo* info) {
+  return call("cudaGraphExecUpdate", [&] { return update(exec, graph, info); });
 }

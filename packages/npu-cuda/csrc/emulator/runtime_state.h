@@ -32,7 +32,6 @@ struct Capture {
   std::thread::id thread;  // that began it
   cudaStream_t origin;
   cudaGraph_t graph;
-  bool owns_graph;  // false for cudaStreamBeginCaptureToGraph
   bool invalidated = false;
   bool ended = false;
   std::set<cudaStream_t> streams{};
@@ -53,19 +52,16 @@ using Program = std::vector<ProgramNode>;
 struct CUstream_st {
   unsigned long long id;
   unsigned flags;
-  int priority;
   npu::emulator::TaskPtr last;  // null where nothing was queued
   npu::emulator::CapturePtr capture;
   std::vector<cudaGraphNode_t> dependencies;  // in a capture: what the next node comes after
-  std::vector<cudaGraphEdgeData> edges;       // one for each of them
+  std::vector<cudaGraphEdgeData> edges;       // what cudaStreamGetCaptureInfo gave out of them
 };
 
 struct CUevent_st {
-  unsigned flags;
   npu::emulator::TaskPtr task;  // null where it was never recorded, or recorded in a capture
   npu::emulator::CapturePtr capture;
   std::vector<cudaGraphNode_t> nodes;
-  std::shared_ptr<double> milliseconds;  // when the task ran
 };
 
 struct CUgraphNode_st {
@@ -87,14 +83,9 @@ struct CUgraphExec_st {
 
 namespace npu::emulator {
 
-struct Allocation {
-  size_t bytes;
-  cudaMemoryType type;
-};
-
 struct Runtime {
   std::recursive_mutex mutex;
-  std::map<const void*, Allocation> allocations;
+  std::map<const void*, size_t> allocations;  // their bytes
   std::set<cudaStream_t> streams;
   std::set<cudaEvent_t> events;
   std::set<cudaGraph_t> graphs;

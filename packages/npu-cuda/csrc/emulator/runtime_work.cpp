@@ -1,9 +1,7 @@
-#include "emulator/runtime_work.h"
-
 #include <algorithm>
 #include <random>
 
-#include "emulator/runtime_capture.h"
+#include "emulator/runtime.h"
 
 namespace npu::emulator {
 namespace {
@@ -34,7 +32,6 @@ void record(cudaStream_t stream, Work work) {
   graph->nodes.push_back(std::make_unique<CUgraphNode_st>(
       CUgraphNode_st{graph, work.type, std::move(work.run), stream->dependencies, std::move(work.launch)}));
   stream->dependencies = {graph->nodes.back().get()};
-  stream->edges.assign(1, cudaGraphEdgeData{});
 }
 
 void forget_finished() {
@@ -95,17 +92,6 @@ void finish_everything() {
     finish(runtime().pending[choose(runtime().pending.size())]);
     forget_finished();
   }
-}
-
-bool stream_is_idle(cudaStream_t stream) {
-  const auto done = [](const TaskPtr& task) { return task == nullptr || task->done; };
-  if (!is_legacy(stream)) return done(stream->last);
-  const std::vector<TaskPtr> tasks = what_comes_before(stream);
-  return std::all_of(tasks.begin(), tasks.end(), done);
-}
-
-void run_on_device(const KernelLaunch& launch) {
-  if (!run_kernel(launch)) runtime().device_error = cudaErrorLaunchFailure;
 }
 
 void run_program(const Program& program) {

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from npu_cuda._C import remove_kernel as remove_kernel
     from npu_cuda._C import select as select
     from npu_cuda._C import synchronize as synchronize
+    from npu_cuda._C import trace_events as trace_events
     from npu_cuda._C import trace_start as trace_start
     from npu_cuda._C import trace_stop as trace_stop
     from npu_cuda.attributes import attrs as attrs
@@ -59,67 +60,28 @@ if TYPE_CHECKING:
     from npu_cuda.installation import status as status
     from npu_cuda.launch_trace import format_trace as format_trace
     from npu_cuda.launch_trace import trace as trace
-    from npu_cuda.launch_trace import trace_events as trace_events
 
 __version__ = "0.1.0"
 
-# Loaded on first access: `import npu_cuda` takes a few milliseconds.
-LAZY = {
-    "CallSpec": "extension.python_kernels",
-    "DeviceError": "errors",
-    "Graph": "_C",
-    "Installation": "installation",
-    "InternalError": "errors",
-    "InvalidArgumentError": "errors",
-    "KernelCall": "extension.python_kernels",
-    "KernelPlugin": "extension.kernel_plugins",
-    "KernelPluginWarning": "extension.kernel_plugins",
-    "NotSupportedError": "errors",
-    "NpuCudaError": "errors",
-    "Op": "extension.python_ops",
-    "OpKind": "_C",
-    "PreparedCall": "_C",
-    "Program": "_C",
-    "Selection": "_C",
-    "Status": "_C",
-    "Tensor": "_C",
-    "TensorSpec": "_C",
-    "UnavailableError": "errors",
-    "attr_schemas": "_C",
-    "attrs": "attributes",
-    "build_info": "_C",
-    "create_stream": "_C",
-    "cuda_absence": "_C",
-    "destroy_stream": "_C",
-    "devices": "_C",
-    "empty": "_C",
-    "find_op": "extension.python_ops",
-    "format_trace": "launch_trace",
-    "get_include": "installation",
-    "graph_abort": "_C",
-    "graph_begin": "_C",
-    "graph_end": "_C",
-    "graph_launch": "_C",
-    "kernel": "extension.python_kernels",
-    "kernels": "_C",
-    "kinds": "_C",
-    "launch_by_id": "_C",
-    "libraries": "_C",
-    "load_library": "_C",
-    "load_plugins": "extension.kernel_plugins",
-    "op": "extension.python_ops",
-    "op_call": "_C",
-    "ops": "_C",
-    "prepare_call": "_C",
-    "remove_kernel": "_C",
-    "select": "_C",
-    "status": "installation",
-    "synchronize": "_C",
-    "trace": "launch_trace",
-    "trace_events": "launch_trace",
-    "trace_start": "_C",
-    "trace_stop": "_C",
+# Loaded on first access: `import npu_cuda` takes a few milliseconds. Names by their module.
+NAMES = {
+    "_C": (
+        "Graph OpKind PreparedCall Program Selection Status Tensor TensorSpec attr_schemas build_info "
+        "create_stream cuda_absence destroy_stream devices empty graph_abort graph_begin graph_end "
+        "graph_launch kernels kinds launch_by_id libraries load_library op_call ops prepare_call "
+        "remove_kernel select synchronize trace_events trace_start trace_stop"
+    ),
+    "attributes": "attrs",
+    "errors": (
+        "DeviceError InternalError InvalidArgumentError NotSupportedError NpuCudaError UnavailableError"
+    ),
+    "extension.kernel_plugins": "KernelPlugin KernelPluginWarning load_plugins",
+    "extension.python_kernels": "CallSpec KernelCall kernel",
+    "extension.python_ops": "Op find_op op",
+    "installation": "Installation get_include status",
+    "launch_trace": "format_trace trace",
 }
+LAZY = {name: module for module, names in NAMES.items() for name in names.split()}
 
 
 def __getattr__(name: str) -> object:

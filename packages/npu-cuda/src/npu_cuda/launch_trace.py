@@ -36,18 +36,8 @@ def trace(
         yield launches
     finally:
         _C.trace_stop()
-        launches.extend(trace_events())
+        launches.extend(_C.trace_events())
         (file or sys.stdout).write(format_trace(launches) + "\n")
-
-
-def trace_events() -> list[dict[str, Any]]:
-    """Return the launches since `trace_start` that the ring buffer still holds, oldest first.
-
-    Each is a dict: ``number`` (counts dropped launches, too), ``start_ns``, ``duration_ns`` (on the host:
-    of the launch, not of the device's work), ``kind``, ``op``, ``kernel_id``, ``tensors``, ``stream`` and
-    ``status``.
-    """
-    return _C.trace()
 
 
 def format_trace(launches: list[dict[str, Any]]) -> str:

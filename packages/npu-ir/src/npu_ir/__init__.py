@@ -8,7 +8,7 @@ with warnings.catch_warnings():
     warnings.filterwarnings("ignore", message="Failed to initialize NumPy")
     import torch  # noqa: F401
 
-from npu_ir.core.paused_gc import pause_gc
+from npu_ir.core.isolation import pause_gc
 
 # A collection would traverse every object PyTorch has allocated, which takes longer than these imports.
 with pause_gc():

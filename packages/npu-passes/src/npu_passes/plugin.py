@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from npu_ir.plugins.hookspecs import hookimpl
-from npu_passes.core.pipeline import PIPELINES
+from npu_passes.core.registry import PIPELINES
 from npu_passes.library import PASSES
 
 
@@ -30,5 +30,4 @@ def npu_add_commands(commands: Any) -> None:
 @hookimpl
 def npu_register_ops() -> None:
     import npu_passes.ops.fused
-    import npu_passes.ops.gradients
     import npu_passes.ops.training  # noqa: F401 - they register them with PyTorch

@@ -21,9 +21,14 @@ from npu_passes.core.base import Pass
 from npu_passes.core.journal import Journal, Rewrite, use_journal
 from npu_passes.core.pass_text import parse_passes
 from npu_passes.errors import PassError
-from npu_passes.manager.checked_mode import Checked, Trial, find_first_difference
+from npu_passes.manager.checked_mode import (
+    Checked,
+    ObservedRun,
+    Trial,
+    find_first_difference,
+    find_wrong_origin,
+)
 from npu_passes.manager.manager import PassManager
-from npu_passes.manager.origin_check import ObservedRun, find_wrong_origin
 from npu_passes.manager.rounds import edit_counts, require_graph, run_once
 
 

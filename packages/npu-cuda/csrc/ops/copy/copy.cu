@@ -2,7 +2,6 @@
 // copy of memory, what is transposed goes through squares in shared memory, the rest item by item.
 #include "ops/copy/copy.h"
 
-#include "ops/copy/strided.h"
 #include "ops/device_floats.h"
 #include "ops/elementwise_grid.h"
 #include "ops/kernel_loading.h"

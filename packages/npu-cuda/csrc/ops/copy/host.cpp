@@ -2,7 +2,6 @@
 #include <cstring>
 
 #include "ops/copy/copy.h"
-#include "ops/copy/strided.h"
 #include "ops/floats.h"
 #include "ops/host_simd.h"
 

@@ -9,15 +9,13 @@ In: a table of cases. Out: outcomes of calls on a device. Open `table.py` first.
 
 from __future__ import annotations
 
-from npu_cuda.testing.case import Case, OpRow, Refusal, TensorLayout
-from npu_cuda.testing.dtypes import decode, encode
-from npu_cuda.testing.guarded import GuardedTensor
+from npu_cuda.testing.case import Case, OpRow, Outcome, Refusal, TensorLayout
+from npu_cuda.testing.memory import GuardedTensor
 from npu_cuda.testing.misuse import misuses
-from npu_cuda.testing.outcome import Outcome
-from npu_cuda.testing.run_cases import run_case
-from npu_cuda.testing.run_refusals import run_refusal
+from npu_cuda.testing.runs import run_case, run_refusal
 from npu_cuda.testing.table import row_of, rows
 from npu_cuda.testing.tolerance import Tolerance, tolerance_of
+from npu_cuda.testing.values import decode, encode
 
 __all__ = [
     "Case",

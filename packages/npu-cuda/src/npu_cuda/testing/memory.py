@@ -1,26 +1,102 @@
-"""Guarded tensors of one call, and the check of their contents afterwards."""
+"""Tensors between canaries, which reveal out-of-bounds reads and writes, and those of one call."""
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
+
+import numpy as np
 
 from npu_cuda import _C
-from npu_cuda.testing.case import Attrs, Case, OpRow
-from npu_cuda.testing.dtypes import Array
-from npu_cuda.testing.guarded import GuardedTensor
-from npu_cuda.testing.inputs import inputs_of
+from npu_cuda.attributes import attrs as pack
+from npu_cuda.testing.case import Array, Attrs, Case, OpRow, TensorLayout
 from npu_cuda.testing.tolerance import error_of, tolerance_of
+from npu_cuda.testing.values import decode, encode, inputs_of, storage_of
+
+START = 256  # bytes before the tensor; keeps its alignment, and holds the canary
+CANARY = 64  # bytes after it
+
+# Around inputs: NaN in each float dtype, so that a read there spoils the result.
+INPUT_CANARY = np.frombuffer(b"\xa5\xff", np.uint8)
+# Around outputs: not NaN, so that a NaN written there is seen.
+OUTPUT_CANARY = np.frombuffer(b"\x5a\x3c", np.uint8)
+POISON = np.frombuffer(b"\xff\xff", np.uint8)  # NaN, too: the initial content of an output
+
+
+def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(prod(max(size, 1) for size in shape[axis + 1 :]) for axis in range(len(shape)))
+
+
+class GuardedTensor:
+    """A tensor of a layout on a device, in memory that is larger by two canaries.
+
+    Args:
+        layout: Shape, dtype, strides, alignment.
+        device: As ``devices()`` names it.
+        values: The elements; None for an output, whose elements are NaN.
+        exact: Memory of the exact size without canaries, for tools that check bounds (AddressSanitizer).
+    """
+
+    def __init__(
+        self, layout: TensorLayout, device: str, values: Array | None = None, *, exact: bool = False
+    ):
+        self.layout = layout
+        item = storage_of(layout.dtype).itemsize
+        strides = contiguous_strides(layout.shape) if layout.strides is None else layout.strides
+        self._bytes_strides = tuple(stride * item for stride in strides)
+        self._start = (0 if exact else START) + layout.shift * item
+        last = sum((size - 1) * stride for size, stride in zip(layout.shape, strides, strict=True))
+        span = (last + 1) * item if prod(layout.shape) else 0
+        self._written = np.resize(
+            OUTPUT_CANARY if values is None else INPUT_CANARY, self._start + span + CANARY
+        )
+        if exact:
+            self._written = self._written[: self._start + span]
+        self._base = _C.empty((self._written.size,), "uint8", device)
+        self.tensor = self._base.view(layout.shape, strides, self._start // item, layout.dtype)
+        if values is None:
+            self._elements(self._written)[...] = np.resize(POISON, item).view(storage_of(layout.dtype))
+            self._base.copy_from(self._written.tobytes())
+        else:
+            self.write(values)
+
+    def _elements(self, memory: Array) -> Array:
+        storage = storage_of(self.layout.dtype)
+        if prod(self.layout.shape) == 0:
+            return np.empty(self.layout.shape, storage)
+        return np.ndarray(self.layout.shape, storage, memory.data, self._start, self._bytes_strides)
+
+    def write(self, values: Array) -> None:
+        """Write the elements."""
+        self._elements(self._written)[...] = encode(values, self.layout.dtype)
+        self._base.copy_from(self._written.tobytes())
+
+    def stored_elements(self) -> Array:
+        """Return the elements on the device in their storage dtype."""
+        return self._elements(np.frombuffer(bytearray(self._base.to_bytes()), np.uint8)).copy()
+
+    def values(self) -> Array:
+        return decode(self.stored_elements(), self.layout.dtype)
+
+    def describe_stray_writes(self, *, elements_too: bool) -> str:
+        """Describe writes outside of the elements, or also into them; "" if there are none."""
+        now = np.frombuffer(bytearray(self._base.to_bytes()), np.uint8)
+        if not elements_too:
+            self._elements(now)[...] = self._elements(self._written)
+        wrong = np.flatnonzero(now != self._written)
+        if wrong.size == 0:
+            return ""
+        first = int(wrong[0]) - self._start
+        return (
+            f"{wrong.size} bytes were written that are not its own, the first at byte "
+            f"{first} of {self.tensor!r}"
+        )
 
 
 def pack_attrs(schema: str | None, attrs: Attrs) -> tuple[int, bytes]:
     """Return schema id and bytes; missing attributes have their defaults, no attributes are schema 0."""
-    if schema is None or not attrs:
-        return 0, b""
-    known = _C.attr_schemas()[schema]
-    values = [attrs.get(name, default) for name, _, default in known["fields"]]
-    return known["id"], struct.pack(known["format"], *values)
+    return pack(schema, **attrs) if schema and attrs else (0, b"")
 
 
 @dataclass(frozen=True, slots=True)

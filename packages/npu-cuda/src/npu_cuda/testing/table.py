@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from npu_cuda.errors import InvalidArgumentError
 from npu_cuda.testing.case import OpRow
-from npu_cuda.testing.rows.add import ADD
 from npu_cuda.testing.rows.copy import COPY
+from npu_cuda.testing.rows.elementwise import ADD, RELU
 from npu_cuda.testing.rows.gemm import GEMM
-from npu_cuda.testing.rows.relu import RELU
 
 ROWS = (ADD, RELU, GEMM, COPY)
 

@@ -7,8 +7,8 @@ from math import sqrt
 
 import numpy as np
 
-from npu_cuda.testing.case import Case
-from npu_cuda.testing.dtypes import FLOATS, Array, decode, encode, storage_of
+from npu_cuda.testing.case import Array, Case
+from npu_cuda.testing.values import FLOATS, decode, encode, storage_of
 
 # Of the whole tensor (Frobenius norm of the difference over that of the reference), and of an element.
 RELATIVE = {"float32": 1e-5, "float16": 2e-3, "bfloat16": 1e-2}

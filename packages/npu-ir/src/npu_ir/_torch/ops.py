@@ -40,19 +40,6 @@ def functional_call(
     return auto_functionalized, (op,), by_name
 
 
-def is_functional_call(target: Any) -> bool:
-    """Return whether an FX node's target is the target of `functional_call`."""
-    return isinstance(target, HigherOrderOperator) and target.name() == "auto_functionalized"  # type: ignore[no-untyped-call]
-
-
-def is_functional_call_on_views(target: Any) -> bool:
-    """Return whether an FX node's target calls an op on copies of bases, from which it creates the views.
-
-    PyTorch's own functionalization leaves such calls of custom ops (torch 2.13).
-    """
-    return isinstance(target, HigherOrderOperator) and target.name() == "auto_functionalized_v2"  # type: ignore[no-untyped-call]
-
-
 def higher_order_op(name: str) -> HigherOrderOperator | None:
     """Return the higher-order operator of this name, such as ``cond``; None if there is none."""
     import torch._higher_order_ops  # registers them
@@ -111,10 +98,13 @@ def inline_decomposition(module: torch.fx.GraphModule, node: torch.fx.Node) -> N
 
 
 def _decomposition_of(target: Any) -> Callable[..., Any]:
-    """Return the function that decomposes a composite op, or a call of `is_functional_call_on_views`."""
-    from torch._higher_order_ops.auto_functionalize import auto_functionalized_v2_dense
+    """Return the function that decomposes a composite op, or a functional call on views."""
+    from torch._higher_order_ops.auto_functionalize import (
+        auto_functionalized_v2,
+        auto_functionalized_v2_dense,
+    )
 
-    if is_functional_call_on_views(target):
+    if target is auto_functionalized_v2:
         return auto_functionalized_v2_dense
     return functools.partial(target._op_dk, torch._C.DispatchKey.CompositeImplicitAutograd)
 

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 
 @dataclass(frozen=True, slots=True)
 class PytreeNode:
@@ -80,8 +82,18 @@ def tree_leaves(tree: Any) -> list[Any]:
     return list(_pytree.tree_leaves(tree))
 
 
+def tensor_leaves(tree: Any) -> list[torch.Tensor]:
+    """Return the tensors among the leaves of a pytree."""
+    return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
+
+
 def tree_map(function: Callable[[Any], Any], tree: Any) -> Any:
     """Return a pytree with ``function`` applied to every leaf."""
     from torch.utils import _pytree
 
     return _pytree.tree_map(function, tree)
+
+
+def map_tensors(function: Callable[[torch.Tensor], Any], tree: Any) -> Any:
+    """Return a pytree with ``function`` applied to every leaf that is a tensor."""
+    return tree_map(lambda leaf: function(leaf) if isinstance(leaf, torch.Tensor) else leaf, tree)

@@ -42,13 +42,10 @@ def relaxed_size_assumptions() -> Any:
 def hold_log(
     hold: Callable[[logging.LogRecord], None], names: Collection[str] | None = None
 ) -> Iterator[None]:
-    """Pass each warning and error that PyTorch logs in this thread to ``hold``, not to stderr.
+    """Pass each warning and error that PyTorch logs in this thread to ``hold``, once, and not to stderr.
 
     Nothing is held if the user has configured the logs, by ``TORCH_LOGS`` or by `torch._logging.set_logs`.
-
-    Args:
-        hold: Called once with each record.
-        names: The loggers whose handlers are filtered; None for all that PyTorch has registered.
+    Filtered are the handlers of the loggers called ``names``; None for all that PyTorch has registered.
     """
     from torch._logging import _internal
 

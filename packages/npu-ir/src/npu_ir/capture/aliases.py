@@ -8,7 +8,7 @@ from torch.fx import GraphModule, Node
 
 from npu_ir._torch.sizes import are_sizes_equal
 from npu_ir._torch.tensors import is_wrapper, wrapped_parts
-from npu_ir.capture.bodies import bodies
+from npu_ir.capture.fx_nodes import bodies
 from npu_ir.capture.writes import tensor_of
 from npu_ir.core.storage import storage_id
 
@@ -76,9 +76,10 @@ class AliasSets:
         tensor = tensor_of(node)
         return [node] if tensor is None else self._members[self.storage_id(tensor)]
 
-    def placeholders_of(self, node: Node) -> list[Node]:
-        """Return the placeholders of the graph of ``node`` that share memory with it."""
-        return [other for other in self.of(node) if other.op == "placeholder" and other.graph is node.graph]
+    def placeholders_of(self, node: Node, graph: FxGraph | None = None) -> list[Node]:
+        """Return the placeholders of ``graph``, by default its own, that share memory with ``node``."""
+        graph = graph or node.graph
+        return [other for other in self.of(node) if other.op == "placeholder" and other.graph is graph]
 
     def is_from_outside(self, node: Node) -> bool:
         """Return whether ``node`` shares memory with something from outside its graph."""

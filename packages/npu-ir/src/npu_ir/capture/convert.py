@@ -10,13 +10,27 @@ import torch
 from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
 
-from npu_ir._torch.ops import GETITEM, is_functional_call
+from npu_ir._torch.ops import GETITEM
 from npu_ir._torch.pytree import is_tree_spec
 from npu_ir.capture.default_conversion import convert_by_schema, convert_functional_call
 from npu_ir.capture.direct_replacement import Replacement
 from npu_ir.capture.functionalize import FunctionalProgram, functionalize
-from npu_ir.capture.program_signature import ProgramSignature, copy_data, require_data
-from npu_ir.capture.provenance import location_of, provenance_of
+from npu_ir.capture.fx_nodes import (
+    FUNCTIONAL_CALL,
+    attribute_of,
+    is_call_of,
+    location_of,
+    provenance_of,
+    unwrap_index,
+)
+from npu_ir.capture.program_signature import (
+    READS_PART,
+    ProgramSignature,
+    copy_data,
+    part_of_wrapped,
+    require_data,
+    require_unwrapped,
+)
 from npu_ir.capture.sizes import Sizes
 from npu_ir.capture.special_calls import (
     DROPPED,
@@ -24,12 +38,9 @@ from npu_ir.capture.special_calls import (
     unwrap_token,
     wrapped_body,
 )
-from npu_ir.capture.substitute_node import unwrap_index
-from npu_ir.capture.wrapped_tensors import READS_PART, part_of_wrapped, require_unwrapped
 from npu_ir.core.literals import Literal
 from npu_ir.core.naming import unique_name
 from npu_ir.core.node import Argument, InputKind, OpNode, Value
-from npu_ir.core.structure import flatten
 from npu_ir.core.types import TensorType, Type
 from npu_ir.errors import ConversionError, GraphError, ParseError
 from npu_ir.graph.graph import Graph
@@ -115,19 +126,11 @@ class Converter:
         return _to_python_containers(torch.fx.map_arg(argument, self._values.__getitem__))
 
     def types(self, node: Node) -> list[Type]:
-        """Return the types of the results of an FX node, flat.
-
-        Raises:
-            ConversionError: The node returns something without a type.
-        """
+        """Return the types of the results of an FX node, flat; refuse a result without a type."""
         return [self.type(node, leaf) for leaf in flatten_results(node.meta.get("val"))]
 
     def type(self, node: Node, leaf: Any) -> Type:
-        """Return the type of one of the results of an FX node, given its metadata.
-
-        Raises:
-            ConversionError: It has none.
-        """
+        """Return the type of one result of an FX node, given its metadata; refuse one without a type."""
         try:
             return self.sizes.type_of(leaf)
         except ParseError as error:
@@ -166,25 +169,21 @@ class Converter:
         """Return the graph of a body of a control-flow operator, to be used as a region of a node."""
         around, self.graph = self.graph, Graph(self._module_names[module])
         try:
-            self.convert_body(module)
+            self.graph.set_outputs(self.convert_module(module))
             return self.graph
         finally:
             self.graph = around
 
-    def convert_body(self, module: GraphModule) -> None:
-        """Convert an FX graph whose placeholders are all inputs, and set the results of the graph."""
-        leaves, structure = flatten(self.convert_module(module))
-        self.graph.set_results(structure, leaves)
-
     def convert_module(self, module: GraphModule, arguments: Sequence[Argument] | None = None) -> Any:
         """Convert an FX graph and return its results; its placeholders are ``arguments``, or else inputs."""
-        placeholders = [node for node in module.graph.nodes if node.op == "placeholder"]
+        placeholders = module.graph.find_nodes(op="placeholder")
         graph_arguments = arguments or [Argument(InputKind.INPUT, node.name) for node in placeholders]
         for node, argument in zip(placeholders, graph_arguments, strict=True):
-            self._values[node] = self._add_argument(argument, self.type(node, node.meta.get("val")))
+            self._values[node] = self.add_argument(argument, self.type(node, node.meta.get("val")))
         return self._convert_nodes(module)
 
-    def _add_argument(self, argument: Argument, type: Type) -> Value:
+    def add_argument(self, argument: Argument, type: Type) -> Value:
+        """Add an argument to the graph; a constant gets the type of its data."""
         if argument.kind is InputKind.INPUT:
             return self.graph.add_input(argument.target, type)
         assert isinstance(type, TensorType), f"{argument.target} is a {argument.kind.value}"
@@ -192,15 +191,15 @@ class Converter:
             return self.graph.add_parameter(argument.target, type, aliases=argument.aliases)
         if argument.kind is InputKind.STATE:
             return self.graph.add_state(argument.target, type)
+        if argument.kind is InputKind.CONSTANT:
+            assert argument.data is not None, f"{argument.target} was checked before"
+            return self.graph.add_constant(argument.target, argument.data)
+        is_persistent, data = argument.persistent, argument.data
         return self.graph.add_buffer(
-            argument.target,
-            type,
-            aliases=argument.aliases,
-            persistent=argument.persistent,
-            data=argument.data,
+            argument.target, type, aliases=argument.aliases, persistent=is_persistent, data=data
         )
 
-    def nest(self, node: Node, values: Sequence[Value]) -> Any:
+    def nest(self, node: Node, values: Sequence[Value | None]) -> Any:
         """Return flat values nested as the FX node's results are."""
         return _nest(node.meta.get("val"), iter(values))
 
@@ -233,11 +232,13 @@ class Converter:
         """Convert a call that computes something."""
         wrapped = wrapped_body(name, self.value(node.args))
         if wrapped is not None:
-            return self._inline(*wrapped)
+            body, operands = wrapped
+            self._values.update(zip(body.graph.find_nodes(op="placeholder"), operands, strict=True))
+            return self._convert_nodes(body)
         replacement = self._replacements.get(node)
         if replacement is not None:
             return self._convert_replacement(replacement)
-        if is_functional_call(node.target):
+        if is_call_of(node, FUNCTIONAL_CALL):
             return convert_functional_call(self, node)
         plain = unwrap_token(name, node)
         if plain is not None:
@@ -278,17 +279,9 @@ class Converter:
             )
         return values
 
-    def _inline(self, body: GraphModule, operands: Sequence[Any]) -> Any:
-        """Convert the nodes of a body in place of the call of it."""
-        inner = [node for node in body.graph.nodes if node.op == "placeholder"]
-        self._values.update(zip(inner, operands, strict=True))
-        return self._convert_nodes(body)
-
     def _read_attribute(self, node: Node, module: GraphModule) -> Any:
         """Return the attribute that an FX node reads from its module: another FX graph, or a tensor."""
-        attribute: Any = module
-        for step in str(node.target).split("."):
-            attribute = getattr(attribute, step)
+        attribute = attribute_of(node, module)
         if is_tree_spec(attribute):
             return attribute
         if isinstance(attribute, GraphModule):

@@ -10,9 +10,8 @@ import torch
 from torch.fx import GraphModule, Node
 
 from npu_ir._torch.ops import OpOverload
-from npu_ir.capture.mixed_dtypes import require_supported_dtypes
-from npu_ir.capture.promotion import needed_cast
-from npu_ir.capture.provenance import location_of
+from npu_ir.capture.fx_nodes import location_of
+from npu_ir.capture.operand_dtypes import needed_cast, require_supported_dtypes
 from npu_ir.core.literals import Literal
 from npu_ir.core.node import Value
 from npu_ir.core.types import ScalarType, TensorType, Type
@@ -93,17 +92,19 @@ def convert_functional_call(converter: Converter, node: Node) -> Any:
     assert isinstance(op, OpOverload)
     schema = schema_of(op)
     flat = _flatten(converter, node, schema, args)
-    results = node.meta["val"]  # None for an op without results, and for an absent optional tensor
+    # None for an op without results, and for an absent optional tensor.
+    results = flatten_results(node.meta["val"])
     inserted = converter.insert(
         node,
         op_type_of(op),
         flat.inputs,
         flat.attrs,
-        types=[converter.type(node, leaf) for leaf in flatten_results(results) if leaf is not None],
+        types=[converter.type(node, leaf) for leaf in results if leaf is not None],
         operands=flat.operands,
         name=op._opname,
     )
-    return _nest_present(results, iter(inserted.outputs))
+    outputs = iter(inserted.outputs)
+    return converter.nest(node, [None if leaf is None else next(outputs) for leaf in results])
 
 
 def _flatten(converter: Converter, node: Node, schema: OpSchema, args: Sequence[Any]) -> FlatArguments:
@@ -166,9 +167,3 @@ def _pin_dtype(
     ):
         return attrs
     return {**attrs, "dtype": types[0].dtype}
-
-
-def _nest_present(result: Any, leaves: Any) -> Any:
-    if isinstance(result, (tuple, list)):
-        return [_nest_present(part, leaves) for part in result]
-    return None if result is None else next(leaves)

@@ -21,12 +21,18 @@ from torch.fx import Node
 
 from npu_ir._torch.fake import trial
 from npu_ir._torch.ops import OpOverload
-from npu_ir._torch.pytree import tree_leaves, tree_map
+from npu_ir._torch.pytree import map_tensors, tree_leaves
 from npu_ir._torch.sizes import are_sizes_equal
 from npu_ir.capture.aliases import AliasSets
-from npu_ir.capture.bodies import nodes
-from npu_ir.capture.substitute_node import make_substitute_node
-from npu_ir.capture.writes import fake_arguments, has_hidden_write, schema_of_node, tensor_of, written_nodes
+from npu_ir.capture.fx_nodes import make_substitute_node, nodes
+from npu_ir.capture.writes import (
+    fake_arguments,
+    has_hidden_write,
+    mutates,
+    schema_of_node,
+    tensor_of,
+    written_nodes,
+)
 from npu_ir.ops.schema import resolve, schema_of
 
 
@@ -37,8 +43,7 @@ class Replacement:
     Attributes:
         call: The FX node to convert, as a call of ``op``: the node itself, or a substitute node.
         op: A functional op.
-        written: For each mutated node, the index of the result with its new content; None for the only
-            result.
+        written: For each mutated node, the index of its new content among the results; None for the only one.
         own: The index of the result that the node itself returns, likewise.
     """
 
@@ -53,11 +58,8 @@ def find_direct_replacements(
 ) -> dict[Node, Replacement] | None:
     """Return a replacement for every node that writes; None if one of them cannot be replaced directly.
 
-    Args:
-        program: The exported program.
-        aliases: Its alias sets.
-        replaced: The nodes that replace a buffer, with the buffer and its replacement, which is read after
-            the last node.
+    ``replaced`` has the nodes that replace a buffer, with the buffer and its replacement, which is read after
+    the last node.
     """
     read_last = {new for _, new in replaced.values()}
     updatable = {
@@ -67,7 +69,7 @@ def find_direct_replacements(
     }
     replacements = {}
     for node in nodes(program.graph_module):
-        if node in replaced or not (has_hidden_write(node) or written_nodes(node)):
+        if node in replaced or not mutates(node):
             continue
         replacement = _replace_batch_norm(node) if has_hidden_write(node) else _replace_single_write(node)
         if replacement is None:
@@ -83,15 +85,10 @@ def find_direct_replacements(
 def _is_unobservable(
     node: Node, written: Node, aliases: AliasSets, read_last: Collection[Node], *, is_argument: bool
 ) -> bool:
-    """Return whether only later readers of ``written_nodes`` itself can observe what ``node`` writes.
+    """Return whether only later readers of ``written`` itself can observe what ``node`` writes.
 
-    Args:
-        node: The node that writes.
-        written: The mutated node.
-        aliases: The alias sets of the program.
-        read_last: Nodes that are read after the last node.
-        is_argument: ``written`` is a parameter, buffer or input, whose final content is an update of the
-            graph.
+    ``read_last`` are nodes that are read after the last node. If ``written`` is an argument (a parameter,
+    buffer or input), its final content is an update of the graph.
     """
     if torch.Tag.inplace_view in node.target.tags:  # type: ignore[union-attr]
         return True  # t_() and the like mutate the metadata of the Python object, not the memory
@@ -208,9 +205,8 @@ def _pointwise_dtype(op: OpOverload, args: Any, kwargs: Any) -> torch.dtype | No
     A trial on symbolic sizes takes a thousand times longer.
     """
 
-    def small(leaf: Any) -> Any:
-        is_tensor = isinstance(leaf, torch.Tensor)
-        return torch.empty([1] * leaf.dim(), dtype=leaf.dtype, device="meta") if is_tensor else leaf
+    def small(tensor: torch.Tensor) -> torch.Tensor:
+        return torch.empty([1] * tensor.dim(), dtype=tensor.dtype, device="meta")
 
-    result = op(*tree_map(small, args), **tree_map(small, kwargs))
+    result = op(*map_tensors(small, args), **map_tensors(small, kwargs))
     return result.dtype if isinstance(result, torch.Tensor) else None

@@ -11,14 +11,11 @@ import torch
 from torch.export import ExportedProgram
 
 from npu_ir._torch.tracing import relaxed_size_assumptions
-from npu_ir.capture.content_guard import restore_contents
-from npu_ir.capture.export_errors import export_error
-from npu_ir.capture.export_messages import HeldMessages
-from npu_ir.capture.held_constants import name_held_tensors, register_temporarily
-from npu_ir.capture.held_tensors import held_tensors
+from npu_ir.capture.export_messages import HeldMessages, export_error
+from npu_ir.capture.held_tensors import held_tensors, name_held_tensors, register_temporarily
 from npu_ir.capture.model_guard import protect_model
 from npu_ir.capture.replaced_buffers import resolve_assignments
-from npu_ir.capture.tracing_mode import ForwardCallMode, TensorIdentityMode
+from npu_ir.capture.tracing_mode import ContentGuard, ForwardCallMode, TensorIdentityMode
 from npu_ir.errors import NpuError
 
 
@@ -26,7 +23,6 @@ class CaptureSubject:
     """A model to capture, with the locations of its tensors.
 
     Attributes:
-        model: The model.
         places: For the id of each parameter and buffer: the dict of a module that has it, and the key in it.
         held: The unregistered tensors of the model, by path.
         is_shared: An attribute, container or object outside the registries holds a tensor of the model.
@@ -56,12 +52,9 @@ class CaptureSubject:
 
 @dataclass(frozen=True, slots=True)
 class ExportCall:
-    """A model with the arguments of one call.
+    """A model with the arguments of one call, none of whose tensors are on ``meta`` while it is exported.
 
     Attributes:
-        subject: The model; its parameters and buffers are not on ``meta`` while it is exported.
-        args: Positional arguments, likewise.
-        kwargs: Keyword arguments, likewise.
         dynamic_shapes: In the format of `torch.export.export`.
         meta_is_cpu: Create on the CPU what ``forward`` creates on ``meta``.
     """
@@ -75,9 +68,7 @@ class ExportCall:
     def export(self, buffers: Mapping[str, torch.Tensor]) -> ExportedProgram:
         """Return the exported program, in which unregistered tensors are named by their paths.
 
-        Args:
-            buffers: The tensors to trace in place of those unregistered ones that become buffers, by
-                path. The others become constants.
+        Of these, ``buffers`` become buffers, traced as the tensors given here by path; the others, constants.
 
         Raises:
             ExportError: torch.export cannot capture the model.
@@ -112,7 +103,7 @@ class ExportCall:
         model = self.subject.model
         with (
             protect_model(model),
-            restore_contents(),
+            ContentGuard(),
             HeldMessages(model),
             ForwardCallMode(),
             self._identity_mode(names),

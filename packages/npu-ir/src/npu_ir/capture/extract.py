@@ -15,14 +15,13 @@ import torch
 from torch.export import ExportedProgram, ShapesCollection
 
 from npu_ir._torch.fake import fake_mode_of, is_fake
-from npu_ir._torch.pytree import tree_leaves, tree_map
+from npu_ir._torch.pytree import map_tensors, tensor_leaves
 from npu_ir._torch.tensors import is_wrapper
 from npu_ir.capture.convert import convert_exported_program
 from npu_ir.capture.export_call import CaptureSubject, ExportCall
-from npu_ir.capture.held_constants import find_written_constants
-from npu_ir.capture.meta_tensors import FakeSubstitutes, is_on_meta
+from npu_ir.capture.held_tensors import find_written_constants
 from npu_ir.capture.overlapping_inputs import Overlap, declare_overlaps, find_overlaps, run_on_views
-from npu_ir.capture.tensor_kinds import require_plain_tensors
+from npu_ir.capture.tensor_kinds import FakeSubstitutes, is_on_meta, require_plain_tensors
 from npu_ir.core.storage import storage_id
 from npu_ir.errors import ConversionError, ExportError
 from npu_ir.graph.graph import Graph
@@ -82,7 +81,8 @@ def extract_ir(
     groups = find_overlaps(args, kwargs)
     if groups:
         return _extract_overlapping(model, args, kwargs, dynamic_shapes, groups, name)
-    if _has_repeats(args, kwargs):
+    tensors = tensor_leaves((args, kwargs))
+    if len(set(map(id, tensors))) < len(tensors):
         program = export_program(model, args, kwargs, dynamic_shapes, shared_inputs=True)
         return convert_exported_program(program, name=name)
     return graph
@@ -120,12 +120,7 @@ def export_program(
 ) -> ExportedProgram:
     """Return the exported program of ``model``, with FakeTensors in place of ``meta`` tensors.
 
-    Args:
-        model: As for `extract_ir`.
-        args: As for `extract_ir`.
-        kwargs: As for `extract_ir`.
-        dynamic_shapes: As for `extract_ir`.
-        shared_inputs: Treat a tensor that is passed twice as one input.
+    Arguments are as for `extract_ir`; with ``shared_inputs``, a tensor that is passed twice is one input.
 
     Raises:
         ExportError: torch.export cannot capture the model.
@@ -134,8 +129,8 @@ def export_program(
     """
     require_plain_tensors(model, args, kwargs)
     subject = CaptureSubject(model)
-    tensors = [*subject.tensors, *_tensor_leaves((args, kwargs))]
-    substitutes = FakeSubstitutes(fake_mode_of([*subject.registered, *_tensor_leaves((args, kwargs))]))
+    tensors = [*subject.tensors, *tensor_leaves((args, kwargs))]
+    substitutes = FakeSubstitutes(fake_mode_of([*subject.registered, *tensor_leaves((args, kwargs))]))
     with substitutes.install(model), _cpu_default_device():
         args, kwargs = _prepare_inputs((args, kwargs), substitutes, subject, shared_inputs)
         call = ExportCall(subject, args, kwargs, dynamic_shapes, meta_is_cpu=any(map(is_on_meta, tensors)))
@@ -162,15 +157,6 @@ def _require_containers(args: Any, kwargs: Any) -> None:
         )
 
 
-def _tensor_leaves(tree: Any) -> list[torch.Tensor]:
-    return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
-
-
-def _has_repeats(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    tensors = _tensor_leaves((args, kwargs))
-    return len({id(tensor) for tensor in tensors}) < len(tensors)
-
-
 def _prepare_inputs(
     tree: tuple[Any, Any], substitutes: FakeSubstitutes, subject: CaptureSubject, shared_inputs: bool
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -183,9 +169,7 @@ def _prepare_inputs(
     seen: set[int] = set()
     storages: set[int] = set()
 
-    def prepare(leaf: Any) -> Any:
-        if not isinstance(leaf, torch.Tensor):
-            return leaf
+    def prepare(leaf: torch.Tensor) -> torch.Tensor:
         is_strided = leaf.layout is torch.strided
         shares = id(leaf) in seen or (is_strided and storage_id(leaf) in storages)
         is_copied = id(leaf) in own_tensors or (shares and not shared_inputs)
@@ -195,7 +179,7 @@ def _prepare_inputs(
         leaf = substitutes.of(leaf)
         return _new_like(leaf) if is_copied else leaf
 
-    return tree_map(prepare, tree)  # type: ignore[no-any-return]
+    return map_tensors(prepare, tree)  # type: ignore[no-any-return]
 
 
 def _new_like(tensor: torch.Tensor) -> torch.Tensor:

@@ -19,10 +19,16 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 from torch.fx import Node
 
-from npu_ir._torch.ops import is_functional_call_on_views, is_functorch_call
+from npu_ir._torch.ops import is_functorch_call
 from npu_ir.capture.aliases import AliasSets
-from npu_ir.capture.bodies import AUTOCAST_REGION, ENTER_AUTOCAST, is_call_of, nodes
 from npu_ir.capture.direct_replacement import Replacement, find_direct_replacements
+from npu_ir.capture.fx_nodes import (
+    AUTOCAST_REGION,
+    ENTER_AUTOCAST,
+    FUNCTIONAL_CALL_ON_VIEWS,
+    is_call_of,
+    nodes,
+)
 from npu_ir.capture.replaced_buffers import find_replaced_buffers, require_no_replacements, require_same_types
 from npu_ir.capture.retrace import retrace_program
 from npu_ir.capture.write_refusals import require_same_shapes
@@ -33,7 +39,6 @@ class FunctionalProgram:
     """An exported program with the substitutions that make its conversion functional.
 
     Attributes:
-        program: The program to convert.
         replacements: The functional call to convert in place of each node that writes.
         ties: For each placeholder that is the same tensor as an earlier one: the name of the earlier one.
         replaced: For each node that replaces a buffer by a tensor of another type: the buffer and the tensor.
@@ -84,7 +89,6 @@ def _needs_retrace(program: ExportedProgram) -> bool:
     """Return whether only a retrace decomposes the program: autocast, ``torch.func``, calls on views."""
     return torch.is_autocast_enabled("cpu") or any(
         is_functorch_call(node.target)
-        or is_functional_call_on_views(node.target)
-        or is_call_of(node, AUTOCAST_REGION, ENTER_AUTOCAST)
+        or is_call_of(node, FUNCTIONAL_CALL_ON_VIEWS, AUTOCAST_REGION, ENTER_AUTOCAST)
         for node in nodes(program.graph_module)
     )

@@ -11,12 +11,11 @@ from torch.fx import Graph as FxGraph
 from torch.fx import GraphModule, Node
 
 from npu_ir._torch.export import traced_ranges
-from npu_ir.capture.bodies import nodes
 from npu_ir.capture.convert import Converter
 from npu_ir.capture.functionalize import FunctionalProgram
-from npu_ir.capture.provenance import location_of
+from npu_ir.capture.fx_nodes import location_of, nodes
 from npu_ir.capture.sizes import Sizes
-from npu_ir.capture.writes import has_hidden_write, written_nodes
+from npu_ir.capture.writes import mutates
 from npu_ir.core.node import Argument, Value
 from npu_ir.core.types import TensorType
 from npu_ir.errors import ConversionError
@@ -52,7 +51,7 @@ def convert_graph_module(
     results, contents = converter.convert_module(functional, arguments)
     graph = converter.graph
     graph.set_outputs(results)
-    placeholders = [node for node in functional.graph.nodes if node.op == "placeholder"]
+    placeholders = functional.graph.find_nodes(op="placeholder")
     for node, content in zip(updated, contents, strict=True):
         target = converter.value(placeholders[node])
         graph.set_update(target, _cast_to_type(graph, target, content))
@@ -107,7 +106,7 @@ def _require_functional(module: GraphModule) -> None:
                 f"the placeholder {node.name!r} of the module has no meta['val']",
                 fix="trace it with FakeTensors: make_fx(..., tracing_mode='fake')",
             )
-        if written_nodes(node) or has_hidden_write(node):
+        if mutates(node):
             raise ConversionError(
                 f"{node.target} writes in place: the FX graph is not functional",
                 where=location_of(node),

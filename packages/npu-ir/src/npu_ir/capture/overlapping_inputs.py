@@ -29,11 +29,10 @@ InputPosition: TypeAlias = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Overlap:
-    """Inputs that share memory.
+    """Inputs that share memory, by their position in the call.
 
     Attributes:
         numel: The number of elements that they span together.
-        inputs: The inputs by their position in the call.
         first: The offset of this span in their storage, in elements.
     """
 

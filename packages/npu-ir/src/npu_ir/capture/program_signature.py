@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -12,27 +13,78 @@ from torch.export.graph_signature import ConstantArgument, CustomObjArgument, Ou
 from torch.export.graph_signature import InputKind as ExportInputKind
 from torch.fx import Node
 
-from npu_ir._torch.tensors import is_functorch_wrapper, is_wrapper
-from npu_ir.capture.meta_tensors import has_content
-from npu_ir.capture.provenance import location_of
-from npu_ir.capture.wrapped_tensors import WrappedTensor, add_parts, require_unwrapped
+from npu_ir._torch.tensors import is_functorch_wrapper, is_wrapper, wrapped_parts
+from npu_ir.capture.fx_nodes import location_of
+from npu_ir.capture.tensor_kinds import has_content
 from npu_ir.core.literals import Literal
-from npu_ir.core.node import Value
+from npu_ir.core.node import Argument, InputKind, Value
 from npu_ir.core.structure import Structure, from_torch_spec
-from npu_ir.core.types import TensorType
 from npu_ir.errors import ConversionError, GraphError
 
 if TYPE_CHECKING:
     from npu_ir.capture.convert import Converter
 
 
+# The op by which an exported program reads an inner tensor.
+READS_PART = "export.access_subclass_inner_tensor.default"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WrappedTensor:
+    """The value of a parameter or buffer of a wrapper subclass, such as a quantized weight.
+
+    torch.export keeps such a parameter whole and reads its inner tensors by name. In a graph each of them is
+    a separate parameter: ``l.weight`` with the tensors ``q`` and ``scale`` becomes ``l.weight.q`` and
+    ``l.weight.scale``. Weights are flattened in the same way when they are bound.
+
+    Attributes:
+        target: Its ``state_dict`` key, followed by the names that lead to it if it is wrapped itself.
+        parts: The values of its inner tensors, by name.
+    """
+
+    target: str
+    parts: dict[str, Value | WrappedTensor]
+
+
+def add_parts(tensor: Any, keys: Sequence[str], add: Callable[[list[str], Any], Value]) -> WrappedTensor:
+    """Return the value of ``tensor``, a wrapper; ``add`` adds each plain tensor in it, given its keys.
+
+    ``keys`` are the ``state_dict`` keys of the wrapper, more than one if it is tied.
+    """
+    parts: dict[str, Value | WrappedTensor] = {}
+    for name, part in wrapped_parts(tensor).items():
+        inner = [f"{key}.{name}" for key in keys]
+        parts[name] = add_parts(part, inner, add) if is_wrapper(part) else add(inner, part)
+    return WrappedTensor(keys[0], parts)
+
+
+def part_of_wrapped(node: Node, wrapped: Any) -> Value | WrappedTensor:
+    """Return the value of an FX node that reads an inner tensor of a wrapper."""
+    if not isinstance(wrapped, WrappedTensor):
+        raise ConversionError(
+            f"{node.name} reads a part of a tensor subclass that is not a parameter or buffer",
+            where=location_of(node),
+            fix="make it a parameter or a persistent buffer",
+        )
+    return wrapped.parts[str(node.args[1])]
+
+
+def require_unwrapped(node: Node, arguments: Sequence[Any]) -> None:
+    """Refuse an op on a whole wrapper, as opposed to its inner tensors."""
+    for argument in arguments:
+        if isinstance(argument, WrappedTensor):
+            raise ConversionError(
+                f"{node.target} works on {argument.target!r} as a whole, which is a tensor subclass",
+                where=location_of(node),
+                fix="use it where its __torch_function__ unwraps it: "
+                "not inside of control flow, nor as a result",
+            )
+
+
 class ProgramSignature:
     """Translator of the signature of one exported program to that of a graph.
 
-    Args:
-        converter: The conversion in progress.
-        program: The program being converted.
-        ties: For each placeholder that is the same tensor as an earlier one: the name of the earlier one.
+    ``ties`` has, for each placeholder that is the same tensor as an earlier one, the name of the earlier one.
     """
 
     def __init__(self, converter: Converter, program: ExportedProgram, ties: Mapping[str, str]) -> None:
@@ -45,7 +97,7 @@ class ProgramSignature:
 
     def add_arguments(self) -> dict[Node, Any]:
         """Add the arguments and the call structure of the graph; return the value of each placeholder."""
-        placeholders = {node.name: node for node in self._program.graph.nodes if node.op == "placeholder"}
+        placeholders = {node.name: node for node in self._program.graph.find_nodes(op="placeholder")}
         leaves = self._add_arguments(placeholders)
         call = _convert_structure(self._program.call_spec.in_spec, "the arguments of the model")
         self._graph.set_call_structure(call, leaves)
@@ -87,37 +139,30 @@ class ProgramSignature:
         if is_wrapper(node.meta["val"]):
             keys = [str(spec.target), *aliases]
             return add_parts(node.meta["val"], keys, functools.partial(self._add_part, spec, node))
-        type = self._converter.type(node, node.meta["val"])
-        if spec.kind is ExportInputKind.USER_INPUT:
-            return self._graph.add_input(node.name, type)
-        tensor_type = type
-        assert isinstance(tensor_type, TensorType), f"{spec.target} is a {spec.kind}"
-        if spec.kind is ExportInputKind.PARAMETER:
-            return self._graph.add_parameter(spec.target, tensor_type, aliases=aliases)
-        if spec.kind is ExportInputKind.BUFFER:
-            data = None if spec.persistent else copy_data(self._program.constants.get(spec.target))
-            return self._graph.add_buffer(
-                spec.target, tensor_type, aliases=aliases, persistent=spec.persistent, data=data
+        if spec.kind not in _KINDS:
+            raise ConversionError(
+                f"input {node.name!r} is of kind {spec.kind.name}",
+                where=location_of(node),
+                fix="pass tensors or Python scalars",
             )
-        if spec.kind is ExportInputKind.CONSTANT_TENSOR:
-            data = copy_data(self._program.constants.get(spec.target))
-            assert data is not None, f"{spec.target} was checked before"
-            return self._graph.add_constant(spec.target, data)
-        raise ConversionError(
-            f"input {node.name!r} is of kind {spec.kind.name}",
-            where=location_of(node),
-            fix="pass tensors or Python scalars",
+        kind, is_persistent = _KINDS[spec.kind], spec.persistent is not False
+        is_of_program = kind is InputKind.CONSTANT or not is_persistent
+        argument = Argument(
+            kind,
+            node.name if kind is InputKind.INPUT else spec.target,
+            tuple(aliases),
+            is_persistent,
+            copy_data(self._program.constants.get(spec.target)) if is_of_program else None,
         )
+        return self._converter.add_argument(argument, self._converter.type(node, node.meta["val"]))
 
     def _add_part(self, spec: Any, node: Node, keys: list[str], tensor: torch.Tensor) -> Value:
         """Add one of the tensors that a parameter or buffer of a subclass wraps."""
-        type = self._converter.type(node, tensor)
-        target, *aliases = keys
-        assert isinstance(type, TensorType), f"{target} is a part of {node}"
-        if spec.kind is ExportInputKind.PARAMETER:
-            return self._graph.add_parameter(target, type, aliases=aliases)
-        if spec.kind is ExportInputKind.BUFFER and spec.persistent:
-            return self._graph.add_buffer(target, type, aliases=aliases)
+        is_buffer = spec.kind is ExportInputKind.BUFFER and spec.persistent
+        if is_buffer or spec.kind is ExportInputKind.PARAMETER:
+            target, *aliases = keys
+            argument = Argument(_KINDS[spec.kind], target, tuple(aliases))
+            return self._converter.add_argument(argument, self._converter.type(node, tensor))
         raise ConversionError(
             f"{spec.target or node.name!r} is a tensor subclass, "
             "and is not a parameter or buffer of the state_dict",
@@ -142,6 +187,12 @@ class ProgramSignature:
         self._graph.set_results(_convert_structure(out_spec, "the results of the model"), leaves)
 
 
+_KINDS = {
+    ExportInputKind.USER_INPUT: InputKind.INPUT,
+    ExportInputKind.PARAMETER: InputKind.PARAMETER,
+    ExportInputKind.BUFFER: InputKind.BUFFER,
+    ExportInputKind.CONSTANT_TENSOR: InputKind.CONSTANT,
+}
 _UPDATES = {
     OutputKind.BUFFER_MUTATION: ExportInputKind.BUFFER,
     OutputKind.USER_INPUT_MUTATION: ExportInputKind.USER_INPUT,

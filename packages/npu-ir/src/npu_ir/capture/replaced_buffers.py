@@ -21,12 +21,11 @@ from torch.fx import Node
 
 from npu_ir._torch.sizes import are_sizes_equal
 from npu_ir._torch.tensors import is_wrapper
-from npu_ir.capture.bodies import nodes
-from npu_ir.capture.provenance import location_of
-from npu_ir.capture.writes import tensor_of, written_nodes
+from npu_ir.capture.fx_nodes import location_of, nodes
+from npu_ir.capture.writes import root_of, tensor_of
 from npu_ir.core.storage import storage_id
 from npu_ir.core.types import dtype_name
-from npu_ir.core.user_frames import calling_line
+from npu_ir.core.user_code import calling_line
 from npu_ir.errors import ConversionError
 
 # The name that torch.export 2.13 gives the copy that it appends for ``self.buffer = new`` in the root module.
@@ -118,7 +117,7 @@ def find_replaced_buffers(program: ExportedProgram) -> dict[Node, tuple[Node, No
     for node in nodes(program.graph_module):
         if str(node.target) == _MARK:
             old, new = _mark_arguments(node)
-            buffer = _root_of(old)
+            buffer = root_of(old)
             if node.graph is not program.graph or buffer.op != "placeholder":
                 raise _assignment_error(
                     program, node, "in autocast, or where it has been written to, that cannot be captured"
@@ -132,13 +131,6 @@ def _mark_arguments(node: Node) -> tuple[Node, Node]:
     assert isinstance(old, Node)
     assert isinstance(new, Node)
     return old, new
-
-
-def _root_of(node: Node) -> Node:
-    """Return the node whose memory ``node`` returns, through in-place ops."""
-    while node.op != "placeholder" and written_nodes(node):
-        node = written_nodes(node)[0]
-    return node
 
 
 def resolve_assignments(program: ExportedProgram) -> None:
@@ -223,7 +215,7 @@ def require_no_replacements(program: ExportedProgram) -> None:
 def _assignment_error(program: ExportedProgram, node: Node, reason: str) -> ConversionError:
     targets = {spec.arg.name: spec.target for spec in program.graph_signature.input_specs}
     old, new = _mark_arguments(node)
-    old = _root_of(old)
+    old = root_of(old)
     return ConversionError(
         f"{targets.get(old.name) or old} is {_type_text(old.meta['val'])}, "
         f"and forward replaces it by a tensor that is {_type_text(new.meta['val'])}; {reason}",

@@ -17,14 +17,20 @@ import torch
 from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
 
-from npu_ir._torch.ops import inline_decomposition, is_functional_call_on_views
+from npu_ir._torch.ops import inline_decomposition
 from npu_ir._torch.tracing import relaxed_size_assumptions
 from npu_ir.capture.aliases import LIFT, AliasSets, idle_dropout_input
-from npu_ir.capture.bodies import AUTOCAST_REGION, GRAD_REGION, bodies, is_call_of, nodes
-from npu_ir.capture.body_constants import lift_body_constants
 from npu_ir.capture.export_messages import HeldMessages
-from npu_ir.capture.program_copy import copy_program, separate_placeholders
-from npu_ir.capture.substitute_node import unwrap_index
+from npu_ir.capture.fx_nodes import (
+    AUTOCAST_REGION,
+    FUNCTIONAL_CALL_ON_VIEWS,
+    GRAD_REGION,
+    bodies,
+    is_call_of,
+    nodes,
+    unwrap_index,
+)
+from npu_ir.capture.program_copy import copy_program, lift_body_constants, separate_placeholders
 from npu_ir.capture.write_refusals import (
     require_dense_targets,
     require_no_written_constants,
@@ -35,6 +41,7 @@ from npu_ir.capture.write_refusals import (
 from npu_ir.capture.writes import (
     decompose_write,
     has_hidden_write,
+    mutates,
     schema_of_node,
     tensor_of,
     tensors_of,
@@ -93,22 +100,20 @@ def _mutated_nodes(node: Node, module: GraphModule) -> list[Node]:
         return written_nodes(node)
     # Regions may mutate their operands, unlike the bodies of control flow, where torch.export refuses that.
     inner = (item for body in bodies(node, module) for item in nodes(body))
-    return (
-        node.all_input_nodes if any(written_nodes(item) or has_hidden_write(item) for item in inner) else []
-    )
+    return node.all_input_nodes if any(map(mutates, inner)) else []
 
 
 def _decompose_calls_on_copies(module: GraphModule) -> None:
     """Replace calls left by an earlier functionalization by copies and a call that writes into them."""
     for node in list(module.graph.nodes):
-        if is_functional_call_on_views(node.target):
+        if is_call_of(node, FUNCTIONAL_CALL_ON_VIEWS):
             inline_decomposition(module, node)
 
 
 def _decompose_indexing(module: GraphModule) -> None:
     """Replace the indexing operator in score functions of ``flex_attention`` by ``aten.index``."""
     for node in list(module.graph.nodes):
-        plain = unwrap_index(node) if node.op == "call_function" else None
+        plain = unwrap_index(node)
         if plain is not None:
             with module.graph.inserting_before(node):
                 index = module.graph.call_function(plain.target, plain.args)  # type: ignore[arg-type]

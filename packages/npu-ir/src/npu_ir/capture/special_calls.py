@@ -8,8 +8,7 @@ from typing import Any
 from torch.fx import GraphModule, Node
 
 from npu_ir._torch.ops import OpOverload
-from npu_ir.capture.provenance import location_of
-from npu_ir.capture.substitute_node import make_substitute_node
+from npu_ir.capture.fx_nodes import location_of, make_substitute_node
 from npu_ir.errors import ConversionError
 from npu_ir.ops.schema import HIGHER_ORDER, find_op
 
@@ -27,7 +26,6 @@ DROPPED: Mapping[str, str] = {
     "torch._C._set_grad_enabled": "a graph computes values, never gradients",
     "torch.autograd.grad_mode.set_grad_enabled": "a graph computes values, never gradients",
 }
-
 
 # For the operators that only wrap a body: the positions of the body and of its operands.
 _BODY_AND_OPERANDS: Mapping[str, tuple[int, slice]] = {
@@ -56,15 +54,17 @@ def wrapped_body(name: str, args: Sequence[Any]) -> tuple[GraphModule, Sequence[
 
 
 def require_convertible(node: Node, name: str) -> None:
-    """Refuse a call that a graph cannot represent.
-
-    Raises:
-        ConversionError: The call is such a one; states the problem and a fix.
-    """
+    """Refuse a call that a graph cannot represent, with the problem and a fix."""
     if name in _REFUSED:
         problem, fix = _REFUSED[name]
         raise ConversionError(problem, where=location_of(node), fix=fix)
-    _require_not_quantizing(name, node)
+    if name.startswith(_QUANTIZING):
+        raise ConversionError(
+            f"{name} makes a quantized tensor, but its FakeTensor is not quantized (torch 2.13)",
+            where=location_of(node),
+            fix="compute on integers and scales (torch.ao.quantization.pt2e, torchao), "
+            "or register_conversion(...)",
+        )
     misstated = _size_problem(name, node)
     if misstated is not None:
         raise ConversionError(misstated[0], where=location_of(node), fix=misstated[1])
@@ -73,17 +73,6 @@ def require_convertible(node: Node, name: str) -> None:
             f"{name} is not an operator of torch.ops, nor a function of numbers",
             where=location_of(node),
             fix=f"register_conversion({name!r})",
-        )
-
-
-def _require_not_quantizing(name: str, node: Node) -> None:
-    """Refuse ops that create quantized tensors: their FakeTensors are not quantized (torch 2.13)."""
-    if name.startswith(_QUANTIZING):
-        raise ConversionError(
-            f"{name} makes a quantized tensor, but its FakeTensor is not quantized (torch 2.13)",
-            where=location_of(node),
-            fix="compute on integers and scales (torch.ao.quantization.pt2e, torchao), "
-            "or register_conversion(...)",
         )
 
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
 
-from npu_ir._torch.pytree import tree_map
-from npu_ir._torch.tracing import is_tracing
-from npu_ir.core.user_frames import calling_line
+from npu_ir._torch.fake import is_fake
+from npu_ir._torch.pytree import tensor_leaves, tree_map
+from npu_ir._torch.tensors import is_functorch_wrapper, is_wrapper
+from npu_ir._torch.tracing import is_tracing, without_modes
+from npu_ir.core.tensor_bytes import same_data
+from npu_ir.core.user_code import calling_line
 from npu_ir.errors import ConversionError
 
 _READ_DATA = torch.Tensor.data.__get__  # type: ignore[attr-defined]
@@ -28,7 +31,8 @@ class ForwardCallMode(TorchFunctionMode):
         if func == _READ_DATA:
             return args[0].detach()
         # Dynamo traces this mode into the branches of control flow, where it must do nothing but the call.
-        if not torch.compiler.is_dynamo_compiling() and _has_generator((*args, *kwargs.values())):
+        draws = any(isinstance(argument, torch.Generator) for argument in (*args, *kwargs.values()))
+        if draws and not torch.compiler.is_dynamo_compiling():
             raise ConversionError(
                 f"{getattr(func, '__name__', func)} draws from a torch.Generator, "
                 "whose state is not part of a graph",
@@ -39,10 +43,6 @@ class ForwardCallMode(TorchFunctionMode):
         return func(*args, **kwargs)
 
 
-def _has_generator(arguments: Iterable[Any]) -> bool:
-    return any(isinstance(argument, torch.Generator) for argument in arguments)
-
-
 class TensorIdentityMode(TorchFunctionMode):
     """A mode that maps each registered tensor to the tensor that torch.export traces for it.
 
@@ -50,17 +50,11 @@ class TensorIdentityMode(TorchFunctionMode):
     tensor that it does not find in a module as a constant, and executes writes to it (torch 2.13).
 
     Args:
-        registered: The locations of parameters and buffers: by id, the dict of a module and the key in
-            it. During tracing, torch.export keeps its traced tensors there.
+        registered: For the id of each: the dict of a module that has the traced one, and the key in it.
         meta_is_cpu: Create on the CPU what ``forward`` creates on ``meta``.
     """
 
-    def __init__(
-        self,
-        registered: Mapping[int, tuple[dict[str, Any], str]],
-        *,
-        meta_is_cpu: bool,
-    ) -> None:
+    def __init__(self, registered: Mapping[int, tuple[dict[str, Any], str]], *, meta_is_cpu: bool) -> None:
         super().__init__()
         self._registered = registered
         self._meta_is_cpu = meta_is_cpu
@@ -81,3 +75,45 @@ class TensorIdentityMode(TorchFunctionMode):
         if self._meta_is_cpu and isinstance(leaf, (str, torch.device)) and str(leaf) == "meta":
             return torch.device("cpu")
         return leaf
+
+
+class ContentGuard(TorchFunctionMode):
+    """A mode that restores, at its end, the content of every real tensor that PyTorch's functions mutate.
+
+    Parameters, buffers and inputs are FakeTensors while torch.export runs ``forward``. Tensors that it
+    reaches another way (in a plain attribute, or a buffer that a cache object holds, too) are not, and an op
+    on only such tensors runs for real (torch 2.13). Before that, they are copied.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._contents: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        # Dynamo traces this mode into branches of control flow; torch.export reads all weights untraced.
+        if torch.compiler.is_dynamo_compiling() or not is_tracing():
+            return func(*args, **kwargs)
+        if getattr(func, "__name__", "") != "__get__":  # reads of attributes do not write
+            self._save(tensor_leaves((args, kwargs)))
+        return func(*args, **kwargs)
+
+    def _save(self, tensors: list[torch.Tensor]) -> None:
+        if any(is_fake(tensor) or tensor.is_meta for tensor in tensors):
+            return
+        for tensor in tensors:
+            if id(tensor) not in self._contents and _is_copyable(tensor):
+                with without_modes(), torch.no_grad():
+                    self._contents[id(tensor)] = tensor, tensor.detach().clone()
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)  # type: ignore[no-untyped-call]
+        with torch.no_grad():
+            for tensor, content in self._contents.values():
+                if tensor.shape == content.shape and not same_data(tensor, content):
+                    tensor.copy_(content)
+
+
+def _is_copyable(tensor: torch.Tensor) -> bool:
+    is_plain = tensor.layout is torch.strided and not is_wrapper(tensor)
+    return is_plain and not torch.nn.parameter.is_lazy(tensor) and not is_functorch_wrapper(tensor)

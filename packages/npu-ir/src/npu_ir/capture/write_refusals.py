@@ -9,9 +9,8 @@ from torch.export.graph_signature import InputKind, OutputKind
 from npu_ir._torch.ops import OpOverload, can_be_functionalized
 from npu_ir._torch.sizes import is_statically_true
 from npu_ir.capture.aliases import AliasSets, is_same_view
-from npu_ir.capture.bodies import nodes
-from npu_ir.capture.provenance import location_of
-from npu_ir.capture.writes import out_arguments, schema_of_node, tensor_of, written_nodes
+from npu_ir.capture.fx_nodes import location_of, nodes
+from npu_ir.capture.writes import all_writes, out_arguments, root_of, schema_of_node, tensor_of
 from npu_ir.errors import ConversionError
 
 
@@ -19,9 +18,7 @@ def require_same_shapes(program: ExportedProgram) -> None:
     """Refuse ops such as ``t_`` that change the shape of an input or buffer itself, not of a view of it."""
     for node in program.graph.nodes:
         if isinstance(node.target, OpOverload) and torch.Tag.inplace_view in node.target.tags:
-            root = node
-            while root.op != "placeholder" and written_nodes(root):
-                root = written_nodes(root)[0]
+            root = root_of(node)
             if root.op == "placeholder" and not is_same_view(root.meta["val"], node.meta["val"]):
                 raise ConversionError(
                     f"{node.target} changes the shape or strides of {root.name!r}, which comes from outside",
@@ -32,30 +29,28 @@ def require_same_shapes(program: ExportedProgram) -> None:
 
 def require_separate_elements(program: ExportedProgram) -> None:
     """Refuse writes to expanded tensors: functionalization sums writes to one address (torch 2.13)."""
-    for node in nodes(program.graph_module):
-        for target in written_nodes(node):
-            tensor = tensor_of(target)
-            if tensor is not None and _is_expanded(tensor):
-                raise ConversionError(
-                    f"{node.target} changes an expanded tensor in place: "
-                    "several of its elements share one address",
-                    where=location_of(node),
-                    fix="clone() the tensor before it is changed",
-                )
+    for node, target in all_writes(program.graph_module):
+        tensor = tensor_of(target)
+        if tensor is not None and _is_expanded(tensor):
+            raise ConversionError(
+                f"{node.target} changes an expanded tensor in place: "
+                "several of its elements share one address",
+                where=location_of(node),
+                fix="clone() the tensor before it is changed",
+            )
 
 
 def require_dense_targets(program: ExportedProgram) -> None:
     """Refuse writes into sparse tensors, which PyTorch's functionalization does not support (torch 2.13)."""
-    for node in nodes(program.graph_module):
-        for target in written_nodes(node):
-            value = target.meta.get("val")
-            if isinstance(value, torch.Tensor) and value.layout is not torch.strided:
-                raise ConversionError(
-                    f"{node.target} changes a tensor of layout {str(value.layout).removeprefix('torch.')} "
-                    "in place",
-                    where=location_of(node),
-                    fix="compute a new one: s = s * 2 in place of s.mul_(2)",
-                )
+    for node, target in all_writes(program.graph_module):
+        value = target.meta.get("val")
+        if isinstance(value, torch.Tensor) and value.layout is not torch.strided:
+            layout = str(value.layout).removeprefix("torch.")
+            raise ConversionError(
+                f"{node.target} changes a tensor of layout {layout} in place",
+                where=location_of(node),
+                fix="compute a new one: s = s * 2 in place of s.mul_(2)",
+            )
 
 
 def _is_expanded(tensor: torch.Tensor) -> bool:
@@ -68,19 +63,14 @@ def _is_expanded(tensor: torch.Tensor) -> bool:
 def require_no_written_constants(program: ExportedProgram, aliases: AliasSets) -> None:
     """Refuse writes into constants: only parameters, buffers and inputs can have updates."""
     kinds = {spec.arg.name: (spec.kind, spec.target) for spec in program.graph_signature.input_specs}
-    for node in nodes(program.graph_module):
-        for target in written_nodes(node):
-            arguments = [
-                kinds[other.name]
-                for other in aliases.of(target)
-                if other.op == "placeholder" and other.graph is program.graph
-            ]
-            if arguments and all(kind is InputKind.CONSTANT_TENSOR for kind, _ in arguments):
-                raise ConversionError(
-                    f"{node.target} changes {arguments[0][1]!r}, which is not a parameter or buffer",
-                    where=location_of(node),
-                    fix="make it a buffer: self.register_buffer(name, tensor)",
-                )
+    for node, target in all_writes(program.graph_module):
+        arguments = [kinds[other.name] for other in aliases.placeholders_of(target, program.graph)]
+        if arguments and all(kind is InputKind.CONSTANT_TENSOR for kind, _ in arguments):
+            raise ConversionError(
+                f"{node.target} changes {arguments[0][1]!r}, which is not a parameter or buffer",
+                where=location_of(node),
+                fix="make it a buffer: self.register_buffer(name, tensor)",
+            )
 
 
 def require_separate_results(program: ExportedProgram) -> None:

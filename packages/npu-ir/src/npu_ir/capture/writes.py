@@ -19,6 +19,7 @@ from npu_ir._torch.ops import GETITEM, OpOverload, can_be_functionalized, functi
 from npu_ir._torch.pytree import tree_leaves
 from npu_ir._torch.sizes import are_sizes_equal
 from npu_ir._torch.tensors import is_functorch_wrapper
+from npu_ir.capture.fx_nodes import nodes
 from npu_ir.ops.schema import OpSchema, schema_of
 
 
@@ -52,6 +53,25 @@ def written_nodes(node: Node) -> list[Node]:
     arguments = _arguments_by_name(node, schema)
     targets = [item for arg in schema.args if arg.writes for item in _as_list(arguments.get(arg.name))]
     return [item for item in targets if isinstance(item, Node)]
+
+
+def mutates(node: Node) -> bool:
+    """Return whether ``node`` writes into a tensor, declared by its schema or not."""
+    return bool(written_nodes(node)) or has_hidden_write(node)
+
+
+def all_writes(module: torch.nn.Module) -> Iterator[tuple[Node, Node]]:
+    """Yield each node of ``module`` and its bodies that writes by its schema, with each node it mutates."""
+    for node in nodes(module):
+        for target in written_nodes(node):
+            yield node, target
+
+
+def root_of(node: Node) -> Node:
+    """Return the node whose memory ``node`` returns, through in-place ops."""
+    while node.op != "placeholder" and (targets := written_nodes(node)):
+        node = targets[0]
+    return node
 
 
 def out_arguments(node: Node) -> list[Node]:
@@ -189,10 +209,10 @@ def _insert_call_on_copies(node: Node, schema: OpSchema) -> None:
         for index, target in enumerate(targets, start=first):
             part = _insert_call(node, GETITEM, (called, index), {}, results[index])
             if isinstance(target, Node):
-                _insert_call(node, torch.ops.aten.copy_.default, (target, part), {}, target.meta["val"])
+                _insert_copy(node, target, part)
             for position, item in enumerate(target if isinstance(target, (list, tuple)) else ()):
                 element = _insert_call(node, GETITEM, (part, position), {}, results[index][position])
-                _insert_call(node, torch.ops.aten.copy_.default, (item, element), {}, item.meta["val"])
+                _insert_copy(node, item, element)
         is_single = len(schema.op._schema.returns) == 1
         result = _insert_call(node, GETITEM, (called, 0), {}, results[0]) if is_single else called
     node.replace_all_uses_with(result)
@@ -206,6 +226,10 @@ def _insert_call(node: Node, target: Any, args: Any, kwargs: Any, value: Any) ->
     return call
 
 
+def _insert_copy(node: Node, target: Node, content: Node) -> Node:
+    return _insert_call(node, torch.ops.aten.copy_.default, (target, content), {}, target.meta["val"])
+
+
 def _is_same_type(left: Any, right: Any) -> bool:
     """Return whether two tensors have the same dtype and provably the same shape; or neither is a tensor."""
     if not isinstance(left, torch.Tensor) or not isinstance(right, torch.Tensor):
@@ -213,27 +237,19 @@ def _is_same_type(left: Any, right: Any) -> bool:
     return left.dtype == right.dtype and are_sizes_equal(left.shape, right.shape)
 
 
-def _replace(node: Node, call: tuple[Any, ...], results: list[Any], targets: list[Node]) -> None:
+def _replace(node: Node, call: tuple[Any, Any, Any], results: list[Any], targets: list[Node]) -> None:
     """Replace ``node`` by ``call`` and copies of its results into ``targets``."""
-    graph = node.graph
-    with graph.inserting_before(node):
-        called = graph.call_function(*call)
-        called.meta = {**node.meta, "val": results[0] if len(results) == 1 else tuple(results)}
-        if len(results) == 1:
-            parts = [called]
-        else:
-            parts = [graph.call_function(GETITEM, (called, index)) for index in range(len(results))]
-        copies = [
-            graph.call_function(torch.ops.aten.copy_.default, pair)
-            for pair in zip(targets, parts, strict=True)
-        ]
-    for part, copy, target, result in zip(parts, copies, targets, results, strict=True):
-        part.meta = {**node.meta, "val": result}
-        copy.meta = {**node.meta, "val": target.meta["val"]}
-    if len(results) == 1:
+    is_single = len(results) == 1
+    with node.graph.inserting_before(node):
+        called = _insert_call(node, *call, results[0] if is_single else tuple(results))
+        parts = [called]
+        if not is_single:
+            parts = [_insert_call(node, GETITEM, (called, i), {}, part) for i, part in enumerate(results)]
+        copies = [_insert_copy(node, target, part) for target, part in zip(targets, parts, strict=True)]
+    if is_single:
         node.replace_all_uses_with(copies[0])
     # Readers get the copies, not the results: they alias the targets, as the results of the original op did.
     for user in list(node.users):
         user.replace_all_uses_with(copies[user.args[1]])  # type: ignore[index]
-        graph.erase_node(user)
-    graph.erase_node(node)
+        node.graph.erase_node(user)
+    node.graph.erase_node(node)

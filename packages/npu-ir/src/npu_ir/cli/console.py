@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,10 +10,81 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
-from npu_ir.cli.column_widths import fit_columns
-
 if TYPE_CHECKING:
     from rich.console import Console
+
+_NUMBER = re.compile(r"[-+]?(\d[\d,.]*(e[-+]?\d+)?|inf|nan)( ?(%|x|[um]?s|[KMGTP]?B?))?|\?|")
+_WHOLE = re.compile(rf"^({_NUMBER.pattern})$|\[\d|\d[],]")  # shapes are numbers, too
+_WORD = re.compile(r"(?:\[[^\]]*\]|\S)+")  # f32[2, 8] is one word
+_GAP = "..."
+
+
+def fit_columns(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> list[list[list[str]]]:
+    """Return the lines of each cell, wrapped so that the columns have at most ``width`` characters in total.
+
+    The total is exceeded if numbers and the minimum width of names need more.
+
+    Args:
+        columns: Names of the columns.
+        rows: Their cells.
+        width: Characters, without the space between columns.
+    """
+    widths = [max(_width(cell) for cell in cells) for cells in zip(columns, *rows, strict=True)]
+    cells_of = list(zip(*rows, strict=True)) if rows else [() for _ in columns]
+    names = [index for index, cells in enumerate(cells_of) if not all(map(_NUMBER.fullmatch, cells))]
+    texts = [index for index in names if any(len(_WORD.findall(cell)) > 1 for cell in cells_of[index])]
+    for chosen, least in ((texts, 24), (texts, 16), (names, 10), (names, 8)):
+        _shrink(widths, {index: max(least, len(columns[index])) for index in chosen}, width)
+    return [
+        [
+            [line for part in cell.split("\n") for line in _wrap_line(part, size)]
+            for cell, size in zip(row, widths, strict=True)
+        ]
+        for row in rows
+    ]
+
+
+def shorten(text: str, width: int) -> str:
+    """Return ``text`` in at most ``width`` characters, with its middle left out if it is longer."""
+    if len(text) <= width:
+        return text
+    kept = width - len(_GAP)
+    if kept < 2:
+        return text[:width]
+    return f"{text[: (kept + 1) // 2]}{_GAP}{text[-(kept // 2) :]}"
+
+
+def _width(cell: str) -> int:
+    return max(map(len, cell.split("\n")))
+
+
+def _shrink(widths: list[int], least: dict[int, int], width: int) -> None:
+    """Shrink the widest of these columns until all fit, or each has its minimum width."""
+    while sum(widths) > width:
+        wide = [index for index in least if widths[index] > least[index]]
+        if not wide:
+            return
+        widths[max(wide, key=widths.__getitem__)] -= 1
+
+
+def join_lines(text: str) -> str:
+    return "; ".join(line.strip() for line in text.splitlines())
+
+
+def _wrap_line(text: str, width: int) -> list[str]:
+    """Return ``text`` wrapped between words to lines of at most ``width`` characters."""
+    if len(text) <= width:
+        return [text]
+    lines = [""]
+    # A tensor type that is too long is split: f32[128, and 256].
+    words = [part for word in _WORD.findall(text) for part in (word.split() if len(word) > width else [word])]
+    for word in words:
+        shown = word if _WHOLE.search(word) else shorten(word, width)
+        if lines[-1] and len(lines[-1]) + 1 + len(shown) <= width:
+            lines[-1] += f" {shown}"
+        else:
+            lines.append(shown)
+    return lines[1:]
 
 
 def rich_console() -> Console | None:
@@ -79,7 +151,11 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         return
     width = shutil.get_terminal_size().columns
     if max(map(len, str(Table(columns, rows)).split("\n"))) > width:
-        columns, rows = _drop_empty_columns(columns, rows)
+        filled = [index for index in range(len(columns)) if any(row[index] for row in rows)]
+        columns, rows = (
+            [columns[index] for index in filled],
+            [[row[index] for index in filled] for row in rows],
+        )
     fitted = fit_columns(columns, rows, width - 2 * (len(columns) - 1))
     console = rich_console()
     if console is None:
@@ -99,13 +175,6 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     needed = sum(column.width or 0 for column in table.columns) + 2 * len(columns)
     console.width = max(width, needed)  # rich would truncate numbers that need more than the terminal
     console.print(table, soft_wrap=True)
-
-
-def _drop_empty_columns(
-    columns: Sequence[str], rows: Sequence[Sequence[str]]
-) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
-    filled = [index for index in range(len(columns)) if any(row[index] for row in rows)]
-    return [columns[index] for index in filled], [[row[index] for index in filled] for row in rows]
 
 
 def print_report(parts: Iterable[str | Table]) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch.export import Dim
 
-from npu_ir.cli.model_call import require_arguments
+from npu_ir.cli.call_arguments import require_arguments
 from npu_ir.errors import GraphError, UsageError
 from npu_ir.symbolic.constraints import Range
 from npu_ir.symbolic.expressions import symbol
@@ -36,14 +36,9 @@ dynamic sizes:
 
 @dataclass(slots=True)
 class Dynamic:
-    """The dynamic sizes that the command line requests.
+    """The dynamic sizes that the command line requests."""
 
-    Attributes:
-        axes: Symbols by axis, for each path of an argument; None for all axes that can be dynamic.
-        ranges: The ranges of symbols.
-        everywhere: Make all sizes of all tensors dynamic that can be.
-    """
-
+    # Symbols by axis, for each path of an argument; None for all axes that can be dynamic.
     axes: dict[str, dict[int, str] | None] = field(default_factory=dict)
     ranges: dict[str, Range] = field(default_factory=dict)
     everywhere: bool = False
@@ -67,23 +62,15 @@ def parse_dynamic(texts: Sequence[str]) -> Dynamic:
         elif bounds is not None:
             _set_once(dynamic.ranges, bounds[1], _parse_range(text, bounds[2], bounds[3]), text)
         elif sizes is not None:
-            _set_once(
-                dynamic.axes,
-                _normalize_path(sizes[1]),
-                None if sizes[2] == AUTO else _parse_axes(text, sizes[2]),
-                text,
-            )
+            axes = None if sizes[2] == AUTO else _parse_axes(text, sizes[2])
+            _set_once(dynamic.axes, _normalize_path(sizes[1]), axes, text)
         else:
-            raise UsageError(
-                f"--dynamic {text}: this names no sizes",
-                fix="write NAME:AXIS=SYMBOL, such as x:0=batch,1=seq",
-            )
+            fix = "write NAME:AXIS=SYMBOL, such as x:0=batch,1=seq"
+            raise UsageError(f"--dynamic {text}: this names no sizes", fix=fix)
     for name in dynamic.ranges:
         if name not in dynamic.symbols:
-            raise UsageError(
-                f"--dynamic {name}=...: no size is called {name}",
-                fix=f"name one: --dynamic ARGUMENT:0={name}",
-            )
+            fix = f"name one: --dynamic ARGUMENT:0={name}"
+            raise UsageError(f"--dynamic {name}=...: no size is called {name}", fix=fix)
     return dynamic
 
 
@@ -113,10 +100,7 @@ def _parse_axes(text: str, entries: str) -> dict[int, str]:
     for entry in entries.split(","):
         match = _AXIS.fullmatch(entry.strip())
         if match is None:
-            raise UsageError(
-                f"--dynamic {text}: {entry.strip()!r} is not AXIS=SYMBOL",
-                fix=_axes_fix(text),
-            )
+            raise UsageError(f"--dynamic {text}: {entry.strip()!r} is not AXIS=SYMBOL", fix=_axes_fix(text))
         if int(match[1]) in axes:
             raise UsageError(f"--dynamic {text}: axis {match[1]} is given twice")
         try:
@@ -150,7 +134,8 @@ def dynamic_shapes(
     leaves = dict(leaf for name, item in passed.items() for leaf in _iterate_leaves(item, name))
     for path, axes in dynamic.axes.items():
         _require_dynamic_axes(path, axes, leaves)
-    dims = {name: _dim(name, dynamic.ranges.get(name, Range(None))) for name in sorted(dynamic.symbols)}
+    ranges = {name: dynamic.ranges.get(name, Range(None)) for name in sorted(dynamic.symbols)}
+    dims = {name: Dim(name, min=range.low, max=range.high) for name, range in ranges.items()}
     return {name: _shapes_of(item, name, dynamic, dims) for name, item in passed.items()}
 
 
@@ -169,12 +154,7 @@ def _bind_arguments(model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping
     return passed
 
 
-def _dim(name: str, range: Range) -> Any:
-    return Dim(name, min=range.low, max=range.high)
-
-
 def _iterate_parts(item: Any, path: str) -> Iterator[tuple[Any, Any, str]]:
-    """Return the key, item and path of each part of a container."""
     keys = item if isinstance(item, dict) else range(len(item))
     return ((key, item[key], f"{path}[{key!r}]") for key in keys)
 
@@ -209,14 +189,10 @@ def _require_dynamic_axes(path: str, axes: dict[int, str] | None, leaves: Mappin
 
 def _shapes_of(item: Any, path: str, dynamic: Dynamic, dims: Mapping[str, Any]) -> Any:
     """Return the dynamic_shapes of one argument for torch.export."""
-    if isinstance(item, dict):
-        return {
-            key: _shapes_of(part, inner, dynamic, dims) for key, part, inner in _iterate_parts(item, path)
-        }
-    if isinstance(item, (list, tuple)):
-        return type(item)(
-            _shapes_of(part, inner, dynamic, dims) for _, part, inner in _iterate_parts(item, path)
-        )
+    if isinstance(item, (dict, list, tuple)):
+        parts = _iterate_parts(item, path)
+        shapes = {key: _shapes_of(part, inner, dynamic, dims) for key, part, inner in parts}
+        return shapes if isinstance(item, dict) else type(item)(shapes.values())
     if not isinstance(item, torch.Tensor):
         return Dim.DYNAMIC if path in dynamic.axes else None
     axes = dynamic.axes.get(path, None if dynamic.everywhere else {})

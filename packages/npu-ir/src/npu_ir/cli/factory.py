@@ -18,8 +18,7 @@ from typing import Any
 import torch
 
 from npu_ir.capture import empty_weights
-from npu_ir.core.call_signature import did_you_mean, required_names, signature_mismatch
-from npu_ir.core.user_frames import user_line
+from npu_ir.core.user_code import did_you_mean, required_names, signature_mismatch, user_line
 from npu_ir.errors import FactoryError, UsageError
 
 _MISSING = object()
@@ -36,30 +35,8 @@ models:
 
 
 @dataclass(frozen=True, slots=True)
-class FactoryResult:
-    """The result of a factory.
-
-    Attributes:
-        model: The model.
-        dynamic_shapes: The dynamic sizes of its graph, as `torch.export.export` takes them.
-    """
-
-    model: torch.nn.Module
-    dynamic_shapes: Any = None
-
-
-@dataclass(frozen=True, slots=True)
 class Reference:
-    """A parsed ``MODULE:FACTORY`` or ``MODULE:FACTORY(ARGUMENTS)``.
-
-    Attributes:
-        text: The whole text.
-        module: A module, or the path of a file.
-        path: Attributes, joined by dots.
-        args: Positional arguments.
-        kwargs: Keyword arguments.
-        has_arguments: True if there are parentheses.
-    """
+    """A parsed ``MODULE:FACTORY`` or ``MODULE:FACTORY(ARGUMENTS)``: ``module`` may be the path of a file."""
 
     text: str
     module: str
@@ -102,13 +79,10 @@ def parse_reference(text: str) -> Reference:
     return Reference(text, module, path, args, kwargs, has_arguments=True)
 
 
-def make(reference: str, *, meta: bool = False, train: bool = False) -> FactoryResult:
-    """Return the result of ``MODULE:FACTORY``, with the model in eval mode unless ``train``.
+def make(reference: str, *, meta: bool = False, train: bool = False) -> tuple[torch.nn.Module, Any]:
+    """Return the model of ``MODULE:FACTORY``, in eval mode unless ``train``, and its dynamic_shapes if any.
 
-    Args:
-        reference: As on the command line.
-        meta: Construct it without weights: its parameters are on ``meta``, while its buffers are computed.
-        train: Set train mode.
+    With ``meta`` it has no weights: its parameters are on ``meta``, while its buffers are computed.
 
     Raises:
         UsageError: There is no such factory, or it does not accept these arguments.
@@ -122,32 +96,25 @@ def make(reference: str, *, meta: bool = False, train: bool = False) -> FactoryR
                 f"{reference} is a model already, with its weights",
                 fix=f"{what} a function that makes it: def make(): return ...",
             )
-        return FactoryResult(factory.train(train))
+        return factory.train(train), None
     with empty_weights() if meta else contextlib.nullcontext():
         result = call_factory(factory, reference)
-    made = FactoryResult(*result) if isinstance(result, tuple) and len(result) == 2 else FactoryResult(result)
-    if not isinstance(made.model, torch.nn.Module):
+    model, shapes = result if isinstance(result, tuple) and len(result) == 2 else (result, None)
+    if not isinstance(model, torch.nn.Module):
         raise FactoryError(
-            f"{reference} returns {describe_kind(made.model)}",
+            f"{reference} returns {describe_kind(model)}",
             where=definition_location(factory),
             fix="it must return a torch.nn.Module, or a pair of one and its dynamic_shapes",
         )
-    made.model.train(train)
-    return made
+    return model.train(train), shapes
 
 
 def call_factory(factory: Any, reference: str) -> Any:
-    """Call a factory with the arguments in ``reference``.
-
-    Raises:
-        UsageError: It cannot be called, or does not accept these arguments.
-        FactoryError: The user's code raises.
-    """
+    """Call a factory with the arguments in ``reference``; errors as for `make`."""
     parsed = parse_reference(reference)
     if not callable(factory):
         raise UsageError(
-            f"{reference} is {describe_kind(factory)}",
-            fix="name a function or class that can be called",
+            f"{reference} is {describe_kind(factory)}", fix="name a function or class that can be called"
         )
     wrong_call = signature_mismatch(factory, parsed.args, parsed.kwargs)
     if wrong_call is not None:
@@ -185,16 +152,11 @@ def definition_location(factory: Any) -> str | None:
 
 def make_model(reference: str, *, meta: bool = False, train: bool = False) -> torch.nn.Module:
     """Return the model of ``MODULE:FACTORY``; arguments and errors as for `make`."""
-    return make(reference, meta=meta, train=train).model
+    return make(reference, meta=meta, train=train)[0]
 
 
 def find_factory(reference: str) -> Any:
-    """Return the object that ``MODULE:FACTORY`` names.
-
-    Raises:
-        UsageError: There is no such object.
-        FactoryError: Its module cannot be imported.
-    """
+    """Return the object that ``MODULE:FACTORY`` names; errors as for `make`."""
     parsed = parse_reference(reference)
     is_file = parsed.module.endswith(".py")
     target: Any = (
@@ -223,11 +185,8 @@ def _import_module(name: str, reference: str) -> ModuleType:
             return importlib.import_module(name)
     except FactoryError as error:
         missing = getattr(error.__cause__, "name", None)
-        if (
-            isinstance(error.__cause__, ModuleNotFoundError)
-            and missing
-            and f"{name}.".startswith(f"{missing}.")
-        ):
+        is_absent = isinstance(error.__cause__, ModuleNotFoundError) and missing
+        if is_absent and f"{name}.".startswith(f"{missing}."):
             raise UsageError(
                 f"there is no module {missing!r}",
                 where=reference,
@@ -265,9 +224,7 @@ def _add_to_path(folder: Path) -> None:
 def user_code(reference: str, place: str | None = None) -> Iterator[None]:
     """Convert any exception of the user's code, ``sys.exit`` included, to a `FactoryError` with its name.
 
-    Args:
-        reference: As on the command line.
-        place: Location of the code, for exceptions raised outside it.
+    ``place`` is the location of the code, for exceptions raised outside it.
     """
     try:
         yield

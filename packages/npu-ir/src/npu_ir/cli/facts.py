@@ -14,7 +14,7 @@ from npu_ir.core.types import TensorType, dtype_name
 from npu_ir.graph.graph import Graph
 from npu_ir.ops.execution import is_executable
 from npu_ir.serial.load import companion_file_name, read_document
-from npu_ir.serial.location import Location
+from npu_ir.serial.strict_json import Location
 from npu_ir.symbolic.constraints import Range
 
 _TOP_OPS = 12
@@ -36,10 +36,7 @@ def graph_facts(graph: Graph) -> dict[str, Any]:
             for path, leaf in zip(structure.leaf_paths("result"), leaves, strict=True)
         ],
         "updates": [target.name for target in graph.updates],
-        "parameters": _tensor_facts(graph.parameters.values()),
-        "buffers": _tensor_facts(graph.buffers.values()),
-        "optimizer_state": _tensor_facts(graph.optimizer_state.values()),
-        "constants": _tensor_facts(graph.constants.values()),
+        **{kind: _tensor_facts(getattr(graph, kind).values()) for kind in _TENSORS},
         "nodes": len(nodes),
         "regions": sum(len(node.regions) for node in nodes),
         "nodes_in_regions": len(nodes) - len(graph),
@@ -84,16 +81,16 @@ def graph_lines(facts: Mapping[str, Any]) -> dict[str, str]:
         "constraints": "\n".join(facts["constraints"]),
         "inputs": "\n".join(f"{item['name']}: {item['type']}" for item in facts["inputs"]) or "none",
         "outputs": "\n".join(f"{item['path']}: {item['type']}" for item in facts["outputs"]) or "none",
-        "updates": _updates_line(facts["updates"]),
+        "updates": ", ".join(_first_of(facts["updates"], _TOP_UPDATES)),
         **{kind.replace("_", " "): _tensors_line(facts[kind]) for kind in _TENSORS},
         "nodes": _nodes_line(facts),
     }
     return {caption: line for caption, line in lines.items() if line}
 
 
-def _updates_line(updates: Sequence[str]) -> str:
-    left_out = len(updates) - _TOP_UPDATES
-    return ", ".join([*updates[:_TOP_UPDATES], *([f"... and {left_out:,} more"] if left_out > 0 else [])])
+def _first_of(names: Sequence[str], limit: int) -> list[str]:
+    left_out = [f"... and {len(names) - limit:,} more"] if len(names) > limit else []
+    return [*names[:limit], *left_out]
 
 
 def _nodes_line(facts: Mapping[str, Any]) -> str:
@@ -117,21 +114,14 @@ def ops_text(ops: Mapping[str, int]) -> str:
 
 def unknown_ops_text(ops: Sequence[str]) -> str:
     """Return the number of ops that cannot run here, and the first of them."""
-    left_out = [f"... and {len(ops) - _TOP_OPS:,} more"] if len(ops) > _TOP_OPS else []
-    return "\n".join(
-        [
-            f"{count_text(len(ops), 'op')} that neither PyTorch nor a plugin has here:",
-            *ops[:_TOP_OPS],
-            *left_out,
-        ]
-    )
+    head = f"{count_text(len(ops), 'op')} that neither PyTorch nor a plugin has here:"
+    return "\n".join([head, *_first_of(ops, _TOP_OPS)])
 
 
 def files_text(sizes: Mapping[str, int | None]) -> str:
     """Return each file with its size, one per line."""
-    return "\n".join(
-        f"{name}, {'missing' if size is None else size_text(size)}" for name, size in sizes.items()
-    )
+    texts = {name: "missing" if size is None else size_text(size) for name, size in sizes.items()}
+    return "\n".join(f"{name}, {text}" for name, text in texts.items())
 
 
 def _tensors_line(facts: Mapping[str, Any]) -> str:

@@ -16,7 +16,7 @@ from typing import Any
 
 from npu_ir.capture.export_messages import LOGGER
 from npu_ir.cli.progress import Progress
-from npu_ir.core.user_frames import user_line
+from npu_ir.core.user_code import user_line
 from npu_ir.errors import FactoryError, NpuError, RegistryError, UsageError
 
 OK = 0
@@ -57,7 +57,10 @@ def run_safely(build_parser: Callable[[], argparse.ArgumentParser], argv: Sequen
         _discard_output()
         return PIPE_CLOSED
     except Exception as error:  # noqa: BLE001 - top level: it becomes a message and an exit code
-        return _report(error, debug=debug)
+        if debug:
+            traceback.print_exception(error)
+        print(f"npu: error: {_explain(error)}", file=sys.stderr)
+        return WRONG_USAGE if isinstance(error, UsageError) else FAILED
     return int(code or OK)
 
 
@@ -71,7 +74,6 @@ def format_error(error: NpuError) -> str:
 
 
 def warn(text: str) -> None:
-    """Print a warning on stderr."""
     print(f"npu: warning: {text}", file=sys.stderr)
 
 
@@ -110,32 +112,20 @@ def _capture_log(options: argparse.Namespace) -> Iterator[None]:
 
 
 def _run(options: argparse.Namespace) -> int | None:
-    command = _find_command(options)
-    try:
-        return command(options)
-    except SystemExit as error:  # from the model: argparse has finished
-        raise FactoryError(
-            f"the model ends the program: sys.exit({'' if error.code is None else repr(error.code)})",
-            where=user_line(error),
-            fix="raise an exception in its place",
-        ) from error
-
-
-def _find_command(options: argparse.Namespace) -> Callable[[argparse.Namespace], int | None]:
     run: Callable[[argparse.Namespace], int | None] | None = getattr(options, "run", None)
     if run is None:
         raise RegistryError(
             f"the command {options.command!r} does nothing",
             fix="the plugin that adds it must call set_defaults(run=function)",
         )
-    return run
-
-
-def _report(error: Exception, *, debug: bool) -> int:
-    if debug:
-        traceback.print_exception(error)
-    print(f"npu: error: {_explain(error)}", file=sys.stderr)
-    return WRONG_USAGE if isinstance(error, UsageError) else FAILED
+    try:
+        return run(options)
+    except SystemExit as error:  # from the model: argparse has finished
+        raise FactoryError(
+            f"the model ends the program: sys.exit({'' if error.code is None else repr(error.code)})",
+            where=user_line(error),
+            fix="raise an exception in its place",
+        ) from error
 
 
 def _explain(error: Exception) -> str:

@@ -1,9 +1,9 @@
-"""Values of ``--input``: ``x=float32[1, 3]``, ``scale=2.0``, ``mask=@mask.npy``, ``[f32[2], f32[3]]``."""
+"""Values of ``--input``, such as ``x=float32[1, 3]`` and ``mask=@mask.npy``, and of ``--size``."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,16 +32,12 @@ inputs:
     [f32[2,3], 1]   (...)   {"a": f32[2]}
                                    a list, tuple or dict of these
 """
+_SIZE = re.compile(r"([A-Za-z_]\w*)=(-?\d+)", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
 class FileReference:
-    """A tensor, or nested tensors, in a file.
-
-    Attributes:
-        path: Path of the file.
-        key: Name of the tensor in the file; "" if none is given.
-    """
+    """A tensor, or nested tensors, in a file; ``key`` is the name of a tensor in it, or ""."""
 
     path: Path
     key: str = ""
@@ -49,27 +45,16 @@ class FileReference:
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """One argument of the model on the command line.
-
-    Attributes:
-        text: The text of the option.
-        name: Keyword; "" for a positional argument.
-        structure: Its nesting.
-        leaves: Its leaves: types of tensors, references to files, and literals.
-    """
+    """One argument of the model on the command line."""
 
     text: str
-    name: str
+    name: str  # "" for a positional argument
     structure: Structure
-    leaves: tuple[Any, ...]
+    leaves: tuple[Any, ...]  # types of tensors, references to files, and literals
 
 
 def parse_inputs(texts: Sequence[str]) -> list[Input]:
-    """Parse the inputs, in order.
-
-    Raises:
-        UsageError: One of them is malformed, or two have the same name.
-    """
+    """Parse the inputs, in order; none may be malformed, nor a name be given twice."""
     inputs = [parse_input(text) for text in texts]
     names = [item.name for item in inputs if item.name]
     for name in names:
@@ -79,11 +64,7 @@ def parse_inputs(texts: Sequence[str]) -> list[Input]:
 
 
 def parse_input(text: str) -> Input:
-    """Parse one input.
-
-    Raises:
-        UsageError: It is malformed.
-    """
+    """Parse one input; a malformed one is a `UsageError`."""
     named = _NAMED.fullmatch(text.strip())
     name, value = named.groups() if named else ("", text.strip())
     if value.startswith("@"):
@@ -150,3 +131,23 @@ class _InputParser(Reader):
         if isinstance(literal, torch.dtype):
             raise self.fail(f"{word} has no shape", fix=f"write {word}[2, 3], or {word}[] for a 0-d tensor")
         return literal
+
+
+def parse_sizes(texts: Sequence[str]) -> dict[str, int]:
+    """Parse the values of symbols; none may be malformed, nor a symbol be given twice."""
+    sizes: dict[str, int] = {}
+    for text in texts:
+        match = _SIZE.fullmatch(text.strip())
+        if match is None:
+            raise UsageError(f"{text!r} is not a size", fix="write SYMBOL=NUMBER, such as batch=8")
+        if match[1] in sizes:
+            raise UsageError(f"the size {match[1]!r} is given twice")
+        sizes[match[1]] = int(match[2])
+    return sizes
+
+
+def sizes_text(sizes: Mapping[str, int], given: Collection[str]) -> str:
+    """Return the sizes of generated inputs, with a hint how to change those that were not given."""
+    defaults = [name for name in sizes if name not in given]
+    note = f" (--size {defaults[0]}=N for another one)" if defaults else ""
+    return ", ".join(f"{name}={size}" for name, size in sizes.items()) + note

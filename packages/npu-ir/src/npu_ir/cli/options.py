@@ -1,14 +1,19 @@
-"""Options that several commands share."""
+"""Options that several commands share; paths that cannot be written are refused before any work."""
 
 from __future__ import annotations
 
 import argparse
+import functools
+import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from npu_ir.errors import UsageError, VisualizationError
 from npu_ir.interpreter.runners import all_runners
 from npu_ir.plugins import plugin_manager
+from npu_ir.serial.checkpoints import WEIGHT_SUFFIXES
+from npu_ir.viz import DRAWING_SUFFIXES, require_format
 
 # The file completion of each shell: equal to shtab.FILE, which only the extra `cli` installs.
 _COMPLETE_FILES = {
@@ -19,6 +24,8 @@ _COMPLETE_FILES = {
 }
 
 INT_HIGH = 2
+# Suffixes of other formats of this project: a graph in such a file would be misread.
+_NON_GRAPH_SUFFIXES = (*WEIGHT_SUFFIXES, *DRAWING_SUFFIXES, ".py")
 
 
 def add_file(parser: argparse._ActionsContainer, *names: str, help: str, **more: Any) -> None:
@@ -28,11 +35,9 @@ def add_file(parser: argparse._ActionsContainer, *names: str, help: str, **more:
 
 
 def set_completions(action: argparse.Action, names: Callable[[], Iterable[str]]) -> None:
-    """Let the shell complete the names that an option or argument takes.
+    """Let the shell complete the names that an option or argument takes; other names remain allowed.
 
-    Args:
-        action: The result of `add_argument`.
-        names: Called when the completions are generated; other names remain allowed.
+    ``names`` is called when the completions are generated.
     """
     action.value_names = names  # type: ignore[attr-defined]
 
@@ -45,10 +50,7 @@ def add_inputs(parser: argparse.ArgumentParser, help: str) -> None:
 def add_weights(parser: argparse.ArgumentParser, help: str, use: str = "") -> None:
     """Add ``--weights``, ``--random-weights`` and ``--constants``, which `npu_ir.cli.weight_selection` reads.
 
-    Args:
-        parser: The command's parser.
-        help: Help text of ``--weights``.
-        use: Prefix of each help text: the purpose of the weights.
+    Each help text starts with ``use``, the purpose of the weights.
     """
     weights = parser.add_mutually_exclusive_group()
     add_file(weights, "--weights", help=f"{use}{help}")
@@ -83,7 +85,7 @@ def add_factory(parser: argparse.ArgumentParser) -> None:
 
 
 def add_sizes(parser: argparse.ArgumentParser) -> None:
-    """Add ``--size``, which `npu_ir.cli.size_text` parses."""
+    """Add ``--size``, which `npu_ir.cli.input_text` parses."""
     parser.add_argument(
         "--size",
         action="append",
@@ -150,3 +152,70 @@ def integer_from(low: int) -> Callable[[str], int]:
         return int(text)
 
     return read
+
+
+def add_output(parser: argparse._ActionsContainer, *names: str, help: str, **more: Any) -> None:
+    add_file(parser, *names, help=help, type=functools.partial(_parse_output_path, names[-1]), **more)
+
+
+def add_graph_output(parser: argparse._ActionsContainer, help: str, **more: Any) -> None:
+    read = functools.partial(_parse_graph_path, "--output")
+    add_file(parser, "-o", "--output", help=help, type=read, **more)
+
+
+def add_drawing_output(parser: argparse._ActionsContainer, help: str) -> None:
+    read = functools.partial(_parse_drawing_path, "--output")
+    add_file(
+        parser, "-o", "--output", help=f"{help}: .svg, .mmd, .dot; .png and .pdf need graphviz", type=read
+    )
+
+
+def add_output_folder(parser: argparse._ActionsContainer, *names: str, help: str, **more: Any) -> None:
+    """Add an option that names a folder to write, which need not exist."""
+
+    def read(text: str) -> Path:
+        path = Path(text)
+        existing = next(item for item in (path, *path.absolute().parents) if item.exists())
+        _require_writable(names[-1], text, existing)
+        return path
+
+    parser.add_argument(*names, type=read, metavar="FOLDER", help=help, **more)
+
+
+def _parse_graph_path(option: str, text: str) -> Path:
+    path = Path(text)
+    if path.suffix.lower() in _NON_GRAPH_SUFFIXES:
+        raise UsageError(
+            f"{option} {text}: a graph is saved as JSON, not as {path.suffix}",
+            fix=f"write {option} {path.with_suffix('.json')}",
+        )
+    return _parse_output_path(option, text)
+
+
+def _parse_drawing_path(option: str, text: str) -> Path:
+    try:
+        require_format(Path(text))
+    except VisualizationError as error:
+        raise UsageError(f"{option} {text}: {error.message}", fix=error.fix) from error
+    return _parse_output_path(option, text)
+
+
+def _parse_output_path(option: str, text: str) -> Path:
+    path = Path(text)
+    if path.is_dir():
+        raise UsageError(f"{option} {text}: this is a folder", fix=f"name a file: {path / 'NAME'}")
+    if not path.parent.exists():
+        raise UsageError(
+            f"{option} {text}: there is no folder {path.parent}", fix=f"make it: mkdir -p {path.parent}"
+        )
+    _require_writable(option, text, path.parent)
+    return path
+
+
+def _require_writable(option: str, text: str, folder: Path) -> None:
+    if not folder.is_dir():
+        raise UsageError(f"{option} {text}: {folder} is a file, not a folder", fix="give another place")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise UsageError(
+            f"{option} {text}: {folder} may not be written to", fix="give another place, or change its mode"
+        )

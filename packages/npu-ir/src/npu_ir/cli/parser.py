@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import torch
 
 from npu_ir.cli.failures import EXIT_CODES, WRONG_USAGE, warn
-from npu_ir.core.call_signature import did_you_mean
+from npu_ir.core.user_code import did_you_mean
 from npu_ir.errors import RegistryError
 from npu_ir.plugins import plugin_manager
 from npu_ir.plugins.distributions import OWN, install_hint, installed_version
@@ -23,19 +23,9 @@ else:
     _SubParsersAction = argparse._SubParsersAction
 
 COMMANDS = (
-    "extract",
-    "info",
-    "show",
-    "diff",
-    "specialize",
-    "run",
-    "verify",
-    "plugins",
-    "doctor",
-    "completions",
+    *("extract", "info", "show", "diff", "specialize", "run", "verify"),
+    *("plugins", "doctor", "completions"),
 )
-
-
 COMMON_OPTIONS = {
     "--debug": "show the traceback of an error",
     "--verbose": "show what PyTorch says while it captures a model, too",
@@ -152,16 +142,13 @@ def build_parser() -> argparse.ArgumentParser:
 
 def _add_plugin_commands(commands: Any) -> None:
     with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore", plugin_manager.PluginWarning
-        )  # reported below, in the format of `warn`
+        # Reported below, in the format of `warn`.
+        warnings.simplefilter("ignore", plugin_manager.PluginWarning)
         reports = plugin_manager.get_plugins().reports
         plugin_manager.add_commands(commands)
     for report in reports:
+        plugin = f"plugin {report.name!r} ({report.distribution})"
         if report.refused is not None and plugin_manager.DISABLE_VARIABLE not in report.refused:
-            warn(f"plugin {report.name!r} ({report.distribution}) was refused: {report.refused}")
+            warn(f"{plugin} was refused: {report.refused}")
         if report.commands_refused is not None:
-            warn(
-                f"the commands of plugin {report.name!r} ({report.distribution}) were refused: "
-                f"{report.commands_refused}"
-            )
+            warn(f"the commands of {plugin} were refused: {report.commands_refused}")

@@ -1,13 +1,26 @@
-"""Isolation of ops from global torch state, which would change their meaning."""
+"""Contexts: ops isolated from global torch state, which would change their meaning; a paused collector."""
 
 from __future__ import annotations
 
 import contextlib
+import gc
 from collections.abc import Iterator
 
 import torch
 
-from npu_ir.core.default_dtype import float32_by_default
+
+@contextlib.contextmanager
+def float32_by_default() -> Iterator[None]:
+    """Set the default dtype to float32 inside of the context; torch's default is global to all threads."""
+    before = torch.get_default_dtype()
+    if before is torch.float32:
+        yield
+        return
+    torch.set_default_dtype(torch.float32)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
 
 
 @contextlib.contextmanager
@@ -25,3 +38,15 @@ def isolated_torch_state(device: torch.device) -> Iterator[None]:
         float32_by_default(),
     ):
         yield
+
+
+@contextlib.contextmanager
+def pause_gc() -> Iterator[None]:
+    """Pause the garbage collector: building a graph would spend half its time traversing live objects."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()

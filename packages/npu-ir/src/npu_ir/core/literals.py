@@ -26,16 +26,15 @@ _NAMED = (torch.dtype, torch.layout, torch.memory_format)
 MAX_LITERAL_DEPTH = 64
 _MAX_INTEGER_BITS = 4096  # Python does not format or parse integers of more than 4300 digits
 
-LAYOUTS: dict[str, torch.layout] = {
-    str(value).removeprefix("torch."): value
-    for value in vars(torch).values()
-    if isinstance(value, torch.layout)
-}
-MEMORY_FORMATS: dict[str, torch.memory_format] = {
-    str(value).removeprefix("torch."): value
-    for value in vars(torch).values()
-    if isinstance(value, torch.memory_format)
-}
+
+def _torch_constants(kind: type) -> dict[str, Any]:
+    """Return the constants of PyTorch of this kind, by name."""
+    constants = [value for value in vars(torch).values() if isinstance(value, kind)]
+    return {str(value).removeprefix("torch."): value for value in constants}
+
+
+LAYOUTS: dict[str, torch.layout] = _torch_constants(torch.layout)
+MEMORY_FORMATS: dict[str, torch.memory_format] = _torch_constants(torch.memory_format)
 
 
 def to_literal(value: object, depth: int = 0) -> Literal:
@@ -115,10 +114,6 @@ def _complex_from_json(parts: Any) -> complex:
     return complex(real, imag)
 
 
-def _float_from_json(name: Any) -> float:
-    return {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}[name]
-
-
 def _device_from_json(name: Any) -> torch.device:
     if not isinstance(name, str):
         raise TypeError("a device is a string")  # torch.device(0) depends on the machine
@@ -126,7 +121,7 @@ def _device_from_json(name: Any) -> torch.device:
 
 
 _FROM_JSON: dict[str, Callable[[Any], Literal]] = {
-    "float": _float_from_json,
+    "float": {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}.__getitem__,
     "complex": _complex_from_json,
     "dtype": parse_dtype,
     "device": _device_from_json,

@@ -8,10 +8,8 @@ from collections.abc import Mapping
 def unique_name(taken: Mapping[str, object], counters: dict[str, int], name: str) -> str:
     """Return ``name``, or the next free one of ``name#1``, ``name#2``, ...
 
-    Args:
-        taken: The names in use.
-        counters: The last number assigned for each name; updated, so that this is O(1) amortized.
-        name: The preferred name; a numeric suffix after ``#`` is not part of it.
+    A numeric suffix after ``#`` is not part of the preferred name. ``counters`` has the last number assigned
+    for each name; it is updated, so that this is O(1) amortized.
     """
     if name not in taken:
         return name

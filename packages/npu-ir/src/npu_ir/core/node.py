@@ -59,13 +59,7 @@ NO_PROVENANCE = Provenance()
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """A value of the captured graph, before any rewrite.
-
-    Attributes:
-        name: Its name.
-        module: Path of the module that computed it, as in `Provenance`.
-        source: ``file:line`` of the user's code; "" if unknown.
-    """
+    """A value of the captured graph, before any rewrite: its name, and its provenance as in `Provenance`."""
 
     name: str
     module: str = ""

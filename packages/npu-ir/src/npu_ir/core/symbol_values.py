@@ -14,13 +14,7 @@ from npu_ir.symbolic.expressions import Dim, Expr
 
 @dataclass(frozen=True, slots=True)
 class SizePosition:
-    """The position of a size: a dimension or stride of a tensor, or a number.
-
-    Attributes:
-        name: The name of the value.
-        axis: The dimension; None for a number.
-        is_stride: True for the stride of that dimension, False for its size.
-    """
+    """The position of a size: a dimension of the tensor called ``name``, or its stride; or a number."""
 
     name: str
     axis: int | None = None
@@ -52,9 +46,6 @@ class SymbolValues:
     Args:
         ranges: The symbols of the graph.
         around: For a region, the values known in the graph around it; not modified.
-
-    Attributes:
-        values: The value of each symbol that has one.
     """
 
     def __init__(self, ranges: Mapping[str, Range], around: SymbolValues | None = None) -> None:
@@ -72,7 +63,7 @@ class SymbolValues:
         return symbols
 
     def solve(self, items: Iterable[tuple[str, Type, Any]], *, in_range: bool = True) -> SizeMismatch | None:
-        """Solve for the values of symbols such that values have their types.
+        """Solve for symbols such that values have their types; return the first size that misfits, or None.
 
         A stride determines a symbol only if no size does: tensors may have other strides than their types.
 
@@ -80,9 +71,6 @@ class SymbolValues:
             items: Name, type and content of values; all of the right kind, dtype and rank.
             in_range: Reject a value out of the range of its symbol at once; otherwise `out_of_range` reports
                 it later, after the graph's own assertions.
-
-        Returns:
-            The first size that does not fit; None if all do.
         """
         # Repeated substitution: solve each equation with at most one unknown symbol, defer the others, and
         # stop once a round solves none. Sizes that are a bare symbol come first, for the clearest messages.

@@ -1,4 +1,4 @@
-"""The content of a tensor as bytes."""
+"""The content of tensors: as bytes, and as numbers that are compared."""
 
 from __future__ import annotations
 
@@ -43,3 +43,13 @@ def same_data(left: torch.Tensor | None, right: torch.Tensor | None) -> bool:
     if TensorType.of(left).same_shape_and_dtype(TensorType.of(right)):
         return torch.equal(tensor_bytes(left), tensor_bytes(right))
     return False
+
+
+def equal_elements(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    """Return which elements of two tensors are the same number: NaN equals NaN, and 0.0 equals -0.0."""
+    return (left == right) | (left.isnan() & right.isnan())
+
+
+def largest_magnitude(tensor: torch.Tensor) -> float:
+    """Return the largest finite magnitude in a non-empty tensor of floating-point or complex numbers."""
+    return float(torch.where(tensor.isfinite(), tensor.abs(), 0.0).max())

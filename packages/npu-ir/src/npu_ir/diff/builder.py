@@ -1,21 +1,111 @@
-"""Construction of the difference of two graphs."""
+"""Construction of the difference of two graphs: of their nodes, and of the other lines of the text form."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from npu_ir.core.literals import same_literal
-from npu_ir.core.node import OpNode, Value
-from npu_ir.diff.entries import NodeDiff
+from npu_ir.core.node import InputKind, OpNode, Value
+from npu_ir.core.tensor_bytes import same_data
+from npu_ir.diff.entries import LineDiff, NodeDiff
 from npu_ir.diff.graph_diff import GraphDiff
-from npu_ir.diff.line_diffs import changed_lines
 from npu_ir.diff.node_matches import Matching
 from npu_ir.diff.subsequence import increasing_subsequence
+from npu_ir.text.printer import format_argument, format_call, format_leaf, format_results, format_update
 
 if TYPE_CHECKING:
     from npu_ir.graph.graph import Graph
+
+
+def changed_lines(a: Graph, b: Graph, matching: Matching) -> Iterator[LineDiff]:
+    """Yield the changes other than nodes, in the order of the text form."""
+    if a.owner is None:  # a region has the symbols of the graph that contains it
+        yield from _symbols(a, b)
+    yield from _constraints(a, b)
+    yield from _arguments(a, b, matching)
+    same_leaves = all(_is_same_leaf(*pair, matching) for pair in zip(a.call[1], b.call[1], strict=False))
+    if a.call[0] != b.call[0] or len(a.call[1]) != len(b.call[1]) or not same_leaves:
+        yield LineDiff("call", "", format_call(a), format_call(b), ("call",))
+    yield from _updates(a, b, matching)
+    yield from _results(a, b, matching)
+
+
+def _symbols(a: Graph, b: Graph) -> Iterator[LineDiff]:
+    for name in {**a.symbols, **b.symbols}:
+        if a.symbols.get(name) != b.symbols.get(name):
+            ranges = [graph.symbols.get(name) for graph in (a, b)]
+            before, after = (None if range is None else f"symbol {name} in {range}" for range in ranges)
+            yield LineDiff("symbol", name, before, after, ("range",))
+
+
+def _constraints(a: Graph, b: Graph) -> Iterator[LineDiff]:
+    before, after = (Counter(map(str, graph.constraints)) for graph in (a, b))
+    for text in (before - after).elements():
+        yield LineDiff("require", text, f"require {text}", None)
+    for text in (after - before).elements():
+        yield LineDiff("require", text, None, f"require {text}")
+
+
+def _arguments(a: Graph, b: Graph, matching: Matching) -> Iterator[LineDiff]:
+    known = {matching.values.get(value) for value in a.arguments}
+    pairs = [(value, matching.values.get(value)) for value in a.arguments]
+    for value, other in (*pairs, *((None, value) for value in b.arguments if value not in known)):
+        last = other or value
+        assert last is not None
+        assert last.argument is not None
+        changes: tuple[str, ...] = ()
+        if value is not None and other is not None:
+            changes = tuple(_argument_changes(value, other, in_region=a.owner is not None))
+        if changes or value is None or other is None:
+            lines = [None if item is None else format_argument(item) for item in (value, other)]
+            yield LineDiff(last.argument.kind.value, last.name, lines[0], lines[1], changes)
+
+
+def _argument_changes(value: Value, other: Value, *, in_region: bool) -> Iterator[str]:
+    mine, its = value.argument, other.argument
+    assert mine is not None
+    assert its is not None
+    if mine.kind is not its.kind:
+        yield "kind"
+    if value.type != other.type:
+        yield "type"
+    if mine.target != its.target and not in_region and its.kind is not InputKind.CONSTANT:
+        yield "target"
+    fields = ("aliases", "persistent", "overlaps")
+    yield from (field for field in fields if getattr(mine, field) != getattr(its, field))
+    if not same_data(mine.data, its.data):
+        yield "data"
+
+
+def _updates(a: Graph, b: Graph, matching: Matching) -> Iterator[LineDiff]:
+    after = dict(b.updates)
+    for target, value in a.updates.items():
+        other = matching.values.get(target)
+        new = None if other is None else after.pop(other, None)
+        if new is None or not matching.matches(value, new):
+            line = None if other is None or new is None else format_update(b, other)
+            yield LineDiff("update", target.name, format_update(a, target), line, ("value",))
+    yield from (LineDiff("update", target.name, None, format_update(b, target)) for target in after)
+
+
+def _results(a: Graph, b: Graph, matching: Matching) -> Iterator[LineDiff]:
+    if a.results[0] != b.results[0]:
+        yield LineDiff("return", "", format_results(a), format_results(b), ("structure",))
+        return
+    paths = a.results[0].leaf_paths("result")
+    for path, mine, other in zip(paths, a.results[1], b.results[1], strict=True):
+        if not _is_same_leaf(mine, other, matching):
+            lines = [f"return {path} = {format_leaf(leaf)}" for leaf in (mine, other)]
+            yield LineDiff("return", path, lines[0], lines[1], ("value",))
+
+
+def _is_same_leaf(mine: Any, other: Any, matching: Matching) -> bool:
+    if isinstance(mine, Value) and isinstance(other, Value):
+        return matching.matches(mine, other)
+    return not isinstance(mine, Value) and not isinstance(other, Value) and same_literal(mine, other)
 
 
 def diff_ir(a: Graph, b: Graph) -> GraphDiff:
@@ -72,7 +162,9 @@ def _node_diff(
     was = tuple(node.name for node in merged) if any(node is not mine for node in merged) else ()
     if mine is None:
         return NodeDiff(None, other, was=was)
-    regions = _region_diffs(mine, other)
+    both = [name for name in mine.regions if name in other.regions]
+    diffs = {name: diff_ir(mine.regions[name], other.regions[name]) for name in both}
+    regions = {name: diff for name, diff in diffs.items() if not diff.is_same}
     changes = (*_changed_names(mine, other, matching), *(("order",) if moved else ()), *regions)
     return NodeDiff(mine, other, changes, was, regions=regions)
 
@@ -84,7 +176,8 @@ def _changed_names(mine: OpNode, other: OpNode, matching: Matching) -> Iterator[
     inputs, others = _inputs_by_operand(mine), _inputs_by_operand(other)
     attrs = {**mine.attrs, **other.attrs}
     for name in {**inputs, **others, **attrs}:
-        same_input = _is_same_input(inputs.get(name, ()), others.get(name, ()), matching)
+        before, after = inputs.get(name, ()), others.get(name, ())
+        same_input = len(before) == len(after) and all(map(matching.matches, before, after))
         if not same_input or not _is_same_attr(mine.attrs, other.attrs, name):
             yield name
     if mine.operands != other.operands and inputs.keys() == others.keys():
@@ -93,11 +186,8 @@ def _changed_names(mine: OpNode, other: OpNode, matching: Matching) -> Iterator[
         yield "type"
     if mine.in_prologue != other.in_prologue:
         yield "prologue"
-    yield from (
-        name
-        for name in {**mine.regions, **other.regions}
-        if (name in mine.regions) != (name in other.regions)
-    )
+    regions = {**mine.regions, **other.regions}
+    yield from (name for name in regions if (name in mine.regions) != (name in other.regions))
 
 
 def _inputs_by_operand(node: OpNode) -> dict[str, list[Value]]:
@@ -109,20 +199,10 @@ def _inputs_by_operand(node: OpNode) -> dict[str, list[Value]]:
     return inputs
 
 
-def _is_same_input(mine: Sequence[Value], others: Sequence[Value], matching: Matching) -> bool:
-    return len(mine) == len(others) and all(map(matching.matches, mine, others))
-
-
 def _is_same_attr(mine: Mapping[str, Any], others: Mapping[str, Any], name: str) -> bool:
     if name not in mine or name not in others:
         return (name in mine) == (name in others)
     return same_literal(mine[name], others[name])
-
-
-def _region_diffs(mine: OpNode, other: OpNode) -> dict[str, GraphDiff]:
-    both = [name for name in mine.regions if name in other.regions]
-    diffs = {name: diff_ir(mine.regions[name], other.regions[name]) for name in both}
-    return {name: diff for name, diff in diffs.items() if not diff.is_same}
 
 
 def _renames(a: Graph, b: Graph, matching: Matching) -> Iterator[tuple[str, str]]:

@@ -54,7 +54,8 @@ class GraphDiff:
     @property
     def ops(self) -> dict[str, tuple[int, int]]:
         """Node counts before and after, for each op whose count changed; the largest change first."""
-        a, b = _op_counts(self.a), _op_counts(self.b)
+        sides = (self.a, self.b)
+        a, b = (Counter(node.op_type for part in side.graphs() for node in part.nodes) for side in sides)
         changed = [op for op in {**a, **b} if a[op] != b[op]]
         return {op: (a[op], b[op]) for op in sorted(changed, key=lambda op: (-abs(b[op] - a[op]), op))}
 
@@ -89,7 +90,3 @@ def _count(item: NodeDiff, status: Status) -> int:
         if region is not None and status_of(before, after, ()) is status:
             count += sum(map(len, region.graphs()))
     return count
-
-
-def _op_counts(graph: Graph) -> Counter[str]:
-    return Counter(node.op_type for part in graph.graphs() for node in part.nodes)

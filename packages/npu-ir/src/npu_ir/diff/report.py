@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -38,15 +40,12 @@ def summary_text(diff: GraphDiff) -> str:
     lines = [f"a and b differ: nodes {before:,} -> {after:,}: {counts}"]
     if diff.lines:
         groups = groupby(sorted((line.kind, line.status.value) for line in diff.lines))
-        lines.append(
-            "others: " + ", ".join(f"{len(list(same))} {kind} {what}" for (kind, what), same in groups)
-        )
+        texts = [f"{len(list(same))} {kind} {what}" for (kind, what), same in groups]
+        lines.append(f"others: {', '.join(texts)}")
     if diff.ops:
-        shown = [f"{op} {before:,} -> {after:,}" for op, (before, after) in list(diff.ops.items())[:_MAX_OPS]]
-        left_out = len(diff.ops) - len(shown)
-        lines.append(
-            ", ".join(["ops: " + shown[0], *shown[1:], *([f"and {left_out} others"] if left_out else [])])
-        )
+        shown = [f"{op} {before:,} -> {after:,}" for op, (before, after) in diff.ops.items()]
+        left_out = [f"and {len(shown) - _MAX_OPS} others"] if len(shown) > _MAX_OPS else []
+        lines.append(f"ops: {', '.join([*shown[:_MAX_OPS], *left_out])}")
     if diff.renames:
         lines.append(f"{len(diff.renames):,} renamed{_renames_text(diff, ': ')}")
     return "\n".join(lines)
@@ -65,9 +64,8 @@ def _size_text(graph: Graph) -> str:
 
 
 def _body(diff: GraphDiff) -> Iterator[str]:
-    yield from (
-        text for line in diff.lines if line.kind not in _KINDS_AFTER_NODES for text in _line_text(line)
-    )
+    first = [line for line in diff.lines if line.kind not in _KINDS_AFTER_NODES]
+    yield from itertools.chain.from_iterable(map(_line_text, first))
     for section, nodes in groupby(diff.nodes, _section):
         if diff.a.prologue or diff.b.prologue:
             yield f"@@ {section} @@"
@@ -77,7 +75,8 @@ def _body(diff: GraphDiff) -> Iterator[str]:
                 yield f"  ... {count:,} unchanged node{'' if count == 1 else 's'}"
             else:
                 yield from _hunk(list(group))
-    yield from (text for line in diff.lines if line.kind in _KINDS_AFTER_NODES for text in _line_text(line))
+    last = [line for line in diff.lines if line.kind in _KINDS_AFTER_NODES]
+    yield from itertools.chain.from_iterable(map(_line_text, last))
 
 
 def _section(item: NodeDiff) -> str:
@@ -141,7 +140,6 @@ def _mark_lines(mark: str, lines: Iterable[str], note: str) -> Iterator[str]:
 
 
 def diff_data(diff: GraphDiff) -> dict[str, Any]:
-    """Return the changes as JSON data."""
     return {
         "same": diff.is_same,
         "a": {"name": diff.a.name, "nodes": len(diff.a)},
@@ -168,11 +166,4 @@ def _node_data(item: NodeDiff) -> dict[str, Any]:
 
 
 def _line_data(item: LineDiff) -> dict[str, Any]:
-    return {
-        "status": item.status.value,
-        "kind": item.kind,
-        "name": item.name,
-        "a": item.a,
-        "b": item.b,
-        "changes": list(item.changes),
-    }
+    return {"status": item.status.value, **asdict(item), "changes": list(item.changes)}

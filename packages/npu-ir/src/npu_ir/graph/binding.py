@@ -49,7 +49,8 @@ def bind_weights(
     problems += [
         f"unexpected: {key}"
         for key in (*weights, *constants)
-        if key not in expected and not _is_extra_state(key)
+        # A module's extra state (``get_extra_state``) is not a tensor of the graph.
+        if key not in expected and key.rpartition(".")[2] != "_extra_state"
     ]
     if problems:
         more = [f"... and {len(problems) - _MAX_LISTED} more"] if len(problems) > _MAX_LISTED else []
@@ -78,11 +79,6 @@ def flatten_wrappers(weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Ten
             raise WeightError(f"the weight {twice[0]!r} is given twice: on its own, and as a part of another")
         flat.update(tensors)
     return flat
-
-
-def _is_extra_state(key: str) -> bool:
-    """Return whether a ``state_dict`` key holds a module's extra state (``get_extra_state``)."""
-    return key.rpartition(".")[2] == "_extra_state"
 
 
 def _weight_problems(value: Value, argument: Argument, given: dict[str, Any]) -> list[str]:
@@ -128,13 +124,7 @@ def flatten_arguments(graph: Graph, args: Sequence[Any], kwargs: Mapping[str, An
 def bind_inputs(
     graph: Graph, args: Sequence[Any], kwargs: Mapping[str, Any], symbols: SymbolValues
 ) -> dict[Value, Any]:
-    """Return the content of every input of ``graph``.
-
-    Args:
-        graph: The graph to call.
-        args: Positional arguments.
-        kwargs: Keyword arguments.
-        symbols: Receives the values of the symbols that the sizes of the inputs determine.
+    """Return the content of every input of ``graph``; ``symbols`` receives what their sizes determine.
 
     Raises:
         ExecutionError: The arguments have another nesting, type, size or constant than the graph was
@@ -251,10 +241,8 @@ def _require_stated_offset(value: Value, tensor: torch.Tensor, first: Value, oth
 
 
 def _is_same_memory(left: Any, right: Any) -> bool:
-    return shares_storage_address(left, right) and (left.storage_offset(), left.stride()) == (
-        right.storage_offset(),
-        right.stride(),
-    )
+    is_aligned = shares_storage_address(left, right) and left.storage_offset() == right.storage_offset()
+    return is_aligned and left.stride() == right.stride()
 
 
 def _is_same_number(left: Any, right: Any) -> bool:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import operator
+from collections.abc import Iterable
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
-from npu_ir.core.literals import Literal, same_literal
+from npu_ir.core.literals import same_literal
 from npu_ir.core.node import Argument, OpNode, Value
 from npu_ir.core.tensor_bytes import same_data
 
@@ -49,13 +50,8 @@ def _same_value(left: Value, right: Value) -> bool:
 def _same_argument(left: Argument | None, right: Argument | None) -> bool:
     if left is None or right is None:
         return left is right
-    return (left.kind, left.target, left.aliases, left.persistent, left.overlaps) == (
-        right.kind,
-        right.target,
-        right.aliases,
-        right.persistent,
-        right.overlaps,
-    ) and same_data(left.data, right.data)
+    fields = operator.attrgetter("kind", "target", "aliases", "persistent", "overlaps")
+    return fields(left) == fields(right) and same_data(left.data, right.data)
 
 
 def _same_node(left: OpNode, right: OpNode) -> bool:
@@ -63,15 +59,12 @@ def _same_node(left: OpNode, right: OpNode) -> bool:
         (left.name, left.op_type, left.operands, left.in_prologue)
         == (right.name, right.op_type, right.operands, right.in_prologue)
         and [value.name for value in left.inputs] == [value.name for value in right.inputs]
-        and _same_attrs(left.attrs, right.attrs)
+        and left.attrs.keys() == right.attrs.keys()
+        and all(same_literal(left.attrs[name], right.attrs[name]) for name in left.attrs)
         and _all(_same_value, left.outputs, right.outputs)
         and list(left.regions) == list(right.regions)
         and all(map(same_graph, left.regions.values(), right.regions.values()))
     )
-
-
-def _same_attrs(left: Mapping[str, Literal], right: Mapping[str, Literal]) -> bool:
-    return left.keys() == right.keys() and all(same_literal(left[name], right[name]) for name in left)
 
 
 def _same_leaf(left: Any, right: Any) -> bool:

@@ -404,7 +404,7 @@ class Graph(Signature):
         return self.clone()
 
     def __reduce__(self) -> tuple[Callable[..., Graph], tuple[Any, ...]]:
-        from npu_ir.graph.records import reduce_graph
+        from npu_ir.graph.copy import reduce_graph
 
         return reduce_graph(self)
 

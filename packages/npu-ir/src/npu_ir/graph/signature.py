@@ -216,8 +216,7 @@ class Signature:
         self, target: str, type: TensorType, *, aliases: Sequence[str] = (), name: str | None = None
     ) -> Value:
         """Add a parameter by its ``state_dict`` key; ``aliases`` are further keys of the same tensor."""
-        argument = Argument(InputKind.PARAMETER, target, tuple(aliases))
-        return self._add_argument(target if name is None else name, type, argument)
+        return self._add_argument(name, type, Argument(InputKind.PARAMETER, target, tuple(aliases)))
 
     def add_buffer(
         self,
@@ -233,46 +232,40 @@ class Signature:
         if persistent and data is not None:
             raise GraphError(f"buffer {target!r} is persistent: its content comes with the weights")
         checked = None if data is None else validate_data(data, type, target)
-        argument = Argument(InputKind.BUFFER, target, tuple(aliases), persistent, checked)
-        return self._add_argument(target if name is None else name, type, argument)
+        return self._add_argument(
+            name, type, Argument(InputKind.BUFFER, target, tuple(aliases), persistent, checked)
+        )
 
     def add_state(self, target: str, type: TensorType, *, name: str | None = None) -> Value:
         """Add optimizer state: a tensor that is bound with the weights, but is not in the model's state_dict.
 
-        Args:
-            target: Its external name: that of the parameter, then the key in the optimizer's state
-                (``fc.weight.exp_avg``).
-            type: Its shape, dtype and strides.
-            name: Preferred name of the value; made unique.
+        Its external name is that of the parameter, then the key in the optimizer (``fc.weight.exp_avg``).
 
         Raises:
             GraphError: The graph already has state of this name.
         """
-        return self._add_argument(target if name is None else name, type, Argument(InputKind.STATE, target))
+        return self._add_argument(name, type, Argument(InputKind.STATE, target))
 
     def add_constant(
         self, target: str, data: torch.Tensor, *, type: TensorType | None = None, name: str | None = None
     ) -> Value:
         """Add a tensor whose content is part of the graph; it is not copied.
 
-        Args:
-            target: Its external name.
-            data: The content.
-            type: The type with the strides that the graph needs; otherwise that of ``data``, the default.
-            name: Preferred name of the value; made unique.
+        ``type`` has the strides that the graph needs; by default they are those of ``data``.
 
         Raises:
             GraphError: ``data`` is sparse, quantized, without data, or of another type.
         """
         checked = validate_data(data, type, target)
         argument = Argument(InputKind.CONSTANT, target, data=checked)
-        return self._add_argument(target if name is None else name, type or TensorType.of(checked), argument)
+        return self._add_argument(name, type or TensorType.of(checked), argument)
 
-    def _add_argument(self, name: str, type: Type, argument: Argument) -> Value:
+    def _add_argument(self, name: str | None, type: Type, argument: Argument) -> Value:
+        """Add an argument; its value has the name of the argument by default."""
         group = self._arguments[argument.kind]
         if argument.target in group:
             raise GraphError(f"graph {self.name!r} already has {argument.kind.value} {argument.target!r}")
-        value = self._new_value(name, type, argument=argument)
+        value = self._new_value(argument.target if name is None else name, type, argument=argument)
         group[argument.target] = value
         self._edits += 1
         return value
@@ -283,18 +276,8 @@ class Signature:
         Raises:
             GraphError: It is a user input, is not in this graph, is still read, or is updated by the graph.
         """
-        self._require_own_value(value)
-        if value.argument is None or value.argument.kind is InputKind.INPUT:
-            raise GraphError(
-                f"%{value.name} is not a parameter, buffer, optimizer state or constant",
-                fix="user inputs are part of the signature",
-            )
-        self._require_unused(value)
-        if value in self._updates:
-            raise GraphError(
-                f"%{value.name} is updated by the graph", fix="drop the update first: set_update(value, None)"
-            )
-        del self._arguments[value.argument.kind][value.argument.target]
+        argument = self._require_removable(value, is_input=False)
+        del self._arguments[argument.kind][argument.target]
         del self._values[value.name]
         self._edits += 1
 
@@ -302,15 +285,13 @@ class Signature:
         """Replace an input without uses by ``literal`` in the call, which callers then have to pass.
 
         Raises:
-            GraphError: It is not an input of this graph, or is still read, or ``literal`` is not plain data.
+            GraphError: It is not an input of this graph, is still read or updated, or ``literal`` is not
+                plain data.
         """
-        self._require_own_value(value)
-        if value.argument is None or value.argument.kind is not InputKind.INPUT:
-            raise GraphError(f"%{value.name} is not an input", fix="erase_argument removes the others")
-        self._require_unused(value)
+        argument = self._require_removable(value, is_input=True)
         structure, leaves = self.call
         fixed = self._validate_leaves(structure, [literal if leaf is value else leaf for leaf in leaves])
-        del self._arguments[InputKind.INPUT][value.argument.target]
+        del self._arguments[InputKind.INPUT][argument.target]
         del self._values[value.name]
         self._call = structure, fixed
         self._edits += 1
@@ -321,15 +302,7 @@ class Signature:
         Raises:
             GraphError: It is not an input of this graph, or is still read, or is updated.
         """
-        self._require_own_value(value)
-        argument = value.argument
-        if argument is None or argument.kind is not InputKind.INPUT:
-            raise GraphError(f"%{value.name} is not an input", fix="erase_argument removes the others")
-        self._require_unused(value)
-        if value in self._updates:
-            raise GraphError(
-                f"%{value.name} is updated by the graph", fix="drop the update first: set_update(value, None)"
-            )
+        argument = self._require_removable(value, is_input=True)
         del self._values[value.name]
         new = self._new_value(value.name, type, argument=argument)
         self._arguments[InputKind.INPUT][argument.target] = new
@@ -479,6 +452,23 @@ class Signature:
     def _require_own_value(self, value: Value) -> None:
         if self._values.get(value.name) is not value:
             raise GraphError(f"%{value.name} is not a value of graph {self.name!r}")
+
+    def _require_removable(self, value: Value, *, is_input: bool) -> Argument:
+        """Return the argument of ``value``, which must be of the right kind, and neither read nor updated."""
+        self._require_own_value(value)
+        argument = value.argument
+        if argument is None or (argument.kind is InputKind.INPUT) != is_input:
+            kind = "an input" if is_input else "a parameter, buffer, optimizer state or constant"
+            others = (
+                "erase_argument removes the others" if is_input else "user inputs are part of the signature"
+            )
+            raise GraphError(f"%{value.name} is not {kind}", fix=others)
+        self._require_unused(value)
+        if value in self._updates:
+            raise GraphError(
+                f"%{value.name} is updated by the graph", fix="drop the update first: set_update(value, None)"
+            )
+        return argument
 
     def _require_unused(self, value: Value) -> None:
         if value._uses:

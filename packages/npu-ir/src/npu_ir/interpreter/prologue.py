@@ -60,11 +60,15 @@ class Prologue:
             storage_address(values[value]) for node in nodes for value in node.outputs if value in values
         }
         self._own = (self._own | self._of_graph) - (self._outside | {None})
-        live = {value: item for value, item in values.items() if _is_read_by_calls(value)}
-        # Sparse tensors have no single storage, so they are compared by identity.
-        self._own_sparse = {
-            id(item) for value, item in live.items() if value.producer is not None and _is_sparse(item)
+        live = {
+            value: item
+            for value, item in values.items()
+            if any(node is None or not node.in_prologue for node, _ in value.uses)
         }
+        # Sparse tensors have no single storage, so they are compared by identity.
+        made = [item for value, item in live.items() if value.producer is not None]
+        tensors = [item for item in made if isinstance(item, torch.Tensor)]
+        self._own_sparse = {id(item) for item in tensors if item.layout is not torch.strided}
         return live
 
     def copy_shared_results(self, items: Sequence[Any]) -> list[Any]:
@@ -97,11 +101,3 @@ class Prologue:
 def _copy(memory: torch.UntypedStorage) -> torch.UntypedStorage:
     copy: torch.UntypedStorage = memory.clone()  # type: ignore[no-untyped-call]
     return copy
-
-
-def _is_read_by_calls(value: Value) -> bool:
-    return any(node is None or not node.in_prologue for node, _ in value.uses)
-
-
-def _is_sparse(item: Any) -> bool:
-    return isinstance(item, torch.Tensor) and item.layout is not torch.strided

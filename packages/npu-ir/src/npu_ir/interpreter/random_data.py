@@ -88,9 +88,8 @@ def random_weights(graph: Graph, seed: int) -> dict[str, torch.Tensor]:
         try:
             weights[name] = _random_weight(type, generator, is_signed=name not in graph.optimizer_state)
         except UsageError as error:
-            raise UsageError(
-                f"weight {name!r}: {error.message}", fix="give weights: --weights FILE"
-            ) from error
+            problem = f"weight {name!r}: {error.message}"
+            raise UsageError(problem, fix="give weights: --weights FILE") from error
     return weights
 
 
@@ -120,11 +119,9 @@ def random_tensor(type: TensorType, generator: torch.Generator, int_high: int) -
 
 
 def _random_values(type: TensorType, generator: torch.Generator, int_high: int) -> torch.Tensor:
-    if type.dtype.is_complex:
-        wide = torch.complex128 if type.dtype == torch.complex128 else torch.complex64
-        return torch.randn(type.static_shape, dtype=wide, generator=generator)
-    if type.dtype.is_floating_point:
-        wide = torch.float64 if type.dtype == torch.float64 else torch.float32
+    if type.dtype.is_complex or type.dtype.is_floating_point:
+        default = torch.complex64 if type.dtype.is_complex else torch.float32
+        wide = type.dtype if type.dtype in (torch.complex128, torch.float64) else default
         return torch.randn(type.static_shape, dtype=wide, generator=generator)
     high = 2 if type.dtype == torch.bool else int_high
     return torch.randint(high, type.static_shape, generator=generator)

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import torch
 
-from npu_ir.core.call_signature import did_you_mean
+from npu_ir.core.user_code import did_you_mean
 from npu_ir.errors import UsageError
 from npu_ir.interpreter.interpreter import Interpreter
 from npu_ir.interpreter.run_nodes import Observer
@@ -46,27 +46,11 @@ def default_runner() -> str:
     return EXECUTOR if EXECUTOR in all_runners() else INTERPRETER
 
 
-def find_runner_on(name: str, backends: Sequence[str] | None) -> MakeRunner:
+def find_runner(name: str, backends: Sequence[str] | None = None) -> MakeRunner:
     """Return the factory of the runner of this name, restricted to these backends if any are given.
 
     Raises:
         UsageError: There is no such runner, or backends are given for one that has none.
-    """
-    make = find_runner(name)
-    if not backends:
-        return make
-    if name != EXECUTOR:
-        raise UsageError(
-            f"the {name} has no backends", fix=f"--on {EXECUTOR}, which npu-runtime provides, or no --backend"
-        )
-    return functools.partial(make, backends=list(backends))
-
-
-def find_runner(name: str) -> MakeRunner:
-    """Return the factory of the runner of this name.
-
-    Raises:
-        UsageError: There is none.
     """
     runners = all_runners()
     if name not in runners:
@@ -76,4 +60,9 @@ def find_runner(name: str) -> MakeRunner:
             or f"there {'are' if len(runners) > 1 else 'is'} {', '.join(sorted(runners))}; "
             "plugins provide others",
         )
-    return runners[name]
+    if not backends:
+        return runners[name]
+    if name != EXECUTOR:
+        fix = f"--on {EXECUTOR}, which npu-runtime provides, or no --backend"
+        raise UsageError(f"the {name} has no backends", fix=fix)
+    return functools.partial(runners[name], backends=list(backends))

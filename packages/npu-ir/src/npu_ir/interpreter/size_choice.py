@@ -13,15 +13,10 @@ _MAX_CANDIDATES = 4096  # candidates for one symbol
 
 
 def choose_sizes(graph: Graph, inferred: Mapping[str, int], wanted: Mapping[str, int]) -> dict[str, int]:
-    """Return a value for each symbol in the sizes of inputs that is not in ``inferred``.
+    """Return a value for each symbol in the sizes of inputs that is not in ``inferred`` by given inputs.
 
     It is the wanted one, otherwise the smallest from 2 on that ranges and constraints allow, otherwise 1 or
     less.
-
-    Args:
-        graph: The graph to call.
-        inferred: The values of the symbols that the given inputs determine.
-        wanted: The values that the user requests.
 
     Raises:
         UsageError: A wanted symbol is in no input, or its value is out of range or differs from that in
@@ -44,17 +39,15 @@ def _require_possible(
     graph: Graph, names: Iterable[str], name: str, size: int, inferred: Mapping[str, int]
 ) -> None:
     if name not in graph.symbols:
-        raise UsageError(
-            f"the graph has no symbol {name!r}", fix=f"its symbols: {', '.join(graph.symbols) or 'none'}"
-        )
+        fix = f"its symbols: {', '.join(graph.symbols) or 'none'}"
+        raise UsageError(f"the graph has no symbol {name!r}", fix=fix)
     if name not in names:
         raise UsageError(f"the size {name!r} is not in an input: it depends on their content")
     if size not in graph.symbols[name]:
         raise UsageError(f"the size {name!r} cannot be {size}: it is in {graph.symbols[name]}")
     if inferred.get(name, size) != size:
-        raise UsageError(
-            f"the size {name!r} cannot be {size}: the inputs that are given make it {inferred[name]}"
-        )
+        reason = f"the inputs that are given make it {inferred[name]}"
+        raise UsageError(f"the size {name!r} cannot be {size}: {reason}")
 
 
 def _smallest(graph: Graph, name: str, values: Mapping[str, int]) -> int:

@@ -44,20 +44,12 @@ def register_conversion(op_type: str) -> Callable[[F], F]:
 
 
 def unregister_executor(op_type: str) -> None:
-    """Remove the executor of ``op_type``.
-
-    Raises:
-        RegistryError: ``op_type`` has no executor.
-    """
+    """Remove the executor of ``op_type``; without one, raise RegistryError."""
     plugin_manager.registry().remove("execution", op_type)
 
 
 def unregister_conversion(op_type: str) -> None:
-    """Remove the conversion of ``op_type``.
-
-    Raises:
-        RegistryError: ``op_type`` has no conversion.
-    """
+    """Remove the conversion of ``op_type``; without one, raise RegistryError."""
     plugin_manager.registry().remove("conversion", op_type)
 
 

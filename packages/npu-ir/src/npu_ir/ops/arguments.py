@@ -45,13 +45,7 @@ class FlatArguments:
 def flatten_arguments(
     schema: OpSchema, args: Sequence[Any], kwargs: Mapping[str, Any], is_value: Callable[[Any], bool]
 ) -> FlatArguments:
-    """Return the flattened arguments of a call of ``schema.op``.
-
-    Args:
-        schema: The schema of the operator.
-        args: Positional arguments.
-        kwargs: Keyword arguments.
-        is_value: Distinguishes values of the graph from plain data.
+    """Return the flattened arguments of a call of ``schema.op``; ``is_value`` tells values from plain data.
 
     Raises:
         GraphError: There are too many or unknown arguments, or a list mixes tensors and plain data.

@@ -1,17 +1,20 @@
-"""Side effects of nodes: purity, random numbers and views."""
+"""Effects of nodes: purity, random numbers, views, and uninitialized memory."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from npu_ir._torch.ops import GETITEM, HigherOrderOperator, OpOverload, has_side_effects
-from npu_ir.core.node import OpNode
+from npu_ir.core.node import OpNode, Value
 from npu_ir.ops.scalar_functions import SCALAR_FUNCTIONS
 from npu_ir.ops.schema import Op, find_op, schema_of
+
+if TYPE_CHECKING:
+    from npu_ir.graph.graph import Graph
 
 _GETITEM = str(GETITEM)
 # Namespaces of collective ops, in which every process must take part.
@@ -20,6 +23,21 @@ _COMMUNICATION = ("_c10d_functional", "c10d_functional", "_dtensor", "symm_mem")
 _TOKEN = "dep_token"
 # If one of these arguments is off, an op that may draw random numbers does not.
 _SWITCHES = ("train", "training", "p", "dropout", "dropout_p")
+
+_MAKERS = frozenset({"empty", "empty_like", "empty_permuted", "empty_quantized", "empty_strided"})
+# Ops that overwrite a part of their first input, and keep the rest.
+_FILLERS = frozenset(
+    {
+        "as_strided_scatter",
+        "diagonal_scatter",
+        "index_copy",
+        "index_put",
+        "masked_scatter",
+        "scatter",
+        "select_scatter",
+        "slice_scatter",
+    }
+)
 
 
 def is_pure(node: OpNode) -> bool:
@@ -90,3 +108,23 @@ def _is_off(node: OpNode, argument: Any) -> bool:
         return False
     value = node.attrs.get(argument.name, argument.default_value if argument.has_default_value() else None)
     return isinstance(value, (bool, int, float)) and value == 0
+
+
+def find_uninitialized_values(graph: Graph) -> set[Value]:
+    """Return the values that may contain uninitialized memory.
+
+    It spreads through views and ops that overwrite only a part.
+    """
+    values: set[Value] = set()
+    for node in graph.nodes:
+        name = _aten_name(node)
+        is_passed_on = bool(node.inputs) and node.inputs[0] in values and (name in _FILLERS or is_view(node))
+        if is_passed_on or name.removeprefix("new_") in _MAKERS:
+            values.update(node.outputs)
+    return values
+
+
+def _aten_name(node: OpNode) -> str:
+    """Return the name of an ATen op without its overload; "" of any other."""
+    parts = node.op_type.split(".")
+    return parts[1] if parts[0] == "aten" and len(parts) == 3 else ""

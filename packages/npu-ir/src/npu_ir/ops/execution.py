@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 
@@ -15,10 +15,62 @@ from npu_ir.core.symbol_values import SymbolValues
 from npu_ir.core.types import ScalarType, TensorType, Type, type_of
 from npu_ir.errors import ExecutionError, NpuError
 from npu_ir.ops.calls import Binding, bind_node
-from npu_ir.ops.region_calls import Region, adapt_regions
 from npu_ir.ops.schema import Op, OpSchema, find_op, schema_of
 from npu_ir.plugins import plugin_manager
 from npu_ir.symbolic.expressions import Dim, Expr
+
+if TYPE_CHECKING:
+    from npu_ir.graph.graph import Graph
+
+
+# A region as the operator calls it, with positional arguments.
+Region: TypeAlias = "Callable[..., Any]"
+
+_POSITION = TensorType((), torch.int32)
+
+
+def adapt_regions(node: OpNode, regions: Mapping[str, Region]) -> list[Region]:
+    """Return the regions of ``node`` in order, adapted to its operator.
+
+    Some operators call regions with other arguments than torch.export has traced them for (torch 2.13).
+    """
+    adapted = _ADAPTED.get(node.op_type)
+    if adapted is None:
+        return list(regions.values())
+    return [adapted(node.regions[argument], region) for argument, region in regions.items()]
+
+
+def _adapt_flex_attention(graph: Graph, region: Region) -> Region:
+    """Adapt a region to ``flex_attention``: traced for 32-bit positions, it gets 64-bit ones on the CPU."""
+
+    def fit(value: Value, item: Any) -> Any:
+        is_position = value.type == _POSITION and isinstance(item, torch.Tensor) and item.dtype is torch.int64
+        return item.to(torch.int32) if is_position else item
+
+    return lambda *args: region(*map(fit, graph.inputs, args))
+
+
+def _adapt_associative_scan(graph: Graph, region: Region) -> Region:
+    """Adapt a region to ``associative_scan``: traced for two slices, it gets stacks of slices."""
+    count = 2 * len(graph.results[1])
+
+    def run(*args: Any) -> Any:
+        slices, additional = args[:count], args[count:]
+        if slices[0].dim() == graph.inputs[0].tensor_type.rank:
+            return region(*args)
+        rows = [region(*row, *additional) for row in zip(*(item.unbind(0) for item in slices), strict=True)]
+        if not rows:
+            return [item[:0] for item in slices[: count // 2]]
+        return [torch.stack(parts) for parts in zip(*rows, strict=True)]
+
+    return run
+
+
+_ADAPTED: Mapping[str, Callable[[Graph, Region], Region]] = {
+    "higher_order.flex_attention": _adapt_flex_attention,
+    "higher_order.associative_scan": _adapt_associative_scan,
+}
+
 
 FUNCTIONAL_FIX = (
     "use the op that returns a new tensor, and state updates of inputs and buffers with set_update"
@@ -44,8 +96,7 @@ def execute_node(
         node: Any node.
         inputs: One per ``node.inputs``.
         device: The device for tensors that the graph creates on ``meta``.
-        symbols: The symbol values known so far, to which the outputs add theirs. None if no size is
-            symbolic.
+        symbols: The symbol values known so far, to which the outputs add theirs; None if no size is symbolic.
         regions: A function for each of ``node.regions`` that runs it.
 
     Raises:
@@ -92,13 +143,8 @@ def _run_operator(node: OpNode, inputs: Sequence[Any], device: torch.device) -> 
 def run_op(op: Op, binding: Binding, inputs: Sequence[Any], device: torch.device) -> list[Any]:
     """Return the results of an op on inputs, flat, followed by the mutated tensors if it writes.
 
-    The inputs themselves are not mutated.
-
-    Args:
-        op: The op of a node.
-        binding: The prepared call of the node.
-        inputs: Tensors, which may be fake, and numbers.
-        device: The device for tensors that the graph creates on ``meta``.
+    The inputs, tensors, which may be fake, and numbers, are not mutated. Tensors that the graph creates on
+    ``meta`` are on ``device``.
     """
     if binding.written:
         return _run_on_copies(op, binding, inputs, device)

@@ -43,7 +43,8 @@ class FakeValues:
     def __init__(self, ranges: Mapping[str, Range], near: int | None = None) -> None:
         self._environment: FakeEnvironment = FakeEnvironment() if ranges else _static_environment()
         self.examples = {
-            name: _example(known, index, near) for index, (name, known) in enumerate(ranges.items())
+            name: nearest_value(known, (max(known.low or 0, 2) + 9 if near is None else near) + 2 * index)
+            for index, (name, known) in enumerate(ranges.items())
         }
         self._values = {
             name: self._environment.symbolic_size(name, known.low, known.high, self.examples[name])
@@ -115,11 +116,6 @@ class FakeValues:
 def _static_environment() -> FakeEnvironment:
     """Return the shared environment of calls without symbolic sizes, which never record guards."""
     return FakeEnvironment()
-
-
-def _example(known: Range, index: int, near: int | None) -> int:
-    """Return a possible value of a symbol, different for each index if its range allows."""
-    return nearest_value(known, max(known.low or 0, 2) + 9 + 2 * index if near is None else near + 2 * index)
 
 
 def nearest_value(known: Range, wanted: int) -> int:

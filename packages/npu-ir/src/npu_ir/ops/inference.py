@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from npu_ir._torch.ops import OpOverload
 from npu_ir.core.literals import Literal
@@ -34,12 +33,7 @@ def infer_types(
 ) -> list[Type]:
     """Return the types of the results of ``op_type`` on these inputs, in the order of a node's outputs.
 
-    Args:
-        op_type: An operator or a function of numbers, without regions.
-        inputs: The inputs of the node.
-        attrs: The attributes of the node.
-        operands: The operands record of the node; None if it has none.
-        symbols: The symbols of the graph with their ranges.
+    The op is an operator or a function of numbers, without regions. ``symbols`` are those of the graph.
 
     Raises:
         GraphError: There is no such operator; it does not accept the arguments; it mutates them; or the types
@@ -77,10 +71,10 @@ class TypedCall:
     ) -> TypedCall:
         """Return the call of ``op`` on the types of these inputs; arguments as for `infer_types`."""
         types = tuple([value.type for value in inputs])
-        ranges = _ranges(types, symbols) if symbols else ()
-        return cls(
-            op_type, op, types, None if operands is None else tuple(operands), ranges, repr(attrs), attrs
-        )
+        names = sorted({name for type in types for name in type.symbols}) if symbols else ()
+        ranges = tuple([(name, symbols[name]) for name in names])
+        record = None if operands is None else tuple(operands)
+        return cls(op_type, op, types, record, ranges, repr(attrs), attrs)
 
     @property
     def input_text(self) -> str:
@@ -95,12 +89,6 @@ class TypedCall:
             GraphError: As for `npu_ir.ops.calls.bind_arguments`.
         """
         return bind_arguments(schema_of(self.op), len(self.types), self.operands, self.attrs)
-
-
-def _ranges(types: Sequence[Type], symbols: Mapping[str, Range]) -> tuple[tuple[str, Range], ...]:
-    """Return the symbols in these types, with their ranges."""
-    names = sorted({name for type in types for name in type.symbols})
-    return tuple((name, symbols[name]) for name in names)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -126,7 +114,9 @@ def _infer_for_examples(call: TypedCall, binding: Binding, fakes: FakeValues) ->
         with fakes.activate():
             inputs = [fakes.fake_value(type) for type in call.types]
             results = run_op(call.op, binding, inputs, CPU)
-            types = tuple(map(fakes.type_of, _drop_absent_results(call.op, results)))
+            if isinstance(call.op, OpOverload) and not call.op._schema.returns and results == [None]:
+                return ()  # an op without results returns None
+            types = tuple(map(fakes.type_of, results))
             return (ScalarType("int"),) if call.op_type == _OFFSET else types
     except NpuError:
         raise
@@ -166,9 +156,3 @@ def _is_same_type(actual: Type, expected: Type) -> bool:
     if isinstance(actual, TensorType):
         return actual.same_shape_and_dtype(expected)
     return replace(actual, value=None) == expected or actual == expected
-
-
-def _drop_absent_results(op: Op, results: list[Any]) -> list[Any]:
-    """Return the results of an op, without the None that an op without results returns."""
-    has_none = isinstance(op, OpOverload) and not op._schema.returns
-    return [] if has_none and results == [None] else results

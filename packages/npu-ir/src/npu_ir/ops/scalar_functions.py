@@ -14,79 +14,22 @@ from typing import Any
 
 import torch
 
-_MODULES: dict[Any, tuple[str, ...]] = {
+_MODULES: dict[Any, str] = {
     operator: (
-        "add",
-        "sub",
-        "mul",
-        "truediv",
-        "floordiv",
-        "mod",
-        "pow",
-        "neg",
-        "pos",
-        "abs",
-        "eq",
-        "ne",
-        "lt",
-        "le",
-        "gt",
-        "ge",
-        "and_",
-        "or_",
-        "xor",
-        "not_",
-        "lshift",
-        "rshift",
+        "add sub mul truediv floordiv mod pow neg pos abs eq ne lt le gt ge and_ or_ xor not_ lshift rshift"
     ),
-    math: (
-        "ceil",
-        "floor",
-        "trunc",
-        "sqrt",
-        "pow",
-        "exp",
-        "log",
-        "log2",
-        "sin",
-        "cos",
-        "tan",
-        "sinh",
-        "cosh",
-        "tanh",
-        "asin",
-        "acos",
-        "atan",
-        "fabs",
-    ),
-    builtins: ("abs", "bool", "float", "int", "max", "min", "pow", "round"),
+    math: "ceil floor trunc sqrt pow exp log log2 sin cos tan sinh cosh tanh asin acos atan fabs",
+    builtins: "abs bool float int max min pow round",
     torch: (
-        "sym_float",
-        "sym_int",
-        "sym_ite",
-        "sym_max",
-        "sym_min",
-        "sym_not",
-        "sym_sqrt",
-        "sym_sum",
-        "_sym_sqrt",
-        "_sym_cos",
-        "_sym_cosh",
-        "_sym_sin",
-        "_sym_sinh",
-        "_sym_tan",
-        "_sym_tanh",
-        "_sym_asin",
-        "_sym_acos",
-        "_sym_atan",
-        "_sym_log2",
+        "sym_float sym_int sym_ite sym_max sym_min sym_not sym_sqrt sym_sum _sym_sqrt _sym_cos _sym_cosh "
+        "_sym_sin _sym_sinh _sym_tan _sym_tanh _sym_asin _sym_acos _sym_atan _sym_log2"
     ),
 }
 
 SCALAR_FUNCTIONS: dict[str, Callable[..., Any]] = {
     f"{module.__name__}.{name}": getattr(module, name)
     for module, names in _MODULES.items()
-    for name in names
+    for name in names.split()
     if hasattr(module, name)
 }
 # By identity: some are in two modules under two names (math.sqrt of sizes is torch.sym_sqrt).

@@ -22,14 +22,9 @@ class NotExpressibleError(Exception):
 
 
 def traced_type(value: Any, dim: Callable[[Any], Dim]) -> Type:
-    """Return the type of a FakeTensor, of a number, symbolic or not, or of None.
+    """Return the type of a FakeTensor, a number, symbolic or not, or None; ParseError for anything else.
 
-    Args:
-        value: A value of PyTorch's tracing.
-        dim: Converts an int or a SymInt to a size of the graph.
-
-    Raises:
-        ParseError: It is none of these.
+    ``dim`` converts an int or a SymInt to a size of the graph.
     """
     if isinstance(value, torch.Tensor):
         return _tensor_type(value, dim)
@@ -54,16 +49,11 @@ def _is_contiguous(shape: tuple[Dim, ...], strides: tuple[Dim, ...]) -> bool:
 
 
 def from_sympy(expression: Any, symbol: Callable[[Any], Expr]) -> Any:
-    """Convert a SymPy expression to an expression of the IR.
-
-    Args:
-        expression: The expression of a SymInt.
-        symbol: Converts a SymPy symbol to one of the graph.
+    """Convert the SymPy expression of a SymInt to one of the IR; ``symbol`` converts its symbols.
 
     Raises:
         NotExpressibleError: A part of it has no equivalent.
-        GraphError: As for `npu_ir.symbolic.expressions.call`.
-        ArithmeticError: As for `npu_ir.symbolic.expressions.call`.
+        GraphError, ArithmeticError: As for `npu_ir.symbolic.expressions.call`.
     """
     kind = type(expression).__name__
     if kind == "Symbol":
@@ -81,12 +71,7 @@ def from_sympy(expression: Any, symbol: Callable[[Any], Expr]) -> Any:
 
 
 def to_symbolic(number: Number, values: Mapping[str, Any]) -> Any:
-    """Convert an expression of the IR to a SymInt.
-
-    Args:
-        number: A size, or a number in one.
-        values: The SymInt of each symbol.
-    """
+    """Convert an expression of the IR to a SymInt; ``values`` has the SymInt of each symbol."""
     if not isinstance(number, Expr):
         return number
     total: Any = 0
@@ -97,16 +82,12 @@ def to_symbolic(number: Number, values: Mapping[str, Any]) -> Any:
                 value = values[factor]
             else:
                 arguments = (to_symbolic(part, values) for part in factor.arguments)
-                value = _symbolic_implementation(factor.function)(*arguments)
+                evaluate = _OF_SYMBOLIC.get(factor.function, FUNCTIONS[factor.function].evaluate)
+                value = evaluate(*arguments)
             for _ in range(power):
                 product = product * value
         total = total + product
     return total
-
-
-def _symbolic_implementation(function: str) -> Callable[..., Any]:
-    """Return the implementation of a size function on SymInts."""
-    return _OF_SYMBOLIC.get(function, FUNCTIONS[function].evaluate)
 
 
 def _arguments_of(expression: Any) -> list[Any]:
@@ -121,22 +102,11 @@ def _arguments_of(expression: Any) -> list[Any]:
     return list(expression.args)
 
 
-def _sum(*parts: Any) -> Any:
-    return functools.reduce(operator.add, parts)
-
-
-def _product(*parts: Any) -> Any:
-    return functools.reduce(operator.mul, parts)
-
-
-def _identity(part: Any) -> Any:
-    return part
-
-
 def _function(name: str) -> Callable[..., Any]:
     return functools.partial(call, name)
 
 
+# The size functions whose implementations on numbers do not take SymInts.
 _OF_SYMBOLIC: Mapping[str, Callable[..., Any]] = {
     "max": lambda *items: functools.reduce(torch.sym_max, items),
     "min": lambda *items: functools.reduce(torch.sym_min, items),
@@ -145,8 +115,8 @@ _OF_SYMBOLIC: Mapping[str, Callable[..., Any]] = {
 
 # By name of the class, in SymPy or torch.utils._sympy.functions: neither needs to be imported here.
 _FROM_SYMPY: Mapping[str, Callable[..., Any]] = {
-    "Add": _sum,
-    "Mul": _product,
+    "Add": lambda *parts: functools.reduce(operator.add, parts),
+    "Mul": lambda *parts: functools.reduce(operator.mul, parts),
     "Pow": _function("pow"),
     "PowByNatural": _function("pow"),
     "FloatPow": _function("pow"),
@@ -172,7 +142,7 @@ _FROM_SYMPY: Mapping[str, Callable[..., Any]] = {
     "BitwiseFn_bitwise_xor": _function("bitxor"),
     "LShift": _function("lshift"),
     "RShift": _function("rshift"),
-    "ToFloat": _identity,
-    "Identity": _identity,
+    "ToFloat": lambda part: part,
+    "Identity": lambda part: part,
     "OpaqueUnaryFn_sqrt": _function("sqrt"),
 }

@@ -1,8 +1,8 @@
 """The backend interface: how a device runs partitions of a graph.
 
 A plugin returns instances from the hook ``npu_backends``. The executor asks a backend about each node
-(`Backend.supports`); consecutive supported nodes form a partition, a graph of its own, which is lowered
-and prepared once and then run at each call. ATen runs the nodes that no backend supports.
+(`Backend.supports`, `Backend.cost`); consecutive nodes of one backend form a partition, a graph of its own,
+which is lowered and prepared once and then run at each call. ATen runs the nodes that no backend supports.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from npu_ir.core.storage import flat_view
 from npu_ir.core.types import TensorType
 
 if TYPE_CHECKING:
-    from npu_ir.graph.graph import Graph
+    from npu_ir.graph.partition import PartitionGraph
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,6 +52,8 @@ class BackendOp:
         kernel: The name of the kernel; empty if the backend selects one at run time.
         schema_id: The encoding of ``attrs``; 0 stands for the defaults of the op.
         attrs: The attributes, packed.
+        overwrites: The inputs of the lowered graph whose memory it overwrites, each of them overwritable
+            (`PartitionGraph.overwritable_inputs`) and read by no later op.
     """
 
     kind: str
@@ -61,6 +63,7 @@ class BackendOp:
     kernel: str = ""
     schema_id: int = 0
     attrs: bytes = b""
+    overwrites: tuple[Operand, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +94,11 @@ class Backend(abc.ABC):
 
     Attributes:
         name: Unique among all plugins, in kebab-case.
+        call_overhead: The seconds that a call of `run` takes besides the `cost` of its nodes.
     """
 
     name: ClassVar[str]
+    call_overhead: ClassVar[float] = 0.0
 
     @abc.abstractmethod
     def devices(self) -> Sequence[torch.device]:
@@ -111,8 +116,16 @@ class Backend(abc.ABC):
         its position or its name. Accepts any node, of any op and with symbolic sizes, and never raises.
         """
 
+    def cost(self, node: OpNode) -> float | None:  # noqa: ARG002 - for subclasses
+        """Return the seconds that a supported ``node`` takes in a call; None to take it at any cost.
+
+        A node goes to the first backend that supports it, unless that one states a cost: then the costs that
+        are stated decide, `call_overhead` of each partition included. Depends on the same as `supports`.
+        """
+        return None
+
     @abc.abstractmethod
-    def lower(self, graph: Graph) -> Sequence[BackendOp]:
+    def lower(self, graph: PartitionGraph) -> Sequence[BackendOp]:
         """Return the ops that compute ``graph``, in execution order.
 
         Each node belongs to at least one op; each result that is not an input is written by an op; nothing
@@ -120,7 +133,8 @@ class Backend(abc.ABC):
         be materialized. The graph is not modified.
 
         Args:
-            graph: Supported nodes only, without weights: everything from outside is an input.
+            graph: Supported nodes only, without weights: everything from outside is an input. It says which
+                inputs are constant, and which may be overwritten.
         """
 
     def allocate(self, type: TensorType, device: torch.device) -> torch.Tensor:
@@ -128,7 +142,7 @@ class Backend(abc.ABC):
         return torch.empty_strided(type.static_shape, type.static_strides, dtype=type.dtype, device=device)
 
     @abc.abstractmethod
-    def prepare(self, graph: Graph, ops: Sequence[BackendOp], device: torch.device) -> Any:
+    def prepare(self, graph: PartitionGraph, ops: Sequence[BackendOp], device: torch.device) -> Any:
         """Prepare ``graph`` for `run`: choose kernels, bind attributes, plan memory; return the program.
 
         Programs share no state: runs of several may alternate, even of the same graph. Graph and ops are
@@ -150,7 +164,8 @@ class Backend(abc.ABC):
         Args:
             program: The result of `prepare`.
             inputs: In the order of ``graph.inputs``, of the types that these state, strides included except
-                where a type lets elements overlap; they are not modified. They may start anywhere in their
+                where a type lets elements overlap; they are not modified, except those that an op of the
+                program overwrites, which share memory with no other. They may start anywhere in their
                 storage, so their addresses are aligned to the item size only. One tensor may be passed for
                 several inputs, and some may be parameters; the caller has disabled gradient recording.
 

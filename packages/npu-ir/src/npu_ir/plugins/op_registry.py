@@ -85,11 +85,7 @@ class OpRegistry:
         self._tables[table][op_type] = entry
 
     def remove(self, table: str, op_type: str) -> None:
-        """Remove an entry.
-
-        Raises:
-            RegistryError: There is none.
-        """
+        """Remove an entry; without one, raise RegistryError."""
         if self._tables[table].pop(op_type, None) is None:
             raise RegistryError(f"{op_type} has no registered {table}")
 

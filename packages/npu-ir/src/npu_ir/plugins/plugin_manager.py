@@ -135,7 +135,9 @@ def load(points: Iterable[EntryPoint], disabled: set[str]) -> Plugins:
     manager.add_hookspecs(hookspecs)
     plugins = Plugins(manager, OpRegistry(), [], {}, {}, {}, {})
     for point in sorted(points, key=lambda point: (not _is_own(point), point.name, point.value)):
-        report = PluginReport(point.name, _distribution(point))
+        dist = point.dist
+        distribution = "unknown distribution" if dist is None else f"{dist.name} {dist.version}"
+        report = PluginReport(point.name, distribution)
         plugins.reports.append(report)
         if point.name in disabled:
             report.refused = f"disabled by {DISABLE_VARIABLE}"
@@ -157,10 +159,6 @@ def load(points: Iterable[EntryPoint], disabled: set[str]) -> Plugins:
 def _is_own(point: EntryPoint) -> bool:
     """Return whether a plugin is of this project: these load first, so that no other claims their names."""
     return point.dist is not None and point.dist.name in OWN
-
-
-def _distribution(point: EntryPoint) -> str:
-    return f"{point.dist.name} {point.dist.version}" if point.dist is not None else "unknown distribution"
 
 
 def _load_one(plugins: Plugins, point: EntryPoint, report: PluginReport) -> None:
@@ -203,24 +201,16 @@ def _collect(plugins: Plugins, plugin: object, origin: str, report: PluginReport
         return call_hook(plugins.manager, plugin, hook, **arguments)
 
     answers("npu_register_ops", registry=ops)
-    passes = _items_by_name(answers("npu_passes"), "passes", plugins.reports, origin)
-    pipelines = _items_by_name(answers("npu_pipelines"), "pipelines", plugins.reports, origin)
-    backends = _items_by_name(answers("npu_backends"), "backends", plugins.reports, origin)
-    runners = _runners_by_name(answers("npu_runners"), plugins.reports, origin)
-    plugins.registry.merge(ops)
-    plugins.passes.update(passes)
-    plugins.pipelines.update(pipelines)
-    plugins.backends.update(backends)
-    plugins.runners.update(runners)
-    offers: dict[str, Any] = {
-        "conversion": ops.table("conversion"),
-        "execution": ops.table("execution"),
-        "passes": passes,
-        "pipelines": pipelines,
-        "backends": backends,
-        "runners": runners,
+    items = {
+        kind: _items_by_name(answers(f"npu_{kind}"), kind, plugins.reports, origin)
+        for kind in ("passes", "pipelines", "backends")
     }
-    report.offers = {kind: sorted(names) for kind, names in offers.items() if names}
+    items["runners"] = _runners_by_name(answers("npu_runners"), plugins.reports, origin)
+    plugins.registry.merge(ops)
+    for kind, named in items.items():
+        getattr(plugins, kind).update(named)
+    tables = {kind: ops.table(kind) for kind in ("conversion", "execution")}
+    report.offers = {kind: sorted(names) for kind, names in {**tables, **items}.items() if names}
 
 
 def call_hook(manager: pluggy.PluginManager, plugin: object, hook: str, **arguments: Any) -> list[Any]:

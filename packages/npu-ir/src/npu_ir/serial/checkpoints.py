@@ -4,26 +4,28 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+import zipfile
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
 from npu_ir.core.node import external_names
-from npu_ir.errors import SerializationError, WeightError
+from npu_ir.errors import NpuError, SerializationError, WeightError
 from npu_ir.graph.graph import Graph
-from npu_ir.serial.checkpoint import (
-    SAFETENSORS,
-    TORCH_SUFFIXES,
-    WEIGHT_SUFFIXES,
-    read_checkpoint,
-    require_file,
-)
 from npu_ir.serial.load import companion_file_name, read_document
-from npu_ir.serial.location import Location, short_repr
-from npu_ir.serial.strict_json import read_json
+from npu_ir.serial.strict_json import Location, read_json, short_repr
+from npu_ir.serial.tensor_file import read_weights
 
+SAFETENSORS = ".safetensors"
+TORCH_SUFFIXES = (".pt", ".pth", ".bin")
+WEIGHT_SUFFIXES = (SAFETENSORS, *TORCH_SUFFIXES)
+T = TypeVar("T")
+_DAMAGED = "check that the file is complete, or save the weights again"
+_MORE_THAN_TENSORS = (
+    "the file holds more than tensors, and no code from it is run: save model.state_dict() instead"
+)
 _INDEX_SUFFIX = ".index.json"
 # The files to look for in a folder, in order of preference (the names that Hugging Face uses).
 _PREFERRED_FILES = (
@@ -34,6 +36,81 @@ _PREFERRED_FILES = (
 )
 # Data files of saved graphs, which are not checkpoints.
 _GRAPH_TENSORS = re.compile(r".*-[0-9a-f]{16}\.safetensors", re.DOTALL)
+
+
+def _read_checkpoint(path: Path, wanted: Callable[[str], bool]) -> dict[str, torch.Tensor]:
+    """Return the tensors of one file of any format whose names ``wanted`` accepts."""
+    _require_file(path)
+    if path.suffix.lower() == SAFETENSORS:
+        return _read(lambda: read_weights(path, wanted), path)
+    mmap = zipfile.is_zipfile(path)  # files of torch < 1.6 are no zip archives, and cannot be mapped
+    content = _read(lambda: torch.load(path, map_location="cpu", weights_only=True, mmap=mmap), path)
+    return {name: tensor for name, tensor in _find_state_dict(content, path).items() if wanted(name)}
+
+
+def _require_file(path: Path) -> None:
+    if not path.is_file():
+        problem = "is not a regular file" if path.exists() else "does not exist"
+        raise WeightError(
+            f"the weights file {path.name} {problem}",
+            where=str(path),
+            fix="check the path, and that every shard is there",
+        )
+
+
+def _read(read: Callable[[], T], path: Path) -> T:
+    try:
+        return read()
+    except NpuError as error:
+        raise WeightError(error.message, where=error.where or str(path), fix=_DAMAGED) from error
+    except Exception as error:
+        # safetensors, zipfile and pickle raise arbitrary exceptions on damaged files.
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        is_refused = "weights_only" in str(error) or "Weights only" in str(error)
+        raise WeightError(
+            f"the file cannot be read as weights: {reason[:300]}",
+            where=str(path),
+            fix=_MORE_THAN_TENSORS if is_refused else _DAMAGED,
+        ) from error
+
+
+def _find_state_dict(content: Any, path: Path) -> dict[str, torch.Tensor]:
+    """Return the only ``state_dict`` in the content of a file: the content itself, or the value of one key.
+
+    Entries that are not tensors (``_extra_state``) are left out: a graph does not read them.
+    """
+    if not isinstance(content, Mapping):
+        raise WeightError(
+            f"expected a state_dict, found {type(content).__name__}",
+            where=str(path),
+            fix="save model.state_dict()",
+        )
+    nested = {key: item for key, item in content.items() if _is_state_dict(item)}
+    if len(nested) > 1:
+        raise WeightError(
+            f"more than one state_dict: under the keys {', '.join(map(short_repr, nested))}",
+            where=str(path),
+            fix="pass one of them: weights=torch.load(path)[key]",
+        )
+    state = next(iter(nested.values()), content)
+    tensors = {
+        key: item.detach()
+        for key, item in state.items()
+        if isinstance(key, str) and isinstance(item, torch.Tensor)
+    }
+    if not tensors and content:
+        raise WeightError(
+            f"no state_dict under any of the keys {short_repr(list(content))}",
+            where=str(path),
+            fix="save model.state_dict()",
+        )
+    return tensors
+
+
+def _is_state_dict(item: Any) -> bool:
+    return isinstance(item, Mapping) and any(
+        isinstance(key, str) and isinstance(value, torch.Tensor) for key, value in item.items()
+    )
 
 
 def load_weights(path: str | os.PathLike[str], graph: Graph | None = None) -> dict[str, torch.Tensor]:
@@ -48,8 +125,10 @@ def load_weights(path: str | os.PathLike[str], graph: Graph | None = None) -> di
         WeightError: A file is missing, damaged, or of another kind; or it has no weights of ``graph``.
     """
     path = Path(path)
-    names = None if graph is None else _checkpoint_names(graph)
-    tensors = _load(path, (lambda _: True) if names is None else names.__contains__)
+    needed = () if graph is None else graph.weights
+    absent = [value for value in needed if value.argument is not None and value.argument.data is None]
+    names = {name for value in absent for name in external_names(value)}
+    tensors = _load(path, (lambda _: True) if graph is None else names.__contains__)
     if names and not tensors:
         raise WeightError(
             f"none of the weights of the graph is here: it needs {short_repr(sorted(names))}",
@@ -60,25 +139,14 @@ def load_weights(path: str | os.PathLike[str], graph: Graph | None = None) -> di
     return tensors
 
 
-def _checkpoint_names(graph: Graph) -> set[str]:
-    """Return every name that a weight of ``graph`` may have in a checkpoint."""
-    return {
-        name
-        for value in graph.weights
-        if value.argument is not None and value.argument.data is None
-        for name in external_names(value)
-    }
-
-
 def _load(path: Path, wanted: Callable[[str], bool]) -> dict[str, torch.Tensor]:
     if path.is_dir():
         path = _find_in_folder(path)
-    require_file(path)
+    _require_file(path)
     if path.name.endswith(_INDEX_SUFFIX):
         return _load_shards(path, wanted)
-    if path.suffix.lower() in WEIGHT_SUFFIXES:
-        return read_checkpoint(path, wanted)
-    return read_checkpoint(_weights_of_document(path), wanted)
+    is_checkpoint = path.suffix.lower() in WEIGHT_SUFFIXES
+    return _read_checkpoint(path if is_checkpoint else _weights_of_document(path), wanted)
 
 
 def _find_in_folder(folder: Path) -> Path:
@@ -107,7 +175,7 @@ def _load_shards(index: Path, wanted: Callable[[str], bool]) -> dict[str, torch.
             names_in.setdefault(shard, set()).add(name)
     loaded: dict[str, torch.Tensor] = {}
     for shard, names in names_in.items():
-        tensors = read_checkpoint(index.with_name(shard), names.__contains__)
+        tensors = _read_checkpoint(index.with_name(shard), names.__contains__)
         missing = sorted(names - tensors.keys())
         if missing:
             raise WeightError(
@@ -139,7 +207,6 @@ def _weight_map(index: Path) -> dict[str, str]:
 
 
 def _weights_of_document(path: Path) -> Path:
-    """Return the weights file of a saved graph."""
     with path.open("rb") as file:
         if not file.read(64).lstrip().startswith(b"{"):
             raise WeightError(
@@ -148,7 +215,8 @@ def _weights_of_document(path: Path) -> Path:
                 fix=f"supported are {', '.join(WEIGHT_SUFFIXES)}, *{_INDEX_SUFFIX}, and graphs saved with "
                 "weights",
             )
-    name = _read_or_raise(_weights_name, path)
+    entry = _read_or_raise(read_document, path)["weights"]
+    name = _read_or_raise(lambda path: companion_file_name(entry, Location(str(path)).at("weights")), path)
     if name is None:
         raise WeightError(
             "the graph was saved without weights",
@@ -156,10 +224,6 @@ def _weights_of_document(path: Path) -> Path:
             fix="save_ir(graph, path, weights=...), or give a checkpoint",
         )
     return path.with_name(name)
-
-
-def _weights_name(path: Path) -> str | None:
-    return companion_file_name(read_document(path)["weights"], Location(str(path)).at("weights"))
 
 
 def _read_or_raise(read: Callable[[Path], Any], path: Path) -> Any:

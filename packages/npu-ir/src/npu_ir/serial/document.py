@@ -16,9 +16,8 @@ import torch
 from npu_ir.core.literals import literal_to_json
 from npu_ir.core.node import OpNode, Value
 from npu_ir.graph.graph import Graph
-from npu_ir.serial.op_schemas import current_schemas
-from npu_ir.serial.tree_json import tree_to_json
-from npu_ir.serial.type_json import dim_to_json, type_to_json
+from npu_ir.ops.schema import resolve
+from npu_ir.serial.value_json import dim_to_json, tree_to_json, type_to_json
 from npu_ir.symbolic.constraints import Constraint
 
 FORMAT = "npu-ir"
@@ -36,13 +35,7 @@ class StoredData:
 
 @dataclass(frozen=True, slots=True)
 class CompanionFiles:
-    """The names of the files that belong to a document; None where there is none.
-
-    Attributes:
-        tensors: The file with the data of constants and buffers.
-        weights: The file with parameters and persistent buffers.
-        data: The reference into ``tensors`` for each value that has data.
-    """
+    """The names of the files that belong to a document, and the reference into ``tensors`` for each value."""
 
     tensors: str | None
     weights: str | None
@@ -82,10 +75,11 @@ def _rows(key: str, rows: Iterable[Any]) -> Iterator[str]:
 
 
 def _schemas(graph: Graph) -> Iterator[str]:
-    schemas = current_schemas({node.op_type for part in graph.graphs() for node in part.nodes})
-    yield from _block(
-        "schemas", "{", (f"{_dumps(op_type)}: {_dumps(schema)}" for op_type, schema in schemas.items()), "}"
-    )
+    """Yield the schemas of those ops that are registered in this process, sorted by name."""
+    names = sorted({node.op_type for part in graph.graphs() for node in part.nodes})
+    ops = {name: op for name in names if (op := resolve(name)) is not None}
+    rows = (f"{_dumps(name)}: {_dumps(str(op._schema))}" for name, op in ops.items())
+    yield from _block("schemas", "{", rows, "}")
 
 
 def _block(key: str, opening: str, rows: Iterable[str], closing: str) -> Iterator[str]:

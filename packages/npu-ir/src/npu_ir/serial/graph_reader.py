@@ -7,36 +7,24 @@ from typing import Any
 
 import torch
 
-from npu_ir.core.node import (
-    NO_PROVENANCE,
-    Argument,
-    InputKind,
-    OpNode,
-    Origin,
-    Provenance,
-    Value,
-)
+from npu_ir.core.node import NO_PROVENANCE, Argument, InputKind, OpNode, Origin, Provenance, Value
+from npu_ir.core.structure import Structure
 from npu_ir.core.types import TensorType, Type
-from npu_ir.errors import GraphError
 from npu_ir.graph.graph import Graph
 from npu_ir.graph.rules.edits import MAX_REGION_DEPTH
-from npu_ir.serial.location import (
+from npu_ir.serial.strict_json import (
     UPGRADE,
     Location,
     RecordKeys,
-    read_flag,
-    read_items,
-    read_object,
+    read_as,
     read_pair,
     read_record,
-    read_text,
     read_texts,
     short_repr,
 )
 from npu_ir.serial.tensor_file import TensorFile
 from npu_ir.serial.tensor_layout import unstorable_reason
-from npu_ir.serial.tree_json import read_literal, read_tree, read_value
-from npu_ir.serial.type_json import read_number, read_type
+from npu_ir.serial.value_json import read_literal, read_number, read_tree, read_type, read_value
 from npu_ir.symbolic.constraints import RELATIONS, Constraint, Range
 
 _ARGUMENT = RecordKeys(
@@ -46,20 +34,13 @@ _DATA = RecordKeys(frozenset({"tensor", "sha256"}))
 _NODE = RecordKeys(
     frozenset({"name", "op", "inputs", "operands", "attrs", "outputs"}), frozenset({"provenance", "regions"})
 )
-_REGION = RecordKeys(frozenset({"name", "arguments", "call", "nodes", "results"}))
+REGION_KEYS = RecordKeys(frozenset({"name", "arguments", "call", "nodes", "results"}))
 _PROVENANCE = RecordKeys(frozenset(), frozenset({"module", "source", "fused_from", "origins"}))
 _KINDS: Mapping[str, InputKind] = {kind.value: kind for kind in InputKind}
 
 
 class GraphReader:
-    """Builder of one graph or region.
-
-    Args:
-        name: Name of the graph.
-        place: Position of the graph in the document.
-        tensors: The file with the data of constants and buffers, if there is one.
-        depth: Number of enclosing regions.
-    """
+    """Builder of the graph or region at ``place``, inside ``depth`` regions, with data from ``tensors``."""
 
     def __init__(self, name: str, place: Location, tensors: TensorFile | None, depth: int = 0) -> None:
         self._graph = Graph(name)
@@ -76,22 +57,22 @@ class GraphReader:
             SerializationError: The entries are invalid; says where.
             GraphError: The graph breaks a rule of the IR.
         """
-        for name, row in read_object(data.get("symbols", {}), self._place, "symbols").items():
+        for name, row in read_as(dict, data.get("symbols", {}), self._place, "symbols").items():
             self._symbol(name, row, self._place.at("symbols", name))
-        for index, row in enumerate(read_items(data.get("constraints", []), self._place, "constraints")):
+        for index, row in enumerate(read_as(list, data.get("constraints", []), self._place, "constraints")):
             self._constraint(row, self._place.at("constraints", index))
-        for index, row in enumerate(read_items(data["arguments"], self._place, "arguments")):
+        for index, row in enumerate(read_as(list, data["arguments"], self._place, "arguments")):
             self._argument(row, self._place.at("arguments", index))
-        for index, row in enumerate(read_items(data["nodes"], self._place, "nodes")):
+        for index, row in enumerate(read_as(list, data["nodes"], self._place, "nodes")):
             self._node(row, self._place.at("nodes", index))
         if "prologue" in data:
             self._prologue(data["prologue"], self._place.at("prologue"))
         if data["call"] is not None:
-            self._call(data["call"], self._place.at("call"))
-        leaves: list[Any] = []
-        structure = read_tree(data["results"], self._place.at("results"), self._values, leaves)
-        self._graph.set_results(structure, leaves)
-        for index, row in enumerate(read_items(data.get("updates", []), self._place, "updates")):
+            structure, leaves = self._tree(data["call"], "call")
+            with self._place.translate_errors("call"):
+                self._graph.set_call_structure(structure, leaves)
+        self._graph.set_results(*self._tree(data["results"], "results"))
+        for index, row in enumerate(read_as(list, data.get("updates", []), self._place, "updates")):
             self._update(row, self._place.at("updates", index))
         if self._has_origins:
             self._graph.track_origins()
@@ -103,74 +84,70 @@ class GraphReader:
             raise place.error(
                 f"expected a pair of integers, or null for an open end, found {short_repr(data)}"
             )
-        try:
+        with place.translate_errors():
             self._graph.add_symbol(name, Range(low, high))
-        except GraphError as error:
-            raise place.error(error.message) from error
 
     def _constraint(self, data: Any, place: Location) -> None:
-        items = read_items(data, place)
+        items = read_as(list, data, place)
         if len(items) != 3 or type(items[1]) is not str or items[1] not in RELATIONS:
             raise place.error(
                 f"expected two expressions with a relation between them, found {short_repr(data)}"
             )
         constraint = Constraint(read_number(items[0], place, 0), items[1], read_number(items[2], place, 2))
-        try:
+        with place.translate_errors():
             self._graph.add_constraint(constraint)
-        except GraphError as error:
-            raise place.error(error.message) from error
 
     def _argument(self, data: Any, place: Location) -> None:
         row = read_record(data, _ARGUMENT, place)
-        kind = _KINDS.get(read_text(row["kind"], place, "kind"))
+        kind = _KINDS.get(read_as(str, row["kind"], place, "kind"))
         if kind is None:
-            raise place.at("kind").error(
-                f"{short_repr(row['kind'])} is not one of {', '.join(_KINDS)}", UPGRADE
-            )
+            problem = f"{short_repr(row['kind'])} is not one of {', '.join(_KINDS)}"
+            raise place.at("kind").error(problem, UPGRADE)
         type = read_type(row["type"], place, "type")
         argument = Argument(
             kind,
-            read_text(row["target"], place, "target"),
+            read_as(str, row["target"], place, "target"),
             tuple(read_texts(row.get("aliases", []), place, "aliases")),
-            read_flag(row.get("persistent", True), place, "persistent"),
+            read_as(bool, row.get("persistent", True), place, "persistent"),
             self._data(row["data"], type, place.at("data")) if "data" in row else None,
             _read_overlap(row["overlaps"], place.at("overlaps")) if "overlaps" in row else None,
         )
         _require_consistent(argument, type, place)
         name = self._new_name(row["name"], place, "name")
-        try:
+        with place.translate_errors("target"):
             self._values[name] = self._graph._add_argument(name, type, argument)
-        except GraphError as error:
-            raise place.at("target").error(error.message) from error
 
     def _data(self, data: Any, type: Type, place: Location) -> torch.Tensor:
         row = read_record(data, _DATA, place)
-        reason = (
-            unstorable_reason(type) if isinstance(type, TensorType) else f"a value of type {type} has no data"
-        )
+        if not isinstance(type, TensorType):
+            raise place.error(f"a value of type {type} has no data")
+        reason = unstorable_reason(type)
         if reason is not None:
             raise place.error(reason)
         if self._tensors is None:
             raise place.error("the document names no file with tensors")
-        assert isinstance(type, TensorType)
         return self._tensors.read(
-            read_text(row["tensor"], place, "tensor"), type, read_text(row["sha256"], place, "sha256")
+            read_as(str, row["tensor"], place, "tensor"), type, read_as(str, row["sha256"], place, "sha256")
         )
 
     def _node(self, data: Any, place: Location) -> None:
         row = read_record(data, _NODE, place)
-        name = read_text(row["name"], place, "name")
-        outputs = read_items(row["outputs"], place, "outputs")
+        name = read_as(str, row["name"], place, "name")
+        attrs = read_as(dict, row["attrs"], place, "attrs")
+        outputs = read_as(list, row["outputs"], place, "outputs")
         names, types = [], []
         for index, item in enumerate(outputs):
             output, output_type = read_pair(item, place, "outputs", index)
             names.append(self._new_name(output, place, "outputs", index, 0))
             types.append(read_type(output_type, place, "outputs", index, 1))
-        try:
+        with place.translate_errors():
             node = self._graph.insert(
-                read_text(row["op"], place, "op"),
-                self._inputs(row["inputs"], place),
-                _read_attrs(row["attrs"], place),
+                read_as(str, row["op"], place, "op"),
+                [
+                    read_value(self._values, item, place, "inputs", index)
+                    for index, item in enumerate(read_as(list, row["inputs"], place, "inputs"))
+                ],
+                {key: read_literal(item, place, "attrs", key) for key, item in attrs.items()},
                 types=types,
                 operands=None if row["operands"] is None else read_texts(row["operands"], place, "operands"),
                 regions=self._regions(row.get("regions", {}), place.at("regions")),
@@ -180,8 +157,6 @@ class GraphReader:
                 if "provenance" in row
                 else NO_PROVENANCE,
             )
-        except GraphError as error:
-            raise place.error(error.message) from error
         if node.name != name:
             raise place.at("name").error(f"{short_repr(name)} is the name of another node")
         if "origins" in row.get("provenance", {}):
@@ -190,15 +165,14 @@ class GraphReader:
             self._values[self._new_name(names[index], place, "outputs", index, 0)] = value
 
     def _origins(self, node: OpNode, data: Any, place: Location) -> None:
-        rows = read_items(data, place)
+        rows = read_as(list, data, place)
         if len(rows) != len(node.outputs):
-            raise place.error(
-                f"expected a list for each of {len(node.outputs)} outputs, found {short_repr(rows)}"
-            )
+            count = len(node.outputs)
+            raise place.error(f"expected a list for each of {count} outputs, found {short_repr(rows)}")
         for index, value in enumerate(node.outputs):
             value._origins = tuple(
                 _read_origin(item, place.at(index, number))
-                for number, item in enumerate(read_items(rows[index], place, index))
+                for number, item in enumerate(read_as(list, rows[index], place, index))
             )
         self._has_origins = True
 
@@ -207,41 +181,29 @@ class GraphReader:
         if type(data) is not int or not 0 <= data <= len(nodes):
             raise place.error(f"expected a number of nodes, at most {len(nodes)}, found {short_repr(data)}")
         for index, node in enumerate(nodes[:data]):
-            try:
+            with self._place.translate_errors("nodes", index):
                 self._graph.move_to_prologue(node)
-            except GraphError as error:
-                raise self._place.at("nodes", index).error(error.message) from error
 
     def _regions(self, data: Any, place: Location) -> dict[str, Graph]:
         regions = {}
         if data and self._depth >= MAX_REGION_DEPTH:
             raise place.error(f"regions nested deeper than {MAX_REGION_DEPTH}")
-        for argument, row in read_object(data, place).items():
+        for argument, row in read_as(dict, data, place).items():
             inner = place.at(argument)
-            record = read_record(row, _REGION, inner)
-            name = read_text(record["name"], inner, "name")
+            record = read_record(row, REGION_KEYS, inner)
+            name = read_as(str, record["name"], inner, "name")
             regions[argument] = GraphReader(name, inner, self._tensors, self._depth + 1).read(record)
         return regions
 
-    def _inputs(self, data: Any, place: Location) -> list[Value]:
-        return [
-            read_value(self._values, name, place, "inputs", index)
-            for index, name in enumerate(read_items(data, place, "inputs"))
-        ]
-
     def _new_name(self, data: Any, place: Location, *steps: str | int) -> str:
-        name = read_text(data, place, *steps)
+        name = read_as(str, data, place, *steps)
         if name in self._values:
             raise place.at(*steps).error(f"another value is called {short_repr(name)}")
         return name
 
-    def _call(self, data: Any, place: Location) -> None:
+    def _tree(self, data: Any, key: str) -> tuple[Structure, list[Any]]:
         leaves: list[Any] = []
-        structure = read_tree(data, place, self._values, leaves)
-        try:
-            self._graph.set_call_structure(structure, leaves)
-        except GraphError as error:
-            raise place.error(error.message) from error
+        return read_tree(data, self._place.at(key), self._values, leaves), leaves
 
     def _update(self, data: Any, place: Location) -> None:
         names, stated = (data[:2], data[2:]) if isinstance(data, list) and len(data) == 3 else (data, [])
@@ -252,17 +214,15 @@ class GraphReader:
             raise place.at(2).error(f"%{value.name} is {value.type}, not {short_repr(stated[0])}")
         if target in self._graph.updates:
             raise place.at(0).error(f"{short_repr(target.name)} is updated twice")
-        try:
+        with place.translate_errors():
             self._graph.set_update(target, value, replaces=bool(stated))
-        except GraphError as error:
-            raise place.error(error.message) from error
 
 
 def _read_overlap(data: Any, place: Location) -> tuple[str, int]:
     target, offset = read_pair(data, place)
     if type(offset) is not int:
         raise place.at(1).error(f"expected an integer, found {short_repr(offset)}")
-    return read_text(target, place, 0), offset
+    return read_as(str, target, place, 0), offset
 
 
 def _require_consistent(argument: Argument, type: Type, place: Location) -> None:
@@ -283,11 +243,6 @@ def _require_consistent(argument: Argument, type: Type, place: Location) -> None
         )
 
 
-def _read_attrs(data: Any, place: Location) -> dict[str, Any]:
-    attrs = read_object(data, place, "attrs")
-    return {name: read_literal(item, place, "attrs", name) for name, item in attrs.items()}
-
-
 def _read_origin(data: Any, place: Location) -> Origin:
     texts = read_texts(data, place)
     if len(texts) != 3:
@@ -298,7 +253,7 @@ def _read_origin(data: Any, place: Location) -> Origin:
 def _read_provenance(data: Any, place: Location) -> Provenance:
     row = read_record(data, _PROVENANCE, place, "provenance")
     return Provenance(
-        read_text(row.get("module", ""), place, "provenance", "module"),
-        read_text(row.get("source", ""), place, "provenance", "source"),
+        read_as(str, row.get("module", ""), place, "provenance", "module"),
+        read_as(str, row.get("source", ""), place, "provenance", "source"),
         tuple(read_texts(row.get("fused_from", []), place, "provenance", "fused_from")),
     )

@@ -7,41 +7,27 @@ import os
 from pathlib import Path
 from typing import Any
 
-from npu_ir.core.paused_gc import pause_gc
+from npu_ir._torch.ops import accepts_calls_of
+from npu_ir.core.isolation import pause_gc
 from npu_ir.errors import GraphError, SerializationError
 from npu_ir.graph.graph import Graph
+from npu_ir.ops.schema import resolve
 from npu_ir.serial.document import FORMAT, VERSION
-from npu_ir.serial.graph_reader import GraphReader
-from npu_ir.serial.location import (
+from npu_ir.serial.graph_reader import REGION_KEYS, GraphReader
+from npu_ir.serial.strict_json import (
     DAMAGED,
     Location,
     RecordKeys,
-    read_object,
+    read_as,
+    read_json,
     read_record,
-    read_text,
     short_repr,
 )
-from npu_ir.serial.op_schemas import require_compatible_schemas
-from npu_ir.serial.strict_json import read_json
 from npu_ir.serial.tensor_file import TensorFile
 
+_MAX_NESTING = 16
 _KEYS = RecordKeys(
-    frozenset(
-        {
-            "format",
-            "version",
-            "torch",
-            "name",
-            "tensors",
-            "weights",
-            "schemas",
-            "arguments",
-            "call",
-            "nodes",
-            "updates",
-            "results",
-        }
-    ),
+    REGION_KEYS.required | {"format", "version", "torch", "tensors", "weights", "schemas", "updates"},
     frozenset({"symbols", "constraints", "prologue"}),
 )
 
@@ -69,11 +55,7 @@ def load_ir(path: str | os.PathLike[str]) -> Graph:
 
 
 def read_document(path: Path) -> dict[str, Any]:
-    """Return the document at ``path``, with its keys checked against this version.
-
-    Raises:
-        SerializationError: It is not such a document.
-    """
+    """Return the document at ``path``, with its keys checked against this version."""
     place = Location(str(path))
     data = read_json(path)
     if type(data) is not dict or data.get("format") != FORMAT:
@@ -89,29 +71,48 @@ def read_document(path: Path) -> dict[str, Any]:
 
 
 def companion_file_name(name: Any, place: Location) -> str | None:
-    """Return the file name that a document refers to, in its own folder; None if there is none.
-
-    Args:
-        name: The entry of the document.
-        place: Its position.
-
-    Raises:
-        SerializationError: The name is not that of a safetensors file in the same folder.
-    """
+    """Return the file that an entry of a document names: a safetensors file in its folder, or None."""
     if name is None:
         return None
-    text = read_text(name, place)
+    text = read_as(str, name, place)
     if not text.endswith(".safetensors") or any(char in text for char in "/\\:\0"):
         raise place.error(f"{short_repr(text)} is not the name of a safetensors file in the same folder")
     return text
 
 
 def _read_graph(data: dict[str, Any], place: Location, folder: Path) -> Graph:
-    read_text(data["torch"], place, "torch")
+    read_as(str, data["torch"], place, "torch")
     companion_file_name(data["weights"], place.at("weights"))
     tensors = companion_file_name(data["tensors"], place.at("tensors"))
-    require_compatible_schemas(read_object(data["schemas"], place, "schemas"), place.at("schemas"))
+    _require_compatible_schemas(read_as(dict, data["schemas"], place, "schemas"), place.at("schemas"))
     with contextlib.nullcontext() if tensors is None else TensorFile(folder / tensors) as file:
-        graph = GraphReader(read_text(data["name"], place, "name"), place, file).read(data)
+        graph = GraphReader(read_as(str, data["name"], place, "name"), place, file).read(data)
     graph.check()
     return graph
+
+
+def _require_compatible_schemas(schemas: dict[str, Any], place: Location) -> None:
+    """Require that calls of the stored schemas have the same meaning for the operators of this process."""
+    for op_type, stored in schemas.items():
+        read_as(str, stored, place, op_type)
+        op = resolve(op_type)
+        if op is None or str(op._schema) == stored:
+            continue
+        if not _is_safe_to_parse(stored) or not accepts_calls_of(op, stored):
+            raise place.at(op_type).error(
+                f"{op_type} has another schema here: the file has {stored[:500]!r}, "
+                f"this PyTorch has {str(op._schema)!r}",
+                "use the PyTorch the file was made with, or export the model again",
+            )
+
+
+def _is_safe_to_parse(schema: str) -> bool:
+    """Return whether ``schema`` is safe to pass to torch's schema parser.
+
+    The parser recurses without a limit: deep nesting overflows the C stack and ends the process (torch 2.13).
+    """
+    depth = deepest = 0
+    for char in schema:
+        depth += (char in "([") - (char in ")]")
+        deepest = max(deepest, depth)
+    return schema.isascii() and deepest <= _MAX_NESTING

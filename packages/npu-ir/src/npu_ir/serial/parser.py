@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -24,13 +24,13 @@ from npu_ir.text.printer import implied_node_name
 from npu_ir.text.reader import Reader, Tree, container
 
 _KINDS = {kind.value: kind for kind in InputKind}
-# Clauses that may follow the type of each kind of argument.
-_CLAUSES = {
-    InputKind.INPUT: ("target", "overlaps"),
-    InputKind.PARAMETER: ("target", "aliases"),
-    InputKind.BUFFER: ("target", "aliases", "non_persistent", "="),
-    InputKind.STATE: ("target",),
-    InputKind.CONSTANT: ("target", "="),
+# What adds each kind of argument, and the clauses that may follow its type.
+_ARGUMENTS: dict[InputKind, tuple[Callable[..., Value], tuple[str, ...]]] = {
+    InputKind.INPUT: (Graph.add_input, ("target", "overlaps")),
+    InputKind.PARAMETER: (Graph.add_parameter, ("target", "aliases")),
+    InputKind.BUFFER: (Graph.add_buffer, ("target", "aliases", "non_persistent", "=")),
+    InputKind.STATE: (Graph.add_state, ("target",)),
+    InputKind.CONSTANT: (Graph.add_constant, ("target", "=")),
 }
 
 
@@ -47,7 +47,8 @@ def parse_ir(text: str, constants: Mapping[str, torch.Tensor] | None = None) -> 
     """
     parser = _GraphParser(text, dict(constants or {}))
     try:
-        graph = parser.program()
+        graph = parser.graph()
+        parser.finish()
     except GraphError as error:
         where = format_position(text, parser.statement.offset)
         raise ParseError(error.message, where=where, fix=error.fix) from error
@@ -56,11 +57,7 @@ def parse_ir(text: str, constants: Mapping[str, torch.Tensor] | None = None) -> 
 
 
 def parse_type(text: str) -> Type:
-    """Parse the text form of a type, such as ``f32[1, 3]@[3, 1]``.
-
-    Raises:
-        ParseError: The text is not a type.
-    """
+    """Parse the text form of a type, such as ``f32[1, 3]@[3, 1]``; a `ParseError` if it is not one."""
     reader = Reader(text)
     type = reader.value_type()
     reader.finish()
@@ -68,11 +65,7 @@ def parse_type(text: str) -> Type:
 
 
 def parse_dim(text: str) -> Dim:
-    """Parse the text form of a size, such as ``2*s0+1``.
-
-    Raises:
-        ParseError: The text is not a size.
-    """
+    """Parse the text form of a size, such as ``2*s0+1``; a `ParseError` if it is not one."""
     reader = Reader(text)
     size: Dim = reader.expression()
     reader.finish()
@@ -95,11 +88,6 @@ class _GraphParser(Reader):
         self._region_depth = 0
         self.statement = self.token
 
-    def program(self) -> Graph:
-        graph = self.graph()
-        self.finish()
-        return graph
-
     def graph(self) -> Graph:
         self.expect("graph")
         self._graph.name = self.word()
@@ -115,7 +103,10 @@ class _GraphParser(Reader):
             self._call()
         self.statement = self.token
         if self.accept("prologue"):
-            self._prologue()
+            self.expect("{")
+            while not self.accept("}"):
+                self.statement = self.token
+                self._graph.move_to_prologue(self._node())
         while not self.at("update") and not self.at("return"):
             self.statement = self.token
             self._node()
@@ -174,16 +165,9 @@ class _GraphParser(Reader):
                 f"%{name} is a {kind.value}: its type is a tensor type, not {type}", self.statement
             )
         clauses = self._clauses(kind, type, name)
-        add = {
-            InputKind.INPUT: self._graph.add_input,
-            InputKind.PARAMETER: self._graph.add_parameter,
-            InputKind.BUFFER: self._graph.add_buffer,
-            InputKind.STATE: self._graph.add_state,
-            InputKind.CONSTANT: self._graph.add_constant,
-        }[kind]
         if kind is InputKind.CONSTANT and "data" not in clauses:
             raise self.fail(f"constant %{name} has no content", self.statement)
-        added = add(**clauses, type=type, name=name)  # type: ignore[operator]
+        added = _ARGUMENTS[kind][0](self._graph, **clauses, type=type, name=name)
         self._require_name(name, added.name)
         if self._accept_clause("overlaps", kind):
             target = self.string()
@@ -206,7 +190,7 @@ class _GraphParser(Reader):
         return clauses
 
     def _accept_clause(self, part: str, kind: InputKind) -> bool:
-        if self.at(part) and part not in _CLAUSES[kind]:
+        if self.at(part) and part not in _ARGUMENTS[kind][1]:
             raise self.fail(f"{part!r} cannot follow the type of an argument of kind {kind.value!r}")
         return self.accept(part)
 
@@ -250,19 +234,12 @@ class _GraphParser(Reader):
 
     # Nodes
 
-    def _prologue(self) -> None:
-        """Read the nodes of the prologue, in braces."""
-        self.expect("{")
-        while not self.accept("}"):
-            self.statement = self.token
-            self._graph.move_to_prologue(self._node())
-
     def _node(self) -> OpNode:
         outputs = self._outputs() if self.token.kind == "value" else []
         op_type = self.word()
         self.expect("(")
         inputs, operands, attrs = self._operands()
-        for name, literal in self._attrs() if self.accept("{") else ():
+        for name, literal in self.sequence("}", self._attr) if self.accept("{") else ():
             if name in attrs:
                 raise self.fail(f"the attribute {name!r} is given twice", self.statement)
             attrs[name] = literal
@@ -333,11 +310,13 @@ class _GraphParser(Reader):
         self.expect("=")
         if self.token.kind == "value":
             return Operand(name, "", (self.value(),))
-        if self.accept("("):
-            return Operand(name, "(", tuple(self.read_nested(lambda: self.sequence(")", self._nested_item))))
+        if self.at("("):
+            return Operand(name, "(", self._nested_item().items)
         mark = "?[" if self.accept("?") else "["
         self.expect("[")
-        return Operand(name, mark, tuple(self.sequence("]", self._list_item)))
+        return Operand(
+            name, mark, tuple(self.sequence("]", lambda: None if self.accept("None") else self.value()))
+        )
 
     def _nested_item(self) -> Any:
         if self.token.kind == "value":
@@ -345,12 +324,6 @@ class _GraphParser(Reader):
         if self.accept("("):
             return Nested(tuple(self.read_nested(lambda: self.sequence(")", self._nested_item))))
         return self.literal()
-
-    def _list_item(self) -> Value | None:
-        return None if self.accept("None") else self.value()
-
-    def _attrs(self) -> list[tuple[str, Literal]]:
-        return self.sequence("}", self._attr)
 
     def _attr(self) -> tuple[str, Literal]:
         name = self.word()

@@ -8,25 +8,53 @@ import json
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import torch
 
-from npu_ir.core.node import Value
+from npu_ir.core.node import Value, external_names
 from npu_ir.core.types import TensorType
 from npu_ir.errors import SerializationError
+from npu_ir.graph.binding import bind_weights, flatten_wrappers
 from npu_ir.graph.graph import Graph
 from npu_ir.serial.atomic_write import staged_files
 from npu_ir.serial.document import CompanionFiles, StoredData, iterate_document
 from npu_ir.serial.strict_json import MAX_DOCUMENT_BYTES, read_json
-from npu_ir.serial.tensor_file import write_tensors
+from npu_ir.serial.tensor_file import write_tensors, write_weights
 from npu_ir.serial.tensor_layout import require_storable
-from npu_ir.serial.weight_selection import select_weights
-from npu_ir.serial.weights_file import write_weights
 
 _TENSOR_FILE = re.compile(r"(.*)-[0-9a-f]{16}\.safetensors", re.DOTALL)
+
+
+def select_weights(graph: Graph, weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Return the tensors of the parameters, buffers and optimizer state of ``graph``, tied ones once.
+
+    Tied weights get their first name. A buffer that is not in the ``state_dict`` may be left out.
+
+    Raises:
+        WeightError: The weights do not fit; lists every problem.
+        SerializationError: A tensor is of a kind that cannot be stored.
+    """
+    weights = flatten_wrappers(weights)
+    for name, tensor in weights.items():
+        if isinstance(tensor, torch.Tensor):
+            require_storable(tensor, name)
+    left_out = {
+        target: torch.empty(buffer.type.static_shape, dtype=buffer.type.dtype, device="meta")
+        for target, buffer in graph.buffers.items()
+        if isinstance(buffer.type, TensorType)
+        and buffer.argument is not None
+        and not buffer.argument.persistent
+        and buffer.argument.data is None
+        and not any(key in weights for key in external_names(buffer))
+    }
+    bound = [(value.argument, tensor) for value, tensor in bind_weights(graph, weights, left_out).items()]
+    return {
+        argument.target: tensor
+        for argument, tensor in bound
+        if argument is not None and argument.data is None and argument.target not in left_out
+    }
 
 
 def save_ir(
@@ -49,12 +77,13 @@ def save_ir(
         WeightError: The weights do not fit the graph.
     """
     graph.check()
-    path = _require_valid_name(Path(path))
+    path = Path(path)
+    _require_valid_name(path)
     data = _tensors_to_store(graph)
     fitting = None if weights is None else select_weights(graph, weights)
     before = _tensor_file_of(path)
     try:
-        after = _Writer(graph, path, data, fitting).write()
+        after = _write_files(graph, path, data, fitting)
     except OSError as error:
         raise SerializationError(
             f"cannot write the graph: {error.strerror or error}",
@@ -68,16 +97,13 @@ def save_ir(
             path.with_name(before).unlink()
 
 
-def _require_valid_name(path: Path) -> Path:
+def _require_valid_name(path: Path) -> None:
     try:
-        name = os.fsencode(path)
-    except UnicodeEncodeError as error:
-        raise SerializationError(
-            f"{str(path)!r} cannot be the name of a file", fix="give another path"
-        ) from error
-    if b"\0" in name or not path.name:
+        is_valid = b"\0" not in os.fsencode(path) and path.name
+    except UnicodeEncodeError:  # a lone surrogate
+        is_valid = False
+    if not is_valid:
         raise SerializationError(f"{str(path)!r} cannot be the name of a file", fix="give another path")
-    return path
 
 
 def _tensors_to_store(graph: Graph) -> dict[Value, tuple[torch.Tensor, TensorType]]:
@@ -91,55 +117,39 @@ def _tensors_to_store(graph: Graph) -> dict[Value, tuple[torch.Tensor, TensorTyp
     return data
 
 
-class _Writer:
-    """Writer of the files of one graph: the document last, because it names the others."""
+def _write_files(
+    graph: Graph,
+    path: Path,
+    data: dict[Value, tuple[torch.Tensor, TensorType]],
+    weights: dict[str, torch.Tensor] | None,
+) -> str | None:
+    """Write the document last, as it names the others, and return the name of the tensor file, if any."""
+    stem = path.name.removesuffix(".json")
+    keys = {value: str(index) for index, value in enumerate(data)}
+    stored: dict[Value, StoredData] = {}
 
-    def __init__(
-        self,
-        graph: Graph,
-        path: Path,
-        data: dict[Value, tuple[torch.Tensor, TensorType]],
-        weights: dict[str, torch.Tensor] | None,
-    ) -> None:
-        self._graph = graph
-        self._path = path
-        self._stem = path.name.removesuffix(".json")
-        self._data = data
-        self._weights = weights or {}
-        self._has_weights = weights is not None
-        self._beside = CompanionFiles(None, None, {})
+    def write_data(file: BinaryIO) -> str:
+        digests = write_tensors(file, {keys[value]: item for value, item in data.items()})
+        stored.update((value, StoredData(key, digests[key])) for value, key in keys.items())
+        return f"{stem}-{_content_digest(path, stored)}.safetensors"
 
-    def write(self) -> str | None:
-        """Write the files, and return the name of the tensor file, if there is one."""
-        with staged_files(self._path.parent) as staging:
-            if self._data:
-                staging.write(self._write_tensors)
-            if self._has_weights:
-                staging.write(self._write_weights)
-            staging.write(self._write_document)
-        return self._beside.tensors
+    def write_weight_file(file: BinaryIO) -> str:
+        write_weights(file, weights or {})
+        return f"{stem}.weights.safetensors"
 
-    def _write_tensors(self, file: BinaryIO) -> str:
-        keys = {value: str(index) for index, value in enumerate(self._data)}
-        digests = write_tensors(file, {keys[value]: item for value, item in self._data.items()})
-        stored = {value: StoredData(key, digests[key]) for value, key in keys.items()}
-        name = f"{self._stem}-{_content_digest(self._path, stored)}.safetensors"
-        self._beside = replace(self._beside, tensors=name, data=stored)
-        return name
-
-    def _write_weights(self, file: BinaryIO) -> str:
-        name = f"{self._stem}.weights.safetensors"
-        write_weights(file, self._weights)
-        self._beside = replace(self._beside, weights=name)
-        return name
-
-    def _write_document(self, file: BinaryIO) -> str:
-        file.writelines(piece.encode("ascii") for piece in iterate_document(self._graph, self._beside))
+    def write_document(file: BinaryIO) -> str:
+        beside = CompanionFiles(tensor_file, weights_file, stored)
+        file.writelines(piece.encode("ascii") for piece in iterate_document(graph, beside))
         if file.tell() > MAX_DOCUMENT_BYTES:
-            raise SerializationError(
-                f"the document is larger than {MAX_DOCUMENT_BYTES} bytes", fix="save parts of it"
-            )
-        return self._path.name
+            problem = f"the document is larger than {MAX_DOCUMENT_BYTES} bytes"
+            raise SerializationError(problem, fix="save parts of it")
+        return path.name
+
+    with staged_files(path.parent) as staging:
+        tensor_file = staging.write(write_data) if data else None
+        weights_file = None if weights is None else staging.write(write_weight_file)
+        staging.write(write_document)
+    return tensor_file
 
 
 def _content_digest(path: Path, stored: dict[Value, StoredData]) -> str:

@@ -1,19 +1,112 @@
-"""Strict JSON reader: rejects the extensions that Python's ``json`` accepts."""
+"""Strict JSON: a reader that rejects the extensions of Python, and checks that say where data is wrong."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
+import reprlib
 import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar
 
-from npu_ir.errors import SerializationError
-from npu_ir.serial.location import DAMAGED, short_repr
+from npu_ir.errors import GraphError, SerializationError
 
+DAMAGED = "the file is damaged or was not written by npu-ir: save the graph again"
+UPGRADE = "the file may have been made by a newer version of npu-ir: upgrade npu-ir"
 # A document of this size holds about three million nodes.
 MAX_DOCUMENT_BYTES = 1 << 30
+_KINDS = {str: "a string", bool: "true or false", list: "a list", dict: "an object"}
+T = TypeVar("T", str, bool, "list[Any]", "dict[str, Any]")
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """A position in a file, formatted as ``model.json: nodes[12].attrs.dim``."""
+
+    file: str
+    path: str = ""
+
+    def at(self, *steps: str | int) -> Location:
+        path = self.path
+        for step in steps:
+            if isinstance(step, int):
+                path += f"[{step}]"
+            elif step.isidentifier():
+                path += f".{step}" if path else step
+            else:
+                path += f"[{reprlib.repr(step)}]"
+        return Location(self.file, path)
+
+    def error(self, message: str, fix: str = DAMAGED) -> SerializationError:
+        return SerializationError(message, where=str(self), fix=fix)
+
+    @contextlib.contextmanager
+    def translate_errors(self, *steps: str | int) -> Iterator[None]:
+        """Convert errors of the graph to errors at this position."""
+        try:
+            yield
+        except GraphError as error:
+            raise self.at(*steps).error(error.message) from error
+
+    def __str__(self) -> str:
+        return f"{self.file}: {self.path}" if self.path else self.file
+
+
+def short_repr(value: object) -> str:
+    """Return the representation of ``value`` in an error: short, however large or deep it is."""
+    return reprlib.repr(value)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordKeys:
+    """The keys an object must and may have."""
+
+    required: frozenset[str]
+    optional: frozenset[str] = frozenset()
+
+
+# A reader gets the position of the enclosing data and the steps from there to its own: the path is only
+# composed for errors.
+
+
+def read_as(kind: type[T], data: Any, place: Location, *steps: str | int) -> T:
+    """Return ``data`` if it is of this type of JSON; otherwise raise a `SerializationError`."""
+    if type(data) is not kind:
+        raise place.at(*steps).error(f"expected {_KINDS[kind]}, found {short_repr(data)}")
+    return data
+
+
+def read_pair(data: Any, place: Location, *steps: str | int) -> tuple[Any, Any]:
+    """Return the items of ``data`` if it is a list of two; otherwise raise a `SerializationError`."""
+    if type(data) is not list or len(data) != 2:
+        raise place.at(*steps).error(f"expected a list of two, found {short_repr(data)}")
+    return data[0], data[1]
+
+
+def read_texts(data: Any, place: Location, *steps: str | int) -> list[str]:
+    """Return ``data`` if it is a list of strings; otherwise raise a `SerializationError`."""
+    items = read_as(list, data, place, *steps)
+    for index, item in enumerate(items):
+        read_as(str, item, place, *steps, index)
+    return items
+
+
+def read_record(data: Any, keys: RecordKeys, place: Location, *steps: str | int) -> dict[str, Any]:
+    """Return ``data`` if it is an object with these keys; otherwise raise a `SerializationError`."""
+    record = read_as(dict, data, place, *steps)
+    if record.keys() == keys.required:
+        return record
+    missing = sorted(keys.required - record.keys())
+    if missing:
+        raise place.at(*steps).error(f"the key {missing[0]!r} is missing")
+    unknown = sorted(record.keys() - keys.required - keys.optional)
+    if unknown:
+        raise place.at(*steps, unknown[0]).error("unknown key", UPGRADE)
+    return record
 
 
 def parse_json(data: bytes, file: str) -> Any:
@@ -22,12 +115,8 @@ def parse_json(data: bytes, file: str) -> Any:
     Rejects input that JSON does not define or that Python silently changes: NaN and Infinity, numbers too
     large for a float, duplicate keys.
 
-    Args:
-        data: The whole text.
-        file: File name for errors.
-
     Raises:
-        SerializationError: ``data`` is not such a text; says where.
+        SerializationError: ``data`` is not such a text; says where in ``file``.
     """
     try:
         return json.loads(
@@ -78,16 +167,14 @@ def open_regular(path: Path) -> tuple[BinaryIO, int]:
     try:
         if not stat.S_ISREG(path.stat().st_mode):
             # Opening a pipe would block until there is a writer, and a device may be endless.
-            raise SerializationError(
-                "not a regular file", where=str(path), fix="give the path of a saved graph"
-            )
+            fix = "give the path of a saved graph"
+            raise SerializationError("not a regular file", where=str(path), fix=fix)
         file = path.open("rb")
         return file, os.fstat(file.fileno()).st_size
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise SerializationError(
-            f"cannot be read: {reason}", where=str(path), fix="check the path"
-        ) from error
+        problem = f"cannot be read: {reason}"
+        raise SerializationError(problem, where=str(path), fix="check the path") from error
 
 
 def read_json(path: Path) -> Any:
@@ -99,13 +186,11 @@ def read_json(path: Path) -> Any:
     file, size = open_regular(path)
     with file:
         if size > MAX_DOCUMENT_BYTES:
-            raise SerializationError(
-                f"{size} bytes are more than a document may have ({MAX_DOCUMENT_BYTES})", where=str(path)
-            )
+            problem = f"{size} bytes are more than a document may have ({MAX_DOCUMENT_BYTES})"
+            raise SerializationError(problem, where=str(path))
         try:
             data = file.read(size)
         except OSError as error:
-            raise SerializationError(
-                f"cannot be read: {error.strerror}", where=str(path), fix="check the disk"
-            ) from error
+            problem = f"cannot be read: {error.strerror}"
+            raise SerializationError(problem, where=str(path), fix="check the disk") from error
     return parse_json(data, str(path))

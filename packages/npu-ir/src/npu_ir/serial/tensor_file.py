@@ -9,25 +9,34 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any, BinaryIO
 
 import torch
+from safetensors import safe_open
 
 from npu_ir.core.tensor_bytes import content_buffer
 from npu_ir.core.types import TensorType
 from npu_ir.errors import SerializationError
-from npu_ir.serial.location import Location, RecordKeys, read_items, read_record, read_text, short_repr
-from npu_ir.serial.strict_json import open_regular, parse_json
-from npu_ir.serial.tensor_layout import StoredForm, pack, stored_form, unpack
+from npu_ir.serial.strict_json import (
+    Location,
+    RecordKeys,
+    open_regular,
+    parse_json,
+    read_as,
+    read_record,
+    short_repr,
+)
+from npu_ir.serial.tensor_layout import NATIVE_DTYPES, StoredForm, pack, stored_form, unpack
+from npu_ir.serial.value_json import read_tensor_type, type_to_json
 
 METADATA = "__metadata__"
 _LENGTH_BYTES = 8
 _ALIGNMENT = 16
 _MAX_HEADER_BYTES = 100_000_000  # the limit of the safetensors package
 _ENTRY_KEYS = RecordKeys(frozenset({"dtype", "shape", "data_offsets"}))
+_TYPES = "npu-ir.types"
 
 
 def write_tensors(
@@ -35,21 +44,19 @@ def write_tensors(
     tensors: Mapping[str, tuple[torch.Tensor, TensorType]],
     metadata: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """Write a safetensors file, with one tensor in memory at a time.
+    """Write tensors, each in the layout of its type, and return the SHA-256 of the bytes of each, in hex.
 
-    Args:
-        file: Open for writing.
-        tensors: Each with the type that states its layout.
-        metadata: Text entries of the header.
-
-    Returns:
-        The SHA-256 of the bytes of each tensor, in hex.
+    One tensor is in memory at a time. ``metadata`` are text entries of the header.
 
     Raises:
         SerializationError: A name is not allowed in a safetensors file.
     """
     for name in tensors:
-        _require_name(name)
+        if name == METADATA or any("\ud800" <= char <= "\udfff" for char in name):
+            raise SerializationError(
+                f"a safetensors file cannot hold a tensor called {short_repr(name)}",
+                fix="rename the parameter, or save the graph without weights",
+            )
     # Sorted by item size, largest first, every tensor is aligned for its dtype without padding.
     order = sorted(tensors, key=lambda name: (-tensors[name][1].dtype.itemsize, name))
     header: dict[str, Any] = {METADATA: dict(metadata)} if metadata else {}
@@ -68,15 +75,6 @@ def write_tensors(
         digests[name] = hashlib.sha256(buffer).hexdigest()
         file.write(buffer)
     return digests
-
-
-def _require_name(name: str) -> None:
-    if name != METADATA and not any("\ud800" <= char <= "\udfff" for char in name):
-        return
-    raise SerializationError(
-        f"a safetensors file cannot hold a tensor called {short_repr(name)}",
-        fix="rename the parameter, or save the graph without weights",
-    )
 
 
 class TensorFile:
@@ -100,9 +98,7 @@ class TensorFile:
     def __enter__(self) -> TensorFile:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._file.close()
 
     def _read_header(self) -> dict[str, Any]:
@@ -135,7 +131,10 @@ class TensorFile:
             raise place.error("there is no such tensor in the file")
         entry = read_record(self._header[name], _ENTRY_KEYS, place)
         form = stored_form(type)
-        dtype, shape = read_text(entry["dtype"], place, "dtype"), read_items(entry["shape"], place, "shape")
+        dtype, shape = (
+            read_as(str, entry["dtype"], place, "dtype"),
+            read_as(list, entry["shape"], place, "shape"),
+        )
         if (dtype, shape) != (form.dtype, list(form.shape)):
             raise place.error(
                 f"expected {form.dtype} of shape {list(form.shape)} for {type}, "
@@ -147,10 +146,10 @@ class TensorFile:
         return unpack(content, type)
 
     def _content(self, offsets: Any, form: StoredForm, place: Location) -> torch.Tensor:
-        bounds = read_items(offsets, place)
+        bounds = read_as(list, offsets, place)
         inside = (
             len(bounds) == 2
-            and all(_is_offset(item) for item in bounds)
+            and all(type(item) is int and item >= 0 for item in bounds)
             and bounds[1] <= self._size - self._start
         )
         if not inside or bounds[1] - bounds[0] != form.nbytes:
@@ -166,5 +165,45 @@ class TensorFile:
         return content
 
 
-def _is_offset(value: Any) -> bool:
-    return type(value) is int and value >= 0
+def write_weights(file: BinaryIO, weights: Mapping[str, torch.Tensor]) -> None:
+    """Write weights, each row-major.
+
+    Raises:
+        SerializationError: A name is not allowed in a safetensors file.
+    """
+    types = {name: TensorType(tuple(tensor.shape), tensor.dtype) for name, tensor in weights.items()}
+    raw = {name: type_to_json(type) for name, type in types.items() if type.dtype not in NATIVE_DTYPES}
+    metadata = {"format": "pt", **({_TYPES: json.dumps(raw)} if raw else {})}
+    write_tensors(file, {name: (tensor, types[name]) for name, tensor in weights.items()}, metadata)
+
+
+def read_weights(path: Path, wanted: Callable[[str], bool]) -> dict[str, torch.Tensor]:
+    """Return the memory-mapped tensors of a safetensors file whose names ``wanted`` accepts.
+
+    Raises:
+        SerializationError: The metadata contradicts a tensor.
+        Exception: Any error that safetensors raises for a damaged file.
+    """
+    with safe_open(path, framework="pt", device="cpu") as file:
+        types = _read_raw_types(file.metadata() or {}, Location(str(path)).at("metadata"))
+        tensors = {name: file.get_tensor(name) for name in file.keys() if wanted(name)}  # noqa: SIM118
+    for name in types.keys() & tensors.keys():
+        tensors[name] = _restore_dtype(tensors[name], types[name], Location(str(path)).at(name))
+    return tensors
+
+
+def _read_raw_types(metadata: Mapping[str, str], place: Location) -> dict[str, TensorType]:
+    if _TYPES not in metadata:
+        return {}
+    data = parse_json(metadata[_TYPES].encode(), str(place))
+    return {name: read_tensor_type(item, place, name) for name, item in read_as(dict, data, place).items()}
+
+
+def _restore_dtype(content: torch.Tensor, type: TensorType, place: Location) -> torch.Tensor:
+    if (
+        type.strides is not None
+        or content.dtype != torch.uint8
+        or tuple(content.shape) != stored_form(type).shape
+    ):
+        raise place.error(f"the content is not that of a {type}")
+    return content.view(type.dtype).view(type.static_shape)

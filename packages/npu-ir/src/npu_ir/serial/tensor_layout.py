@@ -38,13 +38,7 @@ _RAW = "U8"
 
 @dataclass(frozen=True, slots=True)
 class StoredForm:
-    """The entry of one tensor in a safetensors file.
-
-    Attributes:
-        dtype: Its safetensors name.
-        shape: As stored: the tensor's own, or 1-D if the elements are in another order.
-        nbytes: Size of the content.
-    """
+    """The entry of one tensor in a safetensors file; 1-D if the elements are in another order."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -52,7 +46,6 @@ class StoredForm:
 
 
 def stored_form(type: TensorType) -> StoredForm:
-    """Return the stored form of a tensor of this type."""
     count = element_span(type.static_shape, type.static_strides)
     nbytes = count * type.dtype.itemsize
     native = NATIVE_DTYPES.get(type.dtype)
@@ -62,17 +55,11 @@ def stored_form(type: TensorType) -> StoredForm:
 
 
 def require_storable(tensor: torch.Tensor, name: str) -> None:
-    """Reject a tensor that cannot be stored in a file.
-
-    Raises:
-        SerializationError: It is quantized, sparse, without data, or of a tensor subclass.
-    """
+    """Refuse a tensor that is quantized, sparse, without data, or of a tensor subclass."""
     reason = None
     if tensor.is_quantized or str(tensor.dtype).startswith("torch.q"):
-        reason, fix = (
-            f"is quantized ({tensor.dtype})",
-            "store int_repr(), scale and zero point as tensors of their own",
-        )
+        reason = f"is quantized ({tensor.dtype})"
+        fix = "store int_repr(), scale and zero point as tensors of their own"
     elif tensor.layout is not torch.strided:
         reason, fix = f"has the layout {tensor.layout}", "make it dense: tensor.to_dense()"
     elif type(tensor) not in (torch.Tensor, torch.nn.Parameter):
@@ -110,16 +97,12 @@ def pack(tensor: torch.Tensor, type: TensorType) -> torch.Tensor:
 def unpack(content: torch.Tensor, type: TensorType) -> torch.Tensor:
     """Return the tensor of this type with the stored content ``content``, as a view.
 
-    Args:
-        content: 1-D uint8, aligned for the dtype, ``stored_form(type).nbytes`` long.
-        type: Its shape, dtype and strides.
+    ``content`` is 1-D uint8, aligned for the dtype, ``stored_form(type).nbytes`` long.
     """
     flat = content.view(type.dtype)
-    return (
-        flat.view(type.static_shape)
-        if type.strides is None
-        else flat.as_strided(type.static_shape, type.static_strides)
-    )
+    if type.strides is None:
+        return flat.view(type.static_shape)
+    return flat.as_strided(type.static_shape, type.static_strides)
 
 
 def unstorable_reason(type: TensorType) -> str | None:

@@ -80,12 +80,12 @@ class Expr:
             GraphError: The expression is undefined there, as by a division by zero.
         """
         try:
-            result = _sum(
+            result = total(
                 _substitute_in_term(coefficient, monomial, values) for monomial, coefficient in self.terms
             )
         except (ArithmeticError, TypeError, ValueError) as error:
             raise GraphError(f"{self} has no value for {_format_values(values, self)}: {error}") from error
-        return result  # type: ignore[return-value]
+        return result  # type: ignore[no-any-return]
 
     def is_linear_in(self, name: str) -> bool:
         """Return whether the expression is linear in symbol ``name``, with a constant coefficient."""
@@ -112,15 +112,15 @@ class Expr:
         return (total - constant) // factor
 
     def __add__(self, other: Number) -> Any:
-        return _sum((self, other))
+        return total((self, other))
 
     __radd__ = __add__
 
     def __sub__(self, other: Number) -> Any:
-        return _sum((self, other * -1))
+        return total((self, other * -1))
 
     def __rsub__(self, other: Number) -> Any:
-        return _sum((other, self * -1))
+        return total((other, self * -1))
 
     def __mul__(self, other: Number) -> Any:
         return _multiply(self, other)
@@ -222,11 +222,6 @@ def _is_expanded(base: Number, exponent: int) -> bool:
     return 0 <= exponent <= (_MAX_EXPONENT if len(_terms(base)) == 1 else _MAX_EXPANDED_EXPONENT)
 
 
-def total(numbers: Iterable[Number]) -> Any:
-    """Return the sum of these numbers."""
-    return _sum(numbers)
-
-
 def is_integral(number: object) -> bool:
     """Return whether an expression is integer-valued by its form: no floats, roots or true divisions."""
     if not isinstance(number, Expr):
@@ -284,12 +279,13 @@ def _terms(number: Number) -> Sequence[tuple[Monomial, int | float]]:
     return number.terms if isinstance(number, Expr) else (((), number),)
 
 
-def _sum(numbers: Iterable[Number]) -> Number:
-    total: dict[Monomial, int | float] = {}
+def total(numbers: Iterable[Number]) -> Any:
+    """Return the sum of these numbers."""
+    coefficients: dict[Monomial, int | float] = {}
     for number in numbers:
         for monomial, coefficient in _terms(number):
-            total[monomial] = total.get(monomial, 0) + coefficient
-    return _normalize(total)
+            coefficients[monomial] = coefficients.get(monomial, 0) + coefficient
+    return _normalize(coefficients)
 
 
 def _multiply(left: Number, right: Number) -> Number:

@@ -70,21 +70,16 @@ def read_data(
 
 
 def _from_bytes(content: bytearray, type: TensorType) -> torch.Tensor:
-    flat = (
-        torch.frombuffer(content, dtype=torch.uint8)
-        if content
-        else torch.empty(0, dtype=torch.uint8, device="cpu")
-    )
+    flat = torch.empty(0, dtype=torch.uint8, device="cpu")
+    if content:  # frombuffer refuses nothing
+        flat = torch.frombuffer(content, dtype=torch.uint8)
     return flat.view(type.dtype).reshape(type.static_shape)
 
 
 def _from_items(items: Literal, type: TensorType) -> torch.Tensor:
     number = bool if type.dtype == torch.bool else int
-    is_exact = (
-        type.dtype.is_floating_point
-        or type.dtype.is_complex
-        or all(item.__class__ is number for item in items)
-    )
+    is_float = type.dtype.is_floating_point or type.dtype.is_complex
+    is_exact = is_float or all(item.__class__ is number for item in items)
     if not isinstance(items, list) or any(isinstance(item, list) for item in items) or not is_exact:
         raise ValueError("expected a flat list of numbers of the dtype")
     return torch.tensor(items, dtype=type.dtype, device="cpu").reshape(type.static_shape)

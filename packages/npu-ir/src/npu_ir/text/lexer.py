@@ -7,31 +7,15 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from npu_ir.core.node import InputKind
 from npu_ir.errors import ParseError
 
 PLAIN_NAME = re.compile(r"[A-Za-z0-9_.$#\-]+")
 PLAIN_WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z0-9_]+)*")
 # Words with a meaning of their own where an op type is allowed.
-KEYWORDS = frozenset(
-    {
-        "input",
-        "param",
-        "buffer",
-        "const",
-        "target",
-        "aliases",
-        "overlaps",
-        "non_persistent",
-        "call",
-        "as",
-        "update",
-        "return",
-        "symbol",
-        "require",
-        "prologue",
-        "region",
-    }
-)
+_STATEMENTS = frozenset({"symbol", "require", "call", "prologue", "region", "update", "return"})
+_CLAUSES = frozenset({"target", "aliases", "overlaps", "non_persistent", "as"})
+KEYWORDS = _STATEMENTS | _CLAUSES | {kind.value for kind in InputKind}
 
 _STRING = r'"(?:[^"\\\n]|\\.)*"'
 _TOKEN = re.compile(

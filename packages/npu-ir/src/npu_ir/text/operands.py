@@ -136,13 +136,10 @@ def _arguments(node: OpNode) -> list[tuple[str, str]]:
             (name, "" if name in (node.operands or ()) else "(" if name in node.attrs else mark)
             for name in names
         ]
-    present = {
-        ArgKind.TENSOR_LIST: LIST_SIZES in node.attrs,
-        ArgKind.OPTIONAL_TENSOR_LIST: NONE_MASKS in node.attrs,
-    }
-    marks = {ArgKind.TENSOR_LIST: "[", ArgKind.OPTIONAL_TENSOR_LIST: "?["}
-    return [
-        (arg.name, marks.get(arg.kind, "(" if arg.name in node.attrs else ""))
-        for arg in schema_of(op).args
-        if arg.name in names or present.get(arg.kind, False)
-    ]
+    lists = {ArgKind.TENSOR_LIST: ("[", LIST_SIZES), ArgKind.OPTIONAL_TENSOR_LIST: ("?[", NONE_MASKS)}
+    shown = []
+    for arg in schema_of(op).args:
+        mark, record = lists.get(arg.kind, ("(" if arg.name in node.attrs else "", None))
+        if arg.name in names or record in node.attrs:
+            shown.append((arg.name, mark))
+    return shown

@@ -94,7 +94,6 @@ def _typed_ref(value: Value) -> str:
 
 
 def format_argument(value: Value) -> str:
-    """Return the line of an argument of the graph."""
     argument = value.argument
     assert argument is not None
     line = f"{argument.kind.value} {_typed_ref(value)}"
@@ -119,11 +118,8 @@ def format_node(node: OpNode) -> str:
     """Return the line of a node, without its regions."""
     outputs = ", ".join(map(_typed_ref, node.outputs))
     operands, hidden = _operands(node)
-    attrs = ", ".join(
-        f"{quote_word(name)}={format_literal(value)}"
-        for name, value in node.attrs.items()
-        if name not in hidden
-    )
+    shown = {name: value for name, value in node.attrs.items() if name not in hidden}
+    attrs = ", ".join(f"{quote_word(name)}={format_literal(value)}" for name, value in shown.items())
     line = f"{outputs} = " if outputs else ""
     line += f"{quote_op_type(node.op_type)}({', '.join(operands)})"
     if attrs:
@@ -146,10 +142,8 @@ def _operands(node: OpNode) -> tuple[list[str], tuple[str, ...]]:
         return [_ref(value) for value in node.inputs], ()
     shown = group_operands(node)
     if shown is None:
-        return [
-            f"{quote_operand(name)}={_ref(value)}"
-            for name, value in zip(node.operands, node.inputs, strict=True)
-        ], ()
+        named = zip(node.operands, node.inputs, strict=True)
+        return [f"{quote_operand(name)}={_ref(value)}" for name, value in named], ()
     nested = tuple(operand.name for operand in shown if operand.mark == "(")
     return [f"{quote_word(operand.name)}={_operand(operand)}" for operand in shown], (*nested, *RECORD_ATTRS)
 

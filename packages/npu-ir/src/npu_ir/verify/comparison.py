@@ -9,8 +9,7 @@ from typing import Any
 import torch
 
 from npu_ir.core.literals import same_literal
-from npu_ir.core.tensor_bytes import same_data, tensor_bytes
-from npu_ir.core.tensor_numbers import equal_elements
+from npu_ir.core.tensor_bytes import equal_elements, same_data, tensor_bytes
 from npu_ir.core.types import TensorType
 
 # (rtol, atol) by dtype: a few units in the last place of values around 1. Integers are exact.
@@ -67,34 +66,24 @@ def compare(
         rtol: Relative tolerance; by default that of the dtype (float32: 1.3e-6).
         atol: Absolute tolerance; by default that of the dtype (float32: 1e-5).
     """
-    if not isinstance(actual, torch.Tensor) or not isinstance(expected, torch.Tensor):
-        same = (
-            not isinstance(actual, torch.Tensor)
-            and not isinstance(expected, torch.Tensor)
-            and same_literal(actual, expected)
-        )
-        return (
-            Comparison(name)
-            if same
-            else Comparison(
-                name, f"got {_describe(actual)}, expected {_describe(expected)}", math.nan, math.nan
-            )
-        )
-    kinds = [(item.dtype, item.shape, item.layout) for item in (actual, expected)]
-    if kinds[0] != kinds[1]:
-        return Comparison(
-            name, f"got {_describe(actual)}, expected {_describe(expected)}", math.nan, math.nan
-        )
+    tensors = [item for item in (actual, expected) if isinstance(item, torch.Tensor)]
+    kinds = {(item.dtype, item.shape, item.layout) for item in tensors}
+    if not ((len(tensors) == 2 and len(kinds) == 1) or (not tensors and same_literal(actual, expected))):
+        problem = f"got {_describe(actual)}, expected {_describe(expected)}"
+        return Comparison(name, problem, math.nan, math.nan)
+    if not tensors:
+        return Comparison(name)
     if expected.layout is not torch.strided:
         actual, expected = actual.to_dense(), expected.to_dense()
     if same_data(actual, expected):  # the common case, much cheaper than float64 copies
         return Comparison(name)
-    default = _TOLERANCES.get(expected.dtype, (0.0, 0.0))
+    tolerances = _TOLERANCES.get(expected.dtype, (0.0, 0.0))
+    rtol, atol = (
+        own if given is None else given for own, given in zip(tolerances, (rtol, atol), strict=True)
+    )
     if expected.is_quantized:
         actual, expected = actual.dequantize(), expected.dequantize()
-    return _compare_values(
-        name, actual, expected, default[0] if rtol is None else rtol, default[1] if atol is None else atol
-    )
+    return _compare_values(name, actual, expected, rtol, atol)
 
 
 def _compare_values(
@@ -102,16 +91,12 @@ def _compare_values(
 ) -> Comparison:
     if actual.numel() == 0:
         return Comparison(name)
-    if (
-        not (expected.is_floating_point() or expected.is_complex())
-        or expected.dtype == torch.float4_e2m1fn_x2
-    ):
-        wrong = int((_element_bytes(actual) != _element_bytes(expected)).any(1).sum())
-        return (
-            Comparison(name, f"{wrong} of {actual.numel()} elements differ", math.nan, math.nan, wrong)
-            if wrong
-            else Comparison(name)
-        )
+    is_float = expected.is_floating_point() or expected.is_complex()
+    if not is_float or expected.dtype == torch.float4_e2m1fn_x2:
+        got, want = (tensor_bytes(item).view(-1, item.itemsize) for item in (actual, expected))
+        wrong = int((got != want).any(1).sum())
+        problem = f"{wrong} of {actual.numel()} elements differ"
+        return Comparison(name, problem, math.nan, math.nan, wrong) if wrong else Comparison(name)
     wide = torch.complex128 if expected.is_complex() else torch.float64
     got, want = actual.detach().to(wide), expected.detach().to(wide)
     same = equal_elements(got, want)
@@ -129,10 +114,6 @@ def _compare_values(
         f"max difference {max_abs:.3g} absolute, {max_rel:.3g} relative"
     )
     return Comparison(name, problem, max_abs, max_rel, wrong)
-
-
-def _element_bytes(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor_bytes(tensor).view(-1, tensor.itemsize)
 
 
 def _describe(value: Any) -> str:

@@ -17,8 +17,8 @@ from npu_ir._torch.tensors import is_wrapper
 from npu_ir.capture.convert import Converter
 from npu_ir.capture.extract import export_program
 from npu_ir.capture.functionalize import functionalize
-from npu_ir.capture.held_state import HeldState
 from npu_ir.capture.held_tensors import unregistered_tensors
+from npu_ir.capture.model_guard import HeldState
 from npu_ir.capture.overlapping_inputs import find_overlaps, run_on_views
 from npu_ir.capture.sizes import Sizes
 from npu_ir.core.node import Value
@@ -96,11 +96,7 @@ def run_eagerly(
 
 
 class _ReplaceTensors(TorchFunctionMode):
-    """Replace the tensors of a model by copies in every call, also those that no module has registered.
-
-    Args:
-        copies: The copies, by the id of the original.
-    """
+    """Replace tensors, by their id, by copies in every call, also those that no module has registered."""
 
     def __init__(self, copies: Mapping[int, torch.Tensor]) -> None:
         super().__init__()

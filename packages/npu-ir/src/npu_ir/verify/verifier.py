@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from npu_ir.core.node import InputKind, OpNode, Value, external_names
+from npu_ir.core.node import OpNode, Value, external_names
 from npu_ir.core.structure import flatten_like
 from npu_ir.errors import ExecutionError, VerificationError
 from npu_ir.graph.graph import Graph
@@ -72,13 +72,11 @@ class VerificationReport:
             return f"graph and model agree: {compared}, max difference {self.max_abs:.3g}"
         differ = [_mismatch_text(self.outputs, "result"), _mismatch_text(self.mutations, "mutation")]
         wrong = [str(item) for item in (*self.outputs, *self.mutations) if not item.ok]
-        blame = str(self.first_divergence or _agreement_text(self.on))
-        return "\n".join([f"graph and model differ: {' and '.join(filter(None, differ))}", *wrong, blame])
-
-
-def _agreement_text(on: str) -> str:
-    agreed = "every node that could be compared agrees with the exported program"
-    return agreed if on == INTERPRETER else f"{agreed} when the interpreter runs it, not the {on}"
+        agreed = "every node that could be compared agrees with the exported program"
+        if self.on != INTERPRETER:
+            agreed += f" when the interpreter runs it, not the {self.on}"
+        head = f"graph and model differ: {' and '.join(filter(None, differ))}"
+        return "\n".join([head, *wrong, str(self.first_divergence or agreed)])
 
 
 def _mismatch_text(items: Sequence[Comparison], what: str) -> str:
@@ -146,16 +144,7 @@ def _add_tied_names(graph: Graph, weights: Mapping[str, torch.Tensor]) -> dict[s
 
 
 class _Verification:
-    """One comparison of a graph and a model on the same arguments.
-
-    Args:
-        graph: The graph.
-        model: The model.
-        weights: Replacements for parameters and buffers of the model, by all names.
-        args: Arguments for both.
-        kwargs: Keyword arguments for both.
-        on: Runner of the graph.
-    """
+    """One comparison of a graph and a model on the same arguments; ``weights`` go by all their names."""
 
     def __init__(
         self,
@@ -171,18 +160,11 @@ class _Verification:
         self._tensors = {**model_tensors(model), **weights}
         self._args = args
         self._kwargs = kwargs
-        known = {
-            key
-            for value in graph.arguments
-            if value.argument is not None and value.argument.kind is not InputKind.CONSTANT
-            for key in external_names(value)
-        }
+        bound = [value for value in graph.arguments if value not in graph.constants.values()]
         # Weights from the caller are passed on even if the graph does not have them: the runner reports them.
-        needed = {
-            key: tensor.detach() for key, tensor in self._tensors.items() if key in known or key in weights
-        }
-        self._weights = needed
-        self._runner = find_runner(on)(graph, needed, None)
+        needed = {*weights, *(key for value in bound for key in external_names(value))}
+        self._weights = {key: item.detach() for key, item in self._tensors.items() if key in needed}
+        self._runner = find_runner(on)(graph, self._weights, None)
 
     def compare(self, rtol: float | None, atol: float | None) -> tuple[list[Comparison], list[Comparison]]:
         random_state = torch.get_rng_state()
@@ -190,9 +172,8 @@ class _Verification:
         try:
             expected, state = run_eagerly(self._model, self._tensors, args, kwargs)
         except Exception as error:
-            raise VerificationError(
-                f"the model fails on these arguments: {type(error).__name__}: {error}"
-            ) from error
+            problem = f"the model fails on these arguments: {type(error).__name__}: {error}"
+            raise VerificationError(problem) from error
         torch.set_rng_state(random_state)
         actual, changes = self._runner.run_flat(*clone_tensors((self._args, self._kwargs)))
         outputs = list(self._compare_results(actual, expected, rtol, atol))

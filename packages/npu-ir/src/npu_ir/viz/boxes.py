@@ -1,136 +1,158 @@
-"""Boxes and frames of a graph's nodes, and the box of each node."""
+"""Boxes of single nodes, and of the arguments, results and updates of a graph."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from npu_ir.core.node import OpNode, Value
-from npu_ir.viz.captions import count_caption, make_printable, ops_caption, parameters_caption
-from npu_ir.viz.diagram import Box, BoxKind, Edge, Frame
-from npu_ir.viz.op_boxes import op_box, relative_path, weights_of
-from npu_ir.viz.outline import Outline, Part
-from npu_ir.viz.regions import RegionBoxes
-from npu_ir.viz.repeats import is_weight
-from npu_ir.viz.selection import Selection
+from npu_ir.core.node import InputKind, OpNode, Value
+from npu_ir.viz.captions import (
+    is_weight,
+    make_printable,
+    names_caption,
+    op_caption,
+    target_of,
+    type_caption,
+    weights_caption,
+)
+from npu_ir.viz.diagram import Box, BoxKind
+
+if TYPE_CHECKING:
+    from npu_ir.graph.graph import Graph
+# More inputs, or more results, than this share a box.
+_MAX_OF_A_KIND = 8
+_MAX_LINES = 4
+_WEIGHT_KINDS = {
+    InputKind.PARAMETER: BoxKind.PARAMETER,
+    InputKind.BUFFER: BoxKind.BUFFER,
+    InputKind.STATE: BoxKind.STATE,
+    InputKind.CONSTANT: BoxKind.CONSTANT,
+}
 
 
-class NodeBoxes:
-    """Boxes and frames for the nodes of a graph.
+def op_box(
+    id: str,
+    node: OpNode,
+    path: tuple[str, ...],
+    around: tuple[str, ...],
+    *,
+    name_weights: bool = False,
+    count: int = 1,
+) -> Box:
+    """Return the box of ``node``, which is repeated ``count`` times.
 
-    Attributes:
-        items: Boxes and frames, in order.
-        box_of: Box id by node position; a repeated block shares the boxes of its first copy.
+    Args:
+        id: Unique in the diagram.
+        node: Any node.
+        path: The module that ran it.
+        around: The module in whose frame it is drawn.
+        name_weights: Weights have boxes of their own, and are not listed here.
+        count: Number of repetitions of the node.
     """
+    weights = weights_of([node])
+    module = relative_path(path, around)
+    names = f"%{node.outputs[0].name}" if node.outputs else node.name
+    if len(node.outputs) > 1:
+        names += ", ..."
+    details = [make_printable(f"{module}: {names}" if module else names)]
+    if weights and not name_weights:
+        details.append(weights_caption(weights))
+    if count > 1:
+        details.append(f"x{count}")
+    kind = BoxKind.WEIGHTED if weights else BoxKind.OP
+    return Box(id, kind, op_caption(node.op_type), tuple(details), make_printable(repr(node), 400))
 
-    def __init__(self, outline: Outline, selection: Selection, *, name_weights: bool) -> None:
-        self._outline = outline
-        self._nodes = outline.node_order.nodes
-        self._selection = selection
-        self._name_weights = name_weights
-        # Start of the first copy of the block that a node repeats; None for nodes of first copies.
-        self._first_copy: list[int | None] = [None] * len(self._nodes)
-        self._cut = len(self._nodes)
-        self._num_boxes = self._num_frames = 0
-        self._regions = RegionBoxes(
-            max(selection.room - len(selection.levels[-1]), 0), new_frame=self._new_frame_id
+
+def relative_path(path: tuple[str, ...], around: tuple[str, ...]) -> str:
+    return ".".join(path[len(around) :] if path[: len(around)] == around else path)
+
+
+def weights_of(nodes: Sequence[OpNode]) -> list[Value]:
+    """Return the weights that the nodes read, without duplicates."""
+    return list(dict.fromkeys(value for node in nodes for value in node.inputs if is_weight(value)))
+
+
+@dataclass(frozen=True, slots=True)
+class ArgumentBox:
+    """A box, the values that leave or enter it, and the boxes of nodes that read or produce them."""
+
+    box: Box
+    values: tuple[Value, ...]
+    near: tuple[str, ...] = ()
+
+
+def input_boxes(graph: Graph) -> list[ArgumentBox]:
+    """Return a box for each input of ``graph``, or one for all if there are many."""
+    if len(graph.inputs) > _MAX_OF_A_KIND:
+        box = Box("i0", BoxKind.INPUT, f"{len(graph.inputs)} inputs", (names_caption(graph.inputs),))
+        return [ArgumentBox(box, graph.inputs)]
+    return [
+        _values_box(f"i{index}", BoxKind.INPUT, [(target_of(value), value)])
+        for index, value in enumerate(graph.inputs)
+    ]
+
+
+def weight_boxes(readers: Mapping[Value, Sequence[str]]) -> list[ArgumentBox]:
+    """Return boxes for weights, given the readers of each; those of one kind and readers share a box."""
+    together: defaultdict[tuple[BoxKind, tuple[str, ...]], list[tuple[str, Value]]] = defaultdict(list)
+    for value, ids in readers.items():
+        assert value.argument is not None
+        together[_WEIGHT_KINDS[value.argument.kind], tuple(ids)].append((target_of(value), value))
+    return [
+        _values_box(f"w{index}", kind, named, near)
+        for index, ((kind, near), named) in enumerate(together.items())
+    ]
+
+
+def update_boxes(graph: Graph, source_of: Callable[[Value], str | None]) -> list[ArgumentBox]:
+    """Return boxes for the updates of ``graph``; values produced by one box share a box."""
+    together: defaultdict[str | None, list[tuple[str, Value]]] = defaultdict(list)
+    for target, value in graph.updates.items():
+        together[source_of(value)].append((target_of(target), value))
+    return [
+        _values_box(f"u{index}", BoxKind.UPDATE, named, () if source is None else (source,))
+        for index, (source, named) in enumerate(together.items())
+    ]
+
+
+def output_boxes(graph: Graph) -> list[ArgumentBox]:
+    """Return a box for each value that ``graph`` returns, or one for all if there are many."""
+    structure, leaves = graph.results
+    named = [
+        (f"output{path}", leaf)
+        for path, leaf in zip(structure.leaf_paths(), leaves, strict=True)
+        if isinstance(leaf, Value)
+    ]
+    if len(named) > _MAX_OF_A_KIND:
+        return [_values_box("o0", BoxKind.OUTPUT, named)]
+    boxes = []
+    for index, (name, value) in enumerate(named):
+        details = [type_caption(value.type)]
+        if value.argument is not None:
+            details.append(f"is {make_printable(target_of(value))}")
+        boxes.append(
+            ArgumentBox(Box(f"o{index}", BoxKind.OUTPUT, make_printable(name), tuple(details)), (value,))
         )
-        self.box_of = [""] * len(self._nodes)
-        items = [item for part in selection.levels[0] for item in self._draw_part(part, 0, ())]
-        self.items: tuple[Box | Frame, ...] = (*items, *self._overflow_box())
+    return boxes
 
-    @property
-    def region_edges(self) -> list[Edge]:
-        """Edges inside regions, and those between a node and its regions."""
-        return self._regions.edges
 
-    def exit_box(self, box: str) -> str:
-        """Return the box that results leave from; not ``box`` itself if it is drawn with its regions."""
-        return self._regions.ends.get(box, box)
-
-    def iterate_reads(self) -> Iterator[tuple[str, Sequence[Value]]]:
-        """Yield the box of each node and the values that the box reads for it.
-
-        Further copies of a block add only values produced before the first copy: what a copy reads from
-        the previous copy, and its own weights, are not shown.
-        """
-        position = self._outline.node_order.position
-        for at, node in enumerate(self._nodes):
-            start = self._first_copy[at]
-            if start is None:
-                yield self.box_of[at], node.inputs
-            else:
-                earlier = [
-                    value
-                    for value in node.inputs
-                    if not is_weight(value) and (value.producer is None or position[value.producer] < start)
-                ]
-                yield self.box_of[at], earlier
-
-    def _draw_part(self, part: Part, level: int, around: tuple[str, ...]) -> list[Box | Frame]:
-        """Return the boxes and frames of ``part``, which is drawn in the frame of the module ``around``."""
-        # A part with a shorter path holds nodes that a parent module ran itself: it gets no frame.
-        framed = part.count > 1 or len(part.path) == level > 0
-        inside = part.path if framed and (part.count > 1 or len(part.parts) > 1) else around
-        items: list[Box | Frame] = []
-        if level == self._selection.depth:
-            items += self._draw_boxes(part, around)
-        else:
-            for child in part.parts:
-                items += self._draw_part(child, level + 1, inside)
-        if part.count > 1:
-            self._share_boxes(part)
-        if level == self._selection.depth or not framed or not items or (len(items) == 1 == part.count):
-            return items
-        return [Frame(self._new_frame_id(), self._module_title(part, around), tuple(items))]
-
-    def _new_frame_id(self) -> str:
-        self._num_frames += 1
-        return f"f{self._num_frames - 1}"
-
-    def _draw_boxes(self, part: Part, around: tuple[str, ...]) -> list[Box | Frame]:
-        if self._num_boxes == self._selection.room:
-            self._cut = min(self._cut, part.start)
-            return []
-        id = self._new_box_id(part.start, part.stop)
-        nodes = self._nodes[part.start : part.stop]
-        if len(nodes) == 1:
-            path, name_weights = self._outline.paths[part.start], self._name_weights
-            box = op_box(id, nodes[0], path, around, name_weights=name_weights, count=part.count)
-            return [self._regions.frame_node(nodes[0], box, around)]
-        return [self._module_box(id, nodes, part, around)]
-
-    def _new_box_id(self, start: int, stop: int) -> str:
-        id = f"n{self._num_boxes}"
-        self._num_boxes += 1
-        self.box_of[start:stop] = [id] * (stop - start)
-        self._first_copy[start:stop] = [None] * (stop - start)
-        return id
-
-    def _share_boxes(self, part: Part) -> None:
-        end = part.start + part.count * part.length
-        self.box_of[part.start : end] = self.box_of[part.start : part.stop] * part.count
-        self._first_copy[part.stop : end] = [part.start] * (end - part.stop)
-
-    def _overflow_box(self) -> list[Box]:
-        missing = len(self._nodes) - self._cut
-        if not missing:
-            return []
-        id = self._new_box_id(self._cut, len(self._nodes))
-        return [Box(id, BoxKind.MORE, f"... {missing} more node{'' if missing == 1 else 's'}")]
-
-    def _module_box(self, id: str, nodes: Sequence[OpNode], part: Part, around: tuple[str, ...]) -> Box:
-        title, ops = self._module_title(part, around), ops_caption(nodes)
-        if len(part.path) < self._selection.depth:
-            title, ops = ops, f"in {title}" if title else ""
-        details = [count_caption(len(nodes), "op"), ops]
-        if not self._name_weights:
-            details.append(parameters_caption(weights_of(nodes)))
-        tooltip = make_printable(".".join(part.path), 400)
-        return Box(id, BoxKind.MODULE, title or "all modules", tuple(filter(None, details)), tooltip)
-
-    def _module_title(self, part: Part, around: tuple[str, ...]) -> str:
-        title = make_printable(relative_path(part.path, around))
-        if part.count == 1:
-            return title
-        last = self._outline.paths[part.start + (part.count - 1) * part.length][len(part.path) - 1]
-        return f"{title} ... {make_printable(last)} (x{part.count})"
+def _values_box(
+    id: str, kind: BoxKind, named: Sequence[tuple[str, Value]], near: tuple[str, ...] = ()
+) -> ArgumentBox:
+    """Return a box for several values: their common module if any, then the first names and types."""
+    values = tuple(value for _, value in named)
+    if len(named) == 1:
+        box = Box(id, kind, make_printable(named[0][0]), (type_caption(values[0].type),))
+        return ArgumentBox(box, values, near)
+    modules = {name.rpartition(".")[0] for name, _ in named}
+    module = modules.pop() if len(modules) == 1 else ""
+    lines = [
+        f"{make_printable(name[len(module) :].removeprefix('.'))}: {type_caption(value.type)}"
+        for name, value in named[:_MAX_LINES]
+    ]
+    if len(named) > len(lines):
+        lines.append("...")
+    box = Box(id, kind, make_printable(module) or f"{len(named)} {kind.value}s", tuple(lines))
+    return ArgumentBox(box, values, near)

@@ -8,38 +8,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from npu_ir.core.node import Value
-from npu_ir.viz.argument_boxes import (
-    ArgumentBox,
-    input_boxes,
-    output_boxes,
-    update_boxes,
-    weight_boxes,
-)
-from npu_ir.viz.boxes import NodeBoxes
-from npu_ir.viz.captions import count_caption, make_printable, parameters_caption, values_caption
+from npu_ir.viz.boxes import ArgumentBox, input_boxes, output_boxes, update_boxes, weight_boxes
+from npu_ir.viz.captions import count_caption, is_weight, make_printable, parameters_caption, values_caption
 from npu_ir.viz.diagram import Box, Diagram, Edge, Frame
-from npu_ir.viz.outline import Outline
-from npu_ir.viz.repeats import is_weight
-from npu_ir.viz.selection import Selection, select
+from npu_ir.viz.node_boxes import NodeBoxes
+from npu_ir.viz.outline import Outline, Selection, select
 
 if TYPE_CHECKING:
     from npu_ir.graph.graph import Graph
 
-DEFAULT_MAX_NODES = 60
-
 
 def build_diagram(graph: Graph, max_nodes: int, depth: int | None, weights: bool) -> Diagram:
-    """Return the diagram of ``graph``, in time linear in its size.
-
-    Args:
-        graph: Any graph.
-        max_nodes: Maximum number of boxes for nodes.
-        depth: Depth to which modules are opened; None for as deep as ``max_nodes`` allows.
-        weights: Draw boxes for parameters, buffers, optimizer state and constants.
-
-    Raises:
-        VisualizationError: ``max_nodes`` or ``depth`` is too small.
-    """
+    """Return the diagram of ``graph``, in time linear in its size; arguments as for `to_mermaid`."""
     outline = Outline(graph)
     selection = select(outline, max_nodes, depth)
     nodes = NodeBoxes(outline, selection, name_weights=weights)
@@ -50,7 +30,7 @@ def build_diagram(graph: Graph, max_nodes: int, depth: int | None, weights: bool
     def source_of(value: Value) -> str | None:
         if value.producer is None:
             return arguments.get(value)
-        return nodes.exit_box(nodes.box_of[outline.node_order.position[value.producer]])
+        return nodes.exit_box(nodes.box_of[outline.position[value.producer]])
 
     outputs, updates = output_boxes(graph), update_boxes(graph, source_of)
     return Diagram(
@@ -74,10 +54,9 @@ def _insert_arguments(
     """
     before: defaultdict[str, list[Box]] = defaultdict(list)
     after: defaultdict[str, list[Box]] = defaultdict(list)
-    for group in weights:
-        before[group.near[0] if len(group.near) == 1 else ""].append(group.box)
-    for group in updates:
-        after[group.near[0] if group.near else ""].append(group.box)
+    for groups, boxes in ((weights, before), (updates, after)):
+        for group in groups:
+            boxes[group.near[0] if len(group.near) == 1 else ""].append(group.box)
     yield from before[""]
     yield from _insert_boxes(items, before, after)
     yield from after[""]
@@ -94,7 +73,6 @@ def _insert_boxes(
 
 
 def _weight_readers(nodes: NodeBoxes) -> dict[Value, list[str]]:
-    """Return the boxes that read each weight."""
     readers: dict[Value, dict[str, None]] = {}
     for box, values in nodes.iterate_reads():
         for value in filter(is_weight, values):

@@ -43,14 +43,9 @@ def values_caption(values: Sequence[Value]) -> str:
 
 def count_caption(count: int, noun: str) -> str:
     """Return a number with its noun: ``1 node``, ``25.6M parameters``."""
-    return f"{_round_count(count)} {noun}{'' if count == 1 else 's'}"
-
-
-def _round_count(count: int) -> str:
-    for size, unit in _UNITS:
-        if count >= 0.9995 * size:  # in the next smaller unit, it would be rounded up to 1000
-            return f"{count / size:.3g}{unit}"
-    return str(count)
+    # From 999.5 on, the next smaller unit would be rounded up to 1000.
+    rounded = (f"{count / size:.3g}{unit}" for size, unit in _UNITS if count >= 0.9995 * size)
+    return f"{next(rounded, count)} {noun}{'' if count == 1 else 's'}"
 
 
 def op_caption(op_type: str) -> str:
@@ -81,7 +76,18 @@ def regions_caption(node: OpNode) -> str:
 
 def weights_caption(weights: Sequence[Value]) -> str:
     """Return the weights of one op: ``weight 64x3x7x7, bias 64``."""
-    return _join_shown([f"{_last_name(value)} {_shape(value.type)}" for value in weights[:2]], len(weights))
+    names = [make_printable(target_of(value).rpartition(".")[2], 20) for value in weights[:2]]
+    shown = [f"{name} {_shape(value.type)}" for name, value in zip(names, weights, strict=False)]
+    return _join_shown(shown, len(weights))
+
+
+def argument_kind(value: Value) -> InputKind | None:
+    return None if value.argument is None else value.argument.kind
+
+
+def is_weight(value: Value) -> bool:
+    """Return whether ``value`` is a parameter, a buffer, optimizer state or a constant."""
+    return argument_kind(value) not in (None, InputKind.INPUT)
 
 
 def target_of(value: Value) -> str:
@@ -96,17 +102,10 @@ def names_caption(values: Sequence[Value]) -> str:
 
 def parameters_caption(weights: Iterable[Value]) -> str:
     """Return the number of elements of the parameters among ``weights``; "" for none."""
-    types = [value.type for value in weights if isinstance(value.type, TensorType) and _is_parameter(value)]
-    count = sum(math.prod(type.static_shape) for type in types if not type.symbols)
+    types = [value.type for value in weights if argument_kind(value) is InputKind.PARAMETER]
+    sizes = [type.static_shape for type in types if isinstance(type, TensorType) and not type.symbols]
+    count = sum(map(math.prod, sizes))
     return count_caption(count, "parameter") if count else ""
-
-
-def _is_parameter(value: Value) -> bool:
-    return value.argument is not None and value.argument.kind is InputKind.PARAMETER
-
-
-def _last_name(value: Value) -> str:
-    return make_printable(target_of(value).rpartition(".")[2], 20)
 
 
 def _shape(type: Type) -> str:

@@ -5,8 +5,20 @@ from __future__ import annotations
 import html
 from collections.abc import Iterator
 
-from npu_ir.viz.diagram import Box, Diagram, Edge, EdgeKind, Frame
-from npu_ir.viz.style import EDGE_STYLES, FRAME, FRAME_FILL, LINE, MUTED, STYLES, TEXT
+from npu_ir.viz.diagram import (
+    EDGE_STYLES,
+    FRAME,
+    FRAME_FILL,
+    LINE,
+    MUTED,
+    STYLES,
+    TEXT,
+    Box,
+    Diagram,
+    Edge,
+    EdgeKind,
+    Frame,
+)
 
 _DEFAULTS = f"""\
   rankdir=TB; ranksep=0.4; nodesep=0.3; labelloc=t; fontname="Helvetica"; fontsize=16; fontcolor="{TEXT}";
@@ -16,7 +28,6 @@ _DEFAULTS = f"""\
 
 
 def format_dot(diagram: Diagram) -> str:
-    """Return ``diagram`` as a graphviz digraph."""
     lines = [
         f"digraph {_quote(diagram.title)} {{",
         _DEFAULTS,

@@ -11,9 +11,8 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from npu_ir.viz.columns import assign_x
-from npu_ir.viz.layer_order import order_layers
-from npu_ir.viz.spots import Spot
+from npu_ir.viz.columns import FRAME_PAD, assign_x
+from npu_ir.viz.layers import Spot, common_length, order_layers
 
 _ROW_GAP = 40.0
 # Space above a frame's first layer, for its title, and below its last one.
@@ -21,55 +20,28 @@ FRAME_TOP, FRAME_BOTTOM = 24.0, 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class BoxShape:
-    """The size, frames and execution order of a box: the layout's input.
-
-    Attributes:
-        width: Pixels.
-        height: Pixels.
-        frames: The frames around it, outermost first.
-        position: Its position in execution order; None for arguments, results and updates.
-    """
-
-    width: float
-    height: float
-    frames: tuple[str, ...] = ()
-    position: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Layout:
-    """A finished layout.
+    """A finished layout."""
 
-    Attributes:
-        spots: By box id.
-        layers: Boxes and bends of each layer, from left to right.
-        routes: The spots of each edge, downwards from box to box.
-        height: Pixels.
-    """
-
-    spots: Mapping[str, Spot]
-    layers: Sequence[Sequence[Spot]]
-    routes: Sequence[tuple[Spot, ...]]
+    spots: Mapping[str, Spot]  # by box id
+    layers: Sequence[Sequence[Spot]]  # boxes and bends of each layer, from left to right
+    routes: Sequence[tuple[Spot, ...]]  # the spots of each edge, downwards from box to box
     height: float
 
 
-def compute_layout(shapes: Mapping[str, BoxShape], edges: Sequence[tuple[str, str]]) -> Layout:
+def compute_layout(spots: Mapping[str, Spot], edges: Sequence[tuple[str, str]]) -> Layout:
     """Return the layout of boxes and edges, with the leftmost box at x = 0.
 
     Args:
-        shapes: By box id. Edges to an earlier box are reversed in the layout, which makes it acyclic.
+        spots: By box id, with size, frames and position, to place. Edges to an earlier box are reversed in
+            the layout, which makes it acyclic.
         edges: Source and target.
     """
-    index = {id: number for number, id in enumerate(shapes)}
+    index = {id: number for number, id in enumerate(spots)}
     downward = [(a, b) if index[a] < index[b] else (b, a) for a, b in edges]
-    spots = {
-        id: Spot(shape.width, shape.height, shape.frames, shape.position) for id, shape in shapes.items()
-    }
     _assign_layers(spots, downward)
-    layers: list[list[Spot]] = [
-        [] for _ in range(1 + max((spot.layer for spot in spots.values()), default=0))
-    ]
+    count = 1 + max((spot.layer for spot in spots.values()), default=0)
+    layers: list[list[Spot]] = [[] for _ in range(count)]
     for spot in spots.values():
         layers[spot.layer].append(spot)
     routes = _route_edges(spots, downward, layers)
@@ -120,7 +92,7 @@ def _route_edges(
             trunk.append(bend)
         passed = trunk[: end.layer - start.layer]
         for bend in passed[1:]:
-            bend.frames = _common_prefix(bend.frames, end.frames)
+            bend.frames = bend.frames[: common_length(bend.frames, end.frames)]
         _connect(passed[-1], end)
         routes.append((*passed, end))
     return routes
@@ -129,13 +101,6 @@ def _route_edges(
 def _connect(upper: Spot, lower: Spot) -> None:
     upper.below.append(lower)
     lower.above.append(upper)
-
-
-def _common_prefix(left: tuple[str, ...], right: tuple[str, ...]) -> tuple[str, ...]:
-    length = 0
-    while length < min(len(left), len(right)) and left[length] == right[length]:
-        length += 1
-    return left[:length]
 
 
 def frame_spans(layers: Sequence[Sequence[Spot]]) -> dict[str, tuple[int, int]]:
@@ -179,5 +144,72 @@ def _assign_y(layers: Sequence[Sequence[Spot]]) -> float:
 
 
 def _max_nesting(layer: Sequence[Spot], frames: Collection[str]) -> int:
-    """Return the maximum nesting depth of ``frames`` in this layer."""
     return max((sum(frame in frames for frame in spot.frames) for spot in layer), default=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A rectangle: one layer of a frame, or the whole frame."""
+
+    left: float
+    right: float
+    top: float
+    bottom: float
+
+
+def frame_rows(layers: Sequence[Sequence[Spot]]) -> dict[str, list[Row]]:
+    """Return the outline of each frame: one rectangle, or one per layer if it would enclose other boxes."""
+    members: defaultdict[str, dict[int, list[Spot]]] = defaultdict(dict)
+    for number, layer in enumerate(layers):
+        for spot in layer:
+            for frame in spot.frames:
+                members[frame].setdefault(number, []).append(spot)
+    spans = frame_spans(layers)
+    return {frame: _rows(frame, rows, spans, layers) for frame, rows in members.items()}
+
+
+def _rows(
+    frame: str,
+    members: Mapping[int, Sequence[Spot]],
+    spans: Mapping[str, tuple[int, int]],
+    layers: Sequence[Sequence[Spot]],
+) -> list[Row]:
+    first, last = spans[frame]
+    # Inner frames that begin in the same layer have their titles below this one's; likewise at the bottom.
+    top = members[first][0].row_top - FRAME_TOP * max(
+        sum(spans[inner][0] == first for inner in _inner_frames(frame, spot)) for spot in members[first]
+    )
+    bottom = members[last][0].row_bottom + FRAME_BOTTOM * max(
+        sum(spans[inner][1] == last for inner in _inner_frames(frame, spot)) for spot in members[last]
+    )
+    extents = {number: _extent(spots, frame) for number, spots in members.items()}
+    left, right = min(a for a, _ in extents.values()), max(b for _, b in extents.values())
+    strangers = [
+        spot
+        for layer in layers[first : last + 1]
+        for spot in layer
+        if frame not in spot.frames and not spot.is_bend
+    ]
+    pads = {spot: spot.width / 2 + FRAME_PAD for spot in strangers}
+    if not any(spot.x - pad < right and spot.x + pad > left for spot, pad in pads.items()):
+        return [Row(left, right, top, bottom)]
+    # A rectilinear polygon instead: per layer as wide as its members, which are adjacent within a layer.
+    rows = []
+    numbers = sorted(extents)
+    for number, following in zip(numbers, [*numbers[1:], None], strict=True):
+        row_bottom = bottom
+        if following is not None:
+            row_bottom = (members[number][0].row_bottom + members[following][0].row_top) / 2
+        rows.append(Row(*extents[number], top, row_bottom))
+        top = row_bottom
+    return rows
+
+
+def _inner_frames(frame: str, spot: Spot) -> tuple[str, ...]:
+    """Return ``frame`` and the frames around ``spot`` inside it."""
+    return spot.frames[spot.frames.index(frame) :]
+
+
+def _extent(spots: Sequence[Spot], frame: str) -> tuple[float, float]:
+    pads = {spot: spot.width / 2 + FRAME_PAD * len(_inner_frames(frame, spot)) for spot in spots}
+    return min(spot.x - pad for spot, pad in pads.items()), max(spot.x + pad for spot, pad in pads.items())

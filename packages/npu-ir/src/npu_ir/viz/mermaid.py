@@ -6,8 +6,19 @@ import json
 import re
 from collections.abc import Iterator
 
-from npu_ir.viz.diagram import Box, BoxKind, Diagram, EdgeKind, Frame
-from npu_ir.viz.style import EDGE_STYLES, FRAME, FRAME_FILL, LINE, STYLES, TEXT
+from npu_ir.viz.diagram import (
+    EDGE_STYLES,
+    FRAME,
+    FRAME_FILL,
+    LINE,
+    STYLES,
+    TEXT,
+    Box,
+    BoxKind,
+    Diagram,
+    EdgeKind,
+    Frame,
+)
 
 # Characters with a meaning in mermaid, Markdown (not an underscore within a word, nor a colon before a
 # space) or HTML.
@@ -21,10 +32,10 @@ _LIST = re.compile(r"^(\s*\d*)([-+.)])(?=\s)")
 
 
 def format_mermaid(diagram: Diagram) -> str:
-    """Return ``diagram`` as a mermaid flowchart."""
+    title = f"{diagram.title}: {diagram.summary}".translate(_TITLE)
     lines = [
         "---",
-        f"title: {_title(diagram)}",
+        f"title: {json.dumps(title, ensure_ascii=False)}",
         "---",
         "flowchart TD",
         *_items(diagram.items, 1),
@@ -71,11 +82,6 @@ def _class_name(kind: BoxKind) -> str:
 
 def _quote(text: str) -> str:
     return f'"{_escape(text)}"'
-
-
-def _title(diagram: Diagram) -> str:
-    text = f"{diagram.title}: {diagram.summary}".translate(_TITLE)
-    return json.dumps(text, ensure_ascii=False)
 
 
 def _escape(text: str) -> str:

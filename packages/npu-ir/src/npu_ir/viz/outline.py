@@ -1,4 +1,4 @@
-"""Outline of a large graph: nodes grouped by the module that ran them.
+"""Outline of a large graph: nodes grouped by the module that ran them, and the part of it to draw.
 
 Only consecutive nodes are grouped, so a module that ran twice is shown twice, and the groups, like the
 nodes, form an acyclic graph.
@@ -12,33 +12,38 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from npu_ir.viz.repeats import NodeOrder
+from npu_ir.core.literals import same_literal
+from npu_ir.core.node import OpNode, Value
+from npu_ir.errors import VisualizationError
+from npu_ir.viz.captions import argument_kind, is_weight
+from npu_ir.viz.layers import common_length
 
 if TYPE_CHECKING:
     from npu_ir.graph.graph import Graph
-
 # Deeper module paths are cut: no model nests so deep, and an artificial path must not cost more.
 _MAX_DEPTH = 24
 _NUMBER = re.compile(r"\d+")
 
 
+def _is_same_op(left: OpNode, right: OpNode) -> bool:
+    return (
+        (left.op_type, left.operands, len(left.inputs)) == (right.op_type, right.operands, len(right.inputs))
+        and [value.type for value in left.outputs] == [value.type for value in right.outputs]
+        and left.attrs.keys() == right.attrs.keys()
+        and all(same_literal(left.attrs[name], right.attrs[name]) for name in left.attrs)
+        and dict(left.regions) == dict(right.regions)
+    )
+
+
 @dataclass(slots=True, eq=False)
 class Part:
-    """Consecutive nodes of one module, or a single node.
+    """Consecutive nodes of one module, or a single node."""
 
-    Attributes:
-        path: The module, down to the level of this part; shorter for nodes that a parent ran itself.
-        start: Position of the first node.
-        stop: Position after the last node.
-        count: Number of consecutive copies of these nodes, at least 1.
-        parts: The parts of these nodes, one level deeper.
-    """
-
-    path: tuple[str, ...]
-    start: int
-    stop: int
-    count: int = 1
-    parts: list[Part] = field(default_factory=list)
+    path: tuple[str, ...]  # the module, to the level of this part; shorter for nodes that a parent ran itself
+    start: int  # position of the first node
+    stop: int  # position after the last node
+    count: int = 1  # consecutive copies of these nodes
+    parts: list[Part] = field(default_factory=list)  # of these nodes, one level deeper
 
     @property
     def length(self) -> int:
@@ -46,21 +51,21 @@ class Part:
 
 
 class Outline:
-    """The nodes of a graph as a tree of modules, built level by level.
+    """The nodes of a graph, and their positions, as a tree of modules, built level by level.
 
     Level 0 is the whole graph, level ``d`` its modules down to depth ``d``, and the last level the nodes.
     """
 
     def __init__(self, graph: Graph) -> None:
-        nodes = graph.nodes
-        self.node_order = NodeOrder(nodes, {node: position for position, node in enumerate(nodes)})
-        names = [node.provenance.module for node in nodes]
+        self.nodes = graph.nodes
+        self.position = {node: position for position, node in enumerate(self.nodes)}
+        names = [node.provenance.module for node in self.nodes]
         split = {name: tuple(name.split(".", _MAX_DEPTH - 1)) if name else () for name in set(names)}
         self.paths = [split[name] for name in names]
         self.last_level = 1 + max(map(len, split.values()), default=0)
         # Length of the module path that a node shares with the node before it; `last_level` if equal.
         self._shared = [0] + [
-            self.last_level if left is right else _common_length(left, right)
+            self.last_level if left is right else common_length(left, right)
             for left, right in itertools.pairwise(self.paths)
         ]
 
@@ -99,27 +104,55 @@ class Outline:
 
     def _fold_repeats(self, parts: list[Part], level: int) -> list[Part]:
         # Each part is compared with its predecessor only, so a run of n copies costs n - 1 comparisons.
-        folded: list[Part] = []
-        previous: Part | None = None
-        for part in parts:
-            if previous is not None and _are_siblings(previous.path, part.path, level):
-                group = folded[-1]
-                same_length = part.length == previous.length
-                if same_length and self.node_order.repeats(
-                    previous.start, part.length, first=group.count == 1
-                ):
-                    group.count += 1
-                    previous = part
-                    continue
-            folded.append(part)
-            previous = part
+        folded = parts[:1]
+        for previous, part in itertools.pairwise(parts):
+            group = folded[-1]
+            if (
+                _are_siblings(previous.path, part.path, level)
+                and part.length == previous.length
+                and self.repeats(previous.start, part.length, first=group.count == 1)
+            ):
+                group.count += 1
+            else:
+                folded.append(part)
         return folded
 
+    def repeats(self, start: int, length: int, *, first: bool) -> bool:
+        """Return whether the ``length`` nodes at ``start + length`` repeat those at ``start``.
 
-def _common_length(left: tuple[str, ...], right: tuple[str, ...]) -> int:
-    return sum(
-        1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(left, right, strict=False))
-    )
+        Ops, attributes, types and the edges among them are equal. The values they read from outside have
+        the same type, and are the same value or were produced at the same distance before the block.
+
+        Args:
+            start: Start of the earlier block; the later one follows immediately.
+            length: Number of nodes in each block.
+            first: The earlier block is the first copy, which may read from elsewhere.
+        """
+        later = start + length
+        for offset in range(length):
+            node, again = self.nodes[start + offset], self.nodes[later + offset]
+            if not _is_same_op(node, again):
+                return False
+            pairs = zip(node.inputs, again.inputs, strict=True)
+            if not all(self._has_same_source(*pair, start, later, first) for pair in pairs):
+                return False
+        return True
+
+    def _has_same_source(self, left: Value, right: Value, start: int, later: int, first: bool) -> bool:
+        if left is right:
+            return True
+        if left.type != right.type:
+            return False
+        if is_weight(left) or is_weight(right):
+            return argument_kind(left) is argument_kind(right)
+        offsets = self._relative_position(left, start), self._relative_position(right, later)
+        if first and max(offsets) < 0:
+            return True
+        return offsets[0] == offsets[1] and left.index == right.index
+
+    def _relative_position(self, value: Value, start: int) -> int:
+        """Return the position of a value's producer relative to ``start``; inputs come before all nodes."""
+        return -1 - len(self.nodes) if value.producer is None else self.position[value.producer] - start
 
 
 def _are_siblings(left: tuple[str, ...], right: tuple[str, ...], level: int) -> bool:
@@ -127,3 +160,47 @@ def _are_siblings(left: tuple[str, ...], right: tuple[str, ...], level: int) -> 
     if not len(left) == len(right) == level:
         return False
     return _NUMBER.sub("#", left[-1]) == _NUMBER.sub("#", right[-1])
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The part of an outline to draw."""
+
+    levels: list[list[Part]]  # those of the last one become boxes
+    room: int  # for such boxes; the rest is one box with the number of missing nodes
+
+    @property
+    def depth(self) -> int:
+        return len(self.levels) - 1
+
+
+def select(outline: Outline, max_nodes: int, depth: int | None) -> Selection:
+    """Return a selection of at most ``max_nodes`` boxes, to ``depth`` or else as deep as possible.
+
+    Repeated blocks are merged only if the boxes would not suffice otherwise.
+
+    Raises:
+        VisualizationError: ``max_nodes`` is less than 2 or ``depth`` less than 0.
+    """
+    if max_nodes < 2:
+        raise VisualizationError(f"max_nodes={max_nodes}: a drawing has room for 2 boxes at least")
+    if depth is not None and depth < 0:
+        raise VisualizationError(f"depth={depth} is negative", fix="use 0 for one box, 1 for the top modules")
+    if depth is None:
+        levels = _choose_levels(outline, max_nodes)
+    else:
+        level = min(depth, outline.last_level)
+        levels = outline.levels(level, fold=False)
+        if len(levels[-1]) > max_nodes:
+            levels = outline.levels(level, fold=True)
+    return Selection(levels, max_nodes if len(levels[-1]) <= max_nodes else max_nodes - 1)
+
+
+def _choose_levels(outline: Outline, max_nodes: int) -> list[list[Part]]:
+    plain = outline.levels(outline.last_level, fold=False, max_parts=max_nodes)
+    folded = outline.levels(outline.last_level, fold=True, max_parts=max_nodes)
+    deepest = max(plain, folded, key=len)
+    if len(deepest[-1]) == 1 and deepest[-1][0].length == len(outline.paths) > 1:
+        # One box for everything says nothing: the beginning of its content is more useful.
+        return outline.levels(len(deepest), fold=True)
+    return deepest

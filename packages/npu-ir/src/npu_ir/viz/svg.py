@@ -3,15 +3,33 @@
 from __future__ import annotations
 
 import html
+import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 
-from npu_ir.viz.diagram import NODE_KINDS, Box, BoxKind, Diagram, Edge, EdgeKind, Frame
-from npu_ir.viz.frames import Row, frame_rows
-from npu_ir.viz.glyphs import DETAIL_SIZE, LINE_HEIGHT, TITLE_SIZE, box_size, shape_element, text_width
-from npu_ir.viz.layout import BoxShape, Layout, compute_layout
-from npu_ir.viz.spots import Spot
-from npu_ir.viz.style import EDGE_STYLES, FONTS, FRAME, FRAME_FILL, MUTED, STYLES, TEXT
+from npu_ir.viz.diagram import (
+    EDGE_STYLES,
+    FONTS,
+    FRAME,
+    FRAME_FILL,
+    MUTED,
+    NODE_KINDS,
+    STYLES,
+    TEXT,
+    Box,
+    BoxKind,
+    Diagram,
+    Edge,
+    EdgeKind,
+    Frame,
+    Style,
+)
+from npu_ir.viz.layers import Spot
+from npu_ir.viz.layout import Layout, Row, compute_layout, frame_rows
 
+TITLE_SIZE, DETAIL_SIZE = 14.0, 12.0
+LINE_HEIGHT = 17.0
+_NARROW = frozenset("iljtfrI.,:;|!'()[]/ ")
+_WIDE = frozenset("mwMW@%…")
 _MARGIN = 24.0
 _HEADER = 92.0
 _HEAD_SIZE = 18.0
@@ -19,13 +37,63 @@ _ARROW = 7.0
 _PORT_GAP = 16.0
 
 
+def text_width(text: str, size: float) -> float:
+    """Return a generous estimate of the width of ``text`` in a sans-serif font of ``size`` pixels."""
+    return size * sum(map(_char_width, text))
+
+
+def _char_width(char: str) -> float:
+    if unicodedata.east_asian_width(char) in "WF":
+        return 1.05
+    if char in _NARROW:
+        return 0.36
+    return 0.86 if char in _WIDE else 0.72 if char.isupper() else 0.61
+
+
+def _box_size(box: Box) -> tuple[float, float]:
+    widths = [text_width(line, DETAIL_SIZE) for line in box.details]
+    width = max(text_width(box.title, TITLE_SIZE) * 1.06, *widths, 50.0) + 30
+    return width, LINE_HEIGHT * (1 + len(box.details)) + 15
+
+
+def shape_element(style: Style, x: float, y: float, width: float, height: float) -> str:
+    """Return the SVG element of a box whose top left corner is at x, y."""
+    looks = f'fill="{style.fill}" stroke="{style.stroke}" stroke-width="1.3"'
+    if style.dashed:
+        looks += ' stroke-dasharray="5 4"'
+    right, bottom = x + width, y + height
+    if style.svg == "hexagon":
+        tip = min(10.0, width / 4)
+        return (
+            f'<path d="M{x:.1f} {y + height / 2:.1f}L{x + tip:.1f} {y:.1f}H{right - tip:.1f}'
+            f'L{right:.1f} {y + height / 2:.1f}L{right - tip:.1f} {bottom:.1f}H{x + tip:.1f}Z" {looks}/>'
+        )
+    if style.svg == "note":
+        fold = min(10.0, width / 3)
+        return (
+            f'<path d="M{x:.1f} {y:.1f}H{right - fold:.1f}L{right:.1f} {y + fold:.1f}V{bottom:.1f}H{x:.1f}Z'
+            f'M{right - fold:.1f} {y:.1f}V{y + fold:.1f}H{right:.1f}" {looks}/>'
+        )
+    if style.svg == "double":
+        inset = min(5.0, width / 6)
+        return (
+            f'<path d="M{x:.1f} {y:.1f}H{right:.1f}V{bottom:.1f}H{x:.1f}Z'
+            f'M{x + inset:.1f} {y:.1f}V{bottom:.1f}M{right - inset:.1f} {y:.1f}V{bottom:.1f}" {looks}/>'
+        )
+    radius = height / 2 if style.svg == "pill" else min(6.0, height / 3)
+    return (
+        f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}" rx="{radius:.1f}" {looks}/>'
+    )
+
+
 def format_svg(diagram: Diagram) -> str:
-    """Return ``diagram`` as an SVG image."""
     boxes = {box.id: box for box in diagram.boxes}
-    layout = compute_layout(_box_shapes(diagram), [(edge.source, edge.target) for edge in diagram.edges])
+    layout = compute_layout(_box_spots(diagram), [(edge.source, edge.target) for edge in diagram.edges])
     frames = frame_rows(layout.layers)
     left, right = _horizontal_extent(layout, frames)
-    width = max(right - left, _header_width(diagram)) + 2 * _MARGIN
+    legend = sum(map(_chip_width, diagram.kinds))
+    heads = text_width(diagram.title, _HEAD_SIZE), text_width(diagram.summary, DETAIL_SIZE)
+    width = max(right - left, *heads, legend) + 2 * _MARGIN
     height = layout.height + _HEADER + 2 * _MARGIN
     shift = (width - (right - left)) / 2 - left
     head = (
@@ -48,10 +116,10 @@ def format_svg(diagram: Diagram) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _box_shapes(diagram: Diagram) -> dict[str, BoxShape]:
+def _box_spots(diagram: Diagram) -> dict[str, Spot]:
     around = dict(_frames_around(diagram.items, ()))
     steps = {box.id: step for step, box in enumerate(box for box in diagram.boxes if box.kind in NODE_KINDS)}
-    return {box.id: BoxShape(*box_size(box), around[box.id], steps.get(box.id)) for box in diagram.boxes}
+    return {box.id: Spot(*_box_size(box), around[box.id], steps.get(box.id)) for box in diagram.boxes}
 
 
 def _frames_around(
@@ -70,11 +138,6 @@ def _horizontal_extent(layout: Layout, frames: Mapping[str, Sequence[Row]]) -> t
     left = min((*(row.left for row in rows), *(spot.x - spot.width / 2 for spot in spots)), default=0.0)
     right = max((*(row.right for row in rows), *(spot.x + spot.width / 2 for spot in spots)), default=0.0)
     return left, right
-
-
-def _header_width(diagram: Diagram) -> float:
-    legend = sum(_chip_width(kind) for kind in diagram.kinds)
-    return max(text_width(diagram.title, _HEAD_SIZE), text_width(diagram.summary, DETAIL_SIZE), legend)
 
 
 def _chip_width(kind: BoxKind) -> float:
@@ -114,8 +177,9 @@ def _edges(edges: Sequence[Edge], layout: Layout) -> Iterator[str]:
         upward = route[0] is not layout.spots[edge.source]
         colour = EDGE_STYLES[edge.kind].colour
         yield _curve(_trim_drawn(route, drawn) if edge.kind is EdgeKind.PLAIN else route, port, edge.kind)
-        tip = (route[0].x, route[0].y + route[0].height, -1) if upward else (port, route[-1].y, 1)
-        yield _arrow(*tip, colour)
+        x, y = (route[0].x, route[0].y + route[0].height) if upward else (port, route[-1].y)
+        back = y + _ARROW if upward else y - _ARROW
+        yield f'<path d="M{x:.1f} {y:.1f}L{x - 4:.1f} {back:.1f}H{x + 4:.1f}Z" fill="{colour}"/>'
         # One label per box is enough for edges with the same type.
         ends = {("from", edge.source, edge.label), ("to", edge.target, edge.label)}
         if edge.label and labelled.isdisjoint(ends):
@@ -156,11 +220,6 @@ def _curve(route: Sequence[Spot], port: float, kind: EdgeKind) -> str:
     return f'<path d="{"".join(path)}" fill="none" stroke="{style.colour}" stroke-width="1.4"{dashes}/>'
 
 
-def _arrow(x: float, y: float, direction: int, colour: str) -> str:
-    back = y - direction * _ARROW
-    return f'<path d="M{x:.1f} {y:.1f}L{x - 4:.1f} {back:.1f}H{x + 4:.1f}Z" fill="{colour}"/>'
-
-
 def _label(label: str, route: Sequence[Spot], port: float) -> str:
     """Return the label in the middle of a short edge, and at the first bend of a long one."""
     upper, lower = route[0], route[1]
@@ -180,10 +239,9 @@ def _box(box: Box, spot: Spot) -> Iterator[str]:
     yield shape_element(STYLES[box.kind], spot.x - spot.width / 2, spot.y, spot.width, spot.height)
     y = spot.y + spot.height / 2 - LINE_HEIGHT * len(box.details) / 2 + 5
     yield _text(box.title, spot.x, y, TITLE_SIZE, 'font-weight="bold" text-anchor="middle"')
+    looks = f'text-anchor="middle" fill="{MUTED}"'
     for number, line in enumerate(box.details, 1):
-        yield _text(
-            line, spot.x, y + number * LINE_HEIGHT, DETAIL_SIZE, f'text-anchor="middle" fill="{MUTED}"'
-        )
+        yield _text(line, spot.x, y + number * LINE_HEIGHT, DETAIL_SIZE, looks)
     yield "</g>"
 
 

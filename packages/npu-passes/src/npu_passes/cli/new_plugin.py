@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from npu_ir.cli.console import print_facts
-from npu_ir.cli.outputs import add_output_folder
+from npu_ir.cli.options import add_output_folder
 from npu_ir.errors import UsageError
 from npu_ir.plugins.plugin_manager import GROUP
 from npu_passes.errors import PassError

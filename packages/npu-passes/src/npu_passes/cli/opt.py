@@ -3,27 +3,45 @@
 from __future__ import annotations
 
 import argparse
+import json
 import time
+from pathlib import Path
 from typing import Any
 
-from npu_ir import load_ir, save_ir
+import torch
+
+from npu_ir import Graph, load_ir, save_ir
 from npu_ir.cli import input_text
+from npu_ir.cli.call_arguments import graph_arguments
+from npu_ir.cli.console import print_facts
 from npu_ir.cli.failures import FAILED, OK, warn
-from npu_ir.cli.options import add_file, add_inputs, add_random_data, add_sizes, add_weights, set_completions
-from npu_ir.cli.outputs import add_graph_output, add_output_folder
+from npu_ir.cli.input_text import parse_inputs, parse_sizes
+from npu_ir.cli.options import (
+    INT_HIGH,
+    add_file,
+    add_graph_output,
+    add_inputs,
+    add_output_folder,
+    add_random_data,
+    add_sizes,
+    add_weights,
+    set_completions,
+)
 from npu_ir.cli.quantities import count_text
+from npu_ir.cli.weight_selection import select_weights
 from npu_ir.errors import UsageError
+from npu_ir.interpreter.random_data import random_tensor
 from npu_ir.serial.load import read_document
-from npu_passes.cli.check_data import select_data
-from npu_passes.cli.culprits import find_culprit, print_culprit
-from npu_passes.cli.opt_report import print_report
-from npu_passes.core.base import Pass
-from npu_passes.core.numerics import Numerics
+from npu_passes.cli.reports import print_report
+from npu_passes.core.base import Numerics, Pass
 from npu_passes.core.pass_order import passes_of
 from npu_passes.core.pass_text import parse_passes
 from npu_passes.core.registry import all_passes, all_pipelines
 from npu_passes.errors import PassError
+from npu_passes.manager.bisect import bisect
+from npu_passes.manager.checked_mode import Checked
 from npu_passes.manager.manager import MAX_ROUNDS, PassManager
+from npu_passes.manager.reproduction import Culprit
 
 _EPILOG = f"""\
 passes:
@@ -122,12 +140,12 @@ def run(options: argparse.Namespace) -> int:
     options.progress.stage("reading the graph")
     graph = load_ir(options.file)
     has_weights = _has_saved_weights(options)
-    data, origin = select_data(graph, options)
+    data, origin = _select_data(graph, options)
     if options.bisect:
         options.progress.stage("looking for the rewrite at fault")
-    culprit = None if data is None else find_culprit(graph, passes, data, options)
+    culprit = None if data is None else _find_culprit(graph, passes, data, options)
     if culprit is not None:
-        print_culprit(culprit, options)
+        _print_culprit(culprit, options)
         return FAILED
     options.progress.stage("running and checking passes" if options.check else "running passes")
     manager = PassManager(
@@ -180,3 +198,54 @@ def _has_saved_weights(options: argparse.Namespace) -> bool:
             fix="give another file with --output",
         )
     return weights is not None
+
+
+def _select_data(graph: Graph, options: argparse.Namespace) -> tuple[Checked | None, str]:
+    """Return the data for ``--check`` and ``--bisect``, if either is given, and the source of its weights.
+
+    Raises:
+        UsageError: The graph has no such input or size, or a type that no data can be generated for.
+        WeightError: The weights cannot be read.
+    """
+    if not (options.check or options.bisect):
+        return None, ""
+    inputs, sizes = parse_inputs(options.input), parse_sizes(options.size)
+    seed, int_high = options.seed or 0, options.int_high or INT_HIGH
+    generator = torch.Generator().manual_seed(seed)
+    call = graph_arguments(graph, inputs, lambda type: random_tensor(type, generator, int_high), sizes)
+    weights, origin = select_weights(graph, options, seed)
+    return Checked(weights=weights, calls=[(call.args, call.kwargs)], seed=seed), origin
+
+
+def _find_culprit(
+    graph: Graph, passes: list[Pass], data: Checked, options: argparse.Namespace
+) -> Culprit | None:
+    """Return the rewrite that ``--bisect`` finds; None if there is none, or without ``--bisect``."""
+    if not options.bisect:
+        return None
+    folder = _repro_dir(options)
+    return bisect(
+        graph, passes, rtol=options.rtol, data=data, repro_dir=folder, max_rounds=options.max_rounds
+    )
+
+
+def _repro_dir(options: argparse.Namespace) -> Path:
+    if options.repro_dir is not None:
+        return Path(options.repro_dir)
+    return Path(options.output or options.file).with_suffix(".repro")
+
+
+def _print_culprit(culprit: Culprit, options: argparse.Namespace) -> None:
+    """Print the rewrite, and the path of its reproduction."""
+    lines = {
+        "pass": culprit.pass_text,
+        "rewrite": f"{culprit.rewrite.rule}, number {culprit.number} of those of all passes",
+        "nodes": ", ".join(culprit.rewrite.paths) or "not stated",
+        "made": ", ".join(culprit.rewrite.made) or "nothing",
+        "problem": culprit.difference,
+        "shown by": str(_repro_dir(options) / "repro.py"),
+    }
+    if options.json:
+        print(json.dumps({"culprit": lines}, indent=2))
+    else:
+        print_facts(lines)

@@ -1,4 +1,4 @@
-"""Base class of passes.
+"""Base class of passes, and the tolerances that they promise.
 
 ```python
 class DropAlias(Pass):
@@ -18,20 +18,62 @@ class DropAlias(Pass):
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
 from contextlib import AbstractContextManager
 from typing import ClassVar
 
+import torch
 from typing_extensions import dataclass_transform
 
 from npu_ir import Graph, OpNode
 from npu_passes.core import journal
 from npu_passes.core.edit import Edit, open_rewrite
-from npu_passes.core.numerics import EXACT, Numerics
 from npu_passes.core.options import check_option_types, format_options
 from npu_passes.errors import PassError
 
 _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Numerics:
+    """Tolerance that a pass promises for results.
+
+    Attributes:
+        rtol: Largest difference, relative to the largest magnitude of the tensor; 0.0 if results are
+            equal, with NaN equal to NaN and 0.0 to -0.0.
+    """
+
+    rtol: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.rtol) and self.rtol >= 0):
+            raise PassError(f"a tolerance is finite and not negative, not {self.rtol}")
+
+    @property
+    def is_exact(self) -> bool:
+        return self.rtol == 0.0
+
+    def allowed_difference(self, dtype: torch.dtype) -> float:
+        """Return the allowed difference for a dtype, relative to the largest magnitude of the tensor.
+
+        Exact results may not differ. Dtypes coarser than float32 are allowed 16 of their rounding units
+        more, up to 0.25: layers that round differently add up to that much.
+        """
+        unit = torch.finfo(dtype).eps
+        is_coarse = unit > torch.finfo(torch.float32).eps
+        return self.rtol + min(16 * unit, 0.25) if self.rtol and is_coarse else self.rtol
+
+    def __str__(self) -> str:
+        return "exact" if self.is_exact else f"within {self.rtol:g}"
+
+
+EXACT = Numerics()
+
+
+def within(rtol: float) -> Numerics:
+    """Return a tolerance for float32 results of ``rtol``, relative to the tensor's largest magnitude."""
+    return Numerics(rtol)
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)

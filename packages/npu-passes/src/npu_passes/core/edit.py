@@ -38,7 +38,7 @@ class Edit:
         return merge_provenance(self._nodes)
 
     def call(
-        self, op_type: str, *args: Any, type: _Type | None = None, name: str | None = None, **kwargs: Any
+        self, op_type: str, /, *args: Any, type: _Type | None = None, name: str | None = None, **kwargs: Any
     ) -> Value:
         """Add a node that calls an op with one output, and return that output.
 
@@ -63,6 +63,7 @@ class Edit:
     def calls(
         self,
         op_type: str,
+        /,
         *args: Any,
         types: Sequence[_Type] | None = None,
         name: str | None = None,

@@ -68,10 +68,6 @@ def options_of(pass_type: type) -> tuple[Option, ...]:
 def check_option_types(item: object, name: str) -> None:
     """Raise unless every option has a value of its type.
 
-    Args:
-        item: The pass.
-        name: Its name.
-
     Raises:
         PassError: A value has another type, or is NaN.
     """

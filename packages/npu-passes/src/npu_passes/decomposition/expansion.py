@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
 
-from npu_ir import NpuError, OpNode, TensorType
-from npu_ir.core.types import Type
+from npu_ir import NpuError, OpNode
 from npu_ir.ops.execution import run_op
 from npu_ir.ops.fake_values import CPU, LARGE, FakeValues
 from npu_ir.ops.inference import TypedCall
@@ -18,38 +17,18 @@ from npu_ir.ops.schema import find_op, op_type_of, schema_of
 from npu_ir.ops.torch_sizes import NotExpressibleError
 from npu_ir.symbolic.constraints import Range
 from npu_passes import _torch
-from npu_passes.decomposition.recorded_calls import RecordedCall, record_calls
+from npu_passes.decomposition.recorded_calls import RecordedCall, Recording, record_calls
 from npu_passes.errors import PassError
-from npu_passes.rewriting.layout import can_convert_strides
+from npu_passes.rewriting.value_replacement import can_convert_strides, equals_up_to_strides
 
 # Fails on tensors with the lazy conjugate bit, which fake tensors do not show.
 _VIEW_AS_REAL = "aten.view_as_real.default"
 _CPU_ONLY = ("aten.mkldnn", "mkldnn.", "quantized.")
 
 
-@dataclass(frozen=True, slots=True)
-class Expansion:
-    """The calls that a node expands to.
-
-    Attributes:
-        calls: The calls, in order. A `Ref` in their arguments is a value, numbered in the order: inputs
-            of the node, constants, outputs of earlier calls.
-        results: For each output of the node: a `Ref`, or None.
-        types: The types of the results.
-        constants: Tensors that the calls read.
-        inputs: The number of inputs of the node.
-    """
-
-    calls: tuple[RecordedCall, ...]
-    results: tuple[Any, ...]
-    types: tuple[Type, ...]
-    constants: tuple[torch.Tensor, ...] = field(compare=False)
-    inputs: int
-
-
 def expand(
     node: OpNode, symbols: Mapping[str, Range], *, keep: tuple[str, ...] = (), per_tensor: bool = False
-) -> Expansion:
+) -> Recording:
     """Return the core ATen calls that a node expands to; equal calls are traced once.
 
     Args:
@@ -75,14 +54,14 @@ def expand(
         raise PassError(expanded)
     for output, type in zip(node.outputs, expanded.types, strict=True):
         if output.uses and not (
-            _has_type(type, output.type) and can_convert_strides(type, output.type, symbols)
+            equals_up_to_strides(type, output.type) and can_convert_strides(type, output.type, symbols)
         ):
             raise PassError(f"its parts return {type}, not {output.type}")
     return expanded
 
 
 @functools.lru_cache(maxsize=4096)
-def _expand_cached(call: TypedCall, keep: tuple[str, ...], per_tensor: bool) -> Expansion | str:
+def _expand_cached(call: TypedCall, keep: tuple[str, ...], per_tensor: bool) -> Recording | str:
     """Return the expansion of a call, or the reason why there is none: failures are cached, too."""
     fakes = FakeValues(dict(call.ranges))
     try:
@@ -99,13 +78,13 @@ def _expand_cached(call: TypedCall, keep: tuple[str, ...], per_tensor: bool) -> 
     return expanded
 
 
-def _reads_input(step: RecordedCall, found: Expansion) -> bool:
+def _reads_input(step: RecordedCall, found: Recording) -> bool:
     """Return whether a call reads an input of the node directly."""
     return any(index < found.inputs for index in step.reads)
 
 
 def _is_same_for_all_sizes(
-    call: TypedCall, fakes: FakeValues, keep: tuple[str, ...], per_tensor: bool, found: Expansion
+    call: TypedCall, fakes: FakeValues, keep: tuple[str, ...], per_tensor: bool, found: Recording
 ) -> bool:
     """Return whether the expansion is the same at both ends of the ranges of symbolic sizes.
 
@@ -125,7 +104,7 @@ def _is_same_for_all_sizes(
     return True
 
 
-def _specialize(found: Expansion, sizes: Mapping[str, int]) -> Expansion:
+def _specialize(found: Recording, sizes: Mapping[str, int]) -> Recording:
     """Return an expansion with the types of its values specialized to sizes."""
     steps = (
         replace(step, types=tuple(type.substitute(sizes) for type in step.types)) for step in found.calls
@@ -133,7 +112,7 @@ def _specialize(found: Expansion, sizes: Mapping[str, int]) -> Expansion:
     return replace(found, calls=tuple(steps), types=tuple(type.substitute(sizes) for type in found.types))
 
 
-def _try_expand(call: TypedCall, fakes: FakeValues, keep: tuple[str, ...], per_tensor: bool) -> Expansion:
+def _try_expand(call: TypedCall, fakes: FakeValues, keep: tuple[str, ...], per_tensor: bool) -> Recording:
     op = call.op
     assert isinstance(op, _torch.OpOverload)
     called = _torch.composite_kernel(op) if per_tensor else op
@@ -164,7 +143,7 @@ def _trace_and_record(
     run: Callable[..., Any],
     inputs: Sequence[Any],
     table: Mapping[Any, Any],
-) -> Expansion:
+) -> Recording:
     module = _torch.trace(run, inputs, table)
     # Decompositions may write into temporaries of their own: functionalize the module, and trace it again.
     if any(_is_mutating(node.target) for node in module.graph.nodes):
@@ -176,7 +155,7 @@ def _trace_and_record(
         if step.op_type.startswith(_CPU_ONLY):
             raise PassError(f"it consists of {step.op_type}, which only CPUs have")
     steps = recording.calls if _has_device_argument(call) else tuple(map(_strip_device, recording.calls))
-    return Expansion(steps, recording.results, recording.result_types, recording.constants, len(call.types))
+    return replace(recording, calls=steps)
 
 
 def _inplace_decomposition(op: _torch.OpOverload) -> Mapping[Any, Any]:
@@ -212,9 +191,3 @@ def _strip_device(step: RecordedCall) -> RecordedCall:
         return step
     kwargs = ((name, torch.device("meta") if name == "device" else item) for name, item in step.kwargs)
     return replace(step, kwargs=tuple(kwargs))
-
-
-def _has_type(found: Type, wanted: Type) -> bool:
-    if isinstance(found, TensorType):
-        return found.same_shape_and_dtype(wanted)
-    return found == wanted

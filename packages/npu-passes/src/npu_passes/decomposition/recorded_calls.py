@@ -1,18 +1,23 @@
-"""Recorded calls of an FX module that PyTorch traced, as plain data."""
+"""Recorded calls of an FX module that PyTorch traced, as plain data, and their insertion in a graph."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch.fx import GraphModule, Node
 
+from npu_ir import OpNode, Value
 from npu_ir.core.types import Type
+from npu_ir.ops.effects import is_view
 from npu_ir.ops.schema import op_type_of
 from npu_passes import _torch
+from npu_passes.core.edit import Edit
 from npu_passes.errors import PassError
+from npu_passes.rewriting.aliasing import is_visible_outside
+from npu_passes.rewriting.value_replacement import convert_strides
 
 _GETITEM = "<built-in function getitem>"
 # Ops that return their input, left in a trace by autograd and by constants.
@@ -58,15 +63,23 @@ class RecordedCall:
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """The calls of a module, and its results, flat.
+    """The calls of a module, in order.
 
     Values are numbered in the order: inputs, constants, outputs of calls.
+
+    Attributes:
+        calls: The calls.
+        results: Flat; each is a `Ref`, or None.
+        types: The types of the results.
+        constants: Tensors that the calls read.
+        inputs: The number of inputs.
     """
 
     calls: tuple[RecordedCall, ...]
     results: tuple[Any, ...]
-    result_types: tuple[Type, ...]
-    constants: tuple[torch.Tensor, ...]
+    types: tuple[Type, ...]
+    constants: tuple[torch.Tensor, ...] = field(compare=False)
+    inputs: int
 
 
 def record_calls(module: GraphModule, type_of: Callable[[Any], Type]) -> Recording:
@@ -104,7 +117,8 @@ def record_calls(module: GraphModule, type_of: Callable[[Any], Type]) -> Recordi
     if not all(isinstance(result, Ref) or result is None for result in results):
         raise PassError("it returns plain data")
     types = tuple(type_of(_traced_value(leaf)) for leaf in _leaves(output.args[0]))
-    return Recording(tuple(steps), results, types, tuple(_constant_data(node, module) for node in held))
+    constants = tuple(_constant_data(node, module) for node in held)
+    return Recording(tuple(steps), results, types, constants, len(arguments))
 
 
 def _record_call(
@@ -157,3 +171,51 @@ def _constant_data(node: Node, module: GraphModule) -> torch.Tensor:
     if not isinstance(data, torch.Tensor):
         raise PassError("it holds a tensor without data")
     return data
+
+
+def inline(edit: Edit, node: OpNode, found: Recording) -> None:
+    """Replace ``node`` by the calls of its expansion that its used outputs depend on."""
+    added = [_add_constant(edit, data) for data in found.constants]
+    values_before = (*node.inputs, *added)
+    values: dict[int, Value] = dict(enumerate(values_before))
+    wanted = [result for result, output in zip(found.results, node.outputs, strict=True) if output.uses]
+    for step in _select_needed(found.calls, wanted):
+        args, kwargs = _substitute_refs(step.args, values), _substitute_refs(dict(step.kwargs), values)
+        outputs = edit.calls(step.op_type, *args, types=step.types, **kwargs)
+        values.update(enumerate(outputs, start=step.first))
+    for output, result in zip(node.outputs, found.results, strict=True):
+        if output.uses:
+            value = convert_strides(edit, values[result.index], output.type)
+            if value in values_before and not is_view(node) and is_visible_outside(output):
+                # The op returned a new tensor, which callers may write into: it must not alias an input.
+                value = edit.call("aten.clone.default", value)
+            edit.replace(output, value)
+    edit.erase(node)
+
+
+def _select_needed(steps: Sequence[RecordedCall], results: Sequence[Any]) -> list[RecordedCall]:
+    """Return the calls that results depend on, and those without outputs, which are assertions."""
+    wanted = {result.index for result in results if isinstance(result, Ref)}
+    needed = []
+    for step in reversed(steps):
+        outputs = range(step.first, step.first + len(step.types))
+        if not step.types or not wanted.isdisjoint(outputs):
+            needed.append(step)
+            wanted.update(step.reads)
+    return needed[::-1]
+
+
+def _substitute_refs(item: Any, values: Mapping[int, Value]) -> Any:
+    if isinstance(item, Ref):
+        return values[item.index]
+    if isinstance(item, (list, tuple)):
+        return [_substitute_refs(part, values) for part in item]
+    if isinstance(item, dict):
+        return {name: _substitute_refs(part, values) for name, part in item.items()}
+    return item
+
+
+def _add_constant(edit: Edit, data: torch.Tensor) -> Value:
+    taken = edit.graph.constants
+    target = next(name for number in range(len(taken) + 1) if (name := f"traced_{number}") not in taken)
+    return edit.graph.add_constant(target, data)

@@ -6,10 +6,9 @@ from npu_ir import Graph, OpNode
 from npu_ir.ops.effects import is_random
 from npu_ir.ops.schema import find_op
 from npu_passes import _torch
-from npu_passes.core.base import Pass
-from npu_passes.core.numerics import within
-from npu_passes.decomposition.expansion import Expansion, expand
-from npu_passes.decomposition.inline import inline
+from npu_passes.core.base import Pass, within
+from npu_passes.decomposition.expansion import expand
+from npu_passes.decomposition.recorded_calls import Recording, inline
 from npu_passes.errors import PassError
 
 _RULE = "core"
@@ -85,7 +84,7 @@ class Decompose(Pass):
             inline(edit, node, expanded)
         return [graph.node(name) for name in edit.made]
 
-    def _expansion(self, graph: Graph, node: OpNode) -> Expansion | None:
+    def _expansion(self, graph: Graph, node: OpNode) -> Recording | None:
         """Return the decomposition of a node; None, with a refusal reported, if it stays."""
         if is_random(node):
             reason = "it draws random numbers: other ops would draw others"

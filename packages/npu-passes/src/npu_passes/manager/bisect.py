@@ -10,13 +10,11 @@ import os
 from collections.abc import Iterable
 
 from npu_ir import Graph, NpuError
-from npu_passes.core.base import Pass
-from npu_passes.core.numerics import Numerics
+from npu_passes.core.base import Numerics, Pass
 from npu_passes.errors import PassError
 from npu_passes.manager.checked_mode import Checked, Trial, find_first_difference
-from npu_passes.manager.culprit import Culprit
 from npu_passes.manager.manager import MAX_ROUNDS, PassManager, replay_rewrites
-from npu_passes.manager.reproduction import write_reproduction
+from npu_passes.manager.reproduction import Culprit, write_reproduction
 from npu_passes.manager.rounds import Rounds, require_graph
 
 

@@ -13,10 +13,6 @@ from npu_passes.errors import PassError
 class Dumps:
     """Writer of ``00-input.ir``, ``01-canonicalize.ir``, ... into a folder, which is created if missing.
 
-    Args:
-        folder: The folder.
-        graph: The graph in its initial state.
-
     Raises:
         PassError: The folder cannot be created or written to, or already holds dumps.
     """

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from npu_ir import Graph, GraphError, NpuError
-from npu_ir.core.paused_gc import pause_gc
+from npu_ir.core.isolation import pause_gc
 from npu_passes.core.base import Pass
 from npu_passes.core.journal import Journal, Rewrite, RewriteLimitReachedError
 from npu_passes.core.options import options_of
@@ -16,11 +16,9 @@ from npu_passes.core.pass_text import format_passes, parse_passes
 from npu_passes.errors import PassError
 from npu_passes.manager.checked_mode import Checked, Results, Trial, find_first_difference
 from npu_passes.manager.dumps import Dumps
-from npu_passes.manager.flops import FlopCounter
-from npu_passes.manager.result import PassResult, PassStatistics
 from npu_passes.manager.rounds import Rounds, require_graph
 from npu_passes.manager.signature_check import find_signature_change
-from npu_passes.manager.statistics import graph_statistics
+from npu_passes.manager.statistics import FlopCounter, PassResult, PassStatistics, graph_statistics
 
 MAX_ROUNDS = 10
 

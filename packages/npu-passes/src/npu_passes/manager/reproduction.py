@@ -1,9 +1,10 @@
-"""Reproduction of one rewrite: a folder of two graphs, their data, and a script that compares results."""
+"""The rewrite at fault, and its reproduction: two graphs, their data, and a script that compares results."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,35 @@ import torch
 from npu_ir import Graph, GraphError, NpuError, Value, save_ir
 from npu_ir.core.structure import flatten_like
 from npu_ir.graph.binding import flatten_wrappers
+from npu_passes.core.journal import Rewrite
 from npu_passes.errors import PassError
 from npu_passes.manager.checked_mode import Trial
-from npu_passes.manager.culprit import Culprit
+
+
+@dataclass(frozen=True)
+class Culprit:
+    """The rewrite after which results differ.
+
+    Attributes:
+        pass_text: The pass that made it, with its options.
+        rewrite: Its journal entry.
+        number: Its position among all rewrites of the whole run, from 1.
+        difference: The value that differs, and by how much.
+        before: The graph before the rewrite.
+        after: The graph after the rewrite.
+    """
+
+    pass_text: str
+    rewrite: Rewrite
+    number: int
+    difference: str
+    before: Graph
+    after: Graph
+
+    def __str__(self) -> str:
+        nodes = f" of {', '.join(self.rewrite.paths)}" if self.rewrite.nodes else ""
+        return f"{self.pass_text}: rewrite {self.number}, {self.rewrite.rule!r}{nodes}: {self.difference}"
+
 
 _SCRIPT = '''\
 """Runs the graph before and after one rewrite on the same data. The rewrite:

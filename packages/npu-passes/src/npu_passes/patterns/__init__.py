@@ -18,12 +18,11 @@ class FuseAddRelu(PatternPass):
     )
 ```
 
-In: rules of two patterns each. Out: a pass. Open `rule.py` first.
+In: rules of two patterns each. Out: a pass. Open `pattern_pass.py` first.
 """
 
 from npu_passes.patterns.matcher import Match
-from npu_passes.patterns.pattern_pass import PatternPass
-from npu_passes.patterns.rule import Rule
+from npu_passes.patterns.pattern_pass import PatternPass, Rule
 from npu_passes.patterns.terms import aten, attr, commutative, maybe, one_of, op, output, shared, var
 
 __all__ = [

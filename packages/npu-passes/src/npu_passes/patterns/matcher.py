@@ -1,7 +1,6 @@
 """Matcher of patterns against the nodes of a graph.
 
-A depth-first search with backtracking over goals (argument, term): choices arise only from ``one_of`` and
-``commutative``, so the cost is bounded by the pattern, not the graph.
+Choices arise only from ``one_of`` and ``commutative``, so the cost is bounded by the pattern, not the graph.
 """
 
 from __future__ import annotations
@@ -14,11 +13,11 @@ from typing import Any, TypeAlias
 from npu_ir import Graph, OpNode, Value
 from npu_ir.ops.schema import find_op
 from npu_passes.errors import PassError
-from npu_passes.patterns.terms import Call, Kind, OneOf, Output, Term, Wildcard, wildcards
+from npu_passes.patterns.terms import Call, Kind, OneOf, Term, Wildcard, subterms
 from npu_passes.rewriting.arguments import arguments_of, defaults_of
 
 # An argument, and the term that it has to match.
-_Goal: TypeAlias = "tuple[Any, Term]"
+Goal: TypeAlias = "tuple[Any, Term]"
 
 
 @dataclass(slots=True)
@@ -67,61 +66,75 @@ class Match:
         return None
 
 
-def find_matches(graph: Graph, root: OpNode, pattern: Call | Output) -> Iterator[Match]:
+def find_matches(graph: Graph, root: OpNode, pattern: Call) -> Iterator[Match]:
     """Yield all matches of ``pattern`` whose outermost call is ``root``.
 
     There are several if alternatives match, or commuted arguments in both orders. The cost depends only
     on the pattern.
     """
-    if pattern.call.op_type == root.op_type and pattern.index < len(root.outputs):
-        search = _Search(graph, {}, {}, set())
-        for solution in search.solve([(root.outputs[pattern.index], pattern)]):
-            bound = {**dict.fromkeys(item.name for item in wildcards(pattern)), **solution.bound}
-            yield Match(
-                graph, root, bound, _sort_topologically(root, solution.nodes), frozenset(solution.kept)
-            )
+    if pattern.op_type == root.op_type and pattern.index < len(root.outputs):
+        absent = {item.name: None for item in subterms(pattern) if isinstance(item, Wildcard)}
+        search = _GraphSearch(graph)
+        for _ in search.solve([(root.outputs[pattern.index], pattern)]):
+            nodes = _sort_topologically(root, search.nodes)
+            yield Match(graph, root, {**absent, **search.bound}, nodes, frozenset(search.kept))
 
 
-@dataclass(slots=True)
-class _Search:
-    """A partial match: one branch of the search."""
+class Search:
+    """Depth-first search with backtracking.
 
-    graph: Graph
-    bound: dict[str, Any]
-    nodes: dict[OpNode, None]
-    kept: set[OpNode]
+    Attributes:
+        bound: The arguments that wildcards matched so far, by name.
+        nodes: The nodes of the calls matched so far.
+        kept: Those of them that may be read outside the match, too.
+    """
 
-    def solve(self, goals: list[_Goal]) -> Iterator[_Search]:
-        """Yield the complete matches that meet all goals, which are taken from the last to the first."""
+    def __init__(self) -> None:
+        self.bound: dict[str, Any] = {}
+        self.nodes: dict[OpNode, None] = {}
+        self.kept: dict[OpNode, None] = {}
+
+    def solve(self, goals: list[Goal]) -> Iterator[None]:
+        """Yield for each way to meet all goals, which are taken from the last to the first."""
+        entries = [(found, len(found)) for found in (self.bound, self.nodes, self.kept)]
         while goals:
-            branches = self._alternatives(*goals.pop())
-            # One branch is followed in place, several in copies of the partial match; none is a dead end.
+            branches = self.alternatives(*goals.pop())
             if len(branches) != 1:
                 for branch in branches:
-                    yield from self._copy().solve([*goals, *branch])
-                return
+                    yield from self.solve([*goals, *branch])
+                break
             goals += branches[0]
-        yield self
+        else:
+            yield
+        for found, size in entries:
+            while len(found) > size:
+                found.popitem()
 
-    def _alternatives(self, item: Any, term: Term) -> Sequence[Sequence[_Goal]]:
+    def alternatives(self, item: Any, term: Term) -> Sequence[Sequence[Goal]]:
         """Return the goals that remain for ``item`` to match ``term``, one list for each alternative."""
         if isinstance(term, OneOf):
             return [[(item, option)] for option in term.options]
-        if isinstance(term, (Call, Output)):
+        return [[]] if _is_equal(item, term) else []
+
+
+class _GraphSearch(Search):
+    def __init__(self, graph: Graph) -> None:
+        super().__init__()
+        self._graph = graph
+
+    def alternatives(self, item: Any, term: Term) -> Sequence[Sequence[Goal]]:
+        if isinstance(term, Call):
             return self._match_call(item, term)
         if isinstance(term, (list, tuple)) and isinstance(item, list) and len(item) == len(term):
             return [list(zip(item, term, strict=True))]
-        holds = self._bind(item, term) if isinstance(term, Wildcard) else _is_equal(item, term)
-        return [[]] if holds else []
+        if isinstance(term, Wildcard):
+            return [[]] if self._bind(item, term) else []
+        return super().alternatives(item, term)
 
-    def _copy(self) -> _Search:
-        return _Search(self.graph, dict(self.bound), dict(self.nodes), set(self.kept))
-
-    def _match_call(self, item: Any, term: Call | Output) -> Sequence[Sequence[_Goal]]:
+    def _match_call(self, item: Any, call: Call) -> Sequence[Sequence[Goal]]:
         """Return the goals for the arguments of a call, one list per order, if ``item`` is its output."""
-        node = item.producer if isinstance(item, Value) and item.index == term.index else None
-        call = term.call
-        if node is None or node.op_type != call.op_type or node.graph is not self.graph or node.regions:
+        node = item.producer if isinstance(item, Value) and item.index == call.index else None
+        if node is None or node.op_type != call.op_type or node.graph is not self._graph or node.regions:
             return []
         explicit, defaults = _split_arguments(node, call)
         if not call.is_open and not all(
@@ -131,7 +144,7 @@ class _Search:
             return []
         self.nodes[node] = None
         if call.is_shared:
-            self.kept.add(node)
+            self.kept[node] = None
         arguments = {**defaults, **explicit}
         orders = [[(arguments.get(name), part) for name, part in call.args.items()]]
         if call.is_commutative and arguments.get("alpha", 1) == 1:  # add(x, y, alpha=2) is x + 2 * y

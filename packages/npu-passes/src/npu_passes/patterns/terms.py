@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -13,40 +13,16 @@ from npu_passes.errors import PassError
 
 # The ATen ops that commute in their first two arguments.
 _COMMUTATIVE_OPS = frozenset(
-    {
-        "add.Tensor",
-        "mul.Tensor",
-        "multiply.Tensor",
-        "eq.Tensor",
-        "ne.Tensor",
-        "not_equal.Tensor",
-        "maximum.default",
-        "minimum.default",
-        "fmax.default",
-        "fmin.default",
-        "max.other",
-        "min.other",
-        "logical_and.default",
-        "logical_or.default",
-        "logical_xor.default",
-        "bitwise_and.Tensor",
-        "bitwise_or.Tensor",
-        "bitwise_xor.Tensor",
-        "__and__.Tensor",
-        "__or__.Tensor",
-        "__xor__.Tensor",
-        "hypot.default",
-        "logaddexp.default",
-        "logaddexp2.default",
-        "gcd.default",
-        "lcm.default",
-        "dot.default",
-        "mse_loss.default",
-        "l1_loss.default",
-    }
+    """
+    add.Tensor mul.Tensor multiply.Tensor eq.Tensor ne.Tensor not_equal.Tensor maximum.default
+    minimum.default fmax.default fmin.default max.other min.other logical_and.default logical_or.default
+    logical_xor.default bitwise_and.Tensor bitwise_or.Tensor bitwise_xor.Tensor __and__.Tensor
+    __or__.Tensor __xor__.Tensor hypot.default logaddexp.default logaddexp2.default gcd.default
+    lcm.default dot.default mse_loss.default l1_loss.default
+    """.split()  # noqa: SIM905 - a name to a line would fill a page
 )
 _MAX_DEPTH = 100
-Term: TypeAlias = Any  # Wildcard, Call, Output, OneOf, a list of terms, or plain data that matches itself
+Term: TypeAlias = Any  # Wildcard, Call, OneOf, a list of terms, or plain data that matches itself
 
 
 class Kind(enum.Enum):
@@ -74,13 +50,14 @@ class Wildcard:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Call:
-    """A call of an op; as an argument it denotes its first output.
+    """One output of a call of an op.
 
     Attributes:
         op_type: The op's full name.
         args: Its arguments, by schema name. Those of an op without schema are by position, as "0", "1", ...,
             and plain data by name.
         has_schema: Whether the arguments are named as in a schema.
+        index: The number of the output.
         is_open: Whether other arguments may be anything; if not, they must be omitted or equal their
             defaults.
         is_commutative: Whether the first two arguments may be swapped.
@@ -90,25 +67,10 @@ class Call:
     op_type: str
     args: Mapping[str, Term]
     has_schema: bool
+    index: int = 0
     is_open: bool = False
     is_commutative: bool = False
     is_shared: bool = False
-
-    @property
-    def call(self) -> Call:
-        return self
-
-    @property
-    def index(self) -> int:
-        return 0
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Output:
-    """One output of a call."""
-
-    call: Call
-    index: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -143,7 +105,7 @@ class Op:
         by_name = {**dict(zip(names, args, strict=False)), **kwargs}
         if operator is not None:
             by_name = {name: by_name[name] for name in names if name in by_name}
-        return Call(self.op_type, by_name, operator is not None, is_open)
+        return Call(self.op_type, by_name, operator is not None, is_open=is_open)
 
 
 def _check_arguments(
@@ -237,9 +199,9 @@ def shared(call: Call) -> Call:
     return replace(call, is_shared=True)
 
 
-def output(call: Call, index: int) -> Output:
+def output(call: Call, index: int) -> Call:
     """Return output number ``index`` of a call."""
-    return Output(call, index)
+    return replace(call, index=index)
 
 
 def one_of(*options: Term) -> OneOf:
@@ -250,20 +212,21 @@ def one_of(*options: Term) -> OneOf:
     return OneOf(options)
 
 
-def wildcards(term: Term, depth: int = 0) -> Iterator[Wildcard]:
-    """Yield the wildcards in a term, one for each occurrence.
+def subterms(term: Term, depth: int = 0) -> Iterator[Term]:
+    """Yield a term and the terms in it, one for each occurrence.
 
     Raises:
         PassError: Calls are nested too deeply.
     """
     if depth > _MAX_DEPTH:
         raise PassError(f"a term that is nested deeper than {_MAX_DEPTH} is not supported")
-    if isinstance(term, Wildcard):
-        yield term
-    elif isinstance(term, (Call, Output)):
-        yield from wildcards(list(term.call.args.values()), depth + 1)
+    yield term
+    parts: Iterable[Term] = ()
+    if isinstance(term, Call):
+        parts = term.args.values()
     elif isinstance(term, OneOf):
-        yield from wildcards(term.options, depth + 1)
+        parts = term.options
     elif isinstance(term, (list, tuple)):
-        for part in term:
-            yield from wildcards(part, depth)
+        parts = term
+    for part in parts:
+        yield from subterms(part, depth + (not isinstance(term, (list, tuple))))

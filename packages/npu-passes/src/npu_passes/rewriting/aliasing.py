@@ -14,6 +14,7 @@ from npu_ir import Graph, OpNode, TensorType, Value
 from npu_ir.ops.effects import is_random, is_view
 from npu_ir.ops.scalar_functions import SCALAR_FUNCTIONS
 from npu_ir.ops.schema import find_op
+from npu_passes.core.base import Pass
 
 _GETITEM = "<built-in function getitem>"
 
@@ -60,13 +61,10 @@ class _AliasKind(enum.Enum):
 
 
 class AliasAnalysis:
-    """Incremental alias analysis of one graph: nodes are added in the order of the graph.
+    """Incremental alias analysis of one graph, made before it is edited: nodes are added in order.
 
     May-alias is forward: each value maps to the one value whose memory it may share, or None if there are
     several candidates. Must-alias is its subset of ops that never copy. Visibility is backward, from results.
-
-    Args:
-        graph: The graph, before it is edited.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -104,6 +102,17 @@ class AliasAnalysis:
         if memory in self._visible:
             return f"it is a result of the graph, and would share the memory of another, %{memory.name}"
         return None
+
+    def replace_output(self, item: Pass, node: OpNode, old: Value, new: Value, rule: str) -> None:
+        """Replace an output of ``node`` by a value with equal contents; refuse if callers would see it."""
+        obstacle = self.find_obstacle(old, new)
+        if obstacle is not None:
+            item.refuse(node, obstacle, rule)
+            return
+        assert node.graph is not None
+        with item.rewrite(node.graph, rule, node) as edit:
+            edit.replace(old, new)
+            self.record_replacement(old, new)
 
     def record_replacement(self, old: Value, new: Value) -> None:
         """Record that ``new`` has replaced ``old``."""

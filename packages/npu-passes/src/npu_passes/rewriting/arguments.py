@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from npu_ir import OpNode
+from npu_ir import InputKind, OpNode, Value
 from npu_ir.ops.calls import Slot
 from npu_ir.ops.execution import binding_of
 from npu_ir.ops.schema import Op, find_op, schema_of
 from npu_passes.errors import PassError
+
+# torch.export traces the constant `torch.tensor(2.0)` as a lifted constant behind these ops.
+_COPIES = ("aten.lift_fresh_copy.default", "aten.lift_fresh.default", "aten.detach.default")
 
 
 def arguments_of(node: OpNode, *, defaults: bool = False) -> dict[str, Any]:
@@ -34,19 +37,20 @@ def arguments_of(node: OpNode, *, defaults: bool = False) -> dict[str, Any]:
     return {**defaults_of(op), **arguments} if defaults else arguments
 
 
-def map_arguments(node: OpNode, change: Callable[[Any], Any]) -> tuple[list[Any], dict[str, Any]]:
-    """Return the positional and keyword arguments of a node, with ``change`` applied to each.
-
-    Raises:
-        PassError: The op is unknown.
-    """
-    named = {name: change(item) for name, item in arguments_of(node).items()}
-    positional = []
-    for argument in schema_of(find_op(node.op_type)).args:
-        if argument.name not in named or argument.kwarg_only:
-            break
-        positional.append(named.pop(argument.name))
-    return positional, named
+def number_of(item: Any) -> float | None:
+    """Return the number in an argument, a literal or a constant tensor of rank 0; None otherwise."""
+    if isinstance(item, (int, float)) and not isinstance(item, bool):
+        return float(item)
+    if not isinstance(item, Value):
+        return None
+    argument, node = item.argument, item.producer
+    if node is not None and node.op_type in _COPIES:
+        return number_of(node.inputs[0])
+    if argument is not None and argument.kind is InputKind.CONSTANT and argument.data is not None:
+        return float(argument.data) if argument.data.dim() == 0 and not argument.data.is_complex() else None
+    if node is not None and node.op_type == "aten.full.default" and not item.tensor_type.shape:
+        return number_of(arguments_of(node)["fill_value"])
+    return None
 
 
 @functools.cache

@@ -5,29 +5,15 @@ from __future__ import annotations
 from npu_ir import Graph, InputKind, OpNode, Value
 from npu_ir.ops.effects import is_pure
 
-_DEPTH = 64
-
 
 def is_weight(graph: Graph, value: Value) -> bool:
     """Return whether ``value`` depends only on weights and constants.
 
     These are parameters, constants, buffers that the graph does not mutate, results of the prologue, and
-    results of pure nodes on such values (chains of at most 64), which `constant-folding` moves into the
-    prologue. For many values of one graph, `Weights` is faster.
+    results of pure nodes on such values, which `constant-folding` moves into the prologue. For many values of
+    one graph, `Weights` is faster: this is linear in the number of nodes.
     """
-    pending, seen = [(value, 0)], {value}
-    while pending:
-        item, depth = pending.pop()
-        node = item.producer
-        if node is None:
-            if not is_weight_argument(graph, item):
-                return False
-        elif not node.in_prologue:
-            if depth == _DEPTH or not _is_weight_preserving(node):
-                return False
-            pending += [(operand, depth + 1) for operand in node.inputs if operand not in seen]
-            seen.update(node.inputs)
-    return True
+    return value in Weights(graph)
 
 
 class Weights:

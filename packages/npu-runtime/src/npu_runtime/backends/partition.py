@@ -1,97 +1,217 @@
-"""Partitioning: the backend of each node, the refusals of the others, and partitions as graphs."""
+"""Partitioning: which backend runs each node, why no other does, and partitions as graphs of their own."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from npu_ir import Graph, OpNode, Value
+from npu_ir import Graph, InputKind, OpNode, TensorType, Value
+from npu_ir.cli.quantities import time_text
 from npu_ir.errors import BackendError
 from npu_ir.graph.copy import copy_node
+from npu_ir.graph.partition import PartitionGraph
 from npu_ir.plugins.backend import Backend
+
+ATEN = "aten"  # the name of the backend that supports every node
 
 
 @dataclass(frozen=True, slots=True)
-class Assignment:
-    """The backend of a node.
+class Partition:
+    """A partition: consecutive nodes of one backend.
 
     Attributes:
-        backend: The first one that supports the node.
-        refusals: The reasons of those of higher preference, by name.
+        backend: The backend that runs them.
+        nodes: The nodes, in order.
+        refusals: For each node, by name of a backend, why that one does not run it: it does not support it,
+            or it would take longer. Without those that come after ``backend`` and were not asked.
+        seconds: What a call costs; None where the nodes were not assigned by cost.
     """
 
     backend: Backend
-    refusals: Mapping[str, str]
+    nodes: tuple[OpNode, ...]
+    refusals: Mapping[OpNode, Mapping[str, str]]
+    seconds: float | None = None
 
 
-def assign_backends(graph: Graph, backends: Sequence[Backend]) -> dict[OpNode, Assignment]:
-    """Return the backend of each node of the body, in order.
+def partition(graph: Graph, backends: Sequence[Backend]) -> tuple[Partition, ...]:
+    """Return the partitions of the body, in order; neighbours have different backends.
+
+    The first backend that supports a node runs it, unless that one states a cost for it. Then the costs that
+    are stated decide: their sum over the body, `Backend.call_overhead` of each partition included, is the
+    least possible.
 
     Args:
         graph: The program.
         backends: The backends in order of preference; the last one supports every node.
 
     Raises:
-        BackendError: ``supports`` of a backend raises, or returns neither None nor a reason.
+        BackendError: A backend raises an error, or gives an answer that its interface does not allow.
     """
-    return {node: _assign_node(node, backends) for node in graph.body}
-
-
-def _assign_node(node: OpNode, backends: Sequence[Backend]) -> Assignment:
-    refusals: dict[str, str] = {}
-    for backend in backends[:-1]:
-        try:
-            reason = backend.supports(node)
-        except Exception as error:
-            raise BackendError(
-                f"the backend {backend.name!r} raised an error where it was asked about a node: {error}",
-                where=f"node {node.name!r} ({node.op_type})",
-                fix="supports() returns None or a reason in words, for any node",
-            ) from error
-        if reason is None:
-            return Assignment(backend, refusals)
-        if not isinstance(reason, str) or not reason:
-            raise BackendError(
-                f"the backend {backend.name!r} answers {reason!r} where it should say why it cannot run"
-                " a node",
-                where=f"node {node.name!r} ({node.op_type})",
-                fix="supports() returns None or a reason in words",
+    bids = [_collect_bids(node, backends) for node in graph.body]
+    chosen = _choose_backends(bids, backends)
+    partitions = []
+    for place, pairs in itertools.groupby(zip(chosen, bids, strict=True), lambda pair: pair[0]):
+        own = [bid for _, bid in pairs]
+        costs = [bid.seconds[place] for bid in own if bid.is_stated]
+        partitions.append(
+            Partition(
+                backends[place],
+                tuple(bid.node for bid in own),
+                {bid.node: bid.refusals for bid in own},
+                sum(costs) + backends[place].call_overhead if costs else None,
             )
-        refusals[backend.name] = reason
-    return Assignment(backends[-1], refusals)
+        )
+    return tuple(partitions)
 
 
 @dataclass(frozen=True, slots=True)
-class Partition:
-    """A partition: consecutive nodes of one backend, as a graph of their own.
+class _Bids:
+    """The backends that may run a node.
 
     Attributes:
-        graph: The partition; values defined outside are its inputs, values used outside its results.
-        nodes: Its nodes in the whole graph.
-        inputs: The values of the whole graph for its inputs.
-        outputs: The values of the whole graph for its results.
+        node: The node.
+        seconds: The cost of a call on each, by its place in the order of preference.
+        refusals: The reasons of the others, by name.
+        is_stated: Whether the costs are those of the backends; if not, one takes the node at any cost.
     """
 
-    graph: Graph
-    nodes: tuple[OpNode, ...]
-    inputs: tuple[Value, ...]
-    outputs: tuple[Value, ...]
+    node: OpNode
+    seconds: dict[int, float]
+    refusals: dict[str, str]
+    is_stated: bool = True
 
 
-def extract_partition(nodes: Sequence[OpNode], name: str) -> Partition:
-    """Return consecutive nodes as a partition."""
+def _collect_bids(node: OpNode, backends: Sequence[Backend]) -> _Bids:
+    seconds: dict[int, float] = {}
+    refusals: dict[str, str] = {}
+    last = len(backends) - 1
+    for place, backend in enumerate(backends):
+        reason = _ask_support(backend, node) if place != last else None
+        if reason is not None:
+            refusals[backend.name] = reason
+            continue
+        # The last one is not asked what it costs where nobody else bids: its estimates take time.
+        cost = _ask_cost(backend, node) if place != last or seconds else None
+        if cost is None and not seconds:
+            return _Bids(node, {place: 0.0}, refusals, is_stated=False)
+        if cost is not None:
+            seconds[place] = cost
+    return _Bids(node, seconds, refusals)
+
+
+def _ask_support(backend: Backend, node: OpNode) -> str | None:
+    reason: Any = _ask(backend, backend.supports, node, "supports() returns None or a reason in words")
+    if reason is None or (isinstance(reason, str) and reason):
+        return reason
+    raise BackendError(
+        f"the backend {backend.name!r} answers {reason!r} where it should say why it cannot run a node",
+        where=f"node {node.name!r} ({node.op_type})",
+        fix="supports() returns None or a reason in words",
+    )
+
+
+def _ask_cost(backend: Backend, node: OpNode) -> float | None:
+    cost: float | None = _ask(backend, backend.cost, node, "cost() returns None or seconds")
+    if cost is None or (type(cost) in (int, float) and 0 <= cost < math.inf):
+        return cost
+    raise BackendError(
+        f"the backend {backend.name!r} answers {cost!r} where it should say what a node costs",
+        where=f"node {node.name!r} ({node.op_type})",
+        fix="cost() returns None or seconds",
+    )
+
+
+def _ask(backend: Backend, question: Callable[[OpNode], Any], node: OpNode, rule: str) -> Any:
+    try:
+        return question(node)
+    except Exception as error:
+        raise BackendError(
+            f"the backend {backend.name!r} raised an error where it was asked about a node: {error}",
+            where=f"node {node.name!r} ({node.op_type})",
+            fix=f"{rule}, for any node",
+        ) from error
+
+
+def _choose_backends(bids: Sequence[_Bids], backends: Sequence[Backend]) -> list[int]:
+    """Return the place of the backend of each node, with the least total cost; add the losers' refusals.
+
+    Dynamic programming over nodes and backends (the Viterbi algorithm), from both ends: the least cost of all
+    nodes if one of them runs on a given backend is that of the nodes up to it plus that of those after it.
+    """
+    if all(len(bid.seconds) == 1 for bid in bids):
+        return [place for bid in bids for place in bid.seconds]
+
+    def entry(previous: int | None, place: int) -> float:
+        return 0.0 if previous == place else backends[place].call_overhead
+
+    rests = [dict.fromkeys(bids[-1].seconds, 0.0)]
+    for bid, previous in zip(reversed(bids), list(reversed(bids))[1:], strict=False):
+        costs = {place: bid.seconds[place] + rest for place, rest in rests[-1].items()}
+        rests.append(
+            {one: min(cost + entry(one, place) for place, cost in costs.items()) for one in previous.seconds}
+        )
+    totals: dict[int | None, float] = {None: 0.0}  # of the nodes so far, by the backend of the last one
+    chosen: list[int] = []
+    for bid, rest in zip(bids, reversed(rests), strict=True):
+        totals = {
+            place: seconds + min(total + entry(previous, place) for previous, total in totals.items())
+            for place, seconds in bid.seconds.items()
+        }
+        last = chosen[-1] if chosen else None
+        # Of equal costs, the first one in the order of preference.
+        best = min(rest, key=lambda place: bid.seconds[place] + rest[place] + entry(last, place))
+        chosen.append(best)
+        for place in bid.seconds.keys() - {best}:
+            loss = max(0.0, totals[place] + rest[place] - totals[best] - rest[best])
+            own, other = time_text(bid.seconds[best]), time_text(bid.seconds[best] + loss)
+            bid.refusals[backends[place].name] = f"{backends[best].name} is cheaper: {own} against {other}"
+    return chosen
+
+
+def extract_partition(
+    nodes: Sequence[OpNode], name: str, last_readers: Mapping[Value, OpNode | None] | None = None
+) -> tuple[PartitionGraph, dict[Value, Value]]:
+    """Return consecutive nodes as a graph of their own, and its values by those of the whole graph.
+
+    Args:
+        nodes: The nodes. Values that they read from outside become inputs; values used outside, results.
+        name: The name of the graph.
+        last_readers: The last node of the body that reads a value; None if the graph returns it. Without it,
+            no input is overwritable.
+    """
     inside = set(nodes)
-    produced = {value for node in nodes for value in node.outputs}
-    outside = dict.fromkeys(value for node in nodes for value in node.inputs if value not in produced)
-    outputs = [
-        value
-        for node in nodes
-        for value in node.outputs
-        if any(user is None or user not in inside for user, _ in value.uses)
-    ]
-    graph = Graph(name)
+    outputs = [value for node in nodes for value in node.outputs]
+    outside = dict.fromkeys(value for node in nodes for value in node.inputs)
+    for value in outputs:
+        outside.pop(value, None)
+    graph = PartitionGraph(name)
     values = {value: graph.add_input(value.name, value.type) for value in outside}
     for node in nodes:
         copy_node(graph, node, values)
-    graph.set_outputs(tuple(values[value] for value in outputs))
-    return Partition(graph, tuple(nodes), tuple(outside), tuple(outputs))
+    used_outside = (value for value in outputs if any(user not in inside for user, _ in value.uses))
+    graph.set_outputs(tuple(values[value] for value in used_outside))
+    whole = nodes[0].graph
+    assert whole is not None
+    graph.constant_inputs = frozenset(values[value] for value in outside if _is_constant(value, whole))
+    graph.overwritable_inputs = frozenset(
+        values[value]
+        for value in outside
+        if last_readers is not None and last_readers[value] in inside and _is_computed(value)
+    )
+    return graph, values
+
+
+def _is_constant(value: Value, graph: Graph) -> bool:
+    """Return whether a value has the same content in each call, until other weights are bound."""
+    if value.argument is None:
+        return value.producer is not None and value.producer.in_prologue
+    return value.argument.kind is not InputKind.INPUT and value not in graph.updates
+
+
+def _is_computed(value: Value) -> bool:
+    """Return whether a value is a tensor that each call computes."""
+    is_in_body = value.producer is not None and not value.producer.in_prologue
+    return is_in_body and isinstance(value.type, TensorType)

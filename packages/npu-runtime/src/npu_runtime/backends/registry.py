@@ -4,16 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from npu_ir.core.call_signature import did_you_mean
+from npu_ir.core.user_code import did_you_mean
 from npu_ir.errors import BackendError
 from npu_ir.plugins import plugin_manager
 from npu_ir.plugins.backend import Backend
 from npu_ir.plugins.distributions import install_hint
-
-
-def all_backends() -> Mapping[str, Backend]:
-    """Return all backends of all plugins by name."""
-    return dict(plugin_manager.get_plugins().backends)
 
 
 def find_backend(name: str) -> Backend:
@@ -22,7 +17,7 @@ def find_backend(name: str) -> Backend:
     Raises:
         BackendError: There is none of this name.
     """
-    backends = all_backends()
+    backends: Mapping[str, Backend] = plugin_manager.get_plugins().backends
     if name not in backends:
         raise BackendError(
             f"there is no backend {name!r}{did_you_mean(name, backends)}",
@@ -60,3 +55,13 @@ def usable_backends(given: str | Backend | Sequence[str | Backend]) -> list[Back
         if not item.devices():
             raise BackendError(f"the backend {item.name!r} cannot run here: {item.absence()}")
     return backends
+
+
+def provider_text(backend: Backend) -> str:
+    """Return the plugin that provides a backend, or the class of one that was given as an instance."""
+    plugins = plugin_manager.get_plugins()
+    if plugins.backends.get(backend.name) is backend:
+        for report in plugins.reports:
+            if backend.name in report.offers.get("backends", ()):
+                return f"plugin {report.name} ({report.distribution})"
+    return f"class {type(backend).__module__}.{type(backend).__qualname__}"

@@ -12,8 +12,7 @@ from npu_ir import Graph, save_ir
 from npu_ir.cli import factory
 from npu_ir.cli.console import print_facts
 from npu_ir.cli.facts import file_facts, files_text, graph_facts, graph_lines
-from npu_ir.cli.options import set_completions
-from npu_ir.cli.outputs import add_graph_output, add_output_folder
+from npu_ir.cli.options import add_graph_output, add_output_folder, set_completions
 from npu_ir.core.node import external_names
 from npu_ir.errors import FactoryError, UsageError
 from npu_passes.manager.manager import PassManager
@@ -154,7 +153,8 @@ def _initial_weights(graph: Graph, step: TracedStep) -> dict[str, Any]:
 
 
 def _dump(graph: Graph, folder: Path) -> tuple[Path, ...]:
-    from npu_runtime.lowering.lowered_graph import lower_to_backend_ops
+    from npu_runtime.backends.registry import named_backends
+    from npu_runtime.lowering.lowered_graph import lower
     from npu_runtime.training.dumps.write_dumps import graph_dump, lowered_dumps, write_dumps
 
-    return write_dumps(folder, (graph_dump(graph), *lowered_dumps(lower_to_backend_ops(graph))))
+    return write_dumps(folder, (graph_dump(graph), *lowered_dumps(lower(graph, named_backends(())))))

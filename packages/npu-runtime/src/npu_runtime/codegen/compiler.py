@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from npu_ir import Graph, InputKind, OpNode, Value
+from npu_ir import Graph, InputKind, Value
 from npu_ir.core.storage import has_overlapping_elements
 from npu_ir.core.structure import unflatten
 from npu_ir.core.symbol_values import SymbolValues
@@ -17,13 +17,14 @@ from npu_ir.errors import UsageError
 from npu_ir.graph.binding import bind_inputs, bind_weights
 from npu_ir.interpreter.run_nodes import require_in_range
 from npu_ir.interpreter.size_choice import choose_sizes
-from npu_runtime.backends.partition import Assignment
+from npu_runtime.backends.registry import named_backends
 from npu_runtime.codegen.compiled_function import CompiledFunction
 from npu_runtime.codegen.python_source import generate_source
 from npu_runtime.lowering.alias_sets import AliasSets
 from npu_runtime.lowering.inplace_reuse import reuse_in_place
 from npu_runtime.lowering.instruction import Instruction
-from npu_runtime.lowering.lower import lower_body
+from npu_runtime.lowering.instruction_selection import select_instructions
+from npu_runtime.lowering.lowered_graph import LoweredGraph, lower
 from npu_runtime.lowering.view_fusion import fuse_views
 from npu_runtime.probing.op_probe import OpProbe
 from npu_runtime.probing.storage import has_stated_strides
@@ -47,26 +48,21 @@ class Compiled:
     alias_sets: AliasSets
 
 
-def compile_graph(
-    graph: Graph,
-    assignments: Mapping[OpNode, Assignment],
-    device: torch.device,
-    known: Mapping[Value, Any],
-) -> Compiled:
-    """Compile the body of a graph.
+def compile_graph(lowered: LoweredGraph, device: torch.device, known: Mapping[Value, Any]) -> Compiled:
+    """Compile the body of a lowered graph.
 
     Args:
-        graph: A program, or a region of one.
-        assignments: The backend of each node; ATen for nodes that are missing.
+        lowered: A program, or a region of one.
         device: The device to run on.
         known: Tensors that the body reads besides its inputs: weights, and the outputs of the prologue.
 
     Raises:
-        BackendError: A backend does not keep to its interface.
+        BackendError: A backend cannot prepare a partition.
     """
+    graph = lowered.graph
     probe = OpProbe(device, known, frozenset(graph.inputs), _sample_sizes(graph))
     as_stated = _values_with_stated_strides(graph, known)
-    unfused = lower_body(graph, assignments, device, probe, as_stated, make_region_runner)
+    unfused = select_instructions(lowered, device, probe, as_stated, make_region_runner)
     kept = set(graph.returned_values)
     fused = fuse_views(unfused, kept)
     alias_sets = AliasSets(fused, kept)
@@ -111,7 +107,7 @@ def _values_with_stated_strides(graph: Graph, known: Mapping[Value, Any]) -> set
 def make_region_runner(region: Graph, device: torch.device) -> Callable[[SymbolValues], Callable[..., Any]]:
     """Return a function from the values of the enclosing symbols to the callable of a region."""
     constants = bind_weights(region, None)
-    compiled = compile_graph(region, {}, device, constants)
+    compiled = compile_graph(lower(region, named_backends(())), device, constants)
     run = compiled.program.bind(constants)
 
     def call(around: SymbolValues, *args: Any) -> Any:

@@ -150,12 +150,7 @@ class BatchNormToSums(Pass):
 
 
 class _Sums:
-    """Builder of the nodes of one rewrite: sums and products of images, [batch, channels, ...].
-
-    Args:
-        edit: The rewrite.
-        image: One of the images.
-    """
+    """Builder of the nodes of one rewrite: sums and products of images, [batch, channels, ...]."""
 
     def __init__(self, edit: Edit, image: Value) -> None:
         self._edit = edit

@@ -9,15 +9,13 @@ import torch
 from npu_ir import Graph, OpNode, Value
 from npu_passes import Pass, within
 from npu_passes.core.edit import Edit
-from npu_passes.rewriting.arguments import map_arguments
+from npu_passes.rewriting.arguments import arguments_of
 from npu_passes.rewriting.value_replacement import match_strides
 from npu_passes.rewriting.weight_dependence import Weights
 from npu_runtime.cpu import onednn
 from npu_runtime.cpu.convolutions import CONVOLUTIONS, convolution_of, convolution_problem
-from npu_runtime.cpu.kernel_choice import is_channels_last, seconds_saved
-from npu_runtime.cpu.layout_agnostic import is_layout_agnostic, is_layout_sensitive
-from npu_runtime.cpu.layout_choice import choose_channels_last
-from npu_runtime.cpu.training import seconds_saved_in_training
+from npu_runtime.cpu.costs import is_channels_last, seconds_saved, seconds_saved_in_training
+from npu_runtime.cpu.layouts import choose_channels_last, is_layout_agnostic, is_layout_sensitive
 
 
 class ChannelsLast(Pass):
@@ -81,8 +79,8 @@ class _Relayout:
         """Replace ``node`` by a node in channels-last, and copies of its results in the old layout."""
         self.has_edited = True
         with self._pass.rewrite(self._graph, "channels-last", node) as edit:
-            args, kwargs = map_arguments(node, lambda item: self._convert(edit, item))
-            outputs = edit.calls(node.op_type, *args, name=node.name, **kwargs)
+            arguments = {name: self._convert(edit, item) for name, item in arguments_of(node).items()}
+            outputs = edit.calls(node.op_type, name=node.name, **arguments)
             for old, new in zip(node.outputs, outputs, strict=True):
                 back = match_strides(edit, new, old)
                 edit.replace(old, back)

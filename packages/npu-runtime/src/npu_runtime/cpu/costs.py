@@ -1,15 +1,22 @@
-"""Cost model of convolutions, to select kernels, layouts and algorithms.
+"""Costs of ops in either layout, measured, and the choice of kernels by them.
 
 All numbers were measured with one thread of an AMD EPYC (Zen 4, AVX-512), torch 2.13, and data in the cache.
-Only their ratios matter; with two threads most of these are the same. Sizes are channels x height x width.
+Only their ratios matter; with two threads most of these are the same. Sizes are channels x height x width,
+of training steps batch x channels x height x width.
 """
 
 from __future__ import annotations
 
+import enum
 import math
+from collections.abc import Callable, Mapping
 
-from npu_ir import TensorType
-from npu_runtime.cpu.convolutions import Convolution
+import torch
+
+from npu_ir import Graph, OpNode, TensorType, Value
+from npu_passes.rewriting.arguments import arguments_of
+from npu_runtime.cpu.convolutions import CONVOLUTIONS, Convolution, convolution_of, shape_problem
+from npu_runtime.cpu.onednn import activation_of, only_reader
 
 # oneDNN reaches 116 GFLOP/s with many channels, as in 512 x 7 x 7 or 64 x 28 x 28.
 _FLOPS = 116e9
@@ -41,6 +48,16 @@ _COPY_CALL, _COPY = 2e-6, 6.5e9
 # Winograd's algorithm: FLOP/s of products and of transforms, bytes/s of images and of weights, seconds of
 # ten calls.
 _GEMM, _TRANSFORM, _MEMORY, _WEIGHTS, _STEPS = 95e9, 76e9, 30e9, 17e9, 15e-6
+# The maximum of a window, per element of it: 1.7 ms for 32 x 16 x 28 x 28 and 2 x 2, and 0.15 ms in
+# channels-last.
+_WINDOW = 4.0e-9
+# Both products of a convolution's gradients, per multiplication and addition: 2.1 ms for 32 x 16 x 14 x 14
+# to 32 channels, and 1.6 ms in channels-last, where oneDNN needs no copies to its own layout.
+_GRADIENTS = 2.5e-12
+# Sizes of output tiles of Winograd's algorithm; with 6, its error is too large.
+TILES = (2, 4)
+# An estimate must be below this fraction of the alternative's, because estimates are rough.
+_CLEARLY = 0.9
 
 
 def contiguous_seconds(item: Convolution) -> float:
@@ -126,3 +143,108 @@ def _is_small(item: Convolution) -> bool:
 
 def _patch_runs(item: Convolution) -> int:
     return 0 if item.kernel == (1, 1) else math.prod(item.kernel) * item.positions
+
+
+class Kernel(enum.Enum):
+    """Kernel that computes a convolution in channels-last."""
+
+    PLAIN = enum.auto()  # aten.conv2d
+    PACKED = enum.auto()  # oneDNN with packed weights
+    WINOGRAD = enum.auto()
+
+
+def direct_kernel(item: Convolution) -> Kernel:
+    """Return the faster one of the direct kernels, which are all but Winograd's."""
+    return Kernel.PACKED if _fused_seconds(item) < plain_seconds(item) else Kernel.PLAIN
+
+
+def winograd_tile(item: Convolution) -> int | None:
+    """Return the fastest tile size of Winograd's algorithm; None if it is not applicable or not faster."""
+    is_3x3 = item.kernel == (3, 3) and item.stride == item.dilation == (1, 1) and item.groups == 1
+    if not is_3x3:
+        return None
+    seconds = {tile: winograd_seconds(item, tile) for tile in TILES}
+    best = min(seconds, key=lambda tile: seconds[tile])
+    return best if seconds[best] < _CLEARLY * _direct_seconds(item) else None
+
+
+def seconds_saved(item: Convolution) -> float:
+    """Return the seconds that a convolution saves in channels-last; negative if it is slower."""
+    tile = winograd_tile(item)
+    seconds = _direct_seconds(item) if tile is None else winograd_seconds(item, tile)
+    return contiguous_seconds(item) - seconds
+
+
+def seconds_saved_by_layout(item: Convolution) -> float:
+    """Return the seconds saved by the layout alone, without packed weights and Winograd's algorithm."""
+    return contiguous_seconds(item) - plain_seconds(item)
+
+
+def _direct_seconds(item: Convolution) -> float:
+    return min(_fused_seconds(item), plain_seconds(item))
+
+
+def _fused_seconds(item: Convolution) -> float:
+    """Return the seconds of oneDNN's kernel, minus those of an activation that it fuses."""
+    is_fused = activation_of(only_reader(item.output)) is not None
+    return packed_seconds(item) - (fusion_seconds(item.output.tensor_type) if is_fused else 0.0)
+
+
+def is_channels_last(value: Value) -> bool:
+    """Return whether a value is an image in channels-last that is not also contiguous."""
+    type = value.type
+    return isinstance(type, TensorType) and type.memory_format is torch.channels_last
+
+
+def seconds_saved_in_training(graph: Graph, node: OpNode) -> float | None:
+    """Return the seconds that an op of training steps saves in channels-last; None for any other op.
+
+    These ops are convolutions whose weights are trained, pools that return indices, and the gradients of
+    both.
+    """
+    if node.op_type in CONVOLUTIONS:
+        weight = arguments_of(node)["weight"]
+        if weight not in graph.updates or shape_problem(node) is not None:
+            return None
+        return seconds_saved_by_layout(convolution_of(node))
+    saved = _SAVED.get(node.op_type)
+    return None if saved is None or not all(map(_is_measured, _images(node))) else saved(node)
+
+
+def _images(node: OpNode) -> list[Value]:
+    return [value for value in node.inputs if isinstance(value.type, TensorType) and value.type.rank > 1]
+
+
+def _is_measured(value: Value) -> bool:
+    """Return whether a value is an image, or a tensor of that rank, that the measurements cover."""
+    type = value.tensor_type
+    return type.rank == 4 and type.dtype in (torch.float32, torch.int64) and not type.symbols
+
+
+def _zero_seconds(_: OpNode) -> float:
+    return 0.0
+
+
+def _pool(node: OpNode) -> float:
+    window: int = math.prod(arguments_of(node)["kernel_size"])
+    return _WINDOW * window * math.prod(node.outputs[0].tensor_type.static_shape)
+
+
+def _gradients(node: OpNode) -> float:
+    arguments = arguments_of(node)
+    if arguments["transposed"] or arguments["groups"] != 1:
+        return 0.0
+    grad, weight = arguments["grad_output"], arguments["weight"]
+    assert isinstance(grad, Value)
+    assert isinstance(weight, Value)
+    batch, _, height, width = grad.tensor_type.static_shape
+    return _GRADIENTS * 2 * batch * height * width * math.prod(weight.tensor_type.static_shape)
+
+
+_SAVED: Mapping[str, Callable[[OpNode], float]] = {
+    "aten.max_pool2d_with_indices.default": _pool,
+    "aten.max_pool2d_with_indices_backward.default": _zero_seconds,
+    "aten.avg_pool2d_backward.default": _zero_seconds,
+    "aten._adaptive_avg_pool2d_backward.default": _zero_seconds,
+    "aten.convolution_backward.default": _gradients,
+}

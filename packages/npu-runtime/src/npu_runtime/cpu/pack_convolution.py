@@ -8,7 +8,9 @@ from npu_ir import Graph, OpNode, Value
 from npu_passes import Pass, within
 from npu_passes.rewriting.value_replacement import match_strides
 from npu_runtime.cpu import onednn
-from npu_runtime.cpu.activations import (
+from npu_runtime.cpu.convolutions import CONVOLUTIONS, Convolution, convolution_of, convolution_problem
+from npu_runtime.cpu.costs import Kernel, direct_kernel, is_channels_last
+from npu_runtime.cpu.onednn import (
     NOTHING,
     RELU,
     activation_of,
@@ -16,8 +18,6 @@ from npu_runtime.cpu.activations import (
     only_reader,
     other_summand,
 )
-from npu_runtime.cpu.convolutions import CONVOLUTIONS, Convolution, convolution_of, convolution_problem
-from npu_runtime.cpu.kernel_choice import Kernel, direct_kernel, is_channels_last
 
 _RULE = "pack-convolution"
 

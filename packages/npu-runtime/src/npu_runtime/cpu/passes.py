@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from npu_passes import Pass, Pipeline
-from npu_passes.core.pipeline import DEFAULT, TRAIN
+from npu_passes.core.registry import DEFAULT, TRAIN
 from npu_runtime.cpu.batch_norm_to_sums import BatchNormToSums
 from npu_runtime.cpu.channels_last import ChannelsLast
 from npu_runtime.cpu.gelu_to_sigmoid import GeluToSigmoid

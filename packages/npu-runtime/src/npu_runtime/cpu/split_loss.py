@@ -41,12 +41,11 @@ class SplitLoss(Pass):
 
     def _split_loss(self, graph: Graph, node: OpNode) -> None:
         arguments = arguments_of(node, defaults=True)
-        reduction = arguments.pop("reduction")
+        reduction = arguments["reduction"]
         if reduction == _NONE:
             return
-        inputs = arguments.pop("self"), arguments.pop("target")
         with self.rewrite(graph, "loss", node) as edit:
-            each = edit.call(node.op_type, *inputs, **arguments, reduction=_NONE)
+            each = edit.call(node.op_type, **{**arguments, "reduction": _NONE})
             edit.replace(node.outputs[0], edit.call(_REDUCTIONS[reduction], each))
 
     def _split_mean(self, graph: Graph, node: OpNode) -> None:

@@ -7,7 +7,7 @@ import copy
 import functools
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -32,6 +32,8 @@ from npu_runtime.executor.bound_weights import BoundWeights
 from npu_runtime.executor.node_by_node import run_node_by_node
 from npu_runtime.executor.result_ownership import plan_results
 from npu_runtime.probing.storage import with_stated_strides
+
+_T = TypeVar("_T")
 
 
 class Engine:
@@ -263,14 +265,14 @@ class Engine:
                 )
         return [with_stated_strides(bound[value], value.type) for value in self._graph.inputs], symbols
 
-    def _exclusively(self, function: Callable[..., Sequence[Any]], *arguments: Any) -> Sequence[Any]:
+    def _exclusively(self, function: Callable[..., _T], *arguments: Any) -> _T:
         """Call a function with the lock of the mutated state, and the requested number of threads."""
         if self._threads is not None:
             with _thread_count(self._threads):
                 return self._locked(function, *arguments)
         return self._locked(function, *arguments)
 
-    def _locked(self, function: Callable[..., Sequence[Any]], *arguments: Any) -> Sequence[Any]:
+    def _locked(self, function: Callable[..., _T], *arguments: Any) -> _T:
         with self._lock:
             self._require_idle()
             self._is_running = True

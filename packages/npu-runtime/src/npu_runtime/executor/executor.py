@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from npu_ir import ExecutionError, Graph, OpNode, Value
-from npu_ir.core.paused_gc import pause_gc
+from npu_ir import ExecutionError, Graph, Value
+from npu_ir.core.isolation import pause_gc
 from npu_ir.core.structure import make_unflatten
 from npu_ir.interpreter.run_nodes import Observer
 from npu_ir.plugins.backend import Backend
-from npu_runtime.backends.partition import Assignment, assign_backends
 from npu_runtime.backends.registry import usable_backends
 from npu_runtime.codegen.call_binder import positional_tuple
 from npu_runtime.codegen.compiler import compile_graph
@@ -32,6 +31,7 @@ from npu_runtime.executor.options import (
 )
 from npu_runtime.executor.result_ownership import copied_values
 from npu_runtime.lowering.instruction import Instruction
+from npu_runtime.lowering.lowered_graph import LoweredGraph, lower
 
 if TYPE_CHECKING:
     from npu_runtime.codegen.live_ranges import MemoryPlan
@@ -69,7 +69,7 @@ class IRExecutor:
         graph: The graph after the passes.
         device: The device to run on.
         backends: The backends in order of preference; ATen, which supports every node, is the last.
-        assignments: The backend of each node of the body, and the refusals of the others.
+        lowered: The graph as its backends lowered it: what runs each node, and why nothing else does.
 
     Raises:
         GraphError: The graph breaks a rule of the IR.
@@ -104,9 +104,9 @@ class IRExecutor:
             self.device = select_device(device, given, self.backends)
             reject_cpu_passes_elsewhere(self.graph, passes, self.device)
             self._constants = constants
-            self.assignments: Mapping[OpNode, Assignment] = assign_backends(self.graph, self.backends)
+            self.lowered: LoweredGraph = lower(self.graph, self.backends)
             bound = bind(self.graph, given, constants, self.device)
-            self._compiled = compile_graph(self.graph, self.assignments, self.device, bound.values)
+            self._compiled = compile_graph(self.lowered, self.device, bound.values)
             self._engine = Engine(self.graph, self._compiled, bound, self.device, threads)
         self._unflatten = make_unflatten(self.graph.results[0])
         self._result_count = len(self.graph.results[1])

@@ -11,7 +11,7 @@ from npu_ir import ExecutionError, Graph, WeightError, load_weights
 from npu_ir.errors import BackendError
 from npu_ir.plugins.backend import Backend
 from npu_passes import Pass, PassError, PassManager, all_pipelines, optimize
-from npu_runtime.lowering.aten_calls import ATEN
+from npu_runtime.backends.partition import ATEN
 
 Weights = Mapping[str, torch.Tensor] | str | os.PathLike[str] | None
 Passes = str | Pass | type[Pass] | Iterable[Pass | type[Pass] | str] | None

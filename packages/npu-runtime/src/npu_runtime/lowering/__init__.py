@@ -1,5 +1,5 @@
 """Lowering: nodes to instructions, partitions to calls of backends, fused views, in-place reuse.
 
-In: a graph and the assignment of its nodes. Out: instructions, one callable each with its operands. Open
-`instruction.py` first, then `lower.py`.
+In: a graph and backends. Out: a `LoweredGraph`, which needs no device; then instructions for a device, one
+callable each with its operands. Open `lowered_graph.py` first, then `instruction_selection.py`.
 """

@@ -12,7 +12,7 @@ import torch
 from npu_ir import ExecutionError, OpNode, Value
 from npu_ir.ops.calls import Binding
 from npu_ir.ops.execution import describe, location_of
-from npu_ir.plugins.backend import Backend
+from npu_runtime.lowering.partition_call import PartitionCall
 from npu_runtime.probing.op_probe import CallTraits
 
 
@@ -22,14 +22,6 @@ class Returns(enum.Enum):
     ONE = enum.auto()  # the output itself
     SEQUENCE = enum.auto()  # a list or tuple with one entry per output
     NOTHING = enum.auto()
-
-
-@dataclass(frozen=True, slots=True)
-class PreparedPartition:
-    """A partition compiled by a backend."""
-
-    backend: Backend
-    program: Any
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -47,8 +39,7 @@ class Instruction:
         returns: The return convention of the callable.
         overwrites: The input whose memory the output takes over; None without in-place reuse.
         needs_symbols: Whether the callable takes the values of the symbols as its first argument.
-        is_partition: Whether it is a partition, run by a backend in one call.
-        prepared: The compiled partition; None for ATen.
+        partition: The call of a partition of another backend; None for ATen.
         traits: The call traits of ``nodes``, in-place reuse aside; None if they could not be observed.
     """
 
@@ -62,9 +53,13 @@ class Instruction:
     returns: Returns = Returns.ONE
     overwrites: Value | None = None
     needs_symbols: bool = False
-    is_partition: bool = False
-    prepared: PreparedPartition | None = None
+    partition: PartitionCall | None = None
     traits: CallTraits | None = None
+
+    @property
+    def is_partition(self) -> bool:
+        """True if it is a partition, which another backend runs in one call."""
+        return self.partition is not None
 
     @property
     def node(self) -> OpNode:

@@ -1,20 +1,52 @@
-"""Lowering of a whole graph to ops: backends lower their partitions, and ATen runs the remaining nodes."""
+"""Lowered graphs: what runs a graph, partition by partition, before any device or weight is known."""
 
 from __future__ import annotations
 
-import dataclasses
-import itertools
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 from npu_ir import Graph, OpNode, Value
 from npu_ir.errors import BackendError
+from npu_ir.graph.partition import PartitionGraph
 from npu_ir.plugins.backend import Backend, BackendOp, Operand, Temporary
-from npu_runtime.backends.lowering_rules import lowering_problem
-from npu_runtime.backends.partition import Assignment, Partition, assign_backends, extract_partition
-from npu_runtime.backends.registry import named_backends
-from npu_runtime.lowering.aten_calls import ATEN
-from npu_runtime.lowering.lowered_text import lowered_text
+from npu_runtime.backends.lowering_rules import find_broken_rule
+from npu_runtime.backends.partition import ATEN, Partition, extract_partition, partition
+from npu_runtime.backends.registry import provider_text
+from npu_runtime.lowering.notation import lowered_record, lowered_text
+
+
+@dataclass(frozen=True, slots=True)
+class BackendProgram:
+    """A partition as its backend sees it: a graph of its own, and the ops that the backend makes of it.
+
+    Attributes:
+        graph: The graph, as `Backend.lower` and `Backend.prepare` take it.
+        ops: The result of `Backend.lower`, which keeps the lowering rules.
+        inputs: The values of the whole graph that its inputs stand for.
+        outputs: The values of the whole graph that its results stand for.
+    """
+
+    graph: PartitionGraph
+    ops: Sequence[BackendOp]
+    inputs: tuple[Value, ...]
+    outputs: tuple[Value, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LoweredPartition:
+    """A partition and the ops that run it.
+
+    Attributes:
+        partition: The partition.
+        ops: The ops, in order; their operands are values of the whole graph, and temporaries.
+        program: What the backend prepares; None for ATen, which runs one op for each node.
+    """
+
+    partition: Partition
+    ops: tuple[BackendOp, ...]
+    program: BackendProgram | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,29 +56,41 @@ class LoweredOp:
     Attributes:
         op: The op; its operands are values of the whole graph, and temporaries.
         backend: The name of the backend.
-        refusals: The reason of each preferred backend for not supporting it, by name.
+        refusals: The reasons of other backends for not running it, by name.
     """
 
     op: BackendOp
     backend: str
-    refusals: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    refusals: Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class Lowered:
-    """A lowered graph: the ops that run it, in order.
+@dataclass(frozen=True)
+class LoweredGraph:
+    """A lowered graph: everything that runs it, explains it and dumps it reads this one.
 
     Attributes:
         graph: The graph before lowering.
         backends: The names of the backends in order of preference; ATen is the last.
-        prologue: The ops that run once, when weights are bound: always on ATen.
-        ops: The ops that run at each call.
+        partitions: The partitions of the body, in order. ATen runs the prologue, when weights are bound.
     """
 
     graph: Graph
     backends: tuple[str, ...]
-    prologue: tuple[LoweredOp, ...]
-    ops: tuple[LoweredOp, ...]
+    partitions: tuple[LoweredPartition, ...]
+
+    @functools.cached_property
+    def ops(self) -> tuple[LoweredOp, ...]:
+        """The ops that run at each call, in order."""
+        return tuple(
+            LoweredOp(op, item.partition.backend.name, item.partition.refusals[op.nodes[0]])
+            for item in self.partitions
+            for op in item.ops
+        )
+
+    @property
+    def prologue(self) -> tuple[LoweredOp, ...]:
+        """The ops that run once, when weights are bound."""
+        return tuple(LoweredOp(_aten_op(node), ATEN, {}) for node in self.graph.prologue)
 
     @property
     def temporaries(self) -> tuple[Temporary, ...]:
@@ -56,98 +100,99 @@ class Lowered:
 
     @property
     def fallbacks(self) -> tuple[LoweredOp, ...]:
-        """The ops that run on ATen because the others refused."""
+        """The ops that run on ATen because others refused, or would take longer."""
         return tuple(item for item in self.ops if item.refusals and item.backend == ATEN)
 
     def count(self, kind: str) -> int:
         """Return the number of ops of a kind: a backend's name for an op, or an op type of ATen."""
         return sum(item.op.kind == kind for item in self.ops)
 
-    def __iter__(self) -> Iterator[BackendOp]:
-        return (item.op for item in self.ops)
-
-    def __len__(self) -> int:
-        return len(self.ops)
+    def to_dict(self) -> dict[str, Any]:
+        """Return the lowered graph as plain data, for JSON; values are numbered as in the dump ``20_ir``."""
+        return lowered_record(self)
 
     def __str__(self) -> str:
         return lowered_text(self)
 
 
-def lower_to_backend_ops(graph: Graph, backend: str | Backend | Sequence[str | Backend] = ATEN) -> Lowered:
-    """Lower a graph to ops: those of the backends for the nodes they support, those of ATen for the rest.
+def lower(graph: Graph, backends: Sequence[Backend]) -> LoweredGraph:
+    """Partition the body of a graph, and have each backend lower its partitions, once.
 
-    Nothing is prepared or run, and no device is needed. A partition, consecutive nodes of one backend, is
-    lowered as a whole, as `IRExecutor` and the planned program run it.
+    Nothing is prepared or run, and no device is needed.
 
     Args:
-        graph: The graph, which is not changed.
-        backend: A name, a `Backend`, or several in order of preference.
+        graph: The graph. It must not be edited as long as the result is in use.
+        backends: The backends in order of preference; the last one is ATen.
 
     Raises:
-        GraphError: The graph breaks a rule of the IR.
-        BackendError: There is no such backend, or it violates its interface.
+        BackendError: A backend does not keep to its interface: the error names the rule, the node and the
+            plugin.
     """
-    graph.check()
-    backends = named_backends(backend)
-    assignments = assign_backends(graph, backends)
-    ops: list[LoweredOp] = []
-    for chosen, nodes in itertools.groupby(graph.body, lambda node: assignments[node].backend):
-        ops += _lower_nodes(chosen, list(nodes), assignments)
-    prologue = tuple(LoweredOp(_aten_op(node), ATEN) for node in graph.prologue)
-    return Lowered(graph, tuple(item.name for item in backends), prologue, tuple(ops))
-
-
-def _lower_nodes(
-    backend: Backend, nodes: Sequence[OpNode], assignments: Mapping[OpNode, Assignment]
-) -> Iterator[LoweredOp]:
-    if backend.name == ATEN:
-        for node in nodes:
-            yield LoweredOp(_aten_op(node), ATEN, dict(assignments[node].refusals))
-        return
-    partition = extract_partition(nodes, f"{backend.name}-{nodes[0].name}")
-    for op in _lower_partition(backend, partition):
-        yield LoweredOp(op, backend.name, dict(assignments[op.nodes[0]].refusals))
+    last_readers: dict[Value, OpNode | None] = {}
+    for node in graph.body:
+        last_readers.update(dict.fromkeys(node.inputs, node))
+    last_readers.update(dict.fromkeys(graph.returned_values))
+    partitions = tuple(_lower_partition(item, last_readers) for item in partition(graph, backends))
+    return LoweredGraph(graph, tuple(backend.name for backend in backends), partitions)
 
 
 def _aten_op(node: OpNode) -> BackendOp:
     return BackendOp(node.op_type, node.inputs, node.outputs, (node,))
 
 
-def _lower_partition(backend: Backend, partition: Partition) -> list[BackendOp]:
-    """Lower a partition; the ops returned refer to values and nodes of the whole graph."""
-    location = f"nodes {partition.nodes[0].name!r} to {partition.nodes[-1].name!r}"
+def _lower_partition(item: Partition, last_readers: Mapping[Value, OpNode | None]) -> LoweredPartition:
+    backend, nodes = item.backend, item.nodes
+    if backend.name == ATEN:
+        return LoweredPartition(item, tuple(map(_aten_op, nodes)), None)
+    graph, values = extract_partition(nodes, f"{backend.name}-{nodes[0].name}", last_readers)
+    outer = {inner: value for value, inner in values.items()}
+    program = BackendProgram(
+        graph,
+        _lower_checked(item, graph),
+        tuple(outer[value] for value in graph.inputs),
+        tuple(outer[value] for value in graph.outputs),
+    )
+    outer_nodes = dict(zip(graph.nodes, nodes, strict=True))
+
+    def moved(operands: Sequence[Operand]) -> tuple[Operand, ...]:
+        return tuple(outer[operand] if isinstance(operand, Value) else operand for operand in operands)
+
+    ops = tuple(
+        replace(
+            op,
+            inputs=moved(op.inputs),
+            outputs=moved(op.outputs),
+            nodes=tuple(outer_nodes[node] for node in op.nodes),
+            overwrites=moved(op.overwrites),
+        )
+        for op in program.ops
+    )
+    return LoweredPartition(item, ops, program)
+
+
+def _lower_checked(item: Partition, graph: PartitionGraph) -> Sequence[BackendOp]:
+    backend, nodes = item.backend, item.nodes
     try:
-        ops = backend.lower(partition.graph)
+        ops = backend.lower(graph)
     except BackendError:
         raise
     except Exception as error:
         raise BackendError(
-            f"the backend {backend.name!r} failed to lower {len(partition.nodes)} nodes "
-            f"that it supports: {error}",
-            where=location,
+            f"the backend {backend.name!r} failed to lower {len(nodes)} nodes that it supports: "
+            f"{type(error).__name__}: {error}",
+            where=location_text(nodes),
         ) from error
-    problem = lowering_problem(partition.graph, ops)
-    if problem is not None:
+    broken = find_broken_rule(graph, ops)
+    if broken is not None:
         raise BackendError(
-            f"the backend {backend.name!r} does not lower as its interface says: {problem}",
-            where=location,
+            f"the backend {backend.name!r} does not lower as its interface says: {broken.problem}",
+            where=f"{location_text(broken.nodes or nodes)}; rule {broken.rule!r}; {provider_text(backend)}",
             fix="npu_runtime.testing.BackendContract tests a backend",
         )
-    # The backend has lowered a copy of the nodes: its ops are moved back to the whole graph.
-    values: dict[Value, Value] = dict(zip(partition.graph.inputs, partition.inputs, strict=True))
-    whole = dict(zip(partition.graph.nodes, partition.nodes, strict=True))
-    for copy, node in whole.items():
-        values.update(zip(copy.outputs, node.outputs, strict=True))
+    return ops
 
-    def moved(operands: Sequence[Operand]) -> tuple[Operand, ...]:
-        return tuple(values[item] if isinstance(item, Value) else item for item in operands)
 
-    return [
-        dataclasses.replace(
-            op,
-            inputs=moved(op.inputs),
-            outputs=moved(op.outputs),
-            nodes=tuple(whole[node] for node in op.nodes),
-        )
-        for op in ops
-    ]
+def location_text(nodes: Sequence[OpNode]) -> str:
+    """Return the names of the first and the last one of several nodes, as errors give them."""
+    first, last = nodes[0].name, nodes[-1].name
+    return f"node {first!r}" if len(nodes) == 1 else f"nodes {first!r} to {last!r}"

@@ -18,7 +18,7 @@ import torch
 from npu_ir import OpNode, TensorType, Value
 from npu_ir.core.storage import shares_storage
 from npu_ir.ops.calls import Binding, Slot
-from npu_runtime.lowering.aten_calls import ATEN
+from npu_runtime.backends.partition import ATEN
 from npu_runtime.lowering.instruction import Instruction, Returns
 
 _KERNEL = "torch._C.TensorBase.as_strided"

@@ -18,7 +18,6 @@ Live ranges are intervals of instruction numbers: the compute phase from 0, the 
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -26,12 +25,10 @@ from npu_ir import Graph, TensorType, Value
 from npu_ir.core.storage import has_overlapping_elements
 from npu_ir.ops.calls import Binding
 from npu_passes.ops.training import BIND
-from npu_runtime.lowering.backend_calls import bind_partition
 from npu_runtime.lowering.instruction import Instruction, Returns
-from npu_runtime.planned.assignment import BufferAssignment, is_plannable
 from npu_runtime.planned.binding import DeferredBinding
 from npu_runtime.planned.buffer_reuse import ReuseCandidate, ReuseCandidates
-from npu_runtime.planned.buffers import Alias, Allocation, BufferKind, Evaluate
+from npu_runtime.planned.buffers import Alias, BufferAssignment, BufferKind, Evaluate, is_plannable
 from npu_runtime.planned.copies import append_staging_copies, commit_copies, copy_instruction
 
 
@@ -65,7 +62,7 @@ class BufferAssigner:
             if value not in self.assignment.kinds and value not in constants:
                 self._assign_argument(value)
         for value in constants:
-            self.assignment.assign_new(value, Allocation(value, BufferKind.CONSTANT))
+            self.assignment.assign_new(value, BufferKind.CONSTANT)
         self.assignment.actions += [Evaluate(instruction) for instruction in once]
 
     def assign(self) -> BufferAssignment:
@@ -120,9 +117,7 @@ class BufferAssigner:
             self.assignment.kinds[value], self.assignment.allocations_of[value] = BufferKind.SCALAR, ()
             return
         is_input = value.argument.kind.value == "input"
-        self.assignment.assign_new(
-            value, Allocation(value, BufferKind.INPUT if is_input else BufferKind.STATE)
-        )
+        self.assignment.assign_new(value, BufferKind.INPUT if is_input else BufferKind.STATE)
 
     def _last_reads(self) -> dict[Value, int]:
         last: dict[Value, int] = {}
@@ -210,7 +205,7 @@ class BufferAssigner:
         ):
             is_there = source is not None and self._reuse.resides_in(instruction.inputs[source], allocation)
             if allocation is None:
-                self.assignment.assign_new(value, Allocation(value, BufferKind.ARENA, first=index))
+                self.assignment.assign_new(value, BufferKind.ARENA, index)
             else:
                 self.assignment.kinds[value] = allocation.kind
                 self.assignment.actions.append(Alias(value, allocation.owner))
@@ -247,7 +242,10 @@ class BufferAssigner:
     # Partitions of other backends
 
     def _assign_partition(self, instruction: Instruction, index: int) -> list[Instruction]:
-        """Return a partition bound to fixed buffers, preceded by staging copies of dynamic inputs."""
+        """Return a partition bound to fixed buffers.
+
+        Staging copies precede it: of dynamic inputs, and of those that it overwrites and others need.
+        """
         outputs = instruction.outputs
         if not all(
             is_plannable(value) and not has_overlapping_elements(value.type)
@@ -256,21 +254,21 @@ class BufferAssigner:
             # An overlap stated in a type promises nothing about the tensors of a call.
             self._mark_dynamic(instruction)
             return [instruction]
+        call = instruction.partition
+        assert call is not None
         calls, inputs = [], []
-        for value in instruction.inputs:
-            if not self.assignment.is_fixed(value):
+        for number, value in enumerate(instruction.inputs):
+            is_needed = number in call.overwritten and not self._reuse.is_free(instruction, number, index)
+            if is_needed or not self.assignment.is_fixed(value):
                 inputs.append(self.assignment.add_staging_copy(value, index, index))
                 calls.append(copy_instruction(inputs[-1], value))
             else:
                 inputs.append(value)
         for value in outputs:
-            self.assignment.assign_new(value, Allocation(value, BufferKind.ARENA, first=index))
-        assert instruction.prepared is not None
-        types = [value.type for value in instruction.inputs]
-        bind = functools.partial(bind_partition, instruction.prepared, types)
+            self.assignment.assign_new(value, BufferKind.ARENA, index)
         bound = replace(
             instruction,
-            function=DeferredBinding([inputs, outputs], bind),
+            function=DeferredBinding([inputs, outputs], call.bind),
             binding=Binding((), {}),
             inputs=(*inputs, *outputs),
             outputs=(),

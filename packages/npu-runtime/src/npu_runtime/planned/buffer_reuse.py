@@ -19,8 +19,7 @@ from dataclasses import dataclass
 from npu_ir import Graph, TensorType, Value
 from npu_ir.core.storage import span_bytes
 from npu_runtime.lowering.instruction import Instruction
-from npu_runtime.planned.assignment import BufferAssignment
-from npu_runtime.planned.buffers import Allocation, BufferKind
+from npu_runtime.planned.buffers import Allocation, BufferAssignment, BufferKind
 from npu_runtime.probing.out_variants import OutVariant
 
 
@@ -76,6 +75,18 @@ class ReuseCandidates:
     def resides_in(self, value: Value, allocation: Allocation | None) -> bool:
         """Return whether a value resides in an allocation."""
         return allocation is not None and allocation in self._assignment.allocations_of[value]
+
+    def is_free(self, instruction: Instruction, number: int, index: int) -> bool:
+        """Return whether an instruction may overwrite the memory of an input: nothing else needs it."""
+        allocations_of = self._assignment.allocations_of
+        allocations = allocations_of[instruction.inputs[number]]
+        others = (*instruction.inputs[:number], *instruction.inputs[number + 1 :])
+        return all(
+            item.kind is BufferKind.ARENA
+            and self._assignment.last_use_of(item) <= index
+            and not any(item in allocations_of[other] for other in others)
+            for item in allocations
+        )
 
     def _find_allocation(
         self,

@@ -11,6 +11,7 @@ import torch
 from npu_ir import Graph, Value
 from npu_runtime.codegen.compiled_function import CompiledFunction
 from npu_runtime.lowering.instruction import Instruction
+from npu_runtime.lowering.lowered_graph import LoweredGraph
 from npu_runtime.planned.buffers import Action
 
 
@@ -44,7 +45,7 @@ class Plan:
     """A planned graph of fixed sizes; bound to weights, it is a `PlannedProgram`.
 
     Attributes:
-        graph: The program.
+        lowered: The program, as its backends lowered it.
         device: The device to run on.
         buffers: The buffer of each value.
         calls: The instructions by phase.
@@ -59,7 +60,7 @@ class Plan:
         staging_copies: Staging copies by the result that they replace.
     """
 
-    graph: Graph
+    lowered: LoweredGraph
     device: torch.device
     buffers: tuple[Buffer, ...]
     calls: Mapping[str, tuple[Instruction, ...]]
@@ -71,6 +72,11 @@ class Plan:
     passed: tuple[Value, ...]
     actions: tuple[Action, ...]
     staging_copies: Mapping[Value, Value]
+
+    @property
+    def graph(self) -> Graph:
+        """The program."""
+        return self.lowered.graph
 
     @property
     def source(self) -> str:

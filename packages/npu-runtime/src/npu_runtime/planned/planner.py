@@ -8,23 +8,21 @@ from typing import Any
 import torch
 
 from npu_ir import Graph, GraphError, TensorType, Value
-from npu_ir.core.paused_gc import pause_gc
+from npu_ir.core.isolation import pause_gc
 from npu_ir.core.storage import has_overlapping_elements, span_bytes
 from npu_ir.plugins.backend import Backend
-from npu_runtime.backends.partition import assign_backends
 from npu_runtime.backends.registry import usable_backends
 from npu_runtime.codegen.compiled_function import CompiledFunction
 from npu_runtime.codegen.compiler import make_region_runner
 from npu_runtime.codegen.python_source import generate_source
 from npu_runtime.executor.options import select_device
-from npu_runtime.lowering.aten_calls import lower_node
 from npu_runtime.lowering.instruction import Instruction
-from npu_runtime.lowering.lower import lower_body
+from npu_runtime.lowering.instruction_selection import select_call, select_instructions
+from npu_runtime.lowering.lowered_graph import LoweredGraph, lower
 from npu_runtime.lowering.view_fusion import fuse_views
 from npu_runtime.planned.arena import Span, assign_offsets, lower_bound
 from npu_runtime.planned.assign_buffers import BufferAssigner
-from npu_runtime.planned.assignment import BufferAssignment
-from npu_runtime.planned.buffers import Allocation, BufferKind
+from npu_runtime.planned.buffers import BufferAssignment, BufferKind
 from npu_runtime.planned.phases import find_constants, split_constants, split_phases
 from npu_runtime.planned.plan import Buffer, Plan
 from npu_runtime.probing.op_probe import OpProbe
@@ -54,13 +52,14 @@ def plan(
     backends = tuple(usable_backends(backend))
     chosen_device = select_device(device, None, backends)
     with pause_gc():
-        return _plan(graph, chosen_device, backends)
+        return _plan(lower(graph, backends), chosen_device)
 
 
-def _plan(graph: Graph, device: torch.device, backends: Sequence[Backend]) -> Plan:
+def _plan(lowered: LoweredGraph, device: torch.device) -> Plan:
+    graph = lowered.graph
     constants = find_constants(graph)
-    instructions = _lower(graph, device, backends, constants)
-    first = [value for value in (*graph.arguments, *_prologue_values(graph)) if value in constants]
+    instructions = _select_instructions(lowered, device, constants)
+    first = [value for value in graph.values if value in constants]
     once, rest = split_constants(instructions, constants)
     folded = [value for instruction in once for value in instruction.outputs]
     assignment = BufferAssigner(graph, *split_phases(graph, rest), [*first, *folded], once).assign()
@@ -71,10 +70,14 @@ def _plan(graph: Graph, device: torch.device, backends: Sequence[Backend]) -> Pl
     for allocation, offset in zip(arena, offsets, strict=True):
         allocation.offset = offset
     numbers = [value for value in graph.inputs if not isinstance(value.type, TensorType)]
-    results = [item for item in graph.outputs if not _is_fixed(assignment, item)]
+    results = [
+        item
+        for item in graph.outputs
+        if item not in assignment.staging_copies and not assignment.is_fixed(item)
+    ]
     passed = tuple(dict.fromkeys([*_values_across_phases(assignment, numbers), *results]))
     return Plan(
-        graph=graph,
+        lowered=lowered,
         device=device,
         buffers=tuple(_describe_buffers(assignment)),
         calls={"compute": tuple(assignment.compute), "commit": tuple(assignment.commit)},
@@ -89,9 +92,10 @@ def _plan(graph: Graph, device: torch.device, backends: Sequence[Backend]) -> Pl
     )
 
 
-def _lower(
-    graph: Graph, device: torch.device, backends: Sequence[Backend], constants: set[Value]
+def _select_instructions(
+    lowered: LoweredGraph, device: torch.device, constants: set[Value]
 ) -> list[Instruction]:
+    graph = lowered.graph
     known: dict[Value, Any] = {
         value: value.argument.data.to(device)
         for value in graph.arguments
@@ -105,8 +109,7 @@ def _lower(
         if not has_overlapping_elements(value.type)
     }
     as_stated |= _find_expanded(graph, device, probe, as_stated)
-    assignments = assign_backends(graph, backends)
-    instructions = lower_body(graph, assignments, device, probe, as_stated, make_region_runner)
+    instructions = select_instructions(lowered, device, probe, as_stated, make_region_runner)
     return fuse_views(instructions, set(graph.returned_values))
 
 
@@ -116,14 +119,10 @@ def _find_expanded(graph: Graph, device: torch.device, probe: OpProbe, as_stated
     for node in graph.prologue:
         is_expanded = any(has_overlapping_elements(value.type) for value in node.outputs)
         if is_expanded and (as_stated | expanded).issuperset(node.inputs):
-            traits = lower_node(node, probe, device).traits
+            traits = select_call(node, probe, device).traits
             is_stated = traits.has_stated_strides if traits is not None else [False] * len(node.outputs)
             expanded.update(value for value, is_so in zip(node.outputs, is_stated, strict=True) if is_so)
     return expanded
-
-
-def _prologue_values(graph: Graph) -> list[Value]:
-    return [value for node in graph.prologue for value in node.outputs]
 
 
 def _require_fixed_sizes(graph: Graph) -> None:
@@ -154,10 +153,6 @@ def _require_fixed_buffers(graph: Graph) -> None:
             )
 
 
-def _is_fixed(assignment: BufferAssignment, value: Value) -> bool:
-    return value in assignment.staging_copies or assignment.is_fixed(value)
-
-
 def _values_across_phases(assignment: BufferAssignment, numbers: Sequence[Value]) -> list[Value]:
     """Return the dynamic values of the compute phase that the commit phase reads."""
     dynamic = {value for instruction in assignment.compute for value in instruction.outputs}
@@ -173,33 +168,21 @@ def _compile_phase(
 
 def _describe_buffers(assignment: BufferAssignment) -> list[Buffer]:
     buffers = []
-    first = _first_writes(assignment)
     for value, kind in assignment.kinds.items():
         allocations = assignment.allocations_of[value]
         allocation = allocations[0] if allocations else None
+        is_in_arena = allocation is not None and allocation.kind is BufferKind.ARENA
         owner = allocation.owner if allocation is not None and allocation.owner is not value else None
         buffers.append(
             Buffer(
                 value=value.name,
                 kind=kind.value,
-                offset=_offset(allocation) if kind in (BufferKind.ARENA, BufferKind.VIEW) else None,
+                offset=allocation.offset if allocation is not None and is_in_arena else None,
                 bytes=span_bytes(value.type),
-                first=first.get(value, -1),
+                first=-1 if allocation is None else allocation.first,
                 last=assignment.last_use.get(value, -1),
                 shares="" if owner is None else owner.name,
                 why=assignment.reasons.get(value, ""),
             )
         )
     return buffers
-
-
-def _offset(allocation: Allocation | None) -> int | None:
-    return allocation.offset if allocation is not None and allocation.kind is BufferKind.ARENA else None
-
-
-def _first_writes(assignment: BufferAssignment) -> dict[Value, int]:
-    first: dict[Value, int] = {}
-    for allocation in assignment.allocations:
-        for value in allocation.values:
-            first.setdefault(value, allocation.first)
-    return first

@@ -13,6 +13,7 @@ import torch
 
 from npu_ir import Graph, Interpreter, OpNode, TensorType
 from npu_ir.errors import BackendError
+from npu_ir.graph.partition import PartitionGraph
 from npu_ir.ops.effects import is_pure
 from npu_ir.plugins.backend import Backend, BackendOp
 from npu_runtime.backends.partition import extract_partition
@@ -28,7 +29,7 @@ class Trial:
 
     backend: Backend
     name: str
-    graph: Graph
+    graph: PartitionGraph
     ops: Sequence[BackendOp]
     program: Any
     device: torch.device
@@ -116,12 +117,12 @@ class Trials:
                 program = self.backend.prepare(graph, ops, device)
             yield Trial(self.backend, name, graph, ops, program, device, (self.rtol, self.atol))
 
-    def parts(self) -> Iterator[tuple[str, Graph]]:
+    def parts(self) -> Iterator[tuple[str, PartitionGraph]]:
         """Yield the supported parts of the graphs: partitions of consecutive nodes, without weights."""
         for name, graph in self.graphs().items():
             for is_supported, consecutive in itertools.groupby(graph.body, self._is_supported):
                 nodes = list(consecutive)
-                part = extract_partition(nodes, name).graph if is_supported else None
+                part = extract_partition(nodes, name)[0] if is_supported else None
                 if part is not None and part.outputs:
                     yield (name if len(nodes) == len(graph.body) else f"{name}: {nodes[0].name}"), part
 

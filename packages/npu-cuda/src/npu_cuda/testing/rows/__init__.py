@@ -1,4 +1,4 @@
-"""Cases of the kernel tests, one module per op.
+"""Cases of the kernel tests, one module per kind of op.
 
-In: nothing. Out: rows of the table in `table.py`. Open `relu.py` first.
+In: nothing. Out: rows of the table in `table.py`. Open `elementwise.py` first.
 """

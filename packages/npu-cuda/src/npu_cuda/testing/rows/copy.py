@@ -6,10 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import permutations
 
-from npu_cuda.testing.case import Attrs, Case, OpRow, Refusal, TensorLayout
-from npu_cuda.testing.dtypes import FLOATS, Array
-from npu_cuda.testing.inputs import special_count
+from npu_cuda.testing.case import Array, Attrs, Case, OpRow, Refusal, TensorLayout
 from npu_cuda.testing.misuse import misuses
+from npu_cuda.testing.values import FLOATS, special_count
 
 OP = "Copy"
 

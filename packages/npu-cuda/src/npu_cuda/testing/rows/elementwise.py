@@ -1,13 +1,15 @@
-"""Cases and refusals common to all elementwise ops."""
+"""The rows of elementwise ops, and the cases and refusals that they share."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from npu_cuda.testing.case import Attrs, Case, Refusal, TensorLayout
-from npu_cuda.testing.dtypes import FLOATS
-from npu_cuda.testing.inputs import special_count
+import numpy as np
+
+from npu_cuda.testing.case import Array, Attrs, Case, OpRow, Refusal, TensorLayout
+from npu_cuda.testing.misuse import misuses
+from npu_cuda.testing.values import FLOATS, special_count
 
 SHAPES = (
     (), (0,), (1,), (2,), (31,), (32,), (33,), (255,), (257,), (1023,), (20011,), (3, 0, 5), (5, 7, 11),
@@ -84,3 +86,54 @@ def elementwise_refusals(arity: int) -> Iterator[Refusal]:
 
 def _refusal(name: str, inputs: tuple[TensorLayout, ...], output: TensorLayout, match: str) -> Refusal:
     return Refusal(name, inputs, (output,), "NotImplemented", match)
+
+
+def _refusals_of_relu() -> Iterator[Refusal]:
+    yield from elementwise_refusals(1)
+    layout = TensorLayout((8,))
+    yield from misuses("EltwiseRelu", Case("right", (layout,), (layout,)))
+
+
+RELU = OpRow(
+    "relu",
+    "EltwiseRelu",
+    None,
+    lambda inputs, _: [np.where(inputs[0] < 0, 0.0, inputs[0])],
+    lambda: elementwise_cases(1),
+    _refusals_of_relu,
+)
+
+
+def _reference_of_add(inputs: Sequence[Array], attrs: Attrs) -> list[Array]:
+    a, b = inputs
+    with np.errstate(invalid="ignore"):
+        return [a + float(np.float32(attrs["alpha"])) * b]
+
+
+def _cases_of_add() -> Iterator[Case]:
+    yield from elementwise_cases(2)
+    for dtype in FLOATS:
+        layout = TensorLayout((1029,), dtype)
+        plain = Case("", (layout, layout), (layout,))
+        for alpha in (1.0, 0.0, -1.0, 0.37, 1e-3):
+            yield replace(plain, name=f"{dtype} alpha {alpha}", attrs={"alpha": alpha})
+        shifted = replace(layout, shift=1)
+        yield replace(
+            plain, name=f"{dtype} alpha 0.37 misaligned", inputs=(shifted, layout), attrs={"alpha": 0.37}
+        )
+        yield replace(plain, name=f"{dtype} alpha 0.37 in place", aliases={0: 1}, attrs={"alpha": 0.37})
+
+
+def _refusals_of_add() -> Iterator[Refusal]:
+    yield from elementwise_refusals(2)
+    matrix, row, scalar = TensorLayout((4, 6)), TensorLayout((6,)), TensorLayout(())
+    for name, b in (("a row", row), ("a column", TensorLayout((4, 1))), ("a scalar", scalar)):
+        yield Refusal(
+            f"{name} to be broadcast", (matrix, b), (matrix,), "NotImplemented", "a is [4, 6], b is"
+        )
+    expanded = TensorLayout((4, 6), strides=(0, 1))
+    yield Refusal("an expanded input", (matrix, expanded), (matrix,), "NotImplemented", "b is not contiguous")
+    yield from misuses("EltwiseAdd", Case("right", (row, row), (row,)))
+
+
+ADD = OpRow("add", "EltwiseAdd", "EADD", _reference_of_add, _cases_of_add, _refusals_of_add)

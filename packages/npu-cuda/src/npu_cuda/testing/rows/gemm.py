@@ -7,8 +7,7 @@ from itertools import product
 
 import numpy as np
 
-from npu_cuda.testing.case import Attrs, Case, OpRow, Refusal, TensorLayout
-from npu_cuda.testing.dtypes import Array
+from npu_cuda.testing.case import Array, Attrs, Case, OpRow, Refusal, TensorLayout
 from npu_cuda.testing.misuse import misuses
 
 OP = "Gemm"

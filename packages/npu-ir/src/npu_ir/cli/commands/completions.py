@@ -20,7 +20,6 @@ is made: make it again when you install others.
 
 
 def add_to(commands: Any) -> None:
-    """Add the command."""
     parser = commands.add_parser(
         "completions",
         help="print completions for a shell",
@@ -32,7 +31,6 @@ def add_to(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Print the script."""
     try:
         import shtab
     except ImportError as error:

@@ -9,16 +9,14 @@ from typing import Any
 
 from npu_ir.cli.console import print_diff
 from npu_ir.cli.failures import FAILED, OK
-from npu_ir.cli.options import add_file, integer_from
-from npu_ir.cli.outputs import add_drawing_output
+from npu_ir.cli.options import add_drawing_output, add_file, integer_from
 from npu_ir.diff import diff_ir
 from npu_ir.diff.report import summary_text
 from npu_ir.errors import ParseError, SerializationError, UsageError
 from npu_ir.graph.graph import Graph
 from npu_ir.serial import load_ir
 from npu_ir.serial.parser import parse_ir
-from npu_ir.viz import draw_diff
-from npu_ir.viz.build import DEFAULT_MAX_NODES
+from npu_ir.viz import DEFAULT_MAX_NODES, draw_diff
 
 _EPILOG = """\
 Nodes are matched by what they compute and what they are connected to, not by name alone: renaming is not a
@@ -36,7 +34,6 @@ example:
 
 
 def add_to(commands: Any) -> None:
-    """Add the command."""
     parser = commands.add_parser(
         "diff",
         help="say what changed between two saved graphs",

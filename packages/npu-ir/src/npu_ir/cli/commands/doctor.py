@@ -7,7 +7,7 @@ import dataclasses
 import json
 from typing import Any
 
-from npu_ir.cli.console import print_table
+from npu_ir.cli.console import join_lines, print_table
 from npu_ir.cli.doctor import Check, State, all_checks
 from npu_ir.cli.failures import FAILED, OK
 
@@ -22,7 +22,6 @@ example:
 
 
 def add_to(commands: Any) -> None:
-    """Add the command."""
     parser = commands.add_parser(
         "doctor",
         help="say what is installed and what works",
@@ -50,15 +49,11 @@ def _print_checks(checks: list[Check], broken: list[Check]) -> None:
     rows = []
     for before, check in zip((None, *checks), checks, strict=False):
         topic = check.topic if before is None or before.topic != check.topic else ""
-        rows.append((topic, check.name, check.state.value, _join_lines(check.text)))
+        rows.append((topic, check.name, check.state.value, join_lines(check.text)))
     print_table(("of", "what", "state", ""), rows)
     for check in broken:
-        print(f"\nbroken: {check.topic}, {check.name}: {_join_lines(check.text)}")
+        print(f"\nbroken: {check.topic}, {check.name}: {join_lines(check.text)}")
         if check.fix:
             print(f"  fix: {check.fix}")
     if not broken:
         print("\nnothing that is installed is broken")
-
-
-def _join_lines(text: str) -> str:
-    return "; ".join(line.strip() for line in text.splitlines())

@@ -6,20 +6,17 @@ import argparse
 import contextlib
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from npu_ir.capture import extract_ir
-from npu_ir.capture.export_errors import suggested_sizes
+from npu_ir.capture.export_messages import suggested_sizes
 from npu_ir.cli import dynamic, factory, input_text
+from npu_ir.cli.call_arguments import empty_tensor, model_arguments, require_arguments
 from npu_ir.cli.console import print_facts
 from npu_ir.cli.facts import file_facts, files_text, graph_facts, graph_lines
-from npu_ir.cli.model_call import model_arguments, require_arguments
-from npu_ir.cli.options import add_factory, add_inputs
-from npu_ir.cli.outputs import add_graph_output
-from npu_ir.cli.tensors import empty_tensor
+from npu_ir.cli.options import add_factory, add_graph_output, add_inputs
 from npu_ir.core.node import external_names
 from npu_ir.errors import ExportError, UsageError
 from npu_ir.graph.graph import Graph
@@ -36,7 +33,6 @@ example:
 
 
 def add_to(commands: Any) -> None:
-    """Add the command."""
     parser = commands.add_parser(
         "extract",
         help="take the graph of a model",
@@ -67,16 +63,16 @@ def add_to(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Extract and save the graph, and print its facts."""
     _require_consistent(options)
     args, kwargs = model_arguments(input_text.parse_inputs(options.input), empty_tensor)
     sizes = dynamic.parse_dynamic(options.dynamic)
     options.progress.stage("making the model")
-    made = factory.make(options.factory, meta=options.meta, train=options.train)
-    model, shapes = made.model, made.dynamic_shapes
+    model, shapes = factory.make(options.factory, meta=options.meta, train=options.train)
     require_arguments(model, args, kwargs)
     if options.dynamic:
-        _require_no_dynamic_shapes(shapes, options.factory)
+        if shapes is not None:
+            problem = f"--dynamic is given, and {options.factory} says itself which sizes are open"
+            raise UsageError(problem, fix="leave out --dynamic")
         shapes = dynamic.dynamic_shapes(sizes, model, args, kwargs)
     options.progress.stage("capturing")
     start = time.perf_counter()
@@ -86,7 +82,9 @@ def run(options: argparse.Namespace) -> None:
     options.progress.stage("saving")
     lines = graph_lines(graph_facts(graph))
     if options.output is not None:
-        lines["saved"] = _save(graph, model, options.output, with_weights=options.save_weights)
+        weights = _select_weights(graph, model) if options.save_weights else None
+        save_ir(graph, options.output, weights=weights)
+        lines["saved"] = files_text(file_facts(options.output)["files"])
     lines["time"] = f"{seconds:.1f} s to extract"
     print_facts(lines)
 
@@ -98,13 +96,6 @@ def _require_consistent(options: argparse.Namespace) -> None:
         raise UsageError("a model made with --meta has no weights to save", fix="leave out one of the two")
 
 
-def _require_no_dynamic_shapes(shapes: Any, reference: str) -> None:
-    if shapes is not None:
-        raise UsageError(
-            f"--dynamic is given, and {reference} says itself which sizes are open", fix="leave out --dynamic"
-        )
-
-
 @contextlib.contextmanager
 def _suggested_options(options: argparse.Namespace) -> Iterator[None]:
     """Translate the sizes that torch.export suggests to ``--dynamic`` options, in the fix of the error."""
@@ -114,11 +105,6 @@ def _suggested_options(options: argparse.Namespace) -> Iterator[None]:
         if options.dynamic and (fix := dynamic.suggest_options(suggested_sizes(str(error.__cause__)))):
             error.fix = fix
         raise
-
-
-def _save(graph: Graph, model: torch.nn.Module, path: Path, *, with_weights: bool) -> str:
-    save_ir(graph, path, weights=_select_weights(graph, model) if with_weights else None)
-    return files_text(file_facts(path)["files"])
 
 
 def _select_weights(graph: Graph, model: torch.nn.Module) -> dict[str, torch.Tensor]:

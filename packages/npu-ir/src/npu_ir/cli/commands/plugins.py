@@ -7,7 +7,7 @@ import dataclasses
 import json
 from typing import Any
 
-from npu_ir.cli.console import print_table
+from npu_ir.cli.console import join_lines, print_table
 from npu_ir.plugins import plugin_manager
 
 _EPILOG = f"""\
@@ -22,7 +22,6 @@ example:
 
 
 def add_to(commands: Any) -> None:
-    """Add the command."""
     parser = commands.add_parser(
         "plugins",
         help="list the plugins",
@@ -34,7 +33,6 @@ def add_to(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Print the state of every plugin."""
     reports = plugin_manager.all_reports()
     if options.json:
         print(json.dumps([dataclasses.asdict(report) for report in reports], indent=2))
@@ -51,15 +49,8 @@ def run(options: argparse.Namespace) -> None:
 
 def _state_text(report: plugin_manager.PluginReport) -> str:
     if report.refused is not None:
-        return f"refused: {_join_lines(report.refused)}"
+        return f"refused: {join_lines(report.refused)}"
     offers = [f"{kind}: {', '.join(names)}" for kind, names in report.offers.items()]
-    refused = (
-        []
-        if report.commands_refused is None
-        else [f"commands refused: {_join_lines(report.commands_refused)}"]
-    )
-    return "; ".join([*offers, *refused]) or "offers nothing"
-
-
-def _join_lines(text: str) -> str:
-    return "; ".join(line.strip() for line in text.splitlines())
+    if report.commands_refused is not None:
+        offers.append(f"commands refused: {join_lines(report.commands_refused)}")
+    return "; ".join(offers) or "offers nothing"

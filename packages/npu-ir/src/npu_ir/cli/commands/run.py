@@ -9,26 +9,24 @@ from typing import Any
 import torch
 
 from npu_ir.cli import input_text
+from npu_ir.cli.call_arguments import graph_arguments
 from npu_ir.cli.console import print_facts, print_table
-from npu_ir.cli.graph_call import graph_arguments
+from npu_ir.cli.input_text import parse_sizes, sizes_text
 from npu_ir.cli.options import (
     add_backends,
     add_file,
     add_inputs,
+    add_output,
     add_random_data,
     add_runner,
     add_sizes,
     add_weights,
 )
-from npu_ir.cli.outputs import add_output
-from npu_ir.cli.quantities import count_text
-from npu_ir.cli.result_files import require_supported_suffix, save_results
-from npu_ir.cli.size_text import parse_sizes, sizes_text
-from npu_ir.cli.value_text import value_line
+from npu_ir.cli.quantities import count_text, value_line
+from npu_ir.cli.tensor_files import require_supported_suffix, save_results
 from npu_ir.cli.weight_selection import select_weights
-from npu_ir.graph.graph import Graph
 from npu_ir.interpreter.random_data import random_tensor
-from npu_ir.interpreter.runners import default_runner, find_runner_on
+from npu_ir.interpreter.runners import default_runner, find_runner
 from npu_ir.serial import load_ir
 
 _EPILOG = f"""\
@@ -46,7 +44,6 @@ _TOP_UPDATES = 12
 
 
 def add_to(commands: Any) -> None:
-    """Add the command."""
     parser = commands.add_parser(
         "run",
         help="run a saved graph",
@@ -73,11 +70,10 @@ def add_to(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Run the graph, print and save the results."""
     if options.output is not None:
         require_supported_suffix(options.output)
     runner_name = default_runner() if options.on is None else options.on
-    make_runner = find_runner_on(runner_name, options.backend)
+    make_runner = find_runner(runner_name, options.backend)
     inputs, sizes = input_text.parse_inputs(options.input), parse_sizes(options.size)
     options.progress.stage("reading the graph")
     graph = load_ir(options.file)
@@ -95,8 +91,14 @@ def run(options: argparse.Namespace) -> None:
     leaves, mutations = runner.run_flat(call.args, call.kwargs)
     seconds = time.perf_counter() - start
 
-    results = _name_results(graph, leaves, mutations)
-    _print_results(results, 0 if options.all_updates else max(len(mutations) - _TOP_UPDATES, 0))
+    # By path, and the new contents of mutated buffers and inputs by name.
+    results = dict(zip(graph.results[0].leaf_paths("result"), leaves, strict=True))
+    results.update((f"updated {name}", tensor) for name, tensor in mutations.items())
+    hidden = 0 if options.all_updates else max(len(mutations) - _TOP_UPDATES, 0)
+    shown = list(results.items())[: len(results) - hidden]
+    print_table(("result", "value"), [(path, value_line(value)) for path, value in shown])
+    if hidden:
+        print(f"... and {count_text(hidden, 'more update')}: --all-updates prints them")
     backends = f" on {', '.join(options.backend)}" if options.backend else ""
     lines = {
         "run by": f"{runner_name}{backends}",
@@ -114,17 +116,3 @@ def run(options: argparse.Namespace) -> None:
         )
     print()
     print_facts(lines)
-
-
-def _print_results(results: dict[str, Any], hidden: int) -> None:
-    """Print the results of a call, except the last ``hidden`` ones, which are updates."""
-    shown = list(results.items())[: len(results) - hidden]
-    print_table(("result", "value"), [(path, value_line(value)) for path, value in shown])
-    if hidden:
-        print(f"... and {count_text(hidden, 'more update')}: --all-updates prints them")
-
-
-def _name_results(graph: Graph, leaves: list[Any], mutations: dict[str, torch.Tensor]) -> dict[str, Any]:
-    """Return the results by path, and the new contents of mutated buffers and inputs by name."""
-    results = dict(zip(graph.results[0].leaf_paths("result"), leaves, strict=True))
-    return {**results, **{f"updated {name}": tensor for name, tensor in mutations.items()}}

@@ -6,12 +6,11 @@ import argparse
 import sys
 from typing import Any
 
-from npu_ir.cli.options import add_file, integer_from
-from npu_ir.cli.outputs import add_drawing_output
+from npu_ir.cli.options import add_drawing_output, add_file, integer_from
 from npu_ir.errors import UsageError
 from npu_ir.serial import load_ir
 from npu_ir.text.printer import format_ir
-from npu_ir.viz import draw, to_dot, to_mermaid
+from npu_ir.viz import DEFAULT_MAX_NODES, draw, to_dot, to_mermaid
 
 _DRAWING_OPTIONS = ("depth", "max_nodes", "weights")
 _EPILOG = """\
@@ -25,7 +24,6 @@ example:
 
 
 def add_to(commands: Any) -> None:
-    """Add the command."""
     parser = commands.add_parser(
         "show",
         help="print or draw a saved graph",
@@ -44,7 +42,7 @@ def add_to(commands: Any) -> None:
         "--max-nodes",
         type=integer_from(2),
         metavar="N",
-        help="drawing: the most boxes for nodes (default: 60)",
+        help=f"drawing: the most boxes for nodes (default: {DEFAULT_MAX_NODES})",
     )
     parser.add_argument(
         "--weights",
@@ -56,7 +54,6 @@ def add_to(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Print or draw the graph."""
     drawing = {
         name: getattr(options, name) for name in _DRAWING_OPTIONS if getattr(options, name) is not None
     }

@@ -7,9 +7,8 @@ from typing import Any
 
 from npu_ir.cli.console import print_facts
 from npu_ir.cli.facts import file_facts, files_text, graph_facts, graph_lines
-from npu_ir.cli.options import add_file
-from npu_ir.cli.outputs import add_graph_output
-from npu_ir.cli.size_text import parse_sizes
+from npu_ir.cli.input_text import parse_sizes
+from npu_ir.cli.options import add_file, add_graph_output
 from npu_ir.serial import load_ir, save_ir
 
 _EPILOG = """\
@@ -22,7 +21,6 @@ example:
 
 
 def add_to(commands: Any) -> None:
-    """Add the command."""
     parser = commands.add_parser(
         "specialize",
         help="fix sizes that a saved graph leaves open",
@@ -36,7 +34,6 @@ def add_to(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Specialize and save the graph, and print its facts."""
     sizes = parse_sizes(options.sizes)
     options.progress.stage("specializing")
     graph = load_ir(options.file).specialize(sizes)

@@ -8,8 +8,9 @@ from typing import Any
 import torch
 
 from npu_ir.cli import factory, input_text
+from npu_ir.cli.call_arguments import graph_arguments
 from npu_ir.cli.failures import FAILED, OK
-from npu_ir.cli.graph_call import graph_arguments
+from npu_ir.cli.input_text import parse_sizes, sizes_text
 from npu_ir.cli.options import (
     add_constants,
     add_factory,
@@ -20,7 +21,6 @@ from npu_ir.cli.options import (
     add_sizes,
     add_tolerances,
 )
-from npu_ir.cli.size_text import parse_sizes, sizes_text
 from npu_ir.cli.weight_selection import load_constants, require_no_conflict
 from npu_ir.interpreter.random_data import random_tensor
 from npu_ir.interpreter.runners import default_runner, find_runner
@@ -41,7 +41,6 @@ example:
 
 
 def add_to(commands: Any) -> None:
-    """Add the command."""
     parser = commands.add_parser(
         "verify",
         help="compare a saved graph with its model",

@@ -17,9 +17,8 @@ from npu_ir.core.node import InputKind, Value, external_names
 from npu_ir.core.types import SCALAR_KINDS, ScalarType, TensorType, dtype_name
 from npu_ir.errors import GraphError
 from npu_ir.graph.rules.edits import is_replaceable, overlap_problem
+from npu_ir.graph.rules.node_rules import region_problems, schema_problems
 from npu_ir.graph.rules.prologue import edited_prologue_problems, prologue_problems
-from npu_ir.graph.rules.regions import region_problems
-from npu_ir.graph.rules.schemas import schema_problems
 from npu_ir.graph.rules.structures import call_problem, structure_problem
 from npu_ir.ops.arguments import LIST_SIZES, NONE_MASKS, record_problem
 from npu_ir.symbolic.expressions import Expr, is_integral
@@ -39,8 +38,6 @@ class Rule:
     """One rule of the IR: an invariant, and the functions that find its violations.
 
     Attributes:
-        name: One word.
-        statement: The invariant.
         violations: Yields the violations in a whole graph.
         violations_among: Yields the violations that edits of these nodes, or of the signature, may have
             caused; None if edits through the methods of the graph cannot cause any.
@@ -122,11 +119,7 @@ def _iterate_uses(graph: Graph) -> Iterator[tuple[Value, Use]]:
         yield value, (None, target)
 
 
-def _type_violations(graph: Graph) -> Iterator[str]:
-    yield from _type_violations_among(graph, graph.nodes)
-
-
-def _type_violations_among(graph: Graph, nodes: Iterable[OpNode]) -> Iterator[str]:
+def _type_violations(graph: Graph, nodes: Iterable[OpNode]) -> Iterator[str]:
     for value in graph.arguments:
         is_weight = value.argument is not None and value.argument.kind is not InputKind.INPUT
         if is_weight and isinstance(value.type, TensorType) and value.type.symbols:
@@ -348,8 +341,8 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "types",
         "every value has a type, with sizes and strides that are integers or expressions",
+        lambda graph: _type_violations(graph, graph.nodes),
         _type_violations,
-        _type_violations_among,
     ),
     Rule(
         "symbols",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from npu_ir import Graph, OpNode
 from npu_ir.ops.effects import is_pure
-from npu_ir.ops.schema import find_op, schema_of
+from npu_ir.ops.schema import find_op
 from npu_passes.core.base import Pass
 from npu_passes.rewriting.arguments import arguments_of
 
@@ -49,13 +49,10 @@ class DeadGradients(Pass):
         if name is None or not isinstance(mask, list) or len(mask) != len(node.outputs):
             return
         needed = [bool(on and value.uses) for on, value in zip(mask, node.outputs, strict=True)]
-        op = find_op(node.op_type)
-        if needed == mask or op is None:
+        if needed == mask or find_op(node.op_type) is None:
             return
-        args = {**arguments_of(node), name: needed}
-        positional = [args[arg.name] for arg in schema_of(op).args if arg.name in args and not arg.kwarg_only]
         with self.rewrite(graph, "unread gradient", node) as edit:
-            results = edit.calls(node.op_type, *positional)
+            results = edit.calls(node.op_type, **{**arguments_of(node), name: needed})
             for old, new in zip(node.outputs, results, strict=True):
                 if old.uses:
                     edit.replace(old, new)

@@ -11,7 +11,7 @@ from npu_ir.ops.effects import is_pure
 from npu_ir.ops.schema import find_op
 from npu_passes._torch import OpOverload
 from npu_passes.core.base import Pass
-from npu_passes.rewriting.arguments import map_arguments
+from npu_passes.rewriting.arguments import arguments_of
 from npu_passes.rewriting.value_replacement import match_strides
 
 _EXPAND, _COPY = "aten.expand.default", "aten.clone.default"
@@ -39,8 +39,9 @@ class NarrowExpand(Pass):
     def _move_before_expand(self, graph: Graph, node: OpNode, narrow: Value) -> None:
         wide = node.outputs[0]
         with self.rewrite(graph, "compute first", node) as edit:
-            args, kwargs = map_arguments(node, lambda item: narrow if isinstance(item, Value) else item)
-            result = edit.call(node.op_type, *args, **kwargs)
+            arguments = arguments_of(node)
+            (name,) = (name for name, item in arguments.items() if isinstance(item, Value))
+            result = edit.call(node.op_type, **{**arguments, name: narrow})
             expanded = edit.call(_EXPAND, result, list(wide.tensor_type.static_shape))
             edit.replace(wide, match_strides(edit, expanded, wide))
 

@@ -10,9 +10,8 @@ from typing import Any
 import torch
 
 from npu_ir import Graph, OpNode, TensorType, Value
-from npu_passes.core.base import Pass
+from npu_passes.core.base import Pass, within
 from npu_passes.core.edit import Edit
-from npu_passes.core.numerics import within
 from npu_passes.library.folding.output_channels import (
     Affine,
     ChannelOp,

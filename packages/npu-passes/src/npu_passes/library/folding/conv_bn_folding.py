@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from npu_ir import Graph, OpNode
-from npu_passes.core.base import Pass
+from npu_passes.core.base import Pass, within
 from npu_passes.core.edit import Edit
-from npu_passes.core.numerics import within
 from npu_passes.library.folding.output_channels import (
     LINEAR,
     Affine,

@@ -104,14 +104,7 @@ def channel_op(value: Value) -> ChannelOp | None:
 
 
 def fold_problems(graph: Graph, op: ChannelOp, reader: Value, weights: Weights) -> Iterator[str]:
-    """Yield the reasons why ``op`` cannot absorb the node that reads it: other uses, types, weights.
-
-    Args:
-        graph: The graph.
-        op: The convolution.
-        reader: The output of the node that reads it.
-        weights: The weights of the graph.
-    """
+    """Yield the reasons why ``op`` cannot absorb the node that reads it: other uses, types, weights."""
     if op.output.use_count != 1:
         yield "the output of the convolution is used elsewhere"
     if op.type.dtype not in _DTYPES:

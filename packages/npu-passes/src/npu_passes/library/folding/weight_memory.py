@@ -20,11 +20,7 @@ _SOURCES = 64
 
 
 class WeightMemory:
-    """Memory of values that depend on weights only; linear in the number of their nodes.
-
-    Args:
-        max_bytes: Size up to which a result is always allowed.
-    """
+    """Memory of values that depend on weights only; a result of up to ``max_bytes`` is always allowed."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes

@@ -10,8 +10,14 @@ import math
 from typing import Any
 
 from npu_ir import OpNode, Value
-from npu_passes.library.fusion.attention import Attention, Fill, NoAttentionError, require_mask
-from npu_passes.library.fusion.attention_heads import RESHAPES, Heads
+from npu_passes.library.fusion.attention import (
+    RESHAPES,
+    Attention,
+    Fill,
+    Heads,
+    NoAttentionError,
+    require_mask,
+)
 from npu_passes.library.fusion.attention_ops import (
     CASTS,
     INNER_PRODUCTS,
@@ -19,14 +25,13 @@ from npu_passes.library.fusion.attention_ops import (
     WHERES,
     heads_of,
     leads_to_product,
-    number_of,
     require_as_wide,
     require_plain_cast,
     softmax_of,
     trailing_split,
     transposition_input,
 )
-from npu_passes.rewriting.arguments import arguments_of
+from npu_passes.rewriting.arguments import arguments_of, number_of
 
 # Adding a score of ordinary size to such a number rounds to that number, in every dtype that can represent
 # it. So replacing a score (masked_fill) and adding the number (attn_mask) give the same, even in a fully
@@ -58,11 +63,7 @@ def read_attention(root: OpNode) -> Attention | None:
 
 
 class _Matcher:
-    """State of the match: the nodes, masks and scale met so far.
-
-    Args:
-        root: The outermost product.
-    """
+    """State of the match: the nodes, masks and scale met so far."""
 
     def __init__(self, root: OpNode) -> None:
         self.nodes = [root]

@@ -9,12 +9,11 @@ from typing import Any
 
 import torch
 
-from npu_ir import InputKind, OpNode, TensorType, Value
+from npu_ir import OpNode, TensorType, Value
 from npu_ir.core.types import dtype_name
 from npu_ir.symbolic.expressions import Expr
-from npu_passes.library.fusion.attention import NoAttentionError
-from npu_passes.library.fusion.attention_heads import RESHAPES, Heads
-from npu_passes.rewriting.arguments import arguments_of
+from npu_passes.library.fusion.attention import RESHAPES, Heads, NoAttentionError
+from npu_passes.rewriting.axes import permutation
 
 PRODUCTS = ("aten.matmul.default", "aten.bmm.default")
 INNER_PRODUCTS = (*PRODUCTS, "aten.baddbmm.default")
@@ -25,23 +24,13 @@ WHERES = ("aten.where.self", "aten.where.ScalarOther", "aten.where.ScalarSelf")
 SCALINGS: Mapping[str, bool] = MappingProxyType(
     {"aten.mul.Tensor": True, "aten.mul.Scalar": True, "aten.div.Tensor": False, "aten.div.Scalar": False}
 )
-# torch.export traces the constant `torch.tensor(2.0)` as a lifted constant behind these ops.
-_COPIES = ("aten.lift_fresh_copy.default", "aten.lift_fresh.default", "aten.detach.default")
 _DEPTH = 8  # of walks along producers: without a limit, `leads_to_product` could be exponential
 
 
 def transposition_input(key: Value) -> Value | None:
     """Return the input of the transposition of the last two axes that computes ``key``; None if none does."""
-    node = key.producer
-    if node is None or node.op_type not in ("aten.transpose.int", "aten.permute.default", "aten.mT.default"):
-        return None
-    rank = key.tensor_type.rank
-    swapped = [*range(rank - 2), rank - 1, rank - 2]
-    arguments = arguments_of(node)
-    if node.op_type == "aten.transpose.int":
-        axes = {arguments["dim0"] % rank, arguments["dim1"] % rank}
-        return node.inputs[0] if axes == {rank - 2, rank - 1} else None
-    if node.op_type == "aten.permute.default" and [axis % rank for axis in arguments["dims"]] != swapped:
+    node, rank = key.producer, key.tensor_type.rank
+    if node is None or permutation(node) != (*range(rank - 2), rank - 1, rank - 2):
         return None
     return node.inputs[0]
 
@@ -69,22 +58,6 @@ def leads_to_product(value: Any, depth: int = _DEPTH) -> bool:
         return True
     passable = (*CASTS, *SCALINGS, *WHERES, *RESHAPES, "aten.add.Tensor", "aten.masked_fill.Scalar")
     return node.op_type in passable and any(leads_to_product(item, depth - 1) for item in node.inputs)
-
-
-def number_of(item: Any) -> float | None:
-    """Return the number in an argument, a literal or a constant tensor of rank 0; None otherwise."""
-    if isinstance(item, (int, float)) and not isinstance(item, bool):
-        return float(item)
-    if not isinstance(item, Value):
-        return None
-    argument, node = item.argument, item.producer
-    if node is not None and node.op_type in _COPIES:
-        return number_of(node.inputs[0])
-    if argument is not None and argument.kind is InputKind.CONSTANT and argument.data is not None:
-        return float(argument.data) if argument.data.dim() == 0 and not argument.data.is_complex() else None
-    if node is not None and node.op_type == "aten.full.default" and not item.tensor_type.shape:
-        return number_of(arguments_of(node)["fill_value"])
-    return None
 
 
 def require_plain_cast(node: OpNode, arguments: Mapping[str, Any]) -> None:

@@ -6,14 +6,14 @@ from typing import Any
 
 import torch
 
-from npu_ir import Graph, OpNode, TensorType, Value
+from npu_ir import Graph, OpNode, Value
+from npu_passes.core.base import within
 from npu_passes.core.edit import Edit, merge_provenance
-from npu_passes.core.numerics import within
 from npu_passes.ops.fused import ADD_LAYER_NORM, ADD_RMS_NORM
 from npu_passes.patterns import Match, PatternPass, Rule, aten, attr, commutative, one_of, shared, var
 from npu_passes.patterns.terms import Call, Term
 from npu_passes.rewriting.arguments import arguments_of
-from npu_passes.rewriting.value_replacement import match_strides
+from npu_passes.rewriting.value_replacement import equals_up_to_strides, match_strides
 
 _NORMS = {"aten.layer_norm.default": ADD_LAYER_NORM, "aten.rms_norm.default": ADD_RMS_NORM}
 _RULE = "add-norm"
@@ -122,7 +122,7 @@ def _sum_problem(arguments: dict[str, Any], total: Value) -> str | None:
     if not all(isinstance(part, Value) for part in parts) or arguments["alpha"] != 1:
         return "the sum is not one of two tensors, or scales one"
     for part in parts:
-        if not (isinstance(part.type, TensorType) and part.type.same_shape_and_dtype(total.type)):
+        if not equals_up_to_strides(part.type, total.type):
             return f"the sum broadcasts or promotes %{part.name}, {part.type}, to {total.type}"
     return None
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator
 
 from npu_ir import TensorType, Value
-from npu_passes.core.numerics import within
+from npu_passes.core.base import within
 from npu_passes.ops.fused import LINEAR_ACTIVATION
 from npu_passes.patterns import PatternPass, Rule, aten, attr, commutative, maybe, op, var
 from npu_passes.patterns.terms import Term

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from npu_ir import Graph, OpNode, ScalarType, TensorType, Value
 from npu_passes.core.base import Pass
 from npu_passes.core.edit import Edit
-from npu_passes.library.fusion.axes import PERMUTING, permutation
-from npu_passes.ops.gradients import LINEAR_ACTIVATION_BACKWARD, LINEAR_BACKWARD
+from npu_passes.ops.fused import LINEAR_ACTIVATION_BACKWARD, LINEAR_BACKWARD
 from npu_passes.rewriting.arguments import arguments_of
+from npu_passes.rewriting.axes import PERMUTING, permutation
+from npu_passes.rewriting.value_replacement import equals_up_to_strides
 
 _MM, _SUM, _RESHAPE = "aten.mm.default", "aten.sum.dim_IntList", "aten.reshape.default"
 _RULE = "linear-backward"
@@ -180,7 +181,7 @@ def _activation(group: _Group) -> str | None:
     if node is None or node.op_type not in _GRADIENTS or node.in_prologue:
         return None
     name, holds = _GRADIENTS[node.op_type]
-    if not holds(node) or not all(_has_same_type(value, group.grad) for value in node.inputs):
+    if not holds(node) or not all(equals_up_to_strides(value.type, group.grad.type) for value in node.inputs):
         return None
     readers = {*group.nodes, *_transpositions_of(group.grad)}
     if any(user not in readers for user, _ in group.grad.uses):
@@ -192,10 +193,6 @@ def _activation(group: _Group) -> str | None:
     ):
         return None
     return "gelu_tanh" if node.attrs.get("approximate") == "tanh" else name
-
-
-def _has_same_type(value: Value, other: Value) -> bool:
-    return isinstance(value.type, TensorType) and value.type.same_shape_and_dtype(other.type)
 
 
 def _call_fused(edit: Edit, group: _Group, activation: str | None) -> tuple[Value, ...]:

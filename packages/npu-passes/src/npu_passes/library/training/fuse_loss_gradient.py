@@ -8,10 +8,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from npu_ir import Graph, OpNode, TensorType, Value
+from npu_ir import Graph, OpNode, Value
 from npu_passes.core.base import Pass
-from npu_passes.ops.gradients import CROSS_ENTROPY_WITH_GRAD, MSE_LOSS_WITH_GRAD
-from npu_passes.rewriting.arguments import arguments_of
+from npu_passes.ops.fused import CROSS_ENTROPY_WITH_GRAD, MSE_LOSS_WITH_GRAD
+from npu_passes.rewriting.arguments import arguments_of, number_of
+from npu_passes.rewriting.value_replacement import equals_up_to_strides
 
 _MSE, _MSE_BACKWARD = "aten.mse_loss.default", "aten.mse_loss_backward.default"
 _SOFTMAX, _SOFTMAX_BACKWARD = "aten._log_softmax.default", "aten._log_softmax_backward_data.default"
@@ -117,13 +118,10 @@ def _find_mse(prediction: Value, target: Value, reduction: int) -> OpNode | None
         if node is not None and node.op_type == _MSE and reduction != _NONE:
             arguments = arguments_of(node, defaults=True)
             same = arguments["self"] is prediction and arguments["target"] is target
-            if same and arguments["reduction"] == reduction and _has_same_type(prediction, target):
+            same = same and equals_up_to_strides(prediction.type, target.type)
+            if same and arguments["reduction"] == reduction:
                 return node
     return None
-
-
-def _has_same_type(value: Value, other: Value) -> bool:
-    return isinstance(value.type, TensorType) and value.type.same_shape_and_dtype(other.type)
 
 
 def _cross_entropy(last: OpNode) -> tuple[OpNode, OpNode, OpNode] | None:
@@ -152,7 +150,7 @@ def _cross_entropy_problem(softmax: OpNode, forward: OpNode, backward: OpNode, l
         return "classes have weights, or the loss is that of each row"
     if (
         logits.tensor_type.rank != 2
-        or not _has_same_type(logits, logs)
+        or not equals_up_to_strides(logits.type, logs.type)
         or arguments_of(softmax)["dim"] not in (1, -1)
     ):
         return f"the logits are {logits.type}"
@@ -173,8 +171,8 @@ def _seed(value: Value, loss: Value) -> _Seed | None:
         if len(value.producer.inputs) != 1:
             return None
         value = value.producer.inputs[0]
-    is_scalar = isinstance(value.type, TensorType) and value.type.same_shape_and_dtype(loss.type)
-    start = _number(value) if is_scalar and value.tensor_type.rank == 0 else None
+    is_scalar = equals_up_to_strides(value.type, loss.type) and loss.tensor_type.rank == 0
+    start = _initial_gradient(value) if is_scalar else None
     if start is None:
         return None
     # In the dtype of the loss, because the nodes round to it.
@@ -188,13 +186,6 @@ def _seed(value: Value, loss: Value) -> _Seed | None:
     return _Seed(gradient.item(), (*creator, *reversed(nodes)))
 
 
-def _number(value: Value) -> float | None:
-    """Return the number in a tensor of rank 0, if it is known."""
-    node = value.producer
-    if node is None:
-        data = value.argument.data if value.argument is not None else None
-        return None if data is None else float(data)
-    if node.op_type == "aten.ones_like.default":
-        return 1.0
-    number = node.attrs.get("fill_value") if node.op_type == "aten.full.default" else None
-    return float(number) if isinstance(number, (int, float)) else None
+def _initial_gradient(value: Value) -> float | None:
+    is_one = value.producer is not None and value.producer.op_type == "aten.ones_like.default"
+    return 1.0 if is_one else number_of(value)

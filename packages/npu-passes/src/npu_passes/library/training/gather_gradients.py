@@ -10,8 +10,7 @@ from npu_ir import Graph, OpNode, TensorType, Value
 from npu_passes.core.base import Pass
 from npu_passes.core.edit import Edit
 from npu_passes.rewriting.arguments import arguments_of
-from npu_passes.rewriting.layout import can_convert_strides
-from npu_passes.rewriting.value_replacement import match_strides
+from npu_passes.rewriting.value_replacement import can_convert_strides, match_strides
 
 _ADD = "aten.add.Tensor"
 _SELECT, _SLICE = "aten.select_backward.default", "aten.slice_backward.default"

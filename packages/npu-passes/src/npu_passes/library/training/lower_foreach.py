@@ -5,7 +5,7 @@ from __future__ import annotations
 from npu_ir import Graph
 from npu_passes.core.base import Pass
 from npu_passes.decomposition.expansion import expand
-from npu_passes.decomposition.inline import inline
+from npu_passes.decomposition.recorded_calls import inline
 from npu_passes.errors import PassError
 
 _RULE = "per-tensor"

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from npu_passes.errors import PassError
-from npu_passes.ops.training.registration import register_in_place, register_without_gradient
+from npu_passes.ops.registration import register_in_place, register_without_gradient
 
 # Other dtypes count to a few hundred or thousand, and then silently stop or wrap around.
 COUNTS = (torch.float32, torch.float64, torch.int32, torch.int64)
@@ -35,11 +35,7 @@ def bias_corr(
 ) -> tuple[Tensor, Tensor]:
     """Return the bias corrections of Adam's moments, ``1 / (1 - beta ** step)`` for each beta.
 
-    Args:
-        step: Any shape, at least 1: the counter after its increment; float32, float64, int32 or int64.
-        beta1: At least 0, below 1.
-        beta2: Likewise.
-        dtype: Of the multipliers; if None, that of ``step`` if it is a floating-point dtype, else float32.
+    The default of ``dtype`` is that of the step if it is a floating-point dtype, else float32.
 
     Returns:
         Multipliers, of the shape of ``step``; computed in float64.

@@ -11,16 +11,11 @@ from torch import Tensor
 
 from npu_passes import _torch
 from npu_passes.errors import PassError
-from npu_passes.ops.training.registration import LIBRARY, register
+from npu_passes.ops.registration import LIBRARY, register
 
 
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """Return ``input @ weight.T + bias``.
-
-    Args:
-        input: [*, in].
-        weight: [out, in].
-        bias: [out].
 
     Returns:
         [*, out].
@@ -41,11 +36,6 @@ def relu_backward(grad: Tensor, output: Tensor) -> Tensor:
 
 def mse_grad(prediction: Tensor, target: Tensor, scale: float | None = None) -> Tensor:
     """Return the gradient of the mean squared error: ``scale * (prediction - target)``.
-
-    Args:
-        prediction: Any shape.
-        target: Of the same shape.
-        scale: ``2 / numel`` if None, for the gradient of the mean; 2 is for that of the sum.
 
     Raises:
         PassError: The shapes differ.

@@ -20,8 +20,7 @@ from npu_ir import Graph, NpuError, OpNode, TensorType, Value
 from npu_ir.core.isolation import isolated_torch_state
 from npu_ir.core.structure import unflatten
 from npu_ir.ops.effects import is_random, is_view
-from npu_ir.ops.execution import binding_of, location_of, run_op
-from npu_ir.ops.region_calls import adapt_regions
+from npu_ir.ops.execution import adapt_regions, binding_of, location_of, run_op
 from npu_ir.ops.schema import find_op
 from npu_ir.plugins import plugin_manager
 from npu_runtime.diagnostics.compare.metrics import is_numeric

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from npu_ir.core.tensor_numbers import equal_elements
+from npu_ir.core.tensor_bytes import equal_elements
 
 # Integers of the same width as floats: IEEE 754 bits are a sign and a magnitude that grows with the number.
 _INTEGER_OF_SIZE = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}

@@ -23,7 +23,7 @@ from npu_ir import (
     load_weights,
     save_ir,
 )
-from npu_ir.cli.result_files import save_results
+from npu_ir.cli.tensor_files import save_results
 from npu_ir.core.symbol_values import SymbolValues
 from npu_ir.graph.binding import bind_inputs
 from npu_ir.plugins.backend import Backend
@@ -246,8 +246,8 @@ def _run_executor(
         results = executor.run_flat(moved)[0]
     except NpuError as error:
         return "", str(error)
-    assignments = list(executor.assignments.values())
-    return f" on {assignments[-1].backend.name}" if assignments else " in its prologue", results
+    ops = executor.lowered.ops
+    return f" on {ops[-1].backend}" if ops else " in its prologue", results
 
 
 def _exact_value(side: Side, args: list[Any], output: int) -> Any:

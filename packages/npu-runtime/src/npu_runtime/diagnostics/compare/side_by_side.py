@@ -11,8 +11,8 @@ import torch
 
 from npu_ir import Graph, OpNode, TensorType, Value
 from npu_ir.core.node import NO_PROVENANCE, external_names
-from npu_ir.graph.uninitialized_values import find_uninitialized_values
 from npu_ir.interpreter.run_nodes import Observer
+from npu_ir.ops.effects import find_uninitialized_values
 from npu_ir.verify.reference import clone_tensors
 from npu_runtime.diagnostics.compare.alignment import Pair, align
 from npu_runtime.diagnostics.compare.comparison import Comparison, Row

@@ -5,8 +5,7 @@ from __future__ import annotations
 from npu_ir import Graph, OpNode, Value
 from npu_ir.plugins import plugin_manager
 from npu_passes.core.base import Pass
-from npu_passes.library.cleanup.canonicalize.canonical_arguments import canonical_attrs
-from npu_passes.library.cleanup.canonicalize.canonical_ops import Call, canonical_call
+from npu_passes.library.cleanup.canonicalize.canonical_calls import Call, canonical_attrs, canonical_call
 from npu_passes.library.cleanup.canonicalize.static_numbers import (
     accepts_literal,
     is_true_assertion,
@@ -54,9 +53,9 @@ class Canonicalize(Pass):
     def _rewrite(self, graph: Graph, sharing: AliasAnalysis, node: OpNode) -> None:
         part = selected_input(node)
         if part is not None:
-            self._replace(graph, sharing, node, part, "part of a tuple")
+            self._replace(sharing, node, part, "part of a tuple")
         elif node.op_type in _COPIES:
-            self._replace(graph, sharing, node, node.inputs[0], "copy")
+            self._replace(sharing, node, node.inputs[0], "copy")
         elif is_true_assertion(node):
             with self.rewrite(graph, "true assertion", node) as edit:
                 edit.erase(node)
@@ -65,18 +64,11 @@ class Canonicalize(Pass):
         ):
             self._canonicalize_call(graph, sharing, node)
 
-    def _replace(self, graph: Graph, sharing: AliasAnalysis, node: OpNode, new: Value, rule: str) -> None:
+    def _replace(self, sharing: AliasAnalysis, node: OpNode, new: Value, rule: str) -> None:
         """Replace the output of ``node`` by a value of the same type."""
         old = node.outputs[0]
-        if not old.uses or old.type != new.type:
-            return
-        obstacle = sharing.find_obstacle(old, new)
-        if obstacle is not None:
-            self.refuse(node, obstacle, rule)
-            return
-        with self.rewrite(graph, rule, node) as edit:
-            edit.replace(old, new)
-            sharing.record_replacement(old, new)
+        if old.uses and old.type == new.type:
+            sharing.replace_output(self, node, old, new, rule)
 
     def _replace_by_number(self, graph: Graph, node: OpNode) -> bool:
         """Replace ``node`` by the number that it computes, if it is known; return whether it is."""
@@ -100,7 +92,7 @@ class Canonicalize(Pass):
     def _replace_call(self, graph: Graph, sharing: AliasAnalysis, node: OpNode, call: Call) -> OpNode:
         (old,) = node.outputs
         with self.rewrite(graph, call.rule, node) as edit:
-            new = edit.call(call.op_type, *call.args, type=old.type, name=node.name, **call.kwargs)
+            new = edit.call(call.op_type, type=old.type, name=node.name, **call.arguments)
             edit.replace(old, new)
             sharing.record_replacement(old, new)
         assert new.producer is not None

@@ -5,21 +5,21 @@ from __future__ import annotations
 from npu_ir import Graph, OpNode
 from npu_passes.core.base import Pass
 from npu_passes.library.cleanup.elim_identity.arithmetic import ARITHMETIC, Arithmetic
-from npu_passes.library.cleanup.elim_identity.casts import CASTS, Casts
-from npu_passes.library.cleanup.elim_identity.copies import COPIES, find_copy
-from npu_passes.library.cleanup.elim_identity.dropout import DROPOUTS, find_dropout
+from npu_passes.library.cleanup.elim_identity.copies import (
+    CASTS,
+    COPIES,
+    DROPOUTS,
+    Casts,
+    find_copy,
+    find_dropout,
+)
 from npu_passes.library.cleanup.elim_identity.findings import Finding, Refused
 from npu_passes.library.cleanup.elim_identity.views import Views, is_view_op
 from npu_passes.rewriting.aliasing import AliasAnalysis
 
 
 class _Search:
-    """Search for identities in one graph, with the values seen so far.
-
-    Args:
-        graph: The graph.
-        signed_zeros: The option of the pass.
-    """
+    """Search for identities in one graph, with the values seen so far."""
 
     def __init__(self, graph: Graph, *, signed_zeros: bool) -> None:
         self._views, self._casts = Views(), Casts(graph)
@@ -69,19 +69,8 @@ class ElimIdentity(Pass):
             finding = search.find_identity(node)
             if isinstance(finding, Refused):
                 self.refuse(node, finding.reason, finding.rule)
-            elif finding is not None:
-                self._apply(graph, sharing, node, finding)
+            elif finding is not None and finding.old.uses:
+                sharing.replace_output(self, node, finding.old, finding.new, finding.rule)
             if not node.is_erased:
                 sharing.add_node(node)
         return graph.edits != before
-
-    def _apply(self, graph: Graph, sharing: AliasAnalysis, node: OpNode, finding: Finding) -> None:
-        if not finding.old.uses:
-            return
-        obstacle = sharing.find_obstacle(finding.old, finding.new)
-        if obstacle is not None:
-            self.refuse(node, obstacle, finding.rule)
-            return
-        with self.rewrite(graph, finding.rule, node) as edit:
-            edit.replace(finding.old, finding.new)
-            sharing.record_replacement(finding.old, finding.new)

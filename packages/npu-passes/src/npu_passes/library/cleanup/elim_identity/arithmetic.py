@@ -41,11 +41,7 @@ _LARGEST = 1 << 20  # elements of a constant whose content is compared
 
 
 class Arithmetic:
-    """Finder of neutral operands in one graph; compares each constant once.
-
-    Args:
-        signed_zeros: Distinguish 0.0 and -0.0.
-    """
+    """Finder of neutral operands in one graph; compares each constant once."""
 
     def __init__(self, *, signed_zeros: bool) -> None:
         self._signed_zeros = signed_zeros

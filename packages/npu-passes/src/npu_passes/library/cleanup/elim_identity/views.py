@@ -6,7 +6,7 @@ from typing import Any, TypeAlias
 
 from npu_ir import OpNode, ScalarType, TensorType, Value
 from npu_passes.library.cleanup.elim_identity.findings import Finding
-from npu_passes.library.fusion.axes import PERMUTING, permutation
+from npu_passes.rewriting.axes import PERMUTING, permutation
 
 # They keep the row-major order of the elements, whatever the shape.
 _RESHAPING = (

@@ -1,29 +1,18 @@
 """Fusion of optimizer steps into one op per group of parameters.
 
-Each step of one parameter is matched backwards from the new parameter to a `Chain` (`adam.py`, `sgd.py`);
-chains with the same hyperparameters form a `Group`, which becomes one call.
+Each step of one parameter is matched backwards from the new parameter to a `Chain` (`optimizers.py` has the
+patterns); chains with the same hyperparameters form a `Group`, which becomes one call.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 
 from npu_ir import Graph, OpNode, Value
-from npu_passes.core.base import Pass
-from npu_passes.core.numerics import within
-from npu_passes.library.training.fuse_optimizer.adam import adam_chain
-from npu_passes.library.training.fuse_optimizer.chain import Chain
-from npu_passes.library.training.fuse_optimizer.groups import Group
-from npu_passes.library.training.fuse_optimizer.operands import Reader, is_on_lists, packet_of, strip_aliases
-from npu_passes.library.training.fuse_optimizer.sgd import sgd_chain
-
-# By the op that computes new parameters: the matcher of the step.
-_OPTIMIZERS: Mapping[str, Callable[[Reader, OpNode, Value], Chain | None]] = {
-    "addcdiv": adam_chain,
-    "_foreach_addcdiv": adam_chain,
-    "add": sgd_chain,
-    "_foreach_add": sgd_chain,
-}
+from npu_passes.core.base import Pass, within
+from npu_passes.library.training.fuse_optimizer.groups import Chain, Group
+from npu_passes.library.training.fuse_optimizer.optimizers import find_chains
+from npu_passes.library.training.fuse_optimizer.step_patterns import Reader, is_on_lists, strip_aliases
 
 
 class FuseOptimizer(Pass):
@@ -91,22 +80,14 @@ def _candidate_groups(graph: Graph) -> Iterator[list[Chain]]:
     reader = Reader()
     alone: dict[Hashable, list[Chain]] = {}
     for node in graph.body:
-        chains = _chains(graph, reader, node)
+        found = [] if node.is_erased else find_chains(reader, node)
+        chains = [chain for chain in found if _is_step(graph, chain)]
         if chains and is_on_lists(node):
             yield chains
         else:
             for chain in chains:
                 alone.setdefault(chain.key, []).append(chain)
     yield from alone.values()
-
-
-def _chains(graph: Graph, reader: Reader, node: OpNode) -> list[Chain]:
-    """Return the chains that end in the outputs of ``node``."""
-    match = _OPTIMIZERS.get(packet_of(node))
-    if match is None or node.is_erased:
-        return []
-    chains = [match(reader, node, value) for value in node.outputs if value.uses]
-    return [chain for chain in chains if chain is not None and _is_step(graph, chain)]
 
 
 def _is_step(graph: Graph, chain: Chain) -> bool:

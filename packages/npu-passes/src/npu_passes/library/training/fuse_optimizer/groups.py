@@ -1,21 +1,45 @@
-"""Groups of steps that become one op, and the conditions for that."""
+"""Steps of single parameters, the groups of them that become one op, and the conditions for that."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from npu_ir import OpNode, TensorType, Value
-from npu_passes.library.training.fuse_optimizer.chain import Chain
-from npu_passes.library.training.fuse_optimizer.operands import number_nodes
+from npu_passes.library.training.fuse_optimizer.step_patterns import Number, number_nodes
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """Step of one parameter.
+
+    Attributes:
+        op_type: The op that computes such a step.
+        tensors: By argument of this op, the tensors that the step reads; None for a list that stays empty.
+        results: By argument, the new content of these tensors.
+        numbers: By argument, the hyperparameters.
+        flags: By argument, the boolean options.
+        root: The node that computes the new parameter.
+        nodes: All nodes that compute the step, except for those that compute numbers.
+    """
+
+    op_type: str
+    tensors: Mapping[str, Value | None]
+    results: Mapping[str, Value]
+    numbers: Mapping[str, Number]
+    flags: Mapping[str, bool]
+    root: OpNode
+    nodes: tuple[OpNode, ...]
+
+    @property
+    def key(self) -> Hashable:
+        """Key that is equal for chains that one op can compute."""
+        return self.op_type, tuple(self.numbers.values()), tuple(self.flags.values())
 
 
 class Group:
     """Chains that may become one op.
-
-    Args:
-        chains: At least one, in order.
-        places: The positions of the nodes in the graph.
 
     Attributes:
         chains: The chains.

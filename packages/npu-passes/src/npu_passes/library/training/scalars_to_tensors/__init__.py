@@ -9,9 +9,8 @@ import torch
 from npu_ir import Graph, OpNode, Value
 from npu_ir.core.types import is_dtype_name, parse_dtype
 from npu_ir.ops.arguments import path_of_operand
-from npu_passes.core.base import Pass
+from npu_passes.core.base import Pass, within
 from npu_passes.core.edit import Edit
-from npu_passes.core.numerics import within
 from npu_passes.errors import PassError
 from npu_passes.library.training.scalars_to_tensors.arithmetic import (
     ITEMS,
@@ -19,8 +18,7 @@ from npu_passes.library.training.scalars_to_tensors.arithmetic import (
     read_number,
     tensor_of_number,
 )
-from npu_passes.library.training.scalars_to_tensors.inputs import tensor_inputs
-from npu_passes.library.training.scalars_to_tensors.selection import Choice
+from npu_passes.library.training.scalars_to_tensors.selection import Choice, tensor_inputs
 from npu_passes.rewriting.arguments import arguments_of
 
 __all__ = ["ScalarsToTensors", "tensor_inputs"]

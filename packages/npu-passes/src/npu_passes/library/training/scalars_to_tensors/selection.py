@@ -11,18 +11,19 @@ from collections.abc import Iterator
 
 import torch
 
-from npu_ir import Graph, NpuError, OpNode, ScalarType, Value
+from npu_ir import Graph, NpuError, OpNode, ScalarType, TensorType, Value
 from npu_ir.ops.arguments import path_of_operand
 from npu_ir.ops.scalar_functions import SCALAR_FUNCTIONS
 from npu_ir.ops.schema import find_op
 from npu_passes.library.training.scalars_to_tensors.arithmetic import (
     BOUNDARY,
     ITEMS,
+    Trial,
+    detached_value,
     is_arithmetic,
     type_of_number,
 )
 from npu_passes.library.training.scalars_to_tensors.tensor_forms import Form
-from npu_passes.library.training.scalars_to_tensors.trial_calls import Trial, detached_value
 
 
 class Choice:
@@ -30,10 +31,6 @@ class Choice:
 
     A number can become a tensor if each of its readers can take a tensor, or computes a number that can
     become one. Numbers that are computed from a number that stays, stay.
-
-    Args:
-        graph: The graph.
-        dtype: The dtype of the tensors that replace floats.
 
     Attributes:
         numbers: The numbers that can.
@@ -156,3 +153,32 @@ def _candidates(graph: Graph) -> Iterator[Value]:
 def is_only_converted(value: Value) -> bool:
     """Return whether all readers of a number are nodes that convert it to a tensor."""
     return all(user is not None and user.op_type == BOUNDARY for user, _ in value.uses)
+
+
+def tensor_inputs(graph: Graph) -> Graph:
+    """Return a copy of a graph that takes 0-d tensors for the floats that it only converts to tensors.
+
+    The names and positions of these inputs stay, and so do floats that a node needs as numbers.
+
+    Args:
+        graph: A graph after the pass ``scalars-to-tensors``.
+    """
+    copy = graph.clone()
+    for value in copy.inputs:
+        if not isinstance(value.type, ScalarType) or not is_only_converted(value):
+            continue
+        types = {node.outputs[0].tensor_type for node in value.users}
+        if len(types) == 1:
+            _replace(copy, value, types.pop())
+    return copy
+
+
+def _replace(graph: Graph, number: Value, type: TensorType) -> None:
+    """Replace a number input by a tensor input."""
+    # A temporary constant, because an input can be replaced only when the number has no readers.
+    constant = graph.add_constant(f"tensor of {number.name}", torch.zeros((), dtype=type.dtype))
+    for node in number.users:
+        graph.replace_all_uses(node.outputs[0], constant)
+        graph.erase(node)
+    graph.replace_all_uses(constant, graph.replace_input(number, type))
+    graph.erase_argument(constant)

@@ -1,17 +1,100 @@
-"""Equivalents of ops that read numbers, with 0-d tensors in their place."""
+"""Equivalents of ops that read numbers, with 0-d tensors in their place, and the overloads that take them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from npu_ir import OpNode, TensorType, Value
-from npu_ir.ops.schema import ArgKind, OpSchema, find_op, schema_of
-from npu_passes.library.training.scalars_to_tensors.overloads import overload_for
-from npu_passes.library.training.scalars_to_tensors.trial_calls import Caller, cast
+from npu_ir.ops.schema import ArgKind, OpSchema, SchemaArg, find_op, op_type_of, resolve, schema_of
+from npu_passes._torch import OpOverload
+from npu_passes.library.training.scalars_to_tensors.arithmetic import Caller, cast
 from npu_passes.rewriting.arguments import arguments_of
+
+_TENSORS = (ArgKind.TENSOR, ArgKind.OPTIONAL_TENSOR, ArgKind.TENSOR_LIST)
+
+
+@dataclass(frozen=True, slots=True)
+class Overload:
+    """Overload that takes tensors.
+
+    Attributes:
+        op_type: Its full name.
+        names: By argument of the other overload: the name of that argument here.
+        tensors: The arguments that take a tensor here, by their name in the other overload.
+        lists: The subset of ``tensors`` that take a list of tensors.
+    """
+
+    op_type: str
+    names: dict[str, str]
+    tensors: frozenset[str]
+    lists: frozenset[str]
+
+
+def overload_for(op_type: str, numbers: Set[str], plain: Set[str] = frozenset()) -> Overload | None:
+    """Return the overload of an op that takes tensors for most of ``numbers``.
+
+    Args:
+        op_type: The op.
+        numbers: Arguments that should be tensors.
+        plain: Arguments that may be tensors, too: they are literals, or absent.
+    """
+    candidates = [
+        item
+        for item in _overloads(op_type)
+        if item.tensors & numbers and item.tensors <= numbers | plain and item.lists <= numbers
+    ]
+    return max(candidates, key=lambda item: (len(item.tensors & numbers), -len(item.lists)), default=None)
+
+
+@functools.cache
+def _overloads(op_type: str) -> tuple[Overload, ...]:
+    return tuple(_find_overloads(op_type))
+
+
+def _find_overloads(op_type: str) -> Iterator[Overload]:
+    op = resolve(op_type)
+    if op is None:
+        return
+    schema = schema_of(op)
+    packet = op.overloadpacket
+    for name in packet.overloads():
+        other: OpOverload = getattr(packet, name)
+        if other is not op and not schema_of(other).writes:
+            overload = _match_overload(schema, schema_of(other))
+            if overload is not None:
+                yield overload
+
+
+def _match_overload(schema: OpSchema, other: OpSchema) -> Overload | None:
+    """Return ``other`` as an overload of ``schema``; None if they differ in more than tensors for numbers."""
+    if len(other.args) < len(schema.args) or any(
+        not arg.has_default for arg in other.args[len(schema.args) :]
+    ):
+        return None
+    pairs = list(zip(schema.args, other.args, strict=False))
+    changed = {mine.name: theirs for mine, theirs in pairs if _takes_tensor_for_number(mine, theirs)}
+    if not all(mine.name in changed or _is_same_argument(mine, theirs) for mine, theirs in pairs):
+        return None
+    return Overload(
+        op_type_of(other.op),
+        {mine.name: theirs.name for mine, theirs in pairs},
+        frozenset(changed),
+        frozenset(name for name, arg in changed.items() if arg.kind is ArgKind.TENSOR_LIST),
+    )
+
+
+def _takes_tensor_for_number(mine: SchemaArg, theirs: SchemaArg) -> bool:
+    return mine.kind is ArgKind.PLAIN and theirs.kind in _TENSORS
+
+
+def _is_same_argument(mine: SchemaArg, theirs: SchemaArg) -> bool:
+    return mine.name == theirs.name and mine.kind is theirs.kind
+
 
 _LISTS = "_foreach_"
 # By op without overload, and by argument that is a factor: the term of the sum that it scales.
@@ -63,10 +146,6 @@ class Form:
     def results(self, caller: Caller, given: Mapping[str, Value]) -> Sequence[Value]:
         """Return the results of the node, computed from tensors.
 
-        Args:
-            caller: Makes the calls.
-            given: The tensors, by argument.
-
         Raises:
             GraphError: The ops do not accept these arguments.
         """
@@ -85,7 +164,7 @@ class Form:
             del args[name]
         op_type = self._substitute(args, tensors)
         types = None if self._is_aten else [value.type for value in self._node.outputs]
-        results = _call(caller, op_type, args, types)
+        results = caller.calls(op_type, types=types, **args)
         if not is_coarse or not self._is_aten:
             return results
         return [
@@ -130,18 +209,6 @@ def _schema(op_type: str) -> OpSchema:
 
 def _is_plain_number(item: object) -> bool:
     return item is None or type(item) in (int, float)
-
-
-def _call(caller: Caller, op_type: str, args: Mapping[str, Any], types: Any) -> Sequence[Value]:
-    """Call an op; arguments are passed by position where possible, because one may be named ``self``."""
-    positional: list[Any] = []
-    for arg in _schema(op_type).args:
-        if arg.kwarg_only or arg.name not in args:
-            break
-        positional.append(args[arg.name])
-    names = [arg.name for arg in _schema(op_type).args[len(positional) :]]
-    keyword = {name: args[name] for name in names if name in args}
-    return caller.calls(op_type, *positional, types=types, **keyword)
 
 
 def _full_tensor(caller: Caller, value: Value, type: TensorType) -> Value:

@@ -1,0 +1,145 @@
+"""Calls of a partition that a backend has prepared: inputs in their stated strides, outputs checked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from npu_ir import TensorType
+from npu_ir.core.types import Type
+from npu_ir.errors import BackendError
+from npu_ir.ops.execution import describe, is_of_type
+from npu_ir.plugins.backend import Backend, copy_memory, copy_with_strides
+from npu_runtime.probing.storage import with_stated_strides
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """Dtype, shape and strides of a type, as tensors report theirs: quick to compare."""
+
+    dtype: torch.dtype
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
+
+
+def _static_layout(type: Type) -> _Layout | None:
+    """Return the layout of a type; None for numbers, symbolic sizes, and tensors without strides."""
+    if not isinstance(type, TensorType) or type.symbols or type.layout is not torch.strided:
+        return None
+    return _Layout(type.dtype, type.static_shape, type.static_strides)
+
+
+class PartitionCall:
+    """A prepared partition as a callable: it takes the list of inputs and returns the outputs.
+
+    Args:
+        backend: The backend.
+        program: The result of `Backend.prepare`.
+        inputs: The types of the inputs.
+        outputs: The types of the outputs.
+        overwritten: The inputs, by number, that the program overwrites.
+        copied: Those that are needed elsewhere: each call copies them first.
+
+    Attributes:
+        overwritten: The inputs, by number, that the program overwrites.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        program: Any,
+        inputs: Sequence[Type],
+        outputs: Sequence[Type],
+        overwritten: frozenset[int],
+        copied: frozenset[int],
+    ) -> None:
+        self.overwritten = overwritten
+        self._backend = backend
+        self._program = program
+        self._inputs, self._outputs = inputs, outputs
+        self._input_layouts = list(map(_static_layout, inputs))
+        self._output_layouts = list(map(_static_layout, outputs))
+        self._copied = copied
+
+    def with_copies(self, copied: frozenset[int]) -> PartitionCall:
+        """Return the same call, which copies these of the overwritten inputs."""
+        return PartitionCall(
+            self._backend, self._program, self._inputs, self._outputs, self.overwritten, copied
+        )
+
+    def __call__(self, inputs: list[Any]) -> Sequence[Any]:
+        """Run the partition on tensors in stated strides, without lazy conj/neg bits; check its outputs."""
+        for index, layout in enumerate(self._input_layouts):
+            item = inputs[index]
+            if isinstance(item, torch.Tensor) and not _has_stated_layout(item, layout):
+                inputs[index] = _to_stated_layout(item, self._inputs[index])
+        for index in self._copied:
+            inputs[index] = copy_with_strides(inputs[index])
+        outputs = self._backend.run(self._program, inputs)
+        if len(outputs) == len(self._outputs):
+            for output, layout, type in zip(outputs, self._output_layouts, self._outputs, strict=True):
+                if not _has_stated_shape(output, layout) and not is_of_type(output, type):
+                    break
+            else:
+                return outputs
+        raise BackendError(
+            f"the backend {self._backend.name!r} returned {', '.join(map(describe, outputs)) or 'nothing'}"
+            f" in place of {', '.join(map(str, self._outputs))}"
+        )
+
+    def bind(self, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]) -> Callable[[], None]:
+        """Return a callable that computes the partition over fixed tensors.
+
+        Args:
+            inputs: Tensors of the shapes and dtypes of the inputs. Those with other strides or a lazy
+                conj/neg bit are copied in each call; overwritten ones are needed nowhere else.
+            outputs: Tensors of the types of the outputs. They share no memory with the inputs, nor with each
+                other.
+        """
+        copies = [
+            (item, type, copy_with_strides(_to_stated_layout(item, type)))
+            for item, type, layout in zip(inputs, self._inputs, self._input_layouts, strict=True)
+            if not _has_stated_layout(item, layout)
+        ]
+        # By identity: one tensor may be passed for several inputs.
+        of = {id(item): copy for item, _, copy in copies}
+        compute = self._backend.bind(self._program, [of.get(id(item), item) for item in inputs], outputs)
+        if not copies:
+            return compute
+
+        def refresh_and_compute() -> None:
+            for item, type, copy in copies:
+                copy_memory(_to_stated_layout(item, type), copy)
+            compute()
+
+        return refresh_and_compute
+
+
+def _to_stated_layout(tensor: torch.Tensor, type: Type) -> Any:
+    """Return a tensor in the strides of a type, without lazy conj/neg bits."""
+    return with_stated_strides(tensor.resolve_conj().resolve_neg(), type)
+
+
+def _has_stated_layout(tensor: torch.Tensor, layout: _Layout | None) -> bool:
+    """Return whether a tensor has these strides and no lazy conj/neg bit; False if it needs a full check."""
+    return (
+        layout is not None
+        and tensor.layout is torch.strided
+        and tensor.stride() == layout.strides
+        and not tensor.is_neg()
+        and not tensor.is_conj()
+    )
+
+
+def _has_stated_shape(output: Any, layout: _Layout | None) -> bool:
+    """Return whether an output has the dtype and shape of its type; False if it needs a full check."""
+    return (
+        layout is not None
+        and isinstance(output, torch.Tensor)
+        and output.dtype is layout.dtype
+        and output.layout is torch.strided
+        and output.shape == layout.sizes
+    )

@@ -1,0 +1,294 @@
+"""Programs of the backends: memory, alignment, threads, captures and failures."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import threading
+import types
+from typing import Any
+
+import pytest
+import torch
+
+from npu_cuda.backend import CudaBackend, HostBackend, native, program
+from npu_cuda.backend.program import PreparedProgram
+from npu_cuda.errors import DeviceError, InvalidArgumentError
+from npu_ir import BackendError, Graph, parse_ir
+from tests.support.cuda.programs import refused
+
+HOST = HostBackend()
+CPU = torch.device("cpu")
+ADD = """
+graph add {
+  input %x: f32[33]
+  input %y: f32[33]
+  %add: f32[33] = aten.add.Tensor(self=%x, other=%y)
+  %relu: f32[33] = aten.relu.default(self=%add)
+  return (%relu,)
+}
+"""
+
+
+def prepared(text: str = ADD) -> tuple[Graph, PreparedProgram]:
+    graph = parse_ir(text)
+    return graph, HOST.prepare(graph, HOST.lower(graph), CPU)
+
+
+def idle(made: PreparedProgram) -> int:
+    return sum(map(len, made._idle.values()))
+
+
+def test_a_tensor_between_ops_lies_in_the_arena() -> None:
+    _, made = prepared()
+
+    assert made.layout.scratch == []
+    assert [feed.place for feed in made.feeds] == [0, 1, 2]
+
+
+def test_the_arena_is_memory_of_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[int, Any]] = []
+    empty = torch.empty
+
+    def watched(size: int, **options: Any) -> torch.Tensor:
+        asked.append((size, options["dtype"]))
+        return empty(size, **options)
+
+    monkeypatch.setattr(program.torch, "empty", watched)
+    prepared()
+
+    ((size, dtype),) = asked
+    assert size >= 33 * 4
+    assert dtype is torch.uint8
+
+
+@pytest.mark.smoke
+def test_runs_one_after_another_use_one_program() -> None:
+    _, made = prepared()
+
+    for _ in range(5):
+        HOST.run(made, [torch.ones(33), torch.ones(33)])
+
+    assert idle(made) == 1
+
+
+def test_the_memory_of_a_call_is_let_go() -> None:
+    _, made = prepared()
+    x = torch.ones(33)
+    storage = x.untyped_storage()
+    before = torch._C._storage_Use_Count(storage._cdata)
+
+    (result,) = HOST.run(made, [x, x])
+    kept = result.untyped_storage()
+    del result
+
+    assert torch._C._storage_Use_Count(storage._cdata) == before
+    assert torch._C._storage_Use_Count(kept._cdata) == 1
+
+
+def test_a_program_that_has_let_its_tensors_go_wants_them_again() -> None:
+    _, made = prepared()
+    inputs = [torch.ones(33), torch.ones(33)]
+    HOST.run(made, inputs)
+    (instances,) = made._idle.values()
+
+    for use in (instances[0].native.run, instances[0].native.capture):
+        with refused(r"slot 0 \('x'\) was bound by call\(\), which has let .* go"):
+            use()
+    instances[0].bind(made.feeds, [*inputs, torch.empty(33)])
+    instances[0].native.run()
+
+
+def test_tensors_may_begin_anywhere() -> None:
+    for offset in [0, 1, 3, 4]:
+        _, made = prepared()
+        x, y = (torch.randn(40)[offset : offset + 33] for _ in range(2))
+
+        (result,) = HOST.run(made, [x, y])
+
+        torch.testing.assert_close(result, torch.relu(x + y), rtol=0, atol=0)
+
+
+def test_a_kernel_that_is_named_is_the_one_that_runs() -> None:
+    graph = parse_ir(ADD)
+    ops = HOST.lower(graph)
+
+    made = HOST.prepare(graph, ops, CPU)
+
+    kernels = program.ProgramInstance(made, is_aligned=True).native.kernels
+    assert kernels == [op.kernel for op in ops]
+
+
+def test_a_kernel_that_does_not_exist_is_refused_with_the_node() -> None:
+    graph = parse_ir(ADD)
+    ops = [dataclasses.replace(op, kernel="relu.f32.nowhere") for op in HOST.lower(graph)]
+
+    with pytest.raises(BackendError, match=r"(?s)'host' failed: .*relu\.f32\.nowhere.*at: node"):
+        HOST.prepare(graph, ops, CPU)
+
+
+def test_another_number_of_inputs_is_refused() -> None:
+    _, made = prepared()
+
+    for call in (HOST.run, HOST.capture):
+        with pytest.raises(BackendError, match="1 inputs for a program that takes 2"):
+            call(made, [torch.ones(33)])
+
+
+def test_a_tensor_of_another_type_is_refused_by_name() -> None:
+    cases = [
+        (torch.ones(34), r"float32\[33\], the tensor is float32\[34\]"),
+        (torch.ones(33, dtype=torch.float64), r"the tensor is float64\[33\]"),
+        (torch.ones(66)[::2], r"the tensor is float32\[33\] strides \[2\]"),
+    ]  # fmt: skip
+    for x, text in cases:
+        _, made = prepared()
+
+        with pytest.raises(BackendError, match=rf"(?s)'host' failed: .*x.*{text}"):
+            HOST.run(made, [x, torch.ones(33)])
+        HOST.run(made, [torch.ones(33), torch.ones(33)])
+
+
+class Failing:
+    """A program that fails where it is run."""
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    def call(self, *arguments: Any, **options: Any) -> None:
+        raise self._error
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        pytest.param(
+            DeviceError("op 1 (EltwiseRelu, relu.f32.host): the device is lost"), "at: node 'relu'$", id="op"
+        ),
+        pytest.param(InvalidArgumentError("the stream is null"), "at: nodes 'add' to 'relu'$", id="program"),
+    ],
+)
+def test_a_failure_names_the_node(error: Exception, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, made = prepared()
+    (instances,) = made._idle.values()
+    monkeypatch.setattr(instances[0], "native", Failing(error))
+
+    with pytest.raises(
+        BackendError, match=rf"(?s)the backend 'host' failed: {re.escape(str(error))}.*{text}"
+    ):
+        HOST.run(made, [torch.ones(33), torch.ones(33)])
+
+    assert idle(made) == 1
+
+
+def test_a_capture_replays_into_the_same_memory() -> None:
+    _, made = prepared()
+    captured = HOST.capture(made, [torch.ones(33), torch.ones(33)])
+    (output,) = captured.outputs
+    place = output.data_ptr()
+
+    for value in (2.0, -3.0):
+        captured.inputs[0].fill_(value)
+        HOST.replay(captured)
+
+        assert output.data_ptr() == place
+        torch.testing.assert_close(output, torch.full((33,), max(value + 1, 0.0)), rtol=0, atol=0)
+
+
+def test_a_captured_result_that_is_an_input_has_memory_of_its_own() -> None:
+    _, made = prepared(ADD.replace("return (%relu,)", "return (%x, %relu)"))
+    captured = HOST.capture(made, [torch.ones(33), torch.ones(33)])
+
+    captured.inputs[0].fill_(5.0)
+    assert captured.outputs[0].eq(1.0).all()
+
+    HOST.replay(captured)
+    assert captured.outputs[0].eq(5.0).all()
+
+
+class Recorder:
+    """An instance that says on which stream it is run."""
+
+    def __init__(self, prepared: PreparedProgram, *, is_aligned: bool) -> None:
+        self.scratch: list[torch.Tensor] = []
+        self.native = self
+        self.streams: list[int] = []
+
+    def call(self, tensors: Any, stream: int, *, keep: bool) -> None:
+        self.streams.append(stream)
+
+
+def test_streams_have_programs_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, made = prepared()
+    made._idle.clear()
+    monkeypatch.setattr(program, "ProgramInstance", Recorder)
+
+    for stream in (5, 6, 5, 5):
+        made.run([torch.ones(33)] * 3, stream)
+
+    assert [item.streams for idle in made._idle.values() for item in idle] == [[5, 5, 5], [6]]
+
+
+def test_threads_that_run_at_once_have_programs_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, made = prepared()
+    made._idle.clear()
+    barrier = threading.Barrier(2, timeout=60)
+
+    class Meeting(Recorder):
+        def call(self, tensors: Any, stream: int, *, keep: bool) -> None:
+            barrier.wait()
+
+    monkeypatch.setattr(program, "ProgramInstance", Meeting)
+    inputs = [torch.ones(33), torch.ones(33)]
+    threads = [threading.Thread(target=HOST.run, args=(made, inputs)) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=60)
+
+    assert idle(made) == 2
+
+
+def test_memory_that_is_not_aligned_has_a_program_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, made = prepared()
+    made._idle.clear()
+    made.needs_alignment = True
+    monkeypatch.setattr(program, "ProgramInstance", Recorder)
+
+    for start in (0, 4, 1, 2, 8):
+        made.run([torch.ones(33), torch.ones(64)[start : start + 33], torch.ones(33)], 0)
+
+    counts = {is_aligned: len(idle[0].streams) for (_, is_aligned), idle in made._idle.items()}
+    assert counts == {True: 3, False: 2}
+
+
+class TestCudaDevices:
+    """What the backend says of devices, told by a PyTorch and a native part that see two GPUs."""
+
+    @pytest.fixture(autouse=True)
+    def _two_devices(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(native, "_is_emulated", lambda: False)
+        monkeypatch.setattr(native._C, "cuda_absence", lambda: "")
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+        monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+
+    def test_they_are_those_of_pytorch(self) -> None:
+        assert CudaBackend().devices() == [torch.device("cuda", 0), torch.device("cuda", 1)]
+        assert CudaBackend().native_device(torch.device("cuda", 1)) == "cuda:1"
+
+    def test_a_pytorch_that_sees_none_says_so(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+
+        assert CudaBackend().devices() == []
+        assert CudaBackend().absence() == "the installed PyTorch finds no CUDA device"
+
+    def test_a_native_part_that_sees_none_says_why(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(native._C, "cuda_absence", lambda: "no driver")
+
+        assert (CudaBackend().devices(), CudaBackend().absence()) == ([], "no driver")
+
+    def test_work_goes_to_the_current_stream(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        stream = types.SimpleNamespace(cuda_stream=7)
+        monkeypatch.setattr(torch.cuda, "current_stream", lambda device: stream)
+
+        assert CudaBackend().stream(torch.device("cuda", 0)) == 7

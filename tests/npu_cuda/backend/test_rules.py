@@ -1,0 +1,146 @@
+"""Lowering of nodes to native ops with attributes, and the reasons of refusals."""
+
+from __future__ import annotations
+
+import re
+import struct
+
+import pytest
+
+from npu_cuda.backend import CudaBackend, HostBackend
+from npu_ir import BackendError, OpNode, parse_ir
+from npu_ir.plugins.backend import BackendOp
+
+HOST = HostBackend()
+
+
+def node_of(inputs: str, call: str) -> OpNode:
+    """Return the node of a one-call graph: ``node_of("f32[3]", "f32[3] = aten.relu.default(self=%a)")``."""
+    lines = [f"input %{name}: {type}" for name, type in zip("abcd", inputs.split("; "), strict=False)]
+    (node,) = parse_ir("\n".join(["graph g {", *lines, f"%y: {call}", "return %y", "}"])).nodes
+    return node
+
+
+def ops_of(node: OpNode) -> list[BackendOp]:
+    assert node.graph is not None
+    return list(HOST.lower(node.graph))
+
+
+def gemm(op: BackendOp) -> tuple[int, int, float, float]:
+    ta, tb, _, alpha, beta = struct.unpack("<iiiff", op.attrs)
+    return ta, tb, alpha, beta
+
+
+@pytest.mark.parametrize("call", ["aten.relu.default(self=%a)", "npu.relu.default(input=%a)"])
+def test_an_op_names_the_kernel_that_is_meant(call: str) -> None:
+    (op,) = ops_of(node_of("f32[3]", f"f32[3] = {call}"))
+
+    assert (op.kind, op.schema_id, op.attrs) == ("EltwiseRelu", 0, b"")
+    assert op.kernel.startswith("relu.f32.host")
+
+
+def test_alpha_is_packed() -> None:
+    (op,) = ops_of(node_of("f32[3]; f32[3]", "f32[3] = aten.add.Tensor(self=%a, other=%b) {alpha=-2}"))
+
+    assert op.schema_id == int.from_bytes(b"EADD", "little")
+    assert struct.unpack("<f", op.attrs) == (-2.0,)
+
+
+def test_matrices_in_columns_are_read_as_transposes() -> None:
+    cases = [
+        ("f32[5, 7]; f32[7, 3]", "aten.mm.default(self=%a, mat2=%b)", (0, 0, 1.0, 0.0)),
+        ("f32[5, 7]@[1, 5]; f32[7, 3]", "aten.mm.default(self=%a, mat2=%b)", (1, 0, 1.0, 0.0)),
+        ("f32[5, 7]; f32[7, 3]@[1, 7]", "aten.mm.default(self=%a, mat2=%b)", (0, 1, 1.0, 0.0)),
+        ("f32[5, 7]; f32[3, 7]", "aten.linear.default(input=%a, weight=%b)", (0, 1, 1.0, 0.0)),
+        ("f32[5, 7]; f32[3, 7]@[1, 3]", "aten.linear.default(input=%a, weight=%b)", (0, 0, 1.0, 0.0)),
+        ("f32[5, 7]; f32[3, 7]", "npu.linear.default(input=%a, weight=%b)", (0, 1, 1.0, 0.0)),
+    ]  # fmt: skip
+    for types, call, wanted in cases:
+        (op,) = ops_of(node_of(types, f"f32[5, 3] = {call}"))
+
+        assert gemm(op) == wanted
+
+
+def test_a_bias_is_copied_into_the_shape_of_the_result() -> None:
+    types = "f32[5, 7]; f32[3, 7]; f32[3]"
+    call = "f32[5, 3] = aten.linear.default(input=%a, weight=%b, bias=%c)"
+
+    copy, product = ops_of(node_of(types, call))
+
+    assert (copy.kind, product.kind) == ("Copy", "Gemm")
+    assert copy.outputs == product.inputs[2:]
+    assert gemm(product) == (0, 1, 1.0, 1.0)
+
+
+def test_an_addend_of_the_shape_of_the_result_is_not_copied() -> None:
+    types = "f32[5, 3]; f32[5, 7]; f32[7, 3]"
+    call = "f32[5, 3] = aten.addmm.default(self=%a, mat1=%b, mat2=%c) {alpha=0.5, beta=2}"
+
+    (product,) = ops_of(node_of(types, call))
+
+    assert [value.name for value in product.inputs] == ["b", "c", "a"]  # type: ignore[union-attr]
+    assert gemm(product) == (0, 0, 0.5, 2.0)
+
+
+def test_an_addend_times_nothing_is_not_read() -> None:
+    types = "f32[3]; f32[5, 7]; f32[7, 3]"
+    call = "f32[5, 3] = aten.addmm.default(self=%a, mat1=%b, mat2=%c) {beta=0}"
+
+    (product,) = ops_of(node_of(types, call))
+
+    assert len(product.inputs) == 2
+
+
+def test_what_is_refused_is_refused_with_the_reason() -> None:
+    cases = [
+        ("f32[3]", "f32[3] = aten.sin.default(self=%a)", "no native op for aten.sin.default"),
+        ("int", "f32[3] = aten.relu.default(self=%a)", "take tensors, not a number of type int"),
+        ("f32[3]@sparse_coo", "f32[3] = aten.relu.default(self=%a)", "take strided tensors, not"),
+        ("f32[3]", "f32[3] = aten.add.Tensor(self=%a) {other=1.0}", "adds two tensors"),
+        ("f32[3]; f32[3]", "f32[3] = aten.add.Tensor(self=%a, other=%b) {alpha=True}", "a real alpha"),
+        ("f32[3]; f32[3]", "f32[3] = aten.add.Tensor(self=%a, other=%b) {alpha=1e300}", "EADD.*1e\\+300"),
+        ("f32[5, 3]; f32[3]", "f32[5, 3] = aten.add.Tensor(self=%a, other=%b)", "^EltwiseAdd: "),
+        ("i64[3]", "i64[3] = aten.relu.default(self=%a)", "^EltwiseRelu: .*int64"),
+        ("f32[4, 6]@[16, 2]", "f32[4, 6]@[16, 2] = aten.relu.default(self=%a)", "contiguous"),
+        ("f32[3, 4]@[0, 1]", "f32[3, 4] = aten.clone.default(self=%a)", "whose elements share no memory"),
+        ("f32[3]", "f32[3] = aten._to_copy.default(self=%a) {device=device(\"cuda\")}",
+         "does not change device"),
+        ("f32[3]", "i64[3] = aten._to_copy.default(self=%a) {dtype=i64}", "^Copy: "),
+        ("f32[2, 5, 7]; f32[2, 7, 3]", "f32[2, 5, 3] = aten.matmul.default(self=%a, other=%b)",
+         "takes rows of vectors and a matrix, not f32\\[2, 5, 7\\] and f32\\[2, 7, 3\\]"),
+        ("f32[5, 7]; f32[6, 3]", "f32[5, 3] = aten.mm.default(self=%a, mat2=%b)", "rows of vectors"),
+        ("f16[5, 7]; f16[7, 3]", "f16[5, 3] = aten.mm.default(self=%a, mat2=%b)", "^Gemm: .*float16"),
+        ("f32[3, 7]@[14, 1]; f32[7, 3]", "f32[3, 3] = aten.mm.default(self=%a, mat2=%b)",
+         "^Gemm: .*contiguous"),
+        ("f32[" + "1, " * 8 + "2]", "f32[" + "1, " * 8 + "2] = aten.clone.default(self=%a)", "^Copy: "),
+    ]  # fmt: skip
+    for types, call, reason in cases:
+        answer = HOST.supports(node_of(types, call))
+
+        assert answer is not None
+        assert re.search(reason, answer), answer
+
+
+def test_open_sizes_are_refused() -> None:
+    text = (
+        "graph g {\nsymbol n in [1, 9]\ninput %a: f32[n]\n"
+        "%y: f32[n] = aten.relu.default(self=%a)\nreturn %y\n}"
+    )
+    (node,) = parse_ir(text).nodes
+
+    assert HOST.supports(node) == "native ops take fixed sizes, not f32[n]"
+
+
+def test_lowering_what_is_not_supported_names_the_node() -> None:
+    node = node_of("f32[3]", "f32[3] = aten.sin.default(self=%a)")
+
+    with pytest.raises(
+        BackendError, match=r"'host' does not run aten\.sin\.default: no native op .*\n  at: node 'y'"
+    ):
+        HOST.lower(node.graph)  # type: ignore[arg-type]
+
+
+def test_every_backend_answers_without_its_device() -> None:
+    answer = CudaBackend().supports(node_of("f32[3]", "f32[3] = aten.relu.default(self=%a)"))
+
+    assert answer is None or "no cuda kernel of EltwiseRelu" in answer

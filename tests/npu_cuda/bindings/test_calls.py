@@ -1,0 +1,188 @@
+"""op_call, launch_by_id, prepare_call and select on the host."""
+
+from __future__ import annotations
+
+import threading
+
+import hypothesis
+import numpy as np
+import pytest
+import torch
+from hypothesis import strategies as st
+
+import npu_cuda
+from npu_cuda import InvalidArgumentError, NotSupportedError, NpuCudaError, OpKind, Status, TensorSpec
+from tests.support.cuda.programs import refused
+
+KINDS = {
+    "EltwiseAdd": 0, "EltwiseRelu": 1, "Gemm": 2, "BiasAdd": 3, "ReduceSum": 4, "MseGrad": 5, "ReluBwd": 6,
+    "SgdStep": 7, "Copy": 8, "GradZero": 9, "AdamStep": 10, "StepInc": 11, "BiasCorr": 12, "LayerNormFwd": 13,
+    "LayerNormBwd": 14, "BatchNormFwd": 15, "BatchNormBwd": 16, "GemmEpilogue": 17, "MultiSgd": 18,
+    "MultiAdam": 19,
+}  # fmt: skip
+
+
+def test_the_numbers_of_op_kinds_are_pinned() -> None:
+    assert {kind.name: int(kind) for kind in OpKind} == KINDS
+
+
+def test_the_numbers_of_statuses_are_pinned() -> None:
+    names = ["Ok", "InvalidArgument", "NotImplemented", "Internal", "DeviceError", "Unavailable"]
+    assert {status.name: int(status) for status in Status} == {name: i for i, name in enumerate(names)}
+
+
+@pytest.mark.parametrize("sequence", [list, tuple])
+@pytest.mark.parametrize("kind", [OpKind.EltwiseAdd, 0, np.int64(0)])
+def test_an_op_writes_what_pytorch_computes(sequence: type, kind: int) -> None:
+    a, b, y = torch.randn(5, 3), torch.randn(5, 3), torch.full((5, 3), torch.nan)
+
+    npu_cuda.op_call(kind, sequence([a, b]), sequence([y]), *npu_cuda.attrs("EADD", alpha=-0.5))
+
+    torch.testing.assert_close(y, torch.add(a, b, alpha=-0.5), rtol=0, atol=0)
+
+
+def test_attributes_are_anything_with_bytes() -> None:
+    schema, data = npu_cuda.attrs("EADD", alpha=2.0)
+    for given in (data, bytearray(data), memoryview(data), np.frombuffer(data, np.uint8)):
+        y = torch.empty(3)
+        npu_cuda.op_call(0, [torch.ones(3), torch.ones(3)], [y], schema, given)
+        assert y.tolist() == [3.0] * 3
+
+
+@pytest.mark.smoke
+def test_tensors_of_several_libraries_go_into_one_call() -> None:
+    a, b, y = torch.ones(4), np.ones(4, np.float32), npu_cuda.empty([4])
+
+    npu_cuda.op_call(0, [a, b], [y])
+
+    assert np.from_dlpack(y).tolist() == [2.0] * 4
+
+
+def test_a_large_call_lets_go_of_the_gil_and_is_right() -> None:
+    a, y = torch.randn(1 << 18), torch.empty(1 << 18)
+
+    npu_cuda.op_call(1, [a], [y])
+
+    torch.testing.assert_close(y, a.relu(), rtol=0, atol=0)
+
+
+def test_threads_call_at_the_same_time() -> None:
+    failures: list[object] = []
+
+    def work(seed: int) -> None:
+        a = torch.full((1 << (seed * 3 % 18),), float(seed))
+        y = torch.empty_like(a)
+        for _ in range(50):
+            npu_cuda.op_call(0, [a, a], [y])
+            if not bool((y == 2 * seed).all()):
+                failures.append(seed)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert failures == []
+
+
+def test_a_wrong_argument_is_named() -> None:
+    cases = [
+        (("add", [], []), TypeError, "op_call: kind must be an int, not str"),
+        ((True, [], []), TypeError, "op_call: kind must be an int, not bool"),
+        ((None, [], []), TypeError, "op_call: kind must be an int, not NoneType"),
+        ((-1, [], []), InvalidArgumentError, "op_call: kind is -1; 0 to 2147483647 are possible"),
+        ((1 << 80, [], []), InvalidArgumentError, "op_call: kind is 1208925819614629174706176"),
+        ((99, [], []), NotSupportedError, "op kind 99 has no kernels in this build"),
+        ((1, iter([]), []), TypeError, "inputs must be a list or tuple of tensors, not list_iterator"),
+        ((1, torch.ones(2), []), TypeError, "op_call: inputs must be a list or tuple of tensors, not"),
+        ((1, [], {}), TypeError, "op_call: outputs must be a list or tuple of tensors, not dict"),
+        ((1, [3], []), TypeError, r"op_call: inputs\[0\] must be a tensor, not int, which has no __dlpack__"),
+        ((1, [torch.ones(1)] * 65, []), InvalidArgumentError, "op_call: inputs has 65 tensors; at most 64"),
+        ((1, [], [torch.ones(1)]), InvalidArgumentError, "Relu takes 1 input and 1 output, not 0 and 1"),
+        ((1, [], [], "x"), TypeError, "op_call: schema_id must be an int, not str"),
+        ((1, [], [], -1), InvalidArgumentError, "op_call: schema_id is -1"),
+        ((1, [], [], 0, "x"), TypeError, "op_call: attrs_bytes must be bytes, not str"),
+        ((1, [], [], 0, 5), TypeError, "op_call: attrs_bytes must be bytes, not int"),
+        ((1, [], [], 0, b"", -1), InvalidArgumentError, "op_call: stream_handle is -1"),
+        ((1, [], [], 0, b"", 0.0), TypeError, "op_call: stream_handle must be an int, not float"),
+    ]  # fmt: skip
+    for arguments, error, text in cases:
+        with pytest.raises(error, match=text):
+            npu_cuda.op_call(*arguments)
+
+
+def test_launch_by_id_runs_the_kernel_that_is_named() -> None:
+    y = torch.empty(3)
+
+    npu_cuda.launch_by_id("relu.f32.host", [torch.tensor([-1.0, 0.0, 2.0])], [y])
+
+    assert y.tolist() == [0.0, 0.0, 2.0]
+    with refused("there is no kernel"):
+        npu_cuda.launch_by_id("nothing", [y], [y])
+    with pytest.raises(TypeError, match="launch_by_id: kernel_id must be a str, not int"):
+        npu_cuda.launch_by_id(3, [y], [y])
+    with refused("relu.f32.host does not take"):
+        npu_cuda.launch_by_id("relu.f32.host", [y], [torch.empty(4)])
+
+
+def test_a_prepared_call_runs_on_what_its_tensors_hold() -> None:
+    x, y = torch.randn(6), torch.empty(6)
+    call = npu_cuda.prepare_call(OpKind.EltwiseRelu, [x], [y])
+    x.copy_(torch.randn(6))
+
+    call()
+
+    assert call.kernel_id == "relu.f32.host"
+    torch.testing.assert_close(y, x.relu(), rtol=0, atol=0)
+
+
+def test_a_prepared_call_works_in_place_and_keeps_its_tensors() -> None:
+    call = npu_cuda.prepare_call(1, [torch.ones(1000)], [torch.empty(1000)])
+    x = torch.tensor([-1.0, 1.0])
+    in_place = npu_cuda.prepare_call(1, [x], [x])
+
+    call()
+    in_place()
+
+    assert x.tolist() == [0.0, 1.0]
+
+
+def test_select_says_which_kernel_and_why_not_the_others() -> None:
+    spec, other = TensorSpec("float32", [3]), TensorSpec("float64", [3])
+
+    assert npu_cuda.select(0, [spec, spec], [spec]).kernel_id == "add.f32.host"
+    assert npu_cuda.select(0, [other, other], [other]).kernel_id is None
+    with refused("select: EltwiseAdd takes 2 inputs"):
+        npu_cuda.select(0, [spec], [spec])
+    with refused("there is no device 'tpu'"):
+        npu_cuda.select(0, [spec], [spec], device="tpu")
+    with pytest.raises(TypeError, match=r"select: inputs\[0\] must be a TensorSpec, not str"):
+        npu_cuda.select(0, ["x"], [spec])
+
+
+GARBAGE = st.one_of(
+    st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=3), st.binary(max_size=30),
+    st.builds(object),
+    st.sampled_from([torch.ones(3), np.ones(3, np.float32), torch.ones(2, 2).T, [], (), {}]),
+)  # fmt: skip
+
+
+@hypothesis.settings(max_examples=300)
+@hypothesis.given(
+    st.tuples(
+        st.integers(0, 9) | GARBAGE,
+        st.lists(GARBAGE, max_size=4) | GARBAGE,
+        st.lists(GARBAGE, max_size=4) | GARBAGE,
+        GARBAGE,
+        GARBAGE,
+        GARBAGE,
+    )
+)
+def test_garbage_is_refused_with_an_error_that_says_what_is_wrong(arguments: tuple[object, ...]) -> None:
+    try:
+        npu_cuda.op_call(*arguments)
+    except NpuCudaError as error:
+        assert str(error)
+    except TypeError as error:
+        assert "op_call: " in str(error)

@@ -1,0 +1,55 @@
+// From a call to a launch: what dispatch refuses before anything runs.
+#include "core/dispatch.h"
+
+#include "core/builtin.h"
+#include "core/graph.h"
+#include "rig.h"
+
+// In place of builtin/, core/devices.cpp and core/graph.cpp, which would bring every op and every device.
+namespace npu {
+
+std::vector<OpInfo> builtin_ops() { return {{OpKind::Copy, "Copy", 1, 1, 1}}; }
+std::vector<KernelPtr> builtin_kernels() { return {scenarios::add_one()}; }
+
+Status find_device(DeviceType, int, Device** out) {
+  *out = &scenarios::device();
+  return {};
+}
+
+Status launch_or_record(Device* device, const OpInfo&, const KernelPtr& kernel, const OpCall& call,
+                        const std::shared_ptr<void>&) {
+  return device->launch(kernel, call);
+}
+
+}  // namespace npu
+
+namespace npu::scenarios {
+namespace {
+
+void a_null_stream_is_refused() {
+  const Pair data;
+  const TensorDesc input = desc_of(data.x), output = desc_of(data.y);
+  OpCall call{};
+  call.struct_size = sizeof(OpCall);
+  call.num_inputs = call.num_outputs = 1;
+  call.inputs = &input;
+  call.outputs = &output;
+  const std::string message = "Copy: the stream is null; the legacy default stream of CUDA is the handle 1";
+  expect_failure(dispatch(OpKind::Copy, call), StatusCode::InvalidArgument, message);
+  expect_failure(launch_by_id("add_one", call), StatusCode::InvalidArgument, message);
+  expect(holds(data.y, 0), "nothing was launched");
+
+  call.stream = device().default_stream();
+  expect_ok(dispatch(OpKind::Copy, call));
+  expect(holds(data.y, 2), "the kernel ran on the stream that was given");
+}
+
+}  // namespace
+
+Scenarios dispatch_scenarios() {
+  return {
+      {"a_null_stream_is_refused", a_null_stream_is_refused},
+  };
+}
+
+}  // namespace npu::scenarios

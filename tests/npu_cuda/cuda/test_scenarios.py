@@ -1,0 +1,46 @@
+"""The CUDA device on the emulator: devices, captures, graphs, threads, and every runtime call failing.
+
+Each test is a file of scenarios in C++, in ``scenarios``; after a scenario nothing may be left alive.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.support.emulator.building import CSRC, SCENARIOS, compile_files, link, require_compiler
+
+CORE = ("dispatch.cpp", "eager_workspace.cpp", "kernel.cpp", "op_info.cpp", "planner.cpp", "registry.cpp")
+FILES = [path.name for path in sorted(SCENARIOS.glob("*.cpp")) if path.stem not in {"main", "rig"}]
+
+
+def scenarios_of(file: str) -> list[str]:
+    """Return the scenarios of a source file, as its table lists them."""
+    return re.findall(r'^ +\{"(\w+)", ', (SCENARIOS / file).read_text(), re.MULTILINE)
+
+
+@pytest.fixture(scope="session")
+def driver() -> Path:
+    """Return the program that runs scenarios: core and device, without Python, nanobind or the ops."""
+    require_compiler()
+    device = [path for path in sorted((CSRC / "cuda").glob("*.cpp")) if path.name != "cuda_status.cpp"]
+    core = [CSRC / "core" / name for name in CORE]
+    return link("driver", compile_files([*core, *device, *sorted(SCENARIOS.glob("*.cpp"))]))
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_the_device(driver: Path, file: str) -> None:
+    for scenario in scenarios_of(file):
+        command = [str(driver), scenario]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+        assert done.returncode == 0, f"{scenario}\n{done.stdout}{done.stderr}"
+
+
+def test_every_scenario_is_in_a_table(driver: Path) -> None:
+    listed = sorted(name for file in FILES for name in scenarios_of(file))
+
+    done = subprocess.run([driver], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == listed

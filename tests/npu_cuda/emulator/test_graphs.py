@@ -1,0 +1,156 @@
+"""Graphs of the emulated runtime: forks and joins, edges, updates."""
+
+from __future__ import annotations
+
+import ctypes
+
+import numpy as np
+import pytest
+
+from tests.support.emulator.library import SCHEDULES, THREAD_LOCAL, Emulator
+
+SET = 1  # cudaStreamSetCaptureDependencies
+
+
+def edges(emulator: Emulator, graph: ctypes.c_void_p) -> list[tuple[int, int]]:
+    """Return the edges by the positions of their nodes."""
+    count = ctypes.c_size_t()
+    emulator.check("cudaGraphGetNodes", graph, None, ctypes.byref(count))
+    nodes = (ctypes.c_void_p * count.value)()
+    emulator.check("cudaGraphGetNodes", graph, nodes, ctypes.byref(count))
+    emulator.check("cudaGraphGetEdges", graph, None, None, None, ctypes.byref(count))
+    sources, targets = (ctypes.c_void_p * count.value)(), (ctypes.c_void_p * count.value)()
+    emulator.check("cudaGraphGetEdges", graph, sources, targets, None, ctypes.byref(count))
+    position = {node: i for i, node in enumerate(nodes)}
+    return [(position[source], position[target]) for source, target in zip(sources, targets, strict=True)]
+
+
+def scale(
+    emulator: Emulator, stream: ctypes.c_void_p, x: np.ndarray, y: np.ndarray, factor: float = 2
+) -> None:
+    assert emulator.run("scale", stream, x, y, np.float32(factor), x.size) == ""
+
+
+def test_an_event_forks_a_capture_and_another_joins_it(
+    emulator: Emulator, streams: list[ctypes.c_void_p]
+) -> None:
+    first, second = streams
+    fork, join = emulator.create("cudaEventCreate"), emulator.create("cudaEventCreate")
+    x, a, b, c = (np.ones(4, np.float32) for _ in range(4))
+
+    emulator.check("cudaStreamBeginCapture", first, THREAD_LOCAL)
+    scale(emulator, first, x, a)
+    emulator.check("cudaEventRecord", fork, first)
+    emulator.check("cudaStreamWaitEvent", second, fork, 0)
+    scale(emulator, second, a, b)
+    scale(emulator, first, a, c)
+    emulator.check("cudaEventRecord", join, second)
+    emulator.check("cudaStreamWaitEvent", first, join, 0)
+    scale(emulator, first, b, x)
+    status = emulator.status(second)
+    error, graph = emulator.end_capture(first)
+
+    assert (status, error) == ("active", "cudaSuccess")
+    assert emulator.status(second) == "none"
+    assert edges(emulator, graph) == [(0, 1), (0, 2), (2, 3), (1, 3)]
+    emulator.check("cudaGraphDestroy", graph)
+    for event in (fork, join):
+        emulator.check("cudaEventDestroy", event)
+
+
+def test_a_fork_that_is_not_joined_is_an_error(emulator: Emulator, streams: list[ctypes.c_void_p]) -> None:
+    event = emulator.create("cudaEventCreate")
+    x, y = np.ones(4, np.float32), np.ones(4, np.float32)
+    emulator.check("cudaStreamBeginCapture", streams[0], THREAD_LOCAL)
+    emulator.check("cudaEventRecord", event, streams[0])
+    emulator.check("cudaStreamWaitEvent", streams[1], event, 0)
+    scale(emulator, streams[1], x, y)
+
+    assert emulator.end_capture(streams[1])[0] == "cudaErrorStreamCaptureUnmatched"
+    error, graph = emulator.end_capture(streams[0])
+
+    assert (error, graph.value) == ("cudaErrorStreamCaptureUnjoined", None)
+    assert emulator.status(streams[1]) == "none"
+    emulator.check("cudaEventDestroy", event)
+
+
+def test_a_capture_may_not_wait_for_work_outside_of_it(
+    emulator: Emulator, streams: list[ctypes.c_void_p]
+) -> None:
+    event = emulator.create("cudaEventCreate")
+    emulator.check("cudaEventRecord", event, streams[1])
+    emulator.check("cudaStreamBeginCapture", streams[0], THREAD_LOCAL)
+
+    assert emulator("cudaStreamWaitEvent", streams[0], event, 0) == "cudaErrorStreamCaptureIsolation"
+
+    assert emulator.end_capture(streams[0])[0] == "cudaErrorStreamCaptureInvalidated"
+    emulator.check("cudaEventDestroy", event)
+
+
+def test_two_captures_do_not_merge(emulator: Emulator, streams: list[ctypes.c_void_p]) -> None:
+    event = emulator.create("cudaEventCreate")
+    for stream in streams:
+        emulator.check("cudaStreamBeginCapture", stream, THREAD_LOCAL)
+    emulator.check("cudaEventRecord", event, streams[1])
+
+    assert emulator("cudaStreamWaitEvent", streams[0], event, 0) == "cudaErrorStreamCaptureMerge"
+
+    for stream in streams:
+        assert emulator.end_capture(stream)[0] == "cudaErrorStreamCaptureInvalidated"
+    emulator.check("cudaEventDestroy", event)
+
+
+def capture_two(
+    emulator: Emulator, stream: ctypes.c_void_p, arrays: list[np.ndarray], chained: bool
+) -> ctypes.c_void_p:
+    """Return a graph of x -> y -> z, each a scaling; without its edge unless chained."""
+    x, y, z = arrays
+    emulator.check("cudaStreamBeginCapture", stream, THREAD_LOCAL)
+    scale(emulator, stream, x, y)
+    if not chained:
+        emulator.check("cudaStreamUpdateCaptureDependencies", stream, None, None, 0, SET)
+    scale(emulator, stream, y, z)
+    error, graph = emulator.end_capture(stream)
+    assert error == "cudaSuccess"
+    return graph
+
+
+@pytest.mark.parametrize("chained", [True, False])
+def test_an_edge_that_a_graph_lacks_shows_under_some_schedule(
+    emulator: Emulator, streams: list[ctypes.c_void_p], chained: bool
+) -> None:
+    arrays = [np.ones(4, np.float32) for _ in range(3)]
+    graph = capture_two(emulator, streams[0], arrays, chained)
+    exec_ = emulator.create("cudaGraphInstantiate", graph, 0)
+    results = set()
+    for schedule in SCHEDULES:
+        emulator.set_schedule(schedule)
+        arrays[1][:] = arrays[2][:] = -1
+        emulator.check("cudaGraphLaunch", exec_, streams[1])
+        results.add(arrays[2][0].item())
+
+    assert edges(emulator, graph) == ([(0, 1)] if chained else [])
+    assert results == ({4.0} if chained else {4.0, -2.0})
+    emulator.check("cudaGraphExecDestroy", exec_)
+    emulator.check("cudaGraphDestroy", graph)
+
+
+def test_an_update_takes_new_pointers_and_no_new_shape(
+    emulator: Emulator, streams: list[ctypes.c_void_p]
+) -> None:
+    x, y, z = (np.ones(4, np.float32) for _ in range(3))
+    graph = capture_two(emulator, streams[0], [x, y, z], chained=True)
+    other = capture_two(emulator, streams[0], [x, z, y], chained=True)
+    unchained = capture_two(emulator, streams[0], [x, z, y], chained=False)
+    exec_ = emulator.create("cudaGraphInstantiate", graph, 0)
+    info = (ctypes.c_int64 * 4)()
+
+    emulator.check("cudaGraphExecUpdate", exec_, other, info)
+    answer = emulator("cudaGraphExecUpdate", exec_, unchained, info)
+    emulator.check("cudaGraphLaunch", exec_, streams[0])
+
+    assert answer == "cudaErrorGraphExecUpdateFailure"
+    assert (y[0], z[0]) == (4, 2)
+    emulator.check("cudaGraphExecDestroy", exec_)
+    for each in (graph, other, unchained):
+        emulator.check("cudaGraphDestroy", each)

@@ -1,0 +1,287 @@
+"""Kernels of other packages: the example compiled with plain cc, its results, and entry points."""
+
+from __future__ import annotations
+
+import os
+import re
+import struct
+import subprocess
+import sys
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import torch
+
+import npu_cuda
+from npu_cuda import _C
+from npu_cuda.errors import DeviceError, InternalError, InvalidArgumentError, NotSupportedError
+from npu_cuda.extension import kernel_plugins
+from npu_cuda.extension.kernel_plugins import KernelPluginWarning
+from tests.support.cuda.c_structs import KERNEL_LIBRARY, Offer, compile_library
+from tests.support.cuda.programs import refused
+from tests.support.places import ROOT
+
+EXAMPLE = ROOT / "examples" / "npu-kernel-example"
+KLSC = int.from_bytes(b"KLSC", "little")
+XWIN = int.from_bytes(b"XWIN", "little")
+
+
+@pytest.fixture(scope="session")
+def example_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    source = EXAMPLE / "src" / "npu_kernel_example" / "kernels.c"
+    return compile_library(source, tmp_path_factory.mktemp("example") / "kernels.so", "-O2")
+
+
+@pytest.fixture(scope="session")
+def example(example_path: Path) -> dict[str, int]:
+    """Load the example, and return the kinds of the ops."""
+    npu_cuda.load_library(example_path)
+    npu_cuda.remove_kernel("npu_kernel_example.relu.f32.host")  # other tests expect ours
+    return _C.kinds()
+
+
+@pytest.fixture(scope="session")
+def counting(tmp_path_factory: pytest.TempPathFactory) -> Offer:
+    """Load the library of the tests, which counts."""
+    path = compile_library(KERNEL_LIBRARY, tmp_path_factory.mktemp("counting") / "counting.so")
+    npu_cuda.load_library(path)
+    return Offer(path)
+
+
+def scale_attrs(alpha: float = 1.0, code: int = 0, silent: int = 0) -> tuple[int, bytes]:
+    return KLSC, struct.pack("<fii", alpha, code, silent)
+
+
+def window_of(x: torch.Tensor, gain: float) -> torch.Tensor:
+    window = torch.hann_window(x.shape[1], periodic=False, dtype=torch.float64)
+    return (gain * window * (x.double() - x.double().mean(dim=0))).float()
+
+
+THE_RELU = """
+import sys, torch, npu_cuda
+from npu_cuda import OpKind
+
+npu_cuda.load_library(sys.argv[1])
+x = torch.randn(33, 7)
+x[0, 0], x[1, 1] = float("nan"), -0.0
+y, ours = torch.empty_like(x), torch.empty_like(x)
+npu_cuda.trace_start()
+npu_cuda.op_call(OpKind.EltwiseRelu, [x], [y])
+npu_cuda.trace_stop()
+npu_cuda.launch_by_id("relu.f32.host", [x], [ours])
+print(npu_cuda.trace_events()[0]["kernel_id"], torch.equal(y.view(torch.int32), ours.view(torch.int32)))
+z = torch.zeros(4, 4, dtype=torch.complex64)
+try:
+    npu_cuda.op_call(OpKind.EltwiseRelu, [z], [z])
+except npu_cuda.NotSupportedError as error:
+    print(error)
+"""
+
+
+def test_the_relu_of_the_example_is_taken_first_and_its_reason_is_listed(example_path: Path) -> None:
+    command = [sys.executable, "-c", THE_RELU, str(example_path)]
+
+    taken, refused = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split("\n", 1)
+
+    assert taken == "npu_kernel_example.relu.f32.host True"
+    assert "npu_kernel_example.relu.f32.host: only float32 is supported\n  relu" in refused
+
+
+def test_the_op_of_the_example_computes_what_it_says(example: dict[str, int]) -> None:
+    for shape in [(4, 16), (1, 5), (3, 1), (0, 4), (4, 0), (33, 100)]:
+        x = torch.randn(shape)
+        y = torch.full(shape, float("nan"))
+        in_place = x.clone()
+
+        npu_cuda.op_call(example["npu_kernel_example.window"], [x], [y], XWIN, struct.pack("<f", 2.5))
+        npu_cuda.op_call(example["npu_kernel_example.window"], [in_place], [in_place])
+
+        if 0 not in shape:
+            torch.testing.assert_close(y, window_of(x, 2.5), rtol=1e-5, atol=1e-5)
+            torch.testing.assert_close(in_place, window_of(x, 1.0), rtol=1e-5, atol=1e-5)
+
+
+def test_the_page_about_kernels_has_the_functions_of_the_example() -> None:
+    function = re.compile(r"^static [^;={]*?(\w+)\([^;={]*?\) \{\n.*?^\}$", re.MULTILINE | re.DOTALL)
+    texts = [
+        path.read_text(encoding="utf-8")
+        for path in (
+            EXAMPLE / "src" / "npu_kernel_example" / "kernels.c",
+            ROOT / "docs" / "how-to" / "add-a-kernel.md",
+        )
+    ]
+
+    example, page = ({found[1]: found[0] for found in function.finditer(text)} for text in texts)
+
+    shared = example.keys() & page.keys()
+    assert shared == {"fail", "is_float32", "is_same_shape", "is_supported", "relu_launch"}
+    assert {name: page[name] for name in shared} == {name: example[name] for name in shared}
+
+
+def test_the_op_of_the_example_checks_its_attributes(example: dict[str, int]) -> None:
+    x = torch.zeros(2, 2)
+
+    with refused(r"window takes attributes of schema XWIN .*, 4 bytes, format '<f'"):
+        npu_cuda.op_call(example["npu_kernel_example.window"], [x], [x], XWIN, b"12345678")
+    with pytest.raises(NotSupportedError, match=r"window.f32.host: x is not \[signals, samples\]"):
+        npu_cuda.op_call(example["npu_kernel_example.window"], [x[0]], [x[0]])
+
+
+def test_each_call_prepares_launches_and_releases(counting: Offer) -> None:
+    x = torch.randn(100)
+    y = torch.empty_like(x)
+    before = [counting.count(what) for what in ("prepared", "launched", "released")]
+
+    for _ in range(3):
+        npu_cuda.op_call(_C.kinds()["kernel_library.scale"], [x], [y], *scale_attrs(alpha=-2.0))
+
+    assert torch.equal(y, -2.0 * x)
+    assert [counting.count(what) for what in ("prepared", "launched", "released")] == [n + 3 for n in before]
+
+
+def test_what_a_kernel_returns_becomes_an_error(counting: Offer) -> None:
+    cases = [
+        (1, 0, InvalidArgumentError, "kernel_library.scale by .*: launch was told to fail"),
+        (2, 0, NotSupportedError, "launch was told to fail"),
+        (3, 0, InternalError, "launch was told to fail"),
+        (4, 0, DeviceError, "launch was told to fail"),
+        (4, 1, DeviceError, "launch of kernel_library.scale.host does not say why"),
+        (42, 1, InternalError,
+         "launch of kernel_library.scale.host returned the status 42, which there is not$"),
+        (-1, 0, InternalError, "returned the status -1, which there is not; it says: launch was told"),
+        (1004, 0, DeviceError, "prepare was told to fail"),
+        (1099, 1, InternalError, "prepare of kernel_library.scale.host returned the status 99"),
+        (2002, 0, NotSupportedError, "kernel_library.scale.host: supported was told to fail"),
+        (2077, 1, NotSupportedError, "supported of kernel_library.scale.host returned the status 77"),
+    ]  # fmt: skip
+    for code, silent, error, match in cases:
+        x = torch.zeros(3)
+
+        with pytest.raises(error, match=match):
+            npu_cuda.op_call(
+                _C.kinds()["kernel_library.scale"], [x], [x], *scale_attrs(code=code, silent=silent)
+            )
+
+        assert counting.count("prepared") == counting.count("released")
+
+
+# Entry points
+
+
+@pytest.fixture
+def a_module(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    module = ModuleType("a_kernel_package")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    return module
+
+
+def point(name: str, attribute: str) -> EntryPoint:
+    return EntryPoint(name, f"a_kernel_package:{attribute}", kernel_plugins.GROUP)
+
+
+def test_a_broken_plugin_does_not_stop_the_others(a_module: ModuleType, tmp_path: Path) -> None:
+    path = compile_library(KERNEL_LIBRARY, tmp_path / "plugin.so", '-DPREFIX="plugin"', "-DLETTER='P'")
+
+    def half() -> None:
+        npu_cuda.kernel("EltwiseRelu", kernel_id="half.relu", device="host", priority=-1)(lambda call: None)
+        raise RuntimeError("the other half is missing")
+
+    def in_python() -> None:
+        npu_cuda.kernel("EltwiseRelu", kernel_id="whole.relu", device="host", priority=-1)(lambda call: None)
+
+    a_module.half, a_module.in_python = half, in_python
+    a_module.library = lambda: path
+    a_module.missing = lambda: tmp_path / "missing.so"
+    a_module.empty = lambda: None
+    a_module.leaves = lambda: sys.exit(3)
+    names = {
+        "a": "absent",
+        "b": "half",
+        "c": "missing",
+        "d": "empty",
+        "e": "library",
+        "f": "in_python",
+        "g": "leaves",
+        "h": "library",
+    }
+
+    with pytest.warns(KernelPluginWarning) as warned:
+        plugins = kernel_plugins.load_entry_points(
+            [point(*item) for item in reversed(names.items())] + [point("e", "twin")], {"h"}
+        )
+
+    refused = {plugin.name: plugin.refused for plugin in plugins if plugin.refused}
+    assert [plugin.name for plugin in plugins] == ["a", "b", "c", "d", "e", "e", "f", "g", "h"]
+    assert refused["a"].startswith("AttributeError: module 'a_kernel_package' has no attribute 'absent'")
+    assert refused["b"] == "RuntimeError: the other half is missing"
+    assert "missing.so: there is no such file" in refused["c"]
+    assert "a_kernel_package:empty returned no path, and registered neither op nor kernel" in refused["d"]
+    assert refused["g"] == "SystemExit: 3"
+    assert refused["h"] == "disabled by NPU_DISABLE_PLUGINS"
+    assert [str(w.message).split(" (")[0] for w in warned] == [f"the kernels of {name}" for name in "abcdeg"]
+    assert refused["e"].startswith(
+        "InvalidArgumentError: there is already a plugin of this name, from unknown distribution"
+    )
+    by_name = {plugin.name: plugin for plugin in plugins if plugin.refused is None}
+    assert by_name.keys() == {"e", "f"}
+    assert (by_name["e"].path, by_name["e"].ops) == (str(path), ["plugin.scale"])
+    assert by_name["e"].kernels == ["plugin.relu.cuda", "plugin.scale.host"]
+    assert by_name["f"].kernels == ["whole.relu"]
+    assert "half.relu" not in {kernel["id"] for kernel in _C.kernels()}
+    npu_cuda.remove_kernel("whole.relu")
+
+
+KERNELS = """
+import numpy as np
+import npu_cuda
+
+
+def kernels():
+    @npu_cuda.kernel("EltwiseRelu", kernel_id="installed.relu", device="host", priority=90)
+    def relu(call):
+        np.maximum(np.from_dlpack(call.inputs[0]), 0, out=np.from_dlpack(call.outputs[0]))
+
+
+def broken():
+    raise RuntimeError("built for another machine")
+"""
+
+USED = """
+import sys, torch
+from npu_ir import extract_ir
+from npu_ir.cli import main
+from npu_runtime import IRExecutor, explain
+
+x = torch.tensor([-1.0, 2.0])
+executor = IRExecutor(extract_ir(torch.nn.ReLU(), (x,)), {}, backend="host")
+print(executor(x).tolist(), "installed.relu" in str(explain(executor)))
+main(["plugins"])
+sys.exit(main(["doctor"]))
+"""
+
+
+def test_installed_kernels_are_used_by_backends_and_listed_by_the_commands(tmp_path: Path) -> None:
+    (tmp_path / "some_kernels.py").write_text(KERNELS)
+    for name in ("kernels", "broken"):
+        folder = tmp_path / f"some_{name}-1.5.dist-info"
+        folder.mkdir()
+        (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: some-{name}\nVersion: 1.5\n")
+        (folder / "entry_points.txt").write_text(
+            f"[{kernel_plugins.GROUP}]\nsome-{name} = some_kernels:{name}\n"
+        )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
+
+    done = subprocess.run(
+        [sys.executable, "-c", USED], env=environment, capture_output=True, text=True, check=False
+    )
+
+    lines = [re.split(r"  +", line) for line in done.stdout.splitlines()]
+    refusal = "RuntimeError: built for another machine"
+    assert lines[0] == ["[0.0, 2.0] True"], done.stderr
+    assert ["some-kernels", "some-kernels 1.5", "kernels: installed.relu"] in lines
+    assert ["some-broken", "some-broken 1.5", f"refused: {refusal}"] in lines
+    assert ["", "some-kernels", "ok", "some-kernels 1.5; kernels: 1"] in lines
+    assert [f"broken: plugins, some-broken: {refusal}"] in lines
+    assert done.returncode == 1

@@ -1,0 +1,519 @@
+"""Graphs with sizes left open: declared, constrained, edited, written and read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import ones
+
+from npu_ir import (
+    Graph,
+    GraphError,
+    ParseError,
+    ScalarType,
+    SerializationError,
+    TensorType,
+    execute_ir,
+    load_ir,
+    parse_ir,
+    save_ir,
+)
+from npu_ir.core.types import contiguous_strides
+from npu_ir.symbolic.constraints import Constraint, Range
+from npu_ir.symbolic.expressions import symbol
+from tests.support.rows import each_row
+
+F32 = TensorType((2,), torch.float32)
+S, T = symbol("s"), symbol("t")
+
+TEXT = """\
+graph g {
+  symbol s in [2, 8]
+  symbol t in [-inf, inf]
+  require mod(s, 2) == 0
+  require t < 2*s-1
+  input %x: f32[s, 3*t+1]
+  input %y: f32[s, t, 2, 2]@channels_last
+  input %z: f32[3, s]@[1, 3]
+  input %n: int(s*t)
+
+  %a: f32[s, 3*t+1] = aten.neg.default(self=%x)
+
+  return (%a, %n)
+}
+"""
+
+
+def sized(name: str = "g") -> Graph:
+    """Return a graph that reads a size of its input and makes a view by it."""
+    graph = Graph(name)
+    rows = graph.add_symbol("s", Range(1, 9))
+    x = graph.add_input("x", TensorType((rows, 6), torch.float32))
+    n = graph.add_input("n", ScalarType("int", rows))
+    view = graph.insert(
+        "aten.view.default",
+        [x, n],
+        {"size": [None, 2, -1]},
+        types=TensorType((rows, 2, 3), torch.float32),
+        operands=["self", "size[0]"],
+    )
+    graph.set_outputs(view.outputs[0])
+    return graph
+
+
+# Symbols and constraints
+
+
+def test_a_symbol_is_declared_once_and_used_as_a_size() -> None:
+    graph = Graph("g")
+
+    size = graph.add_symbol("s", Range(2, 8))
+    other = graph.add_symbol("t")
+
+    assert (size, other) == (S, T)
+    assert {name: str(range) for name, range in graph.symbols.items()} == {"s": "[2, 8]", "t": "[0, inf]"}
+    with pytest.raises(TypeError, match="does not support item assignment"):
+        graph.symbols["u"] = Range()  # type: ignore[index]
+
+
+@each_row(
+    "name, range, message",
+    {
+        "taken": ("s", None, "graph 'g' already has a symbol 's'"),
+        "name": ("1s", None, "'1s' cannot be the name of a symbol"),
+        "function": ("mod", None, "'mod' cannot be the name of a symbol"),
+        "empty": ("t", Range(3, 2), r"no value is in the range \[3, 2\] of symbol 't'"),
+    },
+)
+def test_a_symbol_that_cannot_be_is_refused(name: str, range: Range | None, message: str) -> None:
+    graph = Graph("g")
+    graph.add_symbol("s")
+
+    with pytest.raises(GraphError, match=message):
+        graph.add_symbol(name, range)
+    assert list(graph.symbols) == ["s"]
+
+
+@each_row(
+    "constraint, message",
+    {
+        "unknown": (Constraint(S, "==", T), "the constraint s == t has an unknown symbol 't'"),
+        "none": (Constraint(1, "==", 1), "the constraint 1 == 1 has no symbol"),
+    },
+)
+def test_a_constraint_that_says_nothing_of_the_graph_is_refused(constraint: Constraint, message: str) -> None:
+    graph = Graph("g")
+    graph.add_symbol("s")
+
+    with pytest.raises(GraphError, match=message):
+        graph.add_constraint(constraint)
+    assert graph.constraints == ()
+
+
+def test_equal_graphs_have_equal_symbols_and_constraints() -> None:
+    graph, wider, constrained = sized(), sized(), sized()
+    wider._symbols["s"] = Range(1, 10)
+    constrained.add_constraint(Constraint(S, "!=", 2))
+
+    assert graph == sized()
+    assert graph != wider
+    assert graph != constrained
+    assert graph.clone() == graph
+    assert constrained.clone() == constrained
+
+
+def test_a_part_of_a_graph_keeps_its_symbols() -> None:
+    graph = sized()
+
+    part = graph.subgraph(graph.nodes)
+
+    part.check()
+    assert dict(part.symbols) == dict(graph.symbols)
+    assert torch.equal(execute_ir(part, (ones(4, 6), 4))[0], ones(4, 2, 3))
+
+
+def test_a_value_may_stand_for_one_of_an_equal_expression_only() -> None:
+    graph = Graph("g")
+    s = graph.add_symbol("s")
+    a = graph.add_input("a", TensorType((2 * (s + 1),), torch.float32))
+    b = graph.add_input("b", TensorType((s + s + 2,), torch.float32))
+    c = graph.add_input("c", TensorType((2 * s,), torch.float32))
+    graph.set_outputs([a])
+
+    graph.replace_all_uses(a, b)
+
+    assert graph.outputs == (b,)
+    with pytest.raises(
+        GraphError, match=r"%c is f32\[2\*s\], it cannot stand for %b, which is f32\[2\*s\+2\]"
+    ):
+        graph.replace_all_uses(b, c)
+
+
+# Types
+
+
+def test_strides_of_symbolic_shapes_are_expressions() -> None:
+    assert contiguous_strides((S, T, 3)) == (3 * T, 3, 1)
+    assert TensorType((S, 3, T, 2), torch.float32, (6 * T, 1, 6, 3)).memory_format == torch.channels_last
+    assert (
+        str(TensorType((S, T, 2, 2), torch.float32, (4 * T, 1, 2 * T, T))) == "f32[s, t, 2, 2]@channels_last"
+    )
+
+
+def test_a_type_with_its_sizes_filled_in_is_contiguous_where_it_is() -> None:
+    type = TensorType((S, 3), torch.float32, (T, 1))
+
+    assert type.symbols == {"s", "t"}
+    assert type.substitute({"s": 4, "t": 3}) == TensorType((4, 3), torch.float32)
+    assert str(type.substitute({"s": 4, "t": 5})) == "f32[4, 3]@[5, 1]"
+    assert str(type.substitute({"s": 4})) == "f32[4, 3]@[t, 1]"
+
+
+def test_the_number_of_elements_is_an_expression() -> None:
+    type = TensorType((S, 3, T), torch.float32)
+
+    assert str(type.numel) == "3*s*t"
+    assert str(type.nbytes) == "12*s*t"
+    assert type.substitute({"s": 2, "t": 5}).nbytes == 120
+
+
+# Edits
+
+
+def test_an_input_of_a_node_becomes_plain_data() -> None:
+    graph = sized()
+    node = graph.node("view")
+
+    graph.set_literal(node, 1, -1)
+
+    assert dict(node.attrs) == {"size": [-1, 2, -1]}
+    assert node.operands == ("self",)
+    assert [value.name for value in node.inputs] == ["x"]
+    assert graph.value("n").uses == ()
+    graph.set_literal(node, 0, None)
+    assert graph.value("x").uses == ()
+    assert node.inputs == ()
+
+
+def test_the_uses_of_the_other_inputs_are_counted_anew() -> None:
+    graph = Graph("g")
+    values = [graph.add_input(name, ScalarType("int")) for name in "abc"]
+    node = graph.insert("my.op", [*values, values[0]], types=F32, operands=["p", "q", "r", "s"])
+
+    graph.set_literal(node, 1, 7)
+
+    assert [value.name for value in node.inputs] == ["a", "c", "a"]
+    assert node.operands == ("p", "r", "s")
+    assert dict(node.attrs) == {"q": 7}
+    assert [value.uses for value in values] == [((node, 0), (node, 2)), (), ((node, 1),)]
+    graph.check()
+
+
+@each_row(
+    "edit, message",
+    {
+        "another_graph": (
+            lambda g: g.set_literal(sized().node("view"), 1, 3),
+            "node 'view' is not in graph 'g'",
+        ),
+        "no_such_input": (
+            lambda g: g.set_literal(g.node("view"), 2, 3),
+            (
+                r"node 'view' does not say which argument its input 2 fills\n"
+                "  fix: insert the node with operands="
+            ),
+        ),
+        "negative": (
+            lambda g: g.set_literal(g.node("view"), -1, 3),
+            "does not say which argument its input -1 fills",
+        ),
+        "no_literal": (
+            lambda g: g.set_literal(g.node("view"), 1, {1}),
+            r"is not plain data\n  at: attribute 'size' of aten.view.default",
+        ),
+    },
+)
+def test_plain_data_that_cannot_take_the_place_of_an_input_is_refused(
+    edit: Callable[[Graph], None], message: str
+) -> None:
+    graph = sized()
+
+    with pytest.raises(GraphError, match=message):
+        edit(graph)
+    assert graph == sized()
+    graph.check()
+
+
+def test_a_node_without_a_record_keeps_its_inputs() -> None:
+    graph = Graph("g")
+    x = graph.add_input("x", F32)
+    node = graph.insert("my.op", [x], types=F32)
+
+    with pytest.raises(
+        GraphError,
+        match="node 'my' does not say which argument|does not say which argument its input 0 fills",
+    ):
+        graph.set_literal(node, 0, 3)
+    assert x.users == (node,)
+
+
+def test_an_input_nobody_reads_becomes_a_constant_of_the_call() -> None:
+    graph = sized()
+    graph.set_call([graph.value("x")], {"count": graph.value("n")})
+    graph.set_literal(graph.node("view"), 1, -1)
+    graph.set_attrs(graph.node("view"), {"size": [-1, 2, 3]})
+
+    graph.fix_input(graph.value("n"), 4)
+
+    graph.check()
+    assert [value.name for value in graph.inputs] == ["x"]
+    assert "call (%x, count=4)" in str(graph)
+    assert execute_ir(graph, (ones(4, 6),), {"count": 4}).shape == (4, 2, 3)
+
+
+@each_row(
+    "edit, message",
+    {
+        "read": (
+            lambda g: g.fix_input(g.value("n"), 4),
+            r"%n is still read by view\n  at: graph 'g'\n  fix: replace_all_uses first",
+        ),
+        "another_graph": (lambda g: g.fix_input(sized().value("n"), 4), "%n is not a value of graph 'g'"),
+        "no_input": (
+            lambda g: g.fix_input(g.value("view"), 4),
+            r"%view is not an input\n  fix: erase_argument removes the others",
+        ),
+    },
+)
+def test_an_input_that_cannot_be_fixed_is_refused(edit: Callable[[Graph], None], message: str) -> None:
+    graph = sized()
+
+    with pytest.raises(GraphError, match=message):
+        edit(graph)
+    assert graph == sized()
+
+
+def test_a_parameter_cannot_be_fixed() -> None:
+    graph = Graph("g")
+    weight = graph.add_parameter("w", F32)
+
+    with pytest.raises(GraphError, match="%w is not an input"):
+        graph.fix_input(weight, 4)
+
+
+def test_an_input_is_not_fixed_to_what_is_no_literal() -> None:
+    graph = Graph("g")
+    n = graph.add_input("n", ScalarType("int"))
+
+    with pytest.raises(GraphError, match="is not plain data"):
+        graph.fix_input(n, {1})
+    assert graph.inputs == (n,)
+    graph.check()
+
+
+# Written forms
+
+
+def test_open_sizes_come_back_from_text_and_file(tmp_path: Path) -> None:
+    graph = parse_ir(TEXT)
+
+    save_ir(graph, tmp_path / "g.json")
+
+    assert str(graph) == TEXT
+    assert load_ir(tmp_path / "g.json") == graph
+    assert str(load_ir(tmp_path / "g.json")) == TEXT
+
+
+def test_words_of_declarations_may_be_names(tmp_path: Path) -> None:
+    graph = Graph("symbol")
+    size = graph.add_symbol("require")
+    x = graph.add_input("symbol", TensorType((size, graph.add_symbol("region")), torch.float32))
+    for op_type in ("symbol", "require", "region"):
+        graph.insert(op_type, [x], {"in": 1}, types=x.type)
+    graph.set_outputs([x])
+
+    assert parse_ir(str(graph)) == graph
+
+
+@each_row(
+    "old, new, message",
+    {
+        "empty_range": (
+            "symbol s in [2, 8]",
+            "symbol s in [8, 2]",
+            r"no value is in the range \[8, 2\] of symbol 's'\n  at: line 2",
+        ),
+        "open_range": ("symbol s in [2, 8]", "symbol s in [2, 8", "expected ']'"),
+        "float_end": ("symbol s in [2, 8]", "symbol s in [2.5, 8]", "expected an integer, got 2.5"),
+        "wrong_infinity": ("symbol s in [2, 8]", "symbol s in [inf, 8]", "expected a number, got 'inf'"),
+        "no_in": ("symbol s in [2, 8]", "symbol s [2, 8]", "expected 'in'"),
+        "twice": ("symbol t", "symbol s", "already has a symbol 's'\n  at: line 3"),
+        "function": ("symbol t", "symbol max", "'max' cannot be the name of a symbol"),
+        "undeclared": ("  symbol s in [2, 8]\n", "", "the constraint mod.* has an unknown symbol 's'"),
+        "relation": ("== 0", "= 0", "'=' is not a relation: expected one of ==, !=, <="),
+        "no_symbol": ("mod(s, 2) == 0", "2 == 2", "the constraint 2 == 2 has no symbol\n  at: line 4"),
+        "sides": ("mod(s, 2) ==", "mod(s, 2) == mod(s, ) ==", "mod takes 2 arguments, got 1"),
+        "size": ("f32[s, 3*t+1]\n  input %y", "f32[s, 3*r+1]\n  input %y", "but no symbol r is declared"),
+        "number": ("int(s*t)", "int(s*r)", "but no symbol r is declared"),
+        "float_size": ("f32[s, 3*t+1]\n  input %y", "f32[s, 1.5]\n  input %y", "expected an integer from 0"),
+        "no_value": ("f32[s, 3*t+1]\n  input %y", "f32[s, 3//0]\n  input %y", "has no value"),
+        "negative_size": (
+            "f32[s, 3*t+1]\n  input %y",
+            "f32[s, 0-3]\n  input %y",
+            r"expected an integer from 0 to 2\*\*63 - 1",
+        ),
+    },
+)
+def test_text_with_damaged_sizes_is_refused(old: str, new: str, message: str) -> None:
+    assert old in TEXT
+
+    with pytest.raises((ParseError, GraphError), match=message):
+        parse_ir(TEXT.replace(old, new, 1))
+
+
+def test_constraints_are_of_sizes_that_inputs_tell() -> None:
+    with pytest.raises(
+        GraphError, match=r"the constraint u == 2 is not one of sizes of the inputs of a program"
+    ):
+        parse_ir(
+            "graph g { symbol u in [0, 9] require u == 2 input %x: i64[]\n"
+            "%n: int(u) = aten.item.default(self=%x) return %n }"
+        )
+
+
+@each_row(
+    "edit, message",
+    {
+        "empty_range": (
+            lambda d: d["symbols"].update(s=[8, 2]),
+            r"no value is in the range \[8, 2\][\s\S]*at: .*symbols.s",
+        ),
+        "no_pair": (lambda d: d["symbols"].update(s=[2]), r"expected .*pair[\s\S]*symbols.s|symbols.s"),
+        "float_end": (
+            lambda d: d["symbols"].update(s=[2.5, 8]),
+            r"expected a pair of integers, or null for an open end, found \[2.5, 8\]",
+        ),
+        "bool_end": (
+            lambda d: d["symbols"].update(s=[True, 8]),
+            r"expected a pair of integers, or null for an open end",
+        ),
+        "name": (lambda d: d["symbols"].update({"1s": [2, 8]}), r"'1s' cannot be the name of a symbol"),
+        "no_object": (lambda d: d.update(symbols=[]), r"expected an object[\s\S]*symbols"),
+        "undeclared": (
+            lambda d: d["symbols"].pop("s"),
+            r"has an unknown symbol 's'[\s\S]*at: .*constraints\[0\]",
+        ),
+        "no_list": (lambda d: d.update(constraints={}), r"expected a list[\s\S]*constraints"),
+        "short": (
+            lambda d: d["constraints"].append(["s", "==="]),
+            r"expected two expressions with a relation between them, found \['s', '==='\]",
+        ),
+        "relation": (
+            lambda d: d["constraints"].append(["s", "=", 2]),
+            r"expected two expressions with a relation",
+        ),
+        "relation_type": (
+            lambda d: d["constraints"].append(["s", ["=="], 2]),
+            r"expected two expressions with a relation",
+        ),
+        "expression": (
+            lambda d: d["constraints"].append(["s+", "==", 2]),
+            r"'s\+' is not an expression: expected a word[\s\S]*constraints\[2\]\[0\]",
+        ),
+        "float": (
+            lambda d: d["constraints"].append(["s", "==", [2]]),
+            r"\[2\] is neither an integer nor an expression[\s\S]*constraints\[2\]\[2\]",
+        ),
+        "no_symbol": (
+            lambda d: d["constraints"].append([2, "==", 2]),
+            r"the constraint 2 == 2 has no symbol[\s\S]*constraints\[2\]",
+        ),
+        "size": (
+            lambda d: d["arguments"][0].update(type=["f32", ["s*"]]),
+            r"'s\*' is not an expression[\s\S]*type\[1\]\[0\]",
+        ),
+        "endless": (
+            lambda d: d["arguments"][0].update(type=["f32", ["s+" * 9999 + "s"]]),
+            r"is neither an integer nor an expression",
+        ),
+        "list_size": (
+            lambda d: d["arguments"][0].update(type=["f32", [[]]]),
+            r"\[\] is not a size: expected an integer from 0 to 2\*\*63 - 1, or an expression",
+        ),
+        "layout": (
+            lambda d: d["arguments"][0].update(type=["f32", ["s", "t"], "sideways"]),
+            r"this PyTorch has no layout 'sideways'",
+        ),
+        "number": (
+            lambda d: d["arguments"][3].update(type={"int": [1]}),
+            r"is neither an integer nor an expression",
+        ),
+        "float_number": (lambda d: d["arguments"][3].update(type={"float": 1}), r"expected \[dtype, shape\]"),
+        "negative": (
+            lambda d: d["arguments"][0].update(type=["f32", ["0-3"]]),
+            r"'0-3' is an integer: expected a JSON number",
+        ),
+    },
+)
+def test_a_document_with_damaged_sizes_is_refused(
+    edit: Callable[[Any], object], message: str, tmp_path: Path
+) -> None:
+    save_ir(parse_ir(TEXT), tmp_path / "g.json")
+    document = json.loads((tmp_path / "g.json").read_text())
+    edit(document)
+    (tmp_path / "g.json").write_text(json.dumps(document))
+
+    with pytest.raises(SerializationError, match=message):
+        load_ir(tmp_path / "g.json")
+
+
+def test_a_weight_of_open_size_has_no_data_to_store() -> None:
+    graph = Graph("g")
+    graph.add_symbol("s")
+
+    with pytest.raises(GraphError, match=r"'c' is f32\[s\], its data is f32\[3\]"):
+        graph.add_constant("c", ones(3), type=TensorType((S,), torch.float32))
+
+
+def test_an_input_gets_another_type_in_its_place() -> None:
+    graph = sized()
+    graph.set_call([graph.value("x")], {"count": graph.value("n")})
+    graph.set_literal(graph.node("view"), 1, -1)
+    order = [value.name for value in graph.inputs]
+
+    new = graph.replace_input(graph.value("n"), F32)
+
+    graph.check()
+    assert graph.value("n") is new
+    assert (new.type, new.argument is not None and new.argument.target) == (F32, "n")
+    assert [value.name for value in graph.inputs] == order
+    assert "call (%x, count=%n)" in str(graph)
+
+
+@each_row(
+    "edit, message",
+    {
+        "read": (lambda g: g.replace_input(g.value("n"), F32), "%n is still read by view"),
+        "no_input": (lambda g: g.replace_input(g.value("view"), F32), "%view is not an input"),
+    },
+)
+def test_an_input_that_cannot_be_replaced_is_refused(edit: Callable[[Graph], None], message: str) -> None:
+    graph = sized()
+
+    with pytest.raises(GraphError, match=message):
+        edit(graph)
+    assert graph == sized()
+
+
+def test_an_input_that_is_updated_is_not_replaced() -> None:
+    graph = Graph("g")
+    x, y = graph.add_input("x", F32), graph.add_input("y", F32)
+    graph.set_update(x, y)
+
+    with pytest.raises(GraphError, match="%x is updated by the graph\n  fix: drop the update first"):
+        graph.replace_input(x, ScalarType("float"))

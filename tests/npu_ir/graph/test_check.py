@@ -1,0 +1,467 @@
+"""The rules of the IR: each is broken once, behind the back of the graph's methods, and says so."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from npu_ir import Argument, Graph, GraphError, InputKind, ScalarType, TensorType
+from npu_ir.core.structure import LEAF_STRUCTURE, Structure
+from npu_ir.graph.rules.check import RULES
+from npu_ir.symbolic.constraints import Constraint
+from npu_ir.symbolic.expressions import call, symbol
+from tests.support.rows import each_row
+
+F32 = TensorType((2, 3), torch.float32)
+BAD_DTYPE = TensorType((2, 3), "f32")  # type: ignore[arg-type]
+
+
+def sample() -> Graph:
+    """Return a graph with something of every kind in it."""
+    graph = Graph("sample")
+    x, n = graph.add_input("x", F32), graph.add_input("n", ScalarType("int"))
+    weight, state = graph.add_parameter("w", F32, aliases=["v"]), graph.add_buffer("s", F32)
+    constant = graph.add_constant("c", torch.ones(2, 3))
+    graph.add_state("m", F32)
+    graph.set_call(
+        [x, graph.add_input("t", TensorType((graph.add_symbol("s0"), 2), torch.float32))], {"n": n}
+    )
+    add = graph.insert("aten.add.Tensor", [x, weight], {"alpha": 2}, types=F32, operands=["self", "other"])
+    cat = graph.insert(
+        "aten.cat.default",
+        [add.outputs[0], constant],
+        {"_tensor_list_sizes": [2]},
+        types=TensorType((4, 3), torch.float32),
+        operands=["tensors[0]", "tensors[1]"],
+    )
+    graph.insert("custom", [x], types=F32)
+    graph.insert("loop", [x], types=F32, operands=["carried"], regions={"body": body()}, name="loop")
+    half = graph.insert(
+        "aten.mul.Tensor", [weight], {"other": 0.5}, types=F32, operands=["self"], name="half"
+    )
+    graph.move_to_prologue(half)
+    graph.move_to_prologue(graph.insert("aten.relu.default", half.outputs, types=F32, name="third"))
+    graph.set_update(state, add.outputs[0])
+    graph.set_outputs([cat.outputs[0], 1])
+    return graph
+
+
+def body() -> Graph:
+    region = Graph("body")
+    y = region.add_input("y", F32)
+    region.set_outputs([region.insert("aten.relu.default", [y], types=F32).outputs[0]])
+    return region
+
+
+def with_argument(name: str, **changes: object) -> Callable[[Graph], None]:
+    """Return a function that changes what a value stands for."""
+
+    def change(graph: Graph) -> None:
+        value = graph.value(name)
+        old = value.argument
+        assert old is not None
+        fields = {field: getattr(old, field) for field in ("kind", "target", "aliases", "persistent", "data")}
+        value.argument = Argument(**{**fields, **changes})  # type: ignore[arg-type]
+
+    return change
+
+
+def swap_add_and_cat(graph: Graph) -> None:
+    add, cat = graph.node("add"), graph.node("cat")
+    add._previous._next, cat._previous = cat, add._previous
+    add._next, cat._next._previous = cat._next, add
+    cat._next, add._previous = add, cat
+
+
+def set_attr(node: str, name: str, value: object) -> Callable[[Graph], None]:
+    return lambda graph: graph.node(node)._attrs.__setitem__(name, value)
+
+
+def set_type(name: str, type: object) -> Callable[[Graph], None]:
+    return lambda graph: setattr(graph.value(name), "_type", type)
+
+
+def in_region(breaks: Callable[[Graph], object]) -> Callable[[Graph], None]:
+    return lambda graph: breaks(graph.node("loop").regions["body"])  # type: ignore[return-value]
+
+
+def require(left: str) -> Callable[[Graph], None]:
+    return lambda graph: graph._constraints.append(Constraint(symbol(left), "==", 2))
+
+
+def give_away_the_region(graph: Graph) -> None:
+    graph.node("loop").regions["body"]._owner = graph.node("add")
+
+
+def count_symbols_apart(region: Graph) -> None:
+    region._symbols = {}
+
+
+def forget_operands(graph: Graph) -> None:
+    graph.node("add")._operands = ("self",)
+
+
+BROKEN = {
+    "names": [
+        (lambda g: setattr(g.value("x"), "_name", "y"), "%y is not the value its graph knows by that name"),
+        (
+            lambda g: setattr(g.node("add"), "_name", "cat"),
+            "node 'cat' is not the node its graph knows by that name"
+        ),
+        (
+            lambda g: g._values.__setitem__("y", g.value("x")),
+            "the graph knows names of values or nodes that are not in it"
+        ),
+        (
+            lambda g: g._nodes.__setitem__("y", g.node("add")),
+            "the graph knows names of values or nodes that are not in it"
+        ),
+    ],
+    "outputs": [
+        (
+            lambda g: setattr(g.value("add"), "producer", None),
+            "%add is output 0 of node 'add' but does not say so"
+        ),
+        (lambda g: setattr(g.value("add"), "index", 1), "%add is output 0 of node 'add' but does not say so"),
+        (
+            lambda g: setattr(g.value("add"), "argument", g.value("x").argument),
+            "%add is output 0 of node 'add' but does not say so"
+        ),
+        (
+            lambda g: setattr(g.value("x"), "producer", g.node("add")),
+            "%x comes from outside but also names a producer"
+        ),
+        (
+            lambda g: setattr(g.value("x"), "argument", None),
+            "%x comes from outside but also names a producer"
+        ),
+    ],
+    "order": [
+        (swap_add_and_cat, "node 'cat' reads %add before it is produced"),
+        (
+            lambda g: setattr(g.node("add"), "_inputs", (sample().value("x"), g.value("w"))),
+            "node 'add' reads %x before it is produced"
+        ),
+        (
+            lambda g: setattr(g, "_results", (LEAF_STRUCTURE, (sample().value("x"),))),
+            "the graph returns %x, which nothing in it produces"
+        ),
+        (
+            lambda g: g._updates.__setitem__(g.value("s"), sample().value("x")),
+            "the graph returns %x, which nothing in it produces"
+        ),
+    ],
+    "uses": [
+        (lambda g: g.value("x")._uses.clear(), "the recorded uses of %x are not the places that read it"),
+        (lambda g: g.value("x")._uses.__setitem__((g.node("cat"), 0), None), "the recorded uses of %x"),
+        (lambda g: g.value("cat")._uses.__setitem__((None, 1), None), "the recorded uses of %cat"),
+        (lambda g: g.value("add")._uses.pop((None, g.value("s"))), "the recorded uses of %add"),
+    ],
+    "types": [
+        (set_type("x", "f32"), "%x has no type of the IR: 'f32'"),
+        (set_type("x", ScalarType("complex")), "%x has no type of the IR: ScalarType"),  # type: ignore[arg-type]
+        (
+            set_type("n", ScalarType("float", 3)),
+            "%n is float(3): only an int can be known, by an integer or expression"
+        ),
+        (set_type("n", ScalarType("int", 2.5)), "%n is int(2.5): only an int can be known"),  # type: ignore[arg-type]
+        (set_type("n", ScalarType("int", True)), "%n is int(True): only an int can be known"),
+        (
+            set_type("w", TensorType((symbol("s0"),), torch.float32)),
+            "%w comes with the weights or the graph: its sizes are integers, not f32[s0]"
+        ),
+        (
+            set_type("t", TensorType((call("truediv", symbol("s0"), 2),), torch.float32)),
+            "%t: a size is whole for all values of its symbols, not as in (s0/2,)"
+        ),
+        (set_type("x", BAD_DTYPE), "%x: 'f32' is not a dtype"),
+        (
+            set_type("x", TensorType((2, -3), torch.float32)),
+            "%x: sizes and strides are integers from 0 to 2**63 - 1 or expressions, not (2, -3)"
+        ),
+        (set_type("x", TensorType((True, 3), torch.float32)), "%x: sizes and strides are integers from 0"),
+        (set_type("x", TensorType((2.0, 3), torch.float32)), "%x: sizes and strides are integers from 0"),  # type: ignore[arg-type]
+        (set_type("x", TensorType((2**63, 3), torch.float32)), "%x: sizes and strides are integers from 0"),
+        (
+            set_type("x", TensorType((2, 3), torch.float32, (3, -1))),
+            "%x: sizes and strides are integers from 0"
+        ),
+        (set_type("x", TensorType((2, 3), torch.float32, (1,))), "%x: 1 strides for 2 dimensions"),
+    ],
+    "symbols": [
+        (
+            set_type("t", TensorType((symbol("s1"), 2), torch.float32)),
+            "%t is f32[s1, 2], but no symbol s1 is declared"
+        ),
+        (
+            set_type("t", TensorType((symbol("s0") * symbol("s0"),), torch.float32)),
+            "%t is f32[s0**2], but nothing before it determines s0"
+        ),
+        (
+            set_type("add", TensorType((symbol("s1"),), torch.float32)),
+            "%add is f32[s1], but no symbol s1 is declared"
+        ),
+        (set_type("n", ScalarType("int", symbol("s1"))), "%n is int(s1), but no symbol s1 is declared"),
+        (require("s1"), "the constraint s1 == 2 is not one of sizes of the inputs of a program"),
+        (in_region(require("s0")), "the constraint s0 == 2 is not one of sizes of the inputs of a program"),
+        (
+            in_region(lambda g: setattr(g.value("y"), "_type", TensorType((symbol("s1"),), torch.float32))),
+            "%y is f32[s1], but no symbol s1 is declared"
+        ),
+    ],
+    "regions": [
+        (give_away_the_region, "the region 'body' of node 'loop' does not know that it belongs there"),
+        (
+            in_region(count_symbols_apart),
+            "the region 'body' of node 'loop' does not know that it belongs there"
+        ),
+        (
+            in_region(lambda g: g.add_parameter("w", F32)),
+            "the region 'body' of node 'loop' has parameters, buffers, optimizer state or updates: pass in"
+        ),
+        (
+            in_region(lambda g: g.add_state("w", F32)),
+            "the region 'body' of node 'loop' has parameters, buffers, optimizer state or updates"
+        ),
+        (
+            in_region(lambda g: g.add_buffer("w", F32)),
+            "the region 'body' of node 'loop' has parameters, buffers, optimizer state or updates"
+        ),
+        (
+            in_region(lambda g: g.set_update(g.value("y"), g.value("relu"))),
+            "the region 'body' of node 'loop' has parameters, buffers, optimizer state or updates"
+        ),
+    ],
+    "prologue": [
+        (
+            lambda g: setattr(g.node("half"), "_op_type", "custom"),
+            (
+                "node 'half' is in the prologue, but custom is not known to compute the same "
+                "each time, and nothing else"
+            )
+        ),
+        (
+            lambda g: setattr(g.node("half"), "_in_prologue", False),
+            "node 'third' is in the prologue, but stands behind 'half' of the body"
+        ),
+        (
+            lambda g: setattr(g.node("half"), "_in_prologue", False),
+            "node 'third' is in the prologue, but %half is computed by node 'half' of the body"
+        ),
+        (
+            lambda g: setattr(g.node("half"), "_inputs", (g.value("x"),)),
+            "node 'half' is in the prologue, but %x is an input of the call"
+        ),
+        (
+            lambda g: g._updates.__setitem__(g.value("w"), g.value("add")),
+            "node 'half' is in the prologue, but %w is updated by the graph"
+        ),
+        (
+            set_type("half", TensorType((symbol("s0"),), torch.float32)),
+            "node 'half' is in the prologue, but %half is f32[s0], of a size that is not fixed"
+        ),
+        (
+            lambda g: setattr(g, "_last_prologue", g._root),
+            "the graph does not know which node of the prologue is its last"
+        ),
+        (
+            in_region(lambda g: setattr(g.node("relu"), "_in_prologue", True)),
+            "node 'relu' is in the prologue, but graph 'body' is a region: a program has a prologue"
+        ),
+    ],
+    "attrs": [
+        (
+            set_attr("custom", "a", {1: "b"}),
+            "attribute 'a' of node 'custom': {1: 'b'} of type dict is not plain data"
+        ),
+        (set_attr("custom", "a", (1, 2)), "attribute 'a' of node 'custom' is not plain data: (1, 2)"),
+        (set_attr("custom", "a", [torch.Size([1])]), "attribute 'a' of node 'custom' is not plain data"),
+    ],
+    "records": [
+        (
+            set_attr("custom", "_tensor_list_sizes", 2),
+            "node 'custom': _tensor_list_sizes is a list of sizes, None for an absent list: not 2"
+        ),
+        (
+            set_attr("custom", "_tensor_list_none_masks", [True]),
+            "node 'custom': _tensor_list_none_masks is a list of lists of bools, True for None: not [True]"
+        ),
+        (forget_operands, "node 'add' has 2 inputs but 1 operand names"),
+    ],
+    "schemas": [
+        (set_attr("add", "beta", 1), "node 'add': aten.add.Tensor has no argument 'beta'"),
+        (
+            lambda g: setattr(g.node("add"), "_operands", ("self", "self")),
+            "node 'add': aten.add.Tensor needs its argument 'other'"
+        ),
+        (
+            set_attr("cat", "_tensor_list_sizes", [1]),
+            "node 'cat': aten.cat.default leaves 1 of 2 inputs unused"
+        ),
+        (
+            lambda g: setattr(g.node("add"), "_op_type", "aten.add_.Tensor"),
+            "node 'add': aten.add_.Tensor changes a tensor in place"
+        ),
+    ],
+    "signature": [
+        (
+            lambda g: setattr(g, "_call", (LEAF_STRUCTURE, (g.value("x"),))),
+            "the call: a call is a tuple of two"
+        ),
+        (
+            lambda g: setattr(g, "_results", (Structure("tuple", 1), ())),
+            "the results: a tuple has no context"
+        ),
+        (lambda g: setattr(g, "_results", (LEAF_STRUCTURE, ())), "the results: 1 places for 0 leaves"),
+        (
+            lambda g: setattr(g, "_results", (LEAF_STRUCTURE, ([1],))),
+            "the results: a leaf is a value or a single literal, not a list"
+        ),
+        (
+            lambda g: setattr(g, "_call", (g.call[0], (g.value("x"), 1))),
+            "the call must use every input of the graph, and no other value"
+        ),
+        (
+            lambda g: setattr(g, "_call", (g.call[0], (g.value("x"), g.value("w")))),
+            "the call must use every input of the graph, and no other value"
+        ),
+        (
+            lambda g: g._updates.__setitem__(g.value("c"), g._updates.pop(g.value("s"))),
+            "%c is updated but is not an input, parameter, buffer or optimizer state"
+        ),
+        (
+            lambda g: g._updates.__setitem__(g.value("add"), g._updates.pop(g.value("s"))),
+            "%add is updated but is not an input, parameter, buffer or optimizer state"
+        ),
+        (
+            lambda g: g._updates.__setitem__(g.value("n"), g._updates.pop(g.value("s"))),
+            "%n is int but is updated with %add, which is f32[2, 3]"
+        ),
+        (
+            lambda g: g._updates.__setitem__(g.value("w"), g.value("cat")),
+            "%w is f32[2, 3] but is updated with %cat, which is f32[4, 3]"
+        ),
+        (
+            lambda g: g._updates.__setitem__(g.value("s"), g.value("n")),
+            "%s is f32[2, 3] but is updated with %n, which is int"
+        ),
+        (
+            lambda g: g.set_update(g.add_parameter("other", F32, aliases=["s"]), g.value("add")),
+            "two updated values are called 's' outside"
+        ),
+    ],
+    "overlaps": [
+        (with_argument("x", overlaps=("nowhere", 0)), "%x cannot overlap 'nowhere': there is no such input"),
+        (with_argument("x", overlaps=("x", 0)), "%x cannot overlap 'x': %x and %x are not two inputs"),
+        (
+            with_argument("x", overlaps=("n", 0)),
+            "%x cannot overlap 'n': %x and %n are not tensors of fixed sizes"
+        ),
+        (with_argument("w", overlaps=("x", 0)), "%w cannot overlap 'x': %w and %x are not two inputs"),
+    ],
+    "data": [
+        (with_argument("c", data=None), "constant %c has no data"),
+        (
+            with_argument("w", data=torch.ones(2, 3)),
+            "param %w has data: it comes with the weights or from the user"
+        ),
+        (
+            with_argument("x", data=torch.ones(2, 3)),
+            "input %x has data: it comes with the weights or from the user"
+        ),
+        (
+            with_argument("s", data=torch.ones(2, 3)),
+            "buffer %s has data: it comes with the weights or from the user"
+        ),
+        (with_argument("c", data=torch.ones(3)), "%c is f32[2, 3] but its data is f32[3]"),
+        (
+            with_argument("s", aliases=("w",)),
+            "'w' names more than one parameter, buffer, optimizer state or constant"
+        ),
+        (
+            with_argument("m", target="w"),
+            "'w' names more than one parameter, buffer, optimizer state or constant"
+        ),
+        (
+            with_argument("m", data=torch.ones(2, 3)),
+            "state %m has data: it comes with the weights or from the user"
+        ),
+        (
+            with_argument("c", target="s"),
+            "'s' names more than one parameter, buffer, optimizer state or constant"
+        ),
+        (
+            with_argument("w", aliases=("w",)),
+            "'w' names more than one parameter, buffer, optimizer state or constant"
+        ),
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.smoke
+def test_the_sample_keeps_every_rule() -> None:
+    sample().check()
+    assert len(list(sample().graphs())) == 2
+    assert {value.argument.kind for value in sample().arguments if value.argument is not None} == set(
+        InputKind
+    )
+
+
+def test_every_rule_is_broken_here() -> None:
+    assert list(BROKEN) == [rule.name for rule in RULES]
+
+
+@each_row(
+    ("name", "breaks", "message"),
+    [
+        pytest.param(name, breaks, message, id=f"{name}-{index}")
+        for name, cases in BROKEN.items()
+        for index, (breaks, message) in enumerate(cases)
+    ],
+)
+def test_a_broken_rule_is_named_with_what_breaks_it(
+    name: str, breaks: Callable[[Graph], None], message: str
+) -> None:
+    graph = sample()
+    rule = next(rule for rule in RULES if rule.name == name)
+
+    breaks(graph)
+
+    assert any(problem.startswith(message) for part in graph.graphs() for problem in rule.violations(part))
+    with pytest.raises(GraphError, match="at: graph '(sample|body)', rule '"):
+        graph.check()
+
+
+@each_row("name", [name for name in BROKEN if name != "outputs"])
+def test_a_rule_can_be_broken_alone(name: str) -> None:
+    breaks, message = BROKEN[name][0]
+    graph = sample()
+    rule = next(rule for rule in RULES if rule.name == name)
+
+    breaks(graph)
+
+    pattern = rf"^{re.escape(message)}.*\n  at: graph 'sample', rule '{name}': {re.escape(rule.statement)}$"
+    with pytest.raises(GraphError, match=pattern):
+        graph.check()
+
+
+def test_rules_have_names_and_statements_of_their_own() -> None:
+    assert max(Counter(rule.name for rule in RULES).values()) == 1
+    assert all(rule.statement for rule in RULES)
+
+
+def test_an_op_that_is_not_registered_may_have_any_inputs_and_attributes() -> None:
+    graph = Graph()
+    x = graph.add_input("x", F32)
+
+    graph.insert("nowhere.thing.default", [x, x], {"anything": 1}, types=F32, operands=["a", "b[0]"])
+
+    graph.check()
+
+
+def test_an_empty_graph_keeps_every_rule() -> None:
+    Graph().check()

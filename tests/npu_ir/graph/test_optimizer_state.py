@@ -1,0 +1,304 @@
+"""Optimizer state: tensors that come with the weights, that a step updates, and that are not the model's."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import ones, tensor, zeros
+
+from npu_ir import (
+    Graph,
+    GraphError,
+    InputKind,
+    Interpreter,
+    ParseError,
+    SerializationError,
+    TensorType,
+    WeightError,
+    load_ir,
+    load_weights,
+    parse_ir,
+    save_ir,
+    to_dot,
+    to_mermaid,
+    to_svg,
+)
+from npu_ir.cli.facts import graph_facts, graph_lines
+from npu_ir.interpreter.random_data import needed_weights, random_weights
+from tests.support.rows import each_row
+
+STEP = """
+graph Step {
+  symbol n in [1, 64]
+  input %x: f32[n, 2]
+  input %group0.lr: float
+  param %w: f32[2]
+  buffer %seen: i64[]
+  state %w.step: f32[]
+  state %moment: f32[2] target "w.momentum_buffer"
+  const %half: f32[] = [0.5]
+  call (%x, hyperparameters={"group0.lr": %group0.lr})
+
+  %count: i64[] = aten.add.Tensor(self=%seen) {other=1}
+  %gradient: f32[2] = aten.sum.dim_IntList(self=%x) {dim=[0]}
+  %steps: f32[] = aten.add.Tensor(self=%w.step) {other=1}
+  %kept: f32[2] = aten.mul.Tensor(self=%moment, other=%half)
+  %moved: f32[2] = aten.add.Tensor(self=%kept, other=%gradient)
+  %twice: float = operator.mul(a=%group0.lr) {b=2.0}
+  %change: f32[2] = aten.mul.Scalar(self=%moved, other=%twice)
+  %new: f32[2] = aten.sub.Tensor(self=%w, other=%change)
+
+  update %seen = %count
+  update %w.step = %steps
+  update %moment = %moved
+  update %w = %new
+  return %change
+}
+"""
+VECTOR = TensorType((2,), torch.float32)
+
+
+def weights() -> dict[str, torch.Tensor]:
+    return {"w": ones(2), "seen": tensor(3), "w.step": tensor(0.0), "w.momentum_buffer": tensor([4.0, 8.0])}
+
+
+def test_state_is_known_by_its_target_and_is_no_buffer() -> None:
+    graph = parse_ir(STEP)
+
+    assert list(graph.optimizer_state) == ["w.step", "w.momentum_buffer"]
+    moment = graph.optimizer_state["w.momentum_buffer"]
+    assert moment is graph.value("moment")
+    assert moment.argument is not None
+    assert (moment.argument.kind, moment.argument.persistent) == (InputKind.STATE, True)
+    assert list(graph.buffers) == ["seen"]
+    assert [value.name for value in graph.weights] == ["w", "seen", "w.step", "moment"]
+    assert [value.name for value in graph.arguments][-1] == "half"
+
+
+def test_the_text_form_has_state() -> None:
+    graph = parse_ir(STEP)
+
+    assert str(graph).strip() == STEP.strip()
+    assert parse_ir(str(graph)) == graph
+
+
+def test_state_and_a_buffer_of_one_name_make_two_graphs_that_differ() -> None:
+    graphs = [Graph(), Graph()]
+    graphs[0].add_state("w.exp_avg", VECTOR)
+    graphs[1].add_buffer("w.exp_avg", VECTOR)
+
+    assert graphs[0] != graphs[1]
+    assert str(graphs[0]) != str(graphs[1])
+
+
+def test_copies_have_the_state() -> None:
+    graph = parse_ir(STEP)
+
+    assert graph.clone() == graph
+    assert list(graph.specialize({"n": 4}).optimizer_state) == ["w.step", "w.momentum_buffer"]
+    part = graph.subgraph([graph.node("kept"), graph.node("moved")])
+    assert list(part.optimizer_state) == ["w.momentum_buffer"]
+    assert not part.updates
+
+
+def test_a_step_gives_the_new_content_of_state() -> None:
+    step = Interpreter(parse_ir(STEP), weights())
+
+    (change,), updates = step.run_flat((ones(3, 2),), {"hyperparameters": {"group0.lr": 0.25}})
+
+    assert torch.equal(change, tensor([2.5, 3.5]))
+    assert updates.keys() == {"seen", "w.step", "w.momentum_buffer", "w"}
+    assert torch.equal(updates["w.momentum_buffer"], tensor([5.0, 7.0]))
+    assert torch.equal(updates["w"], tensor([-1.5, -2.5]))
+    assert torch.equal(updates["w.step"], tensor(1.0))
+    assert torch.equal(updates["seen"], tensor(4))
+
+
+def test_a_saved_step_comes_back_with_its_state(tmp_path: Path) -> None:
+    graph, path = parse_ir(STEP), tmp_path / "step.json"
+
+    save_ir(graph, path, weights={**weights(), "w.momentum_buffer": tensor([1.5, -0.0])})
+
+    assert load_ir(path) == graph
+    found = load_weights(path, graph)
+    assert found.keys() == weights().keys()
+    assert found["w.momentum_buffer"].tolist() == [1.5, -0.0]
+    rows = json.loads(path.read_text())["arguments"]
+    assert [row["target"] for row in rows if row["kind"] == "state"] == ["w.step", "w.momentum_buffer"]
+
+
+def test_a_checkpoint_gives_state_by_name(tmp_path: Path) -> None:
+    torch.save({**weights(), "another": zeros(1)}, tmp_path / "all.pt")
+
+    assert load_weights(tmp_path / "all.pt", parse_ir(STEP)).keys() == weights().keys()
+
+
+@each_row(
+    "change, message",
+    {
+        "missing": (
+            lambda given: given.pop("w.momentum_buffer"),
+            (
+                r"missing: w.momentum_buffer, f32\[2\] \(optimizer state: not in model.state_dict\(\), "
+                r"pass it with the weights\)"
+            ),
+        ),
+        "dtype": (
+            lambda given: given.update({"w.step": tensor(1)}),
+            r"misfit: w.step is i64\[\], the graph needs f32\[\]",
+        ),
+        "unexpected": (lambda given: given.update({"w.exp_avg": tensor(1)}), "unexpected: w.exp_avg"),
+    },
+)
+def test_state_that_does_not_fit_is_refused(change: Callable[[Any], None], message: str) -> None:
+    given = weights()
+    change(given)
+
+    with pytest.raises(WeightError, match=message):
+        Interpreter(parse_ir(STEP), given)
+
+
+def test_unread_state_is_erased_once_its_update_is_dropped() -> None:
+    graph = parse_ir(STEP)
+    steps = graph.optimizer_state["w.step"]
+
+    with pytest.raises(GraphError, match=r"%w.step is still read"):
+        graph.erase_argument(steps)
+    graph.set_update(steps, None)
+    graph.erase(graph.node("steps"))
+    graph.erase_argument(steps)
+
+    assert list(graph.optimizer_state) == ["w.momentum_buffer"]
+    graph.check()
+
+
+def test_a_name_for_two_states_is_refused() -> None:
+    graph = parse_ir(STEP)
+
+    with pytest.raises(GraphError, match=r"graph 'Step' already has state 'w.step'"):
+        graph.add_state("w.step", VECTOR)
+
+
+def test_a_name_for_a_parameter_and_state_breaks_a_rule() -> None:
+    graph = parse_ir(STEP)
+    graph.add_state("w", VECTOR, name="other")
+
+    with pytest.raises(
+        GraphError, match="'w' names more than one parameter, buffer, optimizer state or constant"
+    ):
+        graph.check()
+
+
+def test_the_prologue_reads_state_only_where_no_step_updates_it() -> None:
+    graph = Graph()
+    moment = graph.add_state("w.exp_avg", VECTOR)
+    node = graph.insert("aten.neg.default", [moment], types=VECTOR)
+    graph.set_outputs(node.outputs[0])
+    graph.move_to_prologue(node)
+
+    with pytest.raises(
+        GraphError, match=r"%w.exp_avg cannot be updated: node 'neg' of the prologue reads it"
+    ):
+        graph.set_update(moment, node.outputs[0])
+
+
+@each_row(
+    "old, new, message",
+    {
+        "a number": (
+            "state %w.step: f32[]",
+            "state %w.step: float",
+            r"%w.step is a state: its type is a tensor type, not float",
+        ),
+        "aliases": (
+            "state %w.step: f32[]",
+            'state %w.step: f32[] aliases ["v"]',
+            "'aliases' cannot follow the type of an argument of kind 'state'",
+        ),
+        "content": (
+            "state %w.step: f32[]",
+            "state %w.step: f32[] = 0.0",
+            "'=' cannot follow the type of an argument of kind 'state'",
+        ),
+    },
+)
+def test_text_that_no_state_has_is_refused(old: str, new: str, message: str) -> None:
+    with pytest.raises((ParseError, GraphError), match=message):
+        parse_ir(STEP.replace(old, new))
+
+
+def test_state_of_an_open_size_breaks_a_rule() -> None:
+    graph = Graph()
+    graph.add_state("w.history", TensorType((graph.add_symbol("n"), 2), torch.float32))
+
+    with pytest.raises(
+        GraphError, match=r"%w.history comes with the weights or the graph: .* not f32\[n, 2\]"
+    ):
+        graph.check()
+
+
+@each_row(
+    "change, message",
+    {
+        "a number": ({"type": "float"}, r"a state is a tensor, not float[\s\S]*arguments\[4\]\.type"),
+        "aliases": ({"aliases": ["v"]}, r"a state has no aliases[\s\S]*arguments\[4\]\.aliases"),
+        "not persistent": ({"persistent": False}, "only a buffer can be left out of the state_dict"),
+    },
+)
+def test_a_document_that_no_state_has_is_refused(
+    change: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "step.json"
+    save_ir(parse_ir(STEP), path)
+    document = json.loads(path.read_text())
+    document["arguments"][4].update(change)
+    path.write_text(json.dumps(document))
+
+    with pytest.raises(SerializationError, match=message):
+        load_ir(path)
+
+
+def test_random_state_is_never_negative() -> None:
+    graph = Graph()
+    matrix = TensorType((16, 16), torch.float32)
+    graph.add_parameter("w", matrix)
+    graph.add_state("w.exp_avg_sq", matrix)
+
+    made = random_weights(graph, seed=0)
+
+    assert [name for name, _ in needed_weights(graph)] == ["w", "w.exp_avg_sq"]
+    assert made["w"].min() < 0
+    assert 0 <= made["w.exp_avg_sq"].min() < made["w.exp_avg_sq"].max() <= 1
+    assert torch.equal(made["w.exp_avg_sq"], random_weights(graph, seed=0)["w.exp_avg_sq"])
+
+
+@each_row("form", [to_mermaid, to_dot, to_svg])
+def test_state_is_drawn_where_weights_are(form: Callable[..., str]) -> None:
+    graph = parse_ir(STEP)
+
+    assert "w.momentum_buffer" in form(graph, weights=True)
+
+
+def test_of_many_updates_the_first_are_named() -> None:
+    facts = {**graph_facts(parse_ir(STEP)), "updates": [f"w{index}" for index in range(1014)]}
+
+    assert graph_lines(facts)["updates"].startswith("w0, w1, w2, ")
+    assert graph_lines(facts)["updates"].endswith(", w11, ... and 1,002 more")
+    assert graph_lines({**facts, "updates": ["w0", "w1"]})["updates"] == "w0, w1"
+
+
+def test_state_is_counted_apart() -> None:
+    facts = graph_facts(parse_ir(STEP))
+
+    assert facts["optimizer_state"] == {
+        "count": 2,
+        "elements": 3,
+        "bytes": 12,
+        "bytes_by_dtype": {"f32": 12},
+    }
+    assert graph_lines(facts)["optimizer state"] == "2 tensors, 3 elements, 12 B f32"

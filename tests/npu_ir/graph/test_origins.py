@@ -1,0 +1,320 @@
+"""Origins of values are recorded while a graph is rewritten, and stay true."""
+
+from __future__ import annotations
+
+import copy
+import json
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.export import Dim
+
+from npu_ir import (
+    Graph,
+    GraphError,
+    OpNode,
+    Origin,
+    SerializationError,
+    TensorType,
+    Value,
+    extract_ir,
+    load_ir,
+    parse_ir,
+    save_ir,
+)
+from tests.support.corpus.case import Function
+from tests.support.rows import each_row
+from tests.support.schema import VALIDATOR
+
+F32 = TensorType((4,), torch.float32)
+
+
+def captured(function: Callable[..., Any], *args: Any) -> Graph:
+    return extract_ir(Function(function), args or (torch.ones(4),))
+
+
+def chain() -> Graph:
+    return captured(lambda x: x.sin().exp().cos().neg())
+
+
+def names(value: Value) -> list[str]:
+    return [origin.name for origin in value.origins]
+
+
+def call(graph: Graph, op: str, value: Value, before: OpNode | None = None, name: str | None = None) -> Value:
+    (made,) = graph.insert(
+        f"aten.{op}", [value], types=value.type, operands=["self"], before=before, name=name
+    ).outputs
+    return made
+
+
+def record(graph: Graph) -> dict[str, list[str]]:
+    return {value.name: names(value) for node in graph.nodes for value in node.outputs}
+
+
+def test_a_captured_value_stands_for_itself_and_says_where_it_is_from() -> None:
+    graph = chain()
+    (sin,) = graph.node("sin").outputs
+
+    assert graph.tracks_origins
+    assert sin.is_original
+    (origin,) = sin.origins
+    assert origin == Origin("sin", graph.node("sin").provenance.module, graph.node("sin").provenance.source)
+    assert "case.py:" in origin.source
+
+
+def test_a_value_that_is_made_stands_for_nothing_until_it_takes_the_place_of_one() -> None:
+    graph = chain()
+    exp = graph.node("exp")
+    made = call(graph, "exp2.default", exp.inputs[0], before=exp)
+    assert made.origins == ()
+
+    graph.replace_all_uses(exp.outputs[0], made)
+    graph.erase(exp)
+
+    assert names(made) == ["exp"]
+    assert not made.is_original
+
+
+def test_a_value_may_stand_for_several() -> None:
+    graph = chain()
+    (sin,), (exp,), (cos,) = (graph.node(name).outputs for name in ("sin", "exp", "cos"))
+
+    graph.replace_all_uses(exp, sin)
+    graph.replace_all_uses(cos, sin)
+
+    assert names(sin) == ["sin", "exp", "cos"]
+
+
+def test_the_name_of_a_value_that_is_gone_says_nothing_of_the_next_of_this_name() -> None:
+    graph = chain()
+    exp = graph.node("exp")
+    graph.replace_all_uses(exp.outputs[0], exp.inputs[0])
+    graph.erase(exp)
+
+    cos = graph.node("cos")
+    made = graph.insert("aten.exp.default", cos.inputs, types=F32, operands=["self"], name="exp").outputs[0]
+    graph.replace_all_uses(cos.outputs[0], made)
+
+    assert made.name == "exp"
+    assert names(made) == ["cos"]
+
+
+def test_a_value_keeps_what_it_stands_for_when_it_is_renamed() -> None:
+    graph = chain()
+    (sin,) = graph.node("sin").outputs
+
+    graph.rename(sin, "sine")
+
+    assert names(sin) == ["sin"]
+
+
+def test_a_value_in_other_strides_may_be_said_to_be_the_same() -> None:
+    graph = captured(lambda x: x.sin().cos(), torch.ones(2, 3))
+    cos = graph.node("cos")
+    moved = TensorType((2, 3), torch.float32, strides=(1, 2))
+    made = graph.insert("aten.cos.default", cos.inputs, types=moved, operands=["self"]).outputs[0]
+
+    graph.add_origins(made, cos.outputs[0])
+
+    assert names(made) == names(cos.outputs[0]) == ["cos"]
+    other = graph.add_input("other", F32)
+    with pytest.raises(
+        GraphError, match=r"%sin is f32\[2, 3\], it cannot stand for %other, which is f32\[4\]"
+    ):
+        graph.add_origins(graph.value("sin"), other)
+
+
+def fold_in_place(graph: Graph, edits: str) -> None:
+    """Let ``exp`` compute the value of ``cos``, in place: change the node, and let it replace ``cos``."""
+    exp, cos = graph.node("exp"), graph.node("cos")
+    for edit in edits:
+        if edit == "c":
+            graph.set_input(exp, 0, call(graph, "tan.default", graph.inputs[0], before=exp))
+        elif edit == "r":
+            graph.replace_all_uses(cos.outputs[0], exp.outputs[0])
+
+
+@each_row("edits", ["cr", "rc"])
+def test_a_node_edited_in_place_stands_for_what_it_replaces(edits: str) -> None:
+    graph = chain()
+
+    fold_in_place(graph, edits)
+    graph.settle_origins()
+
+    assert names(graph.value("exp")) == ["cos"]
+    assert names(graph.value("neg")) == ["neg"]
+    assert names(graph.value("sin")) == ["sin"]
+
+
+def test_values_between_an_edited_node_and_a_replaced_one_stand_for_nothing() -> None:
+    graph = captured(lambda x: (x * 2).sin().exp().mul(0.5).neg())
+    mul, exp, last = graph.node("mul"), graph.node("exp"), graph.node("mul_1")
+
+    graph.set_attrs(mul, {"other": 3.0})
+    graph.replace_all_uses(last.outputs[0], exp.outputs[0])
+    graph.settle_origins()
+
+    found = record(graph)
+    assert found["mul"] == found["sin"] == []
+    assert found["exp"] == ["mul_1"]
+    assert found["neg"] == ["neg"]
+
+
+def test_what_is_edited_in_place_alone_still_stands_for_itself() -> None:
+    graph = captured(lambda x: (x * 2).sin())
+    before = record(graph)
+
+    graph.set_attrs(graph.node("mul"), {"other": 2.0})
+    graph.settle_origins()
+
+    assert record(graph) == before
+
+
+def test_an_edit_says_nothing_of_the_rewrites_after_it() -> None:
+    graph = captured(lambda x: (x * 2).sin().exp())
+    graph.set_attrs(graph.node("mul"), {"other": 2.0})
+    graph.settle_origins()
+
+    graph.replace_all_uses(graph.value("exp"), call(graph, "exp2.default", graph.value("sin")))
+    graph.settle_origins()
+
+    assert record(graph)["mul"] == ["mul"]
+    assert record(graph)["sin"] == ["sin"]
+
+
+def test_an_input_that_stands_for_the_same_is_no_change() -> None:
+    """A node put behind another reads, for a moment, itself."""
+    graph = chain()
+    (sin,) = graph.node("sin").outputs
+    copied = call(graph, "clone.default", sin, before=graph.node("exp"))
+
+    graph.replace_all_uses(sin, copied)
+    assert copied.producer is not None
+    graph.set_input(copied.producer, 0, sin)
+    graph.settle_origins()
+
+    assert names(sin) == names(copied) == ["sin"]
+
+
+def rewritten() -> Graph:
+    """Return a graph with a value that stands for two, one that stands for another, and one for nothing."""
+    graph = chain()
+    (sin,), (exp,), (cos,) = (graph.node(name).outputs for name in ("sin", "exp", "cos"))
+    graph.replace_all_uses(exp, sin)
+    made = call(graph, "tan.default", call(graph, "abs.default", sin), name="cos")
+    graph.replace_all_uses(cos, made)
+    graph.erase(graph.node("cos"))
+    graph.erase(graph.node("exp"))
+    graph.sort()
+    return graph
+
+
+def test_copies_stand_for_the_same() -> None:
+    graph = rewritten()
+    expected = record(graph)
+    assert expected["sin"] == ["sin", "exp"]
+    assert [] in expected.values()
+
+    for copied in (graph.clone(), copy.deepcopy(graph), graph.subgraph(graph.nodes), graph.clone().clone()):
+        assert record(copied) == expected
+        assert copied.tracks_origins
+        assert call(copied, "neg.default", copied.value("sin")).origins == ()
+
+
+def test_pickled_graphs_stand_for_the_same() -> None:
+    graph = rewritten()
+
+    assert record(pickle.loads(pickle.dumps(graph))) == record(graph)  # noqa: S301 - of our own
+
+
+def test_what_comes_into_a_subgraph_stands_for_the_same() -> None:
+    graph = rewritten()
+
+    part = graph.subgraph([graph.node("neg")])
+
+    (value,) = part.inputs
+    assert names(value) == ["cos"]
+
+
+def test_a_specialized_graph_stands_for_the_same() -> None:
+    graph = extract_ir(
+        Function(lambda x: x.sin() + x.shape[0]), (torch.ones(4),), dynamic_shapes={"args": ({0: Dim("n")},)}
+    )
+
+    special = graph.specialize(dict.fromkeys(graph.symbols, 7))
+
+    assert special.tracks_origins
+    assert {name: [name] for name in ("sin", "add")} == record(special)
+
+
+def test_files_keep_what_values_stand_for(tmp_path: Path) -> None:
+    graph = rewritten()
+
+    save_ir(graph, tmp_path / "net.json")
+    loaded = load_ir(tmp_path / "net.json")
+
+    VALIDATOR.validate(json.loads((tmp_path / "net.json").read_text(encoding="utf-8")))
+    assert [value.origins for value in loaded.values] == [value.origins for value in graph.values]
+    assert loaded.tracks_origins
+
+
+def test_a_file_of_a_captured_graph_says_nothing_of_origins(tmp_path: Path) -> None:
+    save_ir(chain(), tmp_path / "net.json")
+
+    assert "origins" not in (tmp_path / "net.json").read_text(encoding="utf-8")
+    assert not load_ir(tmp_path / "net.json").tracks_origins
+
+
+@each_row(
+    "origins, message",
+    {
+        "number": ("[]", r"expected a list for each of 1 outputs, found \[\]"),
+        "triple": ('[[["sin", "m"]]]', "expected a name, a module and a line"),
+        "text": ("[[[1, 2, 3]]]", "expected a string, found 1"),
+        "list": ("7", "expected a list"),
+    },
+)
+def test_damaged_origins_are_refused(tmp_path: Path, origins: str, message: str) -> None:
+    graph = Graph("net")
+    graph.set_outputs(call(graph, "sin.default", graph.add_input("x", F32), name="sin"))
+    graph.track_origins()
+    graph.rename(graph.nodes[0].outputs[0], "sine")
+    save_ir(graph, tmp_path / "net.json")
+    text = (tmp_path / "net.json").read_text(encoding="utf-8")
+    written = '[[["sin", "", ""]]]'
+    assert text.count(written) == 1
+    (tmp_path / "net.json").write_text(text.replace(written, origins), encoding="utf-8")
+
+    with pytest.raises(SerializationError, match=message):
+        load_ir(tmp_path / "net.json")
+
+
+def test_origins_are_no_part_of_equality_nor_of_the_text_form() -> None:
+    graph = rewritten()
+
+    parsed = parse_ir(str(graph))
+
+    assert parsed == graph
+    assert not parsed.tracks_origins
+    assert all(value.is_original for value in parsed.values)
+
+
+def test_regions_keep_their_own_record() -> None:
+    def branch(x: Any) -> Any:
+        return torch.cond(x.sum() > 0, lambda a: a.sin().exp(), lambda a: a.cos(), (x,))
+
+    graph = captured(branch)
+    region = next(part for part in graph.graphs() if part.owner is not None)
+    assert region.tracks_origins
+
+    node = region.nodes[-1]
+    region.replace_all_uses(node.outputs[0], call(region, "neg.default", node.inputs[0]))
+
+    copied = next(part for part in graph.clone().graphs() if part.owner is not None)
+    assert record(copied) == record(region)
+    assert names(region.outputs[0]) == [node.outputs[0].name]

@@ -1,0 +1,153 @@
+"""Graphs are pickled whole: what comes back is equal, and nodes and values come back in it."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from npu_ir import Graph, GraphError, Provenance, TensorType, execute_ir, extract_ir
+from tests.support.rows import each_row
+
+F32 = TensorType((2, 3), torch.float32)
+RELU = "aten.relu.default"
+
+
+def pickled(item: Any) -> Any:
+    return pickle.loads(pickle.dumps(item))  # noqa: S301 - our own
+
+
+COPIED = [pytest.param(pickled, id="pickle"), pytest.param(copy.deepcopy, id="deepcopy")]
+
+
+class Branches(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("count", torch.zeros(2))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.count.add_(1)
+        return torch.cond(x.sum() > 0, lambda y: y.sin(), lambda y: y.cos(), (x,)) + self.count
+
+
+def branches() -> Graph:
+    return extract_ir(Branches(), (torch.ones(2),))
+
+
+def chain(length: int) -> Graph:
+    graph = Graph("chain")
+    value = graph.add_input("x", F32)
+    for _ in range(length):
+        value = graph.insert(RELU, [value], types=F32).outputs[0]
+    graph.set_outputs(value)
+    return graph
+
+
+@each_row("copied", COPIED)
+def test_a_graph_as_deep_as_it_is_long_is_copied(copied: Callable[[Graph], Graph]) -> None:
+    graph = chain(20_000)
+
+    again = copied(graph)
+
+    assert again == graph
+    assert again.nodes[0] is not graph.nodes[0]
+
+
+def test_regions_symbols_updates_and_constants_are_pickled() -> None:
+    graph = branches()
+
+    again = pickled(graph)
+
+    assert again == graph
+    assert len(list(again.graphs())) == 3
+    assert torch.equal(
+        execute_ir(again, (torch.ones(2),), weights={"count": torch.ones(2)}),
+        execute_ir(graph, (torch.ones(2),), weights={"count": torch.ones(2)}),
+    )
+
+
+def test_the_prologue_is_pickled() -> None:
+    graph = Graph()
+    x, weight = graph.add_input("x", F32), graph.add_parameter("w", F32)
+    known = graph.insert(RELU, [weight], types=F32)
+    graph.set_outputs(graph.insert("aten.add.Tensor", [x, known.outputs[0]], types=F32).outputs[0])
+    graph.move_to_prologue(known)
+
+    again = pickled(graph)
+
+    assert again == graph
+    assert [node.name for node in again.prologue] == ["relu"]
+
+
+def test_a_literal_that_looks_like_the_number_of_a_value_stays_one() -> None:
+    graph = Graph()
+    x = graph.add_input("x", F32)
+    graph.set_call([x, 0], {"flag": True})
+    graph.set_outputs([0, x, 1])
+
+    again = pickled(graph)
+
+    assert again == graph
+    assert again.results[1] == (0, again.inputs[0], 1)
+
+
+@each_row("copied", COPIED)
+def test_nodes_and_values_that_are_copied_with_their_graph_are_those_of_the_copy(
+    copied: Callable[[Any], Any],
+) -> None:
+    graph = chain(2)
+    unread = graph.add_parameter("unread", F32)
+
+    again, node, value, argument = copied((graph, graph.nodes[1], graph.nodes[0].outputs[0], unread))
+
+    assert again is not graph
+    assert node is again.nodes[1]
+    assert value is again.nodes[0].outputs[0]
+    assert argument is again.parameters["unread"]
+
+
+def test_a_region_is_pickled_with_its_program() -> None:
+    graph = branches()
+    owner = next(node for node in graph.nodes if node.regions)
+    region = owner.regions["true_fn"]
+
+    again, inner, node = pickled((graph, region, region.nodes[0]))
+
+    assert inner is again.node(owner.name).regions["true_fn"]
+    assert node is inner.nodes[0]
+
+
+def test_provenance_of_rewritten_nodes_is_pickled() -> None:
+    graph = chain(1)
+    graph.set_provenance(graph.nodes[0], Provenance("layer", "model.py:3", ("conv", "relu")))
+
+    assert pickled(graph).nodes[0].provenance == Provenance("layer", "model.py:3", ("conv", "relu"))
+
+
+def test_what_is_in_no_graph_is_not_pickled() -> None:
+    graph = chain(2)
+    last = graph.nodes[1]
+    graph.set_outputs(graph.inputs[0])
+    graph.erase(last)
+
+    with pytest.raises(GraphError, match=r"node 'relu#1' is in no graph: a node is copied and pickled with"):
+        pickle.dumps(last)
+    with pytest.raises(
+        GraphError, match=r"%relu#1 is in no graph: a value is copied and pickled with its graph"
+    ):
+        pickle.dumps(last.outputs[0])
+
+
+def test_a_graph_out_of_order_is_not_pickled() -> None:
+    graph = chain(2)
+    first, second = graph.nodes
+    graph.insert(RELU, [second.outputs[0]], types=F32, name="early", before=first)
+
+    with pytest.raises(
+        GraphError, match=r"(?s)'early' reads %relu#1 before it is produced.*sort the graph first"
+    ):
+        pickle.dumps(graph)

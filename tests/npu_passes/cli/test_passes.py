@@ -1,0 +1,254 @@
+"""Descriptions of passes and pipelines by ``npu passes``."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from npu_ir import Graph
+from npu_ir.cli import main
+from npu_ir.plugins import plugin_manager
+from npu_passes import Pass, Pipeline, within
+from npu_passes.cli.passes import passes_page
+
+Capture = pytest.CaptureFixture[str]
+
+
+class Shake(Pass):
+    """Shake ``relu`` a little.
+
+    Then stop.
+
+    Attributes:
+        force: How hard, in ``N``;
+            0 for not at all.
+        words: What to say.
+    """
+
+    name = "shake"
+    numerics = within(1e-3)
+    before = ("calm",)
+    after = ("wake",)
+    pipelines = ("shaking",)
+    is_idempotent = False
+    force: float = 1.5
+    words: tuple[str, ...] = ("a", "true")
+
+    def run(self, graph: Graph) -> bool:
+        return False
+
+
+class Calm(Pass):
+    """Do nothing."""
+
+    name = "calm"
+    is_idempotent = True
+
+    def run(self, graph: Graph) -> bool:
+        return False
+
+
+@pytest.fixture(autouse=True)
+def _two_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded = plugin_manager.get_plugins()
+    monkeypatch.setattr(loaded, "passes", {"shake": Shake, "calm": Calm})
+    pipelines = {
+        "shaking": Pipeline("shaking", "calm", "Shakes."),
+        "broken": Pipeline("broken", "no-such-pass"),
+    }
+    monkeypatch.setattr(loaded, "pipelines", pipelines)
+    report = plugin_manager.PluginReport(
+        "shaker", "shaker-dist 1.0", offers={"passes": ["shake"], "pipelines": ["shaking"]}
+    )
+    monkeypatch.setattr(loaded, "reports", [*loaded.reports, report])
+
+
+def passes(*words: str) -> int:
+    return main(["passes", *words])
+
+
+def test_passes_and_pipelines_are_listed(capsys: Capture) -> None:
+    assert passes() == 0
+
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert lines == [
+        "pass numerics pipelines from what it does",
+        "calm exact shaking Do nothing.",
+        "shake within 0.001 shaking shaker (shaker-dist 1.0) Shake relu a little.",
+        "",
+        "pipeline from passes what it is for",
+        "broken cannot be used: there is no pass 'no-such-pass'",
+        "shaking shaker (shaker-dist 1.0) shake,calm Shakes.",
+    ]
+
+
+def test_a_pass_tells_all_about_itself(capsys: Capture) -> None:
+    assert passes("shake") == 0
+
+    assert (
+        capsys.readouterr().out
+        == """\
+pass       shake
+from       shaker (shaker-dist 1.0)
+numerics   within 0.001
+pipelines  shaking
+before     calm
+after      wake
+
+Shake ``relu`` a little.
+
+Then stop.
+
+option            type   what it does
+force=1.5         float  How hard, in ``N``; 0 for not at all.
+words=[a,"true"]  list   What to say.
+"""
+    )
+
+
+def test_a_pipeline_that_nobody_has_is_said_to_be_missing(
+    monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    monkeypatch.setattr(Shake, "pipelines", ("shaking", "shakign"))
+
+    assert passes("shake") == 0
+    assert "\npipelines  shaking, shakign (there is none)\n" in capsys.readouterr().out
+
+
+def test_a_pass_that_says_nothing_of_itself_is_listed_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    class Silent(Calm):
+        name = "silent"
+
+    monkeypatch.setitem(plugin_manager.get_plugins().passes, "silent", Silent)
+
+    assert passes("silent") == 0
+    assert capsys.readouterr().out.endswith("\n\nUndocumented.\n")
+    assert "### `silent`\n\nUndocumented.\n" in passes_page([Silent], [])
+
+
+def test_the_page_says_which_pipelines_cannot_be_used(capsys: Capture) -> None:
+    assert passes("--markdown") == 0
+    assert "```text\ncannot be used: there is no pass 'no-such-pass'\n```" in capsys.readouterr().out
+
+
+def test_a_pipeline_shows_its_passes_in_order(capsys: Capture) -> None:
+    assert passes("shaking") == 0
+
+    assert (
+        capsys.readouterr().out
+        == """\
+pipeline  shaking
+from      shaker (shaker-dist 1.0)
+what for  Shakes.
+passes    shake
+          calm
+"""
+    )
+
+
+def test_a_pass_of_a_pipeline_is_on_one_line_with_its_options(
+    monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    pipeline = Pipeline("shaking", "shake{force=2.0,words=[b,c]},calm")
+    monkeypatch.setitem(plugin_manager.get_plugins().pipelines, "shaking", pipeline)
+
+    assert passes("shaking") == 0
+    assert capsys.readouterr().out.endswith("passes    shake{force=2.0,words=[b,c]}\n          calm\n")
+
+
+def test_json_is_for_programs(capsys: Capture) -> None:
+    assert passes("--json") == 0
+
+    data = json.loads(capsys.readouterr().out)
+    assert [item["name"] for item in data["passes"]] == ["calm", "shake"]
+    assert data["passes"][1] | {"doc": ""} == {
+        "name": "shake",
+        "from": "shaker (shaker-dist 1.0)",
+        "rtol": 0.001,
+        "idempotent": False,
+        "before": ["calm"],
+        "after": ["wake"],
+        "pipelines": ["shaking"],
+        "options": [
+            {
+                "name": "force",
+                "type": "float",
+                "default": 1.5,
+                "doc": "How hard, in ``N``; 0 for not at all.",
+            },
+            {"name": "words", "type": "list", "default": ["a", "true"], "doc": "What to say."},
+        ],
+        "doc": "",
+    }
+    assert data["pipelines"][1] == {
+        "name": "shaking", "from": "shaker (shaker-dist 1.0)", "passes": "shake,calm", "doc": "Shakes."
+    }  # fmt: skip
+
+
+def test_a_page_of_markdown_is_made_from_the_passes() -> None:
+    page = passes_page([Shake, Calm], [Pipeline("shaking", "calm", "Shakes.")])
+
+    assert (
+        page.partition("## Pipelines\n\n")[2]
+        == """\
+### `shaking`
+
+Shakes.
+
+```text
+shake,calm
+```
+
+## Passes
+
+### `shake`
+
+Shake `relu` a little.
+
+Then stop.
+
+Numerics: within 0.001. Runs before `calm`. Runs after `wake`.
+
+| option | type | |
+| --- | --- | --- |
+| `force=1.5` | float | How hard, in `N`; 0 for not at all. |
+| `words=[a,"true"]` | list | What to say. |
+
+### `calm`
+
+Do nothing.
+
+Numerics: exact. A second run changes nothing.
+"""
+    )
+
+
+def test_markdown_of_one_pass_is_printed(capsys: Capture) -> None:
+    assert passes("calm", "--markdown") == 0
+
+    assert capsys.readouterr().out.endswith(
+        "### `calm`\n\nDo nothing.\n\nNumerics: exact. A second run changes nothing.\n"
+    )
+
+
+@pytest.mark.smoke
+def test_an_unknown_name_is_wrong_usage(capsys: Capture) -> None:
+    assert passes("shakes") == 2
+
+    assert capsys.readouterr().err == "npu: error: there is no pass 'shakes'\n  fix: did you mean 'shake'?\n"
+
+
+def test_what_is_no_pass_is_said_and_left_out(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    monkeypatch.setitem(plugin_manager.get_plugins().passes, "odd", 7)
+
+    assert passes() == 0
+
+    printed = capsys.readouterr()
+    assert printed.err == (
+        "npu: warning: 'odd' is not a pass but 7\n"
+        "  fix: the hook npu_passes returns classes derived from npu_passes.Pass\n"
+    )
+    assert "shake" in printed.out

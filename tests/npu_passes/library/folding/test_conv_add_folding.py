@@ -1,0 +1,481 @@
+"""Additions to and multiplications of output channels are folded, and only these."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from npu_ir import extract_ir, parse_ir
+from npu_passes import PassManager, bake
+from npu_passes.library.folding.conv_add_folding import ConvAddFolding
+from npu_passes.testing import check_pass
+from tests.support.passes.folding_cases import (
+    Call,
+    assert_computes,
+    image,
+    op_types,
+    refusals,
+    run_passes,
+    trained,
+)
+
+CONV2D, LINEAR = "aten.conv2d.default", "aten.linear.default"
+Function = Callable[[Any, Tensor], Tensor]
+CHANNELS = 4
+
+
+def model_of(function: Function, z: Tensor | None = None, **parts: Any) -> nn.Module:
+    parts.setdefault("conv", nn.Conv2d(3, CHANNELS, 3))
+    return Call(function, **parts, **({} if z is None else {"z": z})).eval()
+
+
+def away_from_zero(*shape: int) -> Tensor:
+    return torch.rand(shape) + 0.5
+
+
+OPERATIONS = [
+    pytest.param(lambda self, x: self.conv(x) + self.z, id="conv+z"),
+    pytest.param(lambda self, x: self.z + self.conv(x), id="z+conv"),
+    pytest.param(lambda self, x: self.conv(x) - self.z, id="conv-z"),
+    pytest.param(lambda self, x: self.z - self.conv(x), id="z-conv"),
+    pytest.param(lambda self, x: self.conv(x) * self.z, id="conv*z"),
+    pytest.param(lambda self, x: self.z * self.conv(x), id="z*conv"),
+    pytest.param(lambda self, x: self.conv(x) / self.z, id="conv/z"),
+    pytest.param(lambda self, x: torch.add(self.conv(x), self.z, alpha=3), id="alpha"),
+    pytest.param(lambda self, x: torch.add(self.z, self.conv(x), alpha=-2.5), id="alpha-of-conv"),
+    pytest.param(lambda self, x: torch.sub(self.conv(x), self.z, alpha=3), id="sub-alpha"),
+    pytest.param(lambda self, x: torch.sub(self.z, self.conv(x), alpha=3), id="sub-alpha-of-conv"),
+    pytest.param(lambda self, x: torch.rsub(self.conv(x), self.z, alpha=3), id="rsub-alpha"),
+    pytest.param(lambda self, x: torch.rsub(self.z, self.conv(x), alpha=3), id="rsub-alpha-of-z"),
+]
+
+
+@pytest.mark.parametrize("bias", [True, False], ids=["bias", "no-bias"])
+@pytest.mark.parametrize("function", OPERATIONS)
+def test_every_operation_per_channel_is_folded(function: Function, bias: bool) -> None:
+    model = model_of(function, away_from_zero(CHANNELS, 1, 1), conv=nn.Conv2d(3, CHANNELS, 3, bias=bias))
+    x = image(3)
+
+    result = run_passes(model, [x])
+
+    assert op_types(result.graph) == [CONV2D]
+    assert_computes(result.graph, model, [x])
+
+
+NUMBERS = {
+    "conv+n": (lambda self, x: self.conv(x) + 2.5),
+    "n+conv": (lambda self, x: 2 + self.conv(x)),
+    "conv-n": (lambda self, x: self.conv(x) - 0.3),
+    "n-conv": (lambda self, x: 1 - self.conv(x)),
+    "conv*n": (lambda self, x: self.conv(x) * 0.7),
+    "n*conv": (lambda self, x: 3 * self.conv(x)),
+    "conv/n": (lambda self, x: self.conv(x) / 3),
+    "alpha": (lambda self, x: torch.add(self.conv(x), 2, alpha=3)),
+    "sub-alpha": (lambda self, x: torch.sub(self.conv(x), 2, alpha=3)),
+    "rsub-alpha": (lambda self, x: torch.rsub(self.conv(x), 2, alpha=3)),
+}
+
+
+def test_numbers_are_folded(subtests: pytest.Subtests) -> None:
+    for bias in [True, False]:
+        for case, function in NUMBERS.items():
+            with subtests.test(bias=bias, case=case):
+                model, x = model_of(function, conv=nn.Conv2d(3, CHANNELS, 3, bias=bias)), image(3)
+
+                result = run_passes(model, [x])
+
+                assert op_types(result.graph) == [CONV2D]
+                assert_computes(result.graph, model, [x])
+
+
+def test_scalar_overloads_are_folded(subtests: pytest.Subtests) -> None:
+    for overload in ["add", "sub", "mul", "div", "rsub"]:
+        with subtests.test(overload=overload):
+            op = getattr(torch.ops.aten, overload).Scalar
+            model, x = model_of(lambda self, x: op(self.conv(x), 1.5)), image(3)
+
+            result = run_passes(model, [x])
+
+            assert op_types(result.graph) == [CONV2D]
+            assert_computes(result.graph, model, [x])
+
+
+def test_shapes_that_mean_channels_of_an_image_are_folded(subtests: pytest.Subtests) -> None:
+    for shape in [(), (1,), (1, 1, 1), (1, 1, 1, 1), (4, 1, 1), (1, 4, 1, 1)]:
+        for function in OPERATIONS[:5]:
+            with subtests.test(shape=shape, function=function):
+                for bias in (True, False):
+                    model = model_of(
+                        function, away_from_zero(*shape), conv=nn.Conv2d(3, CHANNELS, 3, bias=bias)
+                    )
+                    x = image(3)
+
+                    result = run_passes(model, [x])
+
+                    assert op_types(result.graph) == [CONV2D]
+                    assert_computes(result.graph, model, [x])
+
+
+def test_the_axis_of_channels_is_that_of_the_layer(subtests: pytest.Subtests) -> None:
+    conv_rows = {
+        "1d": (nn.Conv1d(3, 4, 3), (4, 1), (2, 3, 8)),
+        "1d-batch": (nn.Conv1d(3, 4, 3), (1, 4, 1), (2, 3, 8)),
+        "3d": (nn.Conv3d(3, 4, 3), (4, 1, 1, 1), (2, 3, 5, 5, 5)),
+        "3d-batch": (nn.Conv3d(3, 4, 3), (1, 4, 1, 1, 1), (2, 3, 5, 5, 5)),
+        "unbatched": (nn.Conv2d(3, 4, 3), (4, 1, 1), (3, 6, 6)),
+        "one-channel": (nn.Conv2d(3, 1, 3), (1,), (2, 3, 6, 6)),
+        "1d-transposed": (nn.ConvTranspose1d(4, 6, 3, groups=2), (6, 1), (2, 4, 8)),
+        "2d-transposed": (nn.ConvTranspose2d(4, 6, 3, groups=2), (6, 1, 1), (2, 4, 5, 5)),
+        "3d-transposed": (nn.ConvTranspose3d(4, 6, 3, groups=2), (6, 1, 1, 1), (2, 4, 3, 3, 3)),
+        "padding": (nn.Conv2d(4, 8, 3, padding="same"), (8, 1, 1), (2, 4, 5, 5)),
+        "linear": (nn.Linear(3, 4), (4,), (2, 3)),
+        "linear-batch": (nn.Linear(3, 4, bias=False), (1, 4), (2, 3)),
+        "linear-sequence": (nn.Linear(3, 4), (4,), (2, 5, 3)),
+        "linear-sequence-batch": (nn.Linear(3, 4), (1, 1, 4), (2, 5, 3)),
+        "linear-unbatched": (nn.Linear(3, 4), (4,), (3,)),
+    }
+    for case, (conv, shape, x) in conv_rows.items():
+        for function in [OPERATIONS[3], OPERATIONS[4]]:
+            with subtests.test(case=case, function=function):
+                model, inputs = model_of(function, away_from_zero(*shape), conv=conv), torch.randn(x)
+
+                result = run_passes(model, [inputs])
+
+                assert len(result.graph.body) == 1
+                assert_computes(result.graph, model, [inputs])
+
+
+def test_weights_may_be_computed_reshaped_and_expanded(subtests: pytest.Subtests) -> None:
+    rows = {
+        "index": (lambda self, x: self.conv(x) + self.z[:, None, None]),
+        "view": (lambda self, x: self.conv(x) + self.z.view(1, -1, 1, 1)),
+        "expand": (lambda self, x: self.conv(x) + self.z.reshape(-1, 1, 1).expand(2, 4, 4, 5)),
+        "expand-as": (lambda self, x: self.conv(x) * self.z[:, None, None].expand_as(self.conv(x))),
+        "to": (lambda self, x: self.conv(x) + torch.broadcast_to(self.z[:, None, None], (4, 1, 5))),
+        "made-in-forward": (lambda self, x: self.conv(x) + torch.arange(4.0)[:, None, None]),
+        "computed": (lambda self, x: self.conv(x) + (self.z * 2).exp()[:, None, None]),
+        "integers": (lambda self, x: self.conv(x) + self.z.to(torch.int64)[:, None, None]),
+        "bools": (lambda self, x: self.conv(x) * (self.z > 1)[:, None, None]),
+        "wider-0d": (lambda self, x: self.conv(x) + self.z.double().sum()),
+    }
+    for case, function in rows.items():
+        with subtests.test(case):
+            model, x = model_of(function, away_from_zero(CHANNELS)), image(3)
+
+            result = run_passes(model, [x])
+
+            assert op_types(result.graph)[-1] == CONV2D
+            assert not {"aten.add.Tensor", "aten.mul.Tensor"} & set(op_types(result.graph))
+            assert_computes(result.graph, model, [x])
+
+
+def test_expansion_to_an_open_size_is_folded() -> None:
+    def function(self: Any, x: Tensor) -> Tensor:
+        y = self.conv(x)
+        return y + self.z.expand(x.shape[0], CHANNELS, 4, 5)
+
+    model = model_of(function, away_from_zero(CHANNELS, 1, 1))
+    batch = torch.export.Dim("batch", min=2, max=64)
+
+    result = run_passes(model, [image(3)], dynamic_shapes={"inputs": ({0: batch},)})
+
+    assert CONV2D in op_types(result.graph)
+    assert "aten.add.Tensor" not in op_types(result.graph)
+    assert_computes(result.graph, model, [torch.randn(5, 3, 6, 7)])
+
+
+def test_chains_are_folded_into_one() -> None:
+    def function(self: Any, x: Tensor) -> Tensor:
+        return 2 - (self.norm(self.conv(x)) * self.s + self.z) / 3
+
+    parts = {"s": away_from_zero(1, CHANNELS, 1, 1), "norm": nn.BatchNorm2d(CHANNELS)}
+    model, x = trained(model_of(function, away_from_zero(CHANNELS, 1, 1), **parts)), image(3)
+
+    result = run_passes(model, [x])
+
+    assert op_types(result.graph) == [CONV2D]
+    assert result.converged
+    assert_computes(result.graph, model, [x])
+
+
+def test_long_chains_are_folded_in_one_run() -> None:
+    def function(self: Any, x: Tensor) -> Tensor:
+        y = self.conv(x)
+        for _ in range(80):
+            y = y + self.z
+        return y
+
+    model, x = model_of(function, away_from_zero(CHANNELS, 1, 1)), image(3)
+
+    result = run_passes(model, [x])
+
+    assert op_types(result.graph) == [CONV2D]
+    assert result.rounds == 2
+    assert refusals(result) == []
+    assert_computes(result.graph, model, [x])
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("function", OPERATIONS)
+def test_results_are_within_what_is_promised(function: Function, dtype: torch.dtype) -> None:
+    model = model_of(function, away_from_zero(CHANNELS, 1, 1), conv=nn.Conv2d(16, CHANNELS, 3)).to(dtype)
+    x = image(16).to(dtype)
+
+    result = run_passes(model, [x])
+
+    assert op_types(result.graph) == [CONV2D]
+    assert_computes(result.graph, model, [x])
+
+
+def test_weights_are_computed_in_float64(subtests: pytest.Subtests) -> None:
+    for number in [0.7, 1 / 3]:
+        with subtests.test(number=number):
+            model, x = model_of(lambda self, x: (self.conv(x) - 0.1) * number), image(3)
+
+            baked, weights = bake(run_passes(model, [x]).graph, model.state_dict())
+
+            (conv,) = baked.nodes
+            weight, bias = (model.conv.get_parameter(name).double() for name in ("weight", "bias"))
+            found = [weights[value.name] for value in conv.inputs[1:]]
+            assert torch.equal(found[0], (weight * number).float())
+            assert torch.equal(found[1], ((bias - 0.1).float().double() * number).float())
+
+
+def test_the_pass_keeps_its_promises() -> None:
+    z = away_from_zero(CHANNELS, 1, 1)
+    models = [model_of(item.values[0], z) for item in OPERATIONS[:8]]
+    graphs = [
+        extract_ir(model, (image(3),)) for model in (*models, model_of(lambda self, x: x + self.z, z[0]))
+    ]
+
+    assert check_pass(ConvAddFolding, graphs) == 8
+
+
+def test_new_nodes_say_what_they_come_from() -> None:
+    model, x = model_of(lambda self, x: self.conv(x) * self.z, away_from_zero(CHANNELS, 1, 1)), image(3)
+
+    result = run_passes(model, [x], [ConvAddFolding])
+
+    assert result.graph.nodes[-1].provenance.fused_from == ("conv2d", "mul")
+    assert [item.rule for item in result.journal.rewrites] == ["conv-mul"]
+
+
+# What is not
+
+
+def refused(model: nn.Module, *inputs: Tensor) -> list[str]:
+    """Return the reasons, having asserted that nothing was done."""
+    graph = extract_ir(model, inputs)
+    result = PassManager([ConvAddFolding]).run(graph)
+    assert result.journal.rewrites == []
+    assert result.graph == graph
+    return refusals(result)
+
+
+SQUARE = torch.randn(2, 3, 6, 6)  # convolved to a width of 4, the number of channels
+
+
+def test_what_is_not_aligned_with_the_channels_is_refused_even_of_the_same_size(
+    subtests: pytest.Subtests,
+) -> None:
+    for shape in [(4,), (1, 4), (4, 1), (1, 4, 1), (4, 4), (1, 1, 4, 1), (4, 4, 4)]:
+        with subtests.test(shape=shape):
+            model = model_of(lambda self, x: self.conv(x) + self.z, torch.randn(shape))
+
+            (reason,) = refused(model, SQUARE)
+
+            written = ", ".join(map(str, shape))
+            assert (
+                reason == f"%z is f32[{written}], which is not one number for each channel of f32[2, 4, 4, 4]"
+            )
+
+
+def test_a_batch_of_biases_is_refused() -> None:
+    model = model_of(lambda self, x: self.conv(x) + self.z, torch.randn(2, 4, 1, 1))
+
+    assert "not one number for each channel" in refused(model, SQUARE)[0]
+
+
+def test_rows_of_a_sequence_are_refused() -> None:
+    model = model_of(lambda self, x: self.conv(x) + self.z, torch.randn(4, 1), conv=nn.Linear(3, 4))
+
+    (reason,) = refused(model, torch.randn(2, 4, 3))
+    assert reason == "%z is f32[4, 1], which is not one number for each channel of f32[2, 4, 4]"
+
+
+def test_what_makes_the_result_larger_is_refused() -> None:
+    model = model_of(lambda self, x: self.conv(x) + self.z, torch.randn(5, 1, 1), conv=nn.Conv2d(3, 1, 3))
+
+    assert refused(model, SQUARE) == [
+        "it makes f32[2, 5, 4, 4] of f32[2, 1, 4, 4]: shape or dtype would change"
+    ]
+
+
+def test_another_axis_in_front_is_refused() -> None:
+    model = model_of(lambda self, x: self.conv(x) + self.z, torch.randn(1, 1, 4, 1, 1))
+
+    assert "shape or dtype would change" in refused(model, SQUARE)[0]
+
+
+def test_a_wider_dtype_is_refused() -> None:
+    model = model_of(
+        lambda self, x: self.conv(x) + self.z, torch.randn(4, 1, 1), conv=nn.Conv2d(3, 4, 3).bfloat16()
+    )
+
+    assert refused(model, SQUARE.bfloat16()) == [
+        "it makes f32[2, 4, 4, 4] of bf16[2, 4, 4, 4]: shape or dtype would change"
+    ]
+
+
+def test_an_input_for_each_channel_is_refused() -> None:
+    model = Call(lambda self, x, y: self.conv(x) + y, conv=nn.Conv2d(3, 4, 3))
+
+    assert refused(model, SQUARE, torch.randn(4, 1, 1)) == [
+        "%inputs_1 is an input of the call, and only weights can be folded"
+    ]
+
+
+def test_an_input_of_a_region_is_refused() -> None:
+    def function(self: Any, x: Tensor) -> Any:
+        return torch.cond(x.sum() > 0, lambda x: self.conv(x) / 4, lambda x: self.conv(x), (x,))
+
+    model = Call(function, conv=nn.Linear(3, 4))
+
+    (reason,) = refused(model, torch.randn(2, 3))
+    assert reason == "%p_conv_weight is an input of the region, and the convolution reads it as a weight"
+
+
+def test_a_factor_that_is_an_input_is_refused() -> None:
+    graph = parse_ir(
+        """graph g {
+          input %x: f32[2, 3]
+          input %alpha: float
+          param %weight: f32[4, 3]
+          call (%x, %alpha)
+
+          %linear: f32[2, 4] = aten.linear.default(input=%x, weight=%weight)
+          %add: f32[2, 4] = aten.add.Tensor(self=%linear, alpha=%alpha) {other=1}
+
+          return %add
+        }"""
+    )
+
+    result = PassManager([ConvAddFolding]).run(graph)
+
+    assert refusals(result) == ["its alpha is not a plain number: %alpha is an input of the call"]
+
+
+def test_a_buffer_that_the_graph_updates_is_refused() -> None:
+    def function(self: Any, x: Tensor) -> Tensor:
+        result = self.conv(x) + self.z
+        self.z.add_(1)
+        return result
+
+    assert refused(model_of(function, torch.randn(4, 1, 1)), SQUARE) == [
+        "%z is updated by the graph, and only weights can be folded"
+    ]
+
+
+def test_a_residual_connection_is_not_spoken_of() -> None:
+    model = Call(lambda self, x: self.conv(x) + x, conv=nn.Conv2d(3, 3, 3, padding=1))
+
+    assert refused(model, SQUARE) == []
+
+
+def test_the_sum_of_two_convolutions_is_not_spoken_of() -> None:
+    model = Call(lambda self, x: self.conv(x) + self.two(x), conv=nn.Conv2d(3, 4, 3), two=nn.Conv2d(3, 4, 3))
+
+    assert refused(model, SQUARE) == []
+
+
+def test_a_convolution_that_is_read_twice_is_refused() -> None:
+    def function(self: Any, x: Tensor) -> Tensor:
+        y = self.conv(x)
+        return (y + self.z) * y
+
+    model = model_of(function, torch.randn(4, 1, 1))
+
+    assert "the output of the convolution is used elsewhere" in refused(model, SQUARE)
+
+
+def test_a_convolution_added_to_itself_is_not_spoken_of() -> None:
+    def function(self: Any, x: Tensor) -> Tensor:
+        y = self.conv(x)
+        return y + y
+
+    assert refused(model_of(function), SQUARE) == []
+
+
+def test_division_by_a_convolution_is_refused() -> None:
+    model = model_of(lambda self, x: self.z / self.conv(x), torch.randn(4, 1, 1))
+
+    assert refused(model, SQUARE) == ["it divides by the output of the convolution"]
+
+
+def test_factors_out_of_range_are_refused(subtests: pytest.Subtests) -> None:
+    for number in [0, 1e30, -1e-30]:
+        with subtests.test(number=number):
+            model = model_of(lambda self, x: self.conv(x) * number)
+
+            assert refused(model, SQUARE) == [
+                f"a factor of {number} may take the weights out of the range of f32[2, 4, 4, 4]"
+            ]
+
+
+def test_half_precision_has_a_narrow_range_of_factors() -> None:
+    model = model_of(lambda self, x: self.conv(x) * 1e-3, conv=nn.Conv2d(3, 4, 3).half())
+
+    assert "may take the weights out of the range" in refused(model, SQUARE.half())[0]
+
+
+def test_numbers_that_are_not_finite_are_refused(subtests: pytest.Subtests) -> None:
+    for number in [float("inf"), float("nan")]:
+        with subtests.test(number=number):
+            model = model_of(lambda self, x: self.conv(x) + number)
+
+            assert refused(model, SQUARE) == [f"the number {number} is not finite"]
+
+
+def test_random_operands_are_refused() -> None:
+    model = model_of(lambda self, x: self.conv(x) + torch.rand(4, 1, 1))
+
+    assert refused(model, SQUARE) == ["%rand is computed in each call, and only weights can be folded"]
+
+
+def test_a_bias_of_another_shape_is_refused() -> None:
+    model = Call(
+        lambda self, x: nn.functional.linear(x, self.weight, self.bias) + 1,
+        weight=nn.Parameter(torch.randn(4, 3)),
+        bias=nn.Parameter(torch.randn(1)),
+    )
+
+    assert refused(model, torch.randn(2, 3)) == ["the bias is f32[1], not one number for each of 4 channels"]
+
+
+def test_sums_without_convolutions_are_not_spoken_of() -> None:
+    model = Call(lambda self, x: torch.relu(x) + self.z, z=torch.randn(4))
+
+    assert refused(model, torch.randn(2, 4)) == []
+
+
+def test_other_ways_to_call_an_operation_are_folded_behind_canonicalize(subtests: pytest.Subtests) -> None:
+    rows = {
+        "expand_as": (lambda self, x: (lambda y: y + self.z.expand_as(y))(self.conv(x))),
+        "true_divide": (lambda self, x: torch.true_divide(self.conv(x), self.z)),
+    }
+    for case, function in rows.items():
+        with subtests.test(case):
+            model, x = model_of(function, away_from_zero(CHANNELS, 1, 1)), image(3)
+
+            graph = (
+                PassManager("canonicalize,conv-add-folding,constant-folding,dead-code")
+                .run(extract_ir(model, (x,)))
+                .graph
+            )
+
+            assert [node.op_type for node in graph.body] == [CONV2D]
+            assert_computes(graph, model, [x])

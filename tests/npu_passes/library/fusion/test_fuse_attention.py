@@ -1,0 +1,387 @@
+"""Attentions that are written out become one op, and what only looks like one stays."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from npu_ir import TensorType, execute_ir, extract_ir
+from npu_passes import Checked, PassManager, PassResult
+from npu_passes.library.fusion.fuse_attention import FuseAttention
+from npu_passes.testing import check_pass
+from tests.support.corpus.case import Function
+from tests.support.passes.pattern_cases import capture, op_types, reasons
+
+SDPA = "aten.scaled_dot_product_attention.default"
+INF = -math.inf
+LEAST = torch.finfo(torch.float32).min
+Parts = Callable[..., Tensor]
+
+
+def qkv(
+    *, rank: int = 4, dtype: torch.dtype = torch.float32, length: int = 5
+) -> tuple[Tensor, Tensor, Tensor]:
+    lead = (2, 3)[4 - rank :]
+    sizes = (7, 8), (length, 8), (length, 8)
+    return tuple(torch.randn(*lead, *size).to(dtype) for size in sizes)  # type: ignore[return-value]
+
+
+def attention(
+    q: Tensor, k: Tensor, v: Tensor, *, mask: Any = lambda scores: scores, weights: Any = lambda item: item
+) -> Tensor:
+    scores = mask(q @ k.transpose(-1, -2) * 8**-0.5)
+    return weights(scores.softmax(-1)) @ v  # type: ignore[no-any-return]
+
+
+def fused(function: Parts, *args: Tensor) -> PassResult:
+    return PassManager([FuseAttention], checked=Checked(calls=[(args, {})])).run(capture(function, *args))
+
+
+def sdpa_of(result: PassResult) -> Any:
+    (node,) = result.graph.nodes_of(SDPA)
+    assert "softmax.int" not in op_types(result.graph)
+    return node
+
+
+FORMS = {
+    "plain": attention,
+    "mT": (lambda q, k, v: (q @ k.mT * 8**-0.5).softmax(-1) @ v),
+    "permute": (lambda q, k, v: (q @ k.permute(0, 1, 3, 2) * 8**-0.5).softmax(-1) @ v),
+    "divided": (lambda q, k, v: (q @ k.transpose(3, 2) / 8**0.5).softmax(-1) @ v),
+    "scale on the query": (lambda q, k, v: ((q / 8**0.5) @ k.mT).softmax(-1) @ v),
+    "scale on the key": (lambda q, k, v: (q @ (k * 8**-0.5).mT).softmax(-1) @ v),
+    "scale on the turned key": (lambda q, k, v: (q @ (k.mT * 8**-0.5)).softmax(-1) @ v),
+    "scale on both": (lambda q, k, v: ((q * 8**-0.25) @ (k * 8**-0.25).mT).softmax(-1) @ v),
+    "no scale": (lambda q, k, v: (q @ k.mT).softmax(-1) @ v),
+    "negative scale": (lambda q, k, v: (q @ k.mT * -0.25).softmax(-1) @ v),
+    "two scales": (lambda q, k, v: (q @ k.mT * 0.5 * 0.5).softmax(-1) @ v),
+    "positive axis": (lambda q, k, v: (q @ k.mT * 8**-0.5).softmax(3) @ v),
+    "constant tensor": (lambda q, k, v: (q @ k.mT / torch.tensor(2.0)).softmax(-1) @ v),
+    "full tensor": (lambda q, k, v: (q @ k.mT / torch.full([], 2.0)).softmax(-1) @ v),
+    "dropout off": (lambda q, k, v: nn.functional.dropout(((q @ k.mT) * 0.3).softmax(-1), 0.5, False) @ v),
+    "dropout of nothing": (
+        lambda q, k, v: nn.functional.dropout(((q @ k.mT) * 0.3).softmax(-1), 0.0, True) @ v
+    ),
+    "softmax in float64": (lambda q, k, v: ((q @ k.mT) * 0.3).to(torch.float64).softmax(-1).to(q.dtype) @ v),
+}
+
+
+def test_every_way_to_write_an_attention_becomes_one_op(subtests: pytest.Subtests) -> None:
+    for dtype in [torch.float32, torch.float64, torch.bfloat16, torch.float16]:
+        for case, function in FORMS.items():
+            with subtests.test(dtype=dtype, case=case):
+                node = sdpa_of(fused(function, *qkv(dtype=dtype)))
+
+                assert node.outputs[0].type.dtype == dtype
+
+
+def test_a_softmax_in_float32_of_half_precision_goes_into_the_op(subtests: pytest.Subtests) -> None:
+    for dtype in [torch.float32, torch.bfloat16, torch.float16]:
+        with subtests.test(dtype=dtype):
+
+            def function(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+                return (q @ k.mT * 0.3).softmax(-1, dtype=torch.float32).to(q.dtype) @ v
+
+            node = sdpa_of(fused(function, *qkv(dtype=dtype)))
+
+            assert node.outputs[0].type.dtype == dtype
+
+
+def test_the_scale_is_the_product_of_all_scales() -> None:
+    result = fused(lambda q, k, v: ((q * 2) @ (k / 4).mT * 3).softmax(-1) @ v, *qkv())
+
+    assert sdpa_of(result).attrs["scale"] == pytest.approx(1.5)
+
+
+MASKS = {
+    "added": (lambda s, b, f: s + f),
+    "added the other way round": (lambda s, b, f: f + s),
+    "added of rank 2": (lambda s, b, f: s + f[0, 0]),
+    "added of rank 1": (lambda s, b, f: s + f[0, 0, 0]),
+    "two added": (lambda s, b, f: s + f[:, :, :1] + f),
+    "a product added": (lambda s, b, f: s + f.exp() @ torch.ones_like(f).mT @ f),
+    "filled with -inf": (lambda s, b, f: s.masked_fill(b, INF)),
+    "filled with a number": (lambda s, b, f: s.masked_fill(b, -1e38)),
+    "where -inf": (lambda s, b, f: torch.where(b, s, INF)),
+    "where -inf turned": (lambda s, b, f: torch.where(b, INF, s)),
+    "where a number": (lambda s, b, f: torch.where(b, s, -1e38)),
+    "where a full tensor": (lambda s, b, f: torch.where(b, s, torch.full([], INF))),
+    "where full turned": (lambda s, b, f: torch.where(b, torch.full([], -1e38, dtype=s.dtype), s)),
+    "added, then filled": (lambda s, b, f: (s + f).masked_fill(b, INF)),
+    "filled, then added": (lambda s, b, f: s.masked_fill(b, INF) + f),
+    "filled twice": (lambda s, b, f: s.masked_fill(b, INF).masked_fill(b[:, :, :1], INF)),
+    "where after added": (lambda s, b, f: torch.where(b, s + f, INF)),
+}
+
+
+def half_masked(rows: int = 7, columns: int = 5) -> Tensor:
+    """Return bools that are False in the first column, True in the second, and so in every row both."""
+    mask = torch.rand(2, 1, rows, columns) > 0.5
+    mask[..., 0], mask[..., 1] = False, True
+    return mask
+
+
+def test_every_mask_becomes_one(subtests: pytest.Subtests) -> None:
+    for case, function in MASKS.items():
+        with subtests.test(case):
+            args = (*qkv(), half_masked(), torch.randn(2, 1, 7, 5))
+
+            result = fused(lambda q, k, v, b, f: attention(q, k, v, mask=lambda s: function(s, b, f)), *args)
+
+            assert "attn_mask" in sdpa_of(result).operands
+
+
+def test_a_fill_with_minus_infinity_is_a_mask_of_bools() -> None:
+    args = (*qkv(), half_masked())
+
+    node = sdpa_of(fused(lambda q, k, v, b: attention(q, k, v, mask=lambda s: s.masked_fill(b, INF)), *args))
+
+    assert node.inputs[-1].producer.op_type == "aten.logical_not.default"
+
+
+def test_a_row_that_is_masked_as_a_whole_is_the_mean_where_the_number_is_finite() -> None:
+    def function(q: Tensor, k: Tensor, v: Tensor, b: Tensor) -> Tensor:
+        return attention(q, k, v, mask=lambda s: s.masked_fill(b, LEAST))
+
+    args = (*qkv(), torch.ones(7, 5, dtype=torch.bool))
+    result = fused(function, *args)
+
+    assert len(list(result.graph.nodes_of(SDPA))) == 1
+    mean = args[2].mean(-2, keepdim=True).expand(function(*args).shape)
+    torch.testing.assert_close(execute_ir(result.graph, args), mean)
+
+
+def test_a_row_that_is_masked_by_infinity_as_a_whole_becomes_0_where_it_was_nan() -> None:
+    def function(q: Tensor, k: Tensor, v: Tensor, b: Tensor) -> Tensor:
+        return attention(q, k, v, mask=lambda s: s.masked_fill(b, INF))
+
+    args = (*qkv(), torch.ones(7, 5, dtype=torch.bool))
+    graph = PassManager([FuseAttention]).run(capture(function, *args)).graph
+
+    assert function(*args).isnan().all()
+    assert (execute_ir(graph, args) == 0).all()
+
+
+def test_attentions_of_three_axes(subtests: pytest.Subtests) -> None:
+    rows = {
+        "bmm": (lambda q, k, v, f: (torch.bmm(q, k.mT) / 3).softmax(-1).bmm(v)),
+        "matmul": (lambda q, k, v, f: (q @ k.mT / 3 + f).softmax(-1) @ v),
+        "baddbmm": (lambda q, k, v, f: torch.baddbmm(f, q, k.mT, beta=1, alpha=0.3).softmax(-1).bmm(v)),
+        "baddbmm-beta-0": (lambda q, k, v, f: torch.baddbmm(f, q, k.mT, beta=0).softmax(-1).bmm(v)),
+    }
+    for case, function in rows.items():
+        with subtests.test(case):
+            args = (*qkv(rank=3), torch.randn(3, 7, 5))
+
+            result = fused(function, *args)
+
+            assert len(list(result.graph.nodes_of(SDPA))) == 1
+            torch.testing.assert_close(execute_ir(result.graph, args), function(*args))
+
+
+def test_a_key_that_is_never_turned_is_turned() -> None:
+    q, k, v = qkv()
+
+    node = sdpa_of(fused(lambda q, k, v: (q @ k).softmax(-1) @ v, q, k.mT.contiguous(), v))
+
+    assert node.inputs[1].producer.op_type == "aten.transpose.int"
+
+
+def test_a_key_that_is_turned_in_other_axes_is_turned_once_more(subtests: pytest.Subtests) -> None:
+    rows = {
+        "transpose": (lambda k: k.transpose(1, 2), (2, 8, 3, 5)),
+        "permute": (lambda k: k.permute(0, 2, 3, 1), (2, 5, 3, 8)),
+    }
+    for case, (turn, shape) in rows.items():
+        with subtests.test(case):
+            q, _, v = qkv()
+
+            node = sdpa_of(fused(lambda q, k, v: (q @ turn(k)).softmax(-1) @ v, q, torch.randn(shape), v))
+
+            assert dict(node.inputs[1].producer.attrs) == {"dim0": -2, "dim1": -1}
+
+
+def test_a_scale_that_others_read_stays_outside() -> None:
+    def function(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        scaled = q * 0.5
+        return (scaled @ k.mT).softmax(-1) @ v, scaled
+
+    node = sdpa_of(fused(function, *qkv()))
+
+    assert (node.inputs[0].name, node.attrs["scale"]) == ("mul", 1.0)
+
+
+class Heads(nn.Module):
+    def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        q, k, v = (item.view(*item.shape[:2], 3, 8).transpose(1, 2) for item in (q, k, v))
+        return attention(q, k, v).transpose(1, 2).contiguous().view(q.shape[0], -1, 24)
+
+
+def test_heads_are_put_together_without_a_copy() -> None:
+    args = (torch.randn(2, 7, 24), torch.randn(2, 5, 24), torch.randn(2, 5, 24))
+    graph = PassManager([FuseAttention]).run(extract_ir(Heads(), args)).graph
+
+    turn = next(graph.nodes_of(SDPA)).outputs[0].users[0]
+    assert turn.op_type == "aten.transpose.int"
+    assert turn.outputs[0].type == TensorType((2, 7, 3, 8), torch.float32)
+    assert not list(graph.nodes_of("aten.clone.default"))
+
+
+def test_what_reads_the_result_as_it_lies_in_memory_gets_it_so() -> None:
+    def function(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        q, k, v = (item.view(2, -1, 3, 8).transpose(1, 2) for item in (q, k, v))
+        return attention(q, k, v).view(6, 7, 8)
+
+    args = (torch.randn(2, 7, 24), torch.randn(2, 5, 24), torch.randn(2, 5, 24))
+
+    assert sdpa_of(fused(function, *args)).outputs[0].type.strides is not None
+
+
+def test_attentions_with_open_sizes_are_fused() -> None:
+    batch, length = torch.export.Dim("batch", min=1, max=64), torch.export.Dim("length", min=2, max=512)
+    shapes = {0: batch, 1: length}
+    args = tuple(torch.randn(2, 7, 24) for _ in range(3))
+    graph = extract_ir(Heads(), args, dynamic_shapes=(shapes, shapes, shapes))
+
+    result = PassManager([FuseAttention], checked=Checked(calls=[(args, {})])).run(graph)
+
+    (node,) = result.graph.nodes_of(SDPA)
+    assert str(node.outputs[0].type) == "f32[batch, 3, length, 8]@[24*length, 8, 24, 1]"
+
+
+SAME = torch.randn(2, 1, 7, 5)
+REFUSALS = [
+    (
+        lambda q, k, v, m: (q[:, :, :1] @ k.mT + m).softmax(-1) @ v,
+        (SAME,),
+        "its mask %m, f32[2, 1, 7, 5], does not fit scores of f32[2, 3, 1, 5]",
+    ),
+    (
+        lambda q, k, v: (q @ k.mT).softmax(-1).to(torch.float16).to(torch.float32) @ v,
+        (),
+        "'to' rounds to f16",
+    ),
+    (
+        lambda q, k, v: (q @ k.mT).softmax(-1, dtype=torch.float16).to(torch.float32) @ v,
+        (),
+        "'softmax' rounds to f16",
+    ),
+    (
+        lambda q, k, v: (q @ k.mT * math.inf).softmax(-1) @ v,
+        (),
+        "'mul', aten.mul.Tensor, stands between product and softmax",
+    ),
+    (lambda q, k, v: (lambda w: (w @ v, w))((q @ k.mT).softmax(-1)), (), "%softmax is read elsewhere"),
+    (lambda q, k, v: (lambda s: (s.softmax(-1) @ v, s))(q @ k.mT), (), "%matmul is read elsewhere"),
+    (
+        lambda q, k, v: nn.functional.dropout((q @ k.mT).softmax(-1), 0.5, True) @ v,
+        (),
+        "its dropout 'dropout' is on",
+    ),
+    (lambda q, k, v: (q @ k.mT).softmax(-2) @ v, (), "its softmax is over axis -2, not over the last one"),
+    (lambda q, k, v, m: ((q @ k.mT + m) * 2).softmax(-1) @ v, (SAME,), "it scales its mask ('add')"),
+    (
+        lambda q, k, v, m: torch.add(q @ k.mT, m, alpha=2).softmax(-1) @ v,
+        (SAME,),
+        "'add' adds something that is not a mask",
+    ),
+    (lambda q, k, v: (q @ k.mT + 1).softmax(-1) @ v, (), "'add' adds something that is not a mask"),
+    (
+        lambda q, k, v, m: (q @ k.mT + m).softmax(-1) @ v,
+        (SAME > 0,),
+        "its mask %m, bool[2, 1, 7, 5], is not of f32",
+    ),
+    (
+        lambda q, k, v, m: (q @ k.mT + m).softmax(-1) @ torch.cat([v, v]).view(2, 2, 3, 5, 8)[0],
+        (torch.randn(2, 2, 3, 7, 5),),
+        "its mask %m, f32[2, 2, 3, 7, 5], does not fit scores of f32[2, 3, 7, 5]",
+    ),
+    (
+        lambda q, k, v, m: (q @ k.mT).masked_fill(m > 0, -1e4).softmax(-1) @ v,
+        (SAME,),
+        (
+            "'masked_fill' fills in -10000: added to scores this is something else in a row "
+            "that is masked as a whole"
+        ),
+    ),
+    (lambda q, k, v, m: (q @ k.mT).masked_fill(m > 0, math.nan).softmax(-1) @ v, (SAME,), "fills in nan"),
+    (
+        lambda q, k, v, m: torch.where(m > 0, q @ k.mT, m).softmax(-1) @ v,
+        (SAME,),
+        "'where' fills in something that is not a number",
+    ),
+    (
+        lambda q, k, v: (q @ k.mT).tanh().softmax(-1) @ v,
+        (),
+        "'tanh', aten.tanh.default, stands between product and softmax",
+    ),
+    (
+        lambda q, k, v, m: ((q @ k.mT).tanh() * 5 + m).softmax(-1) @ v,
+        (SAME,),
+        "'tanh', aten.tanh.default, stands between product and softmax",
+    ),
+    (
+        lambda q, k, v: (q @ k.mT * q[..., :1]).softmax(-1) @ v,
+        (),
+        "'mul', aten.mul.Tensor, stands between product and softmax",
+    ),
+    (lambda q, k, v: q[..., :5].softmax(-1) @ v, (), "stands between product and softmax"),
+    (lambda s, q, v: s.softmax(-1) @ v, None, "its scores %s are not a product"),
+    (lambda q, k, v: (q @ k[:1].mT).softmax(-1) @ v, (), "its products broadcast: query f32[2, 3, 7, 8]"),
+    (lambda q, k, v: (q[0, 0] @ k[0, 0].mT).softmax(-1) @ v[0, 0], (), "it is not of 3 or 4 axes"),
+    (lambda q, k, v: (q.double() @ k.double().mT).to(torch.float32).softmax(-1) @ v, (), "rounds to f32"),
+    (
+        lambda q, k, v: (q.double() @ k.double().mT).softmax(-1).to(torch.float32) @ v,
+        (),
+        "its parts are not floats of one dtype",
+    ),
+    (
+        lambda q, k, v: (q @ k.mT).to(torch.int64).to(torch.float32).softmax(-1) @ v,
+        (),
+        "'to' does more than cast to another dtype of floats",
+    ),
+]
+
+
+def test_what_is_no_such_attention_stays_with_a_reason(subtests: pytest.Subtests) -> None:
+    for function, more, reason in REFUSALS:
+        with subtests.test(function=function, more=more, reason=reason):
+            parts = qkv()
+            args = (torch.randn(2, 3, 7, 5), *parts[1:]) if more is None else (*parts, *more)
+            graph = _named(capture(function, *args), function)
+
+            result = PassManager([FuseAttention]).run(graph)
+
+            assert str(result.graph) == str(graph)
+            assert len(reasons(result)) == 1
+            assert reason in reasons(result)[0]
+
+
+def _named(graph: Any, function: Parts) -> Any:
+    """Return the graph with inputs that are called as the parameters of the function."""
+    names = function.__code__.co_varnames[: function.__code__.co_argcount]
+    for value, name in zip(graph.inputs, names, strict=True):
+        graph.rename(value, name)
+    return graph
+
+
+def test_products_that_look_like_no_attention_are_not_spoken_of() -> None:
+    result = fused(lambda q, k, v: (q @ k.mT) @ v, *qkv())
+
+    assert not reasons(result)
+    assert op_types(result.graph).count("matmul.default") == 2
+
+
+def test_the_pass_keeps_its_promises() -> None:
+    graphs = [
+        extract_ir(Heads(), tuple(torch.randn(2, 7, 24) for _ in range(3))),
+        extract_ir(Function(attention), qkv()),
+        capture(lambda q, k, v: (q @ k.mT).softmax(-2) @ v, *qkv()),
+    ]
+
+    assert check_pass(FuseAttention, graphs) == 2

@@ -1,0 +1,123 @@
+"""A loss and its gradient become one op that computes the same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from npu_ir import execute_ir
+from npu_passes.library import FuseLossGradient
+from npu_passes.ops.fused import CROSS_ENTROPY_WITH_GRAD, MSE_LOSS_WITH_GRAD
+from tests.support.passes.step_cases import Step, assert_equal, count, refusals, rewritten
+
+LEFT = ("aten.ones_like.default", "aten.mse_loss_backward.default", "aten._log_softmax.default")
+
+
+def classes(loss: Any, rows: int = 6, *, ignored: int = 0) -> Step:
+    target = torch.randint(0, 4, (rows,))
+    target[:ignored] = -100
+    return Step(nn.Linear(5, 4), loss, torch.randn(rows, 5), target)
+
+
+def numbers(loss: Any) -> Step:
+    return Step(nn.Linear(5, 4), loss, torch.randn(6, 5), torch.randn(6, 4))
+
+
+def assert_fused(step: Step, op: str, **attrs: Any) -> None:
+    graph = rewritten(step.graph, FuseLossGradient)
+
+    (node,) = graph.nodes_of(op)
+    assert {name: node.attrs[name] for name in attrs} == attrs
+    assert not list(graph.nodes_of(*LEFT))
+    assert_equal(execute_ir(graph, step.args), step.eager(*step.args))
+    assert step.checked(FuseLossGradient) == 1
+
+
+def test_a_mean_squared_error_and_its_gradient_become_one_op(subtests: pytest.Subtests) -> None:
+    for reduction, number in [("mean", 1), ("sum", 2)]:
+        with subtests.test(reduction=reduction, number=number):
+            step = numbers(lambda x, y: F.mse_loss(x, y, reduction=reduction))
+
+            assert_fused(step, MSE_LOSS_WITH_GRAD, reduction=number, scale=1.0)
+
+
+def test_a_cross_entropy_and_its_gradient_become_one_op(subtests: pytest.Subtests) -> None:
+    for reduction, number in [("mean", 1), ("sum", 2)]:
+        for ignored in [0, 2]:
+            with subtests.test(reduction=reduction, number=number, ignored=ignored):
+                step = classes(lambda x, y: F.cross_entropy(x, y, reduction=reduction), ignored=ignored)
+
+                assert_fused(step, CROSS_ENTROPY_WITH_GRAD, reduction=number, ignore_index=-100)
+
+
+def test_another_index_may_be_ignored() -> None:
+    step = classes(lambda x, y: F.cross_entropy(x, y, ignore_index=2))
+
+    assert_fused(step, CROSS_ENTROPY_WITH_GRAD, ignore_index=2)
+
+
+def test_a_loss_may_be_scaled_by_numbers(subtests: pytest.Subtests) -> None:
+    rows = {
+        "divided": (lambda loss: loss / 3, torch.tensor(1.0).div(3).item()),
+        "scaled": (lambda loss: loss * 128.0 / 7, torch.tensor(1.0).div(7).mul(128.0).item()),
+    }
+    for case, (scaled, scale) in rows.items():
+        with subtests.test(case):
+            assert_fused(
+                classes(lambda x, y: scaled(F.cross_entropy(x, y))), CROSS_ENTROPY_WITH_GRAD, scale=scale
+            )
+            assert_fused(numbers(lambda x, y: scaled(F.mse_loss(x, y))), MSE_LOSS_WITH_GRAD, scale=scale)
+
+
+def test_the_gradient_of_a_loss_may_be_a_constant() -> None:
+    step = classes(lambda x, y: F.cross_entropy(x, y))
+    (ones,) = step.graph.nodes_of("aten.ones_like.default")
+    constant = step.graph.add_constant("half", torch.tensor(0.5))
+    step.graph.replace_all_uses(ones.outputs[0], constant)
+    step.graph.erase(ones)
+
+    (node,) = rewritten(step.graph, FuseLossGradient).nodes_of(CROSS_ENTROPY_WITH_GRAD)
+
+    assert node.attrs["scale"] == 0.5
+    assert step.checked(FuseLossGradient) == 1
+
+
+def test_two_losses_are_fused_each() -> None:
+    def both(x: Tensor, y: Tensor) -> Tensor:
+        return F.cross_entropy(x, y) + 0.5 * F.mse_loss(x, x.detach().sin())
+
+    step = classes(both)
+
+    graph = rewritten(step.graph, FuseLossGradient)
+
+    assert count(graph, CROSS_ENTROPY_WITH_GRAD) == count(graph, MSE_LOSS_WITH_GRAD) == 1
+    assert step.checked(FuseLossGradient) == 1
+
+
+def test_other_losses_are_left_alone(subtests: pytest.Subtests) -> None:
+    rows = [
+        (lambda x, y: F.cross_entropy(x, y, weight=torch.ones(4)), "classes have weights"),
+        (lambda x, y: F.cross_entropy(x, y, reduction="none").mean(), "is that of each row"),
+        (lambda x, y: F.cross_entropy(x, y).square(), "the gradient of the loss is not a known number"),
+    ]
+    for loss, reason in rows:
+        with subtests.test(loss=loss, reason=reason):
+            step = classes(loss)
+
+            assert step.checked(FuseLossGradient) == 0
+            assert any(reason in item for item in refusals(step.graph, FuseLossGradient))
+
+
+def test_smoothed_labels_are_left_alone() -> None:
+    assert classes(lambda x, y: F.cross_entropy(x, y, label_smoothing=0.1)).checked(FuseLossGradient) == 0
+
+
+def test_a_squared_error_that_is_squared_is_left_alone() -> None:
+    step = numbers(lambda x, y: F.mse_loss(x, y).square())
+
+    assert step.checked(FuseLossGradient) == 0
+    assert refusals(step.graph, FuseLossGradient) == ["the gradient of the loss is not a known number"]

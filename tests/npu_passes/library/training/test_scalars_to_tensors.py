@@ -1,0 +1,343 @@
+"""scalars-to-tensors: numbers are 0-d tensors, and what is computed with them stays the same."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+
+from npu_ir import Graph, Interpreter, ScalarType, execute_ir, parse_ir
+from npu_passes import Checked, PassError, PassManager, PassResult
+from npu_passes.library.training.fuse_optimizer import FuseOptimizer
+from npu_passes.library.training.scalars_to_tensors import ScalarsToTensors, tensor_inputs
+from npu_passes.manager.checked_mode import relative_error
+from npu_passes.testing import check_pass
+from tests.support.passes.training_graphs import (
+    KINDS,
+    call_of,
+    data_of,
+    ops,
+    step_graph,
+    trained,
+    weights_of,
+)
+
+BOUNDARY = "aten.scalar_tensor.default"
+NUMBER = 0.3
+
+
+def called(lines: str, type: str = "f32[2, 3]", result: str = "%out") -> Graph:
+    """Return a graph of a tensor ``%x``, another one ``%y`` and a number ``%n``."""
+    return parse_ir(
+        f"""
+        graph g {{
+          input %x: {type}
+          input %y: {type}
+          input %n: float
+          call (%x, %y, %n)
+
+          {lines}
+
+          return {result}
+        }}
+        """
+    )
+
+
+def data(graph: Graph, number: float = NUMBER) -> Checked:
+    generator = torch.Generator().manual_seed(0)
+    types = [value.tensor_type for value in graph.inputs[:2]]
+    made = [torch.rand(type.static_shape, generator=generator) + 0.5 for type in types]
+    tensors = [(4 * item).to(type.dtype) for item, type in zip(made, types, strict=True)]
+    return Checked(calls=[((*tensors, number), {})])
+
+
+def run(graph: Graph, **options: Any) -> PassResult:
+    return PassManager([ScalarsToTensors(**options)]).run(graph)
+
+
+def reasons(result: PassResult) -> list[str]:
+    return [item.reason for item in result.journal.refusals]
+
+
+def readers(graph: Graph) -> set[str]:
+    """Return the ops that read a number."""
+    return {
+        node.op_type for node in graph.nodes for value in node.inputs if isinstance(value.type, ScalarType)
+    }
+
+
+def lists(op: str, rest: str, type: str = "f32[2, 3]", tensors: str = "self=[%x, %y]") -> str:
+    return f"%out: {type}, %other: {type} = aten._foreach_{op}({tensors}, {rest})"
+
+
+SINGLE = [
+    "aten.mul.Scalar(self=%x, other=%n)",
+    "aten.mul.Tensor(self=%x, other=%n)",
+    "aten.div.Scalar(self=%x, other=%n)",
+    "aten.add.Scalar(self=%x, other=%n)",
+    "aten.add.Tensor(self=%x, other=%y, alpha=%n)",
+    "aten.sub.Tensor(self=%x, other=%y, alpha=%n)",
+    "aten.sub.Scalar(self=%x, other=%n) {alpha=2}",
+    "aten.rsub.Tensor(self=%x, other=%y, alpha=%n)",
+    "aten.rsub.Scalar(self=%x, other=%n)",
+    "aten.lerp.Scalar(self=%x, end=%y, weight=%n)",
+    "aten.addcmul.default(self=%x, tensor1=%y, tensor2=%x, value=%n)",
+    "aten.addcdiv.default(self=%x, tensor1=%y, tensor2=%x, value=%n)",
+    "aten.pow.Tensor_Scalar(self=%x, exponent=%n)",
+    "aten.pow.Scalar(self=%n, exponent=%x)",
+    "aten.clamp.default(self=%x, min=%n)",
+    "aten.clamp_max.default(self=%x, max=%n)",
+    "aten.fmod.Scalar(self=%x, other=%n)",
+    "aten.full_like.default(self=%x, fill_value=%n)",
+    "aten.full.default(fill_value=%n) {size=[2, 3], dtype=f32}",
+]
+ON_LISTS = [
+    lists("mul.Scalar", "scalar=%n"),
+    lists("div.Scalar", "scalar=%n"),
+    lists("add.Scalar", "scalar=%n"),
+    lists("sub.Scalar", "scalar=%n"),
+    lists("add.List", "other=[%y, %x], alpha=%n"),
+    lists("sub.List", "other=[%y, %x], alpha=%n"),
+    lists("lerp.Scalar", "tensors1=[%y, %x], weight=%n"),
+    lists("addcmul.Scalar", "tensor1=[%y, %x], tensor2=[%x, %y], value=%n"),
+    lists("addcdiv.Scalar", "tensor1=[%y, %x], tensor2=[%x, %y], value=%n"),
+    lists("pow.Scalar", "exponent=%n"),
+    lists("pow.ScalarAndTensor", "exponent=[%x, %y]", tensors="self=%n"),
+    lists("maximum.Scalar", "scalar=%n"),
+    lists("clamp_min.Scalar", "scalar=%n"),
+]
+
+
+@pytest.mark.parametrize("type", ["f32[2, 3]", "f32[]", "f64[2, 3]"])
+@pytest.mark.parametrize("call", SINGLE)
+def test_an_op_with_a_number_becomes_one_with_a_tensor(call: str, type: str) -> None:
+    if "full.default" in call and type != "f32[2, 3]":
+        return
+    graph = called(f"%out: {type} = {call}", type)
+
+    assert check_pass(ScalarsToTensors, graph, data=data(graph)) == 1
+    assert readers(run(graph).graph) == {BOUNDARY}
+
+
+def test_an_op_on_lists_with_a_number_becomes_one_with_a_tensor(subtests: pytest.Subtests) -> None:
+    for type in ["f32[2, 3]", "f32[]", "f64[]"]:
+        for call in ON_LISTS:
+            with subtests.test(type=type, call=call):
+                graph = called(call.replace("f32[2, 3]", type), type, "(%out, %other)")
+
+                assert check_pass(ScalarsToTensors, graph, data=data(graph)) == 1
+                assert readers(run(graph).graph) == {BOUNDARY}
+
+
+def test_a_coarse_tensor_does_not_round_the_number(subtests: pytest.Subtests) -> None:
+    for type in ["bf16[2, 3]", "f16[2, 3]"]:
+        with subtests.test(type=type):
+            graph = called(f"%out: {type} = aten.mul.Scalar(self=%x, other=%n)", type)
+            checked = data(graph, number=0.999)
+            ones = torch.ones(2, 3, dtype=graph.inputs[0].tensor_type.dtype) * 1000
+
+            assert check_pass(ScalarsToTensors, graph, data=checked) == 1
+            found = run(graph).graph
+            assert torch.equal(
+                execute_ir(found, (ones, ones, 0.999), {}), execute_ir(graph, (ones, ones, 0.999), {})
+            )
+
+
+def test_arithmetic_on_numbers_is_arithmetic_on_tensors(subtests: pytest.Subtests) -> None:
+    rows = [
+        ("operator.sub(b=%n) {a=1.0}", 1 - NUMBER),
+        ("operator.sub(a=%n) {b=1.0}", NUMBER - 1),
+        ("operator.mul(a=%n, b=%n)", NUMBER * NUMBER),
+        ("operator.truediv(b=%n) {a=2}", 2 / NUMBER),
+        ("operator.truediv(a=%n) {b=2}", NUMBER / 2),
+        ("operator.pow(a=%n) {b=3}", NUMBER**3),
+        ("operator.pow(b=%n) {a=2.0}", 2**NUMBER),
+        ("operator.neg(a=%n)", -NUMBER),
+        ("torch.sym_max(a=%n) {b=0.5}", 0.5),
+        ("math.sqrt(x=%n)", math.sqrt(NUMBER)),
+    ]
+    for function, expected in rows:
+        with subtests.test(function=function, expected=expected):
+            graph = called(
+                f"%m: float = {function}\n%out: f64[2, 3] = aten.mul.Scalar(self=%x, other=%m)", "f64[2, 3]"
+            )
+            ones = torch.ones(2, 3, dtype=torch.float64)
+
+            assert check_pass(ScalarsToTensors, graph, data=data(graph)) == 1
+            found = run(graph).graph
+            assert readers(found) == {BOUNDARY}
+            assert execute_ir(found, (ones, ones, NUMBER), {})[0, 0].item() == pytest.approx(
+                expected, rel=1e-15
+            )
+
+
+def test_what_is_read_from_a_tensor_stays_one() -> None:
+    graph = parse_ir(
+        """
+        graph g {
+          input %x: f32[2, 3]
+          input %t: f32[1]
+
+          %item: float = aten._local_scalar_dense.default(self=%t)
+          %half: float = operator.truediv(a=%item) {b=2}
+          %out: f32[2, 3] = aten.add.Tensor(self=%x, other=%x, alpha=%half)
+
+          return %out
+        }
+        """
+    )
+
+    assert check_pass(ScalarsToTensors, graph) == 1
+    assert not any(isinstance(value.type, ScalarType) for value in run(graph).graph.values)
+
+
+def test_integers_that_are_read_are_divided_as_floats() -> None:
+    graph = parse_ir(
+        """
+        graph g {
+          input %x: f64[2, 3]
+          input %t: i64[]
+
+          %item: int = aten._local_scalar_dense.default(self=%t)
+          %more: int = operator.add(a=%item) {b=1}
+          %third: float = operator.truediv(a=%more) {b=3}
+          %out: f64[2, 3] = aten.mul.Scalar(self=%x, other=%third)
+
+          return %out
+        }
+        """
+    )
+
+    assert check_pass(ScalarsToTensors, graph) == 1
+    assert not any(isinstance(value.type, ScalarType) for value in run(graph).graph.values)
+
+
+def test_no_number_is_left_of_an_optimizer_but_those_that_become_tensors(subtests: pytest.Subtests) -> None:
+    for kind in KINDS:
+        with subtests.test(kind=kind):
+            graph = step_graph(kind)
+
+            assert check_pass(ScalarsToTensors, graph, data=data_of(graph)) == 1
+            result = run(graph)
+            assert readers(result.graph) == {BOUNDARY}
+            assert reasons(result) == []
+
+
+def test_steps_that_are_called_with_tensors_train_alike(subtests: pytest.Subtests) -> None:
+    for kind in ["adamw, all", "sgd, all"]:
+        with subtests.test(kind=kind):
+            graph = step_graph(kind, dtype=torch.float64)
+
+            found = tensor_inputs(run(graph).graph)
+
+            found.check()
+            assert not any(isinstance(value.type, ScalarType) for value in found.values)
+            now, before = trained(found), trained(graph)
+            assert max(relative_error(now[name], before[name]) for name in before) < 1e-12
+
+
+def test_a_graph_with_tensors_is_called_as_before() -> None:
+    graph = step_graph("adamw")
+
+    found = tensor_inputs(run(graph).graph)
+
+    assert [value.name for value in found.inputs] == [value.name for value in graph.inputs]
+    assert str(found.value("group0.lr").type) == "f64[]"
+    assert str(found).count("call (") == 1
+    assert graph.call[0] == found.call[0]
+    args, kwargs = call_of(found)
+    Interpreter(found, weights_of(found)).run_flat(args, kwargs)
+
+
+def test_of_an_optimizer_that_is_one_op_the_rate_becomes_a_tensor() -> None:
+    graph = PassManager([FuseOptimizer()]).run(step_graph("adamw")).graph
+
+    assert check_pass(ScalarsToTensors, graph, data=data_of(graph)) == 1
+    result = run(graph)
+    assert ops(result.graph)[-3:] == [BOUNDARY, "aten._to_copy.default", "npu.adam_step.tensor_lr"]
+    assert sorted(reasons(result)) == [
+        (
+            f"%group0.{name} stays a number: npu.adam_step.default has no form that takes "
+            f"a tensor for {argument!r}"
+        )
+        for name, argument in (
+            ("betas.0", "beta1"),
+            ("betas.1", "beta2"),
+            ("eps", "eps"),
+            ("weight_decay", "weight_decay"),
+        )
+    ]
+    left = [value.name for value in tensor_inputs(result.graph).inputs if isinstance(value.type, ScalarType)]
+    assert left == ["group0.betas.0", "group0.betas.1", "group0.eps", "group0.weight_decay"]
+
+
+def test_a_number_that_is_needed_as_one_stays(subtests: pytest.Subtests) -> None:
+    rows = [
+        (
+            "%out: f32[2, 3] = aten.mul.Scalar(self=%x, other=%n)",
+            "(%out, %n)",
+            "%n stays a number: the graph returns it",
+        ),
+        (
+            "%out: f32[2, 3] = aten.dropout.default(input=%x, p=%n) {train=True}",
+            "%out",
+            "%n stays a number: aten.dropout.default has no form that takes a tensor for 'p'",
+        ),
+        (
+            "%m: float = operator.neg(a=%n)\n%out: f32[2, 3] = aten.elu.default(self=%x, alpha=%m)",
+            "%out",
+            "%m stays a number: aten.elu.default has no form that takes a tensor for 'alpha'",
+        ),
+        (
+            lists("mul.ScalarList", "scalars=(%n, %n)"),
+            "%out",
+            "%n stays a number: aten._foreach_mul.ScalarList takes it in a list of numbers",
+        ),
+        (
+            "%m: int = builtins.int(x=%n)\n%out: f32[2, 3] = aten.mul.Scalar(self=%x, other=%m)",
+            "%out",
+            "%n stays a number: builtins.int takes numbers",
+        ),
+    ]
+    for lines, result, reason in rows:
+        with subtests.test(lines=lines, result=result, reason=reason):
+            graph = called(lines, result=result)
+
+            found = run(graph)
+
+            assert found.graph == graph
+            assert reasons(found)[0] == reason
+
+
+def test_a_number_stays_with_all_that_hangs_on_it() -> None:
+    graph = called(
+        "%m: float = operator.neg(a=%n)\n"
+        "%z: f32[2, 3] = aten.mul.Scalar(self=%x, other=%m)\n"
+        "%out: f32[2, 3] = aten.elu.default(self=%z, alpha=%n)"
+    )
+
+    result = run(graph)
+
+    assert result.graph == graph
+    assert "%m stays a number: %n does, which it is computed from" in reasons(result)
+
+
+def test_floats_may_stand_in_another_dtype() -> None:
+    graph = called("%out: f32[2, 3] = aten.mul.Scalar(self=%x, other=%n)")
+
+    found = tensor_inputs(run(graph, dtype="float32").graph)
+
+    assert str(found.value("n").type) == "f32[]"
+    assert ops(found) == ["aten.mul.Tensor"]
+
+
+def test_floats_stand_in_floats(subtests: pytest.Subtests) -> None:
+    for dtype in ["int64", "float31"]:
+        with (
+            subtests.test(dtype=dtype),
+            pytest.raises(PassError, match=f"the option 'dtype' of scalars-to-tensors .* not '{dtype}'"),
+        ):
+            ScalarsToTensors(dtype=dtype)

@@ -1,0 +1,191 @@
+"""The folder that shows what a rewrite did runs on its own, whatever the model takes and returns."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import io
+import runpy
+import subprocess
+import sys
+from collections import namedtuple
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from npu_ir import Graph, GraphError, extract_ir
+from npu_passes import Checked, Culprit, Pass, PassError, bisect
+from tests.support.passes.sample_passes import RELU, BreakShapes
+
+Pair = namedtuple("Pair", ["first", "second"])
+X = torch.tensor([[1.0, -2.0], [3.0, 4.0]])
+
+
+@dataclasses.dataclass
+class Batch:
+    """What a model may take."""
+
+    x: Tensor
+    scale: float
+
+
+torch.export.register_dataclass(Batch)
+
+
+class ReluToNeg(Pass):
+    """Change what a graph computes."""
+
+    name = "relu-to-neg"
+
+    def run(self, graph: Graph) -> bool:
+        found = list(graph.nodes_of(RELU))
+        for node in found:
+            with self.rewrite(graph, "to-neg", node) as edit:
+                edit.replace(node.outputs[0], edit.call("aten.neg.default", node.inputs[0]))
+        return bool(found)
+
+
+class OfPair(nn.Module):
+    def forward(self, pair: Any, *, more: dict[str, Tensor]) -> Tensor:
+        return pair.first.relu() + pair.second + more["z"]
+
+
+class OfDataclass(nn.Module):
+    def forward(self, batch: Batch) -> Tensor:
+        return batch.x.relu() * batch.scale
+
+
+class Bools(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.relu() > 0
+
+
+class Sparse(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.relu().to_sparse()
+
+
+class ImaginaryPart(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.complex(torch.ones_like(x), x.relu())
+
+
+class Updating(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("total", torch.zeros(2, 2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.total.add_(x.relu())
+        return x
+
+
+def said_here(folder: Path) -> str:
+    """Return what the script says, run in this process."""
+    with contextlib.redirect_stdout(io.StringIO()) as said:
+        runpy.run_path(str(folder / "repro.py"))
+    return said.getvalue()
+
+
+def said_elsewhere(folder: Path) -> str:
+    """Return what the script says in a process that knows nothing of this one."""
+    command = [sys.executable, "-W", "ignore", str(folder / "repro.py")]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+@pytest.mark.parametrize(
+    ("model", "said"),
+    [
+        pytest.param(Bools(), "result differs in 4 of 4 elements", id="bools"),
+        pytest.param(Sparse(), "result differs by 2", id="a sparse tensor"),
+        pytest.param(ImaginaryPart(), "result differs by 2", id="the imaginary part"),
+        pytest.param(Updating(), "the update of total differs by", id="an update"),
+    ],
+)
+def test_the_script_says_what_bisect_said(model: nn.Module, said: str, tmp_path: Path) -> None:
+    data = Checked(weights=model.state_dict(), calls=[((X,), {})])
+
+    culprit = bisect(extract_ir(model.eval(), (X,)), [ReluToNeg], data=data, repro_dir=tmp_path)
+
+    assert culprit is not None
+    assert culprit.difference.startswith(said)
+    assert said_here(tmp_path) == f"{culprit.difference}\n"
+
+
+@pytest.mark.parametrize(
+    ("model", "args", "kwargs"),
+    [
+        pytest.param(
+            OfPair(),
+            (Pair(X, X),),
+            {"more": {"z": X}},
+            id="a namedtuple",
+            marks=pytest.mark.exhaustive,
+        ),
+        pytest.param(OfDataclass(), (Batch(X, 2.0),), {}, id="a dataclass"),
+    ],
+)
+def test_the_script_needs_no_class_that_the_model_takes(
+    model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], tmp_path: Path
+) -> None:
+    graph = extract_ir(model.eval(), args, kwargs)
+
+    culprit = bisect(graph, [ReluToNeg], data=Checked(calls=[(args, kwargs)]), repro_dir=tmp_path)
+
+    assert culprit is not None
+    assert said_elsewhere(tmp_path) == f"{culprit.difference}\n"
+
+
+def test_the_script_names_every_result_that_differs(tmp_path: Path) -> None:
+    class Both(nn.Module):
+        def forward(self, x: Tensor) -> dict[str, Tensor]:
+            once = x.relu()
+            return {"a": once, "b": x, "c": once * 2}
+
+    bisect(extract_ir(Both(), (X,)), [ReluToNeg], repro_dir=tmp_path)
+
+    first, second = said_here(tmp_path).splitlines()
+    assert first.startswith("result['a'] differs by")
+    assert second.startswith("result['c'] differs by")
+
+
+def test_a_graph_that_is_no_valid_program_any_more_is_written_as_text(tmp_path: Path) -> None:
+    graph = extract_ir(nn.Sequential(nn.ReLU(), nn.ReLU()), (X,))
+
+    culprit = bisect(graph, [BreakShapes], repro_dir=tmp_path)
+
+    assert culprit is not None
+    assert "nonsense=1" in (tmp_path / "after.ir").read_text()
+    with pytest.raises(GraphError, match="has no argument 'nonsense'"):
+        said_here(tmp_path)
+
+
+def test_weights_may_come_from_a_file(tmp_path: Path) -> None:
+    model = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
+    torch.save(model.state_dict(), tmp_path / "weights.pt")
+
+    culprit = bisect(
+        extract_ir(model, (X,)),
+        [ReluToNeg],
+        data=Checked(weights=tmp_path / "weights.pt"),
+        repro_dir=tmp_path / "repro",
+    )
+
+    assert culprit is not None
+    kept = torch.load(tmp_path / "repro" / "weights.pt")
+    assert all(torch.equal(kept[name], weight) for name, weight in model.state_dict().items())
+
+
+def test_what_was_found_is_said_where_the_folder_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    graph = extract_ir(nn.ReLU(), (X,))
+
+    with pytest.raises(PassError, match=r"cannot be written: .*; it is of relu-to-neg: rewrite 1, 'to-neg'"):
+        bisect(graph, [ReluToNeg], repro_dir=tmp_path / "file" / "repro")
+
+
+def test_a_culprit_is_found_without_a_folder() -> None:
+    assert isinstance(bisect(extract_ir(nn.ReLU(), (X,)), [ReluToNeg]), Culprit)

@@ -1,0 +1,242 @@
+"""A graph with its prologue evaluated computes the same, with other weights and to the bit."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from npu_ir import (
+    Graph,
+    Interpreter,
+    ScalarType,
+    TensorType,
+    WeightError,
+    execute_ir,
+    extract_ir,
+    load_ir,
+    load_weights,
+    save_ir,
+)
+from npu_ir.core.tensor_bytes import same_data
+from npu_passes import PassManager, bake
+from tests.support.passes.folding_cases import FOLDING, Call, op_types, trained
+
+F32 = torch.float32
+X = torch.randn(2, 3, 9, 9)
+
+
+def network() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 3, bias=False),
+        nn.BatchNorm2d(8),
+        nn.ReLU(),
+        nn.ConvTranspose2d(8, 6, 3, groups=2),
+        nn.BatchNorm2d(6, affine=False),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(6, 5),
+        nn.BatchNorm1d(5),
+    )
+
+
+def folded(model: nn.Module, *inputs: Tensor) -> Graph:
+    return PassManager(FOLDING).run(extract_ir(model, inputs)).graph
+
+
+def test_a_baked_graph_has_no_prologue_and_computes_the_same_to_the_bit() -> None:
+    model = trained(network())
+    graph = folded(model, X)
+    text = str(graph)
+
+    baked, weights = bake(graph, model.state_dict())
+
+    assert baked.prologue == ()
+    assert [node.op_type for node in baked.nodes] == op_types(graph)
+    assert str(graph) == text
+    assert same_data(
+        execute_ir(baked, [X], weights=weights), execute_ir(graph, [X], weights=model.state_dict())
+    )
+
+
+def test_weights_that_nothing_reads_any_more_are_left_out() -> None:
+    model = trained(nn.Sequential(nn.Conv2d(3, 8, 3, bias=False), nn.BatchNorm2d(8), nn.PReLU()))
+
+    baked, weights = bake(folded(model, X), model.state_dict())
+
+    assert list(baked.parameters) == ["2.weight", "folded.0.weight", "folded.0.bias"]
+    assert list(baked.buffers) == []
+    assert weights.keys() == baked.parameters.keys()
+    assert weights["2.weight"].data_ptr() == model[2].weight.data_ptr()
+
+
+def test_a_graph_without_prologue_keeps_what_it_reads() -> None:
+    model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4)).eval()
+    graph, x = extract_ir(model, (X[0, 0, :, :3],)), X[0, 0, :, :3]
+
+    baked, weights = bake(graph, model.state_dict())
+
+    assert "1.num_batches_tracked" not in weights
+    assert same_data(
+        execute_ir(baked, [x], weights=weights), execute_ir(graph, [x], weights=model.state_dict())
+    )
+
+
+def test_a_view_of_a_weight_shares_its_memory() -> None:
+    model = Call(lambda self, x: x @ self.w.t(), w=nn.Parameter(torch.randn(4, 3)))
+    x = torch.randn(2, 3)
+
+    baked, weights = bake(folded(model, x), model.state_dict())
+
+    (tensor,) = weights.values()
+    assert tensor.data_ptr() == model.w.data_ptr()
+    assert same_data(execute_ir(baked, [x], weights=weights), model(x).detach())
+
+
+def test_buffers_that_the_graph_updates_stay() -> None:
+    def function(self: Any, x: Tensor) -> Tensor:
+        self.count.add_(1)
+        return x * self.w.exp() * self.count
+
+    model = Call(function, w=nn.Parameter(torch.randn(3)), count=torch.zeros(1))
+    x = torch.randn(2, 3)
+    graph, before = folded(model, x), {name: item.clone() for name, item in model.state_dict().items()}
+
+    baked, weights = bake(graph, before)
+
+    result, mutations = execute_ir(baked, [x], weights=weights, return_mutations=True)
+    assert same_data(mutations["count"], torch.ones(1))
+    assert same_data(result, model(x).detach())
+
+
+def test_tied_weights_are_needed_once() -> None:
+    class Tied(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.one = nn.Linear(3, 3, bias=False)
+            self.two = nn.Linear(3, 3, bias=False)
+            self.two.weight = self.one.weight
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.two(self.one(x)).relu() * self.one.weight.sum()
+
+    model, x = Tied(), torch.randn(2, 3)
+
+    baked, weights = bake(folded(model, x), model.state_dict())
+
+    assert set(weights) == {"one.weight", "folded.sum_1"}
+    assert same_data(execute_ir(baked, [x], weights=weights), model(x).detach())
+
+
+def number_graph() -> Graph:
+    graph = Graph("number")
+    x, w = graph.add_input("x", TensorType((4,), F32)), graph.add_parameter("w", TensorType((), F32))
+    item = graph.insert("aten._local_scalar_dense.default", [w], types=ScalarType("float"), operands=["self"])
+    made = graph.insert("aten.mul.Tensor", [x, item.outputs[0]], types=x.type, operands=["self", "other"])
+    graph.set_outputs((made.outputs[0], item.outputs[0]))
+    return PassManager(FOLDING).run(graph).graph
+
+
+@pytest.mark.smoke
+def test_numbers_become_plain_data() -> None:
+    baked, weights = bake(number_graph(), {"w": torch.tensor(2.5)})
+
+    assert weights == {}
+    assert baked.nodes[0].attrs == {"other": 2.5}
+    result, number = execute_ir(baked, [torch.ones(4)])
+    assert (result.tolist(), number) == ([2.5] * 4, 2.5)
+
+
+def test_buffers_outside_of_the_state_dict_are_weights() -> None:
+    class Table(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("table", torch.randn(3), persistent=False)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return x * self.table.exp() + self.table
+
+    model, x = Table(), torch.randn(2, 3)
+    graph, other = folded(model, x), torch.randn(3)
+
+    baked, weights = bake(graph, {"table": other})
+
+    assert weights["table"] is other
+    expected = execute_ir(graph, [x], constants={"table": other})
+    assert same_data(execute_ir(baked, [x], weights=weights), expected)
+
+
+def test_weights_that_do_not_fit_are_refused() -> None:
+    model = trained(network())
+
+    with pytest.raises(WeightError, match="missing: 0.weight"):
+        bake(folded(model, X), {})
+
+
+_BIND = """
+import sys
+import torch
+from npu_ir import execute_ir, load_ir, load_weights
+folder = sys.argv[1]
+x = torch.load(f"{folder}/x.pt")
+torch.save(execute_ir(load_ir(f"{folder}/model.json"), [x], weights=f"{folder}/weights.pt"), f"{folder}/y.pt")
+"""
+
+
+@pytest.mark.exhaustive
+def test_a_graph_folded_without_weights_and_bound_in_another_process_computes_the_same_bits(
+    tmp_path: Path,
+) -> None:
+    model = trained(network())
+    with torch.device("meta"):
+        weight_free = network().eval()
+    graph = folded(weight_free, X.to("meta"))
+    save_ir(graph, tmp_path / "model.json")
+    torch.save(model.state_dict(), tmp_path / "weights.pt")
+    torch.save(X, tmp_path / "x.pt")
+
+    subprocess.run([sys.executable, "-c", _BIND, str(tmp_path)], check=True, timeout=120)
+
+    elsewhere = torch.load(tmp_path / "y.pt")
+    with_weights = folded(model, X)
+    baked, weights = bake(load_ir(tmp_path / "model.json"), tmp_path / "weights.pt")
+    assert str(graph) == str(with_weights)
+    assert same_data(elsewhere, execute_ir(with_weights, [X], weights=model.state_dict()))
+    assert same_data(elsewhere, execute_ir(baked, [X], weights=weights))
+
+
+def test_a_baked_graph_can_be_saved_with_its_weights(tmp_path: Path) -> None:
+    model = trained(network())
+    baked, weights = bake(folded(model, X), model.state_dict())
+
+    save_ir(baked, tmp_path / "baked.json", weights=weights)
+
+    loaded = load_ir(tmp_path / "baked.json")
+    again = execute_ir(loaded, [X], weights=load_weights(tmp_path / "baked.json", loaded))
+    assert loaded == baked
+    assert same_data(again, execute_ir(baked, [X], weights=weights))
+
+
+def test_callers_do_not_write_into_the_weights_of_a_baked_graph() -> None:
+    class Squares(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(2, 3))
+
+        def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+            square = self.weight * self.weight
+            return square, square.t() if x.dim() == 1 else square
+
+    model, x = Squares(), torch.ones(1)
+    graph, weights = bake(folded(model, x), model.state_dict())
+    interpreter = Interpreter(graph, weights)
+
+    for result in interpreter.run(x):
+        result.mul_(7)
+
+    assert all(torch.equal(result.flatten(), torch.ones(6)) for result in interpreter.run(x))

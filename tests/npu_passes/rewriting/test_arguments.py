@@ -1,0 +1,220 @@
+"""Queries of passes about nodes and values: arguments by name, weights, operations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as fn
+
+from npu_ir import Graph, Range, TensorType, Value, extract_ir, parse_ir
+from npu_passes import PassError, is_weight
+from npu_passes.manager.statistics import FlopCounter
+from npu_passes.rewriting.arguments import arguments_of
+from tests.support.corpus.case import Function
+
+
+def captured(function: Any, *args: torch.Tensor) -> Graph:
+    return extract_ir(Function(function), args, name="g")
+
+
+# Arguments
+
+
+@pytest.mark.smoke
+def test_arguments_have_the_names_of_the_schema() -> None:
+    graph = captured(lambda x, w: fn.conv2d(x, w, stride=2), torch.ones(1, 2, 5, 5), torch.ones(3, 2, 1, 1))
+    (node,) = graph.nodes
+
+    given = arguments_of(node)
+
+    assert given == {"input": graph.inputs[0], "weight": graph.inputs[1], "stride": [2, 2]}
+    every = arguments_of(node, defaults=True)
+    assert (every["bias"], every["padding"], every["groups"]) == (None, [0, 0], 1)
+
+
+def test_lists_of_tensors_are_lists_of_values() -> None:
+    graph = captured(lambda x, y: torch.cat([x, y, x], 1), torch.ones(2, 3), torch.ones(2, 1))
+    x, y = graph.inputs
+
+    assert arguments_of(graph.nodes[0]) == {"tensors": [x, y, x], "dim": 1}
+
+
+def test_optional_tensors_in_lists_keep_their_places() -> None:
+    graph = captured(lambda x, i: x[:, i], torch.ones(2, 3), torch.tensor([0, 2]))
+    node = next(node for node in graph.nodes if "index" in node.op_type)
+
+    assert arguments_of(node)["indices"] == [None, node.inputs[1]]
+
+
+def test_nothing_is_known_of_an_op_that_only_an_executor_runs() -> None:
+    graph = parse_ir(
+        "graph g {\n  input %x: f32[2]\n  call (%x)\n\n  %a: f32[2] = mine.op(%x)\n\n  return %a\n}\n"
+    )
+
+    with pytest.raises(PassError, match="(?s)the arguments of mine.op are unknown.*node 'a'"):
+        arguments_of(graph.nodes[0])
+
+
+# Weights
+
+
+class Everything(nn.Module):
+    """Has values of every origin."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(3))
+        self.register_buffer("fixed", torch.ones(3))
+        self.register_buffer("moving", torch.ones(3))
+
+    def forward(self, x: torch.Tensor) -> Any:
+        scale = self.weight * self.fixed + torch.tensor([1.0, 2.0, 3.0])
+        noise = torch.rand_like(self.weight)
+        self.moving.add_(1)
+        return x * scale, x * noise, x + self.moving, x * self.weight
+
+
+def test_a_weight_depends_on_nothing_but_weights_and_constants() -> None:
+    graph = extract_ir(Everything(), (torch.ones(3),), name="g")
+
+    def factor(index: int) -> Value:
+        (node,) = [value.producer for value in [graph.outputs[index]] if value.producer is not None]
+        return node.inputs[1]
+
+    assert is_weight(graph, graph.parameters["weight"])
+    assert is_weight(graph, graph.buffers["fixed"])
+    assert is_weight(graph, factor(0))
+    assert is_weight(graph, factor(3))
+    assert not is_weight(graph, factor(1)), "random"
+    assert not is_weight(graph, graph.buffers["moving"]), "updated"
+    assert not is_weight(graph, factor(2))
+    assert not is_weight(graph, graph.inputs[0])
+    assert not is_weight(graph, graph.outputs[0])
+
+
+def test_what_the_prologue_computes_is_a_weight() -> None:
+    graph = extract_ir(nn.Linear(3, 2), (torch.ones(1, 3),), name="g")
+    weight = graph.parameters["weight"]
+    node = graph.insert(
+        "aten.neg.default", [weight], types=weight.type, operands=["self"], before=graph.nodes[0]
+    )
+
+    graph.move_to_prologue(node)
+
+    assert is_weight(graph, node.outputs[0])
+
+
+# Operations
+
+
+def test_operations_are_counted_by_the_formulas_of_pytorch(subtests: pytest.Subtests) -> None:
+    rows = {
+        "matmul": (lambda x, y: x @ y, [(3, 4), (4, 5)], 2 * 3 * 4 * 5),
+        "linear": (fn.linear, [(2, 3, 4), (5, 4), (5,)], 2 * 6 * 4 * 5),
+        "conv": (lambda x, w: fn.conv2d(x, w, padding=1), [(1, 2, 4, 4), (3, 2, 3, 3)], 2 * 16 * 3 * 18),
+        "grouped": (lambda x, w: fn.conv2d(x, w, groups=2), [(1, 4, 4, 4), (6, 2, 1, 1)], 2 * 16 * 6 * 2),
+        "einsum": (lambda x, y: torch.einsum("bi,ij->bj", x, y), [(3, 4), (4, 5)], 2 * 3 * 4 * 5),
+        "elementwise": (lambda x: x.relu() + x, [(3, 4)], 0),
+        "views": (lambda x: x.t().reshape(2, 6), [(3, 4)], 0),
+    }
+    for case, (function, shapes, operations) in rows.items():
+        with subtests.test(case):
+            graph = captured(function, *(torch.ones(shape) for shape in shapes))
+            count = FlopCounter()
+
+            assert sum(count(node) or 0 for node in graph.nodes) == operations
+
+
+def test_ops_without_a_formula_take_no_operations_whatever_their_sizes() -> None:
+    graph = captured(lambda x: x.nonzero(), torch.ones(4))
+
+    assert [FlopCounter()(node) for node in graph.nodes_of("aten.nonzero.default")] == [0]
+
+
+def test_operations_of_ops_that_do_not_run_without_data_are_not_known() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        scale, zero = torch.ones(4), torch.zeros(4, dtype=torch.int32)
+        return torch.fake_quantize_per_channel_affine(x, scale, zero, 0, -128, 127)
+
+    graph = captured(function, torch.ones(4, 4))
+
+    nodes = graph.nodes_of("aten.fake_quantize_per_channel_affine.default")
+    assert [FlopCounter()(node) for node in nodes] == [None]
+
+
+def test_operations_of_attention_count_both_products() -> None:
+    query = torch.ones(1, 2, 5, 8)
+    graph = captured(lambda x: fn.scaled_dot_product_attention(x, x, x), query)
+
+    (found,) = [FlopCounter()(node) for node in graph.nodes]
+
+    assert found == 2 * (2 * 2 * 5 * 5 * 8)
+
+
+_CONVOLUTION = {"B": None, "padding": [0, 0], "stride": [1, 1], "dilation": [1, 1], "groups": 2}
+_NO_ACTIVATION = {"attr": "none", "scalars": [], "algorithm": ""}
+_ADD = {"binary_attr": "add", "alpha": 1.0, "unary_attr": None, "unary_scalars": [], "unary_algorithm": None}
+
+
+def test_operations_of_packed_products_count_as_those_of_others(subtests: pytest.Subtests) -> None:
+    op_rows = [
+        (
+            "_convolution_pointwise.default",
+            {"X": (2, 8, 6, 6), "W": (16, 4, 3, 3)},
+            {**_CONVOLUTION, **_NO_ACTIVATION},
+            2 * (2 * 16 * 4 * 4) * (4 * 3 * 3),
+        ),
+        (
+            "_convolution_pointwise.binary",
+            {"X": (2, 8, 6, 6), "other": (2, 16, 4, 4), "W": (16, 4, 3, 3)},
+            {**_CONVOLUTION, **_ADD},
+            2 * (2 * 16 * 4 * 4) * (4 * 3 * 3),
+        ),
+        (
+            "_linear_pointwise.default",
+            {"X": (3, 5, 8), "W": (16, 8)},
+            {"B": None, **_NO_ACTIVATION},
+            2 * (3 * 5 * 16) * 8,
+        ),
+    ]
+    for op, operands, attrs, operations in op_rows:
+        for is_recorded in [True, False]:
+            with subtests.test(
+                op=op, operands=operands, attrs=attrs, operations=operations, is_recorded=is_recorded
+            ):
+                graph = Graph("packed")
+                inputs = [
+                    graph.add_input(name, TensorType(shape, torch.float32))
+                    for name, shape in operands.items()
+                ]
+                shape = (2, 16, 4, 4) if op.startswith("_conv") else (3, 5, 16)
+
+                node = graph.insert(
+                    f"mkldnn.{op}",
+                    inputs,
+                    attrs,
+                    types=TensorType(shape, torch.float32),
+                    operands=tuple(operands) if is_recorded else None,
+                )
+
+                assert FlopCounter()(node) == operations
+
+
+def test_operations_of_packed_products_with_open_sizes_are_not_known() -> None:
+    graph = Graph("open")
+    rows = graph.add_symbol("rows", Range(2))
+    x = graph.add_input("x", TensorType((rows, 8), torch.float32))
+    weight = graph.add_input("w", TensorType((16, 8), torch.float32))
+
+    node = graph.insert(
+        "mkldnn._linear_pointwise.default",
+        [x, weight],
+        {"B": None, **_NO_ACTIVATION},
+        types=TensorType((rows, 16), torch.float32),
+        operands=("X", "W"),
+    )
+
+    assert FlopCounter()(node) is None

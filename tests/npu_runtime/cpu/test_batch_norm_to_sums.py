@@ -1,0 +1,199 @@
+"""Norms over a batch, and their gradients, by sums: as exact as PyTorch's in contiguous memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from npu_ir import Graph
+from npu_passes import PassManager
+from npu_passes.core.registry import TRAIN
+from npu_passes.manager.checked_mode import Checked
+from npu_passes.testing import check_pass
+from npu_runtime import TrainStep
+from npu_runtime.cpu.batch_norm_to_sums import BatchNormToSums
+from npu_runtime.training import compile_ir
+from tests.support.passes.cpu_training import RATE, with_passes
+from tests.support.training.cases import Case
+from tests.support.training.eager import trained
+from tests.support.training.judging import problems, reference
+from tests.support.training.optimizers import recipe_named
+
+EVERY = BatchNormToSums(min_elements=0)
+NORM, GRADIENT = "aten._native_batch_norm_legit_functional.default", "aten.native_batch_norm_backward.default"
+
+
+class Norm(nn.Module):
+    """A linear layer over the channels, so that the norm's input has a gradient, and a norm."""
+
+    def __init__(self, norm: nn.Module, channels: int = 6) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(channels))
+        self.norm = norm
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.norm(x * self.weight.view(1, -1, *[1] * (x.ndim - 2)))  # type: ignore[no-any-return]
+
+
+class Shifted(nn.Module):
+    """A norm of the input and a shift of each of its elements, whose gradient is that of the norm's input."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shift = nn.Parameter(torch.zeros(64, 3, 8, 8))
+        self.norm = nn.BatchNorm2d(3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.norm(x + self.shift)  # type: ignore[no-any-return]
+
+
+def step_of(model: nn.Module, *shape: int, dtype: torch.dtype = torch.float32) -> tuple[Graph, Checked]:
+    """Return a step, cleaned, and what it is checked on."""
+    batch = (3 + 2 * torch.randn(shape, dtype=dtype), torch.randn(shape, dtype=dtype))
+    model = model.to(dtype)
+    graph = compile_ir(model, torch.optim.SGD(model.parameters(), lr=0.5), F.mse_loss, batch)
+    weights = model.state_dict()
+    return PassManager.of_pipeline("minimal").run(graph).graph, Checked(weights, [(batch, RATE)])
+
+
+def count_of(graph: Graph, *op_types: str) -> int:
+    return len(list(graph.nodes_of(*op_types)))
+
+
+def refusals(item: BatchNormToSums, graph: Graph) -> list[str]:
+    return [refusal.reason for refusal in PassManager([item]).run(graph).journal.refusals]
+
+
+def test_a_norm_and_its_gradient_are_computed_by_sums(subtests: pytest.Subtests) -> None:
+    rows = {
+        "1d": (nn.BatchNorm1d(6), (5, 6)),
+        "1d-sequence": (nn.BatchNorm1d(6), (5, 6, 7)),
+        "2d": (nn.BatchNorm2d(6, eps=0.1, momentum=0.3), (3, 6, 5, 4)),
+        "3d": (nn.BatchNorm3d(6), (2, 6, 3, 4, 5)),
+        "no-weight": (nn.BatchNorm2d(6, affine=False), (3, 6, 5, 4)),
+        "no-running-statistics": (nn.BatchNorm2d(6, track_running_stats=False), (3, 6, 5, 4)),
+    }
+    for case, (norm, shape) in rows.items():
+        with subtests.test(case):
+            graph, data = step_of(Norm(norm), *shape)
+
+            assert check_pass(EVERY, graph, data=data) == 1
+
+            made = PassManager([EVERY]).run(graph).graph
+            assert count_of(graph, GRADIENT) == 1
+            assert count_of(made, NORM, "aten._native_batch_norm_legit.no_stats", GRADIENT) == 0
+
+
+def test_a_norm_without_a_gradient_of_its_input_is_computed_by_sums() -> None:
+    graph, data = step_of(nn.BatchNorm2d(6), 3, 6, 5, 4)
+
+    assert check_pass(EVERY, graph, data=data) == 1
+
+
+def test_a_channel_far_from_zero_keeps_its_digits(subtests: pytest.Subtests) -> None:
+    """A sum of squares less the square of a sum would cancel; the mean itself rounds nothing off."""
+    for spread in [1.0, 0.0]:
+        with subtests.test(spread=spread):
+            x = 1000.1 + spread * torch.randn(64, 3, 8, 8)
+            model = Norm(nn.BatchNorm2d(3, affine=False), 3)
+            nn.init.ones_(model.weight)
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+            step = TrainStep(model, optimizer, lambda y, _: (y.sum(), y), passes=[EVERY])
+
+            found = step(x, torch.zeros(()))[1]
+
+            assert not count_of(step.graph, NORM)
+            wanted = F.batch_norm(x.double(), None, None, training=True)
+            torch.testing.assert_close(found.double(), wanted, rtol=0, atol=1e-6)
+            eager = F.batch_norm(x, None, None, training=True)
+            assert (found - wanted).norm() <= (eager - wanted).norm()
+
+
+def test_the_gradients_of_a_channel_far_from_zero_keep_their_digits() -> None:
+    """The mean of thousands is rounded by a part of deviations of hundredths; gradients are not."""
+    spread = torch.randn(64, 3, 8, 8)
+    x, grad = 1000.1 + 0.01 * spread, 1 + spread + torch.randn(64, 3, 8, 8)
+    wanted = Shifted().double()
+    (wanted(x.double()) * grad).sum().backward()
+    model = Shifted()
+    step = TrainStep(
+        model, torch.optim.SGD(model.parameters(), lr=1.0), lambda y, g: (y * g).sum(), passes=[EVERY]
+    )
+
+    step(x, grad)
+
+    assert not count_of(step.graph, NORM, GRADIENT)
+    for before, now, true in zip(
+        Shifted().parameters(), model.parameters(), wanted.parameters(), strict=True
+    ):
+        scale = true.grad.abs().max()
+        torch.testing.assert_close((before - now).double() / scale, true.grad / scale, rtol=0, atol=1e-4)
+
+
+def test_the_input_is_not_kept_for_the_gradient() -> None:
+    graph, _ = step_of(Norm(nn.BatchNorm2d(6)), 3, 6, 5, 4)
+
+    made = PassManager([EVERY]).run(graph).graph
+
+    scaled = next(node.outputs[0] for node in made.nodes_of("aten.mul.Tensor"))
+    assert {node.op_type for node, _ in scaled.uses if node} == {"aten.sum.dim_IntList", "aten.sub.Tensor"}
+
+
+def test_norms_are_left_with_a_reason(subtests: pytest.Subtests) -> None:
+    rows = [
+        (
+            BatchNormToSums(),
+            nn.BatchNorm2d(6),
+            torch.float32,
+            ["360 elements are too few to pay for more calls"],
+        ),
+        (
+            EVERY,
+            nn.BatchNorm2d(6),
+            torch.float64,
+            ["it is of f64[3, 6, 5, 4], f64[6], f64[6], f64[6], f64[6]"],
+        ),
+    ]
+    for item, norm, dtype, reasons in rows:
+        with subtests.test(item=item, norm=norm, dtype=dtype, reasons=reasons):
+            graph, data = step_of(Norm(norm), 3, 6, 5, 4, dtype=dtype)
+
+            assert check_pass(item, graph, data=data) == 0
+            assert refusals(item, graph) == reasons
+
+
+def test_a_norm_of_running_statistics_is_left() -> None:
+    norm = nn.BatchNorm2d(6).eval()
+    graph, data = step_of(Norm(norm), 3, 6, 5, 4)
+
+    assert check_pass(EVERY, graph, data=data) == 0
+
+
+class Perceptron(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.Linear(7, 12, bias=False), nn.BatchNorm1d(12), nn.Tanh(), nn.Linear(12, 3)
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layers(x)  # type: ignore[no-any-return]
+
+
+def rows(generator: torch.Generator) -> tuple[Any, ...]:
+    return torch.randn(9, 7, generator=generator), torch.randn(9, 3, generator=generator)
+
+
+def test_training_is_as_near_to_float64_as_eager_is(subtests: pytest.Subtests) -> None:
+    for recipe in ["SGD, nesterov", "Adam", "RMSprop"]:
+        with subtests.test(recipe=recipe):
+            case = Case("norm", Perceptron, rows)
+            contender = with_passes(f"{TRAIN},{EVERY}", lambda graph: not count_of(graph, NORM, GRADIENT))
+
+            found = trained(contender, case, recipe_named(recipe))
+
+            assert not problems(found, reference(case, recipe_named(recipe)))

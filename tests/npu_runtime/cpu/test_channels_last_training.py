@@ -1,0 +1,137 @@
+"""Norms, pools and gradients of a training step are channels-last where that outweighs the copies."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from npu_ir import Graph, Interpreter
+from npu_passes import PassManager
+from npu_passes.core.registry import TRAIN
+from npu_passes.manager.checked_mode import Checked
+from npu_passes.testing import check_pass
+from npu_runtime import TrainStep
+from npu_runtime.backends.registry import usable_backends
+from npu_runtime.cpu.batch_norm_to_sums import BatchNormToSums
+from npu_runtime.cpu.channels_last import ChannelsLast
+from npu_runtime.executor.options import select_passes
+from tests.support.backends.tiny_backend import TinyBackend
+from tests.support.passes.cpu_training import RATE, Classifier, batch_of, layouts, step_of, with_passes
+from tests.support.training.cases import Case
+from tests.support.training.eager import trained
+from tests.support.training.judging import problems, reference
+from tests.support.training.optimizers import recipe_named
+
+CPU = torch.device("cpu")
+
+
+def moved(graph: Graph) -> Graph:
+    return PassManager([ChannelsLast]).run(with_sums(graph)).graph
+
+
+def with_sums(graph: Graph) -> Graph:
+    """Return a step whose norms are sums, which work in any layout."""
+    return PassManager([BatchNormToSums(min_elements=0)]).run(graph).graph
+
+
+def test_norms_pools_and_gradients_of_a_step_are_in_channels_last() -> None:
+    graph = moved(step_of(Classifier(), batch_of()))
+
+    found = layouts(graph)
+
+    # Of each norm the squares for its variance, and what is normalized; then three products of its gradients.
+    assert found["mul"] == ["channels_last"] * 2 * (2 + 3)
+    assert found["threshold_backward"] == ["channels_last"] * 2
+    assert found["max_pool2d_with_indices"] == found["max_pool2d_with_indices_backward"] == ["channels_last"]
+    assert found["convolution"] == ["channels_last"] * 2
+
+
+def test_norms_that_are_ops_of_their_own_stay_in_contiguous_memory() -> None:
+    graph = PassManager([ChannelsLast]).run(step_of(Classifier(), batch_of())).graph
+
+    found = layouts(graph)
+
+    assert found["_native_batch_norm_legit_functional"] == ["contiguous"] * 2
+    assert found["max_pool2d_with_indices"] == ["channels_last"]
+
+
+def test_indices_of_a_pool_are_where_its_gradient_looks_for_them() -> None:
+    graph = moved(step_of(Classifier(), batch_of()))
+
+    (pool,) = graph.nodes_of("aten.max_pool2d_with_indices.default")
+    (gradient,) = graph.nodes_of("aten.max_pool2d_with_indices_backward.default")
+
+    assert pool.outputs[1].tensor_type.memory_format is torch.channels_last
+    assert pool.outputs[1] in gradient.inputs
+
+
+def test_new_parameters_keep_their_strides() -> None:
+    model, batch = Classifier(), batch_of()
+    graph = moved(step_of(model, batch))
+
+    _, contents = Interpreter(graph, model.state_dict()).run_flat(batch, RATE)
+
+    for name, weight in model.state_dict().items():
+        assert contents[name].stride() == weight.stride()
+
+
+def test_a_step_computes_what_it_did(subtests: pytest.Subtests) -> None:
+    for pool in [nn.MaxPool2d(2), nn.AvgPool2d(2)]:
+        with subtests.test(pool=pool):
+            batch = batch_of(32)
+            graph = with_sums(step_of(Classifier(pool=pool), batch))
+
+            assert check_pass(ChannelsLast, graph, data=Checked(calls=[(batch, RATE)])) == 1
+
+
+def test_a_step_without_images_is_left_alone() -> None:
+    graph = step_of(nn.Sequential(nn.Flatten(), nn.Linear(3 * 16 * 16, 10)), batch_of())
+
+    assert check_pass(ChannelsLast, graph, data=Checked(calls=[(batch_of(), RATE)])) == 0
+
+
+def test_a_small_step_is_left_alone() -> None:
+    graph = moved(step_of(Classifier(channels=6, pool=nn.Identity()), batch_of(1, size=4)))
+
+    assert all("channels_last" not in found for found in layouts(graph).values())
+
+
+def test_the_pipeline_of_steps_is_the_one_for_the_cpu_where_aten_runs_there() -> None:
+    aten, other = usable_backends("aten"), [TinyBackend()]
+
+    assert select_passes("train", CPU, aten) == "train-cpu"
+    assert select_passes("train", torch.device("cuda"), aten) == "train"
+    assert select_passes("train", CPU, other) == "train"
+    assert select_passes("minimal", CPU, aten) == "minimal"
+    assert select_passes(None, CPU, aten) is None
+
+
+def test_a_step_on_the_cpu_is_in_channels_last() -> None:
+    model = Classifier()
+    step = TrainStep(model, torch.optim.SGD(model.parameters(), lr=0.1), F.cross_entropy)
+
+    step(*batch_of())
+
+    assert layouts(step.graph)["max_pool2d_with_indices"] == ["channels_last"]
+
+
+def images(generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    return torch.randn(8, 3, 16, 16, generator=generator), torch.randint(0, 10, (8,), generator=generator)
+
+
+def test_training_is_as_near_to_float64_as_eager_is(subtests: pytest.Subtests) -> None:
+    passes_rows = ["train-cpu", f"{TRAIN},batch-norm-to-sums{{min_elements=0}},channels-last"]
+    for passes in passes_rows:
+        for recipe in ["SGD, nesterov", "Adam"]:
+            with subtests.test(passes=passes, recipe=recipe):
+                case = Case("classifier", Classifier, images, F.cross_entropy)
+
+                found = trained(with_passes(passes, uses_channels_last), case, recipe_named(recipe))
+
+                assert not problems(found, reference(case, recipe_named(recipe)))
+
+
+def uses_channels_last(graph: Graph) -> bool:
+    return layouts(graph)["max_pool2d_with_indices"] == ["channels_last"]

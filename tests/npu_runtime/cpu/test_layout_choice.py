@@ -1,0 +1,100 @@
+"""Channels-last begins and ends where most is saved."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from npu_ir import Graph, OpNode, Value
+from npu_runtime.cpu.convolutions import CONVOLUTIONS, convolution_of
+from npu_runtime.cpu.costs import Kernel, copy_seconds, direct_kernel, seconds_saved, winograd_tile
+from npu_runtime.cpu.layouts import choose_channels_last, is_layout_sensitive
+from tests.support.passes.cpu_cases import Function, captured, image
+from tests.support.tiers import examples
+
+COPY = copy_seconds(captured(nn.ReLU(), image(8, 8)).inputs[0].tensor_type)
+
+
+def relus(self: Any, x: Tensor) -> Any:
+    """A chain of four, a sum of its ends, and a result in the middle."""
+    one = x.relu()
+    two = one.relu()
+    three = two.relu()
+    return three.relu() + one, two
+
+
+def total(graph: Graph, saved: dict[OpNode, float], nodes: set[OpNode]) -> float:
+    """Return what a choice costs, by the definition."""
+
+    def is_paid(value: Value) -> bool:
+        sides = {value.producer in nodes, *(user in nodes for user, _ in value.uses)}
+        return is_layout_sensitive(value) and len(sides) == 2
+
+    return sum(copy_seconds(value.tensor_type) for value in graph.values if is_paid(value)) - sum(
+        saved[node] for node in nodes
+    )
+
+
+@examples(20, suppress_health_check=list(HealthCheck), deadline=None)
+@given(st.lists(st.integers(-4, 6), min_size=5, max_size=5))
+def test_no_choice_is_better_or_as_good_with_fewer_nodes(quarters: list[int]) -> None:
+    graph = captured(Function(relus), image(8, 8))
+    saved = {node: quarter * COPY / 4 for node, quarter in zip(graph.nodes, quarters, strict=True)}
+
+    found = choose_channels_last(saved, ())
+
+    every = [set(nodes) for count in range(6) for nodes in itertools.combinations(saved, count)]
+    best = [nodes for nodes in every if total(graph, saved, nodes) <= total(graph, saved, found) + 1e-11]
+    assert min(total(graph, saved, nodes) for nodes in every) + 1e-11 >= total(graph, saved, found)
+    assert all(found <= nodes for nodes in best)
+
+
+def test_copies_of_weights_cost_nothing() -> None:
+    model = Function(lambda self, x: (x * self.scale).mean((1, 2, 3)))
+    model.scale = nn.Parameter(torch.randn(1, 8, 8, 8))
+    graph = captured(model, image(8, 8))
+    saved = dict.fromkeys(graph.nodes, 0.6 * COPY)
+
+    with_weight = choose_channels_last(saved, set(graph.parameters.values()))
+
+    assert with_weight == set(graph.nodes)
+    assert choose_channels_last(saved, ()) == set()
+
+
+def test_kernels_are_chosen_as_measured(subtests: pytest.Subtests) -> None:
+    rows = {
+        "64x56": (nn.Conv2d(64, 64, 3, padding=1), image(64, 56), Kernel.PACKED, 4),
+        "256x14": (nn.Conv2d(256, 256, 3, padding=1), image(256, 14), Kernel.PACKED, 2),
+        "512x7": (nn.Conv2d(512, 512, 3, padding=1), image(512, 7), Kernel.PACKED, None),
+        "depthwise": (nn.Conv2d(96, 96, 3, groups=96), image(96, 56), Kernel.PACKED, None),
+        "stem": (nn.Conv2d(3, 64, 7, 2, 3), image(3, 224), Kernel.PACKED, None),
+        "32x8": (nn.Conv2d(32, 32, 3, padding=1), image(32, 8), Kernel.PLAIN, None),
+        "64x4": (nn.Conv2d(64, 64, 3, padding=1), image(64, 4), Kernel.PLAIN, None),
+        "product": (nn.Conv2d(200, 80, 1), image(200, 14), Kernel.PLAIN, None),
+    }
+    for case, (conv, x, kernel, tile) in rows.items():
+        with subtests.test(case):
+            item = convolution_of(next(captured(conv, x).nodes_of(*CONVOLUTIONS)))
+
+            assert (direct_kernel(item), winograd_tile(item)) == (kernel, tile)
+
+
+def test_channels_last_is_faster_where_it_was_measured_to_be(subtests: pytest.Subtests) -> None:
+    rows = {
+        "8x32": (nn.Conv2d(8, 8, 3, padding=1), image(8, 32), False),
+        "3x32": (nn.Conv2d(3, 8, 3, padding=1), image(3, 32), False),
+        "64x4": (nn.Conv2d(64, 64, 3, padding=1), image(64, 4), True),
+        "depthwise": (nn.Conv2d(480, 480, 3, groups=480), image(480, 14), True),
+        "512x7": (nn.Conv2d(512, 512, 3, padding=1), image(512, 7), True),
+    }
+    for case, (conv, x, is_faster) in rows.items():
+        with subtests.test(case):
+            item = convolution_of(next(captured(conv, x).nodes_of(*CONVOLUTIONS)))
+
+            assert (seconds_saved(item) > 0) == is_faster

@@ -1,0 +1,95 @@
+"""A loss of all elements as the loss of each, and their mean or sum: the same bits, in planned memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from npu_ir import Graph, extract_ir
+from npu_passes import PassManager
+from npu_passes.testing import check_pass
+from npu_runtime import TrainStep
+from npu_runtime.cpu.split_loss import SplitLoss
+
+LOSSES: dict[str, Callable[..., Tensor]] = {
+    "mse": F.mse_loss,
+    "smooth l1": lambda x, y, **more: F.smooth_l1_loss(x, y, beta=0.3, **more),
+    "huber": lambda x, y, **more: F.huber_loss(x, y, delta=0.3, **more),
+}
+
+
+class Loss(nn.Module):
+    def __init__(self, loss: Callable[..., Tensor], reduction: str) -> None:
+        super().__init__()
+        self.loss, self.reduction = loss, reduction
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        return self.loss(x, y, reduction=self.reduction)
+
+
+def graph_of(loss: Callable[..., Tensor], reduction: str, dtype: torch.dtype = torch.float32) -> Graph:
+    return extract_ir(
+        Loss(loss, reduction), (torch.randn(65, 33, dtype=dtype), torch.randn(65, 33, dtype=dtype))
+    )
+
+
+def test_a_loss_is_computed_in_steps_to_the_bit(subtests: pytest.Subtests) -> None:
+    reduction_rows = [
+        ("mean", torch.float32, "aten.div.Tensor"),
+        ("mean", torch.float64, "aten.div.Tensor"),
+        ("mean", torch.bfloat16, "aten.mean.default"),
+        ("sum", torch.float32, "aten.sum.default"),
+        ("sum", torch.bfloat16, "aten.sum.default"),
+    ]
+    for reduction, dtype, last in reduction_rows:
+        for loss in LOSSES.values():
+            with subtests.test(reduction=reduction, dtype=dtype, last=last, loss=loss):
+                graph = graph_of(loss, reduction, dtype)
+
+                assert check_pass(SplitLoss(), graph) > 0
+
+                assert list(PassManager([SplitLoss()]).run(graph).graph.nodes)[-1].op_type == last
+
+
+class Mean(nn.Module):
+    def __init__(self, dtype: torch.dtype | None = None) -> None:
+        super().__init__()
+        self.dtype = dtype
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.mean(dtype=self.dtype)
+
+
+def test_a_mean_is_a_sum_that_is_divided_to_the_bit(subtests: pytest.Subtests) -> None:
+    for shape in [(), (1,), (3, 0), (7, 1001), (1 << 20,)]:
+        with subtests.test(shape=shape):
+            assert check_pass(SplitLoss(), extract_ir(Mean(), (torch.randn(shape),))) == 1
+
+
+def test_a_mean_in_another_dtype_or_of_an_open_size_stays() -> None:
+    batch = torch.export.Dim("batch")
+    open_size = extract_ir(Mean(), (torch.randn(4, 3),), dynamic_shapes={"x": {0: batch}})
+
+    assert check_pass(SplitLoss(), extract_ir(Mean(torch.float64), (torch.randn(5),))) == 0
+    assert check_pass(SplitLoss(), open_size) == 0
+
+
+@pytest.mark.smoke
+def test_the_loss_of_each_element_stays() -> None:
+    assert check_pass(SplitLoss(), graph_of(F.mse_loss, "none")) == 0
+
+
+def test_a_step_makes_nothing_outside_of_its_plan(subtests: pytest.Subtests) -> None:
+    for loss in [*LOSSES.values(), lambda x, y: (x * y).mean()]:
+        with subtests.test(loss=loss):
+            model = nn.Linear(7, 5)
+            step = TrainStep(model, torch.optim.SGD(model.parameters(), lr=0.1), loss, capture="require")
+
+            step(torch.randn(6, 7), torch.randn(6, 5))
+
+            assert step.artifact.plan.made_bytes == 0
+            assert "made" not in {item.kind for item in step.artifact.plan.buffers}

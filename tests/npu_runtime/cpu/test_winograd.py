@@ -1,0 +1,155 @@
+"""Winograd's algorithm computes what the convolution does, in fewer multiplications."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from npu_ir import Graph, Interpreter
+from npu_passes.testing import check_pass
+from npu_runtime.cpu.winograd import POINTS, Winograd, matrices
+from tests.support.passes.cpu_cases import (
+    Function,
+    Residual,
+    assert_computes,
+    captured,
+    image,
+    last,
+    ops,
+    optimized,
+    refusals,
+)
+
+PASSES = "constant-folding,winograd"
+
+
+def tiles(graph: Graph) -> set[str]:
+    return {name for name in graph.constants if name.endswith("patch")}
+
+
+def test_the_matrices_compute_a_convolution_of_one_tile(subtests: pytest.Subtests) -> None:
+    for tile in sorted(POINTS):
+        with subtests.test(tile=tile):
+            of_patch, of_kernel, of_result = matrices(tile)
+            patch, kernel = torch.randn(tile + 2, tile + 2).double(), torch.randn(3, 3).double()
+
+            result = of_result @ ((of_kernel @ kernel.reshape(9)) * (of_patch @ patch.reshape(-1)))
+
+            wanted = F.conv2d(patch[None, None], kernel[None, None]).reshape(-1)
+            assert torch.allclose(result, wanted, rtol=1e-12, atol=1e-12)
+
+
+def test_a_large_convolution_becomes_products_of_matrices(subtests: pytest.Subtests) -> None:
+    channels_rows = {
+        "whole-tiles": (64, 64, 56, 1, 1),
+        "tiles-that-are-cut": (64, 64, 57, 1, 1),
+        "no-padding": (64, 96, 40, 0, 1),
+        "more-padding": (96, 64, 30, 2, 2),
+        "two-sizes": (128, 128, (28, 35), (0, 1), 1),
+        "batch": (128, 128, 14, 1, 3),
+        "tiles-of-2": (256, 256, 14, 1, 1),
+    }
+    for case, (channels, out, size, padding, batch) in channels_rows.items():
+        for bias in [True, False]:
+            with subtests.test(case=case, bias=bias):
+                height, width = size if isinstance(size, tuple) else (size, size)
+                model = nn.Conv2d(channels, out, 3, padding=padding, bias=bias)
+                x = last(torch.randn(batch, channels, height, width))
+
+                graph = optimized(model, x, passes=PASSES)
+
+                found = ops(graph)
+                assert (found["mm"], found["bmm"], found["conv2d"]) == (2, 1, 0)
+                assert_computes(graph, model, x)
+
+
+def test_the_error_to_float64_is_small(subtests: pytest.Subtests) -> None:
+    rows = {"tiles-of-4": (64, 56, 5e-6), "128": (128, 28, 5e-6), "tiles-of-2": (256, 14, 1e-6)}
+    for case, (channels, size, limit) in rows.items():
+        with subtests.test(case):
+            model, x = nn.Conv2d(channels, channels, 3, padding=1), last(image(channels, size))
+            graph = optimized(model, x, passes=PASSES)
+
+            found = Interpreter(graph, model.state_dict()).run(x)
+
+            with torch.no_grad():
+                wanted = F.conv2d(x.double(), model.weight.double(), model.bias.double(), padding=1)  # type: ignore[union-attr]
+            assert float((found - wanted).abs().max() / wanted.abs().max()) < limit
+
+
+def test_the_same_input_gives_the_same_bits() -> None:
+    model, x = nn.Conv2d(64, 64, 3, padding=1), last(image(64, 56))
+    interpreter = Interpreter(optimized(model, x, passes=PASSES), model.state_dict())
+
+    assert torch.equal(interpreter.run(x), interpreter.run(x))
+
+
+def test_the_tile_is_chosen_by_size() -> None:
+    of_4 = optimized(nn.Conv2d(64, 64, 3, padding=1), last(image(64, 56)), passes=PASSES)
+    of_2 = optimized(nn.Conv2d(256, 256, 3, padding=1), last(image(256, 14)), passes=PASSES)
+
+    assert tiles(of_4) == {"winograd.4.patch"}
+    assert tiles(of_2) == {"winograd.2.patch"}
+
+
+def test_weights_are_transformed_when_they_are_bound_and_matrices_shared() -> None:
+    model, x = Residual(128), last(image(128, 28))
+
+    graph = optimized(model, x, passes=PASSES)
+
+    assert set(graph.constants) == {f"winograd.4.{kind}" for kind in ("patch", "kernel", "result")}
+    assert [node.op_type for node in graph.prologue].count("aten.mm.default") == 2
+    assert_computes(graph, model, x)
+    other = Residual(128)
+    assert_computes(graph, other, x, weights=other.state_dict())
+
+
+def test_what_is_left_has_a_reason(subtests: pytest.Subtests) -> None:
+    rows = [
+        (nn.Conv2d(64, 64, 5), last(image(64, 56)), "not a 3 x 3 convolution"),
+        (nn.Conv2d(64, 64, 3, stride=2), last(image(64, 56)), "of stride 1"),
+        (nn.Conv2d(64, 64, 3, dilation=2), last(image(64, 56)), "not a 3 x 3 convolution"),
+        (nn.Conv2d(64, 64, 3, groups=2), last(image(64, 56)), "not a 3 x 3 convolution"),
+        (nn.Conv2d(8, 8, 3), last(image(8, 56)), "not large enough"),
+        (nn.Conv2d(512, 512, 3, padding=1), last(image(512, 7)), "not large enough"),
+        (nn.Conv2d(64, 64, 3), image(64, 56), "not in channels-last"),
+        (nn.Conv2d(64, 64, 3).double(), last(image(64, 56)).double(), "float32"),
+    ]
+    for model, x, reason in rows:
+        with subtests.test(model=model, x=x, reason=reason):
+            found = refusals(model, x, passes="winograd")
+
+            assert len(found) == 1
+            assert reason in found[0].reason
+
+
+def test_the_pass_keeps_its_promises() -> None:
+    x = last(image(64, 56))
+    graphs = [captured(nn.Conv2d(64, 64, 3, padding=1), x), captured(nn.Conv2d(64, 64, 1), x)]
+
+    assert check_pass(Winograd(), graphs) == 1
+
+
+def test_an_infinity_stays_in_the_tiles_that_it_is_in() -> None:
+    model, x = nn.Conv2d(64, 64, 3, padding=1), last(image(64, 56))
+    x[0, 0, 10, 10] = float("inf")
+
+    found = Interpreter(optimized(model, x, passes=PASSES), model.state_dict()).run(x)
+
+    is_finite = found.isfinite().all(dim=1)[0]
+    assert not is_finite[8:12, 8:12].any()
+    assert is_finite[16:].all()
+
+
+def test_a_convolution_that_is_read_twice_is_computed_once() -> None:
+    model = Function(
+        lambda self, x: (self.conv(x).relu(), self.conv(x)), conv=nn.Conv2d(64, 64, 3, padding=1)
+    )
+    x = last(image(64, 56))
+
+    graph = optimized(model, x, passes=f"cse,{PASSES}")
+
+    assert ops(graph)["bmm"] == 1
+    assert_computes(graph, model, x)
