@@ -15,7 +15,7 @@ from npu_passes import PassManager, passes_of
 from npu_runtime import IRExecutor
 from npu_runtime.cpu import costs, pack_convolution
 from npu_runtime.diagnostics.compare import Comparison, compare
-from tests.npu_runtime.compare_models import random_model
+from tests.npu_runtime.diagnostics.compare.cases import random_model
 from tests.support import random_programs
 
 PIPELINES = {name: ",".join(map(str, passes_of(name))) for name in ("minimal", "default", "fuse", "cpu")}
