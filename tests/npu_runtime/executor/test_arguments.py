@@ -142,6 +142,16 @@ def test_complex_views_are_those_of_eager() -> None:
     assert_same(executor_of(function, x)(x), function(x), "the results")
 
 
+def test_inputs_that_the_caller_has_compared_are_not_compared_again() -> None:
+    executor = executor_of(lambda x, y: (x + 1, y + 1), ones(2), ones(2))
+
+    executor.trust(executor.graph.inputs[:1])
+
+    assert executor(ones(3), ones(2))[0].tolist() == [2.0] * 3
+    with pytest.raises(ExecutionError, match=r"is f32\[3\], the graph needs f32\[2\]"):
+        executor(ones(2), ones(3))
+
+
 def test_threads_are_a_number() -> None:
     graph = extract_ir(Function(torch.relu), (ones(2),))
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import nn
+from torch import Tensor, nn, randn
 from torch._dynamo.exc import BackendCompilerFailed
 from torch.utils import _pytree
 
@@ -354,3 +354,36 @@ def test_nothing_is_warned_about_where_all_has_a_place(compiled_graphs: Compiled
         torch.compile(torch.sin, backend="npu")(torch.rand(2))
 
     assert compiled_graphs.names == ["inference"]
+
+
+class Scaled(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(3, 4)
+        self.register_buffer("scale", randn(4, 4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (self.linear(x) @ self.scale).view(-1)
+
+
+@pytest.mark.parametrize("is_dynamic", [None, pytest.param(True, marks=pytest.mark.exhaustive)])
+def test_other_weights_than_those_of_the_capture_give_the_right_answer(is_dynamic: bool | None) -> None:
+    def resize(model: Any) -> None:
+        model.linear.weight.data, model.linear.bias.data = randn(5, 3), randn(5)
+        model.scale.data = randn(5, 4)
+
+    changes: list[Callable[[Any], None]] = [
+        lambda model: setattr(model.scale, "data", randn(4, 4).t()),
+        lambda model: setattr(model, "scale", randn(4, 4).t()),
+        lambda model: setattr(model.linear, "weight", nn.Parameter(randn(3, 4).t())),
+        lambda model: setattr(model.scale, "data", torch.complex(randn(4, 4), randn(4, 4)).conj().imag),
+        resize,
+    ]
+
+    for change in changes:
+        model, x = Scaled(), randn(4, 3)
+        with torch.no_grad():
+            run = torch.compile(model, backend="npu", dynamic=is_dynamic)
+            run(x)
+            change(model)
+            torch.testing.assert_close(run(x), model(x))

@@ -41,7 +41,7 @@ def test_a_wrong_executor_is_named_with_its_line_though_later_values_differ_more
     first = found.first_divergence
     assert first is not None
     assert (first.name, first.op) == ("gelu", GELU)
-    assert "compare_cases.py:" in first.source
+    assert "compare/cases.py:" in first.source
     assert first.difference.max_rel == pytest.approx(1e-3, rel=0.1)
     later = {row.name: row.difference.max_abs for row in found.rows}
     assert later["sin"] > 10 * later["gelu"]
