@@ -77,7 +77,11 @@ def test_parameters_are_inputs_so_their_new_content_counts(compiled_graphs: Comp
 
 
 @pytest.mark.parametrize(
-    "dynamic", [pytest.param(True, id="from the start"), pytest.param(None, id="when seen")]
+    "dynamic",
+    [
+        pytest.param(True, id="from the start", marks=pytest.mark.exhaustive),
+        pytest.param(None, id="when seen"),
+    ],
 )
 def test_sizes_may_vary(compiled_graphs: CompiledGraphs, dynamic: bool | None) -> None:
     calls = [(torch.randn(rows, 8),) for rows in (5, 7, 9)]
@@ -130,7 +134,7 @@ def _loop(x: torch.Tensor) -> Any:
         pytest.param(
             lambda q: F.scaled_dot_product_attention(q, q, q), [(torch.randn(1, 2, 4, 8),)], id="attention"
         ),
-        pytest.param(_loop, [(torch.randn(3),)], id="loop"),
+        pytest.param(_loop, [(torch.randn(3),)], id="loop", marks=pytest.mark.exhaustive),
         pytest.param(
             lambda x: torch.func.vmap(lambda row: row.sin().sum())(x), [(torch.randn(3, 4),)], id="vmap"
         ),

@@ -542,6 +542,7 @@ def test_inductor_compiles_the_module() -> None:
 
 
 @needs_compiler
+@pytest.mark.exhaustive
 def test_aotinductor_compiles_the_program(tmp_path: Path) -> None:
     model = nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.Linear(8, 2)).eval()
     graph = extract_ir(model, (torch.rand(2, 4),), dynamic_shapes=({0: Dim("batch", min=2, max=64)},))
