@@ -1,9 +1,9 @@
 """Cost of a call: what binding its arguments takes, by generated code and by `bind_inputs`.
 
-Prints for each kind of arguments the time of the program itself, that of binding its arguments by generated
-code, and in us what a call of the executor takes beyond the program: with generated binding, the same with other sizes in each call, with inputs that the caller has
-compared with their types (parameters under ``torch.compile``), and with `bind_inputs` alone. Least times of
-interleaved bursts; nothing else should run on the machine.
+Prints in us, for each kind of arguments: the program itself, binding its arguments by generated code, and
+what a call of the executor takes beyond the program. That is with generated binding, with other sizes in each
+call, with inputs that the caller has compared with their types (parameters under ``torch.compile``), and with
+`bind_inputs` alone. Least times of interleaved bursts; nothing else should run on the machine.
 """
 
 from __future__ import annotations

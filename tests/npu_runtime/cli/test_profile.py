@@ -14,7 +14,7 @@ import torch
 from npu_ir import extract_ir, save_ir
 from npu_ir.cli import main
 from npu_runtime import IRExecutor
-from npu_runtime.cli.result_difference import result_difference
+from npu_runtime.cli.bench import result_difference
 
 Capture = pytest.CaptureFixture[str]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,7 +48,35 @@ class SideText:
             UsageError: There is no such backend, pass, or number of runs.
             NpuError: The weights do not fit, or a pass fails.
         """
-        return _MAKERS[self.kind](self, graph, select_weights(graph, weights or {}))
+        known = select_weights(graph, weights or {})
+        if self.kind in ("interpreter", "float64"):
+            return graph if self.kind == "interpreter" else float64(graph)
+        if self.kind == "backend":
+            return IRExecutor(graph, known, backend=select_backends([self.rest]))
+        if self.kind == "after":
+            return self._graph_after(graph, self.rest)
+        option, _, value = self.rest.partition("=")
+        if option == "passes":
+            return IRExecutor(graph, known, passes=select_passes(value))
+        if option == "after":
+            return IRExecutor(self._graph_after(graph, value), known, passes=None)
+        return IRExecutor(graph, known)
+
+    def _graph_after(self, graph: Graph, text: str) -> Graph:
+        """Return the graph after the first K runs of passes: ``PASS,PASS@K``."""
+        head, at, count = text.rpartition("@")
+        passes = head if at else text
+        if not passes or (at and not count.isdecimal()):
+            raise UsageError(
+                f"{self.text!r}: {count!r} is not a number of runs"
+                if passes
+                else f"{self.text!r} names no passes",
+                fix="write after:PASS,PASS@2",
+            )
+        try:
+            return after_pass(graph, select_passes(passes) or [], int(count) if at else None)
+        except VerificationError as error:
+            raise UsageError(error.message, where=self.text, fix=error.fix) from error
 
 
 def parse_side(text: str) -> SideText:
@@ -68,68 +96,9 @@ def parse_side(text: str) -> SideText:
         )
     if kind == "executor" and colon:
         name, _, value = rest.partition("=")
-        if name not in _EXECUTORS or not value:
+        if name not in ("passes", "after") or not value:
             raise UsageError(
                 f"{text!r}: an executor has no such option",
                 fix="write executor:passes=NAME, or executor:after=PASS,PASS@2",
             )
     return SideText(text, kind, rest)
-
-
-def _interpreter(_: SideText, graph: Graph, __: Weights) -> Any:
-    return graph
-
-
-def _float64(_: SideText, graph: Graph, __: Weights) -> Any:
-    return float64(graph)
-
-
-def _executor(side: SideText, graph: Graph, weights: Weights) -> Any:
-    name, _, value = side.rest.partition("=")
-    return _EXECUTORS[name](side, value, graph, weights) if name else IRExecutor(graph, weights)
-
-
-def _executor_of_passes(_: SideText, passes: str, graph: Graph, weights: Weights) -> Any:
-    return IRExecutor(graph, weights, passes=select_passes(passes))
-
-
-def _executor_after(side: SideText, text: str, graph: Graph, weights: Weights) -> Any:
-    return IRExecutor(_graph_after(side, text, graph), weights, passes=None)
-
-
-def _backend(side: SideText, graph: Graph, weights: Weights) -> Any:
-    return IRExecutor(graph, weights, backend=select_backends([side.rest]))
-
-
-def _after(side: SideText, graph: Graph, _: Weights) -> Any:
-    return _graph_after(side, side.rest, graph)
-
-
-def _graph_after(side: SideText, text: str, graph: Graph) -> Graph:
-    """Return the graph after the first K runs of passes: ``PASS,PASS@K``."""
-    head, at, count = text.rpartition("@")
-    passes = head if at else text
-    if not passes or (at and not count.isdecimal()):
-        raise UsageError(
-            f"{side.text!r}: {count!r} is not a number of runs"
-            if passes
-            else f"{side.text!r} names no passes",
-            fix="write after:PASS,PASS@2",
-        )
-    try:
-        return after_pass(graph, select_passes(passes) or [], int(count) if at else None)
-    except VerificationError as error:
-        raise UsageError(error.message, where=side.text, fix=error.fix) from error
-
-
-_EXECUTORS: Mapping[str, Callable[[SideText, str, Graph, Weights], Any]] = {
-    "passes": _executor_of_passes,
-    "after": _executor_after,
-}
-_MAKERS: Mapping[str, Callable[[SideText, Graph, Weights], Any]] = {
-    "interpreter": _interpreter,
-    "executor": _executor,
-    "backend": _backend,
-    "after": _after,
-    "float64": _float64,
-}

@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from npu_ir import Graph
 from npu_ir.plugins.backend import Backend
-from npu_runtime.testing.bindings import BindContract
-from npu_runtime.testing.captures import CaptureContract
+from npu_runtime.testing.captures import BindContract, CaptureContract
 from npu_runtime.testing.runs import RunContract
 from npu_runtime.testing.support import SupportContract
 

@@ -4,12 +4,11 @@ In: two sides (graph, model, file, float64). Out: a `Comparison`, one row per va
 """
 
 from npu_runtime.diagnostics.compare.compare import compare
-from npu_runtime.diagnostics.compare.comparison import Comparison
-from npu_runtime.diagnostics.compare.float64_side import Float64, float64
+from npu_runtime.diagnostics.compare.comparison import NOISE_MULTIPLE, NOISE_MULTIPLE_RMS, Comparison, Row
 from npu_runtime.diagnostics.compare.make_sides import after_pass
 from npu_runtime.diagnostics.compare.metrics import Difference, Error
-from npu_runtime.diagnostics.compare.replay import replay
-from npu_runtime.diagnostics.compare.row import NOISE_MULTIPLE, NOISE_MULTIPLE_RMS, Row
+from npu_runtime.diagnostics.compare.reproduction import replay
+from npu_runtime.diagnostics.compare.sides import Float64, float64
 
 __all__ = [
     "NOISE_MULTIPLE",

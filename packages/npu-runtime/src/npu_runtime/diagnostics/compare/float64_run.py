@@ -8,6 +8,7 @@ measured.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -22,7 +23,41 @@ from npu_ir.ops.effects import is_random, is_view
 from npu_ir.ops.execution import adapt_regions, binding_of, location_of, run_op
 from npu_ir.ops.schema import find_op
 from npu_ir.plugins import plugin_manager
-from npu_runtime.diagnostics.compare.promotion import default_float64, promote, promote_dtypes
+from npu_runtime.diagnostics.compare.metrics import is_numeric
+
+
+def promote(item: Any) -> Any:
+    """Return a floating-point tensor as float64, a complex one as complex128, anything else unchanged."""
+    if not isinstance(item, torch.Tensor):
+        return item
+    if item.is_quantized or not is_numeric(item.dtype):
+        return item
+    if item.is_complex():
+        return item.to(torch.complex128)
+    return item.to(torch.float64) if item.is_floating_point() else item
+
+
+def promote_dtypes(item: Any) -> Any:
+    """Return an argument of an op with its dtypes promoted as `promote` does tensors."""
+    if isinstance(item, list):
+        return [promote_dtypes(part) for part in item]
+    if not isinstance(item, torch.dtype):
+        return item
+    if item.is_complex:
+        return torch.complex128
+    return torch.float64 if item.is_floating_point and is_numeric(item) else item
+
+
+@contextlib.contextmanager
+def default_float64() -> Iterator[None]:
+    """Set the default dtype to float64 for the block, in all threads."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
 
 # Ops that reinterpret the bits of floats, which differ in float64.
 _BIT_OPS = ("aten.view.dtype", "aten.view_copy.dtype")

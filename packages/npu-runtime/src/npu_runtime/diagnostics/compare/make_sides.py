@@ -14,9 +14,16 @@ from npu_ir.core.node import external_names
 from npu_ir.verify.reference import model_tensors
 from npu_passes import Journal, PassManager
 from npu_passes.manager.rounds import Rounds
-from npu_runtime.diagnostics.compare.float64_side import Float64, Float64Side
-from npu_runtime.diagnostics.compare.module_side import ModuleSide
-from npu_runtime.diagnostics.compare.sides import ExecutorSide, GraphSide, Side, Weights, select_weights
+from npu_runtime.diagnostics.compare.sides import (
+    ExecutorSide,
+    Float64,
+    Float64Side,
+    GraphSide,
+    ModuleSide,
+    Side,
+    Weights,
+    select_weights,
+)
 from npu_runtime.executor.executor import IRExecutor
 
 _SIDES = "an nn.Module, a Graph, an IRExecutor, after_pass(graph, passes, k) or float64(graph)"

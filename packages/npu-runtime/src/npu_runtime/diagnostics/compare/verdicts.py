@@ -10,9 +10,9 @@ import torch
 from npu_ir import TensorType
 from npu_ir.ops.execution import describe
 from npu_ir.verify import compare as compare_values
+from npu_runtime.diagnostics.compare.comparison import NOISE_MULTIPLE, NOISE_MULTIPLE_RMS, Row
 from npu_runtime.diagnostics.compare.float64_run import Missing
 from npu_runtime.diagnostics.compare.metrics import UNKNOWN, measure, measure_error, to_dense, ulp_distance
-from npu_runtime.diagnostics.compare.row import NOISE_MULTIPLE, NOISE_MULTIPLE_RMS, Row
 
 
 @dataclass(frozen=True, slots=True)

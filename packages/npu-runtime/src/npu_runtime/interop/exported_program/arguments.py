@@ -21,8 +21,7 @@ from torch.fx import Node
 from npu_ir import ConversionError, Graph, ScalarType, TensorType, Value
 from npu_ir import InputKind as Kind
 from npu_ir.core.node import external_names
-from npu_runtime.interop.exported_program.metadata import Metadata
-from npu_runtime.interop.exported_program.names import identifier
+from npu_runtime.interop.exported_program.metadata import Metadata, identifier
 
 _KINDS = {
     Kind.PARAMETER: InputKind.PARAMETER,

@@ -22,14 +22,15 @@ from torch.export.graph_signature import (
 from torch.fx import Graph as FxGraph
 from torch.fx import GraphModule, Node
 
-from npu_ir import ConversionError, Graph, InputKind, Value, load_weights
+from npu_ir import ConversionError, Graph, InputKind, OpNode, Value, load_weights
 from npu_ir.core.structure import unflatten
 from npu_ir.graph.binding import bind_weights
+from npu_ir.ops.effects import is_view
+from npu_ir.ops.schema import find_op, schema_of
 from npu_runtime._torch.export import tree_spec
+from npu_runtime._torch.ops import OpOverload
 from npu_runtime.interop.exported_program.arguments import write_arguments
-from npu_runtime.interop.exported_program.memory import aliases_of_mutated
-from npu_runtime.interop.exported_program.metadata import Metadata
-from npu_runtime.interop.exported_program.names import parameter_names
+from npu_runtime.interop.exported_program.metadata import Metadata, parameter_names
 from npu_runtime.interop.exported_program.nodes import NodeWriter
 
 _UPDATES = {
@@ -204,3 +205,24 @@ def _call_signature(graph: Graph, call: tuple[Any, Any]) -> ModuleCallSignature:
     results = unflatten(structure, [0] * len(leaves))
     # PyTorch lists inputs and outputs here for submodules only.
     return ModuleCallSignature([], [], tree_spec(call), tree_spec(results), parameter_names(graph))
+
+
+# They return their argument, or a view of it, which their schemas do not declare.
+_UNDECLARED = ("aten.lift.default", "aten._unsafe_view.default")
+
+
+def aliases_of_mutated(graph: Graph) -> set[Value]:
+    """Return the values that may alias an argument that the graph updates."""
+    aliases = set(graph.updates)
+    for node in graph.nodes:
+        if not aliases.isdisjoint(node.inputs) and _may_alias(node):
+            aliases.update(node.outputs)
+    return aliases
+
+
+def _may_alias(node: OpNode) -> bool:
+    """Return whether an output may alias an input."""
+    op = find_op(node.op_type)
+    if not isinstance(op, OpOverload):
+        return True
+    return is_view(node) or schema_of(op).is_composite or node.op_type in _UNDECLARED

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from functools import cache
 
@@ -15,14 +16,16 @@ from npu_passes import PassManager, passes_of
 from npu_runtime import IRExecutor
 from npu_runtime.cpu import costs, pack_convolution
 from npu_runtime.diagnostics.compare import Comparison, compare
-from tests.npu_runtime.compare_models import random_model
+from tests.npu_runtime.diagnostics.compare.cases import random_model
 from tests.support import random_programs
+from tests.support.tiers import thin
 
 PIPELINES = {name: ",".join(map(str, passes_of(name))) for name in ("minimal", "default", "fuse", "cpu")}
 PIPELINES["taken apart"] = (
     "canonicalize,conv-bn-folding,decompose,cse,channels-last,pack-convolution,dead-code"
 )
 SEEDS = range(5)
+CASES = list(itertools.product(SEEDS, PIPELINES))
 
 
 @cache
@@ -42,9 +45,9 @@ def aligned(found: Comparison) -> int:
     return len({row.name for row in found.values})
 
 
-@pytest.mark.parametrize("passes", PIPELINES.values(), ids=PIPELINES)
-@pytest.mark.parametrize("seed", SEEDS)
-def test_what_passes_make_of_a_model_agrees_with_it(seed: int, passes: str) -> None:
+@pytest.mark.parametrize("case", thin(CASES, 8, str))
+def test_what_passes_make_of_a_model_agrees_with_it(case: tuple[int, str]) -> None:
+    seed, passes = case[0], PIPELINES[case[1]]
     model, graph, x = captured(seed)
     executor = IRExecutor(graph, model.state_dict(), passes=passes)
 
@@ -54,7 +57,7 @@ def test_what_passes_make_of_a_model_agrees_with_it(seed: int, passes: str) -> N
     assert aligned(found) >= 0.75 * found.values_a, str(found)
 
 
-@pytest.mark.parametrize("seed", SEEDS[:3])
+@pytest.mark.parametrize("seed", thin(SEEDS[:3], 1))
 def test_a_module_agrees_with_what_passes_make_of_it(seed: int) -> None:
     model, graph, x = captured(seed)
 
@@ -64,7 +67,7 @@ def test_a_module_agrees_with_what_passes_make_of_it(seed: int) -> None:
     assert aligned(found) >= 0.75 * found.values_a, str(found)
 
 
-@pytest.mark.parametrize("seed", SEEDS[:3])
+@pytest.mark.parametrize("seed", thin(SEEDS[:3], 1))
 def test_text_of_what_passes_make_of_a_model_agrees_with_it(seed: int) -> None:
     model, graph, x = captured(seed)
     changed = PassManager(PIPELINES["cpu"]).run(graph).graph
@@ -95,9 +98,9 @@ def with_error(graph: Graph, pick: random.Random) -> tuple[Graph, Value, Value]:
     return changed, right, wrong
 
 
-@pytest.mark.parametrize("passes", PIPELINES.values(), ids=PIPELINES)
-@pytest.mark.parametrize("seed", SEEDS)
-def test_an_error_is_named_at_its_node(seed: int, passes: str) -> None:
+@pytest.mark.parametrize("case", thin(CASES, 8, str))
+def test_an_error_is_named_at_its_node(case: tuple[int, str]) -> None:
+    seed, passes = case[0], PIPELINES[case[1]]
     model, graph, x = captured(seed)
     changed, right, wrong = with_error(PassManager(passes).run(graph).graph, random.Random(seed))
 

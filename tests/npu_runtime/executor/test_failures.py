@@ -52,7 +52,7 @@ def test_a_failing_node_is_named(way: int) -> None:
     with pytest.raises(
         ExecutionError,
         match=r"aten.index.Tensor failed: IndexError: index 7 is out of bounds for dimension 0 with size 3\n"
-        r"  at: node 'index_1', lookup, .*test_executor_failures.py:\d+\n  fix: .*f32\[3\], i64\[2\]",
+        r"  at: node 'index_1', lookup, .*test_failures.py:\d+\n  fix: .*f32\[3\], i64\[2\]",
     ) as caught:
         calls(executor)[way](ones(3), BAD)
 

@@ -109,7 +109,7 @@ def test_a_nan_is_blamed_on_the_node_that_makes_it() -> None:
         ExecutionError,
         match=(
             r"aten.mul.Tensor made a NaN in %mul, of inputs that have none\n"
-            r"  at: node 'mul', .*test_executor_run.py:\d+\n  fix: its inputs: %log"
+            r"  at: node 'mul', .*test_node_by_node.py:\d+\n  fix: its inputs: %log"
         ),
     ):
         executor.run((zeros(2),), check_nan=True)

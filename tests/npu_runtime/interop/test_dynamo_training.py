@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from tests.npu_runtime.compiled_graphs import CompiledGraphs, compiled, compiled_graphs
+from tests.npu_runtime.interop.compiled_graphs import CompiledGraphs, compiled, compiled_graphs
 
 __all__ = ["compiled_graphs"]
 

@@ -1,19 +1,24 @@
-"""``torch.compile(..., backend="npu")`` without gradients: what eager returns, and what it leaves behind."""
+"""``torch.compile(model, backend="npu")``: results, options, and what PyTorch runs itself."""
 
 from __future__ import annotations
 
 import contextlib
 import copy
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import nn
+from torch import Tensor, nn, randn
+from torch._dynamo.exc import BackendCompilerFailed
 from torch.utils import _pytree
 
-from tests.npu_runtime.compiled_graphs import CompiledGraphs, compiled, compiled_graphs
+import npu_runtime.interop.dynamo
+from npu_ir import ConversionError
+from npu_runtime import FallbackWarning
+from tests.npu_runtime.interop.compiled_graphs import CompiledGraphs, compiled, compiled_graphs
 
 __all__ = ["compiled_graphs"]
 
@@ -72,7 +77,11 @@ def test_parameters_are_inputs_so_their_new_content_counts(compiled_graphs: Comp
 
 
 @pytest.mark.parametrize(
-    "dynamic", [pytest.param(True, id="from the start"), pytest.param(None, id="when seen")]
+    "dynamic",
+    [
+        pytest.param(True, id="from the start", marks=pytest.mark.exhaustive),
+        pytest.param(None, id="when seen"),
+    ],
 )
 def test_sizes_may_vary(compiled_graphs: CompiledGraphs, dynamic: bool | None) -> None:
     calls = [(torch.randn(rows, 8),) for rows in (5, 7, 9)]
@@ -125,7 +134,7 @@ def _loop(x: torch.Tensor) -> Any:
         pytest.param(
             lambda q: F.scaled_dot_product_attention(q, q, q), [(torch.randn(1, 2, 4, 8),)], id="attention"
         ),
-        pytest.param(_loop, [(torch.randn(3),)], id="loop"),
+        pytest.param(_loop, [(torch.randn(3),)], id="loop", marks=pytest.mark.exhaustive),
         pytest.param(
             lambda x: torch.func.vmap(lambda row: row.sin().sum())(x), [(torch.randn(3, 4),)], id="vmap"
         ),
@@ -242,3 +251,143 @@ def test_a_model_is_compiled_twice(compiled_graphs: CompiledGraphs) -> None:
 
         assert all(torch.equal(result, model(x)) for result in results)
     assert compiled_graphs.names == ["inference"] * 2
+
+
+def test_torch_compile_finds_the_backend_by_its_entry_point() -> None:
+    assert "npu" in torch.compiler.list_backends()
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        pytest.param(
+            {"options": {"pases": "cpu"}},
+            "has no option 'pases'\n.*passes, backend, threads, fallback",
+            id="option",
+        ),
+        pytest.param({"mode": "max-autotune"}, "has no mode 'max-autotune'", id="mode"),
+        pytest.param({"options": {"passes": "no-such-pass"}}, "no-such-pass", id="pass"),
+        pytest.param({"options": {"backend": "nowhere"}}, "nowhere", id="backend"),
+        pytest.param({"options": {"threads": 0}}, "at least one thread", id="threads"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(settings: dict[str, Any], message: str) -> None:
+    torch._dynamo.reset()
+    function = torch.compile(torch.sin, backend="npu", **settings)
+
+    with pytest.raises(BackendCompilerFailed, match=f"(?s){message}"):
+        function(torch.rand(2))
+
+
+def test_options_reach_the_executor(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = {}
+    executor = npu_runtime.interop.dynamo.IRExecutor
+
+    def watched(graph: Any, **kwargs: Any) -> Any:
+        given.update(kwargs)
+        return executor(graph, **kwargs)
+
+    torch._dynamo.reset()
+    monkeypatch.setattr(npu_runtime.interop.dynamo, "IRExecutor", watched)
+    function = torch.compile(
+        lambda x: x * 1, backend="npu", options={"passes": "elim-identity", "threads": 1}, fullgraph=True
+    )
+
+    assert torch.equal(function(torch.ones(2)), torch.ones(2))
+    device = torch.device("cpu")
+    assert given == {"passes": "elim-identity", "backend": "aten", "device": device, "threads": 1}
+
+
+def _refuse(*_: Any, **__: Any) -> Any:
+    raise ConversionError("the test says no", where="node 'sin'")
+
+
+def test_what_has_no_place_in_a_graph_is_run_by_pytorch_with_a_warning(
+    monkeypatch: pytest.MonkeyPatch, compiled_graphs: CompiledGraphs
+) -> None:
+    monkeypatch.setattr(npu_runtime.interop.dynamo, "convert_graph_module", _refuse)
+    function, x = torch.compile(torch.sin, backend="npu"), torch.rand(2, requires_grad=True)
+
+    with pytest.warns(
+        FallbackWarning, match="(?s)PyTorch runs a forward graph of . nodes.*the test says no.*'sin'"
+    ):
+        result = function(x)
+    with pytest.warns(FallbackWarning, match="a backward graph"):
+        result.sum().backward()
+
+    assert torch.equal(result, torch.sin(x))
+    assert x.grad is not None
+    assert torch.equal(x.grad, torch.cos(x))
+    assert compiled_graphs.names == []
+
+
+def test_without_fallback_what_has_no_place_in_a_graph_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch._dynamo.reset()
+    monkeypatch.setattr(npu_runtime.interop.dynamo, "convert_graph_module", _refuse)
+
+    with pytest.raises(BackendCompilerFailed, match="the test says no"):
+        compiled(torch.sin)(torch.rand(2))
+
+
+def test_recomputed_random_numbers_fall_back_and_are_right() -> None:
+    torch._dynamo.reset()
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        def part(y: torch.Tensor) -> torch.Tensor:
+            return torch.nn.functional.dropout(y.sin(), 0.3)
+
+        total: torch.Tensor = torch.utils.checkpoint.checkpoint(part, x, use_reentrant=False).sum()
+        return total
+
+    def gradient(run: Any) -> Any:
+        torch.manual_seed(0)
+        x = torch.ones(3, 4, requires_grad=True)
+        run(x).backward()
+        return x.grad
+
+    wanted = gradient(function)
+    with pytest.warns(FallbackWarning, match="run_and_save_rng_state takes an operator as an argument"):
+        actual = gradient(torch.compile(function, backend="npu", fullgraph=True))
+
+    assert torch.equal(actual, wanted)
+
+
+def test_nothing_is_warned_about_where_all_has_a_place(compiled_graphs: CompiledGraphs) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", FallbackWarning)
+        torch.compile(torch.sin, backend="npu")(torch.rand(2))
+
+    assert compiled_graphs.names == ["inference"]
+
+
+class Scaled(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(3, 4)
+        self.register_buffer("scale", randn(4, 4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (self.linear(x) @ self.scale).view(-1)
+
+
+@pytest.mark.parametrize("is_dynamic", [None, pytest.param(True, marks=pytest.mark.exhaustive)])
+def test_other_weights_than_those_of_the_capture_give_the_right_answer(is_dynamic: bool | None) -> None:
+    def resize(model: Any) -> None:
+        model.linear.weight.data, model.linear.bias.data = randn(5, 3), randn(5)
+        model.scale.data = randn(5, 4)
+
+    changes: list[Callable[[Any], None]] = [
+        lambda model: setattr(model.scale, "data", randn(4, 4).t()),
+        lambda model: setattr(model, "scale", randn(4, 4).t()),
+        lambda model: setattr(model.linear, "weight", nn.Parameter(randn(3, 4).t())),
+        lambda model: setattr(model.scale, "data", torch.complex(randn(4, 4), randn(4, 4)).conj().imag),
+        resize,
+    ]
+
+    for change in changes:
+        model, x = Scaled(), randn(4, 3)
+        with torch.no_grad():
+            run = torch.compile(model, backend="npu", dynamic=is_dynamic)
+            run(x)
+            change(model)
+            torch.testing.assert_close(run(x), model(x))

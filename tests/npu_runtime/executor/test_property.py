@@ -18,8 +18,9 @@ from tests.support.random_models import Growing, models
 from tests.support.random_programs import DYNAMIC_SHAPES, Program, inputs, programs
 
 CHECKS = list(HealthCheck)
-some = settings(suppress_health_check=CHECKS, max_examples=40, deadline=None)
-few = settings(suppress_health_check=CHECKS, max_examples=10, deadline=None)
+MANY = settings.default.max_examples // 2  # of the profile: 25, or 250 in the exhaustive tier
+some = settings(suppress_health_check=CHECKS, max_examples=MANY, deadline=None)
+few = settings(suppress_health_check=CHECKS, max_examples=MANY // 3, deadline=None)
 
 
 def memory(item: Any) -> int | None:
@@ -173,7 +174,7 @@ def _grow(growing: Growing) -> None:
         growing.call("aten.matmul.default", recent, growing.tensor())
 
 
-@settings(some, max_examples=100)
+@settings(some, max_examples=2 * MANY)
 @given(memory_puzzles())
 def test_views_and_ops_done_in_place_give_what_the_interpreter_gives(graph: Graph) -> None:
     check(graph)
