@@ -25,7 +25,7 @@ CONSTRAINTS = "constraints.txt"
 BUILD_CONSTRAINTS = dict.fromkeys(
     ["PIP_CONSTRAINT", "PIP_BUILD_CONSTRAINT"], str(Path(CONSTRAINTS).resolve())
 )
-BENCHMARKS = ["run", "passes", "runtime", "train"]
+BENCHMARKS = ["run", "passes", "runtime", "calls", "train"]
 TORCH_RELEASES = ["2.9.1", "2.10.0", "2.11.0", "2.12.1", "2.13.0"]
 
 # What each job needs besides the packages; versions are in constraints.txt.
@@ -46,26 +46,26 @@ DOCS = ["sphinx", "myst-parser", "furo", "sphinx-copybutton", "sphinxcontrib-mer
 @nox.session
 def tests(session: nox.Session) -> None:
     """Run the tests, on two processes; arguments go to pytest: nox -s tests -- -k text."""
-    run_tests(session, "not exhaustive")
+    run_tests(session)
 
 
 @nox.session
 def smoke(session: nox.Session) -> None:
     """Run about one test for each folder of the sources, in less than a minute."""
-    run_tests(session, "smoke")
+    run_tests(session, "-m", "smoke")
 
 
 @nox.session
 def exhaustive(session: nox.Session) -> None:
     """Run all tests there are: also every model through every runner, and long random runs."""
-    run_tests(session, "exhaustive or not exhaustive")
+    run_tests(session, "-m", "exhaustive or not exhaustive", "--hypothesis-profile", "exhaustive")
 
 
-def run_tests(session: nox.Session, tier: str) -> None:
-    """Run the tests that a marker expression selects, on two processes."""
+def run_tests(session: nox.Session, *options: str) -> None:
+    """Run the tests that options of pytest select, on two processes."""
     install(session, *PACKAGES, built(session), *TESTS)
     two = ("-n", "2", "--dist", "worksteal")
-    session.run("pytest", *two, "-m", tier, *session.posargs, env={"OMP_NUM_THREADS": "1"})
+    session.run("pytest", *two, *options, *session.posargs, env={"OMP_NUM_THREADS": "1"})
 
 
 @nox.session

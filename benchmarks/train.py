@@ -20,11 +20,12 @@ from pathlib import Path
 from typing import Any
 
 import train_depth
+import train_overhead
 from machine import machine
 from train_contenders import CONTENDERS
 from train_models import MODELS, OPTIMIZERS
 from train_page import write_page
-from train_report import print_case, print_depths, print_summary
+from train_report import print_case, print_depths, print_overhead, print_summary
 from train_worker import expected_of, make_case, ready
 from turns import measure, workers
 
@@ -86,6 +87,8 @@ def measured(options: argparse.Namespace) -> dict[str, Any]:
             options, "--depths", ",".join(map(str, options.depths)), "--only-depths"
         )
         print_depths(results["depths"])
+    results["overhead"] = in_process(options, "--only-overhead")
+    print_overhead(results["overhead"])
     return results
 
 
@@ -111,6 +114,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--from-json", type=Path, metavar="FILE", help="measure nothing, read an earlier run")
     parser.add_argument("--case", help=argparse.SUPPRESS)
     parser.add_argument("--only-depths", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--only-overhead", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     options.seconds /= 10 if options.quick else 1
     return options
@@ -135,6 +139,9 @@ def main() -> None:
         return
     if options.only_depths:
         options.json.write_text(json.dumps(train_depth.run(options.depths)))
+        return
+    if options.only_overhead:
+        options.json.write_text(json.dumps(train_overhead.run(options.seconds)))
         return
     results = json.loads(options.from_json.read_text()) if options.from_json else measured(options)
     print_summary(results)

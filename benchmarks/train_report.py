@@ -15,6 +15,7 @@ from npu_ir.cli.quantities import size_text, time_text
 Case = dict[str, Any]
 COLUMNS = ("", "a step", "to eager", "first step", "compile", "memory", "difference")
 DEPTH_COLUMNS = ("layers", "nodes", "tracing", "per layer")
+OVERHEAD_COLUMNS = ("step of ten tensors", "a call", "its program", "beyond it", "to it", "frames deep")
 
 
 def title(case: Case) -> str:
@@ -52,6 +53,22 @@ def depth_rows(depths: list[dict[str, Any]]) -> Iterator[tuple[str, ...]]:
     for row in depths:
         per_layer = time_text(row["seconds"] / row["layers"])
         yield str(row["layers"]), str(row["nodes"]), time_text(row["seconds"]), per_layer
+
+
+def overhead_rows(overhead: list[dict[str, Any]]) -> Iterator[tuple[str, ...]]:
+    """Yield one row per step, as `OVERHEAD_COLUMNS` has them."""
+    for row in overhead:
+        call, program = row["seconds"], row["program_seconds"]
+        times = (time_text(item) for item in (call, program, call - program))
+        yield row["title"], *times, f"{call / program:.2f}x", str(row["frames"])
+
+
+def overhead_bar(results: dict[str, Any]) -> Bar:
+    """Return whether a call costs little beyond its program."""
+    values = {
+        row["title"]: (row["seconds"] - row["program_seconds"]) * 1e6 for row in results.get("overhead", [])
+    }
+    return Bar("us of a call beyond its program, ten tensors", 5.0, values)
 
 
 def bars(results: dict[str, Any], ours: str) -> list[Bar]:
@@ -157,6 +174,11 @@ def print_depths(depths: list[dict[str, Any]]) -> None:
     print_table([DEPTH_COLUMNS, *depth_rows(depths)])
 
 
+def print_overhead(overhead: list[dict[str, Any]]) -> None:
+    print("\nA call of TrainStep beside its program alone")
+    print_table([OVERHEAD_COLUMNS, *overhead_rows(overhead)])
+
+
 def print_summary(results: dict[str, Any]) -> None:
     print(f"\n{results['cpu']}; PyTorch {results['torch']}, Python {results['python']}, {results['date']}")
     print(f"load when it began: {results['load']:.1f}")
@@ -164,4 +186,4 @@ def print_summary(results: dict[str, Any]) -> None:
         print(f"\n{CONTENDERS[ours].title}")
         print_bars(bars(results, ours))
     print()
-    print_bars([depth_bar(results)])
+    print_bars([depth_bar(results), overhead_bar(results)])

@@ -1,24 +1,68 @@
-"""Shared test setup: fixed seed, one thread, hypothesis profile."""
+"""Shared test setup: fixed seed, one thread, profiles of hypothesis, and what a run leaves out."""
 
 from __future__ import annotations
 
 import os
+from collections import Counter
 
 import hypothesis
 import pytest
 import torch
+from hypothesis import HealthCheck
 
-hypothesis.settings.register_profile("local", deadline=None)
-hypothesis.settings.register_profile("ci", deadline=None, derandomize=True)
-hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "local")
+SLOW_IS_FINE = [HealthCheck.too_slow, HealthCheck.data_too_large]
+LEFT_OUT = pytest.StashKey[Counter[str]]()
+
+hypothesis.settings.register_profile(
+    "normal",
+    deadline=None,
+    suppress_health_check=SLOW_IS_FINE,
+    max_examples=50,
+    derandomize="CI" in os.environ,
+)
+hypothesis.settings.register_profile(
+    "exhaustive", deadline=None, suppress_health_check=SLOW_IS_FINE, max_examples=500
+)
+hypothesis.settings.load_profile("normal")
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     torch.set_num_threads(1)
+    config.stash[LEFT_OUT] = Counter()
 
 
 def pytest_report_header() -> str:
     return f"torch {torch.__version__}"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.get_closest_marker("smoke") and item.get_closest_marker("exhaustive"):
+            raise pytest.UsageError(f"{item.nodeid} is of the smoke tier, and left to the exhaustive one")
+
+
+def pytest_deselected(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.config.option.markexpr == "not exhaustive" and item.get_closest_marker("exhaustive"):
+            item.config.stash[LEFT_OUT][str(item.path.parent.relative_to(item.config.rootpath))] += 1
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: pytest.Config) -> None:
+    """Take what a process of pytest-xdist has left out: each of them collects everything."""
+    node.config.stash[LEFT_OUT] = Counter(getattr(node, "workeroutput", {}).get("left out", {}))
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["left out"] = dict(session.config.stash[LEFT_OUT])
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    left_out = config.stash[LEFT_OUT]
+    if left_out:
+        folders = ", ".join(f"{folder} {count}" for folder, count in sorted(left_out.items()))
+        terminalreporter.write_line(f"{left_out.total()} items are left to nox -s exhaustive: {folders}")
 
 
 @pytest.fixture(autouse=True)

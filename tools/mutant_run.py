@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import multiprocessing
 import os
 import re
@@ -13,6 +12,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
+from xml.etree import ElementTree
 
 import coverage
 import pytest
@@ -26,6 +26,7 @@ PARTS = (
     (10**6, 10**6),
 )  # how many items, of how many files, are tried one after the other
 ITEM_SECONDS, PART_SECONDS = 60, 240  # of the processor: an item that takes longer has failed
+NOT_PASSED = {"failure", "error", "skipped"}
 CONFIG = """[run]
 source_pkgs = npu_cuda, npu_ir, npu_passes, npu_runtime
 context = ${PYTEST_CURRENT_TEST-}
@@ -38,21 +39,21 @@ CUSTOMIZE = 'import os; "PYTEST_CURRENT_TEST" in os.environ and __import__("cove
 
 def record(folder: Path, tests: list[str]) -> None:
     """Run the tests and record which lines each item reaches, and its cost; once for a folder."""
-    if (folder / "costs.json").exists():
+    if (folder / "items.xml").exists():
         return
     folder.mkdir(parents=True, exist_ok=True)
     folder = folder.resolve()
     (folder / "sitecustomize.py").write_text(CUSTOMIZE)
     (folder / "coveragerc").write_text(CONFIG.replace("lines", str(folder / "lines")))
     environment = {
-        "PYTHONPATH": os.pathsep.join([str(folder), os.getcwd(), os.environ.get("PYTHONPATH", "")]),
+        "PYTHONPATH": os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")]),
         "COVERAGE_PROCESS_START": str(folder / "coveragerc"),
-        "ITEM_COSTS": str(folder / "costs.json"),
         "OMP_NUM_THREADS": "1",
         "CI": "1",
     }
+    options = ("-n", "2", "-q", "-o", "junit_family=xunit1", f"--junitxml={folder}/items.xml")
     cover = ("--cov", f"--cov-config={folder}/coveragerc", "--cov-context=test", "--cov-report=")
-    command = (sys.executable, "-m", "pytest", "-p", "tools.item_costs", *cover, "-n", "2", "-q", *tests)
+    command = (sys.executable, "-m", "pytest", *options, *cover, *tests)
     subprocess.run(command, env=os.environ | environment, check=False)
 
 
@@ -60,8 +61,9 @@ class Recording:
     """Which items reach a line, and what each item costs; without those that failed."""
 
     def __init__(self, folder: Path) -> None:
-        costs = json.loads((folder / "costs.json").read_text())
-        self._costs = {name: row["cpu_s"] for name, row in costs.items() if row["outcome"] == "passed"}
+        cases = ElementTree.parse(folder / "items.xml").iter("testcase")
+        passed = (case.attrib for case in cases if not {part.tag for part in case} & NOT_PASSED)
+        self._costs = {f"{case['file']}::{case['name']}": float(case["time"]) for case in passed}
         self._data = coverage.CoverageData(str(folder / "lines"))
         self._data.read()
         self._files = {path.rpartition("/packages/")[2]: path for path in self._data.measured_files()}

@@ -120,45 +120,24 @@ def test_every_code_block_of_the_page_runs(
     run_page(page)
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        pytest.param("```python\n1 / 0\n```\n", "division by zero", id="a block that raises"),
-        pytest.param("```python\n>>> 1 + 1\n3\n```\n", "Expected:\n    3\nGot:\n    2", id="a wrong doctest"),
-        pytest.param(
-            "```python\nprint(2)\n```\n\n<!-- output -->\n```text\n3\n```\n",
-            r"- 3\n +\+ 2",
-            id="a wrong output",
-        ),
-        pytest.param(
-            (
-                "```python\nprint('2.5 us of 3')\n```\n\n<!-- output, numbers vary -->\n"
-                "```text\n1 ms in 3\n```\n"
-            ),
-            r"- # in #\n +\+ # of #",
-            id="a wrong output with other numbers",
-        ),
-        pytest.param(
-            "<!-- output -->\n```\n3\n```\n", "no ```text block below", id="an output without a block"
-        ),
-        pytest.param(
-            "```python\nx = 1\n```\n\n```python\nprint(x, y)\n```\n",
-            "name 'y' is not defined",
-            id="a name nobody made",
-        ),
-        pytest.param(
-            "<!-- run -->\n```console\necho so it is >&2; exit 3\n```\n",
-            "exit code 3:\nso it is",
-            id="a command that fails",
-        ),
-    ],
-)
-def test_a_page_that_is_not_true_is_refused(text: str, message: str, tmp_path: Path) -> None:
+def test_a_page_that_is_not_true_is_refused(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
-    page.write_text(text)
+    for text, message in (
+        ("```python\n1 / 0\n```\n", "division by zero"),
+        ("```python\n>>> 1 + 1\n3\n```\n", "Expected:\n    3\nGot:\n    2"),
+        ("```python\nprint(2)\n```\n\n<!-- output -->\n```text\n3\n```\n", r"- 3\n +\+ 2"),
+        (
+            "```python\nprint('2.5 s of 3')\n```\n\n<!-- output, numbers vary -->\n```text\n1 ms in 3\n```\n",
+            r"- # in #\n +\+ # of #",
+        ),
+        ("<!-- output -->\n```\n3\n```\n", "no ```text block below"),
+        ("```python\nx = 1\n```\n\n```python\nprint(x, y)\n```\n", "name 'y' is not defined"),
+        ("<!-- run -->\n```console\necho so it is >&2; exit 3\n```\n", "exit code 3:\nso it is"),
+    ):
+        page.write_text(text)
 
-    with pytest.raises(Exception, match=message):
-        run_page(page)
+        with pytest.raises(Exception, match=message):
+            run_page(page)
 
 
 def test_a_true_page_is_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,43 +2,45 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
+from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from xml.etree import ElementTree
 
 import pytest
 
 from tests.support.places import ROOT
+from tests.support.scripts import forgotten, imported
 
 EXAMPLE = ROOT / "examples" / "char-transformer"
 SMALL = ("--steps", "12", "--batch", "2", "--length", "16", "--width", "16", "--layers", "1", "--heads", "2")
 POLYLINE = "{http://www.w3.org/2000/svg}polyline"
 
 
-def run_example(*options: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(EXAMPLE / "train.py"), *options]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+@pytest.fixture
+def train() -> Iterator[ModuleType]:
+    with forgotten(EXAMPLE):
+        yield imported("train", EXAMPLE)
 
 
-# One test, so that the example runs once, on however many processes the tests are spread.
-def test_the_small_example_trains_both_ways_alike_and_draws_their_losses(tmp_path: Path) -> None:
+def test_the_small_example_trains_both_ways_alike_and_draws_their_losses(
+    train: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     plot = tmp_path / "losses.svg"
 
-    finished = run_example(*SMALL, "--plot", str(plot), "--sample", "20")
+    status = train.main([*SMALL, "--plot", str(plot), "--sample", "20"])
 
-    assert finished.returncode == 0, finished.stdout + finished.stderr
-    assert re.search(r"^eager: \d+\.\d steps/s", finished.stdout, re.MULTILINE)
-    assert re.search(r"^TrainStep: \d+\.\d steps/s", finished.stdout, re.MULTILINE)
+    printed = capsys.readouterr().out
+    assert status == 0, printed
+    assert re.search(r"^eager: \d+\.\d steps/s", printed, re.MULTILINE)
+    assert re.search(r"^TrainStep: \d+\.\d steps/s", printed, re.MULTILINE)
     assert re.search(
         r"^TrainStep makes .*; it takes less time in all (from [\d,]+ steps on; these were 12|never)",
-        finished.stdout,
+        printed,
         re.MULTILINE,
     )
-    assert "\nThe " in finished.stdout, "text that the model has written"
+    assert "\nThe " in printed, "text that the model has written"
     curves = [
         [float(point.split(",")[1]) for point in line.attrib["points"].split()]
         for line in ElementTree.parse(plot).iter(POLYLINE)
@@ -48,8 +50,8 @@ def test_the_small_example_trains_both_ways_alike_and_draws_their_losses(tmp_pat
     assert curves[0][-1] > curves[0][0], "the loss falls: y grows downwards"
 
 
-def test_a_training_of_one_step_is_refused() -> None:
-    finished = run_example("--steps", "1")
+def test_a_training_of_one_step_is_refused(train: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        train.main(["--steps", "1"])
 
-    assert finished.returncode == 2
-    assert "--steps 1: the first step is not timed, so there must be two at least" in finished.stderr
+    assert "--steps 1: the first step is not timed, so there must be two at least" in capsys.readouterr().err

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import html.parser
-import importlib
 import json
-import os
-import subprocess
-import sys
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -19,47 +16,35 @@ from safetensors.torch import load_file
 
 from npu_ir import Interpreter, load_ir, load_weights
 from tests.support.places import ROOT
+from tests.support.scripts import forgotten, imported
 
 DEMO = ROOT / "examples" / "demo"
 MODELS = ("digits", "gpt2", "resnet50", "llama-70b")
-MODULES = (
-    "capturing",
-    "digits",
-    "executing",
-    "processes",
-    "rendering.markup",
-    "results",
-    "run_graph",
-    "training",
-)
-
-
-def run_demo(output: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(DEMO / "run.py"), "--output", str(output), *options]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+Demo = Callable[[str], ModuleType]
 
 
 @pytest.fixture
-def demo(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, ModuleType]]:
-    """Modules of the demo, which are no package: scripts import them from their folder."""
-    before = set(sys.modules)
-    monkeypatch.syspath_prepend(DEMO)
-    yield {name: importlib.import_module(name) for name in MODULES}
-    for name in set(sys.modules) - before:
-        if str(getattr(sys.modules[name], "__file__", None)).startswith(str(DEMO)):
-            del sys.modules[name]
+def demo(monkeypatch: pytest.MonkeyPatch) -> Iterator[Demo]:
+    """Give modules of the demo."""
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.syspath_prepend(DEMO)  # it imports on when it runs
+    with forgotten(DEMO):
+        yield lambda name: imported(name, DEMO)
 
 
 # One test, so that the demo runs once, on however many processes the tests are spread.
-def test_the_small_demo_keeps_its_claims_and_leaves_report_graph_and_weights(tmp_path: Path) -> None:
-    finished = run_demo(tmp_path, "--small")
+@pytest.mark.exhaustive
+def test_the_small_demo_keeps_its_claims_and_leaves_report_graph_and_weights(
+    demo: Demo, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status = demo("run").main(["--output", str(tmp_path), "--small"])
 
-    assert finished.returncode == 0, finished.stdout + finished.stderr
-    assert finished.stdout.splitlines()[-1] == str(tmp_path / "report.html")
-    assert "\x1b" not in finished.stdout, "not a terminal: no colours"
+    printed = capsys.readouterr().out
+    assert status == 0, printed
+    assert printed.splitlines()[-1] == str(tmp_path / "report.html")
+    assert "\x1b" not in printed, "not a terminal: no colours"
     require_claims(json.loads((tmp_path / "results.json").read_text())["claims"])
-    require_report(tmp_path)
+    require_report(tmp_path, MODELS)
     require_saved_graph_that_runs(tmp_path)
 
 
@@ -79,15 +64,15 @@ def require_claims(claims: list[dict[str, Any]]) -> None:
     }
 
 
-def require_report(output: Path) -> None:
+def require_report(output: Path, models: tuple[str, ...]) -> None:
     page = (output / "report.html").read_text()
     reader = PageReader()
 
     reader.feed(page)
 
-    assert set(MODELS) <= set(reader.sections)
+    assert set(models) <= set(reader.sections)
     assert reader.loaded == [], "the report stands alone"
-    assert all((output / f"{model}.svg").read_text() in page for model in MODELS)
+    assert all((output / f"{model}.svg").read_text() in page for model in models)
 
 
 def require_saved_graph_that_runs(output: Path) -> None:
@@ -101,62 +86,68 @@ def require_saved_graph_that_runs(output: Path) -> None:
     assert torch.allclose(logits, expected[:64], rtol=0.0, atol=1e-5)
 
 
-def test_an_untrained_network_fails_the_demo(tmp_path: Path) -> None:
-    finished = run_demo(tmp_path, "--only", "digits", "--epochs", "0")
+def test_an_untrained_network_fails_the_demo(
+    demo: Demo, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status = demo("run").main(["--output", str(tmp_path), "--only", "digits", "--epochs", "0"])
 
-    assert finished.returncode == 1
-    assert "FAILED: The trained network is right on more than 97% of the test images" in finished.stdout
-    assert "1 of 11 claims does not hold" in (tmp_path / "report.html").read_text()
+    assert status == 1
+    wrong = "FAILED: The trained network is right on more than 97% of the test images"
+    assert wrong in capsys.readouterr().out
+    # Beside it, on a busy machine, that a step takes less time than in eager PyTorch.
+    assert re.search(r"[12] of 11 claims do(es)? not hold", (tmp_path / "report.html").read_text())
+    require_report(tmp_path, ("digits",))
+    require_saved_graph_that_runs(tmp_path)
 
 
-def test_a_process_that_fails_is_reported_with_its_error(demo: dict[str, ModuleType], tmp_path: Path) -> None:
+def test_a_process_that_fails_is_reported_with_its_error(demo: Demo, tmp_path: Path) -> None:
     missing = tmp_path / "none.json"
 
     with pytest.raises(
-        demo["processes"].ProcessError, match=r"run_graph.py ended with exit code 1:(.|\n)*none.json"
+        demo("processes").ProcessError, match=r"run_graph.py ended with exit code 1:(.|\n)*none.json"
     ):
-        demo["processes"].run_graph(missing, missing, {"x": torch.ones(1)}, tmp_path)
+        demo("processes").run_graph(missing, missing, {"x": torch.ones(1)}, tmp_path)
 
 
-def test_rows_are_filled_up_to_whole_batches(demo: dict[str, ModuleType]) -> None:
+def test_rows_are_filled_up_to_whole_batches(demo: Demo) -> None:
     rows = torch.arange(1.0, 6.0)
 
-    batches = demo["run_graph"].padded_batches(rows, 2)
+    batches = demo("run_graph").padded_batches(rows, 2)
 
     assert torch.equal(torch.stack(batches), torch.tensor([[1.0, 2.0], [3.0, 4.0], [5.0, 0.0]]))
 
 
-def test_a_wrong_result_is_a_claim_that_fails(demo: dict[str, ModuleType]) -> None:
-    process = demo["processes"].NewProcess(torch.tensor([1.0, 2.0]), 0.0, {"model_code": ["transformers"]})
-    run = demo["capturing"].compared(torch.tensor([1.0, 2.1]), 0.0, process)
+def test_a_wrong_result_is_a_claim_that_fails(demo: Demo) -> None:
+    process = demo("processes").NewProcess(torch.tensor([1.0, 2.0]), 0.0, {"model_code": ["transformers"]})
+    run = demo("capturing").compared(torch.tensor([1.0, 2.1]), 0.0, process)
 
-    claims = demo["capturing"].run_claims("model", run)
+    claims = demo("capturing").run_claims("model", run)
 
     assert [claim.holds for claim in claims] == [False, False]
     assert claims[0].measured == "transformers"
     assert "1 of 2 elements differ" in claims[1].measured
 
 
-def test_a_wrong_executor_is_a_claim_that_fails(demo: dict[str, ModuleType]) -> None:
-    execution = demo["results"].Execution(torch.tensor([1.0, torch.nan]), 0.1, 0.2, 0.1, 0.05)
+def test_a_wrong_executor_is_a_claim_that_fails(demo: Demo) -> None:
+    execution = demo("results").Execution(torch.tensor([1.0, torch.nan]), 0.1, 0.2, 0.1, 0.05)
 
-    claim = demo["executing"].execution_claim("model", execution, torch.tensor([1.0, 2.0]))
+    claim = demo("executing").execution_claim("model", execution, torch.tensor([1.0, 2.0]))
 
     assert not claim.holds
     assert "1 of 2 elements differ" in claim.measured
-    assert demo["executing"].execution_rows(execution)[:2] == [
+    assert demo("executing").execution_rows(execution)[:2] == [
         ("executor beside eager, one call", "200 ms and 100 ms: 2.00x"),
         ("likewise, with the pipeline cpu", "50 ms and 100 ms: 0.50x"),
     ]
 
 
-def test_a_training_that_parts_from_eager_or_is_slow_is_claims_that_fail(demo: dict[str, ModuleType]) -> None:
-    digits, results = demo["digits"], demo["results"]
+def test_a_training_that_parts_from_eager_or_is_slow_is_claims_that_fail(demo: Demo) -> None:
+    digits, results = demo("digits"), demo("results")
     eager = digits.Training((digits.Epoch(1.0, 0.98),), 1.0, 0.1, 20)
     graph = digits.Training((digits.Epoch(1.02, 0.96),), 1.0, 0.1, 20)
 
     runs = results.TrainingRuns(eager, graph, 0.001, 0.002)
-    claims = [*demo["training"].training_claims("digits", runs), demo["training"].speed_claim("digits", runs)]
+    claims = [*demo("training").training_claims("digits", runs), demo("training").speed_claim("digits", runs)]
 
     assert [claim.holds for claim in claims] == [False, False, False]
     assert [claim.measured for claim in claims] == [
@@ -166,33 +157,30 @@ def test_a_training_that_parts_from_eager_or_is_slow_is_claims_that_fail(demo: d
     ]
 
 
-@pytest.mark.parametrize(
-    ("step_seconds", "first_seconds", "break_even", "words"),
-    [
-        pytest.param(0.002, 1.1, 501, "less than the 600 steps", id="reached"),
-        pytest.param(0.0035, 1.1, 2001, "not reached in the 600 steps", id="not reached"),
-        pytest.param(0.004, 1.1, None, "eager PyTorch takes less time however many", id="never"),
-        pytest.param(0.002, 0.1, 1, "less than the 600 steps", id="at once"),
-    ],
-)
-def test_from_how_many_steps_on_a_graph_pays_is_computed_from_the_run(
-    demo: dict[str, ModuleType], step_seconds: float, first_seconds: float, break_even: int | None, words: str
-) -> None:
-    digits, results, training = demo["digits"], demo["results"], demo["training"]
+def test_from_how_many_steps_on_a_graph_pays_is_computed_from_the_run(demo: Demo) -> None:
+    digits, results, training = demo("digits"), demo("results"), demo("training")
     eager = digits.Training((), 2.5, 0.1, 600)
-    graph = digits.Training((), 2.5, first_seconds, 600)
+    for step_seconds, first_seconds, break_even, words in (
+        (0.002, 1.1, 501, "less than the 600 steps"),
+        (0.0035, 1.1, 2001, "not reached in the 600 steps"),
+        (0.004, 1.1, None, "eager PyTorch takes less time however many"),
+        (0.002, 0.1, 1, "less than the 600 steps"),
+    ):
+        graph = digits.Training((), 2.5, first_seconds, 600)
 
-    runs = results.TrainingRuns(eager, graph, 0.004, step_seconds)
+        runs = results.TrainingRuns(eager, graph, 0.004, step_seconds)
 
-    assert runs.break_even == break_even
-    assert words in training.comparison_text(runs)
-    assert ("never" if break_even is None else f"from {break_even:,} steps on") in training.pays_text(runs)
+        assert runs.break_even == break_even
+        assert words in training.comparison_text(runs)
+        assert ("never" if break_even is None else f"from {break_even:,} steps on") in training.pays_text(
+            runs
+        )
 
 
-def test_names_in_the_report_are_escaped(demo: dict[str, ModuleType]) -> None:
+def test_names_in_the_report_are_escaped(demo: Demo) -> None:
     source = 'graph "<script>" {\n  input %x: f32[2]\n  return %x\n}\n'
 
-    page = demo["rendering.markup"].graph_text(source)
+    page = demo("rendering.markup").graph_text(source)
 
     assert "<script>" not in page
     assert "&lt;script&gt;" in page

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import subprocess
@@ -14,20 +13,14 @@ from typing import Any
 
 import pytest
 
-from tests.support.places import ROOT
-
-BENCHMARKS = ROOT / "benchmarks"
+from tests.support.scripts import BENCHMARKS, forgotten, imported
 
 
 @pytest.fixture
-def report(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
-    """The module that judges; scripts import the modules beside them."""
-    before = set(sys.modules)
-    monkeypatch.syspath_prepend(BENCHMARKS)
-    yield importlib.import_module("train_report")
-    for name in set(sys.modules) - before:
-        if str(getattr(sys.modules[name], "__file__", None)).startswith(str(BENCHMARKS)):
-            del sys.modules[name]
+def report() -> Iterator[ModuleType]:
+    """Give the module that judges."""
+    with forgotten():
+        yield imported("train_report")
 
 
 def case(**contenders: Any) -> dict[str, Any]:
@@ -40,6 +33,7 @@ def results(*cases: dict[str, Any]) -> dict[str, Any]:
     return {"cases": list(cases), "depths": []}
 
 
+@pytest.mark.exhaustive
 @pytest.mark.skipif(sys.platform != "linux", reason="contenders are forked")
 def test_the_benchmark_measures_ours_beside_eager_and_writes_a_page(tmp_path: Path) -> None:
     command = [sys.executable, str(BENCHMARKS / "train.py"), "--quick", "--models", "mlp-8"]
@@ -104,17 +98,9 @@ def test_the_memory_of_ours_is_its_arena_and_what_a_step_allocates(report: Modul
     assert bars["arena to its lower bound"].verdict == "met"
 
 
-@pytest.mark.parametrize(
-    ("seconds", "verdict"),
-    [
-        pytest.param([1.5, 2.0, 3.0, 5.0], "met", id="linear"),
-        pytest.param([1.5, 2.0, 4.0, 12.0], "missed", id="quadratic"),
-    ],
-)
-def test_tracing_is_linear_where_a_deep_layer_costs_what_a_shallow_one_does(
-    report: ModuleType, seconds: list[float], verdict: str
-) -> None:
-    layers = zip([6, 12, 24, 48], seconds, strict=True)
-    depths = [{"layers": count, "nodes": 1, "seconds": taken} for count, taken in layers]
+def test_tracing_is_linear_where_a_deep_layer_costs_what_a_shallow_one_does(report: ModuleType) -> None:
+    for seconds, verdict in (([1.5, 2.0, 3.0, 5.0], "met"), ([1.5, 2.0, 4.0, 12.0], "missed")):
+        layers = zip([6, 12, 24, 48], seconds, strict=True)
+        depths = [{"layers": count, "nodes": 1, "seconds": taken} for count, taken in layers]
 
-    assert report.depth_bar({"depths": depths}).verdict == verdict
+        assert report.depth_bar({"depths": depths}).verdict == verdict

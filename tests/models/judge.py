@@ -1,4 +1,4 @@
-"""Worker process that judges the models it is sent, with a memory limit (see tests/ops/workers.py)."""
+"""Worker process that judges the models it is sent, with a memory limit (see tests.support.coverage_runs)."""
 
 from __future__ import annotations
 

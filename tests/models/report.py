@@ -14,6 +14,23 @@ _PASS, _FAIL = Outcome.PASS.value, Outcome.FAIL.value
 _NOT_EXPORTED = (Outcome.EAGER_REFUSES.value, Outcome.EXPORT_REFUSES.value)
 
 
+_INTRODUCTION = """\
+<!-- written by nox -s models -->
+# Model coverage
+
+Architectures of `transformers` with tiny random configurations, and families of `timm` and `torchvision` by their
+smallest member. Each is captured without weights and with arguments without content, saved, loaded, run with random
+weights, and compared with eager PyTorch: results, and what it changes in its arguments and buffers. The dynamic graph
+is one graph that is run, and compared, with two sizes.
+Run it yourself: `nox -s models`.
+"""  # noqa: E501
+_PASSES = """
+A model passes where structure, dtypes and shapes are eager's and every bit is too, or else every value is within the
+tolerance that `verify_ir` has for the dtype (f32: 1e-5 + 1.3e-6 × |expected|); what differs is printed as the largest
+absolute difference. Eager runs with weights that need no gradients: `torch.matmul` rounds otherwise by that.
+"""  # noqa: E501
+
+
 @dataclass(frozen=True, slots=True)
 class _Row:
     """A model and what became of it in each form; a form that it does not have is None."""
@@ -39,47 +56,16 @@ def format_report(versions: Mapping[str, str], cases: Sequence[Case], results: S
 
 
 def _head(versions: Mapping[str, str], rows: Sequence[_Row]) -> Iterator[str]:
-    yield "<!-- written by nox -s models -->"
-    yield "# Model coverage"
-    yield ""
-    yield (
-        "Architectures of `transformers` with tiny random configurations, and families of `timm` "
-        "and `torchvision` by their"
-    )
-    yield (
-        "smallest member. Each is captured without weights and with arguments without content, "
-        "saved, loaded, run with random"
-    )
-    yield (
-        "weights, and compared with eager PyTorch: results, and what it changes in its arguments and "
-        "buffers. The dynamic graph"
-    )
-    yield "is one graph that is run, and compared, with two sizes."
-    yield "Run it yourself: `nox -s models`."
-    yield ""
     libraries = ", ".join(f"{name} {version.partition('+')[0]}" for name, version in versions.items())
+    sizes = "; ".join(f"{name} {first} and {other}" for name, (first, other) in SIZES.items())
+    yield _INTRODUCTION
     yield f"- {libraries}; on the CPU, one thread"
     for library in dict.fromkeys(row.case.library for row in rows):
         of_library = [row for row in rows if row.case.library == library]
         yield f"- **{library}**: {_count(of_library)}"
     yield f"- {_times([row.static for row in rows], STATIC)}"
     yield f"- {_times([row.dynamic for row in rows if row.dynamic], DYNAMIC)}"
-    yield ""
-    yield (
-        "A model passes where structure, dtypes and shapes are eager's and every bit is too, or else "
-        "every value is within the"
-    )
-    yield (
-        "tolerance that `verify_ir` has for the dtype (f32: 1e-5 + 1.3e-6 × |expected|); what differs "
-        "is printed as the largest"
-    )
-    yield (
-        "absolute difference. Eager runs with weights that need no gradients: `torch.matmul` "
-        "rounds otherwise by that."
-    )
-    sizes = "; ".join(f"{name} {first} and {other}" for name, (first, other) in SIZES.items())
-    yield f"The sizes are, unless the model asks for others: {sizes}."
-    yield ""
+    yield f"{_PASSES}The sizes are, unless the model asks for others: {sizes}.\n"
 
 
 def _count(rows: Sequence[_Row]) -> str:

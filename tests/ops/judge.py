@@ -1,4 +1,4 @@
-"""A worker process: judges the operators it is told to, and reports each step (see workers.py)."""
+"""A worker process: judges the operators it is told to, and reports each step."""
 
 from __future__ import annotations
 

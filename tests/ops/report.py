@@ -27,6 +27,15 @@ _MEANINGS = {
     Outcome.PYTORCH_DIFFERS: "PyTorch does not agree with itself: run twice, or in place and as a function",
     Outcome.FAIL: "anything else: a bug of ours",
 }
+_INTRODUCTION = """\
+<!-- written by nox -s ops -->
+# Operator coverage
+
+Every operator of PyTorch's own test database (OpInfo): as a function, a method, in place (on an input, and on a
+tensor made inside) and with `out=`; on several samples, with every dtype it supports on the CPU. Each call is
+captured, saved, loaded, run, and compared with PyTorch to the bit: no tolerance is used anywhere.
+Run it yourself: `nox -s ops`.
+"""  # noqa: E501
 _NOT_EXPORTED = {Outcome.EAGER_REFUSES, Outcome.EXPORT_REFUSES}
 
 # Numbered symbols of torch.export, such as u12, or a list of them; a tensor with its sizes.
@@ -56,20 +65,7 @@ def _head(torch_version: str, results: Sequence[OpResult]) -> Iterator[str]:
     able = [each for each in by_operator if _exported(each)]
     whole = [each for each in able if each[Outcome.PASS] == _exported(each)]
     strides = sum(not entry["same_strides"] for result in results for entry in result.results)
-    yield "<!-- written by nox -s ops -->"
-    yield "# Operator coverage"
-    yield ""
-    yield (
-        "Every operator of PyTorch's own test database (OpInfo): as a function, a method, in "
-        "place (on an input, and on a"
-    )
-    yield (
-        "tensor made inside) and with `out=`; on several samples, with every dtype it "
-        "supports on the CPU. Each call is"
-    )
-    yield "captured, saved, loaded, run, and compared with PyTorch to the bit: no tolerance is used anywhere."
-    yield "Run it yourself: `nox -s ops`."
-    yield ""
+    yield _INTRODUCTION
     yield f"- PyTorch {torch_version.partition('+')[0]}: {len(results)} operators, {outcomes.total()} calls"
     yield f"- **{_share(passed, exported)}** of the {exported} calls that `torch.export` exports pass,"
     yield f"  {outcomes[Outcome.FAIL]} fail, and the others are refused for a reason named below"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +32,7 @@ from tests.support.comparison import first_difference
 from tests.support.coverage_runs.outcomes import Outcome
 from tests.support.coverage_runs.store import Store
 from tests.support.coverage_runs.workers import MOST_CRASHES, OpResult, Pool
+from tests.support.tiers import thin
 
 SAMPLE = Budget(main={FUNCTION: 2, IN_PLACE: 1, IN_PLACE_INSIDE: 1, OUT: 1}, other={}, dtypes=1)
 
@@ -56,7 +56,7 @@ LIMITED = {
 }
 
 
-@pytest.mark.parametrize("name", OPERATORS)
+@pytest.mark.parametrize("name", thin(OPERATORS, 24))
 def test_an_operator_comes_through_the_pipe_to_the_bit(name: str) -> None:
     verdicts = [judge(call) for call in calls_of(operators()[name], SAMPLE)]
 
@@ -123,24 +123,18 @@ def changed(results: Any) -> Any:
     return torch.nextafter(results, torch.tensor(9e9))
 
 
-@pytest.mark.parametrize(
-    ("wrong", "reason"),
-    [
-        pytest.param(lambda results, mutations: (changed(results), mutations), "values:", id="one bit"),
-        pytest.param(lambda results, mutations: (results.double(), mutations), "dtype:", id="dtype"),
-        pytest.param(lambda results, mutations: (results[:1], mutations), "shape:", id="shape"),
-        pytest.param(lambda results, mutations: ((results,), mutations), "structure:", id="structure"),
-        pytest.param(lambda results, mutations: (results, {}), "values:", id="lost mutation"),
-    ],
-)
-def test_a_wrong_result_is_a_failure(wrong: Callable[..., Any], reason: str) -> None:
-    def execute_wrongly(graph: Graph, tensors: tuple[torch.Tensor, ...]) -> Any:
-        return wrong(*execute(graph, tensors))
+def test_a_wrong_result_is_a_failure() -> None:
+    for wrong, reason in (
+        (lambda results, mutations: (changed(results), mutations), "values:"),
+        (lambda results, mutations: (results.double(), mutations), "dtype:"),
+        (lambda results, mutations: (results[:1], mutations), "shape:"),
+        (lambda results, mutations: ((results,), mutations), "structure:"),
+        (lambda results, mutations: (results, {}), "values:"),
+    ):
+        verdict = judge(call_of("add", IN_PLACE), lambda *call, wrong=wrong: wrong(*execute(*call)))
 
-    verdict = judge(call_of("add", IN_PLACE), execute_wrongly)
-
-    assert verdict.outcome is Outcome.FAIL
-    assert reason in verdict.reason
+        assert verdict.outcome is Outcome.FAIL
+        assert reason in verdict.reason
 
 
 def test_an_error_while_the_graph_runs_is_a_failure() -> None:
@@ -186,29 +180,21 @@ def test_what_eager_refuses_is_named_with_its_reason() -> None:
     assert judge(call) == Verdict(Outcome.EAGER_REFUSES, "ValueError: not on")
 
 
-@pytest.mark.parametrize(
-    ("name", "variant", "outcome"),
-    [
-        pytest.param("nonzero", FUNCTION, Outcome.PASS, id="a size depends on data"),
-        pytest.param("to_sparse", FUNCTION, Outcome.PASS, id="a result is sparse"),
-        pytest.param("t", IN_PLACE, Outcome.RESHAPES_INPUT, id="an input is turned in place"),
-    ],
-)
-def test_a_limit_is_named(name: str, variant: str, outcome: Outcome) -> None:
-    assert judge(call_of(name, variant)).outcome is outcome
+def test_a_limit_is_named() -> None:
+    assert judge(call_of("nonzero")).outcome is Outcome.PASS, "a size depends on data"
+    assert judge(call_of("to_sparse")).outcome is Outcome.PASS, "a result is sparse"
+    assert judge(call_of("t", IN_PLACE)).outcome is Outcome.RESHAPES_INPUT, "an input is turned in place"
 
 
-@pytest.mark.parametrize(
-    "message",
-    ["PyTorch bounds the size", "changes the shape or strides of x", "no"],
-)
-def test_a_refusal_of_ours_without_cause_is_a_failure(monkeypatch: pytest.MonkeyPatch, message: str) -> None:
-    def refuse(*args: Any, **kwargs: Any) -> Graph:
-        raise ConversionError(message)
+def test_a_refusal_of_ours_without_cause_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    for message in ("PyTorch bounds the size", "changes the shape or strides of x", "no"):
 
-    monkeypatch.setattr(npu_ir, "extract_ir", refuse)
+        def refuse(*args: Any, message: str = message, **kwargs: Any) -> Graph:
+            raise ConversionError(message)
 
-    assert judge(call_of("add")) == Verdict(Outcome.FAIL, f"extract: ConversionError: {message}")
+        monkeypatch.setattr(npu_ir, "extract_ir", refuse)
+
+        assert judge(call_of("add")) == Verdict(Outcome.FAIL, f"extract: ConversionError: {message}")
 
 
 def test_an_operator_that_differs_from_itself_is_no_failure_of_ours() -> None:
@@ -297,19 +283,15 @@ def run_stand_in(folder: Path, ops: list[str], **settings: Any) -> dict[str, OpR
     return results
 
 
-@pytest.mark.parametrize(
-    ("op", "outcome"),
-    [("run", Outcome.FAIL), ("export", Outcome.EXPORT_REFUSES), ("eager", Outcome.EAGER_REFUSES)],
-)
-def test_a_crash_costs_one_call_and_is_blamed_on_its_stage(tmp_path: Path, op: str, outcome: Outcome) -> None:
-    results = run_stand_in(tmp_path, [op, "good"])
+def test_a_crash_costs_one_call_and_is_blamed_on_its_stage(tmp_path: Path) -> None:
+    blamed = {"run": Outcome.FAIL, "export": Outcome.EXPORT_REFUSES, "eager": Outcome.EAGER_REFUSES}
 
-    found = [(entry["outcome"], entry["reason"]) for entry in results[op].results]
-    assert found == [
-        ("pass", ""),
-        (outcome.value, f"{op}: the process ended: killed by SIGSEGV"),
-        ("pass", ""),
-    ]
+    results = run_stand_in(tmp_path, [*blamed, "good"])
+
+    for op, outcome in blamed.items():
+        found = [(entry["outcome"], entry["reason"]) for entry in results[op].results]
+        reason = f"{op}: the process ended: killed by SIGSEGV"
+        assert found == [("pass", ""), (outcome.value, reason), ("pass", "")]
     assert [entry["outcome"] for entry in results["good"].results] == ["pass", "pass"]
 
 
@@ -419,14 +401,12 @@ def test_the_share_is_100_only_where_nothing_fails() -> None:
     assert "**100 %** of" in format_report("2.0", failing[:-1])
 
 
-@pytest.mark.parametrize(
-    ("outcome", "status"), [(Outcome.PASS, 0), (Outcome.EXPORT_REFUSES, 0), (Outcome.FAIL, 1)]
-)
-def test_only_a_failure_makes_the_run_fail(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], outcome: Outcome, status: int
-) -> None:
-    Store(tmp_path / "results.jsonl", RUN.mark).add(OpResult("add", [entry(outcome, "because")]))
+def test_only_a_failure_makes_the_run_fail(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for outcome, status in ((Outcome.PASS, 0), (Outcome.EXPORT_REFUSES, 0), (Outcome.FAIL, 1)):
+        folder = tmp_path / outcome.name
+        folder.mkdir()
+        Store(folder / "results.jsonl", RUN.mark).add(OpResult("add", [entry(outcome, "because")]))
 
-    assert RUN.main(["--report-only", "--build", str(tmp_path)]) == status
-    assert ("FAIL add, function float32 #0: because" in capsys.readouterr().out) is (status == 1)
-    assert (tmp_path / "op-coverage.md").read_text().startswith("<!-- written by nox -s ops -->")
+        assert RUN.main(["--report-only", "--build", str(folder)]) == status
+        assert ("FAIL add, function float32 #0: because" in capsys.readouterr().out) is (status == 1)
+        assert (folder / "op-coverage.md").read_text().startswith("<!-- written by nox -s ops -->")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
+import hypothesis
 import pytest
 from _pytest.mark import ParameterSet
 
@@ -28,3 +29,12 @@ def thin(cases: Sequence[T], keep: int, name: Callable[[T], str] | None = None) 
         )
         for index, case in enumerate(cases)
     ]
+
+
+EXHAUSTIVE_PROFILE = "exhaustive"  # of hypothesis: pytest --hypothesis-profile=exhaustive
+
+
+def examples(usual: int, **options: Any) -> hypothesis.settings:
+    """Return the settings of a property test: so many examples, ten times as many in the exhaustive tier."""
+    is_exhaustive = hypothesis.settings.get_current_profile_name() == EXHAUSTIVE_PROFILE
+    return hypothesis.settings(max_examples=usual * 10 if is_exhaustive else usual, **options)

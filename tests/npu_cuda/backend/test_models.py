@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -24,17 +25,6 @@ BACKENDS = [
     )
     for backend in (HostBackend(), CudaBackend())
 ]  # fmt: skip
-
-
-class Mlp(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.layers = nn.Sequential(
-            nn.Linear(7, 33), nn.ReLU(), nn.Linear(33, 33), nn.ReLU(), nn.Linear(33, 3)
-        )
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.layers(x)
 
 
 class ResidualBlock(nn.Module):
@@ -66,8 +56,12 @@ class TransformerBlock(nn.Module):
         return x + self.mlp(x)
 
 
-MODELS = {
-    "mlp": (Mlp, (5, 7)),
+def mlp() -> nn.Module:
+    return nn.Sequential(nn.Linear(7, 33), nn.ReLU(), nn.Linear(33, 33), nn.ReLU(), nn.Linear(33, 3))
+
+
+MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
+    "mlp": (mlp, (5, 7)),
     "residual": (ResidualBlock, (2, 4, 9, 7)),
     "transformer": (TransformerBlock, (2, 6, 16)),
 }
@@ -171,7 +165,7 @@ def test_many_threads_run_one_executor(backend: Backend) -> None:
 def test_other_weights_need_no_other_program() -> None:
     model, x, graph = made("mlp")
     executor = executor_of(model, graph, HostBackend())
-    other = Mlp().eval()
+    other = mlp().eval()
 
     executor.load_state_dict(other.state_dict())
 

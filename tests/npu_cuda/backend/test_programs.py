@@ -15,7 +15,7 @@ from npu_cuda.backend import CudaBackend, HostBackend, native, program
 from npu_cuda.backend.program import PreparedProgram
 from npu_cuda.errors import DeviceError, InvalidArgumentError
 from npu_ir import BackendError, Graph, parse_ir
-from tests.support.cuda.refusals import refused
+from tests.support.cuda.programs import refused
 
 HOST = HostBackend()
 CPU = torch.device("cpu")
@@ -62,6 +62,7 @@ def test_the_arena_is_memory_of_pytorch(monkeypatch: pytest.MonkeyPatch) -> None
     assert dtype is torch.uint8
 
 
+@pytest.mark.smoke
 def test_runs_one_after_another_use_one_program() -> None:
     _, made = prepared()
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import npu_cuda
 from npu_cuda import InvalidArgumentError, NotSupportedError, NpuCudaError, OpKind, Status, TensorSpec
-from tests.support.cuda.refusals import refused
+from tests.support.cuda.programs import refused
 
 KINDS = {
     "EltwiseAdd": 0, "EltwiseRelu": 1, "Gemm": 2, "BiasAdd": 3, "ReduceSum": 4, "MseGrad": 5, "ReluBwd": 6,
@@ -49,6 +49,7 @@ def test_attributes_are_anything_with_bytes() -> None:
         assert y.tolist() == [3.0] * 3
 
 
+@pytest.mark.smoke
 def test_tensors_of_several_libraries_go_into_one_call() -> None:
     a, b, y = torch.ones(4), np.ones(4, np.float32), npu_cuda.empty([4])
 

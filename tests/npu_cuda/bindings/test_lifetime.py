@@ -11,8 +11,8 @@ import pytest
 import torch
 
 import npu_cuda
-from npu_cuda import Graph, OpKind, Program, TensorSpec
-from tests.support.cuda.refusals import refused
+from npu_cuda import OpKind, Program, TensorSpec
+from tests.support.cuda.programs import refused
 
 SPEC = TensorSpec("float32", [4])
 
@@ -86,26 +86,6 @@ def test_a_graph_keeps_the_tensors_of_its_capture() -> None:
     assert seen() is None
 
 
-def test_a_graph_of_single_calls_keeps_their_tensors() -> None:
-    y = torch.zeros(4)
-    stream = npu_cuda.graph_begin("host")
-    x = watched(2.0)
-    npu_cuda.op_call(1, [x], [y], stream_handle=stream)
-    seen = weakref.ref(x)
-    del x
-
-    graph = npu_cuda.graph_end()
-
-    assert y.sum() == 0
-    npu_cuda.graph_launch()
-    assert y.tolist() == [2.0] * 4
-    assert seen() is not None
-    assert isinstance(graph, Graph)
-    with refused(r"graph_end: no graph is being captured: call graph_begin\(\) first"):
-        npu_cuda.graph_end()
-    npu_cuda.graph_abort()
-
-
 def test_a_cycle_through_a_program_is_collected() -> None:
     program, x = relu_program(), watched()
     program.bind(0, x)
@@ -141,17 +121,6 @@ def test_an_object_that_was_never_initialized_is_collected() -> None:
         assert gc.collect() > 0
 
 
-def test_the_native_part_is_not_loaded_twice() -> None:
-    code = "import sys, npu_cuda; npu_cuda.op_call; del sys.modules['npu_cuda._C']; import npu_cuda._C"
-
-    done = subprocess.run(
-        [sys.executable, "-c", code], check=False, capture_output=True, text=True, timeout=60
-    )
-
-    assert done.returncode == 1
-    assert "ImportError: npu_cuda._C is loaded already, and cannot be imported a second time" in done.stderr
-
-
 LEAVING = """
 import npu_cuda, numpy
 spec = npu_cuda.TensorSpec("float32", [4])
@@ -181,20 +150,3 @@ def test_nothing_leaks_at_exit() -> None:
 
     assert done.stderr == ""
     assert done.stdout == ""
-
-
-def test_the_import_is_light() -> None:
-    code = "import sys, npu_cuda; assert 'torch' not in sys.modules; assert 'npu_cuda._C' not in sys.modules"
-    subprocess.run([sys.executable, "-c", code], timeout=60, check=True)
-    code = (
-        "import sys, npu_cuda; npu_cuda.op_call; assert 'torch' not in sys.modules; assert "
-        "'numpy' not in sys.modules"
-    )
-    subprocess.run([sys.executable, "-c", code], timeout=60, check=True)
-
-
-def test_every_name_that_is_exported_is_there() -> None:
-    for name in npu_cuda.LAZY:
-        assert getattr(npu_cuda, name) is not None, name
-    with pytest.raises(AttributeError, match="module 'npu_cuda' has no attribute 'nothing'"):
-        _ = npu_cuda.nothing

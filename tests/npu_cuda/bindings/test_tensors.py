@@ -12,7 +12,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 import npu_cuda
 from npu_cuda import NotSupportedError
-from tests.support.cuda.refusals import refused
+from tests.support.cuda.programs import refused
 
 
 def relu(x: object, y: object | None = None) -> torch.Tensor:
@@ -245,6 +245,8 @@ def test_an_export_that_lies_is_refused() -> None:
         ({"ndim": -1}, r"inputs\[0\]: has rank -1; 0 to 8 are possible"),
         ({"data": None}, "input 0: has no memory: its pointer is null"),
         ({"version": (2, 0)}, r"inputs\[0\]: is exported as version 2 of DLPack"),
+        ({"dtype": (2, 0, 1, 0)}, r"inputs\[0\]: has a dtype of 0 bits"),
+        ({"dtype": (2, 32, 0, 0)}, r"inputs\[0\]: has a dtype of 0 bits"),
     ]  # fmt: skip
     for fields, text in cases:
         assert relu(Exporter()).tolist() == [0.0, 0.5, 2.0]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import shutil
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,7 @@ import npu_cuda
 from npu_cuda import _C
 from npu_cuda.errors import UnavailableError
 from tests.support.cuda.c_structs import KERNEL_LIBRARY, Kernel, Library, Offer, Op, compile_library
-from tests.support.cuda.refusals import refused
+from tests.support.cuda.programs import refused
 
 OFFER_IDS = {"spoiled.scale.host", "spoiled.relu.cuda"}
 KEPT: list[object] = []  # memory that libraries point to
@@ -25,13 +24,6 @@ def spoiled(tmp_path_factory: pytest.TempPathFactory) -> Offer:
     folder = tmp_path_factory.mktemp("library")
     path = compile_library(KERNEL_LIBRARY, folder / "spoiled.so", '-DPREFIX="spoiled"', "-DLETTER='S'")
     return Offer(path)
-
-
-@pytest.fixture
-def offer(spoiled: Offer) -> Iterator[Offer]:
-    saved = spoiled.saved()
-    yield spoiled
-    spoiled.restore(saved)
 
 
 def kernel_ids() -> set[str]:
@@ -49,150 +41,93 @@ def assert_refused(path: object, match: str) -> None:
     assert str(path) not in [library["path"] for library in npu_cuda.libraries()]
 
 
-def first(**values: object) -> Callable[[Offer], None]:
-    return lambda offer: [setattr(offer.kernels[0], name, value) for name, value in values.items()]
-
-
-def second(**values: object) -> Callable[[Offer], None]:
-    return lambda offer: [setattr(offer.kernels[1], name, value) for name, value in values.items()]
-
-
-def the_op(**values: object) -> Callable[[Offer], None]:
-    return lambda offer: [setattr(offer.ops[0], name, value) for name, value in values.items()]
-
-
-def the_library(**values: object) -> Callable[[Offer], None]:
-    return lambda offer: [setattr(offer.library, name, value) for name, value in values.items()]
-
-
-def a_field(**values: object) -> Callable[[Offer], None]:
-    return lambda offer: [setattr(offer.fields[1], name, value) for name, value in values.items()]
-
-
-def in_place(output: int, mask: int) -> Callable[[Offer], None]:
-    return lambda offer: offer.ops[0].in_place.__setitem__(output, mask)
-
-
-def all_of(*changes: Callable[[Offer], None]) -> Callable[[Offer], None]:
-    return lambda offer: [change(offer) for change in changes]
-
-
 GEMM = int.from_bytes(b"GEMM", "little")
 
 # What is wrong, and what the refusal says.
-SPOILED = [
-    (
-        "major", the_library(abi_major=7),
-        r"built for version 7\.0 of npu_cuda/kernel.h, this npu-cuda has version 1\.0: build"
-    ),
-    (
-        "minor", the_library(abi_minor=9),
-        r"built for version 1\.9 of npu_cuda/kernel.h, this npu-cuda has version 1\.0: install a newer"
-    ),
-    (
-        "library-size", the_library(struct_size=16),
-        "struct_size of the library is 16, not a multiple of 8 of at least 44"
-    ),
-    ("library-name-null", the_library(name=None), "its name is NULL"),
-    ("library-name-empty", the_library(name=b""), "its name is empty"),
-    ("library-name-long", the_library(name=b"x" * 256), "its name has more than 255 characters"),
-    (
-        "library-name-letters", the_library(name=b"two words"),
-        "its name has characters other than printable ASCII"
-    ),
-    ("ops-null", the_library(ops=None), "its ops are NULL, and there are 1"),
-    ("kernels-null", the_library(kernels=None), "its kernels are NULL, and there are 2"),
-    ("too-many", the_library(num_kernels=70000), "it has 70000 kernels"),
-    ("nothing", the_library(num_ops=0, num_kernels=0), "it has neither ops nor kernels"),
-    (
-        "op-size", the_op(struct_size=64),
-        "struct_size of op 0 is 64, not a multiple of 8 of at least 120: set it to sizeof"
-    ),
-    ("kernel-size", first(struct_size=0), "struct_size of kernel 0 is 0, not a multiple of 8 of at least 96"),
-    ("kernel-size-odd", first(struct_size=97), "struct_size of kernel 0 is 97, not a multiple of 8"),
-    ("kernel-size-huge", first(struct_size=1 << 20), "struct_size of kernel 0 is 1048576"),
-    ("kernel-size-other", second(struct_size=104), "struct_size of kernel 1 is 104, that of kernel 0 is 96"),
-    ("op-name-null", the_op(name=None), "the name of op 0 is NULL"),
-    (
-        "op-taken", all_of(the_op(name=b"Copy"), first(op=b"Copy")),
-        r"the op Copy of spoiled \(.*spoiled.so\) is there already, from npu-cuda"
-    ),
-    (
-        "no-outputs", the_op(num_outputs=0, in_place=(ctypes.c_uint64 * 8)()),
-        "op spoiled.scale .*no proper counts"
-    ),
-    ("many-outputs", the_op(num_outputs=9), "op spoiled.scale .*no proper counts of inputs and outputs"),
-    ("inputs", the_op(min_inputs=2), "op spoiled.scale .*no proper counts of inputs and outputs"),
-    ("in-place-input", in_place(0, 2), "op spoiled.scale: its in_place of output 0 names what there is not"),
-    ("in-place-output", in_place(3, 1), "op spoiled.scale: its in_place of output 3 names what there is not"),
-    (
-        "no-schema", the_op(schema_id=0),
-        "op spoiled.scale: it has attributes, and no schema_id: use NPU_FOURCC"
-    ),
-    (
-        "required", the_op(schema_id=0, attr_bytes=0, num_attr_fields=0, attrs_required=1),
-        "it has attributes, and no schema_id"
-    ),
-    ("schema-letters", the_op(schema_id=17), "its schema_id 17 is not of four letters"),
-    ("schema-taken", the_op(schema_id=GEMM), "the attribute schema GEMM of spoiled.scale is that of Gemm"),
-    ("attr-bytes", the_op(attr_bytes=0), "its attr_bytes are 0; 1 to 4096 are possible"),
-    ("fields-null", the_op(attr_fields=None), "its attr_fields are NULL"),
-    ("fields-many", the_op(num_attr_fields=13), "it has more attr_fields than bytes of them"),
-    (
-        "fields-sum", the_op(num_attr_fields=2),
-        "its attr_fields have 8 bytes, attr_bytes says 12: they lie without padding"
-    ),
-    (
-        "field-code", a_field(code=b"z"),
-        "the code of the attribute code is character 122, none of i I q Q f d"
-    ),
-    ("field-name", a_field(name=None), "the name of attribute 1 is NULL"),
-    ("kernel-id-null", first(kernel_id=None), "the kernel_id of kernel 0 is NULL"),
-    ("kernel-id-empty", second(kernel_id=b""), "the kernel_id of kernel 1 is empty"),
-    (
-        "kernel-taken", second(kernel_id=b"relu.f32.host"),
-        r"the kernel relu.f32.host of spoiled \(.*spoiled.so\) is there already, from npu-cuda"
-    ),
-    (
-        "kernel-twice", second(kernel_id=b"spoiled.scale.host"),
-        r"kernel spoiled.scale.host of spoiled .* is there already, from spoiled \("
-    ),
-    ("kernel-op-null", first(op=None), "the op of the kernel spoiled.scale.host is NULL"),
-    (
-        "kernel-op", first(op=b"Frobnicate"),
-        r"kernel spoiled.scale.host: its op Frobnicate is neither one of npu_cuda.ops\(\) nor"
-    ),
-    ("supported", second(supported=None), "kernel spoiled.relu.cuda: its function supported is NULL"),
-    ("launch", first(launch=None), "kernel spoiled.scale.host: its function launch is NULL"),
-    ("release", first(prepare=None), "kernel spoiled.scale.host: it has release, and no prepare"),
-    (
-        "device", first(device_type=9),
-        r"kernel spoiled.scale.host: its device_type is 9; NPU_CPU \(1\) and NPU_CUDA \(2\)"
-    ),
-    ("flags", second(flags=0x43), "kernel spoiled.relu.cuda: its flags are 0x43; 0x3 are known"),
-    (
-        "capability", second(min_compute_capability=120),
-        "kernel spoiled.relu.cuda: it is for compute capability 120 to 99"
-    ),
-]  # fmt: skip
+SPOILED: list[tuple[dict[str, object], str]] = [
+    ({"library.abi_major": 7},
+     r"built for version 7\.0 of npu_cuda/kernel.h, this npu-cuda has version 1\.0: build"),
+    ({"library.abi_minor": 9},
+     r"built for version 1\.9 of npu_cuda/kernel.h, this npu-cuda has version 1\.0: install a newer"),
+    ({"library.struct_size": 16}, "struct_size of the library is 16, not a multiple of 8 of at least 44"),
+    ({"library.name": None}, "its name is NULL"),
+    ({"library.name": b""}, "its name is empty"),
+    ({"library.name": b"x" * 256}, "its name has more than 255 characters"),
+    ({"library.name": b"two words"}, "its name has characters other than printable ASCII"),
+    ({"library.ops": None}, "its ops are NULL, and there are 1"),
+    ({"library.kernels": None}, "its kernels are NULL, and there are 2"),
+    ({"library.num_kernels": 70000}, "it has 70000 kernels"),
+    ({"library.num_ops": 0, "library.num_kernels": 0}, "it has neither ops nor kernels"),
+    ({"op.struct_size": 64},
+     "struct_size of op 0 is 64, not a multiple of 8 of at least 120: set it to sizeof"),
+    ({"first.struct_size": 0}, "struct_size of kernel 0 is 0, not a multiple of 8 of at least 96"),
+    ({"first.struct_size": 97}, "struct_size of kernel 0 is 97, not a multiple of 8"),
+    ({"first.struct_size": 1 << 20}, "struct_size of kernel 0 is 1048576"),
+    ({"second.struct_size": 104}, "struct_size of kernel 1 is 104, that of kernel 0 is 96"),
+    ({"op.name": None}, "the name of op 0 is NULL"),
+    ({"op.name": b"Copy", "first.op": b"Copy"},
+     r"the op Copy of spoiled \(.*spoiled.so\) is there already, from npu-cuda"),
+    ({"op.num_outputs": 0, "op.in_place": (ctypes.c_uint64 * 8)()}, "op spoiled.scale .*no proper counts"),
+    ({"op.num_outputs": 9}, "op spoiled.scale .*no proper counts of inputs and outputs"),
+    ({"op.min_inputs": 2}, "op spoiled.scale .*no proper counts of inputs and outputs"),
+    ({"op.in_place": (ctypes.c_uint64 * 8)(2)},
+     "op spoiled.scale: its in_place of output 0 names what there is not"),
+    ({"op.in_place": (ctypes.c_uint64 * 8)(1, 0, 0, 1)},
+     "op spoiled.scale: its in_place of output 3 names what there is not"),
+    ({"op.schema_id": 0}, "op spoiled.scale: it has attributes, and no schema_id: use NPU_FOURCC"),
+    ({"op.schema_id": 0, "op.attr_bytes": 0, "op.num_attr_fields": 0, "op.attrs_required": 1},
+     "it has attributes, and no schema_id"),
+    ({"op.schema_id": 17}, "its schema_id 17 is not of four letters"),
+    ({"op.schema_id": GEMM}, "the attribute schema GEMM of spoiled.scale is that of Gemm"),
+    ({"op.attr_bytes": 0}, "its attr_bytes are 0; 1 to 4096 are possible"),
+    ({"op.attr_fields": None}, "its attr_fields are NULL"),
+    ({"op.num_attr_fields": 13}, "it has more attr_fields than bytes of them"),
+    ({"op.num_attr_fields": 2}, "its attr_fields have 8 bytes, attr_bytes says 12: they lie without padding"),
+    ({"field.code": b"z"}, "the code of the attribute code is character 122, none of i I q Q f d"),
+    ({"field.name": None}, "the name of attribute 1 is NULL"),
+    ({"first.kernel_id": None}, "the kernel_id of kernel 0 is NULL"),
+    ({"second.kernel_id": b""}, "the kernel_id of kernel 1 is empty"),
+    ({"second.kernel_id": b"relu.f32.host"},
+     r"the kernel relu.f32.host of spoiled \(.*spoiled.so\) is there already, from npu-cuda"),
+    ({"second.kernel_id": b"spoiled.scale.host"},
+     r"kernel spoiled.scale.host of spoiled .* is there already, from spoiled \("),
+    ({"first.op": None}, "the op of the kernel spoiled.scale.host is NULL"),
+    ({"first.op": b"Frobnicate"},
+     r"kernel spoiled.scale.host: its op Frobnicate is neither one of npu_cuda.ops\(\) nor"),
+    ({"second.supported": None}, "kernel spoiled.relu.cuda: its function supported is NULL"),
+    ({"first.launch": None}, "kernel spoiled.scale.host: its function launch is NULL"),
+    ({"first.prepare": None}, "kernel spoiled.scale.host: it has release, and no prepare"),
+    ({"first.device_type": 9},
+     r"kernel spoiled.scale.host: its device_type is 9; NPU_CPU \(1\) and NPU_CUDA \(2\)"),
+    ({"second.flags": 67}, "kernel spoiled.relu.cuda: its flags are 0x43; 0x3 are known"),
+    ({"second.min_compute_capability": 120},
+     "kernel spoiled.relu.cuda: it is for compute capability 120 to 99"),
+]  # fmt: skip  # fmt: skip
 
 
-@pytest.mark.parametrize(("spoil", "match"), [pytest.param(*case[1:], id=case[0]) for case in SPOILED])
-def test_a_library_with_one_mistake_is_refused_as_a_whole(
-    offer: Offer, spoil: Callable[[Offer], None], match: str
-) -> None:
-    spoil(offer)
+def test_a_library_with_one_mistake_is_refused_as_a_whole(spoiled: Offer) -> None:
+    first, second = spoiled.kernels
+    parts = {"library": spoiled.library, "op": spoiled.ops[0], "first": first, "second": second}
+    parts["field"] = spoiled.fields[1]
+    saved = spoiled.saved()
+    for changes, match in SPOILED:
+        for place, value in changes.items():
+            part, name = place.split(".")
+            setattr(parts[part], name, value)
 
-    assert_refused(offer.path, match)
+        assert_refused(spoiled.path, match)
+
+        spoiled.restore(saved)
 
 
-def test_a_library_that_returns_null_cannot_be_used_here(offer: Offer) -> None:
-    offer.offered.value = None
+def test_a_library_that_returns_null_cannot_be_used_here(spoiled: Offer) -> None:
+    saved = spoiled.saved()
+    spoiled.offered.value = None
 
-    with pytest.raises(
-        UnavailableError, match="npu_kernel_library_v1 returned NULL: the library cannot be used"
-    ):
-        npu_cuda.load_library(offer.path)
+    with refused("npu_kernel_library_v1 returned NULL: the library cannot be used", UnavailableError):
+        npu_cuda.load_library(spoiled.path)
+
+    spoiled.restore(saved)
 
 
 def test_a_path_that_is_no_library_is_refused(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import json
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -163,6 +164,7 @@ def test_no_temporary_is_lost_to_another(case: tuple[list[int], list[tuple[int, 
         np.testing.assert_array_equal(found, given_values)
 
 
+@pytest.mark.smoke
 def test_a_chain_needs_two_temporaries_whatever_its_length() -> None:
     for length in [1, 2, 10, 100]:
         program = _C.Program("host")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 import threading
 from collections.abc import Callable
 from typing import TypeVar
@@ -61,43 +62,32 @@ def test_capture_records_without_running_and_replay_sees_new_data_at_old_pointer
     np.testing.assert_array_equal(y, x * 3)
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_an_allocation_breaks_a_capture_unless_it_is_relaxed(
-    emulator: Emulator, stream: ctypes.c_void_p, mode: int
-) -> None:
+def test_unsafe_calls_break_captures_by_their_mode(emulator: Emulator, stream: ctypes.c_void_p) -> None:
     memory = ctypes.c_void_p()
-    emulator.check("cudaStreamBeginCapture", stream, mode)
 
-    error = emulator("cudaMalloc", ctypes.byref(memory), 16)
-    status = emulator.status(stream)
-    end, graph = emulator.end_capture(stream)
+    def allocate() -> str:
+        memory.value = None
+        return emulator("cudaMalloc", ctypes.byref(memory), 16)
 
-    if mode == RELAXED:
-        assert (error, status, end) == ("cudaSuccess", "active", "cudaSuccess")
-        emulator.check("cudaFree", memory)
-        emulator.check("cudaGraphDestroy", graph)
-    else:
-        assert (error, status) == ("cudaErrorStreamCaptureUnsupported", "invalidated")
-        assert (end, graph.value) == ("cudaErrorStreamCaptureInvalidated", None)
-    assert emulator.status(stream) == "none"
+    cases: list[tuple[Callable[[], str], list[int]]] = [
+        (allocate, [GLOBAL, THREAD_LOCAL]),
+        (lambda: on_another_thread(allocate), [GLOBAL]),
+        (lambda: emulator("cudaStreamSynchronize", stream), MODES),
+        (lambda: on_another_thread(lambda: emulator("cudaDeviceSynchronize")), MODES),
+    ]
+    for (call, breaks), mode in itertools.product(cases, MODES):
+        emulator.check("cudaStreamBeginCapture", stream, mode)
 
+        found = call(), emulator.status(stream), *emulator.end_capture(stream)
 
-@pytest.mark.parametrize(("mode", "broken"), [(GLOBAL, True), (THREAD_LOCAL, False), (RELAXED, False)])
-def test_an_allocation_on_another_thread_breaks_global_captures_only(
-    emulator: Emulator, stream: ctypes.c_void_p, mode: int, broken: bool
-) -> None:
-    memory = ctypes.c_void_p()
-    emulator.check("cudaStreamBeginCapture", stream, mode)
-
-    error = on_another_thread(lambda: emulator("cudaMalloc", ctypes.byref(memory), 16))
-    status = emulator.status(stream)
-    _, graph = emulator.end_capture(stream)
-
-    expected = ("cudaErrorStreamCaptureUnsupported", "invalidated") if broken else ("cudaSuccess", "active")
-    assert (error, status) == expected
-    if not broken:
-        emulator.check("cudaFree", memory)
-        emulator.check("cudaGraphDestroy", graph)
+        if mode in breaks:
+            assert found[:2] == ("cudaErrorStreamCaptureUnsupported", "invalidated")
+            assert (found[2], found[3].value) == ("cudaErrorStreamCaptureInvalidated", None)
+        else:
+            assert found[:3] == ("cudaSuccess", "active", "cudaSuccess")
+            emulator.check("cudaFree", memory)
+            emulator.check("cudaGraphDestroy", found[3])
+        assert emulator.status(stream) == "none"
 
 
 def test_a_thread_that_relaxes_its_mode_may_allocate(emulator: Emulator, stream: ctypes.c_void_p) -> None:
@@ -115,30 +105,6 @@ def test_a_thread_that_relaxes_its_mode_may_allocate(emulator: Emulator, stream:
     emulator.check("cudaGraphDestroy", emulator.end_capture(stream)[1])
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_waiting_for_the_stream_breaks_its_capture(
-    emulator: Emulator, stream: ctypes.c_void_p, mode: int
-) -> None:
-    emulator.check("cudaStreamBeginCapture", stream, mode)
-
-    assert emulator("cudaStreamSynchronize", stream) == "cudaErrorStreamCaptureUnsupported"
-    assert emulator("cudaStreamSynchronize", stream) == "cudaErrorStreamCaptureInvalidated"
-
-    assert emulator.end_capture(stream)[0] == "cudaErrorStreamCaptureInvalidated"
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_waiting_for_the_device_anywhere_breaks_every_capture(
-    emulator: Emulator, stream: ctypes.c_void_p, mode: int
-) -> None:
-    emulator.check("cudaStreamBeginCapture", stream, mode)
-
-    error = on_another_thread(lambda: emulator("cudaDeviceSynchronize"))
-
-    assert error == "cudaErrorStreamCaptureUnsupported"
-    assert emulator.end_capture(stream)[0] == "cudaErrorStreamCaptureInvalidated"
-
-
 def test_work_on_a_broken_capture_is_refused(emulator: Emulator, stream: ctypes.c_void_p) -> None:
     x, y = np.ones(8, np.float32), np.zeros(8, np.float32)
     emulator.check("cudaStreamBeginCapture", stream, THREAD_LOCAL)
@@ -146,10 +112,9 @@ def test_work_on_a_broken_capture_is_refused(emulator: Emulator, stream: ctypes.
 
     error = emulator.run("scale", stream, x, y, np.float32(3), 8)
 
-    assert (
-        "cudaErrorStreamCaptureInvalidated (901): operation failed due to a previous error during capture"
-        in error
-    )
+    text = "cudaErrorStreamCaptureInvalidated (901): operation failed due to a previous error during capture"
+    assert text in error
+    assert emulator("cudaStreamSynchronize", stream) == "cudaErrorStreamCaptureInvalidated"
     emulator.end_capture(stream)
     assert emulator.run("scale", stream, x, y, np.float32(3), 8) == ""
     np.testing.assert_array_equal(y, x * 3)

@@ -20,7 +20,7 @@ from npu_cuda.errors import DeviceError, InternalError, InvalidArgumentError, No
 from npu_cuda.extension import kernel_plugins
 from npu_cuda.extension.kernel_plugins import KernelPluginWarning
 from tests.support.cuda.c_structs import KERNEL_LIBRARY, Offer, compile_library
-from tests.support.cuda.refusals import refused
+from tests.support.cuda.programs import refused
 from tests.support.places import ROOT
 
 EXAMPLE = ROOT / "examples" / "npu-kernel-example"
@@ -231,53 +231,6 @@ def test_a_broken_plugin_does_not_stop_the_others(a_module: ModuleType, tmp_path
     assert by_name["f"].kernels == ["whole.relu"]
     assert "half.relu" not in {kernel["id"] for kernel in _C.kernels()}
     npu_cuda.remove_kernel("whole.relu")
-
-
-INSTALLED = """
-import numpy as np
-import npu_cuda
-
-(plugin,) = npu_cuda.load_plugins()
-print(plugin.name, plugin.distribution, plugin.refused, plugin.ops, plugin.kernels, plugin.path is not None)
-assert npu_cuda.load_plugins() == [plugin]
-if plugin.refused is None:
-    x = np.array([[-1.0, 2.0]], dtype=np.float32)
-    npu_cuda.launch_by_id("npu_kernel_example.relu.f32.host", [x], [x])
-    print(x.tolist())
-"""
-
-
-def test_an_installed_package_is_found_by_its_entry_point(tmp_path: Path) -> None:
-    pytest.importorskip("hatchling", reason="it builds the example")
-    words = [
-        "install",
-        "--quiet",
-        "--no-deps",
-        "--no-build-isolation",
-        "--target",
-        str(tmp_path),
-        str(EXAMPLE),
-    ]
-    subprocess.run([sys.executable, "-m", "pip", *words], check=True, capture_output=True, cwd=tmp_path)
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
-
-    def run(**more: str) -> list[str]:
-        command = [sys.executable, "-c", INSTALLED]
-        done = subprocess.run(
-            command, env={**environment, **more}, capture_output=True, text=True, check=False, cwd=tmp_path
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout.splitlines()
-
-    report, result = run()
-    assert report.startswith(
-        "npu-kernel-example npu-kernel-example 0.1.0 None ['npu_kernel_example.window'] ["
-    )
-    assert "'npu_kernel_example.relu.f32.host', 'npu_kernel_example.window.f32.host'" in report
-    assert result == "[[0.0, 2.0]]"
-    assert run(NPU_DISABLE_PLUGINS="other, npu-kernel-example")[0].startswith(
-        "npu-kernel-example npu-kernel-example 0.1.0 disabled by NPU_DISABLE_PLUGINS [] [] "
-    )
 
 
 KERNELS = """

@@ -19,7 +19,7 @@ import npu_cuda
 from npu_cuda import _C, CallSpec, KernelCall
 from npu_cuda.errors import NotSupportedError, UnavailableError
 from npu_cuda.extension.python_kernels import RegisteredKernel
-from tests.support.cuda.refusals import refused
+from tests.support.cuda.programs import refused
 
 RELU = _C.OpKind.EltwiseRelu
 
@@ -55,6 +55,7 @@ def test_a_function_around_torch_computes_an_op() -> None:
         torch.testing.assert_close(y, x.relu(), rtol=0, atol=0)
 
 
+@pytest.mark.smoke
 def test_tensors_are_those_of_the_caller_and_not_copied() -> None:
     seen: list[KernelCall] = []
     shared: list[torch.Tensor] = []
@@ -74,18 +75,6 @@ def test_tensors_are_those_of_the_caller_and_not_copied() -> None:
     assert call.outputs[0].device == "host"
     assert call.workspace is None
     assert call.attrs == {}
-
-
-def test_a_function_around_numpy_computes_an_op() -> None:
-    def numpy_relu(call: KernelCall) -> None:
-        np.maximum(np.from_dlpack(call.inputs[0]), 0, out=np.from_dlpack(call.outputs[0], copy=False))
-
-    x, y = np.array([-1.0, 2.0], dtype=np.float32), np.zeros(2, dtype=np.float32)
-
-    with registered(numpy_relu):
-        npu_cuda.op_call(RELU, [x], [y])
-
-    assert y.tolist() == [0.0, 2.0]
 
 
 def test_a_kernel_says_what_it_does_not_take() -> None:
@@ -210,25 +199,13 @@ def test_a_workspace_is_there_for_the_call() -> None:
     x = torch.randn(7, 9)
     y = torch.empty_like(x)
 
-    with registered(through_workspace, workspace_bytes=lambda call: call.inputs[0].shape[0] * 9 * 4 + 5):
+    with registered(
+        through_workspace, workspace_bytes=lambda call: np.int64(call.inputs[0].shape[0] * 9 * 4 + 5)
+    ):
         npu_cuda.op_call(RELU, [x], [y])
 
     assert sizes == [7 * 9 * 4 + 5]
     torch.testing.assert_close(y, x.relu(), rtol=0, atol=0)
-
-
-def test_a_workspace_may_be_a_number_of_numpy() -> None:
-    sizes: list[int] = []
-    x = torch.tensor([-1.0])
-
-    def note(call: KernelCall) -> None:
-        assert call.workspace is not None
-        sizes.append(call.workspace.nbytes)
-
-    with registered(note, workspace_bytes=lambda call: np.int64(64)):  # type: ignore[arg-type, return-value]
-        npu_cuda.op_call(RELU, [x], [x])
-
-    assert sizes == [64]
 
 
 def test_an_error_whose_text_is_no_unicode_reaches_the_caller() -> None:
@@ -262,7 +239,7 @@ def test_a_removed_kernel_is_asked_no_more() -> None:
     calls: list[KernelCall] = []
     x = torch.tensor([-1.0])
 
-    with registered(calls.append) as kernel:
+    with registered(functools.partial(list.append, calls)) as kernel:  # whatever can be called
         kernel(KernelCall([], [], {}, 0, None))
         npu_cuda.op_call(RELU, [x], [x])
     npu_cuda.op_call(RELU, [x], [x])
@@ -284,12 +261,8 @@ def test_the_registry_shows_what_a_kernel_promises() -> None:
 
 def test_an_id_is_taken_once() -> None:
     with registered(relu):
-        with refused(
-            (
-                r"the kernel test.kernel of the Python function .*\.nothing is there already, from "
-                r"the Python function .*\.relu"
-            ),
-        ):
+        text = r"the kernel test.kernel of .*\.nothing is there already, from the Python function .*\.relu"
+        with refused(text):
             npu_cuda.kernel("EltwiseRelu", kernel_id="test.kernel", device="host")(nothing)
         with refused("the kernel relu.f32.host of .* is there already, from npu-cuda"):
             npu_cuda.kernel("EltwiseRelu", kernel_id="relu.f32.host", device="host")(nothing)
@@ -317,16 +290,6 @@ def test_what_is_no_function_is_no_kernel() -> None:
     for function, options, match in cases:
         with pytest.raises(TypeError, match=match):
             npu_cuda.kernel("EltwiseRelu", kernel_id="test.x", device="host", **options)(function)
-
-
-def test_whatever_can_be_called_is_a_kernel() -> None:
-    calls: list[KernelCall] = []
-    x = torch.tensor([-1.0])
-
-    with registered(functools.partial(list.append, calls)):
-        npu_cuda.op_call(RELU, [x], [x])
-
-    assert len(calls) == 1
 
 
 def test_the_tensors_of_a_call_end_with_it() -> None:
@@ -367,37 +330,6 @@ def test_calls_that_a_kernel_makes_have_workspaces_of_their_own() -> None:
         npu_cuda.op_call(RELU, [x], [x])
 
     assert seen == [{1}, {1}]
-
-
-def test_a_kernel_may_call_ops_itself() -> None:
-    def by_another(call: KernelCall) -> None:
-        npu_cuda.launch_by_id("relu.f32.host", call.inputs, call.outputs)
-
-    x = torch.tensor([-1.0, 2.0])
-
-    with registered(by_another):
-        npu_cuda.op_call(RELU, [x], [x])
-
-    assert x.tolist() == [0.0, 2.0]
-
-
-def test_many_threads_run_a_kernel_at_once() -> None:
-    inputs = [torch.randn(300, 400) for _ in range(4)]  # large enough that op_call gives the GIL away
-    outputs = [torch.empty_like(x) for x in inputs]
-
-    def work(index: int) -> None:
-        for _ in range(20):
-            npu_cuda.op_call(RELU, [inputs[index]], [outputs[index]])
-
-    with registered(relu):
-        threads = [threading.Thread(target=work, args=(index,)) for index in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-
-    for x, y in zip(inputs, outputs, strict=True):
-        torch.testing.assert_close(y, x.relu(), rtol=0, atol=0)
 
 
 def test_errors_of_threads_stay_apart() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from npu_cuda import _C, probe
 from npu_cuda.testing import Outcome, row_of
-from tests.support.cuda.refusals import refused
+from tests.support.cuda.programs import refused
 
 
 def test_probe_prints_the_number_of_the_op_first(capsys: pytest.CaptureFixture[str]) -> None:
@@ -94,6 +94,7 @@ def test_row_of_an_unknown_op_is_an_error() -> None:
         row_of("x")
 
 
+@pytest.mark.smoke
 def test_failure_makes_the_exit_code_1(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -41,6 +41,7 @@ def no_second_trace(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ExportedProgram, "run_decompositions", refuse)
 
 
+@pytest.mark.smoke
 @pytest.mark.usefixtures("no_second_trace")
 def test_in_place_activations_and_additions_are_replaced_without_tracing_again() -> None:
     model, x = Residual().eval(), torch.randn(1, 2, 4, 4)

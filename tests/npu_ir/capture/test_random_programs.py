@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from hypothesis import HealthCheck, event, given, reject, settings
+from hypothesis import HealthCheck, event, given, reject
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -17,6 +17,7 @@ from npu_ir.graph.binding import bind_inputs
 from tests.support.corpus.comparison import assert_same
 from tests.support.random_programs import DYNAMIC_SHAPES, STEPS, Program, inputs, programs
 from tests.support.rows import each_row
+from tests.support.tiers import examples
 
 CAPTURED = (6, 5, 4)
 # Rows, rows of the other matrix, columns.
@@ -70,7 +71,7 @@ def assert_all_equal(
     assert_same(execute_ir(through_text(special), args), expected, "the result of the text of that graph")
 
 
-@settings(max_examples=40, suppress_health_check=[*HealthCheck], database=None)
+@examples(15, suppress_health_check=[*HealthCheck], database=None)
 @given(programs, st.sampled_from(sorted(DYNAMIC_SHAPES)), st.permutations(OTHERS))
 def test_every_form_of_a_random_program_computes_what_eager_computes(
     steps: list[str], shapes: str, others: list[tuple[int, int, int]]

@@ -402,6 +402,7 @@ BROKEN = {
 }  # fmt: skip
 
 
+@pytest.mark.smoke
 def test_the_sample_keeps_every_rule() -> None:
     sample().check()
     assert len(list(sample().graphs())) == 2

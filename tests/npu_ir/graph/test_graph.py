@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch._subclasses import FakeTensorMode
 
@@ -16,6 +16,7 @@ from npu_ir import Graph, GraphError, InputKind, OpNode, Provenance, ScalarType,
 from npu_ir.core.naming import short_name
 from tests.support.random_graphs import graphs
 from tests.support.rows import each_row
+from tests.support.tiers import examples
 
 F32 = TensorType((2, 3), torch.float32)
 RELU, ADD, MAX = "aten.relu.default", "aten.add.Tensor", "aten.max.dim"
@@ -459,6 +460,7 @@ def test_an_update_that_does_not_fit_is_refused(target: str, value: str, message
 # Nodes
 
 
+@pytest.mark.smoke
 def test_nodes_are_inserted_where_they_are_wanted() -> None:
     graph, x, relu, add = chain()
 
@@ -724,7 +726,7 @@ def test_a_node_that_reads_itself_is_a_cycle() -> None:
         graph.sort()
 
 
-@settings(max_examples=50)
+@examples(20)
 @given(graphs())
 def test_a_clone_is_equal_and_shares_nothing_that_can_be_edited(graph: Graph) -> None:
     text = str(graph)
@@ -921,7 +923,7 @@ def apply_edit(graph: Graph, edit: str, first: int, second: int, third: int) -> 
         graph.erase_argument(value)
 
 
-@settings(max_examples=150)
+@examples(60)
 @given(edit_sequences())
 def test_any_sequence_of_edits_keeps_every_rule_but_the_order(edits: list[tuple[str, int, int, int]]) -> None:
     graph = Graph()

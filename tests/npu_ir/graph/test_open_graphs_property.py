@@ -7,13 +7,14 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import HealthCheck, assume, given
 from hypothesis import strategies as st
 
 from npu_ir import Graph, GraphError, NpuError, SerializationError, format_ir, load_ir, parse_ir, save_ir
 from tests.support.random_open_graphs import constants_by_target, open_graphs
+from tests.support.tiers import examples
 
-slow = settings(max_examples=50, suppress_health_check=[*HealthCheck])
+slow = examples(20, suppress_health_check=[*HealthCheck])
 
 
 def has_ambiguous_constants(graph: Graph) -> bool:

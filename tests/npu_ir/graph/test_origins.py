@@ -26,9 +26,9 @@ from npu_ir import (
     parse_ir,
     save_ir,
 )
-from tests.npu_ir.test_file_form import VALIDATOR
 from tests.support.corpus.case import Function
 from tests.support.rows import each_row
+from tests.support.schema import VALIDATOR
 
 F32 = TensorType((4,), torch.float32)
 

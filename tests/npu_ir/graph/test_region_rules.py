@@ -143,35 +143,6 @@ def test_a_region_may_have_sizes_of_its_own_symbols() -> None:
     assert torch.equal(execute_ir(graph, (tensor(True), ones(5))), ones(5))
 
 
-def test_a_region_has_no_weights_and_no_updates() -> None:
-    with_parameter, with_update = region(F32), region(F32)
-    with_parameter.add_parameter("w", F32)
-    buffer = with_update.add_buffer("b", F32)
-    with_update.set_update(buffer, with_update.value("y0"))
-
-    for body in (with_parameter, with_update):
-        graph = branching(body)
-        with pytest.raises(
-            GraphError,
-            match="the region 'true_fn' of node 'cond' has parameters, buffers, optimizer state or updates: "
-            "pass in what it reads, return what it makes",
-        ):
-            graph.check()
-
-
-@each_row("attribute", ["_owner", "_symbols"])
-def test_a_region_that_lost_its_node_breaks_a_rule(attribute: str) -> None:
-    graph = branching(region(F32))
-    body = graph.node("cond").regions["true_fn"]
-
-    setattr(body, attribute, None if attribute == "_owner" else {})
-
-    with pytest.raises(
-        GraphError, match="the region 'true_fn' of node 'cond' does not know that it belongs there"
-    ):
-        graph.check()
-
-
 # Depth
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -94,6 +95,11 @@ def captured(function: Callable[..., Any], *args: Any) -> Graph:
 
 def nested_program() -> Graph:
     """Return a graph with every control-flow op, inside of each other."""
+    return _captured_nested_program().clone()
+
+
+@functools.cache
+def _captured_nested_program() -> Graph:
 
     def loop(x: Any) -> Any:
         return while_loop(lambda i, y: i < 3, lambda i, y: (i + 1, choose(y)), (tensor(0), x))[1]

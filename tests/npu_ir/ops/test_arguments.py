@@ -231,6 +231,7 @@ def test_without_a_record_inputs_fill_the_tensor_arguments_in_order(
     assert bound(op_type, inputs, attrs) == (args, kwargs)
 
 
+@pytest.mark.smoke
 def test_a_record_wins_over_the_order() -> None:
     assert bound("aten.add.Tensor", [A, B], {}, ["other", "self"]) == ([B, A], {})
 

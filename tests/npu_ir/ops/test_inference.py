@@ -132,6 +132,7 @@ def test_types_are_those_of_what_the_op_returns(
     assert found == [TensorType.of(item) for item in flat(find_op(op_type)(*args, **on_cpu))]  # type: ignore[operator,misc]
 
 
+@pytest.mark.smoke
 def test_none_stands_for_what_an_op_was_told_not_to_compute() -> None:
     graph = Graph()
     x = graph.add_input("x", TensorType((2, 3), F32))

@@ -1,4 +1,4 @@
-"""Plugins: all of one or nothing, refused with a reason, never fatal, in no order but that of their names."""
+"""Plugins: discovery, loading, refusal, and the interface of backends."""
 
 from __future__ import annotations
 
@@ -12,13 +12,18 @@ from importlib.metadata import EntryPoint, PackageNotFoundError
 from typing import Any
 
 import pytest
+import torch
 
 from npu_ir import list_registered_ops
+from npu_ir._torch.tensors import negated_view
 from npu_ir.ops import register_executor
 from npu_ir.plugins import plugin_manager
+from npu_ir.plugins.backend import copy_memory, copy_with_strides
 from npu_ir.plugins.hookspecs import hookimpl
 from npu_ir.plugins.plugin_manager import Plugins, PluginWarning, load
 from tests.support.rows import each_row
+
+# Plugins: all of one or nothing, refused with a reason, never fatal, in no order but that of their names.
 
 
 @dataclass
@@ -89,6 +94,7 @@ def refused(*points: Point) -> tuple[Plugins, dict[str, str]]:
 # What is loaded
 
 
+@pytest.mark.smoke
 def test_what_plugins_offer_is_collected_and_reported() -> None:
     everything = plugin(
         npu_register_ops=lambda registry: (
@@ -363,3 +369,37 @@ def test_a_plugin_that_registers_past_its_hook_is_refused(installed: Callable[..
     assert list(found.registry.table("execution")) == ["kept"]
     register_executor("now")(len)
     assert "now" in found.registry.table("execution")
+
+
+# Copies that backends work on: strides stay, and memory holds the values.
+
+
+LAYOUTS = [
+    pytest.param((4, 3), (3, 1), id="dense"),
+    pytest.param((2, 3), (6, 2), id="gaps"),
+    pytest.param((3, 4), (0, 2), id="expanded"),
+    pytest.param((3, 2), (1, 1), id="windows"),
+]
+LAZY = [
+    pytest.param(torch.conj, id="conjugated"),
+    pytest.param(negated_view, id="negated"),
+    pytest.param(lambda x: negated_view(x.conj()), id="both"),
+]
+
+
+@pytest.mark.parametrize("lazily", LAZY)
+@pytest.mark.parametrize(("shape", "strides"), LAYOUTS)
+def test_the_copy_of_a_lazy_tensor_holds_its_values_in_the_same_strides(
+    shape: tuple[int, ...], strides: tuple[int, ...], lazily: Callable[[torch.Tensor], torch.Tensor]
+) -> None:
+    item = lazily(torch.randn(12, dtype=torch.complex64).as_strided(shape, strides))
+    target = copy_with_strides(torch.zeros(12, dtype=torch.complex64).as_strided(shape, strides))
+
+    copy = copy_with_strides(item)
+    copy_memory(item, target)
+
+    for found in (copy, target):
+        assert torch.equal(found, item)
+        assert found.stride() == strides
+        assert not found.is_conj()
+        assert not found.is_neg()

@@ -54,6 +54,7 @@ def split(letters: str, *backends: Backend) -> list[tuple[str, int]]:
 LAST = Priced("aten", dict.fromkeys("sct", 1e-6))
 
 
+@pytest.mark.smoke
 def test_the_first_backend_that_supports_a_node_takes_it_at_any_cost() -> None:
     free, priced = Priced("free", {"s": None}), Priced("priced", dict.fromkeys("sc", 1e-9))
 

@@ -20,6 +20,9 @@ from tests.support.training.optimizers import RECIPES, Recipe, recipe_named
 
 MLP_CASE = case_named("mlp")
 
+# What is tested here is the comparison that the other tests make.
+pytestmark = pytest.mark.exhaustive
+
 
 def with_options(**options: Any) -> Callable[[Recipe], Recipe]:
     return lambda recipe: dataclasses.replace(recipe, options={**recipe.options, **options})

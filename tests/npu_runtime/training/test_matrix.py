@@ -9,8 +9,9 @@ import pytest
 
 from tests.npu_runtime.training.matrix import Pair, sample, title
 from tests.npu_runtime.training.outcomes import outcome
+from tests.support.tiers import thin
 
 
-@pytest.mark.parametrize("pair", [pytest.param(pair, id=title(pair)) for pair in sample()])
+@pytest.mark.parametrize("pair", thin(sample(), 10, title))
 def test_training_goes_as_in_eager_mode(pair: Pair) -> None:
     assert outcome(pair).problems == {}

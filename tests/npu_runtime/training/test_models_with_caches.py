@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import copy
+import importlib
 import os
 from collections.abc import Callable
 from typing import Any
 
-os.environ.setdefault("HF_HUB_OFFLINE", "1")
-
 import pytest
 import torch
-import transformers
 from torch import Tensor, nn
 
 from npu_runtime import TracingError, TrainStep, compile_ir
@@ -19,22 +17,32 @@ from npu_runtime import TracingError, TrainStep, compile_ir
 TOKENS = 96
 
 
+def transformers_offline() -> Any:
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    return importlib.import_module("transformers")  # which takes seconds
+
+
 def gpt2() -> nn.Module:
+    transformers = transformers_offline()
     config = transformers.GPT2Config(
         n_embd=16, n_layer=2, n_head=2, vocab_size=TOKENS, n_positions=16, bos_token_id=0, eos_token_id=0,
         embd_pdrop=0.0, attn_pdrop=0.0, resid_pdrop=0.0,
     )  # fmt: skip
-    return transformers.GPT2LMHeadModel(config)
+    model: nn.Module = transformers.GPT2LMHeadModel(config)
+    return model
 
 
 def t5() -> nn.Module:
+    transformers = transformers_offline()
     config = transformers.T5Config(
         d_model=16, d_kv=8, d_ff=32, num_layers=1, num_heads=2, vocab_size=TOKENS, dropout_rate=0.0,
         decoder_start_token_id=0
     )  # fmt: skip
-    return transformers.T5ForConditionalGeneration(config)
+    model: nn.Module = transformers.T5ForConditionalGeneration(config)
+    return model
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("make", "accumulate"),
     [
@@ -107,6 +115,7 @@ def test_a_cache_that_is_returned_is_refused_with_the_cure(kind: Any, named: Any
         step(torch.randn(4, 3), **named)
 
 
+@pytest.mark.exhaustive
 def test_a_step_function_that_returns_a_cache_is_refused_with_the_cure() -> None:
     model = gpt2()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

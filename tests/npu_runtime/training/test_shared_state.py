@@ -14,6 +14,7 @@ from torch.nn import functional as F
 
 from npu_runtime import CaptureError, CompileArtifact, check_replay, compile_and_capture
 from npu_runtime.training.trace import trace_step
+from tests.support.tiers import thin
 from tests.support.training.cases import case_named
 from tests.support.training.full_state import require_same
 from tests.support.training.optimizers import entries, recipe_named
@@ -67,7 +68,7 @@ def state_of(model: nn.Module, optimizer: optim.Optimizer) -> dict[str, Tensor]:
     return entries(optimizer, {item: name for name, item in model.named_parameters()})
 
 
-@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize("name", thin(RECIPES, 2))
 def test_eager_steps_go_on_behind_replays(name: str) -> None:
     model, optimizer = parts(name)
     batches = CASE.batches(8)
@@ -82,7 +83,7 @@ def test_eager_steps_go_on_behind_replays(name: str) -> None:
     require_close(model, optimizer, trained_in_eager(name, batches))
 
 
-@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize("name", thin(RECIPES[1:], 1))
 def test_a_checkpoint_behind_replays_is_gone_on_with_in_eager(name: str) -> None:
     model, optimizer = parts(name)
     batches = CASE.batches(8)
@@ -159,7 +160,7 @@ def test_state_that_was_dropped_begins_anew() -> None:
     [
         pytest.param(lambda artifact, batch: artifact.replay(*batch), id="replay"),
         pytest.param(lambda artifact, batch: artifact.run_ir(*batch, commit=True), id="run_ir"),
-        pytest.param(lambda artifact, batch: artifact.launch(artifact.example_numbers), id="launch"),
+        pytest.param(lambda artifact, batch: artifact.step((), artifact.example_numbers), id="step"),
     ],
 )
 def test_whatever_takes_a_step_gives_the_optimizer_its_state(

@@ -4,19 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import subprocess
-from ctypes import (
-    c_char,
-    c_char_p,
-    c_double,
-    c_int32,
-    c_int64,
-    c_uint8,
-    c_uint16,
-    c_uint32,
-    c_uint64,
-    c_void_p,
-)
 from pathlib import Path
+from typing import Any
 
 import npu_cuda
 
@@ -31,117 +20,54 @@ def compile_library(source: Path, library: Path, *flags: str) -> Path:
     return library
 
 
-class DType(ctypes.Structure):
-    _fields_ = (("code", c_uint8), ("bits", c_uint8), ("lanes", c_uint16))
+TYPES = {
+    "u8": ctypes.c_uint8, "u16": ctypes.c_uint16, "u32": ctypes.c_uint32, "u64": ctypes.c_uint64,
+    "i32": ctypes.c_int32, "i64": ctypes.c_int64, "f64": ctypes.c_double, "char": ctypes.c_char,
+    "text": ctypes.c_char_p, "address": ctypes.c_void_p,
+}  # fmt: skip
 
 
-class Tensor(ctypes.Structure):
-    _fields_ = (
-        ("data", c_void_p),
-        ("numel", c_int64),
-        ("shape", c_int64 * 8),
-        ("strides", c_int64 * 8),
-        ("rank", c_int32),
-        ("dtype", DType),
-        ("device_type", c_int32),
-        ("device_id", c_int32),
-        ("flags", c_uint32),
-        ("alignment", c_uint32),
-    )
+def struct(members: str, /, **types: Any) -> type[ctypes.Structure]:
+    """Return the struct of these fields, each "name:type", of TYPES or of `types`."""
+    pairs = [field.split(":") for field in members.split()]
+    fields = [(name, types.get(kind) or TYPES[kind]) for name, kind in pairs]
+    return type("Struct", (ctypes.Structure,), {"_fields_": fields})
 
 
-class Attrs(ctypes.Structure):
-    _fields_ = (("schema_id", c_uint32), ("bytes", c_uint32), ("data", c_void_p))
-
-
-class Call(ctypes.Structure):
-    _fields_ = (
-        ("struct_size", c_uint32),
-        ("num_inputs", c_int32),
-        ("num_outputs", c_int32),
-        ("compute_capability", c_int32),
-        ("inputs", ctypes.POINTER(Tensor)),
-        ("outputs", ctypes.POINTER(Tensor)),
-        ("attrs", Attrs),
-        ("workspace", c_void_p),
-        ("workspace_bytes", c_uint64),
-        ("stream", c_void_p),
-        ("state", c_void_p),
-    )
-
-
-class Kernel(ctypes.Structure):
-    _fields_ = (
-        ("struct_size", c_uint32),
-        ("op", c_char_p),
-        ("kernel_id", c_char_p),
-        ("priority", c_int32),
-        ("flags", c_uint32),
-        ("device_type", c_int32),
-        ("min_compute_capability", c_int32),
-        ("max_compute_capability", c_int32),
-        ("supported", c_void_p),
-        ("launch", c_void_p),
-        ("workspace_bytes", c_void_p),
-        ("prepare", c_void_p),
-        ("release", c_void_p),
-        ("cost", c_void_p),
-    )
-
-
-class AttrField(ctypes.Structure):
-    _fields_ = (("name", c_char_p), ("default_value", c_double), ("code", c_char))
-
-
-class Op(ctypes.Structure):
-    _fields_ = (
-        ("struct_size", c_uint32),
-        ("name", c_char_p),
-        ("min_inputs", c_int32),
-        ("max_inputs", c_int32),
-        ("num_outputs", c_int32),
-        ("in_place", c_uint64 * 8),
-        ("schema_id", c_uint32),
-        ("attr_bytes", c_uint32),
-        ("attrs_required", c_uint32),
-        ("num_attr_fields", c_uint32),
-        ("attr_fields", ctypes.POINTER(AttrField)),
-    )
-
-
-class Library(ctypes.Structure):
-    _fields_ = (
-        ("struct_size", c_uint32),
-        ("abi_major", c_uint16),
-        ("abi_minor", c_uint16),
-        ("name", c_char_p),
-        ("ops", ctypes.POINTER(Op)),
-        ("num_ops", c_uint32),
-        ("kernels", ctypes.POINTER(Kernel)),
-        ("num_kernels", c_uint32),
-    )
-
-
-class Error(ctypes.Structure):
-    _fields_ = (("text", c_char * 512),)
-
-
-class Cost(ctypes.Structure):
-    _fields_ = (("bytes", c_double), ("flops", c_double))
-
+DType = struct("code:u8 bits:u8 lanes:u16")
+Tensor = struct(
+    "data:address numel:i64 shape:sizes strides:sizes rank:i32 dtype:dtype device_type:i32 device_id:i32 "
+    "flags:u32 alignment:u32",
+    sizes=ctypes.c_int64 * 8, dtype=DType,
+)  # fmt: skip
+Attrs = struct("schema_id:u32 bytes:u32 data:address")
+Call = struct(
+    "struct_size:u32 num_inputs:i32 num_outputs:i32 compute_capability:i32 inputs:address outputs:address "
+    "attrs:attrs workspace:address workspace_bytes:u64 stream:address state:address",
+    attrs=Attrs,
+)
+Kernel = struct(
+    "struct_size:u32 op:text kernel_id:text priority:i32 flags:u32 device_type:i32 "
+    "min_compute_capability:i32 max_compute_capability:i32 supported:address launch:address "
+    "workspace_bytes:address prepare:address release:address cost:address"
+)
+AttrField = struct("name:text default_value:f64 code:char")
+Op = struct(
+    "struct_size:u32 name:text min_inputs:i32 max_inputs:i32 num_outputs:i32 in_place:masks schema_id:u32 "
+    "attr_bytes:u32 attrs_required:u32 num_attr_fields:u32 attr_fields:fields",
+    masks=ctypes.c_uint64 * 8, fields=ctypes.POINTER(AttrField),
+)  # fmt: skip
+Library = struct(
+    "struct_size:u32 abi_major:u16 abi_minor:u16 name:text ops:ops num_ops:u32 kernels:kernels "
+    "num_kernels:u32",
+    ops=ctypes.POINTER(Op), kernels=ctypes.POINTER(Kernel),
+)  # fmt: skip
 
 STRUCTS = {
-    "npu_dtype": DType,
-    "npu_tensor": Tensor,
-    "npu_attrs": Attrs,
-    "npu_call": Call,
-    "npu_kernel": Kernel,
-    "npu_attr_field": AttrField,
-    "npu_op": Op,
-    "npu_kernel_library": Library,
-    "npu_error": Error,
-    "npu_cost": Cost,
-}
+    "npu_dtype": DType, "npu_tensor": Tensor, "npu_attrs": Attrs, "npu_call": Call, "npu_kernel": Kernel,
+    "npu_attr_field": AttrField, "npu_op": Op, "npu_kernel_library": Library,
+    "npu_error": struct("text:text", text=ctypes.c_char * 512), "npu_cost": struct("bytes:f64 flops:f64"),
+}  # fmt: skip
 
 
 class Offer:
@@ -154,11 +80,11 @@ class Offer:
         self.ops = (Op * 1).in_dll(self.shared, "ops")
         self.kernels = (Kernel * 2).in_dll(self.shared, "kernels")
         self.fields = (AttrField * 3).in_dll(self.shared, "fields")
-        self.offered = c_void_p.in_dll(self.shared, "offered")
+        self.offered = ctypes.c_void_p.in_dll(self.shared, "offered")
 
     def count(self, what: str) -> int:
         """Return how often it has ``prepared``, ``released`` or ``launched``."""
-        return c_int64.in_dll(self.shared, what).value
+        return ctypes.c_int64.in_dll(self.shared, what).value
 
     def saved(self) -> bytes:
         parts = (self.library, self.ops, self.kernels, self.fields, self.offered)

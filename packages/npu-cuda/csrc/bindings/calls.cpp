@@ -2,7 +2,6 @@
 
 #include "bindings/bindings.h"
 #include "bindings/holders.h"
-#include "bindings/specs.h"
 #include "bindings/tensors.h"
 #include "bindings/unlocked.h"
 #include "core/dispatch.h"

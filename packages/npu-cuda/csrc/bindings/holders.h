@@ -3,7 +3,7 @@
 
 #include <map>
 
-#include "bindings/errors.h"
+#include "bindings/arguments.h"
 #include "bindings/tensors.h"
 #include "core/graph.h"
 #include "core/program.h"

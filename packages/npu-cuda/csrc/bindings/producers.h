@@ -1,8 +1,8 @@
 // Producers of tensors: the exchange interface of a Python type, looked up once per type.
 #pragma once
 
+#include "bindings/arguments.h"
 #include "bindings/dlpack.h"
-#include "bindings/errors.h"
 
 namespace npu::bindings {
 

@@ -2,7 +2,7 @@
 
 #include "bindings/bindings.h"
 #include "bindings/holders.h"
-#include "bindings/specs.h"
+#include "bindings/tensors.h"
 
 namespace npu::bindings {
 namespace {

@@ -5,7 +5,6 @@
 
 #include "bindings/arguments.h"
 #include "bindings/bindings.h"
-#include "bindings/specs.h"
 #include "bindings/tensor_class.h"
 #include "bindings/tensors.h"
 #include "bindings/unlocked.h"

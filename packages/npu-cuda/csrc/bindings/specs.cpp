@@ -1,5 +1,4 @@
-#include "bindings/specs.h"
-
+// TensorSpec, which describes a tensor without memory, and select, which needs no more.
 #include "bindings/bindings.h"
 #include "bindings/tensors.h"
 #include "core/dispatch.h"

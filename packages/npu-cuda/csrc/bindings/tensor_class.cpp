@@ -4,7 +4,6 @@
 
 #include "bindings/bindings.h"
 #include "bindings/producers.h"
-#include "bindings/specs.h"
 #include "bindings/tensors.h"
 
 namespace npu::bindings {

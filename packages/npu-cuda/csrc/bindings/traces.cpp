@@ -1,5 +1,5 @@
+#include "bindings/arguments.h"
 #include "bindings/bindings.h"
-#include "bindings/errors.h"
 #include "core/trace.h"
 
 namespace npu::bindings {

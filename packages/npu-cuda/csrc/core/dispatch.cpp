@@ -1,9 +1,9 @@
 #include "core/dispatch.h"
 
 #include "core/device.h"
-#include "core/op_info.h"
 #include "core/eager_workspace.h"
 #include "core/graph.h"
+#include "core/op_info.h"
 
 namespace npu {
 namespace {

@@ -1,8 +1,8 @@
 #include "core/program.h"
 
-#include "core/op_info.h"
 #include "core/device.h"
 #include "core/graph.h"
+#include "core/op_info.h"
 #include "core/trace.h"
 
 namespace npu {

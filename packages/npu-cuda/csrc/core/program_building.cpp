@@ -1,8 +1,8 @@
 // Program: slots and ops.
 #include <algorithm>
 
-#include "core/op_info.h"
 #include "core/graph.h"
+#include "core/op_info.h"
 #include "core/program.h"
 
 namespace npu {

@@ -12,7 +12,6 @@
 
 namespace npu {
 
-
 struct RegisteredOp {
   std::shared_ptr<const OpInfo> info;
   std::vector<KernelPtr> host_kernels, cuda_kernels;  // descending priority, then id

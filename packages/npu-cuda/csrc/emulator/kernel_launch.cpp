@@ -12,7 +12,6 @@
 #include "emulator/block.h"
 #include "emulator/device_code.h"
 #include "emulator/runtime.h"
-#include "emulator/symbols.h"
 
 namespace npu::emulator {
 namespace {

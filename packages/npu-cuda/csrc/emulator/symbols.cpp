@@ -1,4 +1,4 @@
-#include "emulator/symbols.h"
+#include "emulator/kernel_launch.h"
 
 #include <cxxabi.h>
 #include <dlfcn.h>

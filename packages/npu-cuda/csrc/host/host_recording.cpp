@@ -1,7 +1,6 @@
-#include "host/host_recording.h"
-
-
+// Recording on the CPU: a list of launches, and a graph that runs them one after the other.
 #include "core/trace.h"
+#include "host/host_device.h"
 
 namespace npu {
 namespace {

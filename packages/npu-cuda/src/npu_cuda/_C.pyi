@@ -111,6 +111,33 @@ class TensorSpec:
 
     def __repr__(self) -> str: ...
 
+class Selection:
+    """Which kernel takes a call, and why the ones asked before it do not."""
+
+    @property
+    def kernel_id(self) -> str | None:
+        """None: no kernel takes the call."""
+
+    @property
+    def workspace_bytes(self) -> int:
+        """What the kernel needs besides the tensors."""
+
+    @property
+    def refusals(self) -> list[tuple[str, str]]:
+        """Kernel ids and reasons, in the order in which the kernels were asked."""
+
+    def __repr__(self) -> str: ...
+
+def select(kind: OpKind | int, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec], schema_id: int = 0, attrs_bytes: Buffer = b'', device: str = 'host', deterministic: bool = False) -> Selection:
+    """
+    Find the kernel that op_call would run, without memory. For "cuda" no device is needed: without one,
+    compute capabilities are not looked at.
+
+    Raises:
+        InvalidArgumentError: Counts or attributes are wrong, or there is no such device.
+        NotSupportedError: The op is not in this build.
+    """
+
 class Tensor:
     """
     Memory of a device as a tensor. Made by empty(); np.from_dlpack and torch.from_dlpack share it.
@@ -207,6 +234,25 @@ def launch_by_id(kernel_id: str, inputs: TensorList, outputs: TensorList, schema
     who names a kernel says that it fits.
     """
 
+class PreparedCall:
+    """
+    A call of prepare_call(): launches its op again and again on the same tensors.
+    """
+
+    def __call__(self, stream_handle: int = 0) -> None:
+        """Launch it. One thread at a time; the stream is chosen as by op_call."""
+
+    @property
+    def kernel_id(self) -> str:
+        """The kernel that was chosen."""
+
+def prepare_call(kind: OpKind | int, inputs: TensorList, outputs: TensorList, schema_id: int = 0, attrs_bytes: Buffer = b'') -> PreparedCall:
+    """
+    Choose and prepare the kernel for a call that will be made many times. It keeps the tensors.
+
+    Arguments and errors are those of op_call; the stream is given to each launch.
+    """
+
 def kinds() -> dict[str, int]:
     """The ops of this build, by name."""
 
@@ -245,17 +291,17 @@ def libraries() -> list[dict[str, Any]]:
     The libraries of kernels that are loaded, as load_library returned them.
     """
 
+def register_op(name: str, min_inputs: int, max_inputs: int, in_place: Sequence[int], schema: str = '', fields: Sequence[tuple[str, str, float]] = (), attrs_required: bool = False, origin: str = 'Python') -> int:
+    """
+    Add an op and return its kind. `in_place` has for each output the inputs that it may be, as bits.
+    """
+
 def register_kernel(kernel_id: str, kind: OpKind | int, device: str, priority: int, flags: int, launch: Callable[..., None], supported: Callable[..., str | None] | None = None, workspace_bytes: Callable[..., int] | None = None, origin: str = 'Python') -> None:
     """Add a kernel in Python. npu_cuda.kernel does that with more comfort."""
 
 def remove_kernel(kernel_id: str) -> None:
     """
     Take a kernel out of the registry. Programs and graphs that chose it keep it.
-    """
-
-def register_op(name: str, min_inputs: int, max_inputs: int, in_place: Sequence[int], schema: str = '', fields: Sequence[tuple[str, str, float]] = (), attrs_required: bool = False, origin: str = 'Python') -> int:
-    """
-    Add an op and return its kind. `in_place` has for each output the inputs that it may be, as bits.
     """
 
 def trace_start(capacity: int = 4096, nvtx: bool = False) -> None:
@@ -266,9 +312,11 @@ def trace_start(capacity: int = 4096, nvtx: bool = False) -> None:
 def trace_stop() -> None:
     """Write down no further launches. Those that are there stay."""
 
-def trace() -> list[dict[str, Any]]:
+def trace_events() -> list[dict[str, Any]]:
     """
-    The launches since trace_start, the oldest first: dicts of number, start_ns, duration_ns (on the host), kind, op, kernel_id, tensors, stream and status.
+    The launches since trace_start that the ring buffer still holds, oldest first. Each is a dict: number
+    (counts dropped launches, too), start_ns, duration_ns (on the host: of the launch, not of the device's
+    work), kind, op, kernel_id, tensors, stream and status.
     """
 
 class Graph:
@@ -304,6 +352,29 @@ class Graph:
 
     def dot(self) -> str:
         """The nodes in the language of Graphviz."""
+
+def graph_begin(device: str = 'cuda', mode: str = 'thread_local') -> int:
+    """
+    Begin to record single calls and return the stream to give to them, as stream_handle. Calls on it are
+    recorded and not run. One capture at a time per device.
+    """
+
+def graph_end(device: str | None = None) -> Graph:
+    """
+    End the capture and return its graph, which keeps the tensors of all calls.
+
+    Raises:
+        InvalidArgumentError: Nothing is being captured; or a call broke the capture, and the text says
+            which and how. Then the next capture can begin.
+    """
+
+def graph_abort(device: str | None = None) -> None:
+    """
+    Throw away what is being captured. Without a capture it does nothing, so that it fits a finally.
+    """
+
+def graph_launch(graph: Graph | None = None, stream_handle: int = 0) -> None:
+    """Run a graph once; without one, the last that graph_end() made."""
 
 class Program:
     """
@@ -415,75 +486,6 @@ class Program:
 
     def cost(self) -> tuple[float, float]:
         """Bytes that a run reads and writes, and its floating-point operations."""
-
-def graph_begin(device: str = 'cuda', mode: str = 'thread_local') -> int:
-    """
-    Begin to record single calls and return the stream to give to them, as stream_handle. Calls on it are
-    recorded and not run. One capture at a time per device.
-    """
-
-def graph_end(device: str | None = None) -> Graph:
-    """
-    End the capture and return its graph, which keeps the tensors of all calls.
-
-    Raises:
-        InvalidArgumentError: Nothing is being captured; or a call broke the capture, and the text says
-            which and how. Then the next capture can begin.
-    """
-
-def graph_abort(device: str | None = None) -> None:
-    """
-    Throw away what is being captured. Without a capture it does nothing, so that it fits a finally.
-    """
-
-def graph_launch(graph: Graph | None = None, stream_handle: int = 0) -> None:
-    """Run a graph once; without one, the last that graph_end() made."""
-
-class Selection:
-    """Which kernel takes a call, and why the ones asked before it do not."""
-
-    @property
-    def kernel_id(self) -> str | None:
-        """None: no kernel takes the call."""
-
-    @property
-    def workspace_bytes(self) -> int:
-        """What the kernel needs besides the tensors."""
-
-    @property
-    def refusals(self) -> list[tuple[str, str]]:
-        """Kernel ids and reasons, in the order in which the kernels were asked."""
-
-    def __repr__(self) -> str: ...
-
-def select(kind: OpKind | int, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec], schema_id: int = 0, attrs_bytes: Buffer = b'', device: str = 'host', deterministic: bool = False) -> Selection:
-    """
-    Find the kernel that op_call would run, without memory. For "cuda" no device is needed: without one,
-    compute capabilities are not looked at.
-
-    Raises:
-        InvalidArgumentError: Counts or attributes are wrong, or there is no such device.
-        NotSupportedError: The op is not in this build.
-    """
-
-class PreparedCall:
-    """
-    A call of prepare_call(): launches its op again and again on the same tensors.
-    """
-
-    def __call__(self, stream_handle: int = 0) -> None:
-        """Launch it. One thread at a time; the stream is chosen as by op_call."""
-
-    @property
-    def kernel_id(self) -> str:
-        """The kernel that was chosen."""
-
-def prepare_call(kind: OpKind | int, inputs: TensorList, outputs: TensorList, schema_id: int = 0, attrs_bytes: Buffer = b'') -> PreparedCall:
-    """
-    Choose and prepare the kernel for a call that will be made many times. It keeps the tensors.
-
-    Arguments and errors are those of op_call; the stream is given to each launch.
-    """
 
 def synchronize(device: str = 'cuda', stream_handle: int = 0) -> None:
     """

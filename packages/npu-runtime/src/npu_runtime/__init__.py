@@ -70,9 +70,8 @@ _MODULES = {
     "MemoryPlan": ".codegen.live_ranges",
     "Run": ".executor.node_by_node",
     **dict.fromkeys(("CaptureReport", "Violation"), ".training.checks.violations"),
-    **dict.fromkeys(("BufferPool", "BufferStats"), ".training.capture.buffer_pool"),
     "in_capture": ".training.capture.capture_state",
-    "warmup_capture_safe": ".training.capture.warmup",
+    "warmup_capture_safe": ".training.capture.snapshots",
     **dict.fromkeys(("LoweredGraph", "LoweredOp", "LoweredPartition", "lower"), ".lowering.lowered_graph"),
     **dict.fromkeys(("Call", "CallLog"), ".training.dumps.call_log"),
 }

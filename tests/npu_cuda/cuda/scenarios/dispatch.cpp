@@ -5,7 +5,7 @@
 #include "core/graph.h"
 #include "rig.h"
 
-// In place of builtin/, core/devices.cpp and core/call_capture.cpp, which would bring every op and every device.
+// In place of builtin/, core/devices.cpp and core/graph.cpp, which would bring every op and every device.
 namespace npu {
 
 std::vector<OpInfo> builtin_ops() { return {{OpKind::Copy, "Copy", 1, 1, 1}}; }

@@ -115,10 +115,8 @@ def _set_schedule(schedule: int) -> None:
 def run_refusal(row: OpRow, refusal: Refusal, device: str) -> Iterator[Outcome]:
     """Run by op_call, which reports the status of the refusal, and by each kernel: InvalidArgument."""
     attrs = refusal.raw_attrs or pack_attrs(row.schema, refusal.attrs)
-    kind = _C.kinds()[row.op]
-    yield _run_refused(
-        row, refusal, device, "op_call", "", lambda *tensors: _C.op_call(kind, *tensors, *attrs)
-    )
+    call = functools.partial(_C.op_call, _C.kinds()[row.op], schema_id=attrs[0], attrs_bytes=attrs[1])
+    yield _run_refused(row, refusal, device, "op_call", "", call)
     for kernel in kernels_of(row, device):
         call = functools.partial(_C.launch_by_id, kernel, schema_id=attrs[0], attrs_bytes=attrs[1])
         yield _run_refused(row, refusal, device, "launch_by_id", kernel, call)

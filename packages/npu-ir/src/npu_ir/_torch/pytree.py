@@ -11,12 +11,19 @@ import torch
 
 @dataclass(frozen=True, slots=True)
 class PytreeNode:
-    """The functions of a registered container type that flatten and unflatten it."""
+    """The functions of a registered container type that flatten and unflatten it.
+
+    Attributes:
+        type: The type.
+        flatten: Returns the elements of an instance and its context.
+        unflatten: The inverse, of the dumped context.
+        dump: Returns a context as plain data; None if contexts are plain data already.
+    """
 
     type: type
     flatten: Callable[[Any], tuple[list[Any], Any]]
     unflatten: Callable[[list[Any], Any], Any]
-    dump: Callable[[Any], Any]
+    dump: Callable[[Any], Any] | None
 
 
 def type_name(container: type) -> str:
@@ -32,17 +39,13 @@ def pytree_node(container: type) -> PytreeNode | None:
     if node is None:
         return None
     serialized = _pytree.SUPPORTED_SERIALIZED_TYPES.get(container)
-    dump = (serialized and serialized.to_dumpable_context) or _identity
-    load = (serialized and serialized.from_dumpable_context) or _identity
+    dump = serialized.to_dumpable_context if serialized else None
+    load = serialized.from_dumpable_context if serialized else None
 
     def unflatten(parts: list[Any], context: Any) -> Any:
-        return node.unflatten_fn(parts, load(context))
+        return node.unflatten_fn(parts, context if load is None else load(context))
 
     return PytreeNode(container, node.flatten_fn, unflatten, dump)
-
-
-def _identity(context: Any) -> Any:
-    return context
 
 
 def find_pytree_node(name: str) -> PytreeNode | None:

@@ -68,7 +68,6 @@ def _shrink(widths: list[int], least: dict[int, int], width: int) -> None:
 
 
 def join_lines(text: str) -> str:
-    """Return ``text`` on one line."""
     return "; ".join(line.strip() for line in text.splitlines())
 
 

@@ -55,8 +55,14 @@ def all_checks() -> list[Check]:
         *_environment_checks(),
         *_package_checks(),
         *_plugin_state_checks(),
-        *_runner_checks(),
-        *_backend_checks(),
+        *(
+            run_check("runners", name, functools.partial(_run_sample_graph, make))
+            for name, make in all_runners().items()
+        ),
+        *(
+            run_check("backends", name, functools.partial(_list_devices, name, backend))
+            for name, backend in plugin_manager.get_plugins().backends.items()
+        ),
         *_hook_checks(),
     ]
 
@@ -121,11 +127,6 @@ def _plugin_state_checks() -> Iterator[Check]:
             yield Check("plugins", name, State.OK, f"{report.distribution}; {', '.join(offers) or 'nothing'}")
 
 
-def _runner_checks() -> Iterator[Check]:
-    for name, make in all_runners().items():
-        yield run_check("runners", name, functools.partial(_run_sample_graph, make))
-
-
 def _run_sample_graph(make: Callable[..., Any]) -> str:
     """Run a small graph, and raise if its result is wrong."""
     x, expected = torch.tensor([-1.0, 0.0, 2.0]), [0.0, 0.0, 2.0]
@@ -133,11 +134,6 @@ def _run_sample_graph(make: Callable[..., Any]) -> str:
     if result.tolist() != expected:
         raise ValueError(f"relu of {x.tolist()} is {result.tolist()}")
     return "runs graphs"
-
-
-def _backend_checks() -> Iterator[Check]:
-    for name, backend in plugin_manager.get_plugins().backends.items():
-        yield run_check("backends", name, functools.partial(_list_devices, name, backend))
 
 
 def _list_devices(name: str, backend: Any) -> Check | str:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch.export import Dim
 
-from npu_ir.cli.model_call import require_arguments
+from npu_ir.cli.call_arguments import require_arguments
 from npu_ir.errors import GraphError, UsageError
 from npu_ir.symbolic.constraints import Range
 from npu_ir.symbolic.expressions import symbol
@@ -36,14 +36,9 @@ dynamic sizes:
 
 @dataclass(slots=True)
 class Dynamic:
-    """The dynamic sizes that the command line requests.
+    """The dynamic sizes that the command line requests."""
 
-    Attributes:
-        axes: Symbols by axis, for each path of an argument; None for all axes that can be dynamic.
-        ranges: The ranges of symbols.
-        everywhere: True if all sizes of all tensors are to be dynamic that can be.
-    """
-
+    # Symbols by axis, for each path of an argument; None for all axes that can be dynamic.
     axes: dict[str, dict[int, str] | None] = field(default_factory=dict)
     ranges: dict[str, Range] = field(default_factory=dict)
     everywhere: bool = False
@@ -160,7 +155,6 @@ def _bind_arguments(model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping
 
 
 def _iterate_parts(item: Any, path: str) -> Iterator[tuple[Any, Any, str]]:
-    """Return the key, item and path of each part of a container."""
     keys = item if isinstance(item, dict) else range(len(item))
     return ((key, item[key], f"{path}[{key!r}]") for key in keys)
 

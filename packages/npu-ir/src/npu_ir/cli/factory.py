@@ -114,8 +114,7 @@ def call_factory(factory: Any, reference: str) -> Any:
     parsed = parse_reference(reference)
     if not callable(factory):
         raise UsageError(
-            f"{reference} is {describe_kind(factory)}",
-            fix="name a function or class that can be called",
+            f"{reference} is {describe_kind(factory)}", fix="name a function or class that can be called"
         )
     wrong_call = signature_mismatch(factory, parsed.args, parsed.kwargs)
     if wrong_call is not None:

@@ -89,7 +89,6 @@ def graph_lines(facts: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _first_of(names: Sequence[str], limit: int) -> list[str]:
-    """Return the first names, and a note of how many there are more."""
     left_out = [f"... and {len(names) - limit:,} more"] if len(names) > limit else []
     return [*names[:limit], *left_out]
 

@@ -74,7 +74,6 @@ def format_error(error: NpuError) -> str:
 
 
 def warn(text: str) -> None:
-    """Print a warning on stderr."""
     print(f"npu: warning: {text}", file=sys.stderr)
 
 

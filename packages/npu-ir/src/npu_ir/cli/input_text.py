@@ -45,19 +45,12 @@ class FileReference:
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """One argument of the model on the command line.
-
-    Attributes:
-        text: The text of the option.
-        name: Keyword; "" for a positional argument.
-        structure: Its nesting.
-        leaves: Its leaves: types of tensors, references to files, and literals.
-    """
+    """One argument of the model on the command line."""
 
     text: str
-    name: str
+    name: str  # "" for a positional argument
     structure: Structure
-    leaves: tuple[Any, ...]
+    leaves: tuple[Any, ...]  # types of tensors, references to files, and literals
 
 
 def parse_inputs(texts: Sequence[str]) -> list[Input]:

@@ -155,18 +155,15 @@ def integer_from(low: int) -> Callable[[str], int]:
 
 
 def add_output(parser: argparse._ActionsContainer, *names: str, help: str, **more: Any) -> None:
-    """Add an option that names a file to write."""
     add_file(parser, *names, help=help, type=functools.partial(_parse_output_path, names[-1]), **more)
 
 
 def add_graph_output(parser: argparse._ActionsContainer, help: str, **more: Any) -> None:
-    """Add ``--output``, the file of a graph."""
     read = functools.partial(_parse_graph_path, "--output")
     add_file(parser, "-o", "--output", help=help, type=read, **more)
 
 
 def add_drawing_output(parser: argparse._ActionsContainer, help: str) -> None:
-    """Add ``--output``, the file of a drawing."""
     read = functools.partial(_parse_drawing_path, "--output")
     add_file(
         parser, "-o", "--output", help=f"{help}: .svg, .mmd, .dot; .png and .pdf need graphviz", type=read

@@ -38,7 +38,12 @@ def read_input(reference: FileReference, name: str) -> Any:
         raise UsageError(f"there is no file {reference.path}")
     try:
         if suffix == ".npy":
-            return _read_numpy(reference.path)
+            try:
+                import numpy as np
+            except ImportError as error:
+                problem = f"reading {reference.path} needs NumPy"
+                raise UsageError(problem, fix="python -m pip install numpy") from error
+            return torch.from_numpy(np.load(reference.path, allow_pickle=False))
         if suffix in _TORCH_SUFFIXES:
             return torch.load(reference.path, map_location="cpu", weights_only=True)
         tensors = read_weights(reference.path, lambda _: True)
@@ -48,14 +53,6 @@ def read_input(reference: FileReference, name: str) -> Any:
         first_line = str(error).strip().split("\n")[0]
         raise UsageError(f"{reference.path} cannot be read: {type(error).__name__}: {first_line}") from error
     return _choose_tensor(tensors, reference, name)
-
-
-def _read_numpy(path: Path) -> torch.Tensor:
-    try:
-        import numpy as np
-    except ImportError as error:
-        raise UsageError(f"reading {path} needs NumPy", fix="python -m pip install numpy") from error
-    return torch.from_numpy(np.load(path, allow_pickle=False))
 
 
 def _choose_tensor(tensors: dict[str, torch.Tensor], reference: FileReference, name: str) -> torch.Tensor:

@@ -18,32 +18,41 @@ from npu_ir.serial.checkpoints import load_weights
 from npu_ir.serial.load import read_document
 
 
-def select_weights(graph: Graph, options: argparse.Namespace) -> tuple[dict[str, torch.Tensor], str]:
+def select_weights(
+    graph: Graph, options: argparse.Namespace, default_seed: int | None = None
+) -> tuple[dict[str, torch.Tensor], str]:
     """Return the weights and constants that the command line selects, and their origin.
 
-    Without ``--weights`` and ``--random-weights``, those that were saved with the graph.
+    Without ``--weights`` and ``--random-weights``, those that were saved with the graph; or else random ones
+    of ``default_seed``, if that is given.
 
     Raises:
         UsageError: The graph needs weights and there are none, or constants contradict the weights.
         WeightError: They cannot be read.
     """
     constants = load_constants(options)
-    weights, origin = _select_without_constants(graph, options, constants)
-    if options.random_weights is None:
+    missing = [name for name, _ in needed_weights(graph) if name not in constants]
+    seed, path = options.random_weights, options.weights
+    if seed is None and path is None and missing:
+        saved: Any = read_document(options.file)["weights"]
+        path, seed = (None, default_seed) if saved is None else (options.file, None)
+        if path is None and seed is None:
+            raise UsageError(
+                f"the graph needs {count_text(len(missing), 'weight')}, and was saved without them",
+                fix="--weights FILE, or --random-weights SEED only to see it run",
+            )
+    if seed is not None:
+        weights, origin = random_weights(graph, seed), f"random, seed {seed}"
+    elif path is None:
+        weights, origin = {}, "" if constants else "none needed"
+    else:
+        weights, origin = load_weights(path, graph), str(path)
+        if options.weights is None:
+            origin = f"{Path(path).with_name(saved)}, saved with the graph"
+    if seed is None:
         require_no_conflict(graph, weights, constants, options)
-    return _merge_constants(weights, origin, constants, options)
-
-
-def weights_or_random(
-    graph: Graph, options: argparse.Namespace, seed: int
-) -> tuple[dict[str, torch.Tensor], str]:
-    """Return weights as `select_weights` does, or random ones if there are none."""
-    is_given = options.weights is not None or options.random_weights is not None
-    saved: Any = read_document(options.file)["weights"]
-    constants = load_constants(options)
-    if is_given or saved is not None or not _missing_weights(graph, constants):
-        return select_weights(graph, options)
-    return _merge_constants(random_weights(graph, seed), f"random, seed {seed}", constants, options)
+    origins = [origin, f"constants of {options.constants}" if constants else ""]
+    return weights | constants, "; ".join(filter(None, origins))
 
 
 def load_constants(options: argparse.Namespace) -> dict[str, torch.Tensor]:
@@ -73,36 +82,3 @@ def is_in_state_dict(graph: Graph, name: str) -> bool:
     buffer = graph.buffers.get(name)
     is_left_out = buffer is not None and buffer.argument is not None and not buffer.argument.persistent
     return not is_left_out and name not in graph.constants
-
-
-def _select_without_constants(
-    graph: Graph, options: argparse.Namespace, constants: dict[str, torch.Tensor]
-) -> tuple[dict[str, torch.Tensor], str]:
-    if options.random_weights is not None:
-        return random_weights(graph, options.random_weights), f"random, seed {options.random_weights}"
-    if options.weights is not None:
-        return load_weights(options.weights, graph), str(options.weights)
-    missing = _missing_weights(graph, constants)
-    if not missing:
-        return {}, "" if constants else "none needed"
-    saved: Any = read_document(options.file)["weights"]
-    if saved is None:
-        raise UsageError(
-            f"the graph needs {count_text(len(missing), 'weight')}, and was saved without them",
-            fix="--weights FILE, or --random-weights SEED only to see it run",
-        )
-    return load_weights(options.file, graph), f"{Path(options.file).with_name(saved)}, saved with the graph"
-
-
-def _missing_weights(graph: Graph, constants: dict[str, torch.Tensor]) -> list[str]:
-    return [name for name, _ in needed_weights(graph) if name not in constants]
-
-
-def _merge_constants(
-    weights: dict[str, torch.Tensor],
-    origin: str,
-    constants: dict[str, torch.Tensor],
-    options: argparse.Namespace,
-) -> tuple[dict[str, torch.Tensor], str]:
-    origins = [origin, f"constants of {options.constants}" if constants else ""]
-    return weights | constants, "; ".join(filter(None, origins))

@@ -181,7 +181,7 @@ def _factory_name(wanted: object) -> str | None:
 
 def _plain_context(node: PytreeNode, context: object) -> Literal:
     try:
-        return to_literal(node.dump(context))
+        return to_literal(context if node.dump is None else node.dump(context))
     except GraphError as error:
         raise GraphError(
             f"the pytree context of {type_name(node.type)} is not plain data: {context!r}",
@@ -279,22 +279,23 @@ def flatten_like(tree: object, structure: Structure, path: str) -> list[Any]:
     """
     if structure.kind == LEAF:
         return [tree]
-    try:
-        kind, context, parts = _unpack(tree) or (LEAF, None, [])
-    except GraphError as error:
-        raise ExecutionError(
-            error.message, where=path, fix="pass what the model was captured with"
-        ) from error
     wanted = "tuple" if structure.kind == "torch.Size" else structure.kind  # either may stand for the other
-    if isinstance(tree, dict) and kind == "dict" == structure.kind:
-        keys = dict_keys(structure.context)
-        if set(tree) != set(keys):
+    keys = dict_keys(structure.context) if structure.kind == "dict" else None
+    if type(tree) is dict and keys is not None and set(tree) == set(keys):
+        kind, context, parts = structure.kind, structure.context, [tree[key] for key in keys]
+    else:
+        try:
+            kind, context, parts = _unpack(tree) or (LEAF, None, [])
+        except GraphError as error:
             raise ExecutionError(
-                f"expected keys {keys}, got {list(tree)}",
-                where=path,
-                fix="pass what the model was captured with",
-            )
-        context, parts = structure.context, [tree[key] for key in keys]
+                error.message, where=path, fix="pass what the model was captured with"
+            ) from error
+    if isinstance(tree, dict) and kind == "dict" == structure.kind and context is not structure.context:
+        raise ExecutionError(
+            f"expected keys {keys}, got {list(tree)}",
+            where=path,
+            fix="pass what the model was captured with",
+        )
     if (
         kind != wanted
         or len(parts) != len(structure.children)
@@ -310,6 +311,50 @@ def flatten_like(tree: object, structure: Structure, path: str) -> list[Any]:
     for step, part, child in zip(structure._path_segments(), parts, structure.children, strict=True):
         leaves += flatten_like(part, child, path + step)
     return leaves
+
+
+def type_of_container(structure: Structure) -> type | None:
+    """Return the type of the containers of a structure; None if it is not loaded in this process."""
+    if structure.kind in _SEQUENCES:
+        return _SEQUENCES[structure.kind]
+    if structure.kind == "dict":
+        return dict
+    if structure.kind == "namedtuple":
+        cls = _namedtuple_type(*structure.context)
+        return cls if isinstance(cls, type) and type_name(cls) == structure.context[0] else None
+    if structure.kind == "defaultdict":
+        return collections.defaultdict
+    node = find_pytree_node(structure.kind)
+    return None if node is None else node.type
+
+
+@dataclass(frozen=True, slots=True)
+class Opener:
+    """The functions that take instances of one registered container apart.
+
+    Attributes:
+        flatten: Returns the elements of an instance, and its context in torch's form.
+        has_context: Whether such a context is that of the structure.
+    """
+
+    flatten: Callable[[Any], tuple[Sequence[Any], Any]]
+    has_context: Callable[[Any], bool]
+
+
+def make_opener(structure: Structure) -> Opener:
+    """Return the functions that take containers of a structure apart, whose type is registered."""
+    container, wanted = type_of_container(structure), structure.context
+    node = pytree_node(container) if container else None
+    assert node is not None
+    if node.dump is None and _holds_strings(wanted):  # keys, names of fields: compared in C
+        return Opener(node.flatten, functools.partial(operator.eq, wanted))
+    return Opener(
+        node.flatten, lambda context: same_literal(_kind_and_context(container, context)[1], wanted)
+    )
+
+
+def _holds_strings(context: Literal) -> bool:
+    return all(map(_holds_strings, context)) if isinstance(context, list) else type(context) is str
 
 
 def describe(structure: Structure) -> str:

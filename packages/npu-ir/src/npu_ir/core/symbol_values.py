@@ -51,7 +51,16 @@ class SymbolValues:
     def __init__(self, ranges: Mapping[str, Range], around: SymbolValues | None = None) -> None:
         self._ranges = ranges
         self.values: dict[str, int] = dict(around.values) if around else {}
-        self._spots: dict[str, SizePosition] = dict(around._spots) if around else {}
+        self._spots: Mapping[str, SizePosition] = around._spots if around else {}
+
+    @classmethod
+    def solved(
+        cls, ranges: Mapping[str, Range], values: dict[str, int], spots: Mapping[str, SizePosition]
+    ) -> SymbolValues:
+        """Return values that were solved elsewhere, with the positions that determined them."""
+        symbols = cls.__new__(cls)
+        symbols._ranges, symbols.values, symbols._spots = ranges, values, spots
+        return symbols
 
     def solve(self, items: Iterable[tuple[str, Type, Any]], *, in_range: bool = True) -> SizeMismatch | None:
         """Solve for symbols such that values have their types; return the first size that misfits, or None.
@@ -121,7 +130,7 @@ class SymbolValues:
                 text = f"{actual}" if wanted.symbol else f"{actual}, so {name} is {value}"
                 return f"is {text}, the graph was made for {name} in {self._ranges[name]}"
             self.values[name] = value
-            self._spots[name] = spot
+            self._spots = {**self._spots, name: spot}
         try:
             expected = wanted.substitute(self.values)
         except GraphError as error:

@@ -22,7 +22,9 @@ def match_arguments(a: Graph, b: Graph) -> dict[Value, Value]:
     """
     pairs: dict[Value, Value] = {}
     _pair_by(_kind_and_target, a.constants.values(), b.constants.values(), pairs, _has_same_content)
-    _pair_by(_type_key, a.constants.values(), b.constants.values(), pairs, _has_same_content)
+    _pair_by(
+        lambda value: str(value.type), a.constants.values(), b.constants.values(), pairs, _has_same_content
+    )
     if a.owner is None or b.owner is None:
         _pair_by(_kind_and_target, a.arguments, b.arguments, pairs)
     _pair_by(_target_key, a.arguments, b.arguments, pairs)
@@ -60,10 +62,6 @@ def _has_same_content(value: Value, other: Value) -> bool:
     assert value.argument is not None
     assert other.argument is not None
     return value.type == other.type and same_data(value.argument.data, other.argument.data)
-
-
-def _type_key(value: Value) -> Hashable:
-    return str(value.type)
 
 
 def _kind_and_target(value: Value) -> Hashable:

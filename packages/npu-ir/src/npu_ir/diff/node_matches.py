@@ -6,15 +6,48 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
+from npu_ir.core.literals import format_literal
 from npu_ir.core.node import OpNode, Value
 from npu_ir.diff.arguments import match_arguments
-from npu_ir.diff.digests import node_digests
 from npu_ir.diff.subsequence import common_subsequence
 
 if TYPE_CHECKING:
     from npu_ir.graph.graph import Graph
-
 _Key = TypeVar("_Key", bound=Hashable)
+
+
+def node_digests(graph: Graph, arguments: Mapping[Value, int]) -> dict[OpNode, int]:
+    """Return a digest for each node: of its op, attributes and types, and of its inputs, transitively.
+
+    Names do not matter, and the nodes may be in any order. Equal digests may, rarely, be a collision.
+    """
+    return _Digests(graph, arguments).nodes
+
+
+class _Digests:
+    def __init__(self, graph: Graph, arguments: Mapping[Value, int]) -> None:
+        self.nodes: dict[OpNode, int] = {}
+        self._values = dict(arguments)
+        for node in graph.nodes:
+            digest = self._digest(node)
+            self.nodes[node] = digest
+            self._values.update((value, hash((digest, value.index))) for value in node.outputs)
+
+    def digest_of(self, leaf: object) -> int:
+        """Return the digest of a value or literal; 0 for a value that is produced later."""
+        return self._values.get(leaf, 0) if isinstance(leaf, Value) else hash(format_literal(leaf))
+
+    def _digest(self, node: OpNode) -> int:
+        attrs = frozenset((name, format_literal(literal)) for name, literal in node.attrs.items())
+        types = tuple(str(value.type) for value in node.outputs)
+        inputs = tuple(map(self.digest_of, node.inputs))
+        regions = tuple((name, _region_digest(region)) for name, region in node.regions.items())
+        return hash((node.op_type, node.operands, attrs, types, inputs, regions))
+
+
+def _region_digest(region: Graph) -> int:
+    digests = _Digests(region, {value: index for index, value in enumerate(region.arguments)})
+    return hash((len(region), tuple(map(digests.digest_of, region.results[1]))))
 
 
 class Matching:
@@ -49,13 +82,13 @@ class Matching:
         self._pair_by_digest(a, b)
         self._propagate(self.values.items())
         self._pair_outputs(a, b)
-        self._pair_by(_name_key, may_be_same)
+        self._pair_by(lambda node: (node.name, node.op_type), may_be_same)
         self.claims = self._find_claims()
         self._pair_rewritten()
         self._pair_in_order(_content_key)
         self._pair_in_order(_op_key)
         self._pair_replaced()
-        self._pair_by(_name_and_types, lambda _, other: not _was_rewritten(other))
+        self._pair_by(lambda node: (node.name, _types(node)), lambda _, other: not _was_rewritten(other))
         self.claims = {
             node: other for node, other in self.claims.items() if self.nodes.get(node, other) is other
         }
@@ -203,7 +236,6 @@ def may_be_same(mine: OpNode, other: OpNode) -> bool:
 
 
 def _group_by_key(keys: Mapping[OpNode, _Key]) -> dict[_Key, list[OpNode]]:
-    """Return the nodes of each key, in order."""
     groups: defaultdict[_Key, list[OpNode]] = defaultdict(list)
     for node, key in keys.items():
         groups[key].append(node)
@@ -222,16 +254,8 @@ def _was_rewritten(node: OpNode) -> bool:
     return bool(node.provenance.fused_from)
 
 
-def _name_key(node: OpNode) -> Hashable:
-    return node.name, node.op_type
-
-
 def _types(node: OpNode) -> tuple[Hashable, ...]:
     return tuple(str(value.type) for value in node.outputs)
-
-
-def _name_and_types(node: OpNode) -> Hashable:
-    return node.name, _types(node)
 
 
 def _op_key(node: OpNode) -> Hashable:

@@ -140,7 +140,6 @@ def _mark_lines(mark: str, lines: Iterable[str], note: str) -> Iterator[str]:
 
 
 def diff_data(diff: GraphDiff) -> dict[str, Any]:
-    """Return the changes as JSON data."""
     return {
         "same": diff.is_same,
         "a": {"name": diff.a.name, "nodes": len(diff.a)},

@@ -109,6 +109,18 @@ def _type_name(tensor: Any) -> str:
     return describe(tensor) if isinstance(tensor, torch.Tensor) else type(tensor).__name__
 
 
+def flatten_arguments(graph: Graph, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+    """Return the leaves of the arguments of a call, in the order of ``graph.call``.
+
+    Raises:
+        ExecutionError: The arguments have another nesting than the graph was captured for.
+    """
+    expected_args, expected_kwargs = graph.call[0].children
+    return flatten_like(tuple(args), expected_args, "args") + flatten_like(
+        dict(kwargs), expected_kwargs, "kwargs"
+    )
+
+
 def bind_inputs(
     graph: Graph, args: Sequence[Any], kwargs: Mapping[str, Any], symbols: SymbolValues
 ) -> dict[Value, Any]:
@@ -120,9 +132,7 @@ def bind_inputs(
     """
     structure, leaves = graph.call
     expected_args, expected_kwargs = structure.children
-    items = flatten_like(tuple(args), expected_args, "args") + flatten_like(
-        dict(kwargs), expected_kwargs, "kwargs"
-    )
+    items = flatten_arguments(graph, args, kwargs)
     paths = [*expected_args.leaf_paths("args"), *expected_kwargs.leaf_paths("kwargs")]
     bound: dict[Value, Any] = {}
     first_paths: dict[str, str] = {}

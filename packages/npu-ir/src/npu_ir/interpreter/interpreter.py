@@ -96,7 +96,6 @@ class Interpreter:
         self._body = graph.body
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
-        """Return the results of the model on these arguments."""
         return unflatten(self.graph.results[0], self.run_flat(args, kwargs)[0])
 
     def run_flat(

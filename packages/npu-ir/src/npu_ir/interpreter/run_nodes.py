@@ -49,21 +49,13 @@ def run_nodes(
 
 
 def results_of(graph: Graph, values: dict[Value, Any], symbols: SymbolValues) -> list[Any]:
-    """Return the results of a graph, flat, after its nodes have run.
-
-    Raises:
-        ExecutionError: A size that its nodes determined is out of range.
-    """
+    """Return the results of a graph, flat, after its nodes have run; errors as for `require_in_range`."""
     require_in_range(graph, symbols)
     return [values[leaf] if isinstance(leaf, Value) else leaf for leaf in graph.results[1]]
 
 
 def require_in_range(graph: Graph, symbols: SymbolValues) -> None:
-    """Require that the sizes that the nodes of a graph determined are in the ranges of their symbols.
-
-    Raises:
-        ExecutionError: A size is out of range.
-    """
+    """Require that the sizes that the nodes of a graph determined are in the ranges of their symbols."""
     misfit = symbols.out_of_range()
     if misfit is not None:
         raise ExecutionError(str(misfit), where=f"graph {graph.name!r}")
@@ -78,7 +70,6 @@ def _run_region(region: Graph, device: torch.device, around: SymbolValues, *args
 
 
 def _release(node: OpNode, values: dict[Value, Any], remaining: dict[Value, int]) -> None:
-    """Remove the values without remaining uses."""
     for value in node.inputs:
         remaining[value] -= 1
     for value in {*node.inputs, *node.outputs}:

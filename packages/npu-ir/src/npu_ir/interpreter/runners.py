@@ -46,19 +46,12 @@ def default_runner() -> str:
     return EXECUTOR if EXECUTOR in all_runners() else INTERPRETER
 
 
-def find_runner_on(name: str, backends: Sequence[str] | None) -> MakeRunner:
-    """Return the factory of the runner of this name, restricted to these backends if any are given."""
-    make = find_runner(name)
-    if not backends:
-        return make
-    if name != EXECUTOR:
-        fix = f"--on {EXECUTOR}, which npu-runtime provides, or no --backend"
-        raise UsageError(f"the {name} has no backends", fix=fix)
-    return functools.partial(make, backends=list(backends))
+def find_runner(name: str, backends: Sequence[str] | None = None) -> MakeRunner:
+    """Return the factory of the runner of this name, restricted to these backends if any are given.
 
-
-def find_runner(name: str) -> MakeRunner:
-    """Return the factory of the runner of this name; a `UsageError` if there is none."""
+    Raises:
+        UsageError: There is no such runner, or backends are given for one that has none.
+    """
     runners = all_runners()
     if name not in runners:
         raise UsageError(
@@ -67,4 +60,9 @@ def find_runner(name: str) -> MakeRunner:
             or f"there {'are' if len(runners) > 1 else 'is'} {', '.join(sorted(runners))}; "
             "plugins provide others",
         )
-    return runners[name]
+    if not backends:
+        return runners[name]
+    if name != EXECUTOR:
+        fix = f"--on {EXECUTOR}, which npu-runtime provides, or no --backend"
+        raise UsageError(f"the {name} has no backends", fix=fix)
+    return functools.partial(runners[name], backends=list(backends))

@@ -13,15 +13,10 @@ _MAX_CANDIDATES = 4096  # candidates for one symbol
 
 
 def choose_sizes(graph: Graph, inferred: Mapping[str, int], wanted: Mapping[str, int]) -> dict[str, int]:
-    """Return a value for each symbol in the sizes of inputs that is not in ``inferred``.
+    """Return a value for each symbol in the sizes of inputs that is not in ``inferred`` by given inputs.
 
     It is the wanted one, otherwise the smallest from 2 on that ranges and constraints allow, otherwise 1 or
     less.
-
-    Args:
-        graph: The graph to call.
-        inferred: The values of the symbols that the given inputs determine.
-        wanted: The values that the user requests.
 
     Raises:
         UsageError: A wanted symbol is in no input, or its value is out of range or differs from that in

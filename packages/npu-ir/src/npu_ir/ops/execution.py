@@ -30,7 +30,10 @@ _POSITION = TensorType((), torch.int32)
 
 
 def adapt_regions(node: OpNode, regions: Mapping[str, Region]) -> list[Region]:
-    """Return the regions of ``node`` in order, adapted to its operator."""
+    """Return the regions of ``node`` in order, adapted to its operator.
+
+    Some operators call regions with other arguments than torch.export has traced them for (torch 2.13).
+    """
     adapted = _ADAPTED.get(node.op_type)
     if adapted is None:
         return list(regions.values())

@@ -17,13 +17,9 @@ from typing import BinaryIO
 
 @dataclass(slots=True)
 class Staging:
-    """Files that are written in full under temporary names before any gets its final name.
+    """Files that are written in full under temporary names before any gets its final name."""
 
-    Attributes:
-        folder: Destination; also of the temporary files, because a rename works within a file system only.
-    """
-
-    folder: Path
+    folder: Path  # also of the temporary files: a rename works within a file system only
     _files: list[tuple[Path, Path]] = field(default_factory=list)
 
     def write(self, content: Callable[[BinaryIO], str]) -> str:
@@ -55,10 +51,6 @@ class Staging:
             raise
         _sync_folder(self.folder)
 
-    def _discard(self) -> None:
-        for temporary, _ in self._files:
-            temporary.unlink(missing_ok=True)
-
 
 @contextlib.contextmanager
 def staged_files(folder: Path) -> Iterator[Staging]:
@@ -68,7 +60,8 @@ def staged_files(folder: Path) -> Iterator[Staging]:
         yield staging
         staging._commit()
     except BaseException:
-        staging._discard()
+        for temporary, _ in staging._files:
+            temporary.unlink(missing_ok=True)
         raise
 
 

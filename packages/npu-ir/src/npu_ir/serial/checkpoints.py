@@ -43,15 +43,9 @@ def _read_checkpoint(path: Path, wanted: Callable[[str], bool]) -> dict[str, tor
     _require_file(path)
     if path.suffix.lower() == SAFETENSORS:
         return _read(lambda: read_weights(path, wanted), path)
-    # Files of torch < 1.6 are not zip archives and cannot be mapped.
-    state = _find_state_dict(
-        _read(
-            lambda: torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path)),
-            path,
-        ),
-        path,
-    )
-    return {name: tensor for name, tensor in state.items() if wanted(name)}
+    mmap = zipfile.is_zipfile(path)  # files of torch < 1.6 are no zip archives, and cannot be mapped
+    content = _read(lambda: torch.load(path, map_location="cpu", weights_only=True, mmap=mmap), path)
+    return {name: tensor for name, tensor in _find_state_dict(content, path).items() if wanted(name)}
 
 
 def _require_file(path: Path) -> None:
@@ -213,7 +207,6 @@ def _weight_map(index: Path) -> dict[str, str]:
 
 
 def _weights_of_document(path: Path) -> Path:
-    """Return the weights file of a saved graph."""
     with path.open("rb") as file:
         if not file.read(64).lstrip().startswith(b"{"):
             raise WeightError(

@@ -7,15 +7,8 @@ from typing import Any
 
 import torch
 
-from npu_ir.core.node import (
-    NO_PROVENANCE,
-    Argument,
-    InputKind,
-    OpNode,
-    Origin,
-    Provenance,
-    Value,
-)
+from npu_ir.core.node import NO_PROVENANCE, Argument, InputKind, OpNode, Origin, Provenance, Value
+from npu_ir.core.structure import Structure
 from npu_ir.core.types import TensorType, Type
 from npu_ir.graph.graph import Graph
 from npu_ir.graph.rules.edits import MAX_REGION_DEPTH
@@ -75,10 +68,10 @@ class GraphReader:
         if "prologue" in data:
             self._prologue(data["prologue"], self._place.at("prologue"))
         if data["call"] is not None:
-            self._call(data["call"], self._place.at("call"))
-        leaves: list[Any] = []
-        structure = read_tree(data["results"], self._place.at("results"), self._values, leaves)
-        self._graph.set_results(structure, leaves)
+            structure, leaves = self._tree(data["call"], "call")
+            with self._place.translate_errors("call"):
+                self._graph.set_call_structure(structure, leaves)
+        self._graph.set_results(*self._tree(data["results"], "results"))
         for index, row in enumerate(read_as(list, data.get("updates", []), self._place, "updates")):
             self._update(row, self._place.at("updates", index))
         if self._has_origins:
@@ -150,7 +143,10 @@ class GraphReader:
         with place.translate_errors():
             node = self._graph.insert(
                 read_as(str, row["op"], place, "op"),
-                self._inputs(row["inputs"], place),
+                [
+                    read_value(self._values, item, place, "inputs", index)
+                    for index, item in enumerate(read_as(list, row["inputs"], place, "inputs"))
+                ],
                 {key: read_literal(item, place, "attrs", key) for key, item in attrs.items()},
                 types=types,
                 operands=None if row["operands"] is None else read_texts(row["operands"], place, "operands"),
@@ -199,23 +195,15 @@ class GraphReader:
             regions[argument] = GraphReader(name, inner, self._tensors, self._depth + 1).read(record)
         return regions
 
-    def _inputs(self, data: Any, place: Location) -> list[Value]:
-        return [
-            read_value(self._values, name, place, "inputs", index)
-            for index, name in enumerate(read_as(list, data, place, "inputs"))
-        ]
-
     def _new_name(self, data: Any, place: Location, *steps: str | int) -> str:
         name = read_as(str, data, place, *steps)
         if name in self._values:
             raise place.at(*steps).error(f"another value is called {short_repr(name)}")
         return name
 
-    def _call(self, data: Any, place: Location) -> None:
+    def _tree(self, data: Any, key: str) -> tuple[Structure, list[Any]]:
         leaves: list[Any] = []
-        structure = read_tree(data, place, self._values, leaves)
-        with place.translate_errors():
-            self._graph.set_call_structure(structure, leaves)
+        return read_tree(data, self._place.at(key), self._values, leaves), leaves
 
     def _update(self, data: Any, place: Location) -> None:
         names, stated = (data[:2], data[2:]) if isinstance(data, list) and len(data) == 3 else (data, [])

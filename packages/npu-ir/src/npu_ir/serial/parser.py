@@ -103,7 +103,10 @@ class _GraphParser(Reader):
             self._call()
         self.statement = self.token
         if self.accept("prologue"):
-            self._prologue()
+            self.expect("{")
+            while not self.accept("}"):
+                self.statement = self.token
+                self._graph.move_to_prologue(self._node())
         while not self.at("update") and not self.at("return"):
             self.statement = self.token
             self._node()
@@ -230,13 +233,6 @@ class _GraphParser(Reader):
         self._graph.set_update(target, value, replaces=stated is not None)
 
     # Nodes
-
-    def _prologue(self) -> None:
-        """Read the nodes of the prologue, in braces."""
-        self.expect("{")
-        while not self.accept("}"):
-            self.statement = self.token
-            self._graph.move_to_prologue(self._node())
 
     def _node(self) -> OpNode:
         outputs = self._outputs() if self.token.kind == "value" else []

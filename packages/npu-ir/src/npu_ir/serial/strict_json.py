@@ -31,7 +31,6 @@ class Location:
     path: str = ""
 
     def at(self, *steps: str | int) -> Location:
-        """Return the position reached from here by keys and indexes."""
         path = self.path
         for step in steps:
             if isinstance(step, int):

@@ -46,7 +46,6 @@ class StoredForm:
 
 
 def stored_form(type: TensorType) -> StoredForm:
-    """Return the stored form of a tensor of this type."""
     count = element_span(type.static_shape, type.static_strides)
     nbytes = count * type.dtype.itemsize
     native = NATIVE_DTYPES.get(type.dtype)

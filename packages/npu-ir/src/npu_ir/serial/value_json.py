@@ -40,7 +40,6 @@ _VALUE_KEYS = RecordKeys(frozenset({"value"}))
 
 
 def type_to_json(type: Type) -> Any:
-    """Return the JSON form of ``type``."""
     if isinstance(type, ScalarType):
         return type.kind if type.value is None else {type.kind: dim_to_json(type.value)}
     more: list[Any] = [] if type.strides is None else [list(map(dim_to_json, type.strides))]
@@ -55,7 +54,6 @@ def dim_to_json(dim: Number) -> int | float | str:
 
 
 def read_type(data: Any, place: Location, *steps: str | int) -> Type:
-    """Return the type with the JSON form ``data``."""
     if type(data) is str:
         if data not in SCALAR_KINDS:
             expected = f"{', '.join(SCALAR_KINDS)} or a list"
@@ -67,7 +65,6 @@ def read_type(data: Any, place: Location, *steps: str | int) -> Type:
 
 
 def read_tensor_type(data: Any, place: Location, *steps: str | int) -> TensorType:
-    """Return the tensor type with the JSON form ``data``."""
     if type(data) is not list or len(data) not in (2, 3):
         expected = "[dtype, shape] or [dtype, shape, strides]"
         raise place.at(*steps).error(f"expected {expected}, found {short_repr(data)}")
@@ -158,14 +155,12 @@ def read_tree(
 
 
 def read_value(values: Mapping[str, Value], name: Any, place: Location, *steps: str | int) -> Value:
-    """Return the value called ``name``."""
     if type(name) is not str or name not in values:
         raise place.at(*steps).error(f"the graph has no value {short_repr(name)} here")
     return values[name]
 
 
 def read_literal(data: Any, place: Location, *steps: str | int) -> Literal:
-    """Return the literal with the JSON form ``data``."""
     try:
         return literal_from_json(data)
     except ParseError as error:

@@ -94,7 +94,6 @@ def _typed_ref(value: Value) -> str:
 
 
 def format_argument(value: Value) -> str:
-    """Return the line of an argument of the graph."""
     argument = value.argument
     assert argument is not None
     line = f"{argument.kind.value} {_typed_ref(value)}"

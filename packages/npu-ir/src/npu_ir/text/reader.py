@@ -88,7 +88,6 @@ class Reader:
         return True
 
     def expect(self, text: str) -> None:
-        """Take the mark or word ``text``."""
         if not self.accept(text):
             raise self._unexpected_error(f"{text!r}")
 
@@ -99,7 +98,6 @@ class Reader:
         return self.advance()
 
     def finish(self) -> None:
-        """Require the end of the text."""
         if self.token.kind != "end":
             raise self._unexpected_error("the end of the text")
 
@@ -304,7 +302,9 @@ class Reader:
         if self.accept("["):
             return self.read_nested(lambda: self.sequence("]", self.literal))
         if self.accept("{"):
-            return dict(self.read_nested(lambda: self.sequence("}", self._literal_pair)))
+            return dict(
+                self.read_nested(lambda: self.sequence("}", lambda: self._pair(self.string, self.literal)))
+            )
         if self.token.kind != "word":
             raise self._unexpected_error("a literal")
         token = self.advance()
@@ -315,11 +315,6 @@ class Reader:
         if not is_dtype_name(token.text):
             raise self.fail(f"{token.text!r} is not a literal", token)
         return parse_dtype(token.text)
-
-    def _literal_pair(self) -> tuple[str, Literal]:
-        key = self.string()
-        self.expect(":")
-        return key, self.literal()
 
     def _construct(self, token: Token) -> Literal:
         self.expect("(")
@@ -348,16 +343,16 @@ class Reader:
         if self.accept("["):
             return container("list", None, self.read_nested(lambda: self.sequence("]", self.tree)))
         if self.accept("{"):
-            pairs = self.read_nested(lambda: self.sequence("}", self._pair))
+            pairs = self.read_nested(lambda: self.sequence("}", lambda: self._pair(self.literal, self.tree)))
             return container("dict", [key for key, _ in pairs], [child for _, child in pairs])
         if self.accept("@"):
             return container(*self.read_nested(self._other_container))
         return LEAF_STRUCTURE, [self.literal()]
 
-    def _pair(self) -> tuple[Literal, Tree]:
-        key = self.literal()
+    def _pair(self, read_key: Callable[[], Any], read_item: Callable[[], Any]) -> tuple[Any, Any]:
+        key = read_key()
         self.expect(":")
-        return key, self.tree()
+        return key, read_item()
 
     def _other_container(self) -> tuple[str, Literal, list[Tree]]:
         kind = self.string()
@@ -369,6 +364,5 @@ class Reader:
 
 
 def container(kind: str, context: Literal, parts: list[Tree]) -> Tree:
-    """Return the tree with these parts."""
     structure = Structure(kind, context, tuple(child for child, _ in parts))
     return structure, [leaf for _, leaves in parts for leaf in leaves]

@@ -66,7 +66,6 @@ def op_box(
 
 
 def relative_path(path: tuple[str, ...], around: tuple[str, ...]) -> str:
-    """Return a module path relative to the module it is drawn in."""
     return ".".join(path[len(around) :] if path[: len(around)] == around else path)
 
 

@@ -8,13 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from npu_ir.core.node import Value
-from npu_ir.viz.boxes import (
-    ArgumentBox,
-    input_boxes,
-    output_boxes,
-    update_boxes,
-    weight_boxes,
-)
+from npu_ir.viz.boxes import ArgumentBox, input_boxes, output_boxes, update_boxes, weight_boxes
 from npu_ir.viz.captions import count_caption, is_weight, make_printable, parameters_caption, values_caption
 from npu_ir.viz.diagram import Box, Diagram, Edge, Frame
 from npu_ir.viz.node_boxes import NodeBoxes
@@ -36,7 +30,7 @@ def build_diagram(graph: Graph, max_nodes: int, depth: int | None, weights: bool
     def source_of(value: Value) -> str | None:
         if value.producer is None:
             return arguments.get(value)
-        return nodes.exit_box(nodes.box_of[outline.node_order.position[value.producer]])
+        return nodes.exit_box(nodes.box_of[outline.position[value.producer]])
 
     outputs, updates = output_boxes(graph), update_boxes(graph, source_of)
     return Diagram(
@@ -79,7 +73,6 @@ def _insert_boxes(
 
 
 def _weight_readers(nodes: NodeBoxes) -> dict[Value, list[str]]:
-    """Return the boxes that read each weight."""
     readers: dict[Value, dict[str, None]] = {}
     for box, values in nodes.iterate_reads():
         for value in filter(is_weight, values):

@@ -77,8 +77,9 @@ def _choose_links(layers: Sequence[Sequence[Spot]]) -> dict[Spot, Spot]:
     for upper, lower in itertools.pairwise(layers):
         rank = {spot: index for index, spot in enumerate(lower)}
         chosen: list[tuple[int, int]] = []
-        candidates = [*_box_links(upper, boxes_below), *_bend_links(upper)]
-        for index, spot in candidates:
+        bends = [(index, spot) for index, spot in enumerate(upper) if spot.is_bend]
+        bend_links = [(index, other) for index, spot in bends for other in spot.below if other.is_bend]
+        for index, spot in (*_box_links(upper, boxes_below), *bend_links):
             # The chosen pairs increase in both ranks: one that fits between its neighbours crosses no other.
             pair = index, rank[spot]
             at = bisect_left(chosen, pair)
@@ -96,12 +97,6 @@ def _box_links(layer: Sequence[Spot], boxes_below: Mapping[Spot, int]) -> Iterat
         best = [other for other in below if boxes_below[other] == longest]
         if not spot.is_bend and len(best) == 1 and _boxes(best[0].above) == [spot]:
             yield index, best[0]
-
-
-def _bend_links(layer: Sequence[Spot]) -> Iterator[tuple[int, Spot]]:
-    for index, spot in enumerate(layer):
-        if spot.is_bend:
-            yield from ((index, other) for other in spot.below if other.is_bend)
 
 
 def _boxes_below(layers: Sequence[Sequence[Spot]]) -> dict[Spot, int]:
@@ -143,6 +138,5 @@ def _desired_x(column: _Column, place: Mapping[Spot, _Column]) -> float:
 
 
 def _min_distance(left: Spot, right: Spot) -> float:
-    """Return the minimum distance between the centres of two adjacent spots."""
     apart = len(set(left.frames) ^ set(right.frames))
     return (left.width + right.width) / 2 + _GAP + FRAME_PAD * apart

@@ -48,70 +48,42 @@ NODE_KINDS = frozenset({BoxKind.OP, BoxKind.WEIGHTED, BoxKind.MODULE, BoxKind.MO
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """A labelled box.
+    """A labelled box; its texts are printable."""
 
-    Attributes:
-        id: Unique in its diagram; a lower-case letter and a number.
-        kind: Its kind, which determines its style.
-        title: First line; printable.
-        details: Further lines; printable.
-        tooltip: Full description on one line; printable.
-    """
-
-    id: str
+    id: str  # unique in its diagram: a lower-case letter and a number
     kind: BoxKind
     title: str
-    details: tuple[str, ...] = ()
-    tooltip: str = ""
+    details: tuple[str, ...] = ()  # further lines
+    tooltip: str = ""  # full description on one line
 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """A module drawn around its parts, a node around its regions, or a region around its nodes.
+    """A module drawn around its parts, a node around its regions, or a region around its nodes."""
 
-    Attributes:
-        id: Unique in its diagram.
-        title: The module and its repeat count; the node; or the argument that the region is passed for.
-        items: At least two, or one for a region.
-    """
-
-    id: str
-    title: str
-    items: tuple[Box | Frame, ...]
+    id: str  # unique in its diagram
+    title: str  # the module and its repeat count, the node, or the argument that the region is passed for
+    items: tuple[Box | Frame, ...]  # at least two, or one for a region
 
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """Values that one box produces and another one reads.
+    """Values that one box produces and another one reads."""
 
-    Attributes:
-        source: Id of a box.
-        target: Id of another box.
-        label: The type of the value, or the number of values; "" if the boxes show it.
-        kind: Plain, or present in only one of two graphs.
-    """
-
-    source: str
+    source: str  # id of a box
     target: str
-    label: str = ""
+    label: str = ""  # the type of the value, or the number of values; "" if the boxes show it
     kind: EdgeKind = EdgeKind.PLAIN
 
 
 @dataclass(frozen=True, slots=True)
 class Diagram:
-    """A complete drawing.
+    """A complete drawing."""
 
-    Attributes:
-        title: The name of the graph.
-        summary: Its size, and the part that is shown.
-        items: Producers before their readers.
-        edges: In the order of their readers.
-    """
-
-    title: str
-    summary: str
-    items: tuple[Box | Frame, ...]
-    edges: tuple[Edge, ...]
+    title: str  # the name of the graph
+    summary: str  # its size, and the part that is shown
+    items: tuple[Box | Frame, ...]  # producers before their readers
+    edges: tuple[Edge, ...]  # in the order of their readers
 
     @property
     def boxes(self) -> tuple[Box, ...]:
@@ -138,22 +110,13 @@ def _iterate_items(items: tuple[Box | Frame, ...]) -> Iterator[Box | Frame]:
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """Style of a kind of box.
+    """Style of a kind of box."""
 
-    Attributes:
-        fill: Colour inside.
-        stroke: Colour of the border.
-        svg: Shape in drawings of `npu_ir.viz.svg`.
-        dot: Shape of a graphviz node, and its style besides filled.
-        mermaid: Delimiters around the text of a mermaid node.
-        dashed: The border is dashed.
-    """
-
-    fill: str
-    stroke: str
-    svg: str
-    dot: tuple[str, ...]
-    mermaid: tuple[str, str]
+    fill: str  # colour inside
+    stroke: str  # colour of the border
+    svg: str  # shape in drawings of `npu_ir.viz.svg`
+    dot: tuple[str, ...]  # shape of a graphviz node, and its style besides filled
+    mermaid: tuple[str, str]  # delimiters around the text of a mermaid node
     dashed: bool = False
 
 

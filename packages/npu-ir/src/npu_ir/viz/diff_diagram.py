@@ -9,6 +9,7 @@ from typing import Any
 
 from npu_ir.core.node import OpNode, Value
 from npu_ir.diff import GraphDiff, NodeDiff, Status
+from npu_ir.diff.entries import status_of
 from npu_ir.errors import VisualizationError
 from npu_ir.viz.captions import (
     count_caption,
@@ -71,12 +72,9 @@ class _DiffDiagramBuilder:
                     self._connect(value, self._box_of[node], side)  # type: ignore[index]
         self._add_outputs()
         counts = ", ".join(f"{diff.count(status):,} {status.value}" for status in Status)
-        title = (
-            diff.b.name if diff.a.name == diff.b.name else f"{diff.a.name} \N{RIGHTWARDS ARROW} {diff.b.name}"
-        )
-        return Diagram(
-            make_printable(title), f"nodes: {counts}", tuple(self._boxes), tuple(self._drawn_edges())
-        )
+        title = " \N{RIGHTWARDS ARROW} ".join(dict.fromkeys((diff.a.name, diff.b.name)))
+        boxes, edges = tuple(self._boxes), tuple(self._drawn_edges())
+        return Diagram(make_printable(title), f"nodes: {counts}", boxes, edges)
 
     def _add(self, kind: BoxKind, title: str, details: Sequence[str] = (), tooltip: str = "") -> str:
         id = f"n{len(self._boxes)}"
@@ -137,16 +135,13 @@ class _DiffDiagramBuilder:
         is_shown = [item.status is not Status.UNCHANGED for item in items]
         if not near:
             return is_shown
-        position = {
-            node: at for at, item in enumerate(items) for node in (item.a, item.b) if node is not None
-        }
+        both = [(at, node) for at, item in enumerate(items) for node in (item.a, item.b) if node is not None]
+        position = {node: at for at, node in both}
         is_near = list(is_shown)
-        for at, item in enumerate(items):
-            for node in (item.a, item.b):
-                for value in () if node is None else node.inputs:
-                    source = None if value.producer is None else position.get(value.producer)
-                    if source is not None and (is_shown[at] or is_shown[source]):
-                        is_near[at] = is_near[source] = True
+        for at, value in ((at, value) for at, node in both for value in node.inputs):
+            source = None if value.producer is None else position.get(value.producer)
+            if source is not None and (is_shown[at] or is_shown[source]):
+                is_near[at] = is_near[source] = True
         return is_near
 
     def _add_outputs(self) -> None:
@@ -205,10 +200,8 @@ def _result_diffs(diff: GraphDiff) -> Iterator[_OutputDiff]:
     for path in {**a, **b}:
         before, after = a.get(path), b.get(path)
         if before is not None or after is not None:
-            is_same = path not in paths and before is not None and after is not None
-            yield _OutputDiff(
-                path, BoxKind.OUTPUT, before, after, _output_status(before, after, is_same=is_same)
-            )
+            changes = ("value",) if path in paths else ()
+            yield _OutputDiff(path, BoxKind.OUTPUT, before, after, status_of(before, after, changes))
 
 
 def _leaves(results: Any) -> Mapping[str, Value | None]:
@@ -224,13 +217,7 @@ def _update_diffs(diff: GraphDiff) -> Iterator[_OutputDiff]:
     for target, value in diff.b.updates.items():
         old = before.pop(back[target], None) if target in back else None
         names = {target.name, back[target].name if target in back else ""}
-        status = _output_status(old, value, is_same=old is not None and changed.isdisjoint(names))
+        status = status_of(old, value, () if changed.isdisjoint(names) else ("value",))
         yield _OutputDiff(target_of(target), BoxKind.UPDATE, old, value, status)
     for target, value in before.items():
         yield _OutputDiff(target_of(target), BoxKind.UPDATE, value, None, Status.REMOVED)
-
-
-def _output_status(before: Value | None, after: Value | None, *, is_same: bool) -> Status:
-    if before is None or after is None:
-        return Status.ADDED if before is None else Status.REMOVED
-    return Status.UNCHANGED if is_same else Status.CHANGED

@@ -28,7 +28,6 @@ _DEFAULTS = f"""\
 
 
 def format_dot(diagram: Diagram) -> str:
-    """Return ``diagram`` as a graphviz digraph."""
     lines = [
         f"digraph {_quote(diagram.title)} {{",
         _DEFAULTS,

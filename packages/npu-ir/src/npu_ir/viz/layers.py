@@ -16,33 +16,19 @@ _SWEEPS = 10
 
 @dataclass(slots=True, eq=False)
 class Spot:
-    """A box, or a bend of an edge, in a layer.
+    """A box, or a bend of an edge, in a layer; sizes and places in pixels."""
 
-    Attributes:
-        width: Pixels; 0 for a bend.
-        height: Pixels; 0 for a bend.
-        frames: The frames around it, outermost first.
-        position: Position in execution order, of a box for nodes; else None.
-        layer: Index, counted from the top.
-        x: Centre.
-        y: Top.
-        row_top: Top of the highest box of the layer.
-        row_bottom: Bottom of that box.
-        above: Predecessors, in the layer above.
-        below: Successors, in the layer below.
-    """
-
-    width: float = 0.0
+    width: float = 0.0  # 0 for a bend, as its height
     height: float = 0.0
-    frames: tuple[str, ...] = ()
-    position: int | None = None
-    layer: int = 0
-    x: float = 0.0
-    y: float = 0.0
-    row_top: float = 0.0
+    frames: tuple[str, ...] = ()  # around it, outermost first
+    position: int | None = None  # in execution order, of a box for nodes
+    layer: int = 0  # counted from the top
+    x: float = 0.0  # centre
+    y: float = 0.0  # top
+    row_top: float = 0.0  # of the highest box of the layer
     row_bottom: float = 0.0
-    above: list[Spot] = field(default_factory=list)
-    below: list[Spot] = field(default_factory=list)
+    above: list[Spot] = field(default_factory=list)  # predecessors, in the layer above
+    below: list[Spot] = field(default_factory=list)  # successors, in the layer below
 
     @property
     def is_bend(self) -> bool:
@@ -50,7 +36,6 @@ class Spot:
 
     @property
     def has_single_edge(self) -> bool:
-        """True for a spot with a single edge."""
         return len(self.above) + len(self.below) == 1
 
 

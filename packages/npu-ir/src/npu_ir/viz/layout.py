@@ -21,18 +21,11 @@ FRAME_TOP, FRAME_BOTTOM = 24.0, 10.0
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """A finished layout.
+    """A finished layout."""
 
-    Attributes:
-        spots: By box id.
-        layers: Boxes and bends of each layer, from left to right.
-        routes: The spots of each edge, downwards from box to box.
-        height: Pixels.
-    """
-
-    spots: Mapping[str, Spot]
-    layers: Sequence[Sequence[Spot]]
-    routes: Sequence[tuple[Spot, ...]]
+    spots: Mapping[str, Spot]  # by box id
+    layers: Sequence[Sequence[Spot]]  # boxes and bends of each layer, from left to right
+    routes: Sequence[tuple[Spot, ...]]  # the spots of each edge, downwards from box to box
     height: float
 
 
@@ -151,7 +144,6 @@ def _assign_y(layers: Sequence[Sequence[Spot]]) -> float:
 
 
 def _max_nesting(layer: Sequence[Spot], frames: Collection[str]) -> int:
-    """Return the maximum nesting depth of ``frames`` in this layer."""
     return max((sum(frame in frames for frame in spot.frames) for spot in layer), default=0)
 
 

@@ -32,10 +32,10 @@ _LIST = re.compile(r"^(\s*\d*)([-+.)])(?=\s)")
 
 
 def format_mermaid(diagram: Diagram) -> str:
-    """Return ``diagram`` as a mermaid flowchart."""
+    title = f"{diagram.title}: {diagram.summary}".translate(_TITLE)
     lines = [
         "---",
-        f"title: {_title(diagram)}",
+        f"title: {json.dumps(title, ensure_ascii=False)}",
         "---",
         "flowchart TD",
         *_items(diagram.items, 1),
@@ -82,11 +82,6 @@ def _class_name(kind: BoxKind) -> str:
 
 def _quote(text: str) -> str:
     return f'"{_escape(text)}"'
-
-
-def _title(diagram: Diagram) -> str:
-    text = f"{diagram.title}: {diagram.summary}".translate(_TITLE)
-    return json.dumps(text, ensure_ascii=False)
 
 
 def _escape(text: str) -> str:

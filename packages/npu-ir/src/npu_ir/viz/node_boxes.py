@@ -35,20 +35,12 @@ class RegionBoxes:
     A frame holds the box of the node that owns the regions, a frame for each region, and a box for the
     results of the node. The inputs of a region come from the first box; its results go through a box of
     their own to the last one.
-
-    Args:
-        room: Maximum number of boxes for nodes of regions.
-        new_frame: Returns a new frame id.
-
-    Attributes:
-        edges: Edges inside regions, and between a node and its regions.
-        ends: The box of the results of each node that is drawn with its regions, by the node's box.
     """
 
     def __init__(self, room: int, new_frame: Callable[[], str]) -> None:
-        self.edges: list[Edge] = []
-        self.ends: dict[str, str] = {}
-        self._room = room
+        self.edges: list[Edge] = []  # inside regions, and between a node and its regions
+        self.ends: dict[str, str] = {}  # by the box of a node: that of its results
+        self._room = room  # for boxes of nodes of regions
         self._new_frame = new_frame
         self._num_boxes = 0
 
@@ -67,18 +59,12 @@ class RegionBoxes:
             return box
         if depth > _MAX_DEPTH:
             return _list_regions(box, node)
-        frames = [
-            Frame(
-                self._new_frame(), make_printable(argument), tuple(self._items(region, box.id, around, depth))
-            )
-            for argument, region in node.regions.items()
-        ]
-        end = Box(
-            self._new_box_id(),
-            BoxKind.OP,
-            make_printable(f"results of {node.name}"),
-            _type_lines(node.outputs),
-        )
+        frames = []
+        for argument, region in node.regions.items():
+            id, items = self._new_frame(), tuple(self._items(region, box.id, around, depth))
+            frames.append(Frame(id, make_printable(argument), items))
+        title = make_printable(f"results of {node.name}")
+        end = Box(self._new_box_id(), BoxKind.OP, title, _type_lines(node.outputs))
         self.ends[box.id] = end.id
         self.edges += [Edge(frame.items[-1].id, end.id) for frame in frames]
         return Frame(self._new_frame(), make_printable(node.name), (box, *frames, end))
@@ -132,7 +118,7 @@ class NodeBoxes:
 
     def __init__(self, outline: Outline, selection: Selection, *, name_weights: bool) -> None:
         self._outline = outline
-        self._nodes = outline.node_order.nodes
+        self._nodes = outline.nodes
         self._selection = selection
         self._name_weights = name_weights
         # Start of the first copy of the block that a node repeats; None for nodes of first copies.
@@ -161,7 +147,7 @@ class NodeBoxes:
         Further copies of a block add only values produced before the first copy: what a copy reads from
         the previous copy, and its own weights, are not shown.
         """
-        position = self._outline.node_order.position
+        position = self._outline.position
         for at, node in enumerate(self._nodes):
             start = self._first_copy[at]
             if start is None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -26,51 +25,6 @@ _MAX_DEPTH = 24
 _NUMBER = re.compile(r"\d+")
 
 
-@dataclass(frozen=True, slots=True)
-class NodeOrder:
-    """The nodes of a graph in execution order, and the position of each."""
-
-    nodes: Sequence[OpNode]
-    position: Mapping[OpNode, int]
-
-    def repeats(self, start: int, length: int, *, first: bool) -> bool:
-        """Return whether the ``length`` nodes at ``start + length`` repeat those at ``start``.
-
-        Ops, attributes, types and the edges among them are equal. The values they read from outside have
-        the same type, and are the same value or were produced at the same distance before the block.
-
-        Args:
-            start: Start of the earlier block; the later one follows immediately.
-            length: Number of nodes in each block.
-            first: The earlier block is the first copy, which may read from elsewhere.
-        """
-        later = start + length
-        for offset in range(length):
-            node, again = self.nodes[start + offset], self.nodes[later + offset]
-            if not _is_same_op(node, again):
-                return False
-            pairs = zip(node.inputs, again.inputs, strict=True)
-            if not all(self._has_same_source(*pair, start, later, first) for pair in pairs):
-                return False
-        return True
-
-    def _has_same_source(self, left: Value, right: Value, start: int, later: int, first: bool) -> bool:
-        if left is right:
-            return True
-        if left.type != right.type:
-            return False
-        if is_weight(left) or is_weight(right):
-            return argument_kind(left) is argument_kind(right)
-        offsets = self._relative_position(left, start), self._relative_position(right, later)
-        if first and max(offsets) < 0:
-            return True
-        return offsets[0] == offsets[1] and left.index == right.index
-
-    def _relative_position(self, value: Value, start: int) -> int:
-        """Return the position of a value's producer relative to ``start``; inputs come before all nodes."""
-        return -1 - len(self.nodes) if value.producer is None else self.position[value.producer] - start
-
-
 def _is_same_op(left: OpNode, right: OpNode) -> bool:
     return (
         (left.op_type, left.operands, len(left.inputs)) == (right.op_type, right.operands, len(right.inputs))
@@ -83,21 +37,13 @@ def _is_same_op(left: OpNode, right: OpNode) -> bool:
 
 @dataclass(slots=True, eq=False)
 class Part:
-    """Consecutive nodes of one module, or a single node.
+    """Consecutive nodes of one module, or a single node."""
 
-    Attributes:
-        path: The module, down to the level of this part; shorter for nodes that a parent ran itself.
-        start: Position of the first node.
-        stop: Position after the last node.
-        count: Number of consecutive copies of these nodes, at least 1.
-        parts: The parts of these nodes, one level deeper.
-    """
-
-    path: tuple[str, ...]
-    start: int
-    stop: int
-    count: int = 1
-    parts: list[Part] = field(default_factory=list)
+    path: tuple[str, ...]  # the module, to the level of this part; shorter for nodes that a parent ran itself
+    start: int  # position of the first node
+    stop: int  # position after the last node
+    count: int = 1  # consecutive copies of these nodes
+    parts: list[Part] = field(default_factory=list)  # of these nodes, one level deeper
 
     @property
     def length(self) -> int:
@@ -105,15 +51,15 @@ class Part:
 
 
 class Outline:
-    """The nodes of a graph as a tree of modules, built level by level.
+    """The nodes of a graph, and their positions, as a tree of modules, built level by level.
 
     Level 0 is the whole graph, level ``d`` its modules down to depth ``d``, and the last level the nodes.
     """
 
     def __init__(self, graph: Graph) -> None:
-        nodes = graph.nodes
-        self.node_order = NodeOrder(nodes, {node: position for position, node in enumerate(nodes)})
-        names = [node.provenance.module for node in nodes]
+        self.nodes = graph.nodes
+        self.position = {node: position for position, node in enumerate(self.nodes)}
+        names = [node.provenance.module for node in self.nodes]
         split = {name: tuple(name.split(".", _MAX_DEPTH - 1)) if name else () for name in set(names)}
         self.paths = [split[name] for name in names]
         self.last_level = 1 + max(map(len, split.values()), default=0)
@@ -164,12 +110,49 @@ class Outline:
             if (
                 _are_siblings(previous.path, part.path, level)
                 and part.length == previous.length
-                and self.node_order.repeats(previous.start, part.length, first=group.count == 1)
+                and self.repeats(previous.start, part.length, first=group.count == 1)
             ):
                 group.count += 1
             else:
                 folded.append(part)
         return folded
+
+    def repeats(self, start: int, length: int, *, first: bool) -> bool:
+        """Return whether the ``length`` nodes at ``start + length`` repeat those at ``start``.
+
+        Ops, attributes, types and the edges among them are equal. The values they read from outside have
+        the same type, and are the same value or were produced at the same distance before the block.
+
+        Args:
+            start: Start of the earlier block; the later one follows immediately.
+            length: Number of nodes in each block.
+            first: The earlier block is the first copy, which may read from elsewhere.
+        """
+        later = start + length
+        for offset in range(length):
+            node, again = self.nodes[start + offset], self.nodes[later + offset]
+            if not _is_same_op(node, again):
+                return False
+            pairs = zip(node.inputs, again.inputs, strict=True)
+            if not all(self._has_same_source(*pair, start, later, first) for pair in pairs):
+                return False
+        return True
+
+    def _has_same_source(self, left: Value, right: Value, start: int, later: int, first: bool) -> bool:
+        if left is right:
+            return True
+        if left.type != right.type:
+            return False
+        if is_weight(left) or is_weight(right):
+            return argument_kind(left) is argument_kind(right)
+        offsets = self._relative_position(left, start), self._relative_position(right, later)
+        if first and max(offsets) < 0:
+            return True
+        return offsets[0] == offsets[1] and left.index == right.index
+
+    def _relative_position(self, value: Value, start: int) -> int:
+        """Return the position of a value's producer relative to ``start``; inputs come before all nodes."""
+        return -1 - len(self.nodes) if value.producer is None else self.position[value.producer] - start
 
 
 def _are_siblings(left: tuple[str, ...], right: tuple[str, ...], level: int) -> bool:
@@ -181,15 +164,10 @@ def _are_siblings(left: tuple[str, ...], right: tuple[str, ...], level: int) -> 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The part of an outline to draw.
+    """The part of an outline to draw."""
 
-    Attributes:
-        levels: The parts of each level; those of the last one become boxes.
-        room: Maximum number of boxes for them; the rest is one box with the number of missing nodes.
-    """
-
-    levels: list[list[Part]]
-    room: int
+    levels: list[list[Part]]  # those of the last one become boxes
+    room: int  # for such boxes; the rest is one box with the number of missing nodes
 
     @property
     def depth(self) -> int:

@@ -51,7 +51,6 @@ def _char_width(char: str) -> float:
 
 
 def _box_size(box: Box) -> tuple[float, float]:
-    """Return the width and height that the text of ``box`` needs."""
     widths = [text_width(line, DETAIL_SIZE) for line in box.details]
     width = max(text_width(box.title, TITLE_SIZE) * 1.06, *widths, 50.0) + 30
     return width, LINE_HEIGHT * (1 + len(box.details)) + 15
@@ -88,7 +87,6 @@ def shape_element(style: Style, x: float, y: float, width: float, height: float)
 
 
 def format_svg(diagram: Diagram) -> str:
-    """Return ``diagram`` as an SVG image."""
     boxes = {box.id: box for box in diagram.boxes}
     layout = compute_layout(_box_spots(diagram), [(edge.source, edge.target) for edge in diagram.edges])
     frames = frame_rows(layout.layers)
@@ -179,8 +177,9 @@ def _edges(edges: Sequence[Edge], layout: Layout) -> Iterator[str]:
         upward = route[0] is not layout.spots[edge.source]
         colour = EDGE_STYLES[edge.kind].colour
         yield _curve(_trim_drawn(route, drawn) if edge.kind is EdgeKind.PLAIN else route, port, edge.kind)
-        tip = (route[0].x, route[0].y + route[0].height, -1) if upward else (port, route[-1].y, 1)
-        yield _arrow(*tip, colour)
+        x, y = (route[0].x, route[0].y + route[0].height) if upward else (port, route[-1].y)
+        back = y + _ARROW if upward else y - _ARROW
+        yield f'<path d="M{x:.1f} {y:.1f}L{x - 4:.1f} {back:.1f}H{x + 4:.1f}Z" fill="{colour}"/>'
         # One label per box is enough for edges with the same type.
         ends = {("from", edge.source, edge.label), ("to", edge.target, edge.label)}
         if edge.label and labelled.isdisjoint(ends):
@@ -219,11 +218,6 @@ def _curve(route: Sequence[Spot], port: float, kind: EdgeKind) -> str:
     style = EDGE_STYLES[kind]
     dashes = ' stroke-dasharray="5 4"' if style.dashed else ""
     return f'<path d="{"".join(path)}" fill="none" stroke="{style.colour}" stroke-width="1.4"{dashes}/>'
-
-
-def _arrow(x: float, y: float, direction: int, colour: str) -> str:
-    back = y - direction * _ARROW
-    return f'<path d="M{x:.1f} {y:.1f}L{x - 4:.1f} {back:.1f}H{x + 4:.1f}Z" fill="{colour}"/>'
 
 
 def _label(label: str, route: Sequence[Spot], port: float) -> str:

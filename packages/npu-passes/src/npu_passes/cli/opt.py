@@ -12,9 +12,9 @@ import torch
 
 from npu_ir import Graph, load_ir, save_ir
 from npu_ir.cli import input_text
+from npu_ir.cli.call_arguments import graph_arguments
 from npu_ir.cli.console import print_facts
 from npu_ir.cli.failures import FAILED, OK, warn
-from npu_ir.cli.graph_call import graph_arguments
 from npu_ir.cli.input_text import parse_inputs, parse_sizes
 from npu_ir.cli.options import (
     INT_HIGH,
@@ -28,7 +28,7 @@ from npu_ir.cli.options import (
     set_completions,
 )
 from npu_ir.cli.quantities import count_text
-from npu_ir.cli.weight_selection import weights_or_random
+from npu_ir.cli.weight_selection import select_weights
 from npu_ir.errors import UsageError
 from npu_ir.interpreter.random_data import random_tensor
 from npu_ir.serial.load import read_document
@@ -213,7 +213,7 @@ def _select_data(graph: Graph, options: argparse.Namespace) -> tuple[Checked | N
     seed, int_high = options.seed or 0, options.int_high or INT_HIGH
     generator = torch.Generator().manual_seed(seed)
     call = graph_arguments(graph, inputs, lambda type: random_tensor(type, generator, int_high), sizes)
-    weights, origin = weights_or_random(graph, options, seed)
+    weights, origin = select_weights(graph, options, seed)
     return Checked(weights=weights, calls=[(call.args, call.kwargs)], seed=seed), origin
 
 

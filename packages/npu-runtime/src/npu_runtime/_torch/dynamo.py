@@ -36,6 +36,18 @@ def compile_with_autograd(
     return compiled
 
 
+def guarded_inputs() -> tuple[int, ...]:
+    """Return the positions of parameters and buffers among the inputs of the graph that is compiled.
+
+    TorchDynamo compares their types before each call, and AOTAutograd passes them on unchanged.
+    """
+    from torch._guards import TracingContext
+
+    context = TracingContext.try_get()
+    metadata = context and context.fw_metadata
+    return tuple(metadata.static_input_indices or ()) if metadata else ()
+
+
 @contextlib.contextmanager
 def undecomposed_composite_ops() -> Iterator[None]:
     """Trace composite ops such as ``linear`` without decomposition; gradients would need the parts."""

@@ -7,17 +7,13 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch import _C
 from torch._ops import OpOverload
 
-
-def below_autograd() -> Any:
-    """Return a context below autograd's dispatch: as fast as inference mode, but with ordinary tensors."""
-    return torch._C._AutoDispatchBelowAutograd()
-
-
-def record_gradients(record: bool) -> None:
-    """Set grad mode for this thread, at a tenth of the cost of `torch.set_grad_enabled`."""
-    torch._C._set_grad_enabled(record)
+# A context below autograd's dispatch: as fast as inference mode, but with ordinary tensors.
+below_autograd: Any = _C._AutoDispatchBelowAutograd
+# Sets grad mode for this thread, at a tenth of the cost of `torch.set_grad_enabled`.
+record_gradients: Callable[[bool], None] = _C._set_grad_enabled
 
 
 def random_state(device: torch.device, seed: int | None = None) -> torch.Tensor:
@@ -49,23 +45,22 @@ def observe_calls(
 def has_default_torch_state() -> bool:
     """Return whether global torch state is the default: no modes, no autocast, float32 as default dtype."""
     return not (
-        torch._C._len_torch_function_stack()
-        or torch._C._len_torch_dispatch_stack()
-        or torch._C._is_any_autocast_enabled()
+        _C._len_torch_function_stack()
+        or _C._len_torch_dispatch_stack()
+        or _C._is_any_autocast_enabled()
         or torch.get_default_dtype() is not torch.float32
     )
 
 
 def kernel_settings() -> tuple[bool, ...]:
     """Return the global settings that select kernels, and with them the strides of results."""
-    c = torch._C
     return (
-        c._get_flash_sdp_enabled(),
-        c._get_math_sdp_enabled(),
-        c._get_mem_efficient_sdp_enabled(),
-        c._get_cudnn_sdp_enabled(),
-        c._get_mkldnn_enabled(),
-        c._get_deterministic_algorithms(),
+        _C._get_flash_sdp_enabled(),
+        _C._get_math_sdp_enabled(),
+        _C._get_mem_efficient_sdp_enabled(),
+        _C._get_cudnn_sdp_enabled(),
+        _C._get_mkldnn_enabled(),
+        _C._get_deterministic_algorithms(),
     )
 
 

@@ -141,11 +141,13 @@ def _choose_backends(bids: Sequence[_Bids], backends: Sequence[Backend]) -> list
     Dynamic programming over nodes and backends (the Viterbi algorithm), from both ends: the least cost of all
     nodes if one of them runs on a given backend is that of the nodes up to it plus that of those after it.
     """
+    if all(len(bid.seconds) == 1 for bid in bids):
+        return [place for bid in bids for place in bid.seconds]
 
     def entry(previous: int | None, place: int) -> float:
         return 0.0 if previous == place else backends[place].call_overhead
 
-    rests = [dict.fromkeys(bids[-1].seconds, 0.0)] if bids else []
+    rests = [dict.fromkeys(bids[-1].seconds, 0.0)]
     for bid, previous in zip(reversed(bids), list(reversed(bids))[1:], strict=False):
         costs = {place: bid.seconds[place] + rest for place, rest in rests[-1].items()}
         rests.append(

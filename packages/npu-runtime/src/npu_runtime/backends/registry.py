@@ -11,18 +11,13 @@ from npu_ir.plugins.backend import Backend
 from npu_ir.plugins.distributions import install_hint
 
 
-def all_backends() -> Mapping[str, Backend]:
-    """Return all backends of all plugins by name."""
-    return dict(plugin_manager.get_plugins().backends)
-
-
 def find_backend(name: str) -> Backend:
     """Return a backend by name.
 
     Raises:
         BackendError: There is none of this name.
     """
-    backends = all_backends()
+    backends: Mapping[str, Backend] = plugin_manager.get_plugins().backends
     if name not in backends:
         raise BackendError(
             f"there is no backend {name!r}{did_you_mean(name, backends)}",

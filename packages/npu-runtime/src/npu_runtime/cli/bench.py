@@ -18,15 +18,21 @@ from npu_ir.cli.console import print_facts, print_table
 from npu_ir.cli.failures import FAILED, OK
 from npu_ir.cli.options import add_output
 from npu_ir.cli.quantities import time_text
-from npu_ir.cli.weight_selection import is_in_state_dict, load_constants, weights_or_random
-from npu_runtime.cli.json_file import write_json
+from npu_ir.cli.weight_selection import is_in_state_dict, load_constants, select_weights
 from npu_runtime.cli.result_difference import result_difference
-from npu_runtime.cli.saved_graph import SavedGraph, load_call
-from npu_runtime.cli.timed_graph import HELP, add_timed_graph, make_executor, set_threads
+from npu_runtime.cli.saved_graph import (
+    HELP,
+    SavedGraph,
+    add_timed_graph,
+    load_call,
+    make_executor,
+    set_threads,
+    write_json,
+)
 
 if TYPE_CHECKING:
     from npu_ir import Interpreter
-    from npu_ir.cli.graph_call import GraphCall
+    from npu_ir.cli.call_arguments import GraphCall
     from npu_runtime.diagnostics.profile import Timing
     from npu_runtime.executor.executor import IRExecutor
 
@@ -128,7 +134,7 @@ def _model_and_weights(
 ) -> tuple[torch.nn.Module | None, dict[str, torch.Tensor], str]:
     """Return the model if one is named, the weights for all, and their origin as text."""
     if options.model is None:
-        return None, *weights_or_random(graph, options, options.seed)
+        return None, *select_weights(graph, options, options.seed)
     from npu_ir.verify.reference import model_tensors
 
     model = factory.make_model(options.model, train=options.train)
@@ -140,7 +146,7 @@ def _model_and_weights(
             | load_constants(options),
             options.model,
         )
-    weights, origin = weights_or_random(graph, options, options.seed)
+    weights, origin = select_weights(graph, options, options.seed)
     state = {name: tensor for name, tensor in weights.items() if is_in_state_dict(graph, name)}
     try:
         unexpected = model.load_state_dict(state, strict=False).unexpected_keys

@@ -12,9 +12,8 @@ from npu_ir.cli import factory, input_text
 from npu_ir.cli.console import print_facts, print_report
 from npu_ir.cli.failures import FAILED, OK
 from npu_ir.cli.options import add_file, add_output, add_output_folder, add_tolerances, set_completions
-from npu_ir.cli.weight_selection import load_constants, weights_or_random
-from npu_runtime.cli.json_file import write_json
-from npu_runtime.cli.saved_graph import add_data, add_graph, load_call
+from npu_ir.cli.weight_selection import load_constants, select_weights
+from npu_runtime.cli.saved_graph import add_data, add_graph, load_call, write_json
 
 if TYPE_CHECKING:
     from npu_runtime.cli.side_text import SideText
@@ -121,7 +120,7 @@ def _make_sides(
     is_given = options.weights is not None or options.random_weights is not None
     weights, origin = load_constants(options) or None, "those of the model"
     if is_given or not models:
-        weights, origin = weights_or_random(graphs[0], options, options.seed)
+        weights, origin = select_weights(graphs[0], options, options.seed)
     own = (model_tensors(next(iter(models.values()))) if models and not is_given else {}) | (weights or {})
     sides = [
         models[text] if text in models else text.make(graph, own)

@@ -10,18 +10,16 @@ from npu_ir.cli import input_text
 from npu_ir.cli.console import print_facts, print_report
 from npu_ir.cli.failures import FAILED, OK
 from npu_ir.cli.options import INT_HIGH, add_backends, add_output
-from npu_ir.cli.weight_selection import weights_or_random
 from npu_ir.errors import UsageError
-from npu_runtime.cli.json_file import write_json
 from npu_runtime.cli.saved_graph import (
     add_data,
     add_graph,
     add_passes,
-    load_call,
+    load_executor,
     select_backends,
     select_passes,
+    write_json,
 )
-from npu_runtime.cli.timed_graph import make_executor
 
 if TYPE_CHECKING:
     from npu_runtime.diagnostics.explain import Explanation
@@ -128,14 +126,9 @@ def _explain_timed(options: argparse.Namespace) -> tuple[Explanation, dict[str, 
 
     options.seed = 0 if options.seed is None else options.seed
     options.int_high = INT_HIGH if options.int_high is None else options.int_high
-    options.progress.stage("reading the graph")
-    saved = load_call(options)
-    options.progress.stage("reading weights")
-    weights, origin = weights_or_random(saved.graph, options, options.seed)
-    options.progress.stage("preparing the executor")
-    executor = make_executor(saved.graph, weights, options)
+    saved, executor, facts = load_executor(options)
     options.progress.stage("timing calls")
-    return explain(executor, saved.call.args, saved.call.kwargs), {"weights": origin, **saved.facts}
+    return explain(executor, saved.call.args, saved.call.kwargs), facts
 
 
 def _check_share(explanation: Explanation, options: argparse.Namespace) -> int:

@@ -11,10 +11,7 @@ from npu_ir.cli import input_text
 from npu_ir.cli.console import print_facts, print_table
 from npu_ir.cli.options import add_output, integer_from
 from npu_ir.cli.quantities import count_text
-from npu_ir.cli.weight_selection import weights_or_random
-from npu_runtime.cli.json_file import write_json
-from npu_runtime.cli.saved_graph import load_call
-from npu_runtime.cli.timed_graph import HELP, add_timed_graph, make_executor, set_threads
+from npu_runtime.cli.saved_graph import HELP, add_timed_graph, load_executor, set_threads, write_json
 
 _LIMIT = 20
 _EPILOG = f"""\
@@ -58,26 +55,19 @@ def add_to(commands: Any) -> None:
 def run(options: argparse.Namespace) -> None:
     """Profile the graph, print a table, and save the profile."""
     from npu_runtime.diagnostics.profile import profile
-    from npu_runtime.diagnostics.profile.report import call_facts
-    from npu_runtime.diagnostics.profile.tables import table_rows
 
-    options.progress.stage("reading the graph")
-    saved = load_call(options)
-    options.progress.stage("reading weights")
-    weights, origin = weights_or_random(saved.graph, options, options.seed)
-    options.progress.stage("preparing the executor")
-    executor = make_executor(saved.graph, weights, options)
+    saved, executor, facts = load_executor(options)
     torch.manual_seed(options.seed)
     options.progress.stage("timing steps")
     with set_threads(options):
         measured = profile(executor, saved.call.args, saved.call.kwargs, repeat=options.repeat)
-    columns, rows = table_rows(measured.steps, options.by)
+    columns, rows = measured.rows(options.by)
     shown = rows[: options.limit or None]
     print_table(columns, shown)
     if len(shown) < len(rows):
         print(f"... {count_text(len(rows) - len(shown), 'row')} more (--limit 0)")
     print()
-    print_facts({**call_facts(measured), "weights": origin, **saved.facts})
+    print_facts({**measured.facts(), **facts})
     if options.json is not None:
         write_json(measured.to_dict(), options.json, "the profile")
     if options.trace is not None:

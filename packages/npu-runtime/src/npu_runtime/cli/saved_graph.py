@@ -1,20 +1,33 @@
-"""Command-line options for a saved graph with weights and arguments, and for passes and backends."""
+"""What commands on saved graphs share: options, calls, weights, executors, and files of JSON."""
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from npu_ir import Graph, load_ir
 from npu_ir.cli import input_text
-from npu_ir.cli.graph_call import GraphCall, graph_arguments
+from npu_ir.cli.call_arguments import GraphCall, graph_arguments
 from npu_ir.cli.input_text import parse_sizes, sizes_text
-from npu_ir.cli.options import add_file, add_inputs, add_random_data, add_sizes, add_weights, set_completions
-from npu_ir.errors import BackendError, UsageError
+from npu_ir.cli.options import (
+    add_backends,
+    add_file,
+    add_inputs,
+    add_random_data,
+    add_sizes,
+    add_weights,
+    integer_from,
+    set_completions,
+)
+from npu_ir.cli.weight_selection import select_weights
+from npu_ir.errors import BackendError, SerializationError, UsageError
 from npu_ir.interpreter.random_data import random_tensor
 from npu_ir.plugins.backend import Backend
 from npu_passes import Pass, PassError, all_passes, all_pipelines
@@ -22,7 +35,14 @@ from npu_passes.core.pass_order import passes_of
 from npu_passes.core.pass_text import parse_passes
 from npu_runtime.backends.registry import find_backend
 
+if TYPE_CHECKING:
+    from npu_runtime.executor.executor import IRExecutor
+
 NONE = "none"
+HELP = """\
+Weights are those of --weights, those that were saved with FILE, or random ones. An input that is not given,
+or given by its type, gets random data.
+"""
 
 
 def add_graph(parser: argparse.ArgumentParser) -> None:
@@ -123,3 +143,68 @@ def _as_usage_error() -> Iterator[None]:
         yield
     except (PassError, BackendError) as error:
         raise UsageError(error.message, where=error.where, fix=error.fix) from error
+
+
+def add_timed_graph(parser: argparse.ArgumentParser) -> None:
+    """Add the options for the graph, its arguments, backends, threads and repetitions."""
+    add_graph(parser)
+    add_passes(parser)
+    add_backends(parser, "who runs what it can; several in order of preference (default: aten)")
+    parser.add_argument(
+        "--threads", type=integer_from(1), metavar="N", help="threads per op (default: PyTorch's)"
+    )
+    parser.add_argument(
+        "--repeat", type=integer_from(1), default=20, metavar="N", help="how often to measure (default: 20)"
+    )
+    add_data(parser)
+
+
+def make_executor(graph: Graph, weights: dict[str, torch.Tensor], options: argparse.Namespace) -> IRExecutor:
+    """Return the executor that the command line describes.
+
+    Raises:
+        UsageError: There is no such pass or backend.
+        BackendError: A backend cannot run here.
+    """
+    from npu_runtime.executor.executor import IRExecutor
+
+    backends, passes = select_backends(options.backend or ["aten"]), select_passes(options.passes)
+    return IRExecutor(graph, weights, backend=backends, passes=passes, updates="ignore")
+
+
+def load_executor(options: argparse.Namespace) -> tuple[SavedGraph, IRExecutor, dict[str, str]]:
+    """Return the graph with its call, its executor, and facts about weights and arguments to print."""
+    options.progress.stage("reading the graph")
+    saved = load_call(options)
+    options.progress.stage("reading weights")
+    weights, origin = select_weights(saved.graph, options, options.seed)
+    options.progress.stage("preparing the executor")
+    return saved, make_executor(saved.graph, weights, options), {"weights": origin, **saved.facts}
+
+
+@contextlib.contextmanager
+def set_threads(options: argparse.Namespace) -> Iterator[None]:
+    """Set the number of threads of ops to that of the command line, for the block."""
+    before = torch.get_num_threads()
+    if options.threads is not None:
+        torch.set_num_threads(options.threads)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def write_json(data: Any, path: Path, what: str) -> None:
+    """Write plain data to a file as JSON.
+
+    Raises:
+        SerializationError: The file cannot be written.
+    """
+    try:
+        path.write_text(json.dumps(data, indent=2, allow_nan=False) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise SerializationError(
+            f"{what} cannot be written: {error.strerror or error}",
+            where=str(path),
+            fix="check that the folder exists and may be written to",
+        ) from error

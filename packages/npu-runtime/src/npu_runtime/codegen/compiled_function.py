@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence
-from types import CodeType, MappingProxyType, TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any, TypeAlias
 
 from npu_ir import NpuError, Value
@@ -26,15 +26,8 @@ class CompiledFunction:
 
     def __init__(self, name: str, source: Source) -> None:
         self.source = source
-        # linecache asks `__loader__` for the source of tracebacks and caches it by filename: hence the
-        # digest.
-        digest = hashlib.sha256(source.text.encode()).hexdigest()[:8]
-        filename = f"npu-program/{re.sub(r'[^0-9A-Za-z_.-]', '_', name)}-{digest}.py"
-        space: dict[str, Any] = {"__name__": filename, "__loader__": _Loader(source.text)}
-        code = compile(source.text, filename, "exec")
-        exec(code, space)  # noqa: S102 - the text was written by generate_source
-        self._code: CodeType = code
-        self._bind: Callable[..., BoundFunction] = space["bind"]
+        self._bind: Callable[..., BoundFunction] = load_source(name, source.text, {})["bind"]
+        self._filename = self._bind.__code__.co_filename
 
     def bind(
         self, weights: Mapping[Value, Any], ops: Sequence[Callable[..., Any]] | None = None
@@ -60,12 +53,28 @@ class CompiledFunction:
         Raises:
             ExecutionError: Names node, module and source line.
         """
-        frame = _find_frame(self._code.co_filename, error.__traceback__)
+        frame = _find_frame(self._filename, error.__traceback__)
         instruction = self.source.lines.get(frame[0]) if frame else None
         if instruction is None or frame is None or (isinstance(error, NpuError) and error.where):
             return
         inputs = [frame[1].get(self.source.names[value], known.get(value)) for value in instruction.inputs]
         raise failure_of(instruction, error, inputs) from error
+
+
+def load_source(name: str, text: str, constants: Mapping[str, Any]) -> dict[str, Any]:
+    """Run generated source; return what it defines.
+
+    Args:
+        name: The name of the program in tracebacks.
+        text: The source.
+        constants: Its globals.
+    """
+    # linecache asks `__loader__` for the source of tracebacks and caches it by filename: hence the digest.
+    digest = hashlib.sha256(text.encode()).hexdigest()[:8]
+    filename = f"npu-program/{re.sub(r'[^0-9A-Za-z_.-]', '_', name)}-{digest}.py"
+    space = {**constants, "__name__": filename, "__loader__": _Loader(text)}
+    exec(compile(text, filename, "exec"), space)  # noqa: S102 - the text is generated here
+    return space
 
 
 class _Loader:

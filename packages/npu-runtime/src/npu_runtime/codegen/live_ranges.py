@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -133,8 +134,7 @@ def plan_memory(
             fix="specialize the graph first: graph.specialize({...})",
         )
     owner_of = _owners(instructions)
-    sizes = _sizes(instructions)
-    live_ranges = _live_ranges(instructions, owner_of, _range_ends(instructions, kept), sizes)
+    live_ranges = _live_ranges(instructions, owner_of, _range_ends(instructions, kept))
     uncertain = {item.value for item in live_ranges if item.reason}
     # A lower bound must not count a value that may alias another one.
     certain = {value: owner for value, owner in owner_of.items() if owner.name not in uncertain}
@@ -143,33 +143,37 @@ def plan_memory(
         LiveRange(f"copy of {value.name}", (), span_bytes(value.type), count, count) for value in copied
     ]
     names = (*[instruction.node.name for instruction in instructions], *([_RETURN] if copied else []))
+    changes = [0] * (len(names) + 1)
+    for item in live_ranges:
+        changes[item.first] += item.bytes
+        changes[min(item.last + 1, len(names))] -= item.bytes
     return MemoryPlan(
         live_ranges=tuple(live_ranges),
         instructions=names,
-        live_bytes=_live_bytes(live_ranges, len(names)),
+        live_bytes=tuple(itertools.accumulate(changes[:-1])),
         lower_bound_bytes=max((_operand_bytes(item, certain) for item in instructions), default=0),
         uncounted=tuple(dict.fromkeys(name for item in instructions for name in _uncounted_nodes(item))),
     )
 
 
 def _live_ranges(
-    instructions: Sequence[Instruction],
-    owner_of: Mapping[Value, Value],
-    ends: Mapping[Value, int],
-    sizes: Mapping[Value, int],
+    instructions: Sequence[Instruction], owner_of: Mapping[Value, Value], ends: Mapping[Value, int]
 ) -> list[LiveRange]:
+    sizes = _sizes(instructions)
     values: dict[Value, list[Value]] = {}
     for value, owner in owner_of.items():
         values.setdefault(owner, []).append(value)
     live_ranges = []
     for index, instruction in enumerate(instructions):
-        for owner in instruction.outputs:
-            items = values.get(owner, [])
-            if not items:
-                continue  # it resides in the memory of another value
-            views = tuple(item.name for item in items if item is not owner)
-            others = _possible_sources(instruction, owner)
-            last, reason = max(ends[item] for item in items), _reason(instruction) if others else ""
+        # The others reside in the memory of another value.
+        for owner, shares in zip(instruction.outputs, instruction.shares, strict=True):
+            if owner not in values:
+                continue
+            views = tuple(item.name for item in values[owner] if item is not owner)
+            is_certain = instruction.is_certain or not isinstance(owner.type, TensorType)
+            sources = [instruction.inputs[number] for number in ([] if is_certain else sorted(shares))]
+            others = tuple(dict.fromkeys(item.name for item in sources if isinstance(item.type, TensorType)))
+            last, reason = max(ends[item] for item in values[owner]), _reason(instruction) if others else ""
             live_ranges.append(LiveRange(owner.name, views, sizes[owner], index, last, others, reason))
     return live_ranges
 
@@ -182,9 +186,7 @@ def _owners(instructions: Sequence[Instruction]) -> dict[Value, Value]:
     owner_of: dict[Value, Value] = {}
     for instruction in instructions:
         for value, shares in zip(instruction.outputs, instruction.shares, strict=True):
-            sources = (
-                [instruction.inputs[number] for number in sorted(shares)] if instruction.is_certain else []
-            )
+            sources = [instruction.inputs[number] for number in sorted(shares) if instruction.is_certain]
             if instruction.overwrites is not None:
                 sources = [instruction.overwrites]
             if not sources:
@@ -200,17 +202,12 @@ def _sizes(instructions: Sequence[Instruction]) -> dict[Value, int]:
     sizes: dict[Value, int] = {}
     for instruction in instructions:
         input_sizes = [sizes.get(value, span_bytes(value.type)) for value in instruction.inputs]
+        copies_all = instruction.overwrites is None and instruction.node.op_type in _COPY_ALL
         for value, shares in zip(instruction.outputs, instruction.shares, strict=True):
-            own = span_bytes(value.type)
-            bases = [input_sizes[number] for number in shares]
-            if instruction.overwrites is None and _copies_whole_storage(instruction):
-                bases.append(input_sizes[0])
-            sizes[value] = max(own, *bases) if instruction.is_certain and bases else own
+            numbers = [*shares, *([0] if copies_all and not instruction.is_partition else [])]
+            bases = [input_sizes[number] for number in numbers if instruction.is_certain]
+            sizes[value] = max([span_bytes(value.type), *bases])
     return sizes
-
-
-def _copies_whole_storage(instruction: Instruction) -> bool:
-    return not instruction.is_partition and instruction.node.op_type in _COPY_ALL
 
 
 def _range_ends(instructions: Sequence[Instruction], kept: Collection[Value]) -> dict[Value, int]:
@@ -229,15 +226,6 @@ def _range_ends(instructions: Sequence[Instruction], kept: Collection[Value]) ->
     return ends
 
 
-def _possible_sources(instruction: Instruction, value: Value) -> tuple[str, ...]:
-    """Return the names of the values that an output may alias, if that is uncertain."""
-    if instruction.is_certain or not isinstance(value.type, TensorType):
-        return ()
-    numbers = instruction.shares[instruction.outputs.index(value)]
-    sources = [instruction.inputs[number] for number in sorted(numbers)]
-    return tuple(dict.fromkeys(item.name for item in sources if isinstance(item.type, TensorType)))
-
-
 def _reason(instruction: Instruction) -> str:
     if instruction.is_partition:
         return f"the backend {instruction.backend!r} may return views"
@@ -252,14 +240,6 @@ def _uncounted_nodes(instruction: Instruction) -> list[str]:
         names = list(dict.fromkeys((instruction.nodes[0].name, instruction.nodes[-1].name)))
         return [f"{instruction.kernel} ({' to '.join(names)})"]
     return [node.name for node in instruction.nodes if node.regions]
-
-
-def _live_bytes(live_ranges: Sequence[LiveRange], count: int) -> tuple[int, ...]:
-    live = [0] * count
-    for item in live_ranges:
-        for index in range(item.first, min(item.last + 1, count)):
-            live[index] += item.bytes
-    return tuple(live)
 
 
 def _operand_bytes(instruction: Instruction, owners: Mapping[Value, Value]) -> int:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 import torch
 
@@ -15,7 +16,7 @@ from npu_ir.core.isolation import isolated_torch_state
 from npu_ir.core.node import external_names
 from npu_ir.core.storage import shares_storage
 from npu_ir.core.symbol_values import SymbolValues
-from npu_ir.graph.binding import bind_inputs
+from npu_ir.graph.binding import bind_inputs, flatten_arguments
 from npu_ir.interpreter.run_nodes import Observer, require_in_range
 from npu_ir.ops.execution import describe, is_of_type
 from npu_runtime._torch.state import (
@@ -24,13 +25,16 @@ from npu_runtime._torch.state import (
     kernel_settings,
     record_gradients,
 )
+from npu_runtime.codegen.call_binder import make_binder
 from npu_runtime.codegen.compiled_function import BoundFunction
 from npu_runtime.codegen.compiler import Compiled, mutated_state
 from npu_runtime.executor.bound_weights import BoundWeights
-from npu_runtime.executor.fast_arguments import make_fast_path
 from npu_runtime.executor.node_by_node import run_node_by_node
 from npu_runtime.executor.result_ownership import plan_results
 from npu_runtime.probing.storage import with_stated_strides
+
+
+_T = TypeVar("_T")
 
 
 class Engine:
@@ -54,7 +58,7 @@ class Engine:
         self._plan = plan_results(graph, compiled.alias_sets)
         # Calls that mutate neither state nor the process-wide thread count may run concurrently.
         self._is_concurrent = not self._plan.state and threads is None
-        self._fast_path = make_fast_path(graph, device)
+        self._bind_arguments = make_binder(graph, device)
         self._arguments = (*graph.inputs, *mutated_state(graph))
         replaced = graph.replacements
         self._replaced_buffers = [item for item in enumerate(mutated_state(graph)) if item[1] in replaced]
@@ -114,12 +118,24 @@ class Engine:
             finally:
                 self._state = before
 
+    def trust(self, inputs: Collection[Value]) -> None:
+        """Stop comparing these inputs with their types."""
+        self._bind_arguments = make_binder(self._graph, self._device, inputs)
+
+    def given_inputs(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Sequence[Any]:
+        """Return the inputs among the arguments of a call, in order; only the nesting is checked."""
+        bound = self._bind_arguments(args, kwargs)
+        if bound is not None:
+            return bound[0]
+        items = zip(self._graph.call[1], flatten_arguments(self._graph, args, kwargs), strict=True)
+        found = {leaf: item for leaf, item in items if isinstance(leaf, Value)}
+        return [found[value] for value in self._graph.inputs]
+
     def call(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Sequence[Any]:
         """Return what the generated function returns on these arguments, which are checked first."""
         if self._is_concurrent:
             return self._call(args, kwargs)
-        with self._exclusive_access():
-            return self._call(args, kwargs)
+        return self._exclusively(self._call, args, kwargs)
 
     def call_node_by_node(
         self, args: Sequence[Any], kwargs: Mapping[str, Any], observe: Observer, *, check_nan: bool = False
@@ -132,8 +148,10 @@ class Engine:
             observe: The observer, called after each node.
             check_nan: Fail at the first node that produces a NaN from inputs without any.
         """
-        with contextlib.nullcontext() if self._is_concurrent else self._exclusive_access():
-            return self._node_by_node(args, kwargs, observe, check_nan=check_nan)
+        run = functools.partial(self._node_by_node, check_nan=check_nan)
+        if self._is_concurrent:
+            return run(args, kwargs, observe)
+        return self._exclusively(run, args, kwargs, observe)
 
     def _node_by_node(
         self,
@@ -145,9 +163,8 @@ class Engine:
     ) -> Sequence[Any]:
         self._require_captured_state()
         bound = self._bound
-        symbols = SymbolValues(self._graph.symbols)
-        inputs = [*self._checked_inputs(args, kwargs, symbols), *self._state]
-        values = {**bound.values, **dict(zip(self._arguments, inputs, strict=True))}
+        inputs, symbols = self._checked_inputs(args, kwargs)
+        values = {**bound.values, **dict(zip(self._arguments, (*inputs, *self._state), strict=True))}
         with isolated_torch_state(self._device), below_autograd():
             returned = run_node_by_node(
                 self._compiled.unfused,
@@ -194,42 +211,35 @@ class Engine:
             # Other kernels may return other strides than the call traits observed at compile time.
             return self._node_by_node(args, kwargs, None)
         prologue, run = self._active_binding
-        is_plain = has_default_torch_state()
-        taken = self._fast_path(args, kwargs) if is_plain and self._fast_path is not None else None
-        symbols: SymbolValues | None = None
-        inputs: Sequence[Any]
-        if taken is not None:
-            inputs = taken
-        else:
-            symbols = SymbolValues(self._graph.symbols)
-            inputs = self._checked_inputs(args, kwargs, symbols)
-        if is_plain:
+        inputs, symbols = self._bind_arguments(args, kwargs) or self._checked_inputs(args, kwargs)
+        if has_default_torch_state():
             returned = self._run(run, symbols, inputs)
         else:
             with isolated_torch_state(self._device):
                 returned = self._run(run, symbols, inputs)
-        if symbols is not None:
-            require_in_range(self._graph, symbols)
-        plan = self._plan
         # Callers own results and may write to them: those in the memory of constants are copied.
-        given = prologue.copy_shared_results(returned) if plan.may_share_constants else returned
-        if plan.state:
-            with torch.no_grad():
-                self._state = plan.new_state(returned)
-        return given
+        return prologue.copy_shared_results(returned) if self._plan.may_share_constants else returned
 
     def _run(self, run: BoundFunction, symbols: SymbolValues | None, inputs: Sequence[Any]) -> Sequence[Any]:
-        # Set directly: `torch.set_grad_enabled` takes ten times as long.
-        before = torch.is_grad_enabled()
-        record_gradients(False)
+        """Run the generated function without gradients, and advance the mutated state."""
+        has_sizes_of_nodes = symbols is not None and len(symbols.values) < len(self._graph.symbols)
+        records_gradients = torch.is_grad_enabled()
+        if records_gradients:
+            record_gradients(False)
         try:
             with below_autograd():
-                return run(symbols, *inputs, *self._state)
+                returned = run(symbols, *inputs, *self._state)
+                if symbols is not None and has_sizes_of_nodes:
+                    require_in_range(self._graph, symbols)
+                if self._plan.state:
+                    self._state = self._plan.new_state(returned)
+                return returned
         except Exception as error:
             self._compiled.program.explain(error)
             raise
         finally:
-            record_gradients(before)
+            if records_gradients:
+                record_gradients(True)
 
     def _require_captured_state(self) -> None:
         """Refuse a call if a buffer has another type than the graph was captured for."""
@@ -243,8 +253,9 @@ class Engine:
                 )
 
     def _checked_inputs(
-        self, args: Sequence[Any], kwargs: Mapping[str, Any], symbols: SymbolValues
-    ) -> list[Any]:
+        self, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> tuple[Sequence[Any], SymbolValues]:
+        symbols = SymbolValues(self._graph.symbols)
         bound = bind_inputs(self._graph, args, kwargs, symbols)
         for value, item in bound.items():
             if isinstance(item, torch.Tensor) and item.device != self._device:
@@ -253,16 +264,21 @@ class Engine:
                     fix=f"move it (.to({str(self._device)!r})), or make the executor with"
                     f" device={str(item.device)!r}",
                 )
-        return [with_stated_strides(bound[value], value.type) for value in self._graph.inputs]
+        return [with_stated_strides(bound[value], value.type) for value in self._graph.inputs], symbols
 
-    @contextlib.contextmanager
-    def _exclusive_access(self) -> Iterator[None]:
-        """Hold the lock of the mutated state, with the requested number of intra-op threads."""
-        with _thread_count(self._threads), self._lock:
+    def _exclusively(self, function: Callable[..., _T], *arguments: Any) -> _T:
+        """Call a function with the lock of the mutated state, and the requested number of threads."""
+        if self._threads is not None:
+            with _thread_count(self._threads):
+                return self._locked(function, *arguments)
+        return self._locked(function, *arguments)
+
+    def _locked(self, function: Callable[..., _T], *arguments: Any) -> _T:
+        with self._lock:
             self._require_idle()
             self._is_running = True
             try:
-                yield
+                return function(*arguments)
             finally:
                 self._is_running = False
 
@@ -280,11 +296,8 @@ _THREAD_COUNT_LOCK = threading.RLock()
 
 
 @contextlib.contextmanager
-def _thread_count(count: int | None) -> Iterator[None]:
-    """Set the number of intra-op threads; None leaves it unchanged."""
-    if count is None:
-        yield
-        return
+def _thread_count(count: int) -> Iterator[None]:
+    """Set the number of intra-op threads."""
     with _THREAD_COUNT_LOCK:
         before = torch.get_num_threads()
         if count == before:

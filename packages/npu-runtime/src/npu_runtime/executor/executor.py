@@ -15,10 +15,10 @@ from npu_ir.core.structure import make_unflatten
 from npu_ir.interpreter.run_nodes import Observer
 from npu_ir.plugins.backend import Backend
 from npu_runtime.backends.registry import usable_backends
+from npu_runtime.codegen.call_binder import positional_tuple
 from npu_runtime.codegen.compiler import compile_graph
 from npu_runtime.executor.bound_weights import bind
 from npu_runtime.executor.engine import Engine
-from npu_runtime.executor.fast_arguments import positional_tuple
 from npu_runtime.executor.input_updates import InputUpdates, Updates
 from npu_runtime.executor.node_by_node import Run, make_observer
 from npu_runtime.executor.options import (
@@ -127,7 +127,9 @@ class IRExecutor:
         """Return the results of a call, and apply the ``updates`` option to the new contents of inputs."""
         updates = self._updates
         updates.require_choice()
-        targets = updates.writable_targets(args, kwargs) if updates.choice == "write" else []
+        targets = []
+        if updates.choice == "write":
+            targets = updates.writable_targets(self._engine.given_inputs(args, kwargs))
         returned = self._engine.call(args, kwargs)
         leaves = list(returned[: self._result_count])
         contents = updates.contents(returned[self._result_count :])
@@ -228,6 +230,14 @@ class IRExecutor:
         instrumented._updates = InputUpdates(self.graph, "ignore")
         instrumented._engine = self._engine.instrument(wrap)
         return instrumented
+
+    def trust(self, inputs: Collection[Value]) -> None:
+        """Compare these inputs with their types in no later call: the caller does.
+
+        Args:
+            inputs: Inputs of ``graph``; each has exactly the dtype, device, sizes and strides of its type.
+        """
+        self._engine.trust(inputs)
 
     def weights(self) -> dict[Value, torch.Tensor]:
         """Return the tensor of each parameter, buffer and constant of the graph; copies of mutated state."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal, TypeAlias, get_args
 
 import torch
@@ -10,7 +10,6 @@ import torch
 from npu_ir import ExecutionError, Graph, Value
 from npu_ir.core.node import InputKind
 from npu_ir.core.storage import may_self_overlap, shares_memory
-from npu_ir.core.structure import flatten_like
 
 Updates: TypeAlias = Literal["write", "return", "ignore"]
 
@@ -69,19 +68,16 @@ class InputUpdates:
         new = dict(zip(self._graph.updates, updates, strict=True))
         return {value.name: new[value] for value in self.targets}
 
-    def writable_targets(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
+    def writable_targets(self, inputs: Sequence[Any]) -> list[torch.Tensor]:
         """Return the tensors of a call to write to.
+
+        Args:
+            inputs: The inputs of the graph, as given.
 
         Raises:
             ExecutionError: One of them cannot be written to.
         """
-        structure, leaves = self._graph.call
-        expected_args, expected_kwargs = structure.children
-        arguments = [
-            *flatten_like(tuple(args), expected_args, "args"),
-            *flatten_like(dict(kwargs), expected_kwargs, "kwargs"),
-        ]
-        bound = {leaf: item for leaf, item in zip(leaves, arguments, strict=True) if isinstance(leaf, Value)}
+        bound = dict(zip(self._graph.inputs, inputs, strict=True))
         for value in self.targets:
             problem = _write_problem(bound[value])
             if problem:

@@ -15,7 +15,12 @@ from npu_ir import ConversionError
 from npu_ir.capture import convert_graph_module
 from npu_ir.errors import UsageError
 from npu_ir.plugins.backend import Backend
-from npu_runtime._torch.dynamo import box_function, compile_with_autograd, undecomposed_composite_ops
+from npu_runtime._torch.dynamo import (
+    box_function,
+    compile_with_autograd,
+    guarded_inputs,
+    undecomposed_composite_ops,
+)
 from npu_runtime._torch.state import without_modes
 from npu_runtime.errors import FallbackWarning
 from npu_runtime.executor.executor import IRExecutor
@@ -128,6 +133,10 @@ def _compile(
             stacklevel=2,
         )
         return box_function(module)
+
+    if name != "backward":  # which gets tensors that no guard has seen
+        leaves = executor.graph.call[1]
+        executor.trust([leaves[position] for position in guarded_inputs()])
 
     def run(*arguments: Any) -> list[Any]:
         return executor.run_flat(arguments)[0]

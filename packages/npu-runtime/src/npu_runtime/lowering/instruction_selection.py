@@ -152,9 +152,12 @@ def select_call(
     if is_registered or node.regions or op is None or isinstance(op, HigherOrderOperator):
         return _interpreted(node, device, regions or {})
     try:
-        binding = _replace_meta_device(binding_of(node, op), device)
+        binding = binding_of(node, op)
     except ExecutionError:
         return _interpreted(node, device, {})  # the error is raised when it runs, as in the interpreter
+    # The same, with `device` in place of ``meta``.
+    args, kwargs = binding.arguments([Slot(index) for index in range(len(node.inputs))], device)
+    binding = replace(binding, positional=tuple(args), keyword=kwargs)
     traits = None if binding.written or not _is_safe_to_probe(node, op) else probe.observe(node, op, binding)
     if traits is None:
         return _interpreted(node, device, {})
@@ -199,18 +202,6 @@ def _is_safe_to_probe(node: OpNode, op: Op) -> bool:
     """Return whether a node may be run as a trial, without side effects: not so for third-party ops."""
     is_torch = not isinstance(op, OpOverload) or op.namespace in _PROBED_NAMESPACES
     return is_torch and (is_pure(node) or is_random(node))
-
-
-def _replace_meta_device(binding: Binding, device: torch.device) -> Binding:
-    """Return a binding with ``device`` in place of ``meta``."""
-
-    def placed(item: Any) -> Any:
-        if type(item) is list:
-            return [placed(part) for part in item]
-        return device if isinstance(item, torch.device) and item.type == "meta" else item
-
-    keyword = {name: placed(item) for name, item in binding.keyword.items()}
-    return replace(binding, positional=tuple(map(placed, binding.positional)), keyword=keyword)
 
 
 def _return_convention(op: Op) -> Returns:

@@ -26,10 +26,9 @@ from npu_ir.core.storage import has_overlapping_elements
 from npu_ir.ops.calls import Binding
 from npu_passes.ops.training import BIND
 from npu_runtime.lowering.instruction import Instruction, Returns
-from npu_runtime.planned.assignment import BufferAssignment, is_plannable
 from npu_runtime.planned.binding import DeferredBinding
 from npu_runtime.planned.buffer_reuse import ReuseCandidate, ReuseCandidates
-from npu_runtime.planned.buffers import Alias, Allocation, BufferKind, Evaluate
+from npu_runtime.planned.buffers import Alias, BufferAssignment, BufferKind, Evaluate, is_plannable
 from npu_runtime.planned.copies import append_staging_copies, commit_copies, copy_instruction
 
 
@@ -63,7 +62,7 @@ class BufferAssigner:
             if value not in self.assignment.kinds and value not in constants:
                 self._assign_argument(value)
         for value in constants:
-            self.assignment.assign_new(value, Allocation(value, BufferKind.CONSTANT))
+            self.assignment.assign_new(value, BufferKind.CONSTANT)
         self.assignment.actions += [Evaluate(instruction) for instruction in once]
 
     def assign(self) -> BufferAssignment:
@@ -118,9 +117,7 @@ class BufferAssigner:
             self.assignment.kinds[value], self.assignment.allocations_of[value] = BufferKind.SCALAR, ()
             return
         is_input = value.argument.kind.value == "input"
-        self.assignment.assign_new(
-            value, Allocation(value, BufferKind.INPUT if is_input else BufferKind.STATE)
-        )
+        self.assignment.assign_new(value, BufferKind.INPUT if is_input else BufferKind.STATE)
 
     def _last_reads(self) -> dict[Value, int]:
         last: dict[Value, int] = {}
@@ -208,7 +205,7 @@ class BufferAssigner:
         ):
             is_there = source is not None and self._reuse.resides_in(instruction.inputs[source], allocation)
             if allocation is None:
-                self.assignment.assign_new(value, Allocation(value, BufferKind.ARENA, first=index))
+                self.assignment.assign_new(value, BufferKind.ARENA, index)
             else:
                 self.assignment.kinds[value] = allocation.kind
                 self.assignment.actions.append(Alias(value, allocation.owner))
@@ -268,7 +265,7 @@ class BufferAssigner:
             else:
                 inputs.append(value)
         for value in outputs:
-            self.assignment.assign_new(value, Allocation(value, BufferKind.ARENA, first=index))
+            self.assignment.assign_new(value, BufferKind.ARENA, index)
         bound = replace(
             instruction,
             function=DeferredBinding([inputs, outputs], call.bind),

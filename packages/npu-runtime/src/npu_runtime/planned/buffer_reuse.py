@@ -19,8 +19,7 @@ from dataclasses import dataclass
 from npu_ir import Graph, TensorType, Value
 from npu_ir.core.storage import span_bytes
 from npu_runtime.lowering.instruction import Instruction
-from npu_runtime.planned.assignment import BufferAssignment
-from npu_runtime.planned.buffers import Allocation, BufferKind
+from npu_runtime.planned.buffers import Allocation, BufferAssignment, BufferKind
 from npu_runtime.probing.out_variants import OutVariant
 
 

@@ -12,20 +12,18 @@ from npu_ir.ops.calls import Binding, Slot
 from npu_runtime._torch.fast_calls import fast_callables
 from npu_runtime.backends.partition import ATEN
 from npu_runtime.lowering.instruction import Instruction, Returns
-from npu_runtime.planned.assignment import BufferAssignment, is_plannable
-from npu_runtime.planned.buffers import BufferKind
+from npu_runtime.planned.buffers import BufferAssignment, BufferKind, is_plannable
 
 
 def append_staging_copies(
     graph: Graph, assignment: BufferAssignment, late: set[Value], phase_boundary: int, end: int
-) -> dict[Value, Value]:
-    """Append staging copies to the compute phase, before the other phase writes state; return them by value.
+) -> None:
+    """Append staging copies to the compute phase, before the other phase writes state.
 
     Copied are results that do not reside in the arena, and new contents in memory that the commit phase
     writes.
     """
     changed = {item for target in graph.updates for item in assignment.allocations_of[target]}
-    copies: dict[Value, Value] = {}
     results = set(graph.outputs)
     for value in dict.fromkeys(graph.returned_values):
         if value in late or not is_plannable(value):
@@ -41,10 +39,9 @@ def append_staging_copies(
             new is value and target is not value for target, new in graph.updates.items()
         )
         if is_kept and not is_own and (is_result or is_torn):
-            copies[value] = assignment.add_staging_copy(value, phase_boundary, end)
-            assignment.compute.append(copy_instruction(copies[value], value))
-    assignment.staging_copies.update(copies)
-    return copies
+            copy = assignment.add_staging_copy(value, phase_boundary, end)
+            assignment.staging_copies[value] = copy
+            assignment.compute.append(copy_instruction(copy, value))
 
 
 def commit_copies(graph: Graph, assignment: BufferAssignment, end: int) -> list[Instruction]:

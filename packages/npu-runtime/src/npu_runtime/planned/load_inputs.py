@@ -1,55 +1,58 @@
-"""Copies of call arguments into the fixed input buffers of a planned program."""
+"""Arguments of a call as inputs of a graph: checked, in order, and copied into fixed buffers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
 
-from npu_ir import ExecutionError, Graph, TensorType, Value
+from npu_ir import ExecutionError, Graph, TensorType
 from npu_ir.core.symbol_values import SymbolValues
 from npu_ir.graph.binding import bind_inputs
-from npu_runtime.executor.fast_arguments import make_fast_path, positional_tuple
-
-# Takes positional and keyword arguments; returns the numbers among them, in the order of the graph's inputs.
-Loader = Callable[["tuple[Any, ...]", "Mapping[str, Any]"], "tuple[Any, ...]"]
+from npu_runtime.codegen.call_binder import make_binder, positional_tuple
 
 
-def make_loader(graph: Graph, tensors: Mapping[Value, Any], device: torch.device) -> Loader:
-    """Return a function that copies arguments into fixed tensors; if it raises, nothing was copied.
+class CallInputs:
+    """The inputs of a graph in its calls: tensors, for its fixed buffers, and numbers.
 
     Args:
-        graph: The program.
-        tensors: The fixed tensors of its inputs.
-        device: Their device.
+        graph: The graph that is called.
+        device: The device that it runs on.
     """
-    take = make_fast_path(graph, device)
-    is_tensor = [isinstance(value.type, TensorType) for value in graph.inputs]
-    fixed = [tensors.get(value) for value in graph.inputs]
 
-    def load(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
-        arguments: Sequence[Any] | None = take(args, kwargs) if take is not None else None
-        if arguments is None:
-            arguments = _checked_arguments(graph, args, kwargs, device)
-        with torch.no_grad():
-            # Equally many: `take` or `_checked_arguments` has checked that.
-            for target, item in zip(fixed, arguments):  # noqa: B905
-                if target is not None and item is not target:
-                    target.copy_(item)
-        return tuple([item for item, tensor in zip(arguments, is_tensor) if not tensor])  # noqa: B905
+    def __init__(self, graph: Graph, device: torch.device) -> None:
+        self._graph = graph
+        self._device = device
+        self._bind = make_binder(graph, device)
+        is_tensor = [isinstance(value.type, TensorType) for value in graph.inputs]
+        self._tensors = [index for index, tensor in enumerate(is_tensor) if tensor]
+        self._numbers = [index for index, tensor in enumerate(is_tensor) if not tensor]
 
-    return load
+    def of(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[torch.Tensor], list[Any]]:
+        """Return the tensors and the numbers of a call, each in the order of the graph.
+
+        Raises:
+            ExecutionError: The arguments do not fit the graph.
+        """
+        args = positional_tuple(args)
+        bound = self._bind(args, kwargs)
+        inputs = self._checked(args, kwargs) if bound is None else bound[0]
+        return [inputs[index] for index in self._tensors], [inputs[index] for index in self._numbers]
+
+    def _checked(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Sequence[Any]:
+        bound = bind_inputs(self._graph, args, kwargs, SymbolValues(self._graph.symbols))
+        for value, item in bound.items():
+            if isinstance(item, torch.Tensor) and item.device != self._device:
+                raise ExecutionError(
+                    f"input %{value.name} is on {item.device}, the program runs on {self._device}",
+                    fix=f"move it: .to({str(self._device)!r})",
+                )
+        return [bound[value] for value in self._graph.inputs]
 
 
-def _checked_arguments(
-    graph: Graph, args: Sequence[Any], kwargs: Mapping[str, Any], device: torch.device
-) -> list[Any]:
-    bound = bind_inputs(graph, positional_tuple(args), kwargs, SymbolValues({}))
-    for value, item in bound.items():
-        if isinstance(item, torch.Tensor) and item.device != device:
-            raise ExecutionError(
-                f"input %{value.name} is on {item.device}, the program runs on {device}",
-                fix=f"move it: .to({str(device)!r})",
-            )
-    return [bound[value] for value in graph.inputs]
+def copy_tensors(fixed: Iterable[torch.Tensor], given: Iterable[torch.Tensor]) -> None:
+    """Copy the tensors of a call into the fixed ones; no gradients are recorded."""
+    with torch.no_grad():
+        for target, item in zip(fixed, given, strict=True):
+            target.copy_(item)

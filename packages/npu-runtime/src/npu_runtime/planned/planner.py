@@ -22,8 +22,7 @@ from npu_runtime.lowering.lowered_graph import LoweredGraph, lower
 from npu_runtime.lowering.view_fusion import fuse_views
 from npu_runtime.planned.arena import Span, assign_offsets, lower_bound
 from npu_runtime.planned.assign_buffers import BufferAssigner
-from npu_runtime.planned.assignment import BufferAssignment
-from npu_runtime.planned.buffers import Allocation, BufferKind
+from npu_runtime.planned.buffers import BufferAssignment, BufferKind
 from npu_runtime.planned.phases import find_constants, split_constants, split_phases
 from npu_runtime.planned.plan import Buffer, Plan
 from npu_runtime.probing.op_probe import OpProbe
@@ -60,7 +59,7 @@ def _plan(lowered: LoweredGraph, device: torch.device) -> Plan:
     graph = lowered.graph
     constants = find_constants(graph)
     instructions = _select_instructions(lowered, device, constants)
-    first = [value for value in (*graph.arguments, *_prologue_values(graph)) if value in constants]
+    first = [value for value in graph.values if value in constants]
     once, rest = split_constants(instructions, constants)
     folded = [value for instruction in once for value in instruction.outputs]
     assignment = BufferAssigner(graph, *split_phases(graph, rest), [*first, *folded], once).assign()
@@ -71,7 +70,11 @@ def _plan(lowered: LoweredGraph, device: torch.device) -> Plan:
     for allocation, offset in zip(arena, offsets, strict=True):
         allocation.offset = offset
     numbers = [value for value in graph.inputs if not isinstance(value.type, TensorType)]
-    results = [item for item in graph.outputs if not _is_fixed(assignment, item)]
+    results = [
+        item
+        for item in graph.outputs
+        if item not in assignment.staging_copies and not assignment.is_fixed(item)
+    ]
     passed = tuple(dict.fromkeys([*_values_across_phases(assignment, numbers), *results]))
     return Plan(
         lowered=lowered,
@@ -122,10 +125,6 @@ def _find_expanded(graph: Graph, device: torch.device, probe: OpProbe, as_stated
     return expanded
 
 
-def _prologue_values(graph: Graph) -> list[Value]:
-    return [value for node in graph.prologue for value in node.outputs]
-
-
 def _require_fixed_sizes(graph: Graph) -> None:
     for value in graph.values:
         if value.type.symbols:
@@ -154,10 +153,6 @@ def _require_fixed_buffers(graph: Graph) -> None:
             )
 
 
-def _is_fixed(assignment: BufferAssignment, value: Value) -> bool:
-    return value in assignment.staging_copies or assignment.is_fixed(value)
-
-
 def _values_across_phases(assignment: BufferAssignment, numbers: Sequence[Value]) -> list[Value]:
     """Return the dynamic values of the compute phase that the commit phase reads."""
     dynamic = {value for instruction in assignment.compute for value in instruction.outputs}
@@ -173,33 +168,21 @@ def _compile_phase(
 
 def _describe_buffers(assignment: BufferAssignment) -> list[Buffer]:
     buffers = []
-    first = _first_writes(assignment)
     for value, kind in assignment.kinds.items():
         allocations = assignment.allocations_of[value]
         allocation = allocations[0] if allocations else None
+        is_in_arena = allocation is not None and allocation.kind is BufferKind.ARENA
         owner = allocation.owner if allocation is not None and allocation.owner is not value else None
         buffers.append(
             Buffer(
                 value=value.name,
                 kind=kind.value,
-                offset=_offset(allocation) if kind in (BufferKind.ARENA, BufferKind.VIEW) else None,
+                offset=allocation.offset if allocation is not None and is_in_arena else None,
                 bytes=span_bytes(value.type),
-                first=first.get(value, -1),
+                first=-1 if allocation is None else allocation.first,
                 last=assignment.last_use.get(value, -1),
                 shares="" if owner is None else owner.name,
                 why=assignment.reasons.get(value, ""),
             )
         )
     return buffers
-
-
-def _offset(allocation: Allocation | None) -> int | None:
-    return allocation.offset if allocation is not None and allocation.kind is BufferKind.ARENA else None
-
-
-def _first_writes(assignment: BufferAssignment) -> dict[Value, int]:
-    first: dict[Value, int] = {}
-    for allocation in assignment.allocations:
-        for value in allocation.values:
-            first.setdefault(value, allocation.first)
-    return first

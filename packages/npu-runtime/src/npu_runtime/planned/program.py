@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -15,7 +15,7 @@ from npu_ir.core.symbol_values import SymbolValues
 from npu_runtime._torch.state import below_autograd, has_default_torch_state, record_gradients
 from npu_runtime.codegen.compiled_function import BoundFunction, CompiledFunction
 from npu_runtime.planned.binding import Allocator, DeferredBinding, allocate, bind_tensors
-from npu_runtime.planned.load_inputs import make_loader
+from npu_runtime.planned.load_inputs import CallInputs, copy_tensors
 from npu_runtime.planned.plan import Plan
 
 
@@ -34,6 +34,7 @@ class PlannedProgram:
     Attributes:
         plan: The memory plan.
         inputs: The fixed tensor of each input of the graph; None for a number.
+        fixed: The tensors among `inputs`.
         numbers: The names of the inputs that are numbers: the arguments of `run`, in order.
         outputs: Each result of the graph, flat: a fixed tensor or plain data; None for a result returned by
             `run`.
@@ -59,6 +60,7 @@ class PlannedProgram:
         self._compute = self._bind(plan.compute)
         self._commit = self._bind(plan.commit)
         self.inputs = tuple(self._tensors.get(value) for value in graph.inputs)
+        self.fixed = tuple(item for item in self.inputs if item is not None)
         self.numbers = tuple(value.name for value in graph.inputs if not isinstance(value.type, TensorType))
         self._leaves = [
             plan.staging_copies.get(item, item) if isinstance(item, Value) else item
@@ -74,7 +76,7 @@ class PlannedProgram:
             if isinstance(item, Value) and item not in self._tensors
         ]
         self._unflatten = make_unflatten(graph.results[0])
-        self._load = make_loader(graph, self._tensors, plan.device)
+        self._call_inputs = CallInputs(graph, plan.device)
 
     def _number_index(self, value: Value) -> int:
         """Return the index of an input number in `numbers`, counted from the end: negative."""
@@ -126,49 +128,27 @@ class PlannedProgram:
         Raises:
             ExecutionError: The arguments do not fit the graph; then nothing was copied.
         """
-        return self._load(args, kwargs or {})
+        given, numbers = self._call_inputs.of(args, kwargs or {})
+        copy_tensors(self.fixed, given)
+        return tuple(numbers)
 
-    def run(self, *numbers: Any) -> tuple[Any, ...]:
-        """Run both phases; return the results, flat: fixed tensors, which the next run overwrites.
+    def run(self, *numbers: Any) -> Sequence[Any]:
+        """Run both phases on the contents of the inputs; see `step`."""
+        return self.step((), numbers)
+
+    def step(self, given: Sequence[torch.Tensor], numbers: Sequence[Any]) -> Sequence[Any]:
+        """Copy the tensors of a call into the fixed inputs, and run both phases.
+
+        Args:
+            given: A tensor of the same type for each of `fixed`; or none, to run on what these hold.
+            numbers: A number for each of `numbers`.
+
+        Returns:
+            The results, flat: fixed tensors, which the next run overwrites.
 
         Raises:
             ExecutionError: A node fails; if that is in the compute phase, no state has changed.
         """
-        results: tuple[Any, ...] = self._run(numbers, self._call_both)
-        return results
-
-    def compute(self, *numbers: Any) -> tuple[Any, ...]:
-        """Run the compute phase, which changes no state; return the values for `commit`."""
-        computed: tuple[Any, ...] = self._run(numbers, self._call_compute)
-        return computed
-
-    def commit(self, *numbers: Any, computed: tuple[Any, ...] = ()) -> None:
-        """Run the commit phase, which writes state.
-
-        Args:
-            numbers: The arguments of `compute`.
-            computed: Its result.
-        """
-        self._run(numbers, lambda given: self._commit(self._symbols, *given, *computed))
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Return the results in the model's structure: fixed tensors, which the next call overwrites."""
-        return self._unflatten(self.run(*self.load(args, kwargs)))
-
-    def _call_compute(self, numbers: tuple[Any, ...]) -> tuple[Any, ...]:
-        return self._compute(self._symbols, *numbers)
-
-    def _call_both(self, numbers: tuple[Any, ...]) -> tuple[Any, ...]:
-        computed = self._compute(self._symbols, *numbers)
-        self._commit(self._symbols, *numbers, *computed)
-        if not self._dynamic_results:
-            return self.outputs
-        results = list(self.outputs)
-        for index, position in self._dynamic_results:
-            results[index] = computed[position] if position >= 0 else numbers[position]
-        return tuple(results)
-
-    def _run(self, numbers: tuple[Any, ...], call: Callable[[tuple[Any, ...]], Any]) -> Any:
         if len(numbers) != len(self.numbers):
             raise ExecutionError(
                 f"{len(numbers)} numbers were given, the program takes {len(self.numbers)}",
@@ -177,20 +157,33 @@ class PlannedProgram:
             )
         if not has_default_torch_state():
             with isolated_torch_state(self.plan.device):
-                return self._call_explained(numbers, call)
+                return self._launch(given, numbers)
         # Set directly: `torch.set_grad_enabled` takes ten times as long.
         before = torch.is_grad_enabled()
         record_gradients(False)
         try:
-            return self._call_explained(numbers, call)
+            return self._launch(given, numbers)
         finally:
             record_gradients(before)
 
-    def _call_explained(self, numbers: tuple[Any, ...], call: Callable[[tuple[Any, ...]], Any]) -> Any:
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Return the results in the model's structure: fixed tensors, which the next call overwrites."""
+        return self._unflatten(self.run(*self.load(args, kwargs)))
+
+    def _launch(self, given: Sequence[torch.Tensor], numbers: Sequence[Any]) -> Sequence[Any]:
         try:
             with below_autograd():
-                return call(numbers)
+                for fixed, item in zip(self.fixed, given):  # noqa: B905 - as many, or none
+                    fixed.copy_(item)
+                computed = self._compute(self._symbols, *numbers)
+                self._commit(self._symbols, *numbers, *computed)
         except Exception as error:
             self.plan.compute.explain(error, self._tensors)
             self.plan.commit.explain(error, self._tensors)
             raise
+        if not self._dynamic_results:
+            return self.outputs
+        results = list(self.outputs)
+        for index, position in self._dynamic_results:
+            results[index] = computed[position] if position >= 0 else numbers[position]
+        return tuple(results)

@@ -19,17 +19,16 @@ from npu_ir import OpNode, Value
 from npu_ir.core.isolation import isolated_torch_state
 from npu_ir.core.storage import storage_key
 from npu_ir.core.types import Type
-from npu_ir.ops.calls import Binding, Slot
+from npu_ir.ops.calls import Binding
 from npu_ir.ops.effects import is_random
 from npu_ir.ops.execution import flatten_results, is_of_type
 from npu_ir.ops.schema import Op
-from npu_runtime._torch.fast_calls import fast_callables, fast_callables_in_place
+from npu_runtime._torch.fast_calls import fast_callables
 from npu_runtime._torch.ops import OpOverload
 from npu_runtime._torch.state import below_autograd
-from npu_runtime.probing.out_variants import ObservedCall, OutVariant, find_out_variants
+from npu_runtime.probing.out_variants import ObservedCall, OutVariant, find_in_place, find_out_variants
 from npu_runtime.probing.sample_inputs import SampleInputs
 from npu_runtime.probing.storage import (
-    fits_first_input,
     has_stated_strides,
     is_bitwise_equal,
     is_inexact,
@@ -45,7 +44,7 @@ class CallTraits:
         kernel: The name of the callable.
         function: The fastest callable equivalent to the operator.
         in_place: The name and callable of an equivalent that writes into the first input; None if there is
-            none.
+            none, or planned programs are to use out-variants.
         shares: For each output the inputs, by number, that it shares memory with.
         has_stated_strides: For each output whether its strides are those of its type.
         starts_storage: For each output whether it starts at the beginning of its memory.
@@ -173,15 +172,17 @@ class OpProbe:
             traits = traits.without_memory_traits(len(data))
         if not isinstance(op, OpOverload):
             return traits
-        traits = replace(traits, out_variants=self._find_out_variants(node, op, binding, data, traits))
-        if is_random(node):
+        call = ObservedCall(op, binding, data, outputs, self._device, draws_random=is_random(node))
+        if self.is_planned and not any(traits.shares) and all(traits.has_stated_strides):
+            traits = replace(traits, out_variants=find_out_variants(call))
+        if call.draws_random:
             return traits
         if not self._keeps_strides_with_gradients(node, binding, function, data, outputs):
             traits = traits.without_memory_traits(len(data))
         traits = self._with_fastest_callable(traits, op, binding, data, outputs)
-        if not any(traits.has_stated_strides):
+        if self.is_planned or any(traits.shares) or not any(traits.has_stated_strides):
             return traits
-        return replace(traits, in_place=self._find_in_place(node, op, binding, data, outputs))
+        return replace(traits, in_place=find_in_place(call))
 
     def _has_fixed_sizes(
         self, function: Callable[..., Any], binding: Binding, data: list[Any], types: Sequence[Type]
@@ -198,14 +199,6 @@ class OpProbe:
             if self._is_equivalent(function, binding, data, outputs):
                 return replace(traits, kernel=kernel, function=function)
         return traits
-
-    def _find_out_variants(
-        self, node: OpNode, op: OpOverload, binding: Binding, data: list[Any], traits: CallTraits
-    ) -> tuple[OutVariant, ...]:
-        """Return the out-variants, if requested; none if outputs are views or have other strides."""
-        if not self.is_planned or any(traits.shares) or not all(traits.has_stated_strides):
-            return ()
-        return find_out_variants(ObservedCall(op, binding, data, self._device, draws_random=is_random(node)))
 
     def _keeps_strides_with_gradients(
         self,
@@ -262,26 +255,6 @@ class OpProbe:
         except Exception:  # its parameters differ from those of the operator
             return False
         return len(outputs) == len(wanted) and all(map(is_bitwise_equal, outputs, wanted))
-
-    def _find_in_place(
-        self, node: OpNode, op: OpOverload, binding: Binding, data: list[Any], outputs: Sequence[Any]
-    ) -> tuple[str, Callable[..., Any]] | None:
-        """Return the name and callable of an equivalent that writes the only output into the first input."""
-        if (
-            len(outputs) != 1
-            or binding.positional[:1] != (Slot(0),)
-            or not fits_first_input(data, outputs[0], node)
-        ):
-            return None
-        for kernel, function in fast_callables_in_place(op):
-            overwritten = [data[0].clone(), *data[1:]]
-            try:
-                result = _call(function, binding, overwritten, self._device)
-            except Exception:  # its parameters differ from those of the operator
-                continue
-            if result[0] is overwritten[0] and is_bitwise_equal(result[0], outputs[0]):
-                return kernel, function
-        return None
 
 
 def _have_types(outputs: Sequence[Any], types: Sequence[Type]) -> bool:

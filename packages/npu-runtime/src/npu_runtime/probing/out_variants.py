@@ -59,6 +59,7 @@ class ObservedCall:
         op: The operator.
         binding: Its arguments; slots stand for ``inputs``.
         inputs: Sample inputs.
+        outputs: The outputs; of a random op, those of another run.
         device: Their device.
         draws_random: Whether the op draws random numbers.
     """
@@ -66,12 +67,9 @@ class ObservedCall:
     op: OpOverload
     binding: Binding
     inputs: Sequence[Any]
+    outputs: Sequence[Any]
     device: torch.device
     draws_random: bool
-
-    def outputs(self) -> list[Any]:
-        args, kwargs = self.binding.arguments(self.inputs, self.device)
-        return flatten_results(self.op._op(*args, **kwargs))
 
 
 def find_out_variants(call: ObservedCall) -> tuple[OutVariant, ...]:
@@ -97,6 +95,22 @@ def find_out_variants(call: ObservedCall) -> tuple[OutVariant, ...]:
     return tuple(found)
 
 
+def find_in_place(call: ObservedCall) -> tuple[str, Callable[..., Any]] | None:
+    """Return the fastest callable, and its name, that writes the only output into the first input."""
+    if len(call.outputs) != 1 or call.binding.positional[:1] != (Slot(0),) or not _is_dense(call.outputs[0]):
+        return None
+    trial, memory = _Trial(call), {0: Slot(len(call.inputs))}
+    candidates = fast_callables_in_place(call.op)
+    return next(
+        (
+            (kernel, function)
+            for kernel, function in candidates
+            if trial.matches(OutVariant(kernel, function, _replace_slots(call, memory), (0,)))
+        ),
+        None,
+    )
+
+
 class _Trial:
     """Trial runs of out-variants against the outputs of a call.
 
@@ -106,10 +120,12 @@ class _Trial:
 
     def __init__(self, call: ObservedCall) -> None:
         self._call = call
+        self.expected, self._state = call.outputs, None
         if call.draws_random:
             random_state(call.device, _SEED)
-        self.expected = call.outputs()
-        self._state = random_state(call.device) if call.draws_random else None
+            args, kwargs = call.binding.arguments(call.inputs, call.device)
+            self.expected = flatten_results(call.op._op(*args, **kwargs))
+            self._state = random_state(call.device)
 
     def matches(self, out_variant: OutVariant) -> bool | None:
         """Return whether an out-variant reproduces the call; None if it does not accept these arguments."""
@@ -201,7 +217,7 @@ def _candidates(call: ObservedCall, count: int) -> Iterator[OutVariant]:
         written = _written_inputs(overload, binding)
         if written is None or len(names) + len(written) != count:
             continue
-        replaced = _replace_slots(binding, dict(zip(written, slots[len(names) :], strict=True)))
+        replaced = _replace_slots(call, dict(zip(written, slots[len(names) :], strict=True)))
         over: tuple[int | None, ...] = (*[None] * len(names), *written)
         if not names and not overload._schema.name.endswith("_functional"):
             for kernel, function in fast_callables_in_place(op):
@@ -297,13 +313,8 @@ def _with_keywords(binding: Binding, keywords: dict[str, Any]) -> Binding:
     return replace(binding, keyword={**binding.keyword, **keywords})
 
 
-def _replace_slots(binding: Binding, slots: dict[int, Slot]) -> Binding:
-    """Return a binding with the slots of some inputs replaced."""
-
-    def other(item: Any) -> Any:
-        if type(item) is list:
-            return [other(part) for part in item]
-        return slots.get(item.index, item) if isinstance(item, Slot) else item
-
-    keyword = {name: other(item) for name, item in binding.keyword.items()}
-    return replace(binding, positional=tuple(map(other, binding.positional)), keyword=keyword)
+def _replace_slots(call: ObservedCall, slots: dict[int, Slot]) -> Binding:
+    """Return the binding of a call with the slots of some inputs replaced."""
+    inputs = [slots.get(index, Slot(index)) for index in range(len(call.inputs))]
+    args, kwargs = call.binding.arguments(inputs, call.device)
+    return replace(call.binding, positional=tuple(args), keyword=kwargs)

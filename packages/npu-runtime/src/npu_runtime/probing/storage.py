@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import torch
 
-from npu_ir import OpNode, TensorType
-from npu_ir.core.storage import address_range, element_span, shares_memory
+from npu_ir import TensorType
+from npu_ir.core.storage import address_range
 from npu_ir.core.tensor_bytes import same_data
 from npu_ir.core.types import Type
 from npu_ir.graph.binding import with_strides
@@ -45,20 +45,6 @@ def is_bitwise_equal(left: Any, right: Any) -> bool:
     if left.layout is torch.strided and left.stride() != right.stride():
         return False
     return bool(left.layout is right.layout) and same_data(left, right)
-
-
-def fits_first_input(data: Sequence[Any], output: Any, node: OpNode) -> bool:
-    """Return whether an output fits into the first input: same layout, dense, and read once in the call."""
-    first = data[0] if data else None
-    return (
-        isinstance(first, torch.Tensor)
-        and isinstance(output, torch.Tensor)
-        and first.layout is output.layout is torch.strided
-        and (first.dtype, first.shape, first.stride()) == (output.dtype, output.shape, output.stride())
-        and not shares_memory(first, output)
-        and sum(value is node.inputs[0] for value in node.inputs) == 1
-        and TensorType.of(first).numel == element_span(first.shape, first.stride())
-    )
 
 
 def is_inexact(item: Any) -> bool:

@@ -1,7 +1,7 @@
 """Training steps: traced, checked, compiled, captured, replayed.
 
 In: a model, an optimizer, a loss function, then a batch per step. Out: the loss; parameters and optimizer
-state advance in place. Open `train_step.py` first, then `specialization.py`.
+state advance in place. Open `train_step.py` first, then `compiled_step.py`.
 """
 
 from __future__ import annotations

@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-import functools
 import os
-import threading
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from npu_ir import Graph, InputKind, TensorType
-from npu_ir.core.structure import make_unflatten
-from npu_ir.ops.effects import is_random
-from npu_ir.plugins.backend import Backend
 from npu_runtime.errors import CaptureError
 from npu_runtime.executor.executor import IRExecutor
 from npu_runtime.lowering.lowered_graph import LoweredGraph
-from npu_runtime.planned import Plan, PlannedProgram
-from npu_runtime.training.capture.buffer_pool import BufferPool
-from npu_runtime.training.capture.runners import BoundStep, Runner, find_weight, store_mutations
-from npu_runtime.training.capture.snapshots import Snapshot, preserve_state
-from npu_runtime.training.checks.violations import CaptureReport
+from npu_runtime.planned import Plan
+from npu_runtime.training.capture.runners import find_weight, store_mutations
+from npu_runtime.training.capture.select_runner import CapturePolicy
+from npu_runtime.training.capture.snapshots import preserve_state
+from npu_runtime.training.compiled_step import CompiledStep
 from npu_runtime.training.dumps.call_log import CallLog, record_call_log
 from npu_runtime.training.dumps.write_dumps import (
     call_log_dump,
@@ -32,89 +25,52 @@ from npu_runtime.training.dumps.write_dumps import (
     plan_dump,
     write_dumps,
 )
-from npu_runtime.training.shared_state import SharedState
+from npu_runtime.training.tracing.traced_step import HYPERPARAMETERS, TracedStep
 
 
-@dataclass(eq=False)
-class CompileArtifact:
+class CompileArtifact(CompiledStep):
     """A compiled step bound to its model: `replay` takes a step, `run_ir` computes it on the executor.
 
     `compile_and_capture` returns one. It shares its state with the optimizer: the state is in
     ``optimizer.state_dict()``, eager steps continue from it, and a state loaded there is the one the next
-    replay works on. Calls from several threads wait for each other.
+    replay works on. Calls from several threads wait for each other. Its attributes are those of
+    `CompiledStep`.
 
-    Attributes:
+    Args:
         name: The name that `get_artifact` takes.
-        graph: The graph, after the passes.
-        weights: Parameters, buffers and optimizer state by name, in their own memory.
-        backends: The backends, in order of preference.
-        capture_state: ``"cuda-graph"``: recorded by the device; ``"planned"``: the planned program over fixed
-            memory; ``"off"``: the executor, op by op.
-        reason: Why it is not captured, or not recorded by the device; empty otherwise.
-        report: The report of the capture check; None without one.
-        program: The planned program over fixed memory; None where the step is not captured.
-        generators: Further generators that the step draws from, besides PyTorch's default ones.
+        policy: As for `CompiledStep`.
+        weights: As for `CompiledStep`.
+        traced: As for `CompiledStep`.
     """
 
-    name: str
-    graph: Graph
-    weights: Mapping[str, torch.Tensor]
-    backends: Sequence[Backend]
-    capture_state: str
-    reason: str
-    report: CaptureReport | None
-    program: PlannedProgram | None
-    _runner: Runner
-    _bind: Callable[[Mapping[str, torch.Tensor]], BoundStep]
-    _read_hyperparameters: Callable[[], Mapping[str, Any]] | None = None
-    _require_branches: Callable[[], None] | None = None
-    _make_shared_state: Callable[[Mapping[str, torch.Tensor]], SharedState] | None = None
-    generators: Sequence[torch.Generator] = ()
-    _lock: threading.RLock = field(default_factory=threading.RLock)
-    _numbers: Sequence[Any] | None = None
-    _call_log: CallLog | None = None
+    def __init__(
+        self,
+        name: str,
+        policy: CapturePolicy,
+        weights: Mapping[str, torch.Tensor],
+        traced: TracedStep | None,
+    ) -> None:
+        super().__init__(policy, weights, traced)
+        self.name = name
+
+    def _bind(self, weights: Mapping[str, torch.Tensor]) -> None:
+        super()._bind(weights)
+        self._call_log: CallLog | None = None
 
     @property
     def inputs(self) -> tuple[torch.Tensor | None, ...]:
         """The fixed tensor of each input of the graph; None for a scalar."""
-        return self._runner.inputs
+        return self.runner.inputs
 
     @property
     def state(self) -> Mapping[str, torch.Tensor]:
         """The tensors that a step mutates, by name."""
-        return self._runner.state
+        return self.runner.state
 
     @property
     def plan(self) -> Plan | None:
         """The buffer assignment of each value; None where the step is not captured."""
         return None if self.program is None else self.program.plan
-
-    @property
-    def example_numbers(self) -> Sequence[Any]:
-        """The scalars of the last step; before the first one those of the optimizers, or zeros."""
-        if self._numbers is not None:
-            return self._numbers
-        current = {} if self._read_hyperparameters is None else self._read_hyperparameters()
-        numbers = [value for value in self.graph.inputs if not isinstance(value.type, TensorType)]
-        return [current.get(value.name, 0.0) for value in numbers]
-
-    @functools.cached_property
-    def pool(self) -> BufferPool:
-        """The fixed buffers, by the name of the value."""
-        device = next((item.device for item in self._runner.tensors.values()), torch.device("cpu"))
-        return BufferPool(self._runner.tensors, device)
-
-    def pointers(self) -> dict[str, int]:
-        """Return the address of every fixed buffer by name: only `rebind` changes one."""
-        return {name: item.data_ptr() for name, item in self._runner.tensors.items()}
-
-    def moved(self) -> list[str]:
-        """Return the names of mutated tensors whose memory was replaced since the step was bound."""
-        return [name for name, tensor, address in self._bound_addresses if tensor.data_ptr() != address]
-
-    def has_foreign_state(self) -> bool:
-        """Return whether the optimizers hold other state than the step works on."""
-        return self._shared is not None and self._shared.is_replaced()
 
     def replay(self, *batch: Any, borrow: bool = False, **named: Any) -> Any:
         """Take a step, and return its results.
@@ -130,39 +86,19 @@ class CompileArtifact:
             CaptureError: This thread is replaying already; or hyperparameters have changed such that Python
                 would take another branch; or a tensor of the model has been given other memory.
         """
-        with self._lock:
-            self._rebind_replaced_state()
+        with self.lock:
+            self.rebind_replaced_state()
             self._require_same_memory()
-            if self._require_branches is not None and "hyperparameters" not in named:
-                self._require_branches()
-            numbers = self._runner.load(batch, self._add_hyperparameters(named))
-            results = self._launch_or_restore_rng(numbers)
-            owned = results if borrow else list(map(_clone, results))
-        return self._unflatten_results(owned)
+            if HYPERPARAMETERS not in named:
+                self._require_same_branches()
+            return self.step(*self.bind_call(batch, named), borrow=borrow)
 
     def prepare(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Copy a batch into the fixed inputs; no step is taken."""
-        with self._lock:
-            self._rebind_replaced_state()
-            self._numbers = self._runner.load(args, self._add_hyperparameters(kwargs))
-
-    def launch(self, numbers: Sequence[Any] = ()) -> Sequence[Any]:
-        """Take a step on the contents of `inputs`; return its flat results, which the next step overwrites.
-
-        Args:
-            numbers: A number for each scalar input, in the order of ``graph.inputs``.
-        """
-        with self._lock:
-            results = self.run_unshared(numbers)
-            if self._shared is not None:
-                self._shared.install()
-            return results
-
-    def run_unshared(self, numbers: Sequence[Any] = ()) -> Sequence[Any]:
-        """Take a step as `launch` does, without giving its state to the optimizers, so it can be undone."""
-        with self._lock:
-            self._numbers = numbers
-            return self._runner.run(*numbers)
+        with self.lock:
+            self.rebind_replaced_state()
+            given, self.numbers = self.bind_call(args, kwargs)
+            self.runner.load(given)
 
     def run_ir(self, *batch: Any, commit: bool = False, **named: Any) -> Any:
         """Compute a step by `IRExecutor` on the same graph and the same state, and return its results.
@@ -172,8 +108,8 @@ class CompileArtifact:
             commit: Update the state, as `replay` does; otherwise restore it, random generators included.
             named: As for `replay`.
         """
-        with self._lock:
-            self._rebind_replaced_state()
+        with self.lock:
+            self.rebind_replaced_state()
             if commit:
                 results, mutations = self._run_executor(batch, named)
                 store_mutations(
@@ -184,12 +120,12 @@ class CompileArtifact:
             else:
                 with preserve_state(self.weights.values(), self.generators):
                     results, _ = self._run_executor(batch, named)
-        return self._unflatten_results(results)
+        return self._unflatten(results)
 
     def mutations(self, *batch: Any, **named: Any) -> dict[str, torch.Tensor]:
         """Return the new state that `run_ir` computes, by name, without updating anything."""
-        with self._lock:
-            self._rebind_replaced_state()
+        with self.lock:
+            self.rebind_replaced_state()
             with preserve_state(self.weights.values(), self.generators):
                 return self._run_executor(batch, named)[1]
 
@@ -197,22 +133,12 @@ class CompileArtifact:
         self, batch: Sequence[Any], named: Mapping[str, Any]
     ) -> tuple[list[Any], dict[str, Any]]:
         executor = IRExecutor(self.graph, self.weights, backend=list(self.backends), passes=None)
-        return executor.run_flat(batch, self._add_hyperparameters(named))
-
-    def rebind(self, weights: Mapping[str, torch.Tensor]) -> None:
-        """Bind the step to other tensors of the same types; nothing is traced, lowered or planned again."""
-        with self._lock:
-            other = self._bind(weights)
-            self.weights, self.program, self._runner = weights, other.program, other.runner
-            self.capture_state, self.reason = other.capture_state, other.reason
-            self._call_log = None
-            for name in ("pool", "_bound_addresses", "_shared"):
-                self.__dict__.pop(name, None)  # cached properties, computed from the old tensors
+        return executor.run_flat(batch, self.add_hyperparameters(named))
 
     @property
     def lowered(self) -> LoweredGraph:
         """The lowered graph that the step runs."""
-        return self._runner.lowered
+        return self.runner.lowered
 
     @property
     def trace(self) -> CallLog:
@@ -228,9 +154,8 @@ class CompileArtifact:
                     where=self.reason,
                     fix='capture="require" reports what prevents it',
                 )
-            with self._lock:
-                numbers = self.example_numbers if self.program.numbers else ()
-                self._call_log = record_call_log(self.program, numbers, self.generators)
+            with self.lock:
+                self._call_log = record_call_log(self.program, self.program_numbers, self.generators)
         return self._call_log
 
     def assert_trace_has(self, kind: str, count: int | None = None) -> None:
@@ -264,27 +189,6 @@ class CompileArtifact:
 
     # Inside
 
-    @functools.cached_property
-    def _shared(self) -> SharedState | None:
-        """The state shared with the optimizers; None for a plain graph, which has none."""
-        return None if self._make_shared_state is None else self._make_shared_state(self.weights)
-
-    def _rebind_replaced_state(self) -> None:
-        """Rebind to the state of the optimizers, if it was replaced since the last step."""
-        replaced = {} if self._shared is None else self._shared.replacements()
-        if replaced:
-            self.rebind({**self.weights, **replaced})
-
-    @functools.cached_property
-    def _bound_addresses(self) -> list[tuple[str, torch.Tensor, int]]:
-        """Name, tensor in the model, and address in the step, of each mutated weight."""
-        state = self._runner.state
-        return [
-            (target.argument.target, find_weight(target, self.weights), state[target.name].data_ptr())
-            for target in self.graph.updates
-            if target.argument is not None and target.argument.kind is not InputKind.INPUT
-        ]
-
     def _require_same_memory(self) -> None:
         # A replay writes to the captured addresses, even if the model's tensors have other memory since.
         moved = self.moved()
@@ -296,30 +200,11 @@ class CompileArtifact:
                 fix="bind the artifact to the current tensors: artifact.rebind({**model.state_dict(), ...})",
             )
 
-    def _launch_or_restore_rng(self, numbers: Sequence[Any]) -> Sequence[Any]:
-        """Launch a step; if it fails, restore the random generators it may have advanced."""
-        if not self._is_random:
-            return self.launch(numbers)
-        before = Snapshot([], self.generators, [self.pool.device])
-        try:
-            return self.launch(numbers)
-        except BaseException:
-            before.restore()
-            raise
-
-    @functools.cached_property
-    def _is_random(self) -> bool:
-        return any(map(is_random, self.graph.nodes))
-
-    def _add_hyperparameters(self, named: Mapping[str, Any]) -> Mapping[str, Any]:
-        if self._read_hyperparameters is None or "hyperparameters" in named:
-            return named
-        return {**named, "hyperparameters": self._read_hyperparameters()}
-
-    @functools.cached_property
-    def _unflatten_results(self) -> Callable[[Sequence[Any]], Any]:
-        return make_unflatten(self.graph.results[0])
-
-
-def _clone(item: Any) -> Any:
-    return item.clone() if isinstance(item, torch.Tensor) else item
+    def _require_same_branches(self) -> None:
+        condition = self.changed_condition()
+        if condition is not None:
+            raise CaptureError(
+                f"the step was traced where {condition}, which is not so now",
+                where="the hyperparameters of the optimizers",
+                fix="compile the step again; TrainStep does so by itself",
+            )

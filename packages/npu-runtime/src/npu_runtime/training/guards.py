@@ -1,37 +1,41 @@
-"""Guards of a specialization: checks that modules and optimizers are still those that a step was traced for.
+"""Guards of compiled steps: checks that modules and optimizers are still those that a step was traced for.
 
-They run at each call, so each is a comparison of flat lists by loops in C (``map``, ``chain``). Three kinds
-differ in what a failure costs: other flags select another specialization, other memory needs a rebind, other
-parts or types make every specialization stale.
+They run at each call, so they are generated code: a chain of comparisons, most of them by identity. Three
+kinds differ in what a failure costs: other flags select another specialization, other memory needs a rebind,
+other parts or types make every specialization stale.
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
 import operator
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch.nn import Module
+from torch.optim import Optimizer
+from torch.utils.hooks import RemovableHandle
 
 from npu_runtime._torch.tracing import autocast_settings, is_autocast_enabled
+from npu_runtime.codegen.compiled_function import load_source
 from npu_runtime.training.tracing import hyperparameters
 from npu_runtime.training.tracing.components import TrainingComponents
 
 _BAKED_BY_VALUE = (int, float, bool, str, type(None))
 # The attributes that `Module.__init__` sets: flags and owner dicts are compared separately, hooks too.
 _STANDARD = frozenset(vars(Module()))
-_HOOKS = operator.attrgetter("_backward_hooks")
-_TRAINS = operator.attrgetter("training")
-_REQUIRES_GRAD = operator.attrgetter("requires_grad")
 
 
 class Guards:
     """The state of modules and optimizers at one moment, to be compared with their state at later calls.
 
     Args:
-        components: The training components.
+        components: The training components; their parameters have no hooks, which a step must not have.
+
+    Attributes:
+        hold: Return whether all guards hold.
     """
 
     def __init__(self, components: TrainingComponents) -> None:
@@ -41,148 +45,169 @@ class Guards:
             for module in (*components.modules.values(), *components.stateless_modules)
             for part in module.modules()
         ]
-        # The dicts in which modules register parameters, buffers and submodules show replaced entries.
-        self._owners = [owner for module in self._modules for owner in _owner_dicts(module)]
         self._optimizers = list(components.optimizers.values())
-        self._hooks = [hooks for item in (*self._modules, *self._optimizers) for hooks in _hook_dicts(item)]
-        self._attributes = list(map(vars, self._modules))
-        # Attributes that a trace bakes in by identity (functions, tuples of sizes, tensors), or private ones.
-        self._baked_attributes = [
-            (owner, key)
-            for owner in self._attributes
-            for key, value in owner.items()
-            if key not in _STANDARD and (type(value) not in _BAKED_BY_VALUE or key.startswith("_"))
-        ]
         self._parameters = list(components.parameters().values())
-        self._parts = self._current_parts()
-        self._counts = list(map(len, self._attributes))
         self._tensors = [*self._parameters, *components.buffers().values()]
-        self._addresses = self._current_addresses()
         self._types = self._current_types()
-        self._states = self._current_states()
-        self._trained_parameters = self._current_trained_parameters()
-        self._settings = [
-            (group, key, value)
-            for optimizer in self._optimizers
-            for group in optimizer.param_groups
-            for key, value in group.items()
-            if key != "params" and not hyperparameters.is_open(value)
-        ]
-        # Public numbers and strings that a trace bakes in by value, such as the probability of a dropout.
-        self._number_attributes = [
-            (vars(module), key)
-            for module in self._modules
-            for key, value in vars(module).items()
-            if type(value) in _BAKED_BY_VALUE and key != "training" and not key.startswith("_")
-        ]
-        self._numbers = self._current_numbers()
-        self._flags = self._current_flags()
-
-    def hold(self) -> bool:
-        """Return whether all guards hold."""
-        return self.has_same_flags() and self.has_same_parts() and self.has_same_memory()
+        self._flags, self._parts, self._memory = _Conditions(), _Conditions(), _Conditions()
+        self._add_modes()
+        self._add_settings()
+        self._add_parts()
+        self._add_memory()
+        self.hold = _compile(self._flags, self._parts, self._memory)
 
     def has_same_parts(self) -> bool:
         """Return whether modules have the same parts, hooks and baked-in attributes.
 
         The parameters that optimizers train must also be the same.
         """
-        return (
-            _are_same(self._current_parts(), self._parts)
-            and _are_same(self._current_trained_parameters(), self._trained_parameters)
-            and list(map(len, self._attributes)) == self._counts  # an attribute was added or deleted
-        )
+        return _compile(self._parts)()
+
+    def has_same_memory(self) -> bool:
+        """Return whether tensors have the same addresses, and optimizers the same state and groups."""
+        return _compile(self._memory)()
 
     def has_same_types(self) -> bool:
         """Return whether parameters and buffers have the same shapes, strides, dtypes and devices."""
         return self._current_types() == self._types
 
-    def has_same_memory(self) -> bool:
-        """Return whether tensors have the same addresses, and optimizers the same state and groups."""
-        return self._current_addresses() == self._addresses and _are_same(
-            self._current_states(), self._states
-        )
-
-    def has_same_flags(self) -> bool:
-        """Return whether modes, ``requires_grad``, numbers of modules and optimizer settings are the same.
-
-        The default dtype and autocast count as modes.
-        """
-        if self._current_flags() != self._flags:
-            return False
-        numbers = self._current_numbers()
-        # Identity first, which holds in nearly every call; repr() also takes a NaN for the same as itself.
-        if not _are_same(numbers, self._numbers) and list(map(repr, numbers)) != list(
-            map(repr, self._numbers)
-        ):
-            return False
-        # A loop, since all() of a generator takes three times as long.
-        for group, key, value in self._settings:  # noqa: SIM110
-            if group[key] != value:
-                return False
-        return True
-
+    @functools.cached_property
     def specialization_key(self) -> Hashable:
-        """Return the key of a specialization besides the batch: modes, numbers of modules, settings."""
+        """The key of a specialization besides the batch: modes, numbers of modules, settings."""
         settings = hyperparameters.settings(self._components.optimizers)
         described = tuple((name, repr(value)) for name, value in settings.items())
-        numbers = tuple(map(repr, self._current_numbers()))
-        return tuple(self._current_flags()), autocast_settings(), described, numbers
-
-    def _current_parts(self) -> list[Any]:
-        owners = itertools.chain(self._owners, filter(None, self._hooks))
-        return [
-            *itertools.chain.from_iterable(map(dict.values, owners)),
-            *map(type, self._modules),
-            *map(_HOOKS, self._parameters),
-            *[owner.get(key) for owner, key in self._baked_attributes],
-        ]
-
-    def _current_trained_parameters(self) -> list[Any]:
-        groups = [group["params"] for optimizer in self._optimizers for group in optimizer.param_groups]
-        return list(itertools.chain.from_iterable(groups))
-
-    def _current_states(self) -> list[Any]:
-        entries = [item for optimizer in self._optimizers for item in optimizer.state.values()]
-        # load_state_dict() replaces the groups, too: the `Reader` of a specialization would read stale ones.
-        groups = [group for optimizer in self._optimizers for group in optimizer.param_groups]
-        return [*itertools.chain.from_iterable(map(dict.values, entries)), *groups]
+        modes = (
+            *(item.training for item in self._modules),
+            *(item.requires_grad for item in self._parameters),
+        )
+        numbers = tuple(repr(owner[key]) for owner, key in self._number_attributes())
+        return modes, torch.get_default_dtype(), autocast_settings(), described, numbers
 
     def _current_types(self) -> list[Any]:
         return [(item.shape, item.stride(), item.dtype, item.device) for item in self._tensors]
 
-    def _current_numbers(self) -> list[Any]:
-        return [owner.get(key) for owner, key in self._number_attributes]
+    def _number_attributes(self) -> Iterator[tuple[dict[str, Any], str]]:
+        """Yield public numbers and strings that a trace bakes in by value, such as the rate of a dropout."""
+        for module in self._modules:
+            for key, value in vars(module).items():
+                if type(value) in _BAKED_BY_VALUE and key != "training" and not key.startswith("_"):
+                    yield vars(module), key
 
-    def _current_addresses(self) -> list[int]:
-        return list(map(torch.Tensor.data_ptr, self._tensors))
+    def _add_modes(self) -> None:
+        flags = self._flags
+        flags.add("{}() is {}", torch.get_default_dtype, torch.get_default_dtype())
+        if is_autocast_enabled():
+            flags.add("{}() == {}", autocast_settings, autocast_settings())
+        else:
+            flags.add("not {}()", is_autocast_enabled)
+        for module in self._modules:
+            flags.add("{}.training is {}", module, module.training)
+        for parameter in self._parameters:
+            flags.add("{}.requires_grad is {}", parameter, parameter.requires_grad)
 
-    def _current_flags(self) -> list[Any]:
-        return [*map(_TRAINS, self._modules), *map(_REQUIRES_GRAD, self._parameters), _global_torch_state()]
+    def _add_settings(self) -> None:
+        for owner, key in self._number_attributes():
+            # Identity holds in nearly every call; repr() also takes a NaN for the same as itself.
+            values = owner[key], repr(owner[key])
+            self._flags.add("({0}[{1}] is {2} or repr({0}[{1}]) == {3})", owner, key, *values)
+        for group in itertools.chain.from_iterable(item.param_groups for item in self._optimizers):
+            keys = [
+                key for key, item in group.items() if key != "params" and not hyperparameters.is_open(item)
+            ]
+            if keys:
+                read = operator.itemgetter(*keys)
+                self._flags.add("{}({}) == {}", read, group, read(group))
 
-
-def _are_same(left: list[Any], right: list[Any]) -> bool:
-    return len(left) == len(right) and all(map(operator.is_, left, right))
-
-
-def _global_torch_state() -> Hashable:
-    """Return the global torch state that a trace depends on: default dtype, and autocast where it is on."""
-    return torch.get_default_dtype(), autocast_settings() if is_autocast_enabled() else None
-
-
-def _hook_dicts(item: Any) -> Iterator[dict[Any, Any]]:
-    if isinstance(item, Module):
-        yield from (
-            item._forward_hooks,
-            item._forward_pre_hooks,
-            item._backward_hooks,
-            item._backward_pre_hooks,
+    def _add_parts(self) -> None:
+        parts = self._parts
+        hooks = operator.attrgetter("_backward_hooks", "_post_accumulate_grad_hooks")
+        # Every hook has a handle, and handles are numbered: few calls look at each parameter.
+        parts.add(
+            "({0}.next_id == {1} or not any(map(any, map({2}, {3}))))",
+            RemovableHandle,
+            RemovableHandle.next_id,
+            hooks,
+            self._parameters,
         )
-    else:
+        registering: list[Module | Optimizer] = [*self._modules, *self._optimizers]
+        owners = [owner for item in registering for owner in _owner_dicts(item)]
+        parts.add("not any({})", [owner for owner in owners if not owner])
+        for owner in filter(None, owners):
+            parts.add("len({}) == {}", owner, len(owner))
+            parts.add_items(owner, owner)
+        for module in self._modules:
+            parts.add("type({}) is {}", module, type(module))
+            parts.add("len({}) == {}", vars(module), len(vars(module)))  # an attribute was added or deleted
+            # Attributes that a trace bakes in by identity: functions, tuples of sizes, tensors, private ones.
+            parts.add_items(
+                vars(module),
+                {
+                    key: item
+                    for key, item in vars(module).items()
+                    if key not in _STANDARD and (type(item) not in _BAKED_BY_VALUE or key.startswith("_"))
+                },
+            )
+        for group in itertools.chain.from_iterable(item.param_groups for item in self._optimizers):
+            parts.add_elements("{}['params']", group, group["params"])
+
+    def _add_memory(self) -> None:
+        memory = self._memory
+        for tensor in self._tensors:
+            memory.add("{}.data_ptr() == {}", tensor, tensor.data_ptr())
+        for optimizer in self._optimizers:
+            # load_state_dict() replaces the groups, too: a reader of hyperparameters would read stale ones.
+            memory.add_elements("{}.param_groups", optimizer, optimizer.param_groups)
+            memory.add_elements("[*{}.state.values()]", optimizer, list(optimizer.state.values()))
+            for entries in optimizer.state.values():
+                memory.add_items(entries, entries)
+
+
+def _owner_dicts(item: Module | Optimizer) -> Iterator[dict[Any, Any]]:
+    """Yield the dicts in which a module or an optimizer registers its parts and hooks."""
+    if isinstance(item, Optimizer):
         yield from (item._optimizer_step_pre_hooks, item._optimizer_step_post_hooks)
+        return
+    yield from (item._parameters, item._buffers, item._modules)
+    yield from (item._forward_hooks, item._forward_pre_hooks, item._backward_hooks, item._backward_pre_hooks)
 
 
-def _owner_dicts(module: Module) -> Iterator[dict[str, Any]]:
-    yield module._parameters
-    yield module._buffers
-    yield module._modules
+class _Conditions:
+    """Conditions over objects, as Python expressions."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+        self.objects: dict[str, Any] = {}
+
+    def add(self, text: str, *items: Any) -> None:
+        """Add a condition: an expression with a field for each object."""
+        names = [f"o{id(item)}" for item in items]
+        self.objects.update(zip(names, items, strict=True))  # held: no other object may get the id
+        self.texts.append(text.format(*names))
+
+    def add_items(self, owner: Mapping[Any, Any], items: Mapping[Any, Any]) -> None:
+        """Add for each of some items of a dict that its value is the same object."""
+        for key, item in items.items():
+            self.add("{}[{}] is {}", owner, key, item)
+
+    def add_elements(self, text: str, owner: Any, elements: Sequence[Any]) -> None:
+        """Add that the list which an expression returns has the same objects as elements."""
+        self.add(f"len(items := {text}) == {{}}", owner, len(elements))
+        for index, element in enumerate(elements):
+            self.add(f"items[{index}] is {{}}", element)
+
+
+def _compile(*conditions: _Conditions) -> Callable[[], bool]:
+    """Return a function that returns whether all conditions hold; a key that is gone breaks one."""
+    objects = {name: item for part in conditions for name, item in part.objects.items()}
+    text = "\n            and ".join(text for part in conditions for text in part.texts) or "True"
+    source = f"""\
+def hold():
+    try:
+        return (
+            {text}
+        )
+    except KeyError:
+        return False
+"""
+    hold: Callable[[], bool] = load_source("guards", source, objects)["hold"]
+    return hold

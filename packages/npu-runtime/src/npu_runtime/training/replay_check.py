@@ -7,18 +7,22 @@ shows it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from npu_ir import TensorType
+from npu_ir.core.storage import storage_key
 from npu_ir.ops.effects import is_random
+from npu_runtime._torch.ops import OpOverload
+from npu_runtime._torch.state import observe_calls
+from npu_runtime.lowering.instruction import Instruction
+from npu_runtime.planned import PlannedProgram
 from npu_runtime.probing.storage import is_bitwise_equal
 from npu_runtime.training.artifact import CompileArtifact
 from npu_runtime.training.capture.snapshots import preserve_state
-from npu_runtime.training.checks.allocations import find_unplanned_allocations
-from npu_runtime.training.checks.violations import CaptureReport, Violation
+from npu_runtime.training.checks.violations import CaptureReport, Violation, node_location
 
 _SEEDS = (20_001, 20_002)
 # Steps taken before the perturbed ones: while all state is zeros, decay rates have no influence.
@@ -50,9 +54,7 @@ def check_replay(artifact: CompileArtifact, *batch: Any, **named: Any) -> Captur
         artifact.prepare(batch, named)
         violations = list(_find_frozen_inputs(artifact))
         if artifact.program is not None:
-            # A recorded program takes none: its numbers are 0-d tensors among the inputs.
-            numbers = artifact.example_numbers if artifact.program.numbers else ()
-            violations += find_unplanned_allocations(artifact.program, numbers)
+            violations += find_unplanned_allocations(artifact.program, artifact.program_numbers)
     violations += _moved_pointers(pointers, artifact.pointers(), artifact.moved())
     violations += (
         Violation(
@@ -70,7 +72,7 @@ def check_replay(artifact: CompileArtifact, *batch: Any, **named: Any) -> Captur
 def _find_frozen_inputs(artifact: CompileArtifact) -> Iterator[Violation]:
     numbers = list(artifact.example_numbers)
     for _ in range(_STEPS_BEFORE):
-        artifact.run_unshared(numbers)
+        artifact.try_step(numbers)
     names = [value.name for value in artifact.graph.inputs if not isinstance(value.type, TensorType)]
     plain = _run_seeded(artifact, numbers, _SEEDS[0])
     if not _are_same(plain, _run_seeded(artifact, numbers, _SEEDS[0])):
@@ -116,7 +118,7 @@ def _run_seeded(artifact: CompileArtifact, numbers: Sequence[Any], seed: int) ->
         torch.manual_seed(seed)
         for generator in artifact.generators:
             generator.manual_seed(seed)
-        results = artifact.run_unshared(numbers)
+        results = artifact.try_step(numbers)
         outcome = [*results, *artifact.state.values()]
         return [item.clone() if isinstance(item, torch.Tensor) else item for item in outcome]
 
@@ -137,3 +139,54 @@ def _moved_pointers(
             "keep their tensors (copy_() into them, load_state_dict()), "
             "or bind the artifact again: artifact.rebind(...)",
         )
+
+
+def find_unplanned_allocations(program: PlannedProgram, numbers: Sequence[Any]) -> Iterator[Violation]:
+    """Yield a note for each allocation by an instruction whose outputs have planned memory.
+
+    Instructions that allocate their outputs are not reported: the plan lists these allocations.
+
+    Args:
+        program: Run once; its state changes.
+        numbers: The scalar arguments of the run.
+    """
+    instructions = {
+        id(instruction.function): instruction
+        for calls in program.plan.calls.values()
+        for instruction in calls
+    }
+    running: list[Instruction] = []  # the current instruction
+    allocations: dict[tuple[Instruction, str], list[torch.Tensor]] = {}
+
+    def begin(function: Callable[..., Any]) -> None:
+        running[:] = [instructions[id(function)]]
+
+    def see(op: OpOverload, given: list[Any], results: list[Any]) -> None:
+        if running and not running[0].outputs:
+            allocated = _new_tensors(given, results)
+            if allocated:
+                allocations.setdefault((running[0], str(op)), allocated)
+
+    watched = program.with_observer(begin)
+    with observe_calls(see):
+        watched.run(*numbers)
+    for (instruction, op), tensors in allocations.items():
+        listed = ", ".join(str(TensorType.of(item)) for item in tensors)
+        yield Violation(
+            "allocation",
+            f"{instruction.kernel} allocates {listed} by {op} in each run, which is in no plan",
+            node_location(instruction.node),
+            "allocate it once, when the program is prepared or bound, and keep it there",
+            is_note=True,
+        )
+
+
+def _new_tensors(given: Sequence[Any], results: Sequence[Any]) -> list[torch.Tensor]:
+    memory = {storage_key(item) for item in given if _is_strided(item)}
+    return [
+        item for item in results if _is_strided(item) and item.numel() and storage_key(item) not in memory
+    ]
+
+
+def _is_strided(item: Any) -> bool:
+    return isinstance(item, torch.Tensor) and item.layout is torch.strided

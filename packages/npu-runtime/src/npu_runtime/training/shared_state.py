@@ -22,6 +22,9 @@ class SharedState:
     Args:
         traced: The step.
         weights: The tensors it is bound to, by name.
+
+    Attributes:
+        is_installed: Whether a step has been taken, so that the state is that of the optimizers.
     """
 
     def __init__(self, traced: TracedStep, weights: Mapping[str, torch.Tensor]) -> None:
@@ -45,36 +48,34 @@ class SharedState:
                     self._entries.append((optimizer, item, key, name, weights.get(name, traced.state[name])))
             if own:
                 self._optimizers.append(optimizer)
-        self._is_installed = False
+        self.is_installed = False
 
     def install(self) -> None:
-        """Make the state that of the optimizers, which save and continue from it; called after a step."""
+        """Make the state that of the optimizers, which save and continue from it: after the first step."""
         for optimizer in self._optimizers:
             # lr_scheduler warns if this is unset: it takes the optimizer's step not to have been called.
             optimizer._opt_called = True  # type: ignore[attr-defined]
-        if not self._is_installed:
-            for optimizer, item, key, _, tensor in self._entries:
-                optimizer.state[item][key] = tensor
-            self._is_installed = True
+        for optimizer, item, key, _, tensor in self._entries:
+            optimizer.state[item][key] = tensor
+        self.is_installed = True
 
     def is_replaced(self) -> bool:
-        """Return whether the optimizers hold other tensors in place of this state."""
-        return any(map(self._is_entry_replaced, self._entries))
-
-    def replacements(self) -> dict[str, torch.Tensor]:
-        """Return the tensors that optimizers hold in place of this state, by name; {} if there are none.
+        """Return whether the optimizers hold other tensors in place of this state.
 
         They come from a loaded checkpoint, or from eager steps.
+        """
+        return any(map(self._is_entry_replaced, self._entries))
+
+    def current(self) -> dict[str, torch.Tensor]:
+        """Return the tensors that the optimizers hold in place of this state, by name.
 
         Raises:
             CaptureError: One is missing, or of another shape, dtype or device.
         """
-        if not self.is_replaced():
-            return {}
         current = ParameterSubstitution(self._traced.components).state
-        for _, _, _, name, tensor in self._entries:
+        for *_, name, tensor in self._entries:
             other = current.get(name)
-            if other is None or not has_same_type(other, tensor):
+            if other is None or not _has_same_type(other, tensor):
                 raise CaptureError(
                     f"the optimizer has {'no ' if other is None else 'another kind of '}{name!r} now",
                     where=f"graph {self._traced.graph.name!r}",
@@ -85,9 +86,8 @@ class SharedState:
     def _is_entry_replaced(self, entry: tuple[Optimizer, torch.Tensor, str, str, torch.Tensor]) -> bool:
         optimizer, item, key, _, tensor = entry
         now = optimizer.state[item].get(key) if item in optimizer.state else None
-        return now is not tensor and (now is not None or self._is_installed)
+        return now is not tensor and (now is not None or self.is_installed)
 
 
-def has_same_type(left: torch.Tensor, right: torch.Tensor) -> bool:
-    """Return whether a step traced for one tensor of state may work on the other."""
+def _has_same_type(left: torch.Tensor, right: torch.Tensor) -> bool:
     return (left.shape, left.dtype, left.device) == (right.shape, right.dtype, right.device)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 
 from npu_ir.core.structure import flatten, unflatten
 from npu_runtime.errors import TracingError
-from npu_runtime.training.microbatches import Microbatch, combine_results, split_batch
+from npu_runtime.training.tracing.unsupported import require_tensor
 
 LossFunction = Callable[..., Any]
 
@@ -26,16 +26,11 @@ class StepFunction:
     Attributes:
         model: Called with the inputs.
         optimizer: An optimizer of the model's parameters.
-        loss_fn: ``loss_fn(model(*inputs), target)``. Returns the loss; or a tuple or list that begins with
-            it, or a dict with a ``"loss"``: the rest is returned unchanged. None: the model takes the whole
-            batch and returns that itself; a transformers model is called with ``use_cache=False`` unless the
-            call gives it.
-        accumulate: The number of microbatches, as even as possible along the first dimension of the batch.
-            Their gradients are averaged, weighted by rows: the gradient of a loss that is a mean over rows.
-        clip_grad_norm: The largest total norm of the gradients, which are scaled down to it.
-        clip_grad_value: The largest magnitude of a gradient element; larger ones are clamped.
-        autocast: The dtype of ``torch.autocast`` around model and loss, usually bfloat16. Gradients of
-            float16 are not scaled; a ``GradScaler`` is refused.
+        loss_fn: As for `TrainStep`; what it returns besides the loss is returned unchanged.
+        accumulate: As for `StepOptions`, like the next three.
+        clip_grad_norm: As for `StepOptions`.
+        clip_grad_value: As for `StepOptions`.
+        autocast: As for `StepOptions`.
     """
 
     model: Module
@@ -147,3 +142,77 @@ def _disable_cache(model: Module, named: Mapping[str, Any]) -> Mapping[str, Any]
         return named
     is_open = parameter is not None and parameter.default is None and "use_cache" not in named
     return {**named, "use_cache": False} if is_open else named
+
+
+@dataclass(frozen=True, slots=True)
+class Microbatch:
+    """A microbatch.
+
+    Attributes:
+        arguments: Positional and named arguments of the model.
+        share: The rows of the batch per row of the part; a mean over the part is divided by it.
+    """
+
+    arguments: Any
+    share: float
+
+
+def split_batch(batch: Any, count: int) -> list[Microbatch]:
+    """Split a batch along the first dimension into ``count`` parts, or fewer if it has fewer rows.
+
+    The parts are equal where ``count`` divides the rows. If not, their sizes differ by at most one row, and
+    all tensors must have the same number of rows.
+
+    Args:
+        batch: Positional and named arguments. Leaves without a dimension go to every part.
+        count: The number of parts.
+
+    Raises:
+        TracingError: The tensors cannot be split alike.
+    """
+    leaves, structure = flatten(batch)
+    rows = list(dict.fromkeys(item.shape[0] for item in leaves if _has_rows(item)))
+    if count == 1 or rows == [0]:
+        return [Microbatch(batch, 1)]
+    is_even = all(size % count == 0 for size in rows)
+    if not is_even and len(rows) > 1:
+        raise TracingError(
+            f"tensors of {' and '.join(map(str, rows))} rows cannot be cut alike into {count} parts",
+            fix=f"give them all as many rows, or multiples of accumulate={count}; "
+            "what is not to be cut belongs to the model",
+        )
+    parts = count if is_even else min(count, rows[0])
+    columns = [item.tensor_split(parts) if _has_rows(item) else (item,) * parts for item in leaves]
+    shares = [parts] * parts if is_even else [rows[0] / size for size in _split_sizes(rows[0], parts)]
+    return [
+        Microbatch(unflatten(structure, list(part)), share)
+        for part, share in zip(zip(*columns, strict=True), shares, strict=True)
+    ]
+
+
+def combine_results(parts: Sequence[Any], shares: Sequence[float]) -> Any:
+    """Combine the results of microbatches: average scalars, concatenate the rest along the first dimension.
+
+    Raises:
+        TracingError: One of them is not a tensor.
+    """
+    structure = flatten(parts[0])[1]
+    columns = zip(*(flatten(part)[0] for part in parts), strict=True)
+    return unflatten(structure, [_combine_column(column, shares) for column in columns])
+
+
+def _combine_column(column: Sequence[Any], shares: Sequence[float]) -> torch.Tensor:
+    for item in column:
+        require_tensor(item)
+    if column[0].dim():
+        return torch.cat(list(column))
+    return torch.stack([item / share for item, share in zip(column, shares, strict=True)]).sum(0)
+
+
+def _split_sizes(rows: int, count: int) -> list[int]:
+    """Return the sizes of the parts that ``tensor_split`` makes: the larger ones first."""
+    return [rows // count + (index < rows % count) for index in range(count)]
+
+
+def _has_rows(item: Any) -> bool:
+    return isinstance(item, torch.Tensor) and item.dim() > 0

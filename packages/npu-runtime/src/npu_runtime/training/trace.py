@@ -3,36 +3,31 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
-import torch
 from torch.nn import Module
 from torch.optim import Optimizer
 
 from npu_ir import Graph
 from npu_runtime.errors import TracingError
+from npu_runtime.training.options import StepKeywords, StepOptions, accept, take
 from npu_runtime.training.step_function import LossFunction, StepFunction
-from npu_runtime.training.step_options import NO_OPTIONS, StepOptions
 from npu_runtime.training.tracing.components import TrainingComponents, find_components, make_components
 from npu_runtime.training.tracing.traced_step import TracedStep
 from npu_runtime.training.tracing.tracer import trace_function
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack  # of `typing` since Python 3.11
 
+
+@accept(StepOptions)
 def compile_ir(
     model: Module | Callable[..., Any],
     optimizer: Optimizer | None = None,
     loss_fn: LossFunction | None = None,
     example_batch: Any = None,
-    *,
-    name: str | None = None,
-    accumulate: int = 1,
-    clip_grad_norm: float | None = None,
-    clip_grad_value: float | None = None,
-    autocast: torch.dtype | None = None,
-    modules: Sequence[Module] | None = None,
-    optimizers: Sequence[Optimizer] | None = None,
-    scaler: torch.amp.GradScaler | None = None,
+    **options: Unpack[StepKeywords],
 ) -> Graph:
     """Return a whole training step as one graph: functional, without weights, of ATen ops.
 
@@ -46,44 +41,30 @@ def compile_ir(
     Args:
         model: The model, on any device including ``meta``; or a step function.
         optimizer: An optimizer of the model's parameters.
-        loss_fn: As for `StepFunction`.
+        loss_fn: As for `TrainStep`.
         example_batch: A tuple of arguments for the step, ``(*inputs, target)``; or a dict of arguments by
             name. Only shapes and dtypes of tensors matter, not their contents.
-        name: The name of the graph; by default that of the model or the step function.
-        accumulate: As for `TrainStep`; of a model only, like the next three.
-        clip_grad_norm: As for `TrainStep`.
-        clip_grad_value: As for `TrainStep`.
-        autocast: As for `TrainStep`.
-        modules: The modules of a step function, where its closure does not refer to them.
-        optimizers: Its optimizers, likewise.
-        scaler: Refused with a fix: a ``GradScaler`` decides in Python whether to take a step.
+        options: The fields of `StepOptions`.
 
     Raises:
         TracingError: The step cannot be traced into a graph; the message has the reason, the line and a fix.
         ConversionError: An op cannot be represented in a graph.
     """
-    options = StepOptions(accumulate, clip_grad_norm, clip_grad_value, autocast, modules, optimizers, scaler)
-    return trace_with_options(model, optimizer, loss_fn, example_batch, name, options).graph
+    (made,) = take(options, "compile_ir", StepOptions)
+    return trace_with_options(model, optimizer, loss_fn, example_batch, made).graph
 
 
+@accept(StepOptions)
 def trace_step(
     model: Module | Callable[..., Any],
     optimizer: Optimizer | None = None,
     loss_fn: LossFunction | None = None,
     example_batch: Any = None,
-    *,
-    name: str | None = None,
-    accumulate: int = 1,
-    clip_grad_norm: float | None = None,
-    clip_grad_value: float | None = None,
-    autocast: torch.dtype | None = None,
-    modules: Sequence[Module] | None = None,
-    optimizers: Sequence[Optimizer] | None = None,
-    scaler: torch.amp.GradScaler | None = None,
+    **options: Unpack[StepKeywords],
 ) -> TracedStep:
     """Return the graph of `compile_ir` with its initial state and its training components."""
-    options = StepOptions(accumulate, clip_grad_norm, clip_grad_value, autocast, modules, optimizers, scaler)
-    return trace_with_options(model, optimizer, loss_fn, example_batch, name, options)
+    (made,) = take(options, "trace_step", StepOptions)
+    return trace_with_options(model, optimizer, loss_fn, example_batch, made)
 
 
 def trace_with_options(
@@ -91,7 +72,6 @@ def trace_with_options(
     optimizer: Optimizer | None,
     loss_fn: LossFunction | None,
     example_batch: Any,
-    name: str | None,
     options: StepOptions,
 ) -> TracedStep:
     """Trace a step as `trace_step` does, with its options as one object."""
@@ -102,15 +82,14 @@ def trace_with_options(
         )
     function, components = make_step(model, optimizer, loss_fn, options)
     args, kwargs = batch_arguments(example_batch)
-    named: str = getattr(function, "__name__", "step")
-    return trace_function(function, components, args, kwargs, name=name or named)
+    return trace_function(function, components, args, kwargs, name=options.name)
 
 
 def make_step(
     model: Module | Callable[..., Any],
     optimizer: Optimizer | None,
     loss_fn: LossFunction | None,
-    options: StepOptions = NO_OPTIONS,
+    options: StepOptions,
 ) -> tuple[Callable[..., Any], TrainingComponents]:
     """Return the step function and its training components.
 

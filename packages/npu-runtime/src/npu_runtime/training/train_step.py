@@ -5,26 +5,33 @@ from __future__ import annotations
 import copy
 import threading
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.nn import Module
 from torch.optim import Optimizer
 
 from npu_ir import Graph
+from npu_ir.core.structure import flatten
 from npu_ir.plugins.backend import Backend
 from npu_runtime.errors import CaptureError, FallbackWarning, TracingError
 from npu_runtime.executor.options import Passes
-from npu_runtime.training.capture.select_runner import require_capture_mode
+from npu_runtime.training.artifact import CompileArtifact
+from npu_runtime.training.capture.options import CaptureOptions
+from npu_runtime.training.capture.runners import OFF
+from npu_runtime.training.compile import compile_step
 from npu_runtime.training.eager_step import run_first_step
 from npu_runtime.training.guards import Guards
-from npu_runtime.training.specialization import Specialization, batch_signature, make_specialization
+from npu_runtime.training.options import StepKeywords, StepOptions, accept, take
 from npu_runtime.training.step_function import LossFunction
-from npu_runtime.training.step_options import StepOptions
 from npu_runtime.training.trace import make_step
 from npu_runtime.training.tracing.optimizer_state import UnknownStateError
 from npu_runtime.training.tracing.optimizers import require_traceable
+from npu_runtime.training.tracing.tracer import trace_function
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack  # of `typing` since Python 3.11
 
 # Usually one per shape of the batch: more of them suggest that batches should be padded to fewer shapes.
 MAX_SPECIALIZATIONS = 16
@@ -55,27 +62,18 @@ class TrainStep:
         loss_fn: ``loss_fn(model(*inputs), target)``. Returns the loss, a scalar; or a tuple or list that
             begins with it, or a dict with a ``"loss"``. None: the model takes the whole batch and returns
             that itself; a transformers model is called with ``use_cache=False`` unless the call gives it.
-        backend: A name, a `Backend`, or several in order of preference; ATen runs the ops they refuse.
-        passes: The name of a pipeline, or passes to run over the graph; None for none. ``"train"`` is
-            ``"train-cpu"`` where ATen runs the step on a CPU.
-        capture: ``"require"``: fail if the step cannot be captured. ``"prefer"``: then run the graph op by
-            op, and report the reason in `explain`. ``"off"``: always run it op by op.
-        accumulate: Split the batch along its first dimension into this many parts, as even as possible, and
-            average their gradients, weighted by rows. 0-d results are averaged, others concatenated.
-        clip_grad_norm: Scale the gradients down to this total norm if they exceed it.
-        clip_grad_value: Clamp each element of the gradients to this magnitude.
-        autocast: The dtype of ``torch.autocast`` around model and loss, usually bfloat16. Gradients of
-            float16 are not scaled; a ``GradScaler`` is refused.
+        backend: As for `CaptureOptions`, like the next two.
+        passes: Likewise.
+        capture: Likewise; `explain` reports why a step is not captured.
         borrow: Return the tensors that the next call overwrites, instead of copies of them.
-        modules: The modules of a step function, where its closure does not refer to them.
-        optimizers: Its optimizers, likewise.
-        scaler: Refused with a fix: a ``GradScaler`` decides in Python whether to take a step.
+        options: The fields of `StepOptions`.
 
     Raises:
         TracingError: The arguments do not define a step.
         CaptureError: There is no such capture mode.
     """
 
+    @accept(StepOptions)
     def __init__(
         self,
         model: Module | Callable[..., Any],
@@ -85,31 +83,21 @@ class TrainStep:
         backend: str | Backend | Sequence[str | Backend] = "aten",
         passes: Passes = "train",
         capture: str = "prefer",
-        accumulate: int = 1,
-        clip_grad_norm: float | None = None,
-        clip_grad_value: float | None = None,
-        autocast: torch.dtype | None = None,
         borrow: bool = False,
-        modules: Sequence[Module] | None = None,
-        optimizers: Sequence[Optimizer] | None = None,
-        scaler: torch.amp.GradScaler | None = None,
+        **options: Unpack[StepKeywords],
     ) -> None:
-        require_capture_mode(capture)
-        options = StepOptions(
-            accumulate, clip_grad_norm, clip_grad_value, autocast, modules, optimizers, scaler
-        )
-        self._function, self._components = make_step(model, optimizer, loss_fn, options)
+        (made,) = take(options, "TrainStep", StepOptions)
+        self._capture = CaptureOptions(backend=backend, passes=passes, capture=capture)
+        self._function, self._components = make_step(model, optimizer, loss_fn, made)
         for item in self._components.optimizers.values():
             require_traceable(item)
         self._components.trained_names()
-        self.backend = backend
-        self.passes = passes
-        self.capture = capture
+        self._name: str | None = made.name
         self.borrow = borrow
         self._lock = threading.RLock()
         self._is_running = False
-        self._specializations: dict[Any, Specialization] = {}
-        self._current: Specialization | None = None
+        self._specializations: dict[Hashable, CompileArtifact] = {}
+        self._current: CompileArtifact | None = None
         self._guards = Guards(self._components)
 
     def __call__(self, *batch: Any, **named: Any) -> Any:
@@ -129,18 +117,16 @@ class TrainStep:
             ExecutionError: An op fails. All parameters, buffers and state are as they were.
         """
         with self._lock:
-            self._require_idle()
+            if self._is_running:
+                self._require_idle()
             self._is_running = True
             try:
-                specialization = self._current
-                is_known = (
-                    specialization is not None
-                    and specialization.matches(batch, named)
-                    and self._guards.hold()
-                )
-                if specialization is None or not is_known:
-                    return self._run_uncached(batch, named)
-                return specialization.run(batch, named, borrow=self.borrow)
+                current = self._current
+                if current is not None and self._guards.hold():
+                    bound, numbers = current.bind_batch(batch, named), current.current_numbers()
+                    if bound is not None and numbers is not None:
+                        return current.step(bound[0], numbers, borrow=self.borrow)
+                return self._run_uncached(batch, named)
             finally:
                 self._is_running = False
 
@@ -154,13 +140,13 @@ class TrainStep:
         return self._require_current().graph
 
     @property
-    def artifact(self) -> Any:
+    def artifact(self) -> CompileArtifact:
         """The `CompileArtifact` of the last step: its plan, its lowered graph, its call log.
 
         Raises:
             CaptureError: No step has been taken.
         """
-        return self._require_current().artifact
+        return self._require_current()
 
     def explain(self) -> str:
         """Return a text about each specialization: how it runs, and why it is not captured."""
@@ -234,7 +220,7 @@ class TrainStep:
 
     # Inside
 
-    def _require_current(self) -> Specialization:
+    def _require_current(self) -> CompileArtifact:
         if self._current is None:
             raise CaptureError("no step has been taken", fix="call the step once, or use compile_ir")
         return self._current
@@ -243,54 +229,59 @@ class TrainStep:
         if self._is_running:
             raise CaptureError("a step calls itself", fix="take the inner step outside of the loss")
 
-    def _run_uncached(self, batch: Any, named: Any) -> Any:
+    def _run_uncached(self, batch: tuple[Any, ...], named: dict[str, Any]) -> Any:
         """Take a step whose specialization is not the current one, or whose guards fail."""
         specialization = self._find_specialization(batch, named)
         if specialization is None:
             results = run_first_step(self._function, self._components, batch, named)
         else:
-            results = specialization.run(batch, named, borrow=self.borrow)
+            results = specialization.step(*specialization.bind_call(batch, named), borrow=self.borrow)
             self._current = specialization
-        self._guards = Guards(self._components)
+        if not self._guards.hold():
+            self._guards = Guards(self._components)
         return results
 
-    def _find_specialization(self, batch: Any, named: Any) -> Specialization | None:
+    def _find_specialization(self, batch: tuple[Any, ...], named: dict[str, Any]) -> CompileArtifact | None:
         """Return the specialization for this call, traced if necessary; None for an eager first step."""
         guards = self._guards
         try:
-            # Other parts or types need a new trace; other memory of the same types, as after
-            # optimizer.load_state_dict(), only needs another binding.
-            fits = guards.has_same_parts() and guards.has_same_types()
-            if fits and not guards.has_same_memory():
-                fits = all(item.rebind() for item in self._specializations.values())
-            if not fits:
-                self._drop_specializations()
-            key = batch_signature(batch, named), Guards(self._components).specialization_key()
-            specialization = self._specializations.get(key)
-            if (
-                specialization is not None
-                and specialization.artifact.has_foreign_state()
-                and not specialization.rebind()
-            ):
+            if not guards.hold():
+                # Other parts or types need a new trace; other memory of the same types, as after
+                # optimizer.load_state_dict(), only needs another binding.
+                fits = guards.has_same_parts() and guards.has_same_types()
+                if fits and not guards.has_same_memory():
+                    fits = all(item.rebind_components() for item in self._specializations.values())
+                if not fits:
+                    self._drop_specializations()
+                guards = Guards(self._components)
+            key = batch_signature(batch, named), guards.specialization_key
+            found = self._specializations.get(key)
+            if found is not None and found.has_foreign_state() and not found.rebind_components():
                 # The optimizers hold state of another specialization, unfit for this one.
                 self._drop_specializations()
-                specialization = None
-            if specialization is None or not specialization.branches_hold():
-                if len(self._specializations) >= MAX_SPECIALIZATIONS:
-                    del self._specializations[next(iter(self._specializations))]
-                    warnings.warn(
-                        f"a step was traced for more than {MAX_SPECIALIZATIONS} kinds of batches and modes; "
-                        "the oldest is forgotten: pad batches to fewer shapes, "
-                        "and keep counters out of modules",
-                        FallbackWarning,
-                        stacklevel=4,
-                    )
-                specialization = self._specializations[key] = make_specialization(
-                    self._function, self._components, batch, named, self.backend, self.passes, self.capture
-                )
+                found = None
+            if found is None or found.current_numbers() is None:
+                found = self._specializations[key] = self._trace(batch, named)
         except UnknownStateError:
             self._drop_specializations()
             return None
+        return found
+
+    def _trace(self, batch: tuple[Any, ...], named: dict[str, Any]) -> CompileArtifact:
+        """Trace and capture a step for a batch; the oldest specialization makes room for it."""
+        if len(self._specializations) >= MAX_SPECIALIZATIONS:
+            del self._specializations[next(iter(self._specializations))]
+            warnings.warn(
+                f"a step was traced for more than {MAX_SPECIALIZATIONS} kinds of batches and modes; "
+                "the oldest is forgotten: pad batches to fewer shapes, and keep counters out of modules",
+                FallbackWarning,
+                stacklevel=5,
+            )
+        traced = trace_function(self._function, self._components, batch, named, name=self._name)
+        specialization = compile_step(traced, self._capture)
+        specialization.lock = self._lock  # they share the memory of the model
+        if self._capture.capture == "prefer" and specialization.capture_state == OFF:
+            warnings.warn(f"the step runs op by op: {specialization.reason}", FallbackWarning, stacklevel=5)
         return specialization
 
     def _drop_specializations(self) -> None:
@@ -303,3 +294,15 @@ def _unwrap_single(items: dict[str, Any]) -> Any:
     if len(items) == 1:
         return next(iter(items.values()))
     return {name.removesuffix("."): item for name, item in items.items()}
+
+
+def batch_signature(batch: tuple[Any, ...], named: Mapping[str, Any]) -> Hashable:
+    """Return the signature of a batch: structure, types of its tensors, and its other leaves by value."""
+    leaves, structure = flatten((batch, dict(named)))
+    return structure, tuple(map(_leaf_signature, leaves))
+
+
+def _leaf_signature(item: Any) -> Hashable:
+    if isinstance(item, torch.Tensor):
+        return type(item), item.shape, item.stride(), item.dtype, item.device
+    return type(item), repr(item)

@@ -31,7 +31,6 @@ def add_to(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Print the script."""
     try:
         import shtab
     except ImportError as error:

@@ -13,9 +13,9 @@ import torch
 from npu_ir.capture import extract_ir
 from npu_ir.capture.export_messages import suggested_sizes
 from npu_ir.cli import dynamic, factory, input_text
+from npu_ir.cli.call_arguments import empty_tensor, model_arguments, require_arguments
 from npu_ir.cli.console import print_facts
 from npu_ir.cli.facts import file_facts, files_text, graph_facts, graph_lines
-from npu_ir.cli.model_call import empty_tensor, model_arguments, require_arguments
 from npu_ir.cli.options import add_factory, add_graph_output, add_inputs
 from npu_ir.core.node import external_names
 from npu_ir.errors import ExportError, UsageError
@@ -63,7 +63,6 @@ def add_to(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Extract and save the graph, and print its facts."""
     _require_consistent(options)
     args, kwargs = model_arguments(input_text.parse_inputs(options.input), empty_tensor)
     sizes = dynamic.parse_dynamic(options.dynamic)

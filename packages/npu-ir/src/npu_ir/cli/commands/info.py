@@ -31,7 +31,6 @@ def add_to(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Print the facts of the graph."""
     options.progress.stage("reading the graph")
     graph = graph_facts(load_ir(options.file))
     file = file_facts(options.file)

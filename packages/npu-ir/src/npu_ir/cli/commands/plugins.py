@@ -33,7 +33,6 @@ def add_to(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Print the state of every plugin."""
     reports = plugin_manager.all_reports()
     if options.json:
         print(json.dumps([dataclasses.asdict(report) for report in reports], indent=2))

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 from npu_ir.cli import input_text
+from npu_ir.cli.call_arguments import graph_arguments
 from npu_ir.cli.console import print_facts, print_table
-from npu_ir.cli.graph_call import graph_arguments
 from npu_ir.cli.input_text import parse_sizes, sizes_text
 from npu_ir.cli.options import (
     add_backends,
@@ -26,7 +26,7 @@ from npu_ir.cli.quantities import count_text, value_line
 from npu_ir.cli.tensor_files import require_supported_suffix, save_results
 from npu_ir.cli.weight_selection import select_weights
 from npu_ir.interpreter.random_data import random_tensor
-from npu_ir.interpreter.runners import default_runner, find_runner_on
+from npu_ir.interpreter.runners import default_runner, find_runner
 from npu_ir.serial import load_ir
 
 _EPILOG = f"""\
@@ -70,11 +70,10 @@ def add_to(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Run the graph, print and save the results."""
     if options.output is not None:
         require_supported_suffix(options.output)
     runner_name = default_runner() if options.on is None else options.on
-    make_runner = find_runner_on(runner_name, options.backend)
+    make_runner = find_runner(runner_name, options.backend)
     inputs, sizes = input_text.parse_inputs(options.input), parse_sizes(options.size)
     options.progress.stage("reading the graph")
     graph = load_ir(options.file)
@@ -95,7 +94,11 @@ def run(options: argparse.Namespace) -> None:
     # By path, and the new contents of mutated buffers and inputs by name.
     results = dict(zip(graph.results[0].leaf_paths("result"), leaves, strict=True))
     results.update((f"updated {name}", tensor) for name, tensor in mutations.items())
-    _print_results(results, 0 if options.all_updates else max(len(mutations) - _TOP_UPDATES, 0))
+    hidden = 0 if options.all_updates else max(len(mutations) - _TOP_UPDATES, 0)
+    shown = list(results.items())[: len(results) - hidden]
+    print_table(("result", "value"), [(path, value_line(value)) for path, value in shown])
+    if hidden:
+        print(f"... and {count_text(hidden, 'more update')}: --all-updates prints them")
     backends = f" on {', '.join(options.backend)}" if options.backend else ""
     lines = {
         "run by": f"{runner_name}{backends}",
@@ -113,11 +116,3 @@ def run(options: argparse.Namespace) -> None:
         )
     print()
     print_facts(lines)
-
-
-def _print_results(results: dict[str, Any], hidden: int) -> None:
-    """Print the results of a call, except the last ``hidden`` ones, which are updates."""
-    shown = list(results.items())[: len(results) - hidden]
-    print_table(("result", "value"), [(path, value_line(value)) for path, value in shown])
-    if hidden:
-        print(f"... and {count_text(hidden, 'more update')}: --all-updates prints them")

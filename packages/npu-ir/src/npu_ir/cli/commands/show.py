@@ -54,7 +54,6 @@ def add_to(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Print or draw the graph."""
     drawing = {
         name: getattr(options, name) for name in _DRAWING_OPTIONS if getattr(options, name) is not None
     }

@@ -34,7 +34,6 @@ def add_to(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Specialize and save the graph, and print its facts."""
     sizes = parse_sizes(options.sizes)
     options.progress.stage("specializing")
     graph = load_ir(options.file).specialize(sizes)

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from npu_ir.cli import factory, input_text
+from npu_ir.cli.call_arguments import graph_arguments
 from npu_ir.cli.failures import FAILED, OK
-from npu_ir.cli.graph_call import graph_arguments
 from npu_ir.cli.input_text import parse_sizes, sizes_text
 from npu_ir.cli.options import (
     add_constants,

@@ -11,7 +11,7 @@ from npu_ir.cli.console import Table
 from npu_ir.cli.quantities import count_text, time_text
 from npu_ir.errors import BackendError
 from npu_passes.cli.reports import flops_text, names_text
-from npu_runtime.diagnostics.profile.tables import known_flops_text
+from npu_runtime.diagnostics.profile.report import known_flops_text
 
 QUANTITIES = ("flops", "count", "time")
 

@@ -5,7 +5,6 @@ In: an executor and arguments. Out: a `Profile`, as a table, JSON, or Chrome tra
 
 from npu_runtime.diagnostics.profile.interleave import Timing, take_turns
 from npu_runtime.diagnostics.profile.measure import profile
-from npu_runtime.diagnostics.profile.report import Profile
-from npu_runtime.diagnostics.profile.step_times import StepTime, Total
+from npu_runtime.diagnostics.profile.report import Costs, Profile, StepTime, Total
 
-__all__ = ["Profile", "StepTime", "Timing", "Total", "profile", "take_turns"]
+__all__ = ["Costs", "Profile", "StepTime", "Timing", "Total", "profile", "take_turns"]

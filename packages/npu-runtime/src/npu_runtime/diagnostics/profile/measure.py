@@ -1,8 +1,7 @@
-"""Measurement of a profile: clocks around each instruction of an executor's own program."""
+"""Measurement of a profile: a clock around each instruction of an executor's own program, and its traffic."""
 
 from __future__ import annotations
 
-import itertools
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -11,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from npu_ir.core.storage import shares_memory
 from npu_ir.errors import UsageError
+from npu_ir.ops.execution import flatten_results
 from npu_passes.manager.statistics import FlopCounter
-from npu_runtime.diagnostics.profile.costs import Traffic, TrafficMeter, instruction_flops
-from npu_runtime.diagnostics.profile.report import Profile
-from npu_runtime.diagnostics.profile.step_times import StepTime
-from npu_runtime.executor.fast_arguments import positional_tuple
+from npu_runtime.codegen.call_binder import positional_tuple
+from npu_runtime.diagnostics.profile.report import Profile, StepTime
 
 if TYPE_CHECKING:
     from npu_runtime.executor.executor import IRExecutor
@@ -54,20 +53,20 @@ def profile(
         raise UsageError(
             f"repeat={repeat}, warmup={warmup}: a program is run at least once, after no warm-up or some"
         )
-    given = positional_tuple(args), dict(kwargs or {})
-    meter, clock = TrafficMeter(executor.instructions), Clock()
-    executor.instrumented(meter.wrap)(*given[0], **given[1])
+    given, named = positional_tuple(args), dict(kwargs or {})
+    traffic = _measure_traffic(executor, given, named)
+    clock = Clock()
     timed, untimed = executor.instrumented(clock.wrap), executor.instrumented(lambda function: function)
     for _ in range(warmup):
-        untimed(*given[0], **given[1])
-        timed(*given[0], **given[1])
+        untimed(*given, **named)
+        timed(*given, **named)
     calls, runs = [], []
     for _ in range(repeat):
-        calls.append(_seconds(lambda: untimed(*given[0], **given[1])))
+        calls.append(_seconds(lambda: untimed(*given, **named)))
         clock.readings.clear()
-        seconds = _seconds(lambda: timed(*given[0], **given[1]))
+        seconds = _seconds(lambda: timed(*given, **named))
         runs.append(TimedRun(seconds, tuple(clock.readings)))
-    return _make_profile(executor, calls, runs, meter.traffic, ClockCost.measure())
+    return _make_profile(executor, calls, runs, traffic, ClockCost.measure())
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +76,9 @@ class TimedRun:
     seconds: float
     readings: tuple[float, ...]
 
-    def instruction_seconds(self, index: int) -> float:
-        return self.readings[2 * index + 1] - self.readings[2 * index]
-
-    def between_seconds(self) -> float:
-        """Return the seconds outside of the instructions."""
-        return self.seconds - sum(map(self.instruction_seconds, range(len(self.readings) // 2)))
+    @property
+    def instruction_seconds(self) -> list[float]:
+        return [end - start for start, end in zip(self.readings[::2], self.readings[1::2], strict=True)]
 
 
 class Clock:
@@ -126,39 +122,37 @@ class ClockCost:
     def measure() -> ClockCost:
         """Return the overhead, measured by clocks around an empty function."""
         clock = Clock()
-        empty: Callable[..., Any] = lambda *_args: None  # noqa: E731
-        timed = clock.wrap(empty)
-        whole, bare = [], []
-        for _ in range(_CALIBRATIONS):
-            whole.append(_seconds(lambda: timed(1, 2)))
-            bare.append(_seconds(lambda: empty(1, 2)))
-        pairs = zip(clock.readings[::2], clock.readings[1::2], strict=True)
-        read = statistics.median(end - start for start, end in pairs)
+        timed = clock.wrap(lambda *_args: None)
+        whole = statistics.median(_seconds(lambda: timed(1, 2)) for _ in range(_CALIBRATIONS))
         # The time between readings includes the call of the empty function itself.
-        return ClockCost(read, max(0.0, statistics.median(whole) - read))
+        read = statistics.median(TimedRun(0.0, tuple(clock.readings)).instruction_seconds)
+        return ClockCost(read, max(0.0, whole - read))
 
 
 def _make_profile(
-    executor: IRExecutor, calls: list[float], runs: list[TimedRun], traffic: list[Traffic], cost: ClockCost
+    executor: IRExecutor,
+    calls: list[float],
+    runs: list[TimedRun],
+    traffic: list[tuple[int, int]],
+    cost: ClockCost,
 ) -> Profile:
-    taken = [
-        [max(0.0, run.instruction_seconds(index) - cost.inside) for run in runs]
-        for index in range(len(executor.instructions))
-    ]
-    medians = [statistics.median(column) for column in taken]
-    total = sum(medians)
+    instructions = executor.instructions
+    columns = list(zip(*(run.instruction_seconds for run in runs), strict=True))
+    taken = [[max(0.0, seconds - cost.inside) for seconds in column] for column in columns]
+    total = sum(map(statistics.median, taken))
     count = FlopCounter()
-    flops = [instruction_flops(instruction, count) for instruction in executor.instructions]
-    shares = [median / total if total else 0.0 for median in medians]
-    columns = zip(executor.instructions, taken, shares, traffic, flops, strict=True)
-    between = statistics.median(run.between_seconds() for run in runs)
+    between = statistics.median(run.seconds - sum(run.instruction_seconds) for run in runs)
     typical = sorted(runs, key=lambda run: run.seconds)[len(runs) // 2]
+    steps = [
+        _summarize(instruction, times, total, moved, count)
+        for instruction, times, moved in zip(instructions, taken, traffic, strict=True)
+    ]
     return Profile(
         graph=executor.graph.name,
-        steps=tuple(itertools.starmap(_summarize_instruction, columns)),
+        steps=tuple(steps),
         call_seconds=statistics.median(calls),
         timed_call_seconds=statistics.median(run.seconds for run in runs),
-        between_seconds=max(0.0, between - len(executor.instructions) * cost.outside),
+        between_seconds=max(0.0, between - len(instructions) * cost.outside),
         clock_seconds=cost.inside,
         repeat=len(runs),
         threads=executor.threads or torch.get_num_threads(),
@@ -167,10 +161,12 @@ def _make_profile(
     )
 
 
-def _summarize_instruction(
-    instruction: Instruction, times: list[float], share: float, traffic: Traffic, flops: int | None
+def _summarize(
+    instruction: Instruction, times: list[float], total: float, traffic: tuple[int, int], count: FlopCounter
 ) -> StepTime:
     origin = instruction.node.provenance
+    seconds = statistics.median(times)
+    flops = [count(node) for node in instruction.nodes]
     return StepTime(
         name=instruction.node.name,
         nodes=tuple(node.name for node in instruction.nodes),
@@ -179,13 +175,52 @@ def _summarize_instruction(
         kernel=instruction.kernel,
         module=origin.module,
         source=origin.source,
-        seconds=statistics.median(times),
+        seconds=seconds,
         fastest_seconds=min(times),
-        share=share,
-        flops=flops,
-        bytes_read=traffic.read,
-        bytes_written=traffic.written,
+        share=seconds / total if total else 0.0,
+        flops=None if None in flops else sum(item or 0 for item in flops),
+        bytes_read=traffic[0],
+        bytes_written=traffic[1],
     )
+
+
+def _measure_traffic(
+    executor: IRExecutor, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> list[tuple[int, int]]:
+    """Return the bytes of the tensors that each instruction of a call reads, and those that it writes.
+
+    Both are 0 for a view, which accesses no element.
+    """
+    traffic: list[tuple[int, int]] = []
+
+    def wrap(function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*given: Any, **named: Any) -> Any:
+            read = _select_tensors((given, list(named.values())))
+            result = function(*given, **named)
+            outputs = _select_tensors(result)
+            overwrites = executor.instructions[len(traffic)].overwrites is not None
+            made = [
+                item
+                for item in outputs
+                if overwrites or not any(shares_memory(item, other) for other in read)
+            ]
+            distinct = {id(item): item for item in read}.values()
+            is_view = outputs and not made
+            traffic.append((0, 0) if is_view else (sum(map(_nbytes, distinct)), sum(map(_nbytes, made))))
+            return result
+
+        return call
+
+    executor.instrumented(wrap)(*args, **kwargs)
+    return traffic
+
+
+def _select_tensors(items: Any) -> list[torch.Tensor]:
+    return [item for item in flatten_results(items) if isinstance(item, torch.Tensor)]
+
+
+def _nbytes(item: torch.Tensor) -> int:
+    return item.numel() * item.element_size()
 
 
 def _seconds(function: Callable[[], Any]) -> float:

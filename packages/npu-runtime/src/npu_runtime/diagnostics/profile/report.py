@@ -3,15 +3,79 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from npu_ir.cli.console import Table
-from npu_ir.cli.quantities import count_text, time_text
+from npu_ir.cli.quantities import count_text, size_text, time_text
 from npu_ir.errors import UsageError
-from npu_runtime.diagnostics.profile.chrome_trace import chrome_trace
-from npu_runtime.diagnostics.profile.step_times import StepTime, Total, totals_by_module, totals_by_op
-from npu_runtime.diagnostics.profile.tables import table_rows
+from npu_passes.cli.reports import flops_text
+from npu_runtime.diagnostics.profile.chrome_trace import chrome_trace, module_paths
+
+BY = ("node", "op", "module")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Costs:
+    """The time and costs of instructions.
+
+    Attributes:
+        seconds: Median over the runs, or the sum of medians.
+        share: The share of the time of all instructions.
+        flops: Floating-point operations; None if they are unknown. Totals have those that are known.
+        bytes_read: Bytes of all tensors that are read; 0 for a view.
+        bytes_written: Bytes of all tensors that are created or overwritten; 0 for a view.
+    """
+
+    seconds: float
+    share: float
+    flops: int | None
+    bytes_read: int
+    bytes_written: int
+
+    @property
+    def gflops(self) -> float | None:
+        """Billions of floating-point operations per second; None if there are none, or they are unknown."""
+        return self.flops / self.seconds / 1e9 if self.flops and self.seconds else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepTime(Costs):
+    """The time and costs of one instruction of the program.
+
+    Attributes:
+        name: The node that produces its outputs.
+        nodes: Every node that it computes.
+        op_type: The op type of the node.
+        backend: The backend that runs it.
+        kernel: The name of the kernel.
+        module: Path of the module of the node.
+        source: ``file:line`` of the user's code.
+        fastest_seconds: Minimum over the runs.
+    """
+
+    name: str
+    nodes: tuple[str, ...]
+    op_type: str
+    backend: str
+    kernel: str
+    module: str
+    source: str
+    fastest_seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Total(Costs):
+    """The total time and costs of several instructions.
+
+    Attributes:
+        name: Their common op type or module.
+        count: The number of instructions.
+    """
+
+    name: str
+    count: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,35 +113,82 @@ class Profile:
 
     def by_op(self) -> list[Total]:
         """Return the totals of each op, the longest first."""
-        return totals_by_op(self.steps)
+        return self._totals(lambda step: [step.op_type])
 
     def by_module(self) -> list[Total]:
         """Return the totals of each module including its submodules, the longest first.
 
         The name ``""`` is that of the model itself, which includes all instructions.
         """
-        return totals_by_module(self.steps)
+        return self._totals(lambda step: module_paths(step.module))
+
+    def _totals(self, groups_of: Callable[[StepTime], Sequence[str]]) -> list[Total]:
+        groups: dict[str, list[StepTime]] = {}
+        for step in self.steps:
+            for name in groups_of(step):
+                groups.setdefault(name, []).append(step)
+        totals = (
+            Total(
+                name=name,
+                count=len(steps),
+                seconds=sum(step.seconds for step in steps),
+                share=sum(step.share for step in steps),
+                flops=sum(step.flops or 0 for step in steps),
+                bytes_read=sum(step.bytes_read for step in steps),
+                bytes_written=sum(step.bytes_written for step in steps),
+            )
+            for name, steps in groups.items()
+        )
+        return sorted(totals, key=lambda total: -total.seconds)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the profile as plain data."""
+
+        def records(items: Sequence[StepTime | Total]) -> list[dict[str, Any]]:
+            return [{**dataclasses.asdict(item), "gflops": item.gflops} for item in items]
+
+        numbers = ("call_seconds", "timed_call_seconds", "steps_seconds", "between_seconds", "clock_seconds")
         return {
-            "graph": self.graph,
-            "device": self.device,
-            "threads": self.threads,
-            "repeat": self.repeat,
-            "call_seconds": self.call_seconds,
-            "timed_call_seconds": self.timed_call_seconds,
-            "steps_seconds": self.steps_seconds,
-            "between_seconds": self.between_seconds,
-            "clock_seconds": self.clock_seconds,
-            "steps": [{**dataclasses.asdict(step), "gflops": step.gflops} for step in self.steps],
-            "ops": [{**dataclasses.asdict(total), "gflops": total.gflops} for total in self.by_op()],
-            "modules": [{**dataclasses.asdict(total), "gflops": total.gflops} for total in self.by_module()],
+            **{name: getattr(self, name) for name in ("graph", "device", "threads", "repeat", *numbers)},
+            "steps": records(self.steps),
+            "ops": records(self.by_op()),
+            "modules": records(self.by_module()),
         }
 
     def to_chrome_trace(self) -> dict[str, Any]:
         """Return one typical run in the trace-event format, which Perfetto and ``chrome://tracing`` open."""
-        return chrome_trace(self.graph, self.steps, self.readings)
+        facts = [
+            {
+                "op": step.op_type,
+                "kernel": step.kernel,
+                "backend": step.backend,
+                "nodes": list(step.nodes),
+                "source": step.source,
+                "median_us": step.seconds * 1e6,
+                "flops": step.flops,
+                "bytes_read": step.bytes_read,
+                "bytes_written": step.bytes_written,
+            }
+            for step in self.steps
+        ]
+        names = [(step.name, step.module) for step in self.steps]
+        return chrome_trace(self.graph, names, facts, self.readings)
+
+    def rows(self, by: str) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+        """Return the columns of a table by ``"node"``, ``"op"`` or ``"module"``, and its rows, longest first.
+
+        Raises:
+            UsageError: ``by`` is something else.
+        """
+        if by not in BY:
+            raise UsageError(f"there is no table by {by!r}", fix=f"there are tables by {', '.join(BY)}")
+        quantities = ("time", "share", "FLOPs", "GFLOP/s", "read", "written")
+        if by == "node":
+            rows = [_step_row(step) for step in sorted(self.steps, key=lambda step: -step.seconds)]
+            return ("node", *quantities, "kernel", "module", "source"), rows
+        totals = self.by_op() if by == "op" else self.by_module()
+        rows = [(total.name or "(all)", f"{total.count:,}", *_quantities(total)) for total in totals]
+        return (by, "steps", *quantities), rows
 
     def table(self, by: str = "node", limit: int | None = 20) -> str:
         """Return a table with the longest times first.
@@ -93,26 +204,47 @@ class Profile:
             raise UsageError(
                 f"a table has at least one row, not limit={limit}", fix="limit=None for all rows"
             )
-        columns, rows = table_rows(self.steps, by)
+        columns, rows = self.rows(by)
         shown = rows if limit is None else rows[:limit]
         lines = [str(Table(columns, shown))]
         if len(shown) < len(rows):
             lines.append(f"... {count_text(len(rows) - len(shown), 'row')} more")
-        facts = call_facts(self)
+        facts = self.facts()
         width = max(map(len, facts))
         return "\n".join([*lines, "", *(f"{name:{width}}  {value}" for name, value in facts.items())])
+
+    def facts(self) -> dict[str, str]:
+        """Return the times of calls, of all instructions, and between them, as lines by title."""
+        return {
+            "call": f"{time_text(self.call_seconds)}, median of {self.repeat}, "
+            f"{count_text(self.threads, 'thread')}",
+            "steps": f"{time_text(self.steps_seconds)} in {count_text(len(self.steps), 'step')}; "
+            f"between them {time_text(self.between_seconds)}",
+            "with clocks": f"a call takes {time_text(self.timed_call_seconds)}; the overhead of a clock, "
+            f"{time_text(self.clock_seconds)}, has been subtracted from each step",
+        }
 
     def __str__(self) -> str:
         return self.table()
 
 
-def call_facts(profile: Profile) -> dict[str, str]:
-    """Return the times of calls, of all instructions, and between them, as lines by title."""
-    return {
-        "call": f"{time_text(profile.call_seconds)}, median of {profile.repeat}, "
-        f"{count_text(profile.threads, 'thread')}",
-        "steps": f"{time_text(profile.steps_seconds)} in {count_text(len(profile.steps), 'step')}; "
-        f"between them {time_text(profile.between_seconds)}",
-        "with clocks": f"a call takes {time_text(profile.timed_call_seconds)}; the overhead of a clock, "
-        f"{time_text(profile.clock_seconds)}, has been subtracted from each step",
-    }
+def _step_row(step: StepTime) -> tuple[str, ...]:
+    count = f" (+{len(step.nodes) - 1})" if len(step.nodes) > 1 else ""
+    kernel = step.kernel if step.backend == "aten" else f"{step.backend}: {step.kernel}"
+    return f"{step.name}{count}", *_quantities(step), kernel, step.module, step.source
+
+
+def _quantities(item: StepTime | Total) -> Sequence[str]:
+    return (
+        time_text(item.seconds),
+        f"{item.share:.1%}",
+        known_flops_text(item.flops),
+        "" if item.gflops is None else f"{item.gflops:.3g}",
+        size_text(item.bytes_read) if item.bytes_read else "",
+        size_text(item.bytes_written) if item.bytes_written else "",
+    )
+
+
+def known_flops_text(count: int | None) -> str:
+    """Return a number of floating-point operations as text: "" for 0, "?" if it is unknown."""
+    return "?" if count is None else flops_text(count) if count else ""

@@ -6,8 +6,9 @@ begin.
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from types import TracebackType
+from collections.abc import Iterator
 
 from npu_runtime.errors import CaptureError
 
@@ -16,12 +17,12 @@ class _State(threading.local):
     activity: str = ""  # what the thread is doing; empty outside
 
 
-_STATE = _State()
+STATE = _State()
 
 
 def in_capture() -> bool:
     """Return whether this thread is capturing or replaying a step."""
-    return bool(_STATE.activity)
+    return bool(STATE.activity)
 
 
 def require_outside_capture(what: str) -> None:
@@ -33,31 +34,28 @@ def require_outside_capture(what: str) -> None:
     Raises:
         CaptureError: This thread is capturing or replaying.
     """
-    if _STATE.activity:
+    if STATE.activity:
         raise CaptureError(
-            f"{what} is not allowed in a {_STATE.activity}",
+            f"{what} is not allowed in a {STATE.activity}",
             where=f"thread {threading.current_thread().name!r}",
-            fix=f"do it before the {_STATE.activity} begins, or after it has ended",
+            fix=f"do it before the {STATE.activity} begins, or after it has ended",
         )
 
 
-class _Activity:
-    """A context in which `in_capture` is true; a class, as a generator takes longer than a small replay."""
+@contextlib.contextmanager
+def activity(name: str) -> Iterator[None]:
+    """Make `in_capture` true for the block.
 
-    def __init__(self, name: str) -> None:
-        self._name = name
+    Args:
+        name: ``"capture"`` or ``"replay"``.
 
-    def __enter__(self) -> None:
-        if _STATE.activity:
-            require_outside_capture(f"a {self._name}")
-        _STATE.activity = self._name
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        _STATE.activity = ""
-
-
-# Stateless but for a name, so any number of threads may enter them at once.
-CAPTURING = _Activity("capture")
-REPLAYING = _Activity("replay")
+    Raises:
+        CaptureError: This thread is capturing or replaying.
+    """
+    if STATE.activity:
+        require_outside_capture(f"a {name}")
+    STATE.activity = name
+    try:
+        yield
+    finally:
+        STATE.activity = ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -11,22 +12,18 @@ import torch
 from npu_ir import Graph, TensorType, Value
 from npu_ir.core.node import external_names
 from npu_ir.core.structure import unflatten
-from npu_ir.core.symbol_values import SymbolValues
-from npu_ir.graph.binding import bind_inputs
 from npu_runtime.executor.executor import IRExecutor
-from npu_runtime.executor.fast_arguments import positional_tuple
 from npu_runtime.lowering.lowered_graph import LoweredGraph
 from npu_runtime.planned import PlannedProgram
-from npu_runtime.planned.load_inputs import make_loader
-from npu_runtime.training.capture.capture_state import REPLAYING
-from npu_runtime.training.capture.graph_capture import GraphCapture
+from npu_runtime.planned.load_inputs import copy_tensors
+from npu_runtime.training.capture.cuda_graphs import GraphCapture
 
 # The values of `CompileArtifact.capture_state`.
 CUDA_GRAPH, PLANNED, OFF = "cuda-graph", "planned", "off"
 
 
 class Runner(Protocol):
-    """The interface of a runner: it runs a step over tensors with fixed addresses.
+    """The interface of a runner: it takes steps over tensors with fixed addresses.
 
     Attributes:
         inputs: The fixed tensor of each input of the graph; None for a scalar.
@@ -36,19 +33,23 @@ class Runner(Protocol):
     """
 
     inputs: tuple[torch.Tensor | None, ...]
+    state: Mapping[str, torch.Tensor]
+    tensors: Mapping[str, torch.Tensor]
     lowered: LoweredGraph
 
-    @property
-    def state(self) -> Mapping[str, torch.Tensor]: ...
+    def load(self, batch: Sequence[torch.Tensor]) -> None:
+        """Copy a batch, a tensor for each input that is one, into the fixed inputs."""
 
-    @property
-    def tensors(self) -> Mapping[str, torch.Tensor]: ...
+    def run(self, batch: Sequence[torch.Tensor], numbers: Sequence[Any]) -> Sequence[Any]:
+        """Take one step on a batch, or on the contents of the inputs if it is empty.
 
-    def load(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
-        """Copy the tensors of a call into the fixed inputs; return its scalars."""
+        Args:
+            batch: As for `load`.
+            numbers: The scalar inputs of the graph, in order.
 
-    def run(self, *numbers: Any) -> Sequence[Any]:
-        """Take one step; return its flat results, which the next step overwrites."""
+        Returns:
+            The flat results, which the next step overwrites.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,18 +66,12 @@ class PlannedRunner:
     """A runner of the planned program: calls of kernels over fixed memory."""
 
     def __init__(self, program: PlannedProgram) -> None:
-        self.program = program
-        self.lowered = program.plan.lowered
         self.inputs = program.inputs
-        self.tensors = tensors_of(program)
-        self.state = state_of(program)
-        self.load = program.load
-        self._run = program.run
-
-    def run(self, *numbers: Any) -> Sequence[Any]:
-        """Take one step."""
-        with REPLAYING:
-            return self._run(*numbers)
+        self.state: Mapping[str, torch.Tensor] = state_of(program)
+        self.tensors: Mapping[str, torch.Tensor] = tensors_of(program)
+        self.load = functools.partial(copy_tensors, program.fixed)
+        self.run = program.step
+        self.lowered = program.plan.lowered
 
 
 class RecordedRunner:
@@ -90,29 +85,24 @@ class RecordedRunner:
 
     def __init__(self, graph: Graph, program: PlannedProgram, capture: GraphCapture) -> None:
         self.capture = capture
-        self.lowered = program.plan.lowered
-        self.tensors = tensors_of(program)
-        self.state = state_of(program)
-        fixed = dict(zip((value.name for value in program.plan.graph.inputs), program.inputs, strict=True))
-        is_tensor = {value: isinstance(value.type, TensorType) for value in graph.inputs}
-        self.inputs = tuple(fixed[value.name] if is_tensor[value] else None for value in graph.inputs)
-        self.load = make_loader(
-            graph,
-            {value: fixed[value.name] for value in graph.inputs if is_tensor[value]},
-            program.plan.device,
-        )
-        self._number_tensors = [fixed[value.name] for value in graph.inputs if not is_tensor[value]]
+        self.state: Mapping[str, torch.Tensor] = state_of(program)
+        self.tensors: Mapping[str, torch.Tensor] = tensors_of(program)
+        inputs = [(value, self.tensors[value.name]) for value in graph.inputs]
+        self.inputs = tuple(item if isinstance(value.type, TensorType) else None for value, item in inputs)
+        self.load = functools.partial(copy_tensors, [item for item in self.inputs if item is not None])
+        self._number_tensors = [item for value, item in inputs if not isinstance(value.type, TensorType)]
         self._filled_numbers: list[Any] = [None] * len(self._number_tensors)
         self._outputs = program.outputs
+        self.lowered = program.plan.lowered
 
-    def run(self, *numbers: Any) -> Sequence[Any]:
+    def run(self, batch: Sequence[torch.Tensor], numbers: Sequence[Any]) -> Sequence[Any]:
         """Take one step."""
+        if batch:
+            self.load(batch)
         # A fill is a kernel launch: only scalars that changed are filled, such as a scheduled learning rate.
         for index, (number, before) in enumerate(zip(numbers, self._filled_numbers, strict=True)):
             if number != before:
-                tensor = self._number_tensors[index]
-                assert tensor is not None
-                tensor.fill_(number)
+                self._number_tensors[index].fill_(number)
                 self._filled_numbers[index] = number
         self.capture.replay()
         return self._outputs
@@ -132,47 +122,50 @@ class ExecutorRunner:
         self._weights = weights
         self._executor = executor
         self.lowered = executor.lowered
-        self._input_tensors: dict[Value, Any] = {
+        self._batch = [value for value in graph.inputs if isinstance(value.type, TensorType)]
+        self._numbers = [value for value in graph.inputs if not isinstance(value.type, TensorType)]
+        self._held: dict[Value, Any] = {
             value: torch.zeros(value.type.static_shape, dtype=value.type.dtype, device=executor.device)
             for value in graph.inputs
             if isinstance(value.type, TensorType) and not value.type.symbols
         }
-        self.inputs = tuple(self._input_tensors.get(value) for value in graph.inputs)
-        self.state = {
+        self.inputs = tuple(self._held.get(value) for value in graph.inputs)
+        self.state: Mapping[str, torch.Tensor] = {
             target.name: self._tensor_of(target)
             for target in graph.updates
-            if target in self._input_tensors or target not in graph.inputs
+            if target in self._held or target not in graph.inputs
         }
-        self.tensors = {**self.state, **{value.name: item for value, item in self._input_tensors.items()}}
+        self.tensors: Mapping[str, torch.Tensor] = {
+            **self.state,
+            **{value.name: item for value, item in self._held.items()},
+        }
 
     def _tensor_of(self, target: Value) -> torch.Tensor:
-        if target in self._input_tensors:
-            tensor: torch.Tensor = self._input_tensors[target]
+        if target in self._held:
+            tensor: torch.Tensor = self._held[target]
             return tensor
         return find_weight(target, self._weights).detach()
 
-    def load(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
-        """Copy the tensors of a call into the fixed inputs; those with symbolic sizes are not copied."""
-        bound = bind_inputs(self._graph, positional_tuple(args), kwargs, SymbolValues(self._graph.symbols))
-        for value, item in bound.items():
+    def load(self, batch: Sequence[torch.Tensor]) -> None:
+        """Copy a batch into the fixed inputs; tensors with symbolic sizes are not copied."""
+        for value, item in zip(self._batch, batch, strict=True):
             if value.type.symbols:
-                self._input_tensors[value] = item
-            elif value in self._input_tensors:
-                self._input_tensors[value].copy_(item.detach())
-        return tuple(bound[value] for value in self._graph.inputs if not isinstance(value.type, TensorType))
+                self._held[value] = item
+            else:
+                self._held[value].copy_(item.detach())
 
-    def run(self, *numbers: Any) -> Sequence[Any]:
+    def run(self, batch: Sequence[torch.Tensor], numbers: Sequence[Any]) -> Sequence[Any]:
         """Take one step; the state is updated after all of it has been computed."""
-        named = [value for value in self._graph.inputs if not isinstance(value.type, TensorType)]
-        arguments = {**self._input_tensors, **dict(zip(named, numbers, strict=True))}
+        if batch:
+            self.load(batch)
+        arguments = {**self._held, **dict(zip(self._numbers, numbers, strict=True))}
         structure, leaves = self._graph.call
         args, kwargs = unflatten(
             structure, [arguments[leaf] if isinstance(leaf, Value) else leaf for leaf in leaves]
         )
-        with REPLAYING:
-            self._executor.load_state_dict(self._weights)
-            results, mutations = self._executor.run_flat(args, kwargs)
-            store_mutations(self._graph, mutations, self._tensor_of)
+        self._executor.load_state_dict(self._weights)
+        results, mutations = self._executor.run_flat(args, kwargs)
+        store_mutations(self._graph, mutations, self._tensor_of)
         return results
 
 
@@ -189,6 +182,12 @@ def state_of(program: PlannedProgram) -> dict[str, torch.Tensor]:
 def find_weight(target: Value, weights: Mapping[str, torch.Tensor]) -> torch.Tensor:
     """Return the tensor of a parameter, buffer or optimizer state, under any of its names."""
     return next(weights[name] for name in external_names(target) if name in weights)
+
+
+def select_weights(graph: Graph, weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Return the weights that the graph has arguments for: passes may have dropped some."""
+    names = {name for value in graph.arguments for name in external_names(value)}
+    return {name: item for name, item in weights.items() if name in names}
 
 
 def store_mutations(graph: Graph, mutations: Mapping[str, torch.Tensor], tensor_of: Any) -> None:

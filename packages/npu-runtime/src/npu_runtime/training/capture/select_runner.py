@@ -13,8 +13,8 @@ from npu_ir.plugins.backend import Backend
 from npu_runtime.errors import CaptureError
 from npu_runtime.executor.executor import IRExecutor
 from npu_runtime.planned import Plan, PlannedProgram, plan
-from npu_runtime.training.capture.cuda_graphs import GraphDevice, TorchCuda
-from npu_runtime.training.capture.graph_capture import GraphCapture
+from npu_runtime.training.capture.cuda_graphs import GraphCapture, GraphDevice, TorchCuda
+from npu_runtime.training.capture.options import CaptureOptions
 from npu_runtime.training.capture.runners import (
     CUDA_GRAPH,
     OFF,
@@ -23,23 +23,8 @@ from npu_runtime.training.capture.runners import (
     ExecutorRunner,
     PlannedRunner,
     RecordedRunner,
-    state_of,
 )
 from npu_runtime.training.checks.violations import CaptureReport
-
-CAPTURE_MODES = ("require", "prefer", "off")
-
-
-def require_capture_mode(mode: str, where: str | None = None) -> None:
-    """Reject an unknown capture mode.
-
-    Raises:
-        CaptureError: There is no such mode.
-    """
-    if mode not in CAPTURE_MODES:
-        raise CaptureError(
-            f"there is no capture mode {mode!r}", where=where, fix=f"use one of {', '.join(CAPTURE_MODES)}"
-        )
 
 
 @dataclass(frozen=True)
@@ -50,21 +35,15 @@ class CapturePolicy:
         graph: The graph, with scalar inputs.
         backends: The backends, in order of preference.
         device: The device of the step.
-        mode: ``"require"``, ``"prefer"`` or ``"off"``.
         report: The report of the capture check; None without one.
-        warmup_runs: The number of runs before a device records.
-        generators: Further generators that the step draws from, besides the default ones.
-        graph_device: The device that records; None for CUDA where the step is on a CUDA device.
+        options: How the step is captured.
     """
 
     graph: Graph
     backends: Sequence[Backend]
     device: torch.device
-    mode: str
     report: CaptureReport | None
-    warmup_runs: int
-    generators: tuple[torch.Generator, ...]
-    graph_device: GraphDevice | None
+    options: CaptureOptions
 
     def bind(self, weights: Mapping[str, torch.Tensor]) -> BoundStep:
         """Return the step bound to these weights, with the best runner that works.
@@ -72,10 +51,10 @@ class CapturePolicy:
         Raises:
             CaptureError: It cannot be captured, and the mode is ``"require"``.
         """
-        if self.mode == "off":
+        if self.options.capture == "off":
             return self._bind_executor(weights, 'capture="off"')
         if self.report is not None and not self.report.ok:
-            if self.mode == "require":
+            if self.options.capture == "require":
                 self.report.require()
             first = self.report.errors[0]
             return self._bind_executor(weights, f"{first.kind}: {first.message} ({first.where})")
@@ -104,15 +83,18 @@ class CapturePolicy:
         return plan(graph, device=self.device, backend=list(self.backends))
 
     def _recording_device(self) -> GraphDevice | None:
-        if self.graph_device is not None:
-            return self.graph_device
+        if self.options.graph_device is not None:
+            return self.options.graph_device
         return TorchCuda(self.device) if self.device.type == "cuda" else None
 
     def _record(self, weights: Mapping[str, torch.Tensor], device: GraphDevice) -> BoundStep:
         program = PlannedProgram(self._recordable_plan, weights)
         _zero_inputs(program)
         capture = GraphCapture(
-            _Recordable(program), device, warmup_runs=self.warmup_runs, generators=self.generators
+            program,
+            device,
+            warmup_runs=self.options.warmup_runs,
+            generators=self.options.generators,
         )
         return BoundStep(CUDA_GRAPH, "", program, RecordedRunner(self.graph, program, capture))
 
@@ -123,20 +105,12 @@ class CapturePolicy:
         return BoundStep(OFF, reason, None, ExecutorRunner(self.graph, weights, executor))
 
     def _raise_if_required(self, error: NpuError) -> None:
-        if self.mode == "require":
+        if self.options.capture == "require":
             raise CaptureError(
                 f"{self.graph.name!r} cannot be captured: {error.message}",
                 where=error.where,
                 fix=error.fix or 'capture="prefer" runs it otherwise',
             ) from error
-
-
-class _Recordable:
-    """A planned program without scalar arguments and its state, as `GraphCapture` takes them."""
-
-    def __init__(self, program: PlannedProgram) -> None:
-        self.state = state_of(program)
-        self.run = program.run
 
 
 def _replace_scalar_inputs(graph: Graph) -> Graph:
@@ -168,6 +142,5 @@ def _replace_scalar_inputs(graph: Graph) -> Graph:
 def _zero_inputs(program: PlannedProgram) -> None:
     """Fill the inputs with zeros, which are valid indices and labels of anything, for the warm-up."""
     with torch.no_grad():
-        for item in program.inputs:
-            if item is not None:
-                item.zero_()
+        for item in program.fixed:
+            item.zero_()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.nn import Module
@@ -12,20 +12,24 @@ from torch.optim import Optimizer
 from npu_ir import Graph, NpuError
 from npu_runtime.errors import CaptureError
 from npu_runtime.planned import Plan
-from npu_runtime.training.checks.component_checks import (
+from npu_runtime.training.checks.obstacles import (
     baked_parameters,
     component_violations,
     device_violations,
+    graph_violations,
 )
-from npu_runtime.training.checks.graph_checks import graph_violations
 from npu_runtime.training.checks.violations import CaptureReport, Violation, node_location
+from npu_runtime.training.options import StepKeywords, StepOptions, accept, take
 from npu_runtime.training.step_function import LossFunction
-from npu_runtime.training.step_options import StepOptions
 from npu_runtime.training.trace import make_step, trace_with_options
 from npu_runtime.training.tracing.components import TrainingComponents
 from npu_runtime.training.tracing.traced_step import TracedStep
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack  # of `typing` since Python 3.11
 
+
+@accept(StepOptions)
 def check_capture(
     step: Graph | TracedStep | Module | Callable[..., Any],
     optimizer: Optimizer | None = None,
@@ -35,14 +39,7 @@ def check_capture(
     weights: Mapping[str, torch.Tensor] | None = None,
     plan: Plan | None = None,
     device: torch.device | str | None = None,
-    name: str | None = None,
-    accumulate: int = 1,
-    clip_grad_norm: float | None = None,
-    clip_grad_value: float | None = None,
-    autocast: torch.dtype | None = None,
-    modules: Sequence[Module] | None = None,
-    optimizers: Sequence[Optimizer] | None = None,
-    scaler: torch.amp.GradScaler | None = None,
+    **options: Unpack[StepKeywords],
 ) -> CaptureReport:
     """Report all obstacles to capturing a step, each with the user's line and a fix.
 
@@ -54,18 +51,12 @@ def check_capture(
         weights: Weights by name, to check their devices, and for constants that are copies of them.
         plan: A plan whose allocations in each run are noted.
         device: The device of the step; by default that of the weights.
-        name: As for `compile_ir`.
-        accumulate: As for `compile_ir`.
-        clip_grad_norm: As for `compile_ir`.
-        clip_grad_value: As for `compile_ir`.
-        autocast: As for `compile_ir`.
-        modules: As for `compile_ir`.
-        optimizers: As for `compile_ir`.
-        scaler: As for `compile_ir`: refused.
+        options: The fields of `StepOptions`, of a step that is traced here.
 
     Raises:
         CaptureError: ``step`` is none of these.
     """
+    (made,) = take(options, "check_capture", StepOptions)
     if isinstance(step, (Graph, TracedStep)):
         return _check_step(step, weights or {}, plan, device)
     if not callable(step):
@@ -75,11 +66,10 @@ def check_capture(
             fix="give a graph, what trace_step returns, a model with its optimizer and loss, "
             "or a step function",
         )
-    options = StepOptions(accumulate, clip_grad_norm, clip_grad_value, autocast, modules, optimizers, scaler)
     try:
-        traced = trace_with_options(step, optimizer, loss_fn, example_batch, name, options)
+        traced = trace_with_options(step, optimizer, loss_fn, example_batch, made)
     except NpuError as error:
-        return _report_untraceable(step, optimizer, loss_fn, error, options)
+        return _report_untraceable(step, optimizer, loss_fn, error, made)
     return _check_step(traced, weights or {}, plan, device)
 
 

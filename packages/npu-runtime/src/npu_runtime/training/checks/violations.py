@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -91,10 +90,6 @@ class CaptureReport:
             return f"{self.graph}: nothing prevents a capture"
         counts = f"{len(self.errors)} errors, {len(self.notes)} notes"
         return "\n".join([f"{self.graph}: {counts}", *map(str, self.violations)])
-
-    def with_violations(self, violations: Iterable[Violation]) -> CaptureReport:
-        """Return a report with further violations."""
-        return CaptureReport(self.graph, (*self.violations, *violations))
 
 
 def node_location(node: OpNode) -> str:

@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from torch.optim import Optimizer
 
+from npu_runtime.codegen.compiled_function import load_source
+
 _IMPLEMENTATION_SWITCHES = ("foreach", "fused", "capturable", "differentiable")
 
 
@@ -86,38 +88,30 @@ def is_open(value: Any) -> bool:
     return type(value) is float and math.isfinite(value)
 
 
-class HyperparameterReader:
-    """A reader of open numbers: it resolves their names once, since it runs before each step.
+def make_reader(optimizers: Mapping[str, Optimizer], names: Sequence[str]) -> Callable[[], list[float]]:
+    """Return a function that returns the current values of open numbers, by generated code.
 
     Args:
-        optimizers: By prefix.
+        optimizers: By prefix; their groups must not be replaced.
         names: The names of the numbers, in the order in which they are returned.
     """
-
-    def __init__(self, optimizers: Mapping[str, Optimizer], names: Sequence[str]) -> None:
-        locations: dict[str, tuple[Mapping[str, Any], str, tuple[int, ...]]] = {}
-        for prefix, optimizer in optimizers.items():
-            for index, group in enumerate(optimizer.param_groups):
-                for key, value in group.items():
-                    if key != "params":
-                        for name, path in _paths(f"{group_prefix(prefix, index)}.{key}", value):
-                            locations[name] = group, key, path
-        self._paths = [locations[name] for name in names]
-
-    def __call__(self) -> list[float]:
-        """Return the current values."""
-        values = []
-        for group, key, path in self._paths:
-            value = group[key]
-            for index in path:
-                value = value[index]
-            values.append(value if type(value) is float else float(value))
-        return values
+    groups: dict[str, Mapping[str, Any]] = {}
+    terms: dict[str, str] = {}
+    for prefix, optimizer in optimizers.items():
+        for index, group in enumerate(optimizer.param_groups):
+            variable = f"group{len(groups)}"
+            groups[variable] = group
+            for key, value in group.items():
+                for name, path in _paths(f"{group_prefix(prefix, index)}.{key}", value):
+                    terms[name] = f"float({variable}[{key!r}]{path})"
+    text = f"def read():\n    return [{', '.join(terms[name] for name in names)}]\n"
+    read: Callable[[], list[float]] = load_source("hyperparameters", text, groups)["read"]
+    return read
 
 
-def _paths(name: str, value: Any, path: tuple[int, ...] = ()) -> Iterator[tuple[str, tuple[int, ...]]]:
+def _paths(name: str, value: Any, path: str = "") -> Iterator[tuple[str, str]]:
     if isinstance(value, (tuple, list)):
         for index, item in enumerate(value):
-            yield from _paths(f"{name}.{index}", item, (*path, index))
+            yield from _paths(f"{name}.{index}", item, f"{path}[{index}]")
     else:
         yield name, path

@@ -1,17 +1,23 @@
-"""`TracedStep`: a training step as a graph, with its initial state and training components."""
+"""`TracedStep`: a training step as a graph, converted from the FX graph of its trace."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
+from torch.fx import GraphModule, Node
 
 from npu_ir import Graph
-from npu_ir.core.structure import unflatten
+from npu_ir.capture.graph_module import convert_graph_module
+from npu_ir.core.node import Argument, InputKind
+from npu_ir.core.structure import Structure, unflatten
 from npu_runtime._torch.tracing import Branch
+from npu_runtime.errors import TracingError
 from npu_runtime.training.tracing import hyperparameters
 from npu_runtime.training.tracing.components import TrainingComponents
+from npu_runtime.training.tracing.substitution import ParameterSubstitution
 
 # The argument of a step's graph that holds the numbers of its optimizers, by name.
 HYPERPARAMETERS = "hyperparameters"
@@ -48,3 +54,98 @@ class TracedStep:
         current = {**hyperparameters.fixed_numbers(optimizers), **hyperparameters.open_numbers(optimizers)}
         _, named = unflatten(*self.graph.call)
         return {name: current[name] for name in named[HYPERPARAMETERS] if name in current}
+
+
+def extract_gradients(module: GraphModule, parameters: Sequence[str], previous: int) -> dict[str, str]:
+    """Remove gradients from inputs and outputs of a module; return the names of the computed ones.
+
+    Args:
+        module: Its last placeholders are gradients from before the step; it returns results, and gradients.
+        parameters: The names of the parameters whose gradients it returns, and keys of the result.
+        previous: The number of placeholders that are gradients.
+
+    Raises:
+        TracingError: The step reads a gradient from before it.
+    """
+    placeholders = [node for node in module.graph.nodes if node.op == "placeholder"]
+    old = placeholders[len(placeholders) - previous :]
+    if any(node.users for node in old):
+        raise TracingError(
+            "the step adds to gradients that are there before it: gradients are not kept from step to step",
+            fix="call optimizer.zero_grad() in the step; "
+            "to accumulate, call backward() several times in one step",
+        )
+    for node in old:
+        module.graph.erase_node(node)
+    output = next(node for node in module.graph.nodes if node.op == "output")
+    results, gradients = output.args[0]
+    output.args = (results,)
+    names: dict[str, str] = {}
+    for key, node in zip(parameters, gradients, strict=True):
+        if not isinstance(node, Node):
+            continue
+        if node.op == "call_function" and node.name not in names.values():
+            node._rename(f"{key.replace('.', '_')}_grad")
+        names[key] = node.name
+    module.graph.eliminate_dead_code(is_impure_node=_is_needed)
+    return names
+
+
+def _is_needed(node: Node) -> bool:
+    return node.op in ("placeholder", "output") or node.target is torch.ops.aten.copy_.default
+
+
+def build_step_graph(
+    module: GraphModule,
+    substitution: ParameterSubstitution,
+    batch: tuple[Structure, Sequence[Any]],
+    results: Structure,
+    name: str,
+) -> Graph:
+    """Return the graph of a traced step.
+
+    Args:
+        module: Functional; it takes the weights, the numbers, and the tensors of the batch.
+        substitution: The weights and numbers it was traced for.
+        batch: The structure of ``(args, kwargs)``, and its leaves.
+        results: The structure of the results of the step.
+        name: The name of the graph.
+    """
+    structure, leaves = batch
+    tensors = [f"batch{index}" for index in range(sum(isinstance(item, torch.Tensor) for item in leaves))]
+    arguments = [
+        *(
+            _make_argument(key, tensor, substitution.components)
+            for key, tensor in substitution.weights.items()
+        ),
+        *(Argument(InputKind.INPUT, key) for key in (*substitution.numbers, *tensors)),
+    ]
+    graph = convert_graph_module(module, name=name, arguments=arguments)
+    inputs: dict[str, Any] = {
+        value.argument.target: value for value in graph.inputs if value.argument is not None
+    }
+    names = iter(tensors)
+    args, kwargs = unflatten(
+        structure, [inputs[next(names)] if isinstance(item, torch.Tensor) else item for item in leaves]
+    )
+    current = {**hyperparameters.fixed_numbers(substitution.components.optimizers), **substitution.numbers}
+    numbers = {key: inputs.get(key, value) for key, value in current.items()}
+    graph.set_call(args, {**kwargs, HYPERPARAMETERS: numbers})
+    graph.set_outputs(unflatten(results, list(graph.outputs)))
+    for key, number in substitution.numbers.items():
+        if not inputs[key].use_count:
+            graph.fix_input(inputs[key], number)
+    for entry in list(graph.optimizer_state.values()):
+        if not entry.use_count and entry not in graph.updates:  # state of a parameter without a gradient
+            graph.erase_argument(entry)
+    return graph
+
+
+def _make_argument(name: str, tensor: torch.Tensor, components: TrainingComponents) -> Argument:
+    if name in components.parameters():
+        return Argument(InputKind.PARAMETER, name, components.aliases(name, tensor))
+    if name in components.buffers():
+        persistent = components.is_persistent(name)
+        data = None if persistent or tensor.is_meta else tensor.detach().clone()
+        return Argument(InputKind.BUFFER, name, components.aliases(name, tensor), persistent, data)
+    return Argument(InputKind.STATE, name)

@@ -17,15 +17,13 @@ from npu_ir.core.isolation import pause_gc
 from npu_ir.core.structure import Structure, flatten, unflatten
 from npu_runtime._torch.tracing import TracingContext, is_tracing
 from npu_runtime.errors import TracingError
-from npu_runtime.training.tracing.cleanup import clean_up
 from npu_runtime.training.tracing.components import TrainingComponents
-from npu_runtime.training.tracing.module_attributes import ModuleAttributes
 from npu_runtime.training.tracing.optimizers import require_traceable
-from npu_runtime.training.tracing.rng_state import RandomStates
-from npu_runtime.training.tracing.step_graph import build_step_graph, extract_gradients
+from npu_runtime.training.tracing.random_draws import RandomStates, clean_up
 from npu_runtime.training.tracing.substitution import ParameterSubstitution
-from npu_runtime.training.tracing.traced_step import TracedStep
+from npu_runtime.training.tracing.traced_step import TracedStep, build_step_graph, extract_gradients
 from npu_runtime.training.tracing.unsupported import (
+    ModuleAttributes,
     reject_external_writes,
     reject_hooks,
     reject_host_sync,
@@ -46,7 +44,7 @@ def trace_function(
     args: Sequence[Any],
     kwargs: Mapping[str, Any] | None = None,
     *,
-    name: str = "step",
+    name: str | None = None,
 ) -> TracedStep:
     """Trace a step function into a graph; modules, optimizers and arguments are left unchanged, bit by bit.
 
@@ -55,7 +53,7 @@ def trace_function(
         components: Its training components.
         args: An example batch: numbers, and the shapes and dtypes of tensors matter, not their contents.
         kwargs: The named arguments of the batch.
-        name: The name of the graph.
+        name: The name of the graph; by default that of the function.
 
     Raises:
         TracingError: The step needs the contents of a tensor in Python, or does something that a graph would
@@ -72,6 +70,7 @@ def trace_function(
                 fix="let the outer step do what the inner one does",
             )
         leaves, structure = flatten((tuple(args), dict(kwargs or {})))
+        name = name or str(getattr(function, "__name__", "step"))
         return _StepTracer(function, ParameterSubstitution(components), (structure, leaves), name).run()
 
 

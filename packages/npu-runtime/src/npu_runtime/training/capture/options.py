@@ -1,0 +1,79 @@
+"""Options of compiling and capturing a training step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypedDict
+
+import torch
+
+from npu_ir.plugins.backend import Backend
+from npu_runtime.errors import CaptureError
+from npu_runtime.executor.options import Passes
+from npu_runtime.training.capture.cuda_graphs import GraphDevice
+
+CAPTURE_MODES = ("require", "prefer", "off")
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class CaptureOptions:
+    """How a training step is compiled and captured.
+
+    Attributes:
+        backend: A name, a `Backend`, or several in order of preference; ATen runs the ops they refuse.
+        passes: The name of a pipeline, or passes to run over the graph; None for none. ``"train"`` is
+            ``"train-cpu"`` where ATen runs the step on a CPU.
+        capture: ``"require"``: fail if the step cannot be captured. ``"prefer"``: then run the graph op by
+            op, and report the reason. ``"off"``: always run it op by op.
+        device: Where the step runs; by default the device of the weights.
+        weights: Parameters, buffers and state of a graph, by name, updated in their own memory; other steps
+            bring theirs. The optimizer takes over its state from the artifact with the first step that is
+            taken.
+        warmup_runs: The number of runs before the capture.
+        warmup_sync: Wait for the device after each of these runs.
+        validate: Run the capture check.
+        trace: Record the call log during compilation; otherwise on first access.
+        enforce_ops: Kinds of ops that the lowered graph must contain.
+        generators: Further generators that the step draws from, besides PyTorch's default ones.
+        graph_device: The device that records; by default CUDA where the step is on a CUDA device.
+
+    Raises:
+        CaptureError: There is no such capture mode.
+    """
+
+    backend: str | Backend | Sequence[str | Backend] = "aten"
+    passes: Passes = "train"
+    capture: str = "prefer"
+    device: torch.device | str | None = None
+    weights: Mapping[str, torch.Tensor] | None = None
+    warmup_runs: int = 2
+    warmup_sync: bool = True
+    validate: bool = True
+    trace: bool = True
+    enforce_ops: Sequence[str] = ()
+    generators: Sequence[torch.Generator] = ()
+    graph_device: GraphDevice | None = None
+
+    def __post_init__(self) -> None:
+        if self.capture not in CAPTURE_MODES:
+            raise CaptureError(
+                f"there is no capture mode {self.capture!r}", fix=f"use one of {', '.join(CAPTURE_MODES)}"
+            )
+
+
+class CaptureKeywords(TypedDict, total=False):
+    """`CaptureOptions` as keywords."""
+
+    backend: str | Backend | Sequence[str | Backend]
+    passes: Passes
+    capture: str
+    device: torch.device | str | None
+    weights: Mapping[str, torch.Tensor] | None
+    warmup_runs: int
+    warmup_sync: bool
+    validate: bool
+    trace: bool
+    enforce_ops: Sequence[str]
+    generators: Sequence[torch.Generator]
+    graph_device: GraphDevice | None

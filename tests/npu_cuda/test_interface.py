@@ -1,0 +1,94 @@
+"""The names of npu_cuda, its errors, and attributes."""
+
+from __future__ import annotations
+
+import struct
+import subprocess
+import sys
+
+import pytest
+
+import npu_cuda
+from npu_cuda import Program, Status
+
+
+def test_the_import_is_light() -> None:
+    code = "import sys, npu_cuda; assert 'torch' not in sys.modules; assert 'npu_cuda._C' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], timeout=60, check=True)
+    code = (
+        "import sys, npu_cuda; npu_cuda.op_call; assert 'torch' not in sys.modules; assert "
+        "'numpy' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], timeout=60, check=True)
+
+
+def test_every_name_that_is_exported_is_there() -> None:
+    for name in npu_cuda.LAZY:
+        assert getattr(npu_cuda, name) is not None, name
+    with pytest.raises(AttributeError, match="module 'npu_cuda' has no attribute 'nothing'"):
+        _ = npu_cuda.nothing
+
+
+def test_the_native_part_is_not_loaded_twice() -> None:
+    code = "import sys, npu_cuda; npu_cuda.op_call; del sys.modules['npu_cuda._C']; import npu_cuda._C"
+
+    done = subprocess.run(
+        [sys.executable, "-c", code], check=False, capture_output=True, text=True, timeout=60
+    )
+
+    assert done.returncode == 1
+    assert "ImportError: npu_cuda._C is loaded already, and cannot be imported a second time" in done.stderr
+
+
+@pytest.mark.smoke
+def test_each_error_has_its_status() -> None:
+    cases = [
+        ("InvalidArgumentError", Status.InvalidArgument, (ValueError,)),
+        ("NotSupportedError", Status.NotImplemented, (NotImplementedError,)),
+        ("InternalError", Status.Internal, ()),
+        ("DeviceError", Status.DeviceError, (npu_cuda.InternalError,)),
+        ("UnavailableError", Status.Unavailable, ()),
+    ]  # fmt: skip
+    for name, status, bases in cases:
+        error = getattr(npu_cuda, name)
+
+        assert error("x").status is status
+        assert issubclass(error, (npu_cuda.NpuCudaError, *bases))
+        assert issubclass(error, RuntimeError)
+
+
+@pytest.mark.smoke
+@pytest.mark.skipif(not npu_cuda.cuda_absence(), reason="there is a cuda device")
+def test_a_device_that_is_not_here_says_why() -> None:
+    with pytest.raises(npu_cuda.UnavailableError, match="device 'cuda' is not here"):
+        Program("cuda")
+
+
+def test_ids_and_formats_agree_with_the_native_part() -> None:
+    for name, schema in npu_cuda.attr_schemas().items():
+        assert schema["id"] == int.from_bytes(name.encode(), "little")
+        assert struct.calcsize(schema["format"]) == schema["bytes"]
+        assert schema["format"] == "<" + "".join(code for _, code, _ in schema["fields"])
+        defaults = [default for _, _, default in schema["fields"]]
+        assert npu_cuda.attrs(name) == (schema["id"], struct.pack(schema["format"], *defaults))
+
+
+def test_fields_are_packed_in_order() -> None:
+    assert npu_cuda.attrs("GEMM", tb=1, alpha=2) == (0x4D4D4547, struct.pack("<iiiff", 0, 1, 0, 2.0, 0.0))
+
+
+def test_a_wrong_field_is_named() -> None:
+    cases = [
+        ("NONE", {}, npu_cuda.InvalidArgumentError, "attrs: there is no schema 'NONE'; there are .*GEMM"),
+        ("GEMM", {"tc": 1}, npu_cuda.InvalidArgumentError, "attrs: GEMM has no field 'tc'; it has ta, tb"),
+        ("GEMM", {"ta": 1.0}, TypeError, "attrs: GEMM.ta must be an int, not float"),
+        ("GEMM", {"ta": True}, TypeError, "attrs: GEMM.ta must be an int, not bool"),
+        ("GEMM", {"alpha": "1"}, TypeError, "attrs: GEMM.alpha must be a number, not str"),
+        ("GEMM", {"ta": 1 << 40}, npu_cuda.InvalidArgumentError,
+         "attrs: GEMM.ta is 1099511627776, which does not"),
+        ("GEMM", {"alpha": 1e300}, npu_cuda.InvalidArgumentError,
+         "attrs: GEMM.alpha is 1e.300, which does not fit"),
+    ]  # fmt: skip
+    for schema, fields, error, text in cases:
+        with pytest.raises(error, match=text):
+            npu_cuda.attrs(schema, **fields)

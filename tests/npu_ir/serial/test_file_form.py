@@ -1,0 +1,566 @@
+"""Saving a graph to files and loading it again."""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import json
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from safetensors.torch import load_file
+
+from npu_ir import (
+    Graph,
+    GraphError,
+    ScalarType,
+    SerializationError,
+    TensorType,
+    WeightError,
+    execute_ir,
+    extract_ir,
+    load_ir,
+    load_weights,
+    save_ir,
+)
+from npu_ir.core.tensor_bytes import same_data
+from tests.support.random_graphs import DTYPES, LAYOUTS_OF_24, graphs, laid_out, random_bits
+from tests.support.rows import each_row
+from tests.support.schema import VALIDATOR
+from tests.support.tiers import examples
+
+F32 = TensorType((2,), torch.float32)
+
+
+def constant_graph(*tensors: torch.Tensor) -> Graph:
+    """Return a graph that returns constants."""
+    graph = Graph("constants")
+    graph.set_outputs([graph.add_constant(f"c{index}", tensor) for index, tensor in enumerate(tensors)])
+    return graph
+
+
+def weighted_graph() -> Graph:
+    """Return a graph that reads a parameter known by two names, a buffer, and a buffer of its own."""
+    graph = Graph("weighted")
+    weight = graph.add_parameter("w", TensorType((2, 3), torch.float32), aliases=["tied"])
+    table = graph.add_buffer("table", TensorType((3,), torch.complex128))
+    mask = graph.add_buffer("mask", F32, persistent=False)
+    graph.set_outputs((weight, table, mask))
+    return graph
+
+
+def saved(graph: Graph, folder: Path, **options: Any) -> Path:
+    path = folder / "graph.json"
+    save_ir(graph, path, **options)
+    return path
+
+
+def files_in(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+# What comes back
+
+
+@examples(25)
+@given(graph=graphs())
+def test_any_graph_comes_back_equal_from_a_document_that_fits_the_schema(graph: Graph) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = saved(graph, Path(folder))
+        loaded = load_ir(path)
+        before = files_in(Path(folder))
+        save_ir(loaded, path)
+        after = files_in(Path(folder))
+
+    assert loaded == graph
+    assert [node.provenance for node in loaded.nodes] == [node.provenance for node in graph.nodes]
+    assert after == before
+    VALIDATOR.validate(json.loads(before["graph.json"]))
+
+
+@pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental")
+def test_every_dtype_comes_back_to_the_bit_in_every_layout(tmp_path: Path) -> None:
+    kinds = [*itertools.product(DTYPES, LAYOUTS_OF_24)]
+    tensors = [laid_out(random_bits(dtype, seed=1), layout) for dtype, layout in kinds]
+
+    constants = load_ir(saved(constant_graph(*tensors), tmp_path)).constants
+
+    for index, (kind, data) in enumerate(zip(kinds, tensors, strict=True)):
+        loaded = constants[f"c{index}"].argument.data
+        assert same_data(loaded, data), kind
+        assert TensorType.of(loaded) == TensorType.of(data), kind
+
+
+@each_row(
+    "data",
+    [
+        torch.tensor([-0.0, float("nan"), float("inf")]),
+        torch.tensor([0x7FC0_0001, -1], dtype=torch.int32).view(torch.float32),
+        torch.tensor([1 + 2j, 3 - 4j]).conj(),
+        torch.tensor([[1 + 2j, 3 - 4j]]).conj().imag,
+        torch.arange(6.0).view(2, 3).t().requires_grad_(),
+        torch.nn.Parameter(torch.ones(2)),
+    ],
+)
+def test_special_tensors_come_back_to_the_bit(data: torch.Tensor, tmp_path: Path) -> None:
+    loaded = load_ir(saved(constant_graph(data), tmp_path)).constants["c0"].argument.data
+
+    assert same_data(loaded, data)
+    assert loaded.stride() == data.stride()
+    assert not loaded.requires_grad
+
+
+def test_data_laid_out_otherwise_than_its_type_says_comes_back_as_the_type_says(tmp_path: Path) -> None:
+    graph = Graph()
+    data = torch.arange(6.0).view(2, 3)
+    graph.set_outputs(
+        graph.add_buffer("b", TensorType((2, 3), torch.float32, (1, 2)), persistent=False, data=data)
+    )
+
+    loaded = load_ir(saved(graph, tmp_path))
+
+    assert loaded == graph
+    assert loaded.buffers["b"].argument.data.stride() == (1, 2)
+
+
+def test_loaded_data_is_independent_of_the_file(tmp_path: Path) -> None:
+    path = saved(constant_graph(torch.ones(4)), tmp_path)
+    data = load_ir(path).constants["c0"].argument.data
+
+    save_ir(constant_graph(torch.zeros(4)), path)
+    data.add_(1)
+
+    assert data.tolist() == [2.0] * 4
+    assert load_ir(path).constants["c0"].argument.data.tolist() == [0.0] * 4
+
+
+class Residual(torch.nn.Module):
+    """Batch norm in training mode, tied weights, a constant, and a buffer outside the state_dict."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = torch.nn.BatchNorm1d(4)
+        self.first = torch.nn.Linear(4, 4, bias=False)
+        self.second = torch.nn.Linear(4, 4, bias=False)
+        self.second.weight = self.first.weight
+        self.register_buffer("shift", torch.tensor([1.0, -1.0, 0.5, 0.0]), persistent=False)
+
+    def forward(self, x: torch.Tensor, *, scale: float) -> dict[str, torch.Tensor]:
+        y = self.second(torch.relu(self.first(self.norm(x)))) + self.shift
+        return {"y": y * scale + torch.tensor([0.1, 0.2, 0.3, 0.4]), "x": x}
+
+
+def test_a_loaded_model_computes_what_the_model_computes(tmp_path: Path) -> None:
+    model, x = Residual(), torch.randn(8, 4)
+    path = saved(extract_ir(model, (x,), {"scale": 2.0}), tmp_path, weights=model.state_dict())
+
+    actual, mutations = execute_ir(load_ir(path), (x,), {"scale": 2.0}, weights=path, return_mutations=True)
+    expected = model(x, scale=2.0)
+
+    torch.testing.assert_close(actual, expected, rtol=0, atol=0)
+    assert torch.equal(mutations["norm.running_mean"], model.norm.running_mean)
+
+
+# The files
+
+
+def test_a_graph_without_data_is_one_file(tmp_path: Path) -> None:
+    graph = Graph()
+    graph.set_outputs(graph.add_input("x", F32))
+
+    saved(graph, tmp_path)
+
+    assert [*files_in(tmp_path)] == ["graph.json"]
+
+
+@pytest.mark.smoke
+def test_the_document_holds_one_node_per_line(tmp_path: Path) -> None:
+    graph = Graph()
+    x = graph.add_input("x", F32)
+    for _ in range(3):
+        x = graph.insert("aten.relu.default", [x], types=F32, operands=["self"]).outputs[0]
+    graph.set_outputs(x)
+
+    lines = saved(graph, tmp_path).read_text().splitlines()
+
+    assert (
+        '  {"name": "relu#1", "op": "aten.relu.default", "inputs": ["relu"], "operands": ["self"], "attrs": '
+        '{}, "outputs": [["relu#1", ["f32", [2]]]]},'
+    ) in lines
+    assert sum('"op": ' in line for line in lines) == 3
+
+
+def test_the_tensor_file_is_plain_safetensors(tmp_path: Path) -> None:
+    path = saved(constant_graph(torch.arange(6).view(2, 3), torch.ones(2).to(torch.bfloat16)), tmp_path)
+
+    tensors = load_file(path.with_name(json.loads(path.read_text())["tensors"]))
+
+    assert torch.equal(tensors["0"], torch.arange(6).view(2, 3))
+    assert torch.equal(tensors["1"], torch.ones(2).to(torch.bfloat16))
+
+
+def test_an_expanded_constant_is_stored_once(tmp_path: Path) -> None:
+    saved(constant_graph(torch.ones(1).expand(1000, 1000)), tmp_path)
+
+    assert sum(map(len, files_in(tmp_path).values())) < 2000
+
+
+def test_saving_again_removes_the_tensors_of_the_graph_it_replaces(tmp_path: Path) -> None:
+    path = saved(constant_graph(torch.ones(1)), tmp_path)
+    old = json.loads(path.read_text())["tensors"]
+
+    save_ir(constant_graph(torch.zeros(1)), path)
+
+    assert old not in files_in(tmp_path)
+    assert len(files_in(tmp_path)) == 2
+
+
+def test_saving_leaves_the_files_of_others_alone(tmp_path: Path) -> None:
+    names = ["graph.json", "graph", "graph.v2.json", "graph.npu"]
+    for name in names:
+        save_ir(constant_graph(torch.ones(1)), tmp_path / name)
+    (tmp_path / "graph-0123456789abcdef.safetensors").write_bytes(b"mine")
+
+    for name in names:
+        save_ir(constant_graph(torch.zeros(1)), tmp_path / name)
+        save_ir(constant_graph(torch.zeros(1)), tmp_path / name)
+
+    assert len(files_in(tmp_path)) == 2 * len(names) + 1
+    for name in names:
+        assert load_ir(tmp_path / name) == constant_graph(torch.zeros(1))
+
+
+def test_replacing_a_copied_document_leaves_the_tensors_of_the_original(tmp_path: Path) -> None:
+    path = saved(constant_graph(torch.ones(1)), tmp_path)
+    copied = path.with_name("copy.json")
+    copied.write_bytes(path.read_bytes())
+    (tmp_path / "copy-0123456789abcdef.safetensors").touch()
+
+    save_ir(constant_graph(torch.zeros(1)), copied)
+
+    assert load_ir(path) == constant_graph(torch.ones(1))
+
+
+def test_a_moved_pair_of_files_loads(tmp_path: Path) -> None:
+    graph = constant_graph(torch.ones(3))
+    saved(graph, tmp_path)
+    moved = tmp_path / "elsewhere"
+    moved.mkdir()
+    for path in tmp_path.glob("graph*"):
+        path.rename(moved / path.name)
+
+    assert load_ir(moved / "graph.json") == graph
+
+
+def test_saved_files_have_the_permissions_of_any_new_file(tmp_path: Path) -> None:
+    path = saved(constant_graph(torch.ones(1)), tmp_path)
+    (tmp_path / "other").touch()
+
+    assert path.stat().st_mode == (tmp_path / "other").stat().st_mode
+
+
+def test_a_name_that_is_not_utf_8_is_saved_and_loaded(tmp_path: Path) -> None:
+    path = tmp_path / os.fsdecode(b"\xff\xfe.json")
+
+    save_ir(constant_graph(torch.ones(1)), path)
+
+    assert load_ir(path) == constant_graph(torch.ones(1))
+
+
+def test_a_graph_of_4000_nodes_is_a_document_of_less_than_a_megabyte(tmp_path: Path) -> None:
+    graph = Graph()
+    x = y = graph.add_input("x", TensorType((1, 4096, 8192), torch.bfloat16))
+    for _ in range(4000):
+        node = graph.insert("aten.add.Tensor", [x, y], types=x.type, operands=["self", "other"])
+        x, y = node.outputs[0], x
+    graph.set_outputs(x)
+
+    path = saved(graph, tmp_path)
+
+    assert load_ir(path) == graph
+    assert path.stat().st_size < 1_000_000
+
+
+# Weights
+
+
+def weights() -> dict[str, torch.Tensor]:
+    shared = torch.arange(6.0).view(2, 3)
+    return {"w": shared, "tied": shared, "table": torch.tensor([1 + 2j, 3, -1j], dtype=torch.complex128)}
+
+
+def test_weights_are_stored_once_and_by_state_dict_name(tmp_path: Path) -> None:
+    path = saved(weighted_graph(), tmp_path, weights=weights())
+
+    stored = load_file(tmp_path / "graph.weights.safetensors")
+
+    assert sorted(stored) == ["table", "w"]
+    assert torch.equal(stored["w"], weights()["w"])
+    assert torch.equal(load_weights(path)["table"], weights()["table"])
+    assert torch.equal(load_weights(tmp_path / "graph.weights.safetensors")["table"], weights()["table"])
+
+
+def test_weights_known_by_an_alias_are_stored_under_the_name_the_graph_has(tmp_path: Path) -> None:
+    given = weights()
+    del given["w"]
+
+    path = saved(weighted_graph(), tmp_path, weights=given)
+
+    assert torch.equal(load_weights(path)["w"], given["tied"])
+
+
+def test_a_buffer_outside_the_state_dict_is_stored_when_it_is_given(tmp_path: Path) -> None:
+    path = saved(weighted_graph(), tmp_path, weights={**weights(), "mask": torch.ones(2)})
+
+    assert load_weights(path)["mask"].tolist() == [1.0, 1.0]
+
+
+def test_weights_that_are_not_contiguous_come_back_equal(tmp_path: Path) -> None:
+    path = saved(
+        weighted_graph(),
+        tmp_path,
+        weights={
+            **weights(),
+            "w": torch.arange(6.0).view(3, 2).t(),
+            "tied": torch.arange(6.0).view(3, 2).t(),
+        },
+    )
+
+    assert torch.equal(load_weights(path)["w"], torch.arange(6.0).view(3, 2).t())
+
+
+@each_row(
+    "change, message",
+    [
+        ({"w": None, "tied": None}, "missing: w"),
+        ({"table": torch.ones(3)}, r"misfit: table is f32\[3\]"),
+        ({"tied": torch.ones(3, 2), "w": None}, r"misfit: tied is f32\[3, 2\]"),
+        ({"tied": torch.ones(2, 3)}, "tied in the model but differ"),
+        ({"more": torch.ones(1)}, "unexpected: more"),
+        ({"w": 3}, "misfit: w is int"),
+    ],
+)
+def test_weights_that_do_not_fit_are_refused_before_anything_is_written(
+    change: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    given = {name: tensor for name, tensor in {**weights(), **change}.items() if tensor is not None}
+
+    with pytest.raises(WeightError, match=message):
+        saved(weighted_graph(), tmp_path, weights=given)
+    assert not files_in(tmp_path)
+
+
+# What cannot be saved
+
+
+class Tagged(torch.Tensor):
+    """A tensor subclass."""
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@each_row(
+    "make, message",
+    [
+        (lambda: torch.quantize_per_tensor(torch.ones(2), 1.0, 0, torch.qint8), r"'w' is quantized"),
+        (lambda: torch.ones(2).to_sparse(), "'w' has the layout torch.sparse_coo"),
+        (lambda: torch.ones(2).as_subclass(Tagged), "'w' is a Tagged"),
+        (lambda: torch.ones(2, device="meta"), "'w' is on the meta device"),
+    ],
+)
+def test_weights_of_a_kind_that_cannot_be_stored_are_refused(
+    make: Callable[[], torch.Tensor], message: str, tmp_path: Path
+) -> None:
+    graph = Graph()
+    graph.set_outputs(graph.add_parameter("w", F32))
+
+    with pytest.raises(SerializationError, match=message):
+        saved(graph, tmp_path, weights={"w": make()})
+    assert not files_in(tmp_path)
+
+
+def test_strides_that_let_different_elements_share_memory_are_refused(tmp_path: Path) -> None:
+    graph = Graph()
+    type = TensorType((2, 2), torch.float32, (0, 1))
+    graph.set_outputs(graph.add_buffer("b", type, persistent=False, data=torch.arange(4.0).view(2, 2)))
+
+    with pytest.raises(SerializationError, match="elements that share memory differ"):
+        saved(graph, tmp_path)
+
+
+def test_a_weight_whose_name_safetensors_reserves_is_refused(tmp_path: Path) -> None:
+    graph = Graph()
+    graph.set_outputs(graph.add_parameter("__metadata__", F32))
+
+    with pytest.raises(SerializationError, match="cannot hold a tensor called '__metadata__'"):
+        saved(graph, tmp_path, weights={"__metadata__": torch.ones(2)})
+    assert not files_in(tmp_path)
+
+
+def test_a_broken_graph_is_refused(tmp_path: Path) -> None:
+    graph = Graph()
+    graph.set_outputs(graph.add_input("x", F32))
+    graph.inputs[0]._type = "no type"
+
+    with pytest.raises(GraphError, match="has no type of the IR"):
+        saved(graph, tmp_path)
+    assert not files_in(tmp_path)
+
+
+@each_row(
+    "name, message",
+    [
+        ("missing/graph.json", "No such file or directory"),
+        ("a\0b.json", "cannot be the name of a file"),
+        ("\ud800.json", "cannot be the name of a file"),
+        ("folder", "[Ii]s a directory"),
+    ],
+)
+def test_a_path_that_cannot_be_written_is_refused(name: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+
+    with pytest.raises(SerializationError, match=message):
+        save_ir(constant_graph(torch.ones(1)), tmp_path / name)
+    assert [path.name for path in tmp_path.iterdir()] == ["folder"]
+
+
+# Whatever goes wrong
+
+
+def replaced_graphs(folder: Path) -> tuple[Path, Graph, Graph]:
+    """Save a graph with data and weights, and return its path, itself and one to replace it."""
+    old, new = weighted_graph(), weighted_graph()
+    old.add_constant("c", torch.ones(3))
+    new.add_constant("c", torch.zeros(3))
+    return saved(old, folder, weights=weights()), old, new
+
+
+@each_row("call", range(3))
+@each_row("function", ["fsync", "replace"])
+def test_a_full_disk_leaves_the_old_graph_and_nothing_else(
+    function: str, call: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, old, new = replaced_graphs(tmp_path)
+    before = files_in(tmp_path)
+    original, calls = getattr(os, function), itertools.count()
+
+    def fail(*arguments: Any) -> None:
+        if next(calls) == call:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        original(*arguments)
+
+    monkeypatch.setattr(os, function, fail)
+    with pytest.raises(SerializationError, match="cannot write the graph: No space left on device"):
+        save_ir(new, path, weights=weights())
+    monkeypatch.undo()
+
+    assert files_in(tmp_path) == before
+    assert load_ir(path) == old
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@each_row("call, replaced", [(0, False), (1, False), (2, False), (2, True)])
+def test_a_crash_leaves_the_old_graph_or_the_new_one(
+    call: int, replaced: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, old, new = replaced_graphs(tmp_path)
+    original, calls = os.replace, itertools.count()
+
+    def crash(*arguments: Any) -> None:
+        last = next(calls) == call
+        if replaced or not last:
+            original(*arguments)
+        if last:
+            os._exit(1)
+
+    monkeypatch.setattr(os, "replace", crash)
+    child = os.fork()
+    if child == 0:
+        save_ir(new, path, weights=weights())
+        os._exit(0)
+    status = os.waitpid(child, 0)[1]
+    monkeypatch.undo()
+
+    assert os.waitstatus_to_exitcode(status) == 1
+    assert load_ir(path) == (new if replaced else old)
+    assert torch.equal(load_weights(path)["w"], weights()["w"])
+
+
+def test_an_interrupt_after_the_commit_leaves_the_new_graph(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, _, new = replaced_graphs(tmp_path)
+    original = os.replace
+
+    def interrupt(source: Path, target: Path) -> None:
+        original(source, target)
+        if target == path:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "replace", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        save_ir(new, path, weights=weights())
+
+    assert load_ir(path) == new
+
+
+# Operators that change between versions of PyTorch
+
+
+def with_schema(path: Path, op_type: str, schema: str) -> None:
+    document = json.loads(path.read_text())
+    document["schemas"][op_type] = schema
+    path.write_text(json.dumps(document))
+
+
+def added(folder: Path) -> Path:
+    graph = Graph()
+    x = graph.add_input("x", F32)
+    graph.set_outputs(
+        graph.insert("aten.add.Tensor", [x, x], types=F32, operands=["self", "other"]).outputs[0]
+    )
+    return saved(graph, folder)
+
+
+def test_an_operator_that_has_got_an_optional_argument_since_is_accepted(tmp_path: Path) -> None:
+    path = added(tmp_path)
+    with_schema(path, "aten.add.Tensor", "aten::add.Tensor(Tensor self, Tensor other) -> Tensor")
+
+    assert len(load_ir(path)) == 1
+
+
+@each_row(
+    "schema",
+    [
+        "aten::add.Tensor(Tensor self, Tensor other, *, Scalar alpha=1, int k=2) -> Tensor",
+        "aten::add.Tensor(Tensor self, Tensor other, *, Scalar beta=1) -> Tensor",
+        "aten::add.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> (Tensor, Tensor)",
+        "no schema",
+        "aten::add.Tensor(Tensor \ud800) -> Tensor",
+        "aten::add.Tensor(" + "Future(" * 100_000 + "Tensor" + ")" * 100_000 + " self) -> Tensor",
+    ],
+)
+def test_an_operator_that_has_changed_is_refused_with_both_schemas(schema: str, tmp_path: Path) -> None:
+    path = added(tmp_path)
+    with_schema(path, "aten.add.Tensor", schema)
+
+    with pytest.raises(
+        SerializationError, match=r"aten\.add\.Tensor has another schema here.*Scalar alpha=1"
+    ):
+        load_ir(path)
+
+
+def test_an_operator_that_is_not_registered_here_is_accepted(tmp_path: Path) -> None:
+    graph = Graph()
+    graph.insert("some_library.op.default", types=ScalarType("int"), attrs={"k": 1})
+    path = saved(graph, tmp_path)
+    with_schema(path, "some_library.op.default", "some_library::op(int k) -> int")
+
+    assert load_ir(path) == graph
+    assert json.loads(path.read_text())["schemas"] != {}

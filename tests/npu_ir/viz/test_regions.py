@@ -1,0 +1,225 @@
+"""Drawings of graphs with open sizes and with regions."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from npu_ir import Graph, TensorType, extract_ir, parse_ir
+from npu_ir.serial.parser import parse_type
+from npu_ir.viz import to_svg
+from npu_ir.viz.captions import type_caption
+from npu_ir.viz.diagram import Box, Frame
+from npu_ir.viz.outline import Outline
+from tests.support.corpus.case import Case
+from tests.support.corpus.control_flow import CASES
+from tests.support.drawn_graphs import FORMS, diagram
+from tests.support.rows import each_row
+from tests.support.tiers import thin
+
+TEXT = """
+graph g {
+  symbol s in [2, 8]
+  input %p: bool[]
+  input %x: f32[s, 4]
+
+  %y: f32[s, 4] = higher_order.cond(pred=%p, operands=(%x))
+  region true_fn = graph yes {
+    input %a: f32[s, 4]
+    const %c: f32[2] = [1.0, 2.0]
+
+    %i: bool[] = aten.any.default(self=%a)
+    %inner: f32[s, 4] = higher_order.cond(pred=%i, operands=(%a))
+    region true_fn = graph yes {
+      input %a: f32[s, 4]
+
+      %sin: f32[s, 4] = aten.sin.default(self=%a)
+
+      return (%sin,)
+    }
+    region false_fn = graph no {
+      input %a: f32[s, 4]
+
+      return (%a,)
+    }
+    %cos: f32[s, 4] = aten.cos.default(self=%inner)
+
+    return (%cos,)
+  }
+  region false_fn = graph no {
+    input %a: f32[s, 4]
+
+    return (%a,)
+  }
+  %relu: f32[s, 4] = aten.relu.default(self=%y)
+
+  return %relu
+}
+"""
+
+
+def outline(items: tuple[Box | Frame, ...]) -> list[object]:
+    """Return the titles of boxes, and pairs of the title of a frame and what is in it."""
+    return [item.title if isinstance(item, Box) else (item.title, outline(item.items)) for item in items]
+
+
+def test_a_node_is_drawn_with_its_regions_inside_of_it() -> None:
+    drawn = diagram(parse_ir(TEXT))
+
+    inner = (
+        "inner",
+        ["cond", ("true_fn", ["sin", "returns"]), ("false_fn", ["returns"]), "results of inner"],
+    )
+    assert outline(drawn.items) == [
+        *("p", "x"),
+        (
+            "y",
+            [
+                "cond",
+                ("true_fn", ["any", inner, "cos", "returns"]),
+                ("false_fn", ["returns"]),
+                "results of y",
+            ],
+        ),
+        *("relu", "output"),
+    ]
+    assert drawn.summary == "2 nodes, 4 more in regions"
+
+
+def test_edges_lead_into_regions_through_them_and_out_of_the_results() -> None:
+    drawn = diagram(parse_ir(TEXT))
+    title = {box.id: box.title for box in drawn.boxes}
+
+    edges = [(title[edge.source], title[edge.target], edge.label) for edge in drawn.edges]
+
+    assert set(edges) == {
+        ("p", "cond", ""),
+        ("x", "cond", ""),
+        ("cond", "any", "s x 4 f32"),
+        ("cond", "cond", "s x 4 f32"),
+        ("any", "cond", "bool"),
+        ("cond", "sin", "s x 4 f32"),
+        ("sin", "returns", ""),
+        ("cond", "returns", ""),
+        ("returns", "results of inner", ""),
+        ("results of inner", "cos", "s x 4 f32"),
+        ("cos", "returns", ""),
+        ("returns", "results of y", ""),
+        ("results of y", "relu", "s x 4 f32"),
+        ("relu", "output", ""),
+    }
+
+
+def test_regions_are_named_where_there_is_no_room_for_them() -> None:
+    drawn = diagram(parse_ir(TEXT), max_nodes=5)
+
+    cond = next(box for box in drawn.boxes if box.title == "cond")
+    assert not drawn.frames
+    assert cond.details == ("%y", "true_fn: 4 ops, false_fn: 0 ops")
+
+
+def test_a_closed_module_hides_the_regions_in_it() -> None:
+    drawn = diagram(parse_ir(TEXT), depth=0)
+
+    assert not drawn.frames
+    assert len(drawn.edges) == 3
+
+
+def test_regions_nested_without_end_are_drawn_to_a_depth() -> None:
+    graph = Graph("deepest")
+    graph.set_outputs([graph.add_input("x", TensorType((2,), torch.float32))])
+    for _ in range(12):
+        outer = Graph("around")
+        x = outer.add_input("x", TensorType((2,), torch.float32))
+        outer.set_outputs(outer.insert("loop", [x], types=x.type, regions={"body": graph}).outputs)
+        graph = outer
+
+    drawn = diagram(graph)
+
+    assert len(drawn.frames) == 12
+    assert any("body: 5 ops" in box.details for box in drawn.boxes)
+
+
+def test_blocks_with_other_regions_are_not_repetitions() -> None:
+    graph = Graph("loops")
+    value = graph.add_input("x", TensorType((2,), torch.float32))
+    for op_type in ("sin", "sin", "cos"):
+        body = Graph("body")
+        x = body.add_input("x", value.type)
+        body.set_outputs(body.insert(op_type, [x], types=value.type, name="op").outputs)
+        (value,) = graph.insert("loop", [value], types=value.type, regions={"body": body}).outputs
+    found = Outline(graph)
+
+    assert found.repeats(0, 1, first=True)
+    assert not found.repeats(1, 1, first=True)
+
+
+def test_a_region_that_returns_only_constants_hangs_on_its_node() -> None:
+    graph = Graph("g")
+    x = graph.add_input("x", TensorType((), torch.bool))
+    body = Graph("body")
+    body.add_input("x", x.type)
+    body.set_outputs([1])
+    graph.insert("effect", [x], types=(), regions={"body": body}, name="effect")
+
+    drawn = diagram(graph)
+
+    title = {box.id: box.title for box in drawn.boxes}
+    assert [(title[edge.source], title[edge.target]) for edge in drawn.edges] == [
+        ("x", "effect"),
+        ("effect", "returns"),
+        ("returns", "results of effect"),
+    ]
+
+
+@each_row("max_nodes", [2, 5, 60])
+@each_row("form", FORMS)
+def test_every_form_draws_regions(form: Callable[..., str], max_nodes: int) -> None:
+    graph = parse_ir(TEXT)
+    before = str(graph)
+
+    drawn = form(graph, max_nodes=max_nodes)
+
+    assert drawn == form(parse_ir(TEXT), max_nodes=max_nodes)
+    assert str(graph) == before
+    assert form is not to_svg or ElementTree.fromstring(drawn).tag.endswith("svg")
+    assert "false_fn" in drawn
+
+
+@each_row(
+    "type, caption",
+    [
+        ("f32[2, 3]", "2x3 f32"),
+        ("f32[s0, 3, 2*s1+1]", "s0 x 3 x 2*s1+1 f32"),
+        ("f32[2, 3]@sparse_coo", "2x3 f32 sparse_coo"),
+        ("int(2*s0)", "int(2*s0)"),
+        (f"int({'+'.join(f's{index}' for index in range(40))})", 44),
+        (f"f32[{'+'.join(f's{index}' for index in range(40))}]", 44),
+    ],
+)
+def test_a_type_is_told_in_a_few_words(type: str, caption: str | int) -> None:
+    shown = type_caption(parse_type(type))
+
+    assert shown == caption or len(shown) == caption
+
+
+@pytest.mark.parametrize("case", thin([*CASES][::4], 3, lambda case: case.id))
+def test_models_with_control_flow_are_drawn_with_or_without_room(case: Case) -> None:
+    call = case.make_call()
+    graph = extract_ir(case.make_model(), call.args, call.kwargs, dynamic_shapes=case.dynamic_shapes)
+
+    small, large = diagram(graph, max_nodes=2), diagram(graph, max_nodes=500)
+
+    titles = {frame.title for frame in large.frames}
+    assert titles >= {argument for node in graph.nodes for argument in node.regions}
+    assert len(large.boxes) == len({box.id for box in large.boxes})
+    assert {edge.source for edge in large.edges} <= {box.id for box in large.boxes}
+    assert len(small.boxes) <= len(large.boxes)
+    for form in FORMS:
+        assert all(
+            argument in form(graph, max_nodes=500) for node in graph.nodes for argument in node.regions
+        )
+    assert ElementTree.fromstring(to_svg(graph)).tag.endswith("svg")

@@ -1,0 +1,140 @@
+"""Output, files and exit code of ``npu explain``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from npu_ir import extract_ir, save_ir
+from npu_ir.cli import main
+from npu_ir.errors import SerializationError
+from npu_ir.plugins import plugin_manager
+from npu_runtime.cli.saved_graph import write_json
+from tests.support.backends.picky_backends import Net, Picky, Smooth
+
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(autouse=True)
+def _backends(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for backend in (Picky(), Smooth()):
+        monkeypatch.setitem(plugin_manager.get_plugins().backends, backend.name, backend)
+    monkeypatch.chdir(tmp_path)
+    model = Net()
+    graph = extract_ir(model, (torch.randn(5, 3),))
+    save_ir(graph, "bare.json")
+    save_ir(graph, "net.json", weights=model.state_dict())
+
+
+def explain(*words: str) -> int:
+    return main(["explain", *words])
+
+
+def test_every_node_is_listed_with_totals_and_reasons(capsys: Capture) -> None:
+    assert explain("bare.json", "--backend", "picky", "--backend", "smooth") == 0
+
+    printed = capsys.readouterr().out
+    assert printed.startswith("graph Net: 5 nodes; asked: picky, smooth, aten\n")
+    assert "smooth      1      it is not smooth " in printed
+    assert [line.split()[2] for line in printed.splitlines()[-5:]] == [
+        "aten",
+        "picky",
+        "smooth",
+        "picky",
+        "picky",
+    ]
+
+
+def test_passes_run_first_unless_there_are_to_be_none(capsys: Capture) -> None:
+    words = ("bare.json", "--backend", "picky", "--passes")
+
+    assert (
+        explain(*words, "none")
+        == explain(*words, "default")
+        == explain(*words, "fuse-linear-activation")
+        == 0
+    )
+
+    as_it_is, default, fused = capsys.readouterr().out.split("graph Net")[1:]
+    assert "aten.linear.default" in as_it_is
+    assert "aten.linear.default" in default
+    assert "npu.linear" in fused
+
+
+def test_all_of_it_is_written_as_json(capsys: Capture) -> None:
+    assert explain("bare.json", "--backend", "picky", "--json", "explained.json") == 0
+
+    data = json.loads(Path("explained.json").read_text())
+    assert data["totals"]["picky"] == {"count": 3, "parts": 2, "flops": 200, "seconds": None}
+    assert len(data["nodes"]) == 5
+
+
+def test_the_exit_code_says_whether_the_backends_run_enough(capsys: Capture) -> None:
+    for words, code, verdict in (
+        ("--fail-under 100", 0, "picky: 100.0% of the FLOPs, at least 100%"),
+        ("--fail-under 60 --by count", 0, "60.0% of the nodes, at least 60%"),
+        ("--fail-under 60.5 --by count", 1, "60.0% of the nodes, less than 60.5%"),
+        (
+            "--backend smooth --backend picky --fail-under 80 --by count",
+            0,
+            "picky and smooth: 80.0% of the nodes, at least 80%",
+        ),
+        ("--time --fail-under 100 --by time", 1, "% of the time, less than 100%"),
+    ):
+        assert explain("bare.json", "--backend", "picky", *words.split()) == code, words
+        assert verdict in capsys.readouterr().out.splitlines()[-1]
+
+
+def test_a_timed_run_says_what_it_ran_on(capsys: Capture) -> None:
+    for words, origin in (
+        ("bare.json", "weights      random, seed 0"),
+        ("net.json", "weights      net.weights.safetensors, saved with the graph"),
+        ("bare.json --weights net.weights.safetensors", "weights      net.weights"),
+        ("bare.json --random-weights 7", "weights      random, seed 7"),
+    ):
+        assert explain(*words.split(), "--backend", "picky", "--time") == 0, words
+
+        printed = capsys.readouterr().out
+        assert origin in printed
+        assert "random data  %x: f32[5, 3], seed 0" in printed
+        assert " us " in printed
+
+
+def test_what_makes_no_sense_is_wrong_usage(capsys: Capture) -> None:
+    for words, message in (
+        ("--by count", "--by is for --fail-under"),
+        ("--fail-under 5 --by time", "--by time needs times\n  fix: add --time"),
+        ("--seed 1", "nothing is run without --time"),
+        ("--weights w.pt", "nothing is run without --time"),
+        ("--input x=f32[2]", "nothing is run without --time"),
+        ("--json no/folder.json", "--json no/folder.json: there is no folder no"),
+        ("--fail-under many", "'many' is not a number"),
+        ("--fail-under 120", "'120' is not a percentage from 0 to 100"),
+        ("--passes no-such-pass", "there is no pass 'no-such-pass'"),
+        ("--passes no-such-pass --time", "there is no pass 'no-such-pass'"),
+        ("--backend smoth", "there is no backend 'smoth' (did you mean 'smooth'?)"),
+        ("--backend nowhere --time", "there is no backend 'nowhere'"),
+    ):
+        assert explain("bare.json", "--backend", "picky", *words.split()) == 2, words
+        assert message in capsys.readouterr().err, words
+
+
+def test_a_backend_without_its_device_is_said(capsys: Capture) -> None:
+    assert explain("bare.json", "--backend", "picky", "--backend", "smooth", "--time") == 1
+    assert "'smooth' cannot run here" in capsys.readouterr().err
+
+
+def test_what_cannot_be_written_after_all_is_said(tmp_path: Path) -> None:
+    with pytest.raises(SerializationError, match="the explanation cannot be written: No such file"):
+        write_json({}, tmp_path / "no" / "explained.json", "the explanation")
+
+
+def test_aten_is_asked_where_no_backend_is_named(capsys: Capture) -> None:
+    assert explain("bare.json", "--fail-under", "100") == 0
+
+    printed = capsys.readouterr().out
+    assert printed.startswith("graph Net: 5 nodes; asked: aten\n")
+    assert printed.endswith("aten: 100.0% of the FLOPs, at least 100%\n")

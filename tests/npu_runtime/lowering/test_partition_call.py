@@ -1,0 +1,200 @@
+"""An executor hands rows of nodes to backends; what it computes does not depend on who runs what."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from npu_ir import ExecutionError, Graph, extract_ir
+from npu_ir._torch.tensors import negated_view
+from npu_runtime import Backend, BackendError
+from npu_runtime.executor.executor import IRExecutor
+from npu_runtime.planned import PlannedProgram, plan
+from tests.support.backends.broken_backends import Program, Sound
+from tests.support.backends.choosing_backend import Some
+
+
+def test_nodes_in_a_row_are_one_call_with_weights_as_inputs() -> None:
+    model, x = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Tanh()), torch.randn(2, 3)
+    backend = Some(ops=["aten.linear.default", "aten.relu.default"])
+
+    executor = IRExecutor(extract_ir(model, (x,)), model.state_dict(), backend=backend, passes=None)
+    executor(x)
+
+    assert [[node.name for node in instruction.nodes] for instruction in executor.instructions] == [
+        ["linear", "relu"],
+        ["tanh"],
+    ]
+    assert [tuple(item.shape) for item in backend.given[0]] == [(2, 3), (4, 3), (4,)]
+
+
+@torch.library.custom_op("npu_runtime_tests::turned", mutates_args=())
+def turned(x: torch.Tensor) -> torch.Tensor:
+    """Return a copy of a matrix, laid out by columns, which it does not tell."""
+    return x.t().contiguous().t()
+
+
+@turned.register_fake
+def _(x: torch.Tensor) -> torch.Tensor:
+    return torch.empty_like(x)
+
+
+class Turned(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(turned(x))
+
+
+def test_a_backend_gets_tensors_in_the_strides_that_the_graph_states() -> None:
+    x, backend = torch.randn(3, 4), Some(ops=["aten.relu.default"])
+    executor = IRExecutor(extract_ir(Turned(), (x,)), backend=backend, passes=None)
+
+    results = [executor(item) for item in (x, torch.randn(4, 3).t())]
+
+    assert [item.stride() for (item,) in backend.given] == [(4, 1), (4, 1)]
+    assert torch.equal(results[0], x.relu())
+
+
+def conjugated(x: torch.Tensor) -> torch.Tensor:
+    return torch.complex(x, -x).conj().imag
+
+
+def test_native_kernels_see_the_values_of_arguments_that_are_negated_lazily() -> None:
+    graph, x = relu_graph(), torch.randn(3)
+    for lazily in (negated_view, conjugated):
+        for run in (PlannedProgram(plan(graph, backend="host")), IRExecutor(graph, backend="host")):
+            found = run(lazily(x))
+
+            assert lazily(x).is_neg()
+            assert torch.equal(found, lazily(x).relu())
+
+
+class ReadTwice(nn.Module):
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        y = x + 1
+        return y.view(12), torch.relu(y)
+
+
+def test_memory_that_a_backend_returns_a_view_of_is_not_overwritten() -> None:
+    x, backend = torch.randn(3, 4), Some(ops=["aten.view.default"])
+
+    executor = IRExecutor(extract_ir(ReadTwice(), (x,)), backend=backend, passes=None)
+
+    row, positive = executor(x)
+    assert torch.equal(row, (x + 1).view(12))
+    assert torch.equal(positive, torch.relu(x + 1))
+
+
+class CopiedView(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.sin().t().contiguous().view(-1)
+
+
+def test_a_backend_gets_nothing_but_tensors_with_data() -> None:
+    x = torch.randn(3, 4)
+    for op in ("aten.contiguous.default", "aten.t.default"):
+        backend = Some(ops=[op])
+
+        executor = IRExecutor(extract_ir(CopiedView(), (x,)), backend=backend, passes=None)
+
+        assert torch.equal(executor(x), CopiedView()(x))
+        assert [item.device for (item,) in backend.given] == [x.device]
+
+
+def test_a_backend_that_fails_while_it_runs_is_told_with_the_node_and_what_it_was_given() -> None:
+    class Fails(Some):
+        def run(self, program: Program, inputs: Sequence[Any]) -> Sequence[Any]:
+            raise ValueError("out of luck")
+
+    x = torch.randn(3, 4)
+    executor = IRExecutor(extract_ir(Turned(), (x,)), backend=Fails(ops=["aten.relu.default"]), passes=None)
+
+    with pytest.raises(
+        ExecutionError,
+        match="backend 'some' failed: ValueError: out of luck\n  at: node 'relu'.*\n.*f32",
+    ):
+        executor(x)
+
+
+def test_what_a_backend_returns_is_checked() -> None:
+    for wrong, message in (
+        ([torch.zeros(7, dtype=torch.int64)], r"returned i64\[7\] in place of f32\[3\]"),
+        ([], r"returned nothing in place of f32\[3\]"),
+    ):
+        backend = type("Wrong", (Some,), {"run": lambda self, *_, wrong=wrong: wrong})
+        executor = IRExecutor(relu_graph(), backend=backend(ops=["aten.relu.default"]), passes=None)
+
+        with pytest.raises(ExecutionError, match=message):
+            executor(torch.randn(3))
+
+
+def relu_graph() -> Graph:
+    return extract_ir(nn.ReLU(), (torch.randn(3),))
+
+
+def test_what_is_of_no_use_as_a_backend_is_refused_when_the_executor_is_made() -> None:
+    failed = ".*division by zero\n  at: node"
+    useless: list[tuple[dict[str, Any], str]] = [
+        (
+            {"supports": lambda self, node: ""},
+            "'sound' answers '' where it should say why .*\n  at: node 'relu' .*\n  fix: supports",
+        ),
+        ({"supports": lambda self, node: 1 / 0}, "'sound' raised an error where it was asked about a node"),
+        ({"lower": lambda self, graph: 1 / 0}, f"'sound' failed to lower 1 nodes that it supports: {failed}"),
+        (
+            {"prepare": lambda self, graph, ops, device: 1 / 0},
+            f"'sound' failed to prepare 1 nodes that it supports: {failed}",
+        ),
+        (
+            {"devices": lambda self: [], "absence": lambda self: "no driver"},
+            "the backend 'sound' cannot run here: no driver",
+        ),
+    ]
+    given: list[tuple[Any, str]] = [
+        ("nowhere", "there is no backend 'nowhere'\n  fix: there are aten"),
+        (Sound, "is not a backend\n  fix: give a name or an instance of npu_runtime.Backend"),
+    ]
+    given += [(type("Useless", (Sound,), methods)(), message) for methods, message in useless]
+    for backend, message in given:
+        with pytest.raises(BackendError, match=message):
+            IRExecutor(relu_graph(), backend=[backend])
+
+
+class OnMeta(Sound):
+    """Says that it runs on a device that no weights are on, and keeps where it was told to prepare."""
+
+    def devices(self) -> Sequence[torch.device]:
+        return [torch.device("meta"), torch.device("cpu", 7)]
+
+    def prepare(self, graph: Graph, ops: Any, device: torch.device) -> Program:
+        self.prepared = device
+        return super().prepare(graph, ops, device)
+
+
+def test_a_backend_chooses_the_device_unless_it_runs_where_the_weights_are() -> None:
+    backend, model = OnMeta(), nn.PReLU()
+    graph = extract_ir(model, (torch.randn(3),))
+
+    executor = IRExecutor(graph, model.state_dict(), backend=backend)
+
+    assert executor.device == backend.prepared == torch.device("meta")
+    assert IRExecutor(graph, model.state_dict(), backend=Sound()).device == torch.device("cpu")
+
+
+def test_a_device_that_a_backend_does_not_have_is_refused() -> None:
+    for backends, device, message in (
+        ([OnMeta()], "cpu", "'sound' does not run on cpu\n  fix: device= is one of meta, cpu:7"),
+        ([OnMeta(), Some()], None, "'some' does not run on meta\n  fix: device= is one of cpu"),
+    ):
+        with pytest.raises(BackendError, match=message):
+            IRExecutor(relu_graph(), backend=backends, device=device)
+
+
+def test_the_interface_has_defaults_where_pytorch_has_devices() -> None:
+    backend: Backend = Sound()
+
+    assert backend.absence() == "it finds no device"
+    assert backend.allocate(relu_graph().inputs[0].tensor_type, torch.device("cpu")).shape == (3,)

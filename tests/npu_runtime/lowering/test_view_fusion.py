@@ -1,0 +1,219 @@
+"""Chains of views, run as one view: each sees what eager sees."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, randn
+
+from npu_ir import Graph, TensorType, extract_ir
+from npu_runtime import IRExecutor
+from tests.support.corpus.case import Function
+from tests.support.corpus.comparison import assert_same
+
+VIEWS: dict[str, Callable[[Tensor], Any]] = {
+    "view": lambda x: x.view(4, 1, 6, 2),
+    "view_by_inference": lambda x: x.view(-1),
+    "reshape": lambda x: x.reshape(12, 4),
+    "flatten": lambda x: x.flatten(1),
+    "unflatten": lambda x: x.unflatten(2, (2, 3)),
+    "transpose": lambda x: x.transpose(0, 2),
+    "permute": lambda x: x.permute(2, 0, 1),
+    "movedim": lambda x: x.movedim(0, -1),
+    "mT": lambda x: x.mT,
+    "slice": lambda x: x[:, 1:, ::2],
+    "slice_from_the_end": lambda x: x[1:, -1:],
+    "narrow": lambda x: x.narrow(2, 3, 2),
+    "select": lambda x: x[1],
+    "select_the_last": lambda x: x.select(-1, -1),
+    "unsqueeze": lambda x: x.unsqueeze(0).unsqueeze(-1),
+    "squeeze": lambda x: x[:, :1].squeeze(),
+    "squeeze_dims": lambda x: x[:1, :, :1].squeeze((0, 2)),
+    "expand": lambda x: x[:, :1].expand(-1, 5, -1),
+    "expand_new": lambda x: x.expand(2, -1, -1, -1),
+    "broadcast_to": lambda x: x[:, :, :1].broadcast_to(2, 4, 6),
+    "diagonal": lambda x: x.diagonal(0, 1, 2),
+    "diagonal_with_offset": lambda x: x.diagonal(-1, 1, 2),
+    "unfold": lambda x: x.unfold(2, 3, 2),
+    "as_strided": lambda x: x.as_strided((2, 3), (5, 2), 4),
+    "split": lambda x: x.split(2, 1),
+    "split_with_sizes": lambda x: x.split([1, 3], 1),
+    "chunk": lambda x: x.chunk(3, -1),
+    "tensor_split": lambda x: x.tensor_split(4, 2),
+    "unbind": lambda x: x.unbind(1),
+    "hsplit": lambda x: x.hsplit(2),
+    "detach": lambda x: x.detach(),
+    "alias": lambda x: torch.ops.aten.alias(x),
+    "view_as": lambda x: x.view_as(x[None][0]),
+    "contiguous": lambda x: x.contiguous(),
+    "contiguous_of_a_transposed": lambda x: x.transpose(0, 1).contiguous(),
+    "empty": lambda x: x[:, 2:2],
+    "empty_in_front": lambda x: x[2:],
+    "swapaxes": lambda x: x.swapaxes(0, 1),
+    "t": lambda x: x[0].t(),
+    "real": lambda x: x.real,
+    "integers": lambda x: x.view(torch.int32),
+    "bytes": lambda x: x.view(torch.uint8),
+    "there_and_back": lambda x: x.view(torch.int32).view(torch.float32),
+    "half_as_wide": lambda x: x.view(torch.int16).view(torch.float16),
+}
+
+
+def first(item: Any) -> Tensor:
+    return item if isinstance(item, Tensor) else item[-1]
+
+
+def check(function: Callable[[Tensor], Any], *args: Tensor) -> IRExecutor:
+    executor = IRExecutor(extract_ir(Function(function), args), passes=None)
+
+    assert_same(executor(*args), function(*args), "the result")
+    return executor
+
+
+def test_a_view_behind_views_sees_what_eager_sees() -> None:
+    def function(x: Tensor) -> Any:
+        made = x * 2
+        results: dict[str, Any] = {}
+        for name, view in VIEWS.items():
+            before = first(view(made)).unsqueeze(0)[0]
+            results[name] = view(made.view(2, 24).view(2, 4, 6)), before, before[..., :1]
+        turned = made.neg().view(-1)[:24].view(2, 2, 6).transpose(0, 1)[:, :1].expand(2, 4, 6)
+        return results, [VIEWS[name](turned) for name in MOVABLE]
+
+    check(function, randn(2, 4, 6))
+
+
+# What does not need its input to be dense.
+MOVABLE = (
+    *("transpose", "permute", "movedim", "mT", "slice", "narrow", "select", "unsqueeze", "squeeze", "expand"),
+    *("diagonal", "unfold", "split", "chunk", "unbind", "reshape", "contiguous", "empty", "detach", "t"),
+    "there_and_back",
+)
+
+
+def test_two_views_of_any_kind_see_what_eager_sees() -> None:
+    def function(x: Tensor) -> Any:
+        made = torch.exp(x)
+        results = []
+        for before in ("transpose", "slice", "narrow", "unsqueeze", "expand_new", "select", "unbind"):
+            seen = first(VIEWS[before](made))
+            seen = seen if seen.dim() >= 3 else seen.unsqueeze(0)
+            results += [seen[:, :, 1:], seen[:, 0], seen.diagonal(0, 0, 1), seen.unfold(-2, 1, 1)]
+            results += [*seen.unbind(0), *seen.chunk(2, 1), seen.reshape(-1)]
+            results.append(seen[:1].expand(3, *[-1] * (seen.dim() - 1)))
+        return results
+
+    check(function, randn(2, 4, 6))
+
+
+def test_complex_views_see_what_eager_sees() -> None:
+    def function(x: Tensor) -> Any:
+        made = x * x
+        turned = made.conj()
+        back = turned.conj().view(-1)[1:]
+        real = torch.view_as_real(made)[..., 1].t()
+        again = torch.view_as_complex(torch.view_as_real(made).view(6, 2)).view(3, 2)[1]
+        resolved = turned.resolve_conj().view(-1)[:2]
+        return (
+            back,
+            real,
+            again,
+            resolved,
+            made.real.t()[0],
+            made.imag.view(-1) if made.dim() == 1 else made.imag,
+            turned.t()[1],
+            turned.imag[0],
+        )
+
+    check(function, randn(2, 3, dtype=torch.complex64))
+
+
+def test_views_of_arguments_weights_and_offsets_see_what_eager_sees() -> None:
+    def function(x: Tensor, y: Tensor) -> Any:
+        return x.view(-1)[2:].view(2, 2).t(), y.transpose(0, 1)[1].unsqueeze(0), (x + y)[1].view(3, 1).t()
+
+    x, y = randn(4, 3)[2:], randn(3, 2).t()
+
+    check(function, x, y)
+    executor = check(function, randn(2, 3), randn(2, 3))
+    assert_same(executor(x, y), function(x, y), "the result on other layouts")
+
+
+def test_sizes_of_one_and_zero_see_what_eager_sees() -> None:
+    def function(x: Tensor) -> Any:
+        made = x.sin()
+        return (
+            made[:, :1].transpose(1, 2).reshape(2, -1),
+            made[:1].permute(1, 0, 2).squeeze(1).view(-1),
+            made[:, :0].view(0, 6).t().unsqueeze(1),
+            made[:1, :1, :1].expand(3, 1, 2).select(0, 2),
+        )
+
+    check(function, randn(2, 4, 6))
+    check(function, randn(2, 1, 6))
+
+
+def test_heads_are_split_by_one_view() -> None:
+    def function(x: Tensor, weight: Tensor) -> Any:
+        queries, keys = (
+            torch.nn.functional.linear(x, weight).view(2, 5, 2, 3, 4).permute(2, 0, 3, 1, 4).unbind(0)
+        )
+        return queries @ keys.transpose(-1, -2)
+
+    executor = check(function, randn(2, 5, 8), randn(24, 8))
+
+    kernels = [instruction.kernel for instruction in executor.instructions]
+    assert sum("as_strided" in kernel for kernel in kernels) == 2, kernels
+    assert len(kernels) == 5, kernels
+    merged = next(instruction for instruction in executor.instructions if "as_strided" in instruction.kernel)
+    assert len(merged.nodes) > 1
+
+
+def test_the_views_of_a_fresh_tensor_share_its_memory() -> None:
+    def function(x: Tensor) -> Any:
+        made = x + 1
+        return made, made.view(-1)[2:].view(2, 2).t()
+
+    x = randn(2, 3)
+    made, view = check(function, x)(x)
+
+    made.zero_()
+    assert not view.any()
+
+
+def test_what_a_layout_stated_wrongly_leads_to_is_still_right() -> None:
+    # PyTorch states other strides for some results than it makes; views of them must see the elements.
+    def function(x: Tensor) -> Any:
+        spectrum = torch.fft.rfft2(x)
+        solved = torch.linalg.qr(x)[0]
+        return (
+            spectrum.abs().transpose(-1, -2).reshape(-1).relu(),
+            solved.transpose(-1, -2).unsqueeze(0)[0, 1],
+            solved.reshape(-1).neg().relu(),
+            torch.linalg.svd(x)[2].mT.unsqueeze(0).select(1, 0),
+        )
+
+    check(function, randn(2, 4, 4))
+
+
+def test_what_stays_on_its_device_may_be_viewed() -> None:
+    cpu = torch.device("cpu")
+    for op_type, attrs in (
+        ("aten.to.device", {"device": cpu, "dtype": torch.float32}),
+        ("aten.to.prim_Device", {"device": cpu, "dtype": torch.float32}),
+        ("aten.to.dtype_layout", {"device": cpu, "layout": torch.strided}),
+        ("aten._to_copy.default", {"device": cpu}),
+    ):
+        graph = Graph()
+        value = graph.add_input("x", TensorType((2, 3), torch.float32))
+        flat = TensorType((6,), torch.float32)
+        calls = (("aten.sin.default", {}), (op_type, attrs), ("aten.view.default", {"size": [6]}))
+        for called, given in calls:
+            type = flat if called == "aten.view.default" else value.type
+            value = graph.insert(called, [value], given, types=type, operands=("self",)).outputs[0]
+        graph.set_outputs(value)
+        x = randn(2, 3)
+
+        assert torch.equal(IRExecutor(graph, passes=None)(x), x.sin().view(6)), op_type

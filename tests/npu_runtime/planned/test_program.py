@@ -1,0 +1,44 @@
+"""A planned program computes what the interpreter computes, in memory that stays where it is."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from npu_ir import execute_ir, extract_ir
+from npu_runtime.planned import PlannedProgram, plan
+
+
+class Net(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = torch.nn.Linear(8, 16)
+        self.second = torch.nn.Linear(16, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        hidden = self.first(x)
+        return self.second(hidden.relu()) + hidden[:, :3]
+
+
+@pytest.mark.smoke
+def test_results_are_those_of_the_interpreter_and_stay_where_they_are() -> None:
+    model, x = Net(), torch.randn(5, 8)
+    graph = extract_ir(model, (x,))
+    program = PlannedProgram(plan(graph), model.state_dict())
+
+    first = program(x)
+
+    assert torch.equal(first, execute_ir(graph, (x,), weights=model.state_dict()))
+    assert program(torch.randn(5, 8)) is first is program.outputs[0]
+
+
+def test_the_operators_of_pytorch_stay_the_objects_that_they_are() -> None:
+    model, x = torch.nn.Conv2d(2, 3, 3), torch.randn(1, 2, 8, 8)
+    graph = extract_ir(model, (x,))
+    aten = torch.ops.aten
+    before = aten.conv2d.default, aten.convolution.default, aten.relu.default
+
+    plan(graph)
+
+    # FakeTensor tells them apart by identity.
+    assert (aten.conv2d.default, aten.convolution.default, aten.relu.default) == before

@@ -1,0 +1,149 @@
+"""State is changed in its own memory, behind all that can fail; results are not torn by it."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from npu_ir import ExecutionError, WeightError, execute_ir, parse_ir
+from npu_runtime.planned import PlannedProgram, plan
+from tests.support.corpus.comparison import assert_same
+
+MOMENTUM = """
+graph momentum {
+  input %lr: float
+  input %x: f32[3, 2]
+  param %w: f32[3, 2]
+  state %w.momentum: f32[3, 2]
+  %kept: f32[3, 2] = aten.mul.Scalar(self=%w.momentum) {other=0.9}
+  %moved: f32[3, 2] = aten.add.Tensor(self=%kept, other=%x)
+  %scaled: f32[3, 2] = aten.mul.Scalar(self=%moved, other=%lr)
+  %new: f32[3, 2] = aten.sub.Tensor(self=%w, other=%scaled)
+  %norm: f32[1, 2] = aten.sum.dim_IntList(self=%w) {dim=[0], keepdim=True}
+  update %w = %new
+  update %w.momentum = %moved
+  return (%norm,)
+}
+"""
+SWAP = """
+graph swap {
+  buffer %a: f32[3]
+  buffer %b: f32[3]
+  update %a = %b
+  update %b = %a
+  return (%a, %b)
+}
+"""
+LATE_FAILURE = """
+graph "fails behind an update" {
+  input %x: f32[3]
+  input %index: i64[3]
+  buffer %a: f32[4]
+  %new: f32[4] = aten.add.Scalar(self=%a) {other=1}
+  %found: f32[3] = aten.gather.default(self=%x, index=%index) {dim=0}
+  update %a = %new
+  return (%found,)
+}
+"""
+
+
+def weights() -> dict[str, torch.Tensor]:
+    torch.manual_seed(0)
+    return {"w": torch.randn(3, 2), "w.momentum": torch.randn(3, 2)}
+
+
+def test_state_advances_in_the_memory_that_was_given_as_the_interpreter_says() -> None:
+    graph, held, expected = parse_ir(MOMENTUM), weights(), weights()
+    program = PlannedProgram(plan(graph), held)
+    places = {name: tensor.data_ptr() for name, tensor in held.items()}
+
+    for step in range(4):
+        x, lr = torch.randn(3, 2), 0.1 * (step + 1)
+        results = program(lr, x)
+        wanted, changes = execute_ir(graph, (lr, x), weights=expected, return_mutations=True)
+        expected.update(changes)
+
+        assert_same([item.clone() for item in results], list(wanted), "the results")
+        assert_same(dict(held), expected, "the state")
+    assert places == {name: tensor.data_ptr() for name, tensor in held.items()}
+
+
+def test_state_is_written_by_the_ops_that_compute_it() -> None:
+    planned = plan(parse_ir(MOMENTUM))
+
+    assert [instruction.node.op_type for instruction in planned.calls["commit"]] == [
+        "aten.mul.Scalar",
+        "aten.add.Tensor",
+        "aten.mul.Scalar",
+        "aten.sub.Tensor",
+    ]
+    assert planned.made_bytes == 0
+
+
+def test_computing_alone_changes_no_state() -> None:
+    held = weights()
+    program = PlannedProgram(plan(parse_ir(MOMENTUM)), held)
+    before = {name: tensor.clone() for name, tensor in held.items()}
+    numbers = program.load((0.5, torch.randn(3, 2)))
+
+    computed = program._compute(program._symbols, *numbers)
+
+    assert_same(dict(held), before, "the state")
+    program._commit(program._symbols, *numbers, *computed)
+    assert not torch.equal(held["w"], before["w"])
+
+
+def test_a_run_that_fails_changes_no_state_and_names_the_node() -> None:
+    held = {"a": torch.zeros(4)}
+    program = PlannedProgram(plan(parse_ir(LATE_FAILURE)), held)
+
+    with pytest.raises(ExecutionError, match=r"(?s)aten.gather.default failed.*node 'found'"):
+        program(torch.ones(3), torch.tensor([0, 1, 7]))
+
+    assert torch.equal(held["a"], torch.zeros(4))
+    program(torch.ones(3), torch.tensor([0, 1, 2]))
+    assert torch.equal(held["a"], torch.ones(4))
+
+
+def test_buffers_can_be_swapped_and_results_are_what_was_there_before() -> None:
+    held = {"a": torch.zeros(3), "b": torch.ones(3)}
+    program = PlannedProgram(plan(parse_ir(SWAP)), held)
+
+    a, b = program()
+
+    assert_same([a, b], [torch.zeros(3), torch.ones(3)], "the results")
+    assert_same(dict(held), {"a": torch.ones(3), "b": torch.zeros(3)}, "the buffers")
+
+
+def test_an_input_may_be_a_tensor_of_the_state() -> None:
+    held = weights()
+    expected = execute_ir(
+        parse_ir(MOMENTUM), (0.5, held["w"].clone()), weights=weights(), return_mutations=True
+    )[1]
+    program = PlannedProgram(plan(parse_ir(MOMENTUM)), held)
+
+    program(0.5, held["w"])
+
+    assert_same(dict(held), expected, "the state")
+
+
+def test_state_that_cannot_be_changed_where_it_is_is_refused() -> None:
+    planned = plan(parse_ir(MOMENTUM))
+    transposed = {**weights(), "w": torch.randn(2, 3).t()}
+
+    with pytest.raises(WeightError, match=r"changes 'w' in its own memory, but it has the strides \(1, 3\)"):
+        PlannedProgram(planned, transposed)
+
+
+def test_state_in_shared_memory_is_refused() -> None:
+    shared = torch.randn(3, 2)
+
+    with pytest.raises(WeightError, match="share memory, and the program changes"):
+        PlannedProgram(plan(parse_ir(MOMENTUM)), {"w": shared, "w.momentum": shared})
+
+
+def test_another_number_of_numbers_is_refused() -> None:
+    program = PlannedProgram(plan(parse_ir(MOMENTUM)), weights())
+
+    with pytest.raises(ExecutionError, match="2 numbers were given, the program takes 1"):
+        program.run(0.1, 0.2)

@@ -1,0 +1,195 @@
+"""Call traits observed before the first call: its fastest form, and the memory that it shares."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, ones, randn
+
+from npu_ir import Graph, TensorType, extract_ir
+from npu_runtime import IRExecutor
+from npu_runtime.lowering.instruction import Instruction
+from tests.support.corpus.case import Function
+from tests.support.corpus.comparison import assert_same
+
+F32 = torch.float32
+
+
+def instructions_of(function: Any, *args: Any) -> dict[str, Instruction]:
+    executor = IRExecutor(extract_ir(Function(function), args), passes=None)
+    assert_same(executor(*args), function(*args), "the result")
+    return {instruction.node.name: instruction for instruction in executor.instructions}
+
+
+def test_the_quickest_callable_that_does_the_same_is_taken() -> None:
+    instructions = instructions_of(
+        lambda x: torch.nn.functional.gelu(torch.nn.functional.linear(x, x)) + torch.ops.aten.sigmoid(x),
+        randn(3, 3),
+    )
+
+    assert instructions["linear"].kernel == "torch._C._nn.linear"
+    assert instructions["linear"].function is torch._C._nn.linear
+    assert instructions["sigmoid"].kernel == "torch._C._VariableFunctions.sigmoid"
+    assert all(
+        not instruction.needs_symbols and instruction.backend == "aten"
+        for instruction in instructions.values()
+    )
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_callable_that_takes_other_arguments_is_not_taken() -> None:
+    def function(x: Tensor, mask: Tensor) -> Any:
+        return (
+            torch.ops.aten.where.self(mask, x, -x),
+            x[mask.to(torch.int64)],
+            torch.ops.aten.add.Scalar(x, 2, 3),
+            torch.ops.aten.rsub.Scalar(x, 2),
+            torch.ops.aten.std.correction(x, [0], correction=0),
+            torch.ops.aten.max.dim(x, 0),
+            torch.ops.aten._softmax.default(x, -1, False),
+            torch.ops.aten.copy.default(x, mask),
+            torch.ops.prims.convert_element_type.default(x, torch.float64),
+        )
+
+    instructions_of(function, randn(3), torch.tensor([True, False, True]))
+
+
+def test_every_dtype_runs() -> None:
+    for dtype in (torch.float16, torch.int8, torch.bool, torch.complex64, torch.float8_e4m3fn):
+        x = torch.tensor([1.0, 0.0, 1.0]).to(dtype)
+        instructions_of(lambda x: (x.clone().view(3, 1), x.to(torch.float32) * 2, x.reshape(1, 3)[0, 1:]), x)
+
+
+def test_integers_that_are_indices_are_probed_within_range() -> None:
+    instructions = instructions_of(
+        lambda table, index: torch.nn.functional.embedding(index, table).relu(),
+        randn(4, 3),
+        torch.tensor([[3, 0]]),
+    )
+
+    assert not instructions["embedding"].needs_symbols
+
+
+def test_a_value_that_is_read_for_the_last_time_is_overwritten() -> None:
+    instructions = instructions_of(
+        lambda x: (x @ x).relu().add(x).mul(2).clamp(0, 5).to(torch.float64).neg(), randn(3, 3)
+    )
+
+    assert {
+        name: instruction.overwrites.name
+        for name, instruction in instructions.items()
+        if instruction.overwrites
+    } == {
+        "relu": "matmul",
+        "add": "relu",
+        "mul": "add",
+        "clamp": "mul",
+        "neg": "to",
+    }
+    assert instructions["relu"].kernel.endswith(".relu_")
+
+
+NEEDED: dict[str, Any] = {
+    "an argument": lambda x: x.relu(),
+    "a view of an argument": lambda x: x.view(-1).relu(),
+    "a result": lambda x: (lambda y: (y.relu(), y))(x @ x),
+    "what a result views": lambda x: (lambda y: (y.relu(), y.t()))(x @ x),
+    "what is read later": lambda x: (lambda y: y.relu() @ y)(x @ x),
+    "what a view read later sees": lambda x: (lambda y: y.relu() @ y.t())(x @ x),
+    "a view of what is read later": lambda x: (lambda y: y.t().relu() @ y)(x @ x),
+    "elements that share memory": lambda x: (x @ x)[:1].expand(3, 3).relu(),
+    "a smaller input": lambda x: (x @ x)[:1].add(x),
+    "another dtype": lambda x: (x > 0).add(1),
+    "gaps": lambda x: (x @ x)[:, ::2].relu(),
+    "an input twice": lambda x: (lambda y: torch.maximum(y, y))(x @ x),
+    "an input and its view": lambda x: (lambda y: y.add(y.t()))(x @ x),
+    "a part beside another": lambda x: (lambda y: [y.unbind(0)[0].relu(), y.unbind(0)[1]])(x @ x),
+}
+
+
+def test_what_is_needed_again_is_not_overwritten() -> None:
+    x = randn(3, 3)
+    before = x.clone()
+
+    instructions = instructions_of(lambda x: {name: function(x) for name, function in NEEDED.items()}, x)
+
+    assert torch.equal(x, before)
+    assert [item.node.name for item in instructions.values() if item.overwrites] == []
+
+
+def test_constants_and_weights_are_not_overwritten() -> None:
+    class Model(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = torch.nn.Parameter(randn(3))
+            self.register_buffer("state", randn(3))
+
+        def forward(self, x: Tensor) -> Any:
+            self.state.add_(1)
+            return (
+                self.weight.relu(),
+                self.weight.view(3, 1).neg(),
+                torch.tensor([-1.0, 2.0]).relu(),
+                self.state.neg(),
+            )
+
+    model = Model()
+    executor = IRExecutor(extract_ir(model, (ones(1),)), model.state_dict(), passes=None)
+
+    for _ in range(3):
+        assert_same(executor(ones(1)), model(ones(1)), "the result")
+
+
+@pytest.mark.smoke
+def test_the_same_call_is_probed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    from npu_runtime.probing.op_probe import OpProbe
+
+    probed: list[str] = []
+    probe = OpProbe._probe
+    monkeypatch.setattr(
+        OpProbe,
+        "_probe",
+        lambda self, node, *rest, **options: probed.append(node.name) or probe(self, node, *rest, **options),
+    )
+    graph = Graph()
+    value = graph.add_input("x", TensorType((2,), F32))
+    for _ in range(50):
+        value = graph.insert("aten.sin.default", [value], types=value.type, operands=("self",)).outputs[0]
+    graph.set_outputs(value)
+
+    IRExecutor(graph, passes=None)
+
+    assert len(probed) <= 2
+
+
+def test_a_node_that_fails_on_made_up_data_runs_as_the_graph_says() -> None:
+    def function(x: Tensor) -> Tensor:
+        return torch.linalg.cholesky(x)
+
+    matrix = torch.eye(3) * 4
+    executor = IRExecutor(extract_ir(Function(function), (matrix,)), passes=None)
+
+    assert torch.equal(executor(matrix), torch.eye(3) * 2)
+    assert executor.instructions[0].needs_symbols
+
+
+def test_writes_of_the_op_go_to_copies() -> None:
+    @torch.library.custom_op("acme_probing::bump", mutates_args={"x"})
+    def bump(x: Tensor, y: Tensor) -> Tensor:
+        x.add_(y)
+        return y * 2
+
+    bump.register_fake(lambda x, y: torch.empty_like(y))
+
+    def function(x: Tensor, y: Tensor) -> Any:
+        made = x * 1
+        doubled = bump(made, y)
+        return made, doubled
+
+    x, y = randn(3), randn(3)
+    executor = IRExecutor(extract_ir(Function(function), (x, y)), passes=None)
+
+    assert_same(executor(x, y), (x + y, y * 2), "the results")
+    assert_same(executor(x, y), (x + y, y * 2), "the results of another call")

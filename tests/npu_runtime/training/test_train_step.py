@@ -1,0 +1,212 @@
+"""A call of `TrainStep`: its options, what it costs in Python, and what makes it look again."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn, optim
+
+import npu_runtime
+from npu_runtime import TracingError, TrainStep
+from npu_runtime.training import trace_step, train_step
+from npu_runtime.training.capture.options import CaptureKeywords, CaptureOptions
+from npu_runtime.training.options import StepKeywords, StepOptions
+
+OPTIONS = {
+    "name",
+    "accumulate",
+    "clip_grad_norm",
+    "clip_grad_value",
+    "autocast",
+    "modules",
+    "optimizers",
+    "scaler",
+}
+CAPTURE = {"backend", "passes", "capture"}
+COMPILE = {"device", "weights", "warmup_runs", "warmup_sync", "validate", "trace", "enforce_ops"}
+
+
+def linear_step(**options: Any) -> tuple[nn.Module, TrainStep, tuple[torch.Tensor, torch.Tensor]]:
+    model = nn.Linear(4, 3)
+    optimizer = optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    return model, TrainStep(model, optimizer, F.mse_loss, **options), (torch.randn(5, 4), torch.randn(5, 3))
+
+
+@pytest.mark.smoke
+def test_keywords_for_type_checkers_are_the_fields_of_the_options() -> None:
+    for options, keywords in ((StepOptions, StepKeywords), (CaptureOptions, CaptureKeywords)):
+        fields = {name: item.type for name, item in options.__dataclass_fields__.items()}
+
+        assert {name: item.__forward_arg__ for name, item in keywords.__annotations__.items()} == fields
+
+
+@pytest.mark.smoke
+def test_help_shows_every_option_with_its_default() -> None:
+    shown = {
+        npu_runtime.compile_ir: OPTIONS,
+        trace_step: OPTIONS,
+        npu_runtime.check_capture: {"weights", "plan", "device", *OPTIONS},
+        npu_runtime.compile_and_capture: {*OPTIONS, *CAPTURE, *COMPILE, "generators", "graph_device"},
+        TrainStep: {*OPTIONS, *CAPTURE, "borrow"},
+    }
+
+    for function, names in shown.items():
+        parameters = inspect.signature(function).parameters
+        assert {name for name, item in parameters.items() if item.kind is item.KEYWORD_ONLY} == names
+        assert parameters["accumulate"].default == 1
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        pytest.param(lambda: npu_runtime.compile_ir(print, acumulate=2), id="compile_ir"),  # type: ignore[call-arg]
+        pytest.param(lambda: trace_step(print, acumulate=2), id="trace_step"),  # type: ignore[call-arg]
+        pytest.param(lambda: npu_runtime.check_capture(print, acumulate=2), id="check_capture"),  # type: ignore[call-arg]
+        pytest.param(
+            lambda: npu_runtime.compile_and_capture(print, acumulate=2),  # type: ignore[call-arg]
+            id="compile_and_capture",
+        ),
+        pytest.param(lambda: TrainStep(print, acumulate=2), id="TrainStep"),  # type: ignore[call-arg]
+    ],
+)
+def test_an_option_that_does_not_exist_is_refused_with_the_one_that_does(call: Callable[[], Any]) -> None:
+    with pytest.raises(
+        TypeError,
+        match=r"\w+\(\) got an unexpected keyword argument 'acumulate' \(did you mean 'accumulate'\?\)",
+    ):
+        call()
+
+
+def test_a_step_may_have_a_name() -> None:
+    _, step, batch = linear_step(name="mine")
+    step(*batch)
+
+    assert step.graph.name == "mine"
+
+
+def frames_of(call: Callable[[], Any]) -> list[list[str]]:
+    """Return the stack of functions at each call within a call, but for what generated code calls."""
+    stack: list[str] = []
+    found: list[list[str]] = []
+
+    def observe(frame: Any, event: str, _: Any) -> None:
+        if event == "call":
+            is_inside = any("npu-program/" in name for name in stack)
+            stack.append(f"{frame.f_code.co_filename}: {frame.f_code.co_name}")
+            if not is_inside:
+                found.append(list(stack))
+        elif event == "return" and stack:
+            stack.pop()
+
+    sys.setprofile(observe)
+    try:
+        call()
+    finally:
+        sys.setprofile(None)
+    return found
+
+
+def test_a_call_is_five_frames_deep_down_to_the_program() -> None:
+    _, step, batch = linear_step()
+    step(*batch)
+    step(*batch)
+
+    frames = frames_of(lambda: step(*batch))
+
+    assert max(len(stack) - 1 for stack in frames) == 5, "without the lambda"
+    deepest = next(stack for stack in frames if len(stack) == 6 and "npu-program/" in stack[-1])
+    assert [name.rpartition(": ")[2] for name in deepest[1:5]] == ["__call__", "step", "step", "_launch"]
+
+
+def test_a_nested_batch_is_taken_apart_by_generated_code_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(4, 3)
+
+        def forward(self, given: dict[str, Any], *, scale: float) -> torch.Tensor:
+            result: torch.Tensor = self.linear(given["x"]) * scale
+            return result
+
+    model = Net()
+    step = TrainStep(model, optim.SGD(model.parameters(), lr=0.1), F.mse_loss)
+    given, target = {"x": torch.randn(5, 4), "flag": True}, torch.randn(5, 3)
+    losses = [step(given, target, scale=2.0), step(given, target, scale=2.0)]
+
+    def refuse(*_: Any) -> Any:
+        raise AssertionError("a batch of a known kind is not flattened")
+
+    monkeypatch.setattr(train_step, "flatten", refuse)
+    losses.append(step(given, target, scale=2.0))
+
+    assert losses[0] > losses[1] > losses[2]
+    with pytest.raises(AssertionError, match="is not flattened"):
+        step(given, target, scale=3.0)
+
+
+def test_a_hook_that_runs_after_a_gradient_is_accumulated_is_noticed_after_the_capture() -> None:
+    model, step, batch = linear_step()
+    step(*batch)
+    other = nn.Linear(2, 2)
+    handle = other.register_forward_hook(lambda *_: None)
+    step(*batch)
+    handle.remove()
+
+    model.weight.register_post_accumulate_grad_hook(lambda parameter: None)  # type: ignore[union-attr]
+
+    with pytest.raises(TracingError, match="the parameter 'weight' has hooks"):
+        step(*batch)
+
+
+def test_a_call_that_fails_leaves_the_step_usable_and_its_graph_there() -> None:
+    _, step, (x, y) = linear_step()
+    step(x, y)
+    graph = step.graph
+
+    with pytest.raises(TracingError, match="the step cannot be traced"):
+        step(torch.randn(5, 7), y)
+
+    assert step.graph is graph
+    step(x, y)
+    assert step.graph is graph
+
+
+def test_what_a_step_writes_into_its_batch_is_written_by_a_replay_too() -> None:
+    model = nn.Linear(4, 3)
+    optimizer = optim.SGD(model.parameters(), lr=0.1)
+
+    def step(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = F.mse_loss(model(x), y)
+        loss.backward()
+        optimizer.step()
+        y.mul_(0.5)
+        return loss
+
+    x, y = torch.randn(5, 4), torch.ones(5, 3)
+    artifact = npu_runtime.compile_and_capture(step, example_batch=(x, y))
+    assert torch.equal(y, torch.ones(5, 3))
+
+    artifact.replay(x, y)
+    artifact.replay(x, y)
+
+    assert torch.equal(y, torch.full((5, 3), 0.25))
+
+
+def test_results_that_are_borrowed_are_those_of_the_next_step() -> None:
+    _, step, batch = linear_step()
+    step(*batch)
+    artifact = step.artifact
+
+    owned, borrowed = artifact.replay(*batch), artifact.replay(*batch, borrow=True)
+    kept = owned.clone(), borrowed.clone()
+    artifact.replay(*batch)
+
+    assert torch.equal(owned, kept[0])
+    assert not torch.equal(borrowed, kept[1])

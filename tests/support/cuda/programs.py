@@ -1,0 +1,43 @@
+"""Small programs for tests, and what npu_cuda refuses, by its text."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from npu_cuda import _C
+from npu_cuda._C import OpKind, TensorSpec
+from npu_cuda.errors import InvalidArgumentError
+
+VECTOR = TensorSpec("float32", (3,))
+
+
+def relu_program() -> _C.Program:
+    """Return a final program: slot 0 'x' -> slot 2, a temporary -> slot 1 'y'."""
+    program = _C.Program("host")
+    x, y = program.slot(VECTOR, "x"), program.slot(VECTOR, "y")
+    between = program.slot(VECTOR, external=False)
+    program.add(OpKind.EltwiseRelu, [x], [between])
+    program.add("relu.f32.host", [between], [y])
+    program.finalize()
+    return program
+
+
+def bound_program() -> tuple[_C.Program, np.ndarray, np.ndarray]:
+    program, x, y = relu_program(), np.array([-1, 0, 2], np.float32), np.zeros(3, np.float32)
+    program.bind(0, x)
+    program.bind(1, y)
+    return program, x, y
+
+
+def one_op(op: OpKind | int | str, *specs: TensorSpec, device: str = "host") -> _C.Program:
+    """Return a program of one op; the last slot is its output, the others are its inputs."""
+    program = _C.Program(device)
+    *inputs, output = [program.slot(spec) for spec in specs]
+    program.add(op, inputs, [output])
+    return program
+
+
+def refused(text: str, error: type[BaseException] = InvalidArgumentError) -> pytest.RaisesExc[BaseException]:
+    """Expect an error whose text matches."""
+    return pytest.raises(error, match=text)

@@ -1,0 +1,41 @@
+"""Small programs to run, and the nodes that were run."""
+
+from __future__ import annotations
+
+import torch
+
+from npu_ir import (
+    Graph,
+    TensorType,
+    parse_ir,
+)
+
+F32 = TensorType((2,), torch.float32)
+CPU = torch.device("cpu")
+
+
+def tensor(*items: float) -> torch.Tensor:
+    return torch.tensor(items, dtype=torch.float32)
+
+
+def program(text: str) -> Graph:
+    """Return the graph with this body."""
+    return parse_ir(f"graph g {{\n{text}\n}}")
+
+
+ADD = """
+  input %x: f32[2]
+  param %w: f32[2] aliases ["v"]
+  buffer %s: f32[2]
+  buffer %m: f32[2] non_persistent
+  const %c: f32[2] = [10.0, 20.0]
+  %a: f32[2] = aten.add.Tensor(%x, %w)
+  %b: f32[2] = aten.add.Tensor(%a, %s)
+  %d: f32[2] = aten.add.Tensor(%b, %m)
+  %e: f32[2] = aten.add.Tensor(%d, %c)
+  update %s = %a
+  update %x = %b
+  return (%e, {"a": %a, "n": 3})
+"""
+WEIGHTS = {"w": tensor(1, 1), "s": tensor(2, 2)}
+CONSTANTS = {"m": tensor(3, 3)}
