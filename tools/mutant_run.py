@@ -52,6 +52,10 @@ def record(folder: Path, tests: list[str]) -> None:
         "CI": "1",
     }
     options = ("-n", "2", "-q", "-o", "junit_family=xunit1", f"--junitxml={folder}/items.xml")
+    options += (
+        "--max-worker-restart=0",
+        f"--basetemp={folder}/temporary",
+    )  # a lost process would be lost lines
     cover = ("--cov", f"--cov-config={folder}/coveragerc", "--cov-context=test", "--cov-report=")
     command = (sys.executable, "-m", "pytest", *options, *cover, *tests)
     subprocess.run(command, env=os.environ | environment, check=False)

@@ -171,3 +171,33 @@ def test_what_several_folders_of_tests_need_is_in_support() -> None:
     }
 
     assert astray == set()
+
+
+def folders_with(path: Path, *patterns: str) -> set[str]:
+    """Return the folders below one that hold such files, and those around them, by their path from there."""
+    files = [file.relative_to(path) for pattern in patterns for file in path.rglob(pattern)]
+    return {folder.as_posix() for file in files for folder in file.parents} - {"."}
+
+
+def test_folders_of_tests_mirror_those_of_the_sources() -> None:
+    for package in (ROOT / "packages").iterdir():
+        name = package.name.replace("-", "_")
+        sources = folders_with(package / "src" / name, "*.py") | folders_with(
+            package / "csrc", "*.cpp", "*.cu"
+        )
+        tests = folders_with(ROOT / "tests" / name, "test_*.py")
+
+        assert {folder for folder in tests if not folder.endswith("gpu")} <= sources, name
+
+
+def test_every_folder_of_the_sources_has_a_test_in_the_smoke_tier() -> None:
+    for package in (ROOT / "packages").iterdir():
+        name = package.name.replace("-", "_")
+        marked = {
+            path.relative_to(ROOT / "tests" / name).parts[0].removeprefix("test_").removesuffix(".py")
+            for path in (ROOT / "tests" / name).rglob("test_*.py")
+            if "mark.smoke" in path.read_text(encoding="utf-8")
+        }
+        folders = {folder for folder in folders_with(package / "src" / name, "*.py") if "/" not in folder}
+
+        assert folders - {"_torch"} - marked == set(), name

@@ -12,21 +12,12 @@ import torch
 
 from tests.support.places import ROOT
 
-GPU_TESTS = Path(__file__).parent / "gpu"
+GPU_TESTS = Path(__file__).parents[1] / "gpu"
 
 
 def collected(*options: str) -> subprocess.CompletedProcess[str]:
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "--collect-only",
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        *options,
-        str(GPU_TESTS),
-    ]
+    quiet = ("-q", "-p", "no:cacheprovider", "--collect-only")
+    command = [sys.executable, "-m", "pytest", *quiet, *options, str(GPU_TESTS)]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
 
 
@@ -36,7 +27,7 @@ def test_every_test_of_the_folder_is_marked() -> None:
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU: they are run")
-@pytest.mark.parametrize("options", [(), ("-m", "gpu")], ids=["by default", "asked for"])
+@pytest.mark.parametrize("options", [pytest.param((), marks=pytest.mark.exhaustive), ("-m", "gpu")], ids=str)
 def test_they_are_left_out_with_a_reason(options: tuple[str, ...]) -> None:
     done = collected(*options)
 

@@ -127,7 +127,7 @@ def test_what_a_branch_writes_stays_in_it(body: Callable[[Tensor], Tensor]) -> N
     check(Function(lambda x, y: in_branch(body, x)))
 
 
-BODIES = list(
+NESTED_BODIES = list(
     itertools.product(
         [in_loop, in_scan, in_map, in_checkpoint],
         [relu, write_beside_a_constant, write_through_dropout, nested],
@@ -135,7 +135,9 @@ BODIES = list(
 )
 
 
-@pytest.mark.parametrize("pair", thin(BODIES, 5, lambda pair: f"{pair[0].__name__}-{pair[1].__name__}"))
+@pytest.mark.parametrize(
+    "pair", thin(NESTED_BODIES, 5, lambda pair: f"{pair[0].__name__}-{pair[1].__name__}")
+)
 def test_what_a_body_writes_stays_in_it(pair: tuple[Any, Callable[[Tensor], Tensor]]) -> None:
     around, body = pair
     check(Function(lambda x, y: around(body, x)))

@@ -93,7 +93,7 @@ def test_every_form_of_a_random_program_computes_what_eager_computes(
         assert_all_equal(steps, through_file(graph), args, sizes)
 
 
-@each_row("step", STEPS)
+@each_row("step", list(STEPS))
 def test_every_step_is_captured_with_rows_left_open(step: str) -> None:
     graph = captured([step], "rows")
     fitting = [args for args in (inputs(*size) for size in OTHERS) if sizes_for(graph, args)]

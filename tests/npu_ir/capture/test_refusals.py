@@ -458,7 +458,7 @@ def test_examples_come_with_the_dynamic_shapes_that_are_known_here() -> None:
     assert dynamic == {*MORE_INPUTS}
 
 
-@each_row("name", MORE_INPUTS)
+@each_row("name", list(MORE_INPUTS))
 def test_an_example_with_dynamic_shapes_computes_what_eager_computes(name: str, tmp_path: Path) -> None:
     example = EXAMPLES[name]
     case = dataclasses.replace(

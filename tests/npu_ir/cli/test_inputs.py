@@ -199,13 +199,6 @@ def test_inputs_that_have_no_place_are_refused(inputs: list[str], message: str, 
         graph_arguments(graph, parse_inputs(inputs), zeros)
 
 
-def test_a_number_that_the_graph_takes_is_not_invented() -> None:
-    graph = parse_ir("graph g {\n  input %n: int\n\n  return %n\n}")
-
-    with pytest.raises(UsageError, match="input %n: int is not given\n  fix: --input n=VALUE"):
-        graph_arguments(graph, [], zeros)
-
-
 @each_row("dtype", ["f32", "f64", "bf16", "f16", "float8_e4m3fn", "c64", "c128", "i64", "u8", "u32", "bool"])
 def test_random_data_has_the_type_and_is_not_constant(dtype: str) -> None:
     type = TensorType((40, 3), parse_dtype(dtype), (1, 40))

@@ -476,7 +476,7 @@ def editable() -> Graph:
     return graph
 
 
-@each_row("name", EDITS)
+@each_row("name", list(EDITS))
 def test_every_edit_is_counted_once(name: str) -> None:
     graph = editable()
     if name in ("fix_input", "replace_input"):

@@ -62,12 +62,7 @@ def test_the_same_seed_gives_the_same_call() -> None:
 
     assert torch.equal(first, again)
     assert not torch.equal(first, other)
-
-
-def test_integers_are_small_unless_told_otherwise() -> None:
-    ids = random_call(parse_ir(NESTED))[0][0][1][0]
-
-    assert set(ids.tolist()) <= {0, 1}
+    assert set(random_call(graph)[0][0][1][0].tolist()) <= {0, 1}
 
 
 def test_open_sizes_are_the_smallest_that_the_graph_allows() -> None:
@@ -83,11 +78,6 @@ def test_sizes_are_taken_as_they_are_given() -> None:
     args, _ = random_call(parse_ir(OPEN), sizes={"a": 6})
 
     assert (args[0].shape, args[1]) == ((6, 5), 6)
-
-
-def test_a_size_that_is_not_possible_is_refused() -> None:
-    with pytest.raises(UsageError, match=r"the size 'b' cannot be 4: it is in \[5, inf\]"):
-        random_call(parse_ir(OPEN), sizes={"b": 4})
 
 
 @each_row("kind", ["int", "bool"])

@@ -242,6 +242,8 @@ def test_a_conversion_replaces_what_the_op_becomes() -> None:
 )
 def test_a_conversion_that_does_not_keep_to_its_contract_is_named(conversion: Any, message: str) -> None:
     register_conversion("aten.relu.default")(conversion)
-
-    with pytest.raises(ConversionError, match=message):
-        extract_ir(Function(torch.relu), (torch.ones(2),))
+    try:
+        with pytest.raises(ConversionError, match=message):
+            extract_ir(Function(torch.relu), (torch.ones(2),))
+    finally:
+        unregister_conversion("aten.relu.default")

@@ -71,6 +71,7 @@ def test_a_document_with_symbols_and_regions_fits_the_schema(tmp_path: Path) -> 
 
     VALIDATOR.validate(document)
 
+    assert load_ir(tmp_path / "graph.json") == parse_ir(TEXT)
     assert document["symbols"] == {"s0": [2, 64], "u0": [0, None], "d": [None, None]}
     assert document["constraints"] == [["mod(s0, 2)", "==", 0], ["4*s0", "!=", 8], ["1.5*s0", ">=", 2.5]]
     assert [row["type"] for row in document["arguments"][:4]] == [

@@ -365,7 +365,7 @@ def test_a_range_without_values_is_empty() -> None:
     assert not Range(2, 2).is_empty
 
 
-@each_row("relation", RELATIONS)
+@each_row("relation", list(RELATIONS))
 def test_a_constraint_holds_as_in_python(relation: str) -> None:
     compare: Callable[[int, int], bool] = RELATIONS[relation]
     constraint = Constraint(2 * A, relation, B + 1)

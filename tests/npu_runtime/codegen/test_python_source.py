@@ -77,6 +77,7 @@ def test_the_program_reads_as_documented() -> None:
     assert re.search(r"# linear, \S*test_python_source\.py:\d+\n", executor.source)
 
 
+@pytest.mark.exhaustive
 def test_the_program_is_the_same_in_every_process(tmp_path: Path) -> None:
     layers = nn.Conv2d(2, 3, 3), nn.BatchNorm2d(3), nn.ReLU(), nn.Flatten(), nn.Linear(27, 2), nn.Dropout()
     model = nn.Sequential(*layers).train()

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from torch.utils.flop_counter import FlopCounterMode
 
 from npu_ir import ExecutionError, Graph, extract_ir, parse_ir
 from npu_ir.plugins import plugin_manager
@@ -79,18 +78,6 @@ def test_kernels_are_those_of_the_backend_and_of_the_steps(graph: Graph) -> None
         "linear": "linear_f32",
         "linear_1": "linear_1_f32",
         "relu": "relu_f32",
-    }
-
-
-def test_operations_are_those_that_pytorch_counts(graph: Graph) -> None:
-    with FlopCounterMode(display=False) as counter:
-        Net()(X)
-
-    totals = explain(executor_of(graph, Picky())).totals
-
-    assert totals == {
-        "picky": Total(count=3, parts=2, flops=counter.get_total_flops()),
-        "aten": Total(count=2, parts=2),
     }
 
 
@@ -201,12 +188,9 @@ def test_backends_go_by_name_and_one_needs_no_list(graph: Graph, monkeypatch: py
 
 
 def test_a_graph_without_nodes_is_explained() -> None:
-    graph = parse_ir("graph empty {\n  input %x: f32[3]\n  return %x\n}")
+    found = explain_graph(parse_ir("graph empty {\n  input %x: f32[3]\n  return %x\n}"), [Picky()])
 
-    found = explain_graph(graph, [Picky()])
-
-    assert found.totals["picky"] == Total()
-    assert not found.is_timed
+    assert (found.totals["picky"], found.is_timed) == (Total(), False)
     assert str(found).startswith("graph empty: 0 nodes; asked: picky, aten\n\n")
 
 

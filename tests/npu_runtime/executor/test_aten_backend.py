@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
 from npu_runtime.backends.registry import find_backend
 from npu_runtime.executor.aten_backend import AtenBackend
 from npu_runtime.testing import BackendContract, zoo
 
 
+@pytest.mark.exhaustive
 class TestAten(BackendContract):
     backend = AtenBackend()
 

@@ -24,7 +24,7 @@ from tests.support.random_models import models
 
 # Complex numbers are multiplied by other instructions where a result lies elsewhere in memory (torch 2.13).
 CLOSE = 1e-4
-few = settings(suppress_health_check=list(HealthCheck), max_examples=15, deadline=None)
+few = settings(suppress_health_check=list(HealthCheck), max_examples=10, deadline=None)
 
 
 class ExactHost(HostBackend):

@@ -1,13 +1,36 @@
-"""Outcomes of a model with an optimizer on everything that runs a step."""
+"""Combinations of a model and an optimizer, and their outcomes on everything that runs a step."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tests.npu_runtime.training.matrix import Pair
 from tests.npu_runtime.training.ours import WAYS
+from tests.support.training.cases import CASES, Case
 from tests.support.training.eager import State, differences, trained
 from tests.support.training.judging import judged, reference
+from tests.support.training.optimizers import RECIPES, Recipe, recipe_named
+
+Pair = tuple[Case, Recipe]
+
+# What keeps several tensors per parameter, and a counter.
+FOR_EVERY_MODEL = "Adam"
+
+
+def sample() -> list[Pair]:
+    """Return every optimizer on the first model, and every other model with one optimizer."""
+    first, *others = CASES
+    pairs = [(first, recipe) for recipe in RECIPES]
+    return pairs + [(case, recipe_named(FOR_EVERY_MODEL)) for case in others]
+
+
+def everything() -> list[Pair]:
+    """Return every optimizer on every model."""
+    return [(case, recipe) for case in CASES for recipe in RECIPES]
+
+
+def title(pair: Pair) -> str:
+    return f"{pair[0].name} / {pair[1].name}"
+
 
 # Each is to give the bits of the one behind it: it runs the same kernels.
 TWINS = {"executor": "interpreter", "replay": "interpreter"}

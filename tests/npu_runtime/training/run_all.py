@@ -14,9 +14,8 @@ from torch import optim
 
 from npu_ir import NpuError
 from npu_runtime.training import compile_ir
-from tests.npu_runtime.training.matrix import Pair, everything, title
 from tests.npu_runtime.training.ours import WAYS
-from tests.npu_runtime.training.outcomes import Outcome, outcome
+from tests.npu_runtime.training.outcomes import Outcome, Pair, everything, outcome, title
 from tests.support.places import ROOT
 from tests.support.training.cases import CASES
 from tests.support.training.judging import TINY_ULP

@@ -96,5 +96,12 @@ def assert_as_eager(
     torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6, equal_nan=True)
 
 
+def as_eager(
+    build: Callable[[], nn.Module], optimizer: MakeOptimizer = adam, loss: Callable[..., Any] = F.mse_loss
+) -> Callable[[Story], Callable[[], None]]:
+    """Make a test of a story: see `assert_as_eager`."""
+    return lambda story: lambda: assert_as_eager(story, build(), optimizer, loss)
+
+
 def rows(count: int = 5, width: int = 7, outputs: int = 3) -> tuple[torch.Tensor, torch.Tensor]:
     return torch.randn(count, width), torch.randn(count, outputs)

@@ -372,6 +372,22 @@ def test_what_cannot_be_captured_runs_op_by_op_and_says_why() -> None:
         compile_and_capture(graph, weights={"w": weight}, passes=None, capture="require")
 
 
+@pytest.mark.parametrize("size", ["s0", "2"])
+def test_a_batch_that_a_graph_updates_is_written_to_whatever_runs_it(size: str) -> None:
+    symbol = "  symbol s0 in [2, 8]\n" if size == "s0" else ""
+    graph = parse_ir(
+        f'graph "halving" {{\n{symbol}  input %x: f32[3]\n  input %y: f32[{size}]\n'
+        f"  %z: f32[{size}] = aten.mul.Scalar(self=%y) {{other=0.5}}\n  update %y = %z\n  return %x\n}}\n"
+    )
+    artifact = compile_and_capture(graph, passes=None)
+    x, y = torch.ones(3), torch.ones(2)
+
+    artifact.replay(x, y)
+
+    assert artifact.capture_state == ("off" if symbol else "planned")
+    assert (x.tolist(), y.tolist()) == ([1, 1, 1], [0.5, 0.5])
+
+
 def test_a_weight_that_cannot_be_changed_in_its_memory_is_refused_where_it_must_be_captured() -> None:
     graph = parse_ir(
         'graph "g" {\n  input %x: f32[2, 3]\n  param %w: f32[2, 3]\n'

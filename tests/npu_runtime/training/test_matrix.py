@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.npu_runtime.training.matrix import Pair, sample, title
-from tests.npu_runtime.training.outcomes import outcome
+from tests.npu_runtime.training.outcomes import Pair, outcome, sample, title
 from tests.support.tiers import thin
 
 

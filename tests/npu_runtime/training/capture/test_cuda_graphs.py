@@ -49,6 +49,7 @@ def test_the_step_is_warmed_up_on_the_stream_and_in_the_memory_of_the_capture() 
     assert seen == [False, False, True]
 
 
+@pytest.mark.smoke
 def test_a_replay_launches_the_graph_and_runs_nothing_else() -> None:
     device = FakeGraphs()
     capture, _ = captured(device)

@@ -100,6 +100,7 @@ def test_integer_indices_are_no_data_dependent_size() -> None:
     assert a_step(Picking()).ok
 
 
+@pytest.mark.smoke
 def test_sizes_that_are_open_are_named() -> None:
     graph = parse_ir(
         'graph "g" {\n  symbol n in [1, 12]\n  input %x: f32[n, 3]\n'

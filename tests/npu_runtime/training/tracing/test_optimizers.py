@@ -10,6 +10,7 @@ from torch import Tensor, nn, optim
 
 from npu_runtime import TrainStep
 from npu_runtime.errors import TracingError
+from npu_runtime.training.tracing.hyperparameters import make_reader
 
 mse = nn.functional.mse_loss
 
@@ -54,6 +55,17 @@ def step_of(kind: Any) -> tuple[nn.Module, optim.Optimizer, Any, Any]:
 
     batch = torch.randn(6, 4).double(), torch.randn(6, 3).double()
     return model, optimizer, step, batch
+
+
+@pytest.mark.smoke
+def test_numbers_of_groups_are_read_by_name_whatever_type_they_have_by_then() -> None:
+    optimizer = optim.Adam([torch.zeros(2)], lr=0.1, betas=(0.8, 0.9))
+    read = make_reader({"": optimizer}, ["group0.betas.1", "group0.lr"])
+    assert read() == [0.9, 0.1]
+
+    optimizer.param_groups[0].update(lr=torch.tensor(0.5), betas=[0.7, 0.75])
+
+    assert read() == [0.75, 0.5]
 
 
 def test_state_that_is_replaced_is_kept_from_step_to_step() -> None:

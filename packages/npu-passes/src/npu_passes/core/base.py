@@ -1,19 +1,4 @@
-"""Base class of passes, and the tolerances that they promise.
-
-```python
-class DropAlias(Pass):
-    \"\"\"Replace ``alias(x)`` by ``x``.\"\"\"
-
-    name = "drop-alias"
-
-    def run(self, graph: Graph) -> bool:
-        aliases = list(graph.nodes_of("aten.alias.default"))
-        for node in aliases:
-            with self.rewrite(graph, "alias", node) as edit:
-                edit.replace(node.outputs[0], node.inputs[0])
-        return bool(aliases)
-```
-"""
+"""Base class of passes, and the tolerances that they promise."""
 
 from __future__ import annotations
 

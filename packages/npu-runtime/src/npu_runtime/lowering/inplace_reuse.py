@@ -46,7 +46,7 @@ def reuse_in_place(instructions: Sequence[Instruction], alias_sets: AliasSets) -
             needed = frozenset(
                 number for number in call.overwritten if not is_free(instruction, index, number)
             )
-            call = call.with_copies(needed)
+            call = replace(call, copied=needed)
             rewritten.append(replace(instruction, function=call, partition=call))
         elif (
             traits is not None

@@ -55,10 +55,10 @@ def select_instructions(
     instructions = []
     for item in lowered.partitions:
         if item.program is not None:
-            partition = _prepare_partition(item.partition, item.program, device)
-            instructions.append(_drop_untrusted_traits(partition, as_stated))
+            # Its traits hold for any strides: it is called with those that are stated.
+            instructions.append(_prepare_partition(item.partition, item.program, device))
             # It writes into planned tensors, which have the strides of their types.
-            as_stated.update(partition.outputs if probe.is_planned else ())
+            as_stated.update(item.program.outputs if probe.is_planned else ())
             continue
         for node in item.partition.nodes:
             regions = {argument: compile_region(region, device) for argument, region in node.regions.items()}

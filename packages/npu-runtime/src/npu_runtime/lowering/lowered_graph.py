@@ -64,7 +64,7 @@ class LoweredOp:
     refusals: Mapping[str, str]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class LoweredGraph:
     """A lowered graph: everything that runs it, explains it and dumps it reads this one.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -32,62 +33,52 @@ def _static_layout(type: Type) -> _Layout | None:
     return _Layout(type.dtype, type.static_shape, type.static_strides)
 
 
+@dataclass(frozen=True, eq=False)
 class PartitionCall:
     """A prepared partition as a callable: it takes the list of inputs and returns the outputs.
 
-    Args:
+    Attributes:
         backend: The backend.
         program: The result of `Backend.prepare`.
         inputs: The types of the inputs.
         outputs: The types of the outputs.
         overwritten: The inputs, by number, that the program overwrites.
         copied: Those that are needed elsewhere: each call copies them first.
-
-    Attributes:
-        overwritten: The inputs, by number, that the program overwrites.
     """
 
-    def __init__(
-        self,
-        backend: Backend,
-        program: Any,
-        inputs: Sequence[Type],
-        outputs: Sequence[Type],
-        overwritten: frozenset[int],
-        copied: frozenset[int],
-    ) -> None:
-        self.overwritten = overwritten
-        self._backend = backend
-        self._program = program
-        self._inputs, self._outputs = inputs, outputs
-        self._input_layouts = list(map(_static_layout, inputs))
-        self._output_layouts = list(map(_static_layout, outputs))
-        self._copied = copied
+    backend: Backend
+    program: Any
+    inputs: Sequence[Type]
+    outputs: Sequence[Type]
+    overwritten: frozenset[int]
+    copied: frozenset[int]
 
-    def with_copies(self, copied: frozenset[int]) -> PartitionCall:
-        """Return the same call, which copies these of the overwritten inputs."""
-        return PartitionCall(
-            self._backend, self._program, self._inputs, self._outputs, self.overwritten, copied
-        )
+    @functools.cached_property
+    def _input_layouts(self) -> Sequence[_Layout | None]:
+        return list(map(_static_layout, self.inputs))
+
+    @functools.cached_property
+    def _output_layouts(self) -> Sequence[_Layout | None]:
+        return list(map(_static_layout, self.outputs))
 
     def __call__(self, inputs: list[Any]) -> Sequence[Any]:
         """Run the partition on tensors in stated strides, without lazy conj/neg bits; check its outputs."""
         for index, layout in enumerate(self._input_layouts):
             item = inputs[index]
             if isinstance(item, torch.Tensor) and not _has_stated_layout(item, layout):
-                inputs[index] = _to_stated_layout(item, self._inputs[index])
-        for index in self._copied:
+                inputs[index] = _to_stated_layout(item, self.inputs[index])
+        for index in self.copied:
             inputs[index] = copy_with_strides(inputs[index])
-        outputs = self._backend.run(self._program, inputs)
-        if len(outputs) == len(self._outputs):
-            for output, layout, type in zip(outputs, self._output_layouts, self._outputs, strict=True):
+        outputs = self.backend.run(self.program, inputs)
+        if len(outputs) == len(self.outputs):
+            for output, layout, type in zip(outputs, self._output_layouts, self.outputs, strict=True):
                 if not _has_stated_shape(output, layout) and not is_of_type(output, type):
                     break
             else:
                 return outputs
         raise BackendError(
-            f"the backend {self._backend.name!r} returned {', '.join(map(describe, outputs)) or 'nothing'}"
-            f" in place of {', '.join(map(str, self._outputs))}"
+            f"the backend {self.backend.name!r} returned {', '.join(map(describe, outputs)) or 'nothing'}"
+            f" in place of {', '.join(map(str, self.outputs))}"
         )
 
     def bind(self, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]) -> Callable[[], None]:
@@ -101,12 +92,12 @@ class PartitionCall:
         """
         copies = [
             (item, type, copy_with_strides(_to_stated_layout(item, type)))
-            for item, type, layout in zip(inputs, self._inputs, self._input_layouts, strict=True)
+            for item, type, layout in zip(inputs, self.inputs, self._input_layouts, strict=True)
             if not _has_stated_layout(item, layout)
         ]
         # By identity: one tensor may be passed for several inputs.
         of = {id(item): copy for item, _, copy in copies}
-        compute = self._backend.bind(self._program, [of.get(id(item), item) for item in inputs], outputs)
+        compute = self.backend.bind(self.program, [of.get(id(item), item) for item in inputs], outputs)
         if not copies:
             return compute
 

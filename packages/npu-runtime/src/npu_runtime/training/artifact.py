@@ -36,11 +36,8 @@ class CompileArtifact(CompiledStep):
     replay works on. Calls from several threads wait for each other. Its attributes are those of
     `CompiledStep`.
 
-    Args:
+    Attributes:
         name: The name that `get_artifact` takes.
-        policy: As for `CompiledStep`.
-        weights: As for `CompiledStep`.
-        traced: As for `CompiledStep`.
     """
 
     def __init__(

@@ -65,7 +65,11 @@ class CompiledStep:
         self._unflatten = make_unflatten(self.graph.results[0])
         self._is_random = any(map(is_random, self.graph.nodes))
         tensors = [value for value in self.graph.inputs if isinstance(value.type, TensorType)]
-        self._written = [index for index, value in enumerate(tensors) if value in self.graph.updates]
+        self._written = [
+            (index, self.graph.inputs.index(value))
+            for index, value in enumerate(tensors)
+            if value in self.graph.updates
+        ]
         self._scalars = [
             value.argument.target
             for value in self.graph.inputs
@@ -126,9 +130,10 @@ class CompiledStep:
         self.numbers = numbers
         if self._shared is not None and not self._shared.is_installed:
             self._shared.install()
-        if batch and self._written:
-            fixed = [item for item in self.runner.inputs if item is not None]
-            copy_tensors([batch[index] for index in self._written], [fixed[index] for index in self._written])
+        for index, place in self._written if batch else ():
+            fixed = self.runner.inputs[place]
+            if fixed is not None:  # else the step has worked on the tensor itself
+                copy_tensors([batch[index]], [fixed])
         if not borrow:
             results = [item.clone() if isinstance(item, torch.Tensor) else item for item in results]
         return self._unflatten(results)

@@ -33,9 +33,6 @@ class Guards:
 
     Args:
         components: The training components; their parameters have no hooks, which a step must not have.
-
-    Attributes:
-        hold: Return whether all guards hold.
     """
 
     def __init__(self, components: TrainingComponents) -> None:
@@ -54,18 +51,24 @@ class Guards:
         self._add_settings()
         self._add_parts()
         self._add_memory()
-        self.hold = _compile(self._flags, self._parts, self._memory)
 
-    def has_same_parts(self) -> bool:
+    @functools.cached_property
+    def hold(self) -> Callable[[], bool]:
+        """Return whether all guards hold."""
+        return _compile(self._flags, self._parts, self._memory)
+
+    @functools.cached_property
+    def has_same_parts(self) -> Callable[[], bool]:
         """Return whether modules have the same parts, hooks and baked-in attributes.
 
         The parameters that optimizers train must also be the same.
         """
-        return _compile(self._parts)()
+        return _compile(self._parts)
 
-    def has_same_memory(self) -> bool:
+    @functools.cached_property
+    def has_same_memory(self) -> Callable[[], bool]:
         """Return whether tensors have the same addresses, and optimizers the same state and groups."""
-        return _compile(self._memory)()
+        return _compile(self._memory)
 
     def has_same_types(self) -> bool:
         """Return whether parameters and buffers have the same shapes, strides, dtypes and devices."""

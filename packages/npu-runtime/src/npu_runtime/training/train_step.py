@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 # Usually one per shape of the batch: more of them suggest that batches should be padded to fewer shapes.
 MAX_SPECIALIZATIONS = 16
+_MAX_KEPT = 4
 
 
 class TrainStep:
@@ -98,7 +99,7 @@ class TrainStep:
         self._is_running = False
         self._specializations: dict[Hashable, CompileArtifact] = {}
         self._current: CompileArtifact | None = None
-        self._guards = Guards(self._components)
+        self._guards, self._other_guards = Guards(self._components), list[Guards]()
 
     def __call__(self, *batch: Any, **named: Any) -> Any:
         """Take one step.
@@ -231,40 +232,58 @@ class TrainStep:
 
     def _run_uncached(self, batch: tuple[Any, ...], named: dict[str, Any]) -> Any:
         """Take a step whose specialization is not the current one, or whose guards fail."""
-        specialization = self._find_specialization(batch, named)
-        if specialization is None:
+        guards = self._guards
+        try:
+            guards = self._find_guards()
+            specialization = self._find_specialization(batch, named, guards)
+        except UnknownStateError:
+            self._drop_specializations()
             results = run_first_step(self._function, self._components, batch, named)
         else:
             results = specialization.step(*specialization.bind_call(batch, named), borrow=self.borrow)
             self._current = specialization
-        if not self._guards.hold():
-            self._guards = Guards(self._components)
+        self._keep_guards(guards if guards.hold() else Guards(self._components))
         return results
 
-    def _find_specialization(self, batch: tuple[Any, ...], named: dict[str, Any]) -> CompileArtifact | None:
-        """Return the specialization for this call, traced if necessary; None for an eager first step."""
-        guards = self._guards
-        try:
-            if not guards.hold():
-                # Other parts or types need a new trace; other memory of the same types, as after
-                # optimizer.load_state_dict(), only needs another binding.
-                fits = guards.has_same_parts() and guards.has_same_types()
-                if fits and not guards.has_same_memory():
-                    fits = all(item.rebind_components() for item in self._specializations.values())
-                if not fits:
-                    self._drop_specializations()
-                guards = Guards(self._components)
-            key = batch_signature(batch, named), guards.specialization_key
-            found = self._specializations.get(key)
-            if found is not None and found.has_foreign_state() and not found.rebind_components():
-                # The optimizers hold state of another specialization, unfit for this one.
-                self._drop_specializations()
-                found = None
-            if found is None or found.current_numbers() is None:
-                found = self._specializations[key] = self._trace(batch, named)
-        except UnknownStateError:
+    def _find_guards(self) -> Guards:
+        """Return guards that hold, after all specializations were bound to other memory or dropped."""
+        kept = next((item for item in (self._guards, *self._other_guards) if item.hold()), None)
+        if kept is not None:
+            return kept
+        # Other parts or types need a new trace; other memory of the same types, as after
+        # optimizer.load_state_dict(), only needs another binding.
+        fits = self._guards.has_same_parts() and self._guards.has_same_types()
+        if fits and not self._guards.has_same_memory():
+            fits = all(item.rebind_components() for item in self._specializations.values())
+        if not fits:
             self._drop_specializations()
-            return None
+        return Guards(self._components)
+
+    def _keep_guards(self, guards: Guards) -> None:
+        """Use guards that hold; keep the others that differ in flags alone: a model may go to and fro."""
+        if guards is not self._guards:
+            others = [item for item in (self._guards, *self._other_guards) if item is not guards]
+            self._other_guards = [
+                item for item in others[:_MAX_KEPT] if item.has_same_parts() and item.has_same_memory()
+            ]
+            self._guards = guards
+
+    def _find_specialization(
+        self, batch: tuple[Any, ...], named: dict[str, Any], guards: Guards
+    ) -> CompileArtifact:
+        """Return the specialization for this call, traced if necessary.
+
+        Raises:
+            UnknownStateError: Only an eager first step reveals what state an optimizer keeps.
+        """
+        key = batch_signature(batch, named), guards.specialization_key
+        found = self._specializations.get(key)
+        if found is not None and found.has_foreign_state() and not found.rebind_components():
+            # The optimizers hold state of another specialization, unfit for this one.
+            self._drop_specializations()
+            found = None
+        if found is None or found.current_numbers() is None:
+            found = self._specializations[key] = self._trace(batch, named)
         return found
 
     def _trace(self, batch: tuple[Any, ...], named: dict[str, Any]) -> CompileArtifact:
@@ -287,7 +306,7 @@ class TrainStep:
     def _drop_specializations(self) -> None:
         self._specializations.clear()
         self._current = None
-        self._guards = Guards(self._components)
+        self._guards, self._other_guards = Guards(self._components), []
 
 
 def _unwrap_single(items: dict[str, Any]) -> Any:

@@ -16,11 +16,7 @@ COUNTS = (torch.float32, torch.float64, torch.int32, torch.int64)
 
 
 def step_inc(step: Tensor) -> Tensor:
-    """Return ``step + 1``.
-
-    Raises:
-        PassError: Its dtype cannot count far enough.
-    """
+    """Return ``step + 1``; its dtype has to count far enough."""
     _require_counter("npu::step_inc", step)
     return step + 1
 
@@ -35,13 +31,8 @@ def bias_corr(
 ) -> tuple[Tensor, Tensor]:
     """Return the bias corrections of Adam's moments, ``1 / (1 - beta ** step)`` for each beta.
 
-    The default of ``dtype`` is that of the step if it is a floating-point dtype, else float32.
-
-    Returns:
-        Multipliers, of the shape of ``step``; computed in float64.
-
-    Raises:
-        PassError: ``step`` has another dtype.
+    They are multipliers of the shape of ``step``, computed in float64. The default of ``dtype`` is that of
+    the step if it is a floating-point dtype, else float32.
 
     Source: Kingma and Ba, Adam, arXiv:1412.6980, section 3.
     """

@@ -15,11 +15,7 @@ from npu_passes.ops.registration import LIBRARY, register
 
 
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Return ``input @ weight.T + bias``.
-
-    Returns:
-        [*, out].
-    """
+    """Return ``input @ weight.T + bias``, [*, out]."""
     return F.linear(input, weight, bias)
 
 

@@ -44,10 +44,7 @@ def require_outside_capture(what: str) -> None:
 
 @contextlib.contextmanager
 def activity(name: str) -> Iterator[None]:
-    """Make `in_capture` true for the block.
-
-    Args:
-        name: ``"capture"`` or ``"replay"``.
+    """Make `in_capture` true for the block: a ``"capture"``, or a ``"replay"``.
 
     Raises:
         CaptureError: This thread is capturing or replaying.

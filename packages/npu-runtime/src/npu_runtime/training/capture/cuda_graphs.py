@@ -52,11 +52,7 @@ class GraphDevice(Protocol):
 
 
 class TorchCuda:
-    """CUDA graphs of PyTorch (`torch.cuda.CUDAGraph`).
-
-    Args:
-        device: A CUDA device with its index.
-    """
+    """CUDA graphs of PyTorch (`torch.cuda.CUDAGraph`), on a CUDA device with its index."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device

@@ -138,10 +138,7 @@ def find_components(
     They are searched in its closure, its globals, its defaults, and the attributes of the object it is a
     method of.
 
-    Args:
-        function: The step.
-        modules: The modules to use instead of those found.
-        optimizers: The optimizers, likewise.
+    Modules and optimizers that are given are used instead of those found.
 
     Raises:
         TracingError: There is no module.

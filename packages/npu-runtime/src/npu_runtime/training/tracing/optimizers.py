@@ -60,8 +60,8 @@ def make_traceable(
     Args:
         optimizer: Restored after the block.
         prefix: The prefix of the names of its groups.
-        parameters: In the order of its groups.
-        state: The state of each parameter.
+        parameters: As for `override_optimizer`, like the state.
+        state: Likewise.
         numbers: The open numbers, by name.
         before_step: Called before each step.
 

@@ -19,9 +19,6 @@ from npu_runtime.training.tracing.optimizers import make_traceable
 class ParameterSubstitution:
     """The tensors and numbers of training components by their names in a graph, and their substitution.
 
-    Args:
-        components: The training components.
-
     Attributes:
         weights: Parameters, buffers and optimizer state.
         state: The optimizer state among the weights.

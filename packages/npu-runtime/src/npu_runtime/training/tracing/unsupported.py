@@ -214,11 +214,7 @@ _ATTRIBUTE_NUMBERS = (bool, int, float)
 
 
 class ModuleAttributes:
-    """The numbers and tensors that modules have as attributes before a step.
-
-    Args:
-        components: The training components.
-    """
+    """The numbers and tensors that modules have as attributes before a step."""
 
     def __init__(self, components: TrainingComponents) -> None:
         self._before: list[tuple[str, Module, str, Any]] = [
