@@ -1,4 +1,4 @@
-"""What commands on saved graphs share: options, calls, weights, executors, and files of JSON."""
+"""Options, calls, weights and executors of commands on saved graphs, and their files of JSON."""
 
 from __future__ import annotations
 
