@@ -16,8 +16,8 @@ from torch.utils._pytree import tree_leaves
 from npu_ir import Graph, GraphError, TensorType, extract_ir, parse_ir
 from npu_ir.interpreter.random_data import random_call, random_weights
 from npu_runtime import IRExecutor
-from tests.npu_runtime.executor.test_property import interpreted, memory_puzzles
 from tests.support.corpus.case import Function
+from tests.support.memory_puzzles import interpreted, memory_puzzles
 
 KIB = 1024  # of a tensor with 256 elements
 

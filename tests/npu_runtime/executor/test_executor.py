@@ -76,6 +76,7 @@ def test_a_graph_without_nodes_and_inputs_runs() -> None:
     assert executor.memory_plan().peak_bytes == 0
 
 
+@pytest.mark.smoke
 def test_what_nothing_reads_is_computed_and_dropped() -> None:
     graph = Graph()
     x = graph.add_input("x", TensorType((2, 2), F32))

@@ -427,6 +427,7 @@ def test_what_a_program_cannot_hold_is_refused(build: Callable[[Graph], None], m
         to_exported_program(graph)
 
 
+@pytest.mark.smoke
 def test_what_pytorch_refuses_names_the_graph() -> None:
     class Odd(nn.Module):
         def __init__(self) -> None:

@@ -17,9 +17,9 @@ from npu_ir.plugins.backend import copy_with_strides
 from npu_runtime import Backend
 from npu_runtime.planned import PlannedProgram, plan
 from npu_runtime.probing.storage import with_stated_strides
-from tests.npu_runtime.executor.test_property import check, interpreted, memory_puzzles
 from tests.support.backends.choosing_backend import Some
 from tests.support.corpus.comparison import assert_same
+from tests.support.memory_puzzles import check, interpreted, memory_puzzles
 from tests.support.random_models import models
 
 # Complex numbers are multiplied by other instructions where a result lies elsewhere in memory (torch 2.13).

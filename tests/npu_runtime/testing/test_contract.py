@@ -233,6 +233,7 @@ def test_a_backend_that_takes_nothing_is_told_to_bring_graphs() -> None:
         check_backend(backend)
 
 
+@pytest.mark.smoke
 def test_a_backend_without_a_device_is_skipped_with_its_reason() -> None:
     without: dict[str, Any] = {"devices": lambda self: [], "absence": lambda self: "no driver"}
     contract = type("Contract", (BackendContract,), {"backend": type("Absent", (Sound,), without)()})
