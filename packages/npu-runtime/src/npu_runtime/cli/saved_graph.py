@@ -1,4 +1,4 @@
-"""What commands on saved graphs share: options, calls, weights, executors, and files of JSON."""
+"""Shared by commands on saved graphs: options, calls, weights, executors, and files of JSON."""
 
 from __future__ import annotations
 
