@@ -26,7 +26,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "packages" / "npu-cuda"
 GPU_TESTS = ROOT / "tests" / "npu_cuda" / "gpu"
-TRAINING_TESTS = ROOT / "tests" / "npu_runtime" / "training" / "gpu"
+TRAINING_TESTS = ROOT / "tests" / "npu_runtime" / "training" / "capture" / "gpu"
 OTHERS = ("npu-ir", "npu-passes", "npu-runtime")
 NVCC = Path("/usr/local/cuda/bin/nvcc")  # where it is installed, if PATH does not say
 NO_GPU = 3

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import npu_cuda
 from npu_cuda import InvalidArgumentError, NotSupportedError, NpuCudaError, OpKind, Status, TensorSpec
 from tests.support.cuda.programs import refused
+from tests.support.tiers import examples
 
 KINDS = {
     "EltwiseAdd": 0, "EltwiseRelu": 1, "Gemm": 2, "BiasAdd": 3, "ReduceSum": 4, "MseGrad": 5, "ReluBwd": 6,
@@ -168,7 +169,7 @@ GARBAGE = st.one_of(
 )  # fmt: skip
 
 
-@hypothesis.settings(max_examples=300)
+@hypothesis.settings(max_examples=examples(300))
 @hypothesis.given(
     st.tuples(
         st.integers(0, 9) | GARBAGE,

@@ -12,6 +12,7 @@ from npu_cuda import _C
 from npu_cuda._C import OpKind, TensorSpec
 from tests.support.cuda.programs import refused
 from tests.support.cuda.random_programs import RandomProgram, random_programs
+from tests.support.tiers import examples
 
 VECTOR = TensorSpec("float32", (3,))
 
@@ -34,7 +35,7 @@ def doubling(kinds: tuple[OpKind, ...] = (OpKind.EltwiseAdd,)) -> tuple[_C.Progr
     return program, x
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100))
 @given(random_programs(), st.integers(0, 4), st.sampled_from(["dag", "chain"]))
 def test_launches_give_the_bits_of_runs(case: RandomProgram, rounds: int, topology: str) -> None:
     run_values, graph_values = case.values(), case.values()

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from npu_cuda import _C
 from npu_cuda._C import OpKind, TensorSpec
+from tests.support.tiers import examples
 
 BUFFER = 24  # elements
 Range = tuple[int, int]
@@ -63,7 +64,7 @@ def additions_program(ops: list[tuple[int, int, int, int]], buffer: np.ndarray) 
     return program
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150))
 @given(additions())
 def test_the_edges_of_a_graph_are_the_reduced_hazards_of_its_ops(
     ops: list[tuple[int, int, int, int]],
@@ -74,7 +75,7 @@ def test_the_edges_of_a_graph_are_the_reduced_hazards_of_its_ops(
     assert [node["after"] for node in graph.nodes] == reduced_hazards(touches)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50))
 @given(additions())
 def test_a_chain_has_one_edge_between_ops_in_a_row(ops: list[tuple[int, int, int, int]]) -> None:
     graph = additions_program(ops, np.zeros(BUFFER, np.float32)).capture(topology="chain")
@@ -84,7 +85,7 @@ def test_a_chain_has_one_edge_between_ops_in_a_row(ops: list[tuple[int, int, int
     ]
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50))
 @given(additions(), st.integers(1, 3))
 def test_ops_on_overlapping_memory_run_in_order(ops: list[tuple[int, int, int, int]], rounds: int) -> None:
     buffer = np.arange(BUFFER, dtype=np.float32)
@@ -130,7 +131,7 @@ def placed(program: _C.Program) -> list[dict[str, Any]]:
     return [slot for slot in slots if not slot["is_external"]]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100))
 @given(staged_copies())
 def test_temporaries_that_live_together_do_not_overlap(
     case: tuple[list[int], list[tuple[int, bool]]],
@@ -147,7 +148,7 @@ def test_temporaries_that_live_together_do_not_overlap(
         assert not overlap(*ranges) or 0 in (first["bytes"], second["bytes"])
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50))
 @given(staged_copies())
 def test_no_temporary_is_lost_to_another(case: tuple[list[int], list[tuple[int, bool]]]) -> None:
     sizes, steps = case

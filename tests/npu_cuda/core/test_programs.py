@@ -14,9 +14,10 @@ from npu_cuda import _C
 from npu_cuda._C import OpKind, TensorSpec
 from tests.support.cuda.programs import VECTOR, bound_program, one_op, refused, relu_program
 from tests.support.cuda.random_programs import RandomProgram, random_programs
+from tests.support.tiers import examples
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100))
 @given(random_programs(), st.integers(1, 3))
 def test_a_program_computes_what_numpy_does(case: RandomProgram, rounds: int) -> None:
     program, values = case.build(), case.values()

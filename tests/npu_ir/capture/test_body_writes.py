@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import HealthCheck, assume, given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from torch import Tensor, nn, randn
 from torch._higher_order_ops import associative_scan, scan, while_loop
@@ -340,7 +340,7 @@ def is_refused_by_eager(program: nn.Module) -> bool:
     return False
 
 
-@examples(15, suppress_health_check=[HealthCheck.too_slow])
+@examples(15)
 @given(st.lists(steps, min_size=3, max_size=9), st.lists(numbers, min_size=1, max_size=3), st.booleans())
 def test_a_random_program_computes_what_eager_computes(
     steps: list[Step], results: list[int], changes_inputs: bool

@@ -12,6 +12,7 @@ from npu_ir import extract_ir, save_ir
 from npu_ir.cli import main
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize(
     ("backend", "code", "text"),
     [

@@ -18,6 +18,7 @@ from npu_ir.interpreter.random_data import random_call, random_weights
 from npu_runtime import IRExecutor
 from tests.support.corpus.case import Function
 from tests.support.memory_puzzles import interpreted, memory_puzzles
+from tests.support.tiers import examples
 
 KIB = 1024  # of a tensor with 256 elements
 
@@ -309,7 +310,7 @@ def test_resolving_a_lazily_negated_view_counts_as_memory_of_its_own() -> None:
     assert IRExecutor(graph, passes=None).memory_plan().peak_bytes == 12
 
 
-@settings(suppress_health_check=list(HealthCheck), max_examples=40, deadline=None)
+@settings(suppress_health_check=list(HealthCheck), max_examples=examples(40))
 @given(memory_puzzles())
 def test_no_call_needs_more_than_its_plan_says(graph: Graph) -> None:
     weights = random_weights(graph, seed=1)

@@ -16,11 +16,12 @@ from tests.support.corpus.comparison import assert_same
 from tests.support.memory_puzzles import check, interpreted, memory, memory_puzzles
 from tests.support.random_models import models
 from tests.support.random_programs import DYNAMIC_SHAPES, Program, inputs, programs
+from tests.support.tiers import examples
 
 CHECKS = list(HealthCheck)
 MANY = settings.default.max_examples // 2  # of the profile: 25, or 250 in the exhaustive tier
-some = settings(suppress_health_check=CHECKS, max_examples=MANY, deadline=None)
-few = settings(suppress_health_check=CHECKS, max_examples=MANY // 3, deadline=None)
+some = settings(suppress_health_check=CHECKS, max_examples=MANY)
+few = settings(suppress_health_check=CHECKS, max_examples=MANY // 3)
 
 
 @some
@@ -35,7 +36,7 @@ def test_a_random_graph_of_open_sizes_gives_what_the_interpreter_gives(graph: Gr
     check(graph, {"s0": size})
 
 
-@settings(some, max_examples=2 * MANY)
+@settings(some, max_examples=examples(2) * MANY)
 @given(memory_puzzles())
 def test_views_and_ops_done_in_place_give_what_the_interpreter_gives(graph: Graph) -> None:
     check(graph)

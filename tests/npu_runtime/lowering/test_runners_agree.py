@@ -21,10 +21,11 @@ from tests.support.backends.choosing_backend import Some
 from tests.support.corpus.comparison import assert_same
 from tests.support.memory_puzzles import check, interpreted, memory_puzzles
 from tests.support.random_models import models
+from tests.support.tiers import examples
 
 # Complex numbers are multiplied by other instructions where a result lies elsewhere in memory (torch 2.13).
 CLOSE = 1e-4
-few = settings(suppress_health_check=list(HealthCheck), max_examples=10, deadline=None)
+few = settings(suppress_health_check=list(HealthCheck), max_examples=examples(10))
 
 
 class ExactHost(HostBackend):

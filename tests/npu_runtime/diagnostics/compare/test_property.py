@@ -18,7 +18,7 @@ from npu_runtime.cpu import costs, pack_convolution
 from npu_runtime.diagnostics.compare import Comparison, compare
 from tests.npu_runtime.diagnostics.compare.cases import random_model
 from tests.support import random_programs
-from tests.support.tiers import thin
+from tests.support.tiers import examples, thin
 
 PIPELINES = {name: ",".join(map(str, passes_of(name))) for name in ("minimal", "default", "fuse", "cpu")}
 PIPELINES["taken apart"] = (
@@ -128,7 +128,7 @@ def test_an_error_where_nothing_original_is_computed_is_named_behind_it() -> Non
 
 
 @given(names=random_programs.programs, rows=st.integers(2, 5))
-@settings(suppress_health_check=list(HealthCheck), max_examples=5, deadline=None)
+@settings(suppress_health_check=list(HealthCheck), max_examples=examples(5))
 def test_programs_with_branches_and_loops_agree_with_what_passes_make_of_them(
     names: list[str], rows: int
 ) -> None:

@@ -144,7 +144,7 @@ class PlannedProgram:
             numbers: A number for each of `numbers`.
 
         Returns:
-            The results, flat: fixed tensors, which the next run overwrites.
+            The results, flat, in fixed tensors, which the next run overwrites.
 
         Raises:
             ExecutionError: A node fails; if that is in the compute phase, no state has changed.

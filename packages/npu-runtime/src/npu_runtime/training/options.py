@@ -25,7 +25,7 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class StepOptions:
-    """What a training step computes, or what it trains.
+    """Options of what a training step computes, and what it trains.
 
     Attributes:
         name: The name of the graph; by default that of the model or the step function.

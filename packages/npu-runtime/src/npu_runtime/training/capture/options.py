@@ -18,7 +18,7 @@ CAPTURE_MODES = ("require", "prefer", "off")
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class CaptureOptions:
-    """How a training step is compiled and captured.
+    """Options of compiling a training step and of capturing it.
 
     Attributes:
         backend: A name, a `Backend`, or several in order of preference; ATen runs the ops they refuse.
