@@ -306,6 +306,16 @@ def test_a_parameter_cannot_be_fixed() -> None:
         graph.fix_input(weight, 4)
 
 
+def test_an_updated_input_cannot_be_fixed() -> None:
+    graph = Graph("g")
+    x, y = graph.add_input("x", F32), graph.add_input("y", F32)
+    graph.set_update(x, y)
+
+    with pytest.raises(GraphError, match="%x is updated by the graph\n  fix: drop the update first"):
+        graph.fix_input(x, 4)
+    assert graph.inputs == (x, y)
+
+
 def test_an_input_is_not_fixed_to_what_is_no_literal() -> None:
     graph = Graph("g")
     n = graph.add_input("n", ScalarType("int"))
