@@ -31,10 +31,7 @@ def thin(cases: Sequence[T], keep: int, name: Callable[[T], str] | None = None) 
     ]
 
 
-EXHAUSTIVE_PROFILE = "exhaustive"  # of hypothesis: pytest --hypothesis-profile=exhaustive
-
-
 def examples(usual: int, **options: Any) -> hypothesis.settings:
     """Return the settings of a property test: so many examples, ten times as many in the exhaustive tier."""
-    is_exhaustive = hypothesis.settings.get_current_profile_name() == EXHAUSTIVE_PROFILE
+    is_exhaustive = hypothesis.settings.get_current_profile_name() == "exhaustive"
     return hypothesis.settings(max_examples=usual * 10 if is_exhaustive else usual, **options)

@@ -169,7 +169,7 @@ GARBAGE = st.one_of(
 )  # fmt: skip
 
 
-@hypothesis.settings(max_examples=examples(300))
+@examples(300)
 @hypothesis.given(
     st.tuples(
         st.integers(0, 9) | GARBAGE,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from npu_cuda import _C
@@ -35,7 +35,7 @@ def doubling(kinds: tuple[OpKind, ...] = (OpKind.EltwiseAdd,)) -> tuple[_C.Progr
     return program, x
 
 
-@settings(max_examples=examples(100))
+@examples(100)
 @given(random_programs(), st.integers(0, 4), st.sampled_from(["dag", "chain"]))
 def test_launches_give_the_bits_of_runs(case: RandomProgram, rounds: int, topology: str) -> None:
     run_values, graph_values = case.values(), case.values()

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from npu_cuda import _C
@@ -64,7 +64,7 @@ def additions_program(ops: list[tuple[int, int, int, int]], buffer: np.ndarray) 
     return program
 
 
-@settings(max_examples=examples(150))
+@examples(150)
 @given(additions())
 def test_the_edges_of_a_graph_are_the_reduced_hazards_of_its_ops(
     ops: list[tuple[int, int, int, int]],
@@ -75,7 +75,7 @@ def test_the_edges_of_a_graph_are_the_reduced_hazards_of_its_ops(
     assert [node["after"] for node in graph.nodes] == reduced_hazards(touches)
 
 
-@settings(max_examples=examples(50))
+@examples(50)
 @given(additions())
 def test_a_chain_has_one_edge_between_ops_in_a_row(ops: list[tuple[int, int, int, int]]) -> None:
     graph = additions_program(ops, np.zeros(BUFFER, np.float32)).capture(topology="chain")
@@ -85,7 +85,7 @@ def test_a_chain_has_one_edge_between_ops_in_a_row(ops: list[tuple[int, int, int
     ]
 
 
-@settings(max_examples=examples(50))
+@examples(50)
 @given(additions(), st.integers(1, 3))
 def test_ops_on_overlapping_memory_run_in_order(ops: list[tuple[int, int, int, int]], rounds: int) -> None:
     buffer = np.arange(BUFFER, dtype=np.float32)
@@ -131,7 +131,7 @@ def placed(program: _C.Program) -> list[dict[str, Any]]:
     return [slot for slot in slots if not slot["is_external"]]
 
 
-@settings(max_examples=examples(100))
+@examples(100)
 @given(staged_copies())
 def test_temporaries_that_live_together_do_not_overlap(
     case: tuple[list[int], list[tuple[int, bool]]],
@@ -148,7 +148,7 @@ def test_temporaries_that_live_together_do_not_overlap(
         assert not overlap(*ranges) or 0 in (first["bytes"], second["bytes"])
 
 
-@settings(max_examples=examples(50))
+@examples(50)
 @given(staged_copies())
 def test_no_temporary_is_lost_to_another(case: tuple[list[int], list[tuple[int, bool]]]) -> None:
     sizes, steps = case

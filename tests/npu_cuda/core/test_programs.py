@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from npu_cuda import _C
@@ -17,7 +17,7 @@ from tests.support.cuda.random_programs import RandomProgram, random_programs
 from tests.support.tiers import examples
 
 
-@settings(max_examples=examples(100))
+@examples(100)
 @given(random_programs(), st.integers(1, 3))
 def test_a_program_computes_what_numpy_does(case: RandomProgram, rounds: int) -> None:
     program, values = case.build(), case.values()

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from npu_ir import Graph, NpuError, Provenance
@@ -408,7 +408,7 @@ def test_errors_of_drawings_are_errors_of_this_package() -> None:
 
 
 @needs_graphviz
-@settings(max_examples=examples(15))
+@examples(15)
 @given(graph=graphs(max_nodes=8) | st.sampled_from(HOSTILE).map(named), weights=st.booleans())
 def test_graphviz_accepts_any_graph_and_name_without_a_warning(graph: Graph, weights: bool) -> None:
     source = to_dot(graph, weights=weights).encode()

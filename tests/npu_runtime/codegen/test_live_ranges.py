@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from torch import Tensor, nn, randn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -310,7 +310,7 @@ def test_resolving_a_lazily_negated_view_counts_as_memory_of_its_own() -> None:
     assert IRExecutor(graph, passes=None).memory_plan().peak_bytes == 12
 
 
-@settings(suppress_health_check=list(HealthCheck), max_examples=examples(40))
+@examples(40, suppress_health_check=list(HealthCheck))
 @given(memory_puzzles())
 def test_no_call_needs_more_than_its_plan_says(graph: Graph) -> None:
     weights = random_weights(graph, seed=1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from hypothesis import HealthCheck, event, given, reject, settings
+from hypothesis import HealthCheck, event, given, reject
 from hypothesis import strategies as st
 
 from npu_ir import ExecutionError, ExportError, Graph, Interpreter, extract_ir
@@ -19,9 +19,8 @@ from tests.support.random_programs import DYNAMIC_SHAPES, Program, inputs, progr
 from tests.support.tiers import examples
 
 CHECKS = list(HealthCheck)
-MANY = settings.default.max_examples // 2  # of the profile: 25, or 250 in the exhaustive tier
-some = settings(suppress_health_check=CHECKS, max_examples=MANY)
-few = settings(suppress_health_check=CHECKS, max_examples=MANY // 3)
+some = examples(25, suppress_health_check=CHECKS)
+few = examples(8, suppress_health_check=CHECKS)
 
 
 @some
@@ -36,7 +35,7 @@ def test_a_random_graph_of_open_sizes_gives_what_the_interpreter_gives(graph: Gr
     check(graph, {"s0": size})
 
 
-@settings(some, max_examples=examples(2) * MANY)
+@examples(50, suppress_health_check=CHECKS)
 @given(memory_puzzles())
 def test_views_and_ops_done_in_place_give_what_the_interpreter_gives(graph: Graph) -> None:
     check(graph)

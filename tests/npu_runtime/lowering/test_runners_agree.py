@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import HealthCheck, assume, given
 
 from npu_cuda.backend import HostBackend
 from npu_cuda.backend.selection import select_ops
@@ -25,7 +25,7 @@ from tests.support.tiers import examples
 
 # Complex numbers are multiplied by other instructions where a result lies elsewhere in memory (torch 2.13).
 CLOSE = 1e-4
-few = settings(suppress_health_check=list(HealthCheck), max_examples=examples(10))
+few = examples(10, suppress_health_check=list(HealthCheck))
 
 
 class ExactHost(HostBackend):

@@ -7,7 +7,7 @@ import random
 from functools import cache
 
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import HealthCheck, assume, given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
@@ -128,7 +128,7 @@ def test_an_error_where_nothing_original_is_computed_is_named_behind_it() -> Non
 
 
 @given(names=random_programs.programs, rows=st.integers(2, 5))
-@settings(suppress_health_check=list(HealthCheck), max_examples=examples(5))
+@examples(5, suppress_health_check=list(HealthCheck))
 def test_programs_with_branches_and_loops_agree_with_what_passes_make_of_them(
     names: list[str], rows: int
 ) -> None:
