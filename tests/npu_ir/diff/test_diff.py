@@ -199,7 +199,7 @@ def _sort(graph: Graph) -> None:
 EDITS = {
     "insert": (_insert, "+ %neg"),
     "erase": (_erase, "- %relu#2"),
-    "move_to_prologue": (_move_to_prologue, " prologue\n+ %neg"),
+    "move_to_prologue": (_move_to_prologue, "@@ prologue @@\n+ %neg"),
     "replace_all_uses": (
         lambda graph: graph.replace_all_uses(graph.value("relu"), graph.value("linear")),
         "# changed: input",
