@@ -155,6 +155,8 @@ def test_costs_show_in_the_explanation_and_in_the_lowered_graph() -> None:
         pytest.param("cheap", r"answers 'cheap' .*\n.*\n  fix: cost\(\) returns None or seconds", id="text"),
         pytest.param(float("nan"), "answers nan where", id="nan"),
         pytest.param(float("inf"), "answers inf where", id="infinity"),
+        pytest.param(1e308, "answers 1e.308 where", id="sums overflow"),
+        pytest.param(10**400, "answers 1000+[.]{3}0+ where", id="no float holds it"),
         pytest.param(ZeroDivisionError("no price"), "raised an error .*: no price", id="error"),
     ],
 )
@@ -167,4 +169,12 @@ def test_a_cost_that_is_none_is_refused(answer: Any, message: str) -> None:
     backend = type("Odd", (Sound,), {"cost": cost})()
 
     with pytest.raises(BackendError, match=message):
+        partition(chain("s"), [backend, LAST])
+
+
+@pytest.mark.parametrize("overhead", [-1.0, float("nan"), float("inf"), 1e308, 10**400, True, None, "1 us"])
+def test_an_overhead_that_is_none_is_refused(overhead: Any) -> None:
+    backend = type("Odd", (Sound,), {"call_overhead": overhead})()
+
+    with pytest.raises(BackendError, match=r"has call_overhead .*\n  at: class .*Odd\n  fix: .* in seconds"):
         partition(chain("s"), [backend, LAST])

@@ -17,6 +17,7 @@ from npu_ir import Graph, extract_ir, parse_ir
 from npu_ir.plugins import plugin_manager
 from npu_ir.plugins.backend import BackendOp, Temporary
 from npu_runtime import Backend, BackendError, compile_and_capture
+from npu_runtime.backends.partition import extract_partition
 from npu_runtime.backends.registry import named_backends
 from npu_runtime.diagnostics.explain import explain, explain_graph
 from npu_runtime.executor.executor import IRExecutor
@@ -177,6 +178,7 @@ BROKEN = [
         "no op makes the result %a",
         lambda ops: [*ops[:2], replace(ops[2], outputs=())],
     ),
+    ("fields", "node", r"overwrites \[\], which is neither", change_op(0, overwrites=([],))),
     (
         "overwriting",
         "node 'h'",
@@ -202,6 +204,19 @@ def test_a_backend_that_breaks_a_rule_is_refused_before_anything_is_prepared(
         assert re.search(f"'tiny' does not lower as its interface says: .*({problem})", text), (rule, text)
         assert re.search(f"\n  at: {where}.*; rule '{rule}'; class .*Watched\n  fix: .*Contract", text), text
         assert backend.prepared == []
+
+
+def test_a_backend_that_changes_the_graph_that_it_lowers_is_refused() -> None:
+    def change(ops: list[BackendOp]) -> list[BackendOp]:
+        graph = ops[0].nodes[0].graph
+        assert graph is not None
+        graph.set_outputs(())
+        return ops
+
+    with pytest.raises(
+        BackendError, match=r"changed the graph .*\n.*rule 'unchanged graph'; class .*Watched"
+    ):
+        lower(two_layers(), named_backends(Watched(change)))
 
 
 def test_the_error_names_the_plugin_that_provides_the_backend(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -358,6 +373,41 @@ def test_a_constant_is_packed_once_until_other_weights_are_bound() -> None:
     assert backend.programs[-1].packs == 2
     assert len(results) == 3
     torch.testing.assert_close(executor(x), model(x))
+
+
+def test_a_weight_that_its_owner_changes_is_not_constant_in_planned_programs_and_steps() -> None:
+    model, x = Product(), torch.randn(4, 4)
+    graph, backend = extract_ir(model, (x,)), ThriftyBackend()
+    program = PlannedProgram(plan(graph, backend=backend), model.state_dict())
+    step = compile_and_capture(graph, weights=model.state_dict(), backend=backend, passes=None)
+
+    for _ in range(2):
+        torch.testing.assert_close(program(x), model(x))
+        torch.testing.assert_close(step.step([x], []), model(x))
+        with torch.no_grad():
+            model.w.mul_(2.0)
+
+    assert all(item.constant_inputs == frozenset() for item in backend.lowered)
+
+
+def test_an_input_whose_elements_overlap_is_not_overwritable() -> None:
+    graph = parse_ir("""
+    graph expanded {
+      input %x: f32[1, 4]
+      %s: f32[1, 4] = aten.sin.default(%x)
+      %e: f32[3, 4]@[0, 1] = aten.expand.default(self=%s) {size=[3, 4]}
+      %n: f32[3, 4] = aten.neg.default(%e)
+      return %n
+    }
+    """)
+
+    nodes = graph.nodes[2:]
+    part, values = extract_partition(nodes, "part", {graph.nodes[1].outputs[0]: nodes[0]})
+    own, _ = extract_partition(graph.nodes[1:2], "own", {graph.nodes[0].outputs[0]: graph.nodes[1]})
+
+    assert part.inputs == (values[graph.nodes[1].outputs[0]],)
+    assert part.overwritable_inputs == frozenset()
+    assert own.overwritable_inputs == {*own.inputs}
 
 
 class Product(nn.Module):

@@ -198,3 +198,37 @@ def test_the_interface_has_defaults_where_pytorch_has_devices() -> None:
 
     assert backend.absence() == "it finds no device"
     assert backend.allocate(relu_graph().inputs[0].tensor_type, torch.device("cpu")).shape == (3,)
+
+
+class Returns(Some):
+    """Returns what a function makes of each output."""
+
+    def __init__(self, change: Any) -> None:
+        super().__init__(ops=["aten.relu.default"])
+        self.change = change
+
+    def run(self, program: Program, inputs: Sequence[Any]) -> Sequence[Any]:
+        return [self.change(item) for item in super().run(program, inputs)]
+
+
+def test_an_output_in_other_strides_is_the_same_in_a_planned_program() -> None:
+    x, backend = torch.randn(2, 3), Returns(lambda item: item.t().contiguous().t())
+    program = PlannedProgram(plan(extract_ir(nn.ReLU(), (x,)), backend=backend))
+
+    assert torch.equal(program(x), x.relu())
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        pytest.param(lambda item: item.reshape(-1)[:1], "returned f32.1. in place of f32.2, 3.", id="shape"),
+        pytest.param(torch.Tensor.int, "returned i32.2, 3. in place of f32.2, 3.", id="dtype"),
+        pytest.param(lambda _: 1.0, "returned float in place of f32.2, 3.", id="number"),
+    ],
+)
+def test_an_output_of_another_type_fails_in_a_planned_program(change: Any, text: str) -> None:
+    x = torch.randn(2, 3)
+    program = PlannedProgram(plan(extract_ir(nn.ReLU(), (x,)), backend=Returns(change)))
+
+    with pytest.raises(ExecutionError, match=text):
+        program(x)

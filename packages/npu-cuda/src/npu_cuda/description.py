@@ -111,7 +111,8 @@ def draw_graph(nodes: Sequence[Facts]) -> str:
     """Return the nodes of a graph of launches in the language of Graphviz."""
     lines = ["digraph graph_of_launches {", "  node [shape=box];"]
     for index, node in enumerate(nodes):
-        lines.append(f'  n{index} [label="{index} {node["op"]}\\n{node["kernel_id"]}"];')
+        label = f"{index} {_escape(node['op'])}\\n{_escape(node['kernel_id'])}"
+        lines.append(f'  n{index} [label="{label}"];')
         lines += [f"  n{before} -> n{index};" for before in node["after"]]
     return "\n".join([*lines, "}"]) + "\n"
 

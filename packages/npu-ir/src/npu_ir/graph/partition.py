@@ -13,9 +13,10 @@ class PartitionGraph(Graph):
 
     Attributes:
         constant_inputs: The inputs that have the same content in each run until other weights are bound:
-            weights that the graph does not update, constants, and results of the prologue.
-        overwritable_inputs: The inputs that nothing reads after the partition. An op may overwrite their
-            memory if it says so (`npu_ir.backend.BackendOp.overwrites`).
+            weights that the graph does not update, constants, and results of the prologue. Weights are not
+            among them in planned programs and steps, which read them where others may change them.
+        overwritable_inputs: The inputs that nothing reads after the partition, and whose elements do not
+            overlap. An op may overwrite their memory if it says so (`npu_ir.backend.BackendOp.overwrites`).
     """
 
     constant_inputs: frozenset[Value] = frozenset()

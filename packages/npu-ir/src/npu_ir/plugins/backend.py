@@ -17,6 +17,7 @@ import torch
 from npu_ir.core.node import OpNode, Value
 from npu_ir.core.storage import flat_view
 from npu_ir.core.types import TensorType
+from npu_ir.errors import BackendError
 
 if TYPE_CHECKING:
     from npu_ir.graph.partition import PartitionGraph
@@ -193,8 +194,7 @@ class Backend(abc.ABC):
 
         def compute() -> None:
             for fixed, item in zip(outputs, self.run(program, inputs), strict=True):
-                if isinstance(fixed, torch.Tensor):
-                    copy_memory(item, fixed)
+                self._store(item, fixed)
 
         return compute
 
@@ -216,8 +216,21 @@ class Backend(abc.ABC):
         Not thread-safe: replays of one capture share its memory.
         """
         for fixed, item in zip(captured.outputs, self.run(captured.program, captured.inputs), strict=True):
-            if isinstance(fixed, torch.Tensor):
-                copy_memory(item, fixed)
+            self._store(item, fixed)
+
+    def _store(self, item: Any, fixed: Any) -> None:
+        """Copy an output of `run` into a tensor of the stated type; anything else needs no copy."""
+        if not isinstance(fixed, torch.Tensor):
+            return
+        if not isinstance(item, torch.Tensor) or (item.dtype, item.shape) != (fixed.dtype, fixed.shape):
+            returned = TensorType.of(item) if isinstance(item, torch.Tensor) else type(item).__name__
+            raise BackendError(
+                f"the backend {self.name!r} returned {returned} in place of {TensorType.of(fixed)}"
+            )
+        if item.stride() == fixed.stride():
+            copy_memory(item, fixed)
+        else:
+            fixed.copy_(item)
 
 
 def copy_with_strides(item: Any) -> Any:

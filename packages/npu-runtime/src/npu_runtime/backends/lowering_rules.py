@@ -28,7 +28,7 @@ class BrokenRule:
         rule: Its name. *fields* have their types; *nodes* of an op are those of the graph, and its outputs
             are theirs; *order*: an op reads what is there; *single assignment*: nothing is made twice;
             *overwriting*: inputs that may be overwritten are, at their last use; *coverage*: each node has an
-            op, and each result is made.
+            op, and each result is made; *unchanged graph*: `Backend.lower` only reads it.
         problem: How it is broken.
         nodes: The nodes that it is about; none if that is unknown.
     """
@@ -87,9 +87,10 @@ def _broken_field(op: Any) -> _Broken | None:
             return "fields", f"has {name} of type {type(getattr(op, name)).__name__}: it is {kind.__name__}"
     if not op.kind:
         return "fields", "has no kind"
-    for item in (*op.inputs, *op.outputs):
+    for item in (*op.inputs, *op.outputs, *op.overwrites):
         if not isinstance(item, (Value, Temporary)):
-            return "fields", f"reads or makes {item!r}, which is neither a value nor a temporary"
+            verb = "reads or makes" if item in (*op.inputs, *op.outputs) else "overwrites"
+            return "fields", f"{verb} {item!r}, which is neither a value nor a temporary"
         if isinstance(item, Temporary) and not isinstance(item.type, TensorType):
             return "fields", f"has a temporary {item.name!r} of type {item.type!r}: it is a tensor"
     return None

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import itertools
-import math
+import reprlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from npu_ir import Graph, InputKind, OpNode, TensorType, Value
 from npu_ir.cli.quantities import time_text
+from npu_ir.core.storage import has_overlapping_elements
 from npu_ir.errors import BackendError
 from npu_ir.graph.copy import copy_node
 from npu_ir.graph.partition import PartitionGraph
 from npu_ir.plugins.backend import Backend
+from npu_runtime.backends.registry import provider_text
 
 ATEN = "aten"  # the name of the backend that supports every node
+_LONGEST = 1e100  # seconds: more than anything takes
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +53,8 @@ def partition(graph: Graph, backends: Sequence[Backend]) -> tuple[Partition, ...
     Raises:
         BackendError: A backend raises an error, or gives an answer that its interface does not allow.
     """
+    for backend in backends:
+        _require_overhead(backend)
     bids = [_collect_bids(node, backends) for node in graph.body]
     chosen = _choose_backends(bids, backends)
     partitions = []
@@ -115,13 +120,29 @@ def _ask_support(backend: Backend, node: OpNode) -> str | None:
 
 def _ask_cost(backend: Backend, node: OpNode) -> float | None:
     cost: float | None = _ask(backend, backend.cost, node, "cost() returns None or seconds")
-    if cost is None or (type(cost) in (int, float) and 0 <= cost < math.inf):
+    if cost is None or _is_time(cost):
         return cost
     raise BackendError(
-        f"the backend {backend.name!r} answers {cost!r} where it should say what a node costs",
+        f"the backend {backend.name!r} answers {reprlib.repr(cost)} where it should say what a node costs",
         where=f"node {node.name!r} ({node.op_type})",
         fix="cost() returns None or seconds",
     )
+
+
+def _require_overhead(backend: Backend) -> None:
+    overhead: Any = backend.call_overhead
+    if not _is_time(overhead):
+        raise BackendError(
+            f"the backend {backend.name!r} has call_overhead {reprlib.repr(overhead)}"
+            " where it should say what a call costs",
+            where=provider_text(backend),
+            fix="call_overhead is in seconds, 0.0 or more",
+        )
+
+
+def _is_time(item: Any) -> bool:
+    """Return whether an answer is a number of seconds; sums of such numbers are finite."""
+    return type(item) in (int, float) and 0 <= item <= _LONGEST
 
 
 def _ask(backend: Backend, question: Callable[[OpNode], Any], node: OpNode, rule: str) -> Any:
@@ -172,7 +193,11 @@ def _choose_backends(bids: Sequence[_Bids], backends: Sequence[Backend]) -> list
 
 
 def extract_partition(
-    nodes: Sequence[OpNode], name: str, last_readers: Mapping[Value, OpNode | None] | None = None
+    nodes: Sequence[OpNode],
+    name: str,
+    last_readers: Mapping[Value, OpNode | None] | None = None,
+    *,
+    live_weights: bool = False,
 ) -> tuple[PartitionGraph, dict[Value, Value]]:
     """Return consecutive nodes as a graph of their own, and its values by those of the whole graph.
 
@@ -181,6 +206,8 @@ def extract_partition(
         name: The name of the graph.
         last_readers: The last node of the body that reads a value; None if the graph returns it. Without it,
             no input is overwritable.
+        live_weights: Whether others may change weights in place between calls, so that these are not
+            constant.
     """
     inside = set(nodes)
     outputs = [value for node in nodes for value in node.outputs]
@@ -195,7 +222,9 @@ def extract_partition(
     graph.set_outputs(tuple(values[value] for value in used_outside))
     whole = nodes[0].graph
     assert whole is not None
-    graph.constant_inputs = frozenset(values[value] for value in outside if _is_constant(value, whole))
+    graph.constant_inputs = frozenset(
+        values[value] for value in outside if _is_constant(value, whole, live_weights=live_weights)
+    )
     graph.overwritable_inputs = frozenset(
         values[value]
         for value in outside
@@ -204,14 +233,17 @@ def extract_partition(
     return graph, values
 
 
-def _is_constant(value: Value, graph: Graph) -> bool:
+def _is_constant(value: Value, graph: Graph, *, live_weights: bool) -> bool:
     """Return whether a value has the same content in each call, until other weights are bound."""
     if value.argument is None:
         return value.producer is not None and value.producer.in_prologue
-    return value.argument.kind is not InputKind.INPUT and value not in graph.updates
+    is_fixed = value.argument.kind is InputKind.CONSTANT if live_weights else True
+    return is_fixed and value.argument.kind is not InputKind.INPUT and value not in graph.updates
 
 
 def _is_computed(value: Value) -> bool:
-    """Return whether a value is a tensor that each call computes."""
-    is_in_body = value.producer is not None and not value.producer.in_prologue
-    return is_in_body and isinstance(value.type, TensorType)
+    """Return whether a value is a tensor that each call computes, without elements that may overlap."""
+    type = value.type
+    if value.producer is None or value.producer.in_prologue or not isinstance(type, TensorType):
+        return False
+    return type.strides is None or not (type.symbols or has_overlapping_elements(type))

@@ -11,7 +11,7 @@ from npu_ir import Graph, OpNode, Value
 from npu_ir.errors import BackendError
 from npu_ir.graph.partition import PartitionGraph
 from npu_ir.plugins.backend import Backend, BackendOp, Operand, Temporary
-from npu_runtime.backends.lowering_rules import find_broken_rule
+from npu_runtime.backends.lowering_rules import BrokenRule, find_broken_rule
 from npu_runtime.backends.partition import ATEN, Partition, extract_partition, partition
 from npu_runtime.backends.registry import provider_text
 from npu_runtime.lowering.notation import lowered_record, lowered_text
@@ -115,7 +115,7 @@ class LoweredGraph:
         return lowered_text(self)
 
 
-def lower(graph: Graph, backends: Sequence[Backend]) -> LoweredGraph:
+def lower(graph: Graph, backends: Sequence[Backend], *, live_weights: bool = False) -> LoweredGraph:
     """Partition the body of a graph, and have each backend lower its partitions, once.
 
     Nothing is prepared or run, and no device is needed.
@@ -123,6 +123,8 @@ def lower(graph: Graph, backends: Sequence[Backend]) -> LoweredGraph:
     Args:
         graph: The graph. It must not be edited as long as the result is in use.
         backends: The backends in order of preference; the last one is ATen.
+        live_weights: Whether weights are read in the memory of their owners, who may change them between
+            calls: then they are not among the constant inputs of partitions.
 
     Raises:
         BackendError: A backend does not keep to its interface: the error names the rule, the node and the
@@ -132,7 +134,9 @@ def lower(graph: Graph, backends: Sequence[Backend]) -> LoweredGraph:
     for node in graph.body:
         last_readers.update(dict.fromkeys(node.inputs, node))
     last_readers.update(dict.fromkeys(graph.returned_values))
-    partitions = tuple(_lower_partition(item, last_readers) for item in partition(graph, backends))
+    partitions = tuple(
+        _lower_partition(item, last_readers, live_weights=live_weights) for item in partition(graph, backends)
+    )
     return LoweredGraph(graph, tuple(backend.name for backend in backends), partitions)
 
 
@@ -140,11 +144,14 @@ def _aten_op(node: OpNode) -> BackendOp:
     return BackendOp(node.op_type, node.inputs, node.outputs, (node,))
 
 
-def _lower_partition(item: Partition, last_readers: Mapping[Value, OpNode | None]) -> LoweredPartition:
+def _lower_partition(
+    item: Partition, last_readers: Mapping[Value, OpNode | None], *, live_weights: bool
+) -> LoweredPartition:
     backend, nodes = item.backend, item.nodes
     if backend.name == ATEN:
         return LoweredPartition(item, tuple(map(_aten_op, nodes)), None)
-    graph, values = extract_partition(nodes, f"{backend.name}-{nodes[0].name}", last_readers)
+    name = f"{backend.name}-{nodes[0].name}"
+    graph, values = extract_partition(nodes, name, last_readers, live_weights=live_weights)
     outer = {inner: value for value, inner in values.items()}
     program = BackendProgram(
         graph,
@@ -172,6 +179,7 @@ def _lower_partition(item: Partition, last_readers: Mapping[Value, OpNode | None
 
 def _lower_checked(item: Partition, graph: PartitionGraph) -> Sequence[BackendOp]:
     backend, nodes = item.backend, item.nodes
+    before = graph.inputs, graph.nodes, graph.outputs
     try:
         ops = backend.lower(graph)
     except BackendError:
@@ -182,7 +190,10 @@ def _lower_checked(item: Partition, graph: PartitionGraph) -> Sequence[BackendOp
             f"{type(error).__name__}: {error}",
             where=location_text(nodes),
         ) from error
-    broken = find_broken_rule(graph, ops)
+    if before != (graph.inputs, graph.nodes, graph.outputs):
+        broken: BrokenRule | None = BrokenRule("unchanged graph", "lower has changed the graph that it got")
+    else:
+        broken = find_broken_rule(graph, ops)
     if broken is not None:
         raise BackendError(
             f"the backend {backend.name!r} does not lower as its interface says: {broken.problem}",

@@ -52,7 +52,7 @@ def plan(
     backends = tuple(usable_backends(backend))
     chosen_device = select_device(device, None, backends)
     with pause_gc():
-        return _plan(lower(graph, backends), chosen_device)
+        return _plan(lower(graph, backends, live_weights=True), chosen_device)
 
 
 def _plan(lowered: LoweredGraph, device: torch.device) -> Plan:
