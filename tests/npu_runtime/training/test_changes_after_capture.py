@@ -170,3 +170,20 @@ def test_state_of_another_dtype_is_traced_again() -> None:
 
     assert not torch.equal(model.weight, before)
     assert optimizer.state[model.weight]["mu"].dtype is torch.float64
+
+
+def test_memory_that_comes_back_after_a_call_that_failed_is_trained(parts: Any) -> None:
+    model, optimizer, x, y = parts
+    step = TrainStep(model, optimizer, mse)
+    step(x, y)
+    step(x, y)
+    own = model[0].weight.data
+    model[0].weight.data = own.clone()
+    with pytest.raises(TracingError):
+        step(torch.randn(6, 5), y)
+    model[0].weight.data = own
+    before = own.clone()
+
+    step(x, y)
+
+    assert not torch.equal(model[0].weight, before)

@@ -19,7 +19,7 @@ from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
 from npu_runtime._torch.tracing import autocast_settings, is_autocast_enabled
-from npu_runtime.codegen.compiled_function import load_source
+from npu_runtime.codegen.compiled_function import load_function
 from npu_runtime.training.tracing import hyperparameters
 from npu_runtime.training.tracing.components import TrainingComponents
 
@@ -212,5 +212,5 @@ def hold():
     except KeyError:
         return False
 """
-    hold: Callable[[], bool] = load_source("guards", source, objects)["hold"]
+    hold: Callable[[], bool] = load_function("hold", "guards", source, objects)
     return hold
