@@ -187,3 +187,19 @@ def test_memory_that_comes_back_after_a_call_that_failed_is_trained(parts: Any) 
     step(x, y)
 
     assert not torch.equal(model[0].weight, before)
+
+
+def test_a_number_of_the_optimizer_that_becomes_an_integer_and_a_float_again_is_noticed(parts: Any) -> None:
+    found = []
+    for is_eager in (False, True):
+        torch.manual_seed(0)
+        model = nn.Linear(4, 3)
+        optimizer = optim.SGD(model.parameters(), lr=0.1)
+        step = TrainStep(model, optimizer, mse)
+        _, _, x, y = parts
+        for decay in (0, 0.1, 0, 0.1, 0.1):
+            optimizer.param_groups[0]["weight_decay"] = decay
+            eager(model, optimizer, mse, x, y) if is_eager else step(x, y)
+        found.append(model.weight.detach())
+
+    torch.testing.assert_close(*found)

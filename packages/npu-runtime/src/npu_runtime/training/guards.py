@@ -117,6 +117,9 @@ class Guards:
             keys = [
                 key for key, item in group.items() if key != "params" and not hyperparameters.is_open(item)
             ]
+            # An open number that becomes a setting, as weight_decay=0 is, selects another specialization.
+            for key in group.keys() - {"params", *keys}:
+                self._flags.add("{}({}[{}])", hyperparameters.is_open, group, key)
             if keys:
                 read = operator.itemgetter(*keys)
                 self._flags.add("{}({}) == {}", read, group, read(group))
