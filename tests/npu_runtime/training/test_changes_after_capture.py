@@ -170,3 +170,36 @@ def test_state_of_another_dtype_is_traced_again() -> None:
 
     assert not torch.equal(model.weight, before)
     assert optimizer.state[model.weight]["mu"].dtype is torch.float64
+
+
+def test_memory_that_comes_back_after_a_call_that_failed_is_trained(parts: Any) -> None:
+    model, optimizer, x, y = parts
+    step = TrainStep(model, optimizer, mse)
+    step(x, y)
+    step(x, y)
+    own = model[0].weight.data
+    model[0].weight.data = own.clone()
+    with pytest.raises(TracingError):
+        step(torch.randn(6, 5), y)
+    model[0].weight.data = own
+    before = own.clone()
+
+    step(x, y)
+
+    assert not torch.equal(model[0].weight, before)
+
+
+def test_a_number_of_the_optimizer_that_becomes_an_integer_and_a_float_again_is_noticed(parts: Any) -> None:
+    found = []
+    for is_eager in (False, True):
+        torch.manual_seed(0)
+        model = nn.Linear(4, 3)
+        optimizer = optim.SGD(model.parameters(), lr=0.1)
+        step = TrainStep(model, optimizer, mse)
+        _, _, x, y = parts
+        for decay in (0, 0.1, 0, 0.1, 0.1):
+            optimizer.param_groups[0]["weight_decay"] = decay
+            eager(model, optimizer, mse, x, y) if is_eager else step(x, y)
+        found.append(model.weight.detach())
+
+    torch.testing.assert_close(*found)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import inspect
 import sys
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +15,7 @@ import torch.nn.functional as F
 from torch import nn, optim
 
 import npu_runtime
+from npu_ir import ExecutionError
 from npu_runtime import TracingError, TrainStep
 from npu_runtime.training import trace_step, train_step
 from npu_runtime.training.capture.options import CaptureKeywords, CaptureOptions
@@ -197,6 +200,64 @@ def test_what_a_step_writes_into_its_batch_is_written_by_a_replay_too() -> None:
     artifact.replay(x, y)
 
     assert torch.equal(y, torch.full((5, 3), 0.25))
+
+
+def test_overlapping_tensors_are_refused_by_a_replay_too_if_the_step_writes_to_one() -> None:
+    model = nn.Linear(4, 4)
+    optimizer = optim.SGD(model.parameters(), lr=0.1)
+
+    @TrainStep
+    def step(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        optimizer.zero_grad()
+        x.mul_(2)
+        loss = F.mse_loss(model(x), y)
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    rows = torch.randn(6, 4)
+    for _ in range(2):
+        step(rows[:3], rows[3:])
+    before, weight = rows.clone(), model.weight.detach().clone()
+
+    with pytest.raises(ExecutionError, match="inputs %batch0 and %batch1 share memory"):
+        step(rows[:3], rows[2:5])
+
+    assert torch.equal(rows, before)
+    assert torch.equal(model.weight, weight)
+
+
+def test_a_step_that_is_deleted_frees_model_and_optimizer_at_once() -> None:
+    model = nn.Linear(4, 3)
+    optimizer = optim.Adam(model.parameters())
+    step = TrainStep(model, optimizer, F.mse_loss)
+    for _ in range(3):
+        step(torch.randn(5, 4), torch.randn(5, 3))
+    held = [weakref.ref(item) for item in (model.weight, optimizer.state[model.weight]["exp_avg"], step)]
+
+    gc.collect()
+    gc.disable()
+    try:
+        del model, optimizer, step
+        assert [item() for item in held] == [None] * 3
+    finally:
+        gc.enable()
+
+
+def test_an_argument_that_is_called_hyperparameters_is_refused() -> None:
+    model = nn.Linear(4, 3)
+    optimizer = optim.SGD(model.parameters(), lr=0.1)
+
+    @TrainStep
+    def step(x: torch.Tensor, hyperparameters: float) -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = model(x).sum() * hyperparameters
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    with pytest.raises(TracingError, match="a batch has an argument called 'hyperparameters'"):
+        step(torch.randn(2, 4), hyperparameters=2.0)
 
 
 def test_results_that_are_borrowed_are_those_of_the_next_step() -> None:

@@ -21,7 +21,7 @@ from npu_ir.core.types import ScalarType
 from npu_ir.symbolic.constraints import Range
 from npu_ir.symbolic.expressions import Call, Expr, is_integral
 from npu_ir.symbolic.functions import FUNCTIONS
-from npu_runtime.codegen.compiled_function import load_source
+from npu_runtime.codegen.compiled_function import load_function
 from npu_runtime.codegen.tensor_guards import TensorGuards, TensorLayout
 from npu_runtime.probing.storage import find_overlapping
 
@@ -63,7 +63,7 @@ def make_binder(graph: Graph, device: torch.device, trusted: Collection[Value] =
         text = writer.write()
     except _UnsupportedError:
         return lambda args, kwargs: None  # noqa: ARG005 - the interface of binders
-    binder: Binder = load_source(f"{graph.name}-call", text, writer.constants)["bind"]
+    binder: Binder = load_function("bind", f"{graph.name}-call", text, writer.constants)
     return binder
 
 

@@ -26,7 +26,7 @@ class CompiledFunction:
 
     def __init__(self, name: str, source: Source) -> None:
         self.source = source
-        self._bind: Callable[..., BoundFunction] = load_source(name, source.text, {})["bind"]
+        self._bind: Callable[..., BoundFunction] = load_function("bind", name, source.text, {})
         self._filename = self._bind.__code__.co_filename
 
     def bind(
@@ -61,10 +61,11 @@ class CompiledFunction:
         raise failure_of(instruction, error, inputs) from error
 
 
-def load_source(name: str, text: str, constants: Mapping[str, Any]) -> dict[str, Any]:
-    """Run generated source; return what it defines.
+def load_function(function: str, name: str, text: str, constants: Mapping[str, Any]) -> Callable[..., Any]:
+    """Run generated source; return a function that it defines.
 
     Args:
+        function: The name of the function.
         name: The name of the program in tracebacks.
         text: The source.
         constants: Its globals.
@@ -72,9 +73,12 @@ def load_source(name: str, text: str, constants: Mapping[str, Any]) -> dict[str,
     # linecache asks `__loader__` for the source of tracebacks and caches it by filename: hence the digest.
     digest = hashlib.sha256(text.encode()).hexdigest()[:8]
     filename = f"npu-program/{re.sub(r'[^0-9A-Za-z_.-]', '_', name)}-{digest}.py"
-    space = {**constants, "__name__": filename, "__loader__": _Loader(text)}
+    space: dict[str, Any] = {**constants, "__name__": filename, "__loader__": _Loader(text)}
     exec(compile(text, filename, "exec"), space)  # noqa: S102 - the text is generated here
-    return space
+    # Taken out of its globals: in a cycle with them, it would keep their tensors until the garbage collector
+    # runs.
+    loaded: Callable[..., Any] = space.pop(function)
+    return loaded
 
 
 class _Loader:

@@ -260,4 +260,6 @@ def _batch_signature(graph: Graph) -> Graph:
     structure, leaves = graph.call
     args, kwargs = unflatten(structure, [inputs.get(leaf, leaf) for leaf in leaves])
     batch.set_call(args, {name: item for name, item in kwargs.items() if name != HYPERPARAMETERS})
+    for value in filter(graph.updates.__contains__, inputs):
+        batch.set_update(inputs[value], inputs[value])  # no other tensor may overlap with it
     return batch

@@ -19,7 +19,7 @@ from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
 from npu_runtime._torch.tracing import autocast_settings, is_autocast_enabled
-from npu_runtime.codegen.compiled_function import load_source
+from npu_runtime.codegen.compiled_function import load_function
 from npu_runtime.training.tracing import hyperparameters
 from npu_runtime.training.tracing.components import TrainingComponents
 
@@ -117,6 +117,9 @@ class Guards:
             keys = [
                 key for key, item in group.items() if key != "params" and not hyperparameters.is_open(item)
             ]
+            # An open number that becomes a setting, as weight_decay=0 is, selects another specialization.
+            for key in group.keys() - {"params", *keys}:
+                self._flags.add("{}({}[{}])", hyperparameters.is_open, group, key)
             if keys:
                 read = operator.itemgetter(*keys)
                 self._flags.add("{}({}) == {}", read, group, read(group))
@@ -212,5 +215,5 @@ def hold():
     except KeyError:
         return False
 """
-    hold: Callable[[], bool] = load_source("guards", source, objects)["hold"]
+    hold: Callable[[], bool] = load_function("hold", "guards", source, objects)
     return hold

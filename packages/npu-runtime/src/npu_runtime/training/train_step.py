@@ -253,11 +253,14 @@ class TrainStep:
         # Other parts or types need a new trace; other memory of the same types, as after
         # optimizer.load_state_dict(), only needs another binding.
         fits = self._guards.has_same_parts() and self._guards.has_same_types()
-        if fits and not self._guards.has_same_memory():
-            fits = all(item.rebind_components() for item in self._specializations.values())
-        if not fits:
-            self._drop_specializations()
-        return Guards(self._components)
+        if fits and self._guards.has_same_memory():
+            return Guards(self._components)
+        # Guards on the old memory must not hold again if this call fails and the old memory comes back.
+        kept = dict(self._specializations)
+        self._drop_specializations()
+        if fits and all(item.rebind_components() for item in kept.values()):
+            self._specializations.update(kept)
+        return self._guards
 
     def _keep_guards(self, guards: Guards) -> None:
         """Use guards that hold; keep the others that differ in flags alone: a model may go to and fro."""

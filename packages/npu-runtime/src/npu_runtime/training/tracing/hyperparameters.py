@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch.optim import Optimizer
 
-from npu_runtime.codegen.compiled_function import load_source
+from npu_runtime.codegen.compiled_function import load_function
 
 _IMPLEMENTATION_SWITCHES = ("foreach", "fused", "capturable", "differentiable")
 
@@ -105,7 +105,7 @@ def make_reader(optimizers: Mapping[str, Optimizer], names: Sequence[str]) -> Ca
                 for name, path in _paths(f"{group_prefix(prefix, index)}.{key}", value):
                     terms[name] = f"float({variable}[{key!r}]{path})"
     text = f"def read():\n    return [{', '.join(terms[name] for name in names)}]\n"
-    read: Callable[[], list[float]] = load_source("hyperparameters", text, groups)["read"]
+    read: Callable[[], list[float]] = load_function("read", "hyperparameters", text, groups)
     return read
 
 

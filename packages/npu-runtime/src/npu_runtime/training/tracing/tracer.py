@@ -21,7 +21,12 @@ from npu_runtime.training.tracing.components import TrainingComponents
 from npu_runtime.training.tracing.optimizers import require_traceable
 from npu_runtime.training.tracing.random_draws import RandomStates, clean_up
 from npu_runtime.training.tracing.substitution import ParameterSubstitution
-from npu_runtime.training.tracing.traced_step import TracedStep, build_step_graph, extract_gradients
+from npu_runtime.training.tracing.traced_step import (
+    HYPERPARAMETERS,
+    TracedStep,
+    build_step_graph,
+    extract_gradients,
+)
 from npu_runtime.training.tracing.unsupported import (
     ModuleAttributes,
     reject_external_writes,
@@ -68,6 +73,12 @@ def trace_function(
             raise TracingError(
                 "a step is called by a step that is being traced",
                 fix="let the outer step do what the inner one does",
+            )
+        if kwargs and HYPERPARAMETERS in kwargs:
+            raise TracingError(
+                f"a batch has an argument called {HYPERPARAMETERS!r}: a graph takes the numbers of the "
+                "optimizers by this name",
+                fix="call the argument something else",
             )
         leaves, structure = flatten((tuple(args), dict(kwargs or {})))
         name = name or str(getattr(function, "__name__", "step"))
