@@ -237,8 +237,9 @@ def _is_constant(value: Value, graph: Graph, *, live_weights: bool) -> bool:
     """Return whether a value has the same content in each call, until other weights are bound."""
     if value.argument is None:
         return value.producer is not None and value.producer.in_prologue
-    is_fixed = value.argument.kind is InputKind.CONSTANT if live_weights else True
-    return is_fixed and value.argument.kind is not InputKind.INPUT and value not in graph.updates
+    kind = value.argument.kind
+    is_fixed = kind is InputKind.CONSTANT if live_weights else kind is not InputKind.INPUT
+    return is_fixed and value not in graph.updates
 
 
 def _is_computed(value: Value) -> bool:

@@ -256,10 +256,10 @@ class TrainStep:
         if fits and self._guards.has_same_memory():
             return Guards(self._components)
         # Guards on the old memory must not hold again if this call fails and the old memory comes back.
-        kept = dict(self._specializations)
+        bound = dict(self._specializations)
         self._drop_specializations()
-        if fits and all(item.rebind_components() for item in kept.values()):
-            self._specializations.update(kept)
+        if fits and all(item.rebind_components() for item in bound.values()):
+            self._specializations.update(bound)
         return self._guards
 
     def _keep_guards(self, guards: Guards) -> None:
