@@ -11,7 +11,6 @@ import torch
 from npu_ir import Graph, InputKind, TensorType
 from npu_ir.core.structure import make_unflatten, unflatten
 from npu_ir.ops.effects import is_random
-from npu_ir.plugins.backend import Backend
 from npu_runtime.codegen.call_binder import make_binder
 from npu_runtime.errors import CaptureError
 from npu_runtime.planned.load_inputs import CallInputs, copy_tensors
@@ -52,8 +51,8 @@ class CompiledStep:
     def __init__(
         self, policy: CapturePolicy, weights: Mapping[str, torch.Tensor], traced: TracedStep | None
     ) -> None:
-        self.graph: Graph = policy.graph
-        self.backends: Sequence[Backend] = policy.backends
+        self.graph = policy.graph
+        self.backends = policy.backends
         self.report = policy.report
         self.generators = tuple(policy.options.generators)
         self.lock = threading.RLock()

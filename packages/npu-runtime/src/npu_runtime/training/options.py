@@ -86,6 +86,8 @@ def accept(*kinds: type) -> Callable[[_Function], _Function]:
     def decorate(function: _Function) -> _Function:
         signature = inspect.signature(function)
         own = [item for item in signature.parameters.values() if item.kind is not Parameter.VAR_KEYWORD]
+        # `Unpack` is there for type checkers alone: with it, no annotation of the function can be evaluated.
+        del function.__annotations__["options"]
         added = [
             Parameter(item.name, Parameter.KEYWORD_ONLY, default=item.default, annotation=item.type)
             for kind in kinds
