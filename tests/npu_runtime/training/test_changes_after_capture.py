@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn, optim
+from torch.nn.modules.module import register_module_forward_hook
+from torch.utils.hooks import RemovableHandle
 
 from npu_runtime import TrainStep
 from npu_runtime.errors import TracingError
@@ -19,6 +21,7 @@ class Net(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.linear = nn.Linear(4, 3)
+        self.frozen = nn.Parameter(torch.randn(3, 3), requires_grad=False)
         self.act = nn.Tanh()
         self.shape = (2.0, 1.0)
         self._scale = 1.0
@@ -28,7 +31,7 @@ class Net(nn.Module):
         y: Tensor = self.function(
             self.act(self.linear(x)) * self._scale * self.shape[0] * getattr(self, "more", 1.0)
         )
-        return y
+        return y @ (self.frozen * 2)
 
 
 def doubled(module: nn.Module, args: Any, result: Tensor) -> Tensor:
@@ -44,12 +47,22 @@ def relu_class(net: Net) -> None:
     net.act.inplace = False  # type: ignore[assignment]
 
 
+def triple_frozen(net: Net) -> None:
+    net.frozen.data.mul_(3)  # which counts as no version of the tensor
+
+
+def transpose_frozen(net: Net) -> None:
+    net.frozen.data = net.frozen.data.t()
+
+
 CHANGES: dict[str, Callable[[Net], Any]] = {
     "a forward hook": lambda net: net.linear.register_forward_hook(doubled),
     "a hook before forward": lambda net: net.linear.register_forward_pre_hook(lambda _, args: (args[0] * 2,)),
     "a hook of backward": lambda net: net.act.register_full_backward_hook(
         lambda _, inner, outer: (inner[0] * 2,)
     ),
+    "a tensor that is not trained": triple_frozen,
+    "the strides of a tensor": transpose_frozen,
     "the forward of a module": relu_forward,
     "the class of a module": relu_class,
     "a tuple": lambda net: setattr(net, "shape", (0.5, 1.0)),
@@ -85,6 +98,23 @@ def losses(change: Callable[[Net], Any], is_eager: bool) -> list[Tensor]:
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 def test_a_change_of_a_module_is_noticed(change: Callable[[Net], Any]) -> None:
     torch.testing.assert_close(losses(change, is_eager=False), losses(change, is_eager=True))
+
+
+def test_a_hook_of_all_modules_is_noticed() -> None:
+    handles: list[RemovableHandle] = []
+
+    def double_linear(module: nn.Module, args: Any, result: Tensor) -> Tensor | None:
+        return result * 2 if isinstance(module, nn.Linear) else None
+
+    def register(net: Net) -> None:  # noqa: ARG001 - the interface of changes
+        handles.append(register_module_forward_hook(double_linear))
+
+    found = []
+    for is_eager in (False, True):
+        found.append(losses(register, is_eager=is_eager))
+        handles.pop().remove()
+
+    torch.testing.assert_close(*found)
 
 
 @pytest.fixture

@@ -33,7 +33,7 @@ class Pipeline:
 MINIMAL = "canonicalize,elim-identity,cse,dead-code"
 DEFAULT = f"{MINIMAL},conv-bn-folding,conv-add-folding,constant-folding"
 _GRADIENTS = f"{MINIMAL},dead-gradients,gather-gradients,narrow-expand"
-_CONSTANTS = "hoist-fill,constant-folding"
+_CONSTANTS = "hoist-fill,constant-folding{weights=false}"
 TRAIN = f"{_GRADIENTS},{_CONSTANTS},fuse-optimizer"
 PIPELINES = (
     Pipeline("minimal", MINIMAL, "Exact clean-up: the same ops on the same values, fewer of them."),

@@ -315,6 +315,18 @@ def last_node() -> Any:
     return None if node is None or node.op == "placeholder" else node
 
 
+def global_module_hooks() -> list[dict[int, Callable[..., Any]]]:
+    """Return the dicts of the hooks that run for every module."""
+    from torch.nn.modules import module
+
+    return [
+        module._global_forward_pre_hooks,
+        module._global_forward_hooks,
+        module._global_backward_pre_hooks,
+        module._global_backward_hooks,
+    ]
+
+
 def is_autocast_enabled() -> bool:
     """Return whether ``torch.autocast`` is enabled, for any device."""
     return bool(torch._C._is_any_autocast_enabled())

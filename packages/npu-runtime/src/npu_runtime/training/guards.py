@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 import operator
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any
@@ -18,7 +19,8 @@ from torch.nn import Module
 from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
-from npu_runtime._torch.tracing import autocast_settings, is_autocast_enabled
+from npu_runtime._torch.tensors import make_tensor_guard
+from npu_runtime._torch.tracing import autocast_settings, global_module_hooks, is_autocast_enabled
 from npu_runtime.codegen.compiled_function import load_function
 from npu_runtime.training.tracing import hyperparameters
 from npu_runtime.training.tracing.components import TrainingComponents
@@ -105,8 +107,10 @@ class Guards:
             flags.add("not {}()", is_autocast_enabled)
         for module in self._modules:
             flags.add("{}.training is {}", module, module.training)
-        for parameter in self._parameters:
-            flags.add("{}.requires_grad is {}", parameter, parameter.requires_grad)
+        if self._tensors:
+            # In C for all at once: requires_grad, types, sizes and strides.
+            sizes, strides = zip(*((item.shape, item.stride()) for item in self._tensors), strict=True)
+            flags.add("{}(*{})", make_tensor_guard(self._tensors, sizes, strides), self._tensors)
 
     def _add_settings(self) -> None:
         for owner, key in self._number_attributes():
@@ -119,26 +123,24 @@ class Guards:
             ]
             # An open number that becomes a setting, as weight_decay=0 is, selects another specialization.
             for key in group.keys() - {"params", *keys}:
-                self._flags.add("{}({}[{}])", hyperparameters.is_open, group, key)
+                if type(group[key]) is float:
+                    self._flags.add("(type({0}[{1}]) is float and {2}({0}[{1}]))", group, key, math.isfinite)
+                else:
+                    self._flags.add("{}({}[{}])", hyperparameters.is_open, group, key)
             if keys:
                 read = operator.itemgetter(*keys)
                 self._flags.add("{}({}) == {}", read, group, read(group))
 
     def _add_parts(self) -> None:
         parts = self._parts
-        hooks = operator.attrgetter("_backward_hooks", "_post_accumulate_grad_hooks")
-        # Every hook has a handle, and handles are numbered: few calls look at each parameter.
-        parts.add(
-            "({0}.next_id == {1} or not any(map(any, map({2}, {3}))))",
-            RemovableHandle,
-            RemovableHandle.next_id,
-            hooks,
-            self._parameters,
-        )
         registering: list[Module | Optimizer] = [*self._modules, *self._optimizers]
         owners = [owner for item in registering for owner in _owner_dicts(item)]
+        hooks = [*global_module_hooks(), *(owner for item in registering for owner in _hook_dicts(item))]
+        unhooked = _Unhooked([owner for owner in hooks if not owner], self._parameters)
+        # Every hook has a handle, and handles are numbered: few calls look for new hooks.
+        parts.add("({0}.next_id == {1}.handle_id or {1}.holds())", RemovableHandle, unhooked)
         parts.add("not any({})", [owner for owner in owners if not owner])
-        for owner in filter(None, owners):
+        for owner in filter(None, owners + hooks):
             parts.add("len({}) == {}", owner, len(owner))
             parts.add_items(owner, owner)
         for module in self._modules:
@@ -169,26 +171,67 @@ class Guards:
 
 
 def _owner_dicts(item: Module | Optimizer) -> Iterator[dict[Any, Any]]:
-    """Yield the dicts in which a module or an optimizer registers its parts and hooks."""
+    """Yield the dicts in which a module registers its parts."""
+    if isinstance(item, Module):
+        yield from (item._parameters, item._buffers, item._modules)
+
+
+def _hook_dicts(item: Module | Optimizer) -> Iterator[dict[Any, Any]]:
+    """Yield the dicts in which a module or an optimizer registers its hooks."""
     if isinstance(item, Optimizer):
         yield from (item._optimizer_step_pre_hooks, item._optimizer_step_post_hooks)
-        return
-    yield from (item._parameters, item._buffers, item._modules)
-    yield from (item._forward_hooks, item._forward_pre_hooks, item._backward_hooks, item._backward_pre_hooks)
+    else:
+        yield from (
+            item._forward_hooks,
+            item._forward_pre_hooks,
+            item._backward_hooks,
+            item._backward_pre_hooks,
+        )
+
+
+class _Unhooked:
+    """The claim that dicts of hooks are empty and parameters have no hooks.
+
+    Args:
+        owners: The dicts.
+        parameters: The parameters.
+
+    Attributes:
+        handle_id: The number of the next handle of a hook when the claim last held.
+    """
+
+    _hooks = operator.attrgetter("_backward_hooks", "_post_accumulate_grad_hooks")
+
+    def __init__(self, owners: Sequence[Mapping[Any, Any]], parameters: Sequence[torch.Tensor]) -> None:
+        self._owners = owners
+        self._parameters = parameters
+        self.handle_id = -1
+
+    def holds(self) -> bool:
+        """Return whether there are no hooks, and remember the next handle if so."""
+        next_id = RemovableHandle.next_id
+        if any(self._owners) or any(map(any, map(self._hooks, self._parameters))):
+            return False
+        self.handle_id = next_id
+        return True
 
 
 class _Conditions:
     """Conditions over objects, as Python expressions."""
 
     def __init__(self) -> None:
-        self.texts: list[str] = []
-        self.objects: dict[str, Any] = {}
+        self._added: list[tuple[str, tuple[Any, ...]]] = []
 
     def add(self, text: str, *items: Any) -> None:
         """Add a condition: an expression with a field for each object."""
-        names = [f"o{id(item)}" for item in items]
-        self.objects.update(zip(names, items, strict=True))  # held: no other object may get the id
-        self.texts.append(text.format(*names))
+        self._added.append((text, items))  # not yet a text: most guards of a new step are never compiled
+
+    def write(self, objects: dict[str, Any]) -> Iterator[str]:
+        """Yield the expressions, and add the objects that they name."""
+        for text, items in self._added:
+            names = [f"o{id(item)}" for item in items]
+            objects.update(zip(names, items, strict=True))
+            yield text.format(*names)
 
     def add_items(self, owner: Mapping[Any, Any], items: Mapping[Any, Any]) -> None:
         """Add for each of some items of a dict that its value is the same object."""
@@ -204,8 +247,9 @@ class _Conditions:
 
 def _compile(*conditions: _Conditions) -> Callable[[], bool]:
     """Return a function that returns whether all conditions hold; a key that is gone breaks one."""
-    objects = {name: item for part in conditions for name, item in part.objects.items()}
-    text = "\n            and ".join(text for part in conditions for text in part.texts) or "True"
+    objects: dict[str, Any] = {}
+    texts = itertools.chain.from_iterable(part.write(objects) for part in conditions)
+    text = "\n            and ".join(texts) or "True"
     source = f"""\
 def hold():
     try:

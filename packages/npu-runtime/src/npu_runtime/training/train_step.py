@@ -242,11 +242,15 @@ class TrainStep:
         else:
             results = specialization.step(*specialization.bind_call(batch, named), borrow=self.borrow)
             self._current = specialization
-        self._keep_guards(guards if guards.hold() else Guards(self._components))
+        is_known = guards is self._guards or guards in self._other_guards
+        # To ask new guards would compile them; a first step changes what they compare in any case.
+        self._keep_guards(guards if is_known and guards.hold() else Guards(self._components))
         return results
 
     def _find_guards(self) -> Guards:
         """Return guards that hold, after all specializations were bound to other memory or dropped."""
+        if not self._specializations:
+            return Guards(self._components)
         kept = next((item for item in (self._guards, *self._other_guards) if item.hold()), None)
         if kept is not None:
             return kept

@@ -51,12 +51,15 @@ class ConstantFolding(Pass):
     Attributes:
         max_bytes: Size in bytes up to which a result is always allowed. With 0, weights that are computed
             from smaller ones, such as dequantized weights, are still computed in each call.
+        weights: Whether 2. applies to nodes that read parameters and buffers. It must not in a training step:
+            between two steps anyone may write to a weight that the step itself does not train.
     """
 
     name = "constant-folding"
     is_idempotent = True
 
     max_bytes: int = MAX_BYTES
+    weights: bool = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -121,7 +124,7 @@ class ConstantFolding(Pass):
 
     def _move_to_prologue(self, graph: Graph) -> None:
         """Move the nodes into the prologue that may be there and whose results are not too large."""
-        candidates = _candidates(graph)
+        candidates = _candidates(graph, weights=self.weights)
         if not candidates:
             return
         memory = WeightMemory(self.max_bytes)
@@ -184,13 +187,20 @@ def _size_bytes(value: Value) -> int:
     return value.type.numel * value.type.dtype.itemsize if isinstance(value.type, TensorType) else 0
 
 
-def _candidates(graph: Graph) -> dict[OpNode, None]:
-    """Return the nodes of the body that depend on weights only."""
+def _candidates(graph: Graph, *, weights: bool) -> dict[OpNode, None]:
+    """Return the nodes of the body that depend on weights only, or on constants only."""
     nodes: dict[OpNode, None] = {}
     for node in graph.body:
+        if not weights and any(map(_is_loaded, node.inputs)):
+            continue
         if all(_is_known(graph, value, nodes) for value in node.inputs) and _is_repeatable(node):
             nodes[node] = None
     return nodes
+
+
+def _is_loaded(value: Value) -> bool:
+    """Return whether ``value`` is a parameter or a buffer."""
+    return value.argument is not None and value.argument.kind is not InputKind.CONSTANT
 
 
 def _is_repeatable(node: OpNode) -> bool:
