@@ -180,7 +180,9 @@ def test_a_call_that_fails_leaves_the_step_usable_and_its_graph_there() -> None:
     assert step.graph is graph
 
 
-def test_what_a_step_writes_into_its_batch_is_written_by_a_replay_too() -> None:
+@pytest.fixture
+def halving() -> tuple[nn.Linear, npu_runtime.CompileArtifact]:
+    """Return a model, and its step on batches of five, which halves the targets in place."""
     model = nn.Linear(4, 3)
     optimizer = optim.SGD(model.parameters(), lr=0.1)
 
@@ -192,14 +194,32 @@ def test_what_a_step_writes_into_its_batch_is_written_by_a_replay_too() -> None:
         y.mul_(0.5)
         return loss
 
+    example = torch.randn(5, 4), torch.ones(5, 3)
+    return model, npu_runtime.compile_and_capture(step, example_batch=example)
+
+
+def test_what_a_step_writes_into_its_batch_is_written_by_a_replay_too(halving: Any) -> None:
+    _, artifact = halving
     x, y = torch.randn(5, 4), torch.ones(5, 3)
-    artifact = npu_runtime.compile_and_capture(step, example_batch=(x, y))
-    assert torch.equal(y, torch.ones(5, 3))
 
     artifact.replay(x, y)
     artifact.replay(x, y)
 
     assert torch.equal(y, torch.full((5, 3), 0.25))
+
+
+def test_a_target_that_cannot_be_written_to_is_refused_before_the_step(halving: Any) -> None:
+    model, artifact = halving
+    before = model.weight.detach().clone()
+    with torch.inference_mode():
+        made = torch.ones(5, 3)
+
+    with pytest.raises(ExecutionError, match=r"writes to its input %batch1, but the tensor .* inference mode"):
+        artifact.replay(torch.randn(5, 4), made)
+    with pytest.raises(ExecutionError, match="is expanded"):
+        artifact.replay(torch.randn(5, 4), torch.ones(1, 3).expand(5, 3))
+
+    assert torch.equal(model.weight.detach(), before)
 
 
 def test_overlapping_tensors_are_refused_by_a_replay_too_if_the_step_writes_to_one() -> None:

@@ -79,13 +79,7 @@ class InputUpdates:
         """
         bound = dict(zip(self._graph.inputs, inputs, strict=True))
         for value in self.targets:
-            problem = _write_problem(bound[value])
-            if problem:
-                raise ExecutionError(
-                    f"the model writes to its input %{value.name}, but the tensor that is given {problem[0]}",
-                    where=f"graph {self._graph.name!r}",
-                    fix=problem[1],
-                )
+            require_writable(self._graph, value, bound[value])
         return [bound[value] for value in self.targets]
 
     def write(
@@ -111,6 +105,21 @@ class InputUpdates:
 
 def _is_input(value: Value) -> bool:
     return value.argument is not None and value.argument.kind is InputKind.INPUT
+
+
+def require_writable(graph: Graph, target: Value, item: Any) -> None:
+    """Raise if the tensor that a call gives for an input cannot be written to.
+
+    Raises:
+        ExecutionError: It says why, and how to fix it.
+    """
+    problem = _write_problem(item)
+    if problem:
+        raise ExecutionError(
+            f"the model writes to its input %{target.name}, but the tensor that is given {problem[0]}",
+            where=f"graph {graph.name!r}",
+            fix=problem[1],
+        )
 
 
 def _write_problem(item: Any) -> tuple[str, str] | None:

@@ -13,6 +13,7 @@ from npu_ir.core.structure import make_unflatten, unflatten
 from npu_ir.ops.effects import is_random
 from npu_runtime.codegen.call_binder import make_binder
 from npu_runtime.errors import CaptureError
+from npu_runtime.executor.input_updates import require_writable
 from npu_runtime.planned.load_inputs import CallInputs, copy_tensors
 from npu_runtime.training.capture.capture_state import STATE, activity, require_outside_capture
 from npu_runtime.training.capture.runners import find_weight, select_weights
@@ -64,11 +65,7 @@ class CompiledStep:
         self._unflatten = make_unflatten(self.graph.results[0])
         self._is_random = any(map(is_random, self.graph.nodes))
         tensors = [value for value in self.graph.inputs if isinstance(value.type, TensorType)]
-        self._written = [
-            (index, self.graph.inputs.index(value))
-            for index, value in enumerate(tensors)
-            if value in self.graph.updates
-        ]
+        self._written = [(index, value) for index, value in enumerate(tensors) if value in self.graph.updates]
         self._scalars = [
             value.argument.target
             for value in self.graph.inputs
@@ -115,6 +112,8 @@ class CompiledStep:
         """
         if STATE.activity:
             require_outside_capture("a replay")
+        for index, target in self._written if batch else ():
+            require_writable(self.graph, target, batch[index])
         before = Snapshot((), self.generators, self._devices) if self._is_random else None
         # Set directly: a context manager takes ten times as long.
         STATE.activity = "replay"
@@ -129,8 +128,8 @@ class CompiledStep:
         self.numbers = numbers
         if self._shared is not None and not self._shared.is_installed:
             self._shared.install()
-        for index, place in self._written if batch else ():
-            fixed = self.runner.inputs[place]
+        for index, target in self._written if batch else ():
+            fixed = self.runner.inputs[self.graph.inputs.index(target)]
             if fixed is not None:  # else the step has worked on the tensor itself
                 copy_tensors([batch[index]], [fixed])
         if not borrow:
