@@ -200,12 +200,14 @@ def halving() -> tuple[nn.Linear, npu_runtime.CompileArtifact]:
 
 def test_what_a_step_writes_into_its_batch_is_written_by_a_replay_too(halving: Any) -> None:
     _, artifact = halving
-    x, y = torch.randn(5, 4), torch.ones(5, 3)
+    x, y, transposed = torch.randn(5, 4), torch.ones(5, 3), torch.ones(3, 5).t()
 
     artifact.replay(x, y)
     artifact.replay(x, y)
+    artifact.replay(x, transposed)
 
     assert torch.equal(y, torch.full((5, 3), 0.25))
+    assert torch.equal(transposed, torch.full((5, 3), 0.5))
 
 
 def test_a_target_that_cannot_be_written_to_is_refused_before_the_step(halving: Any) -> None:
@@ -214,7 +216,9 @@ def test_a_target_that_cannot_be_written_to_is_refused_before_the_step(halving: 
     with torch.inference_mode():
         made = torch.ones(5, 3)
 
-    with pytest.raises(ExecutionError, match=r"writes to its input %batch1, but the tensor .* inference mode"):
+    with pytest.raises(
+        ExecutionError, match=r"writes to its input %batch1, but the tensor .* inference mode"
+    ):
         artifact.replay(torch.randn(5, 4), made)
     with pytest.raises(ExecutionError, match="is expanded"):
         artifact.replay(torch.randn(5, 4), torch.ones(1, 3).expand(5, 3))

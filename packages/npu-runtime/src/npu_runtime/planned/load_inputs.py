@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 
-from npu_ir import ExecutionError, Graph, TensorType
+from npu_ir import ExecutionError, Graph, TensorType, Value
 from npu_ir.core.symbol_values import SymbolValues
-from npu_ir.graph.binding import bind_inputs
+from npu_ir.graph.binding import bind_inputs, flatten_arguments
 from npu_runtime.codegen.call_binder import make_binder, positional_tuple
 
 
@@ -48,6 +48,11 @@ class CallInputs:
                     f"input %{value.name} is on {item.device}, the program runs on {self._device}",
                     fix=f"move it: .to({str(self._device)!r})",
                 )
+        if self._graph.updates:  # what a step writes to is the tensor itself, whatever its strides
+            items = zip(self._graph.call[1], flatten_arguments(self._graph, args, kwargs), strict=True)
+            bound |= {
+                leaf: item for leaf, item in items if isinstance(leaf, Value) and leaf in self._graph.updates
+            }
         return [bound[value] for value in self._graph.inputs]
 
 
