@@ -106,7 +106,7 @@ def test_a_hook_of_all_modules_is_noticed() -> None:
     def double_linear(module: nn.Module, args: Any, result: Tensor) -> Tensor | None:
         return result * 2 if isinstance(module, nn.Linear) else None
 
-    def register(net: Net) -> None:  # noqa: ARG001 - the interface of changes
+    def register(net: Net) -> None:
         handles.append(register_module_forward_hook(double_linear))
 
     found = []

@@ -260,6 +260,15 @@ def test_what_depends_on_weights_moves_to_the_prologue() -> None:
     assert op_types(result.graph) == ["aten.mul.Tensor", "aten.sum.default", "aten.add.Tensor"]
 
 
+def test_what_depends_on_weights_stays_if_these_are_left_out() -> None:
+    model = Call(lambda self, x: x + self.get_buffer("b").exp() + torch.arange(4.0).neg(), b=X[0])
+
+    graph = PassManager("constant-folding{weights=false}").run(extract_ir(model, (X,))).graph
+
+    assert prologue_types(graph) == []
+    assert op_types(graph) == ["aten.exp.default", "aten.add.Tensor", "aten.add.Tensor"]
+
+
 def test_new_weights_may_be_bound_to_the_same_graph() -> None:
     model = Call(lambda self, x: x * self.w.exp(), w=nn.Parameter(torch.randn(4)))
     graph = fold(model, X).graph
