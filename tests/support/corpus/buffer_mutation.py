@@ -7,14 +7,11 @@ from typing import Any
 import torch
 from torch import nn, randn
 
-from tests.support.corpus.case import Call, Table, call
+from tests.support.corpus.case import Table, call, floats
 
-CASES = Table()
+CASES = Table(floats((3,)))
+images = floats((3, 2, 4, 4))
 module = CASES.module
-
-
-def images() -> Call:
-    return call(randn(3, 2, 4, 4))
 
 
 class Counter(nn.Module):
@@ -29,7 +26,7 @@ class Counter(nn.Module):
         return x * self.steps
 
 
-module("buffers_counted_up", Counter, lambda: call(randn(3)))
+module("buffers_counted_up", Counter)
 
 
 class Reassigned(nn.Module):
@@ -42,7 +39,7 @@ class Reassigned(nn.Module):
         return self.state
 
 
-module("buffer_reassigned", Reassigned, lambda: call(randn(3)))
+module("buffer_reassigned", Reassigned)
 
 
 class Cache(nn.Module):
@@ -71,7 +68,7 @@ class CacheBySlice(nn.Module):
         return view.T @ view
 
 
-module("buffer_changed_through_views", CacheBySlice, lambda: call(randn(1, 2, 4)))
+module("buffer_changed_through_views", CacheBySlice, floats((1, 2, 4)))
 
 
 class TiedBuffers(nn.Module):
@@ -85,7 +82,7 @@ class TiedBuffers(nn.Module):
         return self.second * 2
 
 
-module("tied_buffers_changed", TiedBuffers, lambda: call(randn(3)))
+module("tied_buffers_changed", TiedBuffers)
 
 
 class SharedChild(nn.Module):
@@ -97,7 +94,7 @@ class SharedChild(nn.Module):
         return self.encoder(x) + self.decoder(x)
 
 
-module("module_with_buffers_called_twice", SharedChild, lambda: call(randn(3)))
+module("module_with_buffers_called_twice", SharedChild)
 
 
 class ChangedParameter(nn.Module):
@@ -111,7 +108,7 @@ class ChangedParameter(nn.Module):
         return self.weight * x
 
 
-module("parameter_changed", ChangedParameter, lambda: call(randn(3)))
+module("parameter_changed", ChangedParameter)
 
 
 class MovingAverage(nn.Module):
@@ -128,7 +125,7 @@ class MovingAverage(nn.Module):
         return y
 
 
-module("average_kept_under_no_grad", MovingAverage, lambda: call(randn(2, 3)))
+module("average_kept_under_no_grad", MovingAverage, floats((2, 3)))
 
 
 class BufferIsResult(nn.Module):
@@ -142,13 +139,13 @@ class BufferIsResult(nn.Module):
         return old, self.state, self.state[1:]
 
 
-module("buffer_changed_and_returned", BufferIsResult, lambda: call(randn(3)))
+module("buffer_changed_and_returned", BufferIsResult)
 
 # Normalization that keeps statistics
 
-module("batch_norm1d_training", lambda: nn.BatchNorm1d(3), lambda: call(randn(4, 3)))
+module("batch_norm1d_training", lambda: nn.BatchNorm1d(3), floats((4, 3)))
 module("batch_norm2d_training", lambda: nn.BatchNorm2d(2), images)
-module("batch_norm3d_training", lambda: nn.BatchNorm3d(2), lambda: call(randn(2, 2, 2, 2, 2)))
+module("batch_norm3d_training", lambda: nn.BatchNorm3d(2), floats((2, 2, 2, 2, 2)))
 module("batch_norm_training_without_affine", lambda: nn.BatchNorm2d(2, affine=False), images)
 module(
     "batch_norm_called_twice",
@@ -159,7 +156,7 @@ module("instance_norm_with_statistics", lambda: nn.InstanceNorm2d(2, track_runni
 module(
     "instance_norm1d_affine_with_statistics",
     lambda: nn.InstanceNorm1d(2, affine=True, track_running_stats=True),
-    lambda: call(randn(3, 2, 5)),
+    floats((3, 2, 5)),
 )
 module(
     "instance_norm_with_statistics_eval",

@@ -9,18 +9,14 @@ import torch
 from torch import arange, nn, rand, randn, tensor
 from torch.nn import functional as fn
 
-from tests.support.corpus.case import Call, Table, call
+from tests.support.corpus.case import Call, Table, call, floats
 
-CASES = Table()
+CASES = Table(floats((3, 4)))
 function, module = CASES.function, CASES.module
 
 
 def of(dtype: torch.dtype) -> Callable[[], Call]:
     return lambda: call((randn(3, 4) * 4).to(dtype), (rand(3, 4) * 4 + 1).to(dtype))
-
-
-def one() -> Call:
-    return call(randn(3, 4))
 
 
 # Dtypes
@@ -66,7 +62,6 @@ function(
 function(
     "bitcasts",
     lambda x: (x.view(torch.int16), x.view(torch.uint8).view(torch.float32), x.view(torch.complex64)),
-    one,
 )
 
 
@@ -96,10 +91,8 @@ module(
 module(
     "bfloat16_convolution", lambda: nn.Conv2d(2, 3, 3).bfloat16(), lambda: call(randn(1, 2, 5, 5).bfloat16())
 )
-function("fake_quantization", lambda x: torch.fake_quantize_per_tensor_affine(x, 0.1, 0, -128, 127), one)
-function(
-    "quantization_by_hand", lambda x: (x / 0.1).round().clamp(-128, 127).to(torch.int8).float() * 0.1, one
-)
+function("fake_quantization", lambda x: torch.fake_quantize_per_tensor_affine(x, 0.1, 0, -128, 127))
+function("quantization_by_hand", lambda x: (x / 0.1).round().clamp(-128, 127).to(torch.int8).float() * 0.1)
 
 
 @contextlib.contextmanager

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn, randn
 
-from tests.support.corpus.case import Call, Table, call
+from tests.support.corpus.case import Call, Table, call, floats
 from tests.support.corpus.containers import DataPair, Pair, PairList
 
 CASES = Table()
@@ -100,7 +100,7 @@ class Defaults(nn.Module):
         return (y if bias is None else y + bias) * (1 if causal else -1)
 
 
-CASES.module("defaults_left_out", Defaults, lambda: call(randn(3)))
+CASES.module("defaults_left_out", Defaults, floats((3,)))
 CASES.module("defaults_partly_given", Defaults, lambda: call(randn(3), bias=randn(3)))
 CASES.module("none_given", Defaults, lambda: call(randn(3), None, 1.5, bias=None, causal=True))
 CASES.module("none_skipped_by_keyword", Defaults, lambda: call(randn(3), causal=True, mask=randn(3)))
@@ -146,7 +146,7 @@ function(
 function(
     "same_tensor_by_keyword", lambda x, y, z: x - y + 3 * z, lambda: (lambda x: call(x, z=x, y=x))(randn(2))
 )
-function("unused_input", lambda x, y, z=None: x + 1, lambda: call(randn(2), randn(3), randn(4)))
+function("unused_input", lambda x, y, z=None: x + 1, floats((2,), (3,), (4,)))
 function("all_inputs_unused", lambda x, tree: torch.ones(2), lambda: call(randn(2), {"a": [randn(1)]}))
 function("input_requires_grad", lambda x: x * x, lambda: call(randn(3, requires_grad=True)))
 function("parameter_as_input", lambda x: x * 2, lambda: call(nn.Parameter(randn(3))))

@@ -5,21 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import nn, randn
+from torch import nn
 from torch.nn import functional as fn
 from torch.nn.utils import parametrizations, parametrize, prune, spectral_norm, weight_norm
 
-from tests.support.corpus.case import Call, Table, call
+from tests.support.corpus.case import Table, floats
 
-CASES = Table()
+CASES = Table(floats((3, 4)))
 module = CASES.module
 
 
-def rows() -> Call:
-    return call(randn(3, 4))
-
-
-@CASES.add(rows)
+@CASES.add()
 class DataOfWeights(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -37,13 +33,13 @@ class ExtraState(nn.Linear):
         return None
 
 
-module("extra_state", lambda: ExtraState(4, 2), rows)
-module("weight_norm", lambda: parametrizations.weight_norm(nn.Linear(4, 3)), rows)
-module("weight_norm_by_hook", lambda: weight_norm(nn.Linear(4, 3)), rows)
-module("spectral_norm_eval", lambda: parametrizations.spectral_norm(nn.Linear(4, 3)).eval(), rows)
-module("spectral_norm_training", lambda: parametrizations.spectral_norm(nn.Linear(4, 3)), rows)
-module("spectral_norm_by_hook", lambda: spectral_norm(nn.Linear(4, 3)).eval(), rows)
-module("orthogonal", lambda: parametrizations.orthogonal(nn.Linear(4, 4)), rows, meta_by_moving=True)
+module("extra_state", lambda: ExtraState(4, 2))
+module("weight_norm", lambda: parametrizations.weight_norm(nn.Linear(4, 3)))
+module("weight_norm_by_hook", lambda: weight_norm(nn.Linear(4, 3)))
+module("spectral_norm_eval", lambda: parametrizations.spectral_norm(nn.Linear(4, 3)).eval())
+module("spectral_norm_training", lambda: parametrizations.spectral_norm(nn.Linear(4, 3)))
+module("spectral_norm_by_hook", lambda: spectral_norm(nn.Linear(4, 3)).eval())
+module("orthogonal", lambda: parametrizations.orthogonal(nn.Linear(4, 4)), meta_by_moving=True)
 
 
 class Symmetric(nn.Module):
@@ -57,8 +53,8 @@ def symmetric() -> nn.Module:
     return layer
 
 
-module("parametrized", symmetric, rows)
-module("pruned", lambda: prune.l1_unstructured(nn.Linear(4, 3), "weight", amount=0.5), rows)
+module("parametrized", symmetric)
+module("pruned", lambda: prune.l1_unstructured(nn.Linear(4, 3), "weight", amount=0.5))
 
 
 class PerRow(nn.Module):
@@ -82,8 +78,8 @@ class GradientInside(nn.Module):
         return gradient
 
 
-module("vmap", PerRow, rows)
-module("autograd_grad", GradientInside, rows)
+module("vmap", PerRow)
+module("autograd_grad", GradientInside)
 
 
 def hooked() -> nn.Module:
@@ -94,7 +90,7 @@ def hooked() -> nn.Module:
     return nn.Sequential(layer, nn.ReLU())
 
 
-module("hooks", hooked, rows)
+module("hooks", hooked)
 
 
 class Nested(nn.Module):
@@ -106,18 +102,18 @@ class Nested(nn.Module):
         return self.inner(x) + 1
 
 
-module("nested_30_deep", lambda: Nested(30), rows)
-module("sequential_of_60", lambda: nn.Sequential(*(nn.Linear(4, 4) for _ in range(60))), rows)
+module("nested_30_deep", lambda: Nested(30))
+module("sequential_of_60", lambda: nn.Sequential(*(nn.Linear(4, 4) for _ in range(60))))
 
 
-@CASES.add(rows)
+@CASES.add()
 def unrolled_loop_of_1000_ops(x: Any) -> Any:
     for step in range(500):
         x = x * 0.99 + step
     return x
 
 
-@CASES.add(rows)
+@CASES.add()
 class EarlyExit(nn.Module):
     """Control flow on Python values, resolved when the model is captured."""
 
@@ -137,10 +133,9 @@ class EarlyExit(nn.Module):
 module(
     "mode_of_submodules_differs",
     lambda: nn.Sequential(nn.Dropout(0.5), nn.Sequential(nn.Dropout(0.5)).eval()),
-    rows,
 )
-module("identity", nn.Identity, rows)
-module("adaptive_log_softmax", lambda: LogProbabilities(), rows)
+module("identity", nn.Identity)
+module("adaptive_log_softmax", lambda: LogProbabilities())
 
 
 class LogProbabilities(nn.Module):

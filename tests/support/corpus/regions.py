@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import nn, randn
 
-from tests.support.corpus.case import Call, Table, call
+from tests.support.corpus.case import Table, call, floats
 
-CASES = Table()
+CASES = Table(floats((4, 4)))
 add = CASES.add(lambda: call(randn(4, 4)))
 
 
@@ -48,8 +48,8 @@ def decorated(x: Any) -> Any:
     return x.exp(), x.max(dim=1)
 
 
-CASES.function("no_grad_decorator", lambda x: (decorated(x)[1].values, x + 1), lambda: call(randn(3, 3)))
-CASES.function("no_grad_everywhere", decorated, lambda: call(randn(3, 3)))
+CASES.function("no_grad_decorator", lambda x: (decorated(x)[1].values, x + 1), floats((3, 3)))
+CASES.function("no_grad_everywhere", decorated, floats((3, 3)))
 
 
 @add
@@ -124,38 +124,33 @@ class HalfConvolution(nn.Module):
         return self.head(self.norm(self.convolution(x)).relu_().mean((2, 3)))
 
 
-CASES.module("autocast_decorator", HalfConvolution, lambda: call(randn(2, 1, 5, 5)))
-CASES.module("autocast_around_capture", lambda: nn.Linear(4, 4), lambda: call(randn(2, 4)), under=bfloat16)
+CASES.module("autocast_decorator", HalfConvolution, floats((2, 1, 5, 5)))
+CASES.module("autocast_around_capture", lambda: nn.Linear(4, 4), floats((2, 4)), under=bfloat16)
 CASES.module(
     "autocast_around_capture_of_mixed_ops",
     lambda: nn.Sequential(
         nn.Linear(4, 4), nn.LayerNorm(4), nn.ReLU(inplace=True), nn.Linear(4, 4), nn.Softmax(-1)
     ),
-    lambda: call(randn(2, 4)),
+    floats((2, 4)),
     under=bfloat16,
 )
 CASES.function(
     "autocast_to_half",
     lambda x: (x @ x) * 2,
-    lambda: call(randn(3, 3)),
+    floats((3, 3)),
     under=lambda: torch.autocast("cpu", dtype=torch.float16),
 )
+CASES.module("no_grad_around_capture", lambda: nn.Linear(4, 4), floats((2, 4)), under=torch.no_grad)
 CASES.module(
-    "no_grad_around_capture", lambda: nn.Linear(4, 4), lambda: call(randn(2, 4)), under=torch.no_grad
-)
-CASES.module(
-    "inference_mode_around_capture",
-    lambda: nn.Linear(4, 4),
-    lambda: call(randn(2, 4)),
-    under=torch.inference_mode,
+    "inference_mode_around_capture", lambda: nn.Linear(4, 4), floats((2, 4)), under=torch.inference_mode
 )
 
 
-def conv() -> Call:
-    return call(randn(1, 2, 4, 4))
-
-
-CASES.module("grad_region_in_submodule", lambda: nn.Sequential(nn.Conv2d(2, 2, 1), Frozen(), nn.ReLU()), conv)
+CASES.module(
+    "grad_region_in_submodule",
+    lambda: nn.Sequential(nn.Conv2d(2, 2, 1), Frozen(), nn.ReLU()),
+    floats((1, 2, 4, 4)),
+)
 
 
 class Frozen(nn.Module):
@@ -176,7 +171,7 @@ class Detaching(nn.Module):
 CASES.module("detach", Detaching, lambda: call(randn(3, requires_grad=True)))
 
 
-@CASES.add(lambda: call(randn(3)))
+@CASES.add(floats((3,)))
 def record_function_region(x: Any) -> Any:
     with torch.profiler.record_function("part"):
         y = x * 2
@@ -196,4 +191,4 @@ class StatisticsWithoutGrad(nn.Module):
         return y + z
 
 
-CASES.module("statistics_kept_in_no_grad_region", StatisticsWithoutGrad, lambda: call(randn(3, 2, 4)))
+CASES.module("statistics_kept_in_no_grad_region", StatisticsWithoutGrad, floats((3, 2, 4)))
