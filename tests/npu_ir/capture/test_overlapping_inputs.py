@@ -19,7 +19,6 @@ from npu_ir import (
     Graph,
     GraphError,
     Interpreter,
-    ScalarType,
     SerializationError,
     TensorType,
     execute_ir,
@@ -197,26 +196,6 @@ def test_the_forward_of_the_model_is_its_own_afterwards() -> None:
     extract_ir(model, (base[:4], base[2:]))
 
     assert "forward" not in vars(model)
-
-
-@each_row(
-    "other, problem",
-    {
-        "itself": ("x", r"%x and %x are not two inputs"),
-        "a weight": ("w", r"%x and %w are not two inputs"),
-        "a number": ("n", r"%x and %n are not tensors of fixed sizes"),
-        "another dtype": ("d", r"%x is f32\[4\], and %d f64\[4\]: they overlap in elements of one dtype"),
-    },
-)
-def test_only_inputs_of_one_dtype_overlap(other: str, problem: str) -> None:
-    graph = Graph()
-    x = graph.add_input("x", F32)
-    graph.add_input("n", ScalarType("int"))
-    graph.add_input("d", TensorType((4,), torch.float64))
-    graph.add_parameter("w", F32)
-
-    with pytest.raises(GraphError, match=problem):
-        graph.set_overlap(x, graph.value(other), 0)
 
 
 @each_row(

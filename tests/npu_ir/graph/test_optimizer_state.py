@@ -177,13 +177,6 @@ def test_unread_state_is_erased_once_its_update_is_dropped() -> None:
     graph.check()
 
 
-def test_a_name_for_two_states_is_refused() -> None:
-    graph = parse_ir(STEP)
-
-    with pytest.raises(GraphError, match=r"graph 'Step' already has state 'w.step'"):
-        graph.add_state("w.step", VECTOR)
-
-
 def test_a_name_for_a_parameter_and_state_breaks_a_rule() -> None:
     graph = parse_ir(STEP)
     graph.add_state("w", VECTOR, name="other")

@@ -241,16 +241,6 @@ def test_a_part_of_a_graph_takes_its_regions_along() -> None:
     assert graph == nested_program()
 
 
-def test_a_region_reads_its_own_values_only() -> None:
-    graph = branching()
-    region = graph.node("cond").regions["true_fn"]
-
-    with pytest.raises(GraphError, match="%x is not a value of graph 'body'"):
-        region.insert("aten.neg.default", [graph.value("x")], types=F32)
-    with pytest.raises(GraphError, match="%neg is not a value of graph 'g'"):
-        graph.set_outputs(region.value("neg"))
-
-
 def test_symbols_of_a_region_are_those_of_its_program() -> None:
     graph, region = Graph("g"), body()
     region.add_symbol("s", Range(2, 5))
@@ -265,48 +255,6 @@ def test_symbols_of_a_region_are_those_of_its_program() -> None:
 
 
 # What an edit refuses
-
-
-def test_a_region_that_belongs_to_another_node_is_refused() -> None:
-    graph = branching()
-    taken = graph.node("cond").regions["true_fn"]
-
-    with pytest.raises(
-        GraphError, match=r"the region 'a' belongs to another node\n  fix: pass a clone of it"
-    ):
-        graph.insert("op", types=F32, operands=[], regions={"a": taken})
-    graph.insert("op", types=F32, operands=[], regions={"a": taken.clone()})
-    graph.check()
-
-
-def test_a_graph_is_no_region_of_its_own() -> None:
-    graph, inner = Graph("g"), body()
-    inner.insert("op", types=F32, operands=[], regions={"a": body()})
-    deepest = inner.node("op").regions["a"]
-
-    for into, region in ((graph, graph), (deepest, inner)):
-        with pytest.raises(GraphError, match=r"the region 'a' belongs to another node"):
-            into.insert("op", types=F32, operands=[], regions={"a": region})
-
-
-def test_one_graph_cannot_be_two_regions() -> None:
-    graph, region = Graph("g"), body()
-
-    with pytest.raises(GraphError, match=r"the region 'b' .*another"):
-        graph.insert("op", types=F32, operands=[], regions={"a": region, "b": region})
-    assert len(graph) == 0
-
-
-def test_a_symbol_that_means_something_else_around_a_region_is_refused() -> None:
-    graph, region = Graph("g"), body()
-    graph.add_symbol("s", Range(2, 5))
-    region.add_symbol("s", Range(2, 6))
-
-    with pytest.raises(
-        GraphError, match=r"symbol 's' is in \[2, 6\] in the region 'a', but in \[2, 5\] around it"
-    ):
-        graph.insert("op", types=F32, operands=[], regions={"a": region})
-    assert len(graph) == 0
 
 
 def test_a_known_op_with_regions_says_what_fills_its_arguments() -> None:

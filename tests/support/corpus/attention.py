@@ -82,16 +82,12 @@ module(
 )
 
 
-class CrossAttention(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.attention = nn.MultiheadAttention(8, 2, kdim=6, vdim=4)
-
-    def forward(self, q: Any, k: Any, v: Any) -> Any:
-        return self.attention(q, k, v)[0]
-
-
-module("multihead_attention_of_other_sizes", CrossAttention, floats((3, 2, 8), (5, 2, 6), (5, 2, 4)))
+@CASES.add(
+    floats((3, 2, 8), (5, 2, 6), (5, 2, 4)),
+    holding=lambda: {"attention": nn.MultiheadAttention(8, 2, kdim=6, vdim=4)},
+)
+def multihead_attention_of_other_sizes(self: Any, q: Any, k: Any, v: Any) -> Any:
+    return self.attention(q, k, v)[0]
 
 
 def encoder_layer(**options: Any) -> nn.TransformerEncoderLayer:

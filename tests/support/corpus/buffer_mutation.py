@@ -29,46 +29,25 @@ class Counter(nn.Module):
 module("buffers_counted_up", Counter)
 
 
-class Reassigned(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.register_buffer("state", torch.zeros(3))
-
-    def forward(self, x: Any) -> Any:
-        self.state = self.state * 0.9 + x
-        return self.state
+@CASES.add(holding=lambda: {"state": torch.zeros(3)})
+def buffer_reassigned(self: Any, x: Any) -> Any:
+    self.state = self.state * 0.9 + x
+    return self.state
 
 
-module("buffer_reassigned", Reassigned)
+@CASES.add(lambda: call(randn(2, 2, 4), torch.tensor([1, 3])), holding=lambda: {"keys": torch.zeros(2, 6, 4)})
+def cache_written_by_position(self: Any, x: Any, position: Any) -> Any:
+    self.keys.index_copy_(1, position, x)
+    self.keys[0, 0].mul_(2)
+    return self.keys[:, :4].sum(1)
 
 
-class Cache(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.register_buffer("keys", torch.zeros(2, 6, 4))
-
-    def forward(self, x: Any, position: Any) -> Any:
-        self.keys.index_copy_(1, position, x)
-        self.keys[0, 0].mul_(2)
-        return self.keys[:, :4].sum(1)
-
-
-module("cache_written_by_position", Cache, lambda: call(randn(2, 2, 4), torch.tensor([1, 3])))
-
-
-class CacheBySlice(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.register_buffer("keys", torch.zeros(1, 6, 4))
-
-    def forward(self, x: Any) -> Any:
-        self.keys[:, 2:4] = x
-        view = self.keys.view(6, 4)
-        view[0] = 1
-        return view.T @ view
-
-
-module("buffer_changed_through_views", CacheBySlice, floats((1, 2, 4)))
+@CASES.add(floats((1, 2, 4)), holding=lambda: {"keys": torch.zeros(1, 6, 4)})
+def buffer_changed_through_views(self: Any, x: Any) -> Any:
+    self.keys[:, 2:4] = x
+    view = self.keys.view(6, 4)
+    view[0] = 1
+    return view.T @ view
 
 
 class TiedBuffers(nn.Module):
@@ -97,49 +76,28 @@ class SharedChild(nn.Module):
 module("module_with_buffers_called_twice", SharedChild)
 
 
-class ChangedParameter(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(randn(3))
-
-    def forward(self, x: Any) -> Any:
-        with torch.no_grad():
-            self.weight.mul_(0.5)
-        return self.weight * x
+@CASES.add(holding=lambda: {"weight": nn.Parameter(randn(3))})
+def parameter_changed(self: Any, x: Any) -> Any:
+    with torch.no_grad():
+        self.weight.mul_(0.5)
+    return self.weight * x
 
 
-module("parameter_changed", ChangedParameter)
+@CASES.add(floats((2, 3)), holding=lambda: {"linear": nn.Linear(3, 3), "average": torch.zeros(3)})
+def average_kept_under_no_grad(self: Any, x: Any) -> Any:
+    y = self.linear(x)
+    with torch.no_grad():
+        self.average.lerp_(y.mean(0), 0.1)
+    y += self.average
+    return y
 
 
-class MovingAverage(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear = nn.Linear(3, 3)
-        self.register_buffer("average", torch.zeros(3))
+@CASES.add(holding=lambda: {"state": torch.zeros(3)})
+def buffer_changed_and_returned(self: Any, x: Any) -> Any:
+    old = self.state.clone()
+    self.state.copy_(x)
+    return old, self.state, self.state[1:]
 
-    def forward(self, x: Any) -> Any:
-        y = self.linear(x)
-        with torch.no_grad():
-            self.average.lerp_(y.mean(0), 0.1)
-        y += self.average
-        return y
-
-
-module("average_kept_under_no_grad", MovingAverage, floats((2, 3)))
-
-
-class BufferIsResult(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.register_buffer("state", torch.zeros(3))
-
-    def forward(self, x: Any) -> Any:
-        old = self.state.clone()
-        self.state.copy_(x)
-        return old, self.state, self.state[1:]
-
-
-module("buffer_changed_and_returned", BufferIsResult)
 
 # Normalization that keeps statistics
 

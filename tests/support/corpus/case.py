@@ -194,10 +194,15 @@ class Table:
         self, id: str, function: Callable[..., Any], inputs: Callable[[], Call] | None = None, **options: Any
     ) -> None:
         """Add a model that calls ``function``; ``dynamic_shapes`` has one entry for each argument."""
+        self._variadic(id, lambda: Function(function), inputs, options)
+
+    def _variadic(
+        self, id: str, build: Callable[[], nn.Module], inputs: Any, options: dict[str, Any]
+    ) -> None:
         shapes = {**self.options, **options}.get("dynamic_shapes")
         if shapes is not None:
             options["dynamic_shapes"] = {"args": shapes}
-        self.module(id, lambda: Function(function), inputs, **options)
+        self.module(id, build, inputs, **options)
 
     def add(
         self,
@@ -216,7 +221,7 @@ class Table:
         def register(model: Any) -> Any:
             name = model.__name__.lower()
             if holding is not None:
-                self.module(name, lambda: Holding(model, **holding()), inputs, **options)
+                self._variadic(name, lambda: Holding(model, **holding()), inputs, options)
             elif inspect.isclass(model):
                 self.module(name, model, inputs, **options)
             else:

@@ -99,18 +99,11 @@ def while_loop_by_content(x: Any) -> Any:
     return while_loop(lambda y: y.abs().sum() < 100, lambda y: (y * 2 + 0.01,), (x,))
 
 
-class Repeated(nn.Module):
+@rows.add(holding=lambda: {"layer": nn.Linear(3, 3)})
+def while_loop_with_weights(self: Any, x: Any) -> Any:
     """Applies one layer again and again."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.Linear(3, 3)
-
-    def forward(self, x: Any) -> Any:
-        return while_loop(lambda i, y: i < 4, lambda i, y: (i + 1, self.layer(y).tanh()), (tensor(0), x))[1]
-
-
-rows.module("while_loop_with_weights", Repeated)
+    return while_loop(lambda i, y: i < 4, lambda i, y: (i + 1, self.layer(y).tanh()), (tensor(0), x))[1]
 
 
 @CASES.add()
@@ -142,22 +135,15 @@ def scan_of_rows(x: Any) -> Any:
     return scan(lambda carry, row: (carry + row, carry * row), x[0] * 1, x)
 
 
-class Recurrent(nn.Module):
+@rows.add(holding=lambda: {"layer": nn.Linear(6, 3)})
+def scan_with_weights(self: Any, x: Any) -> Any:
     """A recurrent layer, written as a scan."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.Linear(6, 3)
+    def step(state: Any, row: Any) -> Any:
+        new = self.layer(torch.cat([state, row])).tanh()
+        return new, new * 2
 
-    def forward(self, x: Any) -> Any:
-        def step(state: Any, row: Any) -> Any:
-            new = self.layer(torch.cat([state, row])).tanh()
-            return new, new * 2
-
-        return scan(step, x.new_zeros(3), x)
-
-
-rows.module("scan_with_weights", Recurrent)
+    return scan(step, x.new_zeros(3), x)
 
 
 @CASES.add()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from tests.support.corpus.case import Table, floats
 from tests.support.corpus.operator_library import (
@@ -131,17 +131,9 @@ def list_op_writing_and_returning_nothing(x: Any) -> Any:
     return y
 
 
-class RunningMean(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.register_buffer("total", torch.zeros(4))
-        self.register_buffer("count", torch.zeros(()))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return accumulate(x, self.total, self.count) * 2
-
-
-CASES.module("custom_op_writing_buffers", RunningMean, floats((4,)))
+@CASES.add(floats((4,)), holding=lambda: {"total": torch.zeros(4), "count": torch.zeros(())})
+def custom_op_writing_buffers(self: Any, x: Tensor) -> Tensor:
+    return accumulate(x, self.total, self.count) * 2
 
 
 class Square(torch.autograd.Function):

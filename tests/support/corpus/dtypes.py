@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 from torch import arange, nn, rand, randn, tensor
@@ -65,19 +66,19 @@ function(
 )
 
 
-class Quantized(nn.Module):
+@CASES.add(
+    lambda: call(randn(2, 4, dtype=torch.bfloat16)),
+    holding=lambda: {
+        "weight": torch.randint(-128, 127, (5, 4), dtype=torch.int8),
+        "scales": rand(5, dtype=torch.bfloat16),
+    },
+)
+def int8_weights(self: Any, x: torch.Tensor) -> torch.Tensor:
     """Weights as int8 with scales, as weight-only quantization stores them."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.register_buffer("weight", torch.randint(-128, 127, (5, 4), dtype=torch.int8))
-        self.register_buffer("scales", rand(5, dtype=torch.bfloat16))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return fn.linear(x, self.weight.to(x.dtype)) * self.scales
+    return fn.linear(x, self.weight.to(x.dtype)) * self.scales
 
 
-module("int8_weights", Quantized, lambda: call(randn(2, 4, dtype=torch.bfloat16)))
 module(
     "double_model",
     lambda: nn.Sequential(nn.Linear(4, 3), nn.GELU()).double(),

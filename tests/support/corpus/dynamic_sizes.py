@@ -144,42 +144,26 @@ CASES.module(
 )
 
 
-class Attention(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.project = nn.Linear(8, 24)
-
-    def forward(self, x: Any) -> Any:
-        size, steps, width = x.shape
-        parts = self.project(x).view(size, steps, 3, 2, width // 2).permute(2, 0, 3, 1, 4)
-        mixed = fn.scaled_dot_product_attention(*parts.unbind(0), is_causal=True)
-        return mixed.transpose(1, 2).reshape(size, steps, width)
-
-
-CASES.module(
-    "attention_of_any_length",
-    Attention,
+@CASES.add(
     floats((2, 5, 8)),
+    holding=lambda: {"project": nn.Linear(8, 24)},
     more_inputs=lambda: [call(randn(3, 7, 8)), call(randn(2, 2, 8))],
     dynamic_shapes=({0: batch, 1: length},),
 )
+def attention_of_any_length(self: Any, x: Any) -> Any:
+    size, steps, width = x.shape
+    parts = self.project(x).view(size, steps, 3, 2, width // 2).permute(2, 0, 3, 1, 4)
+    mixed = fn.scaled_dot_product_attention(*parts.unbind(0), is_causal=True)
+    return mixed.transpose(1, 2).reshape(size, steps, width)
 
 
-class Counting(nn.Module):
+@rows.add(holding=lambda: {"seen": torch.zeros(6), "rows": torch.zeros((), dtype=torch.int64)})
+def state_updated_by_any_batch(self: Any, x: Any) -> Any:
     """Keeps state of fixed size, changed by inputs of any size."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.register_buffer("seen", torch.zeros(6))
-        self.register_buffer("rows", torch.zeros((), dtype=torch.int64))
-
-    def forward(self, x: Any) -> Any:
-        self.seen.add_(x.sum(0))
-        self.rows += x.shape[0]
-        return x - self.seen / self.rows
-
-
-rows.module("state_updated_by_any_batch", Counting)
+    self.seen.add_(x.sum(0))
+    self.rows += x.shape[0]
+    return x - self.seen / self.rows
 
 
 @CASES.add(more_inputs=others, dynamic_shapes=({0: Dim("rows", min=3)},))

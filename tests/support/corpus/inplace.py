@@ -21,18 +21,11 @@ CASES.module(
 CASES.function("activations_in_place", lambda x: fn.hardtanh_(fn.elu_(fn.leaky_relu_(x + 1, 0.1)), -0.5, 2.0))
 
 
-class Residual(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.body = nn.Sequential(nn.Linear(4, 4), nn.ReLU(inplace=True), nn.Linear(4, 4))
-
-    def forward(self, x: Any) -> Any:
-        y = self.body(x)
-        y += x
-        return torch.relu_(y)
-
-
-CASES.module("residual_in_place", Residual)
+@CASES.add(holding=lambda: {"body": nn.Sequential(nn.Linear(4, 4), nn.ReLU(inplace=True), nn.Linear(4, 4))})
+def residual_in_place(self: Any, x: Any) -> Any:
+    y = self.body(x)
+    y += x
+    return torch.relu_(y)
 
 
 @add

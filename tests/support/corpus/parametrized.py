@@ -57,19 +57,6 @@ module("parametrized", symmetric)
 module("pruned", lambda: prune.l1_unstructured(nn.Linear(4, 3), "weight", amount=0.5))
 
 
-class PerRow(nn.Module):
-    """A module applied to every row by vmap."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear = nn.Linear(4, 4)
-
-    def forward(self, x: Any) -> Any:
-        y = torch.vmap(lambda row, scale: torch.relu_(self.linear(row)) * scale, in_dims=(0, None))(x, x[0])
-        y.add_(1)
-        return y
-
-
 class GradientInside(nn.Module):
     def forward(self, x: Any) -> Any:
         x = x.detach().requires_grad_()
@@ -78,7 +65,15 @@ class GradientInside(nn.Module):
         return gradient
 
 
-module("vmap", PerRow)
+@CASES.add(holding=lambda: {"linear": nn.Linear(4, 4)})
+def vmap(self: Any, x: Any) -> Any:
+    """A module applied to every row by vmap."""
+
+    y = torch.vmap(lambda row, scale: torch.relu_(self.linear(row)) * scale, in_dims=(0, None))(x, x[0])
+    y.add_(1)
+    return y
+
+
 module("autograd_grad", GradientInside)
 
 

@@ -58,28 +58,14 @@ function("noise_in_order", lambda x: [x + torch.rand(4) for _ in range(3)])
 function("unused_random_number_keeps_its_draw", lambda x: (torch.rand(3), x + torch.rand(4))[1])
 
 
-class StochasticDepth(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear = nn.Linear(4, 4)
-
-    def forward(self, x: Any) -> Any:
-        keep = x.new_empty(x.shape[0], 1).bernoulli_(0.5)
-        return x + self.linear(x) * keep.div_(0.5)
+@CASES.add(holding=lambda: {"linear": nn.Linear(4, 4)})
+def stochastic_depth(self: Any, x: Any) -> Any:
+    keep = x.new_empty(x.shape[0], 1).bernoulli_(0.5)
+    return x + self.linear(x) * keep.div_(0.5)
 
 
-module("stochastic_depth", StochasticDepth)
-
-
-class VariationalEncoder(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear = nn.Linear(4, 6)
-
-    def forward(self, x: Any) -> Any:
-        mean, log_variance = self.linear(x).chunk(2, dim=-1)
-        normal = torch.distributions.Normal(mean, (0.5 * log_variance).exp(), validate_args=False)
-        return normal.rsample(), normal.log_prob(mean)
-
-
-module("reparameterized_sample", VariationalEncoder)
+@CASES.add(holding=lambda: {"linear": nn.Linear(4, 6)})
+def reparameterized_sample(self: Any, x: Any) -> Any:
+    mean, log_variance = self.linear(x).chunk(2, dim=-1)
+    normal = torch.distributions.Normal(mean, (0.5 * log_variance).exp(), validate_args=False)
+    return normal.rsample(), normal.log_prob(mean)

@@ -42,20 +42,13 @@ for kind, *flags in itertools.product((nn.LSTM, nn.GRU), (1, 2), *[(False, True)
     module(name, functools.partial(recurrent, kind, *flags))
 
 
-class Steps(nn.Module):
+@CASES.add(holding=lambda: {"cell": nn.GRUCell(3, 4)})
+def loop_over_cells(self: Any, x: Any) -> Any:
     """A recurrent network as a Python loop over cells."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.cell = nn.GRUCell(3, 4)
-
-    def forward(self, x: Any) -> Any:
-        state = x.new_zeros(x.shape[1], 4)
-        states = []
-        for step in x:
-            state = self.cell(step, state)
-            states.append(state)
-        return torch.stack(states), state
-
-
-module("loop_over_cells", Steps)
+    state = x.new_zeros(x.shape[1], 4)
+    states = []
+    for step in x:
+        state = self.cell(step, state)
+        states.append(state)
+    return torch.stack(states), state

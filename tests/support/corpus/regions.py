@@ -178,17 +178,12 @@ def record_function_region(x: Any) -> Any:
     return y + 1
 
 
-class StatisticsWithoutGrad(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.norm = nn.InstanceNorm1d(2, track_running_stats=True)
-        self.batch = nn.BatchNorm1d(2)
-
-    def forward(self, x: Any) -> Any:
-        with torch.no_grad():
-            y = self.norm(x)
-            z = self.batch(x)
-        return y + z
-
-
-CASES.module("statistics_kept_in_no_grad_region", StatisticsWithoutGrad, floats((3, 2, 4)))
+@CASES.add(
+    floats((3, 2, 4)),
+    holding=lambda: {"norm": nn.InstanceNorm1d(2, track_running_stats=True), "batch": nn.BatchNorm1d(2)},
+)
+def statistics_kept_in_no_grad_region(self: Any, x: Any) -> Any:
+    with torch.no_grad():
+        y = self.norm(x)
+        z = self.batch(x)
+    return y + z

@@ -70,13 +70,6 @@ class ReturnsParameters(nn.Module):
 CASES.module("returns_parameters_and_buffers", ReturnsParameters, floats((3,)))
 
 
-class WithoutInputs(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(randn(3))
-
-    def forward(self) -> Any:
-        return self.weight * 2
-
-
-CASES.module("only_parameters", WithoutInputs, call)
+@CASES.add(call, holding=lambda: {"weight": nn.Parameter(randn(3))})
+def only_parameters(self: Any) -> Any:
+    return self.weight * 2
