@@ -10,6 +10,7 @@ import torch
 from npu_ir import Constraint, Graph, OpNode, Provenance, ScalarType, TensorType, parse_ir
 from npu_ir.symbolic.expressions import symbol
 from tests.support.rows import each_row
+from tests.support.small_programs import CONDITION
 
 F32 = TensorType((4, 4), torch.float32)
 
@@ -18,31 +19,31 @@ def relu(graph: Graph, *inputs: Any, **options: Any) -> OpNode:
     return graph.insert("aten.relu.default", list(inputs), types=F32, operands=["self"], **options)
 
 
+TEXT = """
+graph sample {
+  symbol s0 in [2, 64]
+  input %x: f32[4, 4]
+  input %rows: f32[s0, 4]
+  param %weight: f32[4, 4]
+  buffer %buffer: f32[4, 4]
+  buffer %state: f32[4, 4]
+
+  prologue {
+    %first: f32[4, 4] = aten.relu.default(self=%weight)
+    %second: f32[4, 4] = aten.add.Tensor(self=%first, other=%buffer)
+  }
+  %product: f32[4, 4] = aten.mm.default(self=%x, mat2=%weight)
+  %last: f32[4, 4] = aten.add.Tensor(self=%product, other=%second)
+
+  update %state = %last
+  return %last
+}
+"""
+
+
 def sample() -> Graph:
     """Return a graph whose nodes ``first`` and ``second`` are its prologue."""
-    graph = Graph("sample")
-    x = graph.add_input("x", F32)
-    weight = graph.add_parameter("weight", F32)
-    buffer, state = graph.add_buffer("buffer", F32), graph.add_buffer("state", F32)
-    product = graph.insert(
-        "aten.mm.default", [x, weight], types=F32, operands=["self", "mat2"], name="product"
-    )
-    first = relu(graph, weight, name="first")
-    second = graph.insert(
-        "aten.add.Tensor", [*first.outputs, buffer], types=F32, operands=["self", "other"], name="second"
-    )
-    last = graph.insert(
-        "aten.add.Tensor",
-        [*product.outputs, *second.outputs],
-        types=F32,
-        operands=["self", "other"],
-        name="last",
-    )
-    graph.set_update(state, last.outputs[0])
-    graph.set_outputs(last.outputs[0])
-    graph.move_to_prologue(first)
-    graph.move_to_prologue(second)
-    return graph
+    return parse_ir(TEXT)
 
 
 def names(nodes: tuple[OpNode, ...]) -> list[str]:
@@ -57,23 +58,6 @@ def test_nodes_are_those_of_the_prologue_then_those_of_the_body() -> None:
     assert graph.nodes == graph.prologue + graph.body
     assert [node.in_prologue for node in graph.nodes] == [True, True, False, False]
     graph.check()
-
-
-def test_a_graph_begins_without_a_prologue() -> None:
-    graph = Graph()
-    node = relu(graph, graph.add_parameter("weight", F32))
-
-    assert (graph.prologue, graph.body, node.in_prologue) == ((), (node,), False)
-
-
-def test_moving_a_node_twice_changes_nothing() -> None:
-    graph = sample()
-    edits = graph.edits
-
-    graph.move_to_prologue(graph.node("first"))
-
-    assert names(graph.prologue) == ["first", "second"]
-    assert graph.edits == edits
 
 
 def test_a_node_without_inputs_may_be_in_the_prologue() -> None:
@@ -168,51 +152,13 @@ def test_sorting_keeps_the_prologue_first() -> None:
 # Regions
 
 
-def test_a_node_with_regions_may_be_in_the_prologue() -> None:
-    graph = parse_ir(CONDITION)
-
-    graph.move_to_prologue(graph.node("cond"))
-
-    graph.check()
-    assert parse_ir(str(graph)) == graph
-    assert names(graph.clone().prologue) == ["cond"]
-
-
-CONDITION = """
-graph G {
-  param %choose: bool[]
-  param %w: f32[2]
-
-  %cond: f32[2] = higher_order.cond(pred=%choose, operands=(%w))
-  region true_fn = graph yes {
-    input %a: f32[2]
-
-    %sin: f32[2] = aten.sin.default(self=%a)
-
-    return (%sin,)
-  }
-  region false_fn = graph no {
-    input %a: f32[2]
-
-    %cos: f32[2] = aten.cos.default(self=%a)
-
-    return (%cos,)
-  }
-
-  return %cond
-}
-"""
-
-
 # Copies
 
 
-def test_a_clone_has_the_same_prologue() -> None:
-    graph = sample()
+@each_row("copied", [Graph.clone, lambda graph: graph.specialize({"s0": 3})])
+def test_a_copy_has_the_same_prologue(copied: Callable[[Graph], Graph]) -> None:
+    copy = copied(sample())
 
-    copy = graph.clone()
-
-    assert copy == graph
     assert names(copy.prologue) == ["first", "second"]
     copy.check()
     relu(copy, copy.value("weight"), name="behind", after=copy.node("first"))
@@ -253,30 +199,6 @@ def test_a_subgraph_puts_the_prologue_first_again() -> None:
     part.check()
 
 
-def test_a_specialized_graph_keeps_its_prologue() -> None:
-    graph = parse_ir(
-        """
-        graph G {
-          symbol s0 in [2, 64]
-          input %x: f32[s0, 4]
-          param %w: f32[4]
-
-          prologue {
-            %half: f32[4] = aten.mul.Tensor(self=%w) {other=0.5}
-          }
-          %y: f32[s0, 4] = aten.add.Tensor(self=%x, other=%half)
-
-          return %y
-        }
-        """
-    )
-
-    special = graph.specialize({"s0": 3})
-
-    assert names(special.prologue) == ["half"]
-    assert special.value("y").type == TensorType((3, 4), torch.float32)
-
-
 # How often a graph was edited
 
 
@@ -309,7 +231,6 @@ EDITS: dict[str, Callable[[Graph], Any]] = {
 def editable() -> Graph:
     """Return a graph that every one of the edits changes."""
     graph = sample()
-    graph.add_symbol("s0")
     graph.add_parameter("unread", F32)
     number = graph.add_input("n", ScalarType("int"))
     relu(graph, graph.value("weight"), name="free")
