@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import functools
 import json
 from collections.abc import Callable, Iterator
@@ -47,22 +46,6 @@ def body(op_type: str = "aten.neg.default", name: str = "body") -> Graph:
     return region
 
 
-def branching() -> Graph:
-    """Return a graph with a cond in it."""
-    graph = Graph("g")
-    p, x = graph.add_input("p", TensorType((), torch.bool)), graph.add_input("x", F32)
-    node = graph.insert(
-        "higher_order.cond",
-        [p, x],
-        {"operands": [None]},
-        types=F32,
-        operands=["pred", "operands[0]"],
-        regions={"true_fn": body(), "false_fn": body("aten.abs.default", "other")},
-    )
-    graph.set_outputs(node.outputs[0])
-    return graph
-
-
 TEXT = """\
 graph g {
   input %p: bool[]
@@ -87,6 +70,11 @@ graph g {
   return %cond
 }
 """
+
+
+def branching() -> Graph:
+    """Return a graph with a cond in it."""
+    return parse_ir(TEXT)
 
 
 def captured(function: Callable[..., Any], *args: Any) -> Graph:
@@ -129,15 +117,9 @@ def test_a_graph_knows_its_regions_and_they_their_node() -> None:
     assert list(node.regions) == ["true_fn", "false_fn"]
     assert [part.owner for part in graph.graphs()] == [None, node, node]
     graph.check()
-
-
-def test_regions_are_walked_each_before_those_of_its_own_nodes() -> None:
-    inner, outer = body(), body(name="outer")
-    outer.insert("loop", [outer.value("y")], types=F32, operands=["a"], regions={"inner": inner})
-    graph = Graph("g")
-    graph.insert("loop", types=F32, operands=[], regions={"outer": outer, "last": body(name="last")})
-
-    assert [part.name for part in graph.graphs()] == ["g", "outer", "body", "last"]
+    deeper = Graph("around")
+    deeper.insert("loop", types=F32, operands=[], regions={"outer": graph, "last": body(name="last")})
+    assert [part.name for part in deeper.graphs()] == ["around", "g", "body", "other", "last"]
 
 
 def test_the_regions_of_a_node_cannot_be_exchanged_behind_its_back() -> None:
@@ -145,29 +127,6 @@ def test_the_regions_of_a_node_cannot_be_exchanged_behind_its_back() -> None:
 
     with pytest.raises(TypeError, match="does not support item assignment"):
         node.regions["true_fn"] = body()  # type: ignore[index]
-
-
-def test_a_clone_shares_no_region() -> None:
-    graph = branching()
-
-    clone = graph.clone()
-    region = clone.node("cond").regions["true_fn"]
-    region.rename(region.value("neg"), "renamed")
-
-    assert graph == branching()
-    assert clone != graph
-    assert str(graph) == TEXT
-    clone.check()
-    graph.check()
-
-
-def test_copies_are_equal_to_the_deepest_region() -> None:
-    graph = nested_program()
-
-    for again in (graph.clone(), copy.copy(graph), copy.deepcopy(graph)):
-        assert again == graph
-        again.check()
-        assert not {*map(id, again.graphs())} & {*map(id, graph.graphs())}
 
 
 @each_row(
@@ -209,16 +168,6 @@ def test_a_region_is_edited_like_any_graph() -> None:
     assert torch.equal(execute_ir(graph, (tensor(False), ones(2))), ones(2))
 
 
-def test_renaming_outside_changes_nothing_inside() -> None:
-    graph = branching()
-
-    graph.rename(graph.value("x"), "y")
-
-    assert [value.name for value in graph.node("cond").regions["true_fn"].inputs] == ["y"]
-    assert "operands=(%y)" in str(graph)
-    assert parse_ir(str(graph)) == graph
-
-
 def test_a_node_with_regions_is_erased_with_them() -> None:
     graph = branching()
     graph.set_outputs(graph.value("x"))
@@ -257,52 +206,6 @@ def test_symbols_of_a_region_are_those_of_its_program() -> None:
 # What an edit refuses
 
 
-def test_a_known_op_with_regions_says_what_fills_its_arguments() -> None:
-    graph = branching()
-    graph.node("cond")._operands = None
-
-    with pytest.raises(
-        GraphError, match="node 'cond': a node with regions says of each input which argument it fills"
-    ):
-        graph.check()
-
-
-def test_a_region_that_an_op_does_not_take_is_refused() -> None:
-    graph = Graph("g")
-    x = graph.add_input("x", F32)
-    graph.insert("aten.relu.default", [x], types=F32, operands=["self"], regions={"body": body()})
-
-    with pytest.raises(GraphError, match="node 'relu': aten.relu.default takes no regions"):
-        graph.check()
-
-
-def test_a_region_that_is_missing_is_refused() -> None:
-    graph = Graph("g")
-    p, x = graph.add_input("p", TensorType((), torch.bool)), graph.add_input("x", F32)
-    graph.insert(
-        "higher_order.cond",
-        [p, x],
-        {"operands": [None]},
-        types=F32,
-        operands=["pred", "operands[0]"],
-        regions={"true_fn": body()},
-    )
-
-    with pytest.raises(GraphError, match="node 'cond': higher_order.cond needs its argument 'false_fn'"):
-        graph.check()
-
-
-def test_a_broken_rule_in_a_region_names_the_region() -> None:
-    graph = branching()
-    graph.node("cond").regions["false_fn"].node("abs")._op_type = "aten.abs_.default"
-
-    with pytest.raises(
-        GraphError,
-        match=r"node 'abs': aten.abs_.default changes a tensor in place\n  at: graph 'other', rule 'schemas'",
-    ):
-        graph.check()
-
-
 # Written forms
 
 
@@ -326,6 +229,117 @@ def test_every_control_flow_op_comes_back_from_text_and_file(tmp_path: Path) -> 
     assert parse_ir(str(graph), constants) == graph
     assert parse_ir(format_ir(graph, provenance=True), constants) == graph
     assert load_ir(tmp_path / "g.json") == graph
+
+
+LOOP = """\
+graph g {
+  input %x: f32[2]
+  input %y: i64[2]
+  %loop: f32[2] = higher_order.while_loop(carried_inputs=(%x), additional_inputs=(%y))
+  region cond_fn = graph c { input %a: f32[2] input %b: i64[2] return [True] }
+  region body_fn = graph b { input %a: f32[2] input %b: i64[2] return [%a] }
+  return %loop
+}
+"""
+OF_A_PROGRAM = "has parameters, buffers, optimizer state or updates"
+INPUT, CALL = "input %y: f32[2]\n\n    %neg", "higher_order.cond(pred=%p, operands=(%x))"
+
+
+@each_row(
+    "old, new, message",
+    {
+        "twice": ("region false_fn", "region true_fn", r"region 'true_fn' is given twice\n  at: line 13"),
+        "no_equals": ("region true_fn = graph", "region true_fn graph", "expected '=', got 'graph'"),
+        "no_graph": ("= graph body {", "= body {", "expected 'graph', got 'body'"),
+        "not_closed": ("return [%neg]\n  }", "return [%neg]\n", "expected '}'"),
+        "value_from_around": ("[%neg]", "[%x]", r"%x is read before it is produced\n  at: line 11"),
+        "value_from_inside": ("return %cond", "return %neg", r"%neg is read before .*\n  at: line 21"),
+        "of_another_node": ("region true", "%z: f32[2] = op(%x) region true", "needs its argument 'true_fn'"),
+        "missing": ("region false_fn", "%z: f32[2] = op(%x) region a", "needs its argument 'false_fn'"),
+        "rule": ("neg.default", "neg_.default", r"in place\n  at: graph 'body', rule 'schemas'"),
+        "not_taken": (CALL, "aten.relu.default(self=%x)", "'cond': aten.relu.default takes no regions"),
+        "parameter": (INPUT, INPUT.replace("input", "param"), OF_A_PROGRAM),
+        "update": ("    return [%neg]", "    update %y = %neg\n    return [%neg]", OF_A_PROGRAM),
+        "symbol_twice": ("body {", "body { symbol s in [0, 9] symbol s in [0, 8]", "already has a symbol"),
+        "constraint": ("body {", "body { symbol s in [0, 9] require s == 1", "s == 1 is not one of sizes"),
+        "takes too many": (
+            INPUT,
+            f"input %z: f32[2] {INPUT}",
+            "the region 'true_fn' of node 'cond' takes 2 values, and gets 1\n  at: graph 'g', rule 'regions'",
+        ),
+        "takes another dtype": (
+            INPUT,
+            INPUT.replace("f32", "i64"),
+            r"the region 'true_fn' of node 'cond' takes i64\[2\] as number 0, and gets f32\[2\]",
+        ),
+        "takes another rank": (INPUT, INPUT.replace("[2]", "[2, 2]"), r"takes f32\[2, 2\] as number 0, and gets"),
+        "takes a number": (INPUT, INPUT.replace("f32[2]", "int"), "takes int as number 0, and gets"),
+        "returns too many": ("[%neg]", "[%neg, %neg]", "'cond' returns 2 values, and should return 1"),
+        "condition without what is passed on": (
+            "%a: f32[2] input %b: i64[2] return [True]",
+            "%a: f32[2] return [True]",
+            "the region 'cond_fn' of node 'loop' takes 1 values, and gets 2",
+        ),
+        "body returns another type": (
+            "return [%a]",
+            "return [%b]",
+            r"the region 'body_fn' of node 'loop' returns i64\[2\] as number 0, and should return f32\[2\]",
+        ),
+    },
+)  # fmt: skip
+def test_text_with_damaged_regions_is_refused(old: str, new: str, message: str) -> None:
+    (text,) = (text for text in (TEXT, LOOP) if old in text)
+
+    with pytest.raises((ParseError, GraphError), match=message):
+        parse_ir(text.replace(old, new, 1))
+
+
+@each_row(
+    "edit, message",
+    {
+        "no_object": (
+            lambda d, regions: regions.update(true_fn=1),
+            r"expected an object, found 1\n  at: .*nodes\[0\].regions.true_fn",
+        ),
+        "lacks_a_key": (
+            lambda d, regions: regions["true_fn"].pop("results"),
+            r"'results'[\s\S]*nodes\[0\].regions.true_fn",
+        ),
+        "unknown_key": (
+            lambda d, regions: regions["true_fn"].update(more=1),
+            r"unknown key\n  at: .*nodes\[0\].regions.true_fn.more",
+        ),
+        "name": (
+            lambda d, regions: regions["true_fn"].update(name=1),
+            r"expected a string[\s\S]*regions.true_fn.name",
+        ),
+        "value_from_around": (
+            lambda d, regions: regions["true_fn"]["nodes"][0].update(inputs=["x"]),
+            r"no value 'x' here\n  at: .*regions.true_fn.nodes\[0\].inputs\[0\]",
+        ),
+        "value_from_inside": (lambda d, _: d.update(results={"value": "neg"}), "no value 'neg' here"),
+        "missing": (lambda d, regions: regions.pop("false_fn"), "needs its argument 'false_fn'"),
+        "parameter": (
+            lambda d, regions: regions["true_fn"]["arguments"][0].update(kind="param"), OF_A_PROGRAM
+        ),
+        "symbol": (
+            lambda d, regions: regions["true_fn"]["arguments"][0].update(type=["f32", ["s"]]),
+            "no symbol s is declared",
+        ),
+        "operands": (lambda d, _: d["nodes"][0].update(operands=None), "a node with regions says of each"),
+    },
+)  # fmt: skip
+def test_a_document_with_damaged_regions_is_refused(
+    edit: Callable[[Any, Any], object], message: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "g.json"
+    save_ir(branching(), path)
+    document = json.loads(path.read_text())
+    edit(document, document["nodes"][0]["regions"])
+    path.write_text(json.dumps(document))
+
+    with pytest.raises(SerializationError, match=message):
+        load_ir(path)
 
 
 def test_a_region_may_have_any_name_and_fill_any_argument(tmp_path: Path) -> None:
@@ -362,127 +376,6 @@ def test_constants_of_two_regions_may_have_one_name(tmp_path: Path) -> None:
 
     assert load_ir(tmp_path / "g.json") == graph
     assert parse_ir(str(graph)) == graph
-
-
-@each_row(
-    "old, new, message",
-    {
-        "twice": ("region false_fn", "region true_fn", r"the region 'true_fn' is given twice\n  at: line 13"),
-        "no_equals": ("region true_fn = graph", "region true_fn graph", "expected '=', got 'graph'"),
-        "no_graph": ("= graph body {", "= body {", "expected 'graph', got 'body'"),
-        "not_closed": ("return [%neg]\n  }", "return [%neg]\n", "expected '}'"),
-        "value_from_around": (
-            "return [%neg]",
-            "return [%x]",
-            r"%x is read before it is produced\n  at: line 11",
-        ),
-        "value_from_inside": (
-            "return %cond",
-            "return %neg",
-            r"%neg is read before it is produced\n  at: line 21",
-        ),
-        "of_another_node": (
-            "  region true_fn",
-            "  %z: f32[2] = op(%x)\n  region true_fn",
-            "needs its argument 'true_fn'",
-        ),
-        "rule": ("aten.neg.default(%y)", "aten.neg_.default(%y)", "changes a tensor in place"),
-        "parameter": (
-            "input %y: f32[2]\n\n    %neg",
-            "param %y: f32[2]\n\n    %neg",
-            "has parameters, buffers, optimizer state or updates",
-        ),
-        "update": (
-            "    return [%neg]",
-            "    update %y = %neg\n    return [%neg]",
-            "has parameters, buffers, optimizer state or updates",
-        ),
-        "symbol_twice": (
-            "= graph body {",
-            "= graph body { symbol s in [0, 9] symbol s in [0, 8]",
-            "already has a symbol 's'",
-        ),
-        "constraint": (
-            "= graph body {",
-            "= graph body { symbol s in [0, 9] require s == 1",
-            r"the constraint s == 1 is not one of sizes",
-        ),
-    },
-)
-def test_text_with_damaged_regions_is_refused(old: str, new: str, message: str) -> None:
-    assert old in TEXT
-
-    with pytest.raises((ParseError, GraphError), match=message):
-        parse_ir(TEXT.replace(old, new, 1))
-
-
-def test_regions_nested_without_end_are_refused() -> None:
-    text = "graph g { op() region a = " * 500
-
-    with pytest.raises(ParseError, match="nested deeper than"):
-        parse_ir(text)
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    save_ir(branching(), tmp_path / "g.json")
-    return tmp_path / "g.json"
-
-
-def regions_of(document: Any) -> Any:
-    return document["nodes"][0]["regions"]
-
-
-@pytest.mark.parametrize(
-    ("edit", "message"),
-    [
-        pytest.param(
-            lambda d: regions_of(d).update(true_fn=1),
-            r"expected an object, found 1\n  at: .*nodes\[0\].regions.true_fn", id="no_object"
-        ),
-        pytest.param(
-            lambda d: regions_of(d)["true_fn"].pop("results"), r"'results'[\s\S]*nodes\[0\].regions.true_fn",
-            id="lacks_a_key"
-        ),
-        pytest.param(
-            lambda d: regions_of(d)["true_fn"].update(more=1),
-            r"unknown key\n  at: .*nodes\[0\].regions.true_fn.more", id="unknown_key"
-        ),
-        pytest.param(
-            lambda d: regions_of(d)["true_fn"].update(name=1),
-            r"expected a string[\s\S]*regions.true_fn.name", id="name"
-        ),
-        pytest.param(
-            lambda d: regions_of(d)["true_fn"]["nodes"][0].update(inputs=["x"]),
-            r"no value 'x' here\n  at: .*regions.true_fn.nodes\[0\].inputs\[0\]", id="value_from_around"
-        ),
-        pytest.param(
-            lambda d: d.update(results={"value": "neg"}), "no value 'neg' here", id="value_from_inside"
-        ),
-        pytest.param(lambda d: regions_of(d).pop("false_fn"), "needs its argument 'false_fn'", id="missing"),
-        pytest.param(
-            lambda d: regions_of(d)["true_fn"]["arguments"][0].update(kind="param"),
-            "has parameters, buffers, optimizer state or updates", id="parameter"
-        ),
-        pytest.param(
-            lambda d: regions_of(d)["true_fn"]["arguments"][0].update(type=["f32", ["s"]]),
-            "no symbol s is declared", id="symbol"
-        ),
-        pytest.param(
-            lambda d: d["nodes"][0].update(operands=None), "a node with regions says of each input",
-            id="operands"
-        ),
-    ],
-)  # fmt: skip
-def test_a_document_with_damaged_regions_is_refused(
-    edit: Callable[[Any], object], message: str, path: Path
-) -> None:
-    document = json.loads(path.read_text())
-    edit(document)
-    path.write_text(json.dumps(document))
-
-    with pytest.raises(SerializationError, match=message):
-        load_ir(path)
 
 
 # Execution
