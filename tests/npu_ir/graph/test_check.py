@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Callable
 
 import pytest
 import torch
 
-from npu_ir import Argument, Graph, GraphError, InputKind, ScalarType, TensorType
+from npu_ir import Argument, Graph, GraphError, InputKind, ScalarType, TensorType, parse_ir
 from npu_ir.core.structure import LEAF_STRUCTURE, Structure
 from npu_ir.graph.rules.check import RULES
 from npu_ir.symbolic.constraints import Constraint
@@ -20,41 +19,43 @@ F32 = TensorType((2, 3), torch.float32)
 BAD_DTYPE = TensorType((2, 3), "f32")  # type: ignore[arg-type]
 
 
+TEXT = """
+graph sample {
+  symbol s0 in [0, inf]
+  input %x: f32[2, 3]
+  input %n: int
+  input %t: f32[s0, 2]
+  param %w: f32[2, 3] aliases ["v"]
+  buffer %s: f32[2, 3]
+  state %m: f32[2, 3]
+  const %c: f32[2, 3] = [1.0, 1.0, 1.0, 1.0, 1.0, 1.0]
+  call (%x, %t, n=%n)
+
+  prologue {
+    %half: f32[2, 3] = aten.mul.Tensor(self=%w) {other=0.5}
+    %third: f32[2, 3] = aten.relu.default(%half)
+  }
+  %add: f32[2, 3] = aten.add.Tensor(self=%x, other=%w) {alpha=2}
+  %cat: f32[4, 3] = aten.cat.default(tensors=[%add, %c])
+  %custom: f32[2, 3] = custom(%x)
+  %loop: f32[2, 3] = loop(carried=%x)
+  region body = graph body {
+    input %y: f32[2, 3]
+
+    %relu: f32[2, 3] = aten.relu.default(%y)
+
+    return [%relu]
+  }
+
+  update %s = %add
+  return [%cat, 1]
+}
+"""
+
+
 def sample() -> Graph:
     """Return a graph with something of every kind in it."""
-    graph = Graph("sample")
-    x, n = graph.add_input("x", F32), graph.add_input("n", ScalarType("int"))
-    weight, state = graph.add_parameter("w", F32, aliases=["v"]), graph.add_buffer("s", F32)
-    constant = graph.add_constant("c", torch.ones(2, 3))
-    graph.add_state("m", F32)
-    graph.set_call(
-        [x, graph.add_input("t", TensorType((graph.add_symbol("s0"), 2), torch.float32))], {"n": n}
-    )
-    add = graph.insert("aten.add.Tensor", [x, weight], {"alpha": 2}, types=F32, operands=["self", "other"])
-    cat = graph.insert(
-        "aten.cat.default",
-        [add.outputs[0], constant],
-        {"_tensor_list_sizes": [2]},
-        types=TensorType((4, 3), torch.float32),
-        operands=["tensors[0]", "tensors[1]"],
-    )
-    graph.insert("custom", [x], types=F32)
-    graph.insert("loop", [x], types=F32, operands=["carried"], regions={"body": body()}, name="loop")
-    half = graph.insert(
-        "aten.mul.Tensor", [weight], {"other": 0.5}, types=F32, operands=["self"], name="half"
-    )
-    graph.move_to_prologue(half)
-    graph.move_to_prologue(graph.insert("aten.relu.default", half.outputs, types=F32, name="third"))
-    graph.set_update(state, add.outputs[0])
-    graph.set_outputs([cat.outputs[0], 1])
-    return graph
-
-
-def body() -> Graph:
-    region = Graph("body")
-    y = region.add_input("y", F32)
-    region.set_outputs([region.insert("aten.relu.default", [y], types=F32).outputs[0]])
-    return region
+    return parse_ir(TEXT)
 
 
 def with_argument(name: str, **changes: object) -> Callable[[Graph], None]:
@@ -116,29 +117,23 @@ BROKEN = {
             lambda g: g._values.__setitem__("y", g.value("x")),
             "the graph knows names of values or nodes that are not in it"
         ),
-        (
-            lambda g: g._nodes.__setitem__("y", g.node("add")),
-            "the graph knows names of values or nodes that are not in it"
-        ),
+        (lambda g: g._nodes.__setitem__("y", g.node("add")), "the graph knows names of values"),
     ],
     "outputs": [
         (
             lambda g: setattr(g.value("add"), "producer", None),
             "%add is output 0 of node 'add' but does not say so"
         ),
-        (lambda g: setattr(g.value("add"), "index", 1), "%add is output 0 of node 'add' but does not say so"),
+        (lambda g: setattr(g.value("add"), "index", 1), "%add is output 0 of node 'add'"),
         (
             lambda g: setattr(g.value("add"), "argument", g.value("x").argument),
-            "%add is output 0 of node 'add' but does not say so"
+            "%add is output 0 of node 'add'"
         ),
         (
             lambda g: setattr(g.value("x"), "producer", g.node("add")),
             "%x comes from outside but also names a producer"
         ),
-        (
-            lambda g: setattr(g.value("x"), "argument", None),
-            "%x comes from outside but also names a producer"
-        ),
+        (lambda g: setattr(g.value("x"), "argument", None), "%x comes from outside"),
     ],
     "order": [
         (swap_add_and_cat, "node 'cat' reads %add before it is produced"),
@@ -215,25 +210,16 @@ BROKEN = {
     ],
     "regions": [
         (give_away_the_region, "the region 'body' of node 'loop' does not know that it belongs there"),
-        (
-            in_region(count_symbols_apart),
-            "the region 'body' of node 'loop' does not know that it belongs there"
-        ),
+        (in_region(count_symbols_apart), "the region 'body' of node 'loop' does not know"),
         (
             in_region(lambda g: g.add_parameter("w", F32)),
             "the region 'body' of node 'loop' has parameters, buffers, optimizer state or updates: pass in"
         ),
-        (
-            in_region(lambda g: g.add_state("w", F32)),
-            "the region 'body' of node 'loop' has parameters, buffers, optimizer state or updates"
-        ),
-        (
-            in_region(lambda g: g.add_buffer("w", F32)),
-            "the region 'body' of node 'loop' has parameters, buffers, optimizer state or updates"
-        ),
+        (in_region(lambda g: g.add_state("w", F32)), "the region 'body' of node 'loop' has parameters"),
+        (in_region(lambda g: g.add_buffer("w", F32)), "the region 'body' of node 'loop' has parameters"),
         (
             in_region(lambda g: g.set_update(g.value("y"), g.value("relu"))),
-            "the region 'body' of node 'loop' has parameters, buffers, optimizer state or updates"
+            "the region 'body' of node 'loop' has parameters"
         ),
     ],
     "prologue": [
@@ -327,7 +313,7 @@ BROKEN = {
         ),
         (
             lambda g: setattr(g, "_call", (g.call[0], (g.value("x"), g.value("w")))),
-            "the call must use every input of the graph, and no other value"
+            "the call must use every input"
         ),
         (
             lambda g: g._updates.__setitem__(g.value("c"), g._updates.pop(g.value("s"))),
@@ -335,7 +321,7 @@ BROKEN = {
         ),
         (
             lambda g: g._updates.__setitem__(g.value("add"), g._updates.pop(g.value("s"))),
-            "%add is updated but is not an input, parameter, buffer or optimizer state"
+            "%add is updated but is not an input"
         ),
         (
             lambda g: g._updates.__setitem__(g.value("n"), g._updates.pop(g.value("s"))),
@@ -369,35 +355,14 @@ BROKEN = {
             with_argument("w", data=torch.ones(2, 3)),
             "param %w has data: it comes with the weights or from the user"
         ),
-        (
-            with_argument("x", data=torch.ones(2, 3)),
-            "input %x has data: it comes with the weights or from the user"
-        ),
-        (
-            with_argument("s", data=torch.ones(2, 3)),
-            "buffer %s has data: it comes with the weights or from the user"
-        ),
+        (with_argument("x", data=torch.ones(2, 3)), "input %x has data"),
+        (with_argument("s", data=torch.ones(2, 3)), "buffer %s has data"),
         (with_argument("c", data=torch.ones(3)), "%c is f32[2, 3] but its data is f32[3]"),
-        (
-            with_argument("s", aliases=("w",)),
-            "'w' names more than one parameter, buffer, optimizer state or constant"
-        ),
-        (
-            with_argument("m", target="w"),
-            "'w' names more than one parameter, buffer, optimizer state or constant"
-        ),
-        (
-            with_argument("m", data=torch.ones(2, 3)),
-            "state %m has data: it comes with the weights or from the user"
-        ),
-        (
-            with_argument("c", target="s"),
-            "'s' names more than one parameter, buffer, optimizer state or constant"
-        ),
-        (
-            with_argument("w", aliases=("w",)),
-            "'w' names more than one parameter, buffer, optimizer state or constant"
-        ),
+        (with_argument("s", aliases=("w",)), "'w' names more than one parameter"),
+        (with_argument("m", target="w"), "'w' names more than one parameter"),
+        (with_argument("m", data=torch.ones(2, 3)), "state %m has data"),
+        (with_argument("c", target="s"), "'s' names more than one parameter"),
+        (with_argument("w", aliases=("w",)), "'w' names more than one parameter"),
     ],
 }  # fmt: skip
 
@@ -449,11 +414,6 @@ def test_a_rule_can_be_broken_alone(name: str) -> None:
         graph.check()
 
 
-def test_rules_have_names_and_statements_of_their_own() -> None:
-    assert max(Counter(rule.name for rule in RULES).values()) == 1
-    assert all(rule.statement for rule in RULES)
-
-
 def test_an_op_that_is_not_registered_may_have_any_inputs_and_attributes() -> None:
     graph = Graph()
     x = graph.add_input("x", F32)
@@ -461,7 +421,3 @@ def test_an_op_that_is_not_registered_may_have_any_inputs_and_attributes() -> No
     graph.insert("nowhere.thing.default", [x, x], {"anything": 1}, types=F32, operands=["a", "b[0]"])
 
     graph.check()
-
-
-def test_an_empty_graph_keeps_every_rule() -> None:
-    Graph().check()

@@ -272,7 +272,7 @@ INPUT, CALL = "input %y: f32[2]\n\n    %neg", "higher_order.cond(pred=%p, operan
             INPUT.replace("f32", "i64"),
             r"the region 'true_fn' of node 'cond' takes i64\[2\] as number 0, and gets f32\[2\]",
         ),
-        "takes another rank": (INPUT, INPUT.replace("[2]", "[2, 2]"), r"takes f32\[2, 2\] as number 0, and gets"),
+        "takes another rank": (INPUT, INPUT.replace("[2]", "[2, 2]"), r"takes f32\[2, 2\] as number 0"),
         "takes a number": (INPUT, INPUT.replace("f32[2]", "int"), "takes int as number 0, and gets"),
         "returns too many": ("[%neg]", "[%neg, %neg]", "'cond' returns 2 values, and should return 1"),
         "condition without what is passed on": (
