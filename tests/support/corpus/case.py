@@ -50,16 +50,16 @@ class Function(nn.Module):
 
 
 class Holding(nn.Module):
-    """A module that calls a function with itself, and holds these parameters, buffers and modules."""
+    """A module that calls a function with itself, and holds these attributes: tensors are buffers."""
 
-    def __init__(self, function: Callable[..., Any], **held: torch.Tensor | nn.Module) -> None:
+    def __init__(self, function: Callable[..., Any], **held: Any) -> None:
         super().__init__()
         self.function = function
         for name, item in held.items():
-            if isinstance(item, nn.Parameter | nn.Module):
-                setattr(self, name, item)
-            else:
+            if isinstance(item, torch.Tensor) and not isinstance(item, nn.Parameter):
                 self.register_buffer(name, item)
+            else:
+                setattr(self, name, item)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         return self.function(self, *args, **kwargs)
