@@ -259,8 +259,8 @@ def appends_in_autocast(module: Any, x: Tensor) -> Tensor:
         "views of it are written": (
             root(writes_a_part),
             (
-                r"cache is f32\[3\], and forward replaces it by a tensor that is f32\[6\]; together with writes "
-                r"through views[\s\S]*fix: give the buffer its final size and dtype from the start"
+                r"cache is f32\[3\], and forward replaces it by a tensor that is f32\[6\]"
+                r"[\s\S]*fix: give the buffer its final size and dtype from the start"
             ),
         ),
         "in a submodule": (submodule(writes_a_part), r"0\.cache is f32\[3\], and forward replaces it by"),
