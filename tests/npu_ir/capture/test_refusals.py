@@ -19,7 +19,6 @@ from npu_ir import (
     ConversionError,
     ExecutionError,
     ExportError,
-    Graph,
     NpuError,
     convert_exported_program,
     execute_ir,
@@ -78,17 +77,6 @@ def test_an_op_that_follows_the_default_dtype_and_cannot_be_cast_is_refused() ->
 # Special calls of torch.export: dropped, inlined, or refused by name.
 
 
-def captured(function: Callable[..., Any], *args: Any) -> Graph:
-    return extract_ir(Function(function), args)
-
-
-def ops(graph: Graph) -> list[str]:
-    return [node.op_type for part in graph.graphs() for node in part.nodes]
-
-
-# Dropped
-
-
 def sized(x: Any) -> Any:
     n = x[0].item()
     torch._check_is_size(n)
@@ -96,82 +84,60 @@ def sized(x: Any) -> Any:
     return ones(n)
 
 
-def marked(x: Any) -> Any:
+def profiled(x: Any) -> Any:
     with torch.profiler.record_function("part"):
         return x * 2
 
 
-def switched(x: Any) -> Any:
+def without_gradients(x: Any) -> Any:
     with torch.no_grad():
         y = x * 2
     return y.sin()
 
 
-def cast(x: Any) -> Any:
-    return x.to(torch.float64) + 1
+def in_a_branch(x: Any) -> Any:
+    return torch.cond(x.sum() > -9, without_gradients, lambda y: y * 1, (x,))
+
+
+COMPILED_ONCE = torch.compiler.nested_compile_region(lambda y: y.sin() * 2)
 
 
 @each_row(
-    "function, argument",
+    "function, expected",
     {
-        "ranges": (sized, tensor([3])),
-        "profiler": (marked, randn(3)),
-        "gradients": (switched, randn(3, requires_grad=True)),
-        "metadata": (cast, randn(3)),
+        "profiler": (profiled, "mul.Tensor"),
+        "gradients": (without_gradients, "mul.Tensor sin.default"),
+        "gradients in a branch": (
+            in_a_branch,
+            "sum.default gt.Scalar higher_order.cond mul.Tensor sin.default mul.Tensor",
+        ),
+        "metadata": (lambda x: x.to(torch.float64) + 1, "to.dtype add.Tensor"),
+        "a checkpoint": (
+            lambda x: checkpoint(lambda y: y.sin() * 2, x, use_reentrant=False) + 1,
+            "sin.default mul.Tensor add.Tensor",
+        ),
+        "a region compiled once": (
+            lambda x: COMPILED_ONCE(COMPILED_ONCE(x)), "sin.default mul.Tensor sin.default mul.Tensor"
+        ),
     },
-)
-def test_what_means_nothing_at_run_time_is_dropped(function: Callable[..., Any], argument: Any) -> None:
-    graph = captured(function, argument)
+)  # fmt: skip
+def test_special_calls_are_dropped_or_what_is_in_them(function: Callable[..., Any], expected: str) -> None:
+    x = randn(3, requires_grad=True)
 
-    assert not {*ops(graph)} & DROPPED.keys()
-    assert not any("profiler" in op or "grad" in op for op in ops(graph))
-    assert torch.equal(execute_ir(graph, (argument,)), function(argument).detach())
+    graph = extract_ir(Function(function), (x,))
 
-
-def test_what_is_dropped_has_a_reason() -> None:
-    assert all(reason for reason in DROPPED.values())
+    ops = [node.op_type.removeprefix("aten.") for part in graph.graphs() for node in part.nodes]
+    assert ops == expected.split()
+    assert torch.equal(execute_ir(graph, (x,)), function(x).detach())
 
 
 def test_a_range_that_is_dropped_is_still_checked() -> None:
-    graph = captured(sized, tensor([3]))
+    graph = extract_ir(Function(sized), (tensor([3]),))
 
+    assert not {node.op_type for node in graph.nodes} & DROPPED.keys()
     assert str(graph.symbols["u0"]) == "[0, 8]"
     with pytest.raises(ExecutionError, match=r"Runtime assertion failed for expression u0 <= 8"):
         execute_ir(graph, (tensor([9]),))
-
-
-# Taken apart
-
-
-def test_a_checkpoint_is_what_is_in_it() -> None:
-    function = lambda x: checkpoint(lambda y: y.sin() * 2, x, use_reentrant=False) + 1  # noqa: E731
-    graph = captured(function, randn(3))
-    x = randn(3)
-
-    assert ops(graph) == ["aten.sin.default", "aten.mul.Tensor", "aten.add.Tensor"]
-    assert torch.equal(execute_ir(graph, (x,)), function(x))
-
-
-def test_a_region_compiled_once_is_what_is_in_it_every_time() -> None:
-    part = torch.compiler.nested_compile_region(lambda y: y.sin() * 2)
-    graph = captured(lambda x: part(part(x)), randn(3))
-    x = randn(3)
-
-    assert ops(graph) == ["aten.sin.default", "aten.mul.Tensor"] * 2
-    assert torch.equal(execute_ir(graph, (x,)), (x.sin() * 2).sin() * 2)
-
-
-def test_gradient_modes_inside_a_branch_are_taken_apart() -> None:
-    def branch(x: Any) -> Any:
-        with torch.no_grad():
-            y = x * 2
-        return y + x
-
-    graph = captured(lambda x: torch.cond(x.sum() > 0, branch, lambda y: y * 1, (x,)), randn(3))
-    x = ones(3)
-
-    assert not any("grad" in op for op in ops(graph))
-    assert torch.equal(execute_ir(graph, (x,)), x * 3)
 
 
 # Refused
