@@ -85,6 +85,12 @@ def autocast_region(x: Any) -> Any:
 
 
 @add
+def autocast_around_a_branch(x: Any) -> Any:
+    with bfloat16():
+        return torch.cond(x.sum() > -100, lambda y: y @ y.t(), lambda y: (y @ y.t()).cos(), (x,))
+
+
+@add
 def autocast_disabled_within_autocast(x: Any) -> Any:
     with bfloat16():
         y = x @ x
