@@ -101,6 +101,11 @@ refuse(
     "defaultdict_of_a_lambda", lambda x: collections.defaultdict(lambda: 1, a=x), r"cannot be written down"
 )
 refuse("input_transposed_in_place", lambda x: x.t_(), r"changes the shape or strides of 'args_0'")
+refuse(
+    "input_transposed_by_way_of_an_op_that_returns_it",
+    lambda x: x.add_(1).t_(),
+    r"aten\.t_\.default changes the shape or strides of 'args_0'[\s\S]*take a view of it",
+)
 refuse("input_resized", lambda x: x.resize_(2, 2), r"changes the shape|cannot")
 
 
