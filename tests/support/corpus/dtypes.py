@@ -56,6 +56,11 @@ function(
     lambda: call(randn(3), arange(3)),
 )
 function(
+    "dtypes_that_layer_norm_takes_together",
+    lambda x, w: fn.layer_norm(x, (3,), w) + w.double(),
+    lambda: call(randn(2, 3).half(), randn(3)),
+)
+function(
     "promotion_of_zero_dim_tensors",
     lambda x, s: (x * s, s * x, s + 1j, x.half() * s),
     lambda: call(randn(3), tensor(2.0, dtype=torch.float64)),
