@@ -242,12 +242,15 @@ def test_a_tensor_that_forward_keeps_is_warned_of_each_time() -> None:
             self.last = x * 2
             return x + 1
 
+    model = Keeping()
     for _ in range(2):
         with pytest.warns(
             CaptureWarning, match="forward assigns tensors to self.last: the graph does not"
         ) as seen:
-            extract_ir(Keeping(), (torch.ones(2),))
+            graph = extract_ir(model, (torch.ones(2),))
 
+        assert model.last is None
+        assert not graph.updates
         assert [warning.filename for warning in seen] == [__file__]
 
 
