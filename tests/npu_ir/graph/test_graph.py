@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -53,16 +52,6 @@ def test_a_numbered_name_that_is_taken_counts_on() -> None:
     names = [graph.add_input(name, F32).name for name in ("x#1", "x", "x#1", "x", "#1", "#1", "x#y", "x#y")]
 
     assert names == ["x#1", "x", "x#2", "x#3", "#1", "#1#1", "x#y", "x#y#1"]
-
-
-def test_a_free_name_is_taken_as_it_is() -> None:
-    graph, _, relu, _ = chain()
-    free = graph.insert(RELU, [relu.outputs[0]], types=F32, name="free")
-
-    graph.erase(free)
-    again = graph.insert(RELU, [relu.outputs[0]], types=F32, name="free")
-
-    assert (again.name, again.outputs[0].name) == ("free", "free")
 
 
 @each_row("name", ["", " ", "x\ny", "\ud800", "%", "relu#", "名"])
@@ -398,19 +387,6 @@ def test_a_clone_is_equal_and_shares_nothing_that_can_be_edited(graph: Graph) ->
         if not any(value.uses for value in node.outputs):
             clone.erase(node)
     assert str(graph) == text
-
-
-@each_row("copied", [copy.copy, copy.deepcopy])
-def test_a_copied_graph_is_a_clone(copied: Callable[[Graph], Graph]) -> None:
-    graph, x, _, _ = chain()
-    for _ in range(2000):
-        x = graph.insert(RELU, [x], types=F32).outputs[0]
-
-    twin = copied(graph)
-
-    assert twin == graph
-    assert not set(twin.nodes) & set(graph.nodes)
-    twin.check()
 
 
 def test_a_clone_may_have_another_name() -> None:

@@ -84,9 +84,6 @@ function(
     lambda x: torch.where(x > 0, 1.0, x) + torch.where(x > 0, 1, 0),
     op="aten.where.ScalarSelf",
 )
-function(
-    "isclose_allclose", lambda x, y: (torch.isclose(x, y), torch.maximum(x, y), torch.minimum(x, y)), two
-)
 function("logical", lambda x, y: (x > 0).logical_xor(y > 0).logical_not() | (x > 1), two)
 
 # Casts and copies

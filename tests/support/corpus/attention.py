@@ -27,11 +27,6 @@ function(
     op="aten.scaled_dot_product_attention.default",
 )
 function(
-    "attention_causal_scaled",
-    lambda q, k, v: fn.scaled_dot_product_attention(q, k, v, is_causal=True, scale=0.3),
-    heads,
-)
-function(
     "attention_boolean_mask",
     lambda q, k, v: fn.scaled_dot_product_attention(q, k, v, torch.ones(5, 5).tril().bool()),
     heads,
@@ -57,12 +52,6 @@ class SelfAttention(nn.Module):
 
 module("multihead_attention", lambda: SelfAttention(batch_first=True))
 module("multihead_attention_eval", lambda: SelfAttention(batch_first=True).eval(), **FUSED)
-module(
-    "multihead_attention_eval_without_grad",
-    lambda: SelfAttention(batch_first=True).eval(),
-    under=torch.no_grad,
-    **FUSED,
-)
 module("multihead_attention_dropout", lambda: SelfAttention(dropout=0.2))
 module("multihead_attention_bias_kv", lambda: SelfAttention(add_bias_kv=True, add_zero_attn=True))
 module(
@@ -74,11 +63,6 @@ module(
         attn_mask=torch.ones(5, 5).triu(1).bool(),
         key_padding_mask=torch.tensor([[False] * 5, [False] * 4 + [True]]),
     ),
-)
-module(
-    "multihead_attention_all_weights",
-    lambda: SelfAttention(),
-    lambda: call(randn(5, 2, 8), average_attn_weights=False),
 )
 
 
@@ -98,12 +82,6 @@ module("encoder_layer_training", encoder_layer)
 module("encoder_layer_eval", lambda: encoder_layer().eval(), **FUSED)
 module("encoder_layer_eval_without_grad", lambda: encoder_layer().eval(), under=torch.no_grad, **FUSED)
 module("encoder_layer_norm_first", lambda: encoder_layer(norm_first=True, activation="gelu", dropout=0.0))
-module(
-    "encoder_eval_without_grad",
-    lambda: nn.TransformerEncoder(encoder_layer(), 2).eval(),
-    under=torch.no_grad,
-    **FUSED,
-)
 module(
     "decoder_layer", lambda: nn.TransformerDecoderLayer(8, 2, 16, dropout=0.0), floats((3, 2, 8), (4, 2, 8))
 )

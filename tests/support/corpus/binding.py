@@ -53,11 +53,6 @@ function(
 )
 function("clamp_to_scalar_max", lambda x: torch.clamp(x, max=0.5))
 function("stft_without_window", lambda x: torch.stft(x, 4, return_complex=True, center=False), floats((12,)))
-function(
-    "nll_loss_without_weight",
-    lambda x, y: fn.nll_loss(x, y, ignore_index=1),
-    lambda: call(randn(3, 4), tensor([0, 1, 2])),
-)
 function("nan_to_num_infinities_only", lambda x: torch.nan_to_num(x / 0, posinf=3.0))
 function("diff_with_append", lambda x: torch.diff(x, append=x[:, :1]))
 function("quantile_interpolation", lambda x: torch.quantile(x, 0.3, dim=1, interpolation="lower"))
@@ -94,11 +89,6 @@ function(
 
 # Tensors passed by keyword
 
-function(
-    "searchsorted_right",
-    lambda a, v: torch.searchsorted(a, v, right=True),
-    lambda: call(tensor([1.0, 2.0, 3.0]), tensor([2.0, 0.5])),
-)
 function(
     "searchsorted_with_sorter",
     lambda a, v: torch.searchsorted(a, v, sorter=a.argsort()),

@@ -32,9 +32,6 @@ function(
 )
 function("constant_used_twice", lambda x: (lambda t: x * t + t.sum())(tensor([1.0, 2.0, 3.0, 4.0])))
 function(
-    "constants_that_are_equal", lambda x: x * tensor([1.0, 2.0, 3.0, 4.0]) + tensor([1.0, 2.0, 3.0, 4.0])
-)
-function(
     "constant_written_in_place",
     lambda x: (lambda t: (t.add_(x), t * 2))(tensor([1.0, 2.0, 3.0, 4.0]).repeat(3, 1)),
 )
@@ -93,10 +90,6 @@ function(
     "aranges", lambda x: (arange(4), arange(1, 4), arange(0, 1, 0.25), arange(3, dtype=torch.float16), x)
 )
 function(
-    "zeros_ones_full",
-    lambda x: x * torch.ones(4) + torch.zeros(3, 4) + torch.full((4,), 2.5) + torch.full((), 3),
-)
-function(
     "linspace_logspace_eye", lambda x: (torch.linspace(0, 1, 4), torch.logspace(0, 2, 3), torch.eye(3, 4) + x)
 )
 function(
@@ -109,10 +102,6 @@ function(
 )
 function("causal_mask", lambda x: x.masked_fill(torch.full((3, 4), float("-inf")).triu(1) < 0, -1.0))
 function("scalar_tensor_and_item_free", lambda x: x * torch.scalar_tensor(2.0) / math.sqrt(x.shape[-1]))
-function(
-    "factories_with_layout_and_device",
-    lambda x: torch.zeros(3, 4, layout=torch.strided, device="cpu", pin_memory=False) + x,
-)
 function("factory_on_the_device_of_the_input", lambda x: x + arange(4, device=x.device, dtype=x.dtype))
 
 

@@ -50,6 +50,8 @@ counted.function(
     "unique_with_inverse_and_counts", lambda x: torch.unique(x, return_inverse=True, return_counts=True)
 )
 counted.function("unique_rows", lambda x: torch.unique(x.view(3, 2), dim=0))
+counted.function("unique_consecutive_rows", lambda x: torch.unique_consecutive(x.view(3, 2), dim=0))
+masked.function("masked_select_by_rows", lambda x: torch.masked_select(torch.stack([x, x]), x > 0))
 counted.function("unique_consecutive", lambda x: torch.unique_consecutive(x))
 counted.function("bincount", lambda x: x.bincount())
 counted.function("bincount_with_weights", lambda x: x.bincount(x.float() * 0.5, minlength=3))

@@ -21,18 +21,7 @@ module(
     "conv2d_same", lambda: nn.Conv2d(3, 4, 3, padding="same"), floats((2, 3, 6, 5)), op="aten.conv2d.padding"
 )
 module("conv2d_depthwise", lambda: nn.Conv2d(4, 8, 3, stride=2, padding=1, groups=4), floats((2, 4, 6, 5)))
-module(
-    "conv2d_dilated_reflect",
-    lambda: nn.Conv2d(3, 4, 3, dilation=2, padding=2, padding_mode="reflect"),
-    floats((1, 3, 6, 6)),
-)
 module("conv2d_unbatched", lambda: nn.Conv2d(3, 4, 3), floats((3, 6, 5)))
-module(
-    "conv_transpose1d",
-    lambda: nn.ConvTranspose1d(3, 4, 3, stride=2),
-    floats((2, 3, 5)),
-    op="aten.conv_transpose1d.default",
-)
 module(
     "conv_transpose2d",
     lambda: nn.ConvTranspose2d(4, 6, 3, stride=2, padding=1, output_padding=1, groups=2),
@@ -73,9 +62,6 @@ function(
     op="aten.einsum.default",
 )
 function("einsum_ellipsis", lambda x: torch.einsum("...ij->...ji", x), floats((2, 3, 4)))
-function(
-    "cholesky_solve", lambda a, b: torch.linalg.solve(a @ a.mT + torch.eye(3), b), floats((3, 3), (3, 2))
-)
 function("svd_partly_used", lambda x: torch.linalg.svd(x, full_matrices=False).S, floats((4, 3)))
 function("qr", torch.linalg.qr, floats((4, 3)))
 function("multi_dot", lambda *matrices: torch.linalg.multi_dot(matrices), floats((2, 3), (3, 4), (4, 2)))

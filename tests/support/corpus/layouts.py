@@ -34,18 +34,6 @@ function(
     lambda x: (torch.fft.fft(x), torch.fft.rfft(x, norm="ortho"), torch.fft.irfft(torch.fft.rfft(x), n=4)),
 )
 function("fft2_shifted", lambda x: torch.fft.fftshift(torch.fft.ifft2(torch.fft.fft2(x, dim=(0, 1)))).real)
-function(
-    "spectrogram",
-    lambda x: torch.stft(x, 8, 4, window=torch.hann_window(8), return_complex=True).abs(),
-    floats((2, 32)),
-)
-function(
-    "istft",
-    lambda x: torch.istft(
-        torch.stft(x, 8, window=torch.ones(8), return_complex=True), 8, window=torch.ones(8)
-    ),
-    floats((32,)),
-)
 
 # Sizes of nothing and of one
 
@@ -69,11 +57,6 @@ function("large_rank", lambda x: x.permute(6, 5, 4, 3, 2, 1, 0).flatten(2, 4), f
 
 # Layouts
 
-function(
-    "channels_last_input",
-    lambda x: x * 2,
-    lambda: call(randn(2, 3, 4, 4).to(memory_format=torch.channels_last)),
-)
 module(
     "channels_last_model",
     lambda: nn.Conv2d(3, 4, 3).to(memory_format=torch.channels_last),
@@ -83,11 +66,6 @@ function(
     "channels_last_made_in_forward",
     lambda x: x.to(memory_format=torch.channels_last).add(1).contiguous(memory_format=torch.channels_last),
     floats((2, 3, 4, 4)),
-)
-function(
-    "channels_last_3d",
-    lambda x: x.contiguous(memory_format=torch.channels_last_3d) + 1,
-    floats((1, 2, 2, 3, 3)),
 )
 function("preserved_format", lambda x: (torch.empty_like(x).fill_(1), x.T.clone(), torch.zeros_like(x.T)))
 function("as_strided", lambda x: x.as_strided((2, 2), (1, 4), 2) + torch.as_strided(x, (2, 2), (0, 1)))

@@ -104,13 +104,6 @@ sized.function("new_full_by_size", lambda x: x.new_full((x.shape[0], 2), x.shape
 # Numbers as inputs
 
 function(
-    "integer_input",
-    lambda x, n: (x * n, n + 1),
-    lambda: call(randn(2), 3),
-    more_inputs=lambda: [call(randn(2), 9)],
-    dynamic_shapes=(None, Dim.DYNAMIC),
-)
-function(
     "integer_input_as_size",
     lambda x, n: torch.zeros(n, 2) + x[0],
     lambda: call(randn(2), 3),

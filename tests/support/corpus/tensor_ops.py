@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from torch import arange, rand, randint, randn, tensor
+from torch import rand, randint, randn, tensor
 from torch.nn import functional as fn
 
 from tests.support.corpus.case import Call, Table, call, floats
@@ -33,11 +33,6 @@ function("unflatten_movedim", lambda x: x.unflatten(2, (2, 2)).movedim(0, -1))
 function("roll_flip_rot90", lambda x: x.roll((1, 2), (0, 2)).flip(1).rot90(1, (1, 2)))
 function("tile_repeat_interleave", lambda x: x.tile(2).repeat_interleave(2, dim=0))
 function("diagonal_tril_triu", lambda x: x.diagonal(dim1=1, dim2=2) + x.tril().triu(-1).sum())
-function(
-    "broadcast_meshgrid",
-    lambda x, y: torch.broadcast_tensors(*torch.meshgrid(x, y, indexing="xy")),
-    floats((3,), (2,)),
-)
 
 # Concatenation and splitting
 
@@ -47,11 +42,6 @@ function("split", lambda x: torch.split(x, [1, 3], dim=2), op="aten.split_with_s
 function("split_size", lambda x: x.split(2, dim=2)[1], op="aten.split.Tensor")
 function("chunk", lambda x: x.chunk(3, dim=2), op="aten.chunk.default")
 function("unbind_tensor_split", lambda x: (*x.unbind(1), *torch.tensor_split(x, (1, 2), dim=2)))
-function(
-    "hstack_vstack",
-    lambda x, y: (torch.hstack((x, x)), torch.vstack((x, y)), torch.dstack((x, x))),
-    floats((2, 3), (1, 3)),
-)
 
 # Softmax
 
@@ -74,11 +64,6 @@ function(
     "scatter",
     lambda x, i: x.scatter(1, i, 5.0).scatter_add(1, i, x),
     lambda: call(randn(2, 4), randint(0, 4, (2, 3))),
-)
-function(
-    "scatter_reduce",
-    lambda x, i: x.scatter_reduce(1, i, x, "amax", include_self=False),
-    lambda: call(randn(2, 4), randint(0, 4, (2, 4))),
 )
 function(
     "index_ops",
@@ -110,11 +95,6 @@ function("narrow_slices", lambda x: x.narrow(2, 1, 2) + x[..., -2:])
 function("sort", lambda x: torch.sort(x, dim=1, descending=True, stable=True), op="aten.sort.stable")
 function("sort_values_only", lambda x: x.sort(-1).values, op="aten.sort.default")
 function("topk", lambda x: x.topk(2, dim=1, largest=False), op="aten.topk.default")
-function(
-    "searchsorted",
-    lambda a, b: torch.searchsorted(a, b, side="left") + torch.bucketize(b, a),
-    lambda: call(arange(5.0), rand(3) * 4),
-)
 function("histogram", lambda x: torch.histc(x, 4, -2, 2))
 function("cdist_cosine", lambda x: torch.cdist(x, x) + fn.cosine_similarity(x, x, 2).sum())
 function(
@@ -124,14 +104,4 @@ function(
         fn.nll_loss(x.log_softmax(1), y, reduction="sum"),
     ),
     lambda: call(randn(4, 3), tensor([0, 2, 1, 1])),
-)
-function(
-    "losses_on_pairs",
-    lambda x, y: (fn.mse_loss(x, y), fn.huber_loss(x, y), fn.kl_div(x, y.softmax(0), reduction="batchmean")),
-    floats((2, 3), (2, 3)),
-)
-function(
-    "binary_losses",
-    lambda x, w: fn.binary_cross_entropy_with_logits(x, x.sigmoid(), pos_weight=w),
-    lambda: call(randn(4, 3), rand(3)),
 )
