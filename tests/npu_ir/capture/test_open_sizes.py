@@ -49,21 +49,12 @@ graph g {
 """
 
 
-def sized(name: str = "g") -> Graph:
+def sized() -> Graph:
     """Return a graph that reads a size of its input and makes a view by it."""
-    graph = Graph(name)
-    rows = graph.add_symbol("s", Range(1, 9))
-    x = graph.add_input("x", TensorType((rows, 6), torch.float32))
-    n = graph.add_input("n", ScalarType("int", rows))
-    view = graph.insert(
-        "aten.view.default",
-        [x, n],
-        {"size": [None, 2, -1]},
-        types=TensorType((rows, 2, 3), torch.float32),
-        operands=["self", "size[0]"],
+    return parse_ir(
+        "graph g { symbol s in [1, 9] input %x: f32[s, 6] input %n: int(s)\n"
+        "%view: f32[s, 2, 3] = aten.view.default(self=%x, size=(%n, 2, -1)) return %view }"
     )
-    graph.set_outputs(view.outputs[0])
-    return graph
 
 
 # Symbols and constraints
@@ -264,80 +255,51 @@ def test_constraints_are_of_sizes_that_inputs_tell() -> None:
         )
 
 
+def symbols(**ranges: Any) -> Callable[[Any], object]:
+    return lambda document: document["symbols"].update(ranges)
+
+
+def one_more(constraint: list[Any]) -> Callable[[Any], object]:
+    return lambda document: document["constraints"].append(constraint)
+
+
+def typed(index: int, type: Any) -> Callable[[Any], object]:
+    return lambda document: document["arguments"][index].update(type=type)
+
+
+RELATION = "expected two expressions with a relation between them, found"
+NUMBER = "is neither an integer nor an expression"
+
+
 @each_row(
     "edit, message",
     {
-        "empty_range": (
-            lambda d: d["symbols"].update(s=[8, 2]),
-            r"no value is in the range \[8, 2\][\s\S]*at: .*symbols.s",
-        ),
-        "no_pair": (lambda d: d["symbols"].update(s=[2]), r"expected .*pair[\s\S]*symbols.s|symbols.s"),
-        "float_end": (
-            lambda d: d["symbols"].update(s=[2.5, 8]),
-            r"expected a pair of integers, or null for an open end, found \[2.5, 8\]",
-        ),
-        "bool_end": (
-            lambda d: d["symbols"].update(s=[True, 8]),
-            r"expected a pair of integers, or null for an open end",
-        ),
-        "name": (lambda d: d["symbols"].update({"1s": [2, 8]}), r"'1s' cannot be the name of a symbol"),
+        "empty_range": (symbols(s=[8, 2]), r"no value is in the range \[8, 2\][\s\S]*at: .*symbols.s"),
+        "no_pair": (symbols(s=[2]), r"expected a list of two, found \[2\][\s\S]*symbols.s"),
+        "float_end": (symbols(s=[2.5, 8]), r"pair of integers, or null for an open end, found \[2.5, 8\]"),
+        "bool_end": (symbols(s=[True, 8]), "expected a pair of integers, or null for an open end"),
+        "name": (symbols(**{"1s": [2, 8]}), "'1s' cannot be the name of a symbol"),
         "no_object": (lambda d: d.update(symbols=[]), r"expected an object[\s\S]*symbols"),
-        "undeclared": (
-            lambda d: d["symbols"].pop("s"),
-            r"has an unknown symbol 's'[\s\S]*at: .*constraints\[0\]",
-        ),
+        "undeclared": (lambda d: d["symbols"].pop("s"), r"unknown symbol 's'[\s\S]*at: .*constraints\[0\]"),
         "no_list": (lambda d: d.update(constraints={}), r"expected a list[\s\S]*constraints"),
-        "short": (
-            lambda d: d["constraints"].append(["s", "==="]),
-            r"expected two expressions with a relation between them, found \['s', '==='\]",
-        ),
-        "relation": (
-            lambda d: d["constraints"].append(["s", "=", 2]),
-            r"expected two expressions with a relation",
-        ),
-        "relation_type": (
-            lambda d: d["constraints"].append(["s", ["=="], 2]),
-            r"expected two expressions with a relation",
-        ),
+        "short": (one_more(["s", "==="]), rf"{RELATION} \['s', '==='\]"),
+        "relation": (one_more(["s", "=", 2]), RELATION),
+        "relation_type": (one_more(["s", ["=="], 2]), RELATION),
         "expression": (
-            lambda d: d["constraints"].append(["s+", "==", 2]),
+            one_more(["s+", "==", 2]),
             r"'s\+' is not an expression: expected a word[\s\S]*constraints\[2\]\[0\]",
         ),
-        "float": (
-            lambda d: d["constraints"].append(["s", "==", [2]]),
-            r"\[2\] is neither an integer nor an expression[\s\S]*constraints\[2\]\[2\]",
-        ),
-        "no_symbol": (
-            lambda d: d["constraints"].append([2, "==", 2]),
-            r"the constraint 2 == 2 has no symbol[\s\S]*constraints\[2\]",
-        ),
-        "size": (
-            lambda d: d["arguments"][0].update(type=["f32", ["s*"]]),
-            r"'s\*' is not an expression[\s\S]*type\[1\]\[0\]",
-        ),
-        "endless": (
-            lambda d: d["arguments"][0].update(type=["f32", ["s+" * 9999 + "s"]]),
-            r"is neither an integer nor an expression",
-        ),
-        "list_size": (
-            lambda d: d["arguments"][0].update(type=["f32", [[]]]),
-            r"\[\] is not a size: expected an integer from 0 to 2\*\*63 - 1, or an expression",
-        ),
-        "layout": (
-            lambda d: d["arguments"][0].update(type=["f32", ["s", "t"], "sideways"]),
-            r"this PyTorch has no layout 'sideways'",
-        ),
-        "number": (
-            lambda d: d["arguments"][3].update(type={"int": [1]}),
-            r"is neither an integer nor an expression",
-        ),
-        "float_number": (lambda d: d["arguments"][3].update(type={"float": 1}), r"expected \[dtype, shape\]"),
-        "negative": (
-            lambda d: d["arguments"][0].update(type=["f32", ["0-3"]]),
-            r"'0-3' is an integer: expected a JSON number",
-        ),
+        "float": (one_more(["s", "==", [2]]), rf"\[2\] {NUMBER}[\s\S]*constraints\[2\]\[2\]"),
+        "no_symbol": (one_more([2, "==", 2]), r"the constraint 2 == 2 has no symbol[\s\S]*constraints\[2\]"),
+        "size": (typed(0, ["f32", ["s*"]]), r"'s\*' is not an expression[\s\S]*type\[1\]\[0\]"),
+        "endless": (typed(0, ["f32", ["s+" * 9999 + "s"]]), NUMBER),
+        "list_size": (typed(0, ["f32", [[]]]), r"\[\] is not a size: expected an integer from 0"),
+        "layout": (typed(0, ["f32", ["s", "t"], "sideways"]), "this PyTorch has no layout 'sideways'"),
+        "number": (typed(3, {"int": [1]}), NUMBER),
+        "float_number": (typed(3, {"float": 1}), r"expected \[dtype, shape\]"),
+        "negative": (typed(0, ["f32", ["0-3"]]), "'0-3' is an integer: expected a JSON number"),
     },
-)
+)  # fmt: skip
 def test_a_document_with_damaged_sizes_is_refused(
     edit: Callable[[Any], object], message: str, tmp_path: Path
 ) -> None:
