@@ -51,10 +51,10 @@ def test_a_model_without_a_graph_is_refused_with_the_reason(refusal: Refusal) ->
 
 
 def test_a_refused_model_and_what_it_writes_to_are_as_before() -> None:
-    model = refused_state.CountsAndReturnsAnObject()
+    model = refused_state.counting_and_returning_an_object()
     before = copy.deepcopy(model.state_dict())
 
-    for refused_model in (model, refused_state.WritesIntoAGlobal()):
+    for refused_model in (model, Function(refused_state.write_into_a_global)):
         with pytest.raises(
             (ConversionError, ExportError), match="not a known type|changes 'lifted_tensor_0'"
         ):

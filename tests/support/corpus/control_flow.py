@@ -65,9 +65,7 @@ def cond_that_reads_a_size(x: Any) -> Any:
     return torch.cond(x.sum() > 0, lambda y: y * y.shape[0], lambda y: y / (y.shape[0] + 1), (x,))
 
 
-@rows.add()
-def cond_by_size(x: Any) -> Any:
-    return torch.cond(x.shape[0] > 4, lambda y: y + 1, lambda y: y - 1, (x,))
+rows.function("cond_by_size", lambda x: torch.cond(x.shape[0] > 4, lambda y: y + 1, lambda y: y - 1, (x,)))
 
 
 @CASES.add()
@@ -166,9 +164,7 @@ def map_with_another_operand(x: Any, y: Any) -> Any:
     return map_rows(lambda row, other: row @ other + other, x, y)
 
 
-@CASES.add()
-def map_inside_map(x: Any) -> Any:
-    return map_rows(lambda row: map_rows(lambda element: element * 2 + 1, row), x)
+function("map_inside_map", lambda x: map_rows(lambda row: map_rows(lambda element: element * 2 + 1, row), x))
 
 
 @CASES.add()

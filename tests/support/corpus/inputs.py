@@ -60,9 +60,7 @@ def dict_with_odd_keys(tree: Any) -> Any:
     return tree[3] - tree["x y"] * tree[""] + tree[None] / tree[1, "a"]
 
 
-@CASES.add(lambda: call(randn(6), randn(2, 3).shape))
-def torch_size(x: Any, shape: torch.Size) -> Any:
-    return x.view(shape)
+function("torch_size", lambda x, shape: x.view(shape), lambda: call(randn(6), randn(2, 3).shape))
 
 
 @CASES.add(lambda: call(x=randn(2), y=randn(2)))
@@ -121,14 +119,8 @@ def special_floats(x: Any, infinite: float, undefined: float, negative_zero: flo
     return torch.clamp(x, max=infinite) * 2 + negative_zero
 
 
-@CASES.add(lambda: call(2, "x"))
-def no_tensors_at_all(n: int, mode: str) -> Any:
-    return torch.full((n,), 2.5)
-
-
-@CASES.add(call)
-def no_inputs() -> Any:
-    return torch.arange(4) * 2
+function("no_tensors_at_all", lambda n, mode: torch.full((n,), 2.5), lambda: call(2, "x"))
+function("no_inputs", lambda: torch.arange(4) * 2, call)
 
 
 def twice() -> Call:
