@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn, randn
+from torch import Tensor, arange, nn, randn, tensor
 from torch.export import Dim
 
 from npu_ir import ConversionError, execute_ir, extract_ir
@@ -38,8 +38,8 @@ def check(function: Callable[..., Any], shapes: Any, *calls: tuple[Any, ...]) ->
         with torch.no_grad():
             expected = model(*given)
         torch.testing.assert_close(actual, expected, equal_nan=True)
-        for name, tensor in model.state_dict().items():
-            assert_same(changes.get(name, weights[name]), tensor, name)
+        for name, after in model.state_dict().items():
+            assert_same(changes.get(name, weights[name]), after, name)
         for value, before, after in zip(graph.inputs, copies(args), given, strict=True):
             assert_same(changes.get(value.name, before), after, value.name)
 
@@ -96,68 +96,57 @@ def test_writes_with_an_open_batch_size(function: Callable[..., Any]) -> None:
     check(function, ({0: Dim.AUTO},), (randn(4, 3),), (randn(7, 3),))
 
 
-def test_writes_with_named_sizes() -> None:
-    def program(_: Any, x: Tensor, y: Tensor) -> Tensor:
-        z = x + y
-        z.add_(y)
-        y.mul_(2)
-        return z
-
-    batch = Dim("batch", min=2, max=64)
-    check(program, ({0: batch}, {0: batch}), (randn(4, 3), randn(4, 3)), (randn(6, 3), randn(6, 3)))
+def add_named(_: Any, x: Tensor, y: Tensor) -> Tensor:
+    z = x + y
+    z.add_(y)
+    y.mul_(2)
+    return z
 
 
-STEPS = Dim("steps", min=2, max=8)
+def write_at_positions(model: Any, x: Tensor, positions: Tensor) -> Tensor:
+    model.cache.index_copy_(1, positions, x)
+    return model.cache * 1
 
 
-def test_a_cache_written_at_positions() -> None:
-    def program(model: Any, x: Tensor, positions: Tensor) -> Tensor:
-        model.cache.index_copy_(1, positions, x)
-        return model.cache * 1
-
-    check(
-        program,
-        ({1: STEPS}, {0: STEPS}),
-        (randn(1, 3, 4), torch.tensor([0, 1, 2])),
-        (randn(1, 5, 4), torch.tensor([3, 4, 5, 6, 7])),
-    )
+def write_from_a_number(model: Any, x: Tensor, start: int) -> Tensor:
+    end = start + x.shape[1]
+    model.cache[:, start:end] = x
+    return model.cache[:, :end].clone()
 
 
-def test_a_cache_written_from_a_position_that_is_a_number() -> None:
-    def program(model: Any, x: Tensor, start: int) -> Tensor:
-        end = start + x.shape[1]
-        model.cache[:, start:end] = x
-        return model.cache[:, :end].clone()
-
-    check(program, ({1: STEPS}, Dim.DYNAMIC), (randn(1, 3, 4), 2), (randn(1, 5, 4), 4))
-
-
-def test_a_cache_written_from_a_position_in_a_tensor() -> None:
-    def program(model: Any, x: Tensor, position: Tensor) -> Tensor:
-        start = position.item()
-        torch._check(start >= 0)
-        torch._check(start + x.shape[1] <= 16)
-        model.cache.narrow(1, start, x.shape[1]).copy_(x)
-        return model.cache.sum(1)
-
-    check(
-        program,
-        ({1: STEPS}, None),
-        (randn(1, 3, 4), torch.tensor(2)),
-        (randn(1, 5, 4), torch.tensor(4)),
-    )
+def write_from_a_position_in_a_tensor(model: Any, x: Tensor, position: Tensor) -> Tensor:
+    start = position.item()
+    torch._check(start >= 0)
+    torch._check(start + x.shape[1] <= 16)
+    model.cache.narrow(1, start, x.shape[1]).copy_(x)
+    return model.cache.sum(1)
 
 
-def test_a_tensor_whose_size_was_data() -> None:
-    def program(_: Any, size: Tensor) -> Tensor:
-        rows = size.item()
-        torch._check(rows > 0)
-        y = torch.zeros(rows, 3)
-        y.add_(1)
-        y[0] = 7
-        return y
+def write_into_a_tensor_whose_size_was_data(_: Any, size: Tensor) -> Tensor:
+    rows = size.item()
+    torch._check(rows > 0)
+    y = torch.zeros(rows, 3)
+    y.add_(1)
+    y[0] = 7
+    return y
 
-    check(program, (None,), (torch.tensor(3),), (torch.tensor(5),))
+
+BATCH, STEPS = Dim("batch", min=2, max=64), Dim("steps", min=2, max=8)
+THREE, FIVE = randn(1, 3, 4), randn(1, 5, 4)
+
+
+@each_row(
+    "function, shapes, calls",
+    [
+        (add_named, ({0: BATCH}, {0: BATCH}), [(randn(4, 3), randn(4, 3)), (randn(6, 3), randn(6, 3))]),
+        (write_at_positions, ({1: STEPS}, {0: STEPS}), [(THREE, arange(3)), (FIVE, arange(3, 8))]),
+        (write_from_a_number, ({1: STEPS}, Dim.DYNAMIC), [(THREE, 2), (FIVE, 4)]),
+        (write_from_a_position_in_a_tensor, ({1: STEPS}, None), [(THREE, tensor(2)), (FIVE, tensor(4))]),
+        (write_into_a_tensor_whose_size_was_data, (None,), [(tensor(3),), (tensor(5),)]),
+    ],
+)
+def test_writes_with_other_open_sizes(function: Callable[..., Any], shapes: Any, calls: list[Any]) -> None:
+    check(function, shapes, *calls)
 
 
 @each_row("function", BODIES[:4])

@@ -19,6 +19,8 @@ from npu_ir import extract_ir
 from npu_ir._torch.tracing import printing_module
 from npu_ir.capture.export_messages import HeldMessages, export_error, suggested_sizes
 from npu_ir.errors import CaptureWarning, ConversionError, ExportError
+from tests.support.corpus.case import Function
+from tests.support.rows import each_row
 
 
 class Branching(nn.Module):
@@ -153,9 +155,6 @@ def test_a_long_list_of_violations_is_cut() -> None:
         extract_ir(Folding(), (torch.ones(8), torch.ones(8)), dynamic_shapes=({0: Dim("a")}, {0: Dim("b")}))
 
     assert "a = 4*_a" in suggested_sizes(str(caught.value.__cause__))
-
-
-def test_a_message_without_suggestions_has_none() -> None:
     assert suggested_sizes("Constraints violated (s)!\n  - something") == []
 
 
@@ -214,24 +213,18 @@ def test_a_failure_to_trace_again_is_told_in_one_line(monkeypatch: pytest.Monkey
         extract_ir(Writing(), (torch.ones(2, 2),))
 
 
-def test_a_recurrent_layer_is_captured_without_a_word() -> None:
+def write_through_views(x: Any) -> Any:
+    y = x.clone()
+    y.view(-1)[1:].add_(1)
+    y.diagonal().mul_(2)
+    return y
+
+
+@each_row("model", [nn.Sequential(nn.LSTM(2, 3)), nn.GRU(2, 3), Function(write_through_views)])
+def test_what_pytorch_does_by_itself_is_captured_without_a_word(model: nn.Module) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        extract_ir(nn.Sequential(nn.LSTM(2, 3)), (torch.ones(4, 2),))
-        extract_ir(nn.GRU(2, 3), (torch.ones(4, 2),))
-
-
-def test_a_program_that_is_traced_again_is_captured_without_a_word() -> None:
-    class Writing(nn.Module):
-        def forward(self, x: Any) -> Any:
-            y = x.clone()
-            y.view(-1)[1:].add_(1)
-            y.diagonal().mul_(2)
-            return y
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        extract_ir(Writing(), (torch.ones(2, 2),))
+        extract_ir(model, (torch.ones(4, 2),))
 
 
 def test_a_tensor_that_forward_keeps_is_warned_of_each_time() -> None:

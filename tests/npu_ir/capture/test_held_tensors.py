@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -270,49 +271,30 @@ class PlainAttribute(nn.Module):
         self.inner = nn.Linear(2, 2)
         self.scale = torch.arange(2.0)
 
-    def forward(self, x: Tensor) -> Tensor:
-        result: Tensor = self.inner(x) * self.scale
-        return result
+    def forward(self, x: Tensor) -> Any:
+        return self.inner(x) * self.scale
 
 
-@pytest.fixture
-def graph_without_data() -> Graph:
-    with torch.device("meta"):
-        return extract_ir(PlainAttribute(), (torch.randn(1, 2),))
-
-
-def test_a_plain_attribute_on_meta_is_bound_when_the_graph_is_run(graph_without_data: Graph) -> None:
+def test_a_plain_attribute_without_data_is_asked_for_by_its_name(tmp_path: Path) -> None:
     model, x = PlainAttribute(), torch.randn(1, 2)
-
-    result = execute_ir(
-        graph_without_data, (x,), weights=model.state_dict(), constants={"scale": model.scale}
-    )
-
-    assert torch.equal(result, model(x))
-    assert verify_ir(graph_without_data, model, (x,)).ok
-
-
-def test_a_plain_attribute_of_a_model_of_fake_tensors_is_bound_likewise(graph_without_data: Graph) -> None:
+    with torch.device("meta"):
+        graph = extract_ir(PlainAttribute(), (torch.randn(1, 2),))
     with FakeTensorMode() as mode:
-        model, x = PlainAttribute(), torch.randn(1, 2)
+        fake, fake_x = PlainAttribute(), torch.randn(1, 2)
 
-    assert model.scale.fake_mode is mode  # type: ignore[attr-defined]
-    assert extract_ir(model, (x,)) == graph_without_data
+    save_ir(graph, tmp_path / "graph.json")
 
-
-def test_a_plain_attribute_that_is_not_given_is_named_with_where_it_goes(graph_without_data: Graph) -> None:
+    assert "buffer %scale: f32[2] non_persistent\n" in str(graph)
+    assert parse_ir(str(graph)) == load_ir(tmp_path / "graph.json") == graph
+    assert fake.scale.fake_mode is mode
+    assert extract_ir(fake, (fake_x,)) == graph
+    result = execute_ir(graph, (x,), weights=model.state_dict(), constants={"scale": model.scale})
+    assert torch.equal(result, model(x))
+    assert verify_ir(graph, model, (x,)).ok
     with pytest.raises(
         WeightError, match=r"missing: scale, f32\[2\] \(not in the state_dict: pass it in constants=\)"
     ):
-        execute_ir(graph_without_data, (torch.randn(1, 2),), weights=PlainAttribute().state_dict())
-
-
-def test_text_and_files_keep_a_plain_attribute_without_data(graph_without_data: Graph, tmp_path: Any) -> None:
-    save_ir(graph_without_data, tmp_path / "graph.json")
-
-    assert parse_ir(str(graph_without_data)) == graph_without_data
-    assert load_ir(tmp_path / "graph.json") == graph_without_data
-    assert "buffer %scale: f32[2] non_persistent\n" in str(graph_without_data)
+        execute_ir(graph, (x,), weights=model.state_dict())
 
 
 def test_a_tensor_on_meta_that_nothing_of_the_model_holds_is_refused_with_advice() -> None:

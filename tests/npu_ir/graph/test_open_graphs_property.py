@@ -106,31 +106,16 @@ def test_a_damaged_document_is_refused_or_a_graph(graph: Graph, data: st.DataObj
         assert again.clone() == again
 
 
+PIECES = ["", "(", ")", "region a = graph b {", "symbol s in [0, 9]", "require", "s0", "//0", "**", *"%\n9}"]
+
+
 @slow
 @given(open_graphs(), st.data())
 def test_damaged_text_is_refused_or_a_graph(graph: Graph, data: st.DataObject) -> None:
     text = str(graph)
     for _ in range(data.draw(st.integers(1, 3))):
         at = data.draw(st.integers(0, len(text) - 1))
-        piece = data.draw(
-            st.sampled_from(
-                [
-                    "",
-                    "(",
-                    ")",
-                    "region a = graph b {",
-                    "symbol s in [0, 9]",
-                    "require",
-                    "s0",
-                    "//0",
-                    "**",
-                    "%",
-                    "\n",
-                    "9",
-                    "}",
-                ]
-            )
-        )
+        piece = data.draw(st.sampled_from(PIECES))
         text = text[:at] + piece + text[at + data.draw(st.integers(0, 2)) :]
 
     try:

@@ -182,19 +182,8 @@ def test_results_share_memory_as_they_do_without_a_prologue() -> None:
 
 def test_new_content_from_the_prologue_is_a_tensor_of_its_own() -> None:
     graph = parse_ir(
-        """
-        graph G {
-          buffer %state: f32[2]
-          param %w: f32[2]
-
-          prologue {
-            %half: f32[2] = aten.mul.Tensor(self=%w) {other=0.5}
-          }
-
-          update %state = %half
-          return ()
-        }
-        """
+        "graph G { buffer %state: f32[2] param %w: f32[2] prologue { "
+        "%half: f32[2] = aten.mul.Tensor(self=%w) {other=0.5} } update %state = %half return () }"
     )
     interpreter = Interpreter(graph, {"w": torch.ones(2), "state": torch.zeros(2)})
 
@@ -205,18 +194,8 @@ def test_new_content_from_the_prologue_is_a_tensor_of_its_own() -> None:
 
 def test_autograd_and_defaults_do_not_reach_the_prologue() -> None:
     graph = parse_ir(
-        """
-        graph G {
-          param %w: f32[2]
-
-          prologue {
-            %one: f32[] = aten.scalar_tensor.default() {s=1.0}
-            %sum: f32[2] = aten.add.Tensor(self=%w, other=%one)
-          }
-
-          return %sum
-        }
-        """
+        "graph G { param %w: f32[2] prologue { %one: f32[] = aten.scalar_tensor.default() {s=1.0} "
+        "%sum: f32[2] = aten.add.Tensor(self=%w, other=%one) } return %sum }"
     )
     given = {"w": torch.nn.Parameter(torch.ones(2))}
     torch.set_default_dtype(torch.float64)
@@ -230,18 +209,9 @@ def test_autograd_and_defaults_do_not_reach_the_prologue() -> None:
 
 def test_without_weights_the_prologue_follows_the_inputs_to_their_device() -> None:
     graph = parse_ir(
-        """
-        graph G {
-          input %x: f32[2]
-
-          prologue {
-            %two: f32[2] = aten.full.default() {size=[2], fill_value=2.0, device=device("meta")}
-          }
-          %y: f32[2] = aten.mul.Tensor(self=%x, other=%two)
-
-          return (%y, %two)
-        }
-        """
+        "graph G { input %x: f32[2] prologue { "
+        '%two: f32[2] = aten.full.default() {size=[2], fill_value=2.0, device=device("meta")} } '
+        "%y: f32[2] = aten.mul.Tensor(self=%x, other=%two) return (%y, %two) }"
     )
     interpreter = Interpreter(graph)
 
@@ -331,17 +301,8 @@ def test_results_that_are_negated_lazily_keep_values_and_strides() -> None:
 
 def test_sparse_results_of_the_prologue_are_out_of_the_reach_of_callers() -> None:
     graph = parse_ir(
-        """
-graph G {
-  param %w: f32[2, 2]
-
-  prologue {
-    %sparse: f32[2, 2]@sparse_coo = aten._to_sparse.default(self=%w)
-  }
-
-  return %sparse
-}
-"""
+        "graph G { param %w: f32[2, 2] prologue { "
+        "%sparse: f32[2, 2]@sparse_coo = aten._to_sparse.default(self=%w) } return %sparse }"
     )
     interpreter = Interpreter(graph, {"w": torch.eye(2)})
 

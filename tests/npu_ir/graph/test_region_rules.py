@@ -10,7 +10,6 @@ import torch
 from torch import ones, tensor
 
 from npu_ir import (
-    ExecutionError,
     Graph,
     GraphError,
     ParseError,
@@ -117,29 +116,3 @@ def test_the_text_of_a_region_can_be_read_on_its_own() -> None:
     assert "symbol s in [2, 9]" in str(body)
     assert "symbol" not in str(graph).partition("region true_fn")[2]
     assert torch.equal(execute_ir(alone, (ones(4),))[0], -ones(4))
-
-
-def test_an_error_two_regions_deep_names_the_inner_node() -> None:
-    graph = parse_ir(
-        "graph g { input %p: bool[] input %x: f32[2] input %i: i64[1]\n"
-        "%outer: f32[1] = higher_order.cond(pred=%p, operands=(%p, %x, %i))\n"
-        "region true_fn = graph a { input %p: bool[] input %x: f32[2] input %i: i64[1]\n"
-        "  %inner: f32[1] = higher_order.cond(pred=%p, operands=(%x, %i))\n"
-        "  region true_fn = graph b { input %x: f32[2] input %i: i64[1]\n"
-        "    %chosen: f32[1] = aten.index_select.default(self=%x, index=%i) {dim=0} return [%chosen] }\n"
-        "  region false_fn = graph b { input %x: f32[2] input %i: i64[1]\n"
-        "    %chosen: f32[1] = aten.index_select.default(self=%x, index=%i) {dim=0} return [%chosen] }\n"
-        "  return [%inner] }\n"
-        "region false_fn = graph d { input %p: bool[] input %x: f32[2] input %i: i64[1]\n"
-        "    %chosen: f32[1] = aten.index_select.default(self=%x, index=%i) {dim=0} return [%chosen] }\n"
-        "return %outer }"
-    )
-
-    with pytest.raises(
-        ExecutionError,
-        match=(
-            r"aten.index_select.default failed[\s\S]*\n"
-            r"  at: node \S+, in a region of node \S+, in a region of node"
-        ),
-    ):
-        execute_ir(graph, (tensor(True), ones(2), tensor([7])))

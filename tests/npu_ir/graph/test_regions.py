@@ -18,7 +18,6 @@ from npu_ir import (
     Graph,
     GraphError,
     ParseError,
-    ScalarType,
     SerializationError,
     TensorType,
     execute_ir,
@@ -348,26 +347,6 @@ def test_an_executor_of_a_node_with_regions_gets_them_by_name() -> None:
     assert torch.equal(result, tensor([9.0, 9.0]))
 
 
-def test_an_op_of_any_kind_may_own_regions() -> None:
-    graph = Graph("g")
-    x = graph.add_input("x", F32)
-    node = graph.insert(
-        "my.repeat", [x], {"times": 3}, types=F32, operands=["x"], regions={"body": body("aten.exp.default")}
-    )
-    graph.set_outputs(node.outputs[0])
-
-    def repeat(inputs: Any, attrs: Any, regions: Any) -> list[Any]:
-        (value,) = inputs
-        for _ in range(attrs["times"]):
-            (value,) = regions["body"](value)
-        return [value]
-
-    with executor("my.repeat", repeat):
-        result = execute_ir(graph, (torch.zeros(2),))
-
-    assert torch.equal(result, torch.zeros(2).exp().exp().exp())
-
-
 def test_a_region_called_on_something_else_is_refused() -> None:
     graph = branching()
 
@@ -410,20 +389,12 @@ def test_an_observer_sees_the_node_and_not_what_is_in_it() -> None:
     assert names == ["cond"]
 
 
-def test_a_region_returns_numbers_and_literals_too() -> None:
-    graph = Graph("g")
-    x = graph.add_input("x", F32)
-    region = Graph("body")
-    region.add_input("y", F32)
-    region.set_outputs([3, region.value("y"), None])
-    node = graph.insert(
-        "my.call",
-        [x],
-        types=[ScalarType("int"), F32, ScalarType("none")],
-        operands=["x"],
-        regions={"body": region},
+def test_a_region_of_any_op_returns_numbers_and_literals_too() -> None:
+    graph = parse_ir(
+        "graph g { input %x: f32[2] %number: int, %same: f32[2], %nothing: none = my.call(x=%x)\n"
+        "region body = graph body { input %y: f32[2] return [3, %y, None] }\n"
+        "return (%number, %same, %nothing) }"
     )
-    graph.set_outputs(list(node.outputs))
 
     with executor("my.call", lambda inputs, attrs, regions: list(regions["body"](*inputs))):
         number, same, nothing = execute_ir(graph, (ones(2),))
