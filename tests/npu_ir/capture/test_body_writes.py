@@ -17,7 +17,7 @@ from torch._higher_order_ops.map import map as map_rows
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from npu_ir import ConversionError, ExportError, convert_exported_program, execute_ir, extract_ir
+from npu_ir import ConversionError, convert_exported_program, execute_ir, extract_ir
 from npu_ir.capture.functionalize import functionalize
 from tests.support.corpus.case import Function
 from tests.support.corpus.comparison import assert_same
@@ -119,21 +119,6 @@ def test_a_region_that_two_calls_share_may_write() -> None:
     graph = convert_exported_program(program)
 
     assert torch.equal(execute_ir(graph, (x,)), model(x))
-
-
-@each_row(
-    "branch, problem",
-    {
-        "writes its operand": (lambda y: y.add_(1).sin(), "input mutation"),
-        "returns its operand": (lambda y: y, "aliasing"),
-        "returns a view of its operand": (lambda y: y.view(-1).view(2, 3), "aliasing"),
-    },
-)
-def test_torch_export_refuses_bodies_that_share_memory_with_the_outside(
-    branch: Callable[[Tensor], Tensor], problem: str
-) -> None:
-    with pytest.raises(ExportError, match=rf"Encountered {problem} during higher order op tracing"):
-        extract_ir(Function(lambda x: in_branch(branch, x * 1)), (randn(2, 3),))
 
 
 # Random programs of views and in-place ops: a graph computes what eager computes, or is refused.

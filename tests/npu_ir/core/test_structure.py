@@ -163,10 +163,7 @@ _pytree.register_pytree_node(WithObjectContext, lambda _: ([], object()), lambda
         "key": ({Plain(): 1}, "is not plain data"),
         "default": (
             collections.defaultdict(Plain),
-            (
-                r"a defaultdict whose default is .*Plain.* cannot be written down[\s\S]*use a dict, or a "
-                "default among dict, float"
-            ),
+            r"a defaultdict whose default is .*Plain.* cannot be written down[\s\S]*use a dict, or",
         ),
         "context": (
             WithObjectContext(),
@@ -340,12 +337,7 @@ def test_a_namedtuple_with_other_fields_than_the_loaded_one_is_made_anew() -> No
         "inner": ({"a": [1]}, {"a": 1}, "expected a list of 1, got one value", r"x\['a'\]"),
         "keys": ({"a": 1, "b": 2}, {"a": 1, "c": 2}, r"expected keys \['a', 'b'\], got \['a', 'c'\]", "x"),
         "strange_key": ({"a": 1}, {Plain(): 1}, "is not plain data", "x"),
-        "namedtuple": (
-            Point(1, 2),
-            (1, 2),
-            r"expected a .*\.Point with fields \['x', 'y'\], got a tuple of 2",
-            "x",
-        ),
+        "namedtuple": (Point(1, 2), (1, 2), r"a .*\.Point with fields \['x', 'y'\], got a tuple of 2", "x"),
         "ordered_dict": (
             collections.OrderedDict(a=1, b=2),
             collections.OrderedDict(b=1, a=2),
@@ -358,12 +350,7 @@ def test_a_namedtuple_with_other_fields_than_the_loaded_one_is_made_anew() -> No
             r"a defaultdict of int with keys \['a'\], got a defaultdict of list",
             "x",
         ),
-        "registered": (
-            PairList(1, 2),
-            PairList(1),
-            r"expected a .*PairList of 2, got a .*PairList of 1",
-            "x",
-        ),
+        "registered": (PairList(1, 2), PairList(1), "a .*PairList of 2, got a .*PairList of 1", "x"),
     },
 )
 def test_a_tree_that_nests_otherwise_is_refused_with_the_place(

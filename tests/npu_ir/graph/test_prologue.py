@@ -100,7 +100,7 @@ def test_the_prologue_is_edited_like_the_body() -> None:
     graph.check()
 
 
-def test_the_last_of_the_prologue_may_be_erased() -> None:
+def test_the_last_of_the_prologue_and_all_of_it_may_be_erased() -> None:
     graph = sample()
     graph.replace_all_uses(graph.value("second"), graph.value("first"))
 
@@ -109,16 +109,10 @@ def test_the_last_of_the_prologue_may_be_erased() -> None:
 
     assert names(graph.nodes) == ["first", "third", "product", "last"]
     graph.check()
-
-
-def test_all_of_the_prologue_may_be_erased() -> None:
-    graph = sample()
-    graph.replace_all_uses(graph.value("second"), graph.value("product"))
-
-    for name in ("second", "first"):
+    graph.set_input(graph.node("last"), 1, graph.value("product"))
+    for name in ("third", "first"):
         graph.erase(graph.node(name))
     relu(graph, graph.value("weight"), name="new", before=graph.node("product"))
-
     assert graph.prologue == ()
     assert names(graph.body) == ["new", "product", "last"]
     graph.check()
