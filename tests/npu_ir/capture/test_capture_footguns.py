@@ -12,7 +12,7 @@ from torch import nn, randn
 from torch.nn import functional as fn
 
 from npu_ir import ExecutionError, execute_ir, extract_ir
-from tests.support.corpus.case import Function
+from tests.support.corpus.case import Function, Holding
 
 # What is decided when the model is captured
 
@@ -61,16 +61,11 @@ def test_python_side_effects_happen_once_and_attributes_are_put_back() -> None:
 
 
 def test_a_parameter_replaced_in_forward_is_not_an_update_of_the_graph() -> None:
-    class Replacing(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.weight = nn.Parameter(torch.ones(2))
+    def replace(self: Any, x: Any) -> Any:
+        self.weight = nn.Parameter(self.weight * 2)
+        return x * self.weight
 
-        def forward(self, x: Any) -> Any:
-            self.weight = nn.Parameter(self.weight * 2)
-            return x * self.weight
-
-    model = Replacing()
+    model = Holding(replace, weight=nn.Parameter(torch.ones(2)))
     weight = model.weight
 
     graph = extract_ir(model, (torch.ones(2),))

@@ -145,14 +145,13 @@ def test_sizes_that_pytorch_suggests_are_the_fix() -> None:
 
 
 def test_a_long_list_of_violations_is_cut() -> None:
-    class Folding(nn.Module):
-        def forward(self, x: Any, y: Any) -> Any:
-            return x + y, x.view(-1, 4)[: x.shape[0] // 2].reshape(2, -1)
+    folding = Function(lambda x, y: (x + y, x.view(-1, 4)[: x.shape[0] // 2].reshape(2, -1)))
+    sizes = {"args": ({0: Dim("a")}, {0: Dim("b")})}
 
     with pytest.raises(
         ExportError, match=r"(\n  - .*){5}\n  \.\.\. and \d+ more\n  fix: .*; b = 4\*_a"
     ) as caught:
-        extract_ir(Folding(), (torch.ones(8), torch.ones(8)), dynamic_shapes=({0: Dim("a")}, {0: Dim("b")}))
+        extract_ir(folding, (torch.ones(8), torch.ones(8)), dynamic_shapes=sizes)
 
     assert "a = 4*_a" in suggested_sizes(str(caught.value.__cause__))
     assert suggested_sizes("Constraints violated (s)!\n  - something") == []
@@ -163,12 +162,8 @@ def test_a_result_of_an_unknown_type_is_told_by_its_name_alone() -> None:
     class Scores:
         best: Any
 
-    class Scoring(nn.Module):
-        def forward(self, x: Any) -> Any:
-            return Scores(x)
-
     with pytest.raises(ExportError) as caught:
-        extract_ir(Scoring(), (torch.ones(2),))
+        extract_ir(Function(Scores), (torch.ones(2),))
 
     assert caught.value.message.endswith("Scores'> in output, which is not a known type")
     assert caught.value.fix is not None
@@ -197,11 +192,6 @@ def test_what_the_model_says_comes_through(
 
 
 def test_a_failure_to_trace_again_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Writing(nn.Module):
-        def forward(self, x: Any) -> Any:
-            x[0].add_(1)
-            return x
-
     def fail(*_: Any) -> Any:
         raise RuntimeError("first\nsecond")
 
@@ -210,7 +200,7 @@ def test_a_failure_to_trace_again_is_told_in_one_line(monkeypatch: pytest.Monkey
     with pytest.raises(
         ConversionError, match=r"functional: RuntimeError: first\n(  at: .*\n)?  fix: write without"
     ):
-        extract_ir(Writing(), (torch.ones(2, 2),))
+        extract_ir(Function(lambda x: x[0].add_(1)), (torch.ones(2, 2),))
 
 
 def write_through_views(x: Any) -> Any:
