@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import nn, randn
 
-from tests.support.corpus.case import Table, call, floats
+from tests.support.corpus.case import Holding, Table, call, floats
 
 CASES = Table(floats((3,)))
 images = floats((3, 2, 4, 4))
@@ -50,30 +50,18 @@ def buffer_changed_through_views(self: Any, x: Any) -> Any:
     return view.T @ view
 
 
-class TiedBuffers(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.register_buffer("first", torch.ones(3))
-        self.register_buffer("second", self.first)
-
-    def forward(self, x: Any) -> Any:
-        self.first.add_(x)
-        return self.second * 2
+def tied_buffers() -> nn.Module:
+    tied = torch.ones(3)
+    return Holding(lambda self, x: (self.first.add_(x), self.second * 2)[1], first=tied, second=tied)
 
 
-module("tied_buffers_changed", TiedBuffers)
+def shared_child() -> nn.Module:
+    child = Counter()
+    return Holding(lambda self, x: self.encoder(x) + self.decoder(x), encoder=child, decoder=child)
 
 
-class SharedChild(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.encoder = self.decoder = Counter()
-
-    def forward(self, x: Any) -> Any:
-        return self.encoder(x) + self.decoder(x)
-
-
-module("module_with_buffers_called_twice", SharedChild)
+module("tied_buffers_changed", tied_buffers)
+module("module_with_buffers_called_twice", shared_child)
 
 
 @CASES.add(holding=lambda: {"weight": nn.Parameter(randn(3))})

@@ -135,22 +135,13 @@ OUTSIDE = tensor([4.0, 3.0, 2.0, 1.0])
 function("tensor_of_the_enclosing_module", lambda x: x * OUTSIDE)
 
 
-class CachedOnFirstCall(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.steps = 4
-
-    def forward(self, x: Any) -> Any:
-        positions = torch.arange(self.steps, dtype=torch.float32)
-        return x * torch.cos(positions) + torch.tensor([self.steps], dtype=x.dtype)
+@CASES.add(holding=lambda: {"steps": 4})
+def constants_from_python_attributes(self: Any, x: Any) -> Any:
+    positions = torch.arange(self.steps, dtype=torch.float32)
+    return x * torch.cos(positions) + torch.tensor([self.steps], dtype=x.dtype)
 
 
-module("constants_from_python_attributes", CachedOnFirstCall)
-
-
-class LargeConstant(nn.Module):
-    def forward(self, x: Any) -> Any:
-        return x + torch.tensor(list(range(5000)), dtype=torch.float32).view(50, 100)[:3, :4]
-
-
-module("large_constant", LargeConstant)
+function(
+    "large_constant",
+    lambda x: x + torch.tensor(list(range(5000)), dtype=torch.float32).view(50, 100)[:3, :4],
+)

@@ -15,14 +15,9 @@ CASES = Table(floats((3, 4)))
 module = CASES.module
 
 
-@CASES.add()
-class DataOfWeights(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear = nn.Linear(4, 4)
-
-    def forward(self, x: Any) -> Any:
-        return fn.linear(x, self.linear.weight.data.T, self.linear.bias.detach()) + x.data
+@CASES.add(holding=lambda: {"linear": nn.Linear(4, 4)})
+def data_of_weights(self: Any, x: Any) -> Any:
+    return fn.linear(x, self.linear.weight.data.T, self.linear.bias.detach()) + x.data
 
 
 class ExtraState(nn.Linear):
@@ -108,21 +103,14 @@ def unrolled_loop_of_1000_ops(x: Any) -> Any:
     return x
 
 
-@CASES.add()
-class EarlyExit(nn.Module):
+@CASES.add(holding=lambda: {"layers": nn.ModuleList(nn.Linear(4, 4) for _ in range(4)), "depth": 2})
+def early_exit(self: Any, x: Any) -> Any:
     """Control flow on Python values, resolved when the model is captured."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layers = nn.ModuleList(nn.Linear(4, 4) for _ in range(4))
-        self.depth = 2
-
-    def forward(self, x: Any) -> Any:
-        for index, layer in enumerate(self.layers):
-            if index >= self.depth or x.shape[-1] != 4:
-                break
-            x = layer(x) if self.training else -layer(x)
-        return x
+    for index, layer in enumerate(self.layers):
+        if index >= self.depth or x.shape[-1] != 4:
+            break
+        x = layer(x) if self.training else -layer(x)
+    return x
 
 
 module(
@@ -130,13 +118,8 @@ module(
     lambda: nn.Sequential(nn.Dropout(0.5), nn.Sequential(nn.Dropout(0.5)).eval()),
 )
 module("identity", nn.Identity)
-module("adaptive_log_softmax", lambda: LogProbabilities())
 
 
-class LogProbabilities(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.inner = nn.AdaptiveLogSoftmaxWithLoss(4, 6, [2, 4])
-
-    def forward(self, x: Any) -> Any:
-        return self.inner.log_prob(x)
+@CASES.add(holding=lambda: {"inner": nn.AdaptiveLogSoftmaxWithLoss(4, 6, [2, 4])})
+def adaptive_log_softmax(self: Any, x: Any) -> Any:
+    return self.inner.log_prob(x)

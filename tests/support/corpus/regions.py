@@ -118,19 +118,15 @@ def no_grad_within_autocast(x: Any) -> Any:
     return y + z
 
 
-class HalfConvolution(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.convolution = nn.Conv2d(1, 2, 3)
-        self.norm = nn.BatchNorm2d(2)
-        self.head = nn.Linear(2, 3)
-
-    @torch.autocast("cpu", dtype=torch.bfloat16)
-    def forward(self, x: Any) -> Any:
-        return self.head(self.norm(self.convolution(x)).relu_().mean((2, 3)))
+@CASES.add(
+    floats((2, 1, 5, 5)),
+    holding=lambda: {"convolution": nn.Conv2d(1, 2, 3), "norm": nn.BatchNorm2d(2), "head": nn.Linear(2, 3)},
+)
+@torch.autocast("cpu", dtype=torch.bfloat16)
+def autocast_decorator(self: Any, x: Any) -> Any:
+    return self.head(self.norm(self.convolution(x)).relu_().mean((2, 3)))
 
 
-CASES.module("autocast_decorator", HalfConvolution, floats((2, 1, 5, 5)))
 CASES.module("autocast_around_capture", lambda: nn.Linear(4, 4), floats((2, 4)), under=bfloat16)
 CASES.module(
     "autocast_around_capture_of_mixed_ops",
