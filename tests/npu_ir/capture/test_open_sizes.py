@@ -209,6 +209,9 @@ def test_words_of_declarations_may_be_names(tmp_path: Path) -> None:
     assert parse_ir(str(graph)) == graph
 
 
+FIRST = "%x: f32[s, 3*t+1]"
+
+
 @each_row(
     "old, new, message",
     {
@@ -227,13 +230,13 @@ def test_words_of_declarations_may_be_names(tmp_path: Path) -> None:
         "relation": ("== 0", "= 0", "'=' is not a relation: expected one of ==, !=, <="),
         "no_symbol": ("mod(s, 2) == 0", "2 == 2", "the constraint 2 == 2 has no symbol\n  at: line 4"),
         "sides": ("mod(s, 2) ==", "mod(s, 2) == mod(s, ) ==", "mod takes 2 arguments, got 1"),
-        "size": ("f32[s, 3*t+1]\n  input %y", "f32[s, 3*r+1]\n  input %y", "but no symbol r is declared"),
+        "size": (FIRST, "%x: f32[s, 3*r+1]", "but no symbol r is declared"),
         "number": ("int(s*t)", "int(s*r)", "but no symbol r is declared"),
-        "float_size": ("f32[s, 3*t+1]\n  input %y", "f32[s, 1.5]\n  input %y", "expected an integer from 0"),
-        "no_value": ("f32[s, 3*t+1]\n  input %y", "f32[s, 3//0]\n  input %y", "has no value"),
+        "float_size": (FIRST, "%x: f32[s, 1.5]", "expected an integer from 0"),
+        "no_value": (FIRST, "%x: f32[s, 3//0]", "has no value"),
         "negative_size": (
-            "f32[s, 3*t+1]\n  input %y",
-            "f32[s, 0-3]\n  input %y",
+            FIRST,
+            "%x: f32[s, 0-3]",
             r"expected an integer from 0 to 2\*\*63 - 1",
         ),
     },

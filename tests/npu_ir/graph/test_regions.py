@@ -271,10 +271,6 @@ def test_text_with_damaged_regions_is_refused(old: str, new: str, message: str) 
             r"no value 'x' here\n  at: .*regions.true_fn.nodes\[0\].inputs\[0\]",
         ),
         "value_from_inside": (lambda d, _: d.update(results={"value": "neg"}), "no value 'neg' here"),
-        "missing": (lambda d, regions: regions.pop("false_fn"), "needs its argument 'false_fn'"),
-        "parameter": (
-            lambda d, regions: regions["true_fn"]["arguments"][0].update(kind="param"), OF_A_PROGRAM
-        ),
         "symbol": (
             lambda d, regions: regions["true_fn"]["arguments"][0].update(type=["f32", ["s"]]),
             "no symbol s is declared",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import functools
 
 import torch
 from torch import nn, randn
@@ -150,23 +151,14 @@ MIXED = (
     r"does not take tensors of these dtypes together: [\s\S]*fix: cast in forward, as "
     r"in x\.to\(weight\.dtype\)"
 )
-refuse(
-    "half_by_float_linear",
-    lambda *args: nn.functional.linear(*args),
-    MIXED,
-    lambda: mixed((2, 3), (4, 3), (4,)),
-)
-refuse("half_by_float_bias", lambda b, x, w: torch.addmm(b, x, w), MIXED, lambda: mixed((4,), (2, 3), (3, 4)))
-refuse("half_by_float_matmul", lambda x, y: x @ y, MIXED, lambda: mixed((5, 2, 3), (3, 4)))
-refuse(
-    "half_by_float_conv1d",
-    lambda x, w: nn.functional.conv1d(x, w),
-    MIXED,
-    lambda: mixed((1, 3, 9), (4, 3, 2)),
-)
-refuse(
-    "half_put_into_float", lambda s, x: x.index_put((torch.tensor([1]),), s), MIXED, lambda: mixed((1,), (3,))
-)
+for name, function, shapes in (
+    ("linear", lambda *args: nn.functional.linear(*args), ((2, 3), (4, 3), (4,))),
+    ("bias", lambda b, x, w: torch.addmm(b, x, w), ((4,), (2, 3), (3, 4))),
+    ("matmul", lambda x, y: x @ y, ((5, 2, 3), (3, 4))),
+    ("conv1d", lambda x, w: nn.functional.conv1d(x, w), ((1, 3, 9), (4, 3, 2))),
+    ("index_put", lambda s, x: x.index_put((torch.tensor([1]),), s), ((1,), (3,))),
+):
+    refuse(f"half_by_float_{name}", function, MIXED, functools.partial(mixed, *shapes))
 
 
 # Tensors of other kinds
