@@ -234,11 +234,7 @@ FIRST = "%x: f32[s, 3*t+1]"
         "number": ("int(s*t)", "int(s*r)", "but no symbol r is declared"),
         "float_size": (FIRST, "%x: f32[s, 1.5]", "expected an integer from 0"),
         "no_value": (FIRST, "%x: f32[s, 3//0]", "has no value"),
-        "negative_size": (
-            FIRST,
-            "%x: f32[s, 0-3]",
-            r"expected an integer from 0 to 2\*\*63 - 1",
-        ),
+        "negative_size": (FIRST, "%x: f32[s, 0-3]", r"expected an integer from 0 to 2\*\*63 - 1"),
     },
 )
 def test_text_with_damaged_sizes_is_refused(old: str, new: str, message: str) -> None:

@@ -274,13 +274,7 @@ def test_storages_of_one_foreign_memory_share_the_address_only() -> None:
     assert storage_key(x[:2]) == storage_key(x[2:]) != storage_key(x.clone())
 
 
-@each_row(
-    "item",
-    {
-        "empty": zeros(0),
-        "meta": zeros(2, device="meta"),
-    },
-)
+@each_row("item", {"empty": zeros(0), "meta": zeros(2, device="meta")})
 def test_without_data_there_is_no_address(item: Tensor) -> None:
     assert storage_address(item) is None
     assert not shares_storage_address(item, item)

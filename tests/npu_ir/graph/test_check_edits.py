@@ -59,11 +59,7 @@ def _unknown_symbol(graph: Graph) -> None:
 
 def _impure_prologue(graph: Graph) -> None:
     node = graph.insert(
-        "aten.dropout.default",
-        [graph.value("p")],
-        {"p": 0.5, "train": False},
-        types=F32,
-        operands=["input"],
+        "aten.dropout.default", [graph.value("p")], {"p": 0.5, "train": False}, types=F32, operands=["input"]
     )
     graph.move_to_prologue(node)
     graph.set_attrs(node, {"p": 0.5, "train": True})

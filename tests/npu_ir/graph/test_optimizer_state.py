@@ -235,10 +235,5 @@ def test_of_many_updates_the_first_are_named() -> None:
 def test_state_is_counted_apart() -> None:
     facts = graph_facts(parse_ir(STEP))
 
-    assert facts["optimizer_state"] == {
-        "count": 2,
-        "elements": 3,
-        "bytes": 12,
-        "bytes_by_dtype": {"f32": 12},
-    }
+    assert facts["optimizer_state"] == {"count": 2, "elements": 3, "bytes": 12, "bytes_by_dtype": {"f32": 12}}
     assert graph_lines(facts)["optimizer state"] == "2 tensors, 3 elements, 12 B f32"

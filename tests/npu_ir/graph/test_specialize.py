@@ -256,8 +256,7 @@ def test_symbolic_sizes_are_no_integers() -> None:
     x, y, z = (value.tensor_type for value in graph.inputs)
 
     with pytest.raises(
-        GraphError,
-        match=r"f32\[a, 4\] has symbolic sizes\n  fix: specialize the graph first: graph",
+        GraphError, match=r"f32\[a, 4\] has symbolic sizes\n  fix: specialize the graph first: graph"
     ):
         _ = z.static_shape
     assert z.static_strides == (4, 1)

@@ -142,6 +142,5 @@ def constants_from_python_attributes(self: Any, x: Any) -> Any:
 
 
 function(
-    "large_constant",
-    lambda x: x + torch.tensor(list(range(5000)), dtype=torch.float32).view(50, 100)[:3, :4],
+    "large_constant", lambda x: x + torch.tensor(list(range(5000)), dtype=torch.float32).view(50, 100)[:3, :4]
 )
