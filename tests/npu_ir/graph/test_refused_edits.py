@@ -197,6 +197,8 @@ REFUSED: dict[str, dict[str, tuple[Callable[[Graph], object], str]]] = {
             lambda g: g.set_update(g.value("small"), g.value("add")),
             r"%add is f32\[2, 3\], it cannot stand for %small, which is f32\[2\]",
         ),
+        "foreign": (lambda g: g.set_update(graph().value("b"), g.value("add")), "%b is not a value of"),
+        "by foreign": (lambda g: g.set_update(g.value("b"), graph().value("add")), "%add is not a value"),
         "of an input, replaced": (
             lambda g: g.set_update(g.value("x"), g.value("c"), replaces=True),
             r"%c is f32\[1\], it cannot stand for %x",
