@@ -39,3 +39,29 @@ ADD = """
 """
 WEIGHTS = {"w": tensor(1, 1), "s": tensor(2, 2)}
 CONSTANTS = {"m": tensor(3, 3)}
+
+CONDITION = """\
+graph G {
+  param %choose: bool[]
+  param %w: f32[2]
+
+  prologue {
+    %cond: f32[2] = higher_order.cond(pred=%choose, operands=(%w))
+    region true_fn = graph yes {
+      input %a: f32[2]
+
+      %sin: f32[2] = aten.sin.default(self=%a)
+
+      return (%sin,)
+    }
+    region false_fn = graph no {
+      input %a: f32[2]
+
+
+      return (%a,)
+    }
+  }
+
+  return %cond
+}
+"""

@@ -12,90 +12,27 @@ import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from torch import Tensor, nn, randn
-from torch._higher_order_ops import associative_scan, scan, while_loop
+from torch._higher_order_ops import scan, while_loop
 from torch._higher_order_ops.map import map as map_rows
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from npu_ir import ConversionError, ExportError, convert_exported_program, execute_ir, extract_ir
+from npu_ir import ConversionError, convert_exported_program, execute_ir, extract_ir
 from npu_ir.capture.functionalize import functionalize
 from tests.support.corpus.case import Function
 from tests.support.corpus.comparison import assert_same
 from tests.support.rows import each_row
 from tests.support.tiers import examples, thin
-
-# In-place ops in the bodies of control flow, and around them.
-
-
-def relu(x: Tensor) -> Tensor:
-    return (x * 2).relu_()
-
-
-def write_through_views(x: Tensor) -> Tensor:
-    y = x * 1
-    y[0].zero_()
-    y.t()[1:] = 5
-    return y
-
-
-def zero_by_mask(x: Tensor) -> Tensor:
-    y = x * 1
-    y[y > 0] = 0
-    return y
-
-
-def change_a_constant(x: Tensor) -> Tensor:
-    y = torch.tensor([1.0, 2.0, 3.0])
-    return x + y.add_(1)
-
-
-def write_beside_a_constant(x: Tensor) -> Tensor:
-    y = x + torch.tensor([1.0, 2.0, 3.0])
-    y[0] += torch.tensor(2.0)
-    return y
-
-
-def write_through_dropout(x: Tensor) -> Tensor:
-    y = x * 1
-    F.dropout(y, 0.5, training=False).add_(1)
-    return y
-
-
-def write_through_einsum(x: Tensor) -> Tensor:
-    y = x * 1
-    torch.einsum("ij->ji", y).add_(1)
-    return y
-
-
-def polygamma(x: Tensor) -> Tensor:
-    return (x.abs() + 1).polygamma_(2)
-
-
-def write_without_gradients(x: Tensor) -> Tensor:
-    y = x * 1
-    with torch.no_grad():
-        y.t()[0].add_(1)
-    return y
-
-
-def nested(x: Tensor) -> Tensor:
-    y = x + torch.tensor(1.0)
-    y[0].mul_(2)
-    return torch.cond(y.sum() > -100, write_beside_a_constant, torch.clone, (y,))
-
-
-BODIES = [
+from tests.support.writing_functions import (
+    BODIES,
+    nested,
     relu,
-    write_through_views,
-    zero_by_mask,
-    change_a_constant,
     write_beside_a_constant,
     write_through_dropout,
-    write_through_einsum,
-    polygamma,
-    write_without_gradients,
-    nested,
-]
+    zero_by_mask,
+)
+
+# Writes in the bodies of control flow, and around them.
 
 
 def in_branch(body: Callable[[Tensor], Tensor], x: Tensor) -> Any:
@@ -159,19 +96,6 @@ def test_writes_around_control_flow_are_seen_where_they_belong(around: Any) -> N
     check(Function(program))
 
 
-@pytest.mark.filterwarnings("ignore::UserWarning")
-def test_the_result_of_an_associative_scan_can_be_written() -> None:
-    def program(x: Tensor, y: Tensor) -> Any:
-        z = x * 2
-        view = z.t()
-        result = associative_scan(lambda a, b: a + b, z, 0, combine_mode="generic")
-        result.add_(1)
-        z.relu_()
-        return result, view
-
-    check(Function(program))
-
-
 def test_a_branch_with_local_writes_needs_no_second_trace() -> None:
     program = torch.export.export(
         Function(lambda x: in_branch(zero_by_mask, x)), (randn(2, 3),), strict=False
@@ -181,20 +105,6 @@ def test_a_branch_with_local_writes_needs_no_second_trace() -> None:
 
     assert functional.program is program
     assert [str(found.op) for found in functional.replacements.values()] == ["aten.index_put.default"]
-
-
-def test_autocast_around_a_branch_holds_in_it() -> None:
-    def program(x: Tensor) -> Tensor:
-        with torch.autocast("cpu"):
-            return torch.cond(x.sum() > -100, lambda y: y @ y.t(), lambda y: (y @ y.t()).cos(), (x,))
-
-    x = randn(2, 3)
-
-    graph = extract_ir(Function(program), (x,))
-
-    result = execute_ir(graph, (x,))
-    assert result.dtype is torch.bfloat16
-    assert torch.equal(result, program(x))
 
 
 @torch.compiler.nested_compile_region
@@ -209,21 +119,6 @@ def test_a_region_that_two_calls_share_may_write() -> None:
     graph = convert_exported_program(program)
 
     assert torch.equal(execute_ir(graph, (x,)), model(x))
-
-
-@each_row(
-    "branch, problem",
-    {
-        "writes its operand": (lambda y: y.add_(1).sin(), "input mutation"),
-        "returns its operand": (lambda y: y, "aliasing"),
-        "returns a view of its operand": (lambda y: y.view(-1).view(2, 3), "aliasing"),
-    },
-)
-def test_torch_export_refuses_bodies_that_share_memory_with_the_outside(
-    branch: Callable[[Tensor], Tensor], problem: str
-) -> None:
-    with pytest.raises(ExportError, match=rf"Encountered {problem} during higher order op tracing"):
-        extract_ir(Function(lambda x: in_branch(branch, x * 1)), (randn(2, 3),))
 
 
 # Random programs of views and in-place ops: a graph computes what eager computes, or is refused.
@@ -356,13 +251,6 @@ def test_a_random_program_computes_what_eager_computes(
 # What such programs have found
 
 
-def test_eager_refuses_to_add_the_transpose_of_a_tensor_to_it_in_place() -> None:
-    square = [Step("new", 3, 0, 0, False), Step("view", 3, 2, 0, False)]
-    program = Program([*square, Step("view", 1, 3, 0, False), Step("write", 4, 3, 4, False)], [3], False)
-
-    assert is_refused_by_eager(program)
-
-
 DROPOUTS = list(
     itertools.product(
         [(0.0, True), (0.0, False), (0.5, False), (1.0, True)],
@@ -382,27 +270,6 @@ def test_a_dropout_that_drops_nothing_returns_its_input_itself(pair: tuple[Any, 
         return x, y
 
     check(Function(program), lambda: (torch.arange(24.0).view(2, 3, 4),))
-
-
-def test_a_dropout_of_a_view_returns_the_view_itself() -> None:
-    def program(x: Tensor) -> Any:
-        x = x * 2
-        y = F.dropout(x.t()[1:], 0.5, training=False)
-        x.add_(1)
-        return x, y
-
-    check(Function(program), lambda: (torch.arange(6.0).view(2, 3),))
-
-
-def test_a_write_in_a_region_without_gradients_is_seen_outside() -> None:
-    def program(x: Tensor) -> Any:
-        x = x * 2
-        y = F.dropout(x.t(), 0.5, training=False)
-        with torch.no_grad():
-            x.index_fill_(0, torch.tensor([0]), 4.0)
-        return y
-
-    check(Function(program), lambda: (torch.arange(6.0).view(2, 3),))
 
 
 @pytest.mark.parametrize("is_from_outside", [True, False])

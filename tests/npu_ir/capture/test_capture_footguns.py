@@ -12,14 +12,7 @@ from torch import nn, randn
 from torch.nn import functional as fn
 
 from npu_ir import ExecutionError, execute_ir, extract_ir
-from npu_ir.errors import CaptureWarning
-from tests.support.comparison import same_bits
-from tests.support.corpus.case import Function
-
-
-def op_types(model: nn.Module, *args: Any) -> list[str]:
-    return [node.op_type for node in extract_ir(model, args).nodes]
-
+from tests.support.corpus.case import Function, Holding
 
 # What is decided when the model is captured
 
@@ -67,33 +60,12 @@ def test_python_side_effects_happen_once_and_attributes_are_put_back() -> None:
     assert model.calls == 0
 
 
-def test_tensors_kept_as_attributes_are_not_updates_of_the_graph() -> None:
-    class Keeping(nn.Module):
-        last: Any = None
-
-        def forward(self, x: Any) -> Any:
-            self.last = x * 2
-            return x + 1
-
-    model = Keeping()
-    with pytest.warns(CaptureWarning, match="forward assigns tensors to self.last"):
-        graph = extract_ir(model, (torch.ones(2),))
-
-    assert model.last is None
-    assert not graph.updates
-
-
 def test_a_parameter_replaced_in_forward_is_not_an_update_of_the_graph() -> None:
-    class Replacing(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.weight = nn.Parameter(torch.ones(2))
+    def replace(self: Any, x: Any) -> Any:
+        self.weight = nn.Parameter(self.weight * 2)
+        return x * self.weight
 
-        def forward(self, x: Any) -> Any:
-            self.weight = nn.Parameter(self.weight * 2)
-            return x * self.weight
-
-    model = Replacing()
+    model = Holding(replace, weight=nn.Parameter(torch.ones(2)))
     weight = model.weight
 
     graph = extract_ir(model, (torch.ones(2),))
@@ -189,28 +161,6 @@ def test_inputs_in_another_layout_are_laid_out_as_at_capture() -> None:
 
 
 # Bits
-
-
-def test_eager_sums_up_in_another_order_where_weights_require_gradients() -> None:
-    torch.manual_seed(1)
-    model, x = nn.GRU(3, 4, batch_first=True), randn(4, 2, 3)
-    graph = extract_ir(model, (x,))
-
-    result, _ = execute_ir(graph, (x,), weights=model.state_dict())
-
-    torch.testing.assert_close(result, model(x)[0].detach(), rtol=1e-5, atol=1e-6)
-    with torch.no_grad():
-        assert same_bits(result, model.requires_grad_(False)(x)[0])
-
-
-def test_the_fused_attention_of_eager_is_not_captured() -> None:
-    model = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True).eval()
-
-    with torch.no_grad():
-        captured = op_types(model, randn(2, 3, 8))
-
-    assert "aten._transformer_encoder_layer_fwd.default" not in captured
-    assert "aten.scaled_dot_product_attention.default" in captured
 
 
 def test_weights_are_not_copied_while_a_model_is_captured(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import pytest
-import torch
-from torch import Tensor, ones, tensor, zeros
+from torch import ones, tensor, zeros
 
-from npu_ir import ExecutionError, Graph, execute_ir, extract_ir, parse_ir
-from tests.support.corpus.case import Function
+from npu_ir import ExecutionError, Graph, execute_ir, parse_ir
 from tests.support.rows import each_row
 
 
@@ -93,25 +91,3 @@ def test_a_range_holds_at_the_end_of_a_region() -> None:
         ),
     ):
         execute_ir(graph, (tensor(True), ones(4)))
-
-
-def test_the_check_of_a_model_speaks_before_the_range_that_follows_from_it() -> None:
-    def function(x: Tensor) -> Tensor:
-        n = x.sum().long().item()
-        torch._check(n >= 0)
-        torch._check(n < 5)
-        return x * n
-
-    graph = extract_ir(Function(function), (ones(3),))
-
-    assert str(graph.symbols["u0"]) == "[0, 4]"
-    assert torch.equal(execute_ir(graph, (ones(4)[:3],)), ones(3) * 3)
-    for x, relation in ((ones(3) * 9, "u0 <= 4"), (-ones(3), "u0 >= 0")):
-        with pytest.raises(
-            ExecutionError,
-            match=(
-                "_assert_scalar.default failed: RuntimeError: Runtime assertion failed "
-                f"for expression {relation}"
-            ),
-        ):
-            execute_ir(graph, (x,))

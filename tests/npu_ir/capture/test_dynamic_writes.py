@@ -7,70 +7,41 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn, randn
+from torch import Tensor, arange, nn, randn, tensor
 from torch.export import Dim
-from torch.nn import functional as F
 
 from npu_ir import ConversionError, execute_ir, extract_ir
 from npu_ir._torch.sizes import are_sizes_equal, is_statically_true
 from npu_ir.capture.functionalize import functionalize
-from tests.support.corpus.case import Function
+from tests.support.corpus.case import Function, Holding
 from tests.support.corpus.comparison import assert_same
 from tests.support.rows import each_row
-
-
-class WithState(nn.Module):
-    """Calls a function with itself: a module with a cache, a counter and running statistics."""
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__()
-        self._function = function
-        self.norm = nn.BatchNorm1d(3)
-        self.register_buffer("cache", torch.zeros(1, 16, 4))
-        self.register_buffer("count", torch.zeros(()))
-
-    def forward(self, *args: Any) -> Any:
-        return self._function(self, *args)
+from tests.support.writing_functions import BODIES
 
 
 def copies(args: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(arg.clone() if isinstance(arg, Tensor) else arg for arg in args)
 
 
+def stateful(function: Callable[..., Any]) -> nn.Module:
+    """Return a module with a cache, a counter and running statistics, which calls a function with itself."""
+    return Holding(function, norm=nn.BatchNorm1d(3), cache=torch.zeros(1, 16, 4), count=torch.zeros(()))
+
+
 def check(function: Callable[..., Any], shapes: Any, *calls: tuple[Any, ...]) -> None:
     """Fail unless the graph of the first call gives results and updates of eager for every call."""
-    graph = extract_ir(WithState(function), copies(calls[0]), dynamic_shapes=(shapes,))
+    graph = extract_ir(stateful(function), copies(calls[0]), dynamic_shapes={"args": shapes})
     for args in calls:
-        model, given = WithState(function), copies(args)
+        model, given = stateful(function), copies(args)
         weights = {name: tensor.clone() for name, tensor in model.state_dict().items()}
         actual, changes = execute_ir(graph, copies(args), weights=weights, return_mutations=True)
         with torch.no_grad():
             expected = model(*given)
         torch.testing.assert_close(actual, expected, equal_nan=True)
-        for name, tensor in model.state_dict().items():
-            assert_same(changes.get(name, weights[name]), tensor, name)
+        for name, after in model.state_dict().items():
+            assert_same(changes.get(name, weights[name]), after, name)
         for value, before, after in zip(graph.inputs, copies(args), given, strict=True):
             assert_same(changes.get(value.name, before), after, value.name)
-
-
-def add_to_rows(_: Any, x: Tensor) -> Tensor:
-    y = x * 2
-    y[0].zero_()
-    y[1:].add_(1)
-    y.t()[1] = 5
-    return y
-
-
-def relu_and_add(_: Any, x: Tensor) -> Tensor:
-    y = x * 2
-    y.relu_()
-    return y.add_(1)
-
-
-def zero_by_mask(_: Any, x: Tensor) -> Tensor:
-    y = x * 1
-    y[y > 0] = 0
-    return y
 
 
 def change_input(_: Any, x: Tensor) -> Tensor:
@@ -84,30 +55,9 @@ def count(model: Any, x: Tensor) -> Tensor:
     return x + model.count
 
 
-def through_einsum(_: Any, x: Tensor) -> Tensor:
-    y = x * 2
-    torch.einsum("ij->ji", y[1:, 1:]).add_(1)
-    return y
-
-
 def through_broadcasting(_: Any, x: Tensor) -> Tensor:
     y = x * 2
     torch.broadcast_tensors(y[1:], torch.zeros(()))[0].add_(1)
-    return y
-
-
-def through_dropout(_: Any, x: Tensor) -> Tensor:
-    y = x * 2
-    F.dropout(y, 0.5, training=False).add_(1)
-    return y
-
-
-def without_gradients(_: Any, x: Tensor) -> Tensor:
-    y = x * 2
-    with torch.no_grad():
-        y[1:].add_(1)
-        z = y.view(-1)
-    z.mul_(2)
     return y
 
 
@@ -116,10 +66,6 @@ def under_autocast(_: Any, x: Tensor) -> Tensor:
     with torch.autocast("cpu"):
         z = y @ y.t()
     return z.relu_()
-
-
-def polygamma(_: Any, x: Tensor) -> Tensor:
-    return (x.abs() + 1).polygamma_(2)
 
 
 def double_selected(_: Any, x: Tensor) -> Tensor:
@@ -136,18 +82,12 @@ def shift_indices(_: Any, x: Tensor) -> Tensor:
 @each_row(
     "function",
     [
-        relu_and_add,
-        add_to_rows,
-        zero_by_mask,
+        *(lambda _, x, body=body: body(x) for body in BODIES),
         change_input,
         count,
         lambda model, x: model.norm(x),
-        through_einsum,
         through_broadcasting,
-        through_dropout,
-        without_gradients,
         under_autocast,
-        polygamma,
         double_selected,
         shift_indices,
     ],
@@ -156,74 +96,63 @@ def test_writes_with_an_open_batch_size(function: Callable[..., Any]) -> None:
     check(function, ({0: Dim.AUTO},), (randn(4, 3),), (randn(7, 3),))
 
 
-def test_writes_with_named_sizes() -> None:
-    def program(_: Any, x: Tensor, y: Tensor) -> Tensor:
-        z = x + y
-        z.add_(y)
-        y.mul_(2)
-        return z
-
-    batch = Dim("batch", min=2, max=64)
-    check(program, ({0: batch}, {0: batch}), (randn(4, 3), randn(4, 3)), (randn(6, 3), randn(6, 3)))
+def add_named(_: Any, x: Tensor, y: Tensor) -> Tensor:
+    z = x + y
+    z.add_(y)
+    y.mul_(2)
+    return z
 
 
-STEPS = Dim("steps", min=2, max=8)
+def write_at_positions(model: Any, x: Tensor, positions: Tensor) -> Tensor:
+    model.cache.index_copy_(1, positions, x)
+    return model.cache * 1
 
 
-def test_a_cache_written_at_positions() -> None:
-    def program(model: Any, x: Tensor, positions: Tensor) -> Tensor:
-        model.cache.index_copy_(1, positions, x)
-        return model.cache * 1
-
-    check(
-        program,
-        ({1: STEPS}, {0: STEPS}),
-        (randn(1, 3, 4), torch.tensor([0, 1, 2])),
-        (randn(1, 5, 4), torch.tensor([3, 4, 5, 6, 7])),
-    )
+def write_from_a_number(model: Any, x: Tensor, start: int) -> Tensor:
+    end = start + x.shape[1]
+    model.cache[:, start:end] = x
+    return model.cache[:, :end].clone()
 
 
-def test_a_cache_written_from_a_position_that_is_a_number() -> None:
-    def program(model: Any, x: Tensor, start: int) -> Tensor:
-        end = start + x.shape[1]
-        model.cache[:, start:end] = x
-        return model.cache[:, :end].clone()
-
-    check(program, ({1: STEPS}, Dim.DYNAMIC), (randn(1, 3, 4), 2), (randn(1, 5, 4), 4))
-
-
-def test_a_cache_written_from_a_position_in_a_tensor() -> None:
-    def program(model: Any, x: Tensor, position: Tensor) -> Tensor:
-        start = position.item()
-        torch._check(start >= 0)
-        torch._check(start + x.shape[1] <= 16)
-        model.cache.narrow(1, start, x.shape[1]).copy_(x)
-        return model.cache.sum(1)
-
-    check(
-        program,
-        ({1: STEPS}, None),
-        (randn(1, 3, 4), torch.tensor(2)),
-        (randn(1, 5, 4), torch.tensor(4)),
-    )
+def write_from_a_position_in_a_tensor(model: Any, x: Tensor, position: Tensor) -> Tensor:
+    start = position.item()
+    torch._check(start >= 0)
+    torch._check(start + x.shape[1] <= 16)
+    model.cache.narrow(1, start, x.shape[1]).copy_(x)
+    return model.cache.sum(1)
 
 
-def test_a_tensor_whose_size_was_data() -> None:
-    def program(_: Any, size: Tensor) -> Tensor:
-        rows = size.item()
-        torch._check(rows > 0)
-        y = torch.zeros(rows, 3)
-        y.add_(1)
-        y[0] = 7
-        return y
-
-    check(program, (None,), (torch.tensor(3),), (torch.tensor(5),))
+def write_into_a_tensor_whose_size_was_data(_: Any, size: Tensor) -> Tensor:
+    rows = size.item()
+    torch._check(rows > 0)
+    y = torch.zeros(rows, 3)
+    y.add_(1)
+    y[0] = 7
+    return y
 
 
-@each_row("function", [relu_and_add, zero_by_mask, add_to_rows, through_dropout])
+BATCH, STEPS = Dim("batch", min=2, max=64), Dim("steps", min=2, max=8)
+THREE, FIVE = randn(1, 3, 4), randn(1, 5, 4)
+
+
+@each_row(
+    "function, shapes, calls",
+    [
+        (add_named, ({0: BATCH}, {0: BATCH}), [(randn(4, 3), randn(4, 3)), (randn(6, 3), randn(6, 3))]),
+        (write_at_positions, ({1: STEPS}, {0: STEPS}), [(THREE, arange(3)), (FIVE, arange(3, 8))]),
+        (write_from_a_number, ({1: STEPS}, Dim.DYNAMIC), [(THREE, 2), (FIVE, 4)]),
+        (write_from_a_position_in_a_tensor, ({1: STEPS}, None), [(THREE, tensor(2)), (FIVE, tensor(4))]),
+        (write_into_a_tensor_whose_size_was_data, (None,), [(tensor(3),), (tensor(5),)]),
+    ],
+)
+def test_writes_with_other_open_sizes(function: Callable[..., Any], shapes: Any, calls: list[Any]) -> None:
+    check(function, shapes, *calls)
+
+
+@each_row("function", BODIES[:4])
 def test_making_a_program_functional_assumes_nothing_of_its_sizes(function: Callable[..., Any]) -> None:
     program = torch.export.export(
-        WithState(function), (randn(4, 3),), dynamic_shapes=(({0: Dim.AUTO},),), strict=False
+        Function(function), (randn(4, 3),), dynamic_shapes={"args": ({0: Dim.AUTO},)}, strict=False
     )
     size = next(node for node in program.graph.nodes if node.name == "args_0").meta["val"].shape[0]
     before = list(size.node.shape_env.guards)
@@ -260,7 +189,7 @@ def test_a_buffer_is_replaced_by_a_tensor_of_a_size_that_is_data() -> None:
         model.count = x.masked_select(x > 0)
         return x
 
-    model = WithState(program)
+    model = stateful(program)
 
     graph = extract_ir(model, (randn(4),))
 

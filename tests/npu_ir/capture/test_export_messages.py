@@ -19,6 +19,8 @@ from npu_ir import extract_ir
 from npu_ir._torch.tracing import printing_module
 from npu_ir.capture.export_messages import HeldMessages, export_error, suggested_sizes
 from npu_ir.errors import CaptureWarning, ConversionError, ExportError
+from tests.support.corpus.case import Function
+from tests.support.rows import each_row
 
 
 class Branching(nn.Module):
@@ -143,19 +145,15 @@ def test_sizes_that_pytorch_suggests_are_the_fix() -> None:
 
 
 def test_a_long_list_of_violations_is_cut() -> None:
-    class Folding(nn.Module):
-        def forward(self, x: Any, y: Any) -> Any:
-            return x + y, x.view(-1, 4)[: x.shape[0] // 2].reshape(2, -1)
+    folding = Function(lambda x, y: (x + y, x.view(-1, 4)[: x.shape[0] // 2].reshape(2, -1)))
+    sizes = {"args": ({0: Dim("a")}, {0: Dim("b")})}
 
     with pytest.raises(
         ExportError, match=r"(\n  - .*){5}\n  \.\.\. and \d+ more\n  fix: .*; b = 4\*_a"
     ) as caught:
-        extract_ir(Folding(), (torch.ones(8), torch.ones(8)), dynamic_shapes=({0: Dim("a")}, {0: Dim("b")}))
+        extract_ir(folding, (torch.ones(8), torch.ones(8)), dynamic_shapes=sizes)
 
     assert "a = 4*_a" in suggested_sizes(str(caught.value.__cause__))
-
-
-def test_a_message_without_suggestions_has_none() -> None:
     assert suggested_sizes("Constraints violated (s)!\n  - something") == []
 
 
@@ -164,12 +162,8 @@ def test_a_result_of_an_unknown_type_is_told_by_its_name_alone() -> None:
     class Scores:
         best: Any
 
-    class Scoring(nn.Module):
-        def forward(self, x: Any) -> Any:
-            return Scores(x)
-
     with pytest.raises(ExportError) as caught:
-        extract_ir(Scoring(), (torch.ones(2),))
+        extract_ir(Function(Scores), (torch.ones(2),))
 
     assert caught.value.message.endswith("Scores'> in output, which is not a known type")
     assert caught.value.fix is not None
@@ -198,11 +192,6 @@ def test_what_the_model_says_comes_through(
 
 
 def test_a_failure_to_trace_again_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Writing(nn.Module):
-        def forward(self, x: Any) -> Any:
-            x[0].add_(1)
-            return x
-
     def fail(*_: Any) -> Any:
         raise RuntimeError("first\nsecond")
 
@@ -211,27 +200,21 @@ def test_a_failure_to_trace_again_is_told_in_one_line(monkeypatch: pytest.Monkey
     with pytest.raises(
         ConversionError, match=r"functional: RuntimeError: first\n(  at: .*\n)?  fix: write without"
     ):
-        extract_ir(Writing(), (torch.ones(2, 2),))
+        extract_ir(Function(lambda x: x[0].add_(1)), (torch.ones(2, 2),))
 
 
-def test_a_recurrent_layer_is_captured_without_a_word() -> None:
+def write_through_views(x: Any) -> Any:
+    y = x.clone()
+    y.view(-1)[1:].add_(1)
+    y.diagonal().mul_(2)
+    return y
+
+
+@each_row("model", [nn.Sequential(nn.LSTM(2, 3)), nn.GRU(2, 3), Function(write_through_views)])
+def test_what_pytorch_does_by_itself_is_captured_without_a_word(model: nn.Module) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        extract_ir(nn.Sequential(nn.LSTM(2, 3)), (torch.ones(4, 2),))
-        extract_ir(nn.GRU(2, 3), (torch.ones(4, 2),))
-
-
-def test_a_program_that_is_traced_again_is_captured_without_a_word() -> None:
-    class Writing(nn.Module):
-        def forward(self, x: Any) -> Any:
-            y = x.clone()
-            y.view(-1)[1:].add_(1)
-            y.diagonal().mul_(2)
-            return y
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        extract_ir(Writing(), (torch.ones(2, 2),))
+        extract_ir(model, (torch.ones(4, 2),))
 
 
 def test_a_tensor_that_forward_keeps_is_warned_of_each_time() -> None:
@@ -242,12 +225,15 @@ def test_a_tensor_that_forward_keeps_is_warned_of_each_time() -> None:
             self.last = x * 2
             return x + 1
 
+    model = Keeping()
     for _ in range(2):
         with pytest.warns(
             CaptureWarning, match="forward assigns tensors to self.last: the graph does not"
         ) as seen:
-            extract_ir(Keeping(), (torch.ones(2),))
+            graph = extract_ir(model, (torch.ones(2),))
 
+        assert model.last is None
+        assert not graph.updates
         assert [warning.filename for warning in seen] == [__file__]
 
 

@@ -71,10 +71,7 @@ def test_the_module_stays_as_it_was() -> None:
 
 @each_row(
     "function",
-    {
-        "an input": lambda x: torch.ops.aten.add_.Tensor(x, 1),
-        "a copy": lambda x: x.clone().mul_(2),
-    },
+    {"an input": lambda x: torch.ops.aten.add_.Tensor(x, 1), "a copy": lambda x: x.clone().mul_(2)},
 )
 def test_a_write_in_place_is_refused(function: Callable[..., Any]) -> None:
     module = traced(function, torch.ones(2))

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim
 
-from npu_ir import execute_ir, extract_ir, verify_ir
+from npu_ir import Graph, execute_ir, extract_ir, verify_ir
+from tests.support.corpus.case import Holding
 from tests.support.rows import each_row
 
 
@@ -79,56 +80,49 @@ COUNTERS = [
 ]
 
 
-class Counting(nn.Module):
-    """Adds the call count to a tensor held by an object: it is traced twice, then as a buffer."""
-
-    def __init__(self, hold: Callable[[], Any], count: Callable[[Any], int]) -> None:
-        super().__init__()
-        self.held, self.cache = hold(), {"sum": torch.zeros(2)}
-        self.count = count
-
-    def forward(self, x: Tensor) -> Tensor:
-        self.cache["sum"].add_(self.count(self.held))
-        return x + self.cache["sum"]
+def check(model: nn.Module, *args: Tensor) -> Graph:
+    """Return the graph of a model; fail unless both do the same, twice."""
+    graph = extract_ir(model, args)
+    assert verify_ir(graph, model, args).ok
+    assert verify_ir(graph, model, args).ok
+    return graph
 
 
 @each_row(("hold", "count"), COUNTERS)
 def test_the_graph_is_that_of_the_next_call(hold: Callable[[], Any], count: Callable[[Any], int]) -> None:
-    model, x = Counting(hold, count), torch.zeros(2)
+    # The sum is held by a dict: the model is traced twice, then with the sum as a buffer.
+    model = Holding(
+        lambda self, x: x + self.cache["sum"].add_(count(self.held)),
+        held=hold(),
+        cache={"sum": torch.zeros(2)},
+    )
     count(model.held)
 
-    graph = extract_ir(model, (x,))
+    graph = check(model, torch.zeros(2))
 
-    assert torch.equal(execute_ir(graph, (x,)), torch.full((2,), 2.0))
-    assert verify_ir(graph, model, (x,)).ok
+    assert torch.equal(execute_ir(graph, (torch.zeros(2),)), torch.full((2,), 2.0))
     assert count(model.held) == 2
 
 
 def test_an_attempt_that_torch_export_gives_up_counts_for_nothing() -> None:
-    class Sized(Counting):
-        def forward(self, x: Tensor) -> Tensor:
-            number = self.count(self.held)
-            return x * number if x.shape[0] == 1 else x + number
+    def sized(self: Any, x: Tensor) -> Tensor:
+        number = self.held.count()
+        return x * number if x.shape[0] == 1 else x + number
 
-    model, x = Sized(Counter, Counter.count), torch.zeros(3)
+    model, x = Holding(sized, held=Counter()), torch.zeros(3)
 
-    graph = extract_ir(model, (x,), dynamic_shapes={"x": {0: Dim("n", min=1)}})
+    graph = extract_ir(model, (x,), dynamic_shapes={"args": ({0: Dim("n", min=1)},)})
 
     assert torch.equal(execute_ir(graph, (x,)), torch.ones(3))
     assert model.held.calls == 0
 
 
 def test_a_dict_keeps_its_order() -> None:
-    class Recent(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.recent = {"first": 1, "second": 2}
+    def forward(self: Any, x: Tensor) -> Tensor:
+        self.recent["first"] = self.recent.pop("first") + 1
+        return x * self.recent["first"]
 
-        def forward(self, x: Tensor) -> Tensor:
-            self.recent["first"] = self.recent.pop("first") + 1
-            return x * self.recent["first"]
-
-    model = Recent()
+    model = Holding(forward, recent={"first": 1, "second": 2})
 
     extract_ir(model, (torch.ones(1),))
 
@@ -143,56 +137,24 @@ def test_verifying_leaves_attributes_as_they_were() -> None:
             self.calls += 1
             return x * self.calls
 
-    model, x = Numbered(), torch.ones(1)
-    graph = extract_ir(model, (x,))
+    model = Numbered()
 
-    assert verify_ir(graph, model, (x,)).ok
-    assert verify_ir(graph, model, (x,)).ok
+    check(model, torch.ones(1))
+
     assert "calls" not in vars(model)
-
-
-def test_a_result_that_is_a_tensor_of_the_model_is_verified_as_it_is_after_the_call() -> None:
-    class Returned(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.register_buffer("keys", torch.zeros(2))
-            self.held = [self.keys]
-
-        def forward(self, x: Tensor) -> Tensor:
-            self.held[0].add_(x)
-            result: Tensor = self.held[0]
-            return result
-
-    model, x = Returned(), torch.ones(2)
-
-    assert verify_ir(extract_ir(model, (x,)), model, (x,)).ok
-    assert torch.equal(model.keys, torch.zeros(2))
-
-
-def added(keys: Tensor, x: Tensor) -> Tensor:
-    return keys.add_(x)
 
 
 @each_row(
     "hold",
     {
-        "partial": lambda keys: functools.partial(added, keys),
-        "closure": lambda keys: lambda x: added(keys, x),
+        "partial": lambda keys: functools.partial(Tensor.add_, keys),
+        "closure": lambda keys: lambda x: keys.add_(x),
     },
 )
 def test_what_a_function_holds_of_the_model_stays_as_it_was(hold: Callable[[Tensor], Any]) -> None:
-    class Held(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.register_buffer("keys", torch.zeros(2))
-            self.function = hold(self.keys)
+    keys = torch.zeros(2)
+    model = Holding(lambda self, x: self.add(x), keys=keys, add=hold(keys))
 
-        def forward(self, x: Tensor) -> Tensor:
-            return self.function(x) * 2  # type: ignore[no-any-return]
+    check(model, torch.ones(2))
 
-    model, x = Held(), torch.ones(2)
-
-    graph = extract_ir(model, (x,))
-
-    assert verify_ir(graph, model, (x,)).ok
-    assert torch.equal(model.keys, torch.zeros(2))
+    assert torch.equal(keys, torch.zeros(2))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -85,31 +86,19 @@ BRANCHES = [
 
 @each_row(("holds", "rows", "constraints"), BRANCHES)
 def test_a_branch_taken_by_a_size_is_a_constraint(
-    holds: Callable[[Any], Any], rows: int, constraints: list[str]
+    holds: Callable[[Any], Any], rows: int, constraints: list[str], tmp_path: Path
 ) -> None:
     function = doubled_if(holds)
 
     graph = extract_ir(Function(function), (ones(rows, 4),), dynamic_shapes={"args": ({0: Dim.AUTO},)})
 
     assert sorted(map(str, graph.constraints)) == sorted(constraints)
+    save_ir(graph, tmp_path / "g.json")
+    assert parse_ir(str(graph)) == load_ir(tmp_path / "g.json") == graph
     refused = refused_rows(graph, function)
     others = [n for n in range(ROWS) if bool(holds(n)) != bool(holds(rows))]
     assert set(others) <= set(refused)
     assert rows not in refused
-
-
-@each_row(("holds", "rows", "constraints"), BRANCHES)
-def test_constraints_come_back_from_text_and_file(
-    holds: Callable[[Any], Any], rows: int, constraints: list[str], tmp_path: Any
-) -> None:
-    graph = extract_ir(
-        Function(doubled_if(holds)), (ones(rows, 4),), dynamic_shapes={"args": ({0: Dim.AUTO},)}
-    )
-
-    save_ir(graph, tmp_path / "g.json")
-
-    assert parse_ir(str(graph)) == graph
-    assert load_ir(tmp_path / "g.json") == graph
 
 
 def test_of_a_choice_between_two_inputs_the_one_that_held_is_required() -> None:

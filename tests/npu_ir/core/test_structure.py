@@ -65,9 +65,13 @@ TREES = [
 
 @each_row("tree", TREES)
 def test_a_tree_comes_back_in_the_same_containers(tree: Any) -> None:
+    graph = Graph()
+
     leaves, structure = flatten(tree)
 
-    assert structure_problem(structure) is None
+    values = [graph.add_input(f"x{index}", TensorType((), torch.float32)) for index in range(len(leaves))]
+    graph.set_results(structure, values)
+    assert parse_ir(str(graph)).results[0] == structure == from_torch_spec(_pytree.tree_flatten(tree)[1])
     assert structure.num_leaves == len(leaves) == len(list(structure.leaf_paths()))
     assert same_tree(unflatten(structure, leaves), tree)
     assert same_tree(make_unflatten(structure)(leaves), tree)
@@ -80,23 +84,6 @@ def test_every_tree_comes_back_in_the_same_containers(tree: Any) -> None:
 
     assert structure_problem(structure) is None
     assert same_tree(unflatten(structure, leaves), tree)
-
-
-@each_row("tree", TREES)
-def test_a_torch_spec_gives_the_same_structure(tree: Any) -> None:
-    _, spec = _pytree.tree_flatten(tree)
-
-    assert from_torch_spec(spec) == flatten(tree)[1]
-
-
-@each_row("tree", TREES)
-def test_a_structure_comes_back_from_text(tree: Any) -> None:
-    graph = Graph()
-    leaves, structure = flatten(tree)
-    values = [graph.add_input(f"x{index}", TensorType((), torch.float32)) for index in range(len(leaves))]
-    graph.set_results(structure, values)
-
-    assert parse_ir(str(graph)).results[0] == structure
 
 
 def test_a_registered_type_with_a_context_that_is_no_literal_uses_its_dumped_context() -> None:
@@ -176,10 +163,7 @@ _pytree.register_pytree_node(WithObjectContext, lambda _: ([], object()), lambda
         "key": ({Plain(): 1}, "is not plain data"),
         "default": (
             collections.defaultdict(Plain),
-            (
-                r"a defaultdict whose default is .*Plain.* cannot be written down[\s\S]*use a dict, or a "
-                "default among dict, float"
-            ),
+            r"a defaultdict whose default is .*Plain.* cannot be written down[\s\S]*use a dict, or",
         ),
         "context": (
             WithObjectContext(),
@@ -225,18 +209,14 @@ def test_deeper_containers_are_refused() -> None:
         MAX_DEPTH + 1, lambda tree: Structure("list", None, (tree if tree != 1 else LEAF_STRUCTURE,))
     )
 
-    with pytest.raises(GraphError, match="a structure nested deeper than 100 is not supported"):
-        flatten(tree)
+    around_itself: list[Any] = []
+    around_itself.append(around_itself)
+
+    for too_deep in (tree, around_itself):
+        with pytest.raises(GraphError, match="a structure nested deeper than 100 is not supported"):
+            flatten(too_deep)
     with pytest.raises(GraphError, match="containers nested deeper than 100"):
         Graph().set_results(structure, [1])
-
-
-def test_a_list_that_holds_itself_is_refused() -> None:
-    tree: list[Any] = []
-    tree.append(tree)
-
-    with pytest.raises(GraphError, match="nested deeper than 100"):
-        flatten(tree)
 
 
 # What a structure may be
@@ -357,12 +337,7 @@ def test_a_namedtuple_with_other_fields_than_the_loaded_one_is_made_anew() -> No
         "inner": ({"a": [1]}, {"a": 1}, "expected a list of 1, got one value", r"x\['a'\]"),
         "keys": ({"a": 1, "b": 2}, {"a": 1, "c": 2}, r"expected keys \['a', 'b'\], got \['a', 'c'\]", "x"),
         "strange_key": ({"a": 1}, {Plain(): 1}, "is not plain data", "x"),
-        "namedtuple": (
-            Point(1, 2),
-            (1, 2),
-            r"expected a .*\.Point with fields \['x', 'y'\], got a tuple of 2",
-            "x",
-        ),
+        "namedtuple": (Point(1, 2), (1, 2), r"a .*\.Point with fields \['x', 'y'\], got a tuple of 2", "x"),
         "ordered_dict": (
             collections.OrderedDict(a=1, b=2),
             collections.OrderedDict(b=1, a=2),
@@ -375,12 +350,7 @@ def test_a_namedtuple_with_other_fields_than_the_loaded_one_is_made_anew() -> No
             r"a defaultdict of int with keys \['a'\], got a defaultdict of list",
             "x",
         ),
-        "registered": (
-            PairList(1, 2),
-            PairList(1),
-            r"expected a .*PairList of 2, got a .*PairList of 1",
-            "x",
-        ),
+        "registered": (PairList(1, 2), PairList(1), "a .*PairList of 2, got a .*PairList of 1", "x"),
     },
 )
 def test_a_tree_that_nests_otherwise_is_refused_with_the_place(

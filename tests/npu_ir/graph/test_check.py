@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Callable
 
 import pytest
 import torch
 
-from npu_ir import Argument, Graph, GraphError, InputKind, ScalarType, TensorType
+from npu_ir import Argument, Graph, GraphError, InputKind, ScalarType, TensorType, parse_ir
 from npu_ir.core.structure import LEAF_STRUCTURE, Structure
 from npu_ir.graph.rules.check import RULES
 from npu_ir.symbolic.constraints import Constraint
@@ -17,44 +16,46 @@ from npu_ir.symbolic.expressions import call, symbol
 from tests.support.rows import each_row
 
 F32 = TensorType((2, 3), torch.float32)
-BAD_DTYPE = TensorType((2, 3), "f32")  # type: ignore[arg-type]
+BAD_DTYPE = TensorType((2, 3), "f32")
+
+
+TEXT = """
+graph sample {
+  symbol s0 in [0, inf]
+  input %x: f32[2, 3]
+  input %n: int
+  input %t: f32[s0, 2]
+  param %w: f32[2, 3] aliases ["v"]
+  buffer %s: f32[2, 3]
+  state %m: f32[2, 3]
+  const %c: f32[2, 3] = [1.0, 1.0, 1.0, 1.0, 1.0, 1.0]
+  call (%x, %t, n=%n)
+
+  prologue {
+    %half: f32[2, 3] = aten.mul.Tensor(self=%w) {other=0.5}
+    %third: f32[2, 3] = aten.relu.default(%half)
+  }
+  %add: f32[2, 3] = aten.add.Tensor(self=%x, other=%w) {alpha=2}
+  %cat: f32[4, 3] = aten.cat.default(tensors=[%add, %c])
+  %custom: f32[2, 3] = custom(%x)
+  %loop: f32[2, 3] = loop(carried=%x)
+  region body = graph body {
+    input %y: f32[2, 3]
+
+    %relu: f32[2, 3] = aten.relu.default(%y)
+
+    return [%relu]
+  }
+
+  update %s = %add
+  return [%cat, 1]
+}
+"""
 
 
 def sample() -> Graph:
     """Return a graph with something of every kind in it."""
-    graph = Graph("sample")
-    x, n = graph.add_input("x", F32), graph.add_input("n", ScalarType("int"))
-    weight, state = graph.add_parameter("w", F32, aliases=["v"]), graph.add_buffer("s", F32)
-    constant = graph.add_constant("c", torch.ones(2, 3))
-    graph.add_state("m", F32)
-    graph.set_call(
-        [x, graph.add_input("t", TensorType((graph.add_symbol("s0"), 2), torch.float32))], {"n": n}
-    )
-    add = graph.insert("aten.add.Tensor", [x, weight], {"alpha": 2}, types=F32, operands=["self", "other"])
-    cat = graph.insert(
-        "aten.cat.default",
-        [add.outputs[0], constant],
-        {"_tensor_list_sizes": [2]},
-        types=TensorType((4, 3), torch.float32),
-        operands=["tensors[0]", "tensors[1]"],
-    )
-    graph.insert("custom", [x], types=F32)
-    graph.insert("loop", [x], types=F32, operands=["carried"], regions={"body": body()}, name="loop")
-    half = graph.insert(
-        "aten.mul.Tensor", [weight], {"other": 0.5}, types=F32, operands=["self"], name="half"
-    )
-    graph.move_to_prologue(half)
-    graph.move_to_prologue(graph.insert("aten.relu.default", half.outputs, types=F32, name="third"))
-    graph.set_update(state, add.outputs[0])
-    graph.set_outputs([cat.outputs[0], 1])
-    return graph
-
-
-def body() -> Graph:
-    region = Graph("body")
-    y = region.add_input("y", F32)
-    region.set_outputs([region.insert("aten.relu.default", [y], types=F32).outputs[0]])
-    return region
+    return parse_ir(TEXT)
 
 
 def with_argument(name: str, **changes: object) -> Callable[[Graph], None]:
@@ -65,7 +66,7 @@ def with_argument(name: str, **changes: object) -> Callable[[Graph], None]:
         old = value.argument
         assert old is not None
         fields = {field: getattr(old, field) for field in ("kind", "target", "aliases", "persistent", "data")}
-        value.argument = Argument(**{**fields, **changes})  # type: ignore[arg-type]
+        value.argument = Argument(**{**fields, **changes})
 
     return change
 
@@ -81,8 +82,12 @@ def set_attr(node: str, name: str, value: object) -> Callable[[Graph], None]:
     return lambda graph: graph.node(node)._attrs.__setitem__(name, value)
 
 
-def set_type(name: str, type: object) -> Callable[[Graph], None]:
-    return lambda graph: setattr(graph.value(name), "_type", type)
+def set_value(name: str, field: str, content: object) -> Callable[[Graph], None]:
+    return lambda graph: setattr(graph.value(name), field, content)
+
+
+def set_node(name: str, field: str, content: object) -> Callable[[Graph], None]:
+    return lambda graph: setattr(graph.node(name), field, content)
 
 
 def in_region(breaks: Callable[[Graph], object]) -> Callable[[Graph], None]:
@@ -101,44 +106,28 @@ def count_symbols_apart(region: Graph) -> None:
     region._symbols = {}
 
 
-def forget_operands(graph: Graph) -> None:
-    graph.node("add")._operands = ("self",)
-
-
 BROKEN = {
     "names": [
-        (lambda g: setattr(g.value("x"), "_name", "y"), "%y is not the value its graph knows by that name"),
-        (
-            lambda g: setattr(g.node("add"), "_name", "cat"),
-            "node 'cat' is not the node its graph knows by that name"
-        ),
+        (set_value("x", "_name", "y"), "%y is not the value its graph knows by that name"),
+        (set_node("add", "_name", "cat"), "node 'cat' is not the node its graph knows by that name"),
         (
             lambda g: g._values.__setitem__("y", g.value("x")),
             "the graph knows names of values or nodes that are not in it"
         ),
-        (
-            lambda g: g._nodes.__setitem__("y", g.node("add")),
-            "the graph knows names of values or nodes that are not in it"
-        ),
+        (lambda g: g._nodes.__setitem__("y", g.node("add")), "the graph knows names of values"),
     ],
     "outputs": [
-        (
-            lambda g: setattr(g.value("add"), "producer", None),
-            "%add is output 0 of node 'add' but does not say so"
-        ),
-        (lambda g: setattr(g.value("add"), "index", 1), "%add is output 0 of node 'add' but does not say so"),
+        (set_value("add", "producer", None), "%add is output 0 of node 'add' but does not say so"),
+        (set_value("add", "index", 1), "%add is output 0 of node 'add'"),
         (
             lambda g: setattr(g.value("add"), "argument", g.value("x").argument),
-            "%add is output 0 of node 'add' but does not say so"
+            "%add is output 0 of node 'add'"
         ),
         (
             lambda g: setattr(g.value("x"), "producer", g.node("add")),
             "%x comes from outside but also names a producer"
         ),
-        (
-            lambda g: setattr(g.value("x"), "argument", None),
-            "%x comes from outside but also names a producer"
-        ),
+        (set_value("x", "argument", None), "%x comes from outside"),
     ],
     "order": [
         (swap_add_and_cat, "node 'cat' reads %add before it is produced"),
@@ -162,50 +151,50 @@ BROKEN = {
         (lambda g: g.value("add")._uses.pop((None, g.value("s"))), "the recorded uses of %add"),
     ],
     "types": [
-        (set_type("x", "f32"), "%x has no type of the IR: 'f32'"),
-        (set_type("x", ScalarType("complex")), "%x has no type of the IR: ScalarType"),  # type: ignore[arg-type]
+        (set_value("x", "_type", "f32"), "%x has no type of the IR: 'f32'"),
+        (set_value("x", "_type", ScalarType("complex")), "%x has no type of the IR: ScalarType"),
         (
-            set_type("n", ScalarType("float", 3)),
+            set_value("n", "_type", ScalarType("float", 3)),
             "%n is float(3): only an int can be known, by an integer or expression"
         ),
-        (set_type("n", ScalarType("int", 2.5)), "%n is int(2.5): only an int can be known"),  # type: ignore[arg-type]
-        (set_type("n", ScalarType("int", True)), "%n is int(True): only an int can be known"),
+        (set_value("n", "_type", ScalarType("int", 2.5)), "%n is int(2.5): only an int can be known"),
+        (set_value("n", "_type", ScalarType("int", True)), "%n is int(True): only an int can be known"),
         (
-            set_type("w", TensorType((symbol("s0"),), torch.float32)),
+            set_value("w", "_type", TensorType((symbol("s0"),), torch.float32)),
             "%w comes with the weights or the graph: its sizes are integers, not f32[s0]"
         ),
         (
-            set_type("t", TensorType((call("truediv", symbol("s0"), 2),), torch.float32)),
+            set_value("t", "_type", TensorType((call("truediv", symbol("s0"), 2),), torch.float32)),
             "%t: a size is whole for all values of its symbols, not as in (s0/2,)"
         ),
-        (set_type("x", BAD_DTYPE), "%x: 'f32' is not a dtype"),
+        (set_value("x", "_type", BAD_DTYPE), "%x: 'f32' is not a dtype"),
         (
-            set_type("x", TensorType((2, -3), torch.float32)),
+            set_value("x", "_type", TensorType((2, -3), torch.float32)),
             "%x: sizes and strides are integers from 0 to 2**63 - 1 or expressions, not (2, -3)"
         ),
-        (set_type("x", TensorType((True, 3), torch.float32)), "%x: sizes and strides are integers from 0"),
-        (set_type("x", TensorType((2.0, 3), torch.float32)), "%x: sizes and strides are integers from 0"),  # type: ignore[arg-type]
-        (set_type("x", TensorType((2**63, 3), torch.float32)), "%x: sizes and strides are integers from 0"),
+        (set_value("x", "_type", TensorType((True, 3), torch.float32)), "%x: sizes and strides"),
+        (set_value("x", "_type", TensorType((2.0, 3), torch.float32)), "%x: sizes and strides"),
+        (set_value("x", "_type", TensorType((2**63, 3), torch.float32)), "%x: sizes and strides"),
         (
-            set_type("x", TensorType((2, 3), torch.float32, (3, -1))),
+            set_value("x", "_type", TensorType((2, 3), torch.float32, (3, -1))),
             "%x: sizes and strides are integers from 0"
         ),
-        (set_type("x", TensorType((2, 3), torch.float32, (1,))), "%x: 1 strides for 2 dimensions"),
+        (set_value("x", "_type", TensorType((2, 3), torch.float32, (1,))), "%x: 1 strides for 2 dimensions"),
     ],
     "symbols": [
         (
-            set_type("t", TensorType((symbol("s1"), 2), torch.float32)),
+            set_value("t", "_type", TensorType((symbol("s1"), 2), torch.float32)),
             "%t is f32[s1, 2], but no symbol s1 is declared"
         ),
         (
-            set_type("t", TensorType((symbol("s0") * symbol("s0"),), torch.float32)),
+            set_value("t", "_type", TensorType((symbol("s0") * symbol("s0"),), torch.float32)),
             "%t is f32[s0**2], but nothing before it determines s0"
         ),
         (
-            set_type("add", TensorType((symbol("s1"),), torch.float32)),
+            set_value("add", "_type", TensorType((symbol("s1"),), torch.float32)),
             "%add is f32[s1], but no symbol s1 is declared"
         ),
-        (set_type("n", ScalarType("int", symbol("s1"))), "%n is int(s1), but no symbol s1 is declared"),
+        (set_value("n", "_type", ScalarType("int", symbol("s1"))), "%n is int(s1), but no symbol s1"),
         (require("s1"), "the constraint s1 == 2 is not one of sizes of the inputs of a program"),
         (in_region(require("s0")), "the constraint s0 == 2 is not one of sizes of the inputs of a program"),
         (
@@ -215,41 +204,32 @@ BROKEN = {
     ],
     "regions": [
         (give_away_the_region, "the region 'body' of node 'loop' does not know that it belongs there"),
-        (
-            in_region(count_symbols_apart),
-            "the region 'body' of node 'loop' does not know that it belongs there"
-        ),
+        (in_region(count_symbols_apart), "the region 'body' of node 'loop' does not know"),
         (
             in_region(lambda g: g.add_parameter("w", F32)),
             "the region 'body' of node 'loop' has parameters, buffers, optimizer state or updates: pass in"
         ),
-        (
-            in_region(lambda g: g.add_state("w", F32)),
-            "the region 'body' of node 'loop' has parameters, buffers, optimizer state or updates"
-        ),
-        (
-            in_region(lambda g: g.add_buffer("w", F32)),
-            "the region 'body' of node 'loop' has parameters, buffers, optimizer state or updates"
-        ),
+        (in_region(lambda g: g.add_state("w", F32)), "the region 'body' of node 'loop' has parameters"),
+        (in_region(lambda g: g.add_buffer("w", F32)), "the region 'body' of node 'loop' has parameters"),
         (
             in_region(lambda g: g.set_update(g.value("y"), g.value("relu"))),
-            "the region 'body' of node 'loop' has parameters, buffers, optimizer state or updates"
+            "the region 'body' of node 'loop' has parameters"
         ),
     ],
     "prologue": [
         (
-            lambda g: setattr(g.node("half"), "_op_type", "custom"),
+            set_node("half", "_op_type", "custom"),
             (
                 "node 'half' is in the prologue, but custom is not known to compute the same "
                 "each time, and nothing else"
             )
         ),
         (
-            lambda g: setattr(g.node("half"), "_in_prologue", False),
+            set_node("half", "_in_prologue", False),
             "node 'third' is in the prologue, but stands behind 'half' of the body"
         ),
         (
-            lambda g: setattr(g.node("half"), "_in_prologue", False),
+            set_node("half", "_in_prologue", False),
             "node 'third' is in the prologue, but %half is computed by node 'half' of the body"
         ),
         (
@@ -261,7 +241,7 @@ BROKEN = {
             "node 'half' is in the prologue, but %w is updated by the graph"
         ),
         (
-            set_type("half", TensorType((symbol("s0"),), torch.float32)),
+            set_value("half", "_type", TensorType((symbol("s0"),), torch.float32)),
             "node 'half' is in the prologue, but %half is f32[s0], of a size that is not fixed"
         ),
         (
@@ -290,12 +270,12 @@ BROKEN = {
             set_attr("custom", "_tensor_list_none_masks", [True]),
             "node 'custom': _tensor_list_none_masks is a list of lists of bools, True for None: not [True]"
         ),
-        (forget_operands, "node 'add' has 2 inputs but 1 operand names"),
+        (set_node("add", "_operands", ("self",)), "node 'add' has 2 inputs but 1 operand names"),
     ],
     "schemas": [
         (set_attr("add", "beta", 1), "node 'add': aten.add.Tensor has no argument 'beta'"),
         (
-            lambda g: setattr(g.node("add"), "_operands", ("self", "self")),
+            set_node("add", "_operands", ("self", "self")),
             "node 'add': aten.add.Tensor needs its argument 'other'"
         ),
         (
@@ -303,7 +283,7 @@ BROKEN = {
             "node 'cat': aten.cat.default leaves 1 of 2 inputs unused"
         ),
         (
-            lambda g: setattr(g.node("add"), "_op_type", "aten.add_.Tensor"),
+            set_node("add", "_op_type", "aten.add_.Tensor"),
             "node 'add': aten.add_.Tensor changes a tensor in place"
         ),
     ],
@@ -327,7 +307,7 @@ BROKEN = {
         ),
         (
             lambda g: setattr(g, "_call", (g.call[0], (g.value("x"), g.value("w")))),
-            "the call must use every input of the graph, and no other value"
+            "the call must use every input"
         ),
         (
             lambda g: g._updates.__setitem__(g.value("c"), g._updates.pop(g.value("s"))),
@@ -335,7 +315,7 @@ BROKEN = {
         ),
         (
             lambda g: g._updates.__setitem__(g.value("add"), g._updates.pop(g.value("s"))),
-            "%add is updated but is not an input, parameter, buffer or optimizer state"
+            "%add is updated but is not an input"
         ),
         (
             lambda g: g._updates.__setitem__(g.value("n"), g._updates.pop(g.value("s"))),
@@ -369,35 +349,14 @@ BROKEN = {
             with_argument("w", data=torch.ones(2, 3)),
             "param %w has data: it comes with the weights or from the user"
         ),
-        (
-            with_argument("x", data=torch.ones(2, 3)),
-            "input %x has data: it comes with the weights or from the user"
-        ),
-        (
-            with_argument("s", data=torch.ones(2, 3)),
-            "buffer %s has data: it comes with the weights or from the user"
-        ),
+        (with_argument("x", data=torch.ones(2, 3)), "input %x has data"),
+        (with_argument("s", data=torch.ones(2, 3)), "buffer %s has data"),
         (with_argument("c", data=torch.ones(3)), "%c is f32[2, 3] but its data is f32[3]"),
-        (
-            with_argument("s", aliases=("w",)),
-            "'w' names more than one parameter, buffer, optimizer state or constant"
-        ),
-        (
-            with_argument("m", target="w"),
-            "'w' names more than one parameter, buffer, optimizer state or constant"
-        ),
-        (
-            with_argument("m", data=torch.ones(2, 3)),
-            "state %m has data: it comes with the weights or from the user"
-        ),
-        (
-            with_argument("c", target="s"),
-            "'s' names more than one parameter, buffer, optimizer state or constant"
-        ),
-        (
-            with_argument("w", aliases=("w",)),
-            "'w' names more than one parameter, buffer, optimizer state or constant"
-        ),
+        (with_argument("s", aliases=("w",)), "'w' names more than one parameter"),
+        (with_argument("m", target="w"), "'w' names more than one parameter"),
+        (with_argument("m", data=torch.ones(2, 3)), "state %m has data"),
+        (with_argument("c", target="s"), "'s' names more than one parameter"),
+        (with_argument("w", aliases=("w",)), "'w' names more than one parameter"),
     ],
 }  # fmt: skip
 
@@ -449,11 +408,6 @@ def test_a_rule_can_be_broken_alone(name: str) -> None:
         graph.check()
 
 
-def test_rules_have_names_and_statements_of_their_own() -> None:
-    assert max(Counter(rule.name for rule in RULES).values()) == 1
-    assert all(rule.statement for rule in RULES)
-
-
 def test_an_op_that_is_not_registered_may_have_any_inputs_and_attributes() -> None:
     graph = Graph()
     x = graph.add_input("x", F32)
@@ -461,7 +415,3 @@ def test_an_op_that_is_not_registered_may_have_any_inputs_and_attributes() -> No
     graph.insert("nowhere.thing.default", [x, x], {"anything": 1}, types=F32, operands=["a", "b[0]"])
 
     graph.check()
-
-
-def test_an_empty_graph_keeps_every_rule() -> None:
-    Graph().check()

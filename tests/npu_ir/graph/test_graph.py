@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from hypothesis import given
-from hypothesis import strategies as st
-from torch._subclasses import FakeTensorMode
 
-from npu_ir import Graph, GraphError, InputKind, OpNode, Provenance, ScalarType, TensorType, Value
+from npu_ir import Graph, GraphError, InputKind, OpNode, Provenance, ScalarType, TensorType, Value, parse_ir
 from npu_ir.core.naming import short_name
 from tests.support.random_graphs import graphs
 from tests.support.rows import each_row
@@ -32,16 +29,6 @@ def chain() -> tuple[Graph, Value, OpNode, OpNode]:
     return graph, x, relu, add
 
 
-def assert_unchanged_by(graph: Graph, edit: Callable[[], Any], match: str) -> None:
-    """Assert that ``edit`` is refused and that nothing about ``graph`` is different afterwards."""
-    text, uses = str(graph), [value.uses for value in graph.values]
-    with pytest.raises(GraphError, match=match):
-        edit()
-    assert str(graph) == text
-    assert [value.uses for value in graph.values] == uses
-    graph.check()
-
-
 # Names
 
 
@@ -55,6 +42,8 @@ def test_values_and_nodes_get_unique_names() -> None:
     assert [node.name for node in nodes] == ["relu", "relu#1", "relu#2"]
     assert [node.outputs[0].name for node in nodes] == ["relu", "relu#1", "relu#2"]
     assert (named.name, named.outputs[0].name) == ("relu#3", "x#1")
+    pair = graph.insert(MAX, [x], {"dim": 1}, types=(F32, F32))
+    assert [value.name for value in pair.outputs] == ["max.0", "max.1"]
 
 
 def test_a_numbered_name_that_is_taken_counts_on() -> None:
@@ -63,16 +52,6 @@ def test_a_numbered_name_that_is_taken_counts_on() -> None:
     names = [graph.add_input(name, F32).name for name in ("x#1", "x", "x#1", "x", "#1", "#1", "x#y", "x#y")]
 
     assert names == ["x#1", "x", "x#2", "x#3", "#1", "#1#1", "x#y", "x#y#1"]
-
-
-def test_a_free_name_is_taken_as_it_is() -> None:
-    graph, _, relu, _ = chain()
-    free = graph.insert(RELU, [relu.outputs[0]], types=F32, name="free")
-
-    graph.erase(free)
-    again = graph.insert(RELU, [relu.outputs[0]], types=F32, name="free")
-
-    assert (again.name, again.outputs[0].name) == ("free", "free")
 
 
 @each_row("name", ["", " ", "x\ny", "\ud800", "%", "relu#", "名"])
@@ -96,20 +75,12 @@ def test_renaming_keeps_names_unique() -> None:
     assert value.name == "x#1"
     graph.rename(x, "y")
     graph.rename(value, "x")
+    graph.rename(value, "x")
 
     assert (x.name, value.name) == ("y", "x")
     assert graph.value("x") is value
     assert x.argument is not None
     assert x.argument.target == "x"
-    graph.check()
-
-
-def test_renaming_to_the_same_name_changes_nothing() -> None:
-    graph, x, _, _ = chain()
-
-    graph.rename(x, "x")
-
-    assert x.name == "x"
     graph.check()
 
 
@@ -125,15 +96,6 @@ def test_renaming_to_the_same_name_changes_nothing() -> None:
 def test_a_node_is_named_after_its_op(op_type: str, name: str) -> None:
     assert short_name(op_type) == name
     assert Graph().insert(op_type, types=()).name == name
-
-
-def test_outputs_are_named_after_their_node() -> None:
-    graph = Graph()
-    x = graph.add_input("x", F32)
-
-    node = graph.insert(MAX, [x], {"dim": 1}, types=(F32, F32))
-
-    assert [value.name for value in node.outputs] == ["max.0", "max.1"]
 
 
 # What comes from outside
@@ -167,90 +129,6 @@ def test_an_input_and_a_parameter_may_have_the_same_name() -> None:
     assert [value.argument.target for value in (parameter, x, y)] == ["x", "x#1", "x"]
 
 
-@each_row(
-    "add",
-    {
-        "input": lambda graph: graph.add_input("y", F32, target="x"),
-        "param": lambda graph: graph.add_parameter("x", F32, name="y"),
-        "buffer": lambda graph: graph.add_buffer("x", F32, name="y"),
-        "const": lambda graph: graph.add_constant("x", torch.ones(1), name="y"),
-    },
-)
-def test_a_target_is_given_once(add: Callable[[Graph], Value]) -> None:
-    graph = Graph("net")
-    kind = add(graph).argument.kind.value  # type: ignore[union-attr]
-
-    assert_unchanged_by(graph, lambda: add(graph), rf"graph 'net' already has {kind} 'x'")
-
-
-class Tagged(torch.Tensor):
-    """A tensor subclass."""
-
-
-def fake() -> torch.Tensor:
-    with FakeTensorMode():
-        return torch.ones(2)
-
-
-@pytest.mark.filterwarnings("ignore::UserWarning")
-@each_row(
-    "make, kind",
-    {
-        "meta": (lambda: torch.ones(2, device="meta"), "a Tensor of meta"),
-        "fake": (fake, "a FakeTensor of cpu"),
-        "sparse": (lambda: torch.eye(2).to_sparse(), "a Tensor of torch.sparse_coo"),
-        "quantized": (
-            lambda: torch.quantize_per_tensor(torch.ones(2), 1.0, 0, torch.qint8),
-            "a Tensor of torch.qint8",
-        ),
-        "subclass": (lambda: torch.ones(2).as_subclass(Tagged), "a Tagged of cpu"),
-    },
-)
-def test_data_is_a_dense_tensor_with_content(make: Callable[[], torch.Tensor], kind: str) -> None:
-    graph, data = Graph(), make()
-    match = rf"the data of 'c' is {kind}, not a dense tensor with data[\s\S]*fix: pass a plain torch.Tensor"
-
-    assert_unchanged_by(graph, lambda: graph.add_constant("c", data), match)
-    assert_unchanged_by(
-        graph,
-        lambda: graph.add_buffer("c", TensorType((2,), torch.float32), persistent=False, data=data),
-        match,
-    )
-
-
-def test_data_of_another_type_is_refused() -> None:
-    graph = Graph()
-
-    assert_unchanged_by(
-        graph,
-        lambda: graph.add_buffer("b", F32, persistent=False, data=torch.ones(3, 2)),
-        r"'b' is f32\[2, 3\], its data is f32\[3, 2\]",
-    )
-    assert_unchanged_by(
-        graph,
-        lambda: graph.add_constant("c", torch.ones(2, 3).double(), type=F32),
-        r"'c' is f32\[2, 3\], its data is f64\[2, 3\]",
-    )
-
-
-def test_a_persistent_buffer_has_no_data() -> None:
-    graph = Graph()
-
-    assert_unchanged_by(
-        graph,
-        lambda: graph.add_buffer("b", F32, data=torch.ones(2, 3)),
-        "buffer 'b' is persistent: its content comes with the weights",
-    )
-
-
-def test_a_constant_may_be_stored_in_another_layout_than_the_graph_needs() -> None:
-    type = TensorType((2, 3), torch.float32, (1, 2))
-
-    value = Graph().add_constant("c", torch.ones(2, 3), type=type)
-
-    assert value.type == type
-
-
 def test_a_constant_is_not_copied_and_needs_no_gradient() -> None:
     data = torch.nn.Parameter(torch.ones(2))
 
@@ -260,6 +138,12 @@ def test_a_constant_is_not_copied_and_needs_no_gradient() -> None:
     assert value.argument.data is not None
     assert value.argument.data.data_ptr() == data.data_ptr()
     assert not value.argument.data.requires_grad
+
+
+def test_a_constant_may_be_stored_in_another_layout_than_the_graph_needs() -> None:
+    type = TensorType((2, 3), torch.float32, (1, 2))
+
+    assert Graph().add_constant("c", torch.ones(2, 3), type=type).type == type
 
 
 def test_an_unread_argument_is_erased() -> None:
@@ -274,95 +158,21 @@ def test_an_unread_argument_is_erased() -> None:
     graph.check()
 
 
-def test_an_argument_that_is_needed_is_not_erased() -> None:
-    graph, x, relu, _ = chain()
-    read, updated, returned = (graph.add_buffer(name, F32) for name in ("read", "updated", "returned"))
-    graph.insert(RELU, [read], types=F32, name="reader")
-    graph.set_update(updated, relu.outputs[0])
-    graph.set_outputs(returned)
-    other = Graph("other").add_parameter("w", F32)
-
-    assert_unchanged_by(
-        graph,
-        lambda: graph.erase_argument(read),
-        r"%read is still read by reader[\s\S]*replace_all_uses first",
-    )
-    assert_unchanged_by(
-        graph, lambda: graph.erase_argument(returned), r"%returned is still read by the results"
-    )
-    assert_unchanged_by(
-        graph,
-        lambda: graph.erase_argument(updated),
-        r"%updated is updated by the graph[\s\S]*set_update\(value, None\)",
-    )
-    assert_unchanged_by(
-        graph,
-        lambda: graph.erase_argument(x),
-        r"%x is not a parameter, buffer, optimizer state or constant[\s\S]*part of the signature",
-    )
-    assert_unchanged_by(
-        graph,
-        lambda: graph.erase_argument(relu.outputs[0]),
-        r"%relu is not a parameter, buffer, optimizer state or constant",
-    )
-    assert_unchanged_by(graph, lambda: graph.erase_argument(other), r"%w is not a value of graph 'chain'")
-
-
 # How it is called and what it gives back
 
 
-def test_without_a_stated_call_the_inputs_are_positional() -> None:
+def test_a_call_is_positional_unless_another_is_stated() -> None:
     graph = Graph()
     x, y = graph.add_input("x", F32), graph.add_input("y", F32)
 
     structure, leaves = graph.call
+    graph.set_call([x, {"a": [y, 2.0]}], {"flag": True})
 
     assert leaves == (x, y)
     assert [child.kind for child in structure.children] == ["tuple", "dict"]
     assert structure.children[0].num_leaves == 2
-
-
-def test_a_call_nests_inputs_and_literals() -> None:
-    graph = Graph()
-    x, y = graph.add_input("x", F32), graph.add_input("y", F32)
-
-    graph.set_call([x, {"a": [y, 2.0]}], {"flag": True})
-
     assert graph.call[1] == (x, y, 2.0, True)
     graph.check()
-
-
-@each_row(
-    "call, message",
-    {
-        "missing": (
-            lambda g, x: g.set_call([]),
-            "the call must use every input of the graph, and no other value",
-        ),
-        "other_value": (
-            lambda g, x: g.set_call([x, g.node("relu").outputs[0]]),
-            "the call must use every input",
-        ),
-        "other_graph": (
-            lambda g, x: g.set_call([x, Graph().add_input("x", F32)]),
-            "%x is not a value of graph 'chain'",
-        ),
-        "tensor": (
-            lambda g, x: g.set_call([x, torch.ones(1)]),
-            r"tensor\(\[1\.\]\) of type Tensor is not plain data",
-        ),
-        "keyword": (lambda g, x: g.set_call([x], {1: 2}), "a call is a tuple of two"),
-        "leaves": (
-            lambda g, x: g.set_call_structure(g.call[0], []),
-            "a structure with 1 places cannot hold 0 leaves",
-        ),
-        "structure": (lambda g, x: g.set_call_structure(g.results[0], [x]), "a call is a tuple of two"),
-    },
-)
-def test_a_call_that_does_not_fit_is_refused(call: Callable[[Graph, Value], None], message: str) -> None:
-    graph, x, _, _ = chain()
-
-    assert_unchanged_by(graph, lambda: call(graph, x), message)
 
 
 def test_results_nest_values_and_literals() -> None:
@@ -379,41 +189,6 @@ def test_results_nest_values_and_literals() -> None:
     graph.check()
 
 
-@each_row(
-    "results, message",
-    {
-        "other_graph": (
-            lambda g: g.set_outputs([Graph().add_input("x", F32)]),
-            "%x is not a value of graph 'chain'",
-        ),
-        "object": (lambda g: g.set_outputs([object()]), "of type object is not plain data"),
-        "leaves": (
-            lambda g: g.set_results(g.results[0], []),
-            "a structure with 1 places cannot hold 0 leaves",
-        ),
-        "list": (
-            lambda g: g.set_results(g.results[0], [[1]]),
-            r"a leaf is a value or a single literal, not \[1\][\s\S]*part of the structure",
-        ),
-    },
-)
-def test_results_that_do_not_fit_are_refused(results: Callable[[Graph], None], message: str) -> None:
-    graph, _, _, _ = chain()
-
-    assert_unchanged_by(graph, lambda: results(graph), message)
-
-
-def test_a_call_returns_results_and_then_new_contents() -> None:
-    graph, _, relu, add = chain()
-    mean = graph.add_buffer("mean", F32)
-
-    graph.set_outputs((add.outputs[0], 1))
-    graph.set_update(mean, relu.outputs[0])
-
-    assert graph.returned == (add.outputs[0], 1, relu.outputs[0])
-    assert graph.returned_values == (add.outputs[0], relu.outputs[0])
-
-
 def test_updates_are_uses() -> None:
     graph, x, relu, add = chain()
     mean = graph.add_buffer("mean", F32)
@@ -423,6 +198,7 @@ def test_updates_are_uses() -> None:
     graph.set_update(mean, add.outputs[0])
 
     assert dict(graph.updates) == {x: add.outputs[0], mean: add.outputs[0]}
+    assert graph.returned == graph.returned_values == (add.outputs[0],) * 3
     assert relu.outputs[0].uses == ((add, 0), (add, 1))
     assert set(add.outputs[0].uses) == {(None, 0), (None, x), (None, mean)}
     graph.check()
@@ -430,31 +206,6 @@ def test_updates_are_uses() -> None:
     graph.set_update(mean, None)
     assert dict(graph.updates) == {x: add.outputs[0]}
     graph.check()
-
-
-@each_row(
-    "target, value, message",
-    {
-        "computed": (
-            "relu",
-            "add",
-            (
-                r"%relu cannot be updated[\s\S]*update a tensor: an input, a parameter, a "
-                "buffer or optimizer state"
-            ),
-        ),
-        "constant": ("c", "add", "%c cannot be updated"),
-        "number": ("n", "n", "%n cannot be updated"),
-        "type": ("small", "add", r"%add is f32\[2, 3\], it cannot stand for %small, which is f32\[2\]"),
-    },
-)
-def test_an_update_that_does_not_fit_is_refused(target: str, value: str, message: str) -> None:
-    graph, _, _, _ = chain()
-    graph.add_constant("c", torch.ones(2, 3))
-    graph.add_buffer("small", TensorType((2,), torch.float32))
-    graph.add_input("n", ScalarType("int"))
-
-    assert_unchanged_by(graph, lambda: graph.set_update(graph.value(target), graph.value(value)), message)
 
 
 # Nodes
@@ -489,53 +240,6 @@ def test_a_node_keeps_what_it_was_given() -> None:
     assert repr(x) == "%x: f32[2, 3]"
 
 
-@each_row(
-    "insert, message",
-    {
-        "input": (
-            lambda g, x: g.insert(RELU, [Graph().add_input("x", F32)], types=F32),
-            "%x is not a value of graph 'chain'",
-        ),
-        "attr": (
-            lambda g, x: g.insert(RELU, [x], {"a": object()}, types=F32),
-            r"is not plain data\n  at: attribute 'a' of aten.relu.default\n  fix: attributes hold",
-        ),
-        "operands": (
-            lambda g, x: g.insert(RELU, [x], types=F32, operands=[]),
-            "aten.relu.default: 1 inputs but 0 operand names",
-        ),
-        "output_names": (
-            lambda g, x: g.insert(RELU, [x], types=F32, output_names=[]),
-            "aten.relu.default: 1 outputs but 0 output names",
-        ),
-        "place": (
-            lambda g, x: g.insert(RELU, [x], types=F32, before=g.node("relu"), after=g.node("relu")),
-            "before one node or after one, not both",
-        ),
-        "before": (
-            lambda g, x: g.insert(RELU, [x], types=F32, before=chain()[2]),
-            "node 'relu' is not in graph 'chain'",
-        ),
-        "after": (
-            lambda g, x: g.insert(RELU, [x], types=F32, after=chain()[2]),
-            "node 'relu' is not in graph 'chain'",
-        ),
-        "sizes": (
-            lambda g, x: g.insert(RELU, [x], {"_tensor_list_sizes": [-1]}, types=F32),
-            r"_tensor_list_sizes is a list of sizes, .*not \[-1\]\n  at: aten.relu.default",
-        ),
-        "masks": (
-            lambda g, x: g.insert(RELU, [x], {"_tensor_list_none_masks": [1]}, types=F32),
-            r"_tensor_list_none_masks is a list of lists of bools, .*not \[1\]",
-        ),
-    },
-)
-def test_a_node_that_does_not_fit_is_refused(insert: Callable[[Graph, Value], OpNode], message: str) -> None:
-    graph, x, _, _ = chain()
-
-    assert_unchanged_by(graph, lambda: insert(graph, x), message)
-
-
 def test_an_erased_node_is_gone() -> None:
     graph, _, relu, add = chain()
     graph.set_outputs(relu.outputs[0])
@@ -547,21 +251,10 @@ def test_an_erased_node_is_gone() -> None:
     assert add.is_erased
     assert not relu.is_erased
     graph.check()
-    assert_unchanged_by(graph, lambda: graph.erase(add), "node 'add' is not in graph 'chain'")
-    assert_unchanged_by(
-        graph, lambda: graph.insert(RELU, [add.outputs[0]], types=F32), "%add is not a value of graph 'chain'"
-    )
-
-
-def test_a_node_that_is_read_is_not_erased() -> None:
-    graph, _, relu, add = chain()
-
-    assert_unchanged_by(
-        graph,
-        lambda: graph.erase(relu),
-        r"%relu is still read by add\n  at: graph 'chain'\n  fix: replace_all_uses first",
-    )
-    assert_unchanged_by(graph, lambda: graph.erase(add), "%add is still read by the results")
+    with pytest.raises(GraphError, match="node 'add' is not in graph 'chain'"):
+        graph.erase(add)
+    with pytest.raises(GraphError, match="%add is not a value of graph 'chain'"):
+        graph.insert(RELU, [add.outputs[0]], types=F32)
 
 
 def test_all_uses_are_replaced() -> None:
@@ -571,46 +264,13 @@ def test_all_uses_are_replaced() -> None:
     graph.set_outputs([relu.outputs[0], add.outputs[0], relu.outputs[0]])
 
     graph.replace_all_uses(relu.outputs[0], x)
+    graph.replace_all_uses(x, x)
 
     assert add.inputs == (x, x)
     assert graph.outputs == (x, add.outputs[0], x)
     assert graph.updates[mean] is x
     assert relu.outputs[0].uses == ()
     assert set(x.uses) == {(relu, 0), (add, 0), (add, 1), (None, 0), (None, 2), (None, mean)}
-    graph.check()
-
-
-def test_replacing_a_value_by_itself_changes_nothing() -> None:
-    graph, x, _, _ = chain()
-    text = str(graph)
-
-    graph.replace_all_uses(x, x)
-
-    assert str(graph) == text
-    graph.check()
-
-
-def test_a_value_of_another_type_does_not_replace() -> None:
-    graph, x, relu, _ = chain()
-    other, number = (
-        graph.add_input("other", TensorType((2, 3), torch.float64)),
-        graph.add_input("number", ScalarType("int")),
-    )
-    strided = graph.add_input("strided", TensorType((2, 3), torch.float32, (1, 2)))
-
-    assert_unchanged_by(
-        graph,
-        lambda: graph.replace_all_uses(x, other),
-        r"%other is f64\[2, 3\], it cannot stand for %x, which is f32\[2, 3\]",
-    )
-    assert_unchanged_by(
-        graph, lambda: graph.replace_all_uses(x, number), "%number is int, it cannot stand for %x"
-    )
-    assert_unchanged_by(
-        graph, lambda: graph.replace_all_uses(number, x), "it cannot stand for %number, which is int"
-    )
-    assert_unchanged_by(graph, lambda: graph.replace_all_uses(chain()[1], x), "%x is not a value of graph")
-    graph.replace_all_uses(relu.outputs[0], strided)
     graph.check()
 
 
@@ -623,18 +283,6 @@ def test_an_input_of_a_node_is_replaced() -> None:
     assert add.inputs == (relu.outputs[0], x)
     assert relu.outputs[0].uses == ((add, 0),)
     graph.check()
-    assert_unchanged_by(
-        graph, lambda: graph.set_input(add, 2, x), "node 'add' has 2 inputs, there is no input 2"
-    )
-    assert_unchanged_by(
-        graph, lambda: graph.set_input(add, -1, x), "node 'add' has 2 inputs, there is no input -1"
-    )
-    assert_unchanged_by(
-        graph, lambda: graph.set_input(chain()[3], 0, x), "node 'add' is not in graph 'chain'"
-    )
-    assert_unchanged_by(
-        graph, lambda: graph.set_input(add, 0, chain()[1]), "%x is not a value of graph 'chain'"
-    )
 
 
 def test_attributes_are_replaced_as_a_whole() -> None:
@@ -645,15 +293,6 @@ def test_attributes_are_replaced_as_a_whole() -> None:
 
     assert dict(add.attrs) == {"alpha": 2}
     assert add.provenance.module == "layer"
-    assert_unchanged_by(
-        graph,
-        lambda: graph.set_attrs(add, {"alpha": {1: 2}}),
-        r"is not plain data\n  at: attribute 'alpha' of aten.add.Tensor",
-    )
-    assert_unchanged_by(graph, lambda: graph.set_attrs(chain()[3], {}), "node 'add' is not in graph")
-    assert_unchanged_by(
-        graph, lambda: graph.set_provenance(chain()[3], Provenance()), "node 'add' is not in graph"
-    )
 
 
 def test_attributes_cannot_be_changed_behind_the_back_of_the_graph() -> None:
@@ -676,15 +315,6 @@ def test_nodes_of_an_op_type_are_found_and_may_be_erased_on_the_way() -> None:
     assert seen == ["relu"]
     assert list(graph.nodes_of("aten.relu.other")) == []
     assert x.users == (relu,)
-
-
-def test_what_is_not_there_is_named() -> None:
-    graph, _, _, _ = chain()
-
-    with pytest.raises(GraphError, match="graph 'chain' has no value 'y'"):
-        graph.value("y")
-    with pytest.raises(GraphError, match="graph 'chain' has no node 'y'"):
-        graph.node("y")
 
 
 # Whole graphs
@@ -716,12 +346,7 @@ def test_a_cycle_is_not_sorted() -> None:
         graph.sort()
 
     assert str(graph) == text
-
-
-def test_a_node_that_reads_itself_is_a_cycle() -> None:
-    graph, _, relu, _ = chain()
     graph.set_input(relu, 0, relu.outputs[0])
-
     with pytest.raises(GraphError, match="the nodes 'relu' and 'relu' depend on each other in a cycle"):
         graph.sort()
 
@@ -743,27 +368,6 @@ def test_a_clone_is_equal_and_shares_nothing_that_can_be_edited(graph: Graph) ->
         if not any(value.uses for value in node.outputs):
             clone.erase(node)
     assert str(graph) == text
-
-
-@each_row("copied", [copy.copy, copy.deepcopy])
-def test_a_copied_graph_is_a_clone(copied: Callable[[Graph], Graph]) -> None:
-    graph, x, _, _ = chain()
-    for _ in range(2000):
-        x = graph.insert(RELU, [x], types=F32).outputs[0]
-
-    twin = copied(graph)
-
-    assert twin == graph
-    assert not set(twin.nodes) & set(graph.nodes)
-    twin.check()
-
-
-def test_a_clone_may_have_another_name() -> None:
-    graph, _, _, _ = chain()
-
-    assert graph.clone("other").name == "other"
-    assert graph.clone("").name == ""
-    assert graph.clone("other") != graph
 
 
 def test_a_graph_out_of_order_is_not_copied() -> None:
@@ -809,28 +413,47 @@ def test_a_subgraph_takes_what_it_reads_and_returns_what_others_read() -> None:
     assert str(graph.subgraph([], "none")) == "graph none {\n\n\n  return ()\n}\n"
 
 
-def test_a_subgraph_of_nodes_of_another_graph_is_refused() -> None:
-    graph, _, _, _ = chain()
-
-    with pytest.raises(GraphError, match="node 'relu' is not in graph 'chain'"):
-        graph.subgraph([chain()[2]])
-
-
 # Equality
 
 
+TEXT = """
+graph g {
+  input %x: f32[2, 3]
+  param %w: f32[2, 3]
+  buffer %s: f32[2, 3]
+  const %c: f32[3] = [0.0, 1.0, nan]
+
+  %add: f32[2, 3] = aten.add.Tensor(self=%x, other=%w) {alpha=1.0}
+
+  update %s = %add
+  return [%add, %c, 1]
+}
+"""
+
+
 def edited(edit: Callable[[Graph], Any]) -> Graph:
-    graph = Graph("g")
-    x, w = graph.add_input("x", F32), graph.add_parameter("w", F32)
-    state, constant = (
-        graph.add_buffer("s", F32),
-        graph.add_constant("c", torch.tensor([0.0, 1.0, float("nan")])),
-    )
-    node = graph.insert(ADD, [x, w], {"alpha": 1.0}, types=F32, operands=["self", "other"])
-    graph.set_update(state, node.outputs[0])
-    graph.set_outputs([node.outputs[0], constant, 1])
+    graph = parse_ir(TEXT)
     edit(graph)
     return graph
+
+
+@each_row(
+    "edit",
+    {
+        "nothing": lambda g: None,
+        "provenance": lambda g: g.set_provenance(g.node("add"), Provenance("layer")),
+        "the implied call, stated": lambda g: g.set_call([g.value("x")]),
+    },
+)
+def test_graphs_are_equal_however_they_were_made(edit: Callable[[Graph], Any]) -> None:
+    graph = edited(edit)
+
+    assert graph == parse_ir(TEXT)
+    assert graph.clone("other") != graph != "graph"
+    assert (graph.clone("other").name, graph.clone("").name) == ("other", "")
+    assert repr(graph) == "<Graph 'g': 1 inputs, 1 parameters, 1 nodes>"
+    with pytest.raises(TypeError, match="unhashable type: 'Graph'"):
+        hash(graph)
 
 
 @each_row(
@@ -856,91 +479,7 @@ def edited(edit: Callable[[Graph], Any]) -> Graph:
     },
 )
 def test_graphs_that_differ_are_not_equal(edit: Callable[[Graph], Any]) -> None:
-    same, other = edited(lambda _: None), edited(edit)
+    same, other = parse_ir(TEXT), edited(edit)
 
-    assert same == edited(lambda _: None)
     assert same != other
     assert other != same
-
-
-def test_where_a_node_comes_from_does_not_count() -> None:
-    graph = edited(lambda g: g.set_provenance(g.node("add"), Provenance("layer")))
-
-    assert graph == edited(lambda _: None)
-
-
-def test_a_stated_call_equals_the_implied_one() -> None:
-    assert edited(lambda g: g.set_call([g.value("x")])) == edited(lambda _: None)
-
-
-def test_a_graph_equals_nothing_else_and_has_no_hash() -> None:
-    graph, _, _, _ = chain()
-
-    assert graph != "graph"
-    assert repr(graph) == "<Graph 'chain': 1 inputs, 0 parameters, 2 nodes>"
-    with pytest.raises(TypeError, match="unhashable type: 'Graph'"):
-        hash(graph)
-
-
-# Random edits
-
-
-@st.composite
-def edit_sequences(draw: st.DrawFn) -> list[tuple[str, int, int, int]]:
-    names = st.sampled_from(
-        ["insert", "erase", "replace", "set_input", "outputs", "update", "rename", "add", "drop"]
-    )
-    numbers = st.integers(0, 1000)
-    return draw(st.lists(st.tuples(names, numbers, numbers, numbers), max_size=40))
-
-
-def apply_edit(graph: Graph, edit: str, first: int, second: int, third: int) -> None:
-    values, nodes = graph.values, graph.nodes
-    value, other = values[first % len(values)], values[second % len(values)]
-    node = nodes[third % len(nodes)] if nodes else None
-    if edit == "insert":
-        known = [
-            *graph.arguments,
-            *(output for earlier in nodes[: third % (len(nodes) + 1)] for output in earlier.outputs),
-        ]
-        place = nodes[third % (len(nodes) + 1)] if third % (len(nodes) + 1) < len(nodes) else None
-        graph.insert(ADD, [known[first % len(known)], known[second % len(known)]], types=F32, before=place)
-    elif edit == "erase" and node is not None:
-        graph.erase(node)
-    elif edit == "replace":
-        graph.replace_all_uses(value, other)
-    elif edit == "set_input" and node is not None:
-        graph.set_input(node, second % len(node.inputs), value)
-    elif edit == "outputs":
-        graph.set_outputs([value, {"other": other}, third])
-    elif edit == "update":
-        graph.set_update(value, other if third % 2 else None)
-    elif edit == "rename":
-        graph.rename(value, f"v{second % 5}")
-    elif edit == "add":
-        graph.add_buffer(f"b{first % 7}", F32, name=f"v{second % 5}")
-    elif edit == "drop":
-        graph.erase_argument(value)
-
-
-@examples(60)
-@given(edit_sequences())
-def test_any_sequence_of_edits_keeps_every_rule_but_the_order(edits: list[tuple[str, int, int, int]]) -> None:
-    graph = Graph()
-    graph.add_input("x", F32)
-    graph.add_parameter("w", F32)
-
-    for edit in edits:
-        text, uses = str(graph), {value.name: value.uses for value in graph.values}
-        try:
-            apply_edit(graph, *edit)
-        except GraphError:
-            assert str(graph) == text
-            assert {value.name: value.uses for value in graph.values} == uses
-    try:
-        graph.sort()
-    except GraphError as error:
-        assert "in a cycle" in error.message
-    else:
-        graph.check()
-        assert graph.clone() == graph

@@ -13,6 +13,7 @@ from npu_ir import Graph, ParseError, SerializationError, format_ir, load_ir, pa
 from npu_ir.cli.facts import graph_facts, graph_lines
 from npu_ir.viz import to_dot, to_mermaid, to_svg
 from tests.support.rows import each_row
+from tests.support.small_programs import CONDITION
 
 TEXT = """\
 graph G {
@@ -47,43 +48,10 @@ def test_the_prologue_stands_in_braces_in_front_of_the_body(graph: Graph) -> Non
 
 
 def test_regions_of_a_node_in_the_prologue_stand_in_the_braces() -> None:
-    text = """\
-graph G {
-  param %pred: bool[]
-  param %w: f32[2]
+    graph = parse_ir(CONDITION)
 
-  prologue {
-    %cond: f32[2] = higher_order.cond(pred=%pred, operands=(%w))
-    region true_fn = graph yes {
-      input %a: f32[2]
-
-      %sin: f32[2] = aten.sin.default(self=%a)
-
-      return (%sin,)
-    }
-    region false_fn = graph no {
-      input %a: f32[2]
-
-
-      return (%a,)
-    }
-  }
-
-  return %cond
-}
-"""
-
-    graph = parse_ir(text)
-
-    assert str(graph) == text
+    assert str(graph) == CONDITION
     assert graph.node("cond").in_prologue
-
-
-def test_an_empty_prologue_is_none() -> None:
-    graph = parse_ir("graph G {\n  prologue {\n  }\n  return ()\n}")
-
-    assert graph.prologue == ()
-    assert "prologue" not in str(graph)
 
 
 def test_an_op_may_be_called_prologue() -> None:
@@ -106,19 +74,6 @@ def test_an_op_may_be_called_prologue() -> None:
             "update %state",
             "update %w",
             "%w cannot be updated: node 'half' of the prologue reads it",
-        ),
-        "random": (
-            "aten.relu.default(self=%half)",
-            "aten.bernoulli.default(self=%half)",
-            (
-                "node 'relu' cannot move to the prologue: aten.bernoulli.default is not known to compute the "
-                r"same each time.*\n  at: line 8"
-            ),
-        ),
-        "unknown op": (
-            "aten.relu.default(self=%half)",
-            "custom(self=%half)",
-            "node 'relu' cannot move to the prologue: custom is not known to compute",
         ),
         "reads the body": ("self=%half", "self=%y", "%y is read before it is produced\n  at: line 8"),
         "never closed": ("  }\n  %y", "  %y", "%x is an input of the call"),
@@ -168,89 +123,56 @@ def test_a_region_with_a_prologue_is_refused() -> None:
 def test_a_file_tells_how_many_nodes_are_in_the_prologue(graph: Graph, tmp_path: Path) -> None:
     save_ir(graph, tmp_path / "graph.json")
 
-    assert json.loads((tmp_path / "graph.json").read_text())["prologue"] == 2
+    document = json.loads((tmp_path / "graph.json").read_text())
+    assert document["prologue"] == 2
     assert load_ir(tmp_path / "graph.json") == graph
 
 
-def test_a_file_does_not_mention_a_prologue_that_is_not_there(tmp_path: Path) -> None:
-    save_ir(Graph(), tmp_path / "graph.json")
+def test_a_prologue_of_no_nodes_may_be_stated_or_left_out(tmp_path: Path) -> None:
+    graph = parse_ir("graph G {\n  prologue {\n  }\n  return ()\n}")
+    save_ir(graph, tmp_path / "graph.json")
+    document = json.loads((tmp_path / "graph.json").read_text())
 
-    assert "prologue" not in json.loads((tmp_path / "graph.json").read_text())
+    (tmp_path / "stated.json").write_text(json.dumps({**document, "prologue": 0}))
 
-
-def test_a_file_may_state_that_there_is_no_prologue(tmp_path: Path) -> None:
-    save_ir(Graph(), tmp_path / "graph.json")
-    change(tmp_path / "graph.json", lambda document: document.update(prologue=0))
-
-    assert load_ir(tmp_path / "graph.json").prologue == ()
-
-
-def change(path: Path, damage: Callable[[Any], Any]) -> None:
-    document = json.loads(path.read_text())
-    damage(document)
-    path.write_text(json.dumps(document))
+    assert "prologue" not in document
+    assert "prologue" not in str(graph)
+    assert graph.prologue == load_ir(tmp_path / "stated.json").prologue == ()
+    assert graph_facts(graph)["nodes_in_prologue"] == 0
+    assert "prologue" not in graph_lines(graph_facts(graph))["nodes"]
 
 
-@pytest.mark.parametrize(
-    ("damage", "message"),
-    [
-        pytest.param(
-            lambda d: d.update(prologue=4),
-            "expected a number of nodes, at most 3, found 4\n  at: .*graph.json: prologue\n",
-            id="too many",
-        ),
-        pytest.param(
-            lambda d: d.update(prologue=-1), "expected a number of nodes, at most 3, found -1", id="negative"
-        ),
-        pytest.param(
-            lambda d: d.update(prologue=True), "expected a number of nodes, .* found True", id="bool"
-        ),
-        pytest.param(
-            lambda d: d.update(prologue=1.0), "expected a number of nodes, .* found 1.0", id="float"
-        ),
-        pytest.param(
-            lambda d: d.update(prologue="2"), "expected a number of nodes, .* found '2'", id="string"
-        ),
-        pytest.param(
-            lambda d: d.update(prologue=None), "expected a number of nodes, .* found None", id="null"
-        ),
-        pytest.param(
+def stating(prologue: Any) -> tuple[Callable[[Any], Any], str]:
+    """Return a damage of a document, and what is said of it."""
+    return lambda d: d.update(prologue=prologue), f"expected a number of nodes, at most 3, found {prologue!r}"
+
+
+@each_row(
+    "damage, message",
+    {
+        **{f"stating {number!r}": stating(number) for number in (4, -1, True, 1.0, "2", None)},
+        "a node of the body": (
             lambda d: d.update(prologue=3),
-            (
-                r"node 'y' cannot move to the prologue: %x is an input of the call\n"
-                r"  at: .*graph.json: nodes\[2\]"
-            ),
-            id="a node of the body",
+            r"'y' cannot move to the prologue: %x is an input of the call\n  at: .*graph.json: nodes\[2\]",
         ),
-        pytest.param(
+        "reads an input": (
             lambda d: d["nodes"][0].update(inputs=["x"]),
-            (
-                r"node 'half' cannot move to the prologue: %x is an input of the call\n"
-                r"  at: .*graph.json: nodes\[0\]"
-            ),
-            id="reads an input",
+            r"'half' cannot move to the prologue: %x is an input of the call\n  at: .*graph.json: nodes\[0\]",
         ),
-        pytest.param(
-            lambda d: d["nodes"][1].update(op="aten.bernoulli.default"),
-            (
-                r"node 'relu' cannot move to the prologue: aten.bernoulli.default is not known .*\n"
-                r"  at: .*graph.json: nodes\[1\]"
-            ),
-            id="random",
-        ),
-        pytest.param(
+        "updates what it reads": (
             lambda d: d["updates"].append(["w", "y"]),
             r"%w cannot be updated: node 'half' of the prologue reads it\n  at: .*graph.json: updates\[1\]",
-            id="updates what it reads",
         ),
-    ],
+    },
 )
 def test_a_file_with_a_wrong_prologue_is_refused(
     damage: Callable[[Any], Any], message: str, graph: Graph, tmp_path: Path
 ) -> None:
     path = tmp_path / "graph.json"
     save_ir(graph, path)
-    change(path, damage)
+    document = json.loads(path.read_text())
+    damage(document)
+    path.write_text(json.dumps(document))
 
     with pytest.raises(SerializationError, match=message):
         load_ir(path)
@@ -264,13 +186,6 @@ def test_facts_count_the_nodes_of_the_prologue(graph: Graph) -> None:
 
     assert facts["nodes_in_prologue"] == 2
     assert graph_lines(facts)["nodes"] == "3 nodes of 3 ops, 2 of them in the prologue"
-
-
-def test_facts_of_a_graph_without_a_prologue_do_not_mention_it() -> None:
-    facts = graph_facts(Graph())
-
-    assert facts["nodes_in_prologue"] == 0
-    assert "prologue" not in graph_lines(facts)["nodes"]
 
 
 @pytest.mark.parametrize("draw", [to_svg, to_dot, to_mermaid])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import weakref
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,12 +17,12 @@ from npu_ir import (
     WeightError,
     execute_ir,
     extract_ir,
-    load_ir,
     parse_ir,
-    save_ir,
     verify_ir,
 )
 from npu_ir.ops.execution import execute_node
+from tests.support.corpus.case import Holding
+from tests.support.small_programs import CONDITION
 
 TEXT = """
 graph G {
@@ -183,19 +182,8 @@ def test_results_share_memory_as_they_do_without_a_prologue() -> None:
 
 def test_new_content_from_the_prologue_is_a_tensor_of_its_own() -> None:
     graph = parse_ir(
-        """
-        graph G {
-          buffer %state: f32[2]
-          param %w: f32[2]
-
-          prologue {
-            %half: f32[2] = aten.mul.Tensor(self=%w) {other=0.5}
-          }
-
-          update %state = %half
-          return ()
-        }
-        """
+        "graph G { buffer %state: f32[2] param %w: f32[2] prologue { "
+        "%half: f32[2] = aten.mul.Tensor(self=%w) {other=0.5} } update %state = %half return () }"
     )
     interpreter = Interpreter(graph, {"w": torch.ones(2), "state": torch.zeros(2)})
 
@@ -206,18 +194,8 @@ def test_new_content_from_the_prologue_is_a_tensor_of_its_own() -> None:
 
 def test_autograd_and_defaults_do_not_reach_the_prologue() -> None:
     graph = parse_ir(
-        """
-        graph G {
-          param %w: f32[2]
-
-          prologue {
-            %one: f32[] = aten.scalar_tensor.default() {s=1.0}
-            %sum: f32[2] = aten.add.Tensor(self=%w, other=%one)
-          }
-
-          return %sum
-        }
-        """
+        "graph G { param %w: f32[2] prologue { %one: f32[] = aten.scalar_tensor.default() {s=1.0} "
+        "%sum: f32[2] = aten.add.Tensor(self=%w, other=%one) } return %sum }"
     )
     given = {"w": torch.nn.Parameter(torch.ones(2))}
     torch.set_default_dtype(torch.float64)
@@ -231,18 +209,9 @@ def test_autograd_and_defaults_do_not_reach_the_prologue() -> None:
 
 def test_without_weights_the_prologue_follows_the_inputs_to_their_device() -> None:
     graph = parse_ir(
-        """
-        graph G {
-          input %x: f32[2]
-
-          prologue {
-            %two: f32[2] = aten.full.default() {size=[2], fill_value=2.0, device=device("meta")}
-          }
-          %y: f32[2] = aten.mul.Tensor(self=%x, other=%two)
-
-          return (%y, %two)
-        }
-        """
+        "graph G { input %x: f32[2] prologue { "
+        '%two: f32[2] = aten.full.default() {size=[2], fill_value=2.0, device=device("meta")} } '
+        "%y: f32[2] = aten.mul.Tensor(self=%x, other=%two) return (%y, %two) }"
     )
     interpreter = Interpreter(graph)
 
@@ -292,121 +261,33 @@ def test_nodes_of_the_prologue_are_observed_apart_from_those_of_the_body() -> No
 
 
 def test_a_condition_in_the_prologue_is_run_once(ran: list[str]) -> None:
-    graph = parse_ir(
-        """
-        graph G {
-          param %choose: bool[]
-          param %w: f32[2]
-
-          prologue {
-            %cond: f32[2] = higher_order.cond(pred=%choose, operands=(%w))
-            region true_fn = graph yes {
-              input %a: f32[2]
-
-              %sin: f32[2] = aten.sin.default(self=%a)
-
-              return (%sin,)
-            }
-            region false_fn = graph no {
-              input %a: f32[2]
-
-              %cos: f32[2] = aten.cos.default(self=%a)
-
-              return (%cos,)
-            }
-          }
-
-          return %cond
-        }
-        """
-    )
     w = torch.ones(2)
 
-    interpreter = Interpreter(graph, {"choose": torch.tensor(False), "w": w})
+    interpreter = Interpreter(parse_ir(CONDITION), {"choose": torch.tensor(True), "w": w})
 
-    assert torch.equal(interpreter.run(), w.cos())
-    assert torch.equal(interpreter.run(), w.cos())
+    assert torch.equal(interpreter.run(), w.sin())
+    assert torch.equal(interpreter.run(), w.sin())
     assert ran.count("cond") == 1
 
 
-class Scaled(torch.nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight = torch.nn.Parameter(torch.randn(3, 3))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x @ (self.weight * 2)
-
-
-def with_prologue(model: torch.nn.Module, x: torch.Tensor) -> Graph:
+def test_the_node_of_a_prologue_that_differs_is_found() -> None:
+    model = Holding(lambda self, x: x @ (self.weight * 2), weight=torch.nn.Parameter(torch.randn(3, 3)))
+    x = torch.randn(2, 3)
     graph = extract_ir(model, (x,))
     graph.move_to_prologue(graph.node("mul"))
-    return graph
+    assert verify_ir(graph, model, (x,)).ok
 
-
-def test_a_graph_with_a_prologue_is_verified() -> None:
-    model, x = Scaled(), torch.randn(2, 3)
-
-    report = verify_ir(with_prologue(model, x), model, (x,))
-
-    assert report.ok
-
-
-def test_the_node_of_the_prologue_that_differs_is_found() -> None:
-    model, x = Scaled(), torch.randn(2, 3)
-    graph = with_prologue(model, x)
     graph.set_attrs(graph.node("mul"), {"other": 3})
 
     report = verify_ir(graph, model, (x,))
-
     assert not report.ok
     assert report.first_divergence is not None
     assert report.first_divergence.node == "mul"
 
 
-def test_saved_and_loaded_a_graph_gives_the_same_to_the_bit(tmp_path: Path) -> None:
-    graph, given, x = parse_ir(TEXT), weights(), torch.randn(2, 4)
-    save_ir(graph, tmp_path / "graph.json")
-
-    loaded = load_ir(tmp_path / "graph.json")
-
-    assert loaded == graph
-    assert [node.name for node in loaded.prologue] == ["half", "t"]
-    assert torch.equal(execute_ir(loaded, (x,), weights=given), execute_ir(graph, (x,), weights=given))
-
-
-def test_results_that_are_conjugated_lazily_keep_their_values() -> None:
-    graph = parse_ir(
-        """
-graph G {
-  param %w: c64[2]
-
-  prologue {
-    %square: c64[2] = aten.mul.Tensor(self=%w, other=%w)
-  }
-  %conj: c64[2] = aten._conj.default(self=%square)
-
-  return %conj
-}
-"""
-    )
-    weight = torch.tensor([1 + 2j, 3 - 1j])
-
-    (result,) = Interpreter(graph, {"w": weight}).run_flat()[0]
-
-    assert torch.equal(result, (weight * weight).conj())
-
-
 def test_results_that_are_negated_lazily_keep_values_and_strides() -> None:
-    class Imaginary(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.weight = torch.nn.Parameter(torch.tensor([1 + 2j, 3 - 1j]))
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return (self.weight * self.weight).conj().imag
-
-    model = Imaginary()
+    weight = torch.nn.Parameter(torch.tensor([1 + 2j, 3 - 1j]))
+    model = Holding(lambda self, x: (self.weight * self.weight).conj().imag, weight=weight)
     graph = extract_ir(model, (torch.ones(1),))
     for node in graph.nodes:
         graph.move_to_prologue(node)
@@ -420,17 +301,8 @@ def test_results_that_are_negated_lazily_keep_values_and_strides() -> None:
 
 def test_sparse_results_of_the_prologue_are_out_of_the_reach_of_callers() -> None:
     graph = parse_ir(
-        """
-graph G {
-  param %w: f32[2, 2]
-
-  prologue {
-    %sparse: f32[2, 2]@sparse_coo = aten._to_sparse.default(self=%w)
-  }
-
-  return %sparse
-}
-"""
+        "graph G { param %w: f32[2, 2] prologue { "
+        "%sparse: f32[2, 2]@sparse_coo = aten._to_sparse.default(self=%w) } return %sparse }"
     )
     interpreter = Interpreter(graph, {"w": torch.eye(2)})
 

@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 import torch
 
-from npu_ir import Graph, GraphError, Provenance, TensorType, execute_ir, extract_ir
+from npu_ir import Graph, GraphError, Provenance, TensorType, execute_ir, extract_ir, parse_ir
+from tests.support.corpus.case import Holding
 from tests.support.rows import each_row
+from tests.support.small_programs import CONDITION
 
 F32 = TensorType((2, 3), torch.float32)
 RELU = "aten.relu.default"
@@ -21,21 +23,15 @@ def pickled(item: Any) -> Any:
     return pickle.loads(pickle.dumps(item))  # noqa: S301 - our own
 
 
-COPIED = [pytest.param(pickled, id="pickle"), pytest.param(copy.deepcopy, id="deepcopy")]
-
-
-class Branches(torch.nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.register_buffer("count", torch.zeros(2))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        self.count.add_(1)
-        return torch.cond(x.sum() > 0, lambda y: y.sin(), lambda y: y.cos(), (x,)) + self.count
+COPIED = [pickled, copy.deepcopy]
 
 
 def branches() -> Graph:
-    return extract_ir(Branches(), (torch.ones(2),))
+    def forward(self: Any, x: torch.Tensor) -> Any:
+        self.count.add_(1)
+        return torch.cond(x.sum() > 0, lambda y: y.sin(), lambda y: y.cos(), (x,)) + self.count
+
+    return extract_ir(Holding(forward, count=torch.zeros(2)), (torch.ones(2),))
 
 
 def chain(length: int) -> Graph:
@@ -47,18 +43,20 @@ def chain(length: int) -> Graph:
     return graph
 
 
-@each_row("copied", COPIED)
+@each_row("copied", [*COPIED, copy.copy])
 def test_a_graph_as_deep_as_it_is_long_is_copied(copied: Callable[[Graph], Graph]) -> None:
     graph = chain(20_000)
 
     again = copied(graph)
 
     assert again == graph
-    assert again.nodes[0] is not graph.nodes[0]
+    assert not set(again.nodes) & set(graph.nodes)
 
 
-def test_regions_symbols_updates_and_constants_are_pickled() -> None:
-    graph = branches()
+def test_regions_symbols_updates_constants_and_prologues_are_pickled() -> None:
+    graph, prologue = branches(), parse_ir(CONDITION)
+    assert pickled(prologue) == prologue
+    assert [node.name for node in pickled(prologue).prologue] == ["cond"]
 
     again = pickled(graph)
 
@@ -68,19 +66,6 @@ def test_regions_symbols_updates_and_constants_are_pickled() -> None:
         execute_ir(again, (torch.ones(2),), weights={"count": torch.ones(2)}),
         execute_ir(graph, (torch.ones(2),), weights={"count": torch.ones(2)}),
     )
-
-
-def test_the_prologue_is_pickled() -> None:
-    graph = Graph()
-    x, weight = graph.add_input("x", F32), graph.add_parameter("w", F32)
-    known = graph.insert(RELU, [weight], types=F32)
-    graph.set_outputs(graph.insert("aten.add.Tensor", [x, known.outputs[0]], types=F32).outputs[0])
-    graph.move_to_prologue(known)
-
-    again = pickled(graph)
-
-    assert again == graph
-    assert [node.name for node in again.prologue] == ["relu"]
 
 
 def test_a_literal_that_looks_like_the_number_of_a_value_stays_one() -> None:

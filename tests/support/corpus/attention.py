@@ -8,9 +8,10 @@ import torch
 from torch import nn, randn
 from torch.nn import functional as fn
 
-from tests.support.corpus.case import Call, Table, call
+from tests.support.corpus.case import Table, call, floats
 
-CASES = Table()
+CASES = Table(floats((2, 5, 8)))
+heads = floats((2, 2, 5, 4), (2, 2, 5, 4), (2, 2, 5, 4))
 function, module = CASES.function, CASES.module
 
 # Attention
@@ -19,20 +20,11 @@ function, module = CASES.function, CASES.module
 FUSED: dict[str, Any] = {"tolerance": 2e-5, "reason": "eager takes its fused path, torch.export does not"}
 
 
-def heads() -> Call:
-    return call(randn(2, 2, 5, 4), randn(2, 2, 5, 4), randn(2, 2, 5, 4))
-
-
 function(
     "scaled_dot_product_attention",
     fn.scaled_dot_product_attention,
     heads,
     op="aten.scaled_dot_product_attention.default",
-)
-function(
-    "attention_causal_scaled",
-    lambda q, k, v: fn.scaled_dot_product_attention(q, k, v, is_causal=True, scale=0.3),
-    heads,
 )
 function(
     "attention_boolean_mask",
@@ -58,21 +50,10 @@ class SelfAttention(nn.Module):
         return self.attention(x, x, x, **options)
 
 
-def tokens() -> Call:
-    return call(randn(2, 5, 8))
-
-
-module("multihead_attention", lambda: SelfAttention(batch_first=True), tokens)
-module("multihead_attention_eval", lambda: SelfAttention(batch_first=True).eval(), tokens, **FUSED)
-module(
-    "multihead_attention_eval_without_grad",
-    lambda: SelfAttention(batch_first=True).eval(),
-    tokens,
-    under=torch.no_grad,
-    **FUSED,
-)
-module("multihead_attention_dropout", lambda: SelfAttention(dropout=0.2), tokens)
-module("multihead_attention_bias_kv", lambda: SelfAttention(add_bias_kv=True, add_zero_attn=True), tokens)
+module("multihead_attention", lambda: SelfAttention(batch_first=True))
+module("multihead_attention_eval", lambda: SelfAttention(batch_first=True).eval(), **FUSED)
+module("multihead_attention_dropout", lambda: SelfAttention(dropout=0.2))
+module("multihead_attention_bias_kv", lambda: SelfAttention(add_bias_kv=True, add_zero_attn=True))
 module(
     "multihead_attention_masked",
     lambda: SelfAttention(batch_first=True),
@@ -83,52 +64,26 @@ module(
         key_padding_mask=torch.tensor([[False] * 5, [False] * 4 + [True]]),
     ),
 )
-module(
-    "multihead_attention_all_weights",
-    lambda: SelfAttention(),
-    lambda: call(randn(5, 2, 8), average_attn_weights=False),
+
+
+@CASES.add(
+    floats((3, 2, 8), (5, 2, 6), (5, 2, 4)),
+    holding=lambda: {"attention": nn.MultiheadAttention(8, 2, kdim=6, vdim=4)},
 )
-
-
-class CrossAttention(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.attention = nn.MultiheadAttention(8, 2, kdim=6, vdim=4)
-
-    def forward(self, q: Any, k: Any, v: Any) -> Any:
-        return self.attention(q, k, v)[0]
-
-
-module(
-    "multihead_attention_of_other_sizes",
-    CrossAttention,
-    lambda: call(randn(3, 2, 8), randn(5, 2, 6), randn(5, 2, 4)),
-)
+def multihead_attention_of_other_sizes(self: Any, q: Any, k: Any, v: Any) -> Any:
+    return self.attention(q, k, v)[0]
 
 
 def encoder_layer(**options: Any) -> nn.TransformerEncoderLayer:
     return nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, **options)
 
 
-module("encoder_layer_training", encoder_layer, tokens)
-module("encoder_layer_eval", lambda: encoder_layer().eval(), tokens, **FUSED)
+module("encoder_layer_training", encoder_layer)
+module("encoder_layer_eval", lambda: encoder_layer().eval(), **FUSED)
+module("encoder_layer_eval_without_grad", lambda: encoder_layer().eval(), under=torch.no_grad, **FUSED)
+module("encoder_layer_norm_first", lambda: encoder_layer(norm_first=True, activation="gelu", dropout=0.0))
 module(
-    "encoder_layer_eval_without_grad", lambda: encoder_layer().eval(), tokens, under=torch.no_grad, **FUSED
-)
-module(
-    "encoder_layer_norm_first", lambda: encoder_layer(norm_first=True, activation="gelu", dropout=0.0), tokens
-)
-module(
-    "encoder_eval_without_grad",
-    lambda: nn.TransformerEncoder(encoder_layer(), 2).eval(),
-    tokens,
-    under=torch.no_grad,
-    **FUSED,
-)
-module(
-    "decoder_layer",
-    lambda: nn.TransformerDecoderLayer(8, 2, 16, dropout=0.0),
-    lambda: call(randn(3, 2, 8), randn(4, 2, 8)),
+    "decoder_layer", lambda: nn.TransformerDecoderLayer(8, 2, 16, dropout=0.0), floats((3, 2, 8), (4, 2, 8))
 )
 module(
     "transformer",
@@ -149,4 +104,4 @@ class Rotary(nn.Module):
         return torch.cat([left * cos - right * sin, right * cos + left * sin], dim=-1)
 
 
-module("rotary_embedding", Rotary, lambda: call(randn(2, 5, 4)))
+module("rotary_embedding", Rotary, floats((2, 5, 4)))

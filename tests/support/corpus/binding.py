@@ -6,18 +6,11 @@ import torch
 from torch import nn, rand, randn, tensor
 from torch.nn import functional as fn
 
-from tests.support.corpus.case import Call, Table, call
+from tests.support.corpus.case import Table, call, floats
 
-CASES = Table()
+CASES = Table(floats((3, 4)))
+heads = floats((1, 4, 5, 8), (1, 4, 5, 8), (1, 4, 5, 8))
 function = CASES.function
-
-
-def one() -> Call:
-    return call(randn(3, 4))
-
-
-def heads() -> Call:
-    return call(randn(1, 4, 5, 8), randn(1, 4, 5, 8), randn(1, 4, 5, 8))
 
 
 # A keyword after a positional argument that is left out
@@ -29,56 +22,40 @@ function(
     heads,
     op="aten.scaled_dot_product_attention.default",
 )
-function("sum_to_float64", lambda x: x.sum(dim=1, dtype=torch.float64), one)
-function("mean_to_float64", lambda x: x.mean(dim=0, dtype=torch.float64), one)
-function("prod_to_float64", lambda x: (x.prod(1, dtype=torch.float64), x.prod(dtype=torch.float64)), one)
-function("vector_norm_to_float64", lambda x: torch.linalg.vector_norm(x, dtype=torch.float64), one)
+function("sum_to_float64", lambda x: x.sum(dim=1, dtype=torch.float64))
+function("mean_to_float64", lambda x: x.mean(dim=0, dtype=torch.float64))
+function("prod_to_float64", lambda x: (x.prod(1, dtype=torch.float64), x.prod(dtype=torch.float64)))
+function("vector_norm_to_float64", lambda x: torch.linalg.vector_norm(x, dtype=torch.float64))
 function(
-    "cumsum_to_float64", lambda x: (x.cumsum(1, dtype=torch.float64), x.softmax(-1, dtype=torch.float64)), one
+    "cumsum_to_float64", lambda x: (x.cumsum(1, dtype=torch.float64), x.softmax(-1, dtype=torch.float64))
 )
 function(
     "unbiased_by_keyword",
     lambda x: (x.std(dim=1, correction=0), x.var(unbiased=False), x.std(keepdim=True, dim=0)),
-    one,
 )
 
 # Optional tensors that are left out
 
-CASES.module("batch_norm_statistics_only", lambda: nn.BatchNorm1d(4, affine=False).eval(), one)
+CASES.module("batch_norm_statistics_only", lambda: nn.BatchNorm1d(4, affine=False).eval())
 CASES.module(
     "instance_norm_statistics_only",
     lambda: nn.InstanceNorm1d(4, track_running_stats=True).eval(),
-    lambda: call(randn(2, 4, 3)),
+    floats((2, 4, 3)),
 )
-function(
-    "layer_norm_bias_only", lambda x, b: fn.layer_norm(x, (4,), None, b), lambda: call(randn(3, 4), randn(4))
-)
-function(
-    "layer_norm_weight_only", lambda x, w: fn.layer_norm(x, (4,), w), lambda: call(randn(3, 4), randn(4))
-)
-function(
-    "group_norm_bias_only", lambda x, b: fn.group_norm(x, 2, None, b), lambda: call(randn(3, 4), randn(4))
-)
+function("layer_norm_bias_only", lambda x, b: fn.layer_norm(x, (4,), None, b), floats((3, 4), (4,)))
+function("layer_norm_weight_only", lambda x, w: fn.layer_norm(x, (4,), w), floats((3, 4), (4,)))
+function("group_norm_bias_only", lambda x, b: fn.group_norm(x, 2, None, b), floats((3, 4), (4,)))
 function("clamp_to_tensor_max", lambda x, t: torch.clamp(x, max=t), lambda: call(randn(3, 4), rand(4)))
 function(
     "clamp_to_tensors",
     lambda x, t: torch.clamp(x, -t, t) + torch.clamp(x, min=t),
     lambda: call(randn(3, 4), rand(4)),
 )
-function("clamp_to_scalar_max", lambda x: torch.clamp(x, max=0.5), one)
-function(
-    "stft_without_window",
-    lambda x: torch.stft(x, 4, return_complex=True, center=False),
-    lambda: call(randn(12)),
-)
-function(
-    "nll_loss_without_weight",
-    lambda x, y: fn.nll_loss(x, y, ignore_index=1),
-    lambda: call(randn(3, 4), tensor([0, 1, 2])),
-)
-function("nan_to_num_infinities_only", lambda x: torch.nan_to_num(x / 0, posinf=3.0), one)
-function("diff_with_append", lambda x: torch.diff(x, append=x[:, :1]), one)
-function("quantile_interpolation", lambda x: torch.quantile(x, 0.3, dim=1, interpolation="lower"), one)
+function("clamp_to_scalar_max", lambda x: torch.clamp(x, max=0.5))
+function("stft_without_window", lambda x: torch.stft(x, 4, return_complex=True, center=False), floats((12,)))
+function("nan_to_num_infinities_only", lambda x: torch.nan_to_num(x / 0, posinf=3.0))
+function("diff_with_append", lambda x: torch.diff(x, append=x[:, :1]))
+function("quantile_interpolation", lambda x: torch.quantile(x, 0.3, dim=1, interpolation="lower"))
 function(
     "cross_entropy_with_weight_by_keyword",
     lambda x, y, w: fn.cross_entropy(x, y, weight=w),
@@ -87,8 +64,8 @@ function(
 
 # A scalar in the place of a tensor
 
-function("scalar_floor_divided_by_tensor", lambda x: 7 // x, one)
-function("scalar_before_tensor", lambda x: (1.0 - x, 2 / x, 2**x, 7 % (x.abs() + 1), torch.pow(2.0, x)), one)
+function("scalar_floor_divided_by_tensor", lambda x: 7 // x)
+function("scalar_before_tensor", lambda x: (1.0 - x, 2 / x, 2**x, 7 % (x.abs() + 1), torch.pow(2.0, x)))
 function(
     "scalars_before_integer_tensors",
     lambda x: (5 - x, 5 & x, 9 >> x, -7 // x),
@@ -97,9 +74,8 @@ function(
 function(
     "scalar_and_tensor_mixed",
     lambda x: (x * 0.5, x + True, x - 1j, x.eq(2), torch.xlogy(2.0, x.abs()), torch.xlogy(x.abs(), 2)),
-    one,
 )
-function("scalar_where", lambda x: torch.where(x > 0, x, 0.0) + torch.where(x > 0, 0.0, x), one)
+function("scalar_where", lambda x: torch.where(x > 0, x, 0.0) + torch.where(x > 0, 0.0, x))
 function(
     "zero_dim_tensor_beside_scalar",
     lambda x, s: (x * s, s + 1, s // 2, x // s),
@@ -114,39 +90,30 @@ function(
 # Tensors passed by keyword
 
 function(
-    "searchsorted_right",
-    lambda a, v: torch.searchsorted(a, v, right=True),
-    lambda: call(tensor([1.0, 2.0, 3.0]), tensor([2.0, 0.5])),
-)
-function(
     "searchsorted_with_sorter",
     lambda a, v: torch.searchsorted(a, v, sorter=a.argsort()),
     lambda: call(tensor([3.0, 1.0, 2.0]), tensor([2.0, 0.5])),
 )
-function("addcmul_by_keyword", lambda x: torch.addcmul(x, tensor2=x + 1, tensor1=x - 1, value=3), one)
+function("addcmul_by_keyword", lambda x: torch.addcmul(x, tensor2=x + 1, tensor1=x - 1, value=3))
 function(
     "index_reduce_by_keyword",
     lambda x, i: torch.index_reduce(input=x, source=x, index=i, dim=0, reduce="mean", include_self=False),
     lambda: call(randn(3, 2), tensor([0, 0, 2])),
 )
 function(
-    "linear_by_keyword",
-    lambda x, w, b: fn.linear(bias=b, weight=w, input=x),
-    lambda: call(randn(2, 3), randn(4, 3), randn(4)),
+    "linear_by_keyword", lambda x, w, b: fn.linear(bias=b, weight=w, input=x), floats((2, 3), (4, 3), (4,))
 )
-function("where_by_keyword", lambda x: torch.where(x > 0, other=x * 2, input=-x), one)
+function("where_by_keyword", lambda x: torch.where(x > 0, other=x * 2, input=-x))
 
 # Lists of tensors, with None, empty, twice the same, two lists in one call
 
-function("list_with_the_same_tensor", lambda x: torch.cat([x, x, x], 1), one)
-function("lists_of_one_and_many", lambda x: torch.cat([x]) + torch.stack([x] * 12).sum(0), one)
-function(
-    "block_diag_and_cartesian", lambda x: (torch.block_diag(x, x[:1]), torch.cartesian_prod(x[0], x[1])), one
-)
-function("meshgrid_of_three", lambda x: torch.meshgrid(x[0], x[1], x[2], indexing="ij"), one)
-function("two_lists_in_one_call", lambda x: torch._foreach_add([x, x * 2], [x * 3, x * 4], alpha=2), one)
-function("lists_of_scalars_and_tensors", lambda x: torch._foreach_mul([x, x[0]], [2.0, 3.0]), one)
-function("lists_of_addcmul", lambda x: torch._foreach_addcmul([x, x + 1], [x, x], [x, x], [0.5, 2.0]), one)
+function("list_with_the_same_tensor", lambda x: torch.cat([x, x, x], 1))
+function("lists_of_one_and_many", lambda x: torch.cat([x]) + torch.stack([x] * 12).sum(0))
+function("block_diag_and_cartesian", lambda x: (torch.block_diag(x, x[:1]), torch.cartesian_prod(x[0], x[1])))
+function("meshgrid_of_three", lambda x: torch.meshgrid(x[0], x[1], x[2], indexing="ij"))
+function("two_lists_in_one_call", lambda x: torch._foreach_add([x, x * 2], [x * 3, x * 4], alpha=2))
+function("lists_of_scalars_and_tensors", lambda x: torch._foreach_mul([x, x[0]], [2.0, 3.0]))
+function("lists_of_addcmul", lambda x: torch._foreach_addcmul([x, x + 1], [x, x], [x, x], [0.5, 2.0]))
 function(
     "index_of_three_with_nones",
     lambda x, i: torch.ops.aten.index(x, [None, i, None, i]),
@@ -165,23 +132,19 @@ function(
     lambda: call(randn(2, 3, 2, 3), tensor([0, 2])),
 )
 function(
-    "einsum_of_one_two_and_three",
-    lambda x: torch.einsum("ij->i", x) + torch.einsum("ij,kj,il->i", x, x, x),
-    one,
+    "einsum_of_one_two_and_three", lambda x: torch.einsum("ij->i", x) + torch.einsum("ij,kj,il->i", x, x, x)
 )
-function("gradient_and_trapezoid", lambda x: (torch.gradient(x, dim=1)[0], torch.trapezoid(x, dx=0.5)), one)
+function("gradient_and_trapezoid", lambda x: (torch.gradient(x, dim=1)[0], torch.trapezoid(x, dx=0.5)))
 
 # Many outputs, outputs that are lists, numbers or None
 
-function(
-    "outputs_of_native_layer_norm", lambda x: torch.ops.aten.native_layer_norm(x, [4], None, None, 1e-5), one
-)
-function("outputs_of_unbind_nested_in_topk", lambda x: [v.topk(2) for v in x.unbind(0)], one)
+function("outputs_of_native_layer_norm", lambda x: torch.ops.aten.native_layer_norm(x, [4], None, None, 1e-5))
+function("outputs_of_unbind_nested_in_topk", lambda x: [v.topk(2) for v in x.unbind(0)])
 function(
     "result_none_of_backward",
     lambda x, g: torch.ops.aten.convolution_backward(
         g, x, torch.ones(1, 1, 2), [1], [1], [0], [1], False, [0], 1, [True, False, True]
     ),
-    lambda: call(randn(1, 1, 4), randn(1, 1, 3)),
+    floats((1, 1, 4), (1, 1, 3)),
 )
-function("outputs_of_lu", lambda x: torch.linalg.lu_factor_ex(x @ x.T + torch.eye(3)), one)
+function("outputs_of_lu", lambda x: torch.linalg.lu_factor_ex(x @ x.T + torch.eye(3)))

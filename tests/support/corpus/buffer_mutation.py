@@ -7,14 +7,11 @@ from typing import Any
 import torch
 from torch import nn, randn
 
-from tests.support.corpus.case import Call, Table, call
+from tests.support.corpus.case import Holding, Table, call, floats
 
-CASES = Table()
+CASES = Table(floats((3,)))
+images = floats((3, 2, 4, 4))
 module = CASES.module
-
-
-def images() -> Call:
-    return call(randn(3, 2, 4, 4))
 
 
 class Counter(nn.Module):
@@ -29,126 +26,72 @@ class Counter(nn.Module):
         return x * self.steps
 
 
-module("buffers_counted_up", Counter, lambda: call(randn(3)))
+module("buffers_counted_up", Counter)
 
 
-class Reassigned(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.register_buffer("state", torch.zeros(3))
-
-    def forward(self, x: Any) -> Any:
-        self.state = self.state * 0.9 + x
-        return self.state
+@CASES.add(holding=lambda: {"state": torch.zeros(3)})
+def buffer_reassigned(self: Any, x: Any) -> Any:
+    self.state = self.state * 0.9 + x
+    return self.state
 
 
-module("buffer_reassigned", Reassigned, lambda: call(randn(3)))
+@CASES.add(lambda: call(randn(2, 2, 4), torch.tensor([1, 3])), holding=lambda: {"keys": torch.zeros(2, 6, 4)})
+def cache_written_by_position(self: Any, x: Any, position: Any) -> Any:
+    self.keys.index_copy_(1, position, x)
+    self.keys[0, 0].mul_(2)
+    return self.keys[:, :4].sum(1)
 
 
-class Cache(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.register_buffer("keys", torch.zeros(2, 6, 4))
-
-    def forward(self, x: Any, position: Any) -> Any:
-        self.keys.index_copy_(1, position, x)
-        self.keys[0, 0].mul_(2)
-        return self.keys[:, :4].sum(1)
+@CASES.add(floats((1, 2, 4)), holding=lambda: {"keys": torch.zeros(1, 6, 4)})
+def buffer_changed_through_views(self: Any, x: Any) -> Any:
+    self.keys[:, 2:4] = x
+    view = self.keys.view(6, 4)
+    view[0] = 1
+    return view.T @ view
 
 
-module("cache_written_by_position", Cache, lambda: call(randn(2, 2, 4), torch.tensor([1, 3])))
+def tied_buffers() -> nn.Module:
+    tied = torch.ones(3)
+    return Holding(lambda self, x: (self.first.add_(x), self.second * 2)[1], first=tied, second=tied)
 
 
-class CacheBySlice(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.register_buffer("keys", torch.zeros(1, 6, 4))
-
-    def forward(self, x: Any) -> Any:
-        self.keys[:, 2:4] = x
-        view = self.keys.view(6, 4)
-        view[0] = 1
-        return view.T @ view
+def shared_child() -> nn.Module:
+    child = Counter()
+    return Holding(lambda self, x: self.encoder(x) + self.decoder(x), encoder=child, decoder=child)
 
 
-module("buffer_changed_through_views", CacheBySlice, lambda: call(randn(1, 2, 4)))
+module("tied_buffers_changed", tied_buffers)
+module("module_with_buffers_called_twice", shared_child)
 
 
-class TiedBuffers(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.register_buffer("first", torch.ones(3))
-        self.register_buffer("second", self.first)
-
-    def forward(self, x: Any) -> Any:
-        self.first.add_(x)
-        return self.second * 2
+@CASES.add(holding=lambda: {"weight": nn.Parameter(randn(3))})
+def parameter_changed(self: Any, x: Any) -> Any:
+    with torch.no_grad():
+        self.weight.mul_(0.5)
+    return self.weight * x
 
 
-module("tied_buffers_changed", TiedBuffers, lambda: call(randn(3)))
+@CASES.add(floats((2, 3)), holding=lambda: {"linear": nn.Linear(3, 3), "average": torch.zeros(3)})
+def average_kept_under_no_grad(self: Any, x: Any) -> Any:
+    y = self.linear(x)
+    with torch.no_grad():
+        self.average.lerp_(y.mean(0), 0.1)
+    y += self.average
+    return y
 
 
-class SharedChild(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.encoder = self.decoder = Counter()
+@CASES.add(holding=lambda: {"state": torch.zeros(3)})
+def buffer_changed_and_returned(self: Any, x: Any) -> Any:
+    old = self.state.clone()
+    self.state.copy_(x)
+    return old, self.state, self.state[1:]
 
-    def forward(self, x: Any) -> Any:
-        return self.encoder(x) + self.decoder(x)
-
-
-module("module_with_buffers_called_twice", SharedChild, lambda: call(randn(3)))
-
-
-class ChangedParameter(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(randn(3))
-
-    def forward(self, x: Any) -> Any:
-        with torch.no_grad():
-            self.weight.mul_(0.5)
-        return self.weight * x
-
-
-module("parameter_changed", ChangedParameter, lambda: call(randn(3)))
-
-
-class MovingAverage(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear = nn.Linear(3, 3)
-        self.register_buffer("average", torch.zeros(3))
-
-    def forward(self, x: Any) -> Any:
-        y = self.linear(x)
-        with torch.no_grad():
-            self.average.lerp_(y.mean(0), 0.1)
-        y += self.average
-        return y
-
-
-module("average_kept_under_no_grad", MovingAverage, lambda: call(randn(2, 3)))
-
-
-class BufferIsResult(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.register_buffer("state", torch.zeros(3))
-
-    def forward(self, x: Any) -> Any:
-        old = self.state.clone()
-        self.state.copy_(x)
-        return old, self.state, self.state[1:]
-
-
-module("buffer_changed_and_returned", BufferIsResult, lambda: call(randn(3)))
 
 # Normalization that keeps statistics
 
-module("batch_norm1d_training", lambda: nn.BatchNorm1d(3), lambda: call(randn(4, 3)))
+module("batch_norm1d_training", lambda: nn.BatchNorm1d(3), floats((4, 3)))
 module("batch_norm2d_training", lambda: nn.BatchNorm2d(2), images)
-module("batch_norm3d_training", lambda: nn.BatchNorm3d(2), lambda: call(randn(2, 2, 2, 2, 2)))
+module("batch_norm3d_training", lambda: nn.BatchNorm3d(2), floats((2, 2, 2, 2, 2)))
 module("batch_norm_training_without_affine", lambda: nn.BatchNorm2d(2, affine=False), images)
 module(
     "batch_norm_called_twice",
@@ -159,7 +102,7 @@ module("instance_norm_with_statistics", lambda: nn.InstanceNorm2d(2, track_runni
 module(
     "instance_norm1d_affine_with_statistics",
     lambda: nn.InstanceNorm1d(2, affine=True, track_running_stats=True),
-    lambda: call(randn(3, 2, 5)),
+    floats((3, 2, 5)),
 )
 module(
     "instance_norm_with_statistics_eval",

@@ -33,6 +33,11 @@ def call(*args: Any, **kwargs: Any) -> Call:
     return Call(args, kwargs)
 
 
+def floats(*shapes: tuple[int, ...]) -> Callable[[], Call]:
+    """Return a function that makes a call with random tensors of these shapes."""
+    return lambda: call(*(torch.randn(shape) for shape in shapes))
+
+
 class Function(nn.Module):
     """A module without state that calls a function."""
 
@@ -42,6 +47,22 @@ class Function(nn.Module):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         return self.function(*args, **kwargs)
+
+
+class Holding(nn.Module):
+    """A module that calls a function with itself, and holds these attributes: tensors are buffers."""
+
+    def __init__(self, function: Callable[..., Any], **held: Any) -> None:
+        super().__init__()
+        self.function = function
+        for name, item in held.items():
+            if isinstance(item, torch.Tensor) and not isinstance(item, nn.Parameter):
+                self.register_buffer(name, item)
+            else:
+                setattr(self, name, item)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self.function(self, *args, **kwargs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,34 +160,72 @@ class Refusals:
 
 
 class Table:
-    """The models of one topic."""
+    """The models of one topic.
 
-    def __init__(self) -> None:
+    Args:
+        inputs: What models are called with that state nothing else.
+        options: Further attributes of the cases that are added.
+    """
+
+    def __init__(self, inputs: Callable[[], Call] = call, **options: Any) -> None:
         self.cases: list[Case] = []
+        self.inputs, self.options = inputs, options
 
     def __iter__(self) -> Iterator[Case]:
         return iter(self.cases)
 
+    def given(self, inputs: Callable[[], Call], **options: Any) -> Table:
+        """Return a table that adds its cases to this one, with other inputs and options."""
+        other = Table(inputs, **options)
+        other.cases = self.cases
+        return other
+
     def module(
-        self, id: str, build: Callable[[], nn.Module], inputs: Callable[[], Call], **options: Any
+        self,
+        id: str,
+        build: Callable[[], nn.Module],
+        inputs: Callable[[], Call] | None = None,
+        **options: Any,
     ) -> None:
         """Add the model that ``build`` makes."""
-        self.cases.append(Case(id, build, inputs, **options))
+        self.cases.append(Case(id, build, inputs or self.inputs, **{**self.options, **options}))
 
     def function(
-        self, id: str, function: Callable[..., Any], inputs: Callable[[], Call], **options: Any
+        self, id: str, function: Callable[..., Any], inputs: Callable[[], Call] | None = None, **options: Any
     ) -> None:
         """Add a model that calls ``function``; ``dynamic_shapes`` has one entry for each argument."""
-        if "dynamic_shapes" in options:
-            options["dynamic_shapes"] = {"args": options["dynamic_shapes"]}
-        self.module(id, lambda: Function(function), inputs, **options)
+        self._variadic(id, lambda: Function(function), inputs, options)
 
-    def add(self, inputs: Callable[[], Call], **options: Any) -> Callable[[Any], Any]:
-        """Return a decorator that adds the module class or function below it, under its own name."""
+    def _variadic(
+        self, id: str, build: Callable[[], nn.Module], inputs: Any, options: dict[str, Any]
+    ) -> None:
+        shapes = {**self.options, **options}.get("dynamic_shapes")
+        if shapes is not None:
+            options["dynamic_shapes"] = {"args": shapes}
+        self.module(id, build, inputs, **options)
+
+    def add(
+        self,
+        inputs: Callable[[], Call] | None = None,
+        holding: Callable[[], dict[str, Any]] | None = None,
+        **options: Any,
+    ) -> Callable[[Any], Any]:
+        """Return a decorator that adds the module class or function below it, under its own name.
+
+        Args:
+            inputs: What it is called with.
+            holding: Returns what the module holds that a function gets as its first argument.
+            options: Further attributes of the case.
+        """
 
         def register(model: Any) -> Any:
-            add = self.module if inspect.isclass(model) else self.function
-            add(model.__name__.lower(), model, inputs, **options)
+            name = model.__name__.lower()
+            if holding is not None:
+                self._variadic(name, lambda: Holding(model, **holding()), inputs, options)
+            elif inspect.isclass(model):
+                self.module(name, model, inputs, **options)
+            else:
+                self.function(name, model, inputs, **options)
             return model
 
         return register

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor, nn, randn
+from torch import Tensor
 
-from tests.support.corpus.case import Call, Table, call
+from tests.support.corpus.case import Table, floats
 from tests.support.corpus.operator_library import (
     accumulate,
     halves,
@@ -19,50 +19,41 @@ from tests.support.corpus.operator_library import (
     weighted_sum,
 )
 
-CASES = Table()
+CASES = Table(floats((3, 4)))
 function = CASES.function
 OPS = torch.ops.corpus_schema
 
 
-def one() -> Call:
-    return call(randn(3, 4))
-
-
-add = CASES.add(one)
+add = CASES.add(floats((3, 4)))
 
 function(
-    "custom_op", lambda x: scaled_tanh(x, shift=3) + scaled_tanh(x, 0.5), one, op="corpus.scaled_tanh.default"
+    "custom_op", lambda x: scaled_tanh(x, shift=3) + scaled_tanh(x, 0.5), op="corpus.scaled_tanh.default"
 )
-function("custom_op_with_many_outputs", lambda x: min_and_max(x, 1), one, op="corpus.min_and_max.default")
-function("custom_op_partly_used", lambda x: min_and_max(x, 0)[2] + 1, one)
-function("custom_op_with_list_and_none", lambda x: weighted_sum([x, x * 2], [0.5, 2.0]), one)
+function("custom_op_with_many_outputs", lambda x: min_and_max(x, 1), op="corpus.min_and_max.default")
+function("custom_op_partly_used", lambda x: min_and_max(x, 0)[2] + 1)
+function("custom_op_with_list_and_none", lambda x: weighted_sum([x, x * 2], [0.5, 2.0]))
 function(
-    "custom_op_with_list_and_bias",
-    lambda x: weighted_sum([x], [0.5], x[0]),
-    one,
-    op="corpus.weighted_sum.default",
+    "custom_op_with_list_and_bias", lambda x: weighted_sum([x], [0.5], x[0]), op="corpus.weighted_sum.default"
 )
-function("custom_op_returning_list", halves, one, op="corpus.halves.default")
+function("custom_op_returning_list", halves, op="corpus.halves.default")
 function(
-    "custom_op_of_optional_list", lambda x: OPS.pick([None, x, None], 1), one, op="corpus_schema.pick.default"
+    "custom_op_of_optional_list", lambda x: OPS.pick([None, x, None], 1), op="corpus_schema.pick.default"
 )
-function("custom_op_keyword_tensor", lambda x: OPS.pick([x, None], 1, otherwise=x * 2, mode="mean"), one)
+function("custom_op_keyword_tensor", lambda x: OPS.pick([x, None], 1, otherwise=x * 2, mode="mean"))
 function(
     "custom_op_other_overload",
     lambda x: OPS.pick.scaled(x, 3) + OPS.pick.scaled(x, 0.5),
-    one,
     op="corpus_schema.pick.scaled",
 )
-function("custom_op_in_no_grad_region", lambda x: torch.no_grad()(scaled_tanh)(x) + x, one)
+function("custom_op_in_no_grad_region", lambda x: torch.no_grad()(scaled_tanh)(x) + x)
 function(
     "prims_namespace",
     lambda x: torch.ops.prims.mul.default(x, x) + torch.ops.aten.add(x, 1),
-    one,
     op="prims.mul.default",
 )
 
 
-@CASES.add(one, op="corpus.increment.default")
+@CASES.add(op="corpus.increment.default")
 def custom_op_writing_intermediate(x: Any) -> Any:
     y = x * 3
     increment(y, 2.0)
@@ -125,7 +116,7 @@ def custom_op_writing_only_the_first(x: Any) -> Any:
     return multiply_some(x[0], y[:, 1], None), y
 
 
-@CASES.add(one, op="corpus_schema.shift_.default")
+@CASES.add(op="corpus_schema.shift_.default")
 def custom_op_whose_namesake_does_something_else(x: Any) -> Any:
     y = x * 3
     OPS.shift_(y, 2.0)
@@ -140,17 +131,9 @@ def list_op_writing_and_returning_nothing(x: Any) -> Any:
     return y
 
 
-class RunningMean(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.register_buffer("total", torch.zeros(4))
-        self.register_buffer("count", torch.zeros(()))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return accumulate(x, self.total, self.count) * 2
-
-
-CASES.module("custom_op_writing_buffers", RunningMean, lambda: call(randn(4)))
+@CASES.add(floats((4,)), holding=lambda: {"total": torch.zeros(4), "count": torch.zeros(())})
+def custom_op_writing_buffers(self: Any, x: Tensor) -> Tensor:
+    return accumulate(x, self.total, self.count) * 2
 
 
 class Square(torch.autograd.Function):
@@ -163,9 +146,8 @@ class Square(torch.autograd.Function):
         return gradient
 
 
-function("autograd_function", lambda x: Square.apply(x) + 1, one)
+function("autograd_function", lambda x: Square.apply(x) + 1)
 function(
     "checkpointed",
     lambda x: torch.utils.checkpoint.checkpoint(lambda y: y.sin().exp(), x, use_reentrant=False),
-    one,
 )

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 from torch import arange, nn, rand, randn, tensor
 from torch.nn import functional as fn
 
-from tests.support.corpus.case import Call, Table, call
+from tests.support.corpus.case import Call, Table, call, floats
 
-CASES = Table()
+CASES = Table(floats((3, 4)))
 function, module = CASES.function, CASES.module
 
 
 def of(dtype: torch.dtype) -> Callable[[], Call]:
     return lambda: call((randn(3, 4) * 4).to(dtype), (rand(3, 4) * 4 + 1).to(dtype))
-
-
-def one() -> Call:
-    return call(randn(3, 4))
 
 
 # Dtypes
@@ -59,6 +56,11 @@ function(
     lambda: call(randn(3), arange(3)),
 )
 function(
+    "dtypes_that_layer_norm_takes_together",
+    lambda x, w: fn.layer_norm(x, (3,), w) + w.double(),
+    lambda: call(randn(2, 3).half(), randn(3)),
+)
+function(
     "promotion_of_zero_dim_tensors",
     lambda x, s: (x * s, s * x, s + 1j, x.half() * s),
     lambda: call(randn(3), tensor(2.0, dtype=torch.float64)),
@@ -66,23 +68,22 @@ function(
 function(
     "bitcasts",
     lambda x: (x.view(torch.int16), x.view(torch.uint8).view(torch.float32), x.view(torch.complex64)),
-    one,
 )
 
 
-class Quantized(nn.Module):
+@CASES.add(
+    lambda: call(randn(2, 4, dtype=torch.bfloat16)),
+    holding=lambda: {
+        "weight": torch.randint(-128, 127, (5, 4), dtype=torch.int8),
+        "scales": rand(5, dtype=torch.bfloat16),
+    },
+)
+def int8_weights(self: Any, x: torch.Tensor) -> torch.Tensor:
     """Weights as int8 with scales, as weight-only quantization stores them."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.register_buffer("weight", torch.randint(-128, 127, (5, 4), dtype=torch.int8))
-        self.register_buffer("scales", rand(5, dtype=torch.bfloat16))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return fn.linear(x, self.weight.to(x.dtype)) * self.scales
+    return fn.linear(x, self.weight.to(x.dtype)) * self.scales
 
 
-module("int8_weights", Quantized, lambda: call(randn(2, 4, dtype=torch.bfloat16)))
 module(
     "double_model",
     lambda: nn.Sequential(nn.Linear(4, 3), nn.GELU()).double(),
@@ -96,10 +97,8 @@ module(
 module(
     "bfloat16_convolution", lambda: nn.Conv2d(2, 3, 3).bfloat16(), lambda: call(randn(1, 2, 5, 5).bfloat16())
 )
-function("fake_quantization", lambda x: torch.fake_quantize_per_tensor_affine(x, 0.1, 0, -128, 127), one)
-function(
-    "quantization_by_hand", lambda x: (x / 0.1).round().clamp(-128, 127).to(torch.int8).float() * 0.1, one
-)
+function("fake_quantization", lambda x: torch.fake_quantize_per_tensor_affine(x, 0.1, 0, -128, 127))
+function("quantization_by_hand", lambda x: (x / 0.1).round().clamp(-128, 127).to(torch.int8).float() * 0.1)
 
 
 @contextlib.contextmanager

@@ -5,42 +5,27 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import nn, randn
+from torch import nn
 from torch.nn import functional as fn
 
-from tests.support.corpus.case import Call, Table, call
+from tests.support.corpus.case import Table, floats
 
-CASES = Table()
-
-
-def square() -> Call:
-    return call(randn(4, 4))
+CASES = Table(floats((4, 4)))
 
 
-add = CASES.add(square)
+add = CASES.add(floats((4, 4)))
 
 CASES.module(
-    "relu_inplace",
-    lambda: nn.Sequential(nn.Linear(4, 4), nn.ReLU(inplace=True), nn.SiLU(inplace=True)),
-    square,
+    "relu_inplace", lambda: nn.Sequential(nn.Linear(4, 4), nn.ReLU(inplace=True), nn.SiLU(inplace=True))
 )
-CASES.function(
-    "activations_in_place", lambda x: fn.hardtanh_(fn.elu_(fn.leaky_relu_(x + 1, 0.1)), -0.5, 2.0), square
-)
+CASES.function("activations_in_place", lambda x: fn.hardtanh_(fn.elu_(fn.leaky_relu_(x + 1, 0.1)), -0.5, 2.0))
 
 
-class Residual(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.body = nn.Sequential(nn.Linear(4, 4), nn.ReLU(inplace=True), nn.Linear(4, 4))
-
-    def forward(self, x: Any) -> Any:
-        y = self.body(x)
-        y += x
-        return torch.relu_(y)
-
-
-CASES.module("residual_in_place", Residual, square)
+@CASES.add(holding=lambda: {"body": nn.Sequential(nn.Linear(4, 4), nn.ReLU(inplace=True), nn.Linear(4, 4))})
+def residual_in_place(self: Any, x: Any) -> Any:
+    y = self.body(x)
+    y += x
+    return torch.relu_(y)
 
 
 @add

@@ -8,9 +8,9 @@ import torch
 from torch import nn, randn
 from torch.nn import functional as fn
 
-from tests.support.corpus.case import Table, call
+from tests.support.corpus.case import Table, call, floats
 
-CASES = Table()
+CASES = Table(floats((4, 4)))
 add = CASES.add(lambda: call(randn(4, 4)))
 
 

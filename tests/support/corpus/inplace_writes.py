@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import randn, tensor
 
-from tests.support.corpus.case import Table, call
+from tests.support.corpus.case import Table, call, floats
 
-CASES = Table()
+CASES = Table(floats((4, 4)))
 add = CASES.add(lambda: call(randn(4, 4)))
 
 

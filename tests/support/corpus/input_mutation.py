@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import randn
 
-from tests.support.corpus.case import Call, Table, call
+from tests.support.corpus.case import Call, Table, call, floats
 
-CASES = Table()
+CASES = Table(floats((3, 3), (3, 3)))
 add = CASES.add(lambda: call(randn(3, 3), randn(3, 3)))
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn, randn
 
-from tests.support.corpus.case import Call, Table, call
+from tests.support.corpus.case import Call, Table, call, floats
 from tests.support.corpus.containers import DataPair, Pair, PairList
 
 CASES = Table()
@@ -60,9 +60,7 @@ def dict_with_odd_keys(tree: Any) -> Any:
     return tree[3] - tree["x y"] * tree[""] + tree[None] / tree[1, "a"]
 
 
-@CASES.add(lambda: call(randn(6), randn(2, 3).shape))
-def torch_size(x: Any, shape: torch.Size) -> Any:
-    return x.view(shape)
+function("torch_size", lambda x, shape: x.view(shape), lambda: call(randn(6), randn(2, 3).shape))
 
 
 @CASES.add(lambda: call(x=randn(2), y=randn(2)))
@@ -100,7 +98,7 @@ class Defaults(nn.Module):
         return (y if bias is None else y + bias) * (1 if causal else -1)
 
 
-CASES.module("defaults_left_out", Defaults, lambda: call(randn(3)))
+CASES.module("defaults_left_out", Defaults, floats((3,)))
 CASES.module("defaults_partly_given", Defaults, lambda: call(randn(3), bias=randn(3)))
 CASES.module("none_given", Defaults, lambda: call(randn(3), None, 1.5, bias=None, causal=True))
 CASES.module("none_skipped_by_keyword", Defaults, lambda: call(randn(3), causal=True, mask=randn(3)))
@@ -121,14 +119,8 @@ def special_floats(x: Any, infinite: float, undefined: float, negative_zero: flo
     return torch.clamp(x, max=infinite) * 2 + negative_zero
 
 
-@CASES.add(lambda: call(2, "x"))
-def no_tensors_at_all(n: int, mode: str) -> Any:
-    return torch.full((n,), 2.5)
-
-
-@CASES.add(call)
-def no_inputs() -> Any:
-    return torch.arange(4) * 2
+function("no_tensors_at_all", lambda n, mode: torch.full((n,), 2.5), lambda: call(2, "x"))
+function("no_inputs", lambda: torch.arange(4) * 2, call)
 
 
 def twice() -> Call:
@@ -146,7 +138,7 @@ function(
 function(
     "same_tensor_by_keyword", lambda x, y, z: x - y + 3 * z, lambda: (lambda x: call(x, z=x, y=x))(randn(2))
 )
-function("unused_input", lambda x, y, z=None: x + 1, lambda: call(randn(2), randn(3), randn(4)))
+function("unused_input", lambda x, y, z=None: x + 1, floats((2,), (3,), (4,)))
 function("all_inputs_unused", lambda x, tree: torch.ones(2), lambda: call(randn(2), {"a": [randn(1)]}))
 function("input_requires_grad", lambda x: x * x, lambda: call(randn(3, requires_grad=True)))
 function("parameter_as_input", lambda x: x * 2, lambda: call(nn.Parameter(randn(3))))

@@ -7,96 +7,60 @@ from typing import Any
 import torch
 from torch import nn, randint, randn
 
-from tests.support.corpus.case import Call, Table, call
+from tests.support.corpus.case import Holding, Table, call, floats
 
-CASES = Table()
+CASES = Table(floats((3, 4)))
 module = CASES.module
 
 
-def rows() -> Call:
-    return call(randn(3, 4))
+def tied_embedding() -> nn.Module:
+    embedding, head = nn.Embedding(10, 4), nn.Linear(4, 10, bias=False)
+    head.weight = embedding.weight
+    return Holding(lambda self, tokens: self.head(self.embedding(tokens)), embedding=embedding, head=head)
 
 
-def add(inputs: Any = rows) -> Any:
-    return CASES.add(inputs)
+def tied_three_times() -> nn.Module:
+    layers = nn.Sequential(*(nn.Linear(4, 4) for _ in range(3)))
+    for layer in layers[1:]:
+        layer.weight = layers[0].weight
+    return Holding(lambda self, x: self.layers(x) + self.alias, layers=layers, alias=layers[0].bias)
 
 
-@add(lambda: call(randint(0, 10, (2, 3))))
-class TiedEmbedding(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.embedding = nn.Embedding(10, 4)
-        self.head = nn.Linear(4, 10, bias=False)
-        self.head.weight = self.embedding.weight
-
-    def forward(self, tokens: Any) -> Any:
-        return self.head(self.embedding(tokens))
+def same_module_under_two_names() -> nn.Module:
+    layer = nn.Linear(4, 4)
+    return Holding(lambda self, x: self.second(self.first(x)), first=layer, second=layer)
 
 
-@add()
-class TiedThreeTimes(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.layers = nn.ModuleList(nn.Linear(4, 4) for _ in range(3))
-        for layer in self.layers[1:]:
-            layer.weight = self.layers[0].weight
-        self.alias = self.layers[0].bias
-
-    def forward(self, x: Any) -> Any:
-        for layer in self.layers:
-            x = layer(x)
-        return x + self.alias
+def buffers_under_two_names() -> nn.Module:
+    shared = randn(4)
+    model = Holding(lambda self, x: x * self.a + self.b - self.c, a=shared, c=shared)
+    model.register_buffer("b", shared, persistent=False)
+    return model
 
 
-@add()
-class SameModuleUnderTwoNames(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.first = self.second = nn.Linear(4, 4)
-
-    def forward(self, x: Any) -> Any:
-        return self.second(self.first(x))
+def parameter_is_view_of_another() -> nn.Module:
+    weight = nn.Parameter(randn(4, 4))
+    return Holding(lambda self, x: x @ self.weight + self.row, weight=weight, row=weight.detach()[0])
 
 
-@add()
-class BuffersUnderTwoNames(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        shared = randn(4)
-        self.register_buffer("a", shared)
-        self.register_buffer("b", shared, persistent=False)
-        self.register_buffer("c", shared)
-
-    def forward(self, x: Any) -> Any:
-        return x * self.a + self.b - self.c
+def unused_weights() -> nn.Module:
+    model = Holding(
+        lambda self, x: self.used(x), used=nn.Linear(4, 4), never=nn.Linear(4, 2), nothing=torch.zeros(3)
+    )
+    model.register_parameter("absent", None)
+    model.register_buffer("missing", None)
+    return model
 
 
-@add()
-class ParameterIsViewOfAnother(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(randn(4, 4))
-        self.register_buffer("row", self.weight.detach()[0])
-
-    def forward(self, x: Any) -> Any:
-        return x @ self.weight + self.row
+module("tied_embedding", tied_embedding, lambda: call(randint(0, 10, (2, 3))))
+module("tied_three_times", tied_three_times)
+module("same_module_under_two_names", same_module_under_two_names)
+module("buffers_under_two_names", buffers_under_two_names)
+module("parameter_is_view_of_another", parameter_is_view_of_another)
+module("unused_weights", unused_weights)
 
 
-@add()
-class UnusedWeights(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.used = nn.Linear(4, 4)
-        self.never = nn.Linear(4, 2)
-        self.register_buffer("nothing", torch.zeros(3))
-        self.register_parameter("absent", None)
-        self.register_buffer("missing", None)
-
-    def forward(self, x: Any) -> Any:
-        return self.used(x)
-
-
-@add()
+@CASES.add()
 class OddNames(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -113,38 +77,30 @@ class OddNames(nn.Module):
         return y * self._parameters["weird name"] + self.gewicht_ß - self.重み * self._buffers['say "hi"\n%x']
 
 
-@add()
-class ListsAndDicts(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.weights = nn.ParameterList([randn(4), randn(4, 4)])
-        self.named = nn.ParameterDict({"scale": randn(4), "odd key": randn(4)})
-        self.blocks = nn.ModuleDict({"a": nn.Linear(4, 4), "b": nn.ModuleList([nn.Tanh()])})
-
-    def forward(self, x: Any) -> Any:
-        y = self.blocks["a"](x) @ self.weights[1] + self.weights[0]
-        return self.blocks["b"][0](y * self.named["scale"] - self.named["odd key"])
-
-
-@add()
-class IntegerAndBooleanBuffers(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.register_buffer("order", torch.tensor([3, 1, 0, 2]))
-        self.register_buffer("mask", torch.tensor([True, False, True, True]))
-        self.register_buffer("scale", torch.tensor(2, dtype=torch.int8))
-        self.register_buffer("halves", randn(4).half())
-
-    def forward(self, x: Any) -> Any:
-        return torch.where(self.mask, x[:, self.order], 0) * self.scale + self.halves
+@CASES.add(
+    holding=lambda: {
+        "weights": nn.ParameterList([randn(4), randn(4, 4)]),
+        "named": nn.ParameterDict({"scale": randn(4), "odd key": randn(4)}),
+        "blocks": nn.ModuleDict({"a": nn.Linear(4, 4), "b": nn.ModuleList([nn.Tanh()])}),
+    }
+)
+def lists_and_dicts(self: Any, x: Any) -> Any:
+    y = self.blocks["a"](x) @ self.weights[1] + self.weights[0]
+    return self.blocks["b"][0](y * self.named["scale"] - self.named["odd key"])
 
 
-@add()
-class FrozenWeights(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.frozen = nn.Linear(4, 4).requires_grad_(False)
-        self.free = nn.Linear(4, 4)
+@CASES.add(
+    holding=lambda: {
+        "order": torch.tensor([3, 1, 0, 2]),
+        "mask": torch.tensor([True, False, True, True]),
+        "scale": torch.tensor(2, dtype=torch.int8),
+        "halves": randn(4).half(),
+    }
+)
+def integer_and_boolean_buffers(self: Any, x: Any) -> Any:
+    return torch.where(self.mask, x[:, self.order], 0) * self.scale + self.halves
 
-    def forward(self, x: Any) -> Any:
-        return self.free(self.frozen(x))
+
+@CASES.add(holding=lambda: {"frozen": nn.Linear(4, 4).requires_grad_(False), "free": nn.Linear(4, 4)})
+def frozen_weights(self: Any, x: Any) -> Any:
+    return self.free(self.frozen(x))

@@ -5,28 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import nn, randn
+from torch import nn
 from torch.nn import functional as fn
 from torch.nn.utils import parametrizations, parametrize, prune, spectral_norm, weight_norm
 
-from tests.support.corpus.case import Call, Table, call
+from tests.support.corpus.case import Table, floats
 
-CASES = Table()
+CASES = Table(floats((3, 4)))
 module = CASES.module
 
 
-def rows() -> Call:
-    return call(randn(3, 4))
-
-
-@CASES.add(rows)
-class DataOfWeights(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear = nn.Linear(4, 4)
-
-    def forward(self, x: Any) -> Any:
-        return fn.linear(x, self.linear.weight.data.T, self.linear.bias.detach()) + x.data
+@CASES.add(holding=lambda: {"linear": nn.Linear(4, 4)})
+def data_of_weights(self: Any, x: Any) -> Any:
+    return fn.linear(x, self.linear.weight.data.T, self.linear.bias.detach()) + x.data
 
 
 class ExtraState(nn.Linear):
@@ -37,13 +28,13 @@ class ExtraState(nn.Linear):
         return None
 
 
-module("extra_state", lambda: ExtraState(4, 2), rows)
-module("weight_norm", lambda: parametrizations.weight_norm(nn.Linear(4, 3)), rows)
-module("weight_norm_by_hook", lambda: weight_norm(nn.Linear(4, 3)), rows)
-module("spectral_norm_eval", lambda: parametrizations.spectral_norm(nn.Linear(4, 3)).eval(), rows)
-module("spectral_norm_training", lambda: parametrizations.spectral_norm(nn.Linear(4, 3)), rows)
-module("spectral_norm_by_hook", lambda: spectral_norm(nn.Linear(4, 3)).eval(), rows)
-module("orthogonal", lambda: parametrizations.orthogonal(nn.Linear(4, 4)), rows, meta_by_moving=True)
+module("extra_state", lambda: ExtraState(4, 2))
+module("weight_norm", lambda: parametrizations.weight_norm(nn.Linear(4, 3)))
+module("weight_norm_by_hook", lambda: weight_norm(nn.Linear(4, 3)))
+module("spectral_norm_eval", lambda: parametrizations.spectral_norm(nn.Linear(4, 3)).eval())
+module("spectral_norm_training", lambda: parametrizations.spectral_norm(nn.Linear(4, 3)))
+module("spectral_norm_by_hook", lambda: spectral_norm(nn.Linear(4, 3)).eval())
+module("orthogonal", lambda: parametrizations.orthogonal(nn.Linear(4, 4)), meta_by_moving=True)
 
 
 class Symmetric(nn.Module):
@@ -57,21 +48,8 @@ def symmetric() -> nn.Module:
     return layer
 
 
-module("parametrized", symmetric, rows)
-module("pruned", lambda: prune.l1_unstructured(nn.Linear(4, 3), "weight", amount=0.5), rows)
-
-
-class PerRow(nn.Module):
-    """A module applied to every row by vmap."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear = nn.Linear(4, 4)
-
-    def forward(self, x: Any) -> Any:
-        y = torch.vmap(lambda row, scale: torch.relu_(self.linear(row)) * scale, in_dims=(0, None))(x, x[0])
-        y.add_(1)
-        return y
+module("parametrized", symmetric)
+module("pruned", lambda: prune.l1_unstructured(nn.Linear(4, 3), "weight", amount=0.5))
 
 
 class GradientInside(nn.Module):
@@ -82,8 +60,16 @@ class GradientInside(nn.Module):
         return gradient
 
 
-module("vmap", PerRow, rows)
-module("autograd_grad", GradientInside, rows)
+@CASES.add(holding=lambda: {"linear": nn.Linear(4, 4)})
+def vmap(self: Any, x: Any) -> Any:
+    """A module applied to every row by vmap."""
+
+    y = torch.vmap(lambda row, scale: torch.relu_(self.linear(row)) * scale, in_dims=(0, None))(x, x[0])
+    y.add_(1)
+    return y
+
+
+module("autograd_grad", GradientInside)
 
 
 def hooked() -> nn.Module:
@@ -94,7 +80,7 @@ def hooked() -> nn.Module:
     return nn.Sequential(layer, nn.ReLU())
 
 
-module("hooks", hooked, rows)
+module("hooks", hooked)
 
 
 class Nested(nn.Module):
@@ -106,47 +92,34 @@ class Nested(nn.Module):
         return self.inner(x) + 1
 
 
-module("nested_30_deep", lambda: Nested(30), rows)
-module("sequential_of_60", lambda: nn.Sequential(*(nn.Linear(4, 4) for _ in range(60))), rows)
+module("nested_30_deep", lambda: Nested(30))
+module("sequential_of_60", lambda: nn.Sequential(*(nn.Linear(4, 4) for _ in range(60))))
 
 
-@CASES.add(rows)
+@CASES.add()
 def unrolled_loop_of_1000_ops(x: Any) -> Any:
     for step in range(500):
         x = x * 0.99 + step
     return x
 
 
-@CASES.add(rows)
-class EarlyExit(nn.Module):
+@CASES.add(holding=lambda: {"layers": nn.ModuleList(nn.Linear(4, 4) for _ in range(4)), "depth": 2})
+def early_exit(self: Any, x: Any) -> Any:
     """Control flow on Python values, resolved when the model is captured."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layers = nn.ModuleList(nn.Linear(4, 4) for _ in range(4))
-        self.depth = 2
-
-    def forward(self, x: Any) -> Any:
-        for index, layer in enumerate(self.layers):
-            if index >= self.depth or x.shape[-1] != 4:
-                break
-            x = layer(x) if self.training else -layer(x)
-        return x
+    for index, layer in enumerate(self.layers):
+        if index >= self.depth or x.shape[-1] != 4:
+            break
+        x = layer(x) if self.training else -layer(x)
+    return x
 
 
 module(
     "mode_of_submodules_differs",
     lambda: nn.Sequential(nn.Dropout(0.5), nn.Sequential(nn.Dropout(0.5)).eval()),
-    rows,
 )
-module("identity", nn.Identity, rows)
-module("adaptive_log_softmax", lambda: LogProbabilities(), rows)
+module("identity", nn.Identity)
 
 
-class LogProbabilities(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.inner = nn.AdaptiveLogSoftmaxWithLoss(4, 6, [2, 4])
-
-    def forward(self, x: Any) -> Any:
-        return self.inner.log_prob(x)
+@CASES.add(holding=lambda: {"inner": nn.AdaptiveLogSoftmaxWithLoss(4, 6, [2, 4])})
+def adaptive_log_softmax(self: Any, x: Any) -> Any:
+    return self.inner.log_prob(x)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import torch
-from torch import nn, randint, randn
+from torch import nn, randint
 from torch.nn import functional as fn
 
-from tests.support.corpus.case import Table, call
+from tests.support.corpus.case import Table, call, floats
 
-CASES = Table()
+CASES = Table(floats((1, 2, 4, 4)))
 function, module = CASES.function, CASES.module
 
 # Pooling
@@ -16,46 +16,26 @@ function, module = CASES.function, CASES.module
 function(
     "max_pool2d",
     lambda x: fn.max_pool2d(x, 2, ceil_mode=True),
-    lambda: call(randn(1, 2, 5, 5)),
+    floats((1, 2, 5, 5)),
     op="aten.max_pool2d.default",
 )
-function(
-    "max_pool2d_indices", lambda x: fn.max_pool2d(x, 2, return_indices=True), lambda: call(randn(1, 2, 4, 4))
-)
-function(
-    "max_unpool2d",
-    lambda x: fn.max_unpool2d(*fn.max_pool2d(x, 2, return_indices=True), 2),
-    lambda: call(randn(1, 2, 4, 4)),
-)
-function(
-    "avg_pool2d",
-    lambda x: fn.avg_pool2d(x, 2, divisor_override=3),
-    lambda: call(randn(1, 2, 4, 4)),
-    op="aten.avg_pool2d.default",
-)
-function(
-    "avg_pool1d",
-    lambda x: fn.avg_pool1d(x, 3, padding=1, count_include_pad=False),
-    lambda: call(randn(1, 2, 6)),
-)
+function("max_pool2d_indices", lambda x: fn.max_pool2d(x, 2, return_indices=True))
+function("max_unpool2d", lambda x: fn.max_unpool2d(*fn.max_pool2d(x, 2, return_indices=True), 2))
+function("avg_pool2d", lambda x: fn.avg_pool2d(x, 2, divisor_override=3), op="aten.avg_pool2d.default")
+function("avg_pool1d", lambda x: fn.avg_pool1d(x, 3, padding=1, count_include_pad=False), floats((1, 2, 6)))
 function(
     "adaptive_avg_pool2d",
     lambda x: fn.adaptive_avg_pool2d(x, (2, None)),
-    lambda: call(randn(1, 2, 5, 4)),
+    floats((1, 2, 5, 4)),
     op="aten.adaptive_avg_pool2d.default",
 )
 function(
     "adaptive_max_pool2d",
     lambda x: fn.adaptive_max_pool2d(x, 2),
-    lambda: call(randn(1, 2, 5, 4)),
+    floats((1, 2, 5, 4)),
     op="aten.adaptive_max_pool2d.default",
 )
-function(
-    "fractional_max_pool2d",
-    lambda x: fn.fractional_max_pool2d(x, 2, output_size=(3, 3)),
-    lambda: call(randn(1, 2, 7, 7)),
-)
-function("lp_pool2d", lambda x: fn.lp_pool2d(x.abs(), 2.0, 2), lambda: call(randn(1, 2, 4, 4)))
+function("lp_pool2d", lambda x: fn.lp_pool2d(x.abs(), 2.0, 2))
 
 # Embedding
 
@@ -66,38 +46,14 @@ module(
     op="aten.embedding.default",
 )
 module(
-    "embedding_int32", lambda: nn.Embedding(10, 4), lambda: call(randint(0, 10, (2, 3), dtype=torch.int32))
-)
-module(
     "embedding_bag",
     lambda: nn.EmbeddingBag(10, 4, mode="mean"),
     lambda: call(randint(0, 10, (6,)), torch.tensor([0, 2, 6 - 1])),
 )
-module(
-    "embedding_bag_weighted",
-    lambda: nn.EmbeddingBag(10, 4, mode="sum", include_last_offset=True),
-    lambda: call(randint(0, 10, (6,)), torch.tensor([0, 2, 6]), per_sample_weights=randn(6)),
-)
 
 # Images
 
-function(
-    "interpolate_bilinear",
-    lambda x: fn.interpolate(x, scale_factor=1.5, mode="bilinear", align_corners=True),
-    lambda: call(randn(1, 2, 4, 4)),
-)
-function("interpolate_nearest", lambda x: fn.interpolate(x, size=(5, 7)), lambda: call(randn(1, 2, 4, 4)))
-function(
-    "grid_sample",
-    lambda x, grid: fn.grid_sample(x, grid, align_corners=False),
-    lambda: call(randn(1, 2, 4, 4), randn(1, 3, 3, 2)),
-)
-function(
-    "pixel_shuffle", lambda x: fn.pixel_unshuffle(fn.pixel_shuffle(x, 2), 2), lambda: call(randn(1, 4, 3, 3))
-)
-function("unfold_fold", lambda x: fn.fold(fn.unfold(x, 2), (4, 4), 2), lambda: call(randn(1, 2, 4, 4)))
-function(
-    "pad_modes",
-    lambda x: fn.pad(fn.pad(x, (1, 2), value=3.0), (1, 1, 1, 1), mode="replicate"),
-    lambda: call(randn(1, 2, 4, 4)),
-)
+function("interpolate_nearest", lambda x: fn.interpolate(x, size=(5, 7)))
+function("pixel_shuffle", lambda x: fn.pixel_unshuffle(fn.pixel_shuffle(x, 2), 2), floats((1, 4, 3, 3)))
+function("unfold_fold", lambda x: fn.fold(fn.unfold(x, 2), (4, 4), 2))
+function("pad_modes", lambda x: fn.pad(fn.pad(x, (1, 2), value=3.0), (1, 1, 1, 1), mode="replicate"))

@@ -9,30 +9,26 @@ from typing import Any
 import torch
 from torch import nn, randn
 
-from tests.support.corpus.case import Call, Table, call
+from tests.support.corpus.case import Table, call, floats
 
-CASES = Table()
+CASES = Table(floats((4, 2, 3)))
 module = CASES.module
 
 
-def sequence() -> Call:
-    return call(randn(4, 2, 3))
-
-
-module("gru", lambda: nn.GRU(3, 4), sequence, op="aten.gru.input")
-module("lstm", lambda: nn.LSTM(3, 4), sequence, op="aten.lstm.input")
-module("rnn_tanh", lambda: nn.RNN(3, 4), sequence, op="aten.rnn_tanh.input")
-module("rnn_relu", lambda: nn.RNN(3, 4, nonlinearity="relu"), sequence, op="aten.rnn_relu.input")
-module("lstm_with_projection", lambda: nn.LSTM(3, 4, proj_size=2), sequence)
-module("lstm_with_dropout", lambda: nn.LSTM(3, 4, num_layers=2, dropout=0.5), sequence)
-module("gru_unbatched", lambda: nn.GRU(3, 4), lambda: call(randn(4, 3)))
+module("gru", lambda: nn.GRU(3, 4), op="aten.gru.input")
+module("lstm", lambda: nn.LSTM(3, 4), op="aten.lstm.input")
+module("rnn_tanh", lambda: nn.RNN(3, 4), op="aten.rnn_tanh.input")
+module("rnn_relu", lambda: nn.RNN(3, 4, nonlinearity="relu"), op="aten.rnn_relu.input")
+module("lstm_with_projection", lambda: nn.LSTM(3, 4, proj_size=2))
+module("lstm_with_dropout", lambda: nn.LSTM(3, 4, num_layers=2, dropout=0.5))
+module("gru_unbatched", lambda: nn.GRU(3, 4), floats((4, 3)))
 module(
     "lstm_given_state",
     lambda: nn.LSTM(3, 4, 2),
     lambda: call(randn(4, 2, 3), (randn(2, 2, 4), randn(2, 2, 4))),
 )
 module("lstm_cell", lambda: nn.LSTMCell(3, 4), lambda: call(randn(2, 3), (randn(2, 4), randn(2, 4))))
-module("gru_cell", lambda: nn.GRUCell(3, 4), lambda: call(randn(2, 3)))
+module("gru_cell", lambda: nn.GRUCell(3, 4), floats((2, 3)))
 
 
 def recurrent(
@@ -43,23 +39,16 @@ def recurrent(
 
 for kind, *flags in itertools.product((nn.LSTM, nn.GRU), (1, 2), *[(False, True)] * 3):
     name = "{}_layers{}_bi{:d}_first{:d}_bias{:d}".format(kind.__name__.lower(), *flags)
-    module(name, functools.partial(recurrent, kind, *flags), sequence)
+    module(name, functools.partial(recurrent, kind, *flags))
 
 
-class Steps(nn.Module):
+@CASES.add(holding=lambda: {"cell": nn.GRUCell(3, 4)})
+def loop_over_cells(self: Any, x: Any) -> Any:
     """A recurrent network as a Python loop over cells."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.cell = nn.GRUCell(3, 4)
-
-    def forward(self, x: Any) -> Any:
-        state = x.new_zeros(x.shape[1], 4)
-        states = []
-        for step in x:
-            state = self.cell(step, state)
-            states.append(state)
-        return torch.stack(states), state
-
-
-module("loop_over_cells", Steps, sequence)
+    state = x.new_zeros(x.shape[1], 4)
+    states = []
+    for step in x:
+        state = self.cell(step, state)
+        states.append(state)
+    return torch.stack(states), state

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import functools
 
 import torch
 from torch import nn, randn
@@ -101,6 +102,11 @@ refuse(
     "defaultdict_of_a_lambda", lambda x: collections.defaultdict(lambda: 1, a=x), r"cannot be written down"
 )
 refuse("input_transposed_in_place", lambda x: x.t_(), r"changes the shape or strides of 'args_0'")
+refuse(
+    "input_transposed_by_way_of_an_op_that_returns_it",
+    lambda x: x.add_(1).t_(),
+    r"aten\.t_\.default changes the shape or strides of 'args_0'[\s\S]*take a view of it",
+)
 refuse("input_resized", lambda x: x.resize_(2, 2), r"changes the shape|cannot")
 
 
@@ -145,23 +151,14 @@ MIXED = (
     r"does not take tensors of these dtypes together: [\s\S]*fix: cast in forward, as "
     r"in x\.to\(weight\.dtype\)"
 )
-refuse(
-    "half_by_float_linear",
-    lambda *args: nn.functional.linear(*args),
-    MIXED,
-    lambda: mixed((2, 3), (4, 3), (4,)),
-)
-refuse("half_by_float_bias", lambda b, x, w: torch.addmm(b, x, w), MIXED, lambda: mixed((4,), (2, 3), (3, 4)))
-refuse("half_by_float_matmul", lambda x, y: x @ y, MIXED, lambda: mixed((5, 2, 3), (3, 4)))
-refuse(
-    "half_by_float_conv1d",
-    lambda x, w: nn.functional.conv1d(x, w),
-    MIXED,
-    lambda: mixed((1, 3, 9), (4, 3, 2)),
-)
-refuse(
-    "half_put_into_float", lambda s, x: x.index_put((torch.tensor([1]),), s), MIXED, lambda: mixed((1,), (3,))
-)
+for name, function, shapes in (
+    ("linear", lambda *args: nn.functional.linear(*args), ((2, 3), (4, 3), (4,))),
+    ("bias", lambda b, x, w: torch.addmm(b, x, w), ((4,), (2, 3), (3, 4))),
+    ("matmul", lambda x, y: x @ y, ((5, 2, 3), (3, 4))),
+    ("conv1d", lambda x, w: nn.functional.conv1d(x, w), ((1, 3, 9), (4, 3, 2))),
+    ("index_put", lambda s, x: x.index_put((torch.tensor([1]),), s), ((1,), (3,))),
+):
+    refuse(f"half_by_float_{name}", function, MIXED, functools.partial(mixed, *shapes))
 
 
 # Tensors of other kinds

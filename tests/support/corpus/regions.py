@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import nn, randn
 
-from tests.support.corpus.case import Call, Table, call
+from tests.support.corpus.case import Table, call, floats
 
-CASES = Table()
+CASES = Table(floats((4, 4)))
 add = CASES.add(lambda: call(randn(4, 4)))
 
 
@@ -48,8 +48,8 @@ def decorated(x: Any) -> Any:
     return x.exp(), x.max(dim=1)
 
 
-CASES.function("no_grad_decorator", lambda x: (decorated(x)[1].values, x + 1), lambda: call(randn(3, 3)))
-CASES.function("no_grad_everywhere", decorated, lambda: call(randn(3, 3)))
+CASES.function("no_grad_decorator", lambda x: (decorated(x)[1].values, x + 1), floats((3, 3)))
+CASES.function("no_grad_everywhere", decorated, floats((3, 3)))
 
 
 @add
@@ -85,6 +85,12 @@ def autocast_region(x: Any) -> Any:
 
 
 @add
+def autocast_around_a_branch(x: Any) -> Any:
+    with bfloat16():
+        return torch.cond(x.sum() > -100, lambda y: y @ y.t(), lambda y: (y @ y.t()).cos(), (x,))
+
+
+@add
 def autocast_disabled_within_autocast(x: Any) -> Any:
     with bfloat16():
         y = x @ x
@@ -112,50 +118,41 @@ def no_grad_within_autocast(x: Any) -> Any:
     return y + z
 
 
-class HalfConvolution(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.convolution = nn.Conv2d(1, 2, 3)
-        self.norm = nn.BatchNorm2d(2)
-        self.head = nn.Linear(2, 3)
-
-    @torch.autocast("cpu", dtype=torch.bfloat16)
-    def forward(self, x: Any) -> Any:
-        return self.head(self.norm(self.convolution(x)).relu_().mean((2, 3)))
+@CASES.add(
+    floats((2, 1, 5, 5)),
+    holding=lambda: {"convolution": nn.Conv2d(1, 2, 3), "norm": nn.BatchNorm2d(2), "head": nn.Linear(2, 3)},
+)
+@torch.autocast("cpu", dtype=torch.bfloat16)
+def autocast_decorator(self: Any, x: Any) -> Any:
+    return self.head(self.norm(self.convolution(x)).relu_().mean((2, 3)))
 
 
-CASES.module("autocast_decorator", HalfConvolution, lambda: call(randn(2, 1, 5, 5)))
-CASES.module("autocast_around_capture", lambda: nn.Linear(4, 4), lambda: call(randn(2, 4)), under=bfloat16)
+CASES.module("autocast_around_capture", lambda: nn.Linear(4, 4), floats((2, 4)), under=bfloat16)
 CASES.module(
     "autocast_around_capture_of_mixed_ops",
     lambda: nn.Sequential(
         nn.Linear(4, 4), nn.LayerNorm(4), nn.ReLU(inplace=True), nn.Linear(4, 4), nn.Softmax(-1)
     ),
-    lambda: call(randn(2, 4)),
+    floats((2, 4)),
     under=bfloat16,
 )
 CASES.function(
     "autocast_to_half",
     lambda x: (x @ x) * 2,
-    lambda: call(randn(3, 3)),
+    floats((3, 3)),
     under=lambda: torch.autocast("cpu", dtype=torch.float16),
 )
+CASES.module("no_grad_around_capture", lambda: nn.Linear(4, 4), floats((2, 4)), under=torch.no_grad)
 CASES.module(
-    "no_grad_around_capture", lambda: nn.Linear(4, 4), lambda: call(randn(2, 4)), under=torch.no_grad
-)
-CASES.module(
-    "inference_mode_around_capture",
-    lambda: nn.Linear(4, 4),
-    lambda: call(randn(2, 4)),
-    under=torch.inference_mode,
+    "inference_mode_around_capture", lambda: nn.Linear(4, 4), floats((2, 4)), under=torch.inference_mode
 )
 
 
-def conv() -> Call:
-    return call(randn(1, 2, 4, 4))
-
-
-CASES.module("grad_region_in_submodule", lambda: nn.Sequential(nn.Conv2d(2, 2, 1), Frozen(), nn.ReLU()), conv)
+CASES.module(
+    "grad_region_in_submodule",
+    lambda: nn.Sequential(nn.Conv2d(2, 2, 1), Frozen(), nn.ReLU()),
+    floats((1, 2, 4, 4)),
+)
 
 
 class Frozen(nn.Module):
@@ -176,24 +173,19 @@ class Detaching(nn.Module):
 CASES.module("detach", Detaching, lambda: call(randn(3, requires_grad=True)))
 
 
-@CASES.add(lambda: call(randn(3)))
+@CASES.add(floats((3,)))
 def record_function_region(x: Any) -> Any:
     with torch.profiler.record_function("part"):
         y = x * 2
     return y + 1
 
 
-class StatisticsWithoutGrad(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.norm = nn.InstanceNorm1d(2, track_running_stats=True)
-        self.batch = nn.BatchNorm1d(2)
-
-    def forward(self, x: Any) -> Any:
-        with torch.no_grad():
-            y = self.norm(x)
-            z = self.batch(x)
-        return y + z
-
-
-CASES.module("statistics_kept_in_no_grad_region", StatisticsWithoutGrad, lambda: call(randn(3, 2, 4)))
+@CASES.add(
+    floats((3, 2, 4)),
+    holding=lambda: {"norm": nn.InstanceNorm1d(2, track_running_stats=True), "batch": nn.BatchNorm1d(2)},
+)
+def statistics_kept_in_no_grad_region(self: Any, x: Any) -> Any:
+    with torch.no_grad():
+        y = self.norm(x)
+        z = self.batch(x)
+    return y + z

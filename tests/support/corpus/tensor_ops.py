@@ -3,82 +3,56 @@
 from __future__ import annotations
 
 import torch
-from torch import arange, rand, randint, randn, tensor
+from torch import rand, randint, randn, tensor
 from torch.nn import functional as fn
 
-from tests.support.corpus.case import Call, Table, call
+from tests.support.corpus.case import Call, Table, call, floats
 
-CASES = Table()
+CASES = Table(floats((2, 3, 4)))
 function = CASES.function
-
-
-def one() -> Call:
-    return call(randn(2, 3, 4))
 
 
 def positive() -> Call:
     return call(rand(2, 3) + 0.1)
 
 
-def two() -> Call:
-    return call(randn(2, 3), randn(3))
-
-
 # Shape
 
-function("view", lambda x: x.view(6, -1), one, op="aten.view.default")
-function("reshape", lambda x: x.transpose(0, 1).reshape(6, 4), one, op="aten.reshape.default")
-function("permute", lambda x: x.permute(2, 0, 1), one, op="aten.permute.default")
-function("transpose", lambda x: x.transpose(0, -1), one, op="aten.transpose.int")
-function("flatten", lambda x: x.flatten(1), one, op="aten.flatten.using_ints")
+function("view", lambda x: x.view(6, -1), op="aten.view.default")
+function("reshape", lambda x: x.transpose(0, 1).reshape(6, 4), op="aten.reshape.default")
+function("permute", lambda x: x.permute(2, 0, 1), op="aten.permute.default")
+function("transpose", lambda x: x.transpose(0, -1), op="aten.transpose.int")
+function("flatten", lambda x: x.flatten(1), op="aten.flatten.using_ints")
 function(
-    "squeeze",
-    lambda x: x.squeeze(1) + x.squeeze().unsqueeze(0),
-    lambda: call(randn(1, 1, 3)),
-    op="aten.squeeze.dim",
+    "squeeze", lambda x: x.squeeze(1) + x.squeeze().unsqueeze(0), floats((1, 1, 3)), op="aten.squeeze.dim"
 )
-function("unsqueeze", lambda x: x.unsqueeze(-1), one, op="aten.unsqueeze.default")
-function("expand", lambda x: x.expand(3, -1, 4), lambda: call(randn(2, 1)), op="aten.expand.default")
-function("repeat", lambda x: x.repeat(2, 1, 1, 2), one, op="aten.repeat.default")
-function("unflatten_movedim", lambda x: x.unflatten(2, (2, 2)).movedim(0, -1), one)
-function("roll_flip_rot90", lambda x: x.roll((1, 2), (0, 2)).flip(1).rot90(1, (1, 2)), one)
-function("tile_repeat_interleave", lambda x: x.tile(2).repeat_interleave(2, dim=0), one)
-function("diagonal_tril_triu", lambda x: x.diagonal(dim1=1, dim2=2) + x.tril().triu(-1).sum(), one)
-function(
-    "broadcast_meshgrid",
-    lambda x, y: torch.broadcast_tensors(*torch.meshgrid(x, y, indexing="xy")),
-    lambda: call(randn(3), randn(2)),
-)
+function("unsqueeze", lambda x: x.unsqueeze(-1), op="aten.unsqueeze.default")
+function("expand", lambda x: x.expand(3, -1, 4), floats((2, 1)), op="aten.expand.default")
+function("repeat", lambda x: x.repeat(2, 1, 1, 2), op="aten.repeat.default")
+function("unflatten_movedim", lambda x: x.unflatten(2, (2, 2)).movedim(0, -1))
+function("roll_flip_rot90", lambda x: x.roll((1, 2), (0, 2)).flip(1).rot90(1, (1, 2)))
+function("tile_repeat_interleave", lambda x: x.tile(2).repeat_interleave(2, dim=0))
+function("diagonal_tril_triu", lambda x: x.diagonal(dim1=1, dim2=2) + x.tril().triu(-1).sum())
 
 # Concatenation and splitting
 
-function(
-    "cat",
-    lambda x, y: torch.cat([x, y, x], dim=1),
-    lambda: call(randn(2, 3), randn(2, 1)),
-    op="aten.cat.default",
-)
-function("stack", lambda x: torch.stack([x, x * 2], dim=-1), one, op="aten.stack.default")
-function("split", lambda x: torch.split(x, [1, 3], dim=2), one, op="aten.split_with_sizes.default")
-function("split_size", lambda x: x.split(2, dim=2)[1], one, op="aten.split.Tensor")
-function("chunk", lambda x: x.chunk(3, dim=2), one, op="aten.chunk.default")
-function("unbind_tensor_split", lambda x: (*x.unbind(1), *torch.tensor_split(x, (1, 2), dim=2)), one)
-function(
-    "hstack_vstack",
-    lambda x, y: (torch.hstack((x, x)), torch.vstack((x, y)), torch.dstack((x, x))),
-    lambda: call(randn(2, 3), randn(1, 3)),
-)
+function("cat", lambda x, y: torch.cat([x, y, x], dim=1), floats((2, 3), (2, 1)), op="aten.cat.default")
+function("stack", lambda x: torch.stack([x, x * 2], dim=-1), op="aten.stack.default")
+function("split", lambda x: torch.split(x, [1, 3], dim=2), op="aten.split_with_sizes.default")
+function("split_size", lambda x: x.split(2, dim=2)[1], op="aten.split.Tensor")
+function("chunk", lambda x: x.chunk(3, dim=2), op="aten.chunk.default")
+function("unbind_tensor_split", lambda x: (*x.unbind(1), *torch.tensor_split(x, (1, 2), dim=2)))
 
 # Softmax
 
-function("softmax", lambda x: x.softmax(-1), one, op="aten.softmax.int")
-function("log_softmax", lambda x: x.log_softmax(1), one, op="aten.log_softmax.int")
-function("logsumexp_softmin", lambda x: x.logsumexp((0, 1)) + fn.softmin(x, dim=-1), one)
+function("softmax", lambda x: x.softmax(-1), op="aten.softmax.int")
+function("log_softmax", lambda x: x.log_softmax(1), op="aten.log_softmax.int")
+function("logsumexp_softmin", lambda x: x.logsumexp((0, 1)) + fn.softmin(x, dim=-1))
 
 # Indexing
 
-function("select", lambda x: x[0, :, -1], one, op="aten.select.int")
-function("slice", lambda x: x[:, 1:, ::2], one, op="aten.slice.Tensor")
+function("select", lambda x: x[0, :, -1], op="aten.select.int")
+function("slice", lambda x: x[:, 1:, ::2], op="aten.slice.Tensor")
 function("index", lambda x, i: x[i], lambda: call(randn(4, 3), tensor([3, 0, 0])), op="aten.index.Tensor")
 function(
     "gather",
@@ -90,11 +64,6 @@ function(
     "scatter",
     lambda x, i: x.scatter(1, i, 5.0).scatter_add(1, i, x),
     lambda: call(randn(2, 4), randint(0, 4, (2, 3))),
-)
-function(
-    "scatter_reduce",
-    lambda x, i: x.scatter_reduce(1, i, x, "amax", include_self=False),
-    lambda: call(randn(2, 4), randint(0, 4, (2, 4))),
 )
 function(
     "index_ops",
@@ -115,24 +84,19 @@ function(
     lambda x, i: x[None, i, ..., None, 0],
     lambda: call(randn(4, 2, 3), tensor([[3, 1]])),
 )
-function("index_with_lists", lambda x: x[[0, 1], [2, 0]], one)
-function("take_along_dim", lambda x: torch.take_along_dim(x, x.argsort(1), 1), one)
-function("masked_fill", lambda x: x.masked_fill(x > 0, -1e9).masked_fill(x < -1, x.sum()), one)
+function("index_with_lists", lambda x: x[[0, 1], [2, 0]])
+function("take_along_dim", lambda x: torch.take_along_dim(x, x.argsort(1), 1))
+function("masked_fill", lambda x: x.masked_fill(x > 0, -1e9).masked_fill(x < -1, x.sum()))
 function("one_hot", lambda x: fn.one_hot(x, 5), lambda: call(tensor([0, 4, 2])))
-function("narrow_slices", lambda x: x.narrow(2, 1, 2) + x[..., -2:], one)
+function("narrow_slices", lambda x: x.narrow(2, 1, 2) + x[..., -2:])
 
 # Others
 
-function("sort", lambda x: torch.sort(x, dim=1, descending=True, stable=True), one, op="aten.sort.stable")
-function("sort_values_only", lambda x: x.sort(-1).values, one, op="aten.sort.default")
-function("topk", lambda x: x.topk(2, dim=1, largest=False), one, op="aten.topk.default")
-function(
-    "searchsorted",
-    lambda a, b: torch.searchsorted(a, b, side="left") + torch.bucketize(b, a),
-    lambda: call(arange(5.0), rand(3) * 4),
-)
-function("histogram", lambda x: torch.histc(x, 4, -2, 2), one)
-function("cdist_cosine", lambda x: torch.cdist(x, x) + fn.cosine_similarity(x, x, 2).sum(), one)
+function("sort", lambda x: torch.sort(x, dim=1, descending=True, stable=True), op="aten.sort.stable")
+function("sort_values_only", lambda x: x.sort(-1).values, op="aten.sort.default")
+function("topk", lambda x: x.topk(2, dim=1, largest=False), op="aten.topk.default")
+function("histogram", lambda x: torch.histc(x, 4, -2, 2))
+function("cdist_cosine", lambda x: torch.cdist(x, x) + fn.cosine_similarity(x, x, 2).sum())
 function(
     "losses",
     lambda x, y: (
@@ -140,14 +104,4 @@ function(
         fn.nll_loss(x.log_softmax(1), y, reduction="sum"),
     ),
     lambda: call(randn(4, 3), tensor([0, 2, 1, 1])),
-)
-function(
-    "losses_on_pairs",
-    lambda x, y: (fn.mse_loss(x, y), fn.huber_loss(x, y), fn.kl_div(x, y.softmax(0), reduction="batchmean")),
-    lambda: call(randn(2, 3), randn(2, 3)),
-)
-function(
-    "binary_losses",
-    lambda x, w: fn.binary_cross_entropy_with_logits(x, x.sigmoid(), pos_weight=w),
-    lambda: call(randn(4, 3), rand(3)),
 )

@@ -9,7 +9,7 @@ from torch.fx import GraphModule, Node
 from npu_ir._torch.sizes import are_sizes_equal
 from npu_ir._torch.tensors import is_wrapper, wrapped_parts
 from npu_ir.capture.fx_nodes import bodies
-from npu_ir.capture.writes import tensor_of
+from npu_ir.capture.writes import same_shape_and_dtype, tensor_of
 from npu_ir.core.storage import storage_id
 
 LIFT = torch.ops.aten.lift_fresh_copy.default
@@ -109,8 +109,7 @@ def is_same_view(left: torch.Tensor, right: torch.Tensor) -> bool:
     if is_wrapper(left) or is_wrapper(right):
         return type(left) is type(right) and _has_same_parts(left, right)
     return (
-        left.dtype == right.dtype
-        and are_sizes_equal(left.shape, right.shape)
+        same_shape_and_dtype(left, right)
         and are_sizes_equal(left.stride(), right.stride())
         and are_sizes_equal([left.storage_offset()], [right.storage_offset()])
     )

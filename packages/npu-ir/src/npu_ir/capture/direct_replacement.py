@@ -29,6 +29,7 @@ from npu_ir.capture.writes import (
     fake_arguments,
     has_hidden_write,
     mutates,
+    same_shape_and_dtype,
     schema_of_node,
     tensor_of,
     written_nodes,
@@ -176,8 +177,7 @@ def _has_same_type(node: Node, functional: OpOverload) -> bool:
         return False
     return (
         isinstance(result, torch.Tensor)
-        and result.dtype == expected.dtype
-        and are_sizes_equal(result.shape, expected.shape)
+        and same_shape_and_dtype(result, expected)
         and are_sizes_equal(result.stride(), expected.stride())
     )
 

@@ -19,10 +19,9 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import TensorArgument
 from torch.fx import Node
 
-from npu_ir._torch.sizes import are_sizes_equal
 from npu_ir._torch.tensors import is_wrapper
 from npu_ir.capture.fx_nodes import location_of, nodes
-from npu_ir.capture.writes import root_of, tensor_of
+from npu_ir.capture.writes import root_of, same_shape_and_dtype, tensor_of
 from npu_ir.core.storage import storage_id
 from npu_ir.core.types import dtype_name
 from npu_ir.core.user_code import calling_line
@@ -69,14 +68,14 @@ class AssignmentHook:
         key = id(module), name
         is_first = key not in self._originals
         original = self._originals.setdefault(key, old)
-        is_plain = _has_same_type(old, new) and key not in self._marked
+        is_plain = same_shape_and_dtype(old, new) and key not in self._marked
         # torch.export appends the copy for the first assignment in the root module by itself.
         if is_plain and module is self._root and is_first:
             return None
         if is_plain and module is not self._root and self._must_write(module, name, old):
             old.copy_(new)
             return old  # a registration hook may return the tensor to register: the buffer stays itself
-        if not _has_same_type(original, new):
+        if not same_shape_and_dtype(original, new):
             self._require_untied(module, name, old)
         self._marked.add(key)
         with torch.set_grad_enabled(self._records_gradients):  # else the mark would end up in a region
@@ -146,7 +145,9 @@ def resolve_assignments(program: ExportedProgram) -> None:
         if node.args[0] in marked:
             program.graph.erase_node(node)
     replaced = {
-        buffer for buffer, new in marks.values() if not _has_same_type(buffer.meta["val"], new.meta["val"])
+        buffer
+        for buffer, new in marks.values()
+        if not same_shape_and_dtype(buffer.meta["val"], new.meta["val"])
     }
     last = {buffer: new for buffer, new in marks.values() if buffer not in replaced}
     for node, (buffer, _) in marks.items():
@@ -189,7 +190,8 @@ def _mismatched_copies(program: ExportedProgram) -> list[Node]:
     return [
         node
         for node in program.graph.nodes
-        if _is_appended(node) and not _has_same_type(*(item.meta["val"] for item in node.all_input_nodes))
+        if _is_appended(node)
+        and not same_shape_and_dtype(*(item.meta["val"] for item in node.all_input_nodes))
     ]
 
 
@@ -222,10 +224,6 @@ def _assignment_error(program: ExportedProgram, node: Node, reason: str) -> Conv
         where=location_of(node),
         fix="give the buffer its final size and dtype from the start, and write into parts of it",
     )
-
-
-def _has_same_type(old: torch.Tensor, new: torch.Tensor) -> bool:
-    return old.dtype == new.dtype and are_sizes_equal(old.shape, new.shape)
 
 
 def _type_text(tensor: torch.Tensor) -> str:

@@ -34,6 +34,11 @@ def tensors_of(node: Node) -> list[torch.Tensor]:
     return [leaf for leaf in tree_leaves(node.meta.get("val")) if _is_strided(leaf)]
 
 
+def same_shape_and_dtype(left: torch.Tensor, right: torch.Tensor) -> bool:
+    """Return whether two tensors have the same dtype and provably the same shape."""
+    return left.dtype == right.dtype and are_sizes_equal(left.shape, right.shape)
+
+
 def _is_strided(value: Any) -> bool:
     return (
         isinstance(value, torch.Tensor) and value.layout is torch.strided and not is_functorch_wrapper(value)
@@ -234,7 +239,7 @@ def _is_same_type(left: Any, right: Any) -> bool:
     """Return whether two tensors have the same dtype and provably the same shape; or neither is a tensor."""
     if not isinstance(left, torch.Tensor) or not isinstance(right, torch.Tensor):
         return not isinstance(left, torch.Tensor) and not isinstance(right, torch.Tensor)
-    return left.dtype == right.dtype and are_sizes_equal(left.shape, right.shape)
+    return same_shape_and_dtype(left, right)
 
 
 def _replace(node: Node, call: tuple[Any, Any, Any], results: list[Any], targets: list[Node]) -> None:

@@ -220,15 +220,14 @@ def _build(structure: Structure, leaves: Iterator[Any]) -> Any:
 def _make_container(structure: Structure, parts: list[Any]) -> Any:
     if structure.kind in _SEQUENCES:
         return _SEQUENCES[structure.kind](parts)
-    if structure.kind == "dict":
-        return dict(zip(dict_keys(structure.context), parts, strict=True))
+    if structure.kind in ("dict", "collections.OrderedDict"):
+        kind = dict if structure.kind == "dict" else collections.OrderedDict
+        return kind(zip(dict_keys(structure.context), parts, strict=True))
     if structure.kind == "namedtuple":
         return _namedtuple_type(*structure.context)(*parts)
     if structure.kind == "defaultdict":
         factory, keys = structure.context
         return collections.defaultdict(DEFAULTS[factory], zip(dict_keys(keys), parts, strict=True))
-    if structure.kind == "collections.OrderedDict":
-        return collections.OrderedDict(zip(dict_keys(structure.context), parts, strict=True))
     return _require_registered(structure.kind).unflatten(parts, structure.context)
 
 
@@ -287,30 +286,24 @@ def flatten_like(tree: object, structure: Structure, path: str) -> list[Any]:
         try:
             kind, context, parts = _unpack(tree) or (LEAF, None, [])
         except GraphError as error:
-            raise ExecutionError(
-                error.message, where=path, fix="pass what the model was captured with"
-            ) from error
+            raise _misfit(error.message, path) from error
     if isinstance(tree, dict) and kind == "dict" == structure.kind and context is not structure.context:
-        raise ExecutionError(
-            f"expected keys {keys}, got {list(tree)}",
-            where=path,
-            fix="pass what the model was captured with",
-        )
+        raise _misfit(f"expected keys {keys}, got {list(tree)}", path)
     if (
         kind != wanted
         or len(parts) != len(structure.children)
         or not same_literal(context, structure.context)
     ):
         actual = Structure(kind, context, (LEAF_STRUCTURE,) * len(parts))
-        raise ExecutionError(
-            f"expected {describe(structure)}, got {describe(actual)}",
-            where=path,
-            fix="pass what the model was captured with",
-        )
+        raise _misfit(f"expected {describe(structure)}, got {describe(actual)}", path)
     leaves: list[Any] = []
     for step, part, child in zip(structure._path_segments(), parts, structure.children, strict=True):
         leaves += flatten_like(part, child, path + step)
     return leaves
+
+
+def _misfit(message: str, path: str) -> ExecutionError:
+    return ExecutionError(message, where=path, fix="pass what the model was captured with")
 
 
 def type_of_container(structure: Structure) -> type | None:

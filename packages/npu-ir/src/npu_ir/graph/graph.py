@@ -17,6 +17,9 @@ from npu_ir.core.node import NO_PROVENANCE, OpNode, Provenance, Value
 from npu_ir.core.origins import OriginRecord, share_origin
 from npu_ir.core.types import ScalarType, TensorType, Type
 from npu_ir.errors import GraphError
+from npu_ir.graph.copy import clone, extract_subgraph, reduce_graph
+from npu_ir.graph.equality import same_graph
+from npu_ir.graph.rules.check import check, check_edits
 from npu_ir.graph.rules.edits import (
     merge_symbols,
     normalize_attrs,
@@ -25,6 +28,8 @@ from npu_ir.graph.rules.edits import (
 )
 from npu_ir.graph.rules.prologue import call_dependence, prologue_obstacle
 from npu_ir.graph.signature import Signature
+from npu_ir.graph.specialize import specialize
+from npu_ir.graph.topological_order import topological_order
 from npu_ir.ops.arguments import replace_by_literal
 from npu_ir.text.printer import format_ir
 
@@ -365,8 +370,6 @@ class Graph(Signature):
         Raises:
             GraphError: The nodes depend on each other in a cycle; nothing was moved.
         """
-        from npu_ir.graph.topological_order import topological_order
-
         order = topological_order(self)
         if all(map(operator.is_, order, self._iterate())):
             return
@@ -383,8 +386,6 @@ class Graph(Signature):
         Raises:
             GraphError: A symbol is unknown, or a value is out of its range or violates a constraint.
         """
-        from npu_ir.graph.specialize import specialize
-
         return specialize(self, sizes)
 
     def clone(self, name: str | None = None) -> Graph:
@@ -393,8 +394,6 @@ class Graph(Signature):
         Raises:
             GraphError: A node precedes the producer of one of its inputs.
         """
-        from npu_ir.graph.copy import clone
-
         return clone(self, self.name if name is None else name)
 
     def __copy__(self) -> Graph:
@@ -404,8 +403,6 @@ class Graph(Signature):
         return self.clone()
 
     def __reduce__(self) -> tuple[Callable[..., Graph], tuple[Any, ...]]:
-        from npu_ir.graph.copy import reduce_graph
-
         return reduce_graph(self)
 
     def subgraph(self, nodes: Iterable[OpNode], name: str = "subgraph") -> Graph:
@@ -414,8 +411,6 @@ class Graph(Signature):
         Values that the nodes read and do not produce become its inputs, except that parameters, buffers,
         optimizer state and constants keep their kind; values that are used elsewhere become its results.
         """
-        from npu_ir.graph.copy import extract_subgraph
-
         return extract_subgraph(self, nodes, name)
 
     def check(self) -> None:
@@ -424,8 +419,6 @@ class Graph(Signature):
         Raises:
             GraphError: Names the rule that is broken and where.
         """
-        from npu_ir.graph.rules.check import check
-
         check(self)
 
     def check_edits(self) -> None:
@@ -436,14 +429,10 @@ class Graph(Signature):
         Raises:
             GraphError: Names the rule that is broken and where.
         """
-        from npu_ir.graph.rules.check import check_edits
-
         check_edits(self)
 
     def __eq__(self, other: object) -> bool:
         """Return whether both are the same program: names, types, order and data, ignoring provenance."""
-        from npu_ir.graph.equality import same_graph
-
         return isinstance(other, Graph) and same_graph(self, other)
 
     __hash__ = None  # type: ignore[assignment]
