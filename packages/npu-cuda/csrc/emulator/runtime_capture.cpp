@@ -27,23 +27,7 @@ bool invalidate_where(Predicate affected) {
 }
 
 bool captures_blocking_stream(const Capture& capture) {
-  return !capture.invalidated && std::any_of(capture.streams.begin(), capture.streams.end(), is_blocking);
-}
-
-// Everything in the capture leads to what its origin now stands at, or did so when its stream joined in.
-bool joined(const Capture& capture) {
-  std::set<cudaGraphNode_t> reached;
-  std::vector<cudaGraphNode_t> stack = capture.origin->dependencies;
-  while (!stack.empty()) {
-    cudaGraphNode_t node = stack.back();
-    stack.pop_back();
-    if (!reached.insert(node).second) continue;
-    stack.insert(stack.end(), node->after.begin(), node->after.end());
-  }
-  const auto inside = [&](cudaGraphNode_t node) { return reached.contains(node); };
-  return std::all_of(capture.streams.begin(), capture.streams.end(), [&](cudaStream_t stream) {
-    return std::all_of(stream->dependencies.begin(), stream->dependencies.end(), inside);
-  });
+  return !capture.invalidated && is_blocking(capture.stream);
 }
 
 cudaError_t begin_capture(cudaStream_t handle, cudaStreamCaptureMode mode) {
@@ -55,7 +39,6 @@ cudaError_t begin_capture(cudaStream_t handle, cudaStreamCaptureMode mode) {
   runtime().graphs.insert(graph);
   stream->capture =
       std::make_shared<Capture>(Capture{runtime().next_id++, mode, std::this_thread::get_id(), stream, graph});
-  stream->capture->streams.insert(stream);
   runtime().captures.push_back(stream->capture);
   return cudaSuccess;
 }
@@ -66,16 +49,12 @@ cudaError_t end(cudaStream_t handle, cudaGraph_t* graph) {
   if (stream == nullptr) return cudaErrorInvalidResourceHandle;
   const CapturePtr capture = stream->capture;
   if (capture == nullptr) return cudaErrorIllegalState;
-  if (capture->origin != stream) return cudaErrorStreamCaptureUnmatched;
   if (capture->mode != cudaStreamCaptureModeRelaxed && capture->thread != std::this_thread::get_id()) {
     return cudaErrorStreamCaptureWrongThread;
   }
-  const cudaError_t error = capture->invalidated ? cudaErrorStreamCaptureInvalidated
-                            : joined(*capture)   ? cudaSuccess
-                                                 : cudaErrorStreamCaptureUnjoined;
-  end_capture(capture, error == cudaSuccess);
-  if (error == cudaSuccess) *graph = capture->graph;
-  return error;
+  end_capture(capture, !capture->invalidated);
+  *graph = capture->graph;
+  return capture->invalidated ? cudaErrorStreamCaptureInvalidated : cudaSuccess;
 }
 
 // Also gives the stream, if asked. The legacy stream has no capture of its own; asking it is an error where a
@@ -119,11 +98,8 @@ cudaError_t check_device_wait() {
 }
 
 void end_capture(const CapturePtr& capture, bool keep_graph) {
-  for (cudaStream_t stream : capture->streams) {
-    stream->capture = nullptr;
-    stream->dependencies.clear();
-  }
-  capture->ended = true;
+  capture->stream->capture = nullptr;
+  capture->stream->dependencies.clear();
   std::erase(runtime().captures, capture);
   if (keep_graph) return;
   discard_graph(capture->graph);

@@ -25,16 +25,14 @@ struct Task {
 };
 using TaskPtr = std::shared_ptr<Task>;
 
-// A capture in progress. It ends by cudaStreamEndCapture on its origin, also when it was invalidated before.
+// A capture of a stream in progress. It ends by cudaStreamEndCapture, also when it was invalidated before.
 struct Capture {
   unsigned long long id;
   cudaStreamCaptureMode mode;
   std::thread::id thread;  // that began it
-  cudaStream_t origin;
+  cudaStream_t stream;
   cudaGraph_t graph;
   bool invalidated = false;
-  bool ended = false;
-  std::set<cudaStream_t> streams{};
 };
 using CapturePtr = std::shared_ptr<Capture>;
 
@@ -56,12 +54,6 @@ struct CUstream_st {
   npu::emulator::CapturePtr capture;
   std::vector<cudaGraphNode_t> dependencies;  // in a capture: what the next node comes after
   std::vector<cudaGraphEdgeData> edges;       // what cudaStreamGetCaptureInfo gave out of them
-};
-
-struct CUevent_st {
-  npu::emulator::TaskPtr task;  // null where it was never recorded, or recorded in a capture
-  npu::emulator::CapturePtr capture;
-  std::vector<cudaGraphNode_t> nodes;
 };
 
 struct CUgraphNode_st {
@@ -87,7 +79,6 @@ struct Runtime {
   std::recursive_mutex mutex;
   std::map<const void*, size_t> allocations;  // their bytes
   std::set<cudaStream_t> streams;
-  std::set<cudaEvent_t> events;
   std::set<cudaGraph_t> graphs;
   std::set<cudaGraphExec_t> execs;
   std::vector<CapturePtr> captures;

@@ -87,14 +87,6 @@ const Scenario record_and_run("others_may_record_and_run_in_any_mode", [] {
   }
 });
 
-const Scenario waiting("waiting_for_the_device_breaks_every_capture", [] {
-  for (const CaptureMode mode : kModes) {
-    const Status status = record_beside(mode, true, [] { (void)cudaDeviceSynchronize(); });
-    (void)cudaGetLastError();
-    expect_invalid(status, "cudaErrorStreamCaptureInvalidated (901)");
-  }
-});
-
 void record_and_run_ten_times(int number) {
   Buffer x;
   const auto start = static_cast<float>(number);
