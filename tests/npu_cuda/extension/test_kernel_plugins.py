@@ -19,13 +19,12 @@ from npu_cuda import _C
 from npu_cuda.errors import DeviceError, InternalError, InvalidArgumentError, NotSupportedError
 from npu_cuda.extension import kernel_plugins
 from npu_cuda.extension.kernel_plugins import KernelPluginWarning
-from tests.support.cuda.c_structs import KERNEL_LIBRARY, Offer, compile_library
+from tests.support.cuda.c_structs import Offer, compile_kernel_library, compile_library, scale_attrs
 from tests.support.cuda.programs import refused
 from tests.support.places import ROOT
 from tests.support.processes import run_python
 
 EXAMPLE = ROOT / "examples" / "npu-kernel-example"
-KLSC = int.from_bytes(b"KLSC", "little")
 XWIN = int.from_bytes(b"XWIN", "little")
 
 
@@ -46,14 +45,14 @@ def example(example_path: Path) -> dict[str, int]:
 @pytest.fixture(scope="session")
 def counting(tmp_path_factory: pytest.TempPathFactory) -> Offer:
     """Load the library of the tests, which counts."""
-    path = compile_library(KERNEL_LIBRARY, tmp_path_factory.mktemp("counting") / "counting.so")
+    path = compile_kernel_library(tmp_path_factory.mktemp("counting") / "counting.so")
     npu_cuda.load_library(path)
     return Offer(path)
 
 
 def scale(x: torch.Tensor, y: torch.Tensor, alpha: float = 1.0, code: int = 0, silent: int = 0) -> None:
-    attrs = struct.pack("<fii", alpha, code, silent)
-    npu_cuda.op_call(_C.kinds()["kernel_library.scale"], [x], [y], KLSC, attrs)
+    attrs = scale_attrs("K", alpha, code, silent)
+    npu_cuda.op_call(_C.kinds()["kernel_library.scale"], [x], [y], *attrs)
 
 
 def window_of(x: torch.Tensor, gain: float) -> torch.Tensor:
@@ -172,7 +171,7 @@ def point(name: str, attribute: str) -> EntryPoint:
 
 
 def test_a_broken_plugin_does_not_stop_the_others(a_module: ModuleType, tmp_path: Path) -> None:
-    path = compile_library(KERNEL_LIBRARY, tmp_path / "plugin.so", '-DPREFIX="plugin"', "-DLETTER='P'")
+    path = compile_kernel_library(tmp_path / "plugin.so", "plugin", "P")
 
     def b_half() -> None:
         npu_cuda.kernel("EltwiseRelu", kernel_id="half.relu", device="host", priority=-1)(print)

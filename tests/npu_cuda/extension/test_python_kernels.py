@@ -5,9 +5,7 @@ from __future__ import annotations
 import functools
 import struct
 import sys
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -17,21 +15,9 @@ import torch
 import npu_cuda
 from npu_cuda import _C, CallSpec, KernelCall
 from npu_cuda.errors import NotSupportedError
-from npu_cuda.extension.python_kernels import RegisteredKernel
-from tests.support.cuda.programs import refused
+from tests.support.cuda.programs import refused, registered
 from tests.support.processes import run_python
 from tests.support.rows import each_row
-
-
-@contextmanager
-def registered(function: Callable[[KernelCall], None], **options: Any) -> Iterator[RegisteredKernel]:
-    """Have a function as a kernel of relu on the host, or of what the options say, for a while."""
-    options = {"op": "EltwiseRelu", "kernel_id": "test.kernel", "device": "host", "priority": 200, **options}
-    kernel = npu_cuda.kernel(options.pop("op"), **options)(function)
-    try:
-        yield kernel
-    finally:
-        kernel.remove()
 
 
 def relu(call: KernelCall) -> None:
