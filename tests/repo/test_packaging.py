@@ -48,6 +48,7 @@ def test_an_extra_brings_the_other_packages_in_the_same_version(extra: str) -> N
 def test_the_types_are_published() -> None:
     for package in ("npu_cuda", "npu_ir", "npu_passes", "npu_runtime"):
         assert resources.files(package).joinpath("py.typed").is_file(), package
+    assert resources.files("npu_cuda").joinpath("_C.pyi").is_file()
 
 
 def test_the_command_is_installed() -> None:

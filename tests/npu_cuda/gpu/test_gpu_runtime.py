@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 
@@ -13,6 +11,8 @@ import torch
 import npu_cuda
 from npu_cuda import OpKind, Program
 from tests.npu_cuda.gpu.steps import bound, independent_program, relu_program, spec_of
+from tests.support.cuda.programs import registered
+from tests.support.processes import run_python
 
 pytestmark = pytest.mark.gpu
 
@@ -69,10 +69,8 @@ step_program(state, data).capture(mode="global").launch()
 torch.cuda.synchronize()
 print("captured before any kernel ran")
 """
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=120
-    )
-    answer(f"{done.stdout.strip()}")
+    done = run_python(script)
+    answer(done.stdout.strip())
 
     assert done.returncode == 0, done.stderr
 
@@ -80,7 +78,6 @@ print("captured before any kernel ran")
 def test_an_op_of_several_kernels_is_followed_at_its_last() -> None:
     """A Python kernel launches three kernels of PyTorch in a DAG; each must come in order."""
 
-    @npu_cuda.kernel("EltwiseRelu", kernel_id="test.three", device="cuda", priority=1000)
     def three(call: npu_cuda.KernelCall) -> None:
         x, y = (torch.from_dlpack(tensor) for tensor in (call.inputs[0], call.outputs[0]))
         with call.torch_stream():
@@ -88,7 +85,7 @@ def test_an_op_of_several_kernels_is_followed_at_its_last() -> None:
             y.add_(1)
             y.clamp_(min=0)
 
-    try:
+    with registered(three, device="cuda", priority=1000):
         x, y, z = (torch.randn(1 << 22, device="cuda") for _ in range(3))
         program = Program("cuda")
         slots = [program.slot(spec_of(tensor)) for tensor in (x, y, z)]
@@ -99,8 +96,6 @@ def test_an_op_of_several_kernels_is_followed_at_its_last() -> None:
         x.normal_()
         for _ in range(20):
             graph.launch()
-    finally:
-        three.remove()
 
     torch.testing.assert_close(z, 2 * torch.clamp(2 * x + 1, min=0))
 
