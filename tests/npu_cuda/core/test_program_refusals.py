@@ -7,11 +7,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
+import npu_cuda
 from npu_cuda import _C
 from npu_cuda._C import OpKind, TensorSpec
 from npu_cuda.errors import InvalidArgumentError, NotSupportedError
 from tests.support.cuda.programs import VECTOR, bound_program, one_op, refused, registered, relu_chain
-from tests.support.cuda.random_programs import packed
 from tests.support.rows import each_row
 
 RELU = OpKind.EltwiseRelu
@@ -44,7 +44,7 @@ def test_adding_refuses() -> None:
         (("no.such.kernel", [0], [1]),
          r"op 0: there is no kernel 'no.such.kernel'; npu_cuda.kernels\(\) lists them"),
         (("", [0], [1]), "add: op is an empty text, which is no kernel id"),
-        ((RELU, [0], [1], *packed("GEMM")), "op 0: EltwiseRelu"),
+        ((RELU, [0], [1], *npu_cuda.attrs("GEMM")), "op 0: EltwiseRelu"),
     ]  # fmt: skip
     for arguments, text in cases:
         with refused(text):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 import pytest
@@ -10,7 +9,7 @@ import torch
 
 import npu_cuda
 from npu_cuda import OpKind, Program
-from tests.npu_cuda.gpu.steps import bound, independent_program, relu_program, spec_of
+from tests.npu_cuda.gpu.steps import bound, spec_of
 from tests.support.cuda.programs import registered
 from tests.support.processes import run_python
 
@@ -98,47 +97,3 @@ def test_an_op_of_several_kernels_is_followed_at_its_last() -> None:
             graph.launch()
 
     torch.testing.assert_close(z, 2 * torch.clamp(2 * x + 1, min=0))
-
-
-def microseconds(run: Callable[[], object], rounds: int = 20) -> float:
-    run()
-    torch.cuda.synchronize()
-    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    start.record()
-    for _ in range(rounds):
-        run()
-    end.record()
-    end.synchronize()
-    return start.elapsed_time(end) * 1e3 / rounds
-
-
-def test_time_of_a_node(answer: Callable[[str], None]) -> None:
-    tensors = [torch.randn(1024, device="cuda") for _ in range(200)]
-    independent = independent_program(tensors)
-    row = relu_program(tensors[0], tensors[1], ops=200)
-    answer("us per node, of 200")
-    for name, program in (("independent", independent), ("in a row", row)):
-        for topology in ("chain", "dag"):
-            graph = program.capture(topology=topology)
-            answer(f"{name + ', ' + topology:24} {microseconds(graph.launch) / 200:.2f}")
-        answer(f"{name + ', run()':24} {microseconds(program.run) / 200:.2f}")
-
-
-def test_time_of_the_host(answer: Callable[[str], None]) -> None:
-    x, y = torch.randn(1024, device="cuda"), torch.empty(1024, device="cuda")
-    program = relu_program(x, y)
-    graph = program.capture()
-    work: dict[str, Callable[[], object]] = {
-        "op_call": lambda: npu_cuda.op_call(OpKind.EltwiseRelu, [x], [y]),
-        "Program.run": program.run,
-        "Graph.launch": graph.launch,
-        "torch.clamp_min(out=)": lambda: torch.clamp_min(x, 0, out=y),
-    }
-    for name, run in work.items():
-        run()
-        torch.cuda.synchronize()
-        start = time.perf_counter()
-        for _ in range(500):
-            run()
-        answer(f"{name:24} {(time.perf_counter() - start) * 2e3:.2f} us on the host")
-        torch.cuda.synchronize()
