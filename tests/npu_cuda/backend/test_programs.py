@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-import threading
 import types
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -176,22 +174,6 @@ def test_streams_have_programs_of_their_own(monkeypatch: pytest.MonkeyPatch) -> 
         made.run([torch.ones(33)] * 3, stream)
 
     assert [item.streams for idle in made._idle.values() for item in idle] == [[5, 5, 5], [6]]
-
-
-def test_threads_that_run_at_once_have_programs_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    _, made = prepared()
-    made._idle.clear()
-    barrier = threading.Barrier(2, timeout=60)
-
-    class Meeting(Recorder):
-        def call(self, tensors: Any, stream: int, *, keep: bool) -> None:
-            barrier.wait()
-
-    monkeypatch.setattr(program, "ProgramInstance", Meeting)
-    with ThreadPoolExecutor(2) as pool:
-        list(pool.map(lambda _: HOST.run(made, [torch.ones(33)] * 2), range(2)))
-
-    assert idle(made) == 2
 
 
 def test_memory_that_is_not_aligned_has_a_program_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -80,7 +80,7 @@ Selection select_kernel(nb::handle kind, nb::handle inputs, nb::handle outputs, 
   call.outputs = written.data();
   call.attrs = attrs.blob();
   check(check_call(*info, call, false).at("select"));
-  return select(*info, call, target.type, {deterministic, workspace_limit()});
+  return select(*info, call, target.type, {deterministic, kWorkspaceLimit});
 }
 
 nb::list refusals_of(const Selection& selection) {

@@ -37,8 +37,7 @@ cudaError_t begin_capture(cudaStream_t handle, cudaStreamCaptureMode mode) {
   if (stream->capture != nullptr) return cudaErrorIllegalState;
   cudaGraph_t graph = new CUgraph_st;
   runtime().graphs.insert(graph);
-  stream->capture =
-      std::make_shared<Capture>(Capture{runtime().next_id++, mode, std::this_thread::get_id(), stream, graph});
+  stream->capture = std::make_shared<Capture>(Capture{mode, std::this_thread::get_id(), stream, graph});
   runtime().captures.push_back(stream->capture);
   return cudaSuccess;
 }
@@ -139,19 +138,17 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t handle, cudaStreamCaptureStatus* 
   return call("cudaStreamIsCapturing", [&] { return describe_capture(handle, status, nullptr); });
 }
 
-cudaError_t cudaStreamGetCaptureInfo(cudaStream_t handle, cudaStreamCaptureStatus* status, unsigned long long* id,
-                                     cudaGraph_t* graph, const cudaGraphNode_t** dependencies,
+cudaError_t cudaStreamGetCaptureInfo(cudaStream_t handle, cudaStreamCaptureStatus* status, unsigned long long*,
+                                     cudaGraph_t*, const cudaGraphNode_t** dependencies,
                                      const cudaGraphEdgeData** edges, size_t* count) {
   return call("cudaStreamGetCaptureInfo", [&] {
     cudaStream_t stream = nullptr;
     const cudaError_t error = describe_capture(handle, status, &stream);
     if (error != cudaSuccess || *status != cudaStreamCaptureStatusActive) return error;
-    if (id != nullptr) *id = stream->capture->id;
-    if (graph != nullptr) *graph = stream->capture->graph;
-    if (dependencies != nullptr) *dependencies = stream->dependencies.data();
     stream->edges.resize(stream->dependencies.size());
-    if (edges != nullptr) *edges = stream->edges.data();
-    if (count != nullptr) *count = stream->dependencies.size();
+    *dependencies = stream->dependencies.data();
+    *edges = stream->edges.data();
+    *count = stream->dependencies.size();
     return cudaSuccess;
   });
 }

@@ -27,7 +27,6 @@ using TaskPtr = std::shared_ptr<Task>;
 
 // A capture of a stream in progress. It ends by cudaStreamEndCapture, also when it was invalidated before.
 struct Capture {
-  unsigned long long id;
   cudaStreamCaptureMode mode;
   std::thread::id thread;  // that began it
   cudaStream_t stream;
@@ -48,7 +47,6 @@ using Program = std::vector<ProgramNode>;
 }  // namespace npu::emulator
 
 struct CUstream_st {
-  unsigned long long id;
   unsigned flags;
   npu::emulator::TaskPtr last;  // null where nothing was queued
   npu::emulator::CapturePtr capture;
@@ -86,7 +84,6 @@ struct Runtime {
   std::map<const void*, int> dynamic_shared_limit;  // of kernels that raised it
   CUstream_st legacy{};
   std::map<std::thread::id, std::unique_ptr<CUstream_st>> per_thread;
-  unsigned long long next_id = 1;
   bool deferred = false;
   int devices = 1;
   cudaError_t device_error = cudaSuccess;  // sticky

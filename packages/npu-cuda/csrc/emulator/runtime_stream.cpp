@@ -6,10 +6,7 @@ namespace {
 
 cudaStream_t stream_of_this_thread() {
   auto& stream = runtime().per_thread[std::this_thread::get_id()];
-  if (stream == nullptr) {
-    stream = std::make_unique<CUstream_st>();
-    stream->id = runtime().next_id++;
-  }
+  if (stream == nullptr) stream = std::make_unique<CUstream_st>();
   return stream.get();
 }
 
@@ -35,7 +32,7 @@ using namespace npu::emulator;
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
   return call("cudaStreamCreateWithFlags", [&] {
-    *stream = new CUstream_st{runtime().next_id++, flags, nullptr, nullptr, {}, {}};
+    *stream = new CUstream_st{flags, nullptr, nullptr, {}, {}};
     runtime().streams.insert(*stream);
     return cudaSuccess;
   });
