@@ -20,11 +20,8 @@ import torch._dynamo
 import torch.export  # noqa: F401 - a mutant is judged in a fork, which has PyTorch then
 from mutants import Mutant
 
-PARTS = (
-    (40, 10),
-    (400, 60),
-    (10**6, 10**6),
-)  # how many items, of how many files, are tried one after the other
+# How many items, of how many files, are tried one after the other.
+PARTS = ((40, 10), (400, 60), (10**6, 10**6))
 ITEM_SECONDS, PART_SECONDS = 60, 240  # of the processor: an item that takes longer has failed
 NOT_PASSED = {"failure", "error", "skipped"}
 CONFIG = """[run]
@@ -52,10 +49,8 @@ def record(folder: Path, tests: list[str]) -> None:
         "CI": "1",
     }
     options = ("-n", "2", "-q", "-o", "junit_family=xunit1", f"--junitxml={folder}/items.xml")
-    options += (
-        "--max-worker-restart=0",
-        f"--basetemp={folder}/temporary",
-    )  # a lost process would be lost lines
+    # A process that is lost would be lost lines.
+    options += ("--max-worker-restart=0", f"--basetemp={folder}/temporary")
     cover = ("--cov", f"--cov-config={folder}/coveragerc", "--cov-context=test", "--cov-report=")
     command = (sys.executable, "-m", "pytest", *options, *cover, *tests)
     subprocess.run(command, env=os.environ | environment, check=False)
@@ -127,13 +122,7 @@ def find_killer(items: list[str], number: int) -> str:
 
 
 def failing_items(items: list[str], number: int = 0, *, stop_at_first: bool = True) -> list[str]:
-    """Run items in a child process; return those that failed, and the one in which the process ended.
-
-    Args:
-        items: Their names, in the order in which they are run.
-        number: Of the mutant of C++ that is on.
-        stop_at_first: Whether the others are left out when one has failed.
-    """
+    """Run items in a child process, with a mutant of C++; return those that failed, or ended the process."""
     if not items:
         return []
     progress = Path("build", "progress")
@@ -176,9 +165,7 @@ class Watch:
         self._order = {name: index for index, name in enumerate(items)}
         self._file = progress.open("a", buffering=1)
         self._start = time.process_time()
-        signal.signal(
-            signal.SIGPROF, lambda *_: os._exit(1)
-        )  # the item that runs is the last one written down
+        signal.signal(signal.SIGPROF, lambda *_: os._exit(1))  # the item that runs is written down last
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:

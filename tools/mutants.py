@@ -11,14 +11,8 @@ from pathlib import Path
 
 Edit = tuple[str, int, int, str]  # operator, first byte, end, the text instead
 
-OPPOSITES = (
-    (ast.Lt, ast.LtE),
-    (ast.Gt, ast.GtE),
-    (ast.Eq, ast.NotEq),
-    (ast.Is, ast.IsNot),
-    (ast.In, ast.NotIn),
-)
-COMPARISONS = {one: other for pair in OPPOSITES for one, other in (pair, pair[::-1])}
+COMPARISONS = {ast.Lt: ast.LtE, ast.Gt: ast.GtE, ast.Eq: ast.NotEq, ast.Is: ast.IsNot, ast.In: ast.NotIn}
+COMPARISONS |= {other: one for one, other in COMPARISONS.items()}
 ARITHMETIC = {ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Add, ast.FloorDiv: ast.Mult}
 FUNCTIONS = {"any": "all", "all": "any", "min": "max", "max": "min"}
 HEADS = {ast.If: "test", ast.While: "test", ast.For: "iter", ast.Match: "subject"}
@@ -110,12 +104,8 @@ def python_statements(source: bytes) -> Iterator[tuple[str, str, int, list[Edit]
             found = changes(head, is_condition=part == "test")
             edits += [(name, *span(node), new) for node, name, new in found]
         if edits:
-            yield (
-                scope,
-                f"{type(statement).__name__} {ast.unparse(head or statement)}",
-                statement.lineno,
-                edits,
-            )
+            text = f"{type(statement).__name__} {ast.unparse(head or statement)}"
+            yield scope, text, statement.lineno, edits
 
 
 def own_statements(tree: ast.AST, scope: str = "") -> Iterator[tuple[str, ast.stmt]]:
@@ -195,11 +185,8 @@ def changed_calls(node: ast.Call) -> Iterator[tuple[ast.expr, str, str]]:
         yield node.func, f"function: {node.func.id} -> {FUNCTIONS[node.func.id]}", FUNCTIONS[node.func.id]
     if node.keywords:
         last = node.keywords[-1]
-        yield (
-            node,
-            f"arguments: without {last.arg}",
-            ast.unparse(ast.Call(node.func, node.args, node.keywords[:-1])),
-        )
+        shorter = ast.Call(node.func, node.args, node.keywords[:-1])
+        yield node, f"arguments: without {last.arg}", ast.unparse(shorter)
     elif len(node.args) > 1:
         yield node, "arguments: without the last", ast.unparse(ast.Call(node.func, node.args[:-1], []))
         swapped = [node.args[1], node.args[0], *node.args[2:]]

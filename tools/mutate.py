@@ -26,7 +26,7 @@ import tempfile
 from collections import defaultdict
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from multiprocessing.queues import SimpleQueue
 from pathlib import Path
 from typing import Any
@@ -57,16 +57,12 @@ LOST = 0.02  # the share of the sample that a leaner set of tests may lose
 
 @dataclass(slots=True)
 class Verdict:
-    """What became of a mutant.
+    """What became of a mutant: ``killed`` by an item, ``survived``, or ``unreached`` by any.
 
     Args:
         mutant: The mutant.
         folder: The folder that it stands for in the table.
         diff: Its lines, before and after.
-        status: ``killed``, ``survived`` or ``unreached``.
-        killer: The item that failed.
-        items: How many items reach it.
-        seconds: How long it took to judge.
     """
 
     mutant: Mutant
@@ -74,16 +70,8 @@ class Verdict:
     diff: list[str]
     status: str = "unreached"
     killer: str = ""
-    items: int = 0
-    seconds: float = 0.0
-
-
-@dataclass(slots=True)
-class Sample:
-    """The mutants of this version, and those of another one that are gone."""
-
-    verdicts: list[Verdict] = field(default_factory=list)
-    gone: list[Mutant] = field(default_factory=list)
+    items: int = 0  # that reach it
+    seconds: float = 0.0  # of judging
 
 
 def main() -> int:
@@ -99,16 +87,17 @@ def main() -> int:
     if options.compare:
         return compare(*(json.loads(path.read_text()) for path in options.compare))
     known = json.loads(options.sample.read_text())["verdicts"] if options.sample else []
-    sample = draw_sample([Mutant(**row["mutant"]) for row in known])
+    verdicts, gone = draw_sample([Mutant(**row["mutant"]) for row in known])
     record(options.record, options.tests)
-    judge_all(sample.verdicts, Recording(options.record))
-    options.out.write_text(json.dumps(asdict(sample), indent=1))
-    return compare(asdict(sample))
+    judge_all(verdicts, Recording(options.record))
+    text = json.dumps({"verdicts": verdicts, "gone": gone}, default=asdict, indent=1)
+    options.out.write_text(text)
+    return compare(json.loads(text))
 
 
-def draw_sample(known: list[Mutant]) -> Sample:
-    """Return the sample of this version, the known mutants among it that still exist."""
-    draw, sample = random.Random(SEED), Sample()
+def draw_sample(known: list[Mutant]) -> tuple[list[Verdict], list[Mutant]]:
+    """Return the sample of this version, with the known mutants that still exist, and those that are gone."""
+    draw = random.Random(SEED)
     pools = {folder: list(mutants_of(folder)) for folder in FOLDERS}
     places: dict[tuple[str, ...], list[tuple[str, Mutant]]] = defaultdict(list)
     for folder, pool in pools.items():
@@ -116,16 +105,17 @@ def draw_sample(known: list[Mutant]) -> Sample:
             for key in keys(mutant):
                 places[key].append((folder, mutant))
     kept: dict[str, list[Mutant]] = defaultdict(list)
+    verdicts, gone = [], []
     for mutant in known:
         found = next((places[key][0] for key in keys(mutant) if len(places[key]) == 1), None)
         if found is None:
-            sample.gone.append(mutant)
+            gone.append(mutant)
         else:
             kept[found[0]].append(found[1])
     for folder, count in FOLDERS.items():
         chosen = kept[folder] + varied(draw, pools[folder], kept[folder], count - len(kept[folder]))
-        sample.verdicts += [Verdict(mutant, folder, diff_of(mutant)) for mutant in chosen]
-    return sample
+        verdicts += [Verdict(mutant, folder, diff_of(mutant)) for mutant in chosen]
+    return verdicts, gone
 
 
 def mutants_of(folder: str) -> Iterator[Mutant]:
@@ -229,17 +219,16 @@ def compare(*samples: dict[str, Any]) -> int:
     for folder in [*FOLDERS, ""]:
         line = f"{folder.removeprefix('packages/') or 'all':44}"
         for sample in samples:
-            row = [
-                item["status"] == "killed" for item in sample["verdicts"] if folder in ("", item["folder"])
-            ]
-            line += f" | {len(row):7} {sum(row):7} {len(row) - sum(row):9}"
+            rows = [row for row in sample["verdicts"] if folder in ("", row["folder"])]
+            killed = sum(row["status"] == "killed" for row in rows)
+            line += f" | {len(rows):7} {killed:7} {len(rows) - killed:9}"
         print(line)
     *before, after = samples
-    survivors = [item for item in after["verdicts"] if item["status"] != "killed"]
-    killed = {edit_of(item) for item in (before or [after])[0]["verdicts"] if item["status"] == "killed"}
-    lost = [item for item in survivors if edit_of(item) in killed]
-    for item in lost if before else survivors:
-        print(f"\n{describe(item)}", *item["diff"], sep="\n")
+    survivors = [row for row in after["verdicts"] if row["status"] != "killed"]
+    killed_before = [edit_of(row) for row in (before or [after])[0]["verdicts"] if row["status"] == "killed"]
+    lost = [row for row in survivors if edit_of(row) in killed_before]
+    for row in lost if before else survivors:
+        print(f"\n{describe(row)}", *row["diff"], sep="\n")
     for mutant in after["gone"]:
         print(f"\ngone: {mutant['path']} {mutant['scope']}: {mutant['statement']}  {mutant['operator']}")
     print(f"\n{len(after['gone'])} mutants are gone; killed before and not now: {len(lost)}")
@@ -248,7 +237,7 @@ def compare(*samples: dict[str, Any]) -> int:
 
 def edit_of(verdict: dict[str, Any]) -> tuple[str, ...]:
     """Return what a mutant keeps when its function moves."""
-    return tuple(str(verdict["mutant"][name]) for name in ("statement", "operator", "occurrence"))
+    return keys(Mutant(**verdict["mutant"]))[-1]
 
 
 if __name__ == "__main__":

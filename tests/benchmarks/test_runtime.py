@@ -16,18 +16,12 @@ from torch import nn
 
 from npu_ir import convert_exported_program, extract_ir
 from npu_runtime import IRExecutor
+from tests.support.rows import each_row
 from tests.support.scripts import forgotten, imported
 
 QUICK_TO_PREPARE = (
-    "eager-no-grad",
-    "eager",
-    "exported",
-    "fx",
-    "interpreter",
-    "executor-plain",
-    "executor",
-    "executor-cpu",
-)
+    "eager-no-grad", "eager", "exported", "fx", "interpreter", "executor-plain", "executor", "executor-cpu",
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -40,16 +34,16 @@ def small_model() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
     return nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 4)).eval(), (torch.randn(2, 8),)
 
 
-@pytest.mark.parametrize(
-    ("result", "expected", "wanted"),
-    [
-        pytest.param([1.0, 2.0], [1.0, 2.0], 0.0, id="equal"),
-        pytest.param([0.0, 0.0], [0.0, 0.0], 0.0, id="zeros"),
-        pytest.param([1.0, 2.5], [1.0, 2.0], 0.25, id="relative_to_the_largest"),
-        pytest.param([1.0], [1.0, 2.0], math.inf, id="shape"),
-        pytest.param([1, 2], [1.0, 2.0], math.inf, id="dtype"),
-        pytest.param([1.0, math.nan], [1.0, 2.0], math.nan, id="nan"),
-    ],
+@each_row(
+    "result, expected, wanted",
+    {
+        "equal": ([1.0, 2.0], [1.0, 2.0], 0.0),
+        "zeros": ([0.0, 0.0], [0.0, 0.0], 0.0),
+        "relative to the largest": ([1.0, 2.5], [1.0, 2.0], 0.25),
+        "shape": ([1.0], [1.0, 2.0], math.inf),
+        "dtype": ([1, 2], [1.0, 2.0], math.inf),
+        "nan": ([1.0, math.nan], [1.0, 2.0], math.nan),
+    },
 )
 def test_a_difference_is_relative_to_the_largest_value(result: Any, expected: Any, wanted: float) -> None:
     found = imported("runtime_worker").difference(torch.tensor(result), torch.tensor(expected))
@@ -57,23 +51,14 @@ def test_a_difference_is_relative_to_the_largest_value(result: Any, expected: An
     assert found == pytest.approx(wanted, nan_ok=True)
 
 
-@pytest.mark.parametrize(
-    ("difference", "message"),
-    [
-        pytest.param(0.5, "wrong result, by 5.0e-01", id="wrong"),
-        pytest.param(math.inf, "wrong result, by inf", id="shape"),
-        pytest.param(math.nan, "wrong result, by nan", id="nan"),
-    ],
-)
-def test_what_is_wrong_is_not_ranked(difference: float, message: str) -> None:
-    judged = imported("runtime").judged({"seconds": 1.0, "difference": difference})
+def test_what_is_wrong_is_not_ranked_and_what_is_right_or_fails_stays_as_it_is() -> None:
+    judged = imported("runtime").judged
 
-    assert judged == {"error": message}
-
-
-@pytest.mark.parametrize("result", [{"seconds": 1.0, "difference": 1e-6}, {"error": "fails"}])
-def test_what_is_right_and_what_fails_stays_as_it_is(result: dict[str, Any]) -> None:
-    assert imported("runtime").judged(result) == result
+    for difference, text in ((0.5, "5.0e-01"), (math.inf, "inf"), (math.nan, "nan")):
+        found = judged({"seconds": 1.0, "difference": difference})
+        assert found == {"error": f"wrong result, by {text}"}
+    for result in ({"seconds": 1.0, "difference": 1e-6}, {"error": "fails"}):
+        assert judged(result) == result
 
 
 def test_a_burst_is_the_time_of_one_call() -> None:
@@ -133,13 +118,8 @@ def report() -> ModuleType:
 
 
 def measured(seconds: float, compile_seconds: float | None = None, **more: Any) -> dict[str, Any]:
-    return {
-        "seconds": seconds,
-        "compile_seconds": compile_seconds,
-        "peak_bytes": 1000,
-        "difference": 0.0,
-        **more,
-    }
+    known = {"seconds": seconds, "compile_seconds": compile_seconds, "peak_bytes": 1000, "difference": 0.0}
+    return {**known, **more}
 
 
 def case(model: str, threads: int, **contenders: dict[str, Any]) -> dict[str, Any]:
@@ -147,41 +127,30 @@ def case(model: str, threads: int, **contenders: dict[str, Any]) -> dict[str, An
     return {"model": model, "threads": threads, "nodes": 3, "contenders": named}
 
 
-RESULTS: dict[str, Any] = {
-    "cpu": "a processor",
-    "torch": "2",
-    "python": "3",
-    "date": "2026-01-01",
-    "cases": [
-        case(
-            "mlp-1",
-            1,
-            eager=measured(10.0),
-            compile=measured(8.0, 100.0),
-            compile_freezing={"error": "fails"},
-            executor=measured(4.0, 1.0, overhead_us=0.4, steps=3),
-        ),
-        case(
-            "resnet18",
-            2,
-            eager=measured(10.0),
-            compile=measured(20.0, 100.0),
-            compile_freezing=measured(5.0, 100.0),
-            executor=measured(6.0, 10.0),
-        ),
-    ],
-}
+def results_of(**other: dict[str, Any]) -> dict[str, Any]:
+    """Return the results of two cases, with other ones of a ``freezing`` in the first or an ``executor``."""
+    first = case(
+        "mlp-1", 1,
+        eager=measured(10.0),
+        compile=measured(8.0, 100.0),
+        compile_freezing=other.get("freezing", measured(9.0, 100.0)),
+        executor=measured(4.0, 1.0, overhead_us=0.4, steps=3),
+    )  # fmt: skip
+    second = case(
+        "resnet18", 2,
+        eager=measured(10.0),
+        compile=measured(20.0, 100.0),
+        compile_freezing=measured(5.0, 100.0),
+        executor=other.get("executor", measured(6.0, 10.0)),
+    )  # fmt: skip
+    return {"cpu": "a processor", "torch": "2", "python": "3", "date": "2026-01-01", "cases": [first, second]}
 
 
-def complete_results() -> dict[str, Any]:
-    """Return the results, with a freezing torch.compile that runs everywhere."""
-    first, second = RESULTS["cases"]
-    contenders = {**first["contenders"], "compile-freezing": measured(9.0, 100.0)}
-    return {**RESULTS, "cases": [{**first, "contenders": contenders}, {**second}]}
+RESULTS = results_of(freezing={"error": "fails"})
 
 
 def test_bars_are_met_or_missed_by_the_worst_case_or_the_mean(report: ModuleType) -> None:
-    best, mean, eager, compiled, overhead, memory = report.bars(complete_results(), "executor")
+    best, mean, eager, compiled, overhead, memory = report.bars(results_of(), "executor")
 
     assert best.values == {"MLP 64x16, batch 1, 1 thread": 0.5, "ResNet-18, 224x224, 2 threads": 1.2}
     assert (best.value, best.verdict) == (1.2, "missed")
@@ -194,26 +163,17 @@ def test_bars_are_met_or_missed_by_the_worst_case_or_the_mean(report: ModuleType
     assert (memory.value, memory.verdict) == (1.0, "met")
 
 
-def test_what_was_not_measured_is_neither_met_nor_missed(report: ModuleType) -> None:
-    assert {bar.verdict for bar in report.bars(RESULTS, "executor-cpu")} == {"not measured"}
-
-
 def test_a_case_that_one_of_the_others_cannot_run_is_left_out_and_named(report: ModuleType) -> None:
     best, mean, *_ = report.bars(RESULTS, "executor")
 
     assert best.values == mean.values == {"ResNet-18, 224x224, 2 threads": 1.2}
     assert best.missed == ["ResNet-18, 224x224, 2 threads 1.2", "MLP 64x16, batch 1, 1 thread not measured"]
     assert mean.missed == ["MLP 64x16, batch 1, 1 thread not measured"]
+    assert {bar.verdict for bar in report.bars(RESULTS, "executor-cpu")} == {"not measured"}
 
 
 def test_a_bar_is_not_met_where_ours_cannot_run_a_case(report: ModuleType) -> None:
-    results = complete_results()
-    results["cases"][1]["contenders"] = {
-        **results["cases"][1]["contenders"],
-        "executor": {"error": "wrong result, by nan"},
-    }
-
-    best, *_ = report.bars(results, "executor")
+    best, *_ = report.bars(results_of(executor={"error": "wrong result, by nan"}), "executor")
 
     assert (best.value, best.verdict) == (0.5, "not measured")
     assert best.missed == ["ResNet-18, 224x224, 2 threads not measured"]
@@ -223,27 +183,22 @@ def test_the_overview_has_a_row_per_case_and_the_means(report: ModuleType) -> No
     contenders = ("executor-cpu", "executor", "compile-freezing", "compile", "eager")
     columns, first, second, mean = report.overview(RESULTS, contenders)
 
-    assert columns[1:] == [
-        "IRExecutor",
-        "torch.compile, freezing",
-        "torch.compile",
-        "eager, inference_mode",
-    ]
+    assert columns[1:] == ["IRExecutor", "torch.compile, freezing", "torch.compile", "eager, inference_mode"]
     assert first == ["MLP 64x16, batch 1, 1 thread", "0.40", "-", "0.80", "1.00"]
     assert second[1:] == ["0.60", "0.50", "2.00", "1.00"]
     assert mean[1:] == ["0.49", "0.50", "1.26", "1.00"]
 
 
-@pytest.mark.parametrize(
-    ("value", "limit", "text"),
-    [
-        pytest.param(0.12345, 1.0, "0.123", id="below"),
-        pytest.param(2.0, 1.0, "2", id="above"),
-        pytest.param(1.0, 1.0, "1", id="equal"),
-        pytest.param(1.0000123, 1.0, "1.00001", id="just above"),
-        pytest.param(1.0 + 2**-52, 1.0, "1.0000000000000002", id="the next number"),
-        pytest.param(0.29996, 0.3, "0.29996", id="just below"),
-    ],
+@each_row(
+    "value, limit, text",
+    {
+        "below": (0.12345, 1.0, "0.123"),
+        "above": (2.0, 1.0, "2"),
+        "equal": (1.0, 1.0, "1"),
+        "just above": (1.0000123, 1.0, "1.00001"),
+        "the next number": (1.0 + 2**-52, 1.0, "1.0000000000000002"),
+        "just below": (0.29996, 0.3, "0.29996"),
+    },
 )
 def test_a_value_has_the_digits_that_tell_it_from_its_limit(value: float, limit: float, text: str) -> None:
     assert imported("bars").value_text(value, limit) == text
@@ -269,31 +224,30 @@ def test_every_contender_but_the_measure_is_in_one_table_of_the_page() -> None:
     assert sorted(shown) == sorted(contenders.CONTENDERS.keys() - {"eager"})
 
 
-def test_the_page_shows_results_and_no_bars(tmp_path: Path) -> None:
-    imported("runtime_page").write_page(RESULTS, tmp_path / "page.md")
-
-    page = (tmp_path / "page.md").read_text()
-    assert "| time to eager | IRExecutor | torch.compile, freezing | torch.compile |" in page
-    assert "at most" not in page
-    assert "missed" not in page
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("page") / "page.md"
+    imported("runtime_page").write_page(RESULTS, path)
+    return path
 
 
-def test_the_page_tells_what_cannot_run_and_why(tmp_path: Path) -> None:
-    imported("runtime_page").write_page(RESULTS, tmp_path / "page.md")
+def test_the_page_shows_results_and_what_cannot_run_and_no_bars(page: Path) -> None:
+    text = page.read_text()
 
-    page = (tmp_path / "page.md").read_text()
-    assert "on a processor, with PyTorch 2 and Python 3, on 2026-01-01" in page
-    assert "(page.svg)" in page
-    assert "| torch.compile, freezing | - |  |  |  | fails |" in page
-    assert "| IRExecutor | 4 s | 0.40x | 1 s | 1 KB | 0 |" in page
+    assert "on a processor, with PyTorch 2 and Python 3, on 2026-01-01" in text
+    assert "(page.svg)" in text
+    assert "| time to eager | IRExecutor | torch.compile, freezing | torch.compile |" in text
+    assert "| torch.compile, freezing | - |  |  |  | fails |" in text
+    assert "| IRExecutor | 4 s | 0.40x | 1 s | 1 KB | 0 |" in text
+    assert "at most" not in text
+    assert "missed" not in text
 
 
-def test_the_plot_has_a_dot_per_contender_and_case(tmp_path: Path) -> None:
-    imported("runtime_page").write_page(RESULTS, tmp_path / "page.md")
-
-    drawing = minidom.parse(str(tmp_path / "page.svg"))
+def test_the_plot_has_a_dot_per_contender_and_case(page: Path) -> None:
+    drawing = minidom.parse(str(page.with_suffix(".svg")))
     titles = [item.firstChild.data for item in drawing.getElementsByTagName("title")]
     dots = [item for item in drawing.getElementsByTagName("circle") if item.getElementsByTagName("title")]
+
     assert titles == [
         "torch.compile: 0.80x",
         "IRExecutor: 0.40x",
@@ -301,7 +255,9 @@ def test_the_plot_has_a_dot_per_contender_and_case(tmp_path: Path) -> None:
         "torch.compile, freezing: 0.50x",
         "IRExecutor: 0.60x",
     ]
-    places = {title: float(dot.getAttribute("cx")) for title, dot in zip(titles, dots, strict=True)}
-    assert (
-        places["IRExecutor: 0.40x"] < places["torch.compile, freezing: 0.50x"] < places["IRExecutor: 0.60x"]
+    first, second, third = (
+        float(dots[titles.index(title)].getAttribute("cx"))
+        for title in ("IRExecutor: 0.40x", "torch.compile, freezing: 0.50x", "IRExecutor: 0.60x")
     )
+    assert len(dots) == len(titles)
+    assert first < second < third

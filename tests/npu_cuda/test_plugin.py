@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from importlib import metadata
 from typing import Any
 
@@ -14,69 +12,55 @@ import torch
 from npu_cuda import _C, doctor
 from npu_cuda.backend import CudaBackend, HostBackend
 from npu_cuda.errors import DeviceError
-from npu_ir.cli.doctor import State
+from npu_ir.cli.doctor import Check, State
 from npu_ir.plugins import plugin_manager
+from tests.support.processes import run_python
 
 BUILD = _C.build_info()
 # A native part that cannot be imported: not built, or for another Python.
 BROKEN = "import sys; sys.modules['npu_cuda._C'] = None; "
 
 
-def python(script: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", script],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, **environment},
-    )
-
-
-def test_it_is_an_ordinary_entry_point() -> None:
+def test_it_is_an_ordinary_entry_point_with_two_backends() -> None:
     (point,) = metadata.entry_points(group="npu", name="npu-cuda")
+    backends = plugin_manager.get_plugins().backends
 
     assert point.value == "npu_cuda.plugin"
-
-
-def test_the_backends_go_by_their_names() -> None:
-    assert type(plugin_manager.get_plugins().backends["host"]) is HostBackend
-    assert type(plugin_manager.get_plugins().backends["cuda"]) is CudaBackend
+    assert (type(backends["host"]), type(backends["cuda"])) == (HostBackend, CudaBackend)
 
 
 def test_backends_of_a_plugin_that_is_left_out_are_unknown() -> None:
     script = "from npu_runtime.backends.registry import find_backend; find_backend('host')"
 
-    done = python(script, **{plugin_manager.DISABLE_VARIABLE: "npu-cuda"})
+    done = run_python(script, env={**os.environ, plugin_manager.DISABLE_VARIABLE: "npu-cuda"})
 
-    assert (
-        "there is no backend 'host'\n  fix: npu-cuda provides it, and is installed, but is not used here"
-        in done.stderr
-    )
+    assert "there is no backend 'host'\n  fix: npu-cuda provides it, and is installed, but" in done.stderr
 
 
-def test_a_broken_native_part_is_warned_of_and_the_rest_goes_on() -> None:
-    done = python(f"{BROKEN}from npu_ir.cli import main; main(['plugins'])")
+def test_a_broken_native_part_is_warned_of_and_fails_the_doctor() -> None:
+    commands = "from npu_ir.cli import main; main(['plugins']); sys.exit(main(['doctor']))"
 
-    assert done.returncode == 0
+    done = run_python(BROKEN + commands)
+
     assert "npu: warning: plugin 'npu-cuda' (npu-cuda " in done.stderr
     assert "npu_cuda._C" in done.stderr
     assert "backends: aten" in done.stdout
-
-
-def test_a_broken_native_part_fails_the_doctor() -> None:
-    done = python(f"{BROKEN}from npu_ir.cli import main; sys.exit(main(['doctor']))")
-
-    assert done.returncode == 1
     assert "broken: plugins, npu-cuda: ModuleNotFoundError: " in done.stdout
     assert "fix: install npu-cuda " in done.stdout
+    assert done.returncode == 1
 
 
-def test_the_doctor_runs_a_kernel_on_each_device() -> None:
-    checks = {check.name: check for check in doctor.all_checks()}
+def checks() -> dict[str, Check]:
+    return {check.name: check for check in doctor.all_checks()}
 
-    assert checks["native part"].state is State.OK
-    assert checks["host"].state is State.OK
-    assert checks["host"].text.endswith(": runs kernels")
+
+def test_the_doctor_runs_a_kernel_on_each_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert checks()["native part"].state is State.OK
+    assert checks()["host"].state is State.OK
+    assert checks()["host"].text.endswith(": runs kernels")
+
+    monkeypatch.setattr(_C, "op_call", lambda *arguments: None)
+    assert checks()["host"].state is State.BROKEN
 
 
 def test_a_device_that_fails_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,46 +69,29 @@ def test_a_device_that_fails_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(doctor, "_run_kernel", failing)
 
-    check = {check.name: check for check in doctor.all_checks()}["host"]
-
-    assert (check.state, check.text) == (State.BROKEN, "DeviceError: host is lost")
+    assert (checks()["host"].state, checks()["host"].text) == (State.BROKEN, "DeviceError: host is lost")
 
 
-def test_why_there_is_no_cuda_device_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_C, "cuda_absence", lambda: "no driver")
-
-    check = {check.name: check for check in doctor.all_checks()}["cuda"]
-
-    assert (check.state, check.text, check.fix) == (State.ABSENT, "no driver", "")
-
-
-def test_a_device_that_the_build_does_not_know_is_worth_another_build(
+def test_why_there_is_no_cuda_device_is_told_and_whether_to_build_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(_C, "cuda_absence", lambda: "built without CUDA")
+    monkeypatch.setattr(_C, "cuda_absence", lambda: "no driver")
+    check = checks()["cuda"]
+    assert (check.state, check.text, check.fix) == (State.ABSENT, "no driver", "")
+
     monkeypatch.setattr(_C, "build_info", lambda: {**BUILD, "mode": "OFF"})
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-
-    check = {check.name: check for check in doctor._device_checks()}["cuda"]
-
-    assert check.fix == "build npu-cuda where nvcc is: NPU_CUDA=ON"
+    fixes = [check.fix for check in doctor._device_checks() if check.name == "cuda"]
+    assert fixes == ["build npu-cuda where nvcc is: NPU_CUDA=ON"]
 
 
-def test_the_compiler_is_looked_for_where_the_build_does(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_not_installed_is_absent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "EXCHANGE", "__dlpack__")
+    assert checks()["DLPack exchange"].state is State.OK
+
     monkeypatch.setenv("CUDACXX", "/nowhere/nvcc")
-
-    check = doctor._compiler_check()
-
-    assert (check.state, check.text) == (
-        State.ABSENT,
-        "/nowhere/nvcc is not found; only building with CUDA needs it",
-    )
-
-
-@pytest.mark.parametrize(
-    ("attribute", "state"), [("__dlpack__", State.OK), ("no_such_attribute", State.ABSENT)]
-)
-def test_how_tensors_are_read_is_told(attribute: str, state: State, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "EXCHANGE", attribute)
-
-    assert doctor._exchange_check().state is state
+    monkeypatch.setattr(doctor, "EXCHANGE", "no_such_attribute")
+    nvcc = checks()["nvcc"]
+    text = "/nowhere/nvcc is not found; only building with CUDA needs it"
+    assert (nvcc.state, nvcc.text) == (State.ABSENT, text)
+    assert checks()["DLPack exchange"].state is State.ABSENT

@@ -26,25 +26,17 @@ def python(tool: ModuleType, name: str, code: str, **fields: object) -> object:
     return tool.Step(name, (sys.executable, "-c", code), 30, **fields)
 
 
-def test_a_failed_build_ends_it(tool: ModuleType) -> None:
-    steps = [
-        python(tool, "build", "print('no such compiler'); raise SystemExit(2)", needs_gpu=False),
-        python(tool, "tests", "print('ran')"),
-    ]
+def test_tests_are_left_out_where_the_build_failed_or_there_is_no_gpu(tool: ModuleType) -> None:
+    works = python(tool, "build", "print('built')", needs_gpu=False)
+    fails = python(tool, "build", "print('no such compiler'); raise SystemExit(2)", needs_gpu=False)
+    tests = python(tool, "tests", "print('ran')")
 
-    built, tested = tool.run_all(steps, True, {})
-
-    assert (built.result, built.detail) == ("failed", "no such compiler")
-    assert (tested.result, tested.detail) == ("left out", "the build failed")
-
-
-def test_without_a_gpu_what_needs_one_is_left_out_and_said_so(tool: ModuleType) -> None:
-    steps = [python(tool, "build", "print('built')", needs_gpu=False), python(tool, "tests", "print('ran')")]
-
-    built, tested = tool.run_all(steps, False, {})
-
-    assert (built.result, built.detail) == ("passed", "built")
-    assert (tested.result, tested.detail) == ("left out", "there is no GPU")
+    for build, has_gpu, outcomes in (
+        (fails, True, [("failed", "no such compiler"), ("left out", "the build failed")]),
+        (works, False, [("passed", "built"), ("left out", "there is no GPU")]),
+    ):
+        ran = tool.run_all([build, tests], has_gpu, {})
+        assert [(outcome.result, outcome.detail) for outcome in ran] == outcomes
 
 
 def test_what_takes_too_long_is_stopped_and_keeps_its_output(tool: ModuleType) -> None:
@@ -83,27 +75,18 @@ def test_packages_that_run_from_their_sources_are_found_as_plugins(tool: ModuleT
         assert set(found.entry_points) == plugins
 
 
-def test_the_steps_name_files_that_exist(tool: ModuleType, tmp_path: Path) -> None:
+def test_the_steps_name_files_and_probes_that_exist(tool: ModuleType, tmp_path: Path) -> None:
     steps = tool.planned(tmp_path / "site", tmp_path, "NVIDIA H200, 143771 MiB, 580.0, 9.0")
 
     (build,) = (step for step in steps if step.name == "build")
     assert "cmake.define.CMAKE_CUDA_ARCHITECTURES=90-real" in build.command
-    named = [
-        Path(word)
-        for step in steps
-        for word in step.command
-        if "tests/" in word or word.startswith("benchmarks/")
-    ]
+    words = [word for step in steps for word in step.command]
+    named = [word for word in words if "tests/" in word or word.startswith("benchmarks/")]
     assert named
     assert [path for path in named if not (ROOT / path).exists()] == []
-
-
-def test_the_probes_of_the_steps_are_there(tool: ModuleType, tmp_path: Path) -> None:
-    steps = tool.planned(tmp_path / "site", tmp_path, "NVIDIA H200, 143771 MiB, 580.0, 9.0")
-    commands = [step.command for step in steps if "npu_cuda.probe" in step.command]
-    assert len(commands) == 3
-
-    for command in commands:
+    probes = [step.command for step in steps if "npu_cuda.probe" in step.command]
+    assert len(probes) == 3
+    for command in probes:
         options = probe.argument_parser().parse_args(command[command.index("npu_cuda.probe") + 1 :])
         assert probe.find_rows(options.ops)
         assert options.device == "cuda"

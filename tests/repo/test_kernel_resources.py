@@ -37,44 +37,37 @@ def test_a_row_has_registers_per_architecture_shared_memory_and_the_name(tool: M
     assert rows[2:] == ["  31  30    512  relu<float>"]
 
 
-def test_what_was_written_is_well(tool: ModuleType, tmp_path: Path) -> None:
-    used, path = tool.read_log(LOG), tmp_path / "table.txt"
-
-    tool.problems(used, LOG, path, update=True)
-
-    assert tool.problems(used, LOG, path) == []
-
-
-def test_other_registers_are_shown_as_old_and_new_rows(tool: ModuleType, tmp_path: Path) -> None:
+@pytest.fixture
+def path(tool: ModuleType, tmp_path: Path) -> Path:
+    """Write the table of the log."""
     path = tmp_path / "table.txt"
     tool.problems(tool.read_log(LOG), LOG, path, update=True)
+    return path
+
+
+def test_other_registers_are_shown_as_old_and_new_rows(tool: ModuleType, path: Path) -> None:
     changed = LOG.replace("Used 30", "Used 44")
 
     wrong = tool.problems(tool.read_log(changed), changed, path)
 
     assert wrong[1:] == ["-   31  30    512  relu<float>", "+   31  44    512  relu<float>"]
+    assert tool.problems(tool.read_log(LOG), LOG, path) == []
+    with pytest.raises(SystemExit, match="the log of the build has no kernel"):
+        tool.problems({}, "by nvcc 13.0.88")
 
 
 def test_another_nvcc_is_not_compared_and_says_so(
-    tool: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tool: ModuleType, path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = tmp_path / "table.txt"
-    tool.problems(tool.read_log(LOG), LOG, path, update=True)
     newer = LOG.replace("13.0.88", "13.4.1").replace("Used 30", "Used 44")
 
     assert tool.problems(tool.read_log(newer), newer, path) == []
     assert "is of another nvcc than 13.4" in capsys.readouterr().out
 
 
-def test_spills_are_wrong_whatever_the_table_says(tool: ModuleType, tmp_path: Path) -> None:
-    path = tmp_path / "table.txt"
+def test_spills_are_wrong_whatever_the_table_says(tool: ModuleType, path: Path) -> None:
     spilling = LOG.replace("0 bytes spill stores, 0", "8 bytes spill stores, 16", 1)
 
     wrong = tool.problems(tool.read_log(spilling), spilling, path, update=True)
 
     assert wrong == ["relu<float> spills 24 bytes on sm_80: it needs more registers than there are"]
-
-
-def test_a_log_without_kernels_is_refused(tool: ModuleType) -> None:
-    with pytest.raises(SystemExit, match="the log of the build has no kernel"):
-        tool.problems({}, "by nvcc 13.0.88")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
 from importlib import metadata, resources
 from pathlib import Path
@@ -15,6 +14,7 @@ import npu_ir
 import npu_passes
 import npu_runtime
 from tests.support.places import ROOT
+from tests.support.processes import run_python
 
 LINK = re.compile(r"\]\((?!https?:|#|mailto:)(?P<target>[^)#\s]+)")
 
@@ -48,13 +48,16 @@ def test_an_extra_brings_the_other_packages_in_the_same_version(extra: str) -> N
 def test_the_types_are_published() -> None:
     for package in ("npu_cuda", "npu_ir", "npu_passes", "npu_runtime"):
         assert resources.files(package).joinpath("py.typed").is_file(), package
+    assert resources.files("npu_cuda").joinpath("_C.pyi").is_file()
 
 
-def test_the_command_is_installed() -> None:
+def test_the_command_and_the_backend_of_torch_compile_are_installed() -> None:
     (command,) = metadata.entry_points(group="console_scripts", name="npu")
+    (backend,) = metadata.entry_points(group="torch_dynamo_backends", name="npu")
 
     assert command.value == "npu_ir.cli:main"
     assert callable(command.load())
+    assert callable(backend.load())
 
 
 def test_what_we_bring_ourselves_is_ordinary_entry_points() -> None:
@@ -70,23 +73,16 @@ def test_what_we_bring_ourselves_is_ordinary_entry_points() -> None:
 
 
 def test_importing_the_packages_after_torch_loads_little_else() -> None:
-    script = (
+    loaded = run_python(
         "import sys, torch; before = set(sys.modules); import npu_ir, npu_passes, npu_runtime; "
         "print(*set(sys.modules) - before)"
     )
 
-    loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-
     packages = {name.partition(".")[0] for name in loaded.stdout.split()} - set(sys.stdlib_module_names)
+    assert {"npu_ir", "npu_passes", "npu_runtime"} <= packages
     assert packages <= {"npu_ir", "npu_passes", "npu_runtime", "pluggy", "torch", "safetensors"}
     assert "torch._dynamo" not in loaded.stdout
     assert "torch._inductor" not in loaded.stdout
-
-
-def test_torch_compile_finds_the_backend() -> None:
-    (backend,) = metadata.entry_points(group="torch_dynamo_backends", name="npu")
-
-    assert callable(backend.load())
 
 
 def test_a_graph_is_saved_loaded_and_run_without_numpy(tmp_path: Path) -> None:
@@ -100,9 +96,7 @@ result = npu_ir.execute_ir(npu_ir.load_ir("graph.json"), (x,), weights="graph.we
 assert torch.equal(result, model(x))
 """
 
-    finished = subprocess.run(
-        [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
+    finished = run_python(script, cwd=tmp_path)
 
     assert finished.returncode == 0, finished.stderr
 

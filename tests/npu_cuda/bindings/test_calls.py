@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import hypothesis
 import numpy as np
@@ -23,68 +23,44 @@ KINDS = {
 }  # fmt: skip
 
 
-def test_the_numbers_of_op_kinds_are_pinned() -> None:
+def test_the_numbers_of_op_kinds_and_statuses_are_pinned() -> None:
+    statuses = ["Ok", "InvalidArgument", "NotImplemented", "Internal", "DeviceError", "Unavailable"]
+
     assert {kind.name: int(kind) for kind in OpKind} == KINDS
+    assert {status.name: int(status) for status in Status} == {name: i for i, name in enumerate(statuses)}
 
 
-def test_the_numbers_of_statuses_are_pinned() -> None:
-    names = ["Ok", "InvalidArgument", "NotImplemented", "Internal", "DeviceError", "Unavailable"]
-    assert {status.name: int(status) for status in Status} == {name: i for i, name in enumerate(names)}
-
-
-@pytest.mark.parametrize("sequence", [list, tuple])
-@pytest.mark.parametrize("kind", [OpKind.EltwiseAdd, 0, np.int64(0)])
-def test_an_op_writes_what_pytorch_computes(sequence: type, kind: int) -> None:
-    a, b, y = torch.randn(5, 3), torch.randn(5, 3), torch.full((5, 3), torch.nan)
-
-    npu_cuda.op_call(kind, sequence([a, b]), sequence([y]), *npu_cuda.attrs("EADD", alpha=-0.5))
-
-    torch.testing.assert_close(y, torch.add(a, b, alpha=-0.5), rtol=0, atol=0)
-
-
-def test_attributes_are_anything_with_bytes() -> None:
-    schema, data = npu_cuda.attrs("EADD", alpha=2.0)
-    for given in (data, bytearray(data), memoryview(data), np.frombuffer(data, np.uint8)):
-        y = torch.empty(3)
-        npu_cuda.op_call(0, [torch.ones(3), torch.ones(3)], [y], schema, given)
-        assert y.tolist() == [3.0] * 3
+def tensors() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    return torch.randn(5, 3), torch.randn(5, 3), torch.full((5, 3), torch.nan)
 
 
 @pytest.mark.smoke
-def test_tensors_of_several_libraries_go_into_one_call() -> None:
-    a, b, y = torch.ones(4), np.ones(4, np.float32), npu_cuda.empty([4])
+def test_an_op_takes_tensors_of_several_libraries_and_attributes_with_bytes() -> None:
+    schema, data = npu_cuda.attrs("EADD", alpha=-0.5)
+    for kind in (OpKind.EltwiseAdd, 0, np.int64(0)):
+        for given in (data, bytearray(data), memoryview(data), np.frombuffer(data, np.uint8)):
+            a, b, y = tensors()
+            npu_cuda.op_call(kind, [a, b.numpy()], (y,), schema, given)
+            torch.testing.assert_close(y, torch.add(a, b, alpha=-0.5), rtol=0, atol=0)
 
-    npu_cuda.op_call(0, [a, b], [y])
-
-    assert np.from_dlpack(y).tolist() == [2.0] * 4
-
-
-def test_a_large_call_lets_go_of_the_gil_and_is_right() -> None:
-    a, y = torch.randn(1 << 18), torch.empty(1 << 18)
-
-    npu_cuda.op_call(1, [a], [y])
-
-    torch.testing.assert_close(y, a.relu(), rtol=0, atol=0)
+    a, b, _ = tensors()
+    own = npu_cuda.empty([5, 3])
+    npu_cuda.op_call(0, (a, b.numpy()), [own])
+    torch.testing.assert_close(torch.from_dlpack(own), a + b, rtol=0, atol=0)
 
 
 def test_threads_call_at_the_same_time() -> None:
-    failures: list[object] = []
-
-    def work(seed: int) -> None:
-        a = torch.full((1 << (seed * 3 % 18),), float(seed))
+    def work(seed: int) -> bool:
+        a = torch.full((1 << (seed * 3 % 18),), float(seed))  # large ones let go of the GIL
         y = torch.empty_like(a)
+        is_right = True
         for _ in range(50):
             npu_cuda.op_call(0, [a, a], [y])
-            if not bool((y == 2 * seed).all()):
-                failures.append(seed)
+            is_right &= bool((y == 2 * seed).all())
+        return is_right
 
-    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-
-    assert failures == []
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(work, range(8)))
 
 
 def test_a_wrong_argument_is_named() -> None:
@@ -127,26 +103,18 @@ def test_launch_by_id_runs_the_kernel_that_is_named() -> None:
         npu_cuda.launch_by_id("relu.f32.host", [y], [torch.empty(4)])
 
 
-def test_a_prepared_call_runs_on_what_its_tensors_hold() -> None:
-    x, y = torch.randn(6), torch.empty(6)
-    call = npu_cuda.prepare_call(OpKind.EltwiseRelu, [x], [y])
+def test_a_prepared_call_runs_on_what_its_tensors_hold_and_keeps_them() -> None:
+    x, y, z = torch.randn(6), torch.empty(6), torch.tensor([-1.0, 1.0])
+    call, in_place = npu_cuda.prepare_call(OpKind.EltwiseRelu, [x], [y]), npu_cuda.prepare_call(1, [z], [z])
+    kept = npu_cuda.prepare_call(1, [torch.ones(1000)], [torch.empty(1000)])
     x.copy_(torch.randn(6))
 
-    call()
+    for each in (call, in_place, kept):
+        each()
 
     assert call.kernel_id == "relu.f32.host"
     torch.testing.assert_close(y, x.relu(), rtol=0, atol=0)
-
-
-def test_a_prepared_call_works_in_place_and_keeps_its_tensors() -> None:
-    call = npu_cuda.prepare_call(1, [torch.ones(1000)], [torch.empty(1000)])
-    x = torch.tensor([-1.0, 1.0])
-    in_place = npu_cuda.prepare_call(1, [x], [x])
-
-    call()
-    in_place()
-
-    assert x.tolist() == [0.0, 1.0]
+    assert z.tolist() == [0.0, 1.0]
 
 
 def test_select_says_which_kernel_and_why_not_the_others() -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import io
-import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -12,7 +12,7 @@ import torch
 import npu_cuda
 from npu_cuda import _C
 from npu_cuda.errors import NotSupportedError, UnavailableError
-from tests.support.cuda.programs import refused
+from tests.support.cuda.programs import refused, registered
 
 RELU = _C.OpKind.EltwiseRelu
 
@@ -48,50 +48,35 @@ def test_each_launch_is_written_down() -> None:
     assert 0 <= first["duration_ns"] <= second["start_ns"] - first["start_ns"]
 
 
-def test_the_ring_keeps_the_last_launches() -> None:
-    npu_cuda.trace_start(capacity=3)
-
-    for size in range(5):
-        relu(size)
-
-    events = npu_cuda.trace_events()
-    assert [event["number"] for event in events] == [2, 3, 4]
-    assert [event["tensors"] for event in events] == [f"(float32[{i}]) -> float32[{i}]" for i in (2, 3, 4)]
-
-
-def test_what_is_refused_before_a_launch_is_not_in_it() -> None:
+def test_a_launch_that_fails_is_in_it_and_none_that_is_refused_before() -> None:
     npu_cuda.trace_start()
 
     with pytest.raises(NotSupportedError, match="no kernel of EltwiseRelu on host takes"):
         relu(2, dtype=torch.complex64)
-
     assert npu_cuda.trace_events() == []
 
-
-def test_a_launch_that_fails_is_in_it() -> None:
-    kernel = npu_cuda.kernel("EltwiseRelu", kernel_id="trace.fails", device="host", priority=300)(
-        lambda call: 1 / 0
-    )
-    npu_cuda.trace_start()
-
-    with pytest.raises(ZeroDivisionError, match="division by zero"):
+    with (
+        registered(lambda call: 1 / 0, kernel_id="trace.fails"),  # type: ignore[arg-type, return-value]
+        pytest.raises(ZeroDivisionError, match="division by zero"),
+    ):
         relu(2)
-    kernel.remove()
-
     (event,) = npu_cuda.trace_events()
     assert (event["kernel_id"], event["status"]) == ("trace.fails", "Internal")
 
 
-def test_launches_of_all_threads_are_in_it() -> None:
+def test_the_ring_keeps_the_last_launches_of_all_threads() -> None:
     npu_cuda.trace_start(capacity=50)
 
-    threads = [threading.Thread(target=lambda: [relu(300, 300) for _ in range(25)]) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda _: relu(300, 300), range(97)))
+    for size in range(3):
+        relu(size)
 
-    assert [event["number"] for event in npu_cuda.trace_events()] == list(range(50, 100))
+    events = npu_cuda.trace_events()
+    assert [event["number"] for event in events] == list(range(50, 100))
+    assert [event["tensors"] for event in events[-3:]] == [
+        f"(float32[{i}]) -> float32[{i}]" for i in range(3)
+    ]
 
 
 def test_a_capacity_that_cannot_be_is_refused() -> None:
@@ -102,9 +87,7 @@ def test_a_capacity_that_cannot_be_is_refused() -> None:
 
 def test_ranges_for_profilers_need_a_build_with_cuda() -> None:
     if npu_cuda.build_info()["mode"] == "OFF":
-        with pytest.raises(
-            UnavailableError, match="trace_start: this build has no NVTX: it is built without CUDA"
-        ):
+        with refused("trace_start: this build has no NVTX: it is built without CUDA", UnavailableError):
             npu_cuda.trace_start(nvtx=True)
         return
 
@@ -129,21 +112,15 @@ def test_a_block_prints_a_table(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_block_that_fails_prints_what_was_launched() -> None:
-    text = io.StringIO()
+    text, nothing = io.StringIO(), io.StringIO()
 
     with pytest.raises(ZeroDivisionError, match="division"), npu_cuda.trace(capacity=1, file=text):  # noqa: PT012
         relu(2)
         relu(3)
         _ = 1 / 0
+    with npu_cuda.trace(file=nothing):
+        pass
 
     assert "float32[3]" in text.getvalue()
     assert text.getvalue().endswith("1 launches before these are dropped: give a larger capacity\n")
-
-
-def test_a_block_without_launches_says_so() -> None:
-    text = io.StringIO()
-
-    with npu_cuda.trace(file=text):
-        pass
-
-    assert text.getvalue() == "no launches\n"
+    assert nothing.getvalue() == "no launches\n"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +12,7 @@ from hypothesis import strategies as st
 
 from npu_cuda import _C
 from npu_cuda._C import OpKind, TensorSpec
+from tests.support.cuda.programs import relu_chain
 from tests.support.tiers import examples
 
 BUFFER = 24  # elements
@@ -64,39 +64,29 @@ def additions_program(ops: list[tuple[int, int, int, int]], buffer: np.ndarray) 
     return program
 
 
+def a_row(count: int) -> list[list[int]]:
+    """Return what ops in a row come after."""
+    return [[index - 1] if index else [] for index in range(count)]
+
+
 @examples(150)
-@given(additions())
-def test_the_edges_of_a_graph_are_the_reduced_hazards_of_its_ops(
-    ops: list[tuple[int, int, int, int]],
-) -> None:
-    graph = additions_program(ops, np.zeros(BUFFER, np.float32)).capture(topology="dag")
-
-    touches = [([(a, a + n), (b, b + n)] if n else [], [(y, y + n)] if n else []) for a, b, y, n in ops]
-    assert [node["after"] for node in graph.nodes] == reduced_hazards(touches)
-
-
-@examples(50)
-@given(additions())
-def test_a_chain_has_one_edge_between_ops_in_a_row(ops: list[tuple[int, int, int, int]]) -> None:
-    graph = additions_program(ops, np.zeros(BUFFER, np.float32)).capture(topology="chain")
-
-    assert [node["after"] for node in graph.nodes] == [
-        [index - 1] if index else [] for index in range(len(ops))
-    ]
-
-
-@examples(50)
 @given(additions(), st.integers(1, 3))
-def test_ops_on_overlapping_memory_run_in_order(ops: list[tuple[int, int, int, int]], rounds: int) -> None:
+def test_the_edges_of_a_graph_are_the_reduced_hazards_of_its_ops(
+    ops: list[tuple[int, int, int, int]], rounds: int
+) -> None:
     buffer = np.arange(BUFFER, dtype=np.float32)
     expected = buffer.copy()
-    program = additions_program(ops, buffer)
     for _ in range(rounds):
-        for a, b, y, length in ops:
-            expected[y : y + length] = expected[a : a + length] + expected[b : b + length]
+        for a, b, y, n in ops:
+            expected[y : y + n] = expected[a : a + n] + expected[b : b + n]
+    program = additions_program(ops, buffer)
 
-    program.capture(topology="dag").launch(rounds)
+    dag, chain = program.capture(topology="dag"), program.capture(topology="chain")
+    dag.launch(rounds)
 
+    touches = [([(a, a + n), (b, b + n)] if n else [], [(y, y + n)] if n else []) for a, b, y, n in ops]
+    assert [node["after"] for node in dag.nodes] == reduced_hazards(touches)
+    assert [node["after"] for node in chain.nodes] == a_row(len(ops))
     np.testing.assert_array_equal(buffer, expected)
 
 
@@ -126,69 +116,43 @@ def staged_program(sizes: list[int], steps: list[tuple[int, bool]]) -> _C.Progra
     return program
 
 
-def placed(program: _C.Program) -> list[dict[str, Any]]:
-    slots = json.loads(program.describe("json"))["slots"]
-    return [slot for slot in slots if not slot["is_external"]]
-
-
 @examples(100)
 @given(staged_copies())
 def test_temporaries_that_live_together_do_not_overlap(
     case: tuple[list[int], list[tuple[int, bool]]],
 ) -> None:
-    program = staged_program(*case)
+    sizes, steps = case
+    program = staged_program(sizes, steps)
+    inputs = [np.arange(size, dtype=np.float32) + 1000 * index for index, size in enumerate(sizes)]
+    outputs = [np.zeros(size, np.float32) for size in sizes]
+    program.call([tensor for pair in zip(inputs, outputs, strict=True) for tensor in pair])
 
-    for slot in placed(program):
+    for given_values, found in zip(inputs, outputs, strict=True):
+        np.testing.assert_array_equal(found, given_values)
+    slots = [slot for slot in json.loads(program.describe("json"))["slots"] if not slot["is_external"]]
+    for slot in slots:
         assert slot["arena_offset"] % 256 == 0
         assert slot["arena_offset"] + slot["bytes"] <= program.arena_bytes
-    for first, second in itertools.combinations(placed(program), 2):
+    for first, second in itertools.combinations(slots, 2):
         if first["last_op"] < second["first_op"] or second["last_op"] < first["first_op"]:
             continue
         ranges = [[(slot["arena_offset"], slot["arena_offset"] + slot["bytes"])] for slot in (first, second)]
         assert not overlap(*ranges) or 0 in (first["bytes"], second["bytes"])
 
 
-@examples(50)
-@given(staged_copies())
-def test_no_temporary_is_lost_to_another(case: tuple[list[int], list[tuple[int, bool]]]) -> None:
-    sizes, steps = case
-    program = staged_program(sizes, steps)
-    inputs = [np.arange(size, dtype=np.float32) + 1000 * index for index, size in enumerate(sizes)]
-    outputs = [np.zeros(size, np.float32) for size in sizes]
-    for index in range(len(sizes)):
-        program.bind(3 * index, inputs[index])
-        program.bind(3 * index + 2, outputs[index])
-
-    program.run()
-
-    for given_values, found in zip(inputs, outputs, strict=True):
-        np.testing.assert_array_equal(found, given_values)
-
-
 @pytest.mark.smoke
 def test_a_chain_needs_two_temporaries_whatever_its_length() -> None:
-    for length in [1, 2, 10, 100]:
-        program = _C.Program("host")
-        spec = TensorSpec("float32", (1024,))
-        slots = [program.slot(spec, external=index in (0, length + 1)) for index in range(length + 2)]
-        for before, after in itertools.pairwise(slots):
-            program.add(OpKind.EltwiseRelu, [before], [after])
-        program.finalize()
+    for length in [2, 3, 11, 101]:
+        program = relu_chain(TensorSpec("float32", (1024,)), length)
 
-        assert program.arena_bytes == 4096 * min(length, 2)
+        assert program.arena_bytes == 4096 * min(length - 1, 2)
 
 
 def test_the_edges_of_ten_thousand_ops_are_found_at_once() -> None:
-    program = _C.Program("host")
-    spec = TensorSpec("float32", (1,))
-    x, y = program.slot(spec), program.slot(spec)
-    for _ in range(5000):
-        program.add(OpKind.EltwiseRelu, [x], [y])
-        program.add(OpKind.EltwiseRelu, [y], [x])
-    program.finalize()
-    program.bind(x, np.ones(1, np.float32))
-    program.bind(y, np.ones(1, np.float32))
+    program = relu_chain(TensorSpec("float32", (1,)), 10000)
+    program.bind(0, np.ones(1, np.float32))
+    program.bind(10000, np.ones(1, np.float32))
 
     nodes = program.capture(topology="dag").nodes
 
-    assert [node["after"] for node in nodes] == [[index - 1] if index else [] for index in range(10000)]
+    assert [node["after"] for node in nodes] == a_row(10000)

@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 import re
-import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
-import pytest
 
 import npu_cuda
 from npu_cuda import _C
 from npu_cuda._C import OpKind, TensorSpec
 from npu_cuda.errors import InvalidArgumentError, NotSupportedError
-from tests.support.cuda.programs import VECTOR, bound_program, one_op, refused, relu_program
-from tests.support.cuda.random_programs import packed
+from tests.support.cuda.programs import VECTOR, bound_program, one_op, refused, registered, relu_chain
+from tests.support.rows import each_row
 
 RELU = OpKind.EltwiseRelu
 
 
-def test_a_format_that_is_not_there_is_refused() -> None:
+def test_a_format_a_stream_or_a_device_that_is_not_there_is_refused() -> None:
+    program, *_ = bound_program()
+
     with refused("no format 'xml' of programs: there are text, json, dot"):
-        relu_program().describe("xml")
+        program.describe("xml")
     with refused("describe: format must be a str, not int", TypeError):
-        relu_program().describe(3)
+        program.describe(3)
+    with refused(r"host: there is no such stream \(12345\)"):
+        program.run(12345)
+    with refused("there is no device 'tpu': there are host"):
+        _C.Program("tpu")
 
 
 def test_adding_refuses() -> None:
@@ -39,7 +44,7 @@ def test_adding_refuses() -> None:
         (("no.such.kernel", [0], [1]),
          r"op 0: there is no kernel 'no.such.kernel'; npu_cuda.kernels\(\) lists them"),
         (("", [0], [1]), "add: op is an empty text, which is no kernel id"),
-        ((RELU, [0], [1], *packed("GEMM")), "op 0: EltwiseRelu"),
+        ((RELU, [0], [1], *npu_cuda.attrs("GEMM")), "op 0: EltwiseRelu"),
     ]  # fmt: skip
     for arguments, text in cases:
         with refused(text):
@@ -52,69 +57,72 @@ def test_adding_refuses() -> None:
     assert program.kernels == ["relu.f32.host"]
 
 
-def test_finalize_names_the_op_that_no_kernel_takes() -> None:
-    integers = TensorSpec("int32", (3,))
+def test_finalize_names_the_op_or_the_pinned_kernel_that_does_not_take_its_call() -> None:
+    integers, half = TensorSpec("int32", (3,)), TensorSpec("float16", (3,))
     program = one_op(OpKind.Copy, integers, integers)
     program.add(RELU, [0], [1])
 
-    text = r"op 1 \(EltwiseRelu\): no kernel of EltwiseRelu on host takes \(int32\[3\]\) -> int32\[3\]"
-    for _ in range(2):
+    for refusing, text in [
+        (program, r"op 1 \(EltwiseRelu\): no kernel of EltwiseRelu on host takes \(int32\[3\]\) -> int32"),
+        (program, "op 1"),  # the second time, too
+        (one_op("relu.f32.host", half, half),
+         r"'relu.f32.host' does not take \(float16\[3\]\) -> float16\[3\]: (x|input 0) is float16, not"),
+    ]:  # fmt: skip
         with refused(text, NotSupportedError):
-            program.finalize()
-
-
-def test_a_pinned_kernel_that_does_not_take_the_call_is_refused() -> None:
-    half = TensorSpec("float16", (3,))
-
-    text = (
-        r"'relu.f32.host' does not take \(float16\[3\]\) -> float16\[3\]: (x|input 0) is float16, not float32"
-    )
-    with refused(text, NotSupportedError):
-        one_op("relu.f32.host", half, half).finalize()
+            refusing.finalize()
 
 
 def test_a_failing_allocator_leaves_the_program_open() -> None:
     program = _C.Program("host")
     x, between = program.slot(VECTOR), program.slot(VECTOR, external=False)
     program.add(RELU, [x], [between])
+    asked: list[int] = []
     error = MemoryError("mine")
 
     def allocate(nbytes: int) -> np.ndarray:
-        assert nbytes == 511
+        asked.append(nbytes)
         raise error
 
     with refused("mine", MemoryError) as raised:
         program.finalize(allocate)
-    assert raised.value is error
     with refused(r"returned float32\[1\], 4 bytes"):
         program.finalize(lambda nbytes: np.ones(1, np.float32))
     with refused("finalize: alloc must be a function", TypeError):
         program.finalize(3)
     program.finalize()
     program.call([np.ones(3, np.float32)])
+    assert (raised.value, asked) == (error, [511])
 
 
 def test_what_comes_before_finalize_and_after_it() -> None:
     program = one_op(RELU, VECTOR, VECTOR)
-    for name, use in (
-        ("bind", lambda: program.bind(0, np.zeros(3, np.float32))),
-        ("run", program.run),
-        ("capture", program.capture),
-    ):
+    before = {
+        "bind": lambda: program.bind(0, np.zeros(3, np.float32)),
+        "run": program.run,
+        "capture": program.capture,
+    }
+    after = {
+        "add_slot": lambda: program.slot(VECTOR),
+        "add_op": lambda: program.add(RELU, [0], [1]),
+        "finalize": program.finalize,
+    }
+
+    for name, use in before.items():
         with refused(rf"{name}: this program is not final: call finalize\(\) first"):
             use()
     program.finalize()
-    for name, use in (
-        ("add_slot", lambda: program.slot(VECTOR)),
-        ("add_op", lambda: program.add(RELU, [0], [1])),
-        ("finalize", program.finalize),
-    ):
+    for name, use in after.items():
         with refused(f"{name}: this program is final; make another one"):
+            use()
+    program.bind(0, np.zeros(3, np.float32))
+    for use in (program.run, program.capture):
+        with refused(r"slot 1 is not bound: bind\(\) a tensor to it"):
             use()
 
 
 def test_bind_refuses() -> None:
     floats = np.zeros(6, np.float32)
+    program, x, y = bound_program()
     cases = [
         (0, np.zeros(3, np.float64), "slot 0 ('x') is float32[3], the tensor is float64[3]"),
         (1, floats[:4], "slot 1 ('y') is float32[3], the tensor is float32[4]"),
@@ -124,11 +132,10 @@ def test_bind_refuses() -> None:
         (3, floats[:3], "there is no slot 3: the program has 3"),
     ]
     for slot, tensor, text in cases:
-        program, x, y = bound_program()
-
         with refused(re.escape(text)):
             program.bind(slot, tensor)
 
+        y[:] = -1
         program.run()  # as it was bound before
         np.testing.assert_array_equal(y, np.maximum(x, 0))
 
@@ -143,15 +150,6 @@ def test_memory_has_the_alignment_that_the_slot_promises() -> None:
     program.bind(0, memory[start : start + 3])
     with refused(r"slot 0 \('x'\) promises an alignment of 64 bytes, the tensor has 4"):
         program.bind(0, memory[start + 1 : start + 4])
-
-
-def test_a_run_names_the_slot_that_is_not_bound() -> None:
-    program = relu_program()
-    program.bind(0, np.zeros(3, np.float32))
-
-    for call in (program.run, program.capture):
-        with refused(r"slot 1 \('y'\) is not bound: bind\(\) a tensor to it"):
-            call()
 
 
 def test_outputs_that_overlap_inputs_of_the_op_are_refused() -> None:
@@ -171,15 +169,6 @@ def test_outputs_that_overlap_inputs_of_the_op_are_refused() -> None:
     np.testing.assert_array_equal(memory, np.float32([0, 2, 0, 4]))
 
 
-def test_a_stream_or_a_device_that_is_not_there_is_refused() -> None:
-    program, *_ = bound_program()
-
-    with refused(r"host: there is no such stream \(12345\)"):
-        program.run(12345)
-    with refused("there is no device 'tpu': there are host"):
-        _C.Program("tpu")
-
-
 def test_a_program_that_is_in_use_refuses_a_second_thread() -> None:
     spec = TensorSpec("float32", (512, 512))
     program = one_op(OpKind.Gemm, spec, spec, spec)
@@ -187,18 +176,15 @@ def test_a_program_that_is_in_use_refuses_a_second_thread() -> None:
     tensors = [np.zeros((512, 512), np.float32) for _ in range(3)]
     refusals: list[str] = []
 
-    def work() -> None:
+    def work(_: int) -> None:
         for _ in range(20):
             try:
                 program.call(tensors)
             except InvalidArgumentError as error:
                 refusals.append(str(error))
 
-    threads = [threading.Thread(target=work) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(work, range(3)))
     program.call(tensors)
 
     assert refusals
@@ -216,20 +202,16 @@ def test_a_program_in_finalize_refuses_to_be_looked_at() -> None:
             asked.append(use)
         return "never"
 
-    kernel = npu_cuda.kernel("EltwiseRelu", kernel_id="test.look", device="host", supported=look)(print)
-    try:
+    with registered(print, supported=look):
         program.finalize()
-    finally:
-        kernel.remove()
 
     assert len(asked) == 3
     assert program.kernels == ["relu.f32.host"]
 
 
-@pytest.mark.parametrize("use", ["bind", "run", "call"])
+@each_row("use", ["bind", "run", "call"])
 def test_a_call_binds_and_runs_without_others_in_between(use: str) -> None:
-    program = one_op(RELU, VECTOR, VECTOR)
-    program.finalize()
+    program = relu_chain()
     x, y, other = np.array([-1, 2, 3], np.float32), np.zeros(3, np.float32), np.full(3, 9, np.float32)
     program.call([x, y])
     meddle = {

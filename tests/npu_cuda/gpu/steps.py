@@ -19,15 +19,6 @@ def relu_program(x: torch.Tensor, y: torch.Tensor, ops: int = 1) -> Program:
     return bound(program, x, y)
 
 
-def independent_program(tensors: list[torch.Tensor]) -> Program:
-    """Return ``t = relu(t)`` for each tensor: nothing waits for anything."""
-    program = Program("cuda")
-    for tensor in tensors:
-        slot = program.slot(spec_of(tensor))
-        program.add(OpKind.EltwiseRelu, [slot], [slot])
-    return bound(program, *tensors)
-
-
 def step_program(state: torch.Tensor, data: torch.Tensor) -> Program:
     """Return ``state += RATE * relu(state @ data)``: three ops, a temporary, and an update in place."""
     program = Program("cuda")

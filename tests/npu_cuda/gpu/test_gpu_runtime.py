@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import time
 from collections.abc import Callable
 
 import pytest
@@ -12,7 +9,9 @@ import torch
 
 import npu_cuda
 from npu_cuda import OpKind, Program
-from tests.npu_cuda.gpu.steps import bound, independent_program, relu_program, spec_of
+from tests.npu_cuda.gpu.steps import bound, spec_of
+from tests.support.cuda.programs import registered
+from tests.support.processes import run_python
 
 pytestmark = pytest.mark.gpu
 
@@ -69,10 +68,8 @@ step_program(state, data).capture(mode="global").launch()
 torch.cuda.synchronize()
 print("captured before any kernel ran")
 """
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=120
-    )
-    answer(f"{done.stdout.strip()}")
+    done = run_python(script)
+    answer(done.stdout.strip())
 
     assert done.returncode == 0, done.stderr
 
@@ -80,7 +77,6 @@ print("captured before any kernel ran")
 def test_an_op_of_several_kernels_is_followed_at_its_last() -> None:
     """A Python kernel launches three kernels of PyTorch in a DAG; each must come in order."""
 
-    @npu_cuda.kernel("EltwiseRelu", kernel_id="test.three", device="cuda", priority=1000)
     def three(call: npu_cuda.KernelCall) -> None:
         x, y = (torch.from_dlpack(tensor) for tensor in (call.inputs[0], call.outputs[0]))
         with call.torch_stream():
@@ -88,7 +84,7 @@ def test_an_op_of_several_kernels_is_followed_at_its_last() -> None:
             y.add_(1)
             y.clamp_(min=0)
 
-    try:
+    with registered(three, device="cuda", priority=1000):
         x, y, z = (torch.randn(1 << 22, device="cuda") for _ in range(3))
         program = Program("cuda")
         slots = [program.slot(spec_of(tensor)) for tensor in (x, y, z)]
@@ -99,51 +95,5 @@ def test_an_op_of_several_kernels_is_followed_at_its_last() -> None:
         x.normal_()
         for _ in range(20):
             graph.launch()
-    finally:
-        three.remove()
 
     torch.testing.assert_close(z, 2 * torch.clamp(2 * x + 1, min=0))
-
-
-def microseconds(run: Callable[[], object], rounds: int = 20) -> float:
-    run()
-    torch.cuda.synchronize()
-    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    start.record()
-    for _ in range(rounds):
-        run()
-    end.record()
-    end.synchronize()
-    return start.elapsed_time(end) * 1e3 / rounds
-
-
-def test_time_of_a_node(answer: Callable[[str], None]) -> None:
-    tensors = [torch.randn(1024, device="cuda") for _ in range(200)]
-    independent = independent_program(tensors)
-    row = relu_program(tensors[0], tensors[1], ops=200)
-    answer("us per node, of 200")
-    for name, program in (("independent", independent), ("in a row", row)):
-        for topology in ("chain", "dag"):
-            graph = program.capture(topology=topology)
-            answer(f"{name + ', ' + topology:24} {microseconds(graph.launch) / 200:.2f}")
-        answer(f"{name + ', run()':24} {microseconds(program.run) / 200:.2f}")
-
-
-def test_time_of_the_host(answer: Callable[[str], None]) -> None:
-    x, y = torch.randn(1024, device="cuda"), torch.empty(1024, device="cuda")
-    program = relu_program(x, y)
-    graph = program.capture()
-    work: dict[str, Callable[[], object]] = {
-        "op_call": lambda: npu_cuda.op_call(OpKind.EltwiseRelu, [x], [y]),
-        "Program.run": program.run,
-        "Graph.launch": graph.launch,
-        "torch.clamp_min(out=)": lambda: torch.clamp_min(x, 0, out=y),
-    }
-    for name, run in work.items():
-        run()
-        torch.cuda.synchronize()
-        start = time.perf_counter()
-        for _ in range(500):
-            run()
-        answer(f"{name:24} {(time.perf_counter() - start) * 2e3:.2f} us on the host")
-        torch.cuda.synchronize()

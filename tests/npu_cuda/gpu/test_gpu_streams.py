@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 
@@ -12,62 +14,50 @@ from tests.npu_cuda.gpu.steps import relu_program
 pytestmark = pytest.mark.gpu
 
 LONG = 200_000_000  # cycles, about a tenth of a second
+Pair = tuple[torch.Tensor, torch.Tensor]
 
 
 @pytest.fixture
-def tensors() -> tuple[torch.Tensor, torch.Tensor]:
+def tensors() -> Pair:
     return torch.zeros(1 << 20, device="cuda"), torch.zeros(1 << 20, device="cuda")
 
 
-def test_a_graph_waits_for_the_default_stream(tensors: tuple[torch.Tensor, torch.Tensor]) -> None:
-    x, y = tensors
-    graph = relu_program(x, y).capture()
-    torch.cuda.synchronize()
-
-    torch.cuda._sleep(LONG)
-    x.fill_(3)
-    graph.launch()
-    after = y.clone()
-
-    assert torch.equal(after, torch.full_like(y, 3))
+def relu_by_call(x: torch.Tensor, y: torch.Tensor) -> Callable[[], object]:
+    return lambda: npu_cuda.op_call(OpKind.EltwiseRelu, [x], [y])
 
 
-def test_a_graph_waits_for_the_current_stream(tensors: tuple[torch.Tensor, torch.Tensor]) -> None:
-    x, y = tensors
-    graph = relu_program(x, y).capture()
-    torch.cuda.synchronize()
-
-    with torch.cuda.stream(torch.cuda.Stream()):
-        torch.cuda._sleep(LONG)
-        x.fill_(4)
-        graph.launch()
-        after = y.clone()
-    torch.cuda.synchronize()
-
-    assert torch.equal(after, torch.full_like(y, 4))
-
-
-def test_a_graph_of_single_calls_waits_for_the_current_stream(
-    tensors: tuple[torch.Tensor, torch.Tensor],
-) -> None:
-    x, y = tensors
+def relu_by_graph_of_calls(x: torch.Tensor, y: torch.Tensor) -> Callable[[], object]:
     npu_cuda.op_call(OpKind.EltwiseRelu, [x], [y])
     stream = npu_cuda.graph_begin("cuda")
     npu_cuda.op_call(OpKind.EltwiseRelu, [x], [y], stream_handle=stream)
-    graph = npu_cuda.graph_end()
-    torch.cuda.synchronize()
+    return npu_cuda.graph_end().launch
 
-    with torch.cuda.stream(torch.cuda.Stream()):
+
+def relu_by_graph_of_program(x: torch.Tensor, y: torch.Tensor) -> Callable[[], object]:
+    return relu_program(x, y).capture().launch
+
+
+@pytest.mark.parametrize("on_side_stream", [False, True])
+@pytest.mark.parametrize("prepare", [relu_by_call, relu_by_graph_of_calls, relu_by_graph_of_program])
+def test_launches_are_ordered_with_what_torch_does_on_its_current_stream(
+    tensors: Pair, prepare: Callable[..., Callable[[], object]], on_side_stream: bool
+) -> None:
+    x, y = tensors
+    launch = prepare(x, y)
+    torch.cuda.synchronize()
+    stream = torch.cuda.Stream() if on_side_stream else torch.cuda.default_stream()
+
+    with torch.cuda.stream(stream):
         torch.cuda._sleep(LONG)
-        x.fill_(9)
-        graph.launch()
+        x.fill_(8)
+        launch()
         after = y.clone()
-    torch.cuda.synchronize()
+    stream.synchronize()
 
-    assert torch.equal(after, torch.full_like(y, 9))
+    assert torch.equal(after, torch.full_like(y, 8))
 
 
-def test_a_graph_does_not_wait_for_other_streams(tensors: tuple[torch.Tensor, torch.Tensor]) -> None:
+def test_a_graph_does_not_wait_for_other_streams(tensors: Pair) -> None:
     x, y = tensors
     graph = relu_program(x.fill_(2), y).capture()
     torch.cuda.synchronize()
@@ -83,7 +73,7 @@ def test_a_graph_does_not_wait_for_other_streams(tensors: tuple[torch.Tensor, to
     assert not busy.query()
 
 
-def test_a_handle_says_which_stream(tensors: tuple[torch.Tensor, torch.Tensor]) -> None:
+def test_a_handle_says_which_stream(tensors: Pair) -> None:
     x, y = tensors
     graph = relu_program(x, y).capture()
     stream = torch.cuda.Stream()
@@ -98,7 +88,7 @@ def test_a_handle_says_which_stream(tensors: tuple[torch.Tensor, torch.Tensor]) 
     assert torch.equal(y, torch.full_like(y, 5))
 
 
-def test_torch_and_npu_cuda_share_a_stream_of_npu_cuda(tensors: tuple[torch.Tensor, torch.Tensor]) -> None:
+def test_torch_and_npu_cuda_share_a_stream_of_npu_cuda(tensors: Pair) -> None:
     x, y = tensors
     torch.cuda.synchronize()
     handle = npu_cuda.create_stream("cuda")
@@ -114,24 +104,6 @@ def test_torch_and_npu_cuda_share_a_stream_of_npu_cuda(tensors: tuple[torch.Tens
     assert torch.equal(y, torch.full_like(y, 7))
 
 
-@pytest.mark.parametrize("on_side_stream", [False, True])
-def test_op_calls_are_ordered_with_torch(
-    tensors: tuple[torch.Tensor, torch.Tensor], on_side_stream: bool
-) -> None:
-    x, y = tensors
-    torch.cuda.synchronize()
-    stream = torch.cuda.Stream() if on_side_stream else torch.cuda.default_stream()
-
-    with torch.cuda.stream(stream):
-        torch.cuda._sleep(LONG)
-        x.fill_(8)
-        npu_cuda.op_call(OpKind.EltwiseRelu, [x], [y])
-        after = y.clone()
-    stream.synchronize()
-
-    assert torch.equal(after, torch.full_like(y, 8))
-
-
 class WithoutTable(torch.Tensor):
     """As tensors of versions of PyTorch that have only ``__dlpack__``."""
 
@@ -139,9 +111,7 @@ class WithoutTable(torch.Tensor):
 
 
 @pytest.mark.parametrize("in_graph", [False, True])
-def test_tensors_without_a_table_are_used_on_the_current_stream(
-    tensors: tuple[torch.Tensor, torch.Tensor], in_graph: bool
-) -> None:
+def test_tensors_without_a_table_are_used_on_the_current_stream(tensors: Pair, in_graph: bool) -> None:
     x, y = tensors
     old = [tensor.as_subclass(WithoutTable) for tensor in tensors]
     npu_cuda.op_call(OpKind.EltwiseRelu, old[:1], old[1:])

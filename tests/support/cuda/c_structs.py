@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import subprocess
 from pathlib import Path
+from struct import pack
 from typing import Any
 
 import npu_cuda
@@ -18,6 +19,16 @@ def compile_library(source: Path, library: Path, *flags: str) -> Path:
     include = f"-I{npu_cuda.get_include()}"
     subprocess.run(["cc", *FLAGS, *flags, include, str(source), "-o", str(library), "-lm"], check=True)
     return library
+
+
+def compile_kernel_library(library: Path, prefix: str = "kernel_library", letter: str = "K") -> Path:
+    """Compile the library of the tests, whose ops, kernels and schema have names that begin like this."""
+    return compile_library(KERNEL_LIBRARY, library, f'-DPREFIX="{prefix}"', f"-DLETTER='{letter}'")
+
+
+def scale_attrs(letter: str, alpha: float = 1.0, code: int = 0, silent: int = 0) -> tuple[int, bytes]:
+    """Return the attributes of its op: a factor, what it returns, and whether it gives no text."""
+    return int.from_bytes(f"{letter}LSC".encode(), "little"), pack("<fii", alpha, code, silent)
 
 
 TYPES = {

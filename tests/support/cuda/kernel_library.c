@@ -8,11 +8,6 @@
 
 #include "npu_cuda/kernel.h"
 
-#ifndef PREFIX
-#define PREFIX "kernel_library"
-#define LETTER 'K'
-#endif
-
 enum { MAGIC = 0x5ca1e };
 
 typedef struct scale_attrs {

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
 import numpy as np
 import pytest
 
-from npu_cuda import _C
+import npu_cuda
+from npu_cuda import _C, KernelCall
 from npu_cuda._C import OpKind, TensorSpec
 from npu_cuda.errors import InvalidArgumentError
+from npu_cuda.extension.python_kernels import RegisteredKernel
 
 VECTOR = TensorSpec("float32", (3,))
 
@@ -20,6 +27,22 @@ def relu_program() -> _C.Program:
     program.add(OpKind.EltwiseRelu, [x], [between])
     program.add("relu.f32.host", [between], [y])
     program.finalize()
+    return program
+
+
+def relu_chain(
+    spec: TensorSpec = VECTOR,
+    length: int = 2,
+    *,
+    alloc: Callable[[int], Any] | None = None,
+    deterministic: bool = False,
+) -> _C.Program:
+    """Return a final program of relus in a row; the first slot and the last one are external."""
+    program = _C.Program("host", deterministic=deterministic)
+    slots = [program.slot(spec, external=index in (0, length)) for index in range(length + 1)]
+    for before, after in itertools.pairwise(slots):
+        program.add(OpKind.EltwiseRelu, [before], [after])
+    program.finalize(alloc)
     return program
 
 
@@ -41,3 +64,14 @@ def one_op(op: OpKind | int | str, *specs: TensorSpec, device: str = "host") -> 
 def refused(text: str, error: type[BaseException] = InvalidArgumentError) -> pytest.RaisesExc[BaseException]:
     """Expect an error whose text matches."""
     return pytest.raises(error, match=text)
+
+
+@contextmanager
+def registered(function: Callable[[KernelCall], None], **options: Any) -> Iterator[RegisteredKernel]:
+    """Have a function as a kernel of relu on the host, or of what the options say, for a while."""
+    options = {"op": "EltwiseRelu", "kernel_id": "test.kernel", "device": "host", "priority": 200, **options}
+    kernel = npu_cuda.kernel(options.pop("op"), **options)(function)
+    try:
+        yield kernel
+    finally:
+        kernel.remove()

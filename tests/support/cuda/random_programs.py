@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import struct
 from dataclasses import dataclass
 
 import numpy as np
 from hypothesis import strategies as st
 
+import npu_cuda
 from npu_cuda import _C
 
 SIDE = 4
@@ -37,7 +37,7 @@ class RandomProgram:
         for slot in range(self.externals + self.temporaries):
             program.slot(spec, f"s{slot}", external=slot < self.externals)
         for op in self.ops:
-            attrs = packed("GEMM", alpha=GEMM_ALPHA) if op.kind == "Gemm" else (0, b"")
+            attrs = npu_cuda.attrs("GEMM", alpha=GEMM_ALPHA) if op.kind == "Gemm" else (0, b"")
             program.add(getattr(_C.OpKind, op.kind), list(op.inputs), [op.output], *attrs)
         program.finalize()
         return program
@@ -53,13 +53,6 @@ class RandomProgram:
         for op in self.ops:
             slots[op.output] = computed(op.kind, [slots[slot] for slot in op.inputs])
         return slots[: self.externals]
-
-
-def packed(schema: str, **fields: float) -> tuple[int, bytes]:
-    """Return the id and the bytes of attributes; fields that are not given have their defaults."""
-    facts = _C.attr_schemas()[schema]
-    values = [fields.get(name, default) for name, _, default in facts["fields"]]
-    return facts["id"], struct.pack(facts["format"], *values)
 
 
 def computed(kind: str, inputs: list[np.ndarray]) -> np.ndarray:

@@ -6,7 +6,7 @@
 namespace {
 
 __global__ void copy(const float* x, float* y, int n) {
-  if (threadIdx.x <= unsigned(n)) y[threadIdx.x] = x[threadIdx.x];  // BUG out_of_device_memory
+  if (threadIdx.x <= unsigned(n)) y[threadIdx.x] = x[threadIdx.x];  // BUG out_of_device_memory, use_after_free
 }
 
 __global__ void shared(float* y, int last) {

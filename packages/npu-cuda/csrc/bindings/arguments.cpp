@@ -69,7 +69,7 @@ std::string ArgName::text() const {
 int64_t int_argument_of_any(nb::handle value, ArgName name, int64_t low, int64_t high) {
   nb::object number = nb::borrow(value);
   if (PyBool_Check(value.ptr()) || (!PyLong_Check(value.ptr()) && !PyIndex_Check(value.ptr()))) {
-    raise_type_error(name.text() + " must be an int, not " + type_text(value));
+    raise_other_type(name, "an int", value);
   }
   if (!PyLong_Check(value.ptr())) {
     number = nb::steal(PyNumber_Index(value.ptr()));
@@ -86,7 +86,7 @@ int64_t int_argument_of_any(nb::handle value, ArgName name, int64_t low, int64_t
 }
 
 std::string text_argument(nb::handle value, ArgName name) {
-  if (!PyUnicode_Check(value.ptr())) raise_type_error(name.text() + " must be a str, not " + type_text(value));
+  if (!PyUnicode_Check(value.ptr())) raise_other_type(name, "a str", value);
   Py_ssize_t size = 0;
   const char* text = PyUnicode_AsUTF8AndSize(value.ptr(), &size);
   if (text) return {text, size_t(size)};
@@ -98,7 +98,7 @@ std::string text_argument(nb::handle value, ArgName name) {
 std::vector<int64_t> ints_argument(nb::handle value, ArgName name, int64_t low) {
   const bool is_text = PyUnicode_Check(value.ptr()) || PyBytes_Check(value.ptr()) || PyByteArray_Check(value.ptr());
   if (is_text || !PySequence_Check(value.ptr())) {
-    raise_type_error(name.text() + " must be a list or tuple of ints, not " + type_text(value));
+    raise_other_type(name, "a list or tuple of ints", value);
   }
   const Py_ssize_t size = PySequence_Size(value.ptr());
   if (size < 0) throw nb::python_error();
@@ -117,7 +117,7 @@ nb::bytes bytes_argument(nb::handle value, ArgName name) {
   // Through a memoryview, which only takes what has bytes: bytes() would take ints and lists, too.
   const nb::object view = nb::steal(PyMemoryView_FromObject(value.ptr()));
   PyErr_Clear();
-  if (!view.is_valid()) raise_type_error(name.text() + " must be bytes, not " + type_text(value));
+  if (!view.is_valid()) raise_other_type(name, "bytes", value);
   PyObject* copied = PyBytes_FromObject(view.ptr());
   if (!copied) throw nb::python_error();
   return nb::steal<nb::bytes>(copied);
@@ -147,6 +147,10 @@ void raise(const Status& status) {
   const nb::object type = nb::module_::import_("npu_cuda.errors").attr(class_of(status.code()));
   PyErr_SetObject(type.ptr(), text_object(status.message()).ptr());
   throw nb::python_error();
+}
+
+void raise_other_type(ArgName name, const char* wanted, nb::handle value, const char* more) {
+  raise_type_error(name.text() + " must be " + wanted + ", not " + type_text(value) + more);
 }
 
 void raise_type_error(const std::string& message) {

@@ -60,6 +60,8 @@ class AttrsArgument {
 // Raises the class that stands for the code; or, where the failure is one of python_failure(), what was raised then.
 [[noreturn]] void raise(const Status& status);
 [[noreturn]] void raise_type_error(const std::string& message);
+// "empty: shape must be a list or tuple of ints, not bytes", and more.
+[[noreturn]] void raise_other_type(ArgName name, const char* wanted, nb::handle value, const char* more = "");
 
 inline void check(const Status& status) {
   if (!status.ok()) [[unlikely]] raise(status);

@@ -18,56 +18,43 @@ bool is_long(const OpCall& call) {
   return bytes > kBytesWorthTheGil;
 }
 
-template <class Run>
-Status unlocked(const OpCall& call, Run run) {
-  const Unlocked unlocked;
-  return run(call);
-}
+struct CallArguments {
+  nb::handle inputs, outputs, schema_id, attrs_bytes, stream_handle;
+};
 
 // Runs a call; a graph that records it keeps its tensors.
 template <class Run>
-void run_call(TensorArguments& tensors, const OpCall& call, Run run) {
-  check(is_long(call) ? unlocked(call, run) : run(call));
+void run_call(const char* function, const CallArguments& given, Run run) {
+  const AttrsArgument attrs(given.schema_id, given.attrs_bytes, function);
+  void* stream = stream_argument(given.stream_handle, function);
+  TensorArguments tensors(function, stream, is_captured(stream) ? Hold::Longer : Hold::ForTheCall);
+  OpCall call{};
+  call.struct_size = sizeof(OpCall);
+  call.num_inputs = tensors.add_all(given.inputs, "inputs", Role::Input, kMaxInputs);
+  call.num_outputs = tensors.add_all(given.outputs, "outputs", Role::Output, kMaxOutputs);
+  call.inputs = tensors.descs();
+  call.outputs = tensors.descs() + call.num_inputs;
+  call.attrs = attrs.blob();
+  call.stream = tensors.stream();
+  check(is_long(call) ? without_gil([&] { return run(call); }) : run(call));
   if (!is_captured(call.stream)) [[likely]] return;
   Owners owners;
   tensors.give_owners(&owners);
   keep_for_capture(call.stream, owners, tensors.stream_source());
 }
 
-Hold hold_on(void* stream) { return is_captured(stream) ? Hold::Longer : Hold::ForTheCall; }
-
-OpCall make_call(TensorArguments& tensors, nb::handle inputs, nb::handle outputs, const AttrsArgument& attrs) {
-  OpCall call{};
-  call.struct_size = sizeof(OpCall);
-  call.num_inputs = tensors.add_all(inputs, "inputs", Role::Input, kMaxInputs);
-  call.num_outputs = tensors.add_all(outputs, "outputs", Role::Output, kMaxOutputs);
-  call.inputs = tensors.descs();
-  call.outputs = tensors.descs() + call.num_inputs;
-  call.attrs = attrs.blob();
-  call.stream = tensors.stream();
-  return call;
-}
-
 void op_call(nb::handle kind, nb::handle inputs, nb::handle outputs, nb::handle schema_id, nb::handle attrs_bytes,
              nb::handle stream_handle) {
-  constexpr const char* kName = "op_call";
-  const OpKind op = kind_argument(kind, kName);
-  const AttrsArgument attrs(schema_id, attrs_bytes, kName);
-  void* stream = stream_argument(stream_handle, kName);
-  TensorArguments tensors(kName, stream, hold_on(stream));
-  const OpCall call = make_call(tensors, inputs, outputs, attrs);
-  run_call(tensors, call, [&](const OpCall& ready) { return dispatch(op, ready); });
+  const OpKind op = kind_argument(kind, "op_call");
+  run_call("op_call", {inputs, outputs, schema_id, attrs_bytes, stream_handle},
+           [&](const OpCall& call) { return dispatch(op, call); });
 }
 
 void launch_kernel(nb::handle kernel_id, nb::handle inputs, nb::handle outputs, nb::handle schema_id,
                    nb::handle attrs_bytes, nb::handle stream_handle) {
-  constexpr const char* kName = "launch_by_id";
-  const std::string id = text_argument(kernel_id, {kName, "kernel_id"});
-  const AttrsArgument attrs(schema_id, attrs_bytes, kName);
-  void* stream = stream_argument(stream_handle, kName);
-  TensorArguments tensors(kName, stream, hold_on(stream));
-  const OpCall call = make_call(tensors, inputs, outputs, attrs);
-  run_call(tensors, call, [&](const OpCall& ready) { return launch_by_id(id, ready); });
+  const std::string id = text_argument(kernel_id, {"launch_by_id", "kernel_id"});
+  run_call("launch_by_id", {inputs, outputs, schema_id, attrs_bytes, stream_handle},
+           [&](const OpCall& call) { return launch_by_id(id, call); });
 }
 
 // One op with its tensors, as a program of one op: checked and prepared once, launched many times.
@@ -78,11 +65,7 @@ struct PreparedCall : ProgramHolder {
 // The slot of this tensor: one that is both input and output has one slot.
 int slot_of(Program& program, std::vector<TensorDesc>& known, const TensorDesc& desc) {
   for (size_t i = 0; i < known.size(); ++i) {
-    const TensorDesc& other = known[i];
-    if (desc.data && other.data == desc.data && other.dtype == desc.dtype && same_shape(other, desc) &&
-        std::equal(desc.strides, desc.strides + desc.rank, other.strides)) {
-      return int(i);
-    }
+    if (desc.data && is_same_tensor(known[i], desc)) return int(i);
   }
   int slot = 0;
   check(program.add_slot(desc, true, "", &slot));

@@ -152,10 +152,7 @@ void bind_graphs(nb::module_& module) {
                const nb::object last = nb::handle(self).attr("_last_graph");
                const nb::handle chosen = graph.is_none() ? nb::handle(last) : graph;
                if (chosen.is_none()) raise(Status::invalid("graph_launch: graph_end() has made no graph yet"));
-               if (!nb::isinstance<GraphHolder>(chosen)) {
-                 raise_type_error(std::string("graph_launch: graph must be a Graph, not ") +
-                                  nb::type_name(chosen.type()).c_str());
-               }
+               if (!nb::isinstance<GraphHolder>(chosen)) raise_other_type({"graph_launch", "graph"}, "a Graph", chosen);
                nb::cast<GraphHolder&>(chosen).launch(1, stream_handle);
              },
              nb::arg("graph") = nb::none(), nb::arg("stream_handle") = 0,

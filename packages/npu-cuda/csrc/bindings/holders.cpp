@@ -75,34 +75,26 @@ Program& ProgramHolder::core() const {
   return alive(program_, "program");
 }
 
-// Exceptions of a Python kernel that are not refusals, such as KeyboardInterrupt, are thrown through it.
-Status ProgramHolder::finalize_unlocked(Program& program) {
-  const Busy planning(is_planning_);
-  const Unlocked unlocked;
-  return program.finalize();
-}
-
 void ProgramHolder::finalize(nb::handle allocator) {
   Program& program = core();
   if (!allocator.is_none()) {
     if (!PyCallable_Check(allocator.ptr())) {
-      raise_type_error(std::string("finalize: alloc must be a function of a number of bytes, not ") +
-                       nb::type_name(allocator.type()).c_str());
+      raise_other_type({"finalize", "alloc"}, "a function of a number of bytes", allocator);
     }
     return check(program.finalize([&](uint64_t bytes, void** data, std::shared_ptr<void>* owner) {
       return allocate(allocator, *program.device(), bytes, data, owner);
     }));
   }
-  check(finalize_unlocked(program));
+  // Exceptions of a Python kernel that are not refusals, such as KeyboardInterrupt, are thrown through it.
+  const Busy planning(is_planning_);
+  check(without_gil([&] { return program.finalize(); }));
 }
 
 bool ProgramHolder::is_bound_to(int slot, nb::handle tensor, const TensorDesc& desc) const {
   const auto found = owners_.find(slot);
   if (found == owners_.end() || !found->second.front().is(tensor)) return false;
   const TensorDesc& bound = core().slots()[size_t(slot)].desc;
-  return bound.data == desc.data && bound.dtype == desc.dtype && same_shape(bound, desc) &&
-         bound.device_type == desc.device_type && bound.device_id == desc.device_id &&
-         std::equal(bound.strides, bound.strides + bound.rank, desc.strides);
+  return is_same_tensor(bound, desc);
 }
 
 void ProgramHolder::require_free(const char* function) const {
@@ -160,7 +152,7 @@ const ProgramHolder::CallPlan& ProgramHolder::call_plan() {
 
 void ProgramHolder::bind_all(nb::handle tensors, bool keep, Owners* let_go) {
   if (!PyList_Check(tensors.ptr()) && !PyTuple_Check(tensors.ptr())) {
-    raise_type_error(std::string("call: tensors must be a list or tuple, not ") + nb::type_name(tensors.type()).c_str());
+    raise_other_type({"call", "tensors"}, "a list or tuple", tensors);
   }
   const nb::tuple all = nb::borrow<nb::tuple>(PyTuple_Check(tensors.ptr()) ? nb::borrow(tensors) : nb::tuple(tensors));
   const CallPlan& plan = call_plan();
@@ -211,13 +203,8 @@ void ProgramHolder::launch(nb::handle stream_handle, const char* function) {
   Program& program = core();
   void* stream = stream_or_current(stream_handle, function, stream_source_, *program.device());
   if (is_captured(stream)) [[unlikely]] keep_for_capture(stream, owners(), stream_source_);
-  if (call_plan().is_short) return check(program.run(stream));
-  Status status;
-  {
-    const Unlocked unlocked;
-    status = program.run(stream);
-  }
-  check(status);
+  const auto run = [&] { return program.run(stream); };
+  check(call_plan().is_short ? run() : without_gil(run));
 }
 
 Owners ProgramHolder::owners() const {
@@ -243,12 +230,7 @@ Graph& GraphHolder::core() const { return alive(graph_, "graph"); }
 void GraphHolder::launch(int64_t count, nb::handle stream_handle) const {
   Graph& graph = core();
   void* stream = stream_or_current(stream_handle, "launch", stream_source_, *graph.device());
-  Status status;
-  {
-    const Unlocked unlocked;
-    status = graph.launch(stream, count);
-  }
-  check(status);
+  check(without_gil([&] { return graph.launch(stream, count); }));
 }
 
 void GraphHolder::update(ProgramHolder& program) {

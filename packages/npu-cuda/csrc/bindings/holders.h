@@ -39,7 +39,6 @@ class ProgramHolder {
   void clear();
 
  private:
-  Status finalize_unlocked(Program& program);
   // InvalidArgumentError while call() binds and runs: reading tensors lets other threads in between.
   void require_free(const char* function) const;
   // With `let_go` the program does not keep the tensor: what keeps it goes there, and has to outlive the run.

@@ -96,7 +96,7 @@ void bind_emulation(nb::module_& module) {
              "Count the calls of a function of the runtime, or of all, since the last reset.");
   module.def("emulator_live_bytes", &npu_emulator_live_bytes, "Count the bytes of device memory in use.");
   module.def("emulator_live_objects", &npu_emulator_live_objects, "kind"_a.none() = nb::none(),
-             "Count streams, events, graphs, execs, allocations and captures: one kind, or all.");
+             "Count streams, graphs, execs, allocations and captures: one kind, or all.");
   module.def("emulator_last_report", &npu_emulator_last_report, "Return what the last kernel that went wrong did.");
 }
 #else

@@ -83,6 +83,14 @@ void drop(PyObject* capsule, const char* name) {
 void drop_old(PyObject* capsule) { drop<DLManagedTensor>(capsule, kOldName); }
 void drop_new(PyObject* capsule) { drop<DLManagedTensorVersioned>(capsule, kNewName); }
 
+template <class Managed>
+nb::object make(Managed* managed, const char* name, PyCapsule_Destructor drop) {
+  nb::object capsule = nb::steal(PyCapsule_New(managed, name, drop));
+  if (capsule.is_valid()) return capsule;
+  if (managed->deleter) managed->deleter(managed);
+  throw nb::python_error();
+}
+
 nb::object call_dlpack(nb::handle tensor, const nb::dict& keywords) {
   const nb::object method = tensor.attr("__dlpack__");
   const nb::tuple nothing;
@@ -157,18 +165,8 @@ Status open_capsule(nb::handle capsule, ExportedTensor* out) {
   return {};
 }
 
-nb::object make_capsule(DLManagedTensorVersioned* managed) {
-  nb::object capsule = nb::steal(PyCapsule_New(managed, kNewName, drop_new));
-  if (capsule.is_valid()) return capsule;
-  if (managed->deleter) managed->deleter(managed);
-  throw nb::python_error();
-}
+nb::object make_capsule(DLManagedTensorVersioned* managed) { return make(managed, kNewName, drop_new); }
 
-nb::object make_capsule(DLManagedTensor* managed) {
-  nb::object capsule = nb::steal(PyCapsule_New(managed, kOldName, drop_old));
-  if (capsule.is_valid()) return capsule;
-  if (managed->deleter) managed->deleter(managed);
-  throw nb::python_error();
-}
+nb::object make_capsule(DLManagedTensor* managed) { return make(managed, kOldName, drop_old); }
 
 }  // namespace npu::bindings

@@ -22,9 +22,6 @@ const DLPackExchangeAPI* torch_streams();
 // Needs the GIL. A copy, because the table has few places.
 Producer producer_of(PyTypeObject* type);
 
-// Asks torch.cuda for the current stream: for versions of PyTorch whose tensors have no table. Nothing else is in it.
-const DLPackExchangeAPI* torch_streams();
-
 // Whether a lazy conjugation or negation is pending on a torch tensor: its memory does not hold its values.
 bool is_lazily_changed(nb::handle tensor, const char* question);
 

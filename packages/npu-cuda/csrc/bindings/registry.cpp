@@ -124,23 +124,15 @@ std::string path_argument(nb::handle path) {
 nb::dict load(nb::handle path) {
   const std::string text = path_argument(path);
   LibraryInfo info;
-  Status status;
-  {
-    const Unlocked unlocked;  // what the library does when it is loaded is its own affair
-    status = load_library(text, &info);
-  }
-  check(status);
+  // What the library does when it is loaded is its own affair.
+  check(without_gil([&] { return load_library(text, &info); }));
   return dict_of(info);
 }
 
 nb::list libraries() {
-  std::vector<LibraryInfo> loaded;
-  {
-    const Unlocked unlocked;  // a library that is being loaded may need it
-    loaded = loaded_libraries();
-  }
   nb::list list;
-  for (const LibraryInfo& info : loaded) list.append(dict_of(info));
+  // A library that is being loaded may need the GIL.
+  for (const LibraryInfo& info : without_gil(loaded_libraries)) list.append(dict_of(info));
   return list;
 }
 

@@ -47,14 +47,12 @@ Target target_argument(nb::handle name) {
 
 std::vector<TensorDesc> specs_argument(nb::handle list, const char* name, const Target& target) {
   if (!PyList_Check(list.ptr()) && !PyTuple_Check(list.ptr())) {
-    raise_type_error(ArgName{"select", name}.text() + " must be a list or tuple of TensorSpec, not " +
-                     nb::type_name(list.type()).c_str());
+    raise_other_type({"select", name}, "a list or tuple of TensorSpec", list);
   }
   std::vector<TensorDesc> descs;
   for (nb::handle item : list) {
     if (!nb::isinstance<TensorSpec>(item)) {
-      raise_type_error(ArgName{"select", name, int(descs.size())}.text() + " must be a TensorSpec, not " +
-                       nb::type_name(item.type()).c_str());
+      raise_other_type({"select", name, int(descs.size())}, "a TensorSpec", item);
     }
     descs.push_back(on_device(nb::cast<const TensorSpec&>(item), target.type, target.id));
   }
@@ -82,7 +80,7 @@ Selection select_kernel(nb::handle kind, nb::handle inputs, nb::handle outputs, 
   call.outputs = written.data();
   call.attrs = attrs.blob();
   check(check_call(*info, call, false).at("select"));
-  return select(*info, call, target.type, {deterministic, workspace_limit()});
+  return select(*info, call, target.type, {deterministic, kWorkspaceLimit});
 }
 
 nb::list refusals_of(const Selection& selection) {

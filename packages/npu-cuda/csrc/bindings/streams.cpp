@@ -24,12 +24,8 @@ Device* device_argument(nb::handle name, const char* function) {
 void synchronize(nb::handle device_name, nb::handle stream_handle) {
   Device* device = device_argument(device_name, "synchronize");
   void* given = stream_argument(stream_handle, "synchronize");
-  Status status;
-  {
-    const Unlocked unlocked;
-    status = device->synchronize(given ? given : device->default_stream());
-  }
-  check(status);
+  void* stream = given ? given : device->default_stream();
+  check(without_gil([&] { return device->synchronize(stream); }));
 }
 
 uintptr_t create_stream(nb::handle device_name) {
@@ -47,11 +43,7 @@ void destroy_stream(nb::handle device_name, nb::handle stream_handle) {
     raise(Status::invalid("destroy_stream: " + device->name() + " has no stream " +
                           std::to_string(reinterpret_cast<uintptr_t>(stream)) + " that create_stream() has made"));
   }
-  Status status;
-  {
-    const Unlocked unlocked;
-    status = device->synchronize(stream);
-  }
+  const Status status = without_gil([&] { return device->synchronize(stream); });
   drop_workspace(device, stream);
   device->destroy_stream(stream);
   check(status);

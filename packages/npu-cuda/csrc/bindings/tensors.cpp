@@ -45,10 +45,6 @@ void require_resolved(nb::handle tensor, const TensorDesc& desc, ArgName name, H
   }
 }
 
-[[gnu::cold]] Status unknown_rank(int rank) {
-  return Status::invalid("has rank " + std::to_string(rank) + "; 0 to " + std::to_string(NPU_MAX_RANK) + " are possible");
-}
-
 [[gnu::cold]] Status unknown_place(const DLDevice& device) {
   return Status::invalid("is on a device of type " + std::to_string(device.device_type) +
                          " of DLPack; the CPU (1) and CUDA (2) are possible");
@@ -161,8 +157,7 @@ TensorArguments::~TensorArguments() {
 int TensorArguments::add_all(nb::handle list, const char* name, Role role, int most) {
   const bool is_list = PyList_Check(list.ptr());
   if (!is_list && !PyTuple_Check(list.ptr())) {
-    raise_type_error(ArgName{function_, name}.text() + " must be a list or tuple of tensors, not " +
-                     nb::type_name(list.type()).c_str());
+    raise_other_type({function_, name}, "a list or tuple of tensors", list);
   }
   const Py_ssize_t size = is_list ? PyList_Size(list.ptr()) : PyTuple_Size(list.ptr());
   if (size > most) {
@@ -203,8 +198,7 @@ void TensorArguments::read(nb::handle tensor, const Producer& producer, ArgName 
     case Producer::Way::Exchange: read_exchange(tensor, producer, name); break;
     case Producer::Way::Protocol: read_protocol(tensor, producer, name, role); break;
     case Producer::Way::None:
-      raise_type_error(name.text() + " must be a tensor, not " + nb::type_name(tensor.type()).c_str() +
-                       ", which has no __dlpack__");
+      raise_other_type(name, "a tensor", tensor, ", which has no __dlpack__");
   }
   if (producer.is_torch) require_resolved(tensor, desc, name, hold_);
   if (desc.device_type == NPU_CUDA && !stream_source_) {
@@ -281,7 +275,7 @@ Status complete(TensorDesc* tensor, const int64_t* strides) {
 }
 
 Status describe(const DLTensor& dl, TensorDesc* out) {
-  if (dl.ndim < 0 || dl.ndim > NPU_MAX_RANK) return unknown_rank(dl.ndim);
+  if (dl.ndim < 0 || dl.ndim > NPU_MAX_RANK) return no_such_rank(dl.ndim);
   if (dl.ndim > 0 && !dl.shape) return Status::invalid("has rank " + std::to_string(dl.ndim) + ", and no shape");
   if (dl.dtype.bits == 0 || dl.dtype.lanes == 0) return Status::invalid("has a dtype of 0 bits");
   NPU_TRY(find_place(dl.device, out));

@@ -31,4 +31,11 @@ class Unlocked {
   PyThreadState* state_ = PyEval_SaveThread();
 };
 
+// What the work returns, done without the GIL.
+template <class Work>
+auto without_gil(Work work) {
+  const Unlocked unlocked;
+  return work();
+}
+
 }  // namespace npu::bindings

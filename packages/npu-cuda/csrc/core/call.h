@@ -35,6 +35,12 @@ inline bool same_shape(const TensorDesc& a, const TensorDesc& b) {
   return a.rank == b.rank && std::equal(a.shape, a.shape + a.rank, b.shape);
 }
 
+// The same memory, device, dtype, shape and strides.
+inline bool is_same_tensor(const TensorDesc& a, const TensorDesc& b) {
+  return a.data == b.data && a.device_type == b.device_type && a.device_id == b.device_id && a.dtype == b.dtype &&
+         same_shape(a, b) && std::equal(a.strides, a.strides + a.rank, b.strides);
+}
+
 // "float32", "bfloat16", "int64", ...: the names that PyTorch and NumPy have.
 std::string name_of(DType dtype);
 // "float32[2, 3]", with strides where it is not contiguous: "float32[2, 3] strides [1, 2]".

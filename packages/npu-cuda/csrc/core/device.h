@@ -17,7 +17,6 @@ struct Launch {
   OpCall call;
   std::vector<TensorDesc> tensors;  // inputs, then outputs: call points here
   std::vector<char> attrs;          // call points here
-  std::vector<int> after;           // launches that must be done before, by index, each smaller than this one's
 };
 
 // A recorded graph, ready to run again and again.

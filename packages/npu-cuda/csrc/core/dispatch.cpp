@@ -126,7 +126,7 @@ Status dispatch(OpKind kind, OpCall call) {
   Device* device = nullptr;
   NPU_TRY(checked(op, &call, &device));
   const DeviceType type = device->type();
-  const SelectionRules rules{false, workspace_limit()};
+  const SelectionRules rules{false, kWorkspaceLimit};
   uint64_t workspace = 0;
   if (const KernelPtr* kernel = choose(*known, call, type, rules, &workspace)) {
     return run(device, op, *kernel, call, workspace);
@@ -146,7 +146,7 @@ Status launch_by_id(const std::string& kernel_id, OpCall call) {
   }
   uint64_t workspace = 0;
   // Who names a kernel says that it takes this call: where it does not, the call is wrong.
-  if (const Status status = takes(*kernel, call, {false, workspace_limit()}, &workspace); !status.ok()) {
+  if (const Status status = takes(*kernel, call, {false, kWorkspaceLimit}, &workspace); !status.ok()) {
     return Status::invalid(kernel_id + " does not take " + text_of(call) + ": " + status.message());
   }
   return run(device, op, kernel, call, workspace);

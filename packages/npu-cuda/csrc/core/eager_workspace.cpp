@@ -1,7 +1,6 @@
 #include "core/eager_workspace.h"
 
 #include <algorithm>
-#include <atomic>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -24,7 +23,6 @@ struct HostBlock {
   uint64_t bytes = 0;
 };
 
-std::atomic<uint64_t> limit{uint64_t{32} << 20};
 std::mutex guard;
 thread_local size_t depth = 0;  // calls of this thread that have a workspace now, each made by a kernel of the one before
 
@@ -62,9 +60,6 @@ Status host_block(uint64_t bytes, void** out) {
 }
 
 }  // namespace
-
-void set_workspace_limit(uint64_t bytes) { limit = bytes; }
-uint64_t workspace_limit() { return limit; }
 
 Status EagerWorkspace::take_block(Device* device, void* stream, uint64_t bytes, void** out) {
   bool is_capturing = false;

@@ -6,9 +6,8 @@
 
 namespace npu {
 
-// Bytes that a call may use; 32 MiB at first, which is what cuBLASLt advises for Hopper.
-void set_workspace_limit(uint64_t bytes);
-uint64_t workspace_limit();
+// Bytes that a call may use: what cuBLASLt advises for Hopper.
+inline constexpr uint64_t kWorkspaceLimit = uint64_t{32} << 20;
 
 // The workspace of one call, until the end of a block. A call that a kernel makes while it runs has another one.
 class EagerWorkspace {

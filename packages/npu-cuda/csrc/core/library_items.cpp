@@ -96,15 +96,11 @@ class CKernel final : public Kernel {
   CKernel(KernelTraits traits, const npu_kernel& functions) : Kernel(std::move(traits)), functions_(functions) {}
 
   Status supported(const OpCall& call) const override {
-    npu_error error;
-    error.text[0] = '\0';
-    return status_of(functions_.supported(&call, &error), "supported", error);
+    return ask("supported", [&](npu_error* error) { return functions_.supported(&call, error); });
   }
 
   Status launch(const OpCall& call) const override {
-    npu_error error;
-    error.text[0] = '\0';
-    return status_of(functions_.launch(&call, &error), "launch", error);
+    return ask("launch", [&](npu_error* error) { return functions_.launch(&call, error); });
   }
 
   uint64_t workspace_bytes(const OpCall& call) const override {
@@ -114,9 +110,7 @@ class CKernel final : public Kernel {
   Status prepare(const OpCall& call, void** state) const override {
     *state = nullptr;
     if (!functions_.prepare) return {};
-    npu_error error;
-    error.text[0] = '\0';
-    Status status = status_of(functions_.prepare(&call, state, &error), "prepare", error);
+    Status status = ask("prepare", [&](npu_error* error) { return functions_.prepare(&call, state, error); });
     if (!status.ok()) *state = nullptr;  // what failed made nothing
     return status;
   }
@@ -130,10 +124,14 @@ class CKernel final : public Kernel {
   }
 
  private:
-  Status status_of(int32_t code, const char* function, npu_error& error) const {
+  template <class Function>
+  Status ask(const char* name, Function function) const {
+    npu_error error;
+    error.text[0] = '\0';
+    const int32_t code = function(&error);
     if (code == NPU_OK) [[likely]] return {};
     error.text[sizeof(error.text) - 1] = '\0';
-    const std::string who = std::string(function) + " of " + traits().id;
+    const std::string who = std::string(name) + " of " + traits().id;
     if (code < 0 || code > NPU_UNAVAILABLE) {
       const std::string text = error.text[0] ? std::string("; it says: ") + error.text : "";
       return Status::internal(who + " returned the status " + std::to_string(code) + ", which there is not" + text);

@@ -16,10 +16,6 @@ std::string counts_text(const OpInfo& op) {
          (op.num_outputs == 1 ? " output" : " outputs");
 }
 
-[[gnu::cold]] Status no_such_rank(int rank) {
-  return Status::invalid("has rank " + std::to_string(rank) + "; 0 to " + std::to_string(NPU_MAX_RANK) + " are possible");
-}
-
 constexpr uint64_t kMostNeeded = 8;  // bytes of alignment: no item wants more
 
 [[gnu::noinline]] Status check_alignment(const TensorDesc& tensor) {
@@ -58,11 +54,6 @@ bool overlaps_itself(const TensorDesc& tensor) {
   return false;
 }
 
-bool is_same_memory(const TensorDesc& a, const TensorDesc& b) {
-  return a.data == b.data && a.dtype == b.dtype && same_shape(a, b) &&
-         std::equal(a.strides, a.strides + a.rank, b.strides);
-}
-
 inline bool overlap(const TensorDesc& a, const TensorDesc& b) {
   const auto start = [](const TensorDesc& tensor) { return reinterpret_cast<uintptr_t>(tensor.data); };
   return a.numel != 0 && b.numel != 0 && start(a) < start(b) + uintptr_t(span_bytes(b)) &&
@@ -72,7 +63,7 @@ inline bool overlap(const TensorDesc& a, const TensorDesc& b) {
 // Of an output and an input that overlap: Ok where the op lets them be one tensor.
 Status check_in_place(const OpInfo& op, const OpCall& call, int output, int input) {
   const bool may_be = op.in_place[size_t(output)] & input_bit(input);
-  if (may_be && is_same_memory(call.outputs[output], call.inputs[input])) return {};
+  if (may_be && is_same_tensor(call.outputs[output], call.inputs[input])) return {};
   return Status::invalid(name_of(true, output) + " overlaps " + name_of(false, input) +
                          (may_be ? ": it may be the same tensor, but not a part of it"
                                  : ": this op does not work in place"));
@@ -133,6 +124,10 @@ inline Status check_device(const TensorDesc& tensor, const TensorDesc& first) {
 }
 
 }  // namespace
+
+Status no_such_rank(int rank) {
+  return Status::invalid("has rank " + std::to_string(rank) + "; 0 to " + std::to_string(NPU_MAX_RANK) + " are possible");
+}
 
 std::string AttrSchema::format() const {
   std::string text = "<";

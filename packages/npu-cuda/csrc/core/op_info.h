@@ -86,6 +86,8 @@ constexpr uint64_t input_bit(int input) { return uint64_t{1} << input; }
 // Counts, devices, pointers, overlaps, attributes: InvalidArgument says which tensor is wrong. `pointers`: memory is known, and is checked, too.
 Status check_call(const OpInfo& op, const OpCall& call, bool pointers);
 
+[[gnu::cold]] Status no_such_rank(int rank);
+
 // "(float32[2, 3], float32[3]) -> float32[2, 3]"
 std::string text_of(const OpCall& call);
 

@@ -52,8 +52,8 @@ int64_t npu_emulator_live_objects(const char* kind) {
     return kind == nullptr || name == kind ? static_cast<int64_t>(size) : 0;
   };
   return count("allocation", state.allocations.size()) + count("stream", state.streams.size()) +
-         count("event", state.events.size()) + count("graph", state.graphs.size()) +
-         count("exec", state.execs.size()) + count("capture", state.captures.size());
+         count("graph", state.graphs.size()) + count("exec", state.execs.size()) +
+         count("capture", state.captures.size());
 }
 
 const char* npu_emulator_last_report(void) {

@@ -3,7 +3,7 @@
  *   device_code.h, block.h   CUDA's device language for g++. The threads of a block are fibers: one runs until it
  *                            waits for others. Blocks run one after the other. Misuse ends a launch with a report.
  *   runtime_*.cpp            the functions of the CUDA runtime that a backend needs, with the rules of streams,
- *                            events, capture and graphs. Device memory is malloc of the exact size, full of NaN;
+ *                            capture and graphs. Device memory is malloc of the exact size, full of NaN;
  *                            host pointers are device pointers. The device is one of compute capability 9.0.
  *   this header              what tests set and read.
  *
@@ -49,7 +49,7 @@ int64_t npu_emulator_calls(const char* name);
 /* Of device memory. */
 int64_t npu_emulator_live_bytes(void);
 
-/* How many there are: "stream", "event", "graph", "exec", "allocation", "capture" (one not ended); NULL: all. */
+/* How many there are: "stream", "graph", "exec", "allocation", "capture" (one not ended); NULL: all. */
 int64_t npu_emulator_live_objects(const char* kind);
 
 /* What the last kernel that went wrong did: "kernel f(float*), block (0,0,0), thread (3,0,0): ...". Empty if none.

@@ -34,7 +34,7 @@ cudaError_t check_wait(cudaStream_t stream);
 // For waiting for the whole device: never while any capture goes on, whatever its mode.
 cudaError_t check_device_wait();
 
-// Takes a capture from all its streams. The graph goes unless it is kept.
+// Takes a capture from its stream. The graph goes unless it is kept.
 void end_capture(const CapturePtr& capture, bool keep_graph);
 
 void discard_graph(cudaGraph_t graph);

@@ -27,23 +27,7 @@ bool invalidate_where(Predicate affected) {
 }
 
 bool captures_blocking_stream(const Capture& capture) {
-  return !capture.invalidated && std::any_of(capture.streams.begin(), capture.streams.end(), is_blocking);
-}
-
-// Everything in the capture leads to what its origin now stands at, or did so when its stream joined in.
-bool joined(const Capture& capture) {
-  std::set<cudaGraphNode_t> reached;
-  std::vector<cudaGraphNode_t> stack = capture.origin->dependencies;
-  while (!stack.empty()) {
-    cudaGraphNode_t node = stack.back();
-    stack.pop_back();
-    if (!reached.insert(node).second) continue;
-    stack.insert(stack.end(), node->after.begin(), node->after.end());
-  }
-  const auto inside = [&](cudaGraphNode_t node) { return reached.contains(node); };
-  return std::all_of(capture.streams.begin(), capture.streams.end(), [&](cudaStream_t stream) {
-    return std::all_of(stream->dependencies.begin(), stream->dependencies.end(), inside);
-  });
+  return !capture.invalidated && is_blocking(capture.stream);
 }
 
 cudaError_t begin_capture(cudaStream_t handle, cudaStreamCaptureMode mode) {
@@ -53,9 +37,7 @@ cudaError_t begin_capture(cudaStream_t handle, cudaStreamCaptureMode mode) {
   if (stream->capture != nullptr) return cudaErrorIllegalState;
   cudaGraph_t graph = new CUgraph_st;
   runtime().graphs.insert(graph);
-  stream->capture =
-      std::make_shared<Capture>(Capture{runtime().next_id++, mode, std::this_thread::get_id(), stream, graph});
-  stream->capture->streams.insert(stream);
+  stream->capture = std::make_shared<Capture>(Capture{mode, std::this_thread::get_id(), stream, graph});
   runtime().captures.push_back(stream->capture);
   return cudaSuccess;
 }
@@ -66,16 +48,12 @@ cudaError_t end(cudaStream_t handle, cudaGraph_t* graph) {
   if (stream == nullptr) return cudaErrorInvalidResourceHandle;
   const CapturePtr capture = stream->capture;
   if (capture == nullptr) return cudaErrorIllegalState;
-  if (capture->origin != stream) return cudaErrorStreamCaptureUnmatched;
   if (capture->mode != cudaStreamCaptureModeRelaxed && capture->thread != std::this_thread::get_id()) {
     return cudaErrorStreamCaptureWrongThread;
   }
-  const cudaError_t error = capture->invalidated ? cudaErrorStreamCaptureInvalidated
-                            : joined(*capture)   ? cudaSuccess
-                                                 : cudaErrorStreamCaptureUnjoined;
-  end_capture(capture, error == cudaSuccess);
-  if (error == cudaSuccess) *graph = capture->graph;
-  return error;
+  end_capture(capture, !capture->invalidated);
+  *graph = capture->graph;
+  return capture->invalidated ? cudaErrorStreamCaptureInvalidated : cudaSuccess;
 }
 
 // Also gives the stream, if asked. The legacy stream has no capture of its own; asking it is an error where a
@@ -119,11 +97,8 @@ cudaError_t check_device_wait() {
 }
 
 void end_capture(const CapturePtr& capture, bool keep_graph) {
-  for (cudaStream_t stream : capture->streams) {
-    stream->capture = nullptr;
-    stream->dependencies.clear();
-  }
-  capture->ended = true;
+  capture->stream->capture = nullptr;
+  capture->stream->dependencies.clear();
   std::erase(runtime().captures, capture);
   if (keep_graph) return;
   discard_graph(capture->graph);
@@ -163,19 +138,17 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t handle, cudaStreamCaptureStatus* 
   return call("cudaStreamIsCapturing", [&] { return describe_capture(handle, status, nullptr); });
 }
 
-cudaError_t cudaStreamGetCaptureInfo(cudaStream_t handle, cudaStreamCaptureStatus* status, unsigned long long* id,
-                                     cudaGraph_t* graph, const cudaGraphNode_t** dependencies,
+cudaError_t cudaStreamGetCaptureInfo(cudaStream_t handle, cudaStreamCaptureStatus* status, unsigned long long*,
+                                     cudaGraph_t*, const cudaGraphNode_t** dependencies,
                                      const cudaGraphEdgeData** edges, size_t* count) {
   return call("cudaStreamGetCaptureInfo", [&] {
     cudaStream_t stream = nullptr;
     const cudaError_t error = describe_capture(handle, status, &stream);
     if (error != cudaSuccess || *status != cudaStreamCaptureStatusActive) return error;
-    if (id != nullptr) *id = stream->capture->id;
-    if (graph != nullptr) *graph = stream->capture->graph;
-    if (dependencies != nullptr) *dependencies = stream->dependencies.data();
     stream->edges.resize(stream->dependencies.size());
-    if (edges != nullptr) *edges = stream->edges.data();
-    if (count != nullptr) *count = stream->dependencies.size();
+    *dependencies = stream->dependencies.data();
+    *edges = stream->edges.data();
+    *count = stream->dependencies.size();
     return cudaSuccess;
   });
 }

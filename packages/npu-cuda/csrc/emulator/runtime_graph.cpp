@@ -52,31 +52,20 @@ cudaError_t launch(cudaGraphExec_t exec, cudaStream_t stream) {
 }
 
 // What an update may not change.
-cudaGraphExecUpdateResult compare(const Program& old, const Program& next, size_t* position) {
-  if (old.size() != next.size()) return cudaGraphExecUpdateErrorTopologyChanged;
-  for (size_t node = 0; node < old.size(); ++node) {
-    *position = node;
-    if (old[node].type != next[node].type) return cudaGraphExecUpdateErrorNodeTypeChanged;
-    if (old[node].after != next[node].after) return cudaGraphExecUpdateErrorTopologyChanged;
-    if (old[node].kernel != next[node].kernel) return cudaGraphExecUpdateErrorFunctionChanged;
-  }
-  return cudaGraphExecUpdateSuccess;
+bool are_alike(const ProgramNode& one, const ProgramNode& other) {
+  return one.type == other.type && one.after == other.after && one.kernel == other.kernel;
 }
 
 cudaError_t update(cudaGraphExec_t exec, cudaGraph_t graph, cudaGraphExecUpdateResultInfo* info) {
   if (!runtime().execs.contains(exec) || !runtime().graphs.contains(graph)) return cudaErrorInvalidValue;
   if (const cudaError_t error = check_unsafe_call(); error != cudaSuccess) return error;
+  const Program& old = *exec->program;
   Program next = program_of(*graph);
-  size_t position = 0;
-  const cudaGraphExecUpdateResult result = compare(*exec->program, next, &position);
-  if (info != nullptr) {
-    *info = {};
-    info->result = result;
-    if (result != cudaGraphExecUpdateSuccess && position < graph->nodes.size()) {
-      info->errorNode = graph->nodes[position].get();
-    }
+  *info = {};
+  if (!std::equal(old.begin(), old.end(), next.begin(), next.end(), are_alike)) {
+    info->result = cudaGraphExecUpdateErrorTopologyChanged;
+    return cudaErrorGraphExecUpdateFailure;
   }
-  if (result != cudaGraphExecUpdateSuccess) return cudaErrorGraphExecUpdateFailure;
   exec->program = std::make_shared<const Program>(std::move(next));
   return cudaSuccess;
 }

@@ -25,16 +25,13 @@ struct Task {
 };
 using TaskPtr = std::shared_ptr<Task>;
 
-// A capture in progress. It ends by cudaStreamEndCapture on its origin, also when it was invalidated before.
+// A capture of a stream in progress. It ends by cudaStreamEndCapture, also when it was invalidated before.
 struct Capture {
-  unsigned long long id;
   cudaStreamCaptureMode mode;
   std::thread::id thread;  // that began it
-  cudaStream_t origin;
+  cudaStream_t stream;
   cudaGraph_t graph;
   bool invalidated = false;
-  bool ended = false;
-  std::set<cudaStream_t> streams{};
 };
 using CapturePtr = std::shared_ptr<Capture>;
 
@@ -50,18 +47,11 @@ using Program = std::vector<ProgramNode>;
 }  // namespace npu::emulator
 
 struct CUstream_st {
-  unsigned long long id;
   unsigned flags;
   npu::emulator::TaskPtr last;  // null where nothing was queued
   npu::emulator::CapturePtr capture;
   std::vector<cudaGraphNode_t> dependencies;  // in a capture: what the next node comes after
   std::vector<cudaGraphEdgeData> edges;       // what cudaStreamGetCaptureInfo gave out of them
-};
-
-struct CUevent_st {
-  npu::emulator::TaskPtr task;  // null where it was never recorded, or recorded in a capture
-  npu::emulator::CapturePtr capture;
-  std::vector<cudaGraphNode_t> nodes;
 };
 
 struct CUgraphNode_st {
@@ -87,7 +77,6 @@ struct Runtime {
   std::recursive_mutex mutex;
   std::map<const void*, size_t> allocations;  // their bytes
   std::set<cudaStream_t> streams;
-  std::set<cudaEvent_t> events;
   std::set<cudaGraph_t> graphs;
   std::set<cudaGraphExec_t> execs;
   std::vector<CapturePtr> captures;
@@ -95,7 +84,6 @@ struct Runtime {
   std::map<const void*, int> dynamic_shared_limit;  // of kernels that raised it
   CUstream_st legacy{};
   std::map<std::thread::id, std::unique_ptr<CUstream_st>> per_thread;
-  unsigned long long next_id = 1;
   bool deferred = false;
   int devices = 1;
   cudaError_t device_error = cudaSuccess;  // sticky

@@ -102,9 +102,9 @@ Status HostDevice::launch(const KernelPtr& kernel, const OpCall& call) {
   return capture ? capture->append(kernel, call) : traced_launch(*kernel, call);
 }
 
-Status HostDevice::record(CaptureMode mode, bool is_dag, std::unique_ptr<Recording>* out) {
+Status HostDevice::record(CaptureMode mode, bool, std::unique_ptr<Recording>* out) {
   NPU_TRY(refuse_in_capture("a second capture", false));
-  auto capture = std::make_shared<HostCapture>(mode, is_dag);
+  auto capture = std::make_shared<HostCapture>(mode);
   const std::lock_guard lock(mutex_);
   std::erase_if(captures_, [](const auto& old) { return old.expired(); });
   captures_.push_back(capture);
@@ -113,23 +113,8 @@ Status HostDevice::record(CaptureMode mode, bool is_dag, std::unique_ptr<Recordi
   return {};
 }
 
-Status HostDevice::update(Executable* executable, Recording* recording, std::unique_ptr<Executable>* out) {
-  std::unique_ptr<Executable> next;
-  NPU_TRY(recording->finish(&next));
-  const auto& old_launches = static_cast<HostExecutable*>(executable)->launches();
-  const auto& new_launches = static_cast<HostExecutable*>(next.get())->launches();
-  if (old_launches.size() != new_launches.size()) {
-    return Status::invalid("host: a graph of " + std::to_string(old_launches.size()) +
-                           " launches cannot take the place of one of " + std::to_string(new_launches.size()));
-  }
-  for (size_t i = 0; i < old_launches.size(); ++i) {
-    if (old_launches[i].kernel == new_launches[i].kernel) continue;
-    return Status::invalid("host: launch " + std::to_string(i) + " of the graph is of kernel '" +
-                           old_launches[i].kernel->traits().id + "', of the other one '" +
-                           new_launches[i].kernel->traits().id + "'");
-  }
-  *out = std::move(next);
-  return {};
+Status HostDevice::update(Executable*, Recording* recording, std::unique_ptr<Executable>* out) {
+  return recording->finish(out);
 }
 
 }  // namespace npu

@@ -15,7 +15,7 @@ namespace npu {
 // What a recording shares with the device, whose calls append launches or break it.
 class HostCapture {
  public:
-  HostCapture(CaptureMode mode, bool is_dag) : mode_(mode), is_dag_(is_dag), owner_(std::this_thread::get_id()) {}
+  explicit HostCapture(CaptureMode mode) : mode_(mode) {}
 
   void* stream() { return this; }
   CaptureMode mode() const { return mode_; }
@@ -25,23 +25,20 @@ class HostCapture {
   Status append(const KernelPtr& kernel, const OpCall& call);
   // The reason stays; later calls fail with it.
   void break_by(const std::string& reason);
-  Status set_dependencies(const std::vector<int>& after);
-  Status end_op();
+  // The reason why it is broken, if it is.
+  Status state() const;
   // Ends the recording. The launches are of use only where it was not broken.
   Status close(std::vector<Launch>* out);
 
  private:
-  Status broken() const;
+  Status state_of_locked() const;
 
   const CaptureMode mode_;
-  const bool is_dag_;
-  const std::thread::id owner_;
+  const std::thread::id owner_ = std::this_thread::get_id();
   mutable std::mutex mutex_;
   bool is_open_ = true;
   std::string reason_;  // empty: not broken
   std::vector<Launch> launches_;
-  std::vector<int> op_ends_;  // per op: the number of launches when it ended
-  std::vector<int> after_;    // launches that those of this op wait for
 };
 
 class HostRecording final : public Recording {
@@ -50,8 +47,9 @@ class HostRecording final : public Recording {
   ~HostRecording() override;
 
   void* stream() const override { return capture_->stream(); }
-  Status begin_op(const std::vector<int>& after) override { return capture_->set_dependencies(after); }
-  Status end_op() override { return capture_->end_op(); }
+  // Launches run one after the other, whatever they depend on.
+  Status begin_op(const std::vector<int>&) override { return capture_->state(); }
+  Status end_op() override { return capture_->state(); }
   Status finish(std::unique_ptr<Executable>* out) override;
 
  private:
@@ -62,7 +60,6 @@ class HostExecutable final : public Executable {
  public:
   explicit HostExecutable(std::vector<Launch> launches);
   Status launch(void* stream, int64_t count) override;
-  const std::vector<Launch>& launches() const { return launches_; }
 
  private:
   struct Step {

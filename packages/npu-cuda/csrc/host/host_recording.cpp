@@ -6,8 +6,8 @@ namespace npu {
 namespace {
 
 // A launch that owns what its call points to.
-Launch copy_of(const KernelPtr& kernel, const OpCall& call, std::vector<int> after) {
-  Launch launch{kernel, call, {}, {}, std::move(after)};
+Launch copy_of(const KernelPtr& kernel, const OpCall& call) {
+  Launch launch{kernel, call, {}, {}};
   launch.tensors.assign(call.inputs, call.inputs + call.num_inputs);
   launch.tensors.insert(launch.tensors.end(), call.outputs, call.outputs + call.num_outputs);
   const auto* attrs = static_cast<const char*>(call.attrs.data);
@@ -25,7 +25,8 @@ bool HostCapture::is_open() const {
   return is_open_;
 }
 
-Status HostCapture::broken() const {
+Status HostCapture::state_of_locked() const {
+  if (reason_.empty()) return {};
   return Status::invalid("this capture is broken: " + reason_ + "; end or abort it, and begin another one");
 }
 
@@ -37,42 +38,26 @@ void HostCapture::break_by(const std::string& reason) {
 Status HostCapture::append(const KernelPtr& kernel, const OpCall& call) {
   const std::lock_guard lock(mutex_);
   if (!is_open_) return Status::invalid("this stream belongs to a capture that has ended");
-  if (!reason_.empty()) return broken();
+  NPU_TRY(state_of_locked());
   if (!kernel->is(NPU_KERNEL_CAPTURE_SAFE)) {
     return Status::invalid("kernel '" + kernel->traits().id + "' is not safe in a capture (it may allocate, wait, or " +
                            "touch memory that is not of the call): choose another kernel, or run this op outside of " +
                            "the graph");
   }
-  launches_.push_back(copy_of(kernel, call, after_));
+  launches_.push_back(copy_of(kernel, call));
   return {};
 }
 
-Status HostCapture::set_dependencies(const std::vector<int>& after) {
+Status HostCapture::state() const {
   const std::lock_guard lock(mutex_);
-  if (!reason_.empty()) return broken();
-  after_.clear();
-  if (!is_dag_) return {};
-  for (const int op : after) {
-    if (op < 0 || op >= static_cast<int>(op_ends_.size())) {
-      return Status::internal("an op of a recording waits for op " + std::to_string(op) +
-                              ", which is not before it");
-    }
-    if (op_ends_[op] > (op == 0 ? 0 : op_ends_[op - 1])) after_.push_back(op_ends_[op] - 1);
-  }
-  return {};
-}
-
-Status HostCapture::end_op() {
-  const std::lock_guard lock(mutex_);
-  op_ends_.push_back(static_cast<int>(launches_.size()));
-  return reason_.empty() ? Status() : broken();
+  return state_of_locked();
 }
 
 Status HostCapture::close(std::vector<Launch>* out) {
   const std::lock_guard lock(mutex_);
   is_open_ = false;
   out->swap(launches_);  // the caller drops them without the lock: a kernel may be in Python
-  return reason_.empty() ? Status() : broken();
+  return state_of_locked();
 }
 
 HostRecording::~HostRecording() {

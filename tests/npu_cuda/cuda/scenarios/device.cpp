@@ -7,7 +7,7 @@
 namespace npu::scenarios {
 namespace {
 
-void devices_are_described() {
+const Scenario described("devices_are_described", [] {
   std::string absence = "old";
   const std::vector<Device*> devices = cuda_devices(&absence);
   expect(devices.size() == 1 && absence.empty(), "one device, and nothing to say");
@@ -15,9 +15,9 @@ void devices_are_described() {
   expect(devices[0]->type() == DeviceType::Cuda && devices[0]->compute_capability() == 90, "its kind");
   expect(devices[0]->description().ends_with(", sm_90"), devices[0]->description());
   delete devices[0];
-}
+});
 
-void every_device_is_listed() {
+const Scenario listed("every_device_is_listed", [] {
   npu_emulator_set_devices(3);
   npu_emulator_fail_call("cudaGetDeviceProperties", 2, cudaErrorUnknown);
   std::string absence;
@@ -25,9 +25,9 @@ void every_device_is_listed() {
   expect(devices.size() == 2 && devices[1]->name() == "cuda:2", "but for the one that does not work");
   expect(absence.starts_with("cuda:1 does not work: cudaGetDeviceProperties: cudaErrorUnknown"), absence);
   for (Device* device : devices) delete device;
-}
+});
 
-void absence_says_why() {
+const Scenario absent("absence_says_why", [] {
   const std::vector<std::pair<cudaError_t, std::string>> reasons = {
       {cudaErrorInsufficientDriver, "cudaErrorInsufficientDriver (35)"},
       {cudaErrorNoDevice, "shows no GPU to this process"},
@@ -41,9 +41,9 @@ void absence_says_why() {
     expect(absence.find(fragment) != std::string::npos, absence + " says " + fragment);
     expect(cudaPeekAtLastError() == cudaSuccess, "no error is left behind");
   }
-}
+});
 
-void memory_that_is_not_there_is_said_to_be_missing() {
+const Scenario memory("memory_is_aligned_and_said_to_be_missing_where_there_is_none", [] {
   void* memory = &memory;
   npu_emulator_fail_call("cudaMalloc", 1, cudaErrorMemoryAllocation);
   expect_failure(device().allocate(4096, &memory), StatusCode::DeviceError,
@@ -51,88 +51,61 @@ void memory_that_is_not_there_is_said_to_be_missing() {
   expect(memory == nullptr, "there is no memory");
   expect(cudaPeekAtLastError() == cudaSuccess, "no error is left behind");
   device().free(nullptr);
-}
-
-void memory_is_aligned() {
   for (const uint64_t bytes : {1, 100, 4096}) {
-    void* memory = nullptr;
     expect_ok(device().allocate(bytes, &memory));
     expect(reinterpret_cast<uintptr_t>(memory) % 256 == 0, "a multiple of 256");
     device().free(memory);
   }
-}
+});
 
-void copies_are_done_on_return() {
+const Scenario copies("copies_are_done_on_return", [] {
   npu_emulator_set_deferred(1);
-  Buffer x, y;
+  const Data data;
   const Stream stream;
-  expect_ok(x.fill(3));
-  expect_ok(y.fill(0));
-  expect_ok(launch({add_one(), &x, &x}, stream.get()));
-  const uint64_t bytes = kCount * sizeof(float);
-  expect_ok(device().copy(y.data(), x.data(), bytes, Direction::Within, stream.get()));
+  expect_ok(launch({add_one(), &data.x, &data.x}, stream.get()));
+  expect_ok(device().copy(data.y.data(), data.x.data(), kBytes, Direction::Within, stream.get()));
   Floats values(kCount, 0);
-  expect_ok(device().copy(values.data(), y.data(), bytes, Direction::FromDevice, stream.get()));
-  expect(values == Floats(kCount, 4), "after what was launched on the stream before");
+  expect_ok(device().copy(values.data(), data.y.data(), kBytes, Direction::FromDevice, stream.get()));
+  expect(values == Floats(kCount, 2), "after what was launched on the stream before");
   expect_ok(device().copy(nullptr, nullptr, 0, Direction::Within, stream.get()));
-}
-
-void default_stream_is_not_null() {
-  expect(device().default_stream() == reinterpret_cast<void*>(1), "cudaStreamLegacy");
-  Buffer x;
-  expect_ok(x.fill(1));
-  expect_ok(launch({add_one(), &x, &x}, device().default_stream()));
-  expect_ok(device().synchronize(device().default_stream()));
-  expect(holds(x, 2), "it runs there");
-}
+});
 
 // The device of the thread is asked for and set only where there may be another one.
-void the_only_device_needs_no_switch() {
-  Buffer x;
-  expect_ok(x.fill(1));
-  expect_ok(launch({add_one(), &x, &x}, device().default_stream()));
+const Scenario usual("the_default_stream_is_not_null_and_the_only_device_needs_no_switch", [] {
+  expect(device().default_stream() == reinterpret_cast<void*>(1), "cudaStreamLegacy");
+  const Data data;
+  expect_ok(launch({add_one(), &data.x, &data.x}, device().default_stream()));
+  expect_ok(device().synchronize(device().default_stream()));
+  expect(holds(data.x, 2), "it runs there");
   expect(npu_emulator_calls("cudaGetDevice") == 0 && npu_emulator_calls("cudaSetDevice") == 0, "no call of either");
-}
+});
 
-void device_of_the_thread_is_put_back() {
+const Scenario switched("device_of_the_thread_is_put_back", [] {
   npu_emulator_set_devices(2);
   CudaDevice second({1, 90, "emulated", false}), first({0, 90, "emulated", false});
-  int current = -1;
+  const auto current = [] {
+    int number = -1;
+    expect(cudaGetDevice(&number) == cudaSuccess, "there is one");
+    return number;
+  };
   {
     ActiveDevice active;
     expect_ok(active.set(&second));
-    expect(cudaGetDevice(&current) == cudaSuccess && current == 1, "the second one is that of the thread");
+    expect(current() == 1, "the second one is that of the thread");
     void* memory = nullptr;
     expect_ok(first.allocate(64, &memory));
     first.free(memory);
-    std::unique_ptr<Recording> recording;
-    std::unique_ptr<Executable> graph;
-    expect_ok(first.record(CaptureMode::ThreadLocal, true, &recording));
-    expect_ok(recording->finish(&graph));
-    expect_ok(graph->launch(first.default_stream(), 1));
+    RecordingPtr empty;
+    expect_ok(first.record(CaptureMode::ThreadLocal, true, &empty));
+    expect_ok(finished(empty)->launch(first.default_stream(), 1));
     expect_ok(first.synchronize(first.default_stream()));
-    expect(cudaGetDevice(&current) == cudaSuccess && current == 1, "it still is");
+    expect(current() == 1, "it still is");
   }
-  expect(cudaGetDevice(&current) == cudaSuccess && current == 0, "as before");
+  expect(current() == 0, "as before");
   npu_emulator_fail_call("cudaSetDevice", 1, cudaErrorInvalidDevice);
   ActiveDevice none;
   expect_failure(none.set(&second), StatusCode::DeviceError, "cudaSetDevice: cudaErrorInvalidDevice (101)");
-}
+});
 
 }  // namespace
-
-Scenarios device_scenarios() {
-  return {
-      {"devices_are_described", devices_are_described},
-      {"absence_says_why", absence_says_why},
-      {"every_device_is_listed", every_device_is_listed},
-      {"memory_that_is_not_there_is_said_to_be_missing", memory_that_is_not_there_is_said_to_be_missing},
-      {"memory_is_aligned", memory_is_aligned},
-      {"copies_are_done_on_return", copies_are_done_on_return},
-      {"default_stream_is_not_null", default_stream_is_not_null},
-      {"the_only_device_needs_no_switch", the_only_device_needs_no_switch},
-      {"device_of_the_thread_is_put_back", device_of_the_thread_is_put_back},
-  };
-}
-
 }  // namespace npu::scenarios

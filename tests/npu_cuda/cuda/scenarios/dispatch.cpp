@@ -26,8 +26,8 @@ Status launch_or_record(Device* device, const OpInfo&, const KernelPtr& kernel, 
 namespace npu::scenarios {
 namespace {
 
-void a_null_stream_is_refused() {
-  const Pair data;
+const Scenario null_stream("a_null_stream_is_refused", [] {
+  const Data data;
   const TensorDesc input = desc_of(data.x), output = desc_of(data.y);
   OpCall call{};
   call.struct_size = sizeof(OpCall);
@@ -35,21 +35,14 @@ void a_null_stream_is_refused() {
   call.inputs = &input;
   call.outputs = &output;
   const std::string message = "Copy: the stream is null; the legacy default stream of CUDA is the handle 1";
-  expect_failure(dispatch(OpKind::Copy, call), StatusCode::InvalidArgument, message);
-  expect_failure(launch_by_id("add_one", call), StatusCode::InvalidArgument, message);
+  expect_invalid(dispatch(OpKind::Copy, call), message);
+  expect_invalid(launch_by_id("add_one", call), message);
   expect(holds(data.y, 0), "nothing was launched");
 
   call.stream = device().default_stream();
   expect_ok(dispatch(OpKind::Copy, call));
   expect(holds(data.y, 2), "the kernel ran on the stream that was given");
-}
+});
 
 }  // namespace
-
-Scenarios dispatch_scenarios() {
-  return {
-      {"a_null_stream_is_refused", a_null_stream_is_refused},
-  };
-}
-
 }  // namespace npu::scenarios

@@ -29,30 +29,18 @@ Status expect_value(const Buffer& buffer, float value) {
   return values == Floats(kCount, value) ? Status() : Status::internal("wrong numbers");
 }
 
-struct Data {
-  Buffer x, y, z;
-  Status fill() {
-    NPU_TRY(x.fill(1));
-    NPU_TRY(y.fill(0));
-    return z.fill(0);
-  }
-};
-
-Status update(std::unique_ptr<Executable>* graph, const std::vector<Op>& ops, bool is_dag) {
-  std::unique_ptr<Recording> recording;
-  NPU_TRY(device().record(CaptureMode::ThreadLocal, is_dag, &recording));
-  NPU_TRY(record_into(recording.get(), ops));
-  std::unique_ptr<Executable> next;
-  NPU_TRY(device().update(graph->get(), recording.get(), &next));
+Status replace(ExecutablePtr* graph, const std::vector<Op>& ops, bool is_dag) {
+  ExecutablePtr next;
+  NPU_TRY(update(graph->get(), ops, &next, is_dag));
   if (next) *graph = std::move(next);
   return {};
 }
 
 // A life of a graph, from the first allocation to the last destruction.
 Status life(bool is_dag) {
-  Data data;
+  Buffers data;
   NPU_TRY(data.fill());
-  std::unique_ptr<Executable> graph;
+  ExecutablePtr graph;
   NPU_TRY(record({{add_one(), &data.x, &data.y}, {double_and_add(), &data.y, &data.z, {0}}}, is_dag, &graph));
   void* stream = nullptr;
   NPU_TRY(device().create_stream(&stream));
@@ -60,8 +48,8 @@ Status life(bool is_dag) {
   NPU_TRY(graph->launch(stream, 2));
   NPU_TRY(device().synchronize(stream));
   NPU_TRY(expect_value(data.z, 5));
-  NPU_TRY(update(&graph, {{add_one(), &data.x, &data.z}, {double_and_add(), &data.z, &data.y, {0}}}, is_dag));
-  NPU_TRY(update(&graph, {{add_one(), &data.y, &data.z}}, is_dag));
+  NPU_TRY(replace(&graph, {{add_one(), &data.x, &data.z}, {double_and_add(), &data.z, &data.y, {0}}}, is_dag));
+  NPU_TRY(replace(&graph, {{add_one(), &data.y, &data.z}}, is_dag));
   NPU_TRY(graph->launch(stream, 1));
   NPU_TRY(device().synchronize(stream));
   return expect_value(data.z, 3);
@@ -114,22 +102,16 @@ void sweep_over_all(bool is_dag) {
   }
 }
 
-void errors_of_the_capture_itself_are_named() {
+const Scenario each_in_a_chain("faults_of_each_function_in_a_chain", [] { sweep(false); });
+const Scenario each_in_a_dag("faults_of_each_function_in_a_dag", [] { sweep(true); });
+const Scenario every_in_a_chain("faults_of_every_call_in_a_chain", [] { sweep_over_all(false); });
+const Scenario every_in_a_dag("faults_of_every_call_in_a_dag", [] { sweep_over_all(true); });
+
+const Scenario of_captures("errors_of_the_capture_itself_are_named", [] {
   npu_emulator_fail_call("cudaStreamEndCapture", 1, cudaErrorStreamCaptureUnjoined);
-  expect_failure(life(true), StatusCode::InvalidArgument, "cudaStreamEndCapture: cudaErrorStreamCaptureUnjoined (904)");
+  expect_invalid(life(true), "cudaStreamEndCapture: cudaErrorStreamCaptureUnjoined (904)");
   expect_untouched("a capture that is not joined");
-}
+});
 
 }  // namespace
-
-Scenarios fault_scenarios() {
-  return {
-      {"faults_of_each_function_in_a_chain", [] { sweep(false); }},
-      {"faults_of_each_function_in_a_dag", [] { sweep(true); }},
-      {"faults_of_every_call_in_a_chain", [] { sweep_over_all(false); }},
-      {"faults_of_every_call_in_a_dag", [] { sweep_over_all(true); }},
-      {"errors_of_the_capture_itself_are_named", errors_of_the_capture_itself_are_named},
-  };
-}
-
 }  // namespace npu::scenarios

@@ -7,18 +7,13 @@
 
 int main(int count, char** arguments) {
   using namespace npu::scenarios;
-  Scenarios all;
-  for (const auto part : {capture_scenarios, dag_scenarios, device_scenarios, dispatch_scenarios, fault_scenarios,
-                          refusal_scenarios, thread_scenarios, update_scenarios}) {
-    all.merge(part());
-  }
   if (count < 2) {
-    for (const auto& [name, run] : all) std::printf("%s\n", name.c_str());
+    for (const auto& [name, run] : Scenario::all()) std::printf("%s\n", name.c_str());
     return 0;
   }
   npu_emulator_reset();
   try {
-    all.at(arguments[1])();
+    Scenario::all().at(arguments[1])();
     expect(npu_emulator_live_objects(nullptr) == 0, "nothing is left alive at the end");
     expect(npu_emulator_live_bytes() == 0, "no memory is left at the end");
   } catch (const std::exception& error) {

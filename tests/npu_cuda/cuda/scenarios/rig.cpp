@@ -48,6 +48,11 @@ KernelPtr kernel(const std::string& id, Status (*launch)(const OpCall& call),
 
 }  // namespace
 
+std::map<std::string, void (*)()>& Scenario::all() {
+  static std::map<std::string, void (*)()> all;
+  return all;
+}
+
 void expect(bool is_true, const std::string& what) {
   if (!is_true) throw std::runtime_error("not so: " + what);
 }
@@ -61,6 +66,10 @@ void expect_failure(const Status& status, StatusCode code, const std::string& fr
   const std::string text = std::string(name_of(status.code())) + ": " + status.message();
   expect(status.code() == code, text + " is " + name_of(code));
   expect(status.message().find(fragment) != std::string::npos, text + " says " + fragment);
+}
+
+void expect_invalid(const Status& status, const std::string& fragment) {
+  expect_failure(status, StatusCode::InvalidArgument, fragment);
 }
 
 TensorDesc desc_of(const Buffer& buffer) {
@@ -81,22 +90,28 @@ CudaDevice& device() {
 Status Buffer::fill(float value) {
   if (!data_) {
     void* memory = nullptr;
-    NPU_TRY(device().allocate(kCount * sizeof(float), &memory));
+    NPU_TRY(device().allocate(kBytes, &memory));
     data_ = static_cast<float*>(memory);
   }
   const Floats values(kCount, value);
-  return device().copy(data_, values.data(), kCount * sizeof(float), Direction::ToDevice, device().default_stream());
+  return device().copy(data_, values.data(), kBytes, Direction::ToDevice, device().default_stream());
 }
 
 Status Buffer::read(Floats* out) const {
   out->assign(kCount, 0);
-  return device().copy(out->data(), data_, kCount * sizeof(float), Direction::FromDevice, device().default_stream());
+  return device().copy(out->data(), data_, kBytes, Direction::FromDevice, device().default_stream());
 }
 
 bool holds(const Buffer& buffer, float value) {
   Floats values;
   expect_ok(buffer.read(&values));
   return values == Floats(kCount, value);
+}
+
+Status Buffers::fill() {
+  NPU_TRY(x.fill(1));
+  NPU_TRY(y.fill(0));
+  return z.fill(0);
 }
 
 KernelPtr add_one() { return kernel("add_one", launch_add_one); }
@@ -128,11 +143,41 @@ Status record_into(Recording* recording, const std::vector<Op>& ops) {
   return {};
 }
 
-Status record(const std::vector<Op>& ops, bool is_dag, std::unique_ptr<Executable>* out, CaptureMode mode) {
-  std::unique_ptr<Recording> recording;
+Status record(const std::vector<Op>& ops, bool is_dag, ExecutablePtr* out, CaptureMode mode) {
+  RecordingPtr recording;
   NPU_TRY(device().record(mode, is_dag, &recording));
   NPU_TRY(record_into(recording.get(), ops));
   return recording->finish(out);
+}
+
+Status update(Executable* graph, const std::vector<Op>& ops, ExecutablePtr* out, bool is_dag) {
+  RecordingPtr recording;
+  NPU_TRY(device().record(CaptureMode::ThreadLocal, is_dag, &recording));
+  NPU_TRY(record_into(recording.get(), ops));
+  return device().update(graph, recording.get(), out);
+}
+
+RecordingPtr recording(bool is_dag, CaptureMode mode) {
+  RecordingPtr begun;
+  expect_ok(device().record(mode, is_dag, &begun));
+  return begun;
+}
+
+ExecutablePtr finished(const RecordingPtr& recording) {
+  ExecutablePtr graph;
+  expect_ok(recording->finish(&graph));
+  return graph;
+}
+
+ExecutablePtr graph_of(const std::vector<Op>& ops, bool is_dag) {
+  ExecutablePtr graph;
+  expect_ok(record(ops, is_dag, &graph));
+  return graph;
+}
+
+void run(const ExecutablePtr& graph, int times, void* stream) {
+  expect_ok(graph->launch(stream, times));
+  expect_ok(device().synchronize(stream));
 }
 
 }  // namespace npu::scenarios

@@ -2,7 +2,6 @@
 // and ops put together from them. The device is the emulated one, made of the sources that CUDA gets.
 #pragma once
 
-#include <functional>
 #include <map>
 #include <stdexcept>
 #include <string>
@@ -13,15 +12,23 @@
 
 namespace npu::scenarios {
 
+// A test by its name; main.cpp runs it.
+struct Scenario {
+  Scenario(const char* name, void (*run)()) { all()[name] = run; }
+  static std::map<std::string, void (*)()>& all();
+};
+
 void expect(bool is_true, const std::string& what);
 void expect_ok(const Status& status);
 // A failure of this code whose message contains the fragment.
 void expect_failure(const Status& status, StatusCode code, const std::string& fragment);
+void expect_invalid(const Status& status, const std::string& fragment);
 
 CudaDevice& device();
 
 using Floats = std::vector<float>;
 inline constexpr int kCount = 40;
+inline constexpr uint64_t kBytes = kCount * sizeof(float);
 
 // kCount floats on the device.
 class Buffer {
@@ -40,13 +47,12 @@ class Buffer {
 bool holds(const Buffer& buffer, float value);
 TensorDesc desc_of(const Buffer& buffer);
 
-// x is 1, y is 0.
-struct Pair {
-  Buffer x, y;
-  Pair() {
-    expect_ok(x.fill(1));
-    expect_ok(y.fill(0));
-  }
+struct Buffers {
+  Buffer x, y, z;
+  Status fill();  // x with 1, y and z with 0
+};
+struct Data : Buffers {
+  Data() { expect_ok(fill()); }
 };
 
 KernelPtr add_one();            // y = x + 1
@@ -63,10 +69,23 @@ struct Op {
   const Buffer* output;
   std::vector<int> after = {};
 };
+using RecordingPtr = std::unique_ptr<Recording>;
+using ExecutablePtr = std::unique_ptr<Executable>;
+inline constexpr CaptureMode kModes[] = {CaptureMode::ThreadLocal, CaptureMode::Global, CaptureMode::Relaxed};
+
 Status launch(const Op& op, void* stream);
 Status record_into(Recording* recording, const std::vector<Op>& ops);
-Status record(const std::vector<Op>& ops, bool is_dag, std::unique_ptr<Executable>* out,
+Status record(const std::vector<Op>& ops, bool is_dag, ExecutablePtr* out,
               CaptureMode mode = CaptureMode::ThreadLocal);
+// Records a dag and updates the graph to it; `out` is null where that was possible.
+Status update(Executable* graph, const std::vector<Op>& ops, ExecutablePtr* out, bool is_dag = true);
+
+// The same, of what has to succeed.
+RecordingPtr recording(bool is_dag, CaptureMode mode = CaptureMode::ThreadLocal);
+ExecutablePtr finished(const RecordingPtr& recording);
+ExecutablePtr graph_of(const std::vector<Op>& ops, bool is_dag = true);
+// Launches the graph and waits.
+void run(const ExecutablePtr& graph, int times = 1, void* stream = device().default_stream());
 
 // A stream for the length of a scope.
 class Stream {
@@ -80,15 +99,5 @@ class Stream {
  private:
   void* handle_ = nullptr;
 };
-
-using Scenarios = std::map<std::string, std::function<void()>>;
-Scenarios capture_scenarios();
-Scenarios dag_scenarios();
-Scenarios device_scenarios();
-Scenarios dispatch_scenarios();
-Scenarios fault_scenarios();
-Scenarios refusal_scenarios();
-Scenarios thread_scenarios();
-Scenarios update_scenarios();
 
 }  // namespace npu::scenarios

@@ -1,4 +1,5 @@
 // Captures beside other threads: who may disturb whom, and where a recording may end.
+#include <functional>
 #include <thread>
 
 #include "emulator/emulator_control.h"
@@ -21,17 +22,13 @@ void on_another_thread(const std::function<void()>& work) {
 
 // Records one op, during which another thread does something.
 Status record_beside(CaptureMode mode, bool is_dag, const std::function<void()>& work) {
-  Pair data;
-  std::unique_ptr<Recording> recording;
-  NPU_TRY(device().record(mode, is_dag, &recording));
-  NPU_TRY(recording->begin_op({}));
+  const Data data;
+  const RecordingPtr recorded = recording(is_dag, mode);
+  NPU_TRY(recorded->begin_op({}));
   on_another_thread(work);
-  NPU_TRY(launch({add_one(), &data.x, &data.y}, recording->stream()));
-  NPU_TRY(recording->end_op());
-  std::unique_ptr<Executable> graph;
-  NPU_TRY(recording->finish(&graph));
-  expect_ok(graph->launch(device().default_stream(), 1));
-  expect_ok(device().synchronize(device().default_stream()));
+  NPU_TRY(launch({add_one(), &data.x, &data.y}, recorded->stream()));
+  NPU_TRY(recorded->end_op());
+  run(finished(recorded));
   expect(holds(data.y, 2), "the graph is right");
   return {};
 }
@@ -42,165 +39,118 @@ void allocate_and_free() {
   device().free(memory);
 }
 
-void others_may_allocate_unless_the_mode_is_global() {
+const Scenario allocate("others_may_allocate_unless_the_mode_is_global", [] {
   for (const bool is_dag : {false, true}) {
     expect_ok(record_beside(CaptureMode::ThreadLocal, is_dag, allocate_and_free));
     expect_ok(record_beside(CaptureMode::Relaxed, is_dag, allocate_and_free));
     const Status status = record_beside(CaptureMode::Global, is_dag, [] {
       void* memory = nullptr;
-      expect_failure(device().allocate(64, &memory), StatusCode::InvalidArgument,
+      expect_invalid(device().allocate(64, &memory),
                      "cudaErrorStreamCaptureUnsupported (900): operation not permitted when stream is capturing");
     });
-    expect_failure(status, StatusCode::InvalidArgument, "cudaErrorStreamCaptureInvalidated (901)");
+    expect_invalid(status, "cudaErrorStreamCaptureInvalidated (901)");
   }
-}
+});
 
-void others_may_destroy_in_any_mode() {
-  for (const CaptureMode mode : {CaptureMode::ThreadLocal, CaptureMode::Global, CaptureMode::Relaxed}) {
-    Pair data;
-    std::unique_ptr<Executable> graph;
-    expect_ok(record({{add_one(), &data.x, &data.y}}, true, &graph));
-    void *memory = nullptr, *stream = nullptr;
+const Scenario destroy("all_threads_may_destroy_in_any_mode", [] {
+  const Data data;
+  for (const CaptureMode mode : kModes) {
+    ExecutablePtr graph = graph_of({{add_one(), &data.x, &data.y}}), own = graph_of({{add_one(), &data.x, &data.y}});
+    void *memory = nullptr, *own_memory = nullptr, *stream = nullptr;
     expect_ok(device().allocate(64, &memory));
+    expect_ok(device().allocate(64, &own_memory));
     expect_ok(device().create_stream(&stream));
     expect_ok(record_beside(mode, true, [&] {
       graph = nullptr;
       device().free(memory);
       device().destroy_stream(stream);
     }));
+    const RecordingPtr chain = recording(false, mode);
+    own = nullptr;
+    device().free(own_memory);
+    expect_ok(launch({add_one(), &data.x, &data.y}, chain->stream()));
+    finished(chain);
   }
-}
+});
 
-void the_recording_thread_may_destroy() {
+const Scenario record_and_run("others_may_record_and_run_in_any_mode", [] {
   for (const CaptureMode mode : {CaptureMode::ThreadLocal, CaptureMode::Global}) {
-    Pair data;
-    std::unique_ptr<Executable> graph;
-    expect_ok(record({{add_one(), &data.x, &data.y}}, false, &graph));
-    void* memory = nullptr;
-    expect_ok(device().allocate(64, &memory));
-    std::unique_ptr<Recording> recording;
-    expect_ok(device().record(mode, false, &recording));
-    graph = nullptr;
-    device().free(memory);
-    expect_ok(launch({add_one(), &data.x, &data.y}, recording->stream()));
-    expect_ok(recording->finish(&graph));
-  }
-}
-
-void others_may_record_and_run_in_any_mode() {
-  for (const CaptureMode mode : {CaptureMode::ThreadLocal, CaptureMode::Global}) {
-    Pair data;
+    const Data data;
     expect_ok(record_beside(mode, true, [&] {
-      std::unique_ptr<Executable> graph;
+      ExecutablePtr graph, next;
       expect_ok(record({{double_and_add(), &data.x, &data.y}}, true, &graph, mode));
       const Stream stream;
       expect_ok(graph->launch(stream.get(), 1));
-      std::unique_ptr<Recording> recording;
-      std::unique_ptr<Executable> next;
-      expect_ok(device().record(CaptureMode::ThreadLocal, true, &recording));
-      expect_ok(record_into(recording.get(), {{double_and_add(), &data.y, &data.x}}));
-      expect_ok(device().update(graph.get(), recording.get(), &next));
+      expect_ok(update(graph.get(), {{double_and_add(), &data.y, &data.x}}, &next));
     }));
     expect_ok(device().synchronize(device().default_stream()));
   }
-}
+});
 
-void waiting_for_the_device_breaks_every_capture() {
-  for (const CaptureMode mode : {CaptureMode::ThreadLocal, CaptureMode::Global, CaptureMode::Relaxed}) {
-    const Status status = record_beside(mode, true, [] { (void)cudaDeviceSynchronize(); });
-    (void)cudaGetLastError();
-    expect_failure(status, StatusCode::InvalidArgument, "cudaErrorStreamCaptureInvalidated (901)");
+void record_and_run_ten_times(int number) {
+  Buffer x;
+  const auto start = static_cast<float>(number);
+  expect_ok(x.fill(start));
+  for (int round = 0; round < 10; ++round) {
+    const Stream stream;
+    run(graph_of({{add_one(), &x, &x}, {add_one(), &x, &x, {0}}}, number % 2 == 0), 1, stream.get());
   }
+  expect(holds(x, start + 20), "each has run");
 }
 
-void threads_record_at_the_same_time() {
+const Scenario at_once("threads_record_at_the_same_time", [] {
   std::vector<std::thread> threads;
-  std::vector<Status> results(4);
-  for (size_t i = 0; i < results.size(); ++i) {
-    threads.emplace_back([&results, i] {
-      Buffer x;
-      const float start = static_cast<float>(i);
-      results[i] = [&]() -> Status {
-        NPU_TRY(x.fill(start));
-        for (int round = 0; round < 10; ++round) {
-          std::unique_ptr<Executable> graph;
-          NPU_TRY(record({{add_one(), &x, &x}, {add_one(), &x, &x, {0}}}, i % 2 == 0, &graph));
-          void* stream = nullptr;
-          NPU_TRY(device().create_stream(&stream));
-          const StreamOwner owner(static_cast<cudaStream_t>(stream));
-          NPU_TRY(graph->launch(stream, 1));
-          NPU_TRY(device().synchronize(stream));
-        }
-        Floats values;
-        NPU_TRY(x.read(&values));
-        return values == Floats(kCount, start + 20) ? Status() : Status::internal("wrong numbers");
-      }();
+  std::vector<std::string> failures(4);
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([&failures, i] {
+      try {
+        record_and_run_ten_times(i);
+      } catch (const std::exception& error) {
+        failures[static_cast<size_t>(i)] = error.what();
+      }
     });
   }
   for (std::thread& thread : threads) thread.join();
-  for (const Status& status : results) expect_ok(status);
-}
+  for (const std::string& failure : failures) expect(failure.empty(), failure);
+});
 
-void others_cannot_wait_for_the_stream_of_a_recording() {
-  std::unique_ptr<Recording> recording;
-  std::unique_ptr<Executable> graph;
-  expect_ok(device().record(CaptureMode::ThreadLocal, true, &recording));
+const Scenario streams("others_cannot_wait_for_the_stream_of_a_recording", [] {
+  const RecordingPtr dag = recording(true);
   on_another_thread([&] {
-    expect_failure(device().synchronize(recording->stream()), StatusCode::InvalidArgument,
-                   "waiting is not possible on a stream that captures a graph");
+    expect_invalid(device().synchronize(dag->stream()), "waiting is not possible on a stream that captures a graph");
   });
-  expect_ok(recording->finish(&graph));
-}
+  finished(dag);
+});
 
-void recordings_end_on_their_thread() {
-  Pair data;
+const Scenario end("recordings_end_on_their_thread", [] {
+  const Data data;
   for (const CaptureMode mode : {CaptureMode::ThreadLocal, CaptureMode::Global}) {
-    std::unique_ptr<Recording> recording;
-    std::unique_ptr<Executable> graph;
-    expect_ok(device().record(mode, false, &recording));
+    const RecordingPtr chain = recording(false, mode);
     on_another_thread([&] {
+      ExecutablePtr graph;
       expect(!this_thread_records(), "the other thread records nothing");
-      expect_failure(recording->finish(&graph), StatusCode::InvalidArgument,
+      expect_invalid(chain->finish(&graph),
                      "a recording ends on the thread that began it, unless its mode is relaxed");
     });
-    expect_ok(launch({add_one(), &data.x, &data.y}, recording->stream()));
-    expect_ok(recording->finish(&graph));
+    expect_ok(launch({add_one(), &data.x, &data.y}, chain->stream()));
+    finished(chain);
   }
-  std::unique_ptr<Recording> recording;
-  std::unique_ptr<Executable> graph;
-  expect_ok(device().record(CaptureMode::Relaxed, false, &recording));
-  on_another_thread([&] { expect_ok(recording->finish(&graph)); });
+  const RecordingPtr relaxed = recording(false, CaptureMode::Relaxed);
+  on_another_thread([&] { finished(relaxed); });
   expect(!this_thread_records(), "nor does the first one, then");
-}
+});
 
 // As when a garbage collector drops it.
-void recordings_may_be_dropped_anywhere() {
-  for (const CaptureMode mode : {CaptureMode::ThreadLocal, CaptureMode::Global, CaptureMode::Relaxed}) {
-    Pair data;
-    std::unique_ptr<Recording> recording;
-    expect_ok(device().record(mode, true, &recording));
-    on_another_thread([&] { recording = nullptr; });
+const Scenario drop("recordings_may_be_dropped_anywhere", [] {
+  const Data data;
+  for (const CaptureMode mode : kModes) {
+    RecordingPtr dropped = recording(true, mode);
+    on_another_thread([&] { dropped = nullptr; });
     expect(!this_thread_records(), "it has ended");
     allocate_and_free();
-    std::unique_ptr<Executable> graph;
-    expect_ok(record({{add_one(), &data.x, &data.y}}, true, &graph));
+    graph_of({{add_one(), &data.x, &data.y}});
   }
-}
+});
 
 }  // namespace
-
-Scenarios thread_scenarios() {
-  return {
-      {"others_may_allocate_unless_the_mode_is_global", others_may_allocate_unless_the_mode_is_global},
-      {"others_may_destroy_in_any_mode", others_may_destroy_in_any_mode},
-      {"the_recording_thread_may_destroy", the_recording_thread_may_destroy},
-      {"others_may_record_and_run_in_any_mode", others_may_record_and_run_in_any_mode},
-      {"waiting_for_the_device_breaks_every_capture", waiting_for_the_device_breaks_every_capture},
-      {"threads_record_at_the_same_time", threads_record_at_the_same_time},
-      {"others_cannot_wait_for_the_stream_of_a_recording", others_cannot_wait_for_the_stream_of_a_recording},
-      {"recordings_end_on_their_thread", recordings_end_on_their_thread},
-      {"recordings_may_be_dropped_anywhere", recordings_may_be_dropped_anywhere},
-  };
-}
-
 }  // namespace npu::scenarios

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import abc
+import contextlib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -42,14 +43,11 @@ class NativeBackend(Backend):
         return lowered
 
     def prepare(self, graph: Graph, ops: Sequence[BackendOp], device: torch.device) -> PreparedProgram:
-        try:
+        with self._errors_of(ops):
             return PreparedProgram(graph, ops, device, self.native_device(device))
-        except NpuCudaError as error:
-            raise self._backend_error(error, ops) from error
 
     def run(self, program: PreparedProgram, inputs: Sequence[Any]) -> Sequence[Any]:
-        if len(inputs) != program.layout.inputs:
-            raise BackendError(f"{len(inputs)} inputs for a program that takes {program.layout.inputs}")
+        _require_count(program, inputs)
         tensors = list(inputs)
         for make in program.outputs:
             tensors.append(make())  # noqa: PERF401 - comprehensions are calls before Python 3.12
@@ -66,8 +64,7 @@ class NativeBackend(Backend):
         self, program: PreparedProgram, inputs: Sequence[Any], outputs: Sequence[Any]
     ) -> Callable[[], None]:
         layout, device = program.layout, program.device
-        if len(inputs) != layout.inputs:
-            raise BackendError(f"{len(inputs)} inputs for a program that takes {layout.inputs}")
+        _require_count(program, inputs)
         by_place = dict(zip(reversed(layout.results), reversed(outputs), strict=True))
         computed = range(layout.inputs, layout.inputs + len(program.outputs))
         tensors = [*inputs, *[by_place[place] for place in computed]]
@@ -77,11 +74,9 @@ class NativeBackend(Backend):
             for place, output in zip(layout.results, outputs, strict=True)
             if output is not tensors[place]
         ]
-        try:
+        with self._errors_of(program.ops):
             instance = ProgramInstance(program, is_aligned=program.are_aligned(tensors))
             instance.bind(program.feeds, tensors)
-        except NpuCudaError as error:
-            raise self._backend_error(error, program.ops) from error
 
         def compute() -> None:
             try:
@@ -95,8 +90,7 @@ class NativeBackend(Backend):
         return compute
 
     def capture(self, program: PreparedProgram, inputs: Sequence[Any]) -> Captured:
-        if len(inputs) != program.layout.inputs:
-            raise BackendError(f"{len(inputs)} inputs for a program that takes {program.layout.inputs}")
+        _require_count(program, inputs)
         fixed = tuple(map(copy_with_strides, inputs))
         tensors = [*fixed, *[make() for make in program.outputs]]
         # A result that is an input gets its own memory, and is copied at each replay.
@@ -104,12 +98,10 @@ class NativeBackend(Backend):
             copy_with_strides(tensors[place]) if place < len(fixed) else tensors[place]
             for place in program.layout.results
         )
-        try:
+        with self._errors_of(program.ops):
             instance = ProgramInstance(program, is_aligned=program.are_aligned(tensors))
             instance.bind(program.feeds, tensors)
             recording = instance, instance.native.capture()
-        except NpuCudaError as error:
-            raise self._backend_error(error, program.ops) from error
         captured = Captured(program, fixed, outputs, recording)
         self.replay(captured)
         return captured
@@ -137,6 +129,13 @@ class NativeBackend(Backend):
     def finish(self, device: torch.device) -> None:
         """Wait for the launches, on devices whose stream is unknown to PyTorch."""
 
+    @contextlib.contextmanager
+    def _errors_of(self, ops: Sequence[BackendOp]) -> Iterator[None]:
+        try:
+            yield
+        except NpuCudaError as error:
+            raise self._backend_error(error, ops) from error
+
     def _backend_error(self, error: NpuCudaError, ops: Sequence[BackendOp]) -> BackendError:
         """Return an error of the native part as a `BackendError` that names the nodes."""
         found = _OP_INDEX.search(str(error))
@@ -147,6 +146,11 @@ class NativeBackend(Backend):
             f"the backend {self.name!r} failed: {error}",
             where=f"node{'s' if len(names) > 1 else ''} {' to '.join(map(repr, names))}" if names else None,
         )
+
+
+def _require_count(program: PreparedProgram, inputs: Sequence[Any]) -> None:
+    if len(inputs) != program.layout.inputs:
+        raise BackendError(f"{len(inputs)} inputs for a program that takes {program.layout.inputs}")
 
 
 class HostBackend(NativeBackend):

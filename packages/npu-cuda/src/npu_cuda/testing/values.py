@@ -46,22 +46,8 @@ def encode(values: Array, dtype: str) -> Array:
 def special_values(dtype: str) -> list[float]:
     """Return values of this dtype that arithmetic often gets wrong."""
     tiny, huge = TINY[dtype], HUGE[dtype]
-    return [
-        float("nan"),
-        -float("nan"),
-        float("inf"),
-        -float("inf"),
-        0.0,
-        -0.0,
-        tiny,
-        -tiny,
-        5 * tiny,
-        huge,
-        -huge,
-        1.0,
-        -1.0,
-        1.5,
-    ]
+    of_both_signs = (float("nan"), float("inf"), 0.0, tiny, huge, 1.0)
+    return [*of_both_signs, *(-value for value in of_both_signs), 5 * tiny, 1.5]
 
 
 def special_count(arity: int) -> int:
