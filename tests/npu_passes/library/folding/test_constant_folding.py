@@ -15,6 +15,7 @@ from npu_passes import PassManager, PassResult
 from npu_passes.library.folding.constant_folding import ConstantFolding
 from npu_passes.testing import check_pass
 from tests.support.passes.folding_cases import Call, op_types, refusals
+from tests.support.small_programs import program
 
 F32 = torch.float32
 
@@ -127,19 +128,13 @@ def test_an_expanded_constant_stays_expanded() -> None:
 def adding(line: str, *arguments: str) -> Graph:
     """Return a graph that adds ``%y``, which a line computes, to its input of 4 numbers."""
     declared = "\n".join(arguments)
-    return parse_ir(
-        f"""
-        graph g {{
-          input %x: f32[4]
-          {declared}
-
-          {line}
-          %sum: f32[4] = aten.add.Tensor(self=%x, other=%y)
-
-          return %sum
-        }}
-        """
-    )
+    return program(f"""
+        input %x: f32[4]
+        {declared}
+        {line}
+        %sum: f32[4] = aten.add.Tensor(self=%x, other=%y)
+        return %sum
+    """)
 
 
 def test_settings_of_the_process_have_no_influence() -> None:

@@ -24,6 +24,7 @@ from tests.support.passes.folding_cases import (
     run_passes,
     trained,
 )
+from tests.support.small_programs import program
 
 CONV2D, LINEAR = "aten.conv2d.default", "aten.linear.default"
 Function = Callable[[Any, Tensor], Tensor]
@@ -348,19 +349,15 @@ def test_a_model_that_cannot_be_folded_says_why(subtests: pytest.Subtests) -> No
 
 
 def test_a_factor_that_is_an_input_is_refused() -> None:
-    graph = parse_ir(
-        """graph g {
-          input %x: f32[2, 3]
-          input %alpha: float
-          param %weight: f32[4, 3]
-          call (%x, %alpha)
-
-          %linear: f32[2, 4] = aten.linear.default(input=%x, weight=%weight)
-          %add: f32[2, 4] = aten.add.Tensor(self=%linear, alpha=%alpha) {other=1}
-
-          return %add
-        }"""
-    )
+    graph = program("""
+        input %x: f32[2, 3]
+        input %alpha: float
+        param %weight: f32[4, 3]
+        call (%x, %alpha)
+        %linear: f32[2, 4] = aten.linear.default(input=%x, weight=%weight)
+        %add: f32[2, 4] = aten.add.Tensor(self=%linear, alpha=%alpha) {other=1}
+        return %add
+    """)
 
     result = PassManager([ConvAddFolding]).run(graph)
 

@@ -26,6 +26,7 @@ from tests.support.passes.training_graphs import (
     traced,
     trained,
 )
+from tests.support.small_programs import program
 
 ADAM = [kind for kind in KINDS if kind.startswith("adam")]
 SGD = [kind for kind in KINDS if kind.startswith("sgd")]
@@ -279,41 +280,29 @@ def test_other_optimizers_stay(subtests: pytest.Subtests) -> None:
 
 
 def test_a_sum_that_moves_no_parameter_is_no_step() -> None:
-    graph = parse_ir(
-        """
-        graph g {
-          input %x: f32[2, 3]
-          input %y: f32[2, 3]
-
-          %out.0: f32[2, 3] = aten._foreach_add.List(self=[%x], other=[%y]) {alpha=-0.5}
-
-          return %out.0
-        }
-        """
-    )
+    graph = program("""
+        input %x: f32[2, 3]
+        input %y: f32[2, 3]
+        %out.0: f32[2, 3] = aten._foreach_add.List(self=[%x], other=[%y]) {alpha=-0.5}
+        return %out.0
+    """)
 
     assert check_pass(FuseOptimizer, graph) == 0
 
 
 def test_two_steps_in_one_graph_are_two_ops() -> None:
-    graph = parse_ir(
-        """
-        graph g {
-          input %lr: float
-          input %gradient: f32[2, 3]
-          param %weight: f32[2, 3]
-          call (%lr, %gradient)
-
-          %neg: float = operator.neg(a=%lr)
-          %once.0: f32[2, 3] = aten._foreach_add.List(self=[%weight], other=[%gradient], alpha=%neg)
-          %sin: f32[2, 3] = aten.sin.default(self=%once.0)
-          %twice.0: f32[2, 3] = aten._foreach_add.List(self=[%once.0], other=[%sin], alpha=%neg)
-
-          update %weight = %twice.0
-          return ()
-        }
-        """
-    )
+    graph = program("""
+        input %lr: float
+        input %gradient: f32[2, 3]
+        param %weight: f32[2, 3]
+        call (%lr, %gradient)
+        %neg: float = operator.neg(a=%lr)
+        %once.0: f32[2, 3] = aten._foreach_add.List(self=[%weight], other=[%gradient], alpha=%neg)
+        %sin: f32[2, 3] = aten.sin.default(self=%once.0)
+        %twice.0: f32[2, 3] = aten._foreach_add.List(self=[%once.0], other=[%sin], alpha=%neg)
+        update %weight = %twice.0
+        return ()
+    """)
     data = Checked(calls=[((0.1, torch.ones(2, 3)), {})])
 
     assert check_pass(FuseOptimizer, graph, data=data) == 1
@@ -321,20 +310,14 @@ def test_two_steps_in_one_graph_are_two_ops() -> None:
 
 
 def test_tensors_of_several_dtypes_are_no_step() -> None:
-    graph = parse_ir(
-        """
-        graph g {
-          input %lr: float
-          input %gradient: f64[2, 3]
-          param %weight: f32[2, 3]
-          call (%lr, %gradient)
-
-          %neg: float = operator.neg(a=%lr)
-          %new.0: f64[2, 3] = aten._foreach_add.List(self=[%weight], other=[%gradient], alpha=%neg)
-
-          return %new.0
-        }
-        """
-    )
+    graph = program("""
+        input %lr: float
+        input %gradient: f64[2, 3]
+        param %weight: f32[2, 3]
+        call (%lr, %gradient)
+        %neg: float = operator.neg(a=%lr)
+        %new.0: f64[2, 3] = aten._foreach_add.List(self=[%weight], other=[%gradient], alpha=%neg)
+        return %new.0
+    """)
 
     assert reasons(run(graph)) == ["%gradient is f64[2, 3], and %weight is f32[2, 3]"]

@@ -23,6 +23,7 @@ from tests.support.passes.training_graphs import (
     trained,
     weights_of,
 )
+from tests.support.small_programs import program
 
 BOUNDARY = "aten.scalar_tensor.default"
 NUMBER = 0.3
@@ -30,20 +31,14 @@ NUMBER = 0.3
 
 def called(lines: str, type: str = "f32[2, 3]", result: str = "%out") -> Graph:
     """Return a graph of a tensor ``%x``, another one ``%y`` and a number ``%n``."""
-    return parse_ir(
-        f"""
-        graph g {{
-          input %x: {type}
-          input %y: {type}
-          input %n: float
-          call (%x, %y, %n)
-
-          {lines}
-
-          return {result}
-        }}
-        """
-    )
+    return program(f"""
+        input %x: {type}
+        input %y: {type}
+        input %n: float
+        call (%x, %y, %n)
+        {lines}
+        return {result}
+    """)
 
 
 def data(graph: Graph, number: float = NUMBER) -> Checked:
@@ -175,41 +170,29 @@ def test_arithmetic_on_numbers_is_arithmetic_on_tensors(subtests: pytest.Subtest
 
 
 def test_what_is_read_from_a_tensor_stays_one() -> None:
-    graph = parse_ir(
-        """
-        graph g {
-          input %x: f32[2, 3]
-          input %t: f32[1]
-
-          %item: float = aten._local_scalar_dense.default(self=%t)
-          %half: float = operator.truediv(a=%item) {b=2}
-          %out: f32[2, 3] = aten.add.Tensor(self=%x, other=%x, alpha=%half)
-
-          return %out
-        }
-        """
-    )
+    graph = program("""
+        input %x: f32[2, 3]
+        input %t: f32[1]
+        %item: float = aten._local_scalar_dense.default(self=%t)
+        %half: float = operator.truediv(a=%item) {b=2}
+        %out: f32[2, 3] = aten.add.Tensor(self=%x, other=%x, alpha=%half)
+        return %out
+    """)
 
     assert check_pass(ScalarsToTensors, graph) == 1
     assert not any(isinstance(value.type, ScalarType) for value in run(graph).graph.values)
 
 
 def test_integers_that_are_read_are_divided_as_floats() -> None:
-    graph = parse_ir(
-        """
-        graph g {
-          input %x: f64[2, 3]
-          input %t: i64[]
-
-          %item: int = aten._local_scalar_dense.default(self=%t)
-          %more: int = operator.add(a=%item) {b=1}
-          %third: float = operator.truediv(a=%more) {b=3}
-          %out: f64[2, 3] = aten.mul.Scalar(self=%x, other=%third)
-
-          return %out
-        }
-        """
-    )
+    graph = program("""
+        input %x: f64[2, 3]
+        input %t: i64[]
+        %item: int = aten._local_scalar_dense.default(self=%t)
+        %more: int = operator.add(a=%item) {b=1}
+        %third: float = operator.truediv(a=%more) {b=3}
+        %out: f64[2, 3] = aten.mul.Scalar(self=%x, other=%third)
+        return %out
+    """)
 
     assert check_pass(ScalarsToTensors, graph) == 1
     assert not any(isinstance(value.type, ScalarType) for value in run(graph).graph.values)
