@@ -177,6 +177,8 @@ def test_a_page_of_markdown_is_made_from_the_passes(capsys: Capture) -> None:
         == """\
 ### `broken`
 
+
+
 ```text
 cannot be used: there is no pass 'no-such-pass'
 ```
