@@ -13,7 +13,7 @@ from npu_ir import Graph, OpNode, Provenance, extract_ir
 from npu_passes import EXACT, Checked, Numerics, Pass, PassError, PassManager, Rewrite, within
 from npu_passes.testing import _find_unrecorded, check_pass
 from tests.support.corpus.case import Function
-from tests.support.passes.sample_passes import ReluToClamp
+from tests.support.passes.sample_passes import Failing, Liar, Picky, ReluToClamp, ReluToGelu
 from tests.support.small_programs import program
 
 
@@ -168,20 +168,6 @@ class SaysNothing(Broken):
         return False
 
 
-class SaysTooMuch(Broken):
-    def run(self, graph: Graph) -> bool:
-        return True
-
-
-class EditsAndTakesBack(Broken):
-    def run(self, graph: Graph) -> bool:
-        (node, *_) = graph.nodes
-        name = node.outputs[0].name
-        graph.rename(node.outputs[0], "another")
-        graph.rename(node.outputs[0], name)
-        return True
-
-
 class EditsBehindTheGraph(Broken):
     def run(self, graph: Graph) -> bool:
         (node, *_) = graph.nodes
@@ -205,17 +191,6 @@ class LeavesAGraphThatCannotRun(Broken):
         with self.rewrite(graph, "lose", relu) as edit:
             edit.replace(relu.outputs[0], edit.call("no.such.op", relu.inputs[0], type=relu.outputs[0].type))
         return True
-
-
-class ChangesValues(Broken):
-    numerics: ClassVar[Numerics] = within(1e-4)
-
-    def run(self, graph: Graph) -> bool:
-        found = pairs(graph)
-        for _, relu in found:
-            with self.rewrite(graph, "shift", relu) as edit:
-                edit.replace(relu.outputs[0], edit.call("aten.clamp_min.default", relu.inputs[0], 0.5))
-        return bool(found)
 
 
 class ScalesOnTheWay(Broken):
@@ -304,24 +279,11 @@ class HidesAnOption(Broken):
         return False
 
 
-class Raises(Broken):
-    def run(self, graph: Graph) -> bool:
-        raise KeyError("lost")
-
-
-class NeedsWhatIsNotThere(Broken):
-    def requires(self, graph: Graph) -> str | None:
-        return "the graph has no loops"
-
-    def run(self, graph: Graph) -> bool:
-        return False
-
-
 def test_a_pass_that_breaks_a_promise_is_refused(subtests: pytest.Subtests) -> None:
     rows = [
         (SaysNothing, "broken returned False, but the graph is another\n  at: graph 'net'\n  fix: run"),
-        (SaysTooMuch, "broken returned True, but the graph is the same\n"),
-        (EditsAndTakesBack, "broken edits the graph to what it was before\n"),
+        (Liar(edits=False, says=True), "liar.* returned True, but the graph is the same\n"),
+        (Liar(says=True), "liar.* edits the graph to what it was before\n"),
         (EditsBehindTheGraph, "broken edits the graph by other means than the graph's methods\n"),
         (LeavesAWrongGraph, "broken broke graph 'net': .*aten.add.Tensor"),
         (
@@ -337,11 +299,8 @@ def test_a_pass_that_breaks_a_promise_is_refused(subtests: pytest.Subtests) -> N
             ),
         ),
         (
-            ChangesValues,
-            (
-                "broken changed what the graph computes: result differs by .*\n  at: graph 'net'\n"
-                "  fix: its numerics are within 0.0001: npu_passes.within"
-            ),
+            ReluToGelu,
+            "relu-to-gelu changed what the graph computes: result differs by .*\n.*\n  fix: .* are exact: npu_",
         ),
         (IsNeverDone, "broken changes the graph in a second run, too\n.*\n  fix: do all of it in one"),
         (
@@ -350,8 +309,8 @@ def test_a_pass_that_breaks_a_promise_is_refused(subtests: pytest.Subtests) -> N
         ),
         (ForgetsWhatWasFused, r"broken does not record that node 'add' was fused \(rewrite 'clamp'\)\n"),
         (HidesAnOption, "HidesAnOption.* differs from its text form: broken\n"),
-        (Raises, "broken failed: KeyError: 'lost'\n  at: graph 'net'"),
-        (NeedsWhatIsNotThere, "broken requires a condition that does not hold: the graph has no loops\n"),
+        (Failing(inside=False), "failing.* failed: ValueError: no luck\n  at: graph 'net'"),
+        (Picky(wants="sort"), "picky.* requires a condition that does not hold: no sort in net\n"),
     ]
     for item, message in rows:
         with subtests.test(item=item, message=message), pytest.raises(PassError, match=message):

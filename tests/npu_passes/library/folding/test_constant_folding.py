@@ -9,11 +9,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from npu_ir import Graph, Interpreter, TensorType, execute_ir, extract_ir, parse_ir
+from npu_ir import Graph, Interpreter, TensorType, execute_ir, extract_ir
 from npu_ir.core.tensor_bytes import same_data
 from npu_passes import PassManager, PassResult
 from npu_passes.library.folding.constant_folding import ConstantFolding
-from npu_passes.testing import check_pass
 from tests.support.passes.folding_cases import Call, op_types, refusals
 from tests.support.small_programs import program
 
@@ -356,24 +355,6 @@ def test_what_calls_read_is_kept_as_far_as_it_takes_no_more_than_the_weights(
 
 
 # Promises
-
-
-def graphs() -> list[Graph]:
-    def mixed(self: Any, x: Tensor) -> Any:
-        table = torch.arange(12.0).view(3, 4)
-        return x * self.w.exp() + table, self.w.abs(), table + 1, x + torch.outer(self.w, self.w).sum()
-
-    return [
-        extract_ir(Call(mixed, w=nn.Parameter(torch.randn(4))), (X,)),
-        extract_ir(Call(lambda self, pred, x: branches(pred, x)), (torch.tensor(True), X)),
-        extract_ir(Call(lambda self, x: x + 1), (X,)),
-    ]
-
-
-def test_the_pass_keeps_its_promises(subtests: pytest.Subtests) -> None:
-    for max_bytes in [0, 20, 1 << 20]:
-        with subtests.test(max_bytes=max_bytes):
-            assert check_pass(ConstantFolding(max_bytes=max_bytes), graphs()) >= 1
 
 
 def test_the_time_per_node_does_not_grow_with_a_chain() -> None:
