@@ -76,15 +76,6 @@ def test_statistics_count_what_was_there_and_what_is_left(chain: Graph) -> None:
     assert 0 < result.seconds < 60
 
 
-def test_statistics_are_fresh_for_each_run(chain: Graph) -> None:
-    manager = PassManager([DropAlias])
-
-    first, second = manager.run(chain), manager.run(chain)
-
-    assert len(first.passes) == len(second.passes) == 1
-    assert len(first.journal.rewrites) == len(second.journal.rewrites) == 2
-
-
 def test_parameters_constants_and_operations_are_counted() -> None:
     model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2)).eval()
     graph = extract_ir(model, (torch.zeros(3, 4),))
@@ -387,7 +378,12 @@ def test_checked_mode_names_a_pass_that_changes_what_a_graph_computes(subtests: 
     rows = [
         (summing, pass_that(turns_a_sum), Checked(), "sample changed what graph"),
         (counting, ReluToGelu, Checked(), "the update of total differs"),
-        (open_batch(nn.ReLU()), ReluToGelu, Checked(sizes={"batch": 5}), "relu-to-gelu changed"),
+        (
+            open_batch(nn.ReLU()),
+            ReluToGelu,
+            Checked(sizes={"batch": 5}),
+            "relu-to-gelu changed what graph 'ReLU' computes: result differs by",
+        ),
     ]
     for graph, item, checked, message in rows:
         with subtests.test(message), pytest.raises(PassError, match=message):
@@ -409,27 +405,8 @@ def test_random_ops_draw_the_same_numbers_before_and_after() -> None:
         assert run(graph, ReluToClamp, checked=Checked()).after.nodes == 2
 
 
-def test_checked_mode_finds_a_pass_that_changes_results(chain: Graph) -> None:
-    with pytest.raises(
-        PassError, match=r"relu-to-gelu changed what graph 'chain' computes: result differs by"
-    ):
-        run(chain, DropAlias, ReluToGelu, checked=Checked())
-
-
 def test_checked_mode_lets_a_pass_do_what_its_numerics_allow(chain: Graph) -> None:
     assert run(chain, Nudge, checked=Checked()).after.nodes == 6
 
     with pytest.raises(PassError, match=r"(?s)nudge\{factor=1.01\} changed.*within 0.001"):
         run(chain, Nudge(factor=1.01), checked=Checked())
-
-
-def test_checked_mode_takes_weights_and_calls() -> None:
-    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU())
-    x = -torch.ones(3, 4)
-    graph = extract_ir(model, (x,))
-    weights = {"0.weight": torch.zeros(8, 4), "0.bias": torch.zeros(8)}
-
-    # gelu(0) is relu(0): nothing differs on these weights
-    result = run(graph, ReluToGelu, checked=Checked(weights=weights, calls=[((x,), {})]))
-
-    assert [node.op_type for node in result.graph.nodes] == ["aten.linear.default", "aten.gelu.default"]

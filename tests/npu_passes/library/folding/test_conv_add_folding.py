@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from npu_ir import extract_ir, parse_ir
+from npu_ir import extract_ir
 from npu_passes import PassManager, bake
 from npu_passes.library.folding.conv_add_folding import ConvAddFolding
 from npu_passes.library.folding.output_channels import channel_op
@@ -376,22 +376,3 @@ def test_sums_that_fold_no_weight_are_not_spoken_of(subtests: pytest.Subtests) -
             convs = {"same": nn.Conv2d(3, 3, 3, padding=1), "two": nn.Conv2d(3, 4, 3)}
 
             assert refused(model_of(function, torch.randn(3, 1, 1), **convs), SQUARE) == []
-
-
-def test_other_ways_to_call_an_operation_are_folded_behind_canonicalize(subtests: pytest.Subtests) -> None:
-    rows = {
-        "expand_as": (lambda self, x: (lambda y: y + self.z.expand_as(y))(self.conv(x))),
-        "true_divide": (lambda self, x: torch.true_divide(self.conv(x), self.z)),
-    }
-    for case, function in rows.items():
-        with subtests.test(case):
-            model, x = model_of(function, away_from_zero(CHANNELS, 1, 1)), image(3)
-
-            graph = (
-                PassManager("canonicalize,conv-add-folding,constant-folding,dead-code")
-                .run(extract_ir(model, (x,)))
-                .graph
-            )
-
-            assert [node.op_type for node in graph.body] == [CONV2D]
-            assert_computes(graph, model, [x])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from typing import Any
 
@@ -46,31 +47,24 @@ def optimizer_ops(graph: Graph) -> list[str]:
     return [op for op in ops(graph) if op.startswith(("aten._foreach_", "operator."))]
 
 
-def test_an_optimizer_becomes_one_op(subtests: pytest.Subtests) -> None:
-    for kind in KINDS:
-        with subtests.test(kind=kind):
-            graph = step_graph(kind)
+def test_an_optimizer_becomes_one_op_in_whatever_form_other_passes_leave_it(
+    subtests: pytest.Subtests,
+) -> None:
+    before = [
+        MINIMAL,
+        "canonicalize,elim-identity,dead-code",
+        f"lower-foreach,{MINIMAL}",
+        f"{MINIMAL},constant-folding",
+    ]
+    for kind, passes in itertools.product(KINDS, before):
+        with subtests.test(kind=kind, passes=passes):
+            graph = step_graph(kind, passes=passes)
 
             assert check_pass(FuseOptimizer, graph, data=data_of(graph)) == 1
             result = run(graph)
             assert [node.op_type for node in steps(result.graph)] == [ADAM_STEP if kind in ADAM else SGD_STEP]
             assert optimizer_ops(result.graph) == []
             assert reasons(result) == []
-
-
-def test_it_is_found_in_whatever_form_other_passes_leave_it(subtests: pytest.Subtests) -> None:
-    passes_rows = [
-        "canonicalize,elim-identity,dead-code",
-        f"lower-foreach,{MINIMAL}",
-        f"{MINIMAL},constant-folding",
-    ]
-    for kind in KINDS:
-        for passes in passes_rows:
-            with subtests.test(kind=kind, passes=passes):
-                graph = step_graph(kind, passes=passes)
-
-                assert check_pass(FuseOptimizer, graph, data=data_of(graph)) == 1
-                assert len(steps(run(graph).graph)) == 1
 
 
 def test_the_op_takes_what_the_optimizer_was_given() -> None:
