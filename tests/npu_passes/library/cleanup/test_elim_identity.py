@@ -16,6 +16,7 @@ from npu_passes import Checked, PassManager, PassResult
 from npu_passes.library.cleanup.elim_identity import ElimIdentity
 from npu_passes.library.cleanup.elim_identity.copies import is_lossless
 from tests.support.corpus.case import Function
+from tests.support.passes.pattern_cases import reasons
 from tests.support.small_programs import program
 
 
@@ -43,10 +44,6 @@ def run(graph: Graph, **options: Any) -> PassResult:
 
 def is_gone(result: PassResult) -> bool:
     return result.graph.node("end").inputs[0].name == "x"
-
-
-def reasons(result: PassResult) -> list[str]:
-    return [item.reason for item in result.journal.refusals]
 
 
 IDENTITIES = [

@@ -15,6 +15,7 @@ from npu_passes import Checked, PassManager, PassResult, parse_passes
 from npu_passes.library.training.fuse_optimizer import FuseOptimizer
 from npu_passes.ops.training import ADAM_STEP, SGD_STEP
 from npu_passes.testing import check_pass
+from tests.support.passes.pattern_cases import reasons
 from tests.support.passes.training_graphs import (
     KINDS,
     MINIMAL,
@@ -37,10 +38,6 @@ def run(graph: Graph) -> PassResult:
 
 def steps(graph: Graph) -> list[OpNode]:
     return list(graph.nodes_of(ADAM_STEP, SGD_STEP))
-
-
-def reasons(result: PassResult) -> list[str]:
-    return [item.reason for item in result.journal.refusals]
 
 
 def optimizer_ops(graph: Graph) -> list[str]:

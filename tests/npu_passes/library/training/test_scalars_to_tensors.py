@@ -15,6 +15,7 @@ from npu_passes.library.training.fuse_optimizer import FuseOptimizer
 from npu_passes.library.training.scalars_to_tensors import ScalarsToTensors, tensor_inputs
 from npu_passes.manager.checked_mode import relative_error
 from npu_passes.testing import check_pass
+from tests.support.passes.pattern_cases import reasons
 from tests.support.passes.training_graphs import (
     KINDS,
     call_of,
@@ -52,10 +53,6 @@ def data(graph: Graph, number: float = NUMBER) -> Checked:
 
 def run(graph: Graph, **options: Any) -> PassResult:
     return PassManager([ScalarsToTensors(**options)]).run(graph)
-
-
-def reasons(result: PassResult) -> list[str]:
-    return [item.reason for item in result.journal.refusals]
 
 
 def readers(graph: Graph) -> set[str]:
