@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,6 @@ from tests.ops.cases import (
     Budget,
     Call,
     calls_of,
-    dtypes_of,
     operators,
 )
 from tests.ops.judge import judge_operator
@@ -87,28 +88,18 @@ def test_the_samples_taken_differ_in_kind() -> None:
     sums = list(calls_of(operators()["sum"], Budget(main={FUNCTION: 4}, other={}, dtypes=1)))
 
     assert len({tuple(call.tensors[0].shape) for call in sums}) > 1
-    assert any(
-        call.sample.endswith("non-contiguous") and not call.tensors[0].is_contiguous() for call in sums
-    )
+    assert sums[-1].sample.endswith("non-contiguous")
+    assert not sums[-1].tensors[0].is_contiguous()
 
 
-def test_float32_is_the_main_dtype_where_an_operator_supports_it() -> None:
-    assert dtypes_of(operators()["add"])[:2] == [torch.float32, torch.int64]
+def made_up(function: Callable[..., Any], *tensors: torch.Tensor) -> Call:
+    return Call("made up", FUNCTION, torch.float32, "#0", function, tensors, lambda given: (tuple(given), {}))
 
 
 def test_fresh_tensors_keep_strides_and_shared_memory() -> None:
     base = torch.arange(12.0).reshape(3, 4)
-    call = Call(
-        "made up",
-        FUNCTION,
-        torch.float32,
-        "#0",
-        torch.add,
-        (base.t(), base[1]),
-        lambda tensors: (tuple(tensors), {}),
-    )
 
-    turned, row = call.fresh_tensors()
+    turned, row = made_up(torch.add, base.t(), base[1]).fresh_tensors()
     row.zero_()
 
     assert turned.stride() == (1, 4)
@@ -172,12 +163,18 @@ def test_what_torch_export_refuses_is_named_with_its_reason() -> None:
 
 
 def test_what_eager_refuses_is_named_with_its_reason() -> None:
-    def refuse(*args: Any, **kwargs: Any) -> Any:
+    def refuse() -> Any:
         raise ValueError("not on\nthis machine")
 
-    call = Call("made up", FUNCTION, torch.float32, "#0", refuse, (), lambda tensors: ((), {}))
+    assert judge(made_up(refuse)) == Verdict(Outcome.EAGER_REFUSES, "ValueError: not on")
 
-    assert judge(call) == Verdict(Outcome.EAGER_REFUSES, "ValueError: not on")
+
+def test_an_operator_that_differs_from_itself_is_no_failure_of_ours() -> None:
+    counter = itertools.count()
+
+    verdict = judge(made_up(lambda x: x + next(counter), torch.ones(2)))
+
+    assert verdict.outcome is Outcome.PYTORCH_DIFFERS
 
 
 def test_a_limit_is_named() -> None:
@@ -195,25 +192,6 @@ def test_a_refusal_of_ours_without_cause_is_a_failure(monkeypatch: pytest.Monkey
         monkeypatch.setattr(npu_ir, "extract_ir", refuse)
 
         assert judge(call_of("add")) == Verdict(Outcome.FAIL, f"extract: ConversionError: {message}")
-
-
-def test_an_operator_that_differs_from_itself_is_no_failure_of_ours() -> None:
-    counter = iter(range(100))
-
-    def drifting(x: torch.Tensor) -> torch.Tensor:
-        return x + next(counter)
-
-    call = Call(
-        "made up",
-        FUNCTION,
-        torch.float32,
-        "#0",
-        drifting,
-        (torch.ones(2),),
-        lambda tensors: (tuple(tensors), {}),
-    )
-
-    assert judge(call).outcome is Outcome.PYTORCH_DIFFERS
 
 
 # The workers
@@ -295,21 +273,13 @@ def test_a_crash_costs_one_call_and_is_blamed_on_its_stage(tmp_path: Path) -> No
     assert [entry["outcome"] for entry in results["good"].results] == ["pass", "pass"]
 
 
-def test_a_hang_costs_one_call(tmp_path: Path) -> None:
-    results = run_stand_in(tmp_path, ["hang", "good"], size=1, limit_s=2.0)
+def test_a_hang_costs_one_call_and_an_operator_that_always_crashes_is_given_up(tmp_path: Path) -> None:
+    results = run_stand_in(tmp_path, ["hang", "always", "good"], size=1, limit_s=2.0)
 
-    assert [entry["reason"] for entry in results["hang"].results] == [
-        "",
-        "run: the process ended: no answer in 2 s",
-        "",
-    ]
-    assert "good" in results
-
-
-def test_an_operator_that_always_crashes_is_given_up(tmp_path: Path) -> None:
-    results = run_stand_in(tmp_path, ["always"], size=1)
-
+    reasons = [entry["reason"] for entry in results["hang"].results]
+    assert reasons == ["", "run: the process ended: no answer in 2 s", ""]
     assert results["always"].results[-1]["reason"] == f"given up after {MOST_CRASHES} crashes"
+    assert "good" in results
 
 
 def test_a_worker_that_does_not_start_ends_the_run(tmp_path: Path) -> None:
@@ -323,14 +293,8 @@ def test_a_worker_that_does_not_start_ends_the_run(tmp_path: Path) -> None:
 
 
 def entry(outcome: Outcome, reason: str = "", variant: str = FUNCTION) -> dict[str, Any]:
-    return {
-        "call": f"{variant} float32 #0",
-        "dtype": "float32",
-        "variant": variant,
-        "outcome": outcome.value,
-        "reason": reason,
-        "same_strides": True,
-    }
+    named = {"call": f"{variant} float32 #0", "dtype": "float32", "variant": variant}
+    return {**named, "outcome": outcome.value, "reason": reason, "same_strides": True}
 
 
 def test_a_run_goes_on_behind_what_is_stored(tmp_path: Path) -> None:
@@ -347,40 +311,20 @@ def test_a_run_goes_on_behind_what_is_stored(tmp_path: Path) -> None:
     assert list(Store(path, "code 2", any_code=True).read()) == ["add", "mul"]
 
 
-def test_the_page_does_not_depend_on_the_order_of_results() -> None:
-    results = [
-        OpResult("add", [entry(Outcome.PASS)], 1.0),
-        OpResult("abs", [entry(Outcome.FAIL, "run: lost")], 2.0),
-    ]
-
-    assert format_report("2.0", results) == format_report("2.0", results[::-1])
-
-
 def test_the_page_counts_what_can_be_exported_and_names_the_rest() -> None:
+    passed, guard = entry(Outcome.PASS), "Guard: on {u12, u3} of FakeTensor(..., size=(5, 2))"
+    misstated = entry(Outcome.SIZES_MISSTATED, "ConversionError: PyTorch bounds the size u3")
+    refused = entry(Outcome.EAGER_REFUSES, "RuntimeError: of shapes")
     results = [
-        OpResult(
-            "add",
-            [
-                entry(Outcome.PASS),
-                entry(Outcome.PASS, variant=IN_PLACE),
-                entry(Outcome.EAGER_REFUSES, "RuntimeError: of shapes"),
-            ],
-        ),
-        OpResult(
-            "equal", [entry(Outcome.EXPORT_REFUSES, "Guard: on {u12, u3} of FakeTensor(..., size=(5, 2))")]
-        ),
-        OpResult(
-            "item",
-            [
-                entry(Outcome.PASS),
-                entry(Outcome.SIZES_MISSTATED, "ConversionError: PyTorch bounds the size u3"),
-            ],
-        ),
+        OpResult("add", [passed, entry(Outcome.PASS, variant=IN_PLACE), refused]),
+        OpResult("equal", [entry(Outcome.EXPORT_REFUSES, guard)]),
+        OpResult("item", [passed, misstated]),
         OpResult("gpu_only"),
     ]
 
     page = format_report("2.0+cpu", results)
 
+    assert page == format_report("2.0+cpu", results[::-1])
     assert "PyTorch 2.0: 4 operators, 6 calls" in page
     assert "**75.00 %** of the 4 calls that `torch.export` exports pass,\n  0 fail" in page
     assert "2 operators have a call that `torch.export` exports; 1 of them pass every such call" in page

@@ -14,7 +14,15 @@ import transformers
 from torch import nn
 
 from benchmarks.models import UNet
+from npu_passes.ops.fused import ADD_LAYER_NORM, ADD_RMS_NORM, LINEAR_ACTIVATION
 from tests.pass_models.convnets import MobileNetV3, with_random_norms
+
+FUSED = (
+    "aten.scaled_dot_product_attention.default",
+    ADD_LAYER_NORM,
+    ADD_RMS_NORM,
+    LINEAR_ACTIVATION,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,12 +34,14 @@ class Case:
         make: Makes the model; the argument says whether the whole one or a small one.
         inputs: Makes the keyword arguments, likewise.
         norms: How many batch norms the whole model has; all can be folded.
+        fused: How many of `FUSED` the fusing pipeline makes in the small model.
     """
 
     name: str
     make: Callable[[bool], nn.Module]
     inputs: Callable[[bool], dict[str, torch.Tensor]]
     norms: int = 0
+    fused: tuple[int, int, int, int] = (0, 0, 0, 0)
 
     def model(self, whole: bool) -> nn.Module:
         """Return the model in eval mode, the same one for each call."""
@@ -116,7 +126,9 @@ def _vit(whole: bool) -> nn.Module:
 CASES = (
     Case("ResNet-18", _resnet("basic", [2, 2, 2, 2], [64, 128, 256, 512]), _images, 20),
     Case("ResNet-50", _resnet("bottleneck", [3, 4, 6, 3], [256, 512, 1024, 2048]), _images, 53),
-    Case("MobileNetV3-Large", lambda whole: MobileNetV3(blocks=15 if whole else 4), _images, 46),
+    Case(
+        "MobileNetV3-Large", lambda whole: MobileNetV3(blocks=15 if whole else 4), _images, 46, (0, 0, 0, 1)
+    ),
     Case("U-Net", lambda whole: UNet(32, 4) if whole else UNet(4, 2), _images, 22),
     Case(
         "BERT",
@@ -129,6 +141,7 @@ CASES = (
             intermediate_size=(1024, 32),
         ),
         _tokens("input_ids"),
+        fused=(2, 4, 0, 2),
     ),
     Case(
         "GPT-2",
@@ -136,6 +149,7 @@ CASES = (
             "GPT2", vocab_size=1000, n_embd=(256, 16), n_layer=(12, 2), n_head=(4, 2), use_cache=False
         ),
         _tokens("input_ids"),
+        fused=(2, 4, 0, 2),
     ),
     Case(
         "Llama",
@@ -150,8 +164,9 @@ CASES = (
             use_cache=False,
         ),
         _tokens("input_ids"),
+        fused=(2, 0, 4, 2),
     ),
-    Case("ViT", _vit, _images),
+    Case("ViT", _vit, _images, fused=(2, 5, 0, 2)),
     Case(
         "T5",
         _text_model(
@@ -165,5 +180,6 @@ CASES = (
             use_cache=False,
         ),
         _tokens("input_ids", "decoder_input_ids"),
+        fused=(6, 0, 10, 4),
     ),
 )

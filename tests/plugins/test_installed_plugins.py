@@ -79,24 +79,19 @@ def plugin(tmp_path_factory: pytest.TempPathFactory) -> Plugin:
     return make
 
 
-def test_the_example_is_loaded(tmp_path: Path) -> None:
-    report = reports(tmp_path)["npu-plugin-example"]
+def test_the_example_is_loaded_and_its_backend_is_a_plugin_of_its_own(tmp_path: Path) -> None:
+    found = reports(tmp_path)
 
-    assert report["refused"] is None
-    assert report["distribution"] == "npu-plugin-example 0.1.0"
-    assert report["offers"] == {
+    example, backend = found["npu-plugin-example"], found["npu-plugin-example-backend"]
+    assert example["refused"] is backend["refused"] is None
+    assert example["distribution"] == "npu-plugin-example 0.1.0"
+    assert example["offers"] == {
         "conversion": ["npu_plugin_example.rescale_bits.default"],
         "execution": ["npu_plugin_example.rescale"],
         "passes": ["npu-plugin-example-fuse-add-relu"],
         "pipelines": ["npu-plugin-example"],
     }
-
-
-def test_its_backend_is_a_plugin_of_its_own(tmp_path: Path) -> None:
-    report = reports(tmp_path)["npu-plugin-example-backend"]
-
-    assert report["refused"] is None
-    assert report["offers"] == {"backends": ["npu-plugin-example"]}
+    assert backend["offers"] == {"backends": ["npu-plugin-example"]}
 
 
 def test_its_backend_runs_what_it_can_of_a_model(tmp_path: Path) -> None:

@@ -16,6 +16,8 @@ from npu_ir.cli import main
 from npu_ir.plugins import plugin_manager
 from npu_passes import Pass, Pipeline
 from npu_passes.cli.reports import flops_text
+from tests.support.corpus.case import Function
+from tests.support.passes.sample_passes import Failing, Restless
 
 Capture = pytest.CaptureFixture[str]
 
@@ -74,41 +76,13 @@ class DoubleWrongly(Pass):
         return bool(found)
 
 
-class Flip(Pass):
-    """Swap relu and clamp for ever."""
-
-    name = "flip"
-    is_idempotent = False
-
-    def run(self, graph: Graph) -> bool:
-        (node, *_) = graph.nodes_of("aten.relu.default", "aten.clamp_min.default")
-        with self.rewrite(graph, "flip", node) as edit:
-            bound = () if node.op_type == "aten.clamp_min.default" else (0,)
-            op_type = "aten.clamp_min.default" if bound else "aten.relu.default"
-            edit.replace(node.outputs[0], edit.call(op_type, node.inputs[0], *bound))
-        return True
-
-
-class Breaking(Pass):
-    """Leave a graph that is none."""
-
-    name = "breaking"
-
-    def run(self, graph: Graph) -> bool:
-        (relu, *_) = graph.nodes_of("aten.relu.default")
-        with self.rewrite(graph, "break", relu) as edit:
-            raise KeyError(f"{edit.graph.name} lost")
-        return True
-
-
 @pytest.fixture(autouse=True)
 def _in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    for item in (Clamp, DoubleWrongly, Flip, Breaking):
-        monkeypatch.setitem(plugin_manager.get_plugins().passes, item.name, item)
-    monkeypatch.setitem(
-        plugin_manager.get_plugins().pipelines, "clamping", Pipeline("clamping", "clamp", "Clamps.")
-    )
+    plugins = plugin_manager.get_plugins()
+    for item in (Clamp, DoubleWrongly, Failing, Restless):
+        monkeypatch.setitem(plugins.passes, item.name, item)
+    monkeypatch.setitem(plugins.pipelines, "clamping", Pipeline("clamping", "clamp", "Clamps."))
 
 
 @pytest.fixture
@@ -145,25 +119,27 @@ def test_the_graph_that_the_passes_make_is_saved(model: Net, capsys: Capture) ->
     assert load_ir("net.json") != graph
 
 
-def test_the_new_graph_takes_the_weights_that_were_saved_with_the_old_one(capsys: Capture) -> None:
-    assert opt("full.json", "-o", "fast.json", "--passes", "clamp") == 0
+def test_weights_that_were_saved_with_the_graph_are_not_copied(capsys: Capture) -> None:
+    assert opt("net.json", "-o", "fast.json", "--passes", "clamp") == 0
+    assert opt("full.json", "--passes", "clamp") == 0
+    assert "weights" not in capsys.readouterr().out
 
-    assert main(["run", "fast.json"]) == 2
+    assert opt("full.json", "-o", "fast.json", "--passes", "clamp") == 0
+    assert "weights  not copied: npu run fast.json --weights full.json\n" in capsys.readouterr().out
     assert main(["run", "fast.json", "--weights", "full.json"]) == 0
+    assert main(["run", "fast.json"]) == 2
     assert "was saved without them" in capsys.readouterr().err
 
 
-def test_a_pipeline_goes_by_its_name(capsys: Capture) -> None:
-    assert opt("net.json", "--pipeline", "clamping") == 0
-
-    assert "passes  clamp\n" in capsys.readouterr().out
-
-
-def test_without_an_output_nothing_is_saved(tmp_path: Path) -> None:
+def test_a_pipeline_goes_by_its_name_and_without_an_output_nothing_is_saved(
+    capsys: Capture, tmp_path: Path
+) -> None:
     before = set(tmp_path.iterdir())
 
-    assert opt("net.json", "--passes", "clamp") == 0
+    assert opt("net.json", "--pipeline", "clamping") == 0
+
     assert set(tmp_path.iterdir()) == before
+    assert "passes  clamp\n" in capsys.readouterr().out
 
 
 def test_stats_show_what_each_pass_changed(capsys: Capture) -> None:
@@ -178,22 +154,39 @@ def test_stats_show_what_each_pass_changed(capsys: Capture) -> None:
     assert rows[4][:10] == ["after", "2", "rounds", "5", "7", "0", "20", "0", "B", "64"]
 
 
-def test_operations_that_are_not_known_are_said_to_be_missing(capsys: Capture) -> None:
+@pytest.fixture
+def open_graph() -> str:
     batch = torch.export.Dim("batch", min=2, max=64)
     save_ir(extract_ir(Net(), (torch.ones(3, 4),), dynamic_shapes=({0: batch},)), "open.json")
+    return "open.json"
 
-    assert opt("open.json", "--passes", "clamp", "--stats") == 0
+
+def test_operations_that_are_not_known_are_said_to_be_missing(open_graph: str, capsys: Capture) -> None:
+    assert opt(open_graph, "--passes", "clamp", "--stats") == 0
 
     assert "FLOPs without 1 node whose operations are not known\n" in capsys.readouterr().out
 
 
-def test_explain_shows_rewrites_and_refusals(capsys: Capture) -> None:
-    assert opt("net.json", "--passes", "clamp{keep=[relu]}", "--explain") == 0
+def cells(table: str) -> list[str]:
+    return [" ".join(row.split()) for row in table.splitlines()]
 
+
+def test_explain_shows_rewrites_and_says_refusals_for_one_reason_once(capsys: Capture) -> None:
+    branches = Function(lambda x: torch.cond(x.sum() > 0, lambda x: x.relu(), lambda x: x.relu() - 1, (x,)))
+    save_ir(extract_ir(branches, (torch.ones(4),)), "branches.json")
+
+    assert opt("net.json", "--passes", "clamp{keep=[relu,relu_1]}", "--explain") == 0
     made, refused, _ = capsys.readouterr().out.split("\n\n")
-    assert made.splitlines()[0].split() == ["rewrite", "by", "rule", "nodes", "made"]
-    assert made.splitlines()[1].split() == ["clamp", "to-clamp", "relu_1", "clamp"]
-    assert refused.splitlines()[1].split(maxsplit=3) == ["clamp", "to-clamp", "relu", "it is to be kept"]
+    assert opt("branches.json", "--passes", "clamp", "--explain") == 0
+    made_in_regions = capsys.readouterr().out.split("\n\n")[0]
+
+    assert cells(made) == ["rewrite by rule nodes made", "clamp to-clamp relu_2 clamp"]
+    assert cells(refused) == [
+        "refused by rule nodes because",
+        "clamp to-clamp relu, relu_1 it is to be kept",
+    ]
+    nodes = [row.split()[2] for row in cells(made_in_regions)[1:]]
+    assert nodes == ["cond.true_fn/relu", "cond.false_fn/relu"]
 
 
 def test_explain_gathers_what_one_rule_did_to_many_nodes_and_cuts_long_lists(capsys: Capture) -> None:
@@ -202,32 +195,9 @@ def test_explain_gathers_what_one_rule_did_to_many_nodes_and_cuts_long_lists(cap
 
     assert opt("chain.json", "--passes", "elim-identity", "--explain") == 0
 
-    (_, *rows), *_ = (part.splitlines() for part in capsys.readouterr().out.split("\n\n"))
+    rewritten = capsys.readouterr().out.split("\n\n")[0]
     nodes = "flatten, flatten_1, ..., flatten_7, flatten_8 (9 in all)"
-    assert [" ".join(row.split()) for row in rows] == [f"elim-identity view {nodes}"]
-
-
-def test_explain_says_refusals_for_one_reason_once(capsys: Capture) -> None:
-    assert opt("net.json", "--passes", "clamp{keep=[relu,relu_1]}", "--explain") == 0
-
-    _, refused, _ = capsys.readouterr().out.split("\n\n")
-    assert [" ".join(row.split()) for row in refused.splitlines()] == [
-        "refused by rule nodes because",
-        "clamp to-clamp relu, relu_1 it is to be kept",
-    ]
-
-
-def test_explain_names_the_region_that_a_node_is_in(capsys: Capture) -> None:
-    class Branches(torch.nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return torch.cond(x.sum() > 0, lambda x: x.relu() + 1, lambda x: x.relu() - 1, (x,))
-
-    save_ir(extract_ir(Branches(), (torch.ones(4),)), "branches.json")
-
-    assert opt("branches.json", "--passes", "clamp", "--explain") == 0
-
-    made = capsys.readouterr().out.split("\n\n")[0]
-    assert [row.split()[2] for row in made.splitlines()[1:]] == ["cond.true_fn/relu", "cond.false_fn/relu"]
+    assert cells(rewritten)[1:] == [f"elim-identity view {nodes}"]
 
 
 def test_json_holds_all_of_it(capsys: Capture) -> None:
@@ -246,7 +216,7 @@ def test_json_holds_all_of_it(capsys: Capture) -> None:
 
 
 def test_passes_that_find_no_end_are_a_warning(capsys: Capture) -> None:
-    assert opt("net.json", "-o", "fast.json", "--passes", "flip", "--max-rounds", "3") == 0
+    assert opt("net.json", "-o", "fast.json", "--passes", "restless", "--max-rounds", "3") == 0
 
     printed = capsys.readouterr()
     assert "rounds  3, 3 rewrites" in printed.out
@@ -282,18 +252,18 @@ def test_check_accepts_what_keeps_results(capsys: Capture) -> None:
 
 
 def test_check_fails_where_results_differ_and_saves_nothing(capsys: Capture) -> None:
+    Path("fast.json").write_text("mine")
+
     code = opt("net.json", "-o", "fast.json", "--passes", "double-wrongly", "--check")
 
     error = capsys.readouterr().err
     assert code == 1
     assert "npu: error: double-wrongly changed what graph 'net' computes: result differs by " in error
-    assert not Path("fast.json").exists()
+    assert Path("fast.json").read_text() == "mine"
 
 
-def test_checks_run_on_the_sizes_that_are_given(capsys: Capture) -> None:
-    batch = torch.export.Dim("batch", min=2, max=64)
-    save_ir(extract_ir(Net(), (torch.ones(3, 4),), dynamic_shapes=({0: batch},)), "open.json")
-    words = ["open.json", "--passes", "clamp", "--check", "--size"]
+def test_checks_run_on_the_sizes_that_are_given(open_graph: str, capsys: Capture) -> None:
+    words = [open_graph, "--passes", "clamp", "--check", "--size"]
 
     assert [opt(*words, "batch=5"), opt(*words, "batch=100")] == [0, 2]
     assert "the size 'batch' cannot be 100" in capsys.readouterr().err
@@ -346,83 +316,39 @@ def test_bisect_takes_a_tolerance_and_a_folder(capsys: Capture) -> None:
     assert '"culprit"' in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("words", "code", "message"),
-    [
-        pytest.param(
-            ["--passes", "clmap"], 2, "there is no pass 'clmap'\n  fix: did you mean 'clamp'?", id="pass"
-        ),
-        pytest.param(
-            ["--passes", "clamp{low=1}"],
-            2,
-            "clamp has no option 'low' (at passes 'clamp{low=1}')",
-            id="option",
-        ),
-        pytest.param(["--passes", "clamp{bound=x}"], 2, "the option 'bound' is a float, not x", id="value"),
-        pytest.param(
-            ["--pipeline", "clampin"],
-            2,
-            "there is no pipeline 'clampin'\n  fix: did you mean 'clamping'?",
-            id="pipeline",
-        ),
-        pytest.param(
-            ["--passes", "clamp", "--pipeline", "clamping"], 2, "not allowed with argument", id="both"
-        ),
-        pytest.param(
-            ["--passes", "clamp", "--max-rounds", "0"], 2, "--max-rounds 0: passes run in", id="rounds"
-        ),
-        pytest.param(
-            ["--passes", "clamp", "--random-weights", "0"],
-            2,
-            "passes do not use weights or inputs\n  fix: ",
-            id="data",
-        ),
-        pytest.param(
-            ["--check", "--rtol", "1"], 2, "--rtol and --repro-dir are for --bisect\n  fix: add", id="rtol"
-        ),
-        pytest.param(
-            ["--passes", "clamp", "--check", "--input", "y=f32[2]"],
-            2,
-            "the graph has no input 'y'",
-            id="input",
-        ),
-        pytest.param(
-            ["--passes", "clamp", "--bisect", "--rtol", "-1"],
-            2,
-            "--rtol: a tolerance is finite",
-            id="tolerance",
-        ),
-        pytest.param(
-            ["--passes", "clamp", "--bisect", "--rtol", "nan"], 2, "a tolerance is finite", id="nan"
-        ),
-        pytest.param(["--bisect", "--rtol", "x"], 2, "argument --rtol: 'x' is not a number", id="no number"),
-        pytest.param(["--seed", "0"], 2, "passes do not use weights or inputs", id="seed"),
-        pytest.param(["--int-high", "2"], 2, "passes do not use weights or inputs", id="int-high"),
-        pytest.param(["--passes", "flip{a=1}"], 2, "fix: it has no options", id="no options"),
-        pytest.param(
-            ["--passes", "constant-folding{max_bytes=-1}"], 2, "is a number of bytes, not -1", id="bytes"
-        ),
-        pytest.param(
-            ["--passes", "decompose{ops=[aten.nope.default]}"],
-            2,
-            "'aten.nope.default', and there is no",
-            id="op",
-        ),
-        pytest.param(
-            ["--passes", "breaking"],
-            1,
-            "breaking: break failed: KeyError: 'net lost' (at node 'relu')",
-            id="pass fails",
-        ),
-        pytest.param(
-            ["--passes", "clamp", "-o", "no/such/folder.json"], 2, "there is no folder no/such", id="folder"
-        ),
-    ],
-)
-def test_what_cannot_be_done_is_said(words: list[str], code: int, message: str, capsys: Capture) -> None:
-    given = opt("net.json", *words)
+WRONG_USAGE = [
+    ("--passes clmap", "there is no pass 'clmap'\n  fix: did you mean 'clamp'?"),
+    ("--passes clamp{low=1}", "clamp has no option 'low' (at passes 'clamp{low=1}')"),
+    ("--passes clamp{bound=x}", "the option 'bound' is a float, not x"),
+    ("--passes restless{a=1}", "fix: it has no options"),
+    ("--passes constant-folding{max_bytes=-1}", "is a number of bytes, not -1"),
+    ("--passes decompose{ops=[aten.nope.default]}", "'aten.nope.default', and there is no"),
+    ("--pipeline clampin", "there is no pipeline 'clampin'\n  fix: did you mean 'clamping'?"),
+    ("--passes clamp --pipeline clamping", "not allowed with argument"),
+    ("--passes clamp --max-rounds 0", "--max-rounds 0: passes run in"),
+    ("--passes clamp --random-weights 0", "passes do not use weights or inputs\n  fix: "),
+    ("--seed 0", "passes do not use weights or inputs"),
+    ("--int-high 2", "passes do not use weights or inputs"),
+    ("--check --rtol 1", "--rtol and --repro-dir are for --bisect\n  fix: add"),
+    ("--bisect --rtol -1", "--rtol: a tolerance is finite"),
+    ("--bisect --rtol nan", "a tolerance is finite"),
+    ("--bisect --rtol x", "argument --rtol: 'x' is not a number"),
+    ("--passes clamp --check --input y=f32[2]", "the graph has no input 'y'"),
+    ("--passes clamp -o no/such/folder.json", "there is no folder no/such"),
+]
 
-    assert (given, message in capsys.readouterr().err) == (code, True)
+
+def test_wrong_usage_is_said(capsys: Capture, subtests: pytest.Subtests) -> None:
+    for words, message in WRONG_USAGE:
+        with subtests.test(words):
+            code = opt("net.json", *words.split())
+
+            assert (code, message in capsys.readouterr().err) == (2, True)
+
+
+def test_a_pass_that_fails_is_said(capsys: Capture) -> None:
+    assert opt("net.json", "--passes", "failing") == 1
+    assert "failing: attempt failed: " in capsys.readouterr().err
 
 
 def test_a_graph_that_was_saved_with_weights_is_not_saved_over(capsys: Capture) -> None:
@@ -437,31 +363,7 @@ def test_a_graph_that_was_saved_with_weights_is_not_saved_over(capsys: Capture) 
     assert opt("net.json", "-o", "net.json", "--passes", "clamp") == 0
 
 
-def test_weights_that_were_saved_with_the_graph_are_said_not_to_be_copied(capsys: Capture) -> None:
-    assert opt("full.json", "-o", "fast.json", "--passes", "clamp") == 0
-    assert "weights  not copied: npu run fast.json --weights full.json\n" in capsys.readouterr().out
+def test_operations_are_counted_in_the_unit_that_fits() -> None:
+    counts = [0, 999, 1_000, 3_640_000_000, 999_600, 2 * 10**18]
 
-    assert opt("full.json", "--passes", "clamp") == 0
-    assert opt("net.json", "-o", "fast.json", "--passes", "clamp") == 0
-    assert "weights" not in capsys.readouterr().out
-
-
-def test_a_file_that_is_there_survives_an_error() -> None:
-    Path("fast.json").write_text("mine")
-
-    assert opt("net.json", "-o", "fast.json", "--passes", "double-wrongly", "--check") == 1
-    assert Path("fast.json").read_text() == "mine"
-
-
-def test_operations_are_counted_in_the_unit_that_fits(subtests: pytest.Subtests) -> None:
-    rows = [
-        (0, "0"),
-        (999, "999"),
-        (1_000, "1 K"),
-        (3_640_000_000, "3.64 G"),
-        (999_600, "1 M"),
-        (2 * 10**18, "2e+03 P"),
-    ]
-    for count, text in rows:
-        with subtests.test(count=count, text=text):
-            assert flops_text(count) == text
+    assert [flops_text(count) for count in counts] == ["0", "999", "1 K", "3.64 G", "1 M", "2e+03 P"]

@@ -10,7 +10,6 @@ from npu_ir import Graph
 from npu_ir.cli import main
 from npu_ir.plugins import plugin_manager
 from npu_passes import Pass, Pipeline, within
-from npu_passes.cli.passes import passes_page
 
 Capture = pytest.CaptureFixture[str]
 
@@ -116,24 +115,6 @@ def test_a_pipeline_that_nobody_has_is_said_to_be_missing(
     assert "\npipelines  shaking, shakign (there is none)\n" in capsys.readouterr().out
 
 
-def test_a_pass_that_says_nothing_of_itself_is_listed_so(
-    monkeypatch: pytest.MonkeyPatch, capsys: Capture
-) -> None:
-    class Silent(Calm):
-        name = "silent"
-
-    monkeypatch.setitem(plugin_manager.get_plugins().passes, "silent", Silent)
-
-    assert passes("silent") == 0
-    assert capsys.readouterr().out.endswith("\n\nUndocumented.\n")
-    assert "### `silent`\n\nUndocumented.\n" in passes_page([Silent], [])
-
-
-def test_the_page_says_which_pipelines_cannot_be_used(capsys: Capture) -> None:
-    assert passes("--markdown") == 0
-    assert "```text\ncannot be used: there is no pass 'no-such-pass'\n```" in capsys.readouterr().out
-
-
 def test_a_pipeline_shows_its_passes_in_order(capsys: Capture) -> None:
     assert passes("shaking") == 0
 
@@ -188,12 +169,20 @@ def test_json_is_for_programs(capsys: Capture) -> None:
     }  # fmt: skip
 
 
-def test_a_page_of_markdown_is_made_from_the_passes() -> None:
-    page = passes_page([Shake, Calm], [Pipeline("shaking", "calm", "Shakes.")])
+def test_a_page_of_markdown_is_made_from_the_passes(capsys: Capture) -> None:
+    assert passes("--markdown") == 0
 
     assert (
-        page.partition("## Pipelines\n\n")[2]
+        capsys.readouterr().out.partition("## Pipelines\n\n")[2]
         == """\
+### `broken`
+
+
+
+```text
+cannot be used: there is no pass 'no-such-pass'
+```
+
 ### `shaking`
 
 Shakes.
@@ -203,6 +192,12 @@ shake,calm
 ```
 
 ## Passes
+
+### `calm`
+
+Do nothing.
+
+Numerics: exact. A second run changes nothing.
 
 ### `shake`
 
@@ -216,22 +211,20 @@ Numerics: within 0.001. Runs before `calm`. Runs after `wake`.
 | --- | --- | --- |
 | `force=1.5` | float | How hard, in `N`; 0 for not at all. |
 | `words=[a,"true"]` | list | What to say. |
-
-### `calm`
-
-Do nothing.
-
-Numerics: exact. A second run changes nothing.
 """
     )
 
 
-def test_markdown_of_one_pass_is_printed(capsys: Capture) -> None:
-    assert passes("calm", "--markdown") == 0
+def test_a_pass_that_says_nothing_of_itself_is_listed_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    silent = type("Silent", (Calm,), {"name": "silent"})
+    monkeypatch.setitem(plugin_manager.get_plugins().passes, "silent", silent)
 
-    assert capsys.readouterr().out.endswith(
-        "### `calm`\n\nDo nothing.\n\nNumerics: exact. A second run changes nothing.\n"
-    )
+    assert [passes("silent"), passes("silent", "--markdown")] == [0, 0]
+    text, page = capsys.readouterr().out.split("# ", 1)
+    assert text.endswith("\n\nUndocumented.\n")
+    assert "## `silent`\n\nUndocumented.\n" in page
 
 
 @pytest.mark.smoke

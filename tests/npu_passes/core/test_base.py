@@ -45,10 +45,13 @@ def test_an_option_of_another_type_is_refused(subtests: pytest.Subtests) -> None
         ({"rate": "1"}, "the option 'rate' of optional is a float, not '1'"),
         ({"items": ["a"]}, "the option 'items' of optional is a list, not"),
         ({"items": (1,)}, "the option 'items' of optional is a list, not"),
+        ({"rate": float("nan")}, "the option 'rate' of optional is not a number: nan"),
     ]
     for given, message in rows:
         with subtests.test(given=given, message=message), pytest.raises(PassError, match=message):
             Optional(**given)
+
+    assert Optional(rate=1).rate == 1
 
 
 def test_a_pass_may_ask_more_of_its_options() -> None:
@@ -74,27 +77,6 @@ def test_a_pass_may_ask_more_of_its_options() -> None:
         Wide(width="0")  # type: ignore[arg-type]
 
 
-def test_an_integer_is_a_float() -> None:
-    assert Optional(rate=1).rate == 1
-
-
-def test_an_option_that_no_command_line_can_write_is_refused() -> None:
-    class Odd(Pass):
-        """Want something odd."""
-
-        name = "odd"
-        what: complex = 1j
-
-    with pytest.raises(PassError, match="options have a default, and one of the types bool, int, float, str"):
-        Odd()
-
-
-def test_a_pass_that_comes_before_or_after_itself_is_refused(subtests: pytest.Subtests) -> None:
-    for field in ["before", "after"]:
-        with subtests.test(field=field), pytest.raises(PassError, match=f"Odd.{field} names the pass itself"):
-            type("Odd", (Pass,), {"name": "odd", field: ("other", "odd")})
-
-
 def test_options_are_inherited_with_their_documentation() -> None:
     class More(Optional):
         """Have one more.
@@ -112,30 +94,53 @@ def test_options_are_inherited_with_their_documentation() -> None:
     assert documented["extra"] == "One more."
 
 
-def test_an_option_of_an_unknown_type_is_refused() -> None:
-    fields = {"name": "lost", "__doc__": "x", "__annotations__": {"what": "Nowhere"}, "what": None}
-
-    with pytest.raises(PassError, match="the type of an option of Lost is not known: name 'Nowhere'"):
-        PassManager([type("Lost", (Pass,), fields)])
-
-
-def test_a_default_that_can_change_is_refused() -> None:
-    fields = {"name": "loose", "__doc__": "x", "__annotations__": {"what": "list"}, "what": []}
-
-    with pytest.raises(PassError, match="(?s)Loose: mutable default.*lists of strings are tuples"):
-        type("Loose", (Pass,), fields)
+def test_numerics_are_exact_or_within_a_tolerance() -> None:
+    assert str(EXACT) == "exact"
+    assert str(within(1e-5)) == "within 1e-05"
+    assert EXACT.is_exact
+    assert not within(1e-5).is_exact
 
 
-def test_the_manager_says_what_an_option_lacks() -> None:
-    fields = {"name": "needy", "__doc__": "x", "__annotations__": {"what": "int"}}
-
-    with pytest.raises(PassError, match="the option 'what' of Needy is int without a default"):
-        PassManager([type("Needy", (Pass,), fields)])
+def make(**fields: Any) -> type[Pass]:
+    return type("Odd", (Pass,), {"name": "odd", "__doc__": "Do nothing.", **fields})
 
 
-def test_an_option_is_a_number_if_it_is_to_be_one() -> None:
-    with pytest.raises(PassError, match="the option 'rate' of optional is not a number: nan"):
-        Optional(rate=float("nan"))
+def option(type: str, **default: Any) -> dict[str, Any]:
+    return {"__annotations__": {"what": type}, **default}
+
+
+def test_a_class_that_is_no_pass_is_refused(subtests: pytest.Subtests) -> None:
+    names = ["Upper-Case", "with space", "", "-x", "a--b", 3]
+    rows = [
+        *(({"name": name}, "is not a valid pass name") for name in names),
+        *(
+            ({"before": given}, "Odd.before is a tuple of names, not")
+            for given in ("cse", (1,), (DropAlias,))
+        ),
+        ({"before": ("other", "odd")}, "Odd.before names the pass itself"),
+        ({"after": ("other", "odd")}, "Odd.after names the pass itself"),
+        ({"numerics": 1e-5}, r"(?s)Odd.numerics is 1e-05.*within\(1e-5\)"),
+        (option("list", what=[]), "(?s)Odd: mutable default.*lists of strings are tuples"),
+    ]
+    for fields, message in rows:
+        with subtests.test(fields=fields), pytest.raises(PassError, match=message):
+            make(**fields)
+
+
+def test_a_pass_that_lacks_something_cannot_run(subtests: pytest.Subtests) -> None:
+    class Nameless(Pass):
+        """Do nothing."""
+
+    rows = [
+        (Nameless, "Nameless has no name"),
+        (make(), "(?s)Odd does not say what to do with graph 'graph'.*define run"),
+        (make(**option("Nowhere", what=None)), "the type of an option of Odd is not known: name 'Nowhere'"),
+        (make(**option("int")), "the option 'what' of Odd is int without a default"),
+        (make(**option("complex", what=1j)), "and one of the types bool, int, float, str"),
+    ]
+    for item, message in rows:
+        with subtests.test(message), pytest.raises(PassError, match=message):
+            PassManager(item).run(Graph())
 
 
 def test_one_pass_alone_is_a_list_of_one(subtests: pytest.Subtests) -> None:
@@ -144,74 +149,8 @@ def test_one_pass_alone_is_a_list_of_one(subtests: pytest.Subtests) -> None:
             assert [item.name for item in PassManager(given).passes] == ["drop-alias"]
 
 
-def test_a_name_that_is_not_kebab_case_is_refused(subtests: pytest.Subtests) -> None:
-    for name in ["Upper-Case", "with space", "", "-x", "a--b", 3]:
-        with subtests.test(name=name), pytest.raises(PassError, match="is not a valid pass name"):
-            type("Named", (Pass,), {"name": name, "__doc__": "Do nothing."})
-
-
-def test_a_pass_without_a_name_cannot_be_made() -> None:
-    class Nameless(Pass):
-        """Do nothing."""
-
-    with pytest.raises(PassError, match="Nameless has no name"):
-        Nameless()
-
-
-def test_a_pass_says_what_it_does() -> None:
-    class Idle(Pass):
-        """Do not even say so."""
-
-        name = "idle"
-
-    with pytest.raises(PassError, match="(?s)Idle does not say what to do with graph 'graph'.*define run"):
-        PassManager(Idle).run(Graph())
-
-
-def test_constraints_are_tuples_of_names(subtests: pytest.Subtests) -> None:
-    for names in ["cse", (1,), (DropAlias,)]:
-        with (
-            subtests.test(names=names),
-            pytest.raises(PassError, match="Early.before is a tuple of names, not"),
-        ):
-            type("Early", (Pass,), {"name": "early", "before": names})
-
-
-def test_numerics_are_no_number() -> None:
-    with pytest.raises(PassError, match=r"(?s)Loose.numerics is 1e-05.*within\(1e-5\)"):
-        type("Loose", (Pass,), {"name": "loose", "numerics": 1e-5})
-
-
-def test_a_pass_runs_without_a_manager() -> None:
-    graph = Graph()
-    x = graph.add_input("x", _f32(2))
-    alias = graph.insert("aten.alias.default", [x], types=x.type)
-    graph.set_outputs(alias.outputs[0])
-
-    assert DropAlias().run(graph) is True
-    assert DropAlias().run(graph) is False
-    assert graph.outputs == (x,)
-
-
-def test_numerics_are_exact_or_within_a_tolerance() -> None:
-    assert str(EXACT) == "exact"
-    assert str(within(1e-5)) == "within 1e-05"
-    assert EXACT.is_exact
-    assert not within(1e-5).is_exact
-
-
 def test_a_tolerance_that_is_none_is_refused(subtests: pytest.Subtests) -> None:
+    message = "a tolerance is finite and not negative"
     for rtol in [-1.0, float("nan"), float("inf")]:
-        with (
-            subtests.test(rtol=rtol),
-            pytest.raises(PassError, match="a tolerance is finite and not negative"),
-        ):
+        with subtests.test(rtol=rtol), pytest.raises(PassError, match=message):
             Numerics(rtol)
-
-
-def _f32(*shape: int) -> Any:
-    import torch
-
-    from npu_ir import TensorType
-
-    return TensorType(shape, torch.float32)

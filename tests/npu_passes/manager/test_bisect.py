@@ -9,50 +9,36 @@ from pathlib import Path
 import pytest
 import torch
 
-from npu_ir import Graph, execute_ir, load_ir, parse_ir
+from npu_ir import Graph, load_ir
 from npu_passes import Checked, Pass, PassError, bisect
 from tests.support.passes.sample_passes import DropAlias, Nudge, ReluToClamp, ReluToGelu
-
-ROWS = "\n".join(f"  %r{index}: f32[4] = aten.relu.default(self=%a)" for index in range(20))
-SUMS = "\n".join(
-    f"  %s{index}: f32[4] = aten.add.Tensor(self=%{'a' if index == 0 else f's{index - 1}'}, other=%r{index})"
-    for index in range(20)
-)
-WIDE = f"""graph wide {{
-  input %x: f32[4]
-  call (%x)
-
-  %a: f32[4] = aten.alias.default(self=%x)
-{ROWS}
-{SUMS}
-
-  return %s19
-}}
-"""
+from tests.support.small_programs import program
 
 
 @pytest.fixture
 def wide() -> Graph:
-    return parse_ir(WIDE)
+    """A graph of 20 relus, whose results are added up."""
+    relus = [f"%r{index}: f32[4] = aten.relu.default(self=%a)" for index in range(20)]
+    sums = [
+        f"%s{index}: f32[4] = aten.add.Tensor(self=%{f's{index - 1}' if index else 'a'}, other=%r{index})"
+        for index in range(20)
+    ]
+    alias = "%a: f32[4] = aten.alias.default(self=%x)"
+    return program("\n".join(["input %x: f32[4]", alias, *relus, *sums, "return %s19"]))
 
 
 def test_the_one_wrong_rewrite_of_many_is_found(wide: Graph) -> None:
+    given = wide.clone()
+
     culprit = bisect(wide, [DropAlias, ReluToClamp(wrong="r13")])
 
     assert culprit is not None
     assert culprit.pass_text == "relu-to-clamp{wrong=r13}"
-    assert culprit.rewrite.nodes == ("r13",)
-    assert culprit.number == 15
-    assert "result differs by" in culprit.difference
+    assert (culprit.rewrite.nodes, culprit.number) == (("r13",), 15)
     assert str(culprit).startswith("relu-to-clamp{wrong=r13}: rewrite 15, 'to-clamp' of r13: result differs")
-
-
-def test_the_graphs_around_the_rewrite_differ_in_it_alone(wide: Graph) -> None:
-    culprit = bisect(wide, [ReluToClamp(wrong="r13")])
-
-    assert culprit is not None
     before, after = (list(graph.nodes_of("aten.relu.default")) for graph in (culprit.before, culprit.after))
     assert {node.name for node in before} - {node.name for node in after} == {"r13"}
+    assert wide == given
 
 
 def test_nothing_is_found_where_nothing_is_wrong(wide: Graph) -> None:
@@ -99,13 +85,6 @@ def test_what_only_the_second_call_shows_is_found(wide: Graph) -> None:
     assert culprit.rewrite.nodes == ("r13",)
 
 
-def test_a_folder_that_cannot_be_written_is_refused(wide: Graph, tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-
-    with pytest.raises(PassError, match="the reproduction cannot be written"):
-        bisect(wide, [ReluToGelu], repro_dir=tmp_path / "file" / "repro")
-
-
 def test_a_graph_that_cannot_be_run_cannot_be_bisected(wide: Graph) -> None:
     with pytest.raises(PassError, match="fails before any pass"):
         bisect(wide, [ReluToGelu], data=Checked(calls=[((), {})]))
@@ -146,10 +125,3 @@ def test_a_pass_that_is_not_deterministic_cannot_be_bisected(wide: Graph) -> Non
 
     with pytest.raises(PassError, match="cannot be bisected: it makes different rewrites each time it runs"):
         bisect(wide, [Moody])
-
-
-def test_the_graph_that_is_bisected_stays(wide: Graph) -> None:
-    bisect(wide, [ReluToGelu])
-
-    assert wide == parse_ir(WIDE)
-    assert execute_ir(wide, (torch.ones(4),)).shape == (4,)

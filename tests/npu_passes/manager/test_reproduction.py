@@ -18,6 +18,8 @@ from torch import Tensor, nn
 
 from npu_ir import Graph, GraphError, extract_ir
 from npu_passes import Checked, Culprit, Pass, PassError, bisect
+from tests.support.corpus.case import Function
+from tests.support.passes.folding_cases import Call
 from tests.support.passes.sample_passes import RELU, BreakShapes
 
 Pair = namedtuple("Pair", ["first", "second"])
@@ -48,39 +50,9 @@ class ReluToNeg(Pass):
         return bool(found)
 
 
-class OfPair(nn.Module):
-    def forward(self, pair: Any, *, more: dict[str, Tensor]) -> Tensor:
-        return pair.first.relu() + pair.second + more["z"]
-
-
-class OfDataclass(nn.Module):
-    def forward(self, batch: Batch) -> Tensor:
-        return batch.x.relu() * batch.scale
-
-
-class Bools(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        return x.relu() > 0
-
-
-class Sparse(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        return x.relu().to_sparse()
-
-
-class ImaginaryPart(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        return torch.complex(torch.ones_like(x), x.relu())
-
-
-class Updating(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.register_buffer("total", torch.zeros(2, 2))
-
-    def forward(self, x: Tensor) -> Tensor:
-        self.total.add_(x.relu())
-        return x
+def updates(self: Any, x: Tensor) -> Tensor:
+    self.total.add_(x.relu())
+    return x
 
 
 def said_here(folder: Path) -> str:
@@ -99,53 +71,55 @@ def said_elsewhere(folder: Path) -> str:
 @pytest.mark.parametrize(
     ("model", "said"),
     [
-        pytest.param(Bools(), "result differs in 4 of 4 elements", id="bools"),
-        pytest.param(Sparse(), "result differs by 2", id="a sparse tensor"),
-        pytest.param(ImaginaryPart(), "result differs by 2", id="the imaginary part"),
-        pytest.param(Updating(), "the update of total differs by", id="an update"),
+        pytest.param(Function(lambda x: x.relu() > 0), "result differs in 4 of 4 elements", id="bools"),
+        pytest.param(Function(lambda x: x.relu().to_sparse()), "result differs by 2", id="sparse"),
+        pytest.param(Function(lambda x: torch.complex(x, x.relu())), "result differs by 2", id="complex"),
+        pytest.param(
+            Call(updates, total=torch.zeros(2, 2)), "the update of total differs by", id="an update"
+        ),
+        pytest.param(nn.Sequential(nn.Linear(2, 2), nn.ReLU()), "result differs by", id="weights"),
     ],
 )
 def test_the_script_says_what_bisect_said(model: nn.Module, said: str, tmp_path: Path) -> None:
-    data = Checked(weights=model.state_dict(), calls=[((X,), {})])
+    torch.save(model.state_dict(), tmp_path / "given.pt")
+    data = Checked(weights=tmp_path / "given.pt", calls=[((X,), {})])
 
-    culprit = bisect(extract_ir(model.eval(), (X,)), [ReluToNeg], data=data, repro_dir=tmp_path)
+    culprit = bisect(extract_ir(model, (X,)), [ReluToNeg], data=data, repro_dir=tmp_path / "repro")
 
     assert culprit is not None
     assert culprit.difference.startswith(said)
-    assert said_here(tmp_path) == f"{culprit.difference}\n"
+    assert said_here(tmp_path / "repro") == f"{culprit.difference}\n"
+    kept = torch.load(tmp_path / "repro" / "weights.pt")
+    assert all(torch.equal(kept[name], weight) for name, weight in model.state_dict().items())
 
 
 @pytest.mark.parametrize(
-    ("model", "args", "kwargs"),
+    ("function", "args"),
     [
         pytest.param(
-            OfPair(),
+            lambda pair: pair.first.relu() + pair.second,
             (Pair(X, X),),
-            {"more": {"z": X}},
             id="a namedtuple",
             marks=pytest.mark.exhaustive,
         ),
-        pytest.param(OfDataclass(), (Batch(X, 2.0),), {}, id="a dataclass"),
+        pytest.param(lambda batch: batch.x.relu() * batch.scale, (Batch(X, 2.0),), id="a dataclass"),
     ],
 )
 def test_the_script_needs_no_class_that_the_model_takes(
-    model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], tmp_path: Path
+    function: Any, args: tuple[Any, ...], tmp_path: Path
 ) -> None:
-    graph = extract_ir(model.eval(), args, kwargs)
+    graph = extract_ir(Function(function), args)
 
-    culprit = bisect(graph, [ReluToNeg], data=Checked(calls=[(args, kwargs)]), repro_dir=tmp_path)
+    culprit = bisect(graph, [ReluToNeg], data=Checked(calls=[(args, {})]), repro_dir=tmp_path)
 
-    assert culprit is not None
+    assert isinstance(culprit, Culprit)
     assert said_elsewhere(tmp_path) == f"{culprit.difference}\n"
 
 
 def test_the_script_names_every_result_that_differs(tmp_path: Path) -> None:
-    class Both(nn.Module):
-        def forward(self, x: Tensor) -> dict[str, Tensor]:
-            once = x.relu()
-            return {"a": once, "b": x, "c": once * 2}
+    model = Function(lambda x: (lambda once: {"a": once, "b": x, "c": once * 2})(x.relu()))
 
-    bisect(extract_ir(Both(), (X,)), [ReluToNeg], repro_dir=tmp_path)
+    bisect(extract_ir(model, (X,)), [ReluToNeg], repro_dir=tmp_path)
 
     first, second = said_here(tmp_path).splitlines()
     assert first.startswith("result['a'] differs by")
@@ -163,29 +137,9 @@ def test_a_graph_that_is_no_valid_program_any_more_is_written_as_text(tmp_path: 
         said_here(tmp_path)
 
 
-def test_weights_may_come_from_a_file(tmp_path: Path) -> None:
-    model = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
-    torch.save(model.state_dict(), tmp_path / "weights.pt")
-
-    culprit = bisect(
-        extract_ir(model, (X,)),
-        [ReluToNeg],
-        data=Checked(weights=tmp_path / "weights.pt"),
-        repro_dir=tmp_path / "repro",
-    )
-
-    assert culprit is not None
-    kept = torch.load(tmp_path / "repro" / "weights.pt")
-    assert all(torch.equal(kept[name], weight) for name, weight in model.state_dict().items())
-
-
 def test_what_was_found_is_said_where_the_folder_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     graph = extract_ir(nn.ReLU(), (X,))
 
     with pytest.raises(PassError, match=r"cannot be written: .*; it is of relu-to-neg: rewrite 1, 'to-neg'"):
         bisect(graph, [ReluToNeg], repro_dir=tmp_path / "file" / "repro")
-
-
-def test_a_culprit_is_found_without_a_folder() -> None:
-    assert isinstance(bisect(extract_ir(nn.ReLU(), (X,)), [ReluToNeg]), Culprit)

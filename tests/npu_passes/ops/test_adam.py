@@ -70,45 +70,61 @@ def test_steps_in_place_are_those_of_the_fused_optimizer_bit_for_bit(
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize(
+    ("devices", "lr"),
+    [
+        pytest.param(("cpu",), 0.01, id="fused"),
+        pytest.param((), 0.01, id="foreach"),
+        pytest.param((), torch.tensor(0.01, dtype=torch.float64), id="foreach-tensor"),
+    ],
+)
 @pytest.mark.parametrize("options", OPTIONS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_steps_are_as_good_as_those_of_the_plain_optimizer(
-    kind: Any, options: dict[str, Any], dtype: torch.dtype
+    kind: Any,
+    options: dict[str, Any],
+    devices: tuple[str, ...],
+    lr: Any,
+    dtype: torch.dtype,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(optimizer_lists, "FUSED_DEVICES", devices)
     options = {**options, "eps": 1e-3} if dtype == torch.float16 else options  # 1e-8 is 0 in float16
     start, lists, given = start_of(kind, options, dtype)
-    grads = gradients(10)
-    start, grads = (
-        cast(cast(start, dtype), torch.float64),
-        [cast(cast(row, dtype), torch.float64) for row in grads],
-    )
+    start = cast(lists.params, torch.float64)
+    grads = [cast(cast(row, dtype), torch.float64) for row in gradients(10)]
 
     for row in grads:
-        OPS.adam_step_(lists.params, cast(row, dtype), *lists.adam, **given)
+        OPS.adam_step_(lists.params, cast(row, dtype), *lists.adam, **{**given, "lr": lr})
 
     exact, _ = theirs(kind, start, grads, torch.float64, options, foreach=False)
     plain, _ = theirs(kind, start, grads, dtype, options, foreach=False)
     assert_as_good(lists.params, plain, exact)
+    assert [step.item() for step in lists.steps] == [10.0] * len(SHAPES)
 
 
 def test_the_functional_op_returns_what_the_op_in_place_writes() -> None:
-    _, lists, given = start_of(torch.optim.Adam, {"amsgrad": True}, torch.float32)
-    for step in lists.steps:
-        step.fill_(3)
-    grads = random()
-    before = [cast(column, torch.float32) for column in (lists.params, *lists.adam)]
+    lists, grads = Lists(random(), amsgrad=True), random()
+    columns = [lists.params, *lists.adam]
+    before = [cast(column, torch.float32) for column in columns]
 
-    results = OPS.adam_step(lists.params, grads, *lists.adam, **{**given, "amsgrad": True})
+    results = OPS.adam_step(lists.params, grads, *lists.adam, **{**ADAM, "amsgrad": True})
 
-    written = [lists.params, *lists.adam]
-    assert all(
-        torch.equal(a, b)
-        for old, new in zip(before, written, strict=True)
-        for a, b in zip(old, new, strict=True)
-    )
-    OPS.adam_step_(lists.params, grads, *lists.adam, **{**given, "amsgrad": True})
-    for result, column in zip(results, written, strict=True):
-        assert all(map(torch.equal, result, column))
+    assert all(all(map(torch.equal, *pair)) for pair in zip(before, columns, strict=True))
+    OPS.adam_step_(lists.params, grads, *lists.adam, **{**ADAM, "amsgrad": True})
+    assert all(all(map(torch.equal, *pair)) for pair in zip(results, columns, strict=True))
+
+
+def test_parameters_of_several_dtypes_take_their_steps_each() -> None:
+    start = [torch.randn(3, 5), torch.randn(7, dtype=torch.float64)]
+    mixed, apart = Lists([item.clone() for item in start]), [Lists([item.clone()]) for item in start]
+
+    OPS.adam_step_(mixed.params, start, *mixed.adam, **ADAM)
+    for one, grad in zip(apart, start, strict=True):
+        OPS.adam_step_(one.params, [grad], *one.adam, **ADAM)
+
+    assert all(torch.equal(param, one.params[0]) for param, one in zip(mixed.params, apart, strict=True))
+    assert [step.item() for step in mixed.steps] == [1.0, 1.0]
 
 
 def test_a_gradient_in_another_memory_layout_is_read_element_by_element() -> None:
@@ -154,21 +170,6 @@ def test_states_of_a_wider_dtype_are_kept_in_it() -> None:
     assert all(map(torch.equal, narrow.exp_avgs, wide.exp_avgs))
 
 
-def test_parameters_of_several_dtypes_take_their_steps_each() -> None:
-    shapes = [(3, 5), (7,)]
-    start = [torch.randn(3, 5), torch.randn(7, dtype=torch.float64)]
-    mixed, grads = Lists([item.clone() for item in start]), [torch.randn(3, 5), torch.randn(7).double()]
-    apart = [Lists([item.clone()]) for item in start]
-
-    OPS.adam_step_(mixed.params, grads, *mixed.adam, **ADAM)
-    for one, grad in zip(apart, grads, strict=True):
-        OPS.adam_step_(one.params, [grad], *one.adam, **ADAM)
-
-    assert len(shapes) == len(mixed.params)
-    assert all(torch.equal(param, one.params[0]) for param, one in zip(mixed.params, apart, strict=True))
-    assert [step.item() for step in mixed.steps] == [1.0, 1.0]
-
-
 def test_complex_parameters_are_two_real_ones() -> None:
     start, grad = torch.randn(3, 5, dtype=torch.complex64), torch.randn(3, 5, dtype=torch.complex64)
     lists = Lists([start.clone()])
@@ -183,58 +184,23 @@ def test_complex_parameters_are_two_real_ones() -> None:
     torch.testing.assert_close(lists.params[0], expected.detach())
 
 
-def test_a_learning_rate_may_be_a_tensor() -> None:
-    by_number, by_tensor = (Lists([torch.ones(3, 5)]) for _ in range(2))
-    grads = [torch.randn(3, 5)]
+@pytest.mark.parametrize("side_by_side", [False, True])
+@pytest.mark.parametrize("amsgrad", [False, True])
+def test_a_bound_step_is_the_step_in_place(side_by_side: bool, amsgrad: bool) -> None:
+    start, grads = random(), random()
+    bound, direct = (Lists(cast(start, torch.float32), amsgrad=amsgrad) for _ in range(2))
+    if side_by_side:
+        bound.steps = list(torch.zeros(len(SHAPES)).unbind())
+    given = {**ADAM, "amsgrad": amsgrad}
+    step = BIND[ADAM_STEP](bound.params, grads, *bound.adam)
 
-    OPS.adam_step_(by_number.params, grads, *by_number.adam, **{**ADAM, "lr": 0.25})
-    OPS.adam_step_(by_tensor.params, grads, *by_tensor.adam, **{**ADAM, "lr": torch.tensor(0.25)})
+    for _ in range(3):
+        step(**given)
+        OPS.adam_step_(direct.params, grads, *direct.adam, **given)
 
-    assert torch.equal(by_number.params[0], by_tensor.params[0])
-
-
-@pytest.mark.parametrize("tensor_lr", [False, True], ids=["number", "tensor"])
-@pytest.mark.parametrize("options", OPTIONS)
-@pytest.mark.parametrize("kind", KINDS)
-def test_devices_without_fused_kernels_take_the_same_steps(
-    kind: Any, options: dict[str, Any], tensor_lr: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(optimizer_lists, "FUSED_DEVICES", ())
-    start, lists, given = start_of(kind, options, torch.float32)
-    grads = gradients(10)
-    given = {**given, "lr": torch.tensor(0.01)} if tensor_lr else given
-
-    for row in grads:
-        OPS.adam_step_(lists.params, cast(row, torch.float32), *lists.adam, **given)
-
-    exact, _ = theirs(kind, start, grads, torch.float64, options, foreach=False)
-    plain, _ = theirs(kind, start, grads, torch.float32, options, foreach=False)
-    assert_as_good(lists.params, plain, exact)
-    assert [step.item() for step in lists.steps] == [10.0] * len(SHAPES)
-
-
-def test_a_bound_step_is_the_step_in_place(subtests: pytest.Subtests) -> None:
-    for side_by_side in [False, True]:
-        for amsgrad in [False, True]:
-            with subtests.test(side_by_side=side_by_side, amsgrad=amsgrad):
-                start, grads = random(), random()
-                bound, direct = (Lists(cast(start, torch.float32), amsgrad=amsgrad) for _ in range(2))
-                if side_by_side:
-                    bound.steps = list(torch.zeros(len(SHAPES)).unbind())
-                given = {**ADAM, "amsgrad": amsgrad}
-                step = BIND[ADAM_STEP](bound.params, grads, *bound.adam)
-
-                for _ in range(3):
-                    step(**given)
-                    OPS.adam_step_(direct.params, grads, *direct.adam, **given)
-
-                assert all(map(torch.equal, bound.params, direct.params))
-                assert all(map(torch.equal, bound.exp_avg_sqs, direct.exp_avg_sqs))
-                assert (
-                    [item.item() for item in bound.steps]
-                    == [item.item() for item in direct.steps]
-                    == [3.0] * len(SHAPES)
-                )
+    assert all(map(torch.equal, bound.params, direct.params))
+    assert all(map(torch.equal, bound.exp_avg_sqs, direct.exp_avg_sqs))
+    assert [step.item() for step in bound.steps] == [3.0] * len(SHAPES)
 
 
 def test_a_bound_step_reads_a_gradient_of_another_layout_anew_each_time() -> None:

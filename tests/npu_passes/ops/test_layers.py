@@ -12,7 +12,7 @@ from torch import Tensor
 
 from npu_ir.ops.schema import resolve
 from npu_passes import PassError
-from tests.support.passes.optimizer_cases import ADAM, SGD, SHAPES, Lists, random
+from tests.support.passes.optimizer_cases import ADAM, SGD, Lists, random
 
 OPS = torch.ops.npu
 
@@ -136,34 +136,28 @@ def test_layers_are_differentiated_twice() -> None:
     assert torch.autograd.gradgradcheck(through, (x, weight, bias, target))
 
 
+@pytest.mark.smoke
 def test_relu_keeps_nan_and_its_gradient_is_that_of_pytorch() -> None:
     values = torch.tensor([-1.0, -0.0, 0.0, 2.0, float("nan"), float("inf"), -float("inf")])
     ours, theirs = values.clone().requires_grad_(), values.clone().requires_grad_()
-    grad = torch.randn(7)
 
     out, expected = OPS.relu(ours), torch.relu(theirs)
-    out.backward(grad)
-    expected.backward(grad)
+    out.backward(torch.arange(7.0))
+    expected.backward(torch.arange(7.0))
 
-    assert torch.equal(out.nan_to_num(9), expected.nan_to_num(9))
-    assert theirs.grad is not None
-    assert torch.equal(ours.grad, theirs.grad)  # type: ignore[arg-type]
+    torch.testing.assert_close(out, expected, rtol=0, atol=0, equal_nan=True)
+    torch.testing.assert_close(ours.grad, theirs.grad, rtol=0, atol=0)
 
 
 def test_mse_grad_is_the_gradient_of_the_loss(subtests: pytest.Subtests) -> None:
     for reduction, scale in [("mean", None), ("sum", 2.0)]:
-        for shape in [(3, 5), (7,), ()]:
+        for shape in [(3, 5), (7,), (), (0, 3)]:
             with subtests.test(reduction=reduction, scale=scale, shape=shape):
                 prediction, target = torch.randn(shape, requires_grad=True), torch.randn(shape)
 
                 F.mse_loss(prediction, target, reduction=reduction).backward()
 
                 assert torch.equal(OPS.mse_grad(prediction.detach(), target, scale), prediction.grad)
-
-
-@pytest.mark.smoke
-def test_a_gradient_of_no_elements_is_empty() -> None:
-    assert OPS.mse_grad(torch.ones(0, 3), torch.ones(0, 3)).shape == (0, 3)
 
 
 def test_mse_grad_of_other_shapes_is_refused() -> None:
@@ -222,15 +216,6 @@ def test_corrections_are_right_in_the_dtype_and_shape_of_what_they_are_written_t
     assert all(map(torch.equal, functional, expected))
 
 
-def test_corrections_may_be_written_in_two_dtypes() -> None:
-    first, second = torch.empty(()), torch.empty((), dtype=torch.float64)
-
-    OPS.bias_corr_out(torch.tensor(5), 0.9, 0.999, bc1_inv=first, bc2_inv=second)
-
-    assert first.item() == torch.tensor(1 / (1 - 0.9**5)).item()
-    assert second.item() == 1 / (1 - 0.999**5)
-
-
 def test_the_corrections_of_whole_numbers_are_not_whole_numbers() -> None:
     results = OPS.bias_corr(torch.tensor([5, 10]), 0.9, 0.999)
 
@@ -263,24 +248,3 @@ def test_corrections_are_not_written_where_they_do_not_fit(subtests: pytest.Subt
             ),
         ):
             OPS.bias_corr_out(torch.ones(()), 0.9, 0.999, bc1_inv=torch.empty(()), bc2_inv=out)
-
-
-def test_a_chain_of_counter_corrections_and_moments_is_adam() -> None:
-    (lr, beta1, beta2, eps), shape = (0.01, 0.9, 0.999, 1e-8), SHAPES[0]
-    start, grads = torch.randn(shape), [torch.randn(shape) for _ in range(12)]
-    param, exp_avg, exp_avg_sq = start.clone(), torch.zeros(shape), torch.zeros(shape)
-    step, bc1_inv, bc2_inv = torch.zeros(()), torch.empty(()), torch.empty(())
-    expected = torch.nn.Parameter(start.clone())
-    optimizer = torch.optim.Adam([expected], lr=lr, betas=(beta1, beta2), eps=eps)
-
-    for grad in grads:
-        OPS.step_inc_(step)
-        OPS.bias_corr_out(step, beta1, beta2, bc1_inv=bc1_inv, bc2_inv=bc2_inv)
-        exp_avg.lerp_(grad, 1 - beta1)
-        exp_avg_sq.mul_(beta2).addcmul_(grad, grad, value=1 - beta2)
-        param -= lr * (exp_avg * bc1_inv) / ((exp_avg_sq * bc2_inv).sqrt() + eps)
-        expected.grad = grad
-        optimizer.step()
-        torch.testing.assert_close(param, expected.detach(), rtol=1e-6, atol=1e-6)
-
-    assert step.item() == 12

@@ -12,22 +12,17 @@ import torch
 from torch import Tensor, nn
 
 from npu_ir import (
-    Graph,
-    Interpreter,
-    ScalarType,
-    TensorType,
     WeightError,
     execute_ir,
     extract_ir,
     load_ir,
-    load_weights,
     save_ir,
 )
 from npu_ir.core.tensor_bytes import same_data
 from npu_passes import PassManager, bake
-from tests.support.passes.folding_cases import FOLDING, Call, op_types, trained
+from tests.support.passes.folding_cases import FOLDING, Call, folded, op_types, trained
+from tests.support.small_programs import program
 
-F32 = torch.float32
 X = torch.randn(2, 3, 9, 9)
 
 
@@ -43,10 +38,6 @@ def network() -> nn.Module:
         nn.Linear(6, 5),
         nn.BatchNorm1d(5),
     )
-
-
-def folded(model: nn.Module, *inputs: Tensor) -> Graph:
-    return PassManager(FOLDING).run(extract_ir(model, inputs)).graph
 
 
 def test_a_baked_graph_has_no_prologue_and_computes_the_same_to_the_bit() -> None:
@@ -115,17 +106,9 @@ def test_buffers_that_the_graph_updates_stay() -> None:
 
 
 def test_tied_weights_are_needed_once() -> None:
-    class Tied(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.one = nn.Linear(3, 3, bias=False)
-            self.two = nn.Linear(3, 3, bias=False)
-            self.two.weight = self.one.weight
-
-        def forward(self, x: Tensor) -> Tensor:
-            return self.two(self.one(x)).relu() * self.one.weight.sum()
-
-    model, x = Tied(), torch.randn(2, 3)
+    layer = nn.Linear(3, 3, bias=False)
+    model = Call(lambda self, x: self.two(self.one(x)).relu() * self.one.weight.sum(), one=layer, two=layer)
+    x = torch.randn(2, 3)
 
     baked, weights = bake(folded(model, x), model.state_dict())
 
@@ -133,18 +116,17 @@ def test_tied_weights_are_needed_once() -> None:
     assert same_data(execute_ir(baked, [x], weights=weights), model(x).detach())
 
 
-def number_graph() -> Graph:
-    graph = Graph("number")
-    x, w = graph.add_input("x", TensorType((4,), F32)), graph.add_parameter("w", TensorType((), F32))
-    item = graph.insert("aten._local_scalar_dense.default", [w], types=ScalarType("float"), operands=["self"])
-    made = graph.insert("aten.mul.Tensor", [x, item.outputs[0]], types=x.type, operands=["self", "other"])
-    graph.set_outputs((made.outputs[0], item.outputs[0]))
-    return PassManager(FOLDING).run(graph).graph
-
-
 @pytest.mark.smoke
 def test_numbers_become_plain_data() -> None:
-    baked, weights = bake(number_graph(), {"w": torch.tensor(2.5)})
+    graph = program("""
+        input %x: f32[4]
+        param %w: f32[]
+        %item: float = aten._local_scalar_dense.default(self=%w)
+        %y: f32[4] = aten.mul.Tensor(self=%x, other=%item)
+        return (%y, %item)
+    """)
+
+    baked, weights = bake(PassManager(FOLDING).run(graph).graph, {"w": torch.tensor(2.5)})
 
     assert weights == {}
     assert baked.nodes[0].attrs == {"other": 2.5}
@@ -153,15 +135,8 @@ def test_numbers_become_plain_data() -> None:
 
 
 def test_buffers_outside_of_the_state_dict_are_weights() -> None:
-    class Table(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.register_buffer("table", torch.randn(3), persistent=False)
-
-        def forward(self, x: Tensor) -> Tensor:
-            return x * self.table.exp() + self.table
-
-    model, x = Table(), torch.randn(2, 3)
+    model, x = Call(lambda self, x: x * self.table.exp() + self.table), torch.randn(2, 3)
+    model.register_buffer("table", torch.randn(3), persistent=False)
     graph, other = folded(model, x), torch.randn(3)
 
     baked, weights = bake(graph, {"table": other})
@@ -208,35 +183,3 @@ def test_a_graph_folded_without_weights_and_bound_in_another_process_computes_th
     assert str(graph) == str(with_weights)
     assert same_data(elsewhere, execute_ir(with_weights, [X], weights=model.state_dict()))
     assert same_data(elsewhere, execute_ir(baked, [X], weights=weights))
-
-
-def test_a_baked_graph_can_be_saved_with_its_weights(tmp_path: Path) -> None:
-    model = trained(network())
-    baked, weights = bake(folded(model, X), model.state_dict())
-
-    save_ir(baked, tmp_path / "baked.json", weights=weights)
-
-    loaded = load_ir(tmp_path / "baked.json")
-    again = execute_ir(loaded, [X], weights=load_weights(tmp_path / "baked.json", loaded))
-    assert loaded == baked
-    assert same_data(again, execute_ir(baked, [X], weights=weights))
-
-
-def test_callers_do_not_write_into_the_weights_of_a_baked_graph() -> None:
-    class Squares(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.weight = nn.Parameter(torch.ones(2, 3))
-
-        def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-            square = self.weight * self.weight
-            return square, square.t() if x.dim() == 1 else square
-
-    model, x = Squares(), torch.ones(1)
-    graph, weights = bake(folded(model, x), model.state_dict())
-    interpreter = Interpreter(graph, weights)
-
-    for result in interpreter.run(x):
-        result.mul_(7)
-
-    assert all(torch.equal(result.flatten(), torch.ones(6)) for result in interpreter.run(x))

@@ -9,26 +9,19 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from npu_ir import Graph, Interpreter, extract_ir
-from npu_passes import PassManager, bake
-from tests.support.passes.folding_cases import FOLDING
+from npu_ir import Interpreter
+from npu_passes import bake
+from tests.support.passes.folding_cases import Call, folded
 
 
-def folded(model: nn.Module, *inputs: Tensor) -> Graph:
-    return PassManager(FOLDING).run(extract_ir(model, inputs)).graph
+def squared(function: Callable[[Tensor], Any]) -> nn.Module:
+    """Return a model that returns what a prologue computes in several forms."""
 
-
-class Views(nn.Module):
-    """Returns what a prologue computes in several forms."""
-
-    def __init__(self, function: Callable[[Tensor], Any]) -> None:
-        super().__init__()
-        self.function = function
-        self.weight = nn.Parameter(torch.tensor([[1.0, -2.0, 3.0], [4.0, 5.0, -6.0]]))
-
-    def forward(self, x: Tensor) -> Any:
+    def forward(self: Any, x: Tensor) -> Any:
         square = self.weight * self.weight
-        return *self.function(square), torch.mm(x, square)
+        return *function(square), torch.mm(x, square)
+
+    return Call(forward, weight=nn.Parameter(torch.tensor([[1.0, -2.0, 3.0], [4.0, 5.0, -6.0]])))
 
 
 def test_results_of_a_baked_graph_share_memory_as_those_of_the_graph(subtests: pytest.Subtests) -> None:
@@ -45,7 +38,7 @@ def test_results_of_a_baked_graph_share_memory_as_those_of_the_graph(subtests: p
     }
     for case, (function, ops) in rows.items():
         with subtests.test(case):
-            model, x = Views(function).eval(), torch.ones(1, 2)
+            model, x = squared(function).eval(), torch.ones(1, 2)
             graph = folded(model, x)
             baked, weights = bake(graph, model.state_dict())
 
@@ -77,7 +70,7 @@ def _shared(tensors: Sequence[Tensor]) -> list[list[bool]]:
 
 
 def test_what_is_not_returned_reads_the_weight_itself() -> None:
-    model, x = Views(lambda square: (square,)).eval(), torch.ones(1, 2)
+    model, x = squared(lambda square: (square,)).eval(), torch.ones(1, 2)
 
     baked, _ = bake(folded(model, x), model.state_dict())
 
@@ -86,18 +79,9 @@ def test_what_is_not_returned_reads_the_weight_itself() -> None:
 
 
 def test_a_view_of_a_weight_is_returned_as_it_is() -> None:
-    class OfWeight(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.weight = nn.Parameter(torch.ones(2, 3))
-
-        def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-            return x + 1, self.weight.t()
-
-    model, x = OfWeight(), torch.ones(1)
-    given = {"weight": torch.ones(2, 3)}
+    model = Call(lambda self, x: (x + 1, self.weight.t()), weight=nn.Parameter(torch.ones(2, 3)))
+    given, x = {"weight": torch.ones(2, 3)}, torch.ones(1)
     graph = folded(model, x)
-    baked, weights = bake(graph, given)
 
-    for program, bound in ((graph, given), (baked, weights)):
+    for program, bound in ((graph, given), bake(graph, given)):
         assert Interpreter(program, bound).run(x)[1].data_ptr() == given["weight"].data_ptr()

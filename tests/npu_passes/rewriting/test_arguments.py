@@ -9,11 +9,12 @@ import torch
 from torch import nn
 from torch.nn import functional as fn
 
-from npu_ir import Graph, Range, TensorType, Value, extract_ir, parse_ir
+from npu_ir import Graph, Value, extract_ir
 from npu_passes import PassError, is_weight
 from npu_passes.manager.statistics import FlopCounter
 from npu_passes.rewriting.arguments import arguments_of
 from tests.support.corpus.case import Function
+from tests.support.small_programs import program
 
 
 def captured(function: Any, *args: torch.Tensor) -> Graph:
@@ -50,9 +51,7 @@ def test_optional_tensors_in_lists_keep_their_places() -> None:
 
 
 def test_nothing_is_known_of_an_op_that_only_an_executor_runs() -> None:
-    graph = parse_ir(
-        "graph g {\n  input %x: f32[2]\n  call (%x)\n\n  %a: f32[2] = mine.op(%x)\n\n  return %a\n}\n"
-    )
+    graph = program("input %x: f32[2]\n%a: f32[2] = mine.op(%x)\nreturn %a")
 
     with pytest.raises(PassError, match="(?s)the arguments of mine.op are unknown.*node 'a'"):
         arguments_of(graph.nodes[0])
@@ -119,6 +118,12 @@ def test_operations_are_counted_by_the_formulas_of_pytorch(subtests: pytest.Subt
         "einsum": (lambda x, y: torch.einsum("bi,ij->bj", x, y), [(3, 4), (4, 5)], 2 * 3 * 4 * 5),
         "elementwise": (lambda x: x.relu() + x, [(3, 4)], 0),
         "views": (lambda x: x.t().reshape(2, 6), [(3, 4)], 0),
+        "without a formula": (lambda x: x.nonzero(), [(4,)], 0),
+        "attention": (
+            lambda x: fn.scaled_dot_product_attention(x, x, x),
+            [(1, 2, 5, 8)],
+            2 * (2 * 2 * 5 * 5 * 8),
+        ),
     }
     for case, (function, shapes, operations) in rows.items():
         with subtests.test(case):
@@ -126,12 +131,6 @@ def test_operations_are_counted_by_the_formulas_of_pytorch(subtests: pytest.Subt
             count = FlopCounter()
 
             assert sum(count(node) or 0 for node in graph.nodes) == operations
-
-
-def test_ops_without_a_formula_take_no_operations_whatever_their_sizes() -> None:
-    graph = captured(lambda x: x.nonzero(), torch.ones(4))
-
-    assert [FlopCounter()(node) for node in graph.nodes_of("aten.nonzero.default")] == [0]
 
 
 def test_operations_of_ops_that_do_not_run_without_data_are_not_known() -> None:
@@ -145,76 +144,34 @@ def test_operations_of_ops_that_do_not_run_without_data_are_not_known() -> None:
     assert [FlopCounter()(node) for node in nodes] == [None]
 
 
-def test_operations_of_attention_count_both_products() -> None:
-    query = torch.ones(1, 2, 5, 8)
-    graph = captured(lambda x: fn.scaled_dot_product_attention(x, x, x), query)
-
-    (found,) = [FlopCounter()(node) for node in graph.nodes]
-
-    assert found == 2 * (2 * 2 * 5 * 5 * 8)
-
-
-_CONVOLUTION = {"B": None, "padding": [0, 0], "stride": [1, 1], "dilation": [1, 1], "groups": 2}
-_NO_ACTIVATION = {"attr": "none", "scalars": [], "algorithm": ""}
-_ADD = {"binary_attr": "add", "alpha": 1.0, "unary_attr": None, "unary_scalars": [], "unary_algorithm": None}
+_WINDOW = "B=None, padding=[0, 0], stride=[1, 1], dilation=[1, 1], groups=2"
+_NO_ACTIVATION = 'attr="none", scalars=[], algorithm=""'
+_ADD = 'binary_attr="add", alpha=1.0, unary_attr=None, unary_scalars=[], unary_algorithm=None'
+_IMAGES = "input %X: f32[2, 8, 6, 6]\ninput %W: f32[16, 4, 3, 3]\ninput %other: f32[2, 16, 4, 4]"
+_ROWS = "symbol rows in [2, 64]\ninput %X: f32[{}, 8]\ninput %W: f32[16, 8]"
 
 
 def test_operations_of_packed_products_count_as_those_of_others(subtests: pytest.Subtests) -> None:
-    op_rows = [
+    convolution, linear = "f32[2, 16, 4, 4] = mkldnn._convolution_pointwise", "= mkldnn._linear_pointwise"
+    operations = 2 * (2 * 16 * 4 * 4) * (4 * 3 * 3)
+    rows = [
+        (_IMAGES, f"{convolution}.default(X=%X, W=%W) {{{_WINDOW}, {_NO_ACTIVATION}}}", operations),
+        (_IMAGES, f"{convolution}.default(%X, %W) {{{_WINDOW}, {_NO_ACTIVATION}}}", operations),
+        (_IMAGES, f"{convolution}.binary(X=%X, other=%other, W=%W) {{{_WINDOW}, {_ADD}}}", operations),
+        (_IMAGES, f"{convolution}.binary(%X, %other, %W) {{{_WINDOW}, {_ADD}}}", operations),
         (
-            "_convolution_pointwise.default",
-            {"X": (2, 8, 6, 6), "W": (16, 4, 3, 3)},
-            {**_CONVOLUTION, **_NO_ACTIVATION},
-            2 * (2 * 16 * 4 * 4) * (4 * 3 * 3),
-        ),
-        (
-            "_convolution_pointwise.binary",
-            {"X": (2, 8, 6, 6), "other": (2, 16, 4, 4), "W": (16, 4, 3, 3)},
-            {**_CONVOLUTION, **_ADD},
-            2 * (2 * 16 * 4 * 4) * (4 * 3 * 3),
-        ),
-        (
-            "_linear_pointwise.default",
-            {"X": (3, 5, 8), "W": (16, 8)},
-            {"B": None, **_NO_ACTIVATION},
+            _ROWS.format("3, 5"),
+            f"f32[3, 5, 16] {linear}.default(X=%X, W=%W) {{B=None, {_NO_ACTIVATION}}}",
             2 * (3 * 5 * 16) * 8,
         ),
+        (
+            _ROWS.format("rows"),
+            f"f32[rows, 16] {linear}.default(X=%X, W=%W) {{B=None, {_NO_ACTIVATION}}}",
+            None,
+        ),
     ]
-    for op, operands, attrs, operations in op_rows:
-        for is_recorded in [True, False]:
-            with subtests.test(
-                op=op, operands=operands, attrs=attrs, operations=operations, is_recorded=is_recorded
-            ):
-                graph = Graph("packed")
-                inputs = [
-                    graph.add_input(name, TensorType(shape, torch.float32))
-                    for name, shape in operands.items()
-                ]
-                shape = (2, 16, 4, 4) if op.startswith("_conv") else (3, 5, 16)
+    for declared, call, expected in rows:
+        with subtests.test(call):
+            graph = program(f"{declared}\n%y: {call}\nreturn %y")
 
-                node = graph.insert(
-                    f"mkldnn.{op}",
-                    inputs,
-                    attrs,
-                    types=TensorType(shape, torch.float32),
-                    operands=tuple(operands) if is_recorded else None,
-                )
-
-                assert FlopCounter()(node) == operations
-
-
-def test_operations_of_packed_products_with_open_sizes_are_not_known() -> None:
-    graph = Graph("open")
-    rows = graph.add_symbol("rows", Range(2))
-    x = graph.add_input("x", TensorType((rows, 8), torch.float32))
-    weight = graph.add_input("w", TensorType((16, 8), torch.float32))
-
-    node = graph.insert(
-        "mkldnn._linear_pointwise.default",
-        [x, weight],
-        {"B": None, **_NO_ACTIVATION},
-        types=TensorType((rows, 16), torch.float32),
-        operands=("X", "W"),
-    )
-
-    assert FlopCounter()(node) is None
+            assert FlopCounter()(graph.nodes[0]) == expected

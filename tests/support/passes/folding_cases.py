@@ -83,6 +83,10 @@ def run_passes(
     return PassManager(passes).run(extract_ir(model, tuple(inputs), **options))
 
 
+def folded(model: nn.Module, *inputs: Tensor) -> Graph:
+    return run_passes(model, inputs).graph
+
+
 def assert_computes(
     graph: Graph, model: nn.Module, inputs: Sequence[Tensor], *, rtol: float | None = None
 ) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from npu_ir import Graph, OpNode
+from npu_ir import Graph
 from npu_passes import Pass, within
 
 RELU, GELU, ALIAS = "aten.relu.default", "aten.gelu.default", "aten.alias.default"
@@ -86,7 +86,8 @@ class Nudge(Pass):
     factor: float = 1.0001
 
     def run(self, graph: Graph) -> bool:
-        found = [node for node in graph.nodes_of(RELU) if not graph_has_factor(node)]
+        users = {node: node.outputs[0].users for node in graph.nodes_of(RELU)}
+        found = [node for node, by in users.items() if all(item.op_type != "aten.mul.Tensor" for item in by)]
         for node in found:
             value = node.outputs[0]
             scaled = graph.insert(
@@ -100,10 +101,6 @@ class Nudge(Pass):
             graph.replace_all_uses(value, scaled.outputs[0])
             graph.set_input(scaled, 0, value)
         return bool(found)
-
-
-def graph_has_factor(node: OpNode) -> bool:
-    return any(user.op_type == "aten.mul.Tensor" for user in node.outputs[0].users)
 
 
 class BreakShapes(Pass):

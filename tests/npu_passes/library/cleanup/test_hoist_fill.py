@@ -5,27 +5,23 @@ from __future__ import annotations
 import pytest
 import torch
 
-from npu_ir import Graph, parse_ir
+from npu_ir import Graph
 from npu_passes import PassManager, PassResult, parse_passes
 from npu_passes.library.cleanup.hoist_fill import HoistFill
 from npu_passes.testing import check_pass
 from tests.support.passes.training_graphs import data_of, ops, step_graph
+from tests.support.small_programs import program
 
 
-def filled(line: str, type: str = "f32[2, 3]") -> Graph:
+def filled(line: str, type: str = "f32[2, 3]", *declared: str) -> Graph:
     """Return a graph that adds what a line makes to its input."""
-    return parse_ir(
-        f"""
-        graph g {{
-          input %x: {type}
-
-          %out: {type} = {line}
-          %sum: {type} = aten.add.Tensor(self=%x, other=%out)
-
-          return %sum
-        }}
-        """
-    )
+    return program("\n".join([
+        *declared,
+        f"input %x: {type}",
+        f"%out: {type} = {line}",
+        f"%sum: {type} = aten.add.Tensor(self=%x, other=%out)",
+        "return %sum",
+    ]))  # fmt: skip
 
 
 def run(graph: Graph) -> PassResult:
@@ -34,18 +30,22 @@ def run(graph: Graph) -> PassResult:
 
 def test_a_tensor_of_one_number_is_made_by_itself(subtests: pytest.Subtests) -> None:
     rows = [
-        "aten.ones_like.default(self=%x)",
-        "aten.zeros_like.default(self=%x)",
-        "aten.full_like.default(self=%x) {fill_value=2.5}",
-        "aten.new_ones.default(self=%x) {size=[2, 3]}",
-        "aten.new_zeros.default(self=%x) {size=[2, 3]}",
-        "aten.new_full.default(self=%x) {size=[2, 3], fill_value=-1}",
-        "aten.fill.Scalar(self=%x) {value=7}",
-        "aten.zero.default(self=%x)",
+        ("aten.ones_like.default(self=%x)", "f32[2, 3]"),
+        ("aten.zeros_like.default(self=%x)", "f32[2, 3]"),
+        ("aten.full_like.default(self=%x) {fill_value=2.5}", "f32[2, 3]"),
+        ("aten.new_ones.default(self=%x) {size=[2, 3]}", "f32[2, 3]"),
+        ("aten.new_zeros.default(self=%x) {size=[2, 3]}", "f32[2, 3]"),
+        ("aten.new_full.default(self=%x) {size=[2, 3], fill_value=-1}", "f32[2, 3]"),
+        ("aten.fill.Scalar(self=%x) {value=7}", "f32[2, 3]"),
+        ("aten.zero.default(self=%x)", "f32[2, 3]"),
+        ("aten.ones_like.default(self=%x)", "f64[2, 3]"),
+        ("aten.ones_like.default(self=%x)", "f16[]"),
+        ("aten.ones_like.default(self=%x)", "i64[4]"),
+        ("aten.zeros_like.default(self=%x)", "bool[2]"),
     ]
-    for line in rows:
-        with subtests.test(line=line):
-            graph = filled(line)
+    for line, type in rows:
+        with subtests.test(line=line, type=type):
+            graph = filled(line, type)
 
             assert check_pass(HoistFill, graph) == 1
             result = run(graph)
@@ -53,111 +53,40 @@ def test_a_tensor_of_one_number_is_made_by_itself(subtests: pytest.Subtests) -> 
             assert result.graph.nodes[0].inputs == ()
 
 
-def test_the_type_stays(subtests: pytest.Subtests) -> None:
-    for type in ["f64[2, 3]", "f16[]", "i64[4]", "bool[2]"]:
-        with subtests.test(type=type):
-            line = (
-                "aten.ones_like.default(self=%x)" if type != "bool[2]" else "aten.zeros_like.default(self=%x)"
-            )
-
-            assert check_pass(HoistFill, filled(line, type)) == 1
-
-
 def test_what_is_empty_may_be_what_it_is_like() -> None:
-    graph = parse_ir(
-        """
-        graph g {
-          input %x: f32[2, 3]
-
-          %empty: f32[2, 3] = aten.empty_like.default(self=%x)
-          %mask: f32[2, 3] = aten.bernoulli.p(self=%empty) {p=0.5}
-          %out: f32[2, 3] = aten.mul.Tensor(self=%x, other=%mask)
-
-          return %out
-        }
-        """
-    )
+    graph = program("""
+        input %x: f32[2, 3]
+        %empty: f32[2, 3] = aten.empty_like.default(self=%x)
+        %mask: f32[2, 3] = aten.bernoulli.p(self=%empty) {p=0.5}
+        %out: f32[2, 3] = aten.mul.Tensor(self=%x, other=%mask)
+        return %out
+    """)
 
     assert check_pass(HoistFill, graph) == 1
     assert ops(run(graph).graph) == ["aten.bernoulli.p", "aten.mul.Tensor"]
 
 
 def test_what_depends_on_more_stays(subtests: pytest.Subtests) -> None:
+    ones = "aten.ones_like.default(self=%x)"
+    last = "f32[2, 3, 4, 5]@channels_last"
+    returned = "input %x: f32[2]\n%out: f32[2] = aten.{}_like.default(self=%x)\nreturn %out"
     rows = [
+        (filled(ones, last), f"it is not contiguous: {last}"),
+        (filled('aten.ones_like.default(self=%x) {device=device("cpu")}'), "it names a device"),
+        (filled(ones, "f32[s0]", "symbol s0 in [2, 64]"), "its size is open: f32[s0]"),
         (
-            "aten.ones_like.default(self=%x)",
-            "f32[2, 3, 4, 5]@channels_last",
-            "it is not contiguous: f32[2, 3, 4, 5]@channels_last",
+            filled("aten.full_like.default(self=%x, fill_value=%n)", "f32[2]", "input %n: float"),
+            "its fill value is known only in a call",
         ),
-        ('aten.ones_like.default(self=%x) {device=device("cpu")}', "f32[2]", "it names a device"),
+        (program(returned.format("ones")), "the graph returns it"),
+        (program(returned.format("empty")), "the graph returns it"),
     ]
-    for line, type, reason in rows:
-        with subtests.test(line=line, type=type, reason=reason):
-            graph = filled(line, type)
-
-            assert check_pass(HoistFill, graph) == 0
-            assert [item.reason for item in run(graph).journal.refusals] == [reason]
-
-
-def test_open_sizes_stay() -> None:
-    graph = parse_ir(
-        """
-        graph g {
-          symbol s0 in [2, 64]
-          input %x: f32[s0]
-
-          %out: f32[s0] = aten.ones_like.default(self=%x)
-          %sum: f32[s0] = aten.add.Tensor(self=%x, other=%out)
-
-          return %sum
-        }
-        """
-    )
-
-    assert check_pass(HoistFill, graph) == 0
-    assert [item.reason for item in run(graph).journal.refusals] == ["its size is open: f32[s0]"]
-
-
-def test_a_number_that_the_call_tells_stays() -> None:
-    graph = parse_ir(
-        """
-        graph g {
-          input %x: f32[2]
-          input %n: float
-          call (%x, %n)
-
-          %out: f32[2] = aten.full_like.default(self=%x, fill_value=%n)
-          %sum: f32[2] = aten.add.Tensor(self=%x, other=%out)
-
-          return %sum
-        }
-        """
-    )
-
-    reasons = [item.reason for item in run(graph).journal.refusals]
-
-    assert reasons == ["its fill value is known only in a call"]
-
-
-def test_what_the_graph_returns_is_made_in_each_call(subtests: pytest.Subtests) -> None:
-    for op in ["ones_like", "empty_like"]:
-        with subtests.test(op=op):
-            graph = parse_ir(
-                f"""
-        graph g {{
-          input %x: f32[2]
-
-          %out: f32[2] = aten.{op}.default(self=%x)
-
-          return %out
-        }}
-        """
-            )
-
+    for graph, reason in rows:
+        with subtests.test(reason=reason):
             result = run(graph)
 
-            assert ops(result.graph) == [f"aten.{op}.default"]
-            assert [item.reason for item in result.journal.refusals] == ["the graph returns it"]
+            assert result.graph == graph
+            assert [item.reason for item in result.journal.refusals] == [reason]
 
 
 def test_the_gradient_of_a_loss_by_itself_is_computed_once() -> None:

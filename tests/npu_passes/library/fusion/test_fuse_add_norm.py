@@ -89,32 +89,21 @@ def test_the_sum_may_be_read_elsewhere(subtests: pytest.Subtests) -> None:
                 assert torch.equal(got, wanted)
 
 
+def test_provenance_is_that_of_the_norm_and_of_both() -> None:
+    (node,) = fused(add_norm(nn.LayerNorm(SIZE)), *pair()).graph.nodes
+
+    assert node.provenance.fused_from == ("add", "layer_norm")
+    assert node.provenance.module == "norm"
+
+
 def test_of_two_norms_of_one_sum_the_first_is_fused() -> None:
-    model = Call(
-        lambda self, x, y: (lambda s: self.norm(s) + self.other(s))(x + y),
-        norm=nn.LayerNorm(SIZE),
-        other=nn.LayerNorm(SIZE),
+    model = add_norm(
+        nn.LayerNorm(SIZE), lambda self, x, y: (lambda s: self.norm(s) + self.norm(s * 2))(x + y)
     )
 
     graph = fused(model, *pair()).graph
 
-    assert op_types(graph) == ["npu.add_layer_norm.default", "layer_norm.default", "add.Tensor"]
-
-
-def test_provenance_is_that_of_the_norm_and_of_both() -> None:
-    class Block(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.norm = nn.LayerNorm(SIZE)
-
-        def forward(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-            total = x + y
-            return self.norm(total), total
-
-    (node,) = fused(Block(), *pair()).graph.nodes
-
-    assert node.provenance.fused_from == ("add", "layer_norm")
-    assert node.provenance.module == "norm"
+    assert op_types(graph) == ["npu.add_layer_norm.default", "mul.Tensor", "layer_norm.default", "add.Tensor"]
 
 
 def test_an_rms_norm_that_is_written_out_is_fused(subtests: pytest.Subtests) -> None:
@@ -142,49 +131,44 @@ def test_an_rms_norm_without_sum_becomes_one_op() -> None:
 
 
 def test_the_cast_in_an_rms_norm_may_be_read_elsewhere() -> None:
-    class Residual(WrittenNorm):
-        def forward(self, x: Tensor) -> Tensor:
-            wide = x.to(torch.float64)
-            normed = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + 1e-6)
-            return self.weight * normed.to(x.dtype) + wide.to(x.dtype)
+    def function(self: Any, x: Tensor) -> Tensor:
+        wide = x.to(torch.float64)
+        normed = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + 1e-6)
+        return self.weight * normed.to(x.dtype) + wide.to(x.dtype)
 
-    graph = fused(Residual(), pair()[0]).graph
+    graph = fused(Call(function, weight=nn.Parameter(torch.rand(SIZE))), pair()[0]).graph
 
     assert sorted(op_types(graph)) == ["add.Tensor", "rms_norm.default", "to.dtype", "to.dtype"]
 
 
+def rounding_norm(self: Any, x: Tensor, y: Tensor) -> Tensor:
+    """To leave out the rounding of a float32 norm to half precision is no small difference."""
+    normed = x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6)
+    return y[0, 0] * normed.to(torch.float16)
+
+
+def late_weight(self: Any, x: Tensor, y: Tensor) -> Tensor:
+    s = x + y
+    return nn.functional.layer_norm(s, [SIZE], weight=y[0, 0].exp()) + s
+
+
 def test_what_cannot_be_fused_is_refused_with_a_reason(subtests: pytest.Subtests) -> None:
+    layer, x = nn.LayerNorm(SIZE), torch.randn(2, SIZE)
+    scaled = "the sum is not one of two tensors, or scales one"
     rows = [
         (
-            add_norm(nn.LayerNorm(SIZE)),
+            add_norm(layer),
             (torch.randn(2, 5, SIZE), torch.randn(1, 5, SIZE)),
-            r"the sum broadcasts or promotes %.*, f32[1, 5, 16], to f32[2, 5, 16]",
+            "broadcasts or promotes %inputs_1",
         ),
         (
-            add_norm(nn.LayerNorm(SIZE)),
-            (torch.randn(2, SIZE), torch.randn(2, SIZE).half()),
-            "the sum broadcasts or promotes %",
+            add_norm(layer),
+            (x, x.half()),
+            "the sum broadcasts or promotes %inputs_1, f16[2, 16], to f32[2, 16]",
         ),
-        (
-            add_norm(nn.LayerNorm(SIZE), lambda self, x, y: self.norm(torch.add(x, y, alpha=2))),
-            pair(),
-            "the sum is not one of two tensors, or scales one",
-        ),
-        (
-            add_norm(nn.LayerNorm(SIZE), lambda self, x, y: self.norm(x + 1) * y),
-            pair(),
-            "the sum is not one of two tensors, or scales one",
-        ),
-        (
-            add_norm(
-                nn.Identity(),
-                lambda self, x, y: (lambda s: nn.functional.layer_norm(s, [SIZE], weight=y[0, 0].exp()) + s)(
-                    x + y
-                ),
-            ),
-            pair(),
-            "its weight is computed at each call, maybe after the sum",
-        ),
+        (add_norm(layer, lambda self, x, y: self.norm(torch.add(x, y, alpha=2))), pair(), scaled),
+        (add_norm(layer, lambda self, x, y: self.norm(x + 1) * y), pair(), scaled),
+        (Call(late_weight), pair(), "its weight is computed at each call, maybe after the sum"),
         (add_norm(WrittenNorm(dims=1, cast=False)), pair(2, SIZE, SIZE), "over the axes [1]"),
         (add_norm(WrittenNorm(size=1)), pair(), "the weight is f32[1], the input f32[2, 5, 16]"),
         (add_norm(WrittenNorm()), pair(dtype=torch.float16), "differ in dtype: f16[2, 5, 16], f32[16]"),
@@ -193,42 +177,22 @@ def test_what_cannot_be_fused_is_refused_with_a_reason(subtests: pytest.Subtests
             pair(dtype=torch.float64),
             "it is computed in torch.float32, which is less than torch.float64",
         ),
+        (Call(rounding_norm), pair(), "it is rounded to torch.float16"),
     ]
     for model, args, reason in rows:
-        with subtests.test(model=model, args=args, reason=reason):
+        with subtests.test(reason):
             result = fused(model, *args)
 
-            assert not [node for node in result.graph.nodes if node.op_type.startswith("npu.")]
-            assert any(
-                reason.replace("%.*", "%") in found or _like(reason, found) for found in reasons(result)
+            assert not {"npu.add_layer_norm.default", "npu.add_rms_norm.default"} & set(
+                op_types(result.graph)
             )
+            assert any(reason in found for found in reasons(result))
 
 
-def test_a_norm_that_rounds_what_it_multiplies_stays() -> None:
-    """To leave out the rounding of a float32 norm to half precision is no small difference."""
+def test_a_norm_of_what_is_no_sum_is_not_spoken_of() -> None:
+    result = fused(add_norm(nn.LayerNorm(SIZE), lambda self, x, y: self.norm(x) * y), *pair())
 
-    class Rounding(WrittenNorm):
-        def forward(self, x: Tensor) -> Tensor:
-            normed = x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6)
-            return self.weight * normed.to(torch.float16)
-
-    result = fused(Rounding(), pair()[0])
-
-    assert "rms_norm.default" not in op_types(result.graph)
-    assert reasons(result) == ["it is rounded to torch.float16"]
-
-
-def _like(reason: str, found: str) -> bool:
-    head, _, tail = reason.partition("%.*")
-    return found.startswith(head) and found.endswith(tail)
-
-
-def test_a_norm_of_what_is_no_sum_stays() -> None:
-    graph = extract_ir(add_norm(nn.LayerNorm(SIZE), lambda self, x, y: self.norm(x) * y), pair())
-
-    result = PassManager([FuseAddNorm]).run(graph)
-
-    assert str(result.graph) == str(graph)
+    assert not result.journal.rewrites
     assert not reasons(result)
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,40 +21,39 @@ from npu_passes.library.fusion.fuse_linear_activation import FuseLinearActivatio
 from npu_passes.ops.fused import ACTIVATIONS, LINEAR_ACTIVATION
 from npu_passes.testing import check_pass
 from tests.support.corpus.case import Function
+from tests.support.passes.folding_cases import Call
 from tests.support.passes.pattern_cases import op_types, reasons
 
-MODULES = [
-    pytest.param(nn.GELU(), "gelu", id="gelu"),
-    pytest.param(nn.GELU(approximate="tanh"), "gelu_tanh", id="gelu-tanh"),
-    pytest.param(nn.Hardsigmoid(), "hardsigmoid", id="hardsigmoid"),
-    pytest.param(nn.Hardswish(), "hardswish", id="hardswish"),
-    pytest.param(nn.Mish(), "mish", id="mish"),
-    pytest.param(nn.ReLU(), "relu", id="relu"),
-    pytest.param(nn.ReLU(inplace=True), "relu", id="relu-in-place"),
-    pytest.param(nn.ReLU6(), "relu6", id="relu6"),
-    pytest.param(Function(nn.functional.relu6), "relu6", id="relu6-function"),
-    pytest.param(nn.Sigmoid(), "sigmoid", id="sigmoid"),
-    pytest.param(nn.SiLU(), "silu", id="silu"),
-    pytest.param(nn.Tanh(), "tanh", id="tanh"),
-]
-
-
-class Conv1D(nn.Module):
-    """GPT-2's linear layer, and an activation."""
-
-    def __init__(self, activation: Any, *, views: bool = True, rank: int = 1) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.randn(8, 6))
-        self.bias = nn.Parameter(torch.randn(*[6] * rank) if rank < 2 else torch.randn(10, 6))
-        self.activation, self.views = activation, views
-
-    def forward(self, x: Tensor) -> Tensor:
-        product = torch.addmm(self.bias, x.view(-1, 8), self.weight)
-        return self.activation(product.view(*x.shape[:-1], 6) if self.views else product)  # type: ignore[no-any-return]
+DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
 
 
 def fused(graph: Graph) -> Any:
     return PassManager([FuseLinearActivation]).run(graph)
+
+
+MODULES = [
+    (nn.GELU(), "gelu"),
+    (nn.GELU(approximate="tanh"), "gelu_tanh"),
+    (nn.Hardsigmoid(), "hardsigmoid"),
+    (nn.Hardswish(), "hardswish"),
+    (nn.Mish(), "mish"),
+    (nn.ReLU(), "relu"),
+    (nn.ReLU(inplace=True), "relu"),
+    (nn.ReLU6(), "relu6"),
+    (Function(nn.functional.relu6), "relu6"),
+    (nn.Sigmoid(), "sigmoid"),
+    (nn.SiLU(), "silu"),
+    (nn.Tanh(), "tanh"),
+]
+
+
+def addmm(function: Callable[[Tensor], Any], bias: Tensor | None = None, **factors: float) -> nn.Module:
+    """Return GPT-2's linear layer, and a function behind it."""
+    return Call(
+        lambda self, x: function(torch.addmm(self.bias, x, self.weight, **factors)),
+        weight=nn.Parameter(torch.randn(8, 6)),
+        bias=nn.Parameter(torch.randn(6) if bias is None else bias),
+    )
 
 
 def assert_fused(model: nn.Module, x: Tensor, activation: str, count: int) -> None:
@@ -64,132 +65,80 @@ def assert_fused(model: nn.Module, x: Tensor, activation: str, count: int) -> No
     assert torch.equal(execute_ir(graph, (x,), weights=model.state_dict()), model(x))
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("bias", [True, False], ids=["bias", "no-bias"])
-@pytest.mark.parametrize(("activation", "name"), MODULES)
-def test_linear_and_activation_become_one_op(
-    activation: nn.Module, name: str, bias: bool, dtype: torch.dtype
-) -> None:
-    model = nn.Sequential(nn.Linear(8, 6, bias=bias), activation).to(dtype)
+def test_linear_and_activation_become_one_op(subtests: pytest.Subtests) -> None:
+    for dtype, (activation, name) in itertools.product(DTYPES, MODULES):
+        for bias in (True, False):
+            with subtests.test(dtype=dtype, activation=activation, bias=bias):
+                model = nn.Sequential(nn.Linear(8, 6, bias=bias), activation).to(dtype)
 
-    assert_fused(model, torch.randn(2, 5, 8, dtype=dtype), name, 1)
+                assert_fused(model, torch.randn(2, 5, 8, dtype=dtype), name, 1)
 
 
-@pytest.mark.parametrize(("activation", "name"), MODULES)
-def test_addmm_and_activation_become_one_op_on_the_turned_weight(activation: nn.Module, name: str) -> None:
-    assert_fused(Conv1D(activation, views=False), torch.randn(10, 8), name, 3)
+def test_addmm_and_activation_become_one_op_on_the_turned_weight(subtests: pytest.Subtests) -> None:
+    views = {
+        "no view": (lambda y: y, 2),
+        "view": (lambda y: y.view(2, 5, 6), 3),
+        "reshape": (lambda y: y.reshape(2, 5, 6), 3),
+    }
+    for (activation, name), (case, (view, count)) in itertools.product(MODULES, views.items()):
+        with subtests.test(activation=activation, case=case):
+            model = addmm(lambda y: activation(view(y)))
+            model.activation = activation
+
+            assert_fused(model, torch.randn(10, 8), name, count)
 
 
-def test_a_view_may_stand_between(subtests: pytest.Subtests) -> None:
-    for view in [Tensor.view, Tensor.reshape]:
-        with subtests.test(view=view):
-
-            class Viewed(Conv1D):
-                def forward(self, x: Tensor) -> Tensor:
-                    return torch.relu(view(torch.addmm(self.bias, x, self.weight), (2, 5, 6)))
-
-            assert_fused(Viewed(torch.relu), torch.randn(10, 8), "relu", 3)
+GELU = math.sqrt(2.0 / math.pi)
+WRITTEN = {
+    "silu": (lambda x: x * torch.sigmoid(x), "silu.default"),
+    "silu, turned": (lambda x: torch.sigmoid(x) * x, "silu.default"),
+    "gelu": (
+        lambda x: 0.5 * x * (1.0 + torch.tanh(GELU * (x + 0.044715 * torch.pow(x, 3.0)))),
+        "gelu.default",
+    ),
+}
 
 
 def test_activations_that_are_written_out_become_one_op(subtests: pytest.Subtests) -> None:
-    written_rows = [
-        (lambda x: x * torch.sigmoid(x), "silu.default"),
-        (lambda x: torch.sigmoid(x) * x, "silu.default"),
-        (
-            lambda x: (
-                0.5 * x * (1.0 + torch.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * torch.pow(x, 3.0))))
-            ),
-            "gelu.default",
-        ),
-    ]
-    for dtype in [torch.float32, torch.float64, torch.bfloat16, torch.float16]:
-        for written, op_type in written_rows:
-            with subtests.test(dtype=dtype, written=written, op_type=op_type):
+    for dtype, (case, (written, op_type)) in itertools.product(DTYPES, WRITTEN.items()):
+        with subtests.test(dtype=dtype, case=case):
+            graph = extract_ir(Function(written), (torch.randn(4, 64, dtype=dtype) * 3,))
 
-                class Written(nn.Module):
-                    def forward(self, x: Tensor) -> Tensor:
-                        return written(x)  # type: ignore[no-any-return]
-
-                graph = extract_ir(Written(), (torch.randn(4, 64, dtype=dtype) * 3,))
-
-                assert check_pass(FuseLinearActivation, graph) == 1
-                assert op_types(fused(graph).graph) == [op_type]
+            assert check_pass(FuseLinearActivation, graph) == 1
+            assert op_types(fused(graph).graph) == [op_type]
 
 
 def test_a_written_activation_behind_a_linear_layer_is_fused_with_it() -> None:
-    class Swish(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.linear = nn.Linear(8, 6)
+    model = nn.Sequential(nn.Linear(8, 6), Function(lambda y: y * torch.sigmoid(y)))
 
-        def forward(self, x: Tensor) -> Tensor:
-            y = self.linear(x)
-            return y * torch.sigmoid(y)
-
-    graph = extract_ir(Swish(), (torch.randn(3, 8),))
+    graph = extract_ir(model, (torch.randn(3, 8),))
 
     assert op_types(fused(graph).graph) == ["npu.linear_activation.default"]
 
 
-class Twice(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear = nn.Linear(8, 6)
-
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        y = self.linear(x)
-        return torch.relu(y), y
-
-
-def test_what_a_linear_layer_returns_is_read_by_the_activation_alone() -> None:
-    graph = extract_ir(Twice(), (torch.randn(3, 8),))
-
-    result = fused(graph)
-
-    assert str(result.graph) == str(graph)
-    assert reasons(result) == ["%linear is read elsewhere, too"]
-
-
 def test_what_is_no_linear_layer_and_activation_stays(subtests: pytest.Subtests) -> None:
+    linear = nn.Linear(8, 6)
     rows = {
-        "no activation by element": nn.Sequential(nn.Linear(8, 6), nn.Softmax(-1)),
-        "a hardtanh that is no relu6": nn.Sequential(nn.Linear(8, 6), nn.Hardtanh(-1, 6)),
-        "a flatten between": nn.Sequential(nn.Linear(8, 6), nn.Flatten(), nn.ReLU()),
-        "a bias that is no vector": Conv1D(torch.relu, rank=2, views=False),
+        "no activation by element": (nn.Sequential(linear, nn.Softmax(-1)), []),
+        "a hardtanh that is no relu6": (nn.Sequential(linear, nn.Hardtanh(-1, 6)), []),
+        "a flatten between": (nn.Sequential(linear, nn.Flatten(), nn.ReLU()), []),
+        "a bias that is no vector": (addmm(torch.relu, torch.randn(10, 6)), []),
+        "factors": (addmm(torch.relu, alpha=2), []),
+        "integers": (Function(lambda x: (lambda y: y * torch.sigmoid(y))(x.long())), []),
+        "read elsewhere": (
+            nn.Sequential(linear, Function(lambda y: (torch.relu(y), y))),
+            ["%linear is read elsewhere, too"],
+        ),
     }
-    for case, model in rows.items():
+    for case, (model, refused) in rows.items():
         with subtests.test(case):
             graph = extract_ir(model, (torch.randn(10, 8),))
 
-            assert str(fused(graph).graph) == str(graph)
+            result = fused(graph)
 
-
-def test_addmm_with_factors_stays() -> None:
-    class Scaled(Conv1D):
-        def forward(self, x: Tensor) -> Tensor:
-            return torch.relu(torch.addmm(self.bias, x, self.weight, alpha=2))
-
-    graph = extract_ir(Scaled(torch.relu), (torch.randn(10, 8),))
-
-    assert str(fused(graph).graph) == str(graph)
-
-
-def test_integers_times_their_sigmoid_stay() -> None:
-    class Integers(nn.Module):
-        def forward(self, x: Tensor) -> Tensor:
-            return x * torch.sigmoid(x)
-
-    graph = extract_ir(Integers(), (torch.arange(6),))
-
-    assert str(fused(graph).graph) == str(graph)
-
-
-def test_the_pass_keeps_its_promises() -> None:
-    model = nn.Sequential(nn.Linear(8, 6), nn.ReLU(), nn.Linear(6, 6), nn.GELU(), Conv1D(nn.SiLU()))
-    model[4].weight = nn.Parameter(torch.randn(8, 6))
-    model.insert(4, nn.Linear(6, 8))
-
-    assert check_pass(FuseLinearActivation, extract_ir(model.eval(), (torch.randn(4, 8),))) == 1
+            assert str(result.graph) == str(graph)
+            if refused:
+                assert reasons(result) == refused
 
 
 def test_an_unknown_activation_is_refused() -> None:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any
 
 import pytest
 import torch
 
-from npu_ir import Graph, Interpreter, ScalarType, execute_ir, parse_ir
+from npu_ir import Graph, Interpreter, ScalarType, execute_ir
 from npu_passes import Checked, PassError, PassManager, PassResult
 from npu_passes.library.training.fuse_optimizer import FuseOptimizer
 from npu_passes.library.training.scalars_to_tensors import ScalarsToTensors, tensor_inputs
 from npu_passes.manager.checked_mode import relative_error
 from npu_passes.testing import check_pass
+from tests.support.passes.pattern_cases import reasons
 from tests.support.passes.training_graphs import (
     KINDS,
     call_of,
@@ -23,6 +25,7 @@ from tests.support.passes.training_graphs import (
     trained,
     weights_of,
 )
+from tests.support.small_programs import program
 
 BOUNDARY = "aten.scalar_tensor.default"
 NUMBER = 0.3
@@ -30,20 +33,14 @@ NUMBER = 0.3
 
 def called(lines: str, type: str = "f32[2, 3]", result: str = "%out") -> Graph:
     """Return a graph of a tensor ``%x``, another one ``%y`` and a number ``%n``."""
-    return parse_ir(
-        f"""
-        graph g {{
-          input %x: {type}
-          input %y: {type}
-          input %n: float
-          call (%x, %y, %n)
-
-          {lines}
-
-          return {result}
-        }}
-        """
-    )
+    return program(f"""
+        input %x: {type}
+        input %y: {type}
+        input %n: float
+        call (%x, %y, %n)
+        {lines}
+        return {result}
+    """)
 
 
 def data(graph: Graph, number: float = NUMBER) -> Checked:
@@ -56,10 +53,6 @@ def data(graph: Graph, number: float = NUMBER) -> Checked:
 
 def run(graph: Graph, **options: Any) -> PassResult:
     return PassManager([ScalarsToTensors(**options)]).run(graph)
-
-
-def reasons(result: PassResult) -> list[str]:
-    return [item.reason for item in result.journal.refusals]
 
 
 def readers(graph: Graph) -> set[str]:
@@ -111,39 +104,36 @@ ON_LISTS = [
 ]
 
 
-@pytest.mark.parametrize("type", ["f32[2, 3]", "f32[]", "f64[2, 3]"])
-@pytest.mark.parametrize("call", SINGLE)
-def test_an_op_with_a_number_becomes_one_with_a_tensor(call: str, type: str) -> None:
-    if "full.default" in call and type != "f32[2, 3]":
-        return
-    graph = called(f"%out: {type} = {call}", type)
-
+def assert_takes_a_tensor(graph: Graph) -> None:
     assert check_pass(ScalarsToTensors, graph, data=data(graph)) == 1
     assert readers(run(graph).graph) == {BOUNDARY}
 
 
-def test_an_op_on_lists_with_a_number_becomes_one_with_a_tensor(subtests: pytest.Subtests) -> None:
-    for type in ["f32[2, 3]", "f32[]", "f64[]"]:
-        for call in ON_LISTS:
-            with subtests.test(type=type, call=call):
-                graph = called(call.replace("f32[2, 3]", type), type, "(%out, %other)")
+def test_an_op_with_a_number_becomes_one_with_a_tensor(subtests: pytest.Subtests) -> None:
+    for type, call in itertools.product(["f32[2, 3]", "f32[]", "f64[2, 3]"], SINGLE):
+        if "full.default" in call and type != "f32[2, 3]":
+            continue
+        with subtests.test(type=type, call=call):
+            assert_takes_a_tensor(called(f"%out: {type} = {call}", type))
 
-                assert check_pass(ScalarsToTensors, graph, data=data(graph)) == 1
-                assert readers(run(graph).graph) == {BOUNDARY}
+
+def test_an_op_on_lists_with_a_number_becomes_one_with_a_tensor(subtests: pytest.Subtests) -> None:
+    for type, call in itertools.product(["f32[2, 3]", "f32[]", "f64[]"], ON_LISTS):
+        with subtests.test(type=type, call=call):
+            assert_takes_a_tensor(called(call.replace("f32[2, 3]", type), type, "(%out, %other)"))
 
 
 def test_a_coarse_tensor_does_not_round_the_number(subtests: pytest.Subtests) -> None:
     for type in ["bf16[2, 3]", "f16[2, 3]"]:
         with subtests.test(type=type):
             graph = called(f"%out: {type} = aten.mul.Scalar(self=%x, other=%n)", type)
-            checked = data(graph, number=0.999)
-            ones = torch.ones(2, 3, dtype=graph.inputs[0].tensor_type.dtype) * 1000
+            thousand = torch.full((2, 3), 1000, dtype=graph.inputs[0].tensor_type.dtype)
 
-            assert check_pass(ScalarsToTensors, graph, data=checked) == 1
-            found = run(graph).graph
-            assert torch.equal(
-                execute_ir(found, (ones, ones, 0.999), {}), execute_ir(graph, (ones, ones, 0.999), {})
+            found, expected = (
+                execute_ir(item, (thousand, thousand, 0.999), {}) for item in (run(graph).graph, graph)
             )
+
+            assert torch.equal(found, expected)
 
 
 def test_arithmetic_on_numbers_is_arithmetic_on_tensors(subtests: pytest.Subtests) -> None:
@@ -174,45 +164,24 @@ def test_arithmetic_on_numbers_is_arithmetic_on_tensors(subtests: pytest.Subtest
             )
 
 
-def test_what_is_read_from_a_tensor_stays_one() -> None:
-    graph = parse_ir(
-        """
-        graph g {
-          input %x: f32[2, 3]
-          input %t: f32[1]
+def test_what_is_read_from_a_tensor_stays_one(subtests: pytest.Subtests) -> None:
+    rows = [
+        ("f32[1]", "float", "operator.truediv(a=%item) {b=2}"),
+        ("i64[]", "int", "operator.truediv(a=%item) {b=3}"),
+    ]
+    for type, number, call in rows:
+        with subtests.test(type=type):
+            graph = program(f"""
+                input %x: f64[2, 3]
+                input %t: {type}
+                %item: {number} = aten._local_scalar_dense.default(self=%t)
+                %part: float = {call}
+                %out: f64[2, 3] = aten.mul.Scalar(self=%x, other=%part)
+                return %out
+            """)
 
-          %item: float = aten._local_scalar_dense.default(self=%t)
-          %half: float = operator.truediv(a=%item) {b=2}
-          %out: f32[2, 3] = aten.add.Tensor(self=%x, other=%x, alpha=%half)
-
-          return %out
-        }
-        """
-    )
-
-    assert check_pass(ScalarsToTensors, graph) == 1
-    assert not any(isinstance(value.type, ScalarType) for value in run(graph).graph.values)
-
-
-def test_integers_that_are_read_are_divided_as_floats() -> None:
-    graph = parse_ir(
-        """
-        graph g {
-          input %x: f64[2, 3]
-          input %t: i64[]
-
-          %item: int = aten._local_scalar_dense.default(self=%t)
-          %more: int = operator.add(a=%item) {b=1}
-          %third: float = operator.truediv(a=%more) {b=3}
-          %out: f64[2, 3] = aten.mul.Scalar(self=%x, other=%third)
-
-          return %out
-        }
-        """
-    )
-
-    assert check_pass(ScalarsToTensors, graph) == 1
-    assert not any(isinstance(value.type, ScalarType) for value in run(graph).graph.values)
+            assert check_pass(ScalarsToTensors, graph) == 1
+            assert not any(isinstance(value.type, ScalarType) for value in run(graph).graph.values)
 
 
 def test_no_number_is_left_of_an_optimizer_but_those_that_become_tensors(subtests: pytest.Subtests) -> None:
@@ -258,20 +227,11 @@ def test_of_an_optimizer_that_is_one_op_the_rate_becomes_a_tensor() -> None:
     assert check_pass(ScalarsToTensors, graph, data=data_of(graph)) == 1
     result = run(graph)
     assert ops(result.graph)[-3:] == [BOUNDARY, "aten._to_copy.default", "npu.adam_step.tensor_lr"]
-    assert sorted(reasons(result)) == [
-        (
-            f"%group0.{name} stays a number: npu.adam_step.default has no form that takes "
-            f"a tensor for {argument!r}"
-        )
-        for name, argument in (
-            ("betas.0", "beta1"),
-            ("betas.1", "beta2"),
-            ("eps", "eps"),
-            ("weight_decay", "weight_decay"),
-        )
-    ]
+    no_form = "%group0.{} stays a number: npu.adam_step.default has no form that takes a tensor for {!r}"
+    rest = {"betas.0": "beta1", "betas.1": "beta2", "eps": "eps", "weight_decay": "weight_decay"}
+    assert sorted(reasons(result)) == [no_form.format(name, argument) for name, argument in rest.items()]
     left = [value.name for value in tensor_inputs(result.graph).inputs if isinstance(value.type, ScalarType)]
-    assert left == ["group0.betas.0", "group0.betas.1", "group0.eps", "group0.weight_decay"]
+    assert left == [f"group0.{name}" for name in rest]
 
 
 def test_a_number_that_is_needed_as_one_stays(subtests: pytest.Subtests) -> None:
@@ -319,10 +279,7 @@ def test_a_number_stays_with_all_that_hangs_on_it() -> None:
         "%out: f32[2, 3] = aten.elu.default(self=%z, alpha=%n)"
     )
 
-    result = run(graph)
-
-    assert result.graph == graph
-    assert "%m stays a number: %n does, which it is computed from" in reasons(result)
+    assert "%m stays a number: %n does, which it is computed from" in reasons(run(graph))
 
 
 def test_floats_may_stand_in_another_dtype() -> None:

@@ -14,7 +14,7 @@ from npu_passes.manager.checked_mode import relative_error
 from npu_passes.ops.training import ADAM_STEP, ADAM_STEP_TENSOR_LR
 from npu_passes.testing import check_pass
 from npu_runtime.training import compile_ir
-from tests.support.passes.training_graphs import data_of, maker, ops, step_graph, traced, trained
+from tests.support.passes.training_graphs import data_of, maker, ops, step_graph, trained
 
 # By pipeline: the last op of a step.
 PIPELINES = {
@@ -69,17 +69,3 @@ def test_every_pass_keeps_its_promises_on_a_step(subtests: pytest.Subtests) -> N
             graph = step_graph("adamw, all", passes="")
 
             check_pass(item, graph, data=data_of(graph))
-
-
-def nodes_of_layers(count: int) -> tuple[Graph, Graph]:
-    net = nn.Sequential(nn.Linear(7, 3), *(nn.Linear(3, 3) for _ in range(count)))
-    graph = traced(maker("adamw"), net)
-    return graph, after("train", graph)
-
-
-def test_the_optimizer_of_many_layers_is_one_node() -> None:
-    (few, fused_few), (many, fused_many) = nodes_of_layers(2), nodes_of_layers(20)
-
-    assert [ops(graph).count(ADAM_STEP) for graph in (fused_few, fused_many)] == [1, 1]
-    assert len(many) > len(few)
-    assert (len(fused_many) - len(fused_few)) / 18 <= 8

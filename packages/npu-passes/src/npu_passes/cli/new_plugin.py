@@ -83,7 +83,9 @@ def write_plugin(name: str, folder: Path) -> list[str]:
     if folder.exists() or folder.is_symlink():
         raise UsageError(f"{folder} already exists", fix="give another folder with --output")
     files = {
-        path.removesuffix(_SUFFIX).replace("PACKAGE", package): _fill_template(text, name, package)
+        path.removesuffix(_SUFFIX).replace("PACKAGE", package): string.Template(text).substitute(
+            name=name, package=package
+        )
         for path, text in _read_templates(resources.files("npu_passes") / "templates")
     }
     try:
@@ -130,10 +132,6 @@ def _read_templates(folder: Traversable, prefix: str = "") -> Iterator[tuple[str
             yield from _read_templates(item, f"{prefix}{item.name}/")
         elif item.name.endswith(_SUFFIX):
             yield f"{prefix}{item.name}", item.read_text(encoding="utf-8")
-
-
-def _fill_template(text: str, name: str, package: str) -> str:
-    return string.Template(text).substitute(name=name, package=package)
 
 
 def _write(files: dict[str, str], folder: Path) -> None:

@@ -109,12 +109,13 @@ def _print_list(passes: list[type[Pass]], pipelines: list[Pipeline]) -> None:
 
 
 def _print_pass(item: type[Pass]) -> None:
+    missing = [f"{name} (there is none)" for name in item.pipelines if name not in all_pipelines()]
     print_facts(
         {
             "pass": item.name,
             "from": origin_of(item.name),
             "numerics": str(item.numerics),
-            "pipelines": ", ".join([*_pipelines_of(item), *_missing_pipelines(item)]) or "none",
+            "pipelines": ", ".join([*_pipelines_of(item), *missing]) or "none",
             **{
                 caption: ", ".join(names)
                 for caption, names in (("before", item.before), ("after", item.after))
@@ -149,11 +150,6 @@ def _pipelines_of(item: type[Pass]) -> list[str]:
         if any(isinstance(part, item) for part in passes):
             names.append(name)
     return names
-
-
-def _missing_pipelines(item: type[Pass]) -> list[str]:
-    """Return, in words, the pipelines that a pass would join but that no plugin provides."""
-    return [f"{name} (there is none)" for name in item.pipelines if name not in all_pipelines()]
 
 
 def _pass_data(item: type[Pass]) -> dict[str, Any]:

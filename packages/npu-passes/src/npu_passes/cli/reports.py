@@ -7,7 +7,6 @@ import dataclasses
 import json
 from collections.abc import Callable, Sequence
 from itertools import groupby
-from pathlib import Path
 from typing import Any
 
 from npu_ir.cli.console import print_facts, print_table
@@ -156,6 +155,8 @@ def print_report(
         print_statistics(result)
     if options.explain:
         print_journal(result.journal)
+    dumps = [] if options.dump_dir is None else list(options.dump_dir.glob("*.ir"))
+    copied = f"not copied: npu run {options.output} --weights {options.file}"
     lines = {
         "graph": result.graph.name,
         "passes": format_passes(passes),
@@ -163,9 +164,9 @@ def print_report(
         "rounds": f"{result.rounds}, {count_text(len(result.journal.rewrites), 'rewrite')}"
         f", {len(result.journal.refusals):,} refused",
         "checked": _checked_text(options, origin),
-        "dumps": _dumps_text(options.dump_dir),
+        "dumps": f"{count_text(len(dumps), 'file')} in {options.dump_dir}" if dumps else "",
         "saved": "" if options.output is None else files_text(file_facts(options.output)["files"]),
-        "weights": _weights_text(options) if has_weights else "",
+        "weights": copied if has_weights and options.output is not None else "",
         "time": f"{seconds:.3f} s",
     }
     print_facts({name: line for name, line in lines.items() if line})
@@ -175,13 +176,3 @@ def _checked_text(options: argparse.Namespace, origin: str) -> str:
     done = {"after each pass": options.check, "no rewrite changes results": options.bisect}
     checks = ", ".join(text for text, is_done in done.items() if is_done)
     return f"{checks}; weights: {origin}" if checks else ""
-
-
-def _weights_text(options: argparse.Namespace) -> str:
-    if options.output is None:
-        return ""
-    return f"not copied: npu run {options.output} --weights {options.file}"
-
-
-def _dumps_text(folder: Path | None) -> str:
-    return "" if folder is None else f"{count_text(len(list(folder.glob('*.ir'))), 'file')} in {folder}"

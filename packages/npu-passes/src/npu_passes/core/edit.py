@@ -9,14 +9,14 @@ from typing import Any
 
 import torch
 
-from npu_ir import Graph, NpuError, OpNode, Provenance, ScalarType, TensorType, Value
+from npu_ir import Graph, OpNode, Provenance, ScalarType, TensorType, Value
 from npu_ir.ops.arguments import flatten_arguments
 from npu_ir.ops.effects import is_pure
 from npu_ir.ops.inference import infer_types
 from npu_ir.ops.schema import find_op, schema_of
 from npu_passes.core import journal
 from npu_passes.core.journal import Rewrite, region_path
-from npu_passes.errors import PassError
+from npu_passes.errors import PassError, failure_of
 
 _Type = TensorType | ScalarType
 
@@ -179,12 +179,8 @@ def open_rewrite(pass_name: str, graph: Graph, rule: str, nodes: Sequence[OpNode
                 graph.erase(node)
         graph.settle_origins()
     except Exception as error:
-        message = error.message if isinstance(error, NpuError) else f"{type(error).__name__}: {error}"
-        failure = PassError(
-            f"{pass_name}: {rule} failed: {message}",
-            where=f"node{'s' if len(nodes) > 1 else ''} {', '.join(map(repr, entry.paths))}",
-            fix=error.fix if isinstance(error, NpuError) else None,
-        )
+        where = f"node{'s' if len(nodes) > 1 else ''} {', '.join(map(repr, entry.paths))}"
+        failure = failure_of(f"{pass_name}: {rule}", error, where)
         log.fail_rewrite(failure)
         raise failure from error
     except BaseException:  # such as GeneratorExit: edits so far count, but are not this rewrite

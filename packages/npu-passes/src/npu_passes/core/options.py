@@ -14,6 +14,7 @@ from typing import Any, cast
 from npu_passes.errors import PassError
 
 _KINDS: dict[Any, str] = {bool: "bool", int: "int", float: "float", str: "str", tuple[str, ...]: "list"}
+_TYPES = "bool, int, float, str, tuple[str, ...]"
 _BARE = re.compile(r"[^\s{}\[\]=,\"]+")
 WORDS = {"true": True, "false": False}
 _DOCUMENTED = re.compile(r"^    (\w+): (.*(?:\n      +.*)*)", re.MULTILINE)
@@ -59,7 +60,7 @@ def options_of(pass_type: type) -> tuple[Option, ...]:
             raise PassError(
                 f"the option {item.name!r} of {pass_type.__name__} is {item.type}"
                 + ("" if item.default is not dataclasses.MISSING else " without a default"),
-                fix=f"options have a default, and one of the types {', '.join(map(_type_name, _KINDS))}",
+                fix=f"options have a default, and one of the types {_TYPES}",
             )
         options.append(Option(item.name, kind, item.default, docs.get(item.name, "")))
     return tuple(options)
@@ -120,7 +121,3 @@ def _attribute_docs(pass_type: type) -> dict[str, str]:
     """Return the descriptions in the section "Attributes:" of a docstring, by attribute."""
     _, _, section = inspect.cleandoc(pass_type.__dict__.get("__doc__") or "").partition("Attributes:\n")
     return {name: " ".join(text.split()) for name, text in _DOCUMENTED.findall(section)}
-
-
-def _type_name(kind: Any) -> str:
-    return kind.__name__ if isinstance(kind, type) and kind in (bool, int, float, str) else str(kind)

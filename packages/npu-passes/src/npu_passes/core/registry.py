@@ -68,12 +68,8 @@ PIPELINES = (
 
 def all_passes() -> Mapping[str, type[Pass]]:
     """Return the passes of all plugins by name."""
-    return MappingProxyType(
-        {
-            name: plugin_manager.get_plugins().passes[name]
-            for name in sorted(plugin_manager.get_plugins().passes)
-        }
-    )
+    passes = plugin_manager.get_plugins().passes
+    return MappingProxyType({name: passes[name] for name in sorted(passes)})
 
 
 def all_pipelines() -> Mapping[str, Pipeline]:

@@ -70,17 +70,13 @@ def _expand_cached(call: TypedCall, keep: tuple[str, ...], per_tensor: bool) -> 
         return error.message
     if [step.op_type for step in expanded.calls] == [call.op_type]:
         return f"PyTorch has no decomposition of {call.op_type}"
-    if any(step.op_type == _VIEW_AS_REAL and _reads_input(step, expanded) for step in expanded.calls):
+    views = [step for step in expanded.calls if step.op_type == _VIEW_AS_REAL]
+    if any(index < expanded.inputs for step in views for index in step.reads):
         return f"its parts view the memory of a complex tensor, which may hold the conjugate: {_VIEW_AS_REAL}"
     # PyTorch has guarded on a symbolic size: it traced one branch of the decomposition.
     if fakes.assumptions and not _is_same_for_all_sizes(call, fakes, keep, per_tensor, expanded):
         return f"it expands to other ops for other sizes: to these only where {fakes.assumptions}"
     return expanded
-
-
-def _reads_input(step: RecordedCall, found: Recording) -> bool:
-    """Return whether a call reads an input of the node directly."""
-    return any(index < found.inputs for index in step.reads)
 
 
 def _is_same_for_all_sizes(
@@ -154,8 +150,9 @@ def _trace_and_record(
             raise PassError(f"it consists of {step.op_type}, which writes into its arguments")
         if step.op_type.startswith(_CPU_ONLY):
             raise PassError(f"it consists of {step.op_type}, which only CPUs have")
-    steps = recording.calls if _has_device_argument(call) else tuple(map(_strip_device, recording.calls))
-    return replace(recording, calls=steps)
+    if any(isinstance(item, torch.device) for item in call.attrs.values()):
+        return recording
+    return replace(recording, calls=tuple(map(_strip_device, recording.calls)))
 
 
 def _inplace_decomposition(op: _torch.OpOverload) -> Mapping[Any, Any]:
@@ -179,10 +176,6 @@ def _decomposition_table(keep: tuple[str, ...]) -> Mapping[Any, Any]:
         for op, function in table.items()  # type: ignore[no-untyped-call]
         if not _torch.is_core(op) and not (isinstance(op, _torch.OpOverload) and op_type_of(op) in keep)
     }
-
-
-def _has_device_argument(call: TypedCall) -> bool:
-    return any(isinstance(item, torch.device) for item in call.attrs.values())
 
 
 def _strip_device(step: RecordedCall) -> RecordedCall:

@@ -116,7 +116,8 @@ def record_calls(module: GraphModule, type_of: Callable[[Any], Type]) -> Recordi
     results = tuple(_leaves(_to_refs(output.args[0], values)))
     if not all(isinstance(result, Ref) or result is None for result in results):
         raise PassError("it returns plain data")
-    types = tuple(type_of(_traced_value(leaf)) for leaf in _leaves(output.args[0]))
+    leaves = _leaves(output.args[0])
+    types = tuple(type_of(leaf.meta.get("val") if isinstance(leaf, Node) else leaf) for leaf in leaves)
     constants = tuple(_constant_data(node, module) for node in held)
     return Recording(tuple(steps), results, types, constants, len(arguments))
 
@@ -158,10 +159,6 @@ def _leaves(item: Any) -> Iterator[Any]:
             yield from _leaves(part)
     else:
         yield item
-
-
-def _traced_value(leaf: Any) -> Any:
-    return leaf.meta.get("val") if isinstance(leaf, Node) else leaf
 
 
 def _constant_data(node: Node, module: GraphModule) -> torch.Tensor:

@@ -13,7 +13,7 @@ from npu_ir import Graph, NpuError
 from npu_passes import _torch
 from npu_passes.core.base import Pass
 from npu_passes.core.journal import Journal, use_journal
-from npu_passes.errors import PassError
+from npu_passes.errors import PassError, failure_of
 
 
 @dataclass(slots=True)
@@ -155,12 +155,8 @@ def _pass_errors(item: Pass, graph: Graph) -> Iterator[None]:
     except Exception as error:
         if isinstance(error, PassError) and item.name in error.message:
             raise
-        message = error.message if isinstance(error, NpuError) else f"{type(error).__name__}: {error}"
-        raise PassError(
-            f"{item} failed: {message}",
-            where=(error.where if isinstance(error, NpuError) else None) or f"graph {graph.name!r}",
-            fix=error.fix if isinstance(error, NpuError) else None,
-        ) from error
+        where = error.where if isinstance(error, NpuError) else None
+        raise failure_of(str(item), error, where or f"graph {graph.name!r}") from error
 
 
 def _check_condition(item: Pass, problem: object, graph: Graph, verb: str) -> None:

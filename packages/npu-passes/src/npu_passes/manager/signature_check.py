@@ -22,7 +22,7 @@ def find_signature_change(before: Graph, after: Graph) -> str | None:
 def _find_changes(before: Graph, after: Graph) -> Iterator[str]:
     yield from _find_tree_changes("takes", *_arguments(after), *_arguments(before))
     yield from _find_tree_changes("returns", *_results(after), *_results(before))
-    updates = [sorted(_mutated_names(graph)) for graph in (after, before)]
+    updates = [sorted(external_names(target)[0] for target in graph.updates) for graph in (after, before)]
     if updates[0] != updates[1]:
         now, was = (", ".join(names) or "nothing" for names in updates)
         yield f"it updates {now}; before, {was}"
@@ -72,10 +72,6 @@ def _can_replace(new: Any, old: Any, *, may_be_known: bool) -> bool:
 
 def _describe(leaf: Any) -> str:
     return repr(leaf) if isinstance(leaf, Value) else format_literal(leaf)
-
-
-def _mutated_names(graph: Graph) -> list[str]:
-    return [external_names(target)[0] for target in graph.updates]
 
 
 def _weight_names(graph: Graph) -> set[str]:

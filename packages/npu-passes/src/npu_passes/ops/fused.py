@@ -9,6 +9,7 @@ does.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
@@ -28,14 +29,10 @@ MSE_LOSS_WITH_GRAD = "npu.mse_loss_with_grad.default"
 CROSS_ENTROPY_WITH_GRAD = "npu.cross_entropy_with_grad.default"
 
 
-def _gelu_tanh(input: Tensor) -> Tensor:
-    return F.gelu(input, approximate="tanh")
-
-
 ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = MappingProxyType(
     {
         "gelu": F.gelu,
-        "gelu_tanh": _gelu_tanh,
+        "gelu_tanh": functools.partial(F.gelu, approximate="tanh"),
         "hardsigmoid": F.hardsigmoid,
         "hardswish": F.hardswish,
         "mish": F.mish,
@@ -47,23 +44,8 @@ ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = MappingProxyType(
     }
 )
 
-_SCHEMAS = {
-    "linear_activation": "(Tensor input, Tensor weight, Tensor? bias, str activation) -> Tensor",
-    "add_layer_norm": "(Tensor input, Tensor residual, SymInt[] normalized_shape, Tensor? weight, "
-    "Tensor? bias, float eps) -> (Tensor norm, Tensor sum)",
-    "add_rms_norm": "(Tensor input, Tensor residual, SymInt[] normalized_shape, Tensor? weight, float? eps) "
-    "-> (Tensor norm, Tensor sum)",
-    "linear_backward": "(Tensor grad, Tensor input, Tensor? weight, bool[3] mask) "
-    "-> (Tensor grad_input, Tensor grad_weight, Tensor grad_bias)",
-    "linear_activation_backward": "(Tensor grad, Tensor saved, Tensor input, Tensor? weight, bool[3] mask, "
-    "str activation) -> (Tensor grad_input, Tensor grad_weight, Tensor grad_bias)",
-    "mse_loss_with_grad": "(Tensor prediction, Tensor target, int reduction=1, float scale=1.0) "
-    "-> (Tensor loss, Tensor grad)",
-    "cross_entropy_with_grad": "(Tensor logits, Tensor target, int reduction=1, SymInt ignore_index=-100, "
-    "float scale=1.0) -> (Tensor loss, Tensor grad)",
-}
 
-
+@register_composite("(Tensor input, Tensor weight, Tensor? bias, str activation) -> Tensor")
 def linear_activation(input: Tensor, weight: Tensor, bias: Tensor | None, activation: str) -> Tensor:
     """Return ``activation(linear(input, weight, bias))``.
 
@@ -83,6 +65,10 @@ def linear_activation(input: Tensor, weight: Tensor, bias: Tensor | None, activa
     return ACTIVATIONS[activation](F.linear(input, weight, bias))
 
 
+@register_composite(
+    "(Tensor input, Tensor residual, SymInt[] normalized_shape, Tensor? weight, Tensor? bias, float eps)"
+    " -> (Tensor norm, Tensor sum)"
+)
 def add_layer_norm(
     input: Tensor,
     residual: Tensor,
@@ -96,6 +82,10 @@ def add_layer_norm(
     return F.layer_norm(total, list(normalized_shape), weight, bias, eps), total
 
 
+@register_composite(
+    "(Tensor input, Tensor residual, SymInt[] normalized_shape, Tensor? weight, float? eps)"
+    " -> (Tensor norm, Tensor sum)"
+)
 def add_rms_norm(
     input: Tensor, residual: Tensor, normalized_shape: Sequence[int], weight: Tensor | None, eps: float | None
 ) -> tuple[Tensor, Tensor]:
@@ -109,20 +99,12 @@ Gradients = tuple["Tensor | None", "Tensor | None", "Tensor | None"]
 _aten = torch.ops.aten
 
 
-def _relu_backward(grad: Tensor, output: Tensor) -> Tensor:
-    return _aten.threshold_backward.default(grad, output, 0)  # type: ignore[no-any-return]
-
-
-def _gelu_tanh_backward(grad: Tensor, input: Tensor) -> Tensor:
-    return _aten.gelu_backward.default(grad, input, approximate="tanh")  # type: ignore[no-any-return]
-
-
 # The second argument is the output of the activation for relu, sigmoid and tanh, its input for gelu and silu.
 ACTIVATION_GRADIENTS: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = MappingProxyType(
     {
         "gelu": _aten.gelu_backward.default,
-        "gelu_tanh": _gelu_tanh_backward,
-        "relu": _relu_backward,
+        "gelu_tanh": functools.partial(_aten.gelu_backward.default, approximate="tanh"),
+        "relu": lambda grad, output: _aten.threshold_backward.default(grad, output, 0),
         "sigmoid": _aten.sigmoid_backward.default,
         "silu": _aten.silu_backward.default,
         "tanh": _aten.tanh_backward.default,
@@ -130,6 +112,10 @@ ACTIVATION_GRADIENTS: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = Mapping
 )
 
 
+@register_composite(
+    "(Tensor grad, Tensor input, Tensor? weight, bool[3] mask)"
+    " -> (Tensor grad_input, Tensor grad_weight, Tensor grad_bias)"
+)
 def linear_backward(grad: Tensor, input: Tensor, weight: Tensor | None, mask: Sequence[bool]) -> Gradients:
     """Return the gradients of ``linear(input, weight, bias)`` for its input, weight and bias.
 
@@ -154,6 +140,10 @@ def linear_backward(grad: Tensor, input: Tensor, weight: Tensor | None, mask: Se
     )
 
 
+@register_composite(
+    "(Tensor grad, Tensor saved, Tensor input, Tensor? weight, bool[3] mask, str activation)"
+    " -> (Tensor grad_input, Tensor grad_weight, Tensor grad_bias)"
+)
 def linear_activation_backward(
     grad: Tensor,
     saved: Tensor,
@@ -178,6 +168,9 @@ def linear_activation_backward(
     return linear_backward(ACTIVATION_GRADIENTS[activation](grad, saved), input, weight, mask)
 
 
+@register_composite(
+    "(Tensor prediction, Tensor target, int reduction=1, float scale=1.0) -> (Tensor loss, Tensor grad)"
+)
 def mse_loss_with_grad(
     prediction: Tensor, target: Tensor, reduction: int = 1, scale: float = 1.0
 ) -> tuple[Tensor, Tensor]:
@@ -190,9 +183,13 @@ def mse_loss_with_grad(
         scale: The gradient for the loss itself.
     """
     loss = _aten.mse_loss.default(prediction, target, reduction)
-    return loss, _aten.mse_loss_backward.default(_full(loss, scale), prediction, target, reduction)
+    return loss, _aten.mse_loss_backward.default(torch.full_like(loss, scale), prediction, target, reduction)
 
 
+@register_composite(
+    "(Tensor logits, Tensor target, int reduction=1, SymInt ignore_index=-100, float scale=1.0)"
+    " -> (Tensor loss, Tensor grad)"
+)
 def cross_entropy_with_grad(
     logits: Tensor, target: Tensor, reduction: int = 1, ignore_index: int = -100, scale: float = 1.0
 ) -> tuple[Tensor, Tensor]:
@@ -211,22 +208,6 @@ def cross_entropy_with_grad(
     logs = _aten._log_softmax.default(logits, 1, False)
     loss, count = _aten.nll_loss_forward.default(logs, target, None, reduction, ignore_index)
     grad = _aten.nll_loss_backward.default(
-        _full(loss, scale), logs, target, None, reduction, ignore_index, count
+        torch.full_like(loss, scale), logs, target, None, reduction, ignore_index, count
     )
     return loss, _aten._log_softmax_backward_data.default(grad, logs, 1, logits.dtype)
-
-
-def _full(loss: Tensor, scale: float) -> Tensor:
-    return torch.full_like(loss, scale)
-
-
-for _function in (
-    linear_activation,
-    add_layer_norm,
-    add_rms_norm,
-    linear_backward,
-    linear_activation_backward,
-    mse_loss_with_grad,
-    cross_entropy_with_grad,
-):
-    register_composite(_SCHEMAS[_function.__name__], _function)

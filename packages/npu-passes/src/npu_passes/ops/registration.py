@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
 from npu_passes import _torch
 
+_Kernel = TypeVar("_Kernel", bound=Callable[..., Any])
+
 LIBRARY = torch.library.Library("npu", "FRAGMENT")  # type: ignore[no-untyped-call]
 
 
-def register_composite(schema: str, function: Callable[..., Any]) -> None:
+def register_composite(schema: str) -> Callable[[_Kernel], _Kernel]:
     """Register an op, named as its function, that is differentiated and decomposed as the ops in it are."""
-    LIBRARY.define(function.__name__ + schema)  # type: ignore[no-untyped-call]
-    LIBRARY.impl(function.__name__, function, "CompositeImplicitAutograd")  # type: ignore[no-untyped-call]
+
+    def decorate(function: _Kernel) -> _Kernel:
+        LIBRARY.define(function.__name__ + schema)  # type: ignore[no-untyped-call]
+        LIBRARY.impl(function.__name__, function, "CompositeImplicitAutograd")  # type: ignore[no-untyped-call]
+        return function
+
+    return decorate
 
 
 def register(name: str, schema: str, kernel: Callable[..., Any], fake: Callable[..., Any]) -> None:

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias
 
-from npu_ir import Graph, NpuError, OpNode, Value
+from npu_ir import Graph, OpNode, Value
 from npu_ir.ops.schema import find_op
 from npu_passes.core.base import Pass
 from npu_passes.core.edit import Edit
-from npu_passes.errors import PassError
+from npu_passes.errors import PassError, failure_of
 from npu_passes.patterns.matcher import Match, find_matches
 from npu_passes.patterns.terms import Call, Kind, Namespace, OneOf, Op, Term, Wildcard, subterms
 from npu_passes.rewriting.value_replacement import ValueReplacer, equals_up_to_strides
@@ -232,12 +232,7 @@ class PatternPass(Pass):
                     return match, None
                 refused = refused or reason
         except Exception as error:
-            message = error.message if isinstance(error, NpuError) else f"{type(error).__name__}: {error}"
-            raise PassError(
-                f"{self.name}: {rule.name} failed: {message}",
-                where=f"node {node.name!r}",
-                fix=error.fix if isinstance(error, NpuError) else None,
-            ) from error
+            raise failure_of(f"{self.name}: {rule.name}", error, f"node {node.name!r}") from error
         return None, refused
 
     def _rewrite(self, placing: ValueReplacer, match: Match, rule: Rule) -> str | None:

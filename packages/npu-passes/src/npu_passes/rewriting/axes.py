@@ -25,7 +25,8 @@ def permutation(node: OpNode) -> tuple[int, ...] | None:
         return None
     rank = node.inputs[0].type.rank
     if node.op_type in _FIXED:
-        return _reversed_axes(rank) if node.op_type == "aten.numpy_T.default" else _swapped_axes(rank, -1, -2)
+        is_reversing = node.op_type == "aten.numpy_T.default"
+        return tuple(reversed(range(rank))) if is_reversing else _swapped_axes(rank, -1, -2)
     args = arguments_of(node)
     if node.op_type in _TWO_AXES:
         first, second = list(args.values())[1:]
@@ -33,10 +34,6 @@ def permutation(node: OpNode) -> tuple[int, ...] | None:
     if node.op_type in _MOVES:
         return _moved_axes(rank, args)
     return tuple(axis % rank for axis in args["dims"])
-
-
-def _reversed_axes(rank: int) -> tuple[int, ...]:
-    return tuple(reversed(range(rank)))
 
 
 def _swapped_axes(rank: int, first: int, second: int) -> tuple[int, ...]:

@@ -14,7 +14,7 @@ from npu_ir.ops.effects import is_pure
 from npu_ir.ops.execution import execute_node
 from npu_passes.core.base import Pass
 from npu_passes.errors import PassError
-from npu_passes.library.folding.weight_memory import MAX_BYTES, WeightMemory
+from npu_passes.library.folding.weight_memory import MAX_BYTES, TRANSIENT, WeightMemory
 from npu_passes.prologue.bake import FoldedNames
 from npu_passes.rewriting.aliasing import find_visible_values
 from npu_passes.rewriting.weight_dependence import is_weight_argument
@@ -135,11 +135,11 @@ class ConstantFolding(Pass):
             if not all(_is_known(graph, value, movable) for value in node.inputs):
                 continue  # one of its producers was refused
             memory.add(node)
-            if not self._refuse(node, memory.transient_problem(node)):
+            if not self._refuse(node, memory.problem(node, TRANSIENT)):
                 movable[node] = None
         # Backwards: a node that stays makes the results that it reads retained ones, with the stricter limit.
         for node in reversed(list(movable)):
-            if _is_retained(node, movable) and self._refuse(node, memory.retained_problem(node)):
+            if _is_retained(node, movable) and self._refuse(node, memory.problem(node)):
                 del movable[node]
         for nodes in _groups_by_retained_result(movable):
             with self.rewrite(graph, "prologue", *nodes):

@@ -86,15 +86,13 @@ class ConvAddFolding(Pass):
             sides = [side for side in _sides(node) if _is_candidate(side, weights)]
             problems = [next(_problems(graph, side, node, weights), None) for side in sides]
             if None in problems:
-                self._fold(graph, sides[problems.index(None)], node, weights)
+                side = sides[problems.index(None)]
+                with self.rewrite(graph, f"conv-{side.kind}", side.op.node, node) as edit:
+                    edit.replace(node.outputs[0], fold(edit, side.op, _affine(edit, side), weights))
                 changed = True
             elif problems:
                 self.refuse(node, problems[0] or "", rule="conv-add")
         return changed
-
-    def _fold(self, graph: Graph, side: _Side, node: OpNode, weights: Weights) -> None:
-        with self.rewrite(graph, f"conv-{side.kind}", side.op.node, node) as edit:
-            edit.replace(node.outputs[0], fold(edit, side.op, _affine(edit, side), weights))
 
 
 def _sides(node: OpNode) -> Iterator[_Side]:

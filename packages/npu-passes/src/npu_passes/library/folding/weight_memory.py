@@ -12,9 +12,9 @@ from npu_ir.ops.effects import is_view
 
 # Default size in bytes up to which a retained result is always allowed.
 MAX_BYTES = 1 << 20
-# Transient results may be this many times as large as the weights: float64 is 8 times as large as any other
-# dtype.
-_TRANSIENT = 8
+# Transient results of the prologue may be this many times as large as the weights: float64 is 8 times as
+# large as any other dtype.
+TRANSIENT = 8
 # The largest number of weights that are counted for one node: bounds the work on chains of many weights.
 _SOURCES = 64
 
@@ -60,16 +60,10 @@ class WeightMemory:
         )
         return base if same and all(extent_bytes(value) <= base for value in node.outputs) else None
 
-    def retained_problem(self, node: OpNode) -> str | None:
-        """Return the reason why results of ``node`` are too large to retain; None if they are not."""
-        return self._problem(node, 1, "")
-
-    def transient_problem(self, node: OpNode) -> str | None:
-        """Return the reason why results of ``node`` are too large even if transient; None if they are not."""
-        return self._problem(node, _TRANSIENT, f"{_TRANSIENT} times ")
-
-    def _problem(self, node: OpNode, times: int, words: str) -> str | None:
+    def problem(self, node: OpNode, times: int = 1) -> str | None:
+        """Return why results of ``node`` are more than ``times`` as large as the weights; None if not."""
         result_bytes, source_bytes = self._made[node], self._weights[node]
+        words = f"{times} times " if times > 1 else ""
         if result_bytes <= max(self._max_bytes, times * source_bytes):
             return None
         comparison = (

@@ -16,6 +16,7 @@ from npu_passes.rewriting.arguments import arguments_of
 from npu_passes.rewriting.value_replacement import equals_up_to_strides, match_strides
 
 _NORMS = {"aten.layer_norm.default": ADD_LAYER_NORM, "aten.rms_norm.default": ADD_RMS_NORM}
+_ARGUMENTS = ("normalized_shape", "weight", "bias", "eps")
 _RULE = "add-norm"
 
 
@@ -103,17 +104,13 @@ class FuseAddNorm(PatternPass):
             self.refuse(norm, reason, _RULE)
             return False
         with self.rewrite(graph, _RULE, *((norm, add) if is_at_sum else (add, norm))) as edit:
-            results = edit.calls(_NORMS[norm.op_type], *_fused_arguments(norm, add, arguments))
+            names = [name for name in _ARGUMENTS if name in arguments]
+            results = edit.calls(_NORMS[norm.op_type], *add.inputs, *map(arguments.__getitem__, names))
             for old, new in ((norm.outputs[0], results[0]), (total, results[1])):
                 edit.replace(old, match_strides(edit, new, old))
             for name in edit.made:
                 graph.set_provenance(graph.node(name), merge_provenance([add, norm]))
         return True
-
-
-def _fused_arguments(norm: OpNode, add: OpNode, arguments: dict[str, Any]) -> list[Any]:
-    names = ["normalized_shape", "weight", *(["bias"] if "layer_norm" in norm.op_type else []), "eps"]
-    return [*add.inputs, *(arguments[name] for name in names)]
 
 
 def _sum_problem(arguments: dict[str, Any], total: Value) -> str | None:

@@ -14,20 +14,13 @@ from npu_passes.patterns.terms import Term
 x, weight, bias = var("input"), var("weight"), maybe("bias")
 
 
-def _gelu_tanh(term: Term) -> Term:
-    return aten.gelu.default(term, approximate="tanh")
-
-
-def _hardtanh_from_0_to_6(term: Term) -> Term:
-    return aten.hardtanh.default(term, 0, 6)
-
-
+# By label in names of rules: the pattern of an activation.
 _CALLS: dict[str, Callable[[Term], Term]] = {
     "gelu": aten.gelu.default,
-    "gelu_tanh": _gelu_tanh,
+    "gelu_tanh": lambda term: aten.gelu.default(term, approximate="tanh"),
     "hardsigmoid": aten.hardsigmoid.default,
     "hardswish": aten.hardswish.default,
-    "hardtanh": _hardtanh_from_0_to_6,
+    "hardtanh": lambda term: aten.hardtanh.default(term, 0, 6),
     "mish": aten.mish.default,
     "relu": aten.relu.default,
     "relu6": aten.relu6.default,
@@ -35,14 +28,6 @@ _CALLS: dict[str, Callable[[Term], Term]] = {
     "silu": aten.silu.default,
     "tanh": aten.tanh.default,
 }
-# Per activation: its label in names of rules, its name in `npu_passes.ops.fused`, and its pattern.
-_ACTIVATIONS = tuple(
-    (label, "relu6" if label == "hardtanh" else label, call) for label, call in _CALLS.items()
-)
-
-
-def _is_vector(value: Value) -> bool:
-    return value.tensor_type.rank == 1
 
 
 def _close_to(name: str, wanted: float) -> Term:
@@ -53,10 +38,11 @@ def _close_to(name: str, wanted: float) -> Term:
 def _fusions() -> Iterator[Rule]:
     linear = aten.linear.default(x, weight, bias)
     # GPT-2 has weights of [in, out], and a view between the product and the activation.
-    addmm = aten.addmm.default(var("bias", _is_vector), x, weight)
+    addmm = aten.addmm.default(var("bias", lambda value: value.tensor_type.rank == 1), x, weight)
     transposed_weight = aten.permute.default(weight, [1, 0])
-    for label, name, activation in _ACTIVATIONS:
-        fused = op(LINEAR_ACTIVATION)
+    fused = op(LINEAR_ACTIVATION)
+    for label, activation in _CALLS.items():
+        name = "relu6" if label == "hardtanh" else label
         yield Rule(f"linear-{label}", activation(linear), fused(x, weight, bias, name))
         of_addmm = fused(x, transposed_weight, var("bias"), name)
         yield Rule(f"addmm-{label}", activation(addmm), of_addmm)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from npu_ir import Graph, OpNode, ScalarType, TensorType, Value
@@ -18,21 +18,10 @@ _RULE = "linear-backward"
 _NONE = ScalarType("none")
 
 
-def _is_relu(node: OpNode) -> bool:
-    return node.attrs.get("threshold") == 0
-
-
-def _is_any(_: OpNode) -> bool:
-    return True
-
-
-# By op: the name of the activation, and a predicate that the node must satisfy.
-_GRADIENTS: Mapping[str, tuple[str, Callable[[OpNode], bool]]] = {
-    "aten.threshold_backward.default": ("relu", _is_relu),
-    "aten.gelu_backward.default": ("gelu", _is_any),
-    "aten.sigmoid_backward.default": ("sigmoid", _is_any),
-    "aten.silu_backward.default": ("silu", _is_any),
-    "aten.tanh_backward.default": ("tanh", _is_any),
+_RELU = "aten.threshold_backward.default"  # where the threshold is 0
+_GRADIENTS: Mapping[str, str] = {
+    _RELU: "relu",
+    **{f"aten.{name}_backward.default": name for name in ("gelu", "sigmoid", "silu", "tanh")},
 }
 
 
@@ -180,8 +169,9 @@ def _activation(group: _Group) -> str | None:
     node = group.grad.producer
     if node is None or node.op_type not in _GRADIENTS or node.in_prologue:
         return None
-    name, holds = _GRADIENTS[node.op_type]
-    if not holds(node) or not all(equals_up_to_strides(value.type, group.grad.type) for value in node.inputs):
+    if node.op_type == _RELU and node.attrs.get("threshold") != 0:
+        return None
+    if not all(equals_up_to_strides(value.type, group.grad.type) for value in node.inputs):
         return None
     readers = {*group.nodes, *_transpositions_of(group.grad)}
     if any(user not in readers for user, _ in group.grad.uses):
@@ -192,7 +182,7 @@ def _activation(group: _Group) -> str | None:
         for user, _ in view.outputs[0].uses
     ):
         return None
-    return "gelu_tanh" if node.attrs.get("approximate") == "tanh" else name
+    return "gelu_tanh" if node.attrs.get("approximate") == "tanh" else _GRADIENTS[node.op_type]
 
 
 def _call_fused(edit: Edit, group: _Group, activation: str | None) -> tuple[Value, ...]:

@@ -172,8 +172,9 @@ def _seed(value: Value, loss: Value) -> _Seed | None:
             return None
         value = value.producer.inputs[0]
     is_scalar = equals_up_to_strides(value.type, loss.type) and loss.tensor_type.rank == 0
-    start = _initial_gradient(value) if is_scalar else None
-    if start is None:
+    is_one = value.producer is not None and value.producer.op_type == "aten.ones_like.default"
+    start = 1.0 if is_one else number_of(value)
+    if start is None or not is_scalar:
         return None
     # In the dtype of the loss, because the nodes round to it.
     gradient = torch.tensor(start, dtype=value.tensor_type.dtype)
@@ -184,8 +185,3 @@ def _seed(value: Value, loss: Value) -> _Seed | None:
         gradient = _SCALING[node.op_type](gradient, number)
     creator = () if value.producer is None else (value.producer,)
     return _Seed(gradient.item(), (*creator, *reversed(nodes)))
-
-
-def _initial_gradient(value: Value) -> float | None:
-    is_one = value.producer is not None and value.producer.op_type == "aten.ones_like.default"
-    return 1.0 if is_one else number_of(value)

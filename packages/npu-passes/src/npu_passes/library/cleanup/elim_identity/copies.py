@@ -13,21 +13,9 @@ from npu_passes.library.cleanup.elim_identity.findings import Finding, Refused, 
 from npu_passes.rewriting.arguments import arguments_of
 
 
-def _first_input(node: OpNode) -> Value | None:
-    return node.inputs[0]
-
-
-def _copied_source(node: OpNode) -> Value | None:
-    source = arguments_of(node)["src"]
-    return source if isinstance(source, Value) else None
-
-
-def _single_input(node: OpNode) -> Value | None:
-    return node.inputs[0] if len(node.inputs) == 1 else None
-
-
 def _unpadded_input(node: OpNode) -> Value | None:
-    return node.inputs[0] if all(_is_zero(width) for width in arguments_of(node)["pad"]) else None
+    is_empty = all(type(width) is int and width == 0 for width in arguments_of(node)["pad"])
+    return node.inputs[0] if is_empty else None
 
 
 def _integer_input(node: OpNode) -> Value | None:
@@ -40,22 +28,17 @@ def _common_branch(node: OpNode) -> Value | None:
     return args["self"] if isinstance(args["self"], Value) and args["self"] is args["other"] else None
 
 
-def _is_zero(width: Any) -> bool:
-    return type(width) is int and width == 0
-
-
 # By op: returns the input that a node returns unchanged, if any.
-_FINDERS: Mapping[tuple[str, ...], Callable[[OpNode], Value | None]] = {
-    ("alias.default", "clone.default", "detach.default", "lift.default", "positive.default"): _first_input,
+_FINDERS: Mapping[tuple[str, ...], Callable[[OpNode], Any]] = {
     (
-        "lift_fresh.default",
-        "lift_fresh_copy.default",
-        "alias_copy.default",
-        "detach_copy.default",
-    ): _first_input,
+        *("alias.default", "clone.default", "detach.default", "lift.default", "positive.default"),
+        *("lift_fresh.default", "lift_fresh_copy.default", "alias_copy.default", "detach_copy.default"),
+    ): lambda node: node.inputs[0],
     ("resolve_conj.default", "resolve_neg.default"): _integer_input,
-    ("copy.default",): _copied_source,
-    ("cat.default", "concat.default", "concatenate.default"): _single_input,
+    ("copy.default",): lambda node: arguments_of(node)["src"],
+    ("cat.default", "concat.default", "concatenate.default"): lambda node: (
+        node.inputs[0] if len(node.inputs) == 1 else None
+    ),
     ("constant_pad_nd.default", "pad.default"): _unpadded_input,
     ("ceil.default", "floor.default", "round.default", "trunc.default"): _integer_input,
     ("where.self",): _common_branch,
@@ -66,7 +49,7 @@ COPIES = {f"aten.{name}": find for names, find in _FINDERS.items() for name in n
 def find_copy(node: OpNode) -> Finding | None:
     """Return a finding for the input that a node copies, if it has the type of the output."""
     source = COPIES[node.op_type](node)
-    if source is None or source.type != node.outputs[0].type:
+    if not isinstance(source, Value) or source.type != node.outputs[0].type:
         return None
     return Finding("copy", node.outputs[0], source)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, TypeAlias
 
-from npu_ir import OpNode, ScalarType, TensorType, Value
+from npu_ir import OpNode, TensorType, Value
 from npu_passes.library.cleanup.elim_identity.findings import Finding
 from npu_passes.rewriting.axes import PERMUTING, permutation
 
@@ -90,18 +90,13 @@ class Views:
         origin, before = self._origins.get(source, (source, tuple(range(len(axes)))))
         total = tuple(before[axis] for axis in axes)
         self._origins[made] = origin, total
-        if _keeps_order(origin.type, total):
+        # Moving only axes of size 1 keeps the row-major order.
+        moved = [axis for axis in total if origin.tensor_type.shape[axis] != 1]
+        if moved == sorted(moved):
             finding = self._find_in_sequence(made, origin)
             if finding is not None:
                 return Finding("permutation" if source is origin else "permutations", made, finding.new)
         return None
-
-
-def _keeps_order(type: TensorType | ScalarType, axes: tuple[int, ...]) -> bool:
-    """Return whether a permutation moves only axes of size 1, which keeps the row-major order."""
-    assert isinstance(type, TensorType)
-    moved = [axis for axis in axes if type.shape[axis] != 1]
-    return moved == sorted(moved)
 
 
 def _shape(value: Value) -> tuple[Any, ...] | None:

@@ -129,11 +129,10 @@ def compute(caller: Caller, node: OpNode, operands: Sequence[Any], dtype: torch.
         return caller.calls(f"aten.{left}", first, second)[0]
     if node.op_type == "operator.sub" and not isinstance(first, Value):
         return caller.calls("aten.rsub.Scalar", second, first)[0]
-    return caller.calls(f"aten.{both}", *(_as_tensor(caller, item, wanted) for item in operands))[0]
-
-
-def _as_tensor(caller: Caller, item: Any, dtype: torch.dtype) -> Value:
-    return item if isinstance(item, Value) else tensor_of_number(caller, item, dtype)
+    tensors = [
+        item if isinstance(item, Value) else tensor_of_number(caller, item, wanted) for item in operands
+    ]
+    return caller.calls(f"aten.{both}", *tensors)[0]
 
 
 def tensor_of_number(caller: Caller, number: Any, dtype: torch.dtype) -> Value:

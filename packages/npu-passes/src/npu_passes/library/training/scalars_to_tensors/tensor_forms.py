@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from npu_ir import OpNode, TensorType, Value
-from npu_ir.ops.schema import ArgKind, OpSchema, SchemaArg, find_op, op_type_of, resolve, schema_of
+from npu_ir.ops.schema import ArgKind, OpSchema, find_op, op_type_of, resolve, schema_of
 from npu_passes._torch import OpOverload
 from npu_passes.library.training.scalars_to_tensors.arithmetic import Caller, cast
 from npu_passes.rewriting.arguments import arguments_of
@@ -77,8 +77,11 @@ def _match_overload(schema: OpSchema, other: OpSchema) -> Overload | None:
     ):
         return None
     pairs = list(zip(schema.args, other.args, strict=False))
-    changed = {mine.name: theirs for mine, theirs in pairs if _takes_tensor_for_number(mine, theirs)}
-    if not all(mine.name in changed or _is_same_argument(mine, theirs) for mine, theirs in pairs):
+    changed = {
+        mine.name: theirs for mine, theirs in pairs if mine.kind is ArgKind.PLAIN and theirs.kind in _TENSORS
+    }
+    rest = [(mine, theirs) for mine, theirs in pairs if mine.name not in changed]
+    if not all(mine.name == theirs.name and mine.kind is theirs.kind for mine, theirs in rest):
         return None
     return Overload(
         op_type_of(other.op),
@@ -86,14 +89,6 @@ def _match_overload(schema: OpSchema, other: OpSchema) -> Overload | None:
         frozenset(changed),
         frozenset(name for name, arg in changed.items() if arg.kind is ArgKind.TENSOR_LIST),
     )
-
-
-def _takes_tensor_for_number(mine: SchemaArg, theirs: SchemaArg) -> bool:
-    return mine.kind is ArgKind.PLAIN and theirs.kind in _TENSORS
-
-
-def _is_same_argument(mine: SchemaArg, theirs: SchemaArg) -> bool:
-    return mine.name == theirs.name and mine.kind is theirs.kind
 
 
 _LISTS = "_foreach_"
@@ -158,7 +153,7 @@ class Form:
         args = arguments_of(self._node)
         if is_coarse and self._is_aten:
             # A kernel uses a number in float32 and rounds once, but would round a tensor to 16 bits first.
-            args = {name: _map_list(item, lambda part: _widen(caller, part)) for name, item in args.items()}
+            args = {name: _widen(caller, item) for name, item in args.items()}
         for name, term in self._factors.items():
             args[term] = self._scale(caller, args[term], tensors[name])
             del args[name]
@@ -221,10 +216,8 @@ def _full_tensor(caller: Caller, value: Value, type: TensorType) -> Value:
     return caller.calls("aten.clone.default", one, memory_format=torch.contiguous_format)[0]
 
 
-def _map_list(item: Any, change: Callable[[Any], Any]) -> Any:
-    return [change(part) for part in item] if isinstance(item, list) else change(item)
-
-
 def _widen(caller: Caller, item: Any) -> Any:
+    if isinstance(item, list):
+        return [_widen(caller, part) for part in item]
     is_coarse = isinstance(item, Value) and isinstance(item.type, TensorType) and item.type.dtype in _COARSE
     return cast(caller, item, torch.float32) if is_coarse else item
