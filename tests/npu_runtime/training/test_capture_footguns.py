@@ -7,6 +7,7 @@ import importlib
 import pickle
 import threading
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -17,78 +18,47 @@ from torch import nn, optim
 from npu_runtime import TrainStep
 from npu_runtime.errors import CaptureError, TracingError
 from npu_runtime.training import compile_ir
-from tests.npu_runtime.training.side_by_side import Told, adam, as_eager, assert_as_eager, rows, sgd
-from tests.support.training.full_state import Mlp
+from tests.npu_runtime.training.side_by_side import (
+    MakeOptimizer,
+    Told,
+    adam,
+    as_eager,
+    assert_as_eager,
+    rows,
+    sgd,
+)
+from tests.support.training.eager import step_by_hand
+from tests.support.training.full_state import Mlp, require_same
 from tests.support.training.models import MLP, ConvNet, Transformer
 
 # Results and arguments
 
 
-def test_a_result_stays_what_it_was_in_later_steps() -> None:
+@pytest.mark.parametrize("borrow", [False, True])
+def test_a_result_stays_what_it_was_unless_it_is_borrowed(borrow: bool) -> None:
     model = MLP()
-    step = TrainStep(model, sgd(model), F.mse_loss)
-    x, y = rows()
+    step = TrainStep(model, sgd(model), F.mse_loss, borrow=borrow)
+    batch = rows()
+    before = copy.deepcopy(batch)
+    step(*batch)
 
-    first = step(x, y)
+    first = step(*batch)
     kept = first.clone()
-    second = step(x, y)
+    second = step(*batch)
 
-    assert torch.equal(first, kept)
-    assert not torch.equal(first, second)
-    assert first.data_ptr() != second.data_ptr()
-
-
-def test_a_borrowed_result_is_overwritten_by_the_next_step() -> None:
-    model = MLP()
-    step = TrainStep(model, sgd(model), F.mse_loss, borrow=True)
-    x, y = rows()
-    step(x, y)
-
-    first = step(x, y)
-    kept = first.clone()
-    second = step(x, y)
-
-    assert first.data_ptr() == second.data_ptr()
-    assert torch.equal(first, second)
-    assert not torch.equal(first, kept)
+    assert (first.data_ptr() == second.data_ptr()) is borrow
+    assert torch.equal(first, second if borrow else kept)
+    assert not torch.equal(second, kept)
+    assert all(map(torch.equal, batch, before))
 
 
-def test_a_batch_is_never_written_to() -> None:
-    model = MLP()
-    step = TrainStep(model, sgd(model), F.mse_loss)
-    x, y = rows()
-    before = x.clone(), y.clone()
-
-    for _ in range(3):
-        step(x, y)
-
-    assert torch.equal(x, before[0])
-    assert torch.equal(y, before[1])
-
-
-class Rebuilding(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.down, self.up = nn.Linear(7, 4), nn.Linear(4, 7)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        result: torch.Tensor = self.up(torch.tanh(self.down(x)))
-        return result
-
-
-@as_eager(Rebuilding)
+@as_eager(lambda: nn.Sequential(nn.Linear(7, 4), nn.Linear(4, 7)))
 def test_one_tensor_as_input_and_target_is_not_one_later(told: Told) -> Any:
     x, y = torch.randn(5, 7), torch.randn(5, 7)
     return [told.step(x, x), told.step(x, y), told.step(y, y)]
 
 
-@as_eager(MLP)
-def test_two_views_of_one_tensor_may_be_input_and_target(told: Told) -> Any:
-    both = torch.randn(5, 10)
-    return [told.step(both[:, :7], both[:, 7:]), told.step(*rows())]
-
-
-@as_eager(MLP)
+@as_eager(lambda: nn.Sequential(nn.Dropout(0.5), nn.Linear(7, 3)))
 def test_a_batch_that_lies_otherwise_in_memory_gives_the_same(told: Told) -> Any:
     x, y = rows()
     return [told.step(x, y), told.step(x.t().contiguous().t(), y), told.step(x.repeat(1, 2)[:, ::2], y)]
@@ -115,13 +85,6 @@ def test_a_result_of_one_step_may_be_the_batch_of_the_next() -> None:
 @as_eager(MLP)
 def test_another_shape_is_traced_anew_and_both_stay_usable(told: Told) -> Any:
     return [told.step(*rows(count)) for count in (5, 8, 5, 1, 8)]
-
-
-@as_eager(MLP)
-def test_a_batch_with_nan_makes_of_the_model_what_eager_makes_of_it(told: Told) -> Any:
-    x, y = rows()
-    x[0, 0] = torch.nan
-    return [told.step(*rows()), told.step(x, y), told.step(*rows())]
 
 
 def test_the_scheduler_changes_rates_without_a_warning() -> None:
@@ -155,39 +118,25 @@ def test_random_numbers_go_on_where_eager_leaves_them(told: Told) -> Any:
 # The optimizer changes
 
 
-@pytest.mark.parametrize("key", ["weight_decay", "momentum"])
-def test_a_number_that_was_zero_begins_to_act(key: str) -> None:
-    def story(told: Told) -> Any:
-        losses = [told.step(*rows())]
-        told.optimizer.param_groups[0][key] = 0.5
-        return [*losses, told.step(*rows()), told.step(*rows())]
-
-    assert_as_eager(story, MLP(), lambda model: optim.SGD(model.parameters(), 0.1))
-
-
-def test_a_number_that_acted_becomes_zero() -> None:
-    def story(told: Told) -> Any:
-        losses = [told.step(*rows())]
-        told.optimizer.param_groups[0]["weight_decay"] = 0.0
-        return [*losses, told.step(*rows()), told.step(*rows())]
-
-    assert_as_eager(
-        story, MLP(), lambda model: optim.AdamW(model.parameters(), 0.1, eps=1e-3, weight_decay=0.5)
-    )
-
-
 @pytest.mark.parametrize(
-    ("optimizer", "key"), [("SGD", "nesterov"), ("SGD", "maximize"), ("Adam", "maximize"), ("Adam", "betas")]
+    ("make", "key", "value"),
+    [
+        (lambda model: optim.SGD(model.parameters(), 0.1), "weight_decay", 0.5),
+        (lambda model: optim.SGD(model.parameters(), 0.1), "momentum", 0.5),
+        (lambda model: optim.AdamW(model.parameters(), 0.1, eps=1e-3, weight_decay=0.5), "weight_decay", 0.0),
+        (sgd, "nesterov", True),
+        (sgd, "maximize", True),
+        (adam, "maximize", True),
+        (adam, "betas", (0.5, 0.7)),
+    ],
 )
-def test_a_setting_may_change_between_steps(optimizer: str, key: str) -> None:
-    values = {"nesterov": True, "maximize": True, "betas": (0.5, 0.7)}
-
+def test_a_setting_may_change_between_steps(make: MakeOptimizer, key: str, value: Any) -> None:
     def story(told: Told) -> Any:
         losses = [told.step(*rows()), told.step(*rows())]
-        told.optimizer.param_groups[0][key] = values[key]
+        told.optimizer.param_groups[0][key] = value
         return [*losses, told.step(*rows()), told.step(*rows())]
 
-    assert_as_eager(story, MLP(), {"SGD": sgd, "Adam": adam}[optimizer])
+    assert_as_eager(story, MLP(), make)
 
 
 def test_a_learning_rate_may_be_a_tensor() -> None:
@@ -225,13 +174,6 @@ def test_settings_count_when_an_optimizer_without_state_was_loaded(changed: dict
     assert_as_eager(story, MLP(), lambda model: optim.SGD(model.parameters(), 0.1))
 
 
-@as_eager(MLP)
-def test_a_state_that_is_cleared_begins_anew(told: Told) -> Any:
-    losses = [told.step(*rows()) for _ in range(2)]
-    told.optimizer.state.clear()
-    return [*losses, *(told.step(*rows()) for _ in range(2))]
-
-
 @pytest.mark.parametrize("before", [[8], [8, 6]], ids=["one shape", "two shapes"])
 def test_batches_of_all_shapes_go_on_with_the_state_that_begins_anew(before: list[int]) -> None:
     def story(told: Told) -> Any:
@@ -256,12 +198,8 @@ def test_a_group_that_is_added_is_trained() -> None:
 
 @as_eager(MLP)
 def test_steps_by_hand_may_stand_between_ours(told: Told) -> Any:
-    losses = [told.step(*rows())]
-    x, y = rows()
-    told.optimizer.zero_grad()
-    F.mse_loss(told.model(x), y).backward()
-    told.optimizer.step()
-    return [*losses, told.step(*rows()), told.step(*rows())]
+    by_hand = step_by_hand(told.model, told.optimizer)
+    return [told.step(*rows()), by_hand(*rows()), told.step(*rows()), told.step(*rows())]
 
 
 @as_eager(MLP)
@@ -396,8 +334,7 @@ def test_a_step_that_fails_changes_nothing(warm: int) -> None:
     with pytest.raises(Exception, match="index out of range"):
         told.step(x, torch.full((5,), 9), y)
 
-    assert told.state().keys() == before.keys()
-    assert all(torch.equal(item, before[name]) for name, item in told.state().items())
+    require_same(told.state(), before)
     assert torch.equal(torch.get_rng_state(), random_state)
     assert torch.isfinite(told.step(x, torch.arange(5), y))
 
@@ -413,48 +350,30 @@ def test_arguments_that_do_not_fit_change_nothing() -> None:
     with pytest.raises(TracingError, match="target"):
         told.step()
 
-    assert all(torch.equal(item, before[name]) for name, item in told.state().items())
+    require_same(told.state(), before)
 
 
 # Several steps, several threads, steps in steps
 
 
-def test_two_steps_may_share_a_model() -> None:
-    torch.manual_seed(0)
-    first, second = MLP(), MLP()
-    second.load_state_dict(first.state_dict())
+def two_optimizers(model: MLP) -> list[optim.Optimizer]:
+    return [optim.SGD(model.fc3.parameters(), 0.1, momentum=0.9), optim.Adam(model.fc1.parameters(), 0.01)]
 
-    def train(model: Any, make: Any) -> list[torch.Tensor]:
-        heads, trunk = (
-            optim.SGD(model.fc3.parameters(), 0.1, momentum=0.9),
-            optim.Adam(model.fc1.parameters(), 0.01),
-        )
-        steps = [make(model, heads, F.mse_loss), make(model, trunk, F.l1_loss)]
+
+@pytest.mark.parametrize(
+    "make", [two_optimizers, lambda model: [adam(model)] * 2], ids=["model", "model and optimizer"]
+)
+def test_two_steps_may_share_a_model(make: Callable[[MLP], list[optim.Optimizer]]) -> None:
+    first = MLP()
+    second = copy.deepcopy(first)
+
+    def train(model: MLP, step_of: Any) -> list[torch.Tensor]:
+        losses = F.mse_loss, F.l1_loss
+        steps = [step_of(model, *parts) for parts in zip(make(model), losses, strict=True)]
         torch.manual_seed(1)
         return [step(*rows()) for _ in range(3) for step in steps]
 
-    ours = train(first, TrainStep)
-    theirs = train(second, lambda *parts: Told(*parts, is_eager=True).step)
-
-    torch.testing.assert_close(ours, [item.detach() for item in theirs], rtol=1e-5, atol=1e-6)
-    torch.testing.assert_close(first.state_dict(), second.state_dict(), rtol=1e-5, atol=1e-6)
-
-
-def test_two_steps_may_share_model_and_optimizer() -> None:
-    torch.manual_seed(0)
-    first, second = MLP(), MLP()
-    second.load_state_dict(first.state_dict())
-
-    def train(model: Any, make: Any) -> list[torch.Tensor]:
-        optimizer = adam(model)
-        steps = [make(model, optimizer, F.mse_loss), make(model, optimizer, F.l1_loss)]
-        torch.manual_seed(1)
-        return [step(*rows()) for _ in range(3) for step in steps]
-
-    ours = train(first, TrainStep)
-    theirs = train(second, lambda *parts: Told(*parts, is_eager=True).step)
-
-    torch.testing.assert_close(ours, [item.detach() for item in theirs], rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(train(first, TrainStep), train(second, step_by_hand), rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(first.state_dict(), second.state_dict(), rtol=1e-5, atol=1e-6)
 
 
@@ -480,20 +399,6 @@ def test_a_step_is_not_copied(copied: Any) -> None:
         copied(step)
 
 
-def test_a_model_that_was_trained_can_be_copied_and_goes_its_own_way() -> None:
-    model = MLP()
-    optimizer = adam(model)
-    step = TrainStep(model, optimizer, F.mse_loss)
-    step(*rows())
-
-    twin = copy.deepcopy(model)
-    before = {name: item.clone() for name, item in twin.state_dict().items()}
-    step(*rows())
-
-    assert all(torch.equal(item, before[name]) for name, item in twin.state_dict().items())
-    assert not torch.equal(twin.fc1.weight, model.fc1.weight)
-
-
 def test_a_step_is_traced_with_dynamo_loaded() -> None:
     """It puts a wrapper around the steps of all optimizers."""
     importlib.import_module("torch._dynamo")
@@ -514,31 +419,29 @@ def test_a_step_within_a_step_is_refused() -> None:
         compile_ir(outer, example_batch=rows(), modules=[model], optimizers=[optimizer])
 
 
+def run_in_threads(count: int, run: Callable[[int], Any]) -> None:
+    threads = [threading.Thread(target=run, args=(index,)) for index in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
 def test_steps_in_threads_do_not_disturb_each_other() -> None:
     def train(make: Any) -> list[Any]:
-        results: list[Any] = [None, None]
+        torch.manual_seed(0)
+        models, results = [MLP(), MLP()], [None, None]
 
         def run(index: int) -> None:
             generator = torch.Generator().manual_seed(index)
-            model = models[index]
-            step = make(model, sgd(model), F.mse_loss)
+            step = make(models[index], sgd(models[index]), F.mse_loss)
             x, y = torch.randn(5, 7, generator=generator), torch.randn(5, 3, generator=generator)
             results[index] = [step(x, y) for _ in range(20)]
 
-        torch.manual_seed(0)
-        models = [MLP(), MLP()]
-        threads = [threading.Thread(target=run, args=(index,)) for index in range(2)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        run_in_threads(2, run)
         return results
 
-    ours, theirs = train(TrainStep), train(lambda *parts: Told(*parts, is_eager=True).step)
-
-    torch.testing.assert_close(
-        ours, [[item.detach() for item in side] for side in theirs], rtol=1e-5, atol=1e-6
-    )
+    torch.testing.assert_close(train(TrainStep), train(step_by_hand), rtol=1e-5, atol=1e-6)
 
 
 def test_threads_that_share_a_step_take_turns() -> None:
@@ -548,14 +451,7 @@ def test_threads_that_share_a_step_take_turns() -> None:
     step, (x, y) = TrainStep(model, optimizer, F.mse_loss), rows()
     losses: list[torch.Tensor] = []
 
-    def run() -> None:
-        losses.extend(step(x, y) for _ in range(20))
-
-    threads = [threading.Thread(target=run) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_in_threads(3, lambda _: losses.extend(step(x, y) for _ in range(20)))
 
     assert len({float(loss) for loss in losses}) == 60
     assert optimizer.state[model.fc1.weight]["step"] == 60
