@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -77,3 +78,11 @@ def as_eager(
 
 def rows(count: int = 5, width: int = 7, outputs: int = 3) -> tuple[torch.Tensor, torch.Tensor]:
     return torch.randn(count, width), torch.randn(count, outputs)
+
+
+def run_in_threads(count: int, run: Callable[[int], Any]) -> None:
+    threads = [threading.Thread(target=run, args=(index,)) for index in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import importlib
 import pickle
-import threading
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -25,6 +24,7 @@ from tests.npu_runtime.training.side_by_side import (
     as_eager,
     assert_as_eager,
     rows,
+    run_in_threads,
     sgd,
 )
 from tests.support.training.eager import step_by_hand
@@ -417,14 +417,6 @@ def test_a_step_within_a_step_is_refused() -> None:
 
     with pytest.raises(TracingError, match="is called by a step that is being traced"):
         compile_ir(outer, example_batch=rows(), modules=[model], optimizers=[optimizer])
-
-
-def run_in_threads(count: int, run: Callable[[int], Any]) -> None:
-    threads = [threading.Thread(target=run, args=(index,)) for index in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
 
 
 def test_steps_in_threads_do_not_disturb_each_other() -> None:

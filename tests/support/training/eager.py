@@ -76,8 +76,9 @@ def step_by_hand(
 
 
 def loss_of(result: Any) -> torch.Tensor:
-    """Return the loss among what a loss function returns: the first."""
-    loss: torch.Tensor = result[0] if isinstance(result, tuple) else result
+    """Return the loss among what a loss function returns: the first, or the one of this name."""
+    key: Any = "loss" if isinstance(result, dict) else 0
+    loss: torch.Tensor = result if isinstance(result, torch.Tensor) else result[key]
     return loss
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Callable
 from typing import Any
@@ -81,21 +82,23 @@ class PlainMean(nn.Module):
         pytest.param(PlainMean, "content of a tensor", "", id="mean of statistics"),
     ],
 )
-def test_a_model_that_reads_a_tensor_in_python_is_refused(build: Any, what: str, instead: str) -> None:
-    with refused(what, instead):
-        step_of(build())
+def test_a_model_that_reads_a_tensor_in_python_is_refused_and_nothing_has_changed(
+    build: Any, what: str, instead: str
+) -> None:
+    model = build()
+    optimizer = optim.Adam(model.parameters())
+    before = copy.deepcopy((model.state_dict(), optimizer.state_dict()))
+    batch = torch.randn(5, 7), torch.randn(5, 3)
+    random_state = torch.get_rng_state()
 
+    with refused(what, instead) as caught:
+        compile_ir(model, optimizer, F.mse_loss, batch)
 
-def test_the_line_of_the_user_is_in_the_error() -> None:
-    with pytest.raises(TracingError, match="test_unsupported.py"):
-        step_of(Counted())
-
-
-def test_what_torch_export_adds_for_its_own_users_is_left_out() -> None:
-    with pytest.raises(TracingError) as caught:
-        step_of(Deciding())
-
-    assert "unhinted" not in caught.value.message
+    assert build is PlainMean or "test_unsupported.py" in str(caught.value)
+    assert "unhinted" not in caught.value.message, "what torch.export adds for its own users"
+    torch.testing.assert_close((model.state_dict(), optimizer.state_dict()), before, rtol=0, atol=0)
+    assert torch.equal(torch.get_rng_state(), random_state)
+    assert all(parameter.grad is None for parameter in model.parameters())
 
 
 def test_a_step_that_fails_in_eager_pytorch_too_is_told_so() -> None:
@@ -140,15 +143,13 @@ def test_a_loss_that_cannot_be_trained_on_is_refused(loss: Any, what: str, inste
         step_of(MLP(), loss=loss)
 
 
-def test_hooks_of_parameters_are_refused() -> None:
-    hooked, accumulating = MLP(), MLP()
-    hooked.fc2.weight.register_hook(lambda gradient: gradient * 2)
-    accumulating.fc1.bias.register_post_accumulate_grad_hook(lambda parameter: None)
+@pytest.mark.parametrize("register", ["register_hook", "register_post_accumulate_grad_hook"])
+def test_hooks_of_parameters_are_refused(register: str) -> None:
+    model = MLP()
+    getattr(model.fc2.weight, register)(lambda _: None)
 
     with refused("the parameter 'fc2.weight' has hooks", "between backward() and step()"):
-        step_of(hooked)
-    with refused("the parameter 'fc1.bias' has hooks", "between backward() and step()"):
-        step_of(accumulating)
+        step_of(model)
 
 
 def test_hooks_of_optimizers_are_refused() -> None:
@@ -302,11 +303,6 @@ def test_a_scaler_that_is_off_may_stay_in_a_step() -> None:
     assert not torch.equal(model.fc1.weight, twin.fc1.weight)
 
 
-def test_an_option_that_does_not_exist_is_refused() -> None:
-    with pytest.raises(TypeError, match="unexpected keyword argument 'accumulation'"):
-        step_of(MLP(), accumulation=4)
-
-
 def test_an_option_of_models_is_refused_for_a_step_function() -> None:
     with refused("a step function stands alone: function was given with other parts of a step", "compile_ir"):
         compile_ir(lambda x: x, example_batch=(torch.ones(2),), clip_grad_norm=1.0)
@@ -322,22 +318,3 @@ class Listing(MLP):
 def test_an_exception_that_tracing_raises_is_explained_without_a_page_to_look_up() -> None:
     with refused("the step cannot be traced: ", "run the step in eager PyTorch"):
         step_of(Listing())
-
-
-@pytest.mark.parametrize("build", [Deciding, Counted, PlainMean], ids=lambda build: build.__name__)
-def test_a_refusal_leaves_model_optimizer_and_random_state_as_they_were(build: Any) -> None:
-    model = build()
-    optimizer = optim.Adam(model.parameters())
-    before = {name: item.clone() for name, item in model.state_dict().items()}
-    groups, random_state = [dict(group) for group in optimizer.param_groups], torch.get_rng_state()
-
-    x, y = torch.randn(5, 7), torch.randn(5, 3)
-    random_state = torch.get_rng_state()
-    with pytest.raises(TracingError, match="content of a tensor"):
-        compile_ir(model, optimizer, F.mse_loss, (x, y))
-
-    assert all(torch.equal(item, before[name]) for name, item in model.state_dict().items())
-    assert [dict(group) for group in optimizer.param_groups] == groups
-    assert not optimizer.state
-    assert torch.equal(torch.get_rng_state(), random_state)
-    assert all(parameter.grad is None for parameter in model.parameters())
