@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -149,31 +148,6 @@ def test_a_function_computes_what_eager_computes(
     assert set(compiled_graphs.names) <= {"inference"}
 
 
-def test_batch_norm_in_training_updates_its_statistics(compiled_graphs: CompiledGraphs) -> None:
-    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)).train()
-    twin = copy.deepcopy(model)
-    ours, x = compiled(model, fullgraph=True), torch.randn(2, 3, 6, 6)
-
-    with torch.no_grad():
-        for _ in range(2):
-            assert torch.equal(ours(x), twin(x))
-
-    assert compiled_graphs.names == ["inference"]
-    assert torch.equal(model[1].running_var, twin[1].running_var)
-    assert model[1].num_batches_tracked == 2
-
-
-def test_graph_breaks_leave_several_graphs(compiled_graphs: CompiledGraphs) -> None:
-    def broken(x: torch.Tensor) -> torch.Tensor:
-        x = x.sin()
-        torch._dynamo.graph_break()
-        return x.cos()
-
-    assert_same_calls(broken, (torch.randn(3),))
-
-    assert [compiled_graphs.ops(index) for index in (0, 1)] == [["aten.sin.default"], ["aten.cos.default"]]
-
-
 @contextlib.contextmanager
 def _float64_by_default() -> Iterator[None]:
     torch.set_default_dtype(torch.float64)
@@ -197,22 +171,6 @@ def test_what_surrounds_the_call_counts(compiled_graphs: CompiledGraphs, under: 
     assert_same_calls(function, (torch.randn(4, 4), torch.arange(4)), under=under, fullgraph=True)
 
     assert compiled_graphs.names == ["inference"]
-
-
-def test_an_autocast_region_casts_inside_of_it(compiled_graphs: CompiledGraphs) -> None:
-    class Mixed(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 4)
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            with torch.autocast("cpu", dtype=torch.bfloat16):
-                x = self.first(x)
-            return self.second(x.float())
-
-    assert_same_calls(Mixed(), (torch.randn(3, 4),), fullgraph=True)
-
-    assert "bf16" in str(compiled_graphs.graphs[0])
 
 
 def test_sizes_that_depend_on_data_are_captured(compiled_graphs: CompiledGraphs) -> None:
@@ -241,16 +199,6 @@ def test_custom_ops_that_write_are_called_on_copies(compiled_graphs: CompiledGra
     assert_same_calls(function, (torch.randn(3, 4),), fullgraph=True)
 
     assert "npu_test_dynamo.increment.default" in compiled_graphs.ops()
-
-
-def test_a_model_is_compiled_twice(compiled_graphs: CompiledGraphs) -> None:
-    model, x = mlp(), torch.randn(2, 8)
-
-    with torch.no_grad():
-        results = [compiled(model)(x), compiled(model, options={"passes": None})(x)]
-
-        assert all(torch.equal(result, model(x)) for result in results)
-    assert compiled_graphs.names == ["inference"] * 2
 
 
 def test_torch_compile_finds_the_backend_by_its_entry_point() -> None:
@@ -350,14 +298,6 @@ def test_recomputed_random_numbers_fall_back_and_are_right() -> None:
         actual = gradient(torch.compile(function, backend="npu", fullgraph=True))
 
     assert torch.equal(actual, wanted)
-
-
-def test_nothing_is_warned_about_where_all_has_a_place(compiled_graphs: CompiledGraphs) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", FallbackWarning)
-        torch.compile(torch.sin, backend="npu")(torch.rand(2))
-
-    assert compiled_graphs.names == ["inference"]
 
 
 class Scaled(nn.Module):
