@@ -3,25 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from contextlib import ExitStack
 
 import pytest
 
-from npu_ir import register_executor
-from npu_ir.ops import unregister_executor
-
-Register = Callable[[str, Callable[[list[Any], Any], list[Any]]], None]
+from tests.support.registration import Executor, registered
 
 
 @pytest.fixture
-def register() -> Iterator[Register]:
+def register() -> Iterator[Callable[[str, Executor], None]]:
     """Register an executor of an op until the test ends."""
-    op_types: list[str] = []
-
-    def add(op_type: str, executor: Callable[[list[Any], Any], list[Any]]) -> None:
-        register_executor(op_type)(executor)
-        op_types.append(op_type)
-
-    yield add
-    for op_type in op_types:
-        unregister_executor(op_type)
+    with ExitStack() as stack:
+        yield lambda op_type, executor: stack.enter_context(registered(op_type, executor))

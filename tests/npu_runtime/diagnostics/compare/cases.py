@@ -12,6 +12,8 @@ from torch.nn import functional as F
 
 from npu_ir import Graph, extract_ir, parse_ir
 from npu_passes import Pass
+from npu_runtime.diagnostics.compare import Comparison
+from npu_runtime.diagnostics.compare.comparison import Row
 from tests.support.corpus.case import Function
 
 GELU, SIN, RELU = "aten.gelu.default", "aten.sin.default", "aten.relu.default"
@@ -45,6 +47,12 @@ class Counting(nn.Module):
 
 def graph_of(function: Callable[..., Any], *args: Any) -> Graph:
     return extract_ir(Function(function), args)
+
+
+def divergence(found: Comparison) -> Row:
+    """Return the first divergence of a comparison that must have found one."""
+    assert found.first_divergence is not None, str(found)
+    return found.first_divergence
 
 
 class ReluToNeg(Pass):

@@ -13,25 +13,22 @@ import torch
 from torch import Tensor, nn
 
 from npu_ir import VerificationError, extract_ir
-from npu_ir.ops import register_executor, unregister_executor
 from npu_runtime.cpu import onednn
 from npu_runtime.cpu.pack_linear import PackLinear
 from npu_runtime.diagnostics.compare import compare, float64, replay
 from npu_runtime.executor.executor import IRExecutor
-from tests.npu_runtime.diagnostics.compare.cases import Layer, changed, changed_op
+from tests.npu_runtime.diagnostics.compare.cases import Layer, changed, changed_op, divergence
 from tests.support.backends.broken_backends import Sound, outputs_as
 from tests.support.corpus.case import Function
+from tests.support.registration import registered
 
 
 def test_the_script_runs_on_its_own_and_tells_which_side_is_wrong(tmp_path: Path) -> None:
     model = Layer(lambda self, x: torch.nn.functional.gelu(self.linear(x["a"])).sin())
     inputs = ({"a": torch.randn(2, 4)},)
     graph = extract_ir(model, inputs)
-    register_executor("aten.gelu.default")(lambda given, attrs: [torch.nn.functional.gelu(given[0]) * 1.001])
-    try:
+    with registered("aten.gelu.default", lambda given, attrs: [torch.nn.functional.gelu(given[0]) * 1.001]):
         found = compare(model, IRExecutor(graph, model.state_dict()), inputs, repro_dir=tmp_path / "repro")
-    finally:
-        unregister_executor("aten.gelu.default")
 
     assert found.repro == tmp_path / "repro"
     assert f"shown by {tmp_path / 'repro' / 'repro.py'}" in str(found)
@@ -60,14 +57,10 @@ def test_the_last_of_many_outputs_is_found(tmp_path: Path) -> None:
     x = torch.randn(100)
     model = Function(lambda x: x.split(1)[-1] * 2)
     graph = extract_ir(model, (x,))
-    register_executor("aten.split.Tensor")(lambda given, attrs: [item + 1 for item in given[0].split(1)])
-    try:
+    with registered("aten.split.Tensor", lambda given, attrs: [item + 1 for item in given[0].split(1)]):
         found = compare(model, graph, (x,), repro_dir=tmp_path)
-    finally:
-        unregister_executor("aten.split.Tensor")
 
-    assert found.first_divergence is not None
-    assert found.first_divergence.op == "aten.split.Tensor"
+    assert divergence(found).op == "aten.split.Tensor"
     assert "= aten.split.Tensor(" in replay(tmp_path)
 
 
@@ -80,14 +73,10 @@ def test_the_output_that_differs_is_the_one_that_is_shown(tmp_path: Path) -> Non
         values, order = given[0].sort()
         return [values, order.flip(0)]
 
-    register_executor("aten.sort.default")(reversed_order)
-    try:
+    with registered("aten.sort.default", reversed_order):
         found = compare(model, graph, (x,), repro_dir=tmp_path)
-    finally:
-        unregister_executor("aten.sort.default")
 
-    assert found.first_divergence is not None
-    assert found.first_divergence.type == "i64[4]"
+    assert divergence(found).type == "i64[4]"
     text = replay(tmp_path)
     assert "\na: 0 from float64" in text
     assert "\nb: 0 from float64" not in text
@@ -99,8 +88,7 @@ def test_a_float64_side_is_shown_on_the_inputs_of_the_graph(tmp_path: Path) -> N
 
     found = compare(graph, float64(graph), (x,), repro_dir=tmp_path)
 
-    assert found.first_divergence is not None
-    assert found.first_divergence.name == "sin"
+    assert divergence(found).name == "sin"
     assert "\na: " in replay(tmp_path)
 
 
@@ -174,8 +162,7 @@ def test_weights_that_no_file_holds_are_packed_again(tmp_path: Path) -> None:
 
     found = compare(graph, executor, (x,), weights=model.state_dict(), repro_dir=tmp_path)
 
-    assert found.first_divergence is not None
-    assert found.first_divergence.counterpart_op == onednn.LINEAR
+    assert divergence(found).counterpart_op == onednn.LINEAR
     text = replay(tmp_path)
     assert "float64 does not know the value, so side a stands for it: " in text
     assert "b: 1 from side a" in text
@@ -202,11 +189,8 @@ def test_weights_that_a_node_reads_are_part_of_it(tmp_path: Path) -> None:
     model = Layer(lambda self, x: self.linear(x))
     x = torch.randn(2, 4)
     graph = extract_ir(model, (x,))
-    register_executor("aten.linear.default")(lambda given, attrs: [torch.nn.functional.linear(*given) + 1])
-    try:
+    with registered("aten.linear.default", lambda given, attrs: [torch.nn.functional.linear(*given) + 1]):
         compare(model, graph, (x,), repro_dir=tmp_path)
-    finally:
-        unregister_executor("aten.linear.default")
 
     text = replay(tmp_path)
 
@@ -229,11 +213,8 @@ def test_every_dtype_can_be_shown(tmp_path: Path, dtype: torch.dtype) -> None:
 def test_numbers_that_a_node_reads_are_part_of_it(tmp_path: Path) -> None:
     x = torch.randn(4)
     graph = extract_ir(Function(lambda x: x.sum().item() * x), (x,))
-    register_executor("aten.mul.Tensor")(lambda given, attrs: [given[0] * given[1] * 2])
-    try:
+    with registered("aten.mul.Tensor", lambda given, attrs: [given[0] * given[1] * 2]):
         found = compare(Function(lambda x: x.sum().item() * x), graph, (x,), repro_dir=tmp_path)
-    finally:
-        unregister_executor("aten.mul.Tensor")
 
     assert found.first_divergence is not None
     assert "this node, run by the interpreter: " in replay(tmp_path)
@@ -251,14 +232,10 @@ def test_sizes_that_the_graph_leaves_open_are_those_of_the_call(tmp_path: Path) 
     call = torch.rand(6, 2), torch.rand(5, 2)
     for op_type, shape in (("aten.sin.default", "f32[11, 2]"), ("aten.mul.Tensor", "f32[11, 2]")):
         function = {"sin": lambda x: x.sin() + 1, "mul": lambda x, y: x * y + 1}[op_type.split(".")[1]]
-        register_executor(op_type)(lambda given, attrs, function=function: [function(*given)])
-        try:
+        with registered(op_type, lambda given, attrs, function=function: [function(*given)]):
             found = compare(Open(), graph, call, repro_dir=tmp_path)
-        finally:
-            unregister_executor(op_type)
 
-        assert found.first_divergence is not None
-        assert found.first_divergence.op == op_type
+        assert divergence(found).op == op_type
         text = replay(tmp_path)
         assert f": {shape} = {op_type}(" in text
         assert "b: 1 from float64" in text
