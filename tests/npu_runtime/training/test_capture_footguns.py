@@ -220,23 +220,6 @@ def test_a_model_may_change_between_training_and_evaluation(told: Told) -> Any:
     return losses
 
 
-@as_eager(ConvNet, loss=F.cross_entropy)
-def test_a_model_in_evaluation_keeps_its_statistics(told: Told) -> Any:
-    told.model.eval()
-    images, kinds = torch.randn(4, 3, 9, 8), torch.randint(0, 5, (4,))
-    return [told.step(images, kinds) for _ in range(2)]
-
-
-@as_eager(MLP)
-def test_evaluation_between_steps_sees_what_was_learned(told: Told) -> Any:
-    seen, x = [], torch.randn(5, 7)
-    for _ in range(3):
-        told.step(*rows())
-        with torch.no_grad():
-            seen.append(told.model(x))
-    return seen
-
-
 @as_eager(MLP)
 def test_a_parameter_that_is_frozen_later_stays_as_it_is(told: Told) -> Any:
     losses = [told.step(*rows())]
@@ -245,17 +228,6 @@ def test_a_parameter_that_is_frozen_later_stays_as_it_is(told: Told) -> Any:
     losses.append(told.step(*rows()))
     told.model.fc2.weight.requires_grad_(True)
     return [*losses, told.step(*rows())]
-
-
-def test_weights_that_are_loaded_in_place_are_used() -> None:
-    other = MLP()
-
-    def story(told: Told) -> Any:
-        losses = [told.step(*rows())]
-        told.model.load_state_dict(other.state_dict())
-        return [*losses, told.step(*rows())]
-
-    assert_as_eager(story, MLP())
 
 
 @as_eager(MLP)

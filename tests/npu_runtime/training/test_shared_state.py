@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -149,17 +148,6 @@ def test_what_takes_no_step_leaves_the_optimizer_without_state() -> None:
     artifact.trace  # noqa: B018 - it is recorded
 
     assert not optimizer.state
-
-
-def test_a_scheduler_behind_a_replay_does_not_warn() -> None:
-    model, optimizer = parts()
-    artifact = captured(model, optimizer)
-    scheduler = optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
-
-    artifact.replay(*CASE.batches(1)[0])
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        scheduler.step()
 
 
 def test_a_step_on_copies_of_a_model_leaves_its_optimizer_alone() -> None:

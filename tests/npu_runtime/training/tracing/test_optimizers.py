@@ -11,6 +11,7 @@ from torch import Tensor, nn, optim
 from npu_runtime import TrainStep
 from npu_runtime.errors import TracingError
 from npu_runtime.training.tracing.hyperparameters import make_reader
+from tests.support.training.eager import step_by_hand
 
 mse = nn.functional.mse_loss
 
@@ -45,16 +46,8 @@ def step_of(kind: Any) -> tuple[nn.Module, optim.Optimizer, Any, Any]:
     torch.manual_seed(0)
     model = nn.Linear(4, 3).double()
     optimizer = kind(model.parameters(), lr=0.1)
-
-    def step(x: Tensor, y: Tensor) -> Tensor:
-        optimizer.zero_grad()
-        loss = mse(model(x), y)
-        loss.backward()
-        optimizer.step()
-        return loss.detach()
-
     batch = torch.randn(6, 4).double(), torch.randn(6, 3).double()
-    return model, optimizer, step, batch
+    return model, optimizer, step_by_hand(model, optimizer), batch
 
 
 @pytest.mark.smoke
@@ -158,16 +151,12 @@ def test_a_parameter_that_has_no_gradient_yet_gets_its_state_from_the_first_step
     """SGD with dampening begins with the first gradient itself."""
     model, optimizer = dampened()
     eager, other = dampened()
-    step = TrainStep(model, optimizer, mse, capture="require")
+    step, by_hand = TrainStep(model, optimizer, mse, capture="require"), step_by_hand(eager, other)
     x, y = torch.randn(6, 4), torch.randn(6, 3)
 
     for index in range(7):
         model.takes_both = eager.takes_both = index >= 3
-        other.zero_grad()
-        loss = mse(eager(x), y)
-        loss.backward()
-        other.step()
-        torch.testing.assert_close(step(x, y), loss.detach())
+        torch.testing.assert_close(step(x, y), by_hand(x, y))
         if index == 2:
             assert step.artifact.capture_state == "planned"
             assert set(optimizer.state) == set(model.first.parameters())
