@@ -166,27 +166,6 @@ def peak_of(call: Any, x: Tensor) -> int:
     return peak.most
 
 
-def wide_network() -> nn.Sequential:
-    layers: list[nn.Module] = []
-    for width in (8, 16, 16, 8):
-        channels = layers[-3].out_channels if layers else 3
-        layers += [nn.Conv2d(channels, width, 3, padding=1), nn.BatchNorm2d(width), nn.ReLU(inplace=True)]
-    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten()).eval()
-
-
-def test_the_peak_is_no_higher_than_that_of_eager() -> None:
-    model, x = wide_network(), randn(1, 3, 16, 16)
-    graph = extract_ir(model, (x,))
-    for passes in (None, "default"):
-        executor = IRExecutor(graph, model.state_dict(), passes=passes)
-        executor(x)
-
-        eager, ours = peak_of(model, x), peak_of(executor, x)
-
-        assert 0 < ours <= eager
-        assert ours <= executor.memory_plan().peak_bytes <= eager
-
-
 class Cache(nn.Module):
     """Writes one row of a cache that it is given: the row is a slice, in strides that no type states."""
 

@@ -102,25 +102,6 @@ def test_inputs_that_the_caller_has_compared_are_not_compared_again() -> None:
         executor(ones(2), ones(3))
 
 
-@pytest.mark.parametrize(
-    ("args", "kwargs", "message"),
-    [
-        pytest.param((ones(2), ones(2)), {}, "expected a tuple of 1, got a tuple of 2", id="positional"),
-        pytest.param((), {"x": ones(2), "y": ones(2)}, "expected a tuple of 1", id="all-by-keyword"),
-        pytest.param((ones(2),), {"z": ones(2)}, r"expected keys \['y'\], got \['z'\]", id="another-keyword"),
-        pytest.param((ones(2),), {}, r"expected keys \['y'\], got \[\]", id="no-keyword"),
-    ],
-)
-def test_keywords_are_those_of_the_capture(args: Any, kwargs: Any, message: str) -> None:
-    graph = extract_ir(Function(lambda x, *, y: x - y), (ones(2),), {"y": ones(2)})
-    executor = IRExecutor(graph)
-
-    with pytest.raises(ExecutionError, match=message):
-        executor(*args, **kwargs)
-
-    assert executor(ones(2) * 3, y=ones(2)).tolist() == [2.0, 2.0]
-
-
 def linear_graph() -> tuple[Graph, dict[str, torch.Tensor]]:
     model = nn.Linear(3, 2)
     return extract_ir(model, (torch.zeros(1, 3),)), model.state_dict()

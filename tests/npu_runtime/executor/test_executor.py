@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn, ones, randn, zeros
 from torch.utils._pytree import tree_leaves
 
-from npu_ir import ExecutionError, Graph, extract_ir, parse_ir
+from npu_ir import Graph, extract_ir, parse_ir
 from npu_runtime import IRExecutor
 from tests.support.corpus.case import Function
 from tests.support.corpus.comparison import assert_same
@@ -44,20 +44,6 @@ def test_what_nothing_reads_is_computed_and_dropped() -> None:
     given = zeros(2, 0)
 
     assert IRExecutor(parse_ir(UNREAD), passes=None)(given) is given
-
-
-def test_open_sizes_take_any_size() -> None:
-    def function(x: Tensor) -> Any:
-        return x.relu().view(-1)[: x.shape[0]], torch.cat([x, x]).sum(0), x.shape[0] * 2
-
-    graph = extract_ir(Function(function), (randn(4, 3),), dynamic_shapes=(({0: torch.export.Dim.AUTO},),))
-    executor = IRExecutor(graph)
-
-    for rows in (2, 4, 9):
-        x = randn(rows, 3)
-        assert_same(executor(x), function(x), f"the result for {rows} rows")
-    with pytest.raises(ExecutionError, match="%args_0"):
-        executor(randn(4, 4))
 
 
 LIFTED = torch.tensor([[1.0, 2.0], [3.0, 4.0]])

@@ -131,20 +131,15 @@ def test_a_failing_executor_is_named(op: str, message: str, way: int) -> None:
 
 
 def test_a_failing_node_of_the_prologue_is_named_and_nothing_changes() -> None:
-    class Inverse(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.weight = nn.Parameter(torch.eye(2))
-
-        def forward(self, x: Tensor) -> Tensor:
-            return x @ torch.linalg.inv(self.weight)
-
-    model, x = Inverse(), ones(2, 2)
-    executor = IRExecutor(extract_ir(model, (x,)), model.state_dict())
+    model, x = nn.Linear(2, 2, bias=False), ones(2, 2)
+    model.weight.data = torch.eye(2)
+    inverse = Function(lambda x: x @ torch.linalg.inv(inverse.inner.weight))
+    inverse.inner = model
+    executor = IRExecutor(extract_ir(inverse, (x,)), inverse.state_dict())
     assert executor.graph.prologue
 
     with pytest.raises(ExecutionError, match="inv"):
-        executor.load_state_dict({"weight": zeros(2, 2)})
+        executor.load_state_dict({"inner.weight": zeros(2, 2)})
 
     assert torch.equal(executor(x), x)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import torch
 from torch import nn
@@ -36,37 +34,6 @@ def test_a_part_of_a_tensor_is_not_overwritten_to_be_returned() -> None:
     assert result.untyped_storage().nbytes() == result.nbytes
 
 
-class Attention(nn.Module):
-    def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        q, k, v = x.view(2, 5, 3, 2, 4).permute(2, 0, 3, 1, 4).unbind(0)
-        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
-        return mixed.transpose(1, 2).reshape(2, 5, 8)
-
-
-@pytest.fixture
-def attention() -> tuple[IRExecutor, nn.Module, tuple[torch.Tensor, ...]]:
-    model, args = Attention(), (torch.randn(2, 5, 24), torch.randn(5, 5))
-    return IRExecutor(extract_ir(model, args), {}), model, args
-
-
-def test_another_kernel_of_attention_permutes_nothing(attention: Any) -> None:
-    executor, model, args = attention
-
-    with sdpa_kernel(SDPBackend.MATH):
-        result, expected = executor(*args), model(*args)
-
-    torch.testing.assert_close(result, expected)
-    torch.testing.assert_close(executor(*args), model(*args))
-
-
-def test_a_mask_that_requires_gradients_permutes_nothing(attention: Any) -> None:
-    executor, model, (x, mask) = attention
-
-    result = executor(x, mask.clone().requires_grad_())
-
-    torch.testing.assert_close(result, model(x, mask))
-
-
 def causal(x: torch.Tensor) -> torch.Tensor:
     q, k, v = (x * 1.5).view(2, 5, 3, 2, 4).permute(2, 0, 3, 1, 4).unbind(0)
     mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
@@ -88,28 +55,6 @@ def test_what_the_process_sets_after_compilation_permutes_nothing() -> None:
         result, expected = executor(x), causal(x)
 
     torch.testing.assert_close(result, expected)
-
-
-class Overlapping(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.register_buffer("b", torch.randn(1, 3, 4).expand(2, 3, 4))
-
-    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        from_buffer = self.b.reshape(2, 12) * 1.5
-        z = torch.exp(x)
-        shown = z.expand(2, 3, 4).reshape(2, 12)
-        return torch.sigmoid(z), shown * from_buffer
-
-
-def test_what_is_seen_on_a_weight_of_other_strides_is_not_taken_for_others() -> None:
-    model, x = Overlapping(), torch.randn(3, 4)
-    graph = extract_ir(model, (x,))
-    given = {"b": model.b.transpose(1, 2).contiguous().transpose(1, 2)}
-
-    results = IRExecutor(graph, given, passes=None)(x)
-
-    assert all(map(torch.equal, results, model(x)))
 
 
 class Conjugated(nn.Module):

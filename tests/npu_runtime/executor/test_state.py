@@ -343,31 +343,6 @@ def test_calls_that_change_buffers_run_one_after_another() -> None:
     assert executor.state_dict()["total"].tolist() == [THREADS * CALLS * 2] * 2
 
 
-def test_weights_are_taken_as_a_whole() -> None:
-    class Pair(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.a, self.b = nn.Parameter(zeros(4)), nn.Parameter(zeros(4))
-
-        def forward(self, x: Tensor) -> Tensor:
-            return self.a * 2 - self.b * 2 + x
-
-    executor = IRExecutor(extract_ir(Pair(), (zeros(4),)), Pair().state_dict())
-
-    def work(index: int) -> bool:
-        right = True
-        for step in range(CALLS):
-            if index < 2:
-                number = torch.full((4,), float(step + index))
-                executor.load_state_dict({"a": number, "b": number.clone()})
-            else:
-                call = executor if index % 2 else lambda x: executor.run((x,)).results
-                right &= not call(zeros(4)).any().item()
-        return right
-
-    assert all(all_at_once(work))
-
-
 def test_the_number_of_threads_is_set_during_calls_only(register: Any) -> None:
     before, seen = torch.get_num_threads(), []
 

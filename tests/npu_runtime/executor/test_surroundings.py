@@ -15,7 +15,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from npu_ir import extract_ir
 from npu_runtime import IRExecutor
-from tests.support.corpus.case import Function
 from tests.support.corpus.comparison import assert_same
 
 
@@ -122,27 +121,3 @@ def test_random_numbers_are_those_of_eager_and_compiling_draws_none() -> None:
         torch.manual_seed(5)
         expected = Noisy()(x), Noisy()(x), torch.rand(1)
         assert_same(actual, expected, "the result")
-
-
-def test_a_custom_op_that_places_its_results_anywhere_gives_the_right_answer() -> None:
-    count = [0]
-
-    @torch.library.custom_op("acme_surroundings::arena", mutates_args=())
-    def arena(x: Tensor) -> Tensor:
-        count[0] += 1
-        memory = torch.zeros(4 * x.numel())
-        start = count[0] % 3 * x.numel()
-        return memory[start : start + x.numel()].view(x.shape).copy_(x + count[0])
-
-    arena.register_fake(torch.empty_like)
-
-    def function(x: Tensor) -> Any:
-        made = arena(x)
-        return made.transpose(0, 1).unsqueeze(0).select(1, 1), made.view(-1)[1:].relu()
-
-    x = randn(2, 3)
-    executor = IRExecutor(extract_ir(Function(function), (x,)))
-    for _ in range(4):
-        actual = executor(x)
-        count[0] -= 1
-        assert_same(actual, function(x), "the result")

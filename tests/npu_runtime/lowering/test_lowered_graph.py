@@ -59,25 +59,6 @@ def test_a_backend_lowers_what_it_takes_and_aten_the_rest() -> None:
     assert str(graph) == before
 
 
-def test_what_runs_once_is_apart() -> None:
-    graph = parse_ir("""
-graph "scaled" {
-  input %x: f32[2, 3]
-  param %w: f32[3]
-  prologue {
-    %n: f32[3] = aten.neg.default(%w)
-  }
-  %y: f32[2, 3] = aten.mul.Tensor(%x, %n)
-  return %y
-}
-""")
-
-    lowered = lower(graph, named_backends("aten"))
-
-    assert [item.op.kind for item in lowered.prologue] == ["aten.neg.default"]
-    assert kinds(lowered) == ["aten.mul.Tensor"]
-
-
 class Watched(TinyBackend):
     """Counts what it is asked to do, and may lower otherwise."""
 
@@ -256,8 +237,10 @@ graph facts {
 def test_a_partition_knows_its_constants_and_what_nothing_reads_later() -> None:
     backend = ThriftyBackend()
 
-    lower(FACTS, named_backends(backend))
+    lowered = lower(FACTS, named_backends(backend))
 
+    assert [item.op.kind for item in lowered.prologue] == ["aten.neg.default"]
+    assert "aten.neg.default" not in kinds(lowered)
     first, second = backend.lowered
     assert [value.name for value in first.inputs] == ["s", "n", "c", "b"]
     assert {value.name for value in first.constant_inputs} == {"n"}

@@ -18,20 +18,6 @@ from tests.support.backends.broken_backends import Program, Sound
 from tests.support.backends.choosing_backend import Some
 
 
-def test_nodes_in_a_row_are_one_call_with_weights_as_inputs() -> None:
-    model, x = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Tanh()), torch.randn(2, 3)
-    backend = Some(ops=["aten.linear.default", "aten.relu.default"])
-
-    executor = IRExecutor(extract_ir(model, (x,)), model.state_dict(), backend=backend, passes=None)
-    executor(x)
-
-    assert [[node.name for node in instruction.nodes] for instruction in executor.instructions] == [
-        ["linear", "relu"],
-        ["tanh"],
-    ]
-    assert [tuple(item.shape) for item in backend.given[0]] == [(2, 3), (4, 3), (4,)]
-
-
 @torch.library.custom_op("npu_runtime_tests::turned", mutates_args=())
 def turned(x: torch.Tensor) -> torch.Tensor:
     """Return a copy of a matrix, laid out by columns, which it does not tell."""
