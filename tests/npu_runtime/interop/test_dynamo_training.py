@@ -11,25 +11,12 @@ import torch
 from torch import nn
 
 from tests.npu_runtime.interop.compiled_graphs import CompiledGraphs, compiled, compiled_graphs
-from tests.support.training.models import ConvNet
+from tests.support.training.models import ConvNet, Transformer
 
 __all__ = ["compiled_graphs"]
 
 STEPS = 3
 Optimizer = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
-
-
-class TiedTransformer(nn.Module):
-    def __init__(self, dropout: float) -> None:
-        super().__init__()
-        self.embed = nn.Embedding(20, 16)
-        self.layer = nn.TransformerEncoderLayer(16, 2, 32, dropout=dropout, batch_first=True)
-        self.head = nn.Linear(16, 20, bias=False)
-        self.head.weight = self.embed.weight
-
-    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        result: torch.Tensor = self.head(self.layer(self.embed(tokens)))
-        return result
 
 
 class Counting(nn.Module):
@@ -119,7 +106,7 @@ def tokens() -> torch.Tensor:
     [
         pytest.param(mlp, lambda: torch.randn(5, 8), id="mlp"),
         pytest.param(ConvNet, images, id="batch norm"),
-        pytest.param(lambda: TiedTransformer(0.0), tokens, id="tied transformer"),
+        pytest.param(lambda: Transformer(0.0), tokens, id="transformer"),
         pytest.param(Branch, lambda: torch.randn(3, 4), id="branch"),
     ],
 )
@@ -141,7 +128,7 @@ def test_training_goes_as_in_eager_mode(
 @pytest.mark.parametrize(
     ("build", "make", "names"),
     [
-        pytest.param(lambda: TiedTransformer(0.2), tokens, ["forward", "backward"], id="dropout"),
+        pytest.param(Transformer, tokens, ["forward", "backward"], id="dropout"),
         pytest.param(
             Counting, lambda: torch.randn(3, 4), ["forward", "forward", "backward", "backward"], id="regions"
         ),

@@ -416,18 +416,3 @@ def test_inductor_compiles_the_module() -> None:
 
     torch.testing.assert_close(compiled(x), model(x))
     torch.testing.assert_close(module.get_buffer("2.running_mean"), model[2].running_mean)
-
-
-@needs_compiler
-@pytest.mark.exhaustive
-def test_aotinductor_compiles_the_program(tmp_path: Path) -> None:
-    model = nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.Linear(8, 2)).eval()
-    graph = extract_ir(model, (torch.rand(2, 4),), dynamic_shapes=({0: Dim("batch", min=2, max=64)},))
-    program = to_exported_program(optimize(graph), model.state_dict())
-
-    package = torch._inductor.aoti_compile_and_package(program, package_path=str(tmp_path / "model.pt2"))
-    runner = torch._inductor.aoti_load_package(package)
-
-    for rows in (2, 7):
-        x = torch.rand(rows, 4)
-        torch.testing.assert_close(runner(x), model(x))

@@ -155,17 +155,3 @@ def test_a_graph_gets_the_weights_of_the_other_side() -> None:
     assert compare(IRExecutor(graph, model.state_dict()), graph, (x,)).ok
     other = {name: item * 2 for name, item in model.state_dict().items()}
     assert compare(model, graph, (x,), weights=other).ok
-
-
-def test_a_module_that_is_there_twice_stays_as_it_is() -> None:
-    norm = nn.BatchNorm2d(3)
-    model, x = nn.Sequential(norm, nn.ReLU(), norm), torch.randn(2, 3, 4, 4)
-    before = {name: id(item) for name, item in model.named_parameters(remove_duplicate=False)}
-    content = {name: item.clone() for name, item in model.state_dict().items()}
-
-    found = compare(model, extract_ir(model, (x,)), (x,))
-
-    assert found.ok, str(found)
-    assert len([row for row in found.rows if row.kind == "update"]) == 3
-    assert {name: id(item) for name, item in model.named_parameters(remove_duplicate=False)} == before
-    assert all(torch.equal(content[name], item) for name, item in model.state_dict().items())
