@@ -148,54 +148,19 @@ def test_stages_are_dumped(tmp_path: Path, capsys: Capture) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
-        pytest.param(
-            ["capture_steps.py:model_alone"],
-            1,
-            "capture_steps.py:model_alone returns Linear, not a training step (at ",
-            id="a model",
-        ),
-        pytest.param(["capture_steps.py:three"], 1, "returns a tuple of 3, not a training step", id="three"),
-        pytest.param(
-            ["capture_steps.py:no_batch"],
-            1,
-            "the dict of capture_steps.py:no_batch has no 'example_batch' (at ",
-            id="no batch",
-        ),
-        pytest.param(
-            ["capture_steps.py:misspelt"],
-            1,
-            "the dict of capture_steps.py:misspelt has 'clip_norm', which is not a part of a step",
-            id="misspelt",
-        ),
-        pytest.param(
-            ["capture_steps.py:broken"],
-            1,
-            "capture_steps.py:broken failed: ValueError: no data here",
-            id="broken",
-        ),
-        pytest.param(
-            ["capture_steps.py:number"],
-            2,
-            "capture_steps.py:number is int\n  fix: name a function or class",
-            id="number",
-        ),
-        pytest.param(["capture_steps.py:nothing"], 2, "capture_steps.py has no nothing", id="no factory"),
-        pytest.param(
-            ["capture_steps.py:make", "--save-weights"],
-            2,
-            "--save-weights needs a place\n  fix: give -o FILE",
-            id="no place",
-        ),
-        pytest.param(
-            ["capture_steps.py:make", "--passes", "nothing"],
-            2,
-            "'nothing'",
-            id="no pass",
-        ),
+        ("model_alone", 1, "capture_steps.py:model_alone returns Linear, not a training step (at "),
+        ("three", 1, "returns a tuple of 3, not a training step"),
+        ("no_batch", 1, "the dict of capture_steps.py:no_batch has no 'example_batch' (at "),
+        ("misspelt", 1, "the dict of capture_steps.py:misspelt has 'clip_norm', which is not a part of a"),
+        ("broken", 1, "capture_steps.py:broken failed: ValueError: no data here"),
+        ("number", 2, "capture_steps.py:number is int\n  fix: name a function or class"),
+        ("nothing", 2, "capture_steps.py has no nothing"),
+        ("make --save-weights", 2, "--save-weights needs a place\n  fix: give -o FILE"),
+        ("make --passes nothing", 2, "'nothing'"),
     ],
 )
-def test_what_makes_no_step_is_refused(words: list[str], code: int, message: str, capsys: Capture) -> None:
-    assert captured(*words) == code
+def test_what_makes_no_step_is_refused(words: str, code: int, message: str, capsys: Capture) -> None:
+    assert captured(*f"capture_steps.py:{words}".split()) == code
 
     assert message in capsys.readouterr().err
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import pytest
 import torch
@@ -14,9 +13,9 @@ from npu_passes import optimize
 from npu_passes.manager.statistics import graph_statistics
 from npu_runtime import Backend, BackendError, profile
 from npu_runtime.diagnostics.explain import Explanation, Total, explain, explain_graph
-from npu_runtime.diagnostics.profile import Profile
 from npu_runtime.executor.executor import IRExecutor
 from tests.support.backends.picky_backends import Net, Picky, Smooth
+from tests.support.corpus.case import Function
 
 X = torch.randn(5, 3)
 
@@ -96,24 +95,18 @@ def test_a_call_is_timed_where_arguments_are_given(graph: Graph) -> None:
 
 
 def test_steps_that_begin_with_one_node_have_a_time_each(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Split(torch.nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            rows = x.exp().view(3, 5)
-            return rows[0] * rows[1] + rows[2]
+    def split(x: torch.Tensor) -> torch.Tensor:
+        rows = x.exp().view(3, 5)
+        return rows[0] * rows[1] + rows[2]
 
-    found: list[Profile] = []
-
-    def kept(*args: Any, **options: Any) -> Profile:
-        found.append(profile(*args, **options))
-        return found[-1]
-
-    monkeypatch.setattr("npu_runtime.diagnostics.profile.profile", kept)
-    executor = IRExecutor(extract_ir(Split(), (X,)))
+    executor = IRExecutor(extract_ir(Function(split), (X,)))
     assert [instruction.nodes[0].name for instruction in executor.instructions].count("view#1") == 3
+    measured = profile(executor, (X,))
+    monkeypatch.setattr("npu_runtime.diagnostics.profile.profile", lambda *args, **options: measured)
 
     nodes = explain(executor, (X,)).nodes
 
-    assert sum(node.seconds or 0.0 for node in nodes) == pytest.approx(found[0].steps_seconds)
+    assert sum(node.seconds or 0.0 for node in nodes) == pytest.approx(measured.steps_seconds)
 
 
 def test_a_tensor_in_place_of_the_arguments_is_refused(graph: Graph) -> None:

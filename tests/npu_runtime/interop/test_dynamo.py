@@ -123,12 +123,6 @@ def _random(x: torch.Tensor) -> torch.Tensor:
         pytest.param(_sized, [(torch.randn(3), 2, 0.5), (torch.randn(4), 3, 0.7)], id="numbers"),
         pytest.param(_random, [(torch.randn(3, 4),)], id="random numbers"),
         pytest.param(lambda x: x + torch.tensor([1.0, 2, 3, 4]), [(torch.randn(3, 4),)], id="constant"),
-        pytest.param(
-            lambda q: F.scaled_dot_product_attention(q, q, q), [(torch.randn(1, 2, 4, 8),)], id="attention"
-        ),
-        pytest.param(
-            lambda x: torch.func.vmap(lambda row: row.sin().sum())(x), [(torch.randn(3, 4),)], id="vmap"
-        ),
         pytest.param(lambda x: torch.fft.fft(x).abs(), [(torch.randn(8),)], id="complex"),
     ],
 )

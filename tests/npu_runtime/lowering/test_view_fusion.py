@@ -155,21 +155,6 @@ def test_the_views_of_a_fresh_tensor_share_its_memory() -> None:
     assert not view.any()
 
 
-def test_what_a_layout_stated_wrongly_leads_to_is_still_right() -> None:
-    # PyTorch states other strides for some results than it makes; views of them must see the elements.
-    def function(x: Tensor) -> Any:
-        spectrum = torch.fft.rfft2(x)
-        solved = torch.linalg.qr(x)[0]
-        return (
-            spectrum.abs().transpose(-1, -2).reshape(-1).relu(),
-            solved.transpose(-1, -2).unsqueeze(0)[0, 1],
-            solved.reshape(-1).neg().relu(),
-            torch.linalg.svd(x)[2].mT.unsqueeze(0).select(1, 0),
-        )
-
-    check(function, randn(2, 4, 4))
-
-
 @pytest.mark.parametrize("op_type", ["to.device", "to.prim_Device", "_to_copy.default"])
 def test_what_stays_on_its_device_may_be_viewed(op_type: str) -> None:
     graph = parse_ir(f"""

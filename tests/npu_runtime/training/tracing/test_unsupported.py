@@ -161,18 +161,6 @@ def test_hooks_of_optimizers_are_refused() -> None:
         step_of(model, optimizer)
 
 
-def test_a_model_without_anything_to_train_is_refused() -> None:
-    model = MLP().requires_grad_(False)
-
-    with refused("does not depend on any parameter that requires gradients", "requires_grad=True"):
-        step_of(model)
-
-
-def test_an_optimizer_of_another_model_is_refused() -> None:
-    with refused("that is not a parameter of the model", "make the optimizer of model.parameters()"):
-        step_of(MLP(), optim.SGD(MLP().parameters(), 0.1))
-
-
 @pytest.mark.parametrize("accumulate", [1, 5])
 @pytest.mark.parametrize(
     ("result", "what", "instead"),
