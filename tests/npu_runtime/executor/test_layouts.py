@@ -13,16 +13,6 @@ from npu_runtime import IRExecutor
 from tests.support.corpus.case import Function
 
 
-def test_views_of_what_overwrote_a_part_of_a_tensor_show_that_part() -> None:
-    def run(x: torch.Tensor) -> torch.Tensor:
-        return torch.relu(F.linear(x, weight)[2:]).view(2, 2, 3).transpose(0, 1)
-
-    weight, x = torch.randn(3, 3), torch.randn(6, 3)
-    executor = IRExecutor(extract_ir(Function(run), (x,)), {}, passes=None)
-
-    assert torch.equal(executor(x), run(x))
-
-
 def test_a_part_of_a_tensor_is_not_overwritten_to_be_returned() -> None:
     def run(x: torch.Tensor) -> torch.Tensor:
         return torch.relu(torch.exp(x)[2:])

@@ -94,39 +94,6 @@ MOVABLE = (
 )
 
 
-def test_complex_views_see_what_eager_sees() -> None:
-    def function(x: Tensor) -> Any:
-        made = x * x
-        turned = made.conj()
-        back = turned.conj().view(-1)[1:]
-        real = torch.view_as_real(made)[..., 1].t()
-        again = torch.view_as_complex(torch.view_as_real(made).view(6, 2)).view(3, 2)[1]
-        resolved = turned.resolve_conj().view(-1)[:2]
-        return (
-            back,
-            real,
-            again,
-            resolved,
-            made.real.t()[0],
-            made.imag.view(-1) if made.dim() == 1 else made.imag,
-            turned.t()[1],
-            turned.imag[0],
-        )
-
-    check(function, randn(2, 3, dtype=torch.complex64))
-
-
-def test_views_of_arguments_weights_and_offsets_see_what_eager_sees() -> None:
-    def function(x: Tensor, y: Tensor) -> Any:
-        return x.view(-1)[2:].view(2, 2).t(), y.transpose(0, 1)[1].unsqueeze(0), (x + y)[1].view(3, 1).t()
-
-    x, y = randn(4, 3)[2:], randn(3, 2).t()
-
-    check(function, x, y)
-    executor = check(function, randn(2, 3), randn(2, 3))
-    assert_same(executor(x, y), function(x, y), "the result on other layouts")
-
-
 def test_heads_are_split_by_one_view() -> None:
     def function(x: Tensor, weight: Tensor) -> Any:
         queries, keys = (
@@ -141,18 +108,6 @@ def test_heads_are_split_by_one_view() -> None:
     assert len(kernels) == 5, kernels
     merged = next(instruction for instruction in executor.instructions if "as_strided" in instruction.kernel)
     assert len(merged.nodes) > 1
-
-
-def test_the_views_of_a_fresh_tensor_share_its_memory() -> None:
-    def function(x: Tensor) -> Any:
-        made = x + 1
-        return made, made.view(-1)[2:].view(2, 2).t()
-
-    x = randn(2, 3)
-    made, view = check(function, x)(x)
-
-    made.zero_()
-    assert not view.any()
 
 
 @pytest.mark.parametrize("op_type", ["to.device", "to.prim_Device", "_to_copy.default"])

@@ -166,27 +166,6 @@ def test_arguments_that_do_not_fit_are_refused_and_nothing_is_copied() -> None:
     assert torch.equal(program.inputs[0], x)
 
 
-NEGATED = """
-graph negated {
-  input %x: f32[64]
-  %sin: f32[64] = aten.sin.default(self=%x)
-  %view: f32[64] = aten._neg_view.default(self=%sin)
-  %relu: f32[64] = aten.relu.default(self=%view)
-  %cos: f32[64] = aten.cos.default(self=%relu)
-  return (%cos,)
-}
-"""
-
-
-def test_a_view_that_negates_is_not_overwritten() -> None:
-    x, graph = torch.randn(64), parse_ir(NEGATED)
-    for backend in ("aten", "host"):
-        program = PlannedProgram(plan(graph, backend=backend))
-
-        for factor in (1.0, -2.0):
-            assert torch.equal(program(factor * x)[0], execute_ir(graph, (factor * x,))[0]), backend
-
-
 def test_a_form_that_would_resize_what_it_is_given_is_not_taken(recwarn: pytest.WarningsRecorder) -> None:
     graph = parse_ir("""
 graph product {

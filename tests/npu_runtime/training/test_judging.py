@@ -147,11 +147,3 @@ def test_a_finding_names_tensor_step_and_problem(spoil: Callable[[State], Any], 
     spoil(found[-1])
 
     assert problem in problems(found, reference(MLP_CASE, recipe))
-
-
-def test_steps_that_are_missing_are_found() -> None:
-    recipe = recipe_named("SGD")
-
-    found = trained(EagerStep, MLP_CASE, recipe, steps=4)
-
-    assert problems(found, reference(MLP_CASE, recipe)) == "4 steps, not 5"
