@@ -79,18 +79,12 @@ def test_the_exit_code_says_whether_the_backends_run_enough(capsys: Capture) -> 
 
 
 def test_a_timed_run_says_what_it_ran_on(capsys: Capture) -> None:
-    for words, origin in (
-        ("bare.json", "weights      random, seed 0"),
-        ("net.json", "weights      net.weights.safetensors, saved with the graph"),
-        ("bare.json --weights net.weights.safetensors", "weights      net.weights"),
-        ("bare.json --random-weights 7", "weights      random, seed 7"),
-    ):
-        assert explain(*words.split(), "--backend", "picky", "--time") == 0, words
+    assert explain("net.json", "--backend", "picky", "--time") == 0
 
-        printed = capsys.readouterr().out
-        assert origin in printed
-        assert "random data  %x: f32[5, 3], seed 0" in printed
-        assert " us " in printed
+    printed = capsys.readouterr().out
+    assert "weights      net.weights.safetensors, saved with the graph" in printed
+    assert "random data  %x: f32[5, 3], seed 0" in printed
+    assert " us " in printed
 
 
 def test_what_makes_no_sense_is_wrong_usage(capsys: Capture) -> None:

@@ -118,15 +118,6 @@ def test_the_gradient_of_large_numbers_is_that_of_the_function() -> None:
     torch.testing.assert_close(1 - model.weight.detach(), x.grad * x.detach(), rtol=1e-6, atol=0)
 
 
-def test_a_gelu_of_a_gelu_is_computed() -> None:
-    model = nn.Sequential(nn.Linear(7, 12), nn.GELU("tanh"), nn.GELU("tanh"), nn.Linear(12, 3))
-    graph, data = step_of(model)
-
-    assert check_pass(EVERY, graph, data=data) == 1
-
-    assert count_of(PassManager([EVERY]).run(graph).graph, GELU, GRADIENT) == 0
-
-
 class TanhGradient(torch.autograd.Function):
     """The erf form, with the gradient of the tanh form."""
 

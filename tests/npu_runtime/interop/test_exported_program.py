@@ -7,12 +7,10 @@ import io
 import re
 import shutil
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import save_file
 from torch import nn
 from torch.export import Dim, ExportedProgram
 
@@ -237,16 +235,6 @@ def test_nodes_of_the_prologue_are_nodes_and_bake_evaluates_them_before() -> Non
     assert torch.equal(module(x), baked(x))
     assert {"0.weight", "1.running_mean"} <= module.state_dict().keys() <= model.state_dict().keys()
     assert all(name.startswith("folded.") for name in baked.state_dict())
-
-
-def test_weights_may_be_a_file(tmp_path: Path) -> None:
-    model = nn.Linear(4, 2)
-    graph, x = extract_ir(model, (torch.rand(1, 4),)), torch.rand(1, 4)
-    save_file(model.state_dict(), tmp_path / "weights.safetensors")
-
-    module = to_torch(graph, tmp_path / "weights.safetensors")
-
-    assert torch.equal(module(x), model(x))
 
 
 def test_constants_take_the_place_of_the_graphs() -> None:

@@ -283,7 +283,7 @@ def test_arguments_that_do_not_fit_change_nothing() -> None:
     model = MLP()
     told = Told(model, adam(model), F.mse_loss, False)
     told.step(*rows())
-    before = told.state()
+    before, graph = told.state(), told.step.graph
 
     with pytest.raises(TracingError, match="the step cannot be traced: RuntimeError: .*"):
         told.step(torch.randn(5, 8), torch.randn(5, 3))
@@ -291,6 +291,7 @@ def test_arguments_that_do_not_fit_change_nothing() -> None:
         told.step()
 
     require_same(told.state(), before)
+    assert told.step.graph is graph
 
 
 # Several steps, several threads, steps in steps

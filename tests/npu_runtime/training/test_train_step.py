@@ -164,19 +164,6 @@ def test_a_hook_that_runs_after_a_gradient_is_accumulated_is_noticed_after_the_c
         step(*batch)
 
 
-def test_a_call_that_fails_leaves_the_step_usable_and_its_graph_there() -> None:
-    _, step, (x, y) = linear_step()
-    step(x, y)
-    graph = step.graph
-
-    with pytest.raises(TracingError, match="the step cannot be traced"):
-        step(torch.randn(5, 7), y)
-
-    assert step.graph is graph
-    step(x, y)
-    assert step.graph is graph
-
-
 def test_overlapping_tensors_are_refused_by_a_replay_too_if_the_step_writes_to_one() -> None:
     model = nn.Linear(4, 4)
     step = TrainStep(model, optim.SGD(model.parameters(), lr=0.1), lambda y, t: F.mse_loss(y, t.mul_(2)))

@@ -198,12 +198,3 @@ def test_files_keep_which_values_are_the_same(tmp_path: Path) -> None:
 
     assert pairs(graph, load_ir(tmp_path / "fused.json")) == pairs(graph, fused)
     assert pairs(load_ir(tmp_path / "graph.json"), load_ir(tmp_path / "fused.json")) == pairs(graph, fused)
-
-
-def test_pairs_are_in_the_order_of_the_left_graph() -> None:
-    graph = extract_ir(Convolutions().eval(), (torch.randn(2, 3, 8, 8),))
-
-    orders = [pair.order for pair in align(graph, optimize(graph, "fuse"))]
-
-    assert orders == sorted(orders)
-    assert len(set(orders)) == len(orders)

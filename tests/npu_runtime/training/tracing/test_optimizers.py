@@ -101,34 +101,6 @@ def test_state_of_one_parameter_in_two_optimizers_is_refused() -> None:
         TrainStep(step)(torch.randn(6, 4), torch.randn(6, 3))
 
 
-class Optional(Replacing):
-    """Has momentum if it is asked for, and else no state."""
-
-    momentum = 0.0
-
-    @torch.no_grad()
-    def step(self, closure: Any = None) -> None:
-        for group in self.param_groups:
-            for parameter in group["params"]:
-                change = parameter.grad
-                if self.momentum:
-                    state = self.state[parameter]
-                    change = state["m"] = self.momentum * state.get("m", 0.0) + change
-                parameter.sub_(group["lr"] * change)
-
-
-def test_an_optimizer_that_could_keep_state_and_does_not_is_captured() -> None:
-    _, optimizer, function, batch = step_of(Optional)
-    expected = [function(*batch) for _ in range(3)]
-    _, _, function, _ = step_of(Optional)
-    traced = TrainStep(function, capture="require")
-
-    torch.testing.assert_close([traced(*batch) for _ in range(3)], expected)
-
-    assert not optimizer.state
-    assert traced.artifact.capture_state == "planned"
-
-
 class Branches(nn.Module):
     """Two layers, of which a step takes the first, or both."""
 
