@@ -35,19 +35,84 @@ def refused(what: str, instead: str) -> Any:
     return pytest.raises(TracingError, match=f"(?s){re.escape(what)}.*{re.escape(instead)}")
 
 
-@pytest.mark.parametrize(
-    ("kind", "why"),
-    [
-        pytest.param(optim.LBFGS, "it evaluates the loss several times in a step", id="LBFGS"),
-        pytest.param(optim.Adafactor, "it compares the content of tensors in Python", id="Adafactor"),
-        pytest.param(optim.SparseAdam, "its gradients are sparse", id="SparseAdam"),
-    ],
-)
-def test_an_optimizer_that_cannot_be_traced_is_refused(kind: Any, why: str) -> None:
+class KeepsNumbers(optim.SGD):
+    """Counts its steps in a number of Python."""
+
+    def __init__(self, parameters: Any) -> None:
+        super().__init__(parameters, 0.1)
+        for parameter in self.param_groups[0]["params"]:
+            self.state[parameter]["count"] = 0
+
+
+class Decays(optim.SGD):
+    """Changes its own learning rate."""
+
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        super().step(closure)
+        for group in self.param_groups:
+            group["lr"] *= 0.5
+
+
+class Hooked(optim.SGD):
+    def __init__(self, parameters: Any) -> None:
+        super().__init__(parameters, 0.1)
+        self.register_step_post_hook(lambda *_: None)
+
+
+Given = Callable[[nn.Module], dict[str, Any]]
+
+
+def trained_by(kind: Any) -> Given:
+    return lambda model: {"optimizer": kind(model.parameters())}
+
+
+def with_loss(loss: Callable[..., Any]) -> Given:
+    return lambda _: {"loss": loss}
+
+
+def with_result(result: Any, **options: Any) -> Given:
+    return lambda _: {"loss": lambda *pair: (F.mse_loss(*pair), result), **options}
+
+
+def hooked(register: str) -> Given:
+    def given(model: Any) -> dict[str, Any]:
+        getattr(model.fc2.weight, register)(lambda _: None)
+        return {}
+
+    return given
+
+
+REFUSED: list[tuple[str, Given, str, str]] = [
+    ("LBFGS", trained_by(optim.LBFGS), "LBFGS cannot be traced: it evaluates the loss several", "use Adam"),
+    ("Adafactor", trained_by(optim.Adafactor), "it compares the content of tensors in Python", "use Adam"),
+    ("SparseAdam", trained_by(optim.SparseAdam), "its gradients are sparse", "use Adam"),
+    ("count", trained_by(KeepsNumbers), "KeepsNumbers keeps 'count' as int", "keep it as a tensor"),
+    ("rate", trained_by(Decays), "the step of Decays changes 'lr' of its group 0", "keep what a step"),
+    ("hook of a step", trained_by(Hooked), "Hooked has hooks on its step", "remove them"),
+    ("hook", hooked("register_hook"), "the parameter 'fc2.weight' has hooks", "between backward() and"),
+    ("late hook", hooked("register_post_accumulate_grad_hook"), "'fc2.weight' has hooks", "between"),
+    ("number", with_loss(lambda *pair: F.mse_loss(*pair).item()), "", ""),
+    ("item", with_loss(lambda *pair: (F.mse_loss(*pair), F.mse_loss(*pair).item())), "", ".item()"),
+    ("each", with_loss(lambda y, target: y - target), "the loss has the shape (5, 3)", "loss.mean()"),
+    ("detached", with_loss(lambda y, _: y.detach().sum()), "does not depend on any parameter", ".detach()"),
+    ("object", with_result(object()), "returns object, which is not a tensor", "leave the object out"),
+    ("result", with_result(3), "the step returns a number where its results are", "not loss.item()"),
+    ("nothing", with_result(None), "the step returns nothing where", "return the loss itself"),
+    (
+        "nothing of parts",
+        with_result(None, accumulate=5),
+        "the step returns nothing where",
+        "the loss itself",
+    ),
+]
+
+
+@pytest.mark.parametrize(("given", "what", "instead"), [pytest.param(*row[1:], id=row[0]) for row in REFUSED])
+def test_a_step_that_cannot_be_a_graph_is_refused(given: Given, what: str, instead: str) -> None:
     model = MLP()
 
-    with refused(f"{kind.__name__} cannot be traced: {why}", "use Adam"):
-        step_of(model, kind(model.parameters()))
+    with refused(what, instead):
+        step_of(model, **given(model))
 
 
 def around(function: Callable[..., Any]) -> nn.Module:
@@ -112,103 +177,6 @@ def test_a_step_that_fails_otherwise_is_told_to_run_in_eager_pytorch(model: nn.M
         TracingError, match=r"the step cannot be traced: (?s:.*)\n  fix: run the step in eager"
     ):
         step_of(model)
-
-
-@pytest.mark.parametrize(
-    ("loss", "what", "instead"),
-    [
-        pytest.param(lambda *pair: F.mse_loss(*pair).item(), "", "", id="number"),
-        pytest.param(
-            lambda *pair: F.mse_loss(*pair, reduction="none"),
-            "the loss has the shape (5, 3)",
-            "loss.mean()",
-            id="one per element",
-        ),
-        pytest.param(
-            lambda y, target: F.mse_loss(y.detach(), target),
-            "does not depend on any parameter",
-            "without .detach()",
-            id="detached",
-        ),
-        pytest.param(
-            lambda *pair: (F.mse_loss(*pair), {"loss": F.mse_loss(*pair).item()}),
-            "",
-            ".item()",
-            id="item beside it",
-        ),
-    ],
-)
-def test_a_loss_that_cannot_be_trained_on_is_refused(loss: Any, what: str, instead: str) -> None:
-    with refused(what, instead):
-        step_of(MLP(), loss=loss)
-
-
-@pytest.mark.parametrize("register", ["register_hook", "register_post_accumulate_grad_hook"])
-def test_hooks_of_parameters_are_refused(register: str) -> None:
-    model = MLP()
-    getattr(model.fc2.weight, register)(lambda _: None)
-
-    with refused("the parameter 'fc2.weight' has hooks", "between backward() and step()"):
-        step_of(model)
-
-
-def test_hooks_of_optimizers_are_refused() -> None:
-    model = MLP()
-    optimizer = optim.SGD(model.parameters(), 0.1)
-    optimizer.register_step_post_hook(lambda *_: None)
-
-    with refused("SGD has hooks on its step", "remove them"):
-        step_of(model, optimizer)
-
-
-@pytest.mark.parametrize("accumulate", [1, 5])
-@pytest.mark.parametrize(
-    ("result", "what", "instead"),
-    [
-        pytest.param(
-            object(), "the step returns object, which is not a tensor", "leave the object out", id="object"
-        ),
-        pytest.param(
-            3, "the step returns a number where its results are tensors", "not loss.item()", id="number"
-        ),
-        pytest.param(None, "the step returns nothing where", "return the loss itself", id="nothing"),
-    ],
-)
-def test_a_result_that_is_not_a_tensor_is_refused(
-    result: Any, what: str, instead: str, accumulate: int
-) -> None:
-    def loss(prediction: torch.Tensor, target: torch.Tensor) -> Any:
-        return F.mse_loss(prediction, target), result
-
-    with refused(what, instead):
-        step_of(MLP(), loss=loss, accumulate=accumulate)
-
-
-class KeepsNumbers(optim.SGD):
-    """Counts its steps in a number of Python."""
-
-    def __init__(self, parameters: Any) -> None:
-        super().__init__(parameters, 0.1)
-        for parameter in self.param_groups[0]["params"]:
-            self.state[parameter]["count"] = 0
-
-
-class Decays(optim.SGD):
-    """Changes its own learning rate."""
-
-    def step(self, closure: Any = None) -> None:  # type: ignore[override]
-        super().step(closure)
-        for group in self.param_groups:
-            group["lr"] *= 0.5
-
-
-def test_an_optimizer_that_counts_in_python_is_refused() -> None:
-    counting, decaying = MLP(), MLP()
-
-    with refused("KeepsNumbers keeps 'count' as int", "keep it as a tensor"):
-        step_of(counting, KeepsNumbers(counting.parameters()))
-    with refused("the step of Decays changes 'lr' of its group 0", "keep what a step changes"):
-        step_of(decaying, Decays(decaying.parameters(), 0.1))
 
 
 def test_gradients_that_are_kept_from_step_to_step_are_refused() -> None:
