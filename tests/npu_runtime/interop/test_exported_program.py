@@ -108,21 +108,9 @@ def test_a_result_of_an_earlier_call_keeps_the_content_that_a_buffer_had() -> No
     assert [item.tolist() for item in second] == [[1, 1], [[1, 1]]]
 
 
-def test_open_sizes_stay_open_in_their_range() -> None:
-    model = nn.Linear(4, 2)
-    shapes = ({0: Dim("batch", max=16)},)
-    module = to_torch(extract_ir(model, (torch.rand(3, 4),), dynamic_shapes=shapes), model.state_dict())
-
-    x = torch.rand(7, 4)
-
-    torch.testing.assert_close(module(x), model(x), rtol=0, atol=0)
-    with pytest.raises(AssertionError, match=r"Guard failed: input.size\(\)\[0\] <= 16"):
-        module(torch.rand(17, 4))
-
-
-EVEN = """
-graph even {
-  symbol n in [2, inf]
+OF_ONE_SIZE = """
+graph "one size" {
+  symbol n in [2, 16]
   require mod(n, 2) == 0
   input %x: f32[n]
   %relu: f32[n] = aten.relu.default(self=%x)
@@ -131,17 +119,9 @@ graph even {
 """
 
 
-def test_sizes_that_violate_a_constraint_are_refused() -> None:
-    module = to_torch(parse_ir(EVEN))
-
-    assert module(torch.ones(8)).tolist() == [1] * 8
-    with pytest.raises(AssertionError, match=r"Guard failed: x.size\(\)\[0\] % 2 == 0"):
-        module(torch.ones(7))
-
-
-def of_two_sizes(least: int) -> Graph:
+def of_two_sizes(least: int) -> str:
     """Return a graph of a nested argument with one size, and a keyword with another, smaller one."""
-    return parse_ir(f"""
+    return f"""
 graph "two sizes" {{
   symbol long in [{least}, inf]
   symbol short in [2, inf]
@@ -152,15 +132,30 @@ graph "two sizes" {{
   %relu: f32[long] = aten.relu.default(self=%x)
   return %relu
 }}
-""")
+"""
 
 
-def test_sizes_of_nested_arguments_are_compared() -> None:
-    module = to_torch(of_two_sizes(least=4))
+def nested(long: int, short: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    return ({"parts": [torch.ones(long)]},), {"mask": torch.ones(short)}
 
-    assert module({"parts": [torch.ones(5)]}, mask=torch.ones(3)).tolist() == [1] * 5
-    with pytest.raises(AssertionError, match="Guard failed"):
-        module({"parts": [torch.ones(5)]}, mask=torch.ones(6))
+
+@pytest.mark.parametrize(
+    ("text", "fitting", "wrong", "message"),
+    [
+        (OF_ONE_SIZE, ((torch.ones(8),), {}), ((torch.ones(18),), {}), r"x.size\(\)\[0\] <= 16"),
+        (OF_ONE_SIZE, ((torch.ones(8),), {}), ((torch.ones(7),), {}), r"x.size\(\)\[0\] % 2 == 0"),
+        (of_two_sizes(least=4), nested(8, 3), nested(5, 6), ""),
+    ],
+    ids=["range", "constraint", "nested arguments"],
+)
+def test_sizes_that_the_graph_was_not_made_for_are_refused(
+    text: str, fitting: Any, wrong: Any, message: str
+) -> None:
+    module = to_torch(parse_ir(text))
+
+    assert module(*fitting[0], **fitting[1]).tolist() == [1] * 8
+    with pytest.raises(AssertionError, match=f"Guard failed: .*{message}"):
+        module(*wrong[0], **wrong[1])
 
 
 def test_constraints_that_no_example_is_found_for_are_refused() -> None:
@@ -171,7 +166,7 @@ def test_constraints_that_no_example_is_found_for_are_refused() -> None:
             r"found(?s:.*)\n  at: graph 'two sizes'"
         ),
     ):
-        to_torch(of_two_sizes(least=2))
+        to_torch(parse_ir(of_two_sizes(least=2)))
 
 
 def test_sizes_that_depend_on_data_are_introduced_where_torch_export_does() -> None:

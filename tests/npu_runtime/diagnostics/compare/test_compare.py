@@ -12,7 +12,6 @@ import torch
 from torch import Tensor, nn
 
 from npu_ir import TensorType, VerificationError, WeightError, execute_ir, extract_ir, parse_ir
-from npu_ir.ops import register_executor, unregister_executor
 from npu_passes import PassManager, optimize
 from npu_runtime.diagnostics.compare import compare, float64
 from npu_runtime.diagnostics.compare.sides import ModuleSide
@@ -99,36 +98,23 @@ def test_the_report_is_json_data() -> None:
     assert {"name", "ulp", "max_abs", "max_rel", "snr_db", "noise_floor"} <= data["rows"][0].keys()
 
 
-def test_other_inputs_than_a_side_takes_are_refused_before_anything_runs() -> None:
-    graph = graph_of(lambda x: x + 1, torch.randn(4))
-    other = graph_of(lambda x: x + 1, torch.randn(5))
-
-    with pytest.raises(
-        VerificationError, match=r"interpreter of 'Function' does not take these inputs: .*f32\[5\]"
-    ):
-        compare(graph, other, (torch.randn(4),))
-
-
-def test_other_numbers_of_results_are_refused() -> None:
-    graph = graph_of(lambda x: x + 1, torch.randn(4))
-    other = graph_of(lambda x: (x + 1, x), torch.randn(4))
-
-    with pytest.raises(VerificationError, match=r"gives result, .* result\[0\], result\[1\]"):
-        compare(graph, other, (torch.randn(4),))
+def failing(x: Tensor) -> Tensor:
+    if not torch.compiler.is_exporting():
+        raise ValueError("not today")
+    return x + 1
 
 
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        pytest.param(
-            {"b": "executor"}, r"side b is str.*\n.*give an nn.Module, a Graph, an IRExecutor", id="side"
-        ),
-        pytest.param(
-            {"inputs": {}}, "inputs are positional arguments, in a tuple or list, not dict", id="dict"
-        ),
-        pytest.param({"inputs": torch.ones(4)}, "in a tuple or list, not Tensor", id="tensor"),
-        pytest.param({"rtol": -1.0}, "rtol is a number from 0 on, not -1", id="negative"),
-        pytest.param({"atol": float("nan")}, "atol is a number from 0 on, not nan", id="nan"),
+        ({"b": "executor"}, r"side b is str.*\n.*give an nn.Module, a Graph, an IRExecutor"),
+        ({"b": Function(failing)}, "the model fails on these inputs: ValueError: not today"),
+        ({"b": graph_of(lambda x: (x + 1, x), torch.ones(4))}, r"gives result, .* result\[0\], result\[1\]"),
+        ({"inputs": (torch.ones(5),)}, r"interpreter of 'Function' does not take these inputs: .*f32\[5\]"),
+        ({"inputs": {}}, "inputs are positional arguments, in a tuple or list, not dict"),
+        ({"inputs": torch.ones(4)}, "in a tuple or list, not Tensor"),
+        ({"rtol": -1.0}, "rtol is a number from 0 on, not -1"),
+        ({"atol": float("nan")}, "atol is a number from 0 on, not nan"),
     ],
 )
 def test_what_cannot_be_compared_is_refused(given: dict[str, Any], message: str) -> None:
@@ -136,18 +122,6 @@ def test_what_cannot_be_compared_is_refused(given: dict[str, Any], message: str)
 
     with pytest.raises(VerificationError, match=message):
         compare(**{"a": graph, "b": graph, "inputs": (torch.randn(4),), **given})
-
-
-def test_a_model_that_fails_is_named() -> None:
-    def failing(x: Tensor) -> Tensor:
-        if not torch.compiler.is_exporting():
-            raise ValueError("not today")
-        return x + 1
-
-    x = torch.randn(4)
-
-    with pytest.raises(VerificationError, match="the model fails on these inputs: ValueError: not today"):
-        compare(Function(failing), graph_of(failing, x), (x,))
 
 
 def test_a_model_that_lacks_a_layer_of_the_weights_is_told_so() -> None:
@@ -229,7 +203,7 @@ def test_integers_and_truth_values_are_exact(register: Any) -> None:
     first = divergence(found)
     assert first.name.startswith("gt")
     assert first.type == "bool[8]"
-    assert "elements differ" in str(found.first_divergence.problem)
+    assert "elements differ" in str(first.problem)
 
 
 def test_complex_numbers_are_compared() -> None:
@@ -247,15 +221,11 @@ def test_complex_numbers_are_compared() -> None:
     assert first.difference.max_rel == pytest.approx(1e-3, rel=0.1)
 
 
-def test_a_nan_on_one_side_is_a_divergence_whatever_the_tolerance() -> None:
+def test_a_nan_on_one_side_is_a_divergence_whatever_the_tolerance(register: Any) -> None:
     graph = graph_of(lambda x: x.sin() + 1, torch.ones(4))
-    register_executor(SIN)(
-        lambda inputs, attrs: [inputs[0].sin().index_fill(0, torch.tensor([1]), torch.nan)]
-    )
-    try:
-        found = compare(Function(lambda x: x.sin() + 1), graph, (torch.ones(4),), rtol=1e9, atol=1e9)
-    finally:
-        unregister_executor(SIN)
+    register(SIN, lambda inputs, attrs: [inputs[0].sin().index_fill(0, torch.tensor([1]), torch.nan)])
+
+    found = compare(Function(lambda x: x.sin() + 1), graph, (torch.ones(4),), rtol=1e9, atol=1e9)
 
     first = divergence(found)
     assert first.name == "sin"

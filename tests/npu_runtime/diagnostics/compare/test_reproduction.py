@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from npu_ir import VerificationError, extract_ir
 from npu_runtime.cpu import onednn
 from npu_runtime.cpu.pack_linear import PackLinear
-from npu_runtime.diagnostics.compare import compare, float64, replay
+from npu_runtime.diagnostics.compare import compare, replay
 from npu_runtime.executor.executor import IRExecutor
 from tests.npu_runtime.diagnostics.compare.cases import Layer, changed, changed_op, divergence
 from tests.support.backends.broken_backends import Sound, outputs_as
@@ -53,43 +53,50 @@ def test_the_script_runs_on_its_own_and_tells_which_side_is_wrong(tmp_path: Path
     assert "aten.gelu.default(self=%linear)" in done.stdout
 
 
-def test_the_last_of_many_outputs_is_found(tmp_path: Path) -> None:
-    x = torch.randn(100)
-    model = Function(lambda x: x.split(1)[-1] * 2)
+def reversed_order(given: Any, attrs: Any) -> Any:
+    values, order = given[0].sort()
+    return [values, order.flip(0)]
+
+
+@pytest.mark.parametrize(
+    ("function", "op", "wrong", "type", "shown"),
+    [
+        pytest.param(
+            lambda self, x: x.split(1)[-1] * 2,
+            "aten.split.Tensor",
+            lambda given, attrs: [item + 1 for item in given[0].split(1)],
+            "f32[1, 4]",
+            ["= aten.split.Tensor(", "\nb: 1 from float64"],
+            id="the last of many outputs",
+        ),
+        pytest.param(
+            lambda self, x: x.sort()[1] * 2 + x.sort()[0],
+            "aten.sort.default",
+            reversed_order,
+            "i64[100, 4]",
+            ["\na: 0 from float64", "\nb: 3 from float64"],
+            id="the output that differs",
+        ),
+        pytest.param(
+            lambda self, x: self.linear(x),
+            "aten.linear.default",
+            lambda given, attrs: [torch.nn.functional.linear(*given) + 1],
+            "f32[100, 4]",
+            ["param %linear.weight: f32[4, 4]", "\nb: 1 from float64"],
+            id="weights that a node reads",
+        ),
+    ],
+)
+def test_the_node_that_differs_is_shown(
+    function: Any, op: str, wrong: Any, type: str, shown: list[str], tmp_path: Path
+) -> None:
+    model, x = Layer(function), torch.randn(100, 4)
     graph = extract_ir(model, (x,))
-    with registered("aten.split.Tensor", lambda given, attrs: [item + 1 for item in given[0].split(1)]):
+    with registered(op, wrong):
         found = compare(model, graph, (x,), repro_dir=tmp_path)
 
-    assert divergence(found).op == "aten.split.Tensor"
-    assert "= aten.split.Tensor(" in replay(tmp_path)
-
-
-def test_the_output_that_differs_is_the_one_that_is_shown(tmp_path: Path) -> None:
-    x = torch.randn(4)
-    model = Function(lambda x: x.sort()[1] * 2 + x.sort()[0])
-    graph = extract_ir(model, (x,))
-
-    def reversed_order(given: Any, attrs: Any) -> Any:
-        values, order = given[0].sort()
-        return [values, order.flip(0)]
-
-    with registered("aten.sort.default", reversed_order):
-        found = compare(model, graph, (x,), repro_dir=tmp_path)
-
-    assert divergence(found).type == "i64[4]"
-    text = replay(tmp_path)
-    assert "\na: 0 from float64" in text
-    assert "\nb: 0 from float64" not in text
-
-
-def test_a_float64_side_is_shown_on_the_inputs_of_the_graph(tmp_path: Path) -> None:
-    x = torch.rand(64) * 1e4
-    graph = extract_ir(Function(lambda x: (x * 1000).sin()), (x,))
-
-    found = compare(graph, float64(graph), (x,), repro_dir=tmp_path)
-
-    assert divergence(found).name == "sin"
-    assert "\na: " in replay(tmp_path)
+    assert (divergence(found).op, divergence(found).type) == (op, type)
+    assert [text for text in shown if text not in replay(tmp_path)] == []
 
 
 def test_a_result_that_no_value_inside_explains_is_shown_too(tmp_path: Path) -> None:
@@ -183,19 +190,6 @@ def test_a_node_that_an_executor_fails_in_is_shown_with_its_error(tmp_path: Path
     assert "this node, run by the interpreter: " in text
     assert "this node, run by the executor: " in text
     assert "not today" in text
-
-
-def test_weights_that_a_node_reads_are_part_of_it(tmp_path: Path) -> None:
-    model = Layer(lambda self, x: self.linear(x))
-    x = torch.randn(2, 4)
-    graph = extract_ir(model, (x,))
-    with registered("aten.linear.default", lambda given, attrs: [torch.nn.functional.linear(*given) + 1]):
-        compare(model, graph, (x,), repro_dir=tmp_path)
-
-    text = replay(tmp_path)
-
-    assert "param %linear.weight: f32[4, 4]" in text
-    assert "\nb: 1 from float64" in text
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.complex64, torch.int32], ids=str)
