@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from tests.npu_runtime.interop.compiled_graphs import CompiledGraphs, compiled, compiled_graphs
+from tests.support.passes.cpu_cases import Function
 from tests.support.training.models import ConvNet, Transformer
 
 __all__ = ["compiled_graphs"]
@@ -38,16 +39,13 @@ class Counting(nn.Module):
         return y.to(x.dtype) / scale
 
 
-class Branch(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear = nn.Linear(4, 4)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        result: torch.Tensor = torch.cond(
+def branch() -> nn.Module:
+    return Function(
+        lambda self, x: torch.cond(
             x.sum() > 0, lambda x: self.linear(x).sin(), lambda x: self.linear(x).cos(), (x,)
-        )
-        return result
+        ),
+        linear=nn.Linear(4, 4),
+    )
 
 
 def sgd(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
@@ -107,7 +105,7 @@ def tokens() -> torch.Tensor:
         pytest.param(mlp, lambda: torch.randn(5, 8), id="mlp"),
         pytest.param(ConvNet, images, id="batch norm"),
         pytest.param(lambda: Transformer(0.0), tokens, id="transformer"),
-        pytest.param(Branch, lambda: torch.randn(3, 4), id="branch"),
+        pytest.param(branch, lambda: torch.randn(3, 4), id="branch"),
     ],
 )
 def test_training_goes_as_in_eager_mode(

@@ -11,6 +11,7 @@ from torch import Tensor, nn, optim
 from npu_runtime import TrainStep
 from npu_runtime.errors import TracingError
 from npu_runtime.training.tracing.hyperparameters import make_reader
+from tests.support.passes.cpu_cases import Function
 from tests.support.training.eager import step_by_hand
 
 mse = nn.functional.mse_loss
@@ -86,36 +87,27 @@ def test_an_optimizer_that_counts_in_python_is_refused_and_left_alone() -> None:
 def test_state_of_one_parameter_in_two_optimizers_is_refused() -> None:
     model = nn.Linear(4, 3)
     first, second = (optim.Adam(model.parameters()) for _ in range(2))
+    by_hand = step_by_hand(model, first)
 
     def step(x: Tensor, y: Tensor) -> Tensor:
-        first.zero_grad()
-        loss = mse(model(x), y)
-        loss.backward()
-        first.step()
+        loss: Tensor = by_hand(x, y)
         second.step()
         return loss
 
     with pytest.raises(
         TracingError, match="(?s)two optimizers keep state of the parameter 'weight'.*let one of them"
     ):
-        TrainStep(step)(torch.randn(6, 4), torch.randn(6, 3))
+        TrainStep(step, modules=[model], optimizers=[first, second])(torch.randn(6, 4), torch.randn(6, 3))
 
 
-class Branches(nn.Module):
-    """Two layers, of which a step takes the first, or both."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.second = nn.Linear(4, 3), nn.Linear(4, 3)
-        self.takes_both = False
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.first(x) + self.second(x) if self.takes_both else self.first(x)  # type: ignore[no-any-return]
-
-
-def dampened() -> tuple[Branches, optim.SGD]:
+def dampened() -> tuple[nn.Module, optim.SGD]:
+    """Return a model of two layers, of which a step takes the first, or both."""
     torch.manual_seed(0)
-    model = Branches()
+    model = Function(
+        lambda self, x: self.first(x) + self.second(x) if self.takes_both else self.first(x),
+        first=nn.Linear(4, 3),
+        second=nn.Linear(4, 3),
+    )
     return model, optim.SGD(model.parameters(), lr=0.1, momentum=0.9, dampening=0.5)
 
 
