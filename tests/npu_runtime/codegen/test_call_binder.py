@@ -124,6 +124,16 @@ def test_a_graph_without_arguments_is_bound() -> None:
     assert make_binder(graph, CPU)(((), [], {1: 2}), {}) is None
 
 
+@pytest.mark.parametrize("given", [nn.Parameter, Tensor.requires_grad_, lambda x: torch.stack([x, x])[1]])
+def test_ordinary_tensors_of_every_kind_are_bound(given: Callable[[Tensor], Tensor]) -> None:
+    graph = graph_of((A, A))
+    bind = make_binder(graph, CPU)
+
+    assert assert_agree(graph, bind, ((given(randn(2, 3)), randn(2, 3)), {}))
+    with torch.inference_mode():
+        assert assert_agree(graph, bind, ((randn(2, 3), given(randn(2, 3))), {}))
+
+
 def test_an_input_in_two_places_takes_one_tensor() -> None:
     graph = Graph()
     value = graph.add_input("x", A)
@@ -207,6 +217,27 @@ def test_open_sizes_are_solved_and_checked(
             assert assert_agree(graph, bind, tensors_of(*shapes))
         for others in wrong:
             assert bind(*tensors_of(*others)) is None
+
+
+def test_open_strides_are_compared() -> None:
+    graph = open_graph(lambda s, t: (TensorType((s, t), F32, (1, s)), TensorType((s, t), F32)))
+    bind = make_binder(graph, CPU)
+    rows, columns = randn(4, 6), randn(6, 4).t()
+
+    for _ in range(3):
+        assert assert_agree(graph, bind, ((columns, rows), {}))
+        assert bind((rows, rows.clone()), {}) is None
+        assert bind((columns, columns.clone(memory_format=torch.preserve_format)), {}) is None
+
+
+def test_open_numbers_are_solved() -> None:
+    graph = open_graph(lambda s, t: (ScalarType("int", s), TensorType((s, t), F32), ScalarType("int", s + t)))
+    bind = make_binder(graph, CPU)
+
+    for _ in range(3):
+        assert assert_agree(graph, bind, ((4, randn(4, 3), 7), {}))
+        for wrong in ((4, randn(5, 3), 7), (4, randn(4, 3), 8), (4.0, randn(4, 3), 7), (1, randn(1, 3), 4)):
+            assert bind(wrong, {}) is None
 
 
 def test_sizes_of_nodes_do_not_leak_into_later_calls() -> None:

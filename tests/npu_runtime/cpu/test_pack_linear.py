@@ -47,6 +47,17 @@ def test_an_activation_is_computed_with_the_layer(
             assert_computes(graph, model, x)
 
 
+@pytest.mark.parametrize("function", [lambda y, x: F.elu(y), lambda y, x: F.relu(y) + y])
+def test_what_onednn_does_not_fuse_stays_behind(function: Any) -> None:
+    model, x = behind(function), torch.randn(128, 256)
+
+    graph = optimized(model, x, passes=PASSES)
+
+    assert ops(graph)[LINEAR] == 1
+    assert len(graph.body) > 1
+    assert_computes(graph, model, x)
+
+
 def test_an_input_in_other_strides_is_right() -> None:
     model, x = behind(lambda y, x: F.relu(y)), torch.randn(256, 128).t()
 

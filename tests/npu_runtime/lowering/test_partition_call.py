@@ -57,6 +57,19 @@ def test_native_kernels_see_the_values_of_arguments_that_are_negated_lazily() ->
             assert torch.equal(found, lazily(x).relu())
 
 
+def read_twice(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    y = x + 1
+    return y.view(12), torch.relu(y)
+
+
+def test_memory_that_a_backend_returns_a_view_of_is_not_overwritten() -> None:
+    x, backend = torch.randn(3, 4), Some(ops=["aten.view.default"])
+
+    results = IRExecutor(extract_ir(Function(read_twice), (x,)), backend=backend, passes=None)(x)
+
+    assert all(map(torch.equal, results, read_twice(x)))
+
+
 @pytest.mark.parametrize("op", ["aten.contiguous.default", "aten.t.default"])
 def test_a_backend_gets_nothing_but_tensors_with_data(op: str) -> None:
     x, backend = torch.randn(3, 4), Some(ops=[op])

@@ -86,6 +86,28 @@ def test_a_view_behind_views_sees_what_eager_sees() -> None:
     check(function, randn(2, 4, 6))
 
 
+def test_complex_views_see_what_eager_sees() -> None:
+    def function(x: Tensor) -> Any:
+        made = x * x
+        turned = made.conj()
+        back = turned.conj().view(-1)[1:]
+        real = torch.view_as_real(made)[..., 1].t()
+        again = torch.view_as_complex(torch.view_as_real(made).view(6, 2)).view(3, 2)[1]
+        resolved = turned.resolve_conj().view(-1)[:2]
+        return (
+            back,
+            real,
+            again,
+            resolved,
+            made.real.t()[0],
+            made.imag.view(-1) if made.dim() == 1 else made.imag,
+            turned.t()[1],
+            turned.imag[0],
+        )
+
+    check(function, randn(2, 3, dtype=torch.complex64))
+
+
 # What does not need its input to be dense.
 MOVABLE = (
     *("transpose", "permute", "movedim", "mT", "slice", "narrow", "select", "unsqueeze", "squeeze", "expand"),

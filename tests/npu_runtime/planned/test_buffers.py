@@ -181,3 +181,24 @@ graph product {
 
     torch.testing.assert_close(found, x @ y)
     assert not recwarn.list
+
+
+NEGATED = """
+graph negated {
+  input %x: f32[64]
+  %sin: f32[64] = aten.sin.default(self=%x)
+  %view: f32[64] = aten._neg_view.default(self=%sin)
+  %relu: f32[64] = aten.relu.default(self=%view)
+  %cos: f32[64] = aten.cos.default(self=%relu)
+  return (%cos,)
+}
+"""
+
+
+def test_a_view_that_negates_is_not_overwritten() -> None:
+    x, graph = torch.randn(64), parse_ir(NEGATED)
+    for backend in ("aten", "host"):
+        program = PlannedProgram(plan(graph, backend=backend))
+
+        for factor in (1.0, -2.0):
+            assert torch.equal(program(factor * x)[0], execute_ir(graph, (factor * x,))[0]), backend

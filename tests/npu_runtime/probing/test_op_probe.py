@@ -83,6 +83,34 @@ def test_a_value_that_is_read_for_the_last_time_is_overwritten() -> None:
     assert instructions["relu"].kernel.endswith(".relu_")
 
 
+NEEDED: dict[str, Any] = {
+    "an argument": lambda x: x.relu(),
+    "a view of an argument": lambda x: x.view(-1).relu(),
+    "a result": lambda x: (lambda y: (y.relu(), y))(x @ x),
+    "what a result views": lambda x: (lambda y: (y.relu(), y.t()))(x @ x),
+    "what is read later": lambda x: (lambda y: y.relu() @ y)(x @ x),
+    "what a view read later sees": lambda x: (lambda y: y.relu() @ y.t())(x @ x),
+    "a view of what is read later": lambda x: (lambda y: y.t().relu() @ y)(x @ x),
+    "elements that share memory": lambda x: (x @ x)[:1].expand(3, 3).relu(),
+    "a smaller input": lambda x: (x @ x)[:1].add(x),
+    "another dtype": lambda x: (x > 0).add(1),
+    "gaps": lambda x: (x @ x)[:, ::2].relu(),
+    "an input twice": lambda x: (lambda y: torch.maximum(y, y))(x @ x),
+    "an input and its view": lambda x: (lambda y: y.add(y.t()))(x @ x),
+    "a part beside another": lambda x: (lambda y: [y.unbind(0)[0].relu(), y.unbind(0)[1]])(x @ x),
+}
+
+
+def test_what_is_needed_again_is_not_overwritten() -> None:
+    x = randn(3, 3)
+    before = x.clone()
+
+    instructions = instructions_of(lambda x: {name: function(x) for name, function in NEEDED.items()}, x)
+
+    assert torch.equal(x, before)
+    assert [item.node.name for item in instructions.values() if item.overwrites] == []
+
+
 @pytest.mark.smoke
 def test_the_same_call_is_probed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     from npu_runtime.probing.op_probe import OpProbe

@@ -37,6 +37,8 @@ def test_nothing_is_frozen_and_nothing_has_changed(capture: str) -> None:
     assert report.violations == ()
     assert state_bits(artifact) == before
     assert artifact.pointers() == pointers
+    own = {name: item.data_ptr() for name, item in artifact.weights.items()}
+    assert {name: pointers[name] for name in own} == own
 
 
 def test_a_momentum_that_meets_zeros_is_not_taken_for_frozen() -> None:

@@ -48,6 +48,12 @@ def test_ulp_agrees_with_stepping_one_by_one(number: float, count: int) -> None:
     assert ulp_distance(high, low) == (count if bool(high.isfinite().all()) else 0)
 
 
+def test_ulp_of_the_largest_distance_is_an_integer() -> None:
+    largest = torch.tensor([torch.finfo(torch.float64).max], dtype=torch.float64)
+
+    assert ulp_distance(largest, -largest) == torch.iinfo(torch.int64).max
+
+
 @pytest.mark.smoke
 def test_a_difference_is_told_in_all_measures() -> None:
     expected, actual = torch.tensor([3.0, 4.0]), torch.tensor([3.0, 4.5])
