@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from npu_ir import Graph, Interpreter, extract_ir, format_ir, load_ir, parse_ir, save_ir
+from npu_ir import Graph, Interpreter, format_ir, load_ir, parse_ir, save_ir
 from npu_ir.capture.graph_module import convert_graph_module
-from npu_runtime import IRExecutor, compile_and_capture, functional
+from npu_runtime import IRExecutor, functional
 from tests.support.passes.optimizer_cases import ADAM, SGD, Lists, random
+from tests.support.training.eager import step_by_hand
 
 State = dict[str, Tensor]
 Optimizer = Callable[[list[Tensor], list[Tensor], State], None]
@@ -64,18 +65,6 @@ def graph_of(optimizer: Optimizer) -> Graph:
     return convert_graph_module(functionalized)
 
 
-class Network(nn.Module):
-    """The same network in modules of PyTorch."""
-
-    def __init__(self, state: State) -> None:
-        super().__init__()
-        self.params = nn.ParameterList([state[name].clone() for name in SHAPES])
-
-    def forward(self, x: Tensor) -> Tensor:
-        w1, b1, w2 = self.params
-        return nn.functional.linear(torch.relu(nn.functional.linear(x, w1, b1)), w2)
-
-
 OPTIMIZERS = {
     "adam": (adam, lambda params: torch.optim.Adam(params, lr=0.01, fused=True)),
     "sgd": (sgd, lambda params: torch.optim.SGD(params, lr=0.01, momentum=0.9, fused=True)),
@@ -99,52 +88,44 @@ def test_the_primitives_are_nodes_by_name_and_the_state_is_updated() -> None:
     assert not [name for name in ops_of(graph) if "copy_" in name]
 
 
-def test_twelve_steps_of_the_graph_are_those_of_pytorch(subtests: pytest.Subtests) -> None:
-    for run_of in ["interpreter", "executor", "eager"]:
-        for case, (optimizer, expected_of) in OPTIMIZERS.items():
-            with subtests.test(run_of=run_of, case=case):
-                graph, state = graph_of(optimizer), new_state()
-                model = Network(state)
-                expected = expected_of(model.parameters())
+class Network(nn.Module):
+    """The same network in modules of PyTorch."""
 
-                def run(x: Tensor, y: Tensor) -> Tensor:
-                    if run_of == "eager":
-                        return step_of(optimizer)(state, x, y)
-                    out, changes = runner(*state.values(), x, y)
-                    for value, content in changes.items():
-                        state[names[value]] = content
-                    return out
+    def __init__(self, state: State) -> None:
+        super().__init__()
+        self.params = nn.ParameterList([state[name].clone() for name in SHAPES])
 
-                names = dict(zip([value.name for value in graph.inputs], state, strict=False))
-                runner = runner_of(graph, run_of)
-                for _ in range(12):
-                    x, y = torch.randn(4, 5), torch.randn(4, 3)
-                    expected.zero_grad()
-                    prediction = model(x)
-                    nn.functional.mse_loss(prediction, y).backward()
-                    expected.step()
-                    torch.testing.assert_close(run(x, y), prediction.detach(), rtol=1e-5, atol=1e-6)
-                for name, param in zip(SHAPES, model.params, strict=True):
-                    torch.testing.assert_close(state[name], param.detach(), rtol=1e-5, atol=1e-6)
+    def forward(self, x: Tensor) -> Tensor:
+        w1, b1, w2 = self.params
+        return nn.functional.linear(torch.relu(nn.functional.linear(x, w1, b1)), w2)
 
 
-def runner_of(graph: Graph, kind: str) -> Callable[..., tuple[Tensor, Mapping[str, Tensor]]]:
-    """Return what runs a graph: result, and new contents by name."""
-    if kind == "interpreter":
-        interpreter = Interpreter(graph)
+@pytest.mark.parametrize("run_of", ["interpreter", "executor", "eager"])
+@pytest.mark.parametrize("case", OPTIMIZERS)
+def test_twelve_steps_of_the_graph_are_those_of_pytorch(run_of: str, case: str) -> None:
+    optimizer, expected_of = OPTIMIZERS[case]
+    graph, state = graph_of(optimizer), new_state()
+    runner: Any = IRExecutor(graph) if run_of == "executor" else Interpreter(graph)
+    names = dict(zip([value.name for value in graph.inputs], state, strict=False))
+    model = Network(state)
+    expected = step_by_hand(model, expected_of(model.parameters()), mse_and_prediction)
 
-        def interpreted(*inputs: Tensor) -> tuple[Tensor, Mapping[str, Tensor]]:
-            (out,), changes = interpreter.run_flat(inputs)
-            return out, changes
+    def run(x: Tensor, y: Tensor) -> Tensor:
+        if run_of == "eager":
+            return step_of(optimizer)(state, x, y)
+        (out,), changes = runner.run_flat((*state.values(), x, y))
+        state.update({names[value]: content for value, content in changes.items()})
+        return out  # type: ignore[no-any-return]
 
-        return interpreted
-    executor = IRExecutor(graph)
+    for _ in range(12):
+        x, y = torch.randn(4, 5), torch.randn(4, 3)
+        torch.testing.assert_close(run(x, y), expected(x, y)[1], rtol=1e-5, atol=1e-6)
+    for name, param in zip(SHAPES, model.params, strict=True):
+        torch.testing.assert_close(state[name], param.detach(), rtol=1e-5, atol=1e-6)
 
-    def executed(*inputs: Tensor) -> tuple[Tensor, Mapping[str, Tensor]]:
-        run = executor.run(inputs)
-        return run.results, run.mutations
 
-    return executed
+def mse_and_prediction(prediction: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    return nn.functional.mse_loss(prediction, target), prediction
 
 
 def test_the_graph_of_a_step_is_read_back_from_text_and_file(tmp_path: Path) -> None:
@@ -154,54 +135,6 @@ def test_the_graph_of_a_step_is_read_back_from_text_and_file(tmp_path: Path) -> 
 
     assert format_ir(parse_ir(format_ir(graph))) == format_ir(graph)
     assert format_ir(load_ir(tmp_path / "step.json")) == format_ir(graph)
-
-
-class Updates(nn.Module):
-    """An optimizer as a module: what it updates are its buffers."""
-
-    def __init__(self, kind: str) -> None:
-        super().__init__()
-        self.kind, self.lists = kind, Lists(random(shapes=[(3, 5), (4,)]))
-        for index in range(2):
-            for name in ("params", "exp_avgs", "exp_avg_sqs", "steps"):
-                self.register_buffer(f"{name}{index}", getattr(self.lists, name)[index])
-
-    def forward(self, first: Tensor, second: Tensor) -> Tensor:
-        params, exp_avgs, exp_avg_sqs, steps = (
-            [getattr(self, f"{name}{index}") for index in range(2)]
-            for name in ("params", "exp_avgs", "exp_avg_sqs", "steps")
-        )
-        grads = [first * 2, second * 2]
-        if self.kind == "adam":
-            torch.ops.npu.adam_step_(params, grads, exp_avgs, exp_avg_sqs, [], steps, **ADAM)
-        else:
-            torch.ops.npu.sgd_step_(params, grads, exp_avgs, **{**SGD, "momentum": 0.9})
-        return params[0].sum()  # type: ignore[no-any-return]
-
-
-def test_ops_in_place_are_functional_in_an_exported_model(subtests: pytest.Subtests) -> None:
-    for kind in ["adam", "sgd"]:
-        with subtests.test(kind=kind):
-            model, args = Updates(kind), (torch.randn(3, 5), torch.randn(4))
-            graph = extract_ir(copy.deepcopy(model), args)
-            executor, weights = (
-                IRExecutor(graph, model.state_dict()),
-                {key: value.clone() for key, value in model.state_dict().items()},
-            )
-
-            out, changes = Interpreter(graph, weights).run_flat(args)
-            run = executor.run(args)
-            expected = model(*args)
-
-            assert f"npu.{kind}_step.default" in ops_of(graph)
-            torch.testing.assert_close(out[0], expected)
-            for name, content in model.state_dict().items():
-                if name in changes:
-                    assert torch.equal(changes[name], content)
-                    assert torch.equal(run.mutations[name], content)
-                else:
-                    assert torch.equal(weights[name], content)
-            assert len(changes) == (8 if kind == "adam" else 4)
 
 
 IN_PLACE = """
@@ -220,26 +153,23 @@ grads=[%g], exp_avgs=[%m], exp_avg_sqs=[%v], max_exp_avg_sqs=[], steps=[%s]) \
 """
 
 
-def test_nodes_of_ops_in_place_run_on_copies(subtests: pytest.Subtests) -> None:
-    for run_of in ["interpreter", "executor"]:
-        with subtests.test(run_of=run_of):
-            graph, lists, grad = parse_ir(IN_PLACE), Lists([torch.randn(3, 5)]), torch.randn(3, 5)
-            inputs = [lists.params[0], grad, lists.exp_avgs[0], lists.exp_avg_sqs[0], lists.steps[0]]
-            before = [item.clone() for item in inputs]
+Runner = Callable[[Graph], Callable[..., Any]]
+RUNNERS: list[Runner] = [lambda graph: Interpreter(graph).run, IRExecutor]
+runners = pytest.mark.parametrize("runner", RUNNERS, ids=["interpreter", "executor"])
 
-            results = (
-                Interpreter(graph).run(*inputs) if run_of == "interpreter" else IRExecutor(graph)(*inputs)
-            )
 
-            assert all(map(torch.equal, inputs, before))
-            torch.ops.npu.adam_step_(lists.params, [grad], *lists.adam, **ADAM)
-            assert all(
-                map(
-                    torch.equal,
-                    results,
-                    [lists.params[0], lists.exp_avgs[0], lists.exp_avg_sqs[0], torch.tensor(2.0)],
-                )
-            )
+@runners
+def test_nodes_of_ops_in_place_run_on_copies(runner: Runner) -> None:
+    lists, grad = Lists([torch.randn(3, 5)]), torch.randn(3, 5)
+    inputs = [lists.params[0], grad, lists.exp_avgs[0], lists.exp_avg_sqs[0], lists.steps[0]]
+    before = [item.clone() for item in inputs]
+
+    results = runner(parse_ir(IN_PLACE))(*inputs)
+
+    assert all(map(torch.equal, inputs, before))
+    torch.ops.npu.adam_step_(lists.params, [grad], *lists.adam, **ADAM)
+    expected = [lists.params[0], lists.exp_avgs[0], lists.exp_avg_sqs[0], torch.tensor(2.0)]
+    assert all(map(torch.equal, results, expected))
 
 
 NUMBERS = """
@@ -256,15 +186,13 @@ lr=%lr, momentum=%momentum) {dampening=0.0, weight_decay=0.0, nesterov=False, ma
 """
 
 
-def test_numbers_of_a_step_may_be_values_of_the_graph(subtests: pytest.Subtests) -> None:
-    for run_of in ["interpreter", "executor"]:
-        with subtests.test(run_of=run_of):
-            graph, (p, g, m) = parse_ir(NUMBERS), random(shapes=[(3, 5)] * 3)
-            run = Interpreter(graph).run if run_of == "interpreter" else IRExecutor(graph)
+@runners
+def test_numbers_of_a_step_may_be_values_of_the_graph(runner: Runner) -> None:
+    run, (p, g, m) = runner(parse_ir(NUMBERS)), random(shapes=[(3, 5)] * 3)
 
-            for lr, momentum in ((0.1, 0.9), (0.2, 0.5)):
-                expected = torch.ops.npu.sgd_step([p], [g], [m], **{**SGD, "lr": lr, "momentum": momentum})
-                assert all(map(torch.equal, run(p, g, m, lr, momentum), [expected[0][0], expected[1][0]]))
+    for lr, momentum in ((0.1, 0.9), (0.2, 0.5)):
+        expected = torch.ops.npu.sgd_step([p], [g], [m], **{**SGD, "lr": lr, "momentum": momentum})
+        assert all(map(torch.equal, run(p, g, m, lr, momentum), [expected[0][0], expected[1][0]]))
 
 
 @pytest.mark.smoke
@@ -301,37 +229,6 @@ def test_functions_in_place_become_ops_that_return_new_tensors() -> None:
     assert out.item() == pytest.approx(20)
     assert len(changes) == 4
     assert inputs[0].item() == 0
-
-
-def test_a_captured_step_corrects_by_the_same_multipliers_as_eager(subtests: pytest.Subtests) -> None:
-    for dtype in [torch.int64, torch.float32]:
-        with subtests.test(dtype=dtype):
-            beta1, beta2 = 0.9, 0.999
-
-            class Corrections(nn.Module):
-                def __init__(self) -> None:
-                    super().__init__()
-                    self.register_buffer("step", torch.zeros(1, dtype=dtype))
-                    self.register_buffer("bc1_inv", torch.empty(1))
-                    self.register_buffer("bc2_inv", torch.empty(1))
-
-            model = Corrections()
-
-            def step(x: Tensor) -> Tensor:
-                functional.step_inc_(model.step)
-                functional.bias_corr_out(
-                    model.step, beta1, beta2, bc1_inv=model.bc1_inv, bc2_inv=model.bc2_inv
-                )
-                return x * model.bc1_inv
-
-            artifact = compile_and_capture(step, example_batch=(torch.ones(1),), modules=[model])
-            results = [artifact.replay(torch.ones(1)) for _ in range(5)]
-
-            assert [item.item() for item in results] == pytest.approx(
-                [1 / (1 - beta1**t) for t in range(1, 6)], rel=1e-7
-            )
-            assert model.bc2_inv.item() == pytest.approx(1 / (1 - beta2**5), rel=1e-7)
-            assert model.step.item() == 5
 
 
 def test_linear_and_activation_are_one_op() -> None:

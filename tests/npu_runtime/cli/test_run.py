@@ -30,15 +30,13 @@ def test_run_takes_the_name_of_a_backend(
     assert text in "".join(capsys.readouterr())
 
 
-class Scaled(nn.Module):
+class Scaled(nn.Linear):
     def __init__(self) -> None:
-        super().__init__()
-        self.linear = nn.Linear(2, 2)
+        super().__init__(2, 2)
         self.scale = torch.ones(2)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        result: torch.Tensor = self.linear(x) * self.scale
-        return result
+        return super().forward(x) * self.scale
 
 
 @pytest.mark.parametrize(
@@ -59,11 +57,7 @@ def test_constants_are_taken_wherever_weights_are(command: list[str], tmp_path: 
     with torch.device("meta"):
         save_ir(extract_ir(Scaled(), (torch.randn(1, 2),)), tmp_path / "net.json")
     torch.save({"scale": torch.tensor([2.0, 3.0])}, tmp_path / "constants.pt")
-    words = [word.format(module=Scaled.__module__) for word in command]
+    name, *options = (word.format(module=Scaled.__module__) for word in command)
+    files = [str(tmp_path / "net.json"), "--constants", str(tmp_path / "constants.pt")]
 
-    assert (
-        main(
-            [words[0], str(tmp_path / "net.json"), *words[1:], "--constants", str(tmp_path / "constants.pt")]
-        )
-        == 0
-    )
+    assert main([name, *files, *options]) == 0

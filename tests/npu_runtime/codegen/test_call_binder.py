@@ -124,32 +124,14 @@ def test_a_graph_without_arguments_is_bound() -> None:
     assert make_binder(graph, CPU)(((), [], {1: 2}), {}) is None
 
 
-@pytest.mark.parametrize(
-    "given",
-    [
-        pytest.param(lambda x: nn.Parameter(x), id="parameter"),
-        pytest.param(lambda x: x.requires_grad_(), id="requires_grad"),
-        pytest.param(lambda x: torch.complex(x, -x).conj().imag.clone().neg_(), id="computed"),
-        pytest.param(lambda x: torch.stack([x, x])[1], id="offset"),
-    ],
-)
+@pytest.mark.parametrize("given", [nn.Parameter, Tensor.requires_grad_, lambda x: torch.stack([x, x])[1]])
 def test_ordinary_tensors_of_every_kind_are_bound(given: Callable[[Tensor], Tensor]) -> None:
     graph = graph_of((A, A))
     bind = make_binder(graph, CPU)
 
-    for _ in range(3):
-        assert assert_agree(graph, bind, ((given(randn(2, 3)), randn(2, 3)), {}))
-        with torch.inference_mode():
-            assert assert_agree(graph, bind, ((given(randn(2, 3)), randn(2, 3)), {}))
-        with torch.no_grad(), torch.autocast("cpu"):
-            assert assert_agree(graph, bind, ((randn(2, 3), given(randn(2, 3))), {}))
-
-
-def test_one_tensor_may_be_passed_for_two_inputs() -> None:
-    graph, x = graph_of((A, A)), randn(2, 3)
-    bind = make_binder(graph, CPU)
-
-    assert all(assert_agree(graph, bind, ((x, x), {})) for _ in range(3))
+    assert assert_agree(graph, bind, ((given(randn(2, 3)), randn(2, 3)), {}))
+    with torch.inference_mode():
+        assert assert_agree(graph, bind, ((randn(2, 3), given(randn(2, 3))), {}))
 
 
 def test_an_input_in_two_places_takes_one_tensor() -> None:

@@ -12,11 +12,10 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn, ones, randn, zeros
+from torch import Tensor, nn, ones, zeros
 
 from npu_ir import Graph, Provenance, TensorType, extract_ir, save_ir
 from npu_runtime import IRExecutor
-from tests.support.corpus.case import Function
 
 F32 = torch.float32
 PROGRAM = """if True:
@@ -131,44 +130,3 @@ def test_no_text_of_a_graph_becomes_code() -> None:
         assert executor(ones(2), zeros(2)).tolist() == [1.0, 1.0]
         (definition,) = ast.parse(executor.source).body
         assert isinstance(definition, ast.FunctionDef)
-
-
-def test_texts_and_numbers_of_attributes_are_passed_as_they_are() -> None:
-    def function(x: Tensor) -> Any:
-        return (
-            torch.div(x, 2, rounding_mode="floor"),
-            x.clamp(float("-inf"), 1e30),
-            x * -0.0,
-            x.nan_to_num(float("nan"), float("inf"), float("-inf")),
-            torch.full((2,), float("nan"), dtype=torch.bfloat16),
-            x.to(torch.complex64) * (1 - 2j),
-            x.sum((0,), dtype=torch.float64),
-        )
-
-    x = torch.tensor([1.5, float("nan")])
-    executor = IRExecutor(extract_ir(Function(function), (x,)), passes=None)
-
-    for actual, expected in zip(executor(x), function(x), strict=True):
-        assert actual.dtype == expected.dtype
-        torch.testing.assert_close(actual, expected, rtol=0, atol=0, equal_nan=True)
-
-
-def test_a_value_is_dropped_behind_its_last_use() -> None:
-    executor = IRExecutor(
-        extract_ir(Function(lambda x: ((x @ x) @ (x @ x).sin()).cos() @ x), (randn(2, 2),)), passes=None
-    )
-    (definition,) = ast.parse(executor.source).body
-    assert isinstance(definition, ast.FunctionDef)
-    run = next(item for item in definition.body if isinstance(item, ast.FunctionDef))
-
-    alive: set[str] = set()
-    most = 0
-    for line in run.body:
-        if isinstance(line, ast.Assign):
-            alive |= {name.id for name in ast.walk(line.targets[0]) if isinstance(name, ast.Name)}
-        elif isinstance(line, ast.Delete):
-            alive -= {name.id for name in line.targets if isinstance(name, ast.Name)}
-        most = max(most, len(alive))
-
-    assert most <= 3
-    assert len(alive) == 1

@@ -17,11 +17,8 @@ from npu_passes.testing import check_pass
 from npu_runtime import TrainStep
 from npu_runtime.cpu.batch_norm_to_sums import BatchNormToSums
 from npu_runtime.training import compile_ir
-from tests.support.passes.cpu_training import RATE, with_passes
+from tests.support.passes.cpu_training import RATE, assert_trains, count_of
 from tests.support.training.cases import Case
-from tests.support.training.eager import trained
-from tests.support.training.judging import problems, reference
-from tests.support.training.optimizers import recipe_named
 
 EVERY = BatchNormToSums(min_elements=0)
 NORM, GRADIENT = "aten._native_batch_norm_legit_functional.default", "aten.native_batch_norm_backward.default"
@@ -60,32 +57,28 @@ def step_of(model: nn.Module, *shape: int, dtype: torch.dtype = torch.float32) -
     return PassManager.of_pipeline("minimal").run(graph).graph, Checked(weights, [(batch, RATE)])
 
 
-def count_of(graph: Graph, *op_types: str) -> int:
-    return len(list(graph.nodes_of(*op_types)))
+@pytest.mark.parametrize(
+    ("norm", "shape"),
+    [
+        pytest.param(nn.BatchNorm1d(6), (5, 6), id="1d"),
+        pytest.param(nn.BatchNorm1d(6), (5, 6, 7), id="1d-sequence"),
+        pytest.param(nn.BatchNorm2d(6, eps=0.1, momentum=0.3), (3, 6, 5, 4), id="2d"),
+        pytest.param(nn.BatchNorm3d(6), (2, 6, 3, 4, 5), id="3d"),
+        pytest.param(nn.BatchNorm2d(6, affine=False), (3, 6, 5, 4), id="no-weight"),
+        pytest.param(nn.BatchNorm2d(6, track_running_stats=False), (3, 6, 5, 4), id="no-running-statistics"),
+    ],
+)
+def test_a_norm_and_its_gradient_are_computed_by_sums(norm: nn.Module, shape: tuple[int, ...]) -> None:
+    graph, data = step_of(Norm(norm), *shape)
 
+    assert check_pass(EVERY, graph, data=data) == 1
 
-def refusals(item: BatchNormToSums, graph: Graph) -> list[str]:
-    return [refusal.reason for refusal in PassManager([item]).run(graph).journal.refusals]
-
-
-def test_a_norm_and_its_gradient_are_computed_by_sums(subtests: pytest.Subtests) -> None:
-    rows = {
-        "1d": (nn.BatchNorm1d(6), (5, 6)),
-        "1d-sequence": (nn.BatchNorm1d(6), (5, 6, 7)),
-        "2d": (nn.BatchNorm2d(6, eps=0.1, momentum=0.3), (3, 6, 5, 4)),
-        "3d": (nn.BatchNorm3d(6), (2, 6, 3, 4, 5)),
-        "no-weight": (nn.BatchNorm2d(6, affine=False), (3, 6, 5, 4)),
-        "no-running-statistics": (nn.BatchNorm2d(6, track_running_stats=False), (3, 6, 5, 4)),
-    }
-    for case, (norm, shape) in rows.items():
-        with subtests.test(case):
-            graph, data = step_of(Norm(norm), *shape)
-
-            assert check_pass(EVERY, graph, data=data) == 1
-
-            made = PassManager([EVERY]).run(graph).graph
-            assert count_of(graph, GRADIENT) == 1
-            assert count_of(made, NORM, "aten._native_batch_norm_legit.no_stats", GRADIENT) == 0
+    made = PassManager([EVERY]).run(graph).graph
+    assert count_of(graph, GRADIENT) == 1
+    assert count_of(made, NORM, "aten._native_batch_norm_legit.no_stats", GRADIENT) == 0
+    scaled = next(node.outputs[0] for node in made.nodes_of("aten.mul.Tensor"))
+    readers = {node.op_type for node, _ in scaled.uses if node}
+    assert readers == {"aten.sum.dim_IntList", "aten.sub.Tensor"}, "it is not kept for the gradient"
 
 
 def test_a_norm_without_a_gradient_of_its_input_is_computed_by_sums() -> None:
@@ -134,36 +127,19 @@ def test_the_gradients_of_a_channel_far_from_zero_keep_their_digits() -> None:
         torch.testing.assert_close((before - now).double() / scale, true.grad / scale, rtol=0, atol=1e-4)
 
 
-def test_the_input_is_not_kept_for_the_gradient() -> None:
-    graph, _ = step_of(Norm(nn.BatchNorm2d(6)), 3, 6, 5, 4)
+@pytest.mark.parametrize(
+    ("item", "dtype", "reason"),
+    [
+        (BatchNormToSums(), torch.float32, "360 elements are too few to pay for more calls"),
+        (EVERY, torch.float64, "it is of f64[3, 6, 5, 4], f64[6], f64[6], f64[6], f64[6]"),
+    ],
+    ids=["small", "float64"],
+)
+def test_norms_are_left_with_a_reason(item: BatchNormToSums, dtype: torch.dtype, reason: str) -> None:
+    graph, data = step_of(Norm(nn.BatchNorm2d(6)), 3, 6, 5, 4, dtype=dtype)
 
-    made = PassManager([EVERY]).run(graph).graph
-
-    scaled = next(node.outputs[0] for node in made.nodes_of("aten.mul.Tensor"))
-    assert {node.op_type for node, _ in scaled.uses if node} == {"aten.sum.dim_IntList", "aten.sub.Tensor"}
-
-
-def test_norms_are_left_with_a_reason(subtests: pytest.Subtests) -> None:
-    rows = [
-        (
-            BatchNormToSums(),
-            nn.BatchNorm2d(6),
-            torch.float32,
-            ["360 elements are too few to pay for more calls"],
-        ),
-        (
-            EVERY,
-            nn.BatchNorm2d(6),
-            torch.float64,
-            ["it is of f64[3, 6, 5, 4], f64[6], f64[6], f64[6], f64[6]"],
-        ),
-    ]
-    for item, norm, dtype, reasons in rows:
-        with subtests.test(item=item, norm=norm, dtype=dtype, reasons=reasons):
-            graph, data = step_of(Norm(norm), 3, 6, 5, 4, dtype=dtype)
-
-            assert check_pass(item, graph, data=data) == 0
-            assert refusals(item, graph) == reasons
+    assert check_pass(item, graph, data=data) == 0
+    assert [refusal.reason for refusal in PassManager([item]).run(graph).journal.refusals] == [reason]
 
 
 def test_a_norm_of_running_statistics_is_left() -> None:
@@ -173,27 +149,15 @@ def test_a_norm_of_running_statistics_is_left() -> None:
     assert check_pass(EVERY, graph, data=data) == 0
 
 
-class Perceptron(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.layers = nn.Sequential(
-            nn.Linear(7, 12, bias=False), nn.BatchNorm1d(12), nn.Tanh(), nn.Linear(12, 3)
-        )
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.layers(x)  # type: ignore[no-any-return]
+def perceptron() -> nn.Module:
+    return nn.Sequential(nn.Linear(7, 12, bias=False), nn.BatchNorm1d(12), nn.Tanh(), nn.Linear(12, 3))
 
 
 def rows(generator: torch.Generator) -> tuple[Any, ...]:
     return torch.randn(9, 7, generator=generator), torch.randn(9, 3, generator=generator)
 
 
-def test_training_is_as_near_to_float64_as_eager_is(subtests: pytest.Subtests) -> None:
-    for recipe in ["SGD, nesterov", "Adam", "RMSprop"]:
-        with subtests.test(recipe=recipe):
-            case = Case("norm", Perceptron, rows)
-            contender = with_passes(f"{TRAIN},{EVERY}", lambda graph: not count_of(graph, NORM, GRADIENT))
+def test_training_is_as_near_to_float64_as_eager_is() -> None:
+    case = Case("norm", perceptron, rows)
 
-            found = trained(contender, case, recipe_named(recipe))
-
-            assert not problems(found, reference(case, recipe_named(recipe)))
+    assert_trains(case, f"{TRAIN},{EVERY}", lambda graph: not count_of(graph, NORM, GRADIENT))

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn import functional as F
 
 from npu_ir import Graph
@@ -91,20 +91,6 @@ def test_pools_and_activations_in_a_run_are_carried_along_without_copies() -> No
     assert layouts(graph, "max_pool2d") == layouts(graph, "hardswish") == ["channels_last"]
 
 
-def test_a_result_between_two_convolutions_keeps_its_strides() -> None:
-    def both(self: Any, x: Tensor) -> tuple[Tensor, Tensor]:
-        y = self.first(x)
-        return y, self.second(y)
-
-    model = Function(both, first=nn.Conv2d(WIDE, WIDE, 3), second=nn.Conv2d(WIDE, WIDE, 3))
-    x = image(WIDE, 28)
-
-    graph = optimized(model, x, passes=PASSES)
-
-    assert "channels_last" in layouts(graph, "conv2d")
-    assert_computes(graph, model, x)
-
-
 def test_images_that_are_in_channels_last_already_stay() -> None:
     model, x = Residual(WIDE), image(WIDE, 28).to(memory_format=torch.channels_last)
 
@@ -144,9 +130,3 @@ def test_what_does_not_pay_or_is_something_else_stays(subtests: pytest.Subtests)
     for case, (model, x) in rows.items():
         with subtests.test(case):
             assert check_pass(ChannelsLast(), captured(model, x)) == 0
-
-
-def test_a_second_run_changes_nothing() -> None:
-    graph = optimized(Residual(WIDE), image(WIDE, 28), passes=PASSES)
-
-    assert not ChannelsLast().run(graph)

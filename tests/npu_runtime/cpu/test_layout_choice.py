@@ -67,34 +67,26 @@ def test_copies_of_weights_cost_nothing() -> None:
     assert choose_channels_last(saved, ()) == set()
 
 
-def test_kernels_are_chosen_as_measured(subtests: pytest.Subtests) -> None:
-    rows = {
-        "64x56": (nn.Conv2d(64, 64, 3, padding=1), image(64, 56), Kernel.PACKED, 4),
-        "256x14": (nn.Conv2d(256, 256, 3, padding=1), image(256, 14), Kernel.PACKED, 2),
-        "512x7": (nn.Conv2d(512, 512, 3, padding=1), image(512, 7), Kernel.PACKED, None),
-        "depthwise": (nn.Conv2d(96, 96, 3, groups=96), image(96, 56), Kernel.PACKED, None),
-        "stem": (nn.Conv2d(3, 64, 7, 2, 3), image(3, 224), Kernel.PACKED, None),
-        "32x8": (nn.Conv2d(32, 32, 3, padding=1), image(32, 8), Kernel.PLAIN, None),
-        "64x4": (nn.Conv2d(64, 64, 3, padding=1), image(64, 4), Kernel.PLAIN, None),
-        "product": (nn.Conv2d(200, 80, 1), image(200, 14), Kernel.PLAIN, None),
-    }
-    for case, (conv, x, kernel, tile) in rows.items():
-        with subtests.test(case):
-            item = convolution_of(next(captured(conv, x).nodes_of(*CONVOLUTIONS)))
+@pytest.mark.parametrize(
+    ("conv", "size", "kernel", "tile", "is_faster"),
+    [
+        pytest.param(nn.Conv2d(64, 64, 3, padding=1), 56, Kernel.PACKED, 4, True, id="64x56"),
+        pytest.param(nn.Conv2d(256, 256, 3, padding=1), 14, Kernel.PACKED, 2, True, id="256x14"),
+        pytest.param(nn.Conv2d(512, 512, 3, padding=1), 7, Kernel.PACKED, None, True, id="512x7"),
+        pytest.param(nn.Conv2d(96, 96, 3, groups=96), 56, Kernel.PACKED, None, True, id="depthwise"),
+        pytest.param(nn.Conv2d(3, 64, 7, 2, 3), 224, Kernel.PACKED, None, True, id="stem"),
+        pytest.param(nn.Conv2d(32, 32, 3, padding=1), 8, Kernel.PLAIN, None, True, id="32x8"),
+        pytest.param(nn.Conv2d(64, 64, 3, padding=1), 4, Kernel.PLAIN, None, True, id="64x4"),
+        pytest.param(nn.Conv2d(200, 80, 1), 14, Kernel.PLAIN, None, True, id="product"),
+        pytest.param(nn.Conv2d(8, 8, 3, padding=1), 32, Kernel.PACKED, None, False, id="8x32"),
+        pytest.param(nn.Conv2d(3, 8, 3, padding=1), 32, Kernel.PACKED, None, False, id="3x32"),
+    ],
+)
+def test_kernels_and_layouts_are_chosen_as_measured(
+    conv: nn.Conv2d, size: int, kernel: Kernel, tile: int | None, is_faster: bool
+) -> None:
+    graph = captured(conv, image(conv.in_channels, size))
+    item = convolution_of(next(graph.nodes_of(*CONVOLUTIONS)))
 
-            assert (direct_kernel(item), winograd_tile(item)) == (kernel, tile)
-
-
-def test_channels_last_is_faster_where_it_was_measured_to_be(subtests: pytest.Subtests) -> None:
-    rows = {
-        "8x32": (nn.Conv2d(8, 8, 3, padding=1), image(8, 32), False),
-        "3x32": (nn.Conv2d(3, 8, 3, padding=1), image(3, 32), False),
-        "64x4": (nn.Conv2d(64, 64, 3, padding=1), image(64, 4), True),
-        "depthwise": (nn.Conv2d(480, 480, 3, groups=480), image(480, 14), True),
-        "512x7": (nn.Conv2d(512, 512, 3, padding=1), image(512, 7), True),
-    }
-    for case, (conv, x, is_faster) in rows.items():
-        with subtests.test(case):
-            item = convolution_of(next(captured(conv, x).nodes_of(*CONVOLUTIONS)))
-
-            assert (seconds_saved(item) > 0) == is_faster
+    assert (direct_kernel(item), winograd_tile(item)) == (kernel, tile)
+    assert (seconds_saved(item) > 0) == is_faster

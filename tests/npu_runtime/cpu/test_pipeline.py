@@ -9,12 +9,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from npu_ir import Graph, Interpreter, execute_ir, load_ir, save_ir
+from npu_ir import Graph, load_ir, save_ir
 from npu_passes import PassManager, all_passes, all_pipelines, optimize, passes_of
 from npu_passes.core.registry import origin_of
 from npu_runtime import IRExecutor
 from npu_runtime.cpu import onednn
-from tests.support.passes.cpu_cases import assert_computes, captured, image, last, ops, refusals
+from tests.support.passes.cpu_cases import Function, assert_computes, captured, image, last, ops, refusals
 
 CPU_ONLY = ["channels-last", "winograd", "pack-convolution", "pack-linear"]
 
@@ -48,48 +48,13 @@ class SmallResNet(nn.Module):
         return self.head(self.blocks(self.stem(x)).mean((2, 3)))
 
 
-class Inverted(nn.Module):
-    """An inverted residual with squeeze and excitation, as in MobileNetV3."""
-
-    def __init__(self, channels: int, inner: int) -> None:
-        super().__init__()
-        self.expand = nn.Sequential(
-            nn.Conv2d(channels, inner, 1, bias=False), nn.BatchNorm2d(inner), nn.Hardswish()
-        )
-        self.depth = nn.Sequential(nn.Conv2d(inner, inner, 3, 1, 1, groups=inner), nn.BatchNorm2d(inner))
-        self.gate = nn.Sequential(
-            nn.AdaptiveAvgPool2d(1), nn.Conv2d(inner, 16, 1), nn.ReLU(), nn.Conv2d(16, inner, 1)
-        )
-        self.project = nn.Conv2d(inner, channels, 1)
-
-    def forward(self, x: Tensor) -> Any:
-        y = F.hardswish(self.depth(self.expand(x)))
-        return x + self.project(y * F.hardsigmoid(self.gate(y)))
-
-
-class Transformer(nn.Module):
-    def __init__(self, width: int = 256) -> None:
-        super().__init__()
-        self.norm, self.qkv = nn.LayerNorm(width), nn.Linear(width, 3 * width)
-        self.project, self.up, self.down = (
-            nn.Linear(width, width),
-            nn.Linear(width, 1024),
-            nn.Linear(1024, width),
-        )
-
-    def forward(self, x: Tensor) -> Any:
-        q, k, v = (
-            part.unflatten(-1, (8, -1)).transpose(1, 2) for part in self.qkv(self.norm(x)).chunk(3, -1)
-        )
-        x = x + self.project(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
-        return x + self.down(F.gelu(self.up(x), approximate="tanh"))
-
-
 MODELS: list[Any] = [
     pytest.param(SmallResNet, image(3, 112), id="resnet"),
-    pytest.param(lambda: nn.Sequential(Inverted(24, 144), Inverted(24, 96)), image(24, 56), id="mobilenet"),
-    pytest.param(Transformer, torch.randn(1, 128, 256), id="transformer"),
-    pytest.param(lambda: nn.Sequential(nn.Linear(64, 64), nn.ReLU()), torch.randn(4, 64), id="mlp"),
+    pytest.param(
+        lambda: nn.Sequential(nn.Linear(256, 1024), nn.GELU("tanh"), nn.Linear(1024, 256)),
+        torch.randn(128, 256),
+        id="mlp",
+    ),
 ]
 
 
@@ -111,25 +76,7 @@ def test_the_pipeline_is_the_default_with_passes_of_this_plugin_behind_it() -> N
     assert found == [*(item.name for item in passes_of("default")), *CPU_ONLY]
     assert all_pipelines()["cpu"].doc
     assert {origin_of(name).partition(" ")[0] for name in CPU_ONLY} == {"npu-runtime-cpu"}
-
-
-def test_each_pass_says_what_it_does_and_promises(subtests: pytest.Subtests) -> None:
-    for name in CPU_ONLY:
-        with subtests.test(name=name):
-            found = all_passes()[name]
-
-            assert found.__doc__
-            assert found.numerics.rtol == 1e-5
-
-
-@pytest.mark.parametrize(("make", "x"), MODELS)
-def test_models_compute_the_same(make: Any, x: Tensor) -> None:
-    model = trained(make())
-
-    graph = cpu(model, x)
-
-    graph.check()
-    assert_computes(graph, model, x)
+    assert {all_passes()[name].numerics.rtol for name in CPU_ONLY} == {1e-5}
 
 
 @pytest.mark.parametrize(("make", "x"), MODELS)
@@ -186,15 +133,14 @@ def test_the_executor_knows_the_memory_of_packed_convolutions_and_overwrites_it(
 
 
 def test_branches_are_left_as_they_are() -> None:
-    class Branches(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.linear = nn.Linear(512, 512)
+    model = Function(
+        lambda self, x: torch.cond(
+            x.sum() > 0, lambda y: F.relu(self.linear(y)), lambda y: -self.linear(y), (x,)
+        ),
+        linear=nn.Linear(512, 512),
+    )
+    x = torch.randn(64, 512)
 
-        def forward(self, x: Tensor) -> Any:
-            return torch.cond(x.sum() > 0, lambda y: F.relu(self.linear(y)), lambda y: -self.linear(y), (x,))
-
-    model, x = Branches(), torch.randn(64, 512)
     result = PassManager(",".join(CPU_ONLY)).run(captured(model, x))
 
     assert {item.reason for item in result.journal.refusals} == {
@@ -218,37 +164,18 @@ def test_an_mlp_of_small_layers_stays_as_it_is() -> None:
     assert cpu(model, torch.randn(64, 64)) == optimize(captured(model, torch.randn(64, 64)))
 
 
-def test_gradients_and_inference_mode_have_no_influence() -> None:
-    model, x = trained(SmallResNet()), image(3, 112)
-    interpreter = Interpreter(cpu(model, x), model.state_dict())
-
-    with torch.inference_mode():
-        inside = interpreter.run(x)
-
-    assert torch.equal(inside, interpreter.run(x.requires_grad_()))
-
-
-def test_packed_weights_are_no_results() -> None:
-    model, x = trained(SmallResNet()), image(3, 112)
-    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-
-    execute_ir(cpu(model, x), (x,), weights=model.state_dict())
-
-    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
-
-
+@pytest.mark.parametrize(
+    ("passes", "model", "x"),
+    [
+        ("channels-last", nn.Conv2d(64, 64, 3), image(64, 56)),
+        ("pack-convolution", nn.Conv2d(64, 64, 3), last(image(64, 56))),
+        ("winograd", nn.Conv2d(64, 64, 3), last(image(64, 56))),
+        ("pack-linear", nn.Linear(256, 512), torch.randn(128, 256)),
+    ],
+)
 def test_without_onednn_the_reason_is_given(
-    monkeypatch: pytest.MonkeyPatch, subtests: pytest.Subtests
+    passes: str, model: nn.Module, x: Tensor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(onednn, "unavailable_reason", lambda: "PyTorch is built without oneDNN")
-    convolution = nn.Conv2d(64, 64, 3)
-    rows = [
-        ("channels-last", convolution, image(64, 56)),
-        ("pack-convolution", convolution, last(image(64, 56))),
-        ("winograd", convolution, last(image(64, 56))),
-        ("pack-linear", nn.Linear(256, 512), torch.randn(128, 256)),
-    ]
-    for passes, model, x in rows:
-        with subtests.test(passes):
-            reasons = [item.reason for item in refusals(model, x, passes=passes)]
-            assert reasons == ["PyTorch is built without oneDNN"]
+
+    assert [item.reason for item in refusals(model, x, passes=passes)] == ["PyTorch is built without oneDNN"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import pytest
 import torch
@@ -14,9 +13,9 @@ from npu_passes import optimize
 from npu_passes.manager.statistics import graph_statistics
 from npu_runtime import Backend, BackendError, profile
 from npu_runtime.diagnostics.explain import Explanation, Total, explain, explain_graph
-from npu_runtime.diagnostics.profile import Profile
 from npu_runtime.executor.executor import IRExecutor
 from tests.support.backends.picky_backends import Net, Picky, Smooth
+from tests.support.corpus.case import Function
 
 X = torch.randn(5, 3)
 
@@ -36,14 +35,21 @@ def table_of(found: Explanation) -> list[tuple[str, str]]:
 
 @pytest.mark.smoke
 def test_every_node_is_told_who_runs_it(graph: Graph) -> None:
-    found = explain(executor_of(graph, Picky()))
+    executor = executor_of(graph, Picky())
+
+    found = explain(executor)
 
     assert found.backends == ("picky", "aten")
+    assert [found.share(name) for name in found.backends] == [1.0, 0.0]
+    assert [found.share(name, "count") for name in found.backends] == [0.6, 0.4]
     assert table_of(found) == [
         ("add", "aten"), ("linear", "picky"), ("sigmoid", "aten"), ("linear_1", "picky"), ("relu", "picky")
     ]  # fmt: skip
     assert [node.part for node in found.nodes] == [0, 1, 2, 3, 3]
     assert [node.module for node in found.nodes][1:4] == ["first", "", "second"]
+    kernels = [node.kernel for node in found.nodes]
+    assert kernels[0] == executor.instructions[0].kernel
+    assert [kernels[1], *kernels[3:]] == ["linear_f32", "linear_1_f32", "relu_f32"]
 
 
 def test_the_other_backends_have_their_reasons(graph: Graph) -> None:
@@ -63,31 +69,6 @@ def test_the_other_backends_have_their_reasons(graph: Graph) -> None:
     }
 
 
-def test_kernels_are_those_of_the_backend_and_of_the_steps(graph: Graph) -> None:
-    executor = executor_of(graph, Picky())
-
-    kernels = {node.name: node.kernel for node in explain(executor).nodes}
-
-    of_instructions = {
-        instruction.node.name: instruction.kernel
-        for instruction in executor.instructions
-        if instruction.backend == "aten"
-    }
-    assert kernels == {
-        **of_instructions,
-        "linear": "linear_f32",
-        "linear_1": "linear_1_f32",
-        "relu": "relu_f32",
-    }
-
-
-def test_the_share_of_a_backend_is_its_part_of_the_whole(graph: Graph) -> None:
-    found = explain(executor_of(graph, Picky()))
-
-    assert (found.share("picky"), found.share("picky", "count")) == (1.0, 0.6)
-    assert (found.share("aten"), found.share("aten", "count")) == (0.0, 0.4)
-
-
 def test_a_call_is_timed_where_arguments_are_given(graph: Graph) -> None:
     executor = executor_of(graph, Picky())
 
@@ -101,24 +82,18 @@ def test_a_call_is_timed_where_arguments_are_given(graph: Graph) -> None:
 
 
 def test_steps_that_begin_with_one_node_have_a_time_each(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Split(torch.nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            rows = x.exp().view(3, 5)
-            return rows[0] * rows[1] + rows[2]
+    def split(x: torch.Tensor) -> torch.Tensor:
+        rows = x.exp().view(3, 5)
+        return rows[0] * rows[1] + rows[2]
 
-    found: list[Profile] = []
-
-    def kept(*args: Any, **options: Any) -> Profile:
-        found.append(profile(*args, **options))
-        return found[-1]
-
-    monkeypatch.setattr("npu_runtime.diagnostics.profile.profile", kept)
-    executor = IRExecutor(extract_ir(Split(), (X,)))
+    executor = IRExecutor(extract_ir(Function(split), (X,)))
     assert [instruction.nodes[0].name for instruction in executor.instructions].count("view#1") == 3
+    measured = profile(executor, (X,))
+    monkeypatch.setattr("npu_runtime.diagnostics.profile.profile", lambda *args, **options: measured)
 
     nodes = explain(executor, (X,)).nodes
 
-    assert sum(node.seconds or 0.0 for node in nodes) == pytest.approx(found[0].steps_seconds)
+    assert sum(node.seconds or 0.0 for node in nodes) == pytest.approx(measured.steps_seconds)
 
 
 def test_a_tensor_in_place_of_the_arguments_is_refused(graph: Graph) -> None:
@@ -252,10 +227,7 @@ def test_a_share_that_there_is_not_is_refused() -> None:
 
 
 def test_a_backend_that_there_is_not_is_refused(graph: Graph) -> None:
-    for backends, message in (
-        ("nowhere", "there is no backend 'nowhere'"),
-        (["nowhere"], "there is no backend 'nowhere'"),
-        ([5], "5 is not a backend\n  fix: give a name or an instance"),
-    ):
-        with pytest.raises(BackendError, match=message):
-            explain_graph(graph, backends)  # type: ignore[arg-type]
+    with pytest.raises(BackendError, match="there is no backend 'nowhere'"):
+        explain_graph(graph, ["nowhere"])
+    with pytest.raises(BackendError, match="5 is not a backend\n  fix: give a name or an instance"):
+        explain_graph(graph, [5])  # type: ignore[list-item]

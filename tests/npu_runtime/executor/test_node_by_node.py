@@ -39,21 +39,10 @@ def test_every_value_of_a_run_can_be_had() -> None:
     assert_same(dict(run.intermediates), expected, "the intermediates")
     assert_same(run.results, function(x), "the results")
     assert run.mutations == {}
-
-
-def test_values_can_be_had_by_name() -> None:
-    x = randn(2, 3)
-    executor = IRExecutor(extract_ir(Function(function), (x,)), passes=None)
-
-    run = executor.run((x,), return_intermediates=["exp", "relu"])
-
-    assert_same(
-        dict(run.intermediates),
-        {"exp": x.exp(), "relu": x.exp().view(3, 2)[:, 0].relu()},
-        "the intermediates",
-    )
+    for names in (["exp", "relu"], []):
+        chosen = executor.run((x,), return_intermediates=names).intermediates
+        assert_same(dict(chosen), {name: expected[name] for name in names}, "the chosen ones")
     assert executor.run((x,)).intermediates == {}
-    assert executor.run((x,), return_intermediates=[]).intermediates == {}
 
 
 @pytest.mark.parametrize("name", ["unheard_of", "args_0"])
@@ -88,16 +77,6 @@ def test_each_node_is_seen_once_in_order_with_its_outputs() -> None:
         assert [tuple(item.shape) for item in outputs] == [value.tensor_type.shape for value in node.outputs]
 
 
-def test_keywords_and_structures_are_those_of_a_call() -> None:
-    def nested(tree: Any, *, scale: Tensor) -> Any:
-        return {"a": tree["x"] * scale}
-
-    args, kwargs = ({"x": randn(2)},), {"scale": randn(2)}
-    executor = IRExecutor(extract_ir(Function(nested), args, kwargs))
-
-    assert_same(executor.run(args, kwargs).results, nested(*args, **kwargs), "the result")
-
-
 def test_a_nan_is_blamed_on_the_node_that_makes_it() -> None:
     class Model(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
@@ -127,23 +106,10 @@ def test_a_nan_that_comes_in_is_nobody_s_fault() -> None:
 
 
 def test_writing_to_intermediates_changes_no_later_call() -> None:
-    class Model(nn.Module):
-        count: Tensor
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.register_buffer("count", zeros(2))
-            self.constant = ones(2)
-
-        def forward(self, x: Tensor) -> Any:
-            self.count.add_(x)
-            return x + self.count, self.constant.view(2, 1) * x
-
-    model = Model()
-    executor = IRExecutor(extract_ir(model, (ones(2),)), model.state_dict(), passes=None)
+    model = Function(lambda x: (x + 1, torch.tensor([3.0, 4.0]).view(2, 1) * x))
+    executor = IRExecutor(extract_ir(model, (ones(2),)), passes=None)
 
     for item in executor.run((ones(2),), return_intermediates=True).intermediates.values():
         item.fill_(50)
-    model(ones(2))
 
     assert_same(executor(ones(2)), model(ones(2)), "the result")

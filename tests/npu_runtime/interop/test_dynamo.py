@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -112,13 +111,6 @@ def _random(x: torch.Tensor) -> torch.Tensor:
     return F.dropout(x, 0.5) + drawn + torch.rand(3, 4) + torch.randn_like(x) + torch.randint(0, 5, (3, 4))
 
 
-def _loop(x: torch.Tensor) -> Any:
-    def body(i: torch.Tensor, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        return i + 1, x * 2
-
-    return torch._higher_order_ops.while_loop(lambda i, x: i < 3, body, (torch.tensor(0), x))
-
-
 @pytest.mark.parametrize(
     ("function", "calls"),
     [
@@ -131,13 +123,6 @@ def _loop(x: torch.Tensor) -> Any:
         pytest.param(_sized, [(torch.randn(3), 2, 0.5), (torch.randn(4), 3, 0.7)], id="numbers"),
         pytest.param(_random, [(torch.randn(3, 4),)], id="random numbers"),
         pytest.param(lambda x: x + torch.tensor([1.0, 2, 3, 4]), [(torch.randn(3, 4),)], id="constant"),
-        pytest.param(
-            lambda q: F.scaled_dot_product_attention(q, q, q), [(torch.randn(1, 2, 4, 8),)], id="attention"
-        ),
-        pytest.param(_loop, [(torch.randn(3),)], id="loop", marks=pytest.mark.exhaustive),
-        pytest.param(
-            lambda x: torch.func.vmap(lambda row: row.sin().sum())(x), [(torch.randn(3, 4),)], id="vmap"
-        ),
         pytest.param(lambda x: torch.fft.fft(x).abs(), [(torch.randn(8),)], id="complex"),
     ],
 )
@@ -147,31 +132,6 @@ def test_a_function_computes_what_eager_computes(
     assert_same_calls(function, *calls, fullgraph=True)
 
     assert set(compiled_graphs.names) <= {"inference"}
-
-
-def test_batch_norm_in_training_updates_its_statistics(compiled_graphs: CompiledGraphs) -> None:
-    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)).train()
-    twin = copy.deepcopy(model)
-    ours, x = compiled(model, fullgraph=True), torch.randn(2, 3, 6, 6)
-
-    with torch.no_grad():
-        for _ in range(2):
-            assert torch.equal(ours(x), twin(x))
-
-    assert compiled_graphs.names == ["inference"]
-    assert torch.equal(model[1].running_var, twin[1].running_var)
-    assert model[1].num_batches_tracked == 2
-
-
-def test_graph_breaks_leave_several_graphs(compiled_graphs: CompiledGraphs) -> None:
-    def broken(x: torch.Tensor) -> torch.Tensor:
-        x = x.sin()
-        torch._dynamo.graph_break()
-        return x.cos()
-
-    assert_same_calls(broken, (torch.randn(3),))
-
-    assert [compiled_graphs.ops(index) for index in (0, 1)] == [["aten.sin.default"], ["aten.cos.default"]]
 
 
 @contextlib.contextmanager
@@ -199,22 +159,6 @@ def test_what_surrounds_the_call_counts(compiled_graphs: CompiledGraphs, under: 
     assert compiled_graphs.names == ["inference"]
 
 
-def test_an_autocast_region_casts_inside_of_it(compiled_graphs: CompiledGraphs) -> None:
-    class Mixed(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 4)
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            with torch.autocast("cpu", dtype=torch.bfloat16):
-                x = self.first(x)
-            return self.second(x.float())
-
-    assert_same_calls(Mixed(), (torch.randn(3, 4),), fullgraph=True)
-
-    assert "bf16" in str(compiled_graphs.graphs[0])
-
-
 def test_sizes_that_depend_on_data_are_captured(compiled_graphs: CompiledGraphs) -> None:
     def function(x: torch.Tensor, count: torch.Tensor) -> Any:
         return x[x > 0].sum() + torch.nonzero(x).shape[0], x * count.item()
@@ -226,31 +170,6 @@ def test_sizes_that_depend_on_data_are_captured(compiled_graphs: CompiledGraphs)
 
     assert compiled_graphs.names == ["inference"]
     assert compiled_graphs.graphs[0].symbols
-
-
-def test_custom_ops_that_write_are_called_on_copies(compiled_graphs: CompiledGraphs) -> None:
-    @torch.library.custom_op("npu_test_dynamo::increment", mutates_args={"x"})
-    def increment(x: torch.Tensor, by: int) -> None:
-        x.add_(by)
-
-    def function(x: torch.Tensor) -> torch.Tensor:
-        increment(x, 2)
-        increment(x[0], 1)
-        return x + 1
-
-    assert_same_calls(function, (torch.randn(3, 4),), fullgraph=True)
-
-    assert "npu_test_dynamo.increment.default" in compiled_graphs.ops()
-
-
-def test_a_model_is_compiled_twice(compiled_graphs: CompiledGraphs) -> None:
-    model, x = mlp(), torch.randn(2, 8)
-
-    with torch.no_grad():
-        results = [compiled(model)(x), compiled(model, options={"passes": None})(x)]
-
-        assert all(torch.equal(result, model(x)) for result in results)
-    assert compiled_graphs.names == ["inference"] * 2
 
 
 def test_torch_compile_finds_the_backend_by_its_entry_point() -> None:
@@ -350,14 +269,6 @@ def test_recomputed_random_numbers_fall_back_and_are_right() -> None:
         actual = gradient(torch.compile(function, backend="npu", fullgraph=True))
 
     assert torch.equal(actual, wanted)
-
-
-def test_nothing_is_warned_about_where_all_has_a_place(compiled_graphs: CompiledGraphs) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", FallbackWarning)
-        torch.compile(torch.sin, backend="npu")(torch.rand(2))
-
-    assert compiled_graphs.names == ["inference"]
 
 
 class Scaled(nn.Module):

@@ -14,22 +14,9 @@ from npu_ir._torch.tensors import negated_view
 from npu_runtime import Backend, BackendError
 from npu_runtime.executor.executor import IRExecutor
 from npu_runtime.planned import PlannedProgram, plan
-from tests.support.backends.broken_backends import Program, Sound
+from tests.support.backends.broken_backends import Program, Sound, outputs_as
 from tests.support.backends.choosing_backend import Some
-
-
-def test_nodes_in_a_row_are_one_call_with_weights_as_inputs() -> None:
-    model, x = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Tanh()), torch.randn(2, 3)
-    backend = Some(ops=["aten.linear.default", "aten.relu.default"])
-
-    executor = IRExecutor(extract_ir(model, (x,)), model.state_dict(), backend=backend, passes=None)
-    executor(x)
-
-    assert [[node.name for node in instruction.nodes] for instruction in executor.instructions] == [
-        ["linear", "relu"],
-        ["tanh"],
-    ]
-    assert [tuple(item.shape) for item in backend.given[0]] == [(2, 3), (4, 3), (4,)]
+from tests.support.corpus.case import Function
 
 
 @torch.library.custom_op("npu_runtime_tests::turned", mutates_args=())
@@ -43,14 +30,12 @@ def _(x: torch.Tensor) -> torch.Tensor:
     return torch.empty_like(x)
 
 
-class Turned(nn.Module):
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.relu(turned(x))
+TURNED = Function(lambda x: torch.relu(turned(x)))
 
 
 def test_a_backend_gets_tensors_in_the_strides_that_the_graph_states() -> None:
     x, backend = torch.randn(3, 4), Some(ops=["aten.relu.default"])
-    executor = IRExecutor(extract_ir(Turned(), (x,)), backend=backend, passes=None)
+    executor = IRExecutor(extract_ir(TURNED, (x,)), backend=backend, passes=None)
 
     results = [executor(item) for item in (x, torch.randn(4, 3).t())]
 
@@ -72,36 +57,28 @@ def test_native_kernels_see_the_values_of_arguments_that_are_negated_lazily() ->
             assert torch.equal(found, lazily(x).relu())
 
 
-class ReadTwice(nn.Module):
-    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        y = x + 1
-        return y.view(12), torch.relu(y)
+def read_twice(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    y = x + 1
+    return y.view(12), torch.relu(y)
 
 
 def test_memory_that_a_backend_returns_a_view_of_is_not_overwritten() -> None:
     x, backend = torch.randn(3, 4), Some(ops=["aten.view.default"])
 
-    executor = IRExecutor(extract_ir(ReadTwice(), (x,)), backend=backend, passes=None)
+    results = IRExecutor(extract_ir(Function(read_twice), (x,)), backend=backend, passes=None)(x)
 
-    row, positive = executor(x)
-    assert torch.equal(row, (x + 1).view(12))
-    assert torch.equal(positive, torch.relu(x + 1))
+    assert all(map(torch.equal, results, read_twice(x)))
 
 
-class CopiedView(nn.Module):
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x.sin().t().contiguous().view(-1)
+@pytest.mark.parametrize("op", ["aten.contiguous.default", "aten.t.default"])
+def test_a_backend_gets_nothing_but_tensors_with_data(op: str) -> None:
+    x, backend = torch.randn(3, 4), Some(ops=[op])
+    model = Function(lambda x: x.sin().t().contiguous().view(-1))
 
+    executor = IRExecutor(extract_ir(model, (x,)), backend=backend, passes=None)
 
-def test_a_backend_gets_nothing_but_tensors_with_data() -> None:
-    x = torch.randn(3, 4)
-    for op in ("aten.contiguous.default", "aten.t.default"):
-        backend = Some(ops=[op])
-
-        executor = IRExecutor(extract_ir(CopiedView(), (x,)), backend=backend, passes=None)
-
-        assert torch.equal(executor(x), CopiedView()(x))
-        assert [item.device for (item,) in backend.given] == [x.device]
+    assert torch.equal(executor(x), model(x))
+    assert [item.device for (item,) in backend.given] == [x.device]
 
 
 def test_a_backend_that_fails_while_it_runs_is_told_with_the_node_and_what_it_was_given() -> None:
@@ -110,7 +87,7 @@ def test_a_backend_that_fails_while_it_runs_is_told_with_the_node_and_what_it_wa
             raise ValueError("out of luck")
 
     x = torch.randn(3, 4)
-    executor = IRExecutor(extract_ir(Turned(), (x,)), backend=Fails(ops=["aten.relu.default"]), passes=None)
+    executor = IRExecutor(extract_ir(TURNED, (x,)), backend=Fails(ops=["aten.relu.default"]), passes=None)
 
     with pytest.raises(
         ExecutionError,
@@ -200,19 +177,8 @@ def test_the_interface_has_defaults_where_pytorch_has_devices() -> None:
     assert backend.allocate(relu_graph().inputs[0].tensor_type, torch.device("cpu")).shape == (3,)
 
 
-class Returns(Some):
-    """Returns what a function makes of each output."""
-
-    def __init__(self, change: Any) -> None:
-        super().__init__(ops=["aten.relu.default"])
-        self.change = change
-
-    def run(self, program: Program, inputs: Sequence[Any]) -> Sequence[Any]:
-        return [self.change(item) for item in super().run(program, inputs)]
-
-
 def test_an_output_in_other_strides_is_the_same_in_a_planned_program() -> None:
-    x, backend = torch.randn(2, 3), Returns(lambda item: item.t().contiguous().t())
+    x, backend = torch.randn(2, 3), outputs_as(lambda item: item.t().contiguous().t())()
     program = PlannedProgram(plan(extract_ir(nn.ReLU(), (x,)), backend=backend))
 
     assert torch.equal(program(x), x.relu())
@@ -228,7 +194,7 @@ def test_an_output_in_other_strides_is_the_same_in_a_planned_program() -> None:
 )
 def test_an_output_of_another_type_fails_in_a_planned_program(change: Any, text: str) -> None:
     x = torch.randn(2, 3)
-    program = PlannedProgram(plan(extract_ir(nn.ReLU(), (x,)), backend=Returns(change)))
+    program = PlannedProgram(plan(extract_ir(nn.ReLU(), (x,)), backend=outputs_as(change)()))
 
     with pytest.raises(ExecutionError, match=text):
         program(x)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +13,7 @@ import torch.nn.functional as F
 from torch import nn, optim
 
 from npu_runtime import TrainStep
-from tests.support.training.eager import State, full_state, loss_of
+from tests.support.training.eager import State, full_state, step_by_hand
 
 MakeOptimizer = Callable[[nn.Module], optim.Optimizer]
 
@@ -43,18 +44,8 @@ class Told:
     is_eager: bool
 
     def __post_init__(self) -> None:
-        self.step = (
-            self._by_hand
-            if self.is_eager
-            else TrainStep(self.model, self.optimizer, self.loss, capture="require")
-        )
-
-    def _by_hand(self, *batch: Any) -> Any:
-        self.optimizer.zero_grad()
-        result = self.loss(self.model(*batch[:-1]), batch[-1])
-        loss_of(result).backward()
-        self.optimizer.step()
-        return result
+        parts = self.model, self.optimizer, self.loss
+        self.step = step_by_hand(*parts) if self.is_eager else TrainStep(*parts, capture="require")
 
     def state(self) -> State:
         return full_state(self.model, self.optimizer)
@@ -63,37 +54,19 @@ class Told:
 Story = Callable[[Told], Any]
 
 
-def tell(
+def assert_as_eager(
     story: Story, model: nn.Module, optimizer: MakeOptimizer = adam, loss: Callable[..., Any] = F.mse_loss
-) -> tuple[Any, Any, State, State]:
-    """Return the results of a story, ours then eager's, and their final states; both use one seed."""
-    results, states = [], []
+) -> None:
+    """Fail unless results, all state and the random state end as they do with eager steps, of one seed."""
+    ends = []
     for is_eager in (False, True):
         mine = copy.deepcopy(model)
         side = Told(mine, optimizer(mine), loss, is_eager)
         torch.manual_seed(5)
-        results.append(story(side))
-        states.append({**side.state(), "random state": torch.get_rng_state()})
-    return results[0], results[1], states[0], states[1]
+        results = story(side)
+        ends.append({"results": results, **side.state(), "random state": torch.get_rng_state()})
 
-
-def assert_as_eager(
-    story: Story, model: nn.Module, optimizer: MakeOptimizer = adam, loss: Callable[..., Any] = F.mse_loss
-) -> None:
-    """Fail unless results, all state and the random state end as they do with eager steps."""
-    ours, theirs, found, wanted = tell(story, model, optimizer, loss)
-
-    assert found.keys() == wanted.keys()
-    for name, item in wanted.items():
-        torch.testing.assert_close(
-            found[name],
-            item,
-            rtol=1e-5,
-            atol=1e-6,
-            equal_nan=True,
-            msg=lambda text, name=name: f"{name}: {text}",
-        )
-    torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6, equal_nan=True)
+    torch.testing.assert_close(*ends, rtol=1e-5, atol=1e-6, equal_nan=True)
 
 
 def as_eager(
@@ -105,3 +78,11 @@ def as_eager(
 
 def rows(count: int = 5, width: int = 7, outputs: int = 3) -> tuple[torch.Tensor, torch.Tensor]:
     return torch.randn(count, width), torch.randn(count, outputs)
+
+
+def run_in_threads(count: int, run: Callable[[int], Any]) -> None:
+    threads = [threading.Thread(target=run, args=(index,)) for index in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()

@@ -5,8 +5,6 @@ from __future__ import annotations
 import copy
 import gc
 import json
-import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +17,9 @@ from npu_ir import ExecutionError, Interpreter, parse_ir
 from npu_runtime import CaptureError, CompileArtifact, compile_and_capture, get_artifact
 from npu_runtime.training.capture.capture_state import activity, in_capture
 from npu_runtime.training.trace import trace_step
+from tests.npu_runtime.training.side_by_side import run_in_threads
 from tests.support.backends.tiny_backend import TinyBackend
-from tests.support.tiers import thin
-from tests.support.training.full_state import Convolutions, Mlp, require_same, state_bits
-
-Make = Callable[[], tuple[nn.Module, torch.optim.Optimizer, Any, tuple[torch.Tensor, ...]]]
+from tests.support.training.full_state import Mlp, require_same, state_bits
 
 
 def mlp() -> tuple[nn.Module, torch.optim.Optimizer, Any, tuple[torch.Tensor, ...]]:
@@ -32,24 +28,13 @@ def mlp() -> tuple[nn.Module, torch.optim.Optimizer, Any, tuple[torch.Tensor, ..
     return model, optimizer, F.mse_loss, (torch.randn(3, 7), torch.randn(3, 5))
 
 
-def convolutions() -> tuple[nn.Module, torch.optim.Optimizer, Any, tuple[torch.Tensor, ...]]:
-    model = Convolutions()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, weight_decay=0.01)
-    return model, optimizer, F.cross_entropy, (torch.randn(3, 2, 6, 4), torch.tensor([0, 3, 1]))
+def artifact_of(**options: Any) -> tuple[CompileArtifact, tuple[torch.Tensor, ...]]:
+    *parts, batch = mlp()
+    return compile_and_capture(*parts, batch, **{"passes": None, "capture": "require", **options}), batch
 
 
-MODELS = [pytest.param(mlp, id="mlp"), pytest.param(convolutions, id="convolutions and batch norm")]
-
-
-def artifact_of(make: Make = mlp, **options: Any) -> tuple[CompileArtifact, tuple[torch.Tensor, ...]]:
-    model, optimizer, loss_fn, batch = make()
-    options = {"passes": None, "capture": "require", **options}
-    return compile_and_capture(model, optimizer, loss_fn, batch, **options), batch
-
-
-@pytest.mark.parametrize("make", MODELS)
-def test_nothing_has_changed_when_a_step_is_captured(make: Make) -> None:
-    model, optimizer, loss_fn, batch = make()
+def test_nothing_has_changed_when_a_step_is_captured() -> None:
+    model, optimizer, loss_fn, batch = mlp()
     before = copy.deepcopy((model.state_dict(), optimizer.state_dict()))
     random = torch.get_rng_state()
 
@@ -59,20 +44,13 @@ def test_nothing_has_changed_when_a_step_is_captured(make: Make) -> None:
     assert str(optimizer.state_dict()) == str(before[1])
     assert torch.equal(torch.get_rng_state(), random)
     for name, item in artifact.state.items():
-        if name.endswith(("exp_avg", "exp_avg_sq", "step", "momentum_buffer")):
+        if name.endswith(("exp_avg", "exp_avg_sq", "step")):
             assert not item.any(), name
 
 
-WAYS = [
-    (make, options)
-    for options in ({}, {"passes": "train"}, {"backend": TinyBackend()})
-    for make in (mlp, convolutions)
-]
-
-
-@pytest.mark.parametrize("way", thin(WAYS, 3, lambda way: f"{way[0].__name__}, {[*way[1]]}"))
-def test_a_replay_does_what_executor_and_interpreter_do(way: tuple[Make, dict[str, Any]]) -> None:
-    artifact, batch = artifact_of(way[0], **way[1])
+@pytest.mark.parametrize("options", [{}, {"passes": "train"}, {"backend": TinyBackend()}], ids=str)
+def test_a_replay_does_what_executor_and_interpreter_do(options: dict[str, Any]) -> None:
+    artifact, batch = artifact_of(**options)
     for step in range(3):
         interpreter = Interpreter(artifact.graph, artifact.weights)
         named = artifact.add_hyperparameters({})
@@ -89,83 +67,17 @@ def test_a_replay_does_what_executor_and_interpreter_do(way: tuple[Make, dict[st
         require_same({name: artifact.weights[name].detach() for name in mutations}, mutations)
 
 
-@pytest.mark.parametrize("make", MODELS)
-def test_a_replay_does_what_eager_does_with_rates_that_change(make: Make) -> None:
-    model, optimizer, loss_fn, batch = make()
-    twin = copy.deepcopy(model)
-    settings = dict(optimizer.defaults)
-    eager = type(optimizer)(twin.parameters(), **settings)
-    artifact = compile_and_capture(model, optimizer, loss_fn, batch, passes=None)
+@pytest.mark.parametrize(
+    ("capture", "state"), [("prefer", ("planned", "")), ("off", ("off", 'capture="off"'))]
+)
+def test_an_artifact_says_whether_it_is_captured(capture: str, state: tuple[str, str]) -> None:
+    artifact, _ = artifact_of(capture=capture)
 
-    for step in range(5):
-        optimizer.param_groups[0]["lr"] = eager.param_groups[0]["lr"] = 0.01 * (step + 1)
-        torch.manual_seed(step)
-        eager.zero_grad()
-        expected = loss_fn(twin(batch[0]), batch[1])
-        expected.backward()
-        eager.step()
-        torch.manual_seed(step)
-        loss = artifact.replay(*batch)
-
-        torch.testing.assert_close(loss, expected.detach(), rtol=2e-5, atol=1e-6)
-    for name, item in model.state_dict().items():
-        torch.testing.assert_close(item, twin.state_dict()[name], rtol=2e-5, atol=2e-6)
+    assert (artifact.capture_state, artifact.reason) == state
 
 
-@pytest.mark.parametrize("capture", ["prefer", "off"])
-def test_a_step_that_is_not_captured_does_the_same(capture: str) -> None:
-    torch.manual_seed(3)
-    captured, batch = artifact_of()
-    torch.manual_seed(3)
-    other, _ = artifact_of(capture=capture)
-
-    for step in range(3):
-        torch.manual_seed(step)
-        loss = captured.replay(*batch)
-        torch.manual_seed(step)
-        assert torch.equal(other.replay(*batch), loss)
-
-    require_same(captured.state, other.state)
-    assert (other.capture_state, other.reason) == {
-        "prefer": ("planned", ""),
-        "off": ("off", 'capture="off"'),
-    }[capture]
-
-
-def test_the_executor_changes_nothing_unless_it_is_to() -> None:
-    artifact, batch = artifact_of()
-    before = state_bits(artifact)
-
-    artifact.run_ir(*batch)
-    assert state_bits(artifact) == before
-
-    torch.manual_seed(1)
-    artifact.run_ir(*batch, commit=True)
-    assert state_bits(artifact) != before
-
-
-def test_no_tensor_moves() -> None:
-    artifact, batch = artifact_of()
-    pointers = artifact.pointers()
-    own = {name: item.data_ptr() for name, item in artifact.weights.items()}
-
-    for _ in range(3):
-        artifact.replay(*batch)
-
-    assert artifact.pointers() == pointers
-    assert {name: pointers[name] for name in own} == own
-    gradients = [name for name in pointers if name.endswith("_grad")]
-    assert sorted(gradients) == [
-        "first_bias_grad",
-        "first_weight_grad",
-        "second_bias_grad",
-        "second_weight_grad",
-    ]
-
-
-@pytest.mark.parametrize("make", MODELS)
-def test_the_optimizer_is_one_op_after_passes(make: Make) -> None:
-    artifact, _ = artifact_of(make, passes="train")
+def test_the_optimizer_is_one_op_after_passes() -> None:
+    artifact, _ = artifact_of(passes="train")
 
     artifact.assert_trace_matches_lowering()
     steps = [call for call in artifact.trace.calls if any("_step.default" in kind for kind in call.kinds)]
@@ -177,7 +89,6 @@ def test_the_trace_is_what_was_lowered() -> None:
 
     artifact.assert_trace_matches_lowering()
     artifact.assert_trace_has("Gemm", artifact.lowered.count("Gemm"))
-    assert artifact.lowered.count("Gemm") == 3
     with pytest.raises(CaptureError, match="the trace has 3 ops 'Gemm', not 2"):
         artifact.assert_trace_has("Gemm", 2)
 
@@ -298,16 +209,11 @@ def test_a_branch_that_does_not_hold_any_more_is_refused() -> None:
     model = nn.Linear(3, 2)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 
-    def step(x: torch.Tensor) -> torch.Tensor:
-        optimizer.zero_grad()
-        rate = optimizer.param_groups[0]["lr"]
-        loss = model(x).sum() * (2 if rate > 0.05 else 1)
-        loss.backward()
-        optimizer.step()
-        return loss
+    def loss(y: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        return F.mse_loss(y, target) * (2 if optimizer.param_groups[0]["lr"] > 0.05 else 1)
 
-    batch = (torch.randn(4, 3),)
-    artifact = compile_and_capture(step, example_batch=batch, passes=None)
+    batch = torch.randn(4, 3), torch.randn(4, 2)
+    artifact = compile_and_capture(model, optimizer, loss, batch, passes=None)
     artifact.replay(*batch)
     optimizer.param_groups[0]["lr"] = 0.01
 
@@ -326,15 +232,9 @@ def test_captures_do_not_nest() -> None:
 
 
 def test_threads_replay_one_after_another() -> None:
-    artifact, batch = artifact_of(lambda: (*mlp()[:3], (torch.zeros(3, 7), torch.zeros(3, 5))))
-    threads = [
-        threading.Thread(target=lambda: [artifact.replay(*batch) for _ in range(20)]) for _ in range(3)
-    ]
+    artifact, batch = artifact_of()
 
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_in_threads(3, lambda _: [artifact.replay(*batch) for _ in range(20)])
 
     assert float(artifact.state["first.weight.step"]) == 60
 
@@ -379,8 +279,9 @@ def test_a_batch_that_a_graph_updates_is_written_to_whatever_runs_it(size: str) 
         f'graph "halving" {{\n{symbol}  input %x: f32[3]\n  input %y: f32[{size}]\n'
         f"  %z: f32[{size}] = aten.mul.Scalar(self=%y) {{other=0.5}}\n  update %y = %z\n  return %x\n}}\n"
     )
-    artifact = compile_and_capture(graph, passes=None)
     x, y = torch.ones(3), torch.ones(2)
+    artifact = compile_and_capture(graph, example_batch=(x, y), passes=None)
+    assert y.tolist() == [1, 1]
 
     artifact.replay(x, y)
 

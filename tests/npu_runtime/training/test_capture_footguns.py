@@ -5,99 +5,64 @@ from __future__ import annotations
 import copy
 import importlib
 import pickle
-import threading
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn, optim
+from torch.utils._pytree import tree_map
 
 from npu_runtime import TrainStep
 from npu_runtime.errors import CaptureError, TracingError
 from npu_runtime.training import compile_ir
-from tests.npu_runtime.training.side_by_side import Told, adam, as_eager, assert_as_eager, rows, sgd
-from tests.support.training.full_state import Mlp
-from tests.support.training.models import MLP, ConvNet, Transformer
+from tests.npu_runtime.training.side_by_side import (
+    MakeOptimizer,
+    Told,
+    adam,
+    as_eager,
+    assert_as_eager,
+    rows,
+    run_in_threads,
+    sgd,
+)
+from tests.support.training.eager import step_by_hand
+from tests.support.training.full_state import require_same
+from tests.support.training.models import MLP, Transformer
 
 # Results and arguments
 
 
-def test_a_result_stays_what_it_was_in_later_steps() -> None:
+@pytest.mark.parametrize("borrow", [False, True])
+def test_a_result_stays_what_it_was_unless_it_is_borrowed(borrow: bool) -> None:
     model = MLP()
-    step = TrainStep(model, sgd(model), F.mse_loss)
-    x, y = rows()
+    step = TrainStep(model, sgd(model), F.mse_loss, borrow=borrow)
+    batch = rows()
+    before = copy.deepcopy(batch)
+    step(*batch)
 
-    first = step(x, y)
+    first = step(*batch)
     kept = first.clone()
-    second = step(x, y)
+    second = step(*batch)
 
-    assert torch.equal(first, kept)
-    assert not torch.equal(first, second)
-    assert first.data_ptr() != second.data_ptr()
-
-
-def test_a_borrowed_result_is_overwritten_by_the_next_step() -> None:
-    model = MLP()
-    step = TrainStep(model, sgd(model), F.mse_loss, borrow=True)
-    x, y = rows()
-    step(x, y)
-
-    first = step(x, y)
-    kept = first.clone()
-    second = step(x, y)
-
-    assert first.data_ptr() == second.data_ptr()
-    assert torch.equal(first, second)
-    assert not torch.equal(first, kept)
+    assert (first.data_ptr() == second.data_ptr()) is borrow
+    assert torch.equal(first, second if borrow else kept)
+    assert not torch.equal(second, kept)
+    assert all(map(torch.equal, batch, before))
 
 
-def test_a_batch_is_never_written_to() -> None:
-    model = MLP()
-    step = TrainStep(model, sgd(model), F.mse_loss)
-    x, y = rows()
-    before = x.clone(), y.clone()
-
-    for _ in range(3):
-        step(x, y)
-
-    assert torch.equal(x, before[0])
-    assert torch.equal(y, before[1])
-
-
-class Rebuilding(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.down, self.up = nn.Linear(7, 4), nn.Linear(4, 7)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        result: torch.Tensor = self.up(torch.tanh(self.down(x)))
-        return result
-
-
-@as_eager(Rebuilding)
+@as_eager(lambda: nn.Sequential(nn.Linear(7, 4), nn.Linear(4, 7)))
 def test_one_tensor_as_input_and_target_is_not_one_later(told: Told) -> Any:
     x, y = torch.randn(5, 7), torch.randn(5, 7)
     return [told.step(x, x), told.step(x, y), told.step(y, y)]
 
 
-@as_eager(MLP)
-def test_two_views_of_one_tensor_may_be_input_and_target(told: Told) -> Any:
-    both = torch.randn(5, 10)
-    return [told.step(both[:, :7], both[:, 7:]), told.step(*rows())]
-
-
-@as_eager(MLP)
+@as_eager(lambda: nn.Sequential(nn.Dropout(0.5), nn.Linear(7, 3)))
 def test_a_batch_that_lies_otherwise_in_memory_gives_the_same(told: Told) -> Any:
     x, y = rows()
     return [told.step(x, y), told.step(x.t().contiguous().t(), y), told.step(x.repeat(1, 2)[:, ::2], y)]
-
-
-@as_eager(MLP)
-def test_a_parameter_of_the_model_may_be_the_batch(told: Told) -> Any:
-    y = torch.randn(12, 3)
-    return [told.step(told.model.fc1.weight.detach(), y) for _ in range(3)]
 
 
 def test_a_result_of_one_step_may_be_the_batch_of_the_next() -> None:
@@ -115,13 +80,6 @@ def test_a_result_of_one_step_may_be_the_batch_of_the_next() -> None:
 @as_eager(MLP)
 def test_another_shape_is_traced_anew_and_both_stay_usable(told: Told) -> Any:
     return [told.step(*rows(count)) for count in (5, 8, 5, 1, 8)]
-
-
-@as_eager(MLP)
-def test_a_batch_with_nan_makes_of_the_model_what_eager_makes_of_it(told: Told) -> Any:
-    x, y = rows()
-    x[0, 0] = torch.nan
-    return [told.step(*rows()), told.step(x, y), told.step(*rows())]
 
 
 def test_the_scheduler_changes_rates_without_a_warning() -> None:
@@ -152,84 +110,97 @@ def test_random_numbers_go_on_where_eager_leaves_them(told: Told) -> Any:
     return [item for _ in range(3) for item in (told.step(tokens, kinds), torch.rand(2))]
 
 
-# The optimizer changes
+# Changes between steps
 
 
-@pytest.mark.parametrize("key", ["weight_decay", "momentum"])
-def test_a_number_that_was_zero_begins_to_act(key: str) -> None:
-    def story(told: Told) -> Any:
-        losses = [told.step(*rows())]
-        told.optimizer.param_groups[0][key] = 0.5
-        return [*losses, told.step(*rows()), told.step(*rows())]
+class Net(MLP):
+    """With a norm, whose buffers are written, and dropout."""
 
-    assert_as_eager(story, MLP(), lambda model: optim.SGD(model.parameters(), 0.1))
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.dropout = nn.BatchNorm1d(7), nn.Dropout(0.4)
 
-
-def test_a_number_that_acted_becomes_zero() -> None:
-    def story(told: Told) -> Any:
-        losses = [told.step(*rows())]
-        told.optimizer.param_groups[0]["weight_decay"] = 0.0
-        return [*losses, told.step(*rows()), told.step(*rows())]
-
-    assert_as_eager(
-        story, MLP(), lambda model: optim.AdamW(model.parameters(), 0.1, eps=1e-3, weight_decay=0.5)
-    )
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.dropout(super().forward(self.norm(x)))  # type: ignore[no-any-return]
 
 
-@pytest.mark.parametrize(
-    ("optimizer", "key"), [("SGD", "nesterov"), ("SGD", "maximize"), ("Adam", "maximize"), ("Adam", "betas")]
-)
-def test_a_setting_may_change_between_steps(optimizer: str, key: str) -> None:
-    values = {"nesterov": True, "maximize": True, "betas": (0.5, 0.7)}
+def plain(model: nn.Module) -> optim.Optimizer:
+    return optim.SGD(model.parameters(), 0.1)
 
+
+def of_one_layer(model: Any) -> optim.Optimizer:
+    return optim.SGD(model.fc1.parameters(), 0.1, momentum=0.9)
+
+
+def decaying(model: nn.Module) -> optim.Optimizer:
+    return optim.AdamW(model.parameters(), 0.1, eps=1e-3, weight_decay=0.5)
+
+
+def with_a_tensor_as_rate(model: nn.Module) -> optim.Optimizer:
+    return optim.Adam(model.parameters(), torch.tensor(0.01))
+
+
+def set_to(**settings: Any) -> Callable[[Told], Any]:
+    return lambda told: told.optimizer.param_groups[0].update(settings)
+
+
+def reload_and_set_to(**settings: Any) -> Callable[[Told], Any]:
+    def change(told: Told) -> None:
+        told.optimizer.load_state_dict(told.optimizer.state_dict())
+        told.optimizer.param_groups[0].update(settings)
+
+    return change
+
+
+def load_twice_the_state(told: Told) -> None:
+    kept = told.optimizer.state_dict()
+    kept["state"] = tree_map(lambda item: item.clone() * 2, kept["state"])
+    told.optimizer.load_state_dict(kept)
+
+
+def move_weights(told: Told) -> None:
+    for parameter in told.model.parameters():
+        parameter.data = parameter.data * 2
+
+
+def add_a_group(told: Told) -> None:
+    told.optimizer.add_param_group({"params": list(told.model.fc3.parameters()), "lr": 0.3})  # type: ignore[union-attr]
+
+
+CHANGES: list[tuple[str, MakeOptimizer, Callable[[Told], Any]]] = [
+    ("weight decay begins", plain, set_to(weight_decay=0.5)),
+    ("weight decay ends", decaying, set_to(weight_decay=0.0)),
+    ("momentum begins", plain, set_to(momentum=0.5)),
+    ("nesterov", sgd, set_to(nesterov=True)),
+    ("SGD maximizes", sgd, set_to(maximize=True)),
+    ("Adam maximizes", adam, set_to(maximize=True)),
+    ("betas", adam, set_to(betas=(0.5, 0.7))),
+    ("a tensor as rate", with_a_tensor_as_rate, lambda told: told.optimizer.param_groups[0]["lr"].mul_(0.1)),
+    ("the rate of reloaded settings", plain, reload_and_set_to(lr=0.001)),
+    ("the decay of reloaded settings", plain, reload_and_set_to(weight_decay=0.5)),
+    ("reloaded settings maximize", plain, reload_and_set_to(maximize=True)),
+    ("loaded state", adam, load_twice_the_state),
+    ("another group", of_one_layer, add_a_group),
+    ("gradients", adam, lambda told: told.model(torch.randn(5, 7)).sum().backward()),
+    ("evaluation", adam, lambda told: told.model.eval()),
+    ("dropout", adam, lambda told: setattr(told.model.dropout, "p", 0.6)),
+    ("a buffer", adam, lambda told: setattr(told.model.norm, "running_var", torch.ones(7))),
+    ("weights in other memory", adam, move_weights),
+    ("another dtype", plain, lambda told: told.model.double()),
+]
+
+
+@pytest.mark.parametrize(("make", "change"), [pytest.param(*row[1:], id=row[0]) for row in CHANGES])
+def test_a_change_between_steps_counts_as_in_eager(
+    make: MakeOptimizer, change: Callable[[Told], Any]
+) -> None:
     def story(told: Told) -> Any:
         losses = [told.step(*rows()), told.step(*rows())]
-        told.optimizer.param_groups[0][key] = values[key]
-        return [*losses, told.step(*rows()), told.step(*rows())]
+        change(told)
+        dtype = next(told.model.parameters()).dtype
+        return [*losses, *(told.step(*(item.to(dtype) for item in rows())) for _ in range(2))]
 
-    assert_as_eager(story, MLP(), {"SGD": sgd, "Adam": adam}[optimizer])
-
-
-def test_a_learning_rate_may_be_a_tensor() -> None:
-    def make(model: nn.Module) -> optim.Optimizer:
-        return optim.Adam(model.parameters(), torch.tensor(0.01))
-
-    def story(told: Told) -> Any:
-        losses = [told.step(*rows())]
-        told.optimizer.param_groups[0]["lr"].mul_(0.1)
-        return [*losses, told.step(*rows())]
-
-    assert_as_eager(story, MLP(), make)
-
-
-@as_eager(MLP)
-def test_state_that_is_loaded_into_the_optimizer_is_used(told: Told) -> Any:
-    losses = [told.step(*rows()) for _ in range(2)]
-    kept = told.optimizer.state_dict()
-    kept["state"] = {
-        index: {key: item.clone() * 2 for key, item in entries.items()}
-        for index, entries in kept["state"].items()
-    }
-    told.optimizer.load_state_dict(kept)
-    return [*losses, *(told.step(*rows()) for _ in range(2))]
-
-
-@pytest.mark.parametrize("changed", [{"lr": 0.001}, {"weight_decay": 0.5}, {"maximize": True}], ids=str)
-def test_settings_count_when_an_optimizer_without_state_was_loaded(changed: dict[str, Any]) -> None:
-    def story(told: Told) -> Any:
-        losses = [told.step(*rows()) for _ in range(2)]
-        told.optimizer.load_state_dict(told.optimizer.state_dict())
-        told.optimizer.param_groups[0].update(changed)
-        return [*losses, *(told.step(*rows()) for _ in range(2))]
-
-    assert_as_eager(story, MLP(), lambda model: optim.SGD(model.parameters(), 0.1))
-
-
-@as_eager(MLP)
-def test_a_state_that_is_cleared_begins_anew(told: Told) -> Any:
-    losses = [told.step(*rows()) for _ in range(2)]
-    told.optimizer.state.clear()
-    return [*losses, *(told.step(*rows()) for _ in range(2))]
+    assert_as_eager(story, Net(), make)
 
 
 @pytest.mark.parametrize("before", [[8], [8, 6]], ids=["one shape", "two shapes"])
@@ -242,61 +213,10 @@ def test_batches_of_all_shapes_go_on_with_the_state_that_begins_anew(before: lis
     assert_as_eager(story, MLP())
 
 
-def test_a_group_that_is_added_is_trained() -> None:
-    def make(model: nn.Module) -> optim.Optimizer:
-        return optim.SGD(model.fc1.parameters(), 0.1, momentum=0.9)
-
-    def story(told: Told) -> Any:
-        losses = [told.step(*rows())]
-        told.optimizer.add_param_group({"params": list(told.model.fc3.parameters()), "lr": 0.3})
-        return [*losses, *(told.step(*rows()) for _ in range(2))]
-
-    assert_as_eager(story, MLP(), make)
-
-
 @as_eager(MLP)
 def test_steps_by_hand_may_stand_between_ours(told: Told) -> Any:
-    losses = [told.step(*rows())]
-    x, y = rows()
-    told.optimizer.zero_grad()
-    F.mse_loss(told.model(x), y).backward()
-    told.optimizer.step()
-    return [*losses, told.step(*rows()), told.step(*rows())]
-
-
-@as_eager(MLP)
-def test_gradients_that_are_there_before_a_step_are_not_added(told: Told) -> Any:
-    told.model(torch.randn(5, 7)).sum().backward()
-    return [told.step(*rows()), told.step(*rows())]
-
-
-# The model changes
-
-
-@as_eager(Mlp)
-def test_a_model_may_change_between_training_and_evaluation(told: Told) -> Any:
-    losses = []
-    for is_training in (True, False, True):
-        told.model.train(is_training)
-        losses.append(told.step(*rows(outputs=5)))
-    return losses
-
-
-@as_eager(ConvNet, loss=F.cross_entropy)
-def test_a_model_in_evaluation_keeps_its_statistics(told: Told) -> Any:
-    told.model.eval()
-    images, kinds = torch.randn(4, 3, 9, 8), torch.randint(0, 5, (4,))
-    return [told.step(images, kinds) for _ in range(2)]
-
-
-@as_eager(MLP)
-def test_evaluation_between_steps_sees_what_was_learned(told: Told) -> Any:
-    seen, x = [], torch.randn(5, 7)
-    for _ in range(3):
-        told.step(*rows())
-        with torch.no_grad():
-            seen.append(told.model(x))
-    return seen
+    by_hand = step_by_hand(told.model, told.optimizer)
+    return [told.step(*rows()), by_hand(*rows()), told.step(*rows()), told.step(*rows())]
 
 
 @as_eager(MLP)
@@ -307,41 +227,6 @@ def test_a_parameter_that_is_frozen_later_stays_as_it_is(told: Told) -> Any:
     losses.append(told.step(*rows()))
     told.model.fc2.weight.requires_grad_(True)
     return [*losses, told.step(*rows())]
-
-
-def test_weights_that_are_loaded_in_place_are_used() -> None:
-    other = MLP()
-
-    def story(told: Told) -> Any:
-        losses = [told.step(*rows())]
-        told.model.load_state_dict(other.state_dict())
-        return [*losses, told.step(*rows())]
-
-    assert_as_eager(story, MLP())
-
-
-@as_eager(MLP)
-def test_weights_in_other_memory_are_used(told: Told) -> Any:
-    losses = [told.step(*rows())]
-    for parameter in told.model.parameters():
-        parameter.data = parameter.data * 2
-    return [*losses, told.step(*rows())]
-
-
-@as_eager(MLP, lambda model: optim.SGD(model.parameters(), 0.1))
-def test_a_model_in_another_dtype_is_traced_anew(told: Told) -> Any:
-    losses = [told.step(*rows())]
-    told.model.double()
-    x, y = rows()
-    return [*losses, told.step(x.double(), y.double())]
-
-
-@as_eager(ConvNet, loss=F.cross_entropy)
-def test_a_buffer_that_is_replaced_is_used(told: Told) -> Any:
-    images, kinds = torch.randn(4, 3, 9, 8), torch.randint(0, 5, (4,))
-    losses = [told.step(images, kinds)]
-    told.model.norm1.running_mean = torch.ones(8)
-    return [*losses, told.step(images, kinds)]
 
 
 @pytest.mark.parametrize("how", ["parameter", "assign"])
@@ -358,13 +243,6 @@ def test_an_optimizer_of_parameters_that_the_model_no_longer_has_is_refused(how:
 
     with pytest.raises(TracingError, match="(?s)that is not a parameter of the model.*make the optimizer of"):
         step(*rows())
-
-
-@as_eager(Mlp)
-def test_a_number_of_a_module_may_change(told: Told) -> Any:
-    losses = [told.step(*rows(outputs=5))]
-    told.model.dropout.p = 0.6
-    return [*losses, told.step(*rows(outputs=5))]
 
 
 # Failures
@@ -396,8 +274,7 @@ def test_a_step_that_fails_changes_nothing(warm: int) -> None:
     with pytest.raises(Exception, match="index out of range"):
         told.step(x, torch.full((5,), 9), y)
 
-    assert told.state().keys() == before.keys()
-    assert all(torch.equal(item, before[name]) for name, item in told.state().items())
+    require_same(told.state(), before)
     assert torch.equal(torch.get_rng_state(), random_state)
     assert torch.isfinite(told.step(x, torch.arange(5), y))
 
@@ -406,55 +283,38 @@ def test_arguments_that_do_not_fit_change_nothing() -> None:
     model = MLP()
     told = Told(model, adam(model), F.mse_loss, False)
     told.step(*rows())
-    before = told.state()
+    before, graph = told.state(), told.step.graph
 
     with pytest.raises(TracingError, match="the step cannot be traced: RuntimeError: .*"):
         told.step(torch.randn(5, 8), torch.randn(5, 3))
     with pytest.raises(TracingError, match="target"):
         told.step()
 
-    assert all(torch.equal(item, before[name]) for name, item in told.state().items())
+    require_same(told.state(), before)
+    assert told.step.graph is graph
 
 
 # Several steps, several threads, steps in steps
 
 
-def test_two_steps_may_share_a_model() -> None:
-    torch.manual_seed(0)
-    first, second = MLP(), MLP()
-    second.load_state_dict(first.state_dict())
+def two_optimizers(model: MLP) -> list[optim.Optimizer]:
+    return [optim.SGD(model.fc3.parameters(), 0.1, momentum=0.9), optim.Adam(model.fc1.parameters(), 0.01)]
 
-    def train(model: Any, make: Any) -> list[torch.Tensor]:
-        heads, trunk = (
-            optim.SGD(model.fc3.parameters(), 0.1, momentum=0.9),
-            optim.Adam(model.fc1.parameters(), 0.01),
-        )
-        steps = [make(model, heads, F.mse_loss), make(model, trunk, F.l1_loss)]
+
+@pytest.mark.parametrize(
+    "make", [two_optimizers, lambda model: [adam(model)] * 2], ids=["model", "model and optimizer"]
+)
+def test_two_steps_may_share_a_model(make: Callable[[MLP], list[optim.Optimizer]]) -> None:
+    first = MLP()
+    second = copy.deepcopy(first)
+
+    def train(model: MLP, step_of: Any) -> list[torch.Tensor]:
+        losses = F.mse_loss, F.l1_loss
+        steps = [step_of(model, *parts) for parts in zip(make(model), losses, strict=True)]
         torch.manual_seed(1)
         return [step(*rows()) for _ in range(3) for step in steps]
 
-    ours = train(first, TrainStep)
-    theirs = train(second, lambda *parts: Told(*parts, is_eager=True).step)
-
-    torch.testing.assert_close(ours, [item.detach() for item in theirs], rtol=1e-5, atol=1e-6)
-    torch.testing.assert_close(first.state_dict(), second.state_dict(), rtol=1e-5, atol=1e-6)
-
-
-def test_two_steps_may_share_model_and_optimizer() -> None:
-    torch.manual_seed(0)
-    first, second = MLP(), MLP()
-    second.load_state_dict(first.state_dict())
-
-    def train(model: Any, make: Any) -> list[torch.Tensor]:
-        optimizer = adam(model)
-        steps = [make(model, optimizer, F.mse_loss), make(model, optimizer, F.l1_loss)]
-        torch.manual_seed(1)
-        return [step(*rows()) for _ in range(3) for step in steps]
-
-    ours = train(first, TrainStep)
-    theirs = train(second, lambda *parts: Told(*parts, is_eager=True).step)
-
-    torch.testing.assert_close(ours, [item.detach() for item in theirs], rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(train(first, TrainStep), train(second, step_by_hand), rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(first.state_dict(), second.state_dict(), rtol=1e-5, atol=1e-6)
 
 
@@ -480,20 +340,6 @@ def test_a_step_is_not_copied(copied: Any) -> None:
         copied(step)
 
 
-def test_a_model_that_was_trained_can_be_copied_and_goes_its_own_way() -> None:
-    model = MLP()
-    optimizer = adam(model)
-    step = TrainStep(model, optimizer, F.mse_loss)
-    step(*rows())
-
-    twin = copy.deepcopy(model)
-    before = {name: item.clone() for name, item in twin.state_dict().items()}
-    step(*rows())
-
-    assert all(torch.equal(item, before[name]) for name, item in twin.state_dict().items())
-    assert not torch.equal(twin.fc1.weight, model.fc1.weight)
-
-
 def test_a_step_is_traced_with_dynamo_loaded() -> None:
     """It puts a wrapper around the steps of all optimizers."""
     importlib.import_module("torch._dynamo")
@@ -516,29 +362,19 @@ def test_a_step_within_a_step_is_refused() -> None:
 
 def test_steps_in_threads_do_not_disturb_each_other() -> None:
     def train(make: Any) -> list[Any]:
-        results: list[Any] = [None, None]
+        torch.manual_seed(0)
+        models, results = [MLP(), MLP()], [None, None]
 
         def run(index: int) -> None:
             generator = torch.Generator().manual_seed(index)
-            model = models[index]
-            step = make(model, sgd(model), F.mse_loss)
+            step = make(models[index], sgd(models[index]), F.mse_loss)
             x, y = torch.randn(5, 7, generator=generator), torch.randn(5, 3, generator=generator)
             results[index] = [step(x, y) for _ in range(20)]
 
-        torch.manual_seed(0)
-        models = [MLP(), MLP()]
-        threads = [threading.Thread(target=run, args=(index,)) for index in range(2)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        run_in_threads(2, run)
         return results
 
-    ours, theirs = train(TrainStep), train(lambda *parts: Told(*parts, is_eager=True).step)
-
-    torch.testing.assert_close(
-        ours, [[item.detach() for item in side] for side in theirs], rtol=1e-5, atol=1e-6
-    )
+    torch.testing.assert_close(train(TrainStep), train(step_by_hand), rtol=1e-5, atol=1e-6)
 
 
 def test_threads_that_share_a_step_take_turns() -> None:
@@ -548,14 +384,7 @@ def test_threads_that_share_a_step_take_turns() -> None:
     step, (x, y) = TrainStep(model, optimizer, F.mse_loss), rows()
     losses: list[torch.Tensor] = []
 
-    def run() -> None:
-        losses.extend(step(x, y) for _ in range(20))
-
-    threads = [threading.Thread(target=run) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_in_threads(3, lambda _: losses.extend(step(x, y) for _ in range(20)))
 
     assert len({float(loss) for loss in losses}) == 60
     assert optimizer.state[model.fc1.weight]["step"] == 60

@@ -5,25 +5,20 @@ from __future__ import annotations
 import copy
 import importlib
 import os
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from npu_runtime import TracingError, TrainStep, compile_ir
+from npu_runtime import TracingError, TrainStep
 
 TOKENS = 96
 
 
-def transformers_offline() -> Any:
-    os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    return importlib.import_module("transformers")  # which takes seconds
-
-
 def gpt2() -> nn.Module:
-    transformers = transformers_offline()
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    transformers = importlib.import_module("transformers")  # which takes seconds
     config = transformers.GPT2Config(
         n_embd=16, n_layer=2, n_head=2, vocab_size=TOKENS, n_positions=16, bos_token_id=0, eos_token_id=0,
         embd_pdrop=0.0, attn_pdrop=0.0, resid_pdrop=0.0,
@@ -32,34 +27,14 @@ def gpt2() -> nn.Module:
     return model
 
 
-def t5() -> nn.Module:
-    transformers = transformers_offline()
-    config = transformers.T5Config(
-        d_model=16, d_kv=8, d_ff=32, num_layers=1, num_heads=2, vocab_size=TOKENS, dropout_rate=0.0,
-        decoder_start_token_id=0
-    )  # fmt: skip
-    model: nn.Module = transformers.T5ForConditionalGeneration(config)
-    return model
-
-
 @pytest.mark.exhaustive
-@pytest.mark.parametrize(
-    ("make", "accumulate"),
-    [
-        pytest.param(gpt2, 1, id="decoder"),
-        pytest.param(gpt2, 2, id="decoder, in two parts"),
-        pytest.param(t5, 2, id="encoder-decoder, in two parts"),
-    ],
-)
-def test_a_model_that_keeps_a_cache_trains_as_in_eager(
-    make: Callable[[], nn.Module], accumulate: int
-) -> None:
-    model = make()
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_a_model_that_keeps_a_cache_trains_as_in_eager(accumulate: int) -> None:
+    model = gpt2()
     twin = copy.deepcopy(model)
     assert model.config.use_cache
-    step = TrainStep(
-        model, torch.optim.SGD(model.parameters(), lr=0.1), accumulate=accumulate, capture="require"
-    )
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    step = TrainStep(model, optimizer, accumulate=accumulate, capture="require")
     eager = torch.optim.SGD(twin.parameters(), lr=0.1)
 
     for _ in range(2):
@@ -113,21 +88,3 @@ def test_a_cache_that_is_returned_is_refused_with_the_cure(kind: Any, named: Any
         TracingError, match=r"(?s)returns Cache, which is not a tensor.*leave the Cache out.*use_cache=False"
     ):
         step(torch.randn(4, 3), **named)
-
-
-@pytest.mark.exhaustive
-def test_a_step_function_that_returns_a_cache_is_refused_with_the_cure() -> None:
-    model = gpt2()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-
-    def step(ids: Tensor) -> Any:
-        optimizer.zero_grad()
-        output = model(input_ids=ids, labels=ids)
-        output.loss.backward()
-        optimizer.step()
-        return output
-
-    with pytest.raises(
-        TracingError, match=r"(?s)returns DynamicCache, which is not a tensor.*use_cache=False"
-    ):
-        compile_ir(step, example_batch=(torch.randint(0, TOKENS, (2, 5)),))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import io
 import itertools
-from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -19,7 +18,7 @@ from tests.npu_runtime.training.ours import ReplayedStep
 from tests.npu_runtime.training.side_by_side import adam, rows, sgd
 from tests.support.tiers import thin
 from tests.support.training.cases import case_named
-from tests.support.training.eager import differences, full_state, trained
+from tests.support.training.eager import differences, full_state, step_by_hand, trained
 from tests.support.training.models import MLP, Transformer
 from tests.support.training.optimizers import recipe_named
 
@@ -97,24 +96,6 @@ def test_training_goes_on_from_a_checkpoint_to_the_bit(build: Any) -> None:
     assert differences([full_state(other, optimizer_of_other)], [full_state(model, optimizer)]) == []
 
 
-def test_the_state_has_the_format_of_pytorch_and_goes_on_in_eager() -> None:
-    model = MLP()
-    step = TrainStep(model, adam(model), F.mse_loss)
-    step(*rows())
-    state = copy.deepcopy(step.state_dict())
-
-    other = MLP()
-    optimizer = adam(other)
-    other.load_state_dict(state["model"])
-    optimizer.load_state_dict(state["optimizer"])
-    x, y = rows()
-    F.mse_loss(other(x), y).backward()
-    optimizer.step()
-    step(x, y)
-
-    torch.testing.assert_close(other.state_dict(), model.state_dict(), rtol=1e-5, atol=1e-6)
-
-
 def test_state_is_given_to_another_model_and_optimizer() -> None:
     model, other = MLP(), MLP()
     optimizer, of_other = adam(model), adam(other)
@@ -135,48 +116,29 @@ def masked(prediction: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
 
 def test_a_step_with_sizes_that_depend_on_data_says_so_and_trains_op_by_op() -> None:
     model = MLP()
-    eager = copy.deepcopy(model)
-    step, optimizer = TrainStep(model, sgd(model), masked), sgd(eager)
+    twin = copy.deepcopy(model)
+    step, eager = TrainStep(model, sgd(model), masked), step_by_hand(twin, sgd(twin), masked)
 
     with pytest.raises(CaptureError, match="(?s)data-dependent-size: aten.index.Tensor.*torch.where"):
         TrainStep(model, sgd(model), masked, capture="require")(*rows())
-    for index in range(3):
-        x, y = rows()
-        optimizer.zero_grad()
-        masked(eager(x), y).backward()
-        optimizer.step()
-        with (
-            pytest.warns(FallbackWarning, match="the step runs op by op: data-dependent-size")
-            if index == 0
-            else nullcontext()
-        ):
-            step(x, y)
+    batches = [rows() for _ in range(3)]
+    with pytest.warns(FallbackWarning, match="the step runs op by op: data-dependent-size") as warned:
+        losses = [step(*batch) for batch in batches]
 
-    torch.testing.assert_close(model.state_dict(), eager.state_dict(), rtol=1e-5, atol=1e-6)
+    assert len(warned) == 1
+    torch.testing.assert_close(losses, [eager(*batch) for batch in batches])
+    torch.testing.assert_close(model.state_dict(), twin.state_dict(), rtol=1e-5, atol=1e-6)
     assert "; off\n  because: data-dependent-size" in step.explain()
 
 
-class Embedded(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.embed = nn.Embedding(9, 3, sparse=True)
-
-    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        result: torch.Tensor = self.embed(tokens)
-        return result
-
-
 def test_sparse_gradients_give_what_eager_gives() -> None:
-    model = Embedded()
-    eager = copy.deepcopy(model)
+    model = nn.Embedding(9, 3, sparse=True)
+    twin = copy.deepcopy(model)
     step = TrainStep(model, torch.optim.SGD(model.parameters(), 0.1), F.mse_loss)
-    optimizer = torch.optim.SGD(eager.parameters(), 0.1)
+    eager = step_by_hand(twin, torch.optim.SGD(twin.parameters(), 0.1))
 
     for _ in range(3):
         tokens, y = torch.randint(0, 9, (5,)), torch.randn(5, 3)
-        optimizer.zero_grad()
-        F.mse_loss(eager(tokens), y).backward()
-        optimizer.step()
-        step(tokens, y)
+        torch.testing.assert_close(step(tokens, y), eager(tokens, y))
 
-    torch.testing.assert_close(model.state_dict(), eager.state_dict(), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(model.state_dict(), twin.state_dict(), rtol=1e-5, atol=1e-6)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -16,18 +15,12 @@ from npu_runtime import CaptureError, CompileArtifact, check_replay, compile_and
 from npu_runtime.training.trace import trace_step
 from tests.support.tiers import thin
 from tests.support.training.cases import case_named
+from tests.support.training.eager import full_state, step_by_hand
 from tests.support.training.full_state import require_same
-from tests.support.training.optimizers import entries, recipe_named
+from tests.support.training.optimizers import recipe_named
 
 CASE = case_named("mlp")
-RECIPES = [
-    "SGD, nesterov",
-    "Adam, amsgrad",
-    "AdamW, amsgrad, maximize",
-    "NAdam",
-    "ASGD",
-    "Muon",
-]
+RECIPES = ["SGD, nesterov", "Adam, amsgrad", "AdamW, amsgrad, maximize", "NAdam", "ASGD", "Muon"]
 ADAMS = ["Adam", "SGD, momentum"]
 Batch = tuple[Tensor, ...]
 
@@ -41,31 +34,17 @@ def captured(model: nn.Module, optimizer: optim.Optimizer, **options: Any) -> Co
     return compile_and_capture(model, optimizer, F.mse_loss, CASE.batches(1)[0], **options)
 
 
-def eager_step(model: nn.Module, optimizer: optim.Optimizer, batch: Batch) -> None:
-    optimizer.zero_grad()
-    F.mse_loss(model(batch[0]), batch[1]).backward()
-    optimizer.step()
-
-
 def trained_in_eager(name: str, batches: list[Batch]) -> tuple[nn.Module, optim.Optimizer]:
     model, optimizer = parts(name)
+    step = step_by_hand(model, optimizer)
     for batch in batches:
-        eager_step(model, optimizer, batch)
+        step(*batch)
     return model, optimizer
 
 
 def require_close(model: nn.Module, optimizer: optim.Optimizer, expected: tuple[Any, Any]) -> None:
-    found = {**model.state_dict(), **state_of(model, optimizer)}
-    wanted = {**expected[0].state_dict(), **state_of(*expected)}
-    assert found.keys() == wanted.keys()
-    for name, item in wanted.items():
-        torch.testing.assert_close(
-            found[name], item, rtol=1e-5, atol=1e-6, msg=lambda text, at=name: f"{at}: {text}"
-        )
-
-
-def state_of(model: nn.Module, optimizer: optim.Optimizer) -> dict[str, Tensor]:
-    return entries(optimizer, {item: name for name, item in model.named_parameters()})
+    found, wanted = full_state(model, optimizer), full_state(*expected)
+    torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", thin(RECIPES, 2))
@@ -77,28 +56,11 @@ def test_eager_steps_go_on_behind_replays(name: str) -> None:
     for batch in batches[:5]:
         artifact.replay(*batch)
     require_close(model, optimizer, trained_in_eager(name, batches[:5]))
+    eager = step_by_hand(model, optimizer)
     for batch in batches[5:]:
-        eager_step(model, optimizer, batch)
+        eager(*batch)
 
     require_close(model, optimizer, trained_in_eager(name, batches))
-
-
-@pytest.mark.parametrize("name", thin(RECIPES[1:], 1))
-def test_a_checkpoint_behind_replays_is_gone_on_with_in_eager(name: str) -> None:
-    model, optimizer = parts(name)
-    batches = CASE.batches(8)
-    artifact = captured(model, optimizer)
-    for batch in batches[:5]:
-        artifact.replay(*batch)
-
-    checkpoint = copy.deepcopy((model.state_dict(), optimizer.state_dict()))
-    other, fresh = parts(name)
-    other.load_state_dict(checkpoint[0])
-    fresh.load_state_dict(checkpoint[1])
-    for batch in batches[5:]:
-        eager_step(other, fresh, batch)
-
-    require_close(other, fresh, trained_in_eager(name, batches))
 
 
 @pytest.mark.parametrize("capture", ["require", "off"])
@@ -110,7 +72,7 @@ def test_replays_go_on_behind_eager_steps_and_loaded_checkpoints(name: str, capt
 
     for index, batch in enumerate(batches):
         if index in (0, 4):
-            eager_step(model, optimizer, batch)
+            step_by_hand(model, optimizer)(*batch)
         elif index == 6:
             optimizer.load_state_dict(copy.deepcopy(optimizer.state_dict()))  # state in memory of its own
             artifact.run_ir(*batch, commit=True)
@@ -188,17 +150,6 @@ def test_what_takes_no_step_leaves_the_optimizer_without_state() -> None:
     assert not optimizer.state
 
 
-def test_a_scheduler_behind_a_replay_does_not_warn() -> None:
-    model, optimizer = parts()
-    artifact = captured(model, optimizer)
-    scheduler = optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
-
-    artifact.replay(*CASE.batches(1)[0])
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        scheduler.step()
-
-
 def test_a_step_on_copies_of_a_model_leaves_its_optimizer_alone() -> None:
     model, optimizer = parts()
     batch = CASE.batches(1)[0]
@@ -213,24 +164,26 @@ def test_a_step_on_copies_of_a_model_leaves_its_optimizer_alone() -> None:
     assert not torch.equal(copies["fc1.weight"], model.fc1.weight)
 
 
-def test_state_of_another_kind_is_refused() -> None:
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        pytest.param(
+            lambda entry: entry.update(exp_avg=entry["exp_avg"].double()),
+            r"(?s)another kind of 'fc1.weight.exp_avg' now.*compile the step again",
+            id="another kind",
+        ),
+        pytest.param(
+            lambda entry: entry.pop("exp_avg"),
+            "the optimizer has no 'fc1.weight.exp_avg' now",
+            id="gone in part",
+        ),
+    ],
+)
+def test_state_that_does_not_fit_is_refused(spoil: Callable[[dict[str, Tensor]], Any], message: str) -> None:
     model, optimizer = parts()
     artifact, batch = captured(model, optimizer), CASE.batches(1)[0]
     artifact.replay(*batch)
-    entry = optimizer.state[next(model.parameters())]
-    entry["exp_avg"] = entry["exp_avg"].double()
+    spoil(optimizer.state[next(model.parameters())])
 
-    with pytest.raises(
-        CaptureError, match=r"(?s)another kind of 'fc1.weight.exp_avg' now.*compile the step again"
-    ):
-        artifact.replay(*batch)
-
-
-def test_state_that_is_gone_in_part_is_refused() -> None:
-    model, optimizer = parts()
-    artifact, batch = captured(model, optimizer), CASE.batches(1)[0]
-    artifact.replay(*batch)
-    del optimizer.state[next(model.parameters())]["exp_avg"]
-
-    with pytest.raises(CaptureError, match=r"the optimizer has no 'fc1.weight.exp_avg' now"):
+    with pytest.raises(CaptureError, match=message):
         artifact.replay(*batch)

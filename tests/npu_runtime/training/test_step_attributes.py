@@ -7,7 +7,6 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from npu_ir import ExecutionError
 from npu_runtime import TracingError, TrainStep
 from npu_runtime.errors import FallbackWarning
 from npu_runtime.training import train_step
@@ -89,24 +88,6 @@ def test_a_lazy_module_is_refused_before_it_is_traced() -> None:
         TrainStep(model, torch.optim.SGD(model[0].parameters(), lr=0.1), F.mse_loss)
 
 
-def test_a_batch_in_other_strides_is_a_batch_of_another_kind() -> None:
-    step = step_of(nn.Sequential(nn.Dropout(0.5), nn.Linear(3, 2)))
-    eager = nn.Sequential(nn.Dropout(0.5), nn.Linear(3, 2))
-    eager.load_state_dict(step.state_dict()["model"])
-    optimizer = torch.optim.SGD(eager.parameters(), lr=0.1)
-    y = torch.randn(4, 2)
-    for index, x in enumerate((torch.randn(4, 3), torch.randn(3, 4).t())):
-        torch.manual_seed(index)
-        loss = step(x, y)
-        torch.manual_seed(index)
-        optimizer.zero_grad()
-        wanted = F.mse_loss(eager(x), y)
-        wanted.backward()  # type: ignore[no-untyped-call]
-        optimizer.step()
-
-        assert torch.equal(loss, wanted)
-
-
 def test_too_many_kinds_of_batches_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(train_step, "MAX_SPECIALIZATIONS", 2)
     step = step_of(nn.Linear(3, 2))
@@ -115,15 +96,3 @@ def test_too_many_kinds_of_batches_are_told(monkeypatch: pytest.MonkeyPatch) -> 
 
     with pytest.warns(FallbackWarning, match="traced for more than 2 kinds of batches and modes"):
         step(torch.randn(4, 3), torch.randn(4, 2))
-
-
-def test_a_first_step_that_fails_leaves_the_optimizer_without_state() -> None:
-    model = nn.Sequential(nn.Embedding(4, 3), nn.Linear(3, 2))
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
-    step = TrainStep(model, optimizer, F.mse_loss)
-
-    with pytest.raises(ExecutionError, match="index out of range"):
-        step(torch.tensor([9]), torch.randn(1, 2))
-
-    assert dict(optimizer.state) == {}
-    assert torch.isfinite(step(torch.tensor([1]), torch.randn(1, 2)))

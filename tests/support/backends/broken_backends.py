@@ -56,41 +56,42 @@ class Sound(Backend):
         return Interpreter(program.graph).run_flat(inputs)[0]
 
 
+def sound_but(**members: Any) -> type[Sound]:
+    """Return a backend with other members."""
+    return type("Unsound", (Sound,), members)
+
+
+def answering(answer: Callable[[OpNode, str | None], Any]) -> type[Sound]:
+    """Return a backend with another ``supports``: a function of the node and the sound answer."""
+    return sound_but(supports=lambda self, node: answer(node, Sound.supports(self, node)))
+
+
+def is_transposition(node: OpNode) -> bool:
+    return node.op_type == "aten.transpose.int"
+
+
+def running(run: Run) -> type[Sound]:
+    """Return a backend with another ``run``, which is called with the backend, the program and the inputs."""
+    return sound_but(run=run)
+
+
 def ops_of(change: Callable[[list[BackendOp]], Sequence[Any]]) -> type[Sound]:
     """Return a backend that lowers otherwise."""
-
-    class Lowers(Sound):
-        def lower(self, graph: Graph) -> Sequence[BackendOp]:
-            return change(list(super().lower(graph)))
-
-    return Lowers
+    return sound_but(lower=lambda self, graph: change(list(Sound.lower(self, graph))))
 
 
 def inputs_as(change: Callable[[torch.Tensor], torch.Tensor]) -> type[Sound]:
     """Return a backend that computes with other floating-point inputs."""
 
-    class Reads(Sound):
-        def run(self, program: Program, inputs: Sequence[Any]) -> Sequence[Any]:
-            return super().run(
-                program, [change(item) if item.is_floating_point() else item for item in inputs]
-            )
+    def run(self: Any, program: Program, inputs: Sequence[Any]) -> Sequence[Any]:
+        return sound(self, program, [change(item) if item.is_floating_point() else item for item in inputs])
 
-    return Reads
+    return running(run)
 
 
 def outputs_as(change: Callable[[torch.Tensor], Any]) -> type[Sound]:
     """Return a backend that returns something else."""
-
-    class Returns(Sound):
-        def run(self, program: Program, inputs: Sequence[Any]) -> Sequence[Any]:
-            return [change(item) for item in super().run(program, inputs)]
-
-    return Returns
-
-
-def running(run: Run) -> type[Sound]:
-    """Return a backend with another ``run``, which is called with the backend, the program and the inputs."""
-    return type("Runs", (Sound,), {"run": run})
+    return running(lambda self, program, inputs: [change(item) for item in sound(self, program, inputs)])
 
 
 def sound(backend: Any, program: Program, inputs: Sequence[Any]) -> list[Any]:
@@ -105,13 +106,17 @@ def nudged(outputs: Sequence[Any]) -> list[Any]:
     ]
 
 
-class Shouts(Sound):
-    name = "My_Backend"
-
-
-class HasNamesForDevices(Sound):
-    def devices(self) -> Any:
-        return ["cpu"]
+Shouts = sound_but(name="My_Backend")
+HasNamesForDevices = sound_but(devices=lambda self: ["cpu"])
+SaysNotWhy = sound_but(absence=lambda self: "")
+RefusesInSilence = answering(lambda node, reason: " " if reason else None)
+AnswersTrue = answering(lambda node, reason: True if reason else None)
+NamesNodes = answering(
+    lambda node, reason: f"%{node.outputs[0].name} is too hard" if is_transposition(node) else reason
+)
+NamesNodesOfItsOwn = answering(
+    lambda node, reason: f"{node.name} is too hard" if is_transposition(node) else reason
+)
 
 
 class ForgetsItsDevice(Sound):
@@ -122,38 +127,11 @@ class ForgetsItsDevice(Sound):
         return [torch.device("cpu"), torch.device("meta")][: 1 + self.asked % 2]
 
 
-class SaysNotWhy(Sound):
-    def absence(self) -> str:
-        return ""
-
-
 class Stumbles(Sound):
     def supports(self, node: OpNode) -> str | None:
         if node.op_type.startswith("acme"):
             raise KeyError(node.op_type)
         return super().supports(node)
-
-
-class RefusesInSilence(Sound):
-    def supports(self, node: OpNode) -> str | None:
-        return " " if super().supports(node) else None
-
-
-class AnswersTrue(Sound):
-    def supports(self, node: OpNode) -> Any:
-        return True if super().supports(node) else None
-
-
-class NamesNodes(Sound):
-    def supports(self, node: OpNode) -> str | None:
-        if node.op_type == "aten.transpose.int":
-            return f"%{node.outputs[0].name} is a transposition"
-        return super().supports(node)
-
-
-class NamesNodesOfItsOwn(Sound):
-    def supports(self, node: OpNode) -> str | None:
-        return f"{node.name} is too hard" if node.op_type == "aten.transpose.int" else super().supports(node)
 
 
 class LooksAround(Sound):
@@ -167,7 +145,7 @@ class CountsQuestions(Sound):
 
     def supports(self, node: OpNode) -> str | None:
         self.asked += 1
-        return f"question {self.asked}" if node.op_type == "aten.transpose.int" else super().supports(node)
+        return f"question {self.asked}" if is_transposition(node) else super().supports(node)
 
 
 class Renames(Sound):
@@ -182,9 +160,9 @@ class TakesOps(Sound):
         return super().prepare(graph, ops, device)
 
 
-class AllocatesInRows(Sound):
-    def allocate(self, type: TensorType, device: torch.device) -> torch.Tensor:
-        return torch.empty(type.static_shape, dtype=type.dtype, device=device)
+AllocatesInRows = sound_but(
+    allocate=lambda self, type, device: torch.empty(type.static_shape, dtype=type.dtype, device=device)
+)
 
 
 class AllocatesOnce(Sound):
@@ -295,9 +273,7 @@ class CapturesTheCaller(Sound):
         return replace(super().capture(program, inputs), inputs=tuple(inputs))
 
 
-class ReplaysNothing(Sound):
-    def replay(self, captured: Captured) -> None:
-        pass
+ReplaysNothing = sound_but(replay=lambda self, captured: None)
 
 
 class Moves(Sound):

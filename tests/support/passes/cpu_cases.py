@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from npu_ir import Graph, Interpreter, extract_ir
 from npu_ir.core.structure import flatten
@@ -15,6 +16,22 @@ from npu_passes import PassManager
 from npu_passes.core.journal import Refusal
 
 CPU_PASSES = "constant-folding,channels-last,winograd,pack-convolution,pack-linear"
+
+
+# Functions behind a product, and what oneDNN calls those that it computes with it.
+ACTIVATIONS: list[tuple[Callable[[Tensor], Tensor], str]] = [
+    (lambda y: y, "none"),
+    (F.relu, "relu"),
+    (F.relu6, "hardtanh"),
+    (lambda y: F.hardtanh(y, -0.5, 0.25), "hardtanh"),
+    (lambda y: F.leaky_relu(y, 0.2), "leaky_relu"),
+    (F.gelu, "gelu"),
+    (lambda y: F.gelu(y, approximate="tanh"), "gelu"),
+    (F.silu, "swish"),
+    (F.hardswish, "hardswish"),
+    (torch.sigmoid, "sigmoid"),
+    (torch.tanh, "tanh"),
+]
 
 
 class Function(nn.Module):

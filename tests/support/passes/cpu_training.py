@@ -14,7 +14,9 @@ from npu_passes import PassManager
 from npu_runtime import TrainStep
 from npu_runtime.training import compile_ir
 from tests.support.training.cases import Case
-from tests.support.training.eager import State, full_state
+from tests.support.training.eager import State, full_state, trained
+from tests.support.training.judging import problems, reference
+from tests.support.training.optimizers import recipe_named
 
 RATE = {
     "hyperparameters": {
@@ -58,6 +60,20 @@ def step_of(model: nn.Module, batch: tuple[Any, ...]) -> Graph:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
     graph = compile_ir(model, optimizer, F.cross_entropy, batch)
     return PassManager.of_pipeline("minimal").run(graph).graph
+
+
+def count_of(graph: Graph, *op_types: str) -> int:
+    return len(list(graph.nodes_of(*op_types)))
+
+
+def assert_trains(case: Case, passes: str, is_done: Callable[[Graph], bool]) -> None:
+    """Fail unless training with these passes, which must do something, is as near to float64 as eager's."""
+    for name in ("SGD, nesterov", "Adam", "RMSprop"):
+        recipe = recipe_named(name)
+
+        found = trained(with_passes(passes, is_done), case, recipe)
+
+        assert not problems(found, reference(case, recipe)), name
 
 
 def batch_of(count: int = 8, size: int = 16) -> tuple[Tensor, Tensor]:

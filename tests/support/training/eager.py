@@ -60,9 +60,25 @@ class EagerStep:
         return full_state(self._model, self._optimizer)
 
 
+def step_by_hand(
+    model: nn.Module, optimizer: optim.Optimizer, loss: Callable[..., Any] = nn.functional.mse_loss
+) -> Callable[..., Any]:
+    """Return the plainest step of a batch that ends with its target."""
+
+    def step(*batch: Any) -> Any:
+        optimizer.zero_grad()
+        result = loss(model(*batch[:-1]), batch[-1])
+        loss_of(result).backward()
+        optimizer.step()
+        return tree_map(torch.Tensor.detach, result)
+
+    return step
+
+
 def loss_of(result: Any) -> torch.Tensor:
-    """Return the loss among what a loss function returns: the first."""
-    loss: torch.Tensor = result[0] if isinstance(result, tuple) else result
+    """Return the loss among what a loss function returns: the first, or the one of this name."""
+    key: Any = "loss" if isinstance(result, dict) else 0
+    loss: torch.Tensor = result if isinstance(result, torch.Tensor) else result[key]
     return loss
 
 

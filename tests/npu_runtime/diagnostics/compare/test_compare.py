@@ -2,44 +2,43 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from npu_ir import Graph, TensorType, VerificationError, WeightError, execute_ir, extract_ir, parse_ir
-from npu_ir.ops import register_executor, unregister_executor
+from npu_ir import TensorType, VerificationError, WeightError, execute_ir, extract_ir, parse_ir
 from npu_passes import PassManager, optimize
 from npu_runtime.diagnostics.compare import compare, float64
 from npu_runtime.diagnostics.compare.sides import ModuleSide
 from npu_runtime.executor.executor import IRExecutor
-from tests.npu_runtime.diagnostics.compare.cases import GELU, SIN, Block, Counting, ReluToNeg, graph_of
+from tests.npu_runtime.diagnostics.compare.cases import (
+    GELU,
+    SIN,
+    Block,
+    Counting,
+    ReluToNeg,
+    divergence,
+    graph_of,
+)
 from tests.support.corpus.case import Function
 
 
-@pytest.fixture
-def wrong_gelu() -> Iterator[None]:
-    """Register an executor of gelu that is off by a thousandth."""
-    register_executor(GELU)(lambda inputs, attrs: [torch.nn.functional.gelu(inputs[0]) * 1.001])
-    yield
-    unregister_executor(GELU)
-
-
-@pytest.mark.usefixtures("wrong_gelu")
-@pytest.mark.parametrize("make", [Graph.clone, IRExecutor], ids=["interpreter", "executor"])
-def test_a_wrong_executor_is_named_with_its_line_though_later_values_differ_more(make: Any) -> None:
+@pytest.mark.parametrize("runs_compiled", [False, True], ids=["interpreter", "executor"])
+def test_a_wrong_executor_is_named_with_its_line_though_later_values_differ_more(
+    runs_compiled: bool, register: Any
+) -> None:
+    register(GELU, lambda inputs, attrs: [torch.nn.functional.gelu(inputs[0]) * 1.001])
     model, x = Block(), torch.randn(4, 8)
     graph = extract_ir(model, (x,))
-    other = make(graph) if make is Graph.clone else make(graph, model.state_dict())
 
-    found = compare(model, other, (x,))
+    found = compare(model, IRExecutor(graph, model.state_dict()) if runs_compiled else graph, (x,))
 
-    first = found.first_divergence
-    assert first is not None
+    first = divergence(found)
     assert (first.name, first.op) == ("gelu", GELU)
     assert "compare/cases.py:" in first.source
     assert first.difference.max_rel == pytest.approx(1e-3, rel=0.1)
@@ -49,42 +48,30 @@ def test_a_wrong_executor_is_named_with_its_line_though_later_values_differ_more
     assert re.search(r"\na and b differ in \d of 5 values, 1 of 1 result\n", str(found)), str(found)
 
 
-def test_a_wrong_rewrite_is_named() -> None:
-    graph = graph_of(lambda x: (x.sin().relu() * 100).cos(), torch.randn(8))
+def test_a_wrong_rewrite_is_named_on_either_side() -> None:
+    graph, x = graph_of(lambda x: (x.sin().relu() * 100).cos(), torch.randn(8)), (torch.randn(8),)
+    wrong = PassManager([ReluToNeg]).run(graph).graph
 
-    found = compare(graph, PassManager([ReluToNeg]).run(graph).graph, (torch.randn(8),))
+    found, turned = compare(graph, wrong, x), compare(wrong, graph, x)
 
-    first = found.first_divergence
-    assert first is not None
+    first = divergence(found)
     assert (first.name, first.counterpart, first.counterpart_op) == ("relu", "neg", "aten.neg.default")
     assert "(b: %neg, aten.neg.default)" in str(found)
     assert [row.name for row in found.rows if row.diverges] == ["relu", "mul", "cos", "result"]
+    assert (divergence(turned).name, divergence(turned).counterpart) == ("neg", "relu")
 
 
-def test_what_differs_only_downstream_of_the_tolerance_is_said_to_begin_earlier() -> None:
-    register_executor(SIN)(lambda inputs, attrs: [inputs[0].sin() + 5e-6])
-    try:
-        found = compare(
-            Function(lambda x: x.sin() * 1000),
-            graph_of(lambda x: x.sin() * 1000, torch.ones(4)),
-            (torch.ones(4),),
-        )
-    finally:
-        unregister_executor(SIN)
+def test_what_differs_only_downstream_of_the_tolerance_is_said_to_begin_earlier(register: Any) -> None:
+    register(SIN, lambda inputs, attrs: [inputs[0].sin() + 5e-6])
 
-    assert found.first_divergence is not None
-    assert found.first_divergence.name == "mul"
+    found = compare(
+        Function(lambda x: x.sin() * 1000),
+        graph_of(lambda x: x.sin() * 1000, torch.ones(4)),
+        (torch.ones(4),),
+    )
+
+    assert divergence(found).name == "mul"
     assert "within the tolerance, but beyond rounding, before: %sin" in str(found)
-
-
-def test_the_side_that_is_wrong_may_be_either() -> None:
-    graph = graph_of(lambda x: x.relu() + 1, torch.randn(8))
-    wrong = PassManager([ReluToNeg]).run(graph).graph
-
-    found = compare(wrong, graph, (torch.randn(8),))
-
-    assert found.first_divergence is not None
-    assert (found.first_divergence.name, found.first_divergence.counterpart) == ("neg", "relu")
 
 
 def test_a_module_whose_graph_departs_from_it_is_said_so() -> None:
@@ -111,62 +98,30 @@ def test_the_report_is_json_data() -> None:
     assert {"name", "ulp", "max_abs", "max_rel", "snr_db", "noise_floor"} <= data["rows"][0].keys()
 
 
-def test_what_is_no_side_is_refused() -> None:
+def failing(x: Tensor) -> Tensor:
+    if not torch.compiler.is_exporting():
+        raise ValueError("not today")
+    return x + 1
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"b": "executor"}, r"side b is str.*\n.*give an nn.Module, a Graph, an IRExecutor"),
+        ({"b": Function(failing)}, "the model fails on these inputs: ValueError: not today"),
+        ({"b": graph_of(lambda x: (x + 1, x), torch.ones(4))}, r"gives result, .* result\[0\], result\[1\]"),
+        ({"inputs": (torch.ones(5),)}, r"interpreter of 'Function' does not take these inputs: .*f32\[5\]"),
+        ({"inputs": {}}, "inputs are positional arguments, in a tuple or list, not dict"),
+        ({"inputs": torch.ones(4)}, "in a tuple or list, not Tensor"),
+        ({"rtol": -1.0}, "rtol is a number from 0 on, not -1"),
+        ({"atol": float("nan")}, "atol is a number from 0 on, not nan"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused(given: dict[str, Any], message: str) -> None:
     graph = graph_of(lambda x: x + 1, torch.randn(4))
 
-    with pytest.raises(
-        VerificationError, match=r"side b is str.*\n.*give an nn.Module, a Graph, an IRExecutor"
-    ):
-        compare(graph, "executor", (torch.randn(4),))
-
-
-def test_other_inputs_than_a_side_takes_are_refused_before_anything_runs() -> None:
-    graph = graph_of(lambda x: x + 1, torch.randn(4))
-    other = graph_of(lambda x: x + 1, torch.randn(5))
-
-    with pytest.raises(
-        VerificationError, match=r"interpreter of 'Function' does not take these inputs: .*f32\[5\]"
-    ):
-        compare(graph, other, (torch.randn(4),))
-
-
-def test_other_numbers_of_results_are_refused() -> None:
-    graph = graph_of(lambda x: x + 1, torch.randn(4))
-    other = graph_of(lambda x: (x + 1, x), torch.randn(4))
-
-    with pytest.raises(VerificationError, match=r"gives result, .* result\[0\], result\[1\]"):
-        compare(graph, other, (torch.randn(4),))
-
-
-def test_inputs_that_are_no_sequence_are_refused() -> None:
-    graph = graph_of(lambda x: x + 1, torch.randn(4))
-
-    for inputs, name in (({"x": torch.randn(4)}, "dict"), (torch.randn(4), "Tensor")):
-        with pytest.raises(
-            VerificationError, match=f"inputs are positional arguments, in a tuple or list, not {name}"
-        ):
-            compare(graph, graph, inputs)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("name", ["rtol", "atol"])
-@pytest.mark.parametrize("number", [-1.0, float("nan")])
-def test_a_tolerance_that_is_none_is_refused(name: str, number: float) -> None:
-    graph = graph_of(lambda x: x + 1, torch.randn(4))
-
-    with pytest.raises(VerificationError, match=f"{name} is a number from 0 on, not "):
-        compare(graph, graph, (torch.randn(4),), **{name: number})  # type: ignore[arg-type]
-
-
-def test_a_model_that_fails_is_named() -> None:
-    def failing(x: Tensor) -> Tensor:
-        if not torch.compiler.is_exporting():
-            raise ValueError("not today")
-        return x + 1
-
-    x = torch.randn(4)
-
-    with pytest.raises(VerificationError, match="the model fails on these inputs: ValueError: not today"):
-        compare(Function(failing), graph_of(failing, x), (x,))
+    with pytest.raises(VerificationError, match=message):
+        compare(**{"a": graph, "b": graph, "inputs": (torch.randn(4),), **given})
 
 
 def test_a_model_that_lacks_a_layer_of_the_weights_is_told_so() -> None:
@@ -207,15 +162,13 @@ def test_an_update_that_the_model_has_no_name_for_is_refused() -> None:
 
 
 @pytest.mark.parametrize(("factor", "is_blamed"), [(1.001, False), (1.05, True)])
-def test_bfloat16_is_held_to_its_own_tolerance(factor: float, is_blamed: bool) -> None:
+def test_bfloat16_is_held_to_its_own_tolerance(factor: float, is_blamed: bool, register: Any) -> None:
     model = nn.Sequential(nn.Linear(8, 8), nn.GELU()).to(torch.bfloat16)
     x = torch.randn(4, 8).to(torch.bfloat16)
     graph = extract_ir(model, (x,))
-    register_executor(GELU)(lambda inputs, attrs: [torch.nn.functional.gelu(inputs[0]) * factor])
-    try:
-        found = compare(model, graph, (x,))
-    finally:
-        unregister_executor(GELU)
+    register(GELU, lambda inputs, attrs: [torch.nn.functional.gelu(inputs[0]) * factor])
+
+    found = compare(model, graph, (x,))
 
     gelu = next(row for row in found.rows if row.name == "gelu")
     assert (gelu.type, gelu.diverges) == ("bf16[4, 8]", is_blamed)
@@ -225,41 +178,32 @@ def test_bfloat16_is_held_to_its_own_tolerance(factor: float, is_blamed: bool) -
 
 def test_a_float64_run_tells_how_exact_a_graph_is() -> None:
     model, x = Block(), torch.randn(4, 8)
-    graph = extract_ir(model, (x,))
+    graph, weights = extract_ir(model, (x,)), copy.deepcopy(model.state_dict())
 
-    found = compare(graph, float64(graph), (x,), weights=model.state_dict())
+    found = compare(graph, float64(graph), (x,), weights=weights)
 
-    with torch.no_grad():
-        expected = model.double()(x.double())
-        error = (graph_result := compare_result(graph, model, x)) - expected
+    single: Tensor = execute_ir(graph, (x,), weights=weights)
+    error = (single - model.double()(x.double()).detach()).abs().max()
     result = found.rows[-1]
-    assert graph_result.dtype == torch.float32
-    assert result.difference.max_abs == pytest.approx(float(error.abs().max()), rel=1e-6)
+    assert single.dtype == torch.float32
+    assert result.difference.max_abs == pytest.approx(float(error), rel=1e-6)
     assert result.noise_floor is None
     assert found.b == "float64 run of 'Block'"
 
 
-def compare_result(graph: Graph, model: nn.Module, x: Tensor) -> Tensor:
-    weights = {name: item.float() for name, item in model.state_dict().items()}
-    result: Tensor = execute_ir(graph, (x,), weights=weights)
-    return result
-
-
-def test_integers_and_truth_values_are_exact() -> None:
+def test_integers_and_truth_values_are_exact(register: Any) -> None:
     def counted(x: Tensor) -> tuple[Tensor, Tensor]:
         return (x > 0).sum(), x > 0
 
     x = torch.randn(8)
-    register_executor("aten.gt.Scalar")(lambda inputs, attrs: [inputs[0] >= -100])
-    try:
-        found = compare(Function(counted), graph_of(counted, x), (x,))
-    finally:
-        unregister_executor("aten.gt.Scalar")
+    register("aten.gt.Scalar", lambda inputs, attrs: [inputs[0] >= -100])
 
-    assert found.first_divergence is not None
-    assert found.first_divergence.name.startswith("gt")
-    assert found.first_divergence.type == "bool[8]"
-    assert "elements differ" in str(found.first_divergence.problem)
+    found = compare(Function(counted), graph_of(counted, x), (x,))
+
+    first = divergence(found)
+    assert first.name.startswith("gt")
+    assert first.type == "bool[8]"
+    assert "elements differ" in str(first.problem)
 
 
 def test_complex_numbers_are_compared() -> None:
@@ -272,34 +216,24 @@ def test_complex_numbers_are_compared() -> None:
 
     assert compare(Function(turned), graph, (x,)).ok
     found = compare(graph, wrong, (x,))
-    assert found.first_divergence is not None
-    assert found.first_divergence.type == "c64[8]"
-    assert found.first_divergence.difference.max_rel == pytest.approx(1e-3, rel=0.1)
+    first = divergence(found)
+    assert first.type == "c64[8]"
+    assert first.difference.max_rel == pytest.approx(1e-3, rel=0.1)
 
 
-def test_a_nan_on_one_side_is_a_divergence_whatever_the_tolerance() -> None:
+def test_a_nan_on_one_side_is_a_divergence_whatever_the_tolerance(register: Any) -> None:
     graph = graph_of(lambda x: x.sin() + 1, torch.ones(4))
-    register_executor(SIN)(
-        lambda inputs, attrs: [inputs[0].sin().index_fill(0, torch.tensor([1]), torch.nan)]
-    )
-    try:
-        found = compare(Function(lambda x: x.sin() + 1), graph, (torch.ones(4),), rtol=1e9, atol=1e9)
-    finally:
-        unregister_executor(SIN)
+    register(SIN, lambda inputs, attrs: [inputs[0].sin().index_fill(0, torch.tensor([1]), torch.nan)])
 
-    assert found.first_divergence is not None
-    assert found.first_divergence.name == "sin"
-    assert found.first_divergence.problem == "1 of 4 elements are NaN or infinite on one side only"
+    found = compare(Function(lambda x: x.sin() + 1), graph, (torch.ones(4),), rtol=1e9, atol=1e9)
+
+    first = divergence(found)
+    assert first.name == "sin"
+    assert first.problem == "1 of 4 elements are NaN or infinite on one side only"
     json.dumps(found.to_dict(), allow_nan=False)
 
 
-def test_the_same_nan_on_both_sides_agrees() -> None:
-    x = torch.tensor([1.0, -1.0])
-
-    assert compare(Function(lambda x: x.log()), graph_of(lambda x: x.log(), x), (x,)).ok
-
-
-def test_other_strides_than_both_graphs_state_are_a_divergence() -> None:
+def test_other_strides_than_both_graphs_state_are_a_divergence(register: Any) -> None:
     x = torch.randn(3, 4)
     graph = graph_of(lambda x: x.sin() * 2, x)
     calls: list[int] = []
@@ -308,25 +242,22 @@ def test_other_strides_than_both_graphs_state_are_a_divergence() -> None:
         calls.append(1)
         return [inputs[0].sin() if len(calls) == 1 else inputs[0].t().contiguous().sin().t()]
 
-    register_executor(SIN)(sin)
-    try:
-        found = compare(graph, graph, (x,))
-    finally:
-        unregister_executor(SIN)
+    register(SIN, sin)
 
-    assert found.first_divergence is not None
-    assert found.first_divergence.name == "sin"
-    assert found.first_divergence.problem == "b gave strides [1, 3], a [4, 1]"
+    found = compare(graph, graph, (x,))
+
+    first = divergence(found)
+    assert first.name == "sin"
+    assert first.problem == "b gave strides [1, 3], a [4, 1]"
 
 
 def test_a_module_promises_no_strides() -> None:
-    class TwoFaced(nn.Module):
-        def forward(self, x: Tensor) -> Tensor:
-            return x.sin() if torch.compiler.is_exporting() else x.t().contiguous().sin().t()
+    def two_faced(x: Tensor) -> Tensor:
+        return x.sin() if torch.compiler.is_exporting() else x.t().contiguous().sin().t()
 
     x = torch.randn(3, 4)
 
-    assert compare(TwoFaced(), extract_ir(TwoFaced(), (x,)), (x,)).ok
+    assert compare(Function(two_faced), graph_of(two_faced, x), (x,)).ok
 
 
 def test_another_shape_in_a_result_is_a_divergence_at_once() -> None:
@@ -334,8 +265,7 @@ def test_another_shape_in_a_result_is_a_divergence_at_once() -> None:
 
     found = compare(graph_of(lambda x: x + 1, x), graph_of(lambda x: (x + 1)[None], x), (x,))
 
-    assert found.first_divergence is not None
-    assert found.first_divergence.problem == "b gave f32[1, 4], a f32[4]"
+    assert divergence(found).problem == "b gave f32[1, 4], a f32[4]"
 
 
 def test_memory_that_nothing_has_filled_is_not_compared() -> None:
@@ -362,5 +292,4 @@ def test_sparse_results_are_compared() -> None:
 
     assert compare(Function(lambda x: (x * 2).to_sparse()), graph, (x,)).ok
     found = compare(Function(lambda x: (x * 3).to_sparse()), graph, (x,))
-    assert found.first_divergence is not None
-    assert found.first_divergence.difference.max_abs == 1.0
+    assert divergence(found).difference.max_abs == 1.0

@@ -9,16 +9,16 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from npu_ir import Graph, TensorType, Value, VerificationError, extract_ir
+from npu_ir import Graph, Value, VerificationError, extract_ir, parse_ir
 from npu_ir.core.symbol_values import SymbolValues
 from npu_ir.graph.binding import bind_inputs, bind_weights
-from npu_ir.ops import register_executor, unregister_executor
 from npu_passes import Pass
 from npu_runtime.diagnostics.compare import compare, float64
 from npu_runtime.diagnostics.compare.float64_run import Float64Run, Missing, is_random_or_discontinuous
 from npu_runtime.executor.executor import IRExecutor
-from tests.npu_runtime.diagnostics.compare.cases import SIN, graph_of
+from tests.npu_runtime.diagnostics.compare.cases import SIN, divergence, graph_of
 from tests.support.corpus.case import Function
+from tests.support.registration import registered
 
 CPU = torch.device("cpu")
 
@@ -177,23 +177,27 @@ def test_the_bits_of_floats_are_not_known() -> None:
     assert "reads the bits of floats" in lost.reason
 
 
+OWN = """
+graph own {
+  input %x: f32[2]
+  %own: f32[2] = my_own_op(%x) {dtype=f32}
+  %sin: f32[2] = aten.sin.default(%own)
+  return %sin
+}
+"""
+
+
 def test_a_registered_executor_runs_only_where_there_is_no_operator() -> None:
-    type = TensorType((2,), torch.float32)
-    graph = Graph("own")
-    x = graph.add_input("x", type)
-    own = graph.insert("my_own_op", [x], {"dtype": torch.float32}, types=type).outputs[0]
-    graph.set_outputs(graph.insert("aten.sin.default", [own], types=type).outputs[0])
-    register_executor("my_own_op")(lambda inputs, attrs: [inputs[0].to(attrs["dtype"]) / 3])
-    register_executor("aten.sin.default")(lambda inputs, attrs: [inputs[0] * 0])
-    given = torch.tensor([1.0, 2.0])
-    try:
+    graph, given = parse_ir(OWN), torch.tensor([1.0, 2.0])
+
+    with (
+        registered("my_own_op", lambda inputs, attrs: [inputs[0].to(attrs["dtype"]) / 3]),
+        registered("aten.sin.default", lambda inputs, attrs: [inputs[0] * 0]),
+    ):
         result = run_of(graph, given).take(graph.outputs[0])
-    finally:
-        unregister_executor("my_own_op")
-        unregister_executor("aten.sin.default")
+    lost = run_of(graph, given).take(graph.outputs[0])
 
     assert torch.equal(result, (given.double() / 3).sin())
-    lost = run_of(graph, given).take(graph.outputs[0])
     assert isinstance(lost, Missing)
     assert "there is no operator my_own_op" in lost.reason
 
@@ -260,17 +264,15 @@ def other_order(x: Tensor) -> Tensor:
     return x.flip(-1).cumsum(-1)[..., -1].contiguous()
 
 
-def test_a_cancellation_is_not_blamed() -> None:
+def test_a_cancellation_is_not_blamed(register: Any) -> None:
     # Sums of 4096 numbers around 1 cancel up to rounding: each side keeps other digits of the noise.
     def cancelled(x: Tensor) -> Tensor:
         return x.sum(-1) * 1000 - x.flip(-1).sum(-1) * 1000
 
     x = torch.rand(64, 4096)
-    register_executor("aten.sum.dim_IntList")(lambda inputs, attrs: [other_order(inputs[0])])
-    try:
-        found = compare(Function(cancelled), graph_of(cancelled, x), (x,))
-    finally:
-        unregister_executor("aten.sum.dim_IntList")
+    register("aten.sum.dim_IntList", lambda inputs, attrs: [other_order(inputs[0])])
+
+    found = compare(Function(cancelled), graph_of(cancelled, x), (x,))
 
     noisy = {row.name: row for row in found.rows if row.is_noise}
     assert found.ok, str(found)
@@ -281,50 +283,26 @@ def test_a_cancellation_is_not_blamed() -> None:
     assert "rounding explains them" in str(found)
 
 
-def test_a_real_error_behind_a_cancellation_is_blamed() -> None:
+def test_a_real_error_behind_a_cancellation_is_blamed(register: Any) -> None:
     def cancelled(x: Tensor) -> Tensor:
         return ((x + 1000) - 1000).sin()
 
     x = torch.rand(64)
-    register_executor(SIN)(lambda inputs, attrs: [inputs[0].sin() + 0.01])
-    try:
-        found = compare(Function(cancelled), graph_of(cancelled, x), (x,))
-    finally:
-        unregister_executor(SIN)
+    register(SIN, lambda inputs, attrs: [inputs[0].sin() + 0.01])
 
-    assert found.first_divergence is not None
-    assert found.first_divergence.name == "sin"
+    found = compare(Function(cancelled), graph_of(cancelled, x), (x,))
+
+    assert divergence(found).name == "sin"
 
 
-def test_the_variance_of_a_huge_mean_is_not_blamed() -> None:
-    def spread(x: Tensor) -> Tensor:
-        return (x * x).mean(-1) - x.mean(-1) ** 2
-
-    def spread_in_other_order(inputs: Any, attrs: Any) -> Any:
-        return [other_order(inputs[0]) / inputs[0].shape[-1]]
-
-    x = torch.rand(32, 1000) + 300
-    register_executor("aten.mean.dim")(spread_in_other_order)
-    try:
-        found = compare(Function(spread), graph_of(spread, x), (x,))
-    finally:
-        unregister_executor("aten.mean.dim")
-
-    assert found.ok, str(found)
-    assert any(row.is_noise for row in found.rows)
-
-
-def test_without_the_float64_run_the_same_difference_is_blamed() -> None:
+def test_without_the_float64_run_the_same_difference_is_blamed(register: Any) -> None:
     def noisy(x: Tensor) -> Tensor:
         return (x.sum(-1) * 1000).to(torch.float32).view(torch.int32).view(torch.float32)
 
     x = torch.rand(64, 4096)
-    register_executor("aten.sum.dim_IntList")(lambda inputs, attrs: [other_order(inputs[0])])
-    try:
-        found = compare(Function(noisy), graph_of(noisy, x), (x,))
-    finally:
-        unregister_executor("aten.sum.dim_IntList")
+    register("aten.sum.dim_IntList", lambda inputs, attrs: [other_order(inputs[0])])
 
-    assert found.first_divergence is not None
-    assert found.first_divergence.op == "aten.view.dtype"
+    found = compare(Function(noisy), graph_of(noisy, x), (x,))
+
+    assert divergence(found).op == "aten.view.dtype"
     assert "reads the bits of floats" in str(found)

@@ -13,25 +13,22 @@ import torch
 from torch import Tensor, nn
 
 from npu_ir import VerificationError, extract_ir
-from npu_ir.ops import register_executor, unregister_executor
 from npu_runtime.cpu import onednn
 from npu_runtime.cpu.pack_linear import PackLinear
-from npu_runtime.diagnostics.compare import compare, float64, replay
+from npu_runtime.diagnostics.compare import compare, replay
 from npu_runtime.executor.executor import IRExecutor
-from tests.npu_runtime.diagnostics.compare.cases import Layer, changed, changed_op
+from tests.npu_runtime.diagnostics.compare.cases import Layer, changed, changed_op, divergence
 from tests.support.backends.broken_backends import Sound, outputs_as
 from tests.support.corpus.case import Function
+from tests.support.registration import registered
 
 
 def test_the_script_runs_on_its_own_and_tells_which_side_is_wrong(tmp_path: Path) -> None:
     model = Layer(lambda self, x: torch.nn.functional.gelu(self.linear(x["a"])).sin())
     inputs = ({"a": torch.randn(2, 4)},)
     graph = extract_ir(model, inputs)
-    register_executor("aten.gelu.default")(lambda given, attrs: [torch.nn.functional.gelu(given[0]) * 1.001])
-    try:
+    with registered("aten.gelu.default", lambda given, attrs: [torch.nn.functional.gelu(given[0]) * 1.001]):
         found = compare(model, IRExecutor(graph, model.state_dict()), inputs, repro_dir=tmp_path / "repro")
-    finally:
-        unregister_executor("aten.gelu.default")
 
     assert found.repro == tmp_path / "repro"
     assert f"shown by {tmp_path / 'repro' / 'repro.py'}" in str(found)
@@ -56,52 +53,50 @@ def test_the_script_runs_on_its_own_and_tells_which_side_is_wrong(tmp_path: Path
     assert "aten.gelu.default(self=%linear)" in done.stdout
 
 
-def test_the_last_of_many_outputs_is_found(tmp_path: Path) -> None:
-    x = torch.randn(100)
-    model = Function(lambda x: x.split(1)[-1] * 2)
+def reversed_order(given: Any, attrs: Any) -> Any:
+    values, order = given[0].sort()
+    return [values, order.flip(0)]
+
+
+@pytest.mark.parametrize(
+    ("function", "op", "wrong", "type", "shown"),
+    [
+        pytest.param(
+            lambda self, x: x.split(1)[-1] * 2,
+            "aten.split.Tensor",
+            lambda given, attrs: [item + 1 for item in given[0].split(1)],
+            "f32[1, 4]",
+            ["= aten.split.Tensor(", "\nb: 1 from float64"],
+            id="the last of many outputs",
+        ),
+        pytest.param(
+            lambda self, x: x.sort()[1] * 2 + x.sort()[0],
+            "aten.sort.default",
+            reversed_order,
+            "i64[100, 4]",
+            ["\na: 0 from float64", "\nb: 3 from float64"],
+            id="the output that differs",
+        ),
+        pytest.param(
+            lambda self, x: self.linear(x),
+            "aten.linear.default",
+            lambda given, attrs: [torch.nn.functional.linear(*given) + 1],
+            "f32[100, 4]",
+            ["param %linear.weight: f32[4, 4]", "\nb: 1 from float64"],
+            id="weights that a node reads",
+        ),
+    ],
+)
+def test_the_node_that_differs_is_shown(
+    function: Any, op: str, wrong: Any, type: str, shown: list[str], tmp_path: Path
+) -> None:
+    model, x = Layer(function), torch.randn(100, 4)
     graph = extract_ir(model, (x,))
-    register_executor("aten.split.Tensor")(lambda given, attrs: [item + 1 for item in given[0].split(1)])
-    try:
+    with registered(op, wrong):
         found = compare(model, graph, (x,), repro_dir=tmp_path)
-    finally:
-        unregister_executor("aten.split.Tensor")
 
-    assert found.first_divergence is not None
-    assert found.first_divergence.op == "aten.split.Tensor"
-    assert "= aten.split.Tensor(" in replay(tmp_path)
-
-
-def test_the_output_that_differs_is_the_one_that_is_shown(tmp_path: Path) -> None:
-    x = torch.randn(4)
-    model = Function(lambda x: x.sort()[1] * 2 + x.sort()[0])
-    graph = extract_ir(model, (x,))
-
-    def reversed_order(given: Any, attrs: Any) -> Any:
-        values, order = given[0].sort()
-        return [values, order.flip(0)]
-
-    register_executor("aten.sort.default")(reversed_order)
-    try:
-        found = compare(model, graph, (x,), repro_dir=tmp_path)
-    finally:
-        unregister_executor("aten.sort.default")
-
-    assert found.first_divergence is not None
-    assert found.first_divergence.type == "i64[4]"
-    text = replay(tmp_path)
-    assert "\na: 0 from float64" in text
-    assert "\nb: 0 from float64" not in text
-
-
-def test_a_float64_side_is_shown_on_the_inputs_of_the_graph(tmp_path: Path) -> None:
-    x = torch.rand(64) * 1e4
-    graph = extract_ir(Function(lambda x: (x * 1000).sin()), (x,))
-
-    found = compare(graph, float64(graph), (x,), repro_dir=tmp_path)
-
-    assert found.first_divergence is not None
-    assert found.first_divergence.name == "sin"
-    assert "\na: " in replay(tmp_path)
+    assert (divergence(found).op, divergence(found).type) == (op, type)
+    assert [text for text in shown if text not in replay(tmp_path)] == []
 
 
 def test_a_result_that_no_value_inside_explains_is_shown_too(tmp_path: Path) -> None:
@@ -174,8 +169,7 @@ def test_weights_that_no_file_holds_are_packed_again(tmp_path: Path) -> None:
 
     found = compare(graph, executor, (x,), weights=model.state_dict(), repro_dir=tmp_path)
 
-    assert found.first_divergence is not None
-    assert found.first_divergence.counterpart_op == onednn.LINEAR
+    assert divergence(found).counterpart_op == onednn.LINEAR
     text = replay(tmp_path)
     assert "float64 does not know the value, so side a stands for it: " in text
     assert "b: 1 from side a" in text
@@ -198,22 +192,6 @@ def test_a_node_that_an_executor_fails_in_is_shown_with_its_error(tmp_path: Path
     assert "not today" in text
 
 
-def test_weights_that_a_node_reads_are_part_of_it(tmp_path: Path) -> None:
-    model = Layer(lambda self, x: self.linear(x))
-    x = torch.randn(2, 4)
-    graph = extract_ir(model, (x,))
-    register_executor("aten.linear.default")(lambda given, attrs: [torch.nn.functional.linear(*given) + 1])
-    try:
-        compare(model, graph, (x,), repro_dir=tmp_path)
-    finally:
-        unregister_executor("aten.linear.default")
-
-    text = replay(tmp_path)
-
-    assert "param %linear.weight: f32[4, 4]" in text
-    assert "\nb: 1 from float64" in text
-
-
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.complex64, torch.int32], ids=str)
 def test_every_dtype_can_be_shown(tmp_path: Path, dtype: torch.dtype) -> None:
     x = torch.tensor([1, 2, 3]).to(dtype)
@@ -224,19 +202,6 @@ def test_every_dtype_can_be_shown(tmp_path: Path, dtype: torch.dtype) -> None:
     text = replay(tmp_path)
     assert "a: 15 from float64" in text
     assert "b: 0 from float64" in text
-
-
-def test_numbers_that_a_node_reads_are_part_of_it(tmp_path: Path) -> None:
-    x = torch.randn(4)
-    graph = extract_ir(Function(lambda x: x.sum().item() * x), (x,))
-    register_executor("aten.mul.Tensor")(lambda given, attrs: [given[0] * given[1] * 2])
-    try:
-        found = compare(Function(lambda x: x.sum().item() * x), graph, (x,), repro_dir=tmp_path)
-    finally:
-        unregister_executor("aten.mul.Tensor")
-
-    assert found.first_divergence is not None
-    assert "this node, run by the interpreter: " in replay(tmp_path)
 
 
 def test_sizes_that_the_graph_leaves_open_are_those_of_the_call(tmp_path: Path) -> None:
@@ -251,14 +216,10 @@ def test_sizes_that_the_graph_leaves_open_are_those_of_the_call(tmp_path: Path) 
     call = torch.rand(6, 2), torch.rand(5, 2)
     for op_type, shape in (("aten.sin.default", "f32[11, 2]"), ("aten.mul.Tensor", "f32[11, 2]")):
         function = {"sin": lambda x: x.sin() + 1, "mul": lambda x, y: x * y + 1}[op_type.split(".")[1]]
-        register_executor(op_type)(lambda given, attrs, function=function: [function(*given)])
-        try:
+        with registered(op_type, lambda given, attrs, function=function: [function(*given)]):
             found = compare(Open(), graph, call, repro_dir=tmp_path)
-        finally:
-            unregister_executor(op_type)
 
-        assert found.first_divergence is not None
-        assert found.first_divergence.op == op_type
+        assert divergence(found).op == op_type
         text = replay(tmp_path)
         assert f": {shape} = {op_type}(" in text
         assert "b: 1 from float64" in text

@@ -11,6 +11,8 @@ from torch import Tensor, nn, optim
 from npu_runtime import TrainStep
 from npu_runtime.errors import TracingError
 from npu_runtime.training.tracing.hyperparameters import make_reader
+from tests.support.passes.cpu_cases import Function
+from tests.support.training.eager import step_by_hand
 
 mse = nn.functional.mse_loss
 
@@ -45,16 +47,8 @@ def step_of(kind: Any) -> tuple[nn.Module, optim.Optimizer, Any, Any]:
     torch.manual_seed(0)
     model = nn.Linear(4, 3).double()
     optimizer = kind(model.parameters(), lr=0.1)
-
-    def step(x: Tensor, y: Tensor) -> Tensor:
-        optimizer.zero_grad()
-        loss = mse(model(x), y)
-        loss.backward()
-        optimizer.step()
-        return loss.detach()
-
     batch = torch.randn(6, 4).double(), torch.randn(6, 3).double()
-    return model, optimizer, step, batch
+    return model, optimizer, step_by_hand(model, optimizer), batch
 
 
 @pytest.mark.smoke
@@ -93,64 +87,27 @@ def test_an_optimizer_that_counts_in_python_is_refused_and_left_alone() -> None:
 def test_state_of_one_parameter_in_two_optimizers_is_refused() -> None:
     model = nn.Linear(4, 3)
     first, second = (optim.Adam(model.parameters()) for _ in range(2))
+    by_hand = step_by_hand(model, first)
 
     def step(x: Tensor, y: Tensor) -> Tensor:
-        first.zero_grad()
-        loss = mse(model(x), y)
-        loss.backward()
-        first.step()
+        loss: Tensor = by_hand(x, y)
         second.step()
         return loss
 
     with pytest.raises(
         TracingError, match="(?s)two optimizers keep state of the parameter 'weight'.*let one of them"
     ):
-        TrainStep(step)(torch.randn(6, 4), torch.randn(6, 3))
+        TrainStep(step, modules=[model], optimizers=[first, second])(torch.randn(6, 4), torch.randn(6, 3))
 
 
-class Optional(Replacing):
-    """Has momentum if it is asked for, and else no state."""
-
-    momentum = 0.0
-
-    @torch.no_grad()
-    def step(self, closure: Any = None) -> None:
-        for group in self.param_groups:
-            for parameter in group["params"]:
-                change = parameter.grad
-                if self.momentum:
-                    state = self.state[parameter]
-                    change = state["m"] = self.momentum * state.get("m", 0.0) + change
-                parameter.sub_(group["lr"] * change)
-
-
-def test_an_optimizer_that_could_keep_state_and_does_not_is_captured() -> None:
-    _, optimizer, function, batch = step_of(Optional)
-    expected = [function(*batch) for _ in range(3)]
-    _, _, function, _ = step_of(Optional)
-    traced = TrainStep(function, capture="require")
-
-    torch.testing.assert_close([traced(*batch) for _ in range(3)], expected)
-
-    assert not optimizer.state
-    assert traced.artifact.capture_state == "planned"
-
-
-class Branches(nn.Module):
-    """Two layers, of which a step takes the first, or both."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.second = nn.Linear(4, 3), nn.Linear(4, 3)
-        self.takes_both = False
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.first(x) + self.second(x) if self.takes_both else self.first(x)  # type: ignore[no-any-return]
-
-
-def dampened() -> tuple[Branches, optim.SGD]:
+def dampened() -> tuple[nn.Module, optim.SGD]:
+    """Return a model of two layers, of which a step takes the first, or both."""
     torch.manual_seed(0)
-    model = Branches()
+    model = Function(
+        lambda self, x: self.first(x) + self.second(x) if self.takes_both else self.first(x),
+        first=nn.Linear(4, 3),
+        second=nn.Linear(4, 3),
+    )
     return model, optim.SGD(model.parameters(), lr=0.1, momentum=0.9, dampening=0.5)
 
 
@@ -158,16 +115,12 @@ def test_a_parameter_that_has_no_gradient_yet_gets_its_state_from_the_first_step
     """SGD with dampening begins with the first gradient itself."""
     model, optimizer = dampened()
     eager, other = dampened()
-    step = TrainStep(model, optimizer, mse, capture="require")
+    step, by_hand = TrainStep(model, optimizer, mse, capture="require"), step_by_hand(eager, other)
     x, y = torch.randn(6, 4), torch.randn(6, 3)
 
     for index in range(7):
         model.takes_both = eager.takes_both = index >= 3
-        other.zero_grad()
-        loss = mse(eager(x), y)
-        loss.backward()
-        other.step()
-        torch.testing.assert_close(step(x, y), loss.detach())
+        torch.testing.assert_close(step(x, y), by_hand(x, y))
         if index == 2:
             assert step.artifact.capture_state == "planned"
             assert set(optimizer.state) == set(model.first.parameters())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Callable
 from typing import Any
@@ -15,6 +16,7 @@ from npu_ir import Graph
 from npu_runtime import TrainStep
 from npu_runtime.errors import TracingError
 from npu_runtime.training import compile_ir
+from tests.support.passes.cpu_cases import Function
 from tests.support.training.models import MLP
 
 
@@ -31,168 +33,6 @@ def step_of(
 def refused(what: str, instead: str) -> Any:
     """Expect an error that says both, in this order."""
     return pytest.raises(TracingError, match=f"(?s){re.escape(what)}.*{re.escape(instead)}")
-
-
-@pytest.mark.parametrize(
-    ("kind", "why"),
-    [
-        pytest.param(optim.LBFGS, "it evaluates the loss several times in a step", id="LBFGS"),
-        pytest.param(optim.Adafactor, "it compares the content of tensors in Python", id="Adafactor"),
-        pytest.param(optim.SparseAdam, "its gradients are sparse", id="SparseAdam"),
-    ],
-)
-def test_an_optimizer_that_cannot_be_traced_is_refused(kind: Any, why: str) -> None:
-    model = MLP()
-
-    with refused(f"{kind.__name__} cannot be traced: {why}", "use Adam"):
-        step_of(model, kind(model.parameters()))
-
-
-class Deciding(MLP):
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        if x.mean() > 0:
-            return super().forward(x)
-        return super().forward(-x)
-
-
-class Counted(MLP):
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return super().forward(x) * x.abs().max().item()
-
-
-class PlainMean(nn.Module):
-    """A norm that averages its statistics over all batches divides by a counter that it takes to Python."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.norm = nn.BatchNorm1d(7, momentum=None)
-        self.head = nn.Linear(7, 3)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        result: torch.Tensor = self.head(self.norm(x))
-        return result
-
-
-@pytest.mark.parametrize(
-    ("build", "what", "instead"),
-    [
-        pytest.param(Deciding, "decides by the content of a tensor", "torch.where", id="branch"),
-        pytest.param(Counted, "content of a tensor", "no .item()", id="item"),
-        pytest.param(PlainMean, "content of a tensor", "", id="mean of statistics"),
-    ],
-)
-def test_a_model_that_reads_a_tensor_in_python_is_refused(build: Any, what: str, instead: str) -> None:
-    with refused(what, instead):
-        step_of(build())
-
-
-def test_the_line_of_the_user_is_in_the_error() -> None:
-    with pytest.raises(TracingError, match="test_unsupported.py"):
-        step_of(Counted())
-
-
-def test_what_torch_export_adds_for_its_own_users_is_left_out() -> None:
-    with pytest.raises(TracingError) as caught:
-        step_of(Deciding())
-
-    assert "unhinted" not in caught.value.message
-
-
-def test_a_step_that_fails_in_eager_pytorch_too_is_told_so() -> None:
-    class Narrow(MLP):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return super().forward(x[:, 1:])
-
-    with pytest.raises(
-        TracingError, match=r"cannot be traced: .*\n.*\n  fix: run the step in eager PyTorch:"
-    ):
-        step_of(Narrow())
-
-
-def number(prediction: torch.Tensor, target: torch.Tensor) -> Any:
-    return F.mse_loss(prediction, target).item()
-
-
-def each(prediction: torch.Tensor, target: torch.Tensor) -> Any:
-    return F.mse_loss(prediction, target, reduction="none")
-
-
-def cut_off(prediction: torch.Tensor, target: torch.Tensor) -> Any:
-    return F.mse_loss(prediction.detach(), target)
-
-
-def logged(prediction: torch.Tensor, target: torch.Tensor) -> Any:
-    loss = F.mse_loss(prediction, target)
-    return loss, {"loss": loss.item()}
-
-
-@pytest.mark.parametrize(
-    ("loss", "what", "instead"),
-    [
-        pytest.param(number, "", "", id="number"),
-        pytest.param(each, "the loss has the shape (5, 3)", "loss.mean()", id="one per element"),
-        pytest.param(cut_off, "does not depend on any parameter", "without .detach()", id="detached"),
-        pytest.param(logged, "", ".item()", id="item beside it"),
-    ],
-)
-def test_a_loss_that_cannot_be_trained_on_is_refused(loss: Any, what: str, instead: str) -> None:
-    with refused(what, instead):
-        step_of(MLP(), loss=loss)
-
-
-def test_hooks_of_parameters_are_refused() -> None:
-    hooked, accumulating = MLP(), MLP()
-    hooked.fc2.weight.register_hook(lambda gradient: gradient * 2)
-    accumulating.fc1.bias.register_post_accumulate_grad_hook(lambda parameter: None)
-
-    with refused("the parameter 'fc2.weight' has hooks", "between backward() and step()"):
-        step_of(hooked)
-    with refused("the parameter 'fc1.bias' has hooks", "between backward() and step()"):
-        step_of(accumulating)
-
-
-def test_hooks_of_optimizers_are_refused() -> None:
-    model = MLP()
-    optimizer = optim.SGD(model.parameters(), 0.1)
-    optimizer.register_step_post_hook(lambda *_: None)
-
-    with refused("SGD has hooks on its step", "remove them"):
-        step_of(model, optimizer)
-
-
-def test_a_model_without_anything_to_train_is_refused() -> None:
-    model = MLP().requires_grad_(False)
-
-    with refused("does not depend on any parameter that requires gradients", "requires_grad=True"):
-        step_of(model)
-
-
-def test_an_optimizer_of_another_model_is_refused() -> None:
-    with refused("that is not a parameter of the model", "make the optimizer of model.parameters()"):
-        step_of(MLP(), optim.SGD(MLP().parameters(), 0.1))
-
-
-@pytest.mark.parametrize("accumulate", [1, 5])
-@pytest.mark.parametrize(
-    ("result", "what", "instead"),
-    [
-        pytest.param(
-            object(), "the step returns object, which is not a tensor", "leave the object out", id="object"
-        ),
-        pytest.param(
-            3, "the step returns a number where its results are tensors", "not loss.item()", id="number"
-        ),
-        pytest.param(None, "the step returns nothing where", "return the loss itself", id="nothing"),
-    ],
-)
-def test_a_result_that_is_not_a_tensor_is_refused(
-    result: Any, what: str, instead: str, accumulate: int
-) -> None:
-    def loss(prediction: torch.Tensor, target: torch.Tensor) -> Any:
-        return F.mse_loss(prediction, target), result
-
-    with refused(what, instead):
-        step_of(MLP(), loss=loss, accumulate=accumulate)
 
 
 class KeepsNumbers(optim.SGD):
@@ -213,13 +53,130 @@ class Decays(optim.SGD):
             group["lr"] *= 0.5
 
 
-def test_an_optimizer_that_counts_in_python_is_refused() -> None:
-    counting, decaying = MLP(), MLP()
+class Hooked(optim.SGD):
+    def __init__(self, parameters: Any) -> None:
+        super().__init__(parameters, 0.1)
+        self.register_step_post_hook(lambda *_: None)
 
-    with refused("KeepsNumbers keeps 'count' as int", "keep it as a tensor"):
-        step_of(counting, KeepsNumbers(counting.parameters()))
-    with refused("the step of Decays changes 'lr' of its group 0", "keep what a step changes"):
-        step_of(decaying, Decays(decaying.parameters(), 0.1))
+
+Given = Callable[[nn.Module], dict[str, Any]]
+
+
+def trained_by(kind: Any) -> Given:
+    return lambda model: {"optimizer": kind(model.parameters())}
+
+
+def with_loss(loss: Callable[..., Any]) -> Given:
+    return lambda _: {"loss": loss}
+
+
+def with_result(result: Any, **options: Any) -> Given:
+    return lambda _: {"loss": lambda *pair: (F.mse_loss(*pair), result), **options}
+
+
+def hooked(register: str) -> Given:
+    def given(model: Any) -> dict[str, Any]:
+        getattr(model.fc2.weight, register)(lambda _: None)
+        return {}
+
+    return given
+
+
+REFUSED: list[tuple[str, Given, str, str]] = [
+    ("LBFGS", trained_by(optim.LBFGS), "LBFGS cannot be traced: it evaluates the loss several", "use Adam"),
+    ("Adafactor", trained_by(optim.Adafactor), "it compares the content of tensors in Python", "use Adam"),
+    ("SparseAdam", trained_by(optim.SparseAdam), "its gradients are sparse", "use Adam"),
+    ("count", trained_by(KeepsNumbers), "KeepsNumbers keeps 'count' as int", "keep it as a tensor"),
+    ("rate", trained_by(Decays), "the step of Decays changes 'lr' of its group 0", "keep what a step"),
+    ("hook of a step", trained_by(Hooked), "Hooked has hooks on its step", "remove them"),
+    ("hook", hooked("register_hook"), "the parameter 'fc2.weight' has hooks", "between backward() and"),
+    ("late hook", hooked("register_post_accumulate_grad_hook"), "'fc2.weight' has hooks", "between"),
+    ("number", with_loss(lambda *pair: F.mse_loss(*pair).item()), "", ""),
+    ("item", with_loss(lambda *pair: (F.mse_loss(*pair), F.mse_loss(*pair).item())), "", ".item()"),
+    ("each", with_loss(lambda y, target: y - target), "the loss has the shape (5, 3)", "loss.mean()"),
+    ("detached", with_loss(lambda y, _: y.detach().sum()), "does not depend on any parameter", ".detach()"),
+    ("object", with_result(object()), "returns object, which is not a tensor", "leave the object out"),
+    ("result", with_result(3), "the step returns a number where its results are", "not loss.item()"),
+    ("nothing", with_result(None), "the step returns nothing where", "return the loss itself"),
+    (
+        "nothing of parts",
+        with_result(None, accumulate=5),
+        "the step returns nothing where",
+        "the loss itself",
+    ),
+]
+
+
+@pytest.mark.parametrize(("given", "what", "instead"), [pytest.param(*row[1:], id=row[0]) for row in REFUSED])
+def test_a_step_that_cannot_be_a_graph_is_refused(given: Given, what: str, instead: str) -> None:
+    model = MLP()
+
+    with refused(what, instead):
+        step_of(model, **given(model))
+
+
+def around(function: Callable[..., Any]) -> nn.Module:
+    """Return a model that is a function of another one, ``self.mlp``, and the input."""
+    return Function(function, mlp=MLP())
+
+
+def branching(self: Any, x: torch.Tensor) -> torch.Tensor:
+    return self.mlp(x) if x.mean() > 0 else self.mlp(-x)  # type: ignore[no-any-return]
+
+
+def averaging(self: Any, x: torch.Tensor) -> torch.Tensor:
+    """Average the statistics of a norm over all batches: it takes a counter of them to Python."""
+    return self.mlp(self.norm(x))  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(
+    ("model", "what", "instead"),
+    [
+        pytest.param(around(branching), "decides by the content of a tensor", "torch.where", id="branch"),
+        pytest.param(
+            around(lambda self, x: self.mlp(x) * x.abs().max().item()),
+            "content of a tensor",
+            "no .item()",
+            id="item",
+        ),
+        pytest.param(
+            Function(averaging, mlp=MLP(), norm=nn.BatchNorm1d(7, momentum=None)),
+            "content of a tensor",
+            "",
+            id="mean of statistics",
+        ),
+    ],
+)
+def test_a_model_that_reads_a_tensor_in_python_is_refused_and_nothing_has_changed(
+    model: nn.Module, what: str, instead: str
+) -> None:
+    optimizer = optim.Adam(model.parameters())
+    before = copy.deepcopy((model.state_dict(), optimizer.state_dict()))
+    batch = torch.randn(5, 7), torch.randn(5, 3)
+    random_state = torch.get_rng_state()
+
+    with refused(what, instead) as caught:
+        compile_ir(model, optimizer, F.mse_loss, batch)
+
+    assert "test_unsupported.py" in str(caught.value)
+    assert "unhinted" not in caught.value.message, "what torch.export adds for its own users"
+    torch.testing.assert_close((model.state_dict(), optimizer.state_dict()), before, rtol=0, atol=0)
+    assert torch.equal(torch.get_rng_state(), random_state)
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        pytest.param(around(lambda self, x: self.mlp(x[:, 1:])), id="shapes"),
+        pytest.param(around(lambda self, x: self.mlp(x) * len(x.detach().numpy())), id="numpy"),
+    ],
+)
+def test_a_step_that_fails_otherwise_is_told_to_run_in_eager_pytorch(model: nn.Module) -> None:
+    with pytest.raises(
+        TracingError, match=r"the step cannot be traced: (?s:.*)\n  fix: run the step in eager"
+    ):
+        step_of(model)
 
 
 def test_gradients_that_are_kept_from_step_to_step_are_refused() -> None:
@@ -302,42 +259,6 @@ def test_a_scaler_that_is_off_may_stay_in_a_step() -> None:
     assert not torch.equal(model.fc1.weight, twin.fc1.weight)
 
 
-def test_an_option_that_does_not_exist_is_refused() -> None:
-    with pytest.raises(TypeError, match="unexpected keyword argument 'accumulation'"):
-        step_of(MLP(), accumulation=4)
-
-
 def test_an_option_of_models_is_refused_for_a_step_function() -> None:
     with refused("a step function stands alone: function was given with other parts of a step", "compile_ir"):
         compile_ir(lambda x: x, example_batch=(torch.ones(2),), clip_grad_norm=1.0)
-
-
-class Listing(MLP):
-    """Takes what it computes to NumPy."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return super().forward(x) * len(x.detach().numpy())
-
-
-def test_an_exception_that_tracing_raises_is_explained_without_a_page_to_look_up() -> None:
-    with refused("the step cannot be traced: ", "run the step in eager PyTorch"):
-        step_of(Listing())
-
-
-@pytest.mark.parametrize("build", [Deciding, Counted, PlainMean], ids=lambda build: build.__name__)
-def test_a_refusal_leaves_model_optimizer_and_random_state_as_they_were(build: Any) -> None:
-    model = build()
-    optimizer = optim.Adam(model.parameters())
-    before = {name: item.clone() for name, item in model.state_dict().items()}
-    groups, random_state = [dict(group) for group in optimizer.param_groups], torch.get_rng_state()
-
-    x, y = torch.randn(5, 7), torch.randn(5, 3)
-    random_state = torch.get_rng_state()
-    with pytest.raises(TracingError, match="content of a tensor"):
-        compile_ir(model, optimizer, F.mse_loss, (x, y))
-
-    assert all(torch.equal(item, before[name]) for name, item in model.state_dict().items())
-    assert [dict(group) for group in optimizer.param_groups] == groups
-    assert not optimizer.state
-    assert torch.equal(torch.get_rng_state(), random_state)
-    assert all(parameter.grad is None for parameter in model.parameters())

@@ -14,16 +14,8 @@ from npu_runtime.errors import TracingError
 mse = nn.functional.mse_loss
 
 
-def halved(x: Tensor) -> None:
-    x.mul_(0.5)
-
-
-def first_cleared(x: Tensor) -> None:
-    x[:, 0].zero_()
-
-
-@pytest.mark.parametrize("write", [halved, first_cleared])
-def test_a_step_that_writes_into_its_batch_does_so(write: Callable[[Tensor], None]) -> None:
+@pytest.mark.parametrize("write", [lambda x: x.mul_(0.5), lambda x: x[:, 0].zero_()], ids=["all", "a part"])
+def test_a_step_that_writes_into_its_batch_does_so(write: Callable[[Tensor], Tensor]) -> None:
     torch.manual_seed(0)
     model = nn.Linear(4, 3)
 
@@ -70,15 +62,20 @@ def test_a_step_that_writes_into_a_tensor_of_nobody_is_refused(write: Callable[[
     assert torch.equal(COUNT, torch.zeros(2))  # also the trace has not written
 
 
-@pytest.mark.parametrize("make", [lambda: COUNT.clone(), lambda: COUNT + 0], ids=["clone", "sum"])
-def test_a_step_may_write_into_what_it_makes_of_a_tensor_of_nobody(make: Callable[[], Tensor]) -> None:
+@pytest.mark.parametrize(
+    "make",
+    [lambda: COUNT.clone(), lambda: COUNT + 0, lambda: torch.zeros(2)],
+    ids=["clone", "sum", "new"],
+)
+def test_a_step_may_write_into_what_it_makes(make: Callable[[], Tensor]) -> None:
     torch.manual_seed(0)
     model = nn.Linear(4, 2)
 
     def loss(prediction: Tensor, target: Tensor) -> Tensor:
-        scale = make()
+        total, scale = torch.tensor(0.0), make()
         scale[0] = 3.0
-        return mse(prediction * scale.add_(1), target)
+        total += mse(prediction * scale.add_(1), target)
+        return total
 
     x, y = torch.randn(6, 4), torch.randn(6, 2)
     expected = loss(model(x), y).detach()
@@ -101,21 +98,3 @@ def test_a_step_may_branch_by_cond_and_eager_code_may_behind_it() -> None:
         step = TrainStep(model, optim.SGD(model.parameters(), lr=0.0), loss)
         torch.testing.assert_close(step(x, scale * y), expected)
         torch.testing.assert_close(loss(model(x), scale * y).detach(), expected)
-
-
-def test_a_step_may_write_into_tensors_that_it_makes() -> None:
-    torch.manual_seed(0)
-    model = nn.Linear(4, 3)
-
-    def loss(prediction: Tensor, target: Tensor) -> Tensor:
-        total = torch.tensor(0.0)
-        for index in range(3):
-            total += (index + 1) * mse(prediction[:, index], target[:, index])
-        scale = torch.zeros(3)
-        scale[1] = 2.0
-        return total * scale.sum()
-
-    x, y = torch.randn(6, 4), torch.randn(6, 3)
-    expected = loss(model(x), y).detach()
-
-    torch.testing.assert_close(TrainStep(model, optim.SGD(model.parameters(), lr=0.1), loss)(x, y), expected)

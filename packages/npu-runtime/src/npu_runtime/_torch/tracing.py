@@ -102,11 +102,6 @@ class TracingContext:
             Branch(expr, self._names) for expr in guards.values() if expr.free_symbols <= self._names.keys()
         ]
 
-    def specialized_numbers(self) -> dict[str, float]:
-        """Return the numbers that were specialized to their values, because an op required it, by name."""
-        replaced = ((self._names.get(symbol), value) for symbol, value in self._env.replacements.items())
-        return {name: float(value) for name, value in replaced if name is not None}
-
     def trace(
         self, function: Callable[..., Any], args: Sequence[Any], refuse: Callable[[torch.Tensor], NoReturn]
     ) -> GraphModule:

@@ -49,8 +49,7 @@ def activity(name: str) -> Iterator[None]:
     Raises:
         CaptureError: This thread is capturing or replaying.
     """
-    if STATE.activity:
-        require_outside_capture(f"a {name}")
+    require_outside_capture(f"a {name}")
     STATE.activity = name
     try:
         yield

@@ -182,9 +182,8 @@ def component_violations(components: TrainingComponents) -> Iterator[Violation]:
         for hook in (hook for hooks in kinds for hook in hooks.values()):
             yield Violation(
                 "optimizer-hook",
-                f"{prefix}{type(optimizer).__name__} has a hook on its step, {_hook_name(hook)}, "
-                "which would not run"
-                " in a replay",
+                f"{prefix}{type(optimizer).__name__} has a hook on its step, {_hook_name(hook)}, which would "
+                "not run in a replay",
                 _hook_location(hook),
                 "do its work after each replay, and remove the hook",
             )

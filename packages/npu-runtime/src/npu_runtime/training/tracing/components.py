@@ -77,9 +77,8 @@ class TrainingComponents:
                 raise TracingError(
                     f"the optimizer {type(optimizer).__name__} updates a tensor "
                     f"of shape {tuple(unknown.shape)} that is not a parameter of the model",
-                    fix="make the optimizer of model.parameters(), after the last change to them; "
-                    "or name the other "
-                    "module, too: modules=[...]",
+                    fix="make the optimizer of model.parameters(), after the last change to them; or name "
+                    "the other module, too: modules=[...]",
                 )
             names_of[prefix] = [names[id(tensor)] for tensor in tensors]
         return names_of

@@ -128,9 +128,8 @@ def _write_replaced_buffers(before: Mapping[str, torch.Tensor], now: Mapping[str
             continue
         if new.shape != old.shape or new.dtype != old.dtype:
             raise TracingError(
-                f"{key} is {tuple(old.shape)} of {old.dtype}, "
-                f"and the step replaces it by {tuple(new.shape)} of "
-                f"{new.dtype}",
+                f"{key} is {tuple(old.shape)} of {old.dtype}, and the step replaces it by {tuple(new.shape)} "
+                f"of {new.dtype}",
                 fix="give the buffer its final size and dtype from the start",
             )
         with torch.no_grad():

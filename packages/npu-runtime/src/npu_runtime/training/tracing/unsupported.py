@@ -96,9 +96,8 @@ def require_tensor(result: Any) -> torch.Tensor:
     kind = type(result).__name__
     raise TracingError(
         f"the step returns {kind}, which is not a tensor",
-        fix=f"leave the {kind} out of what the model, or the loss function, returns; "
-        "a model of transformers returns no "
-        "cache when it is called with use_cache=False",
+        fix=f"leave the {kind} out of what the model, or the loss function, returns; a model of transformers "
+        "returns no cache when it is called with use_cache=False",
     )
 
 

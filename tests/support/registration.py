@@ -1,0 +1,21 @@
+"""Executors of ops that are registered for a while."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from npu_ir.ops import register_executor, unregister_executor
+
+Executor = Callable[[list[Any], Any], list[Any]]
+
+
+@contextlib.contextmanager
+def registered(op_type: str, executor: Executor) -> Iterator[None]:
+    """Let an executor run the nodes of an op."""
+    register_executor(op_type)(executor)
+    try:
+        yield
+    finally:
+        unregister_executor(op_type)
