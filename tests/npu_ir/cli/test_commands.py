@@ -332,15 +332,12 @@ def test_verify_takes_the_tolerance_that_is_given(capsys: Capture) -> None:
     assert "differ by more than 0.001 + 1.3e-06 * |expected|" in capsys.readouterr().out
 
 
-@each_row(
-    "command",
-    [
-        lambda: main(["info", "missing.json"]),
-        lambda: main(["show", "missing.json"]),
-        lambda: main(["run", "missing.json"]),
-        lambda: main(["verify", "missing.json", "net.py:Net"]),
-    ],
-)
+@each_row("command", [
+    lambda: main(["info", "missing.json"]),
+    lambda: main(["show", "missing.json"]),
+    lambda: main(["run", "missing.json"]),
+    lambda: main(["verify", "missing.json", "net.py:Net"]),
+])  # fmt: skip
 def test_a_graph_that_is_not_there_is_an_error(command: Callable[[], int], capsys: Capture) -> None:
     code = command()
 

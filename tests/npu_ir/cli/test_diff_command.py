@@ -82,16 +82,13 @@ def test_a_picture_is_written(capsys: pytest.CaptureFixture[str]) -> None:
     assert "~ " in Path("diff.svg").read_text(encoding="utf-8")
 
 
-@each_row(
-    "arguments, problem, code",
-    [
-        (["a.json", "c.ir"], "the graph cannot be read: No such file or directory (at c.ir)", 1),
-        (["a.json", "x.bin"], "the graph cannot be read: it is not text (at x.bin)", 1),
-        (["a.json", "x.ir"], "expected 'graph', got 'what' (at x.ir, line 1", 1),
-        (["a.ir", "b.ir", "-o", "c.svg", "--max-nodes", "1"], "'1' is not a number from 2 on", 2),
-        (["a.ir", "b.ir", "--max-nodes", "9"], "--max-nodes is for drawings", 2),
-    ],
-)
+@each_row("arguments, problem, code", [
+    (["a.json", "c.ir"], "the graph cannot be read: No such file or directory (at c.ir)", 1),
+    (["a.json", "x.bin"], "the graph cannot be read: it is not text (at x.bin)", 1),
+    (["a.json", "x.ir"], "expected 'graph', got 'what' (at x.ir, line 1", 1),
+    (["a.ir", "b.ir", "-o", "c.svg", "--max-nodes", "1"], "'1' is not a number from 2 on", 2),
+    (["a.ir", "b.ir", "--max-nodes", "9"], "--max-nodes is for drawings", 2),
+])  # fmt: skip
 def test_what_cannot_be_compared_is_refused(
     arguments: list[str], problem: str, code: int, capsys: pytest.CaptureFixture[str]
 ) -> None:

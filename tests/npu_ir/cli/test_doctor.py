@@ -171,14 +171,11 @@ def test_commands_that_were_refused_are_broken(install: Install) -> None:
     assert "the command 'info' is already there" in found("plugins", "acme").text
 
 
-@each_row(
-    "backend, state, text",
-    [
-        (Device(torch.device("cpu")), State.OK, "runs on cpu"),
-        (Device(), State.ABSENT, "no driver"),
-        (Device(error=OSError("lost")), State.BROKEN, "OSError: lost"),
-    ],
-)
+@each_row("backend, state, text", [
+    (Device(torch.device("cpu")), State.OK, "runs on cpu"),
+    (Device(), State.ABSENT, "no driver"),
+    (Device(error=OSError("lost")), State.BROKEN, "OSError: lost"),
+])  # fmt: skip
 def test_a_backend_says_where_it_runs(install: Install, backend: Device, state: State, text: str) -> None:
     install(acme={"npu_backends": lambda: [backend]})
 

@@ -44,17 +44,8 @@ def odd_pair():
 """
 INPUTS = ["--input", "x=f32[3, 4]", "--input", 'state={"h": f32[5, 2]}', "--input", "n=4"]
 DYNAMIC = [
-    "-d",
-    "x:0=batch",
-    "-d",
-    "batch=2..64",
-    "-d",
-    "state['h']:0=h",
-    "-d",
-    "h=2..9",
-    "--dynamic",
-    "n:auto",
-]
+    "-d", "x:0=batch", "-d", "batch=2..64", "-d", "state['h']:0=h", "-d", "h=2..9", "--dynamic", "n:auto",
+]  # fmt: skip
 
 Capture = pytest.CaptureFixture[str]
 
@@ -191,18 +182,15 @@ def test_all_sizes_of_tensors_can_be_left_open_and_numbers_stay() -> None:
     assert shapes["n"] is None
 
 
-@each_row(
-    "texts, arguments, message",
-    [
-        (["y:0=b"], {}, r"the model gets no such argument\n  fix: its tensors: x, states\['k'\]"),
-        (["states:0=b"], {}, r"--dynamic states: the model gets no such argument"),
-        (["x:2=b"], {}, "a tensor of 2 dimensions has no axis 2"),
-        (["n:0=b"], {"n": 3}, "--dynamic n: this is 3, which has no sizes"),
-        (["n:auto"], {"n": 3.0}, "--dynamic n: this is 3.0, which has no sizes\n  fix: only"),
-        (["x:0=b"], {"x": F32}, "forward of .* cannot be called so: .*'x' is given twice"),
-        (["x:0=b"], {"z": F32}, r"forward takes 'z' in \*\*more: torch.export leaves no"),
-    ],
-)
+@each_row("texts, arguments, message", [
+    (["y:0=b"], {}, r"the model gets no such argument\n  fix: its tensors: x, states\['k'\]"),
+    (["states:0=b"], {}, r"--dynamic states: the model gets no such argument"),
+    (["x:2=b"], {}, "a tensor of 2 dimensions has no axis 2"),
+    (["n:0=b"], {"n": 3}, "--dynamic n: this is 3, which has no sizes"),
+    (["n:auto"], {"n": 3.0}, "--dynamic n: this is 3.0, which has no sizes\n  fix: only"),
+    (["x:0=b"], {"x": F32}, "forward of .* cannot be called so: .*'x' is given twice"),
+    (["x:0=b"], {"z": F32}, r"forward takes 'z' in \*\*more: torch.export leaves no"),
+])  # fmt: skip
 def test_dynamic_sizes_of_what_is_not_there_are_refused(
     texts: list[str], arguments: dict[str, Any], message: str
 ) -> None:
@@ -392,16 +380,13 @@ def test_a_specialized_graph_runs_with_the_weights_of_the_first_one(tmp_path: Pa
     assert all(torch.equal(results[0][name], results[1][name]) for name in ("result[0]", "result[1]"))
 
 
-@each_row(
-    "sizes, code, message",
-    [
-        (["batch"], 2, "'batch' is not a size\n  fix: write SYMBOL=NUMBER, such as batch=8"),
-        (["batch=2.5"], 2, "'batch=2.5' is not a size"),
-        (["batch=2", "batch=2"], 2, "the size 'batch' is given twice"),
-        (["seq=2"], 1, "graph 'Net' has no symbol 'seq'\n  fix: its symbols: batch, h, s0"),
-        (["batch=65"], 1, "symbol 'batch' cannot be 65: it is in [2, 64]"),
-    ],
-)
+@each_row("sizes, code, message", [
+    (["batch"], 2, "'batch' is not a size\n  fix: write SYMBOL=NUMBER, such as batch=8"),
+    (["batch=2.5"], 2, "'batch=2.5' is not a size"),
+    (["batch=2", "batch=2"], 2, "the size 'batch' is given twice"),
+    (["seq=2"], 1, "graph 'Net' has no symbol 'seq'\n  fix: its symbols: batch, h, s0"),
+    (["batch=65"], 1, "symbol 'batch' cannot be 65: it is in [2, 64]"),
+])  # fmt: skip
 def test_sizes_that_a_graph_cannot_have_are_refused(
     sizes: list[str], code: int, message: str, tmp_path: Path, capsys: Capture
 ) -> None:

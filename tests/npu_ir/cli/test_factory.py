@@ -103,33 +103,27 @@ def test_a_file_takes_no_module_s_place() -> None:
     assert sys.modules["json"] is json
 
 
-@each_row(
-    "reference, message",
-    [
-        ("zoo", "'zoo' does not name a model\n  fix: write MODULE:FACTORY"),
-        ("zoo:", "'zoo:' does not name a model"),
-        (":make", "':make' does not name a model"),
-        ("no_zoo:make", "there is no module 'no_zoo'\n  at: no_zoo:make"),
-        ("zoo.inner:make", "there is no module 'zoo.inner'"),
-        ("no_zoo.py:make", "there is no file no_zoo.py"),
-        ("zoo:missing", "zoo has no missing\n  fix: it has Net, make, net, raises, exits"),
-        ("zoo:number", "zoo:number is int\n  fix: name a function or class that can be"),
-    ],
-)
+@each_row("reference, message", [
+    ("zoo", "'zoo' does not name a model\n  fix: write MODULE:FACTORY"),
+    ("zoo:", "'zoo:' does not name a model"),
+    (":make", "':make' does not name a model"),
+    ("no_zoo:make", "there is no module 'no_zoo'\n  at: no_zoo:make"),
+    ("zoo.inner:make", "there is no module 'zoo.inner'"),
+    ("no_zoo.py:make", "there is no file no_zoo.py"),
+    ("zoo:missing", "zoo has no missing\n  fix: it has Net, make, net, raises, exits"),
+    ("zoo:number", "zoo:number is int\n  fix: name a function or class that can be"),
+])  # fmt: skip
 def test_a_reference_that_names_nothing_is_wrong_usage(reference: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         make_model(reference)
 
 
-@each_row(
-    "reference, size, bias",
-    [
-        ("zoo:sized(3)", 3, True),
-        ("zoo.py:sized(size=2, bias=False)", 2, False),
-        ("torch.nn:Linear(4, 1)", 4, True),
-        ("zoo:sized( # a comment: with a colon\n 5)", 5, True),
-    ],
-)
+@each_row("reference, size, bias", [
+    ("zoo:sized(3)", 3, True),
+    ("zoo.py:sized(size=2, bias=False)", 2, False),
+    ("torch.nn:Linear(4, 1)", 4, True),
+    ("zoo:sized( # a comment: with a colon\n 5)", 5, True),
+])  # fmt: skip
 def test_a_factory_takes_python_literals(reference: str, size: int, bias: bool) -> None:
     model = make_model(reference)
 

@@ -56,22 +56,19 @@ def test_an_input_is_read(text: str, name: str, value: Any) -> None:
     assert read(text) == (name, value)
 
 
-@each_row(
-    "text, message",
-    [
-        ("x=foo[2]", "--input x=foo.2.: unknown dtype 'foo'\n  fix: --help of the command lists"),
-        ("x=f32", "f32 has no shape\n  fix: write f32.2, 3., or f32.. for a 0-d tensor"),
-        ("x=f32[-1]", r"expected an integer from 0 to 2\*\*63 - 1, got -1"),
-        (f"x=f32[{2**62}]", r"there are no tensors of type f32\[4611686018427387904\]"),
-        ("[@a.npy, 1]", "a file cannot be part of a list, tuple or dict\n  fix: save all of it to one .pt"),
-        ("{[1]: 2}", "a list cannot be a key of a dict"),
-        ("x=f32[2", "got the end of the text\n  fix: --help of the command"),
-        ("x=f32[2]]", "expected the end of the text, got ']'"),
-        ("mode=bilinear", "'bilinear' is not a value\n  fix: put a string in quotes: '\"bilinear\"'"),
-        ("x=", "--input x=: expected"),
-        ("x=@", "--input x=@: no file is named after '@'"),
-    ],
-)
+@each_row("text, message", [
+    ("x=foo[2]", "--input x=foo.2.: unknown dtype 'foo'\n  fix: --help of the command lists"),
+    ("x=f32", "f32 has no shape\n  fix: write f32.2, 3., or f32.. for a 0-d tensor"),
+    ("x=f32[-1]", r"expected an integer from 0 to 2\*\*63 - 1, got -1"),
+    (f"x=f32[{2**62}]", r"there are no tensors of type f32\[4611686018427387904\]"),
+    ("[@a.npy, 1]", "a file cannot be part of a list, tuple or dict\n  fix: save all of it to one .pt"),
+    ("{[1]: 2}", "a list cannot be a key of a dict"),
+    ("x=f32[2", "got the end of the text\n  fix: --help of the command"),
+    ("x=f32[2]]", "expected the end of the text, got ']'"),
+    ("mode=bilinear", "'bilinear' is not a value\n  fix: put a string in quotes: '\"bilinear\"'"),
+    ("x=", "--input x=: expected"),
+    ("x=@", "--input x=@: no file is named after '@'"),
+])  # fmt: skip
 def test_an_input_that_cannot_be_read_is_refused(text: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         parse_input(text)
@@ -120,19 +117,16 @@ def test_a_pt_file_may_hold_nested_inputs(files: Path) -> None:
     assert options == {"n": 3}
 
 
-@each_row(
-    "file, message",
-    [
-        ("@missing.npy", "there is no file missing.npy"),
-        ("@x.txt", "x.txt is not a file of tensors\n  fix: supported are .npy, .pt, .pth, .safetensors"),
-        ("@x.pt#x", "x.pt#x: only .safetensors files hold tensors by name"),
-        ("@two.safetensors", "two.safetensors holds 2 tensors: which one"),
-        ("@two.safetensors#z", "two.safetensors has no tensor 'z'\n  fix: it has x, y"),
-        ("@broken.safetensors", "broken.safetensors cannot be read: "),
-        ("@broken.pt", "broken.pt cannot be read: "),
-        ("@objects.npy", "objects.npy cannot be read: ValueError: Object arrays"),
-    ],
-)
+@each_row("file, message", [
+    ("@missing.npy", "there is no file missing.npy"),
+    ("@x.txt", "x.txt is not a file of tensors\n  fix: supported are .npy, .pt, .pth, .safetensors"),
+    ("@x.pt#x", "x.pt#x: only .safetensors files hold tensors by name"),
+    ("@two.safetensors", "two.safetensors holds 2 tensors: which one"),
+    ("@two.safetensors#z", "two.safetensors has no tensor 'z'\n  fix: it has x, y"),
+    ("@broken.safetensors", "broken.safetensors cannot be read: "),
+    ("@broken.pt", "broken.pt cannot be read: "),
+    ("@objects.npy", "objects.npy cannot be read: ValueError: Object arrays"),
+])  # fmt: skip
 def test_a_file_that_holds_no_input_is_refused(file: str, message: str, files: Path) -> None:
     item = parse_input(file)
 

@@ -505,26 +505,23 @@ def test_a_terminal_gets_rich_output_where_rich_is_installed(
     assert "f32[red]" in printed  # no markup
 
 
-@each_row(
-    "text, expected",
-    [
-        (size_text(0), "0 B"),
-        (size_text(999), "999 B"),
-        (size_text(1000), "1 KB"),
-        (size_text(1234), "1.23 KB"),
-        (size_text(999_600), "1 MB"),
-        (size_text(97_800_000), "97.8 MB"),
-        (size_text(141 * 10**9), "141 GB"),
-        (size_text(10**16), "1e+04 TB"),
-        (time_text(0.0), "0 us"),
-        (time_text(1.234e-6), "1.23 us"),
-        (time_text(999.6e-6), "1 ms"),
-        (time_text(-2e-6), "-2 us"),
-        (time_text(0.0123), "12.3 ms"),
-        (time_text(12.0), "12 s"),
-        (count_text(1, "node"), "1 node"),
-        (count_text(1234, "node"), "1,234 nodes"),
-    ],
-)
+@each_row("text, expected", [
+    (size_text(0), "0 B"),
+    (size_text(999), "999 B"),
+    (size_text(1000), "1 KB"),
+    (size_text(1234), "1.23 KB"),
+    (size_text(999_600), "1 MB"),
+    (size_text(97_800_000), "97.8 MB"),
+    (size_text(141 * 10**9), "141 GB"),
+    (size_text(10**16), "1e+04 TB"),
+    (time_text(0.0), "0 us"),
+    (time_text(1.234e-6), "1.23 us"),
+    (time_text(999.6e-6), "1 ms"),
+    (time_text(-2e-6), "-2 us"),
+    (time_text(0.0123), "12.3 ms"),
+    (time_text(12.0), "12 s"),
+    (count_text(1, "node"), "1 node"),
+    (count_text(1234, "node"), "1,234 nodes"),
+])  # fmt: skip
 def test_numbers_have_three_digits_in_the_unit_that_fits(text: str, expected: str) -> None:
     assert text == expected

@@ -16,17 +16,10 @@ from tests.support.tiers import examples
 
 COLUMNS = ("value", "op", "type", "ULP", "abs", "noise floor", "")
 ROWS = [
-    (
-        "%layers_0_self_attention_dropout_residual_add_17",
-        "mkldnn._convolution_pointwise.default",
-        "f32[2, 128, 56, 56]",
-        "1,234,567",
-        "2.6e-05",
-        "1.2e-06",
-        "differs",
-    ),
+    ("%layers_0_self_attention_dropout_residual_add_17", "mkldnn._convolution_pointwise.default",
+        "f32[2, 128, 56, 56]", "1,234,567", "2.6e-05", "1.2e-06", "differs"),
     ("%relu", "aten.relu.default", "f32[2]", "", "inf", "", "rounding"),
-]
+]  # fmt: skip
 
 
 class Screen(io.StringIO):

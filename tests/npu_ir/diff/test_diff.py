@@ -200,30 +200,20 @@ EDITS = {
     "insert": (_insert, "+ %neg"),
     "erase": (_erase, "- %relu#2"),
     "move_to_prologue": (_move_to_prologue, "@@ prologue @@\n+ %neg"),
-    "replace_all_uses": (
-        lambda graph: graph.replace_all_uses(graph.value("relu"), graph.value("linear")),
-        "# changed: input",
-    ),
-    "set_input": (
-        lambda graph: graph.set_input(graph.node("relu#1"), 0, graph.value("x")),
-        "# changed: self",
-    ),
+    "replace_all_uses": (lambda graph: graph.replace_all_uses(graph.value("relu"), graph.value("linear")),
+        "# changed: input"),
+    "set_input": (lambda graph: graph.set_input(graph.node("relu#1"), 0, graph.value("x")),
+        "# changed: self"),
     "set_literal": (lambda graph: graph.set_literal(graph.node("relu"), 0, 1.0), "# changed: self"),
     "set_attrs": (lambda graph: graph.set_attrs(graph.node("relu"), {"k": 1}), "{k=1}  # changed: k"),
     "sort": (_sort, "+ %neg"),
     "set_outputs": (lambda graph: graph.set_outputs(graph.value("x")), "+ return %x  # changed: structure"),
-    "set_results": (
-        lambda graph: graph.set_results(flatten({"y": 0})[1], [2.0]),
-        "+ return result['y'] = 2.0  # changed: value",
-    ),
-    "set_update": (
-        lambda graph: graph.set_update(graph.value("x"), graph.value("relu")),
-        "+ update %x = %relu",
-    ),
-    "set_call": (
-        lambda graph: graph.set_call([graph.value("x")], {"k": 2}),
-        "- call (%x)\n+ call (%x, k=2)  # changed: call",
-    ),
+    "set_results": (lambda graph: graph.set_results(flatten({"y": 0})[1], [2.0]),
+        "+ return result['y'] = 2.0  # changed: value"),
+    "set_update": (lambda graph: graph.set_update(graph.value("x"), graph.value("relu")),
+        "+ update %x = %relu"),
+    "set_call": (lambda graph: graph.set_call([graph.value("x")], {"k": 2}),
+        "- call (%x)\n+ call (%x, k=2)  # changed: call"),
     "add_symbol": (lambda graph: graph.add_symbol("s0", Range(2, 8)), "+ symbol s0 in [2, 8]"),
     "add_input": (lambda graph: graph.add_input("z", F32), "+ input %z: f32[2, 3]"),
     "add_parameter": (lambda graph: graph.add_parameter("w", F32), "+ param %w: f32[2, 3]"),
@@ -232,7 +222,7 @@ EDITS = {
     "add_constant": (lambda graph: graph.add_constant("c", torch.ones(1)), "+ const %c: f32[1] = [1.0]"),
     "replace_input": (_replace_input, "- input %x: f32[2, 3]\n+ input %x: f32[5]  # changed: type"),
     "fix_input": (_fix_input, "- input %x: f32[2, 3]"),
-}
+}  # fmt: skip
 
 
 @each_row("change, line", EDITS)

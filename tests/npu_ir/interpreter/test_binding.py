@@ -75,15 +75,12 @@ def test_arguments_that_do_not_fit_are_refused_before_anything_runs(
     assert ran == []
 
 
-@each_row(
-    "value, message",
-    [
-        (1.0, "the graph was made for 2.0 here, not 1.0"),
-        (2, "the graph was made for 2.0 here, not 2"),
-        (torch.tensor(2.0), r"the graph was made for 2.0 here, not tensor\(2.\)"),
-        (list(range(1000)), r"expected|the graph was made for 2.0 here, not \[0, 1"),
-    ],
-)
+@each_row("value, message", [
+    (1.0, "the graph was made for 2.0 here, not 1.0"),
+    (2, "the graph was made for 2.0 here, not 2"),
+    (torch.tensor(2.0), r"the graph was made for 2.0 here, not tensor\(2.\)"),
+    (list(range(1000)), r"expected|the graph was made for 2.0 here, not \[0, 1"),
+])  # fmt: skip
 def test_another_constant_than_the_graph_was_made_for_is_refused(value: Any, message: str) -> None:
     graph = program("  input %x: f32[2]\n  call (%x, scale=2.0)\n  return %x")
 
@@ -182,16 +179,13 @@ def test_a_long_list_of_wrong_weights_is_cut() -> None:
     assert "w20" not in str(caught.value)
 
 
-@each_row(
-    "given, message",
-    [
-        ({"w": 1.0}, "misfit: w is float, the graph needs"),
-        ({"w": tensor(1, 1).to_sparse()}, r"misfit: w is f32\[2\]@sparse_coo, the graph needs f32\[2\]"),
-        ({"w": tensor(1, 1), "v": tensor(1, 2)}, "misfit: v and w are tied in the model but differ"),
-        ({"v": tensor(1)}, r"misfit: v is f32\[1\]"),
-        ({}, "missing: w"),
-    ],
-)
+@each_row("given, message", [
+    ({"w": 1.0}, "misfit: w is float, the graph needs"),
+    ({"w": tensor(1, 1).to_sparse()}, r"misfit: w is f32\[2\]@sparse_coo, the graph needs f32\[2\]"),
+    ({"w": tensor(1, 1), "v": tensor(1, 2)}, "misfit: v and w are tied in the model but differ"),
+    ({"v": tensor(1)}, r"misfit: v is f32\[1\]"),
+    ({}, "missing: w"),
+])  # fmt: skip
 def test_weights_that_do_not_fit_are_refused(given: dict[str, Any], message: str) -> None:
     with pytest.raises(WeightError, match=message):
         Interpreter(program('  param %w: f32[2] aliases ["v"]\n  return %w'), given)

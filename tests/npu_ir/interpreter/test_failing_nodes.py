@@ -94,14 +94,11 @@ def test_a_result_of_another_type_than_the_graph_states_is_refused(type: str, re
         execute_ir(graph, (tensor(1, 2),))
 
 
-@each_row(
-    "outputs, count",
-    [
-        ("%a: f32[2], %b: i64[2] = aten.max.dim(%x) {dim=0}", 2),
-        ("aten.neg.default(%x)", 1),
-        ("%a: f32[2], %b: f32[2] = aten.neg.default(%x)", 1),
-    ],
-)
+@each_row("outputs, count", [
+    ("%a: f32[2], %b: i64[2] = aten.max.dim(%x) {dim=0}", 2),
+    ("aten.neg.default(%x)", 1),
+    ("%a: f32[2], %b: f32[2] = aten.neg.default(%x)", 1),
+])  # fmt: skip
 def test_another_number_of_results_than_the_graph_states_is_refused(outputs: str, count: int) -> None:
     outputs = outputs if count == 1 else outputs.replace(", %b: i64[2]", "")
     expected = outputs.count(": ")

@@ -188,43 +188,30 @@ def test_a_call_is_taken_apart_and_comes_back(
     }
 
 
-@each_row(
-    "op_type, inputs, attrs, args, kwargs",
-    {
-        "Tensor": ("aten.relu.default", [A], {}, [A], {}),
-        "keyword_only": ("aten.add.Tensor", [A, B], {"alpha": 2}, [A, B], {"alpha": 2}),
-        "scalar_after": ("aten.mul.Tensor", [A], {"other": 0.5}, [A, 0.5], {}),
-        "scalar_before": ("aten.mul.Tensor", [A], {"self": 0.5}, [0.5, A], {}),
-        "Scalar": ("aten.rsub.Scalar", [A], {"other": 1, "alpha": 2}, [A, 1, 2], {}),
-        "Tensor?_absent": ("aten.linear.default", [A, B], {}, [A, B], {}),
-        "Tensor?": ("aten.linear.default", [A, B, C], {}, [A, B, C], {}),
-        "first_Tensor?": ("aten.clamp.Tensor", [A, B], {}, [A, B], {}),
-        "stated_None": ("aten.clamp.Tensor", [A, B], {"min": None}, [A, None, B], {}),
-        "Tensor[]": ("aten.cat.default", [A, B], {LIST_SIZES: [2], "dim": 1}, [[A, B], 1], {}),
-        "Tensor[]_without_size": ("aten.cat.default", [A, B], {"dim": 1}, [[A, B], 1], {}),
-        "two_lists": ("aten._foreach_add.List", [A, B, C], {LIST_SIZES: [1, 2]}, [[A], [B, C]], {}),
-        "Tensor?[]": ("aten.index.Tensor", [A, B], {NONE_MASKS: [[True, False]]}, [A, [None, B]], {}),
-        "Tensor?[]_without_mask": ("aten.index.Tensor", [A, B, C], {}, [A, [B, C]], {}),
-        "after_a_list": ("aten.index_put.default", [A, B, C], {NONE_MASKS: [[False]]}, [A, [B], C], {}),
-        "between": (
-            "aten.layer_norm.default",
-            [A, B, C],
-            {"normalized_shape": [4], "eps": 0.1},
-            [A, [4], B, C, 0.1],
-            {},
-        ),
-        "defaults_in_the_middle": (
-            "aten.layer_norm.default",
-            [A],
-            {"normalized_shape": [4], "eps": 0.1},
-            [A, [4]],
-            {"eps": 0.1},
-        ),
-        "no_tensor": ("aten.zeros.default", [], {"size": [2]}, [[2]], {}),
-        "three": (f"{T}.optional_between.default", [A, B, C], {}, [A, B, C], {}),
-        "first_None": (f"{T}.optional_between.default", [B, C], {"a": None}, [None, B, C], {}),
-    },
-)
+@each_row("op_type, inputs, attrs, args, kwargs", {
+    "Tensor": ("aten.relu.default", [A], {}, [A], {}),
+    "keyword_only": ("aten.add.Tensor", [A, B], {"alpha": 2}, [A, B], {"alpha": 2}),
+    "scalar_after": ("aten.mul.Tensor", [A], {"other": 0.5}, [A, 0.5], {}),
+    "scalar_before": ("aten.mul.Tensor", [A], {"self": 0.5}, [0.5, A], {}),
+    "Scalar": ("aten.rsub.Scalar", [A], {"other": 1, "alpha": 2}, [A, 1, 2], {}),
+    "Tensor?_absent": ("aten.linear.default", [A, B], {}, [A, B], {}),
+    "Tensor?": ("aten.linear.default", [A, B, C], {}, [A, B, C], {}),
+    "first_Tensor?": ("aten.clamp.Tensor", [A, B], {}, [A, B], {}),
+    "stated_None": ("aten.clamp.Tensor", [A, B], {"min": None}, [A, None, B], {}),
+    "Tensor[]": ("aten.cat.default", [A, B], {LIST_SIZES: [2], "dim": 1}, [[A, B], 1], {}),
+    "Tensor[]_without_size": ("aten.cat.default", [A, B], {"dim": 1}, [[A, B], 1], {}),
+    "two_lists": ("aten._foreach_add.List", [A, B, C], {LIST_SIZES: [1, 2]}, [[A], [B, C]], {}),
+    "Tensor?[]": ("aten.index.Tensor", [A, B], {NONE_MASKS: [[True, False]]}, [A, [None, B]], {}),
+    "Tensor?[]_without_mask": ("aten.index.Tensor", [A, B, C], {}, [A, [B, C]], {}),
+    "after_a_list": ("aten.index_put.default", [A, B, C], {NONE_MASKS: [[False]]}, [A, [B], C], {}),
+    "between": ("aten.layer_norm.default", [A, B, C], {"normalized_shape": [4], "eps": 0.1},
+        [A, [4], B, C, 0.1], {}),
+    "defaults_in_the_middle": ("aten.layer_norm.default", [A], {"normalized_shape": [4], "eps": 0.1},
+        [A, [4]], {"eps": 0.1}),
+    "no_tensor": ("aten.zeros.default", [], {"size": [2]}, [[2]], {}),
+    "three": (f"{T}.optional_between.default", [A, B, C], {}, [A, B, C], {}),
+    "first_None": (f"{T}.optional_between.default", [B, C], {"a": None}, [None, B, C], {}),
+})  # fmt: skip
 def test_without_a_record_inputs_fill_the_tensor_arguments_in_order(
     op_type: str, inputs: list[Any], attrs: dict[str, Any], args: list[Any], kwargs: dict[str, Any]
 ) -> None:
@@ -256,37 +243,17 @@ def test_a_bound_list_is_a_new_one_at_every_call() -> None:
     assert attrs["size"] == [2]
 
 
-@each_row(
-    "op_type, args, kwargs, message",
-    {
-        "too_many": ("aten.relu.default", (A, B), {}, "aten.relu.default takes 1 arguments, got 2"),
-        "unknown": (
-            "aten.relu.default",
-            (A,),
-            {"other": B},
-            "aten.relu.default got an unknown argument 'other'",
-        ),
-        "twice": ("aten.relu.default", (A,), {"self": B}, "aten.relu.default got a second argument 'self'"),
-        "mixed": (
-            "aten.cat.default",
-            ([A, 1.0],),
-            {},
-            r"argument 'tensors' of aten.cat.default mixes tensors and plain data: \[A, 1.0\]",
-        ),
-        "none": (
-            "aten.cat.default",
-            ([A, None],),
-            {},
-            r"argument 'tensors' of aten.cat.default is a list of tensors without None: \[A, None\]",
-        ),
-        "plain": (
-            "aten.index.Tensor",
-            (A, [True]),
-            {},
-            r"argument 'indices' of aten.index.Tensor mixes tensors and plain data: \[True\]",
-        ),
-    },
-)
+@each_row("op_type, args, kwargs, message", {
+    "too_many": ("aten.relu.default", (A, B), {}, "aten.relu.default takes 1 arguments, got 2"),
+    "unknown": ("aten.relu.default", (A,), {"other": B}, "aten.relu.default got an unknown argument 'other'"),
+    "twice": ("aten.relu.default", (A,), {"self": B}, "aten.relu.default got a second argument 'self'"),
+    "mixed": ("aten.cat.default", ([A, 1.0],), {},
+        r"argument 'tensors' of aten.cat.default mixes tensors and plain data: \[A, 1.0\]"),
+    "none": ("aten.cat.default", ([A, None],), {},
+        r"argument 'tensors' of aten.cat.default is a list of tensors without None: \[A, None\]"),
+    "plain": ("aten.index.Tensor", (A, [True]), {},
+        r"argument 'indices' of aten.index.Tensor mixes tensors and plain data: \[True\]"),
+})  # fmt: skip
 def test_a_call_that_the_schema_does_not_allow_is_refused(
     op_type: str, args: tuple[Any, ...], kwargs: dict[str, Any], message: str
 ) -> None:
@@ -294,172 +261,53 @@ def test_a_call_that_the_schema_does_not_allow_is_refused(
         flatten_arguments(schema(op_type), args, kwargs, is_input)
 
 
-@each_row(
-    "op_type, count, operands, attrs, message",
-    {
-        "none": (
-            "aten.relu.default",
-            0,
-            None,
-            {},
-            r"aten.relu.default needs its argument 'self'\n  fix: its schema is aten::relu\(Tensor self\)",
-        ),
-        "left": (
-            "aten.relu.default",
-            2,
-            None,
-            {},
-            r"aten.relu.default leaves 1 of 2 inputs unused\n  fix: its schema is",
-        ),
-        "recorded_missing": (
-            "aten.add.Tensor",
-            1,
-            ["self"],
-            {},
-            "aten.add.Tensor needs its argument 'other'",
-        ),
-        "recorded_twice": (
-            "aten.add.Tensor",
-            2,
-            ["self", "self"],
-            {"other": 1},
-            "aten.add.Tensor leaves 1 of 2 inputs unused",
-        ),
-        "input_and_attr": (
-            "aten.add.Tensor",
-            2,
-            ["self", "other"],
-            {"other": 1},
-            "aten.add.Tensor leaves 1 of 2 inputs unused",
-        ),
-        "unknown_operand": (
-            "aten.add.Tensor",
-            2,
-            ["self", "another"],
-            {},
-            "aten.add.Tensor has no argument 'another'",
-        ),
-        "unknown_attr": (
-            "aten.add.Tensor",
-            2,
-            None,
-            {"beta": 1},
-            r"aten.add.Tensor has no argument 'beta'\n  fix: its schema is",
-        ),
-        "index_of_no_list": (
-            "aten.add.Tensor",
-            2,
-            ["self[0]", "other"],
-            {},
-            "aten.add.Tensor needs its argument 'self'",
-        ),
-        "index_of_optional": (
-            "aten.linear.default",
-            2,
-            ["input", "weight[0]"],
-            {},
-            "aten.linear.default needs its argument 'weight'",
-        ),
-        "plain_missing": (
-            "aten.full.default",
-            0,
-            None,
-            {"size": [2]},
-            "aten.full.default needs its argument 'fill_value'",
-        ),
-        "list_short": (
-            "aten.cat.default",
-            1,
-            None,
-            {LIST_SIZES: [2]},
-            r"argument 'tensors\[1\]' of aten.cat.default has no input to fill it\n  fix: its schema is",
-        ),
-        "list_huge": (
-            "aten.cat.default",
-            1,
-            ["tensors[0]"],
-            {LIST_SIZES: [10**15]},
-            r"argument 'tensors\[1\]' of aten.cat.default has no input",
-        ),
-        "list_long": (
-            "aten.cat.default",
-            2,
-            None,
-            {LIST_SIZES: [1]},
-            "aten.cat.default leaves 1 of 2 inputs unused",
-        ),
-        "list_index": (
-            "aten.cat.default",
-            1,
-            ["tensors[1]"],
-            {LIST_SIZES: [1]},
-            r"argument 'tensors\[0\]' of aten.cat.default has no input",
-        ),
-        "list_without_index": (
-            "aten.cat.default",
-            1,
-            ["tensors"],
-            {LIST_SIZES: [1]},
-            r"argument 'tensors\[0\]' of aten.cat.default has no input",
-        ),
-        "required_list_absent": (
-            "aten.cat.default",
-            0,
-            None,
-            {LIST_SIZES: [None]},
-            "aten.cat.default needs its argument 'tensors'",
-        ),
-        "list_as_attr": (
-            "aten.cat.default",
-            0,
-            None,
-            {"tensors": [1, 2]},
-            "argument 'tensors' of aten.cat.default is a list of tensors: it takes inputs, not an attribute",
-        ),
-        "spare_size": (
-            "aten.cat.default",
-            1,
-            None,
-            {LIST_SIZES: [1, 0]},
-            "_tensor_list_sizes or _tensor_list_none_masks records more lists than aten.cat.default has",
-        ),
-        "spare_mask": (
-            "aten.relu.default",
-            1,
-            None,
-            {NONE_MASKS: [[]]},
-            "records more lists than aten.relu.default has",
-        ),
-        "mask_short": (
-            "aten.index.Tensor",
-            1,
-            None,
-            {NONE_MASKS: [[False]]},
-            r"argument 'indices\[0\]' of aten.index.Tensor has no input",
-        ),
-        "mask_long": (
-            "aten.index.Tensor",
-            2,
-            None,
-            {NONE_MASKS: [[True]]},
-            "aten.index.Tensor leaves 1 of 2 inputs unused",
-        ),
-        "bad_sizes": (
-            "aten.cat.default",
-            1,
-            None,
-            {LIST_SIZES: "1"},
-            "_tensor_list_sizes is a list of sizes, None for an absent list: not '1'",
-        ),
-        "bad_masks": (
-            "aten.index.Tensor",
-            1,
-            None,
-            {NONE_MASKS: [0]},
-            r"_tensor_list_none_masks is a list of lists of bools, True for None: not \[0\]",
-        ),
-    },
-)
+@each_row("op_type, count, operands, attrs, message", {
+    "none": ("aten.relu.default", 0, None, {},
+        r"aten.relu.default needs its argument 'self'\n  fix: its schema is aten::relu\(Tensor self\)"),
+    "left": ("aten.relu.default", 2, None, {},
+        r"aten.relu.default leaves 1 of 2 inputs unused\n  fix: its schema is"),
+    "recorded_missing": ("aten.add.Tensor", 1, ["self"], {}, "aten.add.Tensor needs its argument 'other'"),
+    "recorded_twice": ("aten.add.Tensor", 2, ["self", "self"], {"other": 1},
+        "aten.add.Tensor leaves 1 of 2 inputs unused"),
+    "input_and_attr": ("aten.add.Tensor", 2, ["self", "other"], {"other": 1},
+        "aten.add.Tensor leaves 1 of 2 inputs unused"),
+    "unknown_operand": ("aten.add.Tensor", 2, ["self", "another"], {},
+        "aten.add.Tensor has no argument 'another'"),
+    "unknown_attr": ("aten.add.Tensor", 2, None, {"beta": 1},
+        r"aten.add.Tensor has no argument 'beta'\n  fix: its schema is"),
+    "index_of_no_list": ("aten.add.Tensor", 2, ["self[0]", "other"], {},
+        "aten.add.Tensor needs its argument 'self'"),
+    "index_of_optional": ("aten.linear.default", 2, ["input", "weight[0]"], {},
+        "aten.linear.default needs its argument 'weight'"),
+    "plain_missing": ("aten.full.default", 0, None, {"size": [2]},
+        "aten.full.default needs its argument 'fill_value'"),
+    "list_short": ("aten.cat.default", 1, None, {LIST_SIZES: [2]},
+        r"argument 'tensors\[1\]' of aten.cat.default has no input to fill it\n  fix: its schema is"),
+    "list_huge": ("aten.cat.default", 1, ["tensors[0]"], {LIST_SIZES: [10**15]},
+        r"argument 'tensors\[1\]' of aten.cat.default has no input"),
+    "list_long": ("aten.cat.default", 2, None, {LIST_SIZES: [1]},
+        "aten.cat.default leaves 1 of 2 inputs unused"),
+    "list_index": ("aten.cat.default", 1, ["tensors[1]"], {LIST_SIZES: [1]},
+        r"argument 'tensors\[0\]' of aten.cat.default has no input"),
+    "list_without_index": ("aten.cat.default", 1, ["tensors"], {LIST_SIZES: [1]},
+        r"argument 'tensors\[0\]' of aten.cat.default has no input"),
+    "required_list_absent": ("aten.cat.default", 0, None, {LIST_SIZES: [None]},
+        "aten.cat.default needs its argument 'tensors'"),
+    "list_as_attr": ("aten.cat.default", 0, None, {"tensors": [1, 2]},
+        "argument 'tensors' of aten.cat.default is a list of tensors: it takes inputs, not an attribute"),
+    "spare_size": ("aten.cat.default", 1, None, {LIST_SIZES: [1, 0]},
+        "_tensor_list_sizes or _tensor_list_none_masks records more lists than aten.cat.default has"),
+    "spare_mask": ("aten.relu.default", 1, None, {NONE_MASKS: [[]]},
+        "records more lists than aten.relu.default has"),
+    "mask_short": ("aten.index.Tensor", 1, None, {NONE_MASKS: [[False]]},
+        r"argument 'indices\[0\]' of aten.index.Tensor has no input"),
+    "mask_long": ("aten.index.Tensor", 2, None, {NONE_MASKS: [[True]]},
+        "aten.index.Tensor leaves 1 of 2 inputs unused"),
+    "bad_sizes": ("aten.cat.default", 1, None, {LIST_SIZES: "1"},
+        "_tensor_list_sizes is a list of sizes, None for an absent list: not '1'"),
+    "bad_masks": ("aten.index.Tensor", 1, None, {NONE_MASKS: [0]},
+        r"_tensor_list_none_masks is a list of lists of bools, True for None: not \[0\]"),
+})  # fmt: skip
 def test_inputs_and_attributes_that_do_not_fit_the_schema_are_refused(
     op_type: str, count: int, operands: list[str] | None, attrs: dict[str, Any], message: str
 ) -> None:
@@ -542,19 +390,16 @@ def test_any_name_is_an_operator_or_none(name: str) -> None:
     assert found is None or op_type_of(found) == name
 
 
-@each_row(
-    "name",
-    [
-        "aten.relu",
-        "aten.relu.default.x",
-        "aten..default",
-        "aten.relu.nope",
-        "nope.nope.nope",
-        "aten.re lu.default",
-        "higher_order.cond.default",
-        "aten.__name__.default",
-    ],
-)
+@each_row("name", [
+    "aten.relu",
+    "aten.relu.default.x",
+    "aten..default",
+    "aten.relu.nope",
+    "nope.nope.nope",
+    "aten.re lu.default",
+    "higher_order.cond.default",
+    "aten.__name__.default",
+])  # fmt: skip
 def test_what_is_no_operator_is_not_found(name: str) -> None:
     assert resolve(name) is None
 

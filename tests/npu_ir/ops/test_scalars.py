@@ -42,17 +42,14 @@ def program(text: str) -> Graph:
 # Types
 
 
-@each_row(
-    "type, text",
-    {
-        "int": (ScalarType("int"), "int"),
-        "float": (ScalarType("float"), "float"),
-        "bool": (ScalarType("bool"), "bool"),
-        "known": (ScalarType("int", 3), "int(3)"),
-        "negative": (ScalarType("int", -3), "int(-3)"),
-        "expression": (ScalarType("int", 2 * symbol("s0") - 1), "int(2*s0-1)"),
-    },
-)
+@each_row("type, text", {
+    "int": (ScalarType("int"), "int"),
+    "float": (ScalarType("float"), "float"),
+    "bool": (ScalarType("bool"), "bool"),
+    "known": (ScalarType("int", 3), "int(3)"),
+    "negative": (ScalarType("int", -3), "int(-3)"),
+    "expression": (ScalarType("int", 2 * symbol("s0") - 1), "int(2*s0-1)"),
+})  # fmt: skip
 def test_a_number_has_a_type_that_may_say_what_it_is(type: ScalarType, text: str) -> None:
     assert str(type) == text
     assert parse_type(text) == type
@@ -66,15 +63,12 @@ def test_a_size_fills_in_what_a_number_is() -> None:
     assert ScalarType("float").substitute({"s0": 4}) == ScalarType("float")
 
 
-@each_row(
-    "text, message",
-    {
-        "float": ("float(2)", "expected the end of the text, got '\\('"),
-        "no_integer": ("int(2.5)", "2.5 is not an integer"),
-        "empty": ("int()", "expected a word, got '\\)'"),
-        "open": ("int(2", "expected '\\)'"),
-    },
-)
+@each_row("text, message", {
+    "float": ("float(2)", "expected the end of the text, got '\\('"),
+    "no_integer": ("int(2.5)", "2.5 is not an integer"),
+    "empty": ("int()", "expected a word, got '\\)'"),
+    "open": ("int(2", "expected '\\)'"),
+})  # fmt: skip
 def test_text_that_is_no_number_type_is_refused(text: str, message: str) -> None:
     with pytest.raises(ParseError, match=message):
         parse_type(text)
@@ -83,25 +77,9 @@ def test_text_that_is_no_number_type_is_refused(text: str, message: str) -> None
 # Functions of numbers
 
 BINARY = [
-    "add",
-    "sub",
-    "mul",
-    "truediv",
-    "floordiv",
-    "mod",
-    "pow",
-    "eq",
-    "ne",
-    "lt",
-    "le",
-    "gt",
-    "ge",
-    "and_",
-    "or_",
-    "xor",
-    "lshift",
-    "rshift",
-]
+    "add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "eq", "ne", "lt", "le", "gt", "ge", "and_",
+    "or_", "xor", "lshift", "rshift",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", [f"operator.{name}" for name in BINARY])
@@ -118,23 +96,20 @@ def test_a_binary_operator_computes_what_python_computes(name: str, pair: tuple[
     assert [repr(result) for result in results] == [repr(expected)] * 3
 
 
-@each_row(
-    "name, number, expected",
-    {
-        "neg": ("operator.neg", 3, -3),
-        "abs": ("operator.abs", -3, 3),
-        "not": ("operator.not_", 3, False),
-        "ceil": ("math.ceil", 2.5, 3),
-        "floor": ("math.floor", -2.5, -3),
-        "trunc": ("math.trunc", -2.5, -2),
-        "sqrt": ("math.sqrt", 2.0, math.sqrt(2)),
-        "log2": ("math.log2", 8.0, 3.0),
-        "round": ("builtins.round", 2.5, 2),
-        "sym_float": ("torch.sym_float", 3, 3.0),
-        "sym_int": ("torch.sym_int", 3.7, 3),
-        "sym_not": ("torch.sym_not", True, False),
-    },
-)
+@each_row("name, number, expected", {
+    "neg": ("operator.neg", 3, -3),
+    "abs": ("operator.abs", -3, 3),
+    "not": ("operator.not_", 3, False),
+    "ceil": ("math.ceil", 2.5, 3),
+    "floor": ("math.floor", -2.5, -3),
+    "trunc": ("math.trunc", -2.5, -2),
+    "sqrt": ("math.sqrt", 2.0, math.sqrt(2)),
+    "log2": ("math.log2", 8.0, 3.0),
+    "round": ("builtins.round", 2.5, 2),
+    "sym_float": ("torch.sym_float", 3, 3.0),
+    "sym_int": ("torch.sym_int", 3.7, 3),
+    "sym_not": ("torch.sym_not", True, False),
+})  # fmt: skip
 def test_a_function_of_one_number_computes_what_python_computes(
     name: str, number: Any, expected: Any
 ) -> None:
@@ -178,14 +153,11 @@ def test_a_function_that_fails_names_its_node() -> None:
         execute_ir(graph, (3,))
 
 
-@each_row(
-    "call, message",
-    {
-        "missing": ("operator.add(a=%a)", "operator.add needs its argument 'b'"),
-        "unknown": ("operator.add(a=%a) {b=1, c=2}", "operator.add has no argument 'c'"),
-        "not_said": ("operator.add(%a, %a)", "operator.add needs its argument 'a'"),
-    },
-)
+@each_row("call, message", {
+    "missing": ("operator.add(a=%a)", "operator.add needs its argument 'b'"),
+    "unknown": ("operator.add(a=%a) {b=1, c=2}", "operator.add has no argument 'c'"),
+    "not_said": ("operator.add(%a, %a)", "operator.add needs its argument 'a'"),
+})  # fmt: skip
 def test_a_call_of_a_function_that_cannot_be_is_refused(call: str, message: str) -> None:
     with pytest.raises(GraphError, match=message):
         program(f"input %a: int\n%y: int = {call} return %y")
@@ -324,15 +296,12 @@ def test_a_none_that_is_no_value_stays_none() -> None:
     assert parse_ir(str(graph)) == graph
 
 
-@each_row(
-    "attrs, operand",
-    {
-        "behind_the_end": ({"size": [-1]}, "size[1]"),
-        "taken": ({"size": [2, -1]}, "size[0]"),
-        "no_list": ({"size": 3}, "size[0]"),
-        "too_deep": ({"size": [None]}, "size[0][0]"),
-    },
-)
+@each_row("attrs, operand", {
+    "behind_the_end": ({"size": [-1]}, "size[1]"),
+    "taken": ({"size": [2, -1]}, "size[0]"),
+    "no_list": ({"size": 3}, "size[0]"),
+    "too_deep": ({"size": [None]}, "size[0][0]"),
+})  # fmt: skip
 def test_a_value_without_a_place_is_refused(attrs: dict[str, Any], operand: str) -> None:
     graph = Graph("g")
     x, n = graph.add_input("x", F32), graph.add_input("n", ScalarType("int"))
@@ -436,21 +405,18 @@ def test_a_failed_assertion_says_its_message() -> None:
 # What torch.export emits, by eager
 
 
-@each_row(
-    "function",
-    {
-        "ring": lambda n: n + 1 - 2 * n,
-        "division": lambda n: n // 2 * 2 + n % 2,
-        "float": lambda n: n / 2 + 0.5,
-        "rounding": lambda n: math.ceil(n / 3) + math.floor(n / 3),
-        "round": lambda n: round(n / 4),
-        "extremes": lambda n: torch.sym_max(n, 3) + torch.sym_min(n, 5),
-        "power": lambda n: n**2 + 2,
-        "root": lambda n: torch.sym_sqrt(n),
-        "absolute": lambda n: abs(2 - n),
-        "negative": lambda n: -n,
-    },
-)
+@each_row("function", {
+    "ring": lambda n: n + 1 - 2 * n,
+    "division": lambda n: n // 2 * 2 + n % 2,
+    "float": lambda n: n / 2 + 0.5,
+    "rounding": lambda n: math.ceil(n / 3) + math.floor(n / 3),
+    "round": lambda n: round(n / 4),
+    "extremes": lambda n: torch.sym_max(n, 3) + torch.sym_min(n, 5),
+    "power": lambda n: n**2 + 2,
+    "root": lambda n: torch.sym_sqrt(n),
+    "absolute": lambda n: abs(2 - n),
+    "negative": lambda n: -n,
+})  # fmt: skip
 def test_arithmetic_on_a_size_is_that_of_python(function: Callable[[Any], Any]) -> None:
     graph = extract_ir(
         Function(lambda x: function(x.shape[0])), (ones(6, 2),), dynamic_shapes={"args": ({0: Dim.AUTO},)}

@@ -235,11 +235,8 @@ def nested_tuples(depth: int) -> Any:
 
 HOSTILE = [
     (change("format", to="onnx"), "not a graph of npu-ir", "graph.json"),
-    (
-        change("version", to=2),
-        "made by a newer version of npu-ir: format 2, this one reads 1",
-        "graph.json: version",
-    ),
+    (change("version", to=2), "made by a newer version of npu-ir: format 2, this one reads 1",
+        "graph.json: version"),
     (change("version", to=10**400), "made by a newer version", "graph.json: version"),
     (change("version", to=0), "0 is not a version", "graph.json: version"),
     (change("version", to=True), "True is not a version", "graph.json: version"),
@@ -252,16 +249,10 @@ HOSTILE = [
     (change("arguments", 0, "kind", to="symbol"), "'symbol' is not one of", r"arguments\[0\].kind"),
     (change("arguments", 0, "type", to="str"), "'str' is not a type", r"arguments\[0\].type"),
     (change("arguments", 0, "type", to=["f32"]), r"expected \[dtype, shape\]", r"arguments\[0\].type"),
-    (
-        change("arguments", 0, "type", 0, to="f31"),
-        "this PyTorch has no dtype 'f31'",
-        r"arguments\[0\].type\[0\]",
-    ),
-    (
-        change("arguments", 0, "type", 1, 0, to="s0"),
-        "no symbol s0 is declared",
-        "graph 'full', rule 'symbols'",
-    ),
+    (change("arguments", 0, "type", 0, to="f31"), "this PyTorch has no dtype 'f31'",
+        r"arguments\[0\].type\[0\]"),
+    (change("arguments", 0, "type", 1, 0, to="s0"), "no symbol s0 is declared",
+        "graph 'full', rule 'symbols'"),
     (change("arguments", 0, "type", 1, 0, to=-1), "-1 is not a size", r"arguments\[0\].type\[1\]\[0\]"),
     (change("arguments", 0, "type", 1, 0, to=2**63), "is not a size", r"arguments\[0\].type\[1\]\[0\]"),
     (change("arguments", 0, "type", 1, 0, to=2.0), "2.0 is not a size", r"arguments\[0\].type\[1\]\[0\]"),
@@ -271,70 +262,41 @@ HOSTILE = [
     (change("arguments", 1, "persistent", to=False), "only a buffer", r"arguments\[1\].persistent"),
     (change("arguments", 1, "persistent", to=0), "expected true or false", r"arguments\[1\].persistent"),
     (lambda data: data["arguments"][4].pop("data"), "a constant has no data", r"arguments\[4\]"),
-    (
-        lambda data: data["arguments"][2].update(
-            data=data["arguments"][4]["data"], type=data["arguments"][4]["type"]
-        ),
-        "a buffer has no data",
-        r"arguments\[2\].data",
-    ),
+    (lambda data: data["arguments"][2].update(data=data["arguments"][4]["data"],
+        type=data["arguments"][4]["type"]), "a buffer has no data", r"arguments\[2\].data"),
     (change("arguments", 4, "type", to="int"), "a value of type int has no data", r"arguments\[4\].data"),
     (change("arguments", 4, "type", 0, to="qint8"), "dtype qint8 cannot be stored", r"arguments\[4\].data"),
     (change("arguments", 4, "type", 1, to=[2**62, 2**62]), "is too large", r"arguments\[4\].data"),
     (change("arguments", 1, "name", to="x"), "another value is called 'x'", r"arguments\[1\].name"),
     (change("arguments", 3, "target", to="count"), "already has buffer 'count'", r"arguments\[3\].target"),
     (change("tensors", to=None), "the document names no file with tensors", r"arguments\[3\].data"),
-    (
-        change("tensors", to="../t.safetensors"),
-        "not the name of a safetensors file in the same folder",
-        "tensors",
-    ),
+    (change("tensors", to="../t.safetensors"), "not the name of a safetensors file in the same folder",
+        "tensors"),
     (change("tensors", to="/t.safetensors"), "not the name of a safetensors file", "tensors"),
     (change("tensors", to="C:t.safetensors"), "not the name of a safetensors file", "tensors"),
     (change("tensors", to="passwd"), "not the name of a safetensors file", "tensors"),
     (change("weights", to="a\\b.safetensors"), "not the name of a safetensors file", "weights"),
     (change("tensors", to="none.safetensors"), "cannot be read: No such file", "none.safetensors"),
     (change("tensors", to="\ud800.safetensors"), "cannot be read", r"\.safetensors"),
-    (
-        change("arguments", 4, "data", "tensor", to="9"),
-        "there is no such tensor in the file",
-        r"safetensors: \['9'\]",
-    ),
-    (
-        change("arguments", 4, "data", "sha256", to="0" * 64),
-        "the data is not what was saved",
-        r"safetensors: \['1'\]",
-    ),
-    (
-        change("arguments", 3, "type", 0, to="i32"),
-        "expected I32 of shape .2, 3. for i32.2, 3., found F32",
-        r"\['0'\]",
-    ),
-    (
-        change("arguments", 4, "type", 1, to=[2**40, 2]),
-        "expected U8 of shape .*, found U8 of shape .96.",
-        r"\['1'\]",
-    ),
+    (change("arguments", 4, "data", "tensor", to="9"), "there is no such tensor in the file",
+        r"safetensors: \['9'\]"),
+    (change("arguments", 4, "data", "sha256", to="0" * 64), "the data is not what was saved",
+        r"safetensors: \['1'\]"),
+    (change("arguments", 3, "type", 0, to="i32"), "expected I32 of shape .2, 3. for i32.2, 3., found F32",
+        r"\['0'\]"),
+    (change("arguments", 4, "type", 1, to=[2**40, 2]), "expected U8 of shape .*, found U8 of shape .96.",
+        r"\['1'\]"),
     (change("nodes", 0, "regions", to=[]), "expected an object", r"nodes\[0\].regions"),
     (change("nodes", 1, "name", to="mix"), "'mix' is the name of another node", r"nodes\[1\].name"),
-    (
-        change("nodes", 1, "outputs", 0, 0, to="x"),
-        "another value is called 'x'",
-        r"nodes\[1\].outputs\[0\]\[0\]",
-    ),
-    (
-        change("nodes", 0, "outputs", 1, 0, to="mix.0"),
-        "another value is called",
-        r"nodes\[0\].outputs\[1\]\[0\]",
-    ),
+    (change("nodes", 1, "outputs", 0, 0, to="x"), "another value is called 'x'",
+        r"nodes\[1\].outputs\[0\]\[0\]"),
+    (change("nodes", 0, "outputs", 1, 0, to="mix.0"), "another value is called",
+        r"nodes\[0\].outputs\[1\]\[0\]"),
     (change("nodes", 0, "inputs", 0, to="add"), "no value 'add' here", r"nodes\[0\].inputs\[0\]"),
     (change("nodes", 1, "operands", to=["self"]), "2 inputs but 1 operand", r"nodes\[1\]"),
     (change("nodes", 1, "operands", 0, to=1), "expected a string", r"nodes\[1\].operands\[0\]"),
-    (
-        change("nodes", 1, "operands", 0, to="input"),
-        "has no argument 'input'",
-        "graph.json: .*rule 'schemas'",
-    ),
+    (change("nodes", 1, "operands", 0, to="input"), "has no argument 'input'",
+        "graph.json: .*rule 'schemas'"),
     (change("nodes", 0, "attrs", "dim", to={}), "not the JSON form", r"nodes\[0\].attrs.dim"),
     (change("nodes", 0, "attrs", "a b", to={"set": []}), "not the JSON form", r"nodes\[0\].attrs\['a b'\]"),
     (change("nodes", 0, "attrs", "dim", to={"dtype": "f31"}), "unknown dtype 'f31'", r"attrs.dim"),
@@ -352,27 +314,18 @@ HOSTILE = [
     (change("results", "kind", to="tuple"), "a tuple has no context", "results.context"),
     (change("results", "kind", to="leaf"), "a leaf is not a container", "results.context"),
     (change("results", "kind", to="defaultdict"), "expected the name of the default", "results.context"),
-    (
-        change("results", to={"kind": "namedtuple", "items": []}),
-        "expected the name of the type",
-        "results.context",
-    ),
-    (
-        change("results", to={"kind": "namedtuple", "context": ["P", ["a b"]], "items": [1]}),
-        "are identifiers",
-        "results.context",
-    ),
+    (change("results", to={"kind": "namedtuple", "items": []}), "expected the name of the type",
+        "results.context"),
+    (change("results", to={"kind": "namedtuple", "context": ["P", ["a b"]], "items": [1]}), "are identifiers",
+        "results.context"),
     (change("results", to=nested_tuples(202)), "containers nested deeper than 100", "results"),
     (change("results", to={"value": "nothing"}), "no value 'nothing' here", "results.value"),
     (change("updates", 0, to=["count"]), "expected a list of two", r"updates\[0\]"),
     (change("updates", 0, 0, to="c"), "%c cannot be updated", r"updates\[0\]"),
     (change("updates", 0, 1, to="x"), "cannot stand for %count", r"updates\[0\]"),
-    (
-        lambda data: data["updates"].append(data["updates"][0]),
-        "'count' is updated twice",
-        r"updates\[1\]\[0\]",
-    ),
-]
+    (lambda data: data["updates"].append(data["updates"][0]), "'count' is updated twice",
+        r"updates\[1\]\[0\]"),
+]  # fmt: skip
 
 
 @each_row("edit, message, where", HOSTILE)
@@ -388,28 +341,25 @@ def test_a_document_that_is_wrong_is_refused_with_what_and_where(
         load_ir(path)
 
 
-@each_row(
-    "content, message",
-    [
-        (b"", r"not valid JSON: Expecting value.*line 1, column 1"),
-        (b'{"a": 1', "not valid JSON: .*line 1, column 8"),
-        (b'{"a": 1} {', "not valid JSON: Extra data"),
-        (b'\xef\xbb\xbf{"a": 1}', "not valid JSON: Unexpected UTF-8 BOM"),
-        ('{"a": 1}'.encode("utf-16"), "not UTF-8"),
-        (b'{"a": "\xff"}', "not UTF-8: .*byte 7"),
-        (b'{"a": NaN}', "not valid JSON: NaN is not a number"),
-        (b'{"a": -Infinity}', "not valid JSON: -Infinity is not a number"),
-        (b'{"a": 1e999}', "not valid JSON: the number '1e999' is too large"),
-        (b'{"a": ' + b"1" * 5000 + b"}", "not valid JSON: .*4300 digits"),
-        (b'{"a": 1, "b": 2, "a": 3}', "not valid JSON: the key 'a' is given twice"),
-        (b"[" * 100_000, "nested too deeply|not valid JSON"),
-        (b'{"a":' * 100_000, "nested too deeply|not valid JSON"),
-        (b"[]", "this is not a graph of npu-ir"),
-        (b"PK\x03\x04", "not valid JSON"),
-        (b"\x80\x04\x95", "not UTF-8"),
-        (b"\0" * 64, "not valid JSON"),
-    ],
-)
+@each_row("content, message", [
+    (b"", r"not valid JSON: Expecting value.*line 1, column 1"),
+    (b'{"a": 1', "not valid JSON: .*line 1, column 8"),
+    (b'{"a": 1} {', "not valid JSON: Extra data"),
+    (b'\xef\xbb\xbf{"a": 1}', "not valid JSON: Unexpected UTF-8 BOM"),
+    ('{"a": 1}'.encode("utf-16"), "not UTF-8"),
+    (b'{"a": "\xff"}', "not UTF-8: .*byte 7"),
+    (b'{"a": NaN}', "not valid JSON: NaN is not a number"),
+    (b'{"a": -Infinity}', "not valid JSON: -Infinity is not a number"),
+    (b'{"a": 1e999}', "not valid JSON: the number '1e999' is too large"),
+    (b'{"a": ' + b"1" * 5000 + b"}", "not valid JSON: .*4300 digits"),
+    (b'{"a": 1, "b": 2, "a": 3}', "not valid JSON: the key 'a' is given twice"),
+    (b"[" * 100_000, "nested too deeply|not valid JSON"),
+    (b'{"a":' * 100_000, "nested too deeply|not valid JSON"),
+    (b"[]", "this is not a graph of npu-ir"),
+    (b"PK\x03\x04", "not valid JSON"),
+    (b"\x80\x04\x95", "not UTF-8"),
+    (b"\0" * 64, "not valid JSON"),
+])  # fmt: skip
 def test_a_file_that_is_no_document_is_refused(content: bytes, message: str, tmp_path: Path) -> None:
     path = tmp_path / "graph.json"
     path.write_bytes(content)
@@ -428,16 +378,13 @@ def test_attributes_nested_without_end_are_refused(path: Path) -> None:
     assert outcome(path) is None
 
 
-@each_row(
-    "make, message",
-    [
-        (lambda path: None, "cannot be read: No such file"),
-        (lambda path: path.mkdir(), "not a regular file"),
-        (lambda path: os.mkfifo(path), "not a regular file"),
-        (lambda path: path.symlink_to("/dev/zero"), "not a regular file"),
-        (lambda path: path.symlink_to(path), "cannot be read"),
-    ],
-)
+@each_row("make, message", [
+    (lambda path: None, "cannot be read: No such file"),
+    (lambda path: path.mkdir(), "not a regular file"),
+    (lambda path: os.mkfifo(path), "not a regular file"),
+    (lambda path: path.symlink_to("/dev/zero"), "not a regular file"),
+    (lambda path: path.symlink_to(path), "cannot be read"),
+])  # fmt: skip
 @pytest.mark.skipif(os.name != "posix", reason="pipes, devices and links")
 def test_what_is_no_regular_file_is_refused(
     make: Callable[[Path], object], message: str, tmp_path: Path
@@ -488,24 +435,21 @@ def header_of(file: Path) -> dict[str, Any]:
     return header
 
 
-@each_row(
-    "edit, message",
-    [
-        (change("0", "dtype", to="F64"), "found F64"),
-        (change("0", "dtype", to=7), "expected a string"),
-        (change("0", "shape", to=[2**60]), "found F32 of shape"),
-        (change("0", "shape", to="x"), "expected a list"),
-        (change("0", "data_offsets", to=[0, 2**62]), "is not a range of 24 bytes within the file"),
-        (change("0", "data_offsets", to=[-24, 0]), "is not a range of 24 bytes"),
-        (change("0", "data_offsets", to=[110, 134]), "is not a range of 24 bytes"),
-        (change("0", "data_offsets", to=[0.0, 24.0]), "is not a range of 24 bytes"),
-        (change("0", "data_offsets", to=[0]), "is not a range of 24 bytes"),
-        (change("0", "data_offsets", to=[0, 24]), "the data is not what was saved"),
-        (change("0", "more", to=1), "unknown key"),
-        (change("0", to=[]), "expected an object"),
-        (lambda header: header.clear(), "there is no such tensor"),
-    ],
-)
+@each_row("edit, message", [
+    (change("0", "dtype", to="F64"), "found F64"),
+    (change("0", "dtype", to=7), "expected a string"),
+    (change("0", "shape", to=[2**60]), "found F32 of shape"),
+    (change("0", "shape", to="x"), "expected a list"),
+    (change("0", "data_offsets", to=[0, 2**62]), "is not a range of 24 bytes within the file"),
+    (change("0", "data_offsets", to=[-24, 0]), "is not a range of 24 bytes"),
+    (change("0", "data_offsets", to=[110, 134]), "is not a range of 24 bytes"),
+    (change("0", "data_offsets", to=[0.0, 24.0]), "is not a range of 24 bytes"),
+    (change("0", "data_offsets", to=[0]), "is not a range of 24 bytes"),
+    (change("0", "data_offsets", to=[0, 24]), "the data is not what was saved"),
+    (change("0", "more", to=1), "unknown key"),
+    (change("0", to=[]), "expected an object"),
+    (lambda header: header.clear(), "there is no such tensor"),
+])  # fmt: skip
 def test_a_tensor_file_that_is_wrong_is_refused(edit: Edit, message: str, path: Path) -> None:
     save_ir(full_graph(), path)
     file = tensor_file(path)
@@ -517,16 +461,13 @@ def test_a_tensor_file_that_is_wrong_is_refused(edit: Edit, message: str, path: 
         load_ir(path)
 
 
-@each_row(
-    "header, length, message",
-    [
-        (b"[]", None, r"the header is not an object: \[\]"),
-        (b"{", None, "not valid JSON"),
-        (b'{"0": 1, "0": 2}', None, "the key '0' is given twice"),
-        (b"{}", 2**63, "the header says it is 9223372036854775808 bytes long"),
-        (b"{}", 10_000, "the header says it is 10000 bytes long"),
-    ],
-)
+@each_row("header, length, message", [
+    (b"[]", None, r"the header is not an object: \[\]"),
+    (b"{", None, "not valid JSON"),
+    (b'{"0": 1, "0": 2}', None, "the key '0' is given twice"),
+    (b"{}", 2**63, "the header says it is 9223372036854775808 bytes long"),
+    (b"{}", 10_000, "the header says it is 10000 bytes long"),
+])  # fmt: skip
 def test_a_tensor_file_with_another_header_is_refused(
     header: bytes, length: int | None, message: str, path: Path
 ) -> None:

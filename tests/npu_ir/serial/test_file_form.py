@@ -97,17 +97,14 @@ def test_every_dtype_comes_back_to_the_bit_in_every_layout(tmp_path: Path) -> No
         assert TensorType.of(loaded) == TensorType.of(data), kind
 
 
-@each_row(
-    "data",
-    [
-        torch.tensor([-0.0, float("nan"), float("inf")]),
-        torch.tensor([0x7FC0_0001, -1], dtype=torch.int32).view(torch.float32),
-        torch.tensor([1 + 2j, 3 - 4j]).conj(),
-        torch.tensor([[1 + 2j, 3 - 4j]]).conj().imag,
-        torch.arange(6.0).view(2, 3).t().requires_grad_(),
-        torch.nn.Parameter(torch.ones(2)),
-    ],
-)
+@each_row("data", [
+    torch.tensor([-0.0, float("nan"), float("inf")]),
+    torch.tensor([0x7FC0_0001, -1], dtype=torch.int32).view(torch.float32),
+    torch.tensor([1 + 2j, 3 - 4j]).conj(),
+    torch.tensor([[1 + 2j, 3 - 4j]]).conj().imag,
+    torch.arange(6.0).view(2, 3).t().requires_grad_(),
+    torch.nn.Parameter(torch.ones(2)),
+])  # fmt: skip
 def test_special_tensors_come_back_to_the_bit(data: torch.Tensor, tmp_path: Path) -> None:
     loaded = load_ir(saved(constant_graph(data), tmp_path)).constants["c0"].argument.data
 
@@ -335,17 +332,14 @@ def test_weights_that_are_not_contiguous_come_back_equal(tmp_path: Path) -> None
     assert torch.equal(load_weights(path)["w"], torch.arange(6.0).view(3, 2).t())
 
 
-@each_row(
-    "change, message",
-    [
-        ({"w": None, "tied": None}, "missing: w"),
-        ({"table": torch.ones(3)}, r"misfit: table is f32\[3\]"),
-        ({"tied": torch.ones(3, 2), "w": None}, r"misfit: tied is f32\[3, 2\]"),
-        ({"tied": torch.ones(2, 3)}, "tied in the model but differ"),
-        ({"more": torch.ones(1)}, "unexpected: more"),
-        ({"w": 3}, "misfit: w is int"),
-    ],
-)
+@each_row("change, message", [
+    ({"w": None, "tied": None}, "missing: w"),
+    ({"table": torch.ones(3)}, r"misfit: table is f32\[3\]"),
+    ({"tied": torch.ones(3, 2), "w": None}, r"misfit: tied is f32\[3, 2\]"),
+    ({"tied": torch.ones(2, 3)}, "tied in the model but differ"),
+    ({"more": torch.ones(1)}, "unexpected: more"),
+    ({"w": 3}, "misfit: w is int"),
+])  # fmt: skip
 def test_weights_that_do_not_fit_are_refused_before_anything_is_written(
     change: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
@@ -364,15 +358,12 @@ class Tagged(torch.Tensor):
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
-@each_row(
-    "make, message",
-    [
-        (lambda: torch.quantize_per_tensor(torch.ones(2), 1.0, 0, torch.qint8), r"'w' is quantized"),
-        (lambda: torch.ones(2).to_sparse(), "'w' has the layout torch.sparse_coo"),
-        (lambda: torch.ones(2).as_subclass(Tagged), "'w' is a Tagged"),
-        (lambda: torch.ones(2, device="meta"), "'w' is on the meta device"),
-    ],
-)
+@each_row("make, message", [
+    (lambda: torch.quantize_per_tensor(torch.ones(2), 1.0, 0, torch.qint8), r"'w' is quantized"),
+    (lambda: torch.ones(2).to_sparse(), "'w' has the layout torch.sparse_coo"),
+    (lambda: torch.ones(2).as_subclass(Tagged), "'w' is a Tagged"),
+    (lambda: torch.ones(2, device="meta"), "'w' is on the meta device"),
+])  # fmt: skip
 def test_weights_of_a_kind_that_cannot_be_stored_are_refused(
     make: Callable[[], torch.Tensor], message: str, tmp_path: Path
 ) -> None:
@@ -412,15 +403,12 @@ def test_a_broken_graph_is_refused(tmp_path: Path) -> None:
     assert not files_in(tmp_path)
 
 
-@each_row(
-    "name, message",
-    [
-        ("missing/graph.json", "No such file or directory"),
-        ("a\0b.json", "cannot be the name of a file"),
-        ("\ud800.json", "cannot be the name of a file"),
-        ("folder", "[Ii]s a directory"),
-    ],
-)
+@each_row("name, message", [
+    ("missing/graph.json", "No such file or directory"),
+    ("a\0b.json", "cannot be the name of a file"),
+    ("\ud800.json", "cannot be the name of a file"),
+    ("folder", "[Ii]s a directory"),
+])  # fmt: skip
 def test_a_path_that_cannot_be_written_is_refused(name: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
 
@@ -535,17 +523,14 @@ def test_an_operator_that_has_got_an_optional_argument_since_is_accepted(tmp_pat
     assert len(load_ir(path)) == 1
 
 
-@each_row(
-    "schema",
-    [
-        "aten::add.Tensor(Tensor self, Tensor other, *, Scalar alpha=1, int k=2) -> Tensor",
-        "aten::add.Tensor(Tensor self, Tensor other, *, Scalar beta=1) -> Tensor",
-        "aten::add.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> (Tensor, Tensor)",
-        "no schema",
-        "aten::add.Tensor(Tensor \ud800) -> Tensor",
-        "aten::add.Tensor(" + "Future(" * 100_000 + "Tensor" + ")" * 100_000 + " self) -> Tensor",
-    ],
-)
+@each_row("schema", [
+    "aten::add.Tensor(Tensor self, Tensor other, *, Scalar alpha=1, int k=2) -> Tensor",
+    "aten::add.Tensor(Tensor self, Tensor other, *, Scalar beta=1) -> Tensor",
+    "aten::add.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> (Tensor, Tensor)",
+    "no schema",
+    "aten::add.Tensor(Tensor \ud800) -> Tensor",
+    "aten::add.Tensor(" + "Future(" * 100_000 + "Tensor" + ")" * 100_000 + " self) -> Tensor",
+])  # fmt: skip
 def test_an_operator_that_has_changed_is_refused_with_both_schemas(schema: str, tmp_path: Path) -> None:
     path = added(tmp_path)
     with_schema(path, "aten.add.Tensor", schema)

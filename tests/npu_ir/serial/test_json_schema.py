@@ -97,29 +97,26 @@ def put(*path: str | int, to: Any) -> Callable[[Any], None]:
     return change
 
 
-@each_row(
-    "damage",
-    [
-        put("symbols", "s0", to=[2]),
-        put("symbols", "s0", to=[2, "64"]),
-        put("symbols", "2x", to=[0, 1]),
-        put("constraints", 0, 1, to="="),
-        put("constraints", 0, to=["s0", "=="]),
-        put("arguments", 0, "type", to=["f32", ["s0", 1.5]]),
-        put("arguments", 0, "type", to=["f32", ["s0", -1]]),
-        put("arguments", 2, "type", 2, to=7),
-        put("arguments", 3, "type", to={"float": "d"}),
-        put("arguments", 3, "type", to={"int": None}),
-        put("prologue", to=-1),
-        put("prologue", to="1"),
-        put("prologue", to=None),
-        put("nodes", 2, "regions", "true_fn", "prologue", to=1),
-        put("nodes", 2, "regions", "true_fn", "updates", to=[]),
-        put("nodes", 2, "regions", "true_fn", "arguments", 0, "kind", to="param"),
-        put("nodes", 2, "regions", "true_fn", to=[]),
-        put("nodes", 2, "regions", "true_fn", "nodes", 0, "attrs", "options", "dict", 0, to=[1, 2]),
-    ],
-)
+@each_row("damage", [
+    put("symbols", "s0", to=[2]),
+    put("symbols", "s0", to=[2, "64"]),
+    put("symbols", "2x", to=[0, 1]),
+    put("constraints", 0, 1, to="="),
+    put("constraints", 0, to=["s0", "=="]),
+    put("arguments", 0, "type", to=["f32", ["s0", 1.5]]),
+    put("arguments", 0, "type", to=["f32", ["s0", -1]]),
+    put("arguments", 2, "type", 2, to=7),
+    put("arguments", 3, "type", to={"float": "d"}),
+    put("arguments", 3, "type", to={"int": None}),
+    put("prologue", to=-1),
+    put("prologue", to="1"),
+    put("prologue", to=None),
+    put("nodes", 2, "regions", "true_fn", "prologue", to=1),
+    put("nodes", 2, "regions", "true_fn", "updates", to=[]),
+    put("nodes", 2, "regions", "true_fn", "arguments", 0, "kind", to="param"),
+    put("nodes", 2, "regions", "true_fn", to=[]),
+    put("nodes", 2, "regions", "true_fn", "nodes", 0, "attrs", "options", "dict", 0, to=[1, 2]),
+])  # fmt: skip
 def test_what_the_schema_refuses_does_not_load(damage: Callable[[Any], None], tmp_path: Path) -> None:
     save_ir(parse_ir(TEXT), tmp_path / "graph.json")
     damaged = json.loads((tmp_path / "graph.json").read_text())

@@ -204,47 +204,31 @@ REFUSED = [
     (lambda folder: cut(save_pickle(folder / "w.pt")), "cannot be read as weights"),
     (lambda folder: write(folder / "w.safetensors", b""), "cannot be read as weights"),
     (lambda folder: cut(save_safetensors(folder / "w.safetensors")), "cannot be read as weights"),
-    (
-        lambda folder: save_pickle(folder / "w.pt", Unknown()),
-        "(?s)cannot be read as weights.*holds more than tensors",
-    ),
-    (
-        lambda folder: save_pickle(folder / "w.pt", torch.nn.Linear(1, 1)),
-        "(?s)cannot be read.*save model.state_dict",
-    ),
+    (lambda folder: save_pickle(folder / "w.pt", Unknown()),
+        "(?s)cannot be read as weights.*holds more than tensors"),
+    (lambda folder: save_pickle(folder / "w.pt", torch.nn.Linear(1, 1)),
+        "(?s)cannot be read.*save model.state_dict"),
     (lambda folder: write(folder / "w.bin", pickle.dumps(Unknown())), "cannot be read as weights"),
     (lambda folder: save_pickle(folder / "w.pt", torch.ones(2)), "expected a state_dict, found Tensor"),
-    (
-        lambda folder: save_pickle(folder / "w.pt", {"lr": 0.1, "step": 3}),
-        r"no state_dict under any of the keys \['lr', 'step'\]",
-    ),
-    (
-        lambda folder: save_pickle(folder / "w.pt", {"model": STATE, "ema": STATE}),
-        "more than one state_dict: under the keys 'model', 'ema'",
-    ),
+    (lambda folder: save_pickle(folder / "w.pt", {"lr": 0.1, "step": 3}),
+        r"no state_dict under any of the keys \['lr', 'step'\]"),
+    (lambda folder: save_pickle(folder / "w.pt", {"model": STATE, "ema": STATE}),
+        "more than one state_dict: under the keys 'model', 'ema'"),
     (lambda folder: folder_of(folder, "notes.txt"), "the folder holds no weights"),
     (lambda folder: folder_of(folder, "a.pt", "b.bin"), "the folder holds a.pt, b.bin"),
     (lambda folder: index_of(folder, []), "the index has no weight_map"),
     (lambda folder: index_of(folder, {"weight_map": []}), "the index has no weight_map"),
-    (
-        lambda folder: index_of(folder, {"weight_map": {"a": "../a.bin"}}),
-        "'../a.bin' is not the name of a weights file in the same",
-    ),
-    (
-        lambda folder: index_of(folder, {"weight_map": {"a": "/etc/a.bin"}}),
-        "is not the name of a weights file",
-    ),
-    (
-        lambda folder: index_of(folder, {"weight_map": {"a": "passwd"}}),
-        "'passwd' is not the name of a weights file",
-    ),
+    (lambda folder: index_of(folder, {"weight_map": {"a": "../a.bin"}}),
+        "'../a.bin' is not the name of a weights file in the same"),
+    (lambda folder: index_of(folder, {"weight_map": {"a": "/etc/a.bin"}}),
+        "is not the name of a weights file"),
+    (lambda folder: index_of(folder, {"weight_map": {"a": "passwd"}}),
+        "'passwd' is not the name of a weights file"),
     (lambda folder: index_of(folder, {"weight_map": {"a": 3}}), "3 is not the name of a weights file"),
-    (
-        lambda folder: index_of(folder, {"weight_map": {"a": "a.bin"}}),
-        "the weights file a.bin does not exist",
-    ),
+    (lambda folder: index_of(folder, {"weight_map": {"a": "a.bin"}}),
+        "the weights file a.bin does not exist"),
     (lambda folder: write(folder / "m.bin.index.json", b"{"), "not valid JSON"),
-]
+]  # fmt: skip
 
 
 @each_row("make, message", REFUSED)
@@ -287,15 +271,12 @@ def test_a_pipe_is_refused(name: str, tmp_path: Path) -> None:
         load_weights(tmp_path / name)
 
 
-@each_row(
-    "types, message",
-    [
-        ("{", "not valid JSON"),
-        ("[]", "expected an object"),
-        ('{"a": ["c128", [9]]}', "the content is not that of a c128"),
-        ('{"a": ["c999", [1]]}', "no dtype 'c999'"),
-    ],
-)
+@each_row("types, message", [
+    ("{", "not valid JSON"),
+    ("[]", "expected an object"),
+    ('{"a": ["c128", [9]]}', "the content is not that of a c128"),
+    ('{"a": ["c999", [1]]}', "no dtype 'c999'"),
+])  # fmt: skip
 def test_metadata_that_lies_about_raw_tensors_is_refused(types: str, message: str, tmp_path: Path) -> None:
     path = tmp_path / "w.safetensors"
     save_file({"a": torch.zeros(16, dtype=torch.uint8)}, path, metadata={"npu-ir.types": types})

@@ -107,20 +107,17 @@ def test_an_empty_graph_reads_as_one_that_returns_nothing() -> None:
     assert_ir(Graph("empty"), "\n\n  return ()\n")
 
 
-@each_row(
-    "name, printed",
-    [
-        ("Net", "Net"),
-        ("a.b_1", "a.b_1"),
-        ("inf", "inf"),
-        ("graph", "graph"),
-        ("", '""'),
-        ("two words", '"two words"'),
-        ("1st", '"1st"'),
-        ("Größe", r'"Gr\u00f6\u00dfe"'),
-        ('"\n', r'"\"\n"'),
-    ],
-)
+@each_row("name, printed", [
+    ("Net", "Net"),
+    ("a.b_1", "a.b_1"),
+    ("inf", "inf"),
+    ("graph", "graph"),
+    ("", '""'),
+    ("two words", '"two words"'),
+    ("1st", '"1st"'),
+    ("Größe", r'"Gr\u00f6\u00dfe"'),
+    ('"\n', r'"\"\n"'),
+])  # fmt: skip
 def test_a_name_is_quoted_where_it_is_no_word(name: str, printed: str) -> None:
     graph = Graph(name)
 
@@ -140,36 +137,24 @@ def test_an_input_called_like_a_parameter_comes_back() -> None:
 
 
 OP_TYPES = [
-    "input",
-    "param",
-    "buffer",
-    "const",
-    "target",
-    "aliases",
-    "non_persistent",
-    "call",
-    "as",
-    "update",
+    "input", "param", "buffer", "const", "target", "aliases", "non_persistent", "call", "as", "update",
     "return",
-]
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "op_type",
-    [
-        *OP_TYPES,
-        "graph",
-        "end",
-        "inf",
-        "None",
-        "f32",
-        "",
-        "my op",
-        "<built-in function getitem>",
-        "a.b.c",
-        "{",
-    ],
-)
+@pytest.mark.parametrize("op_type", [
+    *OP_TYPES,
+    "graph",
+    "end",
+    "inf",
+    "None",
+    "f32",
+    "",
+    "my op",
+    "<built-in function getitem>",
+    "a.b.c",
+    "{",
+])  # fmt: skip
 def test_nodes_without_results_of_any_op_type_come_back(op_type: str) -> None:
     graph = Graph()
     x = graph.add_input("x", F32)
@@ -250,24 +235,21 @@ def test_constants_of_every_dtype_and_layout_come_back_to_the_bit() -> None:
     assert str(again) == str(graph)
 
 
-@each_row(
-    "data, shown",
-    [
-        (torch.tensor(0.5), "[0.5]"),
-        (torch.empty(0, 3), "[]"),
-        (torch.tensor([1.0, -0.0, math.inf]), "[1.0, -0.0, inf]"),
-        (torch.tensor([math.nan]), "[nan]"),
-        (torch.tensor([0x7FC00001], dtype=torch.int32).view(torch.float32), 'bytes("0100c07f")'),
-        (torch.tensor([2**63 - 1]), "[9223372036854775807]"),
-        (torch.tensor([2**64 - 1], dtype=torch.uint64), "[18446744073709551615]"),
-        (torch.tensor([1 + 2j]), "[complex(1.0, 2.0)]"),
-        (torch.tensor([1 + 2j]).conj(), "[complex(1.0, -2.0)]"),
-        (torch.tensor([True]), "[True]"),
-        (torch.tensor([1.5], dtype=torch.float8_e5m2), "[1.5]"),
-        pytest.param(torch.tensor([3], dtype=torch.uint8).view(torch.uint4), 'bytes("03")', id="sub-byte"),
-        (torch.arange(6.0).view(2, 3).t(), "[0.0, 3.0, 1.0, 4.0, 2.0, 5.0]"),
-    ],
-)
+@each_row("data, shown", [
+    (torch.tensor(0.5), "[0.5]"),
+    (torch.empty(0, 3), "[]"),
+    (torch.tensor([1.0, -0.0, math.inf]), "[1.0, -0.0, inf]"),
+    (torch.tensor([math.nan]), "[nan]"),
+    (torch.tensor([0x7FC00001], dtype=torch.int32).view(torch.float32), 'bytes("0100c07f")'),
+    (torch.tensor([2**63 - 1]), "[9223372036854775807]"),
+    (torch.tensor([2**64 - 1], dtype=torch.uint64), "[18446744073709551615]"),
+    (torch.tensor([1 + 2j]), "[complex(1.0, 2.0)]"),
+    (torch.tensor([1 + 2j]).conj(), "[complex(1.0, -2.0)]"),
+    (torch.tensor([True]), "[True]"),
+    (torch.tensor([1.5], dtype=torch.float8_e5m2), "[1.5]"),
+    pytest.param(torch.tensor([3], dtype=torch.uint8).view(torch.uint4), 'bytes("03")', id="sub-byte"),
+    (torch.arange(6.0).view(2, 3).t(), "[0.0, 3.0, 1.0, 4.0, 2.0, 5.0]"),
+])  # fmt: skip
 def test_small_constants_stand_in_the_text(data: torch.Tensor, shown: str) -> None:
     graph = Graph("g")
     graph.add_constant("c", data)

@@ -58,27 +58,24 @@ def test_other_bits_differ_in_every_dtype(dtype: torch.dtype) -> None:
     assert "1 of 24 elements differ" in str(report.problem)
 
 
-@each_row(
-    "actual, expected, is_equal",
-    [
-        (1.0, 1.0 + 1e-6, True),
-        (1.0, 1.0 + 1e-3, False),
-        (0.0, -0.0, True),
-        (0.0, 5e-6, True),
-        (1e10, 1e10 + 1e4, True),
-        (NAN, NAN, True),
-        (INF, INF, True),
-        (-INF, -INF, True),
-        (NAN, 1.0, False),
-        (1.0, NAN, False),
-        (INF, 1.0, False),
-        (1.0, INF, False),
-        (3e38, INF, False),
-        (-INF, INF, False),
-        (NAN, INF, False),
-        (INF, NAN, False),
-    ],
-)
+@each_row("actual, expected, is_equal", [
+    (1.0, 1.0 + 1e-6, True),
+    (1.0, 1.0 + 1e-3, False),
+    (0.0, -0.0, True),
+    (0.0, 5e-6, True),
+    (1e10, 1e10 + 1e4, True),
+    (NAN, NAN, True),
+    (INF, INF, True),
+    (-INF, -INF, True),
+    (NAN, 1.0, False),
+    (1.0, NAN, False),
+    (INF, 1.0, False),
+    (1.0, INF, False),
+    (3e38, INF, False),
+    (-INF, INF, False),
+    (NAN, INF, False),
+    (INF, NAN, False),
+])  # fmt: skip
 @each_row("dtype", [torch.float32, torch.complex64])
 def test_floats_may_differ_a_little(
     actual: float, expected: float, is_equal: bool, dtype: torch.dtype
@@ -138,23 +135,20 @@ def test_a_report_tells_the_largest_differences() -> None:
     assert str(compare("x", torch.ones(1), torch.ones(1))) == "x: equal"
 
 
-@each_row(
-    "actual, expected, problem",
-    [
-        (torch.ones(2), torch.ones(2).double(), "got f32[2], expected f64[2]"),
-        (torch.ones(2), torch.ones(2, 1), "got f32[2], expected f32[2, 1]"),
-        (torch.ones(1), torch.ones(()), "got f32[1], expected f32[]"),
-        (torch.ones(0), torch.ones(0, 2), "got f32[0], expected f32[0, 2]"),
-        (1.0, torch.ones(()), "got 1.0, expected f32[]"),
-        (torch.ones(()), 1.0, "got f32[], expected 1.0"),
-        (1, 1.0, "got 1, expected 1.0"),
-        (True, 1, "got True, expected 1"),
-        (None, 0, "got None, expected 0"),
-        ("a", "b", "got 'a', expected 'b'"),
-        (torch.eye(2).to_sparse(), torch.eye(2), "got f32[2, 2]@sparse_coo, expected f32[2, 2]"),
-        ("x" * 200, 0, "got '" + "x" * 79 + ", expected 0"),
-    ],
-)
+@each_row("actual, expected, problem", [
+    (torch.ones(2), torch.ones(2).double(), "got f32[2], expected f64[2]"),
+    (torch.ones(2), torch.ones(2, 1), "got f32[2], expected f32[2, 1]"),
+    (torch.ones(1), torch.ones(()), "got f32[1], expected f32[]"),
+    (torch.ones(0), torch.ones(0, 2), "got f32[0], expected f32[0, 2]"),
+    (1.0, torch.ones(()), "got 1.0, expected f32[]"),
+    (torch.ones(()), 1.0, "got f32[], expected 1.0"),
+    (1, 1.0, "got 1, expected 1.0"),
+    (True, 1, "got True, expected 1"),
+    (None, 0, "got None, expected 0"),
+    ("a", "b", "got 'a', expected 'b'"),
+    (torch.eye(2).to_sparse(), torch.eye(2), "got f32[2, 2]@sparse_coo, expected f32[2, 2]"),
+    ("x" * 200, 0, "got '" + "x" * 79 + ", expected 0"),
+])  # fmt: skip
 def test_what_is_of_another_type_differs(actual: Any, expected: Any, problem: str) -> None:
     report = compare("x", actual, expected)
 

@@ -191,17 +191,14 @@ def test_an_empty_graph_can_be_drawn(form: Callable[..., str]) -> None:
     assert "empty" in form(Graph("empty"))
 
 
-@each_row(
-    "count, caption",
-    [
-        (1, "1 parameter"),
-        (999, "999 parameters"),
-        (1000, "1K"),
-        (25_557_032, "25.6M"),
-        (999_999, "1M"),
-        (7 * 10**10, "70B"),
-    ],
-)
+@each_row("count, caption", [
+    (1, "1 parameter"),
+    (999, "999 parameters"),
+    (1000, "1K"),
+    (25_557_032, "25.6M"),
+    (999_999, "1M"),
+    (7 * 10**10, "70B"),
+])  # fmt: skip
 def test_sizes_are_rounded_to_three_digits(count: int, caption: str) -> None:
     graph = Graph()
     graph.add_parameter("w", TensorType((count,), torch.float32))

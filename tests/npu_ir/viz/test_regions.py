@@ -189,17 +189,14 @@ def test_every_form_draws_regions(form: Callable[..., str], max_nodes: int) -> N
     assert "false_fn" in drawn
 
 
-@each_row(
-    "type, caption",
-    [
-        ("f32[2, 3]", "2x3 f32"),
-        ("f32[s0, 3, 2*s1+1]", "s0 x 3 x 2*s1+1 f32"),
-        ("f32[2, 3]@sparse_coo", "2x3 f32 sparse_coo"),
-        ("int(2*s0)", "int(2*s0)"),
-        (f"int({'+'.join(f's{index}' for index in range(40))})", 44),
-        (f"f32[{'+'.join(f's{index}' for index in range(40))}]", 44),
-    ],
-)
+@each_row("type, caption", [
+    ("f32[2, 3]", "2x3 f32"),
+    ("f32[s0, 3, 2*s1+1]", "s0 x 3 x 2*s1+1 f32"),
+    ("f32[2, 3]@sparse_coo", "2x3 f32 sparse_coo"),
+    ("int(2*s0)", "int(2*s0)"),
+    (f"int({'+'.join(f's{index}' for index in range(40))})", 44),
+    (f"f32[{'+'.join(f's{index}' for index in range(40))}]", 44),
+])  # fmt: skip
 def test_a_type_is_told_in_a_few_words(type: str, caption: str | int) -> None:
     shown = type_caption(parse_type(type))
 
