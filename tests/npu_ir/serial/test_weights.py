@@ -202,9 +202,11 @@ REFUSED = [
     (lambda folder: index_of(folder, {"weight_map": []}), "the index has no weight_map"),
     (lambda folder: index_of(folder, {"weight_map": {"a": "../a.bin"}}),
         "'../a.bin' is not the name of a weights file in the same"),
-    (lambda folder: index_of(folder, {"weight_map": {"a": "passwd"}}), "'passwd' is not the name of a weights"),
+    (lambda folder: index_of(folder, {"weight_map": {"a": "passwd"}}),
+        "'passwd' is not the name of a weights"),
     (lambda folder: index_of(folder, {"weight_map": {"a": 3}}), "3 is not the name of a weights file"),
-    (lambda folder: index_of(folder, {"weight_map": {"a": "a.bin"}}), "the weights file a.bin does not exist"),
+    (lambda folder: index_of(folder, {"weight_map": {"a": "a.bin"}}),
+        "the weights file a.bin does not exist"),
     (lambda folder: write(folder / "m.bin.index.json", b"{"), "not valid JSON"),
 ]  # fmt: skip
 
