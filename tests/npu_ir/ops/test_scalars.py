@@ -115,7 +115,7 @@ def test_a_program_on_numbers_computes(text: str, args: tuple[Any, ...], expecte
     "another kind": ("input %a: int\n%y: int = operator.truediv(a=%a) {b=2} return %y", (3,),
         r"operator.truediv returned 1.5 for %y, which is int in the graph"),
     "another number": (DOUBLED, (3,),
-        r"operator.add returned 5 for %y, which is int\(2\*n\) in .* needs 2\*n, which is 6 \(n is 3 by %a\)"),
+        r"operator.add returned 5 for %y, which is int\(2\*n\).* needs 2\*n, which is 6 \(n is 3 by %a\)"),
     "fixed number": ("input %x: f32[2]\n%y: int(3) = aten.sym_size.int(self=%x) {dim=0} return %y",
         (ones(2),),
         r"returned 2 for %y, which is int\(3\) in the graph"),
@@ -156,25 +156,6 @@ BINARY = [
         "or_",
     "xor", "lshift", "rshift",
 ]  # fmt: skip
-    "add",
-    "sub",
-    "mul",
-    "truediv",
-    "floordiv",
-    "mod",
-    "pow",
-    "eq",
-    "ne",
-    "lt",
-    "le",
-    "gt",
-    "ge",
-    "and_",
-    "or_",
-    "xor",
-    "lshift",
-    "rshift",
-]
 
 
 @each_row("name", [f"operator.{name}" for name in BINARY])
