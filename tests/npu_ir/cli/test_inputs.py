@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 
 from npu_ir import Graph, TensorType, parse_ir
 from npu_ir.cli.call_arguments import empty_tensor, graph_arguments, model_arguments
-from npu_ir.cli.input_text import FileReference, parse_input, parse_inputs
+from npu_ir.cli.input_text import FileReference, parse_input, parse_inputs, parse_sizes
 from npu_ir.cli.quantities import value_line
 from npu_ir.cli.tensor_files import read_input
 from npu_ir.core.structure import unflatten
@@ -66,6 +66,7 @@ def test_an_input_is_read(text: str, name: str, value: Any) -> None:
     ("x=f32[2", "got the end of the text\n  fix: --help of the command"),
     ("x=f32[2]]", "expected the end of the text, got ']'"),
     ("mode=bilinear", "'bilinear' is not a value\n  fix: put a string in quotes: '\"bilinear\"'"),
+    ("x=f32[batch, 4]", r"f32\[batch, 4\] has no sizes yet\n  fix: give the sizes of an example"),
     ("x=", "--input x=: expected"),
     ("x=@", "--input x=@: no file is named after '@'"),
 ])  # fmt: skip
@@ -247,3 +248,7 @@ def test_random_weights_cover_the_graph_and_are_never_negative_variances() -> No
 ])  # fmt: skip
 def test_a_result_is_shown_in_one_line(value: Any, line: str) -> None:
     assert value_line(value) == line
+
+
+def test_sizes_may_be_negative_where_a_symbol_is_a_number() -> None:
+    assert parse_sizes(["n=-3", " k=0"]) == {"n": -3, "k": 0}
