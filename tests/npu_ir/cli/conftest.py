@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -25,15 +26,26 @@ def npu(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
     return run
 
 
+@contextlib.contextmanager
+def _models_of(files: Iterable[str]) -> Iterator[pytest.MonkeyPatch]:
+    """Forget the modules that are loaded from these files, and what they do to the path."""
+    names, known = {name.removesuffix(".py") for name in files}, set(sys.modules)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "path", [*sys.path])
+        yield patch
+    for name in [name for name in sys.modules if name.partition(":")[0] in names and name not in known]:
+        del sys.modules[name]
+
+
 @pytest.fixture(scope="module")
 def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Holds the ``FILES`` of the test module, and what the commands of its ``SETUP`` write."""
     folder = tmp_path_factory.mktemp("cli")
-    for name, text in getattr(request.module, "FILES", {}).items():
+    files = getattr(request.module, "FILES", {})
+    for name, text in files.items():
         (folder / name).write_text(text)
-    with pytest.MonkeyPatch.context() as patch:
+    with _models_of(files) as patch:
         patch.chdir(folder)
-        patch.setattr(sys, "path", [*sys.path])
         torch.manual_seed(0)
         for command in getattr(request.module, "SETUP", ()):
             assert main(shlex.split(command)) == 0
@@ -41,12 +53,7 @@ def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 @pytest.fixture(autouse=True)
-def _in_folder(
-    folder: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[None]:
-    monkeypatch.chdir(folder)
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    yield
-    models = {name.removesuffix(".py") for name in getattr(request.module, "FILES", {})}
-    for name in [name for name in sys.modules if name.partition(":")[0] in models]:
-        del sys.modules[name]
+def _in_folder(folder: Path, request: pytest.FixtureRequest) -> Iterator[None]:
+    with _models_of(getattr(request.module, "FILES", {})) as patch:
+        patch.chdir(folder)
+        yield
