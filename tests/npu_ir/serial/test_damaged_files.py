@@ -234,6 +234,7 @@ def require_refusal(path: Path, edit: Edit, message: str, where: str) -> None:
     ("arguments[0].type[1][0]", -1, "-1 is not a size"),
     ("arguments[0].type[1][0]", 2**63, "is not a size"),
     ("arguments[0].type[1][0]", 2.0, "2.0 is not a size"),
+    ("arguments[0].type[1][0]", "s**1025", "is not an expression: a power of 1025 is too large"),
     ("arguments[1].type", ["f32", [3, 2], [1]], "1 strides for 2 dimensions"),
     ("arguments[1].type", "int", "a param is a tensor, not int"),
     ("arguments[0].aliases", ["y"], "a input has no aliases"),
