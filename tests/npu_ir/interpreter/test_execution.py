@@ -6,7 +6,7 @@ import contextlib
 import copy
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -18,6 +18,7 @@ from npu_ir import (
     TensorType,
     execute_ir,
 )
+from tests.support.corpus.dtypes import float64_default
 from tests.support.rows import each_row
 from tests.support.small_programs import ADD, CONSTANTS, CPU, WEIGHTS, program, tensor
 
@@ -73,15 +74,9 @@ def test_an_interpreter_runs_again_and_again_and_shows_every_node_with_its_outpu
 
 
 def test_values_are_forgotten_after_their_last_use() -> None:
-    graph = program(
-        "  input %x: f32[2]\n"
-        "  %a: f32[2] = aten.neg.default(%x)\n"
-        "  %unused: f32[2] = aten.neg.default(%a)\n"
-        "  %b: f32[2] = aten.add.Tensor(%a, %a)\n"
-        "  %c: f32[2] = aten.neg.default(%b)\n"
-        "  %d: f32[2] = aten.neg.default(%c)\n"
-        "  return (%d, %b)"
-    )
+    reads = {"a": "x", "unused": "a", "b": "a", "c": "b", "d": "c"}
+    nodes = "".join(f"  %{name}: f32[2] = aten.neg.default(%{read})\n" for name, read in reads.items())
+    graph = program(f"  input %x: f32[2]\n{nodes}  return (%d, %b)")
     alive: dict[str, weakref.ref[torch.Tensor]] = {}
     history: list[set[str]] = []
 
@@ -104,22 +99,12 @@ CREATE = """
 """
 
 
-@contextlib.contextmanager
-def default_dtype(dtype: torch.dtype) -> Iterator[None]:
-    old = torch.get_default_dtype()
-    torch.set_default_dtype(dtype)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(old)
-
-
 @each_row("around", {
     "autocast": lambda: torch.autocast("cpu", dtype=torch.bfloat16),
     "default_device": lambda: torch.device("meta"),
     "grad": torch.enable_grad,
     "inference_mode": torch.inference_mode,
-    "default_dtype": lambda: default_dtype(torch.float64),
+    "default_dtype": float64_default,
 })  # fmt: skip
 def test_the_surroundings_of_the_caller_have_no_influence_and_stay(
     around: Callable[[], contextlib.AbstractContextManager[Any]],

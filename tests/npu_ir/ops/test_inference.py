@@ -15,6 +15,7 @@ from npu_ir.ops import register_executor, unregister_executor
 from npu_ir.ops.arguments import flatten_arguments
 from npu_ir.ops.inference import infer_types
 from npu_ir.ops.schema import find_op, schema_of
+from tests.support.corpus.dtypes import float64_default
 from tests.support.rows import each_row
 
 F32 = torch.float32
@@ -99,12 +100,8 @@ def test_a_new_tensor_is_float32_whatever_the_process_has_set() -> None:
     graph = Graph()
     x, y = graph.add_input("x", TensorType((2, 3), F32)), graph.add_input("y", TensorType((3, 2), F32))
 
-    torch.set_default_dtype(torch.float64)
-    try:
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            found = infer(graph, "aten.ones.default", [5]) + infer(graph, "aten.mm.default", x, y)
-    finally:
-        torch.set_default_dtype(F32)
+    with float64_default(), torch.autocast("cpu", dtype=torch.bfloat16):
+        found = infer(graph, "aten.ones.default", [5]) + infer(graph, "aten.mm.default", x, y)
 
     assert found == [TensorType((5,), F32), TensorType((2, 2), F32)]
 

@@ -279,9 +279,7 @@ def test_a_plugin_that_registers_past_its_hook_is_refused(installed: Callable[..
 
     installed(Point("a", plugin(npu_register_ops=npu_register_ops)), Point("b", with_executor("kept")))
 
-    reason = (
-        r"plugin 'a' .* nothing can be registered or looked up yet[\s\S]*in its hook npu_register_ops"
-    )
+    reason = r"plugin 'a' .* nothing can be registered or looked up yet[\s\S]*in its hook npu_register_ops"
     with pytest.warns(PluginWarning, match=reason):
         found = plugin_manager.get_plugins()
     assert list(found.registry.table("execution")) == ["kept"]

@@ -12,6 +12,7 @@ import torch
 from npu_ir import Graph, GraphError, ParseError, Provenance, TensorType, format_ir, parse_ir
 from npu_ir.text.data import INLINE_ELEMENTS, content_hash
 from npu_ir.text.lexer import KEYWORDS
+from tests.support.corpus.dtypes import float64_default
 from tests.support.full_text import FULL_TEXT
 from tests.support.random_graphs import DTYPES, LAYOUTS_OF_24, laid_out, random_bits
 from tests.support.rows import each_row
@@ -175,15 +176,9 @@ def test_a_graph_reads_the_same_under_another_default_device_and_dtype() -> None
         graph.add_constant(f"c{index}", data)
     text = str(graph)
 
-    with torch.device("meta"):
+    with torch.device("meta"), float64_default():
         assert str(graph) == text
         assert parse_ir(text) == graph
-    torch.set_default_dtype(torch.float64)
-    try:
-        assert str(graph) == text
-        assert parse_ir(text) == graph
-    finally:
-        torch.set_default_dtype(torch.float32)
 
 
 # Comments
