@@ -21,11 +21,15 @@ from npu_ir.plugins.hookspecs import hookimpl
 
 @pytest.fixture
 def npu(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
-    """Runs a command, requires its exit code, and returns what it printed on stdout and then on stderr."""
+    """Runs a command, requires its exit code, and returns what it printed on stdout and then on stderr.
+
+    Wrong usage prints nothing on stdout.
+    """
 
     def run(command: str, *words: str, code: int = 0) -> str:
         assert main([*shlex.split(command), *words]) == code
         printed = capsys.readouterr()
+        assert code != 2 or printed.out == ""
         return printed.out + printed.err
 
     return run
