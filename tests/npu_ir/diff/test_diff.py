@@ -186,6 +186,8 @@ def test_what_is_counted_adds_up(a: Graph, b: Graph) -> None:
     "symbol": ("Net {", "Net { symbol s0 in [2, 8]", "+ symbol s0 in [2, 8]"),
     "argument": ("\n\n  %linear:", "\n  input %z: f32[2, 3]\n  %linear:", "+ input %z: f32[2, 3]"),
     "parameter": ("\n\n  %linear:", "\n  param %w: f32[2]\n  %linear:", "+ param %w: f32[2]"),
+    "parameter before others": ("  param %0.weight", "  param %w: f32[3, 3]\n  param %0.weight",
+        "+ param %w: f32[3, 3]\n"),
     "buffer": ("\n\n  %linear:", "\n  buffer %b: f32[2]\n  %linear:", "+ buffer %b: f32[2]"),
     "state": ("\n\n  %linear:", "\n  state %s: f32[2]\n  %linear:", "+ state %s: f32[2]"),
     "constant": ("\n\n  %linear:", "\n  const %c: f32[1] = [1.0]\n  %linear:", "+ const %c: f32[1] = [1.0]"),
