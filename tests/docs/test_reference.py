@@ -41,18 +41,14 @@ def test_every_call_that_conversion_refuses_is_listed() -> None:
 
 
 def test_the_page_of_the_passes_is_what_they_say_of_themselves() -> None:
-    ours = [
-        item for name, item in npu_passes.all_passes().items() if origin_of(name).startswith("npu-passes (")
-    ]
-    pipelines = [
-        item
-        for name, item in npu_passes.all_pipelines().items()
-        if origin_of(name, "pipelines").startswith("npu-passes (")
-    ]
+    passes, pipelines = (
+        [item for name, item in found.items() if origin_of(name, kind).startswith("npu-passes (")]
+        for kind, found in (("passes", npu_passes.all_passes()), ("pipelines", npu_passes.all_pipelines()))
+    )
 
     page = (DOCS / "reference" / "passes.md").read_text(encoding="utf-8")
 
-    assert page == passes_page(ours, pipelines), "npu passes --markdown > docs/reference/passes.md"
+    assert page == passes_page(passes, pipelines), "npu passes --markdown > docs/reference/passes.md"
 
 
 # Rows of the table of the README, and the rows of the pages that they are from.

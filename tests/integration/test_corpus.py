@@ -21,7 +21,6 @@ from npu_runtime.planned import PlannedProgram, plan
 from tests.support.corpus import journey
 from tests.support.corpus.case import Case, Function
 from tests.support.corpus.comparison import assert_same
-from tests.support.corpus.dtypes import float64_default
 from tests.support.corpus.observation import changed, copies, input_tensors, tensors_of
 from tests.support.corpus.tables import OPERATOR_TABLES, all_cases, cases_of
 from tests.support.same_program import described
@@ -280,29 +279,6 @@ def test_a_weight_may_be_given_by_any_of_its_names() -> None:
     second = execute_ir(graph, (x,), weights={f"1.{key}": tensor for key, tensor in state.items()})
 
     assert torch.equal(first, second)
-
-
-NUMBERS_FROM_NOTHING = (
-    "aranges",
-    "linspace_logspace_eye",
-    "random_factories",
-    "integer_arithmetic",
-    "windows_and_triangles",
-)
-
-
-def test_the_default_dtype_of_the_process_has_no_influence() -> None:
-    chosen = [case for case in CASES if case.id in NUMBERS_FROM_NOTHING]
-    assert len(chosen) == len(NUMBERS_FROM_NOTHING)
-    for case in chosen:
-        expected = journey.run_eagerly(case)
-        graph, given = journey.capture_without_weights(case), case.make_call()
-
-        with float64_default():
-            torch.manual_seed(journey.RUN_SEED)
-            result = execute_ir(graph, given.args, given.kwargs)
-
-        assert_same(result, expected.result, f"the result of {case.id}")
 
 
 # What the corpus covers, by kind of operator.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -24,6 +25,8 @@ def from_timm(name: str, size: int = 64, **options: Any) -> Case:
     return Case(name, "timm", "vision", build, (Input("x", ("batch", 3, size, size)),))
 
 
+of_64 = functools.partial(from_timm, img_size=64)
+of_224 = functools.partial(from_timm, size=224)
 # Of a smaller image some models make a map of size 1, which torch.export takes for a case of its own.
 LARGE = {"height": (96, 128), "width": (128, 192)}
 
@@ -55,82 +58,41 @@ def video(name: str) -> Case:
 
 
 TIMM = (
-    convolutional("test_resnet"),
-    convolutional("resnetv2_18"),
-    convolutional("regnety_002"),
-    convolutional("test_byobnet"),
-    convolutional("mobilenetv2_035"),
-    convolutional("mobilenetv3_small_050"),
-    convolutional("lcnetv2_small"),
-    convolutional("ghostnet_050"),
-    convolutional("repghostnet_050"),
-    convolutional("starnet_s050"),
-    convolutional("test_convnext"),
-    convolutional("inception_next_atto"),
-    convolutional("test_mambaout"),
-    convolutional("fasternet_t0"),
-    convolutional("hgnetv2_b0"),
-    convolutional("ese_vovnet19b_slim_dw"),
-    convolutional("dla46_c"),
-    convolutional("cs3darknet_focus_s"),
-    convolutional("cspnext_tiny"),
-    convolutional("densenet121"),
-    convolutional("dpn48b"),
-    convolutional("test_nfnet"),
-    convolutional("legacy_seresnet18"),
-    convolutional("skresnet18"),
-    convolutional("resnest14d"),
-    convolutional("res2net50_14w_8s"),
-    convolutional("rexnet_100"),
-    convolutional("hrnet_w18_small"),
-    convolutional("convmixer_768_32"),
-    convolutional("poolformer_s12"),
-    convolutional("repvit_m0_9"),
+    *map(convolutional, (
+        "test_resnet", "resnetv2_18", "regnety_002", "test_byobnet", "mobilenetv2_035",
+        "mobilenetv3_small_050", "lcnetv2_small", "ghostnet_050", "repghostnet_050", "starnet_s050",
+        "test_convnext", "inception_next_atto", "test_mambaout", "fasternet_t0", "hgnetv2_b0",
+        "ese_vovnet19b_slim_dw", "dla46_c", "cs3darknet_focus_s", "cspnext_tiny", "densenet121", "dpn48b",
+        "test_nfnet", "legacy_seresnet18", "skresnet18", "resnest14d", "res2net50_14w_8s", "rexnet_100",
+        "hrnet_w18_small", "convmixer_768_32", "poolformer_s12", "repvit_m0_9",
+    )),
     convolutional("shvit_s1", LARGE),
     convolutional("efficientvim_m1", LARGE),
-    convolutional("edgenext_xx_small"),
-    convolutional("efficientvit_b0"),
-    convolutional("fastvit_t8"),
-    convolutional("iformer_t"),
-    convolutional("pvt_v2_b0"),
-    from_timm("davit_tiny"),
-    from_timm("focalnet_tiny_srf"),
-    from_timm("nextvit_small"),
-    convolutional("rdnet_tiny"),
-    convolutional("lowformer_b0"),
-    convolutional("cpubone_nano"),
+    *map(convolutional, ("edgenext_xx_small", "efficientvit_b0", "fastvit_t8", "iformer_t", "pvt_v2_b0")),
+    *map(from_timm, ("davit_tiny", "focalnet_tiny_srf", "nextvit_small")),
+    *map(convolutional, ("rdnet_tiny", "lowformer_b0", "cpubone_nano")),
     convolutional("selecsls42", LARGE),
-    from_timm("test_vit", img_size=64),
-    from_timm("test_vit_relpos", img_size=64),
-    from_timm("deit_tiny_patch16_224", img_size=64),
+    *map(of_64, ("test_vit", "test_vit_relpos", "deit_tiny_patch16_224")),
     from_timm("eva02_tiny_patch14_224", 56, img_size=56),
     from_timm("cait_xxs24_224", img_size=64),
     from_timm("coat_lite_tiny", img_size=64),
     from_timm("crossvit_tiny_240", 240),
-    from_timm("efficientformer_l1", 224),
-    from_timm("efficientformerv2_s0", 224),
-    from_timm("efficientvit_m0", 224),
-    from_timm("gcvit_xxtiny", 224),
-    from_timm("hiera_tiny_224", 224),
-    from_timm("levit_128s", 224),
-    from_timm("maxvit_pico_rw_256", 64, img_size=64),
-    from_timm("gmlp_ti16_224", img_size=64),
-    from_timm("nest_tiny", 64, img_size=64),
-    from_timm("pit_ti_224", 64, img_size=64),
+    *map(of_224, (
+        "efficientformer_l1", "efficientformerv2_s0", "efficientvit_m0", "gcvit_xxtiny", "hiera_tiny_224",
+        "levit_128s",
+    )),
+    *map(of_64, ("maxvit_pico_rw_256", "gmlp_ti16_224", "nest_tiny", "pit_ti_224")),
     from_timm("swiftformer_xs", 64),
     from_timm("swin_tiny_patch4_window7_224", 64, img_size=64, window_size=4),
     from_timm("swinv2_tiny_window8_256", 64, img_size=64, window_size=4),
     from_timm("swinv2_cr_tiny_224", 64, img_size=64),
     from_timm("sequencer2d_s", 64),
     from_timm("tiny_vit_5m_224", 64),
-    from_timm("tnt_s_patch16_224", 64, img_size=64),
-    from_timm("twins_svt_small", 64, img_size=64),
-    from_timm("visformer_tiny", 64, img_size=64),
-    from_timm("vit_tiny_r_s16_p8_224", 64, img_size=64),
-    from_timm("vitamin_small_224", 64, img_size=64),
-    from_timm("volo_d1_224", 64, img_size=64),
-    from_timm("xcit_nano_12_p16_224", 64, img_size=64),
-)
+    *map(of_64, (
+        "tnt_s_patch16_224", "twins_svt_small", "visformer_tiny", "vit_tiny_r_s16_p8_224",
+        "vitamin_small_224", "volo_d1_224", "xcit_nano_12_p16_224",
+    )),
+)  # fmt: skip
 
 TORCHVISION = (
     from_torchvision("alexnet"),

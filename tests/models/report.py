@@ -29,6 +29,11 @@ A model passes where structure, dtypes and shapes are eager's and every bit is t
 tolerance that `verify_ir` has for the dtype (f32: 1e-5 + 1.3e-6 × |expected|); what differs is printed as the largest
 absolute difference. Eager runs with weights that need no gradients: `torch.matmul` rounds otherwise by that.
 """  # noqa: E501
+_OWN_PROGRAM = (
+    "Where `torch.export`'s own program gives the graph's bits, it is eager that takes another path, such as "
+    "a fused kernel."
+)
+_COPIED = "Built with weights and copied to `meta`, because its code reads what a tensor holds:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,50 +104,38 @@ def _times(entries: Sequence[Result], form: str) -> str:
 
 
 def _notes(rows: Sequence[_Row]) -> Iterator[str]:
-    yield "## Refused, and why"
-    yield ""
-    yield from _listed(
-        f"- `{row.case.name}`, {entry['call']}: {entry['outcome']}: {_code(entry['reason'])}"
-        for row in rows
-        for entry in row.entries
+    entries = [(row.case.name, entry) for row in rows for entry in row.entries]
+    passes = [(name, entry) for name, entry in entries if entry["outcome"] == _PASS]
+    refused = [
+        f"- `{name}`, {entry['call']}: {entry['outcome']}: {_code(entry['reason'])}"
+        for name, entry in entries
         if entry["outcome"] != _PASS
-    )
-    yield "## Sizes that torch.export keeps fixed"
-    yield ""
-    yield from _listed(
-        f"- `{row.case.name}`, {sizes}: {_code(reason)}"
-        for row in rows
-        for entry in row.entries
-        if entry["outcome"] == _PASS
+    ]
+    fixed = [
+        f"- `{name}`, {sizes}: {_code(reason)}"
+        for name, entry in passes
         for sizes, reason in entry["refused"].items()
-    )
-    yield "## Not equal to the bit"
-    yield ""
-    yield (
-        "Where `torch.export`'s own program gives the graph's bits, it is eager that takes another "
-        "path, such as a fused kernel."
-    )
-    yield ""
-    yield from _listed(
-        f"- `{row.case.name}`, {entry['call']}: {entry['max_abs']:.1e} absolute, "
+    ]
+    inexact = [
+        f"- `{name}`, {entry['call']}: {entry['max_abs']:.1e} absolute, "
         f"{entry['max_rel']:.1e} relative; "
         + ("as torch.export's own program" if entry["as_program"] else "torch.export's own program differs")
-        for row in rows
-        for entry in row.entries
-        if entry["outcome"] == _PASS and not entry["same_bits"]
-    )
-    yield "## Not built on meta"
-    yield ""
-    yield "Built with weights and copied to `meta`, because its code reads what a tensor holds:"
-    yield ""
-    yield from _listed(
+        for name, entry in passes
+        if not entry["same_bits"]
+    ]
+    copied = [
         f"- `{row.case.name}`: {_code(row.static['copied'])}" for row in rows if row.static.get("copied")
-    )
+    ]
+    yield from _section("Refused, and why", refused)
+    yield from _section("Sizes that torch.export keeps fixed", fixed)
+    yield from _section("Not equal to the bit", inexact, _OWN_PROGRAM)
+    yield from _section("Not built on meta", copied, _COPIED)
 
 
-def _listed(lines: Iterable[str]) -> Iterator[str]:
-    yield from list(lines) or ["None."]
-    yield ""
+def _section(title: str, lines: Sequence[str], *introduction: str) -> Iterator[str]:
+    for paragraph in (f"## {title}", *introduction):
+        yield from (paragraph, "")
+    yield from (*(lines or ["None."]), "")
 
 
 def _tables(rows: Sequence[_Row]) -> Iterator[str]:

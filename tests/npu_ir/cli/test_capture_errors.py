@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-
-from npu_ir.cli import main
 from npu_ir.cli.dynamic import suggest_options
 from tests.support.rows import each_row
 
@@ -50,20 +47,15 @@ class Positions(torch.nn.Module):
         return x + self.table[: x.shape[1]]
 """
 
-Capture = pytest.CaptureFixture[str]
-
-
-@pytest.fixture(autouse=True)
-def _models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    (tmp_path / "capture_models.py").write_text(MODELS)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    yield
-    sys.modules.pop("capture_models", None)
-
-
-def extract(name: str, *words: str) -> int:
-    return main(["extract", f"capture_models.py:{name}", *words])
+FILES = {
+    "capture_models.py": MODELS,
+    "ending.py": """
+import sys, torch
+class Ending(torch.nn.Module):
+    def forward(self, x, code=0):
+        sys.exit(code)
+""",
+}
 
 
 def test_errors_and_warnings_are_short_in_a_process_of_its_own_without_numpy() -> None:
@@ -93,51 +85,31 @@ for name in ("Layer", "Branching", "Recurrent", "Keeping"):
     assert lines[4].endswith("UserWarning: of the model")
 
 
-def test_what_pytorch_says_is_shown_on_demand(capsys: Capture) -> None:
-    codes = [extract("Layer", "-i", "f32[4, 3]"), extract("Layer", "-i", "f32[4, 3]", "--verbose")]
-
-    quiet, verbose = capsys.readouterr().err.split(
-        "torch.export: failed while attempting to run meta for ", 1
-    )
-    assert codes == [1, 1]
-    assert quiet.startswith("npu: error: ")
-    assert "npu: error: torch.export cannot capture Layer: " in verbose
+LAYER = "extract capture_models.py:Layer"
 
 
-@each_row(
-    "words, message",
-    [
-        (
-            ["-i", "y=f32[4, 2]"],
-            (
-                "npu: error: forward of Layer cannot be called so: it takes (x, scale=1.0), and gets 'y': "
-                "'x' is missing; there is no 'y'\n  fix: add -i \"x=f32[2,3]\", with its own dtype and "
-                "shape\n"
-            ),
-        ),
-        ([], "gets no arguments: 'x' is missing\n"),
-        (["-i", "f32[2]", "-i", "sacle=2.0"], "there is no 'sacle' (did you mean 'scale'?)\n"),
-        (
-            ["-i", "f32[2]", "-i", "1.0", "-i", "2"],
-            "gets 3 by position: it takes 2 by position\n  fix: leave out what it does not take\n",
-        ),
-        (["-d", "x:0=b"], "gets no arguments: 'x' is missing\n"),
-    ],
-)
-def test_inputs_that_the_model_does_not_take_are_wrong_usage(
-    words: list[str], message: str, capsys: Capture
+@each_row("command, code, said", [
+    (f"{LAYER} -i 'y=f32[4, 2]'", 2,
+        "gets 'y': 'x' is missing; there is no 'y'\n  fix: add -i \"x=f32[2,3]\", with its own"),
+    (LAYER, 2, "gets no arguments: 'x' is missing\n"),
+    (f"{LAYER} -i f32[2] -i sacle=2.0", 2, "there is no 'sacle' (did you mean 'scale'?)\n"),
+    (f"{LAYER} -i f32[2] -i 1.0 -i 2", 2,
+        "gets 3 by position: it takes 2 by position\n  fix: leave out what it does not take\n"),
+    (f"{LAYER} -d x:0=b", 2, "gets no arguments: 'x' is missing\n"),
+    (f"{LAYER} -i 'f32[4, 3]' --verbose", 1, "torch.export: failed while attempting to run meta for "),
+    ("extract capture_models.py:Positions -i f32[2,5,8] -d x:1=s -d s=2..1024", 1,
+        "\n  fix: write --dynamic s=..512\n"),
+    ("extract ending.py:Ending -i f32[2]", 1, "the model ends the program: sys.exit(0) (at "),
+    ("extract ending.py:Ending -i f32[2] -i 4", 1, "the model ends the program: sys.exit(4) (at "),
+    ("extract ending.py:Ending -i f32[2] -i none", 1, "the model ends the program: sys.exit() (at "),
+])  # fmt: skip
+def test_what_cannot_be_captured_is_an_error_that_says_why(
+    command: str, code: int, said: str, npu: Callable[..., str]
 ) -> None:
-    code = extract("Layer", *words)
+    printed = npu(command, code=code)
 
-    assert code == 2
-    assert message in capsys.readouterr().err
-
-
-def test_sizes_that_pytorch_suggests_are_told_as_options(capsys: Capture) -> None:
-    code = extract("Positions", "-i", "f32[2,5,8]", "-d", "x:1=s", "-d", "s=2..1024")
-
-    assert code == 1
-    assert capsys.readouterr().err.endswith("\n  fix: write --dynamic s=..512\n")
+    assert said in printed
+    assert ("torch.export: failed" in printed) == ("--verbose" in command)
 
 
 @each_row("definition, option", [
@@ -151,19 +123,3 @@ def test_sizes_that_pytorch_suggests_are_told_as_options(capsys: Capture) -> Non
 ])  # fmt: skip
 def test_a_suggested_size_is_an_option(definition: str, option: str) -> None:
     assert suggest_options([definition]) == option
-
-
-@each_row("code", ["0", "4", ""])
-def test_a_model_that_ends_the_program_is_an_error(
-    code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
-) -> None:
-    lines = ["import sys, torch", "class Ending(torch.nn.Module):", "    def forward(self, x):"]
-    (tmp_path / "ending.py").write_text("\n".join([*lines, f"        sys.exit({code})"]))
-    monkeypatch.chdir(tmp_path)
-
-    assert main(["extract", "ending.py:Ending", "-i", "f32[2]"]) == 1
-
-    assert (
-        f"the model ends the program: sys.exit({code}) (at {tmp_path / 'ending.py'}:4)"
-        in capsys.readouterr().err
-    )

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch.export import Dim
 
 from npu_ir import TensorType, execute_ir, load_ir, load_weights, parse_ir, save_ir
-from npu_ir.cli import main
 from npu_ir.cli.call_arguments import graph_arguments
 from npu_ir.cli.dynamic import dynamic_shapes, parse_dynamic
 from npu_ir.cli.factory import make_model
-from npu_ir.cli.input_text import parse_input, parse_inputs, parse_sizes
+from npu_ir.cli.input_text import parse_inputs
 from npu_ir.errors import UsageError
 from npu_ir.symbolic.constraints import Range
 from tests.support.rows import each_row
+from tests.support.small_programs import program
 
 MODEL = """
 import torch
@@ -42,115 +41,115 @@ def pair():
 def odd_pair():
     return 3, {}
 """
-INPUTS = ["--input", "x=f32[3, 4]", "--input", 'state={"h": f32[5, 2]}', "--input", "n=4"]
-DYNAMIC = [
-    "-d",
-    "x:0=batch",
-    "-d",
-    "batch=2..64",
-    "-d",
-    "state['h']:0=h",
-    "-d",
-    "h=2..9",
-    "--dynamic",
-    "n:auto",
-]
+INPUTS = "--input 'x=f32[3, 4]' --input 'state={\"h\": f32[5, 2]}' --input n=4"
+DYNAMIC = "-d x:0=batch -d batch=2..64 -d \"state['h']:0=h\" -d h=2..9 --dynamic n:auto"
+GRAPH = """
+graph g {
+  symbol a in [1, 64]
+  symbol b in [0, 1]
+  symbol n in [-inf, inf]
+  symbol u in [0, inf]
+  require mod(a, 6) == 0
+  require n >= a
+  input %x: f32[a, 2*a+1]
+  input %y: f32[b, a]@[1, b]
+  input %z: f32[a]@sparse_coo
+  input %n: int(n)
 
-Capture = pytest.CaptureFixture[str]
+  %found: i64[u, 2] = aten.nonzero.default(self=%x)
 
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Holds the model, its graph with open sizes, and its weights."""
-    folder = tmp_path_factory.mktemp("dynamic")
-    (folder / "dynamic_net.py").write_text(MODEL)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
-        patch.setattr(sys, "path", [*sys.path])
-        torch.manual_seed(0)
-        command = ["extract", "dynamic_net.py:Net", *INPUTS, *DYNAMIC, "-o", "net.json", "--save-weights"]
-        assert main(command) == 0
-    yield folder
-    for name in [name for name in sys.modules if name.partition(":")[0] == "dynamic_net"]:
-        del sys.modules[name]
+  return (%found, %n)
+}
+"""
+FILES = {"dynamic_net.py": MODEL}
+SETUP = [f"extract dynamic_net.py:Net {INPUTS} {DYNAMIC} -o net.json --save-weights"]
+Command = Callable[..., str]
 
 
-@pytest.fixture(autouse=True)
-def _in_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(folder)
-    monkeypatch.setattr(sys, "path", [*sys.path])
+@each_row("command, code, said", [
+    (f"extract dynamic_net.py:Net {INPUTS} --dynamic auto", 0,
+        ["inputs      x: f32[s0, 4]\n            state_h: f32[s1, s2]\n"]),
+    (f"extract dynamic_net.py:pair {INPUTS}", 0, ["symbols     rows in [2, 8]\n"]),
+    (f"extract dynamic_net.py:pair {INPUTS} --dynamic auto", 2,
+        ["--dynamic is given, and dynamic_net.py:pair says itself which sizes are open\n  fix: leave out"]),
+    (f"extract dynamic_net.py:odd_pair {INPUTS}", 1, ["fix: it must return a torch.nn.Module, or a pair"]),
+    ("info net.json", 0, ["symbols     batch in [2, 64]\n            h in [2, 9]\n            s0 in [",
+        "of them in 2 regions\n", "1  aten.sin.default\n"]),
+    ("run net.json --size batch=5", 0, ["sizes        batch=5, h=2, s0=2 (--size h=N for another one)\n"]),
+    ("run net.json --input x=@x.safetensors --size h=3 --size s0=3", 0,
+        ["result[0]  f32[36]", "sizes        h=3, s0=3\n"]),
+    ("run net.json --input 'x=f32[65, 4]'", 1,
+        ["npu: error: dimension 0 of %x is 65, the graph was made for batch in [2, 64] (at kwargs['x'])\n"]),
+    ("verify net.json dynamic_net.py:pair --weights net.json --size batch=7", 0,
+        ["graph and model agree: 2 results", "\nsizes: batch=7, h=2, s0=2 (--size h=N for another one)\n"]),
+    ("specialize net.json -o no.json batch", 2,
+        ["'batch' is not a size\n  fix: write SYMBOL=NUMBER, such as batch=8"]),
+    ("specialize net.json -o no.json batch=2.5", 2, ["'batch=2.5' is not a size"]),
+    ("specialize net.json -o no.json batch=2 batch=2", 2, ["the size 'batch' is given twice"]),
+    ("specialize net.json -o no.json seq=2", 1,
+        ["graph 'Net' has no symbol 'seq'\n  fix: its symbols: batch, h, s0"]),
+    ("specialize net.json -o no.json batch=65", 1, ["symbol 'batch' cannot be 65: it is in [2, 64]"]),
+])  # fmt: skip
+def test_a_command_says_which_sizes_it_took_or_why_not(
+    command: str, code: int, said: list[str], npu: Command
+) -> None:
+    save_file({"x": torch.ones(9, 4)}, "x.safetensors")
+
+    printed = npu(command, code=code)
+
+    assert [text for text in said if text not in printed] == []
+    assert not Path("no.json").exists()
 
 
-# npu extract
+def test_extract_leaves_open_what_is_asked_for() -> None:
+    graph, x, state = load_ir("net.json"), torch.randn(7, 4), {"h": torch.randn(2, 2)}
 
-
-def test_extract_leaves_open_what_is_asked_for(folder: Path) -> None:
-    graph = load_ir(folder / "net.json")
+    results = execute_ir(graph, (), {"x": x, "state": state, "n": 9}, weights=load_weights("net.json", graph))
 
     assert [str(value.type) for value in graph.inputs] == ["f32[batch, 4]", "f32[h, 2]", "int(s0)"]
     assert graph.symbols["batch"] == Range(2, 64)
     torch.manual_seed(0)
-    model = make_model("dynamic_net.py:Net")
-    x, state = torch.randn(7, 4), {"h": torch.randn(2, 2)}
-    results = execute_ir(graph, (), {"x": x, "state": state, "n": 9}, weights=load_weights("net.json", graph))
     with torch.no_grad():
-        assert all(map(torch.equal, results, model(x, state, 9)))
+        assert all(map(torch.equal, results, make_model("dynamic_net.py:Net")(x, state, 9)))
 
 
-def test_extract_leaves_everything_open_that_it_can(capsys: Capture) -> None:
-    code = main(["extract", "dynamic_net.py:Net", *INPUTS, "--dynamic", "auto"])
+def test_info_tells_programs_symbols_and_constraints(npu: Command) -> None:
+    save_ir(parse_ir(GRAPH), "g.json")
 
-    printed = capsys.readouterr().out
-    assert code == 0
-    assert "inputs      x: f32[s0, 4]\n            state_h: f32[s1, s2]\n" in printed
+    facts = json.loads(npu("info net.json --json"))
 
-
-def test_a_factory_may_say_which_sizes_are_open(capsys: Capture) -> None:
-    code = main(["extract", "dynamic_net.py:pair", *INPUTS])
-
-    assert code == 0
-    assert "symbols     rows in [2, 8]\n" in capsys.readouterr().out
+    assert (facts["symbols"]["batch"], facts["symbols"]["h"]) == ([2, 64], [2, 9])
+    assert facts["constraints"] == []
+    assert (facts["regions"], facts["nodes_in_regions"]) == (2, 3)
+    assert sum(facts["ops"].values()) == facts["nodes"]
+    assert "constraints  mod(a, 6) == 0\n             n >= a\n" in npu("info g.json")
 
 
-def test_what_the_factory_says_and_what_the_options_say_do_not_mix(capsys: Capture) -> None:
-    code = main(["extract", "dynamic_net.py:pair", *INPUTS, "--dynamic", "auto"])
+def test_specialize_saves_the_graph_for_fixed_sizes(npu: Command) -> None:
+    printed = npu("specialize net.json -o static.json batch=8 s0=4")
 
-    assert code == 2
-    assert capsys.readouterr().err == (
-        "npu: error: --dynamic is given, and dynamic_net.py:pair says itself which sizes are open\n"
-        "  fix: leave out --dynamic\n"
-    )
+    assert "symbols     h in [2, 9]\ninputs      x: f32[8, 4]\n" in printed
+    assert "saved       static.json, " in printed
+    assert load_ir("static.json") == load_ir("net.json").specialize({"batch": 8, "s0": 4})
 
 
-def test_a_pair_without_a_model_is_refused(capsys: Capture) -> None:
-    code = main(["extract", "dynamic_net.py:odd_pair", *INPUTS])
-
-    assert code == 1
-    assert "fix: it must return a torch.nn.Module, or a pair" in capsys.readouterr().err
+# Options
 
 
-@each_row(
-    "texts, message",
-    [
-        (["x"], "--dynamic x: this names no sizes\n  fix: write NAME:AXIS=SYMBOL"),
-        (["x:batch"], "'batch' is not AXIS=SYMBOL\n  fix: axes are counted from 0"),
-        (
-            ["x:0=b,y:0=b"],
-            (
-                "'y:0=b' is not AXIS=SYMBOL\n"
-                "  fix: give each argument an option of its own: --dynamic x:0=b --dynamic y:0=b"
-            ),
-        ),
-        (["x:-1=b"], "'-1=b' is not AXIS=SYMBOL"),
-        (["x:0=2b"], "'2b' cannot be the name of a symbol"),
-        (["x:0=max"], "'max' cannot be the name of a symbol"),
-        (["x:0=b,0=c"], "axis 0 is given twice"),
-        (["x:0=b", "x:1=c"], "--dynamic x:1=c: x is given twice"),
-        (["x:0=b", "b=2..", "b=3.."], "--dynamic b=3..: b is given twice"),
-        (["x:0=b", "b=9..2"], "--dynamic b=9..2: no value is in this range"),
-        (["c=2..9"], "no size is called c\n  fix: name one: --dynamic ARGUMENT:0=c"),
-    ],
-)
+@each_row("texts, message", [
+    (["x"], "--dynamic x: this names no sizes\n  fix: write NAME:AXIS=SYMBOL"),
+    (["x:batch"], "'batch' is not AXIS=SYMBOL\n  fix: axes are counted from 0"),
+    (["x:0=b,y:0=b"],
+        "'y:0=b' is not AXIS=SYMBOL\n  fix: give each argument an option of its own: --dynamic x"),
+    (["x:-1=b"], "'-1=b' is not AXIS=SYMBOL"),
+    (["x:0=2b"], "'2b' cannot be the name of a symbol"),
+    (["x:0=max"], "'max' cannot be the name of a symbol"),
+    (["x:0=b,0=c"], "axis 0 is given twice"),
+    (["x:0=b", "x:1=c"], "--dynamic x:1=c: x is given twice"),
+    (["x:0=b", "b=2..", "b=3.."], "--dynamic b=3..: b is given twice"),
+    (["x:0=b", "b=9..2"], "--dynamic b=9..2: no value is in this range"),
+    (["c=2..9"], "no size is called c\n  fix: name one: --dynamic ARGUMENT:0=c"),
+])  # fmt: skip
 def test_dynamic_sizes_that_cannot_be_read_are_refused(texts: list[str], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         parse_dynamic(texts)
@@ -191,18 +190,15 @@ def test_all_sizes_of_tensors_can_be_left_open_and_numbers_stay() -> None:
     assert shapes["n"] is None
 
 
-@each_row(
-    "texts, arguments, message",
-    [
-        (["y:0=b"], {}, r"the model gets no such argument\n  fix: its tensors: x, states\['k'\]"),
-        (["states:0=b"], {}, r"--dynamic states: the model gets no such argument"),
-        (["x:2=b"], {}, "a tensor of 2 dimensions has no axis 2"),
-        (["n:0=b"], {"n": 3}, "--dynamic n: this is 3, which has no sizes"),
-        (["n:auto"], {"n": 3.0}, "--dynamic n: this is 3.0, which has no sizes\n  fix: only"),
-        (["x:0=b"], {"x": F32}, "forward of .* cannot be called so: .*'x' is given twice"),
-        (["x:0=b"], {"z": F32}, r"forward takes 'z' in \*\*more: torch.export leaves no"),
-    ],
-)
+@each_row("texts, arguments, message", [
+    (["y:0=b"], {}, r"the model gets no such argument\n  fix: its tensors: x, states\['k'\]"),
+    (["states:0=b"], {}, r"--dynamic states: the model gets no such argument"),
+    (["x:2=b"], {}, "a tensor of 2 dimensions has no axis 2"),
+    (["n:0=b"], {"n": 3}, "--dynamic n: this is 3, which has no sizes"),
+    (["n:auto"], {"n": 3.0}, "--dynamic n: this is 3.0, which has no sizes\n  fix: only"),
+    (["x:0=b"], {"x": F32}, "forward of .* cannot be called so: .*'x' is given twice"),
+    (["x:0=b"], {"z": F32}, r"forward takes 'z' in \*\*more: torch.export leaves no"),
+])  # fmt: skip
 def test_dynamic_sizes_of_what_is_not_there_are_refused(
     texts: list[str], arguments: dict[str, Any], message: str
 ) -> None:
@@ -210,66 +206,7 @@ def test_dynamic_sizes_of_what_is_not_there_are_refused(
         dynamic_shapes(parse_dynamic(texts), Any3(), (F32, {"k": F32}), arguments)
 
 
-def test_an_example_has_numbers_for_sizes() -> None:
-    with pytest.raises(
-        UsageError, match=r"f32\[batch, 4\] has no sizes yet\n  fix: give the sizes of an example"
-    ):
-        parse_input("x=f32[batch, 4]")
-
-
-# npu info
-
-
-def test_info_tells_symbols_and_counts_nodes_in_regions(capsys: Capture) -> None:
-    code = main(["info", "net.json"])
-
-    printed = capsys.readouterr().out
-    assert code == 0
-    assert "symbols     batch in [2, 64]\n            h in [2, 9]\n            s0 in [" in printed
-    assert "of them in 2 regions\n" in printed
-    assert "1  aten.sin.default\n" in printed
-
-
-def test_info_tells_programs_the_same(capsys: Capture) -> None:
-    main(["info", "net.json", "--json"])
-
-    facts = json.loads(capsys.readouterr().out)
-    assert facts["symbols"]["batch"] == [2, 64]
-    assert facts["symbols"]["h"] == [2, 9]
-    assert facts["constraints"] == []
-    assert (facts["regions"], facts["nodes_in_regions"]) == (2, 3)
-    assert sum(facts["ops"].values()) == facts["nodes"]
-
-
-GRAPH = """
-graph g {
-  symbol a in [1, 64]
-  symbol b in [0, 1]
-  symbol n in [-inf, inf]
-  symbol u in [0, inf]
-  require mod(a, 6) == 0
-  require n >= a
-  input %x: f32[a, 2*a+1]
-  input %y: f32[b, a]@[1, b]
-  input %z: f32[a]@sparse_coo
-  input %n: int(n)
-
-  %found: i64[u, 2] = aten.nonzero.default(self=%x)
-
-  return (%found, %n)
-}
-"""
-
-
-def test_info_tells_constraints(tmp_path: Path, capsys: Capture) -> None:
-    save_ir(parse_ir(GRAPH), tmp_path / "g.json")
-
-    main(["info", str(tmp_path / "g.json")])
-
-    assert "constraints  mod(a, 6) == 0\n             n >= a\n" in capsys.readouterr().out
-
-
-# npu run
+# Arguments
 
 
 def make(type: TensorType) -> torch.Tensor:
@@ -297,15 +234,11 @@ def test_given_inputs_tell_sizes_and_wanted_sizes_the_rest() -> None:
 
 
 def test_a_stride_may_tell_a_size() -> None:
-    graph = parse_ir(
-        "graph g {\n  symbol s in [2, 9]\n  input %x: f32[2, 3]@[1, s]\n"
-        "  input %y: f32[s]\n\n  return (%x, %y)\n}"
-    )
+    graph = program("symbol s in [2, 9] input %x: f32[2, 3]@[1, s] input %y: f32[s] return (%x, %y)")
+    inputs = parse_inputs(["f32[2, 3]@[1, 5]"])
 
     call = graph_arguments(
-        graph,
-        parse_inputs(["f32[2, 3]@[1, 5]"]),
-        lambda type: torch.empty_strided(type.static_shape, type.static_strides),
+        graph, inputs, lambda type: torch.empty_strided(type.static_shape, type.static_strides)
     )
 
     assert call.args[1].shape == (5,)
@@ -322,95 +255,3 @@ def test_a_stride_may_tell_a_size() -> None:
 def test_sizes_that_do_not_fit_are_refused(inputs: list[str], sizes: dict[str, int], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         graph_arguments(parse_ir(GRAPH), parse_inputs(inputs), make, sizes)
-
-
-def test_run_says_which_sizes_it_took(tmp_path: Path, capsys: Capture) -> None:
-    code = main(["run", "net.json", "--size", "batch=5", "--output", str(tmp_path / "r.safetensors")])
-
-    printed = capsys.readouterr().out
-    assert code == 0
-    assert "sizes        batch=5, h=2, s0=2 (--size h=N for another one)\n" in printed
-    assert load_file(tmp_path / "r.safetensors")["result[0]"].shape == (20,)
-
-
-def test_run_takes_sizes_from_the_inputs(tmp_path: Path, capsys: Capture) -> None:
-    save_file({"x": torch.ones(9, 4)}, tmp_path / "x.safetensors")
-
-    code = main(
-        ["run", "net.json", "--input", f"x=@{tmp_path / 'x.safetensors'}", "--size", "h=3", "--size", "s0=3"]
-    )
-
-    printed = capsys.readouterr().out
-    assert code == 0
-    assert "result[0]  f32[36]" in printed
-    assert "sizes        h=3, s0=3\n" in printed
-
-
-def test_inputs_whose_sizes_do_not_fit_are_refused_by_the_graph(capsys: Capture) -> None:
-    code = main(["run", "net.json", "--input", "x=f32[65, 4]"])
-
-    assert code == 1
-    assert capsys.readouterr().err.startswith(
-        "npu: error: dimension 0 of %x is 65, the graph was made for batch in [2, 64] (at kwargs['x'])\n"
-    )
-
-
-def test_verify_compares_at_the_sizes_that_are_wanted(capsys: Capture) -> None:
-    code = main(["verify", "net.json", "dynamic_net.py:pair", "--weights", "net.json", "--size", "batch=7"])
-
-    printed = capsys.readouterr().out
-    assert code == 0
-    assert printed.startswith("graph and model agree: 2 results")
-    assert "\nsizes: batch=7, h=2, s0=2 (--size h=N for another one)\n" in printed
-
-
-# npu specialize
-
-
-def test_specialize_saves_the_graph_for_fixed_sizes(tmp_path: Path, capsys: Capture) -> None:
-    path = tmp_path / "static.json"
-
-    code = main(["specialize", "net.json", "-o", str(path), "batch=8", "s0=4"])
-
-    printed = capsys.readouterr().out
-    graph = load_ir(path)
-    assert code == 0
-    assert "symbols     h in [2, 9]\ninputs      x: f32[8, 4]\n" in printed
-    assert "saved       static.json, " in printed
-    assert graph == load_ir("net.json").specialize({"batch": 8, "s0": 4})
-
-
-def test_a_specialized_graph_runs_with_the_weights_of_the_first_one(tmp_path: Path, capsys: Capture) -> None:
-    static, dynamic = tmp_path / "static.json", tmp_path / "dynamic.pt"
-    main(["specialize", "net.json", "-o", str(static), "batch=3", "h=2", "s0=2"])
-    main(["run", "net.json", "--size", "batch=3", "--output", str(dynamic)])
-
-    code = main(["run", str(static), "--weights", "net.json", "--output", str(tmp_path / "static.pt")])
-
-    assert code == 0
-    results = torch.load(dynamic), torch.load(tmp_path / "static.pt")
-    assert all(torch.equal(results[0][name], results[1][name]) for name in ("result[0]", "result[1]"))
-
-
-@each_row(
-    "sizes, code, message",
-    [
-        (["batch"], 2, "'batch' is not a size\n  fix: write SYMBOL=NUMBER, such as batch=8"),
-        (["batch=2.5"], 2, "'batch=2.5' is not a size"),
-        (["batch=2", "batch=2"], 2, "the size 'batch' is given twice"),
-        (["seq=2"], 1, "graph 'Net' has no symbol 'seq'\n  fix: its symbols: batch, h, s0"),
-        (["batch=65"], 1, "symbol 'batch' cannot be 65: it is in [2, 64]"),
-    ],
-)
-def test_sizes_that_a_graph_cannot_have_are_refused(
-    sizes: list[str], code: int, message: str, tmp_path: Path, capsys: Capture
-) -> None:
-    found = main(["specialize", "net.json", "-o", str(tmp_path / "no.json"), *sizes])
-
-    assert found == code
-    assert message in capsys.readouterr().err
-    assert not (tmp_path / "no.json").exists()
-
-
-def test_sizes_may_be_negative_where_a_symbol_is_a_number() -> None:
-    assert parse_sizes(["n=-3", " k=0"]) == {"n": -3, "k": 0}

@@ -87,16 +87,20 @@ def wait_for_line(progress: Progress) -> None:
         time.sleep(0.01)
 
 
-def test_a_stage_that_takes_long_is_shown_with_its_seconds_and_nothing_is_left(terminal: Terminal) -> None:
-    def work(options: Any) -> None:
-        options.progress.stage("capturing")
-        wait_for_line(options.progress)
+def capture_slowly(options: Any) -> None:
+    options.progress.stage("capturing")
+    wait_for_line(options.progress)
 
-    assert run(terminal, work) == 0
+
+def test_a_stage_that_takes_long_is_shown_with_its_seconds_and_nothing_is_left(terminal: Terminal) -> None:
+    before = sys.stdout, sys.stderr
+
+    assert run(terminal, capture_slowly) == 0
 
     written = terminal.seen()
     assert re.search(r"capturing \.\.\. 0 s", written)
     assert screen(written) == [""]
+    assert (sys.stdout, sys.stderr) == before
 
 
 def test_a_quick_command_shows_nothing(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,8 +113,7 @@ def test_a_quick_command_shows_nothing(terminal: Terminal, monkeypatch: pytest.M
 
 def test_what_is_printed_ends_the_stage(terminal: Terminal, capsys: pytest.CaptureFixture[str]) -> None:
     def work(options: Any) -> None:
-        options.progress.stage("capturing")
-        wait_for_line(options.progress)
+        capture_slowly(options)
         sys.stdout.write("result\n")
         shown.append(terminal.seen())
         time.sleep(0.2)
@@ -126,8 +129,7 @@ def test_what_is_printed_ends_the_stage(terminal: Terminal, capsys: pytest.Captu
 
 def test_warnings_stand_on_lines_of_their_own(terminal: Terminal) -> None:
     def work(options: Any) -> None:
-        options.progress.stage("capturing")
-        wait_for_line(options.progress)
+        capture_slowly(options)
         sys.stderr.write("npu: warning: odd\n")
         wait_for_line(options.progress)
 
@@ -138,16 +140,12 @@ def test_warnings_stand_on_lines_of_their_own(terminal: Terminal) -> None:
     assert "capturing" in written.partition("odd")[2]
 
 
-@each_row(
-    "write",
-    [lambda text: sys.stderr.write(text), lambda text: [sys.stderr.write(part) for part in (text, "")]],
-)
-def test_a_progress_bar_of_the_model_is_left_alone(
-    write: Callable[[str], object], terminal: Terminal
-) -> None:
+@each_row("parts", [["shards: 1/2"], ["shards: 1/2", ""]])
+def test_a_progress_bar_of_the_model_is_left_alone(parts: list[str], terminal: Terminal) -> None:
     def work(options: Any) -> None:
         options.progress.stage("making the model")
-        write("shards: 1/2")
+        for part in parts:
+            sys.stderr.write(part)
         time.sleep(0.2)
         sys.stderr.write("\rshards: 2/2\n")
 
@@ -164,8 +162,7 @@ def test_the_line_is_gone_when_a_command_is_cut_short(
     terminal: Terminal, error: BaseException, code: int, said: str
 ) -> None:
     def work(options: Any) -> None:
-        options.progress.stage("capturing")
-        wait_for_line(options.progress)
+        capture_slowly(options)
         raise error
 
     assert run(terminal, work) == code
@@ -199,11 +196,3 @@ def test_a_stage_is_cut_to_the_width_of_the_terminal(terminal: Terminal) -> None
         wait_for_line(progress)
 
     assert terminal.seen().split("\r")[1] == "capturing\x1b[K"
-
-
-def test_streams_are_as_they_were_behind_a_command(terminal: Terminal) -> None:
-    before = sys.stdout, sys.stderr
-
-    run(terminal, lambda options: options.progress.stage("capturing"))
-
-    assert (sys.stdout, sys.stderr) == before

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import re
 import sys
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import given
@@ -16,17 +18,10 @@ from tests.support.tiers import examples
 
 COLUMNS = ("value", "op", "type", "ULP", "abs", "noise floor", "")
 ROWS = [
-    (
-        "%layers_0_self_attention_dropout_residual_add_17",
-        "mkldnn._convolution_pointwise.default",
-        "f32[2, 128, 56, 56]",
-        "1,234,567",
-        "2.6e-05",
-        "1.2e-06",
-        "differs",
-    ),
+    ("%layers_0_self_attention_dropout_residual_add_17", "mkldnn._convolution_pointwise.default",
+        "f32[2, 128, 56, 56]", "1,234,567", "2.6e-05", "1.2e-06", "differs"),
     ("%relu", "aten.relu.default", "f32[2]", "", "inf", "", "rounding"),
-]
+]  # fmt: skip
 
 
 class Screen(io.StringIO):
@@ -34,19 +29,27 @@ class Screen(io.StringIO):
         return True
 
 
+@contextlib.contextmanager
+def on_screen(width: int, monkeypatch: pytest.MonkeyPatch, *, rich: bool) -> Iterator[list[str]]:
+    """Yield what gets the lines that are printed on a terminal of this width."""
+    if rich:
+        pytest.importorskip("rich")
+    else:
+        monkeypatch.setitem(sys.modules, "rich.console", None)
+    screen, lines = Screen(), []
+    monkeypatch.setattr(sys, "stdout", screen)
+    monkeypatch.setenv("COLUMNS", str(width))
+    yield lines
+    lines += re.sub(r"\x1b\[[0-9;]*m", "", screen.getvalue()).splitlines()
+
+
 def printed(
     width: int, monkeypatch: pytest.MonkeyPatch, *, rich: bool, columns: tuple[str, ...], rows: list
 ) -> list[str]:
     """Return the lines of a table on a terminal of this width."""
-    if rich:
-        pytest.importorskip("rich")
-    screen = Screen()
-    monkeypatch.setattr(sys, "stdout", screen)
-    monkeypatch.setenv("COLUMNS", str(width))
-    if not rich:
-        monkeypatch.setitem(sys.modules, "rich.console", None)
-    print_table(columns, rows)
-    return re.sub(r"\x1b\[[0-9;]*m", "", screen.getvalue()).splitlines()
+    with on_screen(width, monkeypatch, rich=rich) as lines:
+        print_table(columns, rows)
+    return lines
 
 
 @each_row("rich", [True, False])
@@ -68,13 +71,8 @@ def test_a_table_fits_the_terminal_and_breaks_no_word(
 def test_text_breaks_between_words(rich: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     pass_text = "folds a batch norm into the convolution in front of it, where nothing else reads that"
 
-    lines = printed(
-        60,
-        monkeypatch,
-        rich=rich,
-        columns=("pass", "nodes", "what it does"),
-        rows=[("conv-bn-folding", "12", pass_text)],
-    )
+    columns, rows = ("pass", "nodes", "what it does"), [("conv-bn-folding", "12", pass_text)]
+    lines = printed(60, monkeypatch, rich=rich, columns=columns, rows=rows)
 
     assert max(map(len, lines)) <= 60
     told = [re.sub(r"^conv-bn-folding\s+12\s+", "", line).strip() for line in lines]
@@ -118,16 +116,13 @@ def test_columns_without_a_word_make_room(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_facts_are_whole_on_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("rich")
-    screen, path = Screen(), "/a/folder/with/a/long/path/" + "x" * 60 + "/net.json"
-    monkeypatch.setattr(sys, "stdout", screen)
-    monkeypatch.setenv("COLUMNS", "40")
+    path = "/a/folder/with/a/long/path/" + "x" * 60 + "/net.json"
 
-    print_facts({"saved": path, "time": "1 s"})
+    with on_screen(40, monkeypatch, rich=True) as lines:
+        print_facts({"saved": path, "time": "1 s"})
 
-    text = re.sub(r"\x1b\[[0-9;]*m", "", screen.getvalue())
-    assert path in "".join(line.removeprefix("saved").strip() for line in text.splitlines())
-    assert max(map(len, text.splitlines())) <= 40
+    assert path in "".join(line.removeprefix("saved").strip() for line in lines)
+    assert max(map(len, lines)) <= 40
 
 
 def test_a_long_name_loses_its_middle() -> None:
@@ -143,10 +138,6 @@ cells = st.text("abc. ", max_size=30)
 def test_columns_add_up_to_the_width_and_numbers_are_whole(rows: list[tuple[str, ...]], width: int) -> None:
     fitted = fit_columns(("name", "what", "n"), rows, width)
 
-    widths = [max((len(line) for line in column), default=0) for column in _columns(fitted)]
-    assert sum(widths) <= width
+    columns = [[len(line) for row in fitted for line in row[index]] for index in range(3)]
+    assert sum(max(lengths, default=0) for lengths in columns) <= width
     assert [row[2] for row in fitted] == [[row[2]] for row in rows]
-
-
-def _columns(fitted: list[list[list[str]]]) -> list[list[str]]:
-    return [[line for row in fitted for line in row[index]] for index in range(3)]

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
-import pytest
 import torch
 
 from npu_ir import Graph, OpNode, ScalarType, TensorType, register_executor
@@ -42,59 +40,55 @@ def cond_of(op_type: str) -> OpNode:
     )
 
 
-@pytest.fixture
-def ops() -> Iterator[None]:
-    library = torch.library.Library("effects_test", "FRAGMENT")
-    library.define("pure(Tensor x) -> Tensor")
-    library.define("writes(Tensor(a!) x) -> ()")
-    library.define("rolls(Tensor x) -> Tensor", tags=(torch.Tag.nondeterministic_seeded,))
-    yield
-    library._destroy()
+@each_row("node, effects", [
+    (node_of("aten.relu.default", "self"), "pure"),
+    (node_of("aten.max.dim", "self", outputs=2, dim=1), "pure"),
+    (node_of("aten.full.default", size=[2], fill_value=1), "pure"),
+    (node_of("operator.add", "a", b=1), "pure"),
+    (node_of("<built-in function getitem>", "a", b=1), "pure"),
+    (cond_of("aten.relu.default"), "pure"),
+    (node_of("aten.view.default", "self", size=[6]), "pure view"),
+    (node_of("aten.t.default", "self"), "pure view"),
+    (node_of("aten.split.Tensor", "self", outputs=2, split_size=1), "pure view"),
+    (node_of("aten.contiguous.default", "self"), "pure view"),
+    (node_of("aten.relu_.default", "self"), ""),
+    (node_of("aten._assert_async.msg", "self", outputs=0, assert_msg="no"), ""),
+    (node_of("aten._functional_assert_async.msg", "self", "dep_token", assert_msg="no"), ""),
+    (node_of("nowhere.thing.default", "x"), ""),
+    (node_of("profiler._record_function_enter_new.default", name="x"), ""),
+    (node_of("higher_order.print", "x", format_str=""), ""),
+    (cond_of("nowhere.thing.default"), ""),
+    (node_of("aten.rand.default", size=[2]), "random"),
+    (node_of("aten.rand_like.default", "self"), "random"),
+    (node_of("aten.bernoulli.p", "self", p=0.5), "random"),
+    (cond_of("aten.rand_like.default"), "random"),
+    (node_of("aten.dropout.default", "input", p=0.5, train=True), "random"),
+    (node_of("aten.dropout.default", "input", p=0.0, train=True), "pure"),
+    (node_of("aten.dropout.default", "input", p=0.5, train=False), "pure"),
+    (node_of("aten.dropout.default", "input", "train", p=0.5), "random"),
+    (node_of("aten.native_dropout.default", "input", outputs=2, p=0.5, train=None), "random"),
+    (node_of("aten.rrelu.default", "self"), "pure"),
+    (node_of("aten.rrelu.default", "self", training=True), "random"),
+    (node_of("aten.scaled_dot_product_attention.default", "query", "key", "value"), "pure"),
+    (node_of("aten.scaled_dot_product_attention.default", "query", "key", "value", dropout_p=0.1), "random"),
+])  # fmt: skip
+def test_the_effects_of_an_op_are_those_of_its_schema_unless_they_are_switched_off(
+    node: OpNode, effects: str
+) -> None:
+    found = {"pure": is_pure(node), "random": is_random(node), "view": is_view(node)}
+
+    assert {name for name, has_it in found.items() if has_it} == set(effects.split())
 
 
-@each_row(
-    "node",
-    {
-        "elementwise": node_of("aten.relu.default", "self"),
-        "several outputs": node_of("aten.max.dim", "self", outputs=2, dim=1),
-        "view": node_of("aten.view.default", "self", size=[6]),
-        "no inputs": node_of("aten.full.default", size=[2], fill_value=1),
-        "function of numbers": node_of("operator.add", "a", b=1),
-        "getitem": node_of("<built-in function getitem>", "a", b=1),
-        "dropout in eval mode": node_of("aten.dropout.default", "input", p=0.5, train=False),
-        "regions": cond_of("aten.relu.default"),
-    },
-)
-def test_an_op_that_only_computes_is_pure(node: OpNode) -> None:
-    assert is_pure(node)
-    assert not is_random(node)
+def test_a_custom_op_has_the_effects_that_its_schema_says() -> None:
+    with torch.library._scoped_library("effects_test", "FRAGMENT") as library:
+        library.define("pure(Tensor x) -> Tensor")
+        library.define("writes(Tensor(a!) x) -> ()")
+        library.define("rolls(Tensor x) -> Tensor", tags=(torch.Tag.nondeterministic_seeded,))
 
+        pure = [is_pure(node_of(f"effects_test.{name}.default", "x")) for name in ("pure", "writes", "rolls")]
 
-@each_row(
-    "node",
-    {
-        "writes": node_of("aten.relu_.default", "self"),
-        "assertion without outputs": node_of("aten._assert_async.msg", "self", outputs=0, assert_msg="no"),
-        "assertion with a token": node_of(
-            "aten._functional_assert_async.msg", "self", "dep_token", assert_msg="no"
-        ),
-        "random": node_of("aten.rand_like.default", "self"),
-        "dropout": node_of("aten.dropout.default", "input", p=0.5, train=True),
-        "unknown": node_of("nowhere.thing.default", "x"),
-        "known to PyTorch": node_of("profiler._record_function_enter_new.default", name="x"),
-        "operator without regions": node_of("higher_order.print", "x", format_str=""),
-        "random region": cond_of("aten.rand_like.default"),
-        "unknown op in a region": cond_of("nowhere.thing.default"),
-    },
-)
-def test_an_op_that_does_more_or_is_unknown_is_not_pure(node: OpNode) -> None:
-    assert not is_pure(node)
-
-
-def test_a_custom_op_is_pure_as_its_schema_says(ops: None) -> None:
-    assert is_pure(node_of("effects_test.pure.default", "x"))
-    assert not is_pure(node_of("effects_test.writes.default", "x"))
-    assert not is_pure(node_of("effects_test.rolls.default", "x"))
+    assert pure == [True, False, False]
 
 
 def test_an_op_known_only_by_its_executor_is_not_pure() -> None:
@@ -104,51 +98,3 @@ def test_an_op_known_only_by_its_executor_is_not_pure() -> None:
 
     unregister_executor("effects_test_op")
     assert not pure
-
-
-@each_row(
-    "node, random",
-    {
-        "rand": (node_of("aten.rand.default", size=[2]), True),
-        "bernoulli": (node_of("aten.bernoulli.p", "self", p=0.5), True),
-        "dropout": (node_of("aten.dropout.default", "input", p=0.5, train=True), True),
-        "dropout of nothing": (node_of("aten.dropout.default", "input", p=0.0, train=True), False),
-        "dropout in eval mode": (node_of("aten.dropout.default", "input", p=0.5, train=False), False),
-        "mode not told": (
-            node_of("aten.native_dropout.default", "input", outputs=2, p=0.5, train=None),
-            True,
-        ),
-        "off by default": (node_of("aten.rrelu.default", "self"), False),
-        "switched on": (node_of("aten.rrelu.default", "self", training=True), True),
-        "switched by a value of the graph": (node_of("aten.dropout.default", "input", "train", p=0.5), True),
-        "attention": (node_of("aten.scaled_dot_product_attention.default", "query", "key", "value"), False),
-        "attention with dropout": (
-            node_of("aten.scaled_dot_product_attention.default", "query", "key", "value", dropout_p=0.1),
-            True,
-        ),
-        "relu": (node_of("aten.relu.default", "self"), False),
-        "unknown": (node_of("nowhere.thing.default", "x"), False),
-        "in a region": (cond_of("aten.rand_like.default"), True),
-        "nothing in a region": (cond_of("aten.relu.default"), False),
-    },
-)
-def test_an_op_is_random_unless_it_is_switched_off(node: OpNode, random: bool) -> None:
-    assert is_random(node) is random
-
-
-@each_row(
-    "node, view",
-    {
-        "view": (node_of("aten.view.default", "self", size=[6]), True),
-        "transposed": (node_of("aten.t.default", "self"), True),
-        "list of views": (node_of("aten.split.Tensor", "self", outputs=2, split_size=1), True),
-        "perhaps the same": (node_of("aten.contiguous.default", "self"), True),
-        "relu": (node_of("aten.relu.default", "self"), False),
-        "writes": (node_of("aten.relu_.default", "self"), False),
-        "function of numbers": (node_of("operator.add", "a", b=1), False),
-        "unknown": (node_of("nowhere.thing.default", "x"), False),
-        "regions": (cond_of("aten.relu.default"), False),
-    },
-)
-def test_a_view_is_what_the_schema_says_shares_memory(node: OpNode, view: bool) -> None:
-    assert is_view(node) is view

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import os
 import subprocess
 import sys
@@ -65,13 +66,6 @@ def test_the_registered_ops_are_listed_in_order() -> None:
     assert GETITEM in list_registered_ops()["execution"]
 
 
-def test_a_decorated_function_stays_itself() -> None:
-    def function(inputs: Any, attrs: Any) -> list[Any]:
-        return [inputs[0] * attrs["scale"]]
-
-    assert register_executor("my_op")(function) is function
-
-
 def test_an_executor_runs_exactly_the_op_it_names() -> None:
     register_executor("my.op.default")(lambda inputs, attrs: [inputs[0] + 1])
     text = "graph g {{\n input %x: f32[1]\n %y: f32[1] = {}(%x)\n return %y\n}}"
@@ -82,33 +76,18 @@ def test_an_executor_runs_exactly_the_op_it_names() -> None:
             execute_ir(parse_ir(text.format(other)), (torch.zeros(1),))
 
 
-@each_row(
-    "register, table",
-    {
-        "executor": (register_executor, "execution"),
-        "conversion": (register_conversion, "conversion"),
-    },
-)
+@each_row("register, table", [(register_executor, "execution"), (register_conversion, "conversion")])
 def test_a_second_registration_is_refused_with_both_origins(
     register: Callable[[str], Any], table: str
 ) -> None:
-    def first(*arguments: Any) -> list[Any]:
+    def function(*arguments: Any) -> list[Any]:
         return []
 
-    def second(*arguments: Any) -> list[Any]:
-        return []
+    register("my_op")(function)
+    by = f"my_op already has a registered {table}: by {__name__}, and now by builtins"
 
-    second.__module__ = "other.module"
-    register("my_op")(first)
-
-    with pytest.raises(
-        RegistryError,
-        match=(
-            f"my_op already has a registered {table}: by {first.__module__}, and now by "
-            r"other.module[\s\S]*NPU_DISABLE_PLUGINS"
-        ),
-    ):
-        register("my_op")(second)
+    with pytest.raises(RegistryError, match=rf"{by}[\s\S]*NPU_DISABLE_PLUGINS"):
+        register("my_op")(len)
     assert "my_op" in list_registered_ops()[table]
 
 
@@ -121,20 +100,17 @@ def test_the_builtin_executor_cannot_be_taken() -> None:
 
 
 def test_an_op_may_have_both_an_executor_and_a_conversion() -> None:
-    register_executor("my_op")(lambda inputs, attrs: [])
-    register_conversion("my_op")(lambda converter, node: [])
+    def function(*arguments: Any) -> list[Any]:
+        return []
 
+    assert register_executor("my_op")(function) is function
+    assert register_conversion("my_op")(function) is function
     unregister_executor("my_op")
 
     assert "my_op" in list_registered_ops()["conversion"]
     assert "my_op" not in list_registered_ops()["execution"]
-
-
-def test_what_is_not_registered_cannot_be_removed() -> None:
     with pytest.raises(RegistryError, match="my_op has no registered execution"):
         unregister_executor("my_op")
-    with pytest.raises(RegistryError, match="my_op has no registered conversion"):
-        unregister_conversion("my_op")
 
 
 @each_row("register", [register_executor, register_conversion])
@@ -154,16 +130,6 @@ def test_only_a_function_can_be_registered(thing: Any) -> None:
     with pytest.raises(RegistryError, match="what is registered for my_op is not a function: "):
         register_executor("my_op")(thing)
     assert "my_op" not in list_registered_ops()["execution"]
-
-
-def test_any_callable_can_be_registered() -> None:
-    class Executor:
-        def __call__(self, inputs: Any, attrs: Any) -> list[Any]:
-            return [inputs[0]]
-
-    register_executor("my_op")(Executor())
-
-    assert "my_op" in list_registered_ops()["execution"]
 
 
 # Merging
@@ -214,34 +180,20 @@ def test_a_conversion_replaces_what_the_op_becomes() -> None:
     assert torch.equal(execute_ir(graph, (torch.tensor([-2.0, 3.0]),)), torch.tensor([2.0, 3.0]))
 
 
-@each_row(
-    "conversion, message",
-    {
-        "none": (
-            lambda converter, node: [],
-            (
-                r"the conversion of aten.relu.default by .* returned \[\]\n  at: node 'relu'.*\n"
-                r"  fix: return 1 value\(s\) of converter.graph"
-            ),
-        ),
-        "number": (lambda converter, node: [1], r"returned \[1\]"),
-        "nothing": (lambda converter, node: None, "the conversion of aten.relu.default by .* returned None"),
-        "raises": (
-            lambda converter, node: 1 / 0,
-            (
-                "the conversion of aten.relu.default by .* failed: ZeroDivisionError: division "
-                r"by zero\n  at: node 'relu'"
-            ),
-        ),
-        "input": (lambda converter, node: converter.insert(node, "x", [1], {}), "failed: AttributeError"),
-        "attr": (
-            lambda converter, node: converter.insert(node, "x", [], {"a": object()}),
-            "is not plain data",
-        ),
-    },
-)
-def test_a_conversion_that_does_not_keep_to_its_contract_is_named(conversion: Any, message: str) -> None:
-    register_conversion("aten.relu.default")(conversion)
+@each_row("convert, message", [
+    (lambda insert: [],
+        r"conversion of aten.relu.default by .* returned \[\]\n  at: node 'relu'.*\n  fix: return 1 value"),
+    (lambda insert: [1], r"returned \[1\]"),
+    (lambda insert: None, "the conversion of aten.relu.default by .* returned None"),
+    (lambda insert: 1 / 0, r"by .* failed: ZeroDivisionError: division by zero\n  at: node 'relu'"),
+    (lambda insert: insert("x", [1], {}), "failed: AttributeError"),
+    (lambda insert: insert("x", [], {"a": object()}), "is not plain data"),
+])  # fmt: skip
+def test_a_conversion_that_does_not_keep_to_its_contract_is_named(convert: Any, message: str) -> None:
+    @register_conversion("aten.relu.default")
+    def conversion(converter: Any, node: Any) -> Any:
+        return convert(functools.partial(converter.insert, node))
+
     try:
         with pytest.raises(ConversionError, match=message):
             extract_ir(Function(torch.relu), (torch.ones(2),))

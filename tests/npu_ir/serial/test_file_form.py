@@ -23,8 +23,6 @@ from npu_ir import (
     SerializationError,
     TensorType,
     WeightError,
-    execute_ir,
-    extract_ir,
     load_ir,
     load_weights,
     save_ir,
@@ -97,17 +95,14 @@ def test_every_dtype_comes_back_to_the_bit_in_every_layout(tmp_path: Path) -> No
         assert TensorType.of(loaded) == TensorType.of(data), kind
 
 
-@each_row(
-    "data",
-    [
-        torch.tensor([-0.0, float("nan"), float("inf")]),
-        torch.tensor([0x7FC0_0001, -1], dtype=torch.int32).view(torch.float32),
-        torch.tensor([1 + 2j, 3 - 4j]).conj(),
-        torch.tensor([[1 + 2j, 3 - 4j]]).conj().imag,
-        torch.arange(6.0).view(2, 3).t().requires_grad_(),
-        torch.nn.Parameter(torch.ones(2)),
-    ],
-)
+@each_row("data", [
+    torch.tensor([-0.0, float("nan"), float("inf")]),
+    torch.tensor([0x7FC0_0001, -1], dtype=torch.int32).view(torch.float32),
+    torch.tensor([1 + 2j, 3 - 4j]).conj(),
+    torch.tensor([[1 + 2j, 3 - 4j]]).conj().imag,
+    torch.arange(6.0).view(2, 3).t().requires_grad_(),
+    torch.nn.Parameter(torch.ones(2)),
+])  # fmt: skip
 def test_special_tensors_come_back_to_the_bit(data: torch.Tensor, tmp_path: Path) -> None:
     loaded = load_ir(saved(constant_graph(data), tmp_path)).constants["c0"].argument.data
 
@@ -117,11 +112,8 @@ def test_special_tensors_come_back_to_the_bit(data: torch.Tensor, tmp_path: Path
 
 
 def test_data_laid_out_otherwise_than_its_type_says_comes_back_as_the_type_says(tmp_path: Path) -> None:
-    graph = Graph()
-    data = torch.arange(6.0).view(2, 3)
-    graph.set_outputs(
-        graph.add_buffer("b", TensorType((2, 3), torch.float32, (1, 2)), persistent=False, data=data)
-    )
+    graph, type = Graph(), TensorType((2, 3), torch.float32, (1, 2))
+    graph.add_buffer("b", type, persistent=False, data=torch.arange(6.0).view(2, 3))
 
     loaded = load_ir(saved(graph, tmp_path))
 
@@ -129,54 +121,7 @@ def test_data_laid_out_otherwise_than_its_type_says_comes_back_as_the_type_says(
     assert loaded.buffers["b"].argument.data.stride() == (1, 2)
 
 
-def test_loaded_data_is_independent_of_the_file(tmp_path: Path) -> None:
-    path = saved(constant_graph(torch.ones(4)), tmp_path)
-    data = load_ir(path).constants["c0"].argument.data
-
-    save_ir(constant_graph(torch.zeros(4)), path)
-    data.add_(1)
-
-    assert data.tolist() == [2.0] * 4
-    assert load_ir(path).constants["c0"].argument.data.tolist() == [0.0] * 4
-
-
-class Residual(torch.nn.Module):
-    """Batch norm in training mode, tied weights, a constant, and a buffer outside the state_dict."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.norm = torch.nn.BatchNorm1d(4)
-        self.first = torch.nn.Linear(4, 4, bias=False)
-        self.second = torch.nn.Linear(4, 4, bias=False)
-        self.second.weight = self.first.weight
-        self.register_buffer("shift", torch.tensor([1.0, -1.0, 0.5, 0.0]), persistent=False)
-
-    def forward(self, x: torch.Tensor, *, scale: float) -> dict[str, torch.Tensor]:
-        y = self.second(torch.relu(self.first(self.norm(x)))) + self.shift
-        return {"y": y * scale + torch.tensor([0.1, 0.2, 0.3, 0.4]), "x": x}
-
-
-def test_a_loaded_model_computes_what_the_model_computes(tmp_path: Path) -> None:
-    model, x = Residual(), torch.randn(8, 4)
-    path = saved(extract_ir(model, (x,), {"scale": 2.0}), tmp_path, weights=model.state_dict())
-
-    actual, mutations = execute_ir(load_ir(path), (x,), {"scale": 2.0}, weights=path, return_mutations=True)
-    expected = model(x, scale=2.0)
-
-    torch.testing.assert_close(actual, expected, rtol=0, atol=0)
-    assert torch.equal(mutations["norm.running_mean"], model.norm.running_mean)
-
-
 # The files
-
-
-def test_a_graph_without_data_is_one_file(tmp_path: Path) -> None:
-    graph = Graph()
-    graph.set_outputs(graph.add_input("x", F32))
-
-    saved(graph, tmp_path)
-
-    assert [*files_in(tmp_path)] == ["graph.json"]
 
 
 @pytest.mark.smoke
@@ -196,33 +141,14 @@ def test_the_document_holds_one_node_per_line(tmp_path: Path) -> None:
     assert sum('"op": ' in line for line in lines) == 3
 
 
-def test_the_tensor_file_is_plain_safetensors(tmp_path: Path) -> None:
-    path = saved(constant_graph(torch.arange(6).view(2, 3), torch.ones(2).to(torch.bfloat16)), tmp_path)
-
-    tensors = load_file(path.with_name(json.loads(path.read_text())["tensors"]))
-
-    assert torch.equal(tensors["0"], torch.arange(6).view(2, 3))
-    assert torch.equal(tensors["1"], torch.ones(2).to(torch.bfloat16))
-
-
 def test_an_expanded_constant_is_stored_once(tmp_path: Path) -> None:
     saved(constant_graph(torch.ones(1).expand(1000, 1000)), tmp_path)
 
     assert sum(map(len, files_in(tmp_path).values())) < 2000
 
 
-def test_saving_again_removes_the_tensors_of_the_graph_it_replaces(tmp_path: Path) -> None:
-    path = saved(constant_graph(torch.ones(1)), tmp_path)
-    old = json.loads(path.read_text())["tensors"]
-
-    save_ir(constant_graph(torch.zeros(1)), path)
-
-    assert old not in files_in(tmp_path)
-    assert len(files_in(tmp_path)) == 2
-
-
 def test_saving_leaves_the_files_of_others_alone(tmp_path: Path) -> None:
-    names = ["graph.json", "graph", "graph.v2.json", "graph.npu"]
+    names = ["graph.json", "graph", "graph.v2.json", "graph.npu", os.fsdecode(b"\xff\xfe.json")]
     for name in names:
         save_ir(constant_graph(torch.ones(1)), tmp_path / name)
     (tmp_path / "graph-0123456789abcdef.safetensors").write_bytes(b"mine")
@@ -245,17 +171,7 @@ def test_replacing_a_copied_document_leaves_the_tensors_of_the_original(tmp_path
     save_ir(constant_graph(torch.zeros(1)), copied)
 
     assert load_ir(path) == constant_graph(torch.ones(1))
-
-
-def test_a_moved_pair_of_files_loads(tmp_path: Path) -> None:
-    graph = constant_graph(torch.ones(3))
-    saved(graph, tmp_path)
-    moved = tmp_path / "elsewhere"
-    moved.mkdir()
-    for path in tmp_path.glob("graph*"):
-        path.rename(moved / path.name)
-
-    assert load_ir(moved / "graph.json") == graph
+    assert load_file(path.with_name(json.loads(path.read_text())["tensors"])) == {"0": torch.ones(1)}
 
 
 def test_saved_files_have_the_permissions_of_any_new_file(tmp_path: Path) -> None:
@@ -263,28 +179,6 @@ def test_saved_files_have_the_permissions_of_any_new_file(tmp_path: Path) -> Non
     (tmp_path / "other").touch()
 
     assert path.stat().st_mode == (tmp_path / "other").stat().st_mode
-
-
-def test_a_name_that_is_not_utf_8_is_saved_and_loaded(tmp_path: Path) -> None:
-    path = tmp_path / os.fsdecode(b"\xff\xfe.json")
-
-    save_ir(constant_graph(torch.ones(1)), path)
-
-    assert load_ir(path) == constant_graph(torch.ones(1))
-
-
-def test_a_graph_of_4000_nodes_is_a_document_of_less_than_a_megabyte(tmp_path: Path) -> None:
-    graph = Graph()
-    x = y = graph.add_input("x", TensorType((1, 4096, 8192), torch.bfloat16))
-    for _ in range(4000):
-        node = graph.insert("aten.add.Tensor", [x, y], types=x.type, operands=["self", "other"])
-        x, y = node.outputs[0], x
-    graph.set_outputs(x)
-
-    path = saved(graph, tmp_path)
-
-    assert load_ir(path) == graph
-    assert path.stat().st_size < 1_000_000
 
 
 # Weights
@@ -295,57 +189,36 @@ def weights() -> dict[str, torch.Tensor]:
     return {"w": shared, "tied": shared, "table": torch.tensor([1 + 2j, 3, -1j], dtype=torch.complex128)}
 
 
-def test_weights_are_stored_once_and_by_state_dict_name(tmp_path: Path) -> None:
-    path = saved(weighted_graph(), tmp_path, weights=weights())
+@each_row("given", [
+    {},
+    {"w": None},
+    {"tied": None},
+    {"mask": torch.ones(2)},
+    {"w": torch.arange(6.0).view(3, 2).t(), "tied": None},
+])  # fmt: skip
+def test_weights_are_stored_once_under_the_names_of_the_graph(
+    given: dict[str, torch.Tensor | None], tmp_path: Path
+) -> None:
+    found = {name: tensor for name, tensor in {**weights(), **given}.items() if tensor is not None}
+    wanted = {"w": found.get("w", found.get("tied")), **found}
+    wanted.pop("tied", None)
 
-    stored = load_file(tmp_path / "graph.weights.safetensors")
+    path = saved(weighted_graph(), tmp_path, weights=found)
 
-    assert sorted(stored) == ["table", "w"]
-    assert torch.equal(stored["w"], weights()["w"])
-    assert torch.equal(load_weights(path)["table"], weights()["table"])
-    assert torch.equal(load_weights(tmp_path / "graph.weights.safetensors")["table"], weights()["table"])
-
-
-def test_weights_known_by_an_alias_are_stored_under_the_name_the_graph_has(tmp_path: Path) -> None:
-    given = weights()
-    del given["w"]
-
-    path = saved(weighted_graph(), tmp_path, weights=given)
-
-    assert torch.equal(load_weights(path)["w"], given["tied"])
-
-
-def test_a_buffer_outside_the_state_dict_is_stored_when_it_is_given(tmp_path: Path) -> None:
-    path = saved(weighted_graph(), tmp_path, weights={**weights(), "mask": torch.ones(2)})
-
-    assert load_weights(path)["mask"].tolist() == [1.0, 1.0]
+    file = tmp_path / "graph.weights.safetensors"
+    assert load_file(file).keys() == wanted.keys()
+    for loaded in (load_weights(path), load_weights(file)):
+        assert all(torch.equal(loaded[name], tensor) for name, tensor in wanted.items())
 
 
-def test_weights_that_are_not_contiguous_come_back_equal(tmp_path: Path) -> None:
-    path = saved(
-        weighted_graph(),
-        tmp_path,
-        weights={
-            **weights(),
-            "w": torch.arange(6.0).view(3, 2).t(),
-            "tied": torch.arange(6.0).view(3, 2).t(),
-        },
-    )
-
-    assert torch.equal(load_weights(path)["w"], torch.arange(6.0).view(3, 2).t())
-
-
-@each_row(
-    "change, message",
-    [
-        ({"w": None, "tied": None}, "missing: w"),
-        ({"table": torch.ones(3)}, r"misfit: table is f32\[3\]"),
-        ({"tied": torch.ones(3, 2), "w": None}, r"misfit: tied is f32\[3, 2\]"),
-        ({"tied": torch.ones(2, 3)}, "tied in the model but differ"),
-        ({"more": torch.ones(1)}, "unexpected: more"),
-        ({"w": 3}, "misfit: w is int"),
-    ],
-)
+@each_row("change, message", [
+    ({"w": None, "tied": None}, "missing: w"),
+    ({"table": torch.ones(3)}, r"misfit: table is f32\[3\]"),
+    ({"tied": torch.ones(3, 2), "w": None}, r"misfit: tied is f32\[3, 2\]"),
+    ({"tied": torch.ones(2, 3)}, "tied in the model but differ"),
+    ({"more": torch.ones(1)}, "unexpected: more"),
+    ({"w": 3}, "misfit: w is int"),
+])  # fmt: skip
 def test_weights_that_do_not_fit_are_refused_before_anything_is_written(
     change: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
@@ -364,23 +237,21 @@ class Tagged(torch.Tensor):
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
-@each_row(
-    "make, message",
-    [
-        (lambda: torch.quantize_per_tensor(torch.ones(2), 1.0, 0, torch.qint8), r"'w' is quantized"),
-        (lambda: torch.ones(2).to_sparse(), "'w' has the layout torch.sparse_coo"),
-        (lambda: torch.ones(2).as_subclass(Tagged), "'w' is a Tagged"),
-        (lambda: torch.ones(2, device="meta"), "'w' is on the meta device"),
-    ],
-)
-def test_weights_of_a_kind_that_cannot_be_stored_are_refused(
-    make: Callable[[], torch.Tensor], message: str, tmp_path: Path
+@each_row("name, make, message", [
+    ("w", lambda: torch.quantize_per_tensor(torch.ones(2), 1.0, 0, torch.qint8), r"'w' is quantized"),
+    ("w", lambda: torch.ones(2).to_sparse(), "'w' has the layout torch.sparse_coo"),
+    ("w", lambda: torch.ones(2).as_subclass(Tagged), "'w' is a Tagged"),
+    ("w", lambda: torch.ones(2, device="meta"), "'w' is on the meta device"),
+    ("__metadata__", lambda: torch.ones(2), "cannot hold a tensor called '__metadata__'"),
+])  # fmt: skip
+def test_weights_that_cannot_be_stored_are_refused(
+    name: str, make: Callable[[], torch.Tensor], message: str, tmp_path: Path
 ) -> None:
     graph = Graph()
-    graph.set_outputs(graph.add_parameter("w", F32))
+    graph.add_parameter(name, F32)
 
     with pytest.raises(SerializationError, match=message):
-        saved(graph, tmp_path, weights={"w": make()})
+        saved(graph, tmp_path, weights={name: make()})
     assert not files_in(tmp_path)
 
 
@@ -393,34 +264,20 @@ def test_strides_that_let_different_elements_share_memory_are_refused(tmp_path: 
         saved(graph, tmp_path)
 
 
-def test_a_weight_whose_name_safetensors_reserves_is_refused(tmp_path: Path) -> None:
-    graph = Graph()
-    graph.set_outputs(graph.add_parameter("__metadata__", F32))
-
-    with pytest.raises(SerializationError, match="cannot hold a tensor called '__metadata__'"):
-        saved(graph, tmp_path, weights={"__metadata__": torch.ones(2)})
-    assert not files_in(tmp_path)
-
-
 def test_a_broken_graph_is_refused(tmp_path: Path) -> None:
     graph = Graph()
-    graph.set_outputs(graph.add_input("x", F32))
-    graph.inputs[0]._type = "no type"
+    graph.add_input("x", F32)._type = "no type"
 
     with pytest.raises(GraphError, match="has no type of the IR"):
         saved(graph, tmp_path)
-    assert not files_in(tmp_path)
 
 
-@each_row(
-    "name, message",
-    [
-        ("missing/graph.json", "No such file or directory"),
-        ("a\0b.json", "cannot be the name of a file"),
-        ("\ud800.json", "cannot be the name of a file"),
-        ("folder", "[Ii]s a directory"),
-    ],
-)
+@each_row("name, message", [
+    ("missing/graph.json", "No such file or directory"),
+    ("a\0b.json", "cannot be the name of a file"),
+    ("\ud800.json", "cannot be the name of a file"),
+    ("folder", "[Ii]s a directory"),
+])  # fmt: skip
 def test_a_path_that_cannot_be_written_is_refused(name: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
 
@@ -535,17 +392,14 @@ def test_an_operator_that_has_got_an_optional_argument_since_is_accepted(tmp_pat
     assert len(load_ir(path)) == 1
 
 
-@each_row(
-    "schema",
-    [
-        "aten::add.Tensor(Tensor self, Tensor other, *, Scalar alpha=1, int k=2) -> Tensor",
-        "aten::add.Tensor(Tensor self, Tensor other, *, Scalar beta=1) -> Tensor",
-        "aten::add.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> (Tensor, Tensor)",
-        "no schema",
-        "aten::add.Tensor(Tensor \ud800) -> Tensor",
-        "aten::add.Tensor(" + "Future(" * 100_000 + "Tensor" + ")" * 100_000 + " self) -> Tensor",
-    ],
-)
+@each_row("schema", [
+    "aten::add.Tensor(Tensor self, Tensor other, *, Scalar alpha=1, int k=2) -> Tensor",
+    "aten::add.Tensor(Tensor self, Tensor other, *, Scalar beta=1) -> Tensor",
+    "aten::add.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> (Tensor, Tensor)",
+    "no schema",
+    "aten::add.Tensor(Tensor \ud800) -> Tensor",
+    "aten::add.Tensor(" + "Future(" * 100_000 + "Tensor" + ")" * 100_000 + " self) -> Tensor",
+])  # fmt: skip
 def test_an_operator_that_has_changed_is_refused_with_both_schemas(schema: str, tmp_path: Path) -> None:
     path = added(tmp_path)
     with_schema(path, "aten.add.Tensor", schema)

@@ -3,36 +3,23 @@
 from __future__ import annotations
 
 import itertools
-import json
 import math
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from npu_ir import (
-    Graph,
     GraphError,
-    NpuError,
     ParseError,
-    SerializationError,
-    TensorType,
-    load_ir,
-    parse_ir,
-    save_ir,
 )
 from npu_ir.serial.parser import parse_dim
 from npu_ir.symbolic.constraints import RELATIONS, Constraint, Range
 from npu_ir.symbolic.expressions import Expr, call, substitute_symbols, symbol, symbols_in
 from npu_ir.symbolic.functions import FUNCTIONS
 from tests.support.rows import each_row
-
-# Expressions over symbols: a normal form, arithmetic, values, written form.
-
 
 A, B, N = symbol("a"), symbol("b"), symbol("n")
 VALUES = {"a": 7, "b": 3, "n": 12}
@@ -42,79 +29,56 @@ VALUES = {"a": 7, "b": 3, "n": 12}
 
 
 @pytest.mark.smoke
-@each_row(
-    "expression, text",
-    {
-        "symbol": (A, "a"),
-        "distributed": (2 * (A + 1), "2*a+2"),
-        "collected": (A + 1 + A - 3, "2*a-2"),
-        "negative": (1 - A, "-a+1"),
-        "commutative": (B * A + A * B, "2*a*b"),
-        "product_of_sums": ((A + B) * (A - B), "a**2-b**2"),
-        "highest_degree_first": (3 + B + A * A + A, "a**2+a+b+3"),
-        "floordiv": ((A + 1) // 2, "(a+1)//2"),
-        "nested_floordiv": ((A // 2) // 3, "(a//2)//3"),
-        "floordiv_in_a_product": (2 * (A // 2) + 1, "2*(a//2)+1"),
-        "power_of_a_floordiv": ((A // 2) * (A // 2), "(a//2)**2"),
-        "mod": (A % 2, "mod(a, 2)"),
-        "negative_divisor": (call("truediv", A, -2), "a/(-2)"),
-        "float_coefficient": (call("trunc", 1.5 * A), "trunc(1.5*a)"),
-        "sorted_arguments": (call("max", B, 3, A, 5), "max(5, a, b)"),
-        "flattened_arguments": (call("min", call("min", A, 4), 3), "min(3, a)"),
-        "power": (call("pow", A, 2), "a**2"),
-        "root": (call("pow", A, 0.5), "pow(a, 0.5)"),
-        "symbolic_exponent": (call("pow", 2, A), "pow(2, a)"),
-        "sqrt": (call("sqrt", A), "sqrt(a)"),
-    },
-)
+@each_row("expression, text", {
+    "distributed": (2 * (A + 1), "2*a+2"),
+    "collected": (A + 1 + A - 3, "2*a-2"),
+    "product_of_sums": ((A + B) * (A - B), "a**2-b**2"),
+    "floordiv": ((A + 1) // 2, "(a+1)//2"),
+    "floordiv_in_a_product": (2 * (A // 2) + 1, "2*(a//2)+1"),
+    "mod": (A % 2, "mod(a, 2)"),
+    "negative_divisor": (call("truediv", A, -2), "a/(-2)"),
+    "float_coefficient": (call("trunc", 1.5 * A), "trunc(1.5*a)"),
+    "sorted_arguments": (call("max", B, 3, A, 5), "max(5, a, b)"),
+    "flattened_arguments": (call("min", call("min", A, 4), 3), "min(3, a)"),
+    "power": (call("pow", A, 2), "a**2"),
+    "symbolic_exponent": (call("pow", 2, A), "pow(2, a)"),
+    "rounded_division": (call("ceil", call("truediv", A, 2)), "ceil(a/2)"),
+    "rounded_root": (call("round", call("sqrt", A) + 1), "round(sqrt(a)+1)"),
+})  # fmt: skip
 def test_an_expression_has_one_written_form_that_is_read_back(expression: Any, text: str) -> None:
     assert str(expression) == repr(expression) == text
     assert parse_dim(text) == expression
     assert str(parse_dim(text)) == text
 
 
-@each_row(
-    "left, right",
-    {
-        "sum": (A + B, B + A),
-        "distribution": (2 * (A + 1), A + A + 2),
-        "square": ((A + 1) * (A + 1), A * A + 2 * A + 1),
-        "max": (call("max", A, B), call("max", B, A, B)),
-        "exact_division": ((2 * A) // 2, A),
-        "exact_division_of_a_sum": ((4 * A + 6) // 2, 2 * A + 3),
-        "rounding_of_an_integer": (call("trunc", A + 1), A + 1),
-        "whole_float": (call("trunc", 2.0 * A), 2 * A),
-        "floats_that_add_up": (1.5 * A + 0.5 * A, 2 * A),
-    },
-)
+@each_row("left, right", {
+    "square": ((A + 1) * (A + 1), A * A + 2 * A + 1),
+    "max": (call("max", A, B), call("max", B, A, B)),
+    "exact_division_of_a_sum": ((4 * A + 6) // 2, 2 * A + 3),
+    "rounding_of_an_integer": (call("trunc", A + 1), A + 1),
+    "whole_float": (call("trunc", 2.0 * A), 2 * A),
+    "floats_that_add_up": (1.5 * A + 0.5 * A, 2 * A),
+})  # fmt: skip
 def test_equal_expressions_are_one_and_the_same(left: Expr, right: Expr) -> None:
     assert left == right
     assert hash(left) == hash(right)
     assert str(left) == str(right)
 
 
-@each_row(
-    "found, number",
-    {
-        "difference": (A - A, 0),
-        "only_a_number_left": (A + 2 - A, 2),
-        "nothing_times": (A * 0, 0),
-        "even": ((2 * A) % 2, 0),
-        "by_itself": (A // A, 1),
-        "modulo_itself": (A % A, 0),
-        "numbers": (call("floordiv", 7, 2), 3),
-        "max_of_numbers": (call("max", 1, 4, 2), 4),
-        "power_of_nothing": (call("pow", A, 0), 1),
-    },
-)
+@each_row("found, number", {
+    "difference": (A - A, 0),
+    "only_a_number_left": (A + 2 - A, 2),
+    "nothing_times": (A * 0, 0),
+    "even": ((2 * A) % 2, 0),
+    "by_itself": (A // A, 1),
+    "modulo_itself": (A % A, 0),
+    "numbers": (call("floordiv", 7, 2), 3),
+    "max_of_numbers": (call("max", 1, 4, 2), 4),
+    "power_of_nothing": (call("pow", A, 0), 1),
+})  # fmt: skip
 def test_an_expression_without_symbols_is_a_number(found: object, number: int) -> None:
     assert type(found) is int
     assert found == number
-
-
-def test_a_rounding_function_stays_where_a_division_is_in_it() -> None:
-    assert str(call("ceil", call("truediv", A, 2))) == "ceil(a/2)"
-    assert str(call("round", call("sqrt", A) + 1)) == "round(sqrt(a)+1)"
 
 
 # What is in it
@@ -125,45 +89,27 @@ def test_the_symbols_of_an_expression_are_known_however_deep_they_are() -> None:
 
     assert expression.symbols == {"a", "b", "n"}
     assert symbols_in([expression, 3, None]) == {"a", "b", "n"}
-
-
-def test_only_a_bare_symbol_is_one() -> None:
     assert A.symbol == "a"
-    assert [expression.symbol for expression in (2 * A, A + 1, A * A, A * B, A // 2)] == [None] * 5
+    assert [other.symbol for other in (2 * A, A + 1, A * A, A * B, A // 2)] == [None] * 5
+    linear = {2 * A + B * B: True, A * B: False, A * A: False, A + A // 2: False}
+    assert {other: other.is_linear_in("a") for other in linear} == linear
 
 
 # Values
 
 
-@each_row(
-    "expression, expected",
-    {
-        "sum": (2 * A + B, 17),
-        "power": (A * A - B, 46),
-        "floordiv": (A // B, 2),
-        "negative_term": (1 - A // B, -1),
-        "mod": (A % B, 1),
-        "max": (call("max", A, B), 7),
-        "min": (call("min", A, B, 2), 2),
-        "trunc": (call("trunc", 1.5 * A), 10),
-        "ceil": (call("ceil", call("truediv", A, B)), 3),
-        "floor": (call("floor", call("truediv", -1 * A, B)), -3),
-        "round_to_even": (call("round", call("truediv", A, 2)), 4),
-        "pow": (call("pow", 2, A), 128),
-        "sqrt": (call("trunc", call("sqrt", N)), 3),
-    },
-)
-def test_an_expression_has_the_value_that_python_computes(expression: Expr, expected: int) -> None:
-    assert expression.substitute(VALUES) == expected
-
-
-def test_symbols_without_a_value_stay() -> None:
-    assert str((2 * A + B).substitute({"b": 4})) == "2*a+4"
-    assert str((A // B).substitute({"a": N + 1})) == "(n+1)//b"
-
-
-def test_symbols_are_replaced_at_the_same_time() -> None:
-    assert (A - B).substitute({"a": B, "b": A}) == B - A
+@each_row("expression, values, expected", [
+    (call("pow", 2, A), VALUES, 128),
+    (call("trunc", call("sqrt", N)), VALUES, 3),
+    (call("round", call("truediv", A, 2)), VALUES, 4),
+    (2 * A + B, {"b": 4}, 2 * A + 4),
+    (A // B, {"a": N + 1}, (N + 1) // B),
+    (A - B, {"a": B, "b": A}, B - A),
+])  # fmt: skip
+def test_an_expression_has_the_value_that_python_computes(
+    expression: Expr, values: dict[str, Any], expected: Any
+) -> None:
+    assert expression.substitute(values) == expected
 
 
 def test_plain_sizes_and_missing_ones_are_left_alone() -> None:
@@ -172,15 +118,12 @@ def test_plain_sizes_and_missing_ones_are_left_alone() -> None:
     assert substitute_symbols(A, VALUES) == 7
 
 
-@each_row(
-    "expression, values, message",
-    {
-        "floordiv": (A // B, {"a": 1, "b": 0}, r"a//b has no value for a = 1, b = 0: "),
-        "mod": (A % B, {"a": 1, "b": 0}, r"mod\(a, b\) has no value for a = 1, b = 0"),
-        "pow": (call("pow", A, 0.5), {"a": -1}, r"pow\(-1, 0.5\) is not a real number"),
-        "sqrt": (call("sqrt", A), {"a": -1}, r"sqrt\(a\) has no value for a = -1: "),
-    },
-)
+@each_row("expression, values, message", {
+    "floordiv": (A // B, {"a": 1, "b": 0}, r"a//b has no value for a = 1, b = 0: "),
+    "mod": (A % B, {"a": 1, "b": 0}, r"mod\(a, b\) has no value for a = 1, b = 0"),
+    "pow": (call("pow", A, 0.5), {"a": -1}, r"pow\(-1, 0.5\) is not a real number"),
+    "sqrt": (call("sqrt", A), {"a": -1}, r"sqrt\(a\) has no value for a = -1: "),
+})  # fmt: skip
 def test_an_expression_without_a_value_says_for_what(
     expression: Expr, values: dict[str, int], message: str
 ) -> None:
@@ -188,36 +131,20 @@ def test_an_expression_without_a_value_says_for_what(
         expression.substitute(values)
 
 
-@each_row(
-    "expression, total, value",
-    {
-        "symbol": (A, 5, 5),
-        "offset": (A - 1, 5, 6),
-        "factor": (2 * A, 6, 3),
-        "both": (2 * A + 1, 7, 3),
-        "negative_factor": (10 - 3 * A, 4, 2),
-        "no_integer": (2 * A, 5, None),
-        "power": (A * A, 4, None),
-        "another_symbol": (A + B, 4, None),
-        "function": (A // 2, 4, None),
-        "not_in_it": (B + 1, 4, None),
-    },
-)
+@each_row("expression, total, value", {
+    "symbol": (A, 5, 5),
+    "offset": (A - 1, 5, 6),
+    "factor": (2 * A, 6, 3),
+    "both": (2 * A + 1, 7, 3),
+    "negative_factor": (10 - 3 * A, 4, 2),
+    "no_integer": (2 * A, 5, None),
+    "power": (A * A, 4, None),
+    "another_symbol": (A + B, 4, None),
+    "function": (A // 2, 4, None),
+    "not_in_it": (B + 1, 4, None),
+})  # fmt: skip
 def test_a_size_tells_the_value_of_its_symbol(expression: Expr, total: int, value: int | None) -> None:
     assert expression.solve("a", total) == value
-
-
-@each_row(
-    "expression, solvable",
-    {
-        "sum": (2 * A + B * B, True),
-        "product": (A * B, False),
-        "power": (A * A, False),
-        "function": (A + A // 2, False),
-    },
-)
-def test_a_symbol_is_told_by_a_sum_in_which_it_stands_alone(expression: Expr, solvable: bool) -> None:
-    assert expression.is_linear_in("a") is solvable
 
 
 # Random expressions
@@ -299,34 +226,32 @@ def test_an_unknown_function_is_refused_with_those_there_are() -> None:
         call("sin", A)
 
 
-@each_row(
-    "text, message",
-    {
-        "empty": ("", "expected a word, got the end of the text"),
-        "open_sum": ("a+", "expected a word, got the end of the text"),
-        "open_parenthesis": ("(a", r"expected '\)', got the end of the text"),
-        "more": ("a b", "expected the end of the text, got 'b'"),
-        "function": ("sin(a)", "'sin' is not a function: expected one of floordiv"),
-        "function_as_symbol": ("max", "'max' is not a symbol"),
-        "dotted": ("a.b", "'a.b' is not a symbol"),
-        "division_by_zero": ("7//0", r"floordiv\(7, 0\) has no value: "),
-        "modulo_zero": ("mod(7, 0)", r"mod\(7, 0\) has no value: "),
-        "too_many_arguments": ("sqrt(1, 2)", "sqrt takes 1 arguments, got 2"),
-        "too_few_arguments": ("mod(a)", "mod takes 2 arguments, got 1"),
-        "no_arguments": ("max()", "max takes one or more arguments, got 0"),
-        "huge_power": ("9**999999999", "a power of 999999999 is too large: at most 1024"),
-        "huge_float_power": ("pow(9, 1e9)", "a power of 1000000000.0 is too large"),
-        "not_real": ("pow(-8, 0.5)", r"pow\(-8, 0.5\) is not a real number"),
-        "infinite": ("1e400*a", "1e400 is too large a number"),
-        "overflow": ("1.5*10**400*a", "too large a number: "),
-        "complex": ("(-8)**0.5", "expected an integer, got 0.5"),
-        "power": ("a**1.5", "expected an integer, got 1.5"),
-        "symbolic_power": ("a**b", "expected a number, got 'b'"),
-        "float": ("1.5", "1.5 is not an integer"),
-        "string": ('"a"', "expected a word"),
-        "deep": ("(" * 500 + "a", "nested deeper than"),
-    },
-)
+@each_row("text, message", {
+    "empty": ("", "expected a word, got the end of the text"),
+    "open_parenthesis": ("(a", r"expected '\)', got the end of the text"),
+    "more": ("a b", "expected the end of the text, got 'b'"),
+    "function": ("sin(a)", "'sin' is not a function: expected one of floordiv"),
+    "function_as_symbol": ("max", "'max' is not a symbol"),
+    "division_by_zero": ("7//0", r"floordiv\(7, 0\) has no value: "),
+    "modulo_zero": ("mod(7, 0)", r"mod\(7, 0\) has no value: "),
+    "too_many_arguments": ("sqrt(1, 2)", "sqrt takes 1 arguments, got 2"),
+    "too_few_arguments": ("mod(a)", "mod takes 2 arguments, got 1"),
+    "no_arguments": ("max()", "max takes one or more arguments, got 0"),
+    "huge_float_power": ("pow(9, 1e9)", "a power of 1000000000.0 is too large"),
+    "not_real": ("pow(-8, 0.5)", r"pow\(-8, 0.5\) is not a real number"),
+    "infinite": ("1e400*a", "1e400 is too large a number"),
+    "overflow": ("1.5*10**400*a", "too large a number: "),
+    "power": ("a**1.5", "expected an integer, got 1.5"),
+    "symbolic_power": ("a**b", "expected a number, got 'b'"),
+    "float": ("1.5", "1.5 is not an integer"),
+    "tower": ("pow(pow(9, 1024), 1024)", "a number of more than 4096 bits"),
+    "shift": ("lshift(1, 4096)", "a number of more than 4096 bits"),
+    "endless shift": ("lshift(1, 10**18)", "a number of more than 4096 bits"),
+    "coefficient": ("*".join(["s", *["9**1024"] * 5]), "a number of more than 4096 bits"),
+    "term": ("s+" + "*".join(["9**1024"] * 5), "a number of more than 4096 bits"),
+    "float coefficient": ("1e308*s*1e10", "inf in an expression is too large a number"),
+    "digits": ("9" * 5000 + "*s", r"9{40}\.\.\. is too long a number"),
+})  # fmt: skip
 def test_text_that_is_no_expression_is_refused(text: str, message: str) -> None:
     with pytest.raises(ParseError, match=message):
         parse_dim(text)
@@ -344,25 +269,18 @@ def test_a_product_without_end_is_refused() -> None:
 # Ranges and constraints
 
 
-@each_row(
-    "range, text, inside, outside",
-    {
-        "default": (Range(), "[0, inf]", [0, 10**9], [-1]),
-        "both_ends": (Range(2, 5), "[2, 5]", [2, 5], [1, 6]),
-        "no_low_end": (Range(None, 5), "[-inf, 5]", [-(10**9), 5], [6]),
-        "all": (Range(None, None), "[-inf, inf]", [-1, 0, 1], []),
-    },
-)
+@each_row("range, text, inside, outside", [
+    (Range(), "[0, inf]", [0, 10**9], [-1]),
+    (Range(2, 5), "[2, 5]", [2, 5], [1, 6]),
+    (Range(None, 5), "[-inf, 5]", [-(10**9), 5], [6]),
+    (Range(2, 2), "[2, 2]", [2], [1, 3]),
+])  # fmt: skip
 def test_a_range_has_both_its_ends(range: Range, text: str, inside: list[int], outside: list[int]) -> None:
     assert str(range) == text
     assert not range.is_empty
+    assert Range(3, 2).is_empty
     assert all(value in range for value in inside)
     assert not any(value in range for value in outside)
-
-
-def test_a_range_without_values_is_empty() -> None:
-    assert Range(3, 2).is_empty
-    assert not Range(2, 2).is_empty
 
 
 @each_row("relation", list(RELATIONS))
@@ -395,33 +313,22 @@ def test_functions_are_those_of_python() -> None:
 S, T = symbol("s"), symbol("t")
 
 
-@each_row(
-    ("opened", "closed"),
-    [("max(1, ", ")"), ("(", ")"), ("floor(", ")"), ("-(", ")"), ("2*(", "+t)")],
-)
+@each_row("opened, closed", [("max(1, ", ")"), ("(", ")"), ("floor(", ")"), ("-(", ")"), ("2*(", "+t)")])
 def test_an_expression_nests_fifty_deep_and_no_deeper(opened: str, closed: str) -> None:
+    assert parse_dim("+".join(["max(s, (t))"] * 200)) == call("max", S, T) * 200
     assert "s" in str(parse_dim(opened * 50 + "s" + closed * 50))
     with pytest.raises(ParseError, match=r"an expression nested deeper than 50\n  at: line 1, column \d+"):
         parse_dim(opened * 51 + "s" + closed * 51)
 
 
-def test_expressions_side_by_side_are_not_nested() -> None:
-    many = "+".join(["max(s, (t))"] * 200)
-
-    assert parse_dim(many) == call("max", S, T) * 200
-
-
-@each_row(
-    "text, read",
-    {
-        "a power of a symbol": ("s**1024", "s**1024"),
-        "a product of powers": ("s**9*s**9", "s**18"),
-        "a low power of a sum": ("(s+1)**2", "s**2+2*s+1"),
-        "a high power of a sum": ("(s+1)**9", "pow(s+1, 9)"),
-        "a symbolic power": ("pow(2, s)", "pow(2, s)"),
-        "a shift": ("lshift(s, 4)*0+lshift(1, 62)", str(1 << 62)),
-    },
-)
+@each_row("text, read", {
+    "a power of a symbol": ("s**1024", "s**1024"),
+    "a product of powers": ("s**9*s**9", "s**18"),
+    "a low power of a sum": ("(s+1)**2", "s**2+2*s+1"),
+    "a high power of a sum": ("(s+1)**9", "pow(s+1, 9)"),
+    "a symbolic power": ("pow(2, s)", "pow(2, s)"),
+    "a shift": ("lshift(s, 4)*0+lshift(1, 62)", str(1 << 62)),
+})  # fmt: skip
 def test_powers_have_one_written_form(text: str, read: str) -> None:
     assert str(parse_dim(text)) == read
     assert parse_dim(read) == parse_dim(text)
@@ -436,30 +343,6 @@ def test_a_power_is_what_multiplication_makes_of_it(power: int) -> None:
     assert parse_dim(f"s**{power}") == call("pow", S, power) == product
 
 
-@each_row(
-    "text, message",
-    {
-        "power": ("s**1025", "a power of 1025 is too large: at most 1024"),
-        "called power": ("pow(s, 2000)", "a power of 2000 is too large: at most 1024"),
-        "power of a sum": ("(s+1)**99999", "a power of 99999 is too large"),
-        "tower": ("pow(pow(9, 1024), 1024)", "a number of more than 4096 bits"),
-        "shift": ("lshift(1, 4096)", "a number of more than 4096 bits"),
-        "endless shift": ("lshift(1, 10**18)", "a number of more than 4096 bits"),
-        "coefficient": ("*".join(["s", *["9**1024"] * 5]), "a number of more than 4096 bits"),
-        "product": ("*".join(["9**1024"] * 5), "a number of more than 4096 bits"),
-        "term": ("s+" + "*".join(["9**1024"] * 5), "a number of more than 4096 bits"),
-        "float coefficient": ("1e308*s*1e10", "inf in an expression is too large a number"),
-        "float": ("1e308*10", "is too large a number|expected an integer"),
-        "digits": ("9" * 5000 + "*s", r"9{40}\.\.\. is too long a number"),
-    },
-)
-def test_a_number_without_end_is_refused(text: str, message: str) -> None:
-    with pytest.raises(NpuError, match=message) as caught:
-        parse_dim(text)
-
-    assert isinstance(caught.value, ParseError)
-
-
 def test_arithmetic_on_expressions_has_the_same_limit() -> None:
     large = call("pow", 2, 1024)
 
@@ -467,26 +350,3 @@ def test_arithmetic_on_expressions_has_the_same_limit() -> None:
         S * large * large * large * large * large
     with pytest.raises(GraphError, match="inf in an expression is too large a number"):
         S * 1e308 * 10.0
-
-
-def program(size: str) -> str:
-    return f"graph g {{ symbol s in [2, 9] input %x: f32[{size}] return %x }}"
-
-
-HOSTILE = ["max(1, " * 51 + "s" + ")" * 51, "*".join(["s", *["9**1024"] * 5]), "s**1025"]
-
-
-@pytest.mark.parametrize("size", HOSTILE, ids=["deep", "long", "high"])
-def test_a_graph_with_such_a_size_is_no_graph(size: str, tmp_path: Path) -> None:
-    graph = Graph("g")
-    graph.set_outputs(graph.add_input("x", TensorType((graph.add_symbol("s"),), torch.float32)))
-    path = tmp_path / "g.json"
-    save_ir(graph, path)
-    document = json.dumps(json.loads(path.read_text()))
-    assert document.count('["s"]') == 1
-    path.write_text(document.replace('["s"]', json.dumps([size])))
-
-    with pytest.raises(SerializationError, match=r"too large|nested deeper than 50"):
-        load_ir(path)
-    with pytest.raises(ParseError, match=r"too large|nested deeper than 50"):
-        parse_ir(program(size))

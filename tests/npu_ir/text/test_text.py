@@ -9,30 +9,20 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from npu_ir import Graph, GraphError, ParseError, Provenance, ScalarType, TensorType, format_ir, parse_ir
+from npu_ir import Graph, GraphError, ParseError, Provenance, TensorType, format_ir, parse_ir
 from npu_ir.text.data import INLINE_ELEMENTS, content_hash
+from npu_ir.text.lexer import KEYWORDS
+from tests.support.corpus.dtypes import float64_default
+from tests.support.full_text import FULL_TEXT
 from tests.support.random_graphs import DTYPES, LAYOUTS_OF_24, laid_out, random_bits
 from tests.support.rows import each_row
 
 F32 = TensorType((2,), torch.float32)
 
 
-def assert_ir(graph: Graph, body: str) -> None:
-    """Assert that ``graph`` prints as ``body`` between its braces, and comes back from it."""
-    text = f"graph {graph.name} {{\n{body}}}\n"
-    assert str(graph) == text
-    assert parse_ir(text) == graph
-    assert str(parse_ir(text)) == text
-
-
 def line(graph: Graph) -> str:
     """Return the line of the only node."""
-    (found,) = [
-        line
-        for line in str(graph).splitlines()
-        if line.startswith("  ") and "(" in line and "return" not in line
-    ]
-    return found.strip()
+    return str(graph).splitlines()[-4].strip()
 
 
 def one_node(
@@ -52,80 +42,24 @@ def one_node(
 
 
 @pytest.mark.smoke
-def test_a_graph_reads_as_arguments_call_nodes_updates_and_results() -> None:
-    graph = Graph("Net")
-    x = graph.add_input("x", TensorType((8, 64), torch.float32))
-    n = graph.add_input("n", ScalarType("int"))
-    weight = graph.add_parameter(
-        "fc.weight", TensorType((10, 64), torch.bfloat16, (1, 10)), aliases=["tied.weight"]
-    )
-    graph.add_buffer("mean", F32, name="m")
-    graph.add_buffer("mask", F32, persistent=False, data=torch.tensor([math.inf, -0.0]))
-    graph.add_constant("c0", torch.tensor([True, False]))
-    graph.set_call([x, [n, None]], {"scale": 2.0, "a b": True})
-    linear = graph.insert(
-        "aten.linear.default",
-        [x, weight],
-        types=TensorType((8, 10), torch.float32),
-        operands=["input", "weight"],
-    )
-    graph.insert(
-        "aten.max.dim",
-        [linear.outputs[0]],
-        {"dim": 1},
-        types=(F32, F32),
-        operands=["self"],
-        output_names=["max.values", "max.indices"],
-    )
-    graph.insert("aten._assert_async.default", [n], types=(), operands=["self"], name="check")
-    graph.set_update(graph.buffers["mean"], graph.value("max.values"))
-    graph.set_outputs({"logits": linear.outputs[0], "best": (graph.value("max.indices"),)})
+def test_a_graph_reads_as_its_text() -> None:
+    graph = parse_ir(FULL_TEXT)
 
-    text = (
-        "graph Net {\n"
-        "  input %x: f32[8, 64]\n"
-        "  input %n: int\n"
-        '  param %fc.weight: bf16[10, 64]@[1, 10] aliases ["tied.weight"]\n'
-        '  buffer %m: f32[2] target "mean"\n'
-        "  buffer %mask: f32[2] non_persistent = [inf, -0.0]\n"
-        "  const %c0: bool[2] = [True, False]\n"
-        '  call (%x, [%n, None], scale=2.0, "a b"=True)\n'
-        "\n"
-        "  %linear: f32[8, 10] = aten.linear.default(input=%x, weight=%fc.weight)\n"
-        "  %max.values: f32[2], %max.indices: f32[2] = aten.max.dim(self=%linear) {dim=1}\n"
-        '  aten._assert_async.default(self=%n) as "check"\n'
-        "\n"
-        "  update %m = %max.values\n"
-        '  return {"logits": %linear, "best": (%max.indices,)}\n'
-        "}\n"
-    )
-    assert str(graph) == text
-    assert parse_ir(text) == graph
+    assert str(graph) == FULL_TEXT
+    assert graph.parameters["w"].argument.aliases == ("tied",)
+    assert graph.buffers["mean"].name == "m"
+    assert not graph.buffers["mask"].argument.persistent
+    assert graph.node("i").operands == ("self", "indices[1]")
+    assert graph.updates == {graph.value("m"): graph.value("half")}
 
 
-def test_an_empty_graph_reads_as_one_that_returns_nothing() -> None:
-    assert_ir(Graph("empty"), "\n\n  return ()\n")
-
-
-@each_row(
-    "name, printed",
-    [
-        ("Net", "Net"),
-        ("a.b_1", "a.b_1"),
-        ("inf", "inf"),
-        ("graph", "graph"),
-        ("", '""'),
-        ("two words", '"two words"'),
-        ("1st", '"1st"'),
-        ("Größe", r'"Gr\u00f6\u00dfe"'),
-        ('"\n', r'"\"\n"'),
-    ],
-)
+@each_row("name, printed", [
+    ("a.b_1", "a.b_1"), ("inf", "inf"), ("graph", "graph"), ("", '""'), ("two words", '"two words"'),
+    ("1st", '"1st"'), ("Größe", r'"Gr\u00f6\u00dfe"'), ('"\n', r'"\"\n"'),
+])  # fmt: skip
 def test_a_name_is_quoted_where_it_is_no_word(name: str, printed: str) -> None:
-    graph = Graph(name)
-
-    assert str(graph).startswith(f"graph {printed} {{")
-    assert parse_ir(str(graph)).name == name
+    assert str(Graph(name)) == f"graph {printed} {{\n\n\n  return ()\n}}\n"
+    assert parse_ir(str(Graph(name))).name == name
 
 
 def test_an_input_called_like_a_parameter_comes_back() -> None:
@@ -134,42 +68,11 @@ def test_an_input_called_like_a_parameter_comes_back() -> None:
     graph.add_input("x", F32)
     graph.rename(graph.add_input("y", F32), "z")
 
-    assert_ir(
-        graph, '  input %x#1: f32[2]\n  input %z: f32[2] target "y"\n  param %x: f32[2]\n\n\n  return ()\n'
-    )
+    assert '{\n  input %x#1: f32[2]\n  input %z: f32[2] target "y"\n  param %x: f32[2]\n\n' in str(graph)
+    assert parse_ir(str(graph)) == graph
 
 
-OP_TYPES = [
-    "input",
-    "param",
-    "buffer",
-    "const",
-    "target",
-    "aliases",
-    "non_persistent",
-    "call",
-    "as",
-    "update",
-    "return",
-]
-
-
-@pytest.mark.parametrize(
-    "op_type",
-    [
-        *OP_TYPES,
-        "graph",
-        "end",
-        "inf",
-        "None",
-        "f32",
-        "",
-        "my op",
-        "<built-in function getitem>",
-        "a.b.c",
-        "{",
-    ],
-)
+@each_row("op_type", [*sorted(KEYWORDS), "None", "f32", "", "my op", "<built-in function getitem>", "{"])
 def test_nodes_without_results_of_any_op_type_come_back(op_type: str) -> None:
     graph = Graph()
     x = graph.add_input("x", F32)
@@ -181,18 +84,10 @@ def test_nodes_without_results_of_any_op_type_come_back(op_type: str) -> None:
     assert parse_ir(str(graph)) == graph
 
 
-def test_an_attribute_called_nan_reads_as_it_is_called() -> None:
-    graph = one_node(
-        "aten.nan_to_num.default", operands=["self"], attrs={"nan": math.nan, "posinf": math.inf}
-    )
-
-    assert line(graph) == "%y: f32[2] = aten.nan_to_num.default(self=%x0) {nan=nan, posinf=inf}"
-    assert parse_ir(str(graph)) == graph
-
-
 @each_row("op_type, operands, attrs, shown", [
     ("aten.relu.default", None, {}, "(%x0)"),
-    ("aten.relu.default", ["self"], {}, "(self=%x0)"),
+    ("aten.nan_to_num.default", ["self"], {"nan": math.nan, "posinf": math.inf},
+        "(self=%x0) {nan=nan, posinf=inf}"),
     ("aten.cat.default", ["tensors[0]", "tensors[1]"], {"_tensor_list_sizes": [2]}, "(tensors=[%x0, %x1])"),
     ("aten.cat.default", [], {"_tensor_list_sizes": [0]}, "(tensors=[])"),
     ("aten.cat.default", [], {"_tensor_list_sizes": [None]}, "() {_tensor_list_sizes=[None]}"),
@@ -201,12 +96,12 @@ def test_an_attribute_called_nan_reads_as_it_is_called() -> None:
     ("aten.index.Tensor", ["self", "indices[1]"], {"_tensor_list_none_masks": [[True, False, True]]},
         "(self=%x0, indices=?[None, %x1, None])"),
     ("aten.index.Tensor", ["self"], {"_tensor_list_none_masks": [[True]]}, "(self=%x0, indices=?[None])"),
+    ("my.op.default", [], {}, "()"),
     ("aten._foreach_add.List", ["self[0]", "other[0]", "other[1]"], {"_tensor_list_sizes": [1, 2]},
         "(self=[%x0], other=[%x1, %x2])"),
     ("my.op.default", ["a[0]", "a[1]"], {"_tensor_list_sizes": [2]}, "(a=[%x0, %x1])"),
     ("my.op.default", ["a[0]"], {"_tensor_list_sizes": [1, 0]}, "(a[0]=%x0) {_tensor_list_sizes=[1, 0]}"),
     ("my.op.default", ["b[0]", "a"], {"_tensor_list_none_masks": [[False]]}, "(b=?[%x0], a=%x1)"),
-    ("my.op.default", ["a[1]"], {}, "(a[1]=%x0)"),
     ("my.op.default", ["a[01]", "a[", "[0]", "a[0][1]", "]"], {},
         '("a[01]"=%x0, "a["=%x1, "[0]"=%x2, a[0][1]=%x3, "]"=%x4)'),
     ("my.op.default", ["a", "a"], {}, "(a=%x0, a=%x1)")
@@ -217,19 +112,8 @@ def test_inputs_are_shown_with_the_arguments_they_fill(
     graph = one_node(op_type, operands=operands, attrs=attrs, inputs=1 if operands is None else len(operands))
 
     assert line(graph) == f"%y: f32[2] = {op_type}{shown}"
-    clone = graph.clone()
-    if "[None]" not in shown and "huge" not in shown and "1000000000000" not in shown:
-        clone = parse_ir(str(graph))
-    assert clone == graph
-
-
-def test_a_node_without_inputs_says_nothing_of_arguments() -> None:
-    graph = Graph()
-    graph.insert("my.op.default", types=F32)
-    graph.insert("my.op.default", types=F32, operands=[])
-
-    assert [node.operands for node in graph.nodes] == [(), ()]
-    assert parse_ir(str(graph)) == graph
+    if "[None]" not in shown and "1000000000000" not in shown:
+        assert parse_ir(str(graph)) == graph
 
 
 # Content of constants
@@ -250,24 +134,21 @@ def test_constants_of_every_dtype_and_layout_come_back_to_the_bit() -> None:
     assert str(again) == str(graph)
 
 
-@each_row(
-    "data, shown",
-    [
-        (torch.tensor(0.5), "[0.5]"),
-        (torch.empty(0, 3), "[]"),
-        (torch.tensor([1.0, -0.0, math.inf]), "[1.0, -0.0, inf]"),
-        (torch.tensor([math.nan]), "[nan]"),
-        (torch.tensor([0x7FC00001], dtype=torch.int32).view(torch.float32), 'bytes("0100c07f")'),
-        (torch.tensor([2**63 - 1]), "[9223372036854775807]"),
-        (torch.tensor([2**64 - 1], dtype=torch.uint64), "[18446744073709551615]"),
-        (torch.tensor([1 + 2j]), "[complex(1.0, 2.0)]"),
-        (torch.tensor([1 + 2j]).conj(), "[complex(1.0, -2.0)]"),
-        (torch.tensor([True]), "[True]"),
-        (torch.tensor([1.5], dtype=torch.float8_e5m2), "[1.5]"),
-        pytest.param(torch.tensor([3], dtype=torch.uint8).view(torch.uint4), 'bytes("03")', id="sub-byte"),
-        (torch.arange(6.0).view(2, 3).t(), "[0.0, 3.0, 1.0, 4.0, 2.0, 5.0]"),
-    ],
-)
+@each_row("data, shown", [
+    (torch.tensor(0.5), "[0.5]"),
+    (torch.empty(0, 3), "[]"),
+    (torch.tensor([1.0, -0.0, math.inf]), "[1.0, -0.0, inf]"),
+    (torch.tensor([math.nan]), "[nan]"),
+    (torch.tensor([0x7FC00001], dtype=torch.int32).view(torch.float32), 'bytes("0100c07f")'),
+    (torch.tensor([2**63 - 1]), "[9223372036854775807]"),
+    (torch.tensor([2**64 - 1], dtype=torch.uint64), "[18446744073709551615]"),
+    (torch.tensor([1 + 2j]), "[complex(1.0, 2.0)]"),
+    (torch.tensor([1 + 2j]).conj(), "[complex(1.0, -2.0)]"),
+    (torch.tensor([True]), "[True]"),
+    (torch.tensor([1.5], dtype=torch.float8_e5m2), "[1.5]"),
+    pytest.param(torch.tensor([3], dtype=torch.uint8).view(torch.uint4), 'bytes("03")', id="sub-byte"),
+    (torch.arange(6.0).view(2, 3).t(), "[0.0, 3.0, 1.0, 4.0, 2.0, 5.0]"),
+])  # fmt: skip
 def test_small_constants_stand_in_the_text(data: torch.Tensor, shown: str) -> None:
     graph = Graph("g")
     graph.add_constant("c", data)
@@ -286,12 +167,7 @@ def test_larger_constants_are_named_by_their_hash() -> None:
     assert parse_ir(text, constants={"table": data.clone()}) == graph
     assert content_hash(data) == content_hash(data.clone())
     assert len({content_hash(other) for other in (data, data.int(), data.view(1, -1), data + 1)}) == 4
-
-
-def test_a_hash_does_not_depend_on_the_layout() -> None:
-    data = torch.arange(20.0).view(4, 5)
-
-    assert content_hash(data.t().contiguous().t()) == content_hash(data)
+    assert content_hash(data[:16].view(4, 4).t().contiguous().t()) == content_hash(data[:16].view(4, 4))
 
 
 def test_a_graph_reads_the_same_under_another_default_device_and_dtype() -> None:
@@ -300,39 +176,30 @@ def test_a_graph_reads_the_same_under_another_default_device_and_dtype() -> None
         graph.add_constant(f"c{index}", data)
     text = str(graph)
 
-    with torch.device("meta"):
+    with torch.device("meta"), float64_default():
         assert str(graph) == text
         assert parse_ir(text) == graph
-    torch.set_default_dtype(torch.float64)
-    try:
-        assert str(graph) == text
-        assert parse_ir(text) == graph
-    finally:
-        torch.set_default_dtype(torch.float32)
 
 
 # Comments
 
 
-def test_where_nodes_come_from_is_a_comment_that_parsing_ignores() -> None:
-    graph = one_node("aten.relu.default")
-    graph.set_provenance(graph.nodes[0], Provenance("layer.1", "net.py:3"))
-
-    text = format_ir(graph, provenance=True)
-
-    assert "%y: f32[2] = aten.relu.default(%x0)  # layer.1, net.py:3\n" in text
-    assert "#" not in str(graph)
-    assert parse_ir(text) == graph
-
-
-@each_row("module", ["a\n  %y: f32[2] = evil()", "\r", "\u2028", "\x00", "\ud800"])
-def test_a_comment_stays_on_its_line(module: str) -> None:
+@each_row("module, shown", [
+    ("layer.1", "layer.1, net.py:3"),
+    ("a\n  %y: f32[2] = evil()", r"'a\n  %y: f32[2] = evil(), net.py:3'"),
+    ("\r", r"'\r, net.py:3'"),
+    ("\u2028", r"'\u2028, net.py:3'"),
+    ("\ud800", r"'\ud800, net.py:3'"),
+])  # fmt: skip
+def test_where_nodes_come_from_is_a_comment_on_its_line_that_parsing_ignores(module: str, shown: str) -> None:
     graph = one_node("aten.relu.default")
     graph.set_provenance(graph.nodes[0], Provenance(module, "net.py:3"))
 
     text = format_ir(graph, provenance=True)
 
     assert len(text.splitlines()) == len(str(graph).splitlines())
+    assert f"%y: f32[2] = aten.relu.default(%x0)  # {shown}\n" in text
+    assert "#" not in str(graph)
     assert parse_ir(text) == graph
 
 
@@ -378,17 +245,12 @@ GOOD = """graph g {
 """
 
 
-def test_the_good_text_is_a_graph() -> None:
-    assert str(parse_ir(GOOD)) == GOOD
-
-
 @each_row("old, new, message, place", [
     ("graph g", "grph g", r"expected 'graph', got 'grph'", (1, 1)),
     ("graph g {", "graph {", r"expected a word or string, got '\{'", (1, 7)),
     ("%x: f32", "%x f32", "expected ':', got 'f32'", (2, 12)),
     ("input %x", "input x", "expected a value, got 'x'", (2, 9)),
     ("input %n", "input %x", "graph 'g' already has input 'x'", (3, 3)),
-    ("%n: int", '%n: int target "x"', "graph 'g' already has input 'x'", (3, 3)),
     ("%x: f32[2]", "%x: f33[2]", "unknown dtype 'f33'", (2, 13)),
     ("%x: f32[2]", "%x: f32[-2]", r"expected an integer from 0 to 2\*\*63 - 1, got -2", (2, 17)),
     ("%x: f32[2]", "%x: f32[2] = [1.0, 2.0]", "'=' cannot follow the type of an argument of kind 'input'",
@@ -397,17 +259,12 @@ def test_the_good_text_is_a_graph() -> None:
         "'aliases' cannot follow the type of an argument of kind 'input'", (2, 20)),
     ("%w: f32[2]", "%w: f32[2] non_persistent",
         "'non_persistent' cannot follow the type of an argument of kind 'param'", (4, 20)),
-    ("%w: f32[2]", "%w: f32[2] = [1.0, 2.0]", "'=' cannot follow the type of an argument of kind 'param'",
-        (4, 20)),
-    ("%w: f32[2]", "%w: int", "%w is a param: its type is a tensor type, not int", (4, 3)),
     ("%w: f32[2]", "%w: f32[2] target x", "expected a string, got 'x'", (4, 27)),
-    ("%w: f32[2]", "%w: f32[2] aliases 5", r"expected '\[', got '5'", (4, 28)),
     ("%w: f32[2]", "%w: f32[2] aliases [5]", "expected a string, got '5'", (4, 29)),
     ("non_persistent =", "=", "buffer 'b' is persistent: its content comes with the weights", (5, 3)),
     ("= [1, 2]", "", "constant %c has no content", (6, 3)),
     ("= [1, 2]", "= [1]", r"the content of constant 'c' is not of type i64\[2\]", (6, 22)),
     ("= [1, 2]", "= [1, 2.5]", r"the content of constant 'c' is not of type i64\[2\]", (6, 22)),
-    ("= [1, 2]", "= [1, True]", r"the content of constant 'c' is not of type i64\[2\]", (6, 22)),
     ("= [1, 2]", "= [[1], [2]]", r"the content of constant 'c' is not of type i64\[2\]", (6, 22)),
     ("= [1, 2]", '= ["1", "2"]', r"the content of constant 'c' is not of type i64\[2\]", (6, 22)),
     ("= [1, 2]", "= 1", r"the content of constant 'c' is not of type i64\[2\]", (6, 22)),
@@ -422,40 +279,29 @@ def test_the_good_text_is_a_graph() -> None:
         r"the content of constant 'c' is not of type i64\[4611", (6, 40)),
     ("i64[2] = [1, 2]", "i64[4611686018427387904, 4] = []",
         r"the content of constant 'c' is not of type i64\[4611", (6, 43)),
-    ("call (%x, n=%n)", "call (%x)", "the call must use every input", (7, 3)),
     ("call (%x, n=%n)", "call (%x, %w, n=%n)",
         "the call must use every input of the graph, and no other value", (7, 3)),
     ("call (%x, n=%n)", "call (n=%n, %x)", "a positional argument follows a keyword argument", (7, 15)),
     ("call (%x, n=%n)", "call (%x, n=%n, n=1)", "the argument 'n' is given twice", (7, 19)),
-    ("call (%x, n=%n)", "call (%x n=%n)", "expected ',', got 'n'", (7, 12)),
-    ("call (%x, n=%n)", "call (%x, n=%q)", "%q is read before it is produced", (7, 15)),
     ("self=%x,", "self=%z,", "%z is read before it is produced", (9, 37)),
     ("%z: f32[4]", "%y: f32[4]", "the name 'y' is used twice", (10, 3)),
-    ("{dim=0}", '{dim=0} as "y"', "the name 'y' is used twice", (10, 3)),
     ("{dim=0}", "{dim=0, dim=1}", "the attribute 'dim' is given twice", (10, 3)),
     ("{dim=0}", "{_tensor_list_sizes=[2]}", "the attribute '_tensor_list_sizes' is given twice", (10, 3)),
     ("{dim=0}", "{_x=[[" + "[" * 70 + "]" * 70 + "]]}", "lists nested deeper than 64 are not plain data",
         (10, 3)),
-    ("{dim=0}", "{dim}", r"expected '=', got '\}'", (10, 55)),
     ("{dim=0}", "{dim=x}", "'x' is not a literal", (10, 56)),
     ("{dim=0}", "{dim=0} as z", "expected a string, got 'z'", (10, 62)),
     ("self=%x,", "%x,", "expected a value, got 'other'", (9, 36)),
     ("self=%x,", "self[0.5]=%x,", "expected an integer from 0", (9, 37)),
-    ("[%y, %b]", "[%y, 1]", "expected a value, got '1'", (10, 46)),
-    ("%y: f32[2] =", "%y: f32[2]", "expected '=', got 'aten.add.Tensor'", (9, 14)),
     ("%y: f32[2] =", "%y: f32[2], =", "expected a value, got '='", (9, 15)),
     ("%y: f32[2] =", "%q: f32[2] = %y: f32[2] =", "expected a word or string, got 'y'", (9, 16)),
     ("update %b", "update %c", "%c cannot be updated", (12, 3)),
-    ("update %b = %y", "update %b = %z", r"%z is f32\[4\], it cannot stand for %b", (12, 3)),
     ("update %b = %y", "update %b = %y update %b = %x", "%b is updated twice", (12, 18)),
     ('{"c": %c}', '{"c": %c, "c": 1}', "two keys of a dict are equal", (13, 3)),
     ('{"c": %c}', '{"c" %c}', "expected ':', got 'c'", (13, 20)),
     ('{"c": %c}', "(" * 500, "nested deeper than 164", (13, 179)),
     ('{"c": %c}', "(" * 100 + ")" * 100, "containers nested deeper than 100", (13, 3)),
-    ('{"c": %c}', '@"namedtuple"(None, %c)', "expected the name of the type and its fields", (13, 3)),
-    ('{"c": %c}', '@"dict"(["a"])', "expected a list of 0 keys", (13, 3)),
     ('{"c": %c}', '@"leaf"(None, %c)', "a leaf is not a container", (13, 3)),
-    ('{"c": %c}', '@"x"(None %c)', "expected ',', got 'c'", (13, 25)),
     ('{"c": %c}', "@x(None)", "expected a string, got 'x'", (13, 16)),
     ('(%z, {"c": %c})\n}', '(%z, {"c": %c})\n', r"expected '\}', got the end of the text", (15, 1)),
     ('(%z, {"c": %c})\n}', '(%z, {"c": %c})\n} end', "expected the end of the text, got 'end'", (14, 3)),
@@ -476,11 +322,6 @@ def test_text_that_is_no_graph_is_refused_with_line_and_column(
         parse_ir(GOOD.replace(old, new))
 
     assert caught.value.where == "line {}, column {}".format(*place)
-
-
-def test_the_empty_text_is_no_graph() -> None:
-    with pytest.raises(ParseError, match="expected 'graph', got the end of the text\n  at: line 1, column 1"):
-        parse_ir("")
 
 
 @each_row("given, message", [

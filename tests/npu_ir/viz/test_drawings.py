@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable
 
 import pytest
 import torch
 
-from npu_ir import Graph, Provenance, ScalarType, TensorType, extract_ir
+from npu_ir import Graph, Provenance, TensorType
 from npu_ir.viz import diagram as style
 from npu_ir.viz import to_mermaid
-from npu_ir.viz.diagram import STYLES, BoxKind, Frame
+from npu_ir.viz.diagram import STYLES, BoxKind
 from tests.support.drawn_graphs import F32, FORMS, diagram, edges, titles
 from tests.support.places import ROOT
 from tests.support.rows import each_row
+from tests.support.small_programs import program
 
 PAGE = ROOT / "docs" / "how-to" / "read-a-graph.md"
 
@@ -52,13 +52,8 @@ def test_a_small_graph_is_drawn_node_by_node_as_mermaid() -> None:
 
 
 def test_every_kind_of_argument_and_result_has_its_own_kind_of_box() -> None:
-    graph = Graph()
-    x = graph.add_input("x", F32)
-    parameter, buffer = graph.add_parameter("w", F32), graph.add_buffer("b", F32)
-    constant, state = graph.add_constant("c", torch.zeros(2, 3)), graph.add_state("m", F32)
-    node = graph.insert("op", [x, parameter, buffer, state, constant], types=F32)
-    graph.set_outputs(node.outputs[0])
-    graph.set_update(buffer, node.outputs[0])
+    arguments = "input %x: f32[2] param %w: f32[2] buffer %b: f32[2] state %m: f32[2] const %c: i64[] = [0]"
+    graph = program(f"{arguments} %op: f32[2] = op(%x, %w, %b, %m, %c) update %b = %op return %op")
 
     drawn = diagram(graph, weights=True)
 
@@ -72,15 +67,7 @@ def test_every_kind_of_argument_and_result_has_its_own_kind_of_box() -> None:
         BoxKind.OUTPUT: "output",
         BoxKind.UPDATE: "b",
     }
-    assert edges(drawn) == {
-        ("x", "op", ""),
-        ("w", "op", ""),
-        ("b", "op", ""),
-        ("m", "op", ""),
-        ("c", "op", ""),
-        ("op", "output", ""),
-        ("op", "b", ""),
-    }
+    assert edges(drawn) == {*((name, "op", "") for name in "xwbmc"), ("op", "output", ""), ("op", "b", "")}
 
 
 def test_kinds_of_box_differ_in_colour() -> None:
@@ -101,64 +88,53 @@ def test_text_in_boxes_has_the_contrast_that_is_promised(kind: BoxKind, text: st
 
 
 def test_weights_of_one_module_that_one_op_reads_share_a_box_in_its_frame() -> None:
-    graph = Graph()
-    value = graph.add_input("x", F32)
-    for name in ("a", "b"):
-        weights = [graph.add_parameter(f"m.{name}.{part}", F32) for part in ("weight", "bias")]
-        value = graph.insert("op", [value, *weights], types=F32, provenance=Provenance(f"m.{name}")).outputs[
-            0
-        ]
-    graph.set_outputs(value)
+    weights = "".join(f"param %m.{name}.{part}: f32[2]\n" for name in "ab" for part in ("weight", "bias"))
+    graph = program(f"""input %x: f32[2]
+        {weights}
+        %a: f32[2] = op(%x, %m.a.weight, %m.a.bias)
+        %b: f32[2] = op(%a, %m.b.weight, %m.b.bias)
+        return %b""")
+    for node in graph.nodes:
+        graph.set_provenance(node, Provenance(f"m.{node.name}"))
 
     drawn = diagram(graph, weights=True)
 
     (frame,) = drawn.frames
     assert [item.title for item in frame.items] == ["m.a", "op", "m.b", "op"]
-    assert frame.items[0].details == ("weight: 2x3 f32", "bias: 2x3 f32")
+    assert frame.items[0].details == ("weight: 2 f32", "bias: 2 f32")
 
 
-def test_a_weight_that_several_boxes_read_has_a_box_with_an_edge_to_each() -> None:
-    graph = Graph()
-    tied = graph.add_parameter("tied", F32)
-    first = graph.insert("first", [tied], types=F32)
-    graph.set_outputs(graph.insert("second", [*first.outputs, tied], types=F32).outputs[0])
-
-    drawn = diagram(graph, weights=True)
-
-    assert titles(drawn, BoxKind.PARAMETER) == ["tied"]
-    assert {("tied", "first", ""), ("tied", "second", "")} < edges(drawn)
+KINDS = """
+  input %x: f32[2]
+  %a: f32[2], %b: f32[2] = split(%x)
+  %n: int = count(%x)
+  %s: bf16[] = sum(%x)
+  %y: f32[2] = join(%a, %b, %n, %s)
+  return %y
+"""
 
 
-def test_edges_tell_the_type_of_one_value_and_the_number_of_several() -> None:
-    graph = Graph()
-    x = graph.add_input("x", F32)
-    split = graph.insert("split", [x], types=(F32, F32))
-    count = graph.insert("count", [x], types=ScalarType("int"))
-    scalar = graph.insert("sum", [x], types=TensorType((), torch.bfloat16))
-    both = graph.insert("join", [*split.outputs, *count.outputs, *scalar.outputs], types=F32)
-    graph.set_outputs(both.outputs[0])
+@each_row("text, wanted", {
+    "tied weight": ("param %tied: f32[2] %a: f32[2] = first(%tied) %b: f32[2] = second(%a, %tied) return %b",
+        {("tied", "first", ""), ("tied", "second", ""), ("first", "second", "2 f32"),
+        ("second", "output", "")}),
+    "kinds of values": (KINDS,
+        {("x", "split", ""), ("x", "count", ""), ("x", "sum", ""), ("split", "join", "2 values"),
+            ("count", "join", "int"), ("sum", "join", "bf16"), ("join", "output", "")}),
+    "read twice": ("%x: f32[2] = make() %y: f32[2] = mul(%x, %x) return %y",
+        {("make", "mul", "2 f32"), ("mul", "output", "")}),
+})  # fmt: skip
+def test_edges_tell_the_type_of_one_value_and_the_number_of_several(
+    text: str, wanted: set[tuple[str, str, str]]
+) -> None:
+    drawn = diagram(program(text), weights=True)
 
-    found = edges(diagram(graph))
-
-    assert {("split", "join", "2 values"), ("count", "join", "int"), ("sum", "join", "bf16")} < found
-
-
-def test_a_value_that_is_read_twice_is_one_edge() -> None:
-    graph = Graph()
-    x = graph.insert("make", types=F32).outputs[0]
-    graph.set_outputs(graph.insert("mul", [x, x], types=F32).outputs[0])
-
-    found = diagram(graph).edges
-
-    assert [edge.label for edge in found] == ["2x3 f32", ""]
+    assert edges(drawn) == wanted
+    assert len(drawn.edges) == len(wanted)
 
 
 def test_an_output_that_is_an_argument_says_which() -> None:
-    graph = Graph()
-    x, weight = graph.add_input("x", F32), graph.add_parameter("fc.weight", F32)
-    graph.set_outputs((x, weight, None, 3))
-
-    drawn = diagram(graph)
+    drawn = diagram(program("input %x: f32[2] param %fc.weight: f32[2] return (%x, %fc.weight, None, 3)"))
 
     assert [box.details[1] for box in drawn.boxes if box.kind is BoxKind.OUTPUT] == ["is x", "is fc.weight"]
     assert edges(drawn) == {("x", "output[0]", "")}
@@ -176,63 +152,23 @@ def test_many_inputs_and_many_outputs_share_a_box_each() -> None:
     assert drawn.boxes[0].details == ("x0, x1, x2, ...",)
 
 
-def test_an_input_that_nothing_reads_is_shown() -> None:
-    graph = Graph()
-    graph.add_input("unused", F32)
-
-    drawn = diagram(graph)
+@each_row("form", FORMS)
+def test_a_graph_of_no_nodes_is_drawn(form: Callable[..., str]) -> None:
+    drawn = diagram(program("input %unused: f32[2] return ()"))
 
     assert titles(drawn) == ["unused"]
     assert drawn.summary == "0 nodes"
-
-
-@each_row("form", FORMS)
-def test_an_empty_graph_can_be_drawn(form: Callable[..., str]) -> None:
     assert "empty" in form(Graph("empty"))
 
 
-@each_row(
-    "count, caption",
-    [
-        (1, "1 parameter"),
-        (999, "999 parameters"),
-        (1000, "1K"),
-        (25_557_032, "25.6M"),
-        (999_999, "1M"),
-        (7 * 10**10, "70B"),
-    ],
-)
+@each_row("count, caption", [
+    (1, "1 parameter"), (999, "999 parameters"), (1000, "1K"), (25_557_032, "25.6M"), (999_999, "1M"),
+    (7 * 10**10, "70B"),
+])  # fmt: skip
 def test_sizes_are_rounded_to_three_digits(count: int, caption: str) -> None:
-    graph = Graph()
-    graph.add_parameter("w", TensorType((count,), torch.float32))
+    drawn = diagram(program(f"param %w: f32[{count}] return ()"))
 
-    assert diagram(graph).summary.startswith(f"0 nodes, {caption}")
-
-
-# A real model
-
-
-class Residual(torch.nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv = torch.nn.Conv2d(4, 4, 3, padding=1)
-        self.bn = torch.nn.BatchNorm2d(4)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.relu(x + self.bn(self.conv(x)))
-
-
-def test_a_model_in_train_mode_is_drawn_with_its_updates() -> None:
-    model = torch.nn.Sequential(torch.nn.Conv2d(1, 4, 1), Residual(), Residual())
-    graph = extract_ir(model, (torch.randn(2, 1, 8, 8),))
-
-    drawn = diagram(graph)
-
-    updated = "".join(box.title + "".join(box.details) for box in drawn.boxes if box.kind is BoxKind.UPDATE)
-    assert all(updated.count(name) == 2 for name in ("running_mean", "running_var", "num_batches_tracked"))
-    outer = [item for item in drawn.items if isinstance(item, Frame)]
-    assert [frame.title for frame in outer] == ["1", "2"]
-    assert math.isclose(len(titles(drawn, BoxKind.INPUT, BoxKind.OUTPUT)), 2)
+    assert drawn.summary.startswith(f"0 nodes, {caption}")
 
 
 # The page of the documentation

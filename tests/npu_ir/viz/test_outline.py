@@ -25,6 +25,10 @@ def runs(paths: list[str], depth: int) -> int:
     return len(list(itertools.groupby(paths, key=lambda path: path.split(".")[:depth] if path else [])))
 
 
+def deepest_of(paths: list[str]) -> int:
+    return max((len(path.split(".")) for path in paths if path), default=0)
+
+
 module_paths = st.lists(
     st.sampled_from(["", "a", "b", "a.c", "a.d", "b.c.d", "b.c.e", "b.c"]), min_size=1, max_size=30
 )
@@ -35,9 +39,8 @@ def test_modules_are_opened_as_deep_as_the_boxes_allow(paths: list[str], max_nod
     drawn = diagram(chain(paths), max_nodes)
 
     counts = [1, *(runs(paths, depth) for depth in range(1, 4)), len(paths)]
-    deepest = 1 + max((len(path.split(".")) for path in paths if path), default=0)
-    fitting = [count for count in [*counts[:deepest], len(paths)] if count <= max_nodes]
-    wanted = max(fitting)
+    fitting = [*counts[: deepest_of(paths) + 1], len(paths)]
+    wanted = max(count for count in fitting if count <= max_nodes)
     assert len(node_boxes(drawn)) == (wanted if wanted > 1 or len(paths) == 1 else max_nodes)
 
 
@@ -45,7 +48,7 @@ def test_modules_are_opened_as_deep_as_the_boxes_allow(paths: list[str], max_nod
 def test_a_wanted_depth_is_kept(paths: list[str], depth: int) -> None:
     drawn = diagram(chain(paths), depth=depth)
 
-    deepest = max((len(path.split(".")) for path in paths if path), default=0)
+    deepest = deepest_of(paths)
     assert len(node_boxes(drawn)) == (len(paths) if depth > deepest else runs(paths, depth) if depth else 1)
 
 
@@ -58,7 +61,7 @@ def test_edges_between_boxes_are_those_between_the_nodes_in_them(
     for index, path in enumerate(paths):
         read = [values[seed.randrange(len(values))] for _ in range(2)]
         values += graph.insert(f"op{index}", read, types=F32, provenance=Provenance(path)).outputs
-    deepest = max((len(path.split(".")) for path in paths if path), default=0)
+    deepest = deepest_of(paths)
     keys = [
         (path.split(".")[:depth] if path else []) if depth <= deepest else [index]
         for index, path in enumerate(paths)
@@ -69,15 +72,9 @@ def test_edges_between_boxes_are_those_between_the_nodes_in_them(
 
     found = {(edge.source, edge.target) for edge in diagram(graph, depth=depth).edges}
 
-    position = {node: index for index, node in enumerate(graph.nodes)}
-    groups = [
-        (
-            "i0" if value.producer is None else f"n{group_of[position[value.producer]]}",
-            f"n{group_of[position[node]]}",
-        )
-        for node in graph.nodes
-        for value in node.inputs
-    ]
+    places = {node: f"n{group}" for node, group in zip(graph.nodes, group_of, strict=True)}
+    reads = [(value.producer, node) for node in graph.nodes for value in node.inputs]
+    groups = [(places[source] if source else "i0", places[node]) for source, node in reads]
     assert found == {(source, target) for source, target in groups if source != target}
 
 
@@ -91,42 +88,62 @@ def test_a_closed_module_tells_its_ops_and_parameters() -> None:
     assert drawn.summary == "8 nodes, 12 parameters, modules opened to depth 1"
 
 
-def test_what_a_module_runs_itself_is_titled_by_its_ops() -> None:
-    graph = chain(
-        ["a.b", "a", "a", "a.c", "a.c"], op_type=["one", "two", "three", "four", "five"].__getitem__
-    )
-
-    drawn = diagram(graph, depth=2)
-
-    assert [frame.title for frame in drawn.frames] == ["a"]
-    assert node_boxes(drawn) == ["one", "two, three", "c"]
+def read_elsewhere() -> Graph:
+    """Return repeated blocks, one of which reads what the third block returns."""
+    graph = blocks(24)
+    early = next(node for node in graph.nodes if node.provenance.module == "layers.2")
+    late = next(node for node in graph.nodes if node.provenance.module == "layers.9.norm")
+    graph.set_input(late, 0, early.outputs[0])
+    return graph
 
 
-def test_a_module_that_runs_twice_is_shown_twice() -> None:
-    graph = chain(["a.x", "a.y", "b", "a.x", "a.y"])
+DEEP = ".".join("a" * 10_000)
+NUMBERS = ["one", "two", "three", "four", "five"]
 
-    drawn = diagram(graph, depth=1)
 
-    assert node_boxes(drawn) == ["a", "op2", "a"]
+@each_row("graph, options, boxes, frames", {
+    "what a module runs itself is titled by its ops": (
+        chain(["a.b", "a", "a", "a.c", "a.c"], op_type=NUMBERS.__getitem__), {"depth": 2},
+        ["one", "two, three", "c"], ["a"]),
+    "a module that runs twice": (chain(["a.x", "a.y", "b", "a.x", "a.y"]), {"depth": 1}, ["a", "op2", "a"],
+        []),
+    "a repeated block as a single box": (blocks(24), {"max_nodes": 4},
+        ["stem", "layers.0 ... 23 (x24)", "head"], []),
+    "repeated blocks shown once": (blocks(24), {"max_nodes": 10}, ["stem", "norm", "linear", "add", "head"],
+        ["layers.0 ... 23 (x24)"]),
+    "repeated blocks where there is room": (blocks(2), {"max_nodes": 8},
+        ["stem", *["norm", "linear", "add"] * 2, "head"], ["layers", "0", "1"]),
+    "a block with another attribute": (blocks(24, lambda index: {"scale": int(index >= 8)}),
+        {"max_nodes": 12},
+        ["stem", *["norm", "linear", "add"] * 2, "head"], ["layers", "0 ... 7 (x8)", "8 ... 23 (x16)"]),
+    "a block that reads from elsewhere": (read_elsewhere(), {"max_nodes": 20},
+        ["stem", *["norm", "linear", "add"] * 2, "head"], ["layers", "0 ... 8 (x9)", "9 ... 23 (x15)"]),
+    "a flat graph that is cut": (chain([""] * 200), {"max_nodes": 3}, ["op0", "op1", "... 198 more nodes"],
+        []),
+    "a depth that is cut": (chain([f"a.{name}" for name in "abcdefgh"]), {"max_nodes": 5, "depth": 2},
+        ["op0", "op1", "op2", "op3", "... 4 more nodes"], ["a"]),
+    "a path of any depth": (chain([DEEP, DEEP, DEEP + ".b"]), {"depth": 5_000}, ["op0", "op1", "op2"], None),
+})  # fmt: skip
+def test_modules_repetitions_and_cuts_are_shown(
+    graph: Graph, options: dict[str, int], boxes: list[str], frames: list[str] | None
+) -> None:
+    drawn = diagram(graph, **options)
+
+    assert node_boxes(drawn) == boxes
+    assert frames in (None, [frame.title for frame in drawn.frames])
 
 
 def test_nodes_of_one_module_stand_in_its_frame() -> None:
-    graph = blocks(1)
+    (frame,) = diagram(blocks(1)).frames
 
-    drawn = diagram(graph)
-
-    (frame,) = drawn.frames
     assert (frame.title, [item.title for item in frame.items]) == ("layers.0", ["norm", "linear", "add"])
     assert [item.details[0] for item in frame.items] == ["norm: %norm", "up: %linear", "%add"]
 
 
-def test_repeated_blocks_are_shown_once_when_room_is_short() -> None:
-    drawn = diagram(blocks(24), max_nodes=10)
+def test_edges_of_repeated_blocks_and_of_what_is_cut_are_those_of_the_nodes_in_them() -> None:
+    repeated, cut = diagram(blocks(24), max_nodes=10), diagram(chain([""] * 200), max_nodes=12)
 
-    (frame,) = drawn.frames
-    assert frame.title == "layers.0 ... 23 (x24)"
-    assert node_boxes(drawn) == ["stem", "norm", "linear", "add", "head"]
-    assert edges(drawn) == {
+    assert edges(repeated) == {
         ("x", "stem", ""),
         ("mask", "add", ""),
         ("stem", "norm", "2x3 f32"),
@@ -136,94 +153,31 @@ def test_repeated_blocks_are_shown_once_when_room_is_short() -> None:
         ("add", "head", "2x3 f32"),
         ("head", "output", ""),
     }
+    assert {("op10", "... 189 more nodes", "2x3 f32"), ("... 189 more nodes", "output", "")} < edges(cut)
 
 
-def test_repeated_blocks_are_all_shown_when_there_is_room() -> None:
-    drawn = diagram(blocks(4), max_nodes=14)
-
-    assert len(node_boxes(drawn)) == 14
-    assert "(x" not in "".join(frame.title for frame in drawn.frames)
-
-
-def test_a_repeated_block_can_be_a_single_box() -> None:
-    drawn = diagram(blocks(24), max_nodes=4)
-
-    assert node_boxes(drawn) == ["stem", "layers.0 ... 23 (x24)", "head"]
-
-
-def test_a_block_with_another_attribute_is_not_a_repetition() -> None:
-    drawn = diagram(blocks(24, lambda index: {"scale": int(index >= 8)}), max_nodes=12)
-
-    assert [frame.title for frame in drawn.frames if "(x" in frame.title] == [
-        "0 ... 7 (x8)",
-        "8 ... 23 (x16)",
-    ]
-
-
-def test_a_block_that_reads_from_elsewhere_is_not_a_repetition() -> None:
-    graph = blocks(24)
-    early = next(node for node in graph.nodes if node.provenance.module == "layers.2")
-    late = next(node for node in graph.nodes if node.provenance.module == "layers.9.norm")
-    graph.set_input(late, 0, early.outputs[0])
-
-    drawn = diagram(graph, max_nodes=20)
-
-    repeated = [frame.title for frame in drawn.frames if "(x" in frame.title]
-    assert repeated == ["0 ... 8 (x9)", "9 ... 23 (x15)"]
-
-
-def test_further_copies_of_a_block_keep_what_they_read_from_before_the_first() -> None:
+@each_row("count, max_nodes", [(8, 5), (24, 28)])
+def test_further_copies_of_a_block_keep_what_they_read_from_before_the_first(
+    count: int, max_nodes: int
+) -> None:
     graph = Graph()
-    value = graph.insert("stem", types=F32).outputs[0]
-    for index in range(8):
-        past = graph.add_input(f"past{index}", F32)
+    names = [f"past{index}" for index in range(count)]
+    if count > 8:  # as many inputs would share a box
+        pasts = [graph.insert(name, types=F32).outputs[0] for name in names]
+    else:
+        pasts = [graph.add_input(name, F32) for name in names]
+    (value,) = graph.insert("stem", types=F32).outputs
+    for index, past in enumerate(pasts[:: count // 8]):
         for name in ("a", "b", "c"):
             inputs = [value, past] if name == "b" else [value]
-            value = graph.insert(name, inputs, types=F32, provenance=Provenance(f"h.{index}.{name}")).outputs[
-                0
-            ]
+            (value,) = graph.insert(
+                name, inputs, types=F32, provenance=Provenance(f"h.{index}.{name}")
+            ).outputs
     graph.set_outputs(value)
 
-    drawn = diagram(graph, max_nodes=5)
+    drawn = diagram(graph, max_nodes=max_nodes)
 
-    assert {source for source, target, _ in edges(drawn) if target == "b"} == {
-        "a",
-        *(f"past{index}" for index in range(8)),
-    }
-
-
-def test_further_copies_of_a_block_keep_what_nodes_before_the_first_made() -> None:
-    graph = Graph()
-    made = [graph.insert(f"make{index}", types=F32).outputs[0] for index in range(24)]
-    value = made[-1]
-    for index in range(8):
-        for name in ("a", "b", "c"):
-            inputs = [value, made[3 * index]] if name == "b" else [value]
-            value = graph.insert(name, inputs, types=F32, provenance=Provenance(f"h.{index}.{name}")).outputs[
-                0
-            ]
-    graph.set_outputs(value)
-
-    drawn = diagram(graph, max_nodes=27)
-
-    read = {source for source, target, _ in edges(drawn) if target == "b"}
-    assert read == {"a", *(f"make{3 * index}" for index in range(8))}
-
-
-def test_a_flat_graph_that_is_too_large_is_cut_with_a_note() -> None:
-    drawn = diagram(chain([""] * 200), max_nodes=12)
-
-    boxes = node_boxes(drawn)
-    assert len(boxes) == 12
-    assert boxes[-2:] == ["op10", "... 189 more nodes"]
-    assert {("op10", "... 189 more nodes", "2x3 f32"), ("... 189 more nodes", "output", "")} < edges(drawn)
-
-
-def test_a_depth_with_too_many_modules_is_cut_with_a_note() -> None:
-    drawn = diagram(chain([f"a.{name}" for name in "abcdefgh"]), max_nodes=5, depth=2)
-
-    assert node_boxes(drawn) == ["op0", "op1", "op2", "op3", "... 4 more nodes"]
-    assert [frame.title for frame in drawn.frames] == ["a"]
+    assert {source for source, target, _ in edges(drawn) if target == "b"} == {"a", *names[:: count // 8]}
 
 
 @each_row(
@@ -257,11 +211,3 @@ def test_a_graph_of_50_000_nodes_is_drawn_in_seconds(make: Callable[[], Graph]) 
 
     assert time.process_time() - start < 10
     assert len(text) < 200_000
-
-
-def test_a_module_path_of_any_depth_can_be_drawn() -> None:
-    deep = ".".join("a" * 10_000)
-
-    drawn = diagram(chain([deep, deep, deep + ".b"]), depth=5_000)
-
-    assert node_boxes(drawn) == ["op0", "op1", "op2"]

@@ -18,6 +18,7 @@ from tests.support.corpus.case import Case
 from tests.support.corpus.control_flow import CASES
 from tests.support.drawn_graphs import FORMS, diagram
 from tests.support.rows import each_row
+from tests.support.small_programs import program
 from tests.support.tiers import thin
 
 TEXT = """
@@ -69,23 +70,10 @@ def outline(items: tuple[Box | Frame, ...]) -> list[object]:
 def test_a_node_is_drawn_with_its_regions_inside_of_it() -> None:
     drawn = diagram(parse_ir(TEXT))
 
-    inner = (
-        "inner",
-        ["cond", ("true_fn", ["sin", "returns"]), ("false_fn", ["returns"]), "results of inner"],
-    )
-    assert outline(drawn.items) == [
-        *("p", "x"),
-        (
-            "y",
-            [
-                "cond",
-                ("true_fn", ["any", inner, "cos", "returns"]),
-                ("false_fn", ["returns"]),
-                "results of y",
-            ],
-        ),
-        *("relu", "output"),
-    ]
+    no = ("false_fn", ["returns"])
+    inner = ("inner", ["cond", ("true_fn", ["sin", "returns"]), no, "results of inner"])
+    outer = ("y", ["cond", ("true_fn", ["any", inner, "cos", "returns"]), no, "results of y"])
+    assert outline(drawn.items) == ["p", "x", outer, "relu", "output"]
     assert drawn.summary == "2 nodes, 4 more in regions"
 
 
@@ -114,18 +102,11 @@ def test_edges_lead_into_regions_through_them_and_out_of_the_results() -> None:
 
 
 def test_regions_are_named_where_there_is_no_room_for_them() -> None:
-    drawn = diagram(parse_ir(TEXT), max_nodes=5)
+    small, closed = diagram(parse_ir(TEXT), max_nodes=5), diagram(parse_ir(TEXT), depth=0)
 
-    cond = next(box for box in drawn.boxes if box.title == "cond")
-    assert not drawn.frames
+    cond = next(box for box in small.boxes if box.title == "cond")
     assert cond.details == ("%y", "true_fn: 4 ops, false_fn: 0 ops")
-
-
-def test_a_closed_module_hides_the_regions_in_it() -> None:
-    drawn = diagram(parse_ir(TEXT), depth=0)
-
-    assert not drawn.frames
-    assert len(drawn.edges) == 3
+    assert (small.frames, closed.frames, len(closed.edges)) == ((), (), 3)
 
 
 def test_regions_nested_without_end_are_drawn_to_a_depth() -> None:
@@ -144,28 +125,20 @@ def test_regions_nested_without_end_are_drawn_to_a_depth() -> None:
 
 
 def test_blocks_with_other_regions_are_not_repetitions() -> None:
-    graph = Graph("loops")
-    value = graph.add_input("x", TensorType((2,), torch.float32))
-    for op_type in ("sin", "sin", "cos"):
-        body = Graph("body")
-        x = body.add_input("x", value.type)
-        body.set_outputs(body.insert(op_type, [x], types=value.type, name="op").outputs)
-        (value,) = graph.insert("loop", [value], types=value.type, regions={"body": body}).outputs
-    found = Outline(graph)
+    body = "region body = graph body {{ input %x: f32[2] %y: f32[2] = {}(%x) return [%y] }}\n"
+    loops = [
+        f"%{value}: f32[2] = loop(x=%{read}) {body.format(op)}"
+        for value, read, op in (("a", "x", "sin"), ("b", "a", "sin"), ("c", "b", "cos"))
+    ]
+    found = Outline(program(f"input %x: f32[2] {''.join(loops)} return %c"))
 
     assert found.repeats(0, 1, first=True)
     assert not found.repeats(1, 1, first=True)
 
 
 def test_a_region_that_returns_only_constants_hangs_on_its_node() -> None:
-    graph = Graph("g")
-    x = graph.add_input("x", TensorType((), torch.bool))
-    body = Graph("body")
-    body.add_input("x", x.type)
-    body.set_outputs([1])
-    graph.insert("effect", [x], types=(), regions={"body": body}, name="effect")
-
-    drawn = diagram(graph)
+    region = "graph body { input %x: bool[] return [1] }"
+    drawn = diagram(program(f'input %x: bool[] effect(x=%x) as "effect" region body = {region} return ()'))
 
     title = {box.id: box.title for box in drawn.boxes}
     assert [(title[edge.source], title[edge.target]) for edge in drawn.edges] == [
@@ -189,17 +162,17 @@ def test_every_form_draws_regions(form: Callable[..., str], max_nodes: int) -> N
     assert "false_fn" in drawn
 
 
-@each_row(
-    "type, caption",
-    [
-        ("f32[2, 3]", "2x3 f32"),
-        ("f32[s0, 3, 2*s1+1]", "s0 x 3 x 2*s1+1 f32"),
-        ("f32[2, 3]@sparse_coo", "2x3 f32 sparse_coo"),
-        ("int(2*s0)", "int(2*s0)"),
-        (f"int({'+'.join(f's{index}' for index in range(40))})", 44),
-        (f"f32[{'+'.join(f's{index}' for index in range(40))}]", 44),
-    ],
-)
+LONG = "+".join(f"s{index}" for index in range(40))
+
+
+@each_row("type, caption", [
+    ("f32[2, 3]", "2x3 f32"),
+    ("f32[s0, 3, 2*s1+1]", "s0 x 3 x 2*s1+1 f32"),
+    ("f32[2, 3]@sparse_coo", "2x3 f32 sparse_coo"),
+    ("int(2*s0)", "int(2*s0)"),
+    (f"int({LONG})", 44),
+    (f"f32[{LONG}]", 44),
+])  # fmt: skip
 def test_a_type_is_told_in_a_few_words(type: str, caption: str | int) -> None:
     shown = type_caption(parse_type(type))
 

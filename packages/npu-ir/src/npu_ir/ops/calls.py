@@ -181,9 +181,10 @@ class _ArgumentAssigner:
         """Return whether ``arg`` is given, and its template."""
         if arg.kind is ArgKind.TENSOR_LIST:
             size = next(self._sizes, self._unrecorded_size(arg))
-            return (
-                (False, None) if size is None else (True, self._slot_list(arg, itertools.repeat(False, size)))
-            )
+            if size is None:
+                return False, None
+            # range, for itertools.repeat refuses the sizes beyond 2**63 that a hostile file may record
+            return True, self._slot_list(arg, (False for _ in range(size)))
         if arg.kind is ArgKind.OPTIONAL_TENSOR_LIST:
             return True, self._slot_list(
                 arg, next(self._masks, itertools.repeat(False, self._unrecorded_size(arg)))
