@@ -48,7 +48,9 @@ def test_nothing_has_changed_when_a_step_is_captured() -> None:
             assert not item.any(), name
 
 
-@pytest.mark.parametrize("options", [{}, {"passes": "train"}, {"backend": TinyBackend()}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{}, {"passes": "train"}, {"backend": TinyBackend()}], ids=["plain", "passes", "backend"]
+)
 def test_a_replay_does_what_executor_and_interpreter_do(options: dict[str, Any]) -> None:
     artifact, batch = artifact_of(**options)
     for step in range(3):
