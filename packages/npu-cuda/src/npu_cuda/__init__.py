@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from npu_cuda._C import trace_start as trace_start
     from npu_cuda._C import trace_stop as trace_stop
     from npu_cuda.attributes import attrs as attrs
+    from npu_cuda.backend.rules import lowering_rule as lowering_rule
     from npu_cuda.errors import DeviceError as DeviceError
     from npu_cuda.errors import InternalError as InternalError
     from npu_cuda.errors import InvalidArgumentError as InvalidArgumentError
@@ -72,6 +73,7 @@ NAMES = {
         "remove_kernel select synchronize trace_events trace_start trace_stop"
     ),
     "attributes": "attrs",
+    "backend.rules": "lowering_rule",
     "errors": (
         "DeviceError InternalError InvalidArgumentError NotSupportedError NpuCudaError UnavailableError"
     ),

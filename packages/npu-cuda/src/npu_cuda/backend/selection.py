@@ -38,7 +38,7 @@ def select_kernel(op: BackendOp, device: str, alignment: int) -> tuple[str, str]
         specs = specs_of(views_of(op), alignment)
         count = len(op.inputs)
         selection = _C.select(
-            _C.OpKind[op.kind],
+            _C.kinds()[op.kind],
             specs[:count],
             specs[count:],
             op.schema_id,

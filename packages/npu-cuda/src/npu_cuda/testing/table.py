@@ -1,18 +1,20 @@
-"""The test table: one row per op. A new op is a module in ``rows`` and an entry here."""
+"""The test table: one row per op. A pointwise op is a line of ``rows/elementwise.py``; any other is a module in
+``rows`` and an entry here."""
 
 from __future__ import annotations
+
+import functools
 
 from npu_cuda.errors import InvalidArgumentError
 from npu_cuda.testing.case import OpRow
 from npu_cuda.testing.rows.copy import COPY
-from npu_cuda.testing.rows.elementwise import ADD, RELU
+from npu_cuda.testing.rows.elementwise import pointwise_rows
 from npu_cuda.testing.rows.gemm import GEMM
 
-ROWS = (ADD, RELU, GEMM, COPY)
 
-
+@functools.cache
 def rows() -> tuple[OpRow, ...]:
-    return ROWS
+    return (*pointwise_rows(), GEMM, COPY)
 
 
 def row_of(name: str) -> OpRow:
@@ -21,9 +23,9 @@ def row_of(name: str) -> OpRow:
     Raises:
         InvalidArgumentError: There is no such row.
     """
-    for row in ROWS:
+    for row in rows():
         if name in {row.name, row.op}:
             return row
     raise InvalidArgumentError(
-        f"there is no op {name!r} in the table; it has {', '.join(row.name for row in ROWS)}"
+        f"there is no op {name!r} in the table; it has {', '.join(row.name for row in rows())}"
     )

@@ -11,8 +11,8 @@ from npu_cuda.testing.case import Array, Case
 from npu_cuda.testing.values import FLOATS, decode, encode, storage_of
 
 # Of the whole tensor (Frobenius norm of the difference over that of the reference), and of an element.
-RELATIVE = {"float32": 1e-5, "float16": 2e-3, "bfloat16": 1e-2}
-ABSOLUTE = {"float32": 1e-5, "float16": 1e-2, "bfloat16": 1e-1}
+RELATIVE = {"float64": 1e-12, "float32": 1e-5, "float16": 2e-3, "bfloat16": 1e-2}
+ABSOLUTE = {"float64": 1e-12, "float32": 1e-5, "float16": 1e-2, "bfloat16": 1e-1}
 MOST_RELATIVE_FLOAT32 = 1e-4
 
 
@@ -25,7 +25,7 @@ class Tolerance:
 
 
 def tolerance_of(case: Case, dtype: str) -> Tolerance:
-    if case.exact or case.special or dtype not in FLOATS:
+    if case.exact or dtype not in RELATIVE:
         return Tolerance()
     growth = sqrt(max(1, case.terms))
     relative = RELATIVE[dtype] * growth
