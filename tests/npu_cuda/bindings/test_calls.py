@@ -24,7 +24,10 @@ KINDS = {
 
 
 def test_the_numbers_of_op_kinds_are_pinned() -> None:
-    assert {kind.name: int(kind) for kind in OpKind} == KINDS
+    named = {kind.name: int(kind) for kind in OpKind}
+
+    assert {name: kind for name, kind in named.items() if kind < 20} == KINDS
+    assert {name: kind for name, kind in named.items() if kind >= 20}.items() <= npu_cuda.kinds().items()
 
 
 def test_the_numbers_of_statuses_are_pinned() -> None:
@@ -150,7 +153,7 @@ def test_a_prepared_call_works_in_place_and_keeps_its_tensors() -> None:
 
 
 def test_select_says_which_kernel_and_why_not_the_others() -> None:
-    spec, other = TensorSpec("float32", [3]), TensorSpec("float64", [3])
+    spec, other = TensorSpec("float32", [3]), TensorSpec("complex64", [3])
 
     assert npu_cuda.select(0, [spec, spec], [spec]).kernel_id == "add.f32.host"
     assert npu_cuda.select(0, [other, other], [other]).kernel_id is None

@@ -55,22 +55,20 @@ def test_adding_refuses() -> None:
 def test_finalize_names_the_op_that_no_kernel_takes() -> None:
     integers = TensorSpec("int32", (3,))
     program = one_op(OpKind.Copy, integers, integers)
-    program.add(RELU, [0], [1])
+    program.add(OpKind.Exp, [0], [1])
 
-    text = r"op 1 \(EltwiseRelu\): no kernel of EltwiseRelu on host takes \(int32\[3\]\) -> int32\[3\]"
+    text = r"op 1 \(Exp\): no kernel of Exp on host takes \(int32\[3\]\) -> int32\[3\]"
     for _ in range(2):
         with refused(text, NotSupportedError):
             program.finalize()
 
 
 def test_a_pinned_kernel_that_does_not_take_the_call_is_refused() -> None:
-    half = TensorSpec("float16", (3,))
+    double = TensorSpec("float64", (3,))
 
-    text = (
-        r"'relu.f32.host' does not take \(float16\[3\]\) -> float16\[3\]: (x|input 0) is float16, not float32"
-    )
+    text = r"'relu.f32.host' does not take \(float64\[3\]\) -> float64\[3\]: float64 is computed in f64, not"
     with refused(text, NotSupportedError):
-        one_op("relu.f32.host", half, half).finalize()
+        one_op("relu.f32.host", double, double).finalize()
 
 
 def test_a_failing_allocator_leaves_the_program_open() -> None:

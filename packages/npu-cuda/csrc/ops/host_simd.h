@@ -1,6 +1,7 @@
-// Loops of the host compiled several times: for the x86-64 that every build may run on, for AVX2 with FMA, and where it is
-// asked for AVX-512, chosen at run time. A loop is a struct with a static function `run` marked [[gnu::always_inline]],
-// which becomes part of each caller. On other processors there is only the default version.
+// Loops of the host compiled several times: for the x86-64 that every build may run on, for AVX2 with FMA,
+// and where it is asked for AVX-512, chosen at run time. A loop is a struct with a static function `run`
+// marked [[gnu::always_inline]], which becomes part of each caller. On other processors there is only the
+// default version.
 #pragma once
 
 namespace npu {

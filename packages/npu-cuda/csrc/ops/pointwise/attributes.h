@@ -1,5 +1,6 @@
-// The attributes of pointwise ops. The initializers are the defaults. `fields` names them for Python, in the order in
-// which they are packed; `resolve`, where there is one, replaces values that stand for others once the tensors are known.
+// The attributes of pointwise ops. The initializers are the defaults. `fields` names them for Python, in the
+// order in which they are packed; `resolve`, where there is one, replaces values that stand for others once
+// the tensors are known.
 #pragma once
 
 #include <limits>
@@ -26,7 +27,9 @@ struct Other {
 
 struct OtherAlpha {
   double other = 0, alpha = 1;
-  static std::vector<AttrField> fields() { return {field("other", &OtherAlpha::other), field("alpha", &OtherAlpha::alpha)}; }
+  static std::vector<AttrField> fields() {
+    return {field("other", &OtherAlpha::other), field("alpha", &OtherAlpha::alpha)};
+  }
 };
 
 struct Scaling {
@@ -46,7 +49,9 @@ struct Weight {
 
 struct Bounds {
   double low = -std::numeric_limits<double>::infinity(), high = std::numeric_limits<double>::infinity();
-  static std::vector<AttrField> fields() { return {field("low", &Bounds::low), field("high", &Bounds::high)}; }
+  static std::vector<AttrField> fields() {
+    return {field("low", &Bounds::low), field("high", &Bounds::high)};
+  }
 };
 
 struct Slope {
@@ -82,9 +87,10 @@ struct BiasAxis {
 
 struct MseScale {
   float scale = 0;  // 0 stands for 2 / numel, the gradient of the mean
+  double factor = 0;  // no field: the scale in full precision
   static std::vector<AttrField> fields() { return {field("scale", &MseScale::scale)}; }
   void resolve(const OpCall& call) {
-    if (scale == 0) scale = static_cast<float>(2.0 / double(call.outputs[0].numel));
+    factor = scale == 0 ? 2.0 / double(call.outputs[0].numel) : double(scale);
   }
 };
 
@@ -109,7 +115,8 @@ struct Adam {
   double lr = 1e-3, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0;
   uint32_t flags = 0;  // 1: the decay of weights is apart from the gradient (AdamW)
   static std::vector<AttrField> fields() {
-    return {field("lr", &Adam::lr), field("beta1", &Adam::beta1), field("beta2", &Adam::beta2), field("eps", &Adam::eps),
+    return {field("lr", &Adam::lr),   field("beta1", &Adam::beta1),
+            field("beta2", &Adam::beta2), field("eps", &Adam::eps),
             field("weight_decay", &Adam::weight_decay), field("flags", &Adam::flags)};
   }
 };

@@ -1,4 +1,5 @@
-// The CUDA kernels of a list of ops: of float32, float16 and bfloat16 `flat`, which is preferred, and of each class `nested`.
+// The CUDA kernels of a list of ops: of float32, float16 and bfloat16 `flat`, which is preferred, and of each
+// class `nested`.
 #pragma once
 
 #include "ops/kernel_loading.h"
@@ -9,7 +10,9 @@
 namespace npu::pointwise {
 
 // An input of one element for all: it need not be aligned.
-inline bool is_one_element(const TensorDesc& input, const OpCall& call) { return input.numel == 1 && call.outputs[0].numel != 1; }
+inline bool is_one_element(const TensorDesc& input, const OpCall& call) {
+  return input.numel == 1 && call.outputs[0].numel != 1;
+}
 
 // A row must be read in the order in which it is in memory: the shapes are equal, and so are the strides.
 inline bool is_row_of(const TensorDesc& tensor, const TensorDesc& y) {
@@ -51,7 +54,9 @@ Status launch_flat(const OpCall& call) {
 }
 
 // Offsets and indices have 32 bits.
-inline bool is_far(const TensorDesc& tensor) { return span_bytes(tensor) / item_bytes(tensor.dtype) >= int64_t{1} << 31; }
+inline bool is_far(const TensorDesc& tensor) {
+  return span_bytes(tensor) / item_bytes(tensor.dtype) >= int64_t{1} << 31;
+}
 
 template <class Fn, Class type>
 Status supported_nested(const OpCall& call) {
@@ -69,12 +74,13 @@ Status launch_nested(const OpCall& call) {
   NestedRows<kOperands<Fn>> rows{};
   rows.rank = nest.rank;
   rows.numel = static_cast<uint32_t>(nest.numel);
-  for (int axis = 0; axis < nest.rank; ++axis) rows.shape[axis] = FastDivision(static_cast<uint32_t>(nest.shape[axis]));
+  for (int axis = 0; axis < nest.rank; ++axis) {
+    rows.shape[axis] = FastDivision(static_cast<uint32_t>(nest.shape[axis]));
+    for (int i = 0; i < kOperands<Fn>; ++i) rows.strides[i][axis] = static_cast<uint32_t>(nest.strides[i][axis]);
+  }
   for (int i = 0; i < kOperands<Fn>; ++i) {
-    const TensorDesc& tensor = i < call.num_inputs ? call.inputs[i] : call.outputs[i - call.num_inputs];
-    rows.data[i] = tensor.data;
-    rows.element[i] = element_of(tensor.dtype);
-    for (int axis = 0; axis < nest.rank; ++axis) rows.strides[i][axis] = static_cast<uint32_t>(nest.strides[i][axis]);
+    rows.data[i] = operand_of(call, i).data;
+    rows.element[i] = element_of(operand_of(call, i).dtype);
   }
   return launch(nested<Fn, NumberOf<type>>, item_shape(nest.numel), call.stream, rows, attrs_of_call<Fn>(call));
 }
@@ -82,18 +88,19 @@ Status launch_nested(const OpCall& call) {
 template <class Fn, class X, class Y>
 void add_flat(const char* suffix, std::vector<KernelPtr>* kernels) {
   const std::string id = kernel_name(Fn::row) + "." + suffix + ".cuda.vec";
-  kernels->push_back(make_kernel({Fn::row.kind, id, DeviceType::Cuda, 20},
-                                 {supported_flat<Fn, X, Y>, launch_flat<Fn, X, Y>, cost<Fn>, nullptr, load_kernel<flat<Fn, X, Y>>},
-                                 kInputs<Fn> == 0 ? DType{} : kDTypeOf<X>));
+  const KernelFunctions functions{supported_flat<Fn, X, Y>, launch_flat<Fn, X, Y>, cost<Fn>, nullptr,
+                                  load_kernel<flat<Fn, X, Y>>};
+  const DType dtype = kInputs<Fn> == 0 ? DType{} : kDTypeOf<X>;
+  kernels->push_back(make_kernel({Fn::row.kind, id, DeviceType::Cuda, 20}, functions, dtype));
 }
 
 template <class Fn, Class type>
 void add_nested(std::vector<KernelPtr>* kernels) {
   if constexpr ((Fn::row.classes & type) != 0) {
     const std::string id = kernel_name(Fn::row) + "." + class_name(type) + ".cuda";
-    kernels->push_back(make_kernel({Fn::row.kind, id, DeviceType::Cuda, 5},
-                                   {supported_nested<Fn, type>, launch_nested<Fn, type>, cost<Fn>, nullptr,
-                                    load_kernel<nested<Fn, NumberOf<type>>>}));
+    const KernelFunctions functions{supported_nested<Fn, type>, launch_nested<Fn, type>, cost<Fn>, nullptr,
+                                    load_kernel<nested<Fn, NumberOf<type>>>};
+    kernels->push_back(make_kernel({Fn::row.kind, id, DeviceType::Cuda, 5}, functions));
   }
 }
 

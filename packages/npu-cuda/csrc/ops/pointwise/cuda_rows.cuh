@@ -1,5 +1,6 @@
-// The two kernels of every pointwise op. `flat`: operands that are one row of elements aligned to 16 bytes, all of one
-// dtype, or single elements. `nested`: everything else, one element a thread, dtypes read at run time.
+// The two kernels of every pointwise op. `flat`: operands that are one row of elements aligned to 16 bytes,
+// all of one dtype, or single elements. `nested`: everything else, one element a thread, dtypes read at run
+// time.
 #pragma once
 
 #include "ops/device_floats.h"
@@ -9,7 +10,8 @@
 
 namespace npu::pointwise {
 
-// n / d and n % d for n < 2^31 by one multiplication: Granlund and Montgomery, "Division by invariant integers".
+// n / d and n % d for n < 2^31 by one multiplication: Granlund and Montgomery, "Division by invariant
+// integers".
 struct FastDivision {
   uint32_t divisor = 1, multiplier = 1, shift = 0;
 
@@ -122,25 +124,29 @@ __device__ Value<Number> read_element(const void* data, Element element, uint32_
   }
 }
 
+template <class T>
+__device__ void put(void* data, uint32_t at, T item) { static_cast<T*>(data)[at] = item; }
+
 template <class Number>
 __device__ void write_element(Value<Number> value, void* data, Element element, uint32_t at) {
   const Number x = value.raw;
   switch (element) {
-    case Element::Float32: static_cast<float*>(data)[at] = static_cast<float>(x); return;
-    case Element::Float16: static_cast<__half*>(data)[at] = narrow<__half>(static_cast<float>(x)); return;
-    case Element::BFloat16: static_cast<__nv_bfloat16*>(data)[at] = narrow<__nv_bfloat16>(static_cast<float>(x)); return;
-    case Element::Float64: static_cast<double*>(data)[at] = static_cast<double>(x); return;
-    case Element::Int64: static_cast<int64_t*>(data)[at] = static_cast<int64_t>(x); return;
-    case Element::Int32: static_cast<int32_t*>(data)[at] = static_cast<int32_t>(static_cast<int64_t>(x)); return;
-    case Element::Int16: static_cast<int16_t*>(data)[at] = static_cast<int16_t>(static_cast<int64_t>(x)); return;
-    case Element::Int8: static_cast<int8_t*>(data)[at] = static_cast<int8_t>(static_cast<int64_t>(x)); return;
-    case Element::UInt8: static_cast<uint8_t*>(data)[at] = static_cast<uint8_t>(static_cast<int64_t>(x)); return;
-    default: static_cast<bool*>(data)[at] = x != 0; return;
+    case Element::Float32: put(data, at, static_cast<float>(x)); return;
+    case Element::Float16: put(data, at, narrow<__half>(static_cast<float>(x))); return;
+    case Element::BFloat16: put(data, at, narrow<__nv_bfloat16>(static_cast<float>(x))); return;
+    case Element::Float64: put(data, at, static_cast<double>(x)); return;
+    case Element::Int64: put(data, at, static_cast<int64_t>(x)); return;
+    case Element::Int32: put(data, at, static_cast<int32_t>(static_cast<int64_t>(x))); return;
+    case Element::Int16: put(data, at, static_cast<int16_t>(static_cast<int64_t>(x))); return;
+    case Element::Int8: put(data, at, static_cast<int8_t>(static_cast<int64_t>(x))); return;
+    case Element::UInt8: put(data, at, static_cast<uint8_t>(static_cast<int64_t>(x))); return;
+    default: put(data, at, x != 0); return;
   }
 }
 
 template <class Fn, class Number>
-__global__ void __launch_bounds__(kThreads) nested(const NestedRows<kOperands<Fn>> rows, const typename Fn::Attrs attrs) {
+__global__ void __launch_bounds__(kThreads) nested(const NestedRows<kOperands<Fn>> rows,
+                                                   const typename Fn::Attrs attrs) {
   const uint32_t i = blockIdx.x * kThreads + threadIdx.x;
   if (i >= rows.numel) return;
   uint32_t at[kOperands<Fn>] = {};

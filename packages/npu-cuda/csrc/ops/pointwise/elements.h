@@ -1,4 +1,5 @@
-// How the elements of tensors are stored: the dtypes that pointwise ops read and write, and the class of each.
+// How the elements of tensors are stored: the dtypes that pointwise ops read and write, and the class of
+// each.
 #pragma once
 
 #include "core/call.h"

@@ -26,7 +26,9 @@ NPU_INLINE V remainder(V x, V y) {
 
 template <class V>
 NPU_INLINE V floor_divide_integers(V x, V y) {
-  return select(y == 0, 0, (x - remainder(x, y)) / y);
+  const V rest = x - y * (x / y);
+  const V is_rounded_up = rest != 0 && (rest < 0) != (y < 0);
+  return select(y == 0, 0, x / y - is_rounded_up);
 }
 
 // As torch.lerp computes it, so that both ends are exact.
@@ -94,7 +96,7 @@ NPU_INLINE V softplus_bwd(V dy, V x, const SoftplusAttrs& p) {
 
 template <class V>
 NPU_INLINE V hardswish_bwd(V dy, V x) {
-  return select(x < -3, 0, select(x <= 3, dy * (x / 3 + 0.5), dy));
+  return select(x <= -3, 0, select(x < 3, dy * (x / 3 + 0.5), dy));
 }
 
 template <class V>

@@ -38,7 +38,7 @@ Element stored_as(Class type) {
 HostCall host_call_of(const OpCall& call, Class type, ComputeRow compute, const void* attrs) {
   HostCall made{nest_of(call), call.num_inputs, type == kFloat32 ? 4 : 8, compute, attrs, {}, false};
   for (int i = 0; i < made.nest.operands; ++i) {
-    const TensorDesc& tensor = i < call.num_inputs ? call.inputs[i] : call.outputs[i - call.num_inputs];
+    const TensorDesc& tensor = operand_of(call, i);
     const Element element = element_of(tensor.dtype);
     const bool is_constant = i < call.num_inputs && made.nest.is_constant(i);
     const bool is_direct = !is_constant && element == stored_as(type) && made.nest.strides[i][0] == 1;
@@ -52,7 +52,8 @@ HostCall host_call_of(const OpCall& call, Class type, ComputeRow compute, const 
 // Walks a range of the elements of a call.
 class Walk {
  public:
-  Walk(const HostCall& call, int64_t begin, int64_t end) : call_(call), cursor_(&call.nest, begin), left_(end - begin) {
+  Walk(const HostCall& call, int64_t begin, int64_t end)
+      : call_(call), cursor_(&call.nest, begin), left_(end - begin) {
     for (int i = 0; i < call.nest.operands; ++i) rows_[i] = buffers_[i];
     for (int i = 0; i < call.inputs; ++i) {
       if (call.operands[i].is_constant) call.operands[i].read(call.operands[i].data, 0, buffers_[i], kBlock);
@@ -85,7 +86,9 @@ class Walk {
     }
   }
 
-  char* place(const Cursor& at, int i) const { return call_.operands[i].data + at.offset(i) * call_.operands[i].bytes; }
+  char* place(const Cursor& at, int i) const {
+    return call_.operands[i].data + at.offset(i) * call_.operands[i].bytes;
+  }
   int64_t stride(int i) const { return call_.nest.strides[i][0]; }
 
   void read(const Cursor& at, int64_t done, int64_t n, bool is_one_row) {
@@ -119,7 +122,8 @@ Status run_on_host(const OpCall& call, Class type, ComputeRow compute, const voi
   if (call.outputs[0].numel == 0) return {};
   const HostCall host_call = host_call_of(call, type, compute, attrs);
   constexpr int64_t least_of_a_thread = 32768;
-  parallel_for(host_call.nest.numel, least_of_a_thread, [&](int64_t begin, int64_t end) { Walk(host_call, begin, end).run(); });
+  parallel_for(host_call.nest.numel, least_of_a_thread,
+               [&](int64_t begin, int64_t end) { Walk(host_call, begin, end).run(); });
   return {};
 }
 

@@ -1,5 +1,5 @@
-// One call of a pointwise op on the host: the nest is walked in blocks that stay in the first cache; operands that are not
-// contiguous numbers of the class are read into it, and results are written from it.
+// One call of a pointwise op on the host: the nest is walked in blocks that stay in the first cache; operands
+// that are not contiguous numbers of the class are read into it, and results are written from it.
 #pragma once
 
 #include "ops/pointwise/host_rows.h"

@@ -1,5 +1,6 @@
-// The host kernels of a list of ops: each expression is compiled for vectors of 16, 32 and 64 bytes, and the processor
-// decides. Functions of the tables are always inlined, so that they become code of the instruction set of their caller.
+// The host kernels of a list of ops: each expression is compiled for vectors of 16, 32 and 64 bytes, and the
+// processor decides. Functions of the tables are always inlined, so that they become code of the instruction
+// set of their caller.
 #pragma once
 
 #include "ops/host_simd.h"
@@ -29,7 +30,8 @@ struct ComputeVectors {
   }
 
   // What is less than a vector, in vectors of its own, so that each element has the same bits wherever it is.
-  static NPU_INLINE void finish(const typename Fn::Attrs& attrs, const Lane* const* in, Lane* const* out, int64_t at, int64_t n) {
+  static NPU_INLINE void finish(const typename Fn::Attrs& attrs, const Lane* const* in, Lane* const* out,
+                                int64_t at, int64_t n) {
     Lane values[kInputs<Fn> + kOutputs<Fn>][kLanes] = {};
     const Lane* from[kInputs<Fn> + 1];
     Lane* to[kOutputs<Fn>];
@@ -54,8 +56,8 @@ struct ComputeVectors {
 template <class Fn, class Lane>
 ComputeRow computed_by() {
 #if defined(__x86_64__)
-  if (has_avx512()) return run_with_avx512<ComputeVectors<Fn, Lane, 64>, const void* const*, void* const*, int64_t, const void*>;
-  if (has_avx2()) return run_with_avx2<ComputeVectors<Fn, Lane, 32>, const void* const*, void* const*, int64_t, const void*>;
+  if (has_avx512()) return run_with_avx512<ComputeVectors<Fn, Lane, 64>>;
+  if (has_avx2()) return run_with_avx2<ComputeVectors<Fn, Lane, 32>>;
 #endif
   return ComputeVectors<Fn, Lane, 16>::run;
 }
@@ -71,14 +73,22 @@ template <class Fn, Class type>
 void add_kernel(std::vector<KernelPtr>* kernels) {
   if constexpr ((Fn::row.classes & type) != 0) {
     const std::string id = kernel_name(Fn::row) + "." + class_name(type) + ".host";
-    kernels->push_back(make_kernel({Fn::row.kind, id, DeviceType::Host, 5}, {supported<Fn, type>, launch<Fn, type>, cost<Fn>}));
+    const KernelFunctions functions{supported<Fn, type>, launch<Fn, type>, cost<Fn>};
+    kernels->push_back(make_kernel({Fn::row.kind, id, DeviceType::Host, 5}, functions));
   }
+}
+
+template <class Fn>
+void add_kernels(std::vector<KernelPtr>* kernels) {
+  add_kernel<Fn, kFloat32>(kernels);
+  add_kernel<Fn, kFloat64>(kernels);
+  add_kernel<Fn, kInt64>(kernels);
 }
 
 template <class... Fns>
 std::vector<KernelPtr> host_kernels_of(Ops<Fns...>) {
   std::vector<KernelPtr> kernels;
-  ((add_kernel<Fns, kFloat32>(&kernels), add_kernel<Fns, kFloat64>(&kernels), add_kernel<Fns, kInt64>(&kernels)), ...);
+  (add_kernels<Fns>(&kernels), ...);
   return kernels;
 }
 

@@ -28,7 +28,8 @@ template <class E, class Lane>
 
 template <class E, class Lane>
 struct Read {
-  [[gnu::always_inline]] static inline void run(const E* __restrict elements, int64_t stride, Lane* __restrict numbers, int64_t n) {
+  [[gnu::always_inline]] static inline void run(const E* __restrict elements, int64_t stride,
+                                                Lane* __restrict numbers, int64_t n) {
     if (stride == 1) {
       for (int64_t i = 0; i < n; ++i) numbers[i] = read<Lane>(elements[i]);
     } else if (stride == 0) {
@@ -42,7 +43,8 @@ struct Read {
 
 template <class E, class Lane>
 struct Write {
-  [[gnu::always_inline]] static inline void run(const Lane* __restrict numbers, E* __restrict elements, int64_t stride, int64_t n) {
+  [[gnu::always_inline]] static inline void run(const Lane* __restrict numbers, E* __restrict elements,
+                                                int64_t stride, int64_t n) {
     if (stride == 1) {
       for (int64_t i = 0; i < n; ++i) elements[i] = write<E>(numbers[i]);
     } else {
@@ -78,7 +80,8 @@ void write_row(const void* numbers, void* elements, int64_t stride, int64_t n) {
   auto* to = static_cast<Half*>(elements);
   int64_t i = 0;
   for (; stride == 1 && i + 8 <= n; i += 8) {
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(to + i), _mm256_cvtps_ph(_mm256_loadu_ps(from + i), _MM_FROUND_TO_NEAREST_INT));
+    const __m128i halves = _mm256_cvtps_ph(_mm256_loadu_ps(from + i), _MM_FROUND_TO_NEAREST_INT);
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(to + i), halves);
   }
   for (; i < n; ++i) to[i * stride] = {_cvtss_sh(from[i], _MM_FROUND_TO_NEAREST_INT)};
 }
@@ -111,7 +114,8 @@ ReadRow reader(Element element, Class type) {
   if (converts_halves(element, type)) return read_halves;
 #endif
   const auto place = static_cast<size_t>(element);
-  return type == kFloat32 ? kReaders<float>[place] : type == kFloat64 ? kReaders<double>[place] : kReaders<int64_t>[place];
+  if (type == kFloat32) return kReaders<float>[place];
+  return type == kFloat64 ? kReaders<double>[place] : kReaders<int64_t>[place];
 }
 
 WriteRow writer(Element element, Class type) {
@@ -119,7 +123,8 @@ WriteRow writer(Element element, Class type) {
   if (converts_halves(element, type)) return write_halves;
 #endif
   const auto place = static_cast<size_t>(element);
-  return type == kFloat32 ? kWriters<float>[place] : type == kFloat64 ? kWriters<double>[place] : kWriters<int64_t>[place];
+  if (type == kFloat32) return kWriters<float>[place];
+  return type == kFloat64 ? kWriters<double>[place] : kWriters<int64_t>[place];
 }
 
 }  // namespace npu::pointwise

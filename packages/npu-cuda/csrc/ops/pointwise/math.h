@@ -1,5 +1,6 @@
-// The functions of expressions over single numbers; vector_math.h has them for the vectors of the host. And what both
-// compose from simpler functions. Special values (NaN, infinities, -0.0, division by 0) are those of PyTorch.
+// The functions of expressions over single numbers; vector_math.h has them for the vectors of the host. And
+// what both compose from simpler functions. Special values (NaN, infinities, -0.0, division by 0) are those
+// of PyTorch.
 #pragma once
 
 #include <cmath>

@@ -5,10 +5,6 @@
 namespace npu::pointwise {
 namespace {
 
-const TensorDesc& operand_of(const OpCall& call, int i) {
-  return i < call.num_inputs ? call.inputs[i] : call.outputs[i - call.num_inputs];
-}
-
 // The stride along an axis of the output.
 int64_t stride_along(const TensorDesc& tensor, const TensorDesc& output, int axis) {
   const int own = axis - (output.rank - tensor.rank);
@@ -39,7 +35,8 @@ int order_axes(const TensorDesc& output, int* order) {
   for (int axis = output.rank - 1; axis >= 0; --axis) {
     if (output.shape[axis] == 1) continue;
     int place = count++;
-    for (; place > 0 && output.strides[order[place - 1]] > output.strides[axis]; --place) order[place] = order[place - 1];
+    const auto is_after = [&](int other) { return output.strides[other] > output.strides[axis]; };
+    for (; place > 0 && is_after(order[place - 1]); --place) order[place] = order[place - 1];
     order[place] = axis;
   }
   return count;

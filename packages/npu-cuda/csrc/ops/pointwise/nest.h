@@ -1,6 +1,6 @@
-// Nest: the loops of a pointwise op over operands that broadcast to the shape of its outputs, with any strides. Axes of
-// size 1 are left out; the others are ordered by the strides of the output, innermost first, and neighbours that are one
-// axis for every operand are joined.
+// Nest: the loops of a pointwise op over operands that broadcast to the shape of its outputs, with any
+// strides. Axes of size 1 are left out; the others are ordered by the strides of the output, innermost first,
+// and neighbours that are one axis for every operand are joined.
 #pragma once
 
 #include "core/call.h"
@@ -20,6 +20,10 @@ struct Nest {
   // Every operand is one row, or constant.
   bool is_flat() const;
 };
+
+inline const TensorDesc& operand_of(const OpCall& call, int i) {
+  return i < call.num_inputs ? call.inputs[i] : call.outputs[i - call.num_inputs];
+}
 
 // NotImplemented unless all outputs have one shape, and the inputs broadcast to it.
 Status check_shapes(const OpCall& call);

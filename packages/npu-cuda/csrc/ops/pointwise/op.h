@@ -1,5 +1,5 @@
-// The ops of the tables as types: op::Gelu::at<V>(attributes, x) is the result for one element, whatever V computes it;
-// op::Gelu::row says the rest. AllArithmetic and AllTraining list them.
+// The ops of the tables as types: op::Gelu::at<V>(attributes, x) is the result for one element, whatever V
+// computes it; op::Gelu::row says the rest. AllArithmetic and AllTraining list them.
 #pragma once
 
 #include <string_view>
@@ -9,9 +9,9 @@
 
 namespace npu::pointwise {
 
-// What an op computes in. A call is computed in the first of them, in this order, that is not below what any of its tensors
-// is stored in: bool and integers in int64, the 16-bit floats and float32 in float32, float64 in float64. Values are
-// converted when they are read, and rounded once when they are written.
+// What an op computes in. A call is computed in the first of them, in this order, that is not below what any
+// of its tensors is stored in: bool and integers in int64, the 16-bit floats and float32 in float32, float64
+// in float64. Values are converted when they are read, and rounded once when they are written.
 enum Class : unsigned { kInt64 = 1, kFloat32 = 2, kFloat64 = 4 };
 inline constexpr unsigned kConverts = 8;  // the dtypes of outputs do not depend on those of inputs
 inline constexpr unsigned kWhole = kInt64, kReal = kFloat32 | kFloat64, kAny = kWhole | kReal;
@@ -93,7 +93,8 @@ template <class Fn>
 inline constexpr int kOutputs = Fn::row.num_outputs();
 
 template <class Fn, class V, size_t... i>
-NPU_INLINE Results<V, kOutputs<Fn>> apply(const typename Fn::Attrs& p, [[maybe_unused]] const V* x, std::index_sequence<i...>) {
+NPU_INLINE Results<V, kOutputs<Fn>> apply(const typename Fn::Attrs& p, [[maybe_unused]] const V* x,
+                                          std::index_sequence<i...>) {
   return Fn::template at<V>(p, x[i]...);
 }
 

@@ -69,9 +69,10 @@ Status expect_class(const Row& row, Class type, Class needed, const OpCall& call
   unsigned computed = needed;
   while (computed <= kFloat64 && !(row.classes & computed)) computed <<= 1;
   if (computed == type) return {};
-  const std::string tensors = call.num_inputs > 0 ? name_of(call.inputs[0].dtype) : name_of(call.outputs[0].dtype);
+  const std::string tensors = name_of(operand_of(call, 0).dtype);
   if (computed > kFloat64) return Status::not_implemented(std::string(row.name) + " is not defined for " + tensors);
-  return Status::not_implemented(tensors + " is computed in " + class_name(static_cast<Class>(computed)) + ", not in " + class_name(type));
+  return Status::not_implemented(tensors + " is computed in " + class_name(static_cast<Class>(computed)) +
+                                 ", not in " + class_name(type));
 }
 
 // An op that computes real numbers does not cut off their fractions.
@@ -114,7 +115,8 @@ std::vector<Description> descriptions() {
 
 double flops_of(const Row& row) {
   static const std::vector<Description> all = descriptions();
-  const auto found = std::find_if(all.begin(), all.end(), [&](const Description& op) { return op.row.name == row.name; });
+  const auto is_same = [&](const Description& op) { return op.row.name == row.name; };
+  const auto found = std::find_if(all.begin(), all.end(), is_same);
   return static_cast<double>(found->recording.flops());
 }
 
@@ -147,7 +149,7 @@ Status check_tensors(const Row& row, Class type, const OpCall& call) {
   }
   Class needed = kInt64;
   for (int i = 0; i < call.num_inputs + call.num_outputs; ++i) {
-    const TensorDesc& tensor = i < call.num_inputs ? call.inputs[i] : call.outputs[i - call.num_inputs];
+    const TensorDesc& tensor = operand_of(call, i);
     const Element element = element_of(tensor.dtype);
     if (element == Element::None) return unknown_dtype(tensor);
     needed = std::max(needed, class_of(element));

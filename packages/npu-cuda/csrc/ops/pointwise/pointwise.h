@@ -30,7 +30,8 @@ const char* class_name(Class type);
 // Of one element, counted from the expression.
 double flops_of(const Row& row);
 
-// Ok where the op is computed in this class for such tensors, and can be; else NotImplemented with the reason.
+// Ok where the op is computed in this class for such tensors, and can be; else NotImplemented with the
+// reason.
 Status check_tensors(const Row& row, Class type, const OpCall& call);
 
 template <class Fn>
@@ -43,7 +44,9 @@ typename Fn::Attrs attrs_of_call(const OpCall& call) {
 template <class Fn, Class type>
 Status supported(const OpCall& call) {
   NPU_TRY(check_tensors(Fn::row, type, call));
-  if constexpr (requires(const typename Fn::Attrs attrs) { attrs.check(call); }) return attrs_of<typename Fn::Attrs>(call).check(call);
+  if constexpr (requires(const typename Fn::Attrs attrs) { attrs.check(call); }) {
+    return attrs_of<typename Fn::Attrs>(call).check(call);
+  }
   return {};
 }
 

@@ -1,13 +1,16 @@
 #include "ops/pointwise/recorder.h"
 
 #include <algorithm>
+#include <set>
 
 namespace npu::pointwise {
 
 thread_local Recording* Recorder::current = nullptr;
 
 int Recording::add(Instruction instruction) {
-  const auto is_same = [&](const Instruction& each) { return each.name == "constant" && each.constant == instruction.constant; };
+  const auto is_same = [&](const Instruction& each) {
+    return each.name == "constant" && each.constant == instruction.constant;
+  };
   auto found = instructions.end();
   if (instruction.name == "constant") found = std::find_if(instructions.begin(), instructions.end(), is_same);
   const auto place = static_cast<int>(found - instructions.begin());
@@ -16,9 +19,11 @@ int Recording::add(Instruction instruction) {
 }
 
 int64_t Recording::flops() const {
+  static const std::set<std::string> free = {"load",    "constant",      "less",  "less_equal",
+                                             "greater", "greater_equal", "equal", "not_equal"};
   int64_t count = 0;
   for (const Instruction& each : instructions) {
-    if (each.name == "load" || each.name == "constant") continue;
+    if (free.contains(each.name)) continue;
     count += each.name == "fma" ? 2 : 1;
   }
   return count;

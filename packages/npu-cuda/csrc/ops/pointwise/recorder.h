@@ -1,5 +1,6 @@
-// Recorder: a value that computes nothing and writes down what is asked of it. An expression of the tables, called with
-// recorders, leaves the list of its instructions: what an element costs, and the program of other machines.
+// Recorder: a value that computes nothing and writes down what is asked of it. An expression of the tables,
+// called with recorders, leaves the list of its instructions: what an element costs, and the program of other
+// machines.
 #pragma once
 
 #include <cstdint>
@@ -20,6 +21,7 @@ struct Recording {
 
   // Returns the number of the instruction; constants are written down once.
   int add(Instruction instruction);
+  // Operations on numbers; a comparison counts with what it decides.
   int64_t flops() const;
 };
 
@@ -63,7 +65,7 @@ class Recorder {
   friend Recorder operator^(Recorder a, Recorder b) { return call("bitwise_xor", {a, b}); }
   friend Recorder operator~(Recorder a) { return call("bitwise_not", {a}); }
 
-  friend Recorder select(Recorder condition, Recorder yes, Recorder no) { return call("select", {condition, yes, no}); }
+  friend Recorder select(Recorder a, Recorder b, Recorder c) { return call("select", {a, b, c}); }
   friend Recorder fma(Recorder a, Recorder b, Recorder c) { return call("fma", {a, b, c}); }
   friend Recorder maximum(Recorder a, Recorder b) { return call("maximum", {a, b}); }
   friend Recorder minimum(Recorder a, Recorder b) { return call("minimum", {a, b}); }

@@ -3,8 +3,9 @@
 //   OP(kind, name, classes, (inputs), (outputs), attributes, schema, expression)
 //   PAIR(kind, name, classes, schema, expression)    y from x and other; kind + 1 has a number as other (Other)
 //
-// Kinds are pinned. `p` are the attributes. An output that has the name of an input may be that input, any other output
-// may be any input. No include guard: op.h includes it to define the ops, and again to list them.
+// Kinds are pinned. `p` are the attributes. An output that has the name of an input may be that input, any
+// other output may be any input. No include guard: op.h includes it to define the ops, and again to list
+// them.
 
 OP(0, EltwiseAdd, kAny, (V x, V other), (y), Alpha, "EADD", fma(p.alpha, other, x))
 OP(20, Sub, kAny, (V x, V other), (y), Alpha, "ESUB", fma(-p.alpha, other, x))

@@ -1,7 +1,8 @@
-// Value<T>: the type that the expressions of pointwise ops are written over. T is a number (a thread of CUDA computes
-// one), or a vector of numbers in the sense of GCC (the host computes 2 to 16 at once). A literal converts to the type of
-// the numbers, exactly as the compiler would round it: `0.1 * x` is right in float32 and in float64. Integers wrap
-// around. Comparisons give a Mask, which `select` chooses by, and which is 1 or 0 where a value is wanted.
+// Value<T>: the type that the expressions of pointwise ops are written over. T is a number (a thread of CUDA
+// computes one), or a vector of numbers in the sense of GCC (the host computes 2 to 16 at once). A literal
+// converts to the type of the numbers, exactly as the compiler would round it: `0.1 * x` is right in float32
+// and in float64. Integers wrap around. Comparisons give a Mask, which `select` chooses by, and which is 1 or
+// 0 where a value is wanted.
 #pragma once
 
 #include <cstdint>

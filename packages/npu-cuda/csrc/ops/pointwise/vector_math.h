@@ -1,6 +1,6 @@
-// The functions of expressions over vectors. Those of floats are polynomials within a few units in the last place; of
-// doubles and integers they are computed number by number. The polynomials of erf, sin and cos follow Norbert Juffa's
-// published single-precision functions, log and tanh follow Cephes.
+// The functions of expressions over vectors. Those of floats are polynomials within a few units in the last
+// place; of doubles and integers they are computed number by number. The polynomials of erf, sin and cos
+// follow Norbert Juffa's published single-precision functions, log and tanh follow Cephes.
 #pragma once
 
 #include <bit>
@@ -161,7 +161,9 @@ NPU_INLINE Value<T> log(Value<T> x) {
   const Value<T> exponent =
       Value<T>::of(__builtin_convertvector(offset >> 23, T)) - select(is_subnormal, Value<T>(23), Value<T>(0));
   const Value<T> squared = mantissa * mantissa;
-  Value<T> result = polynomial(mantissa, 3.3333331174e-1, -2.4999993993e-1, 2.0000714765e-1, -1.6668057665e-1, 1.4249322787e-1, -1.2420140846e-1, 1.1676998740e-1, -1.1514610310e-1, 7.0376836292e-2) * mantissa * squared;
+  Value<T> result =
+      polynomial(mantissa, 3.3333331174e-1, -2.4999993993e-1, 2.0000714765e-1, -1.6668057665e-1, 1.4249322787e-1,
+                 -1.2420140846e-1, 1.1676998740e-1, -1.1514610310e-1, 7.0376836292e-2) * mantissa * squared;
   result = fma(exponent, -2.12194440e-4, result) - 0.5 * squared;
   result = fma(exponent, 0.693359375, mantissa + result);
   constexpr float infinity = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
@@ -180,7 +182,9 @@ NPU_INLINE Value<T> log1p(Value<T> x) {
 template <FloatVector T>
 NPU_INLINE Value<T> tanh(Value<T> x) {
   const Value<T> size = abs(x), squared = x * x;
-  const Value<T> small = fma(polynomial(squared, -3.33332819422e-1, 1.33314422036e-1, -5.37397155531e-2, 2.06390887954e-2, -5.70498872745e-3) * squared, x, x);
+  const Value<T> tail = polynomial(squared, -3.33332819422e-1, 1.33314422036e-1, -5.37397155531e-2,
+                                   2.06390887954e-2, -5.70498872745e-3);
+  const Value<T> small = fma(tail * squared, x, x);
   const Value<T> large = with_sign_of(1.0 - 2.0 / (exp(size + size) + 1.0), x);
   return select(size < 0.625, small, large);
 }
@@ -189,8 +193,12 @@ template <FloatVector T>
 NPU_INLINE Value<T> erf(Value<T> x) {
   const Value<T> size = abs(x);
   const Value<T> bounded = select(size > 4.0, Value<T>(4.0), size);  // erf(4) is 1
-  const Value<T> large = with_sign_of(1.0 - exp(fma(polynomial(bounded, -1.28717512e-1, -6.34846687e-1, -1.06777877e-1, 2.42546219e-2, -3.88396438e-3, 3.83197126e-4, -1.72853470e-5), bounded, -bounded)), x);
-  return select(size > 0.927734375, large, fma(polynomial(x * x, 1.28379166e-1, -3.76125336e-1, 1.12819925e-1, -2.67681349e-2, 4.99119423e-3, -5.96761703e-4), x, x));
+  const Value<T> far = polynomial(bounded, -1.28717512e-1, -6.34846687e-1, -1.06777877e-1, 2.42546219e-2,
+                                  -3.88396438e-3, 3.83197126e-4, -1.72853470e-5);
+  const Value<T> near = polynomial(x * x, 1.28379166e-1, -3.76125336e-1, 1.12819925e-1, -2.67681349e-2,
+                                   4.99119423e-3, -5.96761703e-4);
+  const Value<T> large = with_sign_of(1.0 - exp(fma(far, bounded, -bounded)), x);
+  return select(size > 0.927734375, large, fma(near, x, x));
 }
 
 // sin(x + quarters pi / 2).
@@ -201,8 +209,10 @@ NPU_INLINE Value<T> sine(Value<T> x, int quarters) {
   const Value<T> rest = fma(n, -7.54978995489188e-8, fma(n, -4.837512969970703125e-4, fma(n, -1.5703125, x)));
   const IntsOf<T> quadrant = __builtin_convertvector(n.raw, IntsOf<T>) + quarters;
   const Value<T> squared = rest * rest;
-  const Value<T> of_sine = fma(polynomial(squared, -1.66666672e-1, 8.33338592e-3, -1.98559923e-4, 2.86567956e-6) * squared, rest, rest);
-  const Value<T> of_cosine = fma(polynomial(squared, -0.5, 4.16666567e-2, -1.38877297e-3, 2.44677067e-5), squared, 1.0);
+  const Value<T> sine_tail = polynomial(squared, -1.66666672e-1, 8.33338592e-3, -1.98559923e-4, 2.86567956e-6);
+  const Value<T> cosine_tail = polynomial(squared, -0.5, 4.16666567e-2, -1.38877297e-3, 2.44677067e-5);
+  const Value<T> of_sine = fma(sine_tail * squared, rest, rest);
+  const Value<T> of_cosine = fma(cosine_tail, squared, 1.0);
   const Value<T> size = select(Mask<T>{(quadrant & 1) != 0}, of_cosine, of_sine);
   return from_bits<T>(to_bits(size) ^ ((quadrant & 2) << 30));
 }

@@ -111,6 +111,8 @@ def _refused_number(node: OpNode, kind: str, name: str, value: object) -> str | 
         return None
     if isinstance(value, float) and not value.is_integer():
         return f"{kind} takes no {name}={value} for integers"
+    if value < 0 and torch.uint8 in _dtypes(node):
+        return f"{name}={value} is no uint8"
     return None if abs(value) <= _EXACT_INTEGERS else f"{name}={value} has more than 53 bits"
 
 

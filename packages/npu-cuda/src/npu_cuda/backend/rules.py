@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -20,11 +20,19 @@ from npu_ir.plugins.backend import BackendOp, Operand, Temporary
 Rule = Callable[[OpNode, "Pack"], "list[BackendOp] | str"]
 
 
-def lower_node(node: OpNode, pack: Pack) -> list[BackendOp] | str:
-    """Return the ops that compute ``node``, without kernels, or the reason why there are none."""
+def lower_node(node: OpNode, pack: Pack) -> Iterator[list[BackendOp] | str]:
+    """Yield the ops of each rule of ``node``, without kernels, or the reason why it does not compute it."""
     alternatives = RULES.get(node.op_type)
     if alternatives is None:
-        return f"no native op for {node.op_type}"
+        yield f"no native op for {node.op_type}"
+    elif reason := _unsupported_value(node):
+        yield reason
+    else:
+        yield from (rule(node, pack) for rule in alternatives)
+
+
+def _unsupported_value(node: OpNode) -> str | None:
+    """Return why no native op takes the values of a node."""
     for value in (*node.inputs, *node.outputs):
         type = value.type
         if not isinstance(type, TensorType):
@@ -37,8 +45,7 @@ def lower_node(node: OpNode, pack: Pack) -> list[BackendOp] | str:
             type.static_shape, type.static_strides
         ):  # the arguments of a call may have another layout
             return f"native ops take tensors whose elements share no memory, not {type}"
-    first, *others = [rule(node, pack) for rule in alternatives]
-    return next((ops for ops in (first, *others) if not isinstance(ops, str)), first)
+    return None
 
 
 def lowering_rule(

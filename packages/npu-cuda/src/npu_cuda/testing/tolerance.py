@@ -52,8 +52,9 @@ def error_of(actual: Array, expected: Array, dtype: str, tolerance: Tolerance) -
             "inf"
         ), f"{int(np.sum(np.isnan(got) != np.isnan(want)))} elements are NaN on one side only"
     difference = np.abs(np.nan_to_num(got) - np.nan_to_num(want))
-    size = float(np.linalg.norm(np.nan_to_num(want).ravel()))
-    error = float(np.linalg.norm(difference.ravel())) / (size or 1.0)
+    with np.errstate(over="ignore"):
+        size = float(np.linalg.norm(np.nan_to_num(want).ravel()))
+        error = float(np.linalg.norm(difference.ravel())) / (size or 1.0)
     if error > tolerance.relative:
         return error, f"the relative error is {error:.2e}, more than {tolerance.relative:.2e}"
     limit = tolerance.absolute * np.maximum(1.0, np.abs(np.nan_to_num(want)))
