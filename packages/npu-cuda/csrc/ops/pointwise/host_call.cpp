@@ -1,6 +1,7 @@
 #include "ops/pointwise/host_call.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "ops/pointwise/pointwise.h"
 #include "ops/threads.h"
@@ -8,8 +9,9 @@
 namespace npu::pointwise {
 namespace {
 
-constexpr int64_t kBlock = 256;
-constexpr int64_t kLongRow = kBlock / 2;  // shorter ones share a block
+constexpr int64_t kBlock = 1024;
+constexpr int64_t kLongRow = 128;  // shorter ones share a block
+constexpr int64_t kShortRow = 16;  // shorter ones are not worth a call of a reader
 constexpr int64_t kMostBytes = 8;         // of a number
 
 struct Operand {
@@ -35,8 +37,20 @@ Element stored_as(Class type) {
   return type == kFloat32 ? Element::Float32 : type == kFloat64 ? Element::Float64 : Element::Int64;
 }
 
+// Has the longest axis innermost where the innermost one is short. The order of elements is of no matter.
+void lengthen_rows(Nest* nest) {
+  int longest = 0;
+  for (int axis = 1; axis < nest->rank; ++axis) {
+    if (nest->shape[axis] > nest->shape[longest]) longest = axis;
+  }
+  if (nest->shape[0] >= kShortRow || longest == 0) return;
+  std::swap(nest->shape[0], nest->shape[longest]);
+  for (int i = 0; i < nest->operands; ++i) std::swap(nest->strides[i][0], nest->strides[i][longest]);
+}
+
 HostCall host_call_of(const OpCall& call, Class type, ComputeRow compute, const void* attrs) {
   HostCall made{nest_of(call), call.num_inputs, type == kFloat32 ? 4 : 8, compute, attrs, {}, false};
+  lengthen_rows(&made.nest);
   for (int i = 0; i < made.nest.operands; ++i) {
     const TensorDesc& tensor = operand_of(call, i);
     const Element element = element_of(tensor.dtype);
@@ -66,15 +80,26 @@ class Walk {
       const int64_t row = cursor_.left_in_row();
       const bool is_one_row = row >= std::min(kLongRow, limit);
       count_ = is_one_row ? std::min(row, limit) : std::min(kBlock, left_);
-      const Cursor start = cursor_;
-      each_row([&](const Cursor& at, int64_t done, int64_t n) { read(at, done, n, is_one_row); });
-      call_.compute(rows_, rows_ + call_.inputs, count_, call_.attrs);
-      cursor_ = start;
-      each_row([&](const Cursor& at, int64_t done, int64_t n) { write(at, done, n, is_one_row); });
+      is_one_row ? compute_row() : compute_rows();
     }
   }
 
  private:
+  void compute_row() {
+    read(cursor_, 0, count_, true);
+    call_.compute(rows_, rows_ + call_.inputs, count_, call_.attrs);
+    write(cursor_, 0, count_, true);
+    cursor_.advance(count_);
+  }
+
+  void compute_rows() {
+    const Cursor start = cursor_;
+    each_row([&](const Cursor& at, int64_t done, int64_t n) { read(at, done, n, false); });
+    call_.compute(rows_, rows_ + call_.inputs, count_, call_.attrs);
+    cursor_ = start;
+    each_row([&](const Cursor& at, int64_t done, int64_t n) { write(at, done, n, false); });
+  }
+
   // Moves the cursor over the block.
   template <class F>
   void each_row(F f) {
@@ -113,7 +138,8 @@ class Walk {
   Cursor cursor_;
   int64_t left_, count_ = 0;
   void* rows_[kMaxOperands];
-  alignas(64) char buffers_[kMaxOperands][kBlock * kMostBytes];
+  // A line longer than a block, so that places of the same number do not compete for the same lines of the cache.
+  alignas(64) char buffers_[kMaxOperands][kBlock * kMostBytes + 64];
 };
 
 }  // namespace

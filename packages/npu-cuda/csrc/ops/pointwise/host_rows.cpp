@@ -53,19 +53,48 @@ struct Write {
   }
 };
 
+template <class Loop, class... Args>
+void run_widest(Args... args) {
+#if defined(__x86_64__)
+  if (has_avx512()) return run_with_avx512<Loop>(args...);
+#endif
+  run_simd<Loop>(args...);
+}
+
 template <class E, class Lane>
 void read_row(const void* elements, int64_t stride, void* numbers, int64_t n) {
-  run_simd<Read<E, Lane>>(static_cast<const E*>(elements), stride, static_cast<Lane*>(numbers), n);
+  run_widest<Read<E, Lane>>(static_cast<const E*>(elements), stride, static_cast<Lane*>(numbers), n);
 }
 
 template <class E, class Lane>
 void write_row(const void* numbers, void* elements, int64_t stride, int64_t n) {
-  run_simd<Write<E, Lane>>(static_cast<const Lane*>(numbers), static_cast<E*>(elements), stride, n);
+  run_widest<Write<E, Lane>>(static_cast<const Lane*>(numbers), static_cast<E*>(elements), stride, n);
 }
 
 #if defined(__x86_64__)
 // The processor converts halves, which the compiler does not use for the bits of a struct.
-[[gnu::target("avx2,f16c")]] void read_halves(const void* elements, int64_t stride, void* numbers, int64_t n) {
+[[gnu::target("avx512f,avx512vl,f16c")]] void read_halves(const void* elements, int64_t stride, void* numbers, int64_t n) {
+  const auto* from = static_cast<const Half*>(elements);
+  auto* to = static_cast<float*>(numbers);
+  int64_t i = 0;
+  for (; stride == 1 && i + 16 <= n; i += 16) {
+    _mm512_storeu_ps(to + i, _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + i))));
+  }
+  for (; i < n; ++i) to[i] = _cvtsh_ss(from[i * stride].bits);
+}
+
+[[gnu::target("avx512f,avx512vl,f16c")]] void write_halves(const void* numbers, void* elements, int64_t stride, int64_t n) {
+  const auto* from = static_cast<const float*>(numbers);
+  auto* to = static_cast<Half*>(elements);
+  int64_t i = 0;
+  for (; stride == 1 && i + 16 <= n; i += 16) {
+    const __m256i halves = _mm512_cvtps_ph(_mm512_loadu_ps(from + i), _MM_FROUND_TO_NEAREST_INT);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + i), halves);
+  }
+  for (; i < n; ++i) to[i * stride] = {_cvtss_sh(from[i], _MM_FROUND_TO_NEAREST_INT)};
+}
+
+[[gnu::target("avx2,f16c")]] void read_halves_by_8(const void* elements, int64_t stride, void* numbers, int64_t n) {
   const auto* from = static_cast<const Half*>(elements);
   auto* to = static_cast<float*>(numbers);
   int64_t i = 0;
@@ -75,7 +104,7 @@ void write_row(const void* numbers, void* elements, int64_t stride, int64_t n) {
   for (; i < n; ++i) to[i] = _cvtsh_ss(from[i * stride].bits);
 }
 
-[[gnu::target("avx2,f16c")]] void write_halves(const void* numbers, void* elements, int64_t stride, int64_t n) {
+[[gnu::target("avx2,f16c")]] void write_halves_by_8(const void* numbers, void* elements, int64_t stride, int64_t n) {
   const auto* from = static_cast<const float*>(numbers);
   auto* to = static_cast<Half*>(elements);
   int64_t i = 0;
@@ -111,7 +140,7 @@ bool converts_halves(Element element, Class type) {
 
 ReadRow reader(Element element, Class type) {
 #if defined(__x86_64__)
-  if (converts_halves(element, type)) return read_halves;
+  if (converts_halves(element, type)) return has_avx512() ? read_halves : read_halves_by_8;
 #endif
   const auto place = static_cast<size_t>(element);
   if (type == kFloat32) return kReaders<float>[place];
@@ -120,7 +149,7 @@ ReadRow reader(Element element, Class type) {
 
 WriteRow writer(Element element, Class type) {
 #if defined(__x86_64__)
-  if (converts_halves(element, type)) return write_halves;
+  if (converts_halves(element, type)) return has_avx512() ? write_halves : write_halves_by_8;
 #endif
   const auto place = static_cast<size_t>(element);
   if (type == kFloat32) return kWriters<float>[place];
