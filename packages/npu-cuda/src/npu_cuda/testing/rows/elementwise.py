@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -91,8 +92,11 @@ def _of_number(function: Reference) -> Reference:
 
 
 def _number(x: Any, value: float) -> Any:
-    """Return a number as one of the dtype of a tensor: of integers, an integer."""
-    return value if x.is_floating_point() else int(value)
+    """Return a number as one of the dtype of a tensor: of integers, an integer, also for infinity."""
+    if x.is_floating_point():
+        return value
+    limits = torch.iinfo(x.dtype)
+    return int(value) if math.isfinite(value) else limits.max if value > 0 else limits.min
 
 
 OTHER = ({"other": 3.0}, {"other": -2.0})
@@ -172,7 +176,7 @@ FURTHER: Mapping[str, Sample] = {
     "Maximum": Sample(torch.maximum, special=False, exact=True),
     "Minimum": Sample(torch.minimum, special=False, exact=True),
     "Clamp": Sample(
-        lambda x, low, high: torch.clamp(x.double(), low, high), ({"low": -0.5, "high": 0.5},), dtypes=FLOATS
+        lambda x, low, high: torch.clamp(x, _number(x, low), _number(x, high)), ({"low": -1.0, "high": 2.0},)
     ),
     "Lerp": Sample(torch.lerp, special=False),
     "LerpScalar": Sample(torch.lerp, ({"weight": 0.25}, {"weight": 0.75}), special=False),
@@ -307,7 +311,8 @@ class _Maker:
         yield from self.in_place(first)
         yield from self.special()
         for line in self.lines[1:]:
-            yield self.case("with a number in memory", TensorLayout((257,), first), line)
+            for dtype in self.dtypes():
+                yield self.case("with a number in memory", TensorLayout((257,), dtype), line)
 
     def strided(self, dtype: str, *names: str) -> Iterator[Case]:
         shape = (33, 20)
