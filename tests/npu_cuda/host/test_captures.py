@@ -105,7 +105,7 @@ def test_a_call_that_is_refused_before_its_launch_leaves_the_capture_whole() -> 
     x = np.ones(3, np.float32)
     stream = _C.graph_begin("host")
     with pytest.raises(NotSupportedError, match="no kernel of EltwiseRelu"):
-        _C.op_call(OpKind.EltwiseRelu, [np.zeros(3, np.int32)], [np.zeros(3, np.int32)], stream_handle=stream)
+        _C.op_call(OpKind.EltwiseRelu, [x], [np.zeros(3, np.int32)], stream_handle=stream)
     double(x, stream)
 
     _C.graph_end("host").launch()

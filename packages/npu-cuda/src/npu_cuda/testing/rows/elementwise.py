@@ -27,7 +27,7 @@ SINGLE = {"bc1_inv", "bc2_inv", "lr"}  # inputs of one element
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """How an op is tested.
+    """The test of an op.
 
     Attributes:
         reference: Computes the outputs from tensors, in float64 or integers, and the attributes by name.
