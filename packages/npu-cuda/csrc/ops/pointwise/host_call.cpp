@@ -37,6 +37,19 @@ Element stored_as(Class type) {
   return type == kFloat32 ? Element::Float32 : type == kFloat64 ? Element::Float64 : Element::Int64;
 }
 
+// The rows of a call whose operands are contiguous numbers of one shape: most calls, which need no nest.
+bool are_rows(const OpCall& call, Class type, void** rows) {
+  constexpr DType int64{0, 64, 1}, float64{2, 64, 1};
+  const DType stored = type == kFloat32 ? npu::kFloat32 : type == kFloat64 ? float64 : int64;
+  const TensorDesc& y = call.outputs[0];
+  for (int i = 0; i < call.num_inputs + call.num_outputs; ++i) {
+    const TensorDesc& tensor = operand_of(call, i);
+    if (!(tensor.dtype == stored) || !is_contiguous(tensor) || !same_shape(tensor, y)) return false;
+    rows[i] = tensor.data;
+  }
+  return true;
+}
+
 // Has the longest axis innermost where the innermost one is short. The order of elements is of no matter.
 void lengthen_rows(Nest* nest) {
   int longest = 0;
@@ -145,10 +158,16 @@ class Walk {
 }  // namespace
 
 Status run_on_host(const OpCall& call, Class type, ComputeRow compute, const void* attrs) {
-  if (call.outputs[0].numel == 0) return {};
-  const HostCall host_call = host_call_of(call, type, compute, attrs);
   constexpr int64_t least_of_a_thread = 32768;
-  parallel_for(host_call.nest.numel, least_of_a_thread,
+  const int64_t n = call.outputs[0].numel;
+  if (n == 0) return {};
+  void* rows[kMaxOperands];
+  if (n <= least_of_a_thread && are_rows(call, type, rows)) {
+    compute(rows, rows + call.num_inputs, n, attrs);
+    return {};
+  }
+  const HostCall host_call = host_call_of(call, type, compute, attrs);
+  parallel_for(n, least_of_a_thread,
                [&](int64_t begin, int64_t end) { Walk(host_call, begin, end).run(); });
   return {};
 }
