@@ -8,6 +8,13 @@
 #include "ops/pointwise/elements.h"
 #include "ops/pointwise/op.h"
 
+namespace npu {
+
+template <>
+inline constexpr DType kDTypeOf<pointwise::Bool>{6, 8, 1};
+
+}  // namespace npu
+
 namespace npu::pointwise {
 
 // n / d and n % d for n < 2^31 by one multiplication: Granlund and Montgomery, "Division by invariant

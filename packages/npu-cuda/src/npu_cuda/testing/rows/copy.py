@@ -18,6 +18,11 @@ DTYPES = (
     "complex128",
 )  # fmt: skip
 
+CONVERSIONS = (
+    *((dtype, "bool") for dtype in FLOATS),
+    ("int32", "int64"), ("int64", "float32"), ("float64", "float32"), ("float32", "int16"), ("bool", "bfloat16"),
+)  # fmt: skip
+
 # Shape, strides of x, strides of y; None stands for contiguous.
 LAYOUTS = {
     "a scalar": ((), None, None),
@@ -69,6 +74,8 @@ def cases() -> Iterator[Case]:
         yield Case(
             f"{pair[0]} to {pair[1]}, special values", special[:1], special[1:], special=True, exact=True
         )
+    for pair in CONVERSIONS:
+        yield _case("a vector", pair)
     large = TensorLayout((20011,))
     yield Case("float32, large", (large,), (large,), exact=True)
     yield Case("float32, misaligned", (replace(large, shift=1),), (replace(large, shift=3),), exact=True)

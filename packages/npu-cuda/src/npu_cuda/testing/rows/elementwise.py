@@ -184,9 +184,11 @@ FURTHER: Mapping[str, Sample] = {
     "Addcdiv": Sample(
         lambda x, a, b, value: x + value * a / b, ({"value": 0.5},), domain="positive", special=False
     ),
-    "Where": Sample(torch.where, exact=True, special=False),
+    "Where": Sample(
+        lambda condition, x, other: torch.where(condition != 0, x, other), exact=True, special=False
+    ),
     "MaskedFill": Sample(
-        lambda x, mask, value: torch.masked_fill(x, mask, _number(x, value)),
+        lambda x, mask, value: torch.masked_fill(x, mask != 0, _number(x, value)),
         ({"value": 7.0},),
         exact=True,
         special=False,
@@ -236,7 +238,7 @@ FURTHER: Mapping[str, Sample] = {
         special=False,
     ),
     "AdamStep": Sample(
-        _adam, (ADAM, {**ADAM, "flags": 1}), domain="positive", special=False, dtypes=("float32", "float64")
+        _adam, (ADAM, {**ADAM, "flags": 1}), domain="positive", special=False, dtypes=(*FLOATS, "float64")
     ),
     "StepInc": Sample(lambda step: step + 1),
     "BiasCorr": Sample(
@@ -298,6 +300,9 @@ class _Maker:
         first, *others = self.dtypes()
         for dtype in (first, *others):
             yield self.case("a vector", TensorLayout((257,), dtype))
+            if BOOLEANS.intersection(self.lines[0]["inputs"]):
+                plain = self.case("a mask of its dtype", TensorLayout((257,), dtype))
+                yield replace(plain, inputs=plain.outputs * len(plain.inputs))
             for index, attrs in enumerate(self.sample.attrs):
                 if dtype != "uint8" or attrs.get("other", 0) >= 0:  # PyTorch wraps a negative number around
                     yield replace(self.case(f"attributes {index}", TensorLayout((33,), dtype)), attrs=attrs)
