@@ -20,7 +20,8 @@ DTYPES = (
 
 CONVERSIONS = (
     *((dtype, "bool") for dtype in FLOATS),
-    ("int32", "int64"), ("int64", "float32"), ("float64", "float32"), ("float32", "int16"), ("bool", "bfloat16"),
+    ("int32", "int64"), ("int64", "float32"), ("float64", "float32"), ("float32", "int16"),
+    ("bool", "bfloat16"),
 )  # fmt: skip
 
 # Shape, strides of x, strides of y; None stands for contiguous.
