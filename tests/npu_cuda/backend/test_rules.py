@@ -79,20 +79,16 @@ def test_an_addend_is_copied_into_the_shape_of_the_result_where_it_has_another()
 
 def test_what_is_refused_is_refused_with_the_reason() -> None:
     cases = [
-        ("f32[3]", "f32[3] = aten.sin.default(self=%a)", "no native op for aten.sin.default"),
+        ("f32[3]", "f32[3] = aten.cumsum.default(self=%a) {dim=0}", "no native op for aten.cumsum.default"),
         ("f32[n]", "f32[n] = aten.relu.default(self=%a)", "^native ops take fixed sizes, not f32\\[n\\]$"),
         ("int", "f32[3] = aten.relu.default(self=%a)", "take tensors, not a number of type int"),
         ("f32[3]@sparse_coo", "f32[3] = aten.relu.default(self=%a)", "take strided tensors, not"),
-        ("f32[3]", "f32[3] = aten.add.Tensor(self=%a) {other=1.0}", "adds two tensors"),
-        ("f32[3]; f32[3]", "f32[3] = aten.add.Tensor(self=%a, other=%b) {alpha=True}", "a real alpha"),
+        ("f32[3]; f32[3]", "f32[3] = aten.add.Tensor(self=%a, other=%b) {alpha=True}", "takes a real alpha"),
         ("f32[3]; f32[3]", "f32[3] = aten.add.Tensor(self=%a, other=%b) {alpha=1e300}", "EADD.*1e\\+300"),
-        ("f32[5, 3]; f32[3]", "f32[5, 3] = aten.add.Tensor(self=%a, other=%b)", "^EltwiseAdd: "),
-        ("i64[3]", "i64[3] = aten.relu.default(self=%a)", "^EltwiseRelu: .*int64"),
-        ("f32[4, 6]@[16, 2]", "f32[4, 6]@[16, 2] = aten.relu.default(self=%a)", "contiguous"),
+        ("f32[3]", "i64[3] = aten.relu.default(self=%a)", "^EltwiseRelu: .*int64"),
         ("f32[3, 4]@[0, 1]", "f32[3, 4] = aten.clone.default(self=%a)", "whose elements share no memory"),
         ("f32[3]", "f32[3] = aten._to_copy.default(self=%a) {device=device(\"cuda\")}",
          "does not change device"),
-        ("f32[3]", "i64[3] = aten._to_copy.default(self=%a) {dtype=i64}", "^Copy: "),
         ("f32[2, 5, 7]; f32[2, 7, 3]", "f32[2, 5, 3] = aten.matmul.default(self=%a, other=%b)",
          "takes rows of vectors and a matrix, not f32\\[2, 5, 7\\] and f32\\[2, 7, 3\\]"),
         ("f32[5, 7]; f32[6, 3]", "f32[5, 3] = aten.mm.default(self=%a, mat2=%b)", "rows of vectors"),
@@ -109,10 +105,10 @@ def test_what_is_refused_is_refused_with_the_reason() -> None:
 
 
 def test_lowering_what_is_not_supported_names_the_node() -> None:
-    node = node_of("f32[3]", "f32[3] = aten.sin.default(self=%a)")
+    node = node_of("f32[3]", "f32[3] = aten.lgamma.default(self=%a)")
 
     with pytest.raises(
-        BackendError, match=r"'host' does not run aten\.sin\.default: no native op .*\n  at: node 'y'"
+        BackendError, match=r"'host' does not run aten\.lgamma\.default: no native op .*\n  at: node 'y'"
     ):
         HOST.lower(node.graph)  # type: ignore[arg-type]
 

@@ -10,7 +10,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import npu_cuda
-from npu_cuda import NotSupportedError
+from npu_cuda import NotSupportedError, OpKind
 from tests.support.cuda.programs import refused
 
 
@@ -142,7 +142,7 @@ def test_dtypes_have_the_names_of_pytorch() -> None:
     ):  # fmt: skip
         name = str(dtype).removeprefix("torch.")
         with pytest.raises(NotSupportedError, match=rf"\({name}\[3\]\) -> bool\[3\]"):
-            npu_cuda.op_call(1, [torch.zeros(3, dtype=dtype)], [truth])
+            npu_cuda.op_call(OpKind.Exp, [torch.zeros(3, dtype=dtype)], [truth])
 
 
 def test_what_is_contiguous_for_pytorch_is_contiguous_here() -> None:

@@ -81,14 +81,15 @@ def test_a_kernel_says_what_it_does_not_take() -> None:
     def only_doubles(call: CallSpec) -> str | None:
         return None if call.inputs[0].dtype == "float64" else f"x is {call.inputs[0].dtype}, not float64"
 
-    integers, doubles = torch.zeros(2, dtype=torch.int64), torch.tensor([-1.0, 1.0], dtype=torch.float64)
+    complexes = torch.zeros(2, dtype=torch.complex64)
+    doubles = torch.tensor([-1.0, 1.0], dtype=torch.float64)
 
     with registered(relu, supported=only_doubles):
         call_relu(doubles)
-        with pytest.raises(NotSupportedError, match="test.kernel: x is int64, not float64\n"):
-            call_relu(integers)
-        with refused("test.kernel does not take .*: x is int64, not float64"):
-            npu_cuda.launch_by_id("test.kernel", [integers], [integers])
+        with pytest.raises(NotSupportedError, match="test.kernel: x is complex64, not float64\n"):
+            call_relu(complexes)
+        with refused("test.kernel does not take .*: x is complex64, not float64"):
+            npu_cuda.launch_by_id("test.kernel", [complexes], [complexes])
 
     assert doubles.tolist() == [0.0, 1.0]
 
@@ -116,7 +117,7 @@ def test_a_kernel_that_fails_to_answer_is_left_out(options: dict[str, Any], text
             pytest.warns(RuntimeWarning, match="test.kernel"),
             pytest.raises(NotSupportedError, match="test.kernel: "),
         ):
-            call_relu(x.long())
+            call_relu(x.cfloat())
 
     assert x.tolist() == [0.0, 1.0]
 

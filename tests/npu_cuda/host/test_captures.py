@@ -113,7 +113,7 @@ REFUSED: dict[str, tuple[Callable[[int], object], str]] = {
     ),
     "a graph": (lambda s: GRAPH.launch(1, s), "a graph does not become part of another one"),
     "a call without a kernel": (
-        lambda s: _C.op_call(1, [np.zeros(3, int)], [np.zeros(3, int)], stream_handle=s),
+        lambda s: _C.op_call(1, [ONES], [np.zeros(3, int)], stream_handle=s),
         "no kernel of EltwiseRelu",
     ),
 }

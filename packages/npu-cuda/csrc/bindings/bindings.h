@@ -13,6 +13,7 @@ void bind_specs(nb::module_& module);
 void bind_tensor(nb::module_& module);
 void bind_calls(nb::module_& module);
 void bind_registry(nb::module_& module);
+void bind_pointwise(nb::module_& module);
 void bind_python_kernels(nb::module_& module);
 void bind_traces(nb::module_& module);
 void bind_programs(nb::module_& module);

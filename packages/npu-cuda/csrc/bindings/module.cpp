@@ -5,6 +5,7 @@
 #include "bindings/bindings.h"
 #include "build_values.h"
 #include "core/device.h"
+#include "ops/pointwise/pointwise.h"
 #ifdef NPU_EMULATE
 #include "emulator/emulator_control.h"
 #endif
@@ -20,9 +21,9 @@ void bind_enums(nb::module_& module) {
       .value("Internal", StatusCode::Internal, "We are wrong.")
       .value("DeviceError", StatusCode::DeviceError, "The device or its driver failed.")
       .value("Unavailable", StatusCode::Unavailable, "Not in this build, or not on this machine.");
-  nb::enum_<OpKind>(module, "OpKind", nb::is_arithmetic(),
-                    "The ops that npu-cuda names; kinds() tells which of them this build has. The numbers never change.")
-      .value("EltwiseAdd", OpKind::EltwiseAdd)
+  nb::enum_<OpKind> kinds(module, "OpKind", nb::is_arithmetic(),
+                    "The ops that npu-cuda names; kinds() tells which of them this build has. The numbers never change.");
+  kinds.value("EltwiseAdd", OpKind::EltwiseAdd)
       .value("EltwiseRelu", OpKind::EltwiseRelu)
       .value("Gemm", OpKind::Gemm)
       .value("BiasAdd", OpKind::BiasAdd)
@@ -42,6 +43,9 @@ void bind_enums(nb::module_& module) {
       .value("GemmEpilogue", OpKind::GemmEpilogue)
       .value("MultiSgd", OpKind::MultiSgd)
       .value("MultiAdam", OpKind::MultiAdam);
+  for (const OpInfo& op : pointwise::infos()) {
+    if (op.kind > OpKind::MultiAdam) kinds.value(op.name.c_str(), op.kind);
+  }
 }
 
 nb::dict build_info() {
@@ -118,6 +122,7 @@ NB_MODULE(_C, module) {
   bind_tensor(module);
   bind_calls(module);
   bind_registry(module);
+  bind_pointwise(module);
   bind_python_kernels(module);
   bind_traces(module);
   bind_graphs(module);

@@ -70,11 +70,11 @@ inline Status expect_same_shape(const TensorDesc& a, const TensorDesc& b, const 
 // Bytes of all inputs and outputs, and these operations.
 Cost cost_of(const OpCall& call, double flops);
 
-// The attributes of a call; their defaults if it has none. Dispatch has checked schema and size.
+// The attributes of a call; those that it does not give have their defaults. Dispatch has checked schema and size.
 template <class Attrs>
 Attrs attrs_of(const OpCall& call) {
   Attrs attrs;
-  if (call.attrs.bytes == sizeof(Attrs)) std::memcpy(&attrs, call.attrs.data, sizeof(Attrs));
+  if (call.attrs.bytes != 0) std::memcpy(&attrs, call.attrs.data, std::min(size_t{call.attrs.bytes}, sizeof(Attrs)));
   return attrs;
 }
 

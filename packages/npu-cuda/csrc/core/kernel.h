@@ -49,6 +49,7 @@ class Kernel {
 
   // Ok, or NotImplemented with the reason. Reads descriptions only (data may be null); calls no device.
   virtual Status supported(const OpCall& call) const = 0;
+  // Only for a call that it supports: whoever launches has asked, with these tensors or their descriptions.
   virtual Status launch(const OpCall& call) const = 0;
 
   virtual uint64_t workspace_bytes(const OpCall&) const { return 0; }

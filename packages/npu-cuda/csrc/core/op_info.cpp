@@ -105,7 +105,13 @@ inline Status check_device(const TensorDesc& tensor, const TensorDesc& first) {
                          std::to_string(call.num_outputs));
 }
 
-// Unless they are those of the op: schema 0 without bytes, or its schema in its exact size.
+// Whether the payload is all fields of the schema, or the first ones.
+bool ends_at_a_field(const AttrSchema& schema, uint32_t bytes) {
+  const auto ends_there = [&](const AttrField& field) { return end_of(field) == bytes; };
+  return bytes == schema.bytes || std::any_of(schema.fields.begin(), schema.fields.end(), ends_there);
+}
+
+// Unless they are those of the op: schema 0 without bytes, or its schema with all or the first of its fields.
 [[gnu::noinline]] Status check_given_attrs(const OpInfo& op, const AttrBlob& attrs) {
   const auto given = [&] {
     return "schema " + std::to_string(attrs.schema_id) + " with " + std::to_string(attrs.bytes) + " bytes";
@@ -117,7 +123,7 @@ inline Status check_device(const TensorDesc& tensor, const TensorDesc& first) {
                            op.schema->format() + "'");
   }
   if (!op.schema) return Status::invalid(op.name + " takes no attributes, not " + given());
-  if (attrs.schema_id == op.schema->id && attrs.bytes == op.schema->bytes) return {};
+  if (attrs.schema_id == op.schema->id && ends_at_a_field(*op.schema, attrs.bytes)) return {};
   return Status::invalid(op.name + " takes attributes of schema " + op.schema->name + " (" +
                          std::to_string(op.schema->id) + "), " + std::to_string(op.schema->bytes) + " bytes" +
                          (op.schema->fields.empty() ? "" : ", format '" + op.schema->format() + "'") + ", not " + given());

@@ -32,7 +32,7 @@ struct AttrField {
 struct AttrSchema {
   uint32_t id;
   std::string name;  // the four letters
-  uint32_t bytes;
+  uint32_t bytes;    // of all fields; a payload that ends at the end of a field leaves the rest to the defaults
   std::vector<AttrField> fields;
 
   // The format for struct.pack: "<iiiff".
@@ -57,10 +57,17 @@ AttrField field(const char* name, Member Attrs::* member) {
   return {name, struct_code<Member>(), static_cast<uint32_t>(place - start), double(defaults.*member)};
 }
 
+// Where a field ends, in bytes from the start.
+inline uint32_t end_of(const AttrField& field) {
+  const bool is_long = field.code == 'q' || field.code == 'Q' || field.code == 'd';
+  return field.offset + (is_long ? 8 : 4);
+}
+
 template <class Attrs>
 AttrSchema make_schema(const char (&name)[5], std::vector<AttrField> fields) {
   static_assert(std::is_trivially_copyable_v<Attrs>);
-  return {fourcc(name), name, sizeof(Attrs), std::move(fields)};
+  const uint32_t bytes = fields.empty() ? 0 : end_of(fields.back());  // a struct may be longer, by its padding
+  return {fourcc(name), name, bytes, std::move(fields)};
 }
 
 inline constexpr int kMaxOutputs = 8;

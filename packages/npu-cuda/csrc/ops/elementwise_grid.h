@@ -1,5 +1,5 @@
-// Distribution of the items of elementwise kernels: one per thread, or in vectors of 16 bytes, several per thread so
-// that loads are under way together. Both are right for any count; an empty tensor needs no launch.
+// Distribution of the items of elementwise kernels, one or one access of 16 bytes per thread. It is right for any count;
+// an empty tensor needs no launch.
 #pragma once
 
 #include <algorithm>
@@ -9,16 +9,7 @@
 namespace npu {
 
 inline constexpr int kThreads = 256;
-inline constexpr int kVectorsPerThread = 4;
 inline constexpr uint32_t kVectorBytes = 16;
-
-template <class T>
-inline constexpr int64_t kVectorItems = kVectorBytes / sizeof(T);
-
-template <class T>
-struct alignas(kVectorBytes) Vector {
-  T items[kVectorItems<T>];
-};
 
 inline dim3 blocks_for(int64_t work, int64_t work_of_a_block) {
   constexpr int64_t most = 0x7fffffff;
@@ -28,14 +19,7 @@ inline dim3 blocks_for(int64_t work, int64_t work_of_a_block) {
 // For kernels that step over the items with item_step().
 inline LaunchShape item_shape(int64_t items) { return {blocks_for(items, kThreads), dim3(kThreads)}; }
 
-// For kernels whose block takes kThreads * kVectorsPerThread vectors, and whose first one the items left over.
-template <class T>
-LaunchShape vector_shape(int64_t items) {
-  return {blocks_for(items / kVectorItems<T>, kThreads * kVectorsPerThread), dim3(kThreads)};
-}
-
 __device__ inline int64_t first_item() { return int64_t{blockIdx.x} * blockDim.x + threadIdx.x; }
 __device__ inline int64_t item_step() { return int64_t{gridDim.x} * blockDim.x; }
-__device__ inline int64_t first_vector() { return int64_t{blockIdx.x} * kThreads * kVectorsPerThread + threadIdx.x; }
 
 }  // namespace npu

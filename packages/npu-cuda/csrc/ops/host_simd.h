@@ -1,6 +1,7 @@
-// Loops of the host compiled twice: for the x86-64 that every build may run on, and for AVX2 with FMA, chosen at run
-// time. A loop is a struct with a static function `run` marked [[gnu::always_inline]], which becomes part of either
-// caller. On other processors there is only the default version.
+// Loops of the host compiled several times: for the x86-64 that every build may run on, for AVX2 with FMA,
+// and where it is asked for AVX-512, chosen at run time. A loop is a struct with a static function `run`
+// marked [[gnu::always_inline]], which becomes part of each caller. On other processors there is only the
+// default version.
 #pragma once
 
 namespace npu {
@@ -12,8 +13,19 @@ inline bool has_avx2() {
   return has;
 }
 
+inline bool has_avx512() {
+  static const bool has = has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                          __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+  return has;
+}
+
 template <class Loop, class... Args>
 [[gnu::target("avx2,fma,bmi2"), gnu::noinline]] void run_with_avx2(Args... args) {
+  Loop::run(args...);
+}
+
+template <class Loop, class... Args>
+[[gnu::target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,bmi2"), gnu::noinline]] void run_with_avx512(Args... args) {
   Loop::run(args...);
 }
 #endif

@@ -77,6 +77,192 @@ class OpKind(enum.IntEnum):
 
     MultiAdam = 19
 
+    Sub = 20
+
+    AddScalar = 21
+
+    SubScalar = 88
+
+    Rsub = 22
+
+    RsubScalar = 23
+
+    Mul = 24
+
+    MulScalar = 25
+
+    Div = 26
+
+    DivScalar = 27
+
+    Remainder = 28
+
+    RemainderScalar = 29
+
+    Fmod = 30
+
+    FmodScalar = 31
+
+    FloorDivideIntegers = 32
+
+    FloorDivideIntegersScalar = 33
+
+    Pow = 34
+
+    PowScalar = 35
+
+    ScalarPow = 36
+
+    Maximum = 37
+
+    Minimum = 38
+
+    Clamp = 39
+
+    Lerp = 40
+
+    LerpScalar = 41
+
+    Addcmul = 42
+
+    Addcdiv = 43
+
+    Where = 44
+
+    MaskedFill = 45
+
+    Equal = 46
+
+    EqualScalar = 47
+
+    NotEqual = 48
+
+    NotEqualScalar = 49
+
+    Less = 50
+
+    LessScalar = 51
+
+    LessEqual = 52
+
+    LessEqualScalar = 53
+
+    Greater = 54
+
+    GreaterScalar = 55
+
+    GreaterEqual = 56
+
+    GreaterEqualScalar = 57
+
+    LogicalAnd = 58
+
+    LogicalOr = 59
+
+    LogicalXor = 60
+
+    LogicalNot = 61
+
+    BitwiseAnd = 62
+
+    BitwiseAndScalar = 63
+
+    BitwiseOr = 64
+
+    BitwiseOrScalar = 65
+
+    BitwiseXor = 66
+
+    BitwiseXorScalar = 67
+
+    BitwiseNot = 68
+
+    Neg = 69
+
+    Abs = 70
+
+    Sign = 71
+
+    Square = 72
+
+    Reciprocal = 73
+
+    Floor = 74
+
+    Ceil = 75
+
+    Round = 76
+
+    Trunc = 77
+
+    Exp = 78
+
+    Expm1 = 79
+
+    Log = 80
+
+    Log1p = 81
+
+    Sqrt = 82
+
+    Rsqrt = 83
+
+    Sin = 84
+
+    Cos = 85
+
+    Tanh = 86
+
+    Erf = 87
+
+    Sigmoid = 100
+
+    SigmoidBwd = 101
+
+    TanhBwd = 102
+
+    Gelu = 103
+
+    GeluBwd = 104
+
+    GeluTanh = 105
+
+    GeluTanhBwd = 106
+
+    Silu = 107
+
+    SiluBwd = 108
+
+    Softplus = 109
+
+    SoftplusBwd = 110
+
+    Hardswish = 111
+
+    HardswishBwd = 112
+
+    Hardsigmoid = 113
+
+    HardsigmoidBwd = 114
+
+    HardtanhBwd = 115
+
+    LeakyRelu = 116
+
+    LeakyReluBwd = 117
+
+    Elu = 118
+
+    EluBwd = 119
+
+    SquaredError = 120
+
+    MseBwd = 121
+
+    SgdMomentumStep = 122
+
+    Fill = 123
+
 class TensorSpec:
     """
     What a tensor will look like: dtype, shape, strides and alignment, without memory.
@@ -294,6 +480,22 @@ def libraries() -> list[dict[str, Any]]:
 def register_op(name: str, min_inputs: int, max_inputs: int, in_place: Sequence[int], schema: str = '', fields: Sequence[tuple[str, str, float]] = (), attrs_required: bool = False, origin: str = 'Python') -> int:
     """
     Add an op and return its kind. `in_place` has for each output the inputs that it may be, as bits.
+    """
+
+def pointwise_ops() -> list[dict[str, Any]]:
+    """
+    The rows of the table of pointwise ops: name, kind, inputs and outputs (their names), computed_in (the
+    number types), schema (of the attributes, or None), expression (its text), flops of an element, and
+    instructions (tuples of name, operands and constant) with the default attributes.
+    """
+
+def thread_count() -> int:
+    """Return the most threads that one call of a host kernel uses."""
+
+def set_thread_count(count: int) -> None:
+    """
+    Set the most threads that one call of a host kernel uses; results do not depend on it. At first it is
+    OMP_NUM_THREADS, or the number of processors.
     """
 
 def register_kernel(kernel_id: str, kind: OpKind | int, device: str, priority: int, flags: int, launch: Callable[..., None], supported: Callable[..., str | None] | None = None, workspace_bytes: Callable[..., int] | None = None, origin: str = 'Python') -> None:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from npu_cuda._C import load_library as load_library
     from npu_cuda._C import op_call as op_call
     from npu_cuda._C import ops as ops
+    from npu_cuda._C import pointwise_ops as pointwise_ops
     from npu_cuda._C import prepare_call as prepare_call
     from npu_cuda._C import remove_kernel as remove_kernel
     from npu_cuda._C import select as select
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from npu_cuda._C import trace_start as trace_start
     from npu_cuda._C import trace_stop as trace_stop
     from npu_cuda.attributes import attrs as attrs
+    from npu_cuda.backend.rules import lowering_rule as lowering_rule
     from npu_cuda.errors import DeviceError as DeviceError
     from npu_cuda.errors import InternalError as InternalError
     from npu_cuda.errors import InvalidArgumentError as InvalidArgumentError
@@ -68,10 +70,11 @@ NAMES = {
     "_C": (
         "Graph OpKind PreparedCall Program Selection Status Tensor TensorSpec attr_schemas build_info "
         "create_stream cuda_absence destroy_stream devices empty graph_abort graph_begin graph_end "
-        "graph_launch kernels kinds launch_by_id libraries load_library op_call ops prepare_call "
-        "remove_kernel select synchronize trace_events trace_start trace_stop"
+        "graph_launch kernels kinds launch_by_id libraries load_library op_call ops pointwise_ops "
+        "prepare_call remove_kernel select synchronize trace_events trace_start trace_stop"
     ),
     "attributes": "attrs",
+    "backend.rules": "lowering_rule",
     "errors": (
         "DeviceError InternalError InvalidArgumentError NotSupportedError NpuCudaError UnavailableError"
     ),

@@ -96,7 +96,7 @@ def find_rows(names: Sequence[str]) -> list[OpRow]:
 
 def probe_row(row: OpRow, devices: Sequence[str], *, as_json: bool) -> bool:
     """Probe an op, print its outcomes, and return whether all passed."""
-    kind = int(getattr(_C.OpKind, row.op))
+    kind = _C.kinds()[row.op]
     if not as_json:
         print(kind)
     outcomes = [outcome for device in devices for outcome in outcomes_of(row, device)]

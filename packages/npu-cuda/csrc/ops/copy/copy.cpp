@@ -36,12 +36,6 @@ Status copy_supported(const OpCall& call) {
                                  " bits, not 8, 16, 32, 64 or 128");
 }
 
-Status cast_supported(const OpCall& call, DType from, DType to) {
-  NPU_TRY(expect_dtype(call.inputs[0], from, "x"));
-  NPU_TRY(expect_dtype(call.outputs[0], to, "y"));
-  return expect_same_shape(call.inputs[0], call.outputs[0], "x", "y");
-}
-
 Cost copy_cost(const OpCall& call) { return cost_of(call, 0); }
 
 int StridedPair::transposed_axis() const {

@@ -1,8 +1,7 @@
-// copy: x -> y, any strides; dtypes as they are, or f32, f16 and bf16 into each other. What is contiguous in both is a
+// copy: x -> y of one dtype, any strides. What is contiguous in both is a
 // copy of memory, what is transposed goes through squares in shared memory, the rest item by item.
 #include "ops/copy/copy.h"
 
-#include "ops/device_floats.h"
 #include "ops/elementwise_grid.h"
 #include "ops/kernel_loading.h"
 
@@ -15,12 +14,6 @@ constexpr int kRowsAtOnce = kThreads / kSide;
 struct Bits128 {
   uint64_t low, high;
 };
-
-template <class X, class Y>
-__device__ Y convert(X x) {
-  if constexpr (std::is_same_v<X, Y>) return x;
-  else return narrow<Y>(widen(x));
-}
 
 struct Place {
   int64_t x, y;  // in items
@@ -39,11 +32,11 @@ __device__ Place place_of(const StridedPair& pair, int64_t index, int end, int s
   return place;
 }
 
-template <class X, class Y>
-__global__ void copy_items(const X* x, Y* y, const StridedPair pair, int64_t n) {
+template <class T>
+__global__ void copy_items(const T* x, T* y, const StridedPair pair, int64_t n) {
   for (int64_t i = first_item(); i < n; i += item_step()) {
     const Place place = place_of(pair, i, pair.rank, -1);
-    y[place.y] = convert<X, Y>(x[place.x]);
+    y[place.y] = x[place.x];
   }
 }
 
@@ -98,7 +91,6 @@ Status supported_transposed(const OpCall& call) {
 }
 
 Status launch_memory(const OpCall& call) {
-  NPU_TRY(supported_memory(call));
   const TensorDesc &x = call.inputs[0], &y = call.outputs[0];
   if (y.numel == 0) return {};
   return cuda_status(cudaMemcpyAsync(y.data, x.data, size_t(nbytes(y)), cudaMemcpyDeviceToDevice,
@@ -117,12 +109,12 @@ Status with_item(const OpCall& call, F f) {
   }
 }
 
-template <class X, class Y>
+template <class T>
 Status run_items(const OpCall& call) {
   const TensorDesc &x = call.inputs[0], &y = call.outputs[0];
   if (y.numel == 0) return {};
-  return launch(copy_items<X, Y>, item_shape(y.numel), call.stream, static_cast<const X*>(x.data),
-                static_cast<Y*>(y.data), collapse(x, y), y.numel);
+  return launch(copy_items<T>, item_shape(y.numel), call.stream, static_cast<const T*>(x.data),
+                static_cast<T*>(y.data), collapse(x, y), y.numel);
 }
 
 template <class T>
@@ -136,7 +128,6 @@ Status run_squares(const OpCall& call) {
 }
 
 Status launch_squares(const OpCall& call) {
-  NPU_TRY(supported_transposed(call));
   return with_item(call, [&](auto item) { return run_squares<decltype(item)>(call); });
 }
 
@@ -145,32 +136,13 @@ Status load_squares(const OpCall& call, void** state) {
 }
 
 Status launch_strided(const OpCall& call) {
-  NPU_TRY(copy_supported(call));
-  return with_item(call, [&](auto item) { return run_items<decltype(item), decltype(item)>(call); });
+  return with_item(call, [&](auto item) { return run_items<decltype(item)>(call); });
 }
 
 Status load_strided(const OpCall& call, void** state) {
   return with_item(call, [&](auto item) {
-    return load_kernel<copy_items<decltype(item), decltype(item)>>(call, state);
+    return load_kernel<copy_items<decltype(item)>>(call, state);
   });
-}
-
-template <class X, class Y>
-Status supported_cast(const OpCall& call) {
-  return cast_supported(call, kDTypeOf<X>, kDTypeOf<Y>);
-}
-
-template <class X, class Y>
-Status launch_cast(const OpCall& call) {
-  NPU_TRY((supported_cast<X, Y>(call)));
-  return run_items<X, Y>(call);
-}
-
-template <class X, class Y>
-KernelPtr cast_kernel(const char* id) {
-  return make_kernel({OpKind::Copy, id, DeviceType::Cuda},
-                     {supported_cast<X, Y>, launch_cast<X, Y>, copy_cost, nullptr, load_kernel<copy_items<X, Y>>},
-                     kDTypeOf<X>);
 }
 
 KernelPtr kernel(const char* id, int priority, KernelFunctions functions) {
@@ -184,12 +156,6 @@ std::vector<KernelPtr> copy_cuda_kernels() {
       kernel("copy.any.cuda.memory", 30, {supported_memory, launch_memory, copy_cost}),
       kernel("copy.any.cuda.transpose", 20, {supported_transposed, launch_squares, copy_cost, nullptr, load_squares}),
       kernel("copy.any.cuda", 10, {copy_supported, launch_strided, copy_cost, nullptr, load_strided}),
-      cast_kernel<float, __half>("copy.f32_f16.cuda"),
-      cast_kernel<float, __nv_bfloat16>("copy.f32_bf16.cuda"),
-      cast_kernel<__half, float>("copy.f16_f32.cuda"),
-      cast_kernel<__half, __nv_bfloat16>("copy.f16_bf16.cuda"),
-      cast_kernel<__nv_bfloat16, float>("copy.bf16_f32.cuda"),
-      cast_kernel<__nv_bfloat16, __half>("copy.bf16_f16.cuda"),
   };
 }
 

@@ -2,7 +2,6 @@
 #include <cstring>
 
 #include "ops/copy/copy.h"
-#include "ops/floats.h"
 #include "ops/host_simd.h"
 
 namespace npu {
@@ -12,39 +11,31 @@ struct Bits128 {
   uint64_t low, high;
 };
 
-template <class X, class Y>
-inline Y convert(X x) {
-  if constexpr (std::is_same_v<X, Y>) return x;
-  else return from_float<Y>(to_float(x));
-}
-
 // A row of n items.
-template <class X, class Y>
+template <class T>
 struct CopyRow {
-  [[gnu::always_inline]] static inline void run(const X* __restrict x, int64_t x_stride, Y* __restrict y,
+  [[gnu::always_inline]] static inline void run(const T* __restrict x, int64_t x_stride, T* __restrict y,
                                                 int64_t y_stride, int64_t n) {
     if (x_stride != 1 || y_stride != 1) {
-      for (int64_t i = 0; i < n; ++i) y[i * y_stride] = convert<X, Y>(x[i * x_stride]);
-    } else if constexpr (std::is_same_v<X, Y>) {
-      std::memcpy(y, x, size_t(n) * sizeof(X));
+      for (int64_t i = 0; i < n; ++i) y[i * y_stride] = x[i * x_stride];
     } else {
-      for (int64_t i = 0; i < n; ++i) y[i] = convert<X, Y>(x[i]);
+      std::memcpy(y, x, size_t(n) * sizeof(T));
     }
   }
 };
 
 // y[i][j] = x[j][i], in squares that both stay in the first cache.
-template <class X, class Y>
+template <class T>
 struct CopyTransposed {
   static constexpr int64_t kSide = 16;
 
-  [[gnu::always_inline]] static inline void run(const X* __restrict x, int64_t x_stride, Y* __restrict y,
+  [[gnu::always_inline]] static inline void run(const T* __restrict x, int64_t x_stride, T* __restrict y,
                                                 int64_t y_stride, int64_t rows, int64_t columns) {
     for (int64_t top = 0; top < rows; top += kSide) {
       for (int64_t left = 0; left < columns; left += kSide) {
         const int64_t bottom = std::min(rows, top + kSide), right = std::min(columns, left + kSide);
         for (int64_t i = top; i < bottom; ++i) {
-          for (int64_t j = left; j < right; ++j) y[i * y_stride + j] = convert<X, Y>(x[j * x_stride + i]);
+          for (int64_t j = left; j < right; ++j) y[i * y_stride + j] = x[j * x_stride + i];
         }
       }
     }
@@ -52,8 +43,8 @@ struct CopyTransposed {
 };
 
 // Calls `each` with the start of every slice along the axes but `inner` and the last one.
-template <class X, class Y, class Each>
-void for_each_slice(const StridedPair& pair, int inner, const X* x, Y* y, Each each) {
+template <class T, class Each>
+void for_each_slice(const StridedPair& pair, int inner, const T* x, T* y, Each each) {
   int64_t index[NPU_MAX_RANK] = {};
   for (;;) {
     each(x, y);
@@ -71,65 +62,40 @@ void for_each_slice(const StridedPair& pair, int inner, const X* x, Y* y, Each e
   }
 }
 
-template <class X, class Y>
+template <class T>
 Status copy(const OpCall& call) {
-  const auto* x = static_cast<const X*>(call.inputs[0].data);
-  auto* y = static_cast<Y*>(call.outputs[0].data);
+  const auto* x = static_cast<const T*>(call.inputs[0].data);
+  auto* y = static_cast<T*>(call.outputs[0].data);
   if (call.outputs[0].numel == 0) return {};
   const StridedPair pair = collapse(call.inputs[0], call.outputs[0]);
   const int last = pair.last(), other = pair.transposed_axis();
   const int64_t size = pair.shape[last], x_stride = pair.x_strides[last], y_stride = pair.y_strides[last];
   if (other < 0) {
-    for_each_slice(pair, last, x, y, [&](const X* from, Y* to) {
-      run_simd<CopyRow<X, Y>>(from, x_stride, to, y_stride, size);
+    for_each_slice(pair, last, x, y, [&](const T* from, T* to) {
+      run_simd<CopyRow<T>>(from, x_stride, to, y_stride, size);
     });
   } else {
-    for_each_slice(pair, other, x, y, [&](const X* from, Y* to) {
-      run_simd<CopyTransposed<X, Y>>(from, x_stride, to, pair.y_strides[other], pair.shape[other], size);
+    for_each_slice(pair, other, x, y, [&](const T* from, T* to) {
+      run_simd<CopyTransposed<T>>(from, x_stride, to, pair.y_strides[other], pair.shape[other], size);
     });
   }
   return {};
 }
 
 Status launch_copy(const OpCall& call) {
-  NPU_TRY(copy_supported(call));
   switch (item_bytes(call.inputs[0].dtype)) {
-    case 1: return copy<uint8_t, uint8_t>(call);
-    case 2: return copy<uint16_t, uint16_t>(call);
-    case 4: return copy<uint32_t, uint32_t>(call);
-    case 8: return copy<uint64_t, uint64_t>(call);
-    default: return copy<Bits128, Bits128>(call);
+    case 1: return copy<uint8_t>(call);
+    case 2: return copy<uint16_t>(call);
+    case 4: return copy<uint32_t>(call);
+    case 8: return copy<uint64_t>(call);
+    default: return copy<Bits128>(call);
   }
-}
-
-template <class X, class Y>
-Status supported(const OpCall& call) {
-  return cast_supported(call, kDTypeOf<X>, kDTypeOf<Y>);
-}
-
-template <class X, class Y>
-Status launch(const OpCall& call) {
-  NPU_TRY((supported<X, Y>(call)));
-  return copy<X, Y>(call);
-}
-
-template <class X, class Y>
-KernelPtr cast_kernel(const char* id) {
-  return make_kernel({OpKind::Copy, id, DeviceType::Host}, {supported<X, Y>, launch<X, Y>, copy_cost}, kDTypeOf<X>);
 }
 
 }  // namespace
 
 std::vector<KernelPtr> copy_host_kernels() {
-  return {
-      make_kernel({OpKind::Copy, "copy.any.host", DeviceType::Host, 10}, {copy_supported, launch_copy, copy_cost}),
-      cast_kernel<float, Half>("copy.f32_f16.host"),
-      cast_kernel<float, BFloat16>("copy.f32_bf16.host"),
-      cast_kernel<Half, float>("copy.f16_f32.host"),
-      cast_kernel<Half, BFloat16>("copy.f16_bf16.host"),
-      cast_kernel<BFloat16, float>("copy.bf16_f32.host"),
-      cast_kernel<BFloat16, Half>("copy.bf16_f16.host"),
-  };
+  return {make_kernel({OpKind::Copy, "copy.any.host", DeviceType::Host, 10}, {copy_supported, launch_copy, copy_cost})};
 }
 
 }  // namespace npu

@@ -92,7 +92,6 @@ Operand operand(const TensorDesc& tensor, bool is_transposed) {
 }
 
 Status launch_tiles(const OpCall& call) {
-  NPU_TRY(supported(call));
   if (call.outputs[0].numel == 0) return {};
   const GemmAttrs attrs = attrs_of<GemmAttrs>(call);
   const GemmSizes sizes = gemm_sizes(call);

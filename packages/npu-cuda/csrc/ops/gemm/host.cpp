@@ -113,7 +113,6 @@ Matrix matrix(const TensorDesc& tensor, bool is_transposed) {
 }
 
 Status launch(const OpCall& call) {
-  NPU_TRY(supported(call));
   const GemmAttrs attrs = attrs_of<GemmAttrs>(call);
   const float* c = attrs.beta == 0 ? nullptr : static_cast<const float*>(call.inputs[2].data);
   const Problem problem{gemm_sizes(call), matrix(call.inputs[0], attrs.ta), matrix(call.inputs[1], attrs.tb), c,

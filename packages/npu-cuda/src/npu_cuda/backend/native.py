@@ -161,6 +161,10 @@ class HostBackend(NativeBackend):
     def devices(self) -> Sequence[torch.device]:
         return [torch.device("cpu")]
 
+    def prepare(self, graph: Graph, ops: Sequence[BackendOp], device: torch.device) -> PreparedProgram:
+        _C.set_thread_count(torch.get_num_threads())
+        return super().prepare(graph, ops, device)
+
     def native_device(self, device: torch.device) -> str:  # noqa: ARG002 - there is one
         return "host"
 

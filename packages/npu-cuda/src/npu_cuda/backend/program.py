@@ -98,7 +98,7 @@ class ProgramInstance:
         for op in prepared.ops:
             places = [slots[pair] for pair in zip((*op.inputs, *op.outputs), views_of(op), strict=True)]
             count = len(op.inputs)
-            which = op.kernel if op.kernel and is_aligned else _C.OpKind[op.kind]
+            which = op.kernel if op.kernel and is_aligned else _C.kinds()[op.kind]
             self.native.add(which, places[:count], places[count:], op.schema_id, op.attrs)
         self.native.finalize(functools.partial(torch.empty, dtype=torch.uint8, device=device))
         self.external = [slots[pair] for pair, feed in layout.slots.items() if feed is not None]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
 
+from npu_cuda import _C
+from npu_cuda.backend.pointwise_rules import ELEMENTWISE_RULES, Condition, ElementwiseRule, Pack
 from npu_cuda.backend.tensor_views import is_column_major
+from npu_cuda.errors import InvalidArgumentError
 from npu_ir import OpNode, TensorType
 from npu_ir.core.storage import may_self_overlap
 from npu_ir.plugins.backend import BackendOp, Operand, Temporary
@@ -15,15 +18,21 @@ from npu_ir.plugins.backend import BackendOp, Operand, Temporary
 # A rule returns the ops that compute a node, without kernels, or the reason why there are none. It looks at
 # the node alone: dtypes, shapes and strides are checked by the kernels.
 Rule = Callable[[OpNode, "Pack"], "list[BackendOp] | str"]
-# Packs attributes: pack("GEMM", ta=1) returns the id of the schema and the bytes.
-Pack = Callable[..., "tuple[int, bytes]"]
 
 
-def lower_node(node: OpNode, pack: Pack) -> list[BackendOp] | str:
-    """Return the ops that compute ``node``, without kernels, or the reason why there are none."""
-    rule = RULES.get(node.op_type)
-    if rule is None:
-        return f"no native op for {node.op_type}"
+def lower_node(node: OpNode, pack: Pack) -> Iterator[list[BackendOp] | str]:
+    """Yield the ops of each rule of ``node``, without kernels, or the reason why it does not compute it."""
+    alternatives = RULES.get(node.op_type)
+    if alternatives is None:
+        yield f"no native op for {node.op_type}"
+    elif reason := _unsupported_value(node):
+        yield reason
+    else:
+        yield from (rule(node, pack) for rule in alternatives)
+
+
+def _unsupported_value(node: OpNode) -> str | None:
+    """Return why no native op takes the values of a node."""
     for value in (*node.inputs, *node.outputs):
         type = value.type
         if not isinstance(type, TensorType):
@@ -36,23 +45,35 @@ def lower_node(node: OpNode, pack: Pack) -> list[BackendOp] | str:
             type.static_shape, type.static_strides
         ):  # the arguments of a call may have another layout
             return f"native ops take tensors whose elements share no memory, not {type}"
-    return rule(node, pack)
+    return None
 
 
-def _lower_add(node: OpNode, pack: Pack) -> list[BackendOp] | str:
-    if len(node.inputs) != 2 or len(node.outputs) != 1:
-        return "EltwiseAdd adds two tensors"
-    alpha = _real_attr(node, "alpha", 1)
-    if alpha is None or _unsupported_attrs(node, "alpha"):
-        return f"EltwiseAdd takes a real alpha and nothing else, not {dict(node.attrs)}"
-    schema_id, attrs = pack("EADD", alpha=alpha)
-    return [BackendOp("EltwiseAdd", node.inputs, node.outputs, (node,), schema_id=schema_id, attrs=attrs)]
+def lowering_rule(
+    op_type: str,
+    kind: str,
+    *,
+    numbers: Mapping[str, str] | None = None,
+    condition: Condition | None = None,
+) -> None:
+    """Have nodes of an op computed by a native op: one of a library, of Python, or of npu-cuda.
 
+    A later rule is asked before earlier ones, and before those of npu-cuda.
 
-def _lower_relu(node: OpNode, pack: Pack) -> list[BackendOp] | str:  # noqa: ARG001 - it has no attributes
-    if len(node.inputs) != 1 or len(node.outputs) != 1 or _unsupported_attrs(node):
-        return "EltwiseRelu takes one tensor"
-    return [BackendOp("EltwiseRelu", node.inputs, node.outputs, (node,))]
+    Args:
+        op_type: The op of the nodes: "aten.softplus.default".
+        kind: The name of the native op, which is registered. Its inputs are the tensors of the node.
+        numbers: Field of its attributes to argument of the node, for arguments that are numbers.
+        condition: Returns why a node is not computed by it; None if it is.
+
+    Raises:
+        InvalidArgumentError: There is no such native op.
+    """
+    if kind not in _C.kinds():
+        raise InvalidArgumentError(
+            f"lowering_rule: there is no native op {kind!r}; npu_cuda.kinds() lists them"
+        )
+    rule = ElementwiseRule(kind, numbers or {}, condition=condition or (lambda _: None))
+    RULES[op_type] = (rule, *RULES.get(op_type, ()))
 
 
 def _lower_copy(node: OpNode, pack: Pack) -> list[BackendOp] | str:  # noqa: ARG001 - it has no attributes
@@ -138,17 +159,15 @@ def _unsupported_attrs(node: OpNode, *known: str) -> str:
     return ", ".join(name for name, value in node.attrs.items() if name not in known and value is not None)
 
 
-RULES: Mapping[str, Rule] = {
-    "aten.add.Tensor": _lower_add,
-    "aten.relu.default": _lower_relu,
-    "aten.clone.default": _lower_copy,
-    "aten.contiguous.default": _lower_copy,
-    "aten._to_copy.default": _lower_copy,
-    "aten.to.dtype": _lower_copy,
-    "aten.mm.default": _lower_matmul,
-    "aten.matmul.default": _lower_matmul,
-    "aten.linear.default": _lower_linear,
-    "aten.addmm.default": _lower_addmm,
-    "npu.relu.default": _lower_relu,
-    "npu.linear.default": _lower_linear,
+RULES: dict[str, tuple[Rule, ...]] = {
+    **ELEMENTWISE_RULES,
+    "aten.clone.default": (_lower_copy,),
+    "aten.contiguous.default": (_lower_copy,),
+    "aten._to_copy.default": (_lower_copy,),
+    "aten.to.dtype": (_lower_copy,),
+    "aten.mm.default": (_lower_matmul,),
+    "aten.matmul.default": (_lower_matmul,),
+    "aten.linear.default": (_lower_linear,),
+    "aten.addmm.default": (_lower_addmm,),
+    "npu.linear.default": (_lower_linear,),
 }

@@ -38,7 +38,7 @@ def select_kernel(op: BackendOp, device: str, alignment: int) -> tuple[str, str]
         specs = specs_of(views_of(op), alignment)
         count = len(op.inputs)
         selection = _C.select(
-            _C.OpKind[op.kind],
+            _C.kinds()[op.kind],
             specs[:count],
             specs[count:],
             op.schema_id,
@@ -57,12 +57,19 @@ def select_kernel(op: BackendOp, device: str, alignment: int) -> tuple[str, str]
 def select_ops(node: OpNode, device: str) -> list[BackendOp] | str:
     """Return the ops of ``node`` with their kernels for aligned memory, or why there are none."""
     load_plugins()
+    reasons = []
     try:
-        ops = lower_node(node, attrs)
+        for ops in lower_node(node, attrs):
+            chosen = ops if isinstance(ops, str) else _with_kernels(ops, device)
+            if not isinstance(chosen, str):
+                return chosen
+            reasons.append(chosen)
     except errors.InvalidArgumentError as error:  # a number that an attribute cannot hold
-        return str(error)
-    if isinstance(ops, str):
-        return ops
+        reasons.append(str(error))
+    return reasons[0]
+
+
+def _with_kernels(ops: Sequence[BackendOp], device: str) -> list[BackendOp] | str:
     chosen = []
     for op in ops:
         # A kernel for unaligned memory is required: a tensor may start anywhere in a storage.

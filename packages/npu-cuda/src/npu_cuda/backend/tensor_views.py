@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from npu_ir import TensorType
-from npu_ir.core.storage import is_dense
 from npu_ir.core.types import contiguous_strides
 from npu_ir.plugins.backend import BackendOp, Operand
 
@@ -66,16 +65,6 @@ def _as_matrix(reading: TensorView) -> TensorView:
     return reading
 
 
-def _flatten_elements(plain: Sequence[TensorView]) -> list[TensorView]:
-    """Return dense, non-contiguous tensors of equal strides as one-dimensional; others unchanged."""
-    first = plain[0]
-    if any(item.shape != first.shape or item.strides != first.strides for item in plain):
-        return list(plain)
-    if first.strides == contiguous_strides(first.shape) or not is_dense(first.shape, first.strides):
-        return list(plain)
-    return [item.with_shape((math.prod(item.shape),), (1,)) for item in plain]
-
-
 def _broadcast_source(plain: Sequence[TensorView]) -> list[TensorView]:
     """Return the source of a copy expanded to the shape of its target."""
     source, target = plain
@@ -91,7 +80,5 @@ def _broadcast_source(plain: Sequence[TensorView]) -> list[TensorView]:
 
 _BY_KIND: Mapping[str, Callable[[Sequence[TensorView]], list[TensorView]]] = {
     "Copy": _broadcast_source,
-    "EltwiseAdd": _flatten_elements,
-    "EltwiseRelu": _flatten_elements,
     "Gemm": _as_matrices,
 }

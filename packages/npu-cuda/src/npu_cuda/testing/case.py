@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 
 Array = NDArray[Any]
 Attrs = Mapping[str, float]
+# The numbers that inputs have: all, more than 0, or all but 0.
+Domain = Literal["any", "positive", "not zero"]
 Reference = Callable[[Sequence[Array], Attrs], "list[Array]"]
 
 
@@ -38,6 +40,7 @@ class Case:
         exact: The result is the reference, rounded; else the tolerance of the dtype holds.
         unread: Inputs that must not be read: they hold NaN.
         terms: Number of products per sum: errors grow with its root.
+        domain: The numbers that the inputs have.
     """
 
     name: str
@@ -49,6 +52,7 @@ class Case:
     exact: bool = False
     unread: tuple[int, ...] = ()
     terms: int = 1
+    domain: Domain = "any"
 
 
 @dataclass(frozen=True, slots=True)

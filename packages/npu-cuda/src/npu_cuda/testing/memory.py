@@ -143,7 +143,8 @@ def check_results(row: OpRow, case: Case, memory: CallMemory) -> tuple[float, fl
     for i, expected in enumerate(reference_of(row, case)):
         output = memory.outputs[i]
         tolerance = tolerance_of(case, output.layout.dtype)
-        error, text = error_of(output.stored_elements(), expected, output.layout.dtype, tolerance)
+        whole = np.broadcast_to(expected, output.layout.shape)
+        error, text = error_of(output.stored_elements(), whole, output.layout.dtype, tolerance)
         worst, allowed = max(worst, error), max(allowed, tolerance.relative)
         if text:
             return worst, allowed, f"output {i}: {text}"

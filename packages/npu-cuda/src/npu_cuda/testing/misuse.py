@@ -20,8 +20,9 @@ def misuses(op: str, case: Case) -> Iterator[Refusal]:
     least, most = info["inputs"]
     takes = f"{op} takes {least}"
     inputs, outputs = case.inputs, case.outputs
-    yield Refusal("an input is missing", inputs[: least - 1], outputs, "InvalidArgument", takes)
-    too_many = (inputs * (most + 1))[: most + 1]
+    if least > 0:
+        yield Refusal("an input is missing", inputs[: least - 1], outputs, "InvalidArgument", takes)
+    too_many = ((inputs or outputs) * (most + 1))[: most + 1]
     yield Refusal("an input too many", too_many, outputs, "InvalidArgument", takes)
     yield Refusal("no output", inputs, (), "InvalidArgument", takes)
     yield Refusal("an output too many", inputs, outputs * 2, "InvalidArgument", takes)

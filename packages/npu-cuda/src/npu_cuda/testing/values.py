@@ -9,7 +9,7 @@ from zlib import crc32
 
 import numpy as np
 
-from npu_cuda.testing.case import Array, Case, TensorLayout
+from npu_cuda.testing.case import Array, Case, Domain, TensorLayout
 
 FLOATS = ("float32", "float16", "bfloat16")
 TINY = {"float32": 2.0**-149, "float16": 2.0**-24, "bfloat16": 2.0**-133}
@@ -61,8 +61,22 @@ def inputs_of(case: Case) -> list[Array]:
         combinations = np.array(list(product(special_values(case.inputs[0].dtype), repeat=len(case.inputs))))
         return [np.resize(combinations[:, i], layout.shape) for i, layout in enumerate(case.inputs)]
     random = np.random.default_rng(crc32(case.name.encode()))
-    values = [_broadcast_shared(_values(layout, random), layout) for layout in case.inputs]
+    values = [
+        _broadcast_shared(_in_domain(_values(layout, random), case.domain, layout.dtype), layout)
+        for layout in case.inputs
+    ]
     return [np.full_like(v, np.nan) if i in case.unread else v for i, v in enumerate(values)]
+
+
+def _in_domain(values: Array, domain: Domain, dtype: str) -> Array:
+    """Return values moved into a domain; positive integers stay small, so that powers of them fit."""
+    if domain == "any" or values.dtype.kind == "b":
+        return values
+    if domain == "not zero":
+        return np.where(values == 0, np.ones_like(values) * 3, values)
+    if values.dtype.kind != "f":
+        return values % 5 + 1
+    return decode(encode(np.abs(values) + 0.125, dtype), dtype)
 
 
 def _broadcast_shared(values: Array, layout: TensorLayout) -> Array:

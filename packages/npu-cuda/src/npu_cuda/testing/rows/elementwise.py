@@ -1,139 +1,404 @@
-"""The rows of elementwise ops, and the cases and refusals that they share."""
+"""The rows of pointwise ops: a table of references by PyTorch in float64, from which all cases are made."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
+import torch
+from torch.nn import functional
 
-from npu_cuda.testing.case import Array, Attrs, Case, OpRow, Refusal, TensorLayout
+from npu_cuda import _C
+from npu_cuda.testing.case import Array, Attrs, Case, Domain, OpRow, Refusal, TensorLayout
 from npu_cuda.testing.misuse import misuses
 from npu_cuda.testing.values import FLOATS, special_count
 
-SHAPES = (
-    (), (0,), (1,), (2,), (31,), (32,), (33,), (255,), (257,), (1023,), (20011,), (3, 0, 5), (5, 7, 11),
-    (1, 2, 1, 3, 1, 2, 1, 5),
-)  # fmt: skip
+aten = torch.ops.aten
+Reference = Callable[..., Any]
+
+DTYPES = {"f32": FLOATS, "f64": ("float64",), "i64": ("int64", "int32", "int16", "int8", "uint8")}
+BOOLEANS = {"condition", "mask"}  # inputs of dtype bool
+SINGLE = {"bc1_inv", "bc2_inv", "lr"}  # inputs of one element
 
 
-def elementwise_cases(arity: int, *, attrs: Attrs | None = None) -> Iterator[Case]:
-    """Yield cases of ops on tensors of one shape and dtype; the output may alias any input."""
-    for dtype in FLOATS:
-        for shape in SHAPES:
-            yield _case(f"{dtype} {list(shape)}", TensorLayout(shape, dtype), arity, attrs)
-        for which in (*range(arity + 1), None):
-            yield _misaligned_case(dtype, arity, which, attrs)
-        for shape in ((0,), (33,), (20011,)):
-            for place in range(arity):
-                case = _case(
-                    f"{dtype} {list(shape)} in place of input {place}",
-                    TensorLayout(shape, dtype),
-                    arity,
-                    attrs,
-                )
-                yield replace(case, aliases={0: place})
-        special = TensorLayout((special_count(arity),), dtype)
-        yield replace(_case(f"{dtype} special values", special, arity, attrs), special=True)
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """The test of an op.
+
+    Attributes:
+        reference: Computes the outputs from tensors, in float64 or integers, and the attributes by name.
+        attrs: The sets of attributes to test; the defaults are tested, too.
+        domain: The numbers that inputs have.
+        exact: The result is the reference, rounded once.
+        special: Special values give those of PyTorch.
+        dtypes: Of all inputs; empty for those that the op is computed for.
+        yields: The dtype of outputs where it is not that of the inputs.
+    """
+
+    reference: Reference
+    attrs: tuple[Attrs, ...] = ()
+    domain: Domain = "any"
+    exact: bool = False
+    special: bool = True
+    dtypes: tuple[str, ...] = ()
+    yields: str | None = None
 
 
-def _case(name: str, layout: TensorLayout, arity: int, attrs: Attrs | None) -> Case:
-    return Case(name, (layout,) * arity, (layout,), attrs or {}, exact=True)
+def _adam(param: Any, grad: Any, m: Any, v: Any, bc1: Any, bc2: Any, step: Any = None, **p: Any) -> list[Any]:
+    rate = p["lr"] if step is None else step
+    decay, is_adamw = p["weight_decay"], p["flags"] == 1
+    slope = grad if is_adamw else grad + decay * param
+    start = param * (1 - rate * decay) if is_adamw else param
+    next_m = p["beta1"] * m + (1 - p["beta1"]) * slope
+    next_v = p["beta2"] * v + (1 - p["beta2"]) * slope * slope
+    return [start - rate * (next_m * bc1) / (torch.sqrt(next_v * bc2) + p["eps"]), next_m, next_v]
 
 
-def _misaligned_case(dtype: str, arity: int, which: int | None, attrs: Attrs | None) -> Case:
-    layout = TensorLayout((1029,), dtype)
-    layouts = [replace(layout, shift=1) if which in {i, None} else layout for i in range(arity + 1)]
-    name = "everything" if which is None else "the output" if which == arity else f"input {which}"
-    return Case(
-        f"{dtype}, {name} misaligned by one item",
-        tuple(layouts[:-1]),
-        (layouts[-1],),
-        attrs or {},
+def _sgd(param: Any, grad: Any, step: Any = None, **p: Any) -> Any:
+    return param - (p["lr"] if step is None else step) * (grad + p["weight_decay"] * param)
+
+
+def _sgd_momentum(param: Any, grad: Any, buffer: Any, **p: Any) -> list[Any]:
+    slope = grad + p["weight_decay"] * param
+    following = slope if p["flags"] & 2 else p["momentum"] * buffer + (1 - p["dampening"]) * slope
+    step = slope + p["momentum"] * following if p["flags"] & 1 else following
+    return [param - p["lr"] * step, following]
+
+
+def _hardsigmoid_bwd(dy: Any, x: Any) -> Any:
+    """Return the gradient; that of PyTorch has a sixth in float32, whatever the dtype."""
+    return torch.where((x > -3) & (x < 3), dy / 6, 0)
+
+
+def _elu(x: Any, alpha: float, scale: float, input_scale: float, is_result: float) -> Any:  # noqa: ARG001
+    return aten.elu(x, alpha, scale, input_scale)
+
+
+def _elu_bwd(dy: Any, x: Any, alpha: float, scale: float, input_scale: float, is_result: float) -> Any:
+    return aten.elu_backward(dy, alpha, scale, input_scale, bool(is_result), x)
+
+
+def _bias_corr(step: Any, beta1: float, beta2: float) -> list[Any]:
+    count = step.double().clamp(min=1)
+    return [1 / (1 - torch.tensor(beta, dtype=torch.float64) ** count) for beta in (beta1, beta2)]
+
+
+def _of_number(function: Reference) -> Reference:
+    return lambda x, other: function(x, _number(x, other))
+
+
+def _number(x: Any, value: float) -> Any:
+    """Return a number as one of the dtype of a tensor: of integers, an integer, also for infinity."""
+    if x.is_floating_point():
+        return value
+    limits = torch.iinfo(x.dtype)
+    return int(value) if math.isfinite(value) else limits.max if value > 0 else limits.min
+
+
+OTHER = ({"other": 3.0}, {"other": -2.0})
+SGD = {"lr": 0.25, "weight_decay": 0.125}
+ADAM = {"lr": 0.01, "weight_decay": 0.25}
+
+# Ops of one tensor without attributes, which are functions of PyTorch.
+UNARY: Mapping[str, Sample] = {
+    "Neg": Sample(torch.neg, exact=True),
+    "Abs": Sample(torch.abs, exact=True),
+    "Sign": Sample(torch.sign, exact=True),
+    "Square": Sample(torch.square, exact=True),
+    "Reciprocal": Sample(torch.reciprocal),
+    "Floor": Sample(torch.floor, exact=True),
+    "Ceil": Sample(torch.ceil, exact=True),
+    "Round": Sample(torch.round, exact=True),
+    "Trunc": Sample(torch.trunc, exact=True),
+    "Exp": Sample(torch.exp),
+    "Expm1": Sample(torch.expm1),
+    "Log": Sample(torch.log, domain="positive"),
+    "Log1p": Sample(torch.log1p, domain="positive"),
+    "Sqrt": Sample(torch.sqrt, domain="positive"),
+    "Rsqrt": Sample(torch.rsqrt, domain="positive"),
+    "Sin": Sample(torch.sin),
+    "Cos": Sample(torch.cos),
+    "Tanh": Sample(torch.tanh),
+    "Erf": Sample(torch.erf),
+    "EltwiseRelu": Sample(torch.relu, exact=True),
+    "Sigmoid": Sample(torch.sigmoid),
+    "Gelu": Sample(functional.gelu, special=False),
+    "GeluTanh": Sample(lambda x: functional.gelu(x, approximate="tanh"), special=False),
+    "Silu": Sample(functional.silu, special=False),
+    "Hardswish": Sample(functional.hardswish, special=False),
+    "Hardsigmoid": Sample(functional.hardsigmoid),
+    "LogicalNot": Sample(torch.logical_not, yields="bool"),
+    "BitwiseNot": Sample(torch.bitwise_not),
+}
+
+# Ops of two tensors, which have a twin whose second operand is a number.
+PAIRS: Mapping[str, Sample] = {
+    "Mul": Sample(torch.mul, exact=True),
+    "Div": Sample(torch.div),
+    "Remainder": Sample(torch.remainder, domain="not zero", special=False),
+    "Fmod": Sample(torch.fmod, domain="not zero", special=False),
+    "FloorDivideIntegers": Sample(torch.floor_divide, domain="not zero"),
+    "Equal": Sample(torch.eq, yields="bool"),
+    "NotEqual": Sample(torch.ne, yields="bool"),
+    "Less": Sample(torch.lt, yields="bool"),
+    "LessEqual": Sample(torch.le, yields="bool"),
+    "Greater": Sample(torch.gt, yields="bool"),
+    "GreaterEqual": Sample(torch.ge, yields="bool"),
+    "BitwiseAnd": Sample(torch.bitwise_and),
+    "BitwiseOr": Sample(torch.bitwise_or),
+    "BitwiseXor": Sample(torch.bitwise_xor),
+}
+
+FURTHER: Mapping[str, Sample] = {
+    "EltwiseAdd": Sample(
+        lambda x, other, alpha: x + _number(x, alpha) * other, ({"alpha": 2.0}, {"alpha": -1.0})
+    ),
+    "Sub": Sample(lambda x, other, alpha: x - _number(x, alpha) * other, ({"alpha": 2.0},)),
+    "Rsub": Sample(lambda x, other, alpha: other - _number(x, alpha) * x, ({"alpha": 2.0},)),
+    "AddScalar": Sample(
+        lambda x, other, alpha: x + _number(x, alpha * other), ({"other": 3.0, "alpha": -2.0},)
+    ),
+    "SubScalar": Sample(
+        lambda x, other, alpha: x - _number(x, alpha * other), ({"other": 3.0, "alpha": -2.0},)
+    ),
+    "RsubScalar": Sample(
+        lambda x, other, alpha: _number(x, other) - _number(x, alpha) * x, ({"other": 3.0, "alpha": 2.0},)
+    ),
+    "Pow": Sample(torch.pow, domain="positive"),
+    "PowScalar": Sample(_of_number(torch.pow), tuple({"other": n} for n in (2.0, 3.0, 1.0)), special=False),
+    "ScalarPow": Sample(
+        lambda x, other: torch.pow(_number(x, other), x), ({"other": 2.0},), domain="positive", special=False
+    ),
+    "Maximum": Sample(torch.maximum, special=False, exact=True),
+    "Minimum": Sample(torch.minimum, special=False, exact=True),
+    "Clamp": Sample(
+        lambda x, low, high: torch.clamp(x, _number(x, low), _number(x, high)), ({"low": -1.0, "high": 2.0},)
+    ),
+    "Lerp": Sample(torch.lerp, special=False),
+    "LerpScalar": Sample(torch.lerp, ({"weight": 0.25}, {"weight": 0.75}), special=False),
+    "Addcmul": Sample(lambda x, a, b, value: x + _number(x, value) * a * b, ({"value": 2.0},), special=False),
+    "Addcdiv": Sample(
+        lambda x, a, b, value: x + value * a / b, ({"value": 0.5},), domain="positive", special=False
+    ),
+    "Where": Sample(
+        lambda condition, x, other: torch.where(condition != 0, x, other), exact=True, special=False
+    ),
+    "MaskedFill": Sample(
+        lambda x, mask, value: torch.masked_fill(x, mask != 0, _number(x, value)),
+        ({"value": 7.0},),
         exact=True,
-    )
+        special=False,
+    ),
+    "BiasAdd": Sample(lambda x, bias, **_: x + bias, exact=True),
+    "LogicalAnd": Sample(torch.logical_and, yields="bool"),
+    "LogicalOr": Sample(torch.logical_or, yields="bool"),
+    "LogicalXor": Sample(torch.logical_xor, yields="bool"),
+    "ReluBwd": Sample(lambda dy, y: aten.threshold_backward(dy, y, 0), exact=True),
+    "SigmoidBwd": Sample(aten.sigmoid_backward, special=False),
+    "TanhBwd": Sample(aten.tanh_backward, special=False),
+    "GeluBwd": Sample(aten.gelu_backward, special=False),
+    "GeluTanhBwd": Sample(lambda dy, x: aten.gelu_backward(dy, x, approximate="tanh"), special=False),
+    "SiluBwd": Sample(aten.silu_backward, special=False),
+    "Softplus": Sample(aten.softplus, ({"beta": 2.0, "threshold": 1.0},), special=False),
+    "SoftplusBwd": Sample(aten.softplus_backward, ({"beta": 2.0, "threshold": 1.0},), special=False),
+    "HardswishBwd": Sample(aten.hardswish_backward, special=False),
+    "HardsigmoidBwd": Sample(_hardsigmoid_bwd, special=False),
+    "HardtanhBwd": Sample(
+        lambda dy, x, low, high: aten.hardtanh_backward(dy, x, min_val=low, max_val=high),
+        ({"low": -0.5, "high": 0.5},),
+        special=False,
+    ),
+    "LeakyRelu": Sample(
+        lambda x, slope: functional.leaky_relu(x, negative_slope=slope), ({"slope": 0.25},), special=False
+    ),
+    "LeakyReluBwd": Sample(
+        lambda dy, x, slope: aten.leaky_relu_backward(dy, x, slope, False), ({"slope": 0.25},), special=False
+    ),
+    "Elu": Sample(_elu, ({"alpha": 0.5, "scale": 1.5, "input_scale": 2.0},), special=False),
+    "EluBwd": Sample(_elu_bwd, ({"alpha": 0.5, "scale": 1.5}, {"alpha": 0.5, "is_result": 1}), special=False),
+    "MseGrad": Sample(
+        lambda pred, target, scale: (scale or 2 / max(pred.numel(), 1)) * (pred - target),
+        ({"scale": 0.5},),
+        special=False,
+    ),
+    "SquaredError": Sample(lambda pred, target: (pred - target) ** 2, special=False),
+    "MseBwd": Sample(
+        lambda dy, pred, target, scale: (scale or 2 / max(pred.numel(), 1)) * dy * (pred - target),
+        ({"scale": 2.0},),
+        special=False,
+    ),
+    "SgdStep": Sample(_sgd, (SGD,), special=False),
+    "SgdMomentumStep": Sample(
+        _sgd_momentum,
+        tuple({**SGD, "momentum": 0.5, "dampening": 0.25, "flags": flags} for flags in range(4)),
+        special=False,
+    ),
+    "AdamStep": Sample(
+        _adam, (ADAM, {**ADAM, "flags": 1}), domain="positive", special=False, dtypes=(*FLOATS, "float64")
+    ),
+    "StepInc": Sample(lambda step: step + 1),
+    "BiasCorr": Sample(
+        _bias_corr, special=False, dtypes=("int32", "int64"), domain="positive", yields="float32"
+    ),
+    "GradZero": Sample(lambda: torch.tensor(0.0)),
+    "Fill": Sample(lambda value: torch.tensor(value).double(), ({"value": 3.0},)),
+}
 
 
-def elementwise_refusals(arity: int) -> Iterator[Refusal]:
-    """Yield the refusals of such an op."""
-    matrix = TensorLayout((4, 6))
-    inputs = (matrix,) * arity
-    strided = replace(matrix, strides=(1, 4))
-    gaps = replace(matrix, strides=(8, 1))
-    yield _refusal("an output of another shape", inputs, TensorLayout((6, 4)), "[6, 4]")
-    yield _refusal("an output of another rank", inputs, TensorLayout((24,)), "[24]")
-    yield _refusal("an output of another dtype", inputs, replace(matrix, dtype="float16"), "y is float16")
-    yield _refusal("an output that is transposed", inputs, strided, "y is not contiguous")
-    for i in range(arity):
-        for name, layout in (("transposed", strided), ("with gaps", gaps)):
-            wrong = (*inputs[:i], layout, *inputs[i + 1 :])
-            yield _refusal(f"input {i} {name}", wrong, matrix, "is not contiguous")
-        yield _refusal(
-            f"input {i} of another dtype",
-            (*inputs[:i], replace(matrix, dtype="int32"), *inputs[i + 1 :]),
-            matrix,
-            "int32",
+def samples() -> dict[str, Sample]:
+    """Return the sample of each op."""
+    twins = {
+        f"{name}Scalar": replace(sample, reference=_of_number(sample.reference), attrs=OTHER, special=False)
+        for name, sample in PAIRS.items()
+    }
+    return {**UNARY, **PAIRS, **twins, **FURTHER}
+
+
+@dataclass(frozen=True, slots=True)
+class _Maker:
+    """Makes the cases of an op from its sample and its line in the table.
+
+    Attributes:
+        lines: That of the op, and of the same op with further inputs.
+    """
+
+    name: str
+    sample: Sample
+    lines: tuple[Mapping[str, Any], ...] = field(repr=False)
+
+    def dtypes(self) -> tuple[str, ...]:
+        computed = self.lines[0]["computed_in"]
+        return self.sample.dtypes or tuple(dtype for each in computed for dtype in DTYPES[each])
+
+    def layouts(self, line: Mapping[str, Any], layout: TensorLayout) -> tuple[TensorLayout, ...]:
+        """Return the layouts of the inputs: one for all, but for masks and single numbers."""
+        single = TensorLayout((), layout.dtype)
+        return tuple(
+            single if name in SINGLE else replace(layout, dtype="bool") if name in BOOLEANS else layout
+            for name in line["inputs"]
         )
-        shifted = Refusal(
-            f"an output that overlaps input {i}", (TensorLayout((32,)),) * arity, (TensorLayout((32,)),),
-            "InvalidArgument", f"output 0 overlaps input {i}", overlaps={0: (i, 4)},
+
+    def case(self, name: str, layout: TensorLayout, line: Mapping[str, Any] | None = None) -> Case:
+        line = line or self.lines[0]
+        output = replace(layout, dtype=self.sample.yields or layout.dtype)
+        return Case(
+            f"{layout.dtype}, {name}", self.layouts(line, layout), (output,) * len(line["outputs"]),
+            domain=self.sample.domain, exact=self.sample.exact, attrs=dict(self.required()),
         )  # fmt: skip
-        yield shifted
-    for dtype in ("float64", "int64", "bool", "complex64"):
-        layout = replace(matrix, dtype=dtype)
-        yield _refusal(dtype, (layout,) * arity, layout, f"is {dtype}, not")
 
+    def required(self) -> Attrs:
+        """Return the attributes without which the op computes nothing that could be compared."""
+        if self.name == "BiasCorr":
+            return {"beta1": 0.9}
+        return {"other": 3.0} if self.sample.domain == "not zero" and self.sample.attrs else {}
 
-def _refusal(name: str, inputs: tuple[TensorLayout, ...], output: TensorLayout, match: str) -> Refusal:
-    return Refusal(name, inputs, (output,), "NotImplemented", match)
+    def cases(self) -> Iterator[Case]:
+        first, *others = self.dtypes()
+        for dtype in (first, *others):
+            yield self.case("a vector", TensorLayout((257,), dtype))
+            if BOOLEANS.intersection(self.lines[0]["inputs"]):
+                plain = self.case("a mask of its dtype", TensorLayout((257,), dtype))
+                yield replace(plain, inputs=plain.outputs * len(plain.inputs))
+            for index, attrs in enumerate(self.sample.attrs):
+                if dtype != "uint8" or attrs.get("other", 0) >= 0:  # PyTorch wraps a negative number around
+                    yield replace(self.case(f"attributes {index}", TensorLayout((33,), dtype)), attrs=attrs)
+        for shape in ((), (0,), (1,), (3, 0, 5), (2047,), (5, 7, 11), (1, 2, 1, 3, 1, 2, 1, 5)):
+            yield self.case(f"{list(shape)}", TensorLayout(shape, first))
+        yield self.case("misaligned", TensorLayout((1029,), first, shift=1))
+        yield from self.strided(first, "transposed", "a slice")
+        for dtype in others:
+            yield from self.strided(dtype, "transposed")
+        yield from self.broadcast(first)
+        yield from self.in_place(first)
+        yield from self.special()
+        for line in self.lines[1:]:
+            for dtype in self.dtypes():
+                yield self.case("with a number in memory", TensorLayout((257,), dtype), line)
 
+    def strided(self, dtype: str, *names: str) -> Iterator[Case]:
+        shape = (33, 20)
+        plain = self.case("", TensorLayout(shape, dtype))
+        for name in names:
+            change = {"strides": (1, 33)} if name == "transposed" else {"strides": (24, 1), "shift": 3}
+            changed = tuple(replace(x, **change) if x.shape == shape else x for x in plain.inputs)
+            if changed:
+                yield replace(plain, name=f"{dtype}, inputs {name}", inputs=changed)
+            outputs = tuple(replace(y, **change) for y in plain.outputs)
+            yield replace(plain, name=f"{dtype}, outputs {name}", outputs=outputs)
 
-def _refusals_of_relu() -> Iterator[Refusal]:
-    yield from elementwise_refusals(1)
-    layout = TensorLayout((8,))
-    yield from misuses("EltwiseRelu", Case("right", (layout,), (layout,)))
+    def broadcast(self, dtype: str) -> Iterator[Case]:
+        plain = self.case("", TensorLayout((6, 33), dtype))
+        if self.name in {"MseGrad", "MseBwd"}:  # whose scale depends on the shape
+            return
+        for i, x in enumerate(plain.inputs):
+            for shape in ((33,), (6, 1), (), (1, 1)):
+                changed = (*plain.inputs[:i], replace(x, shape=shape), *plain.inputs[i + 1 :])
+                yield replace(plain, name=f"{dtype}, input {i} is {list(shape)}", inputs=changed)
 
+    def in_place(self, dtype: str) -> Iterator[Case]:
+        (info,) = (info for info in _C.ops() if info["name"] == self.name)
+        for output, source in info["in_place"]:
+            for shape in ((33,), (2050,)):
+                case = self.case(
+                    f"{list(shape)}, output {output} is input {source}", TensorLayout(shape, dtype)
+                )
+                if source < len(case.inputs) and case.inputs[source] == case.outputs[output]:
+                    yield replace(case, aliases={output: source})
 
-RELU = OpRow(
-    "relu",
-    "EltwiseRelu",
-    None,
-    lambda inputs, _: [np.where(inputs[0] < 0, 0.0, inputs[0])],
-    lambda: elementwise_cases(1),
-    _refusals_of_relu,
-)
+    def special(self) -> Iterator[Case]:
+        arity = len(self.lines[0]["inputs"])
+        if not self.sample.special or not 0 < arity < 3:
+            return
+        for dtype in FLOATS:
+            if dtype in self.dtypes():
+                layout = TensorLayout((special_count(arity),), dtype)
+                yield replace(self.case("special values", layout), special=True)
 
-
-def _reference_of_add(inputs: Sequence[Array], attrs: Attrs) -> list[Array]:
-    a, b = inputs
-    with np.errstate(invalid="ignore"):
-        return [a + float(np.float32(attrs["alpha"])) * b]
-
-
-def _cases_of_add() -> Iterator[Case]:
-    yield from elementwise_cases(2)
-    for dtype in FLOATS:
-        layout = TensorLayout((1029,), dtype)
-        plain = Case("", (layout, layout), (layout,))
-        for alpha in (1.0, 0.0, -1.0, 0.37, 1e-3):
-            yield replace(plain, name=f"{dtype} alpha {alpha}", attrs={"alpha": alpha})
-        shifted = replace(layout, shift=1)
-        yield replace(
-            plain, name=f"{dtype} alpha 0.37 misaligned", inputs=(shifted, layout), attrs={"alpha": 0.37}
-        )
-        yield replace(plain, name=f"{dtype} alpha 0.37 in place", aliases={0: 1}, attrs={"alpha": 0.37})
-
-
-def _refusals_of_add() -> Iterator[Refusal]:
-    yield from elementwise_refusals(2)
-    matrix, row, scalar = TensorLayout((4, 6)), TensorLayout((6,)), TensorLayout(())
-    for name, b in (("a row", row), ("a column", TensorLayout((4, 1))), ("a scalar", scalar)):
+    def refusals(self) -> Iterator[Refusal]:
+        first = self.dtypes()[0]
+        plain = self.case("", TensorLayout((4, 6), first))
+        other = tuple(replace(y, shape=(6, 4)) for y in plain.outputs)
+        if any(x.shape for x in plain.inputs):
+            yield Refusal(
+                "another shape", plain.inputs, other, "NotImplemented", "the output is [6, 4]", plain.attrs
+            )
+        numbers = tuple(replace(x, dtype="complex64") for x in (*plain.inputs, *plain.outputs))
+        count = len(plain.inputs)
         yield Refusal(
-            f"{name} to be broadcast", (matrix, b), (matrix,), "NotImplemented", "a is [4, 6], b is"
+            "complex64", numbers[:count], numbers[count:], "NotImplemented", "complex64, not", plain.attrs
         )
-    expanded = TensorLayout((4, 6), strides=(0, 1))
-    yield Refusal("an expanded input", (matrix, expanded), (matrix,), "NotImplemented", "b is not contiguous")
-    yield from misuses("EltwiseAdd", Case("right", (row, row), (row,)))
+        yield from misuses(self.name, replace(plain, name="right"))
+        for i, x in enumerate(plain.inputs):
+            if x == plain.outputs[0]:
+                yield Refusal(
+                    f"an output that overlaps input {i}", plain.inputs, plain.outputs, "InvalidArgument",
+                    f"output 0 overlaps input {i}", plain.attrs, overlaps={0: (i, 4)},
+                )  # fmt: skip
+
+    def reference(self, inputs: Sequence[Array], attrs: Attrs) -> list[Array]:
+        tensors = [torch.from_numpy(np.array(x)) for x in inputs]
+        with np.errstate(all="ignore"):
+            result = self.sample.reference(*tensors, **attrs)
+        return [each.numpy() for each in (result if isinstance(result, list) else [result])]
+
+    def row(self) -> OpRow:
+        schema = self.lines[0]["schema"]
+        name = re.sub(r"(?<!^)(?=[A-Z])", "_", self.name.removeprefix("Eltwise")).lower()
+        return OpRow(name, self.name, schema, self.reference, self.cases, self.refusals)
 
 
-ADD = OpRow("add", "EltwiseAdd", "EADD", _reference_of_add, _cases_of_add, _refusals_of_add)
+def pointwise_rows() -> tuple[OpRow, ...]:
+    """Return a row for each op of the table, but for those that another module has."""
+    lines: dict[int, list[dict[str, Any]]] = {}
+    for line in _C.pointwise_ops():
+        lines.setdefault(line["kind"], []).append(line)
+    known = samples()
+    return tuple(
+        _Maker(of_kind[0]["name"], known[of_kind[0]["name"]], tuple(of_kind)).row()
+        for of_kind in lines.values()
+        if of_kind[0]["name"] != "Cast"
+    )

@@ -1,0 +1,143 @@
+// Expressions of more than one line, for the tables.
+#pragma once
+
+#include "ops/pointwise/attributes.h"
+#include "ops/pointwise/math.h"
+
+namespace npu::pointwise {
+
+// The results of an op for one element, in the order of its outputs.
+template <class V, int N>
+struct Results {
+  V of[N];
+};
+
+inline constexpr double kSqrtHalf = 0.70710678118654752;    // sqrt(1/2)
+inline constexpr double kNormalPeak = 0.39894228040143268;  // 1 / sqrt(2 pi)
+inline constexpr double kGeluScale = 0.79788456080286536;   // sqrt(2 / pi)
+inline constexpr double kGeluCube = 0.044715;
+
+// The remainder of a division that rounds down: its sign is that of y.
+template <class V>
+NPU_INLINE V remainder(V x, V y) {
+  const V rest = fmod(x, y);
+  return select(rest != 0 && (rest < 0) != (y < 0), rest + y, rest);
+}
+
+template <class V>
+NPU_INLINE V floor_divide_integers(V x, V y) {
+  const V rest = x - y * (x / y);
+  const V is_rounded_up = rest != 0 && (rest < 0) != (y < 0);
+  return select(y == 0, 0, x / y - is_rounded_up);
+}
+
+// As torch.lerp computes it, so that both ends are exact.
+template <class V>
+NPU_INLINE V lerp(V x, V end, V weight) {
+  const V step = end - x;
+  return select(abs(weight) < 0.5, fma(weight, step, x), end - step * (1 - weight));
+}
+
+// The powers that PyTorch computes by other functions, which are faster and exact.
+template <class V>
+NPU_INLINE V power_of_number(V x, double exponent) {
+  if (exponent == 2) return x * x;
+  if (exponent == 3) return x * x * x;
+  if (exponent == 1) return x;
+  if constexpr (!std::is_integral_v<typename V::Lane>) {
+    if (exponent == 0.5) return sqrt(x);
+    if (exponent == -0.5) return rsqrt(x);
+    if (exponent == -1) return 1 / x;
+    if (exponent == -2) return 1 / (x * x);
+  }
+  return pow(x, exponent);
+}
+
+template <class V>
+NPU_INLINE V clamp(V x, V low, V high) { return minimum(maximum(x, low), high); }
+
+// ---- activations and their gradients ----
+
+template <class V>
+NPU_INLINE V gelu_bwd(V dy, V x) {
+  const V probability = 0.5 * (1 + erf(x * kSqrtHalf)), density = kNormalPeak * exp(-0.5 * x * x);
+  return dy * (probability + x * density);
+}
+
+template <class V>
+NPU_INLINE V gelu_tanh(V x) {
+  return 0.5 * x * (1 + tanh(kGeluScale * fma(kGeluCube * x * x, x, x)));
+}
+
+template <class V>
+NPU_INLINE V gelu_tanh_bwd(V dy, V x) {
+  const V curve = tanh(kGeluScale * fma(kGeluCube * x * x, x, x));
+  const V slope = kGeluScale * (1 + 3 * kGeluCube * x * x);
+  return dy * 0.5 * (1 + curve + x * (1 - curve * curve) * slope);
+}
+
+template <class V>
+NPU_INLINE V silu_bwd(V dy, V x) {
+  const V gate = sigmoid(x);
+  return dy * gate * (1 + x * (1 - gate));
+}
+
+template <class V>
+NPU_INLINE V softplus(V x, const SoftplusAttrs& p) {
+  const V scaled = x * p.beta;
+  return select(scaled > p.threshold, x, log1p(exp(scaled)) / p.beta);
+}
+
+template <class V>
+NPU_INLINE V softplus_bwd(V dy, V x, const SoftplusAttrs& p) {
+  const V scaled = x * p.beta;
+  return select(scaled > p.threshold, dy, dy * sigmoid(scaled));
+}
+
+template <class V>
+NPU_INLINE V hardswish_bwd(V dy, V x) {
+  return select(x <= -3, 0, select(x < 3, dy * (x / 3 + 0.5), dy));
+}
+
+template <class V>
+NPU_INLINE V elu(V x, const EluAttrs& p) {
+  return select(x > 0, x * p.scale, expm1(x * p.input_scale) * (p.alpha * p.scale));
+}
+
+template <class V>
+NPU_INLINE V elu_bwd(V dy, V x, const EluAttrs& p) {
+  const double factor = p.alpha * p.scale;
+  const V below = p.is_result != 0 ? V(x + factor) : V(exp(x * p.input_scale) * factor);
+  return dy * select(x > 0, V(p.scale), below * p.input_scale);
+}
+
+// ---- optimizers ----
+
+template <class V>
+NPU_INLINE V sgd(V param, V grad, V lr, const Sgd& p) {
+  return param - lr * fma(p.weight_decay, param, grad);
+}
+
+template <class V>
+NPU_INLINE Results<V, 2> sgd_momentum(V param, V grad, V momentum, const Sgd& p) {
+  const V decayed = fma(p.weight_decay, param, grad);
+  const V next = (p.flags & 2) != 0 ? decayed : V(momentum * p.momentum + decayed * (1.0 - p.dampening));
+  const V step = (p.flags & 1) != 0 ? V(fma(next, p.momentum, decayed)) : next;
+  return {{param - p.lr * step, next}};
+}
+
+// `inverse1` and `inverse2` are 1 / (1 - beta^step), of BiasCorr.
+template <class V>
+NPU_INLINE Results<V, 3> adam(V param, V grad, V m, V v, V inverse1, V inverse2, V lr, const Adam& p) {
+  const bool is_adamw = (p.flags & 1) != 0;
+  const V slope = is_adamw ? grad : V(fma(param, p.weight_decay, grad));
+  const V start = is_adamw ? V(param - lr * p.weight_decay * param) : param;
+  const V next_m = m * p.beta1 + slope * (1 - p.beta1);
+  const V next_v = v * p.beta2 + slope * slope * (1 - p.beta2);
+  return {{start - lr * (next_m * inverse1) / (sqrt(next_v * inverse2) + p.eps), next_m, next_v}};
+}
+
+template <class V>
+NPU_INLINE V bias_correction(V step, double beta) { return 1 / (1 - pow(V(beta), maximum(step, 1))); }
+
+}  // namespace npu::pointwise

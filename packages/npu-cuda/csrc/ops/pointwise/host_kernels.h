@@ -1,0 +1,95 @@
+// The host kernels of a list of ops: each expression is compiled for vectors of 16, 32 and 64 bytes, and the
+// processor decides. Functions of the tables are always inlined, so that they become code of the instruction
+// set of their caller.
+#pragma once
+
+#include "ops/host_simd.h"
+#include "ops/pointwise/host_call.h"
+#include "ops/pointwise/pointwise.h"
+#include "ops/pointwise/vector_math.h"
+
+namespace npu::pointwise {
+
+template <class Lane, int kBytes>
+struct VectorOf {
+  using type [[gnu::vector_size(kBytes)]] = Lane;
+  using unaligned [[gnu::vector_size(kBytes), gnu::aligned(sizeof(Lane)), gnu::may_alias]] = Lane;
+};
+
+template <class Fn, class Lane, int kBytes>
+struct ComputeVectors {
+  using V = Value<typename VectorOf<Lane, kBytes>::type>;
+  using Unaligned = typename VectorOf<Lane, kBytes>::unaligned;
+  static constexpr int kLanes = kBytes / sizeof(Lane);
+
+  static NPU_INLINE void step(const typename Fn::Attrs& attrs, const Lane* const* in, Lane* const* out, int64_t at) {
+    V x[kInputs<Fn> + 1];
+    for (int k = 0; k < kInputs<Fn>; ++k) x[k] = V::of(*reinterpret_cast<const Unaligned*>(in[k] + at));
+    const auto y = apply<Fn>(attrs, x);
+    for (int k = 0; k < kOutputs<Fn>; ++k) *reinterpret_cast<Unaligned*>(out[k] + at) = y.of[k].raw;
+  }
+
+  // What is less than a vector, in vectors of its own, so that each element has the same bits wherever it is.
+  static NPU_INLINE void finish(const typename Fn::Attrs& attrs, const Lane* const* in, Lane* const* out,
+                                int64_t at, int64_t n) {
+    Lane values[kInputs<Fn> + kOutputs<Fn>][kLanes] = {};
+    const Lane* from[kInputs<Fn> + 1];
+    Lane* to[kOutputs<Fn>];
+    for (int k = 0; k < kInputs<Fn>; ++k) from[k] = std::copy(in[k] + at, in[k] + n, values[k]) - (n - at);
+    for (int k = 0; k < kOutputs<Fn>; ++k) to[k] = values[kInputs<Fn> + k];
+    step(attrs, from, to, 0);
+    for (int k = 0; k < kOutputs<Fn>; ++k) std::copy(to[k], to[k] + (n - at), out[k] + at);
+  }
+
+  static NPU_INLINE void run(const void* const* inputs, void* const* outputs, int64_t n, const void* given) {
+    const typename Fn::Attrs attrs = *static_cast<const typename Fn::Attrs*>(given);
+    const Lane* in[kInputs<Fn> + 1];
+    Lane* out[kOutputs<Fn>];
+    for (int k = 0; k < kInputs<Fn>; ++k) in[k] = static_cast<const Lane*>(inputs[k]);
+    for (int k = 0; k < kOutputs<Fn>; ++k) out[k] = static_cast<Lane*>(outputs[k]);
+    int64_t i = 0;
+    for (; i + kLanes <= n; i += kLanes) step(attrs, in, out, i);
+    if (i < n) finish(attrs, in, out, i, n);
+  }
+};
+
+template <class Fn, class Lane>
+ComputeRow computed_by() {
+#if defined(__x86_64__)
+  if (has_avx512()) return run_with_avx512<ComputeVectors<Fn, Lane, 64>>;
+  if (has_avx2()) return run_with_avx2<ComputeVectors<Fn, Lane, 32>>;
+#endif
+  return ComputeVectors<Fn, Lane, 16>::run;
+}
+
+template <class Fn, Class type>
+Status launch(const OpCall& call) {
+  static const ComputeRow compute = computed_by<Fn, NumberOf<type>>();
+  const auto attrs = attrs_of_call<Fn>(call);
+  return run_on_host(call, type, compute, &attrs);
+}
+
+template <class Fn, Class type>
+void add_kernel(std::vector<KernelPtr>* kernels) {
+  if constexpr ((Fn::row.classes & type) != 0) {
+    const std::string id = kernel_name(Fn::row) + "." + class_name(type) + ".host";
+    const KernelFunctions functions{supported<Fn, type>, launch<Fn, type>, cost<Fn>};
+    kernels->push_back(make_kernel({Fn::row.kind, id, DeviceType::Host, 5}, functions));
+  }
+}
+
+template <class Fn>
+void add_kernels(std::vector<KernelPtr>* kernels) {
+  add_kernel<Fn, kFloat32>(kernels);
+  add_kernel<Fn, kFloat64>(kernels);
+  add_kernel<Fn, kInt64>(kernels);
+}
+
+template <class... Fns>
+std::vector<KernelPtr> host_kernels_of(Ops<Fns...>) {
+  std::vector<KernelPtr> kernels;
+  (add_kernels<Fns>(&kernels), ...);
+  return kernels;
+}
+
+}  // namespace npu::pointwise

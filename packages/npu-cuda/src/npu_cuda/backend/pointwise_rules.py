@@ -1,0 +1,266 @@
+"""Rules of elementwise nodes: which native op computes each, and which of its arguments are attributes.
+
+A node has alternatives, of which the first that takes it computes it. In a row, an argument of the node
+that is a number becomes a field of the attributes; tensors are inputs, in the order of the schema.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from npu_cuda import _C
+from npu_ir import OpNode, TensorType
+from npu_ir.plugins.backend import BackendOp
+
+# Returns why a node is not computed by the op of a row; None if it is.
+Condition = Callable[[OpNode], "str | None"]
+# Packs attributes: pack("GEMM", ta=1) returns the id of the schema and the bytes.
+Pack = Callable[..., "tuple[int, bytes]"]
+
+_SHORT_FLOATS = (torch.float16, torch.bfloat16)
+_EXACT_INTEGERS = 2**53  # of float64, in which attributes are stored
+# Arguments that the type of the result has taken into account.
+_OF_THE_RESULT = {"dtype", "layout", "device", "pin_memory", "memory_format"}
+
+
+def _always(node: OpNode) -> str | None:  # noqa: ARG001 - the condition of most rows
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class ElementwiseRule:
+    """The native op of a node.
+
+    Attributes:
+        kind: Its name in the registry.
+        numbers: Field of its attributes to argument of the node.
+        fixed: Fields with a value of their own where the node has none.
+        values: Argument to the values that it may have; None stands for its default.
+        order: The inputs of the op, as places among the tensors of the node; None for all in their order.
+        condition: Further reasons to refuse.
+    """
+
+    kind: str
+    numbers: Mapping[str, str] = field(default_factory=dict)
+    fixed: Mapping[str, float] = field(default_factory=dict)
+    values: Mapping[str, tuple[object, ...]] = field(default_factory=dict)
+    order: tuple[int, ...] | None = None
+    condition: Condition = _always
+
+    def __call__(self, node: OpNode, pack: Pack) -> list[BackendOp] | str:
+        info = _info(self.kind)
+        inputs = node.inputs if self.order is None else tuple(node.inputs[place] for place in self.order)
+        least, most = info["inputs"]
+        if not least <= len(inputs) <= most or len(node.outputs) != info["outputs"]:
+            return f"{self.kind} takes {least} tensors, not {len(inputs)}"
+        reason = self._refused_argument(node) or _mixed_dtypes(node) or self.condition(node)
+        if reason is not None:
+            return reason
+        schema_id, attrs = self._pack(node, info["schema"], pack)
+        return [BackendOp(self.kind, inputs, node.outputs, (node,), schema_id=schema_id, attrs=attrs)]
+
+    def _refused_argument(self, node: OpNode) -> str | None:
+        for name, value in node.attrs.items():
+            if name in self.values:
+                if value not in self.values[name]:
+                    return f"{self.kind} has no {name}={value!r}"
+            elif name in self.numbers.values():
+                if (reason := _refused_number(node, self.kind, name, value)) is not None:
+                    return reason
+            elif name not in _OF_THE_RESULT and value is not None:
+                return f"{self.kind} takes no {name}={value!r}"
+        return None
+
+    def _pack(self, node: OpNode, schema: str | None, pack: Pack) -> tuple[int, bytes]:
+        values = {name: node.attrs.get(argument) for name, argument in self.numbers.items()}
+        fields = {**self.fixed, **{name: value for name, value in values.items() if value is not None}}
+        if schema is None or not fields:
+            return 0, b""
+        codes = {name: code for name, code, _ in _C.attr_schemas()[schema]["fields"]}
+        return pack(
+            schema,
+            **{name: int(value) if codes[name] in "iIqQ" else float(value) for name, value in fields.items()},
+        )
+
+
+def _info(kind: str) -> dict[str, Any]:
+    return next(info for info in _C.ops() if info["name"] == kind)
+
+
+def _dtypes(node: OpNode) -> set[torch.dtype]:
+    values = (*node.inputs, *node.outputs)
+    return {value.type.dtype for value in values if isinstance(value.type, TensorType)}
+
+
+def _is_real(node: OpNode) -> bool:
+    return any(dtype.is_floating_point for dtype in _dtypes(node))
+
+
+def _refused_number(node: OpNode, kind: str, name: str, value: object) -> str | None:
+    """Return why the number of an attribute would not be the one that PyTorch computes with."""
+    if value is None or name == "is_result":
+        return None
+    if type(value) not in (int, float):
+        return f"{kind} takes a real {name} and nothing else, not {value!r}"
+    assert isinstance(value, (int, float))
+    if _is_real(node):
+        return None
+    if isinstance(value, float) and not value.is_integer():
+        return f"{kind} takes no {name}={value} for integers"
+    if value < 0 and torch.uint8 in _dtypes(node):
+        return f"{name}={value} is no uint8"
+    return None if abs(value) <= _EXACT_INTEGERS else f"{name}={value} has more than 53 bits"
+
+
+def _mixed_dtypes(node: OpNode) -> str | None:
+    """Return why PyTorch would round an input first: it is not exact in the 16 bits of another."""
+    inputs = {value.type.dtype for value in node.inputs if isinstance(value.type, TensorType)} - {torch.bool}
+    if len(inputs) > 1 and not inputs.isdisjoint(_SHORT_FLOATS):
+        return f"{', '.join(sorted(map(str, inputs)))} in one op are rounded before they are computed with"
+    return None
+
+
+# ---- conditions ----
+
+
+def _is_float_alpha(node: OpNode) -> str | None:
+    alpha = node.attrs.get("alpha")
+    is_wide = not _dtypes(node).isdisjoint({torch.float64, torch.int64})
+    if not isinstance(alpha, (int, float)) or not is_wide or abs(alpha) > 2**127:
+        return None
+    is_exact = float(torch.tensor(alpha, dtype=torch.float32)) == alpha
+    return None if is_exact else f"alpha={alpha} is stored in float32"
+
+
+def _divides(node: OpNode) -> str | None:
+    """Refuse what raises an error in PyTorch for some values: integers by a tensor, or by 0."""
+    if _is_real(node) or node.attrs.get("other"):
+        return None
+    return "PyTorch raises an error where an integer is divided by 0"
+
+
+def _is_power(node: OpNode) -> str | None:
+    exponent = node.attrs.get("exponent")
+    if _is_real(node) or not isinstance(exponent, (int, float)) or exponent >= 0:
+        return None
+    return "integers have no negative powers"
+
+
+def _is_bool(node: OpNode) -> str | None:
+    return None if _dtypes(node) == {torch.bool} else "LogicalNot takes bool"
+
+
+def _is_integer(node: OpNode) -> str | None:
+    return None if _dtypes(node).isdisjoint({torch.bool}) else "BitwiseNot takes integers"
+
+
+# ---- rows ----
+
+_ARITHMETIC = {"mul": "Mul", "div": "Div", "remainder": "Remainder", "fmod": "Fmod"}
+_COMPARISONS = {
+    "eq": "Equal", "ne": "NotEqual", "lt": "Less", "le": "LessEqual", "gt": "Greater", "ge": "GreaterEqual",
+}  # fmt: skip
+_BITWISE = {"bitwise_and": "BitwiseAnd", "bitwise_or": "BitwiseOr", "bitwise_xor": "BitwiseXor"}
+_OF_ONE = {
+    "neg": "Neg", "abs": "Abs", "sign": "Sign", "square": "Square", "reciprocal": "Reciprocal",
+    "floor": "Floor", "ceil": "Ceil", "round": "Round", "trunc": "Trunc", "exp": "Exp", "expm1": "Expm1",
+    "log": "Log", "log1p": "Log1p", "sqrt": "Sqrt", "rsqrt": "Rsqrt", "sin": "Sin", "cos": "Cos",
+    "tanh": "Tanh", "erf": "Erf", "sigmoid": "Sigmoid", "relu": "EltwiseRelu", "silu": "Silu",
+    "hardswish": "Hardswish", "hardsigmoid": "Hardsigmoid", "logical_not": "LogicalNot",
+}  # fmt: skip
+_OF_SEVERAL = {
+    "maximum": "Maximum", "minimum": "Minimum", "logical_and": "LogicalAnd", "logical_or": "LogicalOr",
+    "logical_xor": "LogicalXor", "sigmoid_backward": "SigmoidBwd", "tanh_backward": "TanhBwd",
+    "silu_backward": "SiluBwd", "hardswish_backward": "HardswishBwd",
+    "hardsigmoid_backward": "HardsigmoidBwd",
+}  # fmt: skip
+_OF_TWO = {**_ARITHMETIC, **_COMPARISONS, **_BITWISE}
+_ALPHA = {"alpha": "alpha"}
+_OTHER = {"other": "other"}
+_BOUNDS = {"low": "min", "high": "max"}
+_HARDTANH = {"low": "min_val", "high": "max_val"}
+_ELU = {"alpha": "alpha", "scale": "scale", "input_scale": "input_scale"}
+_SOFTPLUS = {"beta": "beta", "threshold": "threshold"}
+_SLOPE = {"slope": "negative_slope"}
+_VALUE = {"value": "value"}
+_EXACT = {"approximate": (None, "none")}
+_TANH = {"approximate": ("tanh",)}
+
+
+def _pairs() -> Iterator[tuple[str, tuple[ElementwiseRule, ...]]]:
+    """Yield the ops of two operands, of which the second may be a number."""
+    for name, kind in _OF_TWO.items():
+        condition = _divides if name in {"remainder", "fmod"} else _always
+        of_number = ElementwiseRule(f"{kind}Scalar", _OTHER, condition=condition)
+        yield f"{name}.Tensor", (ElementwiseRule(kind, condition=condition), of_number)
+        yield f"{name}.Scalar", (of_number,)
+    for name, kind, number in (
+        ("add", "EltwiseAdd", "AddScalar"),
+        ("sub", "Sub", "SubScalar"),
+        ("rsub", "Rsub", "RsubScalar"),
+    ):
+        of_number = ElementwiseRule(number, _OTHER | _ALPHA)
+        yield f"{name}.Tensor", (ElementwiseRule(kind, _ALPHA, condition=_is_float_alpha), of_number)
+        yield f"{name}.Scalar", (of_number,)
+
+
+_SINGLE: Mapping[str, ElementwiseRule] = {
+    **{f"{name}.default": ElementwiseRule(kind) for name, kind in {**_OF_ONE, **_OF_SEVERAL}.items()},
+    "floor_divide.Scalar": ElementwiseRule("FloorDivideIntegersScalar", _OTHER, condition=_divides),
+    "pow.Tensor_Tensor": ElementwiseRule("Pow"),
+    "pow.Tensor_Scalar": ElementwiseRule("PowScalar", {"other": "exponent"}, condition=_is_power),
+    "pow.Scalar": ElementwiseRule("ScalarPow", {"other": "self"}),
+    "clamp.default": ElementwiseRule("Clamp", _BOUNDS),
+    "clamp_min.default": ElementwiseRule("Clamp", {"low": "min"}),
+    "clamp_max.default": ElementwiseRule("Clamp", {"high": "max"}),
+    "hardtanh.default": ElementwiseRule("Clamp", _HARDTANH, {"low": -1, "high": 1}),
+    "relu6.default": ElementwiseRule("Clamp", fixed={"low": 0, "high": 6}),
+    "hardtanh_backward.default": ElementwiseRule("HardtanhBwd", _HARDTANH),
+    "lerp.Tensor": ElementwiseRule("Lerp"),
+    "lerp.Scalar": ElementwiseRule("LerpScalar", {"weight": "weight"}),
+    "addcmul.default": ElementwiseRule("Addcmul", _VALUE),
+    "addcdiv.default": ElementwiseRule("Addcdiv", _VALUE),
+    "where.self": ElementwiseRule("Where"),
+    "where.ScalarSelf": ElementwiseRule("MaskedFill", {"value": "self"}, order=(1, 0)),
+    "masked_fill.Scalar": ElementwiseRule("MaskedFill", _VALUE),
+    "fill.Scalar": ElementwiseRule("Fill", _VALUE, order=()),
+    "full_like.default": ElementwiseRule("Fill", {"value": "fill_value"}, order=()),
+    "zeros_like.default": ElementwiseRule("GradZero", order=()),
+    "ones_like.default": ElementwiseRule("Fill", fixed={"value": 1}, order=()),
+    "threshold_backward.default": ElementwiseRule("ReluBwd", values={"threshold": (0,)}),
+    "softplus.default": ElementwiseRule("Softplus", _SOFTPLUS),
+    "softplus_backward.default": ElementwiseRule("SoftplusBwd", _SOFTPLUS),
+    "leaky_relu.default": ElementwiseRule("LeakyRelu", _SLOPE),
+    "leaky_relu_backward.default": ElementwiseRule(
+        "LeakyReluBwd", _SLOPE, values={"self_is_result": (False,)}
+    ),
+    "elu.default": ElementwiseRule("Elu", _ELU),
+    "elu_backward.default": ElementwiseRule("EluBwd", {**_ELU, "is_result": "is_result"}),
+    "mse_loss.default": ElementwiseRule("SquaredError", values={"reduction": (0,)}),
+}
+
+ELEMENTWISE_RULES: Mapping[str, tuple[ElementwiseRule, ...]] = {
+    **{f"aten.{name}": alternatives for name, alternatives in _pairs()},
+    **{f"aten.{name}": (rule,) for name, rule in _SINGLE.items()},
+    "aten.gelu.default": (
+        ElementwiseRule("Gelu", values=_EXACT),
+        ElementwiseRule("GeluTanh", values=_TANH),
+    ),
+    "aten.gelu_backward.default": (
+        ElementwiseRule("GeluBwd", values=_EXACT),
+        ElementwiseRule("GeluTanhBwd", values=_TANH),
+    ),
+    "aten.bitwise_not.default": (
+        ElementwiseRule("LogicalNot", condition=_is_bool),
+        ElementwiseRule("BitwiseNot", condition=_is_integer),
+    ),
+    "aten.mse_loss_backward.default": (
+        ElementwiseRule("MseBwd", values={"reduction": (None, 1)}),
+        ElementwiseRule("MseBwd", fixed={"scale": 2}, values={"reduction": (0, 2)}),
+    ),
+    "npu.relu.default": (ElementwiseRule("EltwiseRelu"),),
+}

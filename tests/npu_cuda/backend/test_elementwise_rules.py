@@ -1,0 +1,141 @@
+"""Each rule of an elementwise op computes what PyTorch computes, for the arguments of its schema."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+
+import npu_cuda
+from npu_cuda import OpKind
+from npu_cuda.backend import HostBackend
+from npu_cuda.backend.pointwise_rules import ELEMENTWISE_RULES
+from npu_cuda.backend.rules import RULES
+from npu_cuda.errors import InvalidArgumentError
+from npu_ir import Graph, parse_ir
+
+HOST = HostBackend()
+ATEN = sorted(op for op in ELEMENTWISE_RULES if op.startswith("aten."))
+INTEGER_OPS = ("bitwise", "floor_divide")
+TYPES = {
+    torch.float32: "f32",
+    torch.float64: "f64",
+    torch.int64: "i64",
+    torch.int32: "i32",
+    torch.bool: "bool",
+}
+NUMBERS = {"threshold": 0, "reduction": 0, "self_is_result": False, "is_result": False, "approximate": None}
+
+
+def overload_of(name: str) -> Any:
+    _, op, overload = name.split(".")
+    return getattr(getattr(torch.ops.aten, op), overload)
+
+
+def arguments_of(name: str, dtype: torch.dtype) -> Iterator[tuple[str, Any]]:
+    """Yield an argument for each parameter of the schema that needs one."""
+    torch.manual_seed(0)
+    for index, argument in enumerate(overload_of(name)._schema.arguments):
+        if "Tensor" in str(argument.type):
+            values = torch.rand(4, 5).add(0.25 * (index + 1)) * 3
+            yield argument.name, values > 1.5 if argument.name in {"mask", "condition"} else values.to(dtype)
+        elif argument.name in NUMBERS:
+            if NUMBERS[argument.name] is not None:
+                yield argument.name, NUMBERS[argument.name]
+        elif not argument.has_default_value() or argument.name in {"alpha", "value", "beta", "min"}:
+            yield argument.name, 0.5 if dtype.is_floating_point else 2
+
+
+def graph_of(name: str, arguments: dict[str, Any], result: torch.Tensor) -> Graph:
+    tensors = {key: value for key, value in arguments.items() if isinstance(value, torch.Tensor)}
+    attrs = [f"{key}={value}" for key, value in arguments.items() if key not in tensors]
+    inputs = [f"input %{key}: {TYPES[value.dtype]}{list(value.shape)}" for key, value in tensors.items()]
+    call = f"{name}({', '.join(f'{key}=%{key}' for key in tensors)}) {{{', '.join(attrs)}}}"
+    result_type = f"{TYPES[result.dtype]}{list(result.shape)}"
+    return parse_ir("\n".join(["graph g {", *inputs, f"%y: {result_type} = {call}", "return %y", "}"]))
+
+
+def run(graph: Graph, inputs: list[torch.Tensor]) -> torch.Tensor:
+    program = HOST.prepare(graph, HOST.lower(graph), torch.device("cpu"))
+    (result,) = HOST.run(program, inputs)
+    return result
+
+
+@pytest.mark.parametrize("name", ATEN)
+def test_a_node_gives_what_pytorch_gives(name: str) -> None:
+    dtype = torch.int64 if any(part in name for part in INTEGER_OPS) else torch.float32
+    arguments = dict(arguments_of(name, dtype))
+    expected = overload_of(name)(**arguments)
+    tensors = [value for value in arguments.values() if isinstance(value, torch.Tensor)]
+
+    result = run(graph_of(name, arguments, expected), tensors)
+
+    torch.testing.assert_close(result, expected, rtol=2e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("call", "reason"),
+    [
+        ("aten.remainder.Tensor(self=%i, other=%i)", "an integer is divided by 0"),
+        ("aten.remainder.Scalar(self=%i) {other=0}", "an integer is divided by 0"),
+        ("aten.pow.Tensor_Scalar(self=%i) {exponent=-1}", "integers have no negative powers"),
+        ("aten.lt.Scalar(self=%i) {other=2.5}", "takes no other=2.5 for integers"),
+        ("aten.mul.Scalar(self=%i) {other=9007199254740993}", "has more than 53 bits"),
+        ("aten.threshold_backward.default(grad_output=%i, self=%i) {threshold=1}", "has no threshold=1"),
+        ("aten.mse_loss.default(self=%i, target=%i) {reduction=1}", "has no reduction=1"),
+        ("aten.lt.Scalar(self=%i) {other=True}", "takes a real other and nothing else"),
+    ],
+)  # fmt: skip
+def test_what_pytorch_computes_otherwise_is_refused(call: str, reason: str) -> None:
+    (node,) = parse_ir(f"graph g {{\ninput %i: i64[3]\n%y: i64[3] = {call}\nreturn %y\n}}").nodes
+
+    answer = HOST.supports(node)
+
+    assert answer is not None
+    assert reason in answer
+
+
+def test_inputs_that_pytorch_rounds_first_are_refused() -> None:
+    text = (
+        "graph g {\ninput %a: f16[3]\ninput %b: i64[3]\n"
+        "%y: f16[3] = aten.mul.Tensor(self=%a, other=%b)\nreturn %y\n}"
+    )
+    (node,) = parse_ir(text).nodes
+
+    assert "are rounded before they are computed with" in str(HOST.supports(node))
+
+
+def test_inputs_are_broadcast_strided_and_of_several_dtypes() -> None:
+    text = (
+        "graph g {\ninput %a: f32[3, 4]@[1, 3]\ninput %b: i64[4]\n"
+        "%y: f32[3, 4] = aten.mul.Tensor(self=%a, other=%b)\nreturn %y\n}"
+    )
+    a, b = torch.randn(4, 3).t(), torch.arange(4)
+
+    torch.testing.assert_close(run(parse_ir(text), [a, b]), a * b, rtol=0, atol=0)
+
+
+def test_a_rule_of_others_is_asked_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    name = "aten.leaky_relu.default"
+    monkeypatch.setitem(RULES, name, RULES[name])
+    npu_cuda.lowering_rule(name, "Clamp", numbers={"low": "negative_slope"})
+    text = f"graph g {{\ninput %a: f32[3]\n%y: f32[3] = {name}(self=%a) {{negative_slope=1.0}}\nreturn %y\n}}"
+
+    (op,) = HOST.lower(parse_ir(text))
+
+    assert op.kind == "Clamp"
+    assert run(parse_ir(text), [torch.tensor([-1.0, 0.5, 2.0])]).tolist() == [1, 1, 2]
+
+
+def test_a_rule_for_an_op_that_is_not_there_is_refused() -> None:
+    with pytest.raises(InvalidArgumentError, match=re.escape("there is no native op 'docs.gelu'")):
+        npu_cuda.lowering_rule("aten.gelu.default", "docs.gelu")
+
+
+def test_every_op_of_the_table_is_named() -> None:
+    assert {op["name"] for op in npu_cuda.pointwise_ops()} - {"Cast", "SgdStepLr", "AdamStepLr"} <= {
+        kind.name for kind in OpKind
+    }
