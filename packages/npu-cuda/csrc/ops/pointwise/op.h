@@ -24,7 +24,7 @@ constexpr int count_of(std::string_view text, char letter) {
 }
 
 struct Row {
-  const char* name;
+  std::string_view name;
   OpKind kind;
   unsigned classes;
   std::string_view inputs;   // "(V x, V other)"

@@ -43,7 +43,7 @@ uint64_t permitted_aliases(const std::vector<std::string>& inputs, const std::st
 }
 
 OpInfo info_of(const Description& op) {
-  OpInfo info{.kind = op.row.kind, .name = op.row.name, .min_inputs = op.row.num_inputs(),
+  OpInfo info{.kind = op.row.kind, .name = std::string(op.row.name), .min_inputs = op.row.num_inputs(),
               .max_inputs = op.row.num_inputs(), .num_outputs = op.row.num_outputs(), .schema = op.schema,
               .attrs_required = op.attrs_required};
   const std::vector<std::string> inputs = names_of(op.row.inputs), outputs = names_of(op.row.outputs);
