@@ -61,7 +61,7 @@ REFUSED = [
         r"params\[0\] is a tensor of torch.float32, exp_avgs\[0\] is one of",
     ),
     (lists_of(*TWO, steps=[STEP, STEP.double()]), TWO, r"steps\[1\] is a torch.float64.*all of one dtype"),
-    (lists_of(*TWO, steps=[STEP, STEP]), TWO, r"steps\[1\] shares memory with steps\[0\]"),
+    (lists_of(*TWO, steps=[STEP, STEP]), [ONE, ONE], r"steps\[1\] shares memory with steps\[0\]"),
 ]
 
 
