@@ -209,7 +209,7 @@ def test_memory_that_comes_back_after_a_call_that_failed_is_trained(parts: Any) 
     step(x, y)
     own = model[0].weight.data
     model[0].weight.data = own.clone()
-    with pytest.raises(TracingError):
+    with pytest.raises(TracingError, match="the step cannot be traced"):
         step(torch.randn(6, 5), y)
     model[0].weight.data = own
     before = own.clone()

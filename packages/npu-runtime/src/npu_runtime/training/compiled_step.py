@@ -65,7 +65,12 @@ class CompiledStep:
         self._unflatten = make_unflatten(self.graph.results[0])
         self._is_random = any(map(is_random, self.graph.nodes))
         tensors = [value for value in self.graph.inputs if isinstance(value.type, TensorType)]
-        self._written = [(index, value) for index, value in enumerate(tensors) if value in self.graph.updates]
+        # Of each tensor of a batch that a step writes to: its place in the batch, and among all inputs.
+        self._written = [
+            (value, index, self.graph.inputs.index(value))
+            for index, value in enumerate(tensors)
+            if value in self.graph.updates
+        ]
         self._scalars = [
             value.argument.target
             for value in self.graph.inputs
@@ -112,7 +117,7 @@ class CompiledStep:
         """
         if STATE.activity:
             require_outside_capture("a replay")
-        for index, target in self._written if batch else ():
+        for target, index, _ in self._written if batch else ():
             require_writable(self.graph, target, batch[index])
         before = Snapshot((), self.generators, self._devices) if self._is_random else None
         # Set directly: a context manager takes ten times as long.
@@ -128,8 +133,8 @@ class CompiledStep:
         self.numbers = numbers
         if self._shared is not None and not self._shared.is_installed:
             self._shared.install()
-        for index, target in self._written if batch else ():
-            fixed = self.runner.inputs[self.graph.inputs.index(target)]
+        for _, index, place in self._written if batch else ():
+            fixed = self.runner.inputs[place]
             if fixed is not None:  # else the step has worked on the tensor itself
                 copy_tensors([batch[index]], [fixed])
         if not borrow:
