@@ -10,10 +10,11 @@ namespace {
 std::string name_of(bool is_output, int index) { return (is_output ? "output " : "input ") + std::to_string(index); }
 
 std::string counts_text(const OpInfo& op) {
-  const std::string low = std::to_string(op.min_inputs), high = std::to_string(op.max_inputs);
-  const std::string inputs = op.min_inputs == op.max_inputs ? low : low + " to " + high;
-  return inputs + (inputs == "1" ? " input and " : " inputs and ") + std::to_string(op.num_outputs) +
-         (op.num_outputs == 1 ? " output" : " outputs");
+  const auto range = [](int low, int high) {
+    return low >= high ? std::to_string(low) : std::to_string(low) + " to " + std::to_string(high);
+  };
+  const std::string inputs = range(op.min_inputs, op.max_inputs), outputs = range(op.num_outputs, op.max_outputs);
+  return inputs + (inputs == "1" ? " input and " : " inputs and ") + outputs + (outputs == "1" ? " output" : " outputs");
 }
 
 constexpr uint64_t kMostNeeded = 8;  // bytes of alignment: no item wants more
@@ -108,7 +109,7 @@ inline Status check_device(const TensorDesc& tensor, const TensorDesc& first) {
 // Whether the payload is all fields of the schema, or the first ones.
 bool ends_at_a_field(const AttrSchema& schema, uint32_t bytes) {
   const auto ends_there = [&](const AttrField& field) { return end_of(field) == bytes; };
-  return bytes == schema.bytes || std::any_of(schema.fields.begin(), schema.fields.end(), ends_there);
+  return bytes == schema.bytes || (schema.is_open && bytes > schema.bytes) || std::any_of(schema.fields.begin(), schema.fields.end(), ends_there);
 }
 
 // Unless they are those of the op: schema 0 without bytes, or its schema with all or the first of its fields.
@@ -142,7 +143,8 @@ std::string AttrSchema::format() const {
 }
 
 Status check_call(const OpInfo& op, const OpCall& call, bool pointers) {
-  if (call.num_inputs < op.min_inputs || call.num_inputs > op.max_inputs || call.num_outputs != op.num_outputs) {
+  if (call.num_inputs < op.min_inputs || call.num_inputs > op.max_inputs || call.num_outputs < op.num_outputs ||
+      call.num_outputs > std::max(op.num_outputs, op.max_outputs)) {
     return other_counts(op, call);
   }
   const bool has_default_attrs = call.attrs.schema_id == 0 && call.attrs.bytes == 0 && !op.attrs_required;

@@ -34,6 +34,7 @@ struct AttrSchema {
   std::string name;  // the four letters
   uint32_t bytes;    // of all fields; a payload that ends at the end of a field leaves the rest to the defaults
   std::vector<AttrField> fields;
+  bool is_open = false;  // after the fields come bytes that the op checks
 
   // The format for struct.pack: "<iiiff".
   std::string format() const;
@@ -67,7 +68,7 @@ template <class Attrs>
 AttrSchema make_schema(const char (&name)[5], std::vector<AttrField> fields) {
   static_assert(std::is_trivially_copyable_v<Attrs>);
   const uint32_t bytes = fields.empty() ? 0 : end_of(fields.back());  // a struct may be longer, by its padding
-  return {fourcc(name), name, bytes, std::move(fields)};
+  return {fourcc(name), name, bytes, std::move(fields), false};
 }
 
 inline constexpr int kMaxOutputs = 8;
@@ -79,6 +80,7 @@ struct OpInfo {
   int min_inputs = 0;
   int max_inputs = 0;
   int num_outputs = 0;
+  int max_outputs = 0;  // where it may have more than num_outputs
   // Per output the inputs that it may be, as bits: the same memory, shape, strides and dtype. In all else outputs and
   // inputs must not overlap, as ranges of bytes.
   std::array<uint64_t, kMaxOutputs> in_place{};

@@ -2,6 +2,6 @@
 
 namespace npu::pointwise {
 
-std::vector<KernelPtr> arithmetic_host_kernels() { return host_kernels_of(AllArithmetic{}); }
+std::vector<HostOp> arithmetic_host_ops() { return host_ops_of(AllArithmetic{}); }
 
 }  // namespace npu::pointwise

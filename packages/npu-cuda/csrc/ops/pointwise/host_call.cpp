@@ -9,33 +9,10 @@
 namespace npu::pointwise {
 namespace {
 
-constexpr int64_t kBlock = 1024;
-constexpr int64_t kLongRow = 128;  // shorter ones share a block
-constexpr int64_t kShortRow = 16;  // shorter ones are not worth a call of a reader
-constexpr int64_t kMostBytes = 8;         // of a number
-
-struct Operand {
-  char* data;
-  int64_t bytes;  // of an element
-  ReadRow read;
-  WriteRow write;
-  bool is_constant;  // its number fills a buffer from the start
-  bool is_direct;    // rows of it are rows of numbers
-};
-
-struct HostCall {
-  Nest nest;
-  int inputs;
-  int64_t number_bytes;
-  ComputeRow compute;
-  const void* attrs;
-  Operand operands[kMaxOperands];
-  bool needs_buffers;
-};
-
-Element stored_as(Class type) {
-  return type == kFloat32 ? Element::Float32 : type == kFloat64 ? Element::Float64 : Element::Int64;
-}
+constexpr int64_t kLongRow = 128;          // shorter ones share a block
+constexpr int64_t kShortRow = 16;          // shorter ones are not worth a call of a reader
+constexpr int64_t kMostBytes = 8;          // of a number
+constexpr int64_t kLeastOfAThread = 32768; // elements
 
 // The rows of a call whose operands are contiguous numbers of one shape: most calls, which need no nest.
 bool are_rows(const OpCall& call, Class type, void** rows) {
@@ -61,35 +38,21 @@ void lengthen_rows(Nest* nest) {
   for (int i = 0; i < nest->operands; ++i) std::swap(nest->strides[i][0], nest->strides[i][longest]);
 }
 
-HostCall host_call_of(const OpCall& call, Class type, ComputeRow compute, const void* attrs) {
-  HostCall made{nest_of(call), call.num_inputs, type == kFloat32 ? 4 : 8, compute, attrs, {}, false};
-  lengthen_rows(&made.nest);
-  for (int i = 0; i < made.nest.operands; ++i) {
-    const TensorDesc& tensor = operand_of(call, i);
-    const Element element = element_of(tensor.dtype);
-    const bool is_constant = i < call.num_inputs && made.nest.is_constant(i);
-    const bool is_direct = !is_constant && element == stored_as(type) && made.nest.strides[i][0] == 1;
-    made.operands[i] = {static_cast<char*>(tensor.data), item_bytes(tensor.dtype), reader(element, type),
-                        writer(element, type), is_constant, is_direct};
-    made.needs_buffers |= !is_direct;
-  }
-  return made;
-}
-
 // Walks a range of the elements of a call.
 class Walk {
  public:
-  Walk(const HostCall& call, int64_t begin, int64_t end)
-      : call_(call), cursor_(&call.nest, begin), left_(end - begin) {
-    for (int i = 0; i < call.nest.operands; ++i) rows_[i] = buffers_[i];
-    for (int i = 0; i < call.inputs; ++i) {
-      if (call.operands[i].is_constant) call.operands[i].read(call.operands[i].data, 0, buffers_[i], kBlock);
+  Walk(const HostCall& host_call, const OpCall& call, int64_t begin, int64_t end)
+      : call_(host_call), cursor_(&host_call.nest, begin), left_(end - begin) {
+    for (int i = 0; i < kMaxRows; ++i) rows_[i] = buffers_[i];
+    for (int i = 0; i < call_.nest.operands; ++i) {
+      data_[i] = static_cast<char*>(operand_of(call, i).data);
+      if (call_.operands[i].is_constant) call_.operands[i].read(data_[i], 0, buffers_[i], kBlock);
     }
   }
 
   void run() {
     for (; left_ > 0; left_ -= count_) {
-      const int64_t limit = call_.needs_buffers ? std::min(kBlock, left_) : left_;
+      const int64_t limit = call_.needs_blocks ? std::min(kBlock, left_) : left_;
       const int64_t row = cursor_.left_in_row();
       const bool is_one_row = row >= std::min(kLongRow, limit);
       count_ = is_one_row ? std::min(row, limit) : std::min(kBlock, left_);
@@ -100,7 +63,7 @@ class Walk {
  private:
   void compute_row() {
     read(cursor_, 0, count_, true);
-    call_.compute(rows_, rows_ + call_.inputs, count_, call_.attrs);
+    compute();
     write(cursor_, 0, count_, true);
     cursor_.advance(count_);
   }
@@ -108,9 +71,17 @@ class Walk {
   void compute_rows() {
     const Cursor start = cursor_;
     each_row([&](const Cursor& at, int64_t done, int64_t n) { read(at, done, n, false); });
-    call_.compute(rows_, rows_ + call_.inputs, count_, call_.attrs);
+    compute();
     cursor_ = start;
     each_row([&](const Cursor& at, int64_t done, int64_t n) { write(at, done, n, false); });
+  }
+
+  void compute() {
+    void* rows[kMaxOperands];
+    for (const HostStep& step : call_.steps) {
+      for (int i = 0; i < step.num_inputs + step.num_outputs; ++i) rows[i] = rows_[step.rows[i]];
+      step.compute(rows, rows + step.num_inputs, count_, step.attrs);
+    }
   }
 
   // Moves the cursor over the block.
@@ -124,51 +95,73 @@ class Walk {
     }
   }
 
-  char* place(const Cursor& at, int i) const {
-    return call_.operands[i].data + at.offset(i) * call_.operands[i].bytes;
-  }
+  char* place(const Cursor& at, int i) const { return data_[i] + at.offset(i) * call_.operands[i].bytes; }
   int64_t stride(int i) const { return call_.nest.strides[i][0]; }
 
   void read(const Cursor& at, int64_t done, int64_t n, bool is_one_row) {
     for (int i = 0; i < call_.nest.operands; ++i) {
-      const Operand& operand = call_.operands[i];
+      const HostOperand& operand = call_.operands[i];
       const bool is_direct = operand.is_direct && is_one_row;
       rows_[i] = is_direct ? place(at, i) : buffers_[i];
       if (is_direct || operand.is_constant || i >= call_.inputs) continue;
-      operand.read(place(at, i), stride(i), buffers_[i] + done * call_.number_bytes, n);
+      operand.read(place(at, i), stride(i), buffers_[i] + done * operand.number_bytes, n);
     }
   }
 
   void write(const Cursor& at, int64_t done, int64_t n, bool is_one_row) {
     for (int i = call_.inputs; i < call_.nest.operands; ++i) {
-      const Operand& operand = call_.operands[i];
+      const HostOperand& operand = call_.operands[i];
       if (operand.is_direct && is_one_row) continue;
-      operand.write(buffers_[i] + done * call_.number_bytes, place(at, i), stride(i), n);
+      operand.write(buffers_[i] + done * operand.number_bytes, place(at, i), stride(i), n);
     }
   }
 
   const HostCall& call_;
   Cursor cursor_;
   int64_t left_, count_ = 0;
-  void* rows_[kMaxOperands];
+  char* data_[kMaxOperands];
+  void* rows_[kMaxRows];
   // A line longer than a block, so that places of the same number do not compete for the same lines of the cache.
-  alignas(64) char buffers_[kMaxOperands][kBlock * kMostBytes + 64];
+  alignas(64) char buffers_[kMaxRows][kBlock * kMostBytes + 64];
 };
 
 }  // namespace
 
+HostCall host_call_of(const OpCall& call, const Class* types, std::span<const HostStep> steps) {
+  HostCall made{nest_of(call), call.num_inputs, steps, {}, steps.size() > 1};
+  lengthen_rows(&made.nest);
+  for (int i = 0; i < made.nest.operands; ++i) {
+    const TensorDesc& tensor = operand_of(call, i);
+    const Element element = element_of(tensor.dtype);
+    const bool is_constant = i < call.num_inputs && made.nest.is_constant(i);
+    const bool is_direct = !is_constant && element == stored_as(types[i]) && made.nest.strides[i][0] == 1;
+    made.operands[i] = {item_bytes(tensor.dtype), types[i] == kFloat32 ? 4 : 8, reader(element, types[i]),
+                        writer(element, types[i]), is_constant, is_direct};
+    made.needs_blocks |= !is_direct;
+  }
+  return made;
+}
+
+void run_on_host(const HostCall& host_call, const OpCall& call) {
+  parallel_for(call.outputs[0].numel, kLeastOfAThread,
+               [&](int64_t begin, int64_t end) { Walk(host_call, call, begin, end).run(); });
+}
+
 Status run_on_host(const OpCall& call, Class type, ComputeRow compute, const void* attrs) {
-  constexpr int64_t least_of_a_thread = 32768;
   const int64_t n = call.outputs[0].numel;
   if (n == 0) return {};
   void* rows[kMaxOperands];
-  if (n <= least_of_a_thread && are_rows(call, type, rows)) {
+  if (n <= kLeastOfAThread && are_rows(call, type, rows)) {
     compute(rows, rows + call.num_inputs, n, attrs);
     return {};
   }
-  const HostCall host_call = host_call_of(call, type, compute, attrs);
-  parallel_for(n, least_of_a_thread,
-               [&](int64_t begin, int64_t end) { Walk(host_call, begin, end).run(); });
+  HostStep step{compute, attrs, call.num_inputs, call.num_outputs};
+  Class types[kMaxOperands];
+  for (int i = 0; i < kMaxOperands; ++i) {
+    step.rows[i] = static_cast<uint8_t>(i);
+    types[i] = type;
+  }
+  run_on_host(host_call_of(call, types, {&step, 1}), call);
   return {};
 }
 

@@ -1,6 +1,9 @@
-// One call of a pointwise op on the host: the nest is walked in blocks that stay in the first cache; operands
-// that are not contiguous numbers of the class are read into it, and results are written from it.
+// Calls on the host: the nest is walked in blocks that stay in the first cache. Operands that are not
+// contiguous numbers are read into rows of a block, steps compute rows from rows, and results are written. A
+// pointwise op is one step; a fused one has several.
 #pragma once
+
+#include <span>
 
 #include "ops/pointwise/host_rows.h"
 #include "ops/pointwise/nest.h"
@@ -10,6 +13,41 @@ namespace npu::pointwise {
 // Computes n elements of contiguous rows of numbers. A row of results may be a row of inputs.
 using ComputeRow = void (*)(const void* const* in, void* const* out, int64_t n, const void* attrs);
 
+inline constexpr int64_t kBlock = 1024;  // elements of a row between steps
+inline constexpr int kMaxRows = 32;      // of a block: the operands of the call, then rows between steps
+
+struct HostStep {
+  ComputeRow compute;
+  const void* attrs;
+  int num_inputs = 0, num_outputs = 0;
+  uint8_t rows[kMaxOperands] = {};  // inputs, then outputs
+};
+
+// The tensor in a row that has its number.
+struct HostOperand {
+  int64_t bytes;         // of an element
+  int64_t number_bytes;  // of an element in the row
+  ReadRow read;
+  WriteRow write;
+  bool is_constant;  // its number fills the row from the start
+  bool is_direct;    // rows of it are rows of numbers
+};
+
+// A call but for the addresses of its tensors.
+struct HostCall {
+  Nest nest;
+  int inputs;
+  std::span<const HostStep> steps;
+  HostOperand operands[kMaxOperands];
+  bool needs_blocks;
+};
+
+// `types`: what each operand of the call is computed in.
+HostCall host_call_of(const OpCall& call, const Class* types, std::span<const HostStep> steps);
+
+void run_on_host(const HostCall& host_call, const OpCall& call);
+
+// Of one step, whose operands are those of the call.
 Status run_on_host(const OpCall& call, Class type, ComputeRow compute, const void* attrs);
 
 }  // namespace npu::pointwise

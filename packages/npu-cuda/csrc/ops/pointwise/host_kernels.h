@@ -4,7 +4,7 @@
 #pragma once
 
 #include "ops/host_simd.h"
-#include "ops/pointwise/host_call.h"
+#include "ops/pointwise/host_ops.h"
 #include "ops/pointwise/pointwise.h"
 #include "ops/pointwise/vector_math.h"
 
@@ -69,27 +69,28 @@ Status launch(const OpCall& call) {
   return run_on_host(call, type, compute, &attrs);
 }
 
+template <class Fn>
+void load_attrs(const OpCall& call, void* attrs) {
+  static_assert(sizeof(typename Fn::Attrs) <= kMostAttrBytes);
+  const auto loaded = attrs_of_call<Fn>(call);
+  std::memcpy(attrs, &loaded, sizeof(loaded));
+}
+
 template <class Fn, Class type>
-void add_kernel(std::vector<KernelPtr>* kernels) {
+void add_op(std::vector<HostOp>* ops) {
   if constexpr ((Fn::row.classes & type) != 0) {
-    const std::string id = kernel_name(Fn::row) + "." + class_name(type) + ".host";
     const KernelFunctions functions{supported<Fn, type>, launch<Fn, type>, cost<Fn>};
-    kernels->push_back(make_kernel({Fn::row.kind, id, DeviceType::Host, 5}, functions));
+    ops->push_back({Fn::row, type, computed_by<Fn, NumberOf<type>>(), load_attrs<Fn>, functions});
   }
 }
 
-template <class Fn>
-void add_kernels(std::vector<KernelPtr>* kernels) {
-  add_kernel<Fn, kFloat32>(kernels);
-  add_kernel<Fn, kFloat64>(kernels);
-  add_kernel<Fn, kInt64>(kernels);
-}
-
 template <class... Fns>
-std::vector<KernelPtr> host_kernels_of(Ops<Fns...>) {
-  std::vector<KernelPtr> kernels;
-  (add_kernels<Fns>(&kernels), ...);
-  return kernels;
+std::vector<HostOp> host_ops_of(Ops<Fns...>) {
+  std::vector<HostOp> ops;
+  (add_op<Fns, kFloat32>(&ops), ...);
+  (add_op<Fns, kFloat64>(&ops), ...);
+  (add_op<Fns, kInt64>(&ops), ...);
+  return ops;
 }
 
 }  // namespace npu::pointwise

@@ -2,6 +2,6 @@
 
 namespace npu::pointwise {
 
-std::vector<KernelPtr> training_host_kernels() { return host_kernels_of(AllTraining{}); }
+std::vector<HostOp> training_host_ops() { return host_ops_of(AllTraining{}); }
 
 }  // namespace npu::pointwise

@@ -86,7 +86,8 @@ Nest nest_of(const OpCall& call) {
   nest.operands = call.num_inputs + call.num_outputs;
   nest.numel = y.numel;
   int order[NPU_MAX_RANK];
-  const int64_t ones[kMaxOperands] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
+  int64_t ones[kMaxOperands];
+  std::fill(std::begin(ones), std::end(ones), 1);
   if (is_one_row(call)) {
     add_axis(&nest, y.numel, ones);
     return nest;

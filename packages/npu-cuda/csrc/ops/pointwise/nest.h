@@ -7,7 +7,7 @@
 
 namespace npu::pointwise {
 
-inline constexpr int kMaxOperands = 12;
+inline constexpr int kMaxOperands = 16;
 
 struct Nest {
   int rank = 0;  // at least 1

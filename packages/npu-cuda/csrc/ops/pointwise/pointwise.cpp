@@ -51,16 +51,6 @@ OpInfo info_of(const Description& op) {
   return info;
 }
 
-Class class_of(Element element) {
-  switch (element) {
-    case Element::Float64: return kFloat64;
-    case Element::Float32:
-    case Element::Float16:
-    case Element::BFloat16: return kFloat32;
-    default: return kInt64;
-  }
-}
-
 Status unknown_dtype(const TensorDesc& tensor) {
   return Status::not_implemented("a tensor is " + name_of(tensor.dtype) + ", not a real number of 64 bits or less");
 }
@@ -86,12 +76,21 @@ Status expect_result(const Row& row, Class needed, const OpCall& call) {
   return {};
 }
 
-std::vector<KernelPtr> joined(std::vector<KernelPtr> first, const std::vector<KernelPtr>& second) {
-  first.insert(first.end(), second.begin(), second.end());
-  return first;
+}  // namespace
+
+Class class_of(Element element) {
+  switch (element) {
+    case Element::Float64: return kFloat64;
+    case Element::Float32:
+    case Element::Float16:
+    case Element::BFloat16: return kFloat32;
+    default: return kInt64;
+  }
 }
 
-}  // namespace
+Element stored_as(Class type) {
+  return type == kFloat32 ? Element::Float32 : type == kFloat64 ? Element::Float64 : Element::Int64;
+}
 
 const char* class_name(Class type) { return type == kFloat32 ? "f32" : type == kFloat64 ? "f64" : "i64"; }
 
@@ -159,10 +158,12 @@ Status check_tensors(const Row& row, Class type, const OpCall& call) {
   return check_shapes(call);
 }
 
-std::vector<KernelPtr> host_kernels() { return joined(arithmetic_host_kernels(), training_host_kernels()); }
-
 #ifdef NPU_WITH_CUDA
-std::vector<KernelPtr> cuda_kernels() { return joined(arithmetic_cuda_kernels(), training_cuda_kernels()); }
+std::vector<KernelPtr> cuda_kernels() {
+  std::vector<KernelPtr> kernels = arithmetic_cuda_kernels();
+  for (const KernelPtr& kernel : training_cuda_kernels()) kernels.push_back(kernel);
+  return kernels;
+}
 #endif
 
 }  // namespace npu::pointwise

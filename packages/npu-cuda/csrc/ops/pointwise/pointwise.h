@@ -27,6 +27,10 @@ std::string kernel_name(const Row& row);
 // "f32"
 const char* class_name(Class type);
 
+// What a tensor of such elements is computed in, and the elements that are the numbers of a class.
+Class class_of(Element element);
+Element stored_as(Class type);
+
 // Of one element, counted from the expression.
 double flops_of(const Row& row);
 
@@ -63,9 +67,7 @@ using NumberOf = std::conditional_t<type == kFloat32, float, std::conditional_t<
 std::vector<KernelPtr> host_kernels();
 std::vector<KernelPtr> cuda_kernels();
 
-// The parts of the two, which are compiled apart.
-std::vector<KernelPtr> arithmetic_host_kernels();
-std::vector<KernelPtr> training_host_kernels();
+// The parts of the latter, which are compiled apart.
 std::vector<KernelPtr> arithmetic_cuda_kernels();
 std::vector<KernelPtr> training_cuda_kernels();
 

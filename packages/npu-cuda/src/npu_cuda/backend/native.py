@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import torch
 
 from npu_cuda import _C
+from npu_cuda.backend.fusion import fuse
 from npu_cuda.backend.program import PreparedProgram, ProgramInstance
 from npu_cuda.backend.selection import select_ops
 from npu_cuda.errors import NpuCudaError
@@ -160,6 +161,9 @@ class HostBackend(NativeBackend):
 
     def devices(self) -> Sequence[torch.device]:
         return [torch.device("cpu")]
+
+    def lower(self, graph: Graph) -> Sequence[BackendOp]:
+        return fuse(super().lower(graph), graph.outputs)
 
     def prepare(self, graph: Graph, ops: Sequence[BackendOp], device: torch.device) -> PreparedProgram:
         _C.set_thread_count(torch.get_num_threads())

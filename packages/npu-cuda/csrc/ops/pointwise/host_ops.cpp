@@ -1,0 +1,25 @@
+#include "ops/pointwise/host_ops.h"
+
+#include "ops/pointwise/pointwise.h"
+
+namespace npu::pointwise {
+
+const std::vector<HostOp>& host_ops() {
+  static const std::vector<HostOp> all = [] {
+    std::vector<HostOp> ops = arithmetic_host_ops();
+    for (const HostOp& op : training_host_ops()) ops.push_back(op);
+    return ops;
+  }();
+  return all;
+}
+
+std::vector<KernelPtr> host_kernels() {
+  std::vector<KernelPtr> kernels;
+  for (const HostOp& op : host_ops()) {
+    const std::string id = kernel_name(op.row) + "." + class_name(op.type) + ".host";
+    kernels.push_back(make_kernel({op.row.kind, id, DeviceType::Host, 5}, op.functions));
+  }
+  return kernels;
+}
+
+}  // namespace npu::pointwise

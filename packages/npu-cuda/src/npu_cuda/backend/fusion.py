@@ -1,0 +1,144 @@
+"""Fusion of pointwise ops of the host: ops over one iteration space become one, which passes over memory once.
+
+What only they read stays in the first cache. The results are those of the ops one by one, to the bit.
+"""
+
+from __future__ import annotations
+
+import functools
+import struct
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from npu_cuda import _C, attrs
+from npu_cuda.backend.tensor_views import tensor_type
+from npu_ir.core.types import contiguous_strides
+from npu_ir.plugins.backend import BackendOp, Operand
+
+FUSED = "Fused"
+_MOST_STEPS = 64
+
+
+@dataclass(eq=False, slots=True)
+class _Unit:
+    """Ops that are launched together: pointwise ops over one shape, or a single op of any kind.
+
+    Units are in the order in which they run, and each reads only earlier ones: an op joins no unit but the
+    last of those that it reads, or the last of all.
+    """
+
+    place: int
+    ops: list[BackendOp]
+    shape: tuple[int, ...] | None  # None: nothing joins it
+
+
+def fuse(ops: Sequence[BackendOp], results: Iterable[Operand]) -> list[BackendOp]:
+    """Return ops that compute the same, pointwise ops over one shape joined.
+
+    Args:
+        ops: In execution order, with their kernels for the host.
+        results: What is read after them.
+    """
+    units = _units(ops)
+    unit_of = {id(op): unit for unit in units for op in unit.ops}
+    read_outside = set(results)
+    producers = {operand: op for op in ops for operand in op.outputs}
+    for op in ops:
+        for operand in op.inputs:
+            if operand in producers and unit_of[id(producers[operand])] is not unit_of[id(op)]:
+                read_outside.add(operand)
+    return [op for unit in units for op in _joined(unit.ops, read_outside)]
+
+
+def _units(ops: Sequence[BackendOp]) -> list[_Unit]:
+    units: list[_Unit] = []
+    writers: dict[Operand, _Unit] = {}
+    for op in ops:
+        shape = _iteration_shape(op)
+        read = [writers[operand] for operand in op.inputs if operand in writers]
+        last_read = max(read, key=lambda unit: unit.place, default=None)
+        unit = next(
+            (
+                unit
+                for unit in (last_read, units[-1] if units else None)
+                if unit is not None and shape is not None and unit.shape == shape
+            ),
+            None,
+        )
+        if unit is None:
+            unit = _Unit(len(units), [], shape)
+            units.append(unit)
+        unit.ops.append(op)
+        writers.update(dict.fromkeys(op.outputs, unit))
+    return units
+
+
+@functools.cache
+def _fusable_kernels() -> frozenset[str]:
+    kinds = {row["kind"] for row in _C.pointwise_ops()}
+    names = {name for name, kind in _C.kinds().items() if int(kind) in kinds}
+    return frozenset(
+        kernel["id"]
+        for kernel in _C.kernels()
+        if kernel["origin"] == "npu-cuda" and kernel["device"] == "host" and kernel["op"] in names
+    )
+
+
+def _iteration_shape(op: BackendOp) -> tuple[int, ...] | None:
+    """Return the shape that a pointwise op runs over; None if it is not fused."""
+    if op.kernel not in _fusable_kernels() or op.overwrites:
+        return None
+    types = [tensor_type(operand) for operand in (*op.inputs, *op.outputs)]
+    shape = types[-1].static_shape
+    if op.kind == "Copy" and any(type.static_strides != contiguous_strides(shape) for type in types):
+        return None  # a copy into another layout goes by tiles
+    return shape
+
+
+def _joined(ops: Sequence[BackendOp], read_outside: Collection[Operand]) -> Iterator[BackendOp]:
+    """Yield the ops as one, or as several where one would have too many tensors."""
+    if len(ops) == 1:
+        yield ops[0]
+        return
+    fused = _fused_op(ops, read_outside) if len(ops) <= _MOST_STEPS else None
+    if fused is not None:
+        yield fused
+        return
+    middle = len(ops) // 2
+    halves = ops[:middle], ops[middle:]
+    between = {operand for op in halves[1] for operand in op.inputs}
+    yield from _joined(halves[0], {*read_outside, *between})
+    yield from _joined(halves[1], read_outside)
+
+
+def _fused_op(ops: Sequence[BackendOp], read_outside: Collection[Operand]) -> BackendOp | None:
+    from npu_cuda.backend.selection import select_kernel
+
+    written = [operand for op in ops for operand in op.outputs]
+    inputs = dict.fromkeys(operand for op in ops for operand in op.inputs if operand not in set(written))
+    outputs = [operand for operand in written if operand in read_outside]
+    temporaries = [operand for operand in written if operand not in read_outside]
+    numbers = {operand: place for place, operand in enumerate((*inputs, *outputs, *temporaries))}
+    schema_id, header = attrs("FUSE", temporaries=len(temporaries), steps=len(ops))
+    payload = [header]
+    payload += [struct.pack("<II", *_dlpack_type(tensor_type(operand).dtype)) for operand in temporaries]
+    payload += [_step(op, numbers) for op in ops]
+    nodes = tuple(dict.fromkeys(node for op in ops for node in op.nodes))
+    fused = BackendOp(FUSED, tuple(inputs), tuple(outputs), nodes, "fused.host", schema_id, b"".join(payload))
+    return fused if outputs and select_kernel(fused, "host", 0)[0] else None
+
+
+def _step(op: BackendOp, numbers: dict[Operand, int]) -> bytes:
+    kind = int(_C.kinds()[op.kind])
+    tensors = [numbers[operand] for operand in (*op.inputs, *op.outputs)]
+    counts = len(op.inputs), len(op.outputs), op.schema_id, len(op.attrs)
+    words = struct.pack(f"<5I{len(tensors)}I", kind, *counts, *tensors)
+    return words + op.attrs + bytes(-len(op.attrs) % 4)
+
+
+def _dlpack_type(dtype: torch.dtype) -> tuple[int, int]:
+    """Return code and bits of a dtype in DLPack."""
+    special = {torch.bool: 6, torch.bfloat16: 4, torch.uint8: 1}
+    return special.get(dtype, 2 if dtype.is_floating_point else 0), dtype.itemsize * 8
