@@ -19,7 +19,7 @@ from npu_ir import Graph, parse_ir
 
 HOST = HostBackend()
 ATEN = sorted(op for op in ELEMENTWISE_RULES if op.startswith("aten."))
-INTEGER_OPS = ("bitwise", "floor_divide")
+INTEGER_OPS = ("bitwise", "floor_divide", "__and__", "__or__", "__xor__")
 TYPES = {
     torch.float32: "f32",
     torch.float64: "f64",

@@ -74,7 +74,8 @@ def test_explain_names_kernels_and_reasons() -> None:
 
     native = Counter(node.op_type for node in explained.values() if node.backend == "host")
     assert native == {"aten.relu.default": 2, "aten.add.Tensor": 1}
-    assert explained["add"].kernel.startswith("add.f32.host")
+    assert explained["relu"].kernel == "relu.f32.host"
+    assert explained["add"].kernel == explained["relu_1"].kernel == "fused.host"
     assert explained["relu"].reasons == {"aten": "host is preferred, and takes it"}
     assert explained["conv2d"].reasons == {"host": "no native op for aten.conv2d.default"}
     kernels = [[kernel.split(".")[0] for kernel in node.kernel.split(", ")] for node in mlp_nodes]

@@ -159,7 +159,7 @@ def test_a_library_is_loaded_once_and_what_it_brings_is_listed_with_its_origin(t
     assert op["kind"] >= 1000
     assert (op["inputs"], op["outputs"], op["in_place"], op["schema"]) == ((1, 1), 1, [(0, 0)], "LLSC")
     assert _C.attr_schemas()["LLSC"] == {
-        "id": int.from_bytes(b"LLSC", "little"), "format": "<fii", "bytes": 12,
+        "id": int.from_bytes(b"LLSC", "little"), "format": "<fii", "bytes": 12, "is_open": False,
         "fields": [("alpha", "f", 1.0), ("code", "i", 0), ("silent", "i", 0)],
     }  # fmt: skip
     kernel = next(kernel for kernel in _C.kernels() if kernel["id"] == "loaded.relu.cuda")

@@ -11,7 +11,12 @@ from npu_cuda.testing.memory import CallMemory, pack_attrs
 from npu_cuda.testing.runs import kernels_of
 
 DEVICES = [device["name"] for device in _C.devices()]
-EACH = [pytest.param(row, device, id=f"{row.name}-{device}") for row in rows() for device in DEVICES]
+EACH = [
+    pytest.param(row, device, id=f"{row.name}-{device}")
+    for row in rows()
+    for device in DEVICES
+    if kernels_of(row, device)
+]
 
 
 @pytest.mark.smoke
@@ -61,3 +66,9 @@ def test_every_op_of_the_package_has_a_row_of_unique_names() -> None:
     for row in rows():
         names = [entry.name for entry in (*row.cases(), *row.refusals())]
         assert len(names) == len(set(names)), row.name
+
+
+def test_every_op_but_a_fused_one_has_kernels_for_every_device() -> None:
+    without = {(row.op, device) for row in rows() for device in DEVICES if not kernels_of(row, device)}
+
+    assert without <= {("Fused", "cuda:0")}

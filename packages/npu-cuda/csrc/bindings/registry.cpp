@@ -29,6 +29,7 @@ nb::dict view_of(const OpInfo& op) {
   view["kind"] = int(op.kind);
   view["inputs"] = nb::make_tuple(op.min_inputs, op.max_inputs);
   view["outputs"] = op.num_outputs;
+  view["max_outputs"] = std::max(op.num_outputs, op.max_outputs);
   view["in_place"] = in_place_of(op);
   view["schema"] = op.schema ? nb::cast(op.schema->name) : nb::none();
   view["attrs_required"] = op.attrs_required;
@@ -63,6 +64,7 @@ nb::dict view_of(const AttrSchema& schema) {
   view["format"] = schema.format();
   view["bytes"] = schema.bytes;
   view["fields"] = fields;
+  view["is_open"] = schema.is_open;
   return view;
 }
 

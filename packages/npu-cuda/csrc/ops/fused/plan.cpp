@@ -41,18 +41,22 @@ TensorDesc temporary_like(const TensorDesc& output, DType dtype) {
   return desc;
 }
 
+// The op that computes a step in the first class that is not below those of its tensors.
 Status find_op(const Step& step, const OpCall& call, const HostOp** found) {
-  Status refusal = Status::not_implemented("there is no pointwise op of kind " + std::to_string(int(step.kind)));
-  for (const HostOp& op : pointwise::host_ops()) {
-    if (op.row.kind != step.kind || op.row.num_inputs() != call.num_inputs || op.row.num_outputs() != call.num_outputs) {
-      continue;
-    }
-    refusal = op.functions.supported(call);
-    if (!refusal.ok()) continue;
-    *found = &op;
-    return {};
+  Class needed = pointwise::kInt64;
+  for (int i = 0; i < call.num_inputs + call.num_outputs; ++i) {
+    needed = std::max(needed, pointwise::class_of(pointwise::element_of(pointwise::operand_of(call, i).dtype)));
   }
-  return refusal;
+  for (const HostOp& op : pointwise::host_ops()) {
+    const bool is_it = op.row.kind == step.kind && op.row.num_inputs() == call.num_inputs;
+    if (!is_it || op.row.num_outputs() != call.num_outputs) continue;
+    *found = &op;
+    if (op.type >= needed) break;
+  }
+  if (*found) return (*found)->functions.supported(call);
+  return Status::not_implemented("there is no pointwise op of kind " + std::to_string(int(step.kind)) + " with " +
+                                 std::to_string(call.num_inputs) + " inputs and " + std::to_string(call.num_outputs) +
+                                 " outputs");
 }
 
 // Whether the numbers that an op computes are those that its result can hold.
@@ -116,7 +120,6 @@ Status Plan::add_step(const OpCall& call, const Step& step) {
   part.inputs = descs.data();
   part.outputs = descs.data() + step.num_inputs;
   part.attrs = step.attrs;
-  if (part.num_outputs == 0) return Status::not_implemented("it has no result");
   NPU_TRY(find_op(step, part, &planned.op));
   planned.op->load_attrs(part, planned.attrs);
   planned_.push_back(std::move(planned));

@@ -87,9 +87,9 @@ void add_op(std::vector<HostOp>* ops) {
 template <class... Fns>
 std::vector<HostOp> host_ops_of(Ops<Fns...>) {
   std::vector<HostOp> ops;
+  (add_op<Fns, kInt64>(&ops), ...);
   (add_op<Fns, kFloat32>(&ops), ...);
   (add_op<Fns, kFloat64>(&ops), ...);
-  (add_op<Fns, kInt64>(&ops), ...);
   return ops;
 }
 

@@ -16,6 +16,7 @@ struct HostOp {
   KernelFunctions functions;                            // of the op alone
 };
 
+// Those of one op in the order of their classes.
 const std::vector<HostOp>& host_ops();
 
 // The parts of it, which are compiled apart.

@@ -1,4 +1,4 @@
-"""Fusion of pointwise ops of the host: ops over one iteration space become one, which passes over memory once.
+"""Fusion of pointwise ops on the host: ops over one shape become one, which passes over memory once.
 
 What only they read stays in the first cache. The results are those of the ops one by one, to the bit.
 """
@@ -121,12 +121,11 @@ def _fused_op(ops: Sequence[BackendOp], read_outside: Collection[Operand]) -> Ba
     outputs = [operand for operand in written if operand in read_outside]
     temporaries = [operand for operand in written if operand not in read_outside]
     numbers = {operand: place for place, operand in enumerate((*inputs, *outputs, *temporaries))}
-    schema_id, header = attrs("FUSE", temporaries=len(temporaries), steps=len(ops))
-    payload = [header]
-    payload += [struct.pack("<II", *_dlpack_type(tensor_type(operand).dtype)) for operand in temporaries]
+    payload = [struct.pack("<II", *_dlpack_type(tensor_type(operand).dtype)) for operand in temporaries]
     payload += [_step(op, numbers) for op in ops]
+    schema_id, packed = attrs("FUSE", temporaries=len(temporaries), steps=len(ops), payload=b"".join(payload))
     nodes = tuple(dict.fromkeys(node for op in ops for node in op.nodes))
-    fused = BackendOp(FUSED, tuple(inputs), tuple(outputs), nodes, "fused.host", schema_id, b"".join(payload))
+    fused = BackendOp(FUSED, tuple(inputs), tuple(outputs), nodes, "fused.host", schema_id, packed)
     return fused if outputs and select_kernel(fused, "host", 0)[0] else None
 
 

@@ -164,7 +164,10 @@ _ARITHMETIC = {"mul": "Mul", "div": "Div", "remainder": "Remainder", "fmod": "Fm
 _COMPARISONS = {
     "eq": "Equal", "ne": "NotEqual", "lt": "Less", "le": "LessEqual", "gt": "Greater", "ge": "GreaterEqual",
 }  # fmt: skip
-_BITWISE = {"bitwise_and": "BitwiseAnd", "bitwise_or": "BitwiseOr", "bitwise_xor": "BitwiseXor"}
+_BITWISE = {
+    "bitwise_and": "BitwiseAnd", "bitwise_or": "BitwiseOr", "bitwise_xor": "BitwiseXor",
+    "__and__": "BitwiseAnd", "__or__": "BitwiseOr", "__xor__": "BitwiseXor",
+}  # fmt: skip
 _OF_ONE = {
     "neg": "Neg", "abs": "Abs", "sign": "Sign", "square": "Square", "reciprocal": "Reciprocal",
     "floor": "Floor", "ceil": "Ceil", "round": "Round", "trunc": "Trunc", "exp": "Exp", "expm1": "Expm1",

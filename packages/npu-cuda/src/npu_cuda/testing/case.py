@@ -9,7 +9,7 @@ from typing import Any, Literal
 from numpy.typing import NDArray
 
 Array = NDArray[Any]
-Attrs = Mapping[str, float]
+Attrs = Mapping[str, Any]
 # The numbers that inputs have: all, more than 0, or all but 0.
 Domain = Literal["any", "positive", "not zero"]
 Reference = Callable[[Sequence[Array], Attrs], "list[Array]"]

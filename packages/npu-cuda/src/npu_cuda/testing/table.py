@@ -10,9 +10,10 @@ import functools
 from npu_cuda.errors import InvalidArgumentError
 from npu_cuda.testing.case import OpRow
 from npu_cuda.testing.rows.copy import COPY
+from npu_cuda.testing.rows.fused import FUSED
 from npu_cuda.testing.rows.gemm import GEMM
 
-NUMPY_ROWS = (GEMM, COPY)
+NUMPY_ROWS = (GEMM, COPY, FUSED)
 
 
 @functools.cache

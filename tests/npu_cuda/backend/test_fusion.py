@@ -1,0 +1,182 @@
+"""Pointwise ops over one shape run as one op on the host, and compute what they compute one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+import npu_cuda
+from npu_cuda.backend import HostBackend
+from npu_cuda.backend.native import NativeBackend
+from npu_ir import Graph, extract_ir
+from npu_ir.plugins.backend import BackendOp
+from tests.support.tiers import examples
+
+HOST = HostBackend()
+Step = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
+
+# Of the last two results, a row and a square matrix.
+STEPS: dict[str, Step] = {
+    "add": lambda x, y, row, matrix: x + y,
+    "by_row": lambda x, y, row, matrix: x * row,
+    "gelu": lambda x, y, row, matrix: nn.functional.gelu(x) + 1,
+    "compare": lambda x, y, row, matrix: torch.where(x > y, x, y * 2),
+    "mask": lambda x, y, row, matrix: (x < 0.5).to(x.dtype) - y,
+    "halves": lambda x, y, row, matrix: (x.half() * 3).to(x.dtype),
+    "brain_floats": lambda x, y, row, matrix: torch.tanh(y.bfloat16()).to(x.dtype),
+    "doubles": lambda x, y, row, matrix: (x.double() / 3).to(x.dtype),
+    "bytes": lambda x, y, row, matrix: x.clamp(-1, 1).mul(100).to(torch.int64).to(torch.int8).to(x.dtype),
+    "truth": lambda x, y, row, matrix: ((x > 0) & (y > 0)).to(torch.int32).to(x.dtype) * x,
+    "matmul": lambda x, y, row, matrix: torch.mm(x, matrix),
+    "other_shape": lambda x, y, row, matrix: x + (row * 2).exp(),
+}
+
+
+class Chain(nn.Module):
+    """Applies steps to the last two results, and returns some of the results."""
+
+    def __init__(self, steps: Sequence[str], returned: int = 1) -> None:
+        super().__init__()
+        self.steps, self.returned = steps, returned
+
+    def forward(self, x: Tensor, y: Tensor, row: Tensor, matrix: Tensor) -> tuple[Tensor, ...]:
+        results = [x, y]
+        for step in self.steps:
+            results.append(STEPS[step](results[-1], results[-2], row, matrix))
+        return tuple(results[-self.returned :])
+
+
+def arguments(rows: int = 33, columns: int = 70) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    torch.manual_seed(0)
+    x, y, row = torch.randn(rows, columns), torch.randn(rows, columns), torch.randn(1, columns)
+    return x, y, row, torch.randn(columns, columns) / columns
+
+
+def captured(model: nn.Module, *args: Tensor) -> Graph:
+    return extract_ir(model, args)
+
+
+def run(graph: Graph, ops: Sequence[BackendOp], *args: Tensor) -> Sequence[Any]:
+    return HOST.run(HOST.prepare(graph, ops, torch.device("cpu")), list(args))
+
+
+def one_by_one(graph: Graph) -> Sequence[BackendOp]:
+    return NativeBackend.lower(HOST, graph)
+
+
+def kinds(ops: Sequence[BackendOp]) -> list[str]:
+    return [op.kind for op in ops]
+
+
+def assert_same_bits(actual: Sequence[Tensor], expected: Sequence[Tensor]) -> None:
+    for left, right in zip(actual, expected, strict=True):
+        assert (left.dtype, left.stride()) == (right.dtype, right.stride())
+        assert torch.equal(left.nan_to_num(7.0), right.nan_to_num(7.0))
+
+
+@pytest.mark.smoke
+def test_a_chain_becomes_one_op_whose_inner_results_have_no_memory() -> None:
+    args = arguments()
+    chain = Chain(["add", "gelu", "compare", "by_row"])
+    graph = captured(chain, *args)
+
+    ops = HOST.lower(graph)
+
+    assert kinds(ops) == ["Fused"]
+    assert [len(ops[0].inputs), len(ops[0].outputs)] == [3, 1]
+    assert set(ops[0].nodes) == set(graph.nodes)
+    assert_same_bits(run(graph, ops, *args), run(graph, one_by_one(graph), *args))
+    torch.testing.assert_close(run(graph, ops, *args), list(chain(*args)))
+
+
+@examples(40, suppress_health_check=list(HealthCheck), deadline=None)
+@given(
+    st.lists(st.sampled_from(sorted(STEPS)), min_size=2, max_size=9),
+    st.integers(1, 4),
+    st.sampled_from([(3, 5), (40, 300), (2, 130), (200, 1), (700, 200)]),
+    st.booleans(),
+)
+def test_fused_ops_give_the_bits_of_single_ones(
+    steps: list[str], returned: int, shape: tuple[int, int], is_strided: bool
+) -> None:
+    x, y, row, matrix = arguments(*shape)
+    x = torch.randn(shape[0], shape[1] * 2)[:, ::2] if is_strided else x
+    graph = captured(Chain(steps, returned), x, y, row, matrix)
+
+    fused, single = HOST.lower(graph), one_by_one(graph)
+
+    assert len(fused) <= len(single)
+    assert_same_bits(run(graph, fused, x, y, row, matrix), run(graph, single, x, y, row, matrix))
+
+
+def test_ops_of_another_kind_or_shape_end_a_chain_and_what_they_read_has_memory() -> None:
+    args = arguments()
+    graph = captured(Chain(["add", "gelu", "matmul", "gelu", "other_shape", "add"]), *args)
+
+    ops = HOST.lower(graph)
+
+    assert kinds(ops) == ["Fused", "Gemm", "Fused", "Fused", "Fused"]
+    assert_same_bits(run(graph, ops, *args), run(graph, one_by_one(graph), *args))
+
+
+def test_an_op_joins_no_chain_that_what_it_reads_depends_on() -> None:
+    class Diamond(nn.Module):
+        def forward(self, x: Tensor, y: Tensor, row: Tensor, matrix: Tensor) -> Tensor:
+            doubled = x + x
+            product = torch.mm(doubled, matrix)
+            return doubled * 3 + product  # the sum reads both the chain and what follows it
+
+    args = arguments()
+    graph = captured(Diamond(), *args)
+
+    ops = HOST.lower(graph)
+
+    assert kinds(ops) == ["Fused", "Gemm", "EltwiseAdd"]
+    assert_same_bits(run(graph, ops, *args), run(graph, one_by_one(graph), *args))
+
+
+@pytest.mark.parametrize(
+    ("steps", "returned"),
+    [pytest.param(["add"] * 150, 1, id="steps"), pytest.param(["add", "gelu"] * 10, 20, id="results")],
+)
+def test_a_chain_of_too_many_steps_or_tensors_is_several_ops(steps: list[str], returned: int) -> None:
+    args = arguments(5, 7)
+    graph = captured(Chain(steps, returned), *args)
+
+    ops = HOST.lower(graph)
+
+    assert set(kinds(ops)) == {"Fused"}
+    assert 2 < len(ops) < 10
+    assert_same_bits(run(graph, ops, *args), run(graph, one_by_one(graph), *args))
+
+
+def test_other_layouts_are_copied_apart() -> None:
+    class Columns(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return (x + 1).contiguous() * 2
+
+    x = torch.randn(70, 33).t()
+    graph = captured(Columns(), x)
+
+    assert "Copy" in kinds(HOST.lower(graph))
+
+
+def test_a_kernel_of_ones_own_is_not_replaced() -> None:
+    def relu(call: npu_cuda.KernelCall) -> None:
+        call.outputs[0].copy_(torch.relu(call.inputs[0]))
+
+    x = torch.randn(4, 5)
+    graph = captured(nn.Sequential(nn.ReLU(), nn.GELU(), nn.Sigmoid()), x)
+    with_own = npu_cuda.kernel("EltwiseRelu", kernel_id="test.relu", device="host", priority=99)(relu)
+    try:
+        ops = HOST.lower(graph)
+    finally:
+        with_own.remove()
+
+    assert [op.kernel for op in ops] == ["test.relu", "fused.host"]
