@@ -1,4 +1,4 @@
-"""Costs of npu-cuda: calls and programs on the host, kernels on a GPU if present, builds on request.
+"""Costs of npu-cuda: calls, programs and ops on the host, kernels on a GPU if present, builds on request.
 
 ``nox -s bench-cuda`` runs it; ``--page`` writes docs/reference/cuda-benchmarks.md, ``--builds`` builds
 wheels, too.
@@ -15,6 +15,7 @@ from typing import Any
 import cuda_builds
 import cuda_calls
 import cuda_kernels
+import host_ops
 import torch
 from bars import Bar, print_bars
 from machine import machine
@@ -35,7 +36,7 @@ def main() -> None:
     results = measured(options)
     text = report(results)
     print(text)
-    print_bars(bars(results["calls"]))
+    print_bars([*bars(results["calls"]), *host_ops.bars(results["ops"], results["chains"])])
     if options.json:
         options.json.write_text(json.dumps(results, indent=1) + "\n")
     if options.page:
@@ -54,6 +55,8 @@ def measured(options: argparse.Namespace) -> dict[str, Any]:
         "calls": [
             {"title": call.title, "ns": times[call.title], "most_ns": call.most_ns} for call in contenders
         ],
+        "ops": host_ops.measure(options.quick),
+        "chains": host_ops.measure_chains(options.quick),
         "kernels": cuda_kernels.measure(options.quick),
         "cuda_absence": npu_cuda.cuda_absence(),
         "builds": cuda_builds.measure() if options.builds else [],
@@ -72,6 +75,25 @@ The sum of two rows of {items} float32, written into a third, on the host with o
 few nanoseconds, the rest is what the call costs. Medians of rounds in which all take turns.
 
 | | ns per op | / {peer} |
+|---|---:|---:|
+"""
+
+OPS = """
+## Ops on the host
+
+Time of an op of `host`, bound to its tensors, over that of the same op of PyTorch into given memory
+(`out=`), by dtype and number of elements, with one thread: medians of rounds in which both take turns. 0.5
+is half the time; a dash stands for what ATen runs.
+
+| | {columns} |
+|---|{lines}
+"""
+
+CHAINS = """
+Chains of 8 pointwise ops on {elements} float32, which run as one op, over eager PyTorch and over
+`torch.compile`:
+
+| | / eager | / torch.compile |
 |---|---:|---:|
 """
 
@@ -105,6 +127,7 @@ def report(results: dict[str, Any]) -> str:
     """Return the page."""
     text = HEAD.format(items=cuda_calls.ITEMS, peer=PEER, **results["machine"])
     text += table(results["calls"], call_cells(results["calls"]))
+    text += ops_section(results)
     text += kernels_section(results)
     return text + (BUILDS + table(results["builds"], build_cells) if results["builds"] else "")
 
@@ -116,6 +139,24 @@ def table(rows: list[dict[str, Any]], cells: Callable[[dict[str, Any]], Sequence
 def call_cells(rows: list[dict[str, Any]]) -> Callable[[dict[str, Any]], Sequence[str]]:
     peer = next(row["ns"] for row in rows if row["title"] == PEER)
     return lambda row: (row["title"], f"{row['ns']:.1f}", f"{row['ns'] / peer:.3f}")
+
+
+def ops_section(results: dict[str, Any]) -> str:
+    """Return the table of ops, and that of chains."""
+    if not results["ops"]:
+        return ""
+    columns = list(results["ops"][0]["ratios"])
+    text = OPS.format(columns=" | ".join(columns), lines="---:|" * len(columns))
+    text += table(results["ops"], lambda row: (row["title"], *map(ratio_cell, row["ratios"].values())))
+    text += CHAINS.format(elements=host_ops.CHAINED)
+    return text + table(
+        results["chains"],
+        lambda row: (row["title"], ratio_cell(row["eager"]), ratio_cell(row["compiled"])),
+    )
+
+
+def ratio_cell(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"
 
 
 def bars(rows: list[dict[str, Any]]) -> list[Bar]:

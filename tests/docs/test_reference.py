@@ -9,6 +9,7 @@ import npu_cuda
 import npu_ir
 import npu_passes
 import npu_runtime
+from npu_cuda.testing.page import native_ops_page
 from npu_ir import errors
 from npu_ir.capture.special_calls import _REFUSED
 from npu_passes.cli.passes import passes_page
@@ -49,6 +50,12 @@ def test_the_page_of_the_passes_is_what_they_say_of_themselves() -> None:
     page = (DOCS / "reference" / "passes.md").read_text(encoding="utf-8")
 
     assert page == passes_page(passes, pipelines), "npu passes --markdown > docs/reference/passes.md"
+
+
+def test_the_page_of_the_native_ops_is_what_their_tables_say() -> None:
+    page = (DOCS / "reference" / "native-ops.md").read_text(encoding="utf-8")
+
+    assert page == native_ops_page(), "python -m npu_cuda.probe --markdown > docs/reference/native-ops.md"
 
 
 # Rows of the table of the README, and the rows of the pages that they are from.
