@@ -160,7 +160,7 @@ def bench(session: nox.Session) -> None:
 def bench_cuda(session: nox.Session) -> None:
     """Measure the cost of native calls and kernels; nox -s bench-cuda -- --quick, --page, --builds."""
     install(session, *PACKAGES, NATIVE, *BUILD, "numpy")
-    session.run("python", "benchmarks/cuda.py", *session.posargs, env={"OMP_NUM_THREADS": "1"})
+    session.run("python", "benchmarks/native.py", *session.posargs, env={"OMP_NUM_THREADS": "1"})
 
 
 @nox.session

@@ -142,7 +142,7 @@ def planned(site: Path, out: Path, gpu: str) -> list[Step]:
         Step("training", (*pytest, str(TRAINING_TESTS), str(TRAINING_TESTS)), 90),
         Step("memcheck", (*check, "memcheck", *probe, "all", "--device", "cuda"), 90, absence=absence),
         Step("racecheck", (*check, "racecheck", *probe, "gemm", "--device", "cuda"), 60, absence=absence),
-        Step("benchmarks", (PYTHON, "benchmarks/cuda.py", "--quick", "--json", str(out / "bench.json")), 90),
+        Step("benchmarks", (PYTHON, "benchmarks/native.py", "--quick", "--json", str(out / "bench.json")), 90),
     ]  # fmt: skip
 
 

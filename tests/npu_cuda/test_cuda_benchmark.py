@@ -12,9 +12,9 @@ from tests.support.scripts import forgotten, imported
 
 
 @pytest.fixture
-def cuda() -> Iterator[ModuleType]:
+def native() -> Iterator[ModuleType]:
     with forgotten():
-        yield imported("cuda")
+        yield imported("native")
 
 
 CALLS = [
@@ -25,13 +25,13 @@ OPS = [{"title": "tanh", "ratios": {"f32 1k": 0.25, "f32 4M": None}}]
 CHAINS = [{"title": "arithmetic", "eager": 0.3, "compiled": 1.25}]
 
 
-def test_the_page_shows_what_calls_take_and_no_bars(cuda: ModuleType) -> None:
+def test_the_page_shows_what_calls_take_and_no_bars(native: ModuleType) -> None:
     machine = {"cpu": "a processor", "torch": "2", "python": "3", "date": "2026-01-01"}
     results: dict[str, Any] = {
         "machine": machine, "calls": CALLS, "ops": OPS, "chains": CHAINS, "kernels": [], "builds": [],
     }  # fmt: skip
 
-    page = cuda.report({**results, "cuda_absence": "no driver"})
+    page = native.report({**results, "cuda_absence": "no driver"})
 
     assert "| op_call, tensors of torch | 300.0 | 0.300 |\n" in page
     assert "| | f32 1k | f32 4M |\n|---|---:|---:|\n| tanh | 0.25 | - |\n" in page
@@ -40,14 +40,14 @@ def test_the_page_shows_what_calls_take_and_no_bars(cuda: ModuleType) -> None:
     assert "at most" not in page
 
 
-def test_calls_that_take_too_long_are_missed(cuda: ModuleType) -> None:
-    (bar,) = cuda.bars(CALLS)
+def test_calls_that_take_too_long_are_missed(native: ModuleType) -> None:
+    (bar,) = native.bars(CALLS)
 
     assert (bar.verdict, bar.missed) == ("missed", ["op_call, tensors of torch 300.04"])
 
 
-def test_ops_and_chains_that_are_too_slow_are_missed(cuda: ModuleType) -> None:
-    found = cuda.host_ops.bars(OPS, CHAINS)
+def test_ops_and_chains_that_are_too_slow_are_missed(native: ModuleType) -> None:
+    found = native.host_ops.bars(OPS, CHAINS)
 
     assert [(bar.text, bar.verdict) for bar in found] == [
         ("time of an op over PyTorch's, f32 1k", "met"),
