@@ -70,10 +70,21 @@ def select_ops(node: OpNode, device: str) -> list[BackendOp] | str:
     return reasons[0]
 
 
+def _unknown_tensor(op: BackendOp) -> str | None:
+    """Return why a tensor of an op cannot be one of the native part; None if all can."""
+    try:
+        specs_of(views_of(op), 0)
+    except errors.NpuCudaError as error:
+        return str(error)
+    return None
+
+
 def _with_kernels(ops: Sequence[BackendOp], device: str) -> list[BackendOp] | str:
     chosen = []
     for op in ops:
         if op.kind == VIEW:
+            if (reason := _unknown_tensor(op)) is not None:
+                return f"{op.kind}: {reason}"
             chosen.append(op)
             continue
         # A kernel for unaligned memory is required: a tensor may start anywhere in a storage.
