@@ -22,12 +22,14 @@ struct CallArguments {
   nb::handle inputs, outputs, schema_id, attrs_bytes, stream_handle;
 };
 
-// Runs a call; a graph that records it keeps its tensors.
+// Runs a call; a graph that records it keeps its tensors. `run` also gets whether the tensors are like those of the memo,
+// which may be null.
 template <class Run>
-void run_call(const char* function, const CallArguments& given, Run run) {
+void run_call(const char* function, const CallArguments& given, const CallMemo* memo, Run run) {
   const AttrsArgument attrs(given.schema_id, given.attrs_bytes, function);
   void* stream = stream_argument(given.stream_handle, function);
   TensorArguments tensors(function, stream, is_captured(stream) ? Hold::Longer : Hold::ForTheCall);
+  if (memo) tensors.expect(*memo);
   OpCall call{};
   call.struct_size = sizeof(OpCall);
   call.num_inputs = tensors.add_all(given.inputs, "inputs", Role::Input, kMaxInputs);
@@ -36,7 +38,8 @@ void run_call(const char* function, const CallArguments& given, Run run) {
   call.outputs = tensors.descs() + call.num_inputs;
   call.attrs = attrs.blob();
   call.stream = tensors.stream();
-  check(is_long(call) ? without_gil([&] { return run(call); }) : run(call));
+  const bool is_like_memo = tensors.are_expected();
+  check(is_long(call) ? without_gil([&] { return run(call, is_like_memo); }) : run(call, is_like_memo));
   if (!is_captured(call.stream)) [[likely]] return;
   Owners owners;
   tensors.give_owners(&owners);
@@ -46,15 +49,18 @@ void run_call(const char* function, const CallArguments& given, Run run) {
 void op_call(nb::handle kind, nb::handle inputs, nb::handle outputs, nb::handle schema_id, nb::handle attrs_bytes,
              nb::handle stream_handle) {
   const OpKind op = kind_argument(kind, "op_call");
-  run_call("op_call", {inputs, outputs, schema_id, attrs_bytes, stream_handle},
-           [&](const OpCall& call) { return dispatch(op, call); });
+  const CallMemo& memo = memo_of(op);
+  run_call("op_call", {inputs, outputs, schema_id, attrs_bytes, stream_handle}, &memo,
+           [&](const OpCall& call, bool is_like_memo) {
+             return is_like_memo && memo.is_like(op, call) ? dispatch_again(memo, call) : dispatch(op, call);
+           });
 }
 
 void launch_kernel(nb::handle kernel_id, nb::handle inputs, nb::handle outputs, nb::handle schema_id,
                    nb::handle attrs_bytes, nb::handle stream_handle) {
   const std::string id = text_argument(kernel_id, {"launch_by_id", "kernel_id"});
-  run_call("launch_by_id", {inputs, outputs, schema_id, attrs_bytes, stream_handle},
-           [&](const OpCall& call) { return launch_by_id(id, call); });
+  run_call("launch_by_id", {inputs, outputs, schema_id, attrs_bytes, stream_handle}, nullptr,
+           [&](const OpCall& call, bool) { return launch_by_id(id, call); });
 }
 
 // One op with its tensors, as a program of one op: checked and prepared once, launched many times.
