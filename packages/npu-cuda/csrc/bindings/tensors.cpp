@@ -140,15 +140,28 @@ bool complete_dense(TensorDesc* tensor, const int64_t* strides) {
   return true;
 }
 
-// Whether describe() makes of a tensor what is known of another one, the address aside.
-bool is_like(const DLTensor& dl, const TensorDesc& known) {
+// Where describe() makes of a tensor what is known of another one, the address aside, does the same; else false.
+bool describe_as(const TensorDesc& known, const DLTensor& dl, TensorDesc* out) {
   const bool is_there = (dl.device.device_type == kDLCPU && known.device_type == NPU_CPU) ||
                         (dl.device.device_type == kDLCUDA && known.device_type == NPU_CUDA &&
                          dl.device.device_id == known.device_id);
   const DType dtype{dl.dtype.code, dl.dtype.bits, dl.dtype.lanes};
-  return is_there && dl.data && dl.strides && dl.ndim == known.rank && dtype == known.dtype &&
-         same_numbers(dl.shape, known.shape, known.rank) && same_numbers(dl.strides, known.strides, known.rank) &&
-         alignment_of(static_cast<char*>(dl.data) + dl.byte_offset) == known.alignment;
+  out->data = static_cast<char*>(dl.data) + dl.byte_offset;
+  if (!is_there || !dl.data || !dl.strides || dl.ndim != known.rank || !(dtype == known.dtype)) return false;
+  if (alignment_of(out->data) != known.alignment) return false;
+  out->numel = known.numel;
+  out->rank = known.rank;
+  out->dtype = known.dtype;
+  out->device_type = known.device_type;
+  out->device_id = known.device_id;
+  out->flags = known.flags;
+  out->alignment = known.alignment;
+  for (int axis = 0; axis < known.rank; ++axis) {
+    if (dl.shape[axis] != known.shape[axis] || dl.strides[axis] != known.strides[axis]) return false;
+    out->shape[axis] = known.shape[axis];
+    out->strides[axis] = known.strides[axis];
+  }
+  return true;
 }
 
 [[gnu::noinline]] Status complete_any(TensorDesc* tensor, const int64_t* strides) {
@@ -166,13 +179,10 @@ TensorArguments::~TensorArguments() {
 }
 
 bool TensorArguments::take_expected(const DLTensor& dl) {
-  if (count_ >= CallMemo::kMostTensors || !is_like(dl, memo_->tensors[count_])) {
-    memo_ = nullptr;
-    return false;
-  }
-  descs_[count_] = memo_->tensors[count_];
-  descs_[count_].data = static_cast<char*>(dl.data) + dl.byte_offset;
-  return true;
+  const bool is_expected =
+      count_ < CallMemo::kMostTensors && describe_as(memo_->tensors[count_], dl, &descs_[count_]);
+  if (!is_expected) memo_ = nullptr;
+  return is_expected;
 }
 
 void TensorArguments::compare(const TensorDesc& desc) {

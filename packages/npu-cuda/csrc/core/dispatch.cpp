@@ -56,7 +56,7 @@ inline Status supports_rules(const Kernel& kernel, const SelectionRules& rules, 
 }
 
 // Prepares for one launch and launches.
-Status run(Device* device, const OpInfo& op, const KernelPtr& kernel, OpCall call, uint64_t workspace) {
+Status run(Device* device, const OpInfo& op, const KernelPtr& kernel, OpCall& call, uint64_t workspace) {
   ActiveDevice active;
   NPU_TRY(active.set(device));
   EagerWorkspace memory;
