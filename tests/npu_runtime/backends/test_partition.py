@@ -84,6 +84,40 @@ def test_the_reason_states_both_costs() -> None:
     assert run.seconds == pytest.approx(20e-7 + 2e-6 + 8.9e-6)
 
 
+class Free(Priced):
+    """Takes ``c`` for free."""
+
+    def is_free(self, node: OpNode) -> bool:
+        return node.op_type == OPS["c"]
+
+
+def test_a_partition_does_not_end_with_what_is_free() -> None:
+    native, priced = Free("native", {"s": None, "c": None}), Free("native", {"s": 1e-9, "c": 0.0})
+
+    assert split("cscc", native, LAST) == [("native", 2), ("aten", 2)]
+    assert split("ctcc", native, LAST) == [("aten", 4)]
+    assert split("scscts", native, LAST) == [("native", 3), ("aten", 2), ("native", 1)]
+    assert split("scc", priced, LAST) == [("native", 3)]  # its costs say what is worth it
+    (_, rest) = partition(chain("sc"), [native, LAST])
+    assert rest.refusals[rest.nodes[0]] == {"native": "a free node at the end of a partition saves nothing"}
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        pytest.param(
+            1, r"answers 1 where it .* is free\n  at: node .*\n  fix: is_free\(\) returns a bool", id="1"
+        ),
+        pytest.param(None, "answers None where", id="none"),
+    ],
+)
+def test_an_answer_that_is_no_bool_is_refused(answer: Any, message: str) -> None:
+    backend = type("Odd", (Sound,), {"is_free": lambda self, node: answer})()
+
+    with pytest.raises(BackendError, match=message):
+        partition(chain("s"), [backend, LAST])
+
+
 def total(letters: str, places: Sequence[int], backends: Sequence[Priced]) -> float:
     entries = [backends[place].call_overhead for place, _ in itertools.groupby(places)]
     return sum(entries) + sum(

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from npu_ir import ExecutionError, Graph, extract_ir
+from npu_ir import ExecutionError, Graph, extract_ir, parse_ir
 from npu_ir._torch.tensors import negated_view
 from npu_runtime import Backend, BackendError
 from npu_runtime.executor.executor import IRExecutor
@@ -198,3 +198,23 @@ def test_an_output_of_another_type_fails_in_a_planned_program(change: Any, text:
 
     with pytest.raises(ExecutionError, match=text):
         program(x)
+
+
+def test_results_share_memory_with_inputs_and_each_other_through_views_alone() -> None:
+    graph = parse_ir("""
+    graph g {
+      input %x: f32[2, 3]
+      input %y: f32[2, 3]
+      %flat: f32[6] = aten.view.default(self=%x) {size=[6]}
+      %row: f32[3] = aten.select.int(self=%y) {dim=0, index=1}
+      %relu: f32[3] = aten.relu.default(self=%row)
+      %add: f32[3] = aten.add.Tensor(self=%relu, other=%row)
+      %part: f32[2] = aten.slice.Tensor(self=%add) {dim=0, start=1}
+      return (%flat, %relu, %add, %part)
+    }
+    """)
+
+    (step,) = IRExecutor(graph, backend=Sound(), passes=None).instructions
+
+    # The last two share memory with each other: as if they had that of every input.
+    assert list(step.shares) == [frozenset([0]), frozenset(), frozenset([0, 1]), frozenset([0, 1])]

@@ -6,6 +6,8 @@
 namespace npu::bindings {
 namespace {
 
+constexpr int64_t kMostOf32Bits = std::numeric_limits<uint32_t>::max();
+
 std::string type_text(nb::handle value) { return nb::type_name(value.type()).c_str(); }
 
 [[noreturn]] void raise_out_of_range(nb::handle value, ArgName name, int64_t low, int64_t high) {
@@ -123,14 +125,17 @@ nb::bytes bytes_argument(nb::handle value, ArgName name) {
   return nb::steal<nb::bytes>(copied);
 }
 
-AttrsArgument::AttrsArgument(nb::handle schema_id, nb::handle attrs_bytes, const char* function) {
-  constexpr int64_t kMost = std::numeric_limits<uint32_t>::max();
-  blob_.schema_id = uint32_t(int_argument(schema_id, {function, "schema_id"}, 0, kMost));
-  owner_ = bytes_argument(attrs_bytes, {function, "attrs_bytes"});
-  const size_t size = owner_.size();
-  if (size > size_t(kMost)) raise(Status::invalid(ArgName{function, "attrs_bytes"}.text() + " is too long"));
+void AttrsArgument::read_schema(nb::handle schema_id, const char* function) {
+  blob_.schema_id = uint32_t(int_argument(schema_id, {function, "schema_id"}, 0, kMostOf32Bits));
+}
+
+void AttrsArgument::read_bytes(nb::handle attrs_bytes, const char* function) {
+  const nb::bytes bytes = bytes_argument(attrs_bytes, {function, "attrs_bytes"});
+  const size_t size = bytes.size();
+  if (size > size_t(kMostOf32Bits)) raise(Status::invalid(ArgName{function, "attrs_bytes"}.text() + " is too long"));
   blob_.bytes = uint32_t(size);
-  blob_.data = size ? owner_.c_str() : nullptr;
+  blob_.data = size ? bytes.c_str() : nullptr;
+  owner_ = bytes;
 }
 
 nb::object text_object(const std::string& text) {

@@ -46,14 +46,20 @@ std::string text_argument(nb::handle value, ArgName name);
 nb::bytes bytes_argument(nb::handle value, ArgName name);
 std::vector<int64_t> ints_argument(nb::handle value, ArgName name, int64_t low);
 
-// Attributes as the caller packed them, alive as long as this object.
+// Attributes as the caller packed them, alive as long as this object. A null handle stands for the default.
 class AttrsArgument {
  public:
-  AttrsArgument(nb::handle schema_id, nb::handle attrs_bytes, const char* function);
+  AttrsArgument(nb::handle schema_id, nb::handle attrs_bytes, const char* function) {
+    if (schema_id.is_valid()) read_schema(schema_id, function);
+    if (attrs_bytes.is_valid()) read_bytes(attrs_bytes, function);
+  }
   const AttrBlob& blob() const { return blob_; }
 
  private:
-  nb::bytes owner_;
+  void read_schema(nb::handle schema_id, const char* function);
+  void read_bytes(nb::handle attrs_bytes, const char* function);
+
+  nb::object owner_;
   AttrBlob blob_{};
 };
 

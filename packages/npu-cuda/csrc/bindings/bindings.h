@@ -12,6 +12,7 @@ namespace nb = nanobind;
 void bind_specs(nb::module_& module);
 void bind_tensor(nb::module_& module);
 void bind_calls(nb::module_& module);
+void bind_op_call(nb::module_& module);
 void bind_registry(nb::module_& module);
 void bind_pointwise(nb::module_& module);
 void bind_python_kernels(nb::module_& module);

@@ -1,6 +1,7 @@
 #include <cstring>
 
 #include "bindings/bindings.h"
+#include "bindings/calls.h"
 #include "bindings/holders.h"
 #include "bindings/tensors.h"
 #include "bindings/unlocked.h"
@@ -10,24 +11,24 @@
 namespace npu::bindings {
 namespace {
 
-bool is_long(const OpCall& call) {
+// Whether it takes so long that other threads of Python should run meanwhile. `memo`: of such tensors, or null.
+bool is_long(const OpCall& call, const CallMemo* memo) {
   if (call.num_outputs == 0 || call.outputs[0].device_type != NPU_CPU) return false;
+  if (memo) return memo->bytes > kBytesWorthTheGil;
   int64_t bytes = 0;
   for (int i = 0; i < call.num_inputs; ++i) bytes += nbytes(call.inputs[i]);
   for (int i = 0; i < call.num_outputs; ++i) bytes += nbytes(call.outputs[i]);
   return bytes > kBytesWorthTheGil;
 }
 
-struct CallArguments {
-  nb::handle inputs, outputs, schema_id, attrs_bytes, stream_handle;
-};
-
-// Runs a call; a graph that records it keeps its tensors.
+// Runs a call; a graph that records it keeps its tensors. `run` also gets whether the tensors are like those of the memo,
+// which may be null.
 template <class Run>
-void run_call(const char* function, const CallArguments& given, Run run) {
+void run_call(const char* function, const CallArguments& given, const CallMemo* memo, Run run) {
   const AttrsArgument attrs(given.schema_id, given.attrs_bytes, function);
-  void* stream = stream_argument(given.stream_handle, function);
+  void* stream = given.stream_handle.is_valid() ? stream_argument(given.stream_handle, function) : nullptr;
   TensorArguments tensors(function, stream, is_captured(stream) ? Hold::Longer : Hold::ForTheCall);
+  if (memo) tensors.expect(*memo);
   OpCall call{};
   call.struct_size = sizeof(OpCall);
   call.num_inputs = tensors.add_all(given.inputs, "inputs", Role::Input, kMaxInputs);
@@ -36,25 +37,19 @@ void run_call(const char* function, const CallArguments& given, Run run) {
   call.outputs = tensors.descs() + call.num_inputs;
   call.attrs = attrs.blob();
   call.stream = tensors.stream();
-  check(is_long(call) ? without_gil([&] { return run(call); }) : run(call));
+  const bool is_like_memo = tensors.are_expected();
+  check(is_long(call, is_like_memo ? memo : nullptr) ? without_gil([&] { return run(call, is_like_memo); }) : run(call, is_like_memo));
   if (!is_captured(call.stream)) [[likely]] return;
   Owners owners;
   tensors.give_owners(&owners);
   keep_for_capture(call.stream, owners, tensors.stream_source());
 }
 
-void op_call(nb::handle kind, nb::handle inputs, nb::handle outputs, nb::handle schema_id, nb::handle attrs_bytes,
-             nb::handle stream_handle) {
-  const OpKind op = kind_argument(kind, "op_call");
-  run_call("op_call", {inputs, outputs, schema_id, attrs_bytes, stream_handle},
-           [&](const OpCall& call) { return dispatch(op, call); });
-}
-
 void launch_kernel(nb::handle kernel_id, nb::handle inputs, nb::handle outputs, nb::handle schema_id,
                    nb::handle attrs_bytes, nb::handle stream_handle) {
   const std::string id = text_argument(kernel_id, {"launch_by_id", "kernel_id"});
-  run_call("launch_by_id", {inputs, outputs, schema_id, attrs_bytes, stream_handle},
-           [&](const OpCall& call) { return launch_by_id(id, call); });
+  run_call("launch_by_id", {inputs, outputs, schema_id, attrs_bytes, stream_handle}, nullptr,
+           [&](const OpCall& call, bool) { return launch_by_id(id, call); });
 }
 
 // One op with its tensors, as a program of one op: checked and prepared once, launched many times.
@@ -106,28 +101,16 @@ PreparedCall prepare_call(nb::handle kind, nb::handle inputs, nb::handle outputs
 
 }  // namespace
 
+void call_op(nb::handle kind, const CallArguments& given) {
+  const OpKind op = kind_argument(kind, "op_call");
+  const CallMemo& memo = memo_of(op);
+  run_call("op_call", given, &memo, [&](const OpCall& call, bool is_like_memo) {
+    return is_like_memo && memo.is_like(op, call) ? dispatch_again(memo, call) : dispatch(op, call);
+  });
+}
+
 void bind_calls(nb::module_& module) {
-  module.def("op_call", &op_call, nb::arg("kind").none(), nb::arg("inputs").none(), nb::arg("outputs").none(),
-             nb::arg("schema_id").none() = 0,
-             nb::arg("attrs_bytes").none() = nb::bytes("", 0), nb::arg("stream_handle").none() = 0,
-             nb::sig("def op_call(kind: OpKind | int, inputs: TensorList, outputs: TensorList, schema_id: int = 0, "
-                     "attrs_bytes: Buffer = b'', stream_handle: int = 0) -> None"),
-             "Run one op: the first kernel that takes these tensors writes the outputs.\n\n"
-             "Nothing is copied and nothing waits. Autograd does not see the call.\n\n"
-             "Args:\n"
-             "    kind: The op: an OpKind, or the number that kinds() has for its name.\n"
-             "    inputs: A list or tuple of tensors: PyTorch's, NumPy's, Tensor, or what else has __dlpack__. All\n"
-             "        tensors of a call are on one device; shapes and dtypes are up to the op.\n"
-             "    outputs: The same. They may lie in the memory of an input only where the op says so.\n"
-             "    schema_id: Of the attributes; 0, without bytes, stands for the defaults.\n"
-             "    attrs_bytes: The attributes, as npu_cuda.attrs() packs them.\n"
-             "    stream_handle: A cudaStream_t, or what graph_begin() returned. 0 is the stream that is current in\n"
-             "        PyTorch for its tensors, and the default stream of the device for others.\n\n"
-             "Raises:\n"
-             "    InvalidArgumentError: Counts, devices, pointers, attributes, or outputs that overlap.\n"
-             "    NotSupportedError: No kernel takes this; the text says for each why not.\n"
-             "    DeviceError: The launch failed.\n"
-             "    TypeError: An argument is of another type than stated here.");
+  bind_op_call(module);
   module.def("launch_by_id", &launch_kernel, nb::arg("kernel_id").none(), nb::arg("inputs").none(), nb::arg("outputs").none(),
              nb::arg("schema_id").none() = 0, nb::arg("attrs_bytes").none() = nb::bytes("", 0), nb::arg("stream_handle").none() = 0,
              nb::sig("def launch_by_id(kernel_id: str, inputs: TensorList, outputs: TensorList, schema_id: int = 0, "

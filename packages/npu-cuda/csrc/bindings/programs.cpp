@@ -31,6 +31,14 @@ int add_slot(ProgramHolder& self, const TensorSpec& spec, nb::handle name, bool 
   return slot;
 }
 
+int add_view(ProgramHolder& self, nb::handle base, const TensorSpec& spec, nb::handle offset, nb::handle name) {
+  int slot = 0;
+  const int64_t bytes = int_argument(offset, {"view", "offset"}, 0, std::numeric_limits<int64_t>::max());
+  check(self.core().add_view(index_argument(base, {"view", "base"}), spec.desc, uint64_t(bytes),
+                             text_argument(name, {"view", "name"}), &slot));
+  return slot;
+}
+
 int add_op(ProgramHolder& self, nb::handle op, nb::handle inputs, nb::handle outputs, nb::handle schema_id,
            nb::handle attrs_bytes) {
   const bool is_pinned = PyUnicode_Check(op.ptr());
@@ -54,19 +62,22 @@ nb::object value_if(bool is_known, const Value& value) {
 
 nb::dict facts_of_slot(const Program& program, size_t index) {
   const Program::Slot& slot = program.slots()[index];
-  const auto& uses = program.uses()[index];
+  const Program::Slot& owner = program.slots()[size_t(program.root_of(int(index)))];
+  const bool in_arena = program.is_final() && slot.is_used() && !owner.is_external;
   nb::dict facts;
   facts["name"] = text_object(slot.name);
   facts["is_external"] = slot.is_external;
   facts["is_bound"] = slot.is_external && slot.is_bound;
+  facts["base"] = value_if(slot.is_view(), slot.base);
+  facts["base_offset"] = value_if(slot.is_view(), slot.base_offset);
   facts["dtype"] = name_of(slot.desc.dtype);
   facts["shape"] = tuple_of(slot.desc.shape, slot.desc.rank);
   facts["strides"] = tuple_of(slot.desc.strides, slot.desc.rank);
   facts["alignment"] = slot.desc.alignment;
   facts["bytes"] = span_bytes(slot.desc);
-  facts["arena_offset"] = value_if(program.is_final() && !slot.is_external && !uses.empty(), slot.arena_offset);
-  facts["first_op"] = uses.empty() ? nb::none() : nb::cast(uses.front().op);
-  facts["last_op"] = uses.empty() ? nb::none() : nb::cast(uses.back().op);
+  facts["arena_offset"] = value_if(in_arena, slot.arena_offset);
+  facts["first_op"] = value_if(slot.is_used(), slot.first_op);
+  facts["last_op"] = value_if(slot.is_used(), slot.last_op);
   facts["tensor"] = text_of(slot.desc);
   return facts;
 }
@@ -174,6 +185,15 @@ void bind_programs(nb::module_& module) {
       .def("slot", &add_slot, nb::arg("spec"), nb::arg("name") = "", nb::arg("external") = true,
            nb::sig("def slot(self, spec: TensorSpec, name: str = '', external: bool = True) -> int"),
            "Add a slot and return its number. One that is not external is a temporary in the arena.")
+      .def("view", &add_view, nb::arg("base"), nb::arg("spec"), nb::arg("offset") = 0, nb::arg("name") = "",
+           nb::sig("def view(self, base: int, spec: TensorSpec, offset: int = 0, name: str = '') -> int"),
+           "Add a slot over the memory of another one and return its number.\n\n"
+           "Args:\n"
+           "    base: The other slot: external, a temporary, or a view itself.\n"
+           "    spec: Shape and strides of the view; its alignment follows from base and offset.\n"
+           "    offset: In bytes, from the first element of the base.\n\n"
+           "Raises:\n"
+           "    InvalidArgumentError: It leaves the memory of its base.")
       .def("add", &add_op, nb::arg("op"), nb::arg("inputs"), nb::arg("outputs"), nb::arg("schema_id") = 0,
            nb::arg("attrs_bytes") = nb::bytes("", 0),
            nb::sig("def add(self, op: OpKind | int | str, inputs: Sequence[int], outputs: Sequence[int], "

@@ -4,6 +4,7 @@
 
 #include "bindings/arguments.h"
 #include "bindings/producers.h"
+#include "core/call_memo.h"
 #include "core/device.h"
 #include "core/op_info.h"
 
@@ -26,6 +27,16 @@ class TensorArguments {
   TensorArguments& operator=(const TensorArguments&) = delete;
   ~TensorArguments();
 
+  // Tensors like those of the last call of this kind are described as there.
+  void expect(const CallMemo& memo) {
+    memo_ = &memo;
+    changes_ = memo.changes;
+  }
+  // Whether all were like them.
+  bool are_expected() const {
+    return memo_ && changes_ == memo_->changes && count_ == memo_->num_inputs + memo_->num_outputs;
+  }
+
   // Adds all of a list or tuple.
   int add_all(nb::handle list, const char* name, Role role, int most);
   void add(nb::handle tensor, ArgName name, Role role);
@@ -43,6 +54,8 @@ class TensorArguments {
   void read(nb::handle tensor, const Producer& producer, ArgName name, Role role);
   void read_exchange(nb::handle tensor, const Producer& producer, ArgName name);
   void read_protocol(nb::handle tensor, const Producer& producer, ArgName name, Role role);
+  bool take_expected(const DLTensor& tensor);
+  void compare(const TensorDesc& desc);
   void own(PyObject* object) { owners_[num_owners_++] = object; }  // steals
 
   static constexpr int kMost = kMaxInputs + kMaxOutputs;
@@ -51,6 +64,8 @@ class TensorArguments {
   Hold hold_;
   int count_ = 0;
   int num_owners_ = 0;
+  uint32_t changes_ = 0;
+  const CallMemo* memo_ = nullptr;  // as long as the tensors so far are like its
   const DLPackExchangeAPI* stream_source_ = nullptr;  // of the first tensor on cuda that has one
   PyObject* owners_[3 * kMost];
   TensorDesc descs_[kMost];

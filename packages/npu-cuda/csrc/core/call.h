@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <string>
 
@@ -20,7 +21,7 @@ inline constexpr DType kFloat32{2, 32, 1};
 inline constexpr DType kFloat16{2, 16, 1};
 inline constexpr DType kBFloat16{4, 16, 1};
 
-inline bool operator==(DType a, DType b) { return a.code == b.code && a.bits == b.bits && a.lanes == b.lanes; }
+inline bool operator==(DType a, DType b) { return std::bit_cast<uint32_t>(a) == std::bit_cast<uint32_t>(b); }
 inline int64_t item_bytes(DType dtype) { return (int64_t{dtype.bits} * dtype.lanes + 7) / 8; }
 inline bool is_contiguous(const TensorDesc& tensor) { return tensor.flags & NPU_TENSOR_CONTIGUOUS; }
 inline int64_t nbytes(const TensorDesc& tensor) { return tensor.numel * item_bytes(tensor.dtype); }
@@ -31,14 +32,22 @@ inline int64_t span_bytes(const TensorDesc& tensor) {
   return is_contiguous(tensor) ? nbytes(tensor) : span_bytes_of_strided(tensor);
 }
 
+// Few numbers: a call of memcmp takes longer than to compare them.
+inline bool same_numbers(const int64_t* a, const int64_t* b, int count) {
+  for (int i = 0; i < count; ++i) {
+    if (a[i] != b[i]) return false;
+  }
+  return true;
+}
+
 inline bool same_shape(const TensorDesc& a, const TensorDesc& b) {
-  return a.rank == b.rank && std::equal(a.shape, a.shape + a.rank, b.shape);
+  return a.rank == b.rank && same_numbers(a.shape, b.shape, a.rank);
 }
 
 // The same memory, device, dtype, shape and strides.
 inline bool is_same_tensor(const TensorDesc& a, const TensorDesc& b) {
   return a.data == b.data && a.device_type == b.device_type && a.device_id == b.device_id && a.dtype == b.dtype &&
-         same_shape(a, b) && std::equal(a.strides, a.strides + a.rank, b.strides);
+         same_shape(a, b) && same_numbers(a.strides, b.strides, a.rank);
 }
 
 // "float32", "bfloat16", "int64", ...: the names that PyTorch and NumPy have.

@@ -13,6 +13,10 @@ namespace {
                                  " has no kernels in this build; npu_cuda.kinds() lists those that have");
 }
 
+[[gnu::cold]] Status no_stream(const OpInfo& op) {
+  return Status::invalid(op.name + ": the stream is null; the legacy default stream of CUDA is the handle 1");
+}
+
 // The device of the call: that of all its tensors. A call without tensors runs on the host.
 Status device_of(const OpCall& call, Device** out) {
   const TensorDesc* first = call.num_outputs ? call.outputs : call.num_inputs ? call.inputs : nullptr;
@@ -52,7 +56,7 @@ inline Status supports_rules(const Kernel& kernel, const SelectionRules& rules, 
 }
 
 // Prepares for one launch and launches.
-Status run(Device* device, const OpInfo& op, const KernelPtr& kernel, OpCall call, uint64_t workspace) {
+Status run(Device* device, const OpInfo& op, const KernelPtr& kernel, OpCall& call, uint64_t workspace) {
   ActiveDevice active;
   NPU_TRY(active.set(device));
   EagerWorkspace memory;
@@ -66,9 +70,7 @@ Status run(Device* device, const OpInfo& op, const KernelPtr& kernel, OpCall cal
 
 Status checked(const OpInfo& op, OpCall* call, Device** device) {
   NPU_TRY(check_call(op, *call, true));
-  if (call->stream == nullptr) {
-    return Status::invalid(op.name + ": the stream is null; the legacy default stream of CUDA is the handle 1");
-  }
+  if (call->stream == nullptr) return no_stream(op);
   NPU_TRY(device_of(*call, device));
   call->compute_capability = (*device)->compute_capability();
   return {};
@@ -88,7 +90,38 @@ const KernelPtr* choose(const RegisteredOp& op, const OpCall& call, DeviceType d
   return nullptr;
 }
 
+// Keeps what was found for a call, if there is a place for it.
+void remember(const RegistrySnapshot& registry, const OpInfo& op, const OpCall& call, Device* device,
+              const KernelPtr* kernel, uint64_t workspace) {
+  const int count = call.num_inputs + call.num_outputs;
+  CallMemo& memo = memo_of(op.kind);
+  ++memo.changes;
+  memo.registry = nullptr;
+  if (count > CallMemo::kMostTensors || call.attrs.bytes > CallMemo::kMostAttrs) return;
+  memo.registry = &registry;
+  memo.kind = op.kind;
+  memo.op = &op;
+  memo.kernel = kernel;
+  memo.device = device;
+  memo.workspace_bytes = workspace;
+  memo.num_inputs = call.num_inputs;
+  memo.num_outputs = call.num_outputs;
+  memo.schema_id = call.attrs.schema_id;
+  memo.attrs_bytes = call.attrs.bytes;
+  if (call.attrs.bytes > 0) std::memcpy(memo.attrs, call.attrs.data, call.attrs.bytes);
+  std::copy_n(call.inputs, call.num_inputs, memo.tensors);
+  std::copy_n(call.outputs, call.num_outputs, memo.tensors + call.num_inputs);
+  memo.bytes = 0;
+  for (int i = 0; i < count; ++i) memo.bytes += nbytes(memo.tensors[i]);
+}
+
 }  // namespace
+
+CallMemo& memo_of(OpKind kind) {
+  constexpr size_t kMemos = 8;
+  thread_local CallMemo memos[kMemos];
+  return memos[static_cast<uint32_t>(kind) % kMemos];
+}
 
 Status takes(const Kernel& kernel, const OpCall& call, const SelectionRules& rules, uint64_t* workspace) {
   NPU_TRY(takes_dtype(kernel, call));
@@ -120,7 +153,8 @@ Status refused(const OpInfo& op, const OpCall& call, const Selection& selection,
 }
 
 Status dispatch(OpKind kind, OpCall call) {
-  const RegisteredOp* known = KernelRegistry::instance().snapshot().find(kind);
+  const RegistrySnapshot& registry = KernelRegistry::instance().snapshot();
+  const RegisteredOp* known = registry.find(kind);
   if (!known) return unknown_kind(kind);
   const OpInfo& op = *known->info;
   Device* device = nullptr;
@@ -129,9 +163,18 @@ Status dispatch(OpKind kind, OpCall call) {
   const SelectionRules rules{false, kWorkspaceLimit};
   uint64_t workspace = 0;
   if (const KernelPtr* kernel = choose(*known, call, type, rules, &workspace)) {
+    remember(registry, op, call, device, kernel, workspace);
     return run(device, op, *kernel, call, workspace);
   }
   return refused(op, call, select(op, call, type, rules), type);
+}
+
+Status dispatch_again(const CallMemo& memo, OpCall call) {
+  const OpInfo& op = *memo.op;
+  NPU_TRY(check_overlaps(op, call));
+  if (call.stream == nullptr) return no_stream(op);
+  call.compute_capability = memo.device->compute_capability();
+  return run(memo.device, op, *memo.kernel, call, memo.workspace_bytes);
 }
 
 Status launch_by_id(const std::string& kernel_id, OpCall call) {

@@ -2,8 +2,8 @@
 // InvalidArgument; unsupported calls are NotImplemented, which lists every kernel with the reason why it refused.
 #pragma once
 
+#include "core/call_memo.h"
 #include "core/device.h"
-#include "core/registry.h"
 
 namespace npu {
 
@@ -32,6 +32,8 @@ Status refused(const OpInfo& op, const OpCall& call, const Selection& selection,
 
 // Runs an op on the device of its tensors. call.stream must be set: null is InvalidArgument.
 Status dispatch(OpKind kind, OpCall call);
+// The same for a call like the one that the memo has (CallMemo::is_like, and its tensors are), by the same kernel.
+Status dispatch_again(const CallMemo& memo, OpCall call);
 // Runs this kernel, if it supports the call.
 Status launch_by_id(const std::string& kernel_id, OpCall call);
 

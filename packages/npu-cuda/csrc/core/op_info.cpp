@@ -78,7 +78,7 @@ Status check_in_place(const OpInfo& op, const OpCall& call, int output, int inpu
   return Status::invalid(name_of(true, i) + " overlaps " + name_of(true, j));
 }
 
-Status check_overlaps(const OpInfo& op, const OpCall& call) {
+Status find_overlaps(const OpInfo& op, const OpCall& call) {
   for (int i = 0; i < call.num_outputs; ++i) {
     const TensorDesc& output = call.outputs[i];
     if (!is_contiguous(output) && overlaps_itself(output)) return shares_its_elements(output, i);
@@ -157,7 +157,11 @@ Status check_call(const OpInfo& op, const OpCall& call, bool pointers) {
   const auto place = [&](bool is_output, int i) { return [&, is_output, i] { return op.name + ": " + name_of(is_output, i); }; };
   for (int i = 0; i < call.num_inputs; ++i) NPU_TRY(check(call.inputs[i]).at(place(false, i)));
   for (int i = 0; i < call.num_outputs; ++i) NPU_TRY(check(call.outputs[i]).at(place(true, i)));
-  return pointers ? check_overlaps(op, call).at([&] { return op.name; }) : Status();
+  return pointers ? check_overlaps(op, call) : Status();
+}
+
+Status check_overlaps(const OpInfo& op, const OpCall& call) {
+  return find_overlaps(op, call).at([&] { return op.name; });
 }
 
 std::string text_of(const OpCall& call) {

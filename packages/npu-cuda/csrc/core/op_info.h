@@ -94,6 +94,8 @@ constexpr uint64_t input_bit(int input) { return uint64_t{1} << input; }
 
 // Counts, devices, pointers, overlaps, attributes: InvalidArgument says which tensor is wrong. `pointers`: memory is known, and is checked, too.
 Status check_call(const OpInfo& op, const OpCall& call, bool pointers);
+// The part of it that depends on addresses, where these are aligned as the tensors say and not null.
+Status check_overlaps(const OpInfo& op, const OpCall& call);
 
 [[gnu::cold]] Status no_such_rank(int rank);
 

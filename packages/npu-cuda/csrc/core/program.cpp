@@ -65,11 +65,12 @@ bool are_too_large(const std::vector<Interval>& blocks) {
 Status Program::bind(int slot, const TensorDesc& tensor) {
   const Exclusive exclusive(&is_running_);
   NPU_TRY(begin(exclusive, "bind", true));
-  if (slot < 0 || slot >= static_cast<int>(slots_.size())) {
-    return Status::invalid("there is no slot " + std::to_string(slot) + ": the program has " +
-                           std::to_string(slots_.size()));
-  }
+  NPU_TRY(check_slot_number(slot));
   const Slot& known = slots_[slot];
+  if (known.is_view()) {
+    return Status::invalid(name_of_slot(slot) + " is a view of " + name_of_slot(known.base) +
+                           ": its memory is that of its base");
+  }
   if (!known.is_external) {
     return Status::invalid(name_of_slot(slot) + " is a temporary: its memory is in the arena of the program");
   }
@@ -87,7 +88,7 @@ Status Program::bind(int slot, const TensorDesc& tensor) {
 
 Status Program::require_ready() {
   for (size_t i = 0; i < slots_.size() && num_unbound_ > 0; ++i) {
-    if (slots_[i].is_bound || uses_[i].empty()) continue;
+    if (slots_[i].is_bound || !slots_[i].is_used() || slots_[i].is_view()) continue;
     return Status::invalid(name_of_slot(static_cast<int>(i)) + " is not bound: bind() a tensor to it");
   }
   for (; !unchecked_.empty(); unchecked_.pop_back()) {
@@ -193,7 +194,15 @@ Status Program::select_kernel(Op* op) {
 }
 
 void Program::set_data(int slot, void* data) {
-  if (slots_[slot].is_external && !slots_[slot].is_bound && !uses_[slot].empty()) --num_unbound_;
+  const Slot& own = slots_[slot];
+  if (own.is_external && !own.is_bound && own.is_used()) --num_unbound_;
+  point_ops(slot, data);
+  for (const int view : own.views) {
+    point_ops(view, data ? static_cast<char*>(data) + slots_[view].base_offset : nullptr);
+  }
+}
+
+void Program::point_ops(int slot, void* data) {
   slots_[slot].desc.data = data;
   slots_[slot].is_bound = true;
   for (const auto& [index, position] : uses_[slot]) {
@@ -207,9 +216,9 @@ void Program::set_data(int slot, void* data) {
 Status Program::place(const Allocator& allocator) {
   std::vector<Interval> blocks;
   for (size_t i = 0; i < slots_.size(); ++i) {
-    const bool is_placed = !slots_[i].is_external && !uses_[i].empty();
+    const bool is_placed = !slots_[i].is_external && !slots_[i].is_view() && slots_[i].is_used();
     const uint64_t bytes = is_placed ? static_cast<uint64_t>(span_bytes(slots_[i].desc)) : 0;
-    blocks.push_back({bytes, is_placed ? uses_[i].front().op : 0, is_placed ? uses_[i].back().op : 0});
+    blocks.push_back({bytes, is_placed ? slots_[i].first_op : 0, is_placed ? slots_[i].last_op : 0});
   }
   for (int i = 0; i < static_cast<int>(ops_.size()); ++i) blocks.push_back({ops_[i].call.workspace_bytes, i, i});
   if (are_too_large(blocks)) return Status::invalid("the temporaries have more bytes than there are addresses");
@@ -217,8 +226,9 @@ Status Program::place(const Allocator& allocator) {
   NPU_TRY(resources_->allocate(device_, plan.bytes, allocator));
   arena_bytes_ = plan.bytes;
   for (size_t i = 0; i < slots_.size(); ++i) {
-    if (slots_[i].is_external) continue;
+    if (slots_[i].is_external || slots_[i].is_view()) continue;
     slots_[i].arena_offset = plan.offsets[i];
+    for (const int view : slots_[i].views) slots_[view].arena_offset = plan.offsets[i] + slots_[view].base_offset;
     set_data(static_cast<int>(i), blocks[i].bytes > 0 ? resources_->arena + plan.offsets[i] : nullptr);
   }
   for (size_t i = 0; i < ops_.size(); ++i) {

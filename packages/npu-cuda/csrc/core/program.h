@@ -1,7 +1,7 @@
 // Program: a sequence of ops over slots, prepared once and run many times with nothing but launches. A slot holds
 // a tensor of a fixed description: external ones are bound to memory of the caller, temporaries reside in the arena of
-// the program. Kernels are selected in finalize(). It is used by one thread at a time: a second thread is refused, and
-// does not wait.
+// the program, and views in the memory of another slot. Kernels are selected in finalize(). It is used by one thread at
+// a time: a second thread is refused, and does not wait.
 #pragma once
 
 #include <atomic>
@@ -17,9 +17,18 @@ struct ProgramSlot {
   TensorDesc desc;  // with memory, once it is bound or placed in the arena
   bool is_external;
   std::string name;
+  int base = kOwnMemory;      // of a view: the slot in whose memory it resides, which is not a view itself
+  uint64_t base_offset = 0;   // of a view: bytes from the start of its base
+  std::vector<int> views = {};
   bool is_bound = false;
-  bool is_written = false;    // by an op
-  uint64_t arena_offset = 0;  // of a temporary
+  bool is_written = false;    // by an op, as itself or as a view
+  uint64_t arena_offset = 0;  // of a temporary, or a view of one
+  int first_op = -1;          // that uses it, or a view of it; -1: none
+  int last_op = -1;
+
+  static constexpr int kOwnMemory = -1;
+  bool is_view() const { return base != kOwnMemory; }
+  bool is_used() const { return first_op >= 0; }
 };
 
 struct ProgramOp {
@@ -54,12 +63,15 @@ class Program {
   // Adds a slot and returns its number. Data and device of `desc` are ignored, its other fields fit together;
   // `desc.alignment` is what bound memory has at least.
   Status add_slot(TensorDesc desc, bool is_external, std::string name, int* slot);
+  // Adds a slot over the memory of another one, from `offset` bytes on. Its alignment is what that of the base and
+  // the offset allow, whatever `desc` says.
+  Status add_view(int base, TensorDesc desc, uint64_t offset, std::string name, int* slot);
   // Adds an op, by kind, or by the id of the one kernel that may run it.
   Status add_op(OpKind kind, const std::string& kernel_id, std::vector<int> inputs, std::vector<int> outputs,
                 AttrBlob attrs, int* index);
   // Chooses kernels, plans and allocates the arena, prepares kernels. Nothing can be added after it.
   Status finalize(const Allocator& allocator = nullptr);
-  // Ties an external slot to memory: dtype, shape, strides and device must be those of the slot.
+  // Ties an external slot and its views to memory: dtype, shape, strides and device must be those of the slot.
   Status bind(int slot, const TensorDesc& tensor);
   // Launches all ops on a stream (never null). InvalidArgument where a slot is unbound or another thread runs it.
   Status run(void* stream);
@@ -73,6 +85,8 @@ class Program {
   const std::vector<Op>& ops() const { return ops_; }
   const std::vector<std::vector<SlotUse>>& uses() const { return uses_; }  // of each slot, in the order of ops
   bool is_final() const { return is_final_; }
+  // The slot that has the memory of a view; any other slot itself.
+  int root_of(int slot) const { return slots_[slot].is_view() ? slots_[slot].base : slot; }
   uint64_t arena_bytes() const { return arena_bytes_; }
   // Bytes that each op reads and writes, workspace included. Needs bound slots.
   std::vector<Accesses> accesses() const;
@@ -87,16 +101,25 @@ class Program {
   Status begin(const Exclusive& exclusive, const char* action, bool is_final) const;
   Status find_op(OpKind kind, const std::string& kernel_id, Op* op) const;
   Status take_slots(AttrBlob attrs, Op* op) const;
+  Status check_view(int base, const TensorDesc& desc, uint64_t offset) const;
   Status check_slots(const Op& op) const;
+  Status check_output(const Op& op, size_t output) const;
+  Status check_rest_is_written(int slot) const;
+  bool covers_base(int slot) const;
+  bool are_same(int a, int b) const;
+  bool share_bytes(int a, int b) const;
   Status select_kernel(Op* op);
   void use_slots(int index, const Op& op);
+  void use_slot(int slot, SlotUse use);
   Status plan(const Allocator& allocator);
   Status place(const Allocator& allocator);
   Status prepare();
   void set_data(int slot, void* data);
+  void point_ops(int slot, void* data);
 
   Status require_ready();
   Status run_in_capture();
+  Status check_slot_number(int slot) const;
   Status record_op(size_t index, const std::vector<int>& after, Recording* recording) const;
   std::string name_of_slot(int slot) const;    // "slot 2 ('x')"
   std::string name_of_op(size_t index) const;  // "op 3 (EltwiseRelu by relu.f32.host)"

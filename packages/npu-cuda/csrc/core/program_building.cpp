@@ -46,6 +46,46 @@ Status Program::add_slot(TensorDesc desc, bool is_external, std::string name, in
   return {};
 }
 
+Status Program::check_slot_number(int slot) const {
+  if (slot >= 0 && slot < static_cast<int>(slots_.size())) return {};
+  return Status::invalid("there is no slot " + std::to_string(slot) + ": the program has " +
+                         std::to_string(slots_.size()));
+}
+
+Status Program::check_view(int base, const TensorDesc& desc, uint64_t offset) const {
+  const auto bytes = static_cast<uint64_t>(span_bytes(slots_[base].desc));
+  const auto span = static_cast<uint64_t>(span_bytes(desc));
+  if (offset > bytes || span > bytes - offset) {
+    return Status::invalid(text_of(desc) + " from byte " + std::to_string(offset) + " on has " + std::to_string(span) +
+                           " bytes, " + name_of_slot(base) + " has " + std::to_string(bytes) +
+                           ": a view resides in its base");
+  }
+  const auto item = static_cast<uint64_t>(item_bytes(desc.dtype));
+  if (item == 0 || offset % item == 0) return {};
+  return Status::invalid("it begins at byte " + std::to_string(offset) + " of " + name_of_slot(base) +
+                         ", which is not a multiple of its item size, " + std::to_string(item));
+}
+
+Status Program::add_view(int base, TensorDesc desc, uint64_t offset, std::string name, int* slot) {
+  const Exclusive exclusive(&is_running_);
+  NPU_TRY(begin(exclusive, "add_view", false));
+  NPU_TRY(check_slot_number(base));
+  NPU_TRY(check_view(base, desc, offset).at("a view of " + name_of_slot(base)));
+  const int root = root_of(base);
+  offset += slots_[base].base_offset;
+  const Slot& owner = slots_[root];
+  desc.data = nullptr;
+  desc.device_type = owner.desc.device_type;
+  desc.device_id = owner.desc.device_id;
+  desc.alignment = owner.desc.alignment;
+  while (offset % desc.alignment != 0) desc.alignment /= 2;
+  *slot = static_cast<int>(slots_.size());
+  slots_.push_back({.desc = desc, .is_external = false, .name = std::move(name), .base = root, .base_offset = offset});
+  slots_[root].views.push_back(*slot);
+  uses_.emplace_back();
+  return {};
+}
+
 Status Program::find_op(OpKind kind, const std::string& kernel_id, Op* op) const {
   const RegistrySnapshot& registry = KernelRegistry::instance().snapshot();
   if (!kernel_id.empty()) {
@@ -65,37 +105,72 @@ Status Program::find_op(OpKind kind, const std::string& kernel_id, Op* op) const
                                  " is not in this build; npu_cuda.kinds() lists those that are");
 }
 
-// What can be said of memory without addresses: who wrote it, and whether a slot is input and output of one op.
+// What can be said of memory without addresses: who wrote it, and whether an output shares it with other tensors.
 Status Program::check_slots(const Op& op) const {
   for (size_t i = 0; i < op.inputs.size(); ++i) {
-    const Slot& slot = slots_[op.inputs[i]];
-    if (slot.is_external || slot.is_written) continue;
+    const Slot& owner = slots_[root_of(op.inputs[i])];
+    if (owner.is_external || owner.is_written) continue;
     return Status::invalid("input " + std::to_string(i) + " is " + name_of_slot(op.inputs[i]) +
                            ", a temporary that no op before this one writes: add that op first, or make the slot "
                            "external");
   }
   for (size_t i = 0; i < op.outputs.size(); ++i) {
-    const std::string place = "output " + std::to_string(i) + " is " + name_of_slot(op.outputs[i]);
-    for (size_t j = 0; j < op.inputs.size(); ++j) {
-      if (op.outputs[i] != op.inputs[j] || op.info->in_place[i] & input_bit(static_cast<int>(j))) continue;
-      return Status::invalid(place + ", which is input " + std::to_string(j) +
-                             ", too: this op does not work in place");
-    }
-    if (std::count(op.outputs.begin(), op.outputs.begin() + static_cast<std::ptrdiff_t>(i), op.outputs[i]) > 0) {
-      return Status::invalid(place + ", which is another output, too");
+    const Status status = check_output(op, i);
+    if (!status.ok()) {
+      const std::string place = "output " + std::to_string(i) + " is " + name_of_slot(op.outputs[i]);
+      return Status(status.code(), place + status.message());
     }
   }
   return {};
+}
+
+Status Program::check_output(const Op& op, size_t output) const {
+  const int slot = op.outputs[output];
+  for (size_t j = 0; j < op.inputs.size(); ++j) {
+    if (!share_bytes(slot, op.inputs[j])) continue;
+    const std::string input = "input " + std::to_string(j);
+    if (!are_same(slot, op.inputs[j])) return Status::invalid(", which shares memory with " + input);
+    if (op.info->in_place[output] & input_bit(static_cast<int>(j))) continue;
+    return Status::invalid(", which is " + input + ", too: this op does not work in place");
+  }
+  for (size_t j = 0; j < output; ++j) {
+    if (are_same(slot, op.outputs[j])) return Status::invalid(", which is another output, too");
+    if (share_bytes(slot, op.outputs[j])) return Status::invalid(", which shares memory with another output");
+  }
+  return covers_base(slot) ? Status() : check_rest_is_written(slot);
+}
+
+// Whoever reads a temporary must not find memory that nobody wrote.
+Status Program::check_rest_is_written(int slot) const {
+  const Slot& owner = slots_[slots_[slot].base];
+  if (owner.is_external || owner.is_written) return {};
+  return Status::invalid(", a part of " + name_of_slot(slots_[slot].base) +
+                         ", a temporary that no op before this one writes: write all of it first, or make it external");
+}
+
+bool Program::covers_base(int slot) const {
+  const Slot& view = slots_[slot];
+  return !view.is_view() || (view.base_offset == 0 && nbytes(view.desc) == span_bytes(slots_[view.base].desc));
+}
+
+bool Program::are_same(int a, int b) const {
+  return a == b || (root_of(a) == root_of(b) && slots_[a].base_offset == slots_[b].base_offset &&
+                    is_same_tensor(slots_[a].desc, slots_[b].desc));
+}
+
+// Whether the bytes that two slots span have some in common.
+bool Program::share_bytes(int a, int b) const {
+  if (a == b) return true;
+  const auto begin = [&](int slot) { return slots_[slot].base_offset; };
+  const auto end = [&](int slot) { return begin(slot) + static_cast<uint64_t>(span_bytes(slots_[slot].desc)); };
+  return root_of(a) == root_of(b) && begin(a) < end(b) && begin(b) < end(a);
 }
 
 // Takes the descriptions of the slots, and lets the call point to them.
 Status Program::take_slots(AttrBlob attrs, Op* op) const {
   for (const std::vector<int>* list : {&op->inputs, &op->outputs}) {
     for (const int slot : *list) {
-      if (slot < 0 || slot >= static_cast<int>(slots_.size())) {
-        return Status::invalid("there is no slot " + std::to_string(slot) + ": the program has " +
-                               std::to_string(slots_.size()));
-      }
+      NPU_TRY(check_slot_number(slot));
       op->tensors.push_back(slots_[slot].desc);
     }
   }
@@ -132,13 +207,21 @@ Status Program::add_op(OpKind kind, const std::string& kernel_id, std::vector<in
 
 void Program::use_slots(int index, const Op& op) {
   int position = 0;
-  for (const std::vector<int>* list : {&op.inputs, &op.outputs}) {
-    for (const int slot : *list) {
-      if (slots_[slot].is_external && uses_[slot].empty()) ++num_unbound_;
-      uses_[slot].push_back({index, position++});
-    }
+  for (const int slot : op.inputs) use_slot(slot, {index, position++});
+  for (const int slot : op.outputs) {
+    use_slot(slot, {index, position++});
+    slots_[slot].is_written = slots_[root_of(slot)].is_written = true;
   }
-  for (const int slot : op.outputs) slots_[slot].is_written = true;
+}
+
+void Program::use_slot(int slot, SlotUse use) {
+  uses_[slot].push_back(use);
+  Slot& owner = slots_[root_of(slot)];
+  if (owner.is_external && !owner.is_used()) ++num_unbound_;
+  for (Slot* used : {&slots_[slot], &owner}) {
+    if (!used->is_used()) used->first_op = use.op;
+    used->last_op = use.op;
+  }
 }
 
 }  // namespace npu

@@ -604,6 +604,19 @@ class Program:
         Add a slot and return its number. One that is not external is a temporary in the arena.
         """
 
+    def view(self, base: int, spec: TensorSpec, offset: int = 0, name: str = '') -> int:
+        """
+        Add a slot over the memory of another one and return its number.
+
+        Args:
+            base: The other slot: external, a temporary, or a view itself.
+            spec: Shape and strides of the view; its alignment follows from base and offset.
+            offset: In bytes, from the first element of the base.
+
+        Raises:
+            InvalidArgumentError: It leaves the memory of its base.
+        """
+
     def add(self, op: OpKind | int | str, inputs: Sequence[int], outputs: Sequence[int], schema_id: int = 0, attrs_bytes: Buffer = b'') -> int:
         """
         Add an op and return its position.

@@ -32,7 +32,7 @@ def _totals(facts: Facts) -> dict[str, Any]:
     """Return what a run moves and computes, and the bytes of temporaries as if none shared memory."""
     slots, ops = facts["slots"], facts["ops"]
     workspace = sum(op["workspace_bytes"] for op in ops)
-    temporaries = [s for s in slots if not s["is_external"] and s["first_op"] is not None]
+    temporaries = [s for s in slots if _kind(s) == "temporary" and s["first_op"] is not None]
     return {
         "temporary_bytes": workspace + sum(slot["bytes"] for slot in temporaries),
         "workspace_bytes": workspace,
@@ -55,15 +55,22 @@ def _text(facts: Facts) -> str:
     lines = [head]
     for index, slot in enumerate(slots):
         name = f" '{slot['name']}'" if slot["name"] else ""
-        kind = "external" if slot["is_external"] else "temporary"
-        lines.append(f"slot {index}{name}: {kind} {slot['tensor']}, {_place(slot)}")
+        lines.append(f"slot {index}{name}: {_kind(slot)} {slot['tensor']}, {_place(slot)}")
     for index, op in enumerate(ops):
         lines.append(f"op {index}: {_op_text(op)}")
         lines += [f"  not {refusal['kernel_id']}: {refusal['reason']}" for refusal in op["refusals"]]
     return "\n".join(lines) + "\n"
 
 
+def _kind(slot: Facts) -> str:
+    if slot["base"] is not None:
+        return "view"
+    return "external" if slot["is_external"] else "temporary"
+
+
 def _place(slot: Facts) -> str:
+    if slot["base"] is not None:
+        return f"of slot {slot['base']} from byte {slot['base_offset']} on"
     if slot["is_external"]:
         return f"alignment {slot['alignment']}, {'bound' if slot['is_bound'] else 'not bound'}"
     if slot["first_op"] is None:
@@ -99,6 +106,8 @@ def _dot(facts: Facts) -> str:
         shape = "box" if slot["is_external"] else "ellipse"
         label = f"{index} {_escape(slot['name'])}\\n{_escape(slot['tensor'])}"
         lines.append(f' s{index} [shape={shape}, label="{label}"];')
+        if slot["base"] is not None:
+            lines.append(f" s{slot['base']} -> s{index} [style=dashed];")
     for index, op in enumerate(facts["ops"]):
         label = f"{index} {_escape(op['op'])}\\n{_escape(_kernel(op))}"
         lines.append(f' o{index} [shape=component, label="{label}"];')

@@ -14,17 +14,17 @@ constexpr int64_t kShortRow = 16;          // shorter ones are not worth a call 
 constexpr int64_t kMostBytes = 8;          // of a number
 constexpr int64_t kLeastOfAThread = 32768; // elements
 
-// The rows of a call whose operands are contiguous numbers of one shape: most calls, which need no nest.
-bool are_rows(const OpCall& call, Class type, void** rows) {
+// The rows of a call whose operands are contiguous numbers of one shape: most calls, which need no nest. What broadcasts
+// to a shape of as many elements has them in the same order.
+bool are_rows(const OpCall& call, Class type, int64_t n, void** rows) {
   constexpr DType int64{0, 64, 1}, float64{2, 64, 1};
   const DType stored = type == kFloat32 ? npu::kFloat32 : type == kFloat64 ? float64 : int64;
-  const TensorDesc& y = call.outputs[0];
-  for (int i = 0; i < call.num_inputs + call.num_outputs; ++i) {
-    const TensorDesc& tensor = operand_of(call, i);
-    if (!(tensor.dtype == stored) || !is_contiguous(tensor) || !same_shape(tensor, y)) return false;
-    rows[i] = tensor.data;
-  }
-  return true;
+  const auto is_row = [&](const TensorDesc& tensor) {
+    *rows++ = tensor.data;
+    return tensor.dtype == stored && is_contiguous(tensor) && tensor.numel == n;
+  };
+  return std::all_of(call.inputs, call.inputs + call.num_inputs, is_row) &&
+         std::all_of(call.outputs, call.outputs + call.num_outputs, is_row);
 }
 
 // Has the longest axis innermost where the innermost one is short. The order of elements is of no matter.
@@ -151,7 +151,7 @@ Status run_on_host(const OpCall& call, Class type, ComputeRow compute, const voi
   const int64_t n = call.outputs[0].numel;
   if (n == 0) return {};
   void* rows[kMaxOperands];
-  if (n <= kLeastOfAThread && are_rows(call, type, rows)) {
+  if (n <= kLeastOfAThread && are_rows(call, type, n, rows)) {
     compute(rows, rows + call.num_inputs, n, attrs);
     return {};
   }

@@ -12,7 +12,7 @@ import torch
 
 from npu_cuda import _C
 from npu_cuda.backend.fusion import fuse
-from npu_cuda.backend.program import PreparedProgram, ProgramInstance
+from npu_cuda.backend.program import PreparedProgram, ProgramInstance, kernel_ops
 from npu_cuda.backend.selection import select_ops
 from npu_cuda.errors import NpuCudaError
 from npu_ir import BackendError, Graph, OpNode
@@ -29,6 +29,10 @@ class NativeBackend(Backend):
     def supports(self, node: OpNode) -> str | None:
         ops = select_ops(node, self.name)
         return ops if isinstance(ops, str) else None
+
+    def is_free(self, node: OpNode) -> bool:
+        ops = select_ops(node, self.name)
+        return not isinstance(ops, str) and not kernel_ops(ops)
 
     def lower(self, graph: Graph) -> Sequence[BackendOp]:
         lowered: list[BackendOp] = []
@@ -59,22 +63,14 @@ class NativeBackend(Backend):
             raise self._backend_error(error, program.ops) from error
         if program.returns_exactly_outputs:
             return tensors[program.layout.inputs :]
-        return [tensors[place] for place in program.layout.results]
+        return [result.of(tensors) for result in program.layout.results]
 
     def bind(
         self, program: PreparedProgram, inputs: Sequence[Any], outputs: Sequence[Any]
     ) -> Callable[[], None]:
-        layout, device = program.layout, program.device
+        device = program.device
         _require_count(program, inputs)
-        by_place = dict(zip(reversed(layout.results), reversed(outputs), strict=True))
-        computed = range(layout.inputs, layout.inputs + len(program.outputs))
-        tensors = [*inputs, *[by_place[place] for place in computed]]
-        # A result that is an input, or a duplicate of another, is copied.
-        copies = [
-            (output, tensors[place])
-            for place, output in zip(layout.results, outputs, strict=True)
-            if output is not tensors[place]
-        ]
+        tensors, copies = program.place_outputs(inputs, outputs)
         with self._errors_of(program.ops):
             instance = ProgramInstance(program, is_aligned=program.are_aligned(tensors))
             instance.bind(program.feeds, tensors)
@@ -94,10 +90,10 @@ class NativeBackend(Backend):
         _require_count(program, inputs)
         fixed = tuple(map(copy_with_strides, inputs))
         tensors = [*fixed, *[make() for make in program.outputs]]
-        # A result that is an input gets its own memory, and is copied at each replay.
+        # A result in the memory of an input gets its own, and is copied at each replay.
         outputs = tuple(
-            copy_with_strides(tensors[place]) if place < len(fixed) else tensors[place]
-            for place in program.layout.results
+            copy_with_strides(result.of(tensors)) if result.place < len(fixed) else result.of(tensors)
+            for result in program.layout.results
         )
         with self._errors_of(program.ops):
             instance = ProgramInstance(program, is_aligned=program.are_aligned(tensors))
@@ -115,9 +111,9 @@ class NativeBackend(Backend):
             self.finish(program.device)
         except NpuCudaError as error:
             raise self._backend_error(error, program.ops) from error
-        for place, output in zip(program.layout.results, captured.outputs, strict=True):
-            if place < len(captured.inputs) and isinstance(output, torch.Tensor):
-                output.copy_(captured.inputs[place])
+        for result, output in zip(program.layout.results, captured.outputs, strict=True):
+            if result.place < len(captured.inputs) and isinstance(output, torch.Tensor):
+                output.copy_(result.of(captured.inputs))
 
     @abc.abstractmethod
     def native_device(self, device: torch.device) -> str:
@@ -140,6 +136,7 @@ class NativeBackend(Backend):
     def _backend_error(self, error: NpuCudaError, ops: Sequence[BackendOp]) -> BackendError:
         """Return an error of the native part as a `BackendError` that names the nodes."""
         found = _OP_INDEX.search(str(error))
+        ops = kernel_ops(ops) or ops
         named = ops[int(found[1]) : int(found[1]) + 1] if found else ()
         nodes = (named or ops)[0].nodes + (named or ops)[-1].nodes if ops else ()
         names = dict.fromkeys(node.name for node in nodes)

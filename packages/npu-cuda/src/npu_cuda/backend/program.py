@@ -5,109 +5,56 @@ from __future__ import annotations
 import functools
 from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
 from npu_cuda import _C
+from npu_cuda.backend.memory_layout import MemoryLayout, Result, SlotView, as_owner
 from npu_cuda.backend.selection import ALIGNMENT, select_kernel, specs_of
-from npu_cuda.backend.tensor_views import TensorView, tensor_type, views_of
+from npu_cuda.backend.tensor_views import tensor_type
+from npu_cuda.backend.view_rules import VIEW
 from npu_ir import Graph, TensorType
-from npu_ir.plugins.backend import BackendOp, Operand
-
-
-@dataclass(frozen=True, slots=True)
-class SlotBinding:
-    """The tensor bound to one slot.
-
-    Attributes:
-        place: Index among the inputs, then the outputs, then the scratch tensors of a program.
-        shape: Shape of the view to bind; None to bind the tensor itself.
-        strides: Strides of that view, in elements.
-    """
-
-    place: int
-    shape: tuple[int, ...] | None = None
-    strides: tuple[int, ...] = ()
-
-    def view(self, tensors: Sequence[torch.Tensor]) -> torch.Tensor:
-        tensor = tensors[self.place]
-        return tensor if self.shape is None else tensor.as_strided(self.shape, self.strides)
-
-
-@dataclass(slots=True)
-class MemoryLayout:
-    """The memory of the tensors of a graph, and the slots of a program over it.
-
-    A tensor between ops resides in the arena of the program, except one that kernels read in several shapes:
-    it is a scratch tensor.
-    """
-
-    inputs: int
-    outputs: list[TensorType] = field(default_factory=list)
-    scratch: list[TensorType] = field(default_factory=list)
-    slots: dict[tuple[Operand, TensorView], SlotBinding | None] = field(
-        default_factory=dict
-    )  # None: in the arena
-    results: list[int] = field(default_factory=list)  # the place of each output of the graph
-
-    @classmethod
-    def of(cls, graph: Graph, ops: Sequence[BackendOp]) -> MemoryLayout:
-        layout = cls(len(graph.inputs))
-        places: dict[Operand, int] = {value: index for index, value in enumerate(graph.inputs)}
-        computed = [value for value in dict.fromkeys(graph.outputs) if value not in places]
-        layout.outputs = [value.tensor_type for value in computed]
-        places.update((value, layout.inputs + index) for index, value in enumerate(computed))
-        layout.results = [places[value] for value in graph.outputs]
-        uses: dict[Operand, dict[TensorView, None]] = {}
-        for op in ops:
-            for operand, reading in zip((*op.inputs, *op.outputs), views_of(op), strict=True):
-                uses.setdefault(operand, {})[reading] = None
-        for operand, readings in uses.items():
-            if operand not in places and len(readings) > 1:
-                places[operand] = layout.inputs + len(layout.outputs) + len(layout.scratch)
-                layout.scratch.append(tensor_type(operand))
-            layout.slots.update(
-                ((operand, reading), _slot_binding(operand, reading, places.get(operand)))
-                for reading in readings
-            )
-        return layout
-
-
-def _slot_binding(operand: Operand, reading: TensorView, place: int | None) -> SlotBinding | None:
-    if place is None:
-        return None
-    if reading == TensorView.from_type(tensor_type(operand)):
-        return SlotBinding(place)
-    return SlotBinding(place, reading.shape, reading.strides)
+from npu_ir.plugins.backend import BackendOp
 
 
 class ProgramInstance:
-    """A native program with its scratch tensors."""
+    """A native program."""
 
     def __init__(self, prepared: PreparedProgram, *, is_aligned: bool) -> None:
         layout, device = prepared.layout, prepared.device
-        alignment = ALIGNMENT if is_aligned else 0
-        self.scratch = [make() for make in prepared.scratch]
+        self._alignment = ALIGNMENT if is_aligned else 0
         self.native = _C.Program(prepared.native_device, deterministic=True)
-        slots: dict[tuple[Operand, TensorView], int] = {}
-        for (operand, reading), feed in layout.slots.items():
-            (spec,) = specs_of([reading], alignment)
-            slots[operand, reading] = self.native.slot(spec, operand.name, external=feed is not None)
-        for op in prepared.ops:
-            places = [slots[pair] for pair in zip((*op.inputs, *op.outputs), views_of(op), strict=True)]
-            count = len(op.inputs)
-            which = op.kernel if op.kernel and is_aligned else _C.kinds()[op.kind]
-            self.native.add(which, places[:count], places[count:], op.schema_id, op.attrs)
+        self._slots: dict[SlotView, int] = {}
+        for owner, place in layout.places.items():
+            whole = SlotView.whole(owner)
+            (spec,) = specs_of([whole.reading], self._alignment)
+            self._slots[whole] = self.native.slot(spec, owner.name, external=place is not None)
+        for op in prepared.kernel_ops:
+            self._add_op(op, layout.slots_of(op))
         self.native.finalize(functools.partial(torch.empty, dtype=torch.uint8, device=device))
-        self.external = [slots[pair] for pair, feed in layout.slots.items() if feed is not None]
+        self.external = [
+            self._slots[SlotView.whole(owner)] for owner, place in layout.places.items() if place is not None
+        ]
 
-    def bind(self, feeds: Sequence[SlotBinding], tensors: Sequence[torch.Tensor]) -> None:
+    def bind(self, feeds: Sequence[int], tensors: Sequence[torch.Tensor]) -> None:
         """Bind the program to inputs and outputs permanently."""
-        everything = [*tensors, *self.scratch]
-        for slot, feed in zip(self.external, feeds, strict=True):
-            self.native.bind(slot, feed.view(everything))
+        for slot, place in zip(self.external, feeds, strict=True):
+            self.native.bind(slot, tensors[place])
+
+    def _add_op(self, op: BackendOp, views: Sequence[SlotView]) -> None:
+        slots = [self._slot(view) for view in views]
+        count = len(op.inputs)
+        is_aligned = self._alignment and not any(view.offset_bytes % ALIGNMENT for view in views)
+        which = op.kernel if op.kernel and is_aligned else _C.kinds()[op.kind]
+        self.native.add(which, slots[:count], slots[count:], op.schema_id, op.attrs)
+
+    def _slot(self, view: SlotView) -> int:
+        if view not in self._slots:
+            (spec,) = specs_of([view.reading], 0)
+            owner = self._slots[SlotView.whole(view.owner)]
+            self._slots[view] = self.native.view(owner, spec, view.offset_bytes, view.owner.name)
+        return self._slots[view]
 
 
 class PreparedProgram:
@@ -116,6 +63,8 @@ class PreparedProgram:
     Instances are created on demand: one per stream and per thread that runs the graph concurrently.
 
     Attributes:
+        kernel_ops: The ops that have kernels: those of the native program.
+        feeds: Indices of what is bound to it, among the inputs, then the outputs.
         outputs: Allocators, one per output.
         needs_alignment: Whether the kernels chosen for aligned memory differ from those for any memory.
         returns_exactly_outputs: Whether the results are exactly the outputs, in order, each once.
@@ -129,20 +78,20 @@ class PreparedProgram:
         native_device: str,
     ) -> None:
         self.ops = tuple(ops)
+        self.kernel_ops = kernel_ops(ops)
         self.device = device
         self.native_device = native_device
         self.layout = MemoryLayout.of(graph, ops)
-        self.feeds = [feed for feed in self.layout.slots.values() if feed is not None]
-        self.outputs = [_allocator(type, device) for type in self.layout.outputs]
-        self.scratch = [_allocator(type, device) for type in self.layout.scratch]
+        self.feeds = [place for place in self.layout.places.values() if place is not None]
+        self.outputs = [_allocator(tensor_type(owner), device) for owner in self.layout.outputs]
+        self._holders = self.layout.holders()
         count = len(graph.inputs) + len(self.outputs)
-        self.returns_exactly_outputs = self.layout.results == list(range(len(graph.inputs), count))
-        self._fed = sorted({feed.place for feed in self.feeds if feed.place < count})
-        self._is_plain = [feed.place for feed in self.feeds] == list(range(len(self.feeds))) and not any(
-            feed.shape for feed in self.feeds
+        self.returns_exactly_outputs = self.layout.results == list(
+            map(Result, range(len(graph.inputs), count))
         )
+        self._is_plain = self.feeds == list(range(count))
         kind = native_device.partition(":")[0]
-        self.needs_alignment = any(select_kernel(op, kind, 0)[0] != op.kernel for op in ops)
+        self.needs_alignment = any(select_kernel(op, kind, 0)[0] != op.kernel for op in self.kernel_ops)
         self._idle: defaultdict[tuple[int, bool], deque[ProgramInstance]] = defaultdict(deque)
         # One is created here, for the usual alignment, so that errors surface in prepare().
         self._idle[0, self.needs_alignment].append(ProgramInstance(self, is_aligned=self.needs_alignment))
@@ -151,10 +100,24 @@ class PreparedProgram:
         """Return whether the kernels for aligned memory can run; False if there are no others."""
         if not self.needs_alignment:
             return False
-        for place in self._fed:  # noqa: SIM110 - a generator would take longer than the rest of a run
+        for place in self.feeds:  # noqa: SIM110 - a generator would take longer than the rest of a run
             if tensors[place].data_ptr() % ALIGNMENT:
                 return False
         return True
+
+    def place_outputs(
+        self, inputs: Sequence[Any], results: Sequence[Any]
+    ) -> tuple[list[Any], list[tuple[Any, Any]]]:
+        """Return the inputs and outputs of a program that computes results in given memory.
+
+        The second list has the results that are to be copied after each run, and of what: those that are
+        inputs, parts of an output, or duplicates of another result.
+        """
+        tensors = list(inputs)
+        for number, owner, make in zip(self._holders, self.layout.outputs, self.outputs, strict=True):
+            tensors.append(make() if number is None else as_owner(results[number], owner))
+        copied = [number for number in range(len(results)) if number not in self._holders]
+        return tensors, [(results[number], self.layout.results[number].of(tensors)) for number in copied]
 
     def run(self, tensors: list[Any], stream: int) -> None:
         """Compute the outputs from the inputs.
@@ -172,11 +135,15 @@ class PreparedProgram:
             instance = ProgramInstance(self, is_aligned=is_aligned)
         try:
             if not self._is_plain:
-                everything = [*tensors, *instance.scratch]
-                tensors = [feed.view(everything) for feed in self.feeds]
+                tensors = [tensors[place] for place in self.feeds]
             instance.native.call(tensors, stream, keep=False)
         finally:
             idle.append(instance)
+
+
+def kernel_ops(ops: Sequence[BackendOp]) -> tuple[BackendOp, ...]:
+    """Return the ops that have kernels; views have none."""
+    return tuple(op for op in ops if op.kind != VIEW)
 
 
 def _allocator(type: TensorType, device: torch.device) -> Callable[[], torch.Tensor]:

@@ -10,6 +10,7 @@ import torch
 from npu_cuda import _C
 from npu_cuda.backend.pointwise_rules import ELEMENTWISE_RULES, Condition, ElementwiseRule, Pack
 from npu_cuda.backend.tensor_views import is_column_major
+from npu_cuda.backend.view_rules import VIEW_RULES, lower_view
 from npu_cuda.errors import InvalidArgumentError
 from npu_ir import OpNode, TensorType
 from npu_ir.core.storage import may_self_overlap
@@ -161,8 +162,9 @@ def _unsupported_attrs(node: OpNode, *known: str) -> str:
 
 RULES: dict[str, tuple[Rule, ...]] = {
     **ELEMENTWISE_RULES,
+    **VIEW_RULES,
     "aten.clone.default": (_lower_copy,),
-    "aten.contiguous.default": (_lower_copy,),
+    "aten.contiguous.default": (lower_view, _lower_copy),
     "aten._to_copy.default": (_lower_copy,),
     "aten.to.dtype": (_lower_copy,),
     "aten.mm.default": (_lower_matmul,),

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from npu_cuda import _C, attrs, errors
 from npu_cuda.backend.rules import lower_node
 from npu_cuda.backend.tensor_views import TensorView, views_of
+from npu_cuda.backend.view_rules import VIEW
 from npu_cuda.extension.kernel_plugins import load_plugins
 from npu_ir import OpNode
 from npu_ir.plugins.backend import BackendOp
@@ -69,9 +70,23 @@ def select_ops(node: OpNode, device: str) -> list[BackendOp] | str:
     return reasons[0]
 
 
+def _unknown_tensor(op: BackendOp) -> str | None:
+    """Return why a tensor of an op cannot be one of the native part; None if all can."""
+    try:
+        specs_of(views_of(op), 0)
+    except errors.NpuCudaError as error:
+        return str(error)
+    return None
+
+
 def _with_kernels(ops: Sequence[BackendOp], device: str) -> list[BackendOp] | str:
     chosen = []
     for op in ops:
+        if op.kind == VIEW:
+            if (reason := _unknown_tensor(op)) is not None:
+                return f"{op.kind}: {reason}"
+            chosen.append(op)
+            continue
         # A kernel for unaligned memory is required: a tensor may start anywhere in a storage.
         anywhere, refusal = select_kernel(op, device, 0)
         if not anywhere:

@@ -125,6 +125,14 @@ class Backend(abc.ABC):
         """
         return None
 
+    def is_free(self, node: OpNode) -> bool:  # noqa: ARG002 - for subclasses
+        """Return whether a supported ``node`` adds nothing to the time of a call, as a view of memory does.
+
+        A partition does not end with such nodes, nor consist of them alone: ATen runs them there, unless the
+        backend states costs. Depends on the same as `supports`.
+        """
+        return False
+
     @abc.abstractmethod
     def lower(self, graph: PartitionGraph) -> Sequence[BackendOp]:
         """Return the ops that compute ``graph``, in execution order.

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import itertools
-import reprlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from npu_ir import Graph, InputKind, OpNode, TensorType, Value
 from npu_ir.cli.quantities import time_text
 from npu_ir.core.storage import has_overlapping_elements
-from npu_ir.errors import BackendError
 from npu_ir.graph.copy import copy_node
 from npu_ir.graph.partition import PartitionGraph
 from npu_ir.plugins.backend import Backend
-from npu_runtime.backends.registry import provider_text
+from npu_runtime.backends.answers import ask_cost, ask_free, ask_support, require_overhead
 
 ATEN = "aten"  # the name of the backend that supports every node
-_LONGEST = 1e100  # seconds: more than anything takes
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +40,7 @@ def partition(graph: Graph, backends: Sequence[Backend]) -> tuple[Partition, ...
 
     The first backend that supports a node runs it, unless that one states a cost for it. Then the costs that
     are stated decide: their sum over the body, `Backend.call_overhead` of each partition included, is the
-    least possible.
+    least possible. Nodes at the end of a partition that are free (`Backend.is_free`) are left to ATen.
 
     Args:
         graph: The program.
@@ -54,9 +50,9 @@ def partition(graph: Graph, backends: Sequence[Backend]) -> tuple[Partition, ...
         BackendError: A backend raises an error, or gives an answer that its interface does not allow.
     """
     for backend in backends:
-        _require_overhead(backend)
+        require_overhead(backend)
     bids = [_collect_bids(node, backends) for node in graph.body]
-    chosen = _choose_backends(bids, backends)
+    chosen = _release_free_ends(_choose_backends(bids, backends), bids, backends)
     partitions = []
     for place, pairs in itertools.groupby(zip(chosen, bids, strict=True), lambda pair: pair[0]):
         own = [bid for _, bid in pairs]
@@ -89,71 +85,38 @@ class _Bids:
     is_stated: bool = True
 
 
+def _release_free_ends(
+    chosen: Sequence[int], bids: Sequence[_Bids], backends: Sequence[Backend]
+) -> list[int]:
+    """Return the places of the backends after the last one took the free nodes at the ends of partitions."""
+    released = list(chosen)
+    last = len(backends) - 1
+    following = last  # the backend of the node after
+    for index in reversed(range(len(chosen))):
+        place, bid = chosen[index], bids[index]
+        if place != following and not bid.is_stated and ask_free(backends[place], bid.node):
+            released[index] = last
+            bid.refusals[backends[place].name] = "a free node at the end of a partition saves nothing"
+        following = released[index]
+    return released
+
+
 def _collect_bids(node: OpNode, backends: Sequence[Backend]) -> _Bids:
     seconds: dict[int, float] = {}
     refusals: dict[str, str] = {}
     last = len(backends) - 1
     for place, backend in enumerate(backends):
-        reason = _ask_support(backend, node) if place != last else None
+        reason = ask_support(backend, node) if place != last else None
         if reason is not None:
             refusals[backend.name] = reason
             continue
         # The last one is not asked what it costs where nobody else bids: its estimates take time.
-        cost = _ask_cost(backend, node) if place != last or seconds else None
+        cost = ask_cost(backend, node) if place != last or seconds else None
         if cost is None and not seconds:
             return _Bids(node, {place: 0.0}, refusals, is_stated=False)
         if cost is not None:
             seconds[place] = cost
     return _Bids(node, seconds, refusals)
-
-
-def _ask_support(backend: Backend, node: OpNode) -> str | None:
-    reason: Any = _ask(backend, backend.supports, node, "supports() returns None or a reason in words")
-    if reason is None or (isinstance(reason, str) and reason):
-        return reason
-    raise BackendError(
-        f"the backend {backend.name!r} answers {reason!r} where it should say why it cannot run a node",
-        where=f"node {node.name!r} ({node.op_type})",
-        fix="supports() returns None or a reason in words",
-    )
-
-
-def _ask_cost(backend: Backend, node: OpNode) -> float | None:
-    cost: float | None = _ask(backend, backend.cost, node, "cost() returns None or seconds")
-    if cost is None or _is_time(cost):
-        return cost
-    raise BackendError(
-        f"the backend {backend.name!r} answers {reprlib.repr(cost)} where it should say what a node costs",
-        where=f"node {node.name!r} ({node.op_type})",
-        fix="cost() returns None or seconds",
-    )
-
-
-def _require_overhead(backend: Backend) -> None:
-    overhead: Any = backend.call_overhead
-    if not _is_time(overhead):
-        raise BackendError(
-            f"the backend {backend.name!r} has call_overhead {reprlib.repr(overhead)}"
-            " where it should say what a call costs",
-            where=provider_text(backend),
-            fix="call_overhead is in seconds, 0.0 or more",
-        )
-
-
-def _is_time(item: Any) -> bool:
-    """Return whether an answer is a number of seconds; sums of such numbers are finite."""
-    return type(item) in (int, float) and 0 <= item <= _LONGEST
-
-
-def _ask(backend: Backend, question: Callable[[OpNode], Any], node: OpNode, rule: str) -> Any:
-    try:
-        return question(node)
-    except Exception as error:
-        raise BackendError(
-            f"the backend {backend.name!r} raised an error where it was asked about a node: {error}",
-            where=f"node {node.name!r} ({node.op_type})",
-            fix=f"{rule}, for any node",
-        ) from error
 
 
 def _choose_backends(bids: Sequence[_Bids], backends: Sequence[Backend]) -> list[int]:

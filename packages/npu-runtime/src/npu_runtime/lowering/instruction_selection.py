@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, TypeAlias
@@ -107,17 +108,16 @@ def _prepare_partition(partition: Partition, program: BackendProgram, device: to
     call = PartitionCall(backend, prepared, input_types, output_types, numbers, copied=numbers)
     kernel = f"{backend.name}.run"
     count, outputs = len(program.inputs), len(program.outputs)
-    # A backend is opaque: with a view among its nodes, any output may alias any input. Not one that is
-    # overwritten: that is a copy, or memory that nothing else needs.
-    may_share = frozenset(range(count)) - numbers if any(map(is_view, nodes)) else frozenset()
+    # Not with one that is overwritten: that is a copy, or memory that nothing else needs.
+    may_share = tuple(shared - numbers for shared in _find_shared_inputs(program.graph))
     traits = CallTraits(
         kernel=kernel,
         function=call,
         in_place=None,
-        shares=(may_share,) * outputs,
+        shares=may_share,
         has_stated_strides=(False,) * outputs,  # promised by the backend, but not observed
         starts_storage=(False,) * outputs,
-        is_certain=not may_share,
+        is_certain=not any(may_share),
     )
     return Instruction(
         nodes=nodes,
@@ -131,6 +131,25 @@ def _prepare_partition(partition: Partition, program: BackendProgram, device: to
         partition=call,
         traits=traits,
     )
+
+
+def _find_shared_inputs(graph: Graph) -> list[frozenset[int]]:
+    """Return for each output the inputs, by number, that it may share memory with: only views are in between.
+
+    Outputs that may share computed memory with each other have all inputs in common.
+    """
+    sources: dict[Value, frozenset[Value]] = {value: frozenset([value]) for value in graph.inputs}
+    for node in graph.nodes:
+        viewed = frozenset[Value]().union(*(sources[value] for value in node.inputs)) if is_view(node) else ()
+        sources.update((value, frozenset(viewed or [value])) for value in node.outputs)
+    owners = Counter(owner for value in graph.outputs for owner in sources[value] - set(graph.inputs))
+    every = frozenset(range(len(graph.inputs)))
+    return [
+        every
+        if any(owners[owner] > 1 for owner in sources[value])
+        else frozenset(number for number in every if graph.inputs[number] in sources[value])
+        for value in graph.outputs
+    ]
 
 
 # Nodes of ATen
