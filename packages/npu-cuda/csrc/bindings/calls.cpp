@@ -10,8 +10,11 @@
 namespace npu::bindings {
 namespace {
 
+// Whether another thread should have the GIL meanwhile. A launch on cuda waits where the queue of the stream is full: for
+// work that may need the GIL.
 bool is_long(const OpCall& call) {
-  if (call.num_outputs == 0 || call.outputs[0].device_type != NPU_CPU) return false;
+  if (call.num_outputs == 0) return false;
+  if (call.outputs[0].device_type != NPU_CPU) return true;
   int64_t bytes = 0;
   for (int i = 0; i < call.num_inputs; ++i) bytes += nbytes(call.inputs[i]);
   for (int i = 0; i < call.num_outputs; ++i) bytes += nbytes(call.outputs[i]);

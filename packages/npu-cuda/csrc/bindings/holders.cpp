@@ -8,7 +8,14 @@ namespace npu::bindings {
 namespace {
 
 template <class Core>
-Core& alive(const std::unique_ptr<Core>& core, const char* what) {
+void drop(Core* core) {
+  if (core->device()->type() == DeviceType::Host) return delete core;
+  const Unlocked unlocked;
+  delete core;
+}
+
+template <class Core>
+Core& alive(const std::unique_ptr<Core, DropUnlocked>& core, const char* what) {
   if (!core) raise(Status::invalid(std::string("this ") + what + " is being destroyed by the garbage collector"));
   return *core;
 }
@@ -44,7 +51,7 @@ Status allocate(nb::handle allocator, const Device& device, uint64_t bytes, void
     tensors.give_owners(owners.get());
     *data = desc.data;
     owner->reset(owners.release(), [](void* kept) {
-      const nb::gil_scoped_acquire locked;
+      const Gil locked;
       delete static_cast<Owners*>(kept);
     });
     return {};
@@ -55,6 +62,9 @@ Status allocate(nb::handle allocator, const Device& device, uint64_t bytes, void
 }
 
 }  // namespace
+
+void DropUnlocked::operator()(Program* program) const { drop(program); }
+void DropUnlocked::operator()(Graph* graph) const { drop(graph); }
 
 void adapt([[maybe_unused]] TensorDesc* desc, [[maybe_unused]] const Device& device) {
 #ifdef NPU_EMULATE
@@ -77,17 +87,16 @@ Program& ProgramHolder::core() const {
 
 void ProgramHolder::finalize(nb::handle allocator) {
   Program& program = core();
-  if (!allocator.is_none()) {
-    if (!PyCallable_Check(allocator.ptr())) {
-      raise_other_type({"finalize", "alloc"}, "a function of a number of bytes", allocator);
-    }
-    return check(program.finalize([&](uint64_t bytes, void** data, std::shared_ptr<void>* owner) {
-      return allocate(allocator, *program.device(), bytes, data, owner);
-    }));
+  if (!allocator.is_none() && !PyCallable_Check(allocator.ptr())) {
+    raise_other_type({"finalize", "alloc"}, "a function of a number of bytes", allocator);
   }
+  const Allocator allocate_arena = [&](uint64_t bytes, void** data, std::shared_ptr<void>* owner) {
+    const Gil locked;
+    return allocate(allocator, *program.device(), bytes, data, owner);
+  };
   // Exceptions of a Python kernel that are not refusals, such as KeyboardInterrupt, are thrown through it.
   const Busy planning(is_planning_);
-  check(without_gil([&] { return program.finalize(); }));
+  check(without_gil([&] { return program.finalize(allocator.is_none() ? nullptr : allocate_arena); }));
 }
 
 bool ProgramHolder::is_bound_to(int slot, nb::handle tensor, const TensorDesc& desc) const {
@@ -221,7 +230,7 @@ int ProgramHolder::traverse(visitproc visit, void* arg) const {
 }
 
 void ProgramHolder::clear() {
-  const std::unique_ptr<Program> program = std::move(program_);
+  const auto program = std::move(program_);
   const std::map<int, Owners> owners = std::move(owners_);
 }
 
@@ -247,7 +256,7 @@ int GraphHolder::traverse(visitproc visit, void* arg) const {
 }
 
 void GraphHolder::clear() {
-  const std::unique_ptr<Graph> graph = std::move(graph_);
+  const auto graph = std::move(graph_);
   const Owners owners = std::move(owners_);
 }
 

@@ -15,12 +15,18 @@ using Owners = std::vector<nb::object>;
 // Below this many bytes work on the host is over before another thread could have taken the GIL and given it back.
 inline constexpr int64_t kBytesWorthTheGil = 256 * 1024;
 
+// Destroys programs and graphs. Those of cuda without the GIL: to free memory waits for work that may need it.
+struct DropUnlocked {
+  void operator()(Program* program) const;
+  void operator()(Graph* graph) const;
+};
+
 class ProgramHolder {
  public:
-  ProgramHolder(Device* device, SelectionRules rules) : program_(std::make_unique<Program>(device, rules)) {}
+  ProgramHolder(Device* device, SelectionRules rules) : program_(new Program(device, rules)) {}
   // A program that is final and bound; `owners` keep its tensors.
   ProgramHolder(std::unique_ptr<Program> program, Owners owners, const DLPackExchangeAPI* stream_source)
-      : program_(std::move(program)), owners_{{0, std::move(owners)}}, stream_source_(stream_source) {}
+      : program_(program.release()), owners_{{0, std::move(owners)}}, stream_source_(stream_source) {}
 
   // InvalidArgumentError while finalize() plans it without the GIL, and after the garbage collector has taken it apart,
   // for finalizers that still see it.
@@ -55,7 +61,7 @@ class ProgramHolder {
   void launch(nb::handle stream_handle, const char* function);
   bool is_bound_to(int slot, nb::handle tensor, const TensorDesc& desc) const;
 
-  std::unique_ptr<Program> program_;
+  std::unique_ptr<Program, DropUnlocked> program_;
   std::map<int, Owners> owners_;  // of bound slots; the tensor comes first
   bool has_let_go_ = false;       // some bound slots may have no owners any more
   CallPlan call_plan_;
@@ -67,7 +73,7 @@ class ProgramHolder {
 class GraphHolder {
  public:
   GraphHolder(std::unique_ptr<Graph> graph, Owners owners, const DLPackExchangeAPI* stream_source)
-      : graph_(std::move(graph)), owners_(std::move(owners)), stream_source_(stream_source) {}
+      : graph_(graph.release()), owners_(std::move(owners)), stream_source_(stream_source) {}
 
   Graph& core() const;
   void launch(int64_t count, nb::handle stream_handle) const;
@@ -77,7 +83,7 @@ class GraphHolder {
   void clear();
 
  private:
-  std::unique_ptr<Graph> graph_;
+  std::unique_ptr<Graph, DropUnlocked> graph_;
   Owners owners_;
   const DLPackExchangeAPI* stream_source_;
 };

@@ -98,19 +98,6 @@ std::set<PythonKernel*>& python_kernels() {
   return *all;
 }
 
-PyGILState_STATE take_gil() { return until_the_end([] { return PyGILState_Ensure(); }); }
-
-class Gil {
- public:
-  Gil() = default;
-  Gil(const Gil&) = delete;
-  Gil& operator=(const Gil&) = delete;
-  ~Gil() { PyGILState_Release(state_); }
-
- private:
-  PyGILState_STATE state_ = take_gil();
-};
-
 nb::object call_function(const nb::object& function, const nb::tuple& arguments) {
   PyObject* result = until_the_end([&] { return PyObject_Call(function.ptr(), arguments.ptr(), nullptr); });
   if (!result) throw nb::python_error();

@@ -43,10 +43,12 @@ void destroy_stream(nb::handle device_name, nb::handle stream_handle) {
     raise(Status::invalid("destroy_stream: " + device->name() + " has no stream " +
                           std::to_string(reinterpret_cast<uintptr_t>(stream)) + " that create_stream() has made"));
   }
-  const Status status = without_gil([&] { return device->synchronize(stream); });
-  drop_workspace(device, stream);
-  device->destroy_stream(stream);
-  check(status);
+  check(without_gil([&] {
+    Status status = device->synchronize(stream);
+    drop_workspace(device, stream);
+    device->destroy_stream(stream);
+    return status;
+  }));
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include "bindings/bindings.h"
 #include "bindings/producers.h"
 #include "bindings/tensors.h"
+#include "bindings/unlocked.h"
 
 namespace npu::bindings {
 namespace {
@@ -29,7 +30,9 @@ std::vector<char> read_span(const Memory& memory, const TensorDesc& desc) {
   std::vector<char> span(size_t(span_bytes(desc)));
   Device* device = memory.device();
   if (!span.empty()) {
-    check(device->copy(span.data(), desc.data, span.size(), Direction::FromDevice, device->default_stream()));
+    check(without_gil([&] {
+      return device->copy(span.data(), desc.data, span.size(), Direction::FromDevice, device->default_stream());
+    }));
   }
   return span;
 }
@@ -37,16 +40,17 @@ std::vector<char> read_span(const Memory& memory, const TensorDesc& desc) {
 void write_span(const Memory& memory, const TensorDesc& desc, const void* data) {
   Device* device = memory.device();
   const auto bytes = uint64_t(span_bytes(desc));
-  if (bytes) check(device->copy(desc.data, data, bytes, Direction::ToDevice, device->default_stream()));
+  if (!bytes) return;
+  check(without_gil([&] { return device->copy(desc.data, data, bytes, Direction::ToDevice, device->default_stream()); }));
 }
 
 // What an exported tensor needs of us until the consumer drops it.
 template <class Managed>
 struct Export {
   Managed managed{};
-  Tensor tensor;
-  explicit Export(const Tensor& source) : tensor(source) {
-    TensorDesc& desc = const_cast<TensorDesc&>(tensor.desc());
+  std::shared_ptr<Memory> memory;
+  TensorDesc desc;
+  explicit Export(const Tensor& source) : memory(source.memory()), desc(source.desc()) {
     managed.dl_tensor = {desc.data, {desc.device_type, desc.device_id}, desc.rank,
                          {desc.dtype.code, desc.dtype.bits, desc.dtype.lanes}, desc.shape, desc.strides, 0};
     managed.manager_ctx = this;
@@ -91,6 +95,13 @@ Memory::~Memory() {
   if (data_ && !is_borrowed_) device_->free(data_);
 }
 
+// To free memory of cuda waits for work that may need the GIL.
+Tensor::~Tensor() {
+  if (!memory_ || memory_.use_count() > 1 || memory_->device()->type() == DeviceType::Host) return;
+  const Unlocked unlocked;
+  memory_.reset();
+}
+
 void Tensor::require_memory() const {
   if (!memory_->is_over()) return;
   raise(Status::invalid("this tensor belongs to the call of a kernel that has returned: copy what is needed later"));
@@ -109,7 +120,7 @@ nb::object Tensor::dlpack(nb::handle stream, nb::handle max_version, nb::handle 
   const bool in_order =
       !stream.is_none() && int_argument(stream, {"Tensor.__dlpack__", "stream"}, -1, INT64_MAX) == -1;
   if (desc_.device_type != NPU_CPU && !in_order && !memory_->is_borrowed()) {
-    check(memory_->device()->synchronize(memory_->device()->default_stream()));
+    check(without_gil([&] { return memory_->device()->synchronize(memory_->device()->default_stream()); }));
   }
   if (!wants_versioned(max_version)) return make_capsule(&(new Export<DLManagedTensor>(*this))->managed);
   auto* exported = new Export<DLManagedTensorVersioned>(*this);

@@ -37,6 +37,8 @@ class Memory {
 class Tensor {
  public:
   Tensor(std::shared_ptr<Memory> memory, const TensorDesc& desc) : memory_(std::move(memory)), desc_(desc) {}
+  Tensor(Tensor&&) = default;
+  ~Tensor();  // needs the GIL
 
   const TensorDesc& desc() const { return desc_; }
   // InvalidArgumentError where the memory is that of a call of a kernel in Python which has returned.

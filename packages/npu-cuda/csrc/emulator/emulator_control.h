@@ -24,6 +24,7 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#pragma GCC visibility push(default)
 
 /* Everything below as at the start, no error pending, and the capture mode of this thread is Global again, as a
  * failed cudaThreadExchangeStreamCaptureMode may leave it otherwise. What is alive stays. */
@@ -56,6 +57,7 @@ int64_t npu_emulator_live_objects(const char* kind);
  * Valid until the next call on this thread. */
 const char* npu_emulator_last_report(void);
 
+#pragma GCC visibility pop
 #ifdef __cplusplus
 }
 #endif
