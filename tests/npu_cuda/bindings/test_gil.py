@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import sys
 import threading
@@ -73,7 +74,7 @@ CALLS: dict[str, Callable[[Tensors], Callable[[], object]]] = {
     "op_call": lambda tensors: lambda: multiply(tensors),
     "a prepared call": lambda tensors: npu_cuda.prepare_call(OpKind.Gemm, tensors[:2], tensors[2:]),
     "Program.run": lambda tensors: program_of(tensors).run,
-    "Program.call": lambda tensors: lambda program=program_of(tensors): program.call(tensors),
+    "Program.call": lambda tensors: functools.partial(program_of(tensors).call, tensors),
     "Graph.launch": lambda tensors: program_of(tensors).capture().launch,
 }
 

@@ -1,4 +1,4 @@
-"""The emulator inside npu_cuda, in a build that has it; tests that need it are marked with `needs_emulator`."""
+"""The emulator inside npu_cuda, in a build that has it; `needs_emulator` marks tests for that build."""
 
 from __future__ import annotations
 
