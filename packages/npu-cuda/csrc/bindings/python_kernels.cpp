@@ -188,7 +188,7 @@ class PythonKernel final : public Kernel {
   }
 
   nb::dict attrs_of_op(const OpCall& call) const {
-    return decode_attrs(*KernelRegistry::instance().snapshot().find_op(traits().kind), call.attrs);
+    return decode_attrs(*RegistryReader()->find_op(traits().kind), call.attrs);
   }
 
   static nb::list specs(const TensorDesc* tensors, int count) {

@@ -100,7 +100,8 @@ Status takes(const Kernel& kernel, const OpCall& call, const SelectionRules& rul
 
 Selection select(const OpInfo& op, const OpCall& call, DeviceType device, const SelectionRules& rules) {
   Selection selection;
-  for (const KernelPtr& kernel : KernelRegistry::instance().snapshot().kernels_of(op.kind, device)) {
+  const RegistryReader registry;
+  for (const KernelPtr& kernel : registry->kernels_of(op.kind, device)) {
     const Status status = takes(*kernel, call, rules, &selection.workspace_bytes);
     if (status.ok()) {
       selection.kernel = kernel;
@@ -120,7 +121,8 @@ Status refused(const OpInfo& op, const OpCall& call, const Selection& selection,
 }
 
 Status dispatch(OpKind kind, OpCall call) {
-  const RegisteredOp* known = KernelRegistry::instance().snapshot().find(kind);
+  const RegistryReader registry;
+  const RegisteredOp* known = registry->find(kind);
   if (!known) return unknown_kind(kind);
   const OpInfo& op = *known->info;
   Device* device = nullptr;
@@ -135,10 +137,10 @@ Status dispatch(OpKind kind, OpCall call) {
 }
 
 Status launch_by_id(const std::string& kernel_id, OpCall call) {
-  const RegistrySnapshot& registry = KernelRegistry::instance().snapshot();
-  const KernelPtr kernel = registry.find_kernel(kernel_id);
+  const RegistryReader registry;
+  const KernelPtr kernel = registry->find_kernel(kernel_id);
   if (!kernel) return Status::invalid("there is no kernel " + kernel_id + "; npu_cuda.kernels() lists them");
-  const OpInfo& op = *registry.find_op(kernel->traits().kind);
+  const OpInfo& op = *registry->find_op(kernel->traits().kind);
   Device* device = nullptr;
   NPU_TRY(checked(op, &call, &device));
   if (device->type() != kernel->traits().device) {
