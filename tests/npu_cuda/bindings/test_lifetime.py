@@ -79,6 +79,19 @@ def test_a_graph_keeps_the_tensors_of_its_capture() -> None:
     assert seen() is None
 
 
+def test_a_graph_of_calls_goes_with_its_last_reference() -> None:
+    x = watched()
+    npu_cuda.op_call(1, [x], [x], stream_handle=npu_cuda.graph_begin("host"))
+    graph, seen = npu_cuda.graph_end(), weakref.ref(x)
+    del x
+    npu_cuda.graph_launch()
+    assert seen() is not None
+
+    del graph
+
+    assert seen() is None
+
+
 def test_a_cycle_through_a_program_is_collected() -> None:
     program, x = relu(), watched()
     program.bind(0, x)
