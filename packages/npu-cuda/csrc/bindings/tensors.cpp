@@ -195,7 +195,7 @@ void TensorArguments::read(nb::handle tensor, const Producer& producer, ArgName 
   }
   switch (producer.way) {
     case Producer::Way::Own: desc = own_tensor(tensor, name).desc(); break;
-    case Producer::Way::Exchange: read_exchange(tensor, producer, name); break;
+    case Producer::Way::Exchange: read_exchange(tensor, producer, name, role); break;
     case Producer::Way::Protocol: read_protocol(tensor, producer, name, role); break;
     case Producer::Way::None:
       raise_other_type(name, "a tensor", tensor, ", which has no __dlpack__");
@@ -206,9 +206,11 @@ void TensorArguments::read(nb::handle tensor, const Producer& producer, ArgName 
   }
 }
 
-void TensorArguments::read_exchange(nb::handle tensor, const Producer& producer, ArgName name) {
+void TensorArguments::read_exchange(nb::handle tensor, const Producer& producer, ArgName name, Role role) {
   const DLPackExchangeAPI* api = producer.api;
-  if ((hold_ == Hold::ForTheCall || producer.is_torch) && api->dltensor_from_py_object_no_sync) [[likely]] {
+  // The short way says neither who keeps the memory nor whether it may be written; tensors of PyTorch always may.
+  const bool is_enough = producer.is_torch || (hold_ == Hold::ForTheCall && role == Role::Input);
+  if (is_enough && api->dltensor_from_py_object_no_sync) [[likely]] {
     DLTensor dl;
     if (api->dltensor_from_py_object_no_sync(tensor.ptr(), &dl) != 0) raise_unreadable(tensor, name);
     if (Status status = describe(dl, &descs_[count_]); !status.ok()) raise(std::move(status).at(name.text()));
@@ -218,7 +220,9 @@ void TensorArguments::read_exchange(nb::handle tensor, const Producer& producer,
   if (api->managed_tensor_from_py_object_no_sync(tensor.ptr(), &managed) != 0) raise_unreadable(tensor, name);
   nb::object capsule = make_capsule(managed);
   own(capsule.release().ptr());
-  check(describe(managed->dl_tensor, &descs_[count_]).at(name.text()));
+  ExportedTensor exported;
+  check(open(*managed, &exported).at(name.text()));
+  take(exported, name, role);
 }
 
 void TensorArguments::read_protocol(nb::handle tensor, const Producer& producer, ArgName name, Role role) {
@@ -235,6 +239,10 @@ void TensorArguments::read_protocol(nb::handle tensor, const Producer& producer,
   ExportedTensor exported;
   if (Status status = open_capsule(capsule, &exported); !status.ok()) raise(std::move(status).at(name.text()));
   own(capsule.release().ptr());
+  take(exported, name, role);
+}
+
+void TensorArguments::take(const ExportedTensor& exported, ArgName name, Role role) {
   if (exported.is_read_only && role == Role::Output) {
     raise(Status::invalid(name.text() + " is read-only, and cannot be an output"));
   }

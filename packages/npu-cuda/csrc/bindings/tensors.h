@@ -41,8 +41,10 @@ class TensorArguments {
 
  private:
   void read(nb::handle tensor, const Producer& producer, ArgName name, Role role);
-  void read_exchange(nb::handle tensor, const Producer& producer, ArgName name);
+  void read_exchange(nb::handle tensor, const Producer& producer, ArgName name, Role role);
   void read_protocol(nb::handle tensor, const Producer& producer, ArgName name, Role role);
+  // What was exported as the next tensor; refused where it cannot have this role.
+  void take(const ExportedTensor& exported, ArgName name, Role role);
   void own(PyObject* object) { owners_[num_owners_++] = object; }  // steals
 
   static constexpr int kMost = kMaxInputs + kMaxOutputs;
