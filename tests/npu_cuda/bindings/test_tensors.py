@@ -102,9 +102,7 @@ def with_table(**members: object) -> type[Exporter]:
         out[0] = ctypes.addressof(tensor.managed)
         return 0
 
-    table = Table(
-        (1, 3), None, None, Table._fields_[3][1](export), None, None, ctypes.addressof(ctypes.c_int())
-    )
+    table = Table((1, 3), export=Table._fields_[3][1](export), stream=1)
     for name, value in members.items():
         setattr(table, name, value)
     Tabled.table = table

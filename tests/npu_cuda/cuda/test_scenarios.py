@@ -13,7 +13,10 @@ import pytest
 
 from tests.support.emulator.building import CSRC, SCENARIOS, compile_files, link, require_compiler
 
-CORE = ("dispatch.cpp", "eager_workspace.cpp", "kernel.cpp", "op_info.cpp", "planner.cpp", "registry.cpp")
+CORE = [
+    f"{name}.cpp"
+    for name in "dispatch eager_workspace kernel later op_info planner reader_epochs registry".split()
+]
 FILES = [path.name for path in sorted(SCENARIOS.glob("*.cpp")) if path.stem not in {"main", "rig"}]
 
 

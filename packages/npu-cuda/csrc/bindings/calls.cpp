@@ -40,6 +40,7 @@ void run_call(const char* function, const CallArguments& given, Run run) {
   call.attrs = attrs.blob();
   call.stream = tensors.stream();
   check(is_long(call) ? without_gil([&] { return run(call); }) : run(call));
+  if (tensors.has_own_tensors() && call.outputs[0].device_type != NPU_CPU) tensors.note_use(call.stream);
   if (!is_captured(call.stream)) [[likely]] return;
   Owners owners;
   tensors.give_owners(&owners);

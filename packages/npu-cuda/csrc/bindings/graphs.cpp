@@ -1,6 +1,7 @@
 // Graphs, and captures of single calls, which make one of them.
 #include "bindings/bindings.h"
 #include "bindings/holders.h"
+#include "bindings/unlocked.h"
 
 namespace npu::bindings {
 namespace {
@@ -17,7 +18,7 @@ nb::list nodes_of(const GraphHolder& self) {
   return nodes;
 }
 
-void launch(const GraphHolder& self, nb::handle n, nb::handle stream_handle) {
+void launch(GraphHolder& self, nb::handle n, nb::handle stream_handle) {
   self.launch(int_argument(n, {"launch", "n"}, 0, int64_t{1} << 40), stream_handle);
 }
 
@@ -77,14 +78,16 @@ uintptr_t graph_begin(nb::handle device_name, nb::handle mode) {
 GraphHolder graph_end(nb::handle device_name) {
   Capture capture = take(device_name, "graph_end");
   std::unique_ptr<Graph> graph;
-  check(end_capture(capture.device, &graph).at("graph_end"));
-  return {std::move(graph), std::move(capture.owners), capture.stream_source};
+  check(without_gil([&] { return end_capture(capture.device, &graph); }).at("graph_end"));
+  LaunchRecord record;
+  record.add(capture.owners, capture.stream_source, *capture.device);
+  return {std::move(graph), std::move(capture.owners), capture.stream_source, std::move(record)};
 }
 
 void graph_abort(nb::handle device_name) {
   if (device_name.is_none() && captures().empty()) return;
   const Capture capture = take(device_name, "graph_abort");
-  abort_capture(capture.device);
+  without_gil([&] { abort_capture(capture.device); });
 }
 
 // The graph that the weak reference is to, where no other is given.

@@ -5,6 +5,7 @@
 
 #include "bindings/arguments.h"
 #include "bindings/bindings.h"
+#include "bindings/kept.h"
 #include "bindings/tensor_class.h"
 #include "bindings/tensors.h"
 #include "bindings/unlocked.h"
@@ -205,6 +206,7 @@ class PythonKernel final : public Kernel {
 };
 
 void forget_all() {
+  drop_all_kept();
   python_is_over = true;
   for (PythonKernel* kernel : python_kernels()) kernel->forget();
 }

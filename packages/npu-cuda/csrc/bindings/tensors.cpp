@@ -194,7 +194,10 @@ void TensorArguments::read(nb::handle tensor, const Producer& producer, ArgName 
                           ", which has __torch_dispatch__ and may have no memory; give the plain tensor in it"));
   }
   switch (producer.way) {
-    case Producer::Way::Own: desc = own_tensor(tensor, name).desc(); break;
+    case Producer::Way::Own:
+      desc = own_tensor(tensor, name).desc();
+      has_own_tensors_ = true;
+      break;
     case Producer::Way::Exchange: read_exchange(tensor, producer, name, role); break;
     case Producer::Way::Protocol: read_protocol(tensor, producer, name, role); break;
     case Producer::Way::None:
@@ -257,6 +260,15 @@ void* TensorArguments::stream() const {
   const TensorDesc* first = count_ ? descs_ : nullptr;
   const int32_t type = first ? first->device_type : int32_t{NPU_CPU};
   return current_stream(stream_source_, type, first ? first->device_id : 0);
+}
+
+void TensorArguments::note_use(void* stream) const {
+  Device* device = nullptr;
+  check(find_device(static_cast<DeviceType>(descs_[0].device_type), descs_[0].device_id, &device));
+  if (stream == device->default_stream()) return;
+  std::shared_ptr<Event> event;
+  check(device->mark(stream, &event));
+  for (int i = 0; i < num_owners_; ++i) bindings::note_use({nb::borrow(owners_[i])}, stream, event);
 }
 
 void TensorArguments::give_owners(std::vector<nb::object>* to) {

@@ -36,6 +36,9 @@ class TensorArguments {
   // The stream of the call: that of the caller, or the current one of who made the tensors, or the default one.
   void* stream() const;
   const DLPackExchangeAPI* stream_source() const { return stream_source_; }
+  bool has_own_tensors() const { return has_own_tensors_; }
+  // Notes in the memory of our own tensors that launches on a stream use it.
+  void note_use(void* stream) const;
   // Hands over what keeps the memory.
   void give_owners(std::vector<nb::object>* to);
 
@@ -53,6 +56,7 @@ class TensorArguments {
   Hold hold_;
   int count_ = 0;
   int num_owners_ = 0;
+  bool has_own_tensors_ = false;
   const DLPackExchangeAPI* stream_source_ = nullptr;  // of the first tensor on cuda that has one
   PyObject* owners_[3 * kMost];
   TensorDesc descs_[kMost];

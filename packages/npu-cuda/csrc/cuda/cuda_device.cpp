@@ -1,7 +1,9 @@
 #include "cuda/cuda_device.h"
 
 #include "core/device.h"
+#include "core/later.h"
 #include "core/trace.h"
+#include "cuda/cuda_event.h"
 #include "cuda/cuda_handles.h"
 #include "cuda/cuda_recording.h"
 
@@ -113,6 +115,45 @@ Status CudaDevice::is_capturing(void* stream, bool* out) const {
   NPU_TRY(cuda_check(cudaStreamIsCapturing(stream_of(stream), &status), "cudaStreamIsCapturing"));
   *out = status != cudaStreamCaptureStatusNone;
   return {};
+}
+
+Status CudaDevice::mark(void* stream, std::shared_ptr<Event>* event) {
+  bool captures = false;
+  NPU_TRY(is_capturing(stream, &captures));
+  if (captures) return event->reset(), Status();
+  ActiveDevice active;
+  NPU_TRY(active.set(this));
+  return CudaEvent::record(stream_of(stream), event);
+}
+
+Status CudaDevice::find_capture(void* stream, uint64_t* number) const {
+  Capture capture;
+  NPU_TRY(describe_capture(stream, &capture));
+  return *number = capture.number, Status();
+}
+
+Status CudaDevice::allocate_in_capture(uint64_t bytes, void** out) {
+  ActiveDevice active;
+  NPU_TRY(active.set(this));
+  const RelaxedCapture relaxed;
+  return cuda_check(cudaMalloc(out, bytes), "cudaMalloc in a capture");
+}
+
+Status CudaDevice::keep_in_capture(void* stream, std::shared_ptr<void> needs) {
+  Capture capture;
+  NPU_TRY(describe_capture(stream, &capture));
+  if (!capture.graph) return Status::internal("a stream that captures nothing has no graph that could keep anything");
+  auto kept = std::make_unique<std::shared_ptr<void>>(std::move(needs));
+  // CUDA lets go in a thread of its own, where it must not be called.
+  const auto let_go = [](void* owner) { drop_later(std::unique_ptr<std::shared_ptr<void>>(static_cast<std::shared_ptr<void>*>(owner))); };
+  cudaUserObject_t object = nullptr;
+  NPU_TRY(cuda_check(cudaUserObjectCreate(&object, kept.get(), let_go, 1, cudaUserObjectNoDestructorSync),
+                     "cudaUserObjectCreate"));
+  (void)kept.release();
+  Status status = cuda_check(cudaGraphRetainUserObject(capture.graph, object, 1, cudaGraphUserObjectMove),
+                             "cudaGraphRetainUserObject");
+  if (!status.ok()) (void)cuda_check(cudaUserObjectRelease(object, 1), "cudaUserObjectRelease");
+  return status;
 }
 
 Status CudaDevice::refuse_capture(void* stream, const char* what) {

@@ -34,6 +34,10 @@ class CudaDevice final : public Device {
   void destroy_stream(void* stream) noexcept override;
   Status synchronize(void* stream) override;
   Status is_capturing(void* stream, bool* out) const override;
+  Status mark(void* stream, std::shared_ptr<Event>* event) override;
+  Status find_capture(void* stream, uint64_t* number) const override;
+  Status allocate_in_capture(uint64_t bytes, void** out) override;
+  Status keep_in_capture(void* stream, std::shared_ptr<void> needs) override;
   // InvalidArgument where the stream captures: "launching a graph is not possible on a stream that captures".
   Status refuse_capture(void* stream, const char* what);
 

@@ -41,6 +41,13 @@ Status broken_capture() {
       "the whole device");
 }
 
+Status describe_capture(void* stream, Capture* out) {
+  *out = {};
+  return cuda_check(cudaStreamGetCaptureInfo(static_cast<cudaStream_t>(stream), &out->status, &out->number, &out->graph,
+                                             &out->leaves, &out->edges, &out->num_leaves),
+                    "cudaStreamGetCaptureInfo");
+}
+
 CudaRecording::CudaRecording(CudaDevice* device, StreamOwner stream, CaptureMode mode, bool is_dag)
     : device_(device), stream_(std::move(stream)), mode_(mode), is_dag_(is_dag) {}
 
@@ -97,16 +104,12 @@ Status CudaRecording::begin_op(const std::vector<int>& after) {
 Status CudaRecording::end_op() {
   if (is_dag_ && !is_in_op_) return Status::internal("an op ends that did not begin");
   is_in_op_ = false;
-  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-  const cudaGraphNode_t* nodes = nullptr;
-  const cudaGraphEdgeData* edges = nullptr;
-  size_t count = 0;
-  NPU_TRY(cuda_check(cudaStreamGetCaptureInfo(stream_.get(), &status, nullptr, nullptr, &nodes, &edges, &count),
-                     "cudaStreamGetCaptureInfo"));
-  if (status != cudaStreamCaptureStatusActive) return broken_capture();
+  Capture capture;
+  NPU_TRY(describe_capture(stream_.get(), &capture));
+  if (capture.status != cudaStreamCaptureStatusActive) return broken_capture();
   if (!is_dag_) return {};
-  Leaves leaves{{nodes, nodes + count}, std::vector<cudaGraphEdgeData>(count)};
-  if (edges) std::copy_n(edges, count, leaves.edges.begin());
+  Leaves leaves{{capture.leaves, capture.leaves + capture.num_leaves}, std::vector<cudaGraphEdgeData>(capture.num_leaves)};
+  if (capture.edges) std::copy_n(capture.edges, capture.num_leaves, leaves.edges.begin());
   leaves_.push_back(std::move(leaves));
   return {};
 }

@@ -24,6 +24,16 @@ bool this_thread_records();
 // What is said of a capture that CUDA has invalidated.
 Status broken_capture();
 
+struct Capture {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  unsigned long long number = 0;  // which no other capture has; 0 where the stream captures nothing
+  cudaGraph_t graph = nullptr;    // while the capture is active
+  const cudaGraphNode_t* leaves = nullptr;  // what the next node will depend on
+  const cudaGraphEdgeData* edges = nullptr;
+  size_t num_leaves = 0;
+};
+Status describe_capture(void* stream, Capture* out);
+
 class CudaRecording final : public Recording {
  public:
   static Status begin(CudaDevice* device, CaptureMode mode, bool is_dag, std::unique_ptr<Recording>* out);

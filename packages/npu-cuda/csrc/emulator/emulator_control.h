@@ -50,7 +50,7 @@ int64_t npu_emulator_calls(const char* name);
 /* Of device memory. */
 int64_t npu_emulator_live_bytes(void);
 
-/* How many there are: "stream", "graph", "exec", "allocation", "capture" (one not ended); NULL: all. */
+/* How many there are: "stream", "event", "graph", "exec", "allocation", "capture" (one not ended); NULL: all. */
 int64_t npu_emulator_live_objects(const char* kind);
 
 /* What the last kernel that went wrong did: "kernel f(float*), block (0,0,0), thread (3,0,0): ...". Empty if none.

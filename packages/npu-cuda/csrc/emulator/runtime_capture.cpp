@@ -37,7 +37,8 @@ cudaError_t begin_capture(cudaStream_t handle, cudaStreamCaptureMode mode) {
   if (stream->capture != nullptr) return cudaErrorIllegalState;
   cudaGraph_t graph = new CUgraph_st;
   runtime().graphs.insert(graph);
-  stream->capture = std::make_shared<Capture>(Capture{mode, std::this_thread::get_id(), stream, graph});
+  static unsigned long long captures = 0;
+  stream->capture = std::make_shared<Capture>(Capture{mode, std::this_thread::get_id(), stream, graph, ++captures});
   runtime().captures.push_back(stream->capture);
   return cudaSuccess;
 }
@@ -138,13 +139,16 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t handle, cudaStreamCaptureStatus* 
   return call("cudaStreamIsCapturing", [&] { return describe_capture(handle, status, nullptr); });
 }
 
-cudaError_t cudaStreamGetCaptureInfo(cudaStream_t handle, cudaStreamCaptureStatus* status, unsigned long long*,
-                                     cudaGraph_t*, const cudaGraphNode_t** dependencies,
+cudaError_t cudaStreamGetCaptureInfo(cudaStream_t handle, cudaStreamCaptureStatus* status, unsigned long long* id,
+                                     cudaGraph_t* graph, const cudaGraphNode_t** dependencies,
                                      const cudaGraphEdgeData** edges, size_t* count) {
   return call("cudaStreamGetCaptureInfo", [&] {
     cudaStream_t stream = nullptr;
     const cudaError_t error = describe_capture(handle, status, &stream);
     if (error != cudaSuccess || *status != cudaStreamCaptureStatusActive) return error;
+    if (id != nullptr) *id = stream->capture->id;
+    if (graph != nullptr) *graph = stream->capture->graph;
+    if (dependencies == nullptr) return cudaSuccess;
     stream->edges.resize(stream->dependencies.size());
     *dependencies = stream->dependencies.data();
     *edges = stream->edges.data();
