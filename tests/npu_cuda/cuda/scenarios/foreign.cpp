@@ -21,6 +21,7 @@ class ForeignCapture {
     return number;
   }
   GraphExecOwner finish() {
+    const RelaxedCapture relaxed;  // another one may go on
     cudaGraph_t graph = nullptr;
     expect_ok(cuda_check(cudaStreamEndCapture(stream(), &graph), "end"));
     const GraphOwner owner(graph);

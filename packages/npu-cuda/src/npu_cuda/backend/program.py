@@ -113,8 +113,8 @@ class ProgramInstance:
 class PreparedProgram:
     """A lowered graph, ready to run; the result of `NativeBackend.prepare`.
 
-    Instances are created on demand: one per stream and per thread that runs the graph concurrently. A run that is
-    captured has those of its capture: the captured graph uses their memory again and again.
+    Instances are created on demand: one per stream and per thread that runs the graph concurrently. A run
+    that is captured has those of its capture: the captured graph uses their memory again and again.
 
     Attributes:
         outputs: Allocators, one per output.
@@ -182,7 +182,7 @@ class PreparedProgram:
             idle.append(instance)
 
     def _pool_of(self, capture: int) -> _Pool:
-        """Return the instances of a capture; those of the one before go, and its graph keeps what it needs."""
+        """Return the instances of a capture; those of the one before go: its graph keeps what it needs."""
         known, pool = self._captured
         if known != capture:
             pool = defaultdict(deque)
