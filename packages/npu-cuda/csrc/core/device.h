@@ -75,6 +75,8 @@ class Device {
   // by themselves.
   virtual Status activate(int* before) { return *before = id(), Status(); }
   virtual void deactivate(int) noexcept {}
+  // Starts what the device needs before its first use, which a capture may not allow. Once, and harmless in a capture.
+  virtual Status start() { return {}; }
   // Launches a kernel that was chosen for this call, or records it.
   virtual Status launch(const KernelPtr& kernel, const OpCall& call) = 0;
   // Starts to record on a stream of its own. `is_dag`: begin_op states dependencies.

@@ -272,6 +272,7 @@ Status Program::plan(const Allocator& allocator) {
 Status Program::finalize(const Allocator& allocator) {
   const Exclusive exclusive(&is_running_);
   NPU_TRY(begin(exclusive, "finalize", false));
+  NPU_TRY(device_->start());
   resources_ = std::make_shared<Resources>();
   Status status = plan(allocator);
   is_final_ = status.ok();

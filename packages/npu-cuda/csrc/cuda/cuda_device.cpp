@@ -3,6 +3,7 @@
 #include "core/device.h"
 #include "core/later.h"
 #include "core/trace.h"
+#include "cuda/architectures.h"
 #include "cuda/cuda_event.h"
 #include "cuda/cuda_handles.h"
 #include "cuda/cuda_recording.h"
@@ -26,7 +27,7 @@ cudaMemcpyKind kind_of(Direction direction) {
   return cudaMemcpyDeviceToDevice;
 }
 
-static_assert(CUDART_VERSION >= 13000, "npu-cuda needs the headers of CUDA 13 or newer");
+static_assert(CUDART_VERSION >= 12040, "npu-cuda needs the headers of CUDA 12.4 or newer");
 
 std::string version_text(int version) {  // 13000 stands for 13.0
   return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
@@ -55,12 +56,14 @@ std::string why_there_is_none(cudaError_t error) {
   return "CUDA does not work here" + detail;
 }
 
-Status describe(int id, bool is_only_one, CudaDevice::Traits* out) {
+Status describe(int id, const std::string& architectures, CudaDevice::Traits* out) {
   cudaDeviceProp properties{};
   NPU_TRY(cuda_check(cudaGetDeviceProperties(&properties, id), "cudaGetDeviceProperties"));
   const int capability = properties.major * 10 + properties.minor;
-  *out = {id, capability, std::string(properties.name) + ", sm_" + std::to_string(capability), is_only_one};
-  return {};
+  *out = {id, capability, std::string(properties.name) + ", sm_" + std::to_string(capability), false};
+  if (has_code_for(architectures, capability)) return {};
+  return Status::unavailable(out->description + ": this build has code for " + architectures +
+                             " only; build it with CMAKE_CUDA_ARCHITECTURES=" + std::to_string(capability));
 }
 
 }  // namespace
@@ -163,6 +166,17 @@ Status CudaDevice::refuse_capture(void* stream, const char* what) {
   return Status::invalid(std::string(what) + " is not possible on a stream that captures a graph");
 }
 
+// CUDA makes the context of a device at its first use.
+Status CudaDevice::start() {
+  if (is_started_.load(std::memory_order_acquire)) return {};
+  ActiveDevice active;
+  NPU_TRY(active.set(this));
+  const RelaxedCapture relaxed;
+  NPU_TRY(cuda_check(cudaFree(nullptr), "cudaFree"));
+  is_started_.store(true, std::memory_order_release);
+  return {};
+}
+
 Status CudaDevice::activate(int* before) {
   *before = id();
   if (traits_.is_only_one) return {};
@@ -203,7 +217,7 @@ Status CudaDevice::update(Executable* executable, Recording* recording, std::uni
   return is_done ? Status() : CudaExecutable::make(this, graph.get(), stream_of(next->stream()), out);
 }
 
-std::vector<Device*> cuda_devices(std::string* absence) {
+std::vector<Device*> cuda_devices(const std::string& architectures, std::string* absence) {
   absence->clear();
   int count = 0;
   const cudaError_t error = cudaGetDeviceCount(&count);
@@ -211,11 +225,12 @@ std::vector<Device*> cuda_devices(std::string* absence) {
   std::vector<Device*> devices;
   for (int id = 0; id < count; ++id) {
     CudaDevice::Traits traits;
-    if (const Status status = describe(id, count == 1, &traits); !status.ok()) {
+    if (const Status status = describe(id, architectures, &traits); !status.ok()) {
       if (!absence->empty()) *absence += "; ";
       *absence += "cuda:" + std::to_string(id) + " does not work: " + status.message();
       continue;
     }
+    traits.is_only_one = count == 1;
     devices.push_back(new CudaDevice(std::move(traits)));
   }
   return devices;

@@ -2,6 +2,7 @@
 // every failure is a Status that holds the name of the CUDA error; none stays behind in the state of the runtime.
 #pragma once
 
+#include <atomic>
 #include <string>
 #include <vector>
 
@@ -41,6 +42,7 @@ class CudaDevice final : public Device {
   // InvalidArgument where the stream captures: "launching a graph is not possible on a stream that captures".
   Status refuse_capture(void* stream, const char* what);
 
+  Status start() override;
   Status activate(int* before) override;
   void deactivate(int before) noexcept override;
   Status launch(const KernelPtr& kernel, const OpCall& call) override;
@@ -49,10 +51,11 @@ class CudaDevice final : public Device {
 
  private:
   Traits traits_;
+  std::atomic<bool> is_started_{false};
 };
 
-// Every GPU that works here; called once: what it returns lives as long as the process. `absence` says in words
-// what does not work, be it all of CUDA or one device. Throws nothing and prints nothing.
-std::vector<Device*> cuda_devices(std::string* absence);
+// Every GPU that works here and that the build has code for; called once: what it returns lives as long as the process.
+// `absence` says in words what does not work, be it all of CUDA or one device. Throws nothing and prints nothing.
+std::vector<Device*> cuda_devices(const std::string& architectures, std::string* absence);
 
 }  // namespace npu

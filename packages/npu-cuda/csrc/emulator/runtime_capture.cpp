@@ -43,6 +43,15 @@ cudaError_t begin_capture(cudaStream_t handle, cudaStreamCaptureMode mode) {
   return cudaSuccess;
 }
 
+// Stricter than CUDA, which lets a node dangle that was dropped from the dependencies of its own stream: which stream
+// a node is of is not known here.
+bool is_joined(const CUstream_st& stream) {
+  std::set<cudaGraphNode_t> followed(stream.dependencies.begin(), stream.dependencies.end());
+  const auto& nodes = stream.capture->graph->nodes;
+  for (const auto& node : nodes) followed.insert(node->after.begin(), node->after.end());
+  return std::all_of(nodes.begin(), nodes.end(), [&](const auto& node) { return followed.contains(node.get()); });
+}
+
 cudaError_t end(cudaStream_t handle, cudaGraph_t* graph) {
   *graph = nullptr;
   cudaStream_t stream = find_stream(handle);
@@ -52,6 +61,7 @@ cudaError_t end(cudaStream_t handle, cudaGraph_t* graph) {
   if (capture->mode != cudaStreamCaptureModeRelaxed && capture->thread != std::this_thread::get_id()) {
     return cudaErrorStreamCaptureWrongThread;
   }
+  if (!capture->invalidated && !is_joined(*stream)) return end_capture(capture, false), cudaErrorStreamCaptureUnjoined;
   end_capture(capture, !capture->invalidated);
   *graph = capture->graph;
   return capture->invalidated ? cudaErrorStreamCaptureInvalidated : cudaSuccess;
