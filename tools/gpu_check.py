@@ -133,7 +133,8 @@ def planned(site: Path, out: Path, gpu: str) -> list[Step]:
     probe = (PYTHON, "-m", "npu_cuda.probe")
     # What the other tests share (tests/conftest.py) needs packages that are not needed here.
     pytest = (PYTHON, "-m", "pytest", "-p", "no:cacheprovider", "-q", "-m", "gpu", "-s", "--confcutdir")
-    absence = "" if sanitizer else "there is no compute-sanitizer"
+    bench = (PYTHON, "benchmarks/native.py", "--quick", "--json", str(out / "bench.json"))
+    absence = absence_of_sanitizer(sanitizer)
     return [
         Step("build", build, 240, needs_gpu=False),
         Step("status", (PYTHON, "-c", "import npu_cuda; print(npu_cuda.status())"), 30, needs_gpu=False),
@@ -142,8 +143,24 @@ def planned(site: Path, out: Path, gpu: str) -> list[Step]:
         Step("training", (*pytest, str(TRAINING_TESTS), str(TRAINING_TESTS)), 90),
         Step("memcheck", (*check, "memcheck", *probe, "all", "--device", "cuda"), 90, absence=absence),
         Step("racecheck", (*check, "racecheck", *probe, "gemm", "--device", "cuda"), 60, absence=absence),
-        Step("benchmarks", (PYTHON, "benchmarks/native.py", "--quick", "--json", str(out / "bench.json")), 90),
+        Step("benchmarks", bench, 90),
     ]  # fmt: skip
+
+
+def absence_of_sanitizer(command: str | None) -> str:
+    """Return why the sanitizer cannot be used here; empty if it can. Some container runtimes refuse it."""
+    if not command:
+        return "there is no compute-sanitizer"
+    check = [command, PYTHON, "-c", "import torch; torch.zeros(1, device='cuda')"]
+    try:
+        tried = subprocess.run(
+            check, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"compute-sanitizer does not run here: {error}"
+    output = tried.stdout.decode(errors="replace")
+    refusals = [line.strip("= ") for line in output.splitlines() if "Device not supported" in line]
+    return f"compute-sanitizer refuses the device: {refusals[0]}" if refusals else ""
 
 
 def split_settings() -> list[str]:

@@ -39,6 +39,23 @@ def test_tests_are_left_out_where_the_build_failed_or_there_is_no_gpu(tool: Modu
         assert [(outcome.result, outcome.detail) for outcome in ran] == outcomes
 
 
+def test_a_sanitizer_that_refuses_the_device_is_left_out(tool: ModuleType, tmp_path: Path) -> None:
+    command = tmp_path / "compute-sanitizer"
+
+    def absence(script: str) -> str:
+        command.write_text(f"#!/bin/sh\n{script}\n")
+        command.chmod(0o755)
+        return str(tool.absence_of_sanitizer(str(command)))
+
+    assert absence("echo '========= ERROR SUMMARY: 0 errors'") == ""
+    assert absence("echo '========= Error: Device not supported. Please refer to'; exit 1") == (
+        "compute-sanitizer refuses the device: Error: Device not supported. Please refer to"
+    )
+    command.unlink()
+    assert "compute-sanitizer does not run here: [Errno 2]" in tool.absence_of_sanitizer(str(command))
+    assert tool.absence_of_sanitizer(None) == "there is no compute-sanitizer"
+
+
 def test_what_takes_too_long_is_stopped_and_keeps_its_output(tool: ModuleType) -> None:
     code = "import time; print('started', flush=True); time.sleep(60)"
     steps = [python(tool, "tests", code), python(tool, "benchmarks", code)]

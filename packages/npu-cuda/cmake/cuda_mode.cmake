@@ -1,7 +1,7 @@
 # Decides whether the CUDA sources are built, and keeps what people will ask about the build.
 # Sets NPU_MODE (ON, OFF, EMULATE), NPU_WITH_CUDA, NPU_REASON (why not ON; empty otherwise), NPU_CUDA_VERSION,
 # NPU_CUDA_COMPILER, NPU_CUDART, and NPU_CUDA_INCLUDE for EMULATE. Enables the language CUDA for ON.
-set(NPU_OLDEST_CUDA 13.0)
+set(NPU_OLDEST_CUDA 12.4)
 set(NPU_DEFAULT_ARCHITECTURES 80-real 90-real 100-real 90-virtual)
 
 set(NPU_WITH_CUDA OFF)
@@ -93,6 +93,9 @@ else()
   elseif(NPU_REASON)
     message(WARNING "npu-cuda is built without CUDA: ${NPU_REASON}")
   else()
+    if(CMAKE_MATCH_1 VERSION_LESS 12.8)
+      list(REMOVE_ITEM NPU_DEFAULT_ARCHITECTURES 100-real)
+    endif()
     if(NOT CMAKE_CUDA_ARCHITECTURES AND NOT DEFINED ENV{CUDAARCHS})
       set(CMAKE_CUDA_ARCHITECTURES ${NPU_DEFAULT_ARCHITECTURES})
     endif()

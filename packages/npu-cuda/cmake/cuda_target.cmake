@@ -6,8 +6,9 @@ endif()
 if(NPU_MODE STREQUAL "ON")
   # Named here because nanobind links C++: CMake adds the runtime by itself only where CUDA links.
   target_link_libraries(_C PRIVATE CUDA::cudart_static)
-  # Drivers since 12.4 unpack it.
-  target_compile_options(_C PRIVATE "$<$<COMPILE_LANGUAGE:CUDA>:--compress-mode=size>")
+  if(CMAKE_CUDA_COMPILER_VERSION VERSION_GREATER_EQUAL 12.8)  # drivers since 12.4 unpack it
+    target_compile_options(_C PRIVATE "$<$<COMPILE_LANGUAGE:CUDA>:--compress-mode=size>")
+  endif()
   if(NPU_PTXAS_VERBOSE)
     target_compile_options(_C PRIVATE "$<$<COMPILE_LANGUAGE:CUDA>:-Xptxas=-v>")
   endif()

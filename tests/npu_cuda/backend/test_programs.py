@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import re
 import types
+import weakref
 from typing import Any
 
 import pytest
 import torch
 
+from npu_cuda import _C
 from npu_cuda.backend import CudaBackend, HostBackend, native, program
 from npu_cuda.backend.program import PreparedProgram
 from npu_cuda.errors import DeviceError, InvalidArgumentError
@@ -168,11 +171,32 @@ def test_streams_have_programs_of_their_own(monkeypatch: pytest.MonkeyPatch) -> 
     _, made = prepared()
     made._idle.clear()
     monkeypatch.setattr(program, "ProgramInstance", Recorder)
+    monkeypatch.setattr(_C, "find_capture", lambda device, stream: 0)
 
     for stream in (5, 6, 5, 5):
         made.run([torch.ones(33)] * 3, stream)
 
     assert [item.streams for idle in made._idle.values() for item in idle] == [[5, 5, 5], [6]]
+
+
+def test_captures_have_programs_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, made = prepared()
+    made._idle.clear()
+    instances: list[weakref.ref[Recorder]] = []
+
+    class Watched(Recorder):
+        def __init__(self, prepared: PreparedProgram, *, is_aligned: bool) -> None:
+            super().__init__(prepared, is_aligned=is_aligned)
+            instances.append(weakref.ref(self))
+
+    monkeypatch.setattr(program, "ProgramInstance", Watched)
+    for capture in (0, 71, 71, 72, 0):
+        monkeypatch.setattr(_C, "find_capture", lambda device, stream, capture=capture: capture)
+        made.run([torch.ones(33)] * 3, 5)
+        gc.collect()
+
+    # One outside, and one for each capture; what the graph of the first one needs is its own affair.
+    assert [len(seen.streams) if (seen := instance()) else None for instance in instances] == [2, None, 1]
 
 
 def test_memory_that_is_not_aligned_has_a_program_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:

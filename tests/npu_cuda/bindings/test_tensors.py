@@ -69,12 +69,45 @@ class Exporter:
             setattr(self.managed, name, value)
 
     def __dlpack__(self, **keywords: object) -> object:
-        new = ctypes.pythonapi.PyCapsule_New
-        new.restype, new.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
-        return new(ctypes.addressof(self.managed), b"dltensor_versioned", None)
+        return capsule(ctypes.addressof(self.managed), b"dltensor_versioned")
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return (1, 0)
+
+
+class Table(ctypes.Structure):
+    """DLPackExchangeAPI of DLPack."""
+
+    _fields_ = (
+        ("version", ctypes.c_uint32 * 2), ("previous", ctypes.c_void_p), ("allocate", ctypes.c_void_p),
+        ("export", ctypes.CFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.POINTER(ctypes.c_void_p))),
+        ("from_managed", ctypes.c_void_p), ("borrow", ctypes.c_void_p), ("stream", ctypes.c_void_p),
+    )  # fmt: skip
+
+
+def capsule(address: int, name: bytes) -> object:
+    new = ctypes.pythonapi.PyCapsule_New
+    new.restype, new.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+    return new(address, name, None)
+
+
+def with_table(**members: object) -> type[Exporter]:
+    """Return a class of exporters with a table of C functions."""
+
+    class Tabled(Exporter):
+        def __dlpack__(self, **keywords: object) -> object:
+            raise AssertionError("the table was not used")
+
+    def export(tensor: Exporter, out: ctypes._Pointer[ctypes.c_void_p]) -> int:
+        out[0] = ctypes.addressof(tensor.managed)
+        return 0
+
+    table = Table((1, 3), export=Table._fields_[3][1](export), stream=1)
+    for name, value in members.items():
+        setattr(table, name, value)
+    Tabled.table = table
+    Tabled.__dlpack_c_exchange_api__ = capsule(ctypes.addressof(table), b"dlpack_exchange_api")
+    return Tabled
 
 
 X = torch.tensor([-1.0, 0.5, 2.0])
@@ -100,10 +133,36 @@ def test_what_is_read_only_or_a_copy_is_an_input_but_no_output() -> None:
     x = X.numpy().copy()
     x.flags.writeable = False
 
-    for given, text in ((x, "is read-only"), (Exporter(flags=2), "is exported as a copy")):
+    tabled = with_table()
+    cases = [
+        (x, "is read-only"),
+        (Exporter(flags=2), "is exported as a copy"),
+        (tabled(flags=1), "is read-only"),
+        (tabled(flags=2), "is exported as a copy"),
+    ]
+    for given, text in cases:
         assert relu(given).tolist() == [0.0, 0.5, 2.0]
         with refused(rf"op_call: outputs\[0\] {text}, and cannot be an output"):
             relu(X, given)
+
+
+def test_tables_of_c_functions_are_used_where_they_are_what_they_should_be() -> None:
+    written = with_table()()
+    relu(X, written)
+    assert list(written.memory) == [0.0, 0.5, 2.0]
+    with refused(r"op_call: inputs\[0\]: is exported as version 2 of DLPack"):
+        relu(with_table()(version=(2, 0)))
+
+    for members in ({"version": (1, 1)}, {"version": (2, 3)}, {"stream": None}):
+        with refused("the table was not used"):
+            relu(with_table(**members)())
+
+
+def test_an_address_is_believed_of_pytorch_alone() -> None:
+    class Liar(Exporter):
+        __c_dlpack_exchange_api__ = 64
+
+    assert relu(Liar()).tolist() == [0.0, 0.5, 2.0]
 
 
 def test_what_is_no_tensor_in_memory_is_refused() -> None:

@@ -13,7 +13,10 @@ import pytest
 
 from tests.support.emulator.building import CSRC, SCENARIOS, compile_files, link, require_compiler
 
-CORE = ("dispatch.cpp", "eager_workspace.cpp", "kernel.cpp", "op_info.cpp", "planner.cpp", "registry.cpp")
+CORE = (
+    "dispatch.cpp", "eager_workspace.cpp", "kernel.cpp", "later.cpp", "op_info.cpp", "planner.cpp",
+    "reader_epochs.cpp", "registry.cpp",
+)  # fmt: skip
 FILES = [path.name for path in sorted(SCENARIOS.glob("*.cpp")) if path.stem not in {"main", "rig"}]
 
 

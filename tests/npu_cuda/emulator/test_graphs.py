@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.emulator.library import SCHEDULES, THREAD_LOCAL, Emulator
 
-SET = 1  # cudaStreamSetCaptureDependencies
+ADD, SET = 0, 1  # flags of cudaStreamUpdateCaptureDependencies
 
 
 def edges(emulator: Emulator, graph: ctypes.c_void_p) -> list[tuple[int, int]]:
@@ -36,12 +36,35 @@ def capture_two(
     x, y, z = arrays
     emulator.check("cudaStreamBeginCapture", stream, THREAD_LOCAL)
     scale(emulator, stream, x, y)
+    first = leaves(emulator, stream)
     if not chained:
         emulator.check("cudaStreamUpdateCaptureDependencies", stream, None, None, 0, SET)
     scale(emulator, stream, y, z)
+    if not chained:
+        emulator.check("cudaStreamUpdateCaptureDependencies", stream, first, None, len(first), ADD)
     error, graph = emulator.end_capture(stream)
     assert error == "cudaSuccess"
     return graph
+
+
+def leaves(emulator: Emulator, stream: ctypes.c_void_p) -> ctypes.Array[ctypes.c_void_p]:
+    """Return what the next node of a capture will depend on."""
+    status, nodes, edges = ctypes.c_int(), ctypes.POINTER(ctypes.c_void_p)(), ctypes.c_void_p()
+    count = ctypes.c_size_t()
+    out = map(ctypes.byref, (nodes, edges, count))
+    emulator.check("cudaStreamGetCaptureInfo", stream, ctypes.byref(status), None, None, *out)
+    return (ctypes.c_void_p * count.value)(*nodes[: count.value])
+
+
+def test_what_a_capture_leaves_dangling_is_not_joined(emulator: Emulator, stream: ctypes.c_void_p) -> None:
+    x, y = np.ones(8, np.float32), np.zeros(8, np.float32)
+    emulator.check("cudaStreamBeginCapture", stream, THREAD_LOCAL)
+    scale(emulator, stream, x, y)
+    emulator.check("cudaStreamUpdateCaptureDependencies", stream, None, None, 0, SET)
+
+    error, graph = emulator.end_capture(stream)
+
+    assert (error, graph.value) == ("cudaErrorStreamCaptureUnjoined", None)
 
 
 @pytest.mark.parametrize("chained", [True, False])

@@ -81,12 +81,15 @@ def test_graph_launch_launches_the_last_graph_that_ended() -> None:
     x, stream = begin()
     double(x, stream)
     _C.op_call(OpKind.Copy, [np.full(1000, 7, np.float32)], [y], stream_handle=stream)
-    _C.graph_end()
+    graph = _C.graph_end()
     others = [np.full(1000, index, np.float32) for index in range(8)]  # not in the memory of the first
 
     _C.graph_launch()
 
     assert (x[0], set(y), others[0][0]) == (2, {7}, 0)
+    del graph
+    with refused(r"graph_launch: the last graph of graph_end\(\) is gone: keep it"):
+        _C.graph_launch()
     with refused(r"graph_end: no graph is being captured: call graph_begin\(\) first"):
         _C.graph_end()
     _C.graph_abort()

@@ -11,9 +11,11 @@
 namespace npu::bindings {
 namespace {
 
-// Whether it takes so long that other threads of Python should run meanwhile. `memo`: of such tensors, or null.
+// Whether other threads of Python should run meanwhile. A launch on cuda waits where the queue of the stream is full: for
+// work that may need the GIL. `memo`: of such tensors, or null.
 bool is_long(const OpCall& call, const CallMemo* memo) {
-  if (call.num_outputs == 0 || call.outputs[0].device_type != NPU_CPU) return false;
+  if (call.num_outputs == 0) return false;
+  if (call.outputs[0].device_type != NPU_CPU) return true;
   if (memo) return memo->bytes > kBytesWorthTheGil;
   int64_t bytes = 0;
   for (int i = 0; i < call.num_inputs; ++i) bytes += nbytes(call.inputs[i]);
@@ -38,7 +40,9 @@ void run_call(const char* function, const CallArguments& given, const CallMemo* 
   call.attrs = attrs.blob();
   call.stream = tensors.stream();
   const bool is_like_memo = tensors.are_expected();
-  check(is_long(call, is_like_memo ? memo : nullptr) ? without_gil([&] { return run(call, is_like_memo); }) : run(call, is_like_memo));
+  const bool releases_gil = is_long(call, is_like_memo ? memo : nullptr);
+  check(releases_gil ? without_gil([&] { return run(call, is_like_memo); }) : run(call, is_like_memo));
+  if (tensors.has_own_tensors() && call.outputs[0].device_type != NPU_CPU) tensors.note_use(call.stream);
   if (!is_captured(call.stream)) [[likely]] return;
   Owners owners;
   tensors.give_owners(&owners);
@@ -105,7 +109,7 @@ void call_op(nb::handle kind, const CallArguments& given) {
   const OpKind op = kind_argument(kind, "op_call");
   const CallMemo& memo = memo_of(op);
   run_call("op_call", given, &memo, [&](const OpCall& call, bool is_like_memo) {
-    return is_like_memo && memo.is_like(op, call) ? dispatch_again(memo, call) : dispatch(op, call);
+    return is_like_memo ? dispatch_again(memo, op, call) : dispatch(op, call);
   });
 }
 

@@ -13,6 +13,7 @@ struct DLDataType { uint8_t code, bits; uint16_t lanes; };
 enum : int32_t { kDLCPU = 1, kDLCUDA = 2, kDLCUDAHost = 3, kDLCUDAManaged = 13 };
 enum : uint64_t { kDLPackReadOnly = 1, kDLPackIsCopied = 2 };
 enum : uint32_t { kDLPackMajor = 1, kDLPackMinor = 0 };  // what we ask for and give
+enum : uint32_t { kExchangeMinor = 2 };                  // of the first version that has DLPackExchangeAPI
 
 struct DLTensor {
   void* data;

@@ -1,6 +1,7 @@
 // Graphs, and captures of single calls, which make one of them.
 #include "bindings/bindings.h"
 #include "bindings/holders.h"
+#include "bindings/unlocked.h"
 
 namespace npu::bindings {
 namespace {
@@ -17,7 +18,7 @@ nb::list nodes_of(const GraphHolder& self) {
   return nodes;
 }
 
-void launch(const GraphHolder& self, nb::handle n, nb::handle stream_handle) {
+void launch(GraphHolder& self, nb::handle n, nb::handle stream_handle) {
   self.launch(int_argument(n, {"launch", "n"}, 0, int64_t{1} << 40), stream_handle);
 }
 
@@ -77,14 +78,27 @@ uintptr_t graph_begin(nb::handle device_name, nb::handle mode) {
 GraphHolder graph_end(nb::handle device_name) {
   Capture capture = take(device_name, "graph_end");
   std::unique_ptr<Graph> graph;
-  check(end_capture(capture.device, &graph).at("graph_end"));
-  return {std::move(graph), std::move(capture.owners), capture.stream_source};
+  check(without_gil([&] { return end_capture(capture.device, &graph); }).at("graph_end"));
+  LaunchRecord record;
+  record.add(capture.owners, capture.stream_source, *capture.device);
+  return {std::move(graph), std::move(capture.owners), capture.stream_source, std::move(record)};
 }
 
 void graph_abort(nb::handle device_name) {
   if (device_name.is_none() && captures().empty()) return;
   const Capture capture = take(device_name, "graph_abort");
-  abort_capture(capture.device);
+  without_gil([&] { abort_capture(capture.device); });
+}
+
+// The graph that the weak reference is to, where no other is given.
+nb::object last_graph(nb::handle reference, nb::handle given) {
+  if (!given.is_none()) return nb::none();
+  if (reference.is_none()) raise(Status::invalid("graph_launch: graph_end() has made no graph yet"));
+  nb::object last = reference();
+  if (last.is_none()) {
+    raise(Status::invalid("graph_launch: the last graph of graph_end() is gone: keep it as long as it is launched"));
+  }
+  return last;
 }
 
 }  // namespace
@@ -105,7 +119,7 @@ bool dag_argument(nb::handle topology, const char* function) {
 }
 
 void bind_graphs(nb::module_& module) {
-  nb::class_<GraphHolder>(module, "Graph", nb::type_slots(collected<GraphHolder>()),
+  nb::class_<GraphHolder>(module, "Graph", nb::type_slots(collected<GraphHolder>()), nb::is_weak_referenceable(),
                           "Launches that were recorded, to be run again with one call. It works on the memory that was\n"
                           "bound at the capture, and keeps it. Made by Program.capture() and graph_end().")
       .def("launch", &launch, nb::arg("n") = 1, nb::arg("stream_handle") = 0,
@@ -129,14 +143,14 @@ void bind_graphs(nb::module_& module) {
              nb::sig("def graph_begin(device: str = 'cuda', mode: str = 'thread_local') -> int"),
              "Begin to record single calls and return the stream to give to them, as stream_handle. Calls on it are\n"
              "recorded and not run. One capture at a time per device.");
-  // The module itself holds the last graph, so that it goes with the module.
+  // The module itself holds a reference to the last graph, so that it goes with the module.
   nb::object home = nb::borrow(module);
   home.attr("_last_graph") = nb::none();
   PyObject* self = home.ptr();
   module.def("graph_end",
              [self](nb::handle device) {
                nb::object graph = nb::cast(graph_end(device));
-               nb::handle(self).attr("_last_graph") = graph;
+               nb::handle(self).attr("_last_graph") = nb::weakref(graph);
                return graph;
              },
              nb::arg("device") = nb::none(), nb::sig("def graph_end(device: str | None = None) -> Graph"),
@@ -149,15 +163,16 @@ void bind_graphs(nb::module_& module) {
              "Throw away what is being captured. Without a capture it does nothing, so that it fits a finally.");
   module.def("graph_launch",
              [self](nb::handle graph, nb::handle stream_handle) {
-               const nb::object last = nb::handle(self).attr("_last_graph");
+               const nb::object last = last_graph(nb::handle(self).attr("_last_graph"), graph);
                const nb::handle chosen = graph.is_none() ? nb::handle(last) : graph;
-               if (chosen.is_none()) raise(Status::invalid("graph_launch: graph_end() has made no graph yet"));
                if (!nb::isinstance<GraphHolder>(chosen)) raise_other_type({"graph_launch", "graph"}, "a Graph", chosen);
                nb::cast<GraphHolder&>(chosen).launch(1, stream_handle);
              },
              nb::arg("graph") = nb::none(), nb::arg("stream_handle") = 0,
              nb::sig("def graph_launch(graph: Graph | None = None, stream_handle: int = 0) -> None"),
-             "Run a graph once; without one, the last that graph_end() made.");
+             "Run a graph once; without one, the last that graph_end() made, which the caller keeps.\n\n"
+             "Raises:\n"
+             "    InvalidArgumentError: There is no such graph, or nobody has kept it.");
 }
 
 bool is_captured(void* stream) { return !captures().empty() && find(stream); }

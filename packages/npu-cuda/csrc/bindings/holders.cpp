@@ -2,13 +2,21 @@
 
 #include <cstring>
 
+#include "bindings/kept.h"
 #include "bindings/unlocked.h"
 
 namespace npu::bindings {
 namespace {
 
 template <class Core>
-Core& alive(const std::unique_ptr<Core>& core, const char* what) {
+void drop(Core* core) {
+  if (core->device()->type() == DeviceType::Host) return delete core;
+  const Unlocked unlocked;
+  delete core;
+}
+
+template <class Core>
+Core& alive(const std::unique_ptr<Core, DropUnlocked>& core, const char* what) {
   if (!core) raise(Status::invalid(std::string("this ") + what + " is being destroyed by the garbage collector"));
   return *core;
 }
@@ -26,7 +34,8 @@ class Busy {
 };
 
 // Memory from Python: alloc(bytes) returns a tensor of at least so many bytes.
-Status allocate(nb::handle allocator, const Device& device, uint64_t bytes, void** data, std::shared_ptr<void>* owner) {
+Status allocate(nb::handle allocator, const Device& device, uint64_t bytes, void** data, std::shared_ptr<void>* owner,
+                LaunchRecord* record) {
   try {
     const nb::object memory = allocator(bytes);
     TensorArguments tensors("finalize", nullptr, Hold::Longer);
@@ -42,9 +51,10 @@ Status allocate(nb::handle allocator, const Device& device, uint64_t bytes, void
     }
     auto owners = std::make_unique<Owners>();
     tensors.give_owners(owners.get());
+    record->add(*owners, tensors.stream_source(), device);
     *data = desc.data;
     owner->reset(owners.release(), [](void* kept) {
-      const nb::gil_scoped_acquire locked;
+      const Gil locked;
       delete static_cast<Owners*>(kept);
     });
     return {};
@@ -55,6 +65,9 @@ Status allocate(nb::handle allocator, const Device& device, uint64_t bytes, void
 }
 
 }  // namespace
+
+void DropUnlocked::operator()(Program* program) const { drop(program); }
+void DropUnlocked::operator()(Graph* graph) const { drop(graph); }
 
 void adapt([[maybe_unused]] TensorDesc* desc, [[maybe_unused]] const Device& device) {
 #ifdef NPU_EMULATE
@@ -77,17 +90,17 @@ Program& ProgramHolder::core() const {
 
 void ProgramHolder::finalize(nb::handle allocator) {
   Program& program = core();
-  if (!allocator.is_none()) {
-    if (!PyCallable_Check(allocator.ptr())) {
-      raise_other_type({"finalize", "alloc"}, "a function of a number of bytes", allocator);
-    }
-    return check(program.finalize([&](uint64_t bytes, void** data, std::shared_ptr<void>* owner) {
-      return allocate(allocator, *program.device(), bytes, data, owner);
-    }));
+  drop_passed();
+  if (!allocator.is_none() && !PyCallable_Check(allocator.ptr())) {
+    raise_other_type({"finalize", "alloc"}, "a function of a number of bytes", allocator);
   }
+  const Allocator allocate_arena = [&](uint64_t bytes, void** data, std::shared_ptr<void>* owner) {
+    const Gil locked;
+    return allocate(allocator, *program.device(), bytes, data, owner, &record_);
+  };
   // Exceptions of a Python kernel that are not refusals, such as KeyboardInterrupt, are thrown through it.
   const Busy planning(is_planning_);
-  check(without_gil([&] { return program.finalize(); }));
+  check(without_gil([&] { return program.finalize(allocator.is_none() ? nullptr : allocate_arena); }));
 }
 
 bool ProgramHolder::is_bound_to(int slot, nb::handle tensor, const TensorDesc& desc) const {
@@ -123,9 +136,13 @@ void ProgramHolder::bind_slot(int slot, nb::handle tensor, ArgName name, Owners*
   adapt(read.descs(), *program.device());
   check(program.bind(slot, read.descs()[0]).at([&] { return name.text(); }));
   if (read.stream_source()) stream_source_ = read.stream_source();
+  if (!let_go || read.has_own_tensors()) record_.add({}, read.has_own_tensors() ? nullptr : read.stream_source(), *program.device());
   Owners owners;
   read.give_owners(let_go ? let_go : &owners);
-  if (!let_go) return owners_[slot].swap(owners);  // the old ones go when this function ends
+  if (!let_go) {
+    owners_[slot].swap(owners);
+    return keep_until_passed(record_.uses(), std::move(owners));
+  }
   has_let_go_ = true;
   if (owners_.empty()) [[likely]] return;
   if (const auto bound_before = owners_.find(slot); bound_before != owners_.end()) {
@@ -175,7 +192,7 @@ void ProgramHolder::call(nb::handle tensors, nb::handle stream_handle, bool keep
   const Busy busy(is_called_);
   bind_all(tensors, keep || is_recorded, &let_go);
   has_let_go_ = !keep;  // every slot has just been bound
-  launch(stream_handle, "run");
+  launch(stream_handle, "run", let_go);
   if (keep || !is_recorded) return;
   std::map<int, Owners> owners;  // they go when no member refers to them any more
   owners.swap(owners_);
@@ -196,15 +213,20 @@ void ProgramHolder::require_kept(const char* function) {
 void ProgramHolder::run(nb::handle stream_handle, const char* function) {
   require_free(function);
   require_kept(function);
-  launch(stream_handle, function);
+  launch(stream_handle, function, {});
 }
 
-void ProgramHolder::launch(nb::handle stream_handle, const char* function) {
+void ProgramHolder::launch(nb::handle stream_handle, const char* function, const Owners& let_go) {
   Program& program = core();
   void* stream = stream_or_current(stream_handle, function, stream_source_, *program.device());
   if (is_captured(stream)) [[unlikely]] keep_for_capture(stream, owners(), stream_source_);
   const auto run = [&] { return program.run(stream); };
-  check(call_plan().is_short ? run() : without_gil(run));
+  if (call_plan().is_short) return check(run());
+  check(without_gil(run));
+  if (!record_.needs_mark(*program.device(), stream)) return;
+  Owners used = owners();
+  used.insert(used.end(), let_go.begin(), let_go.end());
+  record_.note(program.device(), stream, used);
 }
 
 Owners ProgramHolder::owners() const {
@@ -221,24 +243,29 @@ int ProgramHolder::traverse(visitproc visit, void* arg) const {
 }
 
 void ProgramHolder::clear() {
-  const std::unique_ptr<Program> program = std::move(program_);
-  const std::map<int, Owners> owners = std::move(owners_);
+  auto program = std::move(program_);
+  auto owners = std::move(owners_);
+  if (program) keep_until_passed(record_.uses(), std::pair(std::move(owners), std::move(program)));
 }
 
 Graph& GraphHolder::core() const { return alive(graph_, "graph"); }
 
-void GraphHolder::launch(int64_t count, nb::handle stream_handle) const {
+void GraphHolder::launch(int64_t count, nb::handle stream_handle) {
   Graph& graph = core();
   void* stream = stream_or_current(stream_handle, "launch", stream_source_, *graph.device());
   check(without_gil([&] { return graph.launch(stream, count); }));
+  if (record_.needs_mark(*graph.device(), stream)) record_.note(graph.device(), stream, owners_);
 }
 
 void GraphHolder::update(ProgramHolder& program) {
   program.require_kept("update");
+  auto needs = core().needs();
   check(core().update(&program.core()));
   Owners owners = program.owners();
   owners_.swap(owners);
   stream_source_ = program.stream_source();
+  keep_until_passed(record_.uses(), std::pair(std::move(owners), std::move(needs)));
+  record_.join(program.record());
 }
 
 int GraphHolder::traverse(visitproc visit, void* arg) const {
@@ -247,8 +274,9 @@ int GraphHolder::traverse(visitproc visit, void* arg) const {
 }
 
 void GraphHolder::clear() {
-  const std::unique_ptr<Graph> graph = std::move(graph_);
-  const Owners owners = std::move(owners_);
+  auto graph = std::move(graph_);
+  auto owners = std::move(owners_);
+  if (graph) keep_until_passed(record_.uses(), std::pair(std::move(owners), std::move(graph)));
 }
 
 }  // namespace npu::bindings

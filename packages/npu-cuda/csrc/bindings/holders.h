@@ -4,23 +4,32 @@
 #include <map>
 
 #include "bindings/arguments.h"
+#include "bindings/launch_record.h"
 #include "bindings/tensors.h"
 #include "core/graph.h"
 #include "core/program.h"
 
 namespace npu::bindings {
 
-using Owners = std::vector<nb::object>;
-
 // Below this many bytes work on the host is over before another thread could have taken the GIL and given it back.
 inline constexpr int64_t kBytesWorthTheGil = 256 * 1024;
 
+// Destroys programs and graphs. Those of cuda without the GIL: to free memory waits for work that may need it.
+struct DropUnlocked {
+  void operator()(Program* program) const;
+  void operator()(Graph* graph) const;
+};
+
 class ProgramHolder {
  public:
-  ProgramHolder(Device* device, SelectionRules rules) : program_(std::make_unique<Program>(device, rules)) {}
+  ProgramHolder(Device* device, SelectionRules rules) : program_(new Program(device, rules)) {}
   // A program that is final and bound; `owners` keep its tensors.
   ProgramHolder(std::unique_ptr<Program> program, Owners owners, const DLPackExchangeAPI* stream_source)
-      : program_(std::move(program)), owners_{{0, std::move(owners)}}, stream_source_(stream_source) {}
+      : program_(program.release()), owners_{{0, std::move(owners)}}, stream_source_(stream_source) {
+    record_.add(owners_[0], stream_source_, *program_->device());
+  }
+  ProgramHolder(ProgramHolder&&) = default;
+  ~ProgramHolder() { clear(); }
 
   // InvalidArgumentError while finalize() plans it without the GIL, and after the garbage collector has taken it apart,
   // for finalizers that still see it.
@@ -34,6 +43,7 @@ class ProgramHolder {
   void require_kept(const char* function);
   Owners owners() const;
   const DLPackExchangeAPI* stream_source() const { return stream_source_; }
+  const LaunchRecord& record() const { return record_; }
 
   int traverse(visitproc visit, void* arg) const;
   void clear();
@@ -52,34 +62,39 @@ class ProgramHolder {
   const CallPlan& call_plan();
   // Binds the external slots.
   void bind_all(nb::handle tensors, bool keep, Owners* let_go);
-  void launch(nb::handle stream_handle, const char* function);
+  // `let_go`: tensors that it uses, and that are not among its owners any more.
+  void launch(nb::handle stream_handle, const char* function, const Owners& let_go);
   bool is_bound_to(int slot, nb::handle tensor, const TensorDesc& desc) const;
 
-  std::unique_ptr<Program> program_;
+  std::unique_ptr<Program, DropUnlocked> program_;
   std::map<int, Owners> owners_;  // of bound slots; the tensor comes first
   bool has_let_go_ = false;       // some bound slots may have no owners any more
   CallPlan call_plan_;
   const DLPackExchangeAPI* stream_source_ = nullptr;
+  LaunchRecord record_;
   bool is_planning_ = false;
   bool is_called_ = false;
 };
 
 class GraphHolder {
  public:
-  GraphHolder(std::unique_ptr<Graph> graph, Owners owners, const DLPackExchangeAPI* stream_source)
-      : graph_(std::move(graph)), owners_(std::move(owners)), stream_source_(stream_source) {}
+  GraphHolder(std::unique_ptr<Graph> graph, Owners owners, const DLPackExchangeAPI* stream_source, LaunchRecord record)
+      : graph_(graph.release()), owners_(std::move(owners)), stream_source_(stream_source), record_(std::move(record)) {}
+  GraphHolder(GraphHolder&&) = default;
+  ~GraphHolder() { clear(); }
 
   Graph& core() const;
-  void launch(int64_t count, nb::handle stream_handle) const;
+  void launch(int64_t count, nb::handle stream_handle);
   void update(ProgramHolder& program);
 
   int traverse(visitproc visit, void* arg) const;
   void clear();
 
  private:
-  std::unique_ptr<Graph> graph_;
+  std::unique_ptr<Graph, DropUnlocked> graph_;
   Owners owners_;
   const DLPackExchangeAPI* stream_source_;
+  LaunchRecord record_;
 };
 
 // The stream that was given, or the current one.

@@ -13,20 +13,25 @@ nb::object attribute(PyTypeObject* type, const char* name) {
   return found;
 }
 
-// The first table of our major version in the chain; null if there is none.
+// The first table of our version in the chain that has what is called; null if there is none.
 const DLPackExchangeAPI* usable(const void* table) {
   auto* header = static_cast<const DLPackExchangeAPIHeader*>(table);
-  while (header && header->version.major != kDLPackMajor) header = header->prev_api;
-  return reinterpret_cast<const DLPackExchangeAPI*>(header);
+  while (header && (header->version.major != kDLPackMajor || header->version.minor < kExchangeMinor)) {
+    header = header->prev_api;
+  }
+  auto* api = reinterpret_cast<const DLPackExchangeAPI*>(header);
+  return api && api->managed_tensor_from_py_object_no_sync && api->current_work_stream ? api : nullptr;
 }
 
-const DLPackExchangeAPI* exchange_api(PyTypeObject* type) {
+const DLPackExchangeAPI* exchange_api(PyTypeObject* type, bool is_torch) {
   if (const nb::object capsule = attribute(type, "__dlpack_c_exchange_api__"); capsule.is_valid()) {
     const void* table = PyCapsule_GetPointer(capsule.ptr(), "dlpack_exchange_api");
     if (!table) PyErr_Clear();
     return usable(table);
   }
-  // What the package torch-c-dlpack-ext adds to older versions of PyTorch: the address as an int.
+  // What the package torch-c-dlpack-ext adds to older versions of PyTorch: the address as an int, which says nothing of
+  // what is there. Others that have such an attribute are not believed.
+  if (!is_torch) return nullptr;
   const nb::object address = attribute(type, "__c_dlpack_exchange_api__");
   if (!address.is_valid() || !PyLong_Check(address.ptr())) return nullptr;
   const void* table = PyLong_AsVoidPtr(address.ptr());
@@ -53,7 +58,7 @@ Producer examine(PyTypeObject* type) {
     producer.is_dispatched =
         !attribute(type, "__torch_dispatch__").is(torch_tensor.attr("__torch_dispatch__"));
   }
-  producer.api = exchange_api(type);
+  producer.api = exchange_api(type, producer.is_torch);
   if (producer.api) producer.way = Producer::Way::Exchange;
   else if (attribute(type, "__dlpack__").is_valid()) producer.way = Producer::Way::Protocol;
   return producer;
@@ -148,15 +153,18 @@ nb::object export_dlpack(nb::handle tensor, bool is_in_order) {
   return call_dlpack(tensor, keywords);  // a producer from before DLPack 1.0
 }
 
+Status open(const DLManagedTensorVersioned& managed, ExportedTensor* out) {
+  if (managed.version.major != kDLPackMajor) {
+    return Status::invalid("is exported as version " + std::to_string(managed.version.major) +
+                           " of DLPack; version 1 was asked for");
+  }
+  *out = {&managed.dl_tensor, (managed.flags & kDLPackReadOnly) != 0, (managed.flags & kDLPackIsCopied) != 0};
+  return {};
+}
+
 Status open_capsule(nb::handle capsule, ExportedTensor* out) {
   if (PyCapsule_IsValid(capsule.ptr(), kNewName)) {
-    auto* managed = static_cast<DLManagedTensorVersioned*>(PyCapsule_GetPointer(capsule.ptr(), kNewName));
-    if (managed->version.major != kDLPackMajor) {
-      return Status::invalid("is exported as version " + std::to_string(managed->version.major) +
-                             " of DLPack; version 1 was asked for");
-    }
-    *out = {&managed->dl_tensor, (managed->flags & kDLPackReadOnly) != 0, (managed->flags & kDLPackIsCopied) != 0};
-    return {};
+    return open(*static_cast<DLManagedTensorVersioned*>(PyCapsule_GetPointer(capsule.ptr(), kNewName)), out);
   }
   if (!PyCapsule_IsValid(capsule.ptr(), kOldName)) {
     return Status::invalid("has a __dlpack__ that returned no capsule of DLPack");

@@ -34,6 +34,7 @@ struct ExportedTensor {
 // What __dlpack__ returns. The memory will be used on the default stream; `is_in_order`: on one that needs not wait for
 // what the producer has launched. Python errors are thrown as they are.
 nb::object export_dlpack(nb::handle tensor, bool is_in_order);
+Status open(const DLManagedTensorVersioned& managed, ExportedTensor* out);
 Status open_capsule(nb::handle capsule, ExportedTensor* out);
 
 // A capsule of this; it takes it over.

@@ -147,7 +147,7 @@ GraphHolder capture(ProgramHolder& self, nb::handle mode, nb::handle topology) {
     const CollectorPause pause;
     check(self.core().capture(captures, is_dag, &graph));
   }
-  return {std::move(graph), self.owners(), self.stream_source()};
+  return {std::move(graph), self.owners(), self.stream_source(), self.record().without_uses()};
 }
 
 nb::list kernels_of(const ProgramHolder& self) {

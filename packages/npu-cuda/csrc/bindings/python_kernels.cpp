@@ -5,6 +5,7 @@
 
 #include "bindings/arguments.h"
 #include "bindings/bindings.h"
+#include "bindings/kept.h"
 #include "bindings/tensor_class.h"
 #include "bindings/tensors.h"
 #include "bindings/unlocked.h"
@@ -98,19 +99,6 @@ std::set<PythonKernel*>& python_kernels() {
   return *all;
 }
 
-PyGILState_STATE take_gil() { return until_the_end([] { return PyGILState_Ensure(); }); }
-
-class Gil {
- public:
-  Gil() = default;
-  Gil(const Gil&) = delete;
-  Gil& operator=(const Gil&) = delete;
-  ~Gil() { PyGILState_Release(state_); }
-
- private:
-  PyGILState_STATE state_ = take_gil();
-};
-
 nb::object call_function(const nb::object& function, const nb::tuple& arguments) {
   PyObject* result = until_the_end([&] { return PyObject_Call(function.ptr(), arguments.ptr(), nullptr); });
   if (!result) throw nb::python_error();
@@ -201,7 +189,7 @@ class PythonKernel final : public Kernel {
   }
 
   nb::dict attrs_of_op(const OpCall& call) const {
-    return decode_attrs(*KernelRegistry::instance().snapshot().find_op(traits().kind), call.attrs);
+    return decode_attrs(*RegistryReader()->find_op(traits().kind), call.attrs);
   }
 
   static nb::list specs(const TensorDesc* tensors, int count) {
@@ -218,6 +206,7 @@ class PythonKernel final : public Kernel {
 };
 
 void forget_all() {
+  drop_all_kept();
   python_is_over = true;
   for (PythonKernel* kernel : python_kernels()) kernel->forget();
 }

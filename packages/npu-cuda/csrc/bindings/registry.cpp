@@ -70,13 +70,15 @@ nb::dict view_of(const AttrSchema& schema) {
 
 nb::dict kinds() {
   nb::dict all;
-  for (const RegisteredOp& op : KernelRegistry::instance().snapshot().ops) all[nb::cast(op.info->name)] = int(op.info->kind);
+  const RegistryReader registry;
+  for (const RegisteredOp& op : registry->ops) all[nb::cast(op.info->name)] = int(op.info->kind);
   return all;
 }
 
 nb::list ops() {
   nb::list all;
-  for (const RegisteredOp& op : KernelRegistry::instance().snapshot().ops) all.append(view_of(*op.info));
+  const RegistryReader registry;
+  for (const RegisteredOp& op : registry->ops) all.append(view_of(*op.info));
   return all;
 }
 
@@ -84,7 +86,8 @@ nb::list kernels(nb::handle kind) {
   const bool all_kinds = kind.is_none();
   const OpKind wanted = all_kinds ? OpKind{} : kind_argument(kind, "kernels");
   nb::list all;
-  for (const RegisteredOp& op : KernelRegistry::instance().snapshot().ops) {
+  const RegistryReader registry;
+  for (const RegisteredOp& op : registry->ops) {
     if (!all_kinds && op.info->kind != wanted) continue;
     for (const KernelPtr& kernel : op.host_kernels) all.append(view_of(*kernel, *op.info));
     for (const KernelPtr& kernel : op.cuda_kernels) all.append(view_of(*kernel, *op.info));
@@ -94,7 +97,8 @@ nb::list kernels(nb::handle kind) {
 
 nb::dict attr_schemas() {
   nb::dict all;
-  for (const RegisteredOp& op : KernelRegistry::instance().snapshot().ops) {
+  const RegistryReader registry;
+  for (const RegisteredOp& op : registry->ops) {
     if (op.info->schema) all[nb::cast(op.info->schema->name)] = view_of(*op.info->schema);
   }
   return all;

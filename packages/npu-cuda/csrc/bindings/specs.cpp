@@ -66,7 +66,7 @@ Selection select_kernel(nb::handle kind, nb::handle inputs, nb::handle outputs, 
   const std::vector<TensorDesc> written = specs_argument(outputs, "outputs", target);
   const AttrsArgument attrs(schema_id, attrs_bytes, "select");
   const OpKind op = kind_argument(kind, "select");
-  const OpInfo* info = KernelRegistry::instance().snapshot().find_op(op);
+  const OpInfo* info = RegistryReader()->find_op(op);
   if (!info) {
     raise(Status::not_implemented("select: op kind " + std::to_string(int(op)) +
                                   " is not in this build; npu_cuda.kinds() lists those that are"));

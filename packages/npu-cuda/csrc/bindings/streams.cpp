@@ -2,6 +2,7 @@
 
 #include "bindings/arguments.h"
 #include "bindings/bindings.h"
+#include "bindings/kept.h"
 #include "bindings/unlocked.h"
 #include "core/device.h"
 #include "core/eager_workspace.h"
@@ -21,11 +22,20 @@ Device* device_argument(nb::handle name, const char* function) {
   return device;
 }
 
+uint64_t find_capture(nb::handle device_name, nb::handle stream_handle) {
+  Device* device = device_argument(device_name, "find_capture");
+  void* given = stream_argument(stream_handle, "find_capture");
+  uint64_t number = 0;
+  check(device->find_capture(given ? given : device->default_stream(), &number));
+  return number;
+}
+
 void synchronize(nb::handle device_name, nb::handle stream_handle) {
   Device* device = device_argument(device_name, "synchronize");
   void* given = stream_argument(stream_handle, "synchronize");
   void* stream = given ? given : device->default_stream();
   check(without_gil([&] { return device->synchronize(stream); }));
+  drop_passed();
 }
 
 uintptr_t create_stream(nb::handle device_name) {
@@ -43,10 +53,12 @@ void destroy_stream(nb::handle device_name, nb::handle stream_handle) {
     raise(Status::invalid("destroy_stream: " + device->name() + " has no stream " +
                           std::to_string(reinterpret_cast<uintptr_t>(stream)) + " that create_stream() has made"));
   }
-  const Status status = without_gil([&] { return device->synchronize(stream); });
-  drop_workspace(device, stream);
-  device->destroy_stream(stream);
-  check(status);
+  check(without_gil([&] {
+    Status status = device->synchronize(stream);
+    drop_workspace(device, stream);
+    device->destroy_stream(stream);
+    return status;
+  }));
 }
 
 }  // namespace
@@ -58,6 +70,9 @@ void bind_streams(nb::module_& module) {
              "Raises:\n"
              "    InvalidArgumentError: The stream is being captured.\n"
              "    DeviceError: Something that was launched before has failed.");
+  module.def("find_capture", &find_capture, nb::arg("device"), nb::arg("stream_handle"),
+             nb::sig("def find_capture(device: str, stream_handle: int) -> int"),
+             "A number for the capture in which a stream is, of whoever, that no other capture has; 0 if it is in none.");
   module.def("create_stream", &create_stream, nb::arg("device") = "cuda",
              nb::sig("def create_stream(device: str = 'cuda') -> int"),
              "Make a stream that does not wait for the default one, and return its handle.");

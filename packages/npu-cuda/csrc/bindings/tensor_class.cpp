@@ -3,8 +3,10 @@
 #include <cstring>
 
 #include "bindings/bindings.h"
+#include "bindings/kept.h"
 #include "bindings/producers.h"
 #include "bindings/tensors.h"
+#include "bindings/unlocked.h"
 
 namespace npu::bindings {
 namespace {
@@ -25,28 +27,34 @@ void for_each_offset(const TensorDesc& desc, Visit visit) {
   }
 }
 
-std::vector<char> read_span(const Memory& memory, const TensorDesc& desc) {
-  std::vector<char> span(size_t(span_bytes(desc)));
+// Copies after all launches that use the memory, without the GIL.
+void copy(Memory& memory, void* to, const void* from, uint64_t bytes, Direction direction) {
+  if (bytes == 0) return;
   Device* device = memory.device();
-  if (!span.empty()) {
-    check(device->copy(span.data(), desc.data, span.size(), Direction::FromDevice, device->default_stream()));
-  }
+  const StreamUses uses = memory.uses();
+  check(without_gil([&] {
+    NPU_TRY(uses.wait());
+    return device->copy(to, from, bytes, direction, device->default_stream());
+  }));
+}
+
+std::vector<char> read_span(Memory& memory, const TensorDesc& desc) {
+  std::vector<char> span(size_t(span_bytes(desc)));
+  copy(memory, span.data(), desc.data, span.size(), Direction::FromDevice);
   return span;
 }
 
-void write_span(const Memory& memory, const TensorDesc& desc, const void* data) {
-  Device* device = memory.device();
-  const auto bytes = uint64_t(span_bytes(desc));
-  if (bytes) check(device->copy(desc.data, data, bytes, Direction::ToDevice, device->default_stream()));
+void write_span(Memory& memory, const TensorDesc& desc, const void* data) {
+  copy(memory, desc.data, data, uint64_t(span_bytes(desc)), Direction::ToDevice);
 }
 
 // What an exported tensor needs of us until the consumer drops it.
 template <class Managed>
 struct Export {
   Managed managed{};
-  Tensor tensor;
-  explicit Export(const Tensor& source) : tensor(source) {
-    TensorDesc& desc = const_cast<TensorDesc&>(tensor.desc());
+  std::shared_ptr<Memory> memory;
+  TensorDesc desc;
+  explicit Export(const Tensor& source) : memory(source.memory()), desc(source.desc()) {
     managed.dl_tensor = {desc.data, {desc.device_type, desc.device_id}, desc.rank,
                          {desc.dtype.code, desc.dtype.bits, desc.dtype.lanes}, desc.shape, desc.strides, 0};
     managed.manager_ctx = this;
@@ -58,6 +66,7 @@ Tensor make_empty(nb::handle shape, nb::handle dtype, nb::handle device_name, nb
   TensorDesc desc = desc_argument(dtype, shape, strides, "empty");
   Device* device = nullptr;
   check(find_device(text_argument(device_name, {"empty", "device"}), &device));
+  drop_passed();
   desc.device_type = int32_t(device->type());
   desc.device_id = device->id();
   auto memory = Memory::allocate(device, uint64_t(span_bytes(desc)));
@@ -87,8 +96,33 @@ std::shared_ptr<Memory> Memory::borrow(Device* device, void* data, uint64_t byte
   return memory;
 }
 
+void Memory::wait() const {
+  const StreamUses uses = uses_;
+  check(without_gil([&] {
+    NPU_TRY(device_->synchronize(device_->default_stream()));
+    return uses.wait();
+  }));
+}
+
+bool holds_own_tensors(const Owners& owners) {
+  return std::any_of(owners.begin(), owners.end(), [](const nb::object& owner) { return nb::isinstance<Tensor>(owner); });
+}
+
+void note_use(const Owners& owners, void* stream, const std::shared_ptr<Event>& event) {
+  for (const nb::object& owner : owners) {
+    if (nb::isinstance<Tensor>(owner)) nb::inst_ptr<Tensor>(owner)->memory()->uses().note(stream, event);
+  }
+}
+
 Memory::~Memory() {
   if (data_ && !is_borrowed_) device_->free(data_);
+}
+
+// To free memory of cuda waits for work that may need the GIL.
+Tensor::~Tensor() {
+  if (!memory_ || memory_.use_count() > 1 || memory_->device()->type() == DeviceType::Host) return;
+  const Unlocked unlocked;
+  memory_.reset();
 }
 
 void Tensor::require_memory() const {
@@ -109,7 +143,7 @@ nb::object Tensor::dlpack(nb::handle stream, nb::handle max_version, nb::handle 
   const bool in_order =
       !stream.is_none() && int_argument(stream, {"Tensor.__dlpack__", "stream"}, -1, INT64_MAX) == -1;
   if (desc_.device_type != NPU_CPU && !in_order && !memory_->is_borrowed()) {
-    check(memory_->device()->synchronize(memory_->device()->default_stream()));
+    memory_->wait();
   }
   if (!wants_versioned(max_version)) return make_capsule(&(new Export<DLManagedTensor>(*this))->managed);
   auto* exported = new Export<DLManagedTensorVersioned>(*this);

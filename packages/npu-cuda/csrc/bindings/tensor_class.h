@@ -3,7 +3,9 @@
 #pragma once
 
 #include "bindings/arguments.h"
+#include "bindings/launch_record.h"
 #include "core/device.h"
+#include "core/stream_uses.h"
 
 namespace npu::bindings {
 
@@ -21,6 +23,10 @@ class Memory {
   char* data() const { return static_cast<char*>(data_); }
   uint64_t bytes() const { return bytes_; }
   bool is_borrowed() const { return is_borrowed_; }
+  // By launches on other streams than the default one.
+  StreamUses& uses() { return uses_; }
+  // Waits for the default stream and for all uses, without the GIL.
+  void wait() const;
   // Its owner takes borrowed memory back; tensors in it are of no use from then on.
   void end() { is_over_ = true; }
   bool is_over() const { return is_over_; }
@@ -30,13 +36,21 @@ class Memory {
   Device* device_;
   void* data_ = nullptr;
   uint64_t bytes_;
+  StreamUses uses_;
   bool is_borrowed_ = false;
   bool is_over_ = false;
 };
 
+// Whether some of them are tensors of the class below.
+bool holds_own_tensors(const Owners& owners);
+// Their memory is used by launches on a stream, which the event marks.
+void note_use(const Owners& owners, void* stream, const std::shared_ptr<Event>& event);
+
 class Tensor {
  public:
   Tensor(std::shared_ptr<Memory> memory, const TensorDesc& desc) : memory_(std::move(memory)), desc_(desc) {}
+  Tensor(Tensor&&) = default;
+  ~Tensor();  // needs the GIL
 
   const TensorDesc& desc() const { return desc_; }
   // InvalidArgumentError where the memory is that of a call of a kernel in Python which has returned.

@@ -235,9 +235,10 @@ void TensorArguments::read(nb::handle tensor, const Producer& producer, ArgName 
   switch (producer.way) {
     case Producer::Way::Own:
       desc = own_tensor(tensor, name).desc();
+      has_own_tensors_ = true;
       if (memo_) compare(desc);
       break;
-    case Producer::Way::Exchange: read_exchange(tensor, producer, name); break;
+    case Producer::Way::Exchange: read_exchange(tensor, producer, name, role); break;
     case Producer::Way::Protocol:
       read_protocol(tensor, producer, name, role);
       if (memo_) compare(desc);
@@ -251,9 +252,11 @@ void TensorArguments::read(nb::handle tensor, const Producer& producer, ArgName 
   }
 }
 
-void TensorArguments::read_exchange(nb::handle tensor, const Producer& producer, ArgName name) {
+void TensorArguments::read_exchange(nb::handle tensor, const Producer& producer, ArgName name, Role role) {
   const DLPackExchangeAPI* api = producer.api;
-  if ((hold_ == Hold::ForTheCall || producer.is_torch) && api->dltensor_from_py_object_no_sync) [[likely]] {
+  // The short way says neither who keeps the memory nor whether it may be written; tensors of PyTorch always may.
+  const bool is_enough = producer.is_torch || (hold_ == Hold::ForTheCall && role == Role::Input);
+  if (is_enough && api->dltensor_from_py_object_no_sync) [[likely]] {
     DLTensor dl;
     if (api->dltensor_from_py_object_no_sync(tensor.ptr(), &dl) != 0) raise_unreadable(tensor, name);
     if (memo_ && take_expected(dl)) [[likely]] return;
@@ -265,7 +268,9 @@ void TensorArguments::read_exchange(nb::handle tensor, const Producer& producer,
   nb::object capsule = make_capsule(managed);
   own(capsule.release().ptr());
   memo_ = nullptr;
-  check(describe(managed->dl_tensor, &descs_[count_]).at(name.text()));
+  ExportedTensor exported;
+  check(open(*managed, &exported).at(name.text()));
+  take(exported, name, role);
 }
 
 void TensorArguments::read_protocol(nb::handle tensor, const Producer& producer, ArgName name, Role role) {
@@ -282,6 +287,10 @@ void TensorArguments::read_protocol(nb::handle tensor, const Producer& producer,
   ExportedTensor exported;
   if (Status status = open_capsule(capsule, &exported); !status.ok()) raise(std::move(status).at(name.text()));
   own(capsule.release().ptr());
+  take(exported, name, role);
+}
+
+void TensorArguments::take(const ExportedTensor& exported, ArgName name, Role role) {
   if (exported.is_read_only && role == Role::Output) {
     raise(Status::invalid(name.text() + " is read-only, and cannot be an output"));
   }
@@ -296,6 +305,15 @@ void* TensorArguments::stream() const {
   const TensorDesc* first = count_ ? descs_ : nullptr;
   const int32_t type = first ? first->device_type : int32_t{NPU_CPU};
   return current_stream(stream_source_, type, first ? first->device_id : 0);
+}
+
+void TensorArguments::note_use(void* stream) const {
+  Device* device = nullptr;
+  check(find_device(static_cast<DeviceType>(descs_[0].device_type), descs_[0].device_id, &device));
+  if (stream == device->default_stream()) return;
+  std::shared_ptr<Event> event;
+  check(device->mark(stream, &event));
+  for (int i = 0; i < num_owners_; ++i) bindings::note_use({nb::borrow(owners_[i])}, stream, event);
 }
 
 void TensorArguments::give_owners(std::vector<nb::object>* to) {

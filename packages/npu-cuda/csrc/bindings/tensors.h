@@ -47,15 +47,20 @@ class TensorArguments {
   // The stream of the call: that of the caller, or the current one of who made the tensors, or the default one.
   void* stream() const;
   const DLPackExchangeAPI* stream_source() const { return stream_source_; }
+  bool has_own_tensors() const { return has_own_tensors_; }
+  // Notes in the memory of our own tensors that launches on a stream use it.
+  void note_use(void* stream) const;
   // Hands over what keeps the memory.
   void give_owners(std::vector<nb::object>* to);
 
  private:
   void read(nb::handle tensor, const Producer& producer, ArgName name, Role role);
-  void read_exchange(nb::handle tensor, const Producer& producer, ArgName name);
+  void read_exchange(nb::handle tensor, const Producer& producer, ArgName name, Role role);
   void read_protocol(nb::handle tensor, const Producer& producer, ArgName name, Role role);
   bool take_expected(const DLTensor& tensor);
   void compare(const TensorDesc& desc);
+  // What was exported as the next tensor; refused where it cannot have this role.
+  void take(const ExportedTensor& exported, ArgName name, Role role);
   void own(PyObject* object) { owners_[num_owners_++] = object; }  // steals
 
   static constexpr int kMost = kMaxInputs + kMaxOutputs;
@@ -66,6 +71,7 @@ class TensorArguments {
   int num_owners_ = 0;
   uint32_t changes_ = 0;
   const CallMemo* memo_ = nullptr;  // as long as the tensors so far are like its
+  bool has_own_tensors_ = false;
   const DLPackExchangeAPI* stream_source_ = nullptr;  // of the first tensor on cuda that has one
   PyObject* owners_[3 * kMost];
   TensorDesc descs_[kMost];

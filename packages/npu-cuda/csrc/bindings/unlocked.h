@@ -1,4 +1,4 @@
-// Unlocked: releases the GIL until the end of a block, and handles an interpreter that exits meanwhile.
+// Unlocked and Gil: release and take the GIL until the end of a block, and handle an interpreter that exits meanwhile.
 #pragma once
 
 #include <cxxabi.h>
@@ -29,6 +29,18 @@ class Unlocked {
 
  private:
   PyThreadState* state_ = PyEval_SaveThread();
+};
+
+// For threads that may not have the GIL, such as those of other libraries.
+class Gil {
+ public:
+  Gil() = default;
+  Gil(const Gil&) = delete;
+  Gil& operator=(const Gil&) = delete;
+  ~Gil() { PyGILState_Release(state_); }
+
+ private:
+  PyGILState_STATE state_ = until_the_end([] { return PyGILState_Ensure(); });
 };
 
 // What the work returns, done without the GIL.

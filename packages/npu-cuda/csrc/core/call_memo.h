@@ -12,11 +12,11 @@ struct CallMemo {
   static constexpr int kMostTensors = 6;
   static constexpr uint32_t kMostAttrs = 64;
 
-  const RegistrySnapshot* registry = nullptr;  // the one that was asked; null: there was no call
-  uint32_t changes = 0;                        // of this memo, for those who read it while Python runs
+  uint64_t version = 0;  // of the registry that was asked; 0: there was no call
+  uint32_t changes = 0;  // of this memo, for those who read it while Python runs
   OpKind kind{};
   const OpInfo* op = nullptr;
-  const KernelPtr* kernel = nullptr;  // in the registry, which is never freed
+  const KernelPtr* kernel = nullptr;  // in the registry of this version
   Device* device = nullptr;
   uint64_t workspace_bytes = 0;
   int64_t bytes = 0;  // of all tensors
@@ -28,8 +28,8 @@ struct CallMemo {
   TensorDesc tensors[kMostTensors]{};  // inputs, then outputs; their data is of no meaning
 
   // Whether a call has these numbers of tensors and these attributes. Who asks has compared the tensors.
-  bool is_like(OpKind other_kind, const OpCall& call) const {
-    return registry == &KernelRegistry::instance().snapshot() && kind == other_kind && num_inputs == call.num_inputs &&
+  bool is_like(uint64_t current, OpKind other_kind, const OpCall& call) const {
+    return version == current && kind == other_kind && num_inputs == call.num_inputs &&
            num_outputs == call.num_outputs && schema_id == call.attrs.schema_id && attrs_bytes == call.attrs.bytes &&
            (attrs_bytes == 0 || std::memcmp(attrs, call.attrs.data, attrs_bytes) == 0);
   }

@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "core/event.h"
 #include "core/kernel.h"
 
 namespace npu {
@@ -59,11 +60,23 @@ class Device {
   virtual void destroy_stream(void* stream) noexcept = 0;
   virtual Status synchronize(void* stream) = 0;
   virtual Status is_capturing(void* stream, bool* out) const = 0;
+  // Marks what was launched on a stream so far, by this event or, where it is null, by a new one. It stays null where
+  // launches are done when they return, and on a stream that captures.
+  virtual Status mark(void*, std::shared_ptr<Event>* event) { return event->reset(), Status(); }
+
+  // A number for what a stream captures, which no other capture has; 0 where it captures nothing.
+  virtual Status find_capture(void* stream, uint64_t* number) const = 0;
+  // Memory for launches that a stream captures: 256-byte aligned, and freed by free().
+  virtual Status allocate_in_capture(uint64_t bytes, void** out) = 0;
+  // The graph that a stream captures, of whoever, will keep this as long as it can be launched.
+  virtual Status keep_in_capture(void* stream, std::shared_ptr<void> needs) = 0;
 
   // Makes this the device of the calling thread, where there is such a thing: use ActiveDevice. The other methods do so
   // by themselves.
   virtual Status activate(int* before) { return *before = id(), Status(); }
   virtual void deactivate(int) noexcept {}
+  // Starts what the device needs before its first use, which a capture may not allow. Once, and harmless in a capture.
+  virtual Status start() { return {}; }
   // Launches a kernel that was chosen for this call, or records it.
   virtual Status launch(const KernelPtr& kernel, const OpCall& call) = 0;
   // Starts to record on a stream of its own. `is_dag`: begin_op states dependencies.

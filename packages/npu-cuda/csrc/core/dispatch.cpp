@@ -91,14 +91,14 @@ const KernelPtr* choose(const RegisteredOp& op, const OpCall& call, DeviceType d
 }
 
 // Keeps what was found for a call, if there is a place for it.
-void remember(const RegistrySnapshot& registry, const OpInfo& op, const OpCall& call, Device* device,
+void remember(uint64_t version, const OpInfo& op, const OpCall& call, Device* device,
               const KernelPtr* kernel, uint64_t workspace) {
   const int count = call.num_inputs + call.num_outputs;
   CallMemo& memo = memo_of(op.kind);
   ++memo.changes;
-  memo.registry = nullptr;
+  memo.version = 0;
   if (count > CallMemo::kMostTensors || call.attrs.bytes > CallMemo::kMostAttrs) return;
-  memo.registry = &registry;
+  memo.version = version;
   memo.kind = op.kind;
   memo.op = &op;
   memo.kernel = kernel;
@@ -133,7 +133,8 @@ Status takes(const Kernel& kernel, const OpCall& call, const SelectionRules& rul
 
 Selection select(const OpInfo& op, const OpCall& call, DeviceType device, const SelectionRules& rules) {
   Selection selection;
-  for (const KernelPtr& kernel : KernelRegistry::instance().snapshot().kernels_of(op.kind, device)) {
+  const RegistryReader registry;
+  for (const KernelPtr& kernel : registry->kernels_of(op.kind, device)) {
     const Status status = takes(*kernel, call, rules, &selection.workspace_bytes);
     if (status.ok()) {
       selection.kernel = kernel;
@@ -153,8 +154,8 @@ Status refused(const OpInfo& op, const OpCall& call, const Selection& selection,
 }
 
 Status dispatch(OpKind kind, OpCall call) {
-  const RegistrySnapshot& registry = KernelRegistry::instance().snapshot();
-  const RegisteredOp* known = registry.find(kind);
+  const RegistryReader registry;
+  const RegisteredOp* known = registry->find(kind);
   if (!known) return unknown_kind(kind);
   const OpInfo& op = *known->info;
   Device* device = nullptr;
@@ -163,13 +164,15 @@ Status dispatch(OpKind kind, OpCall call) {
   const SelectionRules rules{false, kWorkspaceLimit};
   uint64_t workspace = 0;
   if (const KernelPtr* kernel = choose(*known, call, type, rules, &workspace)) {
-    remember(registry, op, call, device, kernel, workspace);
+    remember(registry->version, op, call, device, kernel, workspace);
     return run(device, op, *kernel, call, workspace);
   }
   return refused(op, call, select(op, call, type, rules), type);
 }
 
-Status dispatch_again(const CallMemo& memo, OpCall call) {
+Status dispatch_again(const CallMemo& memo, OpKind kind, OpCall call) {
+  const RegistryReader registry;
+  if (!memo.is_like(registry->version, kind, call)) return dispatch(kind, call);
   const OpInfo& op = *memo.op;
   NPU_TRY(check_overlaps(op, call));
   if (call.stream == nullptr) return no_stream(op);
@@ -178,10 +181,10 @@ Status dispatch_again(const CallMemo& memo, OpCall call) {
 }
 
 Status launch_by_id(const std::string& kernel_id, OpCall call) {
-  const RegistrySnapshot& registry = KernelRegistry::instance().snapshot();
-  const KernelPtr kernel = registry.find_kernel(kernel_id);
+  const RegistryReader registry;
+  const KernelPtr kernel = registry->find_kernel(kernel_id);
   if (!kernel) return Status::invalid("there is no kernel " + kernel_id + "; npu_cuda.kernels() lists them");
-  const OpInfo& op = *registry.find_op(kernel->traits().kind);
+  const OpInfo& op = *registry->find_op(kernel->traits().kind);
   Device* device = nullptr;
   NPU_TRY(checked(op, &call, &device));
   if (device->type() != kernel->traits().device) {

@@ -1,5 +1,5 @@
-// Workspace of single op calls: blocks that grow, per device and stream, reused by the next call there. Programs plan
-// theirs in the arena instead.
+// Workspace of single op calls: blocks that grow, per device and stream, reused by the next call there. Those of calls
+// that are captured belong to the graph. Programs plan theirs in the arena instead.
 #pragma once
 
 #include "core/device.h"
@@ -18,8 +18,7 @@ class EagerWorkspace {
   ~EagerWorkspace() {
     if (is_taken_) give_back();
   }
-  // Memory of at least this size for a launch on this stream; null for 0 bytes. Called once. InvalidArgument where it
-  // would have to be allocated while the stream captures.
+  // Memory of at least this size for a launch on this stream; null for 0 bytes. Called once.
   Status take(Device* device, void* stream, uint64_t bytes, void** out) {
     *out = nullptr;
     return bytes == 0 ? Status() : take_block(device, stream, bytes, out);

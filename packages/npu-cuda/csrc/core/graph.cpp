@@ -87,6 +87,13 @@ Status note(Session* session, const OpInfo& op, const KernelPtr& kernel, Status 
   return launched;
 }
 
+// The graph of somebody else may record what is launched on the stream.
+Status keep_if_captured(Device* device, void* stream, const std::shared_ptr<void>& needs) {
+  bool is_capturing = false;
+  NPU_TRY(device->is_capturing(stream, &is_capturing));
+  return is_capturing ? device->keep_in_capture(stream, needs) : Status();
+}
+
 }  // namespace
 
 Status Graph::launch(void* stream, int64_t count) {
@@ -150,9 +157,18 @@ void abort_capture(Device* device) noexcept {
   if (!take_session(device, &session).ok()) return;  // there is nothing to abort
 }
 
+Status keep_in_graph(Device* device, void* stream, const std::shared_ptr<void>& needs) {
+  const SessionPtr session = find_session(device, stream);
+  if (!session) return device->keep_in_capture(stream, needs);
+  const std::lock_guard lock(guard);
+  session->parts.needs.push_back(needs);
+  return {};
+}
+
 Status launch_or_record(Device* device, const OpInfo& op, const KernelPtr& kernel, const OpCall& call,
                         const std::shared_ptr<void>& needs) {
   const SessionPtr session = find_session(device, call.stream);
+  if (!session && needs) NPU_TRY(keep_if_captured(device, call.stream, needs));
   Status launched = device->launch(kernel, call);  // without the lock: a kernel may be in Python
   return session ? note(session.get(), op, kernel, std::move(launched), needs) : std::move(launched);
 }

@@ -51,6 +51,7 @@ class Graph {
   Device* device() const { return parts_.device; }
   const std::vector<GraphNode>& nodes() const { return parts_.nodes; }
   bool is_dag() const { return parts_.is_dag; }
+  const std::vector<std::shared_ptr<void>>& needs() const { return parts_.needs; }
 
   // Runs it `count` times on a stream (never null). Refused on a stream that is capturing, and while another thread
   // launches or updates this graph.
@@ -68,6 +69,8 @@ class Graph {
 Status begin_capture(Device* device, CaptureMode mode, void** stream);
 Status end_capture(Device* device, std::unique_ptr<Graph>* out);
 void abort_capture(Device* device) noexcept;
+// The graph that a stream captures, of begin_capture or of somebody else, keeps what its launches need.
+Status keep_in_graph(Device* device, void* stream, const std::shared_ptr<void>& needs);
 // Launches by the device. If the stream is that of a capture of op calls, the capture learns what was recorded, and
 // the graph keeps what the launch `needs` (its state; null for nothing); a launch that fails breaks it.
 Status launch_or_record(Device* device, const OpInfo& op, const KernelPtr& kernel, const OpCall& call,

@@ -119,17 +119,16 @@ Status read_ops(const npu_kernel_library& library, const std::string& origin, Of
   return {};
 }
 
-Status find_kind(const std::string& op, const Offer& offer, const KernelRegistry& registry, OpKind* out) {
+Status find_kind(const std::string& op, const Offer& offer, OpKind* out) {
   for (const OpInfo& own : offer.ops) {
     if (own.name == op) return *out = own.kind, Status();
   }
-  const OpInfo* known = registry.snapshot().find_op(op);
+  const OpInfo* known = RegistryReader()->find_op(op);
   if (known) return *out = known->kind, Status();
   return Status::invalid("its op " + op + " is neither one of npu_cuda.ops() nor one of this library's own");
 }
 
-Status read_kernels(const npu_kernel_library& library, const std::string& origin, const KernelRegistry& registry,
-                    Offer* offer, LibraryInfo* info) {
+Status read_kernels(const npu_kernel_library& library, const std::string& origin, Offer* offer, LibraryInfo* info) {
   std::vector<npu_kernel> kernels;
   NPU_TRY(read_array(library.kernels, library.num_kernels, kFirstKernelBytes, "kernel", &kernels));
   for (size_t i = 0; i < kernels.size(); ++i) {
@@ -137,7 +136,7 @@ Status read_kernels(const npu_kernel_library& library, const std::string& origin
     OpKind kind{};
     NPU_TRY(read_name(kernels[i].kernel_id, "the kernel_id of kernel " + std::to_string(i), &id));
     NPU_TRY(read_name(kernels[i].op, "the op of the kernel " + id, &op));
-    NPU_TRY(find_kind(op, *offer, registry, &kind).at("kernel " + id));
+    NPU_TRY(find_kind(op, *offer, &kind).at("kernel " + id));
     NPU_TRY(read_kernel(kernels[i], id, kind, origin, &offer->kernels.emplace_back()).at("kernel " + id));
     info->kernels.push_back(std::move(id));
   }
@@ -152,13 +151,12 @@ Status read_library_name(const npu_kernel_library& library, std::string* out) {
 
 // `info` comes with path and name, and gets the rest.
 Status add_library(const npu_kernel_library& library, LibraryInfo* info) {
-  KernelRegistry& registry = KernelRegistry::instance();
   const std::string origin = info->name + " (" + info->path + ")";
   Offer offer;
   NPU_TRY(read_ops(library, origin, &offer, info));
-  NPU_TRY(read_kernels(library, origin, registry, &offer, info));
+  NPU_TRY(read_kernels(library, origin, &offer, info));
   if (offer.ops.empty() && offer.kernels.empty()) return Status::invalid("it has neither ops nor kernels");
-  return registry.add(std::move(offer.ops), std::move(offer.kernels));
+  return KernelRegistry::instance().add(std::move(offer.ops), offer.kernels);
 }
 
 Status load(const std::string& path, LibraryInfo* info) {

@@ -122,9 +122,10 @@ Status Program::run(void* stream) {
 }
 
 Status Program::run_in_capture() {
+  NPU_TRY(keep_in_graph(device_, stream_, resources_));
   for (size_t i = 0; i < ops_.size(); ++i) {
     const Op& op = ops_[i];
-    NPU_TRY(launch_or_record(device_, *op.info, op.kernel, op.call, resources_).at(name_of_op(i)));
+    NPU_TRY(launch_or_record(device_, *op.info, op.kernel, op.call, nullptr).at(name_of_op(i)));
   }
   return {};
 }
@@ -281,6 +282,7 @@ Status Program::plan(const Allocator& allocator) {
 Status Program::finalize(const Allocator& allocator) {
   const Exclusive exclusive(&is_running_);
   NPU_TRY(begin(exclusive, "finalize", false));
+  NPU_TRY(device_->start());
   resources_ = std::make_shared<Resources>();
   Status status = plan(allocator);
   is_final_ = status.ok();

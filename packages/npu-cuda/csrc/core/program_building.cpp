@@ -87,9 +87,9 @@ Status Program::add_view(int base, TensorDesc desc, uint64_t offset, std::string
 }
 
 Status Program::find_op(OpKind kind, const std::string& kernel_id, Op* op) const {
-  const RegistrySnapshot& registry = KernelRegistry::instance().snapshot();
+  const RegistryReader registry;
   if (!kernel_id.empty()) {
-    op->kernel = registry.find_kernel(kernel_id);
+    op->kernel = registry->find_kernel(kernel_id);
     op->is_pinned = true;
     if (!op->kernel) {
       return Status::invalid("there is no kernel '" + kernel_id + "'; npu_cuda.kernels() lists them");
@@ -99,7 +99,7 @@ Status Program::find_op(OpKind kind, const std::string& kernel_id, Op* op) const
     }
     kind = op->kernel->traits().kind;
   }
-  op->info = registry.find_op(kind);
+  op->info = registry->find_op(kind);
   if (op->info) return {};
   return Status::not_implemented("op kind " + std::to_string(static_cast<int32_t>(kind)) +
                                  " is not in this build; npu_cuda.kinds() lists those that are");

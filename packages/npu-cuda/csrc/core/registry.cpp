@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <iterator>
+#include <utility>
 
 #include "core/builtin.h"
 
@@ -39,7 +41,7 @@ Status add_op(RegistrySnapshot& next, OpInfo op) {
   return {};
 }
 
-Status add_kernel(RegistrySnapshot& next, KernelPtr kernel) {
+Status add_kernel(RegistrySnapshot& next, const KernelPtr& kernel) {
   const KernelTraits& traits = kernel->traits();
   if (traits.id.empty()) return Status::invalid("a kernel of " + traits.origin + " has no id");
   if (const KernelPtr other = next.find_kernel(traits.id)) {
@@ -56,7 +58,7 @@ Status add_kernel(RegistrySnapshot& next, KernelPtr kernel) {
     return a->traits().id < b->traits().id;
   };
   list.insert(std::upper_bound(list.begin(), list.end(), kernel, is_before), kernel);
-  next.kernel_by_id[traits.id] = std::move(kernel);
+  next.kernel_by_id[traits.id] = kernel;
   return {};
 }
 
@@ -91,7 +93,14 @@ KernelPtr RegistrySnapshot::find_kernel(const std::string& id) const {
   return found == kernel_by_id.end() ? nullptr : found->second;
 }
 
-KernelRegistry::KernelRegistry() { publish({}); }
+RegistryReader::RegistryReader()
+    : epoch_(ReaderEpoch::begin()), snapshot_(KernelRegistry::instance().current_.load(std::memory_order_seq_cst)) {}
+
+RegistryReader::~RegistryReader() {
+  epoch_.end();
+  KernelRegistry& registry = KernelRegistry::instance();
+  if (registry.has_replaced_.load(std::memory_order_relaxed)) [[unlikely]] registry.collect();
+}
 
 KernelRegistry& KernelRegistry::instance() {
   // Never destroyed: kernels from Python must not be released after the interpreter is gone.
@@ -112,29 +121,47 @@ OpKind KernelRegistry::new_kind() {
   return static_cast<OpKind>(next.fetch_add(1));
 }
 
-Status KernelRegistry::add(std::vector<OpInfo> ops, std::vector<KernelPtr> kernels) {
-  const std::lock_guard lock(writing_);
-  RegistrySnapshot next = snapshot();
-  for (OpInfo& op : ops) NPU_TRY(add_op(next, std::move(op)));
-  for (KernelPtr& kernel : kernels) NPU_TRY(add_kernel(next, std::move(kernel)));
-  publish(std::move(next));
-  return {};
+Status KernelRegistry::add(std::vector<OpInfo> ops, const std::vector<KernelPtr>& kernels) {
+  {
+    const std::lock_guard lock(writing_);
+    RegistrySnapshot next = *newest_;
+    for (OpInfo& op : ops) NPU_TRY(add_op(next, std::move(op)));
+    for (const KernelPtr& kernel : kernels) NPU_TRY(add_kernel(next, kernel));
+    publish(std::move(next));
+  }
+  return collect(), Status();
 }
 
 Status KernelRegistry::remove(const std::string& kernel_id) {
-  const std::lock_guard lock(writing_);
-  RegistrySnapshot next = snapshot();
-  const KernelPtr kernel = next.find_kernel(kernel_id);
-  if (!kernel) return Status::invalid("there is no kernel " + kernel_id);
-  next.kernel_by_id.erase(kernel_id);
-  std::erase(place_of(next.ops, kernel->traits().kind)->kernels(kernel->traits().device), kernel);
-  publish(std::move(next));
-  return {};
+  {
+    const std::lock_guard lock(writing_);
+    RegistrySnapshot next = *newest_;
+    const KernelPtr kernel = next.find_kernel(kernel_id);
+    if (!kernel) return Status::invalid("there is no kernel " + kernel_id);
+    next.kernel_by_id.erase(kernel_id);
+    std::erase(place_of(next.ops, kernel->traits().kind)->kernels(kernel->traits().device), kernel);
+    publish(std::move(next));
+  }
+  return collect(), Status();
 }
 
 void KernelRegistry::publish(RegistrySnapshot next) {
-  snapshots_.push_back(std::make_unique<const RegistrySnapshot>(std::move(next)));
-  current_.store(snapshots_.back().get(), std::memory_order_release);
+  ++next.version;
+  SnapshotPtr old = std::exchange(newest_, std::make_unique<const RegistrySnapshot>(std::move(next)));
+  current_.store(newest_.get(), std::memory_order_seq_cst);
+  replaced_.push_back({std::move(old), ReaderEpoch::advance()});
+  has_replaced_.store(true, std::memory_order_relaxed);
+}
+
+void KernelRegistry::collect() {
+  std::vector<Replaced> unused;
+  const std::lock_guard lock(writing_);
+  const uint64_t oldest = ReaderEpoch::oldest();
+  const auto is_read = [&](const Replaced& one) { return one.epoch >= oldest; };
+  const auto first = std::partition(replaced_.begin(), replaced_.end(), is_read);
+  std::move(first, replaced_.end(), std::back_inserter(unused));
+  replaced_.erase(first, replaced_.end());
+  has_replaced_.store(!replaced_.empty(), std::memory_order_relaxed);
 }
 
 }  // namespace npu

@@ -1,6 +1,6 @@
-// KernelRegistry: the ops and their kernels, in descending priority. Readers take a snapshot,
-// which never changes and lives as long as the process: no lock is held while kernels are asked or launched. Writers
-// replace the snapshot, all of what they add or nothing.
+// KernelRegistry: the ops and their kernels, in descending priority. Readers take a snapshot, which never changes: no
+// lock is held while kernels are asked or launched. Writers replace the snapshot, all of what they add or nothing; the
+// old one goes when nobody reads it any more.
 #pragma once
 
 #include <atomic>
@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/op_info.h"
+#include "core/reader_epochs.h"
 
 namespace npu {
 
@@ -23,6 +24,7 @@ struct RegisteredOp {
 };
 
 struct RegistrySnapshot {
+  uint64_t version = 0;  // each has another
   std::vector<RegisteredOp> ops;  // in the order of their kinds
   std::unordered_map<std::string, KernelPtr> kernel_by_id;
 
@@ -33,29 +35,52 @@ struct RegistrySnapshot {
   KernelPtr find_kernel(const std::string& id) const;                              // null if there is none
 };
 
+// The registry as it is when a thread begins to read it; cheap, and may be nested. An OpInfo outlives it: ops are never
+// removed.
+class RegistryReader {
+ public:
+  RegistryReader();
+  RegistryReader(const RegistryReader&) = delete;
+  RegistryReader& operator=(const RegistryReader&) = delete;
+  ~RegistryReader();
+  const RegistrySnapshot* operator->() const { return snapshot_; }
+
+ private:
+  ReaderEpoch& epoch_;
+  const RegistrySnapshot* snapshot_;
+};
+
 class KernelRegistry {
  public:
   // The registry of the process, with the ops and kernels of this build.
   static KernelRegistry& instance();
-
-  KernelRegistry();
-  const RegistrySnapshot& snapshot() const { return *current_.load(std::memory_order_acquire); }
 
   // A number for an op of a library; each is given once.
   static OpKind new_kind();
 
   // Adds ops and kernels. InvalidArgument, and nothing is added, where a name, kind, schema id or kernel id is empty
   // or taken, or a kernel is of an op that is not there.
-  Status add(std::vector<OpInfo> ops, std::vector<KernelPtr> kernels);
+  Status add(std::vector<OpInfo> ops, const std::vector<KernelPtr>& kernels);
   // Removes a kernel; programs that selected it keep it. InvalidArgument if there is none of this id.
   Status remove(const std::string& kernel_id);
 
  private:
+  friend class RegistryReader;
+  using SnapshotPtr = std::unique_ptr<const RegistrySnapshot>;
+  struct Replaced {
+    SnapshotPtr snapshot;
+    uint64_t epoch;  // readers that began in it, or before, may have the snapshot
+  };
+  KernelRegistry() : newest_(std::make_unique<const RegistrySnapshot>()), current_(newest_.get()) {}
   void publish(RegistrySnapshot next);
+  // Destroys what nobody reads any more, without the lock: a kernel may be in Python.
+  void collect();
 
   std::mutex writing_;
-  std::vector<std::unique_ptr<const RegistrySnapshot>> snapshots_;  // all of them: readers hold plain references
-  std::atomic<const RegistrySnapshot*> current_{nullptr};
+  SnapshotPtr newest_;
+  std::vector<Replaced> replaced_;
+  std::atomic<bool> has_replaced_{false};
+  std::atomic<const RegistrySnapshot*> current_;
 };
 
 }  // namespace npu

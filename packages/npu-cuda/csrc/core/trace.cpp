@@ -30,7 +30,7 @@ int64_t now_ns() {
 }
 
 std::string name_of(OpKind kind) {
-  const OpInfo* op = KernelRegistry::instance().snapshot().find_op(kind);
+  const OpInfo* op = RegistryReader()->find_op(kind);
   return op ? op->name : std::to_string(static_cast<int32_t>(kind));
 }
 

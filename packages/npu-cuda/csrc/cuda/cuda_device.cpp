@@ -1,7 +1,10 @@
 #include "cuda/cuda_device.h"
 
 #include "core/device.h"
+#include "core/later.h"
 #include "core/trace.h"
+#include "cuda/architectures.h"
+#include "cuda/cuda_event.h"
 #include "cuda/cuda_handles.h"
 #include "cuda/cuda_recording.h"
 
@@ -24,7 +27,7 @@ cudaMemcpyKind kind_of(Direction direction) {
   return cudaMemcpyDeviceToDevice;
 }
 
-static_assert(CUDART_VERSION >= 13000, "npu-cuda needs the headers of CUDA 13 or newer");
+static_assert(CUDART_VERSION >= 12040, "npu-cuda needs the headers of CUDA 12.4 or newer");
 
 std::string version_text(int version) {  // 13000 stands for 13.0
   return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
@@ -53,12 +56,14 @@ std::string why_there_is_none(cudaError_t error) {
   return "CUDA does not work here" + detail;
 }
 
-Status describe(int id, bool is_only_one, CudaDevice::Traits* out) {
+Status describe(int id, const std::string& architectures, CudaDevice::Traits* out) {
   cudaDeviceProp properties{};
   NPU_TRY(cuda_check(cudaGetDeviceProperties(&properties, id), "cudaGetDeviceProperties"));
   const int capability = properties.major * 10 + properties.minor;
-  *out = {id, capability, std::string(properties.name) + ", sm_" + std::to_string(capability), is_only_one};
-  return {};
+  *out = {id, capability, std::string(properties.name) + ", sm_" + std::to_string(capability), false};
+  if (has_code_for(architectures, capability)) return {};
+  return Status::unavailable(out->description + ": this build has code for " + architectures +
+                             " only; build it with CMAKE_CUDA_ARCHITECTURES=" + std::to_string(capability));
 }
 
 }  // namespace
@@ -115,11 +120,61 @@ Status CudaDevice::is_capturing(void* stream, bool* out) const {
   return {};
 }
 
+Status CudaDevice::mark(void* stream, std::shared_ptr<Event>* event) {
+  bool captures = false;
+  NPU_TRY(is_capturing(stream, &captures));
+  if (captures) return event->reset(), Status();
+  ActiveDevice active;
+  NPU_TRY(active.set(this));
+  return CudaEvent::record(stream_of(stream), event);
+}
+
+Status CudaDevice::find_capture(void* stream, uint64_t* number) const {
+  Capture capture;
+  NPU_TRY(describe_capture(stream, &capture));
+  return *number = capture.number, Status();
+}
+
+Status CudaDevice::allocate_in_capture(uint64_t bytes, void** out) {
+  ActiveDevice active;
+  NPU_TRY(active.set(this));
+  const RelaxedCapture relaxed;
+  return cuda_check(cudaMalloc(out, bytes), "cudaMalloc in a capture");
+}
+
+Status CudaDevice::keep_in_capture(void* stream, std::shared_ptr<void> needs) {
+  Capture capture;
+  NPU_TRY(describe_capture(stream, &capture));
+  if (!capture.graph) return Status::internal("a stream that captures nothing has no graph that could keep anything");
+  auto kept = std::make_unique<std::shared_ptr<void>>(std::move(needs));
+  // CUDA lets go in a thread of its own, where it must not be called.
+  const auto let_go = [](void* owner) { drop_later(std::unique_ptr<std::shared_ptr<void>>(static_cast<std::shared_ptr<void>*>(owner))); };
+  cudaUserObject_t object = nullptr;
+  NPU_TRY(cuda_check(cudaUserObjectCreate(&object, kept.get(), let_go, 1, cudaUserObjectNoDestructorSync),
+                     "cudaUserObjectCreate"));
+  (void)kept.release();
+  Status status = cuda_check(cudaGraphRetainUserObject(capture.graph, object, 1, cudaGraphUserObjectMove),
+                             "cudaGraphRetainUserObject");
+  if (!status.ok()) (void)cuda_check(cudaUserObjectRelease(object, 1), "cudaUserObjectRelease");
+  return status;
+}
+
 Status CudaDevice::refuse_capture(void* stream, const char* what) {
   bool captures = false;
   NPU_TRY(is_capturing(stream, &captures));
   if (!captures) return {};
   return Status::invalid(std::string(what) + " is not possible on a stream that captures a graph");
+}
+
+// CUDA makes the context of a device at its first use.
+Status CudaDevice::start() {
+  if (is_started_.load(std::memory_order_acquire)) return {};
+  ActiveDevice active;
+  NPU_TRY(active.set(this));
+  const RelaxedCapture relaxed;
+  NPU_TRY(cuda_check(cudaFree(nullptr), "cudaFree"));
+  is_started_.store(true, std::memory_order_release);
+  return {};
 }
 
 Status CudaDevice::activate(int* before) {
@@ -162,7 +217,7 @@ Status CudaDevice::update(Executable* executable, Recording* recording, std::uni
   return is_done ? Status() : CudaExecutable::make(this, graph.get(), stream_of(next->stream()), out);
 }
 
-std::vector<Device*> cuda_devices(std::string* absence) {
+std::vector<Device*> cuda_devices(const std::string& architectures, std::string* absence) {
   absence->clear();
   int count = 0;
   const cudaError_t error = cudaGetDeviceCount(&count);
@@ -170,11 +225,12 @@ std::vector<Device*> cuda_devices(std::string* absence) {
   std::vector<Device*> devices;
   for (int id = 0; id < count; ++id) {
     CudaDevice::Traits traits;
-    if (const Status status = describe(id, count == 1, &traits); !status.ok()) {
+    if (const Status status = describe(id, architectures, &traits); !status.ok()) {
       if (!absence->empty()) *absence += "; ";
       *absence += "cuda:" + std::to_string(id) + " does not work: " + status.message();
       continue;
     }
+    traits.is_only_one = count == 1;
     devices.push_back(new CudaDevice(std::move(traits)));
   }
   return devices;

@@ -2,6 +2,7 @@
 // every failure is a Status that holds the name of the CUDA error; none stays behind in the state of the runtime.
 #pragma once
 
+#include <atomic>
 #include <string>
 #include <vector>
 
@@ -34,9 +35,14 @@ class CudaDevice final : public Device {
   void destroy_stream(void* stream) noexcept override;
   Status synchronize(void* stream) override;
   Status is_capturing(void* stream, bool* out) const override;
+  Status mark(void* stream, std::shared_ptr<Event>* event) override;
+  Status find_capture(void* stream, uint64_t* number) const override;
+  Status allocate_in_capture(uint64_t bytes, void** out) override;
+  Status keep_in_capture(void* stream, std::shared_ptr<void> needs) override;
   // InvalidArgument where the stream captures: "launching a graph is not possible on a stream that captures".
   Status refuse_capture(void* stream, const char* what);
 
+  Status start() override;
   Status activate(int* before) override;
   void deactivate(int before) noexcept override;
   Status launch(const KernelPtr& kernel, const OpCall& call) override;
@@ -45,10 +51,11 @@ class CudaDevice final : public Device {
 
  private:
   Traits traits_;
+  std::atomic<bool> is_started_{false};
 };
 
-// Every GPU that works here; called once: what it returns lives as long as the process. `absence` says in words
-// what does not work, be it all of CUDA or one device. Throws nothing and prints nothing.
-std::vector<Device*> cuda_devices(std::string* absence);
+// Every GPU that works here and that the build has code for; called once: what it returns lives as long as the process.
+// `absence` says in words what does not work, be it all of CUDA or one device. Throws nothing and prints nothing.
+std::vector<Device*> cuda_devices(const std::string& architectures, std::string* absence);
 
 }  // namespace npu

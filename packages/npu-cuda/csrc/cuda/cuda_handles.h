@@ -53,6 +53,7 @@ template <class Handle, cudaError_t (*destroy)(Handle)>
 using Owner = std::unique_ptr<std::remove_pointer_t<Handle>, DestroyHandle<Handle, destroy>>;
 
 using StreamOwner = Owner<cudaStream_t, cudaStreamDestroy>;
+using EventOwner = Owner<cudaEvent_t, cudaEventDestroy>;
 using GraphOwner = Owner<cudaGraph_t, cudaGraphDestroy>;
 using GraphExecOwner = Owner<cudaGraphExec_t, cudaGraphExecDestroy>;
 

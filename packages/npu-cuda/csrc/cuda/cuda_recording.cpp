@@ -2,6 +2,7 @@
 #include "cuda/cuda_recording.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "core/device.h"
 #include "cuda/cuda_device.h"
@@ -9,10 +10,27 @@
 namespace npu {
 namespace {
 
-// Shared with the recordings that the thread began, which may end elsewhere or outlive it.
-const std::shared_ptr<std::atomic<int>>& recordings_of_this_thread() {
-  thread_local const auto count = std::make_shared<std::atomic<int>>(0);
-  return count;
+// Ends a capture whatever its state is. A graph comes of it only where nothing was wrong with it.
+void end_capture(cudaStream_t stream) noexcept {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusActive;
+  if (cudaStreamIsCapturing(stream, &status) != cudaSuccess) (void)cudaGetLastError();
+  cudaGraph_t graph = nullptr;
+  if (status != cudaStreamCaptureStatusNone && cudaStreamEndCapture(stream, &graph) != cudaSuccess) {
+    (void)cudaGetLastError();
+  }
+  const GraphOwner owner(graph);
+}
+
+// Ends with its thread.
+struct OwnRecordings {
+  std::shared_ptr<ThreadRecordings> shared = std::make_shared<ThreadRecordings>();
+  ~OwnRecordings() { shared->end_abandoned(true); }
+};
+
+ThreadRecordings& recordings_of_this_thread(std::shared_ptr<ThreadRecordings>* out = nullptr) {
+  thread_local const OwnRecordings own;
+  if (out) *out = own.shared;
+  return *own.shared;
 }
 
 cudaStreamCaptureMode cuda_mode(CaptureMode mode) {
@@ -30,15 +48,54 @@ cudaStreamCaptureMode cuda_mode(CaptureMode mode) {
 // is launched on.
 constexpr unsigned long long kInstantiateFlags = cudaGraphInstantiateFlagAutoFreeOnLaunch;
 
+// The functions that know the data of edges. Before CUDA 13 their names had versions.
+#if CUDART_VERSION >= 13000
+constexpr auto get_capture_info = cudaStreamGetCaptureInfo;
+constexpr auto update_capture_dependencies = cudaStreamUpdateCaptureDependencies;
+#else
+constexpr auto get_capture_info = cudaStreamGetCaptureInfo_v3;
+constexpr auto update_capture_dependencies = cudaStreamUpdateCaptureDependencies_v2;
+#endif
+
 }  // namespace
 
-bool this_thread_records() { return recordings_of_this_thread()->load() > 0; }
+void ThreadRecordings::abandon(StreamOwner stream) {
+  const std::lock_guard lock(guard_);
+  if (is_over_) return;
+  abandoned_.push_back(std::move(stream));
+  has_abandoned_ = true;
+}
+
+void ThreadRecordings::end_abandoned(bool is_over) noexcept {
+  if (!is_over && !has_abandoned_) return;
+  std::vector<StreamOwner> streams;
+  {
+    const std::lock_guard lock(guard_);
+    is_over_ = is_over;
+    streams.swap(abandoned_);
+    has_abandoned_ = false;
+  }
+  for (const StreamOwner& stream : streams) end_capture(stream.get());
+}
+
+bool this_thread_records() {
+  ThreadRecordings& own = recordings_of_this_thread();
+  own.end_abandoned();
+  return own.count > 0;
+}
 
 Status broken_capture() {
   return Status::invalid(
       "cudaErrorStreamCaptureInvalidated (901): something that was called broke the capture. Neither allocate, free "
       "nor wait while a stream captures: not here, in mode global not in any other thread either, and nowhere for "
       "the whole device");
+}
+
+Status describe_capture(void* stream, Capture* out) {
+  *out = {};
+  return cuda_check(get_capture_info(static_cast<cudaStream_t>(stream), &out->status, &out->number, &out->graph,
+                                     &out->leaves, &out->edges, &out->num_leaves),
+                    "cudaStreamGetCaptureInfo");
 }
 
 CudaRecording::CudaRecording(CudaDevice* device, StreamOwner stream, CaptureMode mode, bool is_dag)
@@ -57,11 +114,12 @@ Status CudaRecording::begin(CudaDevice* device, CaptureMode mode, bool is_dag, s
 }
 
 Status CudaRecording::start() {
+  (void)this_thread_records();  // ends what others have left to this thread
   ActiveDevice active;
   NPU_TRY(active.set(device_));
   NPU_TRY(cuda_check(cudaStreamBeginCapture(stream_.get(), cuda_mode(mode_)), "cudaStreamBeginCapture"));
-  recordings_ = recordings_of_this_thread();
-  ++*recordings_;
+  recordings_of_this_thread(&recordings_);
+  ++recordings_->count;
   return {};
 }
 
@@ -78,18 +136,26 @@ CudaRecording::Leaves CudaRecording::leaves_of(const std::vector<int>& ops) cons
   return leaves;
 }
 
+Status CudaRecording::set_dependencies(Leaves leaves) {
+  return cuda_check(update_capture_dependencies(stream_.get(), leaves.nodes.data(), leaves.edges.data(),
+                                                leaves.nodes.size(), cudaStreamSetCaptureDependencies),
+                    "cudaStreamUpdateCaptureDependencies");
+}
+
+// What an op did on streams that it forked has to be joined at the end, whatever came after the op.
+Status CudaRecording::join() {
+  std::vector<int> all(leaves_.size());
+  std::iota(all.begin(), all.end(), 0);
+  return set_dependencies(leaves_of(all));
+}
+
 Status CudaRecording::begin_op(const std::vector<int>& after) {
   if (!recordings_ || is_in_op_) return Status::internal("an op begins within another one, or after the recording");
   for (const int op : after) {
     if (op >= 0 && (!is_dag_ || static_cast<size_t>(op) < leaves_.size())) continue;
     return Status::internal("an op is to follow op " + std::to_string(op) + ", which was not recorded before it");
   }
-  if (is_dag_) {
-    Leaves leaves = leaves_of(after);
-    NPU_TRY(cuda_check(cudaStreamUpdateCaptureDependencies(stream_.get(), leaves.nodes.data(), leaves.edges.data(),
-                                                           leaves.nodes.size(), cudaStreamSetCaptureDependencies),
-                       "cudaStreamUpdateCaptureDependencies"));
-  }
+  if (is_dag_) NPU_TRY(set_dependencies(leaves_of(after)));
   is_in_op_ = true;
   return {};
 }
@@ -97,16 +163,12 @@ Status CudaRecording::begin_op(const std::vector<int>& after) {
 Status CudaRecording::end_op() {
   if (is_dag_ && !is_in_op_) return Status::internal("an op ends that did not begin");
   is_in_op_ = false;
-  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-  const cudaGraphNode_t* nodes = nullptr;
-  const cudaGraphEdgeData* edges = nullptr;
-  size_t count = 0;
-  NPU_TRY(cuda_check(cudaStreamGetCaptureInfo(stream_.get(), &status, nullptr, nullptr, &nodes, &edges, &count),
-                     "cudaStreamGetCaptureInfo"));
-  if (status != cudaStreamCaptureStatusActive) return broken_capture();
+  Capture capture;
+  NPU_TRY(describe_capture(stream_.get(), &capture));
+  if (capture.status != cudaStreamCaptureStatusActive) return broken_capture();
   if (!is_dag_) return {};
-  Leaves leaves{{nodes, nodes + count}, std::vector<cudaGraphEdgeData>(count)};
-  if (edges) std::copy_n(edges, count, leaves.edges.begin());
+  Leaves leaves{{capture.leaves, capture.leaves + capture.num_leaves}, std::vector<cudaGraphEdgeData>(capture.num_leaves)};
+  if (capture.edges) std::copy_n(capture.edges, capture.num_leaves, leaves.edges.begin());
   leaves_.push_back(std::move(leaves));
   return {};
 }
@@ -116,6 +178,7 @@ Status CudaRecording::end(GraphOwner* out) {
   if (mode_ != CaptureMode::Relaxed && thread_ != std::this_thread::get_id()) {
     return Status::invalid("a recording ends on the thread that began it, unless its mode is relaxed");
   }
+  if (is_dag_) NPU_TRY(join());
   cudaGraph_t graph = nullptr;
   Status status = cuda_check(cudaStreamEndCapture(stream_.get(), &graph), "cudaStreamEndCapture");
   GraphOwner owner(graph);
@@ -132,21 +195,16 @@ Status CudaRecording::finish(std::unique_ptr<Executable>* out) {
   return CudaExecutable::make(device_, graph.get(), stream_.get(), out);
 }
 
-// Ends a capture whatever its state is. A graph comes of it only where nothing was wrong with it.
+// Only the thread that began a capture can end it, but for those in mode relaxed.
 void CudaRecording::abort() noexcept {
   if (!recordings_) return;
-  cudaStreamCaptureStatus status = cudaStreamCaptureStatusActive;
-  if (cudaStreamIsCapturing(stream_.get(), &status) != cudaSuccess) (void)cudaGetLastError();
-  cudaGraph_t graph = nullptr;
-  if (status != cudaStreamCaptureStatusNone && cudaStreamEndCapture(stream_.get(), &graph) != cudaSuccess) {
-    (void)cudaGetLastError();
-  }
-  const GraphOwner owner(graph);
+  if (mode_ == CaptureMode::Relaxed || thread_ == std::this_thread::get_id()) end_capture(stream_.get());
+  else recordings_->abandon(std::move(stream_));
   forget();
 }
 
 void CudaRecording::forget() noexcept {
-  --*recordings_;
+  --recordings_->count;
   recordings_ = nullptr;
 }
 

@@ -19,10 +19,36 @@ namespace npu {
 
 class CudaDevice;
 
+// The recordings that a thread began, which may be dropped elsewhere or outlive it.
+class ThreadRecordings {
+ public:
+  std::atomic<int> count{0};
+
+  // A stream whose capture the thread is to end, when it next asks or ends; nobody can where it has ended.
+  void abandon(StreamOwner stream);
+  void end_abandoned(bool is_over = false) noexcept;
+
+ private:
+  std::mutex guard_;
+  std::vector<StreamOwner> abandoned_;
+  std::atomic<bool> has_abandoned_{false};
+  bool is_over_ = false;
+};
+
 // Whether this thread is recording, on any device: then it may neither allocate nor wait.
 bool this_thread_records();
 // What is said of a capture that CUDA has invalidated.
 Status broken_capture();
+
+struct Capture {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  unsigned long long number = 0;  // which no other capture has; 0 where the stream captures nothing
+  cudaGraph_t graph = nullptr;    // while the capture is active
+  const cudaGraphNode_t* leaves = nullptr;  // what the next node will depend on
+  const cudaGraphEdgeData* edges = nullptr;
+  size_t num_leaves = 0;
+};
+Status describe_capture(void* stream, Capture* out);
 
 class CudaRecording final : public Recording {
  public:
@@ -46,6 +72,8 @@ class CudaRecording final : public Recording {
   };
   Status start();
   Leaves leaves_of(const std::vector<int>& ops) const;
+  Status set_dependencies(Leaves leaves);
+  Status join();
   void abort() noexcept;
   void forget() noexcept;
 
@@ -56,10 +84,8 @@ class CudaRecording final : public Recording {
   bool is_in_op_ = false;
   std::vector<Leaves> leaves_;  // of each op
   std::thread::id thread_ = std::this_thread::get_id();
-  std::shared_ptr<std::atomic<int>> recordings_;  // of that thread; null once this one has ended
+  std::shared_ptr<ThreadRecordings> recordings_;  // of that thread; null once this one has ended
 };
-
-class CudaDevice;
 
 class CudaExecutable final : public Executable {
  public:

@@ -52,7 +52,7 @@ int64_t npu_emulator_live_objects(const char* kind) {
     return kind == nullptr || name == kind ? static_cast<int64_t>(size) : 0;
   };
   return count("allocation", state.allocations.size()) + count("stream", state.streams.size()) +
-         count("graph", state.graphs.size()) + count("exec", state.execs.size()) +
+         count("event", state.events.size()) + count("graph", state.graphs.size()) + count("exec", state.execs.size()) +
          count("capture", state.captures.size());
 }
 

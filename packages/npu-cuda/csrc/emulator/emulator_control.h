@@ -24,6 +24,7 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#pragma GCC visibility push(default)
 
 /* Everything below as at the start, no error pending, and the capture mode of this thread is Global again, as a
  * failed cudaThreadExchangeStreamCaptureMode may leave it otherwise. What is alive stays. */
@@ -49,13 +50,14 @@ int64_t npu_emulator_calls(const char* name);
 /* Of device memory. */
 int64_t npu_emulator_live_bytes(void);
 
-/* How many there are: "stream", "graph", "exec", "allocation", "capture" (one not ended); NULL: all. */
+/* How many there are: "stream", "event", "graph", "exec", "allocation", "capture" (one not ended); NULL: all. */
 int64_t npu_emulator_live_objects(const char* kind);
 
 /* What the last kernel that went wrong did: "kernel f(float*), block (0,0,0), thread (3,0,0): ...". Empty if none.
  * Valid until the next call on this thread. */
 const char* npu_emulator_last_report(void);
 
+#pragma GCC visibility pop
 #ifdef __cplusplus
 }
 #endif

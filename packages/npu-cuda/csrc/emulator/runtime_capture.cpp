@@ -37,9 +37,19 @@ cudaError_t begin_capture(cudaStream_t handle, cudaStreamCaptureMode mode) {
   if (stream->capture != nullptr) return cudaErrorIllegalState;
   cudaGraph_t graph = new CUgraph_st;
   runtime().graphs.insert(graph);
-  stream->capture = std::make_shared<Capture>(Capture{mode, std::this_thread::get_id(), stream, graph});
+  static unsigned long long captures = 0;
+  stream->capture = std::make_shared<Capture>(Capture{mode, std::this_thread::get_id(), stream, graph, ++captures});
   runtime().captures.push_back(stream->capture);
   return cudaSuccess;
+}
+
+// Stricter than CUDA, which lets a node dangle that was dropped from the dependencies of its own stream: which stream
+// a node is of is not known here.
+bool is_joined(const CUstream_st& stream) {
+  std::set<cudaGraphNode_t> followed(stream.dependencies.begin(), stream.dependencies.end());
+  const auto& nodes = stream.capture->graph->nodes;
+  for (const auto& node : nodes) followed.insert(node->after.begin(), node->after.end());
+  return std::all_of(nodes.begin(), nodes.end(), [&](const auto& node) { return followed.contains(node.get()); });
 }
 
 cudaError_t end(cudaStream_t handle, cudaGraph_t* graph) {
@@ -51,6 +61,7 @@ cudaError_t end(cudaStream_t handle, cudaGraph_t* graph) {
   if (capture->mode != cudaStreamCaptureModeRelaxed && capture->thread != std::this_thread::get_id()) {
     return cudaErrorStreamCaptureWrongThread;
   }
+  if (!capture->invalidated && !is_joined(*stream)) return end_capture(capture, false), cudaErrorStreamCaptureUnjoined;
   end_capture(capture, !capture->invalidated);
   *graph = capture->graph;
   return capture->invalidated ? cudaErrorStreamCaptureInvalidated : cudaSuccess;
@@ -138,13 +149,16 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t handle, cudaStreamCaptureStatus* 
   return call("cudaStreamIsCapturing", [&] { return describe_capture(handle, status, nullptr); });
 }
 
-cudaError_t cudaStreamGetCaptureInfo(cudaStream_t handle, cudaStreamCaptureStatus* status, unsigned long long*,
-                                     cudaGraph_t*, const cudaGraphNode_t** dependencies,
+cudaError_t cudaStreamGetCaptureInfo(cudaStream_t handle, cudaStreamCaptureStatus* status, unsigned long long* id,
+                                     cudaGraph_t* graph, const cudaGraphNode_t** dependencies,
                                      const cudaGraphEdgeData** edges, size_t* count) {
   return call("cudaStreamGetCaptureInfo", [&] {
     cudaStream_t stream = nullptr;
     const cudaError_t error = describe_capture(handle, status, &stream);
     if (error != cudaSuccess || *status != cudaStreamCaptureStatusActive) return error;
+    if (id != nullptr) *id = stream->capture->id;
+    if (graph != nullptr) *graph = stream->capture->graph;
+    if (dependencies == nullptr) return cudaSuccess;
     stream->edges.resize(stream->dependencies.size());
     *dependencies = stream->dependencies.data();
     *edges = stream->edges.data();

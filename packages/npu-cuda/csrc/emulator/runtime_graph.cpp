@@ -36,7 +36,7 @@ cudaError_t instantiate(cudaGraphExec_t* exec, cudaGraph_t graph) {
   *exec = nullptr;
   if (!runtime().graphs.contains(graph)) return cudaErrorInvalidValue;
   if (const cudaError_t error = check_unsafe_call(); error != cudaSuccess) return error;
-  *exec = new CUgraphExec_st{std::make_shared<const Program>(program_of(*graph)), nullptr};
+  *exec = new CUgraphExec_st{std::make_shared<const Program>(program_of(*graph)), nullptr, graph->kept};
   runtime().execs.insert(*exec);
   return cudaSuccess;
 }
@@ -67,6 +67,7 @@ cudaError_t update(cudaGraphExec_t exec, cudaGraph_t graph, cudaGraphExecUpdateR
     return cudaErrorGraphExecUpdateFailure;
   }
   exec->program = std::make_shared<const Program>(std::move(next));
+  exec->kept = graph->kept;
   return cudaSuccess;
 }
 

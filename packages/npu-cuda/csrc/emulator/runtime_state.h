@@ -31,6 +31,7 @@ struct Capture {
   std::thread::id thread;  // that began it
   cudaStream_t stream;
   cudaGraph_t graph;
+  unsigned long long id;
   bool invalidated = false;
 };
 using CapturePtr = std::shared_ptr<Capture>;
@@ -62,13 +63,23 @@ struct CUgraphNode_st {
   npu::emulator::KernelLaunch launch;  // of a kernel node
 };
 
+struct CUevent_st {
+  npu::emulator::TaskPtr last;  // null where it was never recorded
+};
+
+struct CUuserObject_st {
+  std::shared_ptr<void> kept;
+};
+
 struct CUgraph_st {
   std::vector<std::unique_ptr<CUgraphNode_st>> nodes;  // in the order in which they were added
+  std::vector<std::shared_ptr<void>> kept;             // for the user
 };
 
 struct CUgraphExec_st {
   std::shared_ptr<const npu::emulator::Program> program;
   npu::emulator::TaskPtr last;  // launches of one exec never overlap
+  std::vector<std::shared_ptr<void>> kept;
 };
 
 namespace npu::emulator {
@@ -77,6 +88,7 @@ struct Runtime {
   std::recursive_mutex mutex;
   std::map<const void*, size_t> allocations;  // their bytes
   std::set<cudaStream_t> streams;
+  std::set<cudaEvent_t> events;
   std::set<cudaGraph_t> graphs;
   std::set<cudaGraphExec_t> execs;
   std::vector<CapturePtr> captures;

@@ -38,6 +38,10 @@ Status HostDevice::refuse_in_capture(const std::string& action, bool is_global) 
 
 Status HostDevice::allocate(uint64_t bytes, void** out) {
   NPU_TRY(refuse_in_capture("allocate(" + std::to_string(bytes) + " bytes)", true));
+  return allocate_in_capture(bytes, out);
+}
+
+Status HostDevice::allocate_in_capture(uint64_t bytes, void** out) {
   *out = ::operator new(bytes, kAlignment, std::nothrow);
   if (*out) return {};
   return Status::device_error("host: out of memory, allocating " + std::to_string(bytes) + " bytes");
@@ -93,6 +97,17 @@ Status HostDevice::is_capturing(void* stream, bool* out) const {
   NPU_TRY(find_stream(stream, &capture));
   *out = capture != nullptr;
   return {};
+}
+
+Status HostDevice::find_capture(void* stream, uint64_t* number) const {
+  std::shared_ptr<HostCapture> capture;
+  NPU_TRY(find_stream(stream, &capture));
+  *number = capture ? capture->number() : 0;
+  return {};
+}
+
+Status HostDevice::keep_in_capture(void*, std::shared_ptr<void>) {
+  return Status::internal("host: graphs of this device are those of graph_begin, which keep what they need");
 }
 
 Status HostDevice::launch(const KernelPtr& kernel, const OpCall& call) {

@@ -18,6 +18,7 @@ class HostCapture {
   explicit HostCapture(CaptureMode mode) : mode_(mode) {}
 
   void* stream() { return this; }
+  uint64_t number() const { return number_; }
   CaptureMode mode() const { return mode_; }
   bool is_mine() const { return owner_ == std::this_thread::get_id(); }
   bool is_open() const;
@@ -33,6 +34,8 @@ class HostCapture {
  private:
   Status state_of_locked() const;
 
+  static inline std::atomic<uint64_t> count_{0};
+  const uint64_t number_ = ++count_;
   const CaptureMode mode_;
   const std::thread::id owner_ = std::this_thread::get_id();
   mutable std::mutex mutex_;
@@ -91,6 +94,9 @@ class HostDevice final : public Device {
   void destroy_stream(void* stream) noexcept override;
   Status synchronize(void* stream) override;
   Status is_capturing(void* stream, bool* out) const override;
+  Status find_capture(void* stream, uint64_t* number) const override;
+  Status allocate_in_capture(uint64_t bytes, void** out) override;
+  Status keep_in_capture(void* stream, std::shared_ptr<void> needs) override;
 
   Status launch(const KernelPtr& kernel, const OpCall& call) override;
   Status record(CaptureMode mode, bool is_dag, std::unique_ptr<Recording>* out) override;

@@ -576,7 +576,12 @@ def graph_abort(device: str | None = None) -> None:
     """
 
 def graph_launch(graph: Graph | None = None, stream_handle: int = 0) -> None:
-    """Run a graph once; without one, the last that graph_end() made."""
+    """
+    Run a graph once; without one, the last that graph_end() made, which the caller keeps.
+
+    Raises:
+        InvalidArgumentError: There is no such graph, or nobody has kept it.
+    """
 
 class Program:
     """
@@ -709,6 +714,11 @@ def synchronize(device: str = 'cuda', stream_handle: int = 0) -> None:
     Raises:
         InvalidArgumentError: The stream is being captured.
         DeviceError: Something that was launched before has failed.
+    """
+
+def find_capture(device: str, stream_handle: int) -> int:
+    """
+    A number for the capture in which a stream is, of whoever, that no other capture has; 0 if it is in none.
     """
 
 def create_stream(device: str = 'cuda') -> int:

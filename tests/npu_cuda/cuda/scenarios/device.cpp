@@ -1,4 +1,5 @@
 // Memory, devices, and why there is none.
+#include "cuda/architectures.h"
 #include "cuda/cuda_device.h"
 #include "core/device.h"
 #include "emulator/emulator_control.h"
@@ -9,7 +10,7 @@ namespace {
 
 const Scenario described("devices_are_described", [] {
   std::string absence = "old";
-  const std::vector<Device*> devices = cuda_devices(&absence);
+  const std::vector<Device*> devices = cuda_devices("", &absence);
   expect(devices.size() == 1 && absence.empty(), "one device, and nothing to say");
   expect(devices[0]->name() == "cuda:0" && devices[0]->id() == 0, "its name");
   expect(devices[0]->type() == DeviceType::Cuda && devices[0]->compute_capability() == 90, "its kind");
@@ -21,7 +22,7 @@ const Scenario listed("every_device_is_listed", [] {
   npu_emulator_set_devices(3);
   npu_emulator_fail_call("cudaGetDeviceProperties", 2, cudaErrorUnknown);
   std::string absence;
-  const std::vector<Device*> devices = cuda_devices(&absence);
+  const std::vector<Device*> devices = cuda_devices("", &absence);
   expect(devices.size() == 2 && devices[1]->name() == "cuda:2", "but for the one that does not work");
   expect(absence.starts_with("cuda:1 does not work: cudaGetDeviceProperties: cudaErrorUnknown"), absence);
   for (Device* device : devices) delete device;
@@ -37,10 +38,36 @@ const Scenario absent("absence_says_why", [] {
   for (const auto& [error, fragment] : reasons) {
     npu_emulator_fail_call("cudaGetDeviceCount", 1, error);
     std::string absence;
-    expect(cuda_devices(&absence).empty(), "there is no device");
+    expect(cuda_devices("", &absence).empty(), "there is no device");
     expect(absence.find(fragment) != std::string::npos, absence + " says " + fragment);
     expect(cudaPeekAtLastError() == cudaSuccess, "no error is left behind");
   }
+});
+
+const Scenario other_code("a_device_that_the_build_has_no_code_for_is_none", [] {
+  std::string absence;
+  expect(cuda_devices("80-real 100-real 100-virtual", &absence).empty(), "it is of 9.0");
+  expect(absence == "cuda:0 does not work: Emulated CUDA device, sm_90: this build has code for 80-real 100-real "
+                    "100-virtual only; build it with CMAKE_CUDA_ARCHITECTURES=90", absence);
+  const std::vector<std::pair<std::string, bool>> builds = {
+      {"90-real", true}, {"80-real", false}, {"80-virtual", true}, {"80", true}, {"90a-real", true},
+      {"100-virtual", false}, {"80-real 90-virtual", true}, {"native", true}, {"", true}, {"91-real", false}};
+  for (const auto& [architectures, has_code] : builds) {
+    expect(has_code_for(architectures, 90) == has_code, architectures);
+  }
+  expect(has_code_for("100f-real", 103) && !has_code_for("100a-real", 103) && !has_code_for("100-real", 120), "newer");
+});
+
+const Scenario start("devices_are_started_once_and_in_a_capture_as_well", [] {
+  const RecordingPtr global = recording(false, CaptureMode::Global);
+  CudaDevice fresh({0, 90, "a device", true});
+  npu_emulator_fail_call("cudaFree", 1, cudaErrorUnknown);
+  expect_failure(fresh.start(), StatusCode::DeviceError, "cudaFree: cudaErrorUnknown");
+  const int64_t before = npu_emulator_calls("cudaFree");
+  expect_ok(fresh.start());
+  expect_ok(fresh.start());
+  expect(npu_emulator_calls("cudaFree") == before + 1, "once");
+  finished(global);
 });
 
 const Scenario memory("memory_is_aligned_and_said_to_be_missing_where_there_is_none", [] {

@@ -16,6 +16,10 @@ Status find_device(DeviceType, int, Device** out) {
   return {};
 }
 
+Status keep_in_graph(Device* device, void* stream, const std::shared_ptr<void>& needs) {
+  return device->keep_in_capture(stream, needs);
+}
+
 Status launch_or_record(Device* device, const OpInfo&, const KernelPtr& kernel, const OpCall& call,
                         const std::shared_ptr<void>&) {
   return device->launch(kernel, call);

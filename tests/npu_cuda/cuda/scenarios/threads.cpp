@@ -146,10 +146,25 @@ const Scenario drop("recordings_may_be_dropped_anywhere", [] {
   for (const CaptureMode mode : kModes) {
     RecordingPtr dropped = recording(true, mode);
     on_another_thread([&] { dropped = nullptr; });
+    expect(npu_emulator_live_objects("capture") == (mode != CaptureMode::Relaxed), "its thread has to end it");
     expect(!this_thread_records(), "it has ended");
+    expect(npu_emulator_live_objects("capture") == 0 && npu_emulator_live_objects("stream") == 0, "and is gone");
     allocate_and_free();
     graph_of({{add_one(), &data.x, &data.y}});
   }
+});
+
+const Scenario left("recordings_that_others_drop_end_with_their_thread", [] {
+  RecordingPtr dropped, late;
+  std::thread owner([&] {
+    dropped = recording(true);
+    on_another_thread([&] { dropped = nullptr; });
+    late = recording(false);
+  });
+  owner.join();
+  expect(npu_emulator_live_objects("capture") == 1, "the first one has");
+  late = nullptr;
+  expect(npu_emulator_live_objects("stream") == 0, "the other one goes with its stream");
 });
 
 }  // namespace

@@ -60,7 +60,8 @@ class ProgramInstance:
 class PreparedProgram:
     """A lowered graph, ready to run; the result of `NativeBackend.prepare`.
 
-    Instances are created on demand: one per stream and per thread that runs the graph concurrently.
+    Instances are created on demand: one per stream and per thread that runs the graph concurrently. A run
+    that is captured has those of its capture: the captured graph uses their memory again and again.
 
     Attributes:
         kernel_ops: The ops that have kernels: those of the native program.
@@ -92,7 +93,8 @@ class PreparedProgram:
         self._is_plain = self.feeds == list(range(count))
         kind = native_device.partition(":")[0]
         self.needs_alignment = any(select_kernel(op, kind, 0)[0] != op.kernel for op in self.kernel_ops)
-        self._idle: defaultdict[tuple[int, bool], deque[ProgramInstance]] = defaultdict(deque)
+        self._idle: _Pool = defaultdict(deque)
+        self._captured: tuple[int, _Pool] = 0, defaultdict(deque)  # the last capture, and its instances
         # One is created here, for the usual alignment, so that errors surface in prepare().
         self._idle[0, self.needs_alignment].append(ProgramInstance(self, is_aligned=self.needs_alignment))
 
@@ -128,7 +130,8 @@ class PreparedProgram:
         """
         # Work of one stream runs in order: the next run on it may use the same memory between ops.
         is_aligned = self.are_aligned(tensors)
-        idle = self._idle[stream, is_aligned]
+        capture = _C.find_capture(self.native_device, stream) if stream else 0
+        idle = (self._pool_of(capture) if capture else self._idle)[stream, is_aligned]
         try:
             instance = idle.pop()
         except IndexError:
@@ -139,6 +142,17 @@ class PreparedProgram:
             instance.native.call(tensors, stream, keep=False)
         finally:
             idle.append(instance)
+
+    def _pool_of(self, capture: int) -> _Pool:
+        """Return the instances of a capture; those of the one before go: its graph keeps what it needs."""
+        known, pool = self._captured
+        if known != capture:
+            pool = defaultdict(deque)
+            self._captured = capture, pool
+        return pool
+
+
+_Pool = defaultdict[tuple[int, bool], deque[ProgramInstance]]
 
 
 def kernel_ops(ops: Sequence[BackendOp]) -> tuple[BackendOp, ...]:
