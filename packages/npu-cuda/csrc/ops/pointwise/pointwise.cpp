@@ -147,6 +147,11 @@ Status check_tensors(const Row& row, Class type, const OpCall& call) {
   if (call.num_inputs != row.num_inputs()) {
     return Status::not_implemented("it takes " + std::to_string(row.num_inputs()) + " inputs");
   }
+  NPU_TRY(check_dtypes(row, type, call));
+  return check_shapes(call);
+}
+
+Status check_dtypes(const Row& row, Class type, const OpCall& call) {
   Class needed = kInt64;
   for (int i = 0; i < call.num_inputs + call.num_outputs; ++i) {
     const TensorDesc& tensor = operand_of(call, i);
@@ -155,8 +160,7 @@ Status check_tensors(const Row& row, Class type, const OpCall& call) {
     needed = std::max(needed, class_of(element));
   }
   NPU_TRY(expect_class(row, type, needed, call));
-  if (!(row.classes & kConverts)) NPU_TRY(expect_result(row, needed, call));
-  return check_shapes(call);
+  return row.classes & kConverts ? Status() : expect_result(row, needed, call);
 }
 
 std::vector<KernelPtr> host_kernels() { return joined(arithmetic_host_kernels(), training_host_kernels()); }
