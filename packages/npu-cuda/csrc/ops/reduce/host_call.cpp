@@ -13,10 +13,10 @@ constexpr int64_t kLeastDirect = 64;   // shorter rows are read into blocks
 constexpr int64_t kPart = 64 * kBlock; // elements of one result that another thread may reduce
 constexpr int64_t kMostParts = 64;
 constexpr int64_t kResults = 256;      // that are finished and written at a time
-constexpr int64_t kRows = 8;           // that are taken into columns at a time
+constexpr int64_t kBlockOfRows = 4096; // numbers of rows that are taken into columns at a time
 constexpr int64_t kColumns = 512;
-constexpr int64_t kLevels = 4;
-constexpr int64_t kRowsOfLevel = 128;  // states that one of the next level takes
+constexpr int64_t kLevels = 6;
+constexpr int64_t kRowsOfLevel = 32;  // states that one of the next level takes
 constexpr int64_t kLeastWork = 32768;  // elements that are worth a thread
 
 // The states of blocks, joined as the digits of a binary counter are.
@@ -64,6 +64,7 @@ struct Job {
   pointwise::WriteRow write;
   bool is_stored;  // the elements of x are numbers
 
+  const Lane* numbers(int64_t offset) const { return reinterpret_cast<const Lane*>(x) + offset; }
   const char* at(int64_t offset) const { return x + offset * x_bytes; }
   bool has_direct_rows() const {
     const Nest& reduced = geometry.reduced;
@@ -74,36 +75,48 @@ struct Job {
   }
 };
 
+// Walks over results, some at a time: a part of the kept axis that is innermost.
+template <class Lane, class Reduce>
+void each_run(const Job<Lane>& job, int64_t begin, int64_t end, int64_t most, Reduce reduce) {
+  const Nest& kept = job.geometry.kept;
+  Cursor at(&kept, begin);
+  for (int64_t i = begin, n; i < end; i += n) {
+    n = std::min({most, end - i, at.left_in_row()});
+    const Lane* results = reduce(at.offset(kOfInput), n);
+    job.write(results, job.y + at.offset(kOfOutput) * job.y_bytes, kept.strides[kOfOutput][0], n);
+    at.advance(n);
+  }
+}
+
 // Results of which each is reduced by itself.
 template <class Lane>
 class Rows {
  public:
-  Rows(const Job<Lane>* job, bool shares_results) : job_(*job), shares_results_(shares_results) {}
+  Rows(const Job<Lane>* job, bool shares_results)
+      : job_(*job), shares_results_(shares_results), is_direct_(job->has_direct_rows()) {}
 
   void run(int64_t begin, int64_t end) {
-    const Nest& kept = job_.geometry.kept;
-    Cursor at(&kept, begin);
-    for (int64_t i = begin; i < end;) {
-      const int64_t n = std::min({kResults, end - i, at.left_in_row()});
-      const int64_t stride = kept.strides[kOfInput][0];
-      for (int64_t k = 0; k < n; ++k) reduce(at.offset(kOfInput) + k * stride, &states_[k], &shifts_[k]);
-      job_.finish(job_.op.second, states_, shifts_, n);
-      job_.write(states_, job_.y + at.offset(kOfOutput) * job_.y_bytes, kept.strides[kOfOutput][0], n);
-      at.advance(n);
-      i += n;
-    }
+    each_run(job_, begin, end, kResults, [this](int64_t offset, int64_t n) {
+      std::fill_n(shifts_, n, Lane(0));
+      if (job_.op.is_twice) {
+        reduce(job_.op.first, offset, n);
+        std::copy_n(states_, n, shifts_);
+      }
+      reduce(job_.op.second, offset, n);
+      return states_;
+    });
   }
 
  private:
-  void reduce(int64_t offset, Lane* state, Lane* shift) {
-    *shift = 0;
-    if (job_.op.is_twice) {
-      const Lane none = 0;
-      Lane first = state_of(job_.op.first, offset, 0);
-      job_.finish(job_.op.first, &first, &none, 1);
-      *shift = first;
+  void reduce(const Pass<Lane>& pass, int64_t offset, int64_t n) {
+    const Nest& reduced = job_.geometry.reduced;
+    const int64_t stride = job_.geometry.kept.strides[kOfInput][0];
+    if (is_direct_ && reduced.rank == 1 && reduced.numel <= kBlock) {
+      pass.rows(job_.numbers(offset), stride, n, reduced.numel, shifts_, job_.attrs, states_);
+    } else {
+      for (int64_t i = 0; i < n; ++i) states_[i] = state_of(pass, offset + i * stride, shifts_[i]);
     }
-    *state = state_of(job_.op.second, offset, *shift);
+    job_.finish(pass, states_, shifts_, n);
   }
 
   Lane state_of(const Pass<Lane>& pass, int64_t offset, Lane m) {
@@ -123,21 +136,15 @@ class Rows {
   }
 
   Lane state_of_part(const Pass<Lane>& pass, int64_t offset, Lane m, int64_t begin, int64_t end) const {
-    const Nest& reduced = job_.geometry.reduced;
-    const bool is_direct = job_.has_direct_rows();
-    Lane state;
-    if (is_direct && reduced.rank == 1 && end - begin <= kBlock) {
-      pass.row(reinterpret_cast<const Lane*>(job_.at(offset + begin)), end - begin, m, job_.attrs, &state);
-      return state;
-    }
     alignas(64) Lane block[kBlock];
     Cascade<Lane> total(&pass);
-    Cursor at(&reduced, begin);
+    Cursor at(&job_.geometry.reduced, begin);
     for (int64_t i = begin, n; i < end; i += n) {
-      n = std::min({kBlock, end - i, is_direct ? at.left_in_row() : kBlock});
-      const Lane* numbers = is_direct ? reinterpret_cast<const Lane*>(job_.at(offset + at.offset(0))) : block;
-      is_direct ? at.advance(n) : read(offset, &at, block, n);
-      pass.row(numbers, n, m, job_.attrs, &state);
+      n = std::min({kBlock, end - i, is_direct_ ? at.left_in_row() : kBlock});
+      const Lane* numbers = is_direct_ ? job_.numbers(offset + at.offset(0)) : block;
+      is_direct_ ? at.advance(n) : read(offset, &at, block, n);
+      Lane state;
+      pass.rows(numbers, n, 1, n, &m, job_.attrs, &state);
       total.add(state);
     }
     return total.total();
@@ -154,6 +161,7 @@ class Rows {
 
   const Job<Lane>& job_;
   bool shares_results_;  // several threads reduce one
+  bool is_direct_;
   Lane states_[kResults], shifts_[kResults];
 };
 
@@ -164,63 +172,58 @@ class Columns {
   explicit Columns(const Job<Lane>* job) : job_(*job) {}
 
   void run(int64_t begin, int64_t end) {
-    const Nest& kept = job_.geometry.kept;
-    Cursor at(&kept, begin);
-    for (int64_t i = begin; i < end;) {
-      const int64_t n = std::min({kColumns, end - i, at.left_in_row()});
+    each_run(job_, begin, end, kColumns, [this](int64_t offset, int64_t n) {
       std::fill_n(shifts_, n, Lane(0));
       if (job_.op.is_twice) {
-        reduce(job_.op.first, at.offset(kOfInput), n);
+        reduce(job_.op.first, offset, n);
         std::copy_n(states_[0], n, shifts_);
       }
-      reduce(job_.op.second, at.offset(kOfInput), n);
-      job_.write(states_[0], job_.y + at.offset(kOfOutput) * job_.y_bytes, kept.strides[kOfOutput][0], n);
-      at.advance(n);
-      i += n;
-    }
+      reduce(job_.op.second, offset, n);
+      return states_[0];
+    });
   }
 
  private:
   void reduce(const Pass<Lane>& pass, int64_t offset, int64_t n) {
     const Nest& reduced = job_.geometry.reduced;
-    for (Lane* level : states_) std::fill_n(level, n, pass.start);
+    const int64_t stride = reduced.strides[0][0];
+    const int64_t most = std::min(kRowsOfLevel, kBlockOfRows / n);
+    std::fill_n(states_[0], n, pass.start);
     int64_t counts[kLevels] = {};
     Cursor at(&reduced, 0);
-    for (int64_t row = 0; row < reduced.numel;) {
-      const int64_t count = std::min(kRows, reduced.numel - row);
-      const Lane* rows[kRows];
-      for (int64_t k = 0; k < count; ++k) {
-        rows[k] = row_at(offset + at.offset(0), block_[k], n);
-        at.advance(1);
+    for (int64_t row = 0, count; row < reduced.numel; row += count) {
+      count = std::min({most, kRowsOfLevel - counts[0], at.left_in_row()});
+      const int64_t start = offset + at.offset(0);
+      if (job_.is_stored) {
+        pass.columns(job_.numbers(start), stride, count, n, shifts_, job_.attrs, states_[0]);
+      } else {
+        for (int64_t k = 0; k < count; ++k) job_.read(job_.at(start + k * stride), 1, block_ + k * n, n);
+        pass.columns(block_, n, count, n, shifts_, job_.attrs, states_[0]);
       }
-      pass.columns(rows, count, shifts_, job_.attrs, states_[0], n);
-      row += count;
+      at.advance(count);
       counts[0] += count;
       carry(pass, counts, n);
     }
-    for (int64_t level = 1; level < kLevels; ++level) pass.merge(states_[0], states_[level], n);
+    for (int64_t level = 1; level < kLevels; ++level) {
+      if (counts[level] != 0) pass.merge(states_[0], states_[level], n);
+    }
     job_.finish(pass, states_[0], shifts_, n);
   }
 
+  // Takes a level that is full into the next one. Each that is not empty is of `counts` states of the level below.
   void carry(const Pass<Lane>& pass, int64_t* counts, int64_t n) {
     for (int64_t level = 0; level + 1 < kLevels && counts[level] == kRowsOfLevel; ++level) {
-      pass.merge(states_[level + 1], states_[level], n);
-      std::fill_n(states_[level], n, pass.start);
+      if (counts[level + 1]++ == 0) std::copy_n(states_[level], n, states_[level + 1]);
+      else pass.merge(states_[level + 1], states_[level], n);
       counts[level] = 0;
-      ++counts[level + 1];
+      if (level == 0) std::fill_n(states_[0], n, pass.start);
     }
-  }
-
-  const Lane* row_at(int64_t offset, Lane* block, int64_t n) const {
-    if (job_.is_stored) return reinterpret_cast<const Lane*>(job_.at(offset));
-    job_.read(job_.at(offset), 1, block, n);
-    return block;
   }
 
   const Job<Lane>& job_;
   alignas(64) Lane states_[kLevels][kColumns];
   alignas(64) Lane shifts_[kColumns];
-  alignas(64) Lane block_[kRows][kColumns];
+  alignas(64) Lane block_[kBlockOfRows];
 };
 
 template <class Lane>

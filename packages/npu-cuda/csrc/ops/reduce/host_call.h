@@ -11,10 +11,10 @@ namespace npu::reduce {
 // The loops of a reduction over numbers, compiled for vectors.
 template <class Lane>
 struct Pass {
-  // The state of one row of numbers.
-  void (*row)(const Lane* x, int64_t n, Lane m, const void* attrs, Lane* state);
-  // Takes `count` rows of n numbers into n states.
-  void (*columns)(const Lane* const* rows, int64_t count, const Lane* m, const void* attrs, Lane* states, int64_t n);
+  // The states of `count` rows of n numbers, each `stride` after the last. `m` is a number for each state.
+  void (*rows)(const Lane* x, int64_t stride, int64_t count, int64_t n, const Lane* m, const void* attrs, Lane* states);
+  // Takes such rows into n states.
+  void (*columns)(const Lane* x, int64_t stride, int64_t count, int64_t n, const Lane* m, const void* attrs, Lane* states);
   void (*merge)(Lane* a, const Lane* b, int64_t n);
   void (*finish)(Lane* a, const Lane* m, int64_t n, double count, const void* attrs);
   Lane start;

@@ -34,54 +34,64 @@ struct Vectors {
     return select(load(places) < V(double(n)), yes, no);
   }
 
-  // Joins the lanes, half by half.
+  // The lanes from kFirst on, around the end.
+  template <int kFirst, size_t... i>
+  static NPU_INLINE auto lanes_from(V state, std::index_sequence<i...>) {
+    return __builtin_shufflevector(state.raw, state.raw, ((i + kFirst) % kLanes)...);
+  }
+  // Joins the first kCount lanes, half by half.
+  template <int kCount = kLanes>
   static NPU_INLINE Lane join(V state) {
-    if constexpr (kBytes == 16) {
-      Lane lanes[kLanes];
-      store(state, lanes);
-      auto joined = Value<Lane>::of(lanes[0]);
-      for (int i = 1; i < kLanes; ++i) joined = Fn::merge(joined, Value<Lane>::of(lanes[i]));
-      return joined.raw;
-    } else {
+    if constexpr (kCount == 1) {
+      return state.raw[0];
+    } else if constexpr (kBytes > 16) {
       using Half = Vectors<Fn, Lane, kBytes / 2>;
-      typename Half::T halves[2];
-      std::memcpy(halves, &state.raw, kBytes);
-      return Half::join(Fn::merge(Half::V::of(halves[0]), Half::V::of(halves[1])));
+      constexpr std::make_index_sequence<kLanes / 2> half;
+      const auto low = Half::V::of(lanes_from<0>(state, half)), high = Half::V::of(lanes_from<kLanes / 2>(state, half));
+      return Half::join(Fn::merge(low, high));
+    } else {
+      const auto high = lanes_from<kCount / 2>(state, std::make_index_sequence<kLanes>());
+      return join<kCount / 2>(Fn::merge(state, V::of(high)));
     }
   }
 
+  static NPU_INLINE Lane state_of(const Attrs& p, const Lane* x, int64_t n, Lane shift) {
+    constexpr int kStates = 4;
+    const V m = V::of(shift - T{});
+    V a[kStates] = {Fn::template start<V>(), Fn::template start<V>(), Fn::template start<V>(), Fn::template start<V>()};
+    int64_t i = 0;
+    for (; i + kStates * kLanes <= n; i += kStates * kLanes) {
+      for (int k = 0; k < kStates; ++k) a[k] = Fn::step(p, a[k], load(x + i + k * kLanes), m);
+    }
+    if (i > 0) a[0] = Fn::merge(Fn::merge(a[0], a[1]), Fn::merge(a[2], a[3]));
+    for (; i + kLanes <= n; i += kLanes) a[0] = Fn::step(p, a[0], load(x + i), m);
+    if (i < n) a[0] = first_of(n - i, Fn::step(p, a[0], load(x + i, n - i), m), a[0]);
+    return join(a[0]);
+  }
+
   struct RowLoop {
-    static NPU_INLINE void run(const Lane* x, int64_t n, Lane shift, const void* attrs, Lane* state) {
+    static NPU_INLINE void run(const Lane* x, int64_t stride, int64_t count, int64_t n, const Lane* shifts,
+                               const void* attrs, Lane* states) {
       const Attrs p = *static_cast<const Attrs*>(attrs);
-      const V m = V::of(shift - T{});
-      constexpr int kStates = 4;
-      V a[kStates] = {Fn::template start<V>(), Fn::template start<V>(), Fn::template start<V>(),
-                      Fn::template start<V>()};
-      int64_t i = 0;
-      for (; i + kStates * kLanes <= n; i += kStates * kLanes) {
-        for (int k = 0; k < kStates; ++k) a[k] = Fn::step(p, a[k], load(x + i + k * kLanes), m);
-      }
-      for (; i + kLanes <= n; i += kLanes) a[0] = Fn::step(p, a[0], load(x + i), m);
-      if (i < n) a[1] = first_of(n - i, Fn::step(p, a[1], load(x + i, n - i), m), a[1]);
-      *state = join(Fn::merge(Fn::merge(a[0], a[1]), Fn::merge(a[2], a[3])));
+      for (int64_t i = 0; i < count; ++i) states[i] = state_of(p, x + i * stride, n, shifts[i]);
     }
   };
 
   struct ColumnLoop {
-    static NPU_INLINE void run(const Lane* const* rows, int64_t count, const Lane* shifts, const void* attrs,
-                               Lane* states, int64_t n) {
+    static NPU_INLINE void run(const Lane* x, int64_t stride, int64_t count, int64_t n, const Lane* shifts,
+                               const void* attrs, Lane* states) {
       const Attrs p = *static_cast<const Attrs*>(attrs);
       int64_t i = 0;
       for (; i + kLanes <= n; i += kLanes) {
         V a = load(states + i);
         const V m = load(shifts + i);
-        for (int64_t row = 0; row < count; ++row) a = Fn::step(p, a, load(rows[row] + i), m);
+        for (int64_t row = 0; row < count; ++row) a = Fn::step(p, a, load(x + row * stride + i), m);
         store(a, states + i);
       }
       if (i == n) return;
       V a = load(states + i, n - i);
       const V m = load(shifts + i, n - i);
-      for (int64_t row = 0; row < count; ++row) a = Fn::step(p, a, load(rows[row] + i, n - i), m);
+      for (int64_t row = 0; row < count; ++row) a = Fn::step(p, a, load(x + row * stride + i, n - i), m);
       store(a, states + i, n - i);
     }
   };
