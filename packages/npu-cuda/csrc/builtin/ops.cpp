@@ -27,7 +27,7 @@ std::vector<KernelPtr> builtin_kernels() {
   std::vector<KernelPtr> all;
   for (auto* kernels : {pointwise::host_kernels, reduce::host_kernels, gemm_host_kernels, copy_host_kernels}) append(kernels(), &all);
 #ifdef NPU_WITH_CUDA
-  for (auto* kernels : {pointwise::cuda_kernels, gemm_cuda_kernels, copy_cuda_kernels}) append(kernels(), &all);
+  for (auto* kernels : {pointwise::cuda_kernels, reduce::cuda_kernels, gemm_cuda_kernels, copy_cuda_kernels}) append(kernels(), &all);
 #endif
   return all;
 }

@@ -136,6 +136,7 @@ class Rows {
   }
 
   Lane state_of_part(const Pass<Lane>& pass, int64_t offset, Lane m, int64_t begin, int64_t end) const {
+    if (begin == end) return pass.start;
     alignas(64) Lane block[kBlock];
     Cascade<Lane> total(&pass);
     Cursor at(&job_.geometry.reduced, begin);

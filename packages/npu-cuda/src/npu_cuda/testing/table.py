@@ -1,6 +1,7 @@
 """The test table: one row per op.
 
-A pointwise op is a line of ``rows/elementwise.py``; any other is a module in ``rows`` and an entry here.
+A pointwise op is a line of ``rows/elementwise.py``, a reduction one of ``rows/reductions.py``; any other is a
+module in ``rows`` and an entry here.
 """
 
 from __future__ import annotations
@@ -17,10 +18,11 @@ NUMPY_ROWS = (GEMM, COPY)
 
 @functools.cache
 def rows() -> tuple[OpRow, ...]:
-    """Return all rows. The references of pointwise ops are PyTorch's; those of the others need none."""
+    """Return all rows. The references of pointwise ops and reductions are PyTorch's; the others need none."""
     from npu_cuda.testing.rows.elementwise import pointwise_rows
+    from npu_cuda.testing.rows.reductions import reduction_rows
 
-    return (*pointwise_rows(), *NUMPY_ROWS)
+    return (*pointwise_rows(), *reduction_rows(), *NUMPY_ROWS)
 
 
 def row_of(name: str) -> OpRow:
