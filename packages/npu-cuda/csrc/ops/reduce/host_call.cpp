@@ -2,14 +2,12 @@
 
 #include <algorithm>
 
+#include "ops/reduce/host_elements.h"
 #include "ops/reduce/parallel_items.h"
-#include "ops/reduce/reduce.h"
 
 namespace npu::reduce {
 namespace {
 
-constexpr int64_t kBlock = 2048;       // numbers that are reduced at a time
-constexpr int64_t kLeastDirect = 64;   // shorter rows are read into blocks
 constexpr int64_t kPart = 64 * kBlock; // elements of one result that another thread may reduce
 constexpr int64_t kMostParts = 64;
 constexpr int64_t kResults = 256;      // that are finished and written at a time
@@ -17,7 +15,6 @@ constexpr int64_t kBlockOfRows = 4096; // numbers of rows that are taken into co
 constexpr int64_t kColumns = 512;
 constexpr int64_t kLevels = 6;
 constexpr int64_t kRowsOfLevel = 32;  // states that one of the next level takes
-constexpr int64_t kLeastWork = 32768;  // elements that are worth a thread
 
 // The states of blocks, joined as the digits of a binary counter are.
 template <class Lane>
@@ -57,53 +54,31 @@ struct Job {
   const Geometry& geometry;
   const HostOp<Lane>& op;
   const void* attrs;
-  const char* x;
-  char* y;
-  int64_t x_bytes, y_bytes;  // of an element
-  pointwise::ReadRow read;
-  pointwise::WriteRow write;
-  bool is_stored;  // the elements of x are numbers
+  Elements<Lane> x;
+  Results y;
 
-  const Lane* numbers(int64_t offset) const { return reinterpret_cast<const Lane*>(x) + offset; }
-  const char* at(int64_t offset) const { return x + offset * x_bytes; }
-  bool has_direct_rows() const {
-    const Nest& reduced = geometry.reduced;
-    return is_stored && reduced.strides[0][0] == 1 && (reduced.rank == 1 || reduced.shape[0] >= kLeastDirect);
-  }
   void finish(const Pass<Lane>& pass, Lane* states, const Lane* m, int64_t n) const {
     pass.finish(states, m, n, double(geometry.reduced.numel), attrs);
   }
 };
-
-// Walks over results, some at a time: a part of the kept axis that is innermost.
-template <class Lane, class Reduce>
-void each_run(const Job<Lane>& job, int64_t begin, int64_t end, int64_t most, Reduce reduce) {
-  const Nest& kept = job.geometry.kept;
-  Cursor at(&kept, begin);
-  for (int64_t i = begin, n; i < end; i += n) {
-    n = std::min({most, end - i, at.left_in_row()});
-    const Lane* results = reduce(at.offset(kOfInput), n);
-    job.write(results, job.y + at.offset(kOfOutput) * job.y_bytes, kept.strides[kOfOutput][0], n);
-    at.advance(n);
-  }
-}
 
 // Results of which each is reduced by itself.
 template <class Lane>
 class Rows {
  public:
   Rows(const Job<Lane>* job, bool shares_results)
-      : job_(*job), shares_results_(shares_results), is_direct_(job->has_direct_rows()) {}
+      : job_(*job), shares_results_(shares_results), is_direct_(job->x.has_direct_rows()) {}
 
   void run(int64_t begin, int64_t end) {
-    each_run(job_, begin, end, kResults, [this](int64_t offset, int64_t n) {
+    each_run(job_.geometry.kept, begin, end, kResults, [this](const Cursor& at, int64_t n) {
+      const int64_t offset = at.offset(kOfInput);
       std::fill_n(shifts_, n, Lane(0));
       if (job_.op.is_twice) {
         reduce(job_.op.first, offset, n);
         std::copy_n(states_, n, shifts_);
       }
       reduce(job_.op.second, offset, n);
-      return states_;
+      job_.y.put(states_, at, n);
     });
   }
 
@@ -112,7 +87,7 @@ class Rows {
     const Nest& reduced = job_.geometry.reduced;
     const int64_t stride = job_.geometry.kept.strides[kOfInput][0];
     if (is_direct_ && reduced.rank == 1 && reduced.numel <= kBlock) {
-      pass.rows(job_.numbers(offset), stride, n, reduced.numel, shifts_, job_.attrs, states_);
+      pass.rows(job_.x.numbers(offset), stride, n, reduced.numel, shifts_, job_.attrs, states_);
     } else {
       for (int64_t i = 0; i < n; ++i) states_[i] = state_of(pass, offset + i * stride, shifts_[i]);
     }
@@ -142,22 +117,13 @@ class Rows {
     Cursor at(&job_.geometry.reduced, begin);
     for (int64_t i = begin, n; i < end; i += n) {
       n = std::min({kBlock, end - i, is_direct_ ? at.left_in_row() : kBlock});
-      const Lane* numbers = is_direct_ ? job_.numbers(offset + at.offset(0)) : block;
-      is_direct_ ? at.advance(n) : read(offset, &at, block, n);
+      const Lane* numbers = is_direct_ ? job_.x.numbers(offset + at.offset(0)) : block;
+      is_direct_ ? at.advance(n) : job_.x.read(offset, &at, block, n);
       Lane state;
       pass.rows(numbers, n, 1, n, &m, job_.attrs, &state);
       total.add(state);
     }
     return total.total();
-  }
-
-  void read(int64_t offset, Cursor* at, Lane* block, int64_t n) const {
-    const int64_t stride = job_.geometry.reduced.strides[0][0];
-    for (int64_t done = 0, count; done < n; done += count) {
-      count = std::min(n - done, at->left_in_row());
-      job_.read(job_.at(offset + at->offset(0)), stride, block + done, count);
-      at->advance(count);
-    }
   }
 
   const Job<Lane>& job_;
@@ -173,14 +139,15 @@ class Columns {
   explicit Columns(const Job<Lane>* job) : job_(*job) {}
 
   void run(int64_t begin, int64_t end) {
-    each_run(job_, begin, end, kColumns, [this](int64_t offset, int64_t n) {
+    each_run(job_.geometry.kept, begin, end, kColumns, [this](const Cursor& at, int64_t n) {
+      const int64_t offset = at.offset(kOfInput);
       std::fill_n(shifts_, n, Lane(0));
       if (job_.op.is_twice) {
         reduce(job_.op.first, offset, n);
         std::copy_n(states_[0], n, shifts_);
       }
       reduce(job_.op.second, offset, n);
-      return states_[0];
+      job_.y.put(states_[0], at, n);
     });
   }
 
@@ -195,10 +162,10 @@ class Columns {
     for (int64_t row = 0, count; row < reduced.numel; row += count) {
       count = std::min({most, kRowsOfLevel - counts[0], at.left_in_row()});
       const int64_t start = offset + at.offset(0);
-      if (job_.is_stored) {
-        pass.columns(job_.numbers(start), stride, count, n, shifts_, job_.attrs, states_[0]);
+      if (job_.x.is_stored()) {
+        pass.columns(job_.x.numbers(start), stride, count, n, shifts_, job_.attrs, states_[0]);
       } else {
-        for (int64_t k = 0; k < count; ++k) job_.read(job_.at(start + k * stride), 1, block_ + k * n, n);
+        for (int64_t k = 0; k < count; ++k) job_.x.read_row(start + k * stride, 1, block_ + k * n, n);
         pass.columns(block_, n, count, n, shifts_, job_.attrs, states_[0]);
       }
       at.advance(count);
@@ -227,24 +194,13 @@ class Columns {
   alignas(64) Lane block_[kBlockOfRows];
 };
 
-template <class Lane>
-constexpr Class kClassOf = std::is_same_v<Lane, float> ? kFloat32 : std::is_same_v<Lane, double> ? kFloat64 : kInt64;
-template <class Lane>
-constexpr pointwise::Element kStoredAs = std::is_same_v<Lane, float>    ? pointwise::Element::Float32
-                                         : std::is_same_v<Lane, double> ? pointwise::Element::Float64
-                                                                        : pointwise::Element::Int64;
-
 }  // namespace
 
 template <class Lane>
 void run_on_host(const OpCall& call, const Geometry& geometry, const HostOp<Lane>& op, const void* attrs) {
-  const TensorDesc &x = call.inputs[0], &y = call.outputs[0];
-  const pointwise::Element element = pointwise::element_of(x.dtype);
-  const Job<Lane> job{geometry, op, attrs, static_cast<const char*>(x.data), static_cast<char*>(y.data),
-                      item_bytes(x.dtype), item_bytes(y.dtype), pointwise::reader(element, kClassOf<Lane>),
-                      pointwise::writer(pointwise::element_of(y.dtype), kClassOf<Lane>), element == kStoredAs<Lane>};
-  const int64_t results = geometry.kept.numel;
-  const int64_t least = std::max<int64_t>(1, kLeastWork / std::max<int64_t>(1, geometry.reduced.numel));
+  const Job<Lane> job{geometry, op, attrs, {call.inputs[0], &geometry.reduced},
+                      {call.outputs[0], geometry, kClassOf<Lane>}};
+  const int64_t results = geometry.kept.numel, least = least_results(geometry);
   if (geometry.has_columns()) {
     constexpr int64_t whole_lines = 16;
     parallel_items(results, std::max(least, whole_lines), [&](int64_t begin, int64_t end) { Columns<Lane>(&job).run(begin, end); });

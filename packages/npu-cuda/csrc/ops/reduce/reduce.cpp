@@ -1,5 +1,8 @@
 #include "ops/reduce/reduce.h"
 
+#include "ops/reduce/arg.h"
+#include "ops/reduce/cumsum.h"
+
 namespace npu::reduce {
 namespace {
 
@@ -27,7 +30,12 @@ Status AllButLast::check(int) const {
   return Status::not_implemented("axis is " + std::to_string(axis) + ", not 0: the last axis is kept");
 }
 
-std::vector<OpInfo> infos() { return infos_of(AllReductions{}); }
+std::vector<OpInfo> infos() {
+  std::vector<OpInfo> all = infos_of(AllReductions{});
+  for (OpInfo& info : arg_infos()) all.push_back(std::move(info));
+  all.push_back(cumsum_info());
+  return all;
+}
 
 Status check_tensors(const Row& row, Class type, const OpCall& call, uint64_t axes) {
   const TensorDesc &x = call.inputs[0], &y = call.outputs[0];

@@ -113,15 +113,9 @@ class _Maker:
     def case(self, name: str, x: TensorLayout, axes: int) -> Case:
         kept = [size for axis, size in enumerate(x.shape) if not self.is_reduced(x, axis, axes)]
         y = TensorLayout(tuple(kept), self.sample.result_dtype(x.dtype))
-        attrs = {} if self.name == "ReduceSum" else {"axes": float(axes), **(self.sample.attrs or {})}
+        attrs = {} if self.name == "ReduceSum" else {"axes": axes, **(self.sample.attrs or {})}
         terms = max(1, int(np.prod(x.shape)) // max(1, int(np.prod(kept))))
-        return Case(
-            f"{x.dtype}, {name}",
-            (x,),
-            (y,),
-            {k: int(v) if k == "axes" else v for k, v in attrs.items()},
-            terms=terms,
-        )
+        return Case(f"{x.dtype}, {name}", (x,), (y,), attrs, terms=terms)
 
     def is_reduced(self, x: TensorLayout, axis: int, axes: int) -> bool:
         if self.name == "ReduceSum":
