@@ -30,7 +30,7 @@ def call_of(name: str, *tensors: torch.Tensor, **arguments: Any) -> tuple[Graph,
     operands = ", ".join(f"{key}=%x{i}" for i, key in enumerate(("self", "target")[: len(tensors)]))
     attrs = ", ".join(f"{key}={literal(value)}" for key, value in arguments.items())
     outputs = ", ".join(f"%y{i}: {NAMES[y.dtype]}{list(y.shape)}" for i, y in enumerate(results))
-    returned = ", ".join(f"%y{i}" for i in range(len(results)))
+    returned = "%y0" if len(results) == 1 else "(%y0, %y1)"
     lines = [*inputs, f"{outputs} = {name}({operands}) {{{attrs}}}", f"return {returned}"]
     return parse_ir("\n".join(["graph g {", *lines, "}"])), results
 
@@ -47,8 +47,12 @@ def check(name: str, *tensors: torch.Tensor, **arguments: Any) -> None:
 
 
 def arguments_of(name: str) -> list[dict[str, Any]]:
-    if name in {"aten.prod.dim_int", "aten.any.dim", "aten.all.dim"}:
+    if name in {"aten.prod.dim_int", "aten.any.dim", "aten.all.dim", "aten.max.dim", "aten.min.dim"}:
         return [{"dim": 1}, {"dim": -1, "keepdim": True}]
+    if name == "aten.cumsum.default":
+        return [{"dim": 0}, {"dim": -1}]
+    if "arg" in name:
+        return [{}, {"dim": 0}, {"dim": -1, "keepdim": True}]
     if name.endswith(".default") and not name.startswith(("aten.logsumexp", "aten.amax", "aten.amin")):
         return [{}]
     return [{"dim": [0]}, {"dim": [-1], "keepdim": True}, {"dim": [0, 2]}, {"dim": [0, 1, 2]}]
@@ -86,6 +90,10 @@ def test_a_variance_divides_by_what_the_correction_leaves(correction: float | No
         ("aten.max.default", torch.int64, {}),
         ("aten.any.default", torch.uint8, {}),
         ("aten.all.default", torch.float32, {}),
+        ("aten.cumsum.default", torch.bool, {"dim": 1}),
+        ("aten.cumsum.default", torch.float16, {"dim": 0, "dtype": torch.float32}),
+        ("aten.argmax.default", torch.bfloat16, {"dim": 1}),
+        ("aten.max.dim", torch.uint8, {"dim": 1}),
         ("aten.logsumexp.default", torch.int64, {"dim": [0]}),
     ],
 )
@@ -109,6 +117,7 @@ def test_few_elements_or_none(name: str, shape: tuple[int, ...]) -> None:
     ("result", "call", "reason"),
     [
         ("f16[]", "sum.default(self=%a) {dtype=f16}", "is rounded to torch.float16"),
+        ("f16[3]", "cumsum.default(self=%a) {dim=0, dtype=f16}", "is rounded to torch.float16"),
         ("f32[]", "sum.dim_IntList(self=%a) {dim=[1]}", "takes axes of f32[3], not [1]"),
         ("bool[3]", "any.dims(self=%a) {dim=[]}", "reduces one axis or more"),
     ],

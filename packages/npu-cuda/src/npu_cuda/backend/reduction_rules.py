@@ -14,6 +14,8 @@ from npu_cuda.backend.pointwise_rules import Pack
 from npu_ir import OpNode, TensorType
 from npu_ir.plugins.backend import BackendOp, Operand, Temporary
 
+Rule = Callable[[OpNode, Pack], "list[BackendOp] | str"]
+
 
 @dataclass(frozen=True, slots=True)
 class ReductionRule:
@@ -93,6 +95,28 @@ def _lower_norm(node: OpNode, pack: Pack) -> list[BackendOp] | str:
     return ReductionRule("NormPower", lambda _: {"power": float(order)})(node, pack)
 
 
+def _lower_extremes(value_kind: str, place_kind: str) -> Rule:
+    """Return the rule of the extremes along an axis and their places."""
+
+    def lower(node: OpNode, pack: Pack) -> list[BackendOp] | str:
+        (x,), (values, places) = node.inputs, node.outputs
+        axes = _axes_of(node)
+        if isinstance(axes, str):
+            return f"{value_kind} {axes}"
+        return [
+            _reduction(value_kind, x, values, node, pack, axes=axes),
+            _reduction(place_kind, x, places, node, pack, axes=axes),
+        ]
+
+    return lower
+
+
+def _lower_cumsum(node: OpNode, pack: Pack) -> list[BackendOp] | str:
+    axis: Any = node.attrs["dim"]
+    (x,), (y,) = node.inputs, node.outputs
+    return _narrowed(node) or [_reduction("Cumsum", x, y, node, pack, axis=axis)]
+
+
 def lower_mse_loss(node: OpNode, pack: Pack) -> list[BackendOp] | str:
     """Return the squared errors of two tensors, and their mean or sum."""
     reduction: Any = node.attrs.get("reduction", 1)
@@ -110,11 +134,11 @@ _OVER_ANY_AXES = {
     "sum.default": "Sum", "sum.dim_IntList": "Sum", "mean.default": "Mean", "mean.dim": "Mean",
     "amax.default": "Amax", "amin.default": "Amin", "max.default": "Amax", "min.default": "Amin",
     "prod.default": "Prod", "prod.dim_int": "Prod", "any.default": "Any", "any.dim": "Any",
-    "all.default": "All", "all.dim": "All",
+    "all.default": "All", "all.dim": "All", "argmax.default": "Argmax", "argmin.default": "Argmin",
 }  # fmt: skip
 _OVER_SOME_AXES = {"any.dims": "Any", "all.dims": "All", "logsumexp.default": "LogSumExp"}
 
-REDUCTION_RULES: Mapping[str, tuple[Callable[[OpNode, Pack], list[BackendOp] | str], ...]] = {
+REDUCTION_RULES: Mapping[str, tuple[Rule, ...]] = {
     **{f"aten.{name}": (ReductionRule(kind),) for name, kind in _OVER_ANY_AXES.items()},
     **{f"aten.{name}": (ReductionRule(kind, none_is_all=False),) for name, kind in _OVER_SOME_AXES.items()},
     **{
@@ -123,4 +147,7 @@ REDUCTION_RULES: Mapping[str, tuple[Callable[[OpNode, Pack], list[BackendOp] | s
         for overload in ("default", "dim", "correction")
     },
     "aten.linalg_vector_norm.default": (_lower_norm,),
+    "aten.max.dim": (_lower_extremes("Amax", "Argmax"),),
+    "aten.min.dim": (_lower_extremes("Amin", "Argmin"),),
+    "aten.cumsum.default": (_lower_cumsum,),
 }

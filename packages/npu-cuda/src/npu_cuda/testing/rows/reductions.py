@@ -178,7 +178,101 @@ class _Maker:
         return OpRow(name, self.name, self.schema, self.reference, self.cases, self.refusals)
 
 
+@dataclass(frozen=True, slots=True)
+class _PlaceMaker:
+    """Cases of argmax and argmin: one axis or all, with NaN and equal elements."""
+
+    name: str
+    reference_of: Reduce
+    schema: str
+
+    def case(self, name: str, x: TensorLayout, axes: int, *, special: bool = False) -> Case:
+        shape = [size for axis, size in enumerate(x.shape) if axes != 0 and not axes >> axis & 1]
+        y = TensorLayout(tuple(shape), "int64")
+        return Case(f"{x.dtype}, {name}", (x,), (y,), {"axes": axes}, special=special, exact=True)
+
+    def cases(self) -> Iterator[Case]:
+        for name, (shape, strides, axes) in LAYOUTS.items():
+            if axes.bit_count() == 1 or name == "all":
+                yield self.case(name, TensorLayout(shape, "float32", strides), axes)
+        for dtype in ANY[1:]:
+            for name in ("rows", "columns", "transposed rows"):
+                shape, strides, axes = LAYOUTS[name]
+                yield self.case(name, TensorLayout(shape, dtype, strides), axes)
+        for dtype in FLOATS:
+            for axes in (1, 2):
+                yield self.case(f"special values {axes}", TensorLayout((40, 31), dtype), axes, special=True)
+        yield self.case("a number", TensorLayout(()), 0)
+        yield self.case("no results", TensorLayout((0, 3)), 2)
+
+    def refusals(self) -> Iterator[Refusal]:
+        x, y = TensorLayout((4, 6, 5)), TensorLayout((), "int64")
+        transposed = replace(x, strides=(1, 4, 24))
+        row = TensorLayout((5,), "int64")
+        empty, three = TensorLayout((3, 0)), TensorLayout((3,), "int64")
+        for name, inputs, output, axes, match in (
+            ("two axes", x, row, 3, "takes one axis or all, not the bits 3"),
+            ("all of a transposed tensor", transposed, y, 0, "of whose elements a place is wanted"),
+            ("a result of int32", x, replace(y, dtype="int32"), 0, "the output is int32"),
+            ("an axis too many", x, y, 8, "bits of axes below 3"),
+            ("no elements", empty, three, 2, "of no elements"),
+            ("another shape", x, row, 0, "the output is [5]"),
+        ):
+            yield Refusal(name, (inputs,), (output,), "NotImplemented", match, {"axes": axes})
+        yield from misuses(self.name, Case("right", (x,), (y,)))
+
+    def reference(self, inputs: Sequence[Array], attrs: Attrs) -> list[Array]:
+        x, axes = torch.from_numpy(np.array(inputs[0])), int(attrs["axes"])
+        dim = axes.bit_length() - 1 if axes else None
+        return [np.asarray(self.reference_of(x.byte() if x.dtype is torch.bool else x, dim).numpy())]
+
+    def row(self) -> OpRow:
+        return OpRow(self.name.lower(), self.name, self.schema, self.reference, self.cases, self.refusals)
+
+
+def _sums(inputs: Sequence[Array], attrs: Attrs) -> list[Array]:
+    return [torch.from_numpy(np.array(inputs[0])).cumsum(int(attrs["axis"])).numpy()]
+
+
+def _sum_cases() -> Iterator[Case]:
+    for dtype in ANY:
+        for name in (
+            "rows",
+            "columns",
+            "transposed rows",
+            "channels",
+            "expanded",
+            "few columns",
+            "long rows",
+        ):
+            shape, strides, axes = LAYOUTS[name]
+            y = TensorLayout(shape, dtype if dtype in REAL else "int64")
+            attrs = {"axis": axes.bit_length() - 1}
+            yield Case(f"{dtype}, {name}", (TensorLayout(shape, dtype, strides),), (y,), attrs, terms=64)
+    for shape in ((), (0,), (1,), (2050,)):
+        yield Case(f"{list(shape)}", (TensorLayout(shape),), (TensorLayout(shape),), {"axis": -1}, terms=64)
+    x = TensorLayout((33, 20))
+    yield Case("in place", (x,), (x,), {"axis": 0}, aliases={0: 0}, terms=64)
+    yield Case("to a transposed tensor", (x,), (replace(x, strides=(1, 33)),), {"axis": 0}, terms=64)
+
+
+def _sum_refusals() -> Iterator[Refusal]:
+    x = TensorLayout((4, 6))
+    for name, y, axis, match in (
+        ("an axis too many", x, 2, "axis is 2, which x of 2 axes does not have"),
+        ("another shape", TensorLayout((6, 4)), 0, "y is [6, 4]"),
+        ("integers of real numbers", replace(x, dtype="int64"), 0, "has no result of int64 for float32"),
+    ):
+        yield Refusal(name, (x,), (y,), "NotImplemented", match, {"axis": axis})
+    yield from misuses("Cumsum", Case("right", (x,), (x,)))
+
+
 def reduction_rows() -> tuple[OpRow, ...]:
     """Return a row for each reduction."""
     schemas = {info["name"]: info["schema"] for info in _C.ops()}
-    return tuple(_Maker(name, sample, schemas[name] or "").row() for name, sample in SAMPLES.items())
+    return (
+        *(_Maker(name, sample, schemas[name] or "").row() for name, sample in SAMPLES.items()),
+        _PlaceMaker("Argmax", torch.argmax, schemas["Argmax"] or "").row(),
+        _PlaceMaker("Argmin", torch.argmin, schemas["Argmin"] or "").row(),
+        OpRow("cumsum", "Cumsum", "CSUM", _sums, _sum_cases, _sum_refusals),
+    )
