@@ -5,6 +5,7 @@
 #include "ops/gemm/gemm.h"
 #include "ops/pointwise/pointwise.h"
 #include "ops/reduce/arg.h"
+#include "ops/reduce/batch_norm.h"
 #include "ops/reduce/cumsum.h"
 #include "ops/reduce/reduce.h"
 
@@ -28,12 +29,12 @@ std::vector<OpInfo> builtin_ops() {
 std::vector<KernelPtr> builtin_kernels() {
   std::vector<KernelPtr> all;
   for (auto* kernels : {pointwise::host_kernels, reduce::host_kernels, reduce::arg_host_kernels,
-                        reduce::cumsum_host_kernels, gemm_host_kernels, copy_host_kernels}) {
+                        reduce::cumsum_host_kernels, reduce::batch_norm_host_kernels, gemm_host_kernels, copy_host_kernels}) {
     append(kernels(), &all);
   }
 #ifdef NPU_WITH_CUDA
   for (auto* kernels : {pointwise::cuda_kernels, reduce::cuda_kernels, reduce::arg_cuda_kernels,
-                        reduce::cumsum_cuda_kernels, gemm_cuda_kernels, copy_cuda_kernels}) {
+                        reduce::cumsum_cuda_kernels, reduce::batch_norm_cuda_kernels, gemm_cuda_kernels, copy_cuda_kernels}) {
     append(kernels(), &all);
   }
 #endif

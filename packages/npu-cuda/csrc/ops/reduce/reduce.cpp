@@ -1,6 +1,7 @@
 #include "ops/reduce/reduce.h"
 
 #include "ops/reduce/arg.h"
+#include "ops/reduce/batch_norm.h"
 #include "ops/reduce/cumsum.h"
 
 namespace npu::reduce {
@@ -33,6 +34,7 @@ Status AllButLast::check(int) const {
 std::vector<OpInfo> infos() {
   std::vector<OpInfo> all = infos_of(AllReductions{});
   for (OpInfo& info : arg_infos()) all.push_back(std::move(info));
+  for (OpInfo& info : batch_norm_infos()) all.push_back(std::move(info));
   all.push_back(cumsum_info());
   return all;
 }

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from npu_cuda import _C
+from npu_cuda.backend.batch_norm_rules import BATCH_NORM_RULES
 from npu_cuda.backend.pointwise_rules import ELEMENTWISE_RULES, Condition, ElementwiseRule, Pack
 from npu_cuda.backend.reduction_rules import REDUCTION_RULES, lower_mse_loss
 from npu_cuda.backend.tensor_views import is_column_major
@@ -163,6 +164,7 @@ def _unsupported_attrs(node: OpNode, *known: str) -> str:
 RULES: dict[str, tuple[Rule, ...]] = {
     **ELEMENTWISE_RULES,
     **REDUCTION_RULES,
+    **BATCH_NORM_RULES,
     "aten.mse_loss.default": (*ELEMENTWISE_RULES["aten.mse_loss.default"], lower_mse_loss),
     "aten.clone.default": (_lower_copy,),
     "aten.contiguous.default": (_lower_copy,),
