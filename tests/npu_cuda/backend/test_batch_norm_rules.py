@@ -111,3 +111,48 @@ def test_gradients(shape: tuple[int, ...], affine: bool, train: bool) -> None:
 
     for actual, wanted in zip(results, expected, strict=True):
         torch.testing.assert_close(actual, wanted, rtol=1e-4, atol=1e-4)
+
+
+NUMBERS = "momentum=0.1, eps=1e-5"
+RUNNING = "running_mean=None, running_var=None"
+SAVED = "save_mean=None, save_invstd=None"
+GRADIENTS = f"train=True, eps=1e-5, weight=None, {RUNNING}"
+
+
+@pytest.mark.parametrize(
+    ("op", "operands", "attrs", "reason"),
+    [
+        (
+            "native_batch_norm", "input=%x, weight=%v", f"bias=None, {RUNNING}, training=True, {NUMBERS}",
+            "a bias, or neither",
+        ),
+        (
+            "native_batch_norm", "input=%x", f"weight=None, bias=None, {RUNNING}, training=False, {NUMBERS}",
+            "takes running ones",
+        ),
+        (
+            "native_batch_norm_backward", "grad_out=%x, input=%x, save_mean=%v, save_invstd=%v",
+            f"{GRADIENTS}, output_mask=[True, False, False]", "three gradients are computed",
+        ),
+        (
+            "native_batch_norm_backward", "grad_out=%x, input=%x",
+            f"{GRADIENTS}, {SAVED}, output_mask=[True, True, True]", "takes save_mean and save_invstd",
+        ),
+    ],
+)  # fmt: skip
+def test_what_no_native_norm_computes_is_refused(op: str, operands: str, attrs: str, reason: str) -> None:
+    lines = ["input %x: f32[4, 6]", "input %v: f32[6]"]
+    call = f"%y: f32[4, 6], %m: f32[6], %r: f32[6] = aten.{op}.default({operands}) {{{attrs}}}"
+    (node,) = parse_ir("\n".join(["graph g {", *lines, call, "return %y", "}"])).nodes
+
+    assert reason in str(HOST.supports(node))
+
+
+def test_statistics_that_are_given_are_not_returned() -> None:
+    tensors = [image((4, 6, 5, 7)), *parameters(True, torch.float32)]
+    expected = aten._native_batch_norm_legit_no_training(*tensors, 0.1, 1e-5)
+
+    attrs = {"momentum": 0.1, "eps": 1e-5}
+    results = run("_native_batch_norm_legit_no_training.default", FORWARD, tensors, expected, **attrs)
+
+    torch.testing.assert_close(results, list(expected), rtol=1e-5, atol=1e-5)

@@ -14,7 +14,6 @@ from npu_ir.plugins.backend import BackendOp, Operand, Temporary
 _FORWARD = ("input", "weight", "bias", "running_mean", "running_var")
 _BACKWARD = ("grad_out", "input", "weight", "running_mean", "running_var", "save_mean", "save_invstd")
 _RUNNING = 1  # of the flags: statistics are given
-_ALL = "it has a weight and a bias, or neither"
 
 Rule = Callable[[OpNode, Pack], "list[BackendOp] | str"]
 
@@ -22,8 +21,8 @@ Rule = Callable[[OpNode, Pack], "list[BackendOp] | str"]
 def _lower_forward(node: OpNode, pack: Pack) -> list[BackendOp] | str:
     """Return the ops of a norm; of one that trains, also those of the running statistics."""
     tensors = _tensors_of(node, _FORWARD)
-    if isinstance(tensors, str) or ("weight" in tensors) != ("bias" in tensors):
-        return tensors if isinstance(tensors, str) else _ALL
+    if ("weight" in tensors) != ("bias" in tensors):
+        return "it has a weight and a bias, or neither"
     is_training = _is_training(node)
     if not is_training and "running_mean" not in tensors:
         return "a norm without statistics of its own takes running ones"
@@ -33,9 +32,10 @@ def _lower_forward(node: OpNode, pack: Pack) -> list[BackendOp] | str:
     schema_id, attrs = pack("BNEP", eps=_number(node, "eps"), flags=0 if is_training else _RUNNING)
     inputs = (x, *affine, *(() if is_training else running))
     norm = BackendOp("BatchNormFwd", inputs, results, (node,), schema_id=schema_id, attrs=attrs)
-    if len(node.outputs) < 5:
-        return [norm]
-    return [norm, *_updates(node, pack, x, running, results[1], is_training=is_training)]
+    ops = [norm, *(BackendOp("GradZero", (), (y,), (node,)) for y in node.outputs[1:3] if y not in results)]
+    if len(node.outputs) == 5:
+        ops += _updates(node, pack, x, running, results[1], is_training=is_training)
+    return ops
 
 
 def _updates(
@@ -65,8 +65,6 @@ def _updates(
 def _lower_backward(node: OpNode, pack: Pack) -> list[BackendOp] | str:
     """Return the op of the three gradients; those that are not wanted are computed, too."""
     tensors = _tensors_of(node, _BACKWARD)
-    if isinstance(tensors, str):
-        return tensors
     mask: Any = node.attrs.get("output_mask", (True, True, True))
     if not all(mask):
         return f"three gradients are computed, not {list(mask)}"
@@ -80,12 +78,10 @@ def _lower_backward(node: OpNode, pack: Pack) -> list[BackendOp] | str:
     return [BackendOp("BatchNormBwd", inputs, node.outputs, (node,), schema_id=schema_id, attrs=attrs)]
 
 
-def _tensors_of(node: OpNode, names: tuple[str, ...]) -> dict[str, Value] | str:
+def _tensors_of(node: OpNode, names: tuple[str, ...]) -> dict[str, Value]:
     """Return the tensors of a node by argument; those that it lacks are None among its attributes."""
     operands = node.operands or [name for name in names if name not in node.attrs][: len(node.inputs)]
-    tensors = dict(zip(operands, node.inputs, strict=True))
-    x = tensors["input"].tensor_type
-    return tensors if x.rank >= 2 else f"{x} has no channels"
+    return dict(zip(operands, node.inputs, strict=True))
 
 
 def _is_training(node: OpNode) -> bool:

@@ -10,10 +10,11 @@ import functools
 
 from npu_cuda.errors import InvalidArgumentError
 from npu_cuda.testing.case import OpRow
+from npu_cuda.testing.rows.batch_norm import BATCH_NORMS
 from npu_cuda.testing.rows.copy import COPY
 from npu_cuda.testing.rows.gemm import GEMM
 
-NUMPY_ROWS = (GEMM, COPY)
+NUMPY_ROWS = (GEMM, COPY, *BATCH_NORMS)
 
 
 @functools.cache
