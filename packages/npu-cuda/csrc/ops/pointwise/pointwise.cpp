@@ -146,6 +146,11 @@ Status check_tensors(const Row& row, Class type, const OpCall& call) {
   if (call.num_inputs != row.num_inputs()) {
     return Status::not_implemented("it takes " + std::to_string(row.num_inputs()) + " inputs");
   }
+  NPU_TRY(check_dtypes(row, type, call));
+  return check_shapes(call);
+}
+
+Status check_dtypes(const Row& row, Class type, const OpCall& call) {
   Class needed = kInt64;
   for (int i = 0; i < call.num_inputs + call.num_outputs; ++i) {
     const TensorDesc& tensor = operand_of(call, i);
@@ -154,8 +159,7 @@ Status check_tensors(const Row& row, Class type, const OpCall& call) {
     needed = std::max(needed, class_of(element));
   }
   NPU_TRY(expect_class(row, type, needed, call));
-  if (!(row.classes & kConverts)) NPU_TRY(expect_result(row, needed, call));
-  return check_shapes(call);
+  return row.classes & kConverts ? Status() : expect_result(row, needed, call);
 }
 
 #ifdef NPU_WITH_CUDA

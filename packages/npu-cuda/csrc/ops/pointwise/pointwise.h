@@ -37,6 +37,8 @@ double flops_of(const Row& row);
 // Ok where the op is computed in this class for such tensors, and can be; else NotImplemented with the
 // reason.
 Status check_tensors(const Row& row, Class type, const OpCall& call);
+// The part of it that is about dtypes.
+Status check_dtypes(const Row& row, Class type, const OpCall& call);
 
 template <class Fn>
 typename Fn::Attrs attrs_of_call(const OpCall& call) {

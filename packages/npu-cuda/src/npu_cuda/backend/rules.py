@@ -8,7 +8,9 @@ from typing import Any
 import torch
 
 from npu_cuda import _C
+from npu_cuda.backend.batch_norm_rules import BATCH_NORM_RULES
 from npu_cuda.backend.pointwise_rules import ELEMENTWISE_RULES, Condition, ElementwiseRule, Pack
+from npu_cuda.backend.reduction_rules import REDUCTION_RULES, lower_mse_loss
 from npu_cuda.backend.tensor_views import is_column_major
 from npu_cuda.backend.view_rules import VIEW_RULES, lower_view
 from npu_cuda.errors import InvalidArgumentError
@@ -163,6 +165,9 @@ def _unsupported_attrs(node: OpNode, *known: str) -> str:
 RULES: dict[str, tuple[Rule, ...]] = {
     **ELEMENTWISE_RULES,
     **VIEW_RULES,
+    **REDUCTION_RULES,
+    **BATCH_NORM_RULES,
+    "aten.mse_loss.default": (*ELEMENTWISE_RULES["aten.mse_loss.default"], lower_mse_loss),
     "aten.clone.default": (_lower_copy,),
     "aten.contiguous.default": (lower_view, _lower_copy),
     "aten._to_copy.default": (_lower_copy,),

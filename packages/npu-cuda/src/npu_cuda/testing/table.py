@@ -1,6 +1,7 @@
 """The test table: one row per op.
 
-A pointwise op is a line of ``rows/elementwise.py``; any other is a module in ``rows`` and an entry here.
+A pointwise op is a line of ``rows/elementwise.py``, a reduction one of ``rows/reductions.py``; any other is a
+module in ``rows`` and an entry here.
 """
 
 from __future__ import annotations
@@ -9,19 +10,21 @@ import functools
 
 from npu_cuda.errors import InvalidArgumentError
 from npu_cuda.testing.case import OpRow
+from npu_cuda.testing.rows.batch_norm import BATCH_NORMS
 from npu_cuda.testing.rows.copy import COPY
 from npu_cuda.testing.rows.fused import FUSED
 from npu_cuda.testing.rows.gemm import GEMM
 
-NUMPY_ROWS = (GEMM, COPY, FUSED)
+NUMPY_ROWS = (GEMM, COPY, FUSED, *BATCH_NORMS)
 
 
 @functools.cache
 def rows() -> tuple[OpRow, ...]:
-    """Return all rows. The references of pointwise ops are PyTorch's; those of the others need none."""
+    """Return all rows. The references of pointwise ops and reductions are PyTorch's; the others need none."""
     from npu_cuda.testing.rows.elementwise import pointwise_rows
+    from npu_cuda.testing.rows.reductions import reduction_rows
 
-    return (*pointwise_rows(), *NUMPY_ROWS)
+    return (*pointwise_rows(), *reduction_rows(), *NUMPY_ROWS)
 
 
 def row_of(name: str) -> OpRow:

@@ -1,0 +1,91 @@
+// Batch norms of x [N, C, *]: y = (x - mean) * rstd * gamma + beta for each channel, and their gradients, composed of
+// reductions and pointwise loops. Statistics have the type that is computed in: float32, or float64 for float64.
+//
+//   BatchNormFwd: (x[, gamma, beta]) -> (y, mean, rstd); with running statistics (x[, gamma, beta], mean, var)
+//   BatchNormBwd: (dy, x, mean, rstd[, gamma]) -> (dx, dgamma, dbeta); with running statistics var for rstd
+#pragma once
+
+#include "ops/pointwise/pointwise.h"
+#include "ops/reduce/op.h"
+
+namespace npu::reduce {
+
+struct BatchNorm {
+  float eps = 1e-5f;
+  uint32_t flags = 0;  // 1: running statistics
+
+  static std::vector<AttrField> fields() { return {field("eps", &BatchNorm::eps), field("flags", &BatchNorm::flags)}; }
+  bool has_running() const { return flags & 1; }
+};
+
+std::vector<OpInfo> batch_norm_infos();
+Status check_batch_norm_fwd(Class type, const OpCall& call);
+Status check_batch_norm_bwd(Class type, const OpCall& call);
+
+std::vector<KernelPtr> batch_norm_host_kernels();
+std::vector<KernelPtr> batch_norm_cuda_kernels();
+
+namespace step {
+
+using pointwise::None;
+using pointwise::Results;
+
+// Of one element of a channel.
+struct InverseDeviation {
+  using Attrs = BatchNorm;
+  static constexpr Row row{"BatchNormFwd", OpKind{15}, kReal, "(V var)", "(rstd)", "", "rsqrt(var + eps)"};
+  template <class V>
+  static NPU_INLINE Results<V, 1> at(const Attrs& p, V var) { return {{rsqrt(var + double(p.eps))}}; }
+};
+
+struct Normalize {
+  using Attrs = None;
+  static constexpr Row row{"BatchNormFwd", OpKind{15}, kReal, "(V x, V mean, V rstd)", "(y)", "", "(x - mean) * rstd"};
+  template <class V>
+  static NPU_INLINE Results<V, 1> at(const Attrs&, V x, V mean, V rstd) { return {{(x - mean) * rstd}}; }
+};
+
+struct NormalizeAffine {
+  using Attrs = None;
+  static constexpr Row row{"BatchNormFwd", OpKind{15}, kReal, "(V x, V mean, V rstd, V gamma, V beta)", "(y)", "",
+                           "(x - mean) * (rstd * gamma) + beta"};
+  template <class V>
+  static NPU_INLINE Results<V, 1> at(const Attrs&, V x, V mean, V rstd, V gamma, V beta) {
+    return {{fma(x - mean, rstd * gamma, beta)}};
+  }
+};
+
+// dy times the normalized x, whose sum is dgamma.
+struct Projection {
+  using Attrs = None;
+  static constexpr Row row{"BatchNormBwd", OpKind{16}, kReal, "(V dy, V x, V mean, V rstd)", "(y)", "", "dy * (x - mean) * rstd"};
+  template <class V>
+  static NPU_INLINE Results<V, 1> at(const Attrs&, V dy, V x, V mean, V rstd) { return {{dy * ((x - mean) * rstd)}}; }
+};
+
+struct Count {
+  double share = 1;  // one of the elements of a channel; 0: statistics are constants
+};
+
+struct Gradient {
+  using Attrs = Count;
+  static constexpr Row row{"BatchNormBwd", OpKind{16}, kReal, "(V dy, V x, V mean, V rstd, V dgamma, V dbeta)", "(dx)", "",
+                           "rstd * (dy - (dbeta + (x - mean) * rstd * dgamma) / n)"};
+  template <class V>
+  static NPU_INLINE Results<V, 1> at(const Attrs& p, V dy, V x, V mean, V rstd, V dgamma, V dbeta) {
+    return {{rstd * (dy - p.share * fma((x - mean) * rstd, dgamma, dbeta))}};
+  }
+};
+
+struct GradientAffine {
+  using Attrs = Count;
+  static constexpr Row row{"BatchNormBwd", OpKind{16}, kReal,
+                           "(V dy, V x, V mean, V rstd, V dgamma, V dbeta, V gamma)", "(dx)", "", "gamma * gradient"};
+  template <class V>
+  static NPU_INLINE Results<V, 1> at(const Attrs& p, V dy, V x, V mean, V rstd, V dgamma, V dbeta, V gamma) {
+    return {{gamma * Gradient::at<V>(p, dy, x, mean, rstd, dgamma, dbeta).of[0]}};
+  }
+};
+
+}  // namespace step
+}  // namespace npu::reduce

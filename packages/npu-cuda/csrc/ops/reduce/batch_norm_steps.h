@@ -1,0 +1,148 @@
+// The launches that a batch norm consists of, for a device whose `Steps` have
+//   reduce<Fn>(call), pointwise<Fn>(call), reduction_bytes<Fn>(call), Number.
+#pragma once
+
+#include <algorithm>
+
+#include "ops/pointwise/nest.h"
+#include "ops/reduce/batch_norm.h"
+
+namespace npu::reduce {
+
+// A call of one step, made of the tensors of another call.
+class StepCall {
+ public:
+  StepCall(const OpCall& call, void* workspace) : call_(call) {
+    call_.num_inputs = 0;
+    call_.workspace = workspace;
+    call_.attrs = {};
+    call_.inputs = inputs_;
+    call_.outputs = &output_;
+    call_.num_outputs = 1;
+  }
+  StepCall(const StepCall&) = delete;
+  StepCall& operator=(const StepCall&) = delete;
+
+  StepCall& input(const TensorDesc& tensor) {
+    inputs_[call_.num_inputs++] = tensor;
+    return *this;
+  }
+  // A number for each channel, next to tensors of this rank.
+  StepCall& channels(const TensorDesc& vector, int rank) {
+    TensorDesc& wide = inputs_[call_.num_inputs++] = vector;
+    wide.rank = rank - 1;
+    std::fill(wide.shape, wide.shape + wide.rank, 1);
+    std::fill(wide.strides, wide.strides + wide.rank, 1);
+    wide.shape[0] = vector.shape[0];
+    return *this;
+  }
+  template <class Attrs>
+  StepCall& attrs(const Attrs& attrs) {
+    call_.attrs.data = &attrs;
+    call_.attrs.bytes = sizeof(Attrs);
+    return *this;
+  }
+  const OpCall& to(const TensorDesc& output) {
+    output_ = output;
+    return call_;
+  }
+
+ private:
+  OpCall call_;
+  TensorDesc inputs_[pointwise::kMaxOperands];
+  TensorDesc output_;
+};
+
+// All axes but that of the channels, as attributes of reductions.
+inline int64_t axes_of_channel(const TensorDesc& x) { return (int64_t{1} << x.rank) - 1 - 2; }
+
+template <class Steps>
+Status launch_batch_norm_fwd(const OpCall& call) {
+  const TensorDesc &x = call.inputs[0], &y = call.outputs[0], &mean = call.outputs[1], &rstd = call.outputs[2];
+  const auto attrs = attrs_of<BatchNorm>(call);
+  const auto next = [&] { return StepCall(call, call.workspace); };
+  if (attrs.has_running()) {
+    NPU_TRY(Steps::template pointwise<pointwise::op::Cast>(next().input(call.inputs[call.num_inputs - 2]).to(mean)));
+    NPU_TRY(Steps::template pointwise<step::InverseDeviation>(
+        next().input(call.inputs[call.num_inputs - 1]).attrs(attrs).to(rstd)));
+  } else {
+    const Axes axes{axes_of_channel(x)};
+    const CorrectionAxes biased{axes, 0};
+    NPU_TRY(Steps::template reduce<op::Mean>(next().input(x).attrs(axes).to(mean)));
+    NPU_TRY(Steps::template reduce<op::Var>(next().input(x).attrs(biased).to(rstd)));
+    NPU_TRY(Steps::template pointwise<step::InverseDeviation>(next().input(rstd).attrs(attrs).to(rstd)));
+  }
+  StepCall last(call, call.workspace);
+  last.input(x).channels(mean, x.rank).channels(rstd, x.rank);
+  const bool is_affine = call.num_inputs - (attrs.has_running() ? 2 : 0) == 3;
+  if (!is_affine) return Steps::template pointwise<step::Normalize>(last.to(y));
+  last.channels(call.inputs[1], x.rank).channels(call.inputs[2], x.rank);
+  return Steps::template pointwise<step::NormalizeAffine>(last.to(y));
+}
+
+// What the steps of a gradient keep in the workspace: dy times the normalized x, and rstd of a running variance.
+template <class Number>
+struct Kept {
+  TensorDesc projection, rstd;
+  void* rest;
+
+  static int64_t aligned(int64_t numbers) { return (numbers * int64_t{sizeof(Number)} + 255) / 256 * 256; }
+  static uint64_t bytes(const TensorDesc& x) { return static_cast<uint64_t>(aligned(x.numel) + aligned(x.shape[1])); }
+
+  Kept(const OpCall& call) : projection(call.inputs[1]), rstd(call.inputs[3]) {
+    auto* start = static_cast<char*>(call.workspace);
+    projection.data = start;
+    projection.dtype = rstd.dtype;
+    projection.flags = NPU_TENSOR_CONTIGUOUS;
+    for (int64_t axis = projection.rank - 1, step = 1; axis >= 0; step *= projection.shape[axis--]) {
+      projection.strides[axis] = step;
+    }
+    rstd.data = start + aligned(projection.numel);
+    rest = start + bytes(projection);
+  }
+};
+
+template <class Steps>
+Status launch_batch_norm_bwd(const OpCall& call) {
+  const TensorDesc &dy = call.inputs[0], &x = call.inputs[1], &mean = call.inputs[2];
+  const TensorDesc &dx = call.outputs[0], &dgamma = call.outputs[1], &dbeta = call.outputs[2];
+  const auto attrs = attrs_of<BatchNorm>(call);
+  const Kept<typename Steps::Number> kept(call);
+  const auto next = [&] { return StepCall(call, kept.rest); };
+  TensorDesc rstd = call.inputs[3];
+  if (attrs.has_running()) {
+    NPU_TRY(Steps::template pointwise<step::InverseDeviation>(next().input(rstd).attrs(attrs).to(kept.rstd)));
+    rstd = kept.rstd;
+  }
+  const Axes axes{axes_of_channel(x)};
+  NPU_TRY(Steps::template pointwise<step::Projection>(
+      next().input(dy).input(x).channels(mean, x.rank).channels(rstd, x.rank).to(kept.projection)));
+  NPU_TRY(Steps::template reduce<op::Sum>(next().input(kept.projection).attrs(axes).to(dgamma)));
+  NPU_TRY(Steps::template reduce<op::Sum>(next().input(dy).attrs(axes).to(dbeta)));
+  const step::Count count{attrs.has_running() ? 0 : double(x.shape[1]) / double(x.numel)};
+  StepCall last(call, kept.rest);
+  last.input(dy).input(x).channels(mean, x.rank).channels(rstd, x.rank).channels(dgamma, x.rank).channels(dbeta, x.rank);
+  last.attrs(count);
+  if (call.num_inputs == 4) return Steps::template pointwise<step::Gradient>(last.to(dx));
+  return Steps::template pointwise<step::GradientAffine>(last.channels(call.inputs[4], x.rank).to(dx));
+}
+
+template <class Steps>
+uint64_t fwd_bytes(const OpCall& call) {
+  const TensorDesc& x = call.inputs[0];
+  const CorrectionAxes biased{{axes_of_channel(x)}, 0};
+  return Steps::template reduction_bytes<op::Var>(StepCall(call, nullptr).input(x).attrs(biased).to(call.outputs[1]));
+}
+
+template <class Steps>
+uint64_t bwd_bytes(const OpCall& call) {
+  const TensorDesc& x = call.inputs[1];
+  const Axes axes{axes_of_channel(x)};
+  const Kept<typename Steps::Number> kept(call);
+  const auto bytes_for = [&](const TensorDesc& tensor) {
+    return Steps::template reduction_bytes<op::Sum>(StepCall(call, nullptr).input(tensor).attrs(axes).to(call.outputs[1]));
+  };
+  return Kept<typename Steps::Number>::bytes(x) + std::max(bytes_for(call.inputs[0]), bytes_for(kept.projection));
+}
+
+}  // namespace npu::reduce

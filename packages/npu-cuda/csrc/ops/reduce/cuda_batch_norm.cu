@@ -1,0 +1,94 @@
+#include "ops/reduce/batch_norm_steps.h"
+#include "ops/reduce/cuda_launches.cuh"
+
+namespace npu::reduce {
+namespace {
+
+template <Class type>
+struct CudaSteps {
+  using Number = pointwise::NumberOf<type>;
+
+  template <class Fn>
+  static Status reduce(const OpCall& call) {
+    const DType dtype = call.inputs[0].dtype;
+    if constexpr (type == kFloat32) {
+      if (dtype == kFloat16) return launch_reduction<Fn, Number, __half>(call);
+      if (dtype == kBFloat16) return launch_reduction<Fn, Number, __nv_bfloat16>(call);
+      return launch_reduction<Fn, Number, float>(call);
+    } else {
+      return launch_reduction<Fn, Number, AnyElement>(call);
+    }
+  }
+  template <class Fn>
+  static Status pointwise(const OpCall& call) { return npu::pointwise::launch_nested<Fn, type>(call); }
+  template <class Fn>
+  static uint64_t reduction_bytes(const OpCall& call) { return workspace_bytes<Fn, Number>(call); }
+};
+
+Status check_all_distances(const OpCall& call) {
+  bool has_far = false;
+  for (int i = 0; i < call.num_inputs; ++i) has_far |= pointwise::is_far(call.inputs[i]);
+  for (int i = 0; i < call.num_outputs; ++i) has_far |= pointwise::is_far(call.outputs[i]);
+  return has_far ? Status::not_implemented("a tensor spans 2^31 elements or more") : Status();
+}
+
+template <class Fn, class Number>
+Status load_reduction(const OpCall& call, void** state) {
+  if constexpr (std::is_same_v<Number, float>) {
+    NPU_TRY((load_all<Fn, float, float>(call, state)));
+    NPU_TRY((load_all<Fn, float, __half>(call, state)));
+    return load_all<Fn, float, __nv_bfloat16>(call, state);
+  } else {
+    return load_all<Fn, Number, AnyElement>(call, state);
+  }
+}
+
+template <class Number, class... Fns>
+Status load_pointwise(const OpCall& call, void** state) {
+  Status status;
+  ((status.ok() ? void(status = load_kernel<pointwise::nested<Fns, Number>>(call, state)) : void()), ...);
+  return status;
+}
+
+template <class Number>
+Status load_fwd(const OpCall& call, void** state) {
+  NPU_TRY((load_reduction<op::Mean, Number>(call, state)));
+  NPU_TRY((load_reduction<op::Var, Number>(call, state)));
+  return load_pointwise<Number, pointwise::op::Cast, step::InverseDeviation, step::Normalize, step::NormalizeAffine>(call, state);
+}
+
+template <class Number>
+Status load_bwd(const OpCall& call, void** state) {
+  NPU_TRY((load_reduction<op::Sum, Number>(call, state)));
+  return load_pointwise<Number, step::InverseDeviation, step::Projection, step::Gradient, step::GradientAffine>(call, state);
+}
+
+template <Class type>
+void add_batch_norms(std::vector<KernelPtr>* kernels) {
+  using Steps = CudaSteps<type>;
+  using Number = typename Steps::Number;
+  const std::string suffix = std::string(".") + pointwise::class_name(type) + ".cuda";
+  const auto fwd = [](const OpCall& call) {
+    NPU_TRY(check_batch_norm_fwd(type, call));
+    return check_all_distances(call);
+  };
+  const auto bwd = [](const OpCall& call) {
+    NPU_TRY(check_batch_norm_bwd(type, call));
+    return check_all_distances(call);
+  };
+  kernels->push_back(make_kernel({OpKind::BatchNormFwd, "batch_norm_fwd" + suffix, DeviceType::Cuda, 5},
+                                 {fwd, launch_batch_norm_fwd<Steps>, nullptr, fwd_bytes<Steps>, load_fwd<Number>}));
+  kernels->push_back(make_kernel({OpKind::BatchNormBwd, "batch_norm_bwd" + suffix, DeviceType::Cuda, 5},
+                                 {bwd, launch_batch_norm_bwd<Steps>, nullptr, bwd_bytes<Steps>, load_bwd<Number>}));
+}
+
+}  // namespace
+
+std::vector<KernelPtr> batch_norm_cuda_kernels() {
+  std::vector<KernelPtr> kernels;
+  add_batch_norms<kFloat32>(&kernels);
+  add_batch_norms<kFloat64>(&kernels);
+  return kernels;
+}
+
+}  // namespace npu::reduce

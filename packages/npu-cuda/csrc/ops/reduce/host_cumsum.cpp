@@ -1,0 +1,101 @@
+#include "ops/reduce/cumsum.h"
+#include "ops/reduce/host_elements.h"
+#include "ops/reduce/parallel_items.h"
+
+namespace npu::reduce {
+namespace {
+
+constexpr int64_t kColumns = 256;  // that are summed side by side
+
+// Signed integers wrap around.
+template <class Lane>
+[[gnu::always_inline]] inline Lane add(Lane a, Lane b) {
+  if constexpr (std::is_same_v<Lane, int64_t>) return static_cast<int64_t>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b));
+  else return a + b;
+}
+
+// In place; four at a time, so that one addition of four waits for the one before.
+template <class Lane>
+Lane sum_row(Lane* x, int64_t n, Lane sum) {
+  int64_t i = 0;
+  for (; i + 4 <= n; i += 4) {
+    const Lane two = add(x[i], x[i + 1]), three = add(two, x[i + 2]), four = add(three, x[i + 3]);
+    x[i] = add(sum, x[i]);
+    x[i + 1] = add(sum, two);
+    x[i + 2] = add(sum, three);
+    x[i + 3] = sum = add(sum, four);
+  }
+  for (; i < n; ++i) x[i] = sum = add(sum, x[i]);
+  return sum;
+}
+
+template <class Lane>
+struct Job {
+  Geometry geometry;    // of one row of each
+  int64_t x_stride, y_stride;  // along the axis
+  Elements<Lane> x;
+  char* y;
+  int64_t y_bytes;
+  pointwise::WriteRow write;
+
+  void write_row(const Lane* numbers, int64_t offset, int64_t stride, int64_t n) const {
+    write(numbers, y + offset * y_bytes, stride, n);
+  }
+
+  void rows(const Cursor& at, int64_t n) const {
+    alignas(64) Lane block[kBlock];
+    const Nest& kept = geometry.kept;
+    for (int64_t row = 0; row < n; ++row) {
+      const int64_t from = at.offset(kOfInput) + row * kept.strides[kOfInput][0];
+      const int64_t to = at.offset(kOfOutput) + row * kept.strides[kOfOutput][0];
+      Lane sum = 0;
+      for (int64_t i = 0, count; i < geometry.reduced.numel; i += count) {
+        count = std::min(kBlock, geometry.reduced.numel - i);
+        x.read_row(from + i * x_stride, x_stride, block, count);
+        sum = sum_row(block, count, sum);
+        write_row(block, to + i * y_stride, y_stride, count);
+      }
+    }
+  }
+
+  void columns(const Cursor& at, int64_t n) const {
+    alignas(64) Lane sums[kColumns] = {}, block[kColumns];
+    const Nest& kept = geometry.kept;
+    for (int64_t i = 0; i < geometry.reduced.numel; ++i) {
+      x.read_row(at.offset(kOfInput) + i * x_stride, kept.strides[kOfInput][0], block, n);
+      for (int64_t k = 0; k < n; ++k) sums[k] = add(sums[k], block[k]);
+      write_row(sums, at.offset(kOfOutput) + i * y_stride, kept.strides[kOfOutput][0], n);
+    }
+  }
+};
+
+template <Class type>
+Status launch_cumsum(const OpCall& call) {
+  using Lane = pointwise::NumberOf<type>;
+  const TensorDesc &x = call.inputs[0], &y = call.outputs[0];
+  if (y.numel == 0) return {};
+  const uint64_t axes = attrs_of<Cumsum>(call).axes(x.rank);
+  const Geometry geometry = geometry_of(x, y, axes);
+  const int64_t y_stride = geometry_of(y, y, axes).reduced.strides[0][0];
+  const Job<Lane> job{geometry, geometry.reduced.strides[0][0], y_stride, {x, &geometry.reduced},
+                      static_cast<char*>(y.data), item_bytes(y.dtype),
+                      pointwise::writer(pointwise::element_of(y.dtype), type)};
+  parallel_items(geometry.kept.numel, std::max<int64_t>(16, least_results(geometry)), [&](int64_t begin, int64_t end) {
+    each_run(geometry.kept, begin, end, kColumns, [&](const Cursor& at, int64_t n) {
+      geometry.has_columns() ? job.columns(at, n) : job.rows(at, n);
+    });
+  });
+  return {};
+}
+
+template <Class type>
+KernelPtr cumsum_kernel() {
+  const std::string id = std::string("cumsum.") + pointwise::class_name(type) + ".host";
+  return make_kernel({Cumsum::row.kind, id, DeviceType::Host, 5}, {supported_cumsum<type>, launch_cumsum<type>});
+}
+
+}  // namespace
+
+std::vector<KernelPtr> cumsum_host_kernels() { return {cumsum_kernel<kFloat64>(), cumsum_kernel<kInt64>()}; }
+
+}  // namespace npu::reduce

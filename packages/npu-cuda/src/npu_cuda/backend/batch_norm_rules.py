@@ -1,0 +1,118 @@
+"""Rules of batch norms: the statistics, the norm, and the update of running statistics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from npu_cuda.backend.pointwise_rules import Pack
+from npu_ir import OpNode, TensorType, Value
+from npu_ir.plugins.backend import BackendOp, Operand, Temporary
+
+_FORWARD = ("input", "weight", "bias", "running_mean", "running_var")
+_BACKWARD = ("grad_out", "input", "weight", "running_mean", "running_var", "save_mean", "save_invstd")
+_RUNNING = 1  # of the flags: statistics are given
+
+Rule = Callable[[OpNode, Pack], "list[BackendOp] | str"]
+
+
+def _lower_forward(node: OpNode, pack: Pack) -> list[BackendOp] | str:
+    """Return the ops of a norm; of one that trains, also those of the running statistics."""
+    tensors = _tensors_of(node, _FORWARD)
+    if ("weight" in tensors) != ("bias" in tensors):
+        return "it has a weight and a bias, or neither"
+    is_training = _is_training(node)
+    if not is_training and "running_mean" not in tensors:
+        return "a norm without statistics of its own takes running ones"
+    x, results = tensors["input"], _results(node, is_training=is_training)
+    affine = tuple(tensors[name] for name in ("weight", "bias") if name in tensors)
+    running = tuple(tensors[name] for name in ("running_mean", "running_var") if name in tensors)
+    schema_id, attrs = pack("BNEP", eps=_number(node, "eps"), flags=0 if is_training else _RUNNING)
+    inputs = (x, *affine, *(() if is_training else running))
+    norm = BackendOp("BatchNormFwd", inputs, results, (node,), schema_id=schema_id, attrs=attrs)
+    ops = [norm, *(BackendOp("GradZero", (), (y,), (node,)) for y in node.outputs[1:3] if y not in results)]
+    if len(node.outputs) == 5:
+        ops += _updates(node, pack, x, running, results[1], is_training=is_training)
+    return ops
+
+
+def _updates(
+    node: OpNode,
+    pack: Pack,
+    x: Value,
+    running: tuple[Value, ...],
+    mean: Operand,
+    *,
+    is_training: bool,
+) -> list[BackendOp]:
+    """Return the ops of the new running statistics: a part of the way to those of the batch."""
+    if not is_training:
+        return [
+            BackendOp("Copy", (a,), (b,), (node,)) for a, b in zip(running, node.outputs[3:], strict=True)
+        ]
+    variance = Temporary(f"{node.name}.variance", running[1].tensor_type)
+    axes = (1 << x.tensor_type.rank) - 1 - 2
+    schema_id, attrs = pack("RDVR", axes=axes, correction=1.0)
+    ops = [BackendOp("Var", (x,), (variance,), (node,), schema_id=schema_id, attrs=attrs)]
+    schema_id, attrs = pack("LRPN", weight=_number(node, "momentum"))
+    for old, now, new in zip(running, (mean, variance), node.outputs[3:], strict=True):
+        ops.append(BackendOp("LerpScalar", (old, now), (new,), (node,), schema_id=schema_id, attrs=attrs))
+    return ops
+
+
+def _lower_backward(node: OpNode, pack: Pack) -> list[BackendOp] | str:
+    """Return the op of the three gradients; those that are not wanted are computed, too."""
+    tensors = _tensors_of(node, _BACKWARD)
+    mask: Any = node.attrs.get("output_mask", (True, True, True))
+    if not all(mask):
+        return f"three gradients are computed, not {list(mask)}"
+    is_training = bool(node.attrs.get("train"))
+    names = ("save_mean", "save_invstd") if is_training else ("running_mean", "running_var")
+    if not all(name in tensors for name in names):
+        return f"its gradient takes {' and '.join(names)}"
+    order = ("grad_out", "input", *names, *(("weight",) if "weight" in tensors else ()))
+    inputs = tuple(tensors[name] for name in order)
+    schema_id, attrs = pack("BNEB", eps=_number(node, "eps"), flags=0 if is_training else _RUNNING)
+    return [BackendOp("BatchNormBwd", inputs, node.outputs, (node,), schema_id=schema_id, attrs=attrs)]
+
+
+def _tensors_of(node: OpNode, names: tuple[str, ...]) -> dict[str, Value]:
+    """Return the tensors of a node by argument; those that it lacks are None among its attributes."""
+    operands = node.operands or [name for name in names if name not in node.attrs][: len(node.inputs)]
+    return dict(zip(operands, node.inputs, strict=True))
+
+
+def _is_training(node: OpNode) -> bool:
+    return bool(node.attrs.get("training", "no_training" not in node.op_type))
+
+
+def _results(node: OpNode, *, is_training: bool) -> tuple[Operand, ...]:
+    """Return the norm and its statistics, which in the graph are absent or empty if they are given."""
+    y, *saved = node.outputs[:3]
+    if is_training and saved:
+        return (y, *saved)
+    dtype = torch.float64 if y.tensor_type.dtype is torch.float64 else torch.float32
+    channels = TensorType((y.tensor_type.static_shape[1],), dtype)
+    return (y, *(Temporary(f"{node.name}.{name}", channels) for name in ("mean", "rstd")))
+
+
+def _number(node: OpNode, name: str) -> float:
+    value: Any = node.attrs[name]
+    return float(value)
+
+
+BATCH_NORM_RULES: Mapping[str, tuple[Rule, ...]] = {
+    **{
+        f"aten.{name}": (_lower_forward,)
+        for name in (
+            "batch_norm.default",
+            "native_batch_norm.default",
+            "_native_batch_norm_legit.no_stats",
+            "_native_batch_norm_legit_no_training.default",
+            "_native_batch_norm_legit_functional.default",
+        )
+    },
+    "aten.native_batch_norm_backward.default": (_lower_backward,),
+}

@@ -1,0 +1,153 @@
+"""Rules of reductions: the axes of a node become a mask of bits, whatever form its argument has."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from npu_cuda import _C
+from npu_cuda.backend.pointwise_rules import Pack
+from npu_ir import OpNode, TensorType
+from npu_ir.plugins.backend import BackendOp, Operand, Temporary
+
+Rule = Callable[[OpNode, Pack], "list[BackendOp] | str"]
+
+
+@dataclass(frozen=True, slots=True)
+class ReductionRule:
+    """The native op of a node that reduces axes.
+
+    Attributes:
+        kind: Its name in the registry.
+        numbers: Returns the fields of its attributes but for the axes.
+        none_is_all: An empty list of axes stands for all.
+    """
+
+    kind: str
+    numbers: Callable[[OpNode], Mapping[str, float]] = lambda _: {}
+    none_is_all: bool = True
+
+    def __call__(self, node: OpNode, pack: Pack) -> list[BackendOp] | str:
+        axes = _axes_of(node, none_is_all=self.none_is_all)
+        if isinstance(axes, str):
+            return f"{self.kind} {axes}"
+        reason = _narrowed(node)
+        if reason is not None:
+            return reason
+        (x,), (y,) = node.inputs, node.outputs
+        return [_reduction(self.kind, x, y, node, pack, axes=axes, **self.numbers(node))]
+
+
+def _reduction(kind: str, x: Operand, y: Operand, node: OpNode, pack: Pack, /, **attrs: float) -> BackendOp:
+    schema = next(info["schema"] for info in _C.ops() if info["name"] == kind)
+    schema_id, packed = pack(schema, **attrs)
+    return BackendOp(kind, (x,), (y,), (node,), schema_id=schema_id, attrs=packed)
+
+
+def _axes_of(node: OpNode, *, none_is_all: bool = True) -> int | str:
+    """Return the mask of the reduced axes, 0 for all, or why there is none."""
+    dim = node.attrs.get("dim")
+    x = node.inputs[0].type
+    assert isinstance(x, TensorType)
+    if dim is None:
+        return 0
+    axes = [dim] if isinstance(dim, int) else dim
+    assert isinstance(axes, Sequence)
+    if not axes:
+        return 0 if none_is_all else "reduces one axis or more"
+    rank = max(x.rank, 1)
+    if not all(-rank <= axis < rank for axis in axes):
+        return f"takes axes of {x}, not {dim!r}"
+    return sum(1 << axis % rank for axis in {axis % rank for axis in axes}) if x.rank else 0
+
+
+def _narrowed(node: OpNode) -> str | None:
+    """Return why PyTorch would round the input before it is reduced."""
+    (x, y) = (value.type for value in (node.inputs[0], node.outputs[0]))
+    assert isinstance(x, TensorType)
+    assert isinstance(y, TensorType)
+    is_narrow = (
+        x.dtype.is_floating_point and y.dtype.is_floating_point and y.dtype.itemsize < x.dtype.itemsize
+    )
+    swaps = {x.dtype, y.dtype} == {torch.float16, torch.bfloat16}
+    if node.attrs.get("dtype") is None or not (is_narrow or swaps):
+        return None
+    return f"{x.dtype} is rounded to {y.dtype} before it is reduced"
+
+
+def _correction(node: OpNode) -> Mapping[str, float]:
+    """Return what is subtracted from the count of elements: 1, unless it is given."""
+    value: Any = node.attrs.get("correction", node.attrs.get("unbiased"))
+    return {"correction": 1.0 if value is None else float(value)}
+
+
+_NORMS = {0.0: "NormZero", 1.0: "NormOne", 2.0: "NormTwo", math.inf: "NormMax", -math.inf: "NormMin"}
+
+
+def _lower_norm(node: OpNode, pack: Pack) -> list[BackendOp] | str:
+    order: Any = node.attrs.get("ord", 2)
+    if float(order) in _NORMS:
+        return ReductionRule(_NORMS[float(order)])(node, pack)
+    return ReductionRule("NormPower", lambda _: {"power": float(order)})(node, pack)
+
+
+def _lower_extremes(value_kind: str, place_kind: str) -> Rule:
+    """Return the rule of the extremes along an axis and their places."""
+
+    def lower(node: OpNode, pack: Pack) -> list[BackendOp] | str:
+        (x,), (values, places) = node.inputs, node.outputs
+        axes = _axes_of(node)
+        if isinstance(axes, str):
+            return f"{value_kind} {axes}"
+        return [
+            _reduction(value_kind, x, values, node, pack, axes=axes),
+            _reduction(place_kind, x, places, node, pack, axes=axes),
+        ]
+
+    return lower
+
+
+def _lower_cumsum(node: OpNode, pack: Pack) -> list[BackendOp] | str:
+    axis: Any = node.attrs["dim"]
+    (x,), (y,) = node.inputs, node.outputs
+    return _narrowed(node) or [_reduction("Cumsum", x, y, node, pack, axis=axis)]
+
+
+def lower_mse_loss(node: OpNode, pack: Pack) -> list[BackendOp] | str:
+    """Return the squared errors of two tensors, and their mean or sum."""
+    reduction: Any = node.attrs.get("reduction", 1)
+    kind = {1: "Mean", 2: "Sum"}.get(reduction)
+    if kind is None:
+        return f"a loss is a mean or a sum, not reduction={reduction!r}"
+    if node.inputs[0].type != node.inputs[1].type:
+        return "a loss is that of two tensors of one type"
+    errors = Temporary(f"{node.name}.errors", node.inputs[0].tensor_type)
+    squares = BackendOp("SquaredError", node.inputs, (errors,), (node,))
+    return [squares, _reduction(kind, errors, node.outputs[0], node, pack, axes=0)]
+
+
+_OVER_ANY_AXES = {
+    "sum.default": "Sum", "sum.dim_IntList": "Sum", "mean.default": "Mean", "mean.dim": "Mean",
+    "amax.default": "Amax", "amin.default": "Amin", "max.default": "Amax", "min.default": "Amin",
+    "prod.default": "Prod", "prod.dim_int": "Prod", "any.default": "Any", "any.dim": "Any",
+    "all.default": "All", "all.dim": "All", "argmax.default": "Argmax", "argmin.default": "Argmin",
+}  # fmt: skip
+_OVER_SOME_AXES = {"any.dims": "Any", "all.dims": "All", "logsumexp.default": "LogSumExp"}
+
+REDUCTION_RULES: Mapping[str, tuple[Rule, ...]] = {
+    **{f"aten.{name}": (ReductionRule(kind),) for name, kind in _OVER_ANY_AXES.items()},
+    **{f"aten.{name}": (ReductionRule(kind, none_is_all=False),) for name, kind in _OVER_SOME_AXES.items()},
+    **{
+        f"aten.{name}.{overload}": (ReductionRule(kind, _correction),)
+        for name, kind in (("var", "Var"), ("std", "Std"))
+        for overload in ("default", "dim", "correction")
+    },
+    "aten.linalg_vector_norm.default": (_lower_norm,),
+    "aten.max.dim": (_lower_extremes("Amax", "Argmax"),),
+    "aten.min.dim": (_lower_extremes("Amin", "Argmin"),),
+    "aten.cumsum.default": (_lower_cumsum,),
+}

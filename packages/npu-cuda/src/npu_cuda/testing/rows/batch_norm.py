@@ -1,0 +1,135 @@
+"""The rows of batch norms and their gradients, with statistics of the batch and with running ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from npu_cuda.testing.case import Array, Attrs, Case, OpRow, Refusal, TensorLayout
+from npu_cuda.testing.misuse import misuses
+from npu_cuda.testing.values import FLOATS
+
+SHAPES = ((5, 6, 7, 4), (33, 9), (3, 2, 1300), (2, 40, 3))
+CHANNELS_LAST = (4, 5, 3, 6), (90, 1, 30, 5)  # shape, strides
+RUNNING = 1
+
+
+def _axes(x: Array) -> tuple[int, ...]:
+    return tuple(axis for axis in range(x.ndim) if axis != 1)
+
+
+def _wide(vector: Array, x: Array) -> Array:
+    return vector.reshape((-1, *(1,) * (x.ndim - 2)))
+
+
+def _forward(inputs: Sequence[Array], attrs: Attrs) -> list[Array]:
+    x, *rest = (np.asarray(each, np.float64) for each in inputs)
+    if int(attrs["flags"]) == RUNNING:
+        mean, variance = rest[-2:]
+        rest = rest[:-2]
+    else:
+        mean, variance = x.mean(_axes(x)), x.var(_axes(x))
+    with np.errstate(invalid="ignore"):
+        rstd = 1 / np.sqrt(variance + attrs["eps"])
+    gamma, beta = rest or (np.ones_like(mean), np.zeros_like(mean))
+    return [(x - _wide(mean, x)) * _wide(rstd * gamma, x) + _wide(beta, x), mean, rstd]
+
+
+def _backward(inputs: Sequence[Array], attrs: Attrs) -> list[Array]:
+    dy, x, mean, rstd, *gamma = (np.asarray(each, np.float64) for each in inputs)
+    is_running = int(attrs["flags"]) == RUNNING
+    if is_running:
+        with np.errstate(invalid="ignore"):
+            rstd = 1 / np.sqrt(rstd + attrs["eps"])
+    near = (x - _wide(mean, x)) * _wide(rstd, x)
+    dgamma, dbeta = (dy * near).sum(_axes(x)), dy.sum(_axes(x))
+    count = x.size / x.shape[1]
+    share = 0 if is_running else (_wide(dbeta, x) + near * _wide(dgamma, x)) / count
+    factor = gamma[0] * rstd if gamma else rstd
+    return [_wide(factor, x) * (dy - share), dgamma, dbeta]
+
+
+def _layouts(dtype: str) -> Iterator[tuple[str, TensorLayout, TensorLayout]]:
+    vector = TensorLayout((), "float64" if dtype == "float64" else "float32")
+    for shape in SHAPES if dtype == "float32" else SHAPES[:1]:
+        yield f"{dtype}, {list(shape)}", TensorLayout(shape, dtype), replace(vector, shape=shape[1:2])
+    shape, strides = CHANNELS_LAST
+    yield f"{dtype}, channels last", TensorLayout(shape, dtype, strides), replace(vector, shape=shape[1:2])
+
+
+def _cases(images: int, statistics: int, affine: int, *, keeps: bool) -> Iterator[Case]:
+    """Yield cases of an op that takes images, ``statistics``, and ``affine`` numbers for each channel."""
+    for dtype in (*FLOATS, "float64"):
+        for name, x, vector in _layouts(dtype):
+            for flags in (0, RUNNING):
+                for parameters in (0, affine):
+                    vectors = parameters + (statistics if keeps or flags == RUNNING else 0)
+                    yield Case(
+                        f"{name}, flags {flags}, {parameters}",
+                        (x,) * images + (vector,) * vectors,
+                        (x, vector, vector), {"eps": 0.125, "flags": flags}, domain="positive", terms=100,
+                    )  # fmt: skip
+
+
+def _forward_cases() -> Iterator[Case]:
+    return _cases(1, 2, 2, keeps=False)
+
+
+def _backward_cases() -> Iterator[Case]:
+    return _cases(2, 2, 1, keeps=True)
+
+
+def _refusals(op: str, right: Case) -> Iterator[Refusal]:
+    x = right.outputs[0]
+    images = sum(each.shape == x.shape for each in right.inputs)
+    vectors = right.inputs[images:]
+
+    def refusal(
+        name: str, match: str, *, image: TensorLayout = x, further: tuple[TensorLayout, ...] = vectors
+    ) -> Refusal:
+        outputs = (image, *right.outputs[1:])
+        return Refusal(name, (image,) * images + further, outputs, "NotImplemented", match)
+
+    row, halves = TensorLayout((7,)), tuple(replace(each, dtype="float16") for each in vectors)
+    yield refusal("no channels", "x has 1 axes, less than 2", image=row)
+    yield refusal("no elements", "statistics of no elements", image=replace(x, shape=(0, 6)))
+    yield refusal("integers", "x is int32, not a float", image=replace(x, dtype="int32"))
+    yield refusal("parameters of float16", "a parameter is float16", further=halves)
+    yield refusal(
+        "other channels",
+        "a number for each of 6",
+        further=tuple(replace(each, shape=(5,)) for each in vectors),
+    )
+    outputs = (replace(x, dtype="float16"), *right.outputs[1:])
+    yield Refusal("another dtype", right.inputs, outputs, "NotImplemented", "is float16, not float32")
+    yield from misuses(op, right)
+
+
+def _forward_refusals() -> Iterator[Refusal]:
+    x, vector = TensorLayout((4, 6)), TensorLayout((6,))
+    right = Case("right", (x, vector, vector), (x, vector, vector))
+    yield Refusal(
+        "a parameter is missing",
+        (x, vector),
+        right.outputs,
+        "NotImplemented",
+        "it takes 1 or 3 inputs, not 2",
+    )
+    yield Refusal(
+        "statistics are missing", right.inputs[:1], right.outputs, "NotImplemented",
+        "it takes 3 or 5 inputs, not 1", {"flags": RUNNING},
+    )  # fmt: skip
+    yield from _refusals("BatchNormFwd", right)
+
+
+def _backward_refusals() -> Iterator[Refusal]:
+    x, vector = TensorLayout((4, 6)), TensorLayout((6,))
+    yield from _refusals("BatchNormBwd", Case("right", (x, x, vector, vector), (x, vector, vector)))
+
+
+BATCH_NORMS = (
+    OpRow("batch_norm_fwd", "BatchNormFwd", "BNEP", _forward, _forward_cases, _forward_refusals),
+    OpRow("batch_norm_bwd", "BatchNormBwd", "BNEB", _backward, _backward_cases, _backward_refusals),
+)
