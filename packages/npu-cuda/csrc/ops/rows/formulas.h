@@ -4,6 +4,8 @@
 // term of a step that is kept is there again for the result.
 #pragma once
 
+#include <type_traits>
+
 #include "ops/pointwise/math.h"
 
 namespace npu::rows {
@@ -19,6 +21,16 @@ inline constexpr int kNumbers = 4;
 
 template <class... Each>
 struct Steps {};
+
+// The step whose terms are kept for the result.
+template <class... Each>
+struct KeptOf {
+  using type = void;
+};
+template <class First, class... Rest>
+struct KeptOf<First, Rest...> {
+  using type = std::conditional_t<First::is_kept, First, typename KeptOf<Rest...>::type>;
+};
 
 // ---- softmax ----
 

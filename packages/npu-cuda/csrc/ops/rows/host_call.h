@@ -24,24 +24,20 @@ HostRows rows_of_call(const OpCall& call, Class type) {
   return rows;
 }
 
-struct Channels : Op<ChannelFormula, Groups> {
-  static constexpr Line line{OpKind{247}, "GroupNormBwd", "", "", Split::OfChannels, 4, 0};
-};
-
-template <class Fn, Class type>
+template <Class type>
 Status launch_channels(const OpCall& call) {
-  static const RunChunk run = chunk_loop<Channels, NumberOf<type>>();
+  static const RunChunk run = chunk_loop<ChannelFormula, NumberOf<type>>();
   const int64_t groups = attrs_of<Groups>(call).groups;
   return run_on_host(call, host_rows_of(channel_call_of(call, groups), type), type, run);
 }
 
 template <class Fn, Class type>
 Status launch(const OpCall& call) {
-  static const RunChunk run = chunk_loop<Fn, NumberOf<type>>();
+  static const RunChunk run = chunk_loop<typename Fn::Formula, NumberOf<type>>();
   const bool is_gradient = Fn::Formula::kGiven > 0;
   if (call.inputs[0].numel == 0) return is_gradient ? clear_sums(call) : Status();
   if constexpr (Fn::Formula::kGiven > 0 && Fn::line.split == Split::Groups) {
-    if (call.outputs[1].numel + call.outputs[2].numel > 0) NPU_TRY((launch_channels<Fn, type>(call)));
+    if (call.outputs[1].numel + call.outputs[2].numel > 0) NPU_TRY(launch_channels<type>(call));
     if (call.outputs[0].numel == 0) return {};
   }
   return run_on_host(call, rows_of_call<Fn>(call, type), type, run);
@@ -54,18 +50,9 @@ uint64_t workspace_bytes(const OpCall& call) {
   return rows.has_sums ? uint64_t(rows.chunks() * 2 * rows.call.width() * rows.number_bytes) : 0;
 }
 
-template <class Fn>
-Cost cost(const OpCall& call) {
-  return cost_of(call, 8.0 * double(call.inputs[0].numel));
-}
-
 template <class Fn, Class type>
 void add_kernel(std::vector<KernelPtr>* kernels) {
-  using F = typename Fn::Formula;
-  const int affine = F::kInputs - (F::kGiven > 0 ? 2 : 1);
-  const bool is_norm = F::kGiven + F::kMade > 0;
-  const std::string suffix = !is_norm || affine == 0 ? "" : affine == 1 ? ".gamma" : ".gamma_beta";
-  const std::string id = std::string(Fn::line.kernel) + suffix + "." + pointwise::class_name(type) + ".host";
+  const std::string id = kernel_name<Fn>() + "." + pointwise::class_name(type) + ".host";
   const KernelFunctions functions{supported<Fn, type>, launch<Fn, type>, cost<Fn>, workspace_bytes<Fn, type>};
   kernels->push_back(make_kernel({Fn::line.kind, id, DeviceType::Host, 5}, functions));
 }

@@ -37,23 +37,29 @@ NPU_INLINE V join(V a, V b) {
   else return maximum(a, b);
 }
 
-// The step whose terms are kept for the result.
-template <class... Each>
-struct KeptOf {
-  using type = void;
-};
-template <class First, class... Rest>
-struct KeptOf<First, Rest...> {
-  using type = std::conditional_t<First::is_kept, First, typename KeptOf<Rest...>::type>;
-};
+// All numbers of a vector joined, halves first.
+template <bool kIsSum, class Lane, class V>
+NPU_INLINE Value<Lane> joined_lanes(V value) {
+  constexpr int half = sizeof(V) / sizeof(Lane) / 2;
+  if constexpr (half == 1) {
+    return join<kIsSum>(Value<Lane>::of(value.raw[0]), Value<Lane>::of(value.raw[1]));
+  } else {
+    using Half = Value<typename VectorOf<Lane, half * sizeof(Lane)>::type>;
+    const auto halves = [&]<size_t... i>(std::index_sequence<i...>) __attribute__((always_inline)) {
+      return join<kIsSum>(Half::of(__builtin_shufflevector(value.raw, value.raw, i...)),
+                          Half::of(__builtin_shufflevector(value.raw, value.raw, (i + half)...)));
+    };
+    return joined_lanes<kIsSum, Lane>(halves(std::make_index_sequence<half>()));
+  }
+}
 
-template <class Fn, class Lane, int kBytes, bool kResident>
+template <class F, class Lane, int kBytes, bool kResident>
 struct RowPasses : VectorsOf<Lane, kBytes> {
-  using F = typename Fn::Formula;
   using Base = VectorsOf<Lane, kBytes>;
   using typename Base::N;
   using typename Base::V;
   using Base::kLanes;
+  using Small = typename VectorsOf<Lane, 16>::V;
   static constexpr int kUnroll = 4;
 
   const HostRows& rows;
@@ -118,15 +124,12 @@ struct RowPasses : VectorsOf<Lane, kBytes> {
     return Step::is_sum ? Lane(0) : -std::numeric_limits<Lane>::infinity();
   }
 
+  static NPU_INLINE Small small(N number) { return VectorsOf<Lane, 16>::all(number); }
+
   template <class Step>
   static NPU_INLINE N total_of(const V* totals) {
     const V pair = join<Step::is_sum>(join<Step::is_sum>(totals[0], totals[1]), join<Step::is_sum>(totals[2], totals[3]));
-    Lane lanes[kLanes];
-    Base::store(pair, lanes);
-    for (int width = kLanes / 2; width > 0; width /= 2) {
-      for (int i = 0; i < width; ++i) lanes[i] = join<Step::is_sum>(N::of(lanes[i]), N::of(lanes[i + width])).raw;
-    }
-    return N::of(lanes[0]);
+    return joined_lanes<Step::is_sum, Lane>(pair);
   }
 
   template <class Each>
@@ -146,7 +149,11 @@ struct RowPasses : VectorsOf<Lane, kBytes> {
     V totals[kUnroll];
     for (V& total : totals) total = Base::all(N::of(none<Step>()));
     each_block([&](int64_t, int64_t n) __attribute__((always_inline)) { add_block<Step>(n, totals); });
-    Step::template finish<N>(total_of<Step>(totals), N(double(rows.call.width())), rows.eps, s);
+    // As a small vector: its functions are code here, those of single numbers calls of the library.
+    Small finished[kNumbers];
+    for (int k = 0; k < kNumbers; ++k) finished[k] = small(s[k]);
+    Step::template finish<Small>(small(total_of<Step>(totals)), Small(double(rows.call.width())), rows.eps, finished);
+    for (int k = 0; k < kNumbers; ++k) s[k] = N::of(finished[k].raw[0]);
   }
 
   // The kept term of places from `at`; from a row of `n` the last ones.
@@ -213,14 +220,14 @@ struct RowPasses : VectorsOf<Lane, kBytes> {
   }
 };
 
-template <class Fn, class Lane, int kBytes>
+template <class F, class Lane, int kBytes>
 struct RowLoop {
   template <bool kResident>
   static NPU_INLINE void run_rows(const HostRows& rows, int64_t begin, int64_t end, Lane* sums) {
     RowBlocks blocks(rows, begin);
-    RowPasses<Fn, Lane, kBytes, kResident> passes(rows, blocks);
+    RowPasses<F, Lane, kBytes, kResident> passes(rows, blocks);
     for (int64_t row = begin; row < end; ++row) {
-      passes.run_row(typename Fn::Formula::Reductions{}, sums);
+      passes.run_row(typename F::Reductions{}, sums);
       if (row + 1 < end) blocks.advance();
     }
   }
@@ -239,13 +246,13 @@ struct RowLoop {
 
 using RunChunk = void (*)(const HostRows* rows, int64_t chunk);
 
-template <class Fn, class Lane>
+template <class F, class Lane>
 RunChunk chunk_loop() {
 #if defined(__x86_64__)
-  if (has_avx512()) return run_with_avx512<RowLoop<Fn, Lane, 64>>;
-  if (has_avx2()) return run_with_avx2<RowLoop<Fn, Lane, 32>>;
+  if (has_avx512()) return run_with_avx512<RowLoop<F, Lane, 64>>;
+  if (has_avx2()) return run_with_avx2<RowLoop<F, Lane, 32>>;
 #endif
-  return RowLoop<Fn, Lane, 16>::run;
+  return RowLoop<F, Lane, 16>::run;
 }
 
 }  // namespace npu::rows

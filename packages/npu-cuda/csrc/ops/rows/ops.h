@@ -49,8 +49,8 @@ struct NoAttrs {
 };
 
 // Which axes are of a row: one; the last ones, so that there are as many rows as means; or the channels of a
-// group with all that follows. OfChannels: the rows are channels, for sums over all else.
-enum class Split { OneAxis, LastAxes, Groups, OfChannels };
+// group with all that follows.
+enum class Split { OneAxis, LastAxes, Groups };
 
 struct Line {
   OpKind kind;
@@ -109,6 +109,20 @@ struct GroupNormBwd : Op<NormBwdFormula<kAffine>, Groups> {
 };
 
 }  // namespace op
+
+// "layer_norm.gamma_beta", in the ids of kernels.
+template <class Fn>
+std::string kernel_name() {
+  using F = typename Fn::Formula;
+  const bool is_norm = F::kGiven + F::kMade > 0;
+  const int affine = F::kInputs - (F::kGiven > 0 ? 2 : 1);
+  return std::string(Fn::line.kernel) + (!is_norm || affine == 0 ? "" : affine == 1 ? ".gamma" : ".gamma_beta");
+}
+
+template <class Fn>
+Cost cost(const OpCall& call) {
+  return cost_of(call, 8.0 * double(call.inputs[0].numel));
+}
 
 template <class... Fns>
 struct Ops {};

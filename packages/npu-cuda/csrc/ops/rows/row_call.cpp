@@ -13,18 +13,6 @@ Status refuse(const Shape& shape, const std::string& why) {
   return Status::not_implemented(std::string(shape.line.name) + ": " + why);
 }
 
-Status check_dtypes(const OpCall& call, const Shape& shape, Class type) {
-  Class computed = pointwise::kFloat32;
-  for (int i = 0; i < call.num_inputs + call.num_outputs; ++i) {
-    const TensorDesc& tensor = pointwise::operand_of(call, i);
-    const Element element = pointwise::element_of(tensor.dtype);
-    if (element > Element::Float64) return refuse(shape, "a tensor is " + name_of(tensor.dtype) + ", not a real float");
-    if (element == Element::Float64) computed = pointwise::kFloat64;
-  }
-  if (computed == type) return {};
-  return refuse(shape, computed == pointwise::kFloat64 ? "float64 is computed in f64" : "these dtypes are computed in f32");
-}
-
 // The axes before the last ones: as many rows as means. -1: there is no such division.
 int leading_axes(const TensorDesc& x, int64_t rows) {
   int64_t product = 1;
@@ -169,11 +157,25 @@ void divide_groups(int64_t groups, RowCall* made) {
 
 }  // namespace
 
+Status check_floats(const OpCall& call, Class type, int other) {
+  Class computed = pointwise::kFloat32;
+  for (int i = 0; i < call.num_inputs + call.num_outputs; ++i) {
+    const TensorDesc& tensor = pointwise::operand_of(call, i);
+    const Element element = pointwise::element_of(tensor.dtype);
+    if (i == other) continue;
+    if (element > Element::Float64) return Status::not_implemented("a tensor is " + name_of(tensor.dtype) + ", not a real float");
+    if (element == Element::Float64) computed = pointwise::kFloat64;
+  }
+  if (computed == type) return {};
+  const bool is_double = computed == pointwise::kFloat64;
+  return Status::not_implemented(is_double ? "float64 is computed in f64" : "these dtypes are computed in f32");
+}
+
 Status check_rows(const OpCall& call, const Shape& shape, Class type, int64_t parameter) {
   if (call.num_inputs != shape.line.inputs) {
     return refuse(shape, "this kernel takes " + std::to_string(shape.line.inputs) + " inputs");
   }
-  NPU_TRY(check_dtypes(call, shape, type));
+  NPU_TRY(check_floats(call, type));
   const TensorDesc &x = call.inputs[0], &y = call.outputs[0];
   if (y.numel > 0 || !is_gradient(shape)) NPU_TRY(expect_same_shape(y, x, "the result", "x"));
   if (shape.line.split == Split::OneAxis && shape.inputs == 2) NPU_TRY(expect_same_shape(call.inputs[1], x, "y", "dy"));

@@ -4,7 +4,7 @@
 
 #include "ops/pointwise/elements.h"
 #include "ops/pointwise/nest.h"
-#include "ops/pointwise/op.h"
+#include "ops/pointwise/pointwise.h"
 #include "ops/rows/ops.h"
 
 namespace npu::rows {
@@ -42,6 +42,9 @@ RowCall row_call_of(const OpCall& call, const Shape& shape, int64_t parameter);
 
 // The sums over all rows that are the gradients of gamma and beta, of a call of GroupNormBwd.
 RowCall channel_call_of(const OpCall& call, int64_t groups);
+
+// Ok where all tensors are real floats whose class this is, `other` aside: float64 where one is, else float32.
+Status check_floats(const OpCall& call, Class type, int other = -1);
 
 // Ok where the op is computed in this class for such tensors; `parameter` is the axis or the number of groups.
 Status check_rows(const OpCall& call, const Shape& shape, Class type, int64_t parameter);

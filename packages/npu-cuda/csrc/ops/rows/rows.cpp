@@ -51,7 +51,7 @@ std::vector<OpInfo> infos() {
 std::vector<KernelPtr> host_kernels() { return joined({softmaxes_of_host(), norms_of_host(), norm_gradients_of_host()}); }
 
 #ifdef NPU_WITH_CUDA
-std::vector<KernelPtr> cuda_kernels() { return {}; }
+std::vector<KernelPtr> cuda_kernels() { return joined({softmaxes_of_cuda(), norms_of_cuda(), norm_gradients_of_cuda()}); }
 #endif
 
 }  // namespace npu::rows

@@ -8,10 +8,12 @@ from typing import Any
 import torch
 
 from npu_cuda import _C
+from npu_cuda.backend.loss_rules import LOSS_RULES
 from npu_cuda.backend.pointwise_rules import ELEMENTWISE_RULES, Condition, ElementwiseRule, Pack
+from npu_cuda.backend.row_rules import ROW_RULES
 from npu_cuda.backend.tensor_views import is_column_major
 from npu_cuda.errors import InvalidArgumentError
-from npu_ir import OpNode, TensorType
+from npu_ir import OpNode, ScalarType, TensorType
 from npu_ir.core.storage import may_self_overlap
 from npu_ir.plugins.backend import BackendOp, Operand, Temporary
 
@@ -35,6 +37,8 @@ def _unsupported_value(node: OpNode) -> str | None:
     """Return why no native op takes the values of a node."""
     for value in (*node.inputs, *node.outputs):
         type = value.type
+        if type == ScalarType("none") and not value.use_count:  # an output that the node need not compute
+            continue
         if not isinstance(type, TensorType):
             return f"native ops take tensors, not a number of type {type}"
         if type.layout is not torch.strided:
@@ -161,6 +165,8 @@ def _unsupported_attrs(node: OpNode, *known: str) -> str:
 
 RULES: dict[str, tuple[Rule, ...]] = {
     **ELEMENTWISE_RULES,
+    **ROW_RULES,
+    **LOSS_RULES,
     "aten.clone.default": (_lower_copy,),
     "aten.contiguous.default": (_lower_copy,),
     "aten._to_copy.default": (_lower_copy,),

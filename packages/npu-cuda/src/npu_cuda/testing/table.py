@@ -11,8 +11,10 @@ from npu_cuda.errors import InvalidArgumentError
 from npu_cuda.testing.case import OpRow
 from npu_cuda.testing.rows.copy import COPY
 from npu_cuda.testing.rows.gemm import GEMM
+from npu_cuda.testing.rows.losses import LOSSES
+from npu_cuda.testing.rows.row_ops import ROW_OPS
 
-NUMPY_ROWS = (GEMM, COPY)
+NUMPY_ROWS = (GEMM, COPY, *ROW_OPS, *LOSSES)
 
 
 @functools.cache
