@@ -14,7 +14,7 @@ from npu_cuda.testing.misuse import misuses
 from npu_cuda.testing.values import FLOATS
 
 DTYPES = (*FLOATS, "float64")
-SHAPES = ((5, 17), (3, 1), (2, 300), (2, 4, 33), (1, 64), (9,), (0, 5), (1, 5000))
+SHAPES = ((5, 17), (3, 1), (2, 2, 33), (1, 300), (9,), (0, 5), (1, 4200))
 Layouts = tuple[tuple[TensorLayout, ...], tuple[TensorLayout, ...]]
 # Makes the layouts of a call from that of x, and the number of parameters: gamma, and beta.
 Maker = Callable[[TensorLayout, int], Layouts]
@@ -90,7 +90,7 @@ def _rms_norm_bwd(inputs: Sequence[Array], _: Attrs) -> list[Array]:
 
 
 def _grouped(x: Array, groups: int) -> Array:
-    return x.reshape(x.shape[0], groups, -1)
+    return x.reshape(x.shape[0], groups, prod(x.shape[1:]) // groups)
 
 
 def _by_channel(parameter: Array, x: Array) -> Array:
@@ -100,11 +100,11 @@ def _by_channel(parameter: Array, x: Array) -> Array:
 def _group_norm(inputs: Sequence[Array], attrs: Attrs) -> list[Array]:
     x, *parameters = inputs
     rows = _grouped(x, int(attrs["groups"]))
-    normal, mean, rstd = _layer_norm([rows], {**attrs, "eps": attrs["eps"], "eps_rest": 0.0})
-    exact = 1 / np.sqrt(((rows - mean) ** 2).mean(-1, keepdims=True) + attrs["eps"])
-    normal = (rows - mean) * exact
-    scaled = _scaled(normal.reshape(x.shape), [_by_channel(each, x) for each in parameters])
-    return [scaled, mean[..., 0], exact[..., 0]]
+    mean = rows.mean(-1, keepdims=True)
+    rstd = 1 / np.sqrt(((rows - mean) ** 2).mean(-1, keepdims=True) + attrs["eps"])
+    normal = ((rows - mean) * rstd).reshape(x.shape)
+    scaled = _scaled(normal, [_by_channel(each, x) for each in parameters])
+    return [scaled, mean[..., 0], rstd[..., 0]]
 
 
 def _group_norm_bwd(inputs: Sequence[Array], attrs: Attrs) -> list[Array]:
@@ -177,27 +177,21 @@ def _transposed(layout: TensorLayout) -> TensorLayout:
 
 
 def _cases(
-    make: Maker, parameters: Sequence[int], shapes: Sequence[tuple[int, ...]], attrs: Sequence[Attrs]
+    make: Maker, most: int, shapes: Sequence[tuple[int, ...]], attrs: Sequence[Attrs]
 ) -> Iterator[Case]:
-    for count in parameters:
-        for shape in shapes:
-            for values in attrs:
-                yield from _of_shape(make, count, shape, values)
-        for dtype in DTYPES[1:]:
-            x = TensorLayout(shapes[0], dtype)
+    first = TensorLayout(shapes[0])
+    for count in range(most + 1):
+        for shape in shapes if count == most else shapes[:1]:
+            yield _case(f"{list(shape)}, {count} parameters", *make(TensorLayout(shape), count), attrs[0])
+        for dtype in DTYPES:
+            x = replace(first, dtype=dtype)
             yield _case(f"{dtype}, {count} parameters", *make(x, count), attrs[0])
             yield _case(f"{dtype}, {count} parameters, transposed", *make(_transposed(x), count), attrs[0])
-
-
-def _of_shape(make: Maker, count: int, shape: tuple[int, ...], attrs: Attrs) -> Iterator[Case]:
-    x = TensorLayout(shape)
-    name = f"{list(shape)}, {count} parameters, {dict(attrs)}"
-    yield _case(name, *make(x, count), attrs)
-    if len(shape) > 1 and 0 not in shape:
-        yield _case(f"{name}, transposed", *make(_transposed(x), count), attrs)
-    if prod(shape) < 100:
-        shifted = replace(x, shift=1)
-        yield _case(f"{name}, misaligned", *make(shifted, count), attrs)
+    for values in attrs:
+        for shape in shapes[1:3]:
+            x = TensorLayout(shape, shift=1)
+            yield _case(f"{list(shape)}, misaligned, {dict(values)}", *make(x, most), values)
+            yield _case(f"{list(shape)}, strided, {dict(values)}", *make(_transposed(x), most), values)
 
 
 def _case(
@@ -264,7 +258,7 @@ def _softmax_row(name: str, op: str, schema: str, reference: Any, make: Maker) -
     x = TensorLayout((4, 6))
 
     def cases() -> Iterator[Case]:
-        yield from _cases(make, (0,), SHAPES, ({"axis": -1}, {"axis": 0}))
+        yield from _cases(make, 0, SHAPES, ({"axis": -1}, {"axis": 0}))
 
     def refusals() -> Iterator[Refusal]:
         yield from _refusals(op, make, 0, {}, x)
@@ -280,7 +274,7 @@ def _norm_row(
     attrs = ({}, {"eps": 0.5}) if schema else ({},)
 
     def cases() -> Iterator[Case]:
-        yield from _cases(make, range(most + 1), SHAPES, attrs)
+        yield from _cases(make, most, SHAPES, attrs)
 
     def refusals() -> Iterator[Refusal]:
         yield from _refusals(op, make, 0, {}, x)
@@ -290,11 +284,11 @@ def _norm_row(
 
 
 def _group_row(name: str, op: str, schema: str, reference: Any, make: Maker, most: int) -> OpRow:
-    shapes = ((2, 4, 5, 3), (3, 6), (1, 2, 700), (0, 4, 3))
+    shapes = ((3, 6), (2, 4, 5, 3), (1, 2, 130), (0, 4, 3))
     attrs = {"groups": GROUPS}
 
     def cases() -> Iterator[Case]:
-        yield from _cases(make, range(most + 1), shapes, (attrs,))
+        yield from _cases(make, most, shapes, (attrs,))
 
     def refusals() -> Iterator[Refusal]:
         x = TensorLayout((2, 4, 5))
