@@ -1,5 +1,3 @@
-#include <iterator>
-
 #include "core/builtin.h"
 #include "ops/copy/copy.h"
 #include "ops/fused/fused.h"
@@ -9,37 +7,40 @@
 #include "ops/reduce/batch_norm.h"
 #include "ops/reduce/cumsum.h"
 #include "ops/reduce/reduce.h"
+#include "ops/rows/nll.h"
+#include "ops/rows/rows.h"
 
 namespace npu {
 namespace {
 
 template <class T>
-void append(std::vector<T> some, std::vector<T>* all) {
-  all->insert(all->end(), std::make_move_iterator(some.begin()), std::make_move_iterator(some.end()));
+using Lists = std::initializer_list<std::vector<T>>;
+
+template <class T>
+std::vector<T> joined(Lists<T> lists) {
+  std::vector<T> all;
+  for (const std::vector<T>& list : lists) all.insert(all.end(), list.begin(), list.end());
+  return all;
 }
 
 }  // namespace
 
 std::vector<OpInfo> builtin_ops() {
-  std::vector<OpInfo> all = pointwise::infos();
-  append(reduce::infos(), &all);
-  append({gemm_info(), copy_info(), fused_info()}, &all);
-  return all;
+  return joined<OpInfo>({pointwise::infos(), reduce::infos(), rows::infos(), rows::nll_infos(),
+                         {gemm_info(), copy_info(), fused_info()}});
 }
 
 std::vector<KernelPtr> builtin_kernels() {
-  std::vector<KernelPtr> all;
-  for (auto* kernels : {pointwise::host_kernels, fused_host_kernels, reduce::host_kernels, reduce::arg_host_kernels,
-                        reduce::cumsum_host_kernels, reduce::batch_norm_host_kernels, gemm_host_kernels, copy_host_kernels}) {
-    append(kernels(), &all);
-  }
+  return joined<KernelPtr>({
+      pointwise::host_kernels(), fused_host_kernels(), reduce::host_kernels(), reduce::arg_host_kernels(),
+      reduce::cumsum_host_kernels(), reduce::batch_norm_host_kernels(), rows::host_kernels(), rows::nll_host_kernels(),
+      gemm_host_kernels(), copy_host_kernels(),
 #ifdef NPU_WITH_CUDA
-  for (auto* kernels : {pointwise::cuda_kernels, reduce::cuda_kernels, reduce::arg_cuda_kernels,
-                        reduce::cumsum_cuda_kernels, reduce::batch_norm_cuda_kernels, gemm_cuda_kernels, copy_cuda_kernels}) {
-    append(kernels(), &all);
-  }
+      pointwise::cuda_kernels(), reduce::cuda_kernels(), reduce::arg_cuda_kernels(), reduce::cumsum_cuda_kernels(),
+      reduce::batch_norm_cuda_kernels(), rows::cuda_kernels(), rows::nll_cuda_kernels(), gemm_cuda_kernels(),
+      copy_cuda_kernels(),
 #endif
-  return all;
+  });
 }
 
 }  // namespace npu

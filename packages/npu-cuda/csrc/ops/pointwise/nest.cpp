@@ -5,12 +5,6 @@
 namespace npu::pointwise {
 namespace {
 
-// The stride along an axis of the output.
-int64_t stride_along(const TensorDesc& tensor, const TensorDesc& output, int axis) {
-  const int own = axis - (output.rank - tensor.rank);
-  return own < 0 || tensor.shape[own] == 1 ? 0 : tensor.strides[own];
-}
-
 bool broadcasts(const TensorDesc& from, const TensorDesc& to) {
   if (from.rank > to.rank) return false;
   const int64_t* last = to.shape + (to.rank - from.rank);
@@ -42,6 +36,13 @@ int order_axes(const TensorDesc& output, int* order) {
   return count;
 }
 
+}  // namespace
+
+int64_t stride_along(const TensorDesc& tensor, const TensorDesc& output, int axis) {
+  const int own = axis - (output.rank - tensor.rank);
+  return own < 0 || tensor.shape[own] == 1 ? 0 : tensor.strides[own];
+}
+
 void add_axis(Nest* nest, int64_t size, const int64_t* strides) {
   const int last = nest->rank - 1;
   bool joins = last >= 0;
@@ -54,8 +55,6 @@ void add_axis(Nest* nest, int64_t size, const int64_t* strides) {
   for (int i = 0; i < nest->operands; ++i) nest->strides[i][nest->rank] = strides[i];
   ++nest->rank;
 }
-
-}  // namespace
 
 bool Nest::is_constant(int operand) const {
   return std::all_of(strides[operand], strides[operand] + rank, [](int64_t stride) { return stride == 0; });

@@ -28,6 +28,12 @@ inline const TensorDesc& operand_of(const OpCall& call, int i) {
 // NotImplemented unless all outputs have one shape, and the inputs broadcast to it.
 Status check_shapes(const OpCall& call);
 
+// The stride of a tensor along an axis of one that it broadcasts to.
+int64_t stride_along(const TensorDesc& tensor, const TensorDesc& output, int axis);
+
+// Adds the next axis, from the innermost one on: a new one, or a part of the last one where all operands continue it.
+void add_axis(Nest* nest, int64_t size, const int64_t* strides);
+
 // Of a call that has elements and passed check_shapes.
 Nest nest_of(const OpCall& call);
 

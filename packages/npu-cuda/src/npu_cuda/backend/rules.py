@@ -9,12 +9,14 @@ import torch
 
 from npu_cuda import _C
 from npu_cuda.backend.batch_norm_rules import BATCH_NORM_RULES
+from npu_cuda.backend.loss_rules import LOSS_RULES
 from npu_cuda.backend.pointwise_rules import ELEMENTWISE_RULES, Condition, ElementwiseRule, Pack
 from npu_cuda.backend.reduction_rules import REDUCTION_RULES, lower_mse_loss
+from npu_cuda.backend.row_rules import ROW_RULES
 from npu_cuda.backend.tensor_views import is_column_major
 from npu_cuda.backend.view_rules import VIEW_RULES, lower_view
 from npu_cuda.errors import InvalidArgumentError
-from npu_ir import OpNode, TensorType
+from npu_ir import OpNode, ScalarType, TensorType
 from npu_ir.core.storage import may_self_overlap
 from npu_ir.plugins.backend import BackendOp, Operand, Temporary
 
@@ -38,6 +40,8 @@ def _unsupported_value(node: OpNode) -> str | None:
     """Return why no native op takes the values of a node."""
     for value in (*node.inputs, *node.outputs):
         type = value.type
+        if type == ScalarType("none") and not value.use_count:  # an output that the node need not compute
+            continue
         if not isinstance(type, TensorType):
             return f"native ops take tensors, not a number of type {type}"
         if type.layout is not torch.strided:
@@ -168,6 +172,8 @@ RULES: dict[str, tuple[Rule, ...]] = {
     **REDUCTION_RULES,
     **BATCH_NORM_RULES,
     "aten.mse_loss.default": (*ELEMENTWISE_RULES["aten.mse_loss.default"], lower_mse_loss),
+    **ROW_RULES,
+    **LOSS_RULES,
     "aten.clone.default": (_lower_copy,),
     "aten.contiguous.default": (lower_view, _lower_copy),
     "aten._to_copy.default": (_lower_copy,),

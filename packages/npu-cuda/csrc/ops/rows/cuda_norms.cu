@@ -1,0 +1,8 @@
+#include "ops/rows/cuda_call.cuh"
+#include "ops/rows/rows.h"
+
+namespace npu::rows {
+
+std::vector<KernelPtr> norms_of_cuda() { return cuda_kernels_of(Norms{}); }
+
+}  // namespace npu::rows

@@ -1,0 +1,45 @@
+#include "ops/rows/host_call.h"
+
+#include <cstring>
+
+#include "ops/threads.h"
+
+namespace npu::rows {
+namespace {
+
+// Adds the sums of the chunks in their order, and writes them.
+template <class Lane>
+void write_sums(const OpCall& call, const HostRows& rows, Class type) {
+  const int64_t width = rows.call.width();
+  auto* first = reinterpret_cast<Lane*>(rows.sums);
+  for (int64_t chunk = 1; chunk < rows.chunks(); ++chunk) {
+    const Lane* sums = first + chunk * 2 * width;
+    for (int64_t i = 0; i < 2 * width; ++i) first[i] += sums[i];
+  }
+  for (int i = 1; i < call.num_outputs; ++i) {
+    const TensorDesc& to = call.outputs[i];
+    if (to.numel > 0) pointwise::writer(pointwise::element_of(to.dtype), type)(first + (i - 1) * width, to.data, 1, width);
+  }
+}
+
+}  // namespace
+
+Status run_on_host(const OpCall& call, HostRows rows, Class type, RunChunk run) {
+  constexpr int64_t unit = 1024;  // of the shares that threads get
+  rows.sums = static_cast<char*>(call.workspace);
+  parallel_for(rows.chunks() * unit, unit, [&](int64_t begin, int64_t end) {
+    for (int64_t chunk = begin / unit; chunk < end / unit; ++chunk) run(&rows, chunk);
+  });
+  if (!rows.has_sums) return {};
+  type == pointwise::kFloat32 ? write_sums<float>(call, rows, type) : write_sums<double>(call, rows, type);
+  return {};
+}
+
+Status clear_sums(const OpCall& call) {
+  for (int i = 1; i < call.num_outputs; ++i) {
+    if (call.outputs[i].numel > 0) std::memset(call.outputs[i].data, 0, size_t(nbytes(call.outputs[i])));
+  }
+  return {};
+}
+
+}  // namespace npu::rows

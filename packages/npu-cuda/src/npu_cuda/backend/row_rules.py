@@ -1,0 +1,167 @@
+"""Rules of softmax, norms and their gradients: nodes that native ops over rows compute."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import torch
+
+from npu_cuda.backend.op_builder import Lowered, OpBuilder, number
+from npu_cuda.backend.pointwise_rules import Pack
+from npu_ir import OpNode
+from npu_ir.plugins.backend import Operand
+
+Rule = Callable[[OpNode, Pack], Lowered]
+
+
+def _softmax(kind: str, schema: str) -> Rule:
+    def lower(node: OpNode, pack: Pack) -> Lowered:
+        build = OpBuilder(node, pack, "self")
+        source, result = build.type(node.inputs[0]).dtype, build.type(node.outputs[0]).dtype
+        if node.attrs.get("half_to_float"):
+            return f"{kind} has no half_to_float=True"
+        if source != result and result not in (torch.float32, torch.float64):
+            return f"PyTorch rounds {source} to {result} before {kind}"
+        if source is torch.float64 and result is torch.float32:
+            return f"PyTorch rounds {source} to {result} before {kind}"
+        return build.add(kind, node.inputs, node.outputs, schema, axis=int(number(node, "dim")))
+
+    return lower
+
+
+def _softmax_backward(kind: str, schema: str) -> Rule:
+    def lower(node: OpNode, pack: Pack) -> Lowered:
+        build = OpBuilder(node, pack, "grad_output", "output")
+        dtypes = {build.type(value).dtype for value in (*node.inputs, *node.outputs)}
+        if len(dtypes) > 1:
+            return f"{kind} has tensors of one dtype, not {', '.join(sorted(map(str, dtypes)))}"
+        return build.add(kind, node.inputs, node.outputs, schema, axis=int(number(node, "dim")))
+
+    return lower
+
+
+# ---- norms ----
+
+
+def _affine(build: OpBuilder) -> list[Operand] | str:
+    """Return weight and bias, if there are any, or why there is no op of them."""
+    if "bias" in build.tensors and "weight" not in build.tensors:
+        return "no native op has a bias without a weight"
+    return build.present("weight", "bias")
+
+
+def _statistics_shape(build: OpBuilder) -> tuple[int, ...]:
+    shape = build.type(build.tensors["input"]).static_shape
+    count = len(build.node.attrs["normalized_shape"])  # type: ignore[arg-type]
+    return (*shape[: len(shape) - count], *([1] * count))
+
+
+def _layer_norm_eps(eps: float) -> dict[str, float]:
+    """Return eps as the two numbers of float32 whose sum it is."""
+    first = float(torch.tensor(eps, dtype=torch.float32))
+    return {"eps": first, "eps_rest": eps - first}
+
+
+def _layer_norm(node: OpNode, pack: Pack) -> Lowered:
+    build = OpBuilder(node, pack, "input", "weight", "bias")
+    affine = _affine(build)
+    if isinstance(affine, str):
+        return affine
+    statistics = node.outputs[1:] or build.statistics(("mean", "rstd"), _statistics_shape(build))
+    inputs, outputs = [build.tensors["input"], *affine], [node.outputs[0], *statistics]
+    return build.add("LayerNormFwd", inputs, outputs, "LNEP", **_layer_norm_eps(number(node, "eps", 1e-5)))
+
+
+def _layer_norm_backward(node: OpNode, pack: Pack) -> Lowered:
+    build = OpBuilder(node, pack, "grad_out", "input", "mean", "rstd", "weight", "bias")
+    inputs = build.present("input", "grad_out", "weight", "mean", "rstd")
+    return build.add("LayerNormBwd", inputs, build.results())
+
+
+def _default_eps(build: OpBuilder, name: str = "input") -> float:
+    is_double = build.type(build.tensors[name]).dtype is torch.float64
+    return torch.finfo(torch.float64 if is_double else torch.float32).eps
+
+
+def _rms_norm(node: OpNode, pack: Pack) -> Lowered:
+    build = OpBuilder(node, pack, "input", "weight")
+    statistics = node.outputs[1:] or build.statistics(("rstd",), _statistics_shape(build))
+    eps = number(node, "eps", _default_eps(build))
+    return build.add(
+        "RmsNormFwd", build.present("input", "weight"), [node.outputs[0], *statistics], "RMSN", eps=eps
+    )
+
+
+def _rms_norm_backward(node: OpNode, pack: Pack) -> Lowered:
+    build = OpBuilder(node, pack, "grad_out", "input", "rstd", "weight")
+    return build.add("RmsNormBwd", build.present("input", "grad_out", "weight", "rstd"), build.results())
+
+
+def _group_norm(node: OpNode, pack: Pack) -> Lowered:
+    build = OpBuilder(node, pack, "input", "weight", "bias")
+    affine = _affine(build)
+    if isinstance(affine, str):
+        return affine
+    groups = int(number(node, "group", number(node, "num_groups")))
+    batch = build.type(build.tensors["input"]).static_shape[0]
+    statistics = node.outputs[1:] or build.statistics(("mean", "rstd"), (batch, groups))
+    inputs, outputs = [build.tensors["input"], *affine], [node.outputs[0], *statistics]
+    return build.add("GroupNormFwd", inputs, outputs, "GNRM", groups=groups, eps=number(node, "eps", 1e-5))
+
+
+def _group_norm_backward(node: OpNode, pack: Pack) -> Lowered:
+    build = OpBuilder(node, pack, "grad_out", "input", "mean", "rstd", "weight")
+    inputs = build.present("input", "grad_out", "weight", "mean", "rstd")
+    return build.add("GroupNormBwd", inputs, build.results(), "GNRB", groups=int(number(node, "group")))
+
+
+def _of_sum(norm: Callable[[OpBuilder, Operand, Operand], None]) -> Rule:
+    """Return the rule of a norm of ``input + residual``, which also returns this sum."""
+
+    def lower(node: OpNode, pack: Pack) -> Lowered:
+        build = OpBuilder(node, pack, "input", "residual", "weight", "bias")
+        left, right = build.present("input", "residual")
+        if build.type(left).dtype != build.type(right).dtype:
+            return "a norm of a sum adds tensors of one dtype"
+        if "bias" in build.tensors and "weight" not in build.tensors:
+            return "no native op has a bias without a weight"
+        result, total = node.outputs
+        build.add("EltwiseAdd", [left, right], [total])
+        build.tensors["input"] = total
+        norm(build, total, result)
+        return build.ops
+
+    return lower
+
+
+def _layer_norm_of(build: OpBuilder, total: Operand, result: Operand) -> None:
+    statistics = build.statistics(("mean", "rstd"), _statistics_shape(build))
+    eps = _layer_norm_eps(number(build.node, "eps"))
+    build.add("LayerNormFwd", [total, *build.present("weight", "bias")], [result, *statistics], "LNEP", **eps)
+
+
+def _rms_norm_of(build: OpBuilder, total: Operand, result: Operand) -> None:
+    statistics = build.statistics(("rstd",), _statistics_shape(build))
+    eps = number(build.node, "eps", _default_eps(build))
+    build.add("RmsNormFwd", [total, *build.present("weight")], [result, *statistics], "RMSN", eps=eps)
+
+
+ROW_RULES: Mapping[str, tuple[Rule, ...]] = {
+    "aten._softmax.default": (_softmax("Softmax", "SMAX"),),
+    "aten.softmax.int": (_softmax("Softmax", "SMAX"),),
+    "aten._log_softmax.default": (_softmax("LogSoftmax", "LSMX"),),
+    "aten.log_softmax.int": (_softmax("LogSoftmax", "LSMX"),),
+    "aten._softmax_backward_data.default": (_softmax_backward("SoftmaxBwd", "SMXB"),),
+    "aten._log_softmax_backward_data.default": (_softmax_backward("LogSoftmaxBwd", "LSMB"),),
+    "aten.native_layer_norm.default": (_layer_norm,),
+    "aten.layer_norm.default": (_layer_norm,),
+    "aten.native_layer_norm_backward.default": (_layer_norm_backward,),
+    "aten.rms_norm.default": (_rms_norm,),
+    "aten._fused_rms_norm.default": (_rms_norm,),
+    "aten._fused_rms_norm_backward.default": (_rms_norm_backward,),
+    "aten.native_group_norm.default": (_group_norm,),
+    "aten.group_norm.default": (_group_norm,),
+    "aten.native_group_norm_backward.default": (_group_norm_backward,),
+    "npu.add_layer_norm.default": (_of_sum(_layer_norm_of),),
+    "npu.add_rms_norm.default": (_of_sum(_rms_norm_of),),
+}
