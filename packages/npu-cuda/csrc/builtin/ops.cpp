@@ -3,6 +3,7 @@
 #include "core/builtin.h"
 #include "ops/copy/copy.h"
 #include "ops/gemm/gemm.h"
+#include "ops/index/index.h"
 #include "ops/pointwise/pointwise.h"
 
 namespace npu {
@@ -18,14 +19,15 @@ void append(std::vector<T> some, std::vector<T>* all) {
 std::vector<OpInfo> builtin_ops() {
   std::vector<OpInfo> all = pointwise::infos();
   append({gemm_info(), copy_info()}, &all);
+  append(indexing::infos(), &all);
   return all;
 }
 
 std::vector<KernelPtr> builtin_kernels() {
   std::vector<KernelPtr> all;
-  for (auto* kernels : {pointwise::host_kernels, gemm_host_kernels, copy_host_kernels}) append(kernels(), &all);
+  for (auto* kernels : {pointwise::host_kernels, gemm_host_kernels, copy_host_kernels, indexing::host_kernels}) append(kernels(), &all);
 #ifdef NPU_WITH_CUDA
-  for (auto* kernels : {pointwise::cuda_kernels, gemm_cuda_kernels, copy_cuda_kernels}) append(kernels(), &all);
+  for (auto* kernels : {pointwise::cuda_kernels, gemm_cuda_kernels, copy_cuda_kernels, indexing::cuda_kernels}) append(kernels(), &all);
 #endif
   return all;
 }
