@@ -9,10 +9,10 @@ namespace {
 
 template <class T>
 __device__ uint64_t key_of(T x) {
-  if constexpr (std::is_same_v<T, double>) return key_of_bits(std::bit_cast<uint64_t>(x));
+  if constexpr (std::is_same_v<T, double>) return key_of_bits(static_cast<uint64_t>(__double_as_longlong(x)));
   else if constexpr (std::is_same_v<T, pointwise::Bool>) return x.byte != 0;
   else if constexpr (std::is_integral_v<T>) return static_cast<uint64_t>(int64_t{x}) ^ uint64_t{1} << 63;
-  else return key_of_bits(std::bit_cast<uint32_t>(widen(x)));
+  else return key_of_bits(uint32_t{__float_as_uint(widen(x))});
 }
 
 template <class T>

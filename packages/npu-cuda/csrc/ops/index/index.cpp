@@ -287,8 +287,9 @@ Status axis_map_supported(const OpCall& call) {
   }
   if (fills) NPU_TRY(expect_dtype(call.inputs[1], x.dtype, "what fills"));
   if (fills && call.inputs[1].numel != 1) return Status::not_implemented("what fills has more than one element");
-  if (x.rank != y.rank) return other_shape(x, y, "x", "y");
-  for (int i = 0; y.numel != 0 && i < y.rank; ++i) NPU_TRY(expect_within(attrs, i, x.shape[i], y.shape[i]));
+  if (x.rank > y.rank) return other_shape(x, y, "x", "y");
+  const MapLayout map = layout_of_map(call);
+  for (int i = 0; y.numel != 0 && i < y.rank; ++i) NPU_TRY(expect_within(attrs, i, map.sizes[i], map.shape[i]));
   return expect_all_contiguous(call);
 }
 

@@ -47,7 +47,7 @@ struct SliceAttrs {
 enum class Outside : int64_t { Nothing, Fill, Wrap, Reflect, Clamp };
 inline constexpr int kModes = 5;
 
-// y at coordinate c of an axis is x at start + step * c.
+// y at coordinate c of an axis is x at start + step * c; the axes that x lacks are outer ones of size 1.
 struct AxisMapAttrs {
   int64_t mode = 0;
   int64_t start[NPU_MAX_RANK] = {};

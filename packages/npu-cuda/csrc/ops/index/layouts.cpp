@@ -84,10 +84,11 @@ MapLayout layout_of_map(const OpCall& call) {
   MapLayout map;
   map.rank = y.rank;
   map.mode = static_cast<Outside>(attrs.mode);
+  const int missing = y.rank - x.rank;
   for (int i = 0; i < y.rank; ++i) {
     map.shape[i] = y.shape[i];
-    map.sizes[i] = x.shape[i];
-    map.x_strides[i] = product(x.shape, i + 1, x.rank);
+    map.sizes[i] = i < missing ? 1 : x.shape[i - missing];
+    map.x_strides[i] = product(x.shape, std::max(0, i + 1 - missing), x.rank);
     map.start[i] = attrs.start[i];
     map.step[i] = attrs.step[i];
   }

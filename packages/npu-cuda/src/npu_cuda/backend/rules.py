@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from npu_cuda import _C
+from npu_cuda.backend.index_rules import INDEX_RULES
 from npu_cuda.backend.pointwise_rules import ELEMENTWISE_RULES, Condition, ElementwiseRule, Pack
 from npu_cuda.backend.tensor_views import is_column_major
 from npu_cuda.errors import InvalidArgumentError
@@ -161,6 +162,7 @@ def _unsupported_attrs(node: OpNode, *known: str) -> str:
 
 RULES: dict[str, tuple[Rule, ...]] = {
     **ELEMENTWISE_RULES,
+    **INDEX_RULES,
     "aten.clone.default": (_lower_copy,),
     "aten.contiguous.default": (_lower_copy,),
     "aten._to_copy.default": (_lower_copy,),
