@@ -151,6 +151,21 @@ KernelPtr kernel(const char* id, int priority, KernelFunctions functions) {
 
 }  // namespace
 
+Status copy_on_cuda(const TensorDesc& x, const TensorDesc& y, void* stream) {
+  OpCall call{};
+  call.num_inputs = call.num_outputs = 1;
+  call.inputs = &x;
+  call.outputs = &y;
+  call.stream = stream;
+  if (supported_memory(call).ok()) return launch_memory(call);
+  return supported_transposed(call).ok() ? launch_squares(call) : launch_strided(call);
+}
+
+Status load_copies(const OpCall& call, void** state) {
+  NPU_TRY(load_squares(call, state));
+  return load_strided(call, state);
+}
+
 std::vector<KernelPtr> copy_cuda_kernels() {
   return {
       kernel("copy.any.cuda.memory", 30, {supported_memory, launch_memory, copy_cost}),

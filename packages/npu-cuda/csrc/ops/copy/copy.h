@@ -16,6 +16,12 @@ Cost copy_cost(const OpCall& call);
 std::vector<KernelPtr> copy_host_kernels();
 std::vector<KernelPtr> copy_cuda_kernels();
 
+// Copies by other ops: x -> y for tensors that copy_supported takes.
+Status copy_on_host(const TensorDesc& x, const TensorDesc& y);
+Status copy_on_cuda(const TensorDesc& x, const TensorDesc& y, void* stream);
+// Loads all code that such a copy of the first input may launch: see kernel_loading.h.
+Status load_copies(const OpCall& call, void** state);
+
 // Two tensors of one shape as a loop nest: axes of size 1 left out, ordered by the strides of y, neighbours that are
 // one axis in memory joined. Axes that are contiguous in both become one axis.
 struct StridedPair {

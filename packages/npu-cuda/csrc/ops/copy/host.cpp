@@ -63,11 +63,11 @@ void for_each_slice(const StridedPair& pair, int inner, const T* x, T* y, Each e
 }
 
 template <class T>
-Status copy(const OpCall& call) {
-  const auto* x = static_cast<const T*>(call.inputs[0].data);
-  auto* y = static_cast<T*>(call.outputs[0].data);
-  if (call.outputs[0].numel == 0) return {};
-  const StridedPair pair = collapse(call.inputs[0], call.outputs[0]);
+Status copy(const TensorDesc& source, const TensorDesc& target) {
+  const auto* x = static_cast<const T*>(source.data);
+  auto* y = static_cast<T*>(target.data);
+  if (target.numel == 0) return {};
+  const StridedPair pair = collapse(source, target);
   const int last = pair.last(), other = pair.transposed_axis();
   const int64_t size = pair.shape[last], x_stride = pair.x_strides[last], y_stride = pair.y_strides[last];
   if (other < 0) {
@@ -82,17 +82,19 @@ Status copy(const OpCall& call) {
   return {};
 }
 
-Status launch_copy(const OpCall& call) {
-  switch (item_bytes(call.inputs[0].dtype)) {
-    case 1: return copy<uint8_t>(call);
-    case 2: return copy<uint16_t>(call);
-    case 4: return copy<uint32_t>(call);
-    case 8: return copy<uint64_t>(call);
-    default: return copy<Bits128>(call);
-  }
-}
+Status launch_copy(const OpCall& call) { return copy_on_host(call.inputs[0], call.outputs[0]); }
 
 }  // namespace
+
+Status copy_on_host(const TensorDesc& x, const TensorDesc& y) {
+  switch (item_bytes(x.dtype)) {
+    case 1: return copy<uint8_t>(x, y);
+    case 2: return copy<uint16_t>(x, y);
+    case 4: return copy<uint32_t>(x, y);
+    case 8: return copy<uint64_t>(x, y);
+    default: return copy<Bits128>(x, y);
+  }
+}
 
 std::vector<KernelPtr> copy_host_kernels() {
   return {make_kernel({OpKind::Copy, "copy.any.host", DeviceType::Host, 10}, {copy_supported, launch_copy, copy_cost})};

@@ -69,7 +69,7 @@ class ElementwiseRule:
                 if value not in self.values[name]:
                     return f"{self.kind} has no {name}={value!r}"
             elif name in self.numbers.values():
-                if (reason := _refused_number(node, self.kind, name, value)) is not None:
+                if (reason := refused_number(node, self.kind, name, value)) is not None:
                     return reason
             elif name not in _OF_THE_RESULT and value is not None:
                 return f"{self.kind} takes no {name}={value!r}"
@@ -100,7 +100,7 @@ def _is_real(node: OpNode) -> bool:
     return any(dtype.is_floating_point for dtype in _dtypes(node))
 
 
-def _refused_number(node: OpNode, kind: str, name: str, value: object) -> str | None:
+def refused_number(node: OpNode, kind: str, name: str, value: object) -> str | None:
     """Return why the number of an attribute would not be the one that PyTorch computes with."""
     if value is None or name == "is_result":
         return None

@@ -1,0 +1,178 @@
+// AxisMap, Triangle, OneHot and Arange on the host.
+#include "ops/index/host_index.h"
+#include "ops/index/maps.h"
+#include "ops/pointwise/elements.h"
+
+namespace npu::indexing {
+namespace {
+
+using pointwise::Element;
+using pointwise::element_of;
+
+// Coordinates of the last axis that are read alike: x from `source` on, stepping by `step`; -1 for what fills.
+struct Segment {
+  int64_t source, step, size;
+};
+
+// Steps from `at` until a limit of the range from `low` to `high` is passed; `most` if that is later.
+int64_t steps_inside(int64_t at, int64_t step, int64_t low, int64_t high, int64_t most) {
+  if (step == 0) return most;
+  return std::min(most, step > 0 ? (high - 1 - at) / step + 1 : (at - low) / -step + 1);
+}
+
+// The next segment of the last axis, from coordinate c on.
+Segment segment_at(const MapLayout& map, int64_t c) {
+  constexpr int64_t kFar = INT64_MAX / 4;
+  const int last = map.rank - 1;
+  const int64_t size = map.sizes[last], step = map.step[last], at = map.start[last] + step * c;
+  const int64_t source = source_of(map.mode, at, size), most = map.shape[last] - c;
+  const bool is_inside = at >= 0 && at < size;
+  if (is_inside || map.mode == Outside::Wrap) return {source, step, steps_inside(source, step, 0, size, most)};
+  const int64_t low = at < 0 ? -kFar : size, high = at < 0 ? 0 : kFar;
+  return {source, map.mode == Outside::Reflect ? -step : 0, steps_inside(at, step, low, high, most)};
+}
+
+template <class T>
+void copy_segment(const Segment& part, const T* x, const T* fill, T* y) {
+  if (part.source < 0) std::fill_n(y, part.size, *fill);
+  else if (part.step == 1) std::memcpy(y, x + part.source, size_t(part.size) * sizeof(T));
+  else for (int64_t i = 0; i < part.size; ++i) y[i] = x[part.source + i * part.step];
+}
+
+// Where a row of y is read in x; -1 where it is filled.
+int64_t row_source(const MapLayout& map, int64_t row) {
+  int64_t source = 0;
+  for (int axis = map.rank - 2; axis >= 0; --axis) {
+    const int64_t c = row % map.shape[axis];
+    row /= map.shape[axis];
+    const int64_t at = source_of(map.mode, map.start[axis] + map.step[axis] * c, map.sizes[axis]);
+    if (at < 0) return -1;
+    source += at * map.x_strides[axis];
+  }
+  return source;
+}
+
+template <class T>
+void map_items(const OpCall& call, const MapLayout& map) {
+  const auto* x = static_cast<const T*>(call.inputs[0].data);
+  const auto* fill = call.num_inputs > 1 ? static_cast<const T*>(call.inputs[1].data) : nullptr;
+  auto* y = static_cast<T*>(call.outputs[0].data);
+  const int64_t n = map.shape[map.rank - 1];
+  const int64_t rows = call.outputs[0].numel / n;
+  parallel_rows(rows, n, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      const int64_t source = row_source(map, row);
+      if (source < 0) {
+        std::fill_n(y + row * n, n, *fill);
+        continue;
+      }
+      for (int64_t c = 0; c < n;) {
+        const Segment part = segment_at(map, c);
+        copy_segment(part, x + source, fill, y + row * n + c);
+        c += part.size;
+      }
+    }
+  });
+}
+
+// Trailing axes that are copied as a whole become part of an item; without axes there is one of size 1.
+MapLayout joined(MapLayout map) {
+  const auto is_whole = [&](int axis) {
+    return map.shape[axis] == map.sizes[axis] && (map.shape[axis] == 1 || (map.start[axis] == 0 && map.step[axis] == 1));
+  };
+  while (map.rank > 1 && is_whole(map.rank - 1)) {
+    const int last = map.rank - 1, outer = last - 1;
+    if (map.step[outer] != 1) break;
+    if (map.mode != Outside::Nothing && map.mode != Outside::Fill && map.mode != Outside::Wrap && !is_whole(outer)) break;
+    map.start[outer] *= map.sizes[last];
+    map.shape[outer] *= map.sizes[last];
+    map.sizes[outer] *= map.sizes[last];
+    map.x_strides[outer] = 1;
+    --map.rank;
+  }
+  if (map.rank != 0) return map;
+  map.rank = 1;
+  map.shape[0] = map.sizes[0] = map.x_strides[0] = map.step[0] = 1;
+  return map;
+}
+
+Status launch_map(const OpCall& call) {
+  if (call.outputs[0].numel == 0) return {};
+  const MapLayout map = joined(layout_of_map(call));
+  return with_item(call.inputs[0].dtype, [&](auto item) { return map_items<decltype(item)>(call, map), Status(); });
+}
+
+template <class T>
+void triangle(const OpCall& call, const TriangleAttrs& attrs) {
+  const TensorDesc& x = call.inputs[0];
+  const int64_t rows = x.shape[x.rank - 2], n = x.shape[x.rank - 1];
+  const auto* from = static_cast<const T*>(x.data);
+  auto* to = static_cast<T*>(call.outputs[0].data);
+  parallel_rows(x.numel / n, n, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      // The lower part ends after the diagonal, and the upper one begins at it.
+      const int64_t at = row % rows + attrs.diagonal, split = std::clamp<int64_t>(at + (attrs.upper ? 0 : 1), 0, n);
+      const int64_t kept = attrs.upper ? split : 0, zero = attrs.upper ? 0 : split;
+      const int64_t zeros = attrs.upper ? split : n - split;
+      std::memcpy(to + row * n + kept, from + row * n + kept, size_t(n - zeros) * sizeof(T));
+      std::memset(static_cast<void*>(to + row * n + zero), 0, size_t(zeros) * sizeof(T));
+    }
+  });
+}
+
+Status launch_triangle(const OpCall& call) {
+  if (call.outputs[0].numel == 0) return {};
+  const TriangleAttrs attrs = attrs_of<TriangleAttrs>(call);
+  return with_item(call.inputs[0].dtype, [&](auto item) { return triangle<decltype(item)>(call, attrs), Status(); });
+}
+
+Status launch_one_hot(const OpCall& call) {
+  const TensorDesc &index = call.inputs[0], &y = call.outputs[0];
+  const int64_t classes = y.shape[y.rank - 1];
+  NPU_TRY(check_index(index, index.rank, classes, false));
+  if (y.numel == 0) return {};
+  std::memset(y.data, 0, size_t(nbytes(y)));
+  return with_index(index, [&](auto number) {
+    const auto* places = static_cast<const decltype(number)*>(index.data);
+    for (int64_t i = 0; i < index.numel; ++i) static_cast<int64_t*>(y.data)[i * classes + places[i]] = 1;
+    return Status();
+  });
+}
+
+template <class T, class Number>
+void arange(const TensorDesc& y, Number start, Number step) {
+  auto* to = static_cast<T*>(y.data);
+  parallel_rows(y.numel, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) to[i] = static_cast<T>(start + step * static_cast<Number>(i));
+  });
+}
+
+Status launch_arange(const OpCall& call) {
+  const auto [start, step] = attrs_of<ArangeAttrs>(call);
+  const TensorDesc& y = call.outputs[0];
+  const auto first = static_cast<int64_t>(start), by = static_cast<int64_t>(step);
+  switch (element_of(y.dtype)) {
+    case Element::Float32: return arange<float>(y, start, step), Status();
+    case Element::Float64: return arange<double>(y, start, step), Status();
+    case Element::Int64: return arange<int64_t>(y, first, by), Status();
+    case Element::Int32: return arange<int32_t>(y, first, by), Status();
+    case Element::Int16: return arange<int16_t>(y, first, by), Status();
+    case Element::Int8: return arange<int8_t>(y, first, by), Status();
+    default: return arange<uint8_t>(y, first, by), Status();
+  }
+}
+
+KernelPtr kernel(OpKind kind, const char* id, KernelFunctions functions) {
+  return make_kernel({kind, id, DeviceType::Host}, functions);
+}
+
+}  // namespace
+
+std::vector<KernelPtr> making_host_kernels() {
+  return {kernel(kAxisMap, "axis_map.any.host", {axis_map_supported, launch_map}),
+          kernel(kTriangle, "triangle.any.host", {triangle_supported, launch_triangle}),
+          kernel(kOneHot, "one_hot.any.host", {one_hot_supported, launch_one_hot}),
+          kernel(kArange, "arange.any.host", {arange_supported, launch_arange})};
+}
+
+}  // namespace npu::indexing

@@ -1,0 +1,155 @@
+// IndexPut, EmbeddingBwd and Scatter on the host. Threads own parts of the output, and each visits all indices in
+// their order.
+#include "ops/floats.h"
+#include "ops/host_simd.h"
+#include "ops/index/host_index.h"
+#include "ops/pointwise/elements.h"
+
+namespace npu::indexing {
+namespace {
+
+using pointwise::Bool;
+using pointwise::Element;
+using pointwise::element_of;
+
+// Rounded after each addition, as PyTorch does on the CPU.
+template <class T>
+[[gnu::always_inline]] inline T sum_of(T a, T b) {
+  if constexpr (std::is_same_v<T, Bool>) return {static_cast<uint8_t>((a.byte | b.byte) != 0)};
+  else if constexpr (std::is_floating_point_v<T>) return a + b;
+  else if constexpr (std::is_integral_v<T>) return static_cast<T>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b));
+  else return from_float<T>(to_float(a) + to_float(b));
+}
+
+template <class T>
+struct AddRow {
+  [[gnu::always_inline]] static inline void run(const T* __restrict x, T* __restrict y, int64_t n) {
+    for (int64_t i = 0; i < n; ++i) y[i] = sum_of(y[i], x[i]);
+  }
+};
+
+template <class T>
+struct Add {
+  static void row(const T* x, T* y, int64_t n) { run_simd<AddRow<T>>(x, y, n); }
+  static void item(const T* x, T* y) { *y = sum_of(*y, *x); }
+};
+
+template <class T>
+struct Set {
+  static void row(const T* x, T* y, int64_t n) { std::memcpy(y, x, size_t(n) * sizeof(T)); }
+  static void item(const T* x, T* y) { *y = *x; }
+};
+
+// Calls f with an item type and what to do with it: Add of numbers, or Set of any items.
+template <class F>
+Status with_action(DType dtype, bool adds, F f) {
+  if (!adds) return with_item(dtype, [&](auto item) { return f(Set<decltype(item)>{}, item); });
+  switch (element_of(dtype)) {
+    case Element::Float32: return f(Add<float>{}, float{});
+    case Element::Float16: return f(Add<Half>{}, Half{});
+    case Element::BFloat16: return f(Add<BFloat16>{}, BFloat16{});
+    case Element::Float64: return f(Add<double>{}, double{});
+    case Element::Int64: return f(Add<int64_t>{}, int64_t{});
+    case Element::Int32: return f(Add<int32_t>{}, int32_t{});
+    case Element::Int16: return f(Add<int16_t>{}, int16_t{});
+    case Element::Int8: return f(Add<int8_t>{}, int8_t{});
+    case Element::UInt8: return f(Add<uint8_t>{}, uint8_t{});
+    default: return f(Add<Bool>{}, Bool{});
+  }
+}
+
+// The rows of y from `begin` to `end`.
+template <class Action, class T, class I>
+void put_rows(const SlotLayout& layout, const Slots<I>& slots, const T* values, T* y, int64_t begin, int64_t end) {
+  for (int64_t outer = begin / layout.slots; outer * layout.slots < end; ++outer) {
+    const int64_t first = outer * layout.slots;
+    for (int64_t i = 0; i < layout.count; ++i) {
+      const int64_t slot = slots[i], row = first + slot;
+      if (row < begin || row >= end || slot == layout.skipped) continue;
+      const T* from = values + (outer * layout.count + i) * layout.inner;
+      if (layout.inner == 1) Action::item(from, y + row);
+      else Action::row(from, y + row * layout.inner, layout.inner);
+    }
+  }
+}
+
+Status put(const OpCall& call, const SlotLayout& layout, const TensorDesc& values, const TensorDesc* indices, bool adds) {
+  const TensorDesc& y = call.outputs[0];
+  if (values.numel == 0) return {};
+  return with_index(indices[0], [&](auto index) {
+    const Slots<decltype(index)> slots(layout, indices);
+    return with_action(y.dtype, adds, [&](auto action, auto item) {
+      using T = decltype(item);
+      parallel_rows(layout.outer * layout.slots, layout.inner, [&](int64_t begin, int64_t end) {
+        put_rows<decltype(action)>(layout, slots, static_cast<const T*>(values.data), static_cast<T*>(y.data), begin, end);
+      });
+      return Status();
+    });
+  });
+}
+
+void start_from(const TensorDesc& x, const TensorDesc& y) {
+  if (x.data == y.data || y.numel == 0) return;
+  std::memcpy(y.data, x.data, size_t(nbytes(y)));
+}
+
+Status launch_put(const OpCall& call) {
+  const SlotLayout layout = layout_of_put(call);
+  NPU_TRY(check_indices(layout, call.inputs + 2));
+  start_from(call.inputs[0], call.outputs[0]);
+  return put(call, layout, call.inputs[1], call.inputs + 2, attrs_of<PutAttrs>(call).accumulate);
+}
+
+Status launch_embedding_bwd(const OpCall& call) {
+  const SlotLayout layout = layout_of_embedding_bwd(call);
+  NPU_TRY(check_indices(layout, call.inputs + 1));
+  if (call.outputs[0].numel == 0) return {};
+  std::memset(call.outputs[0].data, 0, size_t(nbytes(call.outputs[0])));
+  return put(call, layout, call.inputs[0], call.inputs + 1, true);
+}
+
+// The elements of y from `begin` to `end`.
+template <class Action, class T, class I>
+void scatter(const WalkLayout& walk, const I* index, const T* source, T* y, int64_t begin, int64_t end) {
+  const int last = walk.rank - 1;
+  const int64_t n = walk.shape[last], along = walk.whole_strides[walk.axis];
+  const int64_t step = last == walk.axis ? 0 : walk.whole_strides[last], source_step = walk.source_strides[last];
+  walk_rows(walk, 0, rows_of(walk), [&](int64_t row, int64_t whole, int64_t from) {
+    for (int64_t i = 0; i < n; ++i) {
+      const int64_t to = whole + int64_t{index[row * n + i]} * along + i * step;
+      if (to >= begin && to < end) Action::item(source + from + i * source_step, y + to);
+    }
+  });
+}
+
+Status launch_scatter(const OpCall& call) {
+  const WalkLayout walk = layout_of_scatter(call);
+  NPU_TRY(check_index(call.inputs[1], walk.axis, walk.axis_size, false));
+  const TensorDesc& y = call.outputs[0];
+  start_from(call.inputs[0], y);
+  return with_index(call.inputs[1], [&](auto number) {
+    using I = decltype(number);
+    return with_action(y.dtype, attrs_of<ScatterAttrs>(call).accumulate, [&](auto action, auto item) {
+      using T = decltype(item);
+      parallel_rows(y.numel, 1, [&](int64_t begin, int64_t end) {
+        scatter<decltype(action)>(walk, static_cast<const I*>(call.inputs[1].data),
+                                  static_cast<const T*>(call.inputs[2].data), static_cast<T*>(y.data), begin, end);
+      });
+      return Status();
+    });
+  });
+}
+
+KernelPtr kernel(OpKind kind, const char* id, KernelFunctions functions) {
+  return make_kernel({kind, id, DeviceType::Host}, functions);
+}
+
+}  // namespace
+
+std::vector<KernelPtr> writing_host_kernels() {
+  return {kernel(kIndexPut, "index_put.any.host", {put_supported, launch_put}),
+          kernel(kEmbeddingBwd, "embedding_bwd.any.host", {embedding_bwd_supported, launch_embedding_bwd}),
+          kernel(kScatter, "scatter.any.host", {scatter_supported, launch_scatter})};
+}
+
+}  // namespace npu::indexing

@@ -1,0 +1,339 @@
+"""Rules of nodes that move elements by index, sort them, or fill new tensors.
+
+Kernels that move elements take contiguous tensors: a rule copies inputs of other strides first, and results last.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from npu_cuda import _C
+from npu_cuda.backend.pointwise_rules import Pack, refused_number
+from npu_cuda.backend.tensor_views import tensor_type
+from npu_ir import OpNode, TensorType
+from npu_ir.plugins.backend import BackendOp, Operand, Temporary
+
+Rule = Callable[[OpNode, Pack], "list[BackendOp] | str"]
+
+# Modes of AxisMap: what is read outside of the input.
+_NOTHING, _FILL, _WRAP, _REFLECT, _CLAMP = range(5)
+
+
+def _op(
+    node: OpNode, pack: Pack, kind: str, inputs: Sequence[Operand], outputs: Sequence[Operand], **fields: float
+) -> BackendOp:
+    schema = next(info["schema"] for info in _C.ops() if info["name"] == kind)
+    schema_id, attrs = pack(schema, **fields) if schema and fields else (0, b"")
+    return BackendOp(kind, tuple(inputs), tuple(outputs), (node,), schema_id=schema_id, attrs=attrs)
+
+
+def _expanded(node: OpNode, ops: list[BackendOp], operand: Operand, shape: Sequence[int]) -> Operand:
+    """Return the operand as a contiguous tensor of a shape to which it broadcasts; a copy is added to ``ops``."""
+    type = tensor_type(operand)
+    if type.strides is None and type.static_shape == tuple(shape):
+        return operand
+    copy = Temporary(f"{operand.name}.copy", TensorType(tuple(shape), type.dtype))
+    ops.append(BackendOp("Copy", (operand,), (copy,), (node,)))
+    return copy
+
+
+def _moved(
+    node: OpNode,
+    pack: Pack,
+    kind: str,
+    inputs: Sequence[Operand],
+    before: Sequence[BackendOp] = (),
+    **fields: float,
+) -> list[BackendOp]:
+    """Return an op on contiguous tensors, with the copies that it needs; ``before`` makes some of its inputs."""
+    ops = list(before)
+    sources = [_expanded(node, ops, item, tensor_type(item).static_shape) for item in inputs]
+    results: list[Operand] = []
+    copies: list[BackendOp] = []
+    for output in node.outputs:
+        type = tensor_type(output)
+        if type.strides is None:
+            results.append(output)
+            continue
+        results.append(Temporary(f"{output.name}.contiguous", TensorType(type.shape, type.dtype)))
+        copies.append(BackendOp("Copy", (results[-1],), (output,), (node,)))
+    return [*ops, _op(node, pack, kind, sources, results, **fields), *copies]
+
+
+def _single(node: OpNode, pack: Pack, name: str, value: Any) -> tuple[Temporary, BackendOp] | str:
+    """Return a tensor of one element of the dtype of the result, and the op that fills it."""
+    if (reason := refused_number(node, "Fill", name, value)) is not None:
+        return reason
+    single = Temporary(f"{node.name}.{name}", TensorType((), node.outputs[0].tensor_type.dtype))
+    return single, _op(node, pack, "Fill", (), (single,), value=float(value))
+
+
+def _shapes(node: OpNode) -> list[tuple[int, ...]]:
+    return [tensor_type(value).static_shape for value in node.inputs]
+
+
+def _positive(axis: int, rank: int) -> int:
+    return axis + rank if axis < 0 else axis
+
+
+# ---- by index tensors ----
+
+
+def _lower_embedding(node: OpNode, pack: Pack) -> list[BackendOp] | str:
+    return _moved(node, pack, "IndexSelect", node.inputs, axis=0)
+
+
+def _lower_embedding_backward(node: OpNode, pack: Pack) -> list[BackendOp] | str:
+    if node.attrs.get("scale_grad_by_freq"):
+        return "EmbeddingBwd does not scale gradients by the frequency of an index"
+    return _moved(node, pack, "EmbeddingBwd", node.inputs, padding_index=int(node.attrs["padding_idx"]))  # type: ignore[arg-type]
+
+
+def _lower_along_axis(node: OpNode, pack: Pack, kind: str, **fields: float) -> list[BackendOp] | str:
+    return _moved(node, pack, kind, node.inputs, axis=_axis(node), **fields)
+
+
+def _axis(node: OpNode, default: int = 0) -> int:
+    return int(node.attrs.get("dim", default))  # type: ignore[arg-type]
+
+
+def _lower_scatter_value(node: OpNode, pack: Pack) -> list[BackendOp] | str:
+    if node.attrs.get("reduce") is not None:
+        return f"Scatter takes no reduce={node.attrs['reduce']!r}"
+    made = _single(node, pack, "value", node.attrs["value"])
+    if isinstance(made, str):
+        return made
+    value, fill = made
+    return _moved(node, pack, "Scatter", (*node.inputs, value), (fill,), axis=_axis(node))
+
+
+def _lower_index_write(node: OpNode, pack: Pack, accumulate: int) -> list[BackendOp] | str:
+    if node.attrs.get("alpha", 1) != 1:
+        return f"IndexPut takes no alpha={node.attrs['alpha']!r}"
+    target, index, values = node.inputs
+    inputs = (target, values, index)
+    return _moved(node, pack, "IndexPut", inputs, axis=_axis(node), accumulate=accumulate)
+
+
+def _first_indexed_axis(node: OpNode, count: int) -> int | str:
+    """Return the axis of the first of ``count`` index tensors, which have to be those of neighbouring axes."""
+    masks: Any = node.attrs.get("_tensor_list_none_masks")
+    absent = masks[0] if masks else [False] * count
+    axes = [axis for axis, is_absent in enumerate(absent) if not is_absent]
+    if count and axes == list(range(axes[0], axes[0] + count)):
+        return axes[0]
+    return f"an index takes neighbouring axes, not {axes}"
+
+
+def _lower_index(node: OpNode, pack: Pack) -> list[BackendOp] | str:
+    source, *indices = node.inputs
+    axis = _first_indexed_axis(node, len(indices))
+    if isinstance(axis, str):
+        return axis
+    ops: list[BackendOp] = []
+    shape = torch.broadcast_shapes(*_shapes(node)[1:])
+    tensors = [_expanded(node, ops, index, shape) for index in indices]
+    return _moved(node, pack, "IndexSelect", (source, *tensors), ops, axis=axis, wrap=1)
+
+
+def _lower_index_put(node: OpNode, pack: Pack) -> list[BackendOp] | str:
+    target, *indices, values = node.inputs
+    axis = _first_indexed_axis(node, len(indices))
+    if isinstance(axis, str):
+        return axis
+    ops: list[BackendOp] = []
+    target_shape, *index_shapes, _ = _shapes(node)
+    shape = torch.broadcast_shapes(*index_shapes)
+    tensors = [_expanded(node, ops, index, shape) for index in indices]
+    selected = (*target_shape[:axis], *shape, *target_shape[axis + len(indices) :])
+    items = _expanded(node, ops, values, selected)
+    accumulate = int(bool(node.attrs.get("accumulate")))
+    return _moved(
+        node, pack, "IndexPut", (target, items, *tensors), ops, axis=axis, wrap=1, accumulate=accumulate
+    )
+
+
+# ---- parts of tensors: copies, which take any strides ----
+
+
+def _lower_cat(node: OpNode, pack: Pack) -> list[BackendOp] | str:
+    return [_op(node, pack, "Cat", node.inputs, node.outputs, axis=_axis(node))]
+
+
+def _slice(node: OpNode, size: int) -> range:
+    """Return the places that a slice names, which is clamped as in Python."""
+    start, end = node.attrs.get("start"), node.attrs.get("end")
+    return range(size)[start : end : node.attrs.get("step", 1)]  # type: ignore[misc]
+
+
+def _lower_slice_scatter(node: OpNode, pack: Pack) -> list[BackendOp] | str:
+    shape, axis = _shapes(node)[0], _axis(node)
+    places = _slice(node, shape[axis])
+    fields = {"start": places.start, "step": places.step}
+    return [_op(node, pack, "SliceScatter", node.inputs, node.outputs, axis=axis, **fields)]
+
+
+def _lower_select_scatter(node: OpNode, pack: Pack) -> list[BackendOp] | str:
+    axis, index = _axis(node), int(node.attrs["index"])  # type: ignore[arg-type]
+    start = _positive(index, _shapes(node)[0][axis])
+    return [_op(node, pack, "SliceScatter", node.inputs, node.outputs, axis=axis, start=start)]
+
+
+# ---- by coordinates ----
+
+
+def _mapped(
+    node: OpNode,
+    pack: Pack,
+    mode: int,
+    starts: Mapping[int, int],
+    steps: Mapping[int, int] | None = None,
+    *,
+    filled_by: tuple[Operand, BackendOp] | None = None,
+) -> list[BackendOp]:
+    fields = {f"start{axis}": start for axis, start in starts.items()}
+    fields.update({f"step{axis}": step for axis, step in (steps or {}).items()})
+    fill, before = ((filled_by[0],), (filled_by[1],)) if filled_by else ((), ())
+    return _moved(node, pack, "AxisMap", (*node.inputs, *fill), before, mode=mode, **fields)
+
+
+def _lower_slice_copy(node: OpNode, pack: Pack) -> list[BackendOp] | str:
+    (shape,) = _shapes(node)
+    axis = _positive(_axis(node), len(shape))
+    places = _slice(node, shape[axis])
+    return _mapped(node, pack, _NOTHING, {axis: places.start}, {axis: places.step})
+
+
+def _lower_flip(node: OpNode, pack: Pack) -> list[BackendOp] | str:
+    (shape,) = _shapes(node)
+    dims: Any = node.attrs["dims"]
+    axes = [_positive(axis, len(shape)) for axis in dims]
+    return _mapped(node, pack, _NOTHING, {axis: shape[axis] - 1 for axis in axes}, dict.fromkeys(axes, -1))
+
+
+def _lower_roll(node: OpNode, pack: Pack) -> list[BackendOp] | str:
+    (shape,) = _shapes(node)
+    shifts: Any = node.attrs["shifts"]
+    dims: Any = node.attrs.get("dims") or ([0] if len(shape) == 1 else [])
+    if len(dims) != len(shifts):
+        return f"AxisMap rolls axes, not all elements of {node.inputs[0].type}"
+    starts = {axis: 0 for axis in range(len(shape))}
+    for axis, shift in zip(dims, shifts, strict=True):
+        starts[_positive(axis, len(shape))] -= shift
+    return _mapped(node, pack, _WRAP, starts)
+
+
+def _lower_repeat(node: OpNode, pack: Pack) -> list[BackendOp] | str:
+    return _mapped(node, pack, _WRAP, {})
+
+
+def _pads(node: OpNode, name: str) -> dict[int, int]:
+    """Return the first coordinate that each axis reads; the last axis comes first in the argument."""
+    pads: Any = node.attrs[name]
+    rank = len(_shapes(node)[0])
+    return {rank - 1 - i: -before for i, before in enumerate(pads[::2])}
+
+
+def _lower_constant_pad(node: OpNode, pack: Pack) -> list[BackendOp] | str:
+    made = _single(node, pack, "value", node.attrs.get("value", 0))
+    if isinstance(made, str):
+        return made
+    return _mapped(node, pack, _FILL, _pads(node, "pad"), filled_by=made)
+
+
+def _lower_padding(node: OpNode, pack: Pack, mode: int) -> list[BackendOp] | str:
+    return _mapped(node, pack, mode, _pads(node, "padding"))
+
+
+def _lower_triangle(node: OpNode, pack: Pack, upper: int) -> list[BackendOp] | str:
+    diagonal = int(node.attrs.get("diagonal", 0))  # type: ignore[arg-type]
+    return _moved(node, pack, "Triangle", node.inputs, diagonal=diagonal, upper=upper)
+
+
+# ---- sorting ----
+
+
+def _lower_sort(node: OpNode, pack: Pack) -> list[BackendOp] | str:
+    descending = int(bool(node.attrs.get("descending")))
+    return _moved(node, pack, "Sort", node.inputs, axis=_axis(node, -1), descending=descending)
+
+
+def _lower_topk(node: OpNode, pack: Pack) -> list[BackendOp] | str:
+    largest = int(bool(node.attrs.get("largest", True)))
+    return _moved(node, pack, "Sort", node.inputs, axis=_axis(node, -1), descending=largest)
+
+
+# ---- new tensors ----
+
+
+def _lower_one_hot(node: OpNode, pack: Pack) -> list[BackendOp] | str:
+    if int(node.attrs.get("num_classes", -1)) < 0:  # type: ignore[arg-type]
+        return "OneHot takes a number of classes, not one that depends on the elements"
+    return _moved(node, pack, "OneHot", node.inputs)
+
+
+def _lower_arange(node: OpNode, pack: Pack) -> list[BackendOp] | str:
+    bounds: dict[str, Any] = {"start": node.attrs.get("start", 0), "step": node.attrs.get("step", 1)}
+    for name, value in bounds.items():
+        if (reason := refused_number(node, "Arange", name, value)) is not None:
+            return reason
+    return _moved(node, pack, "Arange", (), **{name: float(value) for name, value in bounds.items()})
+
+
+def _lower_full(node: OpNode, pack: Pack, value: float | None = None) -> list[BackendOp] | str:
+    number: Any = node.attrs["fill_value"] if value is None else value
+    if (reason := refused_number(node, "Fill", "fill_value", number)) is not None:
+        return reason
+    return [_op(node, pack, "Fill", (), node.outputs, value=float(number))]
+
+
+_ALONG_AXIS: Mapping[str, Rule] = {
+    "index_select.default": functools.partial(_lower_along_axis, kind="IndexSelect"),
+    "gather.default": functools.partial(_lower_along_axis, kind="Gather"),
+    "scatter.src": functools.partial(_lower_along_axis, kind="Scatter"),
+    "scatter_add.default": functools.partial(_lower_along_axis, kind="Scatter", accumulate=1),
+}
+_FILLED: Mapping[str, Rule] = {
+    f"{prefix}{name}.default": functools.partial(_lower_full, value=value)
+    for prefix in ("", "new_")
+    for name, value in (("full", None), ("zeros", 0), ("ones", 1))
+}
+_PADDED: Mapping[str, Rule] = {
+    f"{name}_pad{rank}d.default": functools.partial(_lower_padding, mode=mode)
+    for name, mode in (("reflection", _REFLECT), ("replication", _CLAMP))
+    for rank in (1, 2, 3)
+}
+_SINGLE: Mapping[str, Rule] = {
+    **_ALONG_AXIS,
+    **_FILLED,
+    **_PADDED,
+    "embedding.default": _lower_embedding,
+    "embedding_dense_backward.default": _lower_embedding_backward,
+    "scatter.value": _lower_scatter_value,
+    "index.Tensor": _lower_index,
+    "index_put.default": _lower_index_put,
+    "index_copy.default": functools.partial(_lower_index_write, accumulate=0),
+    "index_add.default": functools.partial(_lower_index_write, accumulate=1),
+    "cat.default": _lower_cat,
+    "stack.default": _lower_cat,
+    "slice_copy.Tensor": _lower_slice_copy,
+    "slice_scatter.default": _lower_slice_scatter,
+    "select_scatter.default": _lower_select_scatter,
+    "constant_pad_nd.default": _lower_constant_pad,
+    "flip.default": _lower_flip,
+    "roll.default": _lower_roll,
+    "repeat.default": _lower_repeat,
+    "tril.default": functools.partial(_lower_triangle, upper=0),
+    "triu.default": functools.partial(_lower_triangle, upper=1),
+    "sort.default": _lower_sort,
+    "sort.stable": _lower_sort,
+    "topk.default": _lower_topk,
+    "one_hot.default": _lower_one_hot,
+    **{f"arange.{overload}": _lower_arange for overload in ("default", "start", "start_step")},
+}
+
+INDEX_RULES: Mapping[str, tuple[Rule, ...]] = {f"aten.{name}": (rule,) for name, rule in _SINGLE.items()}

@@ -1,0 +1,125 @@
+"""Each rule that moves, orders or makes elements computes what PyTorch computes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from npu_cuda.backend import CudaBackend, HostBackend
+from npu_cuda.backend.index_rules import INDEX_RULES
+from npu_ir import BackendError, Graph, OpNode, extract_ir, parse_ir
+from npu_ir.plugins.backend import Backend
+
+HOST = HostBackend()
+BACKENDS = [
+    pytest.param(
+        backend, id=backend.name, marks=pytest.mark.skipif(not backend.devices(), reason=backend.absence())
+    )
+    for backend in (HOST, CudaBackend())
+]  # fmt: skip
+aten = torch.ops.aten
+
+
+def matrix(rows: int = 6, columns: int = 5) -> Tensor:
+    return torch.randn(rows, columns, generator=torch.Generator().manual_seed(rows))
+
+
+def places(size: int, *shape: int, low: int = 0) -> Tensor:
+    return torch.randint(low, size, shape, generator=torch.Generator().manual_seed(size))
+
+
+X, CUBE, LONG = matrix(), torch.randn(3, 4, 5), matrix(3, 700)
+BATCH = torch.randn(2, 3, 6, 5)
+TIES = torch.tensor([[3.0, torch.nan, -0.0, 3.0], [0.0, -torch.inf, -0.0, torch.nan]])
+CALLS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
+    "embedding": (lambda w, i: aten.embedding(w, i, 2), (X, places(6, 3, 4))),
+    "embedding of int32": (aten.embedding, (X, places(6, 3).int())),
+    "its gradient": (lambda g, i: aten.embedding_dense_backward(g, i, 6, 2, False), (CUBE, places(6, 3, 4))),
+    "index_select": (lambda x, i: x.index_select(1, i), (CUBE, places(4, 7))),
+    "index_select of columns": (lambda x, i: x.t().index_select(-1, i), (X, places(6, 7))),
+    "gather": (lambda x, i: x.gather(1, i), (CUBE, places(4, 3, 6, 2))),
+    "gather along the last axis": (lambda x, i: x.gather(-1, i), (CUBE, places(5, 3, 4, 5))),
+    "scatter_add": (lambda x, i, s: x.scatter_add(0, i, s), (X, places(6, 9, 4), matrix(9, 5))),
+    "scatter": (lambda x, i, s: x.scatter(1, i, s), (X, places(5, 5, 3), matrix(6, 3))),
+    "scatter of a number": (lambda x, i: x.scatter(1, i, 2.5), (X, places(5, 5, 3))),
+    "index": (lambda x, i, j: x[i, j], (CUBE, places(3, 4, 1, low=-3), places(4, 2, low=-4))),
+    "index of later axes": (lambda x, i, j: x[:, i, j], (CUBE, places(4, 3), places(5, 3))),
+    "index of transposed": (lambda x, i: x.t()[i], (X, places(5, 3, 2))),
+    "index_put": (lambda x, i: aten.index_put(x, [i], torch.ones(5)), (X, places(6, 4, low=-6))),
+    "index_put of several": (
+        lambda x, i, j, v: aten.index_put(x, [None, i, j], v, True),
+        (CUBE, places(4, 3), places(5, 3), matrix(3, 3)),
+    ),
+    "index_copy": (lambda x, i, s: x.index_copy(1, i, s), (X, places(5, 3), matrix(6, 3))),
+    "index_add": (lambda x, i, s: x.index_add(0, i, s), (X, places(6, 9), matrix(9, 5))),
+    "cat": (lambda x, y: torch.cat([x, y.t(), x], 1), (X, matrix(3, 6))),
+    "stack": (lambda x, y: torch.stack([x, y.t()], -1), (X, matrix(5, 6))),
+    "slice_copy": (lambda x: aten.slice_copy(x, 1, -4, 100, 2), (X,)),
+    "slice_scatter": (lambda x, s: x.slice_scatter(s, 1, 1, 5, 2), (X, matrix(6, 2))),
+    "select_scatter": (lambda x, s: x.select_scatter(s, 0, -2), (X, torch.ones(5))),
+    "constant_pad_nd": (lambda x: aten.constant_pad_nd(x, [2, -1, -2, 3], 7.5), (X,)),
+    "reflection_pad2d": (lambda x: aten.reflection_pad2d(x, [2, 1, 0, 5]), (BATCH,)),
+    "replication_pad1d": (lambda x: aten.replication_pad1d(x, [7, 2]), (CUBE,)),
+    "flip": (lambda x: x.flip(0, -1), (CUBE,)),
+    "flip of rows": (lambda x: x.flip(0), (CUBE,)),
+    "roll": (lambda x: x.roll((2, -8), (1, 2)), (CUBE,)),
+    "roll of a vector": (lambda x: x.roll(3), (torch.arange(7),)),
+    "repeat": (lambda x: x.repeat(2, 3, 1, 2), (CUBE,)),
+    "repeat of a scalar": (lambda x: x.repeat(2, 3), (torch.tensor(3),)),
+    "tril": (lambda x: x.tril(-1), (CUBE,)),
+    "triu": (lambda x: x.triu(2), (CUBE.double(),)),
+    "sort": (lambda x: torch.sort(x, dim=0, stable=True), (TIES,)),
+    "sort downwards": (lambda x: torch.sort(x, descending=True, stable=True), (TIES,)),
+    "sort of long rows": (lambda x: torch.sort(x, 1), (LONG,)),
+    "topk": (lambda x: torch.topk(x, 9), (LONG,)),
+    "topk of the smallest": (lambda x: torch.topk(x, 2, 0, largest=False), (LONG,)),
+    "one_hot": (lambda i: nn.functional.one_hot(i, 7), (places(7, 3, 2),)),
+    "arange": (lambda x: x + torch.arange(-3, 7, 2), (torch.zeros(5, dtype=torch.int64),)),
+    "arange of reals": (lambda x: x + torch.arange(0.5, 3, 0.5), (torch.zeros(5),)),
+    "full": (lambda x: x + torch.full((6, 5), 2.5), (X,)),
+    "new_zeros": (lambda x: x + x.new_zeros(6, 5), (X,)),
+}
+
+
+class Function(nn.Module):
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *inputs: Tensor) -> Any:
+        return self.function(*inputs)
+
+
+def run(backend: Backend, graph: Graph, inputs: tuple[Tensor, ...]) -> list[Tensor]:
+    program = backend.prepare(graph, backend.lower(graph), torch.device("cpu"))
+    return list(backend.run(program, inputs))
+
+
+def graph_of(name: str) -> tuple[Graph, tuple[Tensor, ...]]:
+    """Return the graph of a call without views, which are those of the inputs, and its inputs."""
+    function, inputs = CALLS[name]
+    return extract_ir(Function(function), inputs), inputs
+
+
+def node_of(graph: Graph) -> OpNode:
+    return next(node for node in graph.nodes if node.op_type in INDEX_RULES)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("name", CALLS)
+def test_a_node_gives_what_pytorch_gives(name: str, backend: Backend) -> None:
+    from npu_runtime import IRExecutor
+
+    graph, inputs = graph_of(name)
+    expected = CALLS[name][0](*inputs)
+
+    assert backend.supports(node_of(graph)) is None
+    result = IRExecutor(graph, backend=backend)(*inputs)
+
+    wanted = tuple(expected) if isinstance(expected, tuple) else (expected,)
+    given = tuple(result) if isinstance(result, (tuple, list)) else (result,)
+    torch.testing.assert_close(given, wanted, rtol=1e-6, atol=1e-6, equal_nan=True)
