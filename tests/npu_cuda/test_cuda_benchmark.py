@@ -26,10 +26,12 @@ CALLS = [
 def test_the_page_shows_what_calls_take_and_no_bars(cuda: ModuleType) -> None:
     machine = {"cpu": "a processor", "torch": "2", "python": "3", "date": "2026-01-01"}
     results: dict[str, Any] = {"machine": machine, "calls": CALLS, "kernels": [], "builds": []}
+    results["instructions"] = {"torch.add(out=)": 5000.25}
 
     page = cuda.report({**results, "cuda_absence": "no driver"})
 
     assert "| op_call, tensors of torch | 300.0 | 0.300 |\n" in page
+    assert "| torch.add(out=) | 5000 |\n" in page
     assert "there is no GPU on this machine (no driver)" in page
     assert "at most" not in page
 
