@@ -93,14 +93,14 @@ def test_a_wrong_argument_is_named() -> None:
 
 
 def test_op_call_takes_its_arguments_by_place_or_by_name() -> None:
-    schema, data = npu_cuda.attrs("EADD", alpha=3.0)
+    schema, data = npu_cuda.attrs("EADD", alpha=-0.5)
     for places, names in [
         ((), {"kind": 0, "schema_id": schema, "attrs_bytes": data}),
         ((0,), {"attrs_bytes": data, "stream_handle": 0, "schema_id": schema}),
     ]:
         a, b, y = tensors()
         npu_cuda.op_call(*places, outputs=[y], inputs=[a, b], **names)
-        torch.testing.assert_close(y, torch.add(a, b, alpha=3), rtol=0, atol=0)
+        torch.testing.assert_close(y, torch.add(a, b, alpha=-0.5), rtol=0, atol=0)
 
     assert str(inspect.signature(npu_cuda.op_call)).startswith("(kind, inputs, outputs, schema_id=0,")
     assert (npu_cuda.op_call.__name__, npu_cuda.op_call.__module__) == ("op_call", "npu_cuda._C")
