@@ -25,12 +25,14 @@ class Call:
         run: Runs all of it once.
         ops: How many sums that are.
         most_ns: What a sum may take at most, kernel included; None where nothing is promised.
+        is_counted: Whether its instructions are counted on request.
     """
 
     title: str
     run: Callable[[], object]
     ops: int = 1
     most_ns: float | None = None
+    is_counted: bool = False
 
 
 def calls() -> list[Call]:
@@ -42,15 +44,15 @@ def calls() -> list[Call]:
     one, many = chain(1, a, b, out), chain(OPS, a, b, out)
     one_graph, many_graph = one.capture(), many.capture()
     return [
-        Call("torch.add(out=)", lambda: torch.add(a, b, out=out)),
+        Call("torch.add(out=)", lambda: torch.add(a, b, out=out), is_counted=True),
         Call("torch.ops.aten.add.out", lambda: torch.ops.aten.add.out(a, b, out=out)),
         Call("numpy.add(out=)", lambda: np.add(x, y, out=z)),
-        Call("op_call, tensors of torch", lambda: op_call(0, inputs, outputs), most_ns=300),
+        Call("op_call, tensors of torch", lambda: op_call(0, inputs, outputs), most_ns=300, is_counted=True),
         Call("op_call, arrays of NumPy", lambda: op_call(0, [x, y], [z])),
         Call("prepared call", prepared),
         Call("Program.run, 1 op", one.run),
         Call("Program.call, 1 op, 3 tensors bound", lambda: one.call((a, b, out))),
-        Call(f"Program.run, {OPS} ops, per op", many.run, OPS, 20),
+        Call(f"Program.run, {OPS} ops, per op", many.run, OPS, 15, is_counted=True),
         Call("Graph.launch, 1 op", one_graph.launch),
         Call(f"Graph.launch, {OPS} ops, per op", many_graph.launch, OPS),
         Call(f"Graph.launch({OPS}), 1 op, per op", repeated(one_graph), OPS),

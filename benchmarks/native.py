@@ -14,6 +14,7 @@ from typing import Any
 
 import cuda_builds
 import cuda_calls
+import cuda_instructions
 import cuda_kernels
 import host_ops
 import torch
@@ -30,6 +31,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="fewer rounds: the numbers are rough")
     parser.add_argument("--builds", action="store_true", help="build the wheels, too: a minute or two")
+    parser.add_argument("--instructions", action="store_true", help="count them, too, by valgrind: minutes")
     parser.add_argument("--json", type=Path, help="write the results to this file")
     parser.add_argument("--page", action="store_true", help=f"write {PAGE}")
     options = parser.parse_args()
@@ -57,6 +59,7 @@ def measured(options: argparse.Namespace) -> dict[str, Any]:
         ],
         "ops": host_ops.measure(options.quick),
         "chains": host_ops.measure_chains(options.quick),
+        "instructions": cuda_instructions.measure() if options.instructions else {},
         "kernels": cuda_kernels.measure(options.quick),
         "cuda_absence": npu_cuda.cuda_absence(),
         "builds": cuda_builds.measure() if options.builds else [],
@@ -97,6 +100,13 @@ Chains of 8 pointwise ops on {elements} float32, which run as one op, over eager
 |---|---:|---:|
 """
 
+INSTRUCTIONS = """
+Instructions, counted by callgrind:
+
+| | per op |
+|---|---:|
+"""
+
 KERNELS = """
 ## Kernels
 
@@ -127,6 +137,9 @@ def report(results: dict[str, Any]) -> str:
     """Return the page."""
     text = HEAD.format(items=cuda_calls.ITEMS, peer=PEER, **results["machine"])
     text += table(results["calls"], call_cells(results["calls"]))
+    if results["instructions"]:
+        text += INSTRUCTIONS
+        text += "".join(f"| {title} | {count:.0f} |\n" for title, count in results["instructions"].items())
     text += ops_section(results)
     text += kernels_section(results)
     return text + (BUILDS + table(results["builds"], build_cells) if results["builds"] else "")

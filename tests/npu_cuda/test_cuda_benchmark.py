@@ -30,12 +30,14 @@ def test_the_page_shows_what_calls_take_and_no_bars(native: ModuleType) -> None:
     results: dict[str, Any] = {
         "machine": machine, "calls": CALLS, "ops": OPS, "chains": CHAINS, "kernels": [], "builds": [],
     }  # fmt: skip
+    results["instructions"] = {"torch.add(out=)": 5000.25}
 
     page = native.report({**results, "cuda_absence": "no driver"})
 
     assert "| op_call, tensors of torch | 300.0 | 0.300 |\n" in page
     assert "| | f32 1k | f32 4M |\n|---|---:|---:|\n| tanh | 0.25 | - |\n" in page
     assert "| arithmetic | 0.30 | 1.25 |\n" in page
+    assert "| torch.add(out=) | 5000 |\n" in page
     assert "there is no GPU on this machine (no driver)" in page
     assert "at most" not in page
 

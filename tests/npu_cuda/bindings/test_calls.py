@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from concurrent.futures import ThreadPoolExecutor
 
 import hypothesis
@@ -89,6 +90,29 @@ def test_a_wrong_argument_is_named() -> None:
     for arguments, error, text in cases:
         with pytest.raises(error, match=text):
             npu_cuda.op_call(*arguments)
+
+
+def test_op_call_takes_its_arguments_by_place_or_by_name() -> None:
+    schema, data = npu_cuda.attrs("EADD", alpha=-0.5)
+    for places, names in [
+        ((), {"kind": 0, "schema_id": schema, "attrs_bytes": data}),
+        ((0,), {"attrs_bytes": data, "stream_handle": 0, "schema_id": schema}),
+    ]:
+        a, b, y = tensors()
+        npu_cuda.op_call(*places, outputs=[y], inputs=[a, b], **names)
+        torch.testing.assert_close(y, torch.add(a, b, alpha=-0.5), rtol=0, atol=0)
+
+    assert str(inspect.signature(npu_cuda.op_call)).startswith("(kind, inputs, outputs, schema_id=0,")
+    assert (npu_cuda.op_call.__name__, npu_cuda.op_call.__module__) == ("op_call", "npu_cuda._C")
+    cases = [
+        ((0,) * 7, {}, "op_call: 7 arguments are given, and it takes 6"),
+        ((0, []), {}, "op_call: the argument 'outputs' is missing"),
+        ((0, [], []), {"kernel": 1}, "op_call: there is no argument 'kernel'"),
+        ((0, [], []), {"kind": 1}, "op_call: the argument 'kind' is given twice"),
+    ]
+    for given, named, text in cases:
+        with refused(text, TypeError):
+            npu_cuda.op_call(*given, **named)  # type: ignore[arg-type]
 
 
 def test_launch_by_id_runs_the_kernel_that_is_named() -> None:
