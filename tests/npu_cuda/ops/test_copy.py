@@ -30,6 +30,8 @@ def test_items_of_16_bytes_need_no_alignment_to_16() -> None:
         for strides in ([3, 1], [1, 4]):
             y = npu_cuda.empty([4, 3], "complex128", "cuda")
             npu_cuda.op_call(OpKind.Copy, [x.view([4, 3], strides, dtype="complex128")], [y])
-            pairs = [at for i in range(4) for j in range(3) for at in (2 * (i * strides[0] + j * strides[1]),)]
+            pairs = [
+                at for i in range(4) for j in range(3) for at in (2 * (i * strides[0] + j * strides[1]),)
+            ]
             expected = [number for at in pairs for number in numbers[at : at + 2]]
             assert list(struct.unpack("<24d", y.to_bytes())) == expected
