@@ -43,7 +43,10 @@ HOST_TESTS = ("bindings/test_calls.py", "core/test_programs.py", "test_packaging
 DEVICE_TESTS = (
     "backend/test_*.py",
     "bindings/test_calls.py",
+    "bindings/test_gil.py",
+    "bindings/test_streams.py",
     "core/test_library.py",
+    "core/test_planner.py",
     "core/test_programs.py",
     "ops/test_*.py",
 )

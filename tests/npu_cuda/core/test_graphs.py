@@ -125,7 +125,7 @@ def test_captures_and_launches_say_what_is_possible() -> None:
     graph = program.capture()
     cases = [
         (lambda: program.capture(mode="quiet"), "'quiet'; possible are 'thread_local', 'global'"),
-        (lambda: program.capture(topology="tree"), "'tree'; possible are 'dag' and 'chain'"),
+        (lambda: program.capture(topology="tree"), "'tree'; possible are 'auto', 'dag' and 'chain'"),
         (lambda: graph.launch(-1), "launch: n is -1"),
         (lambda: graph.launch(1, 12345), r"host: there is no such stream \(12345\)"),
     ]

@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from npu_cuda import _C
 from npu_cuda._C import OpKind, TensorSpec
 from tests.support.cuda.programs import relu_chain
+from tests.support.emulator.module import needs_emulator
+from tests.support.rows import each_row
 from tests.support.tiers import examples
 
 BUFFER = 24  # elements
@@ -156,3 +158,37 @@ def test_the_edges_of_ten_thousand_ops_are_found_at_once() -> None:
     nodes = program.capture(topology="dag").nodes
 
     assert [node["after"] for node in nodes] == a_row(10000)
+
+
+def two_products(side: int, device: str, *, in_a_row: bool) -> _C.Program:
+    """Return a bound program of two products of matrices, into the same memory or into two tensors."""
+    shapes = [(side, 4 * side), (4 * side, side), (side, side), (side, side)]
+    program = _C.Program(device)
+    a, b, c, d = [program.slot(TensorSpec("float32", shape)) for shape in shapes]
+    program.add(OpKind.Gemm, [a, b], [c])
+    program.add(OpKind.Gemm, [a, b], [c if in_a_row else d])
+    program.finalize()
+    for slot, shape in enumerate(shapes):
+        program.bind(slot, _C.empty(shape, device=device))
+    return program
+
+
+@needs_emulator
+@each_row(
+    "side, in_a_row, topology",
+    {
+        "long and small": (256, False, "dag"),
+        "one after the other": (256, True, "chain"),
+        "short": (64, False, "chain"),
+        "each fills the GPU": (512, False, "chain"),
+    },
+)
+def test_a_graph_has_edges_where_long_ops_can_share_the_gpu(side: int, in_a_row: bool, topology: str) -> None:
+    graph = two_products(side, "cuda", in_a_row=in_a_row).capture()
+
+    assert graph.topology == topology
+    assert graph.nodes[1]["after"] == ([] if topology == "dag" else [0])
+
+
+def test_graphs_of_the_host_are_chains() -> None:
+    assert two_products(256, "host", in_a_row=False).capture().topology == "chain"

@@ -112,10 +112,12 @@ CaptureMode mode_argument(nb::handle mode, const char* function) {
                         "'; possible are 'thread_local', 'global' and 'relaxed'"));
 }
 
-bool dag_argument(nb::handle topology, const char* function) {
+Topology topology_argument(nb::handle topology, const char* function) {
   const std::string name = text_argument(topology, {function, "topology"});
-  if (name == "dag" || name == "chain") return name == "dag";
-  raise(Status::invalid(std::string(function) + ": topology is '" + name + "'; possible are 'dag' and 'chain'"));
+  if (name == "auto") return Topology::Auto;
+  if (name == "dag") return Topology::Dag;
+  if (name == "chain") return Topology::Chain;
+  raise(Status::invalid(std::string(function) + ": topology is '" + name + "'; possible are 'auto', 'dag' and 'chain'"));
 }
 
 void bind_graphs(nb::module_& module) {

@@ -102,7 +102,7 @@ void* stream_or_current(nb::handle stream_handle, const char* function, const DL
                         const Device& device);
 
 CaptureMode mode_argument(nb::handle mode, const char* function);
-bool dag_argument(nb::handle topology, const char* function);
+Topology topology_argument(nb::handle topology, const char* function);
 
 // In an emulated build the memory of the CPU is that of cuda, too.
 void adapt(TensorDesc* desc, const Device& device);

@@ -140,12 +140,12 @@ class CollectorPause {
 
 GraphHolder capture(ProgramHolder& self, nb::handle mode, nb::handle topology) {
   const CaptureMode captures = mode_argument(mode, "capture");
-  const bool is_dag = dag_argument(topology, "capture");
+  const Topology wanted = topology_argument(topology, "capture");
   self.require_kept("capture");
   std::unique_ptr<Graph> graph;
   {
     const CollectorPause pause;
-    check(self.core().capture(captures, is_dag, &graph));
+    check(self.core().capture(captures, wanted, &graph));
   }
   return {std::move(graph), self.owners(), self.stream_source(), self.record().without_uses()};
 }
@@ -239,13 +239,13 @@ void bind_programs(nb::module_& module) {
       .def("describe", &describe_program, nb::arg("format") = "text",
            nb::sig("def describe(self, format: str = 'text') -> str"),
            "Slots, ops, kernels, memory and cost, as \"text\", \"json\" or \"dot\".")
-      .def("capture", &capture, nb::arg("mode") = "thread_local", nb::arg("topology") = "dag",
-           nb::sig("def capture(self, mode: str = 'thread_local', topology: str = 'dag') -> Graph"),
+      .def("capture", &capture, nb::arg("mode") = "thread_local", nb::arg("topology") = "auto",
+           nb::sig("def capture(self, mode: str = 'thread_local', topology: str = 'auto') -> Graph"),
            "Record what run() would do, without running it.\n\n"
            "Args:\n"
            "    mode: Who may disturb it: \"thread_local\", \"global\" or \"relaxed\", as in CUDA.\n"
            "    topology: \"dag\": ops that need nothing of each other may run at the same time; \"chain\": each op\n"
-           "        waits for the one before.\n\n"
+           "        waits for the one before; \"auto\": a chain, unless long ops could share the GPU.\n\n"
            "Raises:\n"
            "    InvalidArgumentError: A slot is not bound, or a kernel broke the capture; the text says which.")
       .def_prop_ro("arena_bytes", [](const ProgramHolder& self) { return self.core().arena_bytes(); },

@@ -120,7 +120,8 @@ Status Graph::update(Program* program) {
   NPU_TRY(check_same_ops(parts_.nodes, program->ops()));
   std::unique_ptr<Recording> recording;
   std::vector<GraphNode> nodes;
-  NPU_TRY(program->record(parts_.mode, parts_.is_dag, &recording, &nodes));
+  Topology topology = parts_.is_dag ? Topology::Dag : Topology::Chain;
+  NPU_TRY(program->record(parts_.mode, &topology, &recording, &nodes));
   std::unique_ptr<Executable> replacement;
   NPU_TRY(parts_.device->update(parts_.executable.get(), recording.get(), &replacement).at("update"));
   if (replacement) parts_.executable = std::move(replacement);

@@ -156,14 +156,27 @@ Status Program::record_op(size_t index, const std::vector<int>& after, Recording
   return recording->end_op();
 }
 
-Status Program::record(CaptureMode mode, bool is_dag, std::unique_ptr<Recording>* out,
+// The host runs launches in their order, whatever they wait for.
+std::vector<std::vector<int>> Program::edges(Topology* topology) const {
+  const bool is_unclear = *topology == Topology::Auto && device_->type() == DeviceType::Cuda;
+  std::vector<std::vector<int>> after;
+  if (is_unclear || *topology == Topology::Dag) after = hazards(accesses());
+  if (*topology == Topology::Auto) {
+    std::vector<OpSize> sizes;
+    for (const Op& op : ops_) sizes.push_back(size_of(op.call, op.kernel->cost(op.call)));
+    *topology = is_unclear && gains_by_dag(after, sizes) ? Topology::Dag : Topology::Chain;
+  }
+  return *topology == Topology::Dag ? after : chain(ops_.size());
+}
+
+Status Program::record(CaptureMode mode, Topology* topology, std::unique_ptr<Recording>* out,
                        std::vector<GraphNode>* nodes) {
   const Exclusive exclusive(&is_running_);
   NPU_TRY(begin(exclusive, "capture", true));
   NPU_TRY(require_ready());
-  std::vector<std::vector<int>> after = is_dag ? hazards(accesses()) : chain(ops_.size());
+  std::vector<std::vector<int>> after = edges(topology);
   std::unique_ptr<Recording> recording;
-  NPU_TRY(device_->record(mode, is_dag, &recording));
+  NPU_TRY(device_->record(mode, *topology == Topology::Dag, &recording));
   for (size_t i = 0; i < ops_.size(); ++i) {
     NPU_TRY(record_op(i, after[i], recording.get()).at(name_of_op(i)));
     nodes->push_back({ops_[i].info->name, ops_[i].kernel->traits().id, std::move(after[i])});
@@ -171,10 +184,11 @@ Status Program::record(CaptureMode mode, bool is_dag, std::unique_ptr<Recording>
   return *out = std::move(recording), Status();
 }
 
-Status Program::capture(CaptureMode mode, bool is_dag, std::unique_ptr<Graph>* out) {
+Status Program::capture(CaptureMode mode, Topology topology, std::unique_ptr<Graph>* out) {
   std::unique_ptr<Recording> recording;
-  Graph::Parts parts{device_, {resources_}, nullptr, {}, is_dag, mode};
-  NPU_TRY(record(mode, is_dag, &recording, &parts.nodes));
+  Graph::Parts parts{device_, {resources_}, nullptr, {}, false, mode};
+  NPU_TRY(record(mode, &topology, &recording, &parts.nodes));
+  parts.is_dag = topology == Topology::Dag;
   NPU_TRY(recording->finish(&parts.executable).at("the end of the capture"));
   *out = std::make_unique<Graph>(std::move(parts));
   return {};

@@ -10,6 +10,7 @@
 #include "core/dispatch.h"
 #include "core/graph.h"
 #include "core/planner.h"
+#include "core/topology.h"
 
 namespace npu {
 
@@ -76,7 +77,7 @@ class Program {
   // Launches all ops on a stream (never null). InvalidArgument where a slot is unbound or another thread runs it.
   Status run(void* stream);
   // Records what run() would do.
-  Status capture(CaptureMode mode, bool is_dag, std::unique_ptr<Graph>* out);
+  Status capture(CaptureMode mode, Topology topology, std::unique_ptr<Graph>* out);
 
   using Slot = ProgramSlot;
   using Op = ProgramOp;
@@ -90,8 +91,8 @@ class Program {
   uint64_t arena_bytes() const { return arena_bytes_; }
   // Bytes that each op reads and writes, workspace included. Needs bound slots.
   std::vector<Accesses> accesses() const;
-  // The recording that capture() makes a graph of, before its end.
-  Status record(CaptureMode mode, bool is_dag, std::unique_ptr<Recording>* out, std::vector<GraphNode>* nodes);
+  // The recording that capture() makes a graph of, before its end, in *topology, which says afterwards what Auto has become.
+  Status record(CaptureMode mode, Topology* topology, std::unique_ptr<Recording>* out, std::vector<GraphNode>* nodes);
   // What a graph of this program has to keep alive, besides the tensors that are bound.
   std::shared_ptr<void> resources() const;
 
@@ -118,6 +119,8 @@ class Program {
   void point_ops(int slot, void* data);
 
   Status require_ready();
+  // What each op is captured after.
+  std::vector<std::vector<int>> edges(Topology* topology) const;
   Status run_in_capture();
   Status check_slot_number(int slot) const;
   Status record_op(size_t index, const std::vector<int>& after, Recording* recording) const;

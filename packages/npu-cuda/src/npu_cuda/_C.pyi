@@ -681,14 +681,14 @@ class Program:
     def describe(self, format: str = 'text') -> str:
         """Slots, ops, kernels, memory and cost, as "text", "json" or "dot"."""
 
-    def capture(self, mode: str = 'thread_local', topology: str = 'dag') -> Graph:
+    def capture(self, mode: str = 'thread_local', topology: str = 'auto') -> Graph:
         """
         Record what run() would do, without running it.
 
         Args:
             mode: Who may disturb it: "thread_local", "global" or "relaxed", as in CUDA.
             topology: "dag": ops that need nothing of each other may run at the same time; "chain": each op
-                waits for the one before.
+                waits for the one before; "auto": a chain, unless long ops could share the GPU.
 
         Raises:
             InvalidArgumentError: A slot is not bound, or a kernel broke the capture; the text says which.

@@ -2,7 +2,10 @@
 // copy of memory, what is transposed goes through squares in shared memory, the rest item by item.
 #include "ops/copy/copy.h"
 
+#include <algorithm>
+
 #include "ops/elementwise_grid.h"
+#include "ops/fast_division.h"
 #include "ops/kernel_loading.h"
 
 namespace npu {
@@ -11,65 +14,90 @@ namespace {
 constexpr int kSide = 32;  // of a square
 constexpr int kRowsAtOnce = kThreads / kSide;
 
+// 16 bytes. Where their memory is aligned, one instruction moves them.
 struct Bits128 {
   uint64_t low, high;
 };
+struct alignas(16) AlignedBits128 : Bits128 {};
 
 struct Place {
   int64_t x, y;  // in items
 };
 
-// Where item `index` of the axes before `end` is, counted in the order of y; `skipped` is an axis not to count.
-__device__ Place place_of(const StridedPair& pair, int64_t index, int end, int skipped) {
-  Place place{0, 0};
-  for (int axis = end - 1; axis >= 0; --axis) {
+// A StridedPair as kernels read it.
+struct Axes {
+  int rank = 0;
+  FastDivision shape[NPU_MAX_RANK];
+  int64_t x_strides[NPU_MAX_RANK], y_strides[NPU_MAX_RANK];
+};
+
+// But for the axes from `end` on, and the axis `skipped`.
+Axes axes_of(const StridedPair& pair, int end, int skipped = -1) {
+  Axes axes;
+  for (int axis = 0; axis < end; ++axis) {
     if (axis == skipped) continue;
-    const int64_t next = index / pair.shape[axis], at = index - next * pair.shape[axis];
-    place.x += at * pair.x_strides[axis];
-    place.y += at * pair.y_strides[axis];
-    index = next;
+    axes.shape[axes.rank] = FastDivision(static_cast<uint32_t>(pair.shape[axis]));
+    axes.x_strides[axes.rank] = pair.x_strides[axis];
+    axes.y_strides[axes.rank++] = pair.y_strides[axis];
+  }
+  return axes;
+}
+
+// Where item `index` is, counted in the order of y.
+__device__ Place place_of(const Axes& axes, uint32_t index) {
+  Place place{0, 0};
+  for (int axis = axes.rank - 1; axis >= 0; --axis) {
+    uint32_t at = 0;
+    axes.shape[axis](index, &index, &at);
+    place.x += at * axes.x_strides[axis];
+    place.y += at * axes.y_strides[axis];
   }
   return place;
 }
 
 template <class T>
-__global__ void copy_items(const T* x, T* y, const StridedPair pair, int64_t n) {
+__global__ void copy_items(const T* x, T* y, const Axes axes, int64_t n) {
   for (int64_t i = first_item(); i < n; i += item_step()) {
-    const Place place = place_of(pair, i, pair.rank, -1);
+    const Place place = place_of(axes, static_cast<uint32_t>(i));
     y[place.y] = x[place.x];
   }
 }
 
+// Squares of the two axes along which x and y are contiguous; there are less than 2^31.
 struct Squares {
-  int axis;  // along which x is contiguous; y is along the last one
-  int64_t down, across, slices;
+  FastDivision in_slice, across;
+  int64_t rows, columns;
+  int64_t x_stride, y_stride;  // of a column of x, of a row of y
 };
 
 template <class T>
-__global__ void copy_squares(const T* x, T* y, const StridedPair pair, const Squares squares) {
+__global__ void copy_squares(const T* x, T* y, const Axes slices, const Squares squares) {
   __shared__ T square[kSide][kSide + 1];  // one more keeps the columns in different banks
-  const int last = pair.rank - 1;
-  const int64_t slice = blockIdx.x / (squares.down * squares.across);
-  const int64_t top = blockIdx.x / squares.across % squares.down * kSide;
-  const int64_t left = blockIdx.x % squares.across * kSide;
-  const int64_t rows = pair.shape[squares.axis], columns = pair.shape[last];
-  const Place start = place_of(pair, slice, last, squares.axis);
+  uint32_t slice, place, down, across;
+  squares.in_slice(blockIdx.x, &slice, &place);
+  squares.across(place, &down, &across);
+  const int64_t top = int64_t{down} * kSide, left = int64_t{across} * kSide;
+  const Place start = place_of(slices, slice);
   const int lane = static_cast<int>(threadIdx.x) % kSide, first = static_cast<int>(threadIdx.x) / kSide;
   for (int j = first; j < kSide; j += kRowsAtOnce) {
-    if (left + j >= columns || top + lane >= rows) continue;
-    square[j][lane] = x[start.x + (left + j) * pair.x_strides[last] + top + lane];
+    if (left + j >= squares.columns || top + lane >= squares.rows) continue;
+    square[j][lane] = x[start.x + (left + j) * squares.x_stride + top + lane];
   }
   __syncthreads();
   for (int i = first; i < kSide; i += kRowsAtOnce) {
-    if (left + lane >= columns || top + i >= rows) continue;
-    y[start.y + (top + i) * pair.y_strides[squares.axis] + left + lane] = square[lane][i];
+    if (left + lane >= squares.columns || top + i >= squares.rows) continue;
+    y[start.y + (top + i) * squares.y_stride + left + lane] = square[lane][i];
   }
 }
 
-Squares squares_of(const StridedPair& pair, int64_t numel) {
-  const int axis = pair.transposed_axis();
-  const int64_t rows = pair.shape[axis], columns = pair.shape[pair.last()];
-  return {axis, (rows + kSide - 1) / kSide, (columns + kSide - 1) / kSide, numel / (rows * columns)};
+struct SquareCounts {
+  int64_t down, across, slices;
+  double all() const { return double(down) * double(across) * double(slices); }
+};
+
+SquareCounts squares_of(const StridedPair& pair, int64_t numel) {
+  const int64_t rows = pair.shape[pair.transposed_axis()], columns = pair.shape[pair.last()];
+  return {(rows + kSide - 1) / kSide, (columns + kSide - 1) / kSide, numel / (rows * columns)};
 }
 
 Status supported_memory(const OpCall& call) {
@@ -85,8 +113,7 @@ Status supported_transposed(const OpCall& call) {
   if (numel == 0) return {};
   const StridedPair pair = collapse(call.inputs[0], call.outputs[0]);
   if (pair.transposed_axis() < 0) return Status::not_implemented("y is no transposition of x");
-  const Squares squares = squares_of(pair, numel);
-  if (double(squares.down) * double(squares.across) * double(squares.slices) < double(0x7fffffff)) return {};
+  if (squares_of(pair, numel).all() < double(0x7fffffff)) return {};
   return Status::not_implemented("there are more than 2^31 squares of 32 x 32");
 }
 
@@ -105,16 +132,18 @@ Status with_item(const OpCall& call, F f) {
     case 2: return f(uint16_t{});
     case 4: return f(uint32_t{});
     case 8: return f(uint64_t{});
-    default: return f(Bits128{});
   }
+  const bool is_aligned = std::min(call.inputs[0].alignment, call.outputs[0].alignment) >= alignof(AlignedBits128);
+  return is_aligned ? f(AlignedBits128{}) : f(Bits128{});
 }
 
 template <class T>
 Status run_items(const OpCall& call) {
   const TensorDesc &x = call.inputs[0], &y = call.outputs[0];
   if (y.numel == 0) return {};
+  const StridedPair pair = collapse(x, y);
   return launch(copy_items<T>, item_shape(y.numel), call.stream, static_cast<const T*>(x.data),
-                static_cast<T*>(y.data), collapse(x, y), y.numel);
+                static_cast<T*>(y.data), axes_of(pair, pair.rank), y.numel);
 }
 
 template <class T>
@@ -122,9 +151,14 @@ Status run_squares(const OpCall& call) {
   const TensorDesc &x = call.inputs[0], &y = call.outputs[0];
   if (y.numel == 0) return {};
   const StridedPair pair = collapse(x, y);
-  const Squares squares = squares_of(pair, y.numel);
-  const LaunchShape shape{blocks_for(squares.down * squares.across * squares.slices, 1), dim3(kThreads)};
-  return launch(copy_squares<T>, shape, call.stream, static_cast<const T*>(x.data), static_cast<T*>(y.data), pair, squares);
+  const SquareCounts counts = squares_of(pair, y.numel);
+  const int axis = pair.transposed_axis(), last = pair.last();
+  const Squares squares{FastDivision(static_cast<uint32_t>(counts.down * counts.across)),
+                        FastDivision(static_cast<uint32_t>(counts.across)),
+                        pair.shape[axis], pair.shape[last], pair.x_strides[last], pair.y_strides[axis]};
+  const LaunchShape shape{blocks_for(counts.down * counts.across * counts.slices, 1), dim3(kThreads)};
+  return launch(copy_squares<T>, shape, call.stream, static_cast<const T*>(x.data), static_cast<T*>(y.data),
+                axes_of(pair, last, axis), squares);
 }
 
 Status launch_squares(const OpCall& call) {
@@ -135,14 +169,18 @@ Status load_squares(const OpCall& call, void** state) {
   return with_item(call, [&](auto item) { return load_kernel<copy_squares<decltype(item)>>(call, state); });
 }
 
+Status supported_strided(const OpCall& call) {
+  NPU_TRY(copy_supported(call));
+  if (call.outputs[0].numel < int64_t{1} << 31) return {};
+  return Status::not_implemented("y has " + std::to_string(call.outputs[0].numel) + " elements; it takes less than 2^31");
+}
+
 Status launch_strided(const OpCall& call) {
   return with_item(call, [&](auto item) { return run_items<decltype(item)>(call); });
 }
 
 Status load_strided(const OpCall& call, void** state) {
-  return with_item(call, [&](auto item) {
-    return load_kernel<copy_items<decltype(item)>>(call, state);
-  });
+  return with_item(call, [&](auto item) { return load_kernel<copy_items<decltype(item)>>(call, state); });
 }
 
 KernelPtr kernel(const char* id, int priority, KernelFunctions functions) {
@@ -170,7 +208,7 @@ std::vector<KernelPtr> copy_cuda_kernels() {
   return {
       kernel("copy.any.cuda.memory", 30, {supported_memory, launch_memory, copy_cost}),
       kernel("copy.any.cuda.transpose", 20, {supported_transposed, launch_squares, copy_cost, nullptr, load_squares}),
-      kernel("copy.any.cuda", 10, {copy_supported, launch_strided, copy_cost, nullptr, load_strided}),
+      kernel("copy.any.cuda", 10, {supported_strided, launch_strided, copy_cost, nullptr, load_strided}),
   };
 }
 
