@@ -27,9 +27,15 @@ std::vector<OpInfo> builtin_ops() {
 
 std::vector<KernelPtr> builtin_kernels() {
   std::vector<KernelPtr> all;
-  for (auto* kernels : {pointwise::host_kernels, rows::host_kernels, rows::nll_host_kernels, gemm_host_kernels, copy_host_kernels}) append(kernels(), &all);
+  for (auto* kernels : {pointwise::host_kernels, rows::host_kernels, rows::nll_host_kernels,
+                        gemm_host_kernels, copy_host_kernels}) {
+    append(kernels(), &all);
+  }
 #ifdef NPU_WITH_CUDA
-  for (auto* kernels : {pointwise::cuda_kernels, rows::cuda_kernels, rows::nll_cuda_kernels, gemm_cuda_kernels, copy_cuda_kernels}) append(kernels(), &all);
+  for (auto* kernels : {pointwise::cuda_kernels, rows::cuda_kernels, rows::nll_cuda_kernels,
+                        gemm_cuda_kernels, copy_cuda_kernels}) {
+    append(kernels(), &all);
+  }
 #endif
   return all;
 }
