@@ -94,12 +94,6 @@ struct PlainColumns {
   }
 };
 
-template <bool kIsSum, class V>
-__device__ V join(V a, V b) {
-  if constexpr (kIsSum) return a + b;
-  else return maximum(a, b);
-}
-
 // The total over the threads of a row, the same in each of them; `shared` has a number for each warp.
 template <bool kIsSum, int kThreadsOfRow, class V>
 __device__ V total_of_row(V value, V* shared) {

@@ -16,6 +16,13 @@ struct Sum {
   static constexpr bool is_sum = true, is_kept = false;
 };
 
+// The larger one may lose a NaN: of a row that has one, the sum of exponentials is NaN.
+template <bool kIsSum, class V>
+NPU_INLINE V join(V a, V b) {
+  if constexpr (kIsSum) return a + b;
+  else return select(a > b, a, b);
+}
+
 // Numbers of a row that are not attributes.
 inline constexpr int kNumbers = 4;
 

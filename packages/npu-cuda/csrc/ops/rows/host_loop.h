@@ -31,12 +31,6 @@ struct VectorsOf {
   }
 };
 
-template <bool kIsSum, class V>
-NPU_INLINE V join(V a, V b) {
-  if constexpr (kIsSum) return a + b;
-  else return maximum(a, b);
-}
-
 // All numbers of a vector joined, halves first.
 template <bool kIsSum, class Lane, class V>
 NPU_INLINE Value<Lane> joined_lanes(V value) {
