@@ -197,12 +197,27 @@ def test_a_class_that_is_not_there_is_an_error(target: int) -> None:
 @pytest.mark.parametrize(
     ("inputs", "call", "reason"),
     [
-        ("%x: f32[3]", "f16[3] = aten.softmax.int(self=%x) {dim=0, dtype=f16}", "torch.float32 to torch.float16"),
-        ("%x: f64[3]", "f32[3] = aten.softmax.int(self=%x) {dim=0, dtype=f32}", "torch.float64 to torch.float32"),
-        ("%x: f16[3]", "f32[3] = aten._softmax.default(self=%x) {dim=0, half_to_float=True}", "no half_to_float"),
+        (
+            "%x: f32[3]",
+            "f16[3] = aten.softmax.int(self=%x) {dim=0, dtype=f16}",
+            "torch.float32 to torch.float16",
+        ),
+        (
+            "%x: f64[3]",
+            "f32[3] = aten.softmax.int(self=%x) {dim=0, dtype=f32}",
+            "torch.float64 to torch.float32",
+        ),
+        (
+            "%x: f16[3]",
+            "f32[3] = aten._softmax.default(self=%x) {dim=0, half_to_float=True}",
+            "no half_to_float",
+        ),
         (
             "%x: f32[3]\ninput %y: f32[3]",
-            "f16[3] = aten._softmax_backward_data.default(grad_output=%x, output=%y) {dim=0}",
+            (
+                "f16[3] = aten._softmax_backward_data.default(grad_output=%x, output=%y) "
+                "{dim=0, input_dtype=f16}"
+            ),
             "SoftmaxBwd has tensors of one dtype",
         ),
         (
@@ -222,11 +237,14 @@ def test_a_class_that_is_not_there_is_an_error(target: int) -> None:
         ),
         (
             "%x: f32[2, 3]\ninput %r: f64[2, 3]",
-            "f64[2, 3], %s: f64[2, 3] = npu.add_rms_norm.default(input=%x, residual=%r) {normalized_shape=[3]}",
+            (
+                "f64[2, 3], %s: f64[2, 3] = npu.add_rms_norm.default(input=%x, residual=%r) "
+                "{normalized_shape=[3], eps=0.1}"
+            ),
             "adds tensors of one dtype",
         ),
     ],
-)  # fmt: skip
+)
 def test_what_pytorch_computes_otherwise_is_refused(inputs: str, call: str, reason: str) -> None:
     (node,) = parse_ir(f"graph g {{\ninput {inputs}\n%z: {call}\nreturn %z\n}}").nodes
 

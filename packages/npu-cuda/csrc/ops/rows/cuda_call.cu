@@ -10,13 +10,15 @@ DeviceNest device_nest(const Nest& nest) {
   made.rank = nest.rank;
   for (int axis = 0; axis < nest.rank; ++axis) {
     made.shape[axis] = FastDivision(static_cast<uint32_t>(nest.shape[axis]));
-    for (int k = 0; k < nest.operands; ++k) made.strides[k][axis] = static_cast<uint32_t>(nest.strides[k][axis]);
+    for (int k = 0; k < nest.operands; ++k)
+      made.strides[k][axis] = static_cast<uint32_t>(nest.strides[k][axis]);
   }
   return made;
 }
 
 DeviceOperand operand_of(const TensorDesc* tensor) {
-  return tensor ? DeviceOperand{tensor->data, pointwise::element_of(tensor->dtype)} : DeviceOperand{nullptr, Element::Float32};
+  return tensor ? DeviceOperand{tensor->data, pointwise::element_of(tensor->dtype)}
+                : DeviceOperand{nullptr, Element::Float32};
 }
 
 }  // namespace
@@ -48,7 +50,8 @@ Status check_plain(const RowCall& call, DType dtype) {
     if (!is_row) return Status::not_implemented("rows of " + text_of(*call.along[k]) + " are not contiguous");
   }
   if (call.width() <= kBlockWidth) return {};
-  return Status::not_implemented("rows of " + std::to_string(call.width()) + " are wider than " + std::to_string(kBlockWidth));
+  return Status::not_implemented("rows of " + std::to_string(call.width()) + " are wider than " +
+                                 std::to_string(kBlockWidth));
 }
 
 Status clear_sums_of_cuda(const OpCall& call) {

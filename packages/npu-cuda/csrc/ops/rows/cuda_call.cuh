@@ -1,5 +1,5 @@
-// The CUDA kernels of a list of ops over rows: `vec` for contiguous rows of one short float dtype, up to 4096 wide, which
-// is preferred, and of each class one for everything else.
+// The CUDA kernels of a list of ops over rows: `vec` for contiguous rows of one short float dtype, up to 4096
+// wide, which is preferred, and of each class one for everything else.
 #pragma once
 
 #include "ops/kernel_loading.h"
@@ -65,12 +65,14 @@ template <class Fn, Class type>
 Status launch_sums(const OpCall& call, const DeviceRows& rows) {
   using Number = NumberOf<type>;
   if constexpr (Fn::line.split == Split::Groups) {
-    return launch_any<ChannelFormula, Number>(call, device_rows_of(channel_call_of(call, attrs_of<Groups>(call).groups)));
+    return launch_any<ChannelFormula, Number>(
+        call, device_rows_of(channel_call_of(call, attrs_of<Groups>(call).groups)));
   } else {
     const SumChunks chunks = sum_chunks(rows.count);
     auto* partial = static_cast<Number*>(call.workspace);
     const dim3 grid((rows.width + kSumColumns - 1) / kSumColumns, chunks.count);
-    NPU_TRY(launch(sum_chunk<Number, Fn::Formula::kGiven == 2>, {grid, dim3(kThreads)}, call.stream, rows, chunks, partial));
+    NPU_TRY(launch(sum_chunk<Number, Fn::Formula::kGiven == 2>, {grid, dim3(kThreads)}, call.stream, rows,
+                   chunks, partial));
     for (int i = 1; i < call.num_outputs; ++i) {
       const TensorDesc& to = call.outputs[i];
       if (to.numel == 0) continue;
@@ -112,7 +114,8 @@ template <class Fn, class X>
 Status supported_plain(const OpCall& call) {
   NPU_TRY((supported_any<Fn, pointwise::kFloat32>(call)));
   if (call.inputs[0].numel == 0) return {};
-  return check_plain(row_call_of(call, shape_of<Fn>(), parameter_of(attrs_of<typename Fn::Attrs>(call))), kDTypeOf<X>);
+  return check_plain(row_call_of(call, shape_of<Fn>(), parameter_of(attrs_of<typename Fn::Attrs>(call))),
+                     kDTypeOf<X>);
 }
 
 template <class Fn, class X>
@@ -158,8 +161,9 @@ void add_plain(const char* suffix, std::vector<KernelPtr>* kernels) {
 template <class Fn, Class type>
 void add_any(std::vector<KernelPtr>* kernels) {
   const std::string id = kernel_name<Fn>() + "." + pointwise::class_name(type) + ".cuda";
-  const KernelFunctions functions{supported_any<Fn, type>, launch_any_call<Fn, type>, cost<Fn>, workspace_bytes<Fn, type>,
-                                  load_all<Fn, NumberOf<type>, load_any<typename Fn::Formula, NumberOf<type>>>};
+  const KernelFunctions functions{
+      supported_any<Fn, type>, launch_any_call<Fn, type>, cost<Fn>, workspace_bytes<Fn, type>,
+      load_all<Fn, NumberOf<type>, load_any<typename Fn::Formula, NumberOf<type>>>};
   kernels->push_back(make_kernel({Fn::line.kind, id, DeviceType::Cuda, 5}, functions));
 }
 

@@ -54,7 +54,9 @@ struct AnyColumns {
   const DeviceRows& rows;
   uint32_t start[kInputs + 1];
 
-  __device__ AnyColumns(const DeviceRows& of, uint32_t row) : rows(of) { of.rows.offsets(row, kInputs + 1, start); }
+  __device__ AnyColumns(const DeviceRows& of, uint32_t row) : rows(of) {
+    of.rows.offsets(row, kInputs + 1, start);
+  }
   __device__ void load(uint32_t column, Value<Number>* in) const {
     uint32_t at[kInputs];
     rows.columns.offsets(column, kInputs, at);
@@ -87,14 +89,10 @@ struct PlainColumns {
 #pragma unroll
     for (int k = 0; k < kInputs; ++k) in[k] = pointwise::read(in_[k][column]);
   }
-  __device__ void store(uint32_t column, Value<float> value) const { out_[column] = pointwise::write<X>(value); }
+  __device__ void store(uint32_t column, Value<float> value) const {
+    out_[column] = pointwise::write<X>(value);
+  }
 };
-
-template <bool kIsSum, class V>
-__device__ V join(V a, V b) {
-  if constexpr (kIsSum) return a + b;
-  else return maximum(a, b);
-}
 
 // The total over the threads of a row, the same in each of them; `shared` has a number for each warp.
 template <bool kIsSum, int kThreadsOfRow, class V>
@@ -158,7 +156,8 @@ struct RowOfThreads {
   template <class Step>
   __device__ void reduce() {
     V total = Step::is_sum ? V(0) : V(-INFINITY);
-    each_place([&](uint32_t, const V* in) { total = join<Step::is_sum>(total, Step::template term<V>(in, s)); });
+    each_place(
+        [&](uint32_t, const V* in) { total = join<Step::is_sum>(total, Step::template term<V>(in, s)); });
     total = total_of_row<Step::is_sum, kThreadsOfRow>(total, shared);
     Step::template finish<V>(total, V(rows.width), rows.eps, s);
   }
@@ -180,13 +179,16 @@ struct RowOfThreads {
     (reduce<Each>(), ...);
     if constexpr (F::kHasResult) {
       if (rows.has_result) {
-        each_place([&](uint32_t column, const V* in) { columns.store(column, F::template result<V>(in, kept(steps, in), s)); });
+        each_place([&](uint32_t column, const V* in) {
+          columns.store(column, F::template result<V>(in, kept(steps, in), s));
+        });
       }
     }
     if (thread != 0) return;
 #pragma unroll
     for (int i = 0; i < F::kMade; ++i) {
-      if (rows.numbers[i].data) write_element(s[F::kFirstNumber + i], rows.numbers[i].data, rows.numbers[i].element, row);
+      if (rows.numbers[i].data)
+        write_element(s[F::kFirstNumber + i], rows.numbers[i].data, rows.numbers[i].element, row);
     }
   }
 };
@@ -197,7 +199,8 @@ __global__ void __launch_bounds__(kBlockThreads) row_kernel(const DeviceRows row
   constexpr uint32_t rows_of_block = kBlockThreads / kThreadsOfRow;
   const uint32_t row = blockIdx.x * rows_of_block + threadIdx.x / kThreadsOfRow;
   if (row >= rows.count) return;  // a whole warp, or block
-  RowOfThreads<F, Columns, Number, kThreadsOfRow, kHeld>(rows, row, shared).run(row, typename F::Reductions{});
+  RowOfThreads<F, Columns, Number, kThreadsOfRow, kHeld>(rows, row, shared)
+      .run(row, typename F::Reductions{});
 }
 
 }  // namespace npu::rows

@@ -93,14 +93,21 @@ __global__ void __launch_bounds__(kThreads) nll_backward(const DeviceNll call) {
   }
 }
 
-DeviceOperand operand_of(const TensorDesc& tensor) { return {tensor.data, pointwise::element_of(tensor.dtype)}; }
+DeviceOperand operand_of(const TensorDesc& tensor) {
+  return {tensor.data, pointwise::element_of(tensor.dtype)};
+}
 
 DeviceNll device_call(const OpCall& call, bool is_gradient) {
   const auto attrs = attrs_of<NllAttrs>(call);
   const NllSizes sizes = nll_sizes(call, is_gradient);
-  return {operand_of(call.inputs[0]), operand_of(call.outputs[0]),
-          operand_of(is_gradient ? call.inputs[call.num_inputs - 1] : call.outputs[1]), operand_of(call.inputs[sizes.has_weight ? 2 : 0]),
-          static_cast<const int64_t*>(call.inputs[1].data), sizes, attrs.ignore_index, sizes.is_reduced && attrs.reduction == 1};
+  return {operand_of(call.inputs[0]),
+          operand_of(call.outputs[0]),
+          operand_of(is_gradient ? call.inputs[call.num_inputs - 1] : call.outputs[1]),
+          operand_of(call.inputs[sizes.has_weight ? 2 : 0]),
+          static_cast<const int64_t*>(call.inputs[1].data),
+          sizes,
+          attrs.ignore_index,
+          sizes.is_reduced && attrs.reduction == 1};
 }
 
 template <bool is_gradient, Class type>
@@ -119,7 +126,8 @@ Status launch_forward(const OpCall& call) {
 template <class Number>
 Status launch_backward(const OpCall& call) {
   if (call.outputs[0].numel == 0) return {};
-  return launch(nll_backward<Number>, item_shape(call.outputs[0].numel), call.stream, device_call(call, true));
+  return launch(nll_backward<Number>, item_shape(call.outputs[0].numel), call.stream,
+                device_call(call, true));
 }
 
 Cost cost(const OpCall& call) { return cost_of(call, double(call.inputs[1].numel)); }
@@ -128,10 +136,12 @@ template <Class type>
 void add_kernels(std::vector<KernelPtr>* kernels) {
   using Number = NumberOf<type>;
   const std::string suffix = std::string(".") + pointwise::class_name(type) + ".cuda";
-  kernels->push_back(make_kernel({OpKind{248}, "nll_loss" + suffix, DeviceType::Cuda, 5},
-                                 {supported<false, type>, launch_forward<Number>, cost, nullptr, load_kernel<nll_forward<Number>>}));
-  kernels->push_back(make_kernel({OpKind{249}, "nll_loss_bwd" + suffix, DeviceType::Cuda, 5},
-                                 {supported<true, type>, launch_backward<Number>, cost, nullptr, load_kernel<nll_backward<Number>>}));
+  kernels->push_back(make_kernel(
+      {OpKind{248}, "nll_loss" + suffix, DeviceType::Cuda, 5},
+      {supported<false, type>, launch_forward<Number>, cost, nullptr, load_kernel<nll_forward<Number>>}));
+  kernels->push_back(make_kernel(
+      {OpKind{249}, "nll_loss_bwd" + suffix, DeviceType::Cuda, 5},
+      {supported<true, type>, launch_backward<Number>, cost, nullptr, load_kernel<nll_backward<Number>>}));
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
-// The gradients of gamma and beta of norms of the last axes: sums over all rows. A block adds 32 columns of a chunk
-// of the rows, and then each column adds its chunks in their order, so that the sum does not depend on the device.
+// The gradients of gamma and beta of norms of the last axes: sums over all rows. A block adds 32 columns of a
+// chunk of the rows, and then each column adds its chunks in their order, so that the sum does not depend on
+// the device.
 #pragma once
 
 #include "ops/elementwise_grid.h"
@@ -22,7 +23,8 @@ inline SumChunks sum_chunks(int64_t rows) {
 
 // Partial sums: of gamma, then of beta, for each chunk.
 template <class Number, bool kHasMean>
-__global__ void __launch_bounds__(kThreads) sum_chunk(const DeviceRows rows, const SumChunks chunks, Number* partial) {
+__global__ void __launch_bounds__(kThreads)
+    sum_chunk(const DeviceRows rows, const SumChunks chunks, Number* partial) {
   using V = Value<Number>;
   __shared__ V gamma[kSumRows][kSumColumns];
   __shared__ V beta[kSumRows][kSumColumns];
@@ -48,7 +50,8 @@ __global__ void __launch_bounds__(kThreads) sum_chunk(const DeviceRows rows, con
 }
 
 template <class Number>
-__global__ void __launch_bounds__(kThreads) add_chunks(const Number* partial, uint32_t chunks, uint32_t width, DeviceOperand to) {
+__global__ void __launch_bounds__(kThreads)
+    add_chunks(const Number* partial, uint32_t chunks, uint32_t width, DeviceOperand to) {
   const uint32_t column = blockIdx.x * kThreads + threadIdx.x;
   if (column >= width) return;
   Value<Number> total(0);

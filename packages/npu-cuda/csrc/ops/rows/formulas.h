@@ -1,7 +1,7 @@
-// What ops over rows compute, once for the vectors of the host and the threads of CUDA. A row is reduced by the
-// steps of its op, one after the other, and then mapped to its result. A step has a term for each place of the
-// row, over which it takes the sum or the largest; `finish` makes numbers of the row (s) from the total. The
-// term of a step that is kept is there again for the result.
+// What ops over rows compute, once for the vectors of the host and the threads of CUDA. A row is reduced by
+// the steps of its op, one after the other, and then mapped to its result. A step has a term for each place
+// of the row, over which it takes the sum or the largest; `finish` makes numbers of the row (s) from the
+// total. The term of a step that is kept is there again for the result.
 #pragma once
 
 #include <type_traits>
@@ -15,6 +15,13 @@ using pointwise::Value;
 struct Sum {
   static constexpr bool is_sum = true, is_kept = false;
 };
+
+// The larger one may lose a NaN: of a row that has one, the sum of exponentials is NaN.
+template <bool kIsSum, class V>
+NPU_INLINE V join(V a, V b) {
+  if constexpr (kIsSum) return a + b;
+  else return select(a > b, a, b);
+}
 
 // Numbers of a row that are not attributes.
 inline constexpr int kNumbers = 4;
@@ -101,7 +108,9 @@ struct Deviation : Sum {
   template <class V>
   static NPU_INLINE V term(const V* in, const V* s) { return square(in[0] - s[0]); }
   template <class N>
-  static NPU_INLINE void finish(N total, N count, double eps, N* s) { s[1] = 1.0 / sqrt(total / count + eps); }
+  static NPU_INLINE void finish(N total, N count, double eps, N* s) {
+    s[1] = 1.0 / sqrt(total / count + eps);
+  }
 };
 
 // x, then gamma and beta where kAffine is 1 or 2.
@@ -143,7 +152,9 @@ struct MeanGradient : Sum {
 template <int kAffine>
 struct ScaledGradient : Sum {
   template <class V>
-  static NPU_INLINE V term(const V* in, const V* s) { return gradient<kAffine>(in) * ((in[0] - s[0]) * s[1]); }
+  static NPU_INLINE V term(const V* in, const V* s) {
+    return gradient<kAffine>(in) * ((in[0] - s[0]) * s[1]);
+  }
   template <class N>
   static NPU_INLINE void finish(N total, N count, double, N* s) { s[3] = total / count; }
 };

@@ -18,7 +18,8 @@ void write_sums(const OpCall& call, const HostRows& rows, Class type) {
   }
   for (int i = 1; i < call.num_outputs; ++i) {
     const TensorDesc& to = call.outputs[i];
-    if (to.numel > 0) pointwise::writer(pointwise::element_of(to.dtype), type)(first + (i - 1) * width, to.data, 1, width);
+    if (to.numel > 0)
+      pointwise::writer(pointwise::element_of(to.dtype), type)(first + (i - 1) * width, to.data, 1, width);
   }
 }
 

@@ -1,5 +1,5 @@
-// One call on the host: its rows in chunks, which threads share, and the sums over all rows of a gradient, which
-// each chunk adds to memory of its own.
+// One call on the host: its rows in chunks, which threads share, and the sums over all rows of a gradient,
+// which each chunk adds to memory of its own.
 #pragma once
 
 #include "ops/rows/host_loop.h"

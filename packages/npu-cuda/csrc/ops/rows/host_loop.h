@@ -31,12 +31,6 @@ struct VectorsOf {
   }
 };
 
-template <bool kIsSum, class V>
-NPU_INLINE V join(V a, V b) {
-  if constexpr (kIsSum) return a + b;
-  else return maximum(a, b);
-}
-
 // All numbers of a vector joined, halves first.
 template <bool kIsSum, class Lane, class V>
 NPU_INLINE Value<Lane> joined_lanes(V value) {
@@ -56,9 +50,9 @@ NPU_INLINE Value<Lane> joined_lanes(V value) {
 template <class F, class Lane, int kBytes, bool kResident>
 struct RowPasses : VectorsOf<Lane, kBytes> {
   using Base = VectorsOf<Lane, kBytes>;
+  using Base::kLanes;
   using typename Base::N;
   using typename Base::V;
-  using Base::kLanes;
   using Small = typename VectorsOf<Lane, 16>::V;
   static constexpr int kUnroll = 4;
 
@@ -128,7 +122,8 @@ struct RowPasses : VectorsOf<Lane, kBytes> {
 
   template <class Step>
   static NPU_INLINE N total_of(const V* totals) {
-    const V pair = join<Step::is_sum>(join<Step::is_sum>(totals[0], totals[1]), join<Step::is_sum>(totals[2], totals[3]));
+    const V pair = join<Step::is_sum>(join<Step::is_sum>(totals[0], totals[1]),
+                                      join<Step::is_sum>(totals[2], totals[3]));
     return joined_lanes<Step::is_sum, Lane>(pair);
   }
 
@@ -152,7 +147,8 @@ struct RowPasses : VectorsOf<Lane, kBytes> {
     // As a small vector: its functions are code here, those of single numbers calls of the library.
     Small finished[kNumbers];
     for (int k = 0; k < kNumbers; ++k) finished[k] = small(s[k]);
-    Step::template finish<Small>(small(total_of<Step>(totals)), Small(double(rows.call.width())), rows.eps, finished);
+    Step::template finish<Small>(small(total_of<Step>(totals)), Small(double(rows.call.width())), rows.eps,
+                                 finished);
     for (int k = 0; k < kNumbers; ++k) s[k] = N::of(finished[k].raw[0]);
   }
 
@@ -174,7 +170,8 @@ struct RowPasses : VectorsOf<Lane, kBytes> {
     }
     if (i == n) return;
     load_rests(i, n, in);
-    store_rest(F::template result<V>(in, kept(typename F::Reductions{}, in, i, n), numbers), n - i, result() + i);
+    store_rest(F::template result<V>(in, kept(typename F::Reductions{}, in, i, n), numbers), n - i,
+               result() + i);
   }
 
   // Adds the row to the sums that are the gradients of gamma and beta.
@@ -234,7 +231,8 @@ struct RowLoop {
 
   // The rows of one chunk.
   static NPU_INLINE void run(const HostRows* rows, int64_t chunk) {
-    const int64_t begin = chunk * rows->rows_of_chunk, end = std::min(begin + rows->rows_of_chunk, rows->call.count());
+    const int64_t begin = chunk * rows->rows_of_chunk,
+                  end = std::min(begin + rows->rows_of_chunk, rows->call.count());
     Lane* sums = nullptr;
     if (rows->has_sums) {
       sums = reinterpret_cast<Lane*>(rows->sums) + chunk * 2 * rows->call.width();

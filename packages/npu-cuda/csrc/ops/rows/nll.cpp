@@ -18,8 +18,8 @@ const TensorDesc& matrix_of(const OpCall& call, bool is_gradient) {
 
 Status expect_numel(const TensorDesc& tensor, int64_t numel, const char* which) {
   if (tensor.numel == numel) return expect_contiguous(tensor, which);
-  return Status::not_implemented(std::string(which) + " is " + text_of(tensor) + ", not of " + std::to_string(numel) +
-                                 " elements");
+  return Status::not_implemented(std::string(which) + " is " + text_of(tensor) + ", not of " +
+                                 std::to_string(numel) + " elements");
 }
 
 Status check_attrs(const OpCall& call) {
@@ -33,7 +33,8 @@ template <class Number>
 class Reader {
  public:
   Reader(const TensorDesc& tensor, Class type)
-      : data_(static_cast<const char*>(tensor.data)), bytes_(item_bytes(tensor.dtype)),
+      : data_(static_cast<const char*>(tensor.data)),
+        bytes_(item_bytes(tensor.dtype)),
         read_(pointwise::reader(pointwise::element_of(tensor.dtype), type)) {}
   Number at(int64_t i) const {
     Number number;
@@ -63,8 +64,8 @@ Status each_class(const OpCall& call, const NllSizes& sizes, Class type, F f) {
     const int64_t target = targets[row];
     if (target == ignored) continue;
     if (target < 0 || target >= sizes.classes) {
-      return Status::invalid("target " + std::to_string(target) + " of row " + std::to_string(row) + " is not one of " +
-                             std::to_string(sizes.classes) + " classes");
+      return Status::invalid("target " + std::to_string(target) + " of row " + std::to_string(row) +
+                             " is not one of " + std::to_string(sizes.classes) + " classes");
     }
     f(row, target, sizes.has_weight ? weight.at(target) : Number(1));
   }
@@ -100,7 +101,8 @@ Status launch_backward(const OpCall& call) {
   constexpr Number zeros[256] = {};
   for (int64_t row = 0; row < sizes.rows; ++row) {
     for (int64_t i = 0; i < sizes.classes; i += 256) {
-      char* place = static_cast<char*>(dx.data) + (row * sizes.row_stride + i * sizes.class_stride) * item_bytes(dx.dtype);
+      char* place = static_cast<char*>(dx.data) +
+                    (row * sizes.row_stride + i * sizes.class_stride) * item_bytes(dx.dtype);
       write(zeros, place, sizes.class_stride, std::min<int64_t>(256, sizes.classes - i));
     }
   }
@@ -108,7 +110,8 @@ Status launch_backward(const OpCall& call) {
   const bool is_mean = sizes.is_reduced && attrs_of<NllAttrs>(call).reduction == 1;
   return each_class<Number>(call, sizes, type, [&](int64_t row, int64_t target, Number weight) {
     const Number slope = dy.at(sizes.is_reduced ? 0 : row) * weight;
-    put(dx, type, row * sizes.row_stride + target * sizes.class_stride, is_mean ? -slope / total.at(0) : -slope);
+    put(dx, type, row * sizes.row_stride + target * sizes.class_stride,
+        is_mean ? -slope / total.at(0) : -slope);
   });
 }
 
@@ -130,15 +133,24 @@ void add_kernels(std::vector<KernelPtr>* kernels) {
 
 template <class Attrs>
 AttrSchema schema(const char (&name)[5]) {
-  return make_schema<Attrs>(name, {field("reduction", &Attrs::reduction), field("ignore_index", &Attrs::ignore_index)});
+  return make_schema<Attrs>(
+      name, {field("reduction", &Attrs::reduction), field("ignore_index", &Attrs::ignore_index)});
 }
 
 }  // namespace
 
 std::vector<OpInfo> nll_infos() {
-  return {{.kind = OpKind{248}, .name = "NllLossFwd", .min_inputs = 2, .max_inputs = 3, .num_outputs = 2,
+  return {{.kind = OpKind{248},
+           .name = "NllLossFwd",
+           .min_inputs = 2,
+           .max_inputs = 3,
+           .num_outputs = 2,
            .schema = schema<NllAttrs>("NLLF")},
-          {.kind = OpKind{249}, .name = "NllLossBwd", .min_inputs = 3, .max_inputs = 4, .num_outputs = 1,
+          {.kind = OpKind{249},
+           .name = "NllLossBwd",
+           .min_inputs = 3,
+           .max_inputs = 4,
+           .num_outputs = 1,
            .schema = schema<NllAttrs>("NLLB")}};
 }
 
@@ -147,19 +159,26 @@ NllSizes nll_sizes(const OpCall& call, bool is_gradient) {
   const int last = x.rank - 1;
   const bool has_weight = call.num_inputs == (is_gradient ? 4 : 3);
   const bool is_reduced = attrs_of<NllAttrs>(call).reduction != 0 || x.rank == 1;
-  return {x.rank == 2 ? x.shape[0] : 1, x.shape[last], x.rank == 2 ? x.strides[0] : 0, x.strides[last], has_weight, is_reduced};
+  return {x.rank == 2 ? x.shape[0] : 1,
+          x.shape[last],
+          x.rank == 2 ? x.strides[0] : 0,
+          x.strides[last],
+          has_weight,
+          is_reduced};
 }
 
 Status check_nll(const OpCall& call, bool is_gradient, Class type) {
   NPU_TRY(check_floats(call, type, 1));
   NPU_TRY(check_attrs(call));
   const TensorDesc& x = matrix_of(call, is_gradient);
-  if (x.rank != 1 && x.rank != 2) return Status::not_implemented("x has rank " + std::to_string(x.rank) + ", not 1 or 2");
+  if (x.rank != 1 && x.rank != 2)
+    return Status::not_implemented("x has rank " + std::to_string(x.rank) + ", not 1 or 2");
   const NllSizes sizes = nll_sizes(call, is_gradient);
   NPU_TRY(expect_dtype(call.inputs[1], kTargets, "target"));
   NPU_TRY(expect_numel(call.inputs[1], sizes.rows, "target"));
   if (sizes.has_weight) NPU_TRY(expect_numel(call.inputs[2], sizes.classes, "weight"));
-  NPU_TRY(expect_numel(is_gradient ? call.inputs[0] : call.outputs[0], sizes.is_reduced ? 1 : sizes.rows, "y or its gradient"));
+  NPU_TRY(expect_numel(is_gradient ? call.inputs[0] : call.outputs[0], sizes.is_reduced ? 1 : sizes.rows,
+                       "y or its gradient"));
   return expect_numel(is_gradient ? call.inputs[call.num_inputs - 1] : call.outputs[1], 1, "total");
 }
 

@@ -1,8 +1,9 @@
-// The negative log likelihood of classes. NllLossFwd: x, target(, weight) -> y, total. x is [rows, classes], or
-// [classes] of one row; target has a class, an int64, for each row, and weight a factor for each class. A row has
-// the loss -weight * x[class], or 0 where its class is the ignored one. y is the losses (reduction 0), their mean,
-// weighted (1), or their sum (2); total is the sum of the weights, but 0 of losses that are not reduced.
-// NllLossBwd: dy, target(, weight), total -> dx, the gradient for x. A class that is not there is an error.
+// The negative log likelihood of classes. NllLossFwd: x, target(, weight) -> y, total. x is [rows, classes],
+// or [classes] of one row; target has a class, an int64, for each row, and weight a factor for each class. A
+// row has the loss -weight * x[class], or 0 where its class is the ignored one. y is the losses (reduction
+// 0), their mean, weighted (1), or their sum (2); total is the sum of the weights, but 0 of losses that are
+// not reduced. NllLossBwd: dy, target(, weight), total -> dx, the gradient for x. A class that is not there
+// is an error.
 #pragma once
 
 #include "core/op_info.h"

@@ -1,5 +1,5 @@
-// The ops over rows as types: the formula, the kind, how the axes of its tensors are divided, and in what order
-// its tensors are given.
+// The ops over rows as types: the formula, the kind, how the axes of its tensors are divided, and in what
+// order its tensors are given.
 #pragma once
 
 #include "core/op_info.h"
@@ -85,11 +85,13 @@ struct LogSoftmaxBwd : Op<LogSoftmaxBwdFormula, Axis> {
 // With gamma, or gamma and beta, where kAffine is 1 or 2.
 template <int kAffine>
 struct LayerNorm : Op<NormFormula<kAffine>, LayerNormEps> {
-  static constexpr Line line{OpKind::LayerNormFwd, "LayerNormFwd", "layer_norm", "LNEP", Split::LastAxes, 1 + kAffine, 3};
+  static constexpr Line line{
+      OpKind::LayerNormFwd, "LayerNormFwd", "layer_norm", "LNEP", Split::LastAxes, 1 + kAffine, 3};
 };
 template <int kAffine>
 struct LayerNormBwd : Op<NormBwdFormula<kAffine>, NoAttrs> {
-  static constexpr Line line{OpKind::LayerNormBwd, "LayerNormBwd", "layer_norm_bwd", "", Split::LastAxes, 4 + kAffine, 3};
+  static constexpr Line line{
+      OpKind::LayerNormBwd, "LayerNormBwd", "layer_norm_bwd", "", Split::LastAxes, 4 + kAffine, 3};
 };
 template <int kAffine>
 struct RmsNorm : Op<RmsNormFormula<kAffine>, RmsNormEps> {
@@ -101,11 +103,13 @@ struct RmsNormBwd : Op<RmsNormBwdFormula<kAffine>, NoAttrs> {
 };
 template <int kAffine>
 struct GroupNorm : Op<NormFormula<kAffine>, GroupsEps> {
-  static constexpr Line line{OpKind{246}, "GroupNormFwd", "group_norm", "GNRM", Split::Groups, 1 + kAffine, 3};
+  static constexpr Line line{
+      OpKind{246}, "GroupNormFwd", "group_norm", "GNRM", Split::Groups, 1 + kAffine, 3};
 };
 template <int kAffine>
 struct GroupNormBwd : Op<NormBwdFormula<kAffine>, Groups> {
-  static constexpr Line line{OpKind{247}, "GroupNormBwd", "group_norm_bwd", "GNRB", Split::Groups, 4 + kAffine, 3};
+  static constexpr Line line{
+      OpKind{247}, "GroupNormBwd", "group_norm_bwd", "GNRB", Split::Groups, 4 + kAffine, 3};
 };
 
 }  // namespace op
@@ -116,7 +120,9 @@ std::string kernel_name() {
   using F = typename Fn::Formula;
   const bool is_norm = F::kGiven + F::kMade > 0;
   const int affine = F::kInputs - (F::kGiven > 0 ? 2 : 1);
-  return std::string(Fn::line.kernel) + (!is_norm || affine == 0 ? "" : affine == 1 ? ".gamma" : ".gamma_beta");
+  return std::string(Fn::line.kernel) + (!is_norm || affine == 0 ? ""
+                                         : affine == 1           ? ".gamma"
+                                                                 : ".gamma_beta");
 }
 
 template <class Fn>

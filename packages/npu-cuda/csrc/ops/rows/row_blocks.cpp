@@ -10,8 +10,11 @@ constexpr int64_t kMostChunks = 16;       // of sums, each of which has memory
 
 HostOperand operand_of(const TensorDesc& tensor, Class type) {
   const Element element = pointwise::element_of(tensor.dtype);
-  return {static_cast<char*>(tensor.data), item_bytes(tensor.dtype), pointwise::reader(element, type),
-          pointwise::writer(element, type), element == (type == pointwise::kFloat32 ? Element::Float32 : Element::Float64),
+  return {static_cast<char*>(tensor.data),
+          item_bytes(tensor.dtype),
+          pointwise::reader(element, type),
+          pointwise::writer(element, type),
+          element == (type == pointwise::kFloat32 ? Element::Float32 : Element::Float64),
           false};
 }
 
@@ -38,7 +41,8 @@ HostRows host_rows_of(const RowCall& call, Class type) {
   return made;
 }
 
-RowBlocks::RowBlocks(const HostRows& rows, int64_t row) : rows_(rows), row_(row), cursor_(&rows.call.rows, row) {
+RowBlocks::RowBlocks(const HostRows& rows, int64_t row)
+    : rows_(rows), row_(row), cursor_(&rows.call.rows, row) {
   for (int i = 0; i < kBuffers; ++i) along[i] = buffers_[i];
 }
 
@@ -83,7 +87,8 @@ void RowBlocks::read_numbers(void* numbers, int count) const {
 void RowBlocks::write_numbers(const void* numbers, int count) const {
   for (int i = 0; i < count; ++i) {
     const HostOperand& to = rows_.numbers[i];
-    if (to.data) to.write(static_cast<const char*>(numbers) + i * rows_.number_bytes, to.data + row_ * to.bytes, 1, 1);
+    if (to.data)
+      to.write(static_cast<const char*>(numbers) + i * rows_.number_bytes, to.data + row_ * to.bytes, 1, 1);
   }
 }
 

@@ -1,6 +1,6 @@
-// The rows of a call on the host, one after the other, as contiguous numbers. A row that is stored so is taken as
-// it is; another one is read into a buffer, in blocks where it is longer than that, which are then read again in
-// each pass over the row.
+// The rows of a call on the host, one after the other, as contiguous numbers. A row that is stored so is
+// taken as it is; another one is read into a buffer, in blocks where it is longer than that, which are then
+// read again in each pass over the row.
 #pragma once
 
 #include "ops/pointwise/host_rows.h"
@@ -68,7 +68,8 @@ class RowBlocks {
   int64_t row_;
   pointwise::Cursor cursor_;
   bool has_[kBuffers] = {};  // a row that is the same for all
-  // A line longer than a block, so that places of the same number do not compete for the same lines of the cache.
+  // A line longer than a block, so that places of the same number do not compete for the same lines of the
+  // cache.
   alignas(64) char buffers_[kBuffers][kBlock * 8 + 64];
 };
 

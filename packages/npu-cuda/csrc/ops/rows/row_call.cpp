@@ -32,7 +32,8 @@ Status check_parameters(const OpCall& call, const Shape& shape, const int64_t* s
   for (int i = is_gradient(shape) ? 2 : 1; i < shape.inputs; ++i) {
     const TensorDesc& parameter = call.inputs[i];
     if (parameter.rank == rank && std::equal(sizes, sizes + rank, parameter.shape)) continue;
-    return refuse(shape, "gamma or beta is " + text_of(parameter) + ", which is not the shape that is normalized");
+    return refuse(shape,
+                  "gamma or beta is " + text_of(parameter) + ", which is not the shape that is normalized");
   }
   if (!is_gradient(shape)) return {};
   for (int i = 1; i < call.num_outputs; ++i) {
@@ -40,7 +41,8 @@ Status check_parameters(const OpCall& call, const Shape& shape, const int64_t* s
     if (sums.numel == 0) continue;
     NPU_TRY(expect_contiguous(sums, "the gradient of gamma or beta"));
     if (sums.rank == rank && std::equal(sizes, sizes + rank, sums.shape)) continue;
-    return refuse(shape, "the gradient of gamma or beta is " + text_of(sums) + ", which is not the shape that is normalized");
+    return refuse(shape, "the gradient of gamma or beta is " + text_of(sums) +
+                             ", which is not the shape that is normalized");
   }
   return {};
 }
@@ -50,7 +52,8 @@ Status check_numbers(const OpCall& call, const Shape& shape, int64_t rows) {
     const TensorDesc& numbers = is_gradient(shape) ? call.inputs[shape.inputs + i] : call.outputs[1 + i];
     NPU_TRY(expect_contiguous(numbers, "mean or rstd"));
     if (numbers.numel == rows) continue;
-    return refuse(shape, "mean or rstd is " + text_of(numbers) + ", not of " + std::to_string(rows) + " rows");
+    return refuse(shape,
+                  "mean or rstd is " + text_of(numbers) + ", not of " + std::to_string(rows) + " rows");
   }
   return {};
 }
@@ -59,7 +62,8 @@ Status check_last_axes(const OpCall& call, const Shape& shape) {
   const TensorDesc& x = call.inputs[0];
   const int64_t rows = first_number(call, shape).numel;
   const int leading = leading_axes(x, rows);
-  if (leading < 0) return refuse(shape, text_of(x) + " has no last axes that leave " + std::to_string(rows) + " rows");
+  if (leading < 0)
+    return refuse(shape, text_of(x) + " has no last axes that leave " + std::to_string(rows) + " rows");
   if (rows > 0 && x.numel == 0) return refuse(shape, "rows of no elements have no mean");
   NPU_TRY(check_numbers(call, shape, rows));
   int rank = x.rank - leading;
@@ -77,7 +81,8 @@ Status check_groups(const OpCall& call, const Shape& shape, int64_t groups) {
   const TensorDesc& x = call.inputs[0];
   if (x.rank < 2) return refuse(shape, "x has rank " + std::to_string(x.rank) + ", less than 2");
   if (groups < 1 || x.shape[1] % groups != 0) {
-    return refuse(shape, std::to_string(x.shape[1]) + " channels are not " + std::to_string(groups) + " groups");
+    return refuse(shape,
+                  std::to_string(x.shape[1]) + " channels are not " + std::to_string(groups) + " groups");
   }
   if (x.shape[0] > 0 && x.numel == 0) return refuse(shape, "rows of no elements have no mean");
   NPU_TRY(check_parameters(call, shape, x.shape + 1, 1));
@@ -128,7 +133,8 @@ void divide_axes(const Shape& shape, int64_t parameter, int leading, RowCall* ma
   const int64_t axis_of_rows = parameter < 0 ? parameter + x.rank : parameter;
   for (int axis = x.rank - 1; axis >= 0; --axis) {
     const bool is_column = shape.line.split == Split::OneAxis ? axis == axis_of_rows : axis >= leading;
-    division.add(is_column, x.shape[axis], [&](const TensorDesc& each) { return stride_along(each, x, axis); });
+    division.add(is_column, x.shape[axis],
+                 [&](const TensorDesc& each) { return stride_along(each, x, axis); });
   }
   division.finish();
 }
@@ -147,7 +153,8 @@ void divide_groups(int64_t groups, RowCall* made) {
   const int64_t channels = x.shape[1] / groups;
   Division division(made, made->inputs + 1);
   for (int axis = x.rank - 1; axis >= 2; --axis) {
-    division.add(true, x.shape[axis], [&](const TensorDesc& each) { return stride_beside_channels(each, x, axis); });
+    division.add(true, x.shape[axis],
+                 [&](const TensorDesc& each) { return stride_beside_channels(each, x, axis); });
   }
   division.add(true, channels, [&](const TensorDesc& each) { return stride_of_channels(each, x); });
   division.add(false, groups, [&](const TensorDesc& each) { return stride_of_channels(each, x) * channels; });
@@ -163,12 +170,14 @@ Status check_floats(const OpCall& call, Class type, int other) {
     const TensorDesc& tensor = pointwise::operand_of(call, i);
     const Element element = pointwise::element_of(tensor.dtype);
     if (i == other) continue;
-    if (element > Element::Float64) return Status::not_implemented("a tensor is " + name_of(tensor.dtype) + ", not a real float");
+    if (element > Element::Float64)
+      return Status::not_implemented("a tensor is " + name_of(tensor.dtype) + ", not a real float");
     if (element == Element::Float64) computed = pointwise::kFloat64;
   }
   if (computed == type) return {};
   const bool is_double = computed == pointwise::kFloat64;
-  return Status::not_implemented(is_double ? "float64 is computed in f64" : "these dtypes are computed in f32");
+  return Status::not_implemented(is_double ? "float64 is computed in f64"
+                                           : "these dtypes are computed in f32");
 }
 
 Status check_rows(const OpCall& call, const Shape& shape, Class type, int64_t parameter) {
@@ -178,7 +187,8 @@ Status check_rows(const OpCall& call, const Shape& shape, Class type, int64_t pa
   NPU_TRY(check_floats(call, type));
   const TensorDesc &x = call.inputs[0], &y = call.outputs[0];
   if (y.numel > 0 || !is_gradient(shape)) NPU_TRY(expect_same_shape(y, x, "the result", "x"));
-  if (shape.line.split == Split::OneAxis && shape.inputs == 2) NPU_TRY(expect_same_shape(call.inputs[1], x, "y", "dy"));
+  if (shape.line.split == Split::OneAxis && shape.inputs == 2)
+    NPU_TRY(expect_same_shape(call.inputs[1], x, "y", "dy"));
   if (is_gradient(shape)) NPU_TRY(expect_same_shape(call.inputs[1], x, "dy", "x"));
   switch (shape.line.split) {
     case Split::OneAxis: return check_axis(call, shape, parameter);
@@ -198,7 +208,8 @@ RowCall row_call_of(const OpCall& call, const Shape& shape, int64_t parameter) {
     divide_groups(parameter, &made);
   } else {
     const bool has_rows = shape.line.split == Split::LastAxes;
-    divide_axes(shape, parameter, has_rows ? leading_axes(call.inputs[0], first_number(call, shape).numel) : 0, &made);
+    divide_axes(shape, parameter,
+                has_rows ? leading_axes(call.inputs[0], first_number(call, shape).numel) : 0, &made);
   }
   return made;
 }
@@ -207,18 +218,24 @@ RowCall channel_call_of(const OpCall& call, int64_t groups) {
   const TensorDesc& x = call.inputs[0];
   RowCall made{};
   made.inputs = 4;
-  const TensorDesc* along[] = {&x, &call.inputs[1], &call.inputs[call.num_inputs - 2], &call.inputs[call.num_inputs - 1], &x};
+  const TensorDesc* along[] = {&x, &call.inputs[1], &call.inputs[call.num_inputs - 2],
+                               &call.inputs[call.num_inputs - 1], &x};
   std::copy(std::begin(along), std::end(along), made.along);
-  for (int i = 0; i < 2; ++i) made.numbers[i] = call.outputs[1 + i].numel > 0 ? &call.outputs[1 + i] : nullptr;
+  for (int i = 0; i < 2; ++i)
+    made.numbers[i] = call.outputs[1 + i].numel > 0 ? &call.outputs[1 + i] : nullptr;
   const int64_t channels = x.shape[1] / groups;
   const auto is_number = [&](const TensorDesc& each) { return &each == along[2] || &each == along[3]; };
   Division division(&made, 5);
   for (int axis = x.rank - 1; axis >= 2; --axis) {
-    division.add(true, x.shape[axis], [&](const TensorDesc& each) { return is_number(each) ? 0 : each.strides[axis]; });
+    division.add(true, x.shape[axis],
+                 [&](const TensorDesc& each) { return is_number(each) ? 0 : each.strides[axis]; });
   }
-  division.add(true, x.shape[0], [&](const TensorDesc& each) { return is_number(each) ? groups : each.strides[0]; });
-  division.add(false, channels, [&](const TensorDesc& each) { return is_number(each) ? 0 : each.strides[1]; });
-  division.add(false, groups, [&](const TensorDesc& each) { return is_number(each) ? 1 : each.strides[1] * channels; });
+  division.add(true, x.shape[0],
+               [&](const TensorDesc& each) { return is_number(each) ? groups : each.strides[0]; });
+  division.add(false, channels,
+               [&](const TensorDesc& each) { return is_number(each) ? 0 : each.strides[1]; });
+  division.add(false, groups,
+               [&](const TensorDesc& each) { return is_number(each) ? 1 : each.strides[1] * channels; });
   division.finish();
   return made;
 }

@@ -16,7 +16,7 @@ using pointwise::Nest;
 // What a call computes, of a line without its types.
 struct Shape {
   Line line;
-  int inputs;  // along rows, in the order of the formula: x comes before dy
+  int inputs;       // along rows, in the order of the formula: x comes before dy
   int given, made;  // numbers of a row
   bool has_result;
 };
@@ -30,7 +30,7 @@ constexpr Shape shape_of() {
 struct RowCall {
   Nest rows, columns;  // operands: the inputs along rows, then the result
   int inputs;
-  const TensorDesc* along[8];  // the operands
+  const TensorDesc* along[8];    // the operands
   const TensorDesc* numbers[2];  // given, or made
 
   int64_t count() const { return rows.numel; }
@@ -43,10 +43,12 @@ RowCall row_call_of(const OpCall& call, const Shape& shape, int64_t parameter);
 // The sums over all rows that are the gradients of gamma and beta, of a call of GroupNormBwd.
 RowCall channel_call_of(const OpCall& call, int64_t groups);
 
-// Ok where all tensors are real floats whose class this is, `other` aside: float64 where one is, else float32.
+// Ok where all tensors are real floats whose class this is, `other` aside: float64 where one is, else
+// float32.
 Status check_floats(const OpCall& call, Class type, int other = -1);
 
-// Ok where the op is computed in this class for such tensors; `parameter` is the axis or the number of groups.
+// Ok where the op is computed in this class for such tensors; `parameter` is the axis or the number of
+// groups.
 Status check_rows(const OpCall& call, const Shape& shape, Class type, int64_t parameter);
 
 template <class Attrs>

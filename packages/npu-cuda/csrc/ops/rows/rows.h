@@ -1,4 +1,5 @@
-// The ops over rows: softmax, norms and their gradients. To add an op, write its formula and its line in ops.h.
+// The ops over rows: softmax, norms and their gradients. To add an op, write its formula and its line in
+// ops.h.
 #pragma once
 
 #include "core/op_info.h"

@@ -35,7 +35,7 @@ def _nll_loss(node: OpNode, pack: Pack) -> Lowered:
 
 
 def _nll_loss_backward(node: OpNode, pack: Pack) -> Lowered:
-    names = ("grad_output", "self", "target", "weight", "total_weight")
+    names: tuple[str, ...] = ("grad_output", "self", "target", "weight", "total_weight")
     if node.operands is None and len(node.inputs) == len(names) - 1:
         names = ("grad_output", "self", "target", "total_weight")
     build = OpBuilder(node, pack, *names)

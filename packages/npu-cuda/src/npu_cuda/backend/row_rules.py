@@ -52,7 +52,7 @@ def _affine(build: OpBuilder) -> list[Operand] | str:
 
 def _statistics_shape(build: OpBuilder) -> tuple[int, ...]:
     shape = build.type(build.tensors["input"]).static_shape
-    count = len(build.node.attrs["normalized_shape"])  # type: ignore[arg-type]
+    count = len(build.node.attrs["normalized_shape"])
     return (*shape[: len(shape) - count], *([1] * count))
 
 

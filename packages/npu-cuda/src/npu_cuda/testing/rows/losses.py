@@ -66,12 +66,11 @@ def _cases(*, gradient: bool) -> Iterator[Case]:
                 yield _case(6, dtype, count, reduction, gradient=gradient)
         yield _case(0, "float32", 0, reduction, gradient=gradient)
     plain = _case(6, "float32", 1, 2, gradient=gradient)
-    strided = {"strides": (1, 6)}
     if gradient:
-        yield replace(plain, name="transposed", outputs=(replace(plain.outputs[0], **strided),))
+        yield replace(plain, name="transposed", outputs=(replace(plain.outputs[0], strides=(1, 6)),))
     else:
         yield replace(
-            plain, name="transposed", inputs=(replace(plain.inputs[0], **strided), *plain.inputs[1:])
+            plain, name="transposed", inputs=(replace(plain.inputs[0], strides=(1, 6)), *plain.inputs[1:])
         )
         one = (TensorLayout((CLASSES,)), TensorLayout((), "int64"))
         yield replace(plain, name="one row", inputs=one, attrs={"reduction": 1})
