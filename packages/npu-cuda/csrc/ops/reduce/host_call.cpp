@@ -155,7 +155,7 @@ class Columns {
   void reduce(const Pass<Lane>& pass, int64_t offset, int64_t n) {
     const Nest& reduced = job_.geometry.reduced;
     const int64_t stride = reduced.strides[0][0];
-    const int64_t most = std::min(kRowsOfLevel, kBlockOfRows / n);
+    const int64_t most = job_.x.is_stored() ? kRowsOfLevel : std::min(kRowsOfLevel, kBlockOfRows / n);
     std::fill_n(states_[0], n, pass.start);
     int64_t counts[kLevels] = {};
     Cursor at(&reduced, 0);

@@ -105,10 +105,9 @@ struct Vectors {
   struct FinishLoop {
     static NPU_INLINE void run(Lane* a, const Lane* shifts, int64_t n, double count, const void* attrs) {
       const Attrs p = *static_cast<const Attrs*>(attrs);
-      for (int64_t i = 0; i < n; i += kLanes) {
-        const int64_t lanes = std::min<int64_t>(kLanes, n - i);
-        store(Fn::finish(p, load(a + i, lanes), load(shifts + i, lanes), count), a + i, lanes);
-      }
+      int64_t i = 0;
+      for (; i + kLanes <= n; i += kLanes) store(Fn::finish(p, load(a + i), load(shifts + i), count), a + i);
+      if (i < n) store(Fn::finish(p, load(a + i, n - i), load(shifts + i, n - i), count), a + i, n - i);
     }
   };
 };
