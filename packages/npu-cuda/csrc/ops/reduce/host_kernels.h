@@ -47,7 +47,8 @@ struct Vectors {
     } else if constexpr (kBytes > 16) {
       using Half = Vectors<Fn, Lane, kBytes / 2>;
       constexpr std::make_index_sequence<kLanes / 2> half;
-      const auto low = Half::V::of(lanes_from<0>(state, half)), high = Half::V::of(lanes_from<kLanes / 2>(state, half));
+      const auto low = Half::V::of(lanes_from<0>(state, half)),
+          high = Half::V::of(lanes_from<kLanes / 2>(state, half));
       return Half::join(Fn::merge(low, high));
     } else {
       const auto high = lanes_from<kCount / 2>(state, std::make_index_sequence<kLanes>());
@@ -58,7 +59,8 @@ struct Vectors {
   static NPU_INLINE Lane state_of(const Attrs& p, const Lane* x, int64_t n, Lane shift) {
     constexpr int kStates = 4;
     const V m = V::of(shift - T{});
-    V a[kStates] = {Fn::template start<V>(), Fn::template start<V>(), Fn::template start<V>(), Fn::template start<V>()};
+    V a[kStates] = {Fn::template start<V>(), Fn::template start<V>(), Fn::template start<V>(),
+                    Fn::template start<V>()};
     int64_t i = 0;
     for (; i + kStates * kLanes <= n; i += kStates * kLanes) {
       for (int k = 0; k < kStates; ++k) a[k] = Fn::step(p, a[k], load(x + i + k * kLanes), m);
