@@ -79,7 +79,7 @@ def test_an_addend_is_copied_into_the_shape_of_the_result_where_it_has_another()
 
 def test_what_is_refused_is_refused_with_the_reason() -> None:
     cases = [
-        ("f32[3]", "f32[3] = aten.cumsum.default(self=%a) {dim=0}", "no native op for aten.cumsum.default"),
+        ("f32[3]", "f32[3] = aten.cumprod.default(self=%a) {dim=0}", "no native op for aten.cumprod.default"),
         ("f32[n]", "f32[n] = aten.relu.default(self=%a)", "^native ops take fixed sizes, not f32\\[n\\]$"),
         ("int", "f32[3] = aten.relu.default(self=%a)", "take tensors, not a number of type int"),
         ("f32[3]@sparse_coo", "f32[3] = aten.relu.default(self=%a)", "take strided tensors, not"),

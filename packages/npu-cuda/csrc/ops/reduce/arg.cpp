@@ -26,7 +26,8 @@ Status check_arg(const Row& row, Class type, const OpCall& call) {
   const bool is_one_axis = std::popcount(attrs.reduced(x.rank)) <= 1;
   if (is_one_axis || (attrs.axes == 0 && is_contiguous(x))) return {};
   if (attrs.axes == 0) return not_contiguous(x, "x, of whose elements a place is wanted,");
-  return Status::not_implemented(std::string(row.name) + " takes one axis or all, not the bits " + std::to_string(attrs.axes));
+  return Status::not_implemented(std::string(row.name) + " takes one axis or all, not the bits " +
+                                 std::to_string(attrs.axes));
 }
 
 }  // namespace npu::reduce

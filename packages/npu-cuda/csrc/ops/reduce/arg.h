@@ -1,5 +1,5 @@
-// argmax, argmin: the place of the largest or smallest element along an axis, or among all, in int64; NaN counts as the
-// largest and as the smallest, and of equal ones it is the first.
+// argmax, argmin: the place of the largest or smallest element along an axis, or among all, in int64; NaN
+// counts as the largest and as the smallest, and of equal ones it is the first.
 #pragma once
 
 #include "ops/reduce/op.h"

@@ -13,7 +13,9 @@ struct Axes {
   int64_t axes = 0;  // 0: all
 
   static std::vector<AttrField> fields() { return {field("axes", &Axes::axes)}; }
-  uint64_t reduced(int rank) const { return axes == 0 ? (uint64_t{1} << rank) - 1 : static_cast<uint64_t>(axes); }
+  uint64_t reduced(int rank) const {
+    return axes == 0 ? (uint64_t{1} << rank) - 1 : static_cast<uint64_t>(axes);
+  }
   Status check(int rank) const;
 };
 
@@ -29,7 +31,9 @@ struct AllButLast {
 struct PowerAxes : Axes {
   double power = 2;
 
-  static std::vector<AttrField> fields() { return {field("axes", &PowerAxes::axes), field("power", &PowerAxes::power)}; }
+  static std::vector<AttrField> fields() {
+    return {field("axes", &PowerAxes::axes), field("power", &PowerAxes::power)};
+  }
 };
 
 struct CorrectionAxes : Axes {

@@ -11,7 +11,8 @@ AttrSchema schema(const char (&name)[5]) { return make_schema<BatchNorm>(name, B
 
 Status check_counts(const OpCall& call, int least, int most) {
   if (call.num_inputs == least || call.num_inputs == most) return {};
-  return Status::not_implemented("it takes " + std::to_string(least) + " or " + std::to_string(most) + " inputs, not " +
+  return Status::not_implemented("it takes " + std::to_string(least) + " or " + std::to_string(most) +
+                                 " inputs, not " +
                                  std::to_string(call.num_inputs));
 }
 
@@ -20,7 +21,8 @@ Status check_input(Class type, const TensorDesc& x) {
   if (x.rank < 2) return Status::not_implemented("x has " + std::to_string(x.rank) + " axes, less than 2");
   if (type == kFloat64) return expect_dtype(x, kFloat64Type, "x");
   const bool is_real = x.dtype == npu::kFloat32 || x.dtype == kFloat16 || x.dtype == kBFloat16;
-  return is_real ? Status() : Status::not_implemented("x is " + name_of(x.dtype) + ", not a float of 32 or 16 bits");
+  if (is_real) return {};
+  return Status::not_implemented("x is " + name_of(x.dtype) + ", not a float of 32 or 16 bits");
 }
 
 Status check_image(const TensorDesc& tensor, const TensorDesc& x, const char* which) {
@@ -32,7 +34,8 @@ Status check_vector(Class type, const TensorDesc& tensor, const TensorDesc& x, c
   NPU_TRY(expect_dtype(tensor, type == kFloat64 ? kFloat64Type : npu::kFloat32, which));
   NPU_TRY(expect_contiguous(tensor, which));
   if (tensor.rank == 1 && tensor.shape[0] == x.shape[1]) return {};
-  return Status::not_implemented(std::string(which) + " is not a number for each of " + std::to_string(x.shape[1]) + " channels");
+  return Status::not_implemented(std::string(which) + " is not a number for each of " +
+                                 std::to_string(x.shape[1]) + " channels");
 }
 
 Status check_elements(const TensorDesc& x) {
@@ -42,9 +45,11 @@ Status check_elements(const TensorDesc& x) {
 }  // namespace
 
 std::vector<OpInfo> batch_norm_infos() {
-  return {{.kind = OpKind::BatchNormFwd, .name = "BatchNormFwd", .min_inputs = 1, .max_inputs = 5, .num_outputs = 3,
+  return {{.kind = OpKind::BatchNormFwd, .name = "BatchNormFwd", .min_inputs = 1, .max_inputs = 5,
+           .num_outputs = 3,
            .schema = schema("BNEP")},
-          {.kind = OpKind::BatchNormBwd, .name = "BatchNormBwd", .min_inputs = 4, .max_inputs = 5, .num_outputs = 3,
+          {.kind = OpKind::BatchNormBwd, .name = "BatchNormBwd", .min_inputs = 4, .max_inputs = 5,
+           .num_outputs = 3,
            .schema = schema("BNEB")}};
 }
 

@@ -1,7 +1,8 @@
-// Batch norms of x [N, C, *]: y = (x - mean) * rstd * gamma + beta for each channel, and their gradients, composed of
-// reductions and pointwise loops. Statistics have the type that is computed in: float32, or float64 for float64.
+// Batch norms of x [N, C, *]: y = (x - mean) * rstd * gamma + beta for each channel, and their gradients,
+// composed of reductions and pointwise loops. Statistics have the type that is computed in: float32, or
+// float64 for float64.
 //
-//   BatchNormFwd: (x[, gamma, beta]) -> (y, mean, rstd); with running statistics (x[, gamma, beta], mean, var)
+//   BatchNormFwd: (x[, gamma, beta]) -> (y, mean, rstd); with running statistics also mean and var
 //   BatchNormBwd: (dy, x, mean, rstd[, gamma]) -> (dx, dgamma, dbeta); with running statistics var for rstd
 #pragma once
 
@@ -14,7 +15,9 @@ struct BatchNorm {
   float eps = 1e-5f;
   uint32_t flags = 0;  // 1: running statistics
 
-  static std::vector<AttrField> fields() { return {field("eps", &BatchNorm::eps), field("flags", &BatchNorm::flags)}; }
+  static std::vector<AttrField> fields() {
+    return {field("eps", &BatchNorm::eps), field("flags", &BatchNorm::flags)};
+  }
   bool has_running() const { return flags & 1; }
 };
 
@@ -40,14 +43,16 @@ struct InverseDeviation {
 
 struct Normalize {
   using Attrs = None;
-  static constexpr Row row{"BatchNormFwd", OpKind{15}, kReal, "(V x, V mean, V rstd)", "(y)", "", "(x - mean) * rstd"};
+  static constexpr Row row{"BatchNormFwd", OpKind{15}, kReal, "(V x, V mean, V rstd)", "(y)", "",
+                           "(x - mean) * rstd"};
   template <class V>
   static NPU_INLINE Results<V, 1> at(const Attrs&, V x, V mean, V rstd) { return {{(x - mean) * rstd}}; }
 };
 
 struct NormalizeAffine {
   using Attrs = None;
-  static constexpr Row row{"BatchNormFwd", OpKind{15}, kReal, "(V x, V mean, V rstd, V gamma, V beta)", "(y)", "",
+  static constexpr Row row{"BatchNormFwd", OpKind{15}, kReal, "(V x, V mean, V rstd, V gamma, V beta)",
+                           "(y)", "",
                            "(x - mean) * (rstd * gamma) + beta"};
   template <class V>
   static NPU_INLINE Results<V, 1> at(const Attrs&, V x, V mean, V rstd, V gamma, V beta) {
@@ -58,9 +63,12 @@ struct NormalizeAffine {
 // dy times the normalized x, whose sum is dgamma.
 struct Projection {
   using Attrs = None;
-  static constexpr Row row{"BatchNormBwd", OpKind{16}, kReal, "(V dy, V x, V mean, V rstd)", "(y)", "", "dy * (x - mean) * rstd"};
+  static constexpr Row row{"BatchNormBwd", OpKind{16}, kReal, "(V dy, V x, V mean, V rstd)", "(y)", "",
+                           "dy * (x - mean) * rstd"};
   template <class V>
-  static NPU_INLINE Results<V, 1> at(const Attrs&, V dy, V x, V mean, V rstd) { return {{dy * ((x - mean) * rstd)}}; }
+  static NPU_INLINE Results<V, 1> at(const Attrs&, V dy, V x, V mean, V rstd) {
+    return {{dy * ((x - mean) * rstd)}};
+  }
 };
 
 struct Count {
@@ -69,7 +77,8 @@ struct Count {
 
 struct Gradient {
   using Attrs = Count;
-  static constexpr Row row{"BatchNormBwd", OpKind{16}, kReal, "(V dy, V x, V mean, V rstd, V dgamma, V dbeta)", "(dx)", "",
+  static constexpr Row row{"BatchNormBwd", OpKind{16}, kReal,
+                           "(V dy, V x, V mean, V rstd, V dgamma, V dbeta)", "(dx)", "",
                            "rstd * (dy - (dbeta + (x - mean) * rstd * dgamma) / n)"};
   template <class V>
   static NPU_INLINE Results<V, 1> at(const Attrs& p, V dy, V x, V mean, V rstd, V dgamma, V dbeta) {
@@ -80,7 +89,8 @@ struct Gradient {
 struct GradientAffine {
   using Attrs = Count;
   static constexpr Row row{"BatchNormBwd", OpKind{16}, kReal,
-                           "(V dy, V x, V mean, V rstd, V dgamma, V dbeta, V gamma)", "(dx)", "", "gamma * gradient"};
+                           "(V dy, V x, V mean, V rstd, V dgamma, V dbeta, V gamma)", "(dx)", "",
+                               "gamma * gradient"};
   template <class V>
   static NPU_INLINE Results<V, 1> at(const Attrs& p, V dy, V x, V mean, V rstd, V dgamma, V dbeta, V gamma) {
     return {{gamma * Gradient::at<V>(p, dy, x, mean, rstd, dgamma, dbeta).of[0]}};

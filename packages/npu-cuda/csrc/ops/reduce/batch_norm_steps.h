@@ -58,11 +58,13 @@ inline int64_t axes_of_channel(const TensorDesc& x) { return (int64_t{1} << x.ra
 
 template <class Steps>
 Status launch_batch_norm_fwd(const OpCall& call) {
-  const TensorDesc &x = call.inputs[0], &y = call.outputs[0], &mean = call.outputs[1], &rstd = call.outputs[2];
+  const TensorDesc &x = call.inputs[0], &y = call.outputs[0], &mean = call.outputs[1];
+  const TensorDesc& rstd = call.outputs[2];
   const auto attrs = attrs_of<BatchNorm>(call);
   const auto next = [&] { return StepCall(call, call.workspace); };
   if (attrs.has_running()) {
-    NPU_TRY(Steps::template pointwise<pointwise::op::Cast>(next().input(call.inputs[call.num_inputs - 2]).to(mean)));
+    const TensorDesc& given = call.inputs[call.num_inputs - 2];
+    NPU_TRY(Steps::template pointwise<pointwise::op::Cast>(next().input(given).to(mean)));
     NPU_TRY(Steps::template pointwise<step::InverseDeviation>(
         next().input(call.inputs[call.num_inputs - 1]).attrs(attrs).to(rstd)));
   } else {
@@ -80,14 +82,17 @@ Status launch_batch_norm_fwd(const OpCall& call) {
   return Steps::template pointwise<step::NormalizeAffine>(last.to(y));
 }
 
-// What the steps of a gradient keep in the workspace: dy times the normalized x, and rstd of a running variance.
+// What the steps of a gradient keep in the workspace: dy times the normalized x, and rstd of a running
+// variance.
 template <class Number>
 struct Kept {
   TensorDesc projection, rstd;
   void* rest;
 
   static int64_t aligned(int64_t numbers) { return (numbers * int64_t{sizeof(Number)} + 255) / 256 * 256; }
-  static uint64_t bytes(const TensorDesc& x) { return static_cast<uint64_t>(aligned(x.numel) + aligned(x.shape[1])); }
+  static uint64_t bytes(const TensorDesc& x) {
+    return static_cast<uint64_t>(aligned(x.numel) + aligned(x.shape[1]));
+  }
 
   Kept(const OpCall& call) : projection(call.inputs[1]), rstd(call.inputs[3]) {
     auto* start = static_cast<char*>(call.workspace);
@@ -121,7 +126,8 @@ Status launch_batch_norm_bwd(const OpCall& call) {
   NPU_TRY(Steps::template reduce<op::Sum>(next().input(dy).attrs(axes).to(dbeta)));
   const step::Count count{attrs.has_running() ? 0 : double(x.shape[1]) / double(x.numel)};
   StepCall last(call, kept.rest);
-  last.input(dy).input(x).channels(mean, x.rank).channels(rstd, x.rank).channels(dgamma, x.rank).channels(dbeta, x.rank);
+  last.input(dy).input(x).channels(mean, x.rank).channels(rstd, x.rank);
+  last.channels(dgamma, x.rank).channels(dbeta, x.rank);
   last.attrs(count);
   if (call.num_inputs == 4) return Steps::template pointwise<step::Gradient>(last.to(dx));
   return Steps::template pointwise<step::GradientAffine>(last.channels(call.inputs[4], x.rank).to(dx));
@@ -131,7 +137,8 @@ template <class Steps>
 uint64_t fwd_bytes(const OpCall& call) {
   const TensorDesc& x = call.inputs[0];
   const CorrectionAxes biased{{axes_of_channel(x)}, 0};
-  return Steps::template reduction_bytes<op::Var>(StepCall(call, nullptr).input(x).attrs(biased).to(call.outputs[1]));
+  StepCall step(call, nullptr);
+  return Steps::template reduction_bytes<op::Var>(step.input(x).attrs(biased).to(call.outputs[1]));
 }
 
 template <class Steps>
@@ -140,9 +147,11 @@ uint64_t bwd_bytes(const OpCall& call) {
   const Axes axes{axes_of_channel(x)};
   const Kept<typename Steps::Number> kept(call);
   const auto bytes_for = [&](const TensorDesc& tensor) {
-    return Steps::template reduction_bytes<op::Sum>(StepCall(call, nullptr).input(tensor).attrs(axes).to(call.outputs[1]));
+    StepCall step(call, nullptr);
+    return Steps::template reduction_bytes<op::Sum>(step.input(tensor).attrs(axes).to(call.outputs[1]));
   };
-  return Kept<typename Steps::Number>::bytes(x) + std::max(bytes_for(call.inputs[0]), bytes_for(kept.projection));
+  const uint64_t reductions = std::max(bytes_for(call.inputs[0]), bytes_for(kept.projection));
+  return Kept<typename Steps::Number>::bytes(x) + reductions;
 }
 
 }  // namespace npu::reduce

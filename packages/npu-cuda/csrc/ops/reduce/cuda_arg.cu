@@ -32,7 +32,8 @@ __global__ void __launch_bounds__(kLanes* kWarps) places(const Plan plan) {
   }
 #pragma unroll
   for (int half = kLanes / 2; half > 0; half /= 2) {
-    const Best<Number> other{__shfl_down_sync(~0u, best.value, half), __shfl_down_sync(~0u, best.place, half)};
+    const Best<Number> other{__shfl_down_sync(~0u, best.value, half),
+                             __shfl_down_sync(~0u, best.place, half)};
     best = better<Fn>(best, other, none);
   }
   if (!is_used || threadIdx.x != 0) return;
@@ -68,8 +69,9 @@ KernelPtr places_kernel() {
 }  // namespace
 
 std::vector<KernelPtr> arg_cuda_kernels() {
-  return {places_kernel<Argmax, kFloat32>(), places_kernel<Argmax, kFloat64>(), places_kernel<Argmax, kInt64>(),
-          places_kernel<Argmin, kFloat32>(), places_kernel<Argmin, kFloat64>(), places_kernel<Argmin, kInt64>()};
+  return {places_kernel<Argmax, kFloat32>(), places_kernel<Argmax, kFloat64>(),
+          places_kernel<Argmax, kInt64>(),   places_kernel<Argmin, kFloat32>(),
+          places_kernel<Argmin, kFloat64>(), places_kernel<Argmin, kInt64>()};
 }
 
 }  // namespace npu::reduce

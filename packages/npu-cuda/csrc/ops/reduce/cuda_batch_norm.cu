@@ -54,13 +54,15 @@ template <class Number>
 Status load_fwd(const OpCall& call, void** state) {
   NPU_TRY((load_reduction<op::Mean, Number>(call, state)));
   NPU_TRY((load_reduction<op::Var, Number>(call, state)));
-  return load_pointwise<Number, pointwise::op::Cast, step::InverseDeviation, step::Normalize, step::NormalizeAffine>(call, state);
+  return load_pointwise<Number, pointwise::op::Cast, step::InverseDeviation, step::Normalize,
+      step::NormalizeAffine>(call, state);
 }
 
 template <class Number>
 Status load_bwd(const OpCall& call, void** state) {
   NPU_TRY((load_reduction<op::Sum, Number>(call, state)));
-  return load_pointwise<Number, step::InverseDeviation, step::Projection, step::Gradient, step::GradientAffine>(call, state);
+  return load_pointwise<Number, step::InverseDeviation, step::Projection, step::Gradient,
+      step::GradientAffine>(call, state);
 }
 
 template <Class type>
@@ -77,9 +79,11 @@ void add_batch_norms(std::vector<KernelPtr>* kernels) {
     return check_all_distances(call);
   };
   kernels->push_back(make_kernel({OpKind::BatchNormFwd, "batch_norm_fwd" + suffix, DeviceType::Cuda, 5},
-                                 {fwd, launch_batch_norm_fwd<Steps>, nullptr, fwd_bytes<Steps>, load_fwd<Number>}));
+                                 {fwd, launch_batch_norm_fwd<Steps>, nullptr, fwd_bytes<Steps>,
+                                  load_fwd<Number>}));
   kernels->push_back(make_kernel({OpKind::BatchNormBwd, "batch_norm_bwd" + suffix, DeviceType::Cuda, 5},
-                                 {bwd, launch_batch_norm_bwd<Steps>, nullptr, bwd_bytes<Steps>, load_bwd<Number>}));
+                                 {bwd, launch_batch_norm_bwd<Steps>, nullptr, bwd_bytes<Steps>,
+                                  load_bwd<Number>}));
 }
 
 }  // namespace

@@ -6,7 +6,8 @@ namespace {
 
 // A warp for each row: 32 elements at a time, summed by doubled distances, after the sum of those before.
 template <class Number>
-__global__ void __launch_bounds__(kLanes* kWarps) sum_rows(const Plan plan, uint32_t x_stride, uint32_t y_stride) {
+__global__ void __launch_bounds__(kLanes* kWarps) sum_rows(const Plan plan, uint32_t x_stride,
+                                                           uint32_t y_stride) {
   using V = Value<Number>;
   const uint32_t row = blockIdx.x * kWarps + threadIdx.y;
   if (row >= plan.results) return;

@@ -1,6 +1,6 @@
-// The device code of reductions. `rows`: a block or a warp for each result; `columns`: a thread for each of 32
-// neighbouring results, and 8 rows of them. Where results are few their elements are split into parts, whose states
-// `join_parts` joins. The order of joins depends on shapes alone.
+// The device code of reductions. `rows`: a block or a warp for each result; `columns`: a thread for each of
+// 32 neighbouring results, and 8 rows of them. Where results are few their elements are split into parts,
+// whose states `join_parts` joins. The order of joins depends on shapes alone.
 #pragma once
 
 #include "ops/pointwise/cuda_rows.cuh"
@@ -39,11 +39,15 @@ struct AnyElement {};
 
 template <class Number, class X>
 __device__ Value<Number> element_at(const Plan& plan, uint32_t at) {
-  if constexpr (std::is_same_v<X, AnyElement>) return pointwise::read_element<Number>(plan.x, plan.x_element, at);
-  else return pointwise::read(static_cast<const X*>(plan.x)[at]);
+  if constexpr (std::is_same_v<X, AnyElement>) {
+    return pointwise::read_element<Number>(plan.x, plan.x_element, at);
+  } else {
+    return pointwise::read(static_cast<const X*>(plan.x)[at]);
+  }
 }
 
-__device__ inline uint32_t offset_of(uint32_t index, int rank, const FastDivision* shape, const uint32_t* strides) {
+__device__ inline uint32_t offset_of(uint32_t index, int rank, const FastDivision* shape,
+                                     const uint32_t* strides) {
   uint32_t offset = 0;
 #pragma unroll
   for (int axis = 0; axis < NPU_MAX_RANK; ++axis) {
@@ -57,7 +61,8 @@ __device__ inline uint32_t offset_of(uint32_t index, int rank, const FastDivisio
 
 // The state of the elements of a part that this thread, of `threads`, reads: 16 bytes at a time where it can.
 template <class Fn, class Number, class X>
-__device__ Value<Number> state_of_row(const Plan& plan, const typename Fn::Attrs& p, Value<Number> m, uint32_t offset,
+__device__ Value<Number> state_of_row(const Plan& plan, const typename Fn::Attrs& p, Value<Number> m,
+                                      uint32_t offset,
                                       uint32_t begin, uint32_t end, uint32_t thread, uint32_t threads) {
   using V = Value<Number>;
   V state = Fn::template start<V>();
@@ -73,7 +78,9 @@ __device__ Value<Number> state_of_row(const Plan& plan, const typename Fn::Attrs
       for (uint32_t i = thread; i < whole; i += threads) {
         const Input items = reinterpret_cast<const Input*>(row)[i];
 #pragma unroll
-        for (int k = 0; k < kCount; ++k) states[k] = Fn::step(p, states[k], pointwise::read(items.items[k]), m);
+        for (int k = 0; k < kCount; ++k) {
+          states[k] = Fn::step(p, states[k], pointwise::read(items.items[k]), m);
+        }
       }
 #pragma unroll
       for (int half = kCount / 2; half > 0; half /= 2) {
@@ -107,7 +114,8 @@ __device__ Value<Number> shift_of(const Memory<Number>& memory, uint32_t result)
 }
 
 template <class Fn, class Number>
-__device__ void put_result(const Plan& plan, const Memory<Number>& memory, const typename Fn::Attrs& p, uint32_t result,
+__device__ void put_result(const Plan& plan, const Memory<Number>& memory, const typename Fn::Attrs& p,
+                           uint32_t result,
                            Value<Number> state) {
   const Value<Number> value = Fn::finish(p, state, shift_of(memory, result), double(plan.elements));
   if (memory.numbers) {
@@ -119,7 +127,8 @@ __device__ void put_result(const Plan& plan, const Memory<Number>& memory, const
 }
 
 template <class Fn, class Number>
-__device__ void put_state(const Plan& plan, const Memory<Number>& memory, const typename Fn::Attrs& p, uint32_t result,
+__device__ void put_state(const Plan& plan, const Memory<Number>& memory, const typename Fn::Attrs& p,
+                          uint32_t result,
                           Value<Number> state) {
   if (plan.parts == 1) put_result<Fn>(plan, memory, p, result, state);
   else memory.states[blockIdx.y * plan.results + result] = state.raw;
@@ -169,7 +178,9 @@ __global__ void __launch_bounds__(kLanes* kWarps) columns(const Plan plan, const
   states[threadIdx.y][threadIdx.x] = state.raw;
   __syncthreads();
   if (threadIdx.y != 0 || result >= plan.results) return;
-  for (int warp = 1; warp < kWarps; ++warp) state = Fn::merge(state, Value<Number>::of(states[warp][threadIdx.x]));
+  for (int warp = 1; warp < kWarps; ++warp) {
+    state = Fn::merge(state, Value<Number>::of(states[warp][threadIdx.x]));
+  }
   put_state<Fn>(plan, memory, p, result, state);
 }
 

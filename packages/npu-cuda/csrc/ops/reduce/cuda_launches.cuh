@@ -1,5 +1,5 @@
-// The CUDA kernels of reductions: float32, float16 and bfloat16 are read as they are, which is preferred, and each class
-// from any dtype.
+// The CUDA kernels of reductions: float32, float16 and bfloat16 are read as they are, which is preferred,
+// and each class from any dtype.
 #pragma once
 
 #include "ops/kernel_loading.h"
@@ -28,7 +28,8 @@ uint64_t workspace_bytes(const OpCall& call) {
 }
 
 template <class Fn, class Number, class X>
-Status launch_pass(const Plan& plan, const Layout& layout, const Memory<Number>& memory, const typename Fn::Attrs& p,
+Status launch_pass(const Plan& plan, const Layout& layout, const Memory<Number>& memory,
+                   const typename Fn::Attrs& p,
                    void* stream) {
   auto* kernel = layout.kind == Layout::Columns ? columns<Fn, Number, X>
                  : layout.kind == Layout::Blocks ? rows<Fn, Number, X, true>
@@ -51,7 +52,8 @@ Status launch_reduction(const OpCall& call) {
   if constexpr (kIsTwice<Fn>) {
     Number* states = numbers + plan.results;
     const typename Fn::First::Attrs first;
-    NPU_TRY((launch_pass<typename Fn::First, Number, X>(plan, layout, {nullptr, states, numbers}, first, call.stream)));
+    NPU_TRY((launch_pass<typename Fn::First, Number, X>(plan, layout, {nullptr, states, numbers}, first,
+                                                        call.stream)));
     return launch_pass<Fn, Number, X>(plan, layout, {numbers, states, nullptr}, p, call.stream);
   } else {
     return launch_pass<Fn, Number, X>(plan, layout, {nullptr, numbers, nullptr}, p, call.stream);
@@ -71,7 +73,9 @@ Status load_all(const OpCall& call, void** state) {
 template <class Fn, Class type, class X>
 Status supported_on_cuda(const OpCall& call) {
   NPU_TRY((supported<Fn, type>(call)));
-  if constexpr (!std::is_same_v<X, AnyElement>) NPU_TRY(expect_dtype(call.inputs[0], kDTypeOf<X>, "the input"));
+  if constexpr (!std::is_same_v<X, AnyElement>) {
+    NPU_TRY(expect_dtype(call.inputs[0], kDTypeOf<X>, "the input"));
+  }
   return check_distances(call);
 }
 
@@ -80,11 +84,13 @@ void add_cuda_kernel(const char* suffix, std::vector<KernelPtr>* kernels) {
   if constexpr ((Fn::row.classes & type) != 0) {
     using Number = pointwise::NumberOf<type>;
     constexpr bool is_typed = !std::is_same_v<X, AnyElement>;
-    const std::string id = pointwise::kernel_name(Fn::row) + "." + suffix + (is_typed ? ".cuda.vec" : ".cuda");
+    const char* end = is_typed ? ".cuda.vec" : ".cuda";
+    const std::string id = pointwise::kernel_name(Fn::row) + "." + suffix + end;
     const KernelFunctions functions{supported_on_cuda<Fn, type, X>, launch_reduction<Fn, Number, X>, cost<Fn>,
                                     workspace_bytes<Fn, Number>, load_all<Fn, Number, X>};
     const DType dtype = is_typed ? kDTypeOf<X> : DType{};
-    kernels->push_back(make_kernel({Fn::row.kind, id, DeviceType::Cuda, is_typed ? 20 : 5}, functions, dtype));
+    kernels->push_back(make_kernel({Fn::row.kind, id, DeviceType::Cuda, is_typed ? 20 : 5}, functions,
+                                   dtype));
   }
 }
 

@@ -7,12 +7,18 @@ Layout layout_of(const Geometry& geometry) {
   constexpr int64_t of_a_warp = 1024, least_of_rows = 2048, least_of_columns = 256;
   const int64_t elements = geometry.reduced.numel, results = geometry.kept.numel;
   Layout layout{};
-  layout.kind = geometry.has_columns() ? Layout::Columns : elements > of_a_warp ? Layout::Blocks : Layout::Warps;
-  const int64_t results_of_block = layout.kind == Layout::Columns ? kLanes : layout.kind == Layout::Blocks ? 1 : kWarps;
+  layout.kind = geometry.has_columns()  ? Layout::Columns
+                : elements > of_a_warp ? Layout::Blocks
+                                       : Layout::Warps;
+  const int64_t results_of_block = layout.kind == Layout::Columns  ? kLanes
+                                   : layout.kind == Layout::Blocks ? 1
+                                                                   : kWarps;
   const int64_t blocks = (results + results_of_block - 1) / results_of_block;
   const int64_t least = layout.kind == Layout::Columns ? least_of_columns : least_of_rows;
-  const int64_t parts = std::clamp(std::min(blocks_of_a_device / blocks, elements / least), int64_t{1}, most_parts);
-  const int64_t part = ((elements + parts - 1) / parts + least_of_columns - 1) / least_of_columns * least_of_columns;
+  const int64_t parts = std::clamp(std::min(blocks_of_a_device / blocks, elements / least), int64_t{1},
+                                   most_parts);
+  const int64_t even = (elements + parts - 1) / parts;
+  const int64_t part = (even + least_of_columns - 1) / least_of_columns * least_of_columns;
   layout.blocks = static_cast<uint32_t>(blocks);
   layout.part = static_cast<uint32_t>(std::max<int64_t>(part, 1));
   layout.parts = static_cast<uint32_t>(std::max<int64_t>(1, (elements + layout.part - 1) / layout.part));

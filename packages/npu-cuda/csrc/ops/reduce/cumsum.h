@@ -1,4 +1,5 @@
-// cumsum: y[i] = x[0] + ... + x[i] along an axis. Real numbers are summed in float64, integers and bool in int64.
+// cumsum: y[i] = x[0] + ... + x[i] along an axis. Real numbers are summed in float64, integers and bool in
+// int64.
 #pragma once
 
 #include "ops/reduce/op.h"
@@ -12,7 +13,8 @@ struct Cumsum {
   // The bit of the axis.
   uint64_t axes(int rank) const { return rank == 0 ? 0 : uint64_t{1} << (axis < 0 ? axis + rank : axis); }
 
-  static constexpr Row row{"Cumsum", OpKind{218}, kInt64 | kFloat64 | pointwise::kConverts, "(V x)", "(y)", "CSUM", ""};
+  static constexpr Row row{"Cumsum", OpKind{218}, kInt64 | kFloat64 | pointwise::kConverts, "(V x)", "(y)",
+                           "CSUM", ""};
 };
 
 OpInfo cumsum_info();

@@ -38,12 +38,14 @@ Status check_shapes(const TensorDesc& x, const TensorDesc& y, uint64_t axes) {
   for (int axis = 0; axis < x.rank; ++axis) {
     if (is_reduced(axes, axis)) ones.shape[axis] = 1;
   }
-  return same_shape(y, kept) ? Status() : expect_same_shape(y, ones, "the output", "the input without reduced axes");
+  if (same_shape(y, kept)) return {};
+  return expect_same_shape(y, ones, "the output", "the input without reduced axes");
 }
 
 bool Geometry::has_columns() const {
   constexpr int64_t least = 8;
-  return kept.strides[kOfInput][0] == 1 && kept.shape[0] >= least && reduced.numel > 1 && reduced.strides[0][0] != 1;
+  return kept.strides[kOfInput][0] == 1 && kept.shape[0] >= least && reduced.numel > 1 &&
+      reduced.strides[0][0] != 1;
 }
 
 Geometry geometry_of(const TensorDesc& x, const TensorDesc& y, uint64_t axes) {

@@ -1,5 +1,5 @@
-// The loops of a reduction: over the axes that are kept, each place of which is one result, and over the reduced axes.
-// Both are ordered by the strides of the input, innermost first, and neighbours are joined.
+// The loops of a reduction: over the axes that are kept, each place of which is one result, and over the
+// reduced axes. Both are ordered by the strides of the input, innermost first, and neighbours are joined.
 #pragma once
 
 #include "ops/pointwise/nest.h"
@@ -19,7 +19,8 @@ struct Geometry {
   bool has_columns() const;
 };
 
-// NotImplemented unless the output has the shape of the input without the reduced axes, or with size 1 for each.
+// NotImplemented unless the output has the shape of the input without the reduced axes, or with size 1 for
+// each.
 Status check_shapes(const TensorDesc& x, const TensorDesc& y, uint64_t axes);
 
 Geometry geometry_of(const TensorDesc& x, const TensorDesc& y, uint64_t axes);

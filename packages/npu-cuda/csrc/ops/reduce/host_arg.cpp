@@ -18,7 +18,8 @@ struct ColumnPlaces {
   static NPU_INLINE void run(const Lane* x, double place, Lane* best, Lane* places, int64_t n) {
     for (int64_t i = 0; i < n; i += All::kLanes) {
       const int64_t lanes = std::min<int64_t>(All::kLanes, n - i);
-      const V now = All::load(best + i), item = lanes == All::kLanes ? All::load(x + i) : All::load(x + i, lanes);
+      const V now = All::load(best + i);
+      const V item = lanes < All::kLanes ? All::load(x + i, lanes) : All::load(x + i);
       const auto is_nan = item != item && now == now;
       const auto is_first = is_nan || (std::is_same_v<Fn, Argmax> ? item > now : item < now);
       All::store(select(is_first, item, now), best + i);
@@ -119,7 +120,8 @@ Status launch_arg(const OpCall& call) {
   using Lane = pointwise::NumberOf<type>;
   static const HostArg<Fn, Lane> arg = host_arg_of<Fn, Lane>();
   if (call.outputs[0].numel == 0) return {};
-  const Geometry geometry = geometry_of(call.inputs[0], call.outputs[0], attrs_of<Axes>(call).reduced(call.inputs[0].rank));
+  const Geometry geometry = geometry_of(call.inputs[0], call.outputs[0],
+                                        attrs_of<Axes>(call).reduced(call.inputs[0].rank));
   const Places<Fn, Lane> places(&arg, call, &geometry);
   parallel_items(geometry.kept.numel, std::max<int64_t>(16, least_results(geometry)),
                  [&](int64_t begin, int64_t end) { places.run(begin, end); });
@@ -129,7 +131,8 @@ Status launch_arg(const OpCall& call) {
 template <class Fn, Class type>
 KernelPtr arg_kernel() {
   const std::string id = pointwise::kernel_name(Fn::row) + "." + pointwise::class_name(type) + ".host";
-  return make_kernel({Fn::row.kind, id, DeviceType::Host, 5}, {supported_arg<Fn, type>, launch_arg<Fn, type>});
+  return make_kernel({Fn::row.kind, id, DeviceType::Host, 5},
+                     {supported_arg<Fn, type>, launch_arg<Fn, type>});
 }
 
 }  // namespace

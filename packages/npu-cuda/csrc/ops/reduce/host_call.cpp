@@ -101,7 +101,9 @@ class Rows {
     const int64_t parts = (n + size - 1) / size;
     Lane states[kMostParts];
     const auto reduce_parts = [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) states[i] = state_of_part(pass, offset, m, i * size, std::min(n, (i + 1) * size));
+      for (int64_t i = begin; i < end; ++i) {
+        states[i] = state_of_part(pass, offset, m, i * size, std::min(n, (i + 1) * size));
+      }
     };
     if (shares_results_) parallel_items(parts, 1, reduce_parts);
     else reduce_parts(0, parts);
@@ -155,7 +157,7 @@ class Columns {
   void reduce(const Pass<Lane>& pass, int64_t offset, int64_t n) {
     const Nest& reduced = job_.geometry.reduced;
     const int64_t stride = reduced.strides[0][0];
-    const int64_t most = std::min(kRowsOfLevel, kBlockOfRows / n);
+    const int64_t most = job_.x.is_stored() ? kRowsOfLevel : std::min(kRowsOfLevel, kBlockOfRows / n);
     std::fill_n(states_[0], n, pass.start);
     int64_t counts[kLevels] = {};
     Cursor at(&reduced, 0);
@@ -178,7 +180,8 @@ class Columns {
     job_.finish(pass, states_[0], shifts_, n);
   }
 
-  // Takes a level that is full into the next one. Each that is not empty is of `counts` states of the level below.
+  // Takes a level that is full into the next one. Each that is not empty is of `counts` states of the level
+  // below.
   void carry(const Pass<Lane>& pass, int64_t* counts, int64_t n) {
     for (int64_t level = 0; level + 1 < kLevels && counts[level] == kRowsOfLevel; ++level) {
       if (counts[level + 1]++ == 0) std::copy_n(states_[level], n, states_[level + 1]);
@@ -203,11 +206,13 @@ void run_on_host(const OpCall& call, const Geometry& geometry, const HostOp<Lane
   const int64_t results = geometry.kept.numel, least = least_results(geometry);
   if (geometry.has_columns()) {
     constexpr int64_t whole_lines = 16;
-    parallel_items(results, std::max(least, whole_lines), [&](int64_t begin, int64_t end) { Columns<Lane>(&job).run(begin, end); });
+    const auto reduce = [&](int64_t begin, int64_t end) { Columns<Lane>(&job).run(begin, end); };
+    parallel_items(results, std::max(least, whole_lines), reduce);
   } else if (results < kMostParts && geometry.reduced.numel > kPart) {
     Rows<Lane>(&job, true).run(0, results);
   } else {
-    parallel_items(results, least, [&](int64_t begin, int64_t end) { Rows<Lane>(&job, false).run(begin, end); });
+    const auto reduce = [&](int64_t begin, int64_t end) { Rows<Lane>(&job, false).run(begin, end); };
+    parallel_items(results, least, reduce);
   }
 }
 

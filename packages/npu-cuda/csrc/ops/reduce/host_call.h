@@ -1,6 +1,6 @@
-// One call of a reduction on the host. Elements are read in blocks that stay in the first cache; the states of blocks
-// are joined pairwise, in an order that depends on shapes alone: a result is the same for any number of threads, and its
-// error grows as the logarithm of the number of elements.
+// One call of a reduction on the host. Elements are read in blocks that stay in the first cache; the states
+// of blocks are joined pairwise, in an order that depends on shapes alone: a result is the same for any
+// number of threads, and its error grows as the logarithm of the number of elements.
 #pragma once
 
 #include "ops/pointwise/host_rows.h"
@@ -12,9 +12,11 @@ namespace npu::reduce {
 template <class Lane>
 struct Pass {
   // The states of `count` rows of n numbers, each `stride` after the last. `m` is a number for each state.
-  void (*rows)(const Lane* x, int64_t stride, int64_t count, int64_t n, const Lane* m, const void* attrs, Lane* states);
+  void (*rows)(const Lane* x, int64_t stride, int64_t count, int64_t n, const Lane* m, const void* attrs,
+               Lane* states);
   // Takes such rows into n states.
-  void (*columns)(const Lane* x, int64_t stride, int64_t count, int64_t n, const Lane* m, const void* attrs, Lane* states);
+  void (*columns)(const Lane* x, int64_t stride, int64_t count, int64_t n, const Lane* m, const void* attrs,
+                  Lane* states);
   void (*merge)(Lane* a, const Lane* b, int64_t n);
   void (*finish)(Lane* a, const Lane* m, int64_t n, double count, const void* attrs);
   Lane start;

@@ -10,8 +10,8 @@ constexpr int64_t kColumns = 256;  // that are summed side by side
 // Signed integers wrap around.
 template <class Lane>
 [[gnu::always_inline]] inline Lane add(Lane a, Lane b) {
-  if constexpr (std::is_same_v<Lane, int64_t>) return static_cast<int64_t>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b));
-  else return a + b;
+  using Sum = std::conditional_t<std::is_same_v<Lane, int64_t>, uint64_t, Lane>;
+  return static_cast<Lane>(static_cast<Sum>(a) + static_cast<Sum>(b));
 }
 
 // In place; four at a time, so that one addition of four waits for the one before.
@@ -80,7 +80,8 @@ Status launch_cumsum(const OpCall& call) {
   const Job<Lane> job{geometry, geometry.reduced.strides[0][0], y_stride, {x, &geometry.reduced},
                       static_cast<char*>(y.data), item_bytes(y.dtype),
                       pointwise::writer(pointwise::element_of(y.dtype), type)};
-  parallel_items(geometry.kept.numel, std::max<int64_t>(16, least_results(geometry)), [&](int64_t begin, int64_t end) {
+  const int64_t least = std::max<int64_t>(16, least_results(geometry));
+  parallel_items(geometry.kept.numel, least, [&](int64_t begin, int64_t end) {
     each_run(geometry.kept, begin, end, kColumns, [&](const Cursor& at, int64_t n) {
       geometry.has_columns() ? job.columns(at, n) : job.rows(at, n);
     });
@@ -91,7 +92,8 @@ Status launch_cumsum(const OpCall& call) {
 template <Class type>
 KernelPtr cumsum_kernel() {
   const std::string id = std::string("cumsum.") + pointwise::class_name(type) + ".host";
-  return make_kernel({Cumsum::row.kind, id, DeviceType::Host, 5}, {supported_cumsum<type>, launch_cumsum<type>});
+  return make_kernel({Cumsum::row.kind, id, DeviceType::Host, 5},
+                     {supported_cumsum<type>, launch_cumsum<type>});
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// What the loops of the host over a reduced tensor have in common: its elements as numbers, and walks over results.
+// What the loops of the host over a reduced tensor have in common: its elements as numbers, and walks over
+// results.
 #pragma once
 
 #include <algorithm>
@@ -27,7 +28,8 @@ class Elements {
  public:
   Elements(const TensorDesc& x, const Nest* reduced)
       : reduced_(reduced), x_(static_cast<const char*>(x.data)), bytes_(item_bytes(x.dtype)),
-        read_(pointwise::reader(pointwise::element_of(x.dtype), kClassOf<Lane>)), is_stored_(x.dtype == stored()) {}
+        read_(pointwise::reader(pointwise::element_of(x.dtype), kClassOf<Lane>)),
+        is_stored_(x.dtype == stored()) {}
 
   // Elements are numbers.
   bool is_stored() const { return is_stored_; }
@@ -78,7 +80,8 @@ struct Results {
   pointwise::WriteRow write;
 
   Results(const TensorDesc& tensor, const Geometry& geometry, Class type)
-      : y(static_cast<char*>(tensor.data)), bytes(item_bytes(tensor.dtype)), stride(geometry.kept.strides[kOfOutput][0]),
+      : y(static_cast<char*>(tensor.data)), bytes(item_bytes(tensor.dtype)),
+        stride(geometry.kept.strides[kOfOutput][0]),
         write(pointwise::writer(pointwise::element_of(tensor.dtype), type)) {}
   void put(const void* numbers, const Cursor& at, int64_t n) const {
     write(numbers, y + at.offset(kOfOutput) * bytes, stride, n);

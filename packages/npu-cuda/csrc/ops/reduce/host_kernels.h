@@ -47,7 +47,8 @@ struct Vectors {
     } else if constexpr (kBytes > 16) {
       using Half = Vectors<Fn, Lane, kBytes / 2>;
       constexpr std::make_index_sequence<kLanes / 2> half;
-      const auto low = Half::V::of(lanes_from<0>(state, half)), high = Half::V::of(lanes_from<kLanes / 2>(state, half));
+      const auto low = Half::V::of(lanes_from<0>(state, half)),
+          high = Half::V::of(lanes_from<kLanes / 2>(state, half));
       return Half::join(Fn::merge(low, high));
     } else {
       const auto high = lanes_from<kCount / 2>(state, std::make_index_sequence<kLanes>());
@@ -58,7 +59,8 @@ struct Vectors {
   static NPU_INLINE Lane state_of(const Attrs& p, const Lane* x, int64_t n, Lane shift) {
     constexpr int kStates = 4;
     const V m = V::of(shift - T{});
-    V a[kStates] = {Fn::template start<V>(), Fn::template start<V>(), Fn::template start<V>(), Fn::template start<V>()};
+    V a[kStates] = {Fn::template start<V>(), Fn::template start<V>(), Fn::template start<V>(),
+                    Fn::template start<V>()};
     int64_t i = 0;
     for (; i + kStates * kLanes <= n; i += kStates * kLanes) {
       for (int k = 0; k < kStates; ++k) a[k] = Fn::step(p, a[k], load(x + i + k * kLanes), m);
@@ -105,10 +107,9 @@ struct Vectors {
   struct FinishLoop {
     static NPU_INLINE void run(Lane* a, const Lane* shifts, int64_t n, double count, const void* attrs) {
       const Attrs p = *static_cast<const Attrs*>(attrs);
-      for (int64_t i = 0; i < n; i += kLanes) {
-        const int64_t lanes = std::min<int64_t>(kLanes, n - i);
-        store(Fn::finish(p, load(a + i, lanes), load(shifts + i, lanes), count), a + i, lanes);
-      }
+      int64_t i = 0;
+      for (; i + kLanes <= n; i += kLanes) store(Fn::finish(p, load(a + i), load(shifts + i), count), a + i);
+      if (i < n) store(Fn::finish(p, load(a + i, n - i), load(shifts + i, n - i), count), a + i, n - i);
     }
   };
 };

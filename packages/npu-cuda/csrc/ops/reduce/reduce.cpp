@@ -11,7 +11,8 @@ template <class Fn>
 OpInfo info_of() {
   const std::string_view letters = Fn::row.schema;
   const char name[5] = {letters[0], letters[1], letters[2], letters[3], 0};
-  return {.kind = Fn::row.kind, .name = std::string(Fn::row.name), .min_inputs = 1, .max_inputs = 1, .num_outputs = 1,
+  return {.kind = Fn::row.kind, .name = std::string(Fn::row.name), .min_inputs = 1, .max_inputs = 1,
+          .num_outputs = 1,
           .schema = make_schema<typename Fn::Attrs>(name, Fn::Attrs::fields())};
 }
 

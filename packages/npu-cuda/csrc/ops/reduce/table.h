@@ -2,10 +2,10 @@
 //
 //   REDUCE(kind, name, classes, attributes, schema, first, start, step, merge, finish)
 //
-// A state starts as `start`; `step` takes the element x into the state a; `merge` joins the states a and b of two
-// parts; `finish` makes the result of the state a of n elements. `first` is a reduction that is done before, over the
-// same elements, and whose result is m; void where there is none. `p` are the attributes. Kinds are pinned. No include
-// guard: op.h includes it to define the ops, and again to list them.
+// A state starts as `start`; `step` takes the element x into the state a; `merge` joins the states a and b
+// of two parts; `finish` makes the result of the state a of n elements. `first` is a reduction that is done
+// before, over the same elements, and whose result is m; void where there is none. `p` are the attributes.
+// Kinds are pinned. No include guard: op.h includes it to define the ops, and again to list them.
 
 REDUCE(4, ReduceSum, kAny | kNoTruth, AllButLast, "RSUM", void, 0, a + x, a + b, a)
 REDUCE(200, Sum, kAny | kNoTruth, Axes, "RDSM", void, 0, a + x, a + b, a)
@@ -20,7 +20,8 @@ REDUCE(208, NormOne, kReal, Axes, "RDN1", void, 0, a + abs(x), a + b, a)
 REDUCE(209, NormTwo, kReal, Axes, "RDN2", void, 0, fma(x, x, a), a + b, sqrt(a))
 REDUCE(210, NormMax, kReal | kNotEmpty, Axes, "RDNX", void, 0, maximum(abs(x), a), maximum(a, b), a)
 REDUCE(211, NormMin, kReal | kNotEmpty, Axes, "RDNM", void, kInfinity, minimum(abs(x), a), minimum(a, b), a)
-REDUCE(212, NormPower, kReal, PowerAxes, "RDNP", void, 0, a + pow(abs(x), p.power), a + b, pow(a, 1 / p.power))
+REDUCE(212, NormPower, kReal, PowerAxes, "RDNP", void, 0, a + pow(abs(x), p.power), a + b,
+       pow(a, 1 / p.power))
 REDUCE(213, Var, kReal, CorrectionAxes, "RDVR", Mean, 0, fma(x - m, x - m, a), a + b, a / p.divisor(n))
 REDUCE(214, Std, kReal, CorrectionAxes, "RDSD", Mean, 0, fma(x - m, x - m, a), a + b, sqrt(a / p.divisor(n)))
 REDUCE(215, LogSumExp, kReal, Axes, "RDLS", Amax, 0, a + exp(x - finite(m)), a + b, log(a) + finite(m))
