@@ -1,7 +1,6 @@
 #include "ops/index/layouts.h"
 
 #include <algorithm>
-#include <bit>
 
 namespace npu::indexing {
 namespace {
@@ -114,13 +113,6 @@ TensorDesc unsqueezed(const TensorDesc& tensor, int64_t axis) {
   view.shape[axis] = view.strides[axis] = 1;
   ++view.rank;
   return view;
-}
-
-Status expect_items(const TensorDesc& tensor) {
-  const int bits = tensor.dtype.bits * tensor.dtype.lanes;
-  if (bits % 8 == 0 && bits <= 128 && std::has_single_bit(unsigned(bits))) return {};
-  return Status::not_implemented("items of " + name_of(tensor.dtype) + " have " + std::to_string(bits) +
-                                 " bits, not 8, 16, 32, 64 or 128");
 }
 
 }  // namespace npu::indexing

@@ -62,6 +62,4 @@ TensorDesc slice_of(const TensorDesc& tensor, int64_t axis, int64_t start, int64
 // With an axis of size 1 before `axis`.
 TensorDesc unsqueezed(const TensorDesc& tensor, int64_t axis);
 
-Status expect_items(const TensorDesc& tensor);
-
 }  // namespace npu::indexing

@@ -1,6 +1,7 @@
 """Rules of nodes that move elements by index, sort them, or fill new tensors.
 
-Kernels that move elements take contiguous tensors: a rule copies inputs of other strides first, and results last.
+Kernels that move elements take contiguous tensors: a rule copies inputs of other strides first,
+and results last.
 """
 
 from __future__ import annotations
@@ -24,7 +25,12 @@ _NOTHING, _FILL, _WRAP, _REFLECT, _CLAMP = range(5)
 
 
 def _op(
-    node: OpNode, pack: Pack, kind: str, inputs: Sequence[Operand], outputs: Sequence[Operand], **fields: float
+    node: OpNode,
+    pack: Pack,
+    kind: str,
+    inputs: Sequence[Operand],
+    outputs: Sequence[Operand],
+    **fields: float,
 ) -> BackendOp:
     schema = next(info["schema"] for info in _C.ops() if info["name"] == kind)
     schema_id, attrs = pack(schema, **fields) if schema and fields else (0, b"")
@@ -32,7 +38,7 @@ def _op(
 
 
 def _expanded(node: OpNode, ops: list[BackendOp], operand: Operand, shape: Sequence[int]) -> Operand:
-    """Return the operand as a contiguous tensor of a shape to which it broadcasts; a copy is added to ``ops``."""
+    """Return the operand, contiguous and of a shape to which it broadcasts; a copy is added to ``ops``."""
     type = tensor_type(operand)
     if type.strides is None and type.static_shape == tuple(shape):
         return operand
@@ -49,7 +55,10 @@ def _moved(
     before: Sequence[BackendOp] = (),
     **fields: float,
 ) -> list[BackendOp]:
-    """Return an op on contiguous tensors, with the copies that it needs; ``before`` makes some of its inputs."""
+    """Return an op on contiguous tensors, with the copies that it needs.
+
+    ``before`` are the ops that make some of its inputs.
+    """
     ops = list(before)
     sources = [_expanded(node, ops, item, tensor_type(item).static_shape) for item in inputs]
     results: list[Operand] = []
@@ -120,7 +129,7 @@ def _lower_index_write(node: OpNode, pack: Pack, accumulate: int) -> list[Backen
 
 
 def _first_indexed_axis(node: OpNode, count: int) -> int | str:
-    """Return the axis of the first of ``count`` index tensors, which have to be those of neighbouring axes."""
+    """Return the axis of the first of ``count`` index tensors; their axes have to be neighbours."""
     masks: Any = node.attrs.get("_tensor_list_none_masks")
     absent = masks[0] if masks else [False] * count
     axes = [axis for axis, is_absent in enumerate(absent) if not is_absent]
@@ -221,7 +230,7 @@ def _lower_roll(node: OpNode, pack: Pack) -> list[BackendOp] | str:
     dims: Any = node.attrs.get("dims") or ([0] if len(shape) == 1 else [])
     if len(dims) != len(shifts):
         return f"AxisMap rolls axes, not all elements of {node.inputs[0].type}"
-    starts = {axis: 0 for axis in range(len(shape))}
+    starts = dict.fromkeys(range(len(shape)), 0)
     for axis, shift in zip(dims, shifts, strict=True):
         starts[_positive(axis, len(shape))] -= shift
     return _mapped(node, pack, _WRAP, starts)

@@ -11,8 +11,9 @@ from npu_cuda.errors import InvalidArgumentError
 from npu_cuda.testing.case import OpRow
 from npu_cuda.testing.rows.copy import COPY
 from npu_cuda.testing.rows.gemm import GEMM
+from npu_cuda.testing.rows.index import INDEX_ROWS
 
-NUMPY_ROWS = (GEMM, COPY)
+NUMPY_ROWS = (GEMM, COPY, *INDEX_ROWS)
 
 
 @functools.cache
