@@ -29,7 +29,8 @@ int64_t product(const int64_t* sizes, int64_t begin, int64_t end) {
   return result;
 }
 
-SlotLayout slot_layout(const TensorDesc& whole, const TensorDesc* indices, int depth, int64_t axis, bool wraps) {
+SlotLayout slot_layout(const TensorDesc& whole, const TensorDesc* indices, int depth, int64_t axis,
+                       bool wraps) {
   SlotLayout layout;
   layout.first_axis = positive_axis(axis, whole.rank);
   layout.depth = depth;
@@ -74,7 +75,8 @@ SortLayout layout_of_sort(const OpCall& call) {
   const TensorDesc& x = call.inputs[0];
   if (x.rank == 0) return {};
   const int64_t axis = positive_axis(attrs_of<SortAttrs>(call).axis, x.rank);
-  return {product(x.shape, 0, axis), x.shape[axis], product(x.shape, axis + 1, x.rank), call.outputs[0].shape[axis]};
+  return {product(x.shape, 0, axis), x.shape[axis], product(x.shape, axis + 1, x.rank),
+          call.outputs[0].shape[axis]};
 }
 
 MapLayout layout_of_map(const OpCall& call) {

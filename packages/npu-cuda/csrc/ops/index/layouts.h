@@ -18,12 +18,14 @@ struct SlotLayout {
 };
 
 // `whole` is the tensor with the slots.
-SlotLayout slot_layout(const TensorDesc& whole, const TensorDesc* indices, int depth, int64_t axis, bool wraps);
+SlotLayout slot_layout(const TensorDesc& whole, const TensorDesc* indices, int depth, int64_t axis,
+                       bool wraps);
 SlotLayout layout_of_select(const OpCall& call);
 SlotLayout layout_of_put(const OpCall& call);
 SlotLayout layout_of_embedding_bwd(const OpCall& call);
 
-// Of an index tensor that is walked element by element: at coordinate c, place c of `whole` with c[axis] replaced.
+// Of an index tensor that is walked element by element: at coordinate c, place c of `whole` with c[axis]
+// replaced.
 struct WalkLayout {
   int rank = 1;  // at least 1
   int axis = 0;

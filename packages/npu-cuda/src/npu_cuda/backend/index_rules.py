@@ -99,15 +99,28 @@ def _lower_embedding(node: OpNode, pack: Pack) -> list[BackendOp] | str:
 def _lower_embedding_backward(node: OpNode, pack: Pack) -> list[BackendOp] | str:
     if node.attrs.get("scale_grad_by_freq"):
         return "EmbeddingBwd does not scale gradients by the frequency of an index"
-    return _moved(node, pack, "EmbeddingBwd", node.inputs, padding_index=int(node.attrs["padding_idx"]))  # type: ignore[arg-type]
+    return _moved(node, pack, "EmbeddingBwd", node.inputs, padding_index=_integer(node, "padding_idx"))
 
 
-def _lower_along_axis(node: OpNode, pack: Pack, kind: str, **fields: float) -> list[BackendOp] | str:
-    return _moved(node, pack, kind, node.inputs, axis=_axis(node), **fields)
+def _lower_along_axis(node: OpNode, pack: Pack, kind: str) -> list[BackendOp] | str:
+    return _moved(node, pack, kind, node.inputs, axis=_axis(node))
+
+
+def _lower_scatter_add(node: OpNode, pack: Pack) -> list[BackendOp] | str:
+    return _moved(node, pack, "Scatter", node.inputs, axis=_axis(node), accumulate=1)
+
+
+def _integer(node: OpNode, name: str, default: int = 0) -> int:
+    value: Any = node.attrs.get(name, default)
+    return int(value)
 
 
 def _axis(node: OpNode, default: int = 0) -> int:
-    return int(node.attrs.get("dim", default))  # type: ignore[arg-type]
+    return _integer(node, "dim", default)
+
+
+def _joint_shape(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+    return tuple(torch.broadcast_shapes(*shapes))  # type: ignore[no-untyped-call]
 
 
 def _lower_scatter_value(node: OpNode, pack: Pack) -> list[BackendOp] | str:
@@ -144,7 +157,7 @@ def _lower_index(node: OpNode, pack: Pack) -> list[BackendOp] | str:
     if isinstance(axis, str):
         return axis
     ops: list[BackendOp] = []
-    shape = torch.broadcast_shapes(*_shapes(node)[1:])
+    shape = _joint_shape(_shapes(node)[1:])
     tensors = [_expanded(node, ops, index, shape) for index in indices]
     return _moved(node, pack, "IndexSelect", (source, *tensors), ops, axis=axis, wrap=1)
 
@@ -156,7 +169,7 @@ def _lower_index_put(node: OpNode, pack: Pack) -> list[BackendOp] | str:
         return axis
     ops: list[BackendOp] = []
     target_shape, *index_shapes, _ = _shapes(node)
-    shape = torch.broadcast_shapes(*index_shapes)
+    shape = _joint_shape(index_shapes)
     tensors = [_expanded(node, ops, index, shape) for index in indices]
     selected = (*target_shape[:axis], *shape, *target_shape[axis + len(indices) :])
     items = _expanded(node, ops, values, selected)
@@ -176,7 +189,7 @@ def _lower_cat(node: OpNode, pack: Pack) -> list[BackendOp] | str:
 def _slice(node: OpNode, size: int) -> range:
     """Return the places that a slice names, which is clamped as in Python."""
     start, end = node.attrs.get("start"), node.attrs.get("end")
-    return range(size)[start : end : node.attrs.get("step", 1)]  # type: ignore[misc]
+    return range(size)[start : end : node.attrs.get("step", 1)]
 
 
 def _lower_slice_scatter(node: OpNode, pack: Pack) -> list[BackendOp] | str:
@@ -187,7 +200,7 @@ def _lower_slice_scatter(node: OpNode, pack: Pack) -> list[BackendOp] | str:
 
 
 def _lower_select_scatter(node: OpNode, pack: Pack) -> list[BackendOp] | str:
-    axis, index = _axis(node), int(node.attrs["index"])  # type: ignore[arg-type]
+    axis, index = _axis(node), _integer(node, "index")
     start = _positive(index, _shapes(node)[0][axis])
     return [_op(node, pack, "SliceScatter", node.inputs, node.outputs, axis=axis, start=start)]
 
@@ -259,7 +272,7 @@ def _lower_padding(node: OpNode, pack: Pack, mode: int) -> list[BackendOp] | str
 
 
 def _lower_triangle(node: OpNode, pack: Pack, upper: int) -> list[BackendOp] | str:
-    diagonal = int(node.attrs.get("diagonal", 0))  # type: ignore[arg-type]
+    diagonal = _integer(node, "diagonal", 0)
     return _moved(node, pack, "Triangle", node.inputs, diagonal=diagonal, upper=upper)
 
 
@@ -280,7 +293,7 @@ def _lower_topk(node: OpNode, pack: Pack) -> list[BackendOp] | str:
 
 
 def _lower_one_hot(node: OpNode, pack: Pack) -> list[BackendOp] | str:
-    if int(node.attrs.get("num_classes", -1)) < 0:  # type: ignore[arg-type]
+    if _integer(node, "num_classes", -1) < 0:
         return "OneHot takes a number of classes, not one that depends on the elements"
     return _moved(node, pack, "OneHot", node.inputs)
 
@@ -290,7 +303,7 @@ def _lower_arange(node: OpNode, pack: Pack) -> list[BackendOp] | str:
     for name, value in bounds.items():
         if (reason := refused_number(node, "Arange", name, value)) is not None:
             return reason
-    return _moved(node, pack, "Arange", (), **{name: float(value) for name, value in bounds.items()})
+    return _moved(node, pack, "Arange", (), start=float(bounds["start"]), step=float(bounds["step"]))
 
 
 def _lower_full(node: OpNode, pack: Pack, value: float | None = None) -> list[BackendOp] | str:
@@ -304,7 +317,7 @@ _ALONG_AXIS: Mapping[str, Rule] = {
     "index_select.default": functools.partial(_lower_along_axis, kind="IndexSelect"),
     "gather.default": functools.partial(_lower_along_axis, kind="Gather"),
     "scatter.src": functools.partial(_lower_along_axis, kind="Scatter"),
-    "scatter_add.default": functools.partial(_lower_along_axis, kind="Scatter", accumulate=1),
+    "scatter_add.default": _lower_scatter_add,
 }
 _FILLED: Mapping[str, Rule] = {
     f"{prefix}{name}.default": functools.partial(_lower_full, value=value)
