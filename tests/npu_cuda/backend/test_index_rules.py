@@ -13,6 +13,7 @@ from npu_cuda.backend import CudaBackend, HostBackend
 from npu_cuda.backend.index_rules import INDEX_RULES
 from npu_ir import BackendError, Graph, OpNode, extract_ir, parse_ir
 from npu_ir.plugins.backend import Backend
+from npu_runtime import IRExecutor
 
 HOST = HostBackend()
 BACKENDS = [
@@ -112,8 +113,6 @@ def node_of(graph: Graph) -> OpNode:
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("name", CALLS)
 def test_a_node_gives_what_pytorch_gives(name: str, backend: Backend) -> None:
-    from npu_runtime import IRExecutor
-
     graph, inputs = graph_of(name)
     expected = CALLS[name][0](*inputs)
 
@@ -123,3 +122,39 @@ def test_a_node_gives_what_pytorch_gives(name: str, backend: Backend) -> None:
     wanted = tuple(expected) if isinstance(expected, tuple) else (expected,)
     given = tuple(result) if isinstance(result, (tuple, list)) else (result,)
     torch.testing.assert_close(given, wanted, rtol=1e-6, atol=1e-6, equal_nan=True)
+
+
+GRADIENT = "aten.embedding_dense_backward.default(grad_output=%x, indices=%i)"
+
+
+@pytest.mark.parametrize(
+    ("call", "reason"),
+    [
+        (f"{GRADIENT} {{num_weights=6, padding_idx=-1, scale_grad_by_freq=True}}", "by the frequency of an"),
+        ("aten.index_add.default(self=%x, index=%i, source=%x) {dim=0, alpha=2}", "takes no alpha=2"),
+        ("aten.scatter.value(self=%x, index=%j) {dim=0, value=True}", "takes a real value and nothing else"),
+        ("aten.roll.default(self=%x) {shifts=[1]}", "rolls axes, not all elements of f32[6, 5]"),
+        ("aten.constant_pad_nd.default(self=%x) {pad=[0, 0], value=True}", "takes a real value"),
+        ("aten.full.default() {size=[6, 5], fill_value=True}", "takes a real fill_value"),
+        ("aten.arange.start_step() {start=True, end=3}", "takes a real start"),
+        ("aten.one_hot.default(self=%i) {num_classes=-1}", "not one that depends on the elements"),
+    ],
+)  # fmt: skip
+def test_what_no_op_computes_is_refused(call: str, reason: str) -> None:
+    inputs = "input %x: f32[6, 5]\ninput %i: i64[6]\ninput %j: i64[6, 5]"
+    (node,) = parse_ir(f"graph g {{\n{inputs}\n%y: f32[6, 5] = {call}\nreturn %y\n}}").nodes
+
+    assert reason in str(HOST.supports(node))
+
+
+def test_axes_of_indices_that_are_no_neighbours_are_refused() -> None:
+    graph = extract_ir(Function(lambda x, i: x[i, :, i]), (CUBE, places(3, 2)))
+
+    assert "an index takes neighbouring axes, not [0, 2]" in str(HOST.supports(node_of(graph)))
+
+
+def test_an_index_outside_is_an_error_that_names_its_node() -> None:
+    graph, (weight, _) = graph_of("embedding")
+
+    with pytest.raises(BackendError, match=r"index 6, at place 0 .* not inside axis 0 of size 6"):
+        run(HOST, graph, (weight, torch.full((3, 4), 6)))

@@ -10,6 +10,7 @@ namespace npu {
 
 OpInfo copy_info();
 // What kernels take that move items as they are.
+Status expect_items(const TensorDesc& tensor);
 Status copy_supported(const OpCall& call);
 Cost copy_cost(const OpCall& call);
 

@@ -1,5 +1,5 @@
-// Indices in device code. One outside its axis stops the kernel, as in PyTorch: the launch fails, and nothing is read or
-// written outside of a tensor.
+// Indices in device code. One outside its axis stops the kernel, as in PyTorch: the launch fails, and nothing
+// is read or written outside of a tensor.
 #pragma once
 
 #include "ops/elementwise_grid.h"
@@ -62,7 +62,8 @@ struct DeviceSlots {
 
   __device__ int64_t operator()(uint32_t place) const {
     int64_t slot = 0;
-    for (int d = 0; d < depth; ++d) slot += inside(index_at(indices[d], is_long, place), sizes[d], wraps) * strides[d];
+    for (int d = 0; d < depth; ++d)
+      slot += inside(index_at(indices[d], is_long, place), sizes[d], wraps) * strides[d];
     return slot;
   }
 };

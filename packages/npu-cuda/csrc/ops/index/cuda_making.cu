@@ -12,7 +12,8 @@ struct DeviceMap {
 };
 
 template <class T>
-__global__ void __launch_bounds__(kThreads) map_items(const T* x, const T* fill, T* y, const DeviceMap map, int64_t n) {
+__global__ void __launch_bounds__(kThreads)
+    map_items(const T* x, const T* fill, T* y, const DeviceMap map, int64_t n) {
   const int64_t item = first_item();
   if (item >= n) return;
   int64_t source = 0;
@@ -44,14 +45,14 @@ Status launch_map(const OpCall& call) {
 }
 
 Status load_map(const OpCall& call, void** state) {
-  return with_item_of(item_bytes(call.inputs[0].dtype), [&](auto item) {
-    return load_kernel<map_items<decltype(item)>>(call, state);
-  });
+  return with_item_of(item_bytes(call.inputs[0].dtype),
+                      [&](auto item) { return load_kernel<map_items<decltype(item)>>(call, state); });
 }
 
 template <class T>
-__global__ void __launch_bounds__(kThreads) triangle_items(const T* x, T* y, FastDivision rows, FastDivision columns,
-                                                           const TriangleAttrs attrs, int64_t n) {
+__global__ void __launch_bounds__(kThreads)
+    triangle_items(const T* x, T* y, FastDivision rows, FastDivision columns, const TriangleAttrs attrs,
+                   int64_t n) {
   const int64_t item = first_item();
   if (item >= n) return;
   uint32_t row, column, matrix, i;
@@ -65,7 +66,8 @@ __global__ void __launch_bounds__(kThreads) triangle_items(const T* x, T* y, Fas
 Status launch_triangle(const OpCall& call) {
   const TensorDesc &x = call.inputs[0], &y = call.outputs[0];
   if (y.numel == 0) return {};
-  const FastDivision rows(static_cast<uint32_t>(x.shape[x.rank - 2])), columns(static_cast<uint32_t>(x.shape[x.rank - 1]));
+  const FastDivision rows(static_cast<uint32_t>(x.shape[x.rank - 2])),
+      columns(static_cast<uint32_t>(x.shape[x.rank - 1]));
   return with_item_of(item_bytes(x.dtype), [&](auto item) {
     using T = decltype(item);
     return launch(triangle_items<T>, item_shape(y.numel), call.stream, static_cast<const T*>(x.data),
@@ -74,13 +76,12 @@ Status launch_triangle(const OpCall& call) {
 }
 
 Status load_triangle(const OpCall& call, void** state) {
-  return with_item_of(item_bytes(call.inputs[0].dtype), [&](auto item) {
-    return load_kernel<triangle_items<decltype(item)>>(call, state);
-  });
+  return with_item_of(item_bytes(call.inputs[0].dtype),
+                      [&](auto item) { return load_kernel<triangle_items<decltype(item)>>(call, state); });
 }
 
-__global__ void __launch_bounds__(kThreads) one_hot_items(const void* index, bool is_long, int64_t* y,
-                                                          FastDivision classes, int64_t n) {
+__global__ void __launch_bounds__(kThreads)
+    one_hot_items(const void* index, bool is_long, int64_t* y, FastDivision classes, int64_t n) {
   const int64_t item = first_item();
   if (item >= n) return;
   uint32_t place, column;
@@ -92,7 +93,8 @@ Status launch_one_hot(const OpCall& call) {
   const TensorDesc &index = call.inputs[0], &y = call.outputs[0];
   if (y.numel == 0) return {};
   return launch(one_hot_items, item_shape(y.numel), call.stream, index.data, index.dtype == kInt64,
-                static_cast<int64_t*>(y.data), FastDivision(static_cast<uint32_t>(y.shape[y.rank - 1])), y.numel);
+                static_cast<int64_t*>(y.data), FastDivision(static_cast<uint32_t>(y.shape[y.rank - 1])),
+                y.numel);
 }
 
 template <class T>
@@ -118,13 +120,14 @@ Status launch_arange(const OpCall& call) {
   if (y.numel == 0) return {};
   return with_counted(y.dtype, [&](auto item) {
     using T = decltype(item);
-    return launch(arange_items<T>, item_shape(y.numel), call.stream, static_cast<T*>(y.data), attrs.start, attrs.step,
-                  y.numel);
+    return launch(arange_items<T>, item_shape(y.numel), call.stream, static_cast<T*>(y.data), attrs.start,
+                  attrs.step, y.numel);
   });
 }
 
 Status load_arange(const OpCall& call, void** state) {
-  return with_counted(call.outputs[0].dtype, [&](auto item) { return load_kernel<arange_items<decltype(item)>>(call, state); });
+  return with_counted(call.outputs[0].dtype,
+                      [&](auto item) { return load_kernel<arange_items<decltype(item)>>(call, state); });
 }
 
 KernelPtr kernel(OpKind kind, const char* id, KernelFunctions functions) {
@@ -139,7 +142,8 @@ std::vector<KernelPtr> making_cuda_kernels() {
           kernel(kTriangle, "triangle.any.cuda",
                  {supported_near<triangle_supported>, launch_triangle, nullptr, nullptr, load_triangle}),
           kernel(kOneHot, "one_hot.any.cuda",
-                 {supported_near<one_hot_supported>, launch_one_hot, nullptr, nullptr, load_kernel<one_hot_items>}),
+                 {supported_near<one_hot_supported>, launch_one_hot, nullptr, nullptr,
+                  load_kernel<one_hot_items>}),
           kernel(kArange, "arange.any.cuda",
                  {supported_near<arange_supported>, launch_arange, nullptr, nullptr, load_arange})};
 }

@@ -5,8 +5,9 @@ namespace npu::indexing {
 namespace {
 
 template <class T>
-__global__ void __launch_bounds__(kThreads) select_items(const T* x, T* y, const DeviceSlots slots, int64_t slots_of_outer,
-                                                         FastDivision inner, FastDivision count, int64_t n) {
+__global__ void __launch_bounds__(kThreads)
+    select_items(const T* x, T* y, const DeviceSlots slots, int64_t slots_of_outer, FastDivision inner,
+                 FastDivision count, int64_t n) {
   const int64_t at = first_item();
   if (at >= n) return;
   uint32_t row, column, outer, place;
@@ -27,21 +28,22 @@ Status run_select(const OpCall& call, const SlotLayout& layout, int64_t row_byte
   const int64_t inner = row_bytes / int64_t{sizeof(T)}, n = layout.outer * layout.count * inner;
   return launch(select_items<T>, item_shape(n), call.stream, static_cast<const T*>(call.inputs[0].data),
                 static_cast<T*>(call.outputs[0].data), device_slots(layout, call.inputs + 1), layout.slots,
-                FastDivision(static_cast<uint32_t>(inner)), FastDivision(static_cast<uint32_t>(layout.count)), n);
+                FastDivision(static_cast<uint32_t>(inner)), FastDivision(static_cast<uint32_t>(layout.count)),
+                n);
 }
 
 Status launch_select(const OpCall& call) {
   if (call.outputs[0].numel == 0) return {};
   const SlotLayout layout = layout_of_select(call);
   const int64_t row_bytes = layout.inner * item_bytes(call.inputs[0].dtype);
-  return with_item_of(access_of(call, row_bytes), [&](auto item) {
-    return run_select<decltype(item)>(call, layout, row_bytes);
-  });
+  return with_item_of(access_of(call, row_bytes),
+                      [&](auto item) { return run_select<decltype(item)>(call, layout, row_bytes); });
 }
 
 Status load_select(const OpCall& call, void** state) {
   for (const int64_t bytes : {1, 2, 4, 8, 16}) {
-    NPU_TRY(with_item_of(bytes, [&](auto item) { return load_kernel<select_items<decltype(item)>>(call, state); }));
+    NPU_TRY(with_item_of(bytes,
+                         [&](auto item) { return load_kernel<select_items<decltype(item)>>(call, state); }));
   }
   return {};
 }
@@ -63,9 +65,8 @@ Status launch_gather(const OpCall& call) {
 }
 
 Status load_gather(const OpCall& call, void** state) {
-  return with_item_of(item_bytes(call.inputs[0].dtype), [&](auto item) {
-    return load_kernel<gather_items<decltype(item)>>(call, state);
-  });
+  return with_item_of(item_bytes(call.inputs[0].dtype),
+                      [&](auto item) { return load_kernel<gather_items<decltype(item)>>(call, state); });
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
-// A stable sort of rows of keys with their places, in global memory: tiles are sorted in shared memory by Batcher's
-// bitonic network, then pairs of runs are merged, each entry finding its place by a search in the other run. Entries are
-// unique by their places, so the result does not depend on the order of threads.
+// A stable sort of rows of keys with their places, in global memory: tiles are sorted in shared memory by
+// Batcher's bitonic network, then pairs of runs are merged, each entry finding its place by a search in the
+// other run. Entries are unique by their places, so the result does not depend on the order of threads.
 #pragma once
 
 #include <utility>
@@ -23,13 +23,15 @@ __device__ inline bool is_before(const Entry& a, const Entry& b) {
 
 // `load(row, i)` returns the key of an element.
 template <class Load>
-__global__ void __launch_bounds__(kThreads) sort_tiles(Load load, Entry* entries, int64_t length, uint32_t tiles) {
+__global__ void __launch_bounds__(kThreads)
+    sort_tiles(Load load, Entry* entries, int64_t length, uint32_t tiles) {
   __shared__ Entry tile[kTile];
   const int64_t row = blockIdx.x / tiles, start = int64_t{blockIdx.x % tiles} * kTile;
   const int thread = static_cast<int>(threadIdx.x);
   for (int i = thread; i < kTile; i += kThreads) {
     const bool is_real = start + i < length;
-    tile[i] = is_real ? Entry{load(row, start + i), static_cast<uint64_t>(start + i)} : Entry{~uint64_t{0}, ~uint64_t{0}};
+    tile[i] = is_real ? Entry{load(row, start + i), static_cast<uint64_t>(start + i)}
+                      : Entry{~uint64_t{0}, ~uint64_t{0}};
   }
   __syncthreads();
   for (int width = 2; width <= kTile; width *= 2) {
@@ -46,12 +48,13 @@ __global__ void __launch_bounds__(kThreads) sort_tiles(Load load, Entry* entries
       __syncthreads();
     }
   }
-  for (int i = thread; i < kTile && start + i < length; i += kThreads) entries[row * length + start + i] = tile[i];
+  for (int i = thread; i < kTile && start + i < length; i += kThreads)
+    entries[row * length + start + i] = tile[i];
 }
 
 // Runs of `width` entries become runs of twice as many.
-static __global__ void __launch_bounds__(kThreads) merge_runs(const Entry* from, Entry* to, int64_t length, int64_t width,
-                                                              int64_t n) {
+static __global__ void __launch_bounds__(kThreads)
+    merge_runs(const Entry* from, Entry* to, int64_t length, int64_t width, int64_t n) {
   const int64_t at = first_item();
   if (at >= n) return;
   const int64_t start = at / length * length, i = at - start;
@@ -73,7 +76,8 @@ inline uint64_t sorted_bytes(int64_t entries) { return 2 * sizeof(Entry) * stati
 
 // Sorts rows of `length` entries in a workspace of sorted_bytes; `sorted` is where they are then.
 template <class Load>
-Status sort_entries(const Load& load, int64_t rows, int64_t length, const OpCall& call, const Entry** sorted) {
+Status sort_entries(const Load& load, int64_t rows, int64_t length, const OpCall& call,
+                    const Entry** sorted) {
   const int64_t n = rows * length, tiles = (length + kTile - 1) / kTile;
   auto* from = static_cast<Entry*>(call.workspace);
   Entry* to = from + n;

@@ -11,7 +11,7 @@ template <class T>
 __device__ uint64_t key_of(T x) {
   if constexpr (std::is_same_v<T, double>) return key_of_bits(static_cast<uint64_t>(__double_as_longlong(x)));
   else if constexpr (std::is_same_v<T, pointwise::Bool>) return x.byte != 0;
-  else if constexpr (std::is_integral_v<T>) return static_cast<uint64_t>(int64_t{x}) ^ uint64_t{1} << 63;
+  else if constexpr (std::is_integral_v<T>) return static_cast<uint64_t>(int64_t{x}) ^ uint64_t { 1 } << 63;
   else return key_of_bits(uint32_t{__float_as_uint(widen(x))});
 }
 
@@ -32,8 +32,8 @@ struct RowKeys {
 };
 
 template <class T>
-__global__ void __launch_bounds__(kThreads) take_sorted(const RowKeys<T> keys, const Entry* sorted, T* values,
-                                                        int64_t* indices, int64_t n) {
+__global__ void __launch_bounds__(kThreads)
+    take_sorted(const RowKeys<T> keys, const Entry* sorted, T* values, int64_t* indices, int64_t n) {
   const int64_t at = first_item();
   if (at >= n) return;
   const int64_t row = at / keys.layout.kept, i = at - row * keys.layout.kept;
@@ -46,12 +46,13 @@ __global__ void __launch_bounds__(kThreads) take_sorted(const RowKeys<T> keys, c
 template <class T>
 Status run_sort(const OpCall& call) {
   const SortLayout layout = layout_of_sort(call);
-  const RowKeys<T> keys{static_cast<const T*>(call.inputs[0].data), layout, attrs_of<SortAttrs>(call).descending != 0};
+  const RowKeys<T> keys{static_cast<const T*>(call.inputs[0].data), layout,
+                        attrs_of<SortAttrs>(call).descending != 0};
   const Entry* sorted = nullptr;
   NPU_TRY(sort_entries(keys, layout.rows(), layout.size, call, &sorted));
   const int64_t n = call.outputs[0].numel;
-  return launch(take_sorted<T>, item_shape(n), call.stream, keys, sorted, static_cast<T*>(call.outputs[0].data),
-                static_cast<int64_t*>(call.outputs[1].data), n);
+  return launch(take_sorted<T>, item_shape(n), call.stream, keys, sorted,
+                static_cast<T*>(call.outputs[0].data), static_cast<int64_t*>(call.outputs[1].data), n);
 }
 
 Status launch_sort(const OpCall& call) {

@@ -1,5 +1,5 @@
-// IndexPut, EmbeddingBwd and Scatter on CUDA. The slots that are written are sorted, with the places of their values, so
-// that one thread writes all values of a slot in their order.
+// IndexPut, EmbeddingBwd and Scatter on CUDA. The slots that are written are sorted, with the places of their
+// values, so that one thread writes all values of a slot in their order.
 #include "ops/copy/copy.h"
 #include "ops/index/cuda_index.cuh"
 #include "ops/index/cuda_numbers.cuh"
@@ -16,7 +16,8 @@ struct Add {
   __device__ static T of(T a, T b) {
     if constexpr (std::is_same_v<T, Bool>) return {static_cast<uint8_t>((a.byte | b.byte) != 0)};
     else if constexpr (std::is_floating_point_v<T>) return a + b;
-    else if constexpr (std::is_integral_v<T>) return static_cast<T>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b));
+    else if constexpr (std::is_integral_v<T>)
+      return static_cast<T>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b));
     else return narrow<T>(widen(a) + widen(b));
   }
 };
@@ -57,10 +58,12 @@ struct Runs {
 
 // One thread for each entry, item of a slot and outer place; the first entry of a slot does the work of all.
 template <class Action, class T, class Sources>
-__global__ void __launch_bounds__(kThreads) write_runs(const T* values, T* y, const Runs runs, const Sources sources) {
+__global__ void __launch_bounds__(kThreads)
+    write_runs(const T* values, T* y, const Runs runs, const Sources sources) {
   const int64_t item = first_item();
   if (item >= runs.items) return;
-  const int64_t column = item % runs.inner, row = item / runs.inner, at = row % runs.count, outer = row / runs.count;
+  const int64_t column = item % runs.inner, row = item / runs.inner, at = row % runs.count,
+                outer = row / runs.count;
   const Entry first = runs.entries[at];
   if (at > 0 && runs.entries[at - 1].key == first.key) return;
   const auto slot = static_cast<int64_t>(first.key);
@@ -68,7 +71,8 @@ __global__ void __launch_bounds__(kThreads) write_runs(const T* values, T* y, co
   T* to = y + (outer * runs.slots + slot) * runs.inner + column;
   T result = *to;
   for (int64_t i = at; i < runs.count && runs.entries[i].key == first.key; ++i) {
-    result = Action::of(result, values[outer * runs.values_of_outer + sources(runs.entries[i].place) + column]);
+    result =
+        Action::of(result, values[outer * runs.values_of_outer + sources(runs.entries[i].place) + column]);
   }
   *to = result;
 }
@@ -112,10 +116,11 @@ Status start_from(const OpCall& call) {
   return x.data == y.data ? Status() : copy_on_cuda(x, y, call.stream);
 }
 
-Status put(const OpCall& call, const SlotLayout& layout, const TensorDesc& values, const TensorDesc* indices, bool adds) {
+Status put(const OpCall& call, const SlotLayout& layout, const TensorDesc& values, const TensorDesc* indices,
+           bool adds) {
   if (values.numel == 0) return {};
-  const Runs runs{nullptr, layout.count, layout.inner, layout.slots, layout.count * layout.inner, layout.skipped,
-                  values.numel};
+  const Runs runs{nullptr,        layout.count, layout.inner, layout.slots, layout.count * layout.inner,
+                  layout.skipped, values.numel};
   Writing<SlotKeys, RowSources> writing{{device_slots(layout, indices)}, {layout.inner}, runs, adds};
   return writing.launch_on(call, values);
 }
@@ -167,13 +172,14 @@ KernelPtr kernel(OpKind kind, const char* id, KernelFunctions functions) {
 }  // namespace
 
 std::vector<KernelPtr> writing_cuda_kernels() {
-  return {kernel(kIndexPut, "index_put.any.cuda",
-                 {supported_near<put_supported>, launch_put, nullptr, workspace_of<2>, load_put}),
-          kernel(kEmbeddingBwd, "embedding_bwd.any.cuda",
-                 {supported_near<embedding_bwd_supported>, launch_embedding_bwd, nullptr, workspace_of<1>,
-                  load_embedding_bwd}),
-          kernel(kScatter, "scatter.any.cuda",
-                 {supported_near<scatter_supported>, launch_scatter, nullptr, workspace_of<1>, load_scatter})};
+  return {
+      kernel(kIndexPut, "index_put.any.cuda",
+             {supported_near<put_supported>, launch_put, nullptr, workspace_of<2>, load_put}),
+      kernel(kEmbeddingBwd, "embedding_bwd.any.cuda",
+             {supported_near<embedding_bwd_supported>, launch_embedding_bwd, nullptr, workspace_of<1>,
+              load_embedding_bwd}),
+      kernel(kScatter, "scatter.any.cuda",
+             {supported_near<scatter_supported>, launch_scatter, nullptr, workspace_of<1>, load_scatter})};
 }
 
 }  // namespace npu::indexing

@@ -8,8 +8,8 @@ namespace {
 // Whether all of low + 0, low + 1, ... low + count - 1 includes n numbers.
 template <class I>
 struct AreInside {
-  [[gnu::always_inline]] static inline void run(const I* __restrict index, int64_t n, int64_t low, uint64_t count,
-                                                bool* inside) {
+  [[gnu::always_inline]] static inline void run(const I* __restrict index, int64_t n, int64_t low,
+                                                uint64_t count, bool* inside) {
     uint64_t outside = 0;
 #pragma GCC ivdep
     for (int64_t i = 0; i < n; ++i) {

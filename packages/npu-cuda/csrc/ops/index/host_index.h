@@ -10,7 +10,8 @@ namespace npu::indexing {
 
 inline constexpr int64_t kLeastItems = 1 << 15;  // of a thread
 
-// Invalid, naming the first index that is not among `size` places of an axis; `wraps`: -size is the first place.
+// Invalid, naming the first index that is not among `size` places of an axis; `wraps`: -size is the first
+// place.
 Status check_index(const TensorDesc& index, int64_t axis, int64_t size, bool wraps);
 Status check_indices(const SlotLayout& layout, const TensorDesc* indices);
 

@@ -9,7 +9,8 @@ namespace {
 using pointwise::Element;
 using pointwise::element_of;
 
-// Coordinates of the last axis that are read alike: x from `source` on, stepping by `step`; -1 for what fills.
+// Coordinates of the last axis that are read alike: x from `source` on, stepping by `step`; -1 for what
+// fills.
 struct Segment {
   int64_t source, step, size;
 };
@@ -27,7 +28,8 @@ Segment segment_at(const MapLayout& map, int64_t c) {
   const int64_t size = map.sizes[last], step = map.step[last], at = map.start[last] + step * c;
   const int64_t source = source_of(map.mode, at, size), most = map.shape[last] - c;
   const bool is_inside = at >= 0 && at < size;
-  if (is_inside || map.mode == Outside::Wrap) return {source, step, steps_inside(source, step, 0, size, most)};
+  if (is_inside || map.mode == Outside::Wrap)
+    return {source, step, steps_inside(source, step, 0, size, most)};
   const int64_t low = at < 0 ? -kFar : size, high = at < 0 ? 0 : kFar;
   return {source, map.mode == Outside::Reflect ? -step : 0, steps_inside(at, step, low, high, most)};
 }
@@ -36,7 +38,8 @@ template <class T>
 void copy_segment(const Segment& part, const T* x, const T* fill, T* y) {
   if (part.source < 0) std::fill_n(y, part.size, *fill);
   else if (part.step == 1) std::memcpy(y, x + part.source, size_t(part.size) * sizeof(T));
-  else for (int64_t i = 0; i < part.size; ++i) y[i] = x[part.source + i * part.step];
+  else
+    for (int64_t i = 0; i < part.size; ++i) y[i] = x[part.source + i * part.step];
 }
 
 // Where a row of y is read in x; -1 where it is filled.
@@ -78,12 +81,15 @@ void map_items(const OpCall& call, const MapLayout& map) {
 // Trailing axes that are copied as a whole become part of an item; without axes there is one of size 1.
 MapLayout joined(MapLayout map) {
   const auto is_whole = [&](int axis) {
-    return map.shape[axis] == map.sizes[axis] && (map.shape[axis] == 1 || (map.start[axis] == 0 && map.step[axis] == 1));
+    return map.shape[axis] == map.sizes[axis] &&
+           (map.shape[axis] == 1 || (map.start[axis] == 0 && map.step[axis] == 1));
   };
   while (map.rank > 1 && is_whole(map.rank - 1)) {
     const int last = map.rank - 1, outer = last - 1;
     if (map.step[outer] != 1) break;
-    if (map.mode != Outside::Nothing && map.mode != Outside::Fill && map.mode != Outside::Wrap && !is_whole(outer)) break;
+    if (map.mode != Outside::Nothing && map.mode != Outside::Fill && map.mode != Outside::Wrap &&
+        !is_whole(outer))
+      break;
     map.start[outer] *= map.sizes[last];
     map.shape[outer] *= map.sizes[last];
     map.sizes[outer] *= map.sizes[last];
@@ -99,7 +105,8 @@ MapLayout joined(MapLayout map) {
 Status launch_map(const OpCall& call) {
   if (call.outputs[0].numel == 0) return {};
   const MapLayout map = joined(layout_of_map(call));
-  return with_item(call.inputs[0].dtype, [&](auto item) { return map_items<decltype(item)>(call, map), Status(); });
+  return with_item(call.inputs[0].dtype,
+                   [&](auto item) { return map_items<decltype(item)>(call, map), Status(); });
 }
 
 template <class T>
@@ -111,7 +118,8 @@ void triangle(const OpCall& call, const TriangleAttrs& attrs) {
   parallel_rows(x.numel / n, n, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
       // The lower part ends after the diagonal, and the upper one begins at it.
-      const int64_t at = row % rows + attrs.diagonal, split = std::clamp<int64_t>(at + (attrs.upper ? 0 : 1), 0, n);
+      const int64_t at = row % rows + attrs.diagonal,
+                    split = std::clamp<int64_t>(at + (attrs.upper ? 0 : 1), 0, n);
       const int64_t kept = attrs.upper ? split : 0, zero = attrs.upper ? 0 : split;
       const int64_t zeros = attrs.upper ? split : n - split;
       std::memcpy(to + row * n + kept, from + row * n + kept, size_t(n - zeros) * sizeof(T));
@@ -123,7 +131,8 @@ void triangle(const OpCall& call, const TriangleAttrs& attrs) {
 Status launch_triangle(const OpCall& call) {
   if (call.outputs[0].numel == 0) return {};
   const TriangleAttrs attrs = attrs_of<TriangleAttrs>(call);
-  return with_item(call.inputs[0].dtype, [&](auto item) { return triangle<decltype(item)>(call, attrs), Status(); });
+  return with_item(call.inputs[0].dtype,
+                   [&](auto item) { return triangle<decltype(item)>(call, attrs), Status(); });
 }
 
 Status launch_one_hot(const OpCall& call) {

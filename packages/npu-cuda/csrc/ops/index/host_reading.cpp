@@ -48,9 +48,8 @@ Status launch_select(const OpCall& call) {
   return with_index(call.inputs[1], [&](auto index) {
     using I = decltype(index);
     if (layout.inner != 1) return select_rows<I>(call, layout), Status();
-    return with_item(call.inputs[0].dtype, [&](auto item) {
-      return select_items<decltype(item), I>(call, layout), Status();
-    });
+    return with_item(call.inputs[0].dtype,
+                     [&](auto item) { return select_items<decltype(item), I>(call, layout), Status(); });
   });
 }
 
@@ -88,7 +87,8 @@ Status launch_gather(const OpCall& call) {
 }  // namespace
 
 std::vector<KernelPtr> reading_host_kernels() {
-  return {make_kernel({kIndexSelect, "index_select.any.host", DeviceType::Host}, {select_supported, launch_select}),
+  return {make_kernel({kIndexSelect, "index_select.any.host", DeviceType::Host},
+                      {select_supported, launch_select}),
           make_kernel({kGather, "gather.any.host", DeviceType::Host}, {gather_supported, launch_gather})};
 }
 

@@ -1,5 +1,5 @@
-// Sort on the host: a radix sort of keys with the places of their elements, least digit first (Knuth, "The Art of
-// Computer Programming", 5.2.5); of a few elements of many, a selection first.
+// Sort on the host: a radix sort of keys with the places of their elements, least digit first (Knuth, "The
+// Art of Computer Programming", 5.2.5); of a few elements of many, a selection first.
 #include <algorithm>
 #include <utility>
 
@@ -47,7 +47,7 @@ using EntryOf = std::conditional_t<sizeof(T) == 8, Wide, Narrow>;
 template <class T>
 auto key_of(T x) {
   if constexpr (std::is_same_v<T, double>) return key_of_bits(std::bit_cast<uint64_t>(x));
-  else if constexpr (std::is_same_v<T, int64_t>) return static_cast<uint64_t>(x) ^ uint64_t{1} << 63;
+  else if constexpr (std::is_same_v<T, int64_t>) return static_cast<uint64_t>(x) ^ uint64_t { 1 } << 63;
   else if constexpr (std::is_same_v<T, Bool>) return uint32_t{x.byte != 0};
   else if constexpr (std::is_integral_v<T>) return static_cast<uint32_t>(int32_t{x}) ^ 0x80000000u;
   else return key_of_bits(std::bit_cast<uint32_t>(to_float(x)));
@@ -131,12 +131,18 @@ void sort_rows(const OpCall& call, const SortLayout& layout) {
   auto* values = static_cast<T*>(call.outputs[0].data);
   auto* indices = static_cast<int64_t*>(call.outputs[1].data);
   auto* entries = static_cast<Entry*>(call.workspace);
-  Entry* others = sorts_in_indices<Entry>(layout) ? reinterpret_cast<Entry*>(indices) : entries + call.inputs[0].numel;
+  Entry* others =
+      sorts_in_indices<Entry>(layout) ? reinterpret_cast<Entry*>(indices) : entries + call.inputs[0].numel;
   parallel_rows(layout.rows(), layout.size, [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {
       const int64_t outer = r / layout.inner, inner = r % layout.inner;
       const T* from = x + outer * layout.size * layout.inner + inner;
-      const Row<T> row{from, layout.size, layout.inner, layout.kept, descending, entries + r * layout.size,
+      const Row<T> row{from,
+                       layout.size,
+                       layout.inner,
+                       layout.kept,
+                       descending,
+                       entries + r * layout.size,
                        others + r * layout.size};
       const Entry* sorted = layout.kept * 4 < layout.size ? sort_first(row) : sort_all(row);
       for (int64_t i = 0; i < layout.kept; ++i) {
@@ -166,7 +172,8 @@ auto with_number(DType dtype, F f) {
 
 Status launch_sort(const OpCall& call) {
   if (call.outputs[0].numel == 0) return {};
-  return with_number(call.inputs[0].dtype, [&](auto x) { return sort_rows<decltype(x)>(call, layout_of_sort(call)), Status(); });
+  return with_number(call.inputs[0].dtype,
+                     [&](auto x) { return sort_rows<decltype(x)>(call, layout_of_sort(call)), Status(); });
 }
 
 uint64_t sort_workspace(const OpCall& call) {

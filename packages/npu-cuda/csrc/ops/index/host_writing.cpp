@@ -1,5 +1,5 @@
-// IndexPut, EmbeddingBwd and Scatter on the host. Threads own parts of the output, and each visits all indices in
-// their order.
+// IndexPut, EmbeddingBwd and Scatter on the host. Threads own parts of the output, and each visits all
+// indices in their order.
 #include "ops/floats.h"
 #include "ops/host_simd.h"
 #include "ops/index/host_index.h"
@@ -17,7 +17,8 @@ template <class T>
 [[gnu::always_inline]] inline T sum_of(T a, T b) {
   if constexpr (std::is_same_v<T, Bool>) return {static_cast<uint8_t>((a.byte | b.byte) != 0)};
   else if constexpr (std::is_floating_point_v<T>) return a + b;
-  else if constexpr (std::is_integral_v<T>) return static_cast<T>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b));
+  else if constexpr (std::is_integral_v<T>)
+    return static_cast<T>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b));
   else return from_float<T>(to_float(a) + to_float(b));
 }
 
@@ -60,7 +61,8 @@ Status with_action(DType dtype, bool adds, F f) {
 
 // The rows of y from `begin` to `end`.
 template <class Action, class T, class I>
-void put_rows(const SlotLayout& layout, const Slots<I>& slots, const T* values, T* y, int64_t begin, int64_t end) {
+void put_rows(const SlotLayout& layout, const Slots<I>& slots, const T* values, T* y, int64_t begin,
+              int64_t end) {
   for (int64_t outer = begin / layout.slots; outer * layout.slots < end; ++outer) {
     const int64_t first = outer * layout.slots;
     for (int64_t i = 0; i < layout.count; ++i) {
@@ -73,7 +75,8 @@ void put_rows(const SlotLayout& layout, const Slots<I>& slots, const T* values, 
   }
 }
 
-Status put(const OpCall& call, const SlotLayout& layout, const TensorDesc& values, const TensorDesc* indices, bool adds) {
+Status put(const OpCall& call, const SlotLayout& layout, const TensorDesc& values, const TensorDesc* indices,
+           bool adds) {
   const TensorDesc& y = call.outputs[0];
   if (values.numel == 0) return {};
   return with_index(indices[0], [&](auto index) {
@@ -81,7 +84,8 @@ Status put(const OpCall& call, const SlotLayout& layout, const TensorDesc& value
     return with_action(y.dtype, adds, [&](auto action, auto item) {
       using T = decltype(item);
       parallel_rows(layout.outer * layout.slots, layout.inner, [&](int64_t begin, int64_t end) {
-        put_rows<decltype(action)>(layout, slots, static_cast<const T*>(values.data), static_cast<T*>(y.data), begin, end);
+        put_rows<decltype(action)>(layout, slots, static_cast<const T*>(values.data), static_cast<T*>(y.data),
+                                   begin, end);
       });
       return Status();
     });
@@ -113,7 +117,8 @@ template <class Action, class T, class I>
 void scatter(const WalkLayout& walk, const I* index, const T* source, T* y, int64_t begin, int64_t end) {
   const int last = walk.rank - 1;
   const int64_t n = walk.shape[last], along = walk.whole_strides[walk.axis];
-  const int64_t step = last == walk.axis ? 0 : walk.whole_strides[last], source_step = walk.source_strides[last];
+  const int64_t step = last == walk.axis ? 0 : walk.whole_strides[last],
+                source_step = walk.source_strides[last];
   walk_rows(walk, 0, rows_of(walk), [&](int64_t row, int64_t whole, int64_t from) {
     for (int64_t i = 0; i < n; ++i) {
       const int64_t to = whole + int64_t{index[row * n + i]} * along + i * step;
@@ -133,7 +138,8 @@ Status launch_scatter(const OpCall& call) {
       using T = decltype(item);
       parallel_rows(y.numel, 1, [&](int64_t begin, int64_t end) {
         scatter<decltype(action)>(walk, static_cast<const I*>(call.inputs[1].data),
-                                  static_cast<const T*>(call.inputs[2].data), static_cast<T*>(y.data), begin, end);
+                                  static_cast<const T*>(call.inputs[2].data), static_cast<T*>(y.data), begin,
+                                  end);
       });
       return Status();
     });

@@ -44,15 +44,17 @@ Status expect_index(const TensorDesc& index) {
 
 Status expect_number(const TensorDesc& tensor) {
   if (element_of(tensor.dtype) != Element::None) return {};
-  return Status::not_implemented("a tensor is " + name_of(tensor.dtype) + ", not a real number of 64 bits or less");
+  return Status::not_implemented("a tensor is " + name_of(tensor.dtype) +
+                                 ", not a real number of 64 bits or less");
 }
 
 // All index tensors have one shape, and the axes from `axis` on.
 Status expect_indices(const TensorDesc& whole, const TensorDesc* indices, int depth, int64_t axis) {
   NPU_TRY(expect_axis(axis, whole.rank, "the indexed tensor"));
   if (positive_axis(axis, whole.rank) + depth > whole.rank) {
-    return Status::not_implemented("the indexed tensor, " + text_of(whole) + ", has fewer axes than indices, " +
-                                   std::to_string(depth) + " from axis " + std::to_string(axis));
+    return Status::not_implemented("the indexed tensor, " + text_of(whole) +
+                                   ", has fewer axes than indices, " + std::to_string(depth) + " from axis " +
+                                   std::to_string(axis));
   }
   for (int i = 0; i < depth; ++i) {
     NPU_TRY(expect_index(indices[i]));
@@ -85,8 +87,8 @@ Status expect_inside(const TensorDesc& index, const TensorDesc& other, int64_t a
   bool fits = index.rank == other.rank;
   for (int i = 0; fits && i < index.rank; ++i) fits = i == axis || index.shape[i] <= other.shape[i];
   if (fits || index.numel == 0) return {};
-  return Status::not_implemented(std::string("the index, ") + text_of(index) + ", is larger than " + which + ", " +
-                                 text_of(other));
+  return Status::not_implemented(std::string("the index, ") + text_of(index) + ", is larger than " + which +
+                                 ", " + text_of(other));
 }
 
 Status expect_source(const TensorDesc& index, const TensorDesc& source) {
@@ -114,9 +116,9 @@ Status expect_within(const AxisMapAttrs& attrs, int axis, int64_t size, int64_t 
   const auto mode = static_cast<Outside>(attrs.mode);
   const int64_t margin = mode == Outside::Nothing ? 0 : mode == Outside::Reflect ? size - 1 : INT64_MAX / 4;
   if (low >= -margin && high < size + margin && (size > 0 || mode == Outside::Fill)) return {};
-  return Status::not_implemented("axis " + std::to_string(axis) + " of size " + std::to_string(size) + " has no places " +
-                                 std::to_string(low) + " to " + std::to_string(high) + " in mode " +
-                                 std::to_string(attrs.mode));
+  return Status::not_implemented("axis " + std::to_string(axis) + " of size " + std::to_string(size) +
+                                 " has no places " + std::to_string(low) + " to " + std::to_string(high) +
+                                 " in mode " + std::to_string(attrs.mode));
 }
 
 AttrSchema axis_map_schema() {
@@ -133,7 +135,11 @@ AttrSchema axis_map_schema() {
 
 OpInfo info(OpKind kind, const char* name, int min_inputs, int max_inputs, std::optional<AttrSchema> schema,
             bool is_in_place = false, int outputs = 1) {
-  OpInfo made{.kind = kind, .name = name, .min_inputs = min_inputs, .max_inputs = max_inputs, .num_outputs = outputs,
+  OpInfo made{.kind = kind,
+              .name = name,
+              .min_inputs = min_inputs,
+              .max_inputs = max_inputs,
+              .num_outputs = outputs,
               .schema = std::move(schema)};
   if (is_in_place) made.in_place[0] = input_bit(0);
   return made;
@@ -150,32 +156,37 @@ std::vector<KernelPtr> joined(std::initializer_list<std::vector<KernelPtr>> part
 std::vector<OpInfo> infos() {
   return {
       info(kIndexSelect, "IndexSelect", 2, 1 + kMaxIndices,
-           make_schema<SelectAttrs>("IDXS", {field("axis", &SelectAttrs::axis), field("wrap", &SelectAttrs::wrap)})),
+           make_schema<SelectAttrs>("IDXS",
+                                    {field("axis", &SelectAttrs::axis), field("wrap", &SelectAttrs::wrap)})),
       info(kIndexPut, "IndexPut", 3, 2 + kMaxIndices,
            make_schema<PutAttrs>("IDXP", {field("axis", &PutAttrs::axis), field("wrap", &PutAttrs::wrap),
                                           field("accumulate", &PutAttrs::accumulate)}),
            true),
       info(kEmbeddingBwd, "EmbeddingBwd", 2, 2,
-           make_schema<EmbeddingBwdAttrs>("EMBB", {field("padding_index", &EmbeddingBwdAttrs::padding_index)})),
+           make_schema<EmbeddingBwdAttrs>("EMBB",
+                                          {field("padding_index", &EmbeddingBwdAttrs::padding_index)})),
       info(kGather, "Gather", 2, 2, make_schema<AxisAttrs>("GATH", {field("axis", &AxisAttrs::axis)})),
       info(kScatter, "Scatter", 3, 3,
-           make_schema<ScatterAttrs>("SCAT", {field("axis", &ScatterAttrs::axis),
-                                              field("accumulate", &ScatterAttrs::accumulate)}),
+           make_schema<ScatterAttrs>(
+               "SCAT", {field("axis", &ScatterAttrs::axis), field("accumulate", &ScatterAttrs::accumulate)}),
            true),
       info(kCat, "Cat", 1, kMaxInputs, make_schema<AxisAttrs>("CATT", {field("axis", &AxisAttrs::axis)})),
       info(kSliceScatter, "SliceScatter", 2, 2,
-           make_schema<SliceAttrs>("SLCE", {field("axis", &SliceAttrs::axis), field("start", &SliceAttrs::start),
-                                            field("step", &SliceAttrs::step)}),
+           make_schema<SliceAttrs>("SLCE",
+                                   {field("axis", &SliceAttrs::axis), field("start", &SliceAttrs::start),
+                                    field("step", &SliceAttrs::step)}),
            true),
       info(kAxisMap, "AxisMap", 1, 2, axis_map_schema()),
       info(kTriangle, "Triangle", 1, 1,
-           make_schema<TriangleAttrs>("TRIA", {field("diagonal", &TriangleAttrs::diagonal),
-                                               field("upper", &TriangleAttrs::upper)})),
+           make_schema<TriangleAttrs>(
+               "TRIA", {field("diagonal", &TriangleAttrs::diagonal), field("upper", &TriangleAttrs::upper)})),
       info(kOneHot, "OneHot", 1, 1, std::nullopt),
       info(kArange, "Arange", 0, 0,
-           make_schema<ArangeAttrs>("ARNG", {field("start", &ArangeAttrs::start), field("step", &ArangeAttrs::step)})),
+           make_schema<ArangeAttrs>(
+               "ARNG", {field("start", &ArangeAttrs::start), field("step", &ArangeAttrs::step)})),
       info(kSort, "Sort", 1, 1,
-           make_schema<SortAttrs>("SORT", {field("axis", &SortAttrs::axis), field("descending", &SortAttrs::descending)}),
+           make_schema<SortAttrs>(
+               "SORT", {field("axis", &SortAttrs::axis), field("descending", &SortAttrs::descending)}),
            false, 2),
   };
 }
@@ -225,7 +236,8 @@ Status gather_supported(const OpCall& call) {
 }
 
 Status scatter_supported(const OpCall& call) {
-  const TensorDesc &x = call.inputs[0], &index = call.inputs[1], &source = call.inputs[2], &y = call.outputs[0];
+  const TensorDesc &x = call.inputs[0], &index = call.inputs[1], &source = call.inputs[2],
+                   &y = call.outputs[0];
   const ScatterAttrs attrs = attrs_of<ScatterAttrs>(call);
   NPU_TRY(expect_index(index));
   NPU_TRY(expect_accumulates(x, attrs.accumulate));
@@ -267,10 +279,11 @@ Status slice_scatter_supported(const OpCall& call) {
   const TensorDesc part = source.rank + 1 == y.rank ? unsqueezed(source, axis) : source;
   NPU_TRY(expect_shape_outside_axis(part, y, axis));
   const int64_t count = part.shape[axis], size = y.shape[axis];
-  if (count == 0 || (attrs.step > 0 && attrs.start >= 0 && attrs.start + attrs.step * (count - 1) < size)) return {};
-  return Status::not_implemented(std::to_string(count) + " places from " + std::to_string(attrs.start) + " by " +
-                                 std::to_string(attrs.step) + " are not inside axis " + std::to_string(axis) +
-                                 " of size " + std::to_string(size));
+  if (count == 0 || (attrs.step > 0 && attrs.start >= 0 && attrs.start + attrs.step * (count - 1) < size))
+    return {};
+  return Status::not_implemented(std::to_string(count) + " places from " + std::to_string(attrs.start) +
+                                 " by " + std::to_string(attrs.step) + " are not inside axis " +
+                                 std::to_string(axis) + " of size " + std::to_string(size));
 }
 
 Status axis_map_supported(const OpCall& call) {
@@ -286,10 +299,12 @@ Status axis_map_supported(const OpCall& call) {
                                          : "only mode 1 has something to fill with");
   }
   if (fills) NPU_TRY(expect_dtype(call.inputs[1], x.dtype, "what fills"));
-  if (fills && call.inputs[1].numel != 1) return Status::not_implemented("what fills has more than one element");
+  if (fills && call.inputs[1].numel != 1)
+    return Status::not_implemented("what fills has more than one element");
   if (x.rank > y.rank) return other_shape(x, y, "x", "y");
   const MapLayout map = layout_of_map(call);
-  for (int i = 0; y.numel != 0 && i < y.rank; ++i) NPU_TRY(expect_within(attrs, i, map.sizes[i], map.shape[i]));
+  for (int i = 0; y.numel != 0 && i < y.rank; ++i)
+    NPU_TRY(expect_within(attrs, i, map.sizes[i], map.shape[i]));
   return expect_all_contiguous(call);
 }
 
@@ -321,7 +336,8 @@ Status arange_supported(const OpCall& call) {
     return Status::not_implemented("a range of " + name_of(y.dtype) + " is rounded otherwise by PyTorch");
   }
   const bool is_real = element <= Element::Float64;
-  if (!is_real && (attrs.start != double(int64_t(attrs.start)) || attrs.step != double(int64_t(attrs.step)))) {
+  if (!is_real &&
+      (attrs.start != double(int64_t(attrs.start)) || attrs.step != double(int64_t(attrs.step)))) {
     return Status::not_implemented("integers have no range from " + std::to_string(attrs.start) + " by " +
                                    std::to_string(attrs.step));
   }
@@ -346,14 +362,14 @@ Status sort_supported(const OpCall& call) {
 }
 
 std::vector<KernelPtr> host_kernels() {
-  return joined({reading_host_kernels(), writing_host_kernels(), making_host_kernels(), sorting_host_kernels(),
-                 copying_kernels(DeviceType::Host)});
+  return joined({reading_host_kernels(), writing_host_kernels(), making_host_kernels(),
+                 sorting_host_kernels(), copying_kernels(DeviceType::Host)});
 }
 
 #ifdef NPU_WITH_CUDA
 std::vector<KernelPtr> cuda_kernels() {
-  return joined({reading_cuda_kernels(), writing_cuda_kernels(), making_cuda_kernels(), sorting_cuda_kernels(),
-                 copying_kernels(DeviceType::Cuda)});
+  return joined({reading_cuda_kernels(), writing_cuda_kernels(), making_cuda_kernels(),
+                 sorting_cuda_kernels(), copying_kernels(DeviceType::Cuda)});
 }
 #endif
 

@@ -1,8 +1,9 @@
-// Ops that move elements by index, and those that order them. Tensors are contiguous, but for those of Cat and
-// SliceScatter, which are copies; lowering rules copy others first. Elements are items of 1, 2, 4, 8 or 16 bytes, whatever
-// they mean, unless they are added or compared. Results are deterministic: what is written twice has the later value,
-// and sums are formed in the order of the index. An index outside its axis is an error: on the host before anything is
-// written; on CUDA the kernel stops, as that of PyTorch does, and the next wait for the device reports it.
+// Ops that move elements by index, and those that order them. Tensors are contiguous, but for those of Cat
+// and SliceScatter, which are copies; lowering rules copy others first. Elements are items of 1, 2, 4, 8 or
+// 16 bytes, whatever they mean, unless they are added or compared. Results are deterministic: what is written
+// twice has the later value, and sums are formed in the order of the index. An index outside its axis is an
+// error: on the host before anything is written; on CUDA the kernel stops, as that of PyTorch does, and the
+// next wait for the device reports it.
 #pragma once
 
 #include "core/call.h"
@@ -10,8 +11,8 @@
 
 namespace npu::indexing {
 
-inline constexpr OpKind kIndexSelect{280}, kIndexPut{281}, kEmbeddingBwd{282}, kGather{283}, kScatter{284}, kCat{285},
-    kSliceScatter{286}, kAxisMap{287}, kTriangle{288}, kOneHot{289}, kArange{290}, kSort{291};
+inline constexpr OpKind kIndexSelect{280}, kIndexPut{281}, kEmbeddingBwd{282}, kGather{283}, kScatter{284},
+    kCat{285}, kSliceScatter{286}, kAxisMap{287}, kTriangle{288}, kOneHot{289}, kArange{290}, kSort{291};
 
 inline constexpr int kMaxIndices = NPU_MAX_RANK;
 
@@ -64,7 +65,8 @@ struct ArangeAttrs {
   double start = 0, step = 1;
 };
 
-// The first elements of the sorted axis, as many as the outputs have; equal ones in their order. NaN is the largest.
+// The first elements of the sorted axis, as many as the outputs have; equal ones in their order. NaN is the
+// largest.
 struct SortAttrs {
   int64_t axis = -1;
   int64_t descending = 0;

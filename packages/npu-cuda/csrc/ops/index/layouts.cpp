@@ -1,7 +1,6 @@
 #include "ops/index/layouts.h"
 
 #include <algorithm>
-#include <bit>
 
 namespace npu::indexing {
 namespace {
@@ -30,7 +29,8 @@ int64_t product(const int64_t* sizes, int64_t begin, int64_t end) {
   return result;
 }
 
-SlotLayout slot_layout(const TensorDesc& whole, const TensorDesc* indices, int depth, int64_t axis, bool wraps) {
+SlotLayout slot_layout(const TensorDesc& whole, const TensorDesc* indices, int depth, int64_t axis,
+                       bool wraps) {
   SlotLayout layout;
   layout.first_axis = positive_axis(axis, whole.rank);
   layout.depth = depth;
@@ -75,7 +75,8 @@ SortLayout layout_of_sort(const OpCall& call) {
   const TensorDesc& x = call.inputs[0];
   if (x.rank == 0) return {};
   const int64_t axis = positive_axis(attrs_of<SortAttrs>(call).axis, x.rank);
-  return {product(x.shape, 0, axis), x.shape[axis], product(x.shape, axis + 1, x.rank), call.outputs[0].shape[axis]};
+  return {product(x.shape, 0, axis), x.shape[axis], product(x.shape, axis + 1, x.rank),
+          call.outputs[0].shape[axis]};
 }
 
 MapLayout layout_of_map(const OpCall& call) {
@@ -114,13 +115,6 @@ TensorDesc unsqueezed(const TensorDesc& tensor, int64_t axis) {
   view.shape[axis] = view.strides[axis] = 1;
   ++view.rank;
   return view;
-}
-
-Status expect_items(const TensorDesc& tensor) {
-  const int bits = tensor.dtype.bits * tensor.dtype.lanes;
-  if (bits % 8 == 0 && bits <= 128 && std::has_single_bit(unsigned(bits))) return {};
-  return Status::not_implemented("items of " + name_of(tensor.dtype) + " have " + std::to_string(bits) +
-                                 " bits, not 8, 16, 32, 64 or 128");
 }
 
 }  // namespace npu::indexing

@@ -18,12 +18,14 @@ struct SlotLayout {
 };
 
 // `whole` is the tensor with the slots.
-SlotLayout slot_layout(const TensorDesc& whole, const TensorDesc* indices, int depth, int64_t axis, bool wraps);
+SlotLayout slot_layout(const TensorDesc& whole, const TensorDesc* indices, int depth, int64_t axis,
+                       bool wraps);
 SlotLayout layout_of_select(const OpCall& call);
 SlotLayout layout_of_put(const OpCall& call);
 SlotLayout layout_of_embedding_bwd(const OpCall& call);
 
-// Of an index tensor that is walked element by element: at coordinate c, place c of `whole` with c[axis] replaced.
+// Of an index tensor that is walked element by element: at coordinate c, place c of `whole` with c[axis]
+// replaced.
 struct WalkLayout {
   int rank = 1;  // at least 1
   int axis = 0;
@@ -61,7 +63,5 @@ int64_t product(const int64_t* sizes, int64_t begin, int64_t end);
 TensorDesc slice_of(const TensorDesc& tensor, int64_t axis, int64_t start, int64_t step, int64_t size);
 // With an axis of size 1 before `axis`.
 TensorDesc unsqueezed(const TensorDesc& tensor, int64_t axis);
-
-Status expect_items(const TensorDesc& tensor);
 
 }  // namespace npu::indexing

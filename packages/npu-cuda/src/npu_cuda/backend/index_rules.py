@@ -1,6 +1,7 @@
 """Rules of nodes that move elements by index, sort them, or fill new tensors.
 
-Kernels that move elements take contiguous tensors: a rule copies inputs of other strides first, and results last.
+Kernels that move elements take contiguous tensors: a rule copies inputs of other strides first,
+and results last.
 """
 
 from __future__ import annotations
@@ -24,7 +25,12 @@ _NOTHING, _FILL, _WRAP, _REFLECT, _CLAMP = range(5)
 
 
 def _op(
-    node: OpNode, pack: Pack, kind: str, inputs: Sequence[Operand], outputs: Sequence[Operand], **fields: float
+    node: OpNode,
+    pack: Pack,
+    kind: str,
+    inputs: Sequence[Operand],
+    outputs: Sequence[Operand],
+    **fields: float,
 ) -> BackendOp:
     schema = next(info["schema"] for info in _C.ops() if info["name"] == kind)
     schema_id, attrs = pack(schema, **fields) if schema and fields else (0, b"")
@@ -32,7 +38,7 @@ def _op(
 
 
 def _expanded(node: OpNode, ops: list[BackendOp], operand: Operand, shape: Sequence[int]) -> Operand:
-    """Return the operand as a contiguous tensor of a shape to which it broadcasts; a copy is added to ``ops``."""
+    """Return the operand, contiguous and of a shape to which it broadcasts; a copy is added to ``ops``."""
     type = tensor_type(operand)
     if type.strides is None and type.static_shape == tuple(shape):
         return operand
@@ -49,7 +55,10 @@ def _moved(
     before: Sequence[BackendOp] = (),
     **fields: float,
 ) -> list[BackendOp]:
-    """Return an op on contiguous tensors, with the copies that it needs; ``before`` makes some of its inputs."""
+    """Return an op on contiguous tensors, with the copies that it needs.
+
+    ``before`` are the ops that make some of its inputs.
+    """
     ops = list(before)
     sources = [_expanded(node, ops, item, tensor_type(item).static_shape) for item in inputs]
     results: list[Operand] = []
@@ -90,15 +99,28 @@ def _lower_embedding(node: OpNode, pack: Pack) -> list[BackendOp] | str:
 def _lower_embedding_backward(node: OpNode, pack: Pack) -> list[BackendOp] | str:
     if node.attrs.get("scale_grad_by_freq"):
         return "EmbeddingBwd does not scale gradients by the frequency of an index"
-    return _moved(node, pack, "EmbeddingBwd", node.inputs, padding_index=int(node.attrs["padding_idx"]))  # type: ignore[arg-type]
+    return _moved(node, pack, "EmbeddingBwd", node.inputs, padding_index=_integer(node, "padding_idx"))
 
 
-def _lower_along_axis(node: OpNode, pack: Pack, kind: str, **fields: float) -> list[BackendOp] | str:
-    return _moved(node, pack, kind, node.inputs, axis=_axis(node), **fields)
+def _lower_along_axis(node: OpNode, pack: Pack, kind: str) -> list[BackendOp] | str:
+    return _moved(node, pack, kind, node.inputs, axis=_axis(node))
+
+
+def _lower_scatter_add(node: OpNode, pack: Pack) -> list[BackendOp] | str:
+    return _moved(node, pack, "Scatter", node.inputs, axis=_axis(node), accumulate=1)
+
+
+def _integer(node: OpNode, name: str, default: int = 0) -> int:
+    value: Any = node.attrs.get(name, default)
+    return int(value)
 
 
 def _axis(node: OpNode, default: int = 0) -> int:
-    return int(node.attrs.get("dim", default))  # type: ignore[arg-type]
+    return _integer(node, "dim", default)
+
+
+def _joint_shape(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+    return tuple(torch.broadcast_shapes(*shapes))  # type: ignore[no-untyped-call]
 
 
 def _lower_scatter_value(node: OpNode, pack: Pack) -> list[BackendOp] | str:
@@ -120,7 +142,7 @@ def _lower_index_write(node: OpNode, pack: Pack, accumulate: int) -> list[Backen
 
 
 def _first_indexed_axis(node: OpNode, count: int) -> int | str:
-    """Return the axis of the first of ``count`` index tensors, which have to be those of neighbouring axes."""
+    """Return the axis of the first of ``count`` index tensors; their axes have to be neighbours."""
     masks: Any = node.attrs.get("_tensor_list_none_masks")
     absent = masks[0] if masks else [False] * count
     axes = [axis for axis, is_absent in enumerate(absent) if not is_absent]
@@ -135,7 +157,7 @@ def _lower_index(node: OpNode, pack: Pack) -> list[BackendOp] | str:
     if isinstance(axis, str):
         return axis
     ops: list[BackendOp] = []
-    shape = torch.broadcast_shapes(*_shapes(node)[1:])
+    shape = _joint_shape(_shapes(node)[1:])
     tensors = [_expanded(node, ops, index, shape) for index in indices]
     return _moved(node, pack, "IndexSelect", (source, *tensors), ops, axis=axis, wrap=1)
 
@@ -147,7 +169,7 @@ def _lower_index_put(node: OpNode, pack: Pack) -> list[BackendOp] | str:
         return axis
     ops: list[BackendOp] = []
     target_shape, *index_shapes, _ = _shapes(node)
-    shape = torch.broadcast_shapes(*index_shapes)
+    shape = _joint_shape(index_shapes)
     tensors = [_expanded(node, ops, index, shape) for index in indices]
     selected = (*target_shape[:axis], *shape, *target_shape[axis + len(indices) :])
     items = _expanded(node, ops, values, selected)
@@ -167,7 +189,7 @@ def _lower_cat(node: OpNode, pack: Pack) -> list[BackendOp] | str:
 def _slice(node: OpNode, size: int) -> range:
     """Return the places that a slice names, which is clamped as in Python."""
     start, end = node.attrs.get("start"), node.attrs.get("end")
-    return range(size)[start : end : node.attrs.get("step", 1)]  # type: ignore[misc]
+    return range(size)[start : end : node.attrs.get("step", 1)]
 
 
 def _lower_slice_scatter(node: OpNode, pack: Pack) -> list[BackendOp] | str:
@@ -178,7 +200,7 @@ def _lower_slice_scatter(node: OpNode, pack: Pack) -> list[BackendOp] | str:
 
 
 def _lower_select_scatter(node: OpNode, pack: Pack) -> list[BackendOp] | str:
-    axis, index = _axis(node), int(node.attrs["index"])  # type: ignore[arg-type]
+    axis, index = _axis(node), _integer(node, "index")
     start = _positive(index, _shapes(node)[0][axis])
     return [_op(node, pack, "SliceScatter", node.inputs, node.outputs, axis=axis, start=start)]
 
@@ -221,7 +243,7 @@ def _lower_roll(node: OpNode, pack: Pack) -> list[BackendOp] | str:
     dims: Any = node.attrs.get("dims") or ([0] if len(shape) == 1 else [])
     if len(dims) != len(shifts):
         return f"AxisMap rolls axes, not all elements of {node.inputs[0].type}"
-    starts = {axis: 0 for axis in range(len(shape))}
+    starts = dict.fromkeys(range(len(shape)), 0)
     for axis, shift in zip(dims, shifts, strict=True):
         starts[_positive(axis, len(shape))] -= shift
     return _mapped(node, pack, _WRAP, starts)
@@ -250,7 +272,7 @@ def _lower_padding(node: OpNode, pack: Pack, mode: int) -> list[BackendOp] | str
 
 
 def _lower_triangle(node: OpNode, pack: Pack, upper: int) -> list[BackendOp] | str:
-    diagonal = int(node.attrs.get("diagonal", 0))  # type: ignore[arg-type]
+    diagonal = _integer(node, "diagonal", 0)
     return _moved(node, pack, "Triangle", node.inputs, diagonal=diagonal, upper=upper)
 
 
@@ -271,7 +293,7 @@ def _lower_topk(node: OpNode, pack: Pack) -> list[BackendOp] | str:
 
 
 def _lower_one_hot(node: OpNode, pack: Pack) -> list[BackendOp] | str:
-    if int(node.attrs.get("num_classes", -1)) < 0:  # type: ignore[arg-type]
+    if _integer(node, "num_classes", -1) < 0:
         return "OneHot takes a number of classes, not one that depends on the elements"
     return _moved(node, pack, "OneHot", node.inputs)
 
@@ -281,7 +303,7 @@ def _lower_arange(node: OpNode, pack: Pack) -> list[BackendOp] | str:
     for name, value in bounds.items():
         if (reason := refused_number(node, "Arange", name, value)) is not None:
             return reason
-    return _moved(node, pack, "Arange", (), **{name: float(value) for name, value in bounds.items()})
+    return _moved(node, pack, "Arange", (), start=float(bounds["start"]), step=float(bounds["step"]))
 
 
 def _lower_full(node: OpNode, pack: Pack, value: float | None = None) -> list[BackendOp] | str:
@@ -295,7 +317,7 @@ _ALONG_AXIS: Mapping[str, Rule] = {
     "index_select.default": functools.partial(_lower_along_axis, kind="IndexSelect"),
     "gather.default": functools.partial(_lower_along_axis, kind="Gather"),
     "scatter.src": functools.partial(_lower_along_axis, kind="Scatter"),
-    "scatter_add.default": functools.partial(_lower_along_axis, kind="Scatter", accumulate=1),
+    "scatter_add.default": _lower_scatter_add,
 }
 _FILLED: Mapping[str, Rule] = {
     f"{prefix}{name}.default": functools.partial(_lower_full, value=value)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -12,7 +12,8 @@ Array = NDArray[Any]
 Attrs = Mapping[str, Any]
 # The numbers that inputs have: all, more than 0, or all but 0.
 Domain = Literal["any", "positive", "not zero"]
-Reference = Callable[[Sequence[Array], Attrs], "list[Array]"]
+# Of inputs and attributes; that of a sized row takes the shapes of the outputs, too.
+Reference = Callable[..., "list[Array]"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,7 @@ class Case:
         unread: Inputs that must not be read: they hold NaN.
         terms: Number of products per sum: errors grow with its root.
         domain: The numbers that the inputs have.
+        indices: Inputs that are indices, and the size of the axis of each.
     """
 
     name: str
@@ -53,6 +55,7 @@ class Case:
     unread: tuple[int, ...] = ()
     terms: int = 1
     domain: Domain = "any"
+    indices: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +90,7 @@ class OpRow:
         reference: Computes the outputs from inputs (floats as float64) and attributes.
         cases: Valid calls.
         refusals: Invalid calls.
+        sized: Inputs and attributes do not determine the shapes of the outputs.
     """
 
     name: str
@@ -95,6 +99,7 @@ class OpRow:
     reference: Reference
     cases: Callable[[], Iterable[Case]]
     refusals: Callable[[], Iterable[Refusal]]
+    sized: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -155,4 +155,5 @@ def reference_of(row: OpRow, case: Case) -> list[Array]:
     attrs = dict(case.attrs)
     if row.schema is not None:
         attrs = {name: default for name, _, default in _C.attr_schemas()[row.schema]["fields"]} | attrs
-    return row.reference(inputs_of(case), attrs)
+    shapes = [[layout.shape for layout in case.outputs]] if row.sized else []
+    return row.reference(inputs_of(case), attrs, *shapes)

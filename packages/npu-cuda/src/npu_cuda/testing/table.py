@@ -14,10 +14,11 @@ from npu_cuda.testing.rows.batch_norm import BATCH_NORMS
 from npu_cuda.testing.rows.copy import COPY
 from npu_cuda.testing.rows.fused import FUSED
 from npu_cuda.testing.rows.gemm import GEMM
+from npu_cuda.testing.rows.index import INDEX_ROWS
 from npu_cuda.testing.rows.losses import LOSSES
 from npu_cuda.testing.rows.row_ops import ROW_OPS
 
-NUMPY_ROWS = (GEMM, COPY, FUSED, *BATCH_NORMS, *ROW_OPS, *LOSSES)
+NUMPY_ROWS = (GEMM, COPY, FUSED, *BATCH_NORMS, *ROW_OPS, *LOSSES, *INDEX_ROWS)
 
 
 @functools.cache
