@@ -10,8 +10,8 @@
 namespace npu::bindings {
 namespace {
 
-// Whether another thread should have the GIL meanwhile. A launch on cuda waits where the queue of the stream is full: for
-// work that may need the GIL.
+// Whether another thread should have the GIL meanwhile. A launch on cuda waits where the queue of the stream
+// is full: for work that may need the GIL.
 bool is_long(const OpCall& call) {
   if (call.num_outputs == 0) return false;
   if (call.outputs[0].device_type != NPU_CPU) return true;
