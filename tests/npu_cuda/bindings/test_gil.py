@@ -61,10 +61,10 @@ def multiply(tensors: Tensors) -> None:
     npu_cuda.op_call(OpKind.Gemm, tensors[:2], tensors[2:])
 
 
-def program_of(tensors: Tensors, **options: object) -> npu_cuda.Program:
+def program_of(tensors: Tensors) -> npu_cuda.Program:
     spec = TensorSpec("float32", tensors[0].shape)
     program = one_op(OpKind.Gemm, spec, spec, spec, device=tensors[0].device)
-    program.finalize(**options)
+    program.finalize()
     for slot, tensor in enumerate(tensors):
         program.bind(slot, tensor)
     return program

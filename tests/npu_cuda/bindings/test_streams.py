@@ -42,13 +42,13 @@ def values(tensor: npu_cuda.Tensor) -> set[float]:
     return set(struct.unpack("<4f", tensor.to_bytes()))
 
 
-def relu_program(**options: object) -> npu_cuda.Program:
+def relu_program(alloc: Callable[[int], object] | None = None) -> npu_cuda.Program:
     """Return a program of cuda with a temporary."""
     program = npu_cuda.Program("cuda")
     slots = [program.slot(SPEC, external=external) for external in (True, False, True)]
     program.add(RELU, [slots[0]], [slots[1]])
     program.add(RELU, [slots[1]], [slots[2]])
-    program.finalize(**options)
+    program.finalize(alloc)
     return program
 
 

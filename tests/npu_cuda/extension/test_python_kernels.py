@@ -395,12 +395,23 @@ time.sleep(0.05)
 """
 
 
+PROGRAM = """
+def make_program():
+    program, spec = npu_cuda.Program(), npu_cuda.TensorSpec("float32", [4])
+    slots = [program.slot(spec, external=external) for external in (True, False, True)]
+    program.add(1, [slots[0]], [slots[1]])
+    program.add("relu.f32.host", [slots[1]], [slots[2]])
+    program.finalize(lambda size: np.empty(size, dtype=np.uint8))
+"""
+
+
 @each_row(
     "further",
     {
         "plain": "",
         "after an error": "try:\n    npu_cuda.op_call(1, [x[::2]], [x[:3]])\nexcept Exception:\n    pass",
         "daemons": SPIN % "npu_cuda.op_call(1, [x], [x])",
+        "daemons that make programs and let them go": PROGRAM + SPIN % "make_program()",
         "daemons without the GIL": "large = np.ones(1 << 18, dtype=np.float32)"
         + SPIN % "npu_cuda.launch_by_id('relu.f32.host', [large], [large])",
     },

@@ -96,7 +96,8 @@ nb::object last_graph(nb::handle reference, nb::handle given) {
   if (reference.is_none()) raise(Status::invalid("graph_launch: graph_end() has made no graph yet"));
   nb::object last = reference();
   if (last.is_none()) {
-    raise(Status::invalid("graph_launch: the last graph of graph_end() is gone: keep it as long as it is launched"));
+    raise(Status::invalid("graph_launch: the last graph of graph_end() is gone: keep it as long as it is "
+                          "launched"));
   }
   return last;
 }
@@ -117,7 +118,8 @@ Topology topology_argument(nb::handle topology, const char* function) {
   if (name == "auto") return Topology::Auto;
   if (name == "dag") return Topology::Dag;
   if (name == "chain") return Topology::Chain;
-  raise(Status::invalid(std::string(function) + ": topology is '" + name + "'; possible are 'auto', 'dag' and 'chain'"));
+  raise(Status::invalid(std::string(function) + ": topology is '" + name +
+                        "'; possible are 'auto', 'dag' and 'chain'"));
 }
 
 void bind_graphs(nb::module_& module) {

@@ -34,8 +34,8 @@ class Busy {
 };
 
 // Memory from Python: alloc(bytes) returns a tensor of at least so many bytes.
-Status allocate(nb::handle allocator, const Device& device, uint64_t bytes, void** data, std::shared_ptr<void>* owner,
-                LaunchRecord* record) {
+Status allocate(nb::handle allocator, const Device& device, uint64_t bytes, void** data,
+                std::shared_ptr<void>* owner, LaunchRecord* record) {
   try {
     const nb::object memory = allocator(bytes);
     TensorArguments tensors("finalize", nullptr, Hold::Longer);
@@ -136,7 +136,9 @@ void ProgramHolder::bind_slot(int slot, nb::handle tensor, ArgName name, Owners*
   adapt(read.descs(), *program.device());
   check(program.bind(slot, read.descs()[0]).at([&] { return name.text(); }));
   if (read.stream_source()) stream_source_ = read.stream_source();
-  if (!let_go || read.has_own_tensors()) record_.add({}, read.has_own_tensors() ? nullptr : read.stream_source(), *program.device());
+  if (!let_go || read.has_own_tensors()) {
+    record_.add({}, read.has_own_tensors() ? nullptr : read.stream_source(), *program.device());
+  }
   Owners owners;
   read.give_owners(let_go ? let_go : &owners);
   if (!let_go) {

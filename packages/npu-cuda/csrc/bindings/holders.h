@@ -14,7 +14,8 @@ namespace npu::bindings {
 // Below this many bytes work on the host is over before another thread could have taken the GIL and given it back.
 inline constexpr int64_t kBytesWorthTheGil = 256 * 1024;
 
-// Destroys programs and graphs. Those of cuda without the GIL: to free memory waits for work that may need it.
+// Destroys programs and graphs. Those of cuda without the GIL: to free memory waits for work that may need
+// it.
 struct DropUnlocked {
   void operator()(Program* program) const;
   void operator()(Graph* graph) const;
@@ -78,8 +79,12 @@ class ProgramHolder {
 
 class GraphHolder {
  public:
-  GraphHolder(std::unique_ptr<Graph> graph, Owners owners, const DLPackExchangeAPI* stream_source, LaunchRecord record)
-      : graph_(graph.release()), owners_(std::move(owners)), stream_source_(stream_source), record_(std::move(record)) {}
+  GraphHolder(std::unique_ptr<Graph> graph, Owners owners, const DLPackExchangeAPI* stream_source,
+              LaunchRecord record)
+      : graph_(graph.release()),
+        owners_(std::move(owners)),
+        stream_source_(stream_source),
+        record_(std::move(record)) {}
   GraphHolder(GraphHolder&&) = default;
   ~GraphHolder() { clear(); }
 

@@ -32,7 +32,8 @@ void drop_passed() {
   if (has_dropped()) without_gil(drop_now);
   std::vector<Kept>& all = all_kept();
   std::vector<Kept> passed;  // destroyed when the list is whole again: that runs code of others
-  const auto first = std::partition(all.begin(), all.end(), [](const Kept& kept) { return !kept.uses.have_passed(); });
+  const auto is_used = [](const Kept& kept) { return !kept.uses.have_passed(); };
+  const auto first = std::partition(all.begin(), all.end(), is_used);
   std::move(first, all.end(), std::back_inserter(passed));
   all.erase(first, all.end());
 }
@@ -43,7 +44,7 @@ void drop_all_kept() {
   const std::vector<Kept> rest = std::move(all_kept());
   all_kept().clear();
   without_gil([&] {
-    for (const Kept& kept : rest) (void)kept.uses.wait();  // what fails now has been reported, or never will be
+    for (const Kept& kept : rest) (void)kept.uses.wait();  // a failure has been reported, or never will be
   });
 }
 

@@ -1,5 +1,6 @@
-// What has no owner in Python any more, while launches on other streams than that of its allocator may still use it: an
-// allocator such as that of PyTorch gives freed memory to the next launch on its own stream at once. The GIL guards it.
+// What has no owner in Python any more, while launches on other streams than that of its allocator may still
+// use it: an allocator such as that of PyTorch gives freed memory to the next launch on its own stream at
+// once. The GIL guards it.
 #pragma once
 
 #include <memory>

@@ -17,7 +17,8 @@ class LaunchRecord {
   // Marks of launches whose memory others may want before they have passed.
   const StreamUses& uses() const { return uses_; }
 
-  // Tensors of a device that launches will use; `source` reports the current stream of who allocated them, or is null.
+  // Tensors of a device that launches will use; `source` reports the current stream of who allocated them, or
+  // is null.
   void add(const Owners& owners, const DLPackExchangeAPI* source, const Device& device);
   bool needs_mark(const Device& device, void* stream) const {
     return has_home_ && stream != home_ && device.type() != DeviceType::Host;
@@ -32,7 +33,8 @@ class LaunchRecord {
  private:
   void add_home(void* stream);
 
-  // Freed memory goes to the next launch on this stream: launches there need no marks. Null where memory has several.
+  // Freed memory goes to the next launch on this stream: launches there need no marks. Null where memory has
+  // several.
   void* home_ = nullptr;
   bool has_home_ = false;
   StreamUses uses_;

@@ -29,8 +29,8 @@ const DLPackExchangeAPI* exchange_api(PyTypeObject* type, bool is_torch) {
     if (!table) PyErr_Clear();
     return usable(table);
   }
-  // What the package torch-c-dlpack-ext adds to older versions of PyTorch: the address as an int, which says nothing of
-  // what is there. Others that have such an attribute are not believed.
+  // What the package torch-c-dlpack-ext adds to older versions of PyTorch: the address as an int, which says
+  // nothing of what is there. Others that have such an attribute are not believed.
   if (!is_torch) return nullptr;
   const nb::object address = attribute(type, "__c_dlpack_exchange_api__");
   if (!address.is_valid() || !PyLong_Check(address.ptr())) return nullptr;

@@ -72,7 +72,8 @@ void bind_streams(nb::module_& module) {
              "    DeviceError: Something that was launched before has failed.");
   module.def("find_capture", &find_capture, nb::arg("device"), nb::arg("stream_handle"),
              nb::sig("def find_capture(device: str, stream_handle: int) -> int"),
-             "A number for the capture in which a stream is, of whoever, that no other capture has; 0 if it is in none.");
+             "A number for the capture in which a stream is, of whoever, that no other capture has; 0 where it\n"
+             "captures nothing.");
   module.def("create_stream", &create_stream, nb::arg("device") = "cuda",
              nb::sig("def create_stream(device: str = 'cuda') -> int"),
              "Make a stream that does not wait for the default one, and return its handle.");

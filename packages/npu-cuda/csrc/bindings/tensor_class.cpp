@@ -105,7 +105,8 @@ void Memory::wait() const {
 }
 
 bool holds_own_tensors(const Owners& owners) {
-  return std::any_of(owners.begin(), owners.end(), [](const nb::object& owner) { return nb::isinstance<Tensor>(owner); });
+  const auto is_own = [](const nb::object& owner) { return nb::isinstance<Tensor>(owner); };
+  return std::any_of(owners.begin(), owners.end(), is_own);
 }
 
 void note_use(const Owners& owners, void* stream, const std::shared_ptr<Event>& event) {

@@ -254,7 +254,8 @@ void TensorArguments::read(nb::handle tensor, const Producer& producer, ArgName 
 
 void TensorArguments::read_exchange(nb::handle tensor, const Producer& producer, ArgName name, Role role) {
   const DLPackExchangeAPI* api = producer.api;
-  // The short way says neither who keeps the memory nor whether it may be written; tensors of PyTorch always may.
+  // The short way says neither who keeps the memory nor whether it may be written; tensors of PyTorch always
+  // may.
   const bool is_enough = producer.is_torch || (hold_ == Hold::ForTheCall && role == Role::Input);
   if (is_enough && api->dltensor_from_py_object_no_sync) [[likely]] {
     DLTensor dl;

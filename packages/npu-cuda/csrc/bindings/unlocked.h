@@ -1,4 +1,5 @@
-// Unlocked and Gil: release and take the GIL until the end of a block, and handle an interpreter that exits meanwhile.
+// Unlocked and Gil: release and take the GIL until the end of a block, and handle an interpreter that exits
+// meanwhile.
 #pragma once
 
 #include <cxxabi.h>

@@ -11,7 +11,9 @@ namespace npu {
 Device* builtin_host() { return &HostDevice::instance(); }
 
 #ifdef NPU_WITH_CUDA
-std::vector<Device*> builtin_gpus(std::string* absence) { return cuda_devices(build_values::architectures, absence); }
+std::vector<Device*> builtin_gpus(std::string* absence) {
+  return cuda_devices(build_values::architectures, absence);
+}
 #else
 std::vector<Device*> builtin_gpus(std::string* absence) {
   *absence = std::string("npu-cuda was built without CUDA: ") + build_values::reason;

@@ -60,8 +60,8 @@ class Device {
   virtual void destroy_stream(void* stream) noexcept = 0;
   virtual Status synchronize(void* stream) = 0;
   virtual Status is_capturing(void* stream, bool* out) const = 0;
-  // Marks what was launched on a stream so far, by this event or, where it is null, by a new one. It stays null where
-  // launches are done when they return, and on a stream that captures.
+  // Marks what was launched on a stream so far, by this event or, where it is null, by a new one. It stays
+  // null where launches are done when they return, and on a stream that captures.
   virtual Status mark(void*, std::shared_ptr<Event>* event) { return event->reset(), Status(); }
 
   // A number for what a stream captures, which no other capture has; 0 where it captures nothing.
@@ -75,7 +75,8 @@ class Device {
   // by themselves.
   virtual Status activate(int* before) { return *before = id(), Status(); }
   virtual void deactivate(int) noexcept {}
-  // Starts what the device needs before its first use, which a capture may not allow. Once, and harmless in a capture.
+  // Starts what the device needs before its first use, which a capture may not allow. Once, and harmless in a
+  // capture.
   virtual Status start() { return {}; }
   // Launches a kernel that was chosen for this call, or records it.
   virtual Status launch(const KernelPtr& kernel, const OpCall& call) = 0;

@@ -1,5 +1,5 @@
-// Workspace of single op calls: blocks that grow, per device and stream, reused by the next call there. Those of calls
-// that are captured belong to the graph. Programs plan theirs in the arena instead.
+// Workspace of single op calls: blocks that grow, per device and stream, reused by the next call there. Those
+// of calls that are captured belong to the graph. Programs plan theirs in the arena instead.
 #pragma once
 
 #include "core/device.h"

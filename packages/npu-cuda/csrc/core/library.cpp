@@ -128,7 +128,8 @@ Status find_kind(const std::string& op, const Offer& offer, OpKind* out) {
   return Status::invalid("its op " + op + " is neither one of npu_cuda.ops() nor one of this library's own");
 }
 
-Status read_kernels(const npu_kernel_library& library, const std::string& origin, Offer* offer, LibraryInfo* info) {
+Status read_kernels(const npu_kernel_library& library, const std::string& origin, Offer* offer,
+                    LibraryInfo* info) {
   std::vector<npu_kernel> kernels;
   NPU_TRY(read_array(library.kernels, library.num_kernels, kFirstKernelBytes, "kernel", &kernels));
   for (size_t i = 0; i < kernels.size(); ++i) {

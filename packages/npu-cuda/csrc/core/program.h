@@ -91,8 +91,10 @@ class Program {
   uint64_t arena_bytes() const { return arena_bytes_; }
   // Bytes that each op reads and writes, workspace included. Needs bound slots.
   std::vector<Accesses> accesses() const;
-  // The recording that capture() makes a graph of, before its end, in *topology, which says afterwards what Auto has become.
-  Status record(CaptureMode mode, Topology* topology, std::unique_ptr<Recording>* out, std::vector<GraphNode>* nodes);
+  // The recording that capture() makes a graph of, before its end. *topology says afterwards what
+  // Auto has become.
+  Status record(CaptureMode mode, Topology* topology, std::unique_ptr<Recording>* out,
+                std::vector<GraphNode>* nodes);
   // What a graph of this program has to keep alive, besides the tensors that are bound.
   std::shared_ptr<void> resources() const;
 

@@ -43,7 +43,9 @@ ReaderEpoch& ReaderEpoch::join() {
 uint64_t ReaderEpoch::oldest() {
   const std::lock_guard lock(guard);
   uint64_t oldest = kIdle;
-  for (const ReaderEpoch& epoch : epochs()) oldest = std::min(oldest, epoch.since_.load(std::memory_order_seq_cst));
+  for (const ReaderEpoch& epoch : epochs()) {
+    oldest = std::min(oldest, epoch.since_.load(std::memory_order_seq_cst));
+  }
   return oldest;
 }
 

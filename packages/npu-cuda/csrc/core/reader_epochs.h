@@ -1,5 +1,5 @@
-// ReaderEpoch: since when each thread reads what others replace. Epochs are counted; who replaces something advances them,
-// and destroys it once no thread reads since an epoch that was not over then.
+// ReaderEpoch: since when each thread reads what others replace. Epochs are counted; who replaces something
+// advances them, and destroys it once no thread reads since an epoch that was not over then.
 #pragma once
 
 #include <atomic>

@@ -94,7 +94,8 @@ KernelPtr RegistrySnapshot::find_kernel(const std::string& id) const {
 }
 
 RegistryReader::RegistryReader()
-    : epoch_(ReaderEpoch::begin()), snapshot_(KernelRegistry::instance().current_.load(std::memory_order_seq_cst)) {}
+    : epoch_(ReaderEpoch::begin()),
+      snapshot_(KernelRegistry::instance().current_.load(std::memory_order_seq_cst)) {}
 
 RegistryReader::~RegistryReader() {
   epoch_.end();

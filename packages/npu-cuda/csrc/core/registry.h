@@ -1,6 +1,6 @@
-// KernelRegistry: the ops and their kernels, in descending priority. Readers take a snapshot, which never changes: no
-// lock is held while kernels are asked or launched. Writers replace the snapshot, all of what they add or nothing; the
-// old one goes when nobody reads it any more.
+// KernelRegistry: the ops and their kernels, in descending priority. Readers take a snapshot, which never
+// changes: no lock is held while kernels are asked or launched. Writers replace the snapshot, all of what
+// they add or nothing; the old one goes when nobody reads it any more.
 #pragma once
 
 #include <atomic>
@@ -35,8 +35,8 @@ struct RegistrySnapshot {
   KernelPtr find_kernel(const std::string& id) const;                              // null if there is none
 };
 
-// The registry as it is when a thread begins to read it; cheap, and may be nested. An OpInfo outlives it: ops are never
-// removed.
+// The registry as it is when a thread begins to read it; cheap, and may be nested. An OpInfo outlives it: ops
+// are never removed.
 class RegistryReader {
  public:
   RegistryReader();

@@ -12,7 +12,8 @@ class StreamUses {
  public:
   bool empty() const { return marks_.empty(); }
 
-  // Marks what has been launched on a stream, for this memory. What is captured uses it in the graph, and not now.
+  // Marks what has been launched on a stream, for this memory. What is captured uses it in the graph, and not
+  // now.
   Status note(Device* device, void* stream) {
     std::shared_ptr<Event> event = mark_of(stream);
     NPU_TRY(device->mark(stream, &event));

@@ -5,7 +5,8 @@
 namespace npu {
 namespace {
 
-// Of an A100, the smallest GPU that this is for: 108 multiprocessors of 2048 threads; memory; f32 without tensor cores.
+// Of an A100, the smallest GPU that this is for: 108 multiprocessors of 2048 threads; memory; f32 without
+// tensor cores.
 constexpr double kItemsThatFill = 108 * 2048;
 constexpr double kBytesPerSecond = 1.5e12;
 constexpr double kFlopsPerSecond = 1.95e13;
@@ -29,8 +30,8 @@ OpSize size_of(const OpCall& call, Cost cost) {
   return {cost, items};
 }
 
-// The ops that gain are in a row, and need no edges, where each follows from the one before. `last` of an op is the last of
-// them, by its number, that it waits for or is.
+// The ops that gain are in a row, and need no edges, where each follows from the one before. `last` of an op
+// is the last of them, by its number, that it waits for or is.
 bool gains_by_dag(const std::vector<std::vector<int>>& after, const std::vector<OpSize>& sizes) {
   std::vector<int> last(after.size(), -1);
   int count = 0;

@@ -1,4 +1,5 @@
-// Topology: whether the launches of a program are captured in their order, or with the edges of their hazards only.
+// Topology: whether the launches of a program are captured in their order, or with the edges of their hazards
+// only.
 #pragma once
 
 #include <vector>
@@ -17,8 +18,9 @@ struct OpSize {
 
 OpSize size_of(const OpCall& call, Cost cost);
 
-// Whether there are two ops, of which neither waits for the other, that each take much longer than a launch and leave a
-// part of the GPU idle. Nothing else gains by edges, which make every launch of the graph longer than that of a chain.
+// Whether there are two ops, of which neither waits for the other, that each take much longer than a launch
+// and leave a part of the GPU idle. Nothing else gains by edges, which make every launch of the graph longer
+// than that of a chain.
 bool gains_by_dag(const std::vector<std::vector<int>>& after, const std::vector<OpSize>& sizes);
 
 }  // namespace npu

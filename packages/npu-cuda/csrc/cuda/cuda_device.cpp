@@ -145,10 +145,11 @@ Status CudaDevice::allocate_in_capture(uint64_t bytes, void** out) {
 Status CudaDevice::keep_in_capture(void* stream, std::shared_ptr<void> needs) {
   Capture capture;
   NPU_TRY(describe_capture(stream, &capture));
-  if (!capture.graph) return Status::internal("a stream that captures nothing has no graph that could keep anything");
-  auto kept = std::make_unique<std::shared_ptr<void>>(std::move(needs));
+  if (!capture.graph) return Status::internal("a stream that captures nothing has no graph to keep anything");
+  using Kept = std::shared_ptr<void>;
+  auto kept = std::make_unique<Kept>(std::move(needs));
   // CUDA lets go in a thread of its own, where it must not be called.
-  const auto let_go = [](void* owner) { drop_later(std::unique_ptr<std::shared_ptr<void>>(static_cast<std::shared_ptr<void>*>(owner))); };
+  const auto let_go = [](void* owner) { drop_later(std::unique_ptr<Kept>(static_cast<Kept*>(owner))); };
   cudaUserObject_t object = nullptr;
   NPU_TRY(cuda_check(cudaUserObjectCreate(&object, kept.get(), let_go, 1, cudaUserObjectNoDestructorSync),
                      "cudaUserObjectCreate"));

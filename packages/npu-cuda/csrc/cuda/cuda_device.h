@@ -54,8 +54,9 @@ class CudaDevice final : public Device {
   std::atomic<bool> is_started_{false};
 };
 
-// Every GPU that works here and that the build has code for; called once: what it returns lives as long as the process.
-// `absence` says in words what does not work, be it all of CUDA or one device. Throws nothing and prints nothing.
+// Every GPU that works here and that the build has code for; called once: what it returns lives as long as
+// the process. `absence` says in words what does not work, be it all of CUDA or one device. Throws nothing
+// and prints nothing.
 std::vector<Device*> cuda_devices(const std::string& architectures, std::string* absence);
 
 }  // namespace npu

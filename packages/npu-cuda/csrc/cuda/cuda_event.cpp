@@ -8,7 +8,8 @@ Status CudaEvent::record(cudaStream_t stream, std::shared_ptr<Event>* event) {
     NPU_TRY(cuda_check(cudaEventCreateWithFlags(&made, cudaEventDisableTiming), "cudaEventCreateWithFlags"));
     *event = std::make_shared<CudaEvent>(EventOwner(made));
   }
-  return cuda_check(cudaEventRecord(static_cast<CudaEvent&>(**event).event_.get(), stream), "cudaEventRecord");
+  const cudaEvent_t handle = static_cast<CudaEvent&>(**event).event_.get();
+  return cuda_check(cudaEventRecord(handle, stream), "cudaEventRecord");
 }
 
 Status CudaEvent::has_passed(bool* out) {
@@ -25,7 +26,8 @@ Status CudaEvent::wait() {
 }
 
 Status CudaEvent::delay(void* stream) {
-  return cuda_check(cudaStreamWaitEvent(static_cast<cudaStream_t>(stream), event_.get(), 0), "cudaStreamWaitEvent");
+  auto* waiting = static_cast<cudaStream_t>(stream);
+  return cuda_check(cudaStreamWaitEvent(waiting, event_.get(), 0), "cudaStreamWaitEvent");
 }
 
 }  // namespace npu

@@ -167,8 +167,9 @@ Status CudaRecording::end_op() {
   NPU_TRY(describe_capture(stream_.get(), &capture));
   if (capture.status != cudaStreamCaptureStatusActive) return broken_capture();
   if (!is_dag_) return {};
-  Leaves leaves{{capture.leaves, capture.leaves + capture.num_leaves}, std::vector<cudaGraphEdgeData>(capture.num_leaves)};
-  if (capture.edges) std::copy_n(capture.edges, capture.num_leaves, leaves.edges.begin());
+  const size_t count = capture.num_leaves;
+  Leaves leaves{{capture.leaves, capture.leaves + count}, std::vector<cudaGraphEdgeData>(count)};
+  if (capture.edges) std::copy_n(capture.edges, count, leaves.edges.begin());
   leaves_.push_back(std::move(leaves));
   return {};
 }

@@ -38,13 +38,14 @@ cudaError_t begin_capture(cudaStream_t handle, cudaStreamCaptureMode mode) {
   cudaGraph_t graph = new CUgraph_st;
   runtime().graphs.insert(graph);
   static unsigned long long captures = 0;
-  stream->capture = std::make_shared<Capture>(Capture{mode, std::this_thread::get_id(), stream, graph, ++captures});
+  const Capture capture{mode, std::this_thread::get_id(), stream, graph, ++captures};
+  stream->capture = std::make_shared<Capture>(capture);
   runtime().captures.push_back(stream->capture);
   return cudaSuccess;
 }
 
-// Stricter than CUDA, which lets a node dangle that was dropped from the dependencies of its own stream: which stream
-// a node is of is not known here.
+// Stricter than CUDA, which lets a node dangle that was dropped from the dependencies of its own stream:
+// which stream a node is of is not known here.
 bool is_joined(const CUstream_st& stream) {
   std::set<cudaGraphNode_t> followed(stream.dependencies.begin(), stream.dependencies.end());
   const auto& nodes = stream.capture->graph->nodes;
@@ -61,7 +62,9 @@ cudaError_t end(cudaStream_t handle, cudaGraph_t* graph) {
   if (capture->mode != cudaStreamCaptureModeRelaxed && capture->thread != std::this_thread::get_id()) {
     return cudaErrorStreamCaptureWrongThread;
   }
-  if (!capture->invalidated && !is_joined(*stream)) return end_capture(capture, false), cudaErrorStreamCaptureUnjoined;
+  if (!capture->invalidated && !is_joined(*stream)) {
+    return end_capture(capture, false), cudaErrorStreamCaptureUnjoined;
+  }
   end_capture(capture, !capture->invalidated);
   *graph = capture->graph;
   return capture->invalidated ? cudaErrorStreamCaptureInvalidated : cudaSuccess;

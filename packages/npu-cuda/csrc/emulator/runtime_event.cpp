@@ -1,4 +1,5 @@
-// Events, and what graphs keep for their user. Events of streams that capture are not modelled: to record one is refused.
+// Events, and what graphs keep for their user. Events of streams that capture are not modelled: to record one
+// is refused.
 #include "emulator/runtime.h"
 
 namespace npu::emulator {

@@ -718,7 +718,8 @@ def synchronize(device: str = 'cuda', stream_handle: int = 0) -> None:
 
 def find_capture(device: str, stream_handle: int) -> int:
     """
-    A number for the capture in which a stream is, of whoever, that no other capture has; 0 if it is in none.
+    A number for the capture in which a stream is, of whoever, that no other capture has; 0 where it
+    captures nothing.
     """
 
 def create_stream(device: str = 'cuda') -> int:

@@ -133,8 +133,8 @@ Status with_item(const OpCall& call, F f) {
     case 4: return f(uint32_t{});
     case 8: return f(uint64_t{});
   }
-  const bool is_aligned = std::min(call.inputs[0].alignment, call.outputs[0].alignment) >= alignof(AlignedBits128);
-  return is_aligned ? f(AlignedBits128{}) : f(Bits128{});
+  const uint32_t alignment = std::min(call.inputs[0].alignment, call.outputs[0].alignment);
+  return alignment >= alignof(AlignedBits128) ? f(AlignedBits128{}) : f(Bits128{});
 }
 
 template <class T>
@@ -172,7 +172,8 @@ Status load_squares(const OpCall& call, void** state) {
 Status supported_strided(const OpCall& call) {
   NPU_TRY(copy_supported(call));
   if (call.outputs[0].numel < int64_t{1} << 31) return {};
-  return Status::not_implemented("y has " + std::to_string(call.outputs[0].numel) + " elements; it takes less than 2^31");
+  return Status::not_implemented("y has " + std::to_string(call.outputs[0].numel) +
+                                 " elements; it takes less than 2^31");
 }
 
 Status launch_strided(const OpCall& call) {
