@@ -6,7 +6,7 @@
 #include "ops/host_simd.h"
 #include "ops/pointwise/host_ops.h"
 #include "ops/pointwise/pointwise.h"
-#include "ops/pointwise/vector_pow.h"
+#include "ops/pointwise/vector_double.h"
 
 namespace npu::pointwise {
 

@@ -45,7 +45,7 @@ NPU_INLINE Value<T> power(Value<T> x, Value<T> y) {
   return each([](Lane a, Lane b) { return pow(Value<Lane>::of(a), Value<Lane>::of(b)).raw; }, x, y);
 }
 
-template <Vector T>
+template <OtherVector T>
 NPU_INLINE Value<T> truncated_remainder(Value<T> x, Value<T> y) {
   if constexpr (std::is_integral_v<typename LaneOf<T>::type>) return x - y * (x / y);
   else return each([](auto a, auto b) { return std::fmod(a, b); }, x, y);
@@ -133,8 +133,8 @@ NPU_INLINE Value<T> tanh(Value<T> x) {
   return with_sign_of(half / (half + 1.0), x);
 }
 
-// Minus the exponent of a positive number, in the place of the exponent: what is left of the number is from 2/3
-// to 4/3. The other sign would make log1p(-0.0) positive.
+// Minus the exponent of a positive number, in the place of the exponent: what is left of the number is from
+// 2/3 to 4/3. The other sign would make log1p(-0.0) positive.
 template <FloatVector T>
 NPU_INLINE IntsOf<T> negative_exponent(Value<T> x) {
   return (0x3f2aaaab + 0x7fffff - to_bits(x)) & ~0x7fffff;
@@ -198,13 +198,14 @@ NPU_INLINE Value<T> erf(Value<T> x) {
   return select(size > 0.927734375, large, fma(near, x, x));
 }
 
-// The probability that a normal number is less than x: within 1e-7, and relative to the result within 1e-4 for
-// negative numbers down to -4.
+// The probability that a normal number is less than x: within 1e-7, and relative to the result within 1e-4
+// for negative numbers down to -4.
 template <FloatVector T>
 NPU_INLINE Value<T> normal_probability(Value<T> x) {
   const Value<T> size = abs(x);
   const Value<T> exponent = polynomial(size, -1.0, -1.1511065546122807, -0.4591927234704058,
-                                       -0.052553319814680276, 0.007159042874954436, -0.00021900876394020144, -0.00014894513660787314,
+                                       -0.052553319814680276, 0.007159042874954436,
+                                       -0.00021900876394020144, -0.00014894513660787314,
                                        3.093496574287126e-05, -2.0855028238406437e-06);
   const Value<T> beyond = exp2_of_negative(at_least(exponent, Value<T>(-200.0)));
   return select(x < 0.0, beyond, 1.0 - beyond);

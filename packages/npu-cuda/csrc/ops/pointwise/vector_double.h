@@ -1,5 +1,6 @@
-// x^y of vectors of floats: 2^(y log2 x) in double, half a vector at a time. A double has digits enough for
-// the result to be within a unit in the last place, whatever y makes of the error of the logarithm.
+// Functions of two vectors of floats that are computed in double, half a vector at a time. x^y is
+// 2^(y log2 x): a double has digits enough for the result to be within a unit in the last place, whatever y
+// makes of the error of the logarithm. A remainder is exact.
 #pragma once
 
 #include "ops/pointwise/vector_math.h"
@@ -43,20 +44,38 @@ NPU_INLINE auto half_power(typename W::Floats mantissa, typename W::Floats n, ty
   return __builtin_convertvector(std::bit_cast<D>(bits), typename W::Floats);
 }
 
+// x - y * trunc(x / y) of a quotient below 2^28, which a double tells from every integer that it is not.
+template <FloatVector T, class W = Wide<T>>
+NPU_INLINE auto half_remainder(typename W::Floats x, typename W::Floats y) {
+  using D = typename W::Doubles;
+  using Ints = typename VectorOf<int32_t, sizeof(T) / 2>::type;
+  const D dividend = __builtin_convertvector(x, D), divisor = __builtin_convertvector(y, D);
+  const D quotient = __builtin_convertvector(__builtin_convertvector(dividend / divisor, Ints), D);
+  return __builtin_convertvector(dividend - quotient * divisor, typename W::Floats);
+}
+
+// function(half of a, half of b, ...) of both halves.
+template <FloatVector T, class F, class... More>
+NPU_INLINE Value<T> by_halves(F function, More... more) {
+  using Floats = typename Wide<T>::Floats;
+  Floats halves[sizeof...(More)][2], results[2];
+  int row = 0;
+  (std::memcpy(halves[row++], &more.raw, sizeof(T)), ...);
+  for (int i = 0; i < 2; ++i) {
+    if constexpr (sizeof...(More) == 2) results[i] = function(halves[0][i], halves[1][i]);
+    else results[i] = function(halves[0][i], halves[1][i], halves[2][i]);
+  }
+  Value<T> result;
+  std::memcpy(&result.raw, results, sizeof(T));
+  return result;
+}
+
 template <FloatVector T>
 NPU_INLINE Value<T> power_of_normal(Value<T> x, Value<T> y) {
-  using Floats = typename Wide<T>::Floats;
   const IntsOf<T> n = negative_exponent(x);
   const Value<T> mantissa = from_bits<T>(to_bits(x) + n), exponent = to_floats<T>(n) * (-1.0 / 8388608);
-  Floats mantissas[2], exponents[2], ys[2];
-  std::memcpy(mantissas, &mantissa.raw, sizeof(T));
-  std::memcpy(exponents, &exponent.raw, sizeof(T));
-  std::memcpy(ys, &y.raw, sizeof(T));
-  const Floats halves[2] = {half_power<T>(mantissas[0], exponents[0], ys[0]),
-                            half_power<T>(mantissas[1], exponents[1], ys[1])};
-  Value<T> result;
-  std::memcpy(&result.raw, halves, sizeof(T));
-  return result;
+  constexpr auto function = [](auto... of) __attribute__((always_inline)) { return half_power<T>(of...); };
+  return by_halves<T>(function, mantissa, exponent, y);
 }
 
 template <FloatVector T>
@@ -68,6 +87,15 @@ NPU_INLINE Value<T> power(Value<T> x, Value<T> y) {
     const Mask<T> special = is_special(x) || !(abs(y) <= std::numeric_limits<float>::max());
     return any(special) ? select(special, each(of_numbers, x, y), result) : result;
   }
+}
+
+template <FloatVector T>
+NPU_INLINE Value<T> truncated_remainder(Value<T> x, Value<T> y) {
+  constexpr auto of_numbers = [](float a, float b) { return std::fmod(a, b); };
+  constexpr auto function = [](auto... of) __attribute__((always_inline)) { return half_remainder<T>(of...); };
+  const Value<T> result = with_sign_of(by_halves<T>(function, x, y), x);
+  const Mask<T> is_exact = abs(x) < abs(y) * 268435456.0 && abs(y) <= std::numeric_limits<float>::max();
+  return any(!is_exact) ? select(is_exact, result, each(of_numbers, x, y)) : result;
 }
 
 }  // namespace npu::pointwise
