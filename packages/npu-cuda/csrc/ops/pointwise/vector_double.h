@@ -92,8 +92,8 @@ NPU_INLINE Value<T> power(Value<T> x, Value<T> y) {
 template <FloatVector T>
 NPU_INLINE Value<T> truncated_remainder(Value<T> x, Value<T> y) {
   constexpr auto of_numbers = [](float a, float b) { return std::fmod(a, b); };
-  constexpr auto function = [](auto... of) __attribute__((always_inline)) { return half_remainder<T>(of...); };
-  const Value<T> result = with_sign_of(by_halves<T>(function, x, y), x);
+  constexpr auto half = [](auto a, auto b) __attribute__((always_inline)) { return half_remainder<T>(a, b); };
+  const Value<T> result = with_sign_of(by_halves<T>(half, x, y), x);
   const Mask<T> is_exact = abs(x) < abs(y) * 268435456.0 && abs(y) <= std::numeric_limits<float>::max();
   return any(!is_exact) ? select(is_exact, result, each(of_numbers, x, y)) : result;
 }
