@@ -58,15 +58,19 @@ NPU_INLINE V clamp(V x, V low, V high) { return minimum(maximum(x, low), high); 
 
 // ---- activations and their gradients ----
 
+// The probability that a normal number is less than x.
 template <class V>
-NPU_INLINE V gelu_bwd(V dy, V x) {
-  const V probability = 0.5 * (1 + erf(x * kSqrtHalf)), density = kNormalPeak * exp(-0.5 * x * x);
-  return dy * (probability + x * density);
-}
+NPU_INLINE V normal_probability(V x) { return 0.5 * (1 + erf(x * kSqrtHalf)); }
 
 template <class V>
+NPU_INLINE V gelu_bwd(V dy, V x) {
+  return dy * (normal_probability(x) + x * (kNormalPeak * exp(-0.5 * x * x)));
+}
+
+// x / 2 * (1 + tanh(curve)), without the difference of numbers of a size.
+template <class V>
 NPU_INLINE V gelu_tanh(V x) {
-  return 0.5 * x * (1 + tanh(kGeluScale * fma(kGeluCube * x * x, x, x)));
+  return x / (1 + exp(-2 * kGeluScale * fma(kGeluCube * x * x, x, x)));
 }
 
 template <class V>

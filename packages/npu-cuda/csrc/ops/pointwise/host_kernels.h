@@ -6,15 +6,9 @@
 #include "ops/host_simd.h"
 #include "ops/pointwise/host_ops.h"
 #include "ops/pointwise/pointwise.h"
-#include "ops/pointwise/vector_math.h"
+#include "ops/pointwise/vector_double.h"
 
 namespace npu::pointwise {
-
-template <class Lane, int kBytes>
-struct VectorOf {
-  using type [[gnu::vector_size(kBytes)]] = Lane;
-  using unaligned [[gnu::vector_size(kBytes), gnu::aligned(sizeof(Lane)), gnu::may_alias]] = Lane;
-};
 
 template <class Fn, class Lane, int kBytes>
 struct ComputeVectors {

@@ -6,6 +6,7 @@ that is a number becomes a field of the attributes; tensors are inputs, in the o
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -80,15 +81,22 @@ class ElementwiseRule:
         fields = {**self.fixed, **{name: value for name, value in values.items() if value is not None}}
         if schema is None or not fields:
             return 0, b""
-        codes = {name: code for name, code, _ in _C.attr_schemas()[schema]["fields"]}
+        codes = _field_codes(schema)
         return pack(
             schema,
             **{name: int(value) if codes[name] in "iIqQ" else float(value) for name, value in fields.items()},
         )
 
 
+# Neither the pointwise ops nor their schemas change: what plugins register are ops of other names.
+@functools.cache
 def _info(kind: str) -> dict[str, Any]:
     return next(info for info in _C.ops() if info["name"] == kind)
+
+
+@functools.cache
+def _field_codes(schema: str) -> dict[str, str]:
+    return {name: code for name, code, _ in _C.attr_schemas()[schema]["fields"]}
 
 
 def _dtypes(node: OpNode) -> set[torch.dtype]:
