@@ -38,7 +38,8 @@ void run_call(const char* function, const CallArguments& given, const CallMemo* 
   call.attrs = attrs.blob();
   call.stream = tensors.stream();
   const bool is_like_memo = tensors.are_expected();
-  check(is_long(call, is_like_memo ? memo : nullptr) ? without_gil([&] { return run(call, is_like_memo); }) : run(call, is_like_memo));
+  const auto launch = [&] { return run(call, is_like_memo); };
+  check(is_long(call, is_like_memo ? memo : nullptr) ? without_gil(launch) : launch());
   if (!is_captured(call.stream)) [[likely]] return;
   Owners owners;
   tensors.give_owners(&owners);
