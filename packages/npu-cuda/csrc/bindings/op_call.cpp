@@ -1,5 +1,6 @@
 // op_call(), which is called for every op of an eager program: a plain function of C, which takes its arguments as
 // Python passes them. A function of nanobind makes objects of defaults and looks at each argument twice.
+#include <algorithm>
 #include <array>
 #include <new>
 

@@ -15,6 +15,8 @@ enum class Hold { ForTheCall, Longer };
 
 // What the core calls the dtype, shape and place of a DLPack tensor. InvalidArgument where it has no words for it.
 Status describe(const DLTensor& tensor, TensorDesc* out);
+// Where describe() makes of a tensor what is known of another one, the address aside, does the same; else false.
+bool describe_as(const TensorDesc& known, const DLTensor& tensor, TensorDesc* out);
 // Sets numel, strides where they are not given (null), flags and alignment from data, shape and strides.
 Status complete(TensorDesc* tensor, const int64_t* strides);
 
