@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import permutations
 
 import pytest
@@ -48,6 +48,27 @@ def test_a_function_is_within_a_few_units_in_the_last_place(name: str) -> None:
     assert torch.equal(y[overflows], exact.float()[overflows])
     normal = exact.float().abs() >= torch.finfo(torch.float32).tiny
     assert float(units_in_the_last_place(y, exact)[normal & ~overflows].max()) <= 3
+
+
+@pytest.mark.parametrize(("name", "function"), [("Fmod", torch.fmod), ("Pow", torch.pow)])
+def test_a_function_of_two_floats_is_that_of_doubles_rounded(
+    name: str, function: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+) -> None:
+    generator = torch.Generator().manual_seed(0)
+    bits = torch.randint(-(2**31), 2**31, (2, 50000), generator=generator).to(torch.int32)
+    numbers = torch.tensor(
+        [0.0, -0.0, 1, -1, 2, -2, 0.5, 3, 6, torch.inf, -torch.inf, torch.nan, 1e-40, 3e38]
+    )
+    x, y = torch.cat([bits.view(torch.float32), torch.cartesian_prod(numbers, numbers).T], dim=1).contiguous()
+    y[::2] = y[::2].clamp(-9, 9)
+    exact = function(x.double(), y.double())
+
+    z = call(name, [x, y], torch.empty_like(x))
+
+    assert torch.equal(z.isnan(), exact.isnan())
+    assert torch.equal(z.isinf(), exact.float().isinf())
+    assert torch.equal(z.signbit()[~z.isnan()], exact.signbit()[~z.isnan()])
+    assert float(units_in_the_last_place(z, exact)[z.isfinite()].max()) <= (0.5 if name == "Fmod" else 1)
 
 
 @pytest.mark.parametrize("name", ["EltwiseAdd", "Gelu", "Less", "BitwiseXor"])
