@@ -76,8 +76,6 @@ CALLS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "sort": (lambda x: torch.sort(x, dim=0, stable=True), (TIES,)),
     "sort downwards": (lambda x: torch.sort(x, descending=True, stable=True), (TIES,)),
     "sort of long rows": (lambda x: torch.sort(x, 1), (LONG,)),
-    "topk": (lambda x: torch.topk(x, 9), (LONG,)),
-    "topk of the smallest": (lambda x: torch.topk(x, 2, 0, largest=False), (LONG,)),
     "one_hot": (lambda i: nn.functional.one_hot(i, 7), (places(7, 3, 2),)),
     "arange": (lambda x: x + torch.arange(-3, 7, 2), (torch.zeros(5, dtype=torch.int64),)),
     "arange of reals": (lambda x: x + torch.arange(0.5, 3, 0.5), (torch.zeros(5),)),

@@ -276,17 +276,12 @@ def _lower_triangle(node: OpNode, pack: Pack, upper: int) -> list[BackendOp] | s
     return _moved(node, pack, "Triangle", node.inputs, diagonal=diagonal, upper=upper)
 
 
-# ---- sorting ----
+# ---- sorting (not topk: PyTorch leaves the order of equal elements open there) ----
 
 
 def _lower_sort(node: OpNode, pack: Pack) -> list[BackendOp] | str:
     descending = int(bool(node.attrs.get("descending")))
     return _moved(node, pack, "Sort", node.inputs, axis=_axis(node, -1), descending=descending)
-
-
-def _lower_topk(node: OpNode, pack: Pack) -> list[BackendOp] | str:
-    largest = int(bool(node.attrs.get("largest", True)))
-    return _moved(node, pack, "Sort", node.inputs, axis=_axis(node, -1), descending=largest)
 
 
 # ---- new tensors ----
@@ -353,7 +348,6 @@ _SINGLE: Mapping[str, Rule] = {
     "triu.default": functools.partial(_lower_triangle, upper=1),
     "sort.default": _lower_sort,
     "sort.stable": _lower_sort,
-    "topk.default": _lower_topk,
     "one_hot.default": _lower_one_hot,
     **{f"arange.{overload}": _lower_arange for overload in ("default", "start", "start_step")},
 }
