@@ -156,8 +156,8 @@ def test_views_at_the_end_and_views_alone_stay_with_pytorch() -> None:
     graph g {
       input %x: f32[3, 4]
       %first: f32[12] = aten.view.default(self=%x) {size=[12]}
-      %cumsum: f32[12] = aten.cumsum.default(self=%first) {dim=0}
-      %second: f32[3, 4] = aten.view.default(self=%cumsum) {size=[3, 4]}
+      %cumprod: f32[12] = aten.cumprod.default(self=%first) {dim=0}
+      %second: f32[3, 4] = aten.view.default(self=%cumprod) {size=[3, 4]}
       %relu: f32[3, 4] = aten.relu.default(self=%second)
       %third: f32[12] = aten.view.default(self=%relu) {size=[12]}
       %fourth: f32[2, 6] = aten.view.default(self=%third) {size=[2, 6]}
@@ -171,7 +171,7 @@ def test_views_at_the_end_and_views_alone_stay_with_pytorch() -> None:
     assert [node.backend for node in nodes] == ["aten", "aten", "host", "host", "aten", "aten"]
     assert nodes[-1].reasons == {"host": "a free node at the end of a partition saves nothing"}
     x = torch.randn(3, 4)
-    assert torch.equal(executor(x), x.reshape(-1).cumsum(0).relu().view(2, 6))
+    assert torch.equal(executor(x), x.reshape(-1).cumprod(0).relu().view(2, 6))
 
 
 def test_an_error_names_the_node_of_the_op_among_views() -> None:

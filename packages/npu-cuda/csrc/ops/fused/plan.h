@@ -31,7 +31,7 @@ class Plan {
     int row = -1;
     bool is_written = false;
     int last_use = -1;  // step
-    std::vector<std::pair<pointwise::Class, int>> converted;  // rows of other types
+    std::vector<std::pair<pointwise::Class, int>> converted{};  // rows of other types
   };
   struct PlannedStep {
     const pointwise::HostOp* op;
