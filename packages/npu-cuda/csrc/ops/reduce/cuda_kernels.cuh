@@ -3,13 +3,13 @@
 // whose states `join_parts` joins. The order of joins depends on shapes alone.
 #pragma once
 
+#include "ops/fast_division.h"
 #include "ops/pointwise/cuda_rows.cuh"
 #include "ops/reduce/op.h"
 
 namespace npu::reduce {
 
 using pointwise::Element;
-using pointwise::FastDivision;
 
 inline constexpr int kLanes = 32, kWarps = 8;
 

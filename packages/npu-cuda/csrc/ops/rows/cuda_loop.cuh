@@ -2,12 +2,12 @@
 // places. What a thread reads of the first input stays in registers where the row is short enough.
 #pragma once
 
+#include "ops/fast_division.h"
 #include "ops/pointwise/cuda_rows.cuh"
 #include "ops/rows/row_call.h"
 
 namespace npu::rows {
 
-using pointwise::FastDivision;
 using pointwise::read_element;
 using pointwise::write_element;
 
