@@ -58,7 +58,7 @@ struct Runs {
 
 // One thread for each entry, item of a slot and outer place; the first entry of a slot does the work of all.
 template <class Action, class T, class Sources>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, 1)
     write_runs(const T* values, T* y, const Runs runs, const Sources sources) {
   const int64_t item = first_item();
   if (item >= runs.items) return;

@@ -136,7 +136,7 @@ __device__ void put_state(const Plan& plan, const Memory<Number>& memory, const 
 
 // Blocks of kLanes x kWarps threads; blockIdx.y is the part.
 template <class Fn, class Number, class X, bool by_block>
-__global__ void __launch_bounds__(kLanes* kWarps) rows(const Plan plan, const Memory<Number> memory,
+__global__ void __launch_bounds__(kLanes* kWarps, 1) rows(const Plan plan, const Memory<Number> memory,
                                                        const typename Fn::Attrs p) {
   const uint32_t result = by_block ? blockIdx.x : blockIdx.x * kWarps + threadIdx.y;
   const bool is_used = result < plan.results;
@@ -160,7 +160,7 @@ __global__ void __launch_bounds__(kLanes* kWarps) rows(const Plan plan, const Me
 }
 
 template <class Fn, class Number, class X>
-__global__ void __launch_bounds__(kLanes* kWarps) columns(const Plan plan, const Memory<Number> memory,
+__global__ void __launch_bounds__(kLanes* kWarps, 1) columns(const Plan plan, const Memory<Number> memory,
                                                           const typename Fn::Attrs p) {
   __shared__ Number states[kWarps][kLanes];
   const uint32_t result = blockIdx.x * kLanes + threadIdx.x;
@@ -186,7 +186,7 @@ __global__ void __launch_bounds__(kLanes* kWarps) columns(const Plan plan, const
 
 // A warp for each result.
 template <class Fn, class Number>
-__global__ void __launch_bounds__(kLanes* kWarps) join_parts(const Plan plan, const Memory<Number> memory,
+__global__ void __launch_bounds__(kLanes* kWarps, 1) join_parts(const Plan plan, const Memory<Number> memory,
                                                              const typename Fn::Attrs p) {
   const uint32_t result = blockIdx.x * kWarps + threadIdx.y;
   Value<Number> state = Fn::template start<Value<Number>>();

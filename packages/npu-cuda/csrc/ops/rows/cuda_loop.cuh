@@ -194,7 +194,7 @@ struct RowOfThreads {
 };
 
 template <class F, class Columns, class Number, int kThreadsOfRow, int kHeld>
-__global__ void __launch_bounds__(kBlockThreads) row_kernel(const DeviceRows rows) {
+__global__ void __launch_bounds__(kBlockThreads, 1) row_kernel(const DeviceRows rows) {
   __shared__ Value<Number> shared[kBlockThreads / 32];
   constexpr uint32_t rows_of_block = kBlockThreads / kThreadsOfRow;
   const uint32_t row = blockIdx.x * rows_of_block + threadIdx.x / kThreadsOfRow;

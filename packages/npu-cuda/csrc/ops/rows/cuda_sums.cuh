@@ -23,7 +23,7 @@ inline SumChunks sum_chunks(int64_t rows) {
 
 // Partial sums: of gamma, then of beta, for each chunk.
 template <class Number, bool kHasMean>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, 1)
     sum_chunk(const DeviceRows rows, const SumChunks chunks, Number* partial) {
   using V = Value<Number>;
   __shared__ V gamma[kSumRows][kSumColumns];
@@ -50,7 +50,7 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 template <class Number>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, 1)
     add_chunks(const Number* partial, uint32_t chunks, uint32_t width, DeviceOperand to) {
   const uint32_t column = blockIdx.x * kThreads + threadIdx.x;
   if (column >= width) return;
