@@ -9,7 +9,7 @@ import npu_cuda
 import npu_ir
 import npu_passes
 import npu_runtime
-from npu_cuda.testing.page import native_ops_page
+from npu_cuda.backend.native_ops_page import native_ops_page
 from npu_ir import errors
 from npu_ir.capture.special_calls import _REFUSED
 from npu_passes.cli.passes import passes_page
@@ -55,7 +55,9 @@ def test_the_page_of_the_passes_is_what_they_say_of_themselves() -> None:
 def test_the_page_of_the_native_ops_is_what_their_tables_say() -> None:
     page = (DOCS / "reference" / "native-ops.md").read_text(encoding="utf-8")
 
-    assert page == native_ops_page(), "python -m npu_cuda.probe --markdown > docs/reference/native-ops.md"
+    assert page == native_ops_page(), (
+        "python -m npu_cuda.backend.native_ops_page > docs/reference/native-ops.md"
+    )
 
 
 # Rows of the table of the README, and the rows of the pages that they are from.

@@ -10,17 +10,15 @@ from npu_cuda.errors import InvalidArgumentError
 INTEGER_CODES = "iIqQ"
 
 
-def attrs(schema: str, /, *, payload: bytes = b"", **fields: float) -> tuple[int, bytes]:
+def attrs(schema: str, /, **fields: float) -> tuple[int, bytes]:
     """Return ``(schema_id, attrs_bytes)`` for ``op_call`` and ``Program.add``.
 
     Args:
         schema: The name of a schema: "GEMM". ``ops()`` lists the schema of each op.
-        payload: What follows the fields, of a schema that is open.
         **fields: Values by name; the others get their defaults. ``attr_schemas()`` lists both.
 
     Raises:
-        InvalidArgumentError: There is no such schema or field, a number does not fit into its field, or there
-            is a payload and the schema is not open.
+        InvalidArgumentError: There is no such schema or field, or a number does not fit into its field.
         TypeError: A value is not a number, or not an integer where one is required.
     """
     schemas = _C.attr_schemas()
@@ -35,13 +33,11 @@ def attrs(schema: str, /, *, payload: bytes = b"", **fields: float) -> tuple[int
             raise InvalidArgumentError(
                 f"attrs: {schema} has no field {name!r}; it has {', '.join(names) or 'none'}"
             )
-    if payload and not known["is_open"]:
-        raise InvalidArgumentError(f"attrs: {schema} has its fields and no payload")
     values = [
         _require_packable(schema, name, code, fields.get(name, default))
         for name, code, default in known["fields"]
     ]
-    return known["id"], struct.pack(known["format"], *values) + payload
+    return known["id"], struct.pack(known["format"], *values)
 
 
 def _require_packable(schema: str, name: str, code: str, value: object) -> float:

@@ -11,7 +11,6 @@ from dataclasses import asdict
 from npu_cuda import _C
 from npu_cuda.errors import InvalidArgumentError, NpuCudaError
 from npu_cuda.testing import OpRow, Outcome, row_of, rows, run_case, run_refusal
-from npu_cuda.testing.page import native_ops_page
 
 
 def outcomes_of(row: OpRow, device: str) -> Iterator[Outcome]:
@@ -60,7 +59,6 @@ def argument_parser() -> argparse.ArgumentParser:
     commands.add_argument("ops", nargs="*", help="relu, add, copy, gemm, the name in the registry, or all")
     commands.add_argument("--device", help="host, cuda, cuda:0; without it, all that are here")
     commands.add_argument("--list", action="store_true", help="the ops that have probes")
-    commands.add_argument("--markdown", action="store_true", help="the page of all ops in the documentation")
     commands.add_argument("--json", action="store_true", help="one JSON object per op in place of the table")
     return commands
 
@@ -75,9 +73,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = argument_parser().parse_args(arguments)
     if options.list:
         print(list_rows())
-        return 0
-    if options.markdown:
-        print(native_ops_page(), end="")
         return 0
     try:
         chosen, devices = find_rows(options.ops), find_devices(options.device)

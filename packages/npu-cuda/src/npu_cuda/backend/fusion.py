@@ -123,7 +123,8 @@ def _fused_op(ops: Sequence[BackendOp], read_outside: Collection[Operand]) -> Ba
     numbers = {operand: place for place, operand in enumerate((*inputs, *outputs, *temporaries))}
     payload = [struct.pack("<II", *_dlpack_type(tensor_type(operand).dtype)) for operand in temporaries]
     payload += [_step(op, numbers) for op in ops]
-    schema_id, packed = attrs("FUSE", temporaries=len(temporaries), steps=len(ops), payload=b"".join(payload))
+    schema_id, header = attrs("FUSE", temporaries=len(temporaries), steps=len(ops))
+    packed = b"".join((header, *payload))
     nodes = tuple(dict.fromkeys(node for op in ops for node in op.nodes))
     fused = BackendOp(FUSED, tuple(inputs), tuple(outputs), nodes, "fused.host", schema_id, packed)
     return fused if outputs and select_kernel(fused, "host", 0)[0] else None

@@ -95,8 +95,14 @@ class GuardedTensor:
 
 
 def pack_attrs(schema: str | None, attrs: Attrs) -> tuple[int, bytes]:
-    """Return schema id and bytes; missing attributes have their defaults, no attributes are schema 0."""
-    return pack(schema, **attrs) if schema and attrs else (0, b"")
+    """Return schema id and bytes; missing attributes have their defaults, no attributes are schema 0.
+
+    The attribute "payload" is the bytes after the fields.
+    """
+    if not schema or not attrs:
+        return 0, b""
+    schema_id, packed = pack(schema, **{name: value for name, value in attrs.items() if name != "payload"})
+    return schema_id, packed + attrs.get("payload", b"")
 
 
 @dataclass(frozen=True, slots=True)

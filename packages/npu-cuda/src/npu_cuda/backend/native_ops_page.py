@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator
 
 from npu_cuda import _C
+from npu_cuda.backend.rules import RULES
+from npu_cuda.testing import rows
 from npu_cuda.testing.case import OpRow
 from npu_cuda.testing.tolerance import tolerance_of
 
 _HEAD = """\
 # Native ops
 
-This page is generated from the table of test cases: `python -m npu_cuda.probe --markdown` prints it. Each
-op has kernels for every dtype on the devices `host` and `cuda`, for any strides; `Fused` has them on `host`
-alone. Every case is compared with a reference in float64, on `host` and on the
+This page is generated from the table of test cases: `python -m npu_cuda.backend.native_ops_page` prints it.
+Each op has kernels for every dtype on the devices `host` and `cuda`, for any strides; `Fused` has them on
+`host` alone. Every case is compared with a reference in float64, on `host` and on the
 [emulator](../concepts/emulator.md), by each kernel, in programs and in graphs. The number behind a dtype is
 the largest relative error (Frobenius norm) that passes; results without a number are the reference rounded
 once. How to add one is in [add a kernel](../how-to/add-a-kernel.md).
@@ -25,8 +28,6 @@ once. How to add one is in [add a kernel](../how-to/add-a-kernel.md).
 
 def native_ops_page() -> str:
     """Return the page in Markdown."""
-    from npu_cuda.testing.table import rows
-
     kinds = _C.kinds()
     lines = (_line(row, int(kinds[row.op])) for row in sorted(rows(), key=lambda row: int(kinds[row.op])))
     return _HEAD + "".join(f"{line}\n" for line in lines)
@@ -45,8 +46,6 @@ def _joined(parts: Iterable[str]) -> str:
 
 def _nodes_of(op: str) -> Iterator[str]:
     """Yield the ops of nodes that rules give to a native op of their own."""
-    from npu_cuda.backend.rules import RULES
-
     for name, alternatives in sorted(RULES.items()):
         if any(getattr(rule, "kind", None) == op for rule in alternatives):
             yield f"`{name.removeprefix('aten.').removesuffix('.default')}`"
@@ -61,3 +60,7 @@ def _dtypes_of(row: OpRow) -> Iterator[str]:
             errors[output.dtype] = max(errors.get(output.dtype, 0.0), tolerance)
     for dtype, error in errors.items():
         yield f"{dtype} {error:.0e}".replace("e-0", "e-") if error else dtype
+
+
+if __name__ == "__main__":
+    sys.stdout.write(native_ops_page())
