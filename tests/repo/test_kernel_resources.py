@@ -56,6 +56,18 @@ def test_other_registers_are_shown_as_old_and_new_rows(tool: ModuleType, path: P
         tool.problems({}, "by nvcc 13.0.88")
 
 
+def test_a_build_for_one_architecture_is_compared_with_its_column(tool: ModuleType, path: Path) -> None:
+    first, block, *_ = LOG.split("ptxas info    : Compiling")
+    alone = f"{first}ptxas info    : Compiling{block}"
+    without_shared = path.read_text().replace("   512  relu", "     0  relu")
+    path.write_text(without_shared)
+
+    assert tool.problems(tool.read_log(alone), alone, path) == []
+    changed = alone.replace("Used 31", "Used 33")
+    wrong = tool.problems(tool.read_log(changed), changed, path)
+    assert wrong[1:] == ["-   31      0  relu<float>", "+   33      0  relu<float>"]
+
+
 def test_another_nvcc_is_not_compared_and_says_so(
     tool: ModuleType, path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import torch
 
 from npu_cuda import _C, attrs
+from npu_cuda.backend.selection import select_kernel
 from npu_cuda.backend.tensor_views import tensor_type
 from npu_ir.core.types import contiguous_strides
 from npu_ir.plugins.backend import BackendOp, Operand
@@ -114,8 +115,6 @@ def _joined(ops: Sequence[BackendOp], read_outside: Collection[Operand]) -> Iter
 
 
 def _fused_op(ops: Sequence[BackendOp], read_outside: Collection[Operand]) -> BackendOp | None:
-    from npu_cuda.backend.selection import select_kernel
-
     written = [operand for op in ops for operand in op.outputs]
     inputs = dict.fromkeys(operand for op in ops for operand in op.inputs if operand not in set(written))
     outputs = [operand for operand in written if operand in read_outside]
