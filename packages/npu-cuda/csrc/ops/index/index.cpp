@@ -312,7 +312,7 @@ Status triangle_supported(const OpCall& call) {
   NPU_TRY(expect_same_items(call.inputs[0], call.outputs[0]));
   NPU_TRY(expect_same_shape(call.inputs[0], call.outputs[0], "x", "y"));
   NPU_TRY(expect_flag(attrs_of<TriangleAttrs>(call).upper, "upper"));
-  if (call.inputs[0].rank < 2) return Status::not_implemented("x is no matrix: " + text_of(call.inputs[0]));
+  if (call.inputs[0].rank < 2) return Status::not_implemented("x is not a matrix: " + text_of(call.inputs[0]));
   return expect_all_contiguous(call);
 }
 
@@ -341,7 +341,7 @@ Status arange_supported(const OpCall& call) {
     return Status::not_implemented("integers have no range from " + std::to_string(attrs.start) + " by " +
                                    std::to_string(attrs.step));
   }
-  if (y.rank != 1) return Status::not_implemented("y is no vector: " + text_of(y));
+  if (y.rank != 1) return Status::not_implemented("y is not a vector: " + text_of(y));
   return expect_all_contiguous(call);
 }
 

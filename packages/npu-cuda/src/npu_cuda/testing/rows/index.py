@@ -248,7 +248,7 @@ WRONG: dict[str, list[Wrong]] = {
         ("fewer axes", (M,), (V,), {}, "x is [4, 6], y is [3]"),
     ],
     "Triangle": [
-        ("a vector", (V,), (V,), {}, "x is no matrix: float32[3]"),
+        ("a vector", (V,), (V,), {}, "x is not a matrix: float32[3]"),
         ("another flag", (M,), (M,), {"upper": -1}, "upper is -1, not 0 or 1"),
     ],
     "OneHot": [
@@ -259,7 +259,7 @@ WRONG: dict[str, list[Wrong]] = {
         ("truths", (), (layout((3,), "bool"),), {}, "y is bool, which has no range"),
         ("halves", (), (layout((3,), "float16"),), {}, "a range of float16 is rounded otherwise by PyTorch"),
         ("fractions", (), (N,), {"step": 0.5}, "integers have no range from 0.000000 by 0.500000"),
-        ("a matrix", (), (M,), {}, "y is no vector"),
+        ("a matrix", (), (M,), {}, "y is not a vector"),
     ],
     "Sort": [
         ("other indices", (M,), (M, M), {}, "indices is float32, not int64"),
