@@ -214,9 +214,9 @@ def _copy_constants(graph: Graph) -> dict[str, torch.Tensor]:
     """Return copies of the data of the graph's constants."""
     values = [value for part in graph.graphs() for value in part.arguments]
     return {
-        f"{index} {value.name}": value.argument.data.clone()
+        f"{index} {value.name}": value.data.clone()
         for index, value in enumerate(values)
-        if value.argument is not None and value.argument.data is not None
+        if value.data is not None
     }
 
 

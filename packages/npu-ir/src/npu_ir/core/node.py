@@ -131,6 +131,21 @@ class Value:
         return self._type
 
     @property
+    def kind(self) -> InputKind | None:
+        """The kind of argument that it is; None for the output of a node."""
+        return None if self.argument is None else self.argument.kind
+
+    @property
+    def target(self) -> str:
+        """The external name of an argument (`Argument.target`); its own name for the output of a node."""
+        return self._name if self.argument is None else self.argument.target
+
+    @property
+    def data(self) -> torch.Tensor | None:
+        """The content that is part of the graph (`Argument.data`); None if there is none."""
+        return None if self.argument is None else self.argument.data
+
+    @property
     def tensor_type(self) -> TensorType:
         """The type, which must be that of a tensor.
 

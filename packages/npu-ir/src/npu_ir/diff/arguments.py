@@ -59,18 +59,13 @@ def _pair_by(
 
 
 def _has_same_content(value: Value, other: Value) -> bool:
-    assert value.argument is not None
-    assert other.argument is not None
-    return value.type == other.type and same_data(value.argument.data, other.argument.data)
+    return value.type == other.type and same_data(value.data, other.data)
 
 
 def _kind_and_target(value: Value) -> Hashable:
-    assert value.argument is not None
-    return value.argument.kind, value.argument.target
+    return value.kind, value.target
 
 
 def _target_key(value: Value) -> Hashable:
     """Return the target as a key; inputs get unique keys, as they are matched by position."""
-    assert value.argument is not None
-    is_input = value.argument.kind is InputKind.INPUT
-    return (value,) if is_input else value.argument.target
+    return (value,) if value.kind is InputKind.INPUT else value.target

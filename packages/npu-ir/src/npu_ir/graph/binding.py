@@ -223,7 +223,7 @@ def _overlap_base(graph: Graph, value: Value) -> Value:
     if value.argument.overlaps is None:
         return value
     other = value.argument.overlaps[0]
-    return next(item for item in graph.inputs if item.argument.target == other)  # type: ignore[union-attr]
+    return next(item for item in graph.inputs if item.target == other)
 
 
 def _require_stated_offset(value: Value, tensor: torch.Tensor, first: Value, other: torch.Tensor) -> None:

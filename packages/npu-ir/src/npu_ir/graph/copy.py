@@ -163,7 +163,7 @@ def extract_subgraph(graph: Graph, nodes: Iterable[OpNode], name: str) -> Graph:
 
 
 def _add_outside_value(part: Graph, value: Value) -> Value:
-    if value.argument is not None and value.argument.kind is not InputKind.INPUT:
+    if value.kind not in (None, InputKind.INPUT):
         return copy_argument(part, value)
     return _copy_origins(part.add_input(value.name, value.type), value)
 

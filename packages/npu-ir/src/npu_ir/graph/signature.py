@@ -80,7 +80,7 @@ class Signature:
 
     @property
     def constants(self) -> Mapping[str, Value]:
-        """The constants by name: tensors whose content is part of the graph (``value.argument.data``)."""
+        """The constants by name: tensors whose content is part of the graph (``value.data``)."""
         return MappingProxyType(self._arguments[InputKind.CONSTANT])
 
     @property
@@ -324,8 +324,7 @@ class Signature:
         if problem is not None:
             raise GraphError(problem, fix="state it of inputs that are views of one tensor")
         assert value.argument is not None
-        assert other.argument is not None
-        value.argument = replace(value.argument, overlaps=(other.argument.target, offset))
+        value.argument = replace(value.argument, overlaps=(other.target, offset))
         self._edits += 1
 
     # Call, results and updates
@@ -387,8 +386,7 @@ class Signature:
                 the prologue reads ``target``.
         """
         self._require_own_value(target)
-        is_constant = target.argument is None or target.argument.kind is InputKind.CONSTANT
-        if is_constant or not isinstance(target.type, TensorType):
+        if target.kind in (None, InputKind.CONSTANT) or not isinstance(target.type, TensorType):
             raise GraphError(
                 f"%{target.name} cannot be updated",
                 fix="update a tensor: an input, a parameter, a buffer or optimizer state",

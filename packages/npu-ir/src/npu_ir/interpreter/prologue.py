@@ -35,7 +35,7 @@ class Prologue:
         self.graph = graph
         self._device = device
         # The data of constants is shared by the graph and its clones: a result must not alias it.
-        of_graph = {storage_address(value.argument.data) for value in weights if value.argument is not None}
+        of_graph = {storage_address(value.data) for value in weights}
         self._outside = {storage_address(tensor) for tensor in weights.values()} - of_graph
         self._of_graph = of_graph
         self._values = self._evaluate(dict(weights), observe)

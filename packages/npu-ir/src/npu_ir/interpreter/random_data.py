@@ -96,8 +96,8 @@ def random_weights(graph: Graph, seed: int) -> dict[str, torch.Tensor]:
 def needed_weights(graph: Graph) -> Iterator[tuple[str, TensorType]]:
     """Yield the key and type of every weight that ``graph`` needs and does not contain."""
     for value in graph.weights:
-        if value.argument is not None and value.argument.data is None and isinstance(value.type, TensorType):
-            yield value.argument.target, value.type
+        if value.data is None and isinstance(value.type, TensorType):
+            yield value.target, value.type
 
 
 def random_tensor(type: TensorType, generator: torch.Generator, int_high: int) -> torch.Tensor:

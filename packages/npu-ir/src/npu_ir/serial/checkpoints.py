@@ -126,8 +126,7 @@ def load_weights(path: str | os.PathLike[str], graph: Graph | None = None) -> di
     """
     path = Path(path)
     needed = () if graph is None else graph.weights
-    absent = [value for value in needed if value.argument is not None and value.argument.data is None]
-    names = {name for value in absent for name in external_names(value)}
+    names = {name for value in needed if value.data is None for name in external_names(value)}
     tensors = _load(path, (lambda _: True) if graph is None else names.__contains__)
     if names and not tensors:
         raise WeightError(

@@ -46,14 +46,13 @@ def select_weights(graph: Graph, weights: Mapping[str, torch.Tensor]) -> dict[st
         if isinstance(buffer.type, TensorType)
         and buffer.argument is not None
         and not buffer.argument.persistent
-        and buffer.argument.data is None
+        and buffer.data is None
         and not any(key in weights for key in external_names(buffer))
     }
-    bound = [(value.argument, tensor) for value, tensor in bind_weights(graph, weights, left_out).items()]
     return {
-        argument.target: tensor
-        for argument, tensor in bound
-        if argument is not None and argument.data is None and argument.target not in left_out
+        value.target: tensor
+        for value, tensor in bind_weights(graph, weights, left_out).items()
+        if value.data is None and value.target not in left_out
     }
 
 
@@ -110,10 +109,9 @@ def _tensors_to_store(graph: Graph) -> dict[Value, tuple[torch.Tensor, TensorTyp
     """Return the data of constants and buffers, each with the type that states its layout."""
     data: dict[Value, tuple[torch.Tensor, TensorType]] = {}
     for value in (value for part in graph.graphs() for value in part.arguments):
-        if value.argument is not None and value.argument.data is not None:
-            require_storable(value.argument.data, value.name)
-            assert isinstance(value.type, TensorType)
-            data[value] = value.argument.data, value.type
+        if value.data is not None:
+            require_storable(value.data, value.name)
+            data[value] = value.data, value.tensor_type
     return data
 
 

@@ -212,9 +212,7 @@ class _Verification:
         structure, leaves = self._graph.call
         items = flatten_like((args, kwargs), structure, "call")
         return {
-            leaf.argument.target: item
-            for leaf, item in zip(leaves, items, strict=True)
-            if isinstance(leaf, Value) and leaf.argument is not None
+            leaf.target: item for leaf, item in zip(leaves, items, strict=True) if isinstance(leaf, Value)
         }
 
     def first_divergence(self, rtol: float | None, atol: float | None) -> Divergence | None:

@@ -13,7 +13,6 @@ from npu_ir.viz.captions import (
     make_printable,
     names_caption,
     op_caption,
-    target_of,
     type_caption,
     weights_caption,
 )
@@ -89,7 +88,7 @@ def input_boxes(graph: Graph) -> list[ArgumentBox]:
         box = Box("i0", BoxKind.INPUT, f"{len(graph.inputs)} inputs", (names_caption(graph.inputs),))
         return [ArgumentBox(box, graph.inputs)]
     return [
-        _values_box(f"i{index}", BoxKind.INPUT, [(target_of(value), value)])
+        _values_box(f"i{index}", BoxKind.INPUT, [(value.target, value)])
         for index, value in enumerate(graph.inputs)
     ]
 
@@ -98,8 +97,8 @@ def weight_boxes(readers: Mapping[Value, Sequence[str]]) -> list[ArgumentBox]:
     """Return boxes for weights, given the readers of each; those of one kind and readers share a box."""
     together: defaultdict[tuple[BoxKind, tuple[str, ...]], list[tuple[str, Value]]] = defaultdict(list)
     for value, ids in readers.items():
-        assert value.argument is not None
-        together[_WEIGHT_KINDS[value.argument.kind], tuple(ids)].append((target_of(value), value))
+        assert value.kind is not None
+        together[_WEIGHT_KINDS[value.kind], tuple(ids)].append((value.target, value))
     return [
         _values_box(f"w{index}", kind, named, near)
         for index, ((kind, near), named) in enumerate(together.items())
@@ -110,7 +109,7 @@ def update_boxes(graph: Graph, source_of: Callable[[Value], str | None]) -> list
     """Return boxes for the updates of ``graph``; values produced by one box share a box."""
     together: defaultdict[str | None, list[tuple[str, Value]]] = defaultdict(list)
     for target, value in graph.updates.items():
-        together[source_of(value)].append((target_of(target), value))
+        together[source_of(value)].append((target.target, value))
     return [
         _values_box(f"u{index}", BoxKind.UPDATE, named, () if source is None else (source,))
         for index, (source, named) in enumerate(together.items())
@@ -131,7 +130,7 @@ def output_boxes(graph: Graph) -> list[ArgumentBox]:
     for index, (name, value) in enumerate(named):
         details = [type_caption(value.type)]
         if value.argument is not None:
-            details.append(f"is {make_printable(target_of(value))}")
+            details.append(f"is {make_printable(value.target)}")
         boxes.append(
             ArgumentBox(Box(f"o{index}", BoxKind.OUTPUT, make_printable(name), tuple(details)), (value,))
         )

@@ -76,33 +76,24 @@ def regions_caption(node: OpNode) -> str:
 
 def weights_caption(weights: Sequence[Value]) -> str:
     """Return the weights of one op: ``weight 64x3x7x7, bias 64``."""
-    names = [make_printable(target_of(value).rpartition(".")[2], 20) for value in weights[:2]]
+    names = [make_printable(value.target.rpartition(".")[2], 20) for value in weights[:2]]
     shown = [f"{name} {_shape(value.type)}" for name, value in zip(names, weights, strict=False)]
     return _join_shown(shown, len(weights))
 
 
-def argument_kind(value: Value) -> InputKind | None:
-    return None if value.argument is None else value.argument.kind
-
-
 def is_weight(value: Value) -> bool:
     """Return whether ``value`` is a parameter, a buffer, optimizer state or a constant."""
-    return argument_kind(value) not in (None, InputKind.INPUT)
-
-
-def target_of(value: Value) -> str:
-    """Return the external name of an argument: its ``state_dict`` key, or the input's name."""
-    return value.name if value.argument is None else value.argument.target
+    return value.kind not in (None, InputKind.INPUT)
 
 
 def names_caption(values: Sequence[Value]) -> str:
     """Return the names of several arguments: ``x, mask, ...``."""
-    return _join_shown([make_printable(target_of(value), 24) for value in values[:3]], len(values))
+    return _join_shown([make_printable(value.target, 24) for value in values[:3]], len(values))
 
 
 def parameters_caption(weights: Iterable[Value]) -> str:
     """Return the number of elements of the parameters among ``weights``; "" for none."""
-    types = [value.type for value in weights if argument_kind(value) is InputKind.PARAMETER]
+    types = [value.type for value in weights if value.kind is InputKind.PARAMETER]
     sizes = [type.static_shape for type in types if isinstance(type, TensorType) and not type.symbols]
     count = sum(map(math.prod, sizes))
     return count_caption(count, "parameter") if count else ""

@@ -16,7 +16,6 @@ from npu_ir.viz.captions import (
     make_printable,
     names_caption,
     op_caption,
-    target_of,
     values_caption,
 )
 from npu_ir.viz.diagram import Box, BoxKind, Diagram, Edge, EdgeKind
@@ -89,10 +88,10 @@ class _DiffDiagramBuilder:
         gone = [value for value in self._diff.a.arguments if value not in self._diff.values]
         groups: defaultdict[tuple[BoxKind, str], list[Value]] = defaultdict(list)
         for value in (*gone, *self._diff.b.arguments):
-            assert value.argument is not None
-            line = changed.get((value.argument.kind.value, value.name))
+            assert value.kind is not None
+            line = changed.get((value.kind.value, value.name))
             if line is not None:
-                groups[_KINDS[line.status], value.argument.kind.value].append(value)
+                groups[_KINDS[line.status], value.kind.value].append(value)
             elif value in self._diff.b.inputs:
                 groups[BoxKind.INPUT, "input"].append(value)
         for (kind, what), values in groups.items():
@@ -218,6 +217,6 @@ def _update_diffs(diff: GraphDiff) -> Iterator[_OutputDiff]:
         old = before.pop(back[target], None) if target in back else None
         names = {target.name, back[target].name if target in back else ""}
         status = status_of(old, value, () if changed.isdisjoint(names) else ("value",))
-        yield _OutputDiff(target_of(target), BoxKind.UPDATE, old, value, status)
+        yield _OutputDiff(target.target, BoxKind.UPDATE, old, value, status)
     for target, value in before.items():
-        yield _OutputDiff(target_of(target), BoxKind.UPDATE, value, None, Status.REMOVED)
+        yield _OutputDiff(target.target, BoxKind.UPDATE, value, None, Status.REMOVED)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from npu_ir.core.literals import same_literal
 from npu_ir.core.node import OpNode, Value
 from npu_ir.errors import VisualizationError
-from npu_ir.viz.captions import argument_kind, is_weight
+from npu_ir.viz.captions import is_weight
 from npu_ir.viz.layers import common_length
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ class Outline:
         if left.type != right.type:
             return False
         if is_weight(left) or is_weight(right):
-            return argument_kind(left) is argument_kind(right)
+            return left.kind is right.kind
         offsets = self._relative_position(left, start), self._relative_position(right, later)
         if first and max(offsets) < 0:
             return True

@@ -175,9 +175,8 @@ def _check_condition(item: Pass, problem: object, graph: Graph, verb: str) -> No
 
 def _constant_versions(graph: Graph) -> dict[torch.Tensor, int]:
     """Return the number of in-place writes to the data of each constant."""
-    arguments = [value.argument for part in graph.graphs() for value in part.arguments]
-    data = [argument.data for argument in arguments if argument is not None and argument.data is not None]
-    return {tensor: _torch.version_of(tensor) for tensor in data}
+    arguments = (value for part in graph.graphs() for value in part.arguments)
+    return {value.data: _torch.version_of(value.data) for value in arguments if value.data is not None}
 
 
 def edit_counts(graph: Graph) -> tuple[int, ...]:

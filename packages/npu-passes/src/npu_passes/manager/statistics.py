@@ -147,8 +147,7 @@ def _elements(value: Value) -> int:
 
 
 def _bytes(value: Value) -> int:
-    data = value.argument.data if value.argument is not None else None
-    return 0 if data is None else data.nbytes
+    return 0 if value.data is None else value.data.nbytes
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,9 +71,9 @@ def bake(
     outside = {storage_address(tensor) for value, tensor in bound.items() if _is_from_caller(value, supplied)}
     tensors = _replace_prologue(baked, {value.name: item for value, item in computed.items()}, outside)
     for value in baked.arguments:
-        if not _is_input(value) and not value.use_count and value not in baked.updates:
+        if value.kind is not InputKind.INPUT and not value.use_count and value not in baked.updates:
             baked.erase_argument(value)
-    left = {value.name for value in baked.arguments if not _is_input(value)}
+    left = {value.name for value in baked.arguments if value.kind is not InputKind.INPUT}
     for value, tensor in bound.items():
         if value.name in left and _is_from_caller(value, supplied):
             tensors[external_names(value)[0]] = tensor
@@ -124,12 +124,6 @@ def _replace_by_number(graph: Graph, value: Value, number: Literal) -> None:
         graph.set_results(structure, [number if leaf is value else leaf for leaf in leaves])
 
 
-def _is_input(value: Value) -> bool:
-    return value.argument is not None and value.argument.kind is InputKind.INPUT
-
-
 def _is_from_caller(value: Value, given: Mapping[str, torch.Tensor]) -> bool:
     """Return whether the data of a weight comes from the caller, not from the graph."""
-    return value.argument is not None and (
-        value.argument.data is None or any(name in given for name in external_names(value))
-    )
+    return value.data is None or any(name in given for name in external_names(value))

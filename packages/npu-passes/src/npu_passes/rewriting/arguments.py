@@ -43,11 +43,11 @@ def number_of(item: Any) -> float | None:
         return float(item)
     if not isinstance(item, Value):
         return None
-    argument, node = item.argument, item.producer
+    data, node = item.data, item.producer
     if node is not None and node.op_type in _COPIES:
         return number_of(node.inputs[0])
-    if argument is not None and argument.kind is InputKind.CONSTANT and argument.data is not None:
-        return float(argument.data) if argument.data.dim() == 0 and not argument.data.is_complex() else None
+    if item.kind is InputKind.CONSTANT and data is not None:
+        return float(data) if data.dim() == 0 and not data.is_complex() else None
     if node is not None and node.op_type == "aten.full.default" and not item.tensor_type.shape:
         return number_of(arguments_of(node)["fill_value"])
     return None

@@ -49,5 +49,4 @@ def _is_weight_preserving(node: OpNode) -> bool:
 
 def is_weight_argument(graph: Graph, value: Value) -> bool:
     """Return whether an argument is the same in every call: neither an input nor mutated."""
-    is_input = value.argument is None or value.argument.kind is InputKind.INPUT
-    return not is_input and value not in graph.updates
+    return value.kind not in (None, InputKind.INPUT) and value not in graph.updates

@@ -121,8 +121,7 @@ def _iterate_uses(graph: Graph) -> Iterator[tuple[Value, Use]]:
 
 def _type_violations(graph: Graph, nodes: Iterable[OpNode]) -> Iterator[str]:
     for value in graph.arguments:
-        is_weight = value.argument is not None and value.argument.kind is not InputKind.INPUT
-        if is_weight and isinstance(value.type, TensorType) and value.type.symbols:
+        if value.kind is not InputKind.INPUT and isinstance(value.type, TensorType) and value.type.symbols:
             yield (
                 f"%{value.name} comes with the weights or the graph: its sizes are integers, not {value.type}"
             )
@@ -275,7 +274,7 @@ def _signature_violations(graph: Graph) -> Iterator[str]:
     if {leaf for leaf in graph.call[1] if isinstance(leaf, Value)} != set(graph.inputs):
         yield "the call must use every input of the graph, and no other value"
     for target, value in graph.updates.items():
-        if target.argument is None or target.argument.kind is InputKind.CONSTANT:
+        if target.kind in (None, InputKind.CONSTANT):
             yield f"%{target.name} is updated but is not an input, parameter, buffer or optimizer state"
         is_same = isinstance(target.type, TensorType) and target.type.same_shape_and_dtype(value.type)
         if not is_same and not is_replaceable(target, value):

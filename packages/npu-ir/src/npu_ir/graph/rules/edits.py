@@ -110,16 +110,12 @@ def require_same_type(old: Value, new: Value) -> None:
 
 def is_replaceable(target: Value, value: Value) -> bool:
     """Return whether the update ``value`` may have another shape or dtype than ``target``, a buffer."""
-    is_buffer = target.argument is not None and target.argument.kind is InputKind.BUFFER
-    return is_buffer and isinstance(value.type, TensorType)
+    return target.kind is InputKind.BUFFER and isinstance(value.type, TensorType)
 
 
 def overlap_problem(value: Value, other: Value) -> str | None:
     """Return why two values cannot overlap in memory; None if they can."""
-    are_inputs = all(
-        item.argument is not None and item.argument.kind is InputKind.INPUT for item in (value, other)
-    )
-    if value is other or not are_inputs:
+    if value is other or {value.kind, other.kind} != {InputKind.INPUT}:
         return f"%{value.name} and %{other.name} are not two inputs"
     types = value.type, other.type
     if not all(isinstance(type, TensorType) and not type.symbols for type in types):

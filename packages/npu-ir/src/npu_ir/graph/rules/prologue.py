@@ -18,7 +18,7 @@ def call_dependence(graph: Graph, value: Value) -> str | None:
         if value.producer.in_prologue:
             return None
         return f"%{value.name} is computed by node {value.producer.name!r} of the body"
-    if value.argument is not None and value.argument.kind is InputKind.INPUT:
+    if value.kind is InputKind.INPUT:
         return f"%{value.name} is an input of the call"
     if value in graph.updates:
         return f"%{value.name} is updated by the graph"

@@ -54,7 +54,7 @@ class Cse(Pass):
     def _merge_constants(self, graph: Graph, sharing: AliasAnalysis) -> None:
         first: dict[Hashable, Value] = {}
         for value in graph.constants.values():
-            data = value.argument.data if value.argument is not None else None
+            data = value.data
             if data is None or data.nbytes > _LARGEST_CONSTANT or not value.uses:
                 continue
             known = first.setdefault((value.type, bytes(tensor_bytes(data).tolist())), value)

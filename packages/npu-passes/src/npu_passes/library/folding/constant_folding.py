@@ -170,7 +170,7 @@ def _groups_by_retained_result(movable: Mapping[OpNode, None]) -> Iterator[list[
 
 def _is_constant(node: OpNode) -> bool:
     """Return whether all inputs of ``node`` are constants, and no attribute is the device ``meta``."""
-    if any(value.argument is None or value.argument.kind is not InputKind.CONSTANT for value in node.inputs):
+    if any(value.kind is not InputKind.CONSTANT for value in node.inputs):
         return False
     return not any(isinstance(item, torch.device) and item.type == "meta" for item in node.attrs.values())
 
@@ -191,16 +191,11 @@ def _candidates(graph: Graph, *, weights: bool) -> dict[OpNode, None]:
     """Return the nodes of the body that depend on weights only, or on constants only."""
     nodes: dict[OpNode, None] = {}
     for node in graph.body:
-        if not weights and any(map(_is_loaded, node.inputs)):
+        if not weights and any(value.kind not in (None, InputKind.CONSTANT) for value in node.inputs):
             continue
         if all(_is_known(graph, value, nodes) for value in node.inputs) and _is_repeatable(node):
             nodes[node] = None
     return nodes
-
-
-def _is_loaded(value: Value) -> bool:
-    """Return whether ``value`` is a parameter or a buffer."""
-    return value.argument is not None and value.argument.kind is not InputKind.CONSTANT
 
 
 def _is_repeatable(node: OpNode) -> bool:
@@ -227,12 +222,7 @@ def evaluate(node: OpNode) -> list[torch.Tensor]:
     Raises:
         ExecutionError: The op fails.
     """
-    arguments = [value.argument for value in node.inputs]
-    data = [
-        with_strides(argument.data, value.type)
-        for argument, value in zip(arguments, node.inputs, strict=True)
-        if argument is not None
-    ]
+    data = [with_strides(value.data, value.type) for value in node.inputs]
     device = next((item.device for item in data), _CPU)
     with isolated_torch_state(device):
         return [_copy_if_shared(result, data) for result in execute_node(node, data, device)]

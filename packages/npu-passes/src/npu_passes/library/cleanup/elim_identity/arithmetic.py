@@ -113,14 +113,14 @@ def _is_candidate(node: OpNode, neutral: int) -> bool:
 
 def _content(value: Value) -> torch.Tensor | None:
     """Return the content of a constant; None for other values and for large constants."""
-    data = value.argument.data if _is_constant(value) and value.argument is not None else None
+    data = value.data if _is_constant(value) else None
     if data is None or data.numel() > _LARGEST:
         return None
     return data.float() if data.is_floating_point() and data.itemsize == 1 else data
 
 
 def _is_constant(value: Value) -> bool:
-    return value.argument is not None and value.argument.kind is InputKind.CONSTANT
+    return value.kind is InputKind.CONSTANT
 
 
 def _is_number(item: Any) -> bool:

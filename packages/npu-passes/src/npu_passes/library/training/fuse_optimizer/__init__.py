@@ -99,8 +99,7 @@ def _is_step(graph: Graph, chain: Chain) -> bool:
     parameter = chain.tensors["params"]
     if len(chain.results) > 1 or parameter is None:
         return True
-    target = None if parameter.argument is None else parameter.argument.target
-    if target is not None and any(key.startswith(f"{target}.") for key in graph.optimizer_state):
+    if parameter.kind and any(key.startswith(f"{parameter.target}.") for key in graph.optimizer_state):
         return False
     stored = graph.updates.get(parameter)
     is_stored = stored is not None and strip_aliases(stored)[0] is chain.results["params"]
@@ -110,8 +109,8 @@ def _is_step(graph: Graph, chain: Chain) -> bool:
 def _name_gradient(graph: Graph, chain: Chain) -> None:
     """Name the gradient after its parameter, as in traced steps: ``fc_weight_grad``."""
     parameter, gradient = chain.tensors["params"], chain.tensors["grads"]
-    if parameter is None or gradient is None or parameter.argument is None or gradient.argument is not None:
+    if parameter is None or gradient is None or parameter.kind is None or gradient.kind is not None:
         return
-    name = f"{parameter.argument.target.replace('.', '_')}_grad"
+    name = f"{parameter.target.replace('.', '_')}_grad"
     if gradient.name != name:
         graph.rename(gradient, name)
