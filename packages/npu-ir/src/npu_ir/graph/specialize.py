@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -77,9 +77,9 @@ def _remaining_constraints(graph: Graph, sizes: Mapping[str, int]) -> list[Const
 def _fold_numbers(graph: Graph) -> None:
     """Replace known numbers by literals, and remove the nodes that computed them (constant folding)."""
     for value in graph.inputs:
-        literal = _known_value(value)
+        literal = known_number(value)
         if literal is not None:
-            _replace_by_literal(graph, value, literal)
+            replace_by_literal(graph, value, literal)
             if graph.owner is None:
                 graph.fix_input(value, literal)
     # In execution order: a node whose inputs have all been folded can be folded itself.
@@ -90,16 +90,16 @@ def _fold_numbers(graph: Graph) -> None:
             continue
         if len(node.outputs) != 1:
             continue
-        literal = _known_value(node.outputs[0])
+        literal = known_number(node.outputs[0])
         if literal is None and node.op_type in SCALAR_FUNCTIONS and not node.inputs:
             literal = _execute(node)[0]
         if literal is not None and _only_computes_number(node):
-            _replace_by_literal(graph, node.outputs[0], literal)
+            replace_by_literal(graph, node.outputs[0], literal)
             graph.erase(node)
 
 
-def _known_value(value: Value) -> int | None:
-    """Return the value of a number that its type states; None if there is none."""
+def known_number(value: Value) -> int | None:
+    """Return the number that the type of a value states; None if it states none."""
     known = value.type.value if isinstance(value.type, ScalarType) else None
     return known if isinstance(known, int) else None
 
@@ -119,12 +119,15 @@ def _execute(node: OpNode) -> list[Literal]:
         ) from error
 
 
-def _replace_by_literal(graph: Graph, value: Value, literal: Literal) -> None:
-    """Replace all uses of ``value`` by ``literal``."""
-    uses = [(node, slot) for node, slot in value.uses if node is not None and isinstance(slot, int)]
+def replace_by_literal(
+    graph: Graph, value: Value, literal: Literal, uses: Sequence[tuple[OpNode, int]] | None = None
+) -> None:
+    """Replace ``value`` by ``literal`` in the results, and in these uses by nodes; by default in all."""
+    if uses is None:
+        uses = [(node, slot) for node, slot in value.uses if node is not None and isinstance(slot, int)]
     # From the last input on: set_literal shifts the later ones.
     for node, index in sorted(uses, key=lambda use: -use[1]):
         graph.set_literal(node, index, literal)
-    if value.uses:
+    if any(leaf is value for leaf in graph.results[1]):
         structure, leaves = graph.results
         graph.set_results(structure, [literal if leaf is value else leaf for leaf in leaves])

@@ -9,11 +9,11 @@ from typing import Any
 import torch
 
 from npu_ir import Graph, InputKind, TensorType, Value, load_weights
-from npu_ir.core.literals import Literal
 from npu_ir.core.naming import unique_name
 from npu_ir.core.node import external_names
 from npu_ir.core.storage import storage_address
 from npu_ir.graph.binding import bind_weights, flatten_wrappers
+from npu_ir.graph.specialize import replace_by_literal
 from npu_ir.interpreter.prologue import Prologue
 from npu_passes.prologue.result_copies import copy_returned_parameters
 
@@ -98,7 +98,7 @@ def _replace_prologue(
         if isinstance(content, torch.Tensor):
             graph.replace_all_uses(value, add(value.name, content, value.tensor_type))
         else:
-            _replace_by_number(graph, value, content)
+            replace_by_literal(graph, value, content)
     for node in reversed(nodes):  # readers before what they read: only unread nodes can be erased
         graph.erase(node)
     own = {
@@ -113,15 +113,6 @@ def _replace_prologue(
     for target in tensors:
         graph.rename(graph.parameters[target], target)
     return tensors
-
-
-def _replace_by_number(graph: Graph, value: Value, number: Literal) -> None:
-    """Replace every use of ``value`` by the literal ``number``."""
-    for user in value.users:
-        graph.set_literal(user, user.inputs.index(value), number)
-    structure, leaves = graph.results
-    if any(leaf is value for leaf in leaves):
-        graph.set_results(structure, [number if leaf is value else leaf for leaf in leaves])
 
 
 def _is_from_caller(value: Value, given: Mapping[str, torch.Tensor]) -> bool:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from npu_ir import Graph, OpNode, Value
+from npu_ir.graph.specialize import known_number, replace_by_literal
 from npu_ir.plugins import plugin_manager
 from npu_passes.core.base import Pass
 from npu_passes.library.cleanup.canonicalize.canonical_calls import Call, canonical_attrs, canonical_call
 from npu_passes.library.cleanup.canonicalize.static_numbers import (
     accepts_literal,
     is_true_assertion,
-    number_in_type,
-    replace_by_literal,
+    literal_uses,
     static_number,
 )
 from npu_passes.rewriting.aliasing import AliasAnalysis, selected_input
@@ -41,9 +41,9 @@ class Canonicalize(Pass):
         before = graph.edits
         sharing = AliasAnalysis(graph)
         for value in graph.inputs:
-            known = number_in_type(value)
+            known = known_number(value)
             if known is not None:
-                replace_by_literal(graph, value, known)
+                replace_by_literal(graph, value, known, literal_uses(value))
         for node in graph.body:
             self._rewrite(graph, sharing, node)
             if not node.is_erased:
@@ -76,8 +76,9 @@ class Canonicalize(Pass):
         if known is None:
             return False
         if accepts_literal(node.outputs[0]):
+            value = node.outputs[0]
             with self.rewrite(graph, "known number", node):
-                replace_by_literal(graph, node.outputs[0], known)
+                replace_by_literal(graph, value, known, literal_uses(value))
         return True
 
     def _canonicalize_call(self, graph: Graph, sharing: AliasAnalysis, node: OpNode) -> None:

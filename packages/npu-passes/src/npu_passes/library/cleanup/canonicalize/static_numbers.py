@@ -6,8 +6,9 @@ from typing import Any
 
 import torch
 
-from npu_ir import ExecutionError, Graph, OpNode, ScalarType, TensorType, Value
+from npu_ir import ExecutionError, OpNode, ScalarType, TensorType, Value
 from npu_ir.core.literals import Literal
+from npu_ir.graph.specialize import known_number
 from npu_ir.ops.execution import execute_node
 from npu_ir.ops.scalar_functions import SCALAR_FUNCTIONS
 
@@ -28,16 +29,10 @@ def static_number(node: OpNode) -> Literal | None:
         and node.op_type not in (*_SIZES, *_COUNTS)
     ):
         return None  # an op that reads a number from a tensor may fail, so it stays
-    stated = number_in_type(node.outputs[0])
+    stated = known_number(node.outputs[0])
     if stated is not None:
         return stated
     return _evaluate(node) if is_function else _static_size(node)
-
-
-def number_in_type(value: Value) -> int | None:
-    """Return the number stated by the type of a value; None if the type states none."""
-    known = value.type.value if isinstance(value.type, ScalarType) else None
-    return known if isinstance(known, int) else None
 
 
 def is_true_assertion(node: OpNode) -> bool:
@@ -45,31 +40,19 @@ def is_true_assertion(node: OpNode) -> bool:
     return node.op_type == _ASSERTION and not node.inputs and bool(node.attrs.get("self"))
 
 
-def replace_by_literal(graph: Graph, value: Value, literal: Literal) -> None:
-    """Replace the uses of ``value`` by a literal, wherever a literal is allowed."""
-    for node, index in sorted(_literal_uses(value), key=lambda place: -place[1]):
-        graph.set_literal(node, index, literal)
-    if _is_result(value):
-        structure, leaves = graph.results
-        graph.set_results(structure, [literal if leaf is value else leaf for leaf in leaves])
-
-
 def accepts_literal(value: Value) -> bool:
     """Return whether a use of ``value`` can be replaced by a literal."""
-    return bool(_literal_uses(value)) or _is_result(value)
+    is_result = any(node is None and isinstance(slot, int) for node, slot in value.uses)
+    return is_result or bool(literal_uses(value))
 
 
-def _literal_uses(value: Value) -> list[tuple[OpNode, int]]:
+def literal_uses(value: Value) -> list[tuple[OpNode, int]]:
     """Return the uses of ``value`` by nodes that record which argument each input is."""
     return [
         (node, slot)
         for node, slot in value.uses
         if node is not None and node.operands is not None and isinstance(slot, int)
     ]
-
-
-def _is_result(value: Value) -> bool:
-    return any(node is None and isinstance(slot, int) for node, slot in value.uses)
 
 
 def _static_size(node: OpNode) -> int | None:
