@@ -13,10 +13,7 @@ from torch.utils import _pytree
 def trace(function: Callable[..., Any], inputs: Sequence[Any], decompositions: Mapping[Any, Any]) -> Any:
     """Return the FX module of the ATen ops that ``function`` calls on fake tensors and symbolic numbers.
 
-    Args:
-        function: Called with ``inputs``.
-        inputs: Fake tensors and numbers.
-        decompositions: The functions traced in place of operators, by operator.
+    ``decompositions`` has the functions that are traced in place of operators.
     """
     from torch._dispatch.python import enable_python_dispatcher
     from torch.fx.experimental.proxy_tensor import make_fx
@@ -59,11 +56,8 @@ def write_functionally(
 ) -> None:
     """Apply a mutating op to functional tensors: compute the new contents and commit them.
 
-    Args:
-        functional: Returns the new contents, nested in any way; gets functional tensors unwrapped.
-        written: Returns the tensors that the op writes to, flat.
-        args: Positional arguments of the op.
-        kwargs: Keyword arguments of the op.
+    ``functional`` gets functional tensors unwrapped, and returns the new contents, nested in any way;
+    ``written`` returns the tensors that the op writes to, flat.
     """
     targets = written(*args, **kwargs)
     inner_args, inner_kwargs = _pytree.tree_map_only(torch.Tensor, _unwrap, (tuple(args), dict(kwargs)))

@@ -48,10 +48,8 @@ class TensorIdentityMode(TorchFunctionMode):
 
     A registered tensor may be reached another way, such as through a cache object. torch.export treats a
     tensor that it does not find in a module as a constant, and executes writes to it (torch 2.13).
-
-    Args:
-        registered: For the id of each: the dict of a module that has the traced one, and the key in it.
-        meta_is_cpu: Create on the CPU what ``forward`` creates on ``meta``.
+    ``registered`` has, by the id of each, the dict of a module that has the traced one, and the key in it.
+    With ``meta_is_cpu``, what ``forward`` creates on ``meta`` is created on the CPU.
     """
 
     def __init__(self, registered: Mapping[int, tuple[dict[str, Any], str]], *, meta_is_cpu: bool) -> None:

@@ -23,11 +23,6 @@ def fit_columns(columns: Sequence[str], rows: Sequence[Sequence[str]], width: in
     """Return the lines of each cell, wrapped so that the columns have at most ``width`` characters in total.
 
     The total is exceeded if numbers and the minimum width of names need more.
-
-    Args:
-        columns: Names of the columns.
-        rows: Their cells.
-        width: Characters, without the space between columns.
     """
     widths = [max(_width(cell) for cell in cells) for cells in zip(columns, *rows, strict=True)]
     cells_of = list(zip(*rows, strict=True)) if rows else [() for _ in columns]

@@ -68,13 +68,9 @@ def all_checks() -> list[Check]:
 
 
 def run_check(topic: str, name: str, look: Callable[[], Check | str], fix: str = "") -> Check:
-    """Return the check that ``look`` returns; a broken one if it raises.
+    """Return the check that ``look`` returns, or an "ok" one with the text that it returns.
 
-    Args:
-        topic: The group of checks.
-        name: The subject of the check.
-        look: Returns the check, or the description of a part that works.
-        fix: The remedy if it raises.
+    If it raises, the check is broken, and ``fix`` is the remedy.
     """
     try:
         result = look()

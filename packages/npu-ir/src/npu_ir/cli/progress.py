@@ -28,9 +28,6 @@ class Progress:
     ...     print("done")  # what is written to stdout ends the stage
 
     A context manager: the line is only shown inside it.
-
-    Args:
-        stream: The terminal; stderr if not given.
     """
 
     def __init__(self, stream: TextIO | None = None) -> None:

@@ -109,16 +109,12 @@ def _is_same_leaf(mine: Any, other: Any, matching: Matching) -> bool:
 
 
 def diff_ir(a: Graph, b: Graph) -> GraphDiff:
-    """Return the difference of two graphs: nodes, arguments, results, updates, symbols.
+    """Return the difference of ``b`` from ``a``: nodes, arguments, results, updates, symbols.
 
     Nodes are matched by their computation, their connections, the origins that rewrites record, their names
     and their order, as `npu_ir.diff.node_matches` describes; so renaming is not a change. The differences
     between matched nodes are exact; the matching is a heuristic where much has changed. Takes linear time
     where the graphs are alike.
-
-    Args:
-        a: The graph before.
-        b: The graph after.
     """
     matching = Matching(a, b)
     nodes, lines = tuple(_node_diffs(a, b, matching)), tuple(changed_lines(a, b, matching))

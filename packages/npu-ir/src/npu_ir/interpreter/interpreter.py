@@ -107,10 +107,7 @@ class Interpreter:
     ) -> tuple[list[Any], dict[str, torch.Tensor]]:
         """Return the results as a flat list, and the new content of mutated state by name.
 
-        Args:
-            args: Positional arguments.
-            kwargs: Keyword arguments.
-            observe: Called after each node of the body, with the node and its outputs; not inside regions.
+        ``observe`` is called after each node of the body, with the node and its outputs; not inside regions.
         """
         symbols = SymbolValues(self.graph.symbols)
         inputs = bind_inputs(self.graph, args, kwargs or {}, symbols)

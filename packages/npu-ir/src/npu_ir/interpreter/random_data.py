@@ -50,10 +50,7 @@ def random_call(
 def make_input(value: Value, sizes: Mapping[str, int], fill: Callable[[TensorType], torch.Tensor]) -> Any:
     """Return a tensor or number for an input without a given value.
 
-    Args:
-        value: The input.
-        sizes: The values of the symbols in its type.
-        fill: Returns a tensor of a type without symbols.
+    ``sizes`` has the values of the symbols in its type; ``fill`` returns a tensor of a type without symbols.
 
     Returns:
         A tensor from ``fill``, the value that the type states for an integer, or for a float a random number

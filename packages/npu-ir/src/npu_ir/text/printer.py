@@ -42,12 +42,7 @@ if TYPE_CHECKING:
 
 
 def format_ir(graph: Graph, *, provenance: bool = False) -> str:
-    """Return the text form of ``graph``.
-
-    Args:
-        graph: Any graph.
-        provenance: Add module path and source line to each node, as a comment.
-    """
+    """Return the text form of ``graph``; with ``provenance``, each node has its module and line in a comment."""
     return "\n".join(_lines(graph, provenance)) + "\n"
 
 

@@ -53,18 +53,12 @@ class Comparison:
 def compare(
     name: str, actual: Any, expected: Any, rtol: float | None = None, atol: float | None = None
 ) -> Comparison:
-    """Compare one result with the expected one.
+    """Compare one result, called ``name`` in the report, with the expected one.
 
     Tensors must have the same dtype, shape and layout; sparse ones are compared as dense ones. Integers and
     bools must be equal; floats may differ by ``atol + rtol * |expected|``, computed in float64, with nan
-    equal to nan. Anything else must be equal and of the same Python type.
-
-    Args:
-        name: Name of the result in the report.
-        actual: Result of the graph.
-        expected: Result of the model.
-        rtol: Relative tolerance; by default that of the dtype (float32: 1.3e-6).
-        atol: Absolute tolerance; by default that of the dtype (float32: 1e-5).
+    equal to nan. Anything else must be equal and of the same Python type. The tolerances are by default those
+    of the dtype (float32: 1.3e-6 and 1e-5).
     """
     tensors = [item for item in (actual, expected) if isinstance(item, torch.Tensor)]
     kinds = {(item.dtype, item.shape, item.layout) for item in tensors}

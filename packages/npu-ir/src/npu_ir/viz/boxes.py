@@ -40,15 +40,10 @@ def op_box(
     name_weights: bool = False,
     count: int = 1,
 ) -> Box:
-    """Return the box of ``node``, which is repeated ``count`` times.
+    """Return the box of ``node``, which the module ``path`` ran and which is repeated ``count`` times.
 
-    Args:
-        id: Unique in the diagram.
-        node: Any node.
-        path: The module that ran it.
-        around: The module in whose frame it is drawn.
-        name_weights: Weights have boxes of their own, and are not listed here.
-        count: Number of repetitions of the node.
+    It is drawn in the frame of the module ``around``. With ``name_weights``, weights have boxes of their own,
+    and are not listed here.
     """
     weights = weights_of([node])
     module = relative_path(path, around)

@@ -92,12 +92,8 @@ def draw_diff(diff: GraphDiff, path: str | os.PathLike[str], *, max_nodes: int =
     """Write a drawing of the difference of two graphs and return its path.
 
     One picture shows both: removed nodes are red and dashed, added ones green, changed ones amber, and the
-    rest grey. Unchanged nodes that are not next to a change are grouped.
-
-    Args:
-        diff: The result of `npu_ir.diff_ir`.
-        path: Formats as for `draw`.
-        max_nodes: Maximum number of boxes for nodes.
+    rest grey. Unchanged nodes that are not next to a change are grouped, so that at most ``max_nodes`` boxes
+    are drawn. Formats are those of `draw`.
 
     Raises:
         VisualizationError: As for `draw`.

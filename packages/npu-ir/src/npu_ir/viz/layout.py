@@ -32,10 +32,8 @@ class Layout:
 def compute_layout(spots: Mapping[str, Spot], edges: Sequence[tuple[str, str]]) -> Layout:
     """Return the layout of boxes and edges, with the leftmost box at x = 0.
 
-    Args:
-        spots: By box id, with size, frames and position, to place. Edges to an earlier box are reversed in
-            the layout, which makes it acyclic.
-        edges: Source and target.
+    The spots, by box id, have size, frames and position, and get their places here. Edges to an earlier box
+    are reversed in the layout, which makes it acyclic.
     """
     index = {id: number for number, id in enumerate(spots)}
     downward = [(a, b) if index[a] < index[b] else (b, a) for a, b in edges]

@@ -72,10 +72,7 @@ class Outline:
     def levels(self, last_level: int, *, fold: bool, max_parts: float = math.inf) -> list[list[Part]]:
         """Return the parts of each level, down to ``last_level`` or as deep as ``max_parts`` allows.
 
-        Args:
-            last_level: The deepest level to return.
-            fold: Merge repeated blocks into one part.
-            max_parts: Maximum number of parts of any level but level 0.
+        With ``fold``, repeated blocks are merged into one part. Level 0 does not count for ``max_parts``.
         """
         levels = [[Part((), 0, len(self.paths))] if self.paths else []]
         while len(levels) <= last_level:
@@ -120,13 +117,9 @@ class Outline:
     def repeats(self, start: int, length: int, *, first: bool) -> bool:
         """Return whether the ``length`` nodes at ``start + length`` repeat those at ``start``.
 
-        Ops, attributes, types and the edges among them are equal. The values they read from outside have
-        the same type, and are the same value or were produced at the same distance before the block.
-
-        Args:
-            start: Start of the earlier block; the later one follows immediately.
-            length: Number of nodes in each block.
-            first: The earlier block is the first copy, which may read from elsewhere.
+        Ops, attributes, types and the edges among them are equal. The values they read from outside have the
+        same type, and are the same value or were produced at the same distance before the block. The earlier
+        block may read from elsewhere if it is the ``first`` copy.
         """
         later = start + length
         for offset in range(length):

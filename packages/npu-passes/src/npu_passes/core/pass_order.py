@@ -66,12 +66,8 @@ def _join_passes(pipeline: str, own: list[Pass], joining: list[Pass]) -> list[Pa
 def sort_passes(passes: Sequence[Pass], *, fixed: int = 0) -> list[Pass]:
     """Return passes sorted to satisfy their ``before`` and ``after``, and otherwise in the given order.
 
-    Constraints hold for each occurrence of a pass that is listed several times; the occurrences keep
-    their order.
-
-    Args:
-        passes: The passes.
-        fixed: The number of leading passes that keep their relative order.
+    Constraints hold for each occurrence of a pass that is listed several times; the occurrences keep their
+    order. The first ``fixed`` passes keep their relative order.
 
     Raises:
         PassError: The constraints contradict each other; names the passes of a cycle.

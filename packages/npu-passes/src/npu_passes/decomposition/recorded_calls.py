@@ -83,11 +83,7 @@ class Recording:
 
 
 def record_calls(module: GraphModule, type_of: Callable[[Any], Type]) -> Recording:
-    """Return the calls in ``module``.
-
-    Args:
-        module: The result of a trace.
-        type_of: Returns the type of a fake tensor or a number.
+    """Return the calls in ``module``, the result of a trace; ``type_of`` returns the types of fake values.
 
     Raises:
         PassError: A call has no op type or has regions, a constant has no data, or the module returns

@@ -70,10 +70,7 @@ def _is_call(item: object) -> bool:
 class Trial:
     """Repeated runs of successive states of one graph on the same weights and inputs.
 
-    Args:
-        graph: The graph in its initial state.
-        data: Data to run it on.
-        observe: Called after each node.
+    ``observe`` is called after each node.
 
     Raises:
         PassError: The graph cannot be run on the data.
@@ -96,9 +93,7 @@ class Trial:
     def results(self, graph: Graph, observe: Observer | None = None) -> Results:
         """Return the results and the mutated state of ``graph``.
 
-        Args:
-            graph: The graph.
-            observe: Called after each node, with the node and its outputs; not inside regions.
+        ``observe`` is called after each node, with the node and its outputs; not inside regions.
 
         Raises:
             NpuError: It cannot be run.
@@ -196,8 +191,7 @@ def _describe(value: Any) -> str:
 class ObservedRun:
     """Values that nodes computed in the last run of a graph, except those with undefined contents.
 
-    Args:
-        graph: The graph; it must not be edited while this exists.
+    The graph must not be edited while this exists.
     """
 
     def __init__(self, graph: Graph) -> None:

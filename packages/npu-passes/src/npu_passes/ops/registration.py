@@ -27,13 +27,10 @@ def register_composite(schema: str) -> Callable[[_Kernel], _Kernel]:
 
 
 def register(name: str, schema: str, kernel: Callable[..., Any], fake: Callable[..., Any]) -> None:
-    """Register an op that runs on every device.
+    """Register an op that runs on every device, for a kernel composed of PyTorch's own ops.
 
-    Args:
-        name: Without the namespace; an overload follows after a dot.
-        schema: Arguments and results.
-        kernel: A function composed of PyTorch's own ops.
-        fake: The fake kernel, for tensors without data.
+    ``name`` lacks the namespace; an overload follows after a dot. ``fake`` is the kernel for tensors without
+    data.
     """
     LIBRARY.define(name + schema, tags=(torch.Tag.pt2_compliant_tag,))  # type: ignore[no-untyped-call]
     LIBRARY.impl(name, kernel, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
@@ -63,14 +60,9 @@ def register_in_place(
 ) -> None:
     """Register an op that writes to its arguments and returns nothing.
 
-    Args:
-        name: As for `register`.
-        schema: With ``(a!)`` at the arguments that are written.
-        kernel: The function that writes.
-        functional: A function of the same arguments that calls the functional op and returns the new
-            contents. Functionalization replaces the op by it.
-        written: A function of the same arguments that returns the tensors written, flat, in the order of
-            the results of ``functional``.
+    ``schema`` has ``(a!)`` at the arguments that are written. ``functional`` calls the functional op on the
+    same arguments and returns the new contents: functionalization replaces the op by it. ``written`` returns
+    the tensors written, flat, in the order of its results.
     """
 
     def run_functionally(*args: Any, **kwargs: Any) -> None:

@@ -23,8 +23,7 @@ _CPU = torch.device("cpu")
 class FoldedNames:
     """Generator of names ``folded.NAME`` that no weight, constant or input of a graph has.
 
-    Args:
-        graph: The graph; it gets no other new weights or constants while this is in use.
+    The graph gets no other new weights or constants while this is in use.
     """
 
     def __init__(self, graph: Graph) -> None:

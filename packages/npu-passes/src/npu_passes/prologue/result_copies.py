@@ -20,12 +20,8 @@ def copy_returned_parameters(graph: Graph, contents: Mapping[Value, torch.Tensor
     """Copy parameters where they are visible to callers: in results, mutated state, and aliases of these.
 
     There is one copy per storage, so that results that share memory still do. Other uses of the parameters
-    read the original.
-
-    Args:
-        graph: The graph.
-        contents: The parameters to copy, with their data.
-        add: Called if several parameters share memory that none of them covers as a whole.
+    read the original. ``contents`` has the parameters to copy, with their data. ``add`` is called if several
+    share memory that none of them covers as a whole.
     """
     seen = find_visible_values(graph)
     groups: dict[object, dict[Value, torch.Tensor]] = {}

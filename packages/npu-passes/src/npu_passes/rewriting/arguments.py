@@ -19,9 +19,7 @@ _COPIES = ("aten.lift_fresh_copy.default", "aten.lift_fresh.default", "aten.deta
 def arguments_of(node: OpNode, *, defaults: bool = False) -> dict[str, Any]:
     """Return the arguments of a node by schema name: values, plain data, and lists of both.
 
-    Args:
-        node: A node whose op is known.
-        defaults: Add omitted arguments that have a default in the schema.
+    With ``defaults``, omitted arguments that have a default in the schema are added.
 
     Raises:
         PassError: The op is unknown.

@@ -19,8 +19,7 @@ def is_weight(graph: Graph, value: Value) -> bool:
 class Weights:
     """The values of a graph that depend only on weights and constants, found in one sweep on first use.
 
-    Args:
-        graph: The graph; values created later are included only if they are added.
+    Values created later are included only if they are added.
     """
 
     def __init__(self, graph: Graph) -> None:

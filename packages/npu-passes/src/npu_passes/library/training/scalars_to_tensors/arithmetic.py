@@ -105,13 +105,10 @@ def type_of_number(type: object, dtype: torch.dtype) -> TensorType:
 
 
 def compute(caller: Caller, node: OpNode, operands: Sequence[Any], dtype: torch.dtype) -> Value:
-    """Return the tensor that replaces the number computed by a node.
+    """Return the tensor that replaces the number computed by a node, for which `is_arithmetic` holds.
 
-    Args:
-        caller: Makes the calls.
-        node: A node for which `is_arithmetic` holds.
-        operands: Its arguments, with tensors in place of the numbers that are not literals; at least one.
-        dtype: The dtype of floats.
+    The operands are its arguments, with tensors in place of the numbers that are not literals; at least one.
+    ``dtype`` is that of floats.
     """
     wanted = type_of_number(node.outputs[0].type, dtype).dtype
     if wanted == dtype:

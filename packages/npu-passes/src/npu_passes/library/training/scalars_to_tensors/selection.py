@@ -156,12 +156,9 @@ def is_only_converted(value: Value) -> bool:
 
 
 def tensor_inputs(graph: Graph) -> Graph:
-    """Return a copy of a graph that takes 0-d tensors for the floats that it only converts to tensors.
+    """Return a copy that takes 0-d tensors for the floats that the graph, after the pass, only converts.
 
     The names and positions of these inputs stay, and so do floats that a node needs as numbers.
-
-    Args:
-        graph: A graph after the pass ``scalars-to-tensors``.
     """
     copy = graph.clone()
     for value in copy.inputs:

@@ -38,10 +38,7 @@ class Overload:
 def overload_for(op_type: str, numbers: Set[str], plain: Set[str] = frozenset()) -> Overload | None:
     """Return the overload of an op that takes tensors for most of ``numbers``.
 
-    Args:
-        op_type: The op.
-        numbers: Arguments that should be tensors.
-        plain: Arguments that may be tensors, too: they are literals, or absent.
+    Arguments in ``plain`` may be tensors, too: they are literals, or absent.
     """
     candidates = [
         item
