@@ -21,8 +21,7 @@ from npu_ir import (
     extract_ir,
     parse_ir,
 )
-from npu_ir.ops.scalar_functions import SCALAR_FUNCTIONS, scalar_function_name
-from npu_ir.ops.schema import find_op, op_type_of, schema_of
+from npu_ir.ops.schema import SCALAR_FUNCTIONS, find_op, op_type_of, scalar_function_name, schema_of
 from npu_ir.serial.parser import parse_type
 from npu_ir.symbolic.expressions import symbol
 from tests.support.corpus.case import Function

@@ -13,7 +13,7 @@ from npu_ir.core.types import ScalarType
 from npu_ir.errors import ExecutionError, GraphError
 from npu_ir.graph.copy import clone
 from npu_ir.ops.execution import execute_node
-from npu_ir.ops.scalar_functions import SCALAR_FUNCTIONS
+from npu_ir.ops.schema import SCALAR_FUNCTIONS
 from npu_ir.symbolic.constraints import Constraint
 from npu_ir.symbolic.expressions import substitute_symbols
 

@@ -10,8 +10,7 @@ import torch
 
 from npu_ir._torch.ops import GETITEM, HigherOrderOperator, OpOverload, has_side_effects
 from npu_ir.core.node import OpNode, Value
-from npu_ir.ops.scalar_functions import SCALAR_FUNCTIONS
-from npu_ir.ops.schema import Op, find_op, schema_of
+from npu_ir.ops.schema import SCALAR_FUNCTIONS, Op, find_op, schema_of
 
 if TYPE_CHECKING:
     from npu_ir.graph.graph import Graph

@@ -6,9 +6,12 @@ none; the signature of the function is read instead.
 
 from __future__ import annotations
 
+import builtins
 import enum
 import functools
 import inspect
+import math
+import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -16,7 +19,37 @@ from typing import Any, TypeAlias
 import torch
 
 from npu_ir._torch.ops import GETITEM, HigherOrderOperator, OpOverload, higher_order_op, is_composite
-from npu_ir.ops.scalar_functions import SCALAR_FUNCTIONS, scalar_function_name
+
+# The functions of numbers that torch.export leaves in programs with symbolic sizes: they take and return
+# numbers, never tensors, and have no side effects.
+_MODULES: dict[Any, str] = {
+    operator: (
+        "add sub mul truediv floordiv mod pow neg pos abs eq ne lt le gt ge and_ or_ xor not_ lshift rshift"
+    ),
+    math: "ceil floor trunc sqrt pow exp log log2 sin cos tan sinh cosh tanh asin acos atan fabs",
+    builtins: "abs bool float int max min pow round",
+    torch: (
+        "sym_float sym_int sym_ite sym_max sym_min sym_not sym_sqrt sym_sum _sym_sqrt _sym_cos _sym_cosh "
+        "_sym_sin _sym_sinh _sym_tan _sym_tanh _sym_asin _sym_acos _sym_atan _sym_log2"
+    ),
+}
+
+SCALAR_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    f"{module.__name__}.{name}": getattr(module, name)
+    for module, names in _MODULES.items()
+    for name in names.split()
+    if hasattr(module, name)
+}
+# By identity: some are in two modules under two names (math.sqrt of sizes is torch.sym_sqrt).
+_NAMES = {id(function): name for name, function in reversed(SCALAR_FUNCTIONS.items())}
+
+
+def scalar_function_name(function: object) -> str | None:
+    """Return the name of one of these functions; None for anything else."""
+    if getattr(function, "__name__", "") == "cast_symbool_to_symint_guardless":
+        return "builtins.int"
+    return _NAMES.get(id(function))
+
 
 Op: TypeAlias = "OpOverload | HigherOrderOperator | Callable[..., Any]"
 

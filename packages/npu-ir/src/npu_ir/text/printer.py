@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 def format_ir(graph: Graph, *, provenance: bool = False) -> str:
-    """Return the text form of ``graph``; with ``provenance``, each node has its module and line in a comment."""
+    """Return the text form of ``graph``; with ``provenance``, a comment says where each node comes from."""
     return "\n".join(_lines(graph, provenance)) + "\n"
 
 

@@ -12,8 +12,7 @@ import torch
 
 from npu_ir import Graph, OpNode, TensorType, Value
 from npu_ir.ops.effects import is_random, is_view
-from npu_ir.ops.scalar_functions import SCALAR_FUNCTIONS
-from npu_ir.ops.schema import find_op
+from npu_ir.ops.schema import SCALAR_FUNCTIONS, find_op
 from npu_passes.core.base import Pass
 
 _GETITEM = "<built-in function getitem>"

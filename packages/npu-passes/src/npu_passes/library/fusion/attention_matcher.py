@@ -11,21 +11,19 @@ from typing import Any
 
 from npu_ir import OpNode, Value
 from npu_passes.library.fusion.attention import (
+    CASTS,
+    INNER_PRODUCTS,
     RESHAPES,
+    SCALINGS,
+    WHERES,
     Attention,
     Fill,
     Heads,
     NoAttentionError,
-    require_mask,
-)
-from npu_passes.library.fusion.attention_ops import (
-    CASTS,
-    INNER_PRODUCTS,
-    SCALINGS,
-    WHERES,
     heads_of,
     leads_to_product,
     require_as_wide,
+    require_mask,
     require_plain_cast,
     softmax_of,
     trailing_split,

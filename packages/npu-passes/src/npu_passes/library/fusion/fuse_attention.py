@@ -8,9 +8,8 @@ from dataclasses import replace
 from npu_ir import Graph, OpNode, Value
 from npu_passes.core.base import Pass, within
 from npu_passes.core.edit import Edit
-from npu_passes.library.fusion.attention import Attention, Fill, NoAttentionError
+from npu_passes.library.fusion.attention import PRODUCTS, Attention, Fill, NoAttentionError
 from npu_passes.library.fusion.attention_matcher import read_attention
-from npu_passes.library.fusion.attention_ops import PRODUCTS
 from npu_passes.rewriting.value_replacement import match_strides
 
 _RULE = "attention"

@@ -10,7 +10,7 @@ from npu_ir import ExecutionError, OpNode, ScalarType, TensorType, Value
 from npu_ir.core.literals import Literal
 from npu_ir.graph.specialize import known_number
 from npu_ir.ops.execution import execute_node
-from npu_ir.ops.scalar_functions import SCALAR_FUNCTIONS
+from npu_ir.ops.schema import SCALAR_FUNCTIONS
 
 _ASSERTION = "aten._assert_scalar.default"
 _SIZES = ("aten.sym_size.int", "aten.size.int")

@@ -13,8 +13,7 @@ import torch
 
 from npu_ir import Graph, NpuError, OpNode, ScalarType, TensorType, Value
 from npu_ir.ops.arguments import path_of_operand
-from npu_ir.ops.scalar_functions import SCALAR_FUNCTIONS
-from npu_ir.ops.schema import find_op
+from npu_ir.ops.schema import SCALAR_FUNCTIONS, find_op
 from npu_passes.library.training.scalars_to_tensors.arithmetic import (
     BOUNDARY,
     ITEMS,
