@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
-from torch._ops import OpOverload
 from torch.utils import _pytree
+
+OpOverload: TypeAlias = torch._ops.OpOverload
 
 
 def trace(function: Callable[..., Any], inputs: Sequence[Any], decompositions: Mapping[Any, Any]) -> Any:
@@ -112,18 +113,3 @@ fused_adam_: Callable[..., None] = torch._fused_adam_
 fused_adamw_: Callable[..., None] = torch._fused_adamw_
 fused_sgd_: Callable[..., None] = torch._fused_sgd_
 foreach_add_: Callable[..., None] = torch._foreach_add_
-
-__all__ = [
-    "OpOverload",
-    "composite_kernel",
-    "foreach_add_",
-    "fused_adam_",
-    "fused_adamw_",
-    "fused_sgd_",
-    "is_core",
-    "is_dense",
-    "register_autocast",
-    "trace",
-    "version_of",
-    "write_functionally",
-]

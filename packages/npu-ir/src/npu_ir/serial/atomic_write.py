@@ -65,6 +65,12 @@ def staged_files(folder: Path) -> Iterator[Staging]:
         raise
 
 
+def write_file(path: Path, content: bytes) -> None:
+    """Write one file: it appears complete, or not at all."""
+    with staged_files(path.parent) as files:
+        files.write(lambda file: (file.write(content), path.name)[1])
+
+
 def _sync_folder(folder: Path) -> None:
     """Make renames in ``folder`` durable, if the file system can."""
     if os.name == "posix":

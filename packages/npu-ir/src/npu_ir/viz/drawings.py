@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from npu_ir.errors import VisualizationError
-from npu_ir.serial.atomic_write import staged_files
+from npu_ir.serial.atomic_write import write_file
 from npu_ir.viz.build import build_diagram
 from npu_ir.viz.diagram import Diagram
 from npu_ir.viz.diff_diagram import build_diff_diagram
@@ -105,8 +105,7 @@ def draw_diff(diff: GraphDiff, path: str | os.PathLike[str], *, max_nodes: int =
 def _write(diagram: Diagram, path: Path) -> Path:
     content = _render(diagram, path.suffix.lower())
     try:
-        with staged_files(path.parent) as files:
-            files.write(lambda file: (file.write(content), path.name)[1])
+        write_file(path, content)
     except OSError as error:
         raise VisualizationError(f"cannot write the drawing: {error.strerror}", where=str(path)) from error
     return path

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import BinaryIO
 
 from npu_ir import Graph
-from npu_ir.serial.atomic_write import staged_files
+from npu_ir.serial.atomic_write import write_file
 from npu_passes.errors import PassError
 
 
@@ -27,21 +26,11 @@ class Dumps:
         self.write("input", graph)
 
     def write(self, name: str, graph: Graph) -> None:
-        """Write the next state of the graph.
-
-        Raises:
-            PassError: The file cannot be written.
-        """
+        """Write the next state of the graph."""
         path = self._folder / f"{self._count:02d}-{name}.ir"
-
-        def content(file: BinaryIO) -> str:
-            file.write(f"{graph}\n".encode())
-            return path.name
-
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            with staged_files(self._folder) as staging:
-                staging.write(content)
+            write_file(path, f"{graph}\n".encode())
         except OSError as error:
             raise PassError(
                 f"the graph cannot be dumped: {error.strerror or error}",

@@ -26,19 +26,21 @@ def register_composite(schema: str) -> Callable[[_Kernel], _Kernel]:
     return decorate
 
 
-def register(name: str, schema: str, kernel: Callable[..., Any], fake: Callable[..., Any]) -> None:
+def register(
+    name: str, schema: str, kernel: Callable[..., Any], fake: Callable[..., Any] | None = None
+) -> None:
     """Register an op that runs on every device, for a kernel composed of PyTorch's own ops.
 
     ``name`` lacks the namespace; an overload follows after a dot. ``fake`` is the kernel for tensors without
-    data.
+    data, by default the kernel itself.
     """
     LIBRARY.define(name + schema, tags=(torch.Tag.pt2_compliant_tag,))  # type: ignore[no-untyped-call]
     LIBRARY.impl(name, kernel, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
-    torch.library.register_fake(f"npu::{name}", fake, lib=LIBRARY)
+    torch.library.register_fake(f"npu::{name}", fake or kernel, lib=LIBRARY)
 
 
 def register_without_gradient(
-    name: str, schema: str, kernel: Callable[..., Any], fake: Callable[..., Any]
+    name: str, schema: str, kernel: Callable[..., Any], fake: Callable[..., Any] | None = None
 ) -> None:
     """Register an op whose results do not require gradients, as in ``torch.no_grad()``."""
 

@@ -37,7 +37,8 @@ def bias_corr(
     Source: Kingma and Ba, Adam, arXiv:1412.6980, section 3.
     """
     _require_counter("npu::bias_corr", step)
-    exact, result_dtype = step.to(torch.float64), _multiplier_dtype(step, dtype)
+    exact = step.to(torch.float64)
+    result_dtype = dtype or (step.dtype if step.dtype.is_floating_point else torch.float32)
     return (1 / (1 - beta1**exact)).to(result_dtype), (1 / (1 - beta2**exact)).to(result_dtype)
 
 
@@ -86,22 +87,6 @@ def _correct_functionally(
     return _compute_for_outputs(torch.ops.npu.bias_corr, step, beta1, beta2, bc1_inv, bc2_inv)
 
 
-def _fake_bias_corr(
-    step: Tensor,
-    beta1: float,  # noqa: ARG001 - the signature of the op
-    beta2: float,  # noqa: ARG001
-    *,
-    dtype: torch.dtype | None = None,
-) -> tuple[Tensor, Tensor]:
-    _require_counter("npu::bias_corr", step)
-    result_dtype = _multiplier_dtype(step, dtype)
-    return torch.empty_like(step, dtype=result_dtype), torch.empty_like(step, dtype=result_dtype)
-
-
-def _multiplier_dtype(step: Tensor, dtype: torch.dtype | None) -> torch.dtype:
-    return dtype or (step.dtype if step.dtype.is_floating_point else torch.float32)
-
-
 def _require_counter(op: str, step: Tensor) -> None:
     if step.dtype not in COUNTS:
         raise PassError(
@@ -110,18 +95,12 @@ def _require_counter(op: str, step: Tensor) -> None:
         )
 
 
-def _fake_step_inc(step: Tensor) -> Tensor:
-    _require_counter("npu::step_inc", step)
-    return torch.empty_like(step)
-
-
-register_without_gradient("step_inc", "(Tensor step) -> Tensor", step_inc, _fake_step_inc)
-register_without_gradient("grad_zero", "(Tensor grad) -> Tensor", grad_zero, torch.empty_like)
+register_without_gradient("step_inc", "(Tensor step) -> Tensor", step_inc)
+register_without_gradient("grad_zero", "(Tensor grad) -> Tensor", grad_zero)
 register_without_gradient(
     "bias_corr",
     "(Tensor step, float beta1, float beta2, *, ScalarType? dtype=None) -> (Tensor bc1_inv, Tensor bc2_inv)",
     bias_corr,
-    _fake_bias_corr,
 )
 register_in_place(
     "step_inc_",

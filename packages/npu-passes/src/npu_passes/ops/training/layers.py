@@ -108,10 +108,10 @@ def _mse_second_gradient(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor 
     return scaled if needs_prediction else None, -scaled if needs_target else None, None
 
 
-register("linear", "(Tensor input, Tensor weight, Tensor? bias=None) -> Tensor", linear, linear)
-register("relu", "(Tensor input) -> Tensor", relu, relu)
-register("relu_backward", "(Tensor grad, Tensor output) -> Tensor", relu_backward, relu_backward)
-register("mse_grad", "(Tensor prediction, Tensor target, float? scale=None) -> Tensor", mse_grad, mse_grad)
+register("linear", "(Tensor input, Tensor weight, Tensor? bias=None) -> Tensor", linear)
+register("relu", "(Tensor input) -> Tensor", relu)
+register("relu_backward", "(Tensor grad, Tensor output) -> Tensor", relu_backward)
+register("mse_grad", "(Tensor prediction, Tensor target, float? scale=None) -> Tensor", mse_grad)
 for _name, _backward, _save in (
     ("linear", _linear_backward, _save_linear),
     ("relu", _relu_gradient, _save_relu),
