@@ -147,7 +147,10 @@ def diff_data(diff: GraphDiff) -> dict[str, Any]:
         "counts": {**{status.value: diff.count(status) for status in Status}, "merged": diff.num_merged},
         "ops": {op: list(counts) for op, counts in diff.ops.items()},
         "nodes": [_node_data(node) for node in diff.nodes if node.status is not Status.UNCHANGED],
-        "lines": [_line_data(line) for line in diff.lines],
+        "lines": [
+            {"status": line.status.value, **asdict(line), "changes": list(line.changes)}
+            for line in diff.lines
+        ],
         "renames": [list(pair) for pair in diff.renames],
     }
 
@@ -163,7 +166,3 @@ def _node_data(item: NodeDiff) -> dict[str, Any]:
         "merged_into": item.merged_into,
         "regions": {name: diff_data(region) for name, region in item.regions.items()},
     }
-
-
-def _line_data(item: LineDiff) -> dict[str, Any]:
-    return {"status": item.status.value, **asdict(item), "changes": list(item.changes)}

@@ -184,7 +184,7 @@ def _require_input(path: str, value: Value, item: Any, earlier: Any) -> None:
         earlier is not None
         and earlier is not item
         and not _is_same_memory(earlier, item)
-        and not _is_same_number(earlier, item)
+        and (isinstance(earlier, torch.Tensor) or not same_literal(earlier, item))
     ):
         raise ExecutionError(
             f"input %{value.name} is passed in two places: both must be the same tensor or number",
@@ -243,10 +243,6 @@ def _require_stated_offset(value: Value, tensor: torch.Tensor, first: Value, oth
 def _is_same_memory(left: Any, right: Any) -> bool:
     is_aligned = shares_storage_address(left, right) and left.storage_offset() == right.storage_offset()
     return is_aligned and left.stride() == right.stride()
-
-
-def _is_same_number(left: Any, right: Any) -> bool:
-    return not isinstance(left, torch.Tensor) and same_literal(left, right)
 
 
 def with_strides(tensor: Any, type: Any) -> Any:

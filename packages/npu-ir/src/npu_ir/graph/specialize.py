@@ -91,9 +91,11 @@ def _fold_numbers(graph: Graph) -> None:
         if len(node.outputs) != 1:
             continue
         literal = known_number(node.outputs[0])
-        if literal is None and node.op_type in SCALAR_FUNCTIONS and not node.inputs:
+        is_function = node.op_type in SCALAR_FUNCTIONS
+        if literal is None and is_function and not node.inputs:
             literal = _execute(node)[0]
-        if literal is not None and _only_computes_number(node):
+        # A node that reads a number from a tensor may fail, and stays.
+        if literal is not None and (is_function or node.op_type.startswith("aten.sym_")):
             replace_by_literal(graph, node.outputs[0], literal)
             graph.erase(node)
 
@@ -102,11 +104,6 @@ def known_number(value: Value) -> int | None:
     """Return the number that the type of a value states; None if it states none."""
     known = value.type.value if isinstance(value.type, ScalarType) else None
     return known if isinstance(known, int) else None
-
-
-def _only_computes_number(node: OpNode) -> bool:
-    """Return whether a node only computes a number; reading one from a tensor may fail, and stays."""
-    return node.op_type in SCALAR_FUNCTIONS or node.op_type.startswith("aten.sym_")
 
 
 def _execute(node: OpNode) -> list[Literal]:

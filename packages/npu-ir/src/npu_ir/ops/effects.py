@@ -116,14 +116,14 @@ def find_uninitialized_values(graph: Graph) -> set[Value]:
     """
     values: set[Value] = set()
     for node in graph.nodes:
-        name = _aten_name(node)
+        name = aten_name(node)
         is_passed_on = bool(node.inputs) and node.inputs[0] in values and (name in _FILLERS or is_view(node))
         if is_passed_on or name.removeprefix("new_") in _MAKERS:
             values.update(node.outputs)
     return values
 
 
-def _aten_name(node: OpNode) -> str:
+def aten_name(node: OpNode) -> str:
     """Return the name of an ATen op without its overload; "" of any other."""
     parts = node.op_type.split(".")
     return parts[1] if parts[0] == "aten" and len(parts) == 3 else ""

@@ -10,7 +10,7 @@ import torch
 
 from npu_ir.core.literals import same_literal
 from npu_ir.core.tensor_bytes import equal_elements, same_data, tensor_bytes
-from npu_ir.core.types import TensorType
+from npu_ir.ops.execution import describe
 
 # (rtol, atol) by dtype: a few units in the last place of values around 1. Integers are exact.
 _TOLERANCES = {
@@ -63,7 +63,7 @@ def compare(
     tensors = [item for item in (actual, expected) if isinstance(item, torch.Tensor)]
     kinds = {(item.dtype, item.shape, item.layout) for item in tensors}
     if not ((len(tensors) == 2 and len(kinds) == 1) or (not tensors and same_literal(actual, expected))):
-        problem = f"got {_describe(actual)}, expected {_describe(expected)}"
+        problem = f"got {describe(actual)}, expected {describe(expected)}"
         return Comparison(name, problem, math.nan, math.nan)
     if not tensors:
         return Comparison(name)
@@ -108,7 +108,3 @@ def _compare_values(
         f"max difference {max_abs:.3g} absolute, {max_rel:.3g} relative"
     )
     return Comparison(name, problem, max_abs, max_rel, wrong)
-
-
-def _describe(value: Any) -> str:
-    return str(TensorType.of(value)) if isinstance(value, torch.Tensor) else repr(value)[:80]

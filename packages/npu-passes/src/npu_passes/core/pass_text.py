@@ -73,39 +73,42 @@ class _Parser:
         pass_type = find_pass(name) if self._known is None else self._known[name]
         options = {option.name: option for option in options_of(pass_type)}
         values: dict[str, Any] = {}
+
+        def parse_option() -> str:
+            name = self._take_word(f"an option of {pass_type.name}, or }}")
+            if name not in options or name in values:
+                raise self._error(
+                    f"{pass_type.name} has no option {name!r}"
+                    if name not in options
+                    else f"the option {name!r} is given twice",
+                    fix=f"its options are {', '.join(options)}" if options else "it has no options",
+                )
+            self._expect("=")
+            values[name] = self._parse_value(options[name])
+            return name
+
         if self._peek() == "{":
             self._take()
-            while self._peek() != "}":
-                name = self._take_word(f"an option of {pass_type.name}, or }}")
-                if name not in options or name in values:
-                    raise self._error(
-                        f"{pass_type.name} has no option {name!r}"
-                        if name not in options
-                        else f"the option {name!r} is given twice",
-                        fix=f"its options are {', '.join(options)}" if options else "it has no options",
-                    )
-                self._expect("=")
-                values[name] = self._parse_value(options[name])
-                if self._peek() == ",":
-                    self._take()
-                elif self._peek() != "}":
-                    raise self._error(f"a comma or }} is missing after {name}")
-            self._take()
+            self._parse_items("}", parse_option)
         return pass_type(**values)
+
+    def _parse_items(self, close: str, parse: Callable[[], str]) -> list[str]:
+        """Parse items up to ``close``, with commas between them."""
+        items: list[str] = []
+        while self._peek() != close:
+            items.append(parse())
+            if self._peek() == ",":
+                self._take()
+            elif self._peek() != close:
+                raise self._error(f"a comma or {close} is missing after {items[-1]}")
+        self._take()
+        return items
 
     def _parse_value(self, option: Option) -> Any:
         if option.kind != "list":
             return self._parse_scalar(option, option.kind)
         self._expect("[")
-        items: list[str] = []
-        while self._peek() != "]":
-            items.append(self._parse_scalar(option, "str"))
-            if self._peek() == ",":
-                self._take()
-            elif self._peek() != "]":
-                raise self._error(f"a comma or ] is missing after {items[-1]}")
-        self._take()
-        return tuple(items)
+        return tuple(self._parse_items("]", lambda: self._parse_scalar(option, "str")))
 
     def _parse_scalar(self, option: Option, kind: str) -> Any:
         word = self._take_word(with_article(kind))

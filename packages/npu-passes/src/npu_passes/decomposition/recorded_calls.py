@@ -12,6 +12,7 @@ from torch.fx import GraphModule, Node
 from npu_ir import OpNode, Value
 from npu_ir.core.types import Type
 from npu_ir.ops.effects import is_view
+from npu_ir.ops.execution import flatten_results
 from npu_ir.ops.schema import op_type_of
 from npu_passes import _torch
 from npu_passes.core.edit import Edit
@@ -58,7 +59,7 @@ class RecordedCall:
     @property
     def reads(self) -> set[int]:
         """The numbers of the values that the call reads."""
-        return {leaf.index for leaf in _leaves((self.args, self.kwargs)) if isinstance(leaf, Ref)}
+        return {leaf.index for leaf in flatten_results((self.args, self.kwargs)) if isinstance(leaf, Ref)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,10 +110,10 @@ def record_calls(module: GraphModule, type_of: Callable[[Any], Type]) -> Recordi
             count += len(step.types)
             steps.append(step)
     (output,) = (node for node in nodes if node.op == "output")
-    results = tuple(_leaves(_to_refs(output.args[0], values)))
+    results = tuple(flatten_results(_to_refs(output.args[0], values)))
     if not all(isinstance(result, Ref) or result is None for result in results):
         raise PassError("it returns plain data")
-    leaves = _leaves(output.args[0])
+    leaves = flatten_results(output.args[0])
     types = tuple(type_of(leaf.meta.get("val") if isinstance(leaf, Node) else leaf) for leaf in leaves)
     constants = tuple(_constant_data(node, module) for node in held)
     return Recording(tuple(steps), results, types, constants, len(arguments))
@@ -128,7 +129,7 @@ def _record_call(
         raise PassError(f"it consists of {op_type}, which has regions")
     value = node.meta.get("val")
     has_results = not (isinstance(target, _torch.OpOverload) and not target._schema.returns)
-    leaves = list(_leaves(value)) if has_results else []
+    leaves = flatten_results(value) if has_results else []
     numbers = iter(range(first, first + len(leaves)))
     args = _to_refs(node.args, values)
     kwargs = tuple((name, _to_refs(item, values)) for name, item in node.kwargs.items())
@@ -147,14 +148,6 @@ def _to_refs(item: Any, values: dict[Node, Any]) -> Any:
     if isinstance(item, Node):
         return values[item]
     return tuple(_to_refs(part, values) for part in item) if isinstance(item, (list, tuple)) else item
-
-
-def _leaves(item: Any) -> Iterator[Any]:
-    if isinstance(item, (list, tuple)):
-        for part in item:
-            yield from _leaves(part)
-    else:
-        yield item
 
 
 def _constant_data(node: Node, module: GraphModule) -> torch.Tensor:

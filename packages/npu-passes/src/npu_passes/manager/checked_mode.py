@@ -15,6 +15,7 @@ from npu_ir.core.tensor_bytes import equal_elements, largest_magnitude, same_dat
 from npu_ir.interpreter.random_data import random_call, random_weights
 from npu_ir.interpreter.run_nodes import Observer
 from npu_ir.ops.effects import find_uninitialized_values
+from npu_ir.ops.execution import describe
 from npu_passes.core.base import Numerics
 from npu_passes.errors import PassError
 
@@ -44,7 +45,7 @@ class Checked:
     def __post_init__(self) -> None:
         if not isinstance(self.weights, (Mapping, str, os.PathLike, type(None))):
             raise PassError(
-                f"weights are a mapping or the path of a file, not {_describe(self.weights)}",
+                f"weights are a mapping or the path of a file, not {describe(self.weights)}",
                 fix="Checked(weights=model.state_dict())",
             )
         is_listed = isinstance(self.calls, Iterable) and not isinstance(self.calls, torch.Tensor)
@@ -52,7 +53,7 @@ class Checked:
         for call in calls:
             if not _is_call(call):
                 raise PassError(
-                    f"a call is a pair of positional and keyword arguments, not {_describe(call)}",
+                    f"a call is a pair of positional and keyword arguments, not {describe(call)}",
                     fix="Checked(calls=[((x, y), {})])",
                 )
         object.__setattr__(self, "calls", calls)
@@ -136,9 +137,9 @@ def describe_difference(actual: Any, expected: Any, numerics: Numerics) -> str |
     """Return a description of a value's difference beyond ``numerics``; None if there is none."""
     if not (isinstance(actual, torch.Tensor) and isinstance(expected, torch.Tensor)):
         same = type(actual) is type(expected) and same_literal(actual, expected)
-        return None if same else f"is {_describe(actual)}, and was {_describe(expected)}"
+        return None if same else f"is {describe(actual)}, and was {describe(expected)}"
     if (actual.dtype, actual.shape, actual.layout) != (expected.dtype, expected.shape, expected.layout):
-        return f"is {_describe(actual)}, and was {_describe(expected)}"
+        return f"is {describe(actual)}, and was {describe(expected)}"
     if actual.layout is not torch.strided:
         actual, expected = actual.to_dense(), expected.to_dense()
     if expected.is_quantized:
@@ -180,12 +181,6 @@ def split_float64(tensor: torch.Tensor) -> torch.Tensor:
     """Return the elements of a tensor in float64, with real and imaginary parts separated."""
     plain = tensor.detach().resolve_conj()
     return torch.view_as_real(plain.to(torch.complex128)) if plain.is_complex() else plain.to(torch.float64)
-
-
-def _describe(value: Any) -> str:
-    if isinstance(value, torch.Tensor):
-        return f"a tensor of shape {list(value.shape)} and {str(value.dtype).removeprefix('torch.')}"
-    return repr(value)[:80]
 
 
 class ObservedRun:

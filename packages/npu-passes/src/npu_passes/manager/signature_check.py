@@ -8,7 +8,7 @@ from typing import Any
 from npu_ir import Graph, TensorType, Value
 from npu_ir.core.literals import format_literal
 from npu_ir.core.node import external_names
-from npu_ir.core.structure import Structure
+from npu_ir.core.structure import Structure, describe
 
 
 def find_signature_change(before: Graph, after: Graph) -> str | None:
@@ -37,7 +37,7 @@ def _find_tree_changes(
     if paths != paths_before:
         yield f"it {verb} {', '.join(paths) or 'nothing'}; before, {', '.join(paths_before) or 'nothing'}"
     elif now != was:
-        yield f"it {verb} {_describe_container(now)}; before, {_describe_container(was)}"
+        yield f"it {verb} {describe(now)}; before, {describe(was)}"
     else:
         for path, new, old in zip(paths, leaves, leaves_before, strict=True):
             if not _can_replace(new, old, may_be_known=verb == "returns"):
@@ -53,10 +53,6 @@ def _arguments(graph: Graph) -> tuple[Structure, list[str], Sequence[Any]]:
 def _results(graph: Graph) -> tuple[Structure, list[str], Sequence[Any]]:
     structure, leaves = graph.results
     return structure, list(structure.leaf_paths("result")), leaves
-
-
-def _describe_container(structure: Structure) -> str:
-    return f"a {structure.kind} of {len(structure.children)}"
 
 
 def _can_replace(new: Any, old: Any, *, may_be_known: bool) -> bool:

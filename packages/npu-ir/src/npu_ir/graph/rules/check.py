@@ -152,12 +152,8 @@ def _type_problems(type: Any) -> Iterator[str]:
         yield from (f": {problem}" for problem in _tensor_type_problems(type))
     elif not isinstance(type, ScalarType) or type.kind not in SCALAR_KINDS:
         yield f" has no type of the IR: {type!r}"
-    elif type.value is not None and not _is_known_integer(type):
+    elif type.value is not None and not (type.kind == "int" and type.value.__class__ in (int, Expr)):
         yield f" is {type}: only an int can be known, by an integer or expression"
-
-
-def _is_known_integer(type: ScalarType) -> bool:
-    return type.kind == "int" and (type.value.__class__ is int or isinstance(type.value, Expr))
 
 
 def _tensor_type_problems(type: TensorType) -> Iterator[str]:

@@ -27,6 +27,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from npu_ir import OpNode, Value
+from npu_ir.ops.effects import aten_name
 from npu_passes.library.training.fuse_optimizer.groups import Chain
 from npu_passes.library.training.fuse_optimizer.step_patterns import (
     Complement,
@@ -36,7 +37,6 @@ from npu_passes.library.training.fuse_optimizer.step_patterns import (
     Reader,
     StepSearch,
     call,
-    packet_of,
 )
 from npu_passes.ops.training import ADAM_STEP, SGD_STEP
 from npu_passes.patterns.terms import Term, attr, one_of, var
@@ -128,7 +128,7 @@ _OPTIMIZERS: Mapping[str, _Optimizer] = {
 
 def find_chains(reader: Reader, root: OpNode) -> list[Chain]:
     """Return the steps that end in the outputs of a node; none if it is not the last one of a step."""
-    optimizer = _OPTIMIZERS.get(packet_of(root))
+    optimizer = _OPTIMIZERS.get(aten_name(root))
     if optimizer is None:
         return []
     chains = (_find_chain(optimizer, reader, root, value) for value in root.outputs if value.uses)

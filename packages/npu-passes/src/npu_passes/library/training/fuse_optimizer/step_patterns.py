@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from npu_ir import OpNode, ScalarType, Value
+from npu_ir.ops.effects import aten_name
 from npu_ir.ops.schema import find_op, schema_of
 from npu_passes.patterns.matcher import Goal, Search
 from npu_passes.patterns.terms import Kind, Term, Wildcard
@@ -47,7 +48,7 @@ class Reader:
         """Return the call that computes ``value``, if its op has one of these names, on lists or not."""
         origin, passed = strip_aliases(value)
         node = origin.producer
-        if node is None or packet_of(node).removeprefix(_LISTS) not in names or node.in_prologue:
+        if node is None or aten_name(node).removeprefix(_LISTS) not in names or node.in_prologue:
             return None
         if not is_on_lists(node):
             return Call(self._arguments_of(node), (node, *passed)) if len(node.outputs) == 1 else None
@@ -70,14 +71,8 @@ def _bound_arguments(node: OpNode) -> tuple[Any, ...]:
     return tuple(arguments.get(arg.name) for arg in schema_of(op).args)
 
 
-def packet_of(node: OpNode) -> str:
-    """Return the name of an ATen op without its overload; an empty string for other ops."""
-    namespace, _, rest = node.op_type.partition(".")
-    return rest.partition(".")[0] if namespace == "aten" else ""
-
-
 def is_on_lists(node: OpNode) -> bool:
-    return packet_of(node).startswith(_LISTS)
+    return aten_name(node).startswith(_LISTS)
 
 
 def strip_aliases(value: Value) -> tuple[Value, tuple[OpNode, ...]]:
