@@ -89,7 +89,7 @@ Command = Callable[..., str]
         ["npu: error: results cannot be saved as 'result.txt'\n  fix: use .safetensors"]),
     ("verify net.json net.py:Net --weights net.weights.safetensors", 0,
         ["graph and model agree: 3 results and 0 mutations, max difference ",
-            "random inputs, seed 0: %x: f32[2, 3, 8, 8]\n"]),
+            "random data: %x: f32[2, 3, 8, 8], seed 0\n"]),
     ("verify bare.json net.py:Net --train", 0, ["3 results and 3 mutations"]),
     ("verify net.json net.py:Wrong", 1, ["result['mean']: 8 of 8 elements differ by more than",
         "first diverging node: node 'batch_norm', bn, "]),

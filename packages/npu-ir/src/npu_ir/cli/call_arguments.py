@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
@@ -9,7 +10,7 @@ from typing import Any
 
 import torch
 
-from npu_ir.cli.input_text import FileReference, Input
+from npu_ir.cli.input_text import FileReference, Input, parse_inputs, parse_sizes, sizes_text
 from npu_ir.cli.quantities import count_text
 from npu_ir.cli.tensor_files import read_input
 from npu_ir.core.node import Value
@@ -19,9 +20,10 @@ from npu_ir.core.types import TensorType
 from npu_ir.core.user_code import required_names, signature_mismatch
 from npu_ir.errors import UsageError
 from npu_ir.graph.graph import Graph
-from npu_ir.interpreter.random_data import make_input, translated_errors
+from npu_ir.interpreter.random_data import make_input, random_tensor, translated_errors
 from npu_ir.interpreter.size_choice import choose_sizes
 from npu_ir.ops.execution import is_of_type
+from npu_ir.serial import load_ir
 
 # Returns a tensor of a type.
 Fill = Callable[[TensorType], torch.Tensor]
@@ -75,6 +77,35 @@ class GraphCall:
     kwargs: dict[str, Any]
     random_inputs: tuple[Value, ...]  # those that were not given, and hold random data
     sizes: dict[str, int] = field(default_factory=dict)  # that the given inputs do not determine
+
+    def facts(self, options: argparse.Namespace) -> dict[str, str]:
+        """Return what was made up for the call, as lines to print by their captions."""
+        facts = {}
+        if self.sizes:
+            facts["sizes"] = sizes_text(self.sizes, parse_sizes(options.size))
+        if self.random_inputs:
+            facts["random data"] = f"{', '.join(map(repr, self.random_inputs))}, seed {options.seed}"
+        return facts
+
+
+def load_call(options: argparse.Namespace) -> tuple[Graph, GraphCall]:
+    """Return the graph of ``options.file``, and its call with the arguments and random data of the options.
+
+    Raises:
+        UsageError: The graph has no such input or size.
+    """
+    given = parse_inputs(options.input), parse_sizes(options.size)
+    options.progress.stage("reading the graph")
+    graph = load_ir(options.file)
+    return graph, make_call(graph, *given, options.seed, options.int_high)
+
+
+def make_call(
+    graph: Graph, inputs: Sequence[Input], sizes: Mapping[str, int], seed: int, int_high: int
+) -> GraphCall:
+    """Return the call of ``graph`` with these inputs, and random data for others."""
+    generator = torch.Generator().manual_seed(seed)
+    return graph_arguments(graph, inputs, lambda type: random_tensor(type, generator, int_high), sizes)
 
 
 def graph_arguments(

@@ -113,6 +113,13 @@ def add_backends(parser: argparse.ArgumentParser, help: str) -> None:
     set_completions(action, lambda: plugin_manager.get_plugins().backends)
 
 
+def add_call(parser: argparse.ArgumentParser, help: str) -> None:
+    """Add the options that `npu_ir.cli.call_arguments.load_call` reads."""
+    add_inputs(parser, help)
+    add_sizes(parser)
+    add_random_data(parser)
+
+
 def add_random_data(parser: argparse.ArgumentParser) -> None:
     """Add ``--seed`` and ``--int-high``, for the random data of inputs that are not given."""
     parser.add_argument("--seed", type=int, default=0, help="of the random data and of dropout (default: 0)")

@@ -8,29 +8,24 @@ import time
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from npu_ir import Graph, load_ir, save_ir
 from npu_ir.cli import input_text
-from npu_ir.cli.call_arguments import graph_arguments
+from npu_ir.cli.call_arguments import make_call
 from npu_ir.cli.console import print_facts
 from npu_ir.cli.failures import FAILED, OK, warn
 from npu_ir.cli.input_text import parse_inputs, parse_sizes
 from npu_ir.cli.options import (
     INT_HIGH,
+    add_call,
     add_file,
     add_graph_output,
-    add_inputs,
     add_output_folder,
-    add_random_data,
-    add_sizes,
     add_weights,
     set_completions,
 )
 from npu_ir.cli.quantities import count_text
 from npu_ir.cli.weight_selection import select_weights
 from npu_ir.errors import UsageError
-from npu_ir.interpreter.random_data import random_tensor
 from npu_ir.serial.load import read_document
 from npu_passes.cli.reports import print_report
 from npu_passes.core.base import Numerics, Pass
@@ -118,9 +113,7 @@ def _add_checks(parser: argparse.ArgumentParser) -> None:
         " FILE.repro)",
     )
     add_weights(parser, "any file that npu run takes", "for --check and --bisect: ")
-    add_inputs(parser, "an argument of the graph")
-    add_sizes(parser)
-    add_random_data(parser)
+    add_call(parser, "an argument of the graph")
     parser.set_defaults(seed=None, int_high=None)  # to see whether they are given
 
 
@@ -211,8 +204,7 @@ def _select_data(graph: Graph, options: argparse.Namespace) -> tuple[Checked | N
         return None, ""
     inputs, sizes = parse_inputs(options.input), parse_sizes(options.size)
     seed, int_high = options.seed or 0, options.int_high or INT_HIGH
-    generator = torch.Generator().manual_seed(seed)
-    call = graph_arguments(graph, inputs, lambda type: random_tensor(type, generator, int_high), sizes)
+    call = make_call(graph, inputs, sizes, seed, int_high)
     weights, origin = select_weights(graph, options, seed)
     return Checked(weights=weights, calls=[(call.args, call.kwargs)], seed=seed), origin
 

@@ -78,7 +78,6 @@ def run(options: argparse.Namespace) -> int:
     from npu_ir import Interpreter
     from npu_runtime.diagnostics.profile import take_turns
 
-    options.progress.stage("reading the graph")
     saved = load_call(options)
     torch.manual_seed(options.seed)
     options.progress.stage("reading weights")

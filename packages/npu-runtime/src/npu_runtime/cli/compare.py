@@ -85,7 +85,6 @@ def run(options: argparse.Namespace) -> int:
     from npu_runtime.diagnostics.compare import compare
 
     texts = parse_side(options.a), parse_side(options.b)
-    options.progress.stage("reading the graph")
     saved = load_call(options)
     other = saved.graph if options.file_b is None else load_ir(options.file_b)
     torch.manual_seed(options.seed)

@@ -12,23 +12,19 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from npu_ir import Graph, load_ir
-from npu_ir.cli import input_text
-from npu_ir.cli.call_arguments import GraphCall, graph_arguments
-from npu_ir.cli.input_text import parse_sizes, sizes_text
+from npu_ir import Graph
+from npu_ir.cli import call_arguments
+from npu_ir.cli.call_arguments import GraphCall
 from npu_ir.cli.options import (
     add_backends,
+    add_call,
     add_file,
-    add_inputs,
-    add_random_data,
-    add_sizes,
     add_weights,
     integer_from,
     set_completions,
 )
 from npu_ir.cli.weight_selection import select_weights
 from npu_ir.errors import BackendError, SerializationError, UsageError
-from npu_ir.interpreter.random_data import random_tensor
 from npu_ir.plugins.backend import Backend
 from npu_passes import Pass, PassError, all_passes, all_pipelines
 from npu_passes.core.pass_order import passes_of
@@ -74,9 +70,7 @@ def add_data(parser: argparse.ArgumentParser, use: str = "") -> None:
         use: Their purpose, at the beginning of each help text.
     """
     add_weights(parser, "any file that npu run takes", use)
-    add_inputs(parser, f"{use}an argument of the graph")
-    add_sizes(parser)
-    add_random_data(parser)
+    add_call(parser, f"{use}an argument of the graph")
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,18 +94,8 @@ def load_call(options: argparse.Namespace) -> SavedGraph:
     Raises:
         UsageError: The graph has no such input or size.
     """
-    inputs, sizes = input_text.parse_inputs(options.input), parse_sizes(options.size)
-    graph = load_ir(options.file)
-    generator = torch.Generator().manual_seed(options.seed)
-    call = graph_arguments(
-        graph, inputs, lambda type: random_tensor(type, generator, options.int_high), sizes
-    )
-    facts = {}
-    if call.sizes:
-        facts["sizes"] = sizes_text(call.sizes, sizes)
-    if call.random_inputs:
-        facts["random data"] = f"{', '.join(map(repr, call.random_inputs))}, seed {options.seed}"
-    return SavedGraph(graph, call, facts)
+    graph, call = call_arguments.load_call(options)
+    return SavedGraph(graph, call, call.facts(options))
 
 
 def select_passes(text: str) -> list[Pass] | None:
@@ -174,7 +158,6 @@ def make_executor(graph: Graph, weights: dict[str, torch.Tensor], options: argpa
 
 def load_executor(options: argparse.Namespace) -> tuple[SavedGraph, IRExecutor, dict[str, str]]:
     """Return the graph with its call, its executor, and facts about weights and arguments to print."""
-    options.progress.stage("reading the graph")
     saved = load_call(options)
     options.progress.stage("reading weights")
     weights, origin = select_weights(saved.graph, options, options.seed)

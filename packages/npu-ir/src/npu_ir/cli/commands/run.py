@@ -9,25 +9,20 @@ from typing import Any
 import torch
 
 from npu_ir.cli import input_text
-from npu_ir.cli.call_arguments import graph_arguments
+from npu_ir.cli.call_arguments import load_call
 from npu_ir.cli.console import print_facts, print_table
-from npu_ir.cli.input_text import parse_sizes, sizes_text
 from npu_ir.cli.options import (
     add_backends,
+    add_call,
     add_file,
-    add_inputs,
     add_output,
-    add_random_data,
     add_runner,
-    add_sizes,
     add_weights,
 )
 from npu_ir.cli.quantities import count_text, value_line
 from npu_ir.cli.tensor_files import require_supported_suffix, save_results
 from npu_ir.cli.weight_selection import select_weights
-from npu_ir.interpreter.random_data import random_tensor
 from npu_ir.interpreter.runners import default_runner, find_runner
-from npu_ir.serial import load_ir
 
 _EPILOG = f"""\
 An input that is not given, or given by its type, gets random data; inputs of a graph go by name, too. Sizes
@@ -55,9 +50,7 @@ def add_to(commands: Any) -> None:
         parser,
         ".safetensors, .pt, .pth or .bin, a sharded index, or a folder (default: those saved with the graph)",
     )
-    add_inputs(parser, "an argument of the graph")
-    add_sizes(parser)
-    add_random_data(parser)
+    add_call(parser, "an argument of the graph")
     add_runner(parser)
     add_backends(
         parser, "who runs what it can, for the executor; several in order of preference (default: aten)"
@@ -74,15 +67,9 @@ def run(options: argparse.Namespace) -> None:
         require_supported_suffix(options.output)
     runner_name = default_runner() if options.on is None else options.on
     make_runner = find_runner(runner_name, options.backend)
-    inputs, sizes = input_text.parse_inputs(options.input), parse_sizes(options.size)
-    options.progress.stage("reading the graph")
-    graph = load_ir(options.file)
+    graph, call = load_call(options)
     options.progress.stage("reading weights")
     weights, origin = select_weights(graph, options)
-    generator = torch.Generator().manual_seed(options.seed)
-    call = graph_arguments(
-        graph, inputs, lambda type: random_tensor(type, generator, options.int_high), sizes
-    )
     options.progress.stage("preparing")
     runner = make_runner(graph, weights, None)
     torch.manual_seed(options.seed)
@@ -104,11 +91,8 @@ def run(options: argparse.Namespace) -> None:
         "run by": f"{runner_name}{backends}",
         "weights": origin,
         "time": f"{seconds:.3f} s for {len(graph):,} nodes",
+        **call.facts(options),
     }
-    if call.sizes:
-        lines["sizes"] = sizes_text(call.sizes, sizes)
-    if call.random_inputs:
-        lines["random data"] = f"{', '.join(map(repr, call.random_inputs))}, seed {options.seed}"
     if options.output is not None:
         left_out = save_results(results, options.output)
         lines["saved"] = f"{options.output}" + (
