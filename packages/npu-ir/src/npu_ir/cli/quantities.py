@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
 from npu_ir.core.types import type_of
 
-_UNITS = ("B", "KB", "MB", "GB", "TB")
+_UNITS = (" B", " KB", " MB", " GB", " TB")
 _SHOWN_ELEMENTS = 8
 
 
 def size_text(count: int) -> str:
     """Return a number of bytes in the unit that fits: ``97.8 MB``; 1 MB is 1000 KB."""
-    size, unit = float(count), 0
-    while size >= 999.5 and unit < len(_UNITS) - 1:
-        size, unit = size / 1000, unit + 1
-    return f"{count} B" if unit == 0 else f"{size:.3g} {_UNITS[unit]}"
+    return scaled_text(count, _UNITS)
+
+
+def scaled_text(count: int, units: Sequence[str]) -> str:
+    """Return a number with three digits and the unit that fits; each is 1000 of the one before."""
+    number, index = float(count), 0
+    while number >= 999.5 and index < len(units) - 1:
+        number, index = number / 1000, index + 1
+    return f"{number:.3g}{units[index]}"
 
 
 def time_text(seconds: float) -> str:

@@ -161,13 +161,12 @@ def _pass_data(item: type[Pass]) -> dict[str, Any]:
         "before": item.before,
         "after": item.after,
         "pipelines": _pipelines_of(item),
-        "options": [_option_data(option) for option in options_of(item)],
+        "options": [
+            {"name": option.name, "type": option.kind, "default": option.default, "doc": option.doc}
+            for option in options_of(item)
+        ],
         "doc": inspect.getdoc(item),
     }
-
-
-def _option_data(option: Option) -> dict[str, Any]:
-    return {"name": option.name, "type": option.kind, "default": option.default, "doc": option.doc}
 
 
 def _pipeline_data(item: Pipeline) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from npu_ir.cli.console import print_facts, print_table
 from npu_ir.cli.facts import file_facts, files_text
-from npu_ir.cli.quantities import count_text, size_text
+from npu_ir.cli.quantities import count_text, scaled_text, size_text
 from npu_passes.core.base import Pass
 from npu_passes.core.journal import Journal, Rewrite
 from npu_passes.core.pass_text import format_passes
@@ -20,22 +20,14 @@ from npu_passes.manager.statistics import GraphStatistics, PassResult, PassStati
 
 def flops_text(count: int) -> str:
     """Return a number of floating-point operations in a suitable unit: ``3.64 G``."""
-    number, units = float(count), ["", " K", " M", " G", " T", " P"]
-    while number >= 999.5 and len(units) > 1:
-        number /= 1000
-        units.pop(0)
-    return f"{number:.3g}{units[0]}"
-
-
-def _count_text(count: int) -> str:
-    return f"{count:,}"
+    return scaled_text(count, ("", " K", " M", " G", " T", " P"))
 
 
 # Columns of the table: name, field of `GraphStatistics`, and formatter.
 _QUANTITIES: tuple[tuple[str, str, Callable[[int], str]], ...] = (
-    ("nodes", "nodes", _count_text),
-    ("prologue", "prologue_nodes", _count_text),
-    ("parameters", "parameters", _count_text),
+    ("nodes", "nodes", "{:,}".format),
+    ("prologue", "prologue_nodes", "{:,}".format),
+    ("parameters", "parameters", "{:,}".format),
     ("constants", "constant_bytes", size_text),
     ("FLOPs", "flops", flops_text),
 )
@@ -57,7 +49,7 @@ def print_statistics(result: PassResult) -> None:
         by_pass.setdefault(item.text, []).append(item)
     rows = [["before", "", "", *_sizes(result.before), ""]]
     rows += [_row(text, runs) for text, runs in by_pass.items()]
-    total = [count_text(result.rounds, "round"), _count_text(len(result.journal.rewrites))]
+    total = [count_text(result.rounds, "round"), f"{len(result.journal.rewrites):,}"]
     rows.append(["after", *total, *_sizes(result.after), _seconds(result.seconds)])
     print_table(("pass", "runs", "rewrites", *(column for column, *_ in _QUANTITIES), "time"), rows)
     if result.after.unknown_flops:
@@ -71,7 +63,7 @@ def _row(text: str, runs: Sequence[PassStatistics]) -> list[str]:
     rewrites = sum(run.rewrites for run in runs)
     changes = [_change(runs, field, write) for _, field, write in _QUANTITIES]
     seconds = _seconds(sum(run.seconds for run in runs))
-    return [text, str(len(runs)), _count_text(rewrites) if rewrites else "", *changes, seconds]
+    return [text, str(len(runs)), f"{rewrites:,}" if rewrites else "", *changes, seconds]
 
 
 def _change(runs: Sequence[PassStatistics], field: str, write: Callable[[int], str]) -> str:

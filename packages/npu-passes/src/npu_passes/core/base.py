@@ -151,7 +151,8 @@ class Pass:
 
     def refuse(self, node: OpNode, reason: str, rule: str = "") -> None:
         """Record why a rewrite of ``node`` that looked possible is not made; see ``npu opt --explain``."""
-        journal.refuse(self.name, rule, node, reason)
+        refusal = journal.Refusal(self.name, rule, node.name, reason, journal.region_path(node.graph))
+        journal.current_journal().refuse(refusal)
 
     def __str__(self) -> str:
         """Return the text form, with non-default options: ``constant-folding{max_bytes=1024}``."""

@@ -184,7 +184,7 @@ def open_rewrite(pass_name: str, graph: Graph, rule: str, nodes: Sequence[OpNode
         log.fail_rewrite(failure)
         raise failure from error
     except BaseException:  # such as GeneratorExit: edits so far count, but are not this rewrite
-        log.abandon_rewrite()
+        log.fail_rewrite(None)
         raise
     log.end_rewrite(graph, edit.made)
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 
-from npu_ir import Graph, OpNode
+from npu_ir import Graph
 from npu_passes.errors import PassError
 
 
@@ -149,14 +149,10 @@ class Journal:
         self._edits[id(graph)] = graph.edits
         self._open = None
 
-    def fail_rewrite(self, failure: PassError) -> None:
-        """Record that the open rewrite failed."""
+    def fail_rewrite(self, failure: PassError | None) -> None:
+        """Discard the open rewrite, which will not end: it failed, or was abandoned (None)."""
         self._open = None
         self.failure = self.failure or failure
-
-    def abandon_rewrite(self) -> None:
-        """Discard the open rewrite, which will not end."""
-        self._open = None
 
     def record_edits(self, graph: Graph, pass_name: str) -> None:
         """Record edits of ``graph`` that belong to no rewrite as one of their own, if there are any."""
@@ -189,8 +185,3 @@ def use_journal(journal: Journal) -> Iterator[None]:
 def current_journal() -> Journal:
     """Return the journal that passes write to; a new one, which is discarded, if no manager runs."""
     return _current.get() or Journal()
-
-
-def refuse(pass_name: str, rule: str, node: OpNode, reason: str) -> None:
-    """Record the reason why a rewrite of ``node`` is not made."""
-    current_journal().refuse(Refusal(pass_name, rule, node.name, reason, region_path(node.graph)))

@@ -127,7 +127,12 @@ def graph_statistics(graph: Graph, count: FlopCounter | None = None) -> GraphSta
         nodes=len(body),
         prologue_nodes=len(graph.prologue),
         parameters=sum(_elements(value) for value in find_weights_read(graph)),
-        constant_bytes=sum(_bytes(value) for part in parts for value in part.constants.values()),
+        constant_bytes=sum(
+            data.nbytes
+            for part in parts
+            for value in part.constants.values()
+            if (data := value.data) is not None
+        ),
         flops=sum(number for number in flops if number is not None),
         unknown_flops=flops.count(None),
     )
@@ -144,10 +149,6 @@ def find_weights_read(graph: Graph) -> list[Value]:
 def _elements(value: Value) -> int:
     numel = value.type.numel if isinstance(value.type, TensorType) else 1
     return numel if isinstance(numel, int) else 0
-
-
-def _bytes(value: Value) -> int:
-    return 0 if value.data is None else value.data.nbytes
 
 
 @dataclass(frozen=True, slots=True)

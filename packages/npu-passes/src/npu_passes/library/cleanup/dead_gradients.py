@@ -31,16 +31,12 @@ class DeadGradients(Pass):
         """Remove and narrow nodes in one backward sweep."""
         before = graph.edits
         for node in reversed(graph.body):
-            if not any(value.uses for value in node.outputs):
-                self._remove(graph, node)
-            else:
+            if any(value.uses for value in node.outputs):
                 self._narrow(graph, node)
+            elif is_pure(node) and not any(value.type.symbols for value in node.outputs):
+                with self.rewrite(graph, "unread node", node):
+                    pass
         return graph.edits != before
-
-    def _remove(self, graph: Graph, node: OpNode) -> None:
-        if is_pure(node) and not any(value.type.symbols for value in node.outputs):
-            with self.rewrite(graph, "unread node", node):
-                pass
 
     def _narrow(self, graph: Graph, node: OpNode) -> None:
         """Mask the results of a backward op that have no readers."""
