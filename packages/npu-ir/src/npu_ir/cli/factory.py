@@ -150,9 +150,9 @@ def definition_location(factory: Any) -> str | None:
         return None
 
 
-def make_model(reference: str, *, meta: bool = False, train: bool = False) -> torch.nn.Module:
+def make_model(reference: str, *, train: bool = False) -> torch.nn.Module:
     """Return the model of ``MODULE:FACTORY``; arguments and errors as for `make`."""
-    return make(reference, meta=meta, train=train)[0]
+    return make(reference, train=train)[0]
 
 
 def find_factory(reference: str) -> Any:

@@ -123,16 +123,12 @@ def graph_statistics(graph: Graph, count: FlopCounter | None = None) -> GraphSta
     parts = list(graph.graphs())
     body = [node for part in parts for node in part.body]
     flops = [count(node) for node in body]
+    constants = [value.data for part in parts for value in part.constants.values()]
     return GraphStatistics(
         nodes=len(body),
         prologue_nodes=len(graph.prologue),
         parameters=sum(_elements(value) for value in find_weights_read(graph)),
-        constant_bytes=sum(
-            data.nbytes
-            for part in parts
-            for value in part.constants.values()
-            if (data := value.data) is not None
-        ),
+        constant_bytes=sum(data.nbytes for data in constants if data is not None),
         flops=sum(number for number in flops if number is not None),
         unknown_flops=flops.count(None),
     )
