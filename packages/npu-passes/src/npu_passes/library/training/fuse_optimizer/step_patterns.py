@@ -25,37 +25,28 @@ _UNCHANGED = frozenset({"aten.detach.default", "aten.alias.default"})
 _LISTS = "_foreach_"
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
-    """Computation of one tensor.
-
-    Attributes:
-        operands: The arguments in the order of the schema; of a list, the element at the index of the tensor.
-        nodes: The node, and the nodes after it that return its output unchanged.
-    """
-
-    operands: tuple[Any, ...]
-    nodes: tuple[OpNode, ...]
-
-
 class Reader:
     """Reader of the nodes of one graph; caches their arguments."""
 
     def __init__(self) -> None:
         self._arguments: dict[OpNode, tuple[Any, ...]] = {}
 
-    def call(self, value: Value, *names: str) -> Call | None:
-        """Return the call that computes ``value``, if its op has one of these names, on lists or not."""
+    def call(self, value: Value, *names: str) -> tuple[tuple[Any, ...], tuple[OpNode, ...]] | None:
+        """Return the call that computes ``value``, if its op has one of these names, on lists or not.
+
+        These are its arguments in the order of the schema, of a list the element at the index of the tensor;
+        and the node, with the nodes after it that return its output unchanged.
+        """
         origin, passed = strip_aliases(value)
         node = origin.producer
         if node is None or aten_name(node).removeprefix(_LISTS) not in names or node.in_prologue:
             return None
-        if not is_on_lists(node):
-            return Call(self._arguments_of(node), (node, *passed)) if len(node.outputs) == 1 else None
-        operands = tuple(
-            item[origin.index] if isinstance(item, list) else item for item in self._arguments_of(node)
-        )
-        return Call(operands, (node, *passed))
+        operands = self._arguments_of(node)
+        if is_on_lists(node):
+            operands = tuple(item[origin.index] if isinstance(item, list) else item for item in operands)
+        elif len(node.outputs) != 1:
+            return None
+        return operands, (node, *passed)
 
     def _arguments_of(self, node: OpNode) -> tuple[Any, ...]:
         if node not in self._arguments:
@@ -196,13 +187,13 @@ class StepSearch(Search):
         return super().alternatives(item, term)
 
     def _match_call(self, item: Any, term: StepCall) -> Sequence[Sequence[Goal]]:
-        made = self._reader.call(item, *term.names) if isinstance(item, Value) else None
-        if made is None or len(made.operands) < len(term.operands):
+        operands, nodes = (isinstance(item, Value) and self._reader.call(item, *term.names)) or ((), ())
+        if not nodes or len(operands) < len(term.operands):
             return []
         if term.result and not self._bind(Wildcard(term.result, Kind.VALUE), item):
             return []
-        self.nodes.update(dict.fromkeys(made.nodes))
-        return [list(zip(made.operands, term.operands, strict=False))]
+        self.nodes.update(dict.fromkeys(nodes))
+        return [list(zip(operands, term.operands, strict=False))]
 
     def _bind(self, term: Wildcard, item: Any) -> bool:
         if term.kind is Kind.DATA:
