@@ -11,18 +11,12 @@ import torch
 
 @dataclass(frozen=True, slots=True)
 class PytreeNode:
-    """The functions of a registered container type that flatten and unflatten it.
-
-    Attributes:
-        type: The type.
-        flatten: Returns the elements of an instance and its context.
-        unflatten: The inverse, of the dumped context.
-        dump: Returns a context as plain data; None if contexts are plain data already.
-    """
+    """The functions of a registered container type that flatten and unflatten it."""
 
     type: type
-    flatten: Callable[[Any], tuple[list[Any], Any]]
-    unflatten: Callable[[list[Any], Any], Any]
+    flatten: Callable[[Any], tuple[list[Any], Any]]  # returns the elements of an instance and its context
+    unflatten: Callable[[list[Any], Any], Any]  # the inverse, of the dumped context
+    # Returns a context as plain data; None if contexts are plain data already.
     dump: Callable[[Any], Any] | None
 
 

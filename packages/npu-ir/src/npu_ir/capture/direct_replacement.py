@@ -39,19 +39,13 @@ from npu_ir.ops.schema import resolve, schema_of
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """The functional call that replaces an FX node that writes.
+    """The functional call that replaces an FX node that writes."""
 
-    Attributes:
-        call: The FX node to convert, as a call of ``op``: the node itself, or a substitute node.
-        op: A functional op.
-        written: For each mutated node, the index of its new content among the results; None for the only one.
-        own: The index of the result that the node itself returns, likewise.
-    """
-
-    call: Node
-    op: OpOverload
+    call: Node  # the FX node to convert, as a call of ``op``: the node itself, or a substitute node
+    op: OpOverload  # a functional op
+    # For each mutated node, the index of its new content among the results; None for the only one.
     written: dict[Node, int | None]
-    own: int | None = None
+    own: int | None = None  # the index of the result that the node itself returns, likewise
 
 
 def find_direct_replacements(

@@ -52,18 +52,13 @@ class CaptureSubject:
 
 @dataclass(frozen=True, slots=True)
 class ExportCall:
-    """A model with the arguments of one call, none of whose tensors are on ``meta`` while it is exported.
-
-    Attributes:
-        dynamic_shapes: In the format of `torch.export.export`.
-        meta_is_cpu: Create on the CPU what ``forward`` creates on ``meta``.
-    """
+    """A model with the arguments of one call, none of whose tensors are on ``meta`` while it is exported."""
 
     subject: CaptureSubject
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
-    dynamic_shapes: Any
-    meta_is_cpu: bool
+    dynamic_shapes: Any  # in the format of `torch.export.export`
+    meta_is_cpu: bool  # create on the CPU what ``forward`` creates on ``meta``
 
     def export(self, buffers: Mapping[str, torch.Tensor]) -> ExportedProgram:
         """Return the exported program, in which unregistered tensors are named by their paths.

@@ -36,17 +36,14 @@ from npu_ir.capture.write_refusals import require_same_shapes
 
 @dataclass(frozen=True, slots=True)
 class FunctionalProgram:
-    """An exported program with the substitutions that make its conversion functional.
-
-    Attributes:
-        replacements: The functional call to convert in place of each node that writes.
-        ties: For each placeholder that is the same tensor as an earlier one: the name of the earlier one.
-        replaced: For each node that replaces a buffer by a tensor of another type: the buffer and the tensor.
-    """
+    """An exported program with the substitutions that make its conversion functional."""
 
     program: ExportedProgram
+    # The functional call to convert in place of each node that writes.
     replacements: dict[Node, Replacement] = field(default_factory=dict)
+    # For each placeholder that is the same tensor as an earlier one: the name of the earlier one.
     ties: dict[str, str] = field(default_factory=dict)
+    # For each node that replaces a buffer by a tensor of another type: the buffer and the tensor.
     replaced: dict[Node, tuple[Node, Node]] = field(default_factory=dict)
 
 

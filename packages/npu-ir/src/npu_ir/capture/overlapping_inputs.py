@@ -29,16 +29,11 @@ InputPosition: TypeAlias = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Overlap:
-    """Inputs that share memory, by their position in the call.
+    """Inputs that share memory, by their position in the call."""
 
-    Attributes:
-        numel: The number of elements that they span together.
-        first: The offset of this span in their storage, in elements.
-    """
-
-    numel: int
+    numel: int  # the number of elements that they span together
     inputs: Mapping[InputPosition, torch.Tensor]
-    first: int
+    first: int  # the offset of this span in their storage, in elements
 
     def views(self, base: torch.Tensor) -> dict[InputPosition, torch.Tensor]:
         """Return views of ``base`` at the offsets that the inputs have in their shared memory."""

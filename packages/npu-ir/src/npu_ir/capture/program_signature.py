@@ -36,14 +36,10 @@ class WrappedTensor:
     torch.export keeps such a parameter whole and reads its inner tensors by name. In a graph each of them is
     a separate parameter: ``l.weight`` with the tensors ``q`` and ``scale`` becomes ``l.weight.q`` and
     ``l.weight.scale``. Weights are flattened in the same way when they are bound.
-
-    Attributes:
-        target: Its ``state_dict`` key, followed by the names that lead to it if it is wrapped itself.
-        parts: The values of its inner tensors, by name.
     """
 
-    target: str
-    parts: dict[str, Value | WrappedTensor]
+    target: str  # its ``state_dict`` key, followed by the names that lead to it if it is wrapped itself
+    parts: dict[str, Value | WrappedTensor]  # the values of its inner tensors, by name
 
 
 def add_parts(tensor: Any, keys: Sequence[str], add: Callable[[list[str], Any], Value]) -> WrappedTensor:

@@ -323,15 +323,11 @@ def type_of_container(structure: Structure) -> type | None:
 
 @dataclass(frozen=True, slots=True)
 class Opener:
-    """The functions that take instances of one registered container apart.
+    """The functions that take instances of one registered container apart."""
 
-    Attributes:
-        flatten: Returns the elements of an instance, and its context in torch's form.
-        has_context: Whether such a context is that of the structure.
-    """
-
+    # Returns the elements of an instance, and its context in torch's form.
     flatten: Callable[[Any], tuple[Sequence[Any], Any]]
-    has_context: Callable[[Any], bool]
+    has_context: Callable[[Any], bool]  # whether such a context is that of the structure
 
 
 def make_opener(structure: Structure) -> Opener:

@@ -41,18 +41,12 @@ Template: TypeAlias = Any
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """The prepared call of a node, in which only the inputs are missing.
+    """The prepared call of a node, in which only the inputs are missing."""
 
-    Attributes:
-        positional: The leading arguments, without gaps.
-        keyword: The rest by name; keyword-only arguments are always here.
-        written: The numbers of the inputs that the op mutates, in the order of the schema.
-        sequence: The type of nested arguments: control-flow operators take tuples.
-    """
-
-    positional: tuple[Template, ...]
-    keyword: dict[str, Template]
-    written: tuple[int, ...] = ()
+    positional: tuple[Template, ...]  # the leading arguments, without gaps
+    keyword: dict[str, Template]  # the rest by name; keyword-only arguments are always here
+    written: tuple[int, ...] = ()  # the numbers of the inputs that the op mutates, in the order of the schema
+    # The type of nested arguments: control-flow operators take tuples.
     sequence: type[list[Any]] | type[tuple[Any, ...]] = list
 
     def arguments(self, inputs: Sequence[Any], device: torch.device) -> tuple[list[Any], dict[str, Any]]:

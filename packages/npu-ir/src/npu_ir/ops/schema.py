@@ -109,18 +109,13 @@ class SchemaArg:
 
 @dataclass(frozen=True, slots=True)
 class OpSchema:
-    """The arguments of an operator, in order, and by name.
-
-    Attributes:
-        op: The operator or function.
-        text: The schema or signature as text.
-    """
+    """The arguments of an operator, in order, and by name."""
 
     op: Any
     args: tuple[SchemaArg, ...]
     by_name: dict[str, SchemaArg]
     return_names: tuple[str, ...]
-    text: str
+    text: str  # the schema or signature as text
 
     @property
     def name(self) -> str:

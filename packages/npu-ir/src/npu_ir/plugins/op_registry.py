@@ -38,13 +38,9 @@ class Entry:
 
 @dataclass(slots=True)
 class OpRegistry:
-    """Conversions and executors by op type.
+    """Conversions and executors by op type."""
 
-    Attributes:
-        origin: The origin of new entries; if empty, the module of the function.
-    """
-
-    origin: str = ""
+    origin: str = ""  # the origin of new entries; if empty, the module of the function
     _tables: dict[str, dict[str, Entry]] = field(default_factory=lambda: {"conversion": {}, "execution": {}})
 
     def register_executor(self, op_type: str) -> Callable[[F], F]:

@@ -24,25 +24,15 @@ class Integrality(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class SizeFunction:
-    """One function of sizes, with the properties that simplification uses.
+    """One function of sizes, with the properties that simplification uses."""
 
-    Attributes:
-        evaluate: Its implementation on numbers.
-        arity: The number of arguments; None for one or more.
-        integrality: The condition under which it returns an integer.
-        infix: Its operator between the arguments; None if written ``name(a, b)``.
-        rounds: True if it returns its only argument whenever that is an integer.
-        merges_arguments: True if it is commutative, associative and idempotent.
-        requires_integers: True if it is defined for integers only.
-    """
-
-    evaluate: Callable[..., Any]
-    arity: int | None
-    integrality: Integrality
-    infix: str | None = None
-    rounds: bool = False
-    merges_arguments: bool = False
-    requires_integers: bool = False
+    evaluate: Callable[..., Any]  # its implementation on numbers
+    arity: int | None  # the number of arguments; None for one or more
+    integrality: Integrality  # the condition under which it returns an integer
+    infix: str | None = None  # its operator between the arguments; None if written ``name(a, b)``
+    rounds: bool = False  # whether it returns its only argument whenever that is an integer
+    merges_arguments: bool = False  # whether it is commutative, associative and idempotent
+    requires_integers: bool = False  # whether it is defined for integers only
 
 
 def _make_rounding(evaluate: Callable[..., Any]) -> SizeFunction:

@@ -40,21 +40,13 @@ class Ref:
 
 @dataclass(frozen=True, slots=True)
 class RecordedCall:
-    """One recorded call.
-
-    Attributes:
-        op_type: The op that is called.
-        args: Plain data, `Ref` for values, and tuples of both.
-        kwargs: Likewise, by name.
-        types: Types of the outputs, flat.
-        first: The number of the first output; the others follow.
-    """
+    """One recorded call."""
 
     op_type: str
-    args: tuple[Any, ...]
-    kwargs: tuple[tuple[str, Any], ...]
-    types: tuple[Type, ...]
-    first: int
+    args: tuple[Any, ...]  # plain data, `Ref` for values, and tuples of both
+    kwargs: tuple[tuple[str, Any], ...]  # likewise, by name
+    types: tuple[Type, ...]  # types of the outputs, flat
+    first: int  # the number of the first output; the others follow
 
     @property
     def reads(self) -> set[int]:
@@ -67,19 +59,12 @@ class Recording:
     """The calls of a module, in order.
 
     Values are numbered in the order: inputs, constants, outputs of calls.
-
-    Attributes:
-        calls: The calls.
-        results: Flat; each is a `Ref`, or None.
-        types: The types of the results.
-        constants: Tensors that the calls read.
-        inputs: The number of inputs.
     """
 
     calls: tuple[RecordedCall, ...]
-    results: tuple[Any, ...]
-    types: tuple[Type, ...]
-    constants: tuple[torch.Tensor, ...] = field(compare=False)
+    results: tuple[Any, ...]  # flat; each is a `Ref`, or None
+    types: tuple[Type, ...]  # the types of the results
+    constants: tuple[torch.Tensor, ...] = field(compare=False)  # tensors that the calls read
     inputs: int
 
 

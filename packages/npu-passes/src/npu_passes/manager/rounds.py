@@ -18,42 +18,25 @@ from npu_passes.errors import PassError, failure_of
 
 @dataclass(slots=True)
 class PassRun:
-    """One run of a pass over a graph and its regions.
-
-    Attributes:
-        item: The pass.
-        round: The round, from 1.
-        edited: Whether it changed the graph.
-        seconds: Its duration.
-        rewrites: The number of its entries in the journal.
-    """
+    """One run of a pass over a graph and its regions."""
 
     item: Pass
-    round: int
-    edited: bool
+    round: int  # the round, from 1
+    edited: bool  # whether it changed the graph
     seconds: float
-    rewrites: int
+    rewrites: int  # the number of its entries in the journal
 
 
 @dataclass(slots=True)
 class Rounds:
-    """Rounds of passes over a graph, which they edit in place.
-
-    Attributes:
-        graph: The graph.
-        passes: The passes, in order.
-        max_rounds: Bound on the number of rounds, fixpoint or not.
-        journal: The journal that the passes write to.
-        round: The number of rounds begun.
-        converged: Whether a fixpoint is reached.
-    """
+    """Rounds of passes over a graph, which they edit in place."""
 
     graph: Graph
     passes: Sequence[Pass]
-    max_rounds: int
-    journal: Journal = field(default_factory=Journal)
-    round: int = 0
-    converged: bool = False
+    max_rounds: int  # bound on the number of rounds, fixpoint or not
+    journal: Journal = field(default_factory=Journal)  # the journal that the passes write to
+    round: int = 0  # the number of rounds begun
+    converged: bool = False  # whether a fixpoint is reached
 
     def run_passes(self) -> Iterator[PassRun]:
         """Run the passes; yield after each.

@@ -35,21 +35,13 @@ _BROADCASTS = ("aten.expand.default", "aten.expand_as.default", "aten.broadcast_
 
 @dataclass(frozen=True, slots=True)
 class _Side:
-    """Operands of a node, one of them the output of a convolution.
+    """Operands of a node, one of them the output of a convolution."""
 
-    Attributes:
-        op: The convolution.
-        kind: The arithmetic: ``add``, ``sub``, ``rsub``, ``mul`` or ``div``.
-        other: The other operand: a value, or a number.
-        is_self: True if the convolution is the first operand.
-        alpha: The factor of the second operand; of ``rsub`` that of the first.
-    """
-
-    op: ChannelOp
-    kind: str
-    other: Any
-    is_self: bool
-    alpha: Any
+    op: ChannelOp  # the convolution
+    kind: str  # the arithmetic: ``add``, ``sub``, ``rsub``, ``mul`` or ``div``
+    other: Any  # the other operand: a value, or a number
+    is_self: bool  # whether the convolution is the first operand
+    alpha: Any  # the factor of the second operand; of ``rsub`` that of the first
 
 
 class ConvAddFolding(Pass):

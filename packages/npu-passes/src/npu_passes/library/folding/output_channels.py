@@ -32,27 +32,17 @@ Term: TypeAlias = "Value | float"
 
 @dataclass(frozen=True, slots=True)
 class ChannelOp:
-    """Convolution or linear layer.
-
-    Attributes:
-        node: The node.
-        arguments: The arguments of the call, by name.
-        weight: [out, in / groups, *kernel]; transposed [in, out / groups, *kernel].
-        bias: None stands for zeros.
-        channels: The number of output channels.
-        axis: Their axis in the output.
-        groups: Of a transposed convolution; 1 for all others, whose weights have the channels as first axis.
-        is_transposed: True if the channels are the second axis of the weight.
-    """
+    """Convolution or linear layer."""
 
     node: OpNode
-    arguments: dict[str, Any]
-    weight: Value
-    bias: Value | None
+    arguments: dict[str, Any]  # the arguments of the call, by name
+    weight: Value  # [out, in / groups, *kernel]; transposed [in, out / groups, *kernel]
+    bias: Value | None  # None stands for zeros
     channels: Dim
     axis: int
+    # Of a transposed convolution; 1 for all others, whose weights have the channels as first axis.
     groups: int
-    is_transposed: bool
+    is_transposed: bool  # whether the channels are the second axis of the weight
 
     @property
     def output(self) -> Value:
@@ -65,17 +55,11 @@ class ChannelOp:
 
 @dataclass(frozen=True, slots=True)
 class Affine:
-    """Function ``scale * (y - center) + shift`` of each output channel of ``y``; None stands for 1, 0 and 0.
-
-    Attributes:
-        scale: The factor.
-        center: Subtracted before scaling.
-        shift: Added after scaling; of any dtype where ``scale`` or ``center`` is a value.
-    """
+    """Function ``scale * (y - center) + shift`` of each output channel of ``y``; None is 1, 0 and 0."""
 
     scale: Term | None = None
-    center: Value | None = None
-    shift: Term | None = None
+    center: Value | None = None  # subtracted before scaling
+    shift: Term | None = None  # added after scaling; of any dtype where ``scale`` or ``center`` is a value
 
 
 def channel_op(value: Value) -> ChannelOp | None:

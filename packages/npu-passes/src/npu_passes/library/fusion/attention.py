@@ -27,15 +27,10 @@ RESHAPES = (
 
 @dataclass(frozen=True, slots=True)
 class Heads:
-    """Correspondence of the shapes [N, rows, columns] and [batch, heads, rows, columns].
+    """Correspondence of the shapes [N, rows, columns] and [batch, heads, rows, columns]."""
 
-    Attributes:
-        split: The sizes of the two axes, batch and heads.
-        merged: N, their product.
-    """
-
-    split: tuple[Dim, ...]
-    merged: Dim
+    split: tuple[Dim, ...]  # the sizes of the two axes, batch and heads
+    merged: Dim  # N, their product
 
     def shape(self, shape: tuple[Dim, ...]) -> tuple[Dim, ...]:
         """Return the shape after `split_from` for a tensor of this shape."""
@@ -64,42 +59,26 @@ class NoAttentionError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Fill:
-    """Mask that sets scores to a large negative number.
+    """Mask that sets scores to a large negative number."""
 
-    Attributes:
-        condition: Boolean tensor.
-        at: Scores are set where ``condition`` has this value.
-        number: The value that they are set to.
-    """
-
-    condition: Value
-    at: bool
-    number: float
+    condition: Value  # boolean tensor
+    at: bool  # scores are set where ``condition`` has this value
+    number: float  # the value that they are set to
 
 
 @dataclass(frozen=True, slots=True)
 class Attention:
-    """Subgraph that computes ``softmax(scale * query @ key.mT, with masks) @ value``.
+    """Subgraph that computes ``softmax(scale * query @ key.mT, with masks) @ value``."""
 
-    Attributes:
-        query: [..., L, E].
-        key: [..., S, E], or [..., E, S].
-        value: [..., S, Ev].
-        is_key_transposed: True if ``key`` is [..., E, S].
-        scale: Factor of the inner product.
-        masks: Applied to the scaled scores in this order: tensors are added, fills set scores to a number.
-        heads: The reshape of the scores; None if there is none.
-        nodes: The nodes that compute it, in topological order.
-    """
-
-    query: Value
-    key: Value
-    value: Value
-    is_key_transposed: bool
-    scale: float
+    query: Value  # [..., L, E]
+    key: Value  # [..., S, E], or [..., E, S]
+    value: Value  # [..., S, Ev]
+    is_key_transposed: bool  # whether ``key`` is [..., E, S]
+    scale: float  # factor of the inner product
+    # Applied to the scaled scores in this order: tensors are added, fills set scores to a number.
     masks: tuple[Value | Fill, ...]
-    heads: Heads | None
-    nodes: tuple[OpNode, ...]
+    heads: Heads | None  # the reshape of the scores; None if there is none
+    nodes: tuple[OpNode, ...]  # the nodes that compute it, in topological order
 
     def require_fit(self) -> None:
         """Raise unless one call of ``scaled_dot_product_attention`` computes the same.

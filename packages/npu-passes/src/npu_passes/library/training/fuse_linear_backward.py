@@ -27,23 +27,14 @@ _GRADIENTS: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """Nodes that compute the gradients of one linear layer.
+    """Nodes that compute the gradients of one linear layer."""
 
-    Attributes:
-        grad: The gradient of the output of the layer, [rows, out].
-        input: [rows, in].
-        weight: [out, in]; None if the gradient of the input is not computed.
-        for_input: ``mm(grad, weight)``.
-        for_weight: ``mm(grad transposed, input)``.
-        for_bias: ``sum(grad, [0])``.
-    """
-
-    grad: Value
-    input: Value
-    weight: Value | None
-    for_input: OpNode | None
-    for_weight: OpNode
-    for_bias: OpNode | None
+    grad: Value  # the gradient of the output of the layer, [rows, out]
+    input: Value  # [rows, in]
+    weight: Value | None  # [out, in]; None if the gradient of the input is not computed
+    for_input: OpNode | None  # ``mm(grad, weight)``
+    for_weight: OpNode  # ``mm(grad transposed, input)``
+    for_bias: OpNode | None  # ``sum(grad, [0])``
 
     @property
     def products(self) -> tuple[OpNode | None, OpNode, OpNode | None]:

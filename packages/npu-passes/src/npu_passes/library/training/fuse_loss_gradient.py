@@ -27,15 +27,10 @@ _UNKNOWN = "the gradient of the loss is not a known number"
 
 @dataclass(frozen=True, slots=True)
 class _Seed:
-    """Initial gradient of a backward pass, where it is known: 1, possibly scaled by numbers.
-
-    Attributes:
-        scale: The gradient.
-        nodes: The nodes that compute it, in order.
-    """
+    """Initial gradient of a backward pass, where it is known: 1, possibly scaled by numbers."""
 
     scale: float
-    nodes: tuple[OpNode, ...]
+    nodes: tuple[OpNode, ...]  # the nodes that compute it, in order
 
 
 class FuseLossGradient(Pass):

@@ -19,21 +19,13 @@ _RULE = "parts"
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """Gradient of a slice of a tensor, padded with zeros to the size of the tensor.
+    """Gradient of a slice of a tensor, padded with zeros to the size of the tensor."""
 
-    Attributes:
-        node: The node that computes it.
-        grad: The gradient of the slice; of a select, without the axis ``dim``.
-        dim: The axis of the slice.
-        start: Its first index there.
-        stop: The index after its last one.
-    """
-
-    node: OpNode
-    grad: Value
-    dim: int
-    start: int
-    stop: int
+    node: OpNode  # the node that computes it
+    grad: Value  # the gradient of the slice; of a select, without the axis ``dim``
+    dim: int  # the axis of the slice
+    start: int  # its first index there
+    stop: int  # the index after its last one
 
 
 class GatherGradients(Pass):

@@ -158,18 +158,14 @@ FUSED_DEVICES = ("cpu", "cuda")
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Parameters of one device and dtype, with their gradients and states, for one call of a kernel.
+    """Parameters of one device and dtype, with their gradients and states, for one call of a kernel."""
 
-    Attributes:
-        columns: Parameters, gradients, and the states: a list each, one tensor per parameter or none.
-        steps: Counters of steps; empty if the optimizer has none.
-        loaded: Pairs of a copy among the columns and its original, to copy before the step.
-        stored: Pairs of an original that is written and its copy among the columns, to copy after the step.
-    """
-
+    # Parameters, gradients, and the states: a list each, one tensor per parameter or none.
     columns: tuple[list[Tensor], ...]
-    steps: list[Tensor]
+    steps: list[Tensor]  # counters of steps; empty if the optimizer has none
+    # Pairs of a copy among the columns and its original, to copy before the step.
     loaded: list[tuple[Tensor, Tensor]]
+    # Pairs of an original that is written and its copy among the columns, to copy after the step.
     stored: list[tuple[Tensor, Tensor]]
 
     @property

@@ -12,17 +12,11 @@ from npu_ir.core.types import dtype_name
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A value that can replace an output of a node.
+    """A value that can replace an output of a node."""
 
-    Attributes:
-        rule: The identity, in a word or two.
-        old: The output.
-        new: A value with the same content and type.
-    """
-
-    rule: str
+    rule: str  # the identity, in a word or two
     old: Value
-    new: Value
+    new: Value  # a value with the same content and type
 
 
 @dataclass(frozen=True, slots=True)

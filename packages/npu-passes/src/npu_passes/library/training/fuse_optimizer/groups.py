@@ -12,25 +12,16 @@ from npu_passes.library.training.fuse_optimizer.step_patterns import Number, num
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """Step of one parameter.
+    """Step of one parameter."""
 
-    Attributes:
-        op_type: The op that computes such a step.
-        tensors: By argument of this op, the tensors that the step reads; None for a list that stays empty.
-        results: By argument, the new content of these tensors.
-        numbers: By argument, the hyperparameters.
-        flags: By argument, the boolean options.
-        root: The node that computes the new parameter.
-        nodes: All nodes that compute the step, except for those that compute numbers.
-    """
-
-    op_type: str
+    op_type: str  # the op that computes such a step
+    # By argument of this op, the tensors that the step reads; None for a list that stays empty.
     tensors: Mapping[str, Value | None]
-    results: Mapping[str, Value]
-    numbers: Mapping[str, Number]
-    flags: Mapping[str, bool]
-    root: OpNode
-    nodes: tuple[OpNode, ...]
+    results: Mapping[str, Value]  # by argument, the new content of these tensors
+    numbers: Mapping[str, Number]  # by argument, the hyperparameters
+    flags: Mapping[str, bool]  # by argument, the boolean options
+    root: OpNode  # the node that computes the new parameter
+    nodes: tuple[OpNode, ...]  # all nodes that compute the step, except for those that compute numbers
 
     @property
     def key(self) -> Hashable:

@@ -44,22 +44,15 @@ from npu_passes.patterns.terms import Term, attr, one_of, var
 
 @dataclass(frozen=True, slots=True)
 class _Optimizer:
-    """Patterns of a step, and the op for it.
-
-    Attributes:
-        op_type: The op.
-        patterns: Tried in this order; their wildcards are called as the arguments of the op, and the new
-            content of a tensor as the tensor, with "new".
-        tensors: The arguments of the op that are lists of tensors.
-        numbers: Those that are hyperparameters, 0.0 where a pattern has none.
-        flags: Those that are options.
-    """
+    """Patterns of a step, and the op for it."""
 
     op_type: str
+    # Tried in this order; their wildcards are called as the arguments of the op, and the new content of a
+    # tensor as the tensor, with "new".
     patterns: tuple[Term, ...]
-    tensors: tuple[str, ...]
-    numbers: tuple[str, ...]
-    flags: tuple[str, ...]
+    tensors: tuple[str, ...]  # the arguments of the op that are lists of tensors
+    numbers: tuple[str, ...]  # those that are hyperparameters, 0.0 where a pattern has none
+    flags: tuple[str, ...]  # those that are options
 
 
 _PARAMS = var("params")

@@ -114,17 +114,11 @@ def number_operands(item: object, op_type: str) -> tuple[Any, ...] | None:
 
 @dataclass(frozen=True, slots=True)
 class StepCall:
-    """Term of a call.
+    """Term of a call."""
 
-    Attributes:
-        names: Names of ATen ops without overload, on lists or not; one of them is called.
-        operands: The leading operands.
-        result: The name of the tensor that it computes; "" if it is not bound.
-    """
-
-    names: tuple[str, ...]
-    operands: tuple[Term, ...]
-    result: str = ""
+    names: tuple[str, ...]  # names of ATen ops without overload, on lists or not; one of them is called
+    operands: tuple[Term, ...]  # the leading operands
+    result: str = ""  # the name of the tensor that it computes; "" if it is not bound
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,19 +20,12 @@ _TENSORS = (ArgKind.TENSOR, ArgKind.OPTIONAL_TENSOR, ArgKind.TENSOR_LIST)
 
 @dataclass(frozen=True, slots=True)
 class Overload:
-    """Overload that takes tensors.
+    """Overload that takes tensors."""
 
-    Attributes:
-        op_type: Its full name.
-        names: By argument of the other overload: the name of that argument here.
-        tensors: The arguments that take a tensor here, by their name in the other overload.
-        lists: The subset of ``tensors`` that take a list of tensors.
-    """
-
-    op_type: str
-    names: dict[str, str]
-    tensors: frozenset[str]
-    lists: frozenset[str]
+    op_type: str  # its full name
+    names: dict[str, str]  # by argument of the other overload: the name of that argument here
+    tensors: frozenset[str]  # the arguments that take a tensor here, by their name in the other overload
+    lists: frozenset[str]  # the subset of ``tensors`` that take a list of tensors
 
 
 def overload_for(op_type: str, numbers: Set[str], plain: Set[str] = frozenset()) -> Overload | None:
