@@ -84,9 +84,6 @@ def require_supported_dtypes(node: Node, op: OpOverload) -> None:
     FakeTensors do not check everything that real kernels require: a linear layer accepts half activations
     with float weights (torch 2.13). So a call with several floating-point dtypes is tried on small real
     tensors.
-
-    Raises:
-        ConversionError: The call fails; quotes PyTorch's error.
     """
     values = [item.meta.get("val") for item in node.all_input_nodes]
     dtypes = {item.dtype for item in tensor_leaves(values) if item.is_floating_point()}

@@ -72,11 +72,7 @@ def _choose_tensor(tensors: dict[str, torch.Tensor], reference: FileReference, n
 
 
 def require_supported_suffix(path: Path) -> None:
-    """Reject, before anything is computed, a file that `save_results` cannot write.
-
-    Raises:
-        UsageError: Its suffix is not supported.
-    """
+    """Reject, before anything is computed, a file that `save_results` cannot write."""
     if path.suffix.lower() not in (_SAFETENSORS, *_TORCH_SUFFIXES):
         raise UsageError(
             f"results cannot be saved as {path.name!r}",

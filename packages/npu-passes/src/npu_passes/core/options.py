@@ -67,11 +67,7 @@ def options_of(pass_type: type) -> tuple[Option, ...]:
 
 
 def check_option_types(item: object, name: str) -> None:
-    """Raise unless every option has a value of its type.
-
-    Raises:
-        PassError: A value has another type, or is NaN.
-    """
+    """Raise unless every option has a value of its type."""
     for option in options_of(type(item)):
         value = getattr(item, option.name)
         if not _is_of_kind(value, option.kind):

@@ -95,11 +95,7 @@ class Rounds:
 
 
 def require_graph(graph: object) -> None:
-    """Raise unless ``graph`` is a graph.
-
-    Raises:
-        PassError: It is not.
-    """
+    """Raise unless ``graph`` is a graph."""
     if not isinstance(graph, Graph):
         raise PassError(
             f"passes run over a graph, not over a {type(graph).__name__}",

@@ -35,41 +35,27 @@ class Kind(enum.Enum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Wildcard:
-    """Term that matches any argument of a kind; equal names match the same argument.
+    """Term that matches any argument of a kind; equal names match the same argument."""
 
-    Attributes:
-        name: The name by which the match holds the argument.
-        kind: The kind of argument.
-        where: A predicate that the argument must satisfy.
-    """
-
-    name: str
+    name: str  # the name by which the match holds the argument
     kind: Kind
-    where: Callable[[Any], bool] | None = None
+    where: Callable[[Any], bool] | None = None  # a predicate that the argument must satisfy
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Call:
-    """One output of a call of an op.
-
-    Attributes:
-        op_type: The op's full name.
-        args: Its arguments, by schema name. Those of an op without schema are by position, as "0", "1", ...,
-            and plain data by name.
-        has_schema: Whether the arguments are named as in a schema.
-        index: The number of the output.
-        is_open: Whether other arguments may be anything; if not, they must be omitted or equal their
-            defaults.
-        is_commutative: Whether the first two arguments may be swapped.
-        is_shared: In a pattern: whether its results may be read outside the match; its node then stays.
-    """
+    """One output of a call of an op."""
 
     op_type: str
+    # Its arguments, by schema name. Those of an op without schema are by position, as "0", "1", ..., and
+    # plain data by name.
     args: Mapping[str, Term]
-    has_schema: bool
+    has_schema: bool  # whether the arguments are named as in a schema
     index: int = 0
+    # Whether other arguments may be anything; if not, they must be omitted or equal their defaults.
     is_open: bool = False
-    is_commutative: bool = False
+    is_commutative: bool = False  # whether the first two arguments may be swapped
+    # In a pattern: whether its results may be read outside the match; its node then stays.
     is_shared: bool = False
 
 

@@ -35,17 +35,13 @@ _END_OF_SIZES = 1 << 63  # PyTorch's sizes are int64
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One rule of the IR: an invariant, and the functions that find its violations.
-
-    Attributes:
-        violations: Yields the violations in a whole graph.
-        violations_among: Yields the violations that edits of these nodes, or of the signature, may have
-            caused; None if edits through the methods of the graph cannot cause any.
-    """
+    """One rule of the IR: an invariant, and the functions that find its violations."""
 
     name: str
     statement: str
-    violations: Callable[[Graph], Iterator[str]]
+    violations: Callable[[Graph], Iterator[str]]  # yields the violations in a whole graph
+    # Yields the violations that edits of these nodes, or of the signature, may have caused; None if edits
+    # through the methods of the graph cannot cause any.
     violations_among: Callable[[Graph, Sequence[OpNode]], Iterator[str]] | None = None
 
 
@@ -388,8 +384,7 @@ RULES: tuple[Rule, ...] = (
 def check(graph: Graph) -> None:
     """Verify every rule, for the graph and every region in it.
 
-    Raises:
-        GraphError: The first violation found, with the rule it breaks.
+    The first violation is raised, with the rule that it breaks.
     """
     parts = list(graph.graphs())
     for part in parts:
@@ -400,11 +395,7 @@ def check(graph: Graph) -> None:
 
 
 def check_edits(graph: Graph) -> None:
-    """Verify the rules that edits since the last check can have broken, for the graph and every region.
-
-    Raises:
-        GraphError: The first violation found, with the rule it breaks.
-    """
+    """Verify the rules that edits since the last check can have broken, for the graph and every region."""
     parts = list(graph.graphs())
     for part in parts:
         nodes = list(part._edited)

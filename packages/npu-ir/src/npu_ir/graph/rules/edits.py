@@ -96,11 +96,7 @@ def _nesting_height(graph: Graph) -> int:
 
 
 def require_same_type(old: Value, new: Value) -> None:
-    """Require that two values agree in type, strides aside, such that one can replace the other.
-
-    Raises:
-        GraphError: They differ in shape or dtype, or only one is a tensor.
-    """
+    """Require that two values agree in type, strides aside, such that one can replace the other."""
     alike = old.type == new.type or (
         isinstance(old.type, TensorType) and old.type.same_shape_and_dtype(new.type)
     )

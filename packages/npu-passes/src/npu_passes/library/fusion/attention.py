@@ -81,11 +81,7 @@ class Attention:
     nodes: tuple[OpNode, ...]  # the nodes that compute it, in topological order
 
     def require_fit(self) -> None:
-        """Raise unless one call of ``scaled_dot_product_attention`` computes the same.
-
-        Raises:
-            NoAttentionError: It does not; the message is the reason.
-        """
+        """Raise unless one call of ``scaled_dot_product_attention`` computes the same."""
         query, key, value = (item.tensor_type for item in (self.query, self.key, self.value))
         described = f"query {query}, key {key}, value {value}"
         shapes = [item.shape for item in (query, key, value)]

@@ -25,26 +25,16 @@ _GRADS = 1  # place of the gradients, which are only read, among the lists
 
 @dataclass(frozen=True, slots=True)
 class ListOptimizer:
-    """Optimizer whose step is one op on lists of tensors.
+    """Optimizer whose step is one op on lists of tensors."""
 
-    Attributes:
-        name: The op, without namespace.
-        lists: Names of the lists: parameters, gradients, states.
-        steps: Names of the lists of step counters behind these: one, or none.
-        optional: The state that is an empty list unless ``option`` is set.
-        option: The number or flag that it is for.
-        numbers: The numbers and flags after ``lr``, as in the schema.
-        step: Takes the step of one group in place, with the numbers by keyword.
-        bind: Returns the step of one group without copies; None if there is no faster form of it.
-    """
-
-    name: str
-    lists: tuple[str, ...]
-    steps: tuple[str, ...]
-    optional: str
-    option: str
-    numbers: str
-    step: Callable[..., None]
+    name: str  # the op, without namespace
+    lists: tuple[str, ...]  # names of the lists: parameters, gradients, states
+    steps: tuple[str, ...]  # names of the lists of step counters behind these: one, or none
+    optional: str  # the state that is an empty list unless ``option`` is set
+    option: str  # the number or flag that it is for
+    numbers: str  # the numbers and flags after ``lr``, as in the schema
+    step: Callable[..., None]  # takes the step of one group in place, with the numbers by keyword
+    # Returns the step of one group without copies; None if there is no faster form of it.
     bind: Callable[[Group], Callable[..., None] | None]
 
     def bind_step(self, *lists: Tensors) -> Callable[..., None]:

@@ -33,9 +33,6 @@ def require_matching_lists(
     """Raise unless each list has, per parameter, one tensor of its shape, device, layout and kind of dtype.
 
     The parameters are the first list; ``steps`` are their counters, None for an optimizer without any.
-
-    Raises:
-        PassError: A list does not match the parameters.
     """
     (_, params), *others = lists.items()
     _require_inexact(op, params)
@@ -114,11 +111,7 @@ def optional_list_error(op: str, name: str, tensors: Sequence[Tensor], reason: s
 def require_disjoint(
     op: str, written: Mapping[str, Sequence[Tensor]], read: Mapping[str, Sequence[Tensor]]
 ) -> None:
-    """Raise if a tensor shares memory with one that is written; those that are only read may.
-
-    Raises:
-        PassError: The memory spans of two tensors overlap, and one of them is written.
-    """
+    """Raise if a tensor shares memory with one that is written; those that are only read may."""
     if _are_clearly_disjoint(
         [tensor for tensors in (*written.values(), *read.values()) for tensor in tensors]
     ):
