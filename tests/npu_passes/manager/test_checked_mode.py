@@ -45,7 +45,7 @@ def test_other_results_are_said_to_differ(subtests: pytest.Subtests) -> None:
         (tensor([1.0]), tensor([[1.0]]), r"and was f32\[1, 1\]"),
         (tensor([2**60]), tensor([2**60 + 1]), "differs in 1 of 1 elements"),
         (3, 3.0, "result is 3, and was 3.0"),
-        (tensor(3), 3, "result is a tensor"),
+        (tensor(3), 3, r"result is i64\[\], and was 3"),
         (torch.eye(2).to_sparse(), torch.ones(2, 2).to_sparse(), "differs by 1"),
     ]
     for actual, expected, message in rows:
