@@ -20,14 +20,12 @@ class AliasSets:
 
     A body that shares memory with the graph around it (a region without gradients) has the same FakeTensors
     as that graph; torch.export refuses control flow whose bodies return or mutate their operands.
-
-    Attributes:
-        position: The execution order: nodes of a body come before the node that runs it.
-        ties: For each placeholder that is the same tensor as an earlier one: the name of the earlier one.
     """
 
     def __init__(self, module: GraphModule) -> None:
+        # The execution order: nodes of a body come before the node that runs it.
         self.position: dict[Node, int] = {}
+        # For each placeholder that is the same tensor as an earlier one: the name of the earlier one.
         self.ties: dict[str, str] = {}
         self._program = module.graph
         self._members: dict[int, list[Node]] = {}

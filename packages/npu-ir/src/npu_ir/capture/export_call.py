@@ -20,16 +20,11 @@ from npu_ir.errors import NpuError
 
 
 class CaptureSubject:
-    """A model to capture, with the locations of its tensors.
-
-    Attributes:
-        places: For the id of each parameter and buffer: the dict of a module that has it, and the key in it.
-        held: The unregistered tensors of the model, by path.
-        is_shared: An attribute, container or object outside the registries holds a tensor of the model.
-    """
+    """A model to capture, with the locations of its tensors."""
 
     def __init__(self, model: torch.nn.Module) -> None:
         self.model = model
+        # For the id of each parameter and buffer: the dict of a module that has it, and the key in it.
         self.places = {
             id(tensor): (owner, key)
             for module in reversed(list(model.modules()))
@@ -38,7 +33,9 @@ class CaptureSubject:
             if tensor is not None
         }
         everything = held_tensors(model)
+        # The unregistered tensors of the model, by path.
         self.held = {path: tensor for path, tensor in everything.items() if id(tensor) not in self.places}
+        # An attribute, container or object outside the registries holds a tensor of the model.
         self.is_shared = bool(everything)
 
     @property

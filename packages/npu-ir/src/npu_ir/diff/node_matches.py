@@ -66,16 +66,11 @@ class Matching:
     6. Nodes with the same inputs or the same name, and the same output types, are matched across ops.
 
     Rule 2 is applied again after each of the others.
-
-    Attributes:
-        nodes: The node of ``b`` for each matched node of ``a``.
-        values: The value of ``b`` for each matched value of ``a``.
-        claims: The node of ``b`` that replaces each node of ``a`` that a rewrite merged into others.
     """
 
     def __init__(self, a: Graph, b: Graph) -> None:
-        self.values = match_arguments(a, b)
-        self.nodes: dict[OpNode, OpNode] = {}
+        self.values = match_arguments(a, b)  # the value of ``b`` for each matched value of ``a``
+        self.nodes: dict[OpNode, OpNode] = {}  # the node of ``b`` for each matched node of ``a``
         self._sides = a.nodes, b.nodes
         self._taken: set[OpNode] = set()
         self._order = [{node: position for position, node in enumerate(side)} for side in self._sides]
@@ -83,6 +78,7 @@ class Matching:
         self._propagate(self.values.items())
         self._pair_outputs(a, b)
         self._pair_by(lambda node: (node.name, node.op_type), may_be_same)
+        # The node of ``b`` that replaces each node of ``a`` that a rewrite merged into others.
         self.claims = self._find_claims()
         self._pair_rewritten()
         self._pair_in_order(_content_key)

@@ -35,13 +35,11 @@ class FakeValues:
         ranges: The ranges of the symbols that may occur.
         near: The size by which PyTorch decides a branch if it must, as far as the ranges allow; None for a
             usual one, different for each symbol.
-
-    Attributes:
-        examples: These example sizes, by symbol.
     """
 
     def __init__(self, ranges: Mapping[str, Range], near: int | None = None) -> None:
         self._environment: FakeEnvironment = FakeEnvironment() if ranges else _static_environment()
+        # These example sizes, by symbol.
         self.examples = {
             name: nearest_value(known, (max(known.low or 0, 2) + 9 if near is None else near) + 2 * index)
             for index, (name, known) in enumerate(ranges.items())

@@ -75,18 +75,14 @@ def parse_dim(text: str) -> Dim:
 
 
 class _GraphParser(Reader):
-    """Parser of a graph, statement by statement.
-
-    Attributes:
-        statement: First token of the current statement.
-    """
+    """Parser of a graph, statement by statement."""
 
     def __init__(self, text: str, constants: dict[str, torch.Tensor]) -> None:
         super().__init__(text)
         self._constants = constants
         self._graph = Graph()
         self._region_depth = 0
-        self.statement = self.token
+        self.statement = self.token  # first token of the current statement
 
     def graph(self) -> Graph:
         self.expect("graph")

@@ -109,12 +109,7 @@ def _list_regions(box: Box, node: OpNode) -> Box:
 
 
 class NodeBoxes:
-    """Boxes and frames for the nodes of a graph.
-
-    Attributes:
-        items: Boxes and frames, in order.
-        box_of: Box id by node position; a repeated block shares the boxes of its first copy.
-    """
+    """Boxes and frames for the nodes of a graph."""
 
     def __init__(self, outline: Outline, selection: Selection, *, name_weights: bool) -> None:
         self._outline = outline
@@ -128,9 +123,10 @@ class NodeBoxes:
         self._regions = RegionBoxes(
             max(selection.room - len(selection.levels[-1]), 0), new_frame=self._new_frame_id
         )
+        # Box id by node position; a repeated block shares the boxes of its first copy.
         self.box_of = [""] * len(self._nodes)
         items = [item for part in selection.levels[0] for item in self._draw_part(part, 0, ())]
-        self.items: tuple[Box | Frame, ...] = (*items, *self._overflow_box())
+        self.items: tuple[Box | Frame, ...] = (*items, *self._overflow_box())  # boxes and frames, in order
 
     @property
     def region_edges(self) -> list[Edge]:

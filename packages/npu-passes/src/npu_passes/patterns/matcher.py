@@ -81,18 +81,12 @@ def find_matches(graph: Graph, root: OpNode, pattern: Call) -> Iterator[Match]:
 
 
 class Search:
-    """Depth-first search with backtracking.
-
-    Attributes:
-        bound: The arguments that wildcards matched so far, by name.
-        nodes: The nodes of the calls matched so far.
-        kept: Those of them that may be read outside the match, too.
-    """
+    """Depth-first search with backtracking."""
 
     def __init__(self) -> None:
-        self.bound: dict[str, Any] = {}
-        self.nodes: dict[OpNode, None] = {}
-        self.kept: dict[OpNode, None] = {}
+        self.bound: dict[str, Any] = {}  # the arguments that wildcards matched so far, by name
+        self.nodes: dict[OpNode, None] = {}  # the nodes of the calls matched so far
+        self.kept: dict[OpNode, None] = {}  # those of them that may be read outside the match, too
 
     def solve(self, goals: list[Goal]) -> Iterator[None]:
         """Yield for each way to meet all goals, which are taken from the last to the first."""

@@ -30,20 +30,15 @@ class Chain:
 
 
 class Group:
-    """Chains that may become one op.
-
-    Attributes:
-        chains: The chains.
-        root: The node that computes the first new parameter.
-        nodes: The nodes that compute the steps and their numbers, in the order of the graph.
-    """
+    """Chains that may become one op."""
 
     def __init__(self, chains: Sequence[Chain], places: Mapping[OpNode, int]) -> None:
         self.chains = chains
         self._places = places
         self._own = {node: None for chain in chains for node in chain.nodes}
-        self.root = chains[0].root
+        self.root = chains[0].root  # the node that computes the first new parameter
         numbers = number_nodes([value for node in self._own for value in node.inputs])
+        # The nodes that compute the steps and their numbers, in the order of the graph.
         self.nodes = sorted({**self._own, **dict.fromkeys(numbers)}, key=places.__getitem__)
 
     @property

@@ -30,18 +30,14 @@ class Choice:
 
     A number can become a tensor if each of its readers can take a tensor, or computes a number that can
     become one. Numbers that are computed from a number that stays, stay.
-
-    Attributes:
-        numbers: The numbers that can.
-        forms: By node, in order.
-        stays: For numbers that cannot: the first node that needs a number, and the reason.
     """
 
     def __init__(self, graph: Graph, dtype: torch.dtype) -> None:
         self._trial = Trial(graph.symbols)
         self._dtype = dtype
-        self.numbers: dict[Value, None] = dict.fromkeys(_candidates(graph))
-        self.forms: dict[OpNode, Form] = {}
+        self.numbers: dict[Value, None] = dict.fromkeys(_candidates(graph))  # the numbers that can
+        self.forms: dict[OpNode, Form] = {}  # by node, in order
+        # For numbers that cannot: the first node that needs a number, and the reason.
         self.stays: list[tuple[OpNode | None, Value, str]] = []
         pending = list(self.numbers)
         while pending:

@@ -103,9 +103,6 @@ class Form:
     Args:
         node: A node that reads numbers; its op must be registered.
         numbers: The arguments of the node that are numbers which may become tensors.
-
-    Attributes:
-        tensors: The arguments that become tensors; the others stay numbers.
     """
 
     def __init__(self, node: OpNode, numbers: frozenset[str]) -> None:
@@ -126,6 +123,7 @@ class Form:
         self._overload = overload_for(node.op_type, rest, plain) if rest else None
         moved = frozenset() if self._overload is None else self._overload.tensors & rest
         filled = frozenset() if self._fill is None else frozenset({self._fill})
+        # The arguments that become tensors; the others stay numbers.
         self.tensors = frozenset({*self._factors, *here, *moved, *filled})
 
     def results(self, caller: Caller, given: Mapping[str, Value]) -> Sequence[Value]:
