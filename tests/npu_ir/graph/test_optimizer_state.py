@@ -12,7 +12,6 @@ from torch import ones, tensor
 
 from npu_ir import (
     Graph,
-    InputKind,
     Interpreter,
     ParseError,
     TensorType,
@@ -62,18 +61,6 @@ VECTOR = TensorType((2,), torch.float32)
 
 def weights() -> dict[str, torch.Tensor]:
     return {"w": ones(2), "seen": tensor(3), "w.step": tensor(0.0), "w.momentum_buffer": tensor([4.0, 8.0])}
-
-
-def test_state_is_known_by_its_target_and_is_no_buffer() -> None:
-    graph = parse_ir(STEP)
-
-    assert list(graph.optimizer_state) == ["w.step", "w.momentum_buffer"]
-    moment = graph.optimizer_state["w.momentum_buffer"]
-    assert moment is graph.value("moment")
-    assert (moment.argument.kind, moment.argument.persistent) == (InputKind.STATE, True)
-    assert list(graph.buffers) == ["seen"]
-    assert [value.name for value in graph.weights] == ["w", "seen", "w.step", "moment"]
-    assert [value.name for value in graph.arguments][-1] == "half"
 
 
 def test_the_text_form_has_state() -> None:

@@ -67,19 +67,6 @@ def test_a_captured_value_stands_for_itself_and_says_where_it_is_from() -> None:
     assert "case.py:" in origin.source
 
 
-def test_a_value_that_is_made_stands_for_nothing_until_it_takes_the_place_of_one() -> None:
-    graph = chain()
-    exp = graph.node("exp")
-    made = call(graph, "exp2.default", exp.inputs[0], before=exp)
-    assert made.origins == ()
-
-    graph.replace_all_uses(exp.outputs[0], made)
-    graph.erase(exp)
-
-    assert names(made) == ["exp"]
-    assert not made.is_original
-
-
 def test_the_name_of_a_value_that_is_gone_says_nothing_of_the_next_of_this_name() -> None:
     graph = chain()
     exp = graph.node("exp")

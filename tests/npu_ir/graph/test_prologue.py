@@ -137,17 +137,6 @@ def test_a_subgraph_keeps_what_of_the_prologue_reads_weights_alone() -> None:
     part.check()
 
 
-def test_a_subgraph_puts_the_prologue_first_again() -> None:
-    graph = sample()
-    third = relu(graph, graph.value("weight"), name="third")
-    graph.move_to_prologue(third)
-
-    part = graph.subgraph([graph.node("second"), third])
-
-    assert (names(part.prologue), names(part.body)) == (["third"], ["second"])
-    part.check()
-
-
 # How often a graph was edited
 
 

@@ -155,21 +155,6 @@ def test_a_long_chain_goes_through_everything(size: int) -> None:
     again.check()
 
 
-@LARGE
-def test_a_wide_fan_is_edited(size: int) -> None:
-    graph = fan_out(size)
-    x = graph.inputs[0]
-    other = graph.add_input("y", F32)
-
-    graph.check()
-    graph.replace_all_uses(x, other)
-
-    assert len(other.uses) == size
-    assert not x.uses
-    erase_all(graph)
-    assert not other.uses
-
-
 def test_a_deep_graph_runs() -> None:
     result = execute_ir(chain(5_000), (torch.ones(2),))
 
