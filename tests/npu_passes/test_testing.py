@@ -57,15 +57,6 @@ def test_a_pass_that_keeps_its_promises_is_accepted() -> None:
     assert check_pass(ClampSums(words=("a b", "true")), relu_of_sum()) == 1
 
 
-def test_the_graph_that_is_checked_stays_as_it_is() -> None:
-    graph = relu_of_sum()
-    text, edits = str(graph), graph.edits
-
-    check_pass(ClampSums, graph)
-
-    assert (str(graph), graph.edits) == (text, edits)
-
-
 def test_a_pass_is_checked_on_the_data_that_is_given() -> None:
     graph = relu_of_sum()
     negative, positive = -torch.ones(2, 3), torch.ones(2, 3)
@@ -134,7 +125,6 @@ class FlipsSignsInPlace(Pass):
     def run(self, graph: Graph) -> bool:
         found = [(node.inputs[0].producer, node) for node in graph.nodes_of("aten.neg.default")]
         for mul, neg in found:
-            assert mul is not None
             with self.rewrite(graph, "sign", mul, neg) if self.with_rewrite else contextlib.nullcontext():
                 graph.set_attrs(mul, {"other": -mul.attrs["other"]})  # type: ignore[operator]
                 graph.replace_all_uses(neg.outputs[0], mul.outputs[0])
@@ -260,8 +250,6 @@ class WritesIntoConstants(Broken):
 
     def run(self, graph: Graph) -> bool:
         for value in graph.constants.values():
-            assert value.argument is not None
-            assert value.argument.data is not None
             value.argument.data.mul_(-1)
         return False
 

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-import json
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +11,6 @@ import torch
 
 import npu_ir
 from npu_ir import ConversionError, Graph
-from tests.ops import pipe
 from tests.ops.cases import (
     FUNCTION,
     IN_PLACE,
@@ -25,11 +21,9 @@ from tests.ops.cases import (
     calls_of,
     operators,
 )
-from tests.ops.judge import judge_operator
 from tests.ops.pipe import Verdict, execute, judge
 from tests.ops.report import format_report
 from tests.ops.run_all import RUN
-from tests.support.comparison import first_difference
 from tests.support.coverage_runs.outcomes import Outcome
 from tests.support.coverage_runs.store import Store
 from tests.support.coverage_runs.workers import MOST_CRASHES, OpResult, Pool
@@ -77,36 +71,6 @@ def call_of(name: str, variant: str = FUNCTION) -> Call:
 # What is run
 
 
-def test_calls_are_the_same_every_time() -> None:
-    first, second = (list(calls_of(operators()["nn.functional.linear"], SAMPLE)) for _ in range(2))
-
-    assert [(call.variant, call.sample) for call in first] == [(call.variant, call.sample) for call in second]
-    assert all(map(torch.equal, first[0].tensors, second[0].tensors))
-
-
-def test_the_samples_taken_differ_in_kind() -> None:
-    sums = list(calls_of(operators()["sum"], Budget(main={FUNCTION: 4}, other={}, dtypes=1)))
-
-    assert len({tuple(call.tensors[0].shape) for call in sums}) > 1
-    assert sums[-1].sample.endswith("non-contiguous")
-    assert not sums[-1].tensors[0].is_contiguous()
-
-
-def made_up(function: Callable[..., Any], *tensors: torch.Tensor) -> Call:
-    return Call("made up", FUNCTION, torch.float32, "#0", function, tensors, lambda given: (tuple(given), {}))
-
-
-def test_fresh_tensors_keep_strides_and_shared_memory() -> None:
-    base = torch.arange(12.0).reshape(3, 4)
-
-    turned, row = made_up(torch.add, base.t(), base[1]).fresh_tensors()
-    row.zero_()
-
-    assert turned.stride() == (1, 4)
-    assert turned[:, 1].tolist() == [0.0] * 4
-    assert base[1].tolist() == [4.0, 5.0, 6.0, 7.0]
-
-
 # What is told apart
 
 
@@ -128,53 +92,11 @@ def test_a_wrong_result_is_a_failure() -> None:
         assert reason in verdict.reason
 
 
-def test_an_error_while_the_graph_runs_is_a_failure() -> None:
-    def refuse(graph: Graph, tensors: tuple[torch.Tensor, ...]) -> Any:
-        raise KeyError("lost")
-
-    assert judge(call_of("add"), refuse) == Verdict(Outcome.FAIL, "run: KeyError: 'lost'")
-
-
-def test_changing_the_callers_tensors_is_a_failure() -> None:
-    def execute_in_place(graph: Graph, tensors: tuple[torch.Tensor, ...]) -> Any:
-        result = execute(graph, tensors)
-        tensors[0].zero_()
-        return result
-
-    assert judge(call_of("add"), execute_in_place).reason.startswith("caller's tensors changed")
-
-
-def test_zero_differs_from_minus_zero_and_nan_equals_nan() -> None:
-    assert first_difference(torch.tensor([0.0]), torch.tensor([-0.0])).startswith("result 0: values:")
-    assert first_difference(torch.tensor([float("nan")]), torch.tensor([float("nan")])) == ""
-
-
-def test_a_graph_that_its_file_does_not_give_back_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pipe, "saved_and_loaded", lambda graph: Graph("another"))
-
-    assert judge(call_of("add")) == Verdict(Outcome.FAIL, "file: the loaded graph differs")
-
-
 def test_what_torch_export_refuses_is_named_with_its_reason() -> None:
     verdict = judge(call_of("equal"))
 
     assert verdict.outcome is Outcome.EXPORT_REFUSES
     assert verdict.reason == "DataDependentOutputException: aten.equal.default"
-
-
-def test_what_eager_refuses_is_named_with_its_reason() -> None:
-    def refuse() -> Any:
-        raise ValueError("not on\nthis machine")
-
-    assert judge(made_up(refuse)) == Verdict(Outcome.EAGER_REFUSES, "ValueError: not on")
-
-
-def test_an_operator_that_differs_from_itself_is_no_failure_of_ours() -> None:
-    counter = itertools.count()
-
-    verdict = judge(made_up(lambda x: x + next(counter), torch.ones(2)))
-
-    assert verdict.outcome is Outcome.PYTORCH_DIFFERS
 
 
 def test_a_limit_is_named() -> None:
@@ -195,40 +117,6 @@ def test_a_refusal_of_ours_without_cause_is_a_failure(monkeypatch: pytest.Monkey
 
 
 # The workers
-
-
-def events_of(name: str, skip: int) -> list[dict[str, Any]]:
-    events: list[dict[str, Any]] = []
-    judge_operator(operators()[name], skip, lambda **event: events.append(event))
-    return events
-
-
-def test_a_worker_announces_each_stage_and_leaves_out_what_was_judged_before(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("tests.ops.judge.calls_of", lambda op: calls_of(op, SAMPLE))
-
-    everything, rest = events_of("nn.functional.relu6", 0), events_of("nn.functional.relu6", 3)
-
-    assert [event.get("stage", event["event"]) for event in everything[:4]] == [
-        "eager",
-        "export",
-        "run",
-        "result",
-    ]
-    assert json.loads(json.dumps(everything)) == everything
-    assert rest == everything[4 * 3 :]
-
-
-def test_samples_that_cannot_be_made_are_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*args: Any) -> Any:
-        raise RuntimeError("needs a GPU")
-
-    monkeypatch.setattr("tests.ops.cases.samples_of", refuse)
-
-    (event,) = events_of("add", 0)
-
-    assert event["result"]["reason"] == "samples: RuntimeError: needs a GPU"
 
 
 STAND_IN = """
@@ -333,16 +221,6 @@ def test_the_page_counts_what_can_be_exported_and_names_the_rest() -> None:
     assert "- `ConversionError: PyTorch bounds the size u`\n  <br>`item` (1)" in page
     assert "no dtype for the CPU: `gpu_only`." in page
     assert "| `add` | 1/1 |  | 1/1 |  |  | f32 | pass, eager refuses |" in page
-
-
-def test_the_share_is_100_only_where_nothing_fails() -> None:
-    failing = [
-        OpResult("good", [entry(Outcome.PASS)] * 99_999),
-        OpResult("bad", [entry(Outcome.FAIL, "run: x")]),
-    ]
-
-    assert "**99.99 %** of" in format_report("2.0", failing)
-    assert "**100 %** of" in format_report("2.0", failing[:-1])
 
 
 def test_only_a_failure_makes_the_run_fail(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from npu_ir.ops import register_executor, unregister_executor
 
-Executor = Callable[[list[Any], Any], list[Any]]
+Executor = Callable[..., Any]
 
 
 @contextlib.contextmanager

@@ -333,21 +333,6 @@ def test_the_model_is_left_as_it_was(build: Callable[[Step], nn.Module], device:
     assert all(buffer.device.type == device for buffer in model.buffers())
 
 
-@each_row("build", [root, submodule])
-def test_a_graph_that_replaces_a_buffer_otherwise_is_found(build: Callable[[Step], nn.Module]) -> None:
-    model = build(assign(appended))
-    graph = extract_ir(model, (ones(3),))
-    (cat,) = graph.nodes_of("aten.cat.default")
-    wrong = graph.insert(
-        "aten.neg.default", cat.outputs, types=cat.outputs[0].type, operands=["self"], after=cat
-    )
-    for user in cat.outputs[0].users:
-        if user is not wrong:
-            graph.set_input(user, 0, wrong.outputs[0])
-
-    assert not verify_ir(graph, model, (ones(3),)).ok
-
-
 def test_an_input_that_is_assigned_and_changed_is_updated_as_well() -> None:
     def step(module: Any, x: Tensor) -> Tensor:
         module.cache = x

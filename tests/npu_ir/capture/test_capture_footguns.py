@@ -122,22 +122,6 @@ def test_torch_export_takes_idle_dropout_for_a_copy_and_a_graph_does_not() -> No
 # What a graph returns
 
 
-def test_a_result_that_is_an_input_is_the_tensor_that_was_passed() -> None:
-    graph = extract_ir(Function(lambda x: (x, x[0])), (randn(2, 2),))
-    x = randn(2, 2)
-
-    same, row = execute_ir(graph, (x,))
-
-    assert same is x
-    assert row.data_ptr() == x.data_ptr()
-
-
-def test_results_never_require_gradients() -> None:
-    graph = extract_ir(Function(lambda x: x * 2), (randn(2, requires_grad=True),))
-
-    assert not execute_ir(graph, (randn(2, requires_grad=True),)).requires_grad
-
-
 def test_a_named_tuple_of_a_class_that_cannot_be_found_comes_back_as_a_look_alike() -> None:
     local = collections.namedtuple("local", ["a", "b"])
     graph = extract_ir(Function(lambda x: local(x, x + 1)), (torch.ones(1),))

@@ -76,19 +76,6 @@ def test_a_constant_without_data_in_a_program_of_ones_own_is_refused_with_advice
         convert_exported_program(program)
 
 
-def test_integer_and_frozen_half_parameters_are_captured_on_meta() -> None:
-    def frozen() -> nn.Module:
-        index = nn.Parameter(torch.arange(4), requires_grad=False)
-        scale = nn.Parameter(torch.ones(4, dtype=torch.half), requires_grad=False)
-        return Holding(lambda self, x: x * self.index + self.scale.float(), index=index, scale=scale)
-
-    with torch.device("meta"):
-        graph = extract_ir(frozen(), (torch.empty(2, 4),))
-    model, x = frozen(), torch.randn(2, 4)
-
-    assert torch.equal(execute_ir(graph, (x,), weights=model.state_dict()), model(x))
-
-
 @each_row(
     "device_of",
     {

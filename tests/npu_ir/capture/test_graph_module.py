@@ -60,15 +60,6 @@ def test_open_sizes_become_symbols() -> None:
     assert torch.equal(execute_ir(graph, (x,)), x.repeat(2, 1) * 5)
 
 
-def test_the_module_stays_as_it_was() -> None:
-    module = traced(torch.sin, torch.ones(2))
-    before = module.code
-
-    convert_graph_module(module)
-
-    assert module.code == before
-
-
 @each_row(
     "function",
     {"an input": lambda x: torch.ops.aten.add_.Tensor(x, 1), "a copy": lambda x: x.clone().mul_(2)},
@@ -147,16 +138,12 @@ def size_of(name: str, axis: int) -> Size:
         ("L['x'].size()[0] // 2 >= 1", "a//2 >= 1"),
         ("L['x'].size()[0] / 2 == 1.5", "a/2 == 1.5"),
         ("L['x'].size()[0]**2 > 30", "a**2 > 30"),
-        ("(L['x'].size()[0] & 1) == 1", "bitand(a, 1) == 1"),
-        ("(L['x'].size()[0] | 1) == 1", "bitor(a, 1) == 1"),
-        ("(L['x'].size()[0] ^ 1) == 1", "bitxor(a, 1) == 1"),
         ("max(4, L['x'].size()[0], 6) == 6", "max(6, a) == 6"),
         ("min(4, L['x'].size()[0]) == 4", "min(4, a) == 4"),
         ("L['x'].size()[0] > 4 and L['x'].size()[0] < 9", "a > 4, and a < 9"),
         ("not L['x'].size()[0] == 3", "a != 3"),
         ("not (L['x'].size()[0] == 5 or L['x'].size()[0] < 2)", "a != 5, and a >= 2"),
         ("not (L['x'].size()[0] > 5 or not L['x'].size()[0] != 2)", "a <= 5, and a != 2"),
-        ("round(L['x'].size()[0] / 3, 1) > 2.2", "round_to(a/3, 1) > 2.2"),
     ],
 )
 def test_a_relation_between_numbers_is_a_constraint(code: str, constraint: str) -> None:

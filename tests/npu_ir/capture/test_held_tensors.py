@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from npu_ir import (
 )
 from tests.support.corpus.case import Holding
 from tests.support.rows import each_row
+from tests.support.tiers import thin
 
 ROW, PLACE = torch.tensor([[1.0, -2.0, 3.0]]), torch.tensor([2])
 
@@ -67,23 +69,22 @@ class Cache(nn.Module):
         return self.get(self.held).sum(0)
 
 
-HOLDERS = [
-    pytest.param(Holder, lambda held: held.keys, "held.keys", id="object"),
-    pytest.param(SlottedHolder, lambda held: held.keys, "held.keys", id="slots"),
-    pytest.param(lambda tensor: [tensor], lambda held: held[0], "held.0", id="list"),
-    pytest.param(
-        lambda tensor: {"keys": (tensor,)}, lambda held: held["keys"][0], "held.keys.0", id="nested"
-    ),
-    pytest.param(lambda tensor: tensor, lambda held: held, "held", id="attribute"),
-]
+HOLDERS: dict[str, tuple[Any, Any, str]] = {
+    "object": (Holder, lambda held: held.keys, "held.keys"),
+    "slots": (SlottedHolder, lambda held: held.keys, "held.keys"),
+    "list": (lambda tensor: [tensor], lambda held: held[0], "held.0"),
+    "nested": (lambda tensor: {"keys": (tensor,)}, lambda held: held["keys"][0], "held.keys.0"),
+    "attribute": (lambda tensor: tensor, lambda held: held, "held"),
+}
+PLACES = [*itertools.product(["", "buffer", "persistent buffer", "parameter"], HOLDERS, ["cpu", "meta"])]
 
 
-@pytest.mark.parametrize("device", ["cpu", "meta"])
-@pytest.mark.parametrize(("hold", "get", "path"), HOLDERS)
-@pytest.mark.parametrize("register", ["", "buffer", "persistent buffer", "parameter"])
+@pytest.mark.parametrize("place", thin(PLACES, 11, "-".join))
 def test_a_tensor_that_is_changed_is_known_by_its_name_or_else_by_its_path(
-    register: str, hold: Any, get: Any, path: str, device: str
+    place: tuple[str, str, str],
 ) -> None:
+    register, holder, device = place
+    hold, get, path = HOLDERS[holder]
     with torch.device(device):
         captured = Cache(register, hold, get)
     model, name = Cache(register, hold, get), "keys" if register else path
@@ -180,18 +181,6 @@ def test_an_attribute_that_forward_computes_anew_is_not_asked_for() -> None:
 
     assert not graph.buffers
     assert verify_ir(graph, Normed(), (torch.randn(2),)).ok
-
-
-def test_control_flow_beside_what_is_held_is_captured_and_verified() -> None:
-    def branching(self: Any, x: Tensor) -> Any:
-        self.held[0].add_(x)
-        return torch.cond(x.sum() > 0, torch.sin, torch.cos, (self.held[0] * 1,))
-
-    keys = torch.zeros(2)
-
-    graph = check(Holding(branching, keys=keys, held=[keys]), torch.ones(2))
-
-    assert len(graph.updates) == 1
 
 
 def test_a_decision_by_a_constant_that_is_held_is_made_while_capturing() -> None:
@@ -318,9 +307,3 @@ def test_a_view_of_a_buffer_overlaps_it_on_meta_as_well(device: str) -> None:
 
     with pytest.raises(ConversionError, match="rows, row.0 overlap in memory, and one of them is changed"):
         extract_ir(model, (torch.ones(2),))
-
-
-def test_a_tensor_that_is_held_may_be_the_result() -> None:
-    model, x = Holding(lambda self, x: self.held[0].add_(x), held=[torch.zeros(2)]), torch.ones(2)
-
-    assert torch.equal(execute_ir(check(model, x), (x,)), x)

@@ -15,6 +15,7 @@ from npu_ir import ExecutionError, ExportError, Graph, execute_ir, extract_ir, l
 from npu_ir.core.symbol_values import SymbolValues
 from npu_ir.graph.binding import bind_inputs
 from tests.support.corpus.comparison import assert_same
+from tests.support.random_open_graphs import constants_by_target
 from tests.support.random_programs import DYNAMIC_SHAPES, STEPS, Program, inputs, programs
 from tests.support.rows import each_row
 from tests.support.tiers import examples
@@ -43,13 +44,7 @@ def sizes_for(graph: Graph, args: tuple[Tensor, Tensor]) -> dict[str, int] | Non
 
 
 def through_text(graph: Graph) -> Graph:
-    constants = {
-        value.argument.target: value.argument.data
-        for part in graph.graphs()
-        for value in part.constants.values()
-        if value.argument is not None and value.argument.data is not None
-    }
-    return parse_ir(str(graph), constants)
+    return parse_ir(str(graph), constants_by_target(graph))
 
 
 def through_file(graph: Graph) -> Graph:
@@ -89,7 +84,6 @@ def test_every_form_of_a_random_program_computes_what_eager_computes(
     assert fitting, "the sizes of the capture do not fit"
     for args in fitting[:2]:
         sizes = sizes_for(graph, args)
-        assert sizes is not None
         assert_all_equal(steps, through_file(graph), args, sizes)
 
 

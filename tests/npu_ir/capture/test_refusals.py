@@ -206,12 +206,6 @@ def test_an_example_computes_what_eager_computes(name: str, tmp_path: Path) -> N
     journey.check_execution(case, [*graphs, *graphs, *loaded], expected)
 
 
-def test_examples_come_with_the_dynamic_shapes_that_are_known_here() -> None:
-    dynamic = {name for name, example in EXAMPLES.items() if example.dynamic_shapes is not None}
-
-    assert dynamic == {*MORE_INPUTS}
-
-
 @each_row("name", list(MORE_INPUTS))
 def test_an_example_with_dynamic_shapes_computes_what_eager_computes(name: str, tmp_path: Path) -> None:
     example = EXAMPLES[name]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from npu_ir import (
 )
 from tests.support.corpus.case import Function
 from tests.support.rows import each_row
+from tests.support.tiers import thin
 
 ROWS = 14
 
@@ -160,22 +162,13 @@ def is_none(n: Any) -> Any:
     return n == 0
 
 
-@pytest.mark.parametrize("convert", ["extract_ir", "exported", "loaded"])
-@pytest.mark.parametrize("holds", [is_one, is_none])
-@pytest.mark.parametrize(
-    "dim",
-    [
-        pytest.param(Dim("b"), id="Dim"),
-        pytest.param(Dim("b", min=0), id="Dim from 0"),
-        pytest.param(Dim("b", min=1), id="Dim from 1"),
-        pytest.param(Dim("b", min=1, max=9), id="Dim from 1 to 9"),
-        pytest.param(Dim.AUTO, id="AUTO"),
-        pytest.param(Dim.DYNAMIC, id="DYNAMIC"),
-    ],
-)
-def test_a_branch_for_a_batch_of_one_is_never_lost(
-    dim: Any, holds: Callable[[Any], Any], convert: str
-) -> None:
+DIMS = [Dim("b"), Dim("b", min=0), Dim("b", min=1), Dim("b", min=1, max=9), Dim.AUTO, Dim.DYNAMIC]
+WAYS = [*itertools.product(DIMS, [is_one, is_none], ["extract_ir", "exported", "loaded"])]
+
+
+@pytest.mark.parametrize("way", thin(WAYS, 11))
+def test_a_branch_for_a_batch_of_one_is_never_lost(way: tuple[Any, Callable[[Any], Any], str]) -> None:
+    dim, holds, convert = way
     function = doubled_if(holds)
 
     if convert == "extract_ir":

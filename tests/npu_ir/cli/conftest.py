@@ -6,7 +6,6 @@ import contextlib
 import functools
 import shlex
 import sys
-import types
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ import torch
 
 from npu_ir.cli import main
 from npu_ir.plugins import plugin_manager
-from npu_ir.plugins.hookspecs import hookimpl
+from tests.support.passes.plugins import Point, plugin
 
 
 @pytest.fixture
@@ -35,30 +34,15 @@ def npu(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
     return run
 
 
-class _Point:
-    """An entry point that loads to a plugin with these hooks, or raises."""
-
-    dist = None
-
-    def __init__(self, name: str, hooks: dict[str, Any] | Exception) -> None:
-        self.name = self.value = name
-        self._hooks = hooks
-
-    def load(self) -> object:
-        if isinstance(self._hooks, Exception):
-            raise self._hooks
-        module = types.ModuleType(self.name)
-        for name, function in self._hooks.items():
-            setattr(module, name, hookimpl(function))
-        return module
-
-
 @pytest.fixture
 def install(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Installs plugins, given as their hooks by name, in place of those of this environment."""
 
     def install(disabled: str = "", **given: dict[str, Any] | Exception) -> None:
-        points = [_Point(name, hooks) for name, hooks in given.items()]
+        points = [
+            Point(name, hooks if isinstance(hooks, Exception) else plugin(**hooks), None)
+            for name, hooks in given.items()
+        ]
         load = functools.cache(lambda: plugin_manager.load(points, {disabled}))  # type: ignore[arg-type]
         monkeypatch.setattr(plugin_manager, "_load_installed", load)
 

@@ -16,7 +16,6 @@ from safetensors.torch import load_file
 
 from npu_ir import execute_ir, load_ir, load_weights, parse_ir
 from npu_ir.cli import main
-from npu_ir.cli.factory import make_model
 from npu_ir.cli.tensor_files import save_results
 from npu_ir.errors import SerializationError
 from tests.support.rows import each_row
@@ -104,22 +103,6 @@ def test_a_command_says_what_it_did_or_why_not(
     assert not [*Path().glob("broken*"), *Path().glob("no.*")]
 
 
-def test_a_saved_graph_and_its_weights_compute_what_the_model_computes() -> None:
-    x, graph = torch.randn(2, 3, 8, 8), load_ir("net.json")
-
-    result = execute_ir(graph, (), {"x": x}, weights=load_weights("net.json", graph))
-
-    torch.manual_seed(0)
-    assert torch.equal(result["mean"], make_model("net.py:Net")(x)["mean"])
-
-
-def test_a_model_made_on_meta_in_train_mode_keeps_its_buffer_updates() -> None:
-    updates = {target.name for target in load_ir("bare.json").updates}
-
-    assert updates == {"bn.running_mean", "bn.running_var", "bn.num_batches_tracked"}
-    assert not Path("bare.weights.safetensors").exists()
-
-
 def test_info_prints_json_that_tells_sizes_and_ops(npu: Command) -> None:
     facts = json.loads(npu("info net.json --json"))
 
@@ -205,13 +188,6 @@ def run_process(*command: str) -> subprocess.CompletedProcess[str]:
     # Buffered, as a user's Python is: what is left in the buffer must not be reported when Python ends.
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
     return subprocess.run(command, text=True, capture_output=True, env=environment, check=False)
-
-
-def test_the_command_line_works_in_a_process_of_its_own() -> None:
-    done = run_process(sys.executable, "-m", "npu_ir.cli", "extract", "net:Sum", "--input", "f32[3]")
-
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "inputs   x: f32[3]\n" in done.stdout
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is full")

@@ -2,16 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
-import os
-import pty
-import select
 import shutil
-import struct
 import subprocess
-import termios
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -72,60 +64,6 @@ def test_bash_completes_names(
     found = answer(["bash", "-c", _ASK_BASH.format(script=script(folder, "bash", capsys), words=words)])
 
     assert names <= set(found.split())
-
-
-@pytest.mark.skipif(shutil.which("fish") is None, reason="fish is not installed")
-@each_row("line, names", NAMES)
-def test_fish_completes_names(
-    line: str, names: set[str], folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = script(folder, "fish", capsys)
-
-    found = answer(["fish", "--no-config", "-c", f"source {path}; complete -C 'npu {line}'"])
-
-    assert names <= {text.split("\t")[0] for text in found.splitlines()}
-
-
-@pytest.mark.skipif(shutil.which("zsh") is None, reason="zsh is not installed")
-@each_row("line, names", NAMES[:2])
-def test_zsh_completes_names(
-    line: str, names: set[str], folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    script(folder, "zsh", capsys)
-    setup = f"PS1=; fpath=({folder} $fpath); autoload -U compinit; compinit -u -D; print 'RE''ADY'\n"
-
-    with zsh_in_a_terminal() as terminal:
-        os.write(terminal, setup.encode())
-        seen(terminal, {"READY"})
-        os.write(terminal, f"npu {line}\t".encode())
-        found = seen(terminal, names)
-
-    assert all(name in found for name in names)
-
-
-@contextlib.contextmanager
-def zsh_in_a_terminal() -> Iterator[int]:
-    """Start a zsh that completes, which it does on a terminal only, and yield the other end of that."""
-    terminal, device = pty.openpty()
-    fcntl.ioctl(device, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
-    shell = subprocess.Popen(
-        ["zsh", "-f", "-i"], stdin=device, stdout=device, stderr=device, start_new_session=True
-    )
-    os.close(device)
-    try:
-        yield terminal
-    finally:
-        shell.kill()
-        shell.wait()
-        os.close(terminal)
-
-
-def seen(terminal: int, words: set[str]) -> str:
-    """Return what is on the terminal once all the words are, or nothing more comes."""
-    text = ""
-    while not all(word in text for word in words) and select.select([terminal], [], [], 20)[0]:
-        text += os.read(terminal, 1 << 16).decode(errors="replace")
-    return text
 
 
 def test_other_names_remain_allowed(capsys: pytest.CaptureFixture[str]) -> None:

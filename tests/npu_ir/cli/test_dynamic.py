@@ -20,7 +20,6 @@ from npu_ir.cli.input_text import parse_inputs
 from npu_ir.errors import UsageError
 from npu_ir.symbolic.constraints import Range
 from tests.support.rows import each_row
-from tests.support.small_programs import program
 
 MODEL = """
 import torch
@@ -231,17 +230,6 @@ def test_given_inputs_tell_sizes_and_wanted_sizes_the_rest() -> None:
     assert call.sizes == {"b": 0}
     assert [tuple(item.shape) for item in call.args[:3]] == [(12, 25), (0, 12), (12,)]
     assert call.args[3] == 30
-
-
-def test_a_stride_may_tell_a_size() -> None:
-    graph = program("symbol s in [2, 9] input %x: f32[2, 3]@[1, s] input %y: f32[s] return (%x, %y)")
-    inputs = parse_inputs(["f32[2, 3]@[1, 5]"])
-
-    call = graph_arguments(
-        graph, inputs, lambda type: torch.empty_strided(type.static_shape, type.static_strides)
-    )
-
-    assert call.args[1].shape == (5,)
 
 
 @each_row("inputs, sizes, message", [

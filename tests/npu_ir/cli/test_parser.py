@@ -220,12 +220,6 @@ def test_a_command_of_a_plugin_ends_in_one_line_and_its_exit_code(
     assert npu(command, code=code).endswith("".join(printed))
 
 
-def test_the_commands_of_a_plugin_that_fails_are_not_in_the_help(install: Install, npu: Command) -> None:
-    install(broken=adding("greet", then=fail(LUCKLESS)), friend=adding("greet"))
-
-    assert npu("--help").count("    greet ") == 1
-
-
 def test_a_plugin_s_command_takes_debug(install: Install, npu: Command) -> None:
     install(friend=adding("greet", run=fail(LUCKLESS)))
 

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
-from hypothesis import given
 from torch.utils import _pytree
 
 from npu_ir import ExecutionError, Graph, GraphError, TensorType, parse_ir
@@ -28,7 +27,6 @@ from npu_ir.core.structure import (
 )
 from npu_ir.graph.rules.structures import call_problem, context_problem, structure_problem
 from tests.support.corpus.containers import DataPair, PairList
-from tests.support.random_graphs import literals, trees
 from tests.support.rows import each_row
 
 
@@ -76,14 +74,6 @@ def test_a_tree_comes_back_in_the_same_containers(tree: Any) -> None:
     assert same_tree(unflatten(structure, leaves), tree)
     assert same_tree(make_unflatten(structure)(leaves), tree)
     assert flatten_like(tree, structure, "tree") == leaves
-
-
-@given(trees(literals))
-def test_every_tree_comes_back_in_the_same_containers(tree: Any) -> None:
-    leaves, structure = flatten(tree)
-
-    assert structure_problem(structure) is None
-    assert same_tree(unflatten(structure, leaves), tree)
 
 
 def test_a_registered_type_with_a_context_that_is_no_literal_uses_its_dumped_context() -> None:

@@ -142,6 +142,9 @@ def test_a_type_knows_its_size_and_memory_format() -> None:
     assert TensorType((2, 3), torch.float32, (1, 2)).memory_format is None
 
 
+# What has a type
+
+
 def test_types_that_differ_in_strides_only_have_the_same_shape_and_dtype() -> None:
     type = TensorType((2, 3), torch.float32)
 
@@ -151,21 +154,10 @@ def test_types_that_differ_in_strides_only_have_the_same_shape_and_dtype() -> No
     assert not type.same_shape_and_dtype(ScalarType("float"))
 
 
-# What has a type
+def test_tensors_numbers_and_none_have_a_type() -> None:
+    found = [str(type_of(value)) for value in (True, 3, 3.0, None, torch.empty(2))]
 
-
-@each_row(
-    "value, text",
-    {
-        "bool": (True, "bool"),
-        "int": (3, "int"),
-        "float": (3.0, "float"),
-        "none": (None, "none"),
-        "tensor": (torch.empty(2), "f32[2]"),
-    },
-)
-def test_tensors_numbers_and_none_have_a_type(value: object, text: str) -> None:
-    assert str(type_of(value)) == text
+    assert found == ["bool", "int", "float", "none", "f32[2]"]
 
 
 @pytest.mark.parametrize("value", ["text", 1j, [1], object()], ids=["str", "complex", "list", "object"])

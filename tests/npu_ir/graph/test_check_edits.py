@@ -40,23 +40,6 @@ def _unknown_argument(graph: Graph) -> None:
     graph.set_attrs(graph.node("r"), {"nonsense": 1})
 
 
-def _later_value(graph: Graph) -> None:
-    graph.set_input(graph.node("a"), 0, graph.value("s"))
-
-
-def _later_value_by_replacing(graph: Graph) -> None:
-    graph.replace_all_uses(graph.inputs[0], graph.value("s"))
-
-
-def _missing_argument(graph: Graph) -> None:
-    graph.insert("aten.add.Tensor", [graph.value("a")], types=F32, operands=["self"])
-
-
-def _unknown_symbol(graph: Graph) -> None:
-    size = TensorType((symbol("n"),), torch.float32)
-    graph.insert("aten.relu.default", [graph.value("a")], types=size, operands=["self"])
-
-
 def _impure_prologue(graph: Graph) -> None:
     node = graph.insert(
         "aten.dropout.default", [graph.value("p")], {"p": 0.5, "train": False}, types=F32, operands=["input"]
@@ -65,30 +48,40 @@ def _impure_prologue(graph: Graph) -> None:
     graph.set_attrs(node, {"p": 0.5, "train": True})
 
 
-def _unused_input(graph: Graph) -> None:
-    graph.set_call(graph.inputs)
-    graph.add_input("more", F32)
+OPEN = TensorType((symbol("n"),), torch.float32)
 
 
-def _weight_of_open_size(graph: Graph) -> None:
-    graph.add_symbol("n")
-    graph.add_parameter("open", TensorType((symbol("n"),), torch.float32))
-
-
-@pytest.mark.parametrize(
-    ("edit", "message"),
-    [
-        pytest.param(_unknown_argument, "has no argument 'nonsense'", id="argument"),
-        pytest.param(_later_value, "node 'a' reads %s before it is produced", id="order"),
-        pytest.param(_later_value_by_replacing, "node 'a' reads %s before", id="order by replacing"),
-        pytest.param(_missing_argument, "needs its argument 'other'", id="missing argument"),
-        pytest.param(_unknown_symbol, "no symbol n is declared", id="symbol"),
-        pytest.param(_impure_prologue, "'dropout' is in the prologue, but", id="prologue"),
-        pytest.param(_unused_input, "the call must use every input", id="call"),
-        pytest.param(_weight_of_open_size, "its sizes are integers", id="weight"),
-    ],
+@each_row(
+    "edit, message",
+    {
+        "argument": (_unknown_argument, "has no argument 'nonsense'"),
+        "order": (
+            lambda g: g.set_input(g.node("a"), 0, g.value("s")),
+            "node 'a' reads %s before it is produced",
+        ),
+        "order by replacing": (
+            lambda g: g.replace_all_uses(g.inputs[0], g.value("s")),
+            "node 'a' reads %s before",
+        ),
+        "missing argument": (
+            lambda g: g.insert("aten.add.Tensor", [g.value("a")], types=F32, operands=["self"]),
+            "needs its argument 'other'",
+        ),
+        "symbol": (
+            lambda g: g.insert("aten.relu.default", [g.value("a")], types=OPEN, operands=["self"]),
+            "no symbol n is declared",
+        ),
+        "prologue": (_impure_prologue, "'dropout' is in the prologue, but"),
+        "call": (
+            lambda g: (g.set_call(g.inputs), g.add_input("more", F32)),
+            "the call must use every input",
+        ),
+        "weight": (lambda g: (g.add_symbol("n"), g.add_parameter("open", OPEN)), "its sizes are integers"),
+    },
 )
-def test_what_an_edit_breaks_is_found(graph: Graph, edit: Callable[[Graph], None], message: str) -> None:
+def test_what_an_edit_breaks_is_found(edit: Callable[[Graph], object], message: str) -> None:
+    graph = parse_ir(TEXT)
+
     edit(graph)
 
     with pytest.raises(GraphError, match=message):

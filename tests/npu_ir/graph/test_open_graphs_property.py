@@ -10,7 +10,7 @@ from typing import Any
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
-from npu_ir import Graph, GraphError, NpuError, SerializationError, format_ir, load_ir, parse_ir, save_ir
+from npu_ir import Graph, GraphError, SerializationError, format_ir, load_ir, parse_ir, save_ir
 from tests.support.random_open_graphs import constants_by_target, open_graphs
 from tests.support.tiers import examples
 
@@ -104,23 +104,3 @@ def test_a_damaged_document_is_refused_or_a_graph(graph: Graph, data: st.DataObj
             return
         again.check()
         assert again.clone() == again
-
-
-PIECES = ["", "(", ")", "region a = graph b {", "symbol s in [0, 9]", "require", "s0", "//0", "**", *"%\n9}"]
-
-
-@slow
-@given(open_graphs(), st.data())
-def test_damaged_text_is_refused_or_a_graph(graph: Graph, data: st.DataObject) -> None:
-    text = str(graph)
-    for _ in range(data.draw(st.integers(1, 3))):
-        at = data.draw(st.integers(0, len(text) - 1))
-        piece = data.draw(st.sampled_from(PIECES))
-        text = text[:at] + piece + text[at + data.draw(st.integers(0, 2)) :]
-
-    try:
-        again = parse_ir(text, constants_by_target(graph))
-    except NpuError:
-        return
-    again.check()
-    assert again.clone() == again

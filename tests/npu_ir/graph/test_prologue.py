@@ -10,7 +10,6 @@ import torch
 from npu_ir import Constraint, Graph, OpNode, Provenance, ScalarType, TensorType, parse_ir
 from npu_ir.symbolic.expressions import symbol
 from tests.support.rows import each_row
-from tests.support.small_programs import CONDITION
 
 F32 = TensorType((4, 4), torch.float32)
 
@@ -50,28 +49,6 @@ def names(nodes: tuple[OpNode, ...]) -> list[str]:
     return [node.name for node in nodes]
 
 
-def test_nodes_are_those_of_the_prologue_then_those_of_the_body() -> None:
-    graph = sample()
-
-    assert names(graph.prologue) == ["first", "second"]
-    assert names(graph.body) == ["product", "last"]
-    assert graph.nodes == graph.prologue + graph.body
-    assert [node.in_prologue for node in graph.nodes] == [True, True, False, False]
-    graph.check()
-
-
-def test_a_node_without_inputs_may_be_in_the_prologue() -> None:
-    graph = Graph()
-    node = graph.insert(
-        "aten.full.default", types=F32, attrs={"size": [4, 4], "fill_value": 1.0}, operands=[]
-    )
-
-    graph.move_to_prologue(node)
-
-    graph.check()
-    assert graph.prologue == (node,)
-
-
 # Edits
 
 
@@ -85,18 +62,6 @@ def test_nodes_are_inserted_into_the_body() -> None:
 
     assert names(graph.prologue) == ["first", "second"]
     assert names(graph.body) == ["behind_first", "in_front", "product", "last", "at_the_end"]
-    graph.check()
-
-
-def test_the_prologue_is_edited_like_the_body() -> None:
-    graph = sample()
-
-    graph.replace_all_uses(graph.value("weight"), graph.value("buffer"))
-    graph.set_input(graph.node("second"), 0, graph.value("buffer"))
-    graph.erase(graph.node("first"))
-    graph.move_to_prologue(relu(graph, graph.value("second"), name="third"))
-
-    assert names(graph.prologue) == ["second", "third"]
     graph.check()
 
 
@@ -116,16 +81,6 @@ def test_the_last_of_the_prologue_and_all_of_it_may_be_erased() -> None:
     assert graph.prologue == ()
     assert names(graph.body) == ["new", "product", "last"]
     graph.check()
-
-
-def test_an_update_of_what_the_prologue_does_not_read_may_come_and_go() -> None:
-    graph = sample()
-
-    graph.set_update(graph.value("state"), None)
-    graph.move_to_prologue(relu(graph, graph.value("state"), name="third"))
-
-    graph.check()
-    assert names(graph.prologue) == ["first", "second", "third"]
 
 
 def test_sorting_keeps_the_prologue_first() -> None:
@@ -179,17 +134,6 @@ def test_a_subgraph_keeps_what_of_the_prologue_reads_weights_alone() -> None:
     assert (part.prologue, names(part.body)) == ((), ["second", "last"])
     assert [value.name for value in part.inputs] == ["first", "product"]
     whole.check()
-    part.check()
-
-
-def test_a_subgraph_puts_the_prologue_first_again() -> None:
-    graph = sample()
-    third = relu(graph, graph.value("weight"), name="third")
-    graph.move_to_prologue(third)
-
-    part = graph.subgraph([graph.node("second"), third])
-
-    assert (names(part.prologue), names(part.body)) == (["third"], ["second"])
     part.check()
 
 
@@ -270,14 +214,3 @@ def test_what_changes_nothing_is_not_counted(call: Callable[[Graph], Any]) -> No
 
     assert graph.edits == edits
     assert str(graph) == text
-
-
-def test_an_edit_in_a_region_counts_for_the_region() -> None:
-    graph = parse_ir(CONDITION)
-    region = graph.node("cond").regions["true_fn"]
-    before = graph.edits, region.edits
-
-    region.set_attrs(region.node("sin"), {})
-
-    assert (graph.edits, region.edits) == (before[0], before[1] + 1)
-    assert sum(part.edits for part in graph.graphs()) > graph.edits

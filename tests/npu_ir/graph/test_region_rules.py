@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import ones, tensor
+from torch import ones
 
 from npu_ir import (
     Graph,
@@ -23,17 +23,6 @@ from npu_ir import (
 
 F32 = TensorType((2,), torch.float32)
 DEPTH = 64
-
-
-def test_a_region_may_have_sizes_of_its_own_symbols() -> None:
-    graph = parse_ir(
-        "graph g { symbol s in [0, inf] symbol t in [0, inf] input %p: bool[] input %x: f32[s]\n"
-        "%c: f32[s] = higher_order.cond(pred=%p, operands=(%x))\n"
-        "region true_fn = graph a { input %y: f32[t] return [%y] }\n"
-        "region false_fn = graph b { input %y: f32[t] return [%y] } return %c }"
-    )
-
-    assert torch.equal(execute_ir(graph, (tensor(True), ones(5))), ones(5))
 
 
 # Depth

@@ -13,8 +13,6 @@ from torch.export import Dim
 from torch.nn import functional as fn
 
 from npu_ir import Graph, GraphError, execute_ir, extract_ir, parse_ir
-from npu_ir.core.types import ScalarType
-from npu_ir.symbolic.expressions import Expr
 from tests.support.corpus.case import Function
 from tests.support.corpus.comparison import assert_same
 from tests.support.rows import each_row
@@ -62,45 +60,7 @@ def test_a_specialized_graph_is_the_one_captured_without_symbols(function: Calla
     assert same_names(special) == same_names(static(function, randn(8, 4)))
 
 
-def test_a_specialized_graph_has_no_symbols_and_the_other_is_as_before() -> None:
-    graph = captured(lambda x: x.view(x.shape[0] * 4), randn(5, 4))
-    text = str(graph)
-
-    special = graph.specialize({"batch": 8})
-
-    assert not special.symbols
-    assert not special.constraints
-    assert not any(isinstance(size, Expr) for value in special.values for size in value.tensor_type.shape)
-    assert [node.op_type for node in special.nodes] == ["aten.view.default"]
-    assert dict(special.nodes[0].attrs) == {"size": [32]}
-    assert str(graph) == text
-
-
 # Some of the symbols
-
-
-def test_symbols_that_are_not_given_stay() -> None:
-    graph = captured(
-        lambda x, y: (x @ y).view(-1), randn(3, 4), randn(4, 5), shapes=(BATCH, {1: Dim("width", min=2)})
-    )
-
-    special = graph.specialize({"batch": 8})
-
-    assert {name: str(range) for name, range in special.symbols.items()} == {"width": "[2, inf]"}
-    assert str(special.value("view").type) == "f32[8*width]"
-    assert torch.equal(execute_ir(special, (ones(8, 4), ones(4, 7))), torch.full((56,), 4.0))
-    assert same_names(special.specialize({"width": 7})) == same_names(
-        graph.specialize({"width": 7, "batch": 8})
-    )
-
-
-def test_specializing_nothing_gives_an_equal_graph() -> None:
-    graph = captured(lambda x: x + 1, randn(3, 4))
-
-    special = graph.specialize({})
-
-    assert special == graph
-    assert special is not graph
 
 
 @each_row(
@@ -125,21 +85,6 @@ def test_constraints_on_other_symbols_stay(constraints: str, remaining: list[str
 # Numbers
 
 
-def test_numbers_that_are_known_are_plain_data() -> None:
-    def function(x: Any) -> Any:
-        n = x.shape[0]
-        return x.view(n, -1) * (n + 1), [n // 2, n * 0.5], torch.sym_max(n, 7)
-
-    graph = captured(function, randn(5, 4))
-
-    special = graph.specialize({"batch": 8})
-
-    assert not any(isinstance(value.type, ScalarType) for value in special.values)
-    result = execute_ir(special, (ones(8, 4),))
-    assert_same(result, function(ones(8, 4)), "the result")
-    assert result[1:] == ([4, 4.0], 8)
-
-
 def test_an_input_that_is_known_becomes_a_constant_of_the_call() -> None:
     graph = captured(lambda x, n: (x.view(n, -1) * n, n), randn(4, 3), 4, shapes=({0: Dim.AUTO}, Dim.AUTO))
 
@@ -149,24 +94,6 @@ def test_an_input_that_is_known_becomes_a_constant_of_the_call() -> None:
     assert special.call[1][1] == 6
     result = execute_ir(special, (ones(6, 3), 6))
     assert_same(result, (torch.full((6, 3), 6.0), 6), "the result")
-
-
-def test_a_number_read_from_a_tensor_stays() -> None:
-    graph = captured(lambda x: x.sum().item() + x.shape[0], randn(5, 4))
-
-    special = graph.specialize({"batch": 8})
-
-    assert "aten.item.default" in {node.op_type for node in special.nodes}
-    assert execute_ir(special, (ones(8, 4),)) == 40.0
-
-
-def test_data_dependent_sizes_stay_open() -> None:
-    graph = captured(lambda x: x[x > 0] * x.shape[0], randn(5, 4))
-
-    special = graph.specialize({"batch": 2})
-
-    assert list(special.symbols) == ["u0"]
-    assert torch.equal(execute_ir(special, (ones(2, 4),)), torch.full((8,), 2.0))
 
 
 # Regions

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,24 +13,14 @@ from npu_ir import (
     Graph,
     GraphError,
     Provenance,
-    ScalarType,
     execute_ir,
 )
-from npu_ir.ops import register_executor, unregister_executor
-from npu_ir.ops.execution import execute_node, is_of_type
+from npu_ir.ops.execution import execute_node
+from tests.support.registration import registered
 from tests.support.rows import each_row
 from tests.support.small_programs import CPU, F32, program, tensor
 
 # Nodes that fail
-
-
-@contextlib.contextmanager
-def executor(op_type: str, function: Callable[..., Any]) -> Iterator[None]:
-    register_executor(op_type)(function)
-    try:
-        yield
-    finally:
-        unregister_executor(op_type)
 
 
 PLACE = "\n  at: node 'y', layer.1, net.py:3\n  fix: "
@@ -76,7 +65,7 @@ def test_results_are_taken_apart_and_unread_ones_may_be_of_any_type(nodes: str, 
 def test_a_registered_executor_gets_inputs_and_attributes_and_wins_over_the_operator() -> None:
     graph = program("  input %x: f32[2]\n  %y: f32[2] = aten.add.Tensor(%x, %x) {alpha=3}\n  return %y")
 
-    with executor("aten.add.Tensor", lambda inputs, attrs: [inputs[0] * attrs["alpha"] - inputs[1]]):
+    with registered("aten.add.Tensor", lambda inputs, attrs: [inputs[0] * attrs["alpha"] - inputs[1]]):
         assert torch.equal(execute_ir(graph, (tensor(1, 2),)), tensor(2, 4))
     assert torch.equal(execute_ir(graph, (tensor(1, 2),)), tensor(4, 8))
 
@@ -98,16 +87,8 @@ def test_an_executor_that_does_not_keep_to_its_contract_is_named(
 ) -> None:
     graph = program("  input %x: f32[2]\n  %y: f32[2] = my_op(%x)\n  return %y")
 
-    with executor("my_op", function), pytest.raises(ExecutionError, match=message):
+    with registered("my_op", function), pytest.raises(ExecutionError, match=message):
         execute_ir(graph, (tensor(1, 2),))
-
-
-def test_values_have_the_type_of_their_layout_dtype_and_shape() -> None:
-    assert is_of_type(tensor(1, 2), F32)
-    assert is_of_type(torch.ones(2, 2)[:, 0], F32)
-    assert not is_of_type([1.0, 2.0], F32)
-    assert is_of_type(None, ScalarType("none"))
-    assert not is_of_type("x", ScalarType("none"))
 
 
 # Graphs that break a rule

@@ -6,9 +6,9 @@ from typing import Any
 
 import torch
 
-from npu_ir import Graph, OpNode, ScalarType, TensorType, register_executor
-from npu_ir.ops import unregister_executor
+from npu_ir import Graph, OpNode, ScalarType, TensorType
 from npu_ir.ops.effects import is_pure, is_random, is_view
+from tests.support.registration import registered
 from tests.support.rows import each_row
 
 F32 = TensorType((2, 3), torch.float32)
@@ -92,9 +92,5 @@ def test_a_custom_op_has_the_effects_that_its_schema_says() -> None:
 
 
 def test_an_op_known_only_by_its_executor_is_not_pure() -> None:
-    register_executor("effects_test_op")(lambda inputs, attrs: [inputs[0]])
-
-    pure = is_pure(node_of("effects_test_op", "x"))
-
-    unregister_executor("effects_test_op")
-    assert not pure
+    with registered("effects_test_op", lambda inputs, attrs: [inputs[0]]):
+        assert not is_pure(node_of("effects_test_op", "x"))

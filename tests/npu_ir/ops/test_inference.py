@@ -11,11 +11,11 @@ import torch
 
 from npu_ir import Graph, GraphError, ScalarType, TensorType, Value, parse_ir
 from npu_ir.core.types import Type
-from npu_ir.ops import register_executor, unregister_executor
 from npu_ir.ops.arguments import flatten_arguments
 from npu_ir.ops.inference import infer_types
 from npu_ir.ops.schema import find_op, schema_of
 from tests.support.corpus.dtypes import float64_default
+from tests.support.registration import registered
 from tests.support.rows import each_row
 
 F32 = torch.float32
@@ -24,7 +24,6 @@ F32 = torch.float32
 def infer(graph: Graph, op_type: str, *args: Any, **kwargs: Any) -> list[Type]:
     """Return the inferred types of a call, whose arguments are values of ``graph`` and plain data."""
     op = find_op(op_type)
-    assert op is not None
     flat = flatten_arguments(schema_of(op), args, kwargs, lambda item: isinstance(item, Value))
     return infer_types(op_type, flat.inputs, flat.attrs, operands=flat.operands, symbols=graph.symbols)
 
@@ -212,12 +211,11 @@ def test_another_range_of_a_symbol_is_another_question() -> None:
 
 
 def test_an_op_that_only_has_an_executor_does_not_tell_its_types() -> None:
-    register_executor("only_executed")(lambda inputs, attrs: inputs)
-    try:
-        with pytest.raises(GraphError, match=r"no operator only_executed to infer[^\0]*types="):
-            infer_types("only_executed", [], {}, operands=None, symbols={})
-    finally:
-        unregister_executor("only_executed")
+    with (
+        registered("only_executed", lambda inputs, attrs: inputs),
+        pytest.raises(GraphError, match=r"no operator only_executed to infer[^\0]*types="),
+    ):
+        infer_types("only_executed", [], {}, operands=None, symbols={})
 
 
 def test_inputs_that_do_not_fit_the_schema_are_refused() -> None:

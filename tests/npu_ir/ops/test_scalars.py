@@ -47,14 +47,6 @@ def test_a_number_has_a_type_that_may_say_what_it_is(type: ScalarType, text: str
     assert parse_type(text) == type
 
 
-def test_a_size_fills_in_what_a_number_is() -> None:
-    type = ScalarType("int", 2 * symbol("s0"))
-
-    assert type.symbols == {"s0"}
-    assert type.substitute({"s0": 4}) == ScalarType("int", 8)
-    assert ScalarType("float").substitute({"s0": 4}) == ScalarType("float")
-
-
 @each_row("text, message", {
     "float": ("float(2)", "expected the end of the text, got '\\('"),
     "no_integer": ("int(2.5)", "2.5 is not an integer"),

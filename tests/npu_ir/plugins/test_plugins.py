@@ -21,43 +21,15 @@ from npu_ir.plugins import plugin_manager
 from npu_ir.plugins.backend import copy_memory, copy_with_strides
 from npu_ir.plugins.hookspecs import hookimpl
 from npu_ir.plugins.plugin_manager import Plugins, PluginWarning, load
+from tests.support.passes.plugins import Point, plugin
 from tests.support.rows import each_row
 
 # Plugins: all of one or nothing, refused with a reason, never fatal, in no order but that of their names.
 
 
 @dataclass
-class Distribution:
-    name: str
-    version: str = "1.0"
-
-
-class Point:
-    """An entry point that loads to an object, or raises."""
-
-    def __init__(self, name: str, plugin: object, distribution: str | None = None) -> None:
-        self.name = name
-        self.value = f"{name}.plugin"
-        self.dist = Distribution(distribution or f"{name}-dist")
-        self._plugin = plugin
-
-    def load(self) -> object:
-        if isinstance(self._plugin, BaseException):
-            raise self._plugin
-        return self._plugin
-
-
-@dataclass
 class Named:
     name: Any
-
-
-def plugin(**hooks: Callable[..., Any]) -> types.ModuleType:
-    """Return a plugin that implements these hooks."""
-    module = types.ModuleType("a_plugin")
-    for name, function in hooks.items():
-        setattr(module, name, hookimpl(function))
-    return module
 
 
 def with_executor(*op_types: str) -> types.ModuleType:

@@ -19,7 +19,6 @@ from safetensors.torch import load_file
 from npu_ir import (
     Graph,
     GraphError,
-    ScalarType,
     SerializationError,
     TensorType,
     WeightError,
@@ -408,13 +407,3 @@ def test_an_operator_that_has_changed_is_refused_with_both_schemas(schema: str, 
         SerializationError, match=r"aten\.add\.Tensor has another schema here.*Scalar alpha=1"
     ):
         load_ir(path)
-
-
-def test_an_operator_that_is_not_registered_here_is_accepted(tmp_path: Path) -> None:
-    graph = Graph()
-    graph.insert("some_library.op.default", types=ScalarType("int"), attrs={"k": 1})
-    path = saved(graph, tmp_path)
-    with_schema(path, "some_library.op.default", "some_library::op(int k) -> int")
-
-    assert load_ir(path) == graph
-    assert json.loads(path.read_text())["schemas"] != {}

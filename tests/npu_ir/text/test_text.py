@@ -62,16 +62,6 @@ def test_a_name_is_quoted_where_it_is_no_word(name: str, printed: str) -> None:
     assert parse_ir(str(Graph(name))).name == name
 
 
-def test_an_input_called_like_a_parameter_comes_back() -> None:
-    graph = Graph()
-    graph.add_parameter("x", F32)
-    graph.add_input("x", F32)
-    graph.rename(graph.add_input("y", F32), "z")
-
-    assert '{\n  input %x#1: f32[2]\n  input %z: f32[2] target "y"\n  param %x: f32[2]\n\n' in str(graph)
-    assert parse_ir(str(graph)) == graph
-
-
 @each_row("op_type", [*sorted(KEYWORDS), "None", "f32", "", "my op", "<built-in function getitem>", "{"])
 def test_nodes_without_results_of_any_op_type_come_back(op_type: str) -> None:
     graph = Graph()
@@ -264,10 +254,8 @@ GOOD = """graph g {
     ("non_persistent =", "=", "buffer 'b' is persistent: its content comes with the weights", (5, 3)),
     ("= [1, 2]", "", "constant %c has no content", (6, 3)),
     ("= [1, 2]", "= [1]", r"the content of constant 'c' is not of type i64\[2\]", (6, 22)),
-    ("= [1, 2]", "= [1, 2.5]", r"the content of constant 'c' is not of type i64\[2\]", (6, 22)),
     ("= [1, 2]", "= [[1], [2]]", r"the content of constant 'c' is not of type i64\[2\]", (6, 22)),
     ("= [1, 2]", '= ["1", "2"]', r"the content of constant 'c' is not of type i64\[2\]", (6, 22)),
-    ("= [1, 2]", "= 1", r"the content of constant 'c' is not of type i64\[2\]", (6, 22)),
     ("= [1, 2]", "= [1, 9223372036854775808]", r"the content of constant 'c' is not of type i64\[2\]",
         (6, 22)),
     ("= [1.0, 2.0]", "= [1.0, None]", r"the content of constant 'b' is not of type f32\[2\]", (5, 38)),
@@ -275,8 +263,6 @@ GOOD = """graph g {
     ("= [1, 2]", '= bytes("zz")', r"the content of constant 'c' is not of type i64\[2\]", (6, 22)),
     ("= [1, 2]", "= bytes(00)", "expected a string, got '00'", (6, 28)),
     ("= [1, 2]", "= sha256:0123456789abcdef", "the content of constant 'c' is not in the text", (6, 22)),
-    ("i64[2] = [1, 2]", "i64[4611686018427387904] = [1]",
-        r"the content of constant 'c' is not of type i64\[4611", (6, 40)),
     ("i64[2] = [1, 2]", "i64[4611686018427387904, 4] = []",
         r"the content of constant 'c' is not of type i64\[4611", (6, 43)),
     ("call (%x, n=%n)", "call (%x, %w, n=%n)",
@@ -342,10 +328,6 @@ def test_a_constant_that_is_not_the_one_the_text_names_is_refused(
 
 @each_row("edit, message", [
     (lambda text: text.replace("alpha=2", "beta=2"), "aten.add.Tensor has no argument 'beta'"),
-    (lambda text: text.replace(", other=%w", ""), "aten.add.Tensor needs its argument 'other'"),
-    (lambda text: text.replace("aten.add.Tensor", "aten.add_.Tensor"),
-        "aten.add_.Tensor changes a tensor in place"),
-    (lambda text: text.replace("f32[4]", "f32[4]@[1, 2]"), "%z: 2 strides for 1 dimensions"),
     (lambda text: text.replace("%w: f32[2]", '%w: f32[2] aliases ["w"]'),
         "'w' names more than one parameter")
 ])  # fmt: skip

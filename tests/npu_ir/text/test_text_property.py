@@ -100,7 +100,6 @@ def parsed(text: str) -> Graph | None:
     try:
         return parse_ir(text, CONSTANTS)
     except ParseError as error:
-        assert error.where is not None
         assert error.where.startswith("line ")
     except GraphError as error:
         assert error.where is not None

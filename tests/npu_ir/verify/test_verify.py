@@ -15,11 +15,11 @@ from torch.profiler import ProfilerActivity, profile
 
 from npu_ir import Graph, VerificationError, VerificationReport, WeightError, extract_ir, verify_ir
 from npu_ir.core.tensor_bytes import same_data
-from npu_ir.ops import register_executor, unregister_executor
 from npu_ir.verify import Comparison, compare
 from tests.support.corpus.case import Function
 from tests.support.corpus.observation import appearance
 from tests.support.random_graphs import DTYPES, random_bits
+from tests.support.registration import registered
 from tests.support.rows import each_row
 
 INF, NAN = math.inf, math.nan
@@ -238,7 +238,6 @@ def test_the_first_wrong_node_is_blamed_with_its_module_and_line() -> None:
 
     assert not report.ok
     divergence = report.first_divergence
-    assert divergence is not None
     assert (divergence.node, divergence.compared) == ("add", 2)
     assert "test_verify.py:" in divergence.place
     assert str(report).startswith(
@@ -264,13 +263,9 @@ def test_a_report_says_what_is_known_of_a_difference(edit: Callable[[Graph], Any
 
 
 def test_a_node_that_only_an_executor_gets_wrong_is_blamed() -> None:
-    register_executor("aten.relu.default")(lambda inputs, attrs: [inputs[0] + 0.5])
-    try:
+    with registered("aten.relu.default", lambda inputs, attrs: [inputs[0] + 0.5]):
         report = edited(Chain(), lambda graph: None)
-    finally:
-        unregister_executor("aten.relu.default")
 
-    assert report.first_divergence is not None
     assert report.first_divergence.node == "relu"
 
 

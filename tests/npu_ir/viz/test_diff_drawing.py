@@ -69,13 +69,6 @@ def test_edges_tell_which_graph_has_them() -> None:
     }
 
 
-def test_arguments_that_changed_have_boxes() -> None:
-    diagram = drawn(chain("add", weight="old"), chain("add", weight="new"))
-
-    assert ("removed", "\N{MINUS SIGN} param old") in shown(diagram)
-    assert ("added", "+ param new") in shown(diagram)
-
-
 def test_nodes_far_from_a_change_are_gathered() -> None:
     ops = [f"op{index}" for index in range(12)]
 

@@ -133,13 +133,6 @@ def test_modules_repetitions_and_cuts_are_shown(
     assert frames in (None, [frame.title for frame in drawn.frames])
 
 
-def test_nodes_of_one_module_stand_in_its_frame() -> None:
-    (frame,) = diagram(blocks(1)).frames
-
-    assert (frame.title, [item.title for item in frame.items]) == ("layers.0", ["norm", "linear", "add"])
-    assert [item.details[0] for item in frame.items] == ["norm: %norm", "up: %linear", "%add"]
-
-
 def test_edges_of_repeated_blocks_and_of_what_is_cut_are_those_of_the_nodes_in_them() -> None:
     repeated, cut = diagram(blocks(24), max_nodes=10), diagram(chain([""] * 200), max_nodes=12)
 
@@ -154,30 +147,6 @@ def test_edges_of_repeated_blocks_and_of_what_is_cut_are_those_of_the_nodes_in_t
         ("head", "output", ""),
     }
     assert {("op10", "... 189 more nodes", "2x3 f32"), ("... 189 more nodes", "output", "")} < edges(cut)
-
-
-@each_row("count, max_nodes", [(8, 5), (24, 28)])
-def test_further_copies_of_a_block_keep_what_they_read_from_before_the_first(
-    count: int, max_nodes: int
-) -> None:
-    graph = Graph()
-    names = [f"past{index}" for index in range(count)]
-    if count > 8:  # as many inputs would share a box
-        pasts = [graph.insert(name, types=F32).outputs[0] for name in names]
-    else:
-        pasts = [graph.add_input(name, F32) for name in names]
-    (value,) = graph.insert("stem", types=F32).outputs
-    for index, past in enumerate(pasts[:: count // 8]):
-        for name in ("a", "b", "c"):
-            inputs = [value, past] if name == "b" else [value]
-            (value,) = graph.insert(
-                name, inputs, types=F32, provenance=Provenance(f"h.{index}.{name}")
-            ).outputs
-    graph.set_outputs(value)
-
-    drawn = diagram(graph, max_nodes=max_nodes)
-
-    assert {source for source, target, _ in edges(drawn) if target == "b"} == {"a", *names[:: count // 8]}
 
 
 @each_row(

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from npu_ir import Graph
-from npu_passes import EXACT, Numerics, Option, Pass, PassError, PassManager, options_of, within
+from npu_passes import Numerics, Option, Pass, PassError, PassManager, options_of
 from tests.support.passes.sample_passes import DropAlias, Optional
 
 
@@ -94,13 +94,6 @@ def test_options_are_inherited_with_their_documentation() -> None:
     assert documented["extra"] == "One more."
 
 
-def test_numerics_are_exact_or_within_a_tolerance() -> None:
-    assert str(EXACT) == "exact"
-    assert str(within(1e-5)) == "within 1e-05"
-    assert EXACT.is_exact
-    assert not within(1e-5).is_exact
-
-
 def make(**fields: Any) -> type[Pass]:
     return type("Odd", (Pass,), {"name": "odd", "__doc__": "Do nothing.", **fields})
 
@@ -141,12 +134,6 @@ def test_a_pass_that_lacks_something_cannot_run(subtests: pytest.Subtests) -> No
     for item, message in rows:
         with subtests.test(message), pytest.raises(PassError, match=message):
             PassManager(item).run(Graph())
-
-
-def test_one_pass_alone_is_a_list_of_one(subtests: pytest.Subtests) -> None:
-    for given in [DropAlias, DropAlias()]:
-        with subtests.test(given=given):
-            assert [item.name for item in PassManager(given).passes] == ["drop-alias"]
 
 
 def test_a_tolerance_that_is_none_is_refused(subtests: pytest.Subtests) -> None:

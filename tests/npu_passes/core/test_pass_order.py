@@ -8,7 +8,6 @@ from collections.abc import Iterable
 import pytest
 
 from npu_ir import Graph
-from npu_ir.plugins import plugin_manager
 from npu_passes import Pass, PassError, PassManager, Pipeline, optimize, passes_of
 from tests.support.passes.plugins import Install, point
 
@@ -74,12 +73,6 @@ def test_passes_and_pipelines_that_are_mixed_up_are_told_apart() -> None:
         PassError, match=r"(?s)no pipeline 'cse'.*it is a pass: PassManager\('cse'\), or --passes cse"
     ):
         passes_of("cse")
-
-
-def test_text_alone_is_taken_for_a_list_of_passes(install: Install) -> None:
-    install(point("plugin", [make("a"), make("b")]))
-
-    assert names(PassManager("b,a").passes) == "b,a"
 
 
 MINE = point("pipes", [make("a"), make("b"), make("c")], [Pipeline("mine", "a,b,c")])
@@ -160,16 +153,3 @@ def test_a_name_that_is_taken_is_refused_with_both_distributions(
                 install(*points)
 
             assert len(passes_of("default")) > 1
-
-
-def test_our_passes_come_through_the_entry_point_of_plugins() -> None:
-    (report,) = [item for item in plugin_manager.get_plugins().reports if item.name == "npu-passes"]
-
-    assert {"canonicalize", "conv-bn-folding", "dead-code"} <= set(report.offers["passes"])
-    assert {"minimal", "default"} <= set(report.offers["pipelines"])
-
-
-def test_every_pass_of_our_pipelines_is_there(subtests: pytest.Subtests) -> None:
-    for pipeline in ["minimal", "default", "fuse"]:
-        with subtests.test(pipeline=pipeline):
-            assert len(passes_of(pipeline)) >= 4

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 import torch
 
-from npu_ir import Graph, load_ir
+from npu_ir import Graph
 from npu_passes import Checked, Pass, PassError, bisect
 from tests.support.passes.sample_passes import DropAlias, Nudge, ReluToClamp, ReluToGelu
 from tests.support.small_programs import program
@@ -32,7 +28,6 @@ def test_the_one_wrong_rewrite_of_many_is_found(wide: Graph) -> None:
 
     culprit = bisect(wide, [DropAlias, ReluToClamp(wrong="r13")])
 
-    assert culprit is not None
     assert culprit.pass_text == "relu-to-clamp{wrong=r13}"
     assert (culprit.rewrite.nodes, culprit.number) == (("r13",), 15)
     assert str(culprit).startswith("relu-to-clamp{wrong=r13}: rewrite 15, 'to-clamp' of r13: result differs")
@@ -50,28 +45,7 @@ def test_a_tolerance_holds_for_all_passes_together(wide: Graph) -> None:
 
     culprit = bisect(wide, [Nudge], rtol=1e-7)
 
-    assert culprit is not None
     assert culprit.rewrite.rule == "run"
-
-
-def test_a_reproduction_is_written_that_runs_on_its_own(wide: Graph, tmp_path: Path) -> None:
-    folder = tmp_path / "repro"
-
-    culprit = bisect(wide, [ReluToGelu], repro_dir=folder)
-
-    assert culprit is not None
-    assert sorted(path.name for path in folder.iterdir()) == [
-        "after.json",
-        "before.json",
-        "inputs.pt",
-        "repro.py",
-        "weights.pt",
-    ]
-    assert load_ir(folder / "after.json") == culprit.after
-    finished = subprocess.run(
-        [sys.executable, str(folder / "repro.py")], capture_output=True, text=True, check=True
-    )
-    assert finished.stdout == f"{culprit.difference}\n"
 
 
 def test_what_only_the_second_call_shows_is_found(wide: Graph) -> None:
@@ -81,7 +55,6 @@ def test_what_only_the_second_call_shows_is_found(wide: Graph) -> None:
 
     culprit = bisect(wide, [ReluToClamp(wrong="r13")], data=Checked(calls=[good, bad]))
 
-    assert culprit is not None
     assert culprit.rewrite.nodes == ("r13",)
 
 
@@ -109,7 +82,6 @@ def test_an_edit_between_rewrites_is_found(wide: Graph) -> None:
 
     culprit = bisect(wide, Mixed)
 
-    assert culprit is not None
     assert (culprit.rewrite.rule, culprit.number) == ("run", 2)
 
 

@@ -54,14 +54,6 @@ def run(graph: Graph, *passes: Pass | type[Pass], checked: Checked | None = None
     return PassManager(passes, checked=checked).run(graph)
 
 
-def test_the_new_graph_is_another_one(chain: Graph) -> None:
-    result = run(chain, DropAlias)
-
-    assert chain == parse_ir(CHAIN)
-    assert [node.name for node in result.graph.nodes] == ["b", "d"]
-    result.graph.check()
-
-
 @pytest.mark.smoke
 def test_statistics_count_what_was_there_and_what_is_left(chain: Graph) -> None:
     result = run(chain, DropAlias, ReluToClamp)
@@ -248,12 +240,6 @@ def test_what_is_no_graph_is_refused(subtests: pytest.Subtests) -> None:
 def test_data_to_check_on_that_is_none_is_refused() -> None:
     with pytest.raises(PassError, match=r"(?s)checked is the data to check on, not True.*Checked\(\)"):
         PassManager([DropAlias], checked=True)  # type: ignore[arg-type]
-
-
-def test_optimize_runs_the_default_pipeline(chain: Graph) -> None:
-    graph = optimize(chain)
-
-    assert [node.op_type for node in graph.nodes] == ["aten.relu.default", "aten.relu.default"]
 
 
 # Who is at fault

@@ -86,7 +86,6 @@ SAMPLES: list[Any] = [
 def test_the_op_does_what_its_registrations_say(name: str, sample: Callable[[], Any]) -> None:
     args, kwargs = sample()
     op = resolve(f"npu.{name}")
-    assert op is not None
 
     results = torch.library.opcheck(op, args, kwargs)
 
@@ -178,7 +177,6 @@ def test_autocast_casts_what_linear_takes(subtests: pytest.Subtests) -> None:
 
             assert out.dtype == dtype
             assert torch.equal(out, expected)
-            assert weight.grad is not None
             assert weight.grad.dtype == torch.float32
 
 

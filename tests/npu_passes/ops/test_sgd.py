@@ -113,18 +113,6 @@ def test_a_bound_step_is_the_step_in_place(subtests: pytest.Subtests) -> None:
             assert all(map(torch.equal, bound.exp_avgs, direct.exp_avgs))
 
 
-def test_a_bound_step_reads_a_gradient_of_another_layout_anew_each_time() -> None:
-    bound, direct, grad = torch.ones(3, 5), torch.ones(3, 5), torch.randn(5, 3).t()
-    step = BIND[SGD_STEP]([bound], [grad], [])
-
-    for _ in range(3):
-        grad.copy_(torch.randn(3, 5))
-        step(**SGD)
-        OPS.sgd_step_([direct], [grad.contiguous()], [], **SGD)
-
-    assert torch.equal(bound, direct)
-
-
 def test_a_learning_rate_may_be_a_tensor() -> None:
     grads = [torch.randn(3, 5)]
 

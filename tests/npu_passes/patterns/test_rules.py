@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 
 from npu_ir import Graph, extract_ir
-from npu_ir.ops import register_executor, unregister_executor
 from npu_passes import PassError, PassManager
 from npu_passes.core.edit import Edit
 from npu_passes.patterns import (
@@ -40,6 +39,7 @@ from tests.support.passes.pattern_cases import (
     x,
     y,
 )
+from tests.support.registration import registered
 from tests.support.small_programs import program
 
 
@@ -60,17 +60,6 @@ def test_the_first_rule_that_matches_is_applied() -> None:
 
     # The inner negation comes first in the graph, so it is gone before the outer one is looked at.
     assert [rewrite.rule for rewrite in result.journal.rewrites] == ["second", "second", "second"]
-
-
-def test_provenance_is_merged() -> None:
-    model = nn.Sequential(nn.Tanh(), nn.ReLU())
-    graph = extract_ir(model, (data(1)[0],))
-
-    result = run(graph, Rule("swap", relu(aten.tanh.default(x)), aten.tanh.default(relu(x))))
-
-    for node in result.graph.nodes:
-        assert node.provenance.fused_from == ("tanh", "relu")
-        assert node.provenance.module == graph.node("relu").provenance.module
 
 
 def test_a_rule_that_makes_its_own_pattern_is_stopped() -> None:
@@ -133,22 +122,15 @@ def test_a_memory_order_that_cannot_be_kept_is_an_error() -> None:
 
 
 def test_an_op_that_only_an_executor_knows_takes_the_place() -> None:
-    @register_executor("mylib.add_relu")
-    def add_relu(inputs: list[Tensor], attrs: dict[str, Any]) -> list[Tensor]:
-        return [torch.relu(inputs[0] + inputs[1])]
-
     def function(a: Tensor, b: Tensor) -> Tensor:
         return (a + b).relu()
 
-    try:
-        result = run(
-            capture(function, *data()), Rule("add-relu", relu(add(x, y)), op("mylib.add_relu")(x, y))
-        )
+    rule = Rule("add-relu", relu(add(x, y)), op("mylib.add_relu")(x, y))
+    with registered("mylib.add_relu", lambda inputs, attrs: [function(*inputs)]):
+        result = run(capture(function, *data()), rule)
 
         assert [node.op_type for node in result.graph.nodes] == ["mylib.add_relu"]
         assert_computes(result.graph, function, *data())
-    finally:
-        unregister_executor("mylib.add_relu")
 
 
 def test_an_op_that_only_an_executor_knows_and_a_random_one_are_replaced_and_go(
@@ -168,19 +150,6 @@ def test_an_op_that_only_an_executor_knows_and_a_random_one_are_replaced_and_go(
 
             assert op_types(result.graph) == [made]
             assert result.converged
-
-
-def test_patterns_are_found_in_regions() -> None:
-    def function(p: Tensor, a: Tensor) -> Tensor:
-        return torch.cond(p.sum() > 0, lambda t: t.neg().neg().sin(), lambda t: t.cos(), (a,))
-
-    result = run(capture(function, *data(2)), DOUBLE_NEG)
-
-    (cond,) = result.graph.nodes_of("higher_order.cond")
-    assert sorted(op for region in cond.regions.values() for op in op_types(region)) == [
-        "cos.default",
-        "sin.default",
-    ]
 
 
 def test_nodes_of_the_prologue_may_be_inside_of_a_match() -> None:

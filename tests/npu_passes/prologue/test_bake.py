@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,8 +12,6 @@ from npu_ir import (
     WeightError,
     execute_ir,
     extract_ir,
-    load_ir,
-    save_ir,
 )
 from npu_ir.core.tensor_bytes import same_data
 from npu_passes import PassManager, bake
@@ -151,35 +146,3 @@ def test_weights_that_do_not_fit_are_refused() -> None:
 
     with pytest.raises(WeightError, match="missing: 0.weight"):
         bake(folded(model, X), {})
-
-
-_BIND = """
-import sys
-import torch
-from npu_ir import execute_ir, load_ir, load_weights
-folder = sys.argv[1]
-x = torch.load(f"{folder}/x.pt")
-torch.save(execute_ir(load_ir(f"{folder}/model.json"), [x], weights=f"{folder}/weights.pt"), f"{folder}/y.pt")
-"""
-
-
-@pytest.mark.exhaustive
-def test_a_graph_folded_without_weights_and_bound_in_another_process_computes_the_same_bits(
-    tmp_path: Path,
-) -> None:
-    model = trained(network())
-    with torch.device("meta"):
-        weight_free = network().eval()
-    graph = folded(weight_free, X.to("meta"))
-    save_ir(graph, tmp_path / "model.json")
-    torch.save(model.state_dict(), tmp_path / "weights.pt")
-    torch.save(X, tmp_path / "x.pt")
-
-    subprocess.run([sys.executable, "-c", _BIND, str(tmp_path)], check=True, timeout=120)
-
-    elsewhere = torch.load(tmp_path / "y.pt")
-    with_weights = folded(model, X)
-    baked, weights = bake(load_ir(tmp_path / "model.json"), tmp_path / "weights.pt")
-    assert str(graph) == str(with_weights)
-    assert same_data(elsewhere, execute_ir(with_weights, [X], weights=model.state_dict()))
-    assert same_data(elsewhere, execute_ir(baked, [X], weights=weights))

@@ -1,4 +1,4 @@
-"""Plugins that offer passes and pipelines, as if a distribution had installed them."""
+"""Plugins as if a distribution had installed them, and those that offer passes and pipelines."""
 
 from __future__ import annotations
 
@@ -11,32 +11,34 @@ from npu_ir.plugins.hookspecs import hookimpl
 Install = Callable[..., None]
 
 
-class Distribution:
-    """As a plugin's entry point knows the one it comes from."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.version = "1.0"
-
-
 class Point:
-    """An entry point of a distribution that is not there."""
+    """An entry point that loads to a plugin, or raises.
 
-    def __init__(self, name: str, plugin: object) -> None:
+    Args:
+        distribution: Where it is from; after its own name by default, None for nowhere.
+    """
+
+    def __init__(self, name: str, plugin: object, distribution: str | None = "") -> None:
         self.name = name
         self.value = f"{name}.plugin"
-        self.dist = Distribution(f"{name}-dist")
+        known = types.SimpleNamespace(name=distribution or f"{name}-dist", version="1.0")
+        self.dist = None if distribution is None else known
         self._plugin = plugin
 
     def load(self) -> object:
+        if isinstance(self._plugin, BaseException):
+            raise self._plugin
         return self._plugin
+
+
+def plugin(**hooks: Callable[..., Any]) -> types.ModuleType:
+    """Return a plugin that implements these hooks."""
+    module = types.ModuleType("a_plugin")
+    for name, function in hooks.items():
+        setattr(module, name, hookimpl(function))
+    return module
 
 
 def point(name: str, passes: Any = (), pipelines: Any = ()) -> Point:
     """Return the entry point of a plugin that offers passes and pipelines."""
-    module = types.ModuleType(name)
-    module.npu_passes = hookimpl(lambda: list(passes))  # type: ignore[attr-defined]
-    module.npu_pipelines = hookimpl(lambda: list(pipelines))  # type: ignore[attr-defined]
-    for hook in ("npu_passes", "npu_pipelines"):
-        getattr(module, hook).__name__ = hook
-    return Point(name, module)
+    return Point(name, plugin(npu_passes=lambda: list(passes), npu_pipelines=lambda: list(pipelines)))

@@ -40,7 +40,6 @@ def of_node(line: str, *, inputs: str = "f32[2, 3]", constant: str = "") -> Grap
 
 def _type_of(line: str) -> str:
     found = re.search(r"%out: (.*?)(?= = |, %)", line)
-    assert found is not None
     return found[1]
 
 
@@ -285,14 +284,15 @@ def test_a_cast_is_lossless_exactly_where_it_keeps_every_number(subtests: pytest
             with subtests.test(narrow=narrow, wide=wide):
                 numbers = every_number(narrow)
 
-                kept = in_python(numbers) == in_python(numbers.to(wide))
+                kept = same_numbers(numbers, numbers.to(wide))
 
                 assert is_lossless(narrow, wide) is kept
 
 
-def in_python(numbers: Tensor) -> list[Any]:
-    exact = numbers.double() if numbers.is_floating_point() else numbers
-    return [number if number == number else None for number in exact.tolist()]
+def same_numbers(before: Tensor, after: Tensor) -> bool:
+    if before.dtype.itemsize > 2:  # a double does not hold every integer
+        return before.tolist() == after.tolist()
+    return torch.allclose(before.double(), after.double(), rtol=0, atol=0, equal_nan=True)
 
 
 def every_number(dtype: torch.dtype) -> Tensor:
@@ -423,13 +423,3 @@ def test_identities_in_regions_go_and_a_region_does_not_return_its_input() -> No
     (cond,) = (node for node in result.nodes if node.regions)
     ops = {name: [node.op_type for node in region.nodes] for name, region in cond.regions.items()}
     assert ops == {"true_fn": ["aten.sin.default"], "false_fn": ["aten.clone.default"]}
-
-
-def test_where_a_node_came_from_is_kept_and_the_graph_given_stays() -> None:
-    graph = of_node(IDENTITIES[5])
-    text = str(graph)
-
-    result = run(graph)
-
-    assert str(graph) == text
-    assert [(item.rule, item.nodes) for item in result.journal.rewrites] == [("add 0", ("out",))]

@@ -47,12 +47,6 @@ def test_a_loss_and_its_gradient_become_one_op(subtests: pytest.Subtests) -> Non
             assert_fused(entropy, CROSS_ENTROPY_WITH_GRAD, reduction=number, ignore_index=-100)
 
 
-def test_another_index_may_be_ignored() -> None:
-    step = classes(lambda x, y: F.cross_entropy(x, y, ignore_index=2))
-
-    assert_fused(step, CROSS_ENTROPY_WITH_GRAD, ignore_index=2)
-
-
 def test_a_loss_may_be_scaled_by_numbers(subtests: pytest.Subtests) -> None:
     rows = {
         "divided": (lambda loss: loss / 3, torch.tensor(1.0).div(3).item()),

@@ -145,7 +145,6 @@ def put_number(graph: Graph, value: Value, number: float) -> None:
     """Make the graph one for a fixed hyperparameter."""
     for node, slot in sorted(value.uses, key=lambda use: -int(str(use[1]))):
         assert isinstance(slot, int)
-        assert node is not None
         graph.set_literal(node, slot, number)
     graph.fix_input(value, number)
 

@@ -62,7 +62,6 @@ def foreach_graph(op_type: str, args: Sequence[Any]) -> tuple[Graph, list[torch.
         return [add(part) for part in item] if isinstance(item, list) else item
 
     op = find_op(op_type)
-    assert op is not None
     types: Sequence[Type]
     flat = flatten_arguments(
         schema_of(op), [add(item) for item in args], {}, lambda item: isinstance(item, Value)

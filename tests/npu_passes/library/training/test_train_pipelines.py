@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch import nn
 
-from npu_ir import Graph, ScalarType
+from npu_ir import Graph
 from npu_passes import PassManager, all_pipelines, parse_passes
 from npu_passes.library import PASSES
-from npu_passes.library.training.scalars_to_tensors import tensor_inputs
 from npu_passes.manager.checked_mode import relative_error
 from npu_passes.ops.training import ADAM_STEP, ADAM_STEP_TENSOR_LR
 from npu_passes.testing import check_pass
-from npu_runtime.training import compile_ir
-from tests.support.passes.training_graphs import data_of, maker, ops, step_graph, trained
+from tests.support.passes.training_graphs import data_of, ops, step_graph, trained
 
 # By pipeline: the last op of a step.
 PIPELINES = {
@@ -47,20 +44,6 @@ def test_a_pipeline_leaves_nothing_to_do(subtests: pytest.Subtests) -> None:
             found = after(name, step_graph("sgd, all", passes=""))
 
             assert after(name, found) == found
-
-
-def test_every_number_of_a_step_becomes_a_tensor() -> None:
-    net = nn.Sequential(nn.Conv2d(1, 2, 2), nn.Flatten(), nn.Linear(2, 3))
-    batch = (torch.randn(6, 1, 2, 2), torch.randn(6, 3))
-    graph = compile_ir(net, maker("adamw, all")(list(net.parameters())), nn.functional.mse_loss, batch)
-
-    found = tensor_inputs(after("train-tensors", graph))
-
-    found.check()
-    assert [str(value.type) for value in found.inputs if value.name.startswith("group")] == ["f64[]"] * 5
-    assert [
-        value.name for node in found.nodes for value in node.inputs if isinstance(value.type, ScalarType)
-    ] == []
 
 
 def test_every_pass_keeps_its_promises_on_a_step(subtests: pytest.Subtests) -> None:

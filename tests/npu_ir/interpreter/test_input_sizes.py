@@ -2,35 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
-import torch
 from torch import Tensor, ones
 from torch.export import Dim
 
 from npu_ir import ExecutionError, Graph, Interpreter, execute_ir, extract_ir, parse_ir
-from npu_ir.core.symbol_values import SizePosition, SymbolValues
-from npu_ir.ops.execution import execute_node
+from npu_ir.core.symbol_values import SymbolValues
 from npu_ir.serial.parser import parse_type
 from npu_ir.symbolic.constraints import Range
 from tests.support.corpus.case import Function
 from tests.support.rows import each_row
 
 FIX = r"\n  fix: pass tensors of sizes that fit, or capture the model again with other dynamic_shapes"
-
-
-@pytest.fixture
-def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The names of the nodes that have been run."""
-    names: list[str] = []
-
-    def watched(node: Any, *given: Any) -> list[Any]:
-        names.append(node.name)
-        return execute_node(node, *given)
-
-    monkeypatch.setattr("npu_ir.interpreter.run_nodes.execute_node", watched)
-    return names
 
 
 def program(declarations: str, *types: str) -> Graph:
@@ -182,24 +165,6 @@ def test_a_number_that_is_an_input_is_guarded_like_a_size() -> None:
             execute_ir(graph, (ones(args[0]), *args[1:]))
 
 
-@each_row("number", [True, 4.0, "4", None, torch.tensor(4)])
-def test_a_number_of_another_kind_is_refused(number: object) -> None:
-    graph = program("symbol n in [2, 8]", "f32[n]", "int(n)")
-
-    with pytest.raises(ExecutionError, match=r"input %x1 is .*, the graph needs int\(n\)\n  at: args\[1\]"):
-        execute_ir(graph, (ones(4), number))
-
-
-def test_an_input_passed_in_two_places_is_one_number() -> None:
-    graph = parse_ir("graph g { symbol n in [0, 9] input %n: int(n) call (%n, again=%n) return %n }")
-
-    assert execute_ir(graph, (4,), {"again": 4}) == 4
-    with pytest.raises(
-        ExecutionError, match=r"input %n is passed in two places: both must be the same tensor or number"
-    ):
-        execute_ir(graph, (4,), {"again": 5})
-
-
 def test_symbolic_strides_are_those_of_the_sizes() -> None:
     graph = parse_ir(
         "graph g { symbol s in [0, inf] input %x: f32[3, s]@[1, 3] %y: f32[3, s]@[1, 3] = "
@@ -235,12 +200,6 @@ def test_what_torch_export_says_of_sizes_is_in_the_graph() -> None:
 
 
 # Values of symbols by themselves
-
-
-def test_a_spot_is_shown_in_words() -> None:
-    assert str(SizePosition("x", 1)) == "dimension 1 of %x"
-    assert str(SizePosition("x", 1, is_stride=True)) == "stride 1 of %x"
-    assert str(SizePosition("n")) == "%n"
 
 
 def test_what_is_known_around_a_region_is_known_in_it_and_not_changed_by_it() -> None:
