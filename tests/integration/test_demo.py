@@ -109,14 +109,6 @@ def test_a_process_that_fails_is_reported_with_its_error(demo: Demo, tmp_path: P
         demo("processes").run_graph(missing, missing, {"x": torch.ones(1)}, tmp_path)
 
 
-def test_rows_are_filled_up_to_whole_batches(demo: Demo) -> None:
-    rows = torch.arange(1.0, 6.0)
-
-    batches = demo("run_graph").padded_batches(rows, 2)
-
-    assert torch.equal(torch.stack(batches), torch.tensor([[1.0, 2.0], [3.0, 4.0], [5.0, 0.0]]))
-
-
 def test_a_wrong_result_is_a_claim_that_fails(demo: Demo) -> None:
     process = demo("processes").NewProcess(torch.tensor([1.0, 2.0]), 0.0, {"model_code": ["transformers"]})
     run = demo("capturing").compared(torch.tensor([1.0, 2.1]), 0.0, process)
@@ -155,35 +147,6 @@ def test_a_training_that_parts_from_eager_or_is_slow_is_claims_that_fail(demo: D
         "1.020000 and 1.000000",
         "2.0 ms and 1.0 ms: 2.00x",
     ]
-
-
-def test_from_how_many_steps_on_a_graph_pays_is_computed_from_the_run(demo: Demo) -> None:
-    digits, results, training = demo("digits"), demo("results"), demo("training")
-    eager = digits.Training((), 2.5, 0.1, 600)
-    for step_seconds, first_seconds, break_even, words in (
-        (0.002, 1.1, 501, "less than the 600 steps"),
-        (0.0035, 1.1, 2001, "not reached in the 600 steps"),
-        (0.004, 1.1, None, "eager PyTorch takes less time however many"),
-        (0.002, 0.1, 1, "less than the 600 steps"),
-    ):
-        graph = digits.Training((), 2.5, first_seconds, 600)
-
-        runs = results.TrainingRuns(eager, graph, 0.004, step_seconds)
-
-        assert runs.break_even == break_even
-        assert words in training.comparison_text(runs)
-        assert ("never" if break_even is None else f"from {break_even:,} steps on") in training.pays_text(
-            runs
-        )
-
-
-def test_names_in_the_report_are_escaped(demo: Demo) -> None:
-    source = 'graph "<script>" {\n  input %x: f32[2]\n  return %x\n}\n'
-
-    page = demo("rendering.markup").graph_text(source)
-
-    assert "<script>" not in page
-    assert "&lt;script&gt;" in page
 
 
 class PageReader(html.parser.HTMLParser):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
-from importlib import metadata
 from pathlib import Path
 from types import ModuleType
 
@@ -56,18 +55,6 @@ def test_a_sanitizer_that_refuses_the_device_is_left_out(tool: ModuleType, tmp_p
     assert tool.absence_of_sanitizer(None) == "there is no compute-sanitizer"
 
 
-def test_what_takes_too_long_is_stopped_and_keeps_its_output(tool: ModuleType) -> None:
-    code = "import time; print('started', flush=True); time.sleep(60)"
-    steps = [python(tool, "tests", code), python(tool, "benchmarks", code)]
-
-    tested, measured = tool.run_all(steps, True, {}, seconds=2)
-
-    assert tested.result == measured.result == "failed"
-    assert "stopped after" in tested.detail
-    assert "started" in tested.output
-    assert tested.seconds + measured.seconds < 10
-
-
 def test_the_results_are_written_as_text_and_json(tool: ModuleType, tmp_path: Path) -> None:
     outcomes = tool.run_all([python(tool, "tests", "print('3 passed')")], True, {})
 
@@ -77,19 +64,6 @@ def test_the_results_are_written_as_text_and_json(tool: ModuleType, tmp_path: Pa
     assert (tmp_path / "report.md").read_text() == table + "\n"
     assert json.loads((tmp_path / "report.json").read_text())["steps"][0]["name"] == "tests"
     assert (tmp_path / "tests.log").read_text() == "3 passed\n"
-
-
-def test_packages_that_run_from_their_sources_are_found_as_plugins(tool: ModuleType, tmp_path: Path) -> None:
-    pytest.importorskip("tomllib", reason="the tool is for Python 3.11 and newer")
-
-    tool.register(tmp_path)
-
-    for name in tool.OTHERS:
-        (found,) = metadata.distributions(name=name, path=[str(tmp_path)])
-        plugins = {
-            item for item in metadata.distribution(name).entry_points if item.group != "console_scripts"
-        }
-        assert set(found.entry_points) == plugins
 
 
 def test_the_steps_name_files_and_probes_that_exist(tool: ModuleType, tmp_path: Path) -> None:
@@ -107,15 +81,3 @@ def test_the_steps_name_files_and_probes_that_exist(tool: ModuleType, tmp_path: 
         options = probe.argument_parser().parse_args(command[command.index("npu_cuda.probe") + 1 :])
         assert probe.find_rows(options.ops)
         assert options.device == "cuda"
-
-
-def test_nvcc_is_found_where_it_is_installed(
-    tool: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    nvcc = tmp_path / "nvcc"
-    nvcc.touch()
-    monkeypatch.setattr(tool, "NVCC", nvcc)
-    monkeypatch.setenv("PATH", "")
-    monkeypatch.delenv("CUDACXX", raising=False)
-
-    assert tool.environment(tmp_path)["CUDACXX"] == str(nvcc)

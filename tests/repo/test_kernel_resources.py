@@ -68,15 +68,6 @@ def test_a_build_for_one_architecture_is_compared_with_its_column(tool: ModuleTy
     assert wrong[1:] == ["-   31      0  relu<float>", "+   33      0  relu<float>"]
 
 
-def test_another_nvcc_is_not_compared_and_says_so(
-    tool: ModuleType, path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    newer = LOG.replace("13.0.88", "13.4.1").replace("Used 30", "Used 44")
-
-    assert tool.problems(tool.read_log(newer), newer, path) == []
-    assert "is of another nvcc than 13.4" in capsys.readouterr().out
-
-
 def test_spills_are_wrong_whatever_the_table_says(tool: ModuleType, path: Path) -> None:
     spilling = LOG.replace("0 bytes spill stores, 0", "8 bytes spill stores, 16", 1)
 
