@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import enum
+import functools
 import sys
 import types
 from collections.abc import Callable
@@ -352,6 +354,22 @@ def test_a_tree_that_nests_otherwise_is_refused_with_the_place(
         ExecutionError, match=rf"{message}[\s\S]*at: {where}\n  fix: pass what the model was captured with"
     ):
         flatten_like(given, structure, "x")
+
+
+class Key(str, enum.Enum):
+    A = "a"
+    B = "b"
+
+
+@pytest.mark.parametrize(
+    "kind", [dict, collections.OrderedDict, functools.partial(collections.defaultdict, int)]
+)
+def test_keys_of_dicts_may_be_others_that_are_equal(kind: Any) -> None:
+    spec = _pytree.tree_flatten(kind({"a": 1, "b": 2}))[1]
+    _, structure = flatten(kind({"a": 1, "b": 2}))
+    given = kind({Key.A: "first", Key.B: "second"})
+
+    assert flatten_like(given, structure, "x") == ["first", "second"] == spec.flatten_up_to(given)
 
 
 def test_the_order_of_the_keys_of_a_dict_is_free() -> None:

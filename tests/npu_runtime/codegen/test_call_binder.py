@@ -389,6 +389,14 @@ def spoil(chance: random.Random, tree: Any, others: list[Any], rate: float) -> A
     return spoil_container(chance, tree) if is_container else spoil_leaf(chance, tree, others)
 
 
+@pytest.mark.parametrize("kind", [dict, collections.OrderedDict])
+def test_keys_that_are_equal_to_those_of_the_graph_are_bound(kind: Any) -> None:
+    graph = graph_of((kind({"a": A}),))
+    x = torch.randn(2, 3)
+
+    assert assert_agree(graph, make_binder(graph, CPU), ((kind({Key.A: x}),), {}))
+
+
 @given(seed=st.integers(0, 2**32), is_open=st.booleans())
 def test_the_generated_and_the_general_binding_agree(seed: int, is_open: bool) -> None:
     chance = random.Random(seed)

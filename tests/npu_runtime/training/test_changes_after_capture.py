@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -171,6 +172,25 @@ def test_another_dtype_of_autocast_is_noticed(parts: Any) -> None:
             step(x, y)
 
     assert seen == [torch.bfloat16, torch.float16]
+
+
+def test_a_mode_around_a_call_needs_no_other_trace(parts: Any) -> None:
+    model, optimizer, x, y = parts
+    count = 0
+
+    def loss(prediction: Tensor, y: Tensor) -> Tensor:
+        nonlocal count
+        count += 1
+        return mse(prediction, y)
+
+    step = TrainStep(model, optimizer, loss)
+    for mode in (contextlib.nullcontext(), torch.device("meta"), contextlib.nullcontext()):
+        expected = mse(model(x), y)
+        with mode:
+            found = [step(x, y), step(x, y)]
+        torch.testing.assert_close(found[0], expected.detach())
+
+    assert count == 1
 
 
 def test_state_that_is_set_to_none_begins_anew(parts: Any) -> None:

@@ -18,7 +18,7 @@ from npu_ir._torch.tensors import is_functorch_wrapper
 from npu_ir._torch.tracing import without_modes
 from npu_ir.capture.fx_nodes import location_of
 from npu_ir.capture.writes import fake_arguments
-from npu_ir.core.isolation import float32_by_default, isolated_torch_state
+from npu_ir.core.isolation import default_dtype, isolated_torch_state
 from npu_ir.core.types import TensorType, Type
 from npu_ir.errors import ConversionError
 
@@ -66,7 +66,7 @@ def _result_dtypes(
     node: Node, op: OpOverload, prepared: Callable[[torch.Tensor], torch.Tensor]
 ) -> list[torch.dtype]:
     """Return the floating-point result dtypes of ``op`` under float32 on prepared operands of ``node``."""
-    with trial(_operand_tensors(node)), float32_by_default():
+    with trial(_operand_tensors(node)), default_dtype(torch.float32):
         args, kwargs = map_tensors(prepared, fake_arguments(node.args, node.kwargs))
         try:
             result: Any = op(*args, **kwargs)

@@ -10,13 +10,13 @@ import torch
 
 
 @contextlib.contextmanager
-def float32_by_default() -> Iterator[None]:
-    """Set the default dtype to float32 inside of the context; torch's default is global to all threads."""
+def default_dtype(dtype: torch.dtype) -> Iterator[None]:
+    """Set the default dtype inside of the context; torch's default is global to all threads."""
     before = torch.get_default_dtype()
-    if before is torch.float32:
+    if before is dtype:
         yield
         return
-    torch.set_default_dtype(torch.float32)
+    torch.set_default_dtype(dtype)
     try:
         yield
     finally:
@@ -35,7 +35,7 @@ def isolated_torch_state(device: torch.device) -> Iterator[None]:
         cpu,
         torch.autocast("cpu", enabled=False),
         autocast,
-        float32_by_default(),
+        default_dtype(torch.float32),
     ):
         yield
 

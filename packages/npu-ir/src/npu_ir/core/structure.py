@@ -271,7 +271,10 @@ def _require_registered(kind: str) -> PytreeNode:
 
 
 def flatten_like(tree: object, structure: Structure, path: str) -> list[Any]:
-    """Return the leaves of ``tree`` in the order of ``structure``; dict keys may be in any order.
+    """Return the leaves of ``tree`` in the order of ``structure``.
+
+    The keys of dicts are those of the structure where they are equal to them, as for torch's pytree: an enum
+    of strings may stand for its string. Those of a plain dict may be in any order.
 
     Raises:
         ExecutionError: ``tree`` is not nested like ``structure``; names the path.
@@ -279,8 +282,8 @@ def flatten_like(tree: object, structure: Structure, path: str) -> list[Any]:
     if structure.kind == LEAF:
         return [tree]
     wanted = "tuple" if structure.kind == "torch.Size" else structure.kind  # either may stand for the other
-    keys = dict_keys(structure.context) if structure.kind == "dict" else None
-    if type(tree) is dict and keys is not None and set(tree) == set(keys):
+    keys = _dict_keys_of(structure)
+    if isinstance(tree, dict) and _is_dict_of(structure, keys, tree):
         kind, context, parts = structure.kind, structure.context, [tree[key] for key in keys]
     else:
         try:
@@ -300,6 +303,23 @@ def flatten_like(tree: object, structure: Structure, path: str) -> list[Any]:
     for step, part, child in zip(structure._path_segments(), parts, structure.children, strict=True):
         leaves += flatten_like(part, child, path + step)
     return leaves
+
+
+def _dict_keys_of(structure: Structure) -> list[Any]:
+    if structure.kind not in _DICTS:
+        return []
+    return dict_keys(structure.context[1] if structure.kind == "defaultdict" else structure.context)
+
+
+def _is_dict_of(structure: Structure, keys: list[Any], tree: dict[Any, Any]) -> bool:
+    """Return whether a dict is one of a structure with these keys."""
+    if type(tree) is not type_of_container(structure):
+        return False
+    if isinstance(tree, collections.defaultdict) and (
+        tree.default_factory is not DEFAULTS[structure.context[0]]
+    ):
+        return False
+    return set(tree) == set(keys) if structure.kind == "dict" else list(tree) == keys
 
 
 def _misfit(message: str, path: str) -> ExecutionError:

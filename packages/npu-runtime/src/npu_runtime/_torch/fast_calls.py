@@ -8,6 +8,9 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 
+# Copies a list or tuple of tensors into another one, by one call for all.
+copy_all: Callable[..., Any] = torch._foreach_copy_
+
 
 def fast_callables(op: OpOverload) -> Iterator[tuple[str, Callable[..., Any]]]:
     """Yield names and C functions behind PyTorch's Python API for an ATen op, the fastest first.

@@ -14,6 +14,12 @@ from torch._ops import OpOverload
 below_autograd: Any = _C._AutoDispatchBelowAutograd
 # Sets grad mode for this thread, at a tenth of the cost of `torch.set_grad_enabled`.
 record_gradients: Callable[[bool], None] = _C._set_grad_enabled
+# What they return is false in the default state: the numbers of modes, and whether any autocast is enabled.
+STATE_CHANGES: tuple[Callable[[], Any], ...] = (
+    _C._len_torch_function_stack,
+    _C._len_torch_dispatch_stack,
+    _C._is_any_autocast_enabled,
+)
 
 
 def random_state(device: torch.device, seed: int | None = None) -> torch.Tensor:

@@ -21,9 +21,9 @@ __all__ = [
     "TracingContext",
     "autocast_settings",
     "compiler_flag",
-    "is_autocast_enabled",
     "is_tracing",
     "last_node",
+    "set_attributes",
     "swap_weights",
     "unwrapped_step",
     "written_arguments",
@@ -31,12 +31,7 @@ __all__ = [
 
 
 class Branch:
-    """A branch that Python took by the value of a number during tracing.
-
-    Attributes:
-        text: The condition that held, over the names of numbers.
-        names: The names of these numbers.
-    """
+    """A branch that Python took by the value of a number: the condition that held, over names of numbers."""
 
     def __init__(self, condition: Any, names: Mapping[Any, str]) -> None:
         self._condition = condition
@@ -218,8 +213,7 @@ def _batch_norm_decompositions() -> dict[Any, Callable[..., Any]]:
     return {aten.native_batch_norm.default: batch_norm}
 
 
-@contextlib.contextmanager
-def _user_stack_frames() -> Iterator[None]:
+def _user_stack_frames() -> contextlib.AbstractContextManager[None]:
     """Keep the stack frames of all user code in FX nodes: PyTorch keeps those of ``forward`` only."""
     from torch.fx.proxy import TracerBase
 
@@ -231,11 +225,7 @@ def _user_stack_frames() -> Iterator[None]:
         users = [frame for frame in inside if _is_user_code(frame.filename)]
         return traceback.StackSummary.from_list(users) if users else known(self, frames)
 
-    TracerBase._filter_traceback_frames = filter_frames  # type: ignore[assignment,method-assign]
-    try:
-        yield
-    finally:
-        TracerBase._filter_traceback_frames = known  # type: ignore[method-assign]
+    return set_attributes((TracerBase, "_filter_traceback_frames", filter_frames))
 
 
 def _is_user_code(path: str) -> bool:
@@ -254,16 +244,23 @@ def _without_onednn() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def compiler_flag() -> Iterator[None]:
+def set_attributes(*changes: tuple[Any, str, Any]) -> Iterator[None]:
+    """Set attributes of objects, each given with its name and value, for the block."""
+    before = [(owner, name, getattr(owner, name)) for owner, name, _ in changes]
+    try:
+        for change in changes:
+            setattr(*change)
+        yield
+    finally:
+        for change in before:
+            setattr(*change)
+
+
+def compiler_flag() -> contextlib.AbstractContextManager[None]:
     """Set the flag of compilation: optimizers then keep numbers in tensors, instead of reading them."""
     from torch import compiler
 
-    before = compiler._is_compiling_flag
-    compiler._is_compiling_flag = True
-    try:
-        yield
-    finally:
-        compiler._is_compiling_flag = before
+    return set_attributes((compiler, "_is_compiling_flag", True))
 
 
 @contextlib.contextmanager
@@ -320,11 +317,6 @@ def global_module_hooks() -> list[dict[int, Callable[..., Any]]]:
         module._global_backward_pre_hooks,
         module._global_backward_hooks,
     ]
-
-
-def is_autocast_enabled() -> bool:
-    """Return whether ``torch.autocast`` is enabled, for any device."""
-    return bool(torch._C._is_any_autocast_enabled())
 
 
 def autocast_settings() -> tuple[tuple[bool, torch.dtype], ...]:

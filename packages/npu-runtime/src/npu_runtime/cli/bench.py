@@ -27,7 +27,6 @@ from npu_runtime.cli.saved_graph import (
     add_timed_graph,
     load_call,
     make_executor,
-    set_threads,
     write_json,
 )
 
@@ -77,6 +76,7 @@ def run(options: argparse.Namespace) -> int:
     """Time calls, print and save the times, and return the exit code: whether the results can be compared."""
     from npu_ir import Interpreter
     from npu_runtime.diagnostics.profile import take_turns
+    from npu_runtime.executor.engine import thread_count
 
     saved = load_call(options)
     torch.manual_seed(options.seed)
@@ -90,7 +90,7 @@ def run(options: argparse.Namespace) -> int:
     interpreter = Interpreter(saved.graph, weights)
     calls = _calls(model, interpreter, executor, saved.call)
     options.progress.stage("timing calls")
-    with set_threads(options):
+    with thread_count(options.threads):
         difference = _difference((interpreter, executor), saved, options.seed)
         timings = take_turns(calls, repeat=options.repeat)
         threads = torch.get_num_threads()

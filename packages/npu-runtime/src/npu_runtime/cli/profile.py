@@ -11,7 +11,7 @@ from npu_ir.cli import input_text
 from npu_ir.cli.console import print_facts, print_table
 from npu_ir.cli.options import add_output, integer_from
 from npu_ir.cli.quantities import count_text
-from npu_runtime.cli.saved_graph import HELP, add_timed_graph, load_executor, set_threads, write_json
+from npu_runtime.cli.saved_graph import HELP, add_timed_graph, load_executor, write_json
 
 _LIMIT = 20
 _EPILOG = f"""\
@@ -55,11 +55,12 @@ def add_to(commands: Any) -> None:
 def run(options: argparse.Namespace) -> None:
     """Profile the graph, print a table, and save the profile."""
     from npu_runtime.diagnostics.profile import profile
+    from npu_runtime.executor.engine import thread_count
 
     saved, executor, facts = load_executor(options)
     torch.manual_seed(options.seed)
     options.progress.stage("timing steps")
-    with set_threads(options):
+    with thread_count(options.threads):
         measured = profile(executor, saved.call.args, saved.call.kwargs, repeat=options.repeat)
     columns, rows = measured.rows(options.by)
     shown = rows[: options.limit or None]

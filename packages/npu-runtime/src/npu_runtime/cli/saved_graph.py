@@ -77,10 +77,7 @@ def add_data(parser: argparse.ArgumentParser, use: str = "") -> None:
 class SavedGraph:
     """A saved graph, and a call of it.
 
-    Attributes:
-        graph: The graph.
-        call: The arguments of the call.
-        facts: Facts about the call to print, by title.
+    ``facts`` are those about the call to print, by title.
     """
 
     graph: Graph
@@ -163,18 +160,6 @@ def load_executor(options: argparse.Namespace) -> tuple[SavedGraph, IRExecutor, 
     weights, origin = select_weights(saved.graph, options, options.seed)
     options.progress.stage("preparing the executor")
     return saved, make_executor(saved.graph, weights, options), {"weights": origin, **saved.facts}
-
-
-@contextlib.contextmanager
-def set_threads(options: argparse.Namespace) -> Iterator[None]:
-    """Set the number of threads of ops to that of the command line, for the block."""
-    before = torch.get_num_threads()
-    if options.threads is not None:
-        torch.set_num_threads(options.threads)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def write_json(data: Any, path: Path, what: str) -> None:

@@ -21,13 +21,7 @@ Weights = Mapping[str, torch.Tensor]
 
 @dataclass(frozen=True, slots=True)
 class SideText:
-    """One side as named on the command line.
-
-    Attributes:
-        text: The whole text.
-        kind: The word before the colon.
-        rest: The text after the colon.
-    """
+    """One side as named on the command line: the whole text, and what is before and after its colon."""
 
     text: str
     kind: str

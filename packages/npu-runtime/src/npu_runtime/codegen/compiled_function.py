@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -9,35 +10,42 @@ from types import MappingProxyType, TracebackType
 from typing import Any, TypeAlias
 
 from npu_ir import NpuError, Value
-from npu_runtime.codegen.python_source import Source
-from npu_runtime.lowering.instruction import failure_of
+from npu_runtime.codegen.python_source import Source, generate_source
+from npu_runtime.lowering.instruction import Instruction, failure_of
 
 # A generated function with bound weights: takes the values of the symbols, then the inputs; returns a tuple.
 BoundFunction: TypeAlias = Callable[..., "tuple[Any, ...]"]
 
 
 class CompiledFunction:
-    """A generated function, compiled once; weights can be bound to it any number of times.
+    """A generated function, compiled at first use; weights can be bound to it any number of times.
 
     Args:
         name: The name of the graph.
-        source: The generated source.
+        inputs: As for `generate_source`, like the next two.
+        instructions: Likewise.
+        results: Likewise.
     """
 
-    def __init__(self, name: str, source: Source) -> None:
-        self.source = source
-        self._bind: Callable[..., BoundFunction] = load_function("bind", name, source.text, {})
-        self._filename = self._bind.__code__.co_filename
+    def __init__(
+        self, name: str, inputs: Sequence[Value], instructions: Sequence[Instruction], results: Sequence[Any]
+    ) -> None:
+        self._name = name
+        self._parts = inputs, instructions, results
+
+    @functools.cached_property
+    def source(self) -> Source:
+        """The generated source."""
+        return generate_source(self._name, *self._parts)
+
+    @functools.cached_property
+    def _bind(self) -> Callable[..., BoundFunction]:
+        return load_function("bind", self._name, self.source.text, {})
 
     def bind(
         self, weights: Mapping[Value, Any], ops: Sequence[Callable[..., Any]] | None = None
     ) -> BoundFunction:
-        """Return the function with weights bound.
-
-        Args:
-            weights: The tensors by value.
-            ops: Callables in place of ``source.ops``.
-        """
+        """Return the function with weights bound, calling ``ops`` in place of ``source.ops`` if given."""
         called = self.source.ops if ops is None else ops
         return self._bind(
             called, tuple(weights[value] for value in self.source.weights), self.source.literals
@@ -53,7 +61,7 @@ class CompiledFunction:
         Raises:
             ExecutionError: Names node, module and source line.
         """
-        frame = _find_frame(self._filename, error.__traceback__)
+        frame = _find_frame(self._bind.__code__.co_filename, error.__traceback__)
         instruction = self.source.lines.get(frame[0]) if frame else None
         if instruction is None or frame is None or (isinstance(error, NpuError) and error.where):
             return
@@ -62,14 +70,7 @@ class CompiledFunction:
 
 
 def load_function(function: str, name: str, text: str, constants: Mapping[str, Any]) -> Callable[..., Any]:
-    """Run generated source; return a function that it defines.
-
-    Args:
-        function: The name of the function.
-        name: The name of the program in tracebacks.
-        text: The source.
-        constants: Its globals.
-    """
+    """Run generated source with these globals, ``name`` in tracebacks; return a function that it defines."""
     # linecache asks `__loader__` for the source of tracebacks and caches it by filename: hence the digest.
     digest = hashlib.sha256(text.encode()).hexdigest()[:8]
     filename = f"npu-program/{re.sub(r'[^0-9A-Za-z_.-]', '_', name)}-{digest}.py"

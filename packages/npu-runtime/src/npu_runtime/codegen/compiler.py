@@ -19,7 +19,6 @@ from npu_ir.interpreter.run_nodes import require_in_range
 from npu_ir.interpreter.size_choice import choose_sizes
 from npu_runtime.backends.registry import named_backends
 from npu_runtime.codegen.compiled_function import CompiledFunction
-from npu_runtime.codegen.python_source import generate_source
 from npu_runtime.lowering.alias_sets import AliasSets
 from npu_runtime.lowering.inplace_reuse import reuse_in_place
 from npu_runtime.lowering.instruction import Instruction
@@ -67,8 +66,9 @@ def compile_graph(lowered: LoweredGraph, device: torch.device, known: Mapping[Va
     fused = fuse_views(unfused, kept)
     alias_sets = AliasSets(fused, kept)
     instructions = reuse_in_place(fused, alias_sets)
-    source = generate_source(graph.name, (*graph.inputs, *mutated_state(graph)), instructions, graph.returned)
-    return Compiled(tuple(unfused), tuple(instructions), CompiledFunction(graph.name, source), alias_sets)
+    inputs = (*graph.inputs, *mutated_state(graph))
+    function = CompiledFunction(graph.name, inputs, instructions, graph.returned)
+    return Compiled(tuple(unfused), tuple(instructions), function, alias_sets)
 
 
 def mutated_state(graph: Graph) -> tuple[Value, ...]:

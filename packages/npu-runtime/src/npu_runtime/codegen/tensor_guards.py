@@ -69,10 +69,6 @@ def _are_distinct(tensors: Sequence[torch.Tensor]) -> bool:
 class TensorGuards:
     """Guards on the tensors of calls that fit.
 
-    Args:
-        layouts: What the tensors have to be, in order.
-        device: Where they have to be.
-
     Attributes:
         known: The guards, the most frequent first, each with the values of the symbols in all sizes of its
             tensors; None where sizes are left open.

@@ -39,12 +39,7 @@ _T = TypeVar("_T")
 class Engine:
     """A compiled graph with its bound weights and its mutated state.
 
-    Args:
-        graph: The program.
-        compiled: The compiled graph.
-        bound: Its weights.
-        device: The device to run on.
-        threads: The number of intra-op threads during calls; None for that of the process.
+    ``threads`` is the number of intra-op threads during calls; None for that of the process.
     """
 
     def __init__(
@@ -139,14 +134,7 @@ class Engine:
     def call_node_by_node(
         self, args: Sequence[Any], kwargs: Mapping[str, Any], observe: Observer, *, check_nan: bool = False
     ) -> Sequence[Any]:
-        """Return the same as `call`, run node by node.
-
-        Args:
-            args: Positional arguments.
-            kwargs: Keyword arguments.
-            observe: The observer, called after each node.
-            check_nan: Fail at the first node that produces a NaN from inputs without any.
-        """
+        """Return the same as `call`, run node by node; options as for `run_node_by_node`."""
         run = functools.partial(self._node_by_node, check_nan=check_nan)
         if self._is_concurrent:
             return run(args, kwargs, observe)
@@ -268,7 +256,7 @@ class Engine:
     def _exclusively(self, function: Callable[..., _T], *arguments: Any) -> _T:
         """Call a function with the lock of the mutated state, and the requested number of threads."""
         if self._threads is not None:
-            with _thread_count(self._threads):
+            with thread_count(self._threads):
                 return self._locked(function, *arguments)
         return self._locked(function, *arguments)
 
@@ -295,11 +283,11 @@ _THREAD_COUNT_LOCK = threading.RLock()
 
 
 @contextlib.contextmanager
-def _thread_count(count: int) -> Iterator[None]:
-    """Set the number of intra-op threads."""
+def thread_count(count: int | None) -> Iterator[None]:
+    """Set the number of intra-op threads for the block; None leaves it."""
     with _THREAD_COUNT_LOCK:
         before = torch.get_num_threads()
-        if count == before:
+        if count is None or count == before:
             yield
             return
         torch.set_num_threads(count)

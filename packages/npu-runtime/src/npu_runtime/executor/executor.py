@@ -185,13 +185,12 @@ class IRExecutor:
         Raises:
             ExecutionError: As for a call; or a NaN is found, or there is no value of a given name.
         """
-        observer = make_observer(self._compiled.unfused, self.graph, return_intermediates, on_node)
+        observe, kept = make_observer(self._compiled.unfused, self.graph, return_intermediates, on_node)
         returned = self._engine.call_node_by_node(
-            positional_tuple(args), kwargs or {}, observer.observe, check_nan=check_nan
+            positional_tuple(args), kwargs or {}, observe, check_nan=check_nan
         )
         results = self._unflatten(returned[: self._result_count])
-        intermediates = self._engine.apart(observer.intermediates)
-        return Run(results, intermediates, self._engine.mutations(returned))
+        return Run(results, self._engine.apart(kept), self._engine.mutations(returned))
 
     @property
     def instructions(self) -> tuple[Instruction, ...]:

@@ -22,12 +22,8 @@ _CHOICES = (
 class InputUpdates:
     """Handling of the new contents of mutated inputs by the calls of an executor.
 
-    Args:
-        graph: The program.
-        choice: The ``updates`` option of the user; None if not given.
-
     Attributes:
-        choice: The same.
+        choice: The ``updates`` option of the user; None if not given.
         targets: The inputs that the model writes to.
         are_dropped: Whether calls just return the results.
 
@@ -60,19 +56,12 @@ class InputUpdates:
             )
 
     def contents(self, updates: Sequence[Any]) -> dict[str, torch.Tensor]:
-        """Return the new content of each input that the model writes to, by name.
-
-        Args:
-            updates: The new contents of all values that the graph updates.
-        """
+        """Return the new content of each input that the model writes to, by name, of all that are updated."""
         new = dict(zip(self._graph.updates, updates, strict=True))
         return {value.name: new[value] for value in self.targets}
 
     def writable_targets(self, inputs: Sequence[Any]) -> list[torch.Tensor]:
-        """Return the tensors of a call to write to.
-
-        Args:
-            inputs: The inputs of the graph, as given.
+        """Return the tensors to write to, among the inputs of a call.
 
         Raises:
             ExecutionError: One of them cannot be written to.
@@ -85,13 +74,7 @@ class InputUpdates:
     def write(
         self, targets: Sequence[torch.Tensor], contents: Sequence[torch.Tensor], results: list[Any]
     ) -> None:
-        """Write new contents into the tensors of a call; results in their memory are replaced by copies.
-
-        Args:
-            targets: The tensors returned by `writable_targets`.
-            contents: The new content of each.
-            results: The results of the call.
-        """
+        """Write new contents into `writable_targets`; results in their memory are replaced by copies."""
 
         def is_overwritten(item: Any) -> bool:
             return any(shares_memory(item, target) for target in targets)

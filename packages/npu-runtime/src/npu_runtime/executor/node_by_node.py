@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -29,53 +29,39 @@ class Run:
     mutations: Mapping[str, torch.Tensor]
 
 
-@dataclass
-class NodeObserver:
-    """Observer of the nodes of a run.
-
-    Attributes:
-        requested: Whether to keep all values, or the names of those to keep.
-        on_node: Called after each node, if given.
-        intermediates: The values kept so far, by name.
-    """
-
-    requested: bool | Collection[str]
-    on_node: Observer | None
-    intermediates: dict[str, Any] = field(default_factory=dict)
-
-    def observe(self, node: OpNode, outputs: list[Any]) -> None:
-        """Record the outputs of a node."""
-        for value, item in zip(node.outputs, outputs, strict=True):
-            if self.requested is True or (
-                not isinstance(self.requested, bool) and value.name in self.requested
-            ):
-                self.intermediates[value.name] = item
-        if self.on_node is not None:
-            self.on_node(node, outputs)
-
-
 def make_observer(
     instructions: Iterable[Instruction],
     graph: Graph,
     wanted: bool | str | Collection[str],
     on_node: Observer | None,
-) -> NodeObserver:
-    """Return an observer that keeps the requested values.
+) -> tuple[Observer, dict[str, Any]]:
+    """Return an observer, which also calls ``on_node``, and the dict in which it keeps values by name.
 
     Raises:
-        ExecutionError: A name is not that of an output of an instruction.
+        ExecutionError: A wanted name is not that of an output of an instruction.
     """
-    wanted = frozenset([wanted]) if isinstance(wanted, str) else wanted
-    if not isinstance(wanted, bool):
-        names = {value.name for instruction in instructions for value in instruction.outputs}
-        unknown = sorted(set(wanted) - names)
-        if unknown:
-            raise ExecutionError(
-                f"no node of the graph computes %{unknown[0]}, or it is internal to a partition of a backend",
-                where=f"graph {graph.name!r}",
-                fix="take names from executor.graph: passes may have replaced values",
-            )
-    return NodeObserver(wanted, on_node)
+    names = {value.name for instruction in instructions for value in instruction.outputs}
+    if isinstance(wanted, bool):
+        requested = names if wanted else set[str]()
+    else:
+        requested = {wanted} if isinstance(wanted, str) else set(wanted)
+    unknown = sorted(requested - names)
+    if unknown:
+        raise ExecutionError(
+            f"no node of the graph computes %{unknown[0]}, or it is internal to a partition of a backend",
+            where=f"graph {graph.name!r}",
+            fix="take names from executor.graph: passes may have replaced values",
+        )
+    kept: dict[str, Any] = {}
+
+    def observe(node: OpNode, outputs: list[Any]) -> None:
+        for value, item in zip(node.outputs, outputs, strict=True):
+            if value.name in requested:
+                kept[value.name] = item
+        if on_node is not None:
+            on_node(node, outputs)
+
+    return observe, kept
 
 
 def run_node_by_node(

@@ -54,24 +54,13 @@ def read_weights(weights: Weights, graph: Graph) -> Mapping[str, torch.Tensor] |
 
 
 def select_passes(passes: Passes, device: torch.device, backends: Sequence[Backend]) -> Passes:
-    """Return the passes for a step: ``"train-cpu"`` instead of ``"train"`` if ATen runs all of it on a CPU.
-
-    Args:
-        passes: As requested by the caller.
-        device: The device of the step.
-        backends: The backends that run it.
-    """
+    """Return the passes for a step: ``"train-cpu"`` for ``"train"`` if ATen runs all of it on a CPU."""
     is_ours = device.type == "cpu" and all(backend.name == ATEN for backend in backends)
     return _TRAIN_CPU if passes == _TRAIN and is_ours and _TRAIN_CPU in all_pipelines() else passes
 
 
 def reject_cpu_passes_elsewhere(graph: Graph, passes: Passes, device: torch.device) -> None:
-    """Refuse passes and ops for CPUs on another device.
-
-    Args:
-        graph: After the passes.
-        passes: As requested by the caller.
-        device: The device to run on.
+    """Refuse passes, and ops in the graph that they made, for CPUs on another device.
 
     Raises:
         ExecutionError: The passes are a pipeline for CPUs, or a node calls an op that exists on CPUs only.

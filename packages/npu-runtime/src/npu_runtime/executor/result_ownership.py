@@ -44,12 +44,7 @@ class ResultPlan:
 
 
 def plan_results(graph: Graph, alias_sets: AliasSets) -> ResultPlan:
-    """Return the copies that the results of ``graph`` need.
-
-    Args:
-        graph: The program.
-        alias_sets: The alias sets of its values.
-    """
+    """Return the copies that the results of ``graph`` need."""
     returned = graph.returned
     count = len(graph.results[1])
     sets = [alias_sets.representative(item) if isinstance(item, Value) else None for item in returned]
@@ -65,12 +60,7 @@ def plan_results(graph: Graph, alias_sets: AliasSets) -> ResultPlan:
 
 
 def copied_values(graph: Graph, alias_sets: AliasSets) -> list[Value]:
-    """Return the values that a call copies after its last instruction, or may copy; each once.
-
-    Args:
-        graph: The program.
-        alias_sets: The alias sets of its values.
-    """
+    """Return the values that a call copies after its last instruction, or may copy; each once."""
     own = {alias_sets.representative(value) for value in _constant_values(graph)}
     plan = plan_results(graph, alias_sets)
     new = list(graph.updates.values())

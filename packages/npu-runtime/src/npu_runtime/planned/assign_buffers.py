@@ -35,12 +35,7 @@ from npu_runtime.planned.copies import append_staging_copies, commit_copies, cop
 class BufferAssigner:
     """Buffer assigner: one greedy pass over the instructions.
 
-    Args:
-        graph: The program.
-        compute: The instructions of the compute phase.
-        commit: The instructions of the commit phase.
-        constants: The values that are known at bind time, in order.
-        once: The instructions that compute some of these.
+    ``constants`` are known at bind time, in order; the instructions ``once`` compute some of these.
     """
 
     def __init__(
@@ -222,6 +217,8 @@ class BufferAssigner:
             returns=Returns.NOTHING,
             traits=None,
         )
+        if not calls and set(self._graph.outputs).issuperset(instruction.outputs):
+            self.assignment.functional[written] = instruction
         return [*calls, self._bind_lists(written)]
 
     def _bind_lists(self, instruction: Instruction) -> Instruction:

@@ -22,12 +22,7 @@ Allocator = Callable[[TensorType, torch.device], torch.Tensor]
 
 
 class DeferredBinding:
-    """Placeholder of a callable that is created once tensors are known.
-
-    Args:
-        lists: The values that it operates on, as lists.
-        bind: Returns the callable for the tensors of each list.
-    """
+    """Placeholder of a callable that ``bind`` returns once the tensors of lists of values are known."""
 
     def __init__(self, lists: Sequence[Sequence[Value]], bind: Callable[..., Callable[..., Any]]) -> None:
         self._lists = lists

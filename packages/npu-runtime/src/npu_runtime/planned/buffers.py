@@ -89,6 +89,8 @@ class BufferAssignment:
         compute: The instructions of the compute phase.
         commit: The instructions of the commit phase.
         staging_copies: Staging copies by the value that they replace as a result or new content.
+        functional: The instructions in whose place others write results of the graph into planned memory, by
+            these.
         last_use: The number of the last instruction that needs a value.
     """
 
@@ -101,6 +103,7 @@ class BufferAssignment:
     compute: list[Instruction] = field(default_factory=list)
     commit: list[Instruction] = field(default_factory=list)
     staging_copies: dict[Value, Value] = field(default_factory=dict)
+    functional: dict[Instruction, Instruction] = field(default_factory=dict)
     last_use: dict[Value, int] = field(default_factory=dict)
 
     def last_use_of(self, allocation: Allocation) -> int:

@@ -14,12 +14,7 @@ from npu_runtime.codegen.call_binder import make_binder, positional_tuple
 
 
 class CallInputs:
-    """The inputs of a graph in its calls: tensors, for its fixed buffers, and numbers.
-
-    Args:
-        graph: The graph that is called.
-        device: The device that it runs on.
-    """
+    """The inputs of a graph in its calls: tensors, for its fixed buffers, and numbers."""
 
     def __init__(self, graph: Graph, device: torch.device) -> None:
         self._graph = graph

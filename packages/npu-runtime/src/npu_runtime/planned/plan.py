@@ -53,9 +53,10 @@ class Plan:
         lower_bound_bytes: The maximum of the live bytes in the arena: no assignment of offsets needs less.
         made_bytes: The sum of the dynamic values of one run, at most; workspaces of ops are not counted.
         compute: The generated function of the compute phase, which writes only to the arena.
-        commit: The generated function of the commit phase, which writes state.
-        passed: The values that the compute phase passes on: dynamic inputs of the commit phase, and dynamic
-            results.
+        commit: The generated function of the commit phase, which writes state, and returns the results.
+        fresh: The results that `compute_fresh` returns in memory of their own.
+        compute_fresh: `compute`, but for the memory of these results.
+        passed: The values that the compute phase passes on: dynamic inputs of the commit phase, and results.
         actions: The actions of binding, in order.
         staging_copies: Staging copies by the result that they replace.
     """
@@ -69,6 +70,8 @@ class Plan:
     made_bytes: int
     compute: CompiledFunction
     commit: CompiledFunction
+    fresh: frozenset[Value]
+    compute_fresh: CompiledFunction
     passed: tuple[Value, ...]
     actions: tuple[Action, ...]
     staging_copies: Mapping[Value, Value]

@@ -14,7 +14,6 @@ from npu_ir.plugins.backend import Backend
 from npu_runtime.backends.registry import usable_backends
 from npu_runtime.codegen.compiled_function import CompiledFunction
 from npu_runtime.codegen.compiler import make_region_runner
-from npu_runtime.codegen.python_source import generate_source
 from npu_runtime.executor.options import select_device
 from npu_runtime.lowering.instruction import Instruction
 from npu_runtime.lowering.instruction_selection import select_call, select_instructions
@@ -22,6 +21,7 @@ from npu_runtime.lowering.lowered_graph import LoweredGraph, lower
 from npu_runtime.lowering.view_fusion import fuse_views
 from npu_runtime.planned.arena import Span, assign_offsets, lower_bound
 from npu_runtime.planned.assign_buffers import BufferAssigner
+from npu_runtime.planned.binding import DeferredBinding
 from npu_runtime.planned.buffers import BufferAssignment, BufferKind
 from npu_runtime.planned.phases import find_constants, split_constants, split_phases
 from npu_runtime.planned.plan import Buffer, Plan
@@ -71,11 +71,17 @@ def _plan(lowered: LoweredGraph, device: torch.device) -> Plan:
         allocation.offset = offset
     numbers = [value for value in graph.inputs if not isinstance(value.type, TensorType)]
     results = [
-        item
-        for item in graph.outputs
-        if item not in assignment.staging_copies and not assignment.is_fixed(item)
+        assignment.staging_copies.get(item, item) if isinstance(item, Value) else item
+        for item in graph.results[1]
     ]
-    passed = tuple(dict.fromkeys([*_values_across_phases(assignment, numbers), *results]))
+    tensors = [item for item in results if isinstance(item, Value) and item not in numbers]
+    passed = tuple(dict.fromkeys([*_values_across_phases(assignment, numbers), *tensors]))
+    fresh = _find_fresh(assignment)
+    functional = [fresh.get(item, item) for item in assignment.compute]
+    compute, compute_fresh = (
+        _compile_phase(f"{graph.name} compute", numbers, instructions, passed)
+        for instructions in (assignment.compute, functional)
+    )
     return Plan(
         lowered=lowered,
         device=device,
@@ -84,8 +90,10 @@ def _plan(lowered: LoweredGraph, device: torch.device) -> Plan:
         arena_bytes=size,
         lower_bound_bytes=lower_bound(spans),
         made_bytes=sum(span_bytes(value.type) for value in assignment.allocated),
-        compute=_compile_phase(f"{graph.name} compute", numbers, assignment.compute, passed),
-        commit=_compile_phase(f"{graph.name} commit", [*numbers, *passed], assignment.commit, ()),
+        compute=compute,
+        commit=_compile_phase(f"{graph.name} commit", [*numbers, *passed], assignment.commit, results),
+        fresh=frozenset(value for instruction in fresh.values() for value in instruction.outputs),
+        compute_fresh=compute_fresh,
         passed=passed,
         actions=tuple(assignment.actions),
         staging_copies=dict(assignment.staging_copies),
@@ -160,10 +168,34 @@ def _values_across_phases(assignment: BufferAssignment, numbers: Sequence[Value]
     return [value for value in dict.fromkeys(read) if value in dynamic and value not in numbers]
 
 
+def _find_fresh(assignment: BufferAssignment) -> dict[Instruction, Instruction]:
+    """Return the instructions that write results into the arena, with those that return them in new memory.
+
+    Left out are results that are read in the arena: as views, by what is bound to it, in the commit phase.
+    """
+    read = {value for instruction in assignment.commit for value in instruction.inputs}
+    for instruction in assignment.compute:
+        if isinstance(instruction.function, DeferredBinding):
+            read.update(instruction.inputs)
+    return {
+        written: instruction
+        for written, instruction in assignment.functional.items()
+        if instruction.traits is not None
+        and all(instruction.traits.has_stated_strides)
+        and not any(instruction.traits.shares)
+        and read.isdisjoint(instruction.outputs)
+        and all(
+            allocation.values[-1] is value  # nothing is a view of it, or takes over its memory
+            for value in instruction.outputs
+            for allocation in assignment.allocations_of[value]
+        )
+    }
+
+
 def _compile_phase(
-    name: str, inputs: Sequence[Value], instructions: Sequence[Instruction], results: Sequence[Value]
+    name: str, inputs: Sequence[Value], instructions: Sequence[Instruction], results: Sequence[Any]
 ) -> CompiledFunction:
-    return CompiledFunction(name, generate_source(name, tuple(dict.fromkeys(inputs)), instructions, results))
+    return CompiledFunction(name, tuple(dict.fromkeys(inputs)), instructions, results)
 
 
 def _describe_buffers(assignment: BufferAssignment) -> list[Buffer]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -12,6 +13,7 @@ from npu_ir import ExecutionError, TensorType, Value
 from npu_ir.core.isolation import isolated_torch_state
 from npu_ir.core.structure import make_unflatten
 from npu_ir.core.symbol_values import SymbolValues
+from npu_runtime._torch.fast_calls import copy_all
 from npu_runtime._torch.state import below_autograd, has_default_torch_state, record_gradients
 from npu_runtime.codegen.compiled_function import BoundFunction, CompiledFunction
 from npu_runtime.planned.binding import Allocator, DeferredBinding, allocate, bind_tensors
@@ -62,25 +64,24 @@ class PlannedProgram:
         self.inputs = tuple(self._tensors.get(value) for value in graph.inputs)
         self.fixed = tuple(item for item in self.inputs if item is not None)
         self.numbers = tuple(value.name for value in graph.inputs if not isinstance(value.type, TensorType))
-        self._leaves = [
-            plan.staging_copies.get(item, item) if isinstance(item, Value) else item
-            for item in graph.results[1]
-        ]
+        leaves = graph.results[1]
         self.outputs = tuple(
-            self._tensors.get(item) if isinstance(item, Value) else item for item in self._leaves
+            self._tensors.get(plan.staging_copies.get(item, item)) if isinstance(item, Value) else item
+            for item in leaves
         )
         self.tensors = {value.name: item for value, item in self._tensors.items()}
-        self._dynamic_results = [
-            (index, plan.passed.index(item) if item in plan.passed else self._number_index(item))
-            for index, item in enumerate(self._leaves)
-            if isinstance(item, Value) and item not in self._tensors
+        # The results that are not the caller's, even of a run that does not borrow.
+        self._borrowed = [
+            index
+            for index, item in enumerate(leaves)
+            if isinstance(item, Value) and isinstance(item.type, TensorType) and item not in plan.fresh
         ]
         self._unflatten = make_unflatten(graph.results[0])
         self._call_inputs = CallInputs(graph, plan.device)
 
-    def _number_index(self, value: Value) -> int:
-        """Return the index of an input number in `numbers`, counted from the end: negative."""
-        return self.numbers.index(value.name) - len(self.numbers)
+    @functools.cached_property
+    def _compute_fresh(self) -> BoundFunction:
+        return self._bind(self.plan.compute_fresh)
 
     def with_observer(self, observe: Callable[[Callable[..., Any]], Any]) -> PlannedProgram:
         """Return a copy over the same memory that calls ``observe(function)`` before each instruction."""
@@ -136,15 +137,23 @@ class PlannedProgram:
         """Run both phases on the contents of the inputs; see `step`."""
         return self.step((), numbers)
 
-    def step(self, given: Sequence[torch.Tensor], numbers: Sequence[Any]) -> Sequence[Any]:
+    def step(
+        self,
+        given: Sequence[torch.Tensor],
+        numbers: Sequence[Any],
+        borrow: bool = True,
+        in_default_state: bool = False,
+    ) -> Sequence[Any]:
         """Copy the tensors of a call into the fixed inputs, and run both phases.
 
         Args:
             given: A tensor of the same type for each of `fixed`; or none, to run on what these hold.
             numbers: A number for each of `numbers`.
+            borrow: Return results in fixed tensors, which the next run overwrites, and not in new memory.
+            in_default_state: The caller has asked `has_default_torch_state`; otherwise it is asked here.
 
         Returns:
-            The results, flat, in fixed tensors, which the next run overwrites.
+            The results, flat.
 
         Raises:
             ExecutionError: A node fails; if that is in the compute phase, no state has changed.
@@ -155,14 +164,14 @@ class PlannedProgram:
                 where=f"graph {self.plan.graph.name!r}",
                 fix=f"give {', '.join(self.numbers) or 'none'}, in this order",
             )
-        if not has_default_torch_state():
+        if not (in_default_state or has_default_torch_state()):
             with isolated_torch_state(self.plan.device):
-                return self._launch(given, numbers)
+                return self._launch(given, numbers, borrow)
         # Set directly: `torch.set_grad_enabled` takes ten times as long.
         before = torch.is_grad_enabled()
         record_gradients(False)
         try:
-            return self._launch(given, numbers)
+            return self._launch(given, numbers, borrow)
         finally:
             record_gradients(before)
 
@@ -170,20 +179,20 @@ class PlannedProgram:
         """Return the results in the model's structure: fixed tensors, which the next call overwrites."""
         return self._unflatten(self.run(*self.load(args, kwargs)))
 
-    def _launch(self, given: Sequence[torch.Tensor], numbers: Sequence[Any]) -> Sequence[Any]:
+    def _launch(self, given: Sequence[torch.Tensor], numbers: Sequence[Any], borrow: bool) -> Sequence[Any]:
+        compute = self._compute if borrow else self._compute_fresh
         try:
             with below_autograd():
-                for fixed, item in zip(self.fixed, given):  # noqa: B905 - as many, or none
-                    fixed.copy_(item)
-                computed = self._compute(self._symbols, *numbers)
-                self._commit(self._symbols, *numbers, *computed)
+                if given:
+                    copy_all(self.fixed, given)
+                results = self._commit(self._symbols, *numbers, *compute(self._symbols, *numbers))
         except Exception as error:
-            self.plan.compute.explain(error, self._tensors)
-            self.plan.commit.explain(error, self._tensors)
+            for phase in (self.plan.compute, self.plan.compute_fresh, self.plan.commit):
+                phase.explain(error, self._tensors)
             raise
-        if not self._dynamic_results:
-            return self.outputs
-        results = list(self.outputs)
-        for index, position in self._dynamic_results:
-            results[index] = computed[position] if position >= 0 else numbers[position]
-        return tuple(results)
+        if borrow or not self._borrowed:
+            return results
+        own = list(results)
+        for index in self._borrowed:
+            own[index] = own[index].clone()
+        return own

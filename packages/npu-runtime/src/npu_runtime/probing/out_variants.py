@@ -112,11 +112,7 @@ def find_in_place(call: ObservedCall) -> tuple[str, Callable[..., Any]] | None:
 
 
 class _Trial:
-    """Trial runs of out-variants against the outputs of a call.
-
-    Attributes:
-        expected: The outputs of the call.
-    """
+    """Trial runs of out-variants against the expected outputs of a call."""
 
     def __init__(self, call: ObservedCall) -> None:
         self._call = call

@@ -55,13 +55,7 @@ class Trial:
             return self.backend.prepare(self.graph, self.ops, self.device)
 
     def require(self, outputs: Sequence[Any], inputs: Sequence[Any], when: str) -> None:
-        """Refuse outputs that are not what the interpreter returns.
-
-        Args:
-            outputs: The outputs of the backend.
-            inputs: Its inputs.
-            when: The situation, for the message.
-        """
+        """Refuse outputs that are not what the interpreter returns; the message says ``when``."""
         problem = output_problem(
             self.graph, outputs, self.compute_expected(inputs), self.device, self.tolerance
         )

@@ -74,7 +74,7 @@ class CompileArtifact(CompiledStep):
 
         Args:
             batch: The batch, of the types that the step was traced for.
-            borrow: Return the tensors that the next step overwrites, instead of copies.
+            borrow: Return the tensors that the next step overwrites, instead of new ones.
             named: Further arguments. ``hyperparameters`` are by default the current ones of the optimizers.
 
         Raises:

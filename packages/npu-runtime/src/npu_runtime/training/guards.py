@@ -19,8 +19,9 @@ from torch.nn import Module
 from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
+from npu_runtime._torch.state import STATE_CHANGES, has_default_torch_state
 from npu_runtime._torch.tensors import make_tensor_guard
-from npu_runtime._torch.tracing import autocast_settings, global_module_hooks, is_autocast_enabled
+from npu_runtime._torch.tracing import autocast_settings, global_module_hooks
 from npu_runtime.codegen.compiled_function import load_function
 from npu_runtime.training.tracing import hyperparameters
 from npu_runtime.training.tracing.components import TrainingComponents
@@ -35,6 +36,9 @@ class Guards:
 
     Args:
         components: The training components; their parameters have no hooks, which a step must not have.
+
+    Attributes:
+        in_default_state: Whether `has_default_torch_state`: wherever the guards hold, or nowhere.
     """
 
     def __init__(self, components: TrainingComponents) -> None:
@@ -48,6 +52,7 @@ class Guards:
         self._parameters = list(components.parameters().values())
         self._tensors = [*self._parameters, *components.buffers().values()]
         self._types = self._current_types()
+        self.in_default_state = has_default_torch_state()
         self._flags, self._parts, self._memory = _Conditions(), _Conditions(), _Conditions()
         self._add_modes()
         self._add_settings()
@@ -101,12 +106,17 @@ class Guards:
     def _add_modes(self) -> None:
         flags = self._flags
         flags.add("{}() is {}", torch.get_default_dtype, torch.get_default_dtype())
-        if is_autocast_enabled():
-            flags.add("{}() == {}", autocast_settings, autocast_settings())
+        if self.in_default_state:
+            flags.add("not ({}() or {}() or {}())", *STATE_CHANGES)
         else:
-            flags.add("not {}()", is_autocast_enabled)
+            flags.add("not {}()", has_default_torch_state)
+            flags.add("{}() == {}", autocast_settings, autocast_settings())
         for module in self._modules:
-            flags.add("{}.training is {}", module, module.training)
+            # In its dict, where it usually is: `Module.__getattr__` makes other reads slow.
+            if "training" in vars(module):
+                flags.add("{}['training'] is {}", vars(module), module.training)
+            else:
+                flags.add("{}.training is {}", module, module.training)
         if self._tensors:
             # In C for all at once: requires_grad, types, sizes and strides.
             sizes, strides = zip(*((item.shape, item.stride()) for item in self._tensors), strict=True)
@@ -124,7 +134,9 @@ class Guards:
             # An open number that becomes a setting, as weight_decay=0 is, selects another specialization.
             for key in group.keys() - {"params", *keys}:
                 if type(group[key]) is float:
-                    self._flags.add("(type({0}[{1}]) is float and {2}({0}[{1}]))", group, key, math.isfinite)
+                    # The same number as before, in most calls.
+                    text = "({0}[{1}] is {2} or type({0}[{1}]) is float and {3}({0}[{1}]))"
+                    self._flags.add(text, group, key, group[key], math.isfinite)
                 else:
                     self._flags.add("{}({}[{}])", hyperparameters.is_open, group, key)
             if keys:
@@ -139,13 +151,15 @@ class Guards:
         unhooked = _Unhooked([owner for owner in hooks if not owner], self._parameters)
         # Every hook has a handle, and handles are numbered: few calls look for new hooks.
         parts.add("({0}.next_id == {1}.handle_id or {1}.holds())", RemovableHandle, unhooked)
-        parts.add("not any({})", [owner for owner in owners if not owner])
+        empty = [owner for owner in owners if not owner]
+        if empty:
+            parts.add(f"not ({' or '.join(['{}'] * len(empty))})", *empty)
         for owner in filter(None, owners + hooks):
-            parts.add("len({}) == {}", owner, len(owner))
+            parts.add(f"len({{}}) == {len(owner)}", owner)
             parts.add_items(owner, owner)
         for module in self._modules:
             parts.add("type({}) is {}", module, type(module))
-            parts.add("len({}) == {}", vars(module), len(vars(module)))  # an attribute was added or deleted
+            parts.add(f"len({{}}) == {len(vars(module))}", vars(module))  # an attribute was added or deleted
             # Attributes that a trace bakes in by identity: functions, tuples of sizes, tensors, private ones.
             parts.add_items(
                 vars(module),
@@ -165,7 +179,10 @@ class Guards:
         for optimizer in self._optimizers:
             # load_state_dict() replaces the groups, too: a reader of hyperparameters would read stale ones.
             memory.add_elements("{}.param_groups", optimizer, optimizer.param_groups)
-            memory.add_elements("[*{}.state.values()]", optimizer, list(optimizer.state.values()))
+            if optimizer.state:
+                memory.add_elements("[*{}.state.values()]", optimizer, list(optimizer.state.values()))
+            else:
+                memory.add("not {}.state", optimizer)
             for entries in optimizer.state.values():
                 memory.add_items(entries, entries)
 
@@ -191,10 +208,6 @@ def _hook_dicts(item: Module | Optimizer) -> Iterator[dict[Any, Any]]:
 
 class _Unhooked:
     """The claim that dicts of hooks are empty and parameters have no hooks.
-
-    Args:
-        owners: The dicts.
-        parameters: The parameters.
 
     Attributes:
         handle_id: The number of the next handle of a hook when the claim last held.
@@ -240,7 +253,7 @@ class _Conditions:
 
     def add_elements(self, text: str, owner: Any, elements: Sequence[Any]) -> None:
         """Add that the list which an expression returns has the same objects as elements."""
-        self.add(f"len(items := {text}) == {{}}", owner, len(elements))
+        self.add(f"len(items := {text}) == {len(elements)}", owner)
         for index, element in enumerate(elements):
             self.add(f"items[{index}] is {{}}", element)
 

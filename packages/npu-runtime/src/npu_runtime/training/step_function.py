@@ -23,14 +23,7 @@ LossFunction = Callable[..., Any]
 class StepFunction:
     """A training step of a model, an optimizer and a loss function; a call takes one step in eager PyTorch.
 
-    Attributes:
-        model: Called with the inputs.
-        optimizer: An optimizer of the model's parameters.
-        loss_fn: As for `TrainStep`; what it returns besides the loss is returned unchanged.
-        accumulate: As for `StepOptions`, like the next three.
-        clip_grad_norm: As for `StepOptions`.
-        clip_grad_value: As for `StepOptions`.
-        autocast: As for `StepOptions`.
+    What ``loss_fn`` returns besides the loss is returned unchanged. Other fields are as for `StepOptions`.
     """
 
     model: Module

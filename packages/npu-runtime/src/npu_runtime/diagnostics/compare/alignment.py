@@ -10,13 +10,7 @@ from npu_ir import Graph, Origin, TensorType, Value
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A value of one graph, and its counterpart in another.
-
-    Attributes:
-        order: The positions of both in the order of their graphs.
-        left: The value of the first graph.
-        right: The value of the other.
-    """
+    """A value of one graph, its counterpart in another, and the positions of both in their graphs."""
 
     order: tuple[int, int]
     left: Value

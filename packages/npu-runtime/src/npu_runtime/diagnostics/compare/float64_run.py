@@ -8,7 +8,6 @@ measured.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -17,7 +16,7 @@ from typing import Any
 import torch
 
 from npu_ir import Graph, NpuError, OpNode, TensorType, Value
-from npu_ir.core.isolation import isolated_torch_state
+from npu_ir.core.isolation import default_dtype, isolated_torch_state
 from npu_ir.core.structure import unflatten
 from npu_ir.ops.effects import is_random, is_view
 from npu_ir.ops.execution import adapt_regions, binding_of, location_of, run_op
@@ -48,17 +47,6 @@ def promote_dtypes(item: Any) -> Any:
     return torch.float64 if item.is_floating_point and is_numeric(item) else item
 
 
-@contextlib.contextmanager
-def default_float64() -> Iterator[None]:
-    """Set the default dtype to float64 for the block, in all threads."""
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(before)
-
-
 # Ops that reinterpret the bits of floats, which differ in float64.
 _BIT_OPS = ("aten.view.dtype", "aten.view_copy.dtype")
 # Discontinuous ops with floating-point results: rounding of an input can change these by a whole step.
@@ -72,11 +60,7 @@ _FAILURES = (ArithmeticError, AssertionError, LookupError, NpuError, RuntimeErro
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """A placeholder of a value that could not be computed in float64.
-
-    Attributes:
-        reason: The reason in a few words, with the node where it began.
-    """
+    """A placeholder of a value that could not be computed in float64; the reason names the first node."""
 
     reason: str
 
@@ -214,7 +198,7 @@ def _run_promoted(node: OpNode, inputs: Sequence[Any], device: torch.device) -> 
     if reason is not None:
         return [Missing(reason)] * len(node.outputs)
     try:
-        with isolated_torch_state(device), default_float64():
+        with isolated_torch_state(device), default_dtype(torch.float64):
             results = _call_op(node, inputs, device)
     except _FAILURES as error:
         text = str(error).splitlines()[0][:120] if str(error) else repr(error)

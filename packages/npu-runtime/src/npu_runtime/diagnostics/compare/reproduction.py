@@ -54,14 +54,7 @@ GRAPH, TENSORS, FACTS = "node.json", "tensors.safetensors", "facts.json"
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A divergence in a value of a node.
-
-    Attributes:
-        row: Its row of the comparison.
-        value: The value in the graph of side b.
-        a: The value of side a.
-        b: The value of side b.
-    """
+    """A divergence in a value of a node: its row, the value in the graph of side b, and what both gave."""
 
     row: Row
     value: Value
@@ -216,12 +209,7 @@ def replay(
 
 @dataclass(frozen=True, slots=True)
 class _Reference:
-    """A reference value.
-
-    Attributes:
-        name: Its name in the text.
-        item: A tensor or number.
-    """
+    """A reference value, a tensor or number, and its name in the text."""
 
     name: str
     item: Any

@@ -34,13 +34,7 @@ Weights = Mapping[str, torch.Tensor]
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The outcome of one run.
-
-    Attributes:
-        results: The flat results.
-        updates: The new contents of mutated state, by name.
-        notes: Notes for the reader of the comparison.
-    """
+    """The outcome of one run: flat results, new contents of mutated state by name, notes for the reader."""
 
     results: list[Any]
     updates: dict[str, torch.Tensor]
@@ -225,11 +219,7 @@ class ModuleSide(GraphSide):
 
 @dataclass(frozen=True)
 class Float64:
-    """A request to run a graph in float64, with weights, inputs and constants promoted; see `float64`.
-
-    Attributes:
-        graph: The graph.
-    """
+    """A request to run a graph in float64, with weights, inputs and constants promoted; see `float64`."""
 
     graph: Graph
 

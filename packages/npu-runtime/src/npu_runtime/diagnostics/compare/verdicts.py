@@ -40,12 +40,7 @@ class SideValue:
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """A value of the float64 runs.
-
-    Attributes:
-        exact: Of the exact run; or `Missing`.
-        rounded: Of the run with simulated rounding to the dtypes of the graph.
-    """
+    """A value of the float64 runs, or `Missing`: exact, and rounded to the dtypes of the graph."""
 
     exact: Any
     rounded: Any
@@ -53,12 +48,7 @@ class Reference:
 
 @dataclass(frozen=True, slots=True)
 class Judge:
-    """The tolerances of a comparison, and the verdict on two values.
-
-    Attributes:
-        rtol: Relative tolerance; None for that of each dtype.
-        atol: Absolute tolerance; None for that of each dtype.
-    """
+    """The tolerances of a comparison, None for those of each dtype, and the verdict on two values."""
 
     rtol: float | None
     atol: float | None
@@ -66,12 +56,7 @@ class Judge:
     def judge(self, row: Row, a: SideValue, b: SideValue, reference: Reference, *, same_strides: bool) -> Row:
         """Return ``row`` with the difference, the errors, and the problem if the values diverge.
 
-        Args:
-            row: The row of the value.
-            a: The value of side a.
-            b: The value of side b.
-            reference: The value in float64.
-            same_strides: Both graphs declare the same strides, so both sides should have them.
+        With ``same_strides``, both graphs declare the same ones, so both sides should have them.
         """
         unrounded = b.item, a.item
         a, b = _unify_dtypes(a, b)

@@ -20,11 +20,7 @@ def chrome_trace(
 ) -> dict[str, Any]:
     """Return the events of one run, with durations that include the overhead of the clocks.
 
-    Args:
-        graph: Name of the graph.
-        names: Name and module of each instruction, in order.
-        facts: Further facts of each, plain data.
-        readings: The clock before and after each instruction, in seconds.
+    Each instruction has a name and module, further facts, and two readings: before and after it, in seconds.
     """
     times = [(reading - readings[0]) * 1e6 for reading in readings]
     spans = list(zip(times[::2], times[1::2], strict=True))

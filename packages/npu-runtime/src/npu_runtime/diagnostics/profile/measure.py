@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -55,94 +55,65 @@ def profile(
         )
     given, named = positional_tuple(args), dict(kwargs or {})
     traffic = _measure_traffic(executor, given, named)
-    clock = Clock()
-    timed, untimed = executor.instrumented(clock.wrap), executor.instrumented(lambda function: function)
+    readings: list[float] = []
+    timed, untimed = (
+        executor.instrumented(wrap) for wrap in (functools.partial(_add_clock, readings), lambda item: item)
+    )
     for _ in range(warmup):
         untimed(*given, **named)
         timed(*given, **named)
     calls, runs = [], []
     for _ in range(repeat):
         calls.append(_seconds(lambda: untimed(*given, **named)))
-        clock.readings.clear()
+        readings.clear()
         seconds = _seconds(lambda: timed(*given, **named))
-        runs.append(TimedRun(seconds, tuple(clock.readings)))
-    return _make_profile(executor, calls, runs, traffic, ClockCost.measure())
+        runs.append((seconds, tuple(readings)))
+    return _make_profile(executor, calls, runs, traffic)
 
 
-@dataclass(frozen=True, slots=True)
-class TimedRun:
-    """The time of one run with clocks, and the readings before and after each instruction."""
+def _add_clock(readings: list[float], function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that does the same, and appends the time before and after it, in seconds."""
+    now, take = time.perf_counter, readings.append
 
-    seconds: float
-    readings: tuple[float, ...]
+    def call(*args: Any, **kwargs: Any) -> Any:
+        start = now()
+        result = function(*args, **kwargs)
+        end = now()
+        take(start)  # after the second reading, which must not time the list
+        take(end)
+        return result
 
-    @property
-    def instruction_seconds(self) -> list[float]:
-        return [end - start for start, end in zip(self.readings[::2], self.readings[1::2], strict=True)]
-
-
-class Clock:
-    """A clock around each call of an instrumented executor.
-
-    Attributes:
-        readings: Two per call, before and after it, in seconds.
-    """
-
-    def __init__(self) -> None:
-        self.readings: list[float] = []
-
-    def wrap(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a function that does the same, and is timed."""
-        now, take = time.perf_counter, self.readings.append
-
-        def call(*args: Any, **kwargs: Any) -> Any:
-            start = now()
-            result = function(*args, **kwargs)
-            end = now()
-            take(start)  # after the second reading, which must not time the list
-            take(end)
-            return result
-
-        return call
+    return call
 
 
-@dataclass(frozen=True, slots=True)
-class ClockCost:
-    """The overhead of a clock, in seconds.
+def _instruction_seconds(readings: Sequence[float]) -> list[float]:
+    return [end - start for start, end in zip(readings[::2], readings[1::2], strict=True)]
 
-    Attributes:
-        inside: The part between its two readings.
-        outside: The rest.
-    """
 
-    inside: float
-    outside: float
-
-    @staticmethod
-    def measure() -> ClockCost:
-        """Return the overhead, measured by clocks around an empty function."""
-        clock = Clock()
-        timed = clock.wrap(lambda *_args: None)
-        whole = statistics.median(_seconds(lambda: timed(1, 2)) for _ in range(_CALIBRATIONS))
-        # The time between readings includes the call of the empty function itself.
-        read = statistics.median(TimedRun(0.0, tuple(clock.readings)).instruction_seconds)
-        return ClockCost(read, max(0.0, whole - read))
+def _clock_seconds() -> tuple[float, float]:
+    """Return the overhead of a clock between its readings and outside of them, around an empty function."""
+    readings: list[float] = []
+    timed = _add_clock(readings, lambda *_args: None)
+    whole = statistics.median(_seconds(lambda: timed(1, 2)) for _ in range(_CALIBRATIONS))
+    # The time between readings includes the call of the empty function itself.
+    read = statistics.median(_instruction_seconds(readings))
+    return read, max(0.0, whole - read)
 
 
 def _make_profile(
     executor: IRExecutor,
     calls: list[float],
-    runs: list[TimedRun],
+    runs: list[tuple[float, tuple[float, ...]]],
     traffic: list[tuple[int, int]],
-    cost: ClockCost,
 ) -> Profile:
+    inside, outside = _clock_seconds()
     instructions = executor.instructions
-    columns = list(zip(*(run.instruction_seconds for run in runs), strict=True))
-    taken = [[max(0.0, seconds - cost.inside) for seconds in column] for column in columns]
+    columns = list(zip(*(_instruction_seconds(readings) for _, readings in runs), strict=True))
+    taken = [[max(0.0, seconds - inside) for seconds in column] for column in columns]
     total = sum(map(statistics.median, taken))
     count = FlopCounter()
-    between = statistics.median(run.seconds - sum(run.instruction_seconds) for run in runs)
-    typical = sorted(runs, key=lambda run: run.seconds)[len(runs) // 2]
+    between = statistics.median(seconds - sum(_instruction_seconds(readings)) for seconds, readings in runs)
+    _, typical = sorted(runs, key=lambda run: run[0])[len(runs) // 2]
     steps = [
         _summarize(instruction, times, total, moved, count)
         for instruction, times, moved in zip(instructions, taken, traffic, strict=True)
@@ -151,13 +122,13 @@ def _make_profile(
         graph=executor.graph.name,
         steps=tuple(steps),
         call_seconds=statistics.median(calls),
-        timed_call_seconds=statistics.median(run.seconds for run in runs),
-        between_seconds=max(0.0, between - len(instructions) * cost.outside),
-        clock_seconds=cost.inside,
+        timed_call_seconds=statistics.median(seconds for seconds, _ in runs),
+        between_seconds=max(0.0, between - len(instructions) * outside),
+        clock_seconds=inside,
         repeat=len(runs),
         threads=executor.threads or torch.get_num_threads(),
         device=str(executor.device),
-        readings=typical.readings,
+        readings=typical,
     )
 
 

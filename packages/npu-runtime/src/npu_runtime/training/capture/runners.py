@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -40,15 +41,23 @@ class Runner(Protocol):
     def load(self, batch: Sequence[torch.Tensor]) -> None:
         """Copy a batch, a tensor for each input that is one, into the fixed inputs."""
 
-    def run(self, batch: Sequence[torch.Tensor], numbers: Sequence[Any]) -> Sequence[Any]:
+    def run(
+        self,
+        batch: Sequence[torch.Tensor],
+        numbers: Sequence[Any],
+        borrow: bool = True,
+        in_default_state: bool = False,
+    ) -> Sequence[Any]:
         """Take one step on a batch, or on the contents of the inputs if it is empty.
 
         Args:
             batch: As for `load`.
             numbers: The scalar inputs of the graph, in order.
+            borrow: The next step may overwrite the results.
+            in_default_state: As for `PlannedProgram.step`.
 
         Returns:
-            The flat results, which the next step overwrites.
+            The flat results.
         """
 
 
@@ -74,7 +83,33 @@ class PlannedRunner:
         self.lowered = program.plan.lowered
 
 
-class RecordedRunner:
+class _LoadingRunner(abc.ABC):
+    """Base of runners that copy a batch in, then launch a step."""
+
+    @abc.abstractmethod
+    def load(self, batch: Sequence[torch.Tensor]) -> None: ...
+
+    @abc.abstractmethod
+    def launch(self, numbers: Sequence[Any]) -> Sequence[Any]:
+        """Take one step on the contents of the inputs; return the flat results, which are not copied."""
+
+    def run(
+        self,
+        batch: Sequence[torch.Tensor],
+        numbers: Sequence[Any],
+        borrow: bool = True,
+        in_default_state: bool = False,  # noqa: ARG002 - a launch asks itself, or does not depend on it
+    ) -> Sequence[Any]:
+        """Take one step; see `Runner.run`."""
+        if batch:
+            self.load(batch)
+        results = self.launch(numbers)
+        if borrow:
+            return results
+        return [item.clone() if isinstance(item, torch.Tensor) else item for item in results]
+
+
+class RecordedRunner(_LoadingRunner):
     """A runner of a recorded program; its scalars are 0-d tensors, which are filled before each replay.
 
     Args:
@@ -89,16 +124,16 @@ class RecordedRunner:
         self.tensors: Mapping[str, torch.Tensor] = tensors_of(program)
         inputs = [(value, self.tensors[value.name]) for value in graph.inputs]
         self.inputs = tuple(item if isinstance(value.type, TensorType) else None for value, item in inputs)
-        self.load = functools.partial(copy_tensors, [item for item in self.inputs if item is not None])
+        self._fixed = [item for item in self.inputs if item is not None]
         self._number_tensors = [item for value, item in inputs if not isinstance(value.type, TensorType)]
         self._filled_numbers: list[Any] = [None] * len(self._number_tensors)
         self._outputs = program.outputs
         self.lowered = program.plan.lowered
 
-    def run(self, batch: Sequence[torch.Tensor], numbers: Sequence[Any]) -> Sequence[Any]:
-        """Take one step."""
-        if batch:
-            self.load(batch)
+    def load(self, batch: Sequence[torch.Tensor]) -> None:
+        copy_tensors(self._fixed, batch)
+
+    def launch(self, numbers: Sequence[Any]) -> Sequence[Any]:
         # A fill is a kernel launch: only scalars that changed are filled, such as a scheduled learning rate.
         for index, (number, before) in enumerate(zip(numbers, self._filled_numbers, strict=True)):
             if number != before:
@@ -108,7 +143,7 @@ class RecordedRunner:
         return self._outputs
 
 
-class ExecutorRunner:
+class ExecutorRunner(_LoadingRunner):
     """A runner of an uncaptured step: the executor allocates its results, and state is updated in place.
 
     Args:
@@ -154,10 +189,8 @@ class ExecutorRunner:
             else:
                 self._held[value].copy_(item.detach())
 
-    def run(self, batch: Sequence[torch.Tensor], numbers: Sequence[Any]) -> Sequence[Any]:
+    def launch(self, numbers: Sequence[Any]) -> Sequence[Any]:
         """Take one step; the state is updated after all of it has been computed."""
-        if batch:
-            self.load(batch)
         arguments = {**self._held, **dict(zip(self._numbers, numbers, strict=True))}
         structure, leaves = self._graph.call
         args, kwargs = unflatten(

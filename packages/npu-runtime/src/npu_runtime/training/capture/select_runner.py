@@ -29,15 +29,7 @@ from npu_runtime.training.checks.violations import CaptureReport
 
 @dataclass(frozen=True)
 class CapturePolicy:
-    """The settings of a capture; the graph is planned once, and can be bound to weights many times.
-
-    Attributes:
-        graph: The graph, with scalar inputs.
-        backends: The backends, in order of preference.
-        device: The device of the step.
-        report: The report of the capture check; None without one.
-        options: How the step is captured.
-    """
+    """The settings of a capture; the graph is planned once, and can be bound to weights many times."""
 
     graph: Graph
     backends: Sequence[Backend]

@@ -30,13 +30,7 @@ __all__ = ["Dump", "call_log_dump", "graph_dump", "lowered_dumps", "plan_dump", 
 
 @dataclass(frozen=True, slots=True)
 class Dump:
-    """One stage of the compilation, to be written to files.
-
-    Attributes:
-        name: The name of its files, without their suffix: ``20_ir``.
-        text: The text for people.
-        data: The same as plain data.
-    """
+    """One stage of the compilation, for files of a name such as ``20_ir``: as text, and as plain data."""
 
     name: str
     text: str

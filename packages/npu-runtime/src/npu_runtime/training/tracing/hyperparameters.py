@@ -103,7 +103,8 @@ def make_reader(optimizers: Mapping[str, Optimizer], names: Sequence[str]) -> Ca
             groups[variable] = group
             for key, value in group.items():
                 for name, path in _paths(f"{group_prefix(prefix, index)}.{key}", value):
-                    terms[name] = f"float({variable}[{key!r}]{path})"
+                    entry = f"{variable}[{key!r}]{path}"
+                    terms[name] = f"n if type(n := {entry}) is float else float(n)"
     text = f"def read():\n    return [{', '.join(terms[name] for name in names)}]\n"
     read: Callable[[], list[float]] = load_function("read", "hyperparameters", text, groups)
     return read

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,7 +18,7 @@ import torch
 from torch.fx import GraphModule, Node
 
 from npu_runtime._torch.ops import OpOverload
-from npu_runtime._torch.tracing import last_node
+from npu_runtime._torch.tracing import last_node, set_attributes
 from npu_runtime.errors import TracingError
 
 _FIX = "let the step draw random numbers as they come: seed the generator outside"
@@ -37,8 +37,7 @@ class RandomStates:
     events: list[tuple[Node | None, str, int]] = field(default_factory=list)
     saved: list[Any] = field(default_factory=list)
 
-    @contextlib.contextmanager
-    def recording(self) -> Iterator[None]:
+    def recording(self) -> contextlib.AbstractContextManager[None]:
         """Record the calls that save and set states, for the block.
 
         Raises:
@@ -50,16 +49,13 @@ class RandomStates:
             "manual_seed": _refuse_seed,
         }
         thread = threading.get_ident()
-        before = [
-            (owner, name, getattr(owner, name)) for owner in (torch, torch.random) for name in replacements
-        ]
-        try:
-            for owner, name, function in before:
-                setattr(owner, name, _dispatch_by_thread(thread, replacements[name], function))
-            yield
-        finally:
-            for owner, name, function in before:
-                setattr(owner, name, function)
+        return set_attributes(
+            *(
+                (owner, name, _dispatch_by_thread(thread, function, getattr(owner, name)))
+                for owner in (torch, torch.random)
+                for name, function in replacements.items()
+            )
+        )
 
     def _save(self) -> Any:
         self.saved.append(object())

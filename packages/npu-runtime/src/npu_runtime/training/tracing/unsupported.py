@@ -7,7 +7,7 @@ import functools
 import operator
 import os
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -18,7 +18,7 @@ from torch.nn import Module
 from npu_ir.capture.export_messages import strip_advice
 from npu_ir.capture.fx_nodes import location_of
 from npu_runtime._torch.ops import OpOverload
-from npu_runtime._torch.tracing import is_tracing, written_arguments
+from npu_runtime._torch.tracing import is_tracing, set_attributes, written_arguments
 from npu_runtime.errors import TracingError
 from npu_runtime.training.tracing.components import TrainingComponents
 
@@ -54,8 +54,7 @@ def scaler_error(what: str, where: str = "") -> TracingError:
     )
 
 
-@contextlib.contextmanager
-def reject_scalers() -> Iterator[None]:
+def reject_scalers() -> contextlib.AbstractContextManager[None]:
     """Raise when a traced step calls an enabled GradScaler, before its state becomes fake tensors."""
     kind = torch.amp.GradScaler
     plain = {name: getattr(kind, name) for name in ("scale", "unscale_", "step", "update")}
@@ -70,13 +69,7 @@ def reject_scalers() -> Iterator[None]:
 
         return method
 
-    try:
-        for name in plain:
-            setattr(kind, name, refusing(name))
-        yield
-    finally:
-        for name, method in plain.items():
-            setattr(kind, name, method)
+    return set_attributes(*((kind, name, refusing(name)) for name in plain))
 
 
 def require_tensor(result: Any) -> torch.Tensor:
