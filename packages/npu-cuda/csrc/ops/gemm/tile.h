@@ -94,16 +94,17 @@ class Tile {
     }
   }
 
-  // Adds the products of `depth` numbers of each row and as many rows of a panel, which are `stride` elements apart.
+  // Adds the products of `depth` numbers of each row, which are `step` apart, and as many rows of a panel, which are
+  // `stride` elements apart.
   template <class E>
-  NPU_INLINE void add(const Lane* const* rows, const E* panel, int64_t stride, int64_t depth) {
+  NPU_INLINE void add(const Lane* const* rows, const E* panel, int64_t stride, int64_t depth, int64_t step = 1) {
     int64_t k = 0;
     for (; k + kSets <= depth; k += kSets) {
 #pragma GCC unroll 4
-      for (int set = 0; set < kSets; ++set, panel += stride) add_one(set, rows, k + set, panel);
+      for (int set = 0; set < kSets; ++set, panel += stride) add_one(set, rows, (k + set) * step, panel);
     }
     if constexpr (kSets > 1) {
-      for (; k < depth; ++k, panel += stride) add_one(0, rows, k, panel);
+      for (; k < depth; ++k, panel += stride) add_one(0, rows, k * step, panel);
     }
   }
 
@@ -126,18 +127,12 @@ class Tile {
   // Writes `columns` of them; those of a whole tile are written without a question.
   NPU_INLINE void store(Lane* rows, int64_t stride, int64_t columns = kColumns) {
 #pragma GCC unroll 8
-    for (int i = 0; i < kRows; ++i) {
-#pragma GCC unroll 4
-      for (int j = 0; j < kVectors; ++j) {
-        Lane* const to = rows + i * stride + j * kLanes;
-        if (columns >= (j + 1) * kLanes) {
-          *reinterpret_cast<Unaligned*>(to) = sum(0, i, j);
-        } else {
-          const V last = sum(0, i, j);
-          for (int lane = 0; lane < columns - j * kLanes; ++lane) to[lane] = last[lane];
-        }
-      }
-    }
+    for (int i = 0; i < kRows; ++i) store_row(i, rows + i * stride, columns);
+  }
+
+  NPU_INLINE void store(Lane* const* rows, int64_t columns = kColumns) {
+#pragma GCC unroll 8
+    for (int i = 0; i < kRows; ++i) store_row(i, rows[i], columns);
   }
 
  private:
@@ -146,6 +141,18 @@ class Tile {
   static constexpr int kSums = kSets * kRows * kVectors;
 
   NPU_INLINE V& sum(int set, int row, int vector) { return sums_[(set * kRows + row) * kVectors + vector]; }
+
+  NPU_INLINE void store_row(int row, Lane* to, int64_t columns) {
+#pragma GCC unroll 4
+    for (int j = 0; j < kVectors; ++j, to += kLanes, columns -= kLanes) {
+      const V numbers = sum(0, row, j);
+      if (columns >= kLanes) {
+        *reinterpret_cast<Unaligned*>(to) = numbers;
+      } else {
+        for (int lane = 0; lane < columns; ++lane) to[lane] = numbers[lane];
+      }
+    }
+  }
 
   template <class E>
   NPU_INLINE void add_one(int set, const Lane* const* rows, int64_t k, const E* panel) {
