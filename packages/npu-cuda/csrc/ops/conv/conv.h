@@ -4,6 +4,10 @@
 //
 //   Conv               x, w[, bias] -> y         of y its shape says which output padding a transposed one has
 //   ConvWeightGradient x, dy -> dw
+//   PackedConv         x, panels[, bias] -> y    on the host only
+//
+// Panels are those of PackMatrix (ops/gemm/packed.h) of the weights as matrices of [taps * inputs, outputs], one for each
+// group: [groups, panels, taps * inputs, width], of float32 whatever x is.
 //
 // The gradient of x is a Conv of dy by the same weights and attributes, but for `transposed`, which is the other one.
 #pragma once
@@ -14,7 +18,7 @@
 
 namespace npu::conv {
 
-inline constexpr OpKind kConv{370}, kWeightGradient{371};
+inline constexpr OpKind kConv{370}, kWeightGradient{371}, kPackedConv{372};
 inline constexpr int kAxes = 3;  // depth, height, width; of an image with fewer of them the first ones have size 1
 
 struct Attrs {
@@ -23,6 +27,10 @@ struct Attrs {
   int32_t dilation_d = 1, dilation_h = 1, dilation_w = 1;
   int32_t groups = 1;
   int32_t transposed = 0;
+};
+
+struct PackedAttrs : Attrs {
+  int32_t kernel_d = 1, kernel_h = 1, kernel_w = 1;
 };
 
 // A tensor of three spatial axes; strides in elements.
@@ -79,11 +87,14 @@ std::vector<Plane> planes_of(const Geometry& geometry);
 // NotImplemented with the reason where a call is none of a convolution.
 Status check_conv(const OpCall& call);
 Status check_weight_gradient(const OpCall& call);
+Status check_packed(const OpCall& call);
 Geometry geometry_of_conv(const OpCall& call);
 Geometry geometry_of_weight_gradient(const OpCall& call);
+Geometry geometry_of_packed(const OpCall& call);
 WeightStrides strides_of_weights(const Geometry& geometry, const TensorDesc& weights);
 Cost conv_cost(const OpCall& call);
 Cost weight_gradient_cost(const OpCall& call);
+Cost packed_cost(const OpCall& call);
 
 std::vector<OpInfo> infos();
 std::vector<KernelPtr> host_kernels();

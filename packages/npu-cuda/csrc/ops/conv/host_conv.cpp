@@ -29,7 +29,8 @@ struct PlanePlan {
   std::vector<Run> runs;
 };
 
-int64_t panel_columns() { return vector_bytes() == 64 ? 64 : vector_bytes() == 32 ? 16 : 8; }
+// Of panels that a call packs by itself; npu::pack_matrix takes the same.
+int64_t panel_width(int64_t outputs) { return outputs <= 16 ? 16 : outputs <= 32 ? 32 : 64; }
 
 std::vector<Run> runs_of(const Geometry& g, const Bands& bands) {
   const int64_t inputs = g.group_inputs();
@@ -110,10 +111,26 @@ void run_block(const Block& block) {
   RunBlock<16, 2>::run(&block);
 }
 
+// Of the widest tile.
+int64_t tile_columns() { return vector_bytes() == 64 ? 64 : vector_bytes() == 32 ? 16 : 8; }
+
+void run_panel(Block block) {
+  const int64_t count = block.columns, step = tile_columns();
+  for (int64_t left = 0; left < count; left += step) {
+    block.columns = std::min(step, count - left);
+    run_block(block);
+    block.panel += step;
+    block.initial += step;
+    block.sums += step;
+  }
+}
+
 class Plan {
  public:
-  explicit Plan(const OpCall& call)
-      : geometry_(geometry_of_conv(call)), columns_(panel_columns()), panels_((geometry_.group_outputs() + columns_ - 1) / columns_),
+  // `width`: of panels that are given; 0 where a call packs its weights.
+  Plan(const Geometry& geometry, int64_t width)
+      : geometry_(geometry), is_packed_(width > 0), columns_(width ? width : panel_width(geometry_.group_outputs())),
+        panels_((geometry_.group_outputs() + columns_ - 1) / columns_),
         panel_elements_(geometry_.taps() * geometry_.group_inputs() * columns_) {
     for (const Plane& plane : planes_of(geometry_)) {
       PlanePlan& planned = planes_.emplace_back(PlanePlan{bands_of(geometry_, plane, kMostPixels, false), {}});
@@ -128,15 +145,15 @@ class Plan {
   }
 
   void run(const OpCall& call) const {
-    auto* packed = static_cast<float*>(call.workspace);
-    pack(call.inputs[1], packed);
+    if (!is_packed_) pack(call.inputs[1], static_cast<float*>(call.workspace));
+    const auto* packed = static_cast<const float*>(is_packed_ ? call.inputs[1].data : call.workspace);
     const int64_t slices = (int64_t(call.workspace_bytes / sizeof(float)) - packed_elements()) / slice_elements();
     for (const PlanePlan& plane : planes_) run_plane(call, plane, packed, slices);
   }
 
  private:
   int64_t units() const { return geometry_.groups * panels_; }
-  int64_t packed_elements() const { return units() * panel_elements_; }
+  int64_t packed_elements() const { return is_packed_ ? 0 : units() * panel_elements_; }
   // Of one thread: the input and the sums of a band, and where its pixels are.
   int64_t slice_elements() const {
     const int64_t elements = most_band_ + most_pixels_ * (columns_ + 2 * int64_t(sizeof(int64_t) / sizeof(float)));
@@ -149,6 +166,7 @@ class Plan {
                 const float* packed, float* slice) const;
 
   Geometry geometry_;  // but for addresses
+  bool is_packed_;
   int64_t columns_, panels_, panel_elements_;
   std::vector<PlanePlan> planes_;
   int64_t most_band_ = 0, most_pixels_ = 1;
@@ -235,7 +253,7 @@ void Plan::run_band(const OpCall& call, const PlanePlan& plane, const BandPlace&
         block.sums = static_cast<float*>(result.data) + channel;
         block.places = to;
       }
-      run_block(block);
+      run_panel(block);
       block.initial = sums;
       block.initial_stride = columns_;
     } while (run < last);
@@ -249,25 +267,43 @@ void Plan::run_band(const OpCall& call, const PlanePlan& plane, const BandPlace&
 
 class ConvKernel final : public Kernel {
  public:
-  ConvKernel() : Kernel({.kind = kConv, .id = "conv.host", .device = DeviceType::Host}) {}
+  struct Functions {
+    Status (*check)(const OpCall& call);
+    Plan (*plan)(const OpCall& call);
+    Cost (*cost)(const OpCall& call);
+  };
 
-  Status supported(const OpCall& call) const override { return check_conv(call); }
-  uint64_t workspace_bytes(const OpCall& call) const override { return Plan(call).workspace_bytes(); }
-  Cost cost(const OpCall& call) const override { return conv_cost(call); }
-  Status prepare(const OpCall& call, void** state) const override { return *state = new Plan(call), Status(); }
+  ConvKernel(OpKind kind, const char* id, Functions functions)
+      : Kernel({.kind = kind, .id = id, .device = DeviceType::Host}), functions_(functions) {}
+
+  Status supported(const OpCall& call) const override { return functions_.check(call); }
+  uint64_t workspace_bytes(const OpCall& call) const override { return functions_.plan(call).workspace_bytes(); }
+  Cost cost(const OpCall& call) const override { return functions_.cost(call); }
+  Status prepare(const OpCall& call, void** state) const override {
+    return *state = new Plan(functions_.plan(call)), Status();
+  }
   void release(void* state) const noexcept override { delete static_cast<Plan*>(state); }
 
   Status launch(const OpCall& call) const override {
     if (call.outputs[0].numel == 0) return {};
     if (call.state) return static_cast<const Plan*>(call.state)->run(call), Status();
-    return Plan(call).run(call), Status();
+    return functions_.plan(call).run(call), Status();
   }
+
+ private:
+  Functions functions_;
 };
+
+Plan plan_of_conv(const OpCall& call) { return {geometry_of_conv(call), 0}; }
+Plan plan_of_packed(const OpCall& call) { return {geometry_of_packed(call), call.inputs[1].shape[3]}; }
 
 }  // namespace
 
 std::vector<KernelPtr> host_kernels() {
-  return {std::make_shared<ConvKernel>(), depthwise_kernel(), weight_gradient_kernel()};
+  return {std::make_shared<ConvKernel>(kConv, "conv.host", ConvKernel::Functions{check_conv, plan_of_conv, conv_cost}),
+          std::make_shared<ConvKernel>(kPackedConv, "packed_conv.host",
+                                       ConvKernel::Functions{check_packed, plan_of_packed, packed_cost}),
+          depthwise_kernel(), weight_gradient_kernel()};
 }
 
 }  // namespace npu::conv

@@ -144,12 +144,12 @@ class Tile {
 
   NPU_INLINE void store_row(int row, Lane* to, int64_t columns) {
 #pragma GCC unroll 4
-    for (int j = 0; j < kVectors; ++j, to += kLanes, columns -= kLanes) {
+    for (int j = 0; j < kVectors; ++j) {
       const V numbers = sum(0, row, j);
-      if (columns >= kLanes) {
-        *reinterpret_cast<Unaligned*>(to) = numbers;
+      if (columns >= (j + 1) * kLanes) {
+        *reinterpret_cast<Unaligned*>(to + j * kLanes) = numbers;
       } else {
-        for (int lane = 0; lane < columns; ++lane) to[lane] = numbers[lane];
+        for (int lane = 0; lane < columns - j * kLanes; ++lane) to[j * kLanes + lane] = numbers[lane];
       }
     }
   }

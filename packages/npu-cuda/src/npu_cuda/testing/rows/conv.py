@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -104,47 +105,37 @@ def _layouts(conv: _Conv, dtype: str, *, is_last: bool) -> tuple[TensorLayout, T
     return image(conv.x, dtype), image(conv.weight, dtype), image(conv.y, dtype)
 
 
-def _reference(inputs: Sequence[Array], attrs: Attrs, shape: tuple[int, ...]) -> Array:
-    import torch
-
-    x, weight, *bias = (torch.from_numpy(np.ascontiguousarray(each, np.float64)) for each in inputs)
-    names = _AXES[-(x.dim() - 2) :]
+def _arguments(attrs: Attrs, x: Sequence[int], kernel: Sequence[int], y: Sequence[int]) -> list[Any]:
+    """Return the arguments of ``aten.convolution`` behind the tensors; the tensors are given by their sizes."""
+    names = _AXES[-len(kernel) :]
     stride, padding, dilation = (
         [int(attrs.get(f"{name}_{axis}", default)) for axis in names]
         for name, default in (("stride", 1), ("padding", 0), ("dilation", 1))
     )
     further = [0] * len(names)
     if attrs["transposed"]:
-        least = [
-            (size - 1) * s - 2 * p + d * (taps - 1) + 1
-            for size, s, p, d, taps in zip(x.shape[2:], stride, padding, dilation, weight.shape[2:], strict=True)
-        ]
-        further = [size - few for size, few in zip(shape[2:], least, strict=True)]
-    return torch.ops.aten.convolution.default(
-        x, weight, bias[0] if bias else None, stride, padding, dilation,
-        bool(attrs["transposed"]), further, int(attrs["groups"]),
-    ).numpy()  # type: ignore[no-any-return]  # fmt: skip
+        along = zip(x, kernel, y, stride, padding, dilation, strict=True)
+        further = [out - ((size - 1) * s - 2 * p + d * (taps - 1) + 1) for size, taps, out, s, p, d in along]
+    return [stride, padding, dilation, bool(attrs["transposed"]), further, int(attrs["groups"])]
 
 
 def _forward(inputs: Sequence[Array], attrs: Attrs, shapes: Sequence[tuple[int, ...]]) -> list[Array]:
-    return [_reference(inputs, attrs, shapes[0])]
+    import torch
+
+    x, weight, *bias = (torch.tensor(each, dtype=torch.float64) for each in inputs)
+    arguments = _arguments(attrs, x.shape[2:], weight.shape[2:], shapes[0][2:])
+    result = torch.ops.aten.convolution.default(x, weight, bias[0] if bias else None, *arguments)
+    return [result.numpy()]
 
 
 def _weight_gradient(inputs: Sequence[Array], attrs: Attrs, shapes: Sequence[tuple[int, ...]]) -> list[Array]:
-    """Return the gradient by the chain rule: that of sum(dy * y), which is linear in the weights."""
     import torch
 
-    x, dy = (torch.from_numpy(np.ascontiguousarray(each, np.float64)) for each in inputs)
-    names = _AXES[-(x.dim() - 2) :]
-    numbers = [
-        [int(attrs.get(f"{name}_{axis}", default)) for axis in names]
-        for name, default in (("stride", 1), ("padding", 0), ("dilation", 1))
-    ]
-    transposed, groups = bool(attrs["transposed"]), int(attrs["groups"])
+    x, dy = (torch.tensor(each, dtype=torch.float64) for each in inputs)
     weight = torch.zeros(shapes[0], dtype=torch.float64)
-    gradients = torch.ops.aten.convolution_backward.default(
-        dy, x, weight, None, *numbers, transposed, [0] * len(names), groups, [False, True, False]
-    )
+    arguments = _arguments(attrs, x.shape[2:], weight.shape[2:], dy.shape[2:])
+    mask = [False, True, False]
+    gradients = torch.ops.aten.convolution_backward.default(dy, x, weight, None, *arguments, mask)
     return [gradients[1].numpy()]
 
 
@@ -204,12 +195,12 @@ def _shape_refusals(order: tuple[int, int, int]) -> Iterator[Refusal]:
     yield refusal("transposed is 2", "transposed is 2, not 0 or 1", further={"transposed": 2})
     yield refusal("two axes", "x has 2 axes, not 3 to 5", x=TensorLayout((2, 5)))
     yield refusal("integers", "x is int32, not a float of 32 or 16 bits", x=TensorLayout(SMALL.x, "int32"))
-    yield refusal("weights of float16", "the weights is float16", weight=TensorLayout(SMALL.weight, "float16"))
-    yield refusal("weights of one axis", "the weights have 3 axes, x has 4", weight=TensorLayout((9, 5, 3)))
+    yield refusal("weights of float16", "w is float16", weight=TensorLayout(SMALL.weight, "float16"))
+    yield refusal("weights of one axis", "w has 3 axes, x has 4", weight=TensorLayout((9, 5, 3)))
     yield refusal("groups that do not fit", "are not 3 groups", further={"groups": 3})
     yield refusal("weights of other inputs", "not [9, 5, ...]", weight=TensorLayout((9, 4, 3, 3)))
     yield refusal("other images", "x has 3 images, the result 2", x=TensorLayout((3, 5, 7, 6)))
-    yield refusal("no taps", "of no taps", weight=TensorLayout((9, 5, 0, 3)))
+    yield refusal("no taps", "the weights are of no taps", weight=TensorLayout((9, 5, 0, 3)))
     yield refusal("other sizes", "the result has sizes [7, 5], not 6 along axis 3", y=TensorLayout((2, 9, 7, 5)))
 
 
@@ -230,10 +221,61 @@ def _gradient_refusals() -> Iterator[Refusal]:
     yield from misuses("ConvWeightGradient", Case("right", (x, y), (weight,), SMALL.attrs))
 
 
+WIDTH = 16  # of the panels
+
+
+def _panels(conv: _Conv) -> TensorLayout:
+    groups, rows = conv.groups, prod(conv.kernel) * conv.x[1] // conv.groups
+    return TensorLayout((groups, -(-conv.outputs // groups // WIDTH), rows, WIDTH))
+
+
+def _packed_attrs(conv: _Conv) -> dict[str, int]:
+    names = _AXES[-len(conv.kernel) :]
+    return conv.attrs | {f"kernel_{axis}": size for axis, size in zip(names, conv.kernel, strict=True)}
+
+
+def _packed(inputs: Sequence[Array], attrs: Attrs, shapes: Sequence[tuple[int, ...]]) -> list[Array]:
+    """Return the convolution by the weights that panels hold."""
+    x, panels, *bias = inputs
+    groups, outputs, rank = panels.shape[0], shapes[0][1] // panels.shape[0], x.ndim - 2
+    kernel = [int(attrs[f"kernel_{axis}"]) for axis in _AXES[-rank:]]
+    matrices = panels.transpose(0, 2, 1, 3).reshape(groups, panels.shape[2], -1)[..., :outputs]
+    weights = matrices.reshape(groups, *kernel, x.shape[1] // groups, outputs)
+    taps, inner, outer = range(1, rank + 1), rank + 1, rank + 2
+    order = (0, inner, outer, *taps) if attrs["transposed"] else (0, outer, inner, *taps)
+    weights = weights.transpose(order)
+    return _forward([x, weights.reshape(-1, *weights.shape[2:]), *bias], attrs, shapes)
+
+
+def _packed_cases() -> Iterator[Case]:
+    for name, conv in CONVS:
+        x, _, y = _layouts(conv, "float32", is_last=True)
+        bias = TensorLayout((conv.outputs,))
+        yield Case(name, (x, _panels(conv), bias), (y,), _packed_attrs(conv), terms=conv.terms)
+    for dtype in FLOATS:
+        x, _, y = _layouts(SMALL, dtype, is_last=False)
+        yield Case(f"{dtype}, contiguous", (x, _panels(SMALL)), (y,), _packed_attrs(SMALL), terms=SMALL.terms)
+
+
+def _packed_refusals() -> Iterator[Refusal]:
+    x, _, y = _layouts(SMALL, "float32", is_last=False)
+    panels, attrs = _panels(SMALL), _packed_attrs(SMALL)
+    for name, changed, match in (
+        ("panels of float16", TensorLayout(panels.shape, "float16"), "the panels is float16, not float32"),
+        ("panels with gaps", TensorLayout(panels.shape, strides=(900, 900, 17, 1)), "is not contiguous"),
+        ("narrow panels", TensorLayout((1, 2, 45, 8)), "not those of 1 matrices of [45, 9]"),
+        ("panels of fewer rows", TensorLayout((1, 1, 40, 16)), "not those of 1 matrices of [45, 9]"),
+    ):
+        yield Refusal(name, (x, changed), (y,), "NotImplemented", match, attrs)
+    yield Refusal("no taps", (x, panels), (y,), "NotImplemented", "of no taps", attrs | {"kernel_h": 0})
+    yield from misuses("PackedConv", Case("right", (x, panels), (y,), attrs))
+
+
 CONV_ROWS = (
     OpRow("conv", "Conv", "CONV", _forward, _forward_cases, _forward_refusals, sized=True),
     OpRow(
         "conv_weight_gradient", "ConvWeightGradient", "CNVW", _weight_gradient, _gradient_cases,
         _gradient_refusals, sized=True,
     ),
+    OpRow("packed_conv", "PackedConv", "CNVP", _packed, _packed_cases, _packed_refusals, sized=True),
 )  # fmt: skip
