@@ -30,7 +30,7 @@ std::vector<T> joined(Lists<T> lists) {
 
 std::vector<OpInfo> builtin_ops() {
   return joined<OpInfo>({pointwise::infos(), reduce::infos(), rows::infos(), rows::nll_infos(),
-                         indexing::infos(), conv::infos(), {gemm_info(), copy_info(), fused_info(), attention::info()}});
+                         indexing::infos(), conv::infos(), {gemm_info(), copy_info(), fused_info()}, attention::infos()});
 }
 
 std::vector<KernelPtr> builtin_kernels() {

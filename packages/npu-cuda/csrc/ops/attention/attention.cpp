@@ -46,6 +46,23 @@ View view_of_rows(const TensorDesc& tensor) {
   return {static_cast<char*>(tensor.data), {tensor.strides[0], tensor.strides[1], tensor.strides[2], 0}};
 }
 
+// The Attention that a gradient is of.
+struct ForwardCall {
+  OpCall call;
+  TensorDesc inputs[4], outputs[2];
+
+  explicit ForwardCall(const OpCall& whole) : call(whole) {
+    for (int i = 0; i < 3; ++i) inputs[i] = whole.inputs[1 + i];
+    for (int i = 0; i < 2; ++i) outputs[i] = whole.inputs[4 + i];
+    if (whole.num_inputs == 7) inputs[3] = whole.inputs[6];
+    call.num_inputs = whole.num_inputs - 3;
+    call.num_outputs = 2;
+    call.inputs = inputs;
+    call.outputs = outputs;
+  }
+  ForwardCall(const ForwardCall&) = delete;
+};
+
 }  // namespace
 
 Status check(const OpCall& call) {
@@ -102,9 +119,38 @@ Cost cost(const OpCall& call) {
   return cost_of(call, 2 * pairs * double(q.shape[3] + v.shape[3]) * (attrs_of<Attrs>(call).is_causal ? 0.5 : 1.0));
 }
 
-OpInfo info() {
-  return {.kind = kAttention, .name = "Attention", .min_inputs = 3, .max_inputs = 4, .num_outputs = 1, .max_outputs = 2,
-          .schema = make_schema<Attrs>("ATTN", {field("scale", &Attrs::scale), field("is_causal", &Attrs::is_causal)})};
+Status check_gradient(const OpCall& call) {
+  const ForwardCall forward(call);
+  NPU_TRY(check(forward.call));
+  const TensorDesc &d_o = call.inputs[0], &q = call.inputs[1], &k = call.inputs[2];
+  NPU_TRY(expect_dtype(d_o, q.dtype, "do"));
+  NPU_TRY(expect_same_shape(d_o, call.inputs[4], "do", "o"));
+  if (k.shape[1] != q.shape[1]) {
+    return Status::not_implemented("k has " + std::to_string(k.shape[1]) + " heads, q has " + std::to_string(q.shape[1]));
+  }
+  static constexpr const char *names[] = {"q", "k", "v"}, *gradients[] = {"dq", "dk", "dv"};
+  for (int i = 0; i < 3; ++i) {
+    NPU_TRY(expect_dtype(call.outputs[i], q.dtype, gradients[i]));
+    NPU_TRY(expect_same_shape(call.outputs[i], call.inputs[1 + i], gradients[i], names[i]));
+  }
+  return {};
+}
+
+Geometry geometry_of_gradient(const OpCall& call) {
+  Geometry g = geometry_of(ForwardCall(call).call);
+  g.d_o = view_of(call.inputs[0]);
+  g.d_q = view_of(call.outputs[0]), g.d_k = view_of(call.outputs[1]), g.d_v = view_of(call.outputs[2]);
+  return g;
+}
+
+Cost gradient_cost(const OpCall& call) { return cost_of(call, 2.5 * cost(ForwardCall(call).call).flops); }
+
+std::vector<OpInfo> infos() {
+  const std::vector<AttrField> fields{field("scale", &Attrs::scale), field("is_causal", &Attrs::is_causal)};
+  return {{.kind = kAttention, .name = "Attention", .min_inputs = 3, .max_inputs = 4, .num_outputs = 1, .max_outputs = 2,
+           .schema = make_schema<Attrs>("ATTN", fields)},
+          {.kind = kGradient, .name = "AttentionGradient", .min_inputs = 6, .max_inputs = 7, .num_outputs = 3,
+           .schema = make_schema<Attrs>("ATTG", fields)}};
 }
 
 }  // namespace npu::attention

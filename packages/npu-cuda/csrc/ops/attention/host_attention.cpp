@@ -91,7 +91,7 @@ class Call {
   // Heads of a group have the same keys: without a mask they are queries of one block, as in decoding.
   explicit Call(const OpCall& call)
       : g_(geometry_of(call)), joined_(g_.has_mask ? 1 : g_.heads_of_group()), columns_(columns_for(joined_ * g_.queries)),
-        blocks_((joined_ * g_.queries + columns_ - 1) / columns_), operands_(g_, blocks_ * columns_) {
+        blocks_((joined_ * g_.queries + columns_ - 1) / columns_), operands_(g_, blocks_ * columns_, false) {
     const int64_t elements = (g_.size + g_.value_size + kKeys + 3 + widest()) * columns_ + kKeys * g_.value_size;
     slice_ = (elements + 15) / 16 * 16;
   }
@@ -170,7 +170,8 @@ uint64_t workspace_bytes(const OpCall& call) { return Call(call).workspace_bytes
 }  // namespace
 
 std::vector<KernelPtr> host_kernels() {
-  return {make_kernel({kAttention, "attention.host", DeviceType::Host}, {check, launch, cost, workspace_bytes})};
+  return {make_kernel({kAttention, "attention.host", DeviceType::Host}, {check, launch, cost, workspace_bytes}),
+          gradient_host_kernel()};
 }
 
 }  // namespace npu::attention

@@ -13,9 +13,11 @@ int64_t columns_for(int64_t queries) {
   return bytes == 32 && queries > 8 ? 16 : 8;
 }
 
-Operands::Operands(const Geometry& geometry, int64_t mask_width) : g_(geometry), mask_width_(mask_width) {
-  const bool is_k_apart = g_.k.strides[3] != 1 && g_.size > 1, is_v_apart = g_.v.strides[3] != 1 && g_.value_size > 1;
-  is_copied_ = g_.dtype != kFloat32 || is_k_apart || is_v_apart;
+Operands::Operands(const Geometry& geometry, int64_t mask_width, bool is_dense) : g_(geometry), mask_width_(mask_width) {
+  const auto is_apart = [&](const View& rows, int64_t size) {
+    return (rows.strides[3] != 1 && size > 1) || (is_dense && rows.strides[2] != size && g_.keys > 1);
+  };
+  is_copied_ = g_.dtype != kFloat32 || is_apart(g_.k, g_.size) || is_apart(g_.v, g_.value_size);
   if (is_copied_) copied_ = rows() * (g_.size + g_.value_size);
   if (g_.has_mask) masked_ = g_.mask_sizes[0] * g_.mask_sizes[1] * g_.keys * mask_width_;
 }

