@@ -49,7 +49,9 @@ CALLS = {
     "conv3d": (lambda x, w: F.conv3d(x, w, dilation=(1, 2, 1)), (1, 2, 4, 7, 5), (3, 2, 2, 3, 3)),
     "conv_transpose1d": (lambda x, w: F.conv_transpose1d(x, w, stride=2), (2, 6, 9), (6, 4, 3)),
     "conv_transpose2d": (
-        lambda x, w: F.conv_transpose2d(x, w, stride=2, padding=1, output_padding=1), (2, 6, 5, 4), (6, 4, 3, 3),
+        lambda x, w: F.conv_transpose2d(x, w, stride=2, padding=1, output_padding=1),
+        (2, 6, 5, 4),
+        (6, 4, 3, 3),
     ),
     "conv_transpose3d": (lambda x, w: F.conv_transpose3d(x, w), (1, 3, 3, 4, 5), (3, 2, 2, 2, 2)),
 }  # fmt: skip

@@ -15,7 +15,7 @@ from npu_cuda.testing.values import FLOATS
 
 @dataclass(frozen=True, slots=True)
 class _Attention:
-    """Sizes of an attention; ``split`` for tensors whose heads are side by side, as a linear layer makes them."""
+    """Sizes of an attention; ``split``: the heads are side by side, as a linear layer makes them."""
 
     batch: int = 2
     heads: int = 4
@@ -73,7 +73,7 @@ def reference(inputs: Sequence[Array], attrs: Attrs, shapes: Sequence[tuple[int,
 
 
 def _gradient(inputs: Sequence[Array], attrs: Attrs) -> list[Array]:
-    """Return the gradients by the chain rule; o and lse are given, so that they need not be those of q, k and v."""
+    """Return the gradients by the chain rule; o and lse need not be those of q, k and v."""
     d_o, q, k, v, o, lse, *mask = inputs
     scale = float(np.float32(attrs["scale"])) or 1 / np.sqrt(q.shape[-1])
     scores = q @ np.swapaxes(k, -1, -2) * scale

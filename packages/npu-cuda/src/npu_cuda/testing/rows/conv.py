@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-import numpy as np
-
 from npu_cuda.testing.case import Array, Attrs, Case, OpRow, Refusal, TensorLayout
 from npu_cuda.testing.misuse import misuses
 from npu_cuda.testing.values import FLOATS
@@ -86,10 +84,16 @@ CONVS: tuple[tuple[str, _Conv], ...] = (
     ("kernel beyond the image", _Conv((1, 4, 2, 3), 6, (3, 3), padding=2)),
     ("rows of many pixels", _Conv((1, 2, 3, 411), 3, (3, 3), padding=1)),
     ("transposed", _Conv((2, 5, 4, 6), 7, (3, 3), padding=1, transposed=True)),
-    ("transposed, stride 2", _Conv((2, 6, 5, 4), 9, (3, 3), stride=2, padding=1, transposed=True, output_padding=1)),
+    (
+        "transposed, stride 2",
+        _Conv((2, 6, 5, 4), 9, (3, 3), stride=2, padding=1, transposed=True, output_padding=1),
+    ),
     ("transposed, gaps", _Conv((1, 3, 4, 3), 4, (2, 1), stride=3, transposed=True, output_padding=1)),
     ("transposed groups", _Conv((1, 8, 5, 5), 12, (4, 4), stride=2, padding=1, groups=2, transposed=True)),
-    ("transposed depthwise", _Conv((1, 19, 5, 6), 19, (3, 3), stride=2, padding=1, groups=19, transposed=True)),
+    (
+        "transposed depthwise",
+        _Conv((1, 19, 5, 6), 19, (3, 3), stride=2, padding=1, groups=19, transposed=True),
+    ),
     ("transposed, one axis", _Conv((1, 4, 9), 6, (4,), stride=2, dilation=3, transposed=True)),
 )  # fmt: skip
 
@@ -106,7 +110,7 @@ def _layouts(conv: _Conv, dtype: str, *, is_last: bool) -> tuple[TensorLayout, T
 
 
 def _arguments(attrs: Attrs, x: Sequence[int], kernel: Sequence[int], y: Sequence[int]) -> list[Any]:
-    """Return the arguments of ``aten.convolution`` behind the tensors; the tensors are given by their sizes."""
+    """Return the arguments of ``aten.convolution`` behind the tensors, of which it takes the sizes."""
     names = _AXES[-len(kernel) :]
     stride, padding, dilation = (
         [int(attrs.get(f"{name}_{axis}", default)) for axis in names]
