@@ -1,4 +1,4 @@
-"""Time of convolutions by packed weights and of attention on the host, relative to PyTorch's, on one thread."""
+"""Time of convolutions by packed weights and of attention on the host, relative to PyTorch's; one thread."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ CONVOLUTIONS = {
     "MobileNet, depthwise 480 of 14": (480, 14, 480, 3, 1, 480),
     "MobileNet, depthwise 960 of 7, 5 x 5": (960, 7, 960, 5, 1, 960),
 }
-# Heads, queries, keys, size of a head, whether it is causal; heads are side by side, as linear layers make them.
+# Heads, queries, keys, size of a head, whether it is causal; heads are side by side in memory.
 ATTENTIONS = {
     "16 causal, 8 heads of 32": (8, 16, 16, 32, True),
     "128 causal, 8 heads of 32": (8, 128, 128, 32, True),
