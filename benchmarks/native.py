@@ -16,6 +16,7 @@ import cuda_builds
 import cuda_calls
 import cuda_instructions
 import cuda_kernels
+import host_layers
 import host_ops
 import torch
 from bars import Bar, print_bars
@@ -38,7 +39,8 @@ def main() -> None:
     results = measured(options)
     text = report(results)
     print(text)
-    print_bars([*bars(results["calls"]), *host_ops.bars(results["ops"], results["chains"])])
+    limits = *bars(results["calls"]), *host_ops.bars(results["ops"], results["chains"])
+    print_bars([*limits, *host_layers.bars(results["layers"])])
     if options.json:
         options.json.write_text(json.dumps(results, indent=1) + "\n")
     if options.page:
@@ -59,6 +61,7 @@ def measured(options: argparse.Namespace) -> dict[str, Any]:
         ],
         "ops": host_ops.measure(options.quick),
         "chains": host_ops.measure_chains(options.quick),
+        "layers": host_layers.measure(options.quick),
         "instructions": cuda_instructions.measure() if options.instructions else {},
         "kernels": cuda_kernels.measure(options.quick),
         "cuda_absence": npu_cuda.cuda_absence(),

@@ -41,7 +41,7 @@ std::vector<KernelPtr> builtin_kernels() {
 #ifdef NPU_WITH_CUDA
       pointwise::cuda_kernels(), reduce::cuda_kernels(), reduce::arg_cuda_kernels(), reduce::cumsum_cuda_kernels(),
       reduce::batch_norm_cuda_kernels(), rows::cuda_kernels(), rows::nll_cuda_kernels(), gemm_cuda_kernels(),
-      indexing::cuda_kernels(), conv::cuda_kernels(), attention::cuda_kernels(), copy_cuda_kernels(),
+      indexing::cuda_kernels(), copy_cuda_kernels(),
 #endif
   });
 }

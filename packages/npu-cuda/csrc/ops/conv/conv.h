@@ -4,10 +4,11 @@
 //
 //   Conv               x, w[, bias] -> y         of y its shape says which output padding a transposed one has
 //   ConvWeightGradient x, dy -> dw
-//   PackedConv         x, panels[, bias] -> y    on the host only
+//   PackedConv         x, panels[, bias] -> y
 //
-// Panels are those of PackMatrix (ops/gemm/packed.h) of the weights as matrices of [taps * inputs, outputs], one for each
-// group: [groups, panels, taps * inputs, width], of float32 whatever x is.
+// They run on the host: on CUDA convolutions are left to PyTorch. Panels are the weights as matrices of [taps * inputs,
+// outputs], one for each group, of which panel i has the columns from i * width on, and 0 beyond the last one: [groups,
+// panels, taps * inputs, width], of float32 whatever x is; a width is 16, 32 or 64.
 //
 // The gradient of x is a Conv of dy by the same weights and attributes, but for `transposed`, which is the other one.
 #pragma once
@@ -98,6 +99,5 @@ Cost packed_cost(const OpCall& call);
 
 std::vector<OpInfo> infos();
 std::vector<KernelPtr> host_kernels();
-std::vector<KernelPtr> cuda_kernels();
 
 }  // namespace npu::conv
