@@ -219,7 +219,7 @@ def test_attention_trains_as_in_pytorch() -> None:
     torch.testing.assert_close(actual.state_dict(), expected.state_dict(), rtol=1e-4, atol=1e-5)
 
 
-@examples(30)
+@examples(10)
 @given(data=st.data())
 def test_any_convolution_equals_that_of_pytorch(data: st.DataObject) -> None:
     axes = data.draw(st.integers(1, 3))
