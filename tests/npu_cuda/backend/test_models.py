@@ -73,11 +73,13 @@ def test_explain_names_kernels_and_reasons() -> None:
     explained = {node.name: node for node in explain_graph(graph, HostBackend()).nodes}
 
     native = Counter(node.op_type for node in explained.values() if node.backend == "host")
-    assert native == {"aten.relu.default": 2, "aten.add.Tensor": 1, "aten.batch_norm.default": 1}
+    assert native == {
+        "aten.conv2d.default": 2, "aten.relu.default": 2, "aten.add.Tensor": 1, "aten.batch_norm.default": 1,
+    }  # fmt: skip
     assert explained["relu"].kernel == "relu.f32.host"
     assert explained["add"].kernel == explained["relu_1"].kernel == "fused.host"
     assert explained["relu"].reasons == {"aten": "host is preferred, and takes it"}
-    assert explained["conv2d"].reasons == {"host": "no native op for aten.conv2d.default"}
+    assert explained["conv2d"].kernel == "conv.host"
     kernels = [[kernel.split(".")[0] for kernel in node.kernel.split(", ")] for node in mlp_nodes]
     assert kernels == [["copy", "gemm"], ["relu"], ["copy", "gemm"], ["relu"], ["copy", "gemm"]]
 
@@ -91,7 +93,7 @@ def test_channels_last_tensors_are_added_and_rectified() -> None:
 
     torch.testing.assert_close(found, model(x), rtol=1e-5, atol=1e-5)
     assert found.is_contiguous(memory_format=torch.channels_last)
-    assert explain(executor).totals["host"].count == 4
+    assert explain(executor).totals["host"].count == 6
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
