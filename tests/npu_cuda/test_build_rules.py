@@ -68,7 +68,7 @@ def allowed_to(path: Path) -> tuple[str, ...]:
     if path.parent == CSRC / "ops":
         return (*OUR_HEADERS, *shared, "cuda/cuda_handles.h", "cuda/launch.h")
     if path.parent.parent == CSRC / "ops":
-        # Other ops are built from the rows, loops and expressions of pointwise ones, from copies, and the tile.
+        # Other ops are built from rows, loops and expressions of pointwise ones, from copies, and the tile.
         parts = ("ops/pointwise/", "ops/copy/", "ops/gemm/tile.h")
         return (*OUR_HEADERS, f"ops/{path.parent.name}/", *parts, *shared, "cuda/launch.h")
     folder = path.parent.name
