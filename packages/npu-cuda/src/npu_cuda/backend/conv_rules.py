@@ -67,7 +67,9 @@ def _attrs(node: OpNode, build: OpBuilder, *, is_transposed: bool) -> dict[str, 
     attrs = {"groups": int(_attribute(node, "groups", 1)), "transposed": int(is_transposed)}
     for name, default in (("stride", 1), ("padding", 0), ("dilation", 1)):
         given = _attribute(node, name, default)
-        numbers = [0 if given == "valid" else given] if isinstance(given, (int, str)) else list(given)
+        numbers: list[Any] = (
+            [0 if given == "valid" else given] if isinstance(given, int | str) else list(given)
+        )
         numbers = numbers * spatial if len(numbers) == 1 else numbers
         attrs |= {f"{name}_{axis}": number for axis, number in zip(_AXES[-spatial:], numbers, strict=True)}
     return attrs

@@ -63,7 +63,7 @@ def reference(inputs: Sequence[Array], attrs: Attrs, shapes: Sequence[tuple[int,
         is_truth = mask[0].dtype == bool
         scores = scores + (np.where(mask[0], 0.0, -np.inf) if is_truth else mask[0])
     if attrs["is_causal"]:
-        scores = np.where(np.tri(*scores.shape[-2:], dtype=bool), scores, -np.inf)
+        scores = np.where(np.tri(*scores.shape[-2:], dtype=np.bool_), scores, -np.inf)
     most = scores.max(-1, keepdims=True, initial=-np.inf)
     weights = np.exp(scores - np.where(most == -np.inf, 0, most))
     total = weights.sum(-1, keepdims=True)
@@ -80,7 +80,7 @@ def _gradient(inputs: Sequence[Array], attrs: Attrs) -> list[Array]:
     if mask:
         scores = scores + (np.where(mask[0], 0.0, -np.inf) if mask[0].dtype == bool else mask[0])
     if attrs["is_causal"]:
-        scores = np.where(np.tri(*scores.shape[-2:], dtype=bool), scores, -np.inf)
+        scores = np.where(np.tri(*scores.shape[-2:], dtype=np.bool_), scores, -np.inf)
     weights = np.exp(scores - lse[..., None])
     delta = (d_o * o).sum(-1, keepdims=True)
     d_scores = weights * (d_o @ np.swapaxes(v, -1, -2) - delta) * scale
