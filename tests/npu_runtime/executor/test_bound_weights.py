@@ -78,7 +78,7 @@ def test_other_weights_need_no_compiling(monkeypatch: pytest.MonkeyPatch) -> Non
     def refused(*args: Any, **kwargs: Any) -> None:
         raise AssertionError("compiled again")
 
-    monkeypatch.setattr("npu_runtime.codegen.compiler.generate_source", refused)
+    monkeypatch.setattr("npu_runtime.codegen.compiled_function.generate_source", refused)
     monkeypatch.setattr("npu_runtime.probing.op_probe.OpProbe.__init__", refused)
 
     executor.load_state_dict(other.state_dict())
