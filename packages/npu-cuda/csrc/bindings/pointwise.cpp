@@ -1,5 +1,6 @@
 // The table of pointwise ops as Python sees it, and the number of threads of host kernels.
 #include "bindings/bindings.h"
+#include "ops/host_simd.h"
 #include "ops/pointwise/pointwise.h"
 #include "ops/threads.h"
 
@@ -63,6 +64,9 @@ void bind_pointwise(nb::module_& module) {
   module.def("set_thread_count", &set_thread_count, nb::arg("count"),
              "Set the most threads that one call of a host kernel uses; results do not depend on it. At first it is\n"
              "OMP_NUM_THREADS, or the number of processors.");
+  most_vector_bytes();  // throws where the variable is wrong
+  module.def("vector_bytes", &vector_bytes,
+             "Return the bytes of the vectors that host kernels compute with: 64, 32 or 16. NPU_CUDA_VECTOR_BYTES limits them.");
 }
 
 }  // namespace npu::bindings

@@ -6,26 +6,34 @@
 
 namespace npu {
 
+// The bytes of the widest vectors that may be used: 64, or what the variable NPU_CUDA_VECTOR_BYTES says. Tests set it
+// to 32 or 16, to run the loops of other processors.
+int most_vector_bytes();
+// Of the vectors that are used.
+int vector_bytes();
+
 #if defined(__x86_64__)
 inline bool has_avx2() {
-  static const bool has =
-      __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");
+  static const bool has = most_vector_bytes() >= 32 && __builtin_cpu_supports("avx2") &&
+                          __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2") &&
+                          __builtin_cpu_supports("f16c");
   return has;
 }
 
 inline bool has_avx512() {
-  static const bool has = has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                          __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+  static const bool has = most_vector_bytes() >= 64 && has_avx2() && __builtin_cpu_supports("avx512f") &&
+                          __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+                          __builtin_cpu_supports("avx512vl");
   return has;
 }
 
 template <class Loop, class... Args>
-[[gnu::target("avx2,fma,bmi2"), gnu::noinline]] void run_with_avx2(Args... args) {
+[[gnu::target("avx2,fma,bmi2,f16c"), gnu::noinline]] void run_with_avx2(Args... args) {
   Loop::run(args...);
 }
 
 template <class Loop, class... Args>
-[[gnu::target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,bmi2"), gnu::noinline]] void run_with_avx512(Args... args) {
+[[gnu::target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,bmi2,f16c"), gnu::noinline]] void run_with_avx512(Args... args) {
   Loop::run(args...);
 }
 #endif

@@ -8,7 +8,9 @@ from typing import Any
 import torch
 
 from npu_cuda import _C
+from npu_cuda.backend.attention_rules import ATTENTION_RULES
 from npu_cuda.backend.batch_norm_rules import BATCH_NORM_RULES
+from npu_cuda.backend.conv_rules import CONV_RULES
 from npu_cuda.backend.index_rules import INDEX_RULES
 from npu_cuda.backend.loss_rules import LOSS_RULES
 from npu_cuda.backend.pointwise_rules import ELEMENTWISE_RULES, Condition, ElementwiseRule, Pack
@@ -176,6 +178,8 @@ RULES: dict[str, tuple[Rule, ...]] = {
     **ROW_RULES,
     **LOSS_RULES,
     **INDEX_RULES,
+    **CONV_RULES,
+    **ATTENTION_RULES,
     "aten.clone.default": (_lower_copy,),
     "aten.contiguous.default": (lower_view, _lower_copy),
     "aten._to_copy.default": (_lower_copy,),

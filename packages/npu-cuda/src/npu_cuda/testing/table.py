@@ -10,7 +10,9 @@ import functools
 
 from npu_cuda.errors import InvalidArgumentError
 from npu_cuda.testing.case import OpRow
+from npu_cuda.testing.rows.attention import ATTENTION_ROWS
 from npu_cuda.testing.rows.batch_norm import BATCH_NORMS
+from npu_cuda.testing.rows.conv import CONV_ROWS
 from npu_cuda.testing.rows.copy import COPY
 from npu_cuda.testing.rows.fused import FUSED
 from npu_cuda.testing.rows.gemm import GEMM
@@ -18,7 +20,7 @@ from npu_cuda.testing.rows.index import INDEX_ROWS
 from npu_cuda.testing.rows.losses import LOSSES
 from npu_cuda.testing.rows.row_ops import ROW_OPS
 
-NUMPY_ROWS = (GEMM, COPY, FUSED, *BATCH_NORMS, *ROW_OPS, *LOSSES, *INDEX_ROWS)
+NUMPY_ROWS = (GEMM, COPY, FUSED, *BATCH_NORMS, *ROW_OPS, *LOSSES, *INDEX_ROWS, *CONV_ROWS, *ATTENTION_ROWS)
 
 
 @functools.cache

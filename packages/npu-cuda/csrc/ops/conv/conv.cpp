@@ -1,0 +1,258 @@
+#include "ops/conv/conv.h"
+
+#include <algorithm>
+#include <array>
+
+#include "ops/floats.h"
+
+namespace npu::conv {
+namespace {
+
+std::string text_of_sizes(const int64_t* sizes, int count) {
+  std::string text = "[";
+  for (int i = 0; i < count; ++i) text += (i ? ", " : "") + std::to_string(sizes[i]);
+  return text + "]";
+}
+
+Image image_of(const TensorDesc& tensor) {
+  Image image{static_cast<char*>(tensor.data), tensor.dtype, tensor.shape[0], tensor.shape[1], {1, 1, 1},
+              tensor.strides[0], tensor.strides[1], {0, 0, 0}};
+  for (int axis = 2; axis < tensor.rank; ++axis) {
+    image.sizes[kAxes - tensor.rank + axis] = tensor.shape[axis];
+    image.strides[kAxes - tensor.rank + axis] = tensor.strides[axis];
+  }
+  return image;
+}
+
+using Kernel3 = std::array<int64_t, kAxes>;
+
+Kernel3 kernel_of(const TensorDesc& weights) {
+  Kernel3 kernel{1, 1, 1};
+  for (int axis = 2; axis < weights.rank; ++axis) kernel[kAxes - weights.rank + axis] = weights.shape[axis];
+  return kernel;
+}
+
+Geometry geometry_of(const Attrs& attrs, const TensorDesc& x, const Kernel3& kernel, const TensorDesc& y) {
+  return {image_of(x), image_of(y), {kernel[0], kernel[1], kernel[2]},
+          {attrs.stride_d, attrs.stride_h, attrs.stride_w},
+          {attrs.padding_d, attrs.padding_h, attrs.padding_w},
+          {attrs.dilation_d, attrs.dilation_h, attrs.dilation_w},
+          attrs.groups, attrs.transposed != 0};
+}
+
+Status check_attrs(const Attrs& attrs) {
+  const int32_t positive[] = {attrs.stride_d, attrs.stride_h, attrs.stride_w, attrs.dilation_d, attrs.dilation_h,
+                              attrs.dilation_w, attrs.groups};
+  for (const int32_t number : positive) {
+    if (number < 1) return Status::not_implemented("a stride, a dilation or the number of groups is " + std::to_string(number));
+  }
+  for (const int32_t number : {attrs.padding_d, attrs.padding_h, attrs.padding_w}) {
+    if (number < 0) return Status::not_implemented("a padding is " + std::to_string(number));
+  }
+  if (attrs.transposed == 0 || attrs.transposed == 1) return {};
+  return Status::not_implemented("transposed is " + std::to_string(attrs.transposed) + ", not 0 or 1");
+}
+
+// The least and the most that the result may have along an axis.
+std::pair<int64_t, int64_t> result_sizes(const Geometry& g, int axis) {
+  const int64_t reach = g.dilation[axis] * (g.kernel[axis] - 1) + 1, size = g.x.sizes[axis];
+  if (!g.is_transposed) {
+    const int64_t room = size + 2 * g.padding[axis] - reach;
+    const int64_t count = room < 0 ? 0 : room / g.stride[axis] + 1;
+    return {count, count};
+  }
+  const int64_t least = (size - 1) * g.stride[axis] - 2 * g.padding[axis] + reach;
+  return {least, least + std::max(g.stride[axis], g.dilation[axis]) - 1};
+}
+
+Status check_images(const Attrs& attrs, const TensorDesc& x, const TensorDesc& y) {
+  NPU_TRY(check_attrs(attrs));
+  if (x.rank < 3 || x.rank > 5) return Status::not_implemented("x has " + std::to_string(x.rank) + " axes, not 3 to 5");
+  if (x.dtype != kFloat32 && x.dtype != kFloat16 && x.dtype != kBFloat16) {
+    return Status::not_implemented("x is " + name_of(x.dtype) + ", not a float of 32 or 16 bits");
+  }
+  NPU_TRY(expect_dtype(y, x.dtype, "the result"));
+  if (y.rank == x.rank) return {};
+  return Status::not_implemented("the result has " + std::to_string(y.rank) + " axes, x has " + std::to_string(x.rank));
+}
+
+Status check_sizes(const Geometry& g, int rank) {
+  if (g.x.channels % g.groups != 0 || g.y.channels % g.groups != 0 || g.x.channels == 0 || g.y.channels == 0) {
+    return Status::not_implemented(std::to_string(g.x.channels) + " and " + std::to_string(g.y.channels) +
+                                   " channels are not " + std::to_string(g.groups) + " groups");
+  }
+  if (g.x.batch != g.y.batch) {
+    return Status::not_implemented("x has " + std::to_string(g.x.batch) + " images, the result " +
+                                   std::to_string(g.y.batch));
+  }
+  for (int axis = 0; axis < kAxes; ++axis) {
+    if (g.kernel[axis] < 1) return Status::not_implemented("the weights are of no taps");
+    const auto [least, most] = result_sizes(g, axis);
+    if (g.y.sizes[axis] >= least && g.y.sizes[axis] <= most) continue;
+    const int spatial = rank - 2;
+    return Status::not_implemented("the result has sizes " + text_of_sizes(g.y.sizes + kAxes - spatial, spatial) + ", not " +
+                                   std::to_string(least) + " along axis " + std::to_string(axis - kAxes + spatial + 2));
+  }
+  return {};
+}
+
+Status check(const Attrs& attrs, const TensorDesc& x, const TensorDesc& weights, const TensorDesc& y) {
+  NPU_TRY(check_images(attrs, x, y));
+  NPU_TRY(expect_dtype(weights, x.dtype, "w"));
+  if (weights.rank != x.rank) {
+    return Status::not_implemented("w has " + std::to_string(weights.rank) + " axes, x has " + std::to_string(x.rank));
+  }
+  const Geometry g = geometry_of(attrs, x, kernel_of(weights), y);
+  NPU_TRY(check_sizes(g, x.rank));
+  const int64_t outer = g.is_transposed ? g.x.channels : g.y.channels;
+  const int64_t inner = g.is_transposed ? g.group_outputs() : g.group_inputs();
+  if (weights.shape[0] == outer && weights.shape[1] == inner) return {};
+  return Status::not_implemented("w is " + text_of(weights) + ", not [" + std::to_string(outer) + ", " +
+                                 std::to_string(inner) + ", ...]");
+}
+
+Status check_bias(const OpCall& call) {
+  if (call.num_inputs < 3) return {};
+  NPU_TRY(expect_dtype(call.inputs[2], call.inputs[0].dtype, "the bias"));
+  if (call.inputs[2].rank == 1 && call.inputs[2].shape[0] == call.outputs[0].shape[1]) return {};
+  return Status::not_implemented("the bias is " + text_of(call.inputs[2]) + ", not a number for each of " +
+                                 std::to_string(call.outputs[0].shape[1]) + " channels");
+}
+
+int64_t floor_divide(int64_t a, int64_t b) { return a >= 0 ? a / b : -((b - 1 - a) / b); }
+
+// The taps by which outputs of this remainder read a transposed convolution's input.
+Plane::Axis transposed_axis(const Geometry& g, int axis, int64_t remainder) {
+  const int64_t stride = g.stride[axis], size = g.y.sizes[axis];
+  Plane::Axis plane{remainder, remainder < size ? (size - 1 - remainder) / stride + 1 : 0, stride, 1, {}};
+  for (int64_t tap = 0; tap < g.kernel[axis]; ++tap) {
+    const int64_t from = remainder + g.padding[axis] - tap * g.dilation[axis];
+    if (from % stride == 0) plane.taps.push_back({floor_divide(from, stride), tap});
+  }
+  return plane;
+}
+
+Plane::Axis direct_axis(const Geometry& g, int axis) {
+  Plane::Axis plane{0, g.y.sizes[axis], 1, g.stride[axis], {}};
+  for (int64_t tap = 0; tap < g.kernel[axis]; ++tap) plane.taps.push_back({tap * g.dilation[axis] - g.padding[axis], tap});
+  return plane;
+}
+
+template <class A>
+std::vector<AttrField> fields() {
+  return {field("stride_d", &A::stride_d), field("stride_h", &A::stride_h), field("stride_w", &A::stride_w),
+          field("padding_d", &A::padding_d), field("padding_h", &A::padding_h), field("padding_w", &A::padding_w),
+          field("dilation_d", &A::dilation_d), field("dilation_h", &A::dilation_h), field("dilation_w", &A::dilation_w),
+          field("groups", &A::groups), field("transposed", &A::transposed)};
+}
+
+std::vector<AttrField> packed_fields() {
+  std::vector<AttrField> all = fields<PackedAttrs>();
+  all.insert(all.end(), {field("kernel_d", &PackedAttrs::kernel_d), field("kernel_h", &PackedAttrs::kernel_h),
+                         field("kernel_w", &PackedAttrs::kernel_w)});
+  return all;
+}
+
+}  // namespace
+
+double Geometry::flops() const {
+  const Image& small = is_transposed ? x : y;
+  const double positions = double(small.sizes[0]) * double(small.sizes[1]) * double(small.sizes[2]);
+  return 2.0 * double(x.batch) * positions * double(taps()) * double(x.channels) * double(group_outputs());
+}
+
+int64_t WeightStrides::of_tap(const Geometry& g, int64_t index) const {
+  const int64_t w = index % g.kernel[2], h = index / g.kernel[2] % g.kernel[1], d = index / g.kernel[2] / g.kernel[1];
+  return d * tap[0] + h * tap[1] + w * tap[2];
+}
+
+int64_t Plane::Axis::least_offset() const {
+  return std::min_element(taps.begin(), taps.end(), [](Tap a, Tap b) { return a.offset < b.offset; })->offset;
+}
+
+int64_t Plane::Axis::most_offset() const {
+  return std::max_element(taps.begin(), taps.end(), [](Tap a, Tap b) { return a.offset < b.offset; })->offset;
+}
+
+int64_t Plane::Axis::inside_begin() const {
+  return std::clamp<int64_t>(-floor_divide(least_offset(), input_step), 0, count);
+}
+
+int64_t Plane::Axis::inside_end(int64_t size) const {
+  return std::clamp<int64_t>(floor_divide(size - 1 - most_offset(), input_step) + 1, inside_begin(), count);
+}
+
+std::vector<Plane> planes_of(const Geometry& g) {
+  if (!g.is_transposed) return {{{direct_axis(g, 0), direct_axis(g, 1), direct_axis(g, 2)}}};
+  std::vector<Plane> planes;
+  for (int64_t d = 0; d < g.stride[0]; ++d) {
+    for (int64_t h = 0; h < g.stride[1]; ++h) {
+      for (int64_t w = 0; w < g.stride[2]; ++w) {
+        planes.push_back({{transposed_axis(g, 0, d), transposed_axis(g, 1, h), transposed_axis(g, 2, w)}});
+      }
+    }
+  }
+  return planes;
+}
+
+Status check_conv(const OpCall& call) {
+  NPU_TRY(check(attrs_of<Attrs>(call), call.inputs[0], call.inputs[1], call.outputs[0]));
+  return check_bias(call);
+}
+
+Status check_weight_gradient(const OpCall& call) {
+  return check(attrs_of<Attrs>(call), call.inputs[0], call.outputs[0], call.inputs[1]);
+}
+
+Status check_packed(const OpCall& call) {
+  const TensorDesc& panels = call.inputs[1];
+  NPU_TRY(check_images(attrs_of<PackedAttrs>(call), call.inputs[0], call.outputs[0]));
+  const Geometry g = geometry_of_packed(call);
+  NPU_TRY(check_sizes(g, call.inputs[0].rank));
+  NPU_TRY(expect_dtype(panels, kFloat32, "the panels"));
+  NPU_TRY(expect_contiguous(panels, "the panels"));
+  const int64_t width = panels.rank == 4 ? panels.shape[3] : 0, rows = g.taps() * g.group_inputs();
+  const bool fits = (width == 16 || width == 32 || width == 64) && panels.shape[0] == g.groups && panels.shape[2] == rows &&
+                    panels.shape[1] == (g.group_outputs() + width - 1) / width;
+  if (fits) return check_bias(call);
+  return Status::not_implemented("the panels are " + text_of(panels) + ", not those of " + std::to_string(g.groups) +
+                                 " matrices of [" + std::to_string(rows) + ", " + std::to_string(g.group_outputs()) + "]");
+}
+
+Geometry geometry_of_conv(const OpCall& call) {
+  return geometry_of(attrs_of<Attrs>(call), call.inputs[0], kernel_of(call.inputs[1]), call.outputs[0]);
+}
+
+Geometry geometry_of_weight_gradient(const OpCall& call) {
+  return geometry_of(attrs_of<Attrs>(call), call.inputs[0], kernel_of(call.outputs[0]), call.inputs[1]);
+}
+
+Geometry geometry_of_packed(const OpCall& call) {
+  const auto attrs = attrs_of<PackedAttrs>(call);
+  return geometry_of(attrs, call.inputs[0], {attrs.kernel_d, attrs.kernel_h, attrs.kernel_w}, call.outputs[0]);
+}
+
+WeightStrides strides_of_weights(const Geometry& g, const TensorDesc& weights) {
+  WeightStrides strides{};
+  const int outer = g.is_transposed ? 1 : 0;  // the axis of outputs
+  strides.output = weights.strides[outer];
+  strides.input = weights.strides[1 - outer];
+  strides.group = weights.strides[0] * (g.is_transposed ? g.group_inputs() : g.group_outputs());
+  for (int axis = 2; axis < weights.rank; ++axis) strides.tap[kAxes - weights.rank + axis] = weights.strides[axis];
+  return strides;
+}
+
+Cost conv_cost(const OpCall& call) { return cost_of(call, geometry_of_conv(call).flops()); }
+Cost packed_cost(const OpCall& call) { return cost_of(call, geometry_of_packed(call).flops()); }
+Cost weight_gradient_cost(const OpCall& call) { return cost_of(call, geometry_of_weight_gradient(call).flops()); }
+
+std::vector<OpInfo> infos() {
+  return {{.kind = kConv, .name = "Conv", .min_inputs = 2, .max_inputs = 3, .num_outputs = 1,
+           .schema = make_schema<Attrs>("CONV", fields<Attrs>())},
+          {.kind = kWeightGradient, .name = "ConvWeightGradient", .min_inputs = 2, .max_inputs = 2, .num_outputs = 1,
+           .schema = make_schema<Attrs>("CNVW", fields<Attrs>())},
+          {.kind = kPackedConv, .name = "PackedConv", .min_inputs = 2, .max_inputs = 3, .num_outputs = 1,
+           .schema = make_schema<PackedAttrs>("CNVP", packed_fields())}};
+}
+
+}  // namespace npu::conv

@@ -1,0 +1,103 @@
+// Convolutions over 1, 2 or 3 axes, in groups, and their gradients. Images are [batch, channels, *sizes], weights
+// [outputs, inputs / groups, *kernel], or where it is transposed [inputs, outputs / groups, *kernel]; the bias is
+// [outputs]. f32, f16 and bf16, all of one dtype and of any strides; sums are f32.
+//
+//   Conv               x, w[, bias] -> y         of y its shape says which output padding a transposed one has
+//   ConvWeightGradient x, dy -> dw
+//   PackedConv         x, panels[, bias] -> y    on the host only
+//
+// Panels are those of PackMatrix (ops/gemm/packed.h) of the weights as matrices of [taps * inputs, outputs], one for each
+// group: [groups, panels, taps * inputs, width], of float32 whatever x is.
+//
+// The gradient of x is a Conv of dy by the same weights and attributes, but for `transposed`, which is the other one.
+#pragma once
+
+#include <vector>
+
+#include "core/op_info.h"
+
+namespace npu::conv {
+
+inline constexpr OpKind kConv{370}, kWeightGradient{371}, kPackedConv{372};
+inline constexpr int kAxes = 3;  // depth, height, width; of an image with fewer of them the first ones have size 1
+
+struct Attrs {
+  int32_t stride_d = 1, stride_h = 1, stride_w = 1;
+  int32_t padding_d = 0, padding_h = 0, padding_w = 0;
+  int32_t dilation_d = 1, dilation_h = 1, dilation_w = 1;
+  int32_t groups = 1;
+  int32_t transposed = 0;
+};
+
+struct PackedAttrs : Attrs {
+  int32_t kernel_d = 1, kernel_h = 1, kernel_w = 1;
+};
+
+// A tensor of three spatial axes; strides in elements.
+struct Image {
+  char* data;
+  DType dtype;
+  int64_t batch, channels, sizes[kAxes];
+  int64_t batch_stride, channel_stride, strides[kAxes];
+};
+
+struct Geometry {
+  Image x, y;  // of the convolution that computes y: of a weight gradient, y is dy
+  int64_t kernel[kAxes], stride[kAxes], padding[kAxes], dilation[kAxes];
+  int64_t groups;
+  bool is_transposed;
+
+  int64_t taps() const { return kernel[0] * kernel[1] * kernel[2]; }
+  int64_t group_inputs() const { return x.channels / groups; }
+  int64_t group_outputs() const { return y.channels / groups; }
+  bool is_depthwise() const { return groups > 1 && x.channels == groups && y.channels == groups; }
+  // A multiplication and an addition are two.
+  double flops() const;
+};
+
+// Weights by group, tap, input and output, in elements.
+struct WeightStrides {
+  int64_t group, tap[kAxes], input, output;
+  int64_t of_tap(const Geometry& geometry, int64_t tap) const;
+};
+
+// Output positions that read the input by the same taps. Along an axis, position j of a plane is first + j * step of
+// the output, and reads by a tap the input at j * input_step + offset. All outputs are one plane, those of a transposed
+// convolution one for each remainder by its strides.
+struct Plane {
+  struct Tap {
+    int64_t offset, index;  // index: in the kernel
+  };
+  struct Axis {
+    int64_t first, count, step, input_step;
+    std::vector<Tap> taps;
+    int64_t least_offset() const;
+    int64_t most_offset() const;
+    // The range of positions whose taps are all inside an input of this size; empty as begin == end.
+    int64_t inside_begin() const;
+    int64_t inside_end(int64_t size) const;
+  };
+  Axis axes[kAxes];
+
+  bool is_empty() const { return axes[0].taps.empty() || axes[1].taps.empty() || axes[2].taps.empty(); }
+};
+
+std::vector<Plane> planes_of(const Geometry& geometry);
+
+// NotImplemented with the reason where a call is none of a convolution.
+Status check_conv(const OpCall& call);
+Status check_weight_gradient(const OpCall& call);
+Status check_packed(const OpCall& call);
+Geometry geometry_of_conv(const OpCall& call);
+Geometry geometry_of_weight_gradient(const OpCall& call);
+Geometry geometry_of_packed(const OpCall& call);
+WeightStrides strides_of_weights(const Geometry& geometry, const TensorDesc& weights);
+Cost conv_cost(const OpCall& call);
+Cost weight_gradient_cost(const OpCall& call);
+Cost packed_cost(const OpCall& call);
+
+std::vector<OpInfo> infos();
+std::vector<KernelPtr> host_kernels();
+std::vector<KernelPtr> cuda_kernels();
+
+}  // namespace npu::conv

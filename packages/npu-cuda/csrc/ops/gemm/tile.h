@@ -1,0 +1,173 @@
+// A tile of a matrix product in registers: kRows rows of kVectors vectors of sums. Its rows of numbers are given by
+// pointers, so that they may be those of a matrix, pixels of an image, or queries. What they are multiplied by is a
+// panel, whose rows have the elements of all columns of the tile side by side; 16-bit floats are converted in registers.
+// A tile of many sums adds in the order of the numbers of a row, one of few sums alternates between several. All of it is
+// inlined into loops of an instruction set (host_simd.h):
+//
+//   Tile<float, kBytes, 6, kTileVectors<kBytes>> tile(bias, 0);
+//   for (each tap) tile.add(rows_of_pixels, panel_of_tap, kColumns, channels);
+//   tile.finish();
+//   tile.each([](auto x) { return relu(x); });
+//   tile.store(out, out_stride);
+#pragma once
+
+#include "ops/floats.h"
+#include "ops/pointwise/vector_instructions.h"
+
+namespace npu::gemm {
+
+using pointwise::VectorOf;
+
+// The largest tile whose sums, a row of a panel and a number fit the registers of vectors of so many bytes.
+inline constexpr int kTileRows = 6;
+#if defined(__aarch64__)
+template <int kBytes>
+inline constexpr int kTileVectors = 4;
+#else
+template <int kBytes>
+inline constexpr int kTileVectors = kBytes == 64 ? 4 : 2;
+#endif
+
+// Consecutive elements as a vector of numbers.
+template <class Lane, int kBytes>
+NPU_INLINE auto load_numbers(const Lane* from) {
+  using Unaligned = typename VectorOf<Lane, kBytes>::unaligned;
+  return typename VectorOf<Lane, kBytes>::type(*reinterpret_cast<const Unaligned*>(from));
+}
+
+template <class Lane, int kBytes>
+NPU_INLINE auto load_numbers(const BFloat16* from) {
+  using Wide = typename VectorOf<uint32_t, kBytes>::type;
+  const auto half = *reinterpret_cast<const typename VectorOf<uint16_t, kBytes / 2>::unaligned*>(from);
+  Wide bits;
+#if NPU_HAS_X86_BUILTINS  // GCC 12 converts in two halves
+  if constexpr (kBytes == 64) {
+    bits = std::bit_cast<Wide>(__builtin_ia32_pmovzxwd512_mask(std::bit_cast<typename VectorOf<short, 32>::type>(half),
+                                                               typename VectorOf<int, 64>::type{}, pointwise::kAllLanes));
+  } else {
+    bits = __builtin_convertvector(half, Wide);
+  }
+#else
+  bits = __builtin_convertvector(half, Wide);
+#endif
+  return std::bit_cast<typename VectorOf<float, kBytes>::type>(bits << 16);
+}
+
+template <class Lane, int kBytes>
+NPU_INLINE auto load_numbers(const Half* from) {
+  typename VectorOf<float, kBytes>::type numbers;
+#if NPU_HAS_X86_BUILTINS
+  if constexpr (kBytes >= 32) {
+    const auto halves = std::bit_cast<typename VectorOf<short, kBytes / 2>::type>(
+        *reinterpret_cast<const typename VectorOf<uint16_t, kBytes / 2>::unaligned*>(from));
+    if constexpr (kBytes == 64) {
+      numbers = __builtin_ia32_vcvtph2ps512_mask(halves, numbers, pointwise::kAllLanes, pointwise::kRoundAsSet);
+    } else {
+      numbers = __builtin_ia32_vcvtph2ps256(halves);
+    }
+    return numbers;
+  }
+#endif
+  for (int lane = 0; lane < kBytes / 4; ++lane) numbers[lane] = to_float(from[lane]);
+  return numbers;
+}
+
+template <class Lane, int kBytes, int kRows, int kVectors>
+class Tile {
+ public:
+  using V = typename VectorOf<Lane, kBytes>::type;
+  using Unaligned = typename VectorOf<Lane, kBytes>::unaligned;
+  static constexpr int kLanes = kBytes / sizeof(Lane);
+  static constexpr int kColumns = kVectors * kLanes;
+
+  NPU_INLINE Tile() {
+#pragma GCC unroll 32
+    for (int at = 0; at < kSums; ++at) sums_[at] = V{};
+  }
+
+  // From a row of numbers for each row of the tile; the same for all where `stride` is 0.
+  NPU_INLINE Tile(const Lane* rows, int64_t stride) : Tile() {
+#pragma GCC unroll 8
+    for (int i = 0; i < kRows; ++i) {
+#pragma GCC unroll 4
+      for (int j = 0; j < kVectors; ++j) sum(0, i, j) = load_numbers<Lane, kBytes>(rows + i * stride + j * kLanes);
+    }
+  }
+
+  // Adds the products of `depth` numbers of each row, which are `step` apart, and as many rows of a panel, which are
+  // `stride` elements apart.
+  template <class E>
+  NPU_INLINE void add(const Lane* const* rows, const E* panel, int64_t stride, int64_t depth, int64_t step = 1) {
+    int64_t k = 0;
+    for (; k + kSets <= depth; k += kSets) {
+#pragma GCC unroll 4
+      for (int set = 0; set < kSets; ++set, panel += stride) add_one(set, rows, (k + set) * step, panel);
+    }
+    if constexpr (kSets > 1) {
+      for (; k < depth; ++k, panel += stride) add_one(0, rows, k * step, panel);
+    }
+  }
+
+  // Joins the sums; once, after the last add.
+  NPU_INLINE void finish() {
+#pragma GCC unroll 4
+    for (int set = 1; set < kSets; ++set) {
+#pragma GCC unroll 32
+      for (int at = 0; at < kRows * kVectors; ++at) sums_[at] += sums_[set * kRows * kVectors + at];
+    }
+  }
+
+  // Makes every sum f(sum): an expression over Values, such as that of an op of the tables.
+  template <class F>
+  NPU_INLINE void each(F f) {
+#pragma GCC unroll 32
+    for (int at = 0; at < kRows * kVectors; ++at) sums_[at] = f(pointwise::Value<V>::of(sums_[at])).raw;
+  }
+
+  // Writes `columns` of them; those of a whole tile are written without a question.
+  NPU_INLINE void store(Lane* rows, int64_t stride, int64_t columns = kColumns) {
+#pragma GCC unroll 8
+    for (int i = 0; i < kRows; ++i) store_row(i, rows + i * stride, columns);
+  }
+
+  NPU_INLINE void store(Lane* const* rows, int64_t columns = kColumns) {
+#pragma GCC unroll 8
+    for (int i = 0; i < kRows; ++i) store_row(i, rows[i], columns);
+  }
+
+ private:
+  // Additions that do not wait for one another: enough of them to keep the processor busy.
+  static constexpr int kSets = kRows * kVectors >= 8 ? 1 : kRows * kVectors >= 4 ? 2 : 4;
+  static constexpr int kSums = kSets * kRows * kVectors;
+
+  NPU_INLINE V& sum(int set, int row, int vector) { return sums_[(set * kRows + row) * kVectors + vector]; }
+
+  NPU_INLINE void store_row(int row, Lane* to, int64_t columns) {
+#pragma GCC unroll 4
+    for (int j = 0; j < kVectors; ++j) {
+      const V numbers = sum(0, row, j);
+      if (columns >= (j + 1) * kLanes) {
+        *reinterpret_cast<Unaligned*>(to + j * kLanes) = numbers;
+      } else {
+        for (int lane = 0; lane < columns - j * kLanes; ++lane) to[j * kLanes + lane] = numbers[lane];
+      }
+    }
+  }
+
+  template <class E>
+  NPU_INLINE void add_one(int set, const Lane* const* rows, int64_t k, const E* panel) {
+    V numbers[kVectors];
+#pragma GCC unroll 4
+    for (int j = 0; j < kVectors; ++j) numbers[j] = load_numbers<Lane, kBytes>(panel + j * kLanes);
+#pragma GCC unroll 8
+    for (int i = 0; i < kRows; ++i) {
+      const Lane x = rows[i][k];
+#pragma GCC unroll 4
+      for (int j = 0; j < kVectors; ++j) sum(set, i, j) += x * numbers[j];
+    }
+  }
+
+  V sums_[kSums];
+};
+
+}  // namespace npu::gemm
