@@ -57,6 +57,5 @@ Cost gradient_cost(const OpCall& call);
 std::vector<OpInfo> infos();
 std::vector<KernelPtr> host_kernels();
 KernelPtr gradient_host_kernel();
-std::vector<KernelPtr> cuda_kernels();
 
 }  // namespace npu::attention

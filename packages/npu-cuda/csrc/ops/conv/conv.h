@@ -98,6 +98,5 @@ Cost packed_cost(const OpCall& call);
 
 std::vector<OpInfo> infos();
 std::vector<KernelPtr> host_kernels();
-std::vector<KernelPtr> cuda_kernels();
 
 }  // namespace npu::conv
