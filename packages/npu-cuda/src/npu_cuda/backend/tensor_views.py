@@ -59,6 +59,12 @@ def _with_axis(reading: TensorView, axis: int) -> TensorView:
     return reading.with_shape((*shape[:axis], 1, *shape[axis:]), (*strides[:axis], 1, *strides[axis:]))
 
 
+def _as_one_group(plain: Sequence[TensorView]) -> list[TensorView]:
+    """Return the panels of a convolution as those of its only group."""
+    image, panels, *others = plain
+    return [image, _with_axis(panels, 0), *others]
+
+
 def _broadcast_source(plain: Sequence[TensorView]) -> list[TensorView]:
     """Return the source of a copy expanded to the shape of its target."""
     source, target = plain
@@ -75,4 +81,5 @@ def _broadcast_source(plain: Sequence[TensorView]) -> list[TensorView]:
 _BY_KIND: Mapping[str, Callable[[Sequence[TensorView]], list[TensorView]]] = {
     "Copy": _broadcast_source,
     "Gemm": _as_matrices,
+    "PackedConv": _as_one_group,
 }
