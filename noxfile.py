@@ -159,7 +159,7 @@ def bench(session: nox.Session) -> None:
 @nox.session(name="bench-cuda")
 def bench_cuda(session: nox.Session) -> None:
     """Measure the cost of native calls and kernels; nox -s bench-cuda -- --quick, --page, --builds."""
-    install(session, *PACKAGES, NATIVE, *BUILD, "numpy")
+    install(session, *PACKAGES, NATIVE, *BUILD, "numpy", "onnx", "onnxruntime")
     session.run("python", "benchmarks/native.py", *session.posargs, env={"OMP_NUM_THREADS": "1"})
 
 

@@ -16,6 +16,7 @@ import cuda_builds
 import cuda_calls
 import cuda_instructions
 import cuda_kernels
+import host_gemm
 import host_layers
 import host_ops
 import torch
@@ -40,7 +41,8 @@ def main() -> None:
     text = report(results)
     print(text)
     limits = *bars(results["calls"]), *host_ops.bars(results["ops"], results["chains"])
-    print_bars([*limits, *host_layers.bars(results["layers"])])
+    layer_bars = *host_gemm.bars(results["products"]), *host_layers.bars(results["layers"])
+    print_bars([*limits, *layer_bars])
     if options.json:
         options.json.write_text(json.dumps(results, indent=1) + "\n")
     if options.page:
@@ -62,6 +64,7 @@ def measured(options: argparse.Namespace) -> dict[str, Any]:
         "ops": host_ops.measure(options.quick),
         "chains": host_ops.measure_chains(options.quick),
         "layers": host_layers.measure(options.quick),
+        "products": host_gemm.measure(options.quick),
         "instructions": cuda_instructions.measure() if options.instructions else {},
         "kernels": cuda_kernels.measure(options.quick),
         "cuda_absence": npu_cuda.cuda_absence(),
@@ -101,6 +104,17 @@ Chains of 8 pointwise ops on {elements} float32, which run as one op, over eager
 
 | | / eager | / torch.compile |
 |---|---:|---:|
+"""
+
+PRODUCTS = """
+## Products on the host
+
+Products of float32 by weights that are packed once, with a bias, over PyTorch's (without a bias for `mm`) and
+a Gemm node of ONNX Runtime: time of one thread, medians of rounds in which all take turns. Small ones are
+{many} in a call.
+
+| rows x inputs x outputs | us | {columns} |
+|---|---:|{lines}
 """
 
 INSTRUCTIONS = """
@@ -144,6 +158,7 @@ def report(results: dict[str, Any]) -> str:
         text += INSTRUCTIONS
         text += "".join(f"| {title} | {count:.0f} |\n" for title, count in results["instructions"].items())
     text += ops_section(results)
+    text += products_section(results["products"])
     text += kernels_section(results)
     return text + (BUILDS + table(results["builds"], build_cells) if results["builds"] else "")
 
@@ -168,6 +183,14 @@ def ops_section(results: dict[str, Any]) -> str:
     return text + table(
         results["chains"],
         lambda row: (row["title"], ratio_cell(row["eager"]), ratio_cell(row["compiled"])),
+    )
+
+
+def products_section(rows: list[dict[str, Any]]) -> str:
+    columns = [f"/ {name}" for name in rows[0]["ratios"]]
+    text = PRODUCTS.format(many=host_gemm.MANY, columns=" | ".join(columns), lines="---:|" * len(columns))
+    return text + table(
+        rows, lambda row: (row["title"], f"{row['us']:.2f}", *map(ratio_cell, row["ratios"].values()))
     )
 
 

@@ -23,12 +23,17 @@ CALLS = [
 ]
 OPS = [{"title": "tanh", "ratios": {"f32 1k": 0.25, "f32 4M": None}}]
 CHAINS = [{"title": "arithmetic", "eager": 0.3, "compiled": 1.25}]
+PRODUCTS = [
+    {"title": "1 x 16 x 16", "us": 0.25, "ratios": {"torch.mm(out=)": 0.1, "ONNX Runtime": 0.25}},
+    {"title": "64 x 64 x 64", "us": 4.0, "ratios": {"torch.mm(out=)": 0.5, "ONNX Runtime": 1.0}},
+]
 
 
 def test_the_page_shows_what_calls_take_and_no_bars(native: ModuleType) -> None:
     machine = {"cpu": "a processor", "torch": "2", "python": "3", "date": "2026-01-01"}
     results: dict[str, Any] = {
-        "machine": machine, "calls": CALLS, "ops": OPS, "chains": CHAINS, "kernels": [], "builds": [],
+        "machine": machine, "calls": CALLS, "ops": OPS, "chains": CHAINS, "products": PRODUCTS,
+        "kernels": [], "builds": [],
     }  # fmt: skip
     results["instructions"] = {"torch.add(out=)": 5000.25}
 
@@ -37,6 +42,7 @@ def test_the_page_shows_what_calls_take_and_no_bars(native: ModuleType) -> None:
     assert "| op_call, tensors of torch | 300.0 | 0.300 |\n" in page
     assert "| | f32 1k | f32 4M |\n|---|---:|---:|\n| tanh | 0.25 | - |\n" in page
     assert "| arithmetic | 0.30 | 1.25 |\n" in page
+    assert "| 1 x 16 x 16 | 0.25 | 0.10 | 0.25 |\n" in page
     assert "| torch.add(out=) | 5000 |\n" in page
     assert "there is no GPU on this machine (no driver)" in page
     assert "at most" not in page
@@ -46,6 +52,13 @@ def test_calls_that_take_too_long_are_missed(native: ModuleType) -> None:
     (bar,) = native.bars(CALLS)
 
     assert (bar.verdict, bar.missed) == ("missed", ["op_call, tensors of torch 300.04"])
+
+
+def test_products_are_compared_with_the_best_of_the_others(native: ModuleType) -> None:
+    each, mean = native.host_gemm.bars(PRODUCTS)
+
+    assert (each.verdict, each.missed) == ("missed", ["64 x 64 x 64 1"])
+    assert (mean.verdict, mean.value) == ("met", 0.5)
 
 
 def test_ops_and_chains_that_are_too_slow_are_missed(native: ModuleType) -> None:

@@ -92,6 +92,16 @@ def test_an_image_without_a_batch_stays_with_aten() -> None:
     assert "Conv takes batches of images: 3 axes, weights of 4" in map(HOST.supports, nodes)
 
 
+def test_a_convolution_of_packed_weights_computes_what_it_does_in_pytorch() -> None:
+    torch.manual_seed(0)
+    model, x = torch.nn.Conv2d(6, 70, 3, stride=2, padding=1), torch.randn(2, 6, 9, 8)
+
+    executor = IRExecutor(extract_ir(model, (x,)), model.state_dict(), backend=HOST, passes="host")
+
+    assert executor.lowered.count("PackedConv") == 1
+    torch.testing.assert_close(executor(x), model(x), rtol=1e-4, atol=1e-4)
+
+
 class ConvNet(torch.nn.Module):
     """All kinds of convolutions, with gradients of inputs, weights and biases."""
 

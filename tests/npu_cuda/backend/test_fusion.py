@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import npu_cuda
+import npu_passes.ops.packed  # noqa: F401 - registers the packed ops
 from npu_cuda.backend import HostBackend
 from npu_cuda.backend.native import NativeBackend
 from npu_ir import Graph, extract_ir
@@ -122,6 +123,49 @@ def test_ops_of_another_kind_or_shape_end_a_chain_and_what_they_read_has_memory(
     ops = HOST.lower(graph)
 
     assert kinds(ops) == ["Fused", "Gemm", "Fused", "Fused", "Fused"]
+    assert_same_bits(run(graph, ops, *args), run(graph, one_by_one(graph), *args))
+
+
+class Layer(nn.Module):
+    """A product by a packed matrix, and what follows it."""
+
+    def __init__(self, steps: Callable[[Tensor, Tensor], Any]) -> None:
+        super().__init__()
+        self.steps = steps
+
+    def forward(self, x: Tensor, panels: Tensor, bias: Tensor, other: Tensor) -> Any:
+        return self.steps(torch.ops.npu.packed_linear(x, panels, bias, 70), other)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("rows", [(1,), (33,), (3, 5), (4, 1), (200,)], ids=str)
+def test_ops_behind_a_packed_product_are_steps_of_it(rows: tuple[int, ...], dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    args = (torch.randn(*rows, 40), torch.randn(2, 40, 64), torch.randn(70), torch.randn(*rows, 70))
+    args = tuple(item.to(dtype) for item in args)
+    layers: list[Callable[[Tensor, Tensor], Any]] = [
+        lambda z, other: z.relu(),
+        lambda z, other: nn.functional.gelu(z) + other,
+        lambda z, other: (z * 2 - other, z.sigmoid() * z),
+        lambda z, other: other + z * 0.5,
+    ]
+    for steps in layers:
+        graph = captured(Layer(steps), *args)
+
+        ops = HOST.lower(graph)
+
+        assert kinds(ops)[0] == "PackedGemm"
+        assert len([kind for kind in kinds(ops) if kind != "View"]) == 1
+        assert_same_bits(run(graph, ops, *args), run(graph, one_by_one(graph), *args))
+
+
+def test_a_packed_product_that_is_read_elsewhere_has_memory() -> None:
+    args = (torch.randn(5, 40), torch.randn(2, 40, 64), torch.randn(70), torch.randn(5, 70))
+    graph = captured(Layer(lambda z, other: (z, z.relu())), *args)
+
+    ops = HOST.lower(graph)
+
+    assert kinds(ops) == ["PackedGemm", "EltwiseRelu"]
     assert_same_bits(run(graph, ops, *args), run(graph, one_by_one(graph), *args))
 
 

@@ -8,6 +8,7 @@ import struct
 import pytest
 
 from npu_cuda.backend import CudaBackend, HostBackend
+from npu_cuda.backend.tensor_views import views_of
 from npu_ir import BackendError, OpNode, parse_ir
 from npu_ir.plugins.backend import BackendOp
 
@@ -46,35 +47,54 @@ def test_an_op_names_the_kernel_that_is_meant_and_packs_its_attributes() -> None
     assert struct.unpack("<f", add.attrs) == (-2.0,)
 
 
-def test_matrices_in_columns_are_read_as_transposes() -> None:
+def test_products_of_any_strides_and_batches_are_one_gemm() -> None:
     cases = [
-        ("f32[5, 7]; f32[7, 3]", "aten.mm.default(self=%a, mat2=%b)", (0, 0, 1.0, 0.0)),
-        ("f32[5, 7]@[1, 5]; f32[7, 3]", "aten.mm.default(self=%a, mat2=%b)", (1, 0, 1.0, 0.0)),
-        ("f32[5, 7]; f32[7, 3]@[1, 7]", "aten.mm.default(self=%a, mat2=%b)", (0, 1, 1.0, 0.0)),
-        ("f32[5, 7]; f32[3, 7]", "aten.linear.default(input=%a, weight=%b)", (0, 1, 1.0, 0.0)),
-        ("f32[5, 7]; f32[3, 7]@[1, 3]", "aten.linear.default(input=%a, weight=%b)", (0, 0, 1.0, 0.0)),
-        ("f32[5, 7]; f32[3, 7]", "npu.linear.default(input=%a, weight=%b)", (0, 1, 1.0, 0.0)),
+        ("f32[5, 7]; f32[7, 3]", "f32[5, 3] = aten.mm.default(self=%a, mat2=%b)", 0),
+        ("f32[5, 7]@[1, 5]; f32[7, 3]", "f32[5, 3] = aten.mm.default(self=%a, mat2=%b)", 0),
+        ("f16[5, 7]@[14, 2]; f16[7, 3]", "f16[5, 3] = aten.mm.default(self=%a, mat2=%b)", 0),
+        ("f32[5, 7]; f32[3, 7]", "f32[5, 3] = aten.linear.default(input=%a, weight=%b)", 1),
+        ("f32[2, 5, 7]; f32[3, 7]", "f32[2, 5, 3] = npu.linear.default(input=%a, weight=%b)", 1),
+        ("f64[2, 5, 7]; f64[2, 7, 3]", "f64[2, 5, 3] = aten.bmm.default(self=%a, mat2=%b)", 0),
+        ("f32[2, 1, 5, 7]; f32[4, 7, 3]", "f32[2, 4, 5, 3] = aten.matmul.default(self=%a, other=%b)", 0),
     ]  # fmt: skip
-    for types, call, wanted in cases:
-        (op,) = ops_of(node_of(types, f"f32[5, 3] = {call}"))
+    for types, call, tb in cases:
+        (op,) = ops_of(node_of(types, call))
 
-        assert gemm(op) == wanted
+        assert (op.kind, gemm(op)) == ("Gemm", (0, tb, 1.0, 0.0))
 
 
-def test_an_addend_is_copied_into_the_shape_of_the_result_where_it_has_another() -> None:
+def test_vectors_are_read_as_a_row_and_a_column() -> None:
+    row, column = (1, 7), (7, 1)
+    cases = [
+        ("f32[7]; f32[7, 3]", "f32[3] = aten.matmul.default(self=%a, other=%b)", [row, (7, 3), (1, 3)]),
+        ("f32[5, 7]; f32[7]", "f32[5] = aten.mv.default(self=%a, vec=%b)", [(5, 7), column, (5, 1)]),
+        ("f32[7]; f32[7]", "f32[] = aten.dot.default(self=%a, tensor=%b)", [row, column, (1, 1)]),
+        ("f32[7]; f32[3, 7]; f32[3]", "f32[3] = aten.linear.default(input=%a, weight=%b, bias=%c)",
+         [row, (3, 7), (3,), (1, 3)]),
+        ("f32[7]; f32[2, 7, 3]", "f32[2, 3] = aten.matmul.default(self=%a, other=%b)",
+         [row, (2, 7, 3), (2, 1, 3)]),
+    ]  # fmt: skip
+    for types, call, shapes in cases:
+        (op,) = ops_of(node_of(types, call))
+
+        assert [view.shape for view in views_of(op)] == shapes
+
+
+def test_an_addend_is_added_as_it_is() -> None:
     addmm = "f32[5, 3] = aten.addmm.default(self=%a, mat1=%b, mat2=%c)"
+    baddbmm = "f32[2, 5, 3] = aten.baddbmm.default(self=%a, batch1=%b, batch2=%c) {beta=3}"
     linear = "f32[5, 3] = aten.linear.default(input=%a, weight=%b, bias=%c)"
 
-    copy, product = ops_of(node_of("f32[5, 7]; f32[3, 7]; f32[3]", linear))
+    (row,) = ops_of(node_of("f32[5, 7]; f32[3, 7]; f32[3]", linear))
     (whole,) = ops_of(node_of("f32[5, 3]; f32[5, 7]; f32[7, 3]", addmm + " {alpha=0.5, beta=2}"))
     (unread,) = ops_of(node_of("f32[3]; f32[5, 7]; f32[7, 3]", addmm + " {beta=0}"))
+    (each,) = ops_of(node_of("f32[5, 1]; f32[2, 5, 7]; f32[2, 7, 3]", baddbmm))
 
-    assert (copy.kind, product.kind) == ("Copy", "Gemm")
-    assert copy.outputs == product.inputs[2:]
-    assert gemm(product) == (0, 1, 1.0, 1.0)
+    assert gemm(row) == (0, 1, 1.0, 1.0)
     assert [value.name for value in whole.inputs] == ["b", "c", "a"]  # type: ignore[union-attr]
     assert gemm(whole) == (0, 0, 0.5, 2.0)
     assert len(unread.inputs) == 2
+    assert gemm(each) == (0, 0, 1.0, 3.0)
 
 
 def test_what_is_refused_is_refused_with_the_reason() -> None:
@@ -89,12 +109,9 @@ def test_what_is_refused_is_refused_with_the_reason() -> None:
         ("f32[3, 4]@[0, 1]", "f32[3, 4] = aten.clone.default(self=%a)", "whose elements share no memory"),
         ("f32[3]", "f32[3] = aten._to_copy.default(self=%a) {device=device(\"cuda\")}",
          "does not change device"),
-        ("f32[2, 5, 7]; f32[2, 7, 3]", "f32[2, 5, 3] = aten.matmul.default(self=%a, other=%b)",
-         "takes rows of vectors and a matrix, not f32\\[2, 5, 7\\] and f32\\[2, 7, 3\\]"),
-        ("f32[5, 7]; f32[6, 3]", "f32[5, 3] = aten.mm.default(self=%a, mat2=%b)", "rows of vectors"),
-        ("f16[5, 7]; f16[7, 3]", "f16[5, 3] = aten.mm.default(self=%a, mat2=%b)", "^Gemm: .*float16"),
-        ("f32[3, 7]@[14, 1]; f32[7, 3]", "f32[3, 3] = aten.mm.default(self=%a, mat2=%b)",
-         "^Gemm: .*contiguous"),
+        ("f32[5, 7]; f32[6, 3]", "f32[5, 3] = aten.mm.default(self=%a, mat2=%b)",
+         r"^Gemm: B is float32\[6, 3\], not \[7, 3\]"),
+        ("i64[5, 7]; i64[7, 3]", "i64[5, 3] = aten.mm.default(self=%a, mat2=%b)", "^Gemm: A is int64, not"),
         ("f32[" + "1, " * 8 + "2]", "f32[" + "1, " * 8 + "2] = aten.clone.default(self=%a)", "^Copy: "),
         ("f32[" + "1, " * 8 + "2]", "f32[2] = aten.view.default(self=%a) {size=[2]}", "^View: .*9"),
         ("f32[3, 4]@[1, 3]", "f32[12] = aten.view.default(self=%a) {size=[12]}", "view.default failed: "),

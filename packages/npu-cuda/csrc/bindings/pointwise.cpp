@@ -66,7 +66,8 @@ void bind_pointwise(nb::module_& module) {
              "OMP_NUM_THREADS, or the number of processors.");
   most_vector_bytes();  // throws where the variable is wrong
   module.def("vector_bytes", &vector_bytes,
-             "Return the bytes of the vectors that host kernels compute with: 64, 32 or 16. NPU_CUDA_VECTOR_BYTES limits them.");
+             "Return the bytes of the vectors that host kernels compute with: 64, 32 or 16.\n"
+             "NPU_CUDA_VECTOR_BYTES limits them.");
 }
 
 }  // namespace npu::bindings

@@ -3,7 +3,8 @@
 #include "ops/conv/conv.h"
 #include "ops/copy/copy.h"
 #include "ops/fused/fused.h"
-#include "ops/gemm/gemm.h"
+#include "ops/gemm/epilogue.h"
+#include "ops/gemm/packed.h"
 #include "ops/index/index.h"
 #include "ops/pointwise/pointwise.h"
 #include "ops/reduce/arg.h"
@@ -30,18 +31,20 @@ std::vector<T> joined(Lists<T> lists) {
 
 std::vector<OpInfo> builtin_ops() {
   return joined<OpInfo>({pointwise::infos(), reduce::infos(), rows::infos(), rows::nll_infos(),
-                         indexing::infos(), conv::infos(), {gemm_info(), copy_info(), fused_info()}, attention::infos()});
+                         indexing::infos(), conv::infos(), attention::infos(), packed_gemm_infos(),
+                         {gemm_info(), gemm_epilogue_info(), copy_info(), fused_info()}});
 }
 
 std::vector<KernelPtr> builtin_kernels() {
   return joined<KernelPtr>({
       pointwise::host_kernels(), fused_host_kernels(), reduce::host_kernels(), reduce::arg_host_kernels(),
       reduce::cumsum_host_kernels(), reduce::batch_norm_host_kernels(), rows::host_kernels(), rows::nll_host_kernels(),
-      indexing::host_kernels(), conv::host_kernels(), attention::host_kernels(), gemm_host_kernels(), copy_host_kernels(),
+      indexing::host_kernels(), gemm_host_kernels(), gemm_epilogue_host_kernels(), packed_gemm_host_kernels(),
+      conv::host_kernels(), attention::host_kernels(), copy_host_kernels(),
 #ifdef NPU_WITH_CUDA
       pointwise::cuda_kernels(), reduce::cuda_kernels(), reduce::arg_cuda_kernels(), reduce::cumsum_cuda_kernels(),
       reduce::batch_norm_cuda_kernels(), rows::cuda_kernels(), rows::nll_cuda_kernels(), gemm_cuda_kernels(),
-      indexing::cuda_kernels(), copy_cuda_kernels(),
+      gemm_epilogue_cuda_kernels(), indexing::cuda_kernels(), copy_cuda_kernels(),
 #endif
   });
 }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdlib>
 #include <mutex>
@@ -23,55 +24,79 @@ std::atomic<int>& count_setting() {
   return count;
 }
 
-struct Work {
-  RangeFunction function;
-  void* context;
-  int64_t total, share;  // items of a part
-
-  void run(int64_t part) const { function(context, part * share, std::min(total, (part + 1) * share)); }
-};
+// Waits in a loop, since to sleep and to wake takes longer than most waits; false where it takes too long.
+template <class F>
+bool spin_until(F is_true) {
+  constexpr auto kLongest = std::chrono::microseconds(20);
+  for (const auto start = std::chrono::steady_clock::now(); !is_true();) {
+    if (std::chrono::steady_clock::now() - start > kLongest) return false;
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#endif
+  }
+  return true;
+}
 
 class Pool {
  public:
   std::mutex in_use;  // by one caller at a time
 
-  void run(const Work& work, int parts) {
+  // Calls function(context, part) for each part from 0.
+  void run(PartFunction function, void* context, int parts) {
     while (threads_ < parts - 1) start_thread();
-    {
+    function_ = function;
+    context_ = context;
+    pending_ = parts - 1;
+    const uint64_t turn = turn_ / kMostParts + 1;
+    turn_ = turn * kMostParts + static_cast<uint64_t>(parts);  // publishes what is above
+    if (sleepers_ > 0) {
       const std::lock_guard lock(mutex_);
-      work_ = work;
-      parts_ = pending_ = parts - 1;
-      ++generation_;
+      started_.notify_all();
     }
-    started_.notify_all();
-    work.run(0);
+    function(context, 0);
+    const auto is_done = [this] { return pending_ == 0; };
+    if (spin_until(is_done)) return;
     std::unique_lock lock(mutex_);
-    done_.wait(lock, [this] { return pending_ == 0; });
+    caller_sleeps_ = true;
+    done_.wait(lock, is_done);
+    caller_sleeps_ = false;
   }
 
  private:
+  static constexpr uint64_t kMostParts = 1 << 16;
+
   void start_thread() {
-    std::thread([this, index = threads_, seen = generation_]() mutable {
+    std::thread([this, part = ++threads_, seen = turn_.load()]() mutable {
       for (;;) {
-        std::unique_lock lock(mutex_);
-        started_.wait(lock, [&] { return generation_ != seen; });
-        seen = generation_;
-        if (index >= parts_) continue;
-        const Work work = work_;
-        lock.unlock();
-        work.run(index + 1);
-        lock.lock();
-        if (--pending_ == 0) done_.notify_one();
+        wait_for_turn_after(seen);
+        seen = turn_;
+        if (static_cast<uint64_t>(part) >= seen % kMostParts) continue;
+        function_(context_, part);
+        if (--pending_ > 0 || !caller_sleeps_) continue;
+        const std::lock_guard lock(mutex_);
+        done_.notify_one();
       }
     }).detach();
-    ++threads_;
+  }
+
+  // Who sleeps says so before it looks for the last time, who wakes looks for sleepers last: neither misses the other.
+  void wait_for_turn_after(uint64_t seen) {
+    const auto has_begun = [&] { return turn_ != seen; };
+    if (spin_until(has_begun)) return;
+    std::unique_lock lock(mutex_);
+    ++sleepers_;
+    started_.wait(lock, has_begun);
+    --sleepers_;
   }
 
   std::mutex mutex_;
   std::condition_variable started_, done_;
-  Work work_{};
-  int64_t generation_ = 0;
-  int threads_ = 0, parts_ = 0, pending_ = 0;
+  PartFunction function_ = nullptr;
+  void* context_ = nullptr;
+  std::atomic<uint64_t> turn_{0};  // its number, and how many parts it has
+  std::atomic<int> pending_{0}, sleepers_{0};
+  std::atomic<bool> caller_sleeps_{false};
+  int threads_ = 0;
 };
 
 // Threads do not outlive a fork: the child gets a pool of its own. None is ever destroyed, since its threads wait on it.
@@ -92,15 +117,20 @@ Pool& pool() {
 int thread_count() { return count_setting().load(std::memory_order_relaxed); }
 void set_thread_count(int count) { count_setting().store(std::max(1, count), std::memory_order_relaxed); }
 
+bool run_parts(int parts, PartFunction function, void* context) {
+  Pool& threads = pool();
+  const std::unique_lock lock(threads.in_use, std::try_to_lock);
+  if (lock) threads.run(function, context, parts);
+  return static_cast<bool>(lock);
+}
+
 void parallel_for(int64_t total, int64_t least, RangeFunction function, void* context) {
   constexpr int64_t kGrain = 1024;  // a multiple of every block and cache line
   const int64_t parts = std::min<int64_t>(thread_count(), total / least);
-  if (parts <= 1) return function(context, 0, total);
-  Pool& threads = pool();
-  const std::unique_lock lock(threads.in_use, std::try_to_lock);
-  if (!lock) return function(context, 0, total);
-  const int64_t share = ((total + parts - 1) / parts + kGrain - 1) / kGrain * kGrain;
-  threads.run({function, context, total, share}, static_cast<int>((total + share - 1) / share));
+  const int64_t share = parts > 1 ? ((total + parts - 1) / parts + kGrain - 1) / kGrain * kGrain : total;
+  const auto run_part = [&](int64_t part) { function(context, part * share, std::min(total, (part + 1) * share)); };
+  if (share < total && run_parts(static_cast<int>((total + share - 1) / share), run_part)) return;
+  function(context, 0, total);
 }
 
 }  // namespace npu

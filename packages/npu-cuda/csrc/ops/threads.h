@@ -2,6 +2,8 @@
 // being one of them. A caller that finds it in use works alone: callers never wait for one another.
 #pragma once
 
+#include <algorithm>
+#include <atomic>
 #include <cstdint>
 
 namespace npu {
@@ -20,6 +22,29 @@ template <class F>
 void parallel_for(int64_t total, int64_t least, F f) {
   if (total <= least) return f(int64_t{0}, total);
   parallel_for(total, least, [](void* context, int64_t begin, int64_t end) { (*static_cast<F*>(context))(begin, end); }, &f);
+}
+
+// Calls function(context, part) for each part, each on a thread of its own; false, and nothing is done, where the pool
+// is in use.
+using PartFunction = void (*)(void* context, int part);
+bool run_parts(int parts, PartFunction function, void* context);
+
+template <class F>
+bool run_parts(int parts, const F& f) {
+  return run_parts(parts, [](void* context, int part) { (*static_cast<const F*>(context))(part); },
+                   const_cast<void*>(static_cast<const void*>(&f)));
+}
+
+// Calls f(task) for each task, of which each is worth much, on threads that take the next one when they are done.
+template <class F>
+void parallel_tasks(int64_t tasks, F f) {
+  std::atomic<int64_t> next{0};
+  const auto take = [&](int) {
+    for (int64_t task; (task = next.fetch_add(1, std::memory_order_relaxed)) < tasks;) f(task);
+  };
+  const int parts = static_cast<int>(std::min<int64_t>(tasks, thread_count()));
+  if (parts > 1 && run_parts(parts, take)) return;
+  for (int64_t task = 0; task < tasks; ++task) f(task);
 }
 
 }  // namespace npu

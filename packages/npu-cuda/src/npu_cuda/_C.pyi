@@ -500,7 +500,8 @@ def set_thread_count(count: int) -> None:
 
 def vector_bytes() -> int:
     """
-    Return the bytes of the vectors that host kernels compute with: 64, 32 or 16. NPU_CUDA_VECTOR_BYTES limits them.
+    Return the bytes of the vectors that host kernels compute with: 64, 32 or 16.
+    NPU_CUDA_VECTOR_BYTES limits them.
     """
 
 def register_kernel(kernel_id: str, kind: OpKind | int, device: str, priority: int, flags: int, launch: Callable[..., None], supported: Callable[..., str | None] | None = None, workspace_bytes: Callable[..., int] | None = None, origin: str = 'Python') -> None:

@@ -86,6 +86,12 @@ Status Plan::make(const OpCall& call) {
   return {};
 }
 
+pointwise::HostCall Plan::over(const pointwise::Nest& nest, const OpCall& call) const {
+  Class types[pointwise::kMaxOperands];
+  for (size_t i = 0; i < externals_; ++i) types[i] = tensors_[i].type;
+  return pointwise::host_call_of(nest, call, types, steps_);
+}
+
 void Plan::add_tensors(const OpCall& call, const Payload& payload) {
   num_inputs_ = static_cast<size_t>(call.num_inputs);
   externals_ = num_inputs_ + static_cast<size_t>(call.num_outputs);

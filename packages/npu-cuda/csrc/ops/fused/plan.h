@@ -22,6 +22,8 @@ class Plan {
   Status make(const OpCall& call);
   // Of a call of the same description. Of any thread.
   void run(const OpCall& call) const { pointwise::run_on_host(host_call_, call); }
+  // The steps over other loops, for pointwise::run_window. They live as long as the plan.
+  pointwise::HostCall over(const pointwise::Nest& nest, const OpCall& call) const;
 
  private:
   struct Tensor {

@@ -1,8 +1,8 @@
 // A tile of a matrix product in registers: kRows rows of kVectors vectors of sums. Its rows of numbers are given by
 // pointers, so that they may be those of a matrix, pixels of an image, or queries. What they are multiplied by is a
 // panel, whose rows have the elements of all columns of the tile side by side; 16-bit floats are converted in registers.
-// A tile of many sums adds in the order of the numbers of a row, one of few sums alternates between several. All of it is
-// inlined into loops of an instruction set (host_simd.h):
+// A tile of many sums adds in the order of the numbers of a row, one of few sums adds parts of it and joins them. All of
+// it is inlined into loops of an instruction set (host_simd.h):
 //
 //   Tile<float, kBytes, 6, kTileVectors<kBytes>> tile(bias, 0);
 //   for (each tap) tile.add(rows_of_pixels, panel_of_tap, kColumns, channels);
@@ -98,13 +98,16 @@ class Tile {
   // `stride` elements apart.
   template <class E>
   NPU_INLINE void add(const Lane* const* rows, const E* panel, int64_t stride, int64_t depth, int64_t step = 1) {
-    int64_t k = 0;
-    for (; k + kSets <= depth; k += kSets) {
+    const int64_t part = depth / kSets;
+    for (int64_t k = 0; k < part; ++k) {
 #pragma GCC unroll 4
-      for (int set = 0; set < kSets; ++set, panel += stride) add_one(set, rows, (k + set) * step, panel);
+      for (int set = 0; set < kSets; ++set) {
+        const int64_t at = set * part + k;
+        add_one(set, rows, at * step, panel + at * stride);
+      }
     }
     if constexpr (kSets > 1) {
-      for (; k < depth; ++k, panel += stride) add_one(0, rows, k * step, panel);
+      for (int64_t k = kSets * part; k < depth; ++k) add_one(0, rows, k * step, panel + k * stride);
     }
   }
 
@@ -124,41 +127,58 @@ class Tile {
     for (int at = 0; at < kRows * kVectors; ++at) sums_[at] = f(pointwise::Value<V>::of(sums_[at])).raw;
   }
 
-  // Writes `columns` of them; those of a whole tile are written without a question.
-  NPU_INLINE void store(Lane* rows, int64_t stride, int64_t columns = kColumns) {
+  NPU_INLINE void store(Lane* rows, int64_t stride) {
 #pragma GCC unroll 8
-    for (int i = 0; i < kRows; ++i) store_row(i, rows + i * stride, columns);
+    for (int i = 0; i < kRows; ++i) store_row(i, rows + i * stride);
   }
 
-  NPU_INLINE void store(Lane* const* rows, int64_t columns = kColumns) {
+  // Writes only the first columns.
+  NPU_INLINE void store(Lane* rows, int64_t stride, int64_t columns) {
+    Lane* to[kRows];
+    for (int i = 0; i < kRows; ++i) to[i] = rows + i * stride;
+    store(to, columns);
+  }
+
+  // Of each row where it is to be.
+  NPU_INLINE void store(Lane* const* rows, int64_t columns) {
+    if (columns >= kColumns) {
 #pragma GCC unroll 8
-    for (int i = 0; i < kRows; ++i) store_row(i, rows[i], columns);
+      for (int i = 0; i < kRows; ++i) store_row(i, rows[i]);
+      return;
+    }
+    Lane all[kRows * kColumns];
+    store(all, kColumns);
+#pragma GCC unroll 1
+    for (int64_t i = 0; i < kRows; ++i) {
+#pragma GCC unroll 1
+      for (int64_t j = 0; j < columns; ++j) rows[i][j] = all[i * kColumns + j];
+    }
   }
 
  private:
-  // Additions that do not wait for one another: enough of them to keep the processor busy.
-  static constexpr int kSets = kRows * kVectors >= 8 ? 1 : kRows * kVectors >= 4 ? 2 : 4;
+  // Additions that do not wait for one another: enough of them to keep the processor busy. A single row reads a panel
+  // in several places at the same time, since memory is faster then.
+  static constexpr int kSets = kRows == 1 ? 4 : kRows * kVectors >= 8 ? 1 : kRows * kVectors >= 4 ? 2 : 4;
+  // Bytes: the processor by itself reads ahead to the end of a page of memory only. Not where loads are what takes time.
+  static constexpr int kAhead = 4096;
+  static constexpr bool kReadsAhead = kRows <= 2 || kVectors == 4;
   static constexpr int kSums = kSets * kRows * kVectors;
 
   NPU_INLINE V& sum(int set, int row, int vector) { return sums_[(set * kRows + row) * kVectors + vector]; }
 
-  NPU_INLINE void store_row(int row, Lane* to, int64_t columns) {
+  NPU_INLINE void store_row(int row, Lane* to) {
 #pragma GCC unroll 4
-    for (int j = 0; j < kVectors; ++j) {
-      const V numbers = sum(0, row, j);
-      if (columns >= (j + 1) * kLanes) {
-        *reinterpret_cast<Unaligned*>(to + j * kLanes) = numbers;
-      } else {
-        for (int lane = 0; lane < columns - j * kLanes; ++lane) to[j * kLanes + lane] = numbers[lane];
-      }
-    }
+    for (int j = 0; j < kVectors; ++j) *reinterpret_cast<Unaligned*>(to + j * kLanes) = sum(0, row, j);
   }
 
   template <class E>
   NPU_INLINE void add_one(int set, const Lane* const* rows, int64_t k, const E* panel) {
     V numbers[kVectors];
 #pragma GCC unroll 4
-    for (int j = 0; j < kVectors; ++j) numbers[j] = load_numbers<Lane, kBytes>(panel + j * kLanes);
+    for (int j = 0; j < kVectors; ++j) {
+      numbers[j] = load_numbers<Lane, kBytes>(panel + j * kLanes);
+      if constexpr (kReadsAhead) __builtin_prefetch(reinterpret_cast<const char*>(panel + j * kLanes) + kAhead);
+    }
 #pragma GCC unroll 8
     for (int i = 0; i < kRows; ++i) {
       const Lane x = rows[i][k];

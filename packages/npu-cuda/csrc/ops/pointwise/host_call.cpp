@@ -41,11 +41,11 @@ void lengthen_rows(Nest* nest) {
 // Walks a range of the elements of a call.
 class Walk {
  public:
-  Walk(const HostCall& host_call, const OpCall& call, int64_t begin, int64_t end)
+  Walk(const HostCall& host_call, void* const* data, int64_t begin, int64_t end)
       : call_(host_call), cursor_(&host_call.nest, begin), left_(end - begin) {
     for (int i = 0; i < kMaxRows; ++i) rows_[i] = buffers_[i];
     for (int i = 0; i < call_.nest.operands; ++i) {
-      data_[i] = static_cast<char*>(operand_of(call, i).data);
+      data_[i] = static_cast<char*>(data[i]);
       if (call_.operands[i].is_constant) call_.operands[i].read(data_[i], 0, buffers_[i], kBlock);
     }
   }
@@ -128,8 +128,13 @@ class Walk {
 }  // namespace
 
 HostCall host_call_of(const OpCall& call, const Class* types, std::span<const HostStep> steps) {
-  HostCall made{nest_of(call), call.num_inputs, steps, {}, steps.size() > 1};
-  lengthen_rows(&made.nest);
+  Nest nest = nest_of(call);
+  lengthen_rows(&nest);
+  return host_call_of(nest, call, types, steps);
+}
+
+HostCall host_call_of(const Nest& nest, const OpCall& call, const Class* types, std::span<const HostStep> steps) {
+  HostCall made{nest, call.num_inputs, steps, {}, steps.size() > 1};
   for (int i = 0; i < made.nest.operands; ++i) {
     const TensorDesc& tensor = operand_of(call, i);
     const Element element = element_of(tensor.dtype);
@@ -143,8 +148,17 @@ HostCall host_call_of(const OpCall& call, const Class* types, std::span<const Ho
 }
 
 void run_on_host(const HostCall& host_call, const OpCall& call) {
+  void* data[kMaxOperands];
+  for (int i = 0; i < host_call.nest.operands; ++i) data[i] = operand_of(call, i).data;
   parallel_for(call.outputs[0].numel, kLeastOfAThread,
-               [&](int64_t begin, int64_t end) { Walk(host_call, call, begin, end).run(); });
+               [&](int64_t begin, int64_t end) { Walk(host_call, data, begin, end).run(); });
+}
+
+void run_window(const HostCall& host_call, void* const* data, int64_t rows, int64_t columns) {
+  HostCall window = host_call;
+  window.nest.shape[0] = columns;
+  window.nest.shape[1] = rows;
+  Walk(window, data, 0, rows * columns).run();
 }
 
 Status run_on_host(const OpCall& call, Class type, ComputeRow compute, const void* attrs) {

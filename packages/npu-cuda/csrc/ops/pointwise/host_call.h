@@ -45,7 +45,13 @@ struct HostCall {
 // `types`: what each operand of the call is computed in.
 HostCall host_call_of(const OpCall& call, const Class* types, std::span<const HostStep> steps);
 
+// The same with loops that are given.
+HostCall host_call_of(const Nest& nest, const OpCall& call, const Class* types, std::span<const HostStep> steps);
+
 void run_on_host(const HostCall& host_call, const OpCall& call);
+// Of a call whose nest has two axes, columns and rows, but of this shape. By the thread that calls; `data`: where each
+// operand starts.
+void run_window(const HostCall& host_call, void* const* data, int64_t rows, int64_t columns);
 
 // Of one step, whose operands are those of the call.
 Status run_on_host(const OpCall& call, Class type, ComputeRow compute, const void* attrs);

@@ -52,6 +52,15 @@ def _lower_backward(node: OpNode, pack: Pack) -> Lowered:
     return build.ops or "none of its gradients is wanted"
 
 
+def _lower_packed(node: OpNode, pack: Pack) -> Lowered:
+    build = OpBuilder(node, pack, "input", "panels", "bias")
+    numbers: dict[str, int] = {}
+    for name in ("kernel", "stride", "padding", "dilation"):
+        pair: Any = node.attrs[name]
+        numbers |= {f"{name}_{axis}": number for axis, number in zip("hw", pair, strict=True)}
+    return build.add("PackedConv", build.present("input", "panels", "bias"), node.outputs, "CNVP", **numbers)
+
+
 def _unsupported(node: OpNode, build: OpBuilder, name: str) -> str | None:
     rank = _rank(build, build.tensors[name])
     weights = _rank(build, build.tensors["weight"])
@@ -94,6 +103,7 @@ CONV_RULES: Mapping[str, tuple[Any, ...]] = {
         for n in (1, 2, 3)
         for overload in ("default", "padding")
     },
+    "npu.packed_conv2d.default": (_lower_packed,),
     "aten.conv_transpose1d.default": (_lower_transposed,),
     "aten.conv_transpose2d.input": (_lower_transposed,),
     "aten.conv_transpose3d.input": (_lower_transposed,),

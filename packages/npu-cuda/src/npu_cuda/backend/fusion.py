@@ -1,6 +1,7 @@
 """Fusion of pointwise ops on the host: ops over one shape become one, which passes over memory once.
 
-What only they read stays in the first cache. The results are those of the ops one by one, to the bit.
+What only they read stays in the first cache. Those that follow a product by a packed matrix become steps of
+it. The results are those of the ops one by one, to the bit.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from npu_ir.core.types import contiguous_strides
 from npu_ir.plugins.backend import BackendOp, Operand
 
 FUSED = "Fused"
+PRODUCT = "PackedGemm"
 _MOST_STEPS = 64
 
 
@@ -57,14 +59,14 @@ def _units(ops: Sequence[BackendOp]) -> list[_Unit]:
     units: list[_Unit] = []
     writers: dict[Operand, _Unit] = {}
     for op in ops:
-        shape = _iteration_shape(op)
+        shape = _product_shape(op) or _iteration_shape(op)
         read = [writers[operand] for operand in op.inputs if operand in writers]
         last_read = max(read, key=lambda unit: unit.place, default=None)
         unit = next(
             (
                 unit
                 for unit in (last_read, units[-1] if units else None)
-                if unit is not None and shape is not None and unit.shape == shape
+                if unit is not None and shape is not None and unit.shape == shape and op.kind != PRODUCT
             ),
             None,
         )
@@ -98,6 +100,14 @@ def _iteration_shape(op: BackendOp) -> tuple[int, ...] | None:
     return shape
 
 
+def _product_shape(op: BackendOp) -> tuple[int, ...] | None:
+    """Return the shape of a product that steps can follow; None if it is none."""
+    if op.kind != PRODUCT or not op.kernel or len(op.outputs) > 1:
+        return None
+    left, result = tensor_type(op.inputs[0]), tensor_type(op.outputs[0])
+    return result.static_shape if left.dtype == result.dtype else None
+
+
 def _joined(ops: Sequence[BackendOp], read_outside: Collection[Operand]) -> Iterator[BackendOp]:
     """Yield the ops as one, or as several where one would have too many tensors."""
     if len(ops) == 1:
@@ -115,17 +125,30 @@ def _joined(ops: Sequence[BackendOp], read_outside: Collection[Operand]) -> Iter
 
 
 def _fused_op(ops: Sequence[BackendOp], read_outside: Collection[Operand]) -> BackendOp | None:
-    written = [operand for op in ops for operand in op.outputs]
-    inputs = dict.fromkeys(operand for op in ops for operand in op.inputs if operand not in set(written))
+    product = ops[0] if ops[0].kind == PRODUCT else None
+    steps = ops[1:] if product else ops
+    written = [operand for op in steps for operand in op.outputs]
+    inputs = dict.fromkeys(operand for op in steps for operand in op.inputs if operand not in set(written))
+    kind, kernel, has_bias = FUSED, "fused.host", b""
+    given: Sequence[Operand] = ()
+    if product:
+        kind, kernel, given = PRODUCT, product.kernel, product.inputs
+        has_bias = product.attrs[:4]
+        inputs = {product.outputs[0]: None, **inputs}
+        if product.outputs[0] in read_outside:
+            return None
     outputs = [operand for operand in written if operand in read_outside]
     temporaries = [operand for operand in written if operand not in read_outside]
     numbers = {operand: place for place, operand in enumerate((*inputs, *outputs, *temporaries))}
     payload = [struct.pack("<II", *_dlpack_type(tensor_type(operand).dtype)) for operand in temporaries]
-    payload += [_step(op, numbers) for op in ops]
-    schema_id, header = attrs("FUSE", temporaries=len(temporaries), steps=len(ops))
-    packed = b"".join((header, *payload))
+    payload += [_step(op, numbers) for op in steps]
+    schema_id, header = attrs("FUSE", temporaries=len(temporaries), steps=len(steps))
+    if product:
+        schema_id = product.schema_id
+    packed = b"".join((has_bias, header, *payload))
     nodes = tuple(dict.fromkeys(node for op in ops for node in op.nodes))
-    fused = BackendOp(FUSED, tuple(inputs), tuple(outputs), nodes, "fused.host", schema_id, packed)
+    read = (*given, *(operand for operand in inputs if product is None or operand is not product.outputs[0]))
+    fused = BackendOp(kind, read, tuple(outputs), nodes, kernel, schema_id, packed)
     return fused if outputs and select_kernel(fused, "host", 0)[0] else None
 
 

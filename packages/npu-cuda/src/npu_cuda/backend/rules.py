@@ -16,12 +16,12 @@ from npu_cuda.backend.loss_rules import LOSS_RULES
 from npu_cuda.backend.pointwise_rules import ELEMENTWISE_RULES, Condition, ElementwiseRule, Pack
 from npu_cuda.backend.reduction_rules import REDUCTION_RULES, lower_mse_loss
 from npu_cuda.backend.row_rules import ROW_RULES
-from npu_cuda.backend.tensor_views import is_column_major
+from npu_cuda.backend.tensor_views import tensor_type
 from npu_cuda.backend.view_rules import VIEW_RULES, lower_view
 from npu_cuda.errors import InvalidArgumentError
 from npu_ir import OpNode, ScalarType, TensorType
 from npu_ir.core.storage import may_self_overlap
-from npu_ir.plugins.backend import BackendOp, Operand, Temporary
+from npu_ir.plugins.backend import BackendOp, Operand
 
 # A rule returns the ops that compute a node, without kernels, or the reason why there are none. It looks at
 # the node alone: dtypes, shapes and strides are checked by the kernels.
@@ -97,65 +97,41 @@ def _lower_copy(node: OpNode, pack: Pack) -> list[BackendOp] | str:  # noqa: ARG
 
 
 def _lower_matmul(node: OpNode, pack: Pack) -> list[BackendOp] | str:
-    """Return the ops of ``mm``, or of ``matmul`` by a matrix."""
     if len(node.inputs) != 2 or len(node.outputs) != 1 or _unsupported_attrs(node):
         return "Gemm multiplies two tensors"
-    return _gemm_ops(node, pack, *node.inputs, transposed=False)
+    return _gemm_ops(node, pack, *node.inputs)
 
 
 def _lower_linear(node: OpNode, pack: Pack) -> list[BackendOp] | str:
     if len(node.inputs) not in (2, 3) or len(node.outputs) != 1 or _unsupported_attrs(node):
         return "Gemm takes an input, a weight and a bias"
-    left, right, *bias = node.inputs
-    return _gemm_ops(node, pack, left, right, transposed=True, addend=bias[0] if bias else None)
+    return _gemm_ops(node, pack, *node.inputs, tb=int(tensor_type(node.inputs[1]).rank == 2))
 
 
 def _lower_addmm(node: OpNode, pack: Pack) -> list[BackendOp] | str:
+    """Return the ops of ``addmm`` or ``baddbmm``."""
     alpha, beta = _real_attr(node, "alpha", 1), _real_attr(node, "beta", 1)
     if len(node.inputs) != 3 or len(node.outputs) != 1 or _unsupported_attrs(node, "alpha", "beta"):
         return "Gemm multiplies two tensors and adds a third"
     if alpha is None or beta is None:
         return f"Gemm takes real factors, not {dict(node.attrs)}"
     addend, left, right = node.inputs
-    return _gemm_ops(node, pack, left, right, transposed=False, addend=addend, alpha=alpha, beta=beta)
+    return _gemm_ops(node, pack, left, right, *([addend] if beta else []), alpha=alpha, beta=beta)
 
 
-def _gemm_ops(
-    node: OpNode,
-    pack: Pack,
-    left: Operand,
-    right: Operand,
-    *,
-    transposed: bool,
-    addend: Operand | None = None,
-    alpha: float = 1.0,
-    beta: float = 1.0,
-) -> list[BackendOp] | str:
-    """Return the ops of ``alpha * left @ right + beta * addend``; a smaller addend is expanded by a copy."""
-    (result,) = node.outputs
-    left_type, right_type = left.type, right.type
-    assert isinstance(left_type, TensorType)
-    assert isinstance(right_type, TensorType)
-    inner = right_type.static_shape[1 if transposed else 0] if right_type.rank == 2 else None
-    if not left_type.rank or left_type.static_shape[-1] != inner:
-        return f"Gemm takes rows of vectors and a matrix, not {left_type} and {right_type}"
-    ops: list[BackendOp] = []
-    inputs: tuple[Operand, ...] = (left, right)
-    if addend is not None and beta != 0:
-        if addend.type != result.type:
-            spread = Temporary(f"{node.name}.addend", result.tensor_type)
-            ops.append(BackendOp("Copy", (addend,), (spread,), (node,)))
-            addend = spread
-        inputs = (left, right, addend)
-    schema_id, attrs = pack(
-        "GEMM",
-        ta=int(is_column_major(left_type)),
-        tb=int(transposed != is_column_major(right_type)),
-        alpha=alpha,
-        beta=beta if len(inputs) == 3 else 0.0,
-    )
-    ops.append(BackendOp("Gemm", inputs, (result,), (node,), schema_id=schema_id, attrs=attrs))
-    return ops
+def _gemm_ops(node: OpNode, pack: Pack, *inputs: Operand, **given: float) -> list[BackendOp]:
+    """Return the op of ``alpha * left @ right + beta * addend``, for any batches and strides."""
+    schema_id, attrs = pack("GEMM", **{**given, "beta": given.get("beta", 1.0) if len(inputs) == 3 else 0.0})
+    return [BackendOp("Gemm", inputs, node.outputs, (node,), schema_id=schema_id, attrs=attrs)]
+
+
+def _lower_pack_matrix(node: OpNode, pack: Pack) -> list[BackendOp]:  # noqa: ARG001 - the result says the width
+    return [BackendOp("PackMatrix", node.inputs, node.outputs, (node,))]
+
+
+def _lower_packed_linear(node: OpNode, pack: Pack) -> list[BackendOp]:
+    schema_id, attrs = pack("PGEM", has_bias=int(len(node.inputs) > 2))
+    return [BackendOp("PackedGemm", node.inputs, node.outputs, (node,), schema_id=schema_id, attrs=attrs)]
 
 
 def _real_attr(node: OpNode, name: str, default: float) -> float | None:
@@ -184,9 +160,11 @@ RULES: dict[str, tuple[Rule, ...]] = {
     "aten.contiguous.default": (lower_view, _lower_copy),
     "aten._to_copy.default": (_lower_copy,),
     "aten.to.dtype": (_lower_copy,),
-    "aten.mm.default": (_lower_matmul,),
-    "aten.matmul.default": (_lower_matmul,),
+    **dict.fromkeys((f"aten.{op}.default" for op in ("mm", "bmm", "matmul", "mv", "dot")), (_lower_matmul,)),
     "aten.linear.default": (_lower_linear,),
     "aten.addmm.default": (_lower_addmm,),
+    "aten.baddbmm.default": (_lower_addmm,),
     "npu.linear.default": (_lower_linear,),
+    "npu.pack_matrix.default": (_lower_pack_matrix,),
+    "npu.packed_linear.default": (_lower_packed_linear,),
 }

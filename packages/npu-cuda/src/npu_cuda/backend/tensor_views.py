@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from npu_ir import TensorType
-from npu_ir.core.types import contiguous_strides
 from npu_ir.plugins.backend import BackendOp, Operand
 
 
@@ -45,24 +43,26 @@ def views_of(op: BackendOp) -> tuple[TensorView, ...]:
     return tuple(_BY_KIND.get(op.kind, list)(plain))
 
 
-def is_column_major(type: TensorType) -> bool:
-    """Return whether a matrix is column-major; `views_of` a Gemm then has its transpose."""
-    return type.strides is not None and type.rank == 2 and type.static_strides == (1, type.static_shape[0])
-
-
 def _as_matrices(plain: Sequence[TensorView]) -> list[TensorView]:
-    """Return rows of vectors as one matrix, and column-major matrices as their transposes."""
-    return [_as_matrix(item) for item in plain]
+    """Return a vector on the left as a row, one on the right as a column, and the result as their product."""
+    left, right, *addends, result = plain
+    if len(right.shape) == 1:
+        right, result = _with_axis(right, 1), _with_axis(result, len(result.shape))
+    if len(left.shape) == 1:
+        left, result = _with_axis(left, 0), _with_axis(result, len(result.shape) - 1)
+    return [left, right, *addends, result]
 
 
-def _as_matrix(reading: TensorView) -> TensorView:
+def _with_axis(reading: TensorView, axis: int) -> TensorView:
+    """Return a reading with one more axis, of size 1."""
     shape, strides = reading.shape, reading.strides
-    if strides == contiguous_strides(shape):
-        flat = (math.prod(shape[:-1]), shape[-1] if shape else 1)
-        return reading.with_shape(flat, contiguous_strides(flat))  # type: ignore[arg-type]
-    if len(shape) == 2 and strides == (1, shape[0]):
-        return reading.with_shape(shape[::-1], strides[::-1])
-    return reading
+    return reading.with_shape((*shape[:axis], 1, *shape[axis:]), (*strides[:axis], 1, *strides[axis:]))
+
+
+def _as_one_group(plain: Sequence[TensorView]) -> list[TensorView]:
+    """Return the panels of a convolution as those of its only group."""
+    image, panels, *others = plain
+    return [image, _with_axis(panels, 0), *others]
 
 
 def _broadcast_source(plain: Sequence[TensorView]) -> list[TensorView]:
@@ -81,4 +81,5 @@ def _broadcast_source(plain: Sequence[TensorView]) -> list[TensorView]:
 _BY_KIND: Mapping[str, Callable[[Sequence[TensorView]], list[TensorView]]] = {
     "Copy": _broadcast_source,
     "Gemm": _as_matrices,
+    "PackedConv": _as_one_group,
 }

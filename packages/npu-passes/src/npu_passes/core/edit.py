@@ -110,6 +110,12 @@ class Edit:
         self.made.append(node.name)
         return node.outputs
 
+    def to_prologue(self, value: Value) -> Value:
+        """Move the node that makes ``value`` to the prologue, and return ``value``."""
+        assert value.producer is not None
+        self.graph.move_to_prologue(value.producer)
+        return value
+
     def replace(self, old: Value, new: Value) -> None:
         """Replace every use of ``old`` by ``new``.
 

@@ -34,10 +34,7 @@ def unavailable_reason() -> str | None:
 def pack(edit: Edit, op_type: str, weight: Value, *arguments: Any) -> Value:
     """Return a weight packed to oneDNN's layout, computed when weights are bound."""
     type = TensorType(weight.tensor_type.shape, weight.tensor_type.dtype, layout=packed_layout())
-    value = edit.call(op_type, weight, *arguments, type=type, name="packed")
-    assert value.producer is not None
-    edit.graph.move_to_prologue(value.producer)
-    return value
+    return edit.to_prologue(edit.call(op_type, weight, *arguments, type=type, name="packed"))
 
 
 def channels_last_type(type: TensorType) -> TensorType:

@@ -105,9 +105,7 @@ class PackLinear(Pass):
         with self.rewrite(graph, _RULE, *nodes) as edit:
             weight = item.weight
             if item.is_transposed:
-                weight = edit.call("aten.permute.default", weight, [1, 0])
-                assert weight.producer is not None
-                graph.move_to_prologue(weight.producer)
+                weight = edit.to_prologue(edit.call("aten.permute.default", weight, [1, 0]))
             weight = onednn.pack(edit, onednn.PACK_LINEAR, weight, item.rows)
             out = weight.tensor_type.shape[0]
             result = edit.call(

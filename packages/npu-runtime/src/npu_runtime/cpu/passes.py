@@ -9,12 +9,14 @@ from npu_runtime.cpu.channels_last import ChannelsLast
 from npu_runtime.cpu.gelu_to_sigmoid import GeluToSigmoid
 from npu_runtime.cpu.pack_convolution import PackConvolution
 from npu_runtime.cpu.pack_linear import PackLinear
+from npu_runtime.cpu.pack_matrix import PackMatrix
+from npu_runtime.cpu.pack_panels import PackPanels
 from npu_runtime.cpu.split_loss import SplitLoss
 from npu_runtime.cpu.winograd import Winograd
 
 _INFERENCE: tuple[type[Pass], ...] = (ChannelsLast, Winograd, PackConvolution, PackLinear)
 _TRAINING: tuple[type[Pass], ...] = (BatchNormToSums, GeluToSigmoid, SplitLoss, ChannelsLast)
-PASSES = tuple(dict.fromkeys((*_INFERENCE, *_TRAINING)))
+PASSES = tuple(dict.fromkeys((*_INFERENCE, *_TRAINING, PackPanels, PackMatrix)))
 PIPELINE = Pipeline(
     "cpu",
     ",".join([DEFAULT, *(item.name for item in _INFERENCE)]),
@@ -25,4 +27,9 @@ TRAINING = Pipeline(
     ",".join([TRAIN, *(item.name for item in _TRAINING)]),
     "The train pipeline, then CPU passes: batch norms by sums, GELU by a sigmoid, losses in planned memory, "
     "channels-last.",
+)
+HOST = Pipeline(
+    "host",
+    ",".join([DEFAULT, *(item.name for item in (ChannelsLast, PackPanels, PackMatrix))]),
+    "The default pipeline, then channels-last, and weights packed for the kernels of the backend host.",
 )

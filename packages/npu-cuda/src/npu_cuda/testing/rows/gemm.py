@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
-from itertools import product
 
 import numpy as np
 
 from npu_cuda.testing.case import Array, Attrs, Case, OpRow, Refusal, TensorLayout
+from npu_cuda.testing.memory import contiguous_strides
 from npu_cuda.testing.misuse import misuses
 
 OP = "Gemm"
+
+Shape = tuple[int, ...]
 
 # m, n, k
 SIZES = (
@@ -21,32 +24,49 @@ SIZES = (
 EMPTY = ((0, 3, 4), (3, 0, 4), (0, 0, 0))
 
 
+def product(inputs: Sequence[Array], attrs: Attrs) -> Array:
+    """Return op(A) op(B), of the first two inputs."""
+    a = inputs[0].swapaxes(-1, -2) if attrs["ta"] else inputs[0]
+    b = inputs[1].swapaxes(-1, -2) if attrs["tb"] else inputs[1]
+    return np.asarray(a @ b)
+
+
 def reference(inputs: Sequence[Array], attrs: Attrs) -> list[Array]:
-    a = inputs[0].T if attrs["ta"] else inputs[0]
-    b = inputs[1].T if attrs["tb"] else inputs[1]
-    result = float(np.float32(attrs["alpha"])) * (a @ b)
+    result = float(np.float32(attrs["alpha"])) * product(inputs, attrs)
     if attrs["beta"] != 0:
         result = result + float(np.float32(attrs["beta"])) * inputs[2]
     return [result]
 
 
+def transposed_in_memory(*shape: int, dtype: str = "float32") -> TensorLayout:
+    """Return a layout whose last two axes are exchanged in memory."""
+    strides = contiguous_strides((*shape[:-2], shape[-1], shape[-2]))
+    return TensorLayout(shape, dtype, (*strides[:-2], strides[-1], strides[-2]))
+
+
 def gemm_case(
-    name: str, sizes: tuple[int, int, int], *, with_c: bool = False, in_place: bool = False, **attrs: float
+    name: str,
+    sizes: tuple[int, int, int],
+    *,
+    with_c: bool = False,
+    in_place: bool = False,
+    dtype: str = "float32",
+    **attrs: float,
 ) -> Case:
     """Return a case; it reads C if there is one and beta is not 0."""
     m, n, k = sizes
-    a = TensorLayout((k, m) if attrs.get("ta") else (m, k))
-    b = TensorLayout((n, k) if attrs.get("tb") else (k, n))
-    c = (TensorLayout((m, n)),) if with_c else ()
+    a = TensorLayout((k, m) if attrs.get("ta") else (m, k), dtype)
+    b = TensorLayout((n, k) if attrs.get("tb") else (k, n), dtype)
+    c = (TensorLayout((m, n), dtype),) if with_c else ()
     unread = (2,) if with_c and not in_place and attrs.get("beta", 0) == 0 else ()
     aliases = {0: 2} if in_place else {}
-    return Case(name, (a, b, *c), (TensorLayout((m, n)),), attrs, aliases, unread=unread, terms=k)
+    return Case(name, (a, b, *c), (TensorLayout((m, n), dtype),), attrs, aliases, unread=unread, terms=k)
 
 
 def cases() -> Iterator[Case]:
     for sizes in SIZES + EMPTY:
         yield gemm_case(f"{sizes}", sizes)
-    for ta, tb, sizes in product((0, 1), (0, 1), ((7, 17, 9), (65, 33, 40), (64, 64, 64))):
+    for ta, tb, sizes in itertools.product((0, 1), (0, 1), ((7, 17, 9), (65, 33, 40), (64, 64, 64))):
         yield gemm_case(f"{sizes} ta={ta} tb={tb}", sizes, ta=ta, tb=tb)
         yield gemm_case(
             f"{sizes} ta={ta} tb={tb} beta=0.5", sizes, with_c=True, ta=ta, tb=tb, alpha=-1.5, beta=0.5
@@ -59,6 +79,7 @@ def cases() -> Iterator[Case]:
     yield gemm_case("beta=1", odd, with_c=True, beta=1.0)
     yield gemm_case("C is D", odd, with_c=True, in_place=True, beta=0.25)
     yield gemm_case("C is D, k large", (9, 17, 700), with_c=True, in_place=True, beta=0.25, tb=1)
+    yield gemm_case("C is D, one row", (1, 17, 70), with_c=True, in_place=True, beta=1.0)
     yield gemm_case("C is D, beta=0", odd, with_c=True, in_place=True)
     yield gemm_case("k=0 without C", (33, 17, 0))
     yield gemm_case("k=0 with C", (33, 17, 0), with_c=True, beta=2.0)
@@ -66,23 +87,115 @@ def cases() -> Iterator[Case]:
     yield gemm_case("nothing with C", (0, 17, 5), with_c=True, beta=2.0, ta=1, tb=1)
     misaligned = TensorLayout((33, 33), shift=1)
     yield Case("misaligned", (misaligned, misaligned), (misaligned,), terms=33)
+    yield from _rows_and_columns()
+    yield from _dtypes()
+    yield from _layouts()
+    yield from _batches()
+
+
+def _rows_and_columns() -> Iterator[Case]:
+    """Yield products of vectors, which have loops of their own, and all remainders of tiles."""
+    for tb, n, k in itertools.product((0, 1), (1, 4, 70, 1030), (1, 5, 33, 100)):
+        yield gemm_case(f"a row of {k} by {n}, tb={tb}", (1, n, k), tb=tb)
+        yield gemm_case(f"a row of {k} by {n}, tb={tb}, with C", (1, n, k), tb=tb, with_c=True, beta=1.0)
+    for ta, m in itertools.product((0, 1), (2, 70)):
+        yield gemm_case(f"{m} rows by a column, ta={ta}", (m, 1, 35), ta=ta, with_c=True, beta=2.0)
+    for m in range(1, 14):
+        yield gemm_case(f"{m} rows", (m, 65, 19))
+    for n in (2, 3, 8, 15, 16, 17, 24, 31, 40, 47, 49, 63, 80, 129):
+        yield gemm_case(f"{n} columns", (7, n, 5))
+    yield gemm_case("many rows, k large", (150, 70, 600))
+
+
+def _dtypes() -> Iterator[Case]:
+    for dtype in ("float16", "bfloat16", "float64"):
+        for sizes in ((1, 1, 1), (1, 70, 33), (7, 65, 19), (70, 33, 300), (3, 4, 0)):
+            yield gemm_case(f"{dtype} {sizes}", sizes, dtype=dtype)
+        for ta, tb in itertools.product((0, 1), (0, 1)):
+            yield gemm_case(
+                f"{dtype} ta={ta} tb={tb}", (9, 35, 70), dtype=dtype, ta=ta, tb=tb, with_c=True, beta=0.5
+            )
+            yield gemm_case(f"a row of {dtype} ta={ta} tb={tb}", (1, 35, 70), dtype=dtype, ta=ta, tb=tb)
+    for dtype in ("float16", "bfloat16"):
+        a, b, d = TensorLayout((9, 40), dtype), TensorLayout((40, 20), dtype), TensorLayout((9, 20))
+        yield Case(f"{dtype} to float32", (a, b), (d,), terms=40)
+        yield Case(f"{dtype} to float32, C is float32", (a, b, d), (d,), {"beta": 1.0}, terms=40)
+        row = TensorLayout((20,), dtype)
+        yield Case(f"{dtype} to float32, C is a row of {dtype}", (a, b, row), (d,), {"beta": 1.0}, terms=40)
+
+
+def _layouts() -> Iterator[Case]:
+    m, n, k = 9, 35, 40
+    plain = TensorLayout((m, k)), TensorLayout((k, n)), TensorLayout((m, n))
+    gaps = tuple(TensorLayout(item.shape, strides=(2 * item.shape[1] + 3, 2)) for item in plain)
+    turned = tuple(transposed_in_memory(*item.shape) for item in plain)
+    for which, name in enumerate(("A", "B", "D")):
+        for kind, other in (("with gaps", gaps), ("transposed in memory", turned)):
+            a, b, d = (other[i] if i == which else plain[i] for i in range(3))
+            yield Case(f"{name} {kind}", (a, b), (d,), terms=k)
+    yield Case("all with gaps", gaps[:2], gaps[2:], terms=k)
+    yield Case("all transposed in memory", turned[:2], turned[2:], terms=k)
+    for name, c in (
+        ("a row", TensorLayout((n,))), ("a row of one matrix", TensorLayout((1, n))),
+        ("a column", TensorLayout((m, 1))), ("one number", TensorLayout(())),
+        ("transposed in memory", turned[2]), ("with gaps", gaps[2]),
+    ):  # fmt: skip
+        for alpha in (1.0, 0.5):
+            attrs = {"alpha": alpha, "beta": 1.0}
+            yield Case(f"C is {name}, alpha={alpha}", (*plain[:2], c), plain[2:], attrs, terms=k)
+    column = TensorLayout((1, 40), strides=(1, 3))
+    yield Case("a row with gaps", (column, plain[1]), (TensorLayout((1, n)),), terms=k)
+    spread = TensorLayout((1, n), strides=(2 * n, 2))
+    yield Case("a row to one with gaps", (TensorLayout((1, k)), plain[1]), (spread,), terms=k)
+
+
+def _batches() -> Iterator[Case]:
+    def case(name: str, a: Shape, b: Shape, d: Shape, c: Shape | None = None, **attrs: float) -> Case:
+        given = (a, b) if c is None else (a, b, c)
+        terms = a[-1]
+        return Case(name, tuple(map(TensorLayout, given)), (TensorLayout(d),), attrs, terms=terms)
+
+    yield case("rows of rows by a matrix", (3, 5, 40), (40, 20), (3, 5, 20))
+    yield case("a matrix by each", (5, 40), (3, 40, 20), (3, 5, 20))
+    yield case("each by each", (3, 7, 9), (3, 9, 20), (3, 7, 20))
+    yield case("broadcast axes", (3, 1, 5, 9), (4, 9, 20), (3, 4, 5, 20))
+    yield case("rows of each by a transposed matrix", (3, 1, 9), (20, 9), (3, 1, 20), tb=1)
+    yield case("each with C", (3, 7, 9), (3, 9, 20), (3, 7, 20), (3, 7, 20), beta=0.5)
+    yield case("each with a row", (3, 7, 9), (3, 9, 20), (3, 7, 20), (20,), beta=1.0)
+    yield case("each with a row of its own", (3, 7, 9), (3, 9, 20), (3, 7, 20), (3, 1, 20), beta=1.0)
+    yield case("a row of each by each", (4, 1, 9), (4, 9, 20), (4, 1, 20))
+    yield case("a row of each by each transposed", (4, 1, 9), (4, 20, 9), (4, 1, 20), tb=1)
+    yield case("each of none", (0, 7, 9), (0, 9, 20), (0, 7, 20))
+    heads = TensorLayout((2, 4, 6, 8), strides=(192, 8, 32, 1))
+    scores = TensorLayout((2, 4, 6, 6))
+    yield Case("heads side by side", (heads, heads), (scores,), {"tb": 1}, terms=8)
+    yield Case("heads side by side from scores", (scores, heads), (heads,), terms=6)
+    half = TensorLayout((3, 7, 9), "float16")
+    yield Case("each by each of float16", (half, TensorLayout((3, 9, 20), "float16")),
+               (TensorLayout((3, 7, 20), "float16"),), terms=9)  # fmt: skip
 
 
 def refusals() -> Iterator[Refusal]:
     a, b, d = TensorLayout((4, 5)), TensorLayout((5, 6)), TensorLayout((4, 6))
     square = TensorLayout((5, 5))
     half = TensorLayout((5, 5), "float16")
+    whole = TensorLayout((5, 5), "int32")
     shapes = (
         ("k differs", (a, TensorLayout((4, 6))), d, "B is float32[4, 6], not [5, 6]"),
         ("D of another shape", (a, b), TensorLayout((6, 4)), "D is float32[6, 4], not [4, 6]"),
-        ("C of another shape", (a, b, TensorLayout((6,))), d, "C has rank 1, not 2"),
-        ("C to be broadcast", (a, b, TensorLayout((1, 6))), d, "C is float32[1, 6], not [4, 6]"),
-        ("A of rank 3", (TensorLayout((1, 4, 5)), b), d, "A has rank 3, not 2"),
-        ("B of rank 1", (a, TensorLayout((5,))), TensorLayout((4,)), "B has rank 1, not 2"),
-        ("A transposed in memory", (TensorLayout((4, 5), strides=(1, 4)), b), d, "A is not contiguous"),
-        ("D with gaps", (a, b), TensorLayout((4, 6), strides=(8, 1)), "D is not contiguous"),
-        ("float16", (half, half), half, "A is float16, not float32"),
+        ("C of another shape", (a, b, TensorLayout((5,))), d, "C: an input is [5], the output is [4, 6]"),
+        ("C of a larger rank", (a, b, TensorLayout((1, 4, 6))), d, "C: an input is [1, 4, 6], the output"),
+        ("A of a larger rank", (TensorLayout((1, 4, 5)), b), d, "A is [1, 4, 5], D, to which it broadc"),
+        ("A of rank 1", (TensorLayout((5,)), b), d, "A has rank 1, less than 2"),
+        ("B of rank 1", (a, TensorLayout((5,))), d, "B has rank 1, less than 2"),
+        ("D of rank 1", (a, b), TensorLayout((6,)), "D has rank 1, less than 2"),
+        ("B of another batch", (TensorLayout((2, 4, 5)), TensorLayout((3, 5, 6))), TensorLayout((2, 4, 6)),
+         "B is [3, 5, 6], D, to which it broadcasts, is [2, 4, 6]"),
+        ("int32", (whole, whole), whole, " is int32, not "),
         ("B of another dtype", (square, half), square, "B is float16, not float32"),
+        ("D of another dtype", (square, square), half, "D is float16, not float32"),
+        ("C of another dtype", (half, half, TensorLayout((5, 5), "bfloat16")), half,
+         "C is bfloat16, not float16"),
     )  # fmt: skip
     for name, inputs, output, match in shapes:
         yield Refusal(name, inputs, (output,), "NotImplemented", match)

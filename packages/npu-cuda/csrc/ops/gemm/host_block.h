@@ -1,0 +1,50 @@
+// Loops of matrix products on the host, compiled for each instruction set; the processor decides. Numbers are floats,
+// or doubles where the elements of B are.
+#pragma once
+
+#include "ops/gemm/gemm.h"
+
+namespace npu::gemm {
+
+// The numbers of some rows of A times a panel of B.
+struct Block {
+  const void* rows;
+  int64_t row_stride;  // the numbers of a row are neighbours
+  const void* panel;   // elements of B: the columns of the block, as many as whole vectors have
+  int64_t panel_stride;
+  const void* start;  // what the sums start at, also whole vectors; null: 0
+  int64_t start_stride;
+  void* out;
+  int64_t out_stride;
+  int64_t num_rows, columns, depth;
+};
+
+// The numbers of one row times rows of B, whose elements are neighbours.
+struct Dots {
+  const void* row;
+  const void* matrix;
+  int64_t stride;
+  void* out;
+  int64_t count, depth;
+};
+
+// D = alpha * sums + beta * c, of n numbers. In place.
+struct Combination {
+  void* sums;
+  const void* c;  // null: there is none
+  float alpha, beta;
+  int64_t n;
+};
+
+struct BlockLoops {
+  void (*multiply)(const Block& block);
+  void (*dots)(const Dots& dots);
+  void (*combine)(const Combination& combination);
+  int64_t vector;       // numbers of a vector
+  int64_t width;        // columns of the widest tile: the width of panels
+};
+
+// For elements of B.
+const BlockLoops& block_loops(Element element);
+
+}  // namespace npu::gemm

@@ -1,0 +1,202 @@
+#include "ops/gemm/packed.h"
+
+#include "ops/gemm/steps.h"
+#include "ops/threads.h"
+
+namespace npu {
+namespace {
+
+using namespace gemm;
+
+constexpr OpKind kPackMatrix{360}, kPackedGemm{361};
+
+int64_t from_last(const TensorDesc& tensor, int axis) { return tensor.shape[tensor.rank - axis]; }
+
+// ---- PackMatrix ----
+
+Status pack_supported(const OpCall& call) {
+  const TensorDesc &b = call.inputs[0], &p = call.outputs[0];
+  NPU_TRY(expect_float(b, "B"));
+  NPU_TRY(expect_dtype(p, b.dtype, "P"));
+  NPU_TRY(expect_contiguous(p, "P"));
+  if (p.rank == b.rank + 1 && same_numbers(p.shape, b.shape, b.rank - 2) && from_last(p, 2) == from_last(b, 2)) {
+    const int64_t panels = from_last(p, 3), width = from_last(p, 1), n = from_last(b, 1);
+    if (width > 0 && panels == (n + width - 1) / width) return {};
+  }
+  return Status::not_implemented("P is " + text_of(p) + ", not the panels of " + text_of(b));
+}
+
+Status launch_pack(const OpCall& call) {
+  const TensorDesc &b = call.inputs[0], &p = call.outputs[0];
+  if (p.numel == 0) return {};
+  const int64_t k = from_last(b, 2), n = from_last(b, 1), panels = from_last(p, 3), width = from_last(p, 1);
+  Problem problem{};
+  problem.b = operand_of(b, b);
+  problem.batch_rank = b.rank - 2;
+  std::copy_n(b.shape, problem.batch_rank, problem.batch_shape);
+  const auto pack_one = [&](int64_t task) {
+    const int64_t column = task % panels * width;
+    const int64_t start = problem.offset(problem.b, task / panels) + column * problem.b.column;
+    pack(problem.b, start, k, std::min(width, n - column), width,
+         static_cast<char*>(p.data) + task * k * width * bytes_of(problem.b.element));
+  };
+  const int64_t tasks = p.numel / (k * width);
+  if (nbytes(p) > 64 << 10) return parallel_tasks(tasks, pack_one), Status();
+  for (int64_t task = 0; task < tasks; ++task) pack_one(task);
+  return {};
+}
+
+// ---- PackedGemm ----
+
+struct PackedAttrs {
+  uint32_t has_bias = 0, temporaries = 0, steps = 0;
+};
+
+// The call of the Fused op in it.
+struct FusedCall {
+  OpCall call;
+  TensorDesc inputs[pointwise::kMaxOperands + 1];
+
+  explicit FusedCall(const OpCall& whole) : call(whole) {
+    const auto attrs = attrs_of<PackedAttrs>(whole);
+    const int first = 2 + (attrs.has_bias ? 1 : 0);
+    inputs[0] = whole.outputs[0];
+    inputs[0].dtype = whole.inputs[0].dtype;
+    std::copy(whole.inputs + first, whole.inputs + whole.num_inputs, inputs + 1);
+    call.num_inputs = 1 + whole.num_inputs - first;
+    call.inputs = inputs;
+    call.attrs.data = static_cast<const char*>(whole.attrs.data) + sizeof(attrs.has_bias);
+    call.attrs.bytes -= uint32_t{sizeof(attrs.has_bias)};
+  }
+  FusedCall(const FusedCall&) = delete;
+};
+
+Status expect_panels(const TensorDesc& a, const TensorDesc& p, const TensorDesc& d) {
+  NPU_TRY(expect_dtype(p, a.dtype, "P"));
+  NPU_TRY(expect_contiguous(p, "P"));
+  const BlockLoops& loops = block_loops(pointwise::element_of(a.dtype));
+  const int64_t n = from_last(d, 1), width = p.rank > 2 ? from_last(p, 1) : 0;
+  if (p.rank < 3 || from_last(p, 2) != from_last(a, 1) || width == 0 || from_last(p, 3) != (n + width - 1) / width) {
+    return Status::not_implemented("P is " + text_of(p) + ", not the panels of [" + std::to_string(from_last(a, 1)) +
+                                   ", " + std::to_string(n) + "]");
+  }
+  if (width % loops.vector == 0 && width <= Product::kMostWidth) return {};
+  return Status::not_implemented("P has panels of " + std::to_string(width) +
+                                 " columns; this processor takes a multiple of " + std::to_string(loops.vector) +
+                                 " up to " + std::to_string(Product::kMostWidth));
+}
+
+Status gemm_tensors_supported(const OpCall& call) {
+  const auto attrs = attrs_of<PackedAttrs>(call);
+  const TensorDesc &a = call.inputs[0], &p = call.inputs[1], &d = call.outputs[0];
+  NPU_TRY(expect_float(a, "A"));
+  if (d.rank < 2) return Status::not_implemented("D has rank " + std::to_string(d.rank) + ", less than 2");
+  NPU_TRY(expect_panels(a, p, d));
+  NPU_TRY(expect_matrix(d, from_last(a, 2), from_last(d, 1), "D"));
+  NPU_TRY(expect_batch(a, d, "A"));
+  // Of the panels, as if they were a matrix.
+  TensorDesc matrix = p;
+  --matrix.rank;
+  NPU_TRY(expect_batch(matrix, d, "P"));
+  if (!attrs.has_bias) return {};
+  if (call.num_inputs < 3) return Status::not_implemented("it has a bias, but only two inputs");
+  NPU_TRY(expect_dtype(call.inputs[2], a.dtype, "bias"));
+  if (call.inputs[2].rank == 1 && call.inputs[2].shape[0] == from_last(d, 1)) return {};
+  return other_shape(call.inputs[2], d, "bias", "a row of D");
+}
+
+Problem problem_of_packed(const OpCall& call, std::span<const Operand> others) {
+  const TensorDesc &a = call.inputs[0], &p = call.inputs[1], &d = call.outputs[0];
+  Problem problem{};
+  problem.m = from_last(d, 2);
+  problem.n = from_last(d, 1);
+  problem.k = from_last(a, 1);
+  problem.a = operand_of(a, d);
+  TensorDesc matrix = p;
+  --matrix.rank;
+  problem.b = operand_of(matrix, d);  // the axes before the panels are those before a matrix
+  problem.d = operand_of(d, d);
+  problem.alpha = 1;
+  problem.batch_rank = d.rank - 2;
+  std::copy_n(d.shape, problem.batch_rank, problem.batch_shape);
+  join_rows(&problem, others);
+  return problem;
+}
+
+class PackedGemmKernel final : public Kernel {
+ public:
+  PackedGemmKernel() : Kernel({.kind = kPackedGemm, .id = "packed_gemm.host", .device = DeviceType::Host}) {}
+
+  Status supported(const OpCall& call) const override {
+    NPU_TRY(gemm_tensors_supported(call));
+    const auto attrs = attrs_of<PackedAttrs>(call);
+    Steps steps;
+    if (attrs.steps > 0) return steps.make(FusedCall(call).call, 1);
+    if (call.num_inputs > 2 + (attrs.has_bias ? 1 : 0) || call.num_outputs > 1) {
+      return Status::not_implemented("it has more tensors than a product, but no steps");
+    }
+    return expect_either(call.outputs[0], call.inputs[0].dtype, "D");
+  }
+
+  Status prepare(const OpCall& call, void** state) const override {
+    *state = nullptr;
+    if (attrs_of<PackedAttrs>(call).steps == 0) return {};
+    auto steps = std::make_unique<Steps>();
+    NPU_TRY(steps->make(FusedCall(call).call, from_last(call.inputs[1], 1)));
+    return *state = steps.release(), Status();
+  }
+  void release(void* state) const noexcept override { delete static_cast<Steps*>(state); }
+
+  // Rows may be joined or not: this is enough for both.
+  uint64_t workspace_bytes(const OpCall& call) const override {
+    return std::max(Product(problem_of_packed(call, {}), from_last(call.inputs[1], 1)).workspace_bytes(),
+                    Product(unjoined(call), from_last(call.inputs[1], 1)).workspace_bytes());
+  }
+
+  Status launch(const OpCall& call) const override {
+    if (call.outputs[0].numel == 0) return {};
+    const int64_t width = from_last(call.inputs[1], 1);
+    Operand bias{};
+    if (attrs_of<PackedAttrs>(call).has_bias) bias = broadcast_operand(call.inputs[2], call.outputs[0]);
+    if (attrs_of<PackedAttrs>(call).steps == 0) {
+      Product(problem_of_packed(call, {}), width).run(call.workspace, bias, {});
+      return {};
+    }
+    const FusedCall fused(call);
+    Steps own;
+    if (!call.state) NPU_TRY(own.make(fused.call, width));
+    const Steps::Launch launched(call.state ? *static_cast<const Steps*>(call.state) : own, fused.call);
+    Product(problem_of_packed(call, launched.others()), width).run(call.workspace, bias, launched.finish());
+    return {};
+  }
+
+  Cost cost(const OpCall& call) const override {
+    return cost_of(call, 2.0 * double(call.outputs[0].numel) * double(from_last(call.inputs[0], 1)));
+  }
+
+ private:
+  static Problem unjoined(const OpCall& call) {
+    Operand never{};
+    std::fill(std::begin(never.batch), std::end(never.batch), -1);
+    return problem_of_packed(call, {&never, 1});
+  }
+};
+
+}  // namespace
+
+std::vector<OpInfo> packed_gemm_infos() {
+  AttrSchema schema = make_schema<PackedAttrs>(
+      "PGEM", {field("has_bias", &PackedAttrs::has_bias), field("temporaries", &PackedAttrs::temporaries),
+               field("steps", &PackedAttrs::steps)});
+  schema.is_open = true;
+  return {{.kind = kPackMatrix, .name = "PackMatrix", .min_inputs = 1, .max_inputs = 1, .num_outputs = 1},
+          {.kind = kPackedGemm, .name = "PackedGemm", .min_inputs = 2, .max_inputs = pointwise::kMaxOperands,
+           .num_outputs = 1, .max_outputs = kMaxOutputs, .schema = std::move(schema)}};
+}
+
+std::vector<KernelPtr> packed_gemm_host_kernels() {
+  return {make_kernel({kPackMatrix, "pack_matrix.host", DeviceType::Host}, {pack_supported, launch_pack}),
+          std::make_shared<PackedGemmKernel>()};
+}
+
+}  // namespace npu

@@ -1,0 +1,291 @@
+#include "ops/gemm/product.h"
+
+#include <algorithm>
+
+#include "ops/copy/copy.h"
+#include "ops/threads.h"
+
+namespace npu::gemm {
+namespace {
+
+constexpr int64_t kDepth = 256;     // of a panel that stays in the second cache, with the rows of a part
+constexpr int64_t kRowChunk = 1024;  // columns of D that are made of one row of A at a time
+constexpr int64_t kStreams = 16;     // rows of B that are read at the same time, where they are not packed
+constexpr int64_t kStageBytes = 4 << 20;
+// Below it threads take longer to wake than to work.
+constexpr double kManyOperations = 1e6;
+constexpr int64_t kManyBytes = 64 << 10;
+
+int64_t parts_of(int64_t count, int64_t size) { return (count + size - 1) / size; }
+uint64_t aligned(uint64_t bytes) { return (bytes + 63) / 64 * 64; }
+void* at(const void* data, int64_t bytes) { return const_cast<char*>(static_cast<const char*>(data)) + bytes; }
+
+TensorDesc matrix(const void* data, DType dtype, int64_t rows, int64_t columns, int64_t row, int64_t column) {
+  TensorDesc desc{};
+  desc.data = const_cast<void*>(data);
+  desc.dtype = dtype;
+  desc.rank = 2;
+  desc.numel = rows * columns;
+  desc.shape[0] = rows;
+  desc.shape[1] = columns;
+  desc.strides[0] = row;
+  desc.strides[1] = column;
+  return desc;
+}
+
+// Any that has so many bytes: elements are moved as they are.
+DType dtype_of(int64_t bytes) { return {2, static_cast<uint8_t>(bytes * 8), 1}; }
+
+// rows x columns of a matrix, to rows of numbers.
+void copy_numbers(const Operand& from, int64_t offset, int64_t rows, int64_t columns, void* numbers) {
+  const int64_t bytes = bytes_of(from.element), number_bytes = from.element == Element::Float64 ? 8 : 4;
+  const auto read = pointwise::reader(from.element, pointwise::class_of(from.element));
+  const void* source = at(from.data, offset * bytes);
+  if (bytes == number_bytes) {
+    (void)copy_on_host(matrix(source, dtype_of(bytes), rows, columns, from.row, from.column),
+                       matrix(numbers, dtype_of(bytes), rows, columns, columns, 1));
+  } else if (from.column == 1 || from.row != 1) {
+    for (int64_t row = 0; row < rows; ++row) {
+      read(at(source, row * from.row * bytes), from.column, at(numbers, row * columns * number_bytes), columns);
+    }
+  } else {  // 16-bit floats that are transposed first
+    constexpr int64_t kSide = 64;
+    uint16_t square[kSide * kSide];
+    for (int64_t left = 0; left < columns; left += kSide) {
+      const int64_t count = std::min(kSide, columns - left);
+      for (int64_t top = 0; top < rows; top += kSide) {
+        const int64_t height = std::min(kSide, rows - top);
+        (void)copy_on_host(matrix(at(source, (top * from.row + left * from.column) * bytes), dtype_of(2), height, count,
+                                  from.row, from.column),
+                           matrix(square, dtype_of(2), height, count, kSide, 1));
+        for (int64_t row = 0; row < height; ++row) {
+          read(square + row * kSide, 1, at(numbers, ((top + row) * columns + left) * number_bytes), count);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+
+int64_t bytes_of(Element element) {
+  return element == Element::Float64 ? 8 : element == Element::Float32 ? 4 : 2;
+}
+
+void write_part(const Problem& problem, const Part& part) {
+  const Operand& d = problem.d;
+  const auto write = pointwise::writer(d.element, pointwise::class_of(problem.b.element));
+  const int64_t bytes = bytes_of(d.element), number_bytes = problem.b.element == Element::Float64 ? 8 : 4;
+  const int64_t start = problem.offset(d, part.item) + part.row * d.row + part.column * d.column;
+  for (int64_t row = 0; row < part.rows; ++row) {
+    write(at(part.sums, row * part.stride * number_bytes), at(d.data, (start + row * d.row) * bytes), d.column,
+          part.columns);
+  }
+}
+
+void pack(const Operand& b, int64_t offset, int64_t depth, int64_t columns, int64_t width, void* panel) {
+  const int64_t bytes = bytes_of(b.element);
+  if (depth == 0) return;
+  (void)copy_on_host(matrix(at(b.data, offset * bytes), dtype_of(bytes), depth, columns, b.row, b.column),
+                     matrix(panel, dtype_of(bytes), depth, columns, width, 1));
+  for (int64_t k = 0; columns < width && k < depth; ++k) {
+    std::memset(at(panel, (k * width + columns) * bytes), 0, size_t((width - columns) * bytes));
+  }
+}
+
+Product::Product(const Problem& problem, int64_t width)
+    : problem_(problem), is_packed_(width > 0), loops_(block_loops(problem.b.element)),
+      number_bytes_(problem.b.element == Element::Float64 ? 8 : 4), element_bytes_(bytes_of(problem.b.element)) {
+  const auto is_direct = [&](const Operand& operand) {
+    return bytes_of(operand.element) == number_bytes_ && operand.column == 1;
+  };
+  const Operand& b = problem.b;
+  is_a_direct_ = is_direct(problem.a);
+  is_d_direct_ = is_direct(problem.d);
+  is_row_ = problem.m == 1 && !is_packed_ && (b.column == 1 || b.row == 1);
+  const double operations = 2.0 * double(problem.m) * double(problem.n) * double(problem.k) * double(problem.items);
+  is_large_ = operations > kManyOperations || problem.n * problem.k * problem.items * element_bytes_ > kManyBytes;
+  // Narrow matrices have narrow panels, so that little is multiplied by 0.
+  width_ = is_packed_ ? width : loops_.width;
+  while (!is_packed_ && width_ > loops_.vector && width_ >= 2 * problem.n) width_ /= 2;
+  panels_ = parts_of(problem.n, width_);
+  const int64_t panel_bytes = std::max<int64_t>(1, problem.k * width_ * element_bytes_);
+  const int64_t most = is_packed_ ? panels_ * problem.items : std::max<int64_t>(1, kStageBytes / panel_bytes);
+  stage_panels_ = std::min(panels_, most);
+  stage_items_ = std::clamp<int64_t>(most / std::max<int64_t>(1, panels_), 1, std::max<int64_t>(1, problem.items));
+  if (!is_a_direct_ && !is_row_) {
+    const auto rows_bytes = std::max<int64_t>(1, int64_t(bytes_of_rows()));
+    stage_items_ = std::clamp<int64_t>(kStageBytes / rows_bytes, 1, stage_items_);
+  }
+}
+
+uint64_t Product::workspace_bytes() const {
+  if (is_row_) return uint64_t(problem_.items) * bytes_of_rows();
+  const uint64_t rows = aligned(uint64_t(stage_items_) * bytes_of_rows());
+  if (is_packed_) return rows;
+  return rows + uint64_t(stage_items_ * stage_panels_ * problem_.k * width_ * element_bytes_);
+}
+
+// What is computed at a time: some panels of some matrices.
+struct Product::Stage {
+  int64_t item, items, panel, panels;
+  int64_t rows_of_part, row_parts;
+  char* numbers;       // of A, where they are copied
+  const char* packed;  // of B, where it is packed here
+  const Operand* bias;
+  const Finish* finish;
+};
+
+void Product::run(void* workspace, const Operand& bias, const Finish& finish) const {
+  if (is_row_) return run_row(workspace, bias, finish);
+  Stage stage{};
+  stage.numbers = static_cast<char*>(workspace);
+  char* const panels = stage.numbers + aligned(uint64_t(stage_items_) * bytes_of_rows());
+  stage.packed = panels;
+  stage.bias = &bias;
+  stage.finish = &finish;
+  const auto each = [&](int64_t tasks, const auto& f) {
+    if (is_large_) return parallel_tasks(tasks, f);
+    for (int64_t task = 0; task < tasks; ++task) f(task);
+  };
+  for (stage.item = 0; stage.item < problem_.items; stage.item += stage_items_) {
+    stage.items = std::min(stage_items_, problem_.items - stage.item);
+    if (!is_a_direct_) {
+      each(stage.items, [&](int64_t i) { copy_rows(stage.item + i, stage.numbers + uint64_t(i) * bytes_of_rows()); });
+    }
+    for (stage.panel = 0; stage.panel < panels_; stage.panel += stage_panels_) {
+      stage.panels = std::min(stage_panels_, panels_ - stage.panel);
+      if (!is_packed_) {
+        each(stage.items * stage.panels, [&](int64_t task) {
+          const int64_t item = stage.item + task / stage.panels, column = (stage.panel + task % stage.panels) * width_;
+          pack(problem_.b, problem_.offset(problem_.b, item) + column * problem_.b.column, problem_.k,
+               std::min(width_, problem_.n - column), width_, panels + task * problem_.k * width_ * element_bytes_);
+        });
+      }
+      const int64_t columns_parts = stage.items * stage.panels;
+      const int64_t wanted = is_large_ ? parts_of(2 * thread_count(), columns_parts) : 1;
+      const int64_t row_parts = std::max(parts_of(problem_.m, kMostRows), std::min(wanted, parts_of(problem_.m, 24)));
+      stage.rows_of_part = parts_of(parts_of(problem_.m, row_parts), 6) * 6;
+      stage.row_parts = parts_of(problem_.m, stage.rows_of_part);
+      each(columns_parts * stage.row_parts, [&](int64_t task) { compute(stage, task); });
+    }
+  }
+}
+
+void Product::compute(const Stage& stage, int64_t task) const {
+  alignas(64) char sums[kMostNumbers * sizeof(double)];
+  alignas(64) double bias[kMostWidth];
+  const int64_t panel = task % stage.panels, row_part = task / stage.panels % stage.row_parts;
+  const int64_t item = task / stage.panels / stage.row_parts, column = (stage.panel + panel) * width_;
+  Part part{stage.item + item, row_part * stage.rows_of_part, column, 0, std::min(width_, problem_.n - column), sums,
+            width_};
+  part.rows = std::min(stage.rows_of_part, problem_.m - part.row);
+  const int64_t depth = part.rows <= 6 ? std::max<int64_t>(1, problem_.k) : kDepth;
+  const Operand &a = problem_.a, &d = problem_.d;
+  // Sums between depths are read as whole vectors, which D may not have.
+  const bool is_direct = is_d_direct_ && !stage.finish->run &&
+                         (part.columns % loops_.vector == 0 || problem_.k <= depth);
+  Block block{};
+  block.row_stride = is_a_direct_ ? a.row : problem_.k;
+  const void* rows = is_a_direct_ ? at(a.data, problem_.offset(a, part.item) * number_bytes_)
+                                  : stage.numbers + uint64_t(item) * bytes_of_rows();
+  rows = at(rows, part.row * block.row_stride * number_bytes_);
+  const void* elements = stage.packed + (item * stage.panels + panel) * problem_.k * width_ * element_bytes_;
+  if (is_packed_) {
+    elements = at(problem_.b.data, (problem_.offset(problem_.b, part.item) + column * problem_.k) * element_bytes_);
+  }
+  block.panel_stride = width_;
+  block.num_rows = part.rows;
+  block.columns = part.columns;
+  block.out_stride = is_direct ? d.row : width_;
+  const int64_t first = problem_.offset(d, part.item) + part.row * d.row + column;
+  block.out = is_direct ? at(d.data, first * number_bytes_) : sums;
+  block.start = start_of(*stage.bias, part.item, column, part.columns, width_, bias);
+  for (int64_t k = 0; k == 0 || k < problem_.k; k += depth) {
+    block.rows = at(rows, k * number_bytes_);
+    block.panel = at(elements, k * width_ * element_bytes_);
+    block.depth = std::min(depth, problem_.k - k);
+    loops_.multiply(block);
+    block.start = block.out;
+    block.start_stride = block.out_stride;
+  }
+  if (!is_direct) finish_part(*stage.finish, part);
+}
+
+void Product::finish_part(const Finish& finish, const Part& part) const {
+  if (finish.run) finish.run(finish.context, problem_, part);
+  else write_part(problem_, part);
+}
+
+// The part of a row that the sums of some columns start at, as whole vectors of numbers; null where there is none.
+const void* Product::start_of(const Operand& bias, int64_t item, int64_t column, int64_t columns, int64_t padded,
+                              void* buffer) const {
+  if (!bias.data) return nullptr;
+  const int64_t offset = problem_.offset(bias, item) + column * bias.column;
+  const void* start = at(bias.data, offset * bytes_of(bias.element));
+  if (bias.column == 1 && columns == padded && bytes_of(bias.element) == number_bytes_) return start;
+  std::memset(buffer, 0, size_t(padded * number_bytes_));
+  pointwise::reader(bias.element, pointwise::class_of(problem_.b.element))(start, bias.column, buffer, columns);
+  return buffer;
+}
+
+void Product::copy_rows(int64_t item, void* numbers) const {
+  copy_numbers(problem_.a, problem_.offset(problem_.a, item), problem_.m, problem_.k, numbers);
+}
+
+// One row times a matrix that is read once, where it is.
+void Product::run_row(void* workspace, const Operand& bias, const Finish& finish) const {
+  const Operand &a = problem_.a, &b = problem_.b;
+  for (int64_t item = 0; !is_a_direct_ && item < problem_.items; ++item) {
+    copy_rows(item, at(workspace, item * int64_t(bytes_of_rows())));
+  }
+  const int64_t chunk = b.column == 1 ? kRowChunk : kMostWidth, chunks = parts_of(problem_.n, chunk);
+  const auto compute_chunk = [&](int64_t task) {
+    alignas(64) double sums[kRowChunk];
+    const int64_t item = task / chunks, column = task % chunks * chunk;
+    Part part{item, 0, column, 1, std::min(chunk, problem_.n - column), sums, chunk};
+    const void* row = is_a_direct_ ? at(a.data, problem_.offset(a, item) * number_bytes_)
+                                   : at(workspace, item * int64_t(bytes_of_rows()));
+    const void* matrix = at(b.data, (problem_.offset(b, item) + column * b.column) * element_bytes_);
+    if (b.column == 1) {
+      const int64_t padded = parts_of(part.columns, loops_.vector) * loops_.vector;
+      const void* start = start_of(bias, item, column, part.columns, padded, sums);
+      add_row({row, 0, matrix, b.row, start, 0, sums, 0, 1, 0, 0}, problem_.k, part.columns);
+    } else {
+      loops_.dots({row, matrix, b.column, sums, part.columns, problem_.k});
+      alignas(64) double first[kMostWidth];
+      const void* start = start_of(bias, item, column, part.columns, part.columns, first);
+      if (start) loops_.combine({sums, start, 1, 1, part.columns});
+    }
+    finish_part(finish, part);
+  };
+  if (is_large_) return parallel_tasks(problem_.items * chunks, compute_chunk);
+  for (int64_t task = 0; task < problem_.items * chunks; ++task) compute_chunk(task);
+}
+
+// Few rows of B at a time, each in order. What is less than a vector is packed, so that nothing is read beyond a row.
+void Product::add_row(const Block& whole, int64_t depth, int64_t columns) const {
+  alignas(64) char panel[kStreams * kMostWidth * sizeof(float)];
+  for (int64_t k = 0; k == 0 || k < depth; k += kStreams) {
+    for (int64_t column = 0; column < columns; column += loops_.width) {
+      Block block = whole;
+      block.depth = std::min(kStreams, depth - k);
+      block.columns = std::min(loops_.width, columns - column);
+      block.rows = at(whole.rows, k * number_bytes_);
+      block.panel = at(whole.panel, (k * whole.panel_stride + column) * element_bytes_);
+      block.out = at(whole.out, column * number_bytes_);
+      block.start = k > 0 ? block.out : whole.start ? at(whole.start, column * number_bytes_) : nullptr;
+      const int64_t whole_vectors = block.columns / loops_.vector * loops_.vector;
+      if (block.columns > whole_vectors) {
+        Operand rest{const_cast<void*>(block.panel), problem_.b.element, whole.panel_stride, 1, {}};
+        pack(rest, 0, block.depth, block.columns, loops_.width, panel);
+        block.panel = panel;
+        block.panel_stride = loops_.width;
+      }
+      block.columns = parts_of(block.columns, loops_.vector) * loops_.vector;  // sums have room for them
+      loops_.multiply(block);
+    }
+  }
+}
+
+}  // namespace npu::gemm

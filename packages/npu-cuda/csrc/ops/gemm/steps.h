@@ -1,0 +1,33 @@
+// Pointwise ops that follow a product on the host, on each part of it while that is in the first caches: the steps of a
+// Fused op (ops/fused/payload.h), whose first input is the product.
+#pragma once
+
+#include "ops/fused/plan.h"
+#include "ops/gemm/product.h"
+
+namespace npu::gemm {
+
+class Steps {
+ public:
+  // `fused`: the call of the Fused op. Its first input is described as the product in rows of `width` numbers.
+  Status make(const OpCall& fused, int64_t width);
+
+  // The tensors of one launch.
+  struct Launch {
+    const Steps* steps;
+    int count = 0;
+    Operand operands[pointwise::kMaxOperands];  // the first one is the product
+
+    Launch(const Steps& steps, const OpCall& fused);
+    std::span<const Operand> others() const { return {operands + 1, size_t(count - 1)}; }
+    Finish finish() const { return {run, this}; }
+  };
+
+ private:
+  static void run(const void* launch, const Problem& problem, const Part& part);
+
+  fusion::Plan plan_;
+  pointwise::HostCall window_{};
+};
+
+}  // namespace npu::gemm

@@ -1,0 +1,77 @@
+"""``npu::pack_matrix`` and ``npu::packed_linear``: linear layers by weights in panels, read in order.
+
+A matrix of [in, out] becomes panels of [ceil(out / width), in, width]: panel i has the columns from
+i * width on, and zeros beyond the last one. It is a plain tensor, which can be saved and replaced. Importing
+this module registers the ops with PyTorch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from npu_passes.ops.registration import register_composite
+
+PACK_MATRIX = "npu.pack_matrix.default"
+PACKED_LINEAR = "npu.packed_linear.default"
+PACKED_CONV2D = "npu.packed_conv2d.default"
+MOST_WIDTH = 64
+
+
+def panel_width(columns: int) -> int:
+    """Return the width of panels that suits a matrix of so many columns, on every processor."""
+    return next((width for width in (16, 32) if columns <= width), MOST_WIDTH)
+
+
+@register_composite("(Tensor matrix, int width) -> Tensor")
+def pack_matrix(matrix: Tensor, width: int) -> Tensor:
+    """Return the panels of a matrix of [in, out]."""
+    padded = F.pad(matrix, (0, -matrix.shape[1] % width))
+    return padded.reshape(matrix.shape[0], -1, width).transpose(0, 1).contiguous()
+
+
+@register_composite("(Tensor input, Tensor panels, Tensor? bias, SymInt out_features) -> Tensor")
+def packed_linear(input: Tensor, panels: Tensor, bias: Tensor | None, out_features: int) -> Tensor:
+    """Return ``input @ matrix + bias``.
+
+    Args:
+        input: [*, in].
+        panels: Those of a matrix of [in, out].
+        bias: [out].
+        out_features: The number of columns of the matrix.
+    """
+    matrix = panels.transpose(0, 1).reshape(panels.shape[1], -1)[:, :out_features]
+    return F.linear(input, matrix.t(), bias)
+
+
+@register_composite(
+    "(Tensor input, Tensor panels, Tensor? bias, SymInt[2] kernel, SymInt[2] stride, SymInt[2] padding, "
+    "SymInt[2] dilation, SymInt out_channels) -> Tensor"
+)
+def packed_conv2d(
+    input: Tensor,
+    panels: Tensor,
+    bias: Tensor | None,
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    out_channels: int,
+) -> Tensor:
+    """Return the convolution of images, without groups.
+
+    Args:
+        input: [batch, in, height, width].
+        panels: Those of the weights as a matrix of [kernel height * kernel width * in, out].
+        bias: [out].
+        kernel: Height and width, like the following pairs.
+        stride: Distance between the positions of the kernel.
+        padding: Zeros on either side.
+        dilation: Distance between the elements of the kernel.
+        out_channels: The number of columns of the matrix.
+    """
+    matrix = panels.transpose(0, 1).reshape(panels.shape[1], -1)[:, :out_channels]
+    weight = matrix.reshape(*kernel, -1, out_channels).permute(3, 2, 0, 1)
+    return F.conv2d(input, weight, bias, stride, padding, dilation)

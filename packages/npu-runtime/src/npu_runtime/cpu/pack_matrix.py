@@ -1,0 +1,95 @@
+"""Products by constant matrices, packed in panels for the backend ``host``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from npu_ir import Graph, OpNode, TensorType, Value
+from npu_passes import Pass, within
+from npu_passes.ops.packed import PACK_MATRIX, PACKED_LINEAR, panel_width
+from npu_passes.rewriting.arguments import arguments_of
+from npu_passes.rewriting.value_replacement import match_strides
+from npu_runtime.cpu.onednn import weight_problem
+
+_LINEAR, _ADDMM = ("aten.linear.default", "npu.linear.default"), "aten.addmm.default"
+_MATMUL = ("aten.mm.default", "aten.matmul.default")
+
+
+@dataclass(frozen=True, slots=True)
+class _Product:
+    """Product ``input @ matrix + bias``; ``matrix`` is [out, in] if ``is_transposed``."""
+
+    input: Value
+    matrix: Value
+    bias: Value | None
+    is_transposed: bool
+
+
+class PackMatrix(Pass):
+    """Pack the matrices of linear layers when weights are bound, for the backend ``host``.
+
+    1. ``aten.linear`` and ``npu.linear`` become ``npu::packed_linear`` of ``npu::pack_matrix``, which is in
+       the prologue; so do ``aten.mm`` and ``aten.matmul`` by a weight.
+    2. ``aten.addmm`` with a bias vector likewise, if it scales neither the product nor the bias.
+
+    The packed weight is a plain tensor. Without the backend ``host`` the layers compute the same, slower.
+    """
+
+    name = "pack-matrix"
+    numerics = within(1e-5)
+    after = ("conv-bn-folding", "conv-add-folding", "constant-folding", "fuse-linear-activation")
+
+    def run(self, graph: Graph) -> bool:
+        changed = False
+        for node in graph.nodes_of(*_LINEAR, _ADDMM, *_MATMUL):
+            if node.in_prologue:
+                continue
+            item = _product_of(node)
+            problem = item if isinstance(item, str) else _problem(graph, item)
+            if problem is not None:
+                self.refuse(node, problem, "pack")
+                continue
+            assert isinstance(item, _Product)
+            self._pack(graph, node, item)
+            changed = True
+        return changed
+
+    def _pack(self, graph: Graph, node: OpNode, item: _Product) -> None:
+        with self.rewrite(graph, "pack", node) as edit:
+            matrix = item.matrix
+            if item.is_transposed:
+                matrix = edit.to_prologue(edit.call("aten.permute.default", matrix, [1, 0]))
+            columns = matrix.tensor_type.static_shape[1]
+            panels = edit.to_prologue(edit.call(PACK_MATRIX, matrix, panel_width(columns), name="packed"))
+            result = edit.call(PACKED_LINEAR, item.input, panels, item.bias, columns, name=node.name)
+            (output,) = node.outputs
+            edit.replace(output, match_strides(edit, result, output))
+
+
+def _product_of(node: OpNode) -> _Product | str:
+    arguments: dict[str, Any] = dict(arguments_of(node, defaults=True))
+    if node.op_type in _LINEAR:
+        return _Product(arguments["input"], arguments["weight"], arguments["bias"], is_transposed=True)
+    if node.op_type == _ADDMM:
+        if arguments["alpha"] != 1 or arguments["beta"] != 1:
+            return "it scales the product or the bias"
+        return _Product(arguments["mat1"], arguments["mat2"], arguments["self"], is_transposed=False)
+    right = arguments["mat2"] if "mat2" in arguments else arguments["other"]
+    return _Product(arguments["self"], right, None, is_transposed=False)
+
+
+def _problem(graph: Graph, item: _Product) -> str | None:
+    """Return the reason why a product stays; None if its matrix can be packed."""
+    for value in (item.input, item.matrix, item.bias):
+        if value is None:
+            continue
+        if not isinstance(value.type, TensorType) or not value.type.dtype.is_floating_point:
+            return f"%{value.name} is {value.type}, not a tensor of floats"
+    if item.matrix.tensor_type.rank != 2 or item.input.tensor_type.rank < 2:
+        return "it is not a product of rows with a matrix"
+    if item.matrix.tensor_type.symbols:
+        return f"%{item.matrix.name} is {item.matrix.type}: its panels have a fixed size"
+    if item.bias is not None and item.bias.tensor_type.rank != 1:
+        return f"its bias %{item.bias.name} is {item.bias.type}, not a vector"
+    return weight_problem(graph, item.matrix)

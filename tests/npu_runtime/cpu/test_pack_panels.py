@@ -1,0 +1,66 @@
+"""Convolutions by constant weights become convolutions by packed ones."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from npu_runtime import IRExecutor
+from tests.support.passes.cpu_cases import Function, assert_computes, captured, ops, optimized, refusals
+
+PASSES = "constant-folding,pack-panels"
+
+
+@pytest.mark.parametrize(
+    ("outputs", "options"),
+    [
+        (5, {"kernel_size": 3, "padding": 1}),
+        (40, {"kernel_size": (3, 1), "stride": 2, "bias": False}),
+        (130, {"kernel_size": 1}),
+        (7, {"kernel_size": 3, "padding": "same", "dilation": 2}),
+    ],
+    ids=["padding", "stride", "pixel", "same"],
+)
+@pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
+def test_a_convolution_reads_panels_that_the_prologue_makes(
+    outputs: int, options: dict[str, Any], memory_format: torch.memory_format
+) -> None:
+    model = nn.Conv2d(6, outputs, **options)
+    x = torch.randn(2, 6, 9, 8).to(memory_format=memory_format)
+
+    graph = optimized(model, x, passes=PASSES)
+
+    assert ops(graph)["npu.packed_conv2d"] == 1
+    assert [node.op_type for node in graph.prologue][-1] == "npu.pack_matrix.default"
+    assert_computes(graph, model, x)
+
+
+@pytest.mark.parametrize(
+    ("function", "reason"),
+    [
+        pytest.param(lambda m, x: F.conv2d(x, m.weight[:, :1], groups=6), "it has 6 groups", id="groups"),
+        pytest.param(lambda m, x: F.conv2d(x, x[:, :, :2, :2]), "its weight %.*", id="no weight"),
+        pytest.param(lambda m, x: F.conv2d(x[0], m.weight), "not a batch of images", id="no batch"),
+    ],
+)
+def test_what_is_not_packed_has_the_reason(function: object, reason: str) -> None:
+    model = Function(function, weight=nn.Parameter(torch.randn(6, 6, 3, 3)))
+
+    (found,) = refusals(model, torch.randn(2, 6, 9, 8), passes="constant-folding,pack-panels")
+
+    assert re.search(reason, found.reason), found
+
+
+def test_the_pipeline_of_the_host_packs_every_convolution() -> None:
+    layers = nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 4, 1)
+    model, x = nn.Sequential(*layers).eval(), torch.randn(2, 3, 9, 8)
+
+    executor = IRExecutor(captured(model, x), model.state_dict(), passes="host")
+
+    assert ops(executor.graph)["npu.packed_conv2d"] == 2
+    torch.testing.assert_close(executor(x), model(x), rtol=1e-4, atol=1e-4)
