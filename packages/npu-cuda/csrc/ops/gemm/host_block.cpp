@@ -114,15 +114,15 @@ BlockLoops loops_of() {
   if constexpr (sizeof(Lane) == 4) {
     if (has_avx512()) {
       return {run_with_avx512<Multiply<Lane, E, 64>>, run_with_avx512<DotRows<Lane, E, 64>>,
-              run_with_avx512<Combine<Lane>>, tile(64, 1), tile(64, kTileVectors<64>)};
+              run_with_avx512<Combine<Lane>>, tile(64, 1), kTileRows, tile(64, kTileVectors<64>)};
     }
   }
   if (has_avx2()) {
     return {run_with_avx2<Multiply<Lane, E, 32>>, run_with_avx2<DotRows<Lane, E, 32>>, run_with_avx2<Combine<Lane>>,
-            tile(32, 1), tile(32, kTileVectors<32>)};
+            tile(32, 1), kTileRows, tile(32, kTileVectors<32>)};
   }
 #endif
-  return {Multiply<Lane, E, 16>::run, DotRows<Lane, E, 16>::run, Combine<Lane>::run, tile(16, 1),
+  return {Multiply<Lane, E, 16>::run, DotRows<Lane, E, 16>::run, Combine<Lane>::run, tile(16, 1), kTileRows,
           tile(16, kTileVectors<16>)};
 }
 

@@ -40,8 +40,9 @@ struct BlockLoops {
   void (*multiply)(const Block& block);
   void (*dots)(const Dots& dots);
   void (*combine)(const Combination& combination);
-  int64_t vector;       // numbers of a vector
-  int64_t width;        // columns of the widest tile: the width of panels
+  int64_t vector;  // numbers of a vector
+  int64_t rows;    // of the largest tile
+  int64_t width;   // columns of the widest tile: the width of panels
 };
 
 // For elements of B.

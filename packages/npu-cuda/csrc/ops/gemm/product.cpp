@@ -164,8 +164,9 @@ void Product::run(void* workspace, const Operand& bias, const Finish& finish) co
       }
       const int64_t columns_parts = stage.items * stage.panels;
       const int64_t wanted = is_large_ ? parts_of(2 * thread_count(), columns_parts) : 1;
-      const int64_t row_parts = std::max(parts_of(problem_.m, kMostRows), std::min(wanted, parts_of(problem_.m, 24)));
-      stage.rows_of_part = parts_of(parts_of(problem_.m, row_parts), 6) * 6;
+      const int64_t most_parts = parts_of(problem_.m, 4 * loops_.rows);
+      const int64_t row_parts = std::max(parts_of(problem_.m, kMostRows), std::min(wanted, most_parts));
+      stage.rows_of_part = parts_of(parts_of(problem_.m, row_parts), loops_.rows) * loops_.rows;
       stage.row_parts = parts_of(problem_.m, stage.rows_of_part);
       each(columns_parts * stage.row_parts, [&](int64_t task) { compute(stage, task); });
     }
@@ -180,7 +181,7 @@ void Product::compute(const Stage& stage, int64_t task) const {
   Part part{stage.item + item, row_part * stage.rows_of_part, column, 0, std::min(width_, problem_.n - column), sums,
             width_};
   part.rows = std::min(stage.rows_of_part, problem_.m - part.row);
-  const int64_t depth = part.rows <= 6 ? std::max<int64_t>(1, problem_.k) : kDepth;
+  const int64_t depth = problem_.m <= loops_.rows ? std::max<int64_t>(1, problem_.k) : kDepth;
   const Operand &a = problem_.a, &d = problem_.d;
   // Sums between depths are read as whole vectors, which D may not have.
   const bool is_direct = is_d_direct_ && !stage.finish->run &&

@@ -25,7 +25,6 @@ struct Finish {
   const void* context = nullptr;
 };
 
-
 int64_t bytes_of(Element element);
 
 void write_part(const Problem& problem, const Part& part);
