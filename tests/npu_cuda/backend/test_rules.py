@@ -47,6 +47,17 @@ def test_an_op_names_the_kernel_that_is_meant_and_packs_its_attributes() -> None
     assert struct.unpack("<f", add.attrs) == (-2.0,)
 
 
+@pytest.mark.skipif(not CudaBackend().devices(), reason="there is no CUDA device, and no emulator")
+def test_on_cuda_aten_multiplies_what_tensor_cores_do() -> None:
+    call = "[5, 3] = aten.mm.default(self=%a, mat2=%b)"
+    assert CudaBackend().supports(node_of("f32[5, 7]; f32[7, 3]", f"f32{call}")) is None
+
+    refusal = CudaBackend().supports(node_of("bf16[5, 7]; bf16[7, 3]", f"bf16{call}"))
+    assert refusal == (
+        "gemm.bf16.cuda.simple multiplies torch.bfloat16 without tensor cores, which ATen's kernels use"
+    )
+
+
 def test_products_of_any_strides_and_batches_are_one_gemm() -> None:
     cases = [
         ("f32[5, 7]; f32[7, 3]", "f32[5, 3] = aten.mm.default(self=%a, mat2=%b)", 0),

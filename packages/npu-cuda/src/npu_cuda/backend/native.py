@@ -14,6 +14,7 @@ from npu_cuda import _C
 from npu_cuda.backend.fusion import fuse
 from npu_cuda.backend.program import PreparedProgram, ProgramInstance, kernel_ops
 from npu_cuda.backend.selection import select_ops
+from npu_cuda.backend.tensor_views import tensor_type
 from npu_cuda.errors import NpuCudaError
 from npu_ir import BackendError, Graph, OpNode
 from npu_ir.plugins.backend import Backend, BackendOp, Captured, copy_with_strides
@@ -184,6 +185,12 @@ class CudaBackend(NativeBackend):
             return []
         return [torch.device("cuda", index) for index in range(torch.cuda.device_count())]
 
+    def supports(self, node: OpNode) -> str | None:
+        ops = select_ops(node, self.name)
+        if isinstance(ops, str):
+            return ops
+        return next((reason for op in ops if (reason := _slow_product(op))), None)
+
     def absence(self) -> str:
         return _C.cuda_absence() or "the installed PyTorch finds no CUDA device"
 
@@ -196,6 +203,16 @@ class CudaBackend(NativeBackend):
     def finish(self, device: torch.device) -> None:
         if device.type == "cpu":
             _C.synchronize("cuda")
+
+
+def _slow_product(op: BackendOp) -> str | None:
+    """Return why ATen computes a product much faster; None for other ops, and where it does not."""
+    if not op.kernel.startswith("gemm.") or not op.kernel.endswith(".cuda.simple"):
+        return None
+    dtype = tensor_type(op.inputs[0]).dtype
+    if dtype.itemsize > 2:
+        return None
+    return f"{op.kernel} multiplies {dtype} without tensor cores, which ATen's kernels use"
 
 
 def _is_emulated() -> bool:
