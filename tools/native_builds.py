@@ -3,7 +3,8 @@
     off      the host alone                              some tests
     on       nvcc, for every architecture of a release   registers and spills, symbols, size
     asan     CUDA on the CPU, with AddressSanitizer      the tests that use devices
-    emulate  the same without it; when it is asked for   the same
+    wide     asan with AVX-512; when it is asked for     the same
+    emulate  CUDA on the CPU; when it is asked for       the same
 
 It needs what builds and tests the package in the environment of the Python that runs it. Where CMake finds
 no nvcc, or no headers of CUDA, modes are left out, which is said at the end; with ``--require-nvcc`` that
@@ -32,7 +33,8 @@ MOST_BYTES = 8_000_000  # of a wheel with the architectures of a release
 DEFINES = {
     "off": {"NPU_CUDA": "OFF", "NPU_PRECOMPILE": "ON", "CMAKE_CXX_FLAGS_DEBUG": "-O0"},  # without -g
     "on": {"NPU_CUDA": "ON", "NPU_PTXAS_VERBOSE": "ON"},
-    "asan": {"NPU_CUDA": "EMULATE", "NPU_PRECOMPILE": "ON", "NPU_ASAN": "ON"},
+    "asan": {"NPU_CUDA": "EMULATE", "NPU_PRECOMPILE": "ON", "NPU_ASAN": "ON", "NPU_WITHOUT_AVX512": "ON"},
+    "wide": {"NPU_CUDA": "EMULATE", "NPU_PRECOMPILE": "ON", "NPU_ASAN": "ON"},
     "emulate": {"NPU_CUDA": "EMULATE", "NPU_PRECOMPILE": "ON"},
 }
 USUAL = ("off", "on", "asan")
@@ -186,6 +188,7 @@ CHECKS: dict[str, Callable[[str, str, argparse.Namespace], None]] = {
     "off": check_host,
     "emulate": check_devices,
     "asan": check_memory,
+    "wide": check_memory,
     "on": check_cuda,
 }
 

@@ -3,6 +3,10 @@ if(NPU_WITH_CUDA)
   target_compile_definitions(_C PRIVATE NPU_WITH_CUDA)
 endif()
 
+if(NPU_WITHOUT_AVX512)
+  target_compile_definitions(_C PRIVATE NPU_WITHOUT_AVX512)
+endif()
+
 if(NPU_MODE STREQUAL "ON")
   # Named here because nanobind links C++: CMake adds the runtime by itself only where CUDA links.
   target_link_libraries(_C PRIVATE CUDA::cudart_static)

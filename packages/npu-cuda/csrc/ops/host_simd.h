@@ -20,12 +20,16 @@ inline bool has_avx2() {
   return has;
 }
 
+#if defined(NPU_WITHOUT_AVX512)
+constexpr bool has_avx512() { return false; }
+#else
 inline bool has_avx512() {
   static const bool has = most_vector_bytes() >= 64 && has_avx2() && __builtin_cpu_supports("avx512f") &&
                           __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
                           __builtin_cpu_supports("avx512vl");
   return has;
 }
+#endif
 
 template <class Loop, class... Args>
 [[gnu::target("avx2,fma,bmi2,f16c"), gnu::noinline]] void run_with_avx2(Args... args) {
