@@ -31,6 +31,8 @@ struct HostOperand {
   WriteRow write;
   bool is_constant;  // its number fills the row from the start
   bool is_direct;    // rows of it are rows of numbers
+  bool is_whole;     // and so is the whole tensor
+  bool repeats;      // every row has the same elements
 };
 
 // A call but for the addresses of its tensors.
@@ -40,6 +42,7 @@ struct HostCall {
   std::span<const HostStep> steps;
   HostOperand operands[kMaxOperands];
   bool needs_blocks;
+  bool joins_rows;  // a block has several rows, else at most one
 };
 
 // `types`: what each operand of the call is computed in.
@@ -47,7 +50,7 @@ HostCall host_call_of(const OpCall& call, const Class* types, std::span<const Ho
 
 void run_on_host(const HostCall& host_call, const OpCall& call);
 
-// Of one step, whose operands are those of the call.
+// Of one step, whose operands are those of the call; without `compute` its result is its input.
 Status run_on_host(const OpCall& call, Class type, ComputeRow compute, const void* attrs);
 
 }  // namespace npu::pointwise
