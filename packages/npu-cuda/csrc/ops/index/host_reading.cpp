@@ -19,10 +19,11 @@ void select_items(const OpCall& call, const SlotLayout& layout) {
       const int64_t n = std::min(layout.count - first, end - row);
       const T* from = x + outer * layout.slots;
       const I* index = slots.indices[0] + first;
+      T* to = y + row;
       if (is_plain) {
-        for (int64_t i = 0; i < n; ++i) y[row + i] = from[index[i]];
+        for (int64_t i = 0; i < n; ++i) to[i] = from[index[i]];
       } else {
-        for (int64_t i = 0; i < n; ++i) y[row + i] = from[slots[first + i]];
+        for (int64_t i = 0; i < n; ++i) to[i] = from[slots[first + i]];
       }
       row += n;
     }
@@ -76,12 +77,14 @@ void gather(const OpCall& call, const WalkLayout& walk) {
   const int64_t step = last == walk.axis ? 0 : walk.whole_strides[last];
   parallel_rows(rows_of(walk), n, [&](int64_t begin, int64_t end) {
     walk_tiles(walk, begin, end, sizeof(T), [&](int64_t row, int64_t whole, int64_t, int64_t first, int64_t last) {
+      const T* from = x + whole;
       const I* places = index + row * n;
       T* to = y + row * n;
-      if (along == 1 && step == 0) {
-        for (int64_t i = first; i < last; ++i) to[i] = x[whole + places[i]];
+      const int64_t place_step = along, item_step = step;
+      if (place_step == 1 && item_step == 0) {
+        for (int64_t i = first; i < last; ++i) to[i] = from[places[i]];
       } else {
-        for (int64_t i = first; i < last; ++i) to[i] = x[whole + places[i] * along + i * step];
+        for (int64_t i = first; i < last; ++i) to[i] = from[places[i] * place_step + i * item_step];
       }
     });
   });

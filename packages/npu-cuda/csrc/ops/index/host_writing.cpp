@@ -96,10 +96,16 @@ void scatter(const WalkLayout& walk, const I* index, const T* source, T* y, int6
   const bool is_all = begin == 0 && end == walk.whole_numel;
   walk_tiles(walk, 0, rows_of(walk), sizeof(T),
              [&](int64_t row, int64_t whole, int64_t from, int64_t first, int64_t limit) {
+    const T* values = source + from;
     const I* places = index + row * n;
+    T* target = y + whole;
+    if (is_all && along == 1 && step == 0 && source_step == 1) {
+      for (int64_t i = first; i < limit; ++i) Action::item(values + i, target + places[i]);
+      return;
+    }
     for (int64_t i = first; i < limit; ++i) {
-      const int64_t to = whole + int64_t{places[i]} * along + i * step;
-      if (is_all || (to >= begin && to < end)) Action::item(source + from + i * source_step, y + to);
+      const int64_t to = int64_t{places[i]} * along + i * step;
+      if (is_all || (whole + to >= begin && whole + to < end)) Action::item(values + i * source_step, target + to);
     }
   });
 }
