@@ -1,6 +1,5 @@
 // Batch norms on the host, a few channels at a time, so that what one step reads or writes is still in the cache when
 // the next one reads it.
-#include "ops/index/layouts.h"
 #include "ops/reduce/batch_norm_steps.h"
 #include "ops/reduce/host_kernels.h"
 #include "ops/reduce/parallel_items.h"
@@ -42,9 +41,14 @@ class Slice {
   OpCall& call() { return call_; }
 
  private:
-  static TensorDesc channels_of(const TensorDesc& tensor, int64_t begin, int64_t count) {
+  static TensorDesc channels_of(TensorDesc tensor, int64_t begin, int64_t count) {
     const int axis = tensor.rank == 1 ? 0 : 1;
-    return tensor.shape[axis] == count ? tensor : indexing::slice_of(tensor, axis, begin, 1, count);
+    if (tensor.shape[axis] == count) return tensor;
+    tensor.data = static_cast<char*>(tensor.data) + begin * tensor.strides[axis] * item_bytes(tensor.dtype);
+    tensor.numel = tensor.numel / tensor.shape[axis] * count;
+    tensor.shape[axis] = count;
+    tensor.flags &= ~uint32_t{NPU_TENSOR_CONTIGUOUS};
+    return tensor;
   }
 
   OpCall call_;
