@@ -20,7 +20,7 @@ elseif(NPU_MODE STREQUAL "EMULATE")
   target_compile_definitions(_C PRIVATE NPU_EMULATE)
   target_include_directories(_C SYSTEM PRIVATE ${NPU_CUDA_INCLUDE})
   # Kernels compute as written: no fused multiply-add, and memory of one type may be read as another's.
-  target_compile_options(_C PRIVATE -O1 -g -fno-strict-aliasing -ffp-contract=off)
+  target_compile_options(_C PRIVATE -O1 -g1 -fno-strict-aliasing -ffp-contract=off)
   foreach(source IN LISTS CUDA_SOURCES)
     if(source MATCHES "\\.cu$")
       set_source_files_properties(${source} PROPERTIES LANGUAGE CXX COMPILE_OPTIONS "-xc++;-Wno-unknown-pragmas")

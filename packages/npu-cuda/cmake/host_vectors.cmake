@@ -1,7 +1,8 @@
 # The host computes with vectors of numbers: functions of the C library become instructions where they need not report
-# errors, and a multiplication and an addition become one instruction, also in builds of the emulator. Other
-# options than those of the precompiled headers; the headers of GCC 12 for AVX-512 warn of themselves (GCC bug 105593).
+# errors, and a multiplication and an addition become one instruction, also in builds of the emulator. Calls go through
+# pointers, so that there is nothing to optimize across files. Other options than those of the precompiled headers; the
+# headers of GCC 12 for AVX-512 warn of themselves (GCC bug 105593).
 file(GLOB HOST_VECTORS CONFIGURE_DEPENDS csrc/ops/pointwise/host_*.cpp csrc/ops/reduce/host_*.cpp csrc/ops/rows/host_*.cpp
      csrc/ops/gemm/host_*.cpp csrc/ops/conv/host_*.cpp csrc/ops/attention/host_*.cpp)
 set_source_files_properties(${HOST_VECTORS} PROPERTIES SKIP_PRECOMPILE_HEADERS ON COMPILE_OPTIONS
-                            "-fno-math-errno;-fno-trapping-math;-ffp-contract=fast;-Wno-maybe-uninitialized")
+                            "-fno-math-errno;-fno-trapping-math;-ffp-contract=fast;-Wno-maybe-uninitialized;-fno-lto")

@@ -128,3 +128,30 @@ def test_other_threads_run_while_memory_is_freed(kept: Callable[[npu_cuda.Progra
         last = [kept(two_products(tensors))]
 
         assert turns_during(last.clear) > 1
+
+
+def long_program(device: str) -> npu_cuda.Program:
+    """Return a program of so many ops that it takes long to record."""
+    tensors = [npu_cuda.empty([4], device=device) for _ in range(2)]
+    program = npu_cuda.Program(device)
+    slots = [program.slot(TensorSpec("float32", [4])) for _ in tensors]
+    for _ in range({"host": 20_000, "cuda": 2_000}[device]):
+        program.add(OpKind.EltwiseRelu, slots[:1], slots[1:])
+    program.finalize()
+    for slot, tensor in zip(slots, tensors, strict=True):
+        program.bind(slot, tensor)
+    return program
+
+
+@pytest.mark.parametrize("device", ["host", pytest.param("cuda", marks=needs_emulator)])
+@each_row(
+    "record",
+    {"capture": lambda program, _: program.capture(), "update": lambda program, graph: graph.update(program)},
+)
+def test_other_threads_run_while_a_graph_is_recorded(
+    record: Callable[[npu_cuda.Program, npu_cuda.Graph], object], device: str
+) -> None:
+    program = long_program(device)
+    graph = program.capture()
+
+    assert turns_during(lambda: record(program, graph)) > 0

@@ -69,26 +69,46 @@ def test_an_index_outside_stops_the_device() -> None:
     assert "__trap()" in result.stdout
 
 
+@pytest.mark.usefixtures("threads")
 def test_threads_do_not_change_a_bit() -> None:
     torch.manual_seed(0)
     index, values = torch.randint(0, 900, (90_000,)), torch.randn(90_000, 3)
     rows, target = torch.randn(200, 700), torch.zeros(900, 3)
-    before = _C.thread_count()
     results = []
-    try:
-        for count in (1, 3):
-            _C.set_thread_count(count)
-            added = call("IndexPut", [target, values, index], torch.empty(900, 3), "IDXP", accumulate=1)
-            spread = index[:, None].expand(-1, 3).contiguous()
-            scattered = call("Scatter", [target, spread, values], torch.empty(900, 3), "SCAT", accumulate=1)
-            taken = call("IndexSelect", [added, index], torch.empty(90_000, 3))
-            found = [torch.empty(200, 700), torch.empty(200, 700, dtype=torch.int64)]
-            npu_cuda.op_call(npu_cuda.kinds()["Sort"], [rows], found)
-            results.append([added, scattered, taken, *found])
-    finally:
-        _C.set_thread_count(before)
+    for count in (1, 3):
+        _C.set_thread_count(count)
+        added = call("IndexPut", [target, values, index], torch.empty(900, 3), "IDXP", accumulate=1)
+        spread = index[:, None].expand(-1, 3).contiguous()
+        scattered = call("Scatter", [target, spread, values], torch.empty(900, 3), "SCAT", accumulate=1)
+        taken = call("IndexSelect", [added, index], torch.empty(90_000, 3))
+        found = [torch.empty(200, 700), torch.empty(200, 700, dtype=torch.int64)]
+        npu_cuda.op_call(npu_cuda.kinds()["Sort"], [rows], found)
+        results.append([added, scattered, taken, *found])
 
     expected = target.index_add(0, index, values)
     torch.testing.assert_close(results[0][:2], [expected, expected], rtol=0, atol=0)
     torch.testing.assert_close(results[0][3:], list(torch.sort(rows, stable=True)), rtol=0, atol=0)
     torch.testing.assert_close(results[0], results[1], rtol=0, atol=0)
+
+
+def test_an_outer_axis_of_more_than_the_cache_holds_is_indexed_as_pytorch_does() -> None:
+    torch.manual_seed(0)
+    x, source = torch.randn(2, 1500, 300), torch.randn(2, 1500, 300)
+    index = torch.randint(0, 1500, x.shape)
+
+    taken = call("Gather", [x, index], torch.empty_like(x), "GATH", axis=1)
+    added = call("Scatter", [x, index, source], torch.empty_like(x), "SCAT", axis=1, accumulate=1)
+
+    assert torch.equal(taken, x.gather(1, index))
+    assert torch.equal(added, x.scatter_add(1, index, source))
+
+
+@pytest.mark.parametrize("width", [1, 2, 3, 4, 7, 8, 15, 16, 31, 32, 33, 63, 64, 65, 511, 512, 513])
+def test_rows_of_any_number_of_bytes_are_selected_whole(width: int) -> None:
+    x, index = torch.randint(0, 100, (9, width), dtype=torch.uint8), torch.tensor([8, 0, 3, 3])
+    padded = torch.full((4 * width + 1,), 255, dtype=torch.uint8)
+
+    call("IndexSelect", [x, index], padded[:-1].view(4, width))
+
+    assert torch.equal(padded[:-1].view(4, width), x[index])
+    assert padded[-1] == 255

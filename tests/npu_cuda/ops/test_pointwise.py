@@ -87,20 +87,31 @@ def test_every_size_gives_what_the_whole_gives(name: str) -> None:
         assert padded[size] == 0
 
 
+@pytest.mark.usefixtures("threads")
 def test_threads_do_not_change_a_bit() -> None:
     x, row = torch.randn(301, 1001), torch.randn(1001)
-    before = _C.thread_count()
     results = []
-    try:
-        for count in (1, 2, 3, 7):
-            _C.set_thread_count(count)
-            assert _C.thread_count() == count
-            results.append(call("Mul", [x.t(), row[:, None]], torch.empty(1001, 301)))
-            results.append(call("Mul", [x, row], torch.empty(301, 1001)).t())
-    finally:
-        _C.set_thread_count(before)
+    for count in (1, 2, 3, 7):
+        _C.set_thread_count(count)
+        assert _C.thread_count() == count
+        results.append(call("Mul", [x.t(), row[:, None]], torch.empty(1001, 301)))
+        results.append(call("Mul", [x, row], torch.empty(301, 1001)).t())
 
     assert all(torch.equal(result, x.t() * row[:, None]) for result in results)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("width", [1, 5, 64, 128, 200, 512, 513, 1024, 1100])
+@pytest.mark.usefixtures("threads")
+def test_what_broadcasts_is_repeated_over_rows_of_any_width(width: int, dtype: torch.dtype) -> None:
+    x, row, column = (torch.randn(shape).to(dtype) for shape in ((77, width), (width,), (77, 1)))
+    expected = torch.lerp(x, row.expand(77, width), column.expand(77, width))
+
+    for count in (1, 3):
+        _C.set_thread_count(count)
+        y = call("Lerp", [x, row, column], torch.empty_like(x))
+
+        torch.testing.assert_close(y, expected)
 
 
 @pytest.mark.parametrize(("source", "target"), [*permutations(DTYPES, 2)])

@@ -2,20 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 
 import npu_cuda
-from npu_cuda import _C
-
-
-@pytest.fixture
-def threads() -> Iterator[None]:
-    before = _C.thread_count()
-    yield
-    _C.set_thread_count(before)
+from npu_cuda import _C, OpKind
 
 
 def reduce(name: str, x: torch.Tensor, y: torch.Tensor, **attrs: float) -> torch.Tensor:
@@ -52,6 +43,48 @@ def test_a_result_does_not_depend_on_the_number_of_threads(
 
     assert torch.equal(results[0], results[1])
     assert torch.equal(results[0], results[2])
+
+
+def batch_norm_gradients(x: torch.Tensor, dy: torch.Tensor) -> list[torch.Tensor]:
+    mean, rstd = x.mean((0, 2, 3)), torch.rsqrt(x.var((0, 2, 3), correction=0) + 1e-5)
+    gamma = torch.linspace(0.5, 2, x.shape[1])
+    results = [torch.empty_like(x), *(torch.empty(x.shape[1]) for _ in range(2))]
+    npu_cuda.op_call(OpKind.BatchNormBwd, [dy, x, mean, rstd, gamma], results)
+    return results
+
+
+@pytest.mark.usefixtures("threads")
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_a_batch_norm_of_more_channels_than_the_cache_holds_is_that_of_pytorch(
+    layout: torch.memory_format,
+) -> None:
+    torch.manual_seed(0)
+    x, dy = (torch.randn(3, 7, 120, 130).to(memory_format=layout) for _ in range(2))
+    leaves = [x.double().requires_grad_(), torch.linspace(0.5, 2, 7).double().requires_grad_()]
+    leaves.append(torch.zeros(7, dtype=torch.float64, requires_grad=True))
+    y = torch.nn.functional.batch_norm(leaves[0], None, None, leaves[1], leaves[2], training=True)
+    expected = torch.autograd.grad(y, leaves, dy.double())
+
+    found = []
+    for count in (1, 2, 3):
+        _C.set_thread_count(count)
+        found.append(batch_norm_gradients(x, dy))
+
+    for result, exact, *others in zip(found[0], expected, *found[1:], strict=True):
+        torch.testing.assert_close(result.double(), exact, rtol=1e-4, atol=1e-3)
+        assert all(torch.equal(result, other) for other in others)
+
+
+@pytest.mark.parametrize("count", [1, 15, 16, 17, 50])
+@pytest.mark.parametrize("width", [1, 3, 8, 16, 49, 64, 100])
+def test_a_row_gives_the_same_beside_any_number_of_others(count: int, width: int) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(count, width)
+
+    together = reduce("Sum", x, torch.empty(count), axes=2)
+
+    alone = [reduce("Sum", row[None], torch.empty(1), axes=2) for row in x]
+    assert torch.equal(together, torch.cat(alone))
 
 
 NAN, INFINITY = float("nan"), float("inf")

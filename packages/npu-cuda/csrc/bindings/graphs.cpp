@@ -70,7 +70,8 @@ uintptr_t graph_begin(nb::handle device_name, nb::handle mode) {
   Device* device = nullptr;
   check(find_device(text_argument(device_name, {"graph_begin", "device"}), &device));
   void* stream = nullptr;
-  check(begin_capture(device, mode_argument(mode, "graph_begin"), &stream).at("graph_begin"));
+  const CaptureMode wanted = mode_argument(mode, "graph_begin");
+  check(without_gil([&] { return begin_capture(device, wanted, &stream); }).at("graph_begin"));
   captures().push_back({device, stream, {}, nullptr});
   return reinterpret_cast<uintptr_t>(stream);
 }

@@ -261,9 +261,10 @@ void GraphHolder::launch(int64_t count, nb::handle stream_handle) {
 
 void GraphHolder::update(ProgramHolder& program) {
   program.require_kept("update");
-  auto needs = core().needs();
-  check(core().update(&program.core()));
+  Graph& graph = core();
+  auto needs = graph.needs();
   Owners owners = program.owners();
+  check(without_gil([&] { return graph.update(&program.core()); }));
   owners_.swap(owners);
   stream_source_ = program.stream_source();
   keep_until_passed(record_.uses(), std::pair(std::move(owners), std::move(needs)));

@@ -3,6 +3,7 @@
 #include "bindings/bindings.h"
 #include "bindings/holders.h"
 #include "bindings/tensors.h"
+#include "bindings/unlocked.h"
 
 namespace npu::bindings {
 namespace {
@@ -142,12 +143,14 @@ GraphHolder capture(ProgramHolder& self, nb::handle mode, nb::handle topology) {
   const CaptureMode captures = mode_argument(mode, "capture");
   const Topology wanted = topology_argument(topology, "capture");
   self.require_kept("capture");
+  Program& program = self.core();
+  Owners owners = self.owners();
   std::unique_ptr<Graph> graph;
   {
     const CollectorPause pause;
-    check(self.core().capture(captures, wanted, &graph));
+    check(without_gil([&] { return program.capture(captures, wanted, &graph); }));
   }
-  return {std::move(graph), self.owners(), self.stream_source(), self.record().without_uses()};
+  return {std::move(graph), std::move(owners), self.stream_source(), self.record().without_uses()};
 }
 
 nb::list kernels_of(const ProgramHolder& self) {

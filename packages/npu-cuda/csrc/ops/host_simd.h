@@ -42,6 +42,22 @@ template <class Loop, class... Args>
 }
 #endif
 
+// The version of a loop over vectors of so many bytes that fits this processor. Numbers of 8 bytes have none of 64:
+// their loops wait for memory, or call the library.
+template <class Lane, template <int> class Loop, class... Args>
+auto widest_of(void (*narrow)(Args...)) {
+#if defined(__x86_64__)
+  if constexpr (sizeof(Lane) == 4) {
+    if (has_avx512()) return &run_with_avx512<Loop<64>, Args...>;
+  }
+  if (has_avx2()) return &run_with_avx2<Loop<32>, Args...>;
+#endif
+  return narrow;
+}
+
+template <class Lane, template <int> class Loop>
+auto widest() { return widest_of<Lane, Loop>(&Loop<16>::run); }
+
 template <class Loop, class... Args>
 void run_simd(Args... args) {
 #if defined(__x86_64__)

@@ -1,7 +1,7 @@
 #include <algorithm>
-#include <cstring>
 
 #include "ops/copy/copy.h"
+#include "ops/host_copy.h"
 #include "ops/host_simd.h"
 
 namespace npu {
@@ -11,16 +11,22 @@ struct Bits128 {
   uint64_t low, high;
 };
 
-// A row of n items.
+// Rows of n items.
 template <class T>
-struct CopyRow {
-  [[gnu::always_inline]] static inline void run(const T* __restrict x, int64_t x_stride, T* __restrict y,
-                                                int64_t y_stride, int64_t n) {
-    if (x_stride != 1 || y_stride != 1) {
-      for (int64_t i = 0; i < n; ++i) y[i * y_stride] = x[i * x_stride];
-    } else {
-      std::memcpy(y, x, size_t(n) * sizeof(T));
+struct CopyRows {
+  [[gnu::always_inline]] static inline void run(const T* x, int64_t x_row, int64_t x_stride, T* y, int64_t y_row,
+                                                int64_t y_stride, int64_t rows, int64_t n) {
+    const bool is_contiguous = x_stride == 1 && y_stride == 1;
+    const int64_t bytes = n * int64_t{sizeof(T)};
+    for (int64_t row = 0; row < rows; ++row, x += x_row, y += y_row) {
+      if (is_contiguous) copy_row(reinterpret_cast<const char*>(x), reinterpret_cast<char*>(y), bytes);
+      else copy_items(x, x_stride, y, y_stride, n);
     }
+  }
+
+  [[gnu::always_inline]] static inline void copy_items(const T* __restrict x, int64_t x_stride, T* __restrict y,
+                                                       int64_t y_stride, int64_t n) {
+    for (int64_t i = 0; i < n; ++i) y[i * y_stride] = x[i * x_stride];
   }
 };
 
@@ -71,8 +77,10 @@ Status copy(const TensorDesc& source, const TensorDesc& target) {
   const int last = pair.last(), other = pair.transposed_axis();
   const int64_t size = pair.shape[last], x_stride = pair.x_strides[last], y_stride = pair.y_strides[last];
   if (other < 0) {
-    for_each_slice(pair, last, x, y, [&](const T* from, T* to) {
-      run_simd<CopyRow<T>>(from, x_stride, to, y_stride, size);
+    const int outer = std::max(0, last - 1);
+    const int64_t rows = last == 0 ? 1 : pair.shape[outer];
+    for_each_slice(pair, outer, x, y, [&](const T* from, T* to) {
+      run_simd<CopyRows<T>>(from, pair.x_strides[outer], x_stride, to, pair.y_strides[outer], y_stride, rows, size);
     });
   } else {
     for_each_slice(pair, other, x, y, [&](const T* from, T* to) {

@@ -2,18 +2,9 @@
 #include "ops/index/cuda_index.cuh"
 #include "ops/index/cuda_numbers.cuh"
 #include "ops/index/cuda_sort.cuh"
-#include "ops/index/sort_keys.h"
 
 namespace npu::indexing {
 namespace {
-
-template <class T>
-__device__ uint64_t key_of(T x) {
-  if constexpr (std::is_same_v<T, double>) return key_of_bits(static_cast<uint64_t>(__double_as_longlong(x)));
-  else if constexpr (std::is_same_v<T, pointwise::Bool>) return x.byte != 0;
-  else if constexpr (std::is_integral_v<T>) return static_cast<uint64_t>(int64_t{x}) ^ uint64_t { 1 } << 63;
-  else return key_of_bits(uint32_t{__float_as_uint(widen(x))});
-}
 
 template <class T>
 struct RowKeys {
@@ -26,7 +17,7 @@ struct RowKeys {
     return (outer * size + i) * layout.inner + row - outer * layout.inner;
   }
   __device__ uint64_t operator()(int64_t row, int64_t i) const {
-    const uint64_t key = key_of(x[offset(row, i, layout.size)]);
+    const auto key = key_of(x[offset(row, i, layout.size)]);
     return descending ? ~key : key;
   }
 };

@@ -8,18 +8,9 @@
 namespace npu::indexing {
 namespace {
 
-using pointwise::Bool;
-
-// Rounded after each addition, as on the host.
 template <class T>
 struct Add {
-  __device__ static T of(T a, T b) {
-    if constexpr (std::is_same_v<T, Bool>) return {static_cast<uint8_t>((a.byte | b.byte) != 0)};
-    else if constexpr (std::is_floating_point_v<T>) return a + b;
-    else if constexpr (std::is_integral_v<T>)
-      return static_cast<T>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b));
-    else return narrow<T>(widen(a) + widen(b));
-  }
+  __device__ static T of(T a, T b) { return sum_of(a, b); }
 };
 
 template <class T>

@@ -1,4 +1,6 @@
 // IndexSelect and Gather on the host.
+#include "ops/host_copy.h"
+#include "ops/host_simd.h"
 #include "ops/index/host_index.h"
 
 namespace npu::indexing {
@@ -17,15 +19,30 @@ void select_items(const OpCall& call, const SlotLayout& layout) {
       const int64_t n = std::min(layout.count - first, end - row);
       const T* from = x + outer * layout.slots;
       const I* index = slots.indices[0] + first;
+      T* to = y + row;
       if (is_plain) {
-        for (int64_t i = 0; i < n; ++i) y[row + i] = from[index[i]];
+        for (int64_t i = 0; i < n; ++i) to[i] = from[index[i]];
       } else {
-        for (int64_t i = 0; i < n; ++i) y[row + i] = from[slots[first + i]];
+        for (int64_t i = 0; i < n; ++i) to[i] = from[slots[first + i]];
       }
       row += n;
     }
   });
 }
+
+template <class I>
+struct CopySlots {
+  [[gnu::always_inline]] static inline void run(const char* x, char* y, int64_t bytes, const Slots<I>* slots,
+                                                int64_t begin, int64_t end) {
+    const SlotLayout& layout = slots->layout;
+    for (int64_t row = begin, outer = begin / layout.count, i = begin % layout.count; row < end; ++row) {
+      copy_row(x + (outer * layout.slots + (*slots)[i]) * bytes, y + row * bytes, bytes);
+      if (++i < layout.count) continue;
+      i = 0;
+      ++outer;
+    }
+  }
+};
 
 template <class I>
 void select_rows(const OpCall& call, const SlotLayout& layout) {
@@ -34,10 +51,7 @@ void select_rows(const OpCall& call, const SlotLayout& layout) {
   auto* y = static_cast<char*>(call.outputs[0].data);
   const Slots<I> slots(layout, call.inputs + 1);
   parallel_rows(layout.outer * layout.count, layout.inner, [&](int64_t begin, int64_t end) {
-    for (int64_t row = begin; row < end; ++row) {
-      const int64_t outer = row / layout.count, i = row - outer * layout.count;
-      std::memcpy(y + row * bytes, x + (outer * layout.slots + slots[i]) * bytes, size_t(bytes));
-    }
+    run_simd<CopySlots<I>>(x, y, bytes, &slots, begin, end);
   });
 }
 
@@ -62,13 +76,15 @@ void gather(const OpCall& call, const WalkLayout& walk) {
   const int64_t n = walk.shape[last], along = walk.whole_strides[walk.axis];
   const int64_t step = last == walk.axis ? 0 : walk.whole_strides[last];
   parallel_rows(rows_of(walk), n, [&](int64_t begin, int64_t end) {
-    walk_rows(walk, begin, end, [&](int64_t row, int64_t whole, int64_t) {
+    walk_tiles(walk, begin, end, sizeof(T), [&](int64_t row, int64_t whole, int64_t, int64_t first, int64_t last) {
+      const T* from = x + whole;
       const I* places = index + row * n;
       T* to = y + row * n;
-      if (along == 1 && step == 0) {
-        for (int64_t i = 0; i < n; ++i) to[i] = x[whole + places[i]];
+      const int64_t place_step = along, item_step = step;
+      if (place_step == 1 && item_step == 0) {
+        for (int64_t i = first; i < last; ++i) to[i] = from[places[i]];
       } else {
-        for (int64_t i = 0; i < n; ++i) to[i] = x[whole + places[i] * along + i * step];
+        for (int64_t i = first; i < last; ++i) to[i] = from[places[i] * place_step + i * item_step];
       }
     });
   });

@@ -3,17 +3,11 @@
 #include <algorithm>
 #include <utility>
 
-#include "ops/floats.h"
 #include "ops/index/host_index.h"
-#include "ops/index/sort_keys.h"
-#include "ops/pointwise/elements.h"
+#include "ops/index/host_numbers.h"
 
 namespace npu::indexing {
 namespace {
-
-using pointwise::Bool;
-using pointwise::Element;
-using pointwise::element_of;
 
 constexpr int kDigitBits = 11;
 constexpr size_t kDigits = size_t{1} << kDigitBits;
@@ -43,15 +37,6 @@ struct Wide {
 
 template <class T>
 using EntryOf = std::conditional_t<sizeof(T) == 8, Wide, Narrow>;
-
-template <class T>
-auto key_of(T x) {
-  if constexpr (std::is_same_v<T, double>) return key_of_bits(std::bit_cast<uint64_t>(x));
-  else if constexpr (std::is_same_v<T, int64_t>) return static_cast<uint64_t>(x) ^ uint64_t { 1 } << 63;
-  else if constexpr (std::is_same_v<T, Bool>) return uint32_t{x.byte != 0};
-  else if constexpr (std::is_integral_v<T>) return static_cast<uint32_t>(int32_t{x}) ^ 0x80000000u;
-  else return key_of_bits(std::bit_cast<uint32_t>(to_float(x)));
-}
 
 template <class T>
 struct Row {
@@ -152,22 +137,6 @@ void sort_rows(const OpCall& call, const SortLayout& layout) {
       }
     }
   });
-}
-
-template <class F>
-auto with_number(DType dtype, F f) {
-  switch (element_of(dtype)) {
-    case Element::Float32: return f(float{});
-    case Element::Float16: return f(Half{});
-    case Element::BFloat16: return f(BFloat16{});
-    case Element::Float64: return f(double{});
-    case Element::Int64: return f(int64_t{});
-    case Element::Int32: return f(int32_t{});
-    case Element::Int16: return f(int16_t{});
-    case Element::Int8: return f(int8_t{});
-    case Element::UInt8: return f(uint8_t{});
-    default: return f(Bool{});
-  }
 }
 
 Status launch_sort(const OpCall& call) {

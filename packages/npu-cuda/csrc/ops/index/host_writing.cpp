@@ -1,26 +1,11 @@
 // IndexPut, EmbeddingBwd and Scatter on the host. Threads own parts of the output, and each visits all
 // indices in their order.
-#include "ops/floats.h"
 #include "ops/host_simd.h"
 #include "ops/index/host_index.h"
-#include "ops/pointwise/elements.h"
+#include "ops/index/host_numbers.h"
 
 namespace npu::indexing {
 namespace {
-
-using pointwise::Bool;
-using pointwise::Element;
-using pointwise::element_of;
-
-// Rounded after each addition, as PyTorch does on the CPU.
-template <class T>
-[[gnu::always_inline]] inline T sum_of(T a, T b) {
-  if constexpr (std::is_same_v<T, Bool>) return {static_cast<uint8_t>((a.byte | b.byte) != 0)};
-  else if constexpr (std::is_floating_point_v<T>) return a + b;
-  else if constexpr (std::is_integral_v<T>)
-    return static_cast<T>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b));
-  else return from_float<T>(to_float(a) + to_float(b));
-}
 
 template <class T>
 struct AddRow {
@@ -45,18 +30,7 @@ struct Set {
 template <class F>
 Status with_action(DType dtype, bool adds, F f) {
   if (!adds) return with_item(dtype, [&](auto item) { return f(Set<decltype(item)>{}, item); });
-  switch (element_of(dtype)) {
-    case Element::Float32: return f(Add<float>{}, float{});
-    case Element::Float16: return f(Add<Half>{}, Half{});
-    case Element::BFloat16: return f(Add<BFloat16>{}, BFloat16{});
-    case Element::Float64: return f(Add<double>{}, double{});
-    case Element::Int64: return f(Add<int64_t>{}, int64_t{});
-    case Element::Int32: return f(Add<int32_t>{}, int32_t{});
-    case Element::Int16: return f(Add<int16_t>{}, int16_t{});
-    case Element::Int8: return f(Add<int8_t>{}, int8_t{});
-    case Element::UInt8: return f(Add<uint8_t>{}, uint8_t{});
-    default: return f(Add<Bool>{}, Bool{});
-  }
+  return with_number(dtype, [&](auto number) { return f(Add<decltype(number)>{}, number); });
 }
 
 // The rows of y from `begin` to `end`.
@@ -119,10 +93,19 @@ void scatter(const WalkLayout& walk, const I* index, const T* source, T* y, int6
   const int64_t n = walk.shape[last], along = walk.whole_strides[walk.axis];
   const int64_t step = last == walk.axis ? 0 : walk.whole_strides[last],
                 source_step = walk.source_strides[last];
-  walk_rows(walk, 0, rows_of(walk), [&](int64_t row, int64_t whole, int64_t from) {
-    for (int64_t i = 0; i < n; ++i) {
-      const int64_t to = whole + int64_t{index[row * n + i]} * along + i * step;
-      if (to >= begin && to < end) Action::item(source + from + i * source_step, y + to);
+  const bool is_all = begin == 0 && end == walk.whole_numel;
+  walk_tiles(walk, 0, rows_of(walk), sizeof(T),
+             [&](int64_t row, int64_t whole, int64_t from, int64_t first, int64_t limit) {
+    const T* values = source + from;
+    const I* places = index + row * n;
+    T* target = y + whole;
+    if (is_all && along == 1 && step == 0 && source_step == 1) {
+      for (int64_t i = first; i < limit; ++i) Action::item(values + i, target + places[i]);
+      return;
+    }
+    for (int64_t i = first; i < limit; ++i) {
+      const int64_t to = int64_t{places[i]} * along + i * step;
+      if (is_all || (whole + to >= begin && whole + to < end)) Action::item(values + i * source_step, target + to);
     }
   });
 }

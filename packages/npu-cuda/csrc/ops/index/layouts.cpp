@@ -8,6 +8,7 @@ namespace {
 WalkLayout walk_of(const TensorDesc& index, const TensorDesc& whole, const TensorDesc& source, int64_t axis) {
   WalkLayout walk;
   walk.numel = index.numel;
+  walk.whole_numel = whole.numel;
   walk.shape[0] = 1;
   if (index.rank == 0) return walk;
   walk.rank = index.rank;

@@ -29,7 +29,7 @@ SlotLayout layout_of_embedding_bwd(const OpCall& call);
 struct WalkLayout {
   int rank = 1;  // at least 1
   int axis = 0;
-  int64_t axis_size = 1, numel = 0;
+  int64_t axis_size = 1, numel = 0, whole_numel = 0;
   int64_t shape[NPU_MAX_RANK] = {};
   int64_t whole_strides[NPU_MAX_RANK] = {}, source_strides[NPU_MAX_RANK] = {};  // in elements
 };

@@ -1,6 +1,7 @@
 #include "ops/pointwise/host_call.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "ops/pointwise/pointwise.h"
@@ -9,7 +10,7 @@
 namespace npu::pointwise {
 namespace {
 
-constexpr int64_t kLongRow = 128;          // shorter ones share a block
+constexpr int64_t kLongRow = 128;          // shorter ones always share a block
 constexpr int64_t kShortRow = 16;          // shorter ones are not worth a call of a reader
 constexpr int64_t kMostBytes = 8;          // of a number
 constexpr int64_t kLeastOfAThread = 32768; // elements
@@ -42,7 +43,7 @@ void lengthen_rows(Nest* nest) {
 class Walk {
  public:
   Walk(const HostCall& host_call, void* const* data, int64_t begin, int64_t end)
-      : call_(host_call), cursor_(&host_call.nest, begin), left_(end - begin) {
+      : call_(host_call), cursor_(&host_call.nest, begin), place_(begin), end_(end) {
     for (int i = 0; i < kMaxRows; ++i) rows_[i] = buffers_[i];
     for (int i = 0; i < call_.nest.operands; ++i) {
       data_[i] = static_cast<char*>(data[i]);
@@ -51,97 +52,159 @@ class Walk {
   }
 
   void run() {
-    for (; left_ > 0; left_ -= count_) {
-      const int64_t limit = call_.needs_blocks ? std::min(kBlock, left_) : left_;
-      const int64_t row = cursor_.left_in_row();
-      const bool is_one_row = row >= std::min(kLongRow, limit);
-      count_ = is_one_row ? std::min(row, limit) : std::min(kBlock, left_);
-      is_one_row ? compute_row() : compute_rows();
+    const int64_t row = call_.nest.shape[0], most = call_.joins_rows ? std::max<int64_t>(1, kBlock / row) * row : row;
+    for (; place_ < end_; place_ += count_) {
+      const int64_t left = cursor_.left_in_row();
+      count_ = std::min(end_ - place_, left < row ? left : most);
+      if (call_.needs_blocks) count_ = std::min(count_, kBlock);
+      read();
+      compute();
+      write();
+      if (call_.joins_rows) cursor_ = Cursor(&call_.nest, place_ + count_);
+      else cursor_.advance(count_);
     }
   }
 
  private:
-  void compute_row() {
-    read(cursor_, 0, count_, true);
-    compute();
-    write(cursor_, 0, count_, true);
-    cursor_.advance(count_);
-  }
-
-  void compute_rows() {
-    const Cursor start = cursor_;
-    each_row([&](const Cursor& at, int64_t done, int64_t n) { read(at, done, n, false); });
-    compute();
-    cursor_ = start;
-    each_row([&](const Cursor& at, int64_t done, int64_t n) { write(at, done, n, false); });
-  }
-
   void compute() {
     void* rows[kMaxOperands];
     for (const HostStep& step : call_.steps) {
       for (int i = 0; i < step.num_inputs + step.num_outputs; ++i) rows[i] = rows_[step.rows[i]];
-      step.compute(rows, rows + step.num_inputs, count_, step.attrs);
+      step.compute ? step.compute(rows, rows + step.num_inputs, count_, step.attrs) : copy(rows[0], rows[1]);
     }
   }
 
-  // Moves the cursor over the block.
-  template <class F>
-  void each_row(F f) {
-    for (int64_t done = 0; done < count_;) {
-      const int64_t n = std::min(cursor_.left_in_row(), count_ - done);
-      f(cursor_, done, n);
-      cursor_.advance(n);
-      done += n;
-    }
+  void copy(const void* from, void* to) const {
+    if (from != to) std::memcpy(to, from, size_t(count_ * call_.operands[0].number_bytes));
   }
 
   char* place(const Cursor& at, int i) const { return data_[i] + at.offset(i) * call_.operands[i].bytes; }
   int64_t stride(int i) const { return call_.nest.strides[i][0]; }
+  // The elements of the block are one row.
+  bool is_row(int i) const { return !call_.joins_rows || call_.operands[i].is_whole; }
+  bool is_direct(int i) const { return call_.operands[i].is_direct && is_row(i); }
 
-  void read(const Cursor& at, int64_t done, int64_t n, bool is_one_row) {
-    for (int i = 0; i < call_.nest.operands; ++i) {
-      const HostOperand& operand = call_.operands[i];
-      const bool is_direct = operand.is_direct && is_one_row;
-      rows_[i] = is_direct ? place(at, i) : buffers_[i];
-      if (is_direct || operand.is_constant || i >= call_.inputs) continue;
-      operand.read(place(at, i), stride(i), buffers_[i] + done * operand.number_bytes, n);
+  // Calls f(cursor, done, n) for the rows of the block.
+  template <class F>
+  void each_row(F f) const {
+    Cursor at = cursor_;
+    for (int64_t done = 0, n; done < count_; done += n) {
+      n = std::min(at.left_in_row(), count_ - done);
+      f(at, done, n);
+      at.advance(n);
     }
   }
 
-  void write(const Cursor& at, int64_t done, int64_t n, bool is_one_row) {
-    for (int i = call_.inputs; i < call_.nest.operands; ++i) {
+  void read() {
+    bool has_rows = false;
+    for (int i = 0; i < call_.nest.operands; ++i) {
       const HostOperand& operand = call_.operands[i];
-      if (operand.is_direct && is_one_row) continue;
-      operand.write(buffers_[i] + done * operand.number_bytes, place(at, i), stride(i), n);
+      rows_[i] = is_direct(i) ? place(cursor_, i) : buffers_[i];
+      if (is_direct(i) || operand.is_constant || i >= call_.inputs || has_block(i)) continue;
+      if (is_copy() && is_direct(1) && !stays(i)) rows_[i] = place(cursor_, 1);
+      if (is_row(i)) operand.read(place(cursor_, i), stride(i), rows_[i], count_);
+      else has_rows = wants_rows_[i] = true;
     }
+    if (is_copy() && !is_direct(1)) rows_[1] = rows_[0];
+    if (!has_rows) return;
+    each_row([&](const Cursor& at, int64_t done, int64_t n) {
+      for (int i = 0; i < call_.inputs; ++i) {
+        const HostOperand& operand = call_.operands[i];
+        if (wants_rows_[i]) operand.read(place(at, i), stride(i), row_from(i, done), n);
+      }
+    });
+    std::fill_n(wants_rows_, call_.inputs, false);
+  }
+
+  bool is_copy() const { return call_.steps[0].compute == nullptr; }
+  // Other blocks may have the same elements of it.
+  bool stays(int i) const { return call_.joins_rows ? call_.operands[i].repeats : stride(i) == 0; }
+
+  // The row has these elements from an earlier block.
+  bool has_block(int i) {
+    const char* from = place(cursor_, i);
+    if (stays(i) && from == filled_[i] && count_ <= filled_count_[i]) return true;
+    filled_[i] = from;
+    filled_count_[i] = count_;
+    return false;
+  }
+
+  void write() const {
+    bool has_rows = false;
+    for (int i = call_.inputs; i < call_.nest.operands; ++i) {
+      if (is_direct(i)) continue;
+      if (is_row(i)) call_.operands[i].write(rows_[i], place(cursor_, i), stride(i), count_);
+      else has_rows = true;
+    }
+    if (!has_rows) return;
+    each_row([&](const Cursor& at, int64_t done, int64_t n) {
+      for (int i = call_.inputs; i < call_.nest.operands; ++i) {
+        if (!is_row(i)) call_.operands[i].write(row_from(i, done), place(at, i), stride(i), n);
+      }
+    });
+  }
+
+  char* row_from(int i, int64_t done) const {
+    return static_cast<char*>(rows_[i]) + done * call_.operands[i].number_bytes;
   }
 
   const HostCall& call_;
   Cursor cursor_;
-  int64_t left_, count_ = 0;
+  int64_t place_, end_, count_ = 0;
   char* data_[kMaxOperands];
   void* rows_[kMaxRows];
+  bool wants_rows_[kMaxOperands] = {};
+  const char* filled_[kMaxOperands] = {};
+  int64_t filled_count_[kMaxOperands] = {};
   // A line longer than a block, so that places of the same number do not compete for the same lines of the cache.
   alignas(64) char buffers_[kMaxRows][kBlock * kMostBytes + 64];
 };
+
+// One row that goes through all axes.
+bool is_whole(const Nest& nest, int i) {
+  int64_t next = 1;
+  for (int axis = 0; axis < nest.rank; next *= nest.shape[axis++]) {
+    if (nest.strides[i][axis] != next) return false;
+  }
+  return true;
+}
+
+bool repeats(const Nest& nest, int i) {
+  return std::all_of(nest.strides[i] + 1, nest.strides[i] + nest.rank, [](int64_t stride) { return stride == 0; });
+}
+
+// What depends on the sizes of the loops.
+void choose_blocks(HostCall* made) {
+  const int64_t row = made->nest.shape[0];
+  made->joins_rows = made->nest.rank > 1;
+  for (int i = 0; i < made->nest.operands; ++i) {
+    HostOperand& operand = made->operands[i];
+    operand.is_whole = is_whole(made->nest, i);
+    operand.repeats = repeats(made->nest, i);
+    made->joins_rows &= row < kLongRow || (row <= kBlock / 2 && (operand.is_whole || operand.repeats));
+  }
+  made->needs_blocks |= made->joins_rows;
+}
 
 }  // namespace
 
 HostCall host_call_of(const OpCall& call, const Class* types, std::span<const HostStep> steps) {
   Nest nest = nest_of(call);
   lengthen_rows(&nest);
-  return host_call_of(nest, call, types, steps);
+  HostCall made = host_call_of(nest, call, types, steps);
+  choose_blocks(&made);
+  return made;
 }
 
 HostCall host_call_of(const Nest& nest, const OpCall& call, const Class* types, std::span<const HostStep> steps) {
-  HostCall made{nest, call.num_inputs, steps, {}, steps.size() > 1};
+  HostCall made{nest, call.num_inputs, steps, {}, steps.size() > 1, false};
   for (int i = 0; i < made.nest.operands; ++i) {
     const TensorDesc& tensor = operand_of(call, i);
     const Element element = element_of(tensor.dtype);
     const bool is_constant = i < call.num_inputs && made.nest.is_constant(i);
     const bool is_direct = !is_constant && element == stored_as(types[i]) && made.nest.strides[i][0] == 1;
     made.operands[i] = {item_bytes(tensor.dtype), types[i] == kFloat32 ? 4 : 8, reader(element, types[i]),
-                        writer(element, types[i]), is_constant, is_direct};
+                        writer(element, types[i]), is_constant, is_direct, false, false};
     made.needs_blocks |= !is_direct;
   }
   return made;
@@ -158,6 +221,7 @@ void run_window(const HostCall& host_call, void* const* data, int64_t rows, int6
   HostCall window = host_call;
   window.nest.shape[0] = columns;
   window.nest.shape[1] = rows;
+  choose_blocks(&window);
   Walk(window, data, 0, rows * columns).run();
 }
 
@@ -165,7 +229,7 @@ Status run_on_host(const OpCall& call, Class type, ComputeRow compute, const voi
   const int64_t n = call.outputs[0].numel;
   if (n == 0) return {};
   void* rows[kMaxOperands];
-  if (n <= kLeastOfAThread && are_rows(call, type, n, rows)) {
+  if (n <= kLeastOfAThread && compute && are_rows(call, type, n, rows)) {
     compute(rows, rows + call.num_inputs, n, attrs);
     return {};
   }

@@ -31,6 +31,8 @@ struct HostOperand {
   WriteRow write;
   bool is_constant;  // its number fills the row from the start
   bool is_direct;    // rows of it are rows of numbers
+  bool is_whole;     // and so is the whole tensor
+  bool repeats;      // every row has the same elements
 };
 
 // A call but for the addresses of its tensors.
@@ -40,6 +42,7 @@ struct HostCall {
   std::span<const HostStep> steps;
   HostOperand operands[kMaxOperands];
   bool needs_blocks;
+  bool joins_rows;  // a block has several rows, else at most one
 };
 
 // `types`: what each operand of the call is computed in.
@@ -53,7 +56,7 @@ void run_on_host(const HostCall& host_call, const OpCall& call);
 // operand starts.
 void run_window(const HostCall& host_call, void* const* data, int64_t rows, int64_t columns);
 
-// Of one step, whose operands are those of the call.
+// Of one step, whose operands are those of the call; without `compute` its result is its input.
 Status run_on_host(const OpCall& call, Class type, ComputeRow compute, const void* attrs);
 
 }  // namespace npu::pointwise

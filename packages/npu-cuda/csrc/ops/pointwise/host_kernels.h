@@ -23,42 +23,43 @@ struct ComputeVectors {
     for (int k = 0; k < kOutputs<Fn>; ++k) *reinterpret_cast<Unaligned*>(out[k] + at) = y.of[k].raw;
   }
 
-  // What is less than a vector, in vectors of its own, so that each element has the same bits wherever it is.
-  static NPU_INLINE void finish(const typename Fn::Attrs& attrs, const Lane* const* in, Lane* const* out,
-                                int64_t at, int64_t n) {
-    Lane values[kInputs<Fn> + kOutputs<Fn>][kLanes] = {};
-    const Lane* from[kInputs<Fn> + 1];
-    Lane* to[kOutputs<Fn>];
-    for (int k = 0; k < kInputs<Fn>; ++k) from[k] = std::copy(in[k] + at, in[k] + n, values[k]) - (n - at);
-    for (int k = 0; k < kOutputs<Fn>; ++k) to[k] = values[kInputs<Fn> + k];
-    step(attrs, from, to, 0);
-    for (int k = 0; k < kOutputs<Fn>; ++k) std::copy(to[k], to[k] + (n - at), out[k] + at);
-  }
-
+  // What is less than a vector is computed by the same code, in vectors of its own: each element has the same bits
+  // wherever it is, and the expression is compiled once.
   static NPU_INLINE void run(const void* const* inputs, void* const* outputs, int64_t n, const void* given) {
     const typename Fn::Attrs attrs = *static_cast<const typename Fn::Attrs*>(given);
     const Lane* in[kInputs<Fn> + 1];
     Lane* out[kOutputs<Fn>];
     for (int k = 0; k < kInputs<Fn>; ++k) in[k] = static_cast<const Lane*>(inputs[k]);
     for (int k = 0; k < kOutputs<Fn>; ++k) out[k] = static_cast<Lane*>(outputs[k]);
-    int64_t i = 0;
-    for (; i + kLanes <= n; i += kLanes) step(attrs, in, out, i);
-    if (i < n) finish(attrs, in, out, i, n);
+    const int64_t rest = n % kLanes, whole = n - rest;
+    Lane values[kInputs<Fn> + kOutputs<Fn>][kLanes];
+    for (int64_t end = whole;; end = kLanes) {
+      for (int64_t i = 0; i < end; i += kLanes) step(attrs, in, out, i);
+      if (rest == 0 || out[0] == values[kInputs<Fn>]) break;
+      for (int k = 0; k < kInputs<Fn>; ++k) {
+        std::fill(std::copy_n(in[k] + whole, rest, values[k]), std::end(values[k]), Lane(0));
+        in[k] = values[k];
+      }
+      for (int k = 0; k < kOutputs<Fn>; ++k) out[k] = values[kInputs<Fn> + k];
+    }
+    for (int k = 0; k < kOutputs<Fn>; ++k) {
+      std::copy_n(values[kInputs<Fn> + k], rest, static_cast<Lane*>(outputs[k]) + whole);
+    }
   }
 };
 
 template <class Fn, class Lane>
-ComputeRow computed_by() {
-#if defined(__x86_64__)
-  if (has_avx512()) return run_with_avx512<ComputeVectors<Fn, Lane, 64>>;
-  if (has_avx2()) return run_with_avx2<ComputeVectors<Fn, Lane, 32>>;
-#endif
-  return ComputeVectors<Fn, Lane, 16>::run;
-}
+struct Computed {
+  template <int kBytes>
+  using Loop = ComputeVectors<Fn, Lane, kBytes>;
+};
+
+template <class Fn, class Lane>
+ComputeRow computed_by() { return widest<Lane, Computed<Fn, Lane>::template Loop>(); }
 
 template <class Fn, Class type>
 Status launch(const OpCall& call) {
-  static const ComputeRow compute = computed_by<Fn, NumberOf<type>>();
+  static const ComputeRow compute = Fn::row.text == "x" ? nullptr : computed_by<Fn, NumberOf<type>>();
   const auto attrs = attrs_of_call<Fn>(call);
   return run_on_host(call, type, compute, &attrs);
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <numeric>
 
 #include "ops/pointwise/nest.h"
 #include "ops/reduce/batch_norm.h"
@@ -95,12 +96,17 @@ struct Kept {
   }
 
   Kept(const OpCall& call) : projection(call.inputs[1]), rstd(call.inputs[3]) {
+    const TensorDesc& x = call.inputs[1];
     auto* start = static_cast<char*>(call.workspace);
     projection.data = start;
     projection.dtype = rstd.dtype;
-    projection.flags = NPU_TENSOR_CONTIGUOUS;
-    for (int64_t axis = projection.rank - 1, step = 1; axis >= 0; step *= projection.shape[axis--]) {
-      projection.strides[axis] = step;
+    projection.flags = 0;
+    // In the order of x, which decides what is near in memory.
+    int axes[NPU_MAX_RANK];
+    std::iota(axes, axes + projection.rank, 0);
+    std::stable_sort(axes, axes + projection.rank, [&](int a, int b) { return x.strides[a] > x.strides[b]; });
+    for (int64_t i = projection.rank - 1, step = 1; i >= 0; step *= projection.shape[axes[i--]]) {
+      projection.strides[axes[i]] = step;
     }
     rstd.data = start + aligned(projection.numel);
     rest = start + bytes(projection);

@@ -35,13 +35,14 @@ struct HostArg {
 };
 
 template <class Fn, class Lane>
+struct ArgLoops {
+  template <int kBytes>
+  using Columns = ColumnPlaces<Fn, Lane, kBytes>;
+};
+
+template <class Fn, class Lane>
 HostArg<Fn, Lane> host_arg_of() {
-  const auto values = pass_of<typename Fn::Value, Lane>();
-#if defined(__x86_64__)
-  if (has_avx512()) return {values, run_with_avx512<ColumnPlaces<Fn, Lane, 64>>};
-  if (has_avx2()) return {values, run_with_avx2<ColumnPlaces<Fn, Lane, 32>>};
-#endif
-  return {values, ColumnPlaces<Fn, Lane, 16>::run};
+  return {pass_of<typename Fn::Value, Lane>(), widest<Lane, ArgLoops<Fn, Lane>::template Columns>()};
 }
 
 // The first of n numbers that is `wanted`, which one of them is; NaN is NaN.

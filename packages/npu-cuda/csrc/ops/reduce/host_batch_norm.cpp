@@ -1,5 +1,8 @@
+// Batch norms on the host, a few channels at a time, so that what one step reads or writes is still in the cache when
+// the next one reads it.
 #include "ops/reduce/batch_norm_steps.h"
 #include "ops/reduce/host_kernels.h"
+#include "ops/reduce/parallel_items.h"
 
 namespace npu::reduce {
 namespace {
@@ -15,6 +18,82 @@ struct HostSteps {
   static uint64_t reduction_bytes(const OpCall&) { return 0; }
 };
 
+// Channels of which an image has so many bytes.
+int64_t channels_of_slice(const TensorDesc& x) {
+  constexpr int64_t most_bytes = 256 << 10;
+  const int64_t channels = x.shape[1];
+  if (x.strides[1] == 1) return channels;  // they share lines of the cache
+  return std::clamp<int64_t>(most_bytes * channels / nbytes(x), 1, channels);
+}
+
+// Some channels of the tensors of a call: of images, and of vectors with a number for each.
+class Slice {
+ public:
+  Slice(const OpCall& call, int64_t begin, int64_t count) : call_(call) {
+    for (int i = 0; i < call.num_inputs; ++i) inputs_[i] = channels_of(call.inputs[i], begin, count);
+    for (int i = 0; i < call.num_outputs; ++i) outputs_[i] = channels_of(call.outputs[i], begin, count);
+    call_.inputs = inputs_;
+    call_.outputs = outputs_;
+  }
+  Slice(const Slice&) = delete;
+  Slice& operator=(const Slice&) = delete;
+
+  OpCall& call() { return call_; }
+
+ private:
+  static TensorDesc channels_of(TensorDesc tensor, int64_t begin, int64_t count) {
+    const int axis = tensor.rank == 1 ? 0 : 1;
+    if (tensor.shape[axis] == count) return tensor;
+    tensor.data = static_cast<char*>(tensor.data) + begin * tensor.strides[axis] * item_bytes(tensor.dtype);
+    tensor.numel = tensor.numel / tensor.shape[axis] * count;
+    tensor.shape[axis] = count;
+    tensor.flags &= ~uint32_t{NPU_TENSOR_CONTIGUOUS};
+    return tensor;
+  }
+
+  OpCall call_;
+  TensorDesc inputs_[5], outputs_[3];
+};
+
+template <class Steps>
+uint64_t bytes_of_slice(const OpCall& call) {
+  return bwd_bytes<Steps>(Slice(call, 0, channels_of_slice(call.inputs[1])).call());
+}
+
+// Each thread has memory for one slice.
+template <class Steps>
+uint64_t bytes_of_slices(const OpCall& call) {
+  const TensorDesc& x = call.inputs[1];
+  const int64_t slice = channels_of_slice(x), slices = (x.shape[1] + slice - 1) / slice;
+  return bytes_of_slice<Steps>(call) * static_cast<uint64_t>(std::min<int64_t>(slices, thread_count()));
+}
+
+// `image`: the input that is x; `bytes`: of a workspace that each slice needs, or 0.
+template <class Launch>
+Status launch_slices(const OpCall& call, int image, uint64_t bytes, Launch launch) {
+  const int64_t channels = call.inputs[image].shape[1], size = channels_of_slice(call.inputs[image]);
+  const int64_t slices = (channels + size - 1) / size;
+  const int64_t workers =
+      bytes == 0 ? slices : std::clamp(static_cast<int64_t>(call.workspace_bytes / bytes), int64_t{1}, slices);
+  const int64_t share = (slices + workers - 1) / workers;
+  parallel_items(workers, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t slice = begin * share; slice < std::min(slices, end * share); ++slice) {
+      Slice part(call, slice * size, std::min(size, channels - slice * size));
+      part.call().workspace = static_cast<char*>(call.workspace) + slice / share * static_cast<int64_t>(bytes);
+      static_cast<void>(launch(part.call()));  // what `supported` took cannot fail
+    }
+  });
+  return {};
+}
+
+template <class Steps>
+Status launch_fwd(const OpCall& call) { return launch_slices(call, 0, 0, launch_batch_norm_fwd<Steps>); }
+
+template <class Steps>
+Status launch_bwd(const OpCall& call) {
+  return launch_slices(call, 1, bytes_of_slice<Steps>(call), launch_batch_norm_bwd<Steps>);
+}
+
 template <Class type>
 void add_batch_norms(std::vector<KernelPtr>* kernels) {
   const std::string suffix = std::string(".") + pointwise::class_name(type) + ".host";
@@ -22,9 +101,9 @@ void add_batch_norms(std::vector<KernelPtr>* kernels) {
   const auto bwd = [](const OpCall& call) { return check_batch_norm_bwd(type, call); };
   using Steps = HostSteps<type>;
   kernels->push_back(make_kernel({OpKind::BatchNormFwd, "batch_norm_fwd" + suffix, DeviceType::Host, 5},
-                                 {fwd, launch_batch_norm_fwd<Steps>, nullptr, fwd_bytes<Steps>}));
+                                 {fwd, launch_fwd<Steps>}));
   kernels->push_back(make_kernel({OpKind::BatchNormBwd, "batch_norm_bwd" + suffix, DeviceType::Host, 5},
-                                 {bwd, launch_batch_norm_bwd<Steps>, nullptr, bwd_bytes<Steps>}));
+                                 {bwd, launch_bwd<Steps>, nullptr, bytes_of_slices<Steps>}));
 }
 
 }  // namespace

@@ -88,10 +88,22 @@ class Rows {
     const int64_t stride = job_.geometry.kept.strides[kOfInput][0];
     if (is_direct_ && reduced.rank == 1 && reduced.numel <= kBlock) {
       pass.rows(job_.x.numbers(offset), stride, n, reduced.numel, shifts_, job_.attrs, states_);
+    } else if (reduced.rank == 1 && reduced.strides[0][0] == 1 && stride == reduced.numel && stride <= kBlock / 2) {
+      reduce_blocks(pass, offset, n, stride);
     } else {
       for (int64_t i = 0; i < n; ++i) states_[i] = state_of(pass, offset + i * stride, shifts_[i]);
     }
     job_.finish(pass, states_, shifts_, n);
+  }
+
+  // Short rows one after the other in memory are read together.
+  void reduce_blocks(const Pass<Lane>& pass, int64_t offset, int64_t n, int64_t width) {
+    alignas(64) Lane block[kBlock];
+    for (int64_t i = 0, count; i < n; i += count) {
+      count = std::min(kBlock / width, n - i);
+      job_.x.read_row(offset + i * width, 1, block, count * width);
+      pass.rows(block, width, count, width, shifts_ + i, job_.attrs, states_ + i);
+    }
   }
 
   Lane state_of(const Pass<Lane>& pass, int64_t offset, Lane m) {

@@ -42,19 +42,26 @@ struct Job {
     write(numbers, y + offset * y_bytes, stride, n);
   }
 
+  // Short rows one after the other in memory are read and written together.
   void rows(const Cursor& at, int64_t n) const {
-    alignas(64) Lane block[kBlock];
     const Nest& kept = geometry.kept;
-    for (int64_t row = 0; row < n; ++row) {
-      const int64_t from = at.offset(kOfInput) + row * kept.strides[kOfInput][0];
-      const int64_t to = at.offset(kOfOutput) + row * kept.strides[kOfOutput][0];
-      Lane sum = 0;
-      for (int64_t i = 0, count; i < geometry.reduced.numel; i += count) {
-        count = std::min(kBlock, geometry.reduced.numel - i);
-        x.read_row(from + i * x_stride, x_stride, block, count);
-        sum = sum_row(block, count, sum);
-        write_row(block, to + i * y_stride, y_stride, count);
-      }
+    const int64_t width = geometry.reduced.numel, x_row = kept.strides[kOfInput][0], y_row = kept.strides[kOfOutput][0];
+    const bool is_dense = x_stride == 1 && y_stride == 1 && x_row == width && y_row == width;
+    const int64_t most = is_dense ? std::max<int64_t>(1, kBlock / width) : 1;
+    for (int64_t row = 0, count; row < n; row += count) {
+      count = std::min(most, n - row);
+      sum_rows(at.offset(kOfInput) + row * x_row, at.offset(kOfOutput) + row * y_row, count);
+    }
+  }
+
+  void sum_rows(int64_t from, int64_t to, int64_t count) const {
+    alignas(64) Lane block[kBlock];
+    Lane sum = 0;
+    for (int64_t i = 0, n; i < geometry.reduced.numel; i += n) {
+      n = std::min(kBlock, geometry.reduced.numel - i);
+      x.read_row(from + i * x_stride, x_stride, block, count * n);
+      for (int64_t row = 0; row < count; ++row) sum = sum_row(block + row * n, n, count == 1 ? sum : Lane(0));
+      write_row(block, to + i * y_stride, y_stride, count * n);
     }
   }
 

@@ -34,29 +34,40 @@ struct Vectors {
     return select(load(places) < V(double(n)), yes, no);
   }
 
-  // The lanes from kFirst on, around the end.
-  template <int kFirst, size_t... i>
-  static NPU_INLINE auto lanes_from(V state, std::index_sequence<i...>) {
-    return __builtin_shufflevector(state.raw, state.raw, ((i + kFirst) % kLanes)...);
-  }
-  // Joins the first kCount lanes, half by half.
+  // Joins the lanes, half by half.
   template <int kCount = kLanes>
   static NPU_INLINE Lane join(V state) {
-    if constexpr (kCount == 1) {
-      return state.raw[0];
-    } else if constexpr (kBytes > 16) {
-      using Half = Vectors<Fn, Lane, kBytes / 2>;
-      constexpr std::make_index_sequence<kLanes / 2> half;
-      const auto low = Half::V::of(lanes_from<0>(state, half)),
-          high = Half::V::of(lanes_from<kLanes / 2>(state, half));
-      return Half::join(Fn::merge(low, high));
+    if constexpr (kCount == 1) return state.raw[0];
+    else return join<kCount / 2>(Fn::merge(state, half_of<kCount, kCount / 2>(state, state)));
+  }
+
+  // Where the first halves of runs of lanes are, of the runs of one vector and then of another.
+  static constexpr int place_of(int length, int lane) {
+    const int run = lane / (length / 2), runs = kLanes / length;
+    return run / runs * kLanes + run % runs * length + lane % (length / 2);
+  }
+  template <int kLength, int kHalf>
+  static NPU_INLINE V half_of(V a, V b) {
+    return [&]<size_t... i>(std::index_sequence<i...>) __attribute__((always_inline)) {
+      return V::of(__builtin_shufflevector(a.raw, b.raw, (place_of(kLength, i) + kHalf)...));
+    }(std::make_index_sequence<kLanes>());
+  }
+  // Lane i is what `join` makes of states[i], in the same order: at each level two vectors become one.
+  template <int kLength = kLanes>
+  static NPU_INLINE V join_each(V* states) {
+    if constexpr (kLength == 1) {
+      return states[0];
     } else {
-      const auto high = lanes_from<kCount / 2>(state, std::make_index_sequence<kLanes>());
-      return join<kCount / 2>(Fn::merge(state, V::of(high)));
+      for (int i = 0; i < kLength / 2; ++i) {
+        const V a = states[2 * i], b = states[2 * i + 1];
+        states[i] = Fn::merge(half_of<kLength, 0>(a, b), half_of<kLength, kLength / 2>(a, b));
+      }
+      return join_each<kLength / 2>(states);
     }
   }
 
-  static NPU_INLINE Lane state_of(const Attrs& p, const Lane* x, int64_t n, Lane shift) {
+  // Of a row, in parts of which each lane has one.
+  static NPU_INLINE V state_of(const Attrs& p, const Lane* x, int64_t n, Lane shift) {
     constexpr int kStates = 4;
     const V m = V::of(shift - T{});
     V a[kStates] = {Fn::template start<V>(), Fn::template start<V>(), Fn::template start<V>(),
@@ -66,16 +77,24 @@ struct Vectors {
       for (int k = 0; k < kStates; ++k) a[k] = Fn::step(p, a[k], load(x + i + k * kLanes), m);
     }
     if (i > 0) a[0] = Fn::merge(Fn::merge(a[0], a[1]), Fn::merge(a[2], a[3]));
-    for (; i + kLanes <= n; i += kLanes) a[0] = Fn::step(p, a[0], load(x + i), m);
-    if (i < n) a[0] = first_of(n - i, Fn::step(p, a[0], load(x + i, n - i), m), a[0]);
-    return join(a[0]);
+    for (; i < n; i += kLanes) {
+      const bool is_whole = i + kLanes <= n;
+      const V next = Fn::step(p, a[0], is_whole ? load(x + i) : load(x + i, n - i), m);
+      a[0] = is_whole ? next : first_of(n - i, next, a[0]);
+    }
+    return a[0];
   }
 
   struct RowLoop {
     static NPU_INLINE void run(const Lane* x, int64_t stride, int64_t count, int64_t n, const Lane* shifts,
                                const void* attrs, Lane* states) {
       const Attrs p = *static_cast<const Attrs*>(attrs);
-      for (int64_t i = 0; i < count; ++i) states[i] = state_of(p, x + i * stride, n, shifts[i]);
+      V rows[kLanes];
+      for (int64_t i = 0; i < count; ++i) {
+        rows[i % kLanes] = state_of(p, x + i * stride, n, shifts[i]);
+        if (i % kLanes == kLanes - 1) store(join_each(rows), states + i - (kLanes - 1));
+      }
+      for (int64_t i = count / kLanes * kLanes; i < count; ++i) states[i] = join(rows[i % kLanes]);
     }
   };
 
@@ -83,18 +102,17 @@ struct Vectors {
     static NPU_INLINE void run(const Lane* x, int64_t stride, int64_t count, int64_t n, const Lane* shifts,
                                const void* attrs, Lane* states) {
       const Attrs p = *static_cast<const Attrs*>(attrs);
-      int64_t i = 0;
-      for (; i + kLanes <= n; i += kLanes) {
-        V a = load(states + i);
-        const V m = load(shifts + i);
-        for (int64_t row = 0; row < count; ++row) a = Fn::step(p, a, load(x + row * stride + i), m);
-        store(a, states + i);
+      for (int64_t i = 0; i < n; i += kLanes) {
+        const int64_t lanes = std::min<int64_t>(kLanes, n - i);
+        V a = load(states + i, lanes);
+        const V m = load(shifts + i, lanes);
+        if (lanes == kLanes) {
+          for (int64_t row = 0; row < count; ++row) a = Fn::step(p, a, load(x + row * stride + i), m);
+        } else {
+          for (int64_t row = 0; row < count; ++row) a = Fn::step(p, a, load(x + row * stride + i, lanes), m);
+        }
+        store(a, states + i, lanes);
       }
-      if (i == n) return;
-      V a = load(states + i, n - i);
-      const V m = load(shifts + i, n - i);
-      for (int64_t row = 0; row < count; ++row) a = Fn::step(p, a, load(x + row * stride + i, n - i), m);
-      store(a, states + i, n - i);
     }
   };
 
@@ -107,30 +125,34 @@ struct Vectors {
   struct FinishLoop {
     static NPU_INLINE void run(Lane* a, const Lane* shifts, int64_t n, double count, const void* attrs) {
       const Attrs p = *static_cast<const Attrs*>(attrs);
-      int64_t i = 0;
-      for (; i + kLanes <= n; i += kLanes) store(Fn::finish(p, load(a + i), load(shifts + i), count), a + i);
-      if (i < n) store(Fn::finish(p, load(a + i, n - i), load(shifts + i, n - i), count), a + i, n - i);
+      for (int64_t i = 0; i < n; i += kLanes) {
+        const bool is_whole = i + kLanes <= n;
+        const V state = is_whole ? load(a + i) : load(a + i, n - i);
+        const V result = Fn::finish(p, state, is_whole ? load(shifts + i) : load(shifts + i, n - i), count);
+        is_whole ? store(result, a + i) : store(result, a + i, n - i);
+      }
     }
   };
 };
 
 template <class Fn, class Lane>
+struct Loops {
+  template <int kBytes>
+  using Rows = typename Vectors<Fn, Lane, kBytes>::RowLoop;
+  template <int kBytes>
+  using Columns = typename Vectors<Fn, Lane, kBytes>::ColumnLoop;
+  template <int kBytes>
+  using Merge = typename Vectors<Fn, Lane, kBytes>::MergeLoop;
+  template <int kBytes>
+  using Finish = typename Vectors<Fn, Lane, kBytes>::FinishLoop;
+};
+
+template <class Fn, class Lane>
 Pass<Lane> pass_of() {
-  const Lane start = Fn::template start<Value<Lane>>().raw;
-#if defined(__x86_64__)
-  if (has_avx512()) {
-    using All = Vectors<Fn, Lane, 64>;
-    return {run_with_avx512<typename All::RowLoop>, run_with_avx512<typename All::ColumnLoop>,
-            run_with_avx512<typename All::MergeLoop>, run_with_avx512<typename All::FinishLoop>, start};
-  }
-  if (has_avx2()) {
-    using All = Vectors<Fn, Lane, 32>;
-    return {run_with_avx2<typename All::RowLoop>, run_with_avx2<typename All::ColumnLoop>,
-            run_with_avx2<typename All::MergeLoop>, run_with_avx2<typename All::FinishLoop>, start};
-  }
-#endif
-  using All = Vectors<Fn, Lane, 16>;
-  return {All::RowLoop::run, All::ColumnLoop::run, All::MergeLoop::run, All::FinishLoop::run, start};
+  using All = Loops<Fn, Lane>;
+  return {widest<Lane, All::template Rows>(), widest<Lane, All::template Columns>(),
+          widest<Lane, All::template Merge>(), widest<Lane, All::template Finish>(),
+          Fn::template start<Value<Lane>>().raw};
 }
 
 template <class Fn, class Lane>

@@ -245,12 +245,12 @@ struct RowLoop {
 using RunChunk = void (*)(const HostRows* rows, int64_t chunk);
 
 template <class F, class Lane>
-RunChunk chunk_loop() {
-#if defined(__x86_64__)
-  if (has_avx512()) return run_with_avx512<RowLoop<F, Lane, 64>>;
-  if (has_avx2()) return run_with_avx2<RowLoop<F, Lane, 32>>;
-#endif
-  return RowLoop<F, Lane, 16>::run;
-}
+struct RowLoops {
+  template <int kBytes>
+  using Rows = RowLoop<F, Lane, kBytes>;
+};
+
+template <class F, class Lane>
+RunChunk chunk_loop() { return widest<Lane, RowLoops<F, Lane>::template Rows>(); }
 
 }  // namespace npu::rows
