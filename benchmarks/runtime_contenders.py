@@ -125,15 +125,15 @@ def interpreter(case: Case) -> Callable[[], Call]:
     return lambda: Interpreter(case.graph, case.model.state_dict()).run
 
 
-def executor(case: Case, passes: str | None) -> Callable[[], Call]:
+def executor(case: Case, passes: str | None, backend: str = "aten") -> Callable[[], Call]:
     from npu_runtime import IRExecutor
 
     state = case.model.state_dict()
-    return lambda: IRExecutor(case.graph, state, passes=passes)
+    return lambda: IRExecutor(case.graph, state, passes=passes, backend=backend)
 
 
 BEST_OF = ("eager", "compile", "compile-freezing")
-OURS = ("executor", "executor-cpu")
+OURS = ("executor", "executor-cpu", "executor-host")
 CONTENDERS = {
     "eager-no-grad": Contender("eager, no_grad", eager, torch.no_grad),
     "eager": Contender("eager, inference_mode", eager),
@@ -150,4 +150,10 @@ CONTENDERS = {
     "executor-plain": Contender("IRExecutor, no passes", partial(executor, passes=None), is_compiled=True),
     "executor": Contender("IRExecutor", partial(executor, passes="default"), is_compiled=True),
     "executor-cpu": Contender("IRExecutor, passes cpu", partial(executor, passes="cpu"), is_compiled=True),
+    "executor-host": Contender(
+        "IRExecutor, backend host",
+        partial(executor, passes="host", backend="host"),
+        is_compiled=True,
+        needs="npu_cuda",
+    ),
 }
