@@ -104,6 +104,11 @@ class Walk {
       const bool is_direct = operand.is_direct && is_one_row;
       rows_[i] = is_direct ? place(at, i) : buffers_[i];
       if (is_direct || operand.is_constant || i >= call_.inputs) continue;
+      if (i == 0 && call_.random) {
+        const Class type = operand.number_bytes == 4 ? kFloat32 : kFloat64;
+        read_random(*call_.random, at.offset(i), stride(i), type, buffers_[i] + done * operand.number_bytes, n);
+        continue;
+      }
       operand.read(place(at, i), stride(i), buffers_[i] + done * operand.number_bytes, n);
     }
   }
@@ -155,14 +160,20 @@ Status run_on_host(const OpCall& call, Class type, ComputeRow compute, const voi
     compute(rows, rows + call.num_inputs, n, attrs);
     return {};
   }
-  HostStep step{compute, attrs, call.num_inputs, call.num_outputs};
-  Class types[kMaxOperands];
-  for (int i = 0; i < kMaxOperands; ++i) {
-    step.rows[i] = static_cast<uint8_t>(i);
-    types[i] = type;
-  }
-  run_on_host(host_call_of(call, types, {&step, 1}), call);
+  const OneStep one(call, type, compute, attrs);
+  run_on_host(host_call_of(call, one.types, {&one.step, 1}), call);
   return {};
+}
+
+void run_on_host(const OpCall& call, Class type, ComputeRow compute, const void* attrs, int64_t begin, int64_t end) {
+  void* rows[kMaxOperands];
+  if (are_rows(call, type, call.outputs[0].numel, rows)) {
+    const int64_t offset = begin * (type == kFloat32 ? 4 : 8);
+    for (int i = 0; i < call.num_inputs + call.num_outputs; ++i) rows[i] = static_cast<char*>(rows[i]) + offset;
+    return compute(rows, rows + call.num_inputs, end - begin, attrs);
+  }
+  const OneStep one(call, type, compute, attrs);
+  Walk(host_call_of(call, one.types, {&one.step, 1}), call, begin, end).run();
 }
 
 }  // namespace npu::pointwise

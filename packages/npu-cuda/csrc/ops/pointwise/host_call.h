@@ -7,6 +7,7 @@
 
 #include "ops/pointwise/host_rows.h"
 #include "ops/pointwise/nest.h"
+#include "ops/pointwise/philox.h"
 
 namespace npu::pointwise {
 
@@ -33,6 +34,22 @@ struct HostOperand {
   bool is_direct;    // rows of it are rows of numbers
 };
 
+// A step whose operands are those of the call.
+struct OneStep {
+  OneStep(const OpCall& call, Class type, ComputeRow compute, const void* attrs)
+      : step{compute, attrs, call.num_inputs, call.num_outputs} {
+    for (int i = 0; i < kMaxOperands; ++i) {
+      step.rows[i] = static_cast<uint8_t>(i);
+      types[i] = type;
+    }
+  }
+  HostStep step;
+  Class types[kMaxOperands];
+};
+
+// The random numbers of n places, `stride` apart, in a class of real numbers.
+void read_random(const RandomKey& key, int64_t place, int64_t stride, Class type, void* numbers, int64_t n);
+
 // A call but for the addresses of its tensors.
 struct HostCall {
   Nest nest;
@@ -40,6 +57,7 @@ struct HostCall {
   std::span<const HostStep> steps;
   HostOperand operands[kMaxOperands];
   bool needs_blocks;
+  const RandomKey* random = nullptr;  // of operand 0, which has no memory: its offsets are places of random numbers
 };
 
 // `types`: what each operand of the call is computed in.
@@ -49,5 +67,7 @@ void run_on_host(const HostCall& host_call, const OpCall& call);
 
 // Of one step, whose operands are those of the call.
 Status run_on_host(const OpCall& call, Class type, ComputeRow compute, const void* attrs);
+// Of these elements of it, on this thread.
+void run_on_host(const OpCall& call, Class type, ComputeRow compute, const void* attrs, int64_t begin, int64_t end);
 
 }  // namespace npu::pointwise
