@@ -261,6 +261,16 @@ class OpKind(enum.IntEnum):
 
     SgdMomentumStep = 122
 
+    AmsgradStep = 124
+
+    ClipByNorm = 125
+
+    Unscale = 126
+
+    LossScaleUpdate = 127
+
+    DropoutBwd = 128
+
     Fill = 123
 
 class TensorSpec:
@@ -444,8 +454,9 @@ def kinds() -> dict[str, int]:
 
 def ops() -> list[dict[str, Any]]:
     """
-    What is known of each op: name, kind, inputs (the least and the most), outputs, in_place (pairs of an
-    output and the input that it may be), schema (of its attributes, or None), attrs_required, origin.
+    What is known of each op: name, kind, inputs (the least and the most), outputs, lists (how many inputs
+    and outputs, from the last one back, are lists), in_place (pairs of an output and the input that it may
+    be), schema (of its attributes, or None), attrs_required, origin.
     """
 
 def kernels(kind: OpKind | int | None = None) -> list[dict[str, Any]]:
