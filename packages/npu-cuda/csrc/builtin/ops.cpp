@@ -37,7 +37,7 @@ std::vector<KernelPtr> builtin_kernels() {
       reduce::cumsum_host_kernels(), reduce::batch_norm_host_kernels(), rows::host_kernels(), rows::nll_host_kernels(),
       indexing::host_kernels(), gemm_host_kernels(), copy_host_kernels(),
 #ifdef NPU_WITH_CUDA
-      pointwise::cuda_kernels(), reduce::cuda_kernels(), reduce::arg_cuda_kernels(), reduce::cumsum_cuda_kernels(),
+      pointwise::cuda_kernels(), fused_cuda_kernels(), reduce::cuda_kernels(), reduce::arg_cuda_kernels(), reduce::cumsum_cuda_kernels(),
       reduce::batch_norm_cuda_kernels(), rows::cuda_kernels(), rows::nll_cuda_kernels(), gemm_cuda_kernels(),
       indexing::cuda_kernels(), copy_cuda_kernels(),
 #endif

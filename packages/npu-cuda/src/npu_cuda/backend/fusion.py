@@ -1,6 +1,7 @@
-"""Fusion of pointwise ops on the host: ops over one shape become one, which passes over memory once.
+"""Fusion of pointwise ops: ops over one shape become one, which passes over memory once.
 
-What only they read stays in the first cache. The results are those of the ops one by one, to the bit.
+What only they read stays in the first cache of the CPU, or in registers of the GPU. The results are those of
+the ops one by one, to the bit.
 """
 
 from __future__ import annotations
@@ -35,14 +36,15 @@ class _Unit:
     shape: tuple[int, ...] | None  # None: nothing joins it
 
 
-def fuse(ops: Sequence[BackendOp], results: Iterable[Operand]) -> list[BackendOp]:
+def fuse(ops: Sequence[BackendOp], results: Iterable[Operand], device: str) -> list[BackendOp]:
     """Return ops that compute the same, pointwise ops over one shape joined.
 
     Args:
-        ops: In execution order, with their kernels for the host.
+        ops: In execution order, with their kernels.
         results: What is read after them.
+        device: "host" or "cuda", whose kernels they have.
     """
-    units = _units(ops)
+    units = _units(ops, device)
     unit_of = {id(op): unit for unit in units for op in unit.ops}
     read_outside = set(results)
     producers = {operand: op for op in ops for operand in op.outputs}
@@ -50,14 +52,14 @@ def fuse(ops: Sequence[BackendOp], results: Iterable[Operand]) -> list[BackendOp
         for operand in op.inputs:
             if operand in producers and unit_of[id(producers[operand])] is not unit_of[id(op)]:
                 read_outside.add(operand)
-    return [op for unit in units for op in _joined(unit.ops, read_outside)]
+    return [op for unit in units for op in _joined(unit.ops, read_outside, device)]
 
 
-def _units(ops: Sequence[BackendOp]) -> list[_Unit]:
+def _units(ops: Sequence[BackendOp], device: str) -> list[_Unit]:
     units: list[_Unit] = []
     writers: dict[Operand, _Unit] = {}
     for op in ops:
-        shape = _iteration_shape(op)
+        shape = _iteration_shape(op, device)
         read = [writers[operand] for operand in op.inputs if operand in writers]
         last_read = max(read, key=lambda unit: unit.place, default=None)
         unit = next(
@@ -77,19 +79,19 @@ def _units(ops: Sequence[BackendOp]) -> list[_Unit]:
 
 
 @functools.cache
-def _fusable_kernels() -> frozenset[str]:
+def _fusable_kernels(device: str) -> frozenset[str]:
     kinds = {row["kind"] for row in _C.pointwise_ops()}
     names = {name for name, kind in _C.kinds().items() if int(kind) in kinds}
     return frozenset(
         kernel["id"]
         for kernel in _C.kernels()
-        if kernel["origin"] == "npu-cuda" and kernel["device"] == "host" and kernel["op"] in names
+        if kernel["origin"] == "npu-cuda" and kernel["device"] == device and kernel["op"] in names
     )
 
 
-def _iteration_shape(op: BackendOp) -> tuple[int, ...] | None:
+def _iteration_shape(op: BackendOp, device: str) -> tuple[int, ...] | None:
     """Return the shape that a pointwise op runs over; None if it is not fused."""
-    if op.kernel not in _fusable_kernels() or op.overwrites:
+    if op.kernel not in _fusable_kernels(device) or op.overwrites:
         return None
     types = [tensor_type(operand) for operand in (*op.inputs, *op.outputs)]
     shape = types[-1].static_shape
@@ -98,23 +100,23 @@ def _iteration_shape(op: BackendOp) -> tuple[int, ...] | None:
     return shape
 
 
-def _joined(ops: Sequence[BackendOp], read_outside: Collection[Operand]) -> Iterator[BackendOp]:
+def _joined(ops: Sequence[BackendOp], read_outside: Collection[Operand], device: str) -> Iterator[BackendOp]:
     """Yield the ops as one, or as several where one would have too many tensors."""
     if len(ops) == 1:
         yield ops[0]
         return
-    fused = _fused_op(ops, read_outside) if len(ops) <= _MOST_STEPS else None
+    fused = _fused_op(ops, read_outside, device) if len(ops) <= _MOST_STEPS else None
     if fused is not None:
         yield fused
         return
     middle = len(ops) // 2
     halves = ops[:middle], ops[middle:]
     between = {operand for op in halves[1] for operand in op.inputs}
-    yield from _joined(halves[0], {*read_outside, *between})
-    yield from _joined(halves[1], read_outside)
+    yield from _joined(halves[0], {*read_outside, *between}, device)
+    yield from _joined(halves[1], read_outside, device)
 
 
-def _fused_op(ops: Sequence[BackendOp], read_outside: Collection[Operand]) -> BackendOp | None:
+def _fused_op(ops: Sequence[BackendOp], read_outside: Collection[Operand], device: str) -> BackendOp | None:
     written = [operand for op in ops for operand in op.outputs]
     inputs = dict.fromkeys(operand for op in ops for operand in op.inputs if operand not in set(written))
     outputs = [operand for operand in written if operand in read_outside]
@@ -125,8 +127,8 @@ def _fused_op(ops: Sequence[BackendOp], read_outside: Collection[Operand]) -> Ba
     schema_id, header = attrs("FUSE", temporaries=len(temporaries), steps=len(ops))
     packed = b"".join((header, *payload))
     nodes = tuple(dict.fromkeys(node for op in ops for node in op.nodes))
-    fused = BackendOp(FUSED, tuple(inputs), tuple(outputs), nodes, "fused.host", schema_id, packed)
-    return fused if outputs and select_kernel(fused, "host", 0)[0] else None
+    fused = BackendOp(FUSED, tuple(inputs), tuple(outputs), nodes, f"fused.{device}", schema_id, packed)
+    return fused if outputs and select_kernel(fused, device, 0)[0] else None
 
 
 def _step(op: BackendOp, numbers: dict[Operand, int]) -> bytes:

@@ -160,7 +160,7 @@ class HostBackend(NativeBackend):
         return [torch.device("cpu")]
 
     def lower(self, graph: Graph) -> Sequence[BackendOp]:
-        return fuse(super().lower(graph), graph.outputs)
+        return fuse(super().lower(graph), graph.outputs, self.name)
 
     def prepare(self, graph: Graph, ops: Sequence[BackendOp], device: torch.device) -> PreparedProgram:
         _C.set_thread_count(torch.get_num_threads())
@@ -183,6 +183,12 @@ class CudaBackend(NativeBackend):
         if not torch.cuda.is_available():
             return []
         return [torch.device("cuda", index) for index in range(torch.cuda.device_count())]
+
+    def lower(self, graph: Graph) -> Sequence[BackendOp]:
+        ops = super().lower(graph)
+        if _C.chain_compiler()["absence"]:
+            return ops
+        return fuse(ops, graph.outputs, self.name)
 
     def absence(self) -> str:
         return _C.cuda_absence() or "the installed PyTorch finds no CUDA device"
