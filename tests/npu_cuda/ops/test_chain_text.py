@@ -248,25 +248,34 @@ def test_every_op_in_a_chain_has_the_bits_of_the_op_alone(type: str, dtype: str)
                 np.testing.assert_array_equal(found, numbers(expected, dtype), err_msg=step.name)
 
 
-def compile_by_nvcc(text: str, architectures: tuple[int, ...], folder: Path) -> None:
-    source = folder / "chain.cu"
+def run_nvcc(text: str, folder: Path, *options: str) -> str:
+    """Return what nvcc makes of a text, which must not warn."""
+    if shutil.which("nvcc") is None:
+        pytest.skip("nvcc is not on PATH")
+    source, made = folder / "chain.cu", folder / "chain.out"
     source.write_text(text)
-    targets = [f"-gencode=arch=compute_{each},code=sm_{each}" for each in architectures]
-    command = ["nvcc", "-std=c++17", "--fmad=false", "-Werror=all-warnings", "-fatbin", *targets, str(source)]
-    result = subprocess.run(
-        [*command, "-o", str(folder / "chain.fatbin")], capture_output=True, text=True, check=False
-    )
+    flags = ("-std=c++17", "--fmad=false", "-Werror=all-warnings")
+    command = ["nvcc", *flags, *options, str(source), "-o", str(made)]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
+    return made.read_text(errors="replace")
+
+
+def test_flat_kernels_move_16_bytes_at_once_and_nothing_through_local_memory(tmp_path: Path) -> None:
+    code = run_nvcc(product_plus_input(), tmp_path, "-arch=sm_90", "-ptx")
+
+    assert code.count("ld.global.v4.u32") == 2
+    assert code.count("st.global.v4.u32") == 1
+    assert ".local" not in code
 
 
 @pytest.mark.parametrize("type", DTYPES)
 def test_texts_compile_for_gpus(type: str, tmp_path: Path) -> None:
-    """Say nothing of results: there is no GPU. All ops of a type are in one text, which must not warn."""
-    if shutil.which("nvcc") is None:
-        pytest.skip("nvcc is not on PATH")
+    """Say nothing of results: there is no GPU. All ops of a type are in one text."""
     texts = [_C.chain_text(*chain.specs(), *chain.packed) for chain in chains(type, DTYPES[type])]
     bodies = [kernel_of(text).replace('extern "C" ', "") for text in texts]
     common = texts[0][: texts[0].index(kernel_of(texts[0]))]
 
     whole = common + "".join(f"namespace part{i} {{\n{body}}}\n" for i, body in enumerate(bodies))
-    compile_by_nvcc(whole, ARCHITECTURES[type], tmp_path)
+    targets = [f"-gencode=arch=compute_{each},code=sm_{each}" for each in ARCHITECTURES[type]]
+    assert run_nvcc(whole, tmp_path, "-fatbin", *targets)
