@@ -515,6 +515,20 @@ def vector_bytes() -> int:
     NPU_CUDA_VECTOR_BYTES limits them.
     """
 
+def chain_compiler() -> dict[str, str]:
+    """
+    Return what compiles chains of pointwise ops for the GPU: description (of NVRTC) or absence (why there is
+    none), and cache, the folder of what it has compiled, which may be empty.
+    """
+
+def chain_text(inputs: list[TensorSpec], outputs: list[TensorSpec], schema_id: int, attrs_bytes: Buffer) -> str:
+    """Return the CUDA C++ of a call of Fused that has elements."""
+
+def compile_text(text: str, capability: int) -> bytes:
+    """
+    Compile CUDA C++ by NVRTC for a compute capability, such as 90, and return the cubin.
+    """
+
 def register_kernel(kernel_id: str, kind: OpKind | int, device: str, priority: int, flags: int, launch: Callable[..., None], supported: Callable[..., str | None] | None = None, workspace_bytes: Callable[..., int] | None = None, origin: str = 'Python') -> None:
     """Add a kernel in Python. npu_cuda.kernel does that with more comfort."""
 
