@@ -119,7 +119,7 @@ __device__ void find(const Rows& rows, unsigned left, unsigned (&at)[n]) {
 )cuda";
 
 struct Spelling {
-  const char* of_reals;     // a, b, c: the operands; exp@: expf or exp
+  const char* of_reals;     // $a, $b, $c: the operands; exp@: expf or exp
   const char* of_integers;  // null: the same
   bool is_truth = false;
 };
