@@ -26,11 +26,12 @@ ATTRIBUTES = {
     "axis": -1,
     "low": -1,
     "high": 2,
+    "growth_interval": 2,
     "momentum": 0,
     "flags": 1,
     "is_result": 1,
 }
-MOST_TENSORS, INPUTS = 15, 7
+MOST_TENSORS, INPUTS = 15, 8
 LENGTH = 1 << 10
 
 
