@@ -25,6 +25,8 @@ ALLOWED = {
     "builtin": (*OUR_HEADERS, "host/", "cuda/", "ops/"),
     "bindings": (*OUR_HEADERS, "host/", "cuda/", "emulator/", "ops/"),
 }
+# How ops reach the GPU.
+DEVICE_CODE = ("cuda/launch.h", "cuda/compiled_kernels.h")
 # Files that join what stands side by side.
 JOINTS = {
     "cuda/launch.h": ("emulator/",),
@@ -70,7 +72,7 @@ def allowed_to(path: Path) -> tuple[str, ...]:
     if path.parent.parent == CSRC / "ops":
         # Other ops are built from pointwise ones, one or several, from copies, and from the tile.
         parts = ("ops/pointwise/", "ops/copy/", "ops/fused/", "ops/gemm/tile.h")
-        return (*OUR_HEADERS, f"ops/{path.parent.name}/", *parts, *shared, "cuda/launch.h")
+        return (*OUR_HEADERS, f"ops/{path.parent.name}/", *parts, *shared, *DEVICE_CODE)
     folder = path.parent.name
     return (f"{folder}/", *ALLOWED[folder], *JOINTS.get(name_of(path), ()))
 

@@ -12,7 +12,13 @@ from npu_ir import Graph, parse_ir
 
 HOST = HostBackend()
 aten = torch.ops.aten
-NAMES = {torch.float32: "f32", torch.float64: "f64", torch.bfloat16: "bf16", torch.float16: "f16"}
+NAMES = {
+    torch.float32: "f32",
+    torch.float64: "f64",
+    torch.bfloat16: "bf16",
+    torch.float16: "f16",
+    torch.uint8: "u8",
+}
 FORWARD = ("input", "weight", "bias", "running_mean", "running_var")
 BACKWARD = ("grad_out", "input", "weight", "running_mean", "running_var", "save_mean", "save_invstd")
 
@@ -67,6 +73,33 @@ def test_a_norm_that_trains_moves_its_running_statistics(shape: tuple[int, ...],
 
     for actual, wanted in zip(results, expected, strict=True):
         torch.testing.assert_close(actual, wanted, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["_batch_norm_with_update_functional", "_batch_norm_no_update"])
+def test_a_norm_that_reserves_memory_for_its_gradient(name: str) -> None:
+    tensors = [image((4, 6, 5, 7)), *parameters(True, torch.float32)]
+    expected = getattr(aten, name)(*tensors, 0.25, 1e-3)
+
+    results = run(f"{name}.default", FORWARD, tensors, expected, momentum=0.25, eps=1e-3)
+
+    for actual, wanted in zip(results, expected, strict=True):
+        torch.testing.assert_close(actual, wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_the_gradient_of_a_norm_with_reserved_memory() -> None:
+    x, (weight, bias, mean, variance) = image((4, 6, 5, 7)), parameters(True, torch.float32)
+    _, *saved, reserve, _, _ = aten._batch_norm_with_update_functional(
+        x, weight, bias, mean, variance, 0.1, 1e-5
+    )
+    tensors = [torch.randn_like(x), x, weight, mean, variance, *saved, reserve]
+    expected = aten.batch_norm_backward(*tensors[:-1], True, 1e-5, [True, True, True], reserve)
+
+    attrs = {"update": True, "eps": 1e-5, "output_mask": [True, True, True]}
+    names = (*BACKWARD[:-1], "save_var", "reserve")
+    results = run("batch_norm_backward.default", names, tensors, expected, **attrs)
+
+    for actual, wanted in zip(results, expected, strict=True):
+        torch.testing.assert_close(actual, wanted, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])

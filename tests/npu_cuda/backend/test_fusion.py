@@ -1,4 +1,4 @@
-"""Pointwise ops over one shape run as one op on the host, and compute what they compute one by one."""
+"""Pointwise ops over one shape run as one op, and compute what they compute one by one."""
 
 from __future__ import annotations
 
@@ -13,13 +13,16 @@ from torch import Tensor, nn
 
 import npu_cuda
 import npu_passes.ops.packed  # noqa: F401 - registers the packed ops
-from npu_cuda.backend import HostBackend
+from npu_cuda.backend import CudaBackend, HostBackend
 from npu_cuda.backend.native import NativeBackend
+from npu_cuda.testing.rows.fused import fused_attrs
 from npu_ir import Graph, extract_ir
 from npu_ir.plugins.backend import BackendOp
+from tests.support.emulator.module import needs_emulator, ordered
+from tests.support.emulator.run_time_compiler import run_time_compiler  # noqa: F401
 from tests.support.tiers import examples
 
-HOST = HostBackend()
+HOST, CUDA = HostBackend(), CudaBackend()
 Step = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 
 # Of the last two results, a row and a square matrix.
@@ -63,12 +66,14 @@ def captured(model: nn.Module, *args: Tensor) -> Graph:
     return extract_ir(model, args)
 
 
-def run(graph: Graph, ops: Sequence[BackendOp], *args: Tensor) -> Sequence[Any]:
-    return HOST.run(HOST.prepare(graph, ops, torch.device("cpu")), list(args))
+def run(
+    graph: Graph, ops: Sequence[BackendOp], *args: Tensor, backend: NativeBackend = HOST
+) -> Sequence[Any]:
+    return backend.run(backend.prepare(graph, ops, torch.device("cpu")), list(args))
 
 
-def one_by_one(graph: Graph) -> Sequence[BackendOp]:
-    return NativeBackend.lower(HOST, graph)
+def one_by_one(graph: Graph, backend: NativeBackend = HOST) -> Sequence[BackendOp]:
+    return NativeBackend.lower(backend, graph)
 
 
 def kinds(ops: Sequence[BackendOp]) -> list[str]:
@@ -114,6 +119,71 @@ def test_fused_ops_give_the_bits_of_single_ones(
 
     assert len(fused) <= len(single)
     assert_same_bits(run(graph, fused, x, y, row, matrix), run(graph, single, x, y, row, matrix))
+
+
+@needs_emulator
+@pytest.mark.usefixtures("run_time_compiler")
+@examples(6, suppress_health_check=list(HealthCheck), deadline=None)
+@given(
+    st.lists(st.sampled_from(sorted(STEPS)), min_size=2, max_size=9),
+    st.integers(1, 4),
+    st.sampled_from([(3, 5), (17, 66), (8, 64)]),
+    st.booleans(),
+    st.sampled_from([0, 1, 5]),
+)
+def test_chains_on_the_gpu_give_the_bits_of_single_ops(
+    steps: list[str], returned: int, shape: tuple[int, int], is_strided: bool, schedule: int
+) -> None:
+    x, y, row, matrix = arguments(*shape)
+    x = torch.randn(shape[0], shape[1] * 2)[:, ::2] if is_strided else x
+    args = x, y, row, matrix
+    graph = captured(Chain(steps, returned), *args)
+
+    fused, single = CUDA.lower(graph), one_by_one(graph, CUDA)
+    expected = run(graph, single, *args, backend=CUDA)
+    with ordered(schedule):
+        found = run(graph, fused, *args, backend=CUDA)
+
+    assert {op.kernel for op in fused if op.kind == "Fused"} <= {"fused.cuda"}
+    assert_same_bits(found, expected)
+
+
+@needs_emulator
+def test_without_a_compiler_each_op_is_a_launch_on_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NPU_NVRTC", "off")
+    graph = captured(Chain(["add", "gelu"]), *arguments())
+
+    assert "Fused" not in kinds(CUDA.lower(graph))
+    assert "chains    one launch an op: NPU_NVRTC is off" in str(npu_cuda.status())
+
+
+@needs_emulator
+@pytest.mark.usefixtures("run_time_compiler")
+def test_a_captured_chain_is_replayed() -> None:
+    args = arguments()
+    chain = Chain(["add", "gelu", "compare"])
+    graph = captured(chain, *args)
+    ops = CUDA.lower(graph)
+
+    recorded = CUDA.capture(CUDA.prepare(graph, ops, torch.device("cpu")), list(args))
+    recorded.inputs[0].copy_(args[1])
+    CUDA.replay(recorded)
+
+    assert kinds(ops) == ["Fused"]
+    torch.testing.assert_close(list(recorded.outputs), list(chain(args[1], *args[1:])))
+
+
+def test_more_tensors_than_a_block_has_rows_are_refused() -> None:
+    count = 40
+    copies = [("Abs", (0,), (n,)) for n in range(2, 2 + count)]
+    sums = [("EltwiseAdd", (n, n), (count + n,)) for n in range(2, 2 + count)]
+    values = fused_attrs([*copies, *sums, ("Abs", (0,), (1,))], [(2, 32)] * (2 * count))
+    payload = values.pop("payload")
+    schema, header = npu_cuda.attrs("FUSE", **values)
+    x, y = torch.randn(4, 5), torch.empty(4, 5)
+
+    with pytest.raises(npu_cuda.NotSupportedError, match="more than 32 tensors at a time"):
+        npu_cuda.op_call(npu_cuda.kinds()["Fused"], [x], [y], schema, header + payload)
 
 
 def test_ops_of_another_kind_or_shape_end_a_chain_and_what_they_read_has_memory() -> None:

@@ -208,11 +208,6 @@ def test_a_class_that_is_not_there_is_an_error(target: int) -> None:
             "torch.float64 to torch.float32",
         ),
         (
-            "%x: f16[3]",
-            "f32[3] = aten._softmax.default(self=%x) {dim=0, half_to_float=True}",
-            "no half_to_float",
-        ),
-        (
             "%x: f32[3]\ninput %y: f32[3]",
             (
                 "f16[3] = aten._softmax_backward_data.default(grad_output=%x, output=%y) "

@@ -10,10 +10,10 @@ import npu_cuda
 from tests.support.cuda.c_structs import STRUCTS
 from tests.support.rows import each_row
 
-# The numbers of version 1.0, as STRUCTS are its structs. Libraries are compiled with them: nothing here ever
+# The numbers of version 1.1, as STRUCTS are its structs. Libraries are compiled with them: nothing here ever
 # changes, what is new comes at the end.
 VALUES = {
-    "NPU_ABI_MAJOR": 1, "NPU_ABI_MINOR": 0, "NPU_MAX_RANK": 8, "NPU_OK": 0, "NPU_INVALID_ARGUMENT": 1,
+    "NPU_ABI_MAJOR": 1, "NPU_ABI_MINOR": 1, "NPU_MAX_RANK": 8, "NPU_OK": 0, "NPU_INVALID_ARGUMENT": 1,
     "NPU_NOT_IMPLEMENTED": 2, "NPU_INTERNAL": 3, "NPU_DEVICE_ERROR": 4, "NPU_UNAVAILABLE": 5, "NPU_CPU": 1,
     "NPU_CUDA": 2,
     "NPU_TENSOR_CONTIGUOUS": 1, "NPU_KERNEL_CAPTURE_SAFE": 1, "NPU_KERNEL_DETERMINISTIC": 2,

@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+import torch
 
 import npu_cuda
 from npu_cuda import _C
@@ -18,6 +19,7 @@ from tests.support.cuda.c_structs import (
     Op,
     compile_kernel_library,
     compile_library,
+    scale_attrs,
 )
 from tests.support.cuda.programs import refused
 
@@ -50,8 +52,8 @@ GEMM = int.from_bytes(b"GEMM", "little")
 
 # What is wrong, and what the refusal says.
 SPOILED: list[tuple[dict[str, object], str]] = [
-    ({"library.abi_major": 7}, r"version 7\.0 of npu_cuda/kernel.h, this npu-cuda has version 1\.0: build"),
-    ({"library.abi_minor": 9}, r"version 1\.9 of .*, this npu-cuda has version 1\.0: install a newer"),
+    ({"library.abi_major": 7}, r"version 7\.1 of npu_cuda/kernel.h, this npu-cuda has version 1\.1: build"),
+    ({"library.abi_minor": 9}, r"version 1\.9 of .*, this npu-cuda has version 1\.1: install a newer"),
     ({"library.struct_size": 16}, "struct_size of the library is 16, not a multiple of 8 of at least 44"),
     ({"library.name": None}, "its name is NULL"),
     ({"library.name": b""}, "its name is empty"),
@@ -73,6 +75,9 @@ SPOILED: list[tuple[dict[str, object], str]] = [
     ({"op.min_inputs": 2}, "op spoiled.scale .*no proper counts of inputs and outputs"),
     ({"op.in_place": (ctypes.c_uint64 * 8)(2)}, "op spoiled.scale: its in_place of output 0 names what"),
     ({"op.in_place": (ctypes.c_uint64 * 8)(1, 0, 0, 1)}, "its in_place of output 3 names what there is not"),
+    ({"op.input_lists": 2}, "its input_lists or output_lists are more than its inputs or outputs"),
+    ({"op.output_lists": -1}, "its input_lists or output_lists are more than its inputs or outputs"),
+    ({"op.input_lists": 1, "op.max_inputs": 2}, "without a list as output it has a fixed number of inputs"),
     ({"op.schema_id": 0}, "op spoiled.scale: it has attributes, and no schema_id: use NPU_FOURCC"),
     ({"op.schema_id": 0, "op.attr_bytes": 0, "op.num_attr_fields": 0, "op.attrs_required": 1},
      "it has attributes, and no schema_id"),
@@ -194,3 +199,30 @@ def test_structs_of_a_later_header_are_read_by_their_size(tmp_path: Path) -> Non
     assert info["ops"] == ["later.scale", "later.other"]
     assert info["kernels"] == ["later.scale.host", "later.relu.cuda"]
     assert {"later.scale", "later.other"} <= _C.kinds().keys()
+
+
+def test_an_op_of_version_1_0_has_no_lists(tmp_path: Path) -> None:
+    offer = Offer(compile_kernel_library(tmp_path / "first.so", "first", "F"))
+    offer.library.abi_minor = 0
+    offer.ops[0].struct_size = Op.input_lists.offset  # type: ignore[attr-defined]
+    offer.ops[0].input_lists = 7
+
+    npu_cuda.load_library(offer.path)
+
+    (op,) = (op for op in _C.ops() if op["name"] == "first.scale")
+    assert op["lists"] == (0, 0)
+
+
+def test_an_op_of_a_library_takes_lists(tmp_path: Path) -> None:
+    offer = Offer(compile_kernel_library(tmp_path / "lists.so", "lists", "M"))
+    offer.ops[0].input_lists = offer.ops[0].output_lists = 1
+
+    npu_cuda.load_library(offer.path)
+
+    x = [torch.ones(3) for _ in range(100)]
+    with pytest.raises(
+        InvalidArgumentError, match="of which the last 1 and 1 are lists of one length, .* not 100 and 99"
+    ):
+        npu_cuda.op_call(npu_cuda.kinds()["lists.scale"], x, x[1:])
+    npu_cuda.op_call(npu_cuda.kinds()["lists.scale"], x, x, *scale_attrs("M", 2.0))
+    assert x[0].tolist() == [2, 2, 2]  # its kernel looks at the first place alone

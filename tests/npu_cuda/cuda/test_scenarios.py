@@ -17,6 +17,7 @@ CORE = (
     "dispatch.cpp", "eager_workspace.cpp", "kernel.cpp", "later.cpp", "op_info.cpp", "planner.cpp",
     "reader_epochs.cpp", "registry.cpp",
 )  # fmt: skip
+OF_THE_LIBRARY = ("cuda_status", "compiled_kernels", "nvrtc")  # of csrc/cuda: they use what lists the devices
 FILES = [path.name for path in sorted(SCENARIOS.glob("*.cpp")) if path.stem not in {"main", "rig"}]
 
 
@@ -29,7 +30,7 @@ def scenarios_of(file: str) -> list[str]:
 def driver() -> Path:
     """Return the program that runs scenarios: core and device, without Python, nanobind or the ops."""
     require_compiler()
-    device = [path for path in sorted((CSRC / "cuda").glob("*.cpp")) if path.name != "cuda_status.cpp"]
+    device = [path for path in sorted((CSRC / "cuda").glob("*.cpp")) if path.stem not in OF_THE_LIBRARY]
     core = [CSRC / "core" / name for name in CORE]
     return link("driver", compile_files([*core, *device, *sorted(SCENARIOS.glob("*.cpp"))]))
 

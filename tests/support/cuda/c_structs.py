@@ -65,7 +65,8 @@ Kernel = struct(
 AttrField = struct("name:text default_value:f64 code:char")
 Op = struct(
     "struct_size:u32 name:text min_inputs:i32 max_inputs:i32 num_outputs:i32 in_place:masks schema_id:u32 "
-    "attr_bytes:u32 attrs_required:u32 num_attr_fields:u32 attr_fields:fields",
+    "attr_bytes:u32 attrs_required:u32 num_attr_fields:u32 attr_fields:fields "
+    "input_lists:i32 output_lists:i32",
     masks=ctypes.c_uint64 * 8, fields=ctypes.POINTER(AttrField),
 )  # fmt: skip
 Library = struct(

@@ -87,6 +87,7 @@ NPU_EXPORT npu_attr_field fields[] = {{"alpha", 1.0, 'f'}, {"code", 0.0, 'i'}, {
 
 NPU_EXPORT npu_op ops[] = {{
     sizeof(npu_op), PREFIX ".scale", 1, 1, 1, {1}, NPU_FOURCC(LETTER, 'L', 'S', 'C'), sizeof(scale_attrs), 0, 3, fields,
+    0, 0,
 }};
 
 NPU_EXPORT npu_kernel kernels[] = {

@@ -26,6 +26,16 @@ def deferred() -> Iterator[None]:
         library.npu_emulator_set_deferred(0)
 
 
+@contextmanager
+def ordered(schedule: int) -> Iterator[None]:
+    """Have threads and blocks run in an order for a while: 0 as written, 1 reversed, else a random one."""
+    _C.emulator_set_schedule(schedule)  # type: ignore[attr-defined]  # only in a build with the emulator
+    try:
+        yield
+    finally:
+        _C.emulator_set_schedule(0)  # type: ignore[attr-defined]
+
+
 def live_objects(kind: str) -> int:
     """Return how many there are of a kind: "stream", "allocation", "event"."""
     count = ctypes.CDLL(_C.__file__).npu_emulator_live_objects

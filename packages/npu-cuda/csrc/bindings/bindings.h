@@ -15,6 +15,7 @@ void bind_calls(nb::module_& module);
 void bind_op_call(nb::module_& module);
 void bind_registry(nb::module_& module);
 void bind_pointwise(nb::module_& module);
+void bind_chains(nb::module_& module);
 void bind_python_kernels(nb::module_& module);
 void bind_traces(nb::module_& module);
 void bind_programs(nb::module_& module);

@@ -33,8 +33,8 @@ void run_call(const char* function, const CallArguments& given, const CallMemo* 
   if (memo) tensors.expect(*memo);
   OpCall call{};
   call.struct_size = sizeof(OpCall);
-  call.num_inputs = tensors.add_all(given.inputs, "inputs", Role::Input, kMaxInputs);
-  call.num_outputs = tensors.add_all(given.outputs, "outputs", Role::Output, kMaxOutputs);
+  call.num_inputs = tensors.add_all(given.inputs, "inputs", Role::Input);
+  call.num_outputs = tensors.add_all(given.outputs, "outputs", Role::Output);
   call.inputs = tensors.descs();
   call.outputs = tensors.descs() + call.num_inputs;
   call.attrs = attrs.blob();
@@ -78,8 +78,8 @@ PreparedCall prepare_call(nb::handle kind, nb::handle inputs, nb::handle outputs
   const OpKind op = kind_argument(kind, kName);
   const AttrsArgument attrs(schema_id, attrs_bytes, kName);
   TensorArguments tensors(kName, nullptr, Hold::Longer);
-  const int num_inputs = tensors.add_all(inputs, "inputs", Role::Input, kMaxInputs);
-  tensors.add_all(outputs, "outputs", Role::Output, kMaxOutputs);
+  const int num_inputs = tensors.add_all(inputs, "inputs", Role::Input);
+  tensors.add_all(outputs, "outputs", Role::Output);
   const TensorDesc* first = tensors.descs();
   Device* device = nullptr;
   const bool is_empty = tensors.count() == 0;

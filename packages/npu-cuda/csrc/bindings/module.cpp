@@ -123,6 +123,7 @@ NB_MODULE(_C, module) {
   bind_calls(module);
   bind_registry(module);
   bind_pointwise(module);
+  bind_chains(module);
   bind_python_kernels(module);
   bind_traces(module);
   bind_graphs(module);

@@ -30,6 +30,7 @@ nb::dict view_of(const OpInfo& op) {
   view["inputs"] = nb::make_tuple(op.min_inputs, op.max_inputs);
   view["outputs"] = op.num_outputs;
   view["max_outputs"] = std::max(op.num_outputs, op.max_outputs);
+  view["lists"] = nb::make_tuple(op.input_lists, op.output_lists);
   view["in_place"] = in_place_of(op);
   view["schema"] = op.schema ? nb::cast(op.schema->name) : nb::none();
   view["attrs_required"] = op.attrs_required;
@@ -176,8 +177,9 @@ Status add_op(const std::string& name, int min_inputs, int max_inputs, const std
 void bind_registry(nb::module_& module) {
   module.def("kinds", &kinds, nb::sig("def kinds() -> dict[str, int]"), "The ops of this build, by name.");
   module.def("ops", &ops, nb::sig("def ops() -> list[dict[str, Any]]"),
-             "What is known of each op: name, kind, inputs (the least and the most), outputs, in_place (pairs of an\n"
-             "output and the input that it may be), schema (of its attributes, or None), attrs_required, origin.");
+             "What is known of each op: name, kind, inputs (the least and the most), outputs, lists (how many inputs\n"
+             "and outputs, from the last one back, are lists), in_place (pairs of an output and the input that it may\n"
+             "be), schema (of its attributes, or None), attrs_required, origin.");
   module.def("kernels", &kernels, nb::arg("kind") = nb::none(),
              nb::sig("def kernels(kind: OpKind | int | None = None) -> list[dict[str, Any]]"),
              "The kernels of one op, or of all, in the order in which they are asked: id, op, device, priority,\n"

@@ -66,16 +66,23 @@ void TensorArguments::compare(const TensorDesc& desc) {
   if (!is_expected) memo_ = nullptr;
 }
 
-int TensorArguments::add_all(nb::handle list, const char* name, Role role, int most) {
+void TensorArguments::make_room(size_t count) {
+  room_ = count;
+  many_owners_.resize(kMostOwners * count);
+  many_descs_.resize(count);
+  if (owners_ == few_owners_) std::copy_n(few_owners_, num_owners_, many_owners_.data());
+  if (descs_ == few_descs_) std::copy_n(few_descs_, count_, many_descs_.data());
+  owners_ = many_owners_.data();
+  descs_ = many_descs_.data();
+}
+
+int TensorArguments::add_all(nb::handle list, const char* name, Role role) {
   const bool is_list = PyList_Check(list.ptr());
   if (!is_list && !PyTuple_Check(list.ptr())) {
     raise_other_type({function_, name}, "a list or tuple of tensors", list);
   }
   const Py_ssize_t size = is_list ? PyList_Size(list.ptr()) : PyTuple_Size(list.ptr());
-  if (size > most) {
-    raise(Status::invalid(ArgName{function_, name}.text() + " has " + std::to_string(size) + " tensors; at most " +
-                          std::to_string(most) + " are possible"));
-  }
+  if (size_t(size) + size_t(count_) > room_) [[unlikely]] make_room(size_t(size) + size_t(count_));
   for (Py_ssize_t i = 0; i < size; ++i) {
     PyObject* item = is_list ? PyList_GetItem(list.ptr(), i) : PyTuple_GetItem(list.ptr(), i);
     if (!item) throw nb::python_error();  // Python code of an earlier tensor has shortened the list

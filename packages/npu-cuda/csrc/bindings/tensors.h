@@ -40,11 +40,11 @@ class TensorArguments {
   }
 
   // Adds all of a list or tuple.
-  int add_all(nb::handle list, const char* name, Role role, int most);
+  int add_all(nb::handle list, const char* name, Role role);
   void add(nb::handle tensor, ArgName name, Role role);
 
   int count() const { return count_; }
-  const TensorDesc* descs() const { return descs_; }
+  const TensorDesc* descs() const { return descs_; }  // until the next one is added
   TensorDesc* descs() { return descs_; }
   // The stream of the call: that of the caller, or the current one of who made the tensors, or the default one.
   void* stream() const;
@@ -64,8 +64,10 @@ class TensorArguments {
   // What was exported as the next tensor; refused where it cannot have this role.
   void take(const ExportedTensor& exported, ArgName name, Role role);
   void own(PyObject* object) { owners_[num_owners_++] = object; }  // steals
+  void make_room(size_t count);
 
-  static constexpr int kMost = kMaxInputs + kMaxOutputs;
+  static constexpr size_t kFew = 16;
+  static constexpr size_t kMostOwners = 3;  // of a tensor
   const char* function_;
   void* stream_;
   Hold hold_;
@@ -75,8 +77,13 @@ class TensorArguments {
   const CallMemo* memo_ = nullptr;  // as long as the tensors so far are like its
   bool has_own_tensors_ = false;
   const DLPackExchangeAPI* stream_source_ = nullptr;  // of the first tensor on cuda that has one
-  PyObject* owners_[3 * kMost];
-  TensorDesc descs_[kMost];
+  size_t room_ = kFew;
+  PyObject** owners_ = few_owners_;
+  TensorDesc* descs_ = few_descs_;
+  PyObject* few_owners_[kMostOwners * kFew];
+  TensorDesc few_descs_[kFew];
+  std::vector<PyObject*> many_owners_;
+  std::vector<TensorDesc> many_descs_;
 };
 
 // The stream that is current for those who made a tensor on this device. Null of cuda becomes cudaStreamLegacy.

@@ -169,11 +169,19 @@ Status read_op(const npu_op& op, std::string name, std::string origin, OpInfo* o
       return Status::invalid("its in_place of output " + std::to_string(output) + " names what there is not");
     }
   }
+  if (op.input_lists < 0 || op.input_lists > op.min_inputs || op.output_lists < 0 || op.output_lists > op.num_outputs) {
+    return Status::invalid("its input_lists or output_lists are more than its inputs or outputs");
+  }
+  if (op.input_lists > 0 && op.output_lists == 0 && op.min_inputs != op.max_inputs) {
+    return Status::invalid("without a list as output it has a fixed number of inputs: they determine the length of the lists");
+  }
   out->kind = KernelRegistry::new_kind();
   out->name = std::move(name);
   out->min_inputs = op.min_inputs;
   out->max_inputs = op.max_inputs;
   out->num_outputs = op.num_outputs;
+  out->input_lists = op.input_lists;
+  out->output_lists = op.output_lists;
   std::copy(std::begin(op.in_place), std::end(op.in_place), out->in_place.begin());
   out->attrs_required = op.attrs_required != 0;
   out->origin = std::move(origin);

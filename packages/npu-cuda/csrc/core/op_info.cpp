@@ -14,7 +14,11 @@ std::string counts_text(const OpInfo& op) {
     return low >= high ? std::to_string(low) : std::to_string(low) + " to " + std::to_string(high);
   };
   const std::string inputs = range(op.min_inputs, op.max_inputs), outputs = range(op.num_outputs, op.max_outputs);
-  return inputs + (inputs == "1" ? " input and " : " inputs and ") + outputs + (outputs == "1" ? " output" : " outputs");
+  std::string text =
+      inputs + (inputs == "1" ? " input and " : " inputs and ") + outputs + (outputs == "1" ? " output" : " outputs");
+  if (!op.has_lists()) return text;
+  return text + ", of which the last " + std::to_string(op.input_lists + op.max_inputs - op.min_inputs) + " and " +
+         std::to_string(op.output_lists) + " are lists of one length, given one after the other";
 }
 
 constexpr uint64_t kMostNeeded = 8;  // bytes of alignment: no item wants more
@@ -63,11 +67,12 @@ inline bool overlap(const TensorDesc& a, const TensorDesc& b) {
 
 // Of an output and an input that overlap: Ok where the op lets them be one tensor.
 Status check_in_place(const OpInfo& op, const OpCall& call, int output, int input) {
-  const bool may_be = op.in_place[size_t(output)] & input_bit(input);
+  const bool may_be = op.may_be_in_place(call.num_inputs, call.num_outputs, output, input);
   if (may_be && is_same_tensor(call.outputs[output], call.inputs[input])) return {};
   return Status::invalid(name_of(true, output) + " overlaps " + name_of(false, input) +
-                         (may_be ? ": it may be the same tensor, but not a part of it"
-                                 : ": this op does not work in place"));
+                         (may_be           ? ": it may be the same tensor, but not a part of it"
+                          : op.has_lists() ? ": it is not at the same place of a list that is written in place"
+                                           : ": this op does not work in place"));
 }
 
 [[gnu::cold]] Status shares_its_elements(const TensorDesc& output, int index) {
@@ -78,10 +83,46 @@ Status check_in_place(const OpInfo& op, const OpCall& call, int output, int inpu
   return Status::invalid(name_of(true, i) + " overlaps " + name_of(true, j));
 }
 
+// Compares each tensor with those of smaller addresses that reach it: inputs with outputs alone, since one tensor may be
+// many inputs.
+Status find_overlaps_of_many(const OpInfo& op, const OpCall& call) {
+  struct Range {
+    uintptr_t begin, end;
+    int index;
+    bool is_output;
+  };
+  std::vector<Range> ranges;
+  const auto add = [&](const TensorDesc& tensor, int index, bool is_output) {
+    const auto begin = reinterpret_cast<uintptr_t>(tensor.data);
+    if (tensor.numel > 0) ranges.push_back({begin, begin + uintptr_t(span_bytes(tensor)), index, is_output});
+  };
+  for (int i = 0; i < call.num_inputs; ++i) add(call.inputs[i], i, false);
+  for (int i = 0; i < call.num_outputs; ++i) add(call.outputs[i], i, true);
+  std::sort(ranges.begin(), ranges.end(), [](const Range& a, const Range& b) { return a.begin < b.begin; });
+  std::vector<Range> inputs, outputs;  // that may reach the next range
+  for (const Range& range : ranges) {
+    const auto has_ended = [&](const Range& other) { return other.end <= range.begin; };
+    std::erase_if(outputs, has_ended);
+    if (!range.is_output) {
+      for (const Range& output : outputs) NPU_TRY(check_in_place(op, call, output.index, range.index));
+      inputs.push_back(range);
+      continue;
+    }
+    if (!outputs.empty()) return overlapping_outputs(range.index, outputs[0].index);
+    std::erase_if(inputs, has_ended);
+    for (const Range& input : inputs) NPU_TRY(check_in_place(op, call, range.index, input.index));
+    outputs.push_back(range);
+  }
+  return {};
+}
+
+constexpr int kFew = 16;  // tensors, of which each is compared with each
+
 Status find_overlaps(const OpInfo& op, const OpCall& call) {
   for (int i = 0; i < call.num_outputs; ++i) {
     const TensorDesc& output = call.outputs[i];
     if (!is_contiguous(output) && overlaps_itself(output)) return shares_its_elements(output, i);
+    if (call.num_inputs + call.num_outputs > kFew) continue;
     for (int j = 0; j < call.num_inputs; ++j) {
       if (overlap(output, call.inputs[j])) NPU_TRY(check_in_place(op, call, i, j));
     }
@@ -89,7 +130,7 @@ Status find_overlaps(const OpInfo& op, const OpCall& call) {
       if (overlap(output, call.outputs[j])) return overlapping_outputs(i, j);
     }
   }
-  return {};
+  return call.num_inputs + call.num_outputs > kFew ? find_overlaps_of_many(op, call) : Status();
 }
 
 [[gnu::cold]] Status other_device() {
@@ -132,6 +173,23 @@ bool ends_at_a_field(const AttrSchema& schema, uint32_t bytes) {
 
 }  // namespace
 
+int OpInfo::list_length(int call_inputs, int call_outputs) const {
+  const int in = call_inputs - (min_inputs - input_lists), out = call_outputs - (num_outputs - output_lists);
+  const int length = output_lists > 0 ? out / output_lists : in / input_lists;
+  if (in < 0 || length < 1 || out != length * output_lists || in % length != 0) return 0;
+  const int lists = in / length;
+  return lists >= input_lists && lists <= input_lists + max_inputs - min_inputs ? length : 0;
+}
+
+bool OpInfo::may_be_in_place(int call_inputs, int call_outputs, int output, int input) const {
+  if (!has_lists()) return in_place[size_t(output)] & input_bit(input);
+  const int length = list_length(call_inputs, call_outputs);
+  const auto place = [&](int tensor, int singles) { return tensor < singles ? -1 : (tensor - singles) % length; };
+  const auto number = [&](int tensor, int singles) { return tensor < singles ? tensor : singles + (tensor - singles) / length; };
+  const int in = min_inputs - input_lists, out = num_outputs - output_lists;
+  return place(output, out) == place(input, in) && (in_place[size_t(number(output, out))] & input_bit(number(input, in)));
+}
+
 Status no_such_rank(int rank) {
   return Status::invalid("has rank " + std::to_string(rank) + "; 0 to " + std::to_string(NPU_MAX_RANK) + " are possible");
 }
@@ -143,8 +201,10 @@ std::string AttrSchema::format() const {
 }
 
 Status check_call(const OpInfo& op, const OpCall& call, bool pointers) {
-  if (call.num_inputs < op.min_inputs || call.num_inputs > op.max_inputs || call.num_outputs < op.num_outputs ||
-      call.num_outputs > std::max(op.num_outputs, op.max_outputs)) {
+  if (op.has_lists()) {
+    if (op.list_length(call.num_inputs, call.num_outputs) == 0) return other_counts(op, call);
+  } else if (call.num_inputs < op.min_inputs || call.num_inputs > op.max_inputs || call.num_outputs < op.num_outputs ||
+             call.num_outputs > std::max(op.num_outputs, op.max_outputs)) {
     return other_counts(op, call);
   }
   const bool has_default_attrs = call.attrs.schema_id == 0 && call.attrs.bytes == 0 && !op.attrs_required;

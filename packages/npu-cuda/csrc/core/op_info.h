@@ -74,6 +74,8 @@ AttrSchema make_schema(const char (&name)[5], std::vector<AttrField> fields) {
 inline constexpr int kMaxOutputs = 8;
 inline constexpr int kMaxInputs = 64;
 
+// Inputs and outputs of an op are single tensors, then lists. All lists of a call have one length, which is not bounded;
+// its tensors are the single ones, those of the first list, those of the second, ...
 struct OpInfo {
   OpKind kind{};
   std::string name;
@@ -81,12 +83,20 @@ struct OpInfo {
   int max_inputs = 0;
   int num_outputs = 0;
   int max_outputs = 0;  // where it may have more than num_outputs
+  int input_lists = 0;   // of min_inputs, the last ones; further inputs are lists as well
+  int output_lists = 0;  // of num_outputs, the last ones
   // Per output the inputs that it may be, as bits: the same memory, shape, strides and dtype. In all else outputs and
-  // inputs must not overlap, as ranges of bytes.
+  // inputs must not overlap, as ranges of bytes. A tensor of a list may be the one at its place in another.
   std::array<uint64_t, kMaxOutputs> in_place{};
   std::optional<AttrSchema> schema{};
   bool attrs_required = false;
   std::string origin = "npu-cuda";
+
+  bool has_lists() const { return input_lists + output_lists > 0; }
+  // The length of the lists of a call of so many tensors; 0 if they are not lists of one length.
+  int list_length(int call_inputs, int call_outputs) const;
+  // Whether an output of such a call, by its number among the tensors, may be this input.
+  bool may_be_in_place(int call_inputs, int call_outputs, int output, int input) const;
 };
 
 // Bits for OpInfo::in_place.

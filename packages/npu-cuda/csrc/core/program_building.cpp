@@ -130,7 +130,9 @@ Status Program::check_output(const Op& op, size_t output) const {
     if (!share_bytes(slot, op.inputs[j])) continue;
     const std::string input = "input " + std::to_string(j);
     if (!are_same(slot, op.inputs[j])) return Status::invalid(", which shares memory with " + input);
-    if (op.info->in_place[output] & input_bit(static_cast<int>(j))) continue;
+    if (op.info->may_be_in_place(op.call.num_inputs, op.call.num_outputs, static_cast<int>(output), static_cast<int>(j))) {
+      continue;
+    }
     return Status::invalid(", which is " + input + ", too: this op does not work in place");
   }
   for (size_t j = 0; j < output; ++j) {
@@ -161,9 +163,10 @@ bool Program::are_same(int a, int b) const {
 // Whether the bytes that two slots span have some in common.
 bool Program::share_bytes(int a, int b) const {
   if (a == b) return true;
+  if (root_of(a) != root_of(b)) return false;
   const auto begin = [&](int slot) { return slots_[slot].base_offset; };
   const auto end = [&](int slot) { return begin(slot) + static_cast<uint64_t>(span_bytes(slots_[slot].desc)); };
-  return root_of(a) == root_of(b) && begin(a) < end(b) && begin(b) < end(a);
+  return begin(a) < end(b) && begin(b) < end(a);
 }
 
 // Takes the descriptions of the slots, and lets the call point to them.

@@ -261,6 +261,16 @@ class OpKind(enum.IntEnum):
 
     SgdMomentumStep = 122
 
+    AmsgradStep = 124
+
+    ClipByNorm = 125
+
+    Unscale = 126
+
+    LossScaleUpdate = 127
+
+    DropoutBwd = 128
+
     Fill = 123
 
 class TensorSpec:
@@ -444,8 +454,9 @@ def kinds() -> dict[str, int]:
 
 def ops() -> list[dict[str, Any]]:
     """
-    What is known of each op: name, kind, inputs (the least and the most), outputs, in_place (pairs of an
-    output and the input that it may be), schema (of its attributes, or None), attrs_required, origin.
+    What is known of each op: name, kind, inputs (the least and the most), outputs, lists (how many inputs
+    and outputs, from the last one back, are lists), in_place (pairs of an output and the input that it may
+    be), schema (of its attributes, or None), attrs_required, origin.
     """
 
 def kernels(kind: OpKind | int | None = None) -> list[dict[str, Any]]:
@@ -502,6 +513,20 @@ def vector_bytes() -> int:
     """
     Return the bytes of the vectors that host kernels compute with: 64, 32 or 16.
     NPU_CUDA_VECTOR_BYTES limits them.
+    """
+
+def chain_compiler() -> dict[str, str]:
+    """
+    Return what compiles chains of pointwise ops for the GPU: description (of NVRTC) or absence (why there is
+    none), and cache, the folder of what it has compiled, which may be empty.
+    """
+
+def chain_text(inputs: list[TensorSpec], outputs: list[TensorSpec], schema_id: int, attrs_bytes: Buffer) -> str:
+    """Return the CUDA C++ of a call of Fused that has elements."""
+
+def compile_text(text: str, capability: int) -> bytes:
+    """
+    Compile CUDA C++ by NVRTC for a compute capability, such as 90, and return the cubin.
     """
 
 def register_kernel(kernel_id: str, kind: OpKind | int, device: str, priority: int, flags: int, launch: Callable[..., None], supported: Callable[..., str | None] | None = None, workspace_bytes: Callable[..., int] | None = None, origin: str = 'Python') -> None:

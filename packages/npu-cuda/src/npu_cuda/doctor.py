@@ -21,9 +21,9 @@ EXCHANGE = "__dlpack_c_exchange_api__"
 
 
 def all_checks() -> list[Check]:
-    """Return the checks of the native part, its devices, nvcc, and the exchange of tensors."""
+    """Return the checks of the native part, its devices, NVRTC, nvcc, and the exchange of tensors."""
     build = Check(TOPIC, "native part", State.OK, str(status()).partition("\n")[0])
-    return [build, *_device_checks(), _compiler_check(), _exchange_check()]
+    return [build, *_device_checks(), *_chain_checks(), _compiler_check(), _exchange_check()]
 
 
 def _device_checks() -> Iterator[Check]:
@@ -46,6 +46,13 @@ def _run_kernel(device: dict[str, Any]) -> str:
     if found != wanted:
         raise ValueError(f"EltwiseRelu of {given} is {found}")
     return f"{device['description']}: runs kernels"
+
+
+def _chain_checks() -> Iterator[Check]:
+    found = status()
+    if not found.cuda_absence:
+        state = State.ABSENT if found.chain_compiler["absence"] else State.OK
+        yield Check(TOPIC, "chains on cuda", state, found.chains())
 
 
 def _compiler_check() -> Check:

@@ -26,12 +26,15 @@ class Installation:
             ``sanitizer``; entries that do not apply are empty.
         devices: One dict per device that works: ``name``, ``description``, ``compute_capability``.
         cuda_absence: Why there is no CUDA device; empty if there is one.
+        chain_compiler: What compiles chains of pointwise ops for the GPU: ``description``, or ``absence``
+            with the reason why each op is a launch; ``cache``, the folder of what it has compiled.
         include: The folder of ``npu_cuda/kernel.h``.
     """
 
     build: dict[str, str]
     devices: list[dict[str, Any]]
     cuda_absence: str
+    chain_compiler: dict[str, str]
     include: str
 
     def __str__(self) -> str:
@@ -44,16 +47,25 @@ class Installation:
             f"nanobind  {self.build['nanobind']}",
             *(f"device    {device['name']}: {device['description']}" for device in self.devices),
             *([f"no cuda   {self.cuda_absence}"] if self.cuda_absence else []),
+            *([f"chains    {self.chains()}"] if not self.cuda_absence else []),
             f"headers   {self.include}",
         ]
         return "\n".join(rows)
+
+    def chains(self) -> str:
+        """Return how chains of pointwise ops run on the GPU, in a line."""
+        compiler = self.chain_compiler
+        if compiler["absence"]:
+            return f"one launch an op: {compiler['absence']}"
+        kept = f"kept in {compiler['cache']}" if compiler["cache"] else "not kept"
+        return f"one launch a chain, compiled by {compiler['description']}, {kept}"
 
 
 def status() -> Installation:
     """Return how npu-cuda was built and which devices it finds; print it to read it."""
     from npu_cuda import _C
 
-    return Installation(_C.build_info(), _C.devices(), _C.cuda_absence(), get_include())
+    return Installation(_C.build_info(), _C.devices(), _C.cuda_absence(), _C.chain_compiler(), get_include())
 
 
 def get_include() -> str:

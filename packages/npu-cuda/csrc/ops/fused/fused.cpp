@@ -7,8 +7,6 @@ namespace {
 
 using fusion::Plan;
 
-constexpr OpKind kFused{340};
-
 class FusedKernel final : public Kernel {
  public:
   FusedKernel() : Kernel({.kind = kFused, .id = "fused.host", .device = DeviceType::Host}) {}

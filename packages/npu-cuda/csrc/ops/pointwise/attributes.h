@@ -97,7 +97,7 @@ struct MseScale {
 // Of stochastic gradient descent, as torch.optim.SGD has them.
 struct Sgd {
   float lr = 1e-3f, momentum = 0, weight_decay = 0, dampening = 0;
-  uint32_t flags = 0;  // 1: Nesterov; 2: the first step, which starts the momentum
+  uint32_t flags = 0;  // 1: Nesterov; 2: the first step, which starts the momentum; 4: the objective grows
   static std::vector<AttrField> fields() {
     return {field("lr", &Sgd::lr), field("momentum", &Sgd::momentum), field("weight_decay", &Sgd::weight_decay),
             field("dampening", &Sgd::dampening), field("flags", &Sgd::flags)};
@@ -113,11 +113,29 @@ struct PlainSgd : Sgd {
 
 struct Adam {
   double lr = 1e-3, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0;
-  uint32_t flags = 0;  // 1: the decay of weights is apart from the gradient (AdamW)
+  uint32_t flags = 0;  // 1: the decay of weights is apart from the gradient (AdamW); 2: the objective grows
   static std::vector<AttrField> fields() {
     return {field("lr", &Adam::lr),   field("beta1", &Adam::beta1),
             field("beta2", &Adam::beta2), field("eps", &Adam::eps),
             field("weight_decay", &Adam::weight_decay), field("flags", &Adam::flags)};
+  }
+};
+
+// As torch.nn.utils.clip_grad_norm_ has them.
+struct ClipAttrs {
+  double max_norm = 1, eps = 1e-6;
+  static std::vector<AttrField> fields() {
+    return {field("max_norm", &ClipAttrs::max_norm), field("eps", &ClipAttrs::eps)};
+  }
+};
+
+// As torch.amp.GradScaler has them.
+struct LossScale {
+  double growth_factor = 2, backoff_factor = 0.5;
+  int64_t growth_interval = 2000;
+  static std::vector<AttrField> fields() {
+    return {field("growth_factor", &LossScale::growth_factor), field("backoff_factor", &LossScale::backoff_factor),
+            field("growth_interval", &LossScale::growth_interval)};
   }
 };
 

@@ -58,9 +58,7 @@ inline bool is_far(const TensorDesc& tensor) {
   return span_bytes(tensor) / item_bytes(tensor.dtype) >= int64_t{1} << 31;
 }
 
-template <class Fn, Class type>
-Status supported_nested(const OpCall& call) {
-  NPU_TRY((supported<Fn, type>(call)));
+inline Status expect_near(const OpCall& call) {
   bool has_far = call.outputs[0].numel >= int64_t{1} << 31;
   for (int i = 0; i < call.num_inputs; ++i) has_far |= is_far(call.inputs[i]);
   for (int i = 0; i < call.num_outputs; ++i) has_far |= is_far(call.outputs[i]);
@@ -68,21 +66,33 @@ Status supported_nested(const OpCall& call) {
 }
 
 template <class Fn, Class type>
-Status launch_nested(const OpCall& call) {
-  if (call.outputs[0].numel == 0) return {};
+Status supported_nested(const OpCall& call) {
+  NPU_TRY((supported<Fn, type>(call)));
+  return expect_near(call);
+}
+
+template <int kCount>
+NestedRows<kCount> nested_rows(const OpCall& call) {
   const Nest nest = nest_of(call);
-  NestedRows<kOperands<Fn>> rows{};
+  NestedRows<kCount> rows{};
   rows.rank = nest.rank;
   rows.numel = static_cast<uint32_t>(nest.numel);
   for (int axis = 0; axis < nest.rank; ++axis) {
     rows.shape[axis] = FastDivision(static_cast<uint32_t>(nest.shape[axis]));
-    for (int i = 0; i < kOperands<Fn>; ++i) rows.strides[i][axis] = static_cast<uint32_t>(nest.strides[i][axis]);
+    for (int i = 0; i < kCount; ++i) rows.strides[i][axis] = static_cast<uint32_t>(nest.strides[i][axis]);
   }
-  for (int i = 0; i < kOperands<Fn>; ++i) {
+  for (int i = 0; i < kCount; ++i) {
     rows.data[i] = operand_of(call, i).data;
     rows.element[i] = element_of(operand_of(call, i).dtype);
   }
-  return launch(nested<Fn, NumberOf<type>>, item_shape(nest.numel), call.stream, rows, attrs_of_call<Fn>(call));
+  return rows;
+}
+
+template <class Fn, Class type>
+Status launch_nested(const OpCall& call) {
+  if (call.outputs[0].numel == 0) return {};
+  return launch(nested<Fn, NumberOf<type>>, item_shape(call.outputs[0].numel), call.stream,
+                nested_rows<kOperands<Fn>>(call), attrs_of_call<Fn>(call));
 }
 
 template <class Fn, class X, class Y>

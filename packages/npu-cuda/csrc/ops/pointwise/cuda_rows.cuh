@@ -136,30 +136,42 @@ __device__ void write_element(Value<Number> value, void* data, Element element, 
   }
 }
 
-template <class Fn, class Number>
-__global__ void __launch_bounds__(kThreads) nested(const NestedRows<kOperands<Fn>> rows,
-                                                   const typename Fn::Attrs attrs) {
-  const uint32_t i = blockIdx.x * kThreads + threadIdx.x;
-  if (i >= rows.numel) return;
-  uint32_t at[kOperands<Fn>] = {};
-  uint32_t left = i;
+// The offset of each operand of element i.
+template <int kCount>
+__device__ void nested_offsets(const NestedRows<kCount>& rows, uint32_t i, uint32_t* at) {
+#pragma unroll
+  for (int k = 0; k < kCount; ++k) at[k] = 0;
 #pragma unroll
   for (int axis = 0; axis < NPU_MAX_RANK; ++axis) {
     if (axis == rows.rank) break;
     uint32_t index;
-    rows.shape[axis](left, &left, &index);
+    rows.shape[axis](i, &i, &index);
 #pragma unroll
-    for (int k = 0; k < kOperands<Fn>; ++k) at[k] += index * rows.strides[k][axis];
+    for (int k = 0; k < kCount; ++k) at[k] += index * rows.strides[k][axis];
   }
-  Value<Number> values[kInputs<Fn> + 1];
-#pragma unroll
-  for (int k = 0; k < kInputs<Fn>; ++k) values[k] = read_element<Number>(rows.data[k], rows.element[k], at[k]);
-  const auto results = apply<Fn>(attrs, values);
+}
+
+template <class Fn, class Number>
+__device__ void write_nested(const NestedRows<kOperands<Fn>>& rows, const Results<Value<Number>, kOutputs<Fn>>& results,
+                             const uint32_t* at) {
 #pragma unroll
   for (int k = 0; k < kOutputs<Fn>; ++k) {
     constexpr int first = kInputs<Fn>;
     write_element(results.of[k], rows.data[first + k], rows.element[first + k], at[first + k]);
   }
+}
+
+template <class Fn, class Number>
+__global__ void __launch_bounds__(kThreads) nested(const NestedRows<kOperands<Fn>> rows,
+                                                   const typename Fn::Attrs attrs) {
+  const uint32_t i = blockIdx.x * kThreads + threadIdx.x;
+  if (i >= rows.numel) return;
+  uint32_t at[kOperands<Fn>];
+  nested_offsets(rows, i, at);
+  Value<Number> values[kInputs<Fn> + 1];
+#pragma unroll
+  for (int k = 0; k < kInputs<Fn>; ++k) values[k] = read_element<Number>(rows.data[k], rows.element[k], at[k]);
+  write_nested<Fn>(rows, apply<Fn>(attrs, values), at);
 }
 
 }  // namespace npu::pointwise

@@ -118,27 +118,62 @@ NPU_INLINE V elu_bwd(V dy, V x, const EluAttrs& p) {
 // ---- optimizers ----
 
 template <class V>
-NPU_INLINE V sgd(V param, V grad, V lr, const Sgd& p) {
-  return param - lr * fma(p.weight_decay, param, grad);
+NPU_INLINE V sgd_slope(V param, V grad, const Sgd& p) {
+  return fma(p.weight_decay, param, (p.flags & 4) != 0 ? V(-grad) : grad);
 }
 
 template <class V>
-NPU_INLINE Results<V, 2> sgd_momentum(V param, V grad, V momentum, const Sgd& p) {
-  const V decayed = fma(p.weight_decay, param, grad);
-  const V next = (p.flags & 2) != 0 ? decayed : V(momentum * p.momentum + decayed * (1.0 - p.dampening));
-  const V step = (p.flags & 1) != 0 ? V(fma(next, p.momentum, decayed)) : next;
-  return {{param - p.lr * step, next}};
+NPU_INLINE V sgd(V param, V grad, V lr, const Sgd& p) {
+  return param - lr * sgd_slope(param, grad, p);
+}
+
+template <class V>
+NPU_INLINE Results<V, 2> sgd_momentum(V param, V grad, V momentum, V lr, const Sgd& p) {
+  const V slope = sgd_slope(param, grad, p);
+  const V next = (p.flags & 2) != 0 ? slope : V(momentum * p.momentum + slope * (1.0 - p.dampening));
+  const V step = (p.flags & 1) != 0 ? V(fma(next, p.momentum, slope)) : next;
+  return {{param - lr * step, next}};
+}
+
+// The new moments, and what the parameter is before its step.
+template <class V>
+NPU_INLINE Results<V, 3> adam_moments(V param, V grad, V m, V v, V lr, const Adam& p) {
+  const bool is_adamw = (p.flags & 1) != 0;
+  const V gradient = (p.flags & 2) != 0 ? V(-grad) : grad;
+  const V slope = is_adamw ? gradient : V(fma(param, p.weight_decay, gradient));
+  const V start = is_adamw ? V(param - lr * p.weight_decay * param) : param;
+  return {{start, m * p.beta1 + slope * (1 - p.beta1), v * p.beta2 + slope * slope * (1 - p.beta2)}};
 }
 
 // `inverse1` and `inverse2` are 1 / (1 - beta^step), of BiasCorr.
 template <class V>
+NPU_INLINE V adam_step(V start, V m, V v, V inverse1, V inverse2, V lr, const Adam& p) {
+  return start - lr * (m * inverse1) / (sqrt(v * inverse2) + p.eps);
+}
+
+template <class V>
 NPU_INLINE Results<V, 3> adam(V param, V grad, V m, V v, V inverse1, V inverse2, V lr, const Adam& p) {
-  const bool is_adamw = (p.flags & 1) != 0;
-  const V slope = is_adamw ? grad : V(fma(param, p.weight_decay, grad));
-  const V start = is_adamw ? V(param - lr * p.weight_decay * param) : param;
-  const V next_m = m * p.beta1 + slope * (1 - p.beta1);
-  const V next_v = v * p.beta2 + slope * slope * (1 - p.beta2);
-  return {{start - lr * (next_m * inverse1) / (sqrt(next_v * inverse2) + p.eps), next_m, next_v}};
+  const auto next = adam_moments(param, grad, m, v, lr, p);
+  return {{adam_step(next.of[0], next.of[1], next.of[2], inverse1, inverse2, lr, p), next.of[1], next.of[2]}};
+}
+
+// The step is divided by the largest second moment so far.
+template <class V>
+NPU_INLINE Results<V, 4> amsgrad(V param, V grad, V m, V v, V largest, V inverse1, V inverse2, V lr, const Adam& p) {
+  const auto next = adam_moments(param, grad, m, v, lr, p);
+  const V most = maximum(largest, next.of[2]);
+  return {{adam_step(next.of[0], next.of[1], most, inverse1, inverse2, lr, p), next.of[1], next.of[2], most}};
+}
+
+// Of scale and the count of steps since it changed: backs off where a gradient was not finite, and grows after an
+// interval of finite ones, unless it became infinite in float32.
+template <class V>
+NPU_INLINE Results<V, 2> loss_scale_update(V scale, V growth, V found_inf, const LossScale& p) {
+  constexpr double kRoundsToInfinity = 3.4028235677973366e38;
+  const V count = growth + 1, grown = scale * p.growth_factor;
+  const auto is_due = count == double(p.growth_interval);
+  const V next = select(is_due && grown < kRoundsToInfinity, grown, scale);
+  return {{select(found_inf != 0, scale * p.backoff_factor, next), select(found_inf != 0 || is_due, 0, count)}};
 }
 
 template <class V>

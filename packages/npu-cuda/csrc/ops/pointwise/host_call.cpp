@@ -95,6 +95,12 @@ class Walk {
     }
   }
 
+  void read_elements(const Cursor& at, int i, void* numbers, int64_t n) const {
+    const HostOperand& operand = call_.operands[i];
+    if (i > 0 || !call_.random) return operand.read(place(at, i), stride(i), numbers, n);
+    read_random(*call_.random, at.offset(i), stride(i), operand.number_bytes == 4 ? kFloat32 : kFloat64, numbers, n);
+  }
+
   void read() {
     bool has_rows = false;
     for (int i = 0; i < call_.nest.operands; ++i) {
@@ -102,15 +108,14 @@ class Walk {
       rows_[i] = is_direct(i) ? place(cursor_, i) : buffers_[i];
       if (is_direct(i) || operand.is_constant || i >= call_.inputs || has_block(i)) continue;
       if (is_copy() && is_direct(1) && !stays(i)) rows_[i] = place(cursor_, 1);
-      if (is_row(i)) operand.read(place(cursor_, i), stride(i), rows_[i], count_);
+      if (is_row(i)) read_elements(cursor_, i, rows_[i], count_);
       else has_rows = wants_rows_[i] = true;
     }
     if (is_copy() && !is_direct(1)) rows_[1] = rows_[0];
     if (!has_rows) return;
     each_row([&](const Cursor& at, int64_t done, int64_t n) {
       for (int i = 0; i < call_.inputs; ++i) {
-        const HostOperand& operand = call_.operands[i];
-        if (wants_rows_[i]) operand.read(place(at, i), stride(i), row_from(i, done), n);
+        if (wants_rows_[i]) read_elements(at, i, row_from(i, done), n);
       }
     });
     std::fill_n(wants_rows_, call_.inputs, false);
@@ -186,6 +191,14 @@ void choose_blocks(HostCall* made) {
   made->needs_blocks |= made->joins_rows;
 }
 
+// Where each operand of a call starts.
+struct Starts {
+  explicit Starts(const OpCall& call) {
+    for (int i = 0; i < call.num_inputs + call.num_outputs; ++i) data[i] = operand_of(call, i).data;
+  }
+  void* data[kMaxOperands];
+};
+
 }  // namespace
 
 HostCall host_call_of(const OpCall& call, const Class* types, std::span<const HostStep> steps) {
@@ -211,10 +224,9 @@ HostCall host_call_of(const Nest& nest, const OpCall& call, const Class* types, 
 }
 
 void run_on_host(const HostCall& host_call, const OpCall& call) {
-  void* data[kMaxOperands];
-  for (int i = 0; i < host_call.nest.operands; ++i) data[i] = operand_of(call, i).data;
+  const Starts starts(call);
   parallel_for(call.outputs[0].numel, kLeastOfAThread,
-               [&](int64_t begin, int64_t end) { Walk(host_call, data, begin, end).run(); });
+               [&](int64_t begin, int64_t end) { Walk(host_call, starts.data, begin, end).run(); });
 }
 
 void run_window(const HostCall& host_call, void* const* data, int64_t rows, int64_t columns) {
@@ -233,14 +245,20 @@ Status run_on_host(const OpCall& call, Class type, ComputeRow compute, const voi
     compute(rows, rows + call.num_inputs, n, attrs);
     return {};
   }
-  HostStep step{compute, attrs, call.num_inputs, call.num_outputs};
-  Class types[kMaxOperands];
-  for (int i = 0; i < kMaxOperands; ++i) {
-    step.rows[i] = static_cast<uint8_t>(i);
-    types[i] = type;
-  }
-  run_on_host(host_call_of(call, types, {&step, 1}), call);
+  const OneStep one(call, type, compute, attrs);
+  run_on_host(host_call_of(call, one.types, {&one.step, 1}), call);
   return {};
+}
+
+void run_on_host(const OpCall& call, Class type, ComputeRow compute, const void* attrs, int64_t begin, int64_t end) {
+  void* rows[kMaxOperands];
+  if (are_rows(call, type, call.outputs[0].numel, rows)) {
+    const int64_t offset = begin * (type == kFloat32 ? 4 : 8);
+    for (int i = 0; i < call.num_inputs + call.num_outputs; ++i) rows[i] = static_cast<char*>(rows[i]) + offset;
+    return compute(rows, rows + call.num_inputs, end - begin, attrs);
+  }
+  const OneStep one(call, type, compute, attrs);
+  Walk(host_call_of(call, one.types, {&one.step, 1}), Starts(call).data, begin, end).run();
 }
 
 }  // namespace npu::pointwise

@@ -7,6 +7,7 @@
 
 #include "ops/pointwise/host_rows.h"
 #include "ops/pointwise/nest.h"
+#include "ops/pointwise/philox.h"
 
 namespace npu::pointwise {
 
@@ -35,6 +36,22 @@ struct HostOperand {
   bool repeats;      // every row has the same elements
 };
 
+// A step whose operands are those of the call.
+struct OneStep {
+  OneStep(const OpCall& call, Class type, ComputeRow compute, const void* attrs)
+      : step{compute, attrs, call.num_inputs, call.num_outputs} {
+    for (int i = 0; i < kMaxOperands; ++i) {
+      step.rows[i] = static_cast<uint8_t>(i);
+      types[i] = type;
+    }
+  }
+  HostStep step;
+  Class types[kMaxOperands];
+};
+
+// The random numbers of n places, `stride` apart, in a class of real numbers.
+void read_random(const RandomKey& key, int64_t place, int64_t stride, Class type, void* numbers, int64_t n);
+
 // A call but for the addresses of its tensors.
 struct HostCall {
   Nest nest;
@@ -43,6 +60,7 @@ struct HostCall {
   HostOperand operands[kMaxOperands];
   bool needs_blocks;
   bool joins_rows;  // a block has several rows, else at most one
+  const RandomKey* random = nullptr;  // of operand 0, which has no memory: its offsets are places of random numbers
 };
 
 // `types`: what each operand of the call is computed in.
@@ -58,5 +76,7 @@ void run_window(const HostCall& host_call, void* const* data, int64_t rows, int6
 
 // Of one step, whose operands are those of the call; without `compute` its result is its input.
 Status run_on_host(const OpCall& call, Class type, ComputeRow compute, const void* attrs);
+// Of these elements of it, on this thread.
+void run_on_host(const OpCall& call, Class type, ComputeRow compute, const void* attrs, int64_t begin, int64_t end);
 
 }  // namespace npu::pointwise

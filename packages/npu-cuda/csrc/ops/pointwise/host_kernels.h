@@ -72,10 +72,16 @@ void load_attrs(const OpCall& call, void* attrs) {
 }
 
 template <class Fn, Class type>
+Recording record_loaded(const void* attrs) {
+  return record<Fn, NumberOf<type>>(*static_cast<const typename Fn::Attrs*>(attrs));
+}
+
+template <class Fn, Class type>
 void add_op(std::vector<HostOp>* ops) {
   if constexpr ((Fn::row.classes & type) != 0) {
     const KernelFunctions functions{supported<Fn, type>, launch<Fn, type>, cost<Fn>};
-    ops->push_back({Fn::row, type, computed_by<Fn, NumberOf<type>>(), load_attrs<Fn>, functions});
+    ops->push_back({Fn::row, type, computed_by<Fn, NumberOf<type>>(), load_attrs<Fn>,
+                    record_loaded<Fn, type>, functions});
   }
 }
 

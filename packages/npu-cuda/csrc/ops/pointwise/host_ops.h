@@ -1,8 +1,10 @@
-// The pointwise ops of the host: an op computed in one class is one of them.
+// The pointwise ops of the host: an op computed in one class is one of them. And, for code that is made at run
+// time, the instructions of each.
 #pragma once
 
 #include "core/kernel.h"
 #include "ops/pointwise/host_call.h"
+#include "ops/pointwise/recorder.h"
 
 namespace npu::pointwise {
 
@@ -13,7 +15,8 @@ struct HostOp {
   Class type;
   ComputeRow compute;
   void (*load_attrs)(const OpCall& call, void* attrs);  // for compute; at most kMostAttrBytes
-  KernelFunctions functions;                            // of the op alone
+  Recording (*record)(const void* attrs);
+  KernelFunctions functions;  // of the op alone
 };
 
 // Those of one op in the order of their classes.

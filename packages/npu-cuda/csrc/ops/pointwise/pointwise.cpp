@@ -9,17 +9,6 @@ namespace npu::pointwise {
 namespace {
 
 template <class Fn>
-Recording record() {
-  Recording recording;
-  const Recorder::Scope scope(&recording);
-  std::vector<Recorder> inputs;
-  for (int i = 0; i < kInputs<Fn>; ++i) inputs.push_back(Recorder::load(i));
-  const auto results = apply<Fn>(typename Fn::Attrs{}, inputs.data());
-  for (const Recorder& result : results.of) recording.results.push_back(result.place);
-  return recording;
-}
-
-template <class Fn>
 Description describe() {
   std::optional<AttrSchema> schema;
   if (!Fn::row.schema.empty()) {
@@ -27,7 +16,7 @@ Description describe() {
     const char name[5] = {letters[0], letters[1], letters[2], letters[3], 0};
     schema = make_schema<typename Fn::Attrs>(name, Fn::Attrs::fields());
   }
-  return {Fn::row, std::move(schema), requires { Fn::Attrs::kRequired; }, record<Fn>()};
+  return {Fn::row, std::move(schema), requires { Fn::Attrs::kRequired; }, record<Fn, float>({})};
 }
 
 template <class... Fns>

@@ -40,6 +40,18 @@ Status check_tensors(const Row& row, Class type, const OpCall& call);
 // The part of it that is about dtypes.
 Status check_dtypes(const Row& row, Class type, const OpCall& call);
 
+// The instructions of an op that computes in such numbers.
+template <class Fn, class Number>
+Recording record(const typename Fn::Attrs& attrs) {
+  Recording recording;
+  const RecorderScope scope(&recording);
+  std::vector<Recorder<Number>> inputs;
+  for (int i = 0; i < kInputs<Fn>; ++i) inputs.push_back(Recorder<Number>::load(i));
+  const auto results = apply<Fn>(attrs, inputs.data());
+  for (const Recorder<Number>& result : results.of) recording.results.push_back(result.place);
+  return recording;
+}
+
 template <class Fn>
 typename Fn::Attrs attrs_of_call(const OpCall& call) {
   auto attrs = attrs_of<typename Fn::Attrs>(call);

@@ -5,7 +5,7 @@
 
 namespace npu::pointwise {
 
-thread_local Recording* Recorder::current = nullptr;
+thread_local Recording* RecorderScope::current = nullptr;
 
 int Recording::add(Instruction instruction) {
   const auto is_same = [&](const Instruction& each) {
@@ -27,12 +27,6 @@ int64_t Recording::flops() const {
     count += each.name == "fma" ? 2 : 1;
   }
   return count;
-}
-
-Recorder Recorder::call(const char* name, const std::vector<Recorder>& operands) {
-  Instruction instruction{name, {}};
-  for (const Recorder& operand : operands) instruction.operands.push_back(operand.place);
-  return Recorder(std::move(instruction));
 }
 
 }  // namespace npu::pointwise

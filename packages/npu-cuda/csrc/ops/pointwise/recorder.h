@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace npu::pointwise {
@@ -25,23 +26,28 @@ struct Recording {
   int64_t flops() const;
 };
 
+// While one lives, the recorders of this thread write into its recording.
+class RecorderScope {
+ public:
+  explicit RecorderScope(Recording* recording) : before_(current) { current = recording; }
+  RecorderScope(const RecorderScope&) = delete;
+  RecorderScope& operator=(const RecorderScope&) = delete;
+  ~RecorderScope() { current = before_; }
+
+  static int add(Instruction instruction) { return current->add(std::move(instruction)); }
+
+ private:
+  Recording* before_;
+  static thread_local Recording* current;
+};
+
+// L: the numbers that it stands for; some expressions are others for integers.
+template <class L>
 class Recorder {
  public:
-  using Lane = float;
+  using Lane = L;
 
-  // While one lives, the recorders of this thread write into its recording.
-  class Scope {
-   public:
-    explicit Scope(Recording* recording) : before_(current) { current = recording; }
-    Scope(const Scope&) = delete;
-    Scope& operator=(const Scope&) = delete;
-    ~Scope() { current = before_; }
-
-   private:
-    Recording* before_;
-  };
-
-  Recorder(double constant) : place(current->add({"constant", {}, constant})) {}
+  Recorder(double constant) : place(RecorderScope::add({"constant", {}, constant})) {}
   static Recorder load(int input) { return Recorder(Instruction{"load", {}, double(input)}); }
 
   int place;  // of the instruction
@@ -91,10 +97,12 @@ class Recorder {
   friend Recorder trunc(Recorder a) { return call("trunc", {a}); }
 
  private:
-  explicit Recorder(Instruction instruction) : place(current->add(std::move(instruction))) {}
-  static Recorder call(const char* name, const std::vector<Recorder>& operands);
-
-  static thread_local Recording* current;
+  explicit Recorder(Instruction instruction) : place(RecorderScope::add(std::move(instruction))) {}
+  static Recorder call(const char* name, const std::vector<Recorder>& operands) {
+    Instruction instruction{name, {}};
+    for (const Recorder& operand : operands) instruction.operands.push_back(operand.place);
+    return Recorder(std::move(instruction));
+  }
 };
 
 }  // namespace npu::pointwise

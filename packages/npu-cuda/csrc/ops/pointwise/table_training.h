@@ -33,14 +33,26 @@ OP(121, MseBwd, kReal, (V dy, V pred, V target), (dx), MseScale, "MSEB", p.facto
 OP(7, SgdStep, kReal, (V param, V grad), (param), PlainSgd, "SGDS", sgd(param, grad, V(p.lr), p))
 OP(7, SgdStepLr, kReal, (V param, V grad, V lr), (param), PlainSgd, "SGDS", sgd(param, grad, lr, p))
 OP(122, SgdMomentumStep, kReal, (V param, V grad, V momentum), (param, momentum), Sgd, "SGDM",
-   sgd_momentum(param, grad, momentum, p))
+   sgd_momentum(param, grad, momentum, V(p.lr), p))
+OP(122, SgdMomentumStepLr, kReal, (V param, V grad, V momentum, V lr), (param, momentum), Sgd, "SGDM",
+   sgd_momentum(param, grad, momentum, lr, p))
 OP(10, AdamStep, kReal, (V param, V grad, V m, V v, V bc1_inv, V bc2_inv), (param, m, v), Adam, "ADAM",
    adam(param, grad, m, v, bc1_inv, bc2_inv, V(p.lr), p))
 OP(10, AdamStepLr, kReal, (V param, V grad, V m, V v, V bc1_inv, V bc2_inv, V lr), (param, m, v), Adam, "ADAM",
    adam(param, grad, m, v, bc1_inv, bc2_inv, lr, p))
-OP(11, StepInc, kWhole, (V step), (step), None, "", step + 1)
+OP(124, AmsgradStep, kReal, (V param, V grad, V m, V v, V largest, V bc1_inv, V bc2_inv), (param, m, v, largest),
+   Adam, "AMSG", amsgrad(param, grad, m, v, largest, bc1_inv, bc2_inv, V(p.lr), p))
+OP(124, AmsgradStepLr, kReal, (V param, V grad, V m, V v, V largest, V bc1_inv, V bc2_inv, V lr),
+   (param, m, v, largest), Adam, "AMSG", amsgrad(param, grad, m, v, largest, bc1_inv, bc2_inv, lr, p))
+OP(11, StepInc, kAny, (V step), (step), None, "", step + 1)
 OP(12, BiasCorr, kDouble, (V step), (bc1_inv, bc2_inv), Betas, "BCOR",
    bias_correction(step, p.beta1), bias_correction(step, p.beta2))
+OP(125, ClipByNorm, kReal, (V grad, V norm), (grad), ClipAttrs, "CLPN",
+   grad * minimum(1 / (norm + p.eps) * p.max_norm, 1))
+OP(126, Unscale, kReal, (V grad, V inv_scale), (grad), None, "", select(inv_scale == 1, grad, grad * inv_scale))
+OP(127, LossScaleUpdate, kDouble, (V scale, V growth, V found_inf), (scale, growth), LossScale, "LSUP",
+   loss_scale_update(scale, growth, found_inf, p))
+OP(128, DropoutBwd, kReal, (V dy, V mask), (dx), Scaling, "DRPB", dy * (mask * p.value))
 OP(9, GradZero, kAny, (), (y), None, "", 0)
 OP(123, Fill, kAny, (), (y), Content, "FILL", p.value)
 OP(8, Cast, kCast, (V x), (y), None, "", x)

@@ -14,6 +14,11 @@ from npu_ir.plugins.backend import BackendOp, Operand, Temporary
 _FORWARD = ("input", "weight", "bias", "running_mean", "running_var")
 _BACKWARD = ("grad_out", "input", "weight", "running_mean", "running_var", "save_mean", "save_invstd")
 _RUNNING = 1  # of the flags: statistics are given
+# Ops whose fourth result is memory for kernels of other libraries, of no bytes here.
+_WITH_UPDATE, _NO_UPDATE = (
+    "aten._batch_norm_with_update_functional.default",
+    "aten._batch_norm_no_update.default",
+)
 
 Rule = Callable[[OpNode, Pack], "list[BackendOp] | str"]
 
@@ -32,8 +37,10 @@ def _lower_forward(node: OpNode, pack: Pack) -> list[BackendOp] | str:
     schema_id, attrs = pack("BNEP", eps=_number(node, "eps"), flags=0 if is_training else _RUNNING)
     inputs = (x, *affine, *(() if is_training else running))
     norm = BackendOp("BatchNormFwd", inputs, results, (node,), schema_id=schema_id, attrs=attrs)
-    ops = [norm, *(BackendOp("GradZero", (), (y,), (node,)) for y in node.outputs[1:3] if y not in results)]
-    if len(node.outputs) == 5:
+    reserved = node.outputs[3:4] if node.op_type in (_WITH_UPDATE, _NO_UPDATE) else ()
+    unused = (*(y for y in node.outputs[1:3] if y not in results), *reserved)
+    ops = [norm, *(BackendOp("GradZero", (), (y,), (node,)) for y in unused)]
+    if len(node.outputs) >= 5:
         ops += _updates(node, pack, x, running, results[1], is_training=is_training)
     return ops
 
@@ -50,14 +57,14 @@ def _updates(
     """Return the ops of the new running statistics: a part of the way to those of the batch."""
     if not is_training:
         return [
-            BackendOp("Copy", (a,), (b,), (node,)) for a, b in zip(running, node.outputs[3:], strict=True)
+            BackendOp("Copy", (a,), (b,), (node,)) for a, b in zip(running, node.outputs[-2:], strict=True)
         ]
     variance = Temporary(f"{node.name}.variance", running[1].tensor_type)
     axes = (1 << x.tensor_type.rank) - 1 - 2
     schema_id, attrs = pack("RDVR", axes=axes, correction=1.0)
     ops = [BackendOp("Var", (x,), (variance,), (node,), schema_id=schema_id, attrs=attrs)]
     schema_id, attrs = pack("LRPN", weight=_number(node, "momentum"))
-    for old, now, new in zip(running, (mean, variance), node.outputs[3:], strict=True):
+    for old, now, new in zip(running, (mean, variance), node.outputs[-2:], strict=True):
         ops.append(BackendOp("LerpScalar", (old, now), (new,), (node,), schema_id=schema_id, attrs=attrs))
     return ops
 
@@ -68,7 +75,9 @@ def _lower_backward(node: OpNode, pack: Pack) -> list[BackendOp] | str:
     mask: Any = node.attrs.get("output_mask", (True, True, True))
     if not all(mask):
         return f"three gradients are computed, not {list(mask)}"
-    is_training = bool(node.attrs.get("train"))
+    if "save_var" in tensors:  # of batch_norm_backward, where it is the same
+        tensors["save_invstd"] = tensors["save_var"]
+    is_training = bool(node.attrs.get("train", node.attrs.get("update")))
     names = ("save_mean", "save_invstd") if is_training else ("running_mean", "running_var")
     if not all(name in tensors for name in names):
         return f"its gradient takes {' and '.join(names)}"
@@ -85,7 +94,7 @@ def _tensors_of(node: OpNode, names: tuple[str, ...]) -> dict[str, Value]:
 
 
 def _is_training(node: OpNode) -> bool:
-    return bool(node.attrs.get("training", "no_training" not in node.op_type))
+    return bool(node.attrs.get("training", "no_training" not in node.op_type and node.op_type != _NO_UPDATE))
 
 
 def _results(node: OpNode, *, is_training: bool) -> tuple[Operand, ...]:
@@ -114,5 +123,8 @@ BATCH_NORM_RULES: Mapping[str, tuple[Rule, ...]] = {
             "_native_batch_norm_legit_functional.default",
         )
     },
+    _WITH_UPDATE: (_lower_forward,),
+    _NO_UPDATE: (_lower_forward,),
     "aten.native_batch_norm_backward.default": (_lower_backward,),
+    "aten.batch_norm_backward.default": (_lower_backward,),
 }

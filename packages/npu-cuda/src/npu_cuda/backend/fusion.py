@@ -1,7 +1,7 @@
-"""Fusion of pointwise ops on the host: ops over one shape become one, which passes over memory once.
+"""Fusion of pointwise ops: ops over one shape become one, which passes over memory once.
 
-What only they read stays in the first cache. Those that follow a product by a packed matrix become steps of
-it. The results are those of the ops one by one, to the bit.
+What only they read stays in the first cache of the CPU, or in registers of the GPU. Those that follow a
+product by a packed matrix become steps of it. The results are those of the ops one by one, to the bit.
 """
 
 from __future__ import annotations
@@ -37,14 +37,15 @@ class _Unit:
     shape: tuple[int, ...] | None  # None: nothing joins it
 
 
-def fuse(ops: Sequence[BackendOp], results: Iterable[Operand]) -> list[BackendOp]:
+def fuse(ops: Sequence[BackendOp], results: Iterable[Operand], device: str) -> list[BackendOp]:
     """Return ops that compute the same, pointwise ops over one shape joined.
 
     Args:
-        ops: In execution order, with their kernels for the host.
+        ops: In execution order, with their kernels.
         results: What is read after them.
+        device: "host" or "cuda", whose kernels they have.
     """
-    units = _units(ops)
+    units = _units(ops, device)
     unit_of = {id(op): unit for unit in units for op in unit.ops}
     read_outside = set(results)
     producers = {operand: op for op in ops for operand in op.outputs}
@@ -52,14 +53,14 @@ def fuse(ops: Sequence[BackendOp], results: Iterable[Operand]) -> list[BackendOp
         for operand in op.inputs:
             if operand in producers and unit_of[id(producers[operand])] is not unit_of[id(op)]:
                 read_outside.add(operand)
-    return [op for unit in units for op in _joined(unit.ops, read_outside)]
+    return [op for unit in units for op in _joined(unit.ops, read_outside, device)]
 
 
-def _units(ops: Sequence[BackendOp]) -> list[_Unit]:
+def _units(ops: Sequence[BackendOp], device: str) -> list[_Unit]:
     units: list[_Unit] = []
     writers: dict[Operand, _Unit] = {}
     for op in ops:
-        shape = _product_shape(op) or _iteration_shape(op)
+        shape = _product_shape(op) or _iteration_shape(op, device)
         read = [writers[operand] for operand in op.inputs if operand in writers]
         last_read = max(read, key=lambda unit: unit.place, default=None)
         unit = next(
@@ -79,19 +80,19 @@ def _units(ops: Sequence[BackendOp]) -> list[_Unit]:
 
 
 @functools.cache
-def _fusable_kernels() -> frozenset[str]:
+def _fusable_kernels(device: str) -> frozenset[str]:
     kinds = {row["kind"] for row in _C.pointwise_ops()}
     names = {name for name, kind in _C.kinds().items() if int(kind) in kinds}
     return frozenset(
         kernel["id"]
         for kernel in _C.kernels()
-        if kernel["origin"] == "npu-cuda" and kernel["device"] == "host" and kernel["op"] in names
+        if kernel["origin"] == "npu-cuda" and kernel["device"] == device and kernel["op"] in names
     )
 
 
-def _iteration_shape(op: BackendOp) -> tuple[int, ...] | None:
+def _iteration_shape(op: BackendOp, device: str) -> tuple[int, ...] | None:
     """Return the shape that a pointwise op runs over; None if it is not fused."""
-    if op.kernel not in _fusable_kernels() or op.overwrites:
+    if op.kernel not in _fusable_kernels(device) or op.overwrites:
         return None
     types = [tensor_type(operand) for operand in (*op.inputs, *op.outputs)]
     shape = types[-1].static_shape
@@ -108,28 +109,28 @@ def _product_shape(op: BackendOp) -> tuple[int, ...] | None:
     return result.static_shape if left.dtype == result.dtype else None
 
 
-def _joined(ops: Sequence[BackendOp], read_outside: Collection[Operand]) -> Iterator[BackendOp]:
+def _joined(ops: Sequence[BackendOp], read_outside: Collection[Operand], device: str) -> Iterator[BackendOp]:
     """Yield the ops as one, or as several where one would have too many tensors."""
     if len(ops) == 1:
         yield ops[0]
         return
-    fused = _fused_op(ops, read_outside) if len(ops) <= _MOST_STEPS else None
+    fused = _fused_op(ops, read_outside, device) if len(ops) <= _MOST_STEPS else None
     if fused is not None:
         yield fused
         return
     middle = len(ops) // 2
     halves = ops[:middle], ops[middle:]
     between = {operand for op in halves[1] for operand in op.inputs}
-    yield from _joined(halves[0], {*read_outside, *between})
-    yield from _joined(halves[1], read_outside)
+    yield from _joined(halves[0], {*read_outside, *between}, device)
+    yield from _joined(halves[1], read_outside, device)
 
 
-def _fused_op(ops: Sequence[BackendOp], read_outside: Collection[Operand]) -> BackendOp | None:
+def _fused_op(ops: Sequence[BackendOp], read_outside: Collection[Operand], device: str) -> BackendOp | None:
     product = ops[0] if ops[0].kind == PRODUCT else None
     steps = ops[1:] if product else ops
     written = [operand for op in steps for operand in op.outputs]
     inputs = dict.fromkeys(operand for op in steps for operand in op.inputs if operand not in set(written))
-    kind, kernel, has_bias = FUSED, "fused.host", b""
+    kind, kernel, has_bias = FUSED, f"fused.{device}", b""
     given: Sequence[Operand] = ()
     if product:
         kind, kernel, given = PRODUCT, product.kernel, product.inputs
@@ -149,7 +150,7 @@ def _fused_op(ops: Sequence[BackendOp], read_outside: Collection[Operand]) -> Ba
     nodes = tuple(dict.fromkeys(node for op in ops for node in op.nodes))
     read = (*given, *(operand for operand in inputs if product is None or operand is not product.outputs[0]))
     fused = BackendOp(kind, read, tuple(outputs), nodes, kernel, schema_id, packed)
-    return fused if outputs and select_kernel(fused, "host", 0)[0] else None
+    return fused if outputs and select_kernel(fused, device, 0)[0] else None
 
 
 def _step(op: BackendOp, numbers: dict[Operand, int]) -> bytes:

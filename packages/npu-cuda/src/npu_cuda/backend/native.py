@@ -161,7 +161,7 @@ class HostBackend(NativeBackend):
         return [torch.device("cpu")]
 
     def lower(self, graph: Graph) -> Sequence[BackendOp]:
-        return fuse(super().lower(graph), graph.outputs)
+        return fuse(super().lower(graph), graph.outputs, self.name)
 
     def prepare(self, graph: Graph, ops: Sequence[BackendOp], device: torch.device) -> PreparedProgram:
         _C.set_thread_count(torch.get_num_threads())
@@ -190,6 +190,12 @@ class CudaBackend(NativeBackend):
         if isinstance(ops, str):
             return ops
         return next((reason for op in ops if (reason := _slow_product(op))), None)
+
+    def lower(self, graph: Graph) -> Sequence[BackendOp]:
+        ops = super().lower(graph)
+        if _C.chain_compiler()["absence"]:
+            return ops
+        return fuse(ops, graph.outputs, self.name)
 
     def absence(self) -> str:
         return _C.cuda_absence() or "the installed PyTorch finds no CUDA device"

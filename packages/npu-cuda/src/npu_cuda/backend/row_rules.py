@@ -18,8 +18,6 @@ def _softmax(kind: str, schema: str) -> Rule:
     def lower(node: OpNode, pack: Pack) -> Lowered:
         build = OpBuilder(node, pack, "self")
         source, result = build.type(node.inputs[0]).dtype, build.type(node.outputs[0]).dtype
-        if node.attrs.get("half_to_float"):
-            return f"{kind} has no half_to_float=True"
         if source != result and result not in (torch.float32, torch.float64):
             return f"PyTorch rounds {source} to {result} before {kind}"
         if source is torch.float64 and result is torch.float32:

@@ -13,6 +13,7 @@ from npu_cuda.backend.batch_norm_rules import BATCH_NORM_RULES
 from npu_cuda.backend.conv_rules import CONV_RULES
 from npu_cuda.backend.index_rules import INDEX_RULES
 from npu_cuda.backend.loss_rules import LOSS_RULES
+from npu_cuda.backend.optimizer_rules import OPTIMIZER_RULES
 from npu_cuda.backend.pointwise_rules import ELEMENTWISE_RULES, Condition, ElementwiseRule, Pack
 from npu_cuda.backend.reduction_rules import REDUCTION_RULES, lower_mse_loss
 from npu_cuda.backend.row_rules import ROW_RULES
@@ -156,6 +157,7 @@ RULES: dict[str, tuple[Rule, ...]] = {
     **INDEX_RULES,
     **CONV_RULES,
     **ATTENTION_RULES,
+    **OPTIMIZER_RULES,
     "aten.clone.default": (_lower_copy,),
     "aten.contiguous.default": (lower_view, _lower_copy),
     "aten._to_copy.default": (_lower_copy,),

@@ -7,6 +7,7 @@ memory of its input.
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping, Sequence
 
 import torch
 
@@ -15,7 +16,8 @@ from npu_cuda.backend.tensor_views import tensor_type
 from npu_ir import OpNode, TensorType
 from npu_ir.core.storage import shares_storage
 from npu_ir.errors import ExecutionError
-from npu_ir.ops.execution import execute_node
+from npu_ir.ops.execution import binding_of, execute_node, run_op
+from npu_ir.ops.schema import find_op
 from npu_ir.plugins.backend import BackendOp, Operand, Temporary
 
 VIEW = "View"
@@ -23,6 +25,7 @@ _META = torch.device("meta")
 
 # Ops whose outputs are views of their one tensor, in each call or for some strides.
 _VIEW_OPS = (
+    "aten._unsafe_view.default",
     "aten.alias.default",
     "aten.chunk.default",
     "aten.contiguous.default",
@@ -53,11 +56,30 @@ _VIEW_OPS = (
 )
 # Those that copy a tensor, in the order of its elements, whose strides do not allow the view.
 _COPYING_OPS = ("aten.flatten.using_ints", "aten.reshape.default")
+# Those that copy what another op views.
+_COPIED_VIEWS: Mapping[str, str] = {
+    **{
+        f"aten.{name}_copy.{overload}": f"aten.{name}.{overload}"
+        for name, overload in (
+            ("alias", "default"), ("detach", "default"), ("diagonal", "default"), ("expand", "default"),
+            ("narrow", "default"), ("permute", "default"), ("select", "int"), ("split", "Tensor"),
+            ("split_with_sizes", "default"), ("squeeze", "default"), ("squeeze", "dim"), ("squeeze", "dims"),
+            ("t", "default"), ("transpose", "int"), ("unbind", "int"), ("unsqueeze", "default"),
+        )
+    },
+    "aten.view_copy.default": "aten.reshape.default",  # it takes any strides
+}  # fmt: skip
 
 
 def view_offsets(op: BackendOp) -> tuple[int, ...]:
     """Return where each output of a `VIEW` starts, in elements from the start of its input."""
     return struct.unpack(f"<{len(op.outputs)}q", op.attrs)
+
+
+def view_of(node: OpNode, source: Operand, outputs: Sequence[Operand], offsets: Sequence[int]) -> BackendOp:
+    """Return the op of views of a tensor that start at these elements of it."""
+    attrs = struct.pack(f"<{len(offsets)}q", *offsets)
+    return BackendOp(VIEW, (source,), tuple(outputs), (node,), attrs=attrs)
 
 
 def lower_view(node: OpNode, pack: Pack) -> list[BackendOp] | str:  # noqa: ARG001 - it has no kernel
@@ -73,15 +95,37 @@ def lower_view(node: OpNode, pack: Pack) -> list[BackendOp] | str:  # noqa: ARG0
     if [TensorType.of(result) for result in results] != [output.type for output in node.outputs]:
         return f"the strides of {node.op_type} of {type} are not those of its type"
     if all(shares_storage(result, source) for result in results):
-        return [_view(node, value, [result.storage_offset() for result in results])]
+        return [view_of(node, value, node.outputs, [result.storage_offset() for result in results])]
     if node.op_type not in _COPYING_OPS:
         return f"{node.op_type} of {type} is a copy"
     in_order = Temporary(f"{node.name}.copy", TensorType(type.shape, type.dtype))
-    return [BackendOp("Copy", (value,), (in_order,), (node,)), _view(node, in_order, [0])]
+    return [BackendOp("Copy", (value,), (in_order,), (node,)), view_of(node, in_order, node.outputs, [0])]
 
 
-def _view(node: OpNode, source: Operand, offsets: list[int]) -> BackendOp:
-    return BackendOp(VIEW, (source,), node.outputs, (node,), attrs=struct.pack(f"<{len(offsets)}q", *offsets))
+def _lower_copied_view(node: OpNode, pack: Pack) -> list[BackendOp] | str:  # noqa: ARG001 - it has no attributes
+    """Return a view, and a copy of each of its parts."""
+    copying, viewing = find_op(node.op_type), find_op(_COPIED_VIEWS[node.op_type])
+    if copying is None or viewing is None or len(node.inputs) != 1:
+        return f"this PyTorch has no {_COPIED_VIEWS[node.op_type]}"
+    (value,) = node.inputs
+    type = tensor_type(value)
+    source = torch.empty_strided(type.static_shape, type.static_strides, dtype=type.dtype, device=_META)
+    parts = run_op(viewing, binding_of(node, copying), [source], _META)
+    if not all(shares_storage(part, source) for part in parts):
+        return f"{node.op_type} of {type} is no copy of a view"
+    views = tuple(
+        Temporary(f"{output.name}.view", TensorType.of(part))
+        for output, part in zip(node.outputs, parts, strict=True)
+    )
+    view = view_of(node, value, views, [part.storage_offset() for part in parts])
+    copies = (
+        BackendOp("Copy", (part,), (output,), (node,))
+        for part, output in zip(views, node.outputs, strict=True)
+    )
+    return [view, *copies]
 
 
-VIEW_RULES = dict.fromkeys(_VIEW_OPS, (lower_view,))
+VIEW_RULES = {
+    **dict.fromkeys(_VIEW_OPS, (lower_view,)),
+    **dict.fromkeys(_COPIED_VIEWS, (_lower_copied_view,)),
+}

@@ -22,8 +22,9 @@ def misuses(op: str, case: Case) -> Iterator[Refusal]:
     inputs, outputs = case.inputs, case.outputs
     if least > 0:
         yield Refusal("an input is missing", inputs[: least - 1], outputs, "InvalidArgument", takes)
-    too_many = ((inputs or outputs) * (most + 1))[: most + 1]
-    yield Refusal("an input too many", too_many, outputs, "InvalidArgument", takes)
+    if info["lists"] == (0, 0) or info["lists"][1]:  # else a list has any length
+        too_many = ((inputs or outputs) * (most + 1))[: most + 1]
+        yield Refusal("an input too many", too_many, outputs, "InvalidArgument", takes)
     yield Refusal("no output", inputs, (), "InvalidArgument", takes)
     yield Refusal("an output too many", inputs, outputs * 2, "InvalidArgument", takes)
     for name, raw, text in _wrong_attrs(info["schema"]):

@@ -34,9 +34,11 @@ def run_case(row: OpRow, case: Case, device: str) -> Iterator[Outcome]:
 
 
 def kernels_of(row: OpRow, device: str) -> list[str]:
-    """Return the ids of the kernels of an op for a device, by descending priority."""
+    """Return the ids of the kernels of an op for a device that can run here, by descending priority."""
     kind = device.partition(":")[0]
-    return [kernel["id"] for kernel in _C.kernels(_C.kinds()[row.op]) if kernel["device"] == kind]
+    absent = "fused.cuda" if _C.chain_compiler()["absence"] else None
+    kernels = _C.kernels(_C.kinds()[row.op])
+    return [kernel["id"] for kernel in kernels if kernel["device"] == kind and kernel["id"] != absent]
 
 
 def is_emulated(device: str) -> bool:

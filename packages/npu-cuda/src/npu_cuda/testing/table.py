@@ -19,10 +19,11 @@ from npu_cuda.testing.rows.gemm import GEMM
 from npu_cuda.testing.rows.index import INDEX_ROWS
 from npu_cuda.testing.rows.losses import LOSSES
 from npu_cuda.testing.rows.products import PRODUCT_ROWS
+from npu_cuda.testing.rows.random import RANDOM_ROWS
 from npu_cuda.testing.rows.row_ops import ROW_OPS
 
 NUMPY_ROWS = (
-    *(GEMM, *PRODUCT_ROWS, COPY, FUSED, *BATCH_NORMS, *ROW_OPS, *LOSSES, *INDEX_ROWS),
+    *(GEMM, *PRODUCT_ROWS, COPY, FUSED, *BATCH_NORMS, *ROW_OPS, *LOSSES, *INDEX_ROWS, *RANDOM_ROWS),
     *(*CONV_ROWS, *ATTENTION_ROWS),
 )
 
@@ -31,9 +32,10 @@ NUMPY_ROWS = (
 def rows() -> tuple[OpRow, ...]:
     """Return all rows. The references of pointwise ops and reductions are PyTorch's; the others need none."""
     from npu_cuda.testing.rows.elementwise import pointwise_rows
+    from npu_cuda.testing.rows.lists import list_rows
     from npu_cuda.testing.rows.reductions import reduction_rows
 
-    return (*pointwise_rows(), *reduction_rows(), *NUMPY_ROWS)
+    return (*pointwise_rows(), *list_rows(), *reduction_rows(), *NUMPY_ROWS)
 
 
 def row_of(name: str) -> OpRow:

@@ -15,7 +15,7 @@ extern "C" {
 #endif
 
 #define NPU_ABI_MAJOR 1
-#define NPU_ABI_MINOR 0
+#define NPU_ABI_MINOR 1
 #define NPU_MAX_RANK 8
 /* The id of a schema of attributes from its four letters, which are its bytes in memory. */
 #define NPU_FOURCC(a, b, c, d) \
@@ -141,6 +141,10 @@ typedef struct npu_op {
   uint32_t attrs_required; /* 1: there are no defaults */
   uint32_t num_attr_fields;
   const npu_attr_field* attr_fields; /* so that Python packs them by name; NULL: it has to pack bytes */
+  /* Since 1.1. How many of min_inputs and num_outputs, from the last one back, are lists; inputs beyond min_inputs are
+   * lists as well. All lists of a call have one length, which is not bounded: its tensors are the single ones, those of
+   * the first list, those of the second, ... `in_place` counts a list as one. */
+  int32_t input_lists, output_lists;
 } npu_op;
 
 typedef struct npu_kernel_library {

@@ -21,8 +21,8 @@ aten = torch.ops.aten
 Reference = Callable[..., Any]
 
 DTYPES = {"f32": FLOATS, "f64": ("float64",), "i64": ("int64", "int32", "int16", "int8", "uint8")}
-BOOLEANS = {"condition", "mask"}  # inputs of dtype bool
-SINGLE = {"bc1_inv", "bc2_inv", "lr"}  # inputs of one element
+BOOLEANS = {"condition", "mask", "found_inf"}  # inputs of dtype bool
+SINGLE = {"bc1_inv", "bc2_inv", "lr", "norm", "inv_scale"}  # inputs of one element
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,25 +48,53 @@ class Sample:
     yields: str | None = None
 
 
-def _adam(param: Any, grad: Any, m: Any, v: Any, bc1: Any, bc2: Any, step: Any = None, **p: Any) -> list[Any]:
-    rate = p["lr"] if step is None else step
-    decay, is_adamw = p["weight_decay"], p["flags"] == 1
-    slope = grad if is_adamw else grad + decay * param
+def _adam_moments(param: Any, grad: Any, m: Any, v: Any, rate: Any, **p: Any) -> list[Any]:
+    decay, is_adamw = p["weight_decay"], p["flags"] & 1
+    gradient = -grad if p["flags"] & 2 else grad
+    slope = gradient if is_adamw else gradient + decay * param
     start = param * (1 - rate * decay) if is_adamw else param
     next_m = p["beta1"] * m + (1 - p["beta1"]) * slope
-    next_v = p["beta2"] * v + (1 - p["beta2"]) * slope * slope
+    return [start, next_m, p["beta2"] * v + (1 - p["beta2"]) * slope * slope]
+
+
+def _adam(param: Any, grad: Any, m: Any, v: Any, bc1: Any, bc2: Any, step: Any = None, **p: Any) -> list[Any]:
+    rate = p["lr"] if step is None else step
+    start, next_m, next_v = _adam_moments(param, grad, m, v, rate, **p)
     return [start - rate * (next_m * bc1) / (torch.sqrt(next_v * bc2) + p["eps"]), next_m, next_v]
 
 
+def _amsgrad(
+    param: Any, grad: Any, m: Any, v: Any, largest: Any, bc1: Any, bc2: Any, step: Any = None, **p: Any
+) -> list[Any]:
+    rate = p["lr"] if step is None else step
+    start, next_m, next_v = _adam_moments(param, grad, m, v, rate, **p)
+    most = torch.maximum(largest, next_v)
+    return [start - rate * (next_m * bc1) / (torch.sqrt(most * bc2) + p["eps"]), next_m, next_v, most]
+
+
+def _sgd_slope(param: Any, grad: Any, **p: Any) -> Any:
+    return (-grad if p["flags"] & 4 else grad) + p["weight_decay"] * param
+
+
 def _sgd(param: Any, grad: Any, step: Any = None, **p: Any) -> Any:
-    return param - (p["lr"] if step is None else step) * (grad + p["weight_decay"] * param)
+    return param - (p["lr"] if step is None else step) * _sgd_slope(param, grad, **p)
 
 
-def _sgd_momentum(param: Any, grad: Any, buffer: Any, **p: Any) -> list[Any]:
-    slope = grad + p["weight_decay"] * param
+def _sgd_momentum(param: Any, grad: Any, buffer: Any, rate: Any = None, **p: Any) -> list[Any]:
+    slope = _sgd_slope(param, grad, **p)
     following = slope if p["flags"] & 2 else p["momentum"] * buffer + (1 - p["dampening"]) * slope
     step = slope + p["momentum"] * following if p["flags"] & 1 else following
-    return [param - p["lr"] * step, following]
+    return [param - (p["lr"] if rate is None else rate) * step, following]
+
+
+def _loss_scale_update(scale: Any, growth: Any, found_inf: Any, **p: Any) -> list[Any]:
+    count = growth + 1
+    is_due = count == p["growth_interval"]
+    grown = torch.where(is_due, scale * p["growth_factor"], scale)
+    return [
+        torch.where(found_inf != 0, scale * p["backoff_factor"], grown),
+        torch.where((found_inf != 0) | is_due, 0, count),
+    ]
 
 
 def _hardsigmoid_bwd(dy: Any, x: Any) -> Any:
@@ -102,6 +130,7 @@ def _number(x: Any, value: float) -> Any:
 OTHER = ({"other": 3.0}, {"other": -2.0})
 SGD = {"lr": 0.25, "weight_decay": 0.125}
 ADAM = {"lr": 0.01, "weight_decay": 0.25}
+ADAMS = tuple({**ADAM, "flags": flags} for flags in range(4))
 
 # Ops of one tensor without attributes, which are functions of PyTorch.
 UNARY: Mapping[str, Sample] = {
@@ -231,15 +260,29 @@ FURTHER: Mapping[str, Sample] = {
         ({"scale": 2.0},),
         special=False,
     ),
-    "SgdStep": Sample(_sgd, (SGD,), special=False),
+    "SgdStep": Sample(_sgd, (SGD, {**SGD, "flags": 4}), special=False),
     "SgdMomentumStep": Sample(
         _sgd_momentum,
-        tuple({**SGD, "momentum": 0.5, "dampening": 0.25, "flags": flags} for flags in range(4)),
+        tuple({**SGD, "momentum": 0.5, "dampening": 0.25, "flags": flags} for flags in range(8)),
         special=False,
     ),
-    "AdamStep": Sample(
-        _adam, (ADAM, {**ADAM, "flags": 1}), domain="positive", special=False, dtypes=(*FLOATS, "float64")
+    "AdamStep": Sample(_adam, ADAMS, domain="positive", special=False, dtypes=(*FLOATS, "float64")),
+    "AmsgradStep": Sample(_amsgrad, ADAMS, domain="positive", special=False, dtypes=(*FLOATS, "float64")),
+    "ClipByNorm": Sample(
+        lambda grad, norm, max_norm, eps: grad * (max_norm / (norm + eps)).clamp(max=1),
+        ({"max_norm": 0.25}, {"max_norm": 100.0}),
+        domain="positive",
+        special=False,
     ),
+    "Unscale": Sample(lambda grad, inv_scale: grad * inv_scale, special=False),
+    "LossScaleUpdate": Sample(
+        _loss_scale_update,
+        ({"growth_factor": 4.0, "backoff_factor": 0.25, "growth_interval": 3},),
+        domain="positive",
+        special=False,
+        dtypes=("int32", "float32", "float64"),
+    ),
+    "DropoutBwd": Sample(lambda dy, mask, value: dy * (mask * value), ({"value": 2.0},), special=False),
     "StepInc": Sample(lambda step: step + 1),
     "BiasCorr": Sample(
         _bias_corr, special=False, dtypes=("int32", "int64"), domain="positive", yields="float32"
@@ -302,7 +345,7 @@ class _Maker:
             yield self.case("a vector", TensorLayout((257,), dtype))
             if BOOLEANS.intersection(self.lines[0]["inputs"]):
                 plain = self.case("a mask of its dtype", TensorLayout((257,), dtype))
-                yield replace(plain, inputs=plain.outputs * len(plain.inputs))
+                yield replace(plain, inputs=plain.outputs[:1] * len(plain.inputs))
             for index, attrs in enumerate(self.sample.attrs):
                 if dtype != "uint8" or attrs.get("other", 0) >= 0:  # PyTorch wraps a negative number around
                     yield replace(self.case(f"attributes {index}", TensorLayout((33,), dtype)), attrs=attrs)

@@ -1,0 +1,220 @@
+"""Rules of optimizer steps and loss scaling: one native op for all tensors of a list."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import torch
+
+from npu_cuda.backend.op_builder import Lowered, OpBuilder, number
+from npu_cuda.backend.pointwise_rules import ElementwiseRule, Pack
+from npu_cuda.backend.tensor_views import tensor_type
+from npu_cuda.backend.view_rules import view_of
+from npu_ir import OpNode
+from npu_ir.plugins.backend import BackendOp, Operand, Temporary
+
+# Flags of the native ops.
+_NESTEROV, _FIRST_STEP, _SGD_MAXIMIZE = 1, 2, 4
+_DECOUPLED, _ADAM_MAXIMIZE = 1, 2
+
+Lists = Mapping[str, Sequence[Operand]]
+
+
+def _lists_of(node: OpNode) -> dict[str, list[Operand]]:
+    """Return the tensors of a node by argument; of one that is no list, a list of one."""
+    lists: dict[str, list[Operand]] = {}
+    for name, value in zip(node.operands or (), node.inputs, strict=True):
+        lists.setdefault(name.partition("[")[0], []).append(value)
+    return lists
+
+
+class _Step:
+    """The ops of a step of an optimizer.
+
+    Args:
+        names: The arguments with parameters, gradients and states.
+    """
+
+    def __init__(self, node: OpNode, pack: Pack, *names: str) -> None:
+        self.build = OpBuilder(node, pack)
+        lists = _lists_of(node)
+        self.columns = [lists[name] for name in names if name in lists]
+        self.count = len(self.columns[0]) if self.columns else 0
+        self.lists = lists
+        self.rates = list(lists.get("lr", ())) * self.count  # if it is a tensor
+
+    @property
+    def problem(self) -> str | None:
+        """Why list ops do not take the tensors; None if they do."""
+        node = self.build.node
+        if not self.count:
+            return "a step of no parameters"
+        if given := {"grad_scale", "found_inf"}.intersection(self.lists):
+            return f"optimizer steps take no {' and '.join(sorted(given))}"
+        dtypes = {tensor_type(operand).dtype for column in self.columns for operand in column}
+        if len(dtypes) > 1:
+            return f"a step takes tensors of one dtype, not {', '.join(sorted(map(str, dtypes)))}"
+        if len(self.columns) < 2 or len({len(column) for column in self.columns}) > 1:
+            return f"{node.op_type} takes lists of one length"
+        return None
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return tensor_type(self.columns[0][0]).dtype
+
+    def rate(self) -> dict[str, float]:
+        return {} if self.rates else {"lr": float(number(self.build.node, "lr"))}
+
+    def add(
+        self, kind: str, schema: str, outputs: Sequence[Operand], more: Sequence[Operand], **attrs: float
+    ) -> None:
+        """Add the op of the step, with gradients in the layout of their parameters."""
+        grads = [self._like(grad, param) for param, grad in zip(*self.columns[:2], strict=True)]
+        columns = [self.columns[0], grads, *self.columns[2:]]
+        inputs = [operand for column in columns for operand in column]
+        self.build.add(kind, [*inputs, *more, *self.rates], outputs, schema, **attrs, **self.rate())
+
+    def _like(self, grad: Operand, param: Operand) -> Operand:
+        type = tensor_type(param)
+        if tensor_type(grad).static_strides == type.static_strides:
+            return grad
+        copy = Temporary(f"{grad.name}.copy", type)
+        self.build.add("Copy", [grad], [copy])
+        return copy
+
+    def bias_corrections(self, steps: Sequence[Operand]) -> list[Operand]:
+        dtype = torch.float64 if self.dtype is torch.float64 else torch.float32
+        made = [
+            self.build.temporary(f"bc{moment}_inv_{i}", tensor_type(step).static_shape, dtype)
+            for moment in (1, 2)
+            for i, step in enumerate(steps)
+        ]
+        betas = {name: float(number(self.build.node, name)) for name in ("beta1", "beta2")}
+        self.build.add("MultiBiasCorr", steps, made, "MBCR", **betas)
+        return list(made)
+
+
+def _adam_attrs(node: OpNode, *, decoupled: bool) -> dict[str, float]:
+    flags = _DECOUPLED * decoupled + _ADAM_MAXIMIZE * bool(node.attrs.get("maximize"))
+    names = ("beta1", "beta2", "eps", "weight_decay")
+    return {"flags": flags, **{name: float(number(node, name)) for name in names}}
+
+
+def _add_adam(step: _Step, outputs: Sequence[Operand], steps: Sequence[Operand], *, decoupled: bool) -> None:
+    kind, schema = ("MultiAmsgrad", "MAMS") if len(step.columns) == 5 else ("MultiAdam", "MADM")
+    corrections = step.bias_corrections(steps)
+    step.add(kind, schema, outputs, corrections, **_adam_attrs(step.build.node, decoupled=decoupled))
+
+
+def _adam_step(node: OpNode, pack: Pack) -> Lowered:
+    step = _Step(node, pack, "params", "grads", "exp_avgs", "exp_avg_sqs", "max_exp_avg_sqs")
+    if (problem := step.problem) is not None:
+        return problem
+    states, steps = node.outputs[: -step.count], node.outputs[-step.count :]
+    step.build.add("MultiStepInc", step.lists["steps"], steps)
+    _add_adam(step, states, steps, decoupled=bool(node.attrs["decoupled"]))
+    return step.build.ops
+
+
+def _fused_adam(node: OpNode, pack: Pack) -> Lowered:
+    step = _Step(node, pack, "self", "grads", "exp_avgs", "exp_avg_sqs", "max_exp_avg_sqs")
+    if (problem := step.problem) is not None:
+        return problem
+    _add_adam(step, _without_grads(step), step.lists["state_steps"], decoupled="adamw" in node.op_type)
+    return [*step.build.ops, *_unchanged_grads(step)]
+
+
+def _sgd_attrs(node: OpNode, dtype: torch.dtype, names: Sequence[str]) -> dict[str, float] | str:
+    """Return the numbers of a step, which its op has in float32."""
+    values = {name: float(number(node, name, 0.0)) for name in names}
+    for name, value in values.items():
+        if dtype is torch.float64 and float(torch.tensor(value, dtype=torch.float32)) != value:
+            return f"{name}={value} is stored in float32"
+    return values
+
+
+def _add_sgd(step: _Step, outputs: Sequence[Operand]) -> str | None:
+    """Add the op of a step; return the reason if there is none."""
+    node = step.build.node
+    flags = _SGD_MAXIMIZE * bool(node.attrs.get("maximize"))
+    has_momentum = len(step.columns) == 3
+    numbers = [
+        "weight_decay",
+        *(["momentum", "dampening"] if has_momentum else []),
+        *([] if step.rates else ["lr"]),
+    ]
+    attrs = _sgd_attrs(node, step.dtype, numbers)
+    if isinstance(attrs, str):
+        return attrs
+    attrs.pop("lr", None)
+    if not has_momentum:
+        step.add("MultiSgd", "MSGD", outputs, (), flags=flags, **attrs)
+        return None
+    flags += _NESTEROV * bool(node.attrs.get("nesterov")) + _FIRST_STEP * bool(
+        node.attrs.get("is_first_step")
+    )
+    step.add("MultiSgdMomentum", "MSGM", outputs, (), flags=flags, **attrs)
+    return None
+
+
+def _sgd_step(node: OpNode, pack: Pack) -> Lowered:
+    step = _Step(node, pack, "params", "grads", "momentum_buffers")
+    reason = step.problem or _add_sgd(step, node.outputs)
+    return step.build.ops if reason is None else reason
+
+
+def _fused_sgd(node: OpNode, pack: Pack) -> Lowered:
+    step = _Step(node, pack, "self", "grads", "momentum_buffer_list")
+    reason = step.problem or _add_sgd(step, _without_grads(step))
+    return [*step.build.ops, *_unchanged_grads(step)] if reason is None else reason
+
+
+def _without_grads(step: _Step) -> tuple[Operand, ...]:
+    """Return the results of an op of PyTorch that returns the gradients, too."""
+    outputs = step.build.node.outputs
+    return (*outputs[: step.count], *outputs[2 * step.count :])
+
+
+def _unchanged_grads(step: _Step) -> list[BackendOp]:
+    node = step.build.node
+    outputs = node.outputs[step.count : 2 * step.count]
+    return [
+        view_of(node, grad, (output,), [0]) for grad, output in zip(step.columns[1], outputs, strict=True)
+    ]
+
+
+# ---- loss scaling ----
+
+
+def _unscale(node: OpNode, pack: Pack) -> Lowered:
+    build, lists = OpBuilder(node, pack), _lists_of(node)
+    grads, found_inf, inv_scale = (lists.get(name, []) for name in ("self", "found_inf", "inv_scale"))
+    if not grads:
+        return "a list of no gradients"
+    build.add("FoundInf", [*found_inf, *grads], node.outputs[-1:])
+    return build.add("MultiUnscale", [*grads, *inv_scale * len(grads)], node.outputs[:-1])
+
+
+_UPDATE_SCALE = ElementwiseRule(
+    "LossScaleUpdate",
+    {
+        "growth_factor": "scale_growth_factor",
+        "backoff_factor": "scale_backoff_factor",
+        "growth_interval": "growth_interval",
+    },
+)
+
+_BY_NAME: Mapping[str, Callable[[OpNode, Pack], Lowered]] = {
+    **{f"npu.adam_step.{overload}": _adam_step for overload in ("default", "tensor_lr")},
+    **{f"npu.sgd_step.{overload}": _sgd_step for overload in ("default", "tensor_lr")},
+    **{
+        f"aten._fused_{name}.{overload}": rule
+        for name, rule in (("adam", _fused_adam), ("adamw", _fused_adam), ("sgd", _fused_sgd))
+        for overload in ("default", "tensor_lr")
+    },
+    "aten._amp_foreach_non_finite_check_and_unscale.default": _unscale,
+    "aten._amp_update_scale.default": _UPDATE_SCALE,
+    "aten.native_dropout_backward.default": ElementwiseRule("DropoutBwd", {"value": "scale"}),
+}
+
+OPTIMIZER_RULES = {name: (rule,) for name, rule in _BY_NAME.items()}
