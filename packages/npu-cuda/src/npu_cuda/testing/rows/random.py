@@ -55,7 +55,8 @@ def _dropout(inputs: Sequence[Array], attrs: Attrs) -> list[Array]:
 
 
 def _uniform(inputs: Sequence[Array], attrs: Attrs, shapes: Sequence[Any]) -> list[Array]:
-    return [attrs["low"] + uniform(*inputs, shapes[0]) * (attrs["high"] - attrs["low"])]
+    seed, offset = inputs
+    return [attrs["low"] + uniform(seed, offset, shapes[0]) * (attrs["high"] - attrs["low"])]
 
 
 def _dropout_case(name: str, x: TensorLayout, mask: TensorLayout | None = None, **attrs: float) -> Case:
