@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -14,7 +14,7 @@ from npu_ir._torch.tensors import negated_view
 from npu_runtime import Backend, BackendError
 from npu_runtime.executor.executor import IRExecutor
 from npu_runtime.planned import PlannedProgram, plan
-from tests.support.backends.broken_backends import Program, Sound, outputs_as
+from tests.support.backends.broken_backends import Binds, Program, Sound, outputs_as
 from tests.support.backends.choosing_backend import Some
 from tests.support.corpus.case import Function
 
@@ -218,3 +218,62 @@ def test_results_share_memory_with_inputs_and_each_other_through_views_alone() -
 
     # The last two share memory with each other: as if they had that of every input.
     assert list(step.shares) == [frozenset([0]), frozenset(), frozenset([0, 1]), frozenset([0, 1])]
+
+
+class Counting(Binds):
+    """Counts what its runs are given."""
+
+    def __init__(self) -> None:
+        self.given: list[int] = []
+        self.bound = 0
+
+    def bind_constants(self, program: Program, constants: Mapping[int, Any]) -> Program:
+        self.bound += 1
+        return super().bind_constants(program, constants)
+
+    def run(self, program: Program, inputs: Sequence[Any]) -> Sequence[Any]:
+        self.given.append(len(inputs))
+        return super().run(program, inputs)
+
+
+def test_weights_are_bound_at_the_second_call_and_read_at_each() -> None:
+    model, x, backend = nn.Linear(3, 2), torch.randn(4, 3), Counting()
+    executor = IRExecutor(extract_ir(model, (x,)), model.state_dict(), backend=backend)
+
+    for factor in (1, 2, 3):
+        with torch.no_grad():
+            model.weight.mul_(factor)
+        assert torch.equal(executor(x), model(x).detach())
+
+    assert (backend.given, backend.bound) == ([3, 1, 1], 1)
+
+
+def test_other_weights_are_bound_anew() -> None:
+    model, other, x, backend = nn.Linear(3, 2), nn.Linear(3, 2), torch.randn(4, 3), Counting()
+    executor = IRExecutor(extract_ir(model, (x,)), model.state_dict(), backend=backend)
+
+    for each in (model, other, model):
+        executor.load_state_dict(each.state_dict())
+        for _ in range(3):
+            assert torch.equal(executor(x), each(x).detach())
+
+    assert (backend.given, backend.bound) == ([3, 1, 1] * 3, 3)
+
+
+class TurnedWeight(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(3, 4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + turned(self.weight)
+
+
+def test_constants_in_other_strides_are_copied_in_each_call() -> None:
+    model, x, backend = TurnedWeight(), torch.randn(3, 4), Counting()
+    executor = IRExecutor(extract_ir(model, (x,)), model.state_dict(), backend=backend)
+
+    for _ in range(3):
+        assert torch.equal(executor(x), (x + model.weight).detach())
+
+    assert (backend.given, backend.bound) == ([2, 2, 2], 0)

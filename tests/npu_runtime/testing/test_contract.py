@@ -46,6 +46,10 @@ class TestSoundBackend(BackendContract):
     backend = Sound()
 
 
+class TestBackendThatBindsConstants(BackendContract):
+    backend = broken.Binds()
+
+
 # The backends that break each promise, and what its test says, which alone fails.
 BROKEN: dict[str, list[tuple[type[Sound], str]]] = {
     "the_name_is_in_kebab_case": [(broken.Shouts, "the name is 'My_Backend'")],
@@ -101,6 +105,7 @@ BROKEN: dict[str, list[tuple[type[Sound], str]]] = {
     "programs_have_nothing_in_common": [
         (broken.SharesScratch, "after programs of other graphs, and of the same")
     ],
+    "bound_constants_are_read_at_each_run": [(broken.BindsCopies, "after new contents of bound constants: ")],
     "many_threads_may_run_a_program_at_once": [(running(broken.has_one_arena), "4 threads at once: ")],
     "a_program_works_after_a_failed_run": [
         (running(broken.stays_broken), "the device is lost"),

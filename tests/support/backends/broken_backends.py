@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -54,6 +55,29 @@ class Sound(Backend):
         if len(inputs) != len(program.graph.inputs):
             raise BackendError(f"{len(inputs)} inputs for {len(program.graph.inputs)}")
         return Interpreter(program.graph).run_flat(inputs)[0]
+
+
+class Binds(Sound):
+    """Has constants bound."""
+
+    def bind_constants(self, program: Program, constants: Mapping[int, Any]) -> Program:
+        return Program(program.graph, {"constants": self.kept(constants)})
+
+    def kept(self, constants: Mapping[int, Any]) -> Mapping[int, Any]:
+        return constants
+
+    def run(self, program: Program, inputs: Sequence[Any]) -> Sequence[Any]:
+        constants, others = program.kept.get("constants", {}), iter(inputs)
+        count = len(program.graph.inputs)
+        if len(inputs) + len(constants) != count:
+            raise BackendError(f"{len(inputs)} inputs for {count - len(constants)}")
+        numbers = range(count)
+        return super().run(program, [constants[n] if n in constants else next(others) for n in numbers])
+
+
+class BindsCopies(Binds):
+    def kept(self, constants: Mapping[int, Any]) -> Mapping[int, Any]:
+        return copy.deepcopy(constants)
 
 
 def sound_but(**members: Any) -> type[Sound]:

@@ -121,6 +121,12 @@ void ProgramHolder::bind(int slot, nb::handle tensor, ArgName name) {
   bind_slot(slot, tensor, name, nullptr);
 }
 
+void ProgramHolder::fix(int slot, nb::handle tensor) {
+  bind(slot, tensor, {"fix", "tensor"});
+  fixed_.insert(slot);
+  call_plan_ = {};
+}
+
 void ProgramHolder::bind_slot(int slot, nb::handle tensor, ArgName name, Owners* let_go) {
   Program& program = core();
   const bool is_known = slot >= 0 && size_t(slot) < program.slots().size();
@@ -159,7 +165,7 @@ const ProgramHolder::CallPlan& ProgramHolder::call_plan() {
   CallPlan plan;
   plan.is_complete = program.is_final();
   for (int slot = 0; slot < int(program.slots().size()); ++slot) {
-    if (program.slots()[size_t(slot)].is_external) plan.external.push_back(slot);
+    if (program.slots()[size_t(slot)].is_external && !fixed_.count(slot)) plan.external.push_back(slot);
   }
   int64_t bytes = 0;
   for (const Program::Op& op : program.ops()) {
@@ -177,7 +183,8 @@ void ProgramHolder::bind_all(nb::handle tensors, bool keep, Owners* let_go) {
   const CallPlan& plan = call_plan();
   if (all.size() != plan.external.size()) {
     raise(Status::invalid("call: tensors has " + std::to_string(all.size()) + " entries, the program has " +
-                          std::to_string(plan.external.size()) + " external slots"));
+                          std::to_string(plan.external.size()) + " external slots" +
+                          (fixed_.empty() ? "" : " that are not fixed")));
   }
   if (!keep) let_go->reserve(all.size());
   for (size_t i = 0; i < all.size(); ++i) {
@@ -197,7 +204,7 @@ void ProgramHolder::call(nb::handle tensors, nb::handle stream_handle, bool keep
   launch(stream_handle, "run", let_go);
   if (keep || !is_recorded) return;
   std::map<int, Owners> owners;  // they go when no member refers to them any more
-  owners.swap(owners_);
+  for (const int slot : call_plan().external) owners.insert(owners_.extract(slot));
 }
 
 void ProgramHolder::require_kept(const char* function) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <set>
 
 #include "bindings/arguments.h"
 #include "bindings/launch_record.h"
@@ -38,7 +39,9 @@ class ProgramHolder {
   void finalize(nb::handle allocator);
   void bind(int slot, nb::handle tensor, ArgName name);
   void run(nb::handle stream_handle, const char* function = "run");
-  // Binds the external slots in order and runs. Without `keep` it lets the tensors go, as a call of an op does.
+  // Binds a slot for good: call() does not.
+  void fix(int slot, nb::handle tensor);
+  // Binds the other external slots in order and runs. Without `keep` it lets the tensors go, as a call of an op does.
   void call(nb::handle tensors, nb::handle stream_handle, bool keep);
   // InvalidArgumentError where a slot has the memory of a tensor that call() has let go.
   void require_kept(const char* function);
@@ -70,6 +73,7 @@ class ProgramHolder {
   std::unique_ptr<Program, DropUnlocked> program_;
   std::map<int, Owners> owners_;  // of bound slots; the tensor comes first
   bool has_let_go_ = false;       // some bound slots may have no owners any more
+  std::set<int> fixed_;           // slots that call() does not bind
   CallPlan call_plan_;
   const DLPackExchangeAPI* stream_source_ = nullptr;
   LaunchRecord record_;

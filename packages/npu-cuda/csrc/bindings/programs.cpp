@@ -225,6 +225,10 @@ void bind_programs(nb::module_& module) {
            "Tie an external slot to a tensor, which the program keeps until another one is bound.\n\n"
            "Raises:\n"
            "    InvalidArgumentError: Dtype, shape, strides, alignment or device are not those of the slot.")
+      .def("fix", [](ProgramHolder& self, nb::handle slot, nb::handle tensor) {
+             self.fix(index_argument(slot, {"fix", "slot"}), tensor);
+           }, nb::arg("slot"), nb::arg("tensor"), nb::sig("def fix(self, slot: int, tensor: Any) -> None"),
+           "bind() a tensor that stays: call() does not take one for this slot any more.")
       .def("run", [](ProgramHolder& self, nb::handle stream_handle) { self.run(stream_handle); },
            nb::arg("stream_handle") = 0, nb::sig("def run(self, stream_handle: int = 0) -> None"),
            "Launch all ops. 0 is the stream that is current in PyTorch where its tensors are bound, and the default\n"
@@ -233,9 +237,9 @@ void bind_programs(nb::module_& module) {
            "    InvalidArgumentError: A slot is not bound, or another thread uses the program.")
       .def("call", &ProgramHolder::call, nb::arg("tensors"), nb::arg("stream_handle") = 0, nb::arg("keep") = true,
            nb::sig("def call(self, tensors: TensorList, stream_handle: int = 0, keep: bool = True) -> None"),
-           "Bind all external slots, in the order in which they were added, and run.\n\n"
+           "Bind all external slots but those of fix(), in the order in which they were added, and run.\n\n"
            "Args:\n"
-           "    tensors: One for each external slot.\n"
+           "    tensors: One for each of them.\n"
            "    stream_handle: As for run().\n"
            "    keep: Whether they stay bound. If not, the program lets them go, as op_call does, and run() and\n"
            "        capture() want them bound again.")

@@ -689,6 +689,11 @@ class Program:
             InvalidArgumentError: Dtype, shape, strides, alignment or device are not those of the slot.
         """
 
+    def fix(self, slot: int, tensor: Any) -> None:
+        """
+        bind() a tensor that stays: call() does not take one for this slot any more.
+        """
+
     def run(self, stream_handle: int = 0) -> None:
         """
         Launch all ops. 0 is the stream that is current in PyTorch where its tensors are bound, and the default
@@ -700,10 +705,10 @@ class Program:
 
     def call(self, tensors: TensorList, stream_handle: int = 0, keep: bool = True) -> None:
         """
-        Bind all external slots, in the order in which they were added, and run.
+        Bind all external slots but those of fix(), in the order in which they were added, and run.
 
         Args:
-            tensors: One for each external slot.
+            tensors: One for each of them.
             stream_handle: As for run().
             keep: Whether they stay bound. If not, the program lets them go, as op_call does, and run() and
                 capture() want them bound again.

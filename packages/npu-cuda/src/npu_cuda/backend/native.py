@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import contextlib
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -63,8 +63,13 @@ class NativeBackend(Backend):
         except NpuCudaError as error:
             raise self._backend_error(error, program.ops) from error
         if program.returns_exactly_outputs:
-            return tensors[program.layout.inputs :]
+            return tensors[program.input_count :]
         return [result.of(tensors) for result in program.layout.results]
+
+    def bind_constants(
+        self, program: PreparedProgram, constants: Mapping[int, Any]
+    ) -> PreparedProgram | None:
+        return program.with_constants(constants)
 
     def bind(
         self, program: PreparedProgram, inputs: Sequence[Any], outputs: Sequence[Any]
@@ -148,8 +153,8 @@ class NativeBackend(Backend):
 
 
 def _require_count(program: PreparedProgram, inputs: Sequence[Any]) -> None:
-    if len(inputs) != program.layout.inputs:
-        raise BackendError(f"{len(inputs)} inputs for a program that takes {program.layout.inputs}")
+    if len(inputs) != program.input_count:
+        raise BackendError(f"{len(inputs)} inputs for a program that takes {program.input_count}")
 
 
 class HostBackend(NativeBackend):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 from collections import defaultdict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -33,9 +34,15 @@ class ProgramInstance:
         for op in prepared.kernel_ops:
             self._add_op(op, layout.slots_of(op))
         self.native.finalize(functools.partial(torch.empty, dtype=torch.uint8, device=device))
-        self.external = [
-            self._slots[SlotView.whole(owner)] for owner, place in layout.places.items() if place is not None
-        ]
+        self.external = []
+        for owner, place in layout.places.items():
+            if place is None:
+                continue
+            slot = self._slots[SlotView.whole(owner)]
+            if place in prepared.constants:
+                self.native.fix(slot, prepared.constants[place])
+            else:
+                self.external.append(slot)
 
     def bind(self, feeds: Sequence[int], tensors: Sequence[torch.Tensor]) -> None:
         """Bind the program to inputs and outputs permanently."""
@@ -65,7 +72,9 @@ class PreparedProgram:
 
     Attributes:
         kernel_ops: The ops that have kernels: those of the native program.
-        feeds: Indices of what is bound to it, among the inputs, then the outputs.
+        constants: The inputs that are bound for good, by number.
+        input_count: The number of the other inputs.
+        feeds: Indices of what each run binds to it, among these inputs, then the outputs.
         outputs: Allocators, one per output.
         needs_alignment: Whether the kernels chosen for aligned memory differ from those for any memory.
         returns_exactly_outputs: Whether the results are exactly the outputs, in order, each once.
@@ -83,6 +92,8 @@ class PreparedProgram:
         self.device = device
         self.native_device = native_device
         self.layout = MemoryLayout.of(graph, ops)
+        self.constants: Mapping[int, Any] = {}
+        self.input_count = self.layout.inputs
         self.feeds = [place for place in self.layout.places.values() if place is not None]
         self.outputs = [_allocator(tensor_type(owner), device) for owner in self.layout.outputs]
         self._holders = self.layout.holders()
@@ -97,6 +108,29 @@ class PreparedProgram:
         self._captured: tuple[int, _Pool] = 0, defaultdict(deque)  # the last capture, and its instances
         # One is created here, for the usual alignment, so that errors surface in prepare().
         self._idle[0, self.needs_alignment].append(ProgramInstance(self, is_aligned=self.needs_alignment))
+
+    def with_constants(self, constants: Mapping[int, Any]) -> PreparedProgram | None:
+        """Return the program with some inputs bound for good; None if results share memory with inputs."""
+        if not self.returns_exactly_outputs:
+            return None
+        places = {
+            place: index
+            for index, place in enumerate(
+                place for place in range(self.layout.inputs + len(self.outputs)) if place not in constants
+            )
+        }
+        bound = copy.copy(self)
+        bound.constants = constants
+        bound.input_count = self.layout.inputs - len(constants)
+        bound.feeds = [places[place] for place in self.feeds if place in places]
+        bound._is_plain = bound.feeds == list(range(len(places)))
+        bound.needs_alignment = self.needs_alignment and not any(
+            item.data_ptr() % ALIGNMENT for item in constants.values()
+        )
+        bound._idle, bound._captured = defaultdict(deque), (0, defaultdict(deque))
+        # Its memory between ops is not needed twice.
+        self._idle.clear()
+        return bound
 
     def are_aligned(self, tensors: Sequence[Any]) -> bool:
         """Return whether the kernels for aligned memory can run; False if there are no others."""

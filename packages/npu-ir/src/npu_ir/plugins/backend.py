@@ -8,7 +8,7 @@ which is lowered and prepared once and then run at each call. ATen runs the node
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
@@ -187,6 +187,21 @@ class Backend(abc.ABC):
             BackendError: The number of inputs differs from that of the graph, or the device fails. The
                 program can be run again.
         """
+
+    def bind_constants(
+        self,
+        program: Any,  # noqa: ARG002 - for subclasses, like the next one
+        constants: Mapping[int, Any],  # noqa: ARG002
+    ) -> Any | None:
+        """Return a program with some inputs bound for good; None if each run is to have all of them.
+
+        `run` of that program takes the other inputs, in their order.
+
+        Args:
+            program: The result of `prepare`; it can still be run.
+            constants: Inputs by number, each as `run` takes it. Their content may change between runs.
+        """
+        return None
 
     def bind(self, program: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> Callable[[], None]:
         """Return a function that computes ``outputs`` from the content of ``inputs`` at each call, in place.

@@ -105,9 +105,15 @@ def _prepare_partition(partition: Partition, program: BackendProgram, device: to
     numbers = frozenset(index for index, value in enumerate(program.graph.inputs) if value in overwritten)
     input_types = [value.type for value in program.inputs]
     output_types = [value.type for value in program.outputs]
-    call = PartitionCall(backend, prepared, input_types, output_types, numbers, copied=numbers)
+    constants = {
+        index for index, value in enumerate(program.graph.inputs) if value in program.graph.constant_inputs
+    }
+    call = PartitionCall(
+        backend, prepared, input_types, output_types, numbers, numbers, frozenset(constants - numbers)
+    )
+    given, bound = ([Slot(index) for index in part] for part in (call.given, sorted(call.constants)))
     kernel = f"{backend.name}.run"
-    count, outputs = len(program.inputs), len(program.outputs)
+    outputs = len(program.outputs)
     # Not with one that is overwritten: that is a copy, or memory that nothing else needs.
     may_share = tuple(shared - numbers for shared in _find_shared_inputs(program.graph))
     traits = CallTraits(
@@ -124,7 +130,7 @@ def _prepare_partition(partition: Partition, program: BackendProgram, device: to
         backend=backend.name,
         kernel=kernel,
         function=call,
-        binding=Binding(([Slot(index) for index in range(count)],), {}),
+        binding=Binding((given, bound) if bound else (given,), {}),
         inputs=program.inputs,
         outputs=program.outputs,
         returns=Returns.SEQUENCE if outputs else Returns.NOTHING,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -33,9 +33,24 @@ def _static_layout(type: Type) -> _Layout | None:
     return _Layout(type.dtype, type.static_shape, type.static_strides)
 
 
+@dataclass(slots=True)
+class _LastConstants:
+    """The constants of the last call.
+
+    Attributes:
+        given: The list of them.
+        program: What runs with them bound; None if they are to be passed.
+        is_tried: Whether ``program`` is known. They are bound when they come a second time.
+    """
+
+    given: Sequence[Any] | None = None
+    program: Any = None
+    is_tried: bool = False
+
+
 @dataclass(frozen=True, eq=False)
 class PartitionCall:
-    """A prepared partition as a callable: it takes the list of inputs and returns the outputs.
+    """A prepared partition as a callable: it takes two lists of inputs and returns the outputs.
 
     Attributes:
         backend: The backend.
@@ -44,6 +59,7 @@ class PartitionCall:
         outputs: The types of the outputs.
         overwritten: The inputs, by number, that the program overwrites.
         copied: Those that are needed elsewhere: each call copies them first.
+        constants: The inputs, by number, that are the same tensors until other weights are bound.
     """
 
     backend: Backend
@@ -52,6 +68,13 @@ class PartitionCall:
     outputs: Sequence[Type]
     overwritten: frozenset[int]
     copied: frozenset[int]
+    constants: frozenset[int] = frozenset()
+    _last: list[_LastConstants] = field(default_factory=lambda: [_LastConstants()], init=False)
+
+    @functools.cached_property
+    def given(self) -> Sequence[int]:
+        """The numbers of the inputs that are no constants."""
+        return [number for number in range(len(self.inputs)) if number not in self.constants]
 
     @functools.cached_property
     def _input_layouts(self) -> Sequence[_Layout | None]:
@@ -61,15 +84,21 @@ class PartitionCall:
     def _output_layouts(self) -> Sequence[_Layout | None]:
         return list(map(_static_layout, self.outputs))
 
-    def __call__(self, inputs: list[Any]) -> Sequence[Any]:
-        """Run the partition on tensors in stated strides, without lazy conj/neg bits; check its outputs."""
-        for index, layout in enumerate(self._input_layouts):
-            item = inputs[index]
-            if isinstance(item, torch.Tensor) and not _has_stated_layout(item, layout):
-                inputs[index] = _to_stated_layout(item, self.inputs[index])
-        for index in self.copied:
-            inputs[index] = copy_with_strides(inputs[index])
-        outputs = self.backend.run(self.program, inputs)
+    def __call__(self, given: Sequence[Any], constants: Sequence[Any] = ()) -> Sequence[Any]:
+        """Run the partition on tensors in stated strides, without lazy conj/neg bits; check its outputs.
+
+        Args:
+            given: The inputs that are no constants, in their order.
+            constants: The others. Whoever passes the same list again has not changed it.
+        """
+        given = list(map(self._as_stated, given, self.given))
+        for number in self.copied:
+            place = self.given.index(number)
+            given[place] = copy_with_strides(given[place])
+        program = self._program_of(constants) if constants else self.program
+        if program is None:
+            program, given = self.program, self._joined(given, constants)
+        outputs = self.backend.run(program, given)
         if len(outputs) == len(self.outputs):
             for output, layout, type in zip(outputs, self._output_layouts, self.outputs, strict=True):
                 if not _has_stated_shape(output, layout) and not is_of_type(output, type):
@@ -80,6 +109,31 @@ class PartitionCall:
             f"the backend {self.backend.name!r} returned {', '.join(map(describe, outputs)) or 'nothing'}"
             f" in place of {', '.join(map(str, self.outputs))}"
         )
+
+    def _as_stated(self, item: Any, number: int) -> Any:
+        if not isinstance(item, torch.Tensor) or _has_stated_layout(item, self._input_layouts[number]):
+            return item
+        return _to_stated_layout(item, self.inputs[number])
+
+    def _program_of(self, constants: Sequence[Any]) -> Any:
+        """Return the program with these constants bound; None if it takes all inputs."""
+        last = self._last[0]
+        if last.given is constants and last.is_tried:
+            return last.program
+        program = None
+        if is_tried := last.given is constants:
+            numbered = dict(zip(sorted(self.constants), constants, strict=True))
+            # A copy in other strides is made in each call: the content of the constant may change.
+            if all(self._as_stated(item, number) is item for number, item in numbered.items()):
+                program = self.backend.bind_constants(self.program, numbered)
+        self._last[0] = _LastConstants(constants, program, is_tried)
+        return program
+
+    def _joined(self, given: Sequence[Any], constants: Sequence[Any]) -> list[Any]:
+        numbered = dict(zip(self.given, given, strict=True))
+        for number, item in zip(sorted(self.constants), constants, strict=True):
+            numbered[number] = self._as_stated(item, number)
+        return [numbered[number] for number in range(len(self.inputs))]
 
     def bind(self, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]) -> Callable[[], None]:
         """Return a callable that computes the partition over fixed tensors.

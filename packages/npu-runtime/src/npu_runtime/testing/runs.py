@@ -12,8 +12,9 @@ import torch
 from npu_ir import Graph, Value
 from npu_ir.errors import BackendError
 from npu_ir.ops.effects import is_view
+from npu_ir.plugins.backend import copy_memory
 from npu_runtime.testing.data import Content, has_same_bytes, invert_bytes, shared_pairs, storage_bytes
-from npu_runtime.testing.trials import Trial, Trials
+from npu_runtime.testing.trials import Trial, Trials, error_context
 
 _THREADS = 4
 _RUNS_PER_THREAD = 3
@@ -107,6 +108,22 @@ class RunContract(Trials):
         for trial, inputs, outputs in results:
             trial.require(outputs, inputs, "after programs of other graphs, and of the same, were run")
             trial.require(trial.run(inputs), inputs, "a run after programs of other graphs")
+
+    def test_bound_constants_are_read_at_each_run(self) -> None:
+        for trial in self.trials():
+            inputs = trial.inputs()
+            constants = dict(list(enumerate(inputs))[::2])
+            with error_context("bind_constants", trial.name):
+                bound = trial.backend.bind_constants(trial.program, constants)
+            if bound is None:
+                continue
+            others = inputs[1::2]
+            trial.require(trial.run(others, bound), inputs, "a run with bound constants")
+            for item, other in zip(inputs, trial.inputs(seed=4), strict=True):
+                if isinstance(item, torch.Tensor):
+                    copy_memory(other, item)
+            trial.require(trial.run(others, bound), inputs, "after new contents of bound constants")
+            trial.require(trial.run(inputs), inputs, "the program itself, after constants were bound")
 
     def test_many_threads_may_run_a_program_at_once(self) -> None:
         with ThreadPoolExecutor(_THREADS) as pool:
