@@ -46,8 +46,13 @@ __device__ T write(Value<float> x) {
   else return narrow<T>(x.raw);
 }
 
+// Blocks at a time that registers must suffice for: one where there are many operands, so that none spill; 0: any.
+template <class Fn>
+inline constexpr int kBlocksAtATime = kOperands<Fn> > 10 ? 1 : 0;
+
 template <class Fn, class X, class Y>
-__global__ void __launch_bounds__(kThreads) flat(const FlatRows<Fn> rows, const typename Fn::Attrs attrs, int64_t n) {
+__global__ void __launch_bounds__(kThreads, kBlocksAtATime<Fn>)
+    flat(const FlatRows<Fn> rows, const typename Fn::Attrs attrs, int64_t n) {
   constexpr int kCount = kAccess<X, Y>;
   using Input = Access<X, kCount>;
   using Output = Access<Y, kCount>;
