@@ -117,6 +117,18 @@ def _lower_cumsum(node: OpNode, pack: Pack) -> list[BackendOp] | str:
     return _narrowed(node) or [_reduction("Cumsum", x, y, node, pack, axis=axis)]
 
 
+def _lower_adaptive_average(node: OpNode, pack: Pack) -> list[BackendOp] | str:
+    """Return the mean over the last axes: an average pooling to one element."""
+    sizes: Any = node.attrs["output_size"]
+    sizes = [sizes] if isinstance(sizes, int) else sizes
+    if set(sizes) != {1}:
+        return f"an adaptive average is that of all elements, not output_size={node.attrs['output_size']!r}"
+    (x,), (y,) = node.inputs, node.outputs
+    rank = x.tensor_type.rank
+    axes = sum(1 << axis for axis in range(rank - len(sizes), rank))
+    return [_reduction("Mean", x, y, node, pack, axes=axes)]
+
+
 def lower_mse_loss(node: OpNode, pack: Pack) -> list[BackendOp] | str:
     """Return the squared errors of two tensors, and their mean or sum."""
     reduction: Any = node.attrs.get("reduction", 1)
@@ -150,4 +162,7 @@ REDUCTION_RULES: Mapping[str, tuple[Rule, ...]] = {
     "aten.max.dim": (_lower_extremes("Amax", "Argmax"),),
     "aten.min.dim": (_lower_extremes("Amin", "Argmin"),),
     "aten.cumsum.default": (_lower_cumsum,),
+    **{f"aten.adaptive_avg_pool{n}d.default": (_lower_adaptive_average,) for n in (1, 2, 3)},
+    "aten._adaptive_avg_pool2d.default": (_lower_adaptive_average,),
+    "aten._adaptive_avg_pool3d.default": (_lower_adaptive_average,),
 }

@@ -122,10 +122,11 @@ class PartitionCall:
             return last.program
         program = None
         if is_tried := last.given is constants:
-            numbered = dict(zip(sorted(self.constants), constants, strict=True))
+            numbers = sorted(self.constants)
+            stated = list(map(self._as_stated, constants, numbers))
             # A copy in other strides is made in each call: the content of the constant may change.
-            if all(self._as_stated(item, number) is item for number, item in numbered.items()):
-                program = self.backend.bind_constants(self.program, numbered)
+            if all(map(_share_start, constants, stated)):
+                program = self.backend.bind_constants(self.program, dict(zip(numbers, stated, strict=True)))
         self._last[0] = _LastConstants(constants, program, is_tried)
         return program
 
@@ -166,6 +167,11 @@ class PartitionCall:
 def _to_stated_layout(tensor: torch.Tensor, type: Type) -> Any:
     """Return a tensor in the strides of a type, without lazy conj/neg bits."""
     return with_stated_strides(tensor.resolve_conj().resolve_neg(), type)
+
+
+def _share_start(item: Any, stated: Any) -> bool:
+    """Return whether an item and its form in stated strides are one, or begin at the same place of memory."""
+    return item is stated or bool(item.data_ptr() == stated.data_ptr())
 
 
 def _has_stated_layout(tensor: torch.Tensor, layout: _Layout | None) -> bool:
