@@ -229,6 +229,40 @@ def test_ops_behind_a_packed_product_are_steps_of_it(rows: tuple[int, ...], dtyp
         assert_same_bits(run(graph, ops, *args), run(graph, one_by_one(graph), *args))
 
 
+class Picture(nn.Module):
+    """A convolution by packed weights, and what follows it."""
+
+    def __init__(self, steps: Callable[[Tensor, Tensor], Any]) -> None:
+        super().__init__()
+        self.steps = steps
+
+    def forward(self, x: Tensor, panels: Tensor, bias: Tensor, other: Tensor) -> Any:
+        z = torch.ops.npu.packed_conv2d(x, panels, bias, [3, 3], [1, 1], [1, 1], [1, 1], 70)
+        return self.steps(z, other)
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (7, 9), (40, 40)], ids=str)
+@pytest.mark.parametrize("is_last", [True, False])
+def test_ops_behind_a_packed_convolution_are_steps_of_it(shape: tuple[int, int], is_last: bool) -> None:
+    torch.manual_seed(0)
+    args = [torch.randn(2, 8, *shape), torch.randn(2, 72, 64), torch.randn(70), torch.randn(2, 70, *shape)]
+    if is_last:
+        args = [item.to(memory_format=torch.channels_last) if item.dim() == 4 else item for item in args]
+
+    layers: list[Callable[[Tensor, Tensor], Any]] = [
+        lambda z, other: z.relu(),
+        lambda z, other: nn.functional.hardswish(z) + other,
+        lambda z, other: (z * 2 - other, z.sigmoid() * z),
+    ]
+    for steps in layers:
+        graph = captured(Picture(steps), *args)
+
+        ops = HOST.lower(graph)
+
+        assert [kind for kind in kinds(ops) if kind != "View"] == ["PackedConv"]
+        assert_same_bits(run(graph, ops, *args), run(graph, one_by_one(graph), *args))
+
+
 def test_a_packed_product_that_is_read_elsewhere_has_memory() -> None:
     args = (torch.randn(5, 40), torch.randn(2, 40, 64), torch.randn(70), torch.randn(5, 70))
     graph = captured(Layer(lambda z, other: (z, z.relu())), *args)

@@ -1,4 +1,4 @@
-#include "ops/conv/conv.h"
+#include "ops/conv/steps.h"
 
 #include <algorithm>
 #include <array>
@@ -112,11 +112,23 @@ Status check(const Attrs& attrs, const TensorDesc& x, const TensorDesc& weights,
 }
 
 Status check_bias(const OpCall& call) {
-  if (call.num_inputs < 3) return {};
   NPU_TRY(expect_dtype(call.inputs[2], call.inputs[0].dtype, "the bias"));
   if (call.inputs[2].rank == 1 && call.inputs[2].shape[0] == call.outputs[0].shape[1]) return {};
   return Status::not_implemented("the bias is " + text_of(call.inputs[2]) + ", not a number for each of " +
                                  std::to_string(call.outputs[0].shape[1]) + " channels");
+}
+
+// Of a packed convolution: those behind its panels.
+Status check_further_tensors(const OpCall& call) {
+  const auto attrs = attrs_of<PackedAttrs>(call);
+  if (attrs.has_bias > 0 && call.num_inputs < 3) return Status::not_implemented("it has a bias, but only two inputs");
+  if (attrs.has_bias > 0) NPU_TRY(check_bias(call));
+  if (attrs.steps == 0) {
+    const bool has_more = call.num_inputs > (attrs.has_bias ? 3 : 2) || call.num_outputs > 1;
+    return has_more ? Status::not_implemented("it has more tensors than a convolution, but no steps") : Status();
+  }
+  if (attrs.transposed == 0 && call.inputs[0].dtype == kFloat32) return Steps().make(StepsCall(call).call, 1);
+  return Status::not_implemented("steps follow convolutions of float32 that are not transposed");
 }
 
 int64_t floor_divide(int64_t a, int64_t b) { return a >= 0 ? a / b : -((b - 1 - a) / b); }
@@ -149,7 +161,8 @@ std::vector<AttrField> fields() {
 std::vector<AttrField> packed_fields() {
   std::vector<AttrField> all = fields<PackedAttrs>();
   all.insert(all.end(), {field("kernel_d", &PackedAttrs::kernel_d), field("kernel_h", &PackedAttrs::kernel_h),
-                         field("kernel_w", &PackedAttrs::kernel_w)});
+                         field("kernel_w", &PackedAttrs::kernel_w), field("has_bias", &PackedAttrs::has_bias),
+                         field("temporaries", &PackedAttrs::temporaries), field("steps", &PackedAttrs::steps)});
   return all;
 }
 
@@ -197,7 +210,7 @@ std::vector<Plane> planes_of(const Geometry& g) {
 
 Status check_conv(const OpCall& call) {
   NPU_TRY(check(attrs_of<Attrs>(call), call.inputs[0], call.inputs[1], call.outputs[0]));
-  return check_bias(call);
+  return call.num_inputs < 3 ? Status() : check_bias(call);
 }
 
 Status check_weight_gradient(const OpCall& call) {
@@ -214,7 +227,7 @@ Status check_packed(const OpCall& call) {
   const int64_t width = panels.rank == 4 ? panels.shape[3] : 0, rows = g.taps() * g.group_inputs();
   const bool fits = (width == 16 || width == 32 || width == 64) && panels.shape[0] == g.groups && panels.shape[2] == rows &&
                     panels.shape[1] == (g.group_outputs() + width - 1) / width;
-  if (fits) return check_bias(call);
+  if (fits) return check_further_tensors(call);
   return Status::not_implemented("the panels are " + text_of(panels) + ", not those of " + std::to_string(g.groups) +
                                  " matrices of [" + std::to_string(rows) + ", " + std::to_string(g.group_outputs()) + "]");
 }
@@ -247,12 +260,14 @@ Cost packed_cost(const OpCall& call) { return cost_of(call, geometry_of_packed(c
 Cost weight_gradient_cost(const OpCall& call) { return cost_of(call, geometry_of_weight_gradient(call).flops()); }
 
 std::vector<OpInfo> infos() {
+  AttrSchema packed = make_schema<PackedAttrs>("CNVP", packed_fields());
+  packed.is_open = true;
   return {{.kind = kConv, .name = "Conv", .min_inputs = 2, .max_inputs = 3, .num_outputs = 1,
            .schema = make_schema<Attrs>("CONV", fields<Attrs>())},
           {.kind = kWeightGradient, .name = "ConvWeightGradient", .min_inputs = 2, .max_inputs = 2, .num_outputs = 1,
            .schema = make_schema<Attrs>("CNVW", fields<Attrs>())},
-          {.kind = kPackedConv, .name = "PackedConv", .min_inputs = 2, .max_inputs = 3, .num_outputs = 1,
-           .schema = make_schema<PackedAttrs>("CNVP", packed_fields())}};
+          {.kind = kPackedConv, .name = "PackedConv", .min_inputs = 2, .max_inputs = pointwise::kMaxOperands,
+           .num_outputs = 1, .max_outputs = kMaxOutputs, .schema = std::move(packed)}};
 }
 
 }  // namespace npu::conv

@@ -4,7 +4,7 @@
 //
 //   Conv               x, w[, bias] -> y         of y its shape says which output padding a transposed one has
 //   ConvWeightGradient x, dy -> dw
-//   PackedConv         x, panels[, bias] -> y
+//   PackedConv         x, panels[, bias], tensors of steps -> y, or the results of steps
 //
 // They run on the host: on CUDA convolutions are left to PyTorch. Panels are the weights as matrices of [taps * inputs,
 // outputs], one for each group, of which panel i has the columns from i * width on, and 0 beyond the last one: [groups,
@@ -32,6 +32,8 @@ struct Attrs {
 
 struct PackedAttrs : Attrs {
   int32_t kernel_d = 1, kernel_h = 1, kernel_w = 1;
+  uint32_t has_bias = 0;
+  uint32_t temporaries = 0, steps = 0;  // of a Fused op, whose payload follows; its first input is the convolution
 };
 
 // A tensor of three spatial axes; strides in elements.

@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <memory>
 
 #include "ops/conv/bands.h"
 #include "ops/conv/depthwise.h"
+#include "ops/conv/steps.h"
 #include "ops/gemm/tile.h"
 #include "ops/host_simd.h"
 #include "ops/threads.h"
@@ -127,11 +129,11 @@ void run_panel(Block block) {
 
 class Plan {
  public:
-  // `width`: of panels that are given; 0 where a call packs its weights.
-  Plan(const Geometry& geometry, int64_t width)
-      : geometry_(geometry), is_packed_(width > 0), columns_(width ? width : panel_width(geometry_.group_outputs())),
+  // `width`: of panels that are given; 0 where a call packs its weights. `steps`: what follows; may be null.
+  Plan(const Geometry& geometry, int64_t width, bool has_bias, std::shared_ptr<const Steps> steps = nullptr)
+      : geometry_(geometry), is_packed_(width > 0), has_bias_(has_bias), columns_(width ? width : panel_width(geometry_.group_outputs())),
         panels_((geometry_.group_outputs() + columns_ - 1) / columns_),
-        panel_elements_(geometry_.taps() * geometry_.group_inputs() * columns_) {
+        panel_elements_(geometry_.taps() * geometry_.group_inputs() * columns_), steps_(std::move(steps)) {
     for (const Plane& plane : planes_of(geometry_)) {
       PlanePlan& planned = planes_.emplace_back(PlanePlan{bands_of(geometry_, plane, kMostPixels, false), {}});
       planned.runs = runs_of(geometry_, planned.bands);
@@ -148,7 +150,12 @@ class Plan {
     if (!is_packed_) pack(call.inputs[1], static_cast<float*>(call.workspace));
     const auto* packed = static_cast<const float*>(is_packed_ ? call.inputs[1].data : call.workspace);
     const int64_t slices = (int64_t(call.workspace_bytes / sizeof(float)) - packed_elements()) / slice_elements();
-    for (const PlanePlan& plane : planes_) run_plane(call, plane, packed, slices);
+    if (steps_) {
+      const StepsCall fused(call);
+      for (const PlanePlan& plane : planes_) run_plane(call, plane, packed, slices, &fused.call);
+    } else {
+      for (const PlanePlan& plane : planes_) run_plane(call, plane, packed, slices, nullptr);
+    }
   }
 
  private:
@@ -161,13 +168,15 @@ class Plan {
   }
 
   void pack(const TensorDesc& weights, float* packed) const;
-  void run_plane(const OpCall& call, const PlanePlan& plane, const float* packed, int64_t slices) const;
+  // `fused`: the call of the steps; null where there are none.
+  void run_plane(const OpCall& call, const PlanePlan& plane, const float* packed, int64_t slices, const OpCall* fused) const;
   void run_band(const OpCall& call, const PlanePlan& plane, const BandPlace& place, int64_t first, int64_t end,
-                const float* packed, float* slice) const;
+                const float* packed, float* slice, const OpCall* fused) const;
 
   Geometry geometry_;  // but for addresses
-  bool is_packed_;
+  bool is_packed_, has_bias_;
   int64_t columns_, panels_, panel_elements_;
+  std::shared_ptr<const Steps> steps_;
   std::vector<PlanePlan> planes_;
   int64_t most_band_ = 0, most_pixels_ = 1;
 };
@@ -191,7 +200,8 @@ void Plan::pack(const TensorDesc& weights, float* packed) const {
   });
 }
 
-void Plan::run_plane(const OpCall& call, const PlanePlan& plane, const float* packed, int64_t slices) const {
+void Plan::run_plane(const OpCall& call, const PlanePlan& plane, const float* packed, int64_t slices,
+                     const OpCall* fused) const {
   const int64_t bands = geometry_.x.batch * plane.bands.depths() * plane.bands.count;
   if (bands == 0 || plane.bands.width() == 0 || plane.bands.height() == 0) return;
   // Few bands are shared by outputs, at the price of another copy of their input.
@@ -202,13 +212,14 @@ void Plan::run_plane(const OpCall& call, const PlanePlan& plane, const float* pa
     float* slice = static_cast<float*>(call.workspace) + packed_elements() + taken++ * slice_elements();
     for (int64_t item = begin / kItem; item < end / kItem; ++item) {
       const int64_t part = item % parts;
-      run_band(call, plane, place_of(plane.bands, item / parts), units() * part / parts, units() * (part + 1) / parts, packed, slice);
+      run_band(call, plane, place_of(plane.bands, item / parts), units() * part / parts, units() * (part + 1) / parts, packed,
+               slice, fused);
     }
   });
 }
 
 void Plan::run_band(const OpCall& call, const PlanePlan& plane, const BandPlace& place, int64_t first, int64_t end,
-                    const float* packed, float* slice) const {
+                    const float* packed, float* slice, const OpCall* fused) const {
   const Bands& bands = plane.bands;
   const TensorDesc& result = call.outputs[0];
   Image x = geometry_.x;
@@ -230,13 +241,14 @@ void Plan::run_band(const OpCall& call, const PlanePlan& plane, const BandPlace&
   const pointwise::Element element = pointwise::element_of(y.dtype);
   const pointwise::WriteRow write = pointwise::writer(element, pointwise::kFloat32);
   const pointwise::ReadRow read = pointwise::reader(element, pointwise::kFloat32);
-  const bool is_direct = y.dtype == kFloat32 && y.channel_stride == 1;
+  const bool is_direct = y.dtype == kFloat32 && y.channel_stride == 1 && !fused;
+  const int64_t first_pixel = (place.depth * bands.height() + place.first_row) * width;
   const int64_t item = item_bytes(y.dtype);
   for (int64_t unit = first; unit < end; ++unit) {
     const int64_t group = unit / panels_, left = unit % panels_ * columns_;
     const int64_t count = std::min(columns_, geometry_.group_outputs() - left), channel = group * geometry_.group_outputs() + left;
     float bias[64] = {};
-    if (call.num_inputs == 3) {
+    if (has_bias_) {
       const TensorDesc& given = call.inputs[2];
       read(static_cast<const char*>(given.data) + channel * given.strides[0] * item, given.strides[0], bias, count);
     }
@@ -258,6 +270,10 @@ void Plan::run_band(const OpCall& call, const PlanePlan& plane, const BandPlace&
       block.initial_stride = columns_;
     } while (run < last);
     if (is_direct) continue;
+    if (fused) {
+      steps_->run(*fused, {place.image, first_pixel, pixels, channel, count, sums});
+      continue;
+    }
     for (int64_t pixel = 0; pixel < pixels; ++pixel) {
       write(sums + pixel * columns_, static_cast<char*>(result.data) + (to[pixel] + channel * y.channel_stride) * item,
             y.channel_stride, count);
@@ -294,8 +310,16 @@ class ConvKernel final : public Kernel {
   Functions functions_;
 };
 
-Plan plan_of_conv(const OpCall& call) { return {geometry_of_conv(call), 0}; }
-Plan plan_of_packed(const OpCall& call) { return {geometry_of_packed(call), call.inputs[1].shape[3]}; }
+Plan plan_of_conv(const OpCall& call) { return {geometry_of_conv(call), 0, call.num_inputs > 2}; }
+
+Plan plan_of_packed(const OpCall& call) {
+  const auto attrs = attrs_of<PackedAttrs>(call);
+  const int64_t width = call.inputs[1].shape[3];
+  if (attrs.steps == 0) return {geometry_of_packed(call), width, attrs.has_bias > 0};
+  auto steps = std::make_shared<Steps>();
+  (void)steps->make(StepsCall(call).call, width);  // the call is supported
+  return {geometry_of_packed(call), width, attrs.has_bias > 0, std::move(steps)};
+}
 
 }  // namespace
 

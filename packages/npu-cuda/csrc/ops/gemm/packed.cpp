@@ -1,5 +1,6 @@
 #include "ops/gemm/packed.h"
 
+#include "ops/fused/following_call.h"
 #include "ops/gemm/steps.h"
 #include "ops/threads.h"
 
@@ -53,22 +54,10 @@ struct PackedAttrs {
 };
 
 // The call of the Fused op in it.
-struct FusedCall {
-  OpCall call;
-  TensorDesc inputs[pointwise::kMaxOperands + 1];
-
-  explicit FusedCall(const OpCall& whole) : call(whole) {
-    const auto attrs = attrs_of<PackedAttrs>(whole);
-    const int first = 2 + (attrs.has_bias ? 1 : 0);
-    inputs[0] = whole.outputs[0];
-    inputs[0].dtype = whole.inputs[0].dtype;
-    std::copy(whole.inputs + first, whole.inputs + whole.num_inputs, inputs + 1);
-    call.num_inputs = 1 + whole.num_inputs - first;
-    call.inputs = inputs;
-    call.attrs.data = static_cast<const char*>(whole.attrs.data) + sizeof(attrs.has_bias);
-    call.attrs.bytes -= uint32_t{sizeof(attrs.has_bias)};
-  }
-  FusedCall(const FusedCall&) = delete;
+struct FusedCall : fusion::FollowingCall {
+  explicit FusedCall(const OpCall& whole)
+      : FollowingCall(whole, attrs_of<PackedAttrs>(whole).has_bias ? 3 : 2, sizeof(PackedAttrs) - sizeof(fusion::Header),
+                      whole.inputs[0].dtype) {}
 };
 
 Status expect_panels(const TensorDesc& a, const TensorDesc& p, const TensorDesc& d) {

@@ -58,7 +58,8 @@ def _lower_packed(node: OpNode, pack: Pack) -> Lowered:
     for name in ("kernel", "stride", "padding", "dilation"):
         pair: Any = node.attrs[name]
         numbers |= {f"{name}_{axis}": number for axis, number in zip("hw", pair, strict=True)}
-    return build.add("PackedConv", build.present("input", "panels", "bias"), node.outputs, "CNVP", **numbers)
+    tensors = build.present("input", "panels", "bias")
+    return build.add("PackedConv", tensors, node.outputs, "CNVP", **numbers, has_bias=int(len(tensors) > 2))
 
 
 def _unsupported(node: OpNode, build: OpBuilder, name: str) -> str | None:

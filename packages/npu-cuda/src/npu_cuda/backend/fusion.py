@@ -1,7 +1,8 @@
 """Fusion of pointwise ops: ops over one shape become one, which passes over memory once.
 
 What only they read stays in the first cache of the CPU, or in registers of the GPU. Those that follow a
-product by a packed matrix become steps of it. The results are those of the ops one by one, to the bit.
+product or a convolution by packed weights become steps of it. The results are those of the ops one by one,
+to the bit.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from npu_ir.core.types import contiguous_strides
 from npu_ir.plugins.backend import BackendOp, Operand
 
 FUSED = "Fused"
-PRODUCT = "PackedGemm"
+PRODUCTS = ("PackedGemm", "PackedConv")
+_HEADER_BYTES = 8  # the counts of temporaries and steps, behind the other attributes of a product
 _MOST_STEPS = 64
 
 
@@ -67,7 +69,7 @@ def _units(ops: Sequence[BackendOp], device: str) -> list[_Unit]:
             (
                 unit
                 for unit in (last_read, units[-1] if units else None)
-                if unit is not None and shape is not None and unit.shape == shape and op.kind != PRODUCT
+                if unit is not None and shape is not None and unit.shape == shape and op.kind not in PRODUCTS
             ),
             None,
         )
@@ -103,7 +105,7 @@ def _iteration_shape(op: BackendOp, device: str) -> tuple[int, ...] | None:
 
 def _product_shape(op: BackendOp) -> tuple[int, ...] | None:
     """Return the shape of a product that steps can follow; None if it is none."""
-    if op.kind != PRODUCT or not op.kernel or len(op.outputs) > 1:
+    if op.kind not in PRODUCTS or not op.kernel or len(op.outputs) > 1:
         return None
     left, result = tensor_type(op.inputs[0]), tensor_type(op.outputs[0])
     return result.static_shape if left.dtype == result.dtype else None
@@ -126,15 +128,15 @@ def _joined(ops: Sequence[BackendOp], read_outside: Collection[Operand], device:
 
 
 def _fused_op(ops: Sequence[BackendOp], read_outside: Collection[Operand], device: str) -> BackendOp | None:
-    product = ops[0] if ops[0].kind == PRODUCT else None
+    product = ops[0] if ops[0].kind in PRODUCTS else None
     steps = ops[1:] if product else ops
     written = [operand for op in steps for operand in op.outputs]
     inputs = dict.fromkeys(operand for op in steps for operand in op.inputs if operand not in set(written))
-    kind, kernel, has_bias = FUSED, f"fused.{device}", b""
+    kind, kernel, own_attrs = FUSED, f"fused.{device}", b""
     given: Sequence[Operand] = ()
     if product:
-        kind, kernel, given = PRODUCT, product.kernel, product.inputs
-        has_bias = product.attrs[:4]
+        kind, kernel, given = product.kind, product.kernel, product.inputs
+        own_attrs = product.attrs[:-_HEADER_BYTES]
         inputs = {product.outputs[0]: None, **inputs}
         if product.outputs[0] in read_outside:
             return None
@@ -146,7 +148,7 @@ def _fused_op(ops: Sequence[BackendOp], read_outside: Collection[Operand], devic
     schema_id, header = attrs("FUSE", temporaries=len(temporaries), steps=len(steps))
     if product:
         schema_id = product.schema_id
-    packed = b"".join((has_bias, header, *payload))
+    packed = b"".join((own_attrs, header, *payload))
     nodes = tuple(dict.fromkeys(node for op in ops for node in op.nodes))
     read = (*given, *(operand for operand in inputs if product is None or operand is not product.outputs[0]))
     fused = BackendOp(kind, read, tuple(outputs), nodes, kernel, schema_id, packed)

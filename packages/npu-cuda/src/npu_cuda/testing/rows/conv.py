@@ -9,6 +9,7 @@ from typing import Any
 
 from npu_cuda.testing.case import Array, Attrs, Case, OpRow, Refusal, TensorLayout
 from npu_cuda.testing.misuse import misuses
+from npu_cuda.testing.rows.fused import PRODUCT_PLUS_INPUT, fused_attrs
 from npu_cuda.testing.values import FLOATS
 
 _AXES = "dhw"
@@ -239,12 +240,14 @@ def _panels(conv: _Conv) -> TensorLayout:
 
 def _packed_attrs(conv: _Conv) -> dict[str, int]:
     names = _AXES[-len(conv.kernel) :]
-    return conv.attrs | {f"kernel_{axis}": size for axis, size in zip(names, conv.kernel, strict=True)}
+    kernel = {f"kernel_{axis}": size for axis, size in zip(names, conv.kernel, strict=True)}
+    return conv.attrs | kernel | {"has_bias": 0}
 
 
 def _packed(inputs: Sequence[Array], attrs: Attrs, shapes: Sequence[tuple[int, ...]]) -> list[Array]:
-    """Return the convolution by the weights that panels hold."""
-    x, panels, *bias = inputs
+    """Return the convolution z by the weights that panels hold; with steps, z * other + z."""
+    x, panels, *rest = inputs
+    bias = rest[: int(attrs["has_bias"])]
     groups, outputs, rank = panels.shape[0], shapes[0][1] // panels.shape[0], x.ndim - 2
     kernel = [int(attrs[f"kernel_{axis}"]) for axis in _AXES[-rank:]]
     matrices = panels.transpose(0, 2, 1, 3).reshape(groups, panels.shape[2], -1)[..., :outputs]
@@ -252,17 +255,37 @@ def _packed(inputs: Sequence[Array], attrs: Attrs, shapes: Sequence[tuple[int, .
     taps, inner, outer = range(1, rank + 1), rank + 1, rank + 2
     order = (0, inner, outer, *taps) if attrs["transposed"] else (0, outer, inner, *taps)
     weights = weights.transpose(order)
-    return _forward([x, weights.reshape(-1, *weights.shape[2:]), *bias], attrs, shapes)
+    (z,) = _forward([x, weights.reshape(-1, *weights.shape[2:]), *bias], attrs, shapes)
+    return [z * rest[-1] + z if attrs.get("steps") else z]
 
 
 def _packed_cases() -> Iterator[Case]:
     for name, conv in CONVS:
         x, _, y = _layouts(conv, "float32", is_last=True)
-        bias = TensorLayout((conv.outputs,))
-        yield Case(name, (x, _panels(conv), bias), (y,), _packed_attrs(conv), terms=conv.terms)
+        bias, attrs = TensorLayout((conv.outputs,)), _packed_attrs(conv)
+        yield Case(name, (x, _panels(conv), bias), (y,), attrs | {"has_bias": 1}, terms=conv.terms)
+        if not attrs["transposed"]:
+            yield _stepped_case(f"{name}, with steps", conv, TensorLayout(conv.y))
     for dtype in FLOATS:
         x, _, y = _layouts(SMALL, dtype, is_last=False)
         yield Case(f"{dtype}, contiguous", (x, _panels(SMALL)), (y,), _packed_attrs(SMALL), terms=SMALL.terms)
+    images, channels = SMALL.y[:2]
+    for name, other in (
+        ("channels", TensorLayout((channels, 1, 1))),
+        ("channels of images", TensorLayout((images, channels, 1, 1))),
+        ("a number", TensorLayout(())),
+        ("float16", TensorLayout(SMALL.y, "float16")),
+    ):
+        for is_last in (False, True):
+            where = "channels last" if is_last else "contiguous"
+            yield _stepped_case(f"steps with {name}, {where}", SMALL, other, is_last=is_last)
+
+
+def _stepped_case(name: str, conv: _Conv, other: TensorLayout, *, is_last: bool = True) -> Case:
+    x, _, y = _layouts(conv, "float32", is_last=is_last)
+    tensors = x, _panels(conv), TensorLayout((conv.outputs,)), other
+    attrs = {**_packed_attrs(conv), "has_bias": 1, **fused_attrs(PRODUCT_PLUS_INPUT)}
+    return Case(name, tensors, (y,), attrs, terms=conv.terms)
 
 
 def _packed_refusals() -> Iterator[Refusal]:
@@ -276,7 +299,17 @@ def _packed_refusals() -> Iterator[Refusal]:
     ):
         yield Refusal(name, (x, changed), (y,), "NotImplemented", match, attrs)
     yield Refusal("no taps", (x, panels), (y,), "NotImplemented", "of no taps", attrs | {"kernel_h": 0})
-    yield from misuses("PackedConv", Case("right", (x, panels), (y,), attrs))
+    bias, biased = TensorLayout((9,)), attrs | {"has_bias": 1}
+    steps = {**attrs, **fused_attrs(PRODUCT_PLUS_INPUT)}
+    half, _, half_y = _layouts(SMALL, "float16", is_last=False)
+    rows = TensorLayout((2, 9, 7, 1))
+    for name, inputs, output, given, match in (
+        ("no bias", (x, panels), y, biased, "it has a bias, but only two inputs"),
+        ("more than a bias", (x, panels, bias, bias), y, biased, "more tensors than a convolution, but no"),
+        ("steps of float16", (half, panels, half_y), half_y, steps, "steps follow convolutions of float32"),
+        ("rows for pixels", (x, panels, rows), y, steps, "a tensor of a step, have no stride of their own"),
+    ):
+        yield Refusal(name, inputs, (output,), "NotImplemented", match, given)
 
 
 CONV_ROWS = (
