@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import struct
 import subprocess
@@ -257,7 +258,9 @@ def run_nvcc(text: str, folder: Path, *options: str) -> str:
     source.write_text(text)
     flags = ("-std=c++17", "--fmad=false", "-Werror=all-warnings")
     command = ["nvcc", *flags, *options, str(source), "-o", str(made)]
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    # What a build with AddressSanitizer preloads is not for nvcc.
+    environment = {name: text for name, text in os.environ.items() if name != "LD_PRELOAD"}
+    result = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert result.returncode == 0, result.stderr
     return made.read_text(errors="replace")
 
