@@ -259,8 +259,8 @@ def run_nvcc(text: str, folder: Path, *options: str) -> str:
     flags = ("-std=c++17", "--fmad=false", "-Werror=all-warnings")
     command = ["nvcc", *flags, *options, str(source), "-o", str(made)]
     # What a build with AddressSanitizer preloads is not for nvcc.
-    environment = {name: text for name, text in os.environ.items() if name != "LD_PRELOAD"}
-    result = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    inherited = {name: text for name, text in os.environ.items() if name != "LD_PRELOAD"}
+    result = subprocess.run(command, capture_output=True, text=True, check=False, env=inherited)
     assert result.returncode == 0, result.stderr
     return made.read_text(errors="replace")
 
