@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import torch
 
 from npu_cuda import _C, attrs
-from npu_cuda.backend.selection import select_kernel
+from npu_cuda.backend.selection import kind_of, select_kernel
 from npu_cuda.backend.tensor_views import tensor_type
 from npu_ir.core.types import contiguous_strides
 from npu_ir.plugins.backend import BackendOp, Operand
@@ -156,7 +156,7 @@ def _fused_op(ops: Sequence[BackendOp], read_outside: Collection[Operand], devic
 
 
 def _step(op: BackendOp, numbers: dict[Operand, int]) -> bytes:
-    kind = int(_C.kinds()[op.kind])
+    kind = int(kind_of(op.kind))
     tensors = [numbers[operand] for operand in (*op.inputs, *op.outputs)]
     counts = len(op.inputs), len(op.outputs), op.schema_id, len(op.attrs)
     words = struct.pack(f"<5I{len(tensors)}I", kind, *counts, *tensors)

@@ -12,7 +12,7 @@ import torch
 
 from npu_cuda import _C
 from npu_cuda.backend.memory_layout import MemoryLayout, Result, SlotView, as_owner
-from npu_cuda.backend.selection import ALIGNMENT, select_kernel, specs_of
+from npu_cuda.backend.selection import ALIGNMENT, kind_of, select_kernel, specs_of
 from npu_cuda.backend.tensor_views import tensor_type
 from npu_cuda.backend.view_rules import VIEW
 from npu_ir import Graph, TensorType
@@ -53,7 +53,7 @@ class ProgramInstance:
         slots = [self._slot(view) for view in views]
         count = len(op.inputs)
         is_aligned = self._alignment and not any(view.offset_bytes % ALIGNMENT for view in views)
-        which = op.kernel if op.kernel and is_aligned else _C.kinds()[op.kind]
+        which = op.kernel if op.kernel and is_aligned else kind_of(op.kind)
         self.native.add(which, slots[:count], slots[count:], op.schema_id, op.attrs)
 
     def _slot(self, view: SlotView) -> int:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Sequence
+from typing import Any
 
 from npu_cuda import _C, attrs, errors
 from npu_cuda.backend.rules import lower_node
@@ -24,7 +26,22 @@ def specs_of(readings: Sequence[TensorView], alignment: int) -> list[_C.TensorSp
         readings: The tensors.
         alignment: Alignment of their memory in bytes; 0 for that of the items.
     """
-    return [_C.TensorSpec(item.dtype, item.shape, item.strides, alignment) for item in readings]
+    return [_spec_of(item, alignment) for item in readings]
+
+
+@functools.lru_cache(maxsize=4096)
+def _spec_of(reading: TensorView, alignment: int) -> _C.TensorSpec:
+    return _C.TensorSpec(reading.dtype, reading.shape, reading.strides, alignment)
+
+
+_KINDS: dict[str, Any] = {}
+
+
+def kind_of(name: str) -> Any:
+    """Return the kind of a native op by its name in the registry, where it stays once it is there."""
+    if name not in _KINDS:
+        _KINDS.update(_C.kinds())
+    return _KINDS[name]
 
 
 def select_kernel(op: BackendOp, device: str, alignment: int) -> tuple[str, str]:
@@ -39,7 +56,7 @@ def select_kernel(op: BackendOp, device: str, alignment: int) -> tuple[str, str]
         specs = specs_of(views_of(op), alignment)
         count = len(op.inputs)
         selection = _C.select(
-            _C.kinds()[op.kind],
+            kind_of(op.kind),
             specs[:count],
             specs[count:],
             op.schema_id,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -24,6 +25,7 @@ class TensorView:
     strides: tuple[int, ...]
 
     @classmethod
+    @functools.lru_cache(maxsize=4096)  # a graph has few types, and each is asked for many times
     def from_type(cls, type: TensorType) -> TensorView:
         return cls(str(type.dtype).removeprefix("torch."), type.static_shape, type.static_strides)
 
