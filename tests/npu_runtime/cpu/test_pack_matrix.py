@@ -81,6 +81,15 @@ def test_packed_weights_are_replaced_with_the_weights() -> None:
     assert all_pipelines()["host"].doc
 
 
+def test_a_matrix_without_rows_is_packed() -> None:
+    model, x = nn.Linear(0, 3), torch.randn(4, 0)
+
+    graph = optimized(model, x, passes=PASSES)
+
+    assert ops(graph) == {PACKED: 1}
+    assert_computes(graph, model, x)
+
+
 def test_the_width_of_panels_is_that_of_narrow_matrices_or_64() -> None:
     assert [panel_width(n) for n in (0, 1, 16, 17, 32, 33, 64, 4096)] == [16, 16, 16, 32, 32, 64, 64, 64]
 

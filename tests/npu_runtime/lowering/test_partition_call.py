@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -258,6 +260,20 @@ def test_other_weights_are_bound_anew() -> None:
             assert torch.equal(executor(x), each(x).detach())
 
     assert (backend.given, backend.bound) == ([3, 1, 1] * 3, 3)
+
+
+def test_weights_that_are_replaced_are_let_go_at_once() -> None:
+    model, x, backend = nn.Linear(3, 2), torch.randn(4, 3), Counting()
+    executor = IRExecutor(extract_ir(model, (x,)), model.state_dict(), backend=backend)
+    for _ in range(3):
+        executor(x)
+    (call,) = (item.partition for item in executor.instructions if item.partition is not None)
+    weights = list(map(weakref.ref, call._last[0].given or ()))
+
+    executor.load_state_dict(nn.Linear(3, 2).state_dict())
+    gc.collect()
+
+    assert [weight() for weight in weights] == [None, None]
 
 
 class TurnedWeight(nn.Module):

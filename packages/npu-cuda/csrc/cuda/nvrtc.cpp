@@ -85,8 +85,9 @@ const Nvrtc* Nvrtc::load_first(const std::string& chosen, std::string* absence) 
     status = compiler->load(path);
     if (!status.ok()) continue;
     *absence = compiler->why_not_here();
-    return absence->empty() ? compiler.release() : nullptr;
+    if (absence->empty()) return compiler.release();
   }
+  if (!absence->empty()) return nullptr;  // found, but not for the GPUs of this machine
   if (!chosen.empty()) return *absence = std::string(kVariable) + ": " + status.message(), nullptr;
   *absence = "NVRTC is not found: install the package nvidia-cuda-nvrtc, or set " + std::string(kVariable) +
              " to the path of libnvrtc.so";

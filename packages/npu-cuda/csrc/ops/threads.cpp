@@ -13,10 +13,12 @@
 namespace npu {
 namespace {
 
+constexpr int kMostThreads = 4096;
+
 int default_count() {
   const char* text = std::getenv("OMP_NUM_THREADS");
   const int wanted = text ? std::atoi(text) : 0;
-  return wanted > 0 ? wanted : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  return std::clamp(wanted > 0 ? wanted : static_cast<int>(std::thread::hardware_concurrency()), 1, kMostThreads);
 }
 
 std::atomic<int>& count_setting() {
@@ -66,7 +68,7 @@ class Pool {
   static constexpr uint64_t kMostParts = 1 << 16;
 
   void start_thread() {
-    std::thread([this, part = ++threads_, seen = turn_.load()]() mutable {
+    std::thread([this, part = threads_ + 1, seen = turn_.load()]() mutable {
       for (;;) {
         wait_for_turn_after(seen);
         seen = turn_;
@@ -77,6 +79,7 @@ class Pool {
         done_.notify_one();
       }
     }).detach();
+    ++threads_;
   }
 
   // Who sleeps says so before it looks for the last time, who wakes looks for sleepers last: neither misses the other.
@@ -115,7 +118,9 @@ Pool& pool() {
 }  // namespace
 
 int thread_count() { return count_setting().load(std::memory_order_relaxed); }
-void set_thread_count(int count) { count_setting().store(std::max(1, count), std::memory_order_relaxed); }
+void set_thread_count(int count) {
+  count_setting().store(std::clamp(count, 1, kMostThreads), std::memory_order_relaxed);
+}
 
 bool run_parts(int parts, PartFunction function, void* context) {
   Pool& threads = pool();

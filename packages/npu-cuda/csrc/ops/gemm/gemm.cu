@@ -190,7 +190,8 @@ Status supported_epilogue(const OpCall& call) {
 template <class T>
 Status launch_epilogue(const OpCall& call) {
   const EpilogueCall it(call);
-  const Problem problem = it.problem(call);
+  Problem problem = it.problem(call);
+  if (problem.items == 0) problem.m = 0;  // D has no rows to sum
   Ending ending{it.epilogue, nullptr, 0, {}};
   if (it.bias) ending.bias = it.bias->data, ending.bias_stride = it.bias->strides[0];
   if (it.read_aux) ending.aux = operand_of(*it.read_aux, call.outputs[0]);

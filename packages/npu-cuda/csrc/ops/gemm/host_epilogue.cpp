@@ -20,8 +20,9 @@ std::vector<uint32_t> payload_of(Epilogue epilogue) {
   }
 }
 
-// The sums of the rows of D, in their order.
+// The sums of the rows of D, in their order. Without matrices it has no rows.
 void sum_rows(const Problem& problem, const TensorDesc& dbias) {
+  const int64_t rows = problem.items > 0 ? problem.m : 0;
   constexpr int64_t kColumns = 512;
   const Operand& d = problem.d;
   const auto type = pointwise::class_of(d.element);
@@ -30,7 +31,7 @@ void sum_rows(const Problem& problem, const TensorDesc& dbias) {
   const auto sum_columns = [&](int64_t task) {
     alignas(64) double sums[kColumns] = {}, row_of_d[kColumns];
     const int64_t column = task * kColumns, count = std::min(kColumns, problem.n - column);
-    for (int64_t row = 0; row < problem.m; ++row) {
+    for (int64_t row = 0; row < rows; ++row) {
       const int64_t at = row * d.row + column * d.column;
       read(static_cast<const char*>(d.data) + at * bytes_of(d.element), d.column, row_of_d, count);
       block_loops(d.element).combine({sums, row_of_d, 1, 1, count});

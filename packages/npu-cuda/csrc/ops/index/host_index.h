@@ -86,7 +86,7 @@ void walk_rows(const WalkLayout& walk, int64_t begin, int64_t end, F f) {
 template <class F>
 void walk_tiles(const WalkLayout& walk, int64_t begin, int64_t end, int64_t item, F f) {
   constexpr int64_t cache_bytes = 1 << 20, line_bytes = 64;
-  const int64_t n = walk.shape[walk.rank - 1], lines = cache_bytes / line_bytes / walk.axis_size;
+  const int64_t n = walk.shape[walk.rank - 1], lines = cache_bytes / line_bytes / std::max<int64_t>(1, walk.axis_size);
   const bool is_far = walk.axis != walk.rank - 1 && walk.axis_size * n * item > cache_bytes;
   const int64_t tile = is_far ? std::max<int64_t>(1, lines) * line_bytes / item : std::max<int64_t>(1, n);
   for (int64_t first = 0; first < n; first += tile) {

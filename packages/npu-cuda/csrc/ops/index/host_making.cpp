@@ -81,8 +81,8 @@ void map_items(const OpCall& call, const MapLayout& map) {
 // Trailing axes that are copied as a whole become part of an item; without axes there is one of size 1.
 MapLayout joined(MapLayout map) {
   const auto is_whole = [&](int axis) {
-    return map.shape[axis] == map.sizes[axis] &&
-           (map.shape[axis] == 1 || (map.start[axis] == 0 && map.step[axis] == 1));
+    return map.shape[axis] == map.sizes[axis] && map.start[axis] == 0 &&
+           (map.shape[axis] == 1 || map.step[axis] == 1);
   };
   while (map.rank > 1 && is_whole(map.rank - 1)) {
     const int last = map.rank - 1, outer = last - 1;
@@ -113,12 +113,13 @@ template <class T>
 void triangle(const OpCall& call, const TriangleAttrs& attrs) {
   const TensorDesc& x = call.inputs[0];
   const int64_t rows = x.shape[x.rank - 2], n = x.shape[x.rank - 1];
+  const int64_t diagonal = std::clamp(attrs.diagonal, -rows, n);  // farther ones leave as much
   const auto* from = static_cast<const T*>(x.data);
   auto* to = static_cast<T*>(call.outputs[0].data);
   parallel_rows(x.numel / n, n, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
       // The lower part ends after the diagonal, and the upper one begins at it.
-      const int64_t at = row % rows + attrs.diagonal,
+      const int64_t at = row % rows + diagonal,
                     split = std::clamp<int64_t>(at + (attrs.upper ? 0 : 1), 0, n);
       const int64_t kept = attrs.upper ? split : 0, zero = attrs.upper ? 0 : split;
       const int64_t zeros = attrs.upper ? split : n - split;

@@ -85,8 +85,8 @@ Status expect_selected(const TensorDesc& whole, const TensorDesc& index, int dep
 // Whether `index` is inside `other` along all axes but one; -1 for none.
 Status expect_inside(const TensorDesc& index, const TensorDesc& other, int64_t axis, const char* which) {
   bool fits = index.rank == other.rank;
-  for (int i = 0; fits && i < index.rank; ++i) fits = i == axis || index.shape[i] <= other.shape[i];
-  if (fits || index.numel == 0) return {};
+  for (int i = 0; fits && i < index.rank && index.numel > 0; ++i) fits = i == axis || index.shape[i] <= other.shape[i];
+  if (fits) return {};
   return Status::not_implemented(std::string("the index, ") + text_of(index) + ", is larger than " + which +
                                  ", " + text_of(other));
 }
@@ -111,7 +111,12 @@ Status expect_shape_outside_axis(const TensorDesc& x, const TensorDesc& y, int64
 
 // The coordinates of x that an axis reads, first and last.
 Status expect_within(const AxisMapAttrs& attrs, int axis, int64_t size, int64_t count) {
-  const int64_t first = attrs.start[axis], last = first + attrs.step[axis] * (count - 1);
+  const int64_t first = attrs.start[axis];
+  int64_t last = 0;
+  if (__builtin_mul_overflow(attrs.step[axis], count - 1, &last) || __builtin_add_overflow(first, last, &last)) {
+    return Status::not_implemented("axis " + std::to_string(axis) + " has no " + std::to_string(count) + " places from " +
+                                   std::to_string(first) + " by " + std::to_string(attrs.step[axis]));
+  }
   const int64_t low = std::min(first, last), high = std::max(first, last);
   const auto mode = static_cast<Outside>(attrs.mode);
   const int64_t margin = mode == Outside::Nothing ? 0 : mode == Outside::Reflect ? size - 1 : INT64_MAX / 4;
@@ -279,8 +284,8 @@ Status slice_scatter_supported(const OpCall& call) {
   const TensorDesc part = source.rank + 1 == y.rank ? unsqueezed(source, axis) : source;
   NPU_TRY(expect_shape_outside_axis(part, y, axis));
   const int64_t count = part.shape[axis], size = y.shape[axis];
-  if (count == 0 || (attrs.step > 0 && attrs.start >= 0 && attrs.start + attrs.step * (count - 1) < size))
-    return {};
+  const bool starts_inside = attrs.step > 0 && attrs.start >= 0 && attrs.start < size;
+  if (count == 0 || (starts_inside && count - 1 <= (size - 1 - attrs.start) / attrs.step)) return {};
   return Status::not_implemented(std::to_string(count) + " places from " + std::to_string(attrs.start) +
                                  " by " + std::to_string(attrs.step) + " are not inside axis " +
                                  std::to_string(axis) + " of size " + std::to_string(size));

@@ -135,13 +135,17 @@ def _mixed_dtypes(node: OpNode) -> str | None:
 # ---- conditions ----
 
 
+def is_float32(value: float) -> bool:
+    """Return whether float32 has this number."""
+    return abs(value) < 2**127 and float(torch.tensor(value, dtype=torch.float32)) == value
+
+
 def _is_float_alpha(node: OpNode) -> str | None:
     alpha = node.attrs.get("alpha")
     is_wide = not _dtypes(node).isdisjoint({torch.float64, torch.int64})
     if not isinstance(alpha, (int, float)) or not is_wide or abs(alpha) > 2**127:
         return None
-    is_exact = float(torch.tensor(alpha, dtype=torch.float32)) == alpha
-    return None if is_exact else f"alpha={alpha} is stored in float32"
+    return None if is_float32(alpha) else f"alpha={alpha} is stored in float32"
 
 
 def _divides(node: OpNode) -> str | None:

@@ -14,7 +14,7 @@ from npu_cuda.backend.conv_rules import CONV_RULES
 from npu_cuda.backend.index_rules import INDEX_RULES
 from npu_cuda.backend.loss_rules import LOSS_RULES
 from npu_cuda.backend.optimizer_rules import OPTIMIZER_RULES
-from npu_cuda.backend.pointwise_rules import ELEMENTWISE_RULES, Condition, ElementwiseRule, Pack
+from npu_cuda.backend.pointwise_rules import ELEMENTWISE_RULES, Condition, ElementwiseRule, Pack, is_float32
 from npu_cuda.backend.reduction_rules import REDUCTION_RULES, lower_mse_loss
 from npu_cuda.backend.row_rules import ROW_RULES
 from npu_cuda.backend.tensor_views import tensor_type
@@ -116,6 +116,8 @@ def _lower_addmm(node: OpNode, pack: Pack) -> list[BackendOp] | str:
         return "Gemm multiplies two tensors and adds a third"
     if alpha is None or beta is None:
         return f"Gemm takes real factors, not {dict(node.attrs)}"
+    if tensor_type(node.outputs[0]).dtype is torch.float64 and not (is_float32(alpha) and is_float32(beta)):
+        return f"alpha={alpha} and beta={beta} are stored in float32"
     addend, left, right = node.inputs
     return _gemm_ops(node, pack, left, right, *([addend] if beta else []), alpha=alpha, beta=beta)
 

@@ -29,7 +29,7 @@ def panel_width(columns: int) -> int:
 def pack_matrix(matrix: Tensor, width: int) -> Tensor:
     """Return the panels of a matrix of [in, out]."""
     padded = F.pad(matrix, (0, -matrix.shape[1] % width))
-    return padded.reshape(matrix.shape[0], -1, width).transpose(0, 1).contiguous()
+    return padded.reshape(matrix.shape[0], padded.shape[1] // width, width).transpose(0, 1).contiguous()
 
 
 @register_composite("(Tensor input, Tensor panels, Tensor? bias, SymInt out_features) -> Tensor")
@@ -42,7 +42,7 @@ def packed_linear(input: Tensor, panels: Tensor, bias: Tensor | None, out_featur
         bias: [out].
         out_features: The number of columns of the matrix.
     """
-    matrix = panels.transpose(0, 1).reshape(panels.shape[1], -1)[:, :out_features]
+    matrix = _matrix_of(panels)[:, :out_features]
     return F.linear(input, matrix.t(), bias)
 
 
@@ -72,6 +72,12 @@ def packed_conv2d(
         dilation: Distance between the elements of the kernel.
         out_channels: The number of columns of the matrix.
     """
-    matrix = panels.transpose(0, 1).reshape(panels.shape[1], -1)[:, :out_channels]
+    matrix = _matrix_of(panels)[:, :out_channels]
     weight = matrix.reshape(*kernel, -1, out_channels).permute(3, 2, 0, 1)
     return F.conv2d(input, weight, bias, stride, padding, dilation)
+
+
+def _matrix_of(panels: Tensor) -> Tensor:
+    """Return the matrix that panels were made of, with the columns that fill the last one."""
+    count, rows, width = panels.shape
+    return panels.transpose(0, 1).reshape(rows, count * width)

@@ -46,6 +46,9 @@ class CompiledFunction:
         self, weights: Mapping[Value, Any], ops: Sequence[Callable[..., Any]] | None = None
     ) -> BoundFunction:
         """Return the function with weights bound, calling ``ops`` in place of ``source.ops`` if given."""
+        for instruction in self._parts[1]:
+            if instruction.partition is not None:
+                instruction.partition.forget_constants()
         called = self.source.ops if ops is None else ops
         return self._bind(
             called, tuple(weights[value] for value in self.source.weights), self.source.literals

@@ -136,6 +136,10 @@ class PartitionCall:
             numbered[number] = self._as_stated(item, number)
         return [numbered[number] for number in range(len(self.inputs))]
 
+    def forget_constants(self) -> None:
+        """Let go of the constants of the last call: others take their place."""
+        self._last[0] = _LastConstants()
+
     def bind(self, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]) -> Callable[[], None]:
         """Return a callable that computes the partition over fixed tensors.
 

@@ -130,6 +130,8 @@ def maps() -> Iterator[Case]:
         backwards = {"mode": mode, "start0": 6, "step0": -1}
         yield case(f"{name}, backwards", [(5,)], (8,), attrs=backwards)
     yield case("repeated along new axes", [(3,)], (2, 2, 7), attrs={"mode": 2})
+    yield case("an axis of size 1, beside it", [(3, 1), ()], (3, 1), attrs={"mode": 1, "start1": -1})
+    yield case("an outer axis of size 1, beside it", [(1, 4)], (1, 4), attrs={"mode": 4, "start0": 3})
     yield case("a scalar", [()], ())
     yield case("nothing", [(4, 5)], (4, 0))
 
@@ -140,6 +142,7 @@ def triangles() -> Iterator[Case]:
             attrs = {"upper": upper, "diagonal": 1 - 3 * upper}
             yield case(f"upper {upper}", [(2, 5, 7)], (2, 5, 7), dtype, attrs=attrs)
     yield case("nothing left", [(3, 4)], (3, 4), attrs={"diagonal": -9})
+    yield case("all left", [(3, 4)], (3, 4), attrs={"diagonal": 2**63 - 1})
     yield case("nothing", [(3, 0)], (3, 0))
 
 
@@ -228,6 +231,7 @@ WRONG: dict[str, list[Wrong]] = {
     "Scatter": [
         ("a small source", (M, layout((4, 6), "int64"), Z), (M,), {}, "is larger than the source"),
         ("another rank", (M, N, V), (M,), {}, "is larger than x"),
+        ("no places of another rank", (M, layout((0,), "int64"), V), (M,), {}, "is larger than x"),
     ],
     "Cat": [
         ("other rows", (M, Z), (layout((4, 12)),), {"axis": 1}, "they differ in more than axis 1"),
@@ -236,6 +240,8 @@ WRONG: dict[str, list[Wrong]] = {
     ],
     "SliceScatter": [
         ("outside", (M, Z), (M,), {"start": 2}, "3 places from 2 by 1 are not inside axis 0 of size 4"),
+        ("far outside", (M, Z), (M,), {"start": 2**63 - 1}, "by 1 are not inside axis 0 of size 4"),
+        ("in far steps", (M, Z), (M,), {"step": 2**63 - 1}, "are not inside axis 0 of size 4"),
         ("a scalar", (layout(()), layout(())), (layout(()),), {}, "y has rank 0, and no slices"),
     ],
     "AxisMap": [
@@ -244,6 +250,7 @@ WRONG: dict[str, list[Wrong]] = {
         ("more than is needed", (M, layout(())), (M,), {}, "only mode 1 has something to fill with"),
         ("many to fill with", (M, V), (M,), {"mode": 1}, "what fills has more than one element"),
         ("outside", (M,), (M,), {"start0": 1}, "axis 0 of size 4 has no places 1 to 4 in mode 0"),
+        ("far outside", (M,), (M,), {"step0": 2**62}, "axis 0 has no 4 places from 0 by 4611686018427387904"),
         ("reflected twice", (M,), (M,), {"mode": 3, "start0": -4}, "has no places -4 to -1 in mode 3"),
         ("fewer axes", (M,), (V,), {}, "x is [4, 6], y is [3]"),
     ],

@@ -72,6 +72,7 @@ def epilogue_cases() -> Iterator[Case]:
             (0, 7, 5),
             (5, 7, 0),
             (3, 4, 20, 9),
+            (0, 4, 20, 9),
         ):
             yield epilogue_case(f"{epilogue} {sizes}", epilogue, sizes)
         for dtype in ("float16", "bfloat16", "float64"):
