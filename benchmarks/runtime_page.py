@@ -19,10 +19,18 @@ PLOTTED = {
     "onnxruntime": "#c98a1b",
     "executor": "#7fbf7b",
     "executor-cpu": "#1b7837",
+    "executor-host": "#5e3c99",
 }
 # Two tables, each as wide as a page.
 TABLES = {
-    "What is compiled or planned": ("executor-cpu", "executor", "onnxruntime", "compile-freezing", "compile"),
+    "What is compiled or planned": (
+        "executor-host",
+        "executor-cpu",
+        "executor",
+        "onnxruntime",
+        "compile-freezing",
+        "compile",
+    ),
     "What runs a model or a graph as it is": (
         "executor-plain",
         "eager-no-grad",
