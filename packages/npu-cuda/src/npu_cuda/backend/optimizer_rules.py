@@ -21,7 +21,7 @@ Lists = Mapping[str, Sequence[Operand]]
 
 
 def _lists_of(node: OpNode) -> dict[str, list[Operand]]:
-    """Return the tensors of a node by argument; of one that is no list, a list of one."""
+    """Return the tensors of a node by argument; of a single tensor, a list of one."""
     lists: dict[str, list[Operand]] = {}
     for name, value in zip(node.operands or (), node.inputs, strict=True):
         lists.setdefault(name.partition("[")[0], []).append(value)
@@ -45,7 +45,7 @@ class _Step:
 
     @property
     def problem(self) -> str | None:
-        """Why list ops do not take the tensors; None if they do."""
+        """The reason why list ops do not take the tensors; None if they do."""
         node = self.build.node
         if not self.count:
             return "a step of no parameters"

@@ -73,7 +73,7 @@ class PartitionCall:
 
     @functools.cached_property
     def given(self) -> Sequence[int]:
-        """The numbers of the inputs that are no constants."""
+        """The numbers of the inputs without the constants."""
         return [number for number in range(len(self.inputs)) if number not in self.constants]
 
     @functools.cached_property
@@ -88,7 +88,7 @@ class PartitionCall:
         """Run the partition on tensors in stated strides, without lazy conj/neg bits; check its outputs.
 
         Args:
-            given: The inputs that are no constants, in their order.
+            given: The inputs without the constants, in their order.
             constants: The others. Whoever passes the same list again has not changed it.
         """
         given = list(map(self._as_stated, given, self.given))

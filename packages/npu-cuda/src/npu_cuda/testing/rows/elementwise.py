@@ -63,10 +63,9 @@ def _adam(param: Any, grad: Any, m: Any, v: Any, bc1: Any, bc2: Any, step: Any =
     return [start - rate * (next_m * bc1) / (torch.sqrt(next_v * bc2) + p["eps"]), next_m, next_v]
 
 
-def _amsgrad(
-    param: Any, grad: Any, m: Any, v: Any, largest: Any, bc1: Any, bc2: Any, step: Any = None, **p: Any
-) -> list[Any]:
-    rate = p["lr"] if step is None else step
+def _amsgrad(param: Any, grad: Any, m: Any, v: Any, *others: Any, **p: Any) -> list[Any]:
+    largest, bc1, bc2, *step = others
+    rate = step[0] if step else p["lr"]
     start, next_m, next_v = _adam_moments(param, grad, m, v, rate, **p)
     most = torch.maximum(largest, next_v)
     return [start - rate * (next_m * bc1) / (torch.sqrt(most * bc2) + p["eps"]), next_m, next_v, most]
