@@ -23,7 +23,7 @@ _PROVIDED_NAMES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     },
     "npu-runtime": {
         "commands": ("bench", "capture-step", "compare", "explain", "profile"),
-        "pipelines": ("cpu", "train-cpu"),
+        "pipelines": ("cpu", "host", "train-cpu"),
         "runners": ("executor",),
         "backends": ("aten",),
     },
