@@ -262,6 +262,19 @@ def test_other_weights_are_bound_anew() -> None:
     assert (backend.given, backend.bound) == ([3, 1, 1] * 3, 3)
 
 
+def test_constants_of_another_list_are_those_that_are_computed_with() -> None:
+    model, other, x, backend = nn.Linear(3, 2), nn.Linear(3, 2), torch.randn(4, 3), Counting()
+    executor = IRExecutor(extract_ir(model, (x,)), model.state_dict(), backend=backend)
+    (call,) = (item.partition for item in executor.instructions if item.partition is not None)
+    lists = {each: [item.detach() for item in each.parameters()] for each in (model, other)}
+
+    with torch.no_grad():
+        for each in (model, model, model, other, model):
+            assert torch.equal(call([x], lists[each])[0], each(x))
+
+    assert backend.given == [3, 1, 1, 3, 3]
+
+
 def test_weights_that_are_replaced_are_let_go_at_once() -> None:
     model, x, backend = nn.Linear(3, 2), torch.randn(4, 3), Counting()
     executor = IRExecutor(extract_ir(model, (x,)), model.state_dict(), backend=backend)

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <string>
@@ -42,9 +43,9 @@ int nvrtcDestroyProgram(void** program) { return delete static_cast<Program*>(*p
 
 int nvrtcCompileProgram(void* handle, int, const char* const*) {
   auto& program = *static_cast<Program*>(handle);
-  char folder[] = "/tmp/npu_nvrtc_XXXXXX";
-  if (!mkdtemp(folder)) return 11;
-  const std::string source = std::string(folder) + "/chain.cu", made = std::string(folder) + "/chain.so";
+  std::string folder = std::filesystem::temp_directory_path() / "npu_nvrtc_XXXXXX";
+  if (!mkdtemp(folder.data())) return 11;
+  const std::string source = folder + "/chain.cu", made = folder + "/chain.so";
   std::ofstream(source) << program.text;
   const std::string command = std::string("g++ -xc++ -std=c++17 -O1 -fPIC -shared -w -DNPU_EMULATE -ffp-contract=off "
                                           "-fno-strict-aliasing -include ") +
@@ -53,7 +54,7 @@ int nvrtcCompileProgram(void* handle, int, const char* const*) {
   for (int c; (c = std::fgetc(output)) != EOF;) program.log += static_cast<char>(c);
   const int status = pclose(output);
   program.image = read_all(made);
-  for (const std::string& path : {source, made, std::string(folder)}) std::remove(path.c_str());
+  for (const std::string& path : {source, made, folder}) std::remove(path.c_str());
   return status == 0 ? 0 : 6;
 }
 

@@ -112,7 +112,7 @@ def _lower_copied_view(node: OpNode, pack: Pack) -> list[BackendOp] | str:  # no
     source = torch.empty_strided(type.static_shape, type.static_strides, dtype=type.dtype, device=_META)
     parts = run_op(viewing, binding_of(node, copying), [source], _META)
     if not all(shares_storage(part, source) for part in parts):
-        return f"{node.op_type} of {type} is no copy of a view"
+        return f"{node.op_type} of {type} does not copy a view"
     views = tuple(
         Temporary(f"{output.name}.view", TensorType.of(part))
         for output, part in zip(node.outputs, parts, strict=True)
