@@ -133,7 +133,7 @@ def executor(case: Case, passes: str | None, backend: str = "aten") -> Callable[
 
 
 BEST_OF = ("eager", "compile", "compile-freezing")
-OURS = ("executor", "executor-cpu", "executor-host")
+OURS = ("executor", "executor-cpu", "executor-auto")
 CONTENDERS = {
     "eager-no-grad": Contender("eager, no_grad", eager, torch.no_grad),
     "eager": Contender("eager, inference_mode", eager),
@@ -148,12 +148,11 @@ CONTENDERS = {
     "pytorch-ir": Contender("pytorch-ir", pytorch_ir, is_compiled=True, needs="torch_ir"),
     "interpreter": Contender("reference interpreter", interpreter, is_compiled=True),
     "executor-plain": Contender("IRExecutor, no passes", partial(executor, passes=None), is_compiled=True),
-    "executor": Contender("IRExecutor", partial(executor, passes="default"), is_compiled=True),
+    "executor": Contender(
+        "IRExecutor, passes default", partial(executor, passes="default"), is_compiled=True
+    ),
     "executor-cpu": Contender("IRExecutor, passes cpu", partial(executor, passes="cpu"), is_compiled=True),
-    "executor-host": Contender(
-        "IRExecutor, backend host",
-        partial(executor, passes="host", backend="host"),
-        is_compiled=True,
-        needs="npu_cuda",
+    "executor-auto": Contender(
+        "IRExecutor", partial(executor, passes="auto", backend="auto"), is_compiled=True
     ),
 }

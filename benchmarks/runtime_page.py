@@ -19,12 +19,12 @@ PLOTTED = {
     "onnxruntime": "#c98a1b",
     "executor": "#7fbf7b",
     "executor-cpu": "#1b7837",
-    "executor-host": "#5e3c99",
+    "executor-auto": "#5e3c99",
 }
 # Two tables, each as wide as a page.
 TABLES = {
     "What is compiled or planned": (
-        "executor-host",
+        "executor-auto",
         "executor-cpu",
         "executor",
         "onnxruntime",

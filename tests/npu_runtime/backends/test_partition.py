@@ -97,7 +97,7 @@ def test_a_partition_does_not_end_with_what_is_free() -> None:
     assert split("cscc", native, LAST) == [("native", 2), ("aten", 2)]
     assert split("ctcc", native, LAST) == [("aten", 4)]
     assert split("scscts", native, LAST) == [("native", 3), ("aten", 2), ("native", 1)]
-    assert split("scc", priced, LAST) == [("native", 3)]  # its costs say what is worth it
+    assert split("scc", priced, LAST) == [("native", 1), ("aten", 2)]
     (_, rest) = partition(chain("sc"), [native, LAST])
     assert rest.refusals[rest.nodes[0]] == {"native": "a free node at the end of a partition saves nothing"}
 

@@ -59,7 +59,12 @@ std::vector<TensorDesc> specs_argument(nb::handle list, const char* name, const 
   return descs;
 }
 
-Selection select_kernel(nb::handle kind, nb::handle inputs, nb::handle outputs, nb::handle schema_id,
+// A selection with what the kernel costs in this call.
+struct PricedSelection : Selection {
+  Cost cost{0, 0};
+};
+
+PricedSelection select_kernel(nb::handle kind, nb::handle inputs, nb::handle outputs, nb::handle schema_id,
                         nb::handle attrs_bytes, nb::handle device, bool deterministic) {
   const Target target = target_argument(device);
   const std::vector<TensorDesc> read = specs_argument(inputs, "inputs", target);
@@ -80,10 +85,12 @@ Selection select_kernel(nb::handle kind, nb::handle inputs, nb::handle outputs, 
   call.outputs = written.data();
   call.attrs = attrs.blob();
   check(check_call(*info, call, false).at("select"));
-  return select(*info, call, target.type, {deterministic, kWorkspaceLimit});
+  PricedSelection selection{select(*info, call, target.type, {deterministic, kWorkspaceLimit})};
+  if (selection.kernel) selection.cost = selection.kernel->cost(call);
+  return selection;
 }
 
-nb::list refusals_of(const Selection& selection) {
+nb::list refusals_of(const PricedSelection& selection) {
   nb::list all;
   for (const Refusal& refusal : selection.refusals) all.append(nb::make_tuple(refusal.kernel_id, text_object(refusal.reason)));
   return all;
@@ -163,17 +170,19 @@ void bind_specs(nb::module_& module) {
                    nb::sig("def strides(self) -> tuple[int, ...]"))
       .def_prop_ro("alignment", [](const TensorSpec& self) { return self.desc.alignment; })
       .def("__repr__", &repr_of);
-  nb::class_<Selection>(module, "Selection", "Which kernel takes a call, and why the ones asked before it do not.")
+  nb::class_<PricedSelection>(module, "Selection", "Which kernel takes a call, and why the ones asked before it do not.")
       .def_prop_ro("kernel_id",
-                   [](const Selection& self) {
+                   [](const PricedSelection& self) {
                      return self.kernel ? nb::cast(self.kernel->traits().id) : nb::object(nb::none());
                    },
                    nb::sig("def kernel_id(self) -> str | None"), "None: no kernel takes the call.")
-      .def_prop_ro("workspace_bytes", [](const Selection& self) { return self.kernel ? self.workspace_bytes : 0; },
+      .def_prop_ro("workspace_bytes", [](const PricedSelection& self) { return self.kernel ? self.workspace_bytes : 0; },
                    "What the kernel needs besides the tensors.")
+      .def_prop_ro("flops", [](const PricedSelection& self) { return self.cost.flops; },
+                   "The floating-point operations of the kernel; 0 without one.")
       .def_prop_ro("refusals", &refusals_of, nb::sig("def refusals(self) -> list[tuple[str, str]]"),
                    "Kernel ids and reasons, in the order in which the kernels were asked.")
-      .def("__repr__", [](const Selection& self) {
+      .def("__repr__", [](const PricedSelection& self) {
         return "Selection(" + (self.kernel ? self.kernel->traits().id : "no kernel") + ", " +
                std::to_string(self.refusals.size()) + " refusals)";
       });

@@ -319,6 +319,10 @@ class Selection:
         """What the kernel needs besides the tensors."""
 
     @property
+    def flops(self) -> float:
+        """The floating-point operations of the kernel; 0 without one."""
+
+    @property
     def refusals(self) -> list[tuple[str, str]]:
         """Kernel ids and reasons, in the order in which the kernels were asked."""
 

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import torch
 
 from npu_cuda import _C
+from npu_cuda.backend.costs import CALL_OVERHEAD, seconds_of
 from npu_cuda.backend.fusion import fuse
 from npu_cuda.backend.program import PreparedProgram, ProgramInstance, kernel_ops
 from npu_cuda.backend.selection import select_ops
@@ -174,6 +175,22 @@ class HostBackend(NativeBackend):
 
     def native_device(self, device: torch.device) -> str:  # noqa: ARG002 - there is one
         return "host"
+
+    def by_cost(self) -> Backend:
+        return PricedHostBackend()
+
+    def pipeline(self, device: torch.device) -> str:  # noqa: ARG002 - it runs on the CPU alone
+        return "host"
+
+
+class PricedHostBackend(HostBackend):
+    """The native ops on the CPU where they take less time than ATen's."""
+
+    call_overhead = CALL_OVERHEAD
+
+    def cost(self, node: OpNode) -> float | None:
+        ops = select_ops(node, self.name)
+        return None if isinstance(ops, str) else seconds_of(node, ops)
 
 
 class CudaBackend(NativeBackend):

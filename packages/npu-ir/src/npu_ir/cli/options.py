@@ -110,7 +110,7 @@ def add_runner(parser: argparse.ArgumentParser) -> None:
 def add_backends(parser: argparse.ArgumentParser, help: str) -> None:
     """Add ``--backend``, the names of backends for the executor, in order of preference."""
     action = parser.add_argument("--backend", action="append", metavar="NAME", help=help)
-    set_completions(action, lambda: plugin_manager.get_plugins().backends)
+    set_completions(action, lambda: ["auto", *plugin_manager.get_plugins().backends])
 
 
 def add_call(parser: argparse.ArgumentParser, help: str) -> None:

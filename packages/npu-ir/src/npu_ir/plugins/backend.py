@@ -128,10 +128,21 @@ class Backend(abc.ABC):
     def is_free(self, node: OpNode) -> bool:  # noqa: ARG002 - for subclasses
         """Return whether a supported ``node`` adds nothing to the time of a call, as a view of memory does.
 
-        A partition does not end with such nodes, nor consist of them alone: ATen runs them there, unless the
-        backend states costs. Depends on the same as `supports`.
+        A partition does not end with such nodes, nor consist of them alone: ATen runs them there. Depends on
+        the same as `supports`.
         """
         return False
+
+    def by_cost(self) -> Backend | None:
+        """Return what ``backend="auto"`` considers for this backend: one that states costs; None for nothing.
+
+        A backend that someone names takes what it supports; among several, costs are to decide.
+        """
+        return None
+
+    def pipeline(self, device: torch.device) -> str:  # noqa: ARG002 - for subclasses
+        """Return the name of the pipeline that ``passes="auto"`` runs where this backend comes first."""
+        return "default"
 
     @abc.abstractmethod
     def lower(self, graph: PartitionGraph) -> Sequence[BackendOp]:

@@ -56,7 +56,7 @@ def partition(graph: Graph, backends: Sequence[Backend]) -> tuple[Partition, ...
     partitions = []
     for place, pairs in itertools.groupby(zip(chosen, bids, strict=True), lambda pair: pair[0]):
         own = [bid for _, bid in pairs]
-        costs = [bid.seconds[place] for bid in own if bid.is_stated]
+        costs = [bid.seconds[place] for bid in own if bid.is_stated and place in bid.seconds]
         partitions.append(
             Partition(
                 backends[place],
@@ -94,7 +94,7 @@ def _release_free_ends(
     following = last  # the backend of the node after
     for index in reversed(range(len(chosen))):
         place, bid = chosen[index], bids[index]
-        if place != following and not bid.is_stated and ask_free(backends[place], bid.node):
+        if place not in (following, last) and ask_free(backends[place], bid.node):
             released[index] = last
             bid.refusals[backends[place].name] = "a free node at the end of a partition saves nothing"
         following = released[index]

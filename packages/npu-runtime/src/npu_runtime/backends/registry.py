@@ -10,6 +10,8 @@ from npu_ir.plugins import plugin_manager
 from npu_ir.plugins.backend import Backend
 from npu_ir.plugins.distributions import install_hint
 
+AUTO = "auto"  # in place of the name of a backend: whatever takes the least time
+
 
 def find_backend(name: str) -> Backend:
     """Return a backend by name.
@@ -30,9 +32,13 @@ def find_backend(name: str) -> Backend:
 def named_backends(given: str | Backend | Sequence[str | Backend]) -> list[Backend]:
     """Return the requested backends, usable here or not, in order of preference; ``aten`` is always the last.
 
+    ``"auto"`` stands for all that states costs.
+
     Raises:
         BackendError: There is no such backend, or an item is not a backend.
     """
+    if given == AUTO:
+        given = automatic_backends()
     named = [given] if isinstance(given, (str, Backend)) or not isinstance(given, Iterable) else list(given)
     backends = [find_backend(item) if isinstance(item, str) else item for item in named]
     for item in backends:
@@ -42,6 +48,12 @@ def named_backends(given: str | Backend | Sequence[str | Backend]) -> list[Backe
             )
     aten = find_backend("aten")
     return [*(item for item in backends if item.name != aten.name), aten]
+
+
+def automatic_backends() -> list[Backend]:
+    """Return what ``backend="auto"`` considers besides ATen, usable here or not."""
+    backends = plugin_manager.get_plugins().backends.values()
+    return [chosen for item in backends if (chosen := item.by_cost()) is not None]
 
 
 def usable_backends(given: str | Backend | Sequence[str | Backend]) -> list[Backend]:

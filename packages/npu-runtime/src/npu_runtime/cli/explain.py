@@ -5,19 +5,23 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from npu_ir import Graph, load_ir
 from npu_ir.cli import input_text
 from npu_ir.cli.console import print_facts, print_report
 from npu_ir.cli.failures import FAILED, OK
 from npu_ir.cli.options import INT_HIGH, add_backends, add_output
 from npu_ir.errors import UsageError
+from npu_runtime.backends.registry import named_backends
 from npu_runtime.cli.saved_graph import (
+    BACKENDS_HELP,
     add_data,
     add_graph,
     add_passes,
+    executor_passes,
     load_executor,
     select_backends,
-    select_passes,
     write_json,
 )
 
@@ -49,9 +53,7 @@ def add_to(commands: Any) -> None:
         epilog=_EPILOG,
     )
     add_graph(parser)
-    add_backends(
-        parser, "a backend to ask; several in order of preference, as npu plugins lists them (default: aten)"
-    )
+    add_backends(parser, BACKENDS_HELP)
     add_passes(parser)
     add_output(parser, "--json", help="write all of it as JSON")
     parser.add_argument(
@@ -113,11 +115,14 @@ def _require_effective_options(options: argparse.Namespace) -> None:
 
 def _explain_untimed(graph: Graph, options: argparse.Namespace) -> Explanation:
     from npu_runtime.diagnostics.explain import explain_graph
-    from npu_runtime.executor.options import optimize_graph
+    from npu_runtime.executor.options import default_backend, optimize_graph, select_passes
 
     options.progress.stage("running passes and asking backends")
-    backends = select_backends(options.backend or ["aten"])
-    return explain_graph(optimize_graph(graph, select_passes(options.passes)), backends)
+    wanted = executor_passes(options.passes)
+    given = select_backends(options.backend)
+    backends = named_backends(default_backend(wanted) if given is None else given)
+    passes = select_passes(wanted, torch.device("cpu"), backends)
+    return explain_graph(optimize_graph(graph, passes), backends)
 
 
 def _explain_timed(options: argparse.Namespace) -> tuple[Explanation, dict[str, str]]:

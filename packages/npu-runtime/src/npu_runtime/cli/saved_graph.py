@@ -29,16 +29,21 @@ from npu_ir.plugins.backend import Backend
 from npu_passes import Pass, PassError, all_passes, all_pipelines
 from npu_passes.core.pass_order import passes_of
 from npu_passes.core.pass_text import parse_passes
-from npu_runtime.backends.registry import find_backend
+from npu_runtime.backends.registry import AUTO, find_backend
 
 if TYPE_CHECKING:
     from npu_runtime.executor.executor import IRExecutor
+    from npu_runtime.executor.options import Passes
 
 NONE = "none"
 HELP = """\
 Weights are those of --weights, those that were saved with FILE, or random ones. An input that is not given,
 or given by its type, gets random data.
 """
+BACKENDS_HELP = (
+    f"who runs what it can; several in order of preference; {AUTO}: whoever is fastest (default: {AUTO} with "
+    f"--passes {AUTO}, else aten)"
+)
 
 
 def add_graph(parser: argparse.ArgumentParser) -> None:
@@ -47,14 +52,15 @@ def add_graph(parser: argparse.ArgumentParser) -> None:
 
 
 def add_passes(parser: argparse.ArgumentParser) -> None:
-    """Add ``--passes``, which `select_passes` reads."""
+    """Add ``--passes``, which `executor_passes` reads."""
     action = parser.add_argument(
         "--passes",
-        default="default",
+        default=AUTO,
         metavar="NAME,NAME{OPTION=VALUE}",
-        help=f"the pipeline or passes to run first; {NONE}: the graph as it is (default: default)",
+        help=f"the pipeline or passes to run first; {NONE}: the graph as it is; "
+        f"{AUTO}: what suits the backend (default: {AUTO})",
     )
-    set_completions(action, pass_names)
+    set_completions(action, lambda: {AUTO, *pass_names()})
 
 
 def pass_names() -> set[str]:
@@ -95,8 +101,13 @@ def load_call(options: argparse.Namespace) -> SavedGraph:
     return SavedGraph(graph, call, call.facts(options))
 
 
+def executor_passes(text: str) -> Passes:
+    """Return the passes of a text, as `IRExecutor` takes them; errors as for `select_passes`."""
+    return AUTO if text == AUTO else select_passes(text)
+
+
 def select_passes(text: str) -> list[Pass] | None:
-    """Return the passes that ``--passes`` names: a pipeline, or passes; None for ``none``.
+    """Return the passes of a text: a pipeline, or passes; None for ``none``.
 
     Raises:
         UsageError: There is no such pass.
@@ -107,12 +118,18 @@ def select_passes(text: str) -> list[Pass] | None:
         return passes_of(text) if text in all_pipelines() else parse_passes(text)
 
 
-def select_backends(names: Sequence[str]) -> list[Backend]:
-    """Return backends by name.
+def select_backends(names: Sequence[str] | None) -> list[Backend] | str | None:
+    """Return backends by name, as `IRExecutor` takes them.
 
     Raises:
-        UsageError: There is no such backend.
+        UsageError: There is no such backend, or one is named beside ``"auto"``.
     """
+    if not names:
+        return None
+    if AUTO in names:
+        if len(names) > 1:
+            raise UsageError(f"{AUTO} stands for all backends", fix=f"name {AUTO} alone, or others")
+        return AUTO
     with _as_usage_error():
         return [find_backend(name) for name in names]
 
@@ -130,7 +147,7 @@ def add_timed_graph(parser: argparse.ArgumentParser) -> None:
     """Add the options for the graph, its arguments, backends, threads and repetitions."""
     add_graph(parser)
     add_passes(parser)
-    add_backends(parser, "who runs what it can; several in order of preference (default: aten)")
+    add_backends(parser, BACKENDS_HELP)
     parser.add_argument(
         "--threads", type=integer_from(1), metavar="N", help="threads per op (default: PyTorch's)"
     )
@@ -149,7 +166,7 @@ def make_executor(graph: Graph, weights: dict[str, torch.Tensor], options: argpa
     """
     from npu_runtime.executor.executor import IRExecutor
 
-    backends, passes = select_backends(options.backend or ["aten"]), select_passes(options.passes)
+    backends, passes = select_backends(options.backend), executor_passes(options.passes)
     return IRExecutor(graph, weights, backend=backends, passes=passes, updates="ignore")
 
 

@@ -11,7 +11,7 @@ import torch
 from npu_ir import Graph, VerificationError
 from npu_ir.cli import factory
 from npu_ir.errors import UsageError
-from npu_runtime.cli.saved_graph import select_backends, select_passes
+from npu_runtime.cli.saved_graph import executor_passes, select_backends, select_passes
 from npu_runtime.diagnostics.compare import after_pass, float64
 from npu_runtime.diagnostics.compare.sides import select_weights
 from npu_runtime.executor.executor import IRExecutor
@@ -51,7 +51,7 @@ class SideText:
             return self._graph_after(graph, self.rest)
         option, _, value = self.rest.partition("=")
         if option == "passes":
-            return IRExecutor(graph, known, passes=select_passes(value))
+            return IRExecutor(graph, known, passes=executor_passes(value))
         if option == "after":
             return IRExecutor(self._graph_after(graph, value), known, passes=None)
         return IRExecutor(graph, known)

@@ -11,6 +11,7 @@ from npu_ir import Graph, OpNode
 from npu_ir.core.storage import span_bytes
 from npu_ir.ops.effects import is_view
 from npu_ir.plugins.backend import Backend, BackendOp
+from npu_passes import all_pipelines
 from npu_passes.manager.statistics import FlopCounter
 from npu_runtime.executor.executor import IRExecutor
 
@@ -42,6 +43,9 @@ class AtenBackend(Backend):
             return _CALL
         traffic = sum(span_bytes(value.type) for value in dict.fromkeys(values))
         return _CALL + max(traffic / _BYTES, (FlopCounter()(node) or 0) / _FLOPS)
+
+    def pipeline(self, device: torch.device) -> str:
+        return "cpu" if device.type == "cpu" and "cpu" in all_pipelines() else "default"
 
     def lower(self, graph: Graph) -> Sequence[BackendOp]:
         return [BackendOp(node.op_type, node.inputs, node.outputs, (node,)) for node in graph.nodes]

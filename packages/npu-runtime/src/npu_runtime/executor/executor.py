@@ -14,7 +14,6 @@ from npu_ir.core.isolation import pause_gc
 from npu_ir.core.structure import make_unflatten
 from npu_ir.interpreter.run_nodes import Observer
 from npu_ir.plugins.backend import Backend
-from npu_runtime.backends.registry import usable_backends
 from npu_runtime.codegen.call_binder import positional_tuple
 from npu_runtime.codegen.compiler import compile_graph
 from npu_runtime.executor.bound_weights import bind
@@ -24,10 +23,12 @@ from npu_runtime.executor.node_by_node import Run, make_observer
 from npu_runtime.executor.options import (
     Passes,
     Weights,
+    default_backend,
     optimize_graph,
     read_weights,
     reject_cpu_passes_elsewhere,
-    select_device,
+    select_backends,
+    select_passes,
 )
 from npu_runtime.executor.result_ownership import copied_values
 from npu_runtime.lowering.instruction import Instruction
@@ -51,12 +52,15 @@ class IRExecutor:
             of a sharded checkpoint, or of a folder. Not needed for a graph without any. They are read, not
             copied: do not change them in place, because the evaluated prologue would not follow.
         constants: Tensors by name in place of the graph's constants or of non-persistent buffers.
-        backend: A name, a `Backend`, or several in order of preference. ATen runs the nodes that none of them
-            supports.
+        backend: A name, a `Backend`, or several in order of preference; ATen runs the nodes that none of them
+            supports. ``"auto"``: every installed backend that states costs and runs on the device, whatever
+            takes the least time. If not given, ``"auto"`` with ``passes="auto"``, else ``"aten"``.
         device: The device to run on; weights are moved there. If not given, that of the first weight, or
             the default device of the first backend where that backend does not run there.
-        passes: The passes to run over the graph first: the name of a pipeline (``"default"``, ``"cpu"``),
-            or passes as accepted by `npu_passes.PassManager`; None for none.
+        passes: The passes to run over the graph first: the name of a pipeline, or passes as accepted by
+            `npu_passes.PassManager`; None for none. ``"auto"``: the pipeline that suits the first backend on
+            the device, whose results differ from eager by rounding. ``"default"`` and None keep the
+            arithmetic of the model.
         threads: The number of intra-op threads during calls; that of the process if not given. It is set
             for the whole process: calls of such executors are serialized.
         updates: Handling of the new contents of inputs that the model writes to. ``"write"``: as in eager
@@ -85,9 +89,9 @@ class IRExecutor:
         weights: Weights = None,
         *,
         constants: Mapping[str, torch.Tensor] | None = None,
-        backend: str | Backend | Sequence[str | Backend] = "aten",
+        backend: str | Backend | Sequence[str | Backend] | None = None,
         device: torch.device | str | None = None,
-        passes: Passes = "default",
+        passes: Passes = "auto",
         threads: int | None = None,
         updates: Updates | None = None,
     ) -> None:
@@ -96,12 +100,16 @@ class IRExecutor:
         # Everything built here stays alive: garbage collection would take longer than the construction.
         with pause_gc():
             graph.check()
+            self.backends: tuple[Backend, ...]
+            self.device: torch.device
+            if backend is None:
+                backend = default_backend(passes)
+            self.backends, self.device = select_backends(backend, device, weights)
+            passes = select_passes(passes, self.device, self.backends)
             self.graph = optimize_graph(graph, passes)
             self._updates = InputUpdates(self.graph, updates)
             self.threads = threads
-            self.backends: tuple[Backend, ...] = tuple(usable_backends(backend))
             given = read_weights(weights, self.graph)
-            self.device = select_device(device, given, self.backends)
             reject_cpu_passes_elsewhere(self.graph, passes, self.device)
             self._constants = constants
             self.lowered: LoweredGraph = lower(self.graph, self.backends)

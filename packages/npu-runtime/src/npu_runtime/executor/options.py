@@ -12,6 +12,7 @@ from npu_ir.errors import BackendError
 from npu_ir.plugins.backend import Backend
 from npu_passes import Pass, PassError, PassManager, all_pipelines, optimize
 from npu_runtime.backends.partition import ATEN
+from npu_runtime.backends.registry import AUTO, automatic_backends, usable_backends
 
 Weights = Mapping[str, torch.Tensor] | str | os.PathLike[str] | None
 Passes = str | Pass | type[Pass] | Iterable[Pass | type[Pass] | str] | None
@@ -54,9 +55,19 @@ def read_weights(weights: Weights, graph: Graph) -> Mapping[str, torch.Tensor] |
 
 
 def select_passes(passes: Passes, device: torch.device, backends: Sequence[Backend]) -> Passes:
-    """Return the passes for a step: ``"train-cpu"`` for ``"train"`` if ATen runs all of it on a CPU."""
+    """Return the passes for a program: for ``"auto"``, the pipeline that suits its first backend."""
+    return backends[0].pipeline(device) if passes == AUTO else passes
+
+
+def select_step_passes(passes: Passes, device: torch.device, backends: Sequence[Backend]) -> Passes:
+    """Return the passes for a step; ``"auto"`` and ``"train"`` stand for the pipeline of its backends.
+
+    That is ``"train-cpu"`` if ATen runs all of it on a CPU.
+    """
+    if passes not in (_TRAIN, AUTO):
+        return passes
     is_ours = device.type == "cpu" and all(backend.name == ATEN for backend in backends)
-    return _TRAIN_CPU if passes == _TRAIN and is_ours and _TRAIN_CPU in all_pipelines() else passes
+    return _TRAIN_CPU if is_ours and _TRAIN_CPU in all_pipelines() else _TRAIN
 
 
 def reject_cpu_passes_elsewhere(graph: Graph, passes: Passes, device: torch.device) -> None:
@@ -81,23 +92,44 @@ def reject_cpu_passes_elsewhere(graph: Graph, passes: Passes, device: torch.devi
             )
 
 
-def select_device(
-    device: torch.device | str | None,
-    weights: Mapping[str, torch.Tensor] | None,
-    backends: Sequence[Backend],
-) -> torch.device:
-    """Return the device to run on.
+def default_backend(passes: Passes) -> str:
+    """Return the backend of an executor of these passes that is not told which."""
+    return AUTO if passes == AUTO else ATEN
 
-    If none is requested, it is that of the first weight, or the CPU without weights; if the first backend
-    other than ATen does not run there, it is that backend's first device.
+
+def select_backends(
+    backend: str | Backend | Sequence[str | Backend],
+    device: torch.device | str | None,
+    weights: Weights,
+) -> tuple[tuple[Backend, ...], torch.device]:
+    """Return the backends in order of preference, with ATen as the last, and the device they run on.
+
+    Args:
+        backend: A name, a `Backend`, or several; ``"auto"`` for all those that state costs and run on the
+            device.
+        device: The requested device. If none is, it is that of the first weight, or the CPU without weights;
+            if the first backend other than ATen does not run there, it is that backend's first device.
+        weights: The weights; those of a file are on the CPU.
 
     Raises:
         ExecutionError: PyTorch cannot use the device.
-        BackendError: A backend does not run there.
+        BackendError: There is no such backend, or it does not run there.
     """
+    if backend == AUTO:
+        chosen = _select_device(device, weights, ())
+        considered = (item for item in automatic_backends() if chosen in item.devices())
+        return tuple(usable_backends(list(considered))), chosen
+    backends = tuple(usable_backends(backend))
+    return backends, _select_device(device, weights, backends)
+
+
+def _select_device(
+    device: torch.device | str | None, weights: Weights, backends: Sequence[Backend]
+) -> torch.device:
     native = [backend for backend in backends if backend.name != ATEN]
     if device is None:
-        tensors = (item for item in (weights or {}).values() if isinstance(item, torch.Tensor))
+        given = weights.values() if isinstance(weights, Mapping) else ()
+        tensors = (item for item in given if isinstance(item, torch.Tensor))
         chosen = next((item.device for item in tensors), _CPU)
         devices = native[0].devices() if native else ()
         chosen = devices[0] if devices and chosen not in devices else chosen

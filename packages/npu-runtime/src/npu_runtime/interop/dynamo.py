@@ -22,9 +22,12 @@ from npu_runtime._torch.dynamo import (
     undecomposed_composite_ops,
 )
 from npu_runtime._torch.state import without_modes
+from npu_runtime.backends.registry import AUTO
 from npu_runtime.errors import FallbackWarning
 from npu_runtime.executor.executor import IRExecutor
 from npu_runtime.executor.options import Passes
+
+_INFERENCE = "inference"  # the name of a graph of which no gradients are recorded
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -32,15 +35,15 @@ class Options:
     """Options of the backend: ``torch.compile(model, backend="npu", options={"passes": "cpu"})``.
 
     Attributes:
-        passes: As for `IRExecutor`.
+        passes: As for `IRExecutor`; where gradients are recorded, ``"auto"`` is ``"default"``.
         backend: As for `IRExecutor`.
         threads: As for `IRExecutor`.
         fallback: Let PyTorch run FX graphs that cannot be converted, with a `FallbackWarning`; else it is
             an error.
     """
 
-    passes: Passes = "default"
-    backend: str | Backend | Sequence[str | Backend] = "aten"
+    passes: Passes = "auto"
+    backend: str | Backend | Sequence[str | Backend] | None = None
     threads: int | None = None
     fallback: bool = True
 
@@ -95,7 +98,7 @@ def npu(
     whole = contextlib.nullcontext() if _records_gradients(inputs) else undecomposed_composite_ops()
     with whole:
         return compile_with_autograd(
-            module, inputs, compiler("forward"), compiler("backward"), compiler("inference")
+            module, inputs, compiler("forward"), compiler("backward"), compiler(_INFERENCE)
         )
 
 
@@ -114,12 +117,13 @@ def _compile(
     module: GraphModule, name: str, options: Options, device: torch.device | None
 ) -> Callable[..., Any]:
     """Return a callable that runs a functional FX graph."""
+    is_exact = options.passes == AUTO and name != _INFERENCE
     try:
         with without_modes():
             graph = convert_graph_module(module, name=name)
             executor = IRExecutor(
                 graph,
-                passes=options.passes,
+                passes="default" if is_exact else options.passes,
                 backend=options.backend,
                 device=device,
                 threads=options.threads,

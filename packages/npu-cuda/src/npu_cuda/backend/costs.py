@@ -1,0 +1,66 @@
+"""What nodes cost on the backend ``host``: estimates beside those of ATen, by which `backend="auto"` chooses.
+
+They are on the scale of the estimates of the backend ``aten``, which are those of one core with data in the
+cache. What counts is the ratio of both, which is measured where it is not about 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from npu_cuda import _C
+from npu_cuda.backend.op_builder import number
+from npu_cuda.backend.selection import kind_of, specs_of
+from npu_cuda.backend.tensor_views import views_of
+from npu_cuda.backend.view_rules import VIEW
+from npu_ir import OpNode
+from npu_ir.core.storage import span_bytes
+from npu_ir.plugins.backend import BackendOp
+
+CALL_OVERHEAD = 5e-6  # seconds: what a partition adds to a call: a Python function, results, bound memory
+# Seconds of an op in a program beside its data, and the bytes and operations (float32) per second.
+_OP, _BYTES, _FLOPS = 0.15e-6, 2e10, 1e11
+# Time relative to ATen's. Most ops on 64k to 1M elements of float32 take 0.3 to 0.9 of it.
+_USUAL = 0.8
+_RELATIVE = {"Cumsum": 2.0, "GroupNormFwd": 1.3, "GroupNormBwd": 1.3}
+# Convolutions by weights that are not packed are written for channels-last.
+_CONVOLUTIONS = ("Conv", "ConvWeightGradient")
+_CHANNELS_LAST, _CHANNELS_FIRST = 1.2, 3.0
+# Over an axis whose elements are not neighbours.
+_SOFTMAX = ("Softmax", "LogSoftmax", "SoftmaxBwd", "LogSoftmaxBwd")
+_COLUMNS = 3.0
+# Ops that exist for these kernels: ATen computes them, but slowly.
+_OWN_OPS = "npu.packed_"
+
+
+def seconds_of(node: OpNode, ops: Sequence[BackendOp]) -> float | None:
+    """Return the seconds of a node in a program, which are mostly those of its slowest op.
+
+    None for a node that is to run here at any cost.
+
+    Args:
+        node: A supported node.
+        ops: Those that compute it, with their kernels.
+    """
+    if node.op_type.startswith(_OWN_OPS):
+        return None
+    traffic = sum(span_bytes(value.type) for value in dict.fromkeys((*node.inputs, *node.outputs)))
+    kernels = [op for op in ops if op.kind != VIEW]
+    work = (max(traffic / _BYTES, _flops(op) / _FLOPS) * _relative_time(op, node) for op in kernels)
+    return _OP * len(kernels) + max(work, default=0.0)
+
+
+def _flops(op: BackendOp) -> float:
+    specs = specs_of(views_of(op), 0)
+    count = len(op.inputs)
+    kind = kind_of(op.kind)
+    return _C.select(kind, specs[:count], specs[count:], op.schema_id, op.attrs, device="host").flops
+
+
+def _relative_time(op: BackendOp, node: OpNode) -> float:
+    strides = views_of(op)[0].strides
+    if op.kind in _CONVOLUTIONS:
+        return _CHANNELS_LAST if strides[1] == 1 else _CHANNELS_FIRST
+    if op.kind in _SOFTMAX and strides and strides[int(number(node, "dim"))] != 1:
+        return _COLUMNS
+    return _RELATIVE.get(op.kind, _USUAL)

@@ -1,0 +1,80 @@
+"""What `backend="auto"` leaves to ATen: what costs more than it gains."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from npu_cuda.backend import HostBackend
+from npu_ir import OpNode, extract_ir
+from npu_runtime import IRExecutor
+
+PRICED = HostBackend().by_cost()
+
+
+def nodes_by_backend(model: nn.Module, *args: Tensor, passes: str = "default") -> dict[str, set[str]]:
+    """Return the ops of each backend."""
+    graph = extract_ir(model.eval(), args)
+    executor = IRExecutor(graph, model.state_dict(), backend="auto", passes=passes)
+    torch.testing.assert_close(executor(*args), model(*args).detach(), rtol=1e-4, atol=1e-5)
+    found: dict[str, set[str]] = {}
+    for item in executor.lowered.partitions:
+        ops = {node.op_type.split(".")[1] for node in item.partition.nodes}
+        found.setdefault(item.partition.backend.name, set()).update(ops)
+    return found
+
+
+def cost_of(model: nn.Module, *args: Tensor) -> float | None:
+    (node,) = extract_ir(model, args).nodes
+    assert isinstance(node, OpNode)
+    return PRICED.cost(node)
+
+
+def test_a_lone_small_op_is_not_worth_a_call() -> None:
+    assert nodes_by_backend(nn.ReLU(), torch.randn(8)) == {"aten": {"relu"}}
+
+
+@pytest.mark.smoke
+def test_many_small_ops_are() -> None:
+    layers = nn.Sequential(*(nn.Linear(16, 16) for _ in range(16)))
+
+    assert nodes_by_backend(layers, torch.randn(1, 16)) == {"host": {"linear"}}
+    assert nodes_by_backend(layers, torch.randn(1, 16), passes="host") == {"host": {"packed_linear"}}
+
+
+def test_a_large_op_is() -> None:
+    assert nodes_by_backend(nn.GELU(), torch.randn(1 << 20)) == {"host": {"gelu"}}
+
+
+def test_contiguous_images_stay_with_aten_until_weights_are_packed() -> None:
+    model = nn.Sequential(nn.Conv2d(16, 16, 3), nn.Conv2d(16, 16, 3))
+    image = torch.randn(1, 16, 24, 24)
+
+    assert nodes_by_backend(model, image) == {"aten": {"conv2d"}}
+    assert "packed_conv2d" in nodes_by_backend(model, image, passes="host")["host"]
+
+
+def test_an_axis_of_strided_elements_costs_more() -> None:
+    x = torch.randn(256, 256)
+
+    rows, columns = cost_of(nn.Softmax(1), x), cost_of(nn.Softmax(0), x)
+
+    assert rows is not None
+    assert columns is not None
+    assert columns > 2 * rows
+
+
+class Product(nn.Module):
+    def forward(self, a: Tensor, b: Tensor) -> Tensor:
+        return a @ b
+
+
+def test_products_cost_what_they_compute() -> None:
+    square, long = (
+        cost_of(Product(), torch.randn(512, size), torch.randn(size, 512)) for size in (512, 4096)
+    )
+
+    assert square is not None
+    assert long is not None
+    assert 6 < long / square < 8.1
