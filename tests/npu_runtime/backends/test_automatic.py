@@ -84,7 +84,8 @@ def test_an_executor_that_is_told_nothing_takes_what_suits() -> None:
 
     assert names(untold) == ["fast", "aten"]
     assert names(exact) == names(told) == ["aten"]
-    assert [len(item.graph) for item in (exact, untold)] == [3, 2]  # the pipeline of fast computes the sine once
+    assert len(exact.graph) == 3
+    assert len(untold.graph) == 2  # the pipeline of fast computes the sine once
 
 
 def test_one_cannot_name_others_beside_auto() -> None:

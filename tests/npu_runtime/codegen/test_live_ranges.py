@@ -91,7 +91,7 @@ def test_what_copies_all_that_a_view_lies_in_counts_with_that(write: Any, source
 def test_inputs_weights_and_their_views_do_not_count() -> None:
     model = nn.Sequential(nn.Linear(16, 16), nn.Flatten(0))
 
-    plan = IRExecutor(extract_ir(model, (randn(16, 16),)), model.state_dict()).memory_plan()
+    plan = IRExecutor(extract_ir(model, (randn(16, 16),)), model.state_dict(), passes="default").memory_plan()
 
     assert plan.peak_bytes == KIB
     assert executor_of(lambda x: x.t()[1:], randn(16, 16)).memory_plan().peak_bytes == 0
@@ -171,7 +171,7 @@ def cached(x: Tensor, weight: Tensor, cache: Tensor, position: Tensor) -> Tensor
 
 def test_what_may_be_a_copy_counts_and_says_so() -> None:
     args = randn(1, 1, 64), randn(192, 64), torch.zeros(1, 512, 64), torch.tensor([3])
-    executor = IRExecutor(extract_ir(Function(cached), args), updates="ignore")
+    executor = IRExecutor(extract_ir(Function(cached), args), updates="ignore", passes="default")
 
     plan = executor.memory_plan()
 

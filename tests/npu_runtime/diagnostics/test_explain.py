@@ -86,7 +86,7 @@ def test_steps_that_begin_with_one_node_have_a_time_each(monkeypatch: pytest.Mon
         rows = x.exp().view(3, 5)
         return rows[0] * rows[1] + rows[2]
 
-    executor = IRExecutor(extract_ir(Function(split), (X,)))
+    executor = IRExecutor(extract_ir(Function(split), (X,)), passes="default")
     assert [instruction.nodes[0].name for instruction in executor.instructions].count("view#1") == 3
     measured = profile(executor, (X,))
     monkeypatch.setattr("npu_runtime.diagnostics.profile.profile", lambda *args, **options: measured)

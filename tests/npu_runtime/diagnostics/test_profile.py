@@ -58,7 +58,7 @@ class Net(nn.Module):
 
 
 def executor_of(model: nn.Module, *args: torch.Tensor, **options: Any) -> IRExecutor:
-    return IRExecutor(extract_ir(model, args), model.state_dict(), **options)
+    return IRExecutor(extract_ir(model, args), model.state_dict(), **{"passes": "default", **options})
 
 
 @pytest.fixture(scope="module")
@@ -131,7 +131,7 @@ def test_open_sizes_leave_operations_unknown_and_bytes_known() -> None:
     model = nn.Linear(3, 4)
     graph = extract_ir(model, (X,), dynamic_shapes=({0: rows},))
 
-    found = profile(IRExecutor(graph, model.state_dict()), [torch.randn(7, 3)], repeat=1)
+    found = profile(IRExecutor(graph, model.state_dict(), passes="default"), [torch.randn(7, 3)], repeat=1)
 
     assert found.steps[0].flops is None
     assert found.steps[0].gflops is None

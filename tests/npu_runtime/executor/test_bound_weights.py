@@ -28,8 +28,8 @@ def test_weights_come_from_files(tmp_path: Path) -> None:
     graph = extract_ir(model, (x,))
     save_file(model.state_dict(), tmp_path / "w.safetensors")
 
-    executor = IRExecutor(graph, tmp_path / "w.safetensors")
-    other = IRExecutor(graph, network().state_dict())
+    executor = IRExecutor(graph, tmp_path / "w.safetensors", passes="default")
+    other = IRExecutor(graph, network().state_dict(), passes="default")
     other.load_state_dict(str(tmp_path / "w.safetensors"))
 
     assert_same(executor(x), model(x).detach(), "the result")
@@ -72,7 +72,7 @@ def test_wrong_weights_are_refused_and_leave_those_that_are_there(
 
 def test_other_weights_need_no_compiling(monkeypatch: pytest.MonkeyPatch) -> None:
     model, other, x = network(), network(), randn(2, 3)
-    executor = IRExecutor(extract_ir(model, (x,)), model.state_dict())
+    executor = IRExecutor(extract_ir(model, (x,)), model.state_dict(), passes="default")
     instructions, source = executor.instructions, executor.source
 
     def refused(*args: Any, **kwargs: Any) -> None:

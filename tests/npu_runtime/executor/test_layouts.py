@@ -32,7 +32,7 @@ def causal(x: torch.Tensor) -> torch.Tensor:
 
 def test_what_the_process_sets_after_compilation_permutes_nothing() -> None:
     x = torch.randn(2, 5, 24)
-    executor = IRExecutor(extract_ir(Function(causal), (x,)), {})
+    executor = IRExecutor(extract_ir(Function(causal), (x,)), {}, passes="default")
     attention = next(
         instruction for instruction in executor.instructions if "attention" in instruction.kernel
     )

@@ -69,7 +69,7 @@ SURROUNDINGS: list[Any] = [
 def test_surroundings_change_no_call(surroundings: Callable[[], AbstractContextManager[Any]]) -> None:
     model = Model().eval()
     x = randn(2, 3)
-    executor = IRExecutor(extract_ir(model, (x,)), model.state_dict())
+    executor = IRExecutor(extract_ir(model, (x,)), model.state_dict(), passes="default")
     with torch.no_grad():
         expected = [model(x) for _ in range(3)]
     executor(x)
@@ -93,10 +93,12 @@ def test_surroundings_change_no_compilation(surroundings: Callable[[], AbstractC
     state = model.state_dict()
     with torch.no_grad():
         expected = model(x)
-    source = IRExecutor(graph, {**state, "count": torch.zeros(())}).source
+    source = IRExecutor(graph, {**state, "count": torch.zeros(())}, passes="default").source
 
     with surroundings():
-        executor = IRExecutor(graph, {**state, "count": torch.zeros((), device="cpu", dtype=torch.float32)})
+        executor = IRExecutor(
+            graph, {**state, "count": torch.zeros((), device="cpu", dtype=torch.float32)}, passes="default"
+        )
 
     assert_same(executor(x), expected, "the result")
     assert executor.source == source

@@ -36,7 +36,9 @@ def test_a_wrong_executor_is_named_with_its_line_though_later_values_differ_more
     model, x = Block(), torch.randn(4, 8)
     graph = extract_ir(model, (x,))
 
-    found = compare(model, IRExecutor(graph, model.state_dict()) if runs_compiled else graph, (x,))
+    found = compare(
+        model, IRExecutor(graph, model.state_dict(), passes="default") if runs_compiled else graph, (x,)
+    )
 
     first = divergence(found)
     assert (first.name, first.op) == ("gelu", GELU)

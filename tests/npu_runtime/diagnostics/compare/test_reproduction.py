@@ -28,7 +28,12 @@ def test_the_script_runs_on_its_own_and_tells_which_side_is_wrong(tmp_path: Path
     inputs = ({"a": torch.randn(2, 4)},)
     graph = extract_ir(model, inputs)
     with registered("aten.gelu.default", lambda given, attrs: [torch.nn.functional.gelu(given[0]) * 1.001]):
-        found = compare(model, IRExecutor(graph, model.state_dict()), inputs, repro_dir=tmp_path / "repro")
+        found = compare(
+            model,
+            IRExecutor(graph, model.state_dict(), passes="default"),
+            inputs,
+            repro_dir=tmp_path / "repro",
+        )
 
     assert found.repro == tmp_path / "repro"
     assert f"shown by {tmp_path / 'repro' / 'repro.py'}" in str(found)
@@ -147,7 +152,12 @@ def test_a_node_that_only_a_backend_gets_wrong_is_run_by_it(tmp_path: Path) -> N
     graph = extract_ir(model, (x,))
     backend = outputs_as(lambda item: item + 1)()
 
-    found = compare(model, IRExecutor(graph, model.state_dict(), backend=backend), (x,), repro_dir=tmp_path)
+    found = compare(
+        model,
+        IRExecutor(graph, model.state_dict(), backend=backend, passes="default"),
+        (x,),
+        repro_dir=tmp_path,
+    )
 
     assert found.b == "executor of 'Layer' on sound"
     unknown = replay(tmp_path).splitlines()

@@ -94,7 +94,7 @@ def test_nodes_with_several_outputs_are_compared_in_each() -> None:
 
     x = torch.randn(4)
 
-    found = compare(Function(halves), IRExecutor(graph_of(halves, x)), (x,))
+    found = compare(Function(halves), IRExecutor(graph_of(halves, x), passes="default"), (x,))
 
     names = [row.name for row in found.values]
     assert found.ok, str(found)
@@ -107,7 +107,7 @@ def test_dropout_draws_the_same_on_both_sides_and_the_random_state_stays() -> No
     graph = extract_ir(model, (x,))
     state = torch.get_rng_state()
 
-    found = compare(model, IRExecutor(graph, model.state_dict()), (x,))
+    found = compare(model, IRExecutor(graph, model.state_dict(), passes="default"), (x,))
 
     assert found.ok, str(found)
     assert torch.equal(torch.get_rng_state(), state)
@@ -120,7 +120,7 @@ def test_an_executor_as_side_a_is_what_differences_are_relative_to() -> None:
     graph = extract_ir(model, (x,))
     wrong = parse_ir(str(graph).replace("other=1000", "other=2000"))
 
-    found = compare(IRExecutor(graph, model.state_dict()), wrong, (x,))
+    found = compare(IRExecutor(graph, model.state_dict(), passes="default"), wrong, (x,))
 
     assert divergence(found).difference.max_rel == pytest.approx(1.0)
     assert (found.a, found.b) == ("executor of 'Block'", "interpreter of 'Block'")

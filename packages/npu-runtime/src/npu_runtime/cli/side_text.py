@@ -46,7 +46,7 @@ class SideText:
         if self.kind in ("interpreter", "float64"):
             return graph if self.kind == "interpreter" else float64(graph)
         if self.kind == "backend":
-            return IRExecutor(graph, known, backend=select_backends([self.rest]))
+            return IRExecutor(graph, known, backend=select_backends([self.rest]), passes="default")
         if self.kind == "after":
             return self._graph_after(graph, self.rest)
         option, _, value = self.rest.partition("=")
@@ -54,7 +54,7 @@ class SideText:
             return IRExecutor(graph, known, passes=executor_passes(value))
         if option == "after":
             return IRExecutor(self._graph_after(graph, value), known, passes=None)
-        return IRExecutor(graph, known)
+        return IRExecutor(graph, known, passes="default")
 
     def _graph_after(self, graph: Graph, text: str) -> Graph:
         """Return the graph after the first K runs of passes: ``PASS,PASS@K``."""

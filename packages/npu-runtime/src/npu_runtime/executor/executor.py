@@ -126,6 +126,7 @@ class IRExecutor:
             ExecutionError: The arguments do not fit the graph, or a node fails; the executor stays usable.
                 Or the model writes to an input, which is not possible or for which ``updates`` was not
                 given.
+            BackendError: A node fails on a backend other than ATen; the executor stays usable.
         """
         if not self._updates.are_dropped:
             return self._call_with_updates(args, kwargs)
