@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ from tests.support.same_program import described
 from tests.support.tiers import thin
 
 CASES = all_cases()
+ROUNDING = 1e-4  # of pipelines and kernels that are chosen for speed
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +101,18 @@ def execute_compiled(
     assert_same(run.results, results, "the result node by node")
     assert_same(dict(run.mutations), mutations, "what is updated node by node")
     return results, mutations
+
+
+def run_fastest_executor(model: Captured) -> None:
+    case = dataclasses.replace(model.case, tolerance=max(model.case.tolerance, ROUNDING))
+    journey.check_execution(case, [model.graph], model.expected, execute_fastest)
+
+
+def execute_fastest(graph: Graph, args: Any, kwargs: Any, *, return_mutations: bool, **held: Any) -> Any:
+    """Run a graph as `npu_ir.execute_ir` does, by an executor that is told nothing, and may round."""
+    assert return_mutations
+    leaves, mutations = IRExecutor(graph, **held).run_flat(args, kwargs)
+    return unflatten(graph.results[0], leaves), mutations
 
 
 def run_planned_program(model: Captured) -> None:
@@ -185,6 +199,7 @@ RUNNERS: dict[str, Callable[[Captured], None]] = {
     "the executor": run_executor,
     "a planned program": run_planned_program,
     "a program of PyTorch": run_as_torch,
+    "the fastest executor": run_fastest_executor,
     "the minimal pipeline": run_passes,
     "capture of the model without weights": capture_without_weights,
     "capture of a model of FakeTensors": capture_fake_model,

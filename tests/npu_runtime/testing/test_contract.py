@@ -66,6 +66,16 @@ BROKEN: dict[str, list[tuple[type[Sound], str]]] = {
         (broken.LooksAround, "returns 'it is not alone', 'it is not"),
         (broken.CountsQuestions, r"returns 'question \d+', 'question"),
     ],
+    "what_competes_has_its_name_and_a_known_pipeline": [
+        (
+            broken.CompetesAsAnother,
+            r"by_cost\(\) returns .*\n  at: by_cost\n  fix: a backend with the name 'sound', or",
+        ),
+        (
+            broken.NeedsUnknownPasses,
+            r"pipeline\(cpu\) returns 'magic'\n  at: pipeline\n  fix: one of cpu, default",
+        ),
+    ],
     "lowering_and_preparing_leave_the_graph_as_it_is": [
         (broken.Renames, "edited the graph"),
         (broken.TakesOps, "edited the graph or the ops"),

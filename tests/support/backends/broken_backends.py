@@ -142,6 +142,9 @@ NamesNodesOfItsOwn = answering(
     lambda node, reason: f"{node.name} is too hard" if is_transposition(node) else reason
 )
 
+CompetesAsAnother = sound_but(by_cost=lambda self: Shouts())
+NeedsUnknownPasses = sound_but(pipeline=lambda self, device: "magic")
+
 
 class ForgetsItsDevice(Sound):
     asked = 0

@@ -40,7 +40,7 @@ def _assert_same_leaf(actual: Any, expected: Any, what: str, tolerance: float) -
     if expected.layout is not torch.strided:
         assert_same(_sparse_parts(actual), _sparse_parts(expected), what, tolerance)
         return
-    if tolerance:
+    if tolerance and expected.dtype.itemsize > 1:
         torch.testing.assert_close(actual, expected, rtol=tolerance, atol=tolerance, equal_nan=True)
     elif not same_bits(actual, expected):
         torch.testing.assert_close(actual, expected, rtol=0, atol=0, equal_nan=True)

@@ -61,6 +61,6 @@ def _relative_time(op: BackendOp, node: OpNode) -> float:
     strides = views_of(op)[0].strides
     if op.kind in _CONVOLUTIONS:
         return _CHANNELS_LAST if strides[1] == 1 else _CHANNELS_FIRST
-    if op.kind in _SOFTMAX and strides and strides[int(number(node, "dim"))] != 1:
+    if op.kind in _SOFTMAX and strides and strides[int(number(node, "dim", -1))] != 1:
         return _COLUMNS
     return _RELATIVE.get(op.kind, _USUAL)

@@ -9,6 +9,8 @@ import torch
 
 from npu_ir import Graph, OpNode, TensorType, format_ir
 from npu_ir.errors import BackendError
+from npu_ir.plugins.backend import Backend
+from npu_passes import all_pipelines
 from npu_runtime.backends.lowering_rules import lowering_problem
 from npu_runtime.testing.data import shared_pairs, type_problem
 from npu_runtime.testing.trials import Trials, error_context
@@ -18,7 +20,7 @@ _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 
 
 class SupportContract(Trials):
-    """The promises of `name`, `devices`, `supports`, `lower` and `allocate`."""
+    """The promises of `name`, `devices`, `supports`, `by_cost`, `pipeline`, `lower` and `allocate`."""
 
     def test_the_name_is_in_kebab_case(self) -> None:
         name = self.backend.name
@@ -73,6 +75,22 @@ class SupportContract(Trials):
                         fix="look at its op, attributes and types only, and name no node or value in a"
                         " reason",
                     )
+
+    def test_what_competes_has_its_name_and_a_known_pipeline(self) -> None:
+        chosen, device = self.backend.by_cost(), self.the_device()
+        if chosen is not None and (not isinstance(chosen, Backend) or chosen.name != self.backend.name):
+            raise BackendError(
+                f"by_cost() returns {chosen!r}",
+                where="by_cost",
+                fix=f"a backend with the name {self.backend.name!r}, or None",
+            )
+        for backend in (self.backend, chosen or self.backend):
+            if (name := backend.pipeline(device)) not in all_pipelines():
+                raise BackendError(
+                    f"pipeline({device}) returns {name!r}",
+                    where="pipeline",
+                    fix=f"one of {', '.join(sorted(all_pipelines()))}",
+                )
 
     def test_lowering_and_preparing_leave_the_graph_as_it_is(self) -> None:
         device = self.the_device()
