@@ -192,8 +192,8 @@ def test_the_page_shows_results_and_what_cannot_run_and_no_bars(page: Path) -> N
 
     assert "on a processor, with PyTorch 2 and Python 3, on 2026-01-01" in text
     assert "(page.svg)" in text
-    assert "| time to eager | IRExecutor | torch.compile, freezing | torch.compile |" in text
+    assert "| time to eager | IRExecutor, passes default | torch.compile, freezing | torch.compile |" in text
     assert "| torch.compile, freezing | - |  |  |  | fails |" in text
-    assert "| IRExecutor | 4 s | 0.40x | 1 s | 1 KB | 0 |" in text
+    assert "| IRExecutor, passes default | 4 s | 0.40x | 1 s | 1 KB | 0 |" in text
     assert "at most" not in text
     assert "missed" not in text

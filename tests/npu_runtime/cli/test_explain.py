@@ -63,7 +63,7 @@ def test_all_of_it_is_written_as_json(capsys: Capture) -> None:
 
 def test_the_exit_code_says_whether_the_backends_run_enough(capsys: Capture) -> None:
     for words, code, verdict in (
-        ("--fail-under 100", 0, "aten: 100.0% of the FLOPs, at least 100%"),
+        ("--backend aten --fail-under 100", 0, "aten: 100.0% of the FLOPs, at least 100%"),
         ("--backend picky --fail-under 100", 0, "picky: 100.0% of the FLOPs, at least 100%"),
         ("--backend picky --fail-under 60 --by count", 0, "60.0% of the nodes, at least 60%"),
         ("--backend picky --fail-under 60.5 --by count", 1, "60.0% of the nodes, less than 60.5%"),

@@ -1,4 +1,4 @@
-"""What nodes cost on the backend ``host``: estimates beside those of ATen, by which `backend="auto"` chooses.
+"""Costs of nodes on the backend ``host``, beside those of ATen: by them ``backend="auto"`` chooses.
 
 They are on the scale of the estimates of the backend ``aten``, which are those of one core with data in the
 cache. What counts is the ratio of both, which is measured where it is not about 1.

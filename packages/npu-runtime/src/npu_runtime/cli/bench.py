@@ -17,7 +17,7 @@ from npu_ir.cli import factory, input_text
 from npu_ir.cli.console import print_facts, print_table
 from npu_ir.cli.failures import FAILED, OK
 from npu_ir.cli.options import add_output
-from npu_ir.cli.quantities import time_text
+from npu_ir.cli.quantities import count_text, time_text
 from npu_ir.cli.weight_selection import is_in_state_dict, load_constants, select_weights
 from npu_ir.core.literals import same_literal
 from npu_ir.core.tensor_bytes import largest_magnitude, same_data
@@ -99,7 +99,7 @@ def run(options: argparse.Namespace) -> int:
     print_facts(
         {
             "executor": f"ready in {time_text(compile_seconds)}, "
-            f"{len(executor.instructions):,} steps for {len(saved.graph):,} nodes",
+            f"{count_text(len(executor.instructions), 'step')} for {count_text(len(saved.graph), 'node')}",
             "difference": _difference_text(difference),
             "threads": str(threads),
             "weights": origin,

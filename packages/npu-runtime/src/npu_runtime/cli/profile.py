@@ -36,7 +36,8 @@ def add_to(commands: Any) -> None:
         description="Run a saved graph with the executor, and say which nodes take how long.",
         epilog=_EPILOG,
     )
-    add_timed_graph(parser)
+    # A native program is one step: the ops of the model are seen on ATen.
+    add_timed_graph(parser, passes="default")
     parser.add_argument(
         "--by", choices=("node", "op", "module"), default="node", help="what a row is (default: node)"
     )

@@ -51,14 +51,14 @@ def add_graph(parser: argparse.ArgumentParser) -> None:
     add_file(parser, "file", help="a graph saved by npu extract or save_ir")
 
 
-def add_passes(parser: argparse.ArgumentParser) -> None:
+def add_passes(parser: argparse.ArgumentParser, default: str = AUTO) -> None:
     """Add ``--passes``, which `executor_passes` reads."""
     action = parser.add_argument(
         "--passes",
-        default=AUTO,
+        default=default,
         metavar="NAME,NAME{OPTION=VALUE}",
         help=f"the pipeline or passes to run first; {NONE}: the graph as it is; "
-        f"{AUTO}: what suits the backend (default: {AUTO})",
+        f"{AUTO}: what suits the backend (default: {default})",
     )
     set_completions(action, lambda: {AUTO, *pass_names()})
 
@@ -143,10 +143,10 @@ def _as_usage_error() -> Iterator[None]:
         raise UsageError(error.message, where=error.where, fix=error.fix) from error
 
 
-def add_timed_graph(parser: argparse.ArgumentParser) -> None:
+def add_timed_graph(parser: argparse.ArgumentParser, passes: str = AUTO) -> None:
     """Add the options for the graph, its arguments, backends, threads and repetitions."""
     add_graph(parser)
-    add_passes(parser)
+    add_passes(parser, passes)
     add_backends(parser, BACKENDS_HELP)
     parser.add_argument(
         "--threads", type=integer_from(1), metavar="N", help="threads per op (default: PyTorch's)"
