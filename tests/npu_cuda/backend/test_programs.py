@@ -16,7 +16,8 @@ from npu_cuda import _C
 from npu_cuda.backend import CudaBackend, HostBackend, native, program
 from npu_cuda.backend.program import PreparedProgram
 from npu_cuda.errors import DeviceError, InvalidArgumentError
-from npu_ir import BackendError, Graph, parse_ir
+from npu_ir import BackendError, Graph, extract_ir, parse_ir
+from npu_runtime import IRExecutor
 from tests.support.cuda.programs import refused
 from tests.support.rows import each_row
 
@@ -239,3 +240,21 @@ class TestCudaDevices:
         monkeypatch.setattr(torch.cuda, "current_stream", lambda device: stream)
 
         assert CudaBackend().stream(torch.device("cuda", 0)) == 7
+
+
+def test_a_call_uses_as_many_threads_as_pytorch() -> None:
+    graph = extract_ir(torch.nn.Softmax(-1), (torch.randn(4, 5),))
+    executor = IRExecutor(graph, backend="host", passes=None)
+    before, used = torch.get_num_threads(), []
+    try:
+        for count in (1, 2):
+            torch.set_num_threads(count)
+            executor(torch.randn(4, 5))
+            used.append(_C.thread_count())
+    finally:
+        torch.set_num_threads(before)
+
+    IRExecutor(graph, backend="host", passes=None, threads=before + 1)(torch.randn(4, 5))
+    assert [*used, _C.thread_count()] == [1, 2, before + 1]
+    executor(torch.randn(4, 5))
+    assert _C.thread_count() == before

@@ -15,7 +15,7 @@ from npu_passes.testing import check_pass
 from npu_runtime.backends.registry import usable_backends
 from npu_runtime.cpu.batch_norm_to_sums import BatchNormToSums
 from npu_runtime.cpu.channels_last import ChannelsLast
-from npu_runtime.executor.options import select_passes
+from npu_runtime.executor.options import resolve_step_passes
 from tests.support.backends.tiny_backend import TinyBackend
 from tests.support.passes.cpu_training import RATE, Classifier, assert_trains, batch_of, layouts, step_of
 from tests.support.training.cases import Case
@@ -97,11 +97,11 @@ def test_a_small_step_is_left_alone() -> None:
 def test_the_pipeline_of_steps_is_the_one_for_the_cpu_where_aten_runs_there() -> None:
     aten, other = usable_backends("aten"), [TinyBackend()]
 
-    assert select_passes("train", CPU, aten) == "train-cpu"
-    assert select_passes("train", torch.device("cuda"), aten) == "train"
-    assert select_passes("train", CPU, other) == "train"
-    assert select_passes("minimal", CPU, aten) == "minimal"
-    assert select_passes(None, CPU, aten) is None
+    assert resolve_step_passes("train", CPU, aten) == "train-cpu"
+    assert resolve_step_passes("train", torch.device("cuda"), aten) == "train"
+    assert resolve_step_passes("train", CPU, other) == "train"
+    assert resolve_step_passes("minimal", CPU, aten) == "minimal"
+    assert resolve_step_passes(None, CPU, aten) is None
 
 
 def images(generator: torch.Generator) -> tuple[Tensor, Tensor]:

@@ -127,7 +127,7 @@ class NativeBackend(Backend):
         """Return the name of a device in the native part."""
 
     def stream(self, device: torch.device) -> int:  # noqa: ARG002 - the CPU has one
-        """Return the handle of the caller's current stream; 0 if the device has only one."""
+        """Return the handle of the stream for a launch, the caller's; 0 if the device has only one."""
         return 0
 
     def finish(self, device: torch.device) -> None:
@@ -153,6 +153,12 @@ class NativeBackend(Backend):
         )
 
 
+def _use_threads_of_pytorch() -> None:
+    count = torch.get_num_threads()
+    if count != _C.thread_count():
+        _C.set_thread_count(count)
+
+
 def _require_count(program: PreparedProgram, inputs: Sequence[Any]) -> None:
     if len(inputs) != program.input_count:
         raise BackendError(f"{len(inputs)} inputs for a program that takes {program.input_count}")
@@ -170,8 +176,12 @@ class HostBackend(NativeBackend):
         return fuse(super().lower(graph), graph.outputs, self.name)
 
     def prepare(self, graph: Graph, ops: Sequence[BackendOp], device: torch.device) -> PreparedProgram:
-        _C.set_thread_count(torch.get_num_threads())
+        _use_threads_of_pytorch()  # some ops have memory for each
         return super().prepare(graph, ops, device)
+
+    def stream(self, device: torch.device) -> int:
+        _use_threads_of_pytorch()
+        return super().stream(device)
 
     def native_device(self, device: torch.device) -> str:  # noqa: ARG002 - there is one
         return "host"

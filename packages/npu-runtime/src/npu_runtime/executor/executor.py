@@ -27,8 +27,8 @@ from npu_runtime.executor.options import (
     optimize_graph,
     read_weights,
     reject_cpu_passes_elsewhere,
-    select_backends,
-    select_passes,
+    resolve_backends,
+    resolve_passes,
 )
 from npu_runtime.executor.result_ownership import copied_values
 from npu_runtime.lowering.instruction import Instruction
@@ -104,8 +104,8 @@ class IRExecutor:
             self.device: torch.device
             if backend is None:
                 backend = default_backend(passes)
-            self.backends, self.device = select_backends(backend, device, weights)
-            passes = select_passes(passes, self.device, self.backends)
+            self.backends, self.device = resolve_backends(backend, device, weights)
+            passes = resolve_passes(passes, self.device, self.backends)
             self.graph = optimize_graph(graph, passes)
             self._updates = InputUpdates(self.graph, updates)
             self.threads = threads

@@ -54,12 +54,12 @@ def read_weights(weights: Weights, graph: Graph) -> Mapping[str, torch.Tensor] |
     return weights
 
 
-def select_passes(passes: Passes, device: torch.device, backends: Sequence[Backend]) -> Passes:
+def resolve_passes(passes: Passes, device: torch.device, backends: Sequence[Backend]) -> Passes:
     """Return the passes for a program: for ``"auto"``, the pipeline that suits its first backend."""
     return backends[0].pipeline(device) if passes == AUTO else passes
 
 
-def select_step_passes(passes: Passes, device: torch.device, backends: Sequence[Backend]) -> Passes:
+def resolve_step_passes(passes: Passes, device: torch.device, backends: Sequence[Backend]) -> Passes:
     """Return the passes for a step; ``"auto"`` and ``"train"`` stand for the pipeline of its backends.
 
     That is ``"train-cpu"`` if ATen runs all of it on a CPU.
@@ -97,7 +97,7 @@ def default_backend(passes: Passes) -> str:
     return AUTO if passes == AUTO else ATEN
 
 
-def select_backends(
+def resolve_backends(
     backend: str | Backend | Sequence[str | Backend],
     device: torch.device | str | None,
     weights: Weights,

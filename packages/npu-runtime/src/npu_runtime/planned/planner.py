@@ -13,7 +13,7 @@ from npu_ir.core.storage import has_overlapping_elements, span_bytes
 from npu_ir.plugins.backend import Backend
 from npu_runtime.codegen.compiled_function import CompiledFunction
 from npu_runtime.codegen.compiler import make_region_runner
-from npu_runtime.executor.options import select_backends
+from npu_runtime.executor.options import resolve_backends
 from npu_runtime.lowering.instruction import Instruction
 from npu_runtime.lowering.instruction_selection import select_call, select_instructions
 from npu_runtime.lowering.lowered_graph import LoweredGraph, lower
@@ -48,7 +48,7 @@ def plan(
     graph.check()
     _require_fixed_sizes(graph)
     _require_fixed_buffers(graph)
-    backends, chosen_device = select_backends(backend, device, None)
+    backends, chosen_device = resolve_backends(backend, device, None)
     with pause_gc():
         return _plan(lower(graph, backends, live_weights=True), chosen_device)
 

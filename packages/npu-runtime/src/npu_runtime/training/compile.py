@@ -11,7 +11,7 @@ from torch.optim import Optimizer
 
 from npu_ir import Graph
 from npu_runtime.errors import CaptureError
-from npu_runtime.executor.options import optimize_graph, select_backends, select_step_passes
+from npu_runtime.executor.options import optimize_graph, resolve_backends, resolve_step_passes
 from npu_runtime.training.artifact import CompileArtifact
 from npu_runtime.training.capture.capture_state import require_outside_capture
 from npu_runtime.training.capture.options import CaptureKeywords, CaptureOptions
@@ -85,8 +85,8 @@ def compile_step(
     traced = step if isinstance(step, TracedStep) else None
     source = step.graph if isinstance(step, TracedStep) else step
     weights = {**(traced.weights() if traced else {}), **(options.weights or {})}
-    backends, device = select_backends(options.backend, options.device, weights)
-    graph = optimize_graph(source, select_step_passes(options.passes, device, backends))
+    backends, device = resolve_backends(options.backend, options.device, weights)
+    graph = optimize_graph(source, resolve_step_passes(options.passes, device, backends))
     components = traced.components if traced else None
     own = select_weights(graph, weights)
     report = check_graph(graph, own, device, components) if options.validate else None
