@@ -114,6 +114,22 @@ def test_a_norm_with_running_statistics(dtype: torch.dtype) -> None:
     torch.testing.assert_close(result, expected, **({"rtol": 1e-5, "atol": 1e-5} if dtype is wide else {}))
 
 
+def test_eps_has_the_digits_of_float64() -> None:
+    x, (weight, bias, mean, variance) = image((4, 6, 5, 7), torch.float64), parameters(True, torch.float64)
+    small = variance * 1e-5
+    forward = aten.batch_norm(x, weight, bias, mean, small, False, 0.1, 1e-5, False)
+    backward = aten.native_batch_norm_backward(x, x, weight, mean, small, None, None, False, 1e-5, [True] * 3)
+
+    attrs = {"training": False, "momentum": 0.1, "eps": 1e-5, "cudnn_enabled": False}
+    (result,) = run("batch_norm.default", FORWARD, [x, weight, bias, mean, small], [forward], **attrs)
+    attrs = {"train": False, "eps": 1e-5, "output_mask": [True, True, True]}
+    tensors = [x, x, weight, mean, small, None, None]
+    results = run("native_batch_norm_backward.default", BACKWARD, tensors, backward, **attrs)
+
+    for actual, wanted in zip((result, *results), (forward, *backward), strict=True):
+        torch.testing.assert_close(actual, wanted, rtol=1e-12, atol=1e-9)
+
+
 def test_a_channel_whose_mean_is_large_loses_no_digits() -> None:
     x = torch.randn(8, 6, 40) + 3000
     expected = aten._native_batch_norm_legit.no_stats(x.double(), None, None, True, 0.1, 1e-5)

@@ -14,9 +14,10 @@ namespace npu::reduce {
 struct BatchNorm {
   float eps = 1e-5f;
   uint32_t flags = 0;  // 1: running statistics
+  float eps_rest = 0;  // added to eps: float64 needs more digits than float32 has
 
   static std::vector<AttrField> fields() {
-    return {field("eps", &BatchNorm::eps), field("flags", &BatchNorm::flags)};
+    return {field("eps", &BatchNorm::eps), field("flags", &BatchNorm::flags), field("eps_rest", &BatchNorm::eps_rest)};
   }
   bool has_running() const { return flags & 1; }
 };
@@ -38,7 +39,7 @@ struct InverseDeviation {
   using Attrs = BatchNorm;
   static constexpr Row row{"BatchNormFwd", OpKind{15}, kReal, "(V var)", "(rstd)", "", "rsqrt(var + eps)"};
   template <class V>
-  static NPU_INLINE Results<V, 1> at(const Attrs& p, V var) { return {{rsqrt(var + double(p.eps))}}; }
+  static NPU_INLINE Results<V, 1> at(const Attrs& p, V var) { return {{rsqrt(var + (double(p.eps) + double(p.eps_rest)))}}; }
 };
 
 struct Normalize {

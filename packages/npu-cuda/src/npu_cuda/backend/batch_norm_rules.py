@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from npu_cuda.backend.op_builder import eps_in_two_parts
 from npu_cuda.backend.pointwise_rules import Pack
 from npu_ir import OpNode, TensorType, Value
 from npu_ir.plugins.backend import BackendOp, Operand, Temporary
@@ -34,7 +35,7 @@ def _lower_forward(node: OpNode, pack: Pack) -> list[BackendOp] | str:
     x, results = tensors["input"], _results(node, is_training=is_training)
     affine = tuple(tensors[name] for name in ("weight", "bias") if name in tensors)
     running = tuple(tensors[name] for name in ("running_mean", "running_var") if name in tensors)
-    schema_id, attrs = pack("BNEP", eps=_number(node, "eps"), flags=0 if is_training else _RUNNING)
+    schema_id, attrs = pack("BNEP", **_attrs(node, is_training=is_training))
     inputs = (x, *affine, *(() if is_training else running))
     norm = BackendOp("BatchNormFwd", inputs, results, (node,), schema_id=schema_id, attrs=attrs)
     reserved = node.outputs[3:4] if node.op_type in (_WITH_UPDATE, _NO_UPDATE) else ()
@@ -83,7 +84,7 @@ def _lower_backward(node: OpNode, pack: Pack) -> list[BackendOp] | str:
         return f"its gradient takes {' and '.join(names)}"
     order = ("grad_out", "input", *names, *(("weight",) if "weight" in tensors else ()))
     inputs = tuple(tensors[name] for name in order)
-    schema_id, attrs = pack("BNEB", eps=_number(node, "eps"), flags=0 if is_training else _RUNNING)
+    schema_id, attrs = pack("BNEB", **_attrs(node, is_training=is_training))
     return [BackendOp("BatchNormBwd", inputs, node.outputs, (node,), schema_id=schema_id, attrs=attrs)]
 
 
@@ -105,6 +106,10 @@ def _results(node: OpNode, *, is_training: bool) -> tuple[Operand, ...]:
     dtype = torch.float64 if y.tensor_type.dtype is torch.float64 else torch.float32
     channels = TensorType((y.tensor_type.static_shape[1],), dtype)
     return (y, *(Temporary(f"{node.name}.{name}", channels) for name in ("mean", "rstd")))
+
+
+def _attrs(node: OpNode, *, is_training: bool) -> dict[str, float]:
+    return {"flags": 0 if is_training else _RUNNING, **eps_in_two_parts(_number(node, "eps"))}
 
 
 def _number(node: OpNode, name: str) -> float:

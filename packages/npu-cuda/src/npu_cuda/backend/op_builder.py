@@ -24,6 +24,12 @@ def number(node: OpNode, name: str, default: float | None = None) -> Any:
     return default if value is None else value
 
 
+def eps_in_two_parts(eps: float) -> dict[str, float]:
+    """Return eps as the two numbers of float32 whose sum it is."""
+    first = float(torch.tensor(eps, dtype=torch.float32))
+    return {"eps": first, "eps_rest": eps - first}
+
+
 class OpBuilder:
     """The ops of one node: its tensors by argument, its attributes, and temporaries.
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 import torch
 
-from npu_cuda.backend.op_builder import Lowered, OpBuilder, number
+from npu_cuda.backend.op_builder import Lowered, OpBuilder, eps_in_two_parts, number
 from npu_cuda.backend.pointwise_rules import Pack
 from npu_ir import OpNode
 from npu_ir.plugins.backend import Operand
@@ -54,12 +54,6 @@ def _statistics_shape(build: OpBuilder) -> tuple[int, ...]:
     return (*shape[: len(shape) - count], *([1] * count))
 
 
-def _layer_norm_eps(eps: float) -> dict[str, float]:
-    """Return eps as the two numbers of float32 whose sum it is."""
-    first = float(torch.tensor(eps, dtype=torch.float32))
-    return {"eps": first, "eps_rest": eps - first}
-
-
 def _layer_norm(node: OpNode, pack: Pack) -> Lowered:
     build = OpBuilder(node, pack, "input", "weight", "bias")
     affine = _affine(build)
@@ -67,7 +61,7 @@ def _layer_norm(node: OpNode, pack: Pack) -> Lowered:
         return affine
     statistics = node.outputs[1:] or build.statistics(("mean", "rstd"), _statistics_shape(build))
     inputs, outputs = [build.tensors["input"], *affine], [node.outputs[0], *statistics]
-    return build.add("LayerNormFwd", inputs, outputs, "LNEP", **_layer_norm_eps(number(node, "eps", 1e-5)))
+    return build.add("LayerNormFwd", inputs, outputs, "LNEP", **eps_in_two_parts(number(node, "eps", 1e-5)))
 
 
 def _layer_norm_backward(node: OpNode, pack: Pack) -> Lowered:
@@ -134,7 +128,7 @@ def _of_sum(norm: Callable[[OpBuilder, Operand, Operand], None]) -> Rule:
 
 def _layer_norm_of(build: OpBuilder, total: Operand, result: Operand) -> None:
     statistics = build.statistics(("mean", "rstd"), _statistics_shape(build))
-    eps = _layer_norm_eps(number(build.node, "eps"))
+    eps = eps_in_two_parts(number(build.node, "eps"))
     build.add("LayerNormFwd", [total, *build.present("weight", "bias")], [result, *statistics], "LNEP", **eps)
 
 

@@ -32,7 +32,7 @@ def _forward(inputs: Sequence[Array], attrs: Attrs) -> list[Array]:
     else:
         mean, variance = x.mean(_axes(x)), x.var(_axes(x))
     with np.errstate(invalid="ignore"):
-        rstd = 1 / np.sqrt(variance + attrs["eps"])
+        rstd = 1 / np.sqrt(variance + attrs["eps"] + attrs["eps_rest"])
     gamma, beta = rest or (np.ones_like(mean), np.zeros_like(mean))
     return [(x - _wide(mean, x)) * _wide(rstd * gamma, x) + _wide(beta, x), mean, rstd]
 
@@ -42,7 +42,7 @@ def _backward(inputs: Sequence[Array], attrs: Attrs) -> list[Array]:
     is_running = int(attrs["flags"]) == RUNNING
     if is_running:
         with np.errstate(invalid="ignore"):
-            rstd = 1 / np.sqrt(rstd + attrs["eps"])
+            rstd = 1 / np.sqrt(rstd + attrs["eps"] + attrs["eps_rest"])
     near = (x - _wide(mean, x)) * _wide(rstd, x)
     dgamma, dbeta = (dy * near).sum(_axes(x)), dy.sum(_axes(x))
     count = x.size / x.shape[1]
@@ -69,7 +69,8 @@ def _cases(images: int, statistics: int, affine: int, *, keeps: bool) -> Iterato
                     yield Case(
                         f"{name}, flags {flags}, {parameters}",
                         (x,) * images + (vector,) * vectors,
-                        (x, vector, vector), {"eps": 0.125, "flags": flags}, domain="positive", terms=100,
+                        (x, vector, vector), {"eps": 0.125, "flags": flags, "eps_rest": 0.25},
+                        domain="positive", terms=100,
                     )  # fmt: skip
 
 
