@@ -229,6 +229,39 @@ def test_ops_behind_a_packed_product_are_steps_of_it(rows: tuple[int, ...], dtyp
         assert_same_bits(run(graph, ops, *args), run(graph, one_by_one(graph), *args))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(
+    ("rows", "other_rows"),
+    [((7, 1), (1,)), ((3, 5, 1), (5, 1)), ((4, 9), (9,)), ((2, 3, 4), (2, 1, 4)), ((3, 5, 1), (3, 1, 1))],
+    ids=str,
+)
+def test_a_broadcast_operand_of_the_steps_does_not_change_the_product(
+    rows: tuple[int, ...], other_rows: tuple[int, ...], dtype: torch.dtype
+) -> None:
+    torch.manual_seed(0)
+    args = torch.randn(*rows, 700), torch.randn(2, 700, 64), torch.randn(70), torch.randn(*other_rows, 70)
+    args = tuple(item.to(dtype) for item in args)
+    for steps in (lambda z, other: z + other, lambda z, other: (z.relu() * other, other - z)):
+        graph = captured(Layer(steps), *args)
+
+        ops = HOST.lower(graph)
+
+        assert [kind for kind in kinds(ops) if kind != "View"] == ["PackedGemm"]
+        assert_same_bits(run(graph, ops, *args), run(graph, one_by_one(graph), *args))
+
+
+def test_a_result_in_another_layout_does_not_change_the_product() -> None:
+    torch.manual_seed(0)
+    other = torch.randn(70, 3, 8).permute(1, 2, 0)
+    args = torch.randn(3, 8, 700), torch.randn(2, 700, 64), torch.randn(70), other
+    graph = captured(Layer(lambda z, other: other + z), *args)
+
+    ops = HOST.lower(graph)
+
+    assert [kind for kind in kinds(ops) if kind != "View"] == ["PackedGemm"]
+    assert_same_bits(run(graph, ops, *args), run(graph, one_by_one(graph), *args))
+
+
 class Picture(nn.Module):
     """A convolution by packed weights, and what follows it."""
 

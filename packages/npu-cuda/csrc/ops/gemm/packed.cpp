@@ -94,7 +94,8 @@ Status gemm_tensors_supported(const OpCall& call) {
   return other_shape(call.inputs[2], d, "bias", "a row of D");
 }
 
-Problem problem_of_packed(const OpCall& call, std::span<const Operand> others) {
+// Which rows are joined decides the order of sums: steps, which write D, and their tensors have no say in it.
+Problem problem_of_packed(const OpCall& call) {
   const TensorDesc &a = call.inputs[0], &p = call.inputs[1], &d = call.outputs[0];
   Problem problem{};
   problem.m = from_last(d, 2);
@@ -104,11 +105,11 @@ Problem problem_of_packed(const OpCall& call, std::span<const Operand> others) {
   TensorDesc matrix = p;
   --matrix.rank;
   problem.b = operand_of(matrix, d);  // the axes before the panels are those before a matrix
-  problem.d = operand_of(d, d);
+  problem.d = attrs_of<PackedAttrs>(call).steps > 0 ? problem.a : operand_of(d, d);
   problem.alpha = 1;
   problem.batch_rank = d.rank - 2;
   std::copy_n(d.shape, problem.batch_rank, problem.batch_shape);
-  join_rows(&problem, others);
+  join_rows(&problem);
   return problem;
 }
 
@@ -136,10 +137,8 @@ class PackedGemmKernel final : public Kernel {
   }
   void release(void* state) const noexcept override { delete static_cast<Steps*>(state); }
 
-  // Rows may be joined or not: this is enough for both.
   uint64_t workspace_bytes(const OpCall& call) const override {
-    return std::max(Product(problem_of_packed(call, {}), from_last(call.inputs[1], 1)).workspace_bytes(),
-                    Product(unjoined(call), from_last(call.inputs[1], 1)).workspace_bytes());
+    return Product(problem_of_packed(call), from_last(call.inputs[1], 1)).workspace_bytes();
   }
 
   Status launch(const OpCall& call) const override {
@@ -147,27 +146,17 @@ class PackedGemmKernel final : public Kernel {
     const int64_t width = from_last(call.inputs[1], 1);
     Operand bias{};
     if (attrs_of<PackedAttrs>(call).has_bias) bias = broadcast_operand(call.inputs[2], call.outputs[0]);
-    if (attrs_of<PackedAttrs>(call).steps == 0) {
-      Product(problem_of_packed(call, {}), width).run(call.workspace, bias, {});
-      return {};
-    }
+    const Product product(problem_of_packed(call), width);
+    if (attrs_of<PackedAttrs>(call).steps == 0) return product.run(call.workspace, bias, {}), Status();
     const FusedCall fused(call);
     Steps own;
     if (!call.state) NPU_TRY(own.make(fused.call, width));
     const Steps::Launch launched(call.state ? *static_cast<const Steps*>(call.state) : own, fused.call);
-    Product(problem_of_packed(call, launched.others()), width).run(call.workspace, bias, launched.finish());
-    return {};
+    return product.run(call.workspace, bias, launched.finish()), Status();
   }
 
   Cost cost(const OpCall& call) const override {
     return cost_of(call, 2.0 * double(call.outputs[0].numel) * double(from_last(call.inputs[0], 1)));
-  }
-
- private:
-  static Problem unjoined(const OpCall& call) {
-    Operand never{};
-    std::fill(std::begin(never.batch), std::end(never.batch), -1);
-    return problem_of_packed(call, {&never, 1});
   }
 };
 

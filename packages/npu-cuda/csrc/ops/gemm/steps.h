@@ -17,9 +17,9 @@ class Steps {
     const Steps* steps;
     int count = 0;
     Operand operands[pointwise::kMaxOperands];  // the first one is the product
+    Problem rows{};  // which of them the operands have in order: fewer than the product where one is broadcast
 
     Launch(const Steps& steps, const OpCall& fused);
-    std::span<const Operand> others() const { return {operands + 1, size_t(count - 1)}; }
     Finish finish() const { return {run, this}; }
   };
 
