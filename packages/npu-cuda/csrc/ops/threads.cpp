@@ -7,8 +7,11 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdlib>
+#include <exception>
 #include <mutex>
+#include <system_error>
 #include <thread>
+#include <utility>
 
 namespace npu {
 namespace {
@@ -43,9 +46,18 @@ class Pool {
  public:
   std::mutex in_use;  // by one caller at a time
 
-  // Calls function(context, part) for each part from 0.
+  // Whether there are threads for so many parts: the system may refuse more.
+  bool has_threads_for(int parts) {
+    try {
+      while (threads_ < parts - 1) start_thread();
+    } catch (const std::system_error&) {
+      return false;
+    }
+    return true;
+  }
+
+  // Calls function(context, part) for each part from 0. What a part throws is thrown here, when all have ended.
   void run(PartFunction function, void* context, int parts) {
-    while (threads_ < parts - 1) start_thread();
     function_ = function;
     context_ = context;
     pending_ = parts - 1;
@@ -55,13 +67,9 @@ class Pool {
       const std::lock_guard lock(mutex_);
       started_.notify_all();
     }
-    function(context, 0);
-    const auto is_done = [this] { return pending_ == 0; };
-    if (spin_until(is_done)) return;
-    std::unique_lock lock(mutex_);
-    caller_sleeps_ = true;
-    done_.wait(lock, is_done);
-    caller_sleeps_ = false;
+    run_part(0);
+    wait_for_parts();
+    if (thrown_) std::rethrow_exception(std::exchange(thrown_, nullptr));
   }
 
  private:
@@ -73,13 +81,31 @@ class Pool {
         wait_for_turn_after(seen);
         seen = turn_;
         if (static_cast<uint64_t>(part) >= seen % kMostParts) continue;
-        function_(context_, part);
+        run_part(part);
         if (--pending_ > 0 || !caller_sleeps_) continue;
         const std::lock_guard lock(mutex_);
         done_.notify_one();
       }
     }).detach();
     ++threads_;
+  }
+
+  void run_part(int part) noexcept {
+    try {
+      function_(context_, part);
+    } catch (...) {
+      const std::lock_guard lock(mutex_);
+      thrown_ = std::current_exception();
+    }
+  }
+
+  void wait_for_parts() {
+    const auto is_done = [this] { return pending_ == 0; };
+    if (spin_until(is_done)) return;
+    std::unique_lock lock(mutex_);
+    caller_sleeps_ = true;
+    done_.wait(lock, is_done);
+    caller_sleeps_ = false;
   }
 
   // Who sleeps says so before it looks for the last time, who wakes looks for sleepers last: neither misses the other.
@@ -96,6 +122,7 @@ class Pool {
   std::condition_variable started_, done_;
   PartFunction function_ = nullptr;
   void* context_ = nullptr;
+  std::exception_ptr thrown_;  // by a part
   std::atomic<uint64_t> turn_{0};  // its number, and how many parts it has
   std::atomic<int> pending_{0}, sleepers_{0};
   std::atomic<bool> caller_sleeps_{false};
@@ -125,8 +152,9 @@ void set_thread_count(int count) {
 bool run_parts(int parts, PartFunction function, void* context) {
   Pool& threads = pool();
   const std::unique_lock lock(threads.in_use, std::try_to_lock);
-  if (lock) threads.run(function, context, parts);
-  return static_cast<bool>(lock);
+  if (!lock || !threads.has_threads_for(parts)) return false;
+  threads.run(function, context, parts);
+  return true;
 }
 
 void parallel_for(int64_t total, int64_t least, RangeFunction function, void* context) {

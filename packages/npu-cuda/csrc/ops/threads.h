@@ -24,8 +24,8 @@ void parallel_for(int64_t total, int64_t least, F f) {
   parallel_for(total, least, [](void* context, int64_t begin, int64_t end) { (*static_cast<F*>(context))(begin, end); }, &f);
 }
 
-// Calls function(context, part) for each part, each on a thread of its own; false, and nothing is done, where the pool
-// is in use.
+// Calls function(context, part) for each part, each on a thread of its own; what one of them throws is thrown here when
+// all have ended. False, and nothing is done, where the pool is in use, or the system has no threads for so many parts.
 using PartFunction = void (*)(void* context, int part);
 bool run_parts(int parts, PartFunction function, void* context);
 
