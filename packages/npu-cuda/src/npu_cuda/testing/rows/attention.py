@@ -48,6 +48,7 @@ ATTENTIONS = (
     ("one head", _Attention(batch=1, heads=1, groups=1, queries=70, keys=70, size=64, value_size=64)),
     ("many keys", _Attention(batch=1, heads=2, groups=2, queries=20, keys=211, size=16, value_size=24)),
     ("other values", _Attention(queries=40, keys=9, size=5, value_size=3)),
+    ("no values", _Attention(value_size=0)),
     ("grouped heads", _Attention(heads=6, groups=2, queries=13, keys=17)),
     ("one group, one query", _Attention(heads=8, groups=1, queries=1, keys=100, size=32, value_size=32)),
     ("heads side by side", _Attention(queries=33, keys=33, split=True)),
