@@ -10,11 +10,14 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn, randn
+from torch._subclasses import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from npu_ir import extract_ir
+from npu_ir import ExecutionError, extract_ir
 from npu_runtime import IRExecutor
+from tests.support.backends.choosing_backend import Some
 from tests.support.corpus.comparison import assert_same
 
 
@@ -102,6 +105,42 @@ def test_surroundings_change_no_compilation(surroundings: Callable[[], AbstractC
 
     assert_same(executor(x), expected, "the result")
     assert executor.source == source
+
+
+def fake(call: Callable[[Tensor], Any], x: Tensor) -> Any:
+    with FakeTensorMode() as mode:
+        return call(mode.from_tensor(x))
+
+
+TRACERS: list[Any] = [
+    pytest.param(lambda call, x: torch.func.vmap(call)(x[None]), "a transform of torch.func", id="vmap"),
+    pytest.param(lambda call, x: torch.func.grad(call)(x), "a transform of torch.func", id="grad"),
+    pytest.param(lambda call, x: torch.jit.trace(call, (x,)), "torch.jit.trace", id="jit-trace"),
+    pytest.param(lambda call, x: make_fx(call)(x), "ProxyTorchDispatchMode", id="make_fx"),
+    pytest.param(fake, "FakeTensorMode", id="fake"),
+]
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.trace:DeprecationWarning", "ignore::torch.jit.TracerWarning")
+@pytest.mark.parametrize(("trace", "name"), TRACERS)
+def test_a_trace_of_what_a_backend_computes_is_refused(trace: Callable[..., Any], name: str) -> None:
+    x = randn(2, 3)
+    executor = IRExecutor(extract_ir(nn.ReLU(), (x,)), backend=Some(ops=["aten.relu.default"]), passes=None)
+
+    message = f"{name} does not see what the backend 'some' computes\n.*\n  fix: call the executor outside"
+    with pytest.raises(ExecutionError, match=message):
+        trace(lambda given: executor(given).sum(), x)
+
+    assert torch.equal(executor(x), x.relu())
+
+
+def test_a_transform_of_what_pytorch_computes_is_that_of_eager() -> None:
+    model, x = nn.Sequential(nn.Linear(3, 3), nn.ReLU()), randn(5, 2, 3)
+    executor = IRExecutor(extract_ir(model, (x[0],)), model.state_dict(), backend="aten")
+
+    actual = torch.func.vmap(executor)(x)
+
+    torch.testing.assert_close(actual, torch.func.vmap(model)(x).detach())
 
 
 class Noisy(nn.Module):

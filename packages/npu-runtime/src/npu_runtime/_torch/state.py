@@ -49,13 +49,25 @@ def observe_calls(
 
 
 def has_default_torch_state() -> bool:
-    """Return whether global torch state is the default: no modes, no autocast, float32 as default dtype."""
+    """Return whether global torch state is the default: float32 as dtype, no modes, traces or autocast."""
     return not (
         _C._len_torch_function_stack()
         or _C._len_torch_dispatch_stack()
+        or _C._functorch.peek_interpreter_stack() is not None
+        or _C._get_tracing_state() is not None
         or _C._is_any_autocast_enabled()
         or torch.get_default_dtype() is not torch.float32
     )
+
+
+def active_tracer() -> str | None:
+    """Return what takes part in calls of PyTorch now and in no others: a trace, a transform, fake tensors."""
+    if _C._functorch.peek_interpreter_stack() is not None:
+        return "a transform of torch.func"
+    if _C._get_tracing_state() is not None:
+        return "torch.jit.trace"
+    modes = (_C._get_dispatch_mode(key) for key in _C._TorchDispatchModeKey.__members__.values())
+    return next((type(mode).__name__ for mode in modes if mode is not None), None)
 
 
 def kernel_settings() -> tuple[bool, ...]:

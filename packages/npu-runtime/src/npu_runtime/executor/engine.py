@@ -20,6 +20,7 @@ from npu_ir.graph.binding import bind_inputs, flatten_arguments
 from npu_ir.interpreter.run_nodes import Observer, require_in_range
 from npu_ir.ops.execution import describe, is_of_type
 from npu_runtime._torch.state import (
+    active_tracer,
     below_autograd,
     has_default_torch_state,
     kernel_settings,
@@ -202,6 +203,7 @@ class Engine:
         if has_default_torch_state():
             returned = self._run(run, symbols, inputs)
         else:
+            self._require_no_tracer()
             with isolated_torch_state(self._device):
                 returned = self._run(run, symbols, inputs)
         # Callers own results and may write to them: those in the memory of constants are copied.
@@ -227,6 +229,16 @@ class Engine:
         finally:
             if records_gradients:
                 record_gradients(True)
+
+    def _require_no_tracer(self) -> None:
+        """Refuse a call that PyTorch traces or transforms if it would not see what a backend computes."""
+        backend = next((item.backend for item in self._compiled.instructions if item.is_partition), None)
+        if backend is not None and (tracer := active_tracer()) is not None:
+            raise ExecutionError(
+                f"{tracer} does not see what the backend {backend!r} computes",
+                where=f"graph {self._graph.name!r}",
+                fix="call the executor outside of it, or give it one with backend='aten'",
+            )
 
     def _require_captured_state(self) -> None:
         """Refuse a call if a buffer has another type than the graph was captured for."""
