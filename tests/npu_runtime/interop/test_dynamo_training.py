@@ -39,6 +39,19 @@ class Counting(nn.Module):
         return y.to(x.dtype) / scale
 
 
+class HalfNorms(nn.Module):
+    """Norms of bfloat16 with weights of float32, whose statistics are float32."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        norms = nn.BatchNorm2d(4), nn.GroupNorm(2, 4), nn.BatchNorm2d(4).eval(), nn.LayerNorm(6)
+        self.layers = nn.Sequential(nn.Conv2d(3, 4, 3), *norms)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return self.layers(x).to(x.dtype)
+
+
 def branch() -> nn.Module:
     return Function(
         lambda self, x: torch.cond(
@@ -104,6 +117,7 @@ def tokens() -> torch.Tensor:
     [
         pytest.param(mlp, lambda: torch.randn(5, 8), id="mlp"),
         pytest.param(ConvNet, images, id="batch norm"),
+        pytest.param(HalfNorms, images, id="norms of bfloat16"),
         pytest.param(lambda: Transformer(0.0), tokens, id="transformer"),
         pytest.param(branch, lambda: torch.randn(3, 4), id="branch"),
     ],

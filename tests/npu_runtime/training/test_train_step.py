@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import inspect
 import sys
@@ -260,3 +261,27 @@ def test_results_that_are_borrowed_are_those_of_the_next_step() -> None:
 
     assert torch.equal(owned, kept[0])
     assert not torch.equal(borrowed, kept[1])
+
+
+@pytest.mark.parametrize("is_training", [True, False])
+def test_norms_take_part_in_a_step_with_autocast(is_training: bool) -> None:
+    norms = nn.BatchNorm2d(4), nn.GroupNorm(2, 4), nn.Flatten(), nn.LayerNorm(144)
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), *norms).train(is_training)
+    eager = copy.deepcopy(model)
+    optimizers = [optim.SGD(item.parameters(), lr=0.1) for item in (model, eager)]
+    step = TrainStep(model, optimizers[0], F.mse_loss, autocast=torch.bfloat16)
+    x, target = torch.randn(5, 3, 8, 8), torch.randn(5, 144)
+
+    actual = [step(x, target) for _ in range(3)]
+    expected = []
+    for _ in range(3):
+        optimizers[1].zero_grad()
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            loss = F.mse_loss(eager(x), target)
+        loss.backward()
+        optimizers[1].step()
+        expected.append(loss.detach())
+
+    torch.testing.assert_close(actual, expected, rtol=1e-2, atol=1e-2)
+    for name, item in eager.state_dict().items():
+        torch.testing.assert_close(model.state_dict()[name], item, rtol=2e-2, atol=2e-2)

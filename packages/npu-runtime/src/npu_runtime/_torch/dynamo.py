@@ -6,6 +6,8 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from npu_runtime._torch.tracing import corrected_norms
+
 
 def compile_with_autograd(
     module: Any,
@@ -31,7 +33,7 @@ def compile_with_autograd(
     )
     # Version 1 of auto_functionalized passes the written tensors themselves, version 2 their bases and view
     # recipes.
-    with config.patch(enable_auto_functionalized_v2=False):
+    with config.patch(enable_auto_functionalized_v2=False), corrected_norms():
         compiled: Callable[..., Any] = backend(module, inputs)
     return compiled
 

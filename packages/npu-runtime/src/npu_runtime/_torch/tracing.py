@@ -58,6 +58,18 @@ class _LiftingInterpreter(Interpreter):
         return torch.ops.aten.lift_fresh(item) if isinstance(item, torch.Tensor) else item
 
 
+# For results of norms by number, the argument whose dtype they have. Statistics have that of the weights.
+_DTYPES_OF_NORMS: Mapping[OpOverload, Mapping[int, int]] = {
+    torch.ops.aten._native_batch_norm_legit.default: {1: 3, 2: 3},
+    torch.ops.aten._native_batch_norm_legit.no_stats: {1: 1, 2: 1},
+    torch.ops.aten._native_batch_norm_legit_functional.default: {1: 3, 2: 3},
+    torch.ops.aten._native_batch_norm_legit_no_training.default: {1: 3, 2: 3},
+    torch.ops.aten.native_group_norm.default: {1: 1, 2: 1},
+    torch.ops.aten.native_group_norm_backward.default: {0: 1, 1: 4, 2: 4},
+    torch.ops.aten.native_layer_norm.default: {1: 2, 2: 2},
+}
+
+
 class TracingContext:
     """The FakeTensorMode and ShapeEnv of a traced step, with its symbolic numbers."""
 
@@ -120,6 +132,7 @@ class TracingContext:
         # The RNN layer of oneDNN saves the tensors for its backward only if gradients are recorded: not in
         # a graph.
         with (
+            corrected_norms(),
             self._mode,
             _guarded_writes(self._mode, refuse),
             _without_onednn(),
@@ -137,20 +150,29 @@ class TracingContext:
             return _LiftingInterpreter(module).run(*items)
 
         functional = torch.func.functionalize(run, remove="mutations")
-        with self._mode, torch.no_grad(), torch.fx.traceback.preserve_node_meta():
+        with corrected_norms(), self._mode, torch.no_grad(), torch.fx.traceback.preserve_node_meta():
             result = make_fx(functional, tracing_mode="real")(*args)
-        self._correct_statistics(result)
         _remove_constant_copies(result)
         return result
 
-    def _correct_statistics(self, module: GraphModule) -> None:
-        """Correct the dtype of batch norm statistics: that of the weights (torch 2.13 states the input's)."""
-        for node in module.graph.nodes:
-            if node.target is torch.ops.aten._native_batch_norm_legit_functional.default:
-                dtype = node.args[3].meta["val"].dtype
-                with self._mode:
-                    first, mean, deviation, *rest = node.meta["val"]
-                    node.meta["val"] = (first, mean.to(dtype), deviation.to(dtype), *rest)
+
+def corrected_norms() -> contextlib.AbstractContextManager[None]:
+    """Have norms of fake 16-bit floats and float32 weights return what real ones do (torch 2.13 differs)."""
+    from torch._subclasses import FakeTensorMode
+
+    dispatch = FakeTensorMode.dispatch
+
+    def corrected(self: Any, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        stated: Any = dispatch(self, op, types, args, kwargs)
+        if op not in _DTYPES_OF_NORMS:
+            return stated
+        results = list(stated)
+        for place, source in _DTYPES_OF_NORMS[op].items():
+            if results[place] is not None and args[source] is not None:
+                results[place] = results[place].to(args[source].dtype)
+        return tuple(results)
+
+    return set_attributes((FakeTensorMode, "dispatch", corrected))
 
 
 @contextlib.contextmanager
