@@ -206,6 +206,8 @@ def test_json_holds_all_of_it(capsys: Capture) -> None:
     data = json.loads(capsys.readouterr().out)
     assert (data["graph"], data["rounds"], data["converged"]) == ("net", 1, True)
     assert data["before"]["nodes"] == data["after"]["nodes"] == 7
+    assert data["passes"][0]["before"] == data["before"]
+    assert (data["before"]["flops"], data["before"]["unknown_flops"]) == (2 * 2 * 4 * 4, 0)
     assert data["passes"][0]["text"] == "clamp{keep=[relu]}"
     assert data["rewrites"][0] == {
         "pass_name": "clamp", "rule": "to-clamp", "nodes": ["relu_1"], "made": ["clamp"], "region": ""

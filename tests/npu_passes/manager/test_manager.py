@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from npu_ir import Graph, GraphError, Provenance, extract_ir, parse_ir
 from npu_passes import Checked, Pass, PassError, PassManager, PassResult, Refusal, Rewrite, bisect, optimize
+from npu_passes.manager import statistics
 from npu_passes.testing import check_pass
 from tests.support.corpus.case import Function
 from tests.support.passes.folding_cases import Call
@@ -79,6 +80,27 @@ def test_parameters_constants_and_operations_are_counted() -> None:
     assert statistics.constant_bytes == 20
     assert statistics.flops == 2 * 3 * (4 * 8 + 8 * 2)
     assert statistics.unknown_flops == 0
+
+
+def test_operations_are_counted_when_asked_for_of_the_graph_as_it_was(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    counted: list[str] = []
+    count = statistics._count_flops
+
+    def counting(call: Any) -> int | None:
+        counted.append(call.op_type)
+        return count(call)
+
+    monkeypatch.setattr(statistics, "_count_flops", counting)
+    graph = extract_ir(nn.Linear(4, 8), (torch.zeros(3, 4),))
+    before = statistics.graph_statistics(graph)
+    graph.set_outputs(())
+    graph.erase(graph.nodes[0])
+
+    assert not counted
+    assert (before.flops, statistics.graph_statistics(graph).flops) == (2 * 3 * 4 * 8, 0)
+    assert counted == ["aten.linear.default"]
 
 
 def open_batch(model: nn.Module) -> Graph:

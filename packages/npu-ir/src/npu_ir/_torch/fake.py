@@ -65,6 +65,8 @@ class FakeEnvironment:
         self._env = ShapeEnv()
         self._names: dict[Any, Any] = {}
         self.mode = FakeTensorMode(shape_env=self._env)
+        # Callers remember the types of each call: a second cache costs more than it saves.
+        self.mode.cache_enabled = False
 
     def symbolic_size(self, name: str, low: int | None, high: int | None, example: int) -> Any:
         """Return a new SymInt; PyTorch follows ``example`` if it must decide a branch."""
@@ -84,6 +86,17 @@ class FakeEnvironment:
         )
         self._names[symbol] = sympy.Symbol(name)
         return self._env.create_symintnode(symbol, hint=example)
+
+    def tensor(self, shape: list[Any], strides: list[Any], dtype: torch.dtype) -> torch.Tensor:
+        """Return a new FakeTensor on the CPU; the environment is active."""
+        from torch._subclasses import FakeTensor
+
+        if not all(type(size) is int for size in (*shape, *strides)):
+            return torch.empty_strided(shape, strides, dtype=dtype)
+        # What the mode does with this call takes ten times as long.
+        with torch._C._DisableTorchDispatch():
+            meta = torch.empty_strided(shape, strides, dtype=dtype, device="meta")
+        return FakeTensor(self.mode, meta, torch.device("cpu"))
 
     def unbacked_number(self, kind: str) -> Any:
         """Return an unbacked symbolic ``int``, ``float`` or ``bool``."""

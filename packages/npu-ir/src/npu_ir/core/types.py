@@ -125,7 +125,7 @@ class TensorType:
     @property
     def symbols(self) -> set[str]:
         """The names of the symbols in its sizes and strides."""
-        return symbols_in((*self.shape, *(self.strides or ())))
+        return symbols_in(self.shape if self.strides is None else (*self.shape, *self.strides))
 
     def substitute(self, values: Mapping[str, Dim]) -> TensorType:
         """Return the type with symbols replaced."""

@@ -75,7 +75,7 @@ class FakeValues:
             return torch.empty(shape, dtype=type.dtype, layout=type.layout)
         strides = contiguous_strides(type.shape) if type.strides is None else type.strides
         steps = [to_symbolic(stride, self._values) for stride in strides]
-        return torch.empty_strided(shape, steps, dtype=type.dtype)
+        return self._environment.tensor(shape, steps, type.dtype)
 
     def _number(self, type: ScalarType) -> Any:
         if type.kind == "none":

@@ -119,15 +119,25 @@ def result_data(result: PassResult) -> dict[str, Any]:
     """Return the result of passes as plain data."""
     return {
         "graph": result.graph.name,
-        "before": dataclasses.asdict(result.before),
-        "after": dataclasses.asdict(result.after),
+        "before": _size_data(result.before),
+        "after": _size_data(result.after),
         "rounds": result.rounds,
         "converged": result.converged,
         "seconds": result.seconds,
-        "passes": [dataclasses.asdict(item) for item in result.passes],
+        "passes": [_pass_data(item) for item in result.passes],
         "rewrites": [dataclasses.asdict(item) for item in result.journal.rewrites],
         "refusals": [dataclasses.asdict(item) for item in result.journal.refusals],
     }
+
+
+def _pass_data(item: PassStatistics) -> dict[str, Any]:
+    facts = {name: getattr(item, name) for name in ("text", "round", "rewrites", "seconds")}
+    return facts | {"before": _size_data(item.before), "after": _size_data(item.after)}
+
+
+def _size_data(item: GraphStatistics) -> dict[str, int]:
+    names = [field for _, field, _ in _QUANTITIES]
+    return {name: getattr(item, name) for name in (*names, "unknown_flops")}
 
 
 def print_report(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
 import json
 import math
 import re
 import typing
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -43,6 +45,11 @@ def options_of(pass_type: type) -> tuple[Option, ...]:
     Raises:
         PassError: A field has no default, or a type without a text form.
     """
+    return _options_of(cast(Hashable, pass_type))
+
+
+@functools.lru_cache(maxsize=256)
+def _options_of(pass_type: Any) -> tuple[Option, ...]:
     try:
         hints = typing.get_type_hints(pass_type)
     except NameError as error:
@@ -54,7 +61,7 @@ def options_of(pass_type: type) -> tuple[Option, ...]:
         name: text for base in reversed(pass_type.__mro__) for name, text in _attribute_docs(base).items()
     }
     options = []
-    for item in dataclasses.fields(cast(Any, pass_type)):
+    for item in dataclasses.fields(pass_type):
         kind = _KINDS.get(hints[item.name])
         if kind is None or item.default is dataclasses.MISSING:
             raise PassError(

@@ -92,8 +92,8 @@ class PassManager:
     def _run(self, graph: Graph) -> PassResult:
         graph.check_edits()  # what was extracted, loaded or parsed has been checked as a whole
         rounds = Rounds(graph.clone(), self.passes, self.max_rounds)
-        count = FlopCounter()
-        before = last = graph_statistics(graph, count)
+        counter = FlopCounter()
+        before = last = graph_statistics(graph, counter)
         trial = None if self.checked is None else Trial(graph, self.checked)
         results = None if trial is None else trial.first
         dumps = None if self.dump_dir is None else Dumps(self.dump_dir, graph)
@@ -105,7 +105,7 @@ class PassManager:
             # Also where nothing was edited: a pass may have changed data without the graph's methods.
             results = _run_and_compare(rounds, trial, step.item, results)
             if step.edited:
-                now = graph_statistics(rounds.graph, count)
+                now = graph_statistics(rounds.graph, counter)
                 if dumps is not None:
                     dumps.write(step.item.name, rounds.graph)
             runs.append(PassStatistics(str(step.item), step.round, step.rewrites, step.seconds, last, now))

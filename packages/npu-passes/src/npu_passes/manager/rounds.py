@@ -154,8 +154,9 @@ def _check_condition(item: Pass, problem: object, graph: Graph, verb: str) -> No
 
 def _constant_versions(graph: Graph) -> dict[torch.Tensor, int]:
     """Return the number of in-place writes to the data of each constant."""
-    arguments = (value for part in graph.graphs() for value in part.arguments)
-    return {value.data: _torch.version_of(value.data) for value in arguments if value.data is not None}
+    holders = [values for part in graph.graphs() for values in (part.constants, part.buffers)]
+    data = [value.data for values in holders for value in values.values()]
+    return {item: _torch.version_of(item) for item in data if item is not None}
 
 
 def edit_counts(graph: Graph) -> tuple[int, ...]:

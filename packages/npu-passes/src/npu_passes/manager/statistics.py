@@ -4,20 +4,46 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
 from npu_ir import Graph, OpNode, TensorType, Value
-from npu_ir.ops.execution import binding_of
+from npu_ir.core.literals import Literal
+from npu_ir.core.types import Type
+from npu_ir.ops.calls import bind_arguments
 from npu_ir.ops.schema import find_op, schema_of
 from npu_passes._torch import OpOverload
 from npu_passes.core.journal import Journal
 
 # Products with weights packed for oneDNN: PyTorch has no formulas for them.
 _PACKED_PRODUCTS = ("mkldnn._linear_pointwise.", "mkldnn._convolution_pointwise.")
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """The facts that the operations of a node depend on; they stay when the node is edited."""
+
+    op_type: str
+    inputs: tuple[Type, ...]
+    outputs: tuple[Type, ...]
+    operands: tuple[str, ...] | None
+    attrs: dict[str, Literal]
+
+    @classmethod
+    def of(cls, node: OpNode) -> _Call | None:
+        """Return the call of a node; None if it surely counts as 0."""
+        if not node.inputs or not _may_count(node.op_type):
+            return None  # an op without inputs would allocate its result, of any size
+        inputs, outputs = (tuple([value.type for value in part]) for part in (node.inputs, node.outputs))
+        return cls(node.op_type, inputs, outputs, node.operands, dict(node.attrs))
+
+    def arguments(self, op: Any, inputs: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
+        binding = bind_arguments(schema_of(op), len(inputs), self.operands, self.attrs)
+        return binding.arguments(inputs, torch.device("meta"))
 
 
 class FlopCounter:
@@ -36,12 +62,13 @@ class FlopCounter:
         Returns:
             The number; None if sizes are symbolic, or PyTorch cannot run the op without data.
         """
-        if not node.inputs or not _may_count(node.op_type):
-            return 0  # an op without inputs would allocate its result, of any size
-        types = tuple(value.type for value in node.inputs)
-        key = node.op_type, types, node.operands, repr(node.attrs)
+        call = _Call.of(node)
+        return 0 if call is None else self.count(call)
+
+    def count(self, call: _Call) -> int | None:
+        key = call.op_type, call.inputs, call.operands, repr(call.attrs)
         if key not in self._known:
-            self._known[key] = _count_flops(node)
+            self._known[key] = _count_flops(call)
         return self._known[key]
 
 
@@ -59,24 +86,21 @@ def _may_count(op_type: str) -> bool:
     return torch.Tag.pointwise not in op.tags and not is_view
 
 
-def _count_flops(node: OpNode) -> int | None:
-    types = [value.type for value in (*node.inputs, *node.outputs)]
-    if any(type.symbols for type in types):
+def _count_flops(call: _Call) -> int | None:
+    op = find_op(call.op_type)
+    if op is None or any(type.symbols for type in (*call.inputs, *call.outputs)):
         return None
-    op = find_op(node.op_type)
-    if op is None:
-        return None
-    if node.op_type.startswith(_PACKED_PRODUCTS):
-        return _count_packed_product(node, op)
+    if call.op_type.startswith(_PACKED_PRODUCTS):
+        return _count_packed_product(call, op)
     meta = [
         torch.empty_strided(type.static_shape, type.static_strides, dtype=type.dtype, device="meta")
         if isinstance(type, TensorType) and type.layout is torch.strided
         else None
-        for type in (value.type for value in node.inputs)
+        for type in call.inputs
     ]
     if None in meta:
         return None
-    args, kwargs = binding_of(node, op).arguments(meta, torch.device("meta"))
+    args, kwargs = call.arguments(op, meta)
     try:
         with torch.no_grad(), FlopCounterMode(display=False) as counter:
             op(*args, **kwargs)
@@ -85,13 +109,15 @@ def _count_flops(node: OpNode) -> int | None:
     return int(counter.get_total_flops())
 
 
-def _count_packed_product(node: OpNode, op: Any) -> int:
+def _count_packed_product(call: _Call, op: Any) -> int:
     """Return the operations of a product with packed weights: two per output element and weight it reads."""
     # The type of a weight packed for oneDNN states its unpacked shape.
-    args, kwargs = binding_of(node, op).arguments(list(node.inputs), torch.device("meta"))
+    args, kwargs = call.arguments(op, call.inputs)
     arguments = dict(zip((item.name for item in op._schema.arguments), args, strict=False)) | kwargs
-    weights_of_each = math.prod(arguments["W"].tensor_type.static_shape[1:])
-    return int(2 * node.outputs[0].tensor_type.numel * weights_of_each)
+    weights_of_each = math.prod(arguments["W"].static_shape[1:])
+    (output,) = call.outputs
+    assert isinstance(output, TensorType)
+    return int(2 * output.numel * weights_of_each)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,43 +129,54 @@ class GraphStatistics:
         prologue_nodes: Nodes that run once, when weights are bound.
         parameters: Elements of the weights that a call reads: parameters, buffers and prologue results.
         constant_bytes: Bytes of the constants.
-        flops: Floating-point operations of a call, a multiply-add counting as two: matrix products,
-            convolutions and attention. Those of regions are counted once.
-        unknown_flops: Nodes whose operations are unknown, and not in ``flops``: their sizes are symbolic, or
-            PyTorch cannot run them without data.
     """
 
     nodes: int
     prologue_nodes: int
     parameters: int
     constant_bytes: int
-    flops: int
-    unknown_flops: int = 0
+    # Counted when asked for: PyTorch's formulas take longer than most passes.
+    _calls: tuple[_Call, ...] = field(repr=False, hash=False)
+    _counter: FlopCounter = field(repr=False, compare=False)
+
+    @property
+    def flops(self) -> int:
+        """Floating-point operations of a call, a multiply-add counting as two.
+
+        Those of matrix products, convolutions and attention; in regions, they are counted once.
+        """
+        return sum(self._counter.count(call) or 0 for call in self._calls)
+
+    @property
+    def unknown_flops(self) -> int:
+        """Nodes whose operations are unknown, and not in ``flops``.
+
+        Their sizes are symbolic, or PyTorch cannot run them without data.
+        """
+        return sum(self._counter.count(call) is None for call in self._calls)
 
 
-def graph_statistics(graph: Graph, count: FlopCounter | None = None) -> GraphStatistics:
-    """Return the size of a graph; linear in the number of its nodes."""
-    count = count or FlopCounter()
+def graph_statistics(graph: Graph, counter: FlopCounter | None = None) -> GraphStatistics:
+    """Return the size of a graph as it is now; linear in the number of its nodes."""
     parts = list(graph.graphs())
     body = [node for part in parts for node in part.body]
-    flops = [count(node) for node in body]
     constants = [value.data for part in parts for value in part.constants.values()]
     return GraphStatistics(
         nodes=len(body),
         prologue_nodes=len(graph.prologue),
         parameters=sum(_elements(value) for value in find_weights_read(graph)),
         constant_bytes=sum(data.nbytes for data in constants if data is not None),
-        flops=sum(number for number in flops if number is not None),
-        unknown_flops=flops.count(None),
+        _calls=tuple(call for call in map(_Call.of, body) if call is not None),
+        _counter=counter or FlopCounter(),
     )
 
 
 def find_weights_read(graph: Graph) -> list[Value]:
     """Return the weights and prologue results that the body or the results read."""
+    read = {value: None for node in graph.body for value in node.inputs}
+    read |= dict.fromkeys(graph.returned_values)
     candidates = [*graph.weights, *(value for node in graph.prologue for value in node.outputs)]
-    return [
-        value for value in candidates if any(node is None or not node.in_prologue for node, _ in value.uses)
-    ]
+    return [value for value in candidates if value in read]
 
 
 def _elements(value: Value) -> int:

@@ -132,15 +132,19 @@ def _type_violations(graph: Graph, nodes: Iterable[OpNode]) -> Iterator[str]:
 
 
 def _is_plain(type: Any) -> bool:
-    """Return whether a type is a contiguous tensor of static shape: a fast path for the usual case."""
-    if (
-        type.__class__ is not TensorType
-        or type.strides is not None
-        or not isinstance(type.dtype, torch.dtype)
-    ):
+    """Return whether a type is a tensor of static sizes and strides: a fast path for the usual case."""
+    if type.__class__ is not TensorType or not isinstance(type.dtype, torch.dtype):
         return False
-    # Compared by class: bool is a subclass of int, and Expr has no order.
-    return all(size.__class__ is int and 0 <= size < _END_OF_SIZES for size in type.shape)
+    sizes = type.shape
+    if type.strides is not None:
+        if type.layout is not torch.strided or len(type.strides) != len(sizes):
+            return False
+        sizes = (*sizes, *type.strides)
+    # Compared by class: bool is a subclass of int, and Expr has no order. A loop is twice as fast as `all`.
+    for size in sizes:  # noqa: SIM110
+        if size.__class__ is not int or not 0 <= size < _END_OF_SIZES:
+            return False
+    return True
 
 
 def _type_problems(type: Any) -> Iterator[str]:
@@ -233,7 +237,7 @@ def _unknown_symbols(graph: Graph, values: Sequence[Value], known: set[str]) -> 
 def _attr_violations(nodes: Iterable[OpNode]) -> Iterator[str]:
     for node in nodes:
         for name, value in node.attrs.items():
-            if value.__class__ in _PLAIN_CLASSES:
+            if value.__class__ in _PLAIN_CLASSES or _is_list_of_sizes(value):
                 continue
             try:
                 is_plain = same_literal(to_literal(value), value)
@@ -242,6 +246,13 @@ def _attr_violations(nodes: Iterable[OpNode]) -> Iterator[str]:
             else:
                 if not is_plain:
                     yield f"attribute {name!r} of node {node.name!r} is not plain data: {value!r}"
+
+
+def _is_list_of_sizes(value: Any) -> bool:
+    """Return whether an attribute is a list of sizes, strides or axes: a fast path for the usual lists."""
+    return value.__class__ is list and all(
+        item.__class__ is int and -_END_OF_SIZES < item < _END_OF_SIZES for item in value
+    )
 
 
 def _record_violations(nodes: Iterable[OpNode]) -> Iterator[str]:

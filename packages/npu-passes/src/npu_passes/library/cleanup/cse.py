@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Hashable
 
 from npu_ir import Graph, OpNode, Value
-from npu_ir.core.literals import format_literal
 from npu_ir.core.tensor_bytes import tensor_bytes
 from npu_ir.ops.effects import is_pure
 from npu_passes.core.base import Pass
@@ -65,8 +64,8 @@ class Cse(Pass):
 
 def _key(node: OpNode) -> Hashable:
     """Return a key that is equal for nodes with the same op, inputs and attributes."""
-    attrs = tuple((name, format_literal(item)) for name, item in sorted(node.attrs.items()))
-    return node.op_type, node.inputs, node.operands, attrs
+    # As text, in which 1, 1.0 and True differ, and nan equals nan.
+    return node.op_type, node.inputs, node.operands, repr(sorted(node.attrs.items()))
 
 
 def _is_same(known: OpNode, node: OpNode) -> bool:

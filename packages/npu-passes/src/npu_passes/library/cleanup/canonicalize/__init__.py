@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 from npu_ir import Graph, OpNode, Value
 from npu_ir.graph.specialize import known_number, replace_by_literal
 from npu_ir.plugins import plugin_manager
@@ -44,13 +46,14 @@ class Canonicalize(Pass):
             known = known_number(value)
             if known is not None:
                 replace_by_literal(graph, value, known, literal_uses(value))
+        executed = plugin_manager.registry().table("execution")
         for node in graph.body:
-            self._rewrite(graph, sharing, node)
+            self._rewrite(graph, sharing, node, executed)
             if not node.is_erased:
                 sharing.add_node(node)
         return graph.edits != before
 
-    def _rewrite(self, graph: Graph, sharing: AliasAnalysis, node: OpNode) -> None:
+    def _rewrite(self, graph: Graph, sharing: AliasAnalysis, node: OpNode, executed: Container[str]) -> None:
         part = selected_input(node)
         if part is not None:
             self._replace(sharing, node, part, "part of a tuple")
@@ -59,9 +62,7 @@ class Canonicalize(Pass):
         elif is_true_assertion(node):
             with self.rewrite(graph, "true assertion", node) as edit:
                 edit.erase(node)
-        elif not self._replace_by_number(graph, node) and node.op_type not in plugin_manager.registry().table(
-            "execution"
-        ):
+        elif not self._replace_by_number(graph, node) and node.op_type not in executed:
             self._canonicalize_call(graph, sharing, node)
 
     def _replace(self, sharing: AliasAnalysis, node: OpNode, new: Value, rule: str) -> None:
