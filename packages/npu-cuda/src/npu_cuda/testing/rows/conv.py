@@ -279,7 +279,7 @@ def _by_winograd(x: Array, panels: Array, attrs: Attrs, y: tuple[int, ...]) -> A
     down, across = -(-height // tile) * tile, -(-width // tile) * tile
     below, right = down + 2 - x.shape[2] - top, across + 2 - x.shape[3] - left
     padded = F.pad(torch.tensor(x, dtype=torch.float64), (left, right, top, below))
-    patches = F.unfold(padded, tile + 2, stride=tile).unflatten(1, (x.shape[1], -1))
+    patches = F.unfold(padded, tile + 2, stride=tile).reshape(*x.shape[:2], (tile + 2) ** 2, -1)
     panels = panels[0].reshape((tile + 2) ** 2, -1, *panels.shape[2:])
     points = torch.tensor(panels, dtype=torch.float64).transpose(1, 2).flatten(2)
     squares = torch.einsum("mp,pq,ncql,pco->noml", of_result, of_patch, patches, points)
@@ -345,7 +345,9 @@ def _squares_cases() -> Iterator[Case]:
 def _depthwise_case(name: str, conv: _Conv, *other: TensorLayout) -> Case:
     x, _, y = _layouts(conv, "float32", is_last=True)
     panels = TensorLayout((1, 1, prod(conv.kernel), conv.outputs))
-    attrs = _packed_attrs(conv) | {"has_bias": 1} | (fused_attrs(PRODUCT_PLUS_INPUT) if other else {})
+    attrs: dict[str, Any] = {**_packed_attrs(conv), "has_bias": 1}
+    if other:
+        attrs |= fused_attrs(PRODUCT_PLUS_INPUT)
     tensors = x, panels, TensorLayout((conv.outputs,)), *other
     return Case(name, tensors, (y,), attrs, terms=conv.terms)
 
