@@ -1,7 +1,6 @@
 // Depthwise convolutions on the host: vectors of channels, several pixels at once. Pixels whose taps are all inside of the
 // image go without a question; at its border taps outside are left out, so that the image need not be copied. Rows of
-// an image are read again for each row of the kernel, so some channels of all rows of a band come first, which the
-// first cache holds.
+// an image are read again for each row of the kernel, so that all rows of a band are computed for some channels at a time.
 #include <algorithm>
 #include <atomic>
 
