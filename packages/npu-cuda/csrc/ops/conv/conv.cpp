@@ -243,8 +243,8 @@ Status check_packed_depthwise(const OpCall& call) {
   NPU_TRY(check_packed(call));
   const TensorDesc& panels = call.inputs[1];
   const Geometry g = geometry_of_packed(call);
-  const bool fits = attrs_of<PackedAttrs>(call).winograd_tile == 0 && panels.rank == 4 && panels.shape[0] == 1 && panels.shape[1] == 1 && panels.shape[2] == g.taps() &&
-                    panels.shape[3] == g.x.channels;
+  const bool fits = attrs_of<PackedAttrs>(call).winograd_tile == 0 && panels.rank == 4 && panels.shape[0] == 1 &&
+                    panels.shape[1] == 1 && panels.shape[2] == g.taps() && panels.shape[3] == g.x.channels;
   return g.is_depthwise() && fits ? Status() : Status::not_implemented("a group is not one input and one output, in one panel");
 }
 
@@ -257,7 +257,9 @@ Status check_packed_winograd(const OpCall& call) {
   bool is_plain = !g.is_transposed && g.groups == 1 && g.kernel[0] == 1 && g.x.sizes[0] == 1 && g.padding[0] == 0;
   for (int axis = 1; axis < kAxes; ++axis) is_plain &= g.kernel[axis] == 3 && g.stride[axis] == 1 && g.dilation[axis] == 1;
   if (!is_plain) return Status::not_implemented("Winograd's algorithm is for 3 x 3 taps of stride 1 in one group");
-  if (g.x.dtype != kFloat32 || g.x.channel_stride != 1) return Status::not_implemented("x is not of float32 with its channels side by side");
+  if (g.x.dtype != kFloat32 || g.x.channel_stride != 1) {
+    return Status::not_implemented("x is not of float32 with its channels side by side");
+  }
   const bool fits = g.x.channels % 16 == 0 && g.y.channels % 64 == 0 && panels.rank == 4 && panels.shape[0] == 1 &&
                     panels.shape[1] == points * g.y.channels / 64 && panels.shape[2] == g.x.channels && panels.shape[3] == 64;
   if (fits) return {};
