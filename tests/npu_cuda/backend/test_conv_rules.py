@@ -107,6 +107,42 @@ def test_a_convolution_of_packed_weights_computes_what_it_does_in_pytorch() -> N
     torch.testing.assert_close(executor(x), model(x), rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("tile", [2, 4])
+@pytest.mark.parametrize(
+    ("batch", "size", "padding"),
+    [(1, (8, 8), 1), (2, (9, 7), (1, 0)), (1, (3, 22), 2), (1, (2, 1), 1), (1, (70, 13), 0)],
+    ids=str,
+)
+def test_a_convolution_by_winograds_algorithm_computes_what_it_does_in_pytorch(
+    monkeypatch: pytest.MonkeyPatch, tile: int, batch: int, size: tuple[int, int], padding: Any
+) -> None:
+    torch.manual_seed(0)
+    monkeypatch.setattr("npu_runtime.cpu.pack_panels.panel_tile", lambda _: tile)
+    x = torch.randn(batch, 80, *size).to(memory_format=torch.channels_last)
+    weights, bias = torch.randn(128, 80, 3, 3), torch.randn(128)
+    z = F.conv2d(x.double(), weights.double(), bias.double(), padding=padding)
+    other = torch.randn(z.shape).to(memory_format=torch.channels_last)
+
+    class Model(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weights, self.bias = torch.nn.Parameter(weights), torch.nn.Parameter(bias)
+
+        def forward(self, x: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
+            plain = F.conv2d(x, self.weights, padding=padding)
+            return plain, F.relu(F.conv2d(x, self.weights, self.bias, padding=padding) + other)
+
+    model = Model()
+    executor = IRExecutor(extract_ir(model, (x, other)), model.state_dict(), backend=HOST, passes="host")
+    plain, following = executor(x, other)
+
+    kernels = [op.op.kernel for op in executor.lowered.ops]
+    assert kernels.count("packed_conv.winograd.host") == 2
+    tolerance = 1e-5 * float(z.abs().max())
+    torch.testing.assert_close(plain.double(), z - bias.double()[:, None, None], rtol=0, atol=tolerance)
+    torch.testing.assert_close(following.double(), F.relu(z + other), rtol=0, atol=tolerance)
+
+
 class ConvNet(torch.nn.Module):
     """All kinds of convolutions, with gradients of inputs, weights and biases."""
 

@@ -23,8 +23,9 @@ PASSES = "constant-folding,pack-panels"
         (40, {"kernel_size": (3, 1), "stride": 2, "bias": False}),
         (130, {"kernel_size": 1}),
         (7, {"kernel_size": 3, "padding": "same", "dilation": 2}),
+        (6, {"kernel_size": 3, "padding": 1, "groups": 6}),
     ],
-    ids=["padding", "stride", "pixel", "same"],
+    ids=["padding", "stride", "pixel", "same", "depthwise"],
 )
 @pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
 def test_a_convolution_reads_panels_that_the_prologue_makes(
@@ -43,7 +44,7 @@ def test_a_convolution_reads_panels_that_the_prologue_makes(
 @pytest.mark.parametrize(
     ("function", "reason"),
     [
-        pytest.param(lambda m, x: F.conv2d(x, m.weight[:, :1], groups=6), "it has 6 groups", id="groups"),
+        pytest.param(lambda m, x: F.conv2d(x, m.weight[:, :3], groups=2), "it has 2 groups", id="groups"),
         pytest.param(lambda m, x: F.conv2d(x, x[:, :, :2, :2]), "its weight %.*", id="no weight"),
         pytest.param(lambda m, x: F.conv2d(x[0], m.weight), "not a batch of images", id="no batch"),
     ],
@@ -63,4 +64,29 @@ def test_the_pipeline_of_the_host_packs_every_convolution() -> None:
     executor = IRExecutor(captured(model, x), model.state_dict(), passes="host")
 
     assert ops(executor.graph)["npu.packed_conv2d"] == 2
+    torch.testing.assert_close(executor(x), model(x), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("size", [56, 14], ids=["tiles of 4", "tiles of 2"])
+def test_many_channels_get_panels_of_transformed_weights(size: int) -> None:
+    torch.manual_seed(0)
+    channels = 3584 // size
+    model = nn.Conv2d(channels, channels, 3, padding=1)
+    x = torch.randn(1, channels, size, size).to(memory_format=torch.channels_last)
+
+    graph = optimized(model, x, passes=PASSES)
+
+    (node,) = graph.nodes_of("npu.winograd_conv2d.default")
+    assert node.attrs["tile"] == (4 if size == 56 else 2)
+    assert_computes(graph, model, x)
+
+
+def test_a_small_convolution_is_in_channels_last_before_it_is_packed() -> None:
+    layers = nn.Conv2d(8, 8, 3, padding=1), nn.ReLU(), nn.Conv2d(8, 8, 3, padding=1)
+    model, x = nn.Sequential(*layers).eval(), torch.randn(1, 8, 32, 32)
+
+    executor = IRExecutor(captured(model, x), model.state_dict(), passes="host")
+
+    images = [node.outputs[0].type for node in executor.graph.nodes_of("npu.packed_conv2d.default")]
+    assert [str(image) for image in images] == ["f32[1, 8, 32, 32]@channels_last"] * 2
     torch.testing.assert_close(executor(x), model(x), rtol=1e-4, atol=1e-4)

@@ -31,4 +31,5 @@ def npu_add_commands(commands: Any) -> None:
 def npu_register_ops() -> None:
     import npu_passes.ops.fused
     import npu_passes.ops.packed
-    import npu_passes.ops.training  # noqa: F401 - they register them with PyTorch
+    import npu_passes.ops.training
+    import npu_passes.ops.winograd  # noqa: F401 - they register them with PyTorch

@@ -62,6 +62,13 @@ BandPlace place_of(const Bands& bands, int64_t item) {
           std::min(bands.rows, bands.height() - first)};
 }
 
+int64_t offset_in(const Image& y, const Bands& bands, const BandPlace& place, int64_t row, int64_t column) {
+  const Plane::Axis* axes = bands.plane.axes;
+  return place.image * y.batch_stride + (axes[0].first + place.depth * axes[0].step) * y.strides[0] +
+         (axes[1].first + (place.first_row + row) * axes[1].step) * y.strides[1] +
+         (axes[2].first + column * axes[2].step) * y.strides[2];
+}
+
 const float* load_band(const Image& x, const Bands& bands, const BandPlace& place, float* memory) {
   const Plane::Axis* axes = bands.plane.axes;
   const int64_t depth = place.depth * axes[0].input_step, row = place.first_row * axes[1].input_step;

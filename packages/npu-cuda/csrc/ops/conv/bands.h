@@ -42,6 +42,9 @@ struct BandPlace {
 
 BandPlace place_of(const Bands& bands, int64_t item);
 
+// Where a position of a band is in the result, in elements.
+int64_t offset_in(const Image& y, const Bands& bands, const BandPlace& place, int64_t row, int64_t column);
+
 // Returns where position (0, 0) of the band is, at tap offset 0 or at the least one: copied to `memory` if need be.
 const float* load_band(const Image& x, const Bands& bands, const BandPlace& place, float* memory);
 

@@ -131,6 +131,14 @@ Status check_further_tensors(const OpCall& call) {
   return Status::not_implemented("steps follow convolutions of float32 that are not transposed");
 }
 
+Status check_packed(const OpCall& call) {
+  NPU_TRY(check_images(attrs_of<PackedAttrs>(call), call.inputs[0], call.outputs[0]));
+  NPU_TRY(check_sizes(geometry_of_packed(call), call.inputs[0].rank));
+  NPU_TRY(expect_dtype(call.inputs[1], kFloat32, "the panels"));
+  NPU_TRY(expect_contiguous(call.inputs[1], "the panels"));
+  return check_further_tensors(call);
+}
+
 int64_t floor_divide(int64_t a, int64_t b) { return a >= 0 ? a / b : -((b - 1 - a) / b); }
 
 // The taps by which outputs of this remainder read a transposed convolution's input.
@@ -162,6 +170,7 @@ std::vector<AttrField> packed_fields() {
   std::vector<AttrField> all = fields<PackedAttrs>();
   all.insert(all.end(), {field("kernel_d", &PackedAttrs::kernel_d), field("kernel_h", &PackedAttrs::kernel_h),
                          field("kernel_w", &PackedAttrs::kernel_w), field("has_bias", &PackedAttrs::has_bias),
+                         field("winograd_tile", &PackedAttrs::winograd_tile),
                          field("temporaries", &PackedAttrs::temporaries), field("steps", &PackedAttrs::steps)});
   return all;
 }
@@ -217,19 +226,45 @@ Status check_weight_gradient(const OpCall& call) {
   return check(attrs_of<Attrs>(call), call.inputs[0], call.outputs[0], call.inputs[1]);
 }
 
-Status check_packed(const OpCall& call) {
+Status check_packed_panels(const OpCall& call) {
+  NPU_TRY(check_packed(call));
   const TensorDesc& panels = call.inputs[1];
-  NPU_TRY(check_images(attrs_of<PackedAttrs>(call), call.inputs[0], call.outputs[0]));
   const Geometry g = geometry_of_packed(call);
-  NPU_TRY(check_sizes(g, call.inputs[0].rank));
-  NPU_TRY(expect_dtype(panels, kFloat32, "the panels"));
-  NPU_TRY(expect_contiguous(panels, "the panels"));
   const int64_t width = panels.rank == 4 ? panels.shape[3] : 0, rows = g.taps() * g.group_inputs();
+  if (attrs_of<PackedAttrs>(call).winograd_tile != 0) return Status::not_implemented("it is by Winograd's algorithm");
   const bool fits = (width == 16 || width == 32 || width == 64) && panels.shape[0] == g.groups && panels.shape[2] == rows &&
                     panels.shape[1] == (g.group_outputs() + width - 1) / width;
-  if (fits) return check_further_tensors(call);
+  if (fits) return {};
   return Status::not_implemented("the panels are " + text_of(panels) + ", not those of " + std::to_string(g.groups) +
                                  " matrices of [" + std::to_string(rows) + ", " + std::to_string(g.group_outputs()) + "]");
+}
+
+Status check_packed_depthwise(const OpCall& call) {
+  NPU_TRY(check_packed(call));
+  const TensorDesc& panels = call.inputs[1];
+  const Geometry g = geometry_of_packed(call);
+  const bool fits = attrs_of<PackedAttrs>(call).winograd_tile == 0 && panels.rank == 4 && panels.shape[0] == 1 &&
+                    panels.shape[1] == 1 && panels.shape[2] == g.taps() && panels.shape[3] == g.x.channels;
+  return g.is_depthwise() && fits ? Status() : Status::not_implemented("a group is not one input and one output, in one panel");
+}
+
+Status check_packed_winograd(const OpCall& call) {
+  NPU_TRY(check_packed(call));
+  const TensorDesc& panels = call.inputs[1];
+  const int64_t tile = attrs_of<PackedAttrs>(call).winograd_tile, points = (tile + 2) * (tile + 2);
+  if (tile != 2 && tile != 4) return Status::not_implemented("winograd_tile is " + std::to_string(tile) + ", not 2 or 4");
+  const Geometry g = geometry_of_packed(call);
+  bool is_plain = !g.is_transposed && g.groups == 1 && g.kernel[0] == 1 && g.x.sizes[0] == 1 && g.padding[0] == 0;
+  for (int axis = 1; axis < kAxes; ++axis) is_plain &= g.kernel[axis] == 3 && g.stride[axis] == 1 && g.dilation[axis] == 1;
+  if (!is_plain) return Status::not_implemented("Winograd's algorithm is for 3 x 3 taps of stride 1 in one group");
+  if (g.x.dtype != kFloat32 || g.x.channel_stride != 1) {
+    return Status::not_implemented("x is not of float32 with its channels side by side");
+  }
+  const bool fits = g.x.channels % 16 == 0 && g.y.channels % 64 == 0 && panels.rank == 4 && panels.shape[0] == 1 &&
+                    panels.shape[1] == points * g.y.channels / 64 && panels.shape[2] == g.x.channels && panels.shape[3] == 64;
+  if (fits) return {};
+  return Status::not_implemented("the panels are " + text_of(panels) + ", not those of " + std::to_string(points) + " matrices of [" +
+                                 std::to_string(g.x.channels) + ", " + std::to_string(g.y.channels) + "], multiples of 16 and 64");
 }
 
 Geometry geometry_of_conv(const OpCall& call) {

@@ -8,7 +8,9 @@
 //
 // They run on the host: on CUDA convolutions are left to PyTorch. Panels are the weights as matrices of [taps * inputs,
 // outputs], one for each group, of which panel i has the columns from i * width on, and 0 beyond the last one: [groups,
-// panels, taps * inputs, width], of float32 whatever x is; a width is 16, 32 or 64.
+// panels, taps * inputs, width], of float32 whatever x is; a width is 16, 32 or 64. Where a group is one input and one
+// output (depthwise) they may be one panel as well, of all groups: [1, 1, taps, groups]. By Winograd's algorithm there
+// are panels of each point, of transformed weights: [1, (tile + 2)^2 * outputs / 64, inputs, 64].
 //
 // The gradient of x is a Conv of dy by the same weights and attributes, but for `transposed`, which is the other one.
 #pragma once
@@ -33,6 +35,7 @@ struct Attrs {
 struct PackedAttrs : Attrs {
   int32_t kernel_d = 1, kernel_h = 1, kernel_w = 1;
   uint32_t has_bias = 0;
+  int32_t winograd_tile = 0;  // 2 or 4: by Winograd's algorithm, in squares of so many pixels
   uint32_t temporaries = 0, steps = 0;  // of a Fused op, whose payload follows; its first input is the convolution
 };
 
@@ -90,7 +93,9 @@ std::vector<Plane> planes_of(const Geometry& geometry);
 // NotImplemented with the reason where a call is none of a convolution.
 Status check_conv(const OpCall& call);
 Status check_weight_gradient(const OpCall& call);
-Status check_packed(const OpCall& call);
+Status check_packed_panels(const OpCall& call);
+Status check_packed_depthwise(const OpCall& call);
+Status check_packed_winograd(const OpCall& call);
 Geometry geometry_of_conv(const OpCall& call);
 Geometry geometry_of_weight_gradient(const OpCall& call);
 Geometry geometry_of_packed(const OpCall& call);

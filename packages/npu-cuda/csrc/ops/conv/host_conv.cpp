@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
-#include <memory>
 
 #include "ops/conv/bands.h"
 #include "ops/conv/depthwise.h"
+#include "ops/conv/planned_kernel.h"
 #include "ops/conv/steps.h"
 #include "ops/gemm/tile.h"
 #include "ops/host_simd.h"
@@ -15,7 +15,11 @@
 namespace npu::conv {
 namespace {
 
-constexpr int64_t kMostPixels = 384;  // of a band: sums of a panel stay in the second cache, as do its pixels
+constexpr int64_t kMostPixels = 384;  // of a band: its input stays in the second cache
+// Of the sums of some pixels of a band and all channels. They stay in the first cache if the weights fit into the
+// second one, and else in that.
+constexpr int64_t kFewSums = 8192, kManySums = 65536, kFewWeights = 131072;
+constexpr int64_t kLeastPixels = 8 * gemm::kTileRows;
 constexpr int64_t kMostDepth = 512;   // of a block of a panel, which stays there as well
 constexpr int64_t kItem = 1024;       // parallel_for gives threads multiples of as many
 
@@ -87,9 +91,10 @@ struct RunBlock {
       tile.add(rows, block.panel + run->row * block.panel_stride, block.panel_stride, run->depth);
     }
     tile.finish();
-    if (!block.places) return tile.store(block.sums + first * block.sums_stride, block.sums_stride);
     float* to[kRows];
-    for (int i = 0; i < kRows; ++i) to[i] = block.sums + block.places[first + i];
+    for (int i = 0; i < kRows; ++i) {
+      to[i] = block.sums + (block.places ? block.places[first + i] : (first + i) * block.sums_stride);
+    }
     tile.store(to, block.columns);
   }
 
@@ -104,7 +109,8 @@ struct RunBlock {
 void run_block(const Block& block) {
 #if defined(__x86_64__)
   if (has_avx512()) {
-    if (block.columns > 32) return run_with_avx512<RunBlock<64, 4>>(&block);
+    if (block.columns > 48) return run_with_avx512<RunBlock<64, 4>>(&block);
+    if (block.columns > 32) return run_with_avx512<RunBlock<64, 3>>(&block);
     if (block.columns > 16) return run_with_avx512<RunBlock<64, 2>>(&block);
     return run_with_avx512<RunBlock<64, 1>>(&block);
   }
@@ -140,6 +146,9 @@ class Plan {
       most_band_ = std::max(most_band_, planned.bands.copied_elements(geometry_.x.channels));
       most_pixels_ = std::max(most_pixels_, planned.bands.rows * planned.bands.width());
     }
+    const int64_t sums = units() * panel_elements_ <= kFewWeights ? kFewSums : kManySums;
+    const int64_t pixels = std::max(kLeastPixels, sums / std::max<int64_t>(1, geometry_.y.channels));
+    part_pixels_ = std::min(most_pixels_, pixels / gemm::kTileRows * gemm::kTileRows);
   }
 
   uint64_t workspace_bytes() const {
@@ -150,35 +159,45 @@ class Plan {
     if (!is_packed_) pack(call.inputs[1], static_cast<float*>(call.workspace));
     const auto* packed = static_cast<const float*>(is_packed_ ? call.inputs[1].data : call.workspace);
     const int64_t slices = (int64_t(call.workspace_bytes / sizeof(float)) - packed_elements()) / slice_elements();
-    if (steps_) {
-      const StepsCall fused(call);
-      for (const PlanePlan& plane : planes_) run_plane(call, plane, packed, slices, &fused.call);
-    } else {
-      for (const PlanePlan& plane : planes_) run_plane(call, plane, packed, slices, nullptr);
-    }
+    const Results results(call, geometry_, steps_.get());
+    for (const PlanePlan& plane : planes_) run_plane({call, plane, packed, results}, slices);
   }
 
  private:
+  struct Launch {
+    const OpCall& call;
+    const PlanePlan& plane;
+    const float* packed;
+    const Results& results;
+  };
+  // Of a band: its pixels, as offsets of input and output, and panels of some outputs.
+  struct Part {
+    const float* base;
+    const int64_t *from, *to;
+    int64_t pixels;
+    float* sums;  // of the first channel of all
+  };
+
   int64_t units() const { return geometry_.groups * panels_; }
   int64_t packed_elements() const { return is_packed_ ? 0 : units() * panel_elements_; }
-  // Of one thread: the input and the sums of a band, and where its pixels are.
+  // Of one thread: where the pixels of a band are, its input, and sums. A tile reads beyond those of a pixel.
   int64_t slice_elements() const {
-    const int64_t elements = most_band_ + most_pixels_ * (columns_ + 2 * int64_t(sizeof(int64_t) / sizeof(float)));
-    return (elements + 15) / 16 * 16;
+    const int64_t places = most_pixels_ * 2 * int64_t(sizeof(int64_t) / sizeof(float));
+    return (places + most_band_ + part_pixels_ * geometry_.y.channels + 64 + 15) / 16 * 16;
   }
+  int64_t channel_of(int64_t unit) const { return unit / panels_ * geometry_.group_outputs() + unit % panels_ * columns_; }
 
   void pack(const TensorDesc& weights, float* packed) const;
-  // `fused`: the call of the steps; null where there are none.
-  void run_plane(const OpCall& call, const PlanePlan& plane, const float* packed, int64_t slices, const OpCall* fused) const;
-  void run_band(const OpCall& call, const PlanePlan& plane, const BandPlace& place, int64_t first, int64_t end,
-                const float* packed, float* slice, const OpCall* fused) const;
+  void run_plane(const Launch& launch, int64_t slices) const;
+  void run_band(const Launch& launch, const BandPlace& place, int64_t first, int64_t end, float* slice) const;
+  void run_unit(const Launch& launch, const Part& part, int64_t unit) const;
 
   Geometry geometry_;  // but for addresses
   bool is_packed_, has_bias_;
   int64_t columns_, panels_, panel_elements_;
   std::shared_ptr<const Steps> steps_;
   std::vector<PlanePlan> planes_;
-  int64_t most_band_ = 0, most_pixels_ = 1;
+  int64_t most_band_ = 0, most_pixels_ = 1, part_pixels_ = 1;
 };
 
 // [group, panel, tap and input, column]; columns beyond the last output are 0.
@@ -200,134 +219,97 @@ void Plan::pack(const TensorDesc& weights, float* packed) const {
   });
 }
 
-void Plan::run_plane(const OpCall& call, const PlanePlan& plane, const float* packed, int64_t slices,
-                     const OpCall* fused) const {
-  const int64_t bands = geometry_.x.batch * plane.bands.depths() * plane.bands.count;
-  if (bands == 0 || plane.bands.width() == 0 || plane.bands.height() == 0) return;
+void Plan::run_plane(const Launch& launch, int64_t slices) const {
+  const Bands& band = launch.plane.bands;
+  const int64_t bands = geometry_.x.batch * band.depths() * band.count;
+  if (bands == 0 || band.width() == 0 || band.height() == 0) return;
   // Few bands are shared by outputs, at the price of another copy of their input.
   const int64_t parts = bands >= slices ? 1 : std::min(units(), (slices + bands - 1) / bands);
   std::atomic<int64_t> taken{0};
   const int64_t items = bands * parts, least = (items + slices - 1) / slices;
   parallel_for(items * kItem, least * kItem, [&](int64_t begin, int64_t end) {
-    float* slice = static_cast<float*>(call.workspace) + packed_elements() + taken++ * slice_elements();
+    float* slice = static_cast<float*>(launch.call.workspace) + packed_elements() + taken++ * slice_elements();
     for (int64_t item = begin / kItem; item < end / kItem; ++item) {
       const int64_t part = item % parts;
-      run_band(call, plane, place_of(plane.bands, item / parts), units() * part / parts, units() * (part + 1) / parts, packed,
-               slice, fused);
+      run_band(launch, place_of(band, item / parts), units() * part / parts, units() * (part + 1) / parts, slice);
     }
   });
 }
 
-void Plan::run_band(const OpCall& call, const PlanePlan& plane, const BandPlace& place, int64_t first, int64_t end,
-                    const float* packed, float* slice, const OpCall* fused) const {
-  const Bands& bands = plane.bands;
-  const TensorDesc& result = call.outputs[0];
+void Plan::run_band(const Launch& launch, const BandPlace& place, int64_t first, int64_t end, float* slice) const {
+  const Bands& bands = launch.plane.bands;
   Image x = geometry_.x;
-  x.data = static_cast<char*>(call.inputs[0].data);
-  const int64_t width = bands.width(), pixels = place.rows * width;
+  x.data = static_cast<char*>(launch.call.inputs[0].data);
   auto* from = reinterpret_cast<int64_t*>(slice);
   int64_t* to = from + most_pixels_;
   float* sums = reinterpret_cast<float*>(to + most_pixels_);
+  const float* base = load_band(x, bands, place, sums + part_pixels_ * geometry_.y.channels + 64);
   const Plane::Axis* axes = bands.plane.axes;
-  const Image& y = geometry_.y;
-  const int64_t origin = place.image * y.batch_stride + (axes[0].first + place.depth * axes[0].step) * y.strides[0];
-  for (int64_t pixel = 0; pixel < pixels; ++pixel) {
-    const int64_t row = pixel / width, column = pixel % width;
-    from[pixel] = bands.strides.at(0, row * axes[1].input_step, column * axes[2].input_step);
-    to[pixel] = origin + (axes[1].first + (place.first_row + row) * axes[1].step) * y.strides[1] +
-                (axes[2].first + column * axes[2].step) * y.strides[2];
+  int64_t pixels = 0;
+  for (int64_t row = 0; row < place.rows; ++row) {
+    const int64_t read = bands.strides.at(0, row * axes[1].input_step, 0), read_step = bands.strides.at(0, 0, axes[2].input_step);
+    const int64_t written = offset_in(geometry_.y, bands, place, row, 0), step = axes[2].step * geometry_.y.strides[2];
+    for (int64_t column = 0; column < bands.width(); ++column, ++pixels) {
+      from[pixels] = read + column * read_step;
+      to[pixels] = written + column * step;
+    }
   }
-  const float* base = load_band(x, bands, place, sums + most_pixels_ * columns_);
-  const pointwise::Element element = pointwise::element_of(y.dtype);
-  const pointwise::WriteRow write = pointwise::writer(element, pointwise::kFloat32);
-  const pointwise::ReadRow read = pointwise::reader(element, pointwise::kFloat32);
-  const bool is_direct = y.dtype == kFloat32 && y.channel_stride == 1 && !fused;
-  const int64_t first_pixel = (place.depth * bands.height() + place.first_row) * width;
-  const int64_t item = item_bytes(y.dtype);
-  for (int64_t unit = first; unit < end; ++unit) {
-    const int64_t group = unit / panels_, left = unit % panels_ * columns_;
-    const int64_t count = std::min(columns_, geometry_.group_outputs() - left), channel = group * geometry_.group_outputs() + left;
-    float bias[64] = {};
-    if (has_bias_) {
-      const TensorDesc& given = call.inputs[2];
-      read(static_cast<const char*>(given.data) + channel * given.strides[0] * item, given.strides[0], bias, count);
-    }
-    Block block{base + group * geometry_.group_inputs(), from, pixels, nullptr, nullptr,
-                packed + unit * panel_elements_, columns_, bias, 0, sums, columns_, nullptr, count};
-    const Run* run = plane.runs.data();
-    const Run* const last = run + plane.runs.size();
-    do {  // at least once, so that outputs without taps are the bias
-      block.begin = run;
-      int64_t depth = 0;
-      while (run < last && (depth == 0 || depth + run->depth <= kMostDepth)) depth += run++->depth;
-      block.end = run;
-      if (run == last && is_direct) {
-        block.sums = static_cast<float*>(result.data) + channel;
-        block.places = to;
-      }
-      run_panel(block);
-      block.initial = sums;
-      block.initial_stride = columns_;
-    } while (run < last);
-    if (is_direct) continue;
-    if (fused) {
-      steps_->run(*fused, {place.image, first_pixel, pixels, channel, count, sums});
-      continue;
-    }
-    for (int64_t pixel = 0; pixel < pixels; ++pixel) {
-      write(sums + pixel * columns_, static_cast<char*>(result.data) + (to[pixel] + channel * y.channel_stride) * item,
-            y.channel_stride, count);
-    }
+  const int64_t channel = channel_of(first), channels = (end < units() ? channel_of(end) : geometry_.y.channels) - channel;
+  for (int64_t start = 0; start < pixels; start += part_pixels_) {
+    const Part part{base, from + start, to + start, std::min(part_pixels_, pixels - start), sums};
+    for (int64_t unit = first; unit < end; ++unit) run_unit(launch, part, unit);
+    if (!launch.results.are_sums()) launch.results.write(bands, place, start, part.pixels, channel, channels, sums + channel);
   }
 }
 
-class ConvKernel final : public Kernel {
- public:
-  struct Functions {
-    Status (*check)(const OpCall& call);
-    Plan (*plan)(const OpCall& call);
-    Cost (*cost)(const OpCall& call);
-  };
-
-  ConvKernel(OpKind kind, const char* id, Functions functions)
-      : Kernel({.kind = kind, .id = id, .device = DeviceType::Host}), functions_(functions) {}
-
-  Status supported(const OpCall& call) const override { return functions_.check(call); }
-  uint64_t workspace_bytes(const OpCall& call) const override { return functions_.plan(call).workspace_bytes(); }
-  Cost cost(const OpCall& call) const override { return functions_.cost(call); }
-  Status prepare(const OpCall& call, void** state) const override {
-    return *state = new Plan(functions_.plan(call)), Status();
+void Plan::run_unit(const Launch& launch, const Part& part, int64_t unit) const {
+  const int64_t channel = channel_of(unit), group = unit / panels_;
+  const int64_t count = std::min(columns_, (group + 1) * geometry_.group_outputs() - channel);
+  float bias[64] = {};
+  if (has_bias_) {
+    const TensorDesc& given = launch.call.inputs[2];
+    const pointwise::ReadRow read = pointwise::reader(pointwise::element_of(given.dtype), pointwise::kFloat32);
+    const int64_t stride = given.strides[0];
+    read(static_cast<const char*>(given.data) + channel * stride * item_bytes(given.dtype), stride, bias, count);
   }
-  void release(void* state) const noexcept override { delete static_cast<Plan*>(state); }
-
-  Status launch(const OpCall& call) const override {
-    if (call.outputs[0].numel == 0) return {};
-    if (call.state) return static_cast<const Plan*>(call.state)->run(call), Status();
-    return functions_.plan(call).run(call), Status();
-  }
-
- private:
-  Functions functions_;
-};
+  float* const sums = part.sums + channel;
+  const int64_t stride = geometry_.y.channels;
+  Block block{part.base + group * geometry_.group_inputs(), part.from, part.pixels, nullptr, nullptr,
+              launch.packed + unit * panel_elements_, columns_, bias, 0, sums, stride, nullptr, count};
+  const Run* run = launch.plane.runs.data();
+  const Run* const last = run + launch.plane.runs.size();
+  do {  // at least once, so that outputs without taps are the bias
+    block.begin = run;
+    int64_t depth = 0;
+    while (run < last && (depth == 0 || depth + run->depth <= kMostDepth)) depth += run++->depth;
+    block.end = run;
+    if (run == last && launch.results.are_sums()) {
+      block.sums = static_cast<float*>(launch.call.outputs[0].data) + channel;
+      block.places = part.to;
+    }
+    run_panel(block);
+    block.initial = sums;
+    block.initial_stride = stride;
+  } while (run < last);
+}
 
 Plan plan_of_conv(const OpCall& call) { return {geometry_of_conv(call), 0, call.num_inputs > 2}; }
 
 Plan plan_of_packed(const OpCall& call) {
-  const auto attrs = attrs_of<PackedAttrs>(call);
-  const int64_t width = call.inputs[1].shape[3];
-  if (attrs.steps == 0) return {geometry_of_packed(call), width, attrs.has_bias > 0};
-  auto steps = std::make_shared<Steps>();
-  (void)steps->make(StepsCall(call).call, width);  // the call is supported
-  return {geometry_of_packed(call), width, attrs.has_bias > 0, std::move(steps)};
+  return {geometry_of_packed(call), call.inputs[1].shape[3], attrs_of<PackedAttrs>(call).has_bias > 0, steps_of(call)};
 }
 
 }  // namespace
 
 std::vector<KernelPtr> host_kernels() {
-  return {std::make_shared<ConvKernel>(kConv, "conv.host", ConvKernel::Functions{check_conv, plan_of_conv, conv_cost}),
-          std::make_shared<ConvKernel>(kPackedConv, "packed_conv.host",
-                                       ConvKernel::Functions{check_packed, plan_of_packed, packed_cost}),
-          depthwise_kernel(), weight_gradient_kernel()};
+  using ConvKernel = PlannedKernel<Plan>;
+  std::vector<KernelPtr> kernels = depthwise_kernels();
+  kernels.push_back(std::make_shared<ConvKernel>(kConv, "conv.host", ConvKernel::Functions{check_conv, plan_of_conv, conv_cost}));
+  kernels.push_back(std::make_shared<ConvKernel>(
+      kPackedConv, "packed_conv.host", ConvKernel::Functions{check_packed_panels, plan_of_packed, packed_cost}));
+  kernels.push_back(winograd_kernel());
+  kernels.push_back(weight_gradient_kernel());
+  return kernels;
 }
 
 }  // namespace npu::conv

@@ -56,4 +56,32 @@ void Steps::run(const OpCall& fused, const Part& part) const {
   pointwise::run_window(window_, data, part.pixels, part.channels);
 }
 
+std::shared_ptr<const Steps> steps_of(const OpCall& call) {
+  if (attrs_of<PackedAttrs>(call).steps == 0) return nullptr;
+  auto steps = std::make_shared<Steps>();
+  (void)steps->make(StepsCall(call).call, call.outputs[0].shape[1]);  // the call is supported
+  return steps;
+}
+
+Results::Results(const OpCall& call, const Geometry& geometry, const Steps* steps)
+    : y_(call.outputs[0]), geometry_(geometry), steps_(steps),
+      are_sums_(!steps && geometry.y.dtype == kFloat32 && geometry.y.channel_stride == 1) {
+  if (steps) fused_.emplace(call);
+}
+
+void Results::write(const Bands& bands, const BandPlace& place, int64_t first, int64_t pixels, int64_t channel,
+                    int64_t channels, float* sums) const {
+  const Image& y = geometry_.y;
+  if (steps_) {
+    const int64_t pixel = (place.depth * bands.height() + place.first_row) * bands.width() + first;
+    return steps_->run(fused_->call, {place.image, pixel, pixels, channel, channels, sums});
+  }
+  const pointwise::WriteRow write = pointwise::writer(pointwise::element_of(y.dtype), pointwise::kFloat32);
+  for (int64_t pixel = 0; pixel < pixels; ++pixel) {
+    const int64_t row = (first + pixel) / bands.width(), column = (first + pixel) % bands.width();
+    const int64_t at = offset_in(y, bands, place, row, column) + channel * y.channel_stride;
+    write(sums + pixel * y.channels, static_cast<char*>(y_.data) + at * item_bytes(y.dtype), y.channel_stride, channels);
+  }
+}
+
 }  // namespace npu::conv

@@ -2,7 +2,10 @@
 // cache: the steps of a Fused op (ops/fused/following_call.h).
 #pragma once
 
-#include "ops/conv/conv.h"
+#include <memory>
+#include <optional>
+
+#include "ops/conv/bands.h"
 #include "ops/fused/following_call.h"
 #include "ops/fused/plan.h"
 
@@ -33,6 +36,28 @@ class Steps {
   fusion::Plan plan_;
   pointwise::HostCall window_{};
   Strides strides_[pointwise::kMaxOperands] = {};
+};
+
+// The steps of a call of PackedConv that is supported; null where it has none.
+std::shared_ptr<const Steps> steps_of(const OpCall& call);
+
+// What becomes of the sums of a launch: tensors of steps, or the result.
+class Results {
+ public:
+  Results(const OpCall& call, const Geometry& geometry, const Steps* steps);
+
+  // They are the result, with the channels of a pixel side by side: none need be written.
+  bool are_sums() const { return are_sums_; }
+  // Of a band, pixels from one on. `sums`: rows of numbers of all channels, of which those of some are written.
+  void write(const Bands& bands, const BandPlace& place, int64_t first, int64_t pixels, int64_t channel,
+             int64_t channels, float* sums) const;
+
+ private:
+  const TensorDesc& y_;
+  const Geometry& geometry_;
+  const Steps* steps_;
+  std::optional<StepsCall> fused_;
+  bool are_sums_;
 };
 
 }  // namespace npu::conv

@@ -72,6 +72,27 @@ NPU_INLINE auto load_numbers(const Half* from) {
   return numbers;
 }
 
+// Writes the first `count` lanes, or all where it is larger.
+template <class Lane, int kBytes>
+NPU_INLINE void store_first(typename VectorOf<Lane, kBytes>::type numbers, Lane* to, int64_t count) {
+  constexpr int64_t lanes = kBytes / sizeof(Lane);
+  if (count >= lanes) {
+    *reinterpret_cast<typename VectorOf<Lane, kBytes>::unaligned*>(to) = numbers;
+    return;
+  }
+#if NPU_HAS_X86_BUILTINS
+  if constexpr (kBytes == 64 && sizeof(Lane) == 4) {
+    return __builtin_ia32_storeups512_mask(to, numbers, static_cast<uint16_t>((1u << count) - 1));
+  } else if constexpr (kBytes == 32 && sizeof(Lane) == 4) {
+    using Ints = typename VectorOf<int, 32>::type;
+    const Ints mask = Ints{0, 1, 2, 3, 4, 5, 6, 7} < static_cast<int>(count);
+    return __builtin_ia32_maskstoreps256(reinterpret_cast<typename VectorOf<float, 32>::type*>(to), mask, numbers);
+  }
+#endif
+#pragma GCC unroll 1
+  for (int64_t lane = 0; lane < count; ++lane) to[lane] = numbers[lane];
+}
+
 template <class Lane, int kBytes, int kRows, int kVectors>
 class Tile {
  public:
@@ -146,12 +167,13 @@ class Tile {
       for (int i = 0; i < kRows; ++i) store_row(i, rows[i]);
       return;
     }
-    Lane all[kRows * kColumns];
-    store(all, kColumns);
-#pragma GCC unroll 1
-    for (int64_t i = 0; i < kRows; ++i) {
-#pragma GCC unroll 1
-      for (int64_t j = 0; j < columns; ++j) rows[i][j] = all[i * kColumns + j];
+#pragma GCC unroll 8
+    for (int i = 0; i < kRows; ++i) {
+#pragma GCC unroll 4
+      for (int j = 0; j < kVectors; ++j) {
+        const int64_t left = columns - j * kLanes;
+        if (left > 0) store_first<Lane, kBytes>(sum(0, i, j), rows[i] + j * kLanes, left);
+      }
     }
   }
 

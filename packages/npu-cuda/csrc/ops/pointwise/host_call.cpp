@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <memory>
 #include <utility>
 
 #include "ops/pointwise/pointwise.h"
@@ -60,7 +61,8 @@ class Walk {
       read();
       compute();
       write();
-      if (call_.joins_rows) cursor_ = Cursor(&call_.nest, place_ + count_);
+      // In place: what is copied right after it was written waits for all that was written before.
+      if (call_.joins_rows) std::construct_at(&cursor_, &call_.nest, place_ + count_);
       else cursor_.advance(count_);
     }
   }

@@ -14,9 +14,9 @@ OP(107, Silu, kReal, (V x), (y), None, "", x / (1 + exp(-x)))
 OP(108, SiluBwd, kReal, (V dy, V x), (dx), None, "", silu_bwd(dy, x))
 OP(109, Softplus, kReal, (V x), (y), SoftplusAttrs, "SFPL", softplus(x, p))
 OP(110, SoftplusBwd, kReal, (V dy, V x), (dx), SoftplusAttrs, "SFPB", softplus_bwd(dy, x, p))
-OP(111, Hardswish, kReal, (V x), (y), None, "", x * clamp<V>(x + 3, 0, 6) / 6)
+OP(111, Hardswish, kReal, (V x), (y), None, "", x * hardsigmoid(x))
 OP(112, HardswishBwd, kReal, (V dy, V x), (dx), None, "", hardswish_bwd(dy, x))
-OP(113, Hardsigmoid, kReal, (V x), (y), None, "", clamp<V>(x + 3, 0, 6) / 6)
+OP(113, Hardsigmoid, kReal, (V x), (y), None, "", hardsigmoid(x))
 OP(114, HardsigmoidBwd, kReal, (V dy, V x), (dx), None, "",
    select(x > -3 && x < 3, dy / 6, 0))
 OP(115, HardtanhBwd, kReal, (V dy, V x), (dx), Bounds, "HTHB",

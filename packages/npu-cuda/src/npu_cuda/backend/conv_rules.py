@@ -59,7 +59,18 @@ def _lower_packed(node: OpNode, pack: Pack) -> Lowered:
         pair: Any = node.attrs[name]
         numbers |= {f"{name}_{axis}": number for axis, number in zip("hw", pair, strict=True)}
     tensors = build.present("input", "panels", "bias")
+    channels, rows = (build.type(build.tensors[name]).static_shape[1] for name in ("input", "panels"))
+    numbers["groups"] = channels * numbers["kernel_h"] * numbers["kernel_w"] // rows
     return build.add("PackedConv", tensors, node.outputs, "CNVP", **numbers, has_bias=int(len(tensors) > 2))
+
+
+def _lower_winograd(node: OpNode, pack: Pack) -> Lowered:
+    build = OpBuilder(node, pack, "input", "panels", "bias")
+    padding: Any = node.attrs["padding"]
+    tensors = build.present("input", "panels", "bias")
+    numbers = {"kernel_h": 3, "kernel_w": 3, "padding_h": padding[0], "padding_w": padding[1]}
+    numbers |= {"winograd_tile": int(node.attrs["tile"]), "has_bias": int(len(tensors) > 2)}
+    return build.add("PackedConv", tensors, node.outputs, "CNVP", **numbers)
 
 
 def _unsupported(node: OpNode, build: OpBuilder, name: str) -> str | None:
@@ -105,6 +116,7 @@ CONV_RULES: Mapping[str, tuple[Any, ...]] = {
         for overload in ("default", "padding")
     },
     "npu.packed_conv2d.default": (_lower_packed,),
+    "npu.winograd_conv2d.default": (_lower_winograd,),
     "aten.conv_transpose1d.default": (_lower_transposed,),
     "aten.conv_transpose2d.input": (_lower_transposed,),
     "aten.conv_transpose3d.input": (_lower_transposed,),

@@ -42,7 +42,7 @@ def packed_linear(input: Tensor, panels: Tensor, bias: Tensor | None, out_featur
         bias: [out].
         out_features: The number of columns of the matrix.
     """
-    matrix = _matrix_of(panels)[:, :out_features]
+    matrix = matrix_of(panels)[:, :out_features]
     return F.linear(input, matrix.t(), bias)
 
 
@@ -60,11 +60,11 @@ def packed_conv2d(
     dilation: Sequence[int],
     out_channels: int,
 ) -> Tensor:
-    """Return the convolution of images, without groups.
+    """Return the convolution of images, in as many groups as the rows of the matrix leave.
 
     Args:
         input: [batch, in, height, width].
-        panels: Those of the weights as a matrix of [kernel height * kernel width * in, out].
+        panels: Those of the weights as a matrix of [kernel height * kernel width * in / groups, out].
         bias: [out].
         kernel: Height and width, like the following pairs.
         stride: Distance between the positions of the kernel.
@@ -72,12 +72,13 @@ def packed_conv2d(
         dilation: Distance between the elements of the kernel.
         out_channels: The number of columns of the matrix.
     """
-    matrix = _matrix_of(panels)[:, :out_channels]
+    matrix = matrix_of(panels)[:, :out_channels]
     weight = matrix.reshape(*kernel, -1, out_channels).permute(3, 2, 0, 1)
-    return F.conv2d(input, weight, bias, stride, padding, dilation)
+    groups = input.shape[1] // weight.shape[1]
+    return F.conv2d(input, weight, bias, stride, padding, dilation, groups)
 
 
-def _matrix_of(panels: Tensor) -> Tensor:
+def matrix_of(panels: Tensor) -> Tensor:
     """Return the matrix that panels were made of, with the columns that fill the last one."""
     count, rows, width = panels.shape
     return panels.transpose(0, 1).reshape(rows, count * width)

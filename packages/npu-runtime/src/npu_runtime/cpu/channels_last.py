@@ -14,7 +14,12 @@ from npu_passes.rewriting.value_replacement import match_strides
 from npu_passes.rewriting.weight_dependence import Weights
 from npu_runtime.cpu import onednn
 from npu_runtime.cpu.convolutions import CONVOLUTIONS, convolution_of, convolution_problem
-from npu_runtime.cpu.costs import is_channels_last, seconds_saved, seconds_saved_in_training
+from npu_runtime.cpu.costs import (
+    is_channels_last,
+    seconds_saved,
+    seconds_saved_by_panels,
+    seconds_saved_in_training,
+)
 from npu_runtime.cpu.layouts import choose_channels_last, is_layout_agnostic, is_layout_sensitive
 
 
@@ -25,7 +30,12 @@ class ChannelsLast(Pass):
     prologue. In training steps pools and gradients are included; trained weights are copied in each step.
     Nodes are chosen so that they save more than the copies cost, by measurements of kernels and copies
     (`npu_runtime.cpu.costs`). Results of the graph keep their strides. Only float32 and static shapes.
+
+    Attributes:
+        for_panels: Whether ``pack-panels`` follows, whose convolutions gain most.
     """
+
+    for_panels: bool = False
 
     name = "channels-last"
     numerics = within(1e-5)
@@ -56,9 +66,11 @@ class ChannelsLast(Pass):
                 if is_layout_agnostic(node):
                     candidates[node] = 0.0
                 continue
-            problem = onednn.unavailable_reason() or convolution_problem(graph, node)
+            absence = None if self.for_panels else onednn.unavailable_reason()
+            problem = absence or convolution_problem(graph, node)
             if problem is None:
-                candidates[node] = seconds_saved(convolution_of(node))
+                saved = seconds_saved_by_panels if self.for_panels else seconds_saved
+                candidates[node] = saved(convolution_of(node))
             else:
                 self.refuse(node, problem, "channels-last")
         return candidates

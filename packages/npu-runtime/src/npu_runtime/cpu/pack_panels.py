@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from npu_ir import Graph
 from npu_passes import Pass, within
-from npu_passes.ops.packed import PACK_MATRIX, PACKED_CONV2D, panel_width
+from npu_passes.ops.packed import MOST_WIDTH, PACK_MATRIX, PACKED_CONV2D, panel_width
+from npu_passes.ops.winograd import WINOGRAD_CONV2D
 from npu_passes.rewriting.value_replacement import match_strides
 from npu_runtime.cpu.convolutions import CONVOLUTIONS, Convolution, convolution_of, convolution_problem
+from npu_runtime.cpu.costs import is_channels_last, panel_tile
+from npu_runtime.cpu.winograd import transformed_weights
 
 
 class PackPanels(Pass):
     """Pack the weights of 2-d convolutions when weights are bound, for the backend ``host``.
 
-    A convolution of float32 without groups becomes ``npu::packed_conv2d`` of ``npu::pack_matrix``, which is
-    in the prologue. The packed weight is a plain tensor. Without the backend ``host`` the layers compute the
-    same, slower. Depthwise and grouped convolutions stay.
+    A convolution of float32, without groups or depthwise, becomes ``npu::packed_conv2d`` of
+    ``npu::pack_matrix``, which is in the prologue. The packed weight is a plain tensor. Without the backend
+    ``host`` the layers compute the same, slower. Grouped convolutions stay. Of 3 x 3 convolutions with many
+    channels, on images in channels-last, the panels are of weights transformed for Winograd's algorithm
+    (``npu::winograd_conv2d``), with the error that the pass ``winograd`` states.
     """
 
     name = "pack-panels"
@@ -27,12 +32,14 @@ class PackPanels(Pass):
             if node.in_prologue:
                 continue
             problem = convolution_problem(graph, node)
-            if problem is None and convolution_of(node).groups > 1:
+            if problem is None and convolution_of(node).groups > 1 and not convolution_of(node).is_depthwise:
                 problem = f"it has {convolution_of(node).groups} groups"
             if problem is not None:
                 self.refuse(node, problem, "pack")
                 continue
-            self._pack(graph, convolution_of(node))
+            item = convolution_of(node)
+            tile = panel_tile(item) if is_channels_last(item.input) else None
+            self._pack(graph, item) if tile is None else self._pack_points(graph, item, tile)
             changed = True
         return changed
 
@@ -40,9 +47,10 @@ class PackPanels(Pass):
         height, width = item.kernel
         with self.rewrite(graph, "pack", item.node) as edit:
             taps = edit.to_prologue(edit.call("aten.permute.default", item.weight, [2, 3, 1, 0]))
-            shape = [height * width * item.in_channels, item.out_channels]
+            shape = [height * width * item.in_channels // item.groups, item.out_channels]
             matrix = edit.to_prologue(edit.call("aten.reshape.default", taps, shape))
-            panels = edit.to_prologue(edit.call(PACK_MATRIX, matrix, panel_width(item.out_channels)))
+            panel = item.out_channels if item.is_depthwise else panel_width(item.out_channels)
+            panels = edit.to_prologue(edit.call(PACK_MATRIX, matrix, panel))
             result = edit.call(
                 PACKED_CONV2D,
                 item.input,
@@ -55,4 +63,15 @@ class PackPanels(Pass):
                 item.out_channels,
                 name=item.node.name,
             )
+            edit.replace(item.output, match_strides(edit, result, item.output))
+
+    def _pack_points(self, graph: Graph, item: Convolution, tile: int) -> None:
+        with self.rewrite(graph, f"pack-winograd-{tile}", item.node) as edit:
+            points = transformed_weights(edit, item, tile)
+            rows = edit.to_prologue(edit.call("aten.permute.default", points, [1, 0, 2]))
+            matrix = edit.to_prologue(edit.call("aten.reshape.default", rows, [item.in_channels, -1]))
+            panels = edit.to_prologue(edit.call(PACK_MATRIX, matrix, MOST_WIDTH))
+            padding = list(item.padding)
+            arguments = item.input, panels, item.bias, padding, tile, item.out_channels
+            result = edit.call(WINOGRAD_CONV2D, *arguments, name=item.node.name)
             edit.replace(item.output, match_strides(edit, result, item.output))

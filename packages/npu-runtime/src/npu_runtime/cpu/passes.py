@@ -30,6 +30,6 @@ TRAINING = Pipeline(
 )
 HOST = Pipeline(
     "host",
-    ",".join([DEFAULT, *(item.name for item in (ChannelsLast, PackPanels, PackMatrix))]),
+    ",".join([DEFAULT, "channels-last{for_panels=true}", PackPanels.name, PackMatrix.name]),
     "The default pipeline, then channels-last, and weights packed for the kernels of the backend host.",
 )

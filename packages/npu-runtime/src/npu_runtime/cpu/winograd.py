@@ -1,23 +1,8 @@
-"""3 x 3 convolutions with many channels by Winograd's algorithm.
-
-Output tiles of m x m need patches of t x t pixels, t = m + 2. With the points a[0], ..., a[t-2] and
-infinity, the patch and the kernel are polynomials that are evaluated at these points, multiplied there, and
-interpolated (Toom-Cook):
-
-    result = A^T ((G kernel G^T) * (B^T patch B)) A
-
-Source: Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks" (2015). The points for tiles of
-4 are chosen for a small error, after Barabasz et al., "Error Analysis and Improving the Accuracy of
-Winograd Convolution" (2018): with 0, 1, -1, 1/2 and -2 it is a third of that with 0, 1, -1, 2 and -2.
-"""
+"""3 x 3 convolutions with many channels by Winograd's algorithm (`npu_passes.ops.winograd`)."""
 
 from __future__ import annotations
 
-import functools
 import math
-from collections.abc import Mapping, Sequence
-from fractions import Fraction
-from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -25,18 +10,11 @@ import torch
 from npu_ir import Graph, OpNode, Value
 from npu_passes import Pass, within
 from npu_passes.core.edit import Edit
+from npu_passes.ops.winograd import matrices
 from npu_passes.rewriting.value_replacement import match_strides
 from npu_runtime.cpu import onednn
 from npu_runtime.cpu.convolutions import CONVOLUTIONS, Convolution, convolution_of, convolution_problem
 from npu_runtime.cpu.costs import is_channels_last, winograd_tile
-
-_NEAR = (Fraction(0), Fraction(1), Fraction(-1))
-POINTS: Mapping[int, tuple[Fraction, ...]] = MappingProxyType(
-    {2: _NEAR, 4: (*_NEAR, Fraction(1, 2), Fraction(-2))}
-)
-_TAPS = 3
-
-_Rows = Sequence[Sequence[Fraction]]
 
 
 class Winograd(Pass):
@@ -105,21 +83,19 @@ class _Winograd:
         # the products in the transformed domain are, for each of the t^2 points, a matrix product over the
         # input channels.
         points, patches = self._patch**2, self._batch * self._down * self._across
-        of_patch, of_kernel, of_result = matrices(self._tile)
-        given = self._call("mm.default", self._constant("patch", of_patch), self._patches())
+        of_patch, _, of_result = matrices(self._tile)
+        given = self._call(
+            "mm.default", _constant(self._edit, self._tile, "patch", of_patch), self._patches()
+        )
         given = self._call("view.default", given, [points, patches, self._item.in_channels])
-        products = self._call("bmm.default", given, self._weights(of_kernel))
+        products = self._call("bmm.default", given, transformed_weights(self._edit, self._item, self._tile))
         products = self._call("view.default", products, [points, patches * self._channels])
-        return self._image(self._call("mm.default", self._constant("result", of_result), products))
+        return self._image(
+            self._call("mm.default", _constant(self._edit, self._tile, "result", of_result), products)
+        )
 
     def _call(self, op: str, *args: Any, **kwargs: Any) -> Value:
         return self._edit.call(f"aten.{op}", *args, **kwargs)
-
-    def _constant(self, kind: str, matrix: torch.Tensor) -> Value:
-        """Return one of the matrices, as a constant that all convolutions of a graph share."""
-        graph, target = self._edit.graph, f"winograd.{self._tile}.{kind}"
-        known = next((value for value in graph.arguments if _is_constant(value, target)), None)
-        return known or graph.add_constant(target, matrix if kind == "kernel" else matrix.float())
 
     def _patches(self) -> Value:
         """Return the overlapping patches of the input, [points of a patch, patches * channels]."""
@@ -136,20 +112,6 @@ class _Winograd:
         image = self._call("permute.default", image, [4, 5, 0, 1, 2, 3])
         return self._call("reshape.default", image, [self._patch**2, -1])
 
-    def _weights(self, of_kernel: torch.Tensor) -> Value:
-        """Return the transformed weights, [points of a patch, in, out], computed in the prologue."""
-        before = len(self._edit.made)
-        weight = self._call("permute.default", self._item.weight, [2, 3, 1, 0])
-        weight = self._call("reshape.default", weight, [9, -1])
-        weight = self._call("to.dtype", weight, torch.float64)
-        weight = self._call("mm.default", self._constant("kernel", of_kernel), weight)
-        weight = self._call("to.dtype", weight, torch.float32)
-        shape = [self._patch**2, self._item.in_channels, self._channels]
-        weight = self._call("view.default", weight, shape, name="packed")
-        for name in self._edit.made[before:]:
-            self._edit.graph.move_to_prologue(self._edit.graph.node(name))
-        return weight
-
     def _image(self, tiles: Value) -> Value:
         """Return the output image assembled from its tiles, with the bias added."""
         shape = [self._tile, self._tile, self._batch, self._down, self._across, self._channels]
@@ -165,52 +127,27 @@ class _Winograd:
         return self._call("permute.default", image, [0, 3, 1, 2], name=self._item.node.name)
 
 
+def transformed_weights(edit: Edit, item: Convolution, tile: int) -> Value:
+    """Return the weights at the points, [points of a patch, in, out], computed in the prologue."""
+    before = len(edit.made)
+    weight = edit.call("aten.permute.default", item.weight, [2, 3, 1, 0])
+    weight = edit.call("aten.reshape.default", weight, [9, -1])
+    weight = edit.call("aten.to.dtype", weight, torch.float64)
+    weight = edit.call("aten.mm.default", _constant(edit, tile, "kernel", matrices(tile)[1]), weight)
+    weight = edit.call("aten.to.dtype", weight, torch.float32)
+    shape = [(tile + 2) ** 2, item.in_channels, item.out_channels]
+    weight = edit.call("aten.view.default", weight, shape, name="packed")
+    for name in edit.made[before:]:
+        edit.graph.move_to_prologue(edit.graph.node(name))
+    return weight
+
+
+def _constant(edit: Edit, tile: int, kind: str, matrix: torch.Tensor) -> Value:
+    """Return one of the matrices, as a constant that all convolutions of a graph share."""
+    graph, target = edit.graph, f"winograd.{tile}.{kind}"
+    known = next((value for value in graph.arguments if _is_constant(value, target)), None)
+    return known or graph.add_constant(target, matrix if kind == "kernel" else matrix.float())
+
+
 def _is_constant(value: Value, target: str) -> bool:
     return value.argument is not None and value.argument.target == target
-
-
-@functools.cache
-def matrices(tile: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return the transforms of patches, kernels and products, for both dimensions at once, in float64.
-
-    Returns:
-        ``B^T x B^T`` of [t^2, t^2], ``G x G`` of [t^2, 9] and ``A^T x A^T`` of [m^2, t^2]; x is the
-        Kronecker product.
-    """
-    points = POINTS[tile]
-    # Row i of B^T is the numerator of Lagrange's polynomial i; its denominator scales row i of G. The last
-    # rows belong to the point infinity, where a polynomial is its leading coefficient.
-    patch = [*(_product(_without(points, i)) for i in range(len(points))), _product(points)]
-    kernel = [[point**power / _scale(points, i) for power in range(_TAPS)] for i, point in enumerate(points)]
-    kernel.append([Fraction(0)] * (_TAPS - 1) + [Fraction(1)])
-    result = [[point**power for power in range(tile)] for point in points]
-    result.append([Fraction(0)] * (tile - 1) + [Fraction(1)])
-    b, g, a = _tensor(patch), _tensor(kernel), _tensor(result).T.contiguous()
-    return torch.kron(b, b), torch.kron(g, g), torch.kron(a, a)
-
-
-def _without(points: Sequence[Fraction], index: int) -> list[Fraction]:
-    return [point for other, point in enumerate(points) if other != index]
-
-
-def _scale(points: Sequence[Fraction], index: int) -> Fraction:
-    """Return the product of the differences of a point to all other points."""
-    product = Fraction(1)
-    for other in _without(points, index):
-        product *= points[index] - other
-    return product
-
-
-def _product(roots: Sequence[Fraction]) -> list[Fraction]:
-    """Return the coefficients of the polynomial with these roots, the constant first."""
-    result = [Fraction(1)]
-    for root in roots:
-        shifted, padded = [Fraction(0), *result], [*result, Fraction(0)]
-        result = [high - root * low for high, low in zip(shifted, padded, strict=True)]
-    return result
-
-
-def _tensor(rows: _Rows) -> torch.Tensor:
-    width = max(map(len, rows))
-    padded = [[float(item) for item in row] + [0.0] * (width - len(row)) for row in rows]
-    return torch.tensor(padded, dtype=torch.float64, device="cpu")

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
+import numpy as np
+
 from npu_cuda.testing.case import Array, Attrs, Case, OpRow, Refusal, TensorLayout
 from npu_cuda.testing.misuse import misuses
 from npu_cuda.testing.rows.fused import PRODUCT_PLUS_INPUT, fused_attrs
@@ -81,6 +83,9 @@ CONVS: tuple[tuple[str, _Conv], ...] = (
     ("groups", _Conv((2, 12, 6, 5), 20, (3, 3), padding=1, groups=4)),
     ("groups of one input", _Conv((1, 6, 6, 5), 18, (3, 3), padding=1, groups=6)),
     ("depthwise", _Conv((2, 37, 9, 10), 37, (3, 3), padding=1, groups=37)),
+    ("depthwise, wide", _Conv((1, 72, 5, 21), 72, (3, 7), padding=(1, 3), groups=72)),
+    ("depthwise, dilated", _Conv((1, 9, 12, 13), 9, (3, 5), stride=(1, 2), padding=4, dilation=2, groups=9)),
+    ("depthwise, few channels", _Conv((1, 3, 8, 17), 3, (3, 3), padding=1, groups=3)),
     ("depthwise, stride 2", _Conv((1, 20, 11, 12), 20, (5, 5), stride=2, padding=2, groups=20)),
     ("kernel beyond the image", _Conv((1, 4, 2, 3), 6, (3, 3), padding=2)),
     ("rows of many pixels", _Conv((1, 2, 3, 411), 3, (3, 3), padding=1)),
@@ -247,7 +252,11 @@ def _packed_attrs(conv: _Conv) -> dict[str, int]:
 def _packed(inputs: Sequence[Array], attrs: Attrs, shapes: Sequence[tuple[int, ...]]) -> list[Array]:
     """Return the convolution z by the weights that panels hold; with steps, z * other + z."""
     x, panels, *rest = inputs
+    if len(panels) < int(attrs["groups"]):  # one panel of all groups
+        panels = panels.transpose(3, 0, 2, 1)
     bias = rest[: int(attrs["has_bias"])]
+    if attrs.get("winograd_tile"):
+        return [_by_winograd(x, panels, attrs, shapes[0]) + bias[0][:, None, None]]
     groups, outputs, rank = panels.shape[0], shapes[0][1] // panels.shape[0], x.ndim - 2
     kernel = [int(attrs[f"kernel_{axis}"]) for axis in _AXES[-rank:]]
     matrices = panels.transpose(0, 2, 1, 3).reshape(groups, panels.shape[2], -1)[..., :outputs]
@@ -257,6 +266,36 @@ def _packed(inputs: Sequence[Array], attrs: Attrs, shapes: Sequence[tuple[int, .
     weights = weights.transpose(order)
     (z,) = _forward([x, weights.reshape(-1, *weights.shape[2:]), *bias], attrs, shapes)
     return [z * rest[-1] + z if attrs.get("steps") else z]
+
+
+def _by_winograd(x: Array, panels: Array, attrs: Attrs, y: tuple[int, ...]) -> Array:
+    """Return A^T (U * (B^T P B)) A of all patches P of x, where panels hold U of each point."""
+    import torch
+    import torch.nn.functional as F
+
+    tile, (height, width) = int(attrs["winograd_tile"]), y[2:]
+    of_patch, of_result = (torch.tensor(np.kron(matrix, matrix)) for matrix in _winograd_matrices(tile))
+    top, left = int(attrs["padding_h"]), int(attrs["padding_w"])
+    down, across = -(-height // tile) * tile, -(-width // tile) * tile
+    below, right = down + 2 - x.shape[2] - top, across + 2 - x.shape[3] - left
+    padded = F.pad(torch.tensor(x, dtype=torch.float64), (left, right, top, below))
+    patches = F.unfold(padded, tile + 2, stride=tile).reshape(*x.shape[:2], (tile + 2) ** 2, -1)
+    panels = panels[0].reshape((tile + 2) ** 2, -1, *panels.shape[2:])
+    points = torch.tensor(panels, dtype=torch.float64).transpose(1, 2).flatten(2)
+    squares = torch.einsum("mp,pq,ncql,pco->noml", of_result, of_patch, patches, points)
+    image = F.fold(squares.flatten(1, 2), (down, across), tile, stride=tile)
+    result: Array = image[:, :, :height, :width].numpy()
+    return result
+
+
+def _winograd_matrices(tile: int) -> tuple[Array, Array]:
+    """Return B^T and A^T: polynomials by their roots, and powers of the points."""
+    points = [0.0, 1.0, -1.0, 0.5, -2.0][: tile + 1]
+    rows = [np.poly(points[:i] + points[i + 1 :])[::-1] for i in range(len(points))]
+    of_patch = np.array([np.append(row, 0.0) for row in rows] + [np.poly(points)[::-1]])
+    of_result = np.array([[point**power for point in points] + [0.0] for power in range(tile)])
+    of_result[-1, -1] = 1.0
+    return of_patch, of_result
 
 
 def _packed_cases() -> Iterator[Case]:
@@ -269,6 +308,8 @@ def _packed_cases() -> Iterator[Case]:
     for dtype in FLOATS:
         x, _, y = _layouts(SMALL, dtype, is_last=False)
         yield Case(f"{dtype}, contiguous", (x, _panels(SMALL)), (y,), _packed_attrs(SMALL), terms=SMALL.terms)
+    yield from _depthwise_cases()
+    yield from _squares_cases()
     images, channels = SMALL.y[:2]
     for name, other in (
         ("channels", TensorLayout((channels, 1, 1))),
@@ -279,6 +320,36 @@ def _packed_cases() -> Iterator[Case]:
         for is_last in (False, True):
             where = "channels last" if is_last else "contiguous"
             yield _stepped_case(f"steps with {name}, {where}", SMALL, other, is_last=is_last)
+
+
+def _depthwise_cases() -> Iterator[Case]:
+    for name, conv in CONVS:
+        if conv.groups == conv.x[1] == conv.outputs:
+            yield _depthwise_case(f"{name}, one panel", conv)
+            if not conv.transposed:
+                yield _depthwise_case(f"{name}, one panel, with steps", conv, TensorLayout(conv.y))
+
+
+def _squares_cases() -> Iterator[Case]:
+    """Yield cases of Winograd's algorithm."""
+    for tile in (2, 4):
+        for sizes in ((7, 9), (8, 16), (2, 3)):
+            conv = _Conv((2, 48, *sizes), 128, (3, 3), padding=1)
+            x, _, y = _layouts(conv, "float32", is_last=True)
+            panels = TensorLayout((1, (tile + 2) ** 2 * 2, 48, 64))
+            attrs = _packed_attrs(conv) | {"has_bias": 1, "winograd_tile": tile}
+            name = f"squares of {tile} in {list(sizes)}"
+            yield Case(name, (x, panels, TensorLayout((128,))), (y,), attrs, terms=(tile + 2) ** 2 * 48)
+
+
+def _depthwise_case(name: str, conv: _Conv, *other: TensorLayout) -> Case:
+    x, _, y = _layouts(conv, "float32", is_last=True)
+    panels = TensorLayout((1, 1, prod(conv.kernel), conv.outputs))
+    attrs: dict[str, Any] = {**_packed_attrs(conv), "has_bias": 1}
+    if other:
+        attrs |= fused_attrs(PRODUCT_PLUS_INPUT)
+    tensors = x, panels, TensorLayout((conv.outputs,)), *other
+    return Case(name, tensors, (y,), attrs, terms=conv.terms)
 
 
 def _stepped_case(name: str, conv: _Conv, other: TensorLayout, *, is_last: bool = True) -> Case:
@@ -303,10 +374,21 @@ def _packed_refusals() -> Iterator[Refusal]:
     steps = {**attrs, **fused_attrs(PRODUCT_PLUS_INPUT)}
     half, _, half_y = _layouts(SMALL, "float16", is_last=False)
     rows = TensorLayout((2, 9, 7, 1))
+    tiled = {"winograd_tile": 2}
     for name, inputs, output, given, match in (
         ("no bias", (x, panels), y, biased, "it has a bias, but only two inputs"),
         ("more than a bias", (x, panels, bias, bias), y, biased, "more tensors than a convolution, but no"),
         ("steps of float16", (half, panels, half_y), half_y, steps, "steps follow convolutions of float32"),
+        ("another tile", (x, panels), y, attrs | {"winograd_tile": 3}, "winograd_tile is 3, not 2 or 4"),
+        ("strides", (x, panels), y, attrs | tiled | {"stride_h": 2}, "the result has sizes"),
+        (
+            "dilated",
+            (x, panels),
+            y,
+            attrs | tiled | {"dilation_h": 2, "padding_h": 2},
+            "3 x 3 taps of stride 1",
+        ),
+        ("contiguous", (x, panels), y, attrs | tiled, "x is not of float32 with its channels side by side"),
         ("rows for pixels", (x, panels, rows), y, steps, "a tensor of a step, have no stride of their own"),
     ):
         yield Refusal(name, inputs, (output,), "NotImplemented", match, given)

@@ -1,0 +1,38 @@
+// Kernels of convolutions: a plan is made of the description of a call, once where a program keeps it.
+#pragma once
+
+#include "ops/conv/conv.h"
+
+namespace npu::conv {
+
+template <class Plan>
+class PlannedKernel final : public Kernel {
+ public:
+  struct Functions {
+    Status (*check)(const OpCall& call);
+    Plan (*plan)(const OpCall& call);
+    Cost (*cost)(const OpCall& call);
+  };
+
+  PlannedKernel(OpKind kind, const char* id, Functions functions, int32_t priority = 0)
+      : Kernel({.kind = kind, .id = id, .device = DeviceType::Host, .priority = priority}), functions_(functions) {}
+
+  Status supported(const OpCall& call) const override { return functions_.check(call); }
+  uint64_t workspace_bytes(const OpCall& call) const override { return functions_.plan(call).workspace_bytes(); }
+  Cost cost(const OpCall& call) const override { return functions_.cost(call); }
+  Status prepare(const OpCall& call, void** state) const override {
+    return *state = new Plan(functions_.plan(call)), Status();
+  }
+  void release(void* state) const noexcept override { delete static_cast<Plan*>(state); }
+
+  Status launch(const OpCall& call) const override {
+    if (call.outputs[0].numel == 0) return {};
+    if (call.state) return static_cast<const Plan*>(call.state)->run(call), Status();
+    return functions_.plan(call).run(call), Status();
+  }
+
+ private:
+  Functions functions_;
+};
+
+}  // namespace npu::conv
