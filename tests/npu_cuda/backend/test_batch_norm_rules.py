@@ -205,3 +205,11 @@ def test_statistics_that_are_given_are_not_returned() -> None:
     results = run("_native_batch_norm_legit_no_training.default", FORWARD, tensors, expected, **attrs)
 
     torch.testing.assert_close(results, list(expected), rtol=1e-5, atol=1e-5)
+
+
+def test_a_norm_without_channels_stays_with_aten() -> None:
+    attrs = f"weight=None, bias=None, {RUNNING}, training=True, {NUMBERS}"
+    call = f"%y: f32[0], %m: f32[0], %r: f32[0] = aten.native_batch_norm.default(input=%x) {{{attrs}}}"
+    (node,) = parse_ir(f"graph g {{\ninput %x: f32[0]\n{call}\nreturn %y\n}}").nodes
+
+    assert HOST.supports(node) == "a norm takes batches with channels, not f32[0]"

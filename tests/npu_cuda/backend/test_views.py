@@ -204,3 +204,18 @@ def test_contiguous_is_a_view_of_what_is_contiguous_and_else_a_copy() -> None:
     assert kinds == [["View"], ["Copy"]]
     assert lower_view(node, attrs) == "aten.contiguous.default of f32[3, 4]@[1, 3] is a copy"
     assert [HOST.is_free(node), HOST.supports(node)] == [False, None]
+
+
+def test_parts_without_elements_start_with_their_tensor() -> None:
+    (node,) = parse_ir("""
+    graph g {
+      input %x: f32[2, 0, 5]
+      %a: f32[0, 5], %b: f32[0, 5] = aten.unbind_copy.int(self=%x)
+      return (%a, %b)
+    }
+    """).nodes
+    assert HOST.supports(node) is None
+
+    a, b = IRExecutor(node.graph, backend=HOST, passes=None)(torch.empty(2, 0, 5))  # type: ignore[arg-type]
+
+    assert a.shape == b.shape == (0, 5)

@@ -27,6 +27,8 @@ Rule = Callable[[OpNode, Pack], "list[BackendOp] | str"]
 def _lower_forward(node: OpNode, pack: Pack) -> list[BackendOp] | str:
     """Return the ops of a norm; of one that trains, also those of the running statistics."""
     tensors = _tensors_of(node, _FORWARD)
+    if tensors["input"].tensor_type.rank < 2:
+        return f"a norm takes batches with channels, not {tensors['input'].type}"
     if ("weight" in tensors) != ("bias" in tensors):
         return "it has a weight and a bias, or neither"
     is_training = _is_training(node)

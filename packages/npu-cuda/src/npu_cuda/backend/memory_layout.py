@@ -36,7 +36,8 @@ class SlotView:
 
     @property
     def offset_bytes(self) -> int:
-        return self.offset * tensor_type(self.owner).dtype.itemsize
+        """Where it starts; a view of no elements starts with its owner, which may have none either."""
+        return 0 if 0 in self.reading.shape else self.offset * tensor_type(self.owner).dtype.itemsize
 
 
 @dataclass(frozen=True, slots=True)
