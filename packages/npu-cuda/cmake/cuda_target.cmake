@@ -13,6 +13,9 @@ if(NPU_MODE STREQUAL "ON")
   if(CMAKE_CUDA_COMPILER_VERSION VERSION_GREATER_EQUAL 12.8)  # drivers since 12.4 unpack it
     target_compile_options(_C PRIVATE "$<$<COMPILE_LANGUAGE:CUDA>:--compress-mode=size>")
   endif()
+  # Their host code checks calls and launches kernels, a thousand times: to optimize it takes longer than to compile
+  # the kernels, and a launch takes the same time.
+  target_compile_options(_C PRIVATE "$<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-O1>")
   # Numbers are rounded as the expressions say, so that a chain that is compiled at run time gives the same bits.
   file(GLOB POINTWISE CONFIGURE_DEPENDS csrc/ops/pointwise/*.cu)
   set_source_files_properties(${POINTWISE} PROPERTIES COMPILE_OPTIONS "--fmad=false")

@@ -11,18 +11,23 @@
 
 namespace npu {
 
-template <auto kernel>
-Status load_kernel(const OpCall& call, void** state) {
-  static std::atomic<uint64_t> loaded{0};  // a bit per device
+// `loaded`: a bit per device. Not inlined: there are a thousand kernels.
+[[gnu::noinline]] inline Status load_code(const void* code, std::atomic<uint64_t>* loaded, const OpCall& call,
+                                          void** state) {
   *state = nullptr;
   const uint64_t device = uint64_t{1} << (call.outputs[0].device_id & 63);
-  if (loaded.load(std::memory_order_relaxed) & device) return {};
+  if (loaded->load(std::memory_order_relaxed) & device) return {};
   const RelaxedCapture relaxed;
   cudaFuncAttributes attributes;
-  const void* code = reinterpret_cast<const void*>(kernel);
   NPU_TRY(cuda_status(cudaFuncGetAttributes(&attributes, code), "cudaFuncGetAttributes"));
-  loaded.fetch_or(device, std::memory_order_relaxed);
+  loaded->fetch_or(device, std::memory_order_relaxed);
   return {};
+}
+
+template <auto kernel>
+Status load_kernel(const OpCall& call, void** state) {
+  static std::atomic<uint64_t> loaded{0};
+  return load_code(reinterpret_cast<const void*>(kernel), &loaded, call, state);
 }
 
 }  // namespace npu

@@ -1,5 +1,6 @@
 // The CUDA kernels of a list of ops: of float32, float16 and bfloat16 `flat`, which is preferred, and of each
-// class `nested`.
+// class `nested`. What does not depend on the op is in cuda_call.cu, or compiled once for each type of
+// attributes: there are hundreds of kernels.
 #pragma once
 
 #include "ops/kernel_loading.h"
@@ -9,61 +10,48 @@
 
 namespace npu::pointwise {
 
-// An input of one element for all: it need not be aligned.
-inline bool is_one_element(const TensorDesc& input, const OpCall& call) {
-  return input.numel == 1 && call.outputs[0].numel != 1;
-}
+// How a kernel reads its operands.
+struct Variant {
+  const char* end;  // of its id
+  int32_t priority;
+};
+inline constexpr Variant kVec{".cuda.vec", 20};  // as they are
+inline constexpr Variant kAnyLayout{".cuda", 5};
 
-// A row must be read in the order in which it is in memory: the shapes are equal, and so are the strides.
-inline bool is_row_of(const TensorDesc& tensor, const TensorDesc& y) {
-  if (is_contiguous(tensor) && is_contiguous(y)) return same_shape(tensor, y);
-  return same_shape(tensor, y) && std::equal(tensor.strides, tensor.strides + tensor.rank, y.strides);
-}
+// `elements`: "f32". `dtype`: of the first input; of no bits: any.
+void add_cuda_kernel(const Row& row, const char* elements, const Variant& variant,
+                     const KernelFunctions& functions, DType dtype, std::vector<KernelPtr>* kernels);
+
+// Ok where all operands are one row, or one element, of these dtypes.
+Status check_flat(const OpCall& call, DType x, DType y);
+
+// The bits of the inputs that are one element.
+uint32_t constants_of(const OpCall& call);
+
+// Offsets and indices have 32 bits.
+bool is_far(const TensorDesc& tensor);
+Status expect_near(const OpCall& call);
 
 template <class Fn, class X, class Y>
 Status supported_flat(const OpCall& call) {
   NPU_TRY((supported<Fn, kFloat32>(call)));
-  for (int i = 0; i < call.num_inputs; ++i) {
-    const TensorDesc& x = call.inputs[i];
-    NPU_TRY(expect_dtype(x, kDTypeOf<X>, "an input"));
-    if (is_one_element(x, call)) continue;
-    NPU_TRY(expect_alignment(x, kVectorBytes, "an input"));
-    if (!is_row_of(x, call.outputs[0])) return not_contiguous(x, "an input");
-  }
-  for (int i = 0; i < call.num_outputs; ++i) {
-    const TensorDesc& y = call.outputs[i];
-    NPU_TRY(expect_dtype(y, kDTypeOf<Y>, "an output"));
-    NPU_TRY(expect_alignment(y, kVectorBytes, "an output"));
-    if (!is_row_of(y, call.outputs[0])) return not_contiguous(y, "an output");
-  }
-  if (call.outputs[0].numel == 0 || nest_of(call).is_flat()) return {};
-  return not_contiguous(call.outputs[0], "an output");
+  return check_flat(call, kDTypeOf<X>, kDTypeOf<Y>);
+}
+
+template <int kIn, int kOut, class Attrs>
+[[gnu::noinline]] Status launch_flat_rows(const OpCall& call,
+                                          void (*kernel)(FlatRows<kIn, kOut>, Attrs, int64_t), int access) {
+  const int64_t n = call.outputs[0].numel;
+  if (n == 0) return {};
+  FlatRows<kIn, kOut> rows{};
+  for (int i = 0; i < kIn; ++i) rows.in[i] = call.inputs[i].data;
+  for (int i = 0; i < kOut; ++i) rows.out[i] = call.outputs[i].data;
+  rows.constants = constants_of(call);
+  return launch(kernel, item_shape(n / access), call.stream, rows, resolved_attrs<Attrs>(call), n);
 }
 
 template <class Fn, class X, class Y>
-Status launch_flat(const OpCall& call) {
-  const int64_t n = call.outputs[0].numel;
-  if (n == 0) return {};
-  FlatRows<Fn> rows{};
-  for (int i = 0; i < call.num_inputs; ++i) {
-    rows.in[i] = call.inputs[i].data;
-    if (is_one_element(call.inputs[i], call)) rows.constants |= 1u << i;
-  }
-  for (int i = 0; i < call.num_outputs; ++i) rows.out[i] = call.outputs[i].data;
-  return launch(flat<Fn, X, Y>, item_shape(n / kAccess<X, Y>), call.stream, rows, attrs_of_call<Fn>(call), n);
-}
-
-// Offsets and indices have 32 bits.
-inline bool is_far(const TensorDesc& tensor) {
-  return span_bytes(tensor) / item_bytes(tensor.dtype) >= int64_t{1} << 31;
-}
-
-inline Status expect_near(const OpCall& call) {
-  bool has_far = call.outputs[0].numel >= int64_t{1} << 31;
-  for (int i = 0; i < call.num_inputs; ++i) has_far |= is_far(call.inputs[i]);
-  for (int i = 0; i < call.num_outputs; ++i) has_far |= is_far(call.outputs[i]);
-  return has_far ? Status::not_implemented("a tensor spans 2^31 elements or more") : Status();
-}
+Status launch_flat(const OpCall& call) { return launch_flat_rows(call, &flat<Fn, X, Y>, kAccess<X, Y>); }
 
 template <class Fn, Class type>
 Status supported_nested(const OpCall& call) {
@@ -88,29 +76,32 @@ NestedRows<kCount> nested_rows(const OpCall& call) {
   return rows;
 }
 
-template <class Fn, Class type>
-Status launch_nested(const OpCall& call) {
+template <int kCount, class Attrs>
+[[gnu::noinline]] Status launch_nested_rows(const OpCall& call, void (*kernel)(NestedRows<kCount>, Attrs)) {
   if (call.outputs[0].numel == 0) return {};
-  return launch(nested<Fn, NumberOf<type>>, item_shape(call.outputs[0].numel), call.stream,
-                nested_rows<kOperands<Fn>>(call), attrs_of_call<Fn>(call));
+  return launch(kernel, item_shape(call.outputs[0].numel), call.stream, nested_rows<kCount>(call),
+                resolved_attrs<Attrs>(call));
 }
 
+template <class Fn, Class type>
+Status launch_nested(const OpCall& call) { return launch_nested_rows(call, &nested<Fn, NumberOf<type>>); }
+
 template <class Fn, class X, class Y>
-void add_flat(const char* suffix, std::vector<KernelPtr>* kernels) {
-  const std::string id = kernel_name(Fn::row) + "." + suffix + ".cuda.vec";
-  const KernelFunctions functions{supported_flat<Fn, X, Y>, launch_flat<Fn, X, Y>, cost<Fn>, nullptr,
-                                  load_kernel<flat<Fn, X, Y>>};
+void add_flat(const char* elements, std::vector<KernelPtr>* kernels) {
   const DType dtype = kInputs<Fn> == 0 ? DType{} : kDTypeOf<X>;
-  kernels->push_back(make_kernel({Fn::row.kind, id, DeviceType::Cuda, 20}, functions, dtype));
+  add_cuda_kernel(Fn::row, elements, kVec,
+                  {supported_flat<Fn, X, Y>, launch_flat<Fn, X, Y>, cost<Fn>, nullptr,
+                   load_kernel<flat<Fn, X, Y>>},
+                  dtype, kernels);
 }
 
 template <class Fn, Class type>
 void add_nested(std::vector<KernelPtr>* kernels) {
   if constexpr ((Fn::row.classes & type) != 0) {
-    const std::string id = kernel_name(Fn::row) + "." + class_name(type) + ".cuda";
-    const KernelFunctions functions{supported_nested<Fn, type>, launch_nested<Fn, type>, cost<Fn>, nullptr,
-                                    load_kernel<nested<Fn, NumberOf<type>>>};
-    kernels->push_back(make_kernel({Fn::row.kind, id, DeviceType::Cuda, 5}, functions));
+    add_cuda_kernel(Fn::row, class_name(type), kAnyLayout,
+                    {supported_nested<Fn, type>, launch_nested<Fn, type>, cost<Fn>, nullptr,
+                     load_kernel<nested<Fn, NumberOf<type>>>},
+                    DType{}, kernels);
   }
 }
 

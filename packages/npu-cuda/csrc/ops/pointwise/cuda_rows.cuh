@@ -21,12 +21,15 @@ namespace npu::pointwise {
 template <class Fn>
 inline constexpr int kOperands = kInputs<Fn> + kOutputs<Fn>;
 
-template <class Fn>
+template <int kIn, int kOut>
 struct FlatRows {
-  const void* in[kInputs<Fn> + 1];
-  void* out[kOutputs<Fn>];
+  const void* in[kIn + 1];
+  void* out[kOut];
   uint32_t constants;  // a bit for each input that is one element
 };
+
+template <class Fn>
+using FlatRowsOf = FlatRows<kInputs<Fn>, kOutputs<Fn>>;
 
 // Elements of one access: 16 bytes of the wider of the two dtypes.
 template <class X, class Y>
@@ -52,7 +55,7 @@ inline constexpr int kBlocksAtATime = kOperands<Fn> > 10 ? 1 : 0;
 
 template <class Fn, class X, class Y>
 __global__ void __launch_bounds__(kThreads, kBlocksAtATime<Fn>)
-    flat(const FlatRows<Fn> rows, const typename Fn::Attrs attrs, int64_t n) {
+    flat(const FlatRowsOf<Fn> rows, const typename Fn::Attrs attrs, int64_t n) {
   constexpr int kCount = kAccess<X, Y>;
   using Input = Access<X, kCount>;
   using Output = Access<Y, kCount>;

@@ -52,12 +52,15 @@ Recording record(const typename Fn::Attrs& attrs) {
   return recording;
 }
 
-template <class Fn>
-typename Fn::Attrs attrs_of_call(const OpCall& call) {
-  auto attrs = attrs_of<typename Fn::Attrs>(call);
+template <class Attrs>
+Attrs resolved_attrs(const OpCall& call) {
+  auto attrs = attrs_of<Attrs>(call);
   if constexpr (requires { attrs.resolve(call); }) attrs.resolve(call);
   return attrs;
 }
+
+template <class Fn>
+typename Fn::Attrs attrs_of_call(const OpCall& call) { return resolved_attrs<typename Fn::Attrs>(call); }
 
 template <class Fn, Class type>
 Status supported(const OpCall& call) {

@@ -19,44 +19,74 @@ Layout layout_of(const Geometry& geometry);
 Plan plan_of(const OpCall& call, const Geometry& geometry, const Layout& layout);
 Status check_distances(const OpCall& call);
 
+// `numbers`: of each result, besides the states of its parts.
+uint64_t workspace_numbers(const OpCall& call, const Geometry& geometry, uint64_t numbers);
+
 template <class Fn, class Number>
 uint64_t workspace_bytes(const OpCall& call) {
   if (call.outputs[0].numel == 0) return 0;
-  const Layout layout = layout_of(geometry_of_call<Fn>(call));
-  const uint64_t numbers = (kIsTwice<Fn> ? 1 : 0) + (layout.parts > 1 ? layout.parts : 0);
-  return numbers * static_cast<uint64_t>(call.outputs[0].numel) * sizeof(Number);
+  return workspace_numbers(call, geometry_of_call<Fn>(call), kIsTwice<Fn> ? 1 : 0) * sizeof(Number);
 }
 
+// The kernels of a reduction, of which a call launches one of the first three.
+template <class Number, class Attrs>
+struct Kernels {
+  using Kernel = void (*)(Plan, Memory<Number>, Attrs);
+  Kernel columns, rows_by_block, rows_by_warp, join_parts;
+};
+
 template <class Fn, class Number, class X>
-Status launch_pass(const Plan& plan, const Layout& layout, const Memory<Number>& memory,
-                   const typename Fn::Attrs& p,
-                   void* stream) {
-  auto* kernel = layout.kind == Layout::Columns ? columns<Fn, Number, X>
-                 : layout.kind == Layout::Blocks ? rows<Fn, Number, X, true>
-                                                 : rows<Fn, Number, X, false>;
+Kernels<Number, typename Fn::Attrs> kernels_of() {
+  return {columns<Fn, Number, X>, rows<Fn, Number, X, true>, rows<Fn, Number, X, false>,
+          join_parts<Fn, Number>};
+}
+
+template <class Number, class Attrs>
+[[gnu::noinline]] Status launch_pass(const Kernels<Number, Attrs>& kernels, const Plan& plan,
+                                     const Layout& layout, const Memory<Number>& memory, const Attrs& p,
+                                     void* stream) {
+  auto* kernel = layout.kind == Layout::Columns  ? kernels.columns
+                 : layout.kind == Layout::Blocks ? kernels.rows_by_block
+                                                 : kernels.rows_by_warp;
   const dim3 block(kLanes, kWarps);
   NPU_TRY(launch(kernel, {dim3(layout.blocks, layout.parts), block}, stream, plan, memory, p));
   if (layout.parts == 1) return {};
   const LaunchShape shape{dim3((plan.results + kWarps - 1) / kWarps), block};
-  return launch(join_parts<Fn, Number>, shape, stream, plan, memory, p);
+  return launch(kernels.join_parts, shape, stream, plan, memory, p);
+}
+
+// One pass over the elements.
+template <class Number, class Attrs>
+[[gnu::noinline]] Status launch_once(const OpCall& call, const Kernels<Number, Attrs>& kernels) {
+  if (call.outputs[0].numel == 0) return {};
+  const auto p = attrs_of<Attrs>(call);
+  const Geometry geometry = geometry_of(call.inputs[0], call.outputs[0], p.reduced(call.inputs[0].rank));
+  const Layout layout = layout_of(geometry);
+  return launch_pass(kernels, plan_of(call, geometry, layout),
+                     layout, {nullptr, static_cast<Number*>(call.workspace), nullptr}, p, call.stream);
+}
+
+// A pass for the number that each result needs, then one for the result.
+template <class Number, class First, class Attrs>
+[[gnu::noinline]] Status launch_twice(const OpCall& call, const Kernels<Number, First>& first,
+                                      const Kernels<Number, Attrs>& second) {
+  if (call.outputs[0].numel == 0) return {};
+  const auto p = attrs_of<Attrs>(call);
+  const Geometry geometry = geometry_of(call.inputs[0], call.outputs[0], p.reduced(call.inputs[0].rank));
+  const Layout layout = layout_of(geometry);
+  const Plan plan = plan_of(call, geometry, layout);
+  auto* numbers = static_cast<Number*>(call.workspace);
+  Number* states = numbers + plan.results;
+  NPU_TRY((launch_pass<Number, First>(first, plan, layout, {nullptr, states, numbers}, {}, call.stream)));
+  return launch_pass<Number, Attrs>(second, plan, layout, {numbers, states, nullptr}, p, call.stream);
 }
 
 template <class Fn, class Number, class X>
 Status launch_reduction(const OpCall& call) {
-  if (call.outputs[0].numel == 0) return {};
-  const Geometry geometry = geometry_of_call<Fn>(call);
-  const Layout layout = layout_of(geometry);
-  const Plan plan = plan_of(call, geometry, layout);
-  auto* numbers = static_cast<Number*>(call.workspace);
-  const auto p = attrs_of<typename Fn::Attrs>(call);
   if constexpr (kIsTwice<Fn>) {
-    Number* states = numbers + plan.results;
-    const typename Fn::First::Attrs first;
-    NPU_TRY((launch_pass<typename Fn::First, Number, X>(plan, layout, {nullptr, states, numbers}, first,
-                                                        call.stream)));
-    return launch_pass<Fn, Number, X>(plan, layout, {numbers, states, nullptr}, p, call.stream);
+    return launch_twice(call, kernels_of<typename Fn::First, Number, X>(), kernels_of<Fn, Number, X>());
   } else {
-    return launch_pass<Fn, Number, X>(plan, layout, {nullptr, numbers, nullptr}, p, call.stream);
+    return launch_once(call, kernels_of<Fn, Number, X>());
   }
 }
 
@@ -80,28 +110,25 @@ Status supported_on_cuda(const OpCall& call) {
 }
 
 template <class Fn, Class type, class X>
-void add_cuda_kernel(const char* suffix, std::vector<KernelPtr>* kernels) {
+void add_kernel(const char* elements, std::vector<KernelPtr>* kernels) {
   if constexpr ((Fn::row.classes & type) != 0) {
     using Number = pointwise::NumberOf<type>;
     constexpr bool is_typed = !std::is_same_v<X, AnyElement>;
-    const char* end = is_typed ? ".cuda.vec" : ".cuda";
-    const std::string id = pointwise::kernel_name(Fn::row) + "." + suffix + end;
-    const KernelFunctions functions{supported_on_cuda<Fn, type, X>, launch_reduction<Fn, Number, X>, cost<Fn>,
-                                    workspace_bytes<Fn, Number>, load_all<Fn, Number, X>};
-    const DType dtype = is_typed ? kDTypeOf<X> : DType{};
-    kernels->push_back(make_kernel({Fn::row.kind, id, DeviceType::Cuda, is_typed ? 20 : 5}, functions,
-                                   dtype));
+    pointwise::add_cuda_kernel(Fn::row, elements, is_typed ? pointwise::kVec : pointwise::kAnyLayout,
+                               {supported_on_cuda<Fn, type, X>, launch_reduction<Fn, Number, X>, cost<Fn>,
+                                workspace_bytes<Fn, Number>, load_all<Fn, Number, X>},
+                               kDTypeOf<X>, kernels);
   }
 }
 
 template <class Fn>
 void add_cuda_kernels(std::vector<KernelPtr>* kernels) {
-  add_cuda_kernel<Fn, kFloat32, float>("f32", kernels);
-  add_cuda_kernel<Fn, kFloat32, __half>("f16", kernels);
-  add_cuda_kernel<Fn, kFloat32, __nv_bfloat16>("bf16", kernels);
-  add_cuda_kernel<Fn, kFloat32, AnyElement>("f32", kernels);
-  add_cuda_kernel<Fn, kFloat64, AnyElement>("f64", kernels);
-  add_cuda_kernel<Fn, kInt64, AnyElement>("i64", kernels);
+  add_kernel<Fn, kFloat32, float>("f32", kernels);
+  add_kernel<Fn, kFloat32, __half>("f16", kernels);
+  add_kernel<Fn, kFloat32, __nv_bfloat16>("bf16", kernels);
+  add_kernel<Fn, kFloat32, AnyElement>("f32", kernels);
+  add_kernel<Fn, kFloat64, AnyElement>("f64", kernels);
+  add_kernel<Fn, kInt64, AnyElement>("i64", kernels);
 }
 
 template <class... Fns>

@@ -51,6 +51,12 @@ Plan plan_of(const OpCall& call, const Geometry& geometry, const Layout& layout)
   return plan;
 }
 
+uint64_t workspace_numbers(const OpCall& call, const Geometry& geometry, uint64_t numbers) {
+  const Layout layout = layout_of(geometry);
+  if (layout.parts > 1) numbers += layout.parts;
+  return numbers * static_cast<uint64_t>(call.outputs[0].numel);
+}
+
 Status check_distances(const OpCall& call) {
   const TensorDesc &x = call.inputs[0], &y = call.outputs[0];
   const bool has_far = pointwise::is_far(x) || pointwise::is_far(y) || x.numel >= int64_t{1} << 31;
