@@ -30,7 +30,7 @@ _CHANNELS_LAST, _CHANNELS_FIRST = 1.2, 3.0
 _SOFTMAX = ("Softmax", "LogSoftmax", "SoftmaxBwd", "LogSoftmaxBwd")
 _COLUMNS = 3.0
 # Ops that exist for these kernels: ATen computes them, but slowly.
-_OWN_OPS = "npu.packed_"
+_OWN_OPS = ("npu.packed_", "npu.winograd_conv2d.")
 
 
 def seconds_of(node: OpNode, ops: Sequence[BackendOp]) -> float | None:
