@@ -112,12 +112,15 @@ def drawing(results: dict[str, Any]) -> Iterator[str]:
 
 
 def _legend() -> Iterator[str]:
-    x = 20
+    x, y = 20, 14
     for name, colour in PLOTTED.items():
         text = CONTENDERS[name].title
-        yield f'<circle cx="{x}" cy="20" r="5" fill="{colour}"/>'
-        yield f'<text x="{x + 9}" y="24">{escape(text)}</text>'
-        x += 28 + 6 * len(text)
+        width = 28 + 6 * len(text)
+        if x + width > LEFT + WIDTH + 20:
+            x, y = 20, y + 18
+        yield f'<circle cx="{x}" cy="{y}" r="5" fill="{colour}"/>'
+        yield f'<text x="{x + 9}" y="{y + 4}">{escape(text)}</text>'
+        x += width
 
 
 def _row(case: dict[str, Any], y: float) -> Iterator[str]:
