@@ -214,7 +214,7 @@ def test_options_reach_the_executor(monkeypatch: pytest.MonkeyPatch) -> None:
 
     assert torch.equal(function(torch.ones(2)), torch.ones(2))
     device = torch.device("cpu")
-    assert given == {"passes": "elim-identity", "backend": "aten", "device": device, "threads": 1}
+    assert given == {"passes": "elim-identity", "backend": None, "device": device, "threads": 1}
 
 
 def _refuse(*_: Any, **__: Any) -> Any:

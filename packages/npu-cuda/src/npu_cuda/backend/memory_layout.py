@@ -36,7 +36,7 @@ class SlotView:
 
     @property
     def offset_bytes(self) -> int:
-        """Where it starts; a view of no elements starts with its owner, which may have none either."""
+        """Place of its first element; of a view without elements the owner's, which may have none either."""
         return 0 if 0 in self.reading.shape else self.offset * tensor_type(self.owner).dtype.itemsize
 
 

@@ -382,7 +382,7 @@ def _packed_refusals() -> Iterator[Refusal]:
         ("another tile", (x, panels), y, attrs | {"winograd_tile": 3}, "winograd_tile is 3, not 2 or 4"),
         ("strides", (x, panels), y, attrs | tiled | {"stride_h": 2}, "the result has sizes"),
         (
-            "dilated",
+            "dilated squares",
             (x, panels),
             y,
             attrs | tiled | {"dilation_h": 2, "padding_h": 2},
