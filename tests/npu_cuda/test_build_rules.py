@@ -70,7 +70,7 @@ def allowed_to(path: Path) -> tuple[str, ...]:
     if path.parent == CSRC / "ops":
         return (*OUR_HEADERS, *shared, "cuda/cuda_handles.h", "cuda/launch.h")
     if path.parent.parent == CSRC / "ops":
-        # Other ops are built from pointwise ones, one or several, from copies, from the tile and products of blocks.
+        # Other ops are built from pointwise ones, one or several, copies, the tile and products of blocks.
         parts = ("ops/pointwise/", "ops/copy/", "ops/fused/", "ops/gemm/tile.h", "ops/gemm/host_block.h")
         return (*OUR_HEADERS, f"ops/{path.parent.name}/", *parts, *shared, *DEVICE_CODE)
     folder = path.parent.name
