@@ -59,8 +59,8 @@ class IRExecutor:
             the default device of the first backend where that backend does not run there.
         passes: The passes to run over the graph first: the name of a pipeline, or passes as accepted by
             `npu_passes.PassManager`; None for none. ``"auto"``: the pipeline that suits the first backend on
-            the device, whose results differ from eager by rounding. ``"default"`` and None keep the
-            arithmetic of the model.
+            the device, whose results differ from eager's by rounding. ``"default"`` rounds differently only
+            where it folds norms into convolutions; None not at all.
         threads: The number of intra-op threads during calls; that of the process if not given. It is set
             for the whole process: calls of such executors are serialized.
         updates: Handling of the new contents of inputs that the model writes to. ``"write"``: as in eager
