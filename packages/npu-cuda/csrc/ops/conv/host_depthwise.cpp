@@ -57,8 +57,9 @@ struct PixelLoop {
 #pragma GCC unroll 32
     for (int at = 0; at < (kPixels - 1) * kStep + kTaps; ++at) {
       const V numbers = load(x + at * tap_step);
+      const int end = at < kTaps ? at + 1 : kTaps;
 #pragma GCC unroll 8
-      for (int tap = at % kStep; tap < kTaps && tap <= at; tap += kStep) {
+      for (int tap = at % kStep; tap < end; tap += kStep) {
         if ((at - tap) / kStep < kPixels) sums[(at - tap) / kStep] += of_tap[tap] * numbers;
       }
     }
