@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ import torch
 from npu_ir import OpNode, parse_ir
 from npu_ir.errors import UsageError
 from npu_ir.plugins import plugin_manager
-from npu_runtime import Backend, IRExecutor
+from npu_runtime import Backend, BackendError, IRExecutor
 from npu_runtime.backends.registry import named_backends
 from npu_runtime.cli.saved_graph import select_backends
 from tests.support.backends.broken_backends import Sound
@@ -88,6 +89,31 @@ def test_an_executor_that_is_told_nothing_takes_what_suits() -> None:
     assert len(untold.graph) == 2  # the pipeline of fast computes the sine once
 
 
+@pytest.mark.usefixtures("installed")
+@pytest.mark.parametrize(
+    ("member", "answer", "message"),
+    [
+        ("by_cost", "fast", "answers 'fast' where .*competes for it\n  at: class .*\n  fix: by_cost"),
+        ("by_cost", Sound(), "answers <.* where it should say what competes for it"),
+        (
+            "pipeline",
+            "magic",
+            "answers 'magic' where .*suits it\n  at: .*\n  fix: pipeline.. returns one of",
+        ),
+        ("pipeline", None, "answers None where it should say which pipeline suits it"),
+    ],
+)
+def test_a_backend_that_does_not_say_properly_is_named(
+    monkeypatch: pytest.MonkeyPatch, member: str, answer: Any, message: str
+) -> None:
+    monkeypatch.setattr(Fast, member, lambda *_: answer)
+
+    with pytest.raises(BackendError, match=f"the backend 'fast' {message}"):
+        IRExecutor(GRAPH)
+
+
 def test_one_cannot_name_others_beside_auto() -> None:
+    with pytest.raises(BackendError, match="'auto' stands for all .*\n  fix: backend='auto', without others"):
+        IRExecutor(GRAPH, backend=["auto", "aten"])
     with pytest.raises(UsageError, match="auto stands for all backends\n  fix: name auto alone, or others"):
         select_backends(["auto", "aten"])

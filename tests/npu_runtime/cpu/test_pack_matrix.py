@@ -8,6 +8,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from npu_ir import extract_ir
+from npu_passes import PassManager
 from npu_passes.core.registry import all_pipelines
 from npu_passes.ops.packed import panel_width
 from npu_runtime import IRExecutor
@@ -40,8 +42,8 @@ def test_a_linear_layer_reads_panels_that_the_prologue_makes(bias: bool, out: in
         pytest.param(lambda self, x: torch.addmm(self.bias, x, self.weight), id="addmm"),
     ],
 )
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
-def test_products_by_a_weight_are_packed_in_any_float(function: object, dtype: torch.dtype) -> None:
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_products_by_a_weight_are_packed(function: object, dtype: torch.dtype) -> None:
     weight, bias = nn.Parameter(torch.randn(20, 40)), nn.Parameter(torch.randn(40))
     model, x = Function(function, weight=weight, bias=bias).to(dtype), torch.randn(5, 20, dtype=dtype)
 
@@ -49,6 +51,27 @@ def test_products_by_a_weight_are_packed_in_any_float(function: object, dtype: t
 
     assert ops(graph) == {PACKED: 1}
     assert_computes(graph, model, x)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "rows", "reason"),
+    [
+        (torch.float64, 2, "ATen's products of 2 rows of torch.float64 are faster"),
+        (torch.bfloat16, 17, "ATen's products of 17 rows of torch.bfloat16 are faster"),
+    ],
+)
+def test_products_that_aten_computes_faster_stay(dtype: torch.dtype, rows: int, reason: str) -> None:
+    model, x = nn.Linear(20, 8).to(dtype), torch.randn(rows, 20, dtype=dtype)
+
+    assert ops(optimized(model, x, passes=PASSES)) == {"linear": 1}
+    assert reason in str(refusals(model, x, passes=PASSES))
+
+
+def test_products_of_open_sizes_stay() -> None:
+    model, x = nn.Linear(20, 8), torch.randn(4, 20)
+    graph = extract_ir(model, (x,), dynamic_shapes=({0: torch.export.Dim("rows", max=9)},))
+
+    assert ops(PassManager(PASSES).run(graph).graph) == {"linear": 1}
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ cache. What counts is the ratio of both, which is measured where it is not about
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from npu_cuda import _C
@@ -26,6 +27,8 @@ _RELATIVE = {"Cumsum": 2.0, "GroupNormFwd": 1.3, "GroupNormBwd": 1.3}
 # Convolutions by weights that are not packed are written for channels-last.
 _CONVOLUTIONS = ("Conv", "ConvWeightGradient")
 _CHANNELS_LAST, _CHANNELS_FIRST = 1.2, 3.0
+# Products of floats other than float32: ATen's use instructions that multiply tiles.
+_PRODUCT, _OTHER_PRODUCTS = "Gemm", 3.0
 # Over an axis whose elements are not neighbours.
 _SOFTMAX = ("Softmax", "LogSoftmax", "SoftmaxBwd", "LogSoftmaxBwd")
 _COLUMNS = 3.0
@@ -47,7 +50,15 @@ def seconds_of(node: OpNode, ops: Sequence[BackendOp]) -> float | None:
     traffic = sum(span_bytes(value.type) for value in dict.fromkeys((*node.inputs, *node.outputs)))
     kernels = [op for op in ops if op.kind != VIEW]
     work = (max(traffic / _BYTES, _flops(op) / _FLOPS) * _relative_time(op, node) for op in kernels)
-    return _OP * len(kernels) + max(work, default=0.0)
+    return _OP * len(kernels) + max(work, default=0.0) + sum(map(_packing_seconds, kernels))
+
+
+def _packing_seconds(op: BackendOp) -> float:
+    """Return the seconds in which a product copies its right matrix, where that is read more than once."""
+    if op.kind != _PRODUCT:
+        return 0.0
+    left, right, *_ = views_of(op)
+    return 2 * 4 * math.prod(right.shape) / _BYTES if math.prod(left.shape[:-1]) > 1 else 0.0
 
 
 def _flops(op: BackendOp) -> float:
@@ -59,6 +70,8 @@ def _flops(op: BackendOp) -> float:
 
 def _relative_time(op: BackendOp, node: OpNode) -> float:
     strides = views_of(op)[0].strides
+    if op.kind == _PRODUCT and views_of(op)[0].dtype != "float32":
+        return _OTHER_PRODUCTS
     if op.kind in _CONVOLUTIONS:
         return _CHANNELS_LAST if strides[1] == 1 else _CHANNELS_FIRST
     if op.kind in _SOFTMAX and strides and strides[int(number(node, "dim", -1))] != 1:

@@ -1,7 +1,7 @@
-"""Questions to backends about nodes; an answer that the interface does not allow is an error.
+"""Questions to backends, most about nodes; an answer that the interface does not allow is an error.
 
 Raises:
-    BackendError: In each function: names the backend and the node.
+    BackendError: In each function: names the backend, and the node or the plugin.
 """
 
 from __future__ import annotations
@@ -10,9 +10,12 @@ import reprlib
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 from npu_ir import OpNode
 from npu_ir.errors import BackendError
 from npu_ir.plugins.backend import Backend
+from npu_passes import all_pipelines
 from npu_runtime.backends.registry import provider_text
 
 _LONGEST = 1e100  # seconds: more than anything takes
@@ -52,6 +55,20 @@ def ask_free(backend: Backend, node: OpNode) -> bool:
         " where it should say whether a node is free",
         where=f"node {node.name!r} ({node.op_type})",
         fix="is_free() returns a bool",
+    )
+
+
+def ask_pipeline(backend: Backend, device: torch.device) -> str:
+    """Return the pipeline that prepares graphs for a backend."""
+    known = all_pipelines()
+    name: Any = backend.pipeline(device)
+    if isinstance(name, str) and name in known:
+        return name
+    raise BackendError(
+        f"the backend {backend.name!r} answers {reprlib.repr(name)}"
+        " where it should say which pipeline suits it",
+        where=provider_text(backend),
+        fix=f"pipeline() returns one of {', '.join(sorted(known))}",
     )
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from npu_ir.core.user_code import did_you_mean
 from npu_ir.errors import BackendError
@@ -40,6 +42,11 @@ def named_backends(given: str | Backend | Sequence[str | Backend]) -> list[Backe
     if given == AUTO:
         given = automatic_backends()
     named = [given] if isinstance(given, (str, Backend)) or not isinstance(given, Iterable) else list(given)
+    if AUTO in named:
+        raise BackendError(
+            f"{AUTO!r} stands for all backends, and is one of several here",
+            fix=f"backend={AUTO!r}, without others",
+        )
     backends = [find_backend(item) if isinstance(item, str) else item for item in named]
     for item in backends:
         if not isinstance(item, Backend):
@@ -51,9 +58,25 @@ def named_backends(given: str | Backend | Sequence[str | Backend]) -> list[Backe
 
 
 def automatic_backends() -> list[Backend]:
-    """Return what ``backend="auto"`` considers besides ATen, usable here or not."""
-    backends = plugin_manager.get_plugins().backends.values()
-    return [chosen for item in backends if (chosen := item.by_cost()) is not None]
+    """Return what ``backend="auto"`` considers besides ATen, usable here or not.
+
+    Raises:
+        BackendError: A backend does not say properly what competes for it.
+    """
+    found = []
+    for backend in plugin_manager.get_plugins().backends.values():
+        chosen: Any = backend.by_cost()
+        if chosen is None:
+            continue
+        if not isinstance(chosen, Backend) or chosen.name != backend.name:
+            raise BackendError(
+                f"the backend {backend.name!r} answers {reprlib.repr(chosen)}"
+                " where it should say what competes for it",
+                where=provider_text(backend),
+                fix="by_cost() returns None, or a backend of the same name",
+            )
+        found.append(chosen)
+    return found
 
 
 def usable_backends(given: str | Backend | Sequence[str | Backend]) -> list[Backend]:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
+
+import torch
 
 from npu_ir import Graph, OpNode, TensorType, Value
 from npu_passes import Pass, within
@@ -14,6 +17,8 @@ from npu_runtime.cpu.onednn import weight_problem
 
 _LINEAR, _ADDMM = ("aten.linear.default", "npu.linear.default"), "aten.addmm.default"
 _MATMUL = ("aten.mm.default", "aten.matmul.default")
+# Rows of 16-bit floats that the time to read the weights hides; with more, ATen's use the tile instructions.
+_MOST_SHORT_ROWS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +38,8 @@ class PackMatrix(Pass):
        the prologue; so do ``aten.mm`` and ``aten.matmul`` by a weight.
     2. ``aten.addmm`` with a bias vector likewise, if it scales neither the product nor the bias.
 
-    The packed weight is a plain tensor. Without the backend ``host`` the layers compute the same, slower.
+    The packed weight is a plain tensor. Without the backend ``host`` the layers compute the same, slower. So
+    products stay that it does not run, of open sizes, or not faster: of float64, or of 16 bits and many rows.
     """
 
     name = "pack-matrix"
@@ -88,6 +94,11 @@ def _problem(graph: Graph, item: _Product) -> str | None:
             return f"%{value.name} is {value.type}, not a tensor of floats"
     if item.matrix.tensor_type.rank != 2 or item.input.tensor_type.rank < 2:
         return "it is not a product of rows with a matrix"
+    if item.input.tensor_type.symbols:
+        return f"%{item.input.name} is {item.input.type}: the backend host takes fixed sizes"
+    dtype, rows = item.input.tensor_type.dtype, math.prod(item.input.tensor_type.static_shape[:-1])
+    if dtype is torch.float64 or (dtype is not torch.float32 and rows > _MOST_SHORT_ROWS):
+        return f"ATen's products of {rows} rows of {dtype} are faster"
     if item.matrix.tensor_type.symbols:
         return f"%{item.matrix.name} is {item.matrix.type}: its panels have a fixed size"
     if item.bias is not None and item.bias.tensor_type.rank != 1:

@@ -19,7 +19,8 @@ class PackPanels(Pass):
     ``npu::pack_matrix``, which is in the prologue. The packed weight is a plain tensor. Without the backend
     ``host`` the layers compute the same, slower. Grouped convolutions stay. Of 3 x 3 convolutions with many
     channels, on images in channels-last, the panels are of weights transformed for Winograd's algorithm
-    (``npu::winograd_conv2d``), with the error that the pass ``winograd`` states.
+    (``npu::winograd_conv2d``), with the error that the pass ``winograd`` states: relative to the largest
+    number around a pixel, and an infinity or a NaN spreads to the results of its tiles.
     """
 
     name = "pack-panels"

@@ -11,6 +11,7 @@ from npu_ir import ExecutionError, Graph, WeightError, load_weights
 from npu_ir.errors import BackendError
 from npu_ir.plugins.backend import Backend
 from npu_passes import Pass, PassError, PassManager, all_pipelines, optimize
+from npu_runtime.backends.answers import ask_pipeline
 from npu_runtime.backends.partition import ATEN
 from npu_runtime.backends.registry import AUTO, automatic_backends, usable_backends
 
@@ -56,7 +57,7 @@ def read_weights(weights: Weights, graph: Graph) -> Mapping[str, torch.Tensor] |
 
 def resolve_passes(passes: Passes, device: torch.device, backends: Sequence[Backend]) -> Passes:
     """Return the passes for a program: for ``"auto"``, the pipeline that suits its first backend."""
-    return backends[0].pipeline(device) if passes == AUTO else passes
+    return ask_pipeline(backends[0], device) if passes == AUTO else passes
 
 
 def resolve_step_passes(passes: Passes, device: torch.device, backends: Sequence[Backend]) -> Passes:

@@ -35,8 +35,8 @@ class Options:
     """Options of the backend: ``torch.compile(model, backend="npu", options={"passes": "cpu"})``.
 
     Attributes:
-        passes: As for `IRExecutor`; where gradients are recorded, ``"auto"`` is ``"default"``.
-        backend: As for `IRExecutor`.
+        passes: As for `IRExecutor`; but ``"auto"`` is ``"default"``: weights are inputs, so none is packed.
+        backend: As for `IRExecutor`; ATen where gradients are recorded and none is given.
         threads: As for `IRExecutor`.
         fallback: Let PyTorch run FX graphs that cannot be converted, with a `FallbackWarning`; else it is
             an error.
@@ -117,14 +117,17 @@ def _compile(
     module: GraphModule, name: str, options: Options, device: torch.device | None
 ) -> Callable[..., Any]:
     """Return a callable that runs a functional FX graph."""
-    is_exact = options.passes == AUTO and name != _INFERENCE
+    passes, backend = options.passes, options.backend
+    if passes == AUTO:
+        passes = "default"
+        backend = AUTO if backend is None and name == _INFERENCE else backend
     try:
         with without_modes():
             graph = convert_graph_module(module, name=name)
             executor = IRExecutor(
                 graph,
-                passes="default" if is_exact else options.passes,
-                backend=options.backend,
+                passes=passes,
+                backend=backend,
                 device=device,
                 threads=options.threads,
             )
