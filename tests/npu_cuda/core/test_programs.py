@@ -30,7 +30,8 @@ def test_a_program_computes_what_numpy_does(case: RandomProgram, rounds: int) ->
         program.run()
 
     for found, wanted in zip(values, expected, strict=True):
-        np.testing.assert_allclose(found, wanted, rtol=1e-5)
+        # Terms of products may cancel: the error of a sum is relative to the largest numbers.
+        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5 * np.abs(wanted).max(initial=0))
 
 
 def test_a_slot_can_be_bound_again() -> None:
