@@ -13,6 +13,11 @@ from npu_runtime import IRExecutor
 PRICED = HostBackend().by_cost()
 
 
+class Product(nn.Module):
+    def forward(self, a: Tensor, b: Tensor) -> Tensor:
+        return a @ b
+
+
 def nodes_by_backend(model: nn.Module, *args: Tensor, passes: str = "default") -> dict[str, set[str]]:
     """Return the ops of each backend."""
     graph = extract_ir(model.eval(), args)
@@ -35,12 +40,36 @@ def test_a_lone_small_op_is_not_worth_a_call() -> None:
     assert nodes_by_backend(nn.ReLU(), torch.randn(8)) == {"aten": {"relu"}}
 
 
+def test_a_lone_small_layer_stays_where_its_weights_are_packed_for() -> None:
+    found = nodes_by_backend(nn.Linear(4, 4), torch.randn(1, 4), passes="host")
+
+    assert found == {"host": {"packed_linear"}}
+
+
 @pytest.mark.smoke
 def test_many_small_ops_are() -> None:
     layers = nn.Sequential(*(nn.Linear(16, 16) for _ in range(16)))
 
     assert nodes_by_backend(layers, torch.randn(1, 16)) == {"host": {"linear"}}
     assert nodes_by_backend(layers, torch.randn(1, 16), passes="host") == {"host": {"packed_linear"}}
+
+
+def test_an_executor_that_is_told_nothing_packs_for_host() -> None:
+    layers = nn.Sequential(*(nn.Linear(16, 16) for _ in range(16))).eval()
+    x = torch.randn(1, 16)
+
+    (part,) = IRExecutor(extract_ir(layers, (x,)), layers.state_dict()).lowered.partitions
+
+    assert part.partition.backend.name == "host"
+    assert {node.op_type for node in part.partition.nodes} == {"npu.packed_linear.default"}
+
+
+def test_a_large_matrix_that_is_copied_for_few_rows_stays_with_aten() -> None:
+    few, many = torch.randn(4, 512), torch.randn(512, 512) / 5  # products of about 1
+
+    assert nodes_by_backend(Product(), few, torch.randn(512, 2048) / 20) == {"aten": {"matmul"}}
+    assert nodes_by_backend(Product(), many, many.flip(0)) == {"host": {"matmul"}}
+    assert nodes_by_backend(Product(), many.double(), many.double()) == {"aten": {"matmul"}}
 
 
 def test_a_large_op_is() -> None:
@@ -63,11 +92,6 @@ def test_an_axis_of_strided_elements_costs_more() -> None:
     assert rows is not None
     assert columns is not None
     assert columns > 2 * rows
-
-
-class Product(nn.Module):
-    def forward(self, a: Tensor, b: Tensor) -> Tensor:
-        return a @ b
 
 
 def test_products_cost_what_they_compute() -> None:

@@ -84,14 +84,15 @@ def test_runs_one_after_another_use_one_program_and_let_their_memory_go() -> Non
 def test_a_program_that_has_let_its_tensors_go_wants_them_again() -> None:
     _, made = prepared()
     inputs = [torch.ones(33), torch.ones(33)]
-    HOST.run(made, inputs)
+    (expected,) = HOST.run(made, inputs)
     (instances,) = made._idle.values()
 
     for use in (instances[0].native.run, instances[0].native.capture):
         with refused(r"slot 0 \('x'\) was bound by call\(\), which has let .* go"):
             use()
-    instances[0].bind(made.feeds, [*inputs, torch.empty(33)])
+    instances[0].bind(made.feeds, [*inputs, result := torch.zeros(33)])
     instances[0].native.run()
+    assert torch.equal(result, expected)
 
 
 def test_a_kernel_that_does_not_exist_is_refused_with_the_node() -> None:

@@ -217,6 +217,26 @@ def test_options_reach_the_executor(monkeypatch: pytest.MonkeyPatch) -> None:
     assert given == {"passes": "elim-identity", "backend": None, "device": device, "threads": 1}
 
 
+@pytest.mark.parametrize(("records", "backend"), [(False, "auto"), (True, None)])
+def test_without_options_the_fastest_backend_runs_inference(
+    monkeypatch: pytest.MonkeyPatch, records: bool, backend: str | None
+) -> None:
+    given = []
+    executor = npu_runtime.interop.dynamo.IRExecutor
+
+    def watched(graph: Any, **kwargs: Any) -> Any:
+        given.append((kwargs["passes"], kwargs["backend"]))
+        return executor(graph, **kwargs)
+
+    torch._dynamo.reset()
+    monkeypatch.setattr(npu_runtime.interop.dynamo, "IRExecutor", watched)
+    x = torch.ones(2, requires_grad=records)
+
+    torch.compile(lambda x: x * x, backend="npu", fullgraph=True)(x)
+
+    assert {*given} == {("default", backend)}
+
+
 def _refuse(*_: Any, **__: Any) -> Any:
     raise ConversionError("the test says no", where="node 'sin'")
 
