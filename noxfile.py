@@ -165,7 +165,7 @@ def bench_cuda(session: nox.Session) -> None:
 
 @nox.session
 def native(session: nox.Session) -> None:
-    """Build npu-cuda in its modes and check each; nox -s native -- asan on builds only these two.
+    """Build npu-cuda in its modes and check each; nox -s native -- wide on builds only these two.
 
     --update writes what the kernels use into kernel-resources.txt. What needs nvcc is left out where there
     is none, and said to be; with --require-nvcc it is an error.
@@ -208,15 +208,16 @@ def torch_versions(session: nox.Session, torch: str) -> None:
 
 
 def built(session: nox.Session) -> str:
-    """Return the npu-cuda wheel that `native` built with nvcc, if no source is newer; else the sources."""
-    wheels = list(Path("build/native/on").glob("*.whl"))
+    """Return a wheel of npu-cuda that `native` built with nvcc, if no source is newer; else the sources."""
+    wheels = [path for mode in ("on", "quick") for path in Path("build/native", mode).glob("*.whl")]
     sources = [path for path in Path(NATIVE).rglob("*") if path.is_file() and "__pycache__" not in path.parts]
-    is_newest = wheels and all(path.stat().st_mtime < wheels[0].stat().st_mtime for path in sources)
-    if not is_newest:
+    changed = max(path.stat().st_mtime for path in sources)
+    usable = [wheel for wheel in wheels if wheel.stat().st_mtime > changed]
+    if not usable:
         return NATIVE
     # pip takes a wheel of the version that is installed for the same.
     session.run_install("python", "-m", "pip", "uninstall", "-y", "-q", "npu-cuda")
-    return str(wheels[0])
+    return str(usable[0])
 
 
 def editable() -> list[str]:
@@ -225,5 +226,8 @@ def editable() -> list[str]:
 
 
 def install(session: nox.Session, *requirements: str) -> None:
-    """Install the requirements in the versions of constraints.txt, those of isolated builds, too."""
-    session.install("-c", CONSTRAINTS, *requirements, env=BUILD_CONSTRAINTS)
+    """Install the requirements in the versions of constraints.txt, those of isolated builds, too.
+
+    Python compiles what it imports; pip would compile all of PyTorch, which takes longer than to unpack it.
+    """
+    session.install("--no-compile", "-c", CONSTRAINTS, *requirements, env=BUILD_CONSTRAINTS)

@@ -2,9 +2,14 @@
 
     off      the host alone                              some tests
     on       nvcc, for every architecture of a release   registers and spills, symbols, size
-    asan     CUDA on the CPU, with AddressSanitizer      the tests that use devices
-    wide     asan with AVX-512; when it is asked for     the same
-    emulate  CUDA on the CPU; when it is asked for       the same
+    wide     CUDA on the CPU, with AddressSanitizer      the tests that use devices
+
+and, when it is asked for,
+
+    quick    on with kernels that compile quickly        symbols
+    asan     wide without AVX2 and AVX-512               the tests that use devices
+    emulate  wide without AddressSanitizer               the tests that use devices
+
 
 It needs what builds and tests the package in the environment of the Python that runs it. Where CMake finds
 no nvcc, or no headers of CUDA, modes are left out, which is said at the end; with ``--require-nvcc`` that
@@ -33,11 +38,12 @@ MOST_BYTES = 8_000_000  # of a wheel with the architectures of a release
 DEFINES = {
     "off": {"NPU_CUDA": "OFF", "NPU_PRECOMPILE": "ON", "CMAKE_CXX_FLAGS_DEBUG": "-O0"},  # without -g
     "on": {"NPU_CUDA": "ON", "NPU_PTXAS_VERBOSE": "ON"},
-    "asan": {"NPU_CUDA": "EMULATE", "NPU_PRECOMPILE": "ON", "NPU_ASAN": "ON", "NPU_WITHOUT_AVX512": "ON"},
+    "quick": {"NPU_CUDA": "ON", "NPU_QUICK_KERNELS": "ON"},
+    "asan": {"NPU_CUDA": "EMULATE", "NPU_PRECOMPILE": "ON", "NPU_ASAN": "ON", "NPU_NARROW": "ON"},
     "wide": {"NPU_CUDA": "EMULATE", "NPU_PRECOMPILE": "ON", "NPU_ASAN": "ON"},
     "emulate": {"NPU_CUDA": "EMULATE", "NPU_PRECOMPILE": "ON"},
 }
-USUAL = ("off", "on", "asan")
+USUAL = ("off", "on", "wide")
 TYPES = {"off": "Debug"}  # it builds quickest, and `on` has the same code optimized
 # Of the tests in tests/npu_cuda: ``nox -s tests`` runs all of them, with the build that fits the machine.
 # Without a GPU that is one for the host; what is run in a mode here is what the mode changes.
@@ -181,6 +187,10 @@ def check_cuda(mode: str, log: str, options: argparse.Namespace) -> None:
         wrong.append(f"the wheel has {size} bytes; at most {MOST_BYTES} are allowed")
     if wrong:
         raise BuildError("\n".join(wrong))
+    check_package(mode, log, options)
+
+
+def check_package(mode: str, _log: str, _options: argparse.Namespace) -> None:
     run_tests(mode, ("test_packaging.py",))  # ``nox -s tests`` runs the others with this very build
 
 
@@ -190,6 +200,7 @@ CHECKS: dict[str, Callable[[str, str, argparse.Namespace], None]] = {
     "asan": check_memory,
     "wide": check_memory,
     "on": check_cuda,
+    "quick": check_package,
 }
 
 

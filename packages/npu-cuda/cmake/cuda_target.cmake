@@ -3,8 +3,8 @@ if(NPU_WITH_CUDA)
   target_compile_definitions(_C PRIVATE NPU_WITH_CUDA)
 endif()
 
-if(NPU_WITHOUT_AVX512)
-  target_compile_definitions(_C PRIVATE NPU_WITHOUT_AVX512)
+if(NPU_NARROW)
+  target_compile_definitions(_C PRIVATE NPU_NARROW)
 endif()
 
 if(NPU_MODE STREQUAL "ON")
@@ -13,9 +13,12 @@ if(NPU_MODE STREQUAL "ON")
   if(CMAKE_CUDA_COMPILER_VERSION VERSION_GREATER_EQUAL 12.8)  # drivers since 12.4 unpack it
     target_compile_options(_C PRIVATE "$<$<COMPILE_LANGUAGE:CUDA>:--compress-mode=size>")
   endif()
-  # Their host code checks calls and launches kernels, a thousand times: to optimize it takes longer than to compile
-  # the kernels, and a launch takes the same time.
-  target_compile_options(_C PRIVATE "$<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-O1>")
+  # Their host code checks calls and launches kernels, a thousand times: optimized, a launch takes the same time. Said to
+  # nvcc, which passes its own level behind that of -Xcompiler; kernels are optimized whatever it is.
+  string(REPLACE "-O3" "-O1" CMAKE_CUDA_FLAGS_RELEASE "${CMAKE_CUDA_FLAGS_RELEASE}")
+  if(NPU_QUICK_KERNELS)
+    target_compile_options(_C PRIVATE "$<$<COMPILE_LANGUAGE:CUDA>:--Ofast-compile=max>")
+  endif()
   # Numbers are rounded as the expressions say, so that a chain that is compiled at run time gives the same bits.
   file(GLOB POINTWISE CONFIGURE_DEPENDS csrc/ops/pointwise/*.cu)
   set_source_files_properties(${POINTWISE} PROPERTIES COMPILE_OPTIONS "--fmad=false")

@@ -12,7 +12,10 @@ int most_vector_bytes();
 // Of the vectors that are used.
 int vector_bytes();
 
-#if defined(__x86_64__)
+#if defined(__x86_64__) && defined(NPU_NARROW)
+constexpr bool has_avx2() { return false; }
+constexpr bool has_avx512() { return false; }
+#elif defined(__x86_64__)
 inline bool has_avx2() {
   static const bool has = most_vector_bytes() >= 32 && __builtin_cpu_supports("avx2") &&
                           __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2") &&
@@ -20,9 +23,6 @@ inline bool has_avx2() {
   return has;
 }
 
-#if defined(NPU_WITHOUT_AVX512)
-constexpr bool has_avx512() { return false; }
-#else
 inline bool has_avx512() {
   static const bool has = most_vector_bytes() >= 64 && has_avx2() && __builtin_cpu_supports("avx512f") &&
                           __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
@@ -31,6 +31,7 @@ inline bool has_avx512() {
 }
 #endif
 
+#if defined(__x86_64__)
 template <class Loop, class... Args>
 [[gnu::target("avx2,fma,bmi2,f16c"), gnu::noinline]] void run_with_avx2(Args... args) {
   Loop::run(args...);

@@ -31,7 +31,7 @@ class TensorLayout:
     shift: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Case:
     """A valid call.
 

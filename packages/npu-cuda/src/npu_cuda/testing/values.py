@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from itertools import product
 from math import prod
 from typing import Any
@@ -55,6 +56,7 @@ def special_count(arity: int) -> int:
     return int(len(special_values("float32")) ** arity)
 
 
+@lru_cache(maxsize=1)  # a case is called in many ways
 def inputs_of(case: Case) -> list[Array]:
     """Return the values of each input, representable in the dtype of its layout."""
     if case.special:
