@@ -11,16 +11,7 @@ import torch
 
 import npu_ir
 from npu_ir import ConversionError, Graph
-from tests.ops.cases import (
-    FUNCTION,
-    IN_PLACE,
-    IN_PLACE_INSIDE,
-    OUT,
-    Budget,
-    Call,
-    calls_of,
-    operators,
-)
+from tests.ops.cases import FUNCTION, IN_PLACE, IN_PLACE_INSIDE, OUT, Budget, Call, calls_of, operators
 from tests.ops.pipe import Verdict, execute, judge
 from tests.ops.report import format_report
 from tests.ops.run_all import RUN
@@ -45,10 +36,7 @@ OPERATORS = """
     split_with_sizes squeeze_copy stft sum tensor_split topk triu unbind unfold uniform view where
 """.split()  # noqa: SIM905 - seventy strings, one to a line, would read no better
 # The operators above for some of whose calls torch.export has no program.
-LIMITED = {
-    "as_strided": Outcome.EXPORT_REFUSES,
-    "tensor_split": Outcome.EXPORT_REFUSES,
-}
+LIMITED = {"as_strided": Outcome.EXPORT_REFUSES, "tensor_split": Outcome.EXPORT_REFUSES}
 
 
 @pytest.mark.parametrize("name", thin(OPERATORS, 24))

@@ -17,12 +17,7 @@ from benchmarks.models import UNet
 from npu_passes.ops.fused import ADD_LAYER_NORM, ADD_RMS_NORM, LINEAR_ACTIVATION
 from tests.pass_models.convnets import MobileNetV3, with_random_norms
 
-FUSED = (
-    "aten.scaled_dot_product_attention.default",
-    ADD_LAYER_NORM,
-    ADD_RMS_NORM,
-    LINEAR_ACTIVATION,
-)
+FUSED = ("aten.scaled_dot_product_attention.default", ADD_LAYER_NORM, ADD_RMS_NORM, LINEAR_ACTIVATION)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from npu_ir import (
-    Graph,
-    TensorType,
-    parse_ir,
-)
+from npu_ir import Graph, TensorType, parse_ir
 
 F32 = TensorType((2,), torch.float32)
 CPU = torch.device("cpu")

@@ -72,10 +72,7 @@ OPEN = TensorType((symbol("n"),), torch.float32)
             "no symbol n is declared",
         ),
         "prologue": (_impure_prologue, "'dropout' is in the prologue, but"),
-        "call": (
-            lambda g: (g.set_call(g.inputs), g.add_input("more", F32)),
-            "the call must use every input",
-        ),
+        "call": (lambda g: (g.set_call(g.inputs), g.add_input("more", F32)), "the call must use every input"),
         "weight": (lambda g: (g.add_symbol("n"), g.add_parameter("open", OPEN)), "its sizes are integers"),
     },
 )

@@ -8,14 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from npu_ir import (
-    ExecutionError,
-    Graph,
-    Interpreter,
-    TensorType,
-    WeightError,
-    execute_ir,
-)
+from npu_ir import ExecutionError, Graph, Interpreter, TensorType, WeightError, execute_ir
 from npu_ir.core.tensor_bytes import same_data
 from tests.support.rows import each_row
 from tests.support.small_programs import ADD, CONSTANTS, F32, WEIGHTS, program, tensor

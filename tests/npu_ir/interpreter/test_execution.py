@@ -13,11 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from npu_ir import (
-    Interpreter,
-    TensorType,
-    execute_ir,
-)
+from npu_ir import Interpreter, TensorType, execute_ir
 from tests.support.corpus.dtypes import float64_default
 from tests.support.rows import each_row
 from tests.support.small_programs import ADD, CONSTANTS, CPU, WEIGHTS, program, tensor

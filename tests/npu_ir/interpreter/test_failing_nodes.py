@@ -8,13 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from npu_ir import (
-    ExecutionError,
-    Graph,
-    GraphError,
-    Provenance,
-    execute_ir,
-)
+from npu_ir import ExecutionError, Graph, GraphError, Provenance, execute_ir
 from npu_ir.ops.execution import execute_node
 from tests.support.registration import registered
 from tests.support.rows import each_row

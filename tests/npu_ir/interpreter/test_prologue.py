@@ -7,15 +7,7 @@ import weakref
 import pytest
 import torch
 
-from npu_ir import (
-    ExecutionError,
-    Graph,
-    Interpreter,
-    execute_ir,
-    extract_ir,
-    parse_ir,
-    verify_ir,
-)
+from npu_ir import ExecutionError, Graph, Interpreter, execute_ir, extract_ir, parse_ir, verify_ir
 from tests.support.corpus.case import Holding
 from tests.support.corpus.dtypes import float64_default
 

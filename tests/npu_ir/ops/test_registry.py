@@ -15,12 +15,7 @@ import pytest
 import torch
 
 from npu_ir import ConversionError, RegistryError, execute_ir, extract_ir, list_registered_ops, parse_ir
-from npu_ir.ops import (
-    register_conversion,
-    register_executor,
-    unregister_conversion,
-    unregister_executor,
-)
+from npu_ir.ops import register_conversion, register_executor, unregister_conversion, unregister_executor
 from npu_ir.plugins.op_registry import Entry, OpRegistry
 from tests.support.corpus.case import Function
 from tests.support.rows import each_row

@@ -11,10 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from npu_ir import (
-    GraphError,
-    ParseError,
-)
+from npu_ir import GraphError, ParseError
 from npu_ir.serial.parser import parse_dim
 from npu_ir.symbolic.constraints import RELATIONS, Constraint, Range
 from npu_ir.symbolic.expressions import Expr, call, substitute_symbols, symbol, symbols_in

@@ -181,10 +181,7 @@ def test_explain_shows_rewrites_and_says_refusals_for_one_reason_once(capsys: Ca
     made_in_regions = capsys.readouterr().out.split("\n\n")[0]
 
     assert cells(made) == ["rewrite by rule nodes made", "clamp to-clamp relu_2 clamp"]
-    assert cells(refused) == [
-        "refused by rule nodes because",
-        "clamp to-clamp relu, relu_1 it is to be kept",
-    ]
+    assert cells(refused) == ["refused by rule nodes because", "clamp to-clamp relu, relu_1 it is to be kept"]
     nodes = [row.split()[2] for row in cells(made_in_regions)[1:]]
     assert nodes == ["cond.true_fn/relu", "cond.false_fn/relu"]
 

@@ -47,10 +47,7 @@ def test_an_op_with_several_outputs_gives_all_of_them(graph: Graph) -> None:
     with SCRATCH.rewrite(graph, "rule", relu) as edit:
         values, indices = edit.calls("aten.topk.default", relu.inputs[0], 2)
 
-    assert (values.type, indices.type) == (
-        TensorType((2, 2), torch.float32),
-        TensorType((2, 2), torch.int64),
-    )
+    assert (values.type, indices.type) == (TensorType((2, 2), torch.float32), TensorType((2, 2), torch.int64))
 
 
 def test_an_op_that_pytorch_does_not_know_takes_values_by_position(graph: Graph) -> None:

@@ -195,10 +195,7 @@ def test_an_op_that_is_not_there_is_refused(subtests: pytest.Subtests) -> None:
     rows = [
         ({"ops": ("aten.linear.default", "aten.nope.default")}, missing),
         ({"keep": ("aten.nope.default",)}, missing),
-        (
-            {"ops": ("prims.add.default",)},
-            r"does not decompose prims.add.default: only ops of aten and npu",
-        ),
+        ({"ops": ("prims.add.default",)}, r"does not decompose prims.add.default: only ops of aten and npu"),
     ]
     for options, message in rows:
         with subtests.test(options=options), pytest.raises(PassError, match=message):

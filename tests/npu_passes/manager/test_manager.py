@@ -294,10 +294,7 @@ def looks(self: Pass, graph: Graph) -> str | None:
 FAULTS = [
     (BreakShapes(), r"(?s)break-shapes broke the graph: .*'nonsense'.*rewrite 'mark' of d"),
     (Failing(), r"(?s)failing: attempt failed: .*cannot stand for.*at: node 'a'"),
-    (
-        Failing(inside=False),
-        r"(?s)failing\{inside=false\} failed: ValueError: no luck.*graph 'chain'",
-    ),
+    (Failing(inside=False), r"(?s)failing\{inside=false\} failed: ValueError: no luck.*graph 'chain'"),
     (Liar(), "returned False, but it edited the graph"),
     (Liar(edits=False, says=True), "returned True, but it changed nothing"),
     (pass_that(lambda self, graph: None), "sample returned None"),

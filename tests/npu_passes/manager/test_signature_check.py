@@ -52,18 +52,12 @@ CHANGES = [
         lambda graph: graph.add_parameter("w2", graph.inputs[0].tensor_type),
         "it needs a weight 'w2', which no checkpoint has",
     ),
-    (
-        lambda graph: graph.set_outputs([graph.value("b"), 3]),
-        "it returns a list of 2; before, a tuple of 2",
-    ),
+    (lambda graph: graph.set_outputs([graph.value("b"), 3]), "it returns a list of 2; before, a tuple of 2"),
     (
         lambda graph: graph.set_outputs((graph.value("b"), 3, graph.inputs[0])),
         r"it returns result\[0\], result\[1\], result\[2\]; before",
     ),
-    (
-        lambda graph: graph.set_outputs((graph.value("b"), 4)),
-        r"it returns 4 as result\[1\]; before, 3",
-    ),
+    (lambda graph: graph.set_outputs((graph.value("b"), 4)), r"it returns 4 as result\[1\]; before, 3"),
     (return_another_type, r"returns %sum: f32\[\] as result\[0\]; before, %b"),
 ]
 

@@ -11,15 +11,7 @@ from torch import Tensor
 from npu_ir import execute_ir, extract_ir
 from npu_passes import PassManager
 from npu_passes.core.edit import Edit
-from npu_passes.patterns import (
-    Match,
-    Rule,
-    aten,
-    attr,
-    commutative,
-    output,
-    shared,
-)
+from npu_passes.patterns import Match, Rule, aten, attr, commutative, output, shared
 from tests.support.passes.folding_cases import Call
 from tests.support.passes.pattern_cases import (
     DOUBLE_NEG,
@@ -47,11 +39,7 @@ def exponential(edit: Edit, match: Match) -> Any:
 ONCE_MORE = Rule("double-neg", neg(shared(neg(x))), x)
 EXP = aten.exp.default(x)
 REPLACEMENTS = {
-    "a call": (
-        lambda a, b: a + b.neg(),
-        Rule("sub", commutative(add(x, neg(y))), sub(x, y)),
-        ["sub.Tensor"],
-    ),
+    "a call": (lambda a, b: a + b.neg(), Rule("sub", commutative(add(x, neg(y))), sub(x, y)), ["sub.Tensor"]),
     "a wildcard": (lambda a: a.neg().neg().relu(), DOUBLE_NEG, ["relu.default"]),
     "nested calls and a list": (
         lambda a, b: torch.cat([a, b], 1).relu(),
@@ -96,11 +84,7 @@ REPLACEMENTS = {
         ONCE_MORE,
         ["neg.default", "relu.default"],
     ),
-    "what is shared and read by nothing else": (
-        lambda a: a.neg().neg().relu(),
-        ONCE_MORE,
-        ["relu.default"],
-    ),
+    "what is shared and read by nothing else": (lambda a: a.neg().neg().relu(), ONCE_MORE, ["relu.default"]),
     "the order that is not refused": (
         lambda a, b: a * 3 + b * 2,
         Rule(

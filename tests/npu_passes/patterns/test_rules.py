@@ -11,15 +11,7 @@ from torch import Tensor, nn
 from npu_ir import Graph, extract_ir
 from npu_passes import PassError, PassManager
 from npu_passes.core.edit import Edit
-from npu_passes.patterns import (
-    Match,
-    PatternPass,
-    Rule,
-    aten,
-    attr,
-    op,
-    var,
-)
+from npu_passes.patterns import Match, PatternPass, Rule, aten, attr, op, var
 from npu_passes.testing import check_pass
 from tests.support.passes.folding_cases import Call
 from tests.support.passes.pattern_cases import (

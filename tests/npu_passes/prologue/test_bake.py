@@ -8,11 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from npu_ir import (
-    WeightError,
-    execute_ir,
-    extract_ir,
-)
+from npu_ir import WeightError, execute_ir, extract_ir
 from npu_ir.core.tensor_bytes import same_data
 from npu_passes import PassManager, bake
 from tests.support.passes.folding_cases import FOLDING, Call, folded, op_types, trained

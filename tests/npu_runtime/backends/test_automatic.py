@@ -95,11 +95,7 @@ def test_an_executor_that_is_told_nothing_takes_what_suits() -> None:
     [
         ("by_cost", "fast", "answers 'fast' where .*competes for it\n  at: class .*\n  fix: by_cost"),
         ("by_cost", Sound(), "answers <.* where it should say what competes for it"),
-        (
-            "pipeline",
-            "magic",
-            "answers 'magic' where .*suits it\n  at: .*\n  fix: pipeline.. returns one of",
-        ),
+        ("pipeline", "magic", "answers 'magic' where .*suits it\n  at: .*\n  fix: pipeline.. returns one of"),
         ("pipeline", None, "answers None where it should say which pipeline suits it"),
     ],
 )

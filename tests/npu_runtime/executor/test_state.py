@@ -11,14 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn, ones, randn, zeros
 
-from npu_ir import (
-    ConversionError,
-    ExecutionError,
-    GraphError,
-    WeightError,
-    extract_ir,
-    parse_ir,
-)
+from npu_ir import ConversionError, ExecutionError, GraphError, WeightError, extract_ir, parse_ir
 from npu_runtime import IRExecutor, to_exported_program
 from npu_runtime.planned import plan
 from tests.support.corpus.case import Function

@@ -14,14 +14,7 @@ import torch
 from torch import nn
 from torch.export import Dim, ExportedProgram
 
-from npu_ir import (
-    ConversionError,
-    Graph,
-    WeightError,
-    convert_exported_program,
-    extract_ir,
-    parse_ir,
-)
+from npu_ir import ConversionError, Graph, WeightError, convert_exported_program, extract_ir, parse_ir
 from npu_passes import bake, optimize
 from npu_runtime import to_exported_program, to_torch
 from tests.support.corpus.case import Function

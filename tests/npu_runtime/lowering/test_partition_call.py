@@ -92,8 +92,7 @@ def test_a_backend_that_fails_while_it_runs_is_told_with_the_node_and_what_it_wa
     executor = IRExecutor(extract_ir(TURNED, (x,)), backend=Fails(ops=["aten.relu.default"]), passes=None)
 
     with pytest.raises(
-        ExecutionError,
-        match="backend 'some' failed: ValueError: out of luck\n  at: node 'relu'.*\n.*f32",
+        ExecutionError, match="backend 'some' failed: ValueError: out of luck\n  at: node 'relu'.*\n.*f32"
     ):
         executor(x)
 

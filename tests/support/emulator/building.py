@@ -21,16 +21,7 @@ SCENARIOS = ROOT / "tests" / "npu_cuda" / "cuda" / "scenarios"
 # The flags that csrc/emulator/emulator_control.h names; debug information only where the sanitizer shows
 # lines.
 FLAGS = [
-    *(
-        "-std=c++20",
-        "-Wall",
-        "-Wextra",
-        "-Wpedantic",
-        "-Werror",
-        "-DNPU_WITH_CUDA",
-        "-DNPU_EMULATE",
-        "-fPIC",
-    ),
+    *("-std=c++20", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-DNPU_WITH_CUDA", "-DNPU_EMULATE", "-fPIC"),
     *("-fno-strict-aliasing", "-ffp-contract=off", "-fno-gnu-unique"),
     *("-I", str(CSRC), "-I", str(PACKAGE / "src" / "npu_cuda" / "include")),
 ]

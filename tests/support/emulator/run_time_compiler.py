@@ -27,11 +27,7 @@ def environment(cache: Path | str = "off") -> dict[str, str]:
     Args:
         cache: The folder to keep them in.
     """
-    return {
-        "NPU_NVRTC": str(library()),
-        "NPU_FAKE_NVRTC_HEADER": str(HEADER),
-        "NPU_CUDA_CACHE": str(cache),
-    }
+    return {"NPU_NVRTC": str(library()), "NPU_FAKE_NVRTC_HEADER": str(HEADER), "NPU_CUDA_CACHE": str(cache)}
 
 
 @pytest.fixture

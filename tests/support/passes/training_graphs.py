@@ -32,10 +32,7 @@ _SGD: Mapping[str, tuple[type[optim.Optimizer], dict[str, Any]]] = {
     "sgd, momentum": (optim.SGD, {"momentum": 0.9}),
     "sgd, dampening": (optim.SGD, {"momentum": 0.9, "dampening": 0.3, "weight_decay": 0.1}),
     "sgd, nesterov": (optim.SGD, {"momentum": 0.9, "nesterov": True}),
-    "sgd, all": (
-        optim.SGD,
-        {"momentum": 0.9, "nesterov": True, "weight_decay": 0.1, "maximize": True},
-    ),
+    "sgd, all": (optim.SGD, {"momentum": 0.9, "nesterov": True, "weight_decay": 0.1, "maximize": True}),
 }
 KINDS = {**_ADAM, **_SGD}
 _NUMBERS = {"0": 0.9, "1": 0.99, "eps": 1e-6, "weight_decay": 0.1, "momentum": 0.8, "dampening": 0.2}

@@ -38,10 +38,7 @@ class ConvNet(nn.Module):
     def __init__(self, bias: bool = False) -> None:
         super().__init__()
         self.conv1, self.norm1 = nn.Conv2d(3, 8, 3, bias=bias), nn.BatchNorm2d(8)
-        self.conv2, self.norm2 = (
-            nn.Conv2d(8, 12, 3, stride=2, padding=1, bias=False),
-            nn.BatchNorm2d(12),
-        )
+        self.conv2, self.norm2 = (nn.Conv2d(8, 12, 3, stride=2, padding=1, bias=False), nn.BatchNorm2d(12))
         self.head = nn.Linear(12, 5)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:

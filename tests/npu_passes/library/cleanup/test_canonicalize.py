@@ -351,10 +351,7 @@ OPEN = {
     "unflatten": (lambda x: x.unflatten(1, (3, 1)), ("reshape.default", {"shape": [-1, 3, 1]})),
     "t": (lambda x: x.t(), ("permute.default", {"dims": [1, 0]})),
     # A size of zero tells no other.
-    "empty": (
-        lambda x: x[:, :0].reshape(x.shape[0], 0, 2),
-        ("reshape.default", {"shape": [None, 0, 2]}),
-    ),
+    "empty": (lambda x: x[:, :0].reshape(x.shape[0], 0, 2), ("reshape.default", {"shape": [None, 0, 2]})),
 }
 
 

@@ -12,11 +12,7 @@ from torch.nn import functional as F
 from npu_ir import execute_ir
 from npu_passes import PassError, PassManager
 from npu_passes.library import FuseLinearBackward
-from npu_passes.ops.fused import (
-    ACTIVATION_GRADIENTS,
-    LINEAR_ACTIVATION_BACKWARD,
-    LINEAR_BACKWARD,
-)
+from npu_passes.ops.fused import ACTIVATION_GRADIENTS, LINEAR_ACTIVATION_BACKWARD, LINEAR_BACKWARD
 from tests.support.passes.folding_cases import Call
 from tests.support.passes.pattern_cases import capture
 from tests.support.passes.step_cases import Step, assert_equal, count, refusals, rewritten

@@ -16,15 +16,7 @@ from npu_passes.library.training.scalars_to_tensors import ScalarsToTensors, ten
 from npu_passes.manager.checked_mode import relative_error
 from npu_passes.testing import check_pass
 from tests.support.passes.pattern_cases import reasons
-from tests.support.passes.training_graphs import (
-    KINDS,
-    call_of,
-    data_of,
-    ops,
-    step_graph,
-    trained,
-    weights_of,
-)
+from tests.support.passes.training_graphs import KINDS, call_of, data_of, ops, step_graph, trained, weights_of
 from tests.support.small_programs import program
 
 BOUNDARY = "aten.scalar_tensor.default"

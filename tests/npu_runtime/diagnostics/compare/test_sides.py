@@ -12,14 +12,7 @@ from npu_ir import VerificationError, extract_ir, parse_ir
 from npu_passes import PassManager
 from npu_runtime.diagnostics.compare import after_pass, compare
 from npu_runtime.executor.executor import IRExecutor
-from tests.npu_runtime.diagnostics.compare.cases import (
-    RELU,
-    Block,
-    Counting,
-    ReluToNeg,
-    divergence,
-    graph_of,
-)
+from tests.npu_runtime.diagnostics.compare.cases import RELU, Block, Counting, ReluToNeg, divergence, graph_of
 from tests.support.corpus.case import Function
 
 
