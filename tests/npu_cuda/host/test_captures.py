@@ -106,20 +106,14 @@ REFUSED: dict[str, tuple[Callable[[int], object], str]] = {
     "memory": (allocate, rf"host: allocate\(16 bytes\) {IMPOSSIBLE}"),
     "waiting": (lambda _: _C.synchronize("host"), f"host: waiting for a stream {IMPOSSIBLE}"),
     "waiting for it": (lambda s: _C.synchronize("host", s), f"host: waiting for a stream {IMPOSSIBLE}"),
-    "the capture of a program": (
-        lambda _: doubling_program(ONES).capture(),
-        f"host: a second capture {IMPOSSIBLE}",
-    ),
-    "a second capture": (
-        lambda _: _C.graph_begin("host"),
-        "a graph is being captured on host already: end or abort it first",
-    ),
+    "the capture of a program": (lambda _: doubling_program(ONES).capture(),
+        f"host: a second capture {IMPOSSIBLE}"),
+    "a second capture": (lambda _: _C.graph_begin("host"),
+        "a graph is being captured on host already: end or abort it first"),
     "a graph": (lambda s: GRAPH.launch(1, s), "a graph does not become part of another one"),
-    "a call without a kernel": (
-        lambda s: _C.op_call(1, [ONES], [np.zeros(3, int)], stream_handle=s),
-        "no kernel of EltwiseRelu",
-    ),
-}
+    "a call without a kernel": (lambda s: _C.op_call(1, [ONES], [np.zeros(3, int)], stream_handle=s),
+        "no kernel of EltwiseRelu"),
+}  # fmt: skip
 
 
 @each_row("action, text", REFUSED)

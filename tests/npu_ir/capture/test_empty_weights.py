@@ -206,20 +206,12 @@ def test_a_wrapped_input_is_refused() -> None:
         extract_ir(Using(ones(4, 4), lambda w, x: x @ w), (scaled(),))
 
 
-@each_row(
-    "function, message",
-    {
-        "a result": (lambda w, x: (w, x), "output works on 'w' as a whole, which is a tensor subclass"),
-        "a branch": (
-            lambda w, x: torch.cond(x.sum() > 0, lambda x: x @ w, lambda x: x - w, (x,)),
-            "cond works on 'w' as a whole, which is a tensor subclass",
-        ),
-        "an op it does not take apart itself": (
-            lambda w, x: w + x,
-            r"aten.add.Tensor works on 'w' as a whole",
-        ),
-    },
-)
+@each_row("function, message", {
+    "a result": (lambda w, x: (w, x), "output works on 'w' as a whole, which is a tensor subclass"),
+    "a branch": (lambda w, x: torch.cond(x.sum() > 0, lambda x: x @ w, lambda x: x - w, (x,)),
+        "cond works on 'w' as a whole, which is a tensor subclass"),
+    "an op it does not take apart itself": (lambda w, x: w + x, r"aten.add.Tensor works on 'w' as a whole"),
+})  # fmt: skip
 def test_a_wrapped_parameter_as_a_whole_is_refused(function: Any, message: str) -> None:
     with pytest.raises(
         ConversionError, match=message + r"[\s\S]*fix: .*: not inside of control flow, nor as a result"

@@ -75,13 +75,10 @@ def torch_log() -> Any:
         log.removeHandler(handler)
 
 
-@pytest.mark.parametrize(
-    ("model", "size", "where"),
-    [
-        pytest.param(nn.Sequential(nn.ReLU(), nn.Linear(2, 1)), 3, r"1 \(Linear\)", id="shape"),
-        pytest.param(Branching(), 3, r"test_export_messages.py:\d+", id="branch"),
-    ],
-)
+@pytest.mark.parametrize(("model", "size", "where"), [
+    pytest.param(nn.Sequential(nn.ReLU(), nn.Linear(2, 1)), 3, r"1 \(Linear\)", id="shape"),
+    pytest.param(Branching(), 3, r"test_export_messages.py:\d+", id="branch"),
+])  # fmt: skip
 def test_a_model_that_cannot_be_captured_is_told_by_the_error_alone(
     model: nn.Module, size: int, where: str, torch_log: io.StringIO, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -144,13 +144,10 @@ def test_verifying_leaves_attributes_as_they_were() -> None:
     assert "calls" not in vars(model)
 
 
-@each_row(
-    "hold",
-    {
-        "partial": lambda keys: functools.partial(Tensor.add_, keys),
-        "closure": lambda keys: lambda x: keys.add_(x),
-    },
-)
+@each_row("hold", {
+    "partial": lambda keys: functools.partial(Tensor.add_, keys),
+    "closure": lambda keys: lambda x: keys.add_(x),
+})  # fmt: skip
 def test_what_a_function_holds_of_the_model_stays_as_it_was(hold: Callable[[Tensor], Any]) -> None:
     keys = torch.zeros(2)
     model = Holding(lambda self, x: self.add(x), keys=keys, add=hold(keys))

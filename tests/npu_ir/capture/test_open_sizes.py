@@ -178,27 +178,21 @@ def test_words_of_declarations_may_be_names(tmp_path: Path) -> None:
 FIRST = "%x: f32[s, 3*t+1]"
 
 
-@each_row(
-    "old, new, message",
-    {
-        "empty_range": (
-            "symbol s in [2, 8]",
-            "symbol s in [8, 2]",
-            r"no value is in the range \[8, 2\] of symbol 's'\n  at: line 2",
-        ),
-        "open_range": ("symbol s in [2, 8]", "symbol s in [2, 8", "expected ']'"),
-        "float_end": ("symbol s in [2, 8]", "symbol s in [2.5, 8]", "expected an integer, got 2.5"),
-        "wrong_infinity": ("symbol s in [2, 8]", "symbol s in [inf, 8]", "expected a number, got 'inf'"),
-        "no_in": ("symbol s in [2, 8]", "symbol s [2, 8]", "expected 'in'"),
-        "twice": ("symbol t", "symbol s", "already has a symbol 's'\n  at: line 3"),
-        "undeclared": ("  symbol s in [2, 8]\n", "", "the constraint mod.* has an unknown symbol 's'"),
-        "relation": ("== 0", "= 0", "'=' is not a relation: expected one of ==, !=, <="),
-        "no_symbol": ("mod(s, 2) == 0", "2 == 2", "the constraint 2 == 2 has no symbol\n  at: line 4"),
-        "size": (FIRST, "%x: f32[s, 3*r+1]", "but no symbol r is declared"),
-        "number": ("int(s*t)", "int(s*r)", "but no symbol r is declared"),
-        "negative_size": (FIRST, "%x: f32[s, 0-3]", r"expected an integer from 0 to 2\*\*63 - 1"),
-    },
-)
+@each_row("old, new, message", {
+    "empty_range": ("symbol s in [2, 8]", "symbol s in [8, 2]",
+        r"no value is in the range \[8, 2\] of symbol 's'\n  at: line 2"),
+    "open_range": ("symbol s in [2, 8]", "symbol s in [2, 8", "expected ']'"),
+    "float_end": ("symbol s in [2, 8]", "symbol s in [2.5, 8]", "expected an integer, got 2.5"),
+    "wrong_infinity": ("symbol s in [2, 8]", "symbol s in [inf, 8]", "expected a number, got 'inf'"),
+    "no_in": ("symbol s in [2, 8]", "symbol s [2, 8]", "expected 'in'"),
+    "twice": ("symbol t", "symbol s", "already has a symbol 's'\n  at: line 3"),
+    "undeclared": ("  symbol s in [2, 8]\n", "", "the constraint mod.* has an unknown symbol 's'"),
+    "relation": ("== 0", "= 0", "'=' is not a relation: expected one of ==, !=, <="),
+    "no_symbol": ("mod(s, 2) == 0", "2 == 2", "the constraint 2 == 2 has no symbol\n  at: line 4"),
+    "size": (FIRST, "%x: f32[s, 3*r+1]", "but no symbol r is declared"),
+    "number": ("int(s*t)", "int(s*r)", "but no symbol r is declared"),
+    "negative_size": (FIRST, "%x: f32[s, 0-3]", r"expected an integer from 0 to 2\*\*63 - 1"),
+})  # fmt: skip
 def test_text_with_damaged_sizes_is_refused(old: str, new: str, message: str) -> None:
     assert old in TEXT
 
@@ -246,10 +240,8 @@ NUMBER = "is neither an integer nor an expression"
         "short": (one_more(["s", "==="]), rf"{RELATION} \['s', '==='\]"),
         "relation": (one_more(["s", "=", 2]), RELATION),
         "relation_type": (one_more(["s", ["=="], 2]), RELATION),
-        "expression": (
-            one_more(["s+", "==", 2]),
-            r"'s\+' is not an expression: expected a word[\s\S]*constraints\[2\]\[0\]",
-        ),
+        "expression": (one_more(["s+", "==", 2]),
+            r"'s\+' is not an expression: expected a word[\s\S]*constraints\[2\]\[0\]"),
         "float": (one_more(["s", "==", [2]]), rf"\[2\] {NUMBER}[\s\S]*constraints\[2\]\[2\]"),
         "no_symbol": (one_more([2, "==", 2]), r"the constraint 2 == 2 has no symbol[\s\S]*constraints\[2\]"),
         "size": (typed(0, ["f32", ["s*"]]), r"'s\*' is not an expression[\s\S]*type\[1\]\[0\]"),

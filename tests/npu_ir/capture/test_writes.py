@@ -47,33 +47,18 @@ def norm_tensors(dtype: torch.dtype = torch.float32) -> list[torch.Tensor]:
     ]
 
 
-@each_row(
-    "function, tensors",
-    {
-        "composite": (lambda x, y: torch.linalg.inv(x, out=y), [torch.eye(3) * 2, torch.ones(3, 3)]),
-        "composite whose write was lost": (
-            lambda x, y: torch.linalg.matrix_rank(x, hermitian=True, out=y),
-            [torch.eye(3), torch.tensor(9)],
-        ),
-        "composite with two results": (
-            lambda x, y, z: torch.linalg.lu_factor(x, out=(y, z)),
-            [torch.randn(3, 3), torch.ones(3, 3), torch.ones(3, dtype=torch.int32)],
-        ),
-        "overloads by type": (
-            lambda x, y: torch.linalg.matrix_norm(x, ord="nuc", out=y),
-            [torch.eye(3), torch.tensor(0.0)],
-        ),
-        "arguments in another order": (lambda x: x.polygamma_(2), [torch.rand(4) + 1]),
-        "hidden write to running statistics": (
-            norm_into(torch.ops.aten.native_batch_norm.out),
-            norm_tensors(),
-        ),
-        "running statistics and out=": (
-            norm_into(torch.ops.aten._native_batch_norm_legit.out),
-            norm_tensors(),
-        ),
-    },
-)
+@each_row("function, tensors", {
+    "composite": (lambda x, y: torch.linalg.inv(x, out=y), [torch.eye(3) * 2, torch.ones(3, 3)]),
+    "composite whose write was lost": (lambda x, y: torch.linalg.matrix_rank(x, hermitian=True, out=y),
+        [torch.eye(3), torch.tensor(9)]),
+    "composite with two results": (lambda x, y, z: torch.linalg.lu_factor(x, out=(y, z)),
+        [torch.randn(3, 3), torch.ones(3, 3), torch.ones(3, dtype=torch.int32)]),
+    "overloads by type": (lambda x, y: torch.linalg.matrix_norm(x, ord="nuc", out=y),
+        [torch.eye(3), torch.tensor(0.0)]),
+    "arguments in another order": (lambda x: x.polygamma_(2), [torch.rand(4) + 1]),
+    "hidden write to running statistics": (norm_into(torch.ops.aten.native_batch_norm.out), norm_tensors()),
+    "running statistics and out=": (norm_into(torch.ops.aten._native_batch_norm_legit.out), norm_tensors()),
+})  # fmt: skip
 def test_what_an_op_writes_into_its_inputs_is_an_update(
     function: Callable[..., Any], tensors: list[torch.Tensor]
 ) -> None:

@@ -71,15 +71,12 @@ def test_renaming_keeps_names_unique() -> None:
     graph.check()
 
 
-@each_row(
-    ("op_type", "name"),
-    [
-        ("aten.conv2d.default", "conv2d"),
-        ("<built-in function getitem>", "getitem"),
-        ("my_op", "my_op"),
-        ("", ""),
-    ],
-)
+@each_row(("op_type", "name"), [
+    ("aten.conv2d.default", "conv2d"),
+    ("<built-in function getitem>", "getitem"),
+    ("my_op", "my_op"),
+    ("", ""),
+])  # fmt: skip
 def test_a_node_is_named_after_its_op(op_type: str, name: str) -> None:
     assert short_name(op_type) == name
     assert Graph().insert(op_type, types=()).name == name
@@ -347,14 +344,11 @@ def edited(edit: Callable[[Graph], Any]) -> Graph:
     return graph
 
 
-@each_row(
-    "edit",
-    {
-        "nothing": lambda g: None,
-        "provenance": lambda g: g.set_provenance(g.node("add"), Provenance("layer")),
-        "the implied call, stated": lambda g: g.set_call([g.value("x")]),
-    },
-)
+@each_row("edit", {
+    "nothing": lambda g: None,
+    "provenance": lambda g: g.set_provenance(g.node("add"), Provenance("layer")),
+    "the implied call, stated": lambda g: g.set_call([g.value("x")]),
+})  # fmt: skip
 def test_graphs_are_equal_however_they_were_made(edit: Callable[[Graph], Any]) -> None:
     graph = edited(edit)
 
@@ -366,28 +360,25 @@ def test_graphs_are_equal_however_they_were_made(edit: Callable[[Graph], Any]) -
         hash(graph)
 
 
-@each_row(
-    "edit",
-    {
-        "name": lambda g: setattr(g, "name", "h"),
-        "value_name": lambda g: g.rename(g.value("x"), "y"),
-        "more_inputs": lambda g: g.add_input("y", F32),
-        "more_nodes": lambda g: g.insert(RELU, [g.value("x")], types=F32),
-        "attr_type": lambda g: g.set_attrs(g.node("add"), {"alpha": 1}),
-        "attr_name": lambda g: g.set_attrs(g.node("add"), {"alpha": 1.0, "beta": 1.0}),
-        "input": lambda g: g.set_input(g.node("add"), 1, g.value("x")),
-        "results_structure": lambda g: g.set_outputs((g.value("add"), g.value("c"), 1)),
-        "results_literal": lambda g: g.set_outputs([g.value("add"), g.value("c"), True]),
-        "results_value": lambda g: g.set_outputs([g.value("x"), g.value("c"), 1]),
-        "results_kind": lambda g: g.set_outputs([1, g.value("c"), 1]),
-        "update": lambda g: g.set_update(g.value("s"), g.value("x")),
-        "no_update": lambda g: g.set_update(g.value("s"), None),
-        "call": lambda g: g.set_call([], {"x": g.value("x")}),
-        "data_sign": lambda g: g.value("c").argument.data.__setitem__(0, -0.0),
-        "operands": lambda g: setattr(g.node("add"), "_operands", ("other", "self")),
-        "op_type": lambda g: setattr(g.node("add"), "_op_type", "aten.sub.Tensor"),
-    },
-)
+@each_row("edit", {
+    "name": lambda g: setattr(g, "name", "h"),
+    "value_name": lambda g: g.rename(g.value("x"), "y"),
+    "more_inputs": lambda g: g.add_input("y", F32),
+    "more_nodes": lambda g: g.insert(RELU, [g.value("x")], types=F32),
+    "attr_type": lambda g: g.set_attrs(g.node("add"), {"alpha": 1}),
+    "attr_name": lambda g: g.set_attrs(g.node("add"), {"alpha": 1.0, "beta": 1.0}),
+    "input": lambda g: g.set_input(g.node("add"), 1, g.value("x")),
+    "results_structure": lambda g: g.set_outputs((g.value("add"), g.value("c"), 1)),
+    "results_literal": lambda g: g.set_outputs([g.value("add"), g.value("c"), True]),
+    "results_value": lambda g: g.set_outputs([g.value("x"), g.value("c"), 1]),
+    "results_kind": lambda g: g.set_outputs([1, g.value("c"), 1]),
+    "update": lambda g: g.set_update(g.value("s"), g.value("x")),
+    "no_update": lambda g: g.set_update(g.value("s"), None),
+    "call": lambda g: g.set_call([], {"x": g.value("x")}),
+    "data_sign": lambda g: g.value("c").argument.data.__setitem__(0, -0.0),
+    "operands": lambda g: setattr(g.node("add"), "_operands", ("other", "self")),
+    "op_type": lambda g: setattr(g.node("add"), "_op_type", "aten.sub.Tensor"),
+})  # fmt: skip
 def test_graphs_that_differ_are_not_equal(edit: Callable[[Graph], Any]) -> None:
     same, other = parse_ir(TEXT), edited(edit)
 

@@ -192,19 +192,16 @@ def test_every_edit_is_counted_once(name: str) -> None:
     assert graph.edits == edits + 1
 
 
-@each_row(
-    "call",
-    {
-        "check": lambda g: g.check(),
-        "clone": lambda g: g.clone(),
-        "str": str,
-        "subgraph": lambda g: g.subgraph(g.nodes),
-        "sort of what is in order": lambda g: g.sort(),
-        "replaced by itself": lambda g: g.replace_all_uses(g.value("x"), g.value("x")),
-        "nothing replaced": lambda g: g.replace_all_uses(g.value("unread"), g.value("x")),
-        "moved already": lambda g: g.move_to_prologue(g.node("first")),
-    },
-)
+@each_row("call", {
+    "check": lambda g: g.check(),
+    "clone": lambda g: g.clone(),
+    "str": str,
+    "subgraph": lambda g: g.subgraph(g.nodes),
+    "sort of what is in order": lambda g: g.sort(),
+    "replaced by itself": lambda g: g.replace_all_uses(g.value("x"), g.value("x")),
+    "nothing replaced": lambda g: g.replace_all_uses(g.value("unread"), g.value("x")),
+    "moved already": lambda g: g.move_to_prologue(g.node("first")),
+})  # fmt: skip
 def test_what_changes_nothing_is_not_counted(call: Callable[[Graph], Any]) -> None:
     graph = sample()
     graph.add_parameter("unread", F32)

@@ -54,24 +54,15 @@ def test_regions_of_a_node_in_the_prologue_stand_in_the_braces() -> None:
     assert graph.node("cond").in_prologue
 
 
-@each_row(
-    "old, new, message",
-    {
-        "reads an input": (
-            "self=%w",
-            "self=%x",
-            "node 'half' cannot move to the prologue: %x is an input of the call\n  at: line 7",
-        ),
-        "reads the body": ("self=%half", "self=%y", "%y is read before it is produced\n  at: line 8"),
-        "no brace": ("  prologue {", "  prologue", "expected '{', got 'half'"),
-        "behind the body": (
-            "  prologue {",
-            "  %z: f32[2] = aten.relu.default(self=%x)\n  prologue {",
-            r"expected '\(', got '{'",
-        ),
-        "at the end": ("return %y", "prologue {\n  }\n  return %y", "expected 'return', got 'prologue'"),
-    },
-)
+@each_row("old, new, message", {
+    "reads an input": ("self=%w", "self=%x",
+        "node 'half' cannot move to the prologue: %x is an input of the call\n  at: line 7"),
+    "reads the body": ("self=%half", "self=%y", "%y is read before it is produced\n  at: line 8"),
+    "no brace": ("  prologue {", "  prologue", "expected '{', got 'half'"),
+    "behind the body": ("  prologue {", "  %z: f32[2] = aten.relu.default(self=%x)\n  prologue {",
+        r"expected '\(', got '{'"),
+    "at the end": ("return %y", "prologue {\n  }\n  return %y", "expected 'return', got 'prologue'"),
+})  # fmt: skip
 def test_text_with_a_wrong_prologue_is_refused(old: str, new: str, message: str) -> None:
     assert TEXT.count(old) == 1
 
@@ -109,20 +100,13 @@ def stating(prologue: Any) -> tuple[Callable[[Any], Any], str]:
     return lambda d: d.update(prologue=prologue), f"expected a number of nodes, at most 3, found {prologue!r}"
 
 
-@each_row(
-    "damage, message",
-    {
-        **{f"stating {number!r}": stating(number) for number in (4, -1, True, 1.0, "2", None)},
-        "a node of the body": (
-            lambda d: d.update(prologue=3),
-            r"'y' cannot move to the prologue: %x is an input of the call\n  at: .*graph.json: nodes\[2\]",
-        ),
-        "updates what it reads": (
-            lambda d: d["updates"].append(["w", "y"]),
-            r"%w cannot be updated: node 'half' of the prologue reads it\n  at: .*graph.json: updates\[1\]",
-        ),
-    },
-)
+@each_row("damage, message", {
+    **{f"stating {number!r}": stating(number) for number in (4, -1, True, 1.0, "2", None)},
+    "a node of the body": (lambda d: d.update(prologue=3),
+        r"'y' cannot move to the prologue: %x is an input of the call\n  at: .*graph.json: nodes\[2\]"),
+    "updates what it reads": (lambda d: d["updates"].append(["w", "y"]),
+        r"%w cannot be updated: node 'half' of the prologue reads it\n  at: .*graph.json: updates\[1\]"),
+})  # fmt: skip
 def test_a_file_with_a_wrong_prologue_is_refused(
     damage: Callable[[Any], Any], message: str, graph: Graph, tmp_path: Path
 ) -> None:

@@ -92,14 +92,11 @@ def test_a_graph_knows_its_regions_and_they_their_node() -> None:
     assert [part.name for part in deeper.graphs()] == ["around", "g", "body", "other", "last"]
 
 
-@each_row(
-    "edit",
-    {
-        "node": lambda region: region.insert("aten.abs.default", [region.value("y")], types=F32),
-        "name_of_the_region": lambda region: setattr(region, "name", "another"),
-        "constant": lambda region: region.add_constant("c", ones(2)),
-    },
-)
+@each_row("edit", {
+    "node": lambda region: region.insert("aten.abs.default", [region.value("y")], types=F32),
+    "name_of_the_region": lambda region: setattr(region, "name", "another"),
+    "constant": lambda region: region.add_constant("c", ones(2)),
+})  # fmt: skip
 def test_graphs_with_different_regions_are_not_equal(edit: Callable[[Graph], object]) -> None:
     graph = branching()
 
@@ -183,24 +180,15 @@ INPUT, CALL = "input %y: f32[2]\n\n    %neg", "higher_order.cond(pred=%p, operan
             f"input %z: f32[2] {INPUT}",
             "the region 'true_fn' of node 'cond' takes 2 values, and gets 1\n  at: graph 'g', rule 'regions'",
         ),
-        "takes another dtype": (
-            INPUT,
-            INPUT.replace("f32", "i64"),
-            r"the region 'true_fn' of node 'cond' takes i64\[2\] as number 0, and gets f32\[2\]",
-        ),
+        "takes another dtype": (INPUT, INPUT.replace("f32", "i64"),
+            r"the region 'true_fn' of node 'cond' takes i64\[2\] as number 0, and gets f32\[2\]"),
         "takes another rank": (INPUT, INPUT.replace("[2]", "[2, 2]"), r"takes f32\[2, 2\] as number 0"),
         "takes a number": (INPUT, INPUT.replace("f32[2]", "int"), "takes int as number 0, and gets"),
         "returns too many": ("[%neg]", "[%neg, %neg]", "'cond' returns 2 values, and should return 1"),
-        "condition without what is passed on": (
-            "%a: f32[2] input %b: i64[2] return [True]",
-            "%a: f32[2] return [True]",
-            "the region 'cond_fn' of node 'loop' takes 1 values, and gets 2",
-        ),
-        "body returns another type": (
-            "return [%a]",
-            "return [%b]",
-            r"the region 'body_fn' of node 'loop' returns i64\[2\] as number 0, and should return f32\[2\]",
-        ),
+        "condition without what is passed on": ("%a: f32[2] input %b: i64[2] return [True]",
+            "%a: f32[2] return [True]", "the region 'cond_fn' of node 'loop' takes 1 values, and gets 2"),
+        "body returns another type": ("return [%a]", "return [%b]",
+            r"the region 'body_fn' of node 'loop' returns i64\[2\] as number 0, and should return f32\[2\]"),
     },
 )  # fmt: skip
 def test_text_with_damaged_regions_is_refused(old: str, new: str, message: str) -> None:
@@ -213,18 +201,12 @@ def test_text_with_damaged_regions_is_refused(old: str, new: str, message: str) 
 @each_row(
     "edit, message",
     {
-        "no_object": (
-            lambda d, regions: regions.update(true_fn=1),
-            r"expected an object, found 1\n  at: .*nodes\[0\].regions.true_fn",
-        ),
-        "unknown_key": (
-            lambda d, regions: regions["true_fn"].update(more=1),
-            r"unknown key\n  at: .*nodes\[0\].regions.true_fn.more",
-        ),
-        "value_from_around": (
-            lambda d, regions: regions["true_fn"]["nodes"][0].update(inputs=["x"]),
-            r"no value 'x' here\n  at: .*regions.true_fn.nodes\[0\].inputs\[0\]",
-        ),
+        "no_object": (lambda d, regions: regions.update(true_fn=1),
+            r"expected an object, found 1\n  at: .*nodes\[0\].regions.true_fn"),
+        "unknown_key": (lambda d, regions: regions["true_fn"].update(more=1),
+            r"unknown key\n  at: .*nodes\[0\].regions.true_fn.more"),
+        "value_from_around": (lambda d, regions: regions["true_fn"]["nodes"][0].update(inputs=["x"]),
+            r"no value 'x' here\n  at: .*regions.true_fn.nodes\[0\].inputs\[0\]"),
         "operands": (lambda d, _: d["nodes"][0].update(operands=None), "a node with regions says of each"),
     },
 )  # fmt: skip
@@ -247,15 +229,12 @@ def with_constant(content: torch.Tensor) -> Graph:
     return region
 
 
-@each_row(
-    "regions",
-    {
-        "any name and argument": {name: body(name=name) for name in ("a b", "region", "f[0]", "return", "ß")},
-        "the name of the op": {"region": body(name="}")},
-        "constants of one name": {"a": with_constant(torch.zeros(3)), "b": with_constant(torch.ones(3))},
-        "a large constant": {"a": with_constant(torch.arange(100.0))},
-    },
-)
+@each_row("regions", {
+    "any name and argument": {name: body(name=name) for name in ("a b", "region", "f[0]", "return", "ß")},
+    "the name of the op": {"region": body(name="}")},
+    "constants of one name": {"a": with_constant(torch.zeros(3)), "b": with_constant(torch.ones(3))},
+    "a large constant": {"a": with_constant(torch.arange(100.0))},
+})  # fmt: skip
 def test_regions_come_back_from_text_and_file(regions: dict[str, Graph], tmp_path: Path) -> None:
     graph = Graph("g")
     graph.insert("region", types=F32, operands=[], regions=regions)

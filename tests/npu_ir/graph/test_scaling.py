@@ -123,14 +123,11 @@ def insert_in_the_middle(graph: Graph) -> None:
         graph.insert(NEG, [graph.inputs[0]], types=F32, before=graph.node("add#50"))
 
 
-@each_row(
-    "work, growth",
-    {
-        "erase": (erase_all, 4.4),
-        "replace": (bypass_all, 4.4),
-        "insert": (insert_in_the_middle, 1.1),  # the garbage collector may run in one
-    },
-)
+@each_row("work, growth", {
+    "erase": (erase_all, 4.4),
+    "replace": (bypass_all, 4.4),
+    "insert": (insert_in_the_middle, 1.1),  # the garbage collector may run in one
+})  # fmt: skip
 def test_an_edit_costs_the_same_in_a_large_graph(work: Callable[[Graph], Any], growth: float) -> None:
     small, large = chain(100), chain(400)
 

@@ -90,20 +90,13 @@ def test_sizes_that_do_not_fit_are_refused_before_anything_runs(
     assert ran == []
 
 
-@each_row(
-    "type, size, message",
-    {
-        "odd": ("f32[2*s]", 5, r"dimension 0 of %x0 is 5, the graph needs 2\*s for an integer s"),
-        "even": ("f32[2*s+1]", 4, r"dimension 0 of %x0 is 4, the graph needs 2\*s\+1 for an integer s"),
-        "low": ("f32[s-1]", 0, r"dimension 0 of %x0 is 0, so s is 1, the graph was made for s in \[2, 8\]"),
-        "high": ("f32[s-1]", 8, r"dimension 0 of %x0 is 8, so s is 9, the graph was made for s in \[2, 8\]"),
-        "factor": (
-            "f32[3*s]",
-            27,
-            r"dimension 0 of %x0 is 27, so s is 9, the graph was made for s in \[2, 8\]",
-        ),
-    },
-)
+@each_row("type, size, message", {
+    "odd": ("f32[2*s]", 5, r"dimension 0 of %x0 is 5, the graph needs 2\*s for an integer s"),
+    "even": ("f32[2*s+1]", 4, r"dimension 0 of %x0 is 4, the graph needs 2\*s\+1 for an integer s"),
+    "low": ("f32[s-1]", 0, r"dimension 0 of %x0 is 0, so s is 1, the graph was made for s in \[2, 8\]"),
+    "high": ("f32[s-1]", 8, r"dimension 0 of %x0 is 8, so s is 9, the graph was made for s in \[2, 8\]"),
+    "factor": ("f32[3*s]", 27, r"dimension 0 of %x0 is 27, so s is 9, the graph was made for s in \[2, 8\]"),
+})  # fmt: skip
 def test_a_derived_size_tells_its_symbol_or_is_refused(type: str, size: int, message: str) -> None:
     graph = program("symbol s in [2, 8]", type)
 

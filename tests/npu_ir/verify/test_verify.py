@@ -336,13 +336,10 @@ def test_sparse_results_are_compared_by_their_values(layout: torch.layout) -> No
     assert "result: 2 of 4 elements differ" in str(other)
 
 
-@each_row(
-    "wrong, said",
-    [
-        ((0, 1), "graph and model differ: 0 of 1 result and 1 of 2 mutations\n"),
-        ((1, 0), "graph and model differ: 1 of 1 result and 0 of 2 mutations\n"),
-    ],
-)
+@each_row("wrong, said", [
+    ((0, 1), "graph and model differ: 0 of 1 result and 1 of 2 mutations\n"),
+    ((1, 0), "graph and model differ: 1 of 1 result and 0 of 2 mutations\n"),
+])  # fmt: skip
 def test_a_report_says_how_many_of_what_differ(wrong: tuple[int, int], said: str) -> None:
     good, bad = Comparison("good"), Comparison("bad", "got 1, expected 2")
     outputs = (bad if wrong[0] else good,)

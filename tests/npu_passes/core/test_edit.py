@@ -64,26 +64,18 @@ REFUSED = [
     (lambda edit, x: edit.call("aten.relu.default", x, colour="red"), "'colour'.*at: node 'b'"),
     (lambda edit, x: edit.call("aten.topk.default", x, 2), "aten.topk.default has 2 outputs.*edit.calls"),
     (lambda edit, x: edit.call("mine.fused", x), "there is no operator mine.fused.*state the types"),
-    (
-        lambda edit, x: edit.call("aten.add.Tensor", x, torch.ones(2)),
-        "a tensor is given .*fix: make it a value of the graph: graph.add_constant",
-    ),
+    (lambda edit, x: edit.call("aten.add.Tensor", x, torch.ones(2)),
+        "a tensor is given .*fix: make it a value of the graph: graph.add_constant"),
     (lambda edit, x: edit.call("aten.cat.default", [x, torch.ones(2)]), "a tensor is given"),
     (lambda edit, x: edit.call("mylib.op", torch.ones(2), type=x.type), "a tensor is given"),
-    (
-        lambda edit, x: edit.call("aten.relu.default", x.users[0]),
-        r"node '\w+' is given .*fix: give one of the values that it returns: node.outputs\[0\]",
-    ),
-    (
-        lambda edit, x: edit.call(torch.ops.aten.relu.default, x),
-        'named by text, not by .*fix: write "aten.relu.default"',
-    ),
+    (lambda edit, x: edit.call("aten.relu.default", x.users[0]),
+        r"node '\w+' is given .*fix: give one of the values that it returns: node.outputs\[0\]"),
+    (lambda edit, x: edit.call(torch.ops.aten.relu.default, x),
+        'named by text, not by .*fix: write "aten.relu.default"'),
     (lambda edit, x: edit.call("aten.relu.default", x, type="f32"), "'f32' is not a type"),
-    (
-        lambda edit, x: edit.replace(edit.graph.value("b"), edit.call("aten.sum.default", x)),
-        r"%sum is f32\[\], it cannot stand for %b",
-    ),
-]
+    (lambda edit, x: edit.replace(edit.graph.value("b"), edit.call("aten.sum.default", x)),
+        r"%sum is f32\[\], it cannot stand for %b"),
+]  # fmt: skip
 
 
 def test_what_does_not_fit_is_refused_where_it_is_given(graph: Graph, subtests: pytest.Subtests) -> None:

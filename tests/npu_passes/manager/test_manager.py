@@ -299,20 +299,16 @@ FAULTS = [
     (Liar(edits=False, says=True), "returned True, but it changed nothing"),
     (pass_that(lambda self, graph: None), "sample returned None"),
     (pass_that(goes_on), "sample: attempt failed"),
-    (
-        pass_that(refuses_the_graph),
-        r"^sample failed: this is no graph for me\s+at: node 'a'\s+fix: another one$",
-    ),
+    (pass_that(refuses_the_graph),
+        r"^sample failed: this is no graph for me\s+at: node 'a'\s+fix: another one$"),
     (pass_that(doubles_constants), "sample wrote into the data of a constant"),
     (Picky(wants="sort"), "requires a condition that does not hold: no sort in chain"),
     (Picky(promises="loop"), "ensures a condition that does not hold: a loop is left"),
     (pass_that(does_nothing, requires=looks), r"(?s)sample failed: KeyError: 'missing'.*graph 'chain'"),
     (pass_that(does_nothing, ensures=looks), r"(?s)sample failed: KeyError: 'missing'.*graph 'chain'"),
-    (
-        pass_that(does_nothing, requires=lambda self, graph: True),
-        r"(?s)sample.requires\(graph\) returned True.*in words, or None",
-    ),
-]
+    (pass_that(does_nothing, requires=lambda self, graph: True),
+        r"(?s)sample.requires\(graph\) returned True.*in words, or None"),
+]  # fmt: skip
 
 
 def test_a_pass_that_breaks_a_rule_is_named(chain: Graph, subtests: pytest.Subtests) -> None:

@@ -44,22 +44,16 @@ CHANGES = [
     (add_input, r"it takes args\[0\], args\[1\]; before, args\[0\]"),
     (drop_input, r"it takes 1 as args\[0\]; before, %x: f32\[2\]"),
     (lambda graph: graph.set_update(graph.value("state"), None), "it updates nothing; before, state"),
-    (
-        lambda graph: graph.set_update(graph.value("x"), graph.value("b")),
-        "it updates state, x; before, state",
-    ),
-    (
-        lambda graph: graph.add_parameter("w2", graph.inputs[0].tensor_type),
-        "it needs a weight 'w2', which no checkpoint has",
-    ),
+    (lambda graph: graph.set_update(graph.value("x"), graph.value("b")),
+        "it updates state, x; before, state"),
+    (lambda graph: graph.add_parameter("w2", graph.inputs[0].tensor_type),
+        "it needs a weight 'w2', which no checkpoint has"),
     (lambda graph: graph.set_outputs([graph.value("b"), 3]), "it returns a list of 2; before, a tuple of 2"),
-    (
-        lambda graph: graph.set_outputs((graph.value("b"), 3, graph.inputs[0])),
-        r"it returns result\[0\], result\[1\], result\[2\]; before",
-    ),
+    (lambda graph: graph.set_outputs((graph.value("b"), 3, graph.inputs[0])),
+        r"it returns result\[0\], result\[1\], result\[2\]; before"),
     (lambda graph: graph.set_outputs((graph.value("b"), 4)), r"it returns 4 as result\[1\]; before, 3"),
     (return_another_type, r"returns %sum: f32\[\] as result\[0\]; before, %b"),
-]
+]  # fmt: skip
 
 
 def test_a_pass_that_changes_what_callers_see_is_named(stateful: Graph, subtests: pytest.Subtests) -> None:

@@ -38,31 +38,19 @@ STEP = torch.zeros(())
 REFUSED = [
     (lists_of(ONE, torch.ones(2)), [ONE], "2 params, but 1 grads.*one of grads per parameter"),
     (lists_of(ONE, steps=[]), [ONE], "1 params, but 0 steps"),
-    (
-        lists_of(torch.ones(3, 5)),
-        [torch.ones(5, 3)],
-        r"params\[0\] has shape \[3, 5\], grads\[0\] has \[5, 3\].*same order",
-    ),
+    (lists_of(torch.ones(3, 5)), [torch.ones(5, 3)],
+        r"params\[0\] has shape \[3, 5\], grads\[0\] has \[5, 3\].*same order"),
     (lists_of(ONE), [ONE.to_sparse()], r"grads\[0\] is torch.sparse_coo on cpu.*to_dense"),
-    (
-        lists_of(ONE.int()),
-        [ONE],
-        r"params\[0\] is a tensor of torch.int32: a step would be rounded.*floating-point",
-    ),
-    (
-        lists_of(ONE),
-        [ONE.int()],
-        r"params\[0\] is a tensor of torch.float32, grads\[0\] is one of torch.int32.*real tensors for a",
-    ),
+    (lists_of(ONE.int()), [ONE],
+        r"params\[0\] is a tensor of torch.int32: a step would be rounded.*floating-point"),
+    (lists_of(ONE), [ONE.int()],
+        r"params\[0\] is a tensor of torch.float32, grads\[0\] is one of torch.int32.*real tensors for a"),
     (lists_of(ONE), [ONE.to(torch.complex64)], r"grads\[0\] is one of torch.complex64.*real tensors"),
-    (
-        lists_of(ONE, exp_avgs=[ONE.int()]),
-        [ONE],
-        r"params\[0\] is a tensor of torch.float32, exp_avgs\[0\] is one of",
-    ),
+    (lists_of(ONE, exp_avgs=[ONE.int()]), [ONE],
+        r"params\[0\] is a tensor of torch.float32, exp_avgs\[0\] is one of"),
     (lists_of(*TWO, steps=[STEP, STEP.double()]), TWO, r"steps\[1\] is a torch.float64.*all of one dtype"),
     (lists_of(*TWO, steps=[STEP, STEP]), [ONE, ONE], r"steps\[1\] shares memory with steps\[0\]"),
-]
+]  # fmt: skip
 
 
 def test_lists_that_do_not_fit_are_refused(subtests: pytest.Subtests) -> None:

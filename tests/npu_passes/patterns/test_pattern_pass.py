@@ -50,21 +50,14 @@ REPLACEMENTS = {
         ),
         ["relu.default", "relu.default", "cat.default"],
     ),
-    "an argument behind one that is left out": (
-        lambda a: a.sum(),
+    "an argument behind one that is left out": (lambda a: a.sum(),
         Rule("to-dim", aten.sum.default(x), aten.sum.dim_IntList(x, [0, 1], dtype=torch.float32)),
-        ["sum.dim_IntList"],
-    ),
-    "a call that is there twice": (
-        lambda a: a.sigmoid(),
+        ["sum.dim_IntList"]),
+    "a call that is there twice": (lambda a: a.sigmoid(),
         Rule("written", aten.sigmoid.default(x), aten.div.Tensor(EXP, add(EXP, 1))),
-        ["exp.default", "add.Tensor", "div.Tensor"],
-    ),
-    "what a function reads of the match": (
-        lambda a: a.neg().relu(),
-        Rule("exp", relu(neg(x)), exponential),
-        ["neg.default", "exp.default"],
-    ),
+        ["exp.default", "add.Tensor", "div.Tensor"]),
+    "what a function reads of the match": (lambda a: a.neg().relu(), Rule("exp", relu(neg(x)), exponential),
+        ["neg.default", "exp.default"]),
     "a tuple for all outputs": (
         lambda a: a.split(2, dim=1),
         Rule(
@@ -74,16 +67,10 @@ REPLACEMENTS = {
         ),
         ["slice.Tensor", "slice.Tensor"],
     ),
-    "an output": (
-        lambda a: a.amax(1),
-        Rule("max", aten.amax.default(x, [1]), output(aten.max.dim(x, 1), 0)),
-        ["max.dim"],
-    ),
-    "what is shared and read elsewhere": (
-        lambda a: (lambda once: (once, once.neg().relu()))(a.neg()),
-        ONCE_MORE,
-        ["neg.default", "relu.default"],
-    ),
+    "an output": (lambda a: a.amax(1), Rule("max", aten.amax.default(x, [1]), output(aten.max.dim(x, 1), 0)),
+        ["max.dim"]),
+    "what is shared and read elsewhere": (lambda a: (lambda once: (once, once.neg().relu()))(a.neg()),
+        ONCE_MORE, ["neg.default", "relu.default"]),
     "what is shared and read by nothing else": (lambda a: a.neg().neg().relu(), ONCE_MORE, ["relu.default"]),
     "the order that is not refused": (
         lambda a, b: a * 3 + b * 2,
@@ -95,17 +82,11 @@ REPLACEMENTS = {
         ),
         ["mul.Tensor", "mul.Tensor", "sub.Tensor"],
     ),
-    "a view of what is made": (
-        lambda a: a.relu().t(),
-        Rule("turn", aten.t.default(relu(x)), relu(aten.t.default(x))),
-        ["t.default", "relu.default"],
-    ),
-    "a view, which is copied": (
-        lambda a: a.exp(),
-        Rule("view", EXP, aten.t.default(aten.t.default(x))),
-        ["t.default", "t.default", "clone.default"],
-    ),
-}
+    "a view of what is made": (lambda a: a.relu().t(),
+        Rule("turn", aten.t.default(relu(x)), relu(aten.t.default(x))), ["t.default", "relu.default"]),
+    "a view, which is copied": (lambda a: a.exp(), Rule("view", EXP, aten.t.default(aten.t.default(x))),
+        ["t.default", "t.default", "clone.default"]),
+}  # fmt: skip
 NOT_EQUAL = ("what a function reads of the match", "a view, which is copied")
 
 

@@ -57,17 +57,14 @@ def step_of(model: nn.Module, *shape: int, dtype: torch.dtype = torch.float32) -
     return PassManager.of_pipeline("minimal").run(graph).graph, Checked(weights, [(batch, RATE)])
 
 
-@pytest.mark.parametrize(
-    ("norm", "shape"),
-    [
-        pytest.param(nn.BatchNorm1d(6), (5, 6), id="1d"),
-        pytest.param(nn.BatchNorm1d(6), (5, 6, 7), id="1d-sequence"),
-        pytest.param(nn.BatchNorm2d(6, eps=0.1, momentum=0.3), (3, 6, 5, 4), id="2d"),
-        pytest.param(nn.BatchNorm3d(6), (2, 6, 3, 4, 5), id="3d"),
-        pytest.param(nn.BatchNorm2d(6, affine=False), (3, 6, 5, 4), id="no-weight"),
-        pytest.param(nn.BatchNorm2d(6, track_running_stats=False), (3, 6, 5, 4), id="no-running-statistics"),
-    ],
-)
+@pytest.mark.parametrize(("norm", "shape"), [
+    pytest.param(nn.BatchNorm1d(6), (5, 6), id="1d"),
+    pytest.param(nn.BatchNorm1d(6), (5, 6, 7), id="1d-sequence"),
+    pytest.param(nn.BatchNorm2d(6, eps=0.1, momentum=0.3), (3, 6, 5, 4), id="2d"),
+    pytest.param(nn.BatchNorm3d(6), (2, 6, 3, 4, 5), id="3d"),
+    pytest.param(nn.BatchNorm2d(6, affine=False), (3, 6, 5, 4), id="no-weight"),
+    pytest.param(nn.BatchNorm2d(6, track_running_stats=False), (3, 6, 5, 4), id="no-running-statistics"),
+])  # fmt: skip
 def test_a_norm_and_its_gradient_are_computed_by_sums(norm: nn.Module, shape: tuple[int, ...]) -> None:
     graph, data = step_of(Norm(norm), *shape)
 

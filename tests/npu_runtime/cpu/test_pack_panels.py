@@ -41,14 +41,11 @@ def test_a_convolution_reads_panels_that_the_prologue_makes(
     assert_computes(graph, model, x)
 
 
-@pytest.mark.parametrize(
-    ("function", "reason"),
-    [
-        pytest.param(lambda m, x: F.conv2d(x, m.weight[:, :3], groups=2), "it has 2 groups", id="groups"),
-        pytest.param(lambda m, x: F.conv2d(x, x[:, :, :2, :2]), "its weight %.*", id="no weight"),
-        pytest.param(lambda m, x: F.conv2d(x[0], m.weight), "not a batch of images", id="no batch"),
-    ],
-)
+@pytest.mark.parametrize(("function", "reason"), [
+    pytest.param(lambda m, x: F.conv2d(x, m.weight[:, :3], groups=2), "it has 2 groups", id="groups"),
+    pytest.param(lambda m, x: F.conv2d(x, x[:, :, :2, :2]), "its weight %.*", id="no weight"),
+    pytest.param(lambda m, x: F.conv2d(x[0], m.weight), "not a batch of images", id="no batch"),
+])  # fmt: skip
 def test_what_is_not_packed_has_the_reason(function: object, reason: str) -> None:
     model = Function(function, weight=nn.Parameter(torch.randn(6, 6, 3, 3)))
 

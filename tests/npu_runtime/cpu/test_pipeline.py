@@ -164,15 +164,12 @@ def test_an_mlp_of_small_layers_stays_as_it_is() -> None:
     assert cpu(model, torch.randn(64, 64)) == optimize(captured(model, torch.randn(64, 64)))
 
 
-@pytest.mark.parametrize(
-    ("passes", "model", "x"),
-    [
-        ("channels-last", nn.Conv2d(64, 64, 3), image(64, 56)),
-        ("pack-convolution", nn.Conv2d(64, 64, 3), last(image(64, 56))),
-        ("winograd", nn.Conv2d(64, 64, 3), last(image(64, 56))),
-        ("pack-linear", nn.Linear(256, 512), torch.randn(128, 256)),
-    ],
-)
+@pytest.mark.parametrize(("passes", "model", "x"), [
+    ("channels-last", nn.Conv2d(64, 64, 3), image(64, 56)),
+    ("pack-convolution", nn.Conv2d(64, 64, 3), last(image(64, 56))),
+    ("winograd", nn.Conv2d(64, 64, 3), last(image(64, 56))),
+    ("pack-linear", nn.Linear(256, 512), torch.randn(128, 256)),
+])  # fmt: skip
 def test_without_onednn_the_reason_is_given(
     passes: str, model: nn.Module, x: Tensor, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -45,18 +45,15 @@ def test_the_matrices_compute_a_convolution_of_one_tile(subtests: pytest.Subtest
 
 
 @pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.parametrize(
-    ("channels", "out", "size", "padding", "batch"),
-    [
-        pytest.param(64, 64, (56, 56), 1, 1, id="whole-tiles"),
-        pytest.param(64, 64, (57, 57), 1, 1, id="tiles-that-are-cut"),
-        pytest.param(64, 96, (40, 40), 0, 1, id="no-padding"),
-        pytest.param(96, 64, (30, 30), 2, 2, id="more-padding"),
-        pytest.param(128, 128, (28, 35), (0, 1), 1, id="two-sizes"),
-        pytest.param(128, 128, (14, 14), 1, 3, id="batch"),
-        pytest.param(256, 256, (14, 14), 1, 1, id="tiles-of-2"),
-    ],
-)
+@pytest.mark.parametrize(("channels", "out", "size", "padding", "batch"), [
+    pytest.param(64, 64, (56, 56), 1, 1, id="whole-tiles"),
+    pytest.param(64, 64, (57, 57), 1, 1, id="tiles-that-are-cut"),
+    pytest.param(64, 96, (40, 40), 0, 1, id="no-padding"),
+    pytest.param(96, 64, (30, 30), 2, 2, id="more-padding"),
+    pytest.param(128, 128, (28, 35), (0, 1), 1, id="two-sizes"),
+    pytest.param(128, 128, (14, 14), 1, 3, id="batch"),
+    pytest.param(256, 256, (14, 14), 1, 1, id="tiles-of-2"),
+])  # fmt: skip
 def test_a_large_convolution_becomes_products_of_matrices(
     channels: int, out: int, size: tuple[int, int], padding: Any, batch: int, bias: bool
 ) -> None:

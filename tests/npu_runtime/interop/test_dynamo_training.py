@@ -112,16 +112,13 @@ def tokens() -> torch.Tensor:
 
 
 @pytest.mark.parametrize("optimizer", [sgd, adam])
-@pytest.mark.parametrize(
-    ("build", "make"),
-    [
-        pytest.param(mlp, lambda: torch.randn(5, 8), id="mlp"),
-        pytest.param(ConvNet, images, id="batch norm"),
-        pytest.param(HalfNorms, images, id="norms of bfloat16"),
-        pytest.param(lambda: Transformer(0.0), tokens, id="transformer"),
-        pytest.param(branch, lambda: torch.randn(3, 4), id="branch"),
-    ],
-)
+@pytest.mark.parametrize(("build", "make"), [
+    pytest.param(mlp, lambda: torch.randn(5, 8), id="mlp"),
+    pytest.param(ConvNet, images, id="batch norm"),
+    pytest.param(HalfNorms, images, id="norms of bfloat16"),
+    pytest.param(lambda: Transformer(0.0), tokens, id="transformer"),
+    pytest.param(branch, lambda: torch.randn(3, 4), id="branch"),
+])  # fmt: skip
 def test_training_goes_as_in_eager_mode(
     compiled_graphs: CompiledGraphs, build: Any, make: Any, optimizer: Optimizer
 ) -> None:
@@ -137,15 +134,12 @@ def test_training_goes_as_in_eager_mode(
     )
 
 
-@pytest.mark.parametrize(
-    ("build", "make", "names"),
-    [
-        pytest.param(Transformer, tokens, ["forward", "backward"], id="dropout"),
-        pytest.param(
-            Counting, lambda: torch.randn(3, 4), ["forward", "forward", "backward", "backward"], id="regions"
-        ),
-    ],
-)
+@pytest.mark.parametrize(("build", "make", "names"), [
+    pytest.param(Transformer, tokens, ["forward", "backward"], id="dropout"),
+    pytest.param(
+        Counting, lambda: torch.randn(3, 4), ["forward", "forward", "backward", "backward"], id="regions"
+    ),
+])  # fmt: skip
 def test_random_numbers_buffers_and_graph_breaks_go_as_in_eager_mode(
     compiled_graphs: CompiledGraphs, build: Any, make: Any, names: list[str]
 ) -> None:

@@ -141,20 +141,12 @@ BROKEN = [
     ("order", "node 'h'", "reads %h.packed before anything makes it", lambda ops: ops[1:]),
     ("single assignment", "node 'h'", "makes %h, which is there already", lambda ops: [*ops[:2], ops[1]]),
     ("coverage", "node 'a'", "no op computes node 'a'", lambda ops: ops[:2]),
-    (
-        "coverage",
-        "node 'a'",
-        "no op makes the result %a",
-        lambda ops: [*ops[:2], replace(ops[2], outputs=())],
-    ),
+    ("coverage", "node 'a'", "no op makes the result %a",
+        lambda ops: [*ops[:2], replace(ops[2], outputs=())]),
     ("fields", "node", r"overwrites \[\], which is neither", change_op(0, overwrites=([],))),
-    (
-        "overwriting",
-        "node 'h'",
-        "%x: f32.* is not among graph.overwritable_inputs|overwrites .*x",
-        lambda ops: change_op(1, overwrites=ops[1].inputs[:1])(ops),
-    ),
-]
+    ("overwriting", "node 'h'", "%x: f32.* is not among graph.overwritable_inputs|overwrites .*x",
+        lambda ops: change_op(1, overwrites=ops[1].inputs[:1])(ops)),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("compiler", [*COMPILERS, lambda backend: explain_graph(two_layers(), backend)])

@@ -52,10 +52,8 @@ FORMS = [
     ("%out: f32[3, 2] = aten.view.default(self=%x) {size=[3, -1]}", "reshape.default {shape=[3, 2]}"),
     ("%out: f32[6] = aten._unsafe_view.default(self=%x) {size=[-1]}", "reshape.default {shape=[6]}"),
     ("%out: f32[6] = aten.flatten.using_ints(self=%x)", "reshape.default {shape=[6]}"),
-    (
-        "%out: f32[2, 3, 1] = aten.unflatten.int(self=%x) {dim=1, sizes=[3, 1]}",
-        "reshape.default {shape=[2, 3, 1]}"
-    ),
+    ("%out: f32[2, 3, 1] = aten.unflatten.int(self=%x) {dim=1, sizes=[3, 1]}",
+        "reshape.default {shape=[2, 3, 1]}"),
     ("%out: f32[2, 3] = aten.view_as.default(self=%x, other=%given)", "reshape.default {shape=[2, 3]}"),
     ("%out: f32[2, 3] = aten.reshape_as.default(self=%x, other=%given)", "reshape.default {shape=[2, 3]}"),
     ("%out: f32[2, 3] = aten.expand_as.default(self=%x, other=%given)", "expand.default {size=[2, 3]}"),
@@ -64,39 +62,27 @@ FORMS = [
     ("%out: i32[2, 3] = aten.view.dtype(self=%x) {dtype=i32}", "view.dtype {dtype=torch.int32}"),
     # One op for what reorders axes.
     ("%out: f32[3, 2]@[1, 3] = aten.t.default(self=%x)", "permute.default {dims=[1, 0]}"),
-    (
-        "%out: f32[3, 2]@[1, 3] = aten.transpose.int(self=%x) {dim0=-1, dim1=0}",
-        "permute.default {dims=[1, 0]}"
-    ),
+    ("%out: f32[3, 2]@[1, 3] = aten.transpose.int(self=%x) {dim0=-1, dim1=0}",
+        "permute.default {dims=[1, 0]}"),
     ("%out: f32[3, 2]@[1, 3] = aten.mT.default(self=%x)", "permute.default {dims=[1, 0]}"),
     ("%out: f32[3, 2]@[1, 3] = aten.numpy_T.default(self=%x)", "permute.default {dims=[1, 0]}"),
-    (
-        "%out: f32[3, 2]@[1, 3] = aten.swapaxes.default(self=%x) {axis0=0, axis1=1}",
-        "permute.default {dims=[1, 0]}"
-    ),
-    (
-        "%out: f32[3, 2]@[1, 3] = aten.movedim.int(self=%x) {source=0, destination=-1}",
-        "permute.default {dims=[1, 0]}"
-    ),
-    (
-        "%out: f32[3, 2]@[1, 3] = aten.permute.default(self=%x) {dims=[-1, 0]}",
-        "permute.default {dims=[1, 0]}"
-    ),
+    ("%out: f32[3, 2]@[1, 3] = aten.swapaxes.default(self=%x) {axis0=0, axis1=1}",
+        "permute.default {dims=[1, 0]}"),
+    ("%out: f32[3, 2]@[1, 3] = aten.movedim.int(self=%x) {source=0, destination=-1}",
+        "permute.default {dims=[1, 0]}"),
+    ("%out: f32[3, 2]@[1, 3] = aten.permute.default(self=%x) {dims=[-1, 0]}",
+        "permute.default {dims=[1, 0]}"),
     # Overloads and operands.
     ("%out: f32[2, 3] = aten.add.Scalar(self=%x) {other=2, alpha=3}", "add.Tensor {other=2.0, alpha=3}"),
     ("%out: f32[2, 3] = aten.mul.Scalar(self=%x) {other=2}", "mul.Tensor {other=2.0}"),
-    (
-        '%out: f32[2, 3] = aten.div.Scalar_mode(self=%x) {other=2, rounding_mode="floor"}',
-        "div.Tensor_mode {other=2, rounding_mode='floor'}",
-    ),
+    ('%out: f32[2, 3] = aten.div.Scalar_mode(self=%x) {other=2, rounding_mode="floor"}',
+        "div.Tensor_mode {other=2, rounding_mode='floor'}"),
     ("%out: f32[2, 3] = aten.true_divide.Scalar(self=%x) {other=2}", "div.Tensor {other=2.0}"),
     ("%out: f32[2, 3] = aten.true_divide.Tensor(self=%x, other=%given)", "div.Tensor {}"),
     ("%out: f32[2, 3] = aten.floor_divide.Scalar(self=%x) {other=2}", "floor_divide.default {other=2}"),
     ("%out: f32[2, 3] = aten.sub.Tensor(self=%x) {other=2}", "sub.Tensor {other=2.0}"),
-    (
-        "%out: f32[2, 3] = aten.div.Tensor(self=%x) {other=9007199254740993}",
-        "div.Tensor {other=9007199254740993}"
-    ),
+    ("%out: f32[2, 3] = aten.div.Tensor(self=%x) {other=9007199254740993}",
+        "div.Tensor {other=9007199254740993}"),
     ("%out: f32[2, 3] = aten.mul.Tensor(self=%x) {other=True}", "mul.Tensor {other=True}"),
     ("%out: f32[2, 3] = aten.remainder.Scalar(self=%x) {other=2}", "remainder.Scalar {other=2}"),
     # Defaults and axes.
@@ -106,20 +92,14 @@ FORMS = [
     ("%out: f32[2, 3] = aten.softmax.int(self=%x) {dim=-1, dtype=None}", "softmax.int {dim=1}"),
     ("%out: f32[2] = aten.sum.dim_IntList(self=%x) {dim=[-1], keepdim=False}", "sum.dim_IntList {dim=[1]}"),
     ("%out: f32[2, 3, 1] = aten.unsqueeze.default(self=%x) {dim=-1}", "unsqueeze.default {dim=2}"),
-    (
-        "%out: f32[2, 6] = aten.cat.default(tensors=[%x, %x]) {dim=-1}",
-        "cat.default {_tensor_list_sizes=[2], dim=1}"
-    ),
-    (
-        "%out: f32[2, 3, 2] = aten.stack.default(tensors=[%x, %x]) {dim=-1}",
-        "stack.default {_tensor_list_sizes=[2], dim=2}"
-    ),
+    ("%out: f32[2, 6] = aten.cat.default(tensors=[%x, %x]) {dim=-1}",
+        "cat.default {_tensor_list_sizes=[2], dim=1}"),
+    ("%out: f32[2, 3, 2] = aten.stack.default(tensors=[%x, %x]) {dim=-1}",
+        "stack.default {_tensor_list_sizes=[2], dim=2}"),
     ("%out: f32[2, 3] = aten.flip.default(self=%x) {dims=[-2, 1]}", "flip.default {dims=[0, 1]}"),
     ("%out: f32[3] = aten.select.int(self=%x) {dim=-2, index=-1}", "select.int {dim=0, index=-1}"),
-    (
-        "%out: f32[2, 2]@[3, 1] = aten.slice.Tensor(self=%x) {dim=-1, start=0, end=2, step=1}",
-        "slice.Tensor {dim=1, start=0, end=2}"
-    ),
+    ("%out: f32[2, 2]@[3, 1] = aten.slice.Tensor(self=%x) {dim=-1, start=0, end=2, step=1}",
+        "slice.Tensor {dim=1, start=0, end=2}"),
     ("%out: f32[2, 3], %i: i64[2, 3] = aten.sort.default(self=%x) {dim=1} as \"sort\"", "sort.default {}"),
 ]  # fmt: skip
 

@@ -132,14 +132,10 @@ DIFFERENT = [
     ("%out: f32[4, 3] = aten.repeat.default(self=%x) {repeats=[2, 1]}", None),
     ("flip.default(self=%x) {dims=[0]}", None),
     # 4.
-    (
-        "%w: bf16[2, 3] = aten.to.dtype(self=%x) {dtype=bf16}\nto.dtype(self=%w) {dtype=f32}",
-        "bf16 does not hold every f32",
-    ),
-    (
-        "%w: i32[2, 3] = aten.to.dtype(self=%x) {dtype=i32}\nto.dtype(self=%w) {dtype=f32}",
-        "i32 does not hold every f32",
-    ),
+    ("%w: bf16[2, 3] = aten.to.dtype(self=%x) {dtype=bf16}\nto.dtype(self=%w) {dtype=f32}",
+        "bf16 does not hold every f32"),
+    ("%w: i32[2, 3] = aten.to.dtype(self=%x) {dtype=i32}\nto.dtype(self=%w) {dtype=f32}",
+        "i32 does not hold every f32"),
     (
         (
             '%out: f32[2, 3] = aten.to.device(self=%x) {device=device("cpu"), dtype=f32}\n'
@@ -151,7 +147,7 @@ DIFFERENT = [
     ("constant_pad_nd.default(self=%x) {pad=[1, -1]}", None),
     ("%out: f32[4, 3] = aten.cat.default(tensors=[%x, %x])", None),
     ("%out: f32[2, 3]@[1, 2] = aten.clone.default(self=%x) {memory_format=preserve_format}", None),
-]
+]  # fmt: skip
 
 
 def test_what_changes_something_stays(subtests: pytest.Subtests) -> None:
@@ -206,20 +202,16 @@ def test_a_constant_of_zeros_or_ones_is_seen(subtests: pytest.Subtests) -> None:
 
 
 CHANGES_OF_TYPE = [
-    (
-        "f32[2, 3]", "f64[2, 3] = aten.mul.Tensor(self=%x, other=%c)", "f64[1] = [1.0]",
-        "it promotes f32 to f64"
-    ),
+    ("f32[2, 3]", "f64[2, 3] = aten.mul.Tensor(self=%x, other=%c)", "f64[1] = [1.0]",
+        "it promotes f32 to f64"),
     ("i64[2, 3]", "f32[2, 3] = aten.div.Tensor(self=%x) {other=1}", "", "it promotes i64 to f32"),
     ("bool[2, 3]", "i64[2, 3] = aten.mul.Tensor(self=%x) {other=1}", "", "it promotes bool to i64"),
     ("f32[2, 3]", "f32[4, 2, 3] = aten.mul.Tensor(self=%x, other=%c)", "f32[4, 1, 1] = [1.0, 1.0, 1.0, 1.0]",
      "it broadcasts [2, 3] to [4, 2, 3]"),
     ("f32[2, 3]@[0, 1]", "f32[2, 3] = aten.mul.Tensor(self=%x) {other=1}", "",
      "it changes the layout from f32[2, 3]@[0, 1] to f32[2, 3]"),
-    (
-        "c64[2, 3]", "c64[2, 3] = aten.mul.Tensor(self=%x) {other=1}", "",
-        "complex arithmetic makes NaN of infinities"
-    ),
+    ("c64[2, 3]", "c64[2, 3] = aten.mul.Tensor(self=%x) {other=1}", "",
+        "complex arithmetic makes NaN of infinities"),
 ]  # fmt: skip
 
 

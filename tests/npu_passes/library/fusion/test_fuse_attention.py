@@ -264,26 +264,16 @@ REFUSALS = [
     (lambda q, k, v: cast((q @ k.mT).softmax(-1).to(F16)) @ v, "'to' rounds to f16"),
     (lambda q, k, v: cast((q @ k.mT).softmax(-1, dtype=F16)) @ v, "'softmax' rounds to f16"),
     (lambda q, k, v: cast(q.double() @ k.double().mT).softmax(-1) @ v, "rounds to f32"),
-    (
-        lambda q, k, v: cast((q.to(F64) @ k.to(F64).mT).softmax(-1)) @ v,
-        "its parts are not floats of one dtype",
-    ),
-    (
-        lambda q, k, v: cast((q @ k.mT).to(torch.int64)).softmax(-1) @ v,
-        "'to' does more than cast to another dtype of floats",
-    ),
-    (
-        lambda q, k, v: (q @ k.mT * math.inf).softmax(-1) @ v,
-        "'mul', aten.mul.Tensor, stands between product and softmax",
-    ),
-    (
-        lambda q, k, v: (q @ k.mT * q[..., :1]).softmax(-1) @ v,
-        "'mul', aten.mul.Tensor, stands between product and softmax",
-    ),
-    (
-        lambda q, k, v, m: ((q @ k.mT).tanh() * 5 + m).softmax(-1) @ v,
-        "'tanh', aten.tanh.default, stands between product and softmax",
-    ),
+    (lambda q, k, v: cast((q.to(F64) @ k.to(F64).mT).softmax(-1)) @ v,
+        "its parts are not floats of one dtype"),
+    (lambda q, k, v: cast((q @ k.mT).to(torch.int64)).softmax(-1) @ v,
+        "'to' does more than cast to another dtype of floats"),
+    (lambda q, k, v: (q @ k.mT * math.inf).softmax(-1) @ v,
+        "'mul', aten.mul.Tensor, stands between product and softmax"),
+    (lambda q, k, v: (q @ k.mT * q[..., :1]).softmax(-1) @ v,
+        "'mul', aten.mul.Tensor, stands between product and softmax"),
+    (lambda q, k, v, m: ((q @ k.mT).tanh() * 5 + m).softmax(-1) @ v,
+        "'tanh', aten.tanh.default, stands between product and softmax"),
     (lambda q, k, v: q[..., :5].softmax(-1) @ v, "stands between product and softmax"),
     (lambda m, q, k, v: m.softmax(-1) @ v[:, :1], "its scores %m are not a product"),
     (lambda q, k, v: (lambda w: (w @ v, w))((q @ k.mT).softmax(-1)), "%softmax is read elsewhere"),
@@ -293,30 +283,20 @@ REFUSALS = [
     (lambda q, k, v, m: ((q @ k.mT + m) * 2).softmax(-1) @ v, "it scales its mask ('add')"),
     (lambda q, k, v, m: torch.add(q @ k.mT, m, alpha=2).softmax(-1) @ v, NOT_A_MASK),
     (lambda q, k, v: (q @ k.mT + 1).softmax(-1) @ v, NOT_A_MASK),
-    (
-        lambda q, k, v, m: (q @ k.mT + (m > 0)).softmax(-1) @ v,
-        "its mask %gt, bool[2, 1, 7, 5], is not of f32",
-    ),
-    (
-        lambda q, k, v, m: (q[:, :, :1] @ k.mT + m).softmax(-1) @ v,
-        "its mask %m, f32[2, 1, 7, 5], does not fit scores of f32[2, 3, 1, 5]",
-    ),
-    (
-        lambda q, k, v, m: (q @ k.mT + torch.stack([m, m])).softmax(-1) @ torch.stack([v, v])[0],
-        "its mask %stack, f32[2, 2, 1, 7, 5], does not fit scores of f32[2, 3, 7, 5]",
-    ),
-    (
-        lambda q, k, v, m: (q @ k.mT).masked_fill(m > 0, -1e4).softmax(-1) @ v,
-        "'masked_fill' fills in -10000: added to scores this is something else in a row that is masked as a",
-    ),
+    (lambda q, k, v, m: (q @ k.mT + (m > 0)).softmax(-1) @ v,
+        "its mask %gt, bool[2, 1, 7, 5], is not of f32"),
+    (lambda q, k, v, m: (q[:, :, :1] @ k.mT + m).softmax(-1) @ v,
+        "its mask %m, f32[2, 1, 7, 5], does not fit scores of f32[2, 3, 1, 5]"),
+    (lambda q, k, v, m: (q @ k.mT + torch.stack([m, m])).softmax(-1) @ torch.stack([v, v])[0],
+        "its mask %stack, f32[2, 2, 1, 7, 5], does not fit scores of f32[2, 3, 7, 5]"),
+    (lambda q, k, v, m: (q @ k.mT).masked_fill(m > 0, -1e4).softmax(-1) @ v,
+        "'masked_fill' fills in -10000: added to scores this is something else in a row that is masked as a"),
     (lambda q, k, v, m: (q @ k.mT).masked_fill(m > 0, math.nan).softmax(-1) @ v, "fills in nan"),
-    (
-        lambda q, k, v, m: torch.where(m > 0, q @ k.mT, m).softmax(-1) @ v,
-        "'where' fills in something that is not a number",
-    ),
+    (lambda q, k, v, m: torch.where(m > 0, q @ k.mT, m).softmax(-1) @ v,
+        "'where' fills in something that is not a number"),
     (lambda q, k, v: (q @ k[:1].mT).softmax(-1) @ v, "its products broadcast: query f32[2, 3, 7, 8]"),
     (lambda q, k, v: (q[0, 0] @ k[0, 0].mT).softmax(-1) @ v[0, 0], "it is not of 3 or 4 axes"),
-]
+]  # fmt: skip
 
 
 def test_what_is_no_such_attention_stays_with_a_reason(subtests: pytest.Subtests) -> None:
