@@ -96,11 +96,8 @@ def test_a_kernel_says_what_it_does_not_take() -> None:
 
 @each_row("options, text", [
     pytest.param({"supported": lambda call: 1 / 0}, "ZeroDivisionError: division by zero", id="raises"),
-    pytest.param(
-        {"supported": lambda call: True},
-        "returned True: None or a reason is expected",
-        id="returns no reason",
-    ),
+    pytest.param({"supported": lambda call: True}, "returned True: None or a reason is expected",
+        id="returns no reason"),
     pytest.param({"workspace_bytes": lambda call: "many"}, "must be an int, not str", id="text"),
     pytest.param({"workspace_bytes": lambda call: -1}, "workspace_bytes is -1", id="negative"),
 ])  # fmt: skip

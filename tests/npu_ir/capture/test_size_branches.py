@@ -80,9 +80,8 @@ BRANCHES = [
     pytest.param(lambda n: (n > 4) & (n < 9), 6, [], id="both, which is a range"),
     pytest.param(one_of, 11, ["s0 > 9"], id="the one that held"),
     pytest.param(one_of, 6, ["s0 >= 4", "s0 <= 9"], id="neither"),
-    pytest.param(
-        lambda n: torch.sym_not((n < 2) | (n == 5)), 3, ["s0 >= 2", "s0 != 5"], id="not one of both"
-    ),
+    pytest.param(lambda n: torch.sym_not((n < 2) | (n == 5)), 3, ["s0 >= 2", "s0 != 5"],
+        id="not one of both"),
 ]  # fmt: skip
 
 

@@ -53,11 +53,9 @@ def test_sizes_that_fit_are_taken(s: int, t: int) -> None:
 @pytest.mark.parametrize(
     ("inputs", "message"),
     [
-        pytest.param(
-            given(10),
+        pytest.param(given(10),
             r"dimension 0 of %x0 is 10, the graph was made for s in \[2, 8\]\n  at: args\[0\]" + FIX,
-            id="above_the_range",
-        ),
+            id="above_the_range"),
         pytest.param(
             given(again=3),
             r"dimension 0 of %x1 is 3, the graph needs s = 4 \(s is 4 by dimension 0 of %x0\)\n"

@@ -28,32 +28,25 @@ def adam_lists(*, amsgrad: bool = False, turned: bool = False) -> tuple[list[Ten
 
 
 SAMPLES: list[Any] = [
-    pytest.param(
-        "linear.default", lambda: ((needs_grad(2, 4, 5), needs_grad(3, 5), needs_grad(3)), {}), id="linear"
-    ),
+    pytest.param("linear.default", lambda: ((needs_grad(2, 4, 5), needs_grad(3, 5), needs_grad(3)), {}),
+        id="linear"),
     pytest.param("linear.default", lambda: ((needs_grad(4, 5), needs_grad(3, 5)), {}), id="linear-no-bias"),
     pytest.param("relu.default", lambda: ((needs_grad(3, 4),), {}), id="relu"),
-    pytest.param(
-        "relu_backward.default", lambda: ((needs_grad(3, 4), torch.randn(3, 4)), {}), id="relu_backward"
-    ),
+    pytest.param("relu_backward.default", lambda: ((needs_grad(3, 4), torch.randn(3, 4)), {}),
+        id="relu_backward"),
     pytest.param("mse_grad.default", lambda: ((needs_grad(3, 4), needs_grad(3, 4)), {}), id="mse_grad"),
-    pytest.param(
-        "mse_grad.default", lambda: ((needs_grad(3, 4), torch.randn(3, 4), 0.5), {}), id="mse_grad-scale"
-    ),
+    pytest.param("mse_grad.default", lambda: ((needs_grad(3, 4), torch.randn(3, 4), 0.5), {}),
+        id="mse_grad-scale"),
     pytest.param("step_inc.default", lambda: ((torch.ones(()),), {}), id="step_inc"),
     pytest.param("step_inc_.default", lambda: ((torch.ones(()),), {}), id="step_inc_"),
     pytest.param("grad_zero.default", lambda: ((torch.ones(3),), {}), id="grad_zero"),
     pytest.param("grad_zero_.default", lambda: ((torch.ones(3),), {}), id="grad_zero_"),
     pytest.param("bias_corr.default", lambda: ((torch.ones(()), 0.9, 0.99), {}), id="bias_corr"),
-    pytest.param(
-        "bias_corr.default", lambda: ((torch.ones((), dtype=torch.int64), 0.9, 0.99), {}),
-        id="bias_corr-int64"
-    ),
-    pytest.param(
-        "bias_corr_out.default",
+    pytest.param("bias_corr.default", lambda: ((torch.ones((), dtype=torch.int64), 0.9, 0.99), {}),
+        id="bias_corr-int64"),
+    pytest.param("bias_corr_out.default",
         lambda: ((torch.ones(()), 0.9, 0.99), {"bc1_inv": torch.ones(()), "bc2_inv": torch.ones(())}),
-        id="bias_corr_out",
-    ),
+        id="bias_corr_out"),
     *[
         pytest.param(
             f"adam_step{suffix}",

@@ -103,9 +103,8 @@ def test_a_partition_does_not_end_with_what_is_free() -> None:
 
 
 @pytest.mark.parametrize(("answer", "message"), [
-    pytest.param(
-        1, r"answers 1 where it .* is free\n  at: node .*\n  fix: is_free\(\) returns a bool", id="1"
-    ),
+    pytest.param(1, r"answers 1 where it .* is free\n  at: node .*\n  fix: is_free\(\) returns a bool",
+        id="1"),
     pytest.param(None, "answers None where", id="none"),
 ])  # fmt: skip
 def test_an_answer_that_is_no_bool_is_refused(answer: Any, message: str) -> None:
@@ -178,9 +177,7 @@ def test_costs_show_in_the_explanation_and_in_the_lowered_graph() -> None:
 
 
 @pytest.mark.parametrize(("answer", "message"), [
-    pytest.param(
-        -1.0, r"answers -1.0 where it should say what a node costs\n  at: node 'v1'", id="negative"
-    ),
+    pytest.param(-1.0, r"answers -1.0 where it should say what a node costs\n  at: node 'v1'", id="negative"),
     pytest.param("cheap", r"answers 'cheap' .*\n.*\n  fix: cost\(\) returns None or seconds", id="text"),
     pytest.param(float("nan"), "answers nan where", id="nan"),
     pytest.param(float("inf"), "answers inf where", id="infinity"),

@@ -63,15 +63,10 @@ def wrong(net: str, tmp_path: Path) -> str:
     pytest.param("interpreter", "executor:passes=fuse", "b: executor of 'Net'", id="pipeline"),
     pytest.param("interpreter", "executor:passes=cse,dead-code", "b: executor of 'Net'", id="passes"),
     pytest.param("interpreter", "executor:passes=none", "b: executor of 'Net'", id="no_passes"),
-    pytest.param(
-        "interpreter",
-        "executor:after=cse,dead-code@1",
-        "b: executor of 'Net after cse, run 1'",
-        id="executor_after",
-    ),
-    pytest.param(
-        "interpreter", "executor:after=default", "b: executor of 'Net after ", id="executor_after_all"
-    ),
+    pytest.param("interpreter", "executor:after=cse,dead-code@1", "b: executor of 'Net after cse, run 1'",
+        id="executor_after"),
+    pytest.param("interpreter", "executor:after=default", "b: executor of 'Net after ",
+        id="executor_after_all"),
     pytest.param("executor", "interpreter", "b: interpreter of 'Net'", id="executor_first"),
     pytest.param("interpreter", "backend:aten", "b: executor of 'Net'", id="backend"),
     pytest.param("interpreter", "after:default", "b: interpreter of 'Net after ", id="after_pipeline"),

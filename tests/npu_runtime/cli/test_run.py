@@ -43,9 +43,8 @@ class Scaled(nn.Linear):
     pytest.param(["profile", "--repeat", "1"], id="profile"),
     pytest.param(["explain", "--time"], id="explain"),
     pytest.param(["bench", "--repeat", "1", "--model", "{module}:Scaled"], id="bench"),
-    pytest.param(
-        ["bench", "--repeat", "1", "--random-weights", "1", "--model", "{module}:Scaled"], id="random"
-    ),
+    pytest.param(["bench", "--repeat", "1", "--random-weights", "1", "--model", "{module}:Scaled"],
+        id="random"),
 ])  # fmt: skip
 def test_constants_are_taken_wherever_weights_are(command: list[str], tmp_path: Path) -> None:
     with torch.device("meta"):

@@ -166,20 +166,14 @@ def tensors_of(*shapes: tuple[int, ...]) -> Call:
 
 
 @pytest.mark.parametrize(("types", "constraint", "fitting", "wrong"), [
-    pytest.param(
-        lambda s, t: (TensorType((s, 3), F32), TensorType((s, t), F32)),
-        lambda s, t: Constraint(s, "<=", t),
-        [((2, 3), (2, 2)), ((5, 3), (5, 9))],
+    pytest.param(lambda s, t: (TensorType((s, 3), F32), TensorType((s, t), F32)),
+        lambda s, t: Constraint(s, "<=", t), [((2, 3), (2, 2)), ((5, 3), (5, 9))],
         [((1, 3), (1, 5)), ((65, 3), (65, 70)), ((3, 3), (4, 4)), ((3, 3), (3, 2)), ((3, 4), (3, 9))],
-        id="bare",
-    ),
-    pytest.param(
-        lambda s, t: (TensorType((2 * s + 1, t), F32), TensorType((s * t, s + t), F32)),
-        lambda s, t: Constraint(call("mod", s, 2), "==", 0),
-        [((5, 3), (6, 5)), ((9, 1), (4, 5))],
+        id="bare"),
+    pytest.param(lambda s, t: (TensorType((2 * s + 1, t), F32), TensorType((s * t, s + t), F32)),
+        lambda s, t: Constraint(call("mod", s, 2), "==", 0), [((5, 3), (6, 5)), ((9, 1), (4, 5))],
         [((7, 3), (9, 6)), ((6, 3), (6, 5)), ((5, 3), (7, 5)), ((5, 3), (6, 6)), ((1, 3), (0, 3))],
-        id="solved",
-    ),
+        id="solved"),
     pytest.param(
         lambda s, t: (
             TensorType((t, s), F32),
@@ -190,13 +184,8 @@ def tensors_of(*shapes: tuple[int, ...]) -> Call:
         [((3, 7), (3, 7)), ((0, 7), (2, 7)), ((3, 7), (2, 3))],
         id="functions",
     ),
-    pytest.param(
-        lambda s, t: (TensorType((s, 2, t), F32, (2, 1, 2 * s)), TensorType((t,), F32)),
-        None,
-        [],
-        [((4, 2, 3), (3,))],
-        id="strides",
-    ),
+    pytest.param(lambda s, t: (TensorType((s, 2, t), F32, (2, 1, 2 * s)), TensorType((t,), F32)), None, [],
+        [((4, 2, 3), (3,))], id="strides"),
 ])  # fmt: skip
 def test_open_sizes_are_solved_and_checked(
     types: Any, constraint: Any, fitting: list[Any], wrong: list[Any]

@@ -107,29 +107,17 @@ def test_sums_are_left_by_default() -> None:
 @pytest.mark.parametrize(("model", "args", "reason"), [
     pytest.param(nn.Conv2d(WIDE, WIDE, 3), [image(WIDE, 28)], "not in channels-last", id="contiguous"),
     pytest.param(nn.Conv2d(16, 16, 3), [last(image(16, 8))], "too few to pay for the call", id="small"),
-    pytest.param(
-        Function(_transposed, conv=nn.Conv2d(WIDE, WIDE, 3)),
-        [last(image(WIDE, 28))],
-        "it is a transposed convolution",
-        id="transposed",
-    ),
+    pytest.param(Function(_transposed, conv=nn.Conv2d(WIDE, WIDE, 3)), [last(image(WIDE, 28))],
+        "it is a transposed convolution", id="transposed"),
     pytest.param(nn.Conv2d(WIDE, WIDE, 3), [image(WIDE, 28)[0]], "not a batch of images", id="no-batch"),
-    pytest.param(
-        nn.Conv2d(WIDE, WIDE, 3).bfloat16(), [last(image(WIDE, 28)).bfloat16()], "float32", id="bfloat16"
-    ),
-    pytest.param(
-        nn.Conv2d(WIDE, WIDE, (4, 3), padding="same"),
-        [last(image(WIDE, 28))],
-        "more zeros on one side than on the other",
-        id="uneven",
-        marks=pytest.mark.filterwarnings("ignore:Using padding='same'"),
-    ),
-    pytest.param(
-        Function(lambda self, x, w: F.conv2d(x, w, padding=1)),
-        [last(image(WIDE, 28)), torch.randn(WIDE, WIDE, 3, 3)],
-        "is an input, or is updated",
-        id="given-weight",
-    ),
+    pytest.param(nn.Conv2d(WIDE, WIDE, 3).bfloat16(), [last(image(WIDE, 28)).bfloat16()], "float32",
+        id="bfloat16"),
+    pytest.param(nn.Conv2d(WIDE, WIDE, (4, 3), padding="same"), [last(image(WIDE, 28))],
+        "more zeros on one side than on the other", id="uneven",
+        marks=pytest.mark.filterwarnings("ignore:Using padding='same'")),
+    pytest.param(Function(lambda self, x, w: F.conv2d(x, w, padding=1)),
+        [last(image(WIDE, 28)), torch.randn(WIDE, WIDE, 3, 3)], "is an input, or is updated",
+        id="given-weight"),
 ])  # fmt: skip
 def test_what_is_left_has_a_reason(model: nn.Module, args: list[Tensor], reason: str) -> None:
     (found,) = refusals(model, *args, passes=PASSES)

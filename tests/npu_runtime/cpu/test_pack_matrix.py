@@ -71,9 +71,7 @@ def test_products_of_open_sizes_stay() -> None:
 @pytest.mark.parametrize(("function", "reason"), [
     pytest.param(lambda m, x: x @ x.mT, "its weight %.* is computed at each call", id="no weight"),
     pytest.param(lambda m, x: torch.addmm(m.bias, x, m.weight, alpha=2), "it scales", id="scaled"),
-    pytest.param(
-        lambda m, x: torch.addmm(x[:, :1], x, m.weight), "its bias %.*, not a vector", id="bias"
-    ),
+    pytest.param(lambda m, x: torch.addmm(x[:, :1], x, m.weight), "its bias %.*, not a vector", id="bias"),
     pytest.param(lambda m, x: x[0] @ m.weight, "not a product of rows with a matrix", id="vector"),
 ])  # fmt: skip
 def test_what_is_not_packed_has_the_reason(function: object, reason: str) -> None:

@@ -50,12 +50,9 @@ class SmallResNet(nn.Module):
 
 MODELS: list[Any] = [
     pytest.param(SmallResNet, image(3, 112), id="resnet"),
-    pytest.param(
-        lambda: nn.Sequential(nn.Linear(256, 1024), nn.GELU("tanh"), nn.Linear(1024, 256)),
-        torch.randn(128, 256),
-        id="mlp",
-    ),
-]
+    pytest.param(lambda: nn.Sequential(nn.Linear(256, 1024), nn.GELU("tanh"), nn.Linear(1024, 256)),
+        torch.randn(128, 256), id="mlp"),
+]  # fmt: skip
 
 
 def trained(model: nn.Module) -> nn.Module:

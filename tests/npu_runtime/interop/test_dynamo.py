@@ -111,9 +111,7 @@ def _random(x: torch.Tensor) -> torch.Tensor:
 @pytest.mark.parametrize(("function", "calls"), [
     pytest.param(_changed_inputs, [(torch.randn(3), torch.randn(2))], id="changed inputs"),
     pytest.param(_changed_view, [(torch.randn(3, 4),)], id="changed through a view"),
-    pytest.param(
-        lambda x: (x, x.view(-1), x.detach()), [(torch.randn(3, 4),)], id="results that are inputs"
-    ),
+    pytest.param(lambda x: (x, x.view(-1), x.detach()), [(torch.randn(3, 4),)], id="results that are inputs"),
     pytest.param(lambda x: (x.t() + 1, x[:, ::2].relu()), [(torch.randn(3, 4),)], id="other strides"),
     pytest.param(_sized, [(torch.randn(3), 2, 0.5), (torch.randn(4), 3, 0.7)], id="numbers"),
     pytest.param(_random, [(torch.randn(3, 4),)], id="random numbers"),
@@ -168,11 +166,8 @@ def test_torch_compile_finds_the_backend_by_its_entry_point() -> None:
 
 
 @pytest.mark.parametrize(("settings", "message"), [
-    pytest.param(
-        {"options": {"pases": "cpu"}},
-        "has no option 'pases'\n.*passes, backend, threads, fallback",
-        id="option",
-    ),
+    pytest.param({"options": {"pases": "cpu"}}, "has no option 'pases'\n.*passes, backend, threads, fallback",
+        id="option"),
     pytest.param({"mode": "max-autotune"}, "has no mode 'max-autotune'", id="mode"),
     pytest.param({"options": {"passes": "no-such-pass"}}, "no-such-pass", id="pass"),
     pytest.param({"options": {"backend": "nowhere"}}, "nowhere", id="backend"),

@@ -136,9 +136,8 @@ def test_training_goes_as_in_eager_mode(
 
 @pytest.mark.parametrize(("build", "make", "names"), [
     pytest.param(Transformer, tokens, ["forward", "backward"], id="dropout"),
-    pytest.param(
-        Counting, lambda: torch.randn(3, 4), ["forward", "forward", "backward", "backward"], id="regions"
-    ),
+    pytest.param(Counting, lambda: torch.randn(3, 4), ["forward", "forward", "backward", "backward"],
+        id="regions"),
 ])  # fmt: skip
 def test_random_numbers_buffers_and_graph_breaks_go_as_in_eager_mode(
     compiled_graphs: CompiledGraphs, build: Any, make: Any, names: list[str]

@@ -275,27 +275,15 @@ OF_A_NUMBER = """
 
 
 @pytest.mark.parametrize(("body", "message"), [
-    pytest.param(
-        "  %y: f32[2] = nowhere.sort.default(x=%x)",
-        "nowhere.sort.default is not an operator of PyTorch",
-        id="unknown operator",
-    ),
-    pytest.param(
-        "  %y: f32[2], %z: f32[2] = lists.both.default(x=%x)",
-        "lists.both.default returns several lists.*\n  at: .*\n  fix: give the operator one",
-        id="lists",
-    ),
-    pytest.param(
-        "  input %w: f32[4, 4]@_mkldnn\n  %y: f32[2, 4] = aten.linear.default(input=%x, weight=%w)",
-        "no packed weights, such as f32.4, 4.@_mkldnn\n  at: graph 'refused'\n",
-        id="packed weights",
-    ),
+    pytest.param("  %y: f32[2] = nowhere.sort.default(x=%x)",
+        "nowhere.sort.default is not an operator of PyTorch", id="unknown operator"),
+    pytest.param("  %y: f32[2], %z: f32[2] = lists.both.default(x=%x)",
+        "lists.both.default returns several lists.*\n  at: .*\n  fix: give the operator one", id="lists"),
+    pytest.param("  input %w: f32[4, 4]@_mkldnn\n  %y: f32[2, 4] = aten.linear.default(input=%x, weight=%w)",
+        "no packed weights, such as f32.4, 4.@_mkldnn\n  at: graph 'refused'\n", id="packed weights"),
     pytest.param(OF_A_NUMBER, "region 'true_fn' takes %count, bool, which depends on data", id="region"),
-    pytest.param(
-        "  input %factor: float\n  %y: f32[2] = aten.mul.Scalar(self=%x, other=%factor)",
-        "input %factor is a float: .*\n  at: graph 'refused'\n",
-        id="a float that is not fixed",
-    ),
+    pytest.param("  input %factor: float\n  %y: f32[2] = aten.mul.Scalar(self=%x, other=%factor)",
+        "input %factor is a float: .*\n  at: graph 'refused'\n", id="a float that is not fixed"),
 ])  # fmt: skip
 @pytest.mark.usefixtures("_two_lists")
 def test_what_a_program_cannot_hold_is_refused(body: str, message: str) -> None:

@@ -144,11 +144,8 @@ def test_a_broken_promise_fails_the_one_test_of_it(test: str, backend: type[Back
     pytest.param(lambda y: y + 1, "elements differ by more than", id="values"),
     pytest.param(lambda y: y.double(), r"is f64\[33\], the graph states f32\[33\]", id="dtype"),
     pytest.param(lambda y: y[:1], r"is f32\[1\], the graph states f32\[33\]", id="shape"),
-    pytest.param(
-        lambda y: torch.cat([y, y])[::2] if y.dim() == 1 else y,
-        "elements differ|has strides",
-        id="strides",
-    ),
+    pytest.param(lambda y: torch.cat([y, y])[::2] if y.dim() == 1 else y, "elements differ|has strides",
+        id="strides"),
     pytest.param(lambda y: y.to("meta"), "is on meta, not on cpu", id="device"),
     pytest.param(lambda y: None, r"is None, the graph states f32\[33\]", id="nothing"),
 ])  # fmt: skip
@@ -284,39 +281,27 @@ OTHER = Temporary("t", GRAPH.inputs[0].tensor_type)
     ("ops", "problem"),
     [
         pytest.param([FIRST, SECOND], None, id="right"),
-        pytest.param(
-            iter([FIRST, SECOND]), "lower returns a sequence of BackendOp, not list_iterator", id="iterator"
-        ),
+        pytest.param(iter([FIRST, SECOND]), "lower returns a sequence of BackendOp, not list_iterator",
+            id="iterator"),
         pytest.param([FIRST], "no op computes node 'relu'", id="a node is left out"),
-        pytest.param(
-            [FIRST, replace(SECOND, outputs=())], "no op makes the result %relu", id="a result is left out"
-        ),
+        pytest.param([FIRST, replace(SECOND, outputs=())], "no op makes the result %relu",
+            id="a result is left out"),
         pytest.param([SECOND, FIRST], "op 0 (relu) reads %neg before anything makes it", id="order"),
-        pytest.param(
-            [FIRST, FIRST, SECOND], "op 1 (neg) makes %neg, which is there already", id="made twice"
-        ),
-        pytest.param(
-            [FIRST, replace(SECOND, inputs=(OTHER,))], "op 1 (relu) reads %t before anything",
-            id="unmade temporary"
-        ),
-        pytest.param(
-            [replace(FIRST, outputs=(*NEG.outputs, *RELU.outputs))],
-            "op 0 (neg) makes %relu, which none of its nodes does",
-            id="a value of another node",
-        ),
+        pytest.param([FIRST, FIRST, SECOND], "op 1 (neg) makes %neg, which is there already",
+            id="made twice"),
+        pytest.param([FIRST, replace(SECOND, inputs=(OTHER,))], "op 1 (relu) reads %t before anything",
+            id="unmade temporary"),
+        pytest.param([replace(FIRST, outputs=(*NEG.outputs, *RELU.outputs))],
+            "op 0 (neg) makes %relu, which none of its nodes does", id="a value of another node"),
         pytest.param([replace(FIRST, nodes=())], "op 0 (neg) stands for no node", id="no node"),
-        pytest.param(
-            [replace(FIRST, nodes=GRAPH.clone().nodes)], "which is not a node of the graph",
-            id="a node of another graph"
-        ),
+        pytest.param([replace(FIRST, nodes=GRAPH.clone().nodes)], "which is not a node of the graph",
+            id="a node of another graph"),
         pytest.param([replace(FIRST, kind="")], "has no kind", id="no kind"),
         pytest.param([replace(FIRST, attrs="{}")], "has attrs of type str: it is bytes", id="attrs"),
         pytest.param([replace(FIRST, inputs=["x"])], "has inputs of type list: it is tuple", id="a list"),
         pytest.param([replace(FIRST, inputs=("x",))], "reads or makes 'x', which is neither", id="a name"),
-        pytest.param(
-            [replace(FIRST, outputs=(Temporary("t", None),))],  # type: ignore[arg-type]
-            "has a temporary 't' of type None", id="temporary"
-        ),
+        pytest.param([replace(FIRST, outputs=(Temporary("t", None),))], "has a temporary 't' of type None",
+            id="temporary"),
         pytest.param(["neg"], "op 0 (neg) is not a BackendOp", id="no op"),
     ],
 )  # fmt: skip
