@@ -42,10 +42,8 @@ class Branching(nn.Module):
 CASES.module("cond_with_weights", Branching, op="higher_order.cond")
 rows.module("cond_of_any_batch", Branching)
 function("cond", lambda x: torch.cond(x.sum() > 0, lambda y: y.sin(), lambda y: y.cos(), (x,)))
-function(
-    "cond_without_operands",
-    lambda x: torch.cond(x.sum() > 0, lambda: zeros(2), lambda: ones(2), ()) + x[0, 0],
-)
+function("cond_without_operands",
+    lambda x: torch.cond(x.sum() > 0, lambda: zeros(2), lambda: ones(2), ()) + x[0, 0])  # fmt: skip
 function(
     "cond_with_a_constant",
     lambda x: torch.cond(

@@ -83,11 +83,8 @@ class VariadicKeywords(nn.Module):
         return x * scale + sum(others) - sum(rest.values())
 
 
-CASES.module(
-    "variadic_keywords",
-    VariadicKeywords,
-    lambda: call(randn(2), randn(2), randn(2), scale=0.5, b=randn(2), a=randn(2)),
-)
+CASES.module("variadic_keywords", VariadicKeywords,
+    lambda: call(randn(2), randn(2), randn(2), scale=0.5, b=randn(2), a=randn(2)))  # fmt: skip
 
 
 class Defaults(nn.Module):
@@ -130,11 +127,8 @@ def twice() -> Call:
 
 function("same_tensor_twice", lambda x, y: x * 2 - y, twice)
 function("same_tensor_twice_and_changed", lambda x, y: (x.add_(1), x * 2 - y)[1], twice)
-function(
-    "same_tensor_twice_in_a_container",
-    lambda tree: tree[0] - tree[1] * 2,
-    lambda: (lambda x: call([x, x]))(randn(2)),
-)
+function("same_tensor_twice_in_a_container", lambda tree: tree[0] - tree[1] * 2,
+    lambda: (lambda x: call([x, x]))(randn(2)))  # fmt: skip
 function(
     "same_tensor_by_keyword", lambda x, y, z: x - y + 3 * z, lambda: (lambda x: call(x, z=x, y=x))(randn(2))
 )
@@ -149,13 +143,7 @@ function("input_is_overlapping", lambda x: x.sum(1), lambda: call(randn(8).as_st
 function(
     "input_is_0d_and_empty", lambda x, y: (x + y.sum(), y * x), lambda: call(torch.tensor(2.0), randn(0, 3))
 )
-function(
-    "many_inputs",
-    lambda *xs: sum((i * x for i, x in enumerate(xs)), xs[0]),
-    lambda: call(*(randn(2) for _ in range(40))),
-)
-function(
-    "names_of_python_builtins",
-    lambda input, len, id: input - len * id,
-    lambda: call(randn(2), len=randn(2), id=randn(2)),
-)
+function("many_inputs", lambda *xs: sum((i * x for i, x in enumerate(xs)), xs[0]),
+    lambda: call(*(randn(2) for _ in range(40))))  # fmt: skip
+function("names_of_python_builtins", lambda input, len, id: input - len * id,
+    lambda: call(randn(2), len=randn(2), id=randn(2)))  # fmt: skip

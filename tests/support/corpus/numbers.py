@@ -103,27 +103,13 @@ sized.function("new_full_by_size", lambda x: x.new_full((x.shape[0], 2), x.shape
 
 # Numbers as inputs
 
-function(
-    "integer_input_as_size",
-    lambda x, n: torch.zeros(n, 2) + x[0],
-    lambda: call(randn(2), 3),
-    more_inputs=lambda: [call(randn(2), 9)],
-    dynamic_shapes=(None, Dim.DYNAMIC),
-)
-function(
-    "numbers_that_are_part_of_the_graph",
-    lambda x, n, f, b: (x * n * f if b else x, n),
-    lambda: call(randn(4), 3, 2.5, True),
-    more_inputs=lambda: [call(randn(6), 3, 2.5, True)],
-    dynamic_shapes=({0: Dim.AUTO}, None, None, None),
-)
-function(
-    "integer_input_and_size",
-    lambda x, n: x.view(n, -1) * n,
-    lambda: call(randn(4, 3), 4),
-    more_inputs=lambda: [call(randn(6, 3), 6)],
-    dynamic_shapes=({0: Dim.AUTO}, Dim.AUTO),
-)
+function("integer_input_as_size", lambda x, n: torch.zeros(n, 2) + x[0], lambda: call(randn(2), 3),
+    more_inputs=lambda: [call(randn(2), 9)], dynamic_shapes=(None, Dim.DYNAMIC))  # fmt: skip
+function("numbers_that_are_part_of_the_graph", lambda x, n, f, b: (x * n * f if b else x, n),
+    lambda: call(randn(4), 3, 2.5, True), more_inputs=lambda: [call(randn(6), 3, 2.5, True)],
+    dynamic_shapes=({0: Dim.AUTO}, None, None, None))  # fmt: skip
+function("integer_input_and_size", lambda x, n: x.view(n, -1) * n, lambda: call(randn(4, 3), 4),
+    more_inputs=lambda: [call(randn(6, 3), 6)], dynamic_shapes=({0: Dim.AUTO}, Dim.AUTO))  # fmt: skip
 
 
 # Assertions that hold

@@ -113,10 +113,8 @@ def early_exit(self: Any, x: Any) -> Any:
     return x
 
 
-module(
-    "mode_of_submodules_differs",
-    lambda: nn.Sequential(nn.Dropout(0.5), nn.Sequential(nn.Dropout(0.5)).eval()),
-)
+module("mode_of_submodules_differs",
+    lambda: nn.Sequential(nn.Dropout(0.5), nn.Sequential(nn.Dropout(0.5)).eval()))  # fmt: skip
 module("identity", nn.Identity)
 
 

@@ -22,11 +22,8 @@ module("rnn_relu", lambda: nn.RNN(3, 4, nonlinearity="relu"), op="aten.rnn_relu.
 module("lstm_with_projection", lambda: nn.LSTM(3, 4, proj_size=2))
 module("lstm_with_dropout", lambda: nn.LSTM(3, 4, num_layers=2, dropout=0.5))
 module("gru_unbatched", lambda: nn.GRU(3, 4), floats((4, 3)))
-module(
-    "lstm_given_state",
-    lambda: nn.LSTM(3, 4, 2),
-    lambda: call(randn(4, 2, 3), (randn(2, 2, 4), randn(2, 2, 4))),
-)
+module("lstm_given_state", lambda: nn.LSTM(3, 4, 2),
+    lambda: call(randn(4, 2, 3), (randn(2, 2, 4), randn(2, 2, 4))))  # fmt: skip
 module("lstm_cell", lambda: nn.LSTMCell(3, 4), lambda: call(randn(2, 3), (randn(2, 4), randn(2, 4))))
 module("gru_cell", lambda: nn.GRUCell(3, 4), floats((2, 3)))
 
