@@ -33,11 +33,7 @@ ROUNDING = 1e-4  # of pipelines and kernels that are chosen for speed
 
 @dataclass(frozen=True, slots=True)
 class Captured:
-    """A model of the corpus, what eager mode did with it, and its graph.
-
-    Attributes:
-        folder: For files.
-    """
+    """A model of the corpus, what eager mode did with it, and its graph."""
 
     case: Case
     expected: journey.Eager
@@ -220,7 +216,6 @@ UNBUILT = (
 
 
 def takes(runner: str, case: Case) -> bool:
-    """Return whether a runner takes the graph of a model."""
     if runner == "a program of PyTorch":
         return case.id not in REFUSED_BY_TORCH
     return runner != "capture of a model of FakeTensors" or not (case.id in UNBUILT or case.unregistered)

@@ -25,7 +25,6 @@ Demo = Callable[[str], ModuleType]
 
 @pytest.fixture
 def demo(monkeypatch: pytest.MonkeyPatch) -> Iterator[Demo]:
-    """Give modules of the demo."""
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.syspath_prepend(DEMO)  # it imports on when it runs
     with forgotten(DEMO):

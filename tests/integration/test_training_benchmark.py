@@ -18,7 +18,6 @@ from tests.support.scripts import BENCHMARKS, forgotten, imported
 
 @pytest.fixture
 def report() -> Iterator[ModuleType]:
-    """Give the module that judges."""
     with forgotten():
         yield imported("train_report")
 

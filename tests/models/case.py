@@ -22,7 +22,6 @@ Fill = Callable[["tuple[int, ...]", torch.Generator], torch.Tensor]
 
 
 def numbers(shape: tuple[int, ...], generator: torch.Generator) -> torch.Tensor:
-    """Return normally distributed numbers."""
     return torch.randn(shape, generator=generator)
 
 

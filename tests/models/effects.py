@@ -61,7 +61,6 @@ def run_eagerly(model: torch.nn.Module, kwargs: dict[str, Any]) -> Effect:
 def run_graph(
     graph: Graph, model: torch.nn.Module, kwargs: dict[str, Any], execute: Callable[..., Any]
 ) -> Effect:
-    """Return what ``graph`` gives with the weights of ``model``, and what it says to change."""
     weights = model.state_dict()
     buffers = dict(model.named_buffers())
     targets = {value.argument.target for value in graph.arguments if value.argument}

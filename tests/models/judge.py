@@ -13,7 +13,6 @@ MEMORY_LIMIT_BYTES = 12 * 2**30
 
 
 def main() -> None:
-    """Answer requests until there are no more."""
     _limit_memory()
     cases = {case.name: case for case in all_cases()}
 

@@ -21,12 +21,10 @@ LIBRARIES = ("torch", "transformers", "timm", "torchvision")
 
 
 def versions() -> dict[str, str]:
-    """Return the release of each library."""
     return {library: importlib.metadata.version(library) for library in LIBRARIES}
 
 
 def page(results: list[OpResult]) -> str:
-    """Return the coverage page."""
     return format_report(versions(), all_cases(), results)
 
 

@@ -12,7 +12,6 @@ from tests.support.coverage_runs.workers import Result
 
 
 def main() -> None:
-    """Answer requests until there are no more."""
     ops = operators()
     serve(lambda op, skip, say: judge_operator(ops[op], skip, say))
 
@@ -43,13 +42,11 @@ def judge_operator(op: Any, skip: int, say: Say) -> None:
 
 
 def names_of(call: Call) -> Result:
-    """Return what tells a call from the others of its operator."""
     dtype = str(call.dtype).removeprefix("torch.")
     return {"call": f"{call.variant} {dtype} {call.sample}", "dtype": dtype, "variant": call.variant}
 
 
 def result_of(named: Result, verdict: Verdict) -> Result:
-    """Return a verdict as it is written down."""
     return {
         **named,
         "outcome": verdict.outcome.value,

@@ -39,7 +39,6 @@ def verdict_of(call: Call) -> Verdict:
 
 
 def main() -> int:
-    """Run everything; return the exit code."""
     warnings.simplefilter("ignore")
     outcomes: Counter[str] = Counter()
     failures = []

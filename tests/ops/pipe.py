@@ -80,7 +80,6 @@ def judge(
 
 
 def _eager(call: Call, tensors: tuple[torch.Tensor, ...]) -> Any:
-    """Return what PyTorch returns; it may change ``tensors``."""
     args, kwargs = call.arguments(tensors)
     torch.manual_seed(SEED)
     return call.function(*args, **kwargs)
@@ -102,7 +101,6 @@ def _refused(call: Call, error: Exception) -> Verdict:
 
 
 def _contents(program: torch.export.ExportedProgram) -> list[Any]:
-    """Return the ops a program calls, and everything it computes."""
     return [item for node in program.graph.nodes for item in (node.target, *_leaves(node.meta.get("val")))]
 
 

@@ -22,15 +22,7 @@ FUSED = ("aten.scaled_dot_product_attention.default", ADD_LAYER_NORM, ADD_RMS_NO
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A model and its arguments.
-
-    Attributes:
-        name: As on the page.
-        make: Makes the model; the argument says whether the whole one or a small one.
-        inputs: Makes the keyword arguments, likewise.
-        norms: How many batch norms the whole model has; all can be folded.
-        fused: How many of `FUSED` the fusing pipeline makes in the small model.
-    """
+    """A model and its arguments."""
 
     name: str
     make: Callable[[bool], nn.Module]
@@ -39,14 +31,11 @@ class Case:
     fused: tuple[int, int, int, int] = (0, 0, 0, 0)
 
     def model(self, whole: bool) -> nn.Module:
-        """Return the model in eval mode, the same one for each call."""
         torch.manual_seed(0)
         return with_random_norms(self.make(whole)).eval()
 
 
 class Images(nn.Module):
-    """The logits of an image classifier of transformers."""
-
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
         self.model = model
@@ -56,8 +45,6 @@ class Images(nn.Module):
 
 
 class Texts(nn.Module):
-    """The last hidden state, or the logits, of a model of transformers for texts."""
-
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
         self.model = model

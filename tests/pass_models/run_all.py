@@ -31,7 +31,6 @@ torch {torch}, transformers {transformers}, Python {python}, one thread.
 
 
 def rows(outcomes: dict[tuple[Case, str], Outcome]) -> Iterator[str]:
-    """Yield the table, a line each."""
     yield "| model | pipeline | nodes | prologue | norms left | GFLOP | error | eager's | run | passes |"
     yield "|---|---|--:|--:|--:|--:|--:|--:|--:|--:|"
     for (case, pipeline), outcome in outcomes.items():

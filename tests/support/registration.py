@@ -13,7 +13,6 @@ Executor = Callable[..., Any]
 
 @contextlib.contextmanager
 def registered(op_type: str, executor: Executor) -> Iterator[None]:
-    """Let an executor run the nodes of an op."""
     register_executor(op_type)(executor)
     try:
         yield

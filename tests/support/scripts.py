@@ -18,7 +18,6 @@ TOOLS = ROOT / "tools"
 
 
 def imported(name: str, folder: Path = BENCHMARKS) -> ModuleType:
-    """Return a module of a folder of scripts."""
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(folder))
         patch.setenv("HF_HUB_OFFLINE", "1")

@@ -15,7 +15,6 @@ def tensor(*items: float) -> torch.Tensor:
 
 
 def program(text: str) -> Graph:
-    """Return the graph with this body."""
     return parse_ir(f"graph g {{\n{text}\n}}")
 
 

@@ -36,7 +36,6 @@ def overload_of(name: str) -> Any:
 
 
 def arguments_of(name: str, dtype: torch.dtype) -> Iterator[tuple[str, Any]]:
-    """Yield an argument for each parameter of the schema that needs one."""
     torch.manual_seed(0)
     for index, argument in enumerate(overload_of(name)._schema.arguments):
         if "Tensor" in str(argument.type):

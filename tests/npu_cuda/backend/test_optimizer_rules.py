@@ -35,7 +35,6 @@ def graph_of(function: Callable[..., Any], tensors: Sequence[torch.Tensor]) -> G
 def assert_like_eager(
     function: Callable[..., Any], tensors: Sequence[torch.Tensor], tolerance: float
 ) -> Graph:
-    """Compare the native ops of each backend with eager PyTorch, and return the graph."""
     wanted = flat(function(*tensors))
     graph = graph_of(function, tensors)
     for backend in BACKENDS:

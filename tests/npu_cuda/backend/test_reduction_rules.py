@@ -22,7 +22,6 @@ def literal(value: Any) -> Any:
 
 
 def call_of(name: str, *tensors: torch.Tensor, **arguments: Any) -> tuple[Graph, tuple[torch.Tensor, ...]]:
-    """Return the graph of one call, and what PyTorch computes."""
     _, op, overload = name.split(".")
     result = getattr(getattr(torch.ops.aten, op), overload)(*tensors, **arguments)
     results = result if isinstance(result, tuple) else (result,)

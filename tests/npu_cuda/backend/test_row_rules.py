@@ -82,7 +82,6 @@ def present(result: Any) -> list[torch.Tensor]:
 
 
 def graph_of(op: Any, arguments: Sequence[Any]) -> tuple[Graph, list[torch.Tensor]]:
-    """Return the graph of a call, and its tensors."""
     tensors = [each for each in arguments if isinstance(each, torch.Tensor)]
 
     def function(*inputs: torch.Tensor) -> list[torch.Tensor]:

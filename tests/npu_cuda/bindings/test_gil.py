@@ -109,7 +109,6 @@ def test_other_threads_run_while_one_waits_for_the_device(wait: Callable[[Tensor
 
 
 def two_products(tensors: Tensors) -> npu_cuda.Program:
-    """Return a program with a temporary, run once."""
     spec = TensorSpec("float32", tensors[0].shape)
     program = npu_cuda.Program(tensors[0].device)
     slots = [program.slot(spec, external=external) for external in (True, False, True)]

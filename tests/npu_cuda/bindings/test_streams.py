@@ -43,7 +43,6 @@ def values(tensor: npu_cuda.Tensor) -> set[float]:
 
 
 def relu_program(alloc: Callable[[int], object] | None = None) -> npu_cuda.Program:
-    """Return a program of cuda with a temporary."""
     program = npu_cuda.Program("cuda")
     slots = [program.slot(SPEC, external=external) for external in (True, False, True)]
     program.add(RELU, [slots[0]], [slots[1]])

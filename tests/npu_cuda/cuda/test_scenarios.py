@@ -22,7 +22,6 @@ FILES = [path.name for path in sorted(SCENARIOS.glob("*.cpp")) if path.stem not 
 
 
 def scenarios_of(file: str) -> list[str]:
-    """Return the scenarios of a source file, in their order."""
     return re.findall(r'^const Scenario \w+\("(\w+)"', (SCENARIOS / file).read_text(), re.MULTILINE)
 
 

@@ -18,7 +18,6 @@ def line_of(file: str, text: str) -> int:
 
 
 def results(emulator: Emulator, run: Callable[[np.ndarray], str], shape: int) -> list[bytes]:
-    """Return the bits that a kernel computes under each schedule."""
     found = []
     for schedule in SCHEDULES:
         y = np.zeros(shape, np.float32)

@@ -30,13 +30,10 @@ def nothing(call: KernelCall) -> None:
 
 
 def call_relu(x: object, y: object | None = None) -> None:
-    """Call relu, in place without a ``y``."""
     npu_cuda.op_call(_C.OpKind.EltwiseRelu, [x], [x if y is None else y])
 
 
 class OddError(Exception):
-    """Its text is not Unicode."""
-
     def __str__(self) -> str:
         return "\ud800"
 

@@ -60,7 +60,6 @@ def spec_of(tensor: torch.Tensor) -> TensorSpec:
 
 
 def bound(program: Program, *tensors: torch.Tensor) -> Program:
-    """Finalize a program and bind its first slots."""
     program.finalize()
     for slot, tensor in enumerate(tensors):
         program.bind(slot, tensor)

@@ -51,7 +51,6 @@ def test_vectors_of_no_processor_are_refused() -> None:
 
 @st.composite
 def products(draw: st.DrawFn) -> tuple[Tensor, Tensor, Tensor, dict[str, float]]:
-    """Draw A, B, C and attributes, with strides that are gaps, transposes or both."""
     dtype = draw(st.sampled_from(list(TOLERANCE)))
     m, n, k = (draw(st.sampled_from([1, 1, 2, 5, 6, 7, 16, 33, 64, 70, 130])) for _ in range(3))
     batch = draw(st.sampled_from([(), (3,), (2, 1, 3)]))
@@ -90,7 +89,6 @@ def test_any_shapes_and_strides_give_the_product(
 
 
 def all_products(a: Tensor, b: Tensor) -> Iterator[Tensor]:
-    """Yield the products of each kind of loop."""
     for left, right in (
         (a, b),
         (a[:1], b),

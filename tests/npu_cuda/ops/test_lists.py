@@ -77,7 +77,6 @@ def test_lists_give_the_bits_of_the_single_op(
 
 
 def parameters() -> tuple[Tensors, Tensors]:
-    """Return parameters, and the same ones for an optimizer of PyTorch."""
     torch.manual_seed(0)
     ours = numbers()
     return ours, [torch.nn.Parameter(x.clone()) for x in ours]

@@ -177,8 +177,6 @@ class Step:
 
 
 class Program(nn.Module):
-    """Runs the steps on two tensors, and returns some of those it made."""
-
     def __init__(self, steps: Sequence[Step], results: Sequence[int], changes_inputs: bool) -> None:
         super().__init__()
         self.steps, self.results, self.changes_inputs = steps, results, changes_inputs

@@ -148,7 +148,6 @@ STEPS = [
 
 
 def check(graph: Graph, build: Callable[[], nn.Module], x: Tensor) -> dict[str, Tensor]:
-    """Return what a graph updates; fail unless it does what a model does that ``build`` makes."""
     model, weights = build(), build().state_dict()
     result, updates = execute_ir(graph, (x,), weights=weights, return_mutations=True)
     assert_same(result, model(x), "the result")

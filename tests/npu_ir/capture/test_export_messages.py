@@ -63,7 +63,6 @@ def state_of_the_process() -> list[Any]:
 
 @pytest.fixture
 def torch_log() -> Any:
-    """Everything that PyTorch writes to its log."""
     written = io.StringIO()
     handler = logging.StreamHandler(written)
     names = ("_subclasses.fake_tensor", "fx.experimental.symbolic_shapes", "export")

@@ -18,8 +18,6 @@ from tests.support.rows import each_row
 
 
 class Counter:
-    """Counts its calls."""
-
     def __init__(self) -> None:
         self.calls = 0
 
@@ -81,7 +79,6 @@ COUNTERS = [
 
 
 def check(model: nn.Module, *args: Tensor) -> Graph:
-    """Return the graph of a model; fail unless both do the same, twice."""
     graph = extract_ir(model, args)
     assert verify_ir(graph, model, args).ok
     assert verify_ir(graph, model, args).ok

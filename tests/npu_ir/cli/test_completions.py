@@ -38,7 +38,6 @@ NAMES = [
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Holds the script for each shell."""
     return tmp_path_factory.mktemp("completions")
 
 

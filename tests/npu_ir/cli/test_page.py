@@ -42,13 +42,11 @@ def commands() -> Commands:
 
 
 def our_commands() -> set[str]:
-    """Return the commands of our own distributions."""
     ours = re.compile(rf"npu-ir|.* \((?:{'|'.join(OWN)}) \S+\)")
     return {name for name, origin in commands()._origins.items() if ours.fullmatch(origin)}
 
 
 def examples() -> Iterator[tuple[str, str]]:
-    """Yield each command of the page and what it prints there."""
     for block in blocks("console"):
         yield from COMMAND.findall(block)
 

@@ -33,7 +33,6 @@ class Doubling(Interpreter):
 
 @pytest.fixture
 def runners(monkeypatch: pytest.MonkeyPatch) -> Runners:
-    """The runners of plugins; none at first."""
     found: Runners = {}
     installed = dataclasses.replace(plugin_manager.get_plugins(), runners=found)
     monkeypatch.setattr(plugin_manager, "get_plugins", lambda: installed)

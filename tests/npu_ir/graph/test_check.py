@@ -54,13 +54,10 @@ graph sample {
 
 
 def sample() -> Graph:
-    """Return a graph with something of every kind in it."""
     return parse_ir(TEXT)
 
 
 def with_argument(name: str, **changes: object) -> Callable[[Graph], None]:
-    """Return a function that changes what a value stands for."""
-
     def change(graph: Graph) -> None:
         value = graph.value(name)
         old = value.argument

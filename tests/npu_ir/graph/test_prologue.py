@@ -41,7 +41,6 @@ graph sample {
 
 
 def sample() -> Graph:
-    """Return a graph whose nodes ``first`` and ``second`` are its prologue."""
     return parse_ir(TEXT)
 
 
@@ -96,9 +95,6 @@ def test_sorting_keeps_the_prologue_first() -> None:
     assert names(graph.prologue) == ["third", "first", "second"]
     assert names(graph.body) == ["product", "last", "early"]
     graph.check()
-
-
-# Regions
 
 
 # Copies

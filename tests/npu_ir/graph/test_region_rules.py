@@ -29,7 +29,6 @@ DEPTH = 64
 
 
 def nested(levels: int) -> Graph:
-    """Return a graph in which regions lie in each other."""
     graph = parse_ir("graph g { input %x: f32[2] return [%x] }")
     for _ in range(levels):
         outer = Graph("g")

@@ -34,7 +34,6 @@ F32 = TensorType((2,), torch.float32)
 
 
 def body(op_type: str = "aten.neg.default", name: str = "body") -> Graph:
-    """Return a graph of one node."""
     region = Graph(name)
     y = region.add_input("y", F32)
     region.set_outputs([region.insert(op_type, [y], types=F32).outputs[0]])
@@ -68,7 +67,6 @@ graph g {
 
 
 def branching() -> Graph:
-    """Return a graph with a cond in it."""
     return parse_ir(TEXT)
 
 

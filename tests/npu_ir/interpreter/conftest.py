@@ -11,7 +11,6 @@ from npu_ir.ops.execution import execute_node
 
 @pytest.fixture
 def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The names of the nodes that have been run."""
     names: list[str] = []
 
     def watched(node: Any, *given: Any) -> list[Any]:

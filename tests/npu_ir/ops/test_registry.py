@@ -25,7 +25,6 @@ GETITEM = "<built-in function getitem>"
 
 @pytest.fixture(autouse=True)
 def _clean() -> Iterator[None]:
-    """Remove what a test registers."""
     before = list_registered_ops()
     yield
     after = list_registered_ops()

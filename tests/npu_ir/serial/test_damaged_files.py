@@ -119,7 +119,6 @@ def test_a_tensor_file_with_a_changed_byte_is_refused_or_the_same(path: Path) ->
 
 
 def places(data: Any, steps: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Yield the way to everything in a JSON document."""
     if steps:
         yield steps
     items = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ()

@@ -36,7 +36,6 @@ F32 = TensorType((2,), torch.float32)
 
 
 def constant_graph(*tensors: torch.Tensor) -> Graph:
-    """Return a graph that returns constants."""
     graph = Graph("constants")
     graph.set_outputs([graph.add_constant(f"c{index}", tensor) for index, tensor in enumerate(tensors)])
     return graph

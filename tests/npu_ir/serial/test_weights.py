@@ -46,7 +46,6 @@ def save_safetensors(path: Path, content: dict[str, torch.Tensor] = STATE) -> Pa
 
 
 def save_shards(folder: Path, suffix: str, stem: str) -> Path:
-    """Save STATE in two shards with an index."""
     save = save_safetensors if suffix == ".safetensors" else save_pickle
     shards = {f"{stem}-1{suffix}": ("a", "b"), f"{stem}-2{suffix}": ("c",)}
     for shard, names in shards.items():

@@ -21,7 +21,6 @@ F32 = TensorType((2,), torch.float32)
 
 
 def line(graph: Graph) -> str:
-    """Return the line of the only node."""
     return str(graph).splitlines()[-4].strip()
 
 

@@ -43,7 +43,6 @@ def one_node(line: str, *declared: str) -> Graph:
 
 @contextlib.contextmanager
 def operator(schema: str, implementation: Callable[[Tensor], Any] | None = None) -> Iterator[None]:
-    """Register an operator of the namespace ``tracing_test``."""
     with torch.library._scoped_library("tracing_test", "DEF") as library:
         library.define(schema)
         if implementation is not None:

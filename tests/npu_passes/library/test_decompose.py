@@ -26,7 +26,6 @@ def not_core(graph: Graph) -> set[str]:
 
 
 def decomposed(graph: Graph, **options: Any) -> Journal:
-    """Run the pass on a graph; return what it said."""
     journal = Journal()
     before = str(graph)
     with use_journal(journal):

@@ -22,8 +22,6 @@ FACTORY = f"{__file__}:make"
 
 
 class Net(nn.Module):
-    """A small model, with dropout that is off in eval mode."""
-
     def __init__(self) -> None:
         super().__init__()
         self.linear, self.dropout = nn.Linear(8, 4), nn.Dropout(0.5)
@@ -42,7 +40,6 @@ def npu(*words: str) -> int:
 
 @pytest.fixture
 def net(tmp_path: Path) -> str:
-    """Save a graph with weights."""
     model = make().eval()
     graph = extract_ir(model, (torch.randn(2, 8),))
     save_ir(graph, tmp_path / "net.json", weights=model.state_dict())
@@ -51,7 +48,6 @@ def net(tmp_path: Path) -> str:
 
 @pytest.fixture
 def wrong(net: str, tmp_path: Path) -> str:
-    """Save the graph with another factor."""
     text = str(load_ir(net))
     assert text.count("{other=2}") == 1
     save_ir(parse_ir(text.replace("{other=2}", "{other=2.5}")), tmp_path / "wrong.json")

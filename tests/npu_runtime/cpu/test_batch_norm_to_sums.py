@@ -49,7 +49,6 @@ class Shifted(nn.Module):
 
 
 def step_of(model: nn.Module, *shape: int, dtype: torch.dtype = torch.float32) -> tuple[Graph, Checked]:
-    """Return a step, cleaned, and what it is checked on."""
     batch = (3 + 2 * torch.randn(shape, dtype=dtype), torch.randn(shape, dtype=dtype))
     model = model.to(dtype)
     graph = compile_ir(model, torch.optim.SGD(model.parameters(), lr=0.5), F.mse_loss, batch)

@@ -25,7 +25,6 @@ GELU, GRADIENT = "aten.gelu.default", "aten.gelu_backward.default"
 
 
 def perceptron(approximate: str = "tanh") -> nn.Module:
-    """Return two layers with GELU between them, in a form."""
     return nn.Sequential(nn.Linear(7, 12), nn.GELU(approximate), nn.Linear(12, 3))
 
 
@@ -34,7 +33,6 @@ def rows(generator: torch.Generator) -> tuple[Any, ...]:
 
 
 def step_of(model: nn.Module, dtype: torch.dtype = torch.float32) -> tuple[Graph, Checked]:
-    """Return a step, cleaned, and what it is checked on."""
     batch = tuple(item.to(dtype) for item in rows(torch.Generator()))
     model = model.to(dtype)
     graph = compile_ir(model, torch.optim.SGD(model.parameters(), lr=0.5), F.mse_loss, batch)

@@ -13,11 +13,7 @@ from npu_ir import Graph
 
 
 class CompiledGraphs:
-    """The graphs that were compiled, in order.
-
-    Attributes:
-        graphs: Each as the executor was given it.
-    """
+    """The graphs that were compiled, in order."""
 
     def __init__(self) -> None:
         self.graphs: list[Graph] = []

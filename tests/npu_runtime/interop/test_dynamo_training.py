@@ -72,7 +72,6 @@ def adam(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
 def trained(
     run: Callable[..., Any], model: nn.Module, optimizer: Optimizer, data: list[torch.Tensor]
 ) -> list[torch.Tensor]:
-    """Return the losses, then what the model holds, after some steps."""
     steps, losses = optimizer(model.parameters()), []
     for index, x in enumerate(data):
         torch.manual_seed(index)

@@ -251,7 +251,6 @@ def test_missing_weights_are_listed() -> None:
 
 @pytest.fixture
 def _two_lists() -> Iterator[None]:
-    """An op that returns two lists."""
     library = torch.library.Library("lists", "DEF")
     library.define("both(Tensor x) -> (Tensor[], Tensor[])")
     yield

@@ -70,8 +70,6 @@ class ExecutedStep(InterpretedStep):
 
 
 class OptimizedStep(ExecutedStep):
-    """Likewise, behind the passes for training."""
-
     passes = "train"
 
 

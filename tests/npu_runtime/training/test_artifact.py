@@ -163,8 +163,6 @@ def test_another_batch_is_refused_and_nothing_changes() -> None:
 
 
 class FailingBackend(TinyBackend):
-    """Fails when it is told to."""
-
     name = "failing"
     fails = False
 

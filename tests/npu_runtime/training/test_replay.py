@@ -26,8 +26,6 @@ MLP_CASE = case_named("mlp")
 
 
 class Uncaptured(ReplayedStep):
-    """The same step, op by op."""
-
     options = {"capture": "off"}  # noqa: RUF012
 
 

@@ -58,8 +58,6 @@ class Sound(Backend):
 
 
 class Binds(Sound):
-    """Has constants bound."""
-
     def bind_constants(self, program: Program, constants: Mapping[int, Any]) -> Program:
         return Program(program.graph, {"constants": self.kept(constants)})
 

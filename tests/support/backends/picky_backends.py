@@ -34,8 +34,6 @@ class Picky(Sound):
 
 
 class Smooth(Sound):
-    """Takes sigmoid, and finds no device."""
-
     name = "smooth"
 
     def devices(self) -> Sequence[torch.device]:

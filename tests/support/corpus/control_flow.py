@@ -29,8 +29,6 @@ rows = CASES.given(CASES.inputs, more_inputs=any_rows, dynamic_shapes=({0: batch
 
 
 class Branching(nn.Module):
-    """Chooses between two layers by what it gets."""
-
     def __init__(self) -> None:
         super().__init__()
         self.left, self.right = nn.Linear(3, 2), nn.Linear(3, 2)
@@ -97,8 +95,6 @@ def while_loop_by_content(x: Any) -> Any:
 
 @rows.add(holding=lambda: {"layer": nn.Linear(3, 3)})
 def while_loop_with_weights(self: Any, x: Any) -> Any:
-    """Applies one layer again and again."""
-
     return while_loop(lambda i, y: i < 4, lambda i, y: (i + 1, self.layer(y).tanh()), (tensor(0), x))[1]
 
 
@@ -133,8 +129,6 @@ def scan_of_rows(x: Any) -> Any:
 
 @rows.add(holding=lambda: {"layer": nn.Linear(6, 3)})
 def scan_with_weights(self: Any, x: Any) -> Any:
-    """A recurrent layer, written as a scan."""
-
     def step(state: Any, row: Any) -> Any:
         new = self.layer(torch.cat([state, row])).tanh()
         return new, new * 2

@@ -67,8 +67,6 @@ function(
     },
 )
 def int8_weights(self: Any, x: torch.Tensor) -> torch.Tensor:
-    """Weights as int8 with scales, as weight-only quantization stores them."""
-
     return fn.linear(x, self.weight.to(x.dtype)) * self.scales
 
 

@@ -120,8 +120,6 @@ def attention_of_any_length(self: Any, x: Any) -> Any:
 
 @rows.add(holding=lambda: {"seen": torch.zeros(6), "rows": torch.zeros((), dtype=torch.int64)})
 def state_updated_by_any_batch(self: Any, x: Any) -> Any:
-    """Keeps state of fixed size, changed by inputs of any size."""
-
     self.seen.add_(x.sum(0))
     self.rows += x.shape[0]
     return x - self.seen / self.rows

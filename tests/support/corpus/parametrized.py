@@ -62,8 +62,6 @@ class GradientInside(nn.Module):
 
 @CASES.add(holding=lambda: {"linear": nn.Linear(4, 4)})
 def vmap(self: Any, x: Any) -> Any:
-    """A module applied to every row by vmap."""
-
     y = torch.vmap(lambda row, scale: torch.relu_(self.linear(row)) * scale, in_dims=(0, None))(x, x[0])
     y.add_(1)
     return y

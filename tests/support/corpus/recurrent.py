@@ -41,8 +41,6 @@ for kind, *flags in itertools.product((nn.LSTM, nn.GRU), (1, 2), *[(False, True)
 
 @CASES.add(holding=lambda: {"cell": nn.GRUCell(3, 4)})
 def loop_over_cells(self: Any, x: Any) -> Any:
-    """A recurrent network as a Python loop over cells."""
-
     state = x.new_zeros(x.shape[1], 4)
     states = []
     for step in x:

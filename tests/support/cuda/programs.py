@@ -62,7 +62,6 @@ def one_op(op: OpKind | int | str, *specs: TensorSpec, device: str = "host") -> 
 
 
 def refused(text: str, error: type[BaseException] = InvalidArgumentError) -> pytest.RaisesExc[BaseException]:
-    """Expect an error whose text matches."""
     return pytest.raises(error, match=text)
 
 

@@ -43,12 +43,10 @@ class RandomProgram:
         return program
 
     def values(self, seed: int = 0) -> list[np.ndarray]:
-        """Return one array per external slot."""
         numbers = np.random.default_rng(seed)
         return [numbers.integers(-2, 3, (SIDE, SIDE)).astype(np.float32) for _ in range(self.externals)]
 
     def expected(self, values: list[np.ndarray]) -> list[np.ndarray]:
-        """Return what one run makes of the external slots."""
         slots = [value.copy() for value in values] + [np.empty(0)] * self.temporaries
         for op in self.ops:
             slots[op.output] = computed(op.kind, [slots[slot] for slot in op.inputs])

@@ -68,7 +68,6 @@ def build_folder() -> Path:
 
 @functools.cache
 def headers() -> bytes:
-    """Return the content of all headers, on which every object file depends."""
     folders = (CSRC, PACKAGE / "src" / "npu_cuda" / "include", SCENARIOS, HERE)
     return b"".join(path.read_bytes() for folder in folders for path in sorted(folder.rglob("*.h")))
 

@@ -21,7 +21,6 @@ NORM = {1: nn.BatchNorm1d, 2: nn.BatchNorm2d, 3: nn.BatchNorm3d}
 
 
 def trained(model: nn.Module) -> nn.Module:
-    """Return the model in evaluation mode, with random statistics and affine parameters in its norms."""
     for module in model.modules():
         if isinstance(module, nn.modules.batchnorm._BatchNorm):
             for name, low, high in (
@@ -103,7 +102,6 @@ def assert_computes(
 
 
 def op_types(graph: Graph) -> list[str]:
-    """Return the ops of the body, in order."""
     return [node.op_type for node in graph.body]
 
 

@@ -40,13 +40,11 @@ BATCH = (torch.linspace(-1, 1, 42).reshape(6, 7), torch.linspace(1, -1, 18).resh
 
 
 def maker(kind: str, **options: Any) -> MakeOptimizer:
-    """Return what makes the optimizer of a kind."""
     made, own = KINDS[kind]
     return lambda parameters: made(parameters, lr=0.01, **{**own, **options})
 
 
 def model(dtype: torch.dtype = torch.float32) -> nn.Sequential:
-    """Return two layers without a square weight."""
     torch.manual_seed(0)
     return nn.Sequential(nn.Linear(7, 5), nn.Tanh(), nn.Linear(5, 3)).to(dtype)
 
@@ -66,7 +64,6 @@ def _traced_kind(kind: str, dtype: torch.dtype) -> Graph:
 
 
 def step_graph(kind: str, passes: str = MINIMAL, dtype: torch.dtype = torch.float32) -> Graph:
-    """Return the graph of a step with an optimizer of a kind, after some passes."""
     graph = _traced_kind(kind, dtype)
     return PassManager(parse_passes(passes)).run(graph).graph if passes else graph.clone()
 
@@ -99,7 +96,6 @@ def weights_of(graph: Graph) -> dict[str, torch.Tensor]:
 
 
 def data_of(graph: Graph) -> Checked:
-    """Return what passes over a step are checked on."""
     return Checked(weights=weights_of(graph), calls=[call_of(graph)])
 
 
@@ -114,5 +110,4 @@ def trained(graph: Graph, steps: int = 10) -> dict[str, torch.Tensor]:
 
 
 def ops(graph: Graph) -> list[str]:
-    """Return the ops of the body, in order."""
     return [node.op_type for node in graph.body]

@@ -50,12 +50,10 @@ class Case:
     why: str = ""
 
     def model(self) -> nn.Module:
-        """Return the model, the same one for each call."""
         torch.manual_seed(0)
         return self.build()
 
     def batches(self, count: int) -> list[tuple[Any, ...]]:
-        """Return as many batches, the same ones for each call."""
         generator = torch.Generator().manual_seed(1)
         return [self.batch(generator) for _ in range(count)]
 

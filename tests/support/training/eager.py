@@ -29,8 +29,6 @@ MakeStep = Callable[[Case, nn.Module, optim.Optimizer], Step]
 
 
 class EagerStep:
-    """The step that a user writes by hand."""
-
     def __init__(self, case: Case, model: nn.Module, optimizer: optim.Optimizer) -> None:
         self._case, self._model, self._optimizer = case, model, optimizer
 
@@ -90,7 +88,6 @@ def microbatches(batch: Any, parts: int) -> list[Any]:
 
 
 def full_state(model: nn.Module, optimizer: optim.Optimizer) -> State:
-    """Return copies of every parameter, buffer and optimizer state entry, by name."""
     names = {parameter: name for name, parameter in model.named_parameters()}
     held = {**names_of(model), **entries(optimizer, names)}
     return {name: item.detach().clone() for name, item in held.items()}

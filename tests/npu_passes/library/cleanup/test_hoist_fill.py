@@ -14,7 +14,6 @@ from tests.support.small_programs import program
 
 
 def filled(line: str, type: str = "f32[2, 3]", *declared: str) -> Graph:
-    """Return a graph that adds what a line makes to its input."""
     return program("\n".join([
         *declared,
         f"input %x: {type}",

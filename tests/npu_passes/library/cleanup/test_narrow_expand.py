@@ -13,7 +13,6 @@ from tests.support.small_programs import program
 
 
 def expanded(line: str, *, of: str = "f32[2, 1]") -> Graph:
-    """Return a graph of one op on an expanded input."""
     return program(f"""
         input %x: {of}
         input %y: f32[2, 3]

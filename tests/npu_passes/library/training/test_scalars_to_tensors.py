@@ -48,7 +48,6 @@ def run(graph: Graph, **options: Any) -> PassResult:
 
 
 def readers(graph: Graph) -> set[str]:
-    """Return the ops that read a number."""
     return {
         node.op_type for node in graph.nodes for value in node.inputs if isinstance(value.type, ScalarType)
     }

@@ -8,12 +8,7 @@ import torch
 
 
 class CountingProgram:
-    """Adds noise to ``w``, its lr to ``m``, and counts its runs.
-
-    Attributes:
-        state: What a run changes.
-        seen: What ``step`` held when each run began.
-    """
+    """Adds noise to ``w``, its lr to ``m``, and counts its runs."""
 
     def __init__(self, device: str = "cpu", fails_at: int | None = None) -> None:
         self.state: Mapping[str, torch.Tensor] = {

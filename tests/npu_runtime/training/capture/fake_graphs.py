@@ -10,11 +10,7 @@ import torch
 
 
 class FakeGraphs:
-    """Keeps the order of calls, and runs nothing: a replay calls what was recorded.
-
-    Attributes:
-        calls: What was called.
-    """
+    """Keeps the order of calls, and runs nothing: a replay calls what was recorded."""
 
     def __init__(self, *, is_capturing: bool = False, fails_at: str = "") -> None:
         self.calls: list[str] = []

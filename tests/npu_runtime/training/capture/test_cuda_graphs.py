@@ -14,7 +14,6 @@ from tests.npu_runtime.training.capture.fake_graphs import FakeGraphs
 
 
 def captured(device: FakeGraphs, program: CountingProgram | None = None) -> tuple[GraphCapture, list[bool]]:
-    """Return a capture, and for each run of the step whether it was in a capture."""
     program, seen = program or CountingProgram(), []
     plain = program.run
 
