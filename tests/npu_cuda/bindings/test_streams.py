@@ -63,18 +63,15 @@ def launch_graph(x: npu_cuda.Tensor, y: npu_cuda.Tensor, stream: int) -> None:
     npu_cuda.graph_end().launch(1, stream)
 
 
-LAUNCHES: dict[str, Callable[[npu_cuda.Tensor, npu_cuda.Tensor, int], object]] = {
+@needs_emulator
+@each_row("launch", {
     "op_call": lambda x, y, stream: npu_cuda.op_call(RELU, [x], [y], stream_handle=stream),
     "a prepared call": lambda x, y, stream: npu_cuda.prepare_call(RELU, [x], [y])(stream),
     "Program.call": lambda x, y, stream: relu_program().call([x, y], stream),
     "Program.call that keeps nothing": lambda x, y, stream: relu_program().call([x, y], stream, keep=False),
     "Program.run": run_program,
     "a graph": launch_graph,
-}
-
-
-@needs_emulator
-@each_row("launch", LAUNCHES)
+})  # fmt: skip
 def test_own_tensors_are_read_and_written_after_launches_on_any_stream(
     launch: Callable[[npu_cuda.Tensor, npu_cuda.Tensor, int], object], stream: int
 ) -> None:

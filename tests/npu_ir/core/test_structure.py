@@ -46,7 +46,7 @@ def same_tree(left: Any, right: Any) -> bool:
     return type(left) is type(right) and repr(left) == repr(right)
 
 
-TREES = [
+@each_row("tree", [
     pytest.param(1, id="leaf"),
     pytest.param((), id="empty"),
     pytest.param((1, [2, {}], None), id="nested"),
@@ -60,10 +60,7 @@ TREES = [
     pytest.param(Outer.Inner(3), id="nested_class"),
     pytest.param(DataPair(1, [2]), id="dataclass"),
     pytest.param(torch.return_types.max((torch.ones(1), torch.ones(1))), id="return_type"),
-]
-
-
-@each_row("tree", TREES)
+])  # fmt: skip
 def test_a_tree_comes_back_in_the_same_containers(tree: Any) -> None:
     graph = Graph()
 

@@ -93,7 +93,7 @@ def rename_all(graph: Graph) -> None:
         graph.rename(value, "same")
 
 
-WORK: list[Any] = [
+@pytest.mark.parametrize("work", [
     pytest.param(Graph.check, id="check"),
     pytest.param(str, id="print"),
     pytest.param(lambda graph: parse_ir(str(graph)), id="parse"),
@@ -103,10 +103,7 @@ WORK: list[Any] = [
     pytest.param(lambda graph: graph.subgraph(graph.nodes), id="subgraph"),
     pytest.param(rename_all, id="rename"),
     pytest.param(lambda graph: list(graph.nodes_of(ADD)), id="nodes_of"),
-]
-
-
-@pytest.mark.parametrize("work", WORK)
+])  # fmt: skip
 @pytest.mark.parametrize("shape", SHAPES)
 def test_work_on_a_graph_grows_with_its_size(
     shape: Callable[[int], Graph], work: Callable[[Graph], Any]

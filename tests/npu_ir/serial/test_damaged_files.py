@@ -55,8 +55,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def document(path: Path) -> dict[str, Any]:
-    data: dict[str, Any] = json.loads(path.read_text())
-    return data
+    return json.loads(path.read_text())
 
 
 def tensor_file(path: Path) -> Path:
@@ -355,8 +354,7 @@ def with_header(file: Path, header: Any, length: int | None = None) -> None:
 
 def header_of(file: Path) -> dict[str, Any]:
     content = file.read_bytes()
-    header: dict[str, Any] = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
-    return header
+    return json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
 
 
 @each_row("edit, message", [

@@ -59,7 +59,7 @@ def save_shards(folder: Path, suffix: str, stem: str) -> Path:
     return index
 
 
-SOURCES = [
+@each_row("make", [
     lambda folder: save_pickle(folder / "w.pt"),
     lambda folder: save_pickle(folder / "w.PT"),
     lambda folder: save_pickle(folder / "w.pt", _use_new_zipfile_serialization=False),
@@ -75,10 +75,7 @@ SOURCES = [
     lambda folder: save_pickle(folder / "w.pt", collections.OrderedDict(STATE)),
     lambda folder: save_pickle(folder / "w.pt", {**STATE, "_extra_state": {"step": 1}}),
     lambda folder: save_pickle(folder / "w.pt", {**STATE, "a": torch.nn.Parameter(STATE["a"])}),
-]
-
-
-@each_row("make", SOURCES)
+])  # fmt: skip
 def test_every_kind_of_file_gives_the_same_tensors(make: Callable[[Path], Path], tmp_path: Path) -> None:
     path = make(tmp_path)
 
@@ -178,7 +175,8 @@ class Unknown:
     """Nothing that torch.load knows."""
 
 
-REFUSED = [
+@pytest.mark.skipif(os.name != "posix", reason="pipes")
+@each_row("make, message", [
     (lambda folder: folder / "none.pt", "the weights file none.pt does not exist"),
     (lambda folder: folder / "a\0b.pt", "does not exist"),
     (lambda folder: pipe(folder / "w.safetensors"), "is not a regular file"),
@@ -207,11 +205,7 @@ REFUSED = [
     (lambda folder: index_of(folder, {"weight_map": {"a": "a.bin"}}),
         "the weights file a.bin does not exist"),
     (lambda folder: write(folder / "m.bin.index.json", b"{"), "not valid JSON"),
-]  # fmt: skip
-
-
-@pytest.mark.skipif(os.name != "posix", reason="pipes")
-@each_row("make, message", REFUSED)
+])  # fmt: skip
 def test_what_holds_no_weights_is_refused_with_a_fix(
     make: Callable[[Path], Path], message: str, tmp_path: Path
 ) -> None:

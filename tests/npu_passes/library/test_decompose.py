@@ -15,6 +15,7 @@ from npu_passes import PassError, PassManager, passes_of
 from npu_passes.core.journal import Journal, use_journal
 from npu_passes.library.decompose import Decompose
 from tests.support.corpus.case import Function
+from tests.support.rows import each_row
 from tests.support.small_programs import program
 
 
@@ -73,13 +74,10 @@ class Decoder(nn.Module):
         return y.transpose(1, 2).flatten(2) @ self.embedding.weight.T
 
 
-MODELS = [
+@pytest.mark.parametrize(("model", "x"), [
     pytest.param(ConvBlock(), torch.randn(2, 4, 8, 8), id="conv"),
     pytest.param(Decoder(), torch.randint(0, 11, (2, 5)), id="gpt-2"),
-]
-
-
-@pytest.mark.parametrize(("model", "x"), MODELS)
+])  # fmt: skip
 def test_a_model_becomes_core_aten_with_the_same_results(model: nn.Module, x: torch.Tensor) -> None:
     graph = extract_ir(model.eval(), (x,), dynamic_shapes=({0: Dim("batch", min=1, max=64)},))
 
@@ -234,34 +232,31 @@ def test_with_the_fusing_passes_it_comes_to_an_end_where_it_keeps_what_they_make
     assert {node.op_type for node in result.graph.body} == set(FUSED)
 
 
-def test_parts_are_the_same_in_inference_mode(subtests: pytest.Subtests) -> None:
-    for first in [True, False]:
-        with subtests.test(first=first):
-            graph = extract_ir(nn.BatchNorm1d(7 + first).eval(), (torch.randn(5, 7 + first),))
+@each_row("first", [True, False])
+def test_parts_are_the_same_in_inference_mode(first: bool) -> None:
+    graph = extract_ir(nn.BatchNorm1d(7 + first).eval(), (torch.randn(5, 7 + first),))
 
-            with torch.inference_mode(first):
-                decomposed(graph)
+    with torch.inference_mode(first):
+        decomposed(graph)
 
-            assert not_core(graph) == set()
+    assert not_core(graph) == set()
 
 
-def test_a_copy_stays_one_where_its_memory_is_returned(subtests: pytest.Subtests) -> None:
-    rows = [
-        ("aten.view.default(self=%copy) {size=[2, 2]}", 1),
-        ("aten.add.Tensor(self=%copy, other=%copy)", 0),
-    ]
-    for reader, clones in rows:
-        with subtests.test(reader=reader, clones=clones):
-            shape = "[2, 2]" if "view" in reader else "[4]"
-            graph = program(f"""
-                input %x: f32[4]
-                %copy: f32[4] = aten.lift_fresh_copy.default(self=%x)
-                %y: f32{shape} = {reader}
-                return %y
-            """)
-            x = torch.randn(4)
+@each_row("reader, clones", [
+    ("aten.view.default(self=%copy) {size=[2, 2]}", 1),
+    ("aten.add.Tensor(self=%copy, other=%copy)", 0),
+])  # fmt: skip
+def test_a_copy_stays_one_where_its_memory_is_returned(reader: str, clones: int) -> None:
+    shape = "[2, 2]" if "view" in reader else "[4]"
+    graph = program(f"""
+        input %x: f32[4]
+        %copy: f32[4] = aten.lift_fresh_copy.default(self=%x)
+        %y: f32{shape} = {reader}
+        return %y
+    """)
+    x = torch.randn(4)
 
-            decomposed(graph)
+    decomposed(graph)
 
-            assert len(list(graph.nodes_of("aten.clone.default"))) == clones
-            assert execute_ir(graph, (x,)).data_ptr() != x.data_ptr()
+    assert len(list(graph.nodes_of("aten.clone.default"))) == clones
+    assert execute_ir(graph, (x,)).data_ptr() != x.data_ptr()

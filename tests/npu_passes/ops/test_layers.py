@@ -13,6 +13,7 @@ from torch import Tensor
 from npu_ir.ops.schema import resolve
 from npu_passes import PassError
 from tests.support.passes.optimizer_cases import ADAM, SGD, Lists, random
+from tests.support.rows import each_row
 
 OPS = torch.ops.npu
 
@@ -27,7 +28,7 @@ def adam_lists(*, amsgrad: bool = False, turned: bool = False) -> tuple[list[Ten
     return lists.params, grads, *lists.adam
 
 
-SAMPLES: list[Any] = [
+@pytest.mark.parametrize(("name", "sample"), [
     pytest.param("linear.default", lambda: ((needs_grad(2, 4, 5), needs_grad(3, 5), needs_grad(3)), {}),
         id="linear"),
     pytest.param("linear.default", lambda: ((needs_grad(4, 5), needs_grad(3, 5)), {}), id="linear-no-bias"),
@@ -72,10 +73,7 @@ SAMPLES: list[Any] = [
             ("_.tensor_lr", torch.tensor(0.1))
         )
     ],
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("name", "sample"), SAMPLES)
+])  # fmt: skip
 def test_the_op_does_what_its_registrations_say(name: str, sample: Callable[[], Any]) -> None:
     args, kwargs = sample()
     op = resolve(f"npu.{name}")
@@ -106,15 +104,14 @@ def test_linear_and_its_gradients_are_those_of_pytorch(shape: Any, bias: bool, d
         torch.testing.assert_close(our.grad, their.grad)
 
 
-def test_linear_gives_no_gradient_to_what_needs_none(subtests: pytest.Subtests) -> None:
-    for frozen in [0, 1, 2]:
-        with subtests.test(frozen=frozen):
-            leaves = [needs_grad(4, 5), needs_grad(3, 5), needs_grad(3)]
-            leaves[frozen].requires_grad_(False)
+@each_row("frozen", [0, 1, 2])
+def test_linear_gives_no_gradient_to_what_needs_none(frozen: int) -> None:
+    leaves = [needs_grad(4, 5), needs_grad(3, 5), needs_grad(3)]
+    leaves[frozen].requires_grad_(False)
 
-            OPS.linear(*leaves).sum().backward()
+    OPS.linear(*leaves).sum().backward()
 
-            assert [leaf.grad is None for leaf in leaves] == [index == frozen for index in range(3)]
+    assert [leaf.grad is None for leaf in leaves] == [index == frozen for index in range(3)]
 
 
 def test_layers_are_differentiated_twice() -> None:
@@ -159,29 +156,27 @@ def test_mse_grad_of_other_shapes_is_refused() -> None:
         OPS.mse_grad(torch.ones(3, 1), torch.ones(3))
 
 
-def test_autocast_casts_what_linear_takes(subtests: pytest.Subtests) -> None:
-    for dtype in [torch.bfloat16, torch.float16]:
-        with subtests.test(dtype=dtype):
-            x, weight, bias = needs_grad(4, 5), needs_grad(3, 5), needs_grad(3)
+@each_row("dtype", [torch.bfloat16, torch.float16])
+def test_autocast_casts_what_linear_takes(dtype: Any) -> None:
+    x, weight, bias = needs_grad(4, 5), needs_grad(3, 5), needs_grad(3)
 
-            with torch.autocast("cpu", dtype):
-                out, expected = OPS.linear(x, weight, bias), F.linear(x, weight, bias)
-            out.float().sum().backward()
+    with torch.autocast("cpu", dtype):
+        out, expected = OPS.linear(x, weight, bias), F.linear(x, weight, bias)
+    out.float().sum().backward()
 
-            assert out.dtype == dtype
-            assert torch.equal(out, expected)
-            assert weight.grad.dtype == torch.float32
+    assert out.dtype == dtype
+    assert torch.equal(out, expected)
+    assert weight.grad.dtype == torch.float32
 
 
-def test_corrections_are_multipliers(subtests: pytest.Subtests) -> None:
-    for betas in [(0.9, 0.999), (0.0, 0.5), (0.95, 0.99999)]:
-        with subtests.test(betas=betas):
-            for count in (1, 2, 5, 100, 10**6):
-                results = OPS.bias_corr(torch.tensor(float(count)), *betas)
+@each_row("betas", [(0.9, 0.999), (0.0, 0.5), (0.95, 0.99999)])
+def test_corrections_are_multipliers(betas: Any) -> None:
+    for count in (1, 2, 5, 100, 10**6):
+        results = OPS.bias_corr(torch.tensor(float(count)), *betas)
 
-                for result, beta in zip(results, betas, strict=True):
-                    assert result.item() == pytest.approx(1 / (1 - beta**count), rel=1e-6)
-                    assert result.dtype == torch.float32
+        for result, beta in zip(results, betas, strict=True):
+            assert result.item() == pytest.approx(1 / (1 - beta**count), rel=1e-6)
+            assert result.dtype == torch.float32
 
 
 COUNTERS = [torch.int64, torch.int32, torch.float32, torch.float64]
@@ -215,27 +210,21 @@ def test_the_corrections_of_whole_numbers_are_not_whole_numbers() -> None:
     assert OPS.bias_corr(torch.tensor(5), 0.9, 0.999, dtype=torch.float64)[0].item() == 1 / (1 - 0.9**5)
 
 
-def test_a_dtype_that_cannot_count_steps_is_refused(subtests: pytest.Subtests) -> None:
-    for dtype in [torch.bfloat16, torch.float16, torch.uint8, torch.int8, torch.bool]:
-        with subtests.test(dtype=dtype):
-            step, out = torch.ones((), dtype=dtype), torch.empty(())
+@each_row("dtype", [torch.bfloat16, torch.float16, torch.uint8, torch.int8, torch.bool])
+def test_a_dtype_that_cannot_count_steps_is_refused(dtype: Any) -> None:
+    step, out = torch.ones((), dtype=dtype), torch.empty(())
 
-            for count in (OPS.step_inc, OPS.step_inc_):
-                with pytest.raises(
-                    PassError, match=rf"(?s)step is a {dtype}, which cannot count.*use a counter of"
-                ):
-                    count(step)
-            with pytest.raises(PassError, match=rf"the step is a {dtype}"):
-                OPS.bias_corr_out(step, 0.9, 0.999, bc1_inv=out, bc2_inv=out.clone())
+    for count in (OPS.step_inc, OPS.step_inc_):
+        with pytest.raises(PassError, match=rf"(?s)step is a {dtype}, which cannot count.*use a counter of"):
+            count(step)
+    with pytest.raises(PassError, match=rf"the step is a {dtype}"):
+        OPS.bias_corr_out(step, 0.9, 0.999, bc1_inv=out, bc2_inv=out.clone())
 
 
-def test_corrections_are_not_written_where_they_do_not_fit(subtests: pytest.Subtests) -> None:
-    for out in [torch.empty((), dtype=torch.int64), torch.empty(2)]:
-        with (
-            subtests.test(out=out),
-            pytest.raises(
-                PassError,
-                match=rf"(?s)bc2_inv is a {out.dtype} of shape .*for a step of shape \[\].*floating-point",
-            ),
-        ):
-            OPS.bias_corr_out(torch.ones(()), 0.9, 0.999, bc1_inv=torch.empty(()), bc2_inv=out)
+@each_row("out", [torch.empty((), dtype=torch.int64), torch.empty(2)])
+def test_corrections_are_not_written_where_they_do_not_fit(out: Any) -> None:
+    with pytest.raises(
+        PassError,
+        match=rf"(?s)bc2_inv is a {out.dtype} of shape .*for a step of shape \[\].*floating-point",
+    ):
+        OPS.bias_corr_out(torch.ones(()), 0.9, 0.999, bc1_inv=torch.empty(()), bc2_inv=out)

@@ -30,6 +30,7 @@ from tests.support.passes.pattern_cases import (
     x,
     y,
 )
+from tests.support.rows import each_row
 
 
 def exponential(edit: Edit, match: Match) -> Any:
@@ -91,33 +92,30 @@ NOT_EQUAL = ("what a function reads of the match", "a view, which is copied")
 
 
 @pytest.mark.smoke
-def test_a_replacement_takes_the_place_of_a_pattern(subtests: pytest.Subtests) -> None:
-    for case, (function, rule, ops) in REPLACEMENTS.items():
-        with subtests.test(case):
-            args = data(function.__code__.co_argcount)
+@each_row("case, function, rule, ops", [(case, *row) for case, row in REPLACEMENTS.items()])
+def test_a_replacement_takes_the_place_of_a_pattern(case: str, function: Any, rule: Any, ops: Any) -> None:
+    args = data(function.__code__.co_argcount)
 
-            result = run(capture(function, *args), rule)
+    result = run(capture(function, *args), rule)
 
-            assert op_types(result.graph) == ops
-            if case not in NOT_EQUAL:
-                torch.testing.assert_close(execute_ir(result.graph, args), function(*args))
+    assert op_types(result.graph) == ops
+    if case not in NOT_EQUAL:
+        torch.testing.assert_close(execute_ir(result.graph, args), function(*args))
 
 
-def test_results_stay_tensors_of_their_own(subtests: pytest.Subtests) -> None:
-    rows = {
-        "an input": (lambda a: a.neg().neg(), ["clone.default"]),
-        "a view of an input": (lambda a: a.neg().neg().view(12), ["clone.default", "view.default"]),
-        "two": (lambda a: (lambda e: (e, e.neg().neg()))(a.exp()), ["exp.default", "clone.default"]),
-        "of a view of an input": (lambda a: a.t().neg().neg(), ["t.default", "clone.default"]),
-        "a tensor of its own": (lambda a: a.exp().neg().neg(), ["exp.default"]),
-        "no result": (lambda a: a.neg().neg().exp(), ["exp.default"]),
-    }
-    for case, (function, ops) in rows.items():
-        with subtests.test(case):
-            result = run(capture(function, *data(1)), DOUBLE_NEG)
+@each_row("function, ops", {
+    "an input": (lambda a: a.neg().neg(), ["clone.default"]),
+    "a view of an input": (lambda a: a.neg().neg().view(12), ["clone.default", "view.default"]),
+    "two": (lambda a: (lambda e: (e, e.neg().neg()))(a.exp()), ["exp.default", "clone.default"]),
+    "of a view of an input": (lambda a: a.t().neg().neg(), ["t.default", "clone.default"]),
+    "a tensor of its own": (lambda a: a.exp().neg().neg(), ["exp.default"]),
+    "no result": (lambda a: a.neg().neg().exp(), ["exp.default"]),
+})  # fmt: skip
+def test_results_stay_tensors_of_their_own(function: Any, ops: Any) -> None:
+    result = run(capture(function, *data(1)), DOUBLE_NEG)
 
-            assert op_types(result.graph) == ops
-            assert_computes(result.graph, function, *data(1))
+    assert op_types(result.graph) == ops
+    assert_computes(result.graph, function, *data(1))
 
 
 def test_bound_data_goes_into_the_replacement() -> None:

@@ -32,6 +32,7 @@ from tests.support.passes.pattern_cases import (
     y,
 )
 from tests.support.registration import registered
+from tests.support.rows import each_row
 from tests.support.small_programs import program
 
 
@@ -187,16 +188,15 @@ def test_what_may_not_be_replaced_stays_with_a_reason(subtests: pytest.Subtests)
             assert reasons(result) == [reason]
 
 
-def test_rules_that_cannot_be_are_refused_with_the_class(subtests: pytest.Subtests) -> None:
-    rows = [
-        ([DOUBLE_NEG], "Sample.rules is a tuple of rules"),
-        ((neg(x),), "Sample.rules is a tuple of rules"),
-        (DOUBLE_NEG, r"(?s)not .{,60}\n  fix: mind the comma .* rules = \(Rule\(\.\.\.\),\)"),
-        ((DOUBLE_NEG, DOUBLE_NEG), "Sample has two rules called 'double-neg'"),
-    ]
-    for rules, message in rows:
-        with subtests.test(rules=rules, message=message), pytest.raises(PassError, match=message):
-            type("Sample", (PatternPass,), {"name": "sample", "rules": rules})
+@each_row("rules, message", [
+    ([DOUBLE_NEG], "Sample.rules is a tuple of rules"),
+    ((neg(x),), "Sample.rules is a tuple of rules"),
+    (DOUBLE_NEG, r"(?s)not .{,60}\n  fix: mind the comma .* rules = \(Rule\(\.\.\.\),\)"),
+    ((DOUBLE_NEG, DOUBLE_NEG), "Sample has two rules called 'double-neg'"),
+])  # fmt: skip
+def test_rules_that_cannot_be_are_refused_with_the_class(rules: Any, message: str) -> None:
+    with pytest.raises(PassError, match=message):
+        type("Sample", (PatternPass,), {"name": "sample", "rules": rules})
 
 
 def test_a_pattern_pass_keeps_the_promises_of_passes() -> None:
@@ -227,22 +227,19 @@ def test_a_value_that_many_read_costs_no_more_per_match() -> None:
     assert Counted.passes_over == 0
 
 
-def test_a_wrong_condition_is_an_error_that_names_pass_rule_and_node(subtests: pytest.Subtests) -> None:
-    rows = [
-        (relu(x), lambda match: True, "where= returned True"),
-        (relu(x), lambda match: False, "where= returned False"),
-        (relu(x), lambda match: match["y"], "the pattern has no wildcard 'y'"),
-        (relu(x), lambda match: 1 / 0, "ZeroDivisionError: division by zero"),
-        (
-            relu(var("x", lambda value: value.nonsense)),
-            None,
-            "AttributeError: 'Value' object has no attribute 'nonsense'",
-        ),
-        (relu(var("x", lambda value: None)), None, "where= of wildcard 'x' returned None"),
-    ]
-    for pattern, where, message in rows:
-        with subtests.test(pattern=pattern, where=where, message=message):
-            graph = capture(torch.relu, *data(1))
+@each_row("pattern, where, message", [
+    (relu(x), lambda match: True, "where= returned True"),
+    (relu(x), lambda match: False, "where= returned False"),
+    (relu(x), lambda match: match["y"], "the pattern has no wildcard 'y'"),
+    (relu(x), lambda match: 1 / 0, "ZeroDivisionError: division by zero"),
+    (relu(var("x", lambda value: value.nonsense)), None,
+        "AttributeError: 'Value' object has no attribute 'nonsense'"),
+    (relu(var("x", lambda value: None)), None, "where= of wildcard 'x' returned None"),
+])  # fmt: skip
+def test_a_wrong_condition_is_an_error_that_names_pass_rule_and_node(
+    pattern: Any, where: Any, message: str
+) -> None:
+    graph = capture(torch.relu, *data(1))
 
-            with pytest.raises(PassError, match=rf"sample: picky failed: {message}[\s\S]*at: node 'relu'"):
-                run(graph, Rule("picky", pattern, aten.exp.default(x), where))
+    with pytest.raises(PassError, match=rf"sample: picky failed: {message}[\s\S]*at: node 'relu'"):
+        run(graph, Rule("picky", pattern, aten.exp.default(x), where))

@@ -14,6 +14,7 @@ from npu_passes import PassError, is_weight
 from npu_passes.manager.statistics import FlopCounter
 from npu_passes.rewriting.arguments import arguments_of
 from tests.support.corpus.case import Function
+from tests.support.rows import each_row
 from tests.support.small_programs import program
 
 
@@ -109,28 +110,25 @@ def test_what_the_prologue_computes_is_a_weight() -> None:
 # Operations
 
 
-def test_operations_are_counted_by_the_formulas_of_pytorch(subtests: pytest.Subtests) -> None:
-    rows = {
-        "matmul": (lambda x, y: x @ y, [(3, 4), (4, 5)], 2 * 3 * 4 * 5),
-        "linear": (fn.linear, [(2, 3, 4), (5, 4), (5,)], 2 * 6 * 4 * 5),
-        "conv": (lambda x, w: fn.conv2d(x, w, padding=1), [(1, 2, 4, 4), (3, 2, 3, 3)], 2 * 16 * 3 * 18),
-        "grouped": (lambda x, w: fn.conv2d(x, w, groups=2), [(1, 4, 4, 4), (6, 2, 1, 1)], 2 * 16 * 6 * 2),
-        "einsum": (lambda x, y: torch.einsum("bi,ij->bj", x, y), [(3, 4), (4, 5)], 2 * 3 * 4 * 5),
-        "elementwise": (lambda x: x.relu() + x, [(3, 4)], 0),
-        "views": (lambda x: x.t().reshape(2, 6), [(3, 4)], 0),
-        "without a formula": (lambda x: x.nonzero(), [(4,)], 0),
-        "attention": (
-            lambda x: fn.scaled_dot_product_attention(x, x, x),
-            [(1, 2, 5, 8)],
-            2 * (2 * 2 * 5 * 5 * 8),
-        ),
-    }
-    for case, (function, shapes, operations) in rows.items():
-        with subtests.test(case):
-            graph = captured(function, *(torch.ones(shape) for shape in shapes))
-            count = FlopCounter()
+@each_row("function, shapes, operations", {
+    "matmul": (lambda x, y: x @ y, [(3, 4), (4, 5)], 2 * 3 * 4 * 5),
+    "linear": (fn.linear, [(2, 3, 4), (5, 4), (5,)], 2 * 6 * 4 * 5),
+    "conv": (lambda x, w: fn.conv2d(x, w, padding=1), [(1, 2, 4, 4), (3, 2, 3, 3)], 2 * 16 * 3 * 18),
+    "grouped": (lambda x, w: fn.conv2d(x, w, groups=2), [(1, 4, 4, 4), (6, 2, 1, 1)], 2 * 16 * 6 * 2),
+    "einsum": (lambda x, y: torch.einsum("bi,ij->bj", x, y), [(3, 4), (4, 5)], 2 * 3 * 4 * 5),
+    "elementwise": (lambda x: x.relu() + x, [(3, 4)], 0),
+    "views": (lambda x: x.t().reshape(2, 6), [(3, 4)], 0),
+    "without a formula": (lambda x: x.nonzero(), [(4,)], 0),
+    "attention": (lambda x: fn.scaled_dot_product_attention(x, x, x), [(1, 2, 5, 8)],
+        2 * (2 * 2 * 5 * 5 * 8)),
+})  # fmt: skip
+def test_operations_are_counted_by_the_formulas_of_pytorch(
+    function: Any, shapes: Any, operations: Any
+) -> None:
+    graph = captured(function, *(torch.ones(shape) for shape in shapes))
+    count = FlopCounter()
 
-            assert sum(count(node) or 0 for node in graph.nodes) == operations
+    assert sum(count(node) or 0 for node in graph.nodes) == operations
 
 
 def test_operations_of_ops_that_do_not_run_without_data_are_not_known() -> None:

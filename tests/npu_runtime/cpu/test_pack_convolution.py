@@ -25,6 +25,7 @@ from tests.support.passes.cpu_cases import (
     optimized,
     refusals,
 )
+from tests.support.rows import each_row
 
 PASSES = "constant-folding,pack-convolution{fuse_add=true}"
 CONV, CONV_ADD = "mkldnn._convolution_pointwise", "mkldnn._convolution_pointwise.binary"
@@ -42,57 +43,52 @@ def _transposed(self: Any, x: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("bias", [True, False])
-def test_an_activation_is_computed_with_the_convolution(bias: bool, subtests: pytest.Subtests) -> None:
-    for function, attr in ACTIVATIONS:
-        with subtests.test(attr=attr):
-            model = behind(lambda y, x, function=function: function(y), bias=bias)
-            x = last(10 * image(WIDE, 28))  # beyond the 6 of relu6
+@each_row("function, attr", ACTIVATIONS)
+def test_an_activation_is_computed_with_the_convolution(function: Any, attr: Any, bias: bool) -> None:
+    model = behind(lambda y, x, function=function: function(y), bias=bias)
+    x = last(10 * image(WIDE, 28))  # beyond the 6 of relu6
 
-            graph = optimized(model, x, passes=PASSES)
+    graph = optimized(model, x, passes=PASSES)
 
-            assert ops(graph) == {CONV: 1}
-            assert graph.body[0].attrs["attr"] == attr
-            assert_computes(graph, model, x)
-
-
-def test_a_sum_and_a_relu_are_computed_with_the_convolution(subtests: pytest.Subtests) -> None:
-    rows = {
-        "add": (lambda y, x: y + x),
-        "add-to": (lambda y, x: x + y),
-        "add-relu": (lambda y, x: F.relu(x + y)),
-        "relu": (lambda y, x: F.relu(y + x)),
-    }
-    for case, function in rows.items():
-        with subtests.test(case):
-            model, x = behind(function), last(image(WIDE, 28))
-
-            graph = optimized(model, x, passes=PASSES)
-
-            assert ops(graph) == {CONV_ADD: 1}
-            assert_computes(graph, model, x)
+    assert ops(graph) == {CONV: 1}
+    assert graph.body[0].attrs["attr"] == attr
+    assert_computes(graph, model, x)
 
 
-def test_what_onednn_does_not_fuse_stays_behind(subtests: pytest.Subtests) -> None:
-    rows = {
-        "gelu-of-sum": (lambda y, x: F.gelu(y + x), {CONV_ADD: 1, "gelu": 1}),
-        "scaled": (lambda y, x: torch.add(y, x, alpha=2), {CONV: 1, "add.Tensor": 1}),
-        "number": (lambda y, x: y + 1.5, {CONV: 1, "add.Tensor": 1}),
-        "itself": (lambda y, x: y + y, {CONV: 1, "add.Tensor": 1}),
-        "broadcast": (lambda y, x: y + x[:, :1], {CONV: 1, "add.Tensor": 1}),
-        "layout": (lambda y, x: y + x.contiguous(), {CONV: 1, "add.Tensor": 1}),
-        "result": (lambda y, x: (y, F.relu(y)), {CONV: 1, "relu": 1}),
-        "read-twice": (lambda y, x: F.relu(y) * y.exp(), {CONV: 1, "relu": 1, "exp": 1}),
-        "unknown": (lambda y, x: F.elu(y), {CONV: 1, "elu": 1}),
-    }
-    for case, (function, expected) in rows.items():
-        with subtests.test(case):
-            model, x = behind(function), last(image(WIDE, 28))
+@each_row("function", {
+    "add": (lambda y, x: y + x),
+    "add-to": (lambda y, x: x + y),
+    "add-relu": (lambda y, x: F.relu(x + y)),
+    "relu": (lambda y, x: F.relu(y + x)),
+})  # fmt: skip
+def test_a_sum_and_a_relu_are_computed_with_the_convolution(function: Any) -> None:
+    model, x = behind(function), last(image(WIDE, 28))
 
-            graph = optimized(model, x, passes=PASSES)
+    graph = optimized(model, x, passes=PASSES)
 
-            found = ops(graph)
-            assert {name: found[name] for name in expected} == expected
-            assert_computes(graph, model, x)
+    assert ops(graph) == {CONV_ADD: 1}
+    assert_computes(graph, model, x)
+
+
+@each_row("function, expected", {
+    "gelu-of-sum": (lambda y, x: F.gelu(y + x), {CONV_ADD: 1, "gelu": 1}),
+    "scaled": (lambda y, x: torch.add(y, x, alpha=2), {CONV: 1, "add.Tensor": 1}),
+    "number": (lambda y, x: y + 1.5, {CONV: 1, "add.Tensor": 1}),
+    "itself": (lambda y, x: y + y, {CONV: 1, "add.Tensor": 1}),
+    "broadcast": (lambda y, x: y + x[:, :1], {CONV: 1, "add.Tensor": 1}),
+    "layout": (lambda y, x: y + x.contiguous(), {CONV: 1, "add.Tensor": 1}),
+    "result": (lambda y, x: (y, F.relu(y)), {CONV: 1, "relu": 1}),
+    "read-twice": (lambda y, x: F.relu(y) * y.exp(), {CONV: 1, "relu": 1, "exp": 1}),
+    "unknown": (lambda y, x: F.elu(y), {CONV: 1, "elu": 1}),
+})  # fmt: skip
+def test_what_onednn_does_not_fuse_stays_behind(function: Any, expected: Any) -> None:
+    model, x = behind(function), last(image(WIDE, 28))
+
+    graph = optimized(model, x, passes=PASSES)
+
+    found = ops(graph)
+    assert {name: found[name] for name in expected} == expected
+    assert_computes(graph, model, x)
 
 
 def test_sums_are_left_by_default() -> None:

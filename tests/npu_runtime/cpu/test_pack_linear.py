@@ -21,6 +21,7 @@ from tests.support.passes.cpu_cases import (
     optimized,
     refusals,
 )
+from tests.support.rows import each_row
 
 PASSES = "constant-folding,pack-linear"
 LINEAR = "mkldnn._linear_pointwise"
@@ -32,19 +33,18 @@ def behind(function: Any, **options: Any) -> Function:
 
 @pytest.mark.parametrize("bias", [True, False], ids=["bias", "no-bias"])
 @pytest.mark.parametrize("shape", [(128, 256), (2, 64, 256), (2, 2, 32, 256)], ids=["2d", "3d", "4d"])
+@each_row("function, attr", ACTIVATIONS)
 def test_an_activation_is_computed_with_the_layer(
-    bias: bool, shape: tuple[int, ...], subtests: pytest.Subtests
+    function: Any, attr: Any, bias: bool, shape: tuple[int, ...]
 ) -> None:
-    for function, attr in ACTIVATIONS:
-        with subtests.test(attr=attr):
-            model = behind(lambda y, x, function=function: function(y), bias=bias)
-            x = torch.randn(shape) * (20 if function is F.relu6 else 1)  # beyond 6
+    model = behind(lambda y, x, function=function: function(y), bias=bias)
+    x = torch.randn(shape) * (20 if function is F.relu6 else 1)  # beyond 6
 
-            graph = optimized(model, x, passes=PASSES)
+    graph = optimized(model, x, passes=PASSES)
 
-            assert ops(graph) == {LINEAR: 1}
-            assert graph.body[0].attrs["attr"] == attr
-            assert_computes(graph, model, x)
+    assert ops(graph) == {LINEAR: 1}
+    assert graph.body[0].attrs["attr"] == attr
+    assert_computes(graph, model, x)
 
 
 @pytest.mark.parametrize("function", [lambda y, x: F.elu(y), lambda y, x: F.relu(y) + y])
@@ -77,20 +77,18 @@ def test_addmm_with_a_weight_that_is_turned_is_packed() -> None:
     assert_computes(graph, model, x)
 
 
-def test_layers_that_are_too_small_are_left(subtests: pytest.Subtests) -> None:
-    rows = {
-        "tiny": (1, 64, False),
-        "small": (64, 64, False),
-        "middle": (64, 256, False),
-        "many-rows": (128, 256, True),
-        "one-row": (1, 768, False),
-        "large-weight": (4, 512, True),
-    }
-    for case, (batch, size, is_packed) in rows.items():
-        with subtests.test(case):
-            graph = captured(nn.Linear(size, size), torch.randn(batch, size))
+@each_row("batch, size, is_packed", {
+    "tiny": (1, 64, False),
+    "small": (64, 64, False),
+    "middle": (64, 256, False),
+    "many-rows": (128, 256, True),
+    "one-row": (1, 768, False),
+    "large-weight": (4, 512, True),
+})  # fmt: skip
+def test_layers_that_are_too_small_are_left(batch: int, size: int, is_packed: bool) -> None:
+    graph = captured(nn.Linear(size, size), torch.randn(batch, size))
 
-            assert check_pass(PackLinear(), graph) == is_packed
+    assert check_pass(PackLinear(), graph) == is_packed
 
 
 def test_what_is_left_has_a_reason(subtests: pytest.Subtests) -> None:

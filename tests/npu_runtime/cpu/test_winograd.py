@@ -24,6 +24,7 @@ from tests.support.passes.cpu_cases import (
     optimized,
     refusals,
 )
+from tests.support.rows import each_row
 
 PASSES = "constant-folding,winograd"
 
@@ -32,16 +33,15 @@ def tiles(graph: Graph) -> set[str]:
     return {name for name in graph.constants if name.endswith("patch")}
 
 
-def test_the_matrices_compute_a_convolution_of_one_tile(subtests: pytest.Subtests) -> None:
-    for tile in sorted(POINTS):
-        with subtests.test(tile=tile):
-            of_patch, of_kernel, of_result = matrices(tile)
-            patch, kernel = torch.randn(tile + 2, tile + 2).double(), torch.randn(3, 3).double()
+@each_row("tile", sorted(POINTS))
+def test_the_matrices_compute_a_convolution_of_one_tile(tile: Any) -> None:
+    of_patch, of_kernel, of_result = matrices(tile)
+    patch, kernel = torch.randn(tile + 2, tile + 2).double(), torch.randn(3, 3).double()
 
-            result = of_result @ ((of_kernel @ kernel.reshape(9)) * (of_patch @ patch.reshape(-1)))
+    result = of_result @ ((of_kernel @ kernel.reshape(9)) * (of_patch @ patch.reshape(-1)))
 
-            wanted = F.conv2d(patch[None, None], kernel[None, None]).reshape(-1)
-            assert torch.allclose(result, wanted, rtol=1e-12, atol=1e-12)
+    wanted = F.conv2d(patch[None, None], kernel[None, None]).reshape(-1)
+    assert torch.allclose(result, wanted, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("bias", [True, False])

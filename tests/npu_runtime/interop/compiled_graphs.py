@@ -45,5 +45,4 @@ def compiled_graphs(monkeypatch: pytest.MonkeyPatch) -> CompiledGraphs:
 def compiled(function: Callable[..., Any], **settings: Any) -> Callable[..., Any]:
     """Return ``function`` compiled without a way out: what has no place in a graph is an error."""
     options = {"fallback": False, **settings.pop("options", {})}
-    made: Callable[..., Any] = torch.compile(function, backend="npu", options=options, **settings)
-    return made
+    return torch.compile(function, backend="npu", options=options, **settings)

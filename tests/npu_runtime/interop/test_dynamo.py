@@ -258,8 +258,7 @@ def test_recomputed_random_numbers_fall_back_and_are_right() -> None:
         def part(y: torch.Tensor) -> torch.Tensor:
             return torch.nn.functional.dropout(y.sin(), 0.3)
 
-        total: torch.Tensor = torch.utils.checkpoint.checkpoint(part, x, use_reentrant=False).sum()
-        return total
+        return torch.utils.checkpoint.checkpoint(part, x, use_reentrant=False).sum()
 
     def gradient(run: Any) -> Any:
         torch.manual_seed(0)

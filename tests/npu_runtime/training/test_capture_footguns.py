@@ -257,8 +257,7 @@ class Failing(nn.Module):
         self.embed, self.head = nn.Embedding(9, 7), nn.Linear(7, 3)
 
     def forward(self, x: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
-        result: torch.Tensor = self.head(self.drop(self.norm(x)) + self.embed(tokens))
-        return result
+        return self.head(self.drop(self.norm(x)) + self.embed(tokens))
 
 
 @pytest.mark.parametrize("warm", [0, 2])
@@ -353,8 +352,7 @@ def test_a_step_within_a_step_is_refused() -> None:
     inner = TrainStep(model, optimizer, F.mse_loss)
 
     def outer(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        result: torch.Tensor = inner(x, y)
-        return result
+        return inner(x, y)
 
     with pytest.raises(TracingError, match="is called by a step that is being traced"):
         compile_ir(outer, example_batch=rows(), modules=[model], optimizers=[optimizer])

@@ -61,8 +61,7 @@ class HalfOfTheSum(Residual):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         with torch.no_grad():
             x = x + self.down(F.relu(self.up(x)))
-        result: torch.Tensor = self.head(x + self.down(F.relu(self.up(x))))
-        return result
+        return self.head(x + self.down(F.relu(self.up(x))))
 
 
 class OneUse(Tied):
@@ -70,8 +69,7 @@ class OneUse(Tied):
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         left, right = self.mix(self.embed(tokens).detach()).chunk(2, -1)
-        result: torch.Tensor = self.head(left * torch.sigmoid(right))
-        return result
+        return self.head(left * torch.sigmoid(right))
 
 
 class OtherMask(Checkpointed):

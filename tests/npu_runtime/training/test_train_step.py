@@ -132,8 +132,7 @@ def test_a_nested_batch_is_taken_apart_by_generated_code_alone(monkeypatch: pyte
             self.linear = nn.Linear(4, 3)
 
         def forward(self, given: dict[str, Any], *, scale: float) -> torch.Tensor:
-            result: torch.Tensor = self.linear(given["x"]) * scale
-            return result
+            return self.linear(given["x"]) * scale
 
     model = Net()
     step = TrainStep(model, optim.SGD(model.parameters(), lr=0.1), F.mse_loss)

@@ -76,8 +76,7 @@ def step_by_hand(
 def loss_of(result: Any) -> torch.Tensor:
     """Return the loss among what a loss function returns: the first, or the one of this name."""
     key: Any = "loss" if isinstance(result, dict) else 0
-    loss: torch.Tensor = result if isinstance(result, torch.Tensor) else result[key]
-    return loss
+    return result if isinstance(result, torch.Tensor) else result[key]
 
 
 def microbatches(batch: Any, parts: int) -> list[Any]:

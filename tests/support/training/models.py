@@ -16,8 +16,7 @@ class MLP(nn.Module):
         self.fc1, self.fc2, self.fc3 = nn.Linear(7, 12), nn.Linear(12, 5), nn.Linear(5, 3)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        result: torch.Tensor = self.fc3(torch.tanh(self.fc2(F.relu(self.fc1(x)))))
-        return result
+        return self.fc3(torch.tanh(self.fc2(F.relu(self.fc1(x)))))
 
 
 class Residual(nn.Module):
@@ -30,8 +29,7 @@ class Residual(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         for _ in range(2):
             x = x + self.down(F.relu(self.up(x)))
-        result: torch.Tensor = self.head(x)
-        return result
+        return self.head(x)
 
 
 class ConvNet(nn.Module):
@@ -43,8 +41,7 @@ class ConvNet(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = F.max_pool2d(F.relu(self.norm1(self.conv1(x))), 2)
-        result: torch.Tensor = self.head(F.relu(self.norm2(self.conv2(x))).mean((2, 3)))
-        return result
+        return self.head(F.relu(self.norm2(self.conv2(x))).mean((2, 3)))
 
 
 class Transformer(nn.Module):
@@ -58,8 +55,7 @@ class Transformer(nn.Module):
         self.head = nn.Linear(8, 5)
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        result: torch.Tensor = self.head(self.encoder(self.embed(tokens)).mean(1))
-        return result
+        return self.head(self.encoder(self.embed(tokens)).mean(1))
 
 
 class Recurrent(nn.Module):
@@ -68,8 +64,7 @@ class Recurrent(nn.Module):
         self.lstm, self.head = nn.LSTM(4, 6, num_layers=2, batch_first=True), nn.Linear(6, 3)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        result: torch.Tensor = self.head(self.lstm(x)[0][:, -1])
-        return result
+        return self.head(self.lstm(x)[0][:, -1])
 
 
 class Tied(nn.Module):
@@ -83,8 +78,7 @@ class Tied(nn.Module):
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         left, right = self.mix(self.embed(tokens)).chunk(2, -1)
-        result: torch.Tensor = self.head(left * torch.sigmoid(right))
-        return result
+        return self.head(left * torch.sigmoid(right))
 
 
 class Checkpointed(nn.Module):
@@ -95,12 +89,10 @@ class Checkpointed(nn.Module):
         self.first, self.second, self.head = nn.Linear(6, 10), nn.Linear(10, 6), nn.Linear(6, 3)
 
     def _block(self, x: torch.Tensor) -> torch.Tensor:
-        result: torch.Tensor = self.second(F.dropout(F.gelu(self.first(x)), 0.3, self.training))
-        return result
+        return self.second(F.dropout(F.gelu(self.first(x)), 0.3, self.training))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        result: torch.Tensor = self.head(x + checkpoint(self._block, x, use_reentrant=False))
-        return result
+        return self.head(x + checkpoint(self._block, x, use_reentrant=False))
 
 
 class Clipped(torch.autograd.Function):
@@ -123,8 +115,7 @@ class WithCustomGradient(nn.Module):
         self.first, self.head = nn.Linear(7, 10), nn.Linear(10, 3)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        result: torch.Tensor = self.head(Clipped.apply(self.first(x)))
-        return result
+        return self.head(Clipped.apply(self.first(x)))
 
 
 class Counting(nn.Module):
@@ -143,8 +134,7 @@ class Counting(nn.Module):
             self.calls.add_(1)
             self.last.copy_(hidden[-1])
             self.mean = torch.lerp(self.mean, hidden.mean(0), 0.1)
-        result: torch.Tensor = self.head(hidden - self.mean)
-        return result
+        return self.head(hidden - self.mean)
 
 
 class TwoHeads(nn.Module):
@@ -167,8 +157,7 @@ class OnDicts(nn.Module):
     def forward(self, batch: dict[str, torch.Tensor]) -> torch.Tensor:
         hidden = torch.cat([self.embed(batch["kind"]), batch["values"]], -1)
         weights = torch.where(batch["valid"], 1.0, 0.0)
-        result: torch.Tensor = self.head(torch.tanh(self.mix(hidden))) * weights[:, None]
-        return result
+        return self.head(torch.tanh(self.mix(hidden))) * weights[:, None]
 
 
 class Normed(nn.Module):
@@ -180,8 +169,7 @@ class Normed(nn.Module):
         self.head = nn.utils.parametrizations.spectral_norm(nn.Linear(10, 3))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        result: torch.Tensor = self.head(F.softplus(self.first(x)))
-        return result
+        return self.head(F.softplus(self.first(x)))
 
 
 class WithSpare(MLP):

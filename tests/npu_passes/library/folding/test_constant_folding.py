@@ -15,6 +15,7 @@ from npu_passes import PassManager, PassResult
 from npu_passes.library.folding.constant_folding import ConstantFolding
 from tests.support.corpus.dtypes import float64_default
 from tests.support.passes.folding_cases import Call, op_types, refusals
+from tests.support.rows import each_row
 from tests.support.small_programs import program
 
 F32 = torch.float32
@@ -60,17 +61,16 @@ def test_names_of_constants_do_not_meet_those_of_weights() -> None:
     assert folded[0].constants["folded.arange"].name == "arange"
 
 
-def test_only_outputs_that_are_read_are_kept(subtests: pytest.Subtests) -> None:
+@each_row("both", (True, False))
+def test_only_outputs_that_are_read_are_kept(both: bool) -> None:
     def function(self: Any, x: Tensor) -> Tensor:
         values, places = torch.tensor([[1.0, 5.0, 2.0], [4.0, 0.0, 9.0]]).max(dim=1)
         return x[:2, :2] * values + (places if self.both else 0)
 
-    for both in (True, False):
-        with subtests.test(both=both):
-            graph = fold(Call(function, both=both), X).graph
+    graph = fold(Call(function, both=both), X).graph
 
-            assert "aten.max.dim" not in op_types(graph)
-            assert len(graph.constants) == 1 + both
+    assert "aten.max.dim" not in op_types(graph)
+    assert len(graph.constants) == 1 + both
 
 
 def test_what_nothing_reads_is_left_to_others() -> None:
@@ -150,24 +150,22 @@ def test_what_cannot_be_computed_now_is_left_to_where_weights_are_bound(subtests
 # Results
 
 
-def test_every_call_returns_new_memory(subtests: pytest.Subtests) -> None:
-    rows = {
-        "itself": (lambda self, x: (torch.arange(4), x * 1)),
-        "view": (lambda self, x: (torch.arange(4).view(2, 2), x * 1)),
-        "views": (lambda self, x: (torch.arange(4).unsqueeze(0).expand(3, 4)[0], x * 1)),
-        "dropout": (lambda self, x: (torch.dropout(torch.arange(4.0), 0.5, False), x * 1)),
-    }
-    for case, function in rows.items():
-        with subtests.test(case):
-            graph = fold(Call(function), X).graph
+@each_row("function", {
+    "itself": (lambda self, x: (torch.arange(4), x * 1)),
+    "view": (lambda self, x: (torch.arange(4).view(2, 2), x * 1)),
+    "views": (lambda self, x: (torch.arange(4).unsqueeze(0).expand(3, 4)[0], x * 1)),
+    "dropout": (lambda self, x: (torch.dropout(torch.arange(4.0), 0.5, False), x * 1)),
+})  # fmt: skip
+def test_every_call_returns_new_memory(function: Any) -> None:
+    graph = fold(Call(function), X).graph
 
-            interpreter = Interpreter(graph)
-            first = interpreter.run(X)[0]
-            expected = first.clone()
-            first.fill_(7)
+    interpreter = Interpreter(graph)
+    first = interpreter.run(X)[0]
+    expected = first.clone()
+    first.fill_(7)
 
-            assert graph.body[0].op_type == "aten.mul.Tensor"
-            assert torch.equal(interpreter.run(X)[0], expected)
+    assert graph.body[0].op_type == "aten.mul.Tensor"
+    assert torch.equal(interpreter.run(X)[0], expected)
 
 
 # The prologue
@@ -207,25 +205,23 @@ def test_what_a_buffer_is_updated_by_stays() -> None:
     assert prologue_types(result.graph) == []
 
 
-def test_random_and_uninitialised_values_stay(subtests: pytest.Subtests) -> None:
-    rows = {
-        "random": (lambda self, x: x + torch.rand(4)),
-        "random-like-a-weight": (lambda self, x: x + torch.rand_like(self.w)),
-        "dropout": (lambda self, x: x + nn.functional.dropout(self.w, 0.5, True)),
-        "bernoulli": (lambda self, x: x + torch.bernoulli(self.w.abs())),
-        "empty": (lambda self, x: x + torch.empty(4) * 0),
-        "empty-like": (lambda self, x: x + torch.empty_like(self.w) * 0),
-        "new-empty": (lambda self, x: x + self.w.new_empty(4) * 0),
-    }
-    for case, function in rows.items():
-        with subtests.test(case):
-            graph = extract_ir(Call(function, w=nn.Parameter(torch.rand(4))), (X,))
-            before = [node.op_type for node in graph.nodes if "abs" not in node.op_type]
+@each_row("function", {
+    "random": (lambda self, x: x + torch.rand(4)),
+    "random-like-a-weight": (lambda self, x: x + torch.rand_like(self.w)),
+    "dropout": (lambda self, x: x + nn.functional.dropout(self.w, 0.5, True)),
+    "bernoulli": (lambda self, x: x + torch.bernoulli(self.w.abs())),
+    "empty": (lambda self, x: x + torch.empty(4) * 0),
+    "empty-like": (lambda self, x: x + torch.empty_like(self.w) * 0),
+    "new-empty": (lambda self, x: x + self.w.new_empty(4) * 0),
+})  # fmt: skip
+def test_random_and_uninitialised_values_stay(function: Any) -> None:
+    graph = extract_ir(Call(function, w=nn.Parameter(torch.rand(4))), (X,))
+    before = [node.op_type for node in graph.nodes if "abs" not in node.op_type]
 
-            folded = PassManager([ConstantFolding]).run(graph).graph
+    folded = PassManager([ConstantFolding]).run(graph).graph
 
-            assert op_types(folded) == before
-            assert len(folded.constants) == 0
+    assert op_types(folded) == before
+    assert len(folded.constants) == 0
 
 
 def test_open_sizes_stay() -> None:

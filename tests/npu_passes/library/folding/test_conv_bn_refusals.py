@@ -14,6 +14,7 @@ from npu_ir import Graph, TensorType, parse_ir
 from npu_passes import PassManager
 from npu_passes.library.folding.conv_bn_folding import ConvBnFolding
 from tests.support.passes.folding_cases import Call, hand_written_norm, image, refusals, run_passes, trained
+from tests.support.rows import each_row
 
 ELSEWHERE = "the output of the convolution is used elsewhere"
 
@@ -89,21 +90,18 @@ def test_a_norm_that_cannot_be_folded_says_why(subtests: pytest.Subtests) -> Non
             assert refused(model, inputs) == [reason]
 
 
-def test_a_large_weight_that_is_computed_from_a_smaller_one_is_refused(subtests: pytest.Subtests) -> None:
-    rows = {
-        "to": (lambda w: w.to(torch.float32)),
-        "expand": (lambda w: w[:1].to(torch.float32).expand(512, 1024)),
-    }
+@each_row("name, weight", {
+    "to": (lambda w: w.to(torch.float32)),
+    "expand": (lambda w: w[:1].to(torch.float32).expand(512, 1024)),
+}.items())  # fmt: skip
+def test_a_large_weight_that_is_computed_from_a_smaller_one_is_refused(name: str, weight: Any) -> None:
     small = torch.randint(-128, 127, (512, 1024), dtype=torch.int8)
-    for name, weight in rows.items():
-        with subtests.test(name):
-            model = Call(
-                lambda self, x: self.norm(F.linear(x, weight(self.w))), w=small, norm=nn.BatchNorm1d(512)
-            )
 
-            (reason,) = refused(trained(model), [torch.randn(2, 1024)])
+    model = Call(lambda self, x: self.norm(F.linear(x, weight(self.w))), w=small, norm=nn.BatchNorm1d(512))
 
-            assert reason.startswith(f"%{name} takes 2097152 bytes, and is computed from 524288: a new one")
+    (reason,) = refused(trained(model), [torch.randn(2, 1024)])
+
+    assert reason.startswith(f"%{name} takes 2097152 bytes, and is computed from 524288: a new one")
 
 
 def test_a_small_weight_that_is_computed_from_a_smaller_one_is_folded() -> None:
@@ -139,18 +137,16 @@ def with_statistics_as_results(graph: Graph) -> None:
     graph.set_outputs(tuple(graph.nodes[-1].outputs[:2]))
 
 
-def test_a_norm_that_torch_would_not_capture_says_why_it_stays(subtests: pytest.Subtests) -> None:
-    rows = [
-        (with_another_mean, "%mean of the norm is f32[1], and there are 4 output channels"),
-        (with_another_dtype, "it makes f64[2, 4, 4, 4] of f32[2, 4, 4, 4]: shape or dtype would change"),
-        (with_statistics_as_results, "its statistics are read"),
-    ]
-    for edit, reason in rows:
-        with subtests.test(reason):
-            graph = hand_written_norm("aten.native_batch_norm.default", {"training": False}, 3)
-            edit(graph)
+@each_row("edit, reason", [
+    (with_another_mean, "%mean of the norm is f32[1], and there are 4 output channels"),
+    (with_another_dtype, "it makes f64[2, 4, 4, 4] of f32[2, 4, 4, 4]: shape or dtype would change"),
+    (with_statistics_as_results, "its statistics are read"),
+])  # fmt: skip
+def test_a_norm_that_torch_would_not_capture_says_why_it_stays(edit: Any, reason: str) -> None:
+    graph = hand_written_norm("aten.native_batch_norm.default", {"training": False}, 3)
+    edit(graph)
 
-            assert refusals(PassManager([ConvBnFolding]).run(graph)) == [reason]
+    assert refusals(PassManager([ConvBnFolding]).run(graph)) == [reason]
 
 
 def test_complex_convolutions_are_refused() -> None:

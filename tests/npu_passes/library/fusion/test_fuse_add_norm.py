@@ -15,6 +15,7 @@ from npu_passes.ops.fused import ADD_LAYER_NORM, ADD_RMS_NORM
 from npu_passes.testing import check_pass
 from tests.support.passes.folding_cases import Call
 from tests.support.passes.pattern_cases import op_types, reasons
+from tests.support.rows import each_row
 
 DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
 SIZE = 16
@@ -69,24 +70,22 @@ def test_a_sum_and_a_norm_become_one_op(subtests: pytest.Subtests) -> None:
                 assert torch.equal(execute_ir(graph, args, weights=model.state_dict()), model(*args))
 
 
-def test_the_sum_may_be_read_elsewhere(subtests: pytest.Subtests) -> None:
-    rows = {
-        "a result": (lambda self, x, y: (lambda s: (self.norm(s), s))(x + y)),
-        "behind the norm": (lambda self, x, y: (lambda s: s + self.norm(s).relu())(x + y)),
-        "in front of the norm": (lambda self, x, y: (lambda s: (s.exp(), self.norm(s)))(x + y)),
-    }
-    for case, function in rows.items():
-        with subtests.test(case):
-            model = add_norm(nn.LayerNorm(SIZE), function)
-            args = pair()
+@each_row("function", {
+    "a result": (lambda self, x, y: (lambda s: (self.norm(s), s))(x + y)),
+    "behind the norm": (lambda self, x, y: (lambda s: s + self.norm(s).relu())(x + y)),
+    "in front of the norm": (lambda self, x, y: (lambda s: (s.exp(), self.norm(s)))(x + y)),
+})  # fmt: skip
+def test_the_sum_may_be_read_elsewhere(function: Any) -> None:
+    model = add_norm(nn.LayerNorm(SIZE), function)
+    args = pair()
 
-            graph = fused(model, *args).graph
+    graph = fused(model, *args).graph
 
-            assert "npu.add_layer_norm.default" in op_types(graph)
-            assert "layer_norm.default" not in op_types(graph)
-            actual, expected = execute_ir(graph, args, weights=model.state_dict()), model(*args)
-            for got, wanted in zip(actual, expected, strict=True):
-                assert torch.equal(got, wanted)
+    assert "npu.add_layer_norm.default" in op_types(graph)
+    assert "layer_norm.default" not in op_types(graph)
+    actual, expected = execute_ir(graph, args, weights=model.state_dict()), model(*args)
+    for got, wanted in zip(actual, expected, strict=True):
+        assert torch.equal(got, wanted)
 
 
 def test_of_two_norms_of_one_sum_the_first_is_fused() -> None:
@@ -201,12 +200,9 @@ def test_a_weight_that_is_computed_may_be_late_where_only_the_norm_reads_the_sum
     assert torch.equal(execute_ir(graph, args), model(*args))
 
 
-def test_a_fused_op_is_differentiated(subtests: pytest.Subtests) -> None:
-    for op_type in ["add_layer_norm", "add_rms_norm"]:
-        with subtests.test(op_type=op_type):
-            x, y = (item.double().requires_grad_() for item in pair(2, 4))
-            extra = (None, None, 1e-5) if op_type == "add_layer_norm" else (None, 1e-5)
+@each_row("op_type", ["add_layer_norm", "add_rms_norm"])
+def test_a_fused_op_is_differentiated(op_type: str) -> None:
+    x, y = (item.double().requires_grad_() for item in pair(2, 4))
+    extra = (None, None, 1e-5) if op_type == "add_layer_norm" else (None, 1e-5)
 
-            assert torch.autograd.gradcheck(
-                lambda a, b: getattr(torch.ops.npu, op_type)(a, b, [4], *extra), (x, y)
-            )
+    assert torch.autograd.gradcheck(lambda a, b: getattr(torch.ops.npu, op_type)(a, b, [4], *extra), (x, y))

@@ -19,6 +19,7 @@ from npu_passes.testing import check_pass
 from tests.support.corpus.case import Function
 from tests.support.passes.folding_cases import Call
 from tests.support.passes.pattern_cases import op_types, reasons
+from tests.support.rows import each_row
 
 DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
 
@@ -134,15 +135,14 @@ def test_an_unknown_activation_is_refused() -> None:
         torch.ops.npu.linear_activation(torch.randn(2, 3), torch.randn(4, 3), None, "cube")
 
 
-def test_a_fused_op_is_differentiated(subtests: pytest.Subtests) -> None:
-    for name in ACTIVATIONS:
-        with subtests.test(name=name):
-            x = torch.randn(3, 4, dtype=torch.float64, requires_grad=True)
-            weight = torch.randn(2, 4, dtype=torch.float64, requires_grad=True)
+@each_row("name", ACTIVATIONS)
+def test_a_fused_op_is_differentiated(name: Any) -> None:
+    x = torch.randn(3, 4, dtype=torch.float64, requires_grad=True)
+    weight = torch.randn(2, 4, dtype=torch.float64, requires_grad=True)
 
-            assert torch.autograd.gradcheck(
-                lambda a, b: torch.ops.npu.linear_activation(a, b, None, name), (x, weight)
-            )
+    assert torch.autograd.gradcheck(
+        lambda a, b: torch.ops.npu.linear_activation(a, b, None, name), (x, weight)
+    )
 
 
 def test_floating_point_operations_are_counted() -> None:
