@@ -16,8 +16,7 @@ from npu_ir import Graph, GraphError, Provenance, extract_ir, parse_ir
 from npu_passes import Checked, Pass, PassError, PassManager, PassResult, Refusal, Rewrite, bisect, optimize
 from npu_passes.manager import statistics
 from npu_passes.testing import check_pass
-from tests.support.corpus.case import Function
-from tests.support.passes.folding_cases import Call
+from tests.support.corpus.case import Function, Holding
 from tests.support.passes.sample_passes import (
     BreakShapes,
     DropAlias,
@@ -369,7 +368,7 @@ def test_checked_mode_names_a_pass_that_changes_what_a_graph_computes(subtests: 
         return x + 1
 
     summing = extract_ir(Function(lambda x: x.sum([0])), (torch.ones(3, 3),))
-    counting = extract_ir(Call(counts, total=torch.zeros(3)), (torch.ones(2, 3),))
+    counting = extract_ir(Holding(counts, total=torch.zeros(3)), (torch.ones(2, 3),))
     rows = [
         (summing, pass_that(turns_a_sum), Checked(), "sample changed what graph"),
         (counting, ReluToGelu, Checked(), "the update of total differs"),

@@ -12,7 +12,7 @@ from npu_ir import execute_ir, extract_ir
 from npu_passes import PassManager
 from npu_passes.core.edit import Edit
 from npu_passes.patterns import Match, Rule, aten, attr, commutative, output, shared
-from tests.support.passes.folding_cases import Call
+from tests.support.corpus.case import Holding
 from tests.support.passes.pattern_cases import (
     DOUBLE_NEG,
     add,
@@ -167,7 +167,7 @@ def test_what_is_inside_a_match_is_read_by_nothing_else(subtests: pytest.Subtest
     }
     for case, (function, rule, name) in rows.items():
         with subtests.test(case):
-            graph = extract_ir(Call(function, state=torch.zeros(3, 4)), (data(1)[0],))
+            graph = extract_ir(Holding(function, state=torch.zeros(3, 4)), (data(1)[0],))
 
             result = run(graph, rule)
 

@@ -13,7 +13,7 @@ from npu_passes import PassError, PassManager
 from npu_passes.core.edit import Edit
 from npu_passes.patterns import Match, PatternPass, Rule, aten, attr, op, var
 from npu_passes.testing import check_pass
-from tests.support.passes.folding_cases import Call
+from tests.support.corpus.case import Holding
 from tests.support.passes.pattern_cases import (
     DOUBLE_NEG,
     F32,
@@ -146,7 +146,7 @@ def test_an_op_that_only_an_executor_knows_and_a_random_one_are_replaced_and_go(
 
 
 def test_nodes_of_the_prologue_may_be_inside_of_a_match() -> None:
-    model = Call(lambda self, a: a @ self.weight.t(), weight=nn.Parameter(torch.randn(4, 4)))
+    model = Holding(lambda self, a: a @ self.weight.t(), weight=nn.Parameter(torch.randn(4, 4)))
     graph = extract_ir(model, (data(1)[0],))
     graph.move_to_prologue(graph.node("t"))
 

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from npu_ir import Interpreter
 from npu_passes import bake
-from tests.support.passes.folding_cases import Call, folded
+from tests.support.corpus.case import Holding
+from tests.support.passes.folding_cases import folded
 from tests.support.rows import each_row
 
 
@@ -21,7 +22,7 @@ def squared(function: Callable[[Tensor], Any]) -> nn.Module:
         square = self.weight * self.weight
         return *function(square), torch.mm(x, square)
 
-    return Call(forward, weight=nn.Parameter(torch.tensor([[1.0, -2.0, 3.0], [4.0, 5.0, -6.0]])))
+    return Holding(forward, weight=nn.Parameter(torch.tensor([[1.0, -2.0, 3.0], [4.0, 5.0, -6.0]])))
 
 
 @each_row("function, ops", {
@@ -77,7 +78,7 @@ def test_what_is_not_returned_reads_the_weight_itself() -> None:
 
 
 def test_a_view_of_a_weight_is_returned_as_it_is() -> None:
-    model = Call(lambda self, x: (x + 1, self.weight.t()), weight=nn.Parameter(torch.ones(2, 3)))
+    model = Holding(lambda self, x: (x + 1, self.weight.t()), weight=nn.Parameter(torch.ones(2, 3)))
     given, x = {"weight": torch.ones(2, 3)}, torch.ones(1)
     graph = folded(model, x)
 

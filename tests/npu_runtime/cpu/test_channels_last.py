@@ -13,8 +13,8 @@ from npu_ir import Graph
 from npu_passes import PassManager
 from npu_passes.testing import check_pass
 from npu_runtime.cpu.channels_last import ChannelsLast
+from tests.support.corpus.case import Holding
 from tests.support.passes.cpu_cases import (
-    Function,
     Residual,
     assert_computes,
     captured,
@@ -37,10 +37,10 @@ def layouts(graph: Graph, op: str) -> list[str]:
     return [str(item).removeprefix("torch.") for item in found]
 
 
-def between(function: Any) -> Function:
+def between(function: Any) -> Holding:
     """Return two convolutions with something between them that returns as many channels."""
     first, second = nn.Conv2d(WIDE, WIDE, 3, padding=1), nn.Conv2d(WIDE, WIDE, 3, padding=1)
-    return Function(lambda self, x: self.second(function(self.first(x), x)), first=first, second=second)
+    return Holding(lambda self, x: self.second(function(self.first(x), x)), first=first, second=second)
 
 
 def test_a_run_of_convolutions_has_one_copy_at_either_end() -> None:

@@ -15,7 +15,8 @@ from npu_ir import Graph, OpNode, Value
 from npu_runtime.cpu.convolutions import CONVOLUTIONS, convolution_of
 from npu_runtime.cpu.costs import Kernel, copy_seconds, direct_kernel, seconds_saved, winograd_tile
 from npu_runtime.cpu.layouts import choose_channels_last, is_layout_sensitive
-from tests.support.passes.cpu_cases import Function, captured, image
+from tests.support.corpus.case import Holding
+from tests.support.passes.cpu_cases import captured, image
 from tests.support.tiers import examples
 
 COPY = copy_seconds(captured(nn.ReLU(), image(8, 8)).inputs[0].tensor_type)
@@ -48,7 +49,7 @@ def copies_of_four_microseconds(monkeypatch: pytest.MonkeyPatch) -> None:
 @given(st.lists(st.integers(-4, 6), min_size=5, max_size=5))
 @pytest.mark.usefixtures("copies_of_four_microseconds")
 def test_no_choice_is_better_or_as_good_with_fewer_nodes(microseconds: list[int]) -> None:
-    graph = captured(Function(relus), image(8, 8))
+    graph = captured(Holding(relus), image(8, 8))
     saved = {node: each * 1e-6 for node, each in zip(graph.nodes, microseconds, strict=True)}
 
     found = choose_channels_last(saved, ())
@@ -60,7 +61,7 @@ def test_no_choice_is_better_or_as_good_with_fewer_nodes(microseconds: list[int]
 
 
 def test_copies_of_weights_cost_nothing() -> None:
-    model = Function(lambda self, x: (x * self.scale).mean((1, 2, 3)))
+    model = Holding(lambda self, x: (x * self.scale).mean((1, 2, 3)))
     model.scale = nn.Parameter(torch.randn(1, 8, 8, 8))
     graph = captured(model, image(8, 8))
     saved = dict.fromkeys(graph.nodes, 0.6 * COPY)

@@ -14,9 +14,9 @@ from npu_passes import PassManager
 from npu_passes.testing import check_pass
 from npu_runtime.cpu import onednn
 from npu_runtime.cpu.pack_convolution import PackConvolution
+from tests.support.corpus.case import Holding
 from tests.support.passes.cpu_cases import (
     ACTIVATIONS,
-    Function,
     assert_computes,
     captured,
     image,
@@ -32,10 +32,10 @@ CONV, CONV_ADD = "mkldnn._convolution_pointwise", "mkldnn._convolution_pointwise
 WIDE = 64
 
 
-def behind(function: Any, **options: Any) -> Function:
+def behind(function: Any, **options: Any) -> Holding:
     """Return a convolution with a function behind it, which gets the input, too."""
     conv = nn.Conv2d(WIDE, WIDE, 3, padding=1, **options)
-    return Function(lambda self, x: function(self.conv(x), x), conv=conv)
+    return Holding(lambda self, x: function(self.conv(x), x), conv=conv)
 
 
 def _transposed(self: Any, x: Tensor) -> Tensor:
@@ -103,7 +103,7 @@ def test_sums_are_left_by_default() -> None:
 @pytest.mark.parametrize(("model", "args", "reason"), [
     pytest.param(nn.Conv2d(WIDE, WIDE, 3), [image(WIDE, 28)], "not in channels-last", id="contiguous"),
     pytest.param(nn.Conv2d(16, 16, 3), [last(image(16, 8))], "too few to pay for the call", id="small"),
-    pytest.param(Function(_transposed, conv=nn.Conv2d(WIDE, WIDE, 3)), [last(image(WIDE, 28))],
+    pytest.param(Holding(_transposed, conv=nn.Conv2d(WIDE, WIDE, 3)), [last(image(WIDE, 28))],
         "it is a transposed convolution", id="transposed"),
     pytest.param(nn.Conv2d(WIDE, WIDE, 3), [image(WIDE, 28)[0]], "not a batch of images", id="no-batch"),
     pytest.param(nn.Conv2d(WIDE, WIDE, 3).bfloat16(), [last(image(WIDE, 28)).bfloat16()], "float32",
@@ -111,7 +111,7 @@ def test_sums_are_left_by_default() -> None:
     pytest.param(nn.Conv2d(WIDE, WIDE, (4, 3), padding="same"), [last(image(WIDE, 28))],
         "more zeros on one side than on the other", id="uneven",
         marks=pytest.mark.filterwarnings("ignore:Using padding='same'")),
-    pytest.param(Function(lambda self, x, w: F.conv2d(x, w, padding=1)),
+    pytest.param(Holding(lambda self, x, w: F.conv2d(x, w, padding=1)),
         [last(image(WIDE, 28)), torch.randn(WIDE, WIDE, 3, 3)], "is an input, or is updated",
         id="given-weight"),
 ])  # fmt: skip
@@ -155,7 +155,7 @@ def test_a_weight_that_two_convolutions_share_is_packed_for_each() -> None:
     def twice(self: Any, x: Tensor) -> Any:
         return self.conv(F.max_pool2d(self.conv(x), 2))
 
-    model, x = Function(twice, conv=nn.Conv2d(WIDE, WIDE, 3, padding=1)), last(image(WIDE, 56))
+    model, x = Holding(twice, conv=nn.Conv2d(WIDE, WIDE, 3, padding=1)), last(image(WIDE, 56))
 
     graph = optimized(model, x, passes=PASSES)
 

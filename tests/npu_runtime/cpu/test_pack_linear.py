@@ -12,9 +12,9 @@ from torch.nn import functional as F
 from npu_passes import PassError
 from npu_passes.testing import check_pass
 from npu_runtime.cpu.pack_linear import PackLinear
+from tests.support.corpus.case import Holding
 from tests.support.passes.cpu_cases import (
     ACTIVATIONS,
-    Function,
     assert_computes,
     captured,
     ops,
@@ -27,8 +27,8 @@ PASSES = "constant-folding,pack-linear"
 LINEAR = "mkldnn._linear_pointwise"
 
 
-def behind(function: Any, **options: Any) -> Function:
-    return Function(lambda self, x: function(self.linear(x), x), linear=nn.Linear(256, 512, **options))
+def behind(function: Any, **options: Any) -> Holding:
+    return Holding(lambda self, x: function(self.linear(x), x), linear=nn.Linear(256, 512, **options))
 
 
 @pytest.mark.parametrize("bias", [True, False], ids=["bias", "no-bias"])
@@ -67,7 +67,7 @@ def test_an_input_in_other_strides_is_right() -> None:
 
 
 def test_addmm_with_a_weight_that_is_turned_is_packed() -> None:
-    model = Function(lambda self, x: F.gelu(torch.addmm(self.bias, x, self.weight)))
+    model = Holding(lambda self, x: F.gelu(torch.addmm(self.bias, x, self.weight)))
     model.weight, model.bias = nn.Parameter(torch.randn(256, 512)), nn.Parameter(torch.randn(512))
     x = torch.randn(128, 256)
 
@@ -97,22 +97,22 @@ def test_what_is_left_has_a_reason(subtests: pytest.Subtests) -> None:
         (nn.Linear(256, 512).bfloat16(), [torch.randn(128, 256).bfloat16()], "float32"),
         (nn.Linear(4096, 4096), [torch.randn(4096)], "not a product with a matrix"),
         (
-            Function(lambda self, x, w: F.linear(x, w)),
+            Holding(lambda self, x, w: F.linear(x, w)),
             [torch.randn(128, 256), torch.randn(512, 256)],
             "is an input, or is updated",
         ),
         (
-            Function(lambda self, x, w: F.linear(x, w.exp())),
+            Holding(lambda self, x, w: F.linear(x, w.exp())),
             [torch.randn(128, 256), torch.randn(512, 256)],
             "is computed at each call",
         ),
         (
-            Function(lambda self, b, x, w: torch.addmm(b, x, w, alpha=2)),
+            Holding(lambda self, b, x, w: torch.addmm(b, x, w, alpha=2)),
             [torch.randn(512), torch.randn(128, 256), torch.randn(256, 512)],
             "it scales the product or the bias",
         ),
         (
-            Function(lambda self, b, x, w: torch.addmm(b, x, w)),
+            Holding(lambda self, b, x, w: torch.addmm(b, x, w)),
             [torch.randn(128, 512), torch.randn(128, 256), torch.randn(256, 512)],
             "not a vector",
         ),

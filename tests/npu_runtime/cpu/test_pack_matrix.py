@@ -13,7 +13,8 @@ from npu_passes import PassManager
 from npu_passes.core.registry import all_pipelines
 from npu_passes.ops.packed import panel_width
 from npu_runtime import IRExecutor
-from tests.support.passes.cpu_cases import Function, assert_computes, captured, ops, optimized, refusals
+from tests.support.corpus.case import Holding
+from tests.support.passes.cpu_cases import assert_computes, captured, ops, optimized, refusals
 
 PASSES = "constant-folding,pack-matrix"
 PACKED = "npu.packed_linear"
@@ -42,7 +43,7 @@ def test_a_linear_layer_reads_panels_that_the_prologue_makes(bias: bool, out: in
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_products_by_a_weight_are_packed(function: object, dtype: torch.dtype) -> None:
     weight, bias = nn.Parameter(torch.randn(20, 40)), nn.Parameter(torch.randn(40))
-    model, x = Function(function, weight=weight, bias=bias).to(dtype), torch.randn(5, 20, dtype=dtype)
+    model, x = Holding(function, weight=weight, bias=bias).to(dtype), torch.randn(5, 20, dtype=dtype)
 
     graph = optimized(model, x, passes=PASSES)
 
@@ -76,7 +77,7 @@ def test_products_of_open_sizes_stay() -> None:
 ])  # fmt: skip
 def test_what_is_not_packed_has_the_reason(function: object, reason: str) -> None:
     weight, bias = nn.Parameter(torch.randn(20, 40)), nn.Parameter(torch.randn(40))
-    model = Function(function, weight=weight, bias=bias)
+    model = Holding(function, weight=weight, bias=bias)
 
     (found,) = refusals(model, torch.randn(5, 20), passes="pack-matrix")
 

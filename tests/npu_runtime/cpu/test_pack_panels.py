@@ -11,7 +11,8 @@ from torch import nn
 from torch.nn import functional as F
 
 from npu_runtime import IRExecutor
-from tests.support.passes.cpu_cases import Function, assert_computes, captured, ops, optimized, refusals
+from tests.support.corpus.case import Holding
+from tests.support.passes.cpu_cases import assert_computes, captured, ops, optimized, refusals
 
 PASSES = "constant-folding,pack-panels"
 
@@ -47,7 +48,7 @@ def test_a_convolution_reads_panels_that_the_prologue_makes(
     pytest.param(lambda m, x: F.conv2d(x[0], m.weight), "not a batch of images", id="no batch"),
 ])  # fmt: skip
 def test_what_is_not_packed_has_the_reason(function: object, reason: str) -> None:
-    model = Function(function, weight=nn.Parameter(torch.randn(6, 6, 3, 3)))
+    model = Holding(function, weight=nn.Parameter(torch.randn(6, 6, 3, 3)))
 
     (found,) = refusals(model, torch.randn(2, 6, 9, 8), passes="constant-folding,pack-panels")
 

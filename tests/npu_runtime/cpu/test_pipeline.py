@@ -14,7 +14,8 @@ from npu_passes import PassManager, all_passes, all_pipelines, optimize, passes_
 from npu_passes.core.registry import origin_of
 from npu_runtime import IRExecutor
 from npu_runtime.cpu import onednn
-from tests.support.passes.cpu_cases import Function, assert_computes, captured, image, last, ops, refusals
+from tests.support.corpus.case import Holding
+from tests.support.passes.cpu_cases import assert_computes, captured, image, last, ops, refusals
 
 CPU_ONLY = ["channels-last", "winograd", "pack-convolution", "pack-linear"]
 
@@ -130,7 +131,7 @@ def test_the_executor_knows_the_memory_of_packed_convolutions_and_overwrites_it(
 
 
 def test_branches_are_left_as_they_are() -> None:
-    model = Function(
+    model = Holding(
         lambda self, x: torch.cond(
             x.sum() > 0, lambda y: F.relu(self.linear(y)), lambda y: -self.linear(y), (x,)
         ),

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from tests.npu_runtime.interop.compiled_graphs import CompiledGraphs, compiled, compiled_graphs
-from tests.support.passes.cpu_cases import Function
+from tests.support.corpus.case import Holding
 from tests.support.training.models import ConvNet, Transformer
 
 __all__ = ["compiled_graphs"]
@@ -53,7 +53,7 @@ class HalfNorms(nn.Module):
 
 
 def branch() -> nn.Module:
-    return Function(
+    return Holding(
         lambda self, x: torch.cond(
             x.sum() > 0, lambda x: self.linear(x).sin(), lambda x: self.linear(x).cos(), (x,)
         ),

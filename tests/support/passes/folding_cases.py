@@ -35,22 +35,6 @@ def trained(model: nn.Module) -> nn.Module:
     return model.eval()
 
 
-class Call(nn.Module):
-    """Calls a function of its modules and buffers and the inputs."""
-
-    def __init__(self, function: Any, **parts: Any) -> None:
-        super().__init__()
-        self.function = function
-        for name, part in parts.items():
-            if isinstance(part, Tensor) and not isinstance(part, nn.Parameter):
-                self.register_buffer(name, part)
-            else:
-                setattr(self, name, part)
-
-    def forward(self, *inputs: Tensor) -> Any:
-        return self.function(self, *inputs)
-
-
 def image(channels: int, dims: int = 2, size: int = 6) -> Tensor:
     return torch.randn(2, channels, *[size + axis for axis in range(dims)])
 

@@ -14,8 +14,8 @@ from npu_ir import extract_ir
 from npu_passes import PassManager, bake
 from npu_passes.library.folding.conv_add_folding import ConvAddFolding
 from npu_passes.library.folding.output_channels import channel_op
+from tests.support.corpus.case import Holding
 from tests.support.passes.folding_cases import (
-    Call,
     assert_computes,
     image,
     op_types,
@@ -33,7 +33,7 @@ CHANNELS = 4
 
 def model_of(function: Function, z: Tensor | None = None, **parts: Any) -> nn.Module:
     parts.setdefault("conv", nn.Conv2d(3, CHANNELS, 3))
-    return Call(function, **parts, **({} if z is None else {"z": z})).eval()
+    return Holding(function, **parts, **({} if z is None else {"z": z})).eval()
 
 
 def away_from_zero(*shape: int) -> Tensor:
@@ -291,17 +291,17 @@ def test_an_operation_that_cannot_be_folded_says_why(function: Any, reason: Any)
 def test_a_model_that_cannot_be_folded_says_why(subtests: pytest.Subtests) -> None:
     rows = [
         (
-            Call(lambda self, x, y: self.conv(x) + y, conv=nn.Conv2d(3, 4, 3)),
+            Holding(lambda self, x, y: self.conv(x) + y, conv=nn.Conv2d(3, 4, 3)),
             [SQUARE, torch.randn(4, 1, 1)],
             "%inputs_1 is an input of the call, and only weights can be folded",
         ),
         (
-            Call(in_a_region, conv=nn.Linear(3, 4)),
+            Holding(in_a_region, conv=nn.Linear(3, 4)),
             [torch.randn(2, 3)],
             "%p_conv_weight is an input of the region, and the convolution reads it as a weight",
         ),
         (
-            Call(
+            Holding(
                 lambda self, x: nn.functional.linear(x, self.weight, self.bias) + 1,
                 weight=nn.Parameter(torch.randn(4, 3)),
                 bias=nn.Parameter(torch.randn(1)),
@@ -310,7 +310,7 @@ def test_a_model_that_cannot_be_folded_says_why(subtests: pytest.Subtests) -> No
             "the bias is f32[1], not one number for each of 4 channels",
         ),
         (
-            Call(lambda self, x: self.conv(x) * 1e-3, conv=nn.Conv2d(3, 4, 3).half()),
+            Holding(lambda self, x: self.conv(x) * 1e-3, conv=nn.Conv2d(3, 4, 3).half()),
             [SQUARE.half()],
             "a factor of 0.001 may take the weights out of the range of f16[2, 4, 4, 4]",
         ),

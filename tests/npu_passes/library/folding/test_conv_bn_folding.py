@@ -16,10 +16,10 @@ from npu_passes import PassManager
 from npu_passes.library.folding.conv_bn_folding import ConvBnFolding
 from npu_passes.manager.checked_mode import relative_error
 from npu_passes.testing import check_pass
+from tests.support.corpus.case import Holding
 from tests.support.passes.folding_cases import (
     FOLDING,
     NORM,
-    Call,
     assert_computes,
     hand_written_norm,
     image,
@@ -88,7 +88,7 @@ def test_a_layer_keeps_its_options(subtests: pytest.Subtests) -> None:
 def test_the_general_convolution_is_folded(transposed: Any, groups: Any) -> None:
     shape = (4, 6 // groups, 3, 3) if transposed else (6, 4 // groups, 3, 3)
     args = ([1, 1], [0, 0], [1, 1], transposed, [0, 0], groups)
-    model = Call(
+    model = Holding(
         lambda self, x: self.norm(torch.convolution(x, self.weight, None, *args)),
         weight=nn.Parameter(torch.randn(shape)),
         norm=nn.BatchNorm2d(6),
@@ -108,7 +108,7 @@ def test_affine_parameters_may_be_missing(has_weight: Any, has_bias: Any) -> Non
         weight, bias = norm.weight if has_weight else None, norm.bias if has_bias else None
         return F.batch_norm(self.conv(x), norm.running_mean, norm.running_var, weight, bias, False, 0.1, 1e-3)
 
-    model = trained(Call(function, conv=nn.Conv2d(3, 4, 3), norm=nn.BatchNorm2d(4)))
+    model = trained(Holding(function, conv=nn.Conv2d(3, 4, 3), norm=nn.BatchNorm2d(4)))
     x = image(3)
 
     result = run_passes(model, [x])
@@ -140,7 +140,7 @@ def test_norms_that_were_decomposed_are_folded(op_type: str, attrs: Any, outputs
 })  # fmt: skip
 def test_what_two_layers_share_is_folded_for_each(function: Any) -> None:
     convs = {"conv": nn.Conv2d(3, 4, 3), "other_conv": nn.Conv2d(3, 4, 3)}
-    model = Call(function, **convs, norm=nn.BatchNorm2d(4), other_norm=nn.BatchNorm2d(4))
+    model = Holding(function, **convs, norm=nn.BatchNorm2d(4), other_norm=nn.BatchNorm2d(4))
     x = image(3)
 
     result = run_passes(trained(model), [x])

@@ -13,7 +13,8 @@ from torch.nn import functional as F
 from npu_ir import Graph, TensorType, parse_ir
 from npu_passes import PassManager
 from npu_passes.library.folding.conv_bn_folding import ConvBnFolding
-from tests.support.passes.folding_cases import Call, hand_written_norm, image, refusals, run_passes, trained
+from tests.support.corpus.case import Holding
+from tests.support.passes.folding_cases import hand_written_norm, image, refusals, run_passes, trained
 from tests.support.rows import each_row
 
 ELSEWHERE = "the output of the convolution is used elsewhere"
@@ -27,7 +28,7 @@ def refused(model: nn.Module, inputs: Sequence[Tensor], item: ConvBnFolding | No
 
 
 def conv_and_norm(function: Callable[..., Any]) -> nn.Module:
-    return trained(Call(function, conv=nn.Conv2d(3, 4, 3), norm=nn.BatchNorm2d(4)))
+    return trained(Holding(function, conv=nn.Conv2d(3, 4, 3), norm=nn.BatchNorm2d(4)))
 
 
 def updates_its_statistics(self: Any, x: Tensor) -> Tensor:
@@ -75,7 +76,7 @@ def test_a_norm_that_cannot_be_folded_says_why(subtests: pytest.Subtests) -> Non
             "it normalizes axis 1, and the output channels are axis 2",
         ),
         (
-            trained(Call(lambda self, x: self.norm(self.conv(x)), conv=conv, norm=nn.BatchNorm1d(4))),
+            trained(Holding(lambda self, x: self.norm(self.conv(x)), conv=conv, norm=nn.BatchNorm1d(4))),
             [torch.randn(3, 6, 6)],
             "it normalizes axis 1, and the output channels are axis 0",
         ),
@@ -97,7 +98,7 @@ def test_a_norm_that_cannot_be_folded_says_why(subtests: pytest.Subtests) -> Non
 def test_a_large_weight_that_is_computed_from_a_smaller_one_is_refused(name: str, weight: Any) -> None:
     small = torch.randint(-128, 127, (512, 1024), dtype=torch.int8)
 
-    model = Call(lambda self, x: self.norm(F.linear(x, weight(self.w))), w=small, norm=nn.BatchNorm1d(512))
+    model = Holding(lambda self, x: self.norm(F.linear(x, weight(self.w))), w=small, norm=nn.BatchNorm1d(512))
 
     (reason,) = refused(trained(model), [torch.randn(2, 1024)])
 
@@ -106,7 +107,7 @@ def test_a_large_weight_that_is_computed_from_a_smaller_one_is_refused(name: str
 
 def test_a_small_weight_that_is_computed_from_a_smaller_one_is_folded() -> None:
     small = torch.randint(-128, 127, (8, 4), dtype=torch.int8)
-    model = Call(lambda self, x: self.norm(F.linear(x, self.w.float())), w=small, norm=nn.BatchNorm1d(8))
+    model = Holding(lambda self, x: self.norm(F.linear(x, self.w.float())), w=small, norm=nn.BatchNorm1d(8))
 
     result = run_passes(trained(model), [torch.randn(2, 4)], "conv-bn-folding,constant-folding")
 

@@ -13,7 +13,7 @@ from npu_passes import PassManager, PassResult
 from npu_passes.library.fusion.fuse_add_norm import FuseAddNorm
 from npu_passes.ops.fused import ADD_LAYER_NORM, ADD_RMS_NORM
 from npu_passes.testing import check_pass
-from tests.support.passes.folding_cases import Call
+from tests.support.corpus.case import Holding
 from tests.support.passes.pattern_cases import op_types, reasons
 from tests.support.rows import each_row
 
@@ -46,7 +46,7 @@ def pair(*shape: int, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tenso
 
 
 def add_norm(norm: nn.Module, function: Any = None) -> nn.Module:
-    return Call(function or (lambda self, x, y: self.norm(x + y)), norm=norm)
+    return Holding(function or (lambda self, x, y: self.norm(x + y)), norm=norm)
 
 
 def test_a_sum_and_a_norm_become_one_op(subtests: pytest.Subtests) -> None:
@@ -117,7 +117,7 @@ def test_an_rms_norm_that_is_written_out_is_fused(subtests: pytest.Subtests) -> 
 
 @pytest.mark.smoke
 def test_an_rms_norm_without_sum_becomes_one_op() -> None:
-    graph = fused(Call(lambda self, x: self.norm(x), norm=WrittenNorm()), pair()[0]).graph
+    graph = fused(Holding(lambda self, x: self.norm(x), norm=WrittenNorm()), pair()[0]).graph
 
     assert op_types(graph) == ["rms_norm.default"]
 
@@ -128,7 +128,7 @@ def test_the_cast_in_an_rms_norm_may_be_read_elsewhere() -> None:
         normed = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + 1e-6)
         return self.weight * normed.to(x.dtype) + wide.to(x.dtype)
 
-    graph = fused(Call(function, weight=nn.Parameter(torch.rand(SIZE))), pair()[0]).graph
+    graph = fused(Holding(function, weight=nn.Parameter(torch.rand(SIZE))), pair()[0]).graph
 
     assert sorted(op_types(graph)) == ["add.Tensor", "rms_norm.default", "to.dtype", "to.dtype"]
 
@@ -160,7 +160,7 @@ def test_what_cannot_be_fused_is_refused_with_a_reason(subtests: pytest.Subtests
         ),
         (add_norm(layer, lambda self, x, y: self.norm(torch.add(x, y, alpha=2))), pair(), scaled),
         (add_norm(layer, lambda self, x, y: self.norm(x + 1) * y), pair(), scaled),
-        (Call(late_weight), pair(), "its weight is computed at each call, maybe after the sum"),
+        (Holding(late_weight), pair(), "its weight is computed at each call, maybe after the sum"),
         (add_norm(WrittenNorm(dims=1, cast=False)), pair(2, SIZE, SIZE), "over the axes [1]"),
         (add_norm(WrittenNorm(size=1)), pair(), "the weight is f32[1], the input f32[2, 5, 16]"),
         (add_norm(WrittenNorm()), pair(dtype=torch.float16), "differ in dtype: f16[2, 5, 16], f32[16]"),
@@ -169,7 +169,7 @@ def test_what_cannot_be_fused_is_refused_with_a_reason(subtests: pytest.Subtests
             pair(dtype=torch.float64),
             "it is computed in torch.float32, which is less than torch.float64",
         ),
-        (Call(rounding_norm), pair(), "it is rounded to torch.float16"),
+        (Holding(rounding_norm), pair(), "it is rounded to torch.float16"),
     ]
     for model, args, reason in rows:
         with subtests.test(reason):

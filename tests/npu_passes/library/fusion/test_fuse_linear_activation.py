@@ -16,8 +16,7 @@ from npu_passes import PassError, PassManager
 from npu_passes.library.fusion.fuse_linear_activation import FuseLinearActivation
 from npu_passes.ops.fused import ACTIVATIONS, LINEAR_ACTIVATION
 from npu_passes.testing import check_pass
-from tests.support.corpus.case import Function
-from tests.support.passes.folding_cases import Call
+from tests.support.corpus.case import Function, Holding
 from tests.support.passes.pattern_cases import op_types, reasons
 from tests.support.rows import each_row
 
@@ -46,7 +45,7 @@ MODULES = [
 
 def addmm(function: Callable[[Tensor], Any], bias: Tensor | None = None, **factors: float) -> nn.Module:
     """Return GPT-2's linear layer, and a function behind it."""
-    return Call(
+    return Holding(
         lambda self, x: function(torch.addmm(self.bias, x, self.weight, **factors)),
         weight=nn.Parameter(torch.randn(8, 6)),
         bias=nn.Parameter(torch.randn(6) if bias is None else bias),

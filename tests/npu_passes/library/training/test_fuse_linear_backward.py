@@ -13,7 +13,7 @@ from npu_ir import execute_ir
 from npu_passes import PassError, PassManager
 from npu_passes.library import FuseLinearBackward
 from npu_passes.ops.fused import ACTIVATION_GRADIENTS, LINEAR_ACTIVATION_BACKWARD, LINEAR_BACKWARD
-from tests.support.passes.folding_cases import Call
+from tests.support.corpus.case import Holding
 from tests.support.passes.pattern_cases import capture
 from tests.support.passes.step_cases import Step, assert_equal, count, refusals, rewritten
 from tests.support.rows import each_row
@@ -31,7 +31,9 @@ SIZES = [(6, 3), (6, 5), (3, 5)]
 
 
 def step(function: Any, rows: int = 6, inputs: int = 5, outputs: int = 3, **modules: nn.Module) -> Step:
-    return Step(Call(function, **modules), F.mse_loss, torch.randn(rows, inputs), torch.randn(rows, outputs))
+    return Step(
+        Holding(function, **modules), F.mse_loss, torch.randn(rows, inputs), torch.randn(rows, outputs)
+    )
 
 
 def masks(item: Step) -> list[Any]:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from npu_ir import execute_ir
 from npu_passes.library import GatherGradients
-from tests.support.passes.folding_cases import Call
+from tests.support.corpus.case import Holding
 from tests.support.passes.step_cases import Step, assert_equal, count, refusals, rewritten
 from tests.support.rows import each_row
 
@@ -20,7 +20,7 @@ SELECT, SLICE = "aten.select_backward.default", "aten.slice_backward.default"
 
 def step(function: Any, rows: int = 6) -> Step:
     """Return the step of a model that takes parts of a table of ``rows`` x 5."""
-    model = Call(lambda self, x: function(self.table.weight * x), table=nn.Embedding(rows, 5))
+    model = Holding(lambda self, x: function(self.table.weight * x), table=nn.Embedding(rows, 5))
     return Step(model, lambda found, _: found, torch.randn(rows, 5), torch.zeros(()))
 
 

@@ -14,7 +14,7 @@ from npu_runtime import CaptureError, check_capture
 from npu_runtime.planned import plan
 from npu_runtime.training.checks.violations import CaptureReport
 from npu_runtime.training.trace import trace_step
-from tests.support.passes.cpu_cases import Function
+from tests.support.corpus.case import Holding
 from tests.support.training.full_state import Mlp
 
 
@@ -150,7 +150,7 @@ SCALE, OWN = torch.tensor(3.0), torch.Generator()
 
 def around(function: Callable[..., Any], **modules: nn.Module) -> nn.Module:
     """Return a model that is a function of another one, ``self.model``, and the input."""
-    return Function(function, model=Mlp(), **modules)
+    return Holding(function, model=Mlp(), **modules)
 
 
 def test_a_number_in_a_tensor_from_outside_is_noted_with_the_line_that_reads_it() -> None:

@@ -16,7 +16,7 @@ from npu_ir import Graph
 from npu_runtime import TrainStep
 from npu_runtime.errors import TracingError
 from npu_runtime.training import compile_ir
-from tests.support.passes.cpu_cases import Function
+from tests.support.corpus.case import Holding
 from tests.support.training.models import MLP
 
 
@@ -117,7 +117,7 @@ def test_a_step_that_cannot_be_a_graph_is_refused(given: Given, what: str, inste
 
 def around(function: Callable[..., Any]) -> nn.Module:
     """Return a model that is a function of another one, ``self.mlp``, and the input."""
-    return Function(function, mlp=MLP())
+    return Holding(function, mlp=MLP())
 
 
 def branching(self: Any, x: torch.Tensor) -> torch.Tensor:
@@ -140,7 +140,7 @@ def averaging(self: Any, x: torch.Tensor) -> torch.Tensor:
             id="item",
         ),
         pytest.param(
-            Function(averaging, mlp=MLP(), norm=nn.BatchNorm1d(7, momentum=None)),
+            Holding(averaging, mlp=MLP(), norm=nn.BatchNorm1d(7, momentum=None)),
             "content of a tensor",
             "",
             id="mean of statistics",
