@@ -131,8 +131,5 @@ def input_of_any_size_changed_in_place(x: Any) -> Any:
     return x.sum()
 
 
-@CASES.add(
-    lambda: call(ones(3, 4).t()), more_inputs=lambda: [call(randn(5, 4).t())], dynamic_shapes=({1: Dim.AUTO},)
-)
-def transposed_input(x: Any) -> Any:
-    return x * 2, x.contiguous()
+function("transposed_input", lambda x: (x * 2, x.contiguous()), lambda: call(ones(3, 4).t()),
+    more_inputs=lambda: [call(randn(5, 4).t())], dynamic_shapes=({1: Dim.AUTO},))  # fmt: skip

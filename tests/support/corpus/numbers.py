@@ -60,9 +60,10 @@ def functions_of_sizes(x: Any) -> Any:
     return math.ceil(n / 3), math.floor(n * 0.7), math.trunc(n / 2), round(n / 4), math.ceil(n * 1.25)
 
 
-@sized.add()
-def roots_of_sizes(x: Any) -> Any:
-    return torch.sym_sqrt(x.shape[0]), x / torch.sym_sqrt(x.shape[0] + 1), x.shape[0] ** 0.5
+sized.function(
+    "roots_of_sizes",
+    lambda x: (torch.sym_sqrt(x.shape[0]), x / torch.sym_sqrt(x.shape[0] + 1), x.shape[0] ** 0.5),
+)
 
 
 @sized.add()
