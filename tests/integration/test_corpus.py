@@ -45,9 +45,6 @@ class Captured:
         journey.check_execution(self.case, list(graphs), self.expected, execute)
 
 
-# Runners
-
-
 def run_interpreter(model: Captured) -> None:
     loaded = journey.check_graph(model.case, model.graph, model.folder)
 
@@ -265,9 +262,6 @@ def test_a_model_gives_what_eager_gives_through_the_usual_runners(case: Case, tm
 @pytest.mark.parametrize("case", [pytest.param(case, id=case.id) for case in CASES])
 def test_a_model_gives_what_eager_gives_through_every_runner(case: Case, tmp_path: Path) -> None:
     check(case, RUNNERS, tmp_path)
-
-
-# How a graph is called
 
 
 def test_keywords_and_keys_may_come_in_another_order() -> None:

@@ -40,9 +40,6 @@ def test_an_architecture_comes_through_the_pipe(model: tuple[str, str]) -> None:
     assert verdict.copied == ""
 
 
-# What is told apart
-
-
 class Scaled(torch.nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -152,9 +149,6 @@ def test_neither_weights_nor_content_of_arguments_reach_the_capture(monkeypatch:
 
     assert len(seen) == 3
     assert all(tensor.is_meta for tensor in seen)
-
-
-# The page
 
 
 def entry(call: str, **more: Any) -> dict[str, Any]:

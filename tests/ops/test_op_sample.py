@@ -56,12 +56,6 @@ def call_of(name: str, variant: str = FUNCTION) -> Call:
     return next(call for call in calls_of(operators()[name], SAMPLE) if call.variant == variant)
 
 
-# What is run
-
-
-# What is told apart
-
-
 def changed(results: Any) -> Any:
     return torch.nextafter(results, torch.tensor(9e9))
 
@@ -102,9 +96,6 @@ def test_a_refusal_of_ours_without_cause_is_a_failure(monkeypatch: pytest.Monkey
         monkeypatch.setattr(npu_ir, "extract_ir", refuse)
 
         assert judge(call_of("add")) == Verdict(Outcome.FAIL, f"extract: ConversionError: {message}")
-
-
-# The workers
 
 
 STAND_IN = """
@@ -163,9 +154,6 @@ def test_a_worker_that_does_not_start_ends_the_run(tmp_path: Path) -> None:
 
     with pytest.raises(RuntimeError, match="a worker does not start: exit code 3; see .*worker-"):
         pool.run(["good"], lambda result: None)
-
-
-# The store and the page
 
 
 def entry(outcome: Outcome, reason: str = "", variant: str = FUNCTION) -> dict[str, Any]:

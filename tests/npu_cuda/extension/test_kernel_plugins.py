@@ -121,9 +121,6 @@ def test_what_a_kernel_returns_becomes_an_error(counting: Offer) -> None:
         assert counting.count("prepared") == counting.count("released")
 
 
-# Entry points
-
-
 @pytest.fixture
 def a_module(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     module = ModuleType("a_kernel_package")

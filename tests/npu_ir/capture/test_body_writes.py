@@ -245,9 +245,6 @@ def test_a_random_program_computes_what_eager_computes(
         assert "PyTorch cannot make the program functional" in error.message
 
 
-# What such programs have found
-
-
 DROPOUTS = list(
     itertools.product(
         [(0.0, True), (0.0, False), (0.5, False), (1.0, True)],

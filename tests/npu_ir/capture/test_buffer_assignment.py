@@ -234,9 +234,6 @@ def test_the_size_of_a_buffer_that_is_replaced_may_be_left_open() -> None:
         check(graph, build, randn(size))
 
 
-# What is refused
-
-
 def writes_a_part(module: Any, x: Tensor) -> Tensor:
     module.cache = appended(module.cache, x)
     module.cache[:2].add_(1)
@@ -303,9 +300,6 @@ def test_text_and_files_must_state_the_type_that_a_buffer_gets(
         parse_ir(str(graph).replace("update %cache: f32[5] =", f"update %cache{stated} ="))
     with pytest.raises(SerializationError, match=problem):
         load_ir(path)
-
-
-# The model afterwards, and verification
 
 
 @pytest.mark.parametrize("build", [root, submodule])

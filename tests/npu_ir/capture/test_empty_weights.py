@@ -194,9 +194,6 @@ def test_wrapped_parameters_that_share_a_part_are_not_tied() -> None:
     assert torch.equal(execute_ir(graph, (x,), weights=model.state_dict()), model(x))
 
 
-# What is refused
-
-
 def test_a_wrapped_input_is_refused() -> None:
     with pytest.raises(
         ConversionError,

@@ -57,9 +57,6 @@ def sized() -> Graph:
     )
 
 
-# Symbols and constraints
-
-
 def test_equal_graphs_have_equal_symbols_and_constraints() -> None:
     graph, wider, constrained = sized(), sized(), sized()
     wider._symbols["s"] = Range(1, 10)
@@ -99,9 +96,6 @@ def test_a_value_may_stand_for_one_of_an_equal_expression_only() -> None:
         graph.replace_all_uses(b, c)
 
 
-# Types
-
-
 def test_strides_of_symbolic_shapes_are_expressions() -> None:
     assert contiguous_strides((S, T, 3)) == (3 * T, 3, 1)
     assert TensorType((S, 3, T, 2), torch.float32, (6 * T, 1, 6, 3)).memory_format == torch.channels_last
@@ -117,9 +111,6 @@ def test_a_type_with_its_sizes_filled_in_is_contiguous_where_it_is() -> None:
     assert type.substitute({"s": 4, "t": 3}) == TensorType((4, 3), torch.float32)
     assert str(type.substitute({"s": 4, "t": 5})) == "f32[4, 3]@[5, 1]"
     assert str(type.substitute({"s": 4})) == "f32[4, 3]@[t, 1]"
-
-
-# Edits
 
 
 def test_an_input_of_a_node_becomes_plain_data() -> None:
@@ -149,9 +140,6 @@ def test_the_uses_of_the_other_inputs_are_counted_anew() -> None:
     assert dict(node.attrs) == {"q": 7}
     assert [value.uses for value in values] == [((node, 0), (node, 2)), (), ((node, 1),)]
     graph.check()
-
-
-# Written forms
 
 
 def test_open_sizes_come_back_from_text_and_file(tmp_path: Path) -> None:

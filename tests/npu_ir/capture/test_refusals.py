@@ -135,9 +135,6 @@ def test_a_range_that_is_dropped_is_still_checked() -> None:
         execute_ir(graph, (tensor([9]),))
 
 
-# Refused
-
-
 def fx_node() -> torch.fx.Node:
     return torch.fx.Graph().call_function(torch.sin, ())
 

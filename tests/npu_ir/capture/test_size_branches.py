@@ -119,9 +119,6 @@ def test_of_a_choice_between_two_inputs_the_one_that_held_is_required() -> None:
         execute_ir(graph, (ones(3, 4), ones(3, 4)))
 
 
-# After torch.export.save and torch.export.load
-
-
 LOADABLE = [(case.values[0], case.values[1]) for case in BRANCHES if case.id != "the one that held"]
 
 
@@ -148,9 +145,6 @@ def test_of_a_loaded_program_nobody_knows_which_of_two_relations_held() -> None:
         r"9 or .*\n  fix: decide by a comparison of sizes, or by torch.cond",
     ):
         convert_exported_program(loaded)
-
-
-# A batch of one
 
 
 def is_one(n: Any) -> Any:

@@ -132,9 +132,6 @@ def test_specialize_saves_the_graph_for_fixed_sizes(npu: Command) -> None:
     assert load_ir("static.json") == load_ir("net.json").specialize({"batch": 8, "s0": 4})
 
 
-# Options
-
-
 @each_row("texts, message", [
     (["x"], "--dynamic x: this names no sizes\n  fix: write NAME:AXIS=SYMBOL"),
     (["x:batch"], "'batch' is not AXIS=SYMBOL\n  fix: axes are counted from 0"),
@@ -203,9 +200,6 @@ def test_dynamic_sizes_of_what_is_not_there_are_refused(
 ) -> None:
     with pytest.raises(UsageError, match=message):
         dynamic_shapes(parse_dynamic(texts), Any3(), (F32, {"k": F32}), arguments)
-
-
-# Arguments
 
 
 def make(type: TensorType) -> torch.Tensor:

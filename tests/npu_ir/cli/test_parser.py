@@ -170,9 +170,6 @@ def test_a_folder_without_permission_is_refused_before_any_work(
     )
 
 
-# Plugins
-
-
 def fail(error: BaseException) -> Callable[..., Any]:
     def run(*_: object) -> None:
         raise error

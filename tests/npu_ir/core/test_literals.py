@@ -119,9 +119,6 @@ def test_integers_may_have_4096_bits() -> None:
         to_literal(2**4096)
 
 
-# The same literal
-
-
 @each_row("left, right", {
     "int_float": (1, 1.0),
     "int_bool": (1, True),
@@ -136,9 +133,6 @@ def test_integers_may_have_4096_bits() -> None:
 def test_literals_of_another_type_or_sign_differ(left: Literal, right: Literal) -> None:
     assert not same_literal(left, right)
     assert not same_literal([left], [right])
-
-
-# JSON that is no literal
 
 
 @each_row("data, message", {
@@ -160,9 +154,6 @@ def test_literals_of_another_type_or_sign_differ(left: Literal, right: Literal) 
 def test_json_that_is_no_literal_is_refused(data: Any, message: str) -> None:
     with pytest.raises(ParseError, match=message):
         literal_from_json(data)
-
-
-# Text that is no literal
 
 
 @each_row("text, message", {

@@ -129,9 +129,6 @@ def test_structures_of_different_trees_differ(left: Any, right: Any) -> None:
     assert hash(flatten(left)[1]) == hash(flatten(left)[1])
 
 
-# What cannot be written down
-
-
 class Plain:
     pass
 
@@ -195,9 +192,6 @@ def test_deeper_containers_are_refused() -> None:
         Graph().set_results(structure, [1])
 
 
-# What a structure may be
-
-
 @each_row("structure, problem", {
     "leaf_with_parts": (Structure(LEAF, None, (LEAF_STRUCTURE,)), "a leaf is not a container"),
     "leaf_with_context": (Structure(LEAF, 1), "a leaf is not a container"),
@@ -239,9 +233,6 @@ def test_a_call_is_a_tuple_of_arguments_and_a_dict_of_keyword_arguments(tree: An
         == "a call is a tuple of two: the arguments in a tuple, the keyword arguments, by name, in a dict"
     )
     assert call_problem(flatten(((1, [2]), {"a": 3}))[1]) is None
-
-
-# Putting together
 
 
 def test_a_type_that_is_not_registered_cannot_be_made() -> None:
@@ -287,9 +278,6 @@ def test_a_namedtuple_with_other_fields_than_the_loaded_one_is_made_anew() -> No
 
     assert type(made) is not Point
     assert (made.a, made.b) == (1, 2)
-
-
-# Arguments that do not fit
 
 
 @each_row("expected, given, message, where", {

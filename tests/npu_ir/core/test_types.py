@@ -41,9 +41,6 @@ from tests.support.rows import each_row
 # Types: dtype names, strides, memory formats, and what a Python object's type is.
 
 
-# dtypes
-
-
 @pytest.mark.smoke
 def test_every_dtype_has_a_short_and_a_long_name_of_its_own() -> None:
     for dtype in DTYPES:
@@ -56,9 +53,6 @@ def test_every_dtype_has_a_short_and_a_long_name_of_its_own() -> None:
 def test_an_unknown_dtype_is_refused_with_the_known_ones() -> None:
     with pytest.raises(ParseError, match=r"unknown dtype 'f31'[\s\S]*fix: use one of .*bf16, .*f32"):
         parse_dtype("f31")
-
-
-# Strides
 
 
 @each_row("shape, memory_format", {
@@ -91,9 +85,6 @@ def test_a_shape_without_strides_in_a_memory_format_is_refused(
 ) -> None:
     with pytest.raises(ParseError, match=r"a tensor of shape \[2, 3.* has no strides in torch\."):
         memory_format_strides(shape, memory_format)
-
-
-# Tensor types
 
 
 @each_row("tensor, text", {
@@ -129,9 +120,6 @@ def test_a_type_knows_its_size_and_memory_format() -> None:
         is torch.channels_last_3d
     )
     assert TensorType((2, 3), torch.float32, (1, 2)).memory_format is None
-
-
-# What has a type
 
 
 def test_types_that_differ_in_strides_only_have_the_same_shape_and_dtype() -> None:

@@ -30,9 +30,6 @@ def chain() -> tuple[Graph, Value, OpNode, OpNode]:
     return graph, x, relu, add
 
 
-# Names
-
-
 def test_values_and_nodes_get_unique_names() -> None:
     graph = Graph()
     x = graph.add_input("x", F32)
@@ -80,9 +77,6 @@ def test_renaming_keeps_names_unique() -> None:
 def test_a_node_is_named_after_its_op(op_type: str, name: str) -> None:
     assert short_name(op_type) == name
     assert Graph().insert(op_type, types=()).name == name
-
-
-# What comes from outside
 
 
 def test_a_constant_is_not_copied_and_needs_no_gradient() -> None:
@@ -133,9 +127,6 @@ def test_updates_are_uses() -> None:
     graph.set_update(mean, None)
     assert dict(graph.updates) == {x: add.outputs[0]}
     graph.check()
-
-
-# Nodes
 
 
 @pytest.mark.smoke
@@ -221,9 +212,6 @@ def test_nodes_of_an_op_type_are_found_and_may_be_erased_on_the_way() -> None:
     assert seen == ["relu"]
     assert list(graph.nodes_of("aten.relu.other")) == []
     assert x.users == (relu,)
-
-
-# Whole graphs
 
 
 def test_sorting_puts_producers_first_and_keeps_the_order_otherwise() -> None:
@@ -318,9 +306,6 @@ def test_a_subgraph_takes_what_it_reads_and_returns_what_others_read() -> None:
     part.check()
     assert graph.subgraph([first]).parameters["w"].argument.aliases == ("v",)  # type: ignore[union-attr]
     assert str(graph.subgraph([], "none")) == "graph none {\n\n\n  return ()\n}\n"
-
-
-# Equality
 
 
 TEXT = """

@@ -72,8 +72,6 @@ def test_specializing_step_by_step_is_specializing_at_once(graph: Graph, data: s
     assert by_steps == at_once  # the attributes of a node may be in another order
 
 
-# Damage
-
 WRONG: list[Any] = [None, True, -1, 2.5, 10**30, "", "s", "s0+", "9**9", [], {}, ["s0"], [[]], {"int": "s"}]
 
 

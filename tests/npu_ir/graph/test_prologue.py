@@ -48,9 +48,6 @@ def names(nodes: tuple[OpNode, ...]) -> list[str]:
     return [node.name for node in nodes]
 
 
-# Edits
-
-
 def test_nodes_are_inserted_into_the_body() -> None:
     graph = sample()
     weight = graph.value("weight")
@@ -97,9 +94,6 @@ def test_sorting_keeps_the_prologue_first() -> None:
     graph.check()
 
 
-# Copies
-
-
 @each_row("copied", [Graph.clone, lambda graph: graph.specialize({"s0": 3})])
 def test_a_copy_has_the_same_prologue(copied: Callable[[Graph], Graph]) -> None:
     copy = copied(sample())
@@ -131,9 +125,6 @@ def test_a_subgraph_keeps_what_of_the_prologue_reads_weights_alone() -> None:
     assert [value.name for value in part.inputs] == ["first", "product"]
     whole.check()
     part.check()
-
-
-# How often a graph was edited
 
 
 EDITS: dict[str, Callable[[Graph], Any]] = {

@@ -38,9 +38,6 @@ def graph() -> Graph:
     return parse_ir(TEXT)
 
 
-# Text
-
-
 def test_the_prologue_stands_in_braces_in_front_of_the_body(graph: Graph) -> None:
     assert str(graph) == TEXT
     assert [node.name for node in graph.prologue] == ["half", "relu"]
@@ -68,9 +65,6 @@ def test_text_with_a_wrong_prologue_is_refused(old: str, new: str, message: str)
 
     with pytest.raises(ParseError, match=message):
         parse_ir(TEXT.replace(old, new))
-
-
-# Files
 
 
 def test_a_file_tells_how_many_nodes_are_in_the_prologue(graph: Graph, tmp_path: Path) -> None:
@@ -118,9 +112,6 @@ def test_a_file_with_a_wrong_prologue_is_refused(
 
     with pytest.raises(SerializationError, match=message):
         load_ir(path)
-
-
-# Numbers and drawings
 
 
 def test_facts_count_the_nodes_of_the_prologue(graph: Graph) -> None:

@@ -25,9 +25,6 @@ F32 = TensorType((2,), torch.float32)
 DEPTH = 64
 
 
-# Depth
-
-
 def nested(levels: int) -> Graph:
     graph = parse_ir("graph g { input %x: f32[2] return [%x] }")
     for _ in range(levels):
@@ -85,9 +82,6 @@ def test_a_file_of_regions_below_the_limit_is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(SerializationError, match="nested deeper than"):
         load_ir(path)
-
-
-# Shown and run
 
 
 def test_the_text_of_a_region_can_be_read_on_its_own() -> None:

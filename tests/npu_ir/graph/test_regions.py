@@ -74,9 +74,6 @@ def captured(function: Callable[..., Any], *args: Any) -> Graph:
     return extract_ir(Function(function), args, name="g")
 
 
-# In memory
-
-
 def test_a_graph_knows_its_regions_and_they_their_node() -> None:
     graph = branching()
     node = graph.node("cond")
@@ -132,9 +129,6 @@ def test_symbols_of_a_region_are_those_of_its_program() -> None:
     assert {name: str(range) for name, range in graph.symbols.items()} == {"s": "[2, 5]", "t": "[0, inf]"}
     with pytest.raises(GraphError, match="already has a symbol 't'"):
         graph.add_symbol("t")
-
-
-# Written forms
 
 
 def test_regions_are_shown_below_their_node() -> None:
@@ -241,9 +235,6 @@ def test_regions_come_back_from_text_and_file(regions: dict[str, Graph], tmp_pat
 
     assert parse_ir(str(graph), {"c": torch.arange(100.0)} if len(regions) == 1 else {}) == graph
     assert load_ir(tmp_path / "g.json") == graph
-
-
-# Execution
 
 
 def test_an_executor_of_a_node_with_regions_gets_them_by_name() -> None:

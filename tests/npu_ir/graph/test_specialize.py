@@ -34,9 +34,6 @@ def same_names(graph: Graph) -> str:
     return re.sub(r"%[\w.]+", lambda found: names.setdefault(found[0], f"%v{len(names)}"), str(graph))
 
 
-# The static graph
-
-
 @each_row("function", {
     "elementwise": lambda x: x.relu() + 1,
     "view": lambda x: x.view(-1, 2).sum(0),
@@ -57,9 +54,6 @@ def test_a_specialized_graph_is_the_one_captured_without_symbols(function: Calla
     assert same_names(special) == same_names(static(function, randn(8, 4)))
 
 
-# Some of the symbols
-
-
 @each_row("constraints, remaining", {
     "sizes are filled in": ("a+b <= 2*a require mod(b, 2) == 0", ["b+4 <= 8", "mod(b, 2) == 0"]),
     "one that holds by itself then is gone": ("a*b-4*b <= 9", []),
@@ -76,9 +70,6 @@ def test_constraints_on_other_symbols_stay(constraints: str, remaining: list[str
     assert parse_ir(str(special)) == special
 
 
-# Numbers
-
-
 def test_an_input_that_is_known_becomes_a_constant_of_the_call() -> None:
     graph = captured(lambda x, n: (x.view(n, -1) * n, n), randn(4, 3), 4, shapes=({0: Dim.AUTO}, Dim.AUTO))
 
@@ -88,9 +79,6 @@ def test_an_input_that_is_known_becomes_a_constant_of_the_call() -> None:
     assert special.call[1][1] == 6
     result = execute_ir(special, (ones(6, 3), 6))
     assert_same(result, (torch.full((6, 3), 6.0), 6), "the result")
-
-
-# Regions
 
 
 def test_symbols_in_regions_are_replaced_too() -> None:
@@ -105,9 +93,6 @@ def test_symbols_in_regions_are_replaced_too() -> None:
     for x in (ones(8, 4), -ones(8, 4)):
         expected = x * 8 if x.sum() > 0 else x - 1
         assert torch.equal(execute_ir(special, (x,)), expected)
-
-
-# Errors
 
 
 @each_row("body, sizes, message", {

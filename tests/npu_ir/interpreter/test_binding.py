@@ -13,8 +13,6 @@ from npu_ir.core.tensor_bytes import same_data
 from tests.support.rows import each_row
 from tests.support.small_programs import ADD, CONSTANTS, F32, WEIGHTS, program, tensor
 
-# Arguments
-
 
 @each_row("args, kwargs, message", [
     ((), {},
@@ -75,9 +73,6 @@ def test_inputs_that_share_memory_with_one_that_changes_are_refused() -> None:
         execute_ir(program(f"{inputs} update %x = %y return ()"), (both[:2], both[1:3]))
 
 
-# Weights
-
-
 def test_everything_wrong_with_the_weights_is_listed_at_once(ran: list[str]) -> None:
     weights = {"w": tensor(1), "extra": tensor(1)}
     constants = {"c": tensor(1, 2).int(), "other": tensor(1)}
@@ -128,9 +123,6 @@ def test_constants_and_non_persistent_buffers_can_be_given_anew() -> None:
     assert repr(execute_ir(graph)) == repr((tensor(1, 2), tensor(3, 4)))
     assert repr(execute_ir(graph, constants={"c": tensor(5, 6)})) == repr((tensor(1, 2), tensor(5, 6)))
     assert repr(execute_ir(graph, weights={"m": tensor(7, 8)})) == repr((tensor(7, 8), tensor(3, 4)))
-
-
-# Memory layout
 
 
 def test_tensors_are_laid_out_as_the_graph_states() -> None:

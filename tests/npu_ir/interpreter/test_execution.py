@@ -85,8 +85,6 @@ def test_values_are_forgotten_after_their_last_use() -> None:
     assert history == [set(), {"a"}, {"a"}, {"b"}, {"b", "c"}]
 
 
-# The surroundings of the caller
-
 CREATE = """
   input %x: f32[2, 2]
   %a: f32[2, 2] = aten.full.default() {size=[2, 2], fill_value=2.0, dtype=f32, device=device("meta")}

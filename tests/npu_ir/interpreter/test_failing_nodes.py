@@ -14,9 +14,6 @@ from tests.support.registration import registered
 from tests.support.rows import each_row
 from tests.support.small_programs import CPU, F32, program, tensor
 
-# Nodes that fail
-
-
 PLACE = "\n  at: node 'y', layer.1, net.py:3\n  fix: "
 
 
@@ -83,9 +80,6 @@ def test_an_executor_that_does_not_keep_to_its_contract_is_named(
 
     with registered("my_op", function), pytest.raises(ExecutionError, match=message):
         execute_ir(graph, (tensor(1, 2),))
-
-
-# Graphs that break a rule
 
 
 def test_a_graph_that_breaks_a_rule_does_not_run(ran: list[str]) -> None:

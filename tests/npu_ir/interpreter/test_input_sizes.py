@@ -190,9 +190,6 @@ def test_what_torch_export_says_of_sizes_is_in_the_graph() -> None:
     assert "mod(4*s0, 8) == 0" in map(str, graph.constraints)
 
 
-# Values of symbols by themselves
-
-
 def test_what_is_known_around_a_region_is_known_in_it_and_not_changed_by_it() -> None:
     ranges = {"s": Range(), "t": Range()}
     around = SymbolValues(ranges)

@@ -228,9 +228,6 @@ def test_a_record_is_a_list_of_sizes_or_of_lists_of_bools(name: str, wrong: list
     assert record_problem({name: right}) is None
 
 
-# Every schema
-
-
 def aten_ops() -> list[OpSchema]:
     names = sorted(name for name in torch._C._dispatch_get_all_op_names() if name.startswith("aten::"))
     ops = []

@@ -123,9 +123,6 @@ def test_an_op_without_results_has_no_types() -> None:
     assert infer(graph, "aten._assert_scalar.default", condition, "wrong") == []
 
 
-# Sizes and numbers
-
-
 OPEN = """
 graph g {
   symbol s0 in [1, inf]

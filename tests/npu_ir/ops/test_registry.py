@@ -126,9 +126,6 @@ def test_only_a_function_can_be_registered(thing: Any) -> None:
     assert "my_op" not in list_registered_ops()["execution"]
 
 
-# Merging
-
-
 def test_registries_are_merged_as_a_whole_or_not_at_all() -> None:
     first, second = OpRegistry("first"), OpRegistry("second")
     first.register_executor("shared")(len)
@@ -152,9 +149,6 @@ def test_registries_are_merged_as_a_whole_or_not_at_all() -> None:
 def test_a_table_cannot_be_changed_from_outside() -> None:
     with pytest.raises(TypeError, match="does not support item assignment"):
         OpRegistry().table("execution")["x"] = Entry(len, "")  # type: ignore[index]
-
-
-# Conversions
 
 
 def test_a_conversion_replaces_what_the_op_becomes() -> None:

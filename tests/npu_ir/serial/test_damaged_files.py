@@ -74,9 +74,6 @@ def outcome(path: Path) -> Graph | None:
     return graph
 
 
-# Anything at all
-
-
 def test_a_document_cut_short_anywhere_is_refused(path: Path) -> None:
     content = path.read_bytes()
 
@@ -180,9 +177,6 @@ def test_an_object_with_an_unknown_key_is_refused(path: Path) -> None:
         path.write_text(json.dumps(changed))
         assert outcome(path) is None, steps
     assert len(fixed) > 20
-
-
-# What is said, and where
 
 
 def steps_to(place: str) -> tuple[Any, ...]:
@@ -340,9 +334,6 @@ def test_a_document_larger_than_the_limit_is_refused(path: Path, monkeypatch: py
         load_ir(path)
 
 
-# The tensor file
-
-
 def with_header(file: Path, header: Any, length: int | None = None) -> None:
     content = file.read_bytes()
     old = int.from_bytes(content[:8], "little")
@@ -397,9 +388,6 @@ def test_a_tensor_file_with_another_header_is_refused(
 
     with pytest.raises(SerializationError, match=message):
         load_ir(path)
-
-
-# What must not happen
 
 
 def test_claims_of_huge_tensors_take_no_memory(path: Path) -> None:

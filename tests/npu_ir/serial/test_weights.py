@@ -139,9 +139,6 @@ def test_a_folder_with_a_saved_graph_holds_its_weights(tmp_path: Path) -> None:
     assert_same_tensors(load_weights(tmp_path / "graph.npu"), dict(model.state_dict()))
 
 
-# What is refused
-
-
 def write(path: Path, content: bytes) -> Path:
     path.write_bytes(content)
     return path

@@ -22,9 +22,6 @@ A, B, N = symbol("a"), symbol("b"), symbol("n")
 VALUES = {"a": 7, "b": 3, "n": 12}
 
 
-# The normal form
-
-
 @pytest.mark.smoke
 @each_row("expression, text", {
     "distributed": (2 * (A + 1), "2*a+2"),
@@ -78,9 +75,6 @@ def test_an_expression_without_symbols_is_a_number(found: object, number: int) -
     assert found == number
 
 
-# What is in it
-
-
 def test_the_symbols_of_an_expression_are_known_however_deep_they_are() -> None:
     expression = call("max", (A + 1) // B, 2) * N + 1
 
@@ -90,9 +84,6 @@ def test_the_symbols_of_an_expression_are_known_however_deep_they_are() -> None:
     assert [other.symbol for other in (2 * A, A + 1, A * A, A * B, A // 2)] == [None] * 5
     linear = {2 * A + B * B: True, A * B: False, A * A: False, A + A // 2: False}
     assert {other: other.is_linear_in("a") for other in linear} == linear
-
-
-# Values
 
 
 @each_row("expression, values, expected", [
@@ -143,8 +134,6 @@ def test_an_expression_without_a_value_says_for_what(
 def test_a_size_tells_the_value_of_its_symbol(expression: Expr, total: int, value: int | None) -> None:
     assert expression.solve("a", total) == value
 
-
-# Random expressions
 
 numbers = st.integers(-5, 5)
 expressions = st.recursive(
@@ -205,9 +194,6 @@ def test_symbols_may_be_replaced_one_by_one(
     assert found == substitute_symbols(expression, values)
 
 
-# Errors
-
-
 @each_row("name", ["", "1a", "a b", "a.b", "-a", "max", "sqrt", "ß"])
 def test_a_name_that_would_not_come_back_is_no_symbol(name: str) -> None:
     with pytest.raises(
@@ -261,9 +247,6 @@ def test_a_product_without_end_is_refused() -> None:
         many * many
     with pytest.raises(ParseError, match=r"an expression is too large: .*\n  at: line 1, column 1"):
         parse_dim("((a+b+c+d)**8)**8")
-
-
-# Ranges and constraints
 
 
 @each_row("range, text, inside, outside", [

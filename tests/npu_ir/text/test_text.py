@@ -37,9 +37,6 @@ def one_node(
     return graph
 
 
-# How graphs read
-
-
 @pytest.mark.smoke
 def test_a_graph_reads_as_its_text() -> None:
     graph = parse_ir(FULL_TEXT)
@@ -105,9 +102,6 @@ def test_inputs_are_shown_with_the_arguments_they_fill(
         assert parse_ir(str(graph)) == graph
 
 
-# Content of constants
-
-
 def test_constants_of_every_dtype_and_layout_come_back_to_the_bit() -> None:
     graph = Graph()
     tensors = {}
@@ -170,9 +164,6 @@ def test_a_graph_reads_the_same_under_another_default_device_and_dtype() -> None
         assert parse_ir(text) == graph
 
 
-# Comments
-
-
 @each_row("module, shown", [
     ("layer.1", "layer.1, net.py:3"),
     ("a\n  %y: f32[2] = evil()", r"'a\n  %y: f32[2] = evil(), net.py:3'"),
@@ -214,8 +205,6 @@ def test_white_space_and_comments_are_free() -> None:
         "}\n"
     )
 
-
-# Text that is no graph
 
 GOOD = """graph g {
   input %x: f32[2]

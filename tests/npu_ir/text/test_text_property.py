@@ -67,9 +67,6 @@ def test_any_names_come_back(names: list[str]) -> None:
     assert parse_ir(str(graph)) == graph
 
 
-# Damage
-
-
 SAMPLE = FULL_TEXT.replace('bytes("03")', f"sha256:{content_hash(DATA)}").replace("uint4[1]", "i64[20]")
 CONSTANTS = {"bits": DATA}
 

@@ -26,9 +26,6 @@ INF, NAN = math.inf, math.nan
 X = torch.tensor([[1.0, -2.0]])
 
 
-# What counts as equal
-
-
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_quantized_tensors_are_equal_where_the_numbers_are() -> None:
     def quantized(first: float, scale: float = 0.5) -> torch.Tensor:
@@ -149,9 +146,6 @@ def test_equality_is_that_of_isclose_for_finite_numbers_and_exact_otherwise(
     assert compare("x", got, want).ok is bool(wanted)
 
 
-# Models
-
-
 class Net(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -212,9 +206,6 @@ def test_the_arguments_stay_as_they_were() -> None:
     assert report.ok
     assert [item.name for item in report.mutations] == [graph.inputs[0].name]
     assert torch.equal(x, torch.ones(2))
-
-
-# Graphs that are wrong
 
 
 def edited(model: nn.Module, edit: Callable[[Graph], Any], x: torch.Tensor = X) -> VerificationReport:
@@ -320,9 +311,6 @@ def test_randomness_is_the_same_on_both_sides() -> None:
     assert report.max_abs == 0
 
 
-# What is said, and of what
-
-
 @pytest.mark.filterwarnings("ignore:Sparse CSR")
 @each_row("layout", [torch.sparse_coo, torch.sparse_csr])
 def test_sparse_results_are_compared_by_their_values(layout: torch.layout) -> None:
@@ -346,9 +334,6 @@ def test_a_report_says_how_many_of_what_differ(wrong: tuple[int, int], said: str
     mutations = (good, bad if wrong[1] else good)
 
     assert str(VerificationReport(outputs, mutations)).startswith(said)
-
-
-# What a comparison costs
 
 
 @each_row("copies, other", [

@@ -159,9 +159,6 @@ def test_sizes_are_rounded_to_three_digits(count: int, caption: str) -> None:
     assert drawn.summary.startswith(f"0 nodes, {caption}")
 
 
-# The page of the documentation
-
-
 def test_the_drawing_in_the_documentation_is_that_of_its_model() -> None:
     text = PAGE.read_text(encoding="utf-8")
     (code, shown) = (

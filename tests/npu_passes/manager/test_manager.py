@@ -260,9 +260,6 @@ def test_data_to_check_on_that_is_none_is_refused() -> None:
         PassManager([DropAlias], checked=True)  # type: ignore[arg-type]
 
 
-# Who is at fault
-
-
 def goes_on(self: Pass, graph: Graph) -> bool:
     with contextlib.suppress(PassError), self.rewrite(graph, "attempt", graph.nodes[0]):
         raise ValueError("no luck")
@@ -353,9 +350,6 @@ def test_only_rewrites_that_are_made_are_entries_and_other_edits_are_their_own(
             result = run(chain, pass_that(function))
 
             assert [item.rule for item in result.journal.rewrites] == rules
-
-
-# Checked mode
 
 
 def test_checked_mode_names_a_pass_that_changes_what_a_graph_computes(subtests: pytest.Subtests) -> None:

@@ -22,9 +22,6 @@ def captured(function: Any, *args: torch.Tensor) -> Graph:
     return extract_ir(Function(function), args, name="g")
 
 
-# Arguments
-
-
 @pytest.mark.smoke
 def test_arguments_have_the_names_of_the_schema() -> None:
     graph = captured(lambda x, w: fn.conv2d(x, w, stride=2), torch.ones(1, 2, 5, 5), torch.ones(3, 2, 1, 1))
@@ -56,9 +53,6 @@ def test_nothing_is_known_of_an_op_that_only_an_executor_runs() -> None:
 
     with pytest.raises(PassError, match="(?s)the arguments of mine.op are unknown.*node 'a'"):
         arguments_of(graph.nodes[0])
-
-
-# Weights
 
 
 class Everything(nn.Module):
@@ -105,9 +99,6 @@ def test_what_the_prologue_computes_is_a_weight() -> None:
     graph.move_to_prologue(node)
 
     assert is_weight(graph, node.outputs[0])
-
-
-# Operations
 
 
 @each_row("function, shapes, operations", {

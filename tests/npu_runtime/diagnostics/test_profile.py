@@ -66,9 +66,6 @@ def net(_slow_op: None) -> Profile:
     return profile(executor_of(Net(), X), [X], repeat=5, warmup=1)
 
 
-# What is measured
-
-
 def test_each_step_of_the_program_is_there_with_its_origin() -> None:
     executor = executor_of(Net(), X)
 
@@ -196,9 +193,6 @@ def test_wrong_arguments_are_refused() -> None:
         profile(executor, [X.double()])
 
 
-# Totals
-
-
 def test_totals_of_ops_and_modules_add_up(net: Profile) -> None:
     ops, modules = net.by_op(), {total.name: total for total in net.by_module()}
 
@@ -211,9 +205,6 @@ def test_totals_of_ops_and_modules_add_up(net: Profile) -> None:
     assert modules["block"].seconds == pytest.approx(sum(step.seconds for step in net.steps[:4]))
     assert modules["block.dense"].flops == 2 * 5 * 3 * 3
     assert module_paths("a.0.b") == ["", "a", "a.0", "a.0.b"]
-
-
-# What is made of it
 
 
 def test_a_table_begins_with_what_takes_longest(net: Profile) -> None:
@@ -296,9 +287,6 @@ def test_a_graph_without_steps_has_a_profile() -> None:
     assert found.steps == ()
     assert "0 steps" in str(found)
     assert len(found.to_chrome_trace()["traceEvents"]) == 2
-
-
-# Taking turns
 
 
 def test_functions_take_turns_and_the_slow_one_takes_longer() -> None:

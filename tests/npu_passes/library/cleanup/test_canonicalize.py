@@ -211,9 +211,6 @@ def test_what_has_its_form_or_cannot_be_known_stays(text: Any) -> None:
     assert Canonicalize().run(program(text)) is False
 
 
-# Bookkeeping
-
-
 def test_a_part_of_a_tuple_is_the_value_itself() -> None:
     graph = canonical("""
         input %x: f32[4]
@@ -262,9 +259,6 @@ def test_a_copy_that_changes_strides_stays() -> None:
     graph = canonical(of_node(line, "f32[2, 3]@[1, 2]"))
 
     assert made_of(graph).startswith("clone.default")
-
-
-# Numbers
 
 
 SIZES = """
@@ -345,9 +339,6 @@ def test_several_open_sizes_stay_arguments() -> None:
     assert reshape.operands == ("self", "shape[0]", "shape[1]")
     x = torch.randn(5, 2)
     assert torch.equal(execute_ir(result, (x,)), function(x))
-
-
-# What all rewrites keep
 
 
 def test_a_new_node_carries_where_the_old_one_came_from_and_its_name() -> None:

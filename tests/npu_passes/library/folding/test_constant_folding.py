@@ -40,9 +40,6 @@ def prologue_types(graph: Graph) -> list[str]:
 X = torch.randn(3, 4)
 
 
-# Constants
-
-
 def test_what_reads_nothing_becomes_a_constant() -> None:
     result = fold(Holding(lambda self, x: x + torch.arange(12.0).view(3, 4) * 2), X)
 
@@ -148,9 +145,6 @@ def test_what_cannot_be_computed_now_is_left_to_where_weights_are_bound(subtests
                 assert torch.equal(execute_ir(folded, [torch.ones(4)], weights=weights), expected)
 
 
-# Results
-
-
 @each_row("function", {
     "itself": (lambda self, x: (torch.arange(4), x * 1)),
     "view": (lambda self, x: (torch.arange(4).view(2, 2), x * 1)),
@@ -167,9 +161,6 @@ def test_every_call_returns_new_memory(function: Any) -> None:
 
     assert graph.body[0].op_type == "aten.mul.Tensor"
     assert torch.equal(interpreter.run(X)[0], expected)
-
-
-# The prologue
 
 
 def test_what_depends_on_weights_moves_to_the_prologue() -> None:
@@ -255,9 +246,6 @@ def test_regions_get_constants_and_no_prologue() -> None:
         assert torch.equal(execute_ir(folded, (pred, X)), branches(pred, X))
 
 
-# Sizes
-
-
 def test_what_takes_too_much_memory_is_not_made(subtests: pytest.Subtests) -> None:
     def region(self: Any, pred: Tensor, x: Tensor) -> Tensor:
         return torch.cond(pred, lambda x: x + torch.zeros(64, 64).sum(), lambda x: x * 1, (x,))
@@ -325,9 +313,6 @@ def test_what_calls_read_is_kept_as_far_as_it_takes_no_more_than_the_weights(
     for case, (model, max_bytes, body) in rows.items():
         with subtests.test(case):
             assert op_types(fold(model, X, max_bytes=max_bytes).graph) == body
-
-
-# Promises
 
 
 @pytest.mark.exhaustive

@@ -209,9 +209,6 @@ def test_weights_are_computed_in_float64(number: Any) -> None:
     assert torch.equal(found[1], ((bias - 0.1).float().double() * number).float())
 
 
-# What is not
-
-
 def refused(model: nn.Module, *inputs: Tensor) -> list[str]:
     """Return the reasons, having asserted that nothing was done."""
     graph = extract_ir(model, inputs)
