@@ -1,7 +1,5 @@
 """The benchmark of running graphs: its measurements, and its report."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Every model of the corpus, captured once, gives the same answer through every runner as in eager mode."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence

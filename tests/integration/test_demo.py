@@ -1,7 +1,5 @@
 """The demo: its small form runs, its claims hold, its report is there, and a false claim is not hidden."""
 
-from __future__ import annotations
-
 import html.parser
 import json
 import re

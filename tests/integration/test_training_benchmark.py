@@ -1,7 +1,5 @@
 """The benchmark of training steps: it runs, judges what it measures, and writes its page."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Models of the run: builder, arguments, and sizes that may vary."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any

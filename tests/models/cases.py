@@ -1,7 +1,5 @@
 """All models of the run."""
 
-from __future__ import annotations
-
 from tests.models.case import Case
 
 

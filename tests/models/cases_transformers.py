@@ -1,7 +1,5 @@
 """Architectures of `transformers`, with random weights and tiny sizes."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

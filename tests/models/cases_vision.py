@@ -1,7 +1,5 @@
 """Families of `timm` and `torchvision`: the smallest member of each, on small images."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Mapping
 from typing import Any

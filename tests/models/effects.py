@@ -1,7 +1,5 @@
 """Results and writes of a model, in eager PyTorch and as a graph, and their differences."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Worker process that judges the models it is sent, with a memory limit (see tests.support.coverage_runs)."""
 
-from __future__ import annotations
-
 import dataclasses
 import sys
 

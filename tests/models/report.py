@@ -1,7 +1,5 @@
 """The coverage page: which models run, how exactly, and what keeps the others from it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 

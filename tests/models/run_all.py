@@ -4,8 +4,6 @@ Results are kept as they come, one line per model; a run that was cut short goes
 as long as neither the libraries nor the code have changed.
 """
 
-from __future__ import annotations
-
 import importlib.metadata
 import sys
 from pathlib import Path

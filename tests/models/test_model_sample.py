@@ -1,7 +1,5 @@
 """A fixed sample of the model run, and what the run itself promises."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Executors that tests register."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 

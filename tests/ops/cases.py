@@ -4,8 +4,6 @@ OpInfo gives for each operator and dtype many samples of its arguments. A few of
 to differ; tensors become inputs of the module, everything else is part of it.
 """
 
-from __future__ import annotations
-
 import copy
 import random
 import warnings

@@ -1,7 +1,5 @@
 """A worker process: judges the operators it is told to, and reports each step."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from tests.ops.cases import Call, calls_of, operators

@@ -4,8 +4,6 @@
 interpreter; its exit code is 1 if anything does.
 """
 
-from __future__ import annotations
-
 import sys
 import warnings
 from collections import Counter

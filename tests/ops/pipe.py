@@ -1,7 +1,5 @@
 """One call through the whole pipe: captured, saved, loaded, run, and compared with PyTorch."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The coverage page: which operators run, and what keeps the others from it."""
 
-from __future__ import annotations
-
 import collections
 import re
 from collections.abc import Iterable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """A fixed sample of the operator run, and what the run itself promises."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Any

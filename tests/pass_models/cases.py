@@ -1,7 +1,5 @@
 """The models that pipelines are measured on, whole and small."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from dataclasses import dataclass

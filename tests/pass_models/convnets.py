@@ -1,7 +1,5 @@
 """Convolutional networks of well-known shape: what folding norms is for. Weights are random."""
 
-from __future__ import annotations
-
 import torch
 from torch import nn
 

@@ -1,7 +1,5 @@
 """Effects of pipelines on a model: nodes, folded norms, numerics in checked mode, and time."""
 
-from __future__ import annotations
-
 import functools
 import statistics
 import time

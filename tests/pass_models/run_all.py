@@ -1,7 +1,5 @@
 """Run the pipelines over whole models in checked mode, and write docs/reference/pass-results.md."""
 
-from __future__ import annotations
-
 import argparse
 import platform
 from collections.abc import Iterator

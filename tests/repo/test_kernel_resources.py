@@ -1,7 +1,5 @@
 """The table of what kernels use: read from the words of ptxas, compared, and written."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType

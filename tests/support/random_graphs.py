@@ -1,7 +1,5 @@
 """Random graphs for hypothesis: every type, kind of attribute, nesting and tensor that a graph may hold."""
 
-from __future__ import annotations
-
 import collections
 import math
 from collections.abc import Sequence

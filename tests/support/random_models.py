@@ -4,8 +4,6 @@ A graph is grown step by step: each draws an op and arguments from what is there
 refuses is left out.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

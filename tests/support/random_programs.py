@@ -3,8 +3,6 @@
 A program is a list of steps. Each takes a matrix, and a second one of as many columns, and returns a matrix.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

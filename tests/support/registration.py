@@ -1,7 +1,5 @@
 """Executors of ops that are registered for a while."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """Modules of benchmarks, tools and examples, which are no packages: scripts import them from their folder."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import sys

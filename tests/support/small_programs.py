@@ -1,7 +1,5 @@
 """Small programs to run, and the nodes that were run."""
 
-from __future__ import annotations
-
 import torch
 
 from npu_ir import Graph, TensorType, parse_ir

@@ -1,7 +1,5 @@
 """Other threads run while a call is long, or waits for work that may need the GIL."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 import sys

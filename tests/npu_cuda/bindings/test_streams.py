@@ -1,7 +1,5 @@
 """Memory on several streams: who waits for what, and what is kept until it is not used any more."""
 
-from __future__ import annotations
-
 import ctypes
 import struct
 import weakref

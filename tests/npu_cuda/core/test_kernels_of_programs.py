@@ -1,7 +1,5 @@
 """Kernels of Python and of libraries in programs and graphs: workspaces, failures, what is prepared."""
 
-from __future__ import annotations
-
 import gc
 import json
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Buffer assignment of temporaries in the arena, and dependencies of the ops of a graph."""
 
-from __future__ import annotations
-
 import itertools
 import json
 

@@ -1,7 +1,5 @@
 """Views in programs: slots over the memory of other slots, at no cost, and what is refused of them."""
 
-from __future__ import annotations
-
 import json
 import re
 from typing import Any

@@ -1,7 +1,5 @@
 """Kernels of run time: how a compiler is found, what it says, and the files of what it has compiled."""
 
-from __future__ import annotations
-
 import os
 import struct
 import subprocess

@@ -3,8 +3,6 @@
 Each test is a file of scenarios in C++, in ``scenarios``; after a scenario nothing may be left alive.
 """
 
-from __future__ import annotations
-
 import re
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Graphs of the emulated runtime: edges and updates."""
 
-from __future__ import annotations
-
 import ctypes
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Each bug that was planted in a kernel is found; the same kernel without it passes."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Callable
 

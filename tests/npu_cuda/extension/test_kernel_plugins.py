@@ -1,7 +1,5 @@
 """Kernels of other packages: the example compiled with plain cc, its results, and entry points."""
 
-from __future__ import annotations
-
 import os
 import re
 import struct

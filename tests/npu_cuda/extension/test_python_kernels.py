@@ -1,7 +1,5 @@
 """Kernels that are Python functions: chosen, called and removed as any other kernel."""
 
-from __future__ import annotations
-
 import functools
 import struct
 import sys

@@ -1,7 +1,5 @@
 """Programs that the tests of this folder run, and the same in PyTorch."""
 
-from __future__ import annotations
-
 import torch
 
 import npu_cuda

@@ -1,7 +1,5 @@
 """Captures of op calls on the host: what is recorded, what breaks them, and that all is usable after."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 

@@ -1,7 +1,5 @@
 """The probe of an op by hand."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Writes in the bodies of control flow, and in programs of random writes."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Buffers that ``forward`` replaces, ``self.cache = new``, in the root module and in others."""
 
-from __future__ import annotations
-
 import json
 import pickle
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Surprises of capture that stay, each pinned: PyTorch's own, and ours that follow from what a graph is."""
 
-from __future__ import annotations
-
 import collections
 import random
 from typing import Any

@@ -1,7 +1,5 @@
 """Programs with symbolic sizes that write in place equal eager at sizes that were not captured."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Models without weights, and weights that wrap other tensors."""
 
-from __future__ import annotations
-
 import threading
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Messages of torch.export during capture: suppressed, passed on, or reworded."""
 
-from __future__ import annotations
-
 import dataclasses
 import io
 import logging

@@ -1,7 +1,5 @@
 """extract_ir: what it accepts, what it costs, what it leaves untouched, and what it says of a node."""
 
-from __future__ import annotations
-
 import inspect
 import os
 import sys

@@ -1,7 +1,5 @@
 """FX graphs that are not exported programs, and guards of loaded ones."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

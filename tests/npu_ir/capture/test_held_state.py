@@ -1,7 +1,5 @@
 """The Python state of a model: each trace starts from it, and capture and verification restore it."""
 
-from __future__ import annotations
-
 import functools
 from collections import OrderedDict, deque
 from collections.abc import Callable

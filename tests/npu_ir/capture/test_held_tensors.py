@@ -1,7 +1,5 @@
 """Tensors held outside modules: their kind in a graph, and their part in verification."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Sizes that PyTorch states wrongly while it captures: refused, and pinned with what PyTorch does."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

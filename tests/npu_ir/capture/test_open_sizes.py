@@ -1,7 +1,5 @@
 """Graphs with sizes left open: declared, constrained, edited, written and read."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Inputs that overlap in memory, of models that change one of them."""
 
-from __future__ import annotations
-
 import json
 import pickle
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Models, calls and programs that cannot be captured, and what the errors say."""
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 from collections.abc import Callable

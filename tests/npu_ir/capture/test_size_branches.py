@@ -1,7 +1,5 @@
 """Branches that torch.export takes by sizes: a graph runs only where it is the branch that eager takes."""
 
-from __future__ import annotations
-
 import io
 import itertools
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Writes in place: replaced directly, decomposed, or traced again."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Output, files and exit code of each ``npu`` command."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

@@ -1,7 +1,5 @@
 """Shell completions: commands, options, files, and the names that options take."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from pathlib import Path

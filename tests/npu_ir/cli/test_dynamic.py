@@ -1,7 +1,5 @@
 """Sizes that a graph leaves open, on the command line: said, shown, given, chosen and fixed."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

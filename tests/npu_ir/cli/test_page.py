@@ -1,7 +1,5 @@
 """The page on the command line is true: its examples run, and it names every command and option."""
 
-from __future__ import annotations
-
 import doctest
 import re
 import shlex

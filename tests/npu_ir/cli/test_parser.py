@@ -1,7 +1,5 @@
 """The frame of the command line: help, exit codes, plugin commands, completions."""
 
-from __future__ import annotations
-
 import json
 import os
 import platform

@@ -1,7 +1,5 @@
 """Runners of the commands: the interpreter, or one of a plugin."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable
 from typing import Any

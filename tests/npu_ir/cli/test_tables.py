@@ -1,7 +1,5 @@
 """Tables on a terminal: they fit it, no word is broken, and every number is whole."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import re

@@ -1,7 +1,5 @@
 """Literals: what an attribute may hold, and the two written forms that bring it back exactly."""
 
-from __future__ import annotations
-
 import enum
 import json
 import math

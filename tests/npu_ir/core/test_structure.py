@@ -1,7 +1,5 @@
 """Structures: every pytree taken apart and put together again, as plain data."""
 
-from __future__ import annotations
-
 import collections
 import dataclasses
 import enum

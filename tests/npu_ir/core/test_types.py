@@ -1,7 +1,5 @@
 """Types and memory of values."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The rules of the IR: each is broken once, behind the back of the graph's methods, and says so."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """Checking what was edited since the last check finds what a check of the whole graph finds."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """The graph's own methods: each edit keeps names and uses true, and one that fails changes nothing."""
 
-from __future__ import annotations
-
 import pickle
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Random graphs with symbols and regions come back from every form."""
 
-from __future__ import annotations
-
 import json
 import tempfile
 from pathlib import Path

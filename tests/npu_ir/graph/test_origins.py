@@ -1,7 +1,5 @@
 """Origins of values are recorded while a graph is rewritten, and stay true."""
 
-from __future__ import annotations
-
 import copy
 import json
 import pickle

@@ -1,7 +1,5 @@
 """The prologue of a graph: which nodes may be in it, and which edits keep it one."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

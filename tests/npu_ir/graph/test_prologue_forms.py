@@ -1,7 +1,5 @@
 """The prologue in text, in files, in numbers and in drawings; what is wrong in one is refused."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

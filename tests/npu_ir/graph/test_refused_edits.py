@@ -1,7 +1,5 @@
 """Edits that a graph refuses: each says why, and changes nothing."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Rules for the regions of a node, and the limit of their nesting."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

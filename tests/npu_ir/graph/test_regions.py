@@ -1,7 +1,5 @@
 """Regions: graphs that nodes own, in every view of a graph."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Large graphs: whole-graph work grows with their size, edits do not, and no depth is too deep."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Specializing: a graph for fixed sizes, static where all are given."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Arguments and weights: what is checked before the first op runs, and how memory is laid out."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Execution: what comes back, and what the surroundings of the caller do to it."""
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import threading

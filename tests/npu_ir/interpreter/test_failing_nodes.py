@@ -1,7 +1,5 @@
 """Nodes that fail, graphs that break a rule, and what an error says."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

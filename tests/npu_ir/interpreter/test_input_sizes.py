@@ -1,7 +1,5 @@
 """Guards: inputs of sizes that a graph was not made for are refused before anything runs."""
 
-from __future__ import annotations
-
 import pytest
 from torch import Tensor, ones
 from torch.export import Dim

@@ -1,7 +1,5 @@
 """The prologue when a graph is run: evaluated once, with the same values, and out of the reach of callers."""
 
-from __future__ import annotations
-
 import weakref
 
 import pytest

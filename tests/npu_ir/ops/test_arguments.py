@@ -1,7 +1,5 @@
 """Arguments: every kind of a schema's argument, taken apart into inputs and attrs, and bound again."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Registering executors and conversions: exact match, no duplicates, nothing lost."""
 
-from __future__ import annotations
-
 import ast
 import functools
 import os

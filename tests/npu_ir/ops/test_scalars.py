@@ -1,7 +1,5 @@
 """Numbers as values: made, computed, read, passed, returned and asserted."""
 
-from __future__ import annotations
-
 import math
 import operator
 from typing import Any

@@ -1,7 +1,5 @@
 """Plugins: discovery, loading, refusal, and the interface of backends."""
 
-from __future__ import annotations
-
 import itertools
 import sys
 import types

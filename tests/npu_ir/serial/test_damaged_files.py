@@ -1,7 +1,5 @@
 """Files that are damaged, hostile or too new give a SerializationError that says what and where."""
 
-from __future__ import annotations
-
 import copy
 import gc
 import json

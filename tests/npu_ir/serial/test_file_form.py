@@ -1,7 +1,5 @@
 """Saving a graph to files and loading it again."""
 
-from __future__ import annotations
-
 import errno
 import itertools
 import json

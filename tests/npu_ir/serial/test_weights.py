@@ -1,7 +1,5 @@
 """Loading weights from the files people have."""
 
-from __future__ import annotations
-
 import collections
 import json
 import os

@@ -1,7 +1,5 @@
 """Expressions of symbolic sizes: their algebra, their forms, and their limits."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The text form: how graphs read, that they come back, and what is said of text that is no graph."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The text form under random graphs and random damage."""
 
-from __future__ import annotations
-
 import itertools
 import string
 from typing import Any

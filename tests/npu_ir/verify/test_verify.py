@@ -1,7 +1,5 @@
 """Verification: what counts as equal, what a report says, and which node is blamed."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Drawings of graphs: what they show."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """Forms of drawings: well-formed whatever the names, laid out, and written to files."""
 
-from __future__ import annotations
-
 import itertools
 import re
 import stat

@@ -1,7 +1,5 @@
 """Drawings of large graphs: modules that are opened, blocks that repeat, and what is cut."""
 
-from __future__ import annotations
-
 import itertools
 import re
 import time

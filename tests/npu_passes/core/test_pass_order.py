@@ -133,17 +133,13 @@ def test_a_name_that_is_taken_is_refused_with_both_distributions(
     dead_code, ours = make("dead-code"), [Pipeline("default", "dead-code")]
     one, two = (point(name, (), [Pipeline("mine", "")]) for name in ("one", "two"))
     rows = [
-        (
-            [one, two],
-            r"two \(two-dist 1.0\) offers pipelines called 'mine', and so does one \(one-dist 1.0\)",
-        ),
+        ([one, two],
+            r"two \(two-dist 1.0\) offers pipelines called 'mine', and so does one \(one-dist 1.0\)"),
         ([point("mine", [dead_code])], "passes called 'dead-code', and so does npu-passes .npu-passes"),
         ([point("a-plugin", [dead_code], ours)], r"plugin 'a-plugin' \(a-plugin-dist 1.0\) was refused"),
-        (
-            [point("npu-passes", [dead_code], ours)],
-            r"plugin 'npu-passes' \(npu-passes-dist 1.0\) was refused",
-        ),
-    ]
+        ([point("npu-passes", [dead_code], ours)],
+            r"plugin 'npu-passes' \(npu-passes-dist 1.0\) was refused"),
+    ]  # fmt: skip
     for points, message in rows:
         with subtests.test(message):
             with pytest.warns(UserWarning, match=message):

@@ -167,28 +167,18 @@ def test_strides_of_open_sizes_are_equal_where_they_are_for_all_values() -> None
 
 def test_a_node_without_parts_is_refused_with_the_reason(subtests: pytest.Subtests) -> None:
     rows = [
-        (
-            one_node("%y: f32[2, 4] = aten.silu.default(self=%x)", X),
-            r"its parts return f32\[2, 3\], not f32\[2, 4\]",
-        ),
+        (one_node("%y: f32[2, 4] = aten.silu.default(self=%x)", X),
+            r"its parts return f32\[2, 3\], not f32\[2, 4\]"),
         (attention((160, 8, 33, 1)), r"its parts return .*, not f32\[2, 4, 5, 8\]@\[160, 8, 33, 1\]"),
-        (
-            one_node("%y: f32[2, 3] = aten.relu.default(self=%x)", X),
-            "PyTorch has no decomposition of aten.relu.default",
-        ),
-        (
-            one_node("%y: f32[2, 3] = aten.mm.default(self=%x, mat2=%x)", X),
-            "PyTorch cannot trace it: RuntimeError",
-        ),
-        (
-            one_node("%y: int = operator.neg(a=%x)", "input %x: int"),
-            "operator.neg is not a PyTorch operator without regions",
-        ),
-        (
-            one_node("%y: f32[] = nobody.knows.this(self=%x)", X),
-            "nobody.knows.this is not a PyTorch operator without regions",
-        ),
-    ]
+        (one_node("%y: f32[2, 3] = aten.relu.default(self=%x)", X),
+            "PyTorch has no decomposition of aten.relu.default"),
+        (one_node("%y: f32[2, 3] = aten.mm.default(self=%x, mat2=%x)", X),
+            "PyTorch cannot trace it: RuntimeError"),
+        (one_node("%y: int = operator.neg(a=%x)", "input %x: int"),
+            "operator.neg is not a PyTorch operator without regions"),
+        (one_node("%y: f32[] = nobody.knows.this(self=%x)", X),
+            "nobody.knows.this is not a PyTorch operator without regions"),
+    ]  # fmt: skip
     for graph, message in rows:
         with subtests.test(graph=graph, message=message):
             before = str(graph)

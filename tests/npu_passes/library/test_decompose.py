@@ -139,15 +139,11 @@ def in_prologue(line: str) -> Graph:
 
 def test_what_stays_is_said_with_the_reason(subtests: pytest.Subtests) -> None:
     rows = [
-        (
-            one_node("%y: f32[4, 4] = aten.dropout.default(input=%x) {p=0.5, train=True}"),
-            "it draws random numbers: other ops would draw others",
-        ),
-        (
-            in_prologue("%y: f32[4, 4] = aten.silu.default(self=%w)"),
-            "it is in the prologue, to which its parts cannot be added",
-        ),
-    ]
+        (one_node("%y: f32[4, 4] = aten.dropout.default(input=%x) {p=0.5, train=True}"),
+            "it draws random numbers: other ops would draw others"),
+        (in_prologue("%y: f32[4, 4] = aten.silu.default(self=%w)"),
+            "it is in the prologue, to which its parts cannot be added"),
+    ]  # fmt: skip
     for graph, reason in rows:
         with subtests.test(reason):
             journal = decomposed(graph)

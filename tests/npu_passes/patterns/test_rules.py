@@ -131,12 +131,9 @@ def test_an_op_that_only_an_executor_knows_and_a_random_one_are_replaced_and_go(
 ) -> None:
     rows = [
         ("mylib.twice(%a)", Rule("twice", op("mylib.twice")(x), add(x, x)), "add.Tensor"),
-        (
-            "aten.dropout.default(input=%a) {p=0.5, train=True}",
-            Rule("no-dropout", aten.dropout.default(x, attr("p"), True), relu(x)),
-            "relu.default",
-        ),
-    ]
+        ("aten.dropout.default(input=%a) {p=0.5, train=True}",
+            Rule("no-dropout", aten.dropout.default(x, attr("p"), True), relu(x)), "relu.default"),
+    ]  # fmt: skip
     for call, rule, made in rows:
         with subtests.test(call):
             result = run(program(f"input %a: f32[2]\n%b: f32[2] = {call}\nreturn %b"), rule)
@@ -160,25 +157,13 @@ def test_what_may_not_be_replaced_stays_with_a_reason(subtests: pytest.Subtests)
     no_copy = Rule("no-copy", aten.clone.default(x, ...), x)
     turned = torch.contiguous_format
     rows = [
-        (
-            lambda a: (a.clone(), a.exp().clone()),
-            no_copy,
-            ["clone.default", "exp.default"],
-            "it is a result of the graph, and would share the memory of %args_0",
-        ),
-        (
-            lambda a: a.t().clone(memory_format=turned).view(-1),
-            no_copy,
-            ["t.default", "clone.default", "view.default"],
-            "it is a copy of %t in other strides",
-        ),
-        (
-            lambda a: a.isnan() * 1.0,
-            Rule("one", mul(x, 1), x),
-            ["isnan.default", "mul.Tensor"],
-            "the replacement %isnan is bool[3, 4], and %mul is f32[3, 4]",
-        ),
-    ]
+        (lambda a: (a.clone(), a.exp().clone()), no_copy, ["clone.default", "exp.default"],
+            "it is a result of the graph, and would share the memory of %args_0"),
+        (lambda a: a.t().clone(memory_format=turned).view(-1), no_copy,
+            ["t.default", "clone.default", "view.default"], "it is a copy of %t in other strides"),
+        (lambda a: a.isnan() * 1.0, Rule("one", mul(x, 1), x), ["isnan.default", "mul.Tensor"],
+            "the replacement %isnan is bool[3, 4], and %mul is f32[3, 4]"),
+    ]  # fmt: skip
     for function, rule, ops, reason in rows:
         with subtests.test(reason):
             result = run(capture(function, *data(1)), rule)

@@ -148,17 +148,11 @@ def test_operations_of_packed_products_count_as_those_of_others(subtests: pytest
         (_IMAGES, f"{convolution}.default(%X, %W) {{{_WINDOW}, {_NO_ACTIVATION}}}", operations),
         (_IMAGES, f"{convolution}.binary(X=%X, other=%other, W=%W) {{{_WINDOW}, {_ADD}}}", operations),
         (_IMAGES, f"{convolution}.binary(%X, %other, %W) {{{_WINDOW}, {_ADD}}}", operations),
-        (
-            _ROWS.format("3, 5"),
-            f"f32[3, 5, 16] {linear}.default(X=%X, W=%W) {{B=None, {_NO_ACTIVATION}}}",
-            2 * (3 * 5 * 16) * 8,
-        ),
-        (
-            _ROWS.format("rows"),
-            f"f32[rows, 16] {linear}.default(X=%X, W=%W) {{B=None, {_NO_ACTIVATION}}}",
-            None,
-        ),
-    ]
+        (_ROWS.format("3, 5"), f"f32[3, 5, 16] {linear}.default(X=%X, W=%W) {{B=None, {_NO_ACTIVATION}}}",
+            2 * (3 * 5 * 16) * 8),
+        (_ROWS.format("rows"), f"f32[rows, 16] {linear}.default(X=%X, W=%W) {{B=None, {_NO_ACTIVATION}}}",
+            None),
+    ]  # fmt: skip
     for declared, call, expected in rows:
         with subtests.test(call):
             graph = program(f"{declared}\n%y: {call}\nreturn %y")

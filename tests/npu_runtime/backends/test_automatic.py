@@ -1,7 +1,5 @@
 """``backend="auto"`` and ``passes="auto"``: what an executor takes that is not told."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Which backend gets a node: the first that supports it, or the cheapest where costs are stated."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 from typing import Any

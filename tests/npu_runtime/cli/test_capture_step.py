@@ -1,7 +1,5 @@
 """Files, output and refusals of ``npu capture-step``."""
 
-from __future__ import annotations
-
 import io
 import logging
 import sys

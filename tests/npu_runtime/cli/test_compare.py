@@ -1,7 +1,5 @@
 """``npu compare``: sides as text, what is printed and written, exit codes."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

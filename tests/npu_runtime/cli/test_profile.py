@@ -1,7 +1,5 @@
 """Output, files and refusals of ``npu profile`` and ``npu bench``."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Iterator

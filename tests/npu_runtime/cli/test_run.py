@@ -1,7 +1,5 @@
 """``npu run`` with the executor and named backends, and sources shared by several commands."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

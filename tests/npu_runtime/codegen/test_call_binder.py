@@ -1,7 +1,5 @@
 """Generated binding of arguments: it takes what `bind_inputs` takes, or leaves it to `bind_inputs`."""
 
-from __future__ import annotations
-
 import collections
 import dataclasses
 import enum

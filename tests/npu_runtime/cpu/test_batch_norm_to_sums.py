@@ -1,7 +1,5 @@
 """Norms over a batch, and their gradients, by sums: as exact as PyTorch's in contiguous memory."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Convolutions and what is between them work in channels-last where that saves more than the copies cost."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Norms, pools and gradients of a training step are channels-last where that outweighs the copies."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

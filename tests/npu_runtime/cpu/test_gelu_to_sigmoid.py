@@ -1,7 +1,5 @@
 """The tanh form of GELU by a sigmoid, and its gradient by a derivative that is kept."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

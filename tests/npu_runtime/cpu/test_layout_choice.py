@@ -1,7 +1,5 @@
 """Channels-last begins and ends where most is saved."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Convolutions in channels-last become oneDNN's, with weights that are packed when they are bound."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Large linear layers become oneDNN's, with weights that are packed when they are bound."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -96,28 +94,17 @@ def test_what_is_left_has_a_reason(subtests: pytest.Subtests) -> None:
         (nn.Linear(16, 16), [torch.randn(4, 16)], "1024 multiplications are too few"),
         (nn.Linear(256, 512).bfloat16(), [torch.randn(128, 256).bfloat16()], "float32"),
         (nn.Linear(4096, 4096), [torch.randn(4096)], "not a product with a matrix"),
-        (
-            Holding(lambda self, x, w: F.linear(x, w)),
-            [torch.randn(128, 256), torch.randn(512, 256)],
-            "is an input, or is updated",
-        ),
-        (
-            Holding(lambda self, x, w: F.linear(x, w.exp())),
-            [torch.randn(128, 256), torch.randn(512, 256)],
-            "is computed at each call",
-        ),
-        (
-            Holding(lambda self, b, x, w: torch.addmm(b, x, w, alpha=2)),
+        (Holding(lambda self, x, w: F.linear(x, w)), [torch.randn(128, 256), torch.randn(512, 256)],
+            "is an input, or is updated"),
+        (Holding(lambda self, x, w: F.linear(x, w.exp())), [torch.randn(128, 256), torch.randn(512, 256)],
+            "is computed at each call"),
+        (Holding(lambda self, b, x, w: torch.addmm(b, x, w, alpha=2)),
             [torch.randn(512), torch.randn(128, 256), torch.randn(256, 512)],
-            "it scales the product or the bias",
-        ),
-        (
-            Holding(lambda self, b, x, w: torch.addmm(b, x, w)),
-            [torch.randn(128, 512), torch.randn(128, 256), torch.randn(256, 512)],
-            "not a vector",
-        ),
+            "it scales the product or the bias"),
+        (Holding(lambda self, b, x, w: torch.addmm(b, x, w)),
+            [torch.randn(128, 512), torch.randn(128, 256), torch.randn(256, 512)], "not a vector"),
         (nn.Linear(256, 512), [torch.randn(0, 256)], "is empty"),
-    ]
+    ]  # fmt: skip
     for model, args, reason in rows:
         with subtests.test(model=model, args=args, reason=reason):
             found = refusals(model, *args, passes="pack-linear")

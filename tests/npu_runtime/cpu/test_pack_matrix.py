@@ -1,7 +1,5 @@
 """Products by constant matrices become products by packed ones."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

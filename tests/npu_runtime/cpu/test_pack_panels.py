@@ -1,7 +1,5 @@
 """Convolutions by constant weights become convolutions by packed ones."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

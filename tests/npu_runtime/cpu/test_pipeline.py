@@ -1,7 +1,5 @@
 """The pipeline `cpu` makes whole models faster, and nothing else of them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Properties of the CPU passes on random convolutions and linear layers."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

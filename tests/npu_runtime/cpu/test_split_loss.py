@@ -1,7 +1,5 @@
 """A loss of all elements as the loss of each, and their mean or sum: the same bits, in planned memory."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

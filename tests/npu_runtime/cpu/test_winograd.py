@@ -1,7 +1,5 @@
 """Winograd's algorithm computes what the convolution does, in fewer multiplications."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

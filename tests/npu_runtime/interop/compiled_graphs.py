@@ -1,7 +1,5 @@
 """Seeing which graphs ``torch.compile(..., backend="npu")`` runs through the executor."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """``torch.compile(model, backend="npu")``: results, options, and what PyTorch runs itself."""
 
-from __future__ import annotations
-
 import contextlib
 import copy
 from collections.abc import Callable, Iterator

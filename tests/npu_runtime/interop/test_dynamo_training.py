@@ -1,7 +1,5 @@
 """``torch.compile(..., backend="npu")`` with gradients: training goes as in eager mode, step by step."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Iterable
 from typing import Any

@@ -1,7 +1,5 @@
 """A graph is lowered once: backends make ops of its partitions, which keep the rules, and all read them."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Sequence

@@ -116,21 +116,15 @@ def relu_graph() -> Graph:
 def test_what_is_of_no_use_as_a_backend_is_refused_when_the_executor_is_made() -> None:
     failed = ".*division by zero\n  at: node"
     useless: list[tuple[dict[str, Any], str]] = [
-        (
-            {"supports": lambda self, node: ""},
-            "'sound' answers '' where it should say why .*\n  at: node 'relu' .*\n  fix: supports",
-        ),
+        ({"supports": lambda self, node: ""},
+            "'sound' answers '' where it should say why .*\n  at: node 'relu' .*\n  fix: supports"),
         ({"supports": lambda self, node: 1 / 0}, "'sound' raised an error where it was asked about a node"),
         ({"lower": lambda self, graph: 1 / 0}, f"'sound' failed to lower 1 nodes that it supports: {failed}"),
-        (
-            {"prepare": lambda self, graph, ops, device: 1 / 0},
-            f"'sound' failed to prepare 1 nodes that it supports: {failed}",
-        ),
-        (
-            {"devices": lambda self: [], "absence": lambda self: "no driver"},
-            "the backend 'sound' cannot run here: no driver",
-        ),
-    ]
+        ({"prepare": lambda self, graph, ops, device: 1 / 0},
+            f"'sound' failed to prepare 1 nodes that it supports: {failed}"),
+        ({"devices": lambda self: [], "absence": lambda self: "no driver"},
+            "the backend 'sound' cannot run here: no driver"),
+    ]  # fmt: skip
     given: list[tuple[Any, str]] = [
         ("nowhere", "there is no backend 'nowhere'\n  fix: there are aten"),
         (Sound, "is not a backend\n  fix: give a name or an instance of npu_runtime.Backend"),

@@ -1,7 +1,5 @@
 """A planned program computes what the interpreter computes, in memory that stays where it is."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """Call traits observed before the first call: its fastest form, and the memory that it shares."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The contract suite finds each broken promise, and says which it was."""
 
-from __future__ import annotations
-
 import unittest
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """A backend that keeps all its promises, and many that break one of them each."""
 
-from __future__ import annotations
-
 import copy
 import threading
 import time

@@ -1,7 +1,5 @@
 """Two backends that take some ops each, and a model with nodes for both."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

@@ -1,7 +1,5 @@
 """A backend that takes runs of nodes with views inside, packs constants once, and overwrites dead inputs."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any

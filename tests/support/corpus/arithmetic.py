@@ -1,7 +1,5 @@
 """Operators by themselves: activation, elementwise, reduction, comparison, casts."""
 
-from __future__ import annotations
-
 import torch
 from torch import arange, nn, rand, randn, tensor
 from torch.nn import functional as fn

@@ -1,7 +1,5 @@
 """Attention, transformer layers, and recurrent networks, in every combination of their flags."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

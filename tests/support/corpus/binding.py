@@ -1,7 +1,5 @@
 """Calls whose arguments are easily bound to the wrong parameter of the operator."""
 
-from __future__ import annotations
-
 import torch
 from torch import nn, rand, randn, tensor
 from torch.nn import functional as fn

@@ -1,7 +1,5 @@
 """Models that change their buffers and parameters."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

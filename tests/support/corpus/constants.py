@@ -1,7 +1,5 @@
 """Tensors made in forward: their content is part of the graph, on ``meta`` too."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

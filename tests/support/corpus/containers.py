@@ -1,7 +1,5 @@
 """Container types that models of the corpus take and return, registered as pytrees."""
 
-from __future__ import annotations
-
 import collections
 from dataclasses import dataclass
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Control flow: cond, while_loop, scan, map and associative_scan, nested and inside each other."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """Every dtype, promotion between them, low precision, another default dtype."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """Models captured with sizes left open, executed at others."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """Models that change their inputs."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

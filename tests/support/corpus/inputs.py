@@ -1,7 +1,5 @@
 """Arguments of models: containers, keywords, scalars, None, one tensor twice, views."""
 
-from __future__ import annotations
-
 import collections
 from typing import Any
 

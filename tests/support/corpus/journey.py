@@ -1,7 +1,5 @@
 """The journey of a model of the corpus: capture, text, file, execution, comparison with eager."""
 
-from __future__ import annotations
-
 import pickle
 import re
 from collections.abc import Callable

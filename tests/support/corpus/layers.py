@@ -1,7 +1,5 @@
 """Layers by themselves: convolution, linear algebra, normalization."""
 
-from __future__ import annotations
-
 import torch
 from torch import nn, randn
 from torch.nn import functional as fn

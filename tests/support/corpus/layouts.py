@@ -1,7 +1,5 @@
 """Complex numbers and Fourier transforms, sizes of nothing and of floats((3, 4)), memory layouts."""
 
-from __future__ import annotations
-
 import torch
 from torch import nn, randn
 

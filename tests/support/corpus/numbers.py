@@ -1,7 +1,5 @@
 """Numbers as values: sizes, elements read from tensors, what is computed with them, inputs and results."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

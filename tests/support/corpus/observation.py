@@ -1,7 +1,5 @@
 """Snapshots of the observable state of a model and a process, to show that nothing changed."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Modules whose weights are computed: parametrizations, pruning, hooks, extra state; deep and long ones."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """Pooling, embedding and image layers by themselves."""
 
-from __future__ import annotations
-
 import torch
 from torch import nn, randint
 from torch.nn import functional as fn

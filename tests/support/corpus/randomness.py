@@ -1,7 +1,5 @@
 """Random numbers: the same seed gives what eager gives."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """Recurrent networks, in every combination of their flags."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 from typing import Any

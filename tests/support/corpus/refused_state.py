@@ -1,7 +1,5 @@
 """Models that cannot be captured because of what they do to their buffers, modules and inputs."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

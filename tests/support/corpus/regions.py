@@ -1,7 +1,5 @@
 """Regions of other modes: no_grad, inference mode, autocast, and such modes around the whole capture."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """Results of models: containers, None and scalars, inputs, views, constants, one value twice."""
 
-from __future__ import annotations
-
 import collections
 from typing import Any
 

@@ -1,7 +1,5 @@
 """All models of the corpus, gathered from the files that hold them."""
 
-from __future__ import annotations
-
 import importlib
 import pkgutil
 from collections.abc import Iterable

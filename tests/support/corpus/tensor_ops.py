@@ -1,7 +1,5 @@
 """Operators by themselves: shape, concatenation, softmax, indexing, sorting, losses."""
 
-from __future__ import annotations
-
 import torch
 from torch import rand, randint, randn, tensor
 from torch.nn import functional as fn

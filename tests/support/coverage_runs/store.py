@@ -1,7 +1,5 @@
 """Results of a long run, kept in a file as they come."""
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """The structs of npu_cuda/kernel.h as ctypes has them, and a C compiler for libraries of kernels."""
 
-from __future__ import annotations
-
 import ctypes
 import subprocess
 from pathlib import Path

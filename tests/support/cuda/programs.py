@@ -1,7 +1,5 @@
 """Small programs for tests, and what npu_cuda refuses, by its text."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Random programs over relu, add, copy and gemm, and what NumPy says that they compute."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Compiles the emulator and kernels for it by g++, once for each state of the sources."""
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import os

@@ -1,7 +1,5 @@
 """A compiler for run time that makes code for the emulator: `nvrtc.cpp` in the place of NVRTC."""
 
-from __future__ import annotations
-
 import functools
 from pathlib import Path
 

@@ -129,12 +129,9 @@ def test_what_cannot_be_computed_now_is_left_to_where_weights_are_bound(subtests
     rows = {
         "it fails": (adding(select, *constants), "aten.index_select.default", None),
         "it is on meta": (adding(meta), "aten.arange.default", torch.tensor([1.0, 2, 3, 4])),
-        "a number": (
-            adding(number, "param %w: f32[]"),
-            "aten._local_scalar_dense.default",
-            torch.full((4,), 3.5),
-        ),
-    }
+        "a number": (adding(number, "param %w: f32[]"), "aten._local_scalar_dense.default",
+            torch.full((4,), 3.5)),
+    }  # fmt: skip
     for case, (graph, op_type, expected) in rows.items():
         with subtests.test(case):
             folded = PassManager([ConstantFolding]).run(graph).graph
@@ -258,14 +255,11 @@ def test_what_takes_too_much_memory_is_not_made(subtests: pytest.Subtests) -> No
     kept = "its results take {} bytes, more than {} bytes of the weights behind them and than max_bytes={}"
     rows = [
         (huge, 1 << 20, "its results take 4000000000 bytes, more than max_bytes=1048576"),
-        (
-            extract_ir(Holding(region), (torch.tensor(True), X)),
-            1024,
-            "its results take 16384 bytes, more than max_bytes=1024",
-        ),
+        (extract_ir(Holding(region), (torch.tensor(True), X)), 1024,
+            "its results take 16384 bytes, more than max_bytes=1024"),
         (extract_ir(outer, (X,)), 64, kept.format(16384, "8 times the 256", 64)),
         (extract_ir(sum_of_wide_weights((4,)), (X,)), 8, kept.format(32, "the 8", 8)),
-    ]
+    ]  # fmt: skip
     for graph, max_bytes, reason in rows:
         with subtests.test(reason):
             result = PassManager([ConstantFolding(max_bytes=max_bytes)]).run(graph)
@@ -287,29 +281,20 @@ def test_what_calls_read_is_kept_as_far_as_it_takes_no_more_than_the_weights(
     w = nn.Parameter(torch.randn(4))
     parts = {name: nn.Parameter(torch.randn(4, 4)) for name in "abc"}
     rows = {
-        "large on the way": (
-            Holding(lambda self, x: x * (self.w.double() * 2).to(torch.float32), w=w),
-            0,
-            ["aten.mul.Tensor"],
-        ),
+        "large on the way": (Holding(lambda self, x: x * (self.w.double() * 2).to(torch.float32), w=w), 0,
+            ["aten.mul.Tensor"]),
         "a small sum": (sum_of_wide_weights((2, 2), reduce=True), 8, ["aten.add.Tensor"]),
         "expanded": (Holding(lambda self, x: x + self.w.expand(1000, 4)[:3], w=w), 16, ["aten.add.Tensor"]),
-        "an expanded copy": (
-            Holding(lambda self, x: x + self.w.expand(1000, 4).contiguous()[:3], w=w),
-            16,
-            ["aten.contiguous.default", "aten.slice.Tensor", "aten.add.Tensor"],
-        ),
-        "put together": (
-            Holding(lambda self, x: x @ torch.cat([self.a, self.b, self.c]).t(), **parts),
-            0,
-            ["aten.matmul.default"],
-        ),
+        "an expanded copy": (Holding(lambda self, x: x + self.w.expand(1000, 4).contiguous()[:3], w=w), 16,
+            ["aten.contiguous.default", "aten.slice.Tensor", "aten.add.Tensor"]),
+        "put together": (Holding(lambda self, x: x @ torch.cat([self.a, self.b, self.c]).t(), **parts), 0,
+            ["aten.matmul.default"]),
         "the same many times": (
             Holding(lambda self, x: x @ torch.cat([self.w * 1, self.w * 2, self.w * 3])[:4], w=w),
             0,
             ["aten.cat.default", "aten.slice.Tensor", "aten.matmul.default"],
         ),
-    }
+    }  # fmt: skip
     for case, (model, max_bytes, body) in rows.items():
         with subtests.test(case):
             assert op_types(fold(model, X, max_bytes=max_bytes).graph) == body

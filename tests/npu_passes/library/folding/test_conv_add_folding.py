@@ -236,19 +236,11 @@ def test_what_changes_the_type_of_the_result_is_refused(subtests: pytest.Subtest
     rows = [
         (narrow, (5, 1, 1), SQUARE, CHANGED.format("f32[2, 5, 4, 4]", "f32[2, 1, 4, 4]")),
         (narrow, (1, 1, 1, 1, 1), SQUARE, CHANGED.format("f32[1, 2, 1, 4, 4]", "f32[2, 1, 4, 4]")),
-        (
-            nn.Conv2d(3, 4, 3).bfloat16(),
-            (4, 1, 1),
-            SQUARE.bfloat16(),
-            CHANGED.format("f32[2, 4, 4, 4]", "bf16[2, 4, 4, 4]"),
-        ),
-        (
-            nn.Linear(3, 4),
-            (4, 1),
-            torch.randn(2, 4, 3),
-            "%z is f32[4, 1], which is not one number for each channel of f32[2, 4, 4]",
-        ),
-    ]
+        (nn.Conv2d(3, 4, 3).bfloat16(), (4, 1, 1), SQUARE.bfloat16(),
+            CHANGED.format("f32[2, 4, 4, 4]", "bf16[2, 4, 4, 4]")),
+        (nn.Linear(3, 4), (4, 1), torch.randn(2, 4, 3),
+            "%z is f32[4, 1], which is not one number for each channel of f32[2, 4, 4]"),
+    ]  # fmt: skip
     for conv, shape, x, reason in rows:
         with subtests.test(reason):
             assert refused(model_of(ADDED, torch.randn(shape), conv=conv), x) == [reason]
@@ -287,16 +279,11 @@ def test_an_operation_that_cannot_be_folded_says_why(function: Any, reason: Any)
 
 def test_a_model_that_cannot_be_folded_says_why(subtests: pytest.Subtests) -> None:
     rows = [
-        (
-            Holding(lambda self, x, y: self.conv(x) + y, conv=nn.Conv2d(3, 4, 3)),
+        (Holding(lambda self, x, y: self.conv(x) + y, conv=nn.Conv2d(3, 4, 3)),
             [SQUARE, torch.randn(4, 1, 1)],
-            "%inputs_1 is an input of the call, and only weights can be folded",
-        ),
-        (
-            Holding(in_a_region, conv=nn.Linear(3, 4)),
-            [torch.randn(2, 3)],
-            "%p_conv_weight is an input of the region, and the convolution reads it as a weight",
-        ),
+            "%inputs_1 is an input of the call, and only weights can be folded"),
+        (Holding(in_a_region, conv=nn.Linear(3, 4)), [torch.randn(2, 3)],
+            "%p_conv_weight is an input of the region, and the convolution reads it as a weight"),
         (
             Holding(
                 lambda self, x: nn.functional.linear(x, self.weight, self.bias) + 1,
@@ -306,12 +293,9 @@ def test_a_model_that_cannot_be_folded_says_why(subtests: pytest.Subtests) -> No
             [torch.randn(2, 3)],
             "the bias is f32[1], not one number for each of 4 channels",
         ),
-        (
-            Holding(lambda self, x: self.conv(x) * 1e-3, conv=nn.Conv2d(3, 4, 3).half()),
-            [SQUARE.half()],
-            "a factor of 0.001 may take the weights out of the range of f16[2, 4, 4, 4]",
-        ),
-    ]
+        (Holding(lambda self, x: self.conv(x) * 1e-3, conv=nn.Conv2d(3, 4, 3).half()), [SQUARE.half()],
+            "a factor of 0.001 may take the weights out of the range of f16[2, 4, 4, 4]"),
+    ]  # fmt: skip
     for model, inputs, reason in rows:
         with subtests.test(reason):
             assert refused(model, *inputs) == [reason]

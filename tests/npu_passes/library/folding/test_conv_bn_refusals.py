@@ -52,40 +52,23 @@ def test_a_norm_that_cannot_be_folded_says_why(subtests: pytest.Subtests) -> Non
     untracked = nn.BatchNorm2d(4, track_running_stats=False)
     rows = [
         (nn.Sequential(conv, nn.BatchNorm2d(4)).train(), [x], "it is in training mode"),
-        (
-            nn.Sequential(conv, untracked).eval(),
-            [x],
-            "it has no running statistics: it uses those of the batch",
-        ),
+        (nn.Sequential(conv, untracked).eval(), [x],
+            "it has no running statistics: it uses those of the batch"),
         (conv_and_norm(updates_its_statistics), [x], "%norm.running_mean is updated by the graph"),
         (conv_and_norm(reads_the_convolution_twice), [x], ELSEWHERE),
         (conv_and_norm(returns_the_convolution), [x], ELSEWHERE),
-        (
-            conv_and_norm(lambda self, x, weight: self.norm(F.conv2d(x, weight))),
-            [x, torch.randn(4, 3, 3, 3)],
-            "%inputs_1 is an input of the call, and the convolution reads it as a weight",
-        ),
-        (
-            conv_and_norm(lambda self, x, weight: self.norm(F.conv2d(x, self.conv.weight * weight))),
+        (conv_and_norm(lambda self, x, weight: self.norm(F.conv2d(x, weight))), [x, torch.randn(4, 3, 3, 3)],
+            "%inputs_1 is an input of the call, and the convolution reads it as a weight"),
+        (conv_and_norm(lambda self, x, weight: self.norm(F.conv2d(x, self.conv.weight * weight))),
             [x, torch.randn(4, 1, 1, 1)],
-            "%mul is computed in each call, and the convolution reads it as a weight",
-        ),
-        (
-            trained(nn.Sequential(linear, nn.BatchNorm1d(7))),
-            [torch.randn(2, 7, 5)],
-            "it normalizes axis 1, and the output channels are axis 2",
-        ),
-        (
-            trained(Holding(lambda self, x: self.norm(self.conv(x)), conv=conv, norm=nn.BatchNorm1d(4))),
-            [torch.randn(3, 6, 6)],
-            "it normalizes axis 1, and the output channels are axis 0",
-        ),
-        (
-            trained(nn.Sequential(conv, nn.ReLU(), nn.BatchNorm2d(4))),
-            [x],
-            "it follows aten.relu.default, which is not a convolution or linear layer of the body",
-        ),
-    ]
+            "%mul is computed in each call, and the convolution reads it as a weight"),
+        (trained(nn.Sequential(linear, nn.BatchNorm1d(7))), [torch.randn(2, 7, 5)],
+            "it normalizes axis 1, and the output channels are axis 2"),
+        (trained(Holding(lambda self, x: self.norm(self.conv(x)), conv=conv, norm=nn.BatchNorm1d(4))),
+            [torch.randn(3, 6, 6)], "it normalizes axis 1, and the output channels are axis 0"),
+        (trained(nn.Sequential(conv, nn.ReLU(), nn.BatchNorm2d(4))), [x],
+            "it follows aten.relu.default, which is not a convolution or linear layer of the body"),
+    ]  # fmt: skip
     for model, inputs, reason in rows:
         with subtests.test(reason):
             assert refused(model, inputs) == [reason]

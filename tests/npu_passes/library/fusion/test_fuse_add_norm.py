@@ -148,29 +148,20 @@ def test_what_cannot_be_fused_is_refused_with_a_reason(subtests: pytest.Subtests
     layer, x = nn.LayerNorm(SIZE), torch.randn(2, SIZE)
     scaled = "the sum is not one of two tensors, or scales one"
     rows = [
-        (
-            add_norm(layer),
-            (torch.randn(2, 5, SIZE), torch.randn(1, 5, SIZE)),
-            "broadcasts or promotes %inputs_1",
-        ),
-        (
-            add_norm(layer),
-            (x, x.half()),
-            "the sum broadcasts or promotes %inputs_1, f16[2, 16], to f32[2, 16]",
-        ),
+        (add_norm(layer), (torch.randn(2, 5, SIZE), torch.randn(1, 5, SIZE)),
+            "broadcasts or promotes %inputs_1"),
+        (add_norm(layer), (x, x.half()),
+            "the sum broadcasts or promotes %inputs_1, f16[2, 16], to f32[2, 16]"),
         (add_norm(layer, lambda self, x, y: self.norm(torch.add(x, y, alpha=2))), pair(), scaled),
         (add_norm(layer, lambda self, x, y: self.norm(x + 1) * y), pair(), scaled),
         (Holding(late_weight), pair(), "its weight is computed at each call, maybe after the sum"),
         (add_norm(WrittenNorm(dims=1, cast=False)), pair(2, SIZE, SIZE), "over the axes [1]"),
         (add_norm(WrittenNorm(size=1)), pair(), "the weight is f32[1], the input f32[2, 5, 16]"),
         (add_norm(WrittenNorm()), pair(dtype=torch.float16), "differ in dtype: f16[2, 5, 16], f32[16]"),
-        (
-            add_norm(WrittenNorm().double()),
-            pair(dtype=torch.float64),
-            "it is computed in torch.float32, which is less than torch.float64",
-        ),
+        (add_norm(WrittenNorm().double()), pair(dtype=torch.float64),
+            "it is computed in torch.float32, which is less than torch.float64"),
         (Holding(rounding_norm), pair(), "it is rounded to torch.float16"),
-    ]
+    ]  # fmt: skip
     for model, args, reason in rows:
         with subtests.test(reason):
             result = fused(model, *args)

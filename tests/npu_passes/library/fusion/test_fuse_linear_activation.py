@@ -134,7 +134,7 @@ def test_an_unknown_activation_is_refused() -> None:
         torch.ops.npu.linear_activation(torch.randn(2, 3), torch.randn(4, 3), None, "cube")
 
 
-@each_row("name", ACTIVATIONS)
+@each_row("name", list(ACTIVATIONS))
 def test_a_fused_op_is_differentiated(name: Any) -> None:
     x = torch.randn(3, 4, dtype=torch.float64, requires_grad=True)
     weight = torch.randn(2, 4, dtype=torch.float64, requires_grad=True)

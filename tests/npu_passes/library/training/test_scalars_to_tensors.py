@@ -168,7 +168,7 @@ def test_what_is_read_from_a_tensor_stays_one(type: str, number: str, call: str)
     assert not any(isinstance(value.type, ScalarType) for value in run(graph).graph.values)
 
 
-@each_row("kind", KINDS)
+@each_row("kind", list(KINDS))
 def test_no_number_is_left_of_an_optimizer_but_those_that_become_tensors(kind: Any) -> None:
     graph = step_graph(kind)
 
@@ -218,32 +218,17 @@ def test_of_an_optimizer_that_is_one_op_the_rate_becomes_a_tensor() -> None:
 
 def test_a_number_that_is_needed_as_one_stays(subtests: pytest.Subtests) -> None:
     rows = [
-        (
-            "%out: f32[2, 3] = aten.mul.Scalar(self=%x, other=%n)",
-            "(%out, %n)",
-            "%n stays a number: the graph returns it",
-        ),
-        (
-            "%out: f32[2, 3] = aten.dropout.default(input=%x, p=%n) {train=True}",
-            "%out",
-            "%n stays a number: aten.dropout.default has no form that takes a tensor for 'p'",
-        ),
-        (
-            "%m: float = operator.neg(a=%n)\n%out: f32[2, 3] = aten.elu.default(self=%x, alpha=%m)",
-            "%out",
-            "%m stays a number: aten.elu.default has no form that takes a tensor for 'alpha'",
-        ),
-        (
-            lists("mul.ScalarList", "scalars=(%n, %n)"),
-            "%out",
-            "%n stays a number: aten._foreach_mul.ScalarList takes it in a list of numbers",
-        ),
-        (
-            "%m: int = builtins.int(x=%n)\n%out: f32[2, 3] = aten.mul.Scalar(self=%x, other=%m)",
-            "%out",
-            "%n stays a number: builtins.int takes numbers",
-        ),
-    ]
+        ("%out: f32[2, 3] = aten.mul.Scalar(self=%x, other=%n)", "(%out, %n)",
+            "%n stays a number: the graph returns it"),
+        ("%out: f32[2, 3] = aten.dropout.default(input=%x, p=%n) {train=True}", "%out",
+            "%n stays a number: aten.dropout.default has no form that takes a tensor for 'p'"),
+        ("%m: float = operator.neg(a=%n)\n%out: f32[2, 3] = aten.elu.default(self=%x, alpha=%m)", "%out",
+            "%m stays a number: aten.elu.default has no form that takes a tensor for 'alpha'"),
+        (lists("mul.ScalarList", "scalars=(%n, %n)"), "%out",
+            "%n stays a number: aten._foreach_mul.ScalarList takes it in a list of numbers"),
+        ("%m: int = builtins.int(x=%n)\n%out: f32[2, 3] = aten.mul.Scalar(self=%x, other=%m)", "%out",
+            "%n stays a number: builtins.int takes numbers"),
+    ]  # fmt: skip
     for lines, result, reason in rows:
         with subtests.test(lines=lines, result=result, reason=reason):
             graph = called(lines, result=result)

@@ -39,7 +39,7 @@ def test_steps_train_as_before(name: str, last: Any) -> None:
     assert ops(found)[-1] == last
 
 
-@each_row("name", PIPELINES)
+@each_row("name", list(PIPELINES))
 def test_a_pipeline_leaves_nothing_to_do(name: Any) -> None:
     found = after(name, step_graph("sgd, all", passes=""))
 

@@ -1,7 +1,5 @@
 """Comparisons: the first divergence, refusals, types and strides."""
 
-from __future__ import annotations
-
 import copy
 import json
 import re

@@ -1,7 +1,5 @@
 """Metrics of the difference of two values."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """Reproductions of a divergence, and their replay."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

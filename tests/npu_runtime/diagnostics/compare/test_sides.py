@@ -1,7 +1,5 @@
 """Comparing two sides: what of them is compared, and that they stay as they are."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
