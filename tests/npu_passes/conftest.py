@@ -1,7 +1,5 @@
 """Installing plugins for one test."""
 
-from __future__ import annotations
-
 from importlib.metadata import entry_points
 
 import pytest

@@ -1,7 +1,5 @@
 """``npu new-plugin`` writes a whole distribution or nothing."""
 
-from __future__ import annotations
-
 import ast
 import os
 from importlib.metadata import EntryPoint

@@ -1,7 +1,5 @@
 """One rewrite: new nodes as one would call ops, replaced values, what is erased, provenance."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The order of passes and pipelines: given, constrained, never that of installation."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterable
 from typing import Any

@@ -1,7 +1,5 @@
 """Passes as text, on command lines and in reports."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Graphs are taken apart into core ATen: the same values, and what stays is said with the reason."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Comparing results before and after a pass: exact, or within a tolerance of the largest magnitude."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The manager: rounds, statistics, the journal, dumps, and naming the one at fault."""
 
-from __future__ import annotations
-
 import contextlib
 import warnings
 from collections.abc import Callable, Iterator

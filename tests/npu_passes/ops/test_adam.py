@@ -1,7 +1,5 @@
 """``npu::adam_step`` takes the steps of Adam and AdamW."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

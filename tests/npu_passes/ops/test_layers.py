@@ -1,7 +1,5 @@
 """The layers, loss gradients and counters of a training step compute and differentiate as PyTorch does."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -224,7 +222,6 @@ def test_a_dtype_that_cannot_count_steps_is_refused(dtype: Any) -> None:
 @each_row("out", [torch.empty((), dtype=torch.int64), torch.empty(2)])
 def test_corrections_are_not_written_where_they_do_not_fit(out: Any) -> None:
     with pytest.raises(
-        PassError,
-        match=rf"(?s)bc2_inv is a {out.dtype} of shape .*for a step of shape \[\].*floating-point",
+        PassError, match=rf"(?s)bc2_inv is a {out.dtype} of shape .*for a step of shape \[\].*floating-point"
     ):
         OPS.bias_corr_out(torch.ones(()), 0.9, 0.999, bc1_inv=torch.empty(()), bc2_inv=out)

@@ -1,7 +1,5 @@
 """Refusals of the optimizer ops, before anything is written."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """``npu::sgd_step`` takes the steps of SGD."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """A pattern finds the calls that it describes, and no others."""
 
-from __future__ import annotations
-
 import functools
 import math
 from typing import Any

@@ -1,7 +1,5 @@
 """Matches of patterns are replaced: in the same terms, once, and without changing types."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Patterns in graphs of all kinds: order, provenance, errors, regions, prologue."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

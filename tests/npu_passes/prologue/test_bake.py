@@ -1,7 +1,5 @@
 """A graph with its prologue evaluated computes the same, with other weights and to the bit."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Results of a baked graph share memory as those of the graph do, out of reach of the next call."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Queries of passes about nodes and values: arguments by name, weights, operations."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

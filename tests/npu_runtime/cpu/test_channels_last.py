@@ -12,14 +12,7 @@ from npu_passes import PassManager
 from npu_passes.testing import check_pass
 from npu_runtime.cpu.channels_last import ChannelsLast
 from tests.support.corpus.case import Holding
-from tests.support.passes.cpu_cases import (
-    Residual,
-    assert_computes,
-    captured,
-    image,
-    ops,
-    optimized,
-)
+from tests.support.passes.cpu_cases import Residual, assert_computes, captured, image, ops, optimized
 from tests.support.rows import each_row
 
 PASSES = "constant-folding,channels-last"

@@ -11,14 +11,7 @@ from npu_passes import PassError
 from npu_passes.testing import check_pass
 from npu_runtime.cpu.pack_linear import PackLinear
 from tests.support.corpus.case import Holding
-from tests.support.passes.cpu_cases import (
-    ACTIVATIONS,
-    assert_computes,
-    captured,
-    ops,
-    optimized,
-    refusals,
-)
+from tests.support.passes.cpu_cases import ACTIVATIONS, assert_computes, captured, ops, optimized, refusals
 from tests.support.rows import each_row
 
 PASSES = "constant-folding,pack-linear"

@@ -1,7 +1,5 @@
 """canonicalize: one form for each computation, equal to the bit, and no bookkeeping."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 

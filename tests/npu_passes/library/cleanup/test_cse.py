@@ -1,7 +1,5 @@
 """cse: what is computed several times is computed once, unless that could be noticed."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """dead-code: what nothing reads goes, what has effects stays."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

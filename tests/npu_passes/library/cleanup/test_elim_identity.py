@@ -1,7 +1,5 @@
 """elim-identity: what returns its input unchanged goes, and only that."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -1,7 +1,5 @@
 """hoist-fill: tensors that are full of one number depend on no other tensor."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

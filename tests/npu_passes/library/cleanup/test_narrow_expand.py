@@ -1,7 +1,5 @@
 """narrow-expand: what works element by element is computed before it is expanded."""
 
-from __future__ import annotations
-
 from npu_ir import Graph
 from npu_passes import PassManager
 from npu_passes.library.cleanup.narrow_expand import NarrowExpand

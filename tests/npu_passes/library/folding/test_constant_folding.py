@@ -1,7 +1,5 @@
 """Nodes independent of the call are computed once: at once, or when weights are bound."""
 
-from __future__ import annotations
-
 import time
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Additions to and multiplications of output channels are folded, and only these."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable
 from typing import Any
@@ -15,14 +13,7 @@ from npu_passes import PassManager, bake
 from npu_passes.library.folding.conv_add_folding import ConvAddFolding
 from npu_passes.library.folding.output_channels import channel_op
 from tests.support.corpus.case import Holding
-from tests.support.passes.folding_cases import (
-    assert_computes,
-    image,
-    op_types,
-    refusals,
-    run_passes,
-    trained,
-)
+from tests.support.passes.folding_cases import assert_computes, image, op_types, refusals, run_passes, trained
 from tests.support.rows import each_row
 from tests.support.small_programs import program
 

@@ -1,7 +1,5 @@
 """Batch norms vanish into what is in front of them where they can."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator
 from typing import Any

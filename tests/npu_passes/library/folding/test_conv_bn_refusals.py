@@ -1,7 +1,5 @@
 """Batch norms that cannot be folded stay, and it is said why."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A sum and the norm behind it become one op that returns both."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Attentions that are written out become one op, and what only looks like one stays."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable

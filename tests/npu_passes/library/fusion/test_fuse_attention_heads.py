@@ -1,7 +1,5 @@
 """Attentions that have batch and heads on one axis here and on two there become one op, too."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any

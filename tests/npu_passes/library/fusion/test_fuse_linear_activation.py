@@ -1,7 +1,5 @@
 """A linear layer and the activation behind it become one op that computes the same."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable

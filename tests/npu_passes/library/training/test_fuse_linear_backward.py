@@ -1,7 +1,5 @@
 """The gradients of a linear layer, and of the activation behind it, become one op that computes the same."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -44,9 +42,7 @@ def masks(item: Step) -> list[Any]:
 @each_row("activation, name", ACTIVATIONS)
 def test_the_gradients_of_two_layers_become_two_ops(activation: Any, name: Any) -> None:
     item = step(
-        lambda self, x: self.second(activation(self.first(x))),
-        first=nn.Linear(5, 7),
-        second=nn.Linear(7, 3),
+        lambda self, x: self.second(activation(self.first(x))), first=nn.Linear(5, 7), second=nn.Linear(7, 3)
     )
 
     graph = rewritten(item.graph, FuseLinearBackward)

@@ -1,7 +1,5 @@
 """A loss and its gradient become one op that computes the same."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

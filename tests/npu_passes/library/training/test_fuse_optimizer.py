@@ -1,7 +1,5 @@
 """fuse-optimizer: what an optimizer computes is one op per list of parameters, and moves them as far."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from typing import Any

@@ -1,7 +1,5 @@
 """The gradients of a tensor's parts are joined; they are not added up in tensors of zeros."""
 
-from __future__ import annotations
-
 import time
 from typing import Any
 

@@ -1,7 +1,5 @@
 """One node per tensor takes the place of ops on lists of tensors, and computes the same bits."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

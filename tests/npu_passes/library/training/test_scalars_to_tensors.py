@@ -1,7 +1,5 @@
 """scalars-to-tensors: numbers are 0-d tensors, and what is computed with them stays the same."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from typing import Any

@@ -1,7 +1,5 @@
 """The pipelines for training steps: fewer ops, the same training."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch
