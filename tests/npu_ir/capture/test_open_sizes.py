@@ -1,6 +1,5 @@
 """Graphs with sizes left open: declared, constrained, edited, written and read."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from npu_ir import (
 from npu_ir.core.types import contiguous_strides
 from npu_ir.symbolic.constraints import Constraint, Range
 from npu_ir.symbolic.expressions import symbol
+from tests.support.documents import load_changed
 from tests.support.rows import each_row
 
 F32 = TensorType((2,), torch.float32)
@@ -212,40 +212,32 @@ RELATION = "expected two expressions with a relation between them, found"
 NUMBER = "is neither an integer nor an expression"
 
 
-@each_row(
-    "edit, message",
-    {
-        "empty_range": (symbols(s=[8, 2]), r"no value is in the range \[8, 2\][\s\S]*at: .*symbols.s"),
-        "no_pair": (symbols(s=[2]), r"expected a list of two, found \[2\][\s\S]*symbols.s"),
-        "float_end": (symbols(s=[2.5, 8]), r"pair of integers, or null for an open end, found \[2.5, 8\]"),
-        "bool_end": (symbols(s=[True, 8]), "expected a pair of integers, or null for an open end"),
-        "name": (symbols(**{"1s": [2, 8]}), "'1s' cannot be the name of a symbol"),
-        "no_object": (lambda d: d.update(symbols=[]), r"expected an object[\s\S]*symbols"),
-        "undeclared": (lambda d: d["symbols"].pop("s"), r"unknown symbol 's'[\s\S]*at: .*constraints\[0\]"),
-        "no_list": (lambda d: d.update(constraints={}), r"expected a list[\s\S]*constraints"),
-        "short": (one_more(["s", "==="]), rf"{RELATION} \['s', '==='\]"),
-        "relation": (one_more(["s", "=", 2]), RELATION),
-        "relation_type": (one_more(["s", ["=="], 2]), RELATION),
-        "expression": (one_more(["s+", "==", 2]),
-            r"'s\+' is not an expression: expected a word[\s\S]*constraints\[2\]\[0\]"),
-        "float": (one_more(["s", "==", [2]]), rf"\[2\] {NUMBER}[\s\S]*constraints\[2\]\[2\]"),
-        "no_symbol": (one_more([2, "==", 2]), r"the constraint 2 == 2 has no symbol[\s\S]*constraints\[2\]"),
-        "size": (typed(0, ["f32", ["s*"]]), r"'s\*' is not an expression[\s\S]*type\[1\]\[0\]"),
-        "endless": (typed(0, ["f32", ["s+" * 9999 + "s"]]), NUMBER),
-        "list_size": (typed(0, ["f32", [[]]]), r"\[\] is not a size: expected an integer from 0"),
-        "layout": (typed(0, ["f32", ["s", "t"], "sideways"]), "this PyTorch has no layout 'sideways'"),
-        "number": (typed(3, {"int": [1]}), NUMBER),
-        "float_number": (typed(3, {"float": 1}), r"expected \[dtype, shape\]"),
-        "negative": (typed(0, ["f32", ["0-3"]]), "'0-3' is an integer: expected a JSON number"),
-    },
-)  # fmt: skip
+@each_row("edit, message", {
+    "empty_range": (symbols(s=[8, 2]), r"no value is in the range \[8, 2\][\s\S]*at: .*symbols.s"),
+    "no_pair": (symbols(s=[2]), r"expected a list of two, found \[2\][\s\S]*symbols.s"),
+    "float_end": (symbols(s=[2.5, 8]), r"pair of integers, or null for an open end, found \[2.5, 8\]"),
+    "bool_end": (symbols(s=[True, 8]), "expected a pair of integers, or null for an open end"),
+    "name": (symbols(**{"1s": [2, 8]}), "'1s' cannot be the name of a symbol"),
+    "no_object": (lambda d: d.update(symbols=[]), r"expected an object[\s\S]*symbols"),
+    "undeclared": (lambda d: d["symbols"].pop("s"), r"unknown symbol 's'[\s\S]*at: .*constraints\[0\]"),
+    "no_list": (lambda d: d.update(constraints={}), r"expected a list[\s\S]*constraints"),
+    "short": (one_more(["s", "==="]), rf"{RELATION} \['s', '==='\]"),
+    "relation": (one_more(["s", "=", 2]), RELATION),
+    "relation_type": (one_more(["s", ["=="], 2]), RELATION),
+    "expression": (one_more(["s+", "==", 2]),
+        r"'s\+' is not an expression: expected a word[\s\S]*constraints\[2\]\[0\]"),
+    "float": (one_more(["s", "==", [2]]), rf"\[2\] {NUMBER}[\s\S]*constraints\[2\]\[2\]"),
+    "no_symbol": (one_more([2, "==", 2]), r"the constraint 2 == 2 has no symbol[\s\S]*constraints\[2\]"),
+    "size": (typed(0, ["f32", ["s*"]]), r"'s\*' is not an expression[\s\S]*type\[1\]\[0\]"),
+    "endless": (typed(0, ["f32", ["s+" * 9999 + "s"]]), NUMBER),
+    "list_size": (typed(0, ["f32", [[]]]), r"\[\] is not a size: expected an integer from 0"),
+    "layout": (typed(0, ["f32", ["s", "t"], "sideways"]), "this PyTorch has no layout 'sideways'"),
+    "number": (typed(3, {"int": [1]}), NUMBER),
+    "float_number": (typed(3, {"float": 1}), r"expected \[dtype, shape\]"),
+    "negative": (typed(0, ["f32", ["0-3"]]), "'0-3' is an integer: expected a JSON number"),
+})  # fmt: skip
 def test_a_document_with_damaged_sizes_is_refused(
     edit: Callable[[Any], object], message: str, tmp_path: Path
 ) -> None:
-    save_ir(parse_ir(TEXT), tmp_path / "g.json")
-    document = json.loads((tmp_path / "g.json").read_text())
-    edit(document)
-    (tmp_path / "g.json").write_text(json.dumps(document))
-
     with pytest.raises(SerializationError, match=message):
-        load_ir(tmp_path / "g.json")
+        load_changed(parse_ir(TEXT), edit, tmp_path)

@@ -1,6 +1,5 @@
 """Inputs that overlap in memory, of models that change one of them."""
 
-import json
 import pickle
 from collections.abc import Callable
 from pathlib import Path
@@ -28,6 +27,7 @@ from npu_ir import (
 from npu_ir.verify.reference import node_values
 from tests.support.corpus.case import Call, Function, Holding, call
 from tests.support.corpus.comparison import assert_same
+from tests.support.documents import load_changed
 from tests.support.rows import each_row
 
 
@@ -179,14 +179,10 @@ def test_inputs_of_open_sizes_that_overlap_are_refused() -> None:
 })  # fmt: skip
 def test_a_file_states_overlaps_of_inputs(number: int, entry: Any, problem: str, tmp_path: Path) -> None:
     model = Holding(lambda self, a, b: shifted(a, b) * self.scale, scale=nn.Parameter(torch.ones(4)))
-    path = tmp_path / "graph.json"
-    save_ir(extract_ir(model, (BASE[:4], BASE[2:6])), path)
-    document = json.loads(path.read_text())
-    document["arguments"][number]["overlaps"] = entry
-    path.write_text(json.dumps(document))
+    graph = extract_ir(model, (BASE[:4], BASE[2:6]))
 
     with pytest.raises((SerializationError, GraphError), match=problem):
-        load_ir(path)
+        load_changed(graph, lambda document: document["arguments"][number].update(overlaps=entry), tmp_path)
 
 
 def test_a_forward_that_the_model_has_of_its_own_is_kept() -> None:

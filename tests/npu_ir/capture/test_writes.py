@@ -206,20 +206,17 @@ NORM = {"norm.running_mean", "norm.running_var", "norm.num_batches_tracked"}
 FUNCTIONAL = "aten._native_batch_norm_legit_functional.default"
 
 
-@each_row(
-    "function, training, updated, op",
-    {
-        "statistics": (lambda s, x: s.norm(x), True, NORM, FUNCTIONAL),
-        "without weights": (lambda s, x: s.plain_norm(x), True, {f"plain_{n}" for n in NORM}, FUNCTIONAL),
-        "statistics in eval mode": (lambda s, x: s.norm(x), False, set(), "aten.batch_norm.default"),
-        "a static cache": (write_a_cache, False, {"cache"}, "aten.index_copy.default"),
-        "a whole buffer": (write_all, False, {"cache"}, "aten.copy.default"),
-        "an input": (add_to_input, False, {"args_0"}, "aten.mul.Tensor"),
-        "an input that is returned": (lambda s, x: x.add_(1), False, {"args_0"}, "aten.add.Tensor"),
-        "a dropout": (lambda s, x: s.drop(torch.relu_(x * 2)), False, set(), "aten.dropout.default"),
-        "a dropout in training": (lambda s, x: s.drop(x * 2), True, set(), "aten.dropout.default"),
-    },
-)  # fmt: skip
+@each_row("function, training, updated, op", {
+    "statistics": (lambda s, x: s.norm(x), True, NORM, FUNCTIONAL),
+    "without weights": (lambda s, x: s.plain_norm(x), True, {f"plain_{n}" for n in NORM}, FUNCTIONAL),
+    "statistics in eval mode": (lambda s, x: s.norm(x), False, set(), "aten.batch_norm.default"),
+    "a static cache": (write_a_cache, False, {"cache"}, "aten.index_copy.default"),
+    "a whole buffer": (write_all, False, {"cache"}, "aten.copy.default"),
+    "an input": (add_to_input, False, {"args_0"}, "aten.mul.Tensor"),
+    "an input that is returned": (lambda s, x: x.add_(1), False, {"args_0"}, "aten.add.Tensor"),
+    "a dropout": (lambda s, x: s.drop(torch.relu_(x * 2)), False, set(), "aten.dropout.default"),
+    "a dropout in training": (lambda s, x: s.drop(x * 2), True, set(), "aten.dropout.default"),
+})  # fmt: skip
 def test_these_writes_are_replaced_without_another_trace(
     function: Callable[..., Any], training: bool, updated: set[str], op: str, traces: list[str]
 ) -> None:

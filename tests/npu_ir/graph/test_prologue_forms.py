@@ -10,6 +10,7 @@ import pytest
 from npu_ir import Graph, ParseError, SerializationError, format_ir, load_ir, parse_ir, save_ir
 from npu_ir.cli.facts import graph_facts, graph_lines
 from npu_ir.viz import to_dot, to_mermaid, to_svg
+from tests.support.documents import load_changed
 from tests.support.rows import each_row
 from tests.support.small_programs import CONDITION
 
@@ -102,14 +103,8 @@ def stating(prologue: Any) -> tuple[Callable[[Any], Any], str]:
 def test_a_file_with_a_wrong_prologue_is_refused(
     damage: Callable[[Any], Any], message: str, graph: Graph, tmp_path: Path
 ) -> None:
-    path = tmp_path / "graph.json"
-    save_ir(graph, path)
-    document = json.loads(path.read_text())
-    damage(document)
-    path.write_text(json.dumps(document))
-
     with pytest.raises(SerializationError, match=message):
-        load_ir(path)
+        load_changed(graph, damage, tmp_path)
 
 
 def test_facts_count_the_nodes_of_the_prologue(graph: Graph) -> None:

@@ -48,34 +48,31 @@ def test_sizes_that_fit_are_taken(s: int, t: int) -> None:
     assert execute_ir(batch_and_more(), given(s, t)).shape == (s, 3)
 
 
-@pytest.mark.parametrize(
-    ("inputs", "message"),
-    [
-        pytest.param(given(10),
-            r"dimension 0 of %x0 is 10, the graph was made for s in \[2, 8\]\n  at: args\[0\]" + FIX,
-            id="above_the_range"),
-        pytest.param(
-            given(again=3),
-            r"dimension 0 of %x1 is 3, the graph needs s = 4 \(s is 4 by dimension 0 of %x0\)\n"
-            rf"  at: args\[1\]{FIX}",
-            id="not_equal",
+@pytest.mark.parametrize(("inputs", "message"), [
+    pytest.param(given(10),
+        r"dimension 0 of %x0 is 10, the graph was made for s in \[2, 8\]\n  at: args\[0\]" + FIX,
+        id="above_the_range"),
+    pytest.param(
+        given(again=3),
+        r"dimension 0 of %x1 is 3, the graph needs s = 4 \(s is 4 by dimension 0 of %x0\)\n"
+        rf"  at: args\[1\]{FIX}",
+        id="not_equal",
+    ),
+    pytest.param(
+        [*given()[:3], ones(4, 8)],
+        (
+            r"dimension 1 of %x3 is 8, the graph needs s\+t, which is 9 \(s is 4 by dimension 0 of %x0, "
+            r"t is 5 by dimension 0 of %x3\)\n  at: args\[3\]"
         ),
-        pytest.param(
-            [*given()[:3], ones(4, 8)],
-            (
-                r"dimension 1 of %x3 is 8, the graph needs s\+t, which is 9 \(s is 4 by dimension 0 of %x0, "
-                r"t is 5 by dimension 0 of %x3\)\n  at: args\[3\]"
-            ),
-            id="of_two_symbols",
-        ),
-        pytest.param(
-            given(5),
-            r"the graph was made for sizes with mod\(s, 2\) == 0, but s is 5 by dimension 0 of %x0\n"
-            rf"  at: the inputs{FIX}",
-            id="constraint",
-        ),
-    ],
-)  # fmt: skip
+        id="of_two_symbols",
+    ),
+    pytest.param(
+        given(5),
+        r"the graph was made for sizes with mod\(s, 2\) == 0, but s is 5 by dimension 0 of %x0\n"
+        rf"  at: the inputs{FIX}",
+        id="constraint",
+    ),
+])  # fmt: skip
 def test_sizes_that_do_not_fit_are_refused_before_anything_runs(
     inputs: list[Tensor], message: str, ran: list[str]
 ) -> None:

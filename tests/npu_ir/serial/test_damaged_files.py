@@ -17,6 +17,7 @@ import torch
 
 from npu_ir import Graph, Provenance, SerializationError, TensorType, load_ir, save_ir
 from npu_ir.serial import strict_json
+from tests.support.documents import load_changed
 from tests.support.rows import each_row
 from tests.support.tiers import examples
 
@@ -199,13 +200,8 @@ def nested(depth: int, wrap: Callable[[Any], Any]) -> Any:
 
 def require_refusal(path: Path, edit: Edit, message: str, where: str) -> None:
     """Require that the graph is refused after ``edit`` of its document, with this message and place."""
-    save_ir(full_graph(), path)
-    data = document(path)
-    edit(data)
-    path.write_text(json.dumps(data))
-
     with pytest.raises(SerializationError, match=rf"(?s){message}.*at: .*{where}.*fix: "):
-        load_ir(path)
+        load_changed(full_graph(), edit, path.parent)
 
 
 @each_row("place, content, message", [

@@ -275,34 +275,31 @@ SECOND = BackendOp("relu", RELU.inputs, RELU.outputs, (RELU,))
 OTHER = Temporary("t", GRAPH.inputs[0].tensor_type)
 
 
-@pytest.mark.parametrize(
-    ("ops", "problem"),
-    [
-        pytest.param([FIRST, SECOND], None, id="right"),
-        pytest.param(iter([FIRST, SECOND]), "lower returns a sequence of BackendOp, not list_iterator",
-            id="iterator"),
-        pytest.param([FIRST], "no op computes node 'relu'", id="a node is left out"),
-        pytest.param([FIRST, replace(SECOND, outputs=())], "no op makes the result %relu",
-            id="a result is left out"),
-        pytest.param([SECOND, FIRST], "op 0 (relu) reads %neg before anything makes it", id="order"),
-        pytest.param([FIRST, FIRST, SECOND], "op 1 (neg) makes %neg, which is there already",
-            id="made twice"),
-        pytest.param([FIRST, replace(SECOND, inputs=(OTHER,))], "op 1 (relu) reads %t before anything",
-            id="unmade temporary"),
-        pytest.param([replace(FIRST, outputs=(*NEG.outputs, *RELU.outputs))],
-            "op 0 (neg) makes %relu, which none of its nodes does", id="a value of another node"),
-        pytest.param([replace(FIRST, nodes=())], "op 0 (neg) stands for no node", id="no node"),
-        pytest.param([replace(FIRST, nodes=GRAPH.clone().nodes)], "which is not a node of the graph",
-            id="a node of another graph"),
-        pytest.param([replace(FIRST, kind="")], "has no kind", id="no kind"),
-        pytest.param([replace(FIRST, attrs="{}")], "has attrs of type str: it is bytes", id="attrs"),
-        pytest.param([replace(FIRST, inputs=["x"])], "has inputs of type list: it is tuple", id="a list"),
-        pytest.param([replace(FIRST, inputs=("x",))], "reads or makes 'x', which is neither", id="a name"),
-        pytest.param([replace(FIRST, outputs=(Temporary("t", None),))], "has a temporary 't' of type None",
-            id="temporary"),
-        pytest.param(["neg"], "op 0 (neg) is not a BackendOp", id="no op"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("ops", "problem"), [
+    pytest.param([FIRST, SECOND], None, id="right"),
+    pytest.param(iter([FIRST, SECOND]), "lower returns a sequence of BackendOp, not list_iterator",
+        id="iterator"),
+    pytest.param([FIRST], "no op computes node 'relu'", id="a node is left out"),
+    pytest.param([FIRST, replace(SECOND, outputs=())], "no op makes the result %relu",
+        id="a result is left out"),
+    pytest.param([SECOND, FIRST], "op 0 (relu) reads %neg before anything makes it", id="order"),
+    pytest.param([FIRST, FIRST, SECOND], "op 1 (neg) makes %neg, which is there already",
+        id="made twice"),
+    pytest.param([FIRST, replace(SECOND, inputs=(OTHER,))], "op 1 (relu) reads %t before anything",
+        id="unmade temporary"),
+    pytest.param([replace(FIRST, outputs=(*NEG.outputs, *RELU.outputs))],
+        "op 0 (neg) makes %relu, which none of its nodes does", id="a value of another node"),
+    pytest.param([replace(FIRST, nodes=())], "op 0 (neg) stands for no node", id="no node"),
+    pytest.param([replace(FIRST, nodes=GRAPH.clone().nodes)], "which is not a node of the graph",
+        id="a node of another graph"),
+    pytest.param([replace(FIRST, kind="")], "has no kind", id="no kind"),
+    pytest.param([replace(FIRST, attrs="{}")], "has attrs of type str: it is bytes", id="attrs"),
+    pytest.param([replace(FIRST, inputs=["x"])], "has inputs of type list: it is tuple", id="a list"),
+    pytest.param([replace(FIRST, inputs=("x",))], "reads or makes 'x', which is neither", id="a name"),
+    pytest.param([replace(FIRST, outputs=(Temporary("t", None),))], "has a temporary 't' of type None",
+        id="temporary"),
+    pytest.param(["neg"], "op 0 (neg) is not a BackendOp", id="no op"),
+])  # fmt: skip
 def test_ops_that_break_a_rule_are_told(ops: Any, problem: str | None) -> None:
     found = lowering_problem(GRAPH, ops)
 
