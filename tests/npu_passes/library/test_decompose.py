@@ -12,7 +12,7 @@ from npu_ir.ops.schema import find_op
 from npu_passes import PassError, PassManager, passes_of
 from npu_passes.core.journal import Journal, use_journal
 from npu_passes.library.decompose import Decompose
-from tests.support.corpus.case import Function
+from tests.support.corpus.case import Function, Holding
 from tests.support.rows import each_row
 from tests.support.small_programs import program
 
@@ -201,21 +201,16 @@ FUSED = (
 )
 
 
-class Fusible(nn.Module):
+def fusible(self: Any, x: torch.Tensor) -> torch.Tensor:
     """What every fusing pass finds something in."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear, self.layer_norm, self.rms_norm = nn.Linear(8, 8), nn.LayerNorm(8), nn.RMSNorm(8)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        y = torch.relu(self.linear(x))
-        z = self.rms_norm(self.layer_norm(x + y) + y)
-        return (z @ z.mT * 0.3).softmax(-1) @ z
+    y = torch.relu(self.linear(x))
+    z = self.rms_norm(self.layer_norm(x + y) + y)
+    return (z @ z.mT * 0.3).softmax(-1) @ z
 
 
 def test_with_the_fusing_passes_it_comes_to_an_end_where_it_keeps_what_they_make() -> None:
-    graph = extract_ir(Fusible().eval(), (torch.randn(2, 3, 8),))
+    layers = {"linear": nn.Linear(8, 8), "layer_norm": nn.LayerNorm(8), "rms_norm": nn.RMSNorm(8)}
+    graph = extract_ir(Holding(fusible, **layers).eval(), (torch.randn(2, 3, 8),))
     keep = ("aten.reshape.default", *FUSED)
 
     result = PassManager([*passes_of("fuse"), Decompose(keep=keep)]).run(graph)

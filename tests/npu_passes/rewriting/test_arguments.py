@@ -11,7 +11,7 @@ from npu_ir import Graph, Value, extract_ir
 from npu_passes import PassError, is_weight
 from npu_passes.manager.statistics import FlopCounter
 from npu_passes.rewriting.arguments import arguments_of
-from tests.support.corpus.case import Function
+from tests.support.corpus.case import Function, Holding
 from tests.support.rows import each_row
 from tests.support.small_programs import program
 
@@ -53,24 +53,17 @@ def test_nothing_is_known_of_an_op_that_only_an_executor_runs() -> None:
         arguments_of(graph.nodes[0])
 
 
-class Everything(nn.Module):
+def everything(self: Any, x: torch.Tensor) -> Any:
     """Has values of every origin."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(3))
-        self.register_buffer("fixed", torch.ones(3))
-        self.register_buffer("moving", torch.ones(3))
-
-    def forward(self, x: torch.Tensor) -> Any:
-        scale = self.weight * self.fixed + torch.tensor([1.0, 2.0, 3.0])
-        noise = torch.rand_like(self.weight)
-        self.moving.add_(1)
-        return x * scale, x * noise, x + self.moving, x * self.weight
+    scale = self.weight * self.fixed + torch.tensor([1.0, 2.0, 3.0])
+    noise = torch.rand_like(self.weight)
+    self.moving.add_(1)
+    return x * scale, x * noise, x + self.moving, x * self.weight
 
 
 def test_a_weight_depends_on_nothing_but_weights_and_constants() -> None:
-    graph = extract_ir(Everything(), (torch.ones(3),), name="g")
+    held = {"weight": nn.Parameter(torch.ones(3)), "fixed": torch.ones(3), "moving": torch.ones(3)}
+    graph = extract_ir(Holding(everything, **held), (torch.ones(3),), name="g")
 
     def factor(index: int) -> Value:
         (node,) = [value.producer for value in [graph.outputs[index]] if value.producer is not None]

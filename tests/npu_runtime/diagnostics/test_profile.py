@@ -20,6 +20,7 @@ from npu_runtime.diagnostics.explain import explain
 from npu_runtime.diagnostics.profile import Profile, profile, take_turns
 from npu_runtime.diagnostics.profile.chrome_trace import module_paths
 from npu_runtime.executor.aten_backend import AtenBackend
+from tests.support.corpus.case import Holding
 
 SECONDS = 0.003
 X = torch.randn(5, 3)
@@ -39,22 +40,9 @@ def _slow_op() -> Iterator[None]:
     slow._lib._destroy()
 
 
-class Block(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.dense = nn.Linear(3, 3)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.relu(self.dense(x).view(3, 5) + 1)
-
-
-class Net(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.block = Block()
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.ops.profiled.slow(self.block(x))
+def network() -> nn.Module:
+    block = Holding(lambda self, x: torch.relu(self.dense(x).view(3, 5) + 1), dense=nn.Linear(3, 3))
+    return Holding(lambda self, x: torch.ops.profiled.slow(self.block(x)), block=block)
 
 
 def executor_of(model: nn.Module, *args: torch.Tensor, **options: Any) -> IRExecutor:
@@ -63,11 +51,11 @@ def executor_of(model: nn.Module, *args: torch.Tensor, **options: Any) -> IRExec
 
 @pytest.fixture(scope="module")
 def net(_slow_op: None) -> Profile:
-    return profile(executor_of(Net(), X), [X], repeat=5, warmup=1)
+    return profile(executor_of(network(), X), [X], repeat=5, warmup=1)
 
 
 def test_each_step_of_the_program_is_there_with_its_origin() -> None:
-    executor = executor_of(Net(), X)
+    executor = executor_of(network(), X)
 
     found = profile(executor, [X], repeat=2)
 
@@ -144,7 +132,7 @@ def test_what_another_backend_runs_at_once_is_one_step() -> None:
         def supports(self, node: OpNode) -> str | None:
             return None if node.provenance.module.startswith("block") else "only the block"
 
-    found = profile(executor_of(Net(), X, backend=Twin()), [X], repeat=1)
+    found = profile(executor_of(network(), X, backend=Twin()), [X], repeat=1)
 
     assert [(step.backend, len(step.nodes)) for step in found.steps] == [("twin", 4), ("aten", 1)]
     assert found.steps[0].flops == 2 * 5 * 3 * 3
@@ -152,18 +140,12 @@ def test_what_another_backend_runs_at_once_is_one_step() -> None:
     assert "twin: " in str(found)
 
 
-class Counter(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.register_buffer("calls", torch.zeros(()))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+def test_buffers_and_arguments_stay_as_they_are() -> None:
+    def count(self: Any, x: torch.Tensor) -> torch.Tensor:
         self.calls += 1
         return x * self.calls
 
-
-def test_buffers_and_arguments_stay_as_they_are() -> None:
-    executor, given = executor_of(Counter(), X), X.clone()
+    executor, given = executor_of(Holding(count, calls=torch.zeros(())), X), X.clone()
     executor(given)
 
     profile(executor, [given], repeat=3)
@@ -267,15 +249,9 @@ def inside(inner: dict[str, Any], outer: dict[str, Any]) -> bool:
 
 
 def test_a_module_that_is_entered_twice_has_two_events() -> None:
-    class Twice(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.act = nn.ReLU()
+    twice = Holding(lambda self, x: self.act(self.act(x) + 1), act=nn.ReLU())
 
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.act(self.act(x) + 1)
-
-    trace = profile(executor_of(Twice(), X), [X], repeat=1).to_chrome_trace()
+    trace = profile(executor_of(twice, X), [X], repeat=1).to_chrome_trace()
 
     names = [event["name"] for event in trace["traceEvents"] if event.get("cat") == "module"]
     assert names == ["act", "act"]

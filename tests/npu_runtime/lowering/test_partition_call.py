@@ -18,7 +18,7 @@ from npu_runtime.executor.executor import IRExecutor
 from npu_runtime.planned import PlannedProgram, plan
 from tests.support.backends.broken_backends import Binds, Program, Sound, outputs_as
 from tests.support.backends.choosing_backend import Some
-from tests.support.corpus.case import Function
+from tests.support.corpus.case import Function, Holding
 
 
 @torch.library.custom_op("npu_runtime_tests::turned", mutates_args=())
@@ -279,17 +279,9 @@ def test_weights_that_are_replaced_are_let_go_at_once() -> None:
     assert [weight() for weight in weights] == [None, None]
 
 
-class TurnedWeight(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.randn(3, 4))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x + turned(self.weight)
-
-
 def test_constants_in_other_strides_are_copied_in_each_call() -> None:
-    model, x, backend = TurnedWeight(), torch.randn(3, 4), Counting()
+    model = Holding(lambda self, x: x + turned(self.weight), weight=nn.Parameter(torch.randn(3, 4)))
+    x, backend = torch.randn(3, 4), Counting()
     executor = IRExecutor(extract_ir(model, (x,)), model.state_dict(), backend=backend)
 
     for _ in range(3):

@@ -13,6 +13,7 @@ from npu_passes import Checked, PassManager, PassResult, parse_passes
 from npu_passes.library.training.fuse_optimizer import FuseOptimizer
 from npu_passes.ops.training import ADAM_STEP, SGD_STEP
 from npu_passes.testing import check_pass
+from tests.support.corpus.case import Holding
 from tests.support.passes.pattern_cases import reasons
 from tests.support.passes.training_graphs import (
     KINDS,
@@ -97,15 +98,9 @@ def test_groups_of_parameters_have_a_step_each() -> None:
 
 
 def test_parameters_of_two_dtypes_are_one_list() -> None:
-    class TwoDtypes(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.first, self.second = nn.Linear(7, 5), nn.Linear(5, 3).to(torch.float64)
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.second(self.first(x).double()).float()
-
-    graph = cleaned(traced(maker("adamw"), TwoDtypes()))
+    layers = {"first": nn.Linear(7, 5), "second": nn.Linear(5, 3).to(torch.float64)}
+    two_dtypes = Holding(lambda self, x: self.second(self.first(x).double()).float(), **layers)
+    graph = cleaned(traced(maker("adamw"), two_dtypes))
 
     assert check_pass(FuseOptimizer, graph, data=data_of(graph)) == 1
     assert [len(node.outputs) for node in steps(run(graph).graph)] == [16]
