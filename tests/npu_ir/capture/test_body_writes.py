@@ -17,7 +17,7 @@ from torch.utils.checkpoint import checkpoint
 
 from npu_ir import ConversionError, convert_exported_program, execute_ir, extract_ir
 from npu_ir.capture.functionalize import functionalize
-from tests.support.corpus.case import Function, Holding
+from tests.support.corpus.case import Function
 from tests.support.corpus.comparison import assert_same
 from tests.support.rows import each_row
 from tests.support.tiers import examples, thin
@@ -315,14 +315,19 @@ def test_one_element_of_an_expanded_tensor_can_be_written() -> None:
     check(Function(program), lambda: (torch.arange(3.0),))
 
 
-def add_to_both(self: Any, x: Tensor) -> Any:
-    x.add_(1)
-    self.x.add_(x)
-    return x + self.x
+class Named(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("x", torch.ones(2))
+
+    def forward(self, x: Tensor) -> Any:
+        x.add_(1)
+        self.x.add_(x)
+        return x + self.x
 
 
 def test_an_input_and_a_buffer_of_one_name_are_changed_apart() -> None:
-    model = Holding(add_to_both, x=torch.ones(2))
+    model = Named()
     graph = extract_ir(model, (torch.ones(2),))
 
     _, mutations = execute_ir(graph, (torch.zeros(2),), weights=model.state_dict(), return_mutations=True)

@@ -14,7 +14,6 @@ from torch import Tensor, nn, ones, zeros
 
 from npu_ir import Graph, Provenance, TensorType, extract_ir, save_ir
 from npu_runtime import IRExecutor
-from tests.support.corpus.case import Holding
 
 F32 = torch.float32
 PROGRAM = """if True:
@@ -40,11 +39,16 @@ def graph_of(*names: str, graph_name: str = "g", place: str = "") -> Graph:
 
 
 def test_the_program_reads_as_documented() -> None:
-    def forward(self: Any, x: Tensor) -> Any:
-        hidden = self.linear(x).relu()
-        return hidden.transpose(0, 1).reshape(2, -1), hidden.to(torch.float64)
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(3, 4)
 
-    model = Holding(forward, linear=nn.Linear(3, 4))
+        def forward(self, x: Tensor) -> Any:
+            hidden = self.linear(x).relu()
+            return hidden.transpose(0, 1).reshape(2, -1), hidden.to(torch.float64)
+
+    model = Model()
     executor = IRExecutor(extract_ir(model, (ones(2, 3),), name="model"), model.state_dict(), passes=None)
 
     lines = [line.strip() for line in executor.source.splitlines() if not line.strip().startswith("#")]

@@ -68,7 +68,7 @@ def test_each_step_of_the_program_is_there_with_its_origin() -> None:
     assert [step.module for step in found.steps] == ["block.dense", "block", "block", "block", ""]
     assert found.steps[0].op_type == "aten.linear.default"
     assert found.steps[0].kernel == "torch._C._nn.linear"
-    assert "test_profile.py:" in found.steps[1].source
+    assert "case.py:" in found.steps[1].source
     assert (found.repeat, found.device, found.threads) == (2, "cpu", torch.get_num_threads())
 
 
