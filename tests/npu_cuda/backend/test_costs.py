@@ -1,7 +1,5 @@
 """What `backend="auto"` leaves to ATen: what costs more than it gains."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import Tensor, nn

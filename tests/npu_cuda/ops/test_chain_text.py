@@ -1,7 +1,5 @@
 """The CUDA text of chains: what it says, that it compiles, and that it computes what the single ops do."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import shutil

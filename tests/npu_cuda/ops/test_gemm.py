@@ -1,7 +1,5 @@
 """Products of matrices on the host: instruction sets, random shapes, threads, and gradients of epilogues."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -137,13 +135,10 @@ def test_infinities_and_nan_are_those_of_the_products() -> None:
     torch.testing.assert_close(found, a @ b, rtol=0, atol=0, equal_nan=True)
 
 
-@pytest.mark.parametrize(
-    ("forward", "backward", "activation"),
-    [
-        pytest.param(3, 5, torch.relu, id="relu"),
-        pytest.param(7, 8, lambda x: F.gelu(x, approximate="tanh"), id="gelu"),
-    ],
-)
+@pytest.mark.parametrize(("forward", "backward", "activation"), [
+    pytest.param(3, 5, torch.relu, id="relu"),
+    pytest.param(7, 8, lambda x: F.gelu(x, approximate="tanh"), id="gelu"),
+])  # fmt: skip
 def test_epilogues_give_the_gradients_of_autograd(forward: int, backward: int, activation: object) -> None:
     torch.manual_seed(0)
     x, bias = torch.randn(20, 30), torch.randn(50, requires_grad=True)

@@ -1,7 +1,5 @@
 """Mutated buffers advance with each call, one call at a time, from any thread."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """Train every model with every optimizer and write docs/reference/training-coverage.md."""
 
-from __future__ import annotations
-
 import argparse
 import platform
 import sys

@@ -1,7 +1,5 @@
 """An artifact replays a step: what it does is what the executor, the interpreter and eager PyTorch do."""
 
-from __future__ import annotations
-
 import copy
 import gc
 import json

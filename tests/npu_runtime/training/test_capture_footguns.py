@@ -1,7 +1,5 @@
 """Surprises of capture and replay: something is not as it was when the step was captured."""
 
-from __future__ import annotations
-
 import copy
 import importlib
 import pickle
@@ -31,8 +29,6 @@ from tests.npu_runtime.training.side_by_side import (
 from tests.support.training.eager import step_by_hand
 from tests.support.training.full_state import require_same
 from tests.support.training.models import MLP, Transformer
-
-# Results and arguments
 
 
 @pytest.mark.parametrize("borrow", [False, True])
@@ -108,9 +104,6 @@ def test_autocast_around_a_call_acts_on_it(told: Told) -> Any:
 def test_random_numbers_go_on_where_eager_leaves_them(told: Told) -> Any:
     tokens, kinds = torch.randint(0, 20, (4, 6)), torch.randint(0, 5, (4,))
     return [item for _ in range(3) for item in (told.step(tokens, kinds), torch.rand(2))]
-
-
-# Changes between steps
 
 
 class Net(MLP):
@@ -243,9 +236,6 @@ def test_an_optimizer_of_parameters_that_the_model_no_longer_has_is_refused(how:
 
     with pytest.raises(TracingError, match="(?s)that is not a parameter of the model.*make the optimizer of"):
         step(*rows())
-
-
-# Failures
 
 
 class Failing(nn.Module):

@@ -1,7 +1,5 @@
 """Models of transformers train as they are configured: a step asks them for no cache of keys and values."""
 
-from __future__ import annotations
-
 import copy
 import importlib
 import os

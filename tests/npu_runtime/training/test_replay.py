@@ -1,7 +1,5 @@
 """Replays are steps, to the bit: a thousand, with checkpoints, in every capture mode and backend."""
 
-from __future__ import annotations
-
 import copy
 import io
 import itertools

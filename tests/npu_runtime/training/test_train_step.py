@@ -1,7 +1,5 @@
 """A call of `TrainStep`: its options, what it costs in Python, and what makes it look again."""
 
-from __future__ import annotations
-
 import copy
 import gc
 import inspect
@@ -66,16 +64,13 @@ def test_help_shows_every_option_with_its_default() -> None:
         assert parameters["accumulate"].default == 1
 
 
-@pytest.mark.parametrize(
-    "function",
-    [
-        npu_runtime.compile_ir,
-        trace_step,
-        npu_runtime.check_capture,
-        npu_runtime.compile_and_capture,
-        TrainStep,
-    ],
-)
+@pytest.mark.parametrize("function", [
+    npu_runtime.compile_ir,
+    trace_step,
+    npu_runtime.check_capture,
+    npu_runtime.compile_and_capture,
+    TrainStep,
+])  # fmt: skip
 def test_an_option_that_does_not_exist_is_refused_with_the_one_that_does(function: Any) -> None:
     with pytest.raises(
         TypeError,

@@ -1,7 +1,5 @@
 """The zoo of training: each model with its batches, its loss, and how its step differs from the plain one."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any

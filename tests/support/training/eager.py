@@ -1,7 +1,5 @@
 """Training as PyTorch does it, step by step: what everything else is compared with."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from typing import Any, Protocol

@@ -1,7 +1,5 @@
 """Whole states of training, to be compared bit by bit: never norms."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import torch

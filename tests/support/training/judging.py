@@ -17,8 +17,6 @@ on float64, and who left it out would be nearer to that than eager: with it, the
 with eager's themselves.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

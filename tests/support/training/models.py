@@ -1,7 +1,5 @@
 """Small models of every kind of training step; no weight is square, so that a transpose shows."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """Programs for tests: a step over fixed memory that changes its state, draws random numbers, and may fail."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import torch

@@ -1,7 +1,5 @@
 """A device that records nothing but the order in which it is asked, and fails where a test wants it to."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator, Sequence
 from typing import Any

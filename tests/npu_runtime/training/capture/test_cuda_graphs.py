@@ -1,7 +1,5 @@
 """A capture asks the device in one order, and leaves everything as it was where that fails."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """Writes of a step besides parameters and state: into its batch, as in eager; elsewhere, refused."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest
