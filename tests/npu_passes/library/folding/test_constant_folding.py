@@ -218,7 +218,7 @@ def test_open_sizes_stay() -> None:
     model = Holding(function, w=nn.Parameter(torch.randn(4)))
     batch = torch.export.Dim("batch", min=2, max=64)
 
-    result = fold(model, X, dynamic_shapes={"inputs": ({0: batch},)})
+    result = fold(model, X, dynamic_shapes={"args": ({0: batch},)})
 
     assert prologue_types(result.graph) == []
     assert len(result.graph.constants) == 0

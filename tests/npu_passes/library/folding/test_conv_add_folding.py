@@ -143,7 +143,7 @@ def test_expansion_to_an_open_size_is_folded() -> None:
     model = model_of(function, away_from_zero(CHANNELS, 1, 1))
     batch = torch.export.Dim("batch", min=2, max=64)
 
-    result = run_passes(model, [image(3)], dynamic_shapes={"inputs": ({0: batch},)})
+    result = run_passes(model, [image(3)], dynamic_shapes={"args": ({0: batch},)})
 
     assert CONV2D in op_types(result.graph)
     assert "aten.add.Tensor" not in op_types(result.graph)
@@ -272,7 +272,7 @@ def test_a_model_that_cannot_be_folded_says_why(subtests: pytest.Subtests) -> No
     rows = [
         (Holding(lambda self, x, y: self.conv(x) + y, conv=nn.Conv2d(3, 4, 3)),
             [SQUARE, torch.randn(4, 1, 1)],
-            "%inputs_1 is an input of the call, and only weights can be folded"),
+            "%args_1 is an input of the call, and only weights can be folded"),
         (Holding(in_a_region, conv=nn.Linear(3, 4)), [torch.randn(2, 3)],
             "%p_conv_weight is an input of the region, and the convolution reads it as a weight"),
         (

@@ -56,7 +56,7 @@ def test_a_norm_that_cannot_be_folded_says_why(subtests: pytest.Subtests) -> Non
         (conv_and_norm(reads_the_convolution_twice), [x], ELSEWHERE),
         (conv_and_norm(returns_the_convolution), [x], ELSEWHERE),
         (conv_and_norm(lambda self, x, weight: self.norm(F.conv2d(x, weight))), [x, torch.randn(4, 3, 3, 3)],
-            "%inputs_1 is an input of the call, and the convolution reads it as a weight"),
+            "%args_1 is an input of the call, and the convolution reads it as a weight"),
         (conv_and_norm(lambda self, x, weight: self.norm(F.conv2d(x, self.conv.weight * weight))),
             [x, torch.randn(4, 1, 1, 1)],
             "%mul is computed in each call, and the convolution reads it as a weight"),

@@ -147,9 +147,9 @@ def test_what_cannot_be_fused_is_refused_with_a_reason(subtests: pytest.Subtests
     scaled = "the sum is not one of two tensors, or scales one"
     rows = [
         (add_norm(layer), (torch.randn(2, 5, SIZE), torch.randn(1, 5, SIZE)),
-            "broadcasts or promotes %inputs_1"),
+            "broadcasts or promotes %args_1"),
         (add_norm(layer), (x, x.half()),
-            "the sum broadcasts or promotes %inputs_1, f16[2, 16], to f32[2, 16]"),
+            "the sum broadcasts or promotes %args_1, f16[2, 16], to f32[2, 16]"),
         (add_norm(layer, lambda self, x, y: self.norm(torch.add(x, y, alpha=2))), pair(), scaled),
         (add_norm(layer, lambda self, x, y: self.norm(x + 1) * y), pair(), scaled),
         (Holding(late_weight), pair(), "its weight is computed at each call, maybe after the sum"),
