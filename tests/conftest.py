@@ -1,7 +1,5 @@
 """Shared test setup: fixed seed, one thread, profiles of hypothesis, and what a run leaves out."""
 
-from __future__ import annotations
-
 import os
 from collections import Counter
 

@@ -1,7 +1,5 @@
 """The benchmark of running graphs: its measurements, and its report."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,17 +30,14 @@ def small_model() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
     return nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 4)).eval(), (torch.randn(2, 8),)
 
 
-@each_row(
-    "result, expected, wanted",
-    {
-        "equal": ([1.0, 2.0], [1.0, 2.0], 0.0),
-        "zeros": ([0.0, 0.0], [0.0, 0.0], 0.0),
-        "relative to the largest": ([1.0, 2.5], [1.0, 2.0], 0.25),
-        "shape": ([1.0], [1.0, 2.0], math.inf),
-        "dtype": ([1, 2], [1.0, 2.0], math.inf),
-        "nan": ([1.0, math.nan], [1.0, 2.0], math.nan),
-    },
-)
+@each_row("result, expected, wanted", {
+    "equal": ([1.0, 2.0], [1.0, 2.0], 0.0),
+    "zeros": ([0.0, 0.0], [0.0, 0.0], 0.0),
+    "relative to the largest": ([1.0, 2.5], [1.0, 2.0], 0.25),
+    "shape": ([1.0], [1.0, 2.0], math.inf),
+    "dtype": ([1, 2], [1.0, 2.0], math.inf),
+    "nan": ([1.0, math.nan], [1.0, 2.0], math.nan),
+})  # fmt: skip
 def test_a_difference_is_relative_to_the_largest_value(result: Any, expected: Any, wanted: float) -> None:
     found = imported("runtime_worker").difference(torch.tensor(result), torch.tensor(expected))
 
@@ -157,17 +152,14 @@ def test_a_case_that_one_of_the_others_cannot_run_is_left_out_and_named(report: 
     assert {bar.verdict for bar in report.bars(RESULTS, "executor-cpu")} == {"not measured"}
 
 
-@each_row(
-    "value, limit, text",
-    {
-        "below": (0.12345, 1.0, "0.123"),
-        "above": (2.0, 1.0, "2"),
-        "equal": (1.0, 1.0, "1"),
-        "just above": (1.0000123, 1.0, "1.00001"),
-        "the next number": (1.0 + 2**-52, 1.0, "1.0000000000000002"),
-        "just below": (0.29996, 0.3, "0.29996"),
-    },
-)
+@each_row("value, limit, text", {
+    "below": (0.12345, 1.0, "0.123"),
+    "above": (2.0, 1.0, "2"),
+    "equal": (1.0, 1.0, "1"),
+    "just above": (1.0000123, 1.0, "1.00001"),
+    "the next number": (1.0 + 2**-52, 1.0, "1.0000000000000002"),
+    "just below": (0.29996, 0.3, "0.29996"),
+})  # fmt: skip
 def test_a_value_has_the_digits_that_tell_it_from_its_limit(value: float, limit: float, text: str) -> None:
     assert imported("bars").value_text(value, limit) == text
 

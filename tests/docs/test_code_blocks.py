@@ -6,8 +6,6 @@ above it prints; below ``<!-- output, numbers vary -->``, up to numbers and the 
 below ``<!-- file: NAME -->`` is written to a file, and the one below ``<!-- run -->`` is run by the shell.
 """
 
-from __future__ import annotations
-
 import contextlib
 import doctest
 import io

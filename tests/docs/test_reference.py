@@ -1,7 +1,5 @@
 """The pages that list things list all of them."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The example of a transformer of characters: both trainings run, agree, and are drawn."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Every model of the corpus, captured once, gives the same answer through every runner as in eager mode."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -33,11 +31,7 @@ ROUNDING = 1e-4  # of pipelines and kernels that are chosen for speed
 
 @dataclass(frozen=True, slots=True)
 class Captured:
-    """A model of the corpus, what eager mode did with it, and its graph.
-
-    Attributes:
-        folder: For files.
-    """
+    """A model of the corpus, what eager mode did with it, and its graph."""
 
     case: Case
     expected: journey.Eager
@@ -47,9 +41,6 @@ class Captured:
     def check(self, *graphs: Graph, execute: journey.Execute = execute_ir) -> None:
         """Fail unless each graph, run by ``execute``, gives what eager mode gave."""
         journey.check_execution(self.case, list(graphs), self.expected, execute)
-
-
-# Runners
 
 
 def run_interpreter(model: Captured) -> None:
@@ -220,7 +211,6 @@ UNBUILT = (
 
 
 def takes(runner: str, case: Case) -> bool:
-    """Return whether a runner takes the graph of a model."""
     if runner == "a program of PyTorch":
         return case.id not in REFUSED_BY_TORCH
     return runner != "capture of a model of FakeTensors" or not (case.id in UNBUILT or case.unregistered)
@@ -270,9 +260,6 @@ def test_a_model_gives_what_eager_gives_through_the_usual_runners(case: Case, tm
 @pytest.mark.parametrize("case", [pytest.param(case, id=case.id) for case in CASES])
 def test_a_model_gives_what_eager_gives_through_every_runner(case: Case, tmp_path: Path) -> None:
     check(case, RUNNERS, tmp_path)
-
-
-# How a graph is called
 
 
 def test_keywords_and_keys_may_come_in_another_order() -> None:

@@ -1,7 +1,5 @@
 """The demo: its small form runs, its claims hold, its report is there, and a false claim is not hidden."""
 
-from __future__ import annotations
-
 import html.parser
 import json
 import re
@@ -25,7 +23,6 @@ Demo = Callable[[str], ModuleType]
 
 @pytest.fixture
 def demo(monkeypatch: pytest.MonkeyPatch) -> Iterator[Demo]:
-    """Give modules of the demo."""
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.syspath_prepend(DEMO)  # it imports on when it runs
     with forgotten(DEMO):

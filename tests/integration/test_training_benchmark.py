@@ -1,7 +1,5 @@
 """The benchmark of training steps: it runs, judges what it measures, and writes its page."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -18,7 +16,6 @@ from tests.support.scripts import BENCHMARKS, forgotten, imported
 
 @pytest.fixture
 def report() -> Iterator[ModuleType]:
-    """Give the module that judges."""
     with forgotten():
         yield imported("train_report")
 

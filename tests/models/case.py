@@ -1,7 +1,5 @@
 """Models of the run: builder, arguments, and sizes that may vary."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,7 +20,6 @@ Fill = Callable[["tuple[int, ...]", torch.Generator], torch.Tensor]
 
 
 def numbers(shape: tuple[int, ...], generator: torch.Generator) -> torch.Tensor:
-    """Return normally distributed numbers."""
     return torch.randn(shape, generator=generator)
 
 

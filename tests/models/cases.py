@@ -1,12 +1,9 @@
 """All models of the run."""
 
-from __future__ import annotations
-
 from tests.models.case import Case
 
 
 def all_cases() -> tuple[Case, ...]:
-    """Return them library by library; all libraries must be installed."""
     from tests.models import cases_transformers, cases_vision
 
     return (*cases_transformers.CASES, *cases_vision.CASES)

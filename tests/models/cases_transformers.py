@@ -1,7 +1,5 @@
 """Architectures of `transformers`, with random weights and tiny sizes."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch
@@ -75,8 +73,6 @@ def cached(heads: int, size: int, layers: int = 2) -> tuple[Input, ...]:
 def case(
     name: str, kind: str, model: str, options: dict[str, Any], inputs: tuple[Input, ...], **more: Any
 ) -> Case:
-    """Return the case of a model class, made from its configuration class with these options."""
-
     def build() -> torch.nn.Module:
         model_class = getattr(transformers, model)
         config = model_class.config_class(**{**options, **more})

@@ -1,7 +1,5 @@
 """Families of `timm` and `torchvision`: the smallest member of each, on small images."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Mapping
 from typing import Any
@@ -52,7 +50,6 @@ def from_torchvision(name: str, size: int | None = None, argument: str = "x", **
 
 
 def video(name: str) -> Case:
-    """Return the case of a model of `torchvision` for moving images."""
     build = lambda: torchvision.models.get_model(name, weights=None)  # noqa: E731
     return Case(name, "torchvision", "video", build, (Input("x", ("batch", 3, 8, 32, 32)),))
 

@@ -1,7 +1,5 @@
 """Results and writes of a model, in eager PyTorch and as a graph, and their differences."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -61,7 +59,6 @@ def run_eagerly(model: torch.nn.Module, kwargs: dict[str, Any]) -> Effect:
 def run_graph(
     graph: Graph, model: torch.nn.Module, kwargs: dict[str, Any], execute: Callable[..., Any]
 ) -> Effect:
-    """Return what ``graph`` gives with the weights of ``model``, and what it says to change."""
     weights = model.state_dict()
     buffers = dict(model.named_buffers())
     targets = {value.argument.target for value in graph.arguments if value.argument}

@@ -1,7 +1,5 @@
 """Capturing a model without weights, and whose fault it is where that fails."""
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import time

@@ -1,7 +1,5 @@
 """Worker process that judges the models it is sent, with a memory limit (see tests.support.coverage_runs)."""
 
-from __future__ import annotations
-
 import dataclasses
 import sys
 
@@ -13,7 +11,6 @@ MEMORY_LIMIT_BYTES = 12 * 2**30
 
 
 def main() -> None:
-    """Answer requests until there are no more."""
     _limit_memory()
     cases = {case.name: case for case in all_cases()}
 

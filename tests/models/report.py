@@ -1,7 +1,5 @@
 """The coverage page: which models run, how exactly, and what keeps the others from it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -38,8 +36,6 @@ _COPIED = "Built with weights and copied to `meta`, because its code reads what 
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """A model and what became of it in each form; a form that it does not have is None."""
-
     case: Case
     static: Result
     dynamic: Result | None
@@ -50,7 +46,6 @@ class _Row:
 
 
 def format_report(versions: Mapping[str, str], cases: Sequence[Case], results: Sequence[OpResult]) -> str:
-    """Return the page as Markdown, in the order of ``cases``."""
     by_name = {result.op: {entry["call"]: entry for entry in result.results} for result in results}
     rows = [
         _Row(case, by_name[case.name][STATIC], by_name[case.name].get(DYNAMIC))
@@ -178,6 +173,5 @@ def _verdict(entry: Result | None) -> str:
 
 
 def _code(text: str) -> str:
-    """Return ``text`` as Markdown code on one line."""
     fence = "``" if "`" in text else "`"
     return f"{fence}{' '.join(text.split())}{fence}"

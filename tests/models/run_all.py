@@ -4,8 +4,6 @@ Results are kept as they come, one line per model; a run that was cut short goes
 as long as neither the libraries nor the code have changed.
 """
 
-from __future__ import annotations
-
 import importlib.metadata
 import sys
 from pathlib import Path
@@ -21,12 +19,10 @@ LIBRARIES = ("torch", "transformers", "timm", "torchvision")
 
 
 def versions() -> dict[str, str]:
-    """Return the release of each library."""
     return {library: importlib.metadata.version(library) for library in LIBRARIES}
 
 
 def page(results: list[OpResult]) -> str:
-    """Return the coverage page."""
     return format_report(versions(), all_cases(), results)
 
 

@@ -12,11 +12,7 @@ if TYPE_CHECKING:
 
 
 class StaticCacheStep(torch.nn.Module):
-    """Decodes tokens behind what the cache holds, and writes their keys and values into it.
-
-    Args:
-        model: A decoder of `transformers` with a language head.
-    """
+    """Decodes tokens behind what the cache holds, and writes their keys and values into it."""
 
     def __init__(self, model: transformers.PreTrainedModel) -> None:
         super().__init__()

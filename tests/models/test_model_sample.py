@@ -1,7 +1,5 @@
 """A fixed sample of the model run, and what the run itself promises."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -38,9 +36,6 @@ def test_an_architecture_comes_through_the_pipe(model: tuple[str, str]) -> None:
     assert (verdict.same_bits, verdict.max_abs) == (True, 0.0)
     assert verdict.sizes == (case.varying if form == DYNAMIC else ())
     assert verdict.copied == ""
-
-
-# What is told apart
 
 
 class Scaled(torch.nn.Module):
@@ -152,9 +147,6 @@ def test_neither_weights_nor_content_of_arguments_reach_the_capture(monkeypatch:
 
     assert len(seen) == 3
     assert all(tensor.is_meta for tensor in seen)
-
-
-# The page
 
 
 def entry(call: str, **more: Any) -> dict[str, Any]:

@@ -1,7 +1,5 @@
 """One model through the whole pipe: captured without weights, saved, loaded, run, and compared with eager."""
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 import warnings

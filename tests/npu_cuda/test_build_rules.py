@@ -1,7 +1,5 @@
 """Include rules of the C++ sources (layers of ARCHITECTURE.md), and limits of device code."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

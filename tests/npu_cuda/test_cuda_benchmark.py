@@ -1,7 +1,5 @@
 """The report of the benchmark of native calls."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from types import ModuleType
 from typing import Any

@@ -1,7 +1,5 @@
 """The names of npu_cuda, its errors, and attributes."""
 
-from __future__ import annotations
-
 import struct
 
 import pytest

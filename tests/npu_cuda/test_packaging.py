@@ -1,7 +1,5 @@
 """Contents and status of an installation of npu-cuda, in any build mode."""
 
-from __future__ import annotations
-
 import os
 import re
 import statistics

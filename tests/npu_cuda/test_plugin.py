@@ -1,7 +1,5 @@
 """Discovery of npu-cuda by npu-ir, and installations that cannot be used."""
 
-from __future__ import annotations
-
 import os
 from importlib import metadata
 from typing import Any

@@ -1,7 +1,5 @@
 """Installing plugins for one test."""
 
-from __future__ import annotations
-
 from importlib.metadata import entry_points
 
 import pytest
@@ -13,8 +11,6 @@ from tests.support.passes.sample_passes import SAMPLES
 
 @pytest.fixture
 def install(monkeypatch: pytest.MonkeyPatch) -> Install:
-    """Return a function that adds the plugins at these entry points to those that are installed."""
-
     def add(*points: Point) -> None:
         ours = [item for item in entry_points(group=plugin_manager.GROUP) if item.name.startswith("npu-")]
         found = plugin_manager.load([*ours, *points], set())  # type: ignore[list-item]

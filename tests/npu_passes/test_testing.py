@@ -14,6 +14,7 @@ from npu_passes import EXACT, Checked, Numerics, Pass, PassError, PassManager, R
 from npu_passes.testing import _find_unrecorded, check_pass
 from tests.support.corpus.case import Function
 from tests.support.passes.sample_passes import Failing, Liar, Picky, ReluToClamp, ReluToGelu
+from tests.support.rows import each_row
 from tests.support.small_programs import program
 
 
@@ -133,16 +134,15 @@ class FlipsSignsInPlace(Pass):
         return bool(found)
 
 
-def test_a_node_may_come_to_stand_for_the_value_behind_it(subtests: pytest.Subtests) -> None:
-    for with_rewrite in [True, False]:
-        with subtests.test(with_rewrite=with_rewrite):
-            graph = graph_of(lambda x, y: torch.neg((x + y) * 2).exp())
-            item = FlipsSignsInPlace(with_rewrite=with_rewrite)
+@each_row("with_rewrite", [True, False])
+def test_a_node_may_come_to_stand_for_the_value_behind_it(with_rewrite: bool) -> None:
+    graph = graph_of(lambda x, y: torch.neg((x + y) * 2).exp())
+    item = FlipsSignsInPlace(with_rewrite=with_rewrite)
 
-            assert check_pass(item, graph) == 1
+    assert check_pass(item, graph) == 1
 
-            changed = PassManager([item]).run(graph).graph
-            assert [origin.name for origin in changed.value("mul").origins] == ["neg"]
+    changed = PassManager([item]).run(graph).graph
+    assert [origin.name for origin in changed.value("mul").origins] == ["neg"]
 
 
 class Broken(Pass):
@@ -267,42 +267,35 @@ class HidesAnOption(Broken):
         return False
 
 
-def test_a_pass_that_breaks_a_promise_is_refused(subtests: pytest.Subtests) -> None:
-    rows = [
-        (SaysNothing, "broken returned False, but the graph is another\n  at: graph 'net'\n  fix: run"),
-        (Liar(edits=False, says=True), "liar.* returned True, but the graph is the same\n"),
-        (Liar(says=True), "liar.* edits the graph to what it was before\n"),
-        (EditsBehindTheGraph, "broken edits the graph by other means than the graph's methods\n"),
-        (LeavesAWrongGraph, "broken broke graph 'net': .*aten.add.Tensor"),
+@each_row("item, message", [
+    (SaysNothing, "broken returned False, but the graph is another\n  at: graph 'net'\n  fix: run"),
+    (Liar(edits=False, says=True), "liar.* returned True, but the graph is the same\n"),
+    (Liar(says=True), "liar.* edits the graph to what it was before\n"),
+    (EditsBehindTheGraph, "broken edits the graph by other means than the graph's methods\n"),
+    (LeavesAWrongGraph, "broken broke graph 'net': .*aten.add.Tensor"),
+    (LeavesAGraphThatCannotRun,
+        "broken leaves a graph that cannot be run: there is no operator no.such.op\n"),
+    (
+        ScalesOnTheWay,
         (
-            LeavesAGraphThatCannotRun,
-            "broken leaves a graph that cannot be run: there is no operator no.such.op\n",
+            "broken records a wrong origin of a value: %mul#1 stands for %add, and differs by 3 of "
+            "its largest magnitude, .*\n  at: graph 'net'\n"
+            "  fix: add new nodes with edit.call to compute something else"
         ),
-        (
-            ScalesOnTheWay,
-            (
-                "broken records a wrong origin of a value: %mul#1 stands for %add, and differs by 3 of "
-                "its largest magnitude, .*\n  at: graph 'net'\n"
-                "  fix: add new nodes with edit.call to compute something else"
-            ),
-        ),
-        (
-            ReluToGelu,
-            "relu-to-gelu changed what the graph computes: result differs by .*\n.*\n  fix: .* are exact:",
-        ),
-        (IsNeverDone, "broken changes the graph in a second run, too\n.*\n  fix: do all of it in one"),
-        (
-            ForgetsWhereNodesAreFrom,
-            "broken gives node 'clamp_min' no provenance\n.*\n  fix: add it with edit.call",
-        ),
-        (ForgetsWhatWasFused, r"broken does not record that node 'add' was fused \(rewrite 'clamp'\)\n"),
-        (HidesAnOption, "HidesAnOption.* differs from its text form: broken\n"),
-        (Failing(inside=False), "failing.* failed: ValueError: no luck\n  at: graph 'net'"),
-        (Picky(wants="sort"), "picky.* requires a condition that does not hold: no sort in net\n"),
-    ]
-    for item, message in rows:
-        with subtests.test(item=item, message=message), pytest.raises(PassError, match=message):
-            check_pass(item, relu_of_sum())
+    ),
+    (ReluToGelu,
+        "relu-to-gelu changed what the graph computes: result differs by .*\n.*\n  fix: .* are exact:"),
+    (IsNeverDone, "broken changes the graph in a second run, too\n.*\n  fix: do all of it in one"),
+    (ForgetsWhereNodesAreFrom,
+        "broken gives node 'clamp_min' no provenance\n.*\n  fix: add it with edit.call"),
+    (ForgetsWhatWasFused, r"broken does not record that node 'add' was fused \(rewrite 'clamp'\)\n"),
+    (HidesAnOption, "HidesAnOption.* differs from its text form: broken\n"),
+    (Failing(inside=False), "failing.* failed: ValueError: no luck\n  at: graph 'net'"),
+    (Picky(wants="sort"), "picky.* requires a condition that does not hold: no sort in net\n"),
+])  # fmt: skip
+def test_a_pass_that_breaks_a_promise_is_refused(item: Any, message: str) -> None:
+    with pytest.raises(PassError, match=message):
+        check_pass(item, relu_of_sum())
 
 
 def test_a_pass_that_writes_into_data_is_refused() -> None:

@@ -1,7 +1,5 @@
 """Executors that tests register."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
@@ -12,6 +10,5 @@ from tests.support.registration import Executor, registered
 
 @pytest.fixture
 def register() -> Iterator[Callable[[str, Executor], None]]:
-    """Register an executor of an op until the test ends."""
     with ExitStack() as stack:
         yield lambda op_type, executor: stack.enter_context(registered(op_type, executor))

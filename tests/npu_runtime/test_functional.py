@@ -1,7 +1,5 @@
 """A training step written with `npu_runtime.functional` traces, converts and runs like any other."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

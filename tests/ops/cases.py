@@ -4,8 +4,6 @@ OpInfo gives for each operator and dtype many samples of its arguments. A few of
 to differ; tensors become inputs of the module, everything else is part of it.
 """
 
-from __future__ import annotations
-
 import copy
 import random
 import warnings
@@ -113,12 +111,10 @@ class OpModule(torch.nn.Module):
 
 
 def operators() -> dict[str, OpInfo]:
-    """Return the entries of the database by full name, in its order."""
     return {op.full_name: op for op in op_db}
 
 
 def dtypes_of(op: OpInfo) -> list[torch.dtype]:
-    """Return the dtypes that ``op`` supports on the CPU, its main one first."""
     return sorted(op.supported_dtypes("cpu"), key=dtype_order)
 
 
@@ -128,7 +124,6 @@ def dtype_order(dtype: torch.dtype) -> tuple[int, str]:
 
 
 def calls_of(op: OpInfo, budget: Budget = FULL) -> Iterator[Call]:
-    """Yield the calls of ``op`` to run: always the same ones, with the same values."""
     for position, dtype in enumerate(dtypes_of(op)[: budget.dtypes]):
         yield from _calls_with(
             op, dtype, budget.main if position == 0 else budget.other, is_main=position == 0

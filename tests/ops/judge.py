@@ -1,7 +1,5 @@
 """A worker process: judges the operators it is told to, and reports each step."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from tests.ops.cases import Call, calls_of, operators
@@ -12,7 +10,6 @@ from tests.support.coverage_runs.workers import Result
 
 
 def main() -> None:
-    """Answer requests until there are no more."""
     ops = operators()
     serve(lambda op, skip, say: judge_operator(ops[op], skip, say))
 
@@ -43,13 +40,11 @@ def judge_operator(op: Any, skip: int, say: Say) -> None:
 
 
 def names_of(call: Call) -> Result:
-    """Return what tells a call from the others of its operator."""
     dtype = str(call.dtype).removeprefix("torch.")
     return {"call": f"{call.variant} {dtype} {call.sample}", "dtype": dtype, "variant": call.variant}
 
 
 def result_of(named: Result, verdict: Verdict) -> Result:
-    """Return a verdict as it is written down."""
     return {
         **named,
         "outcome": verdict.outcome.value,

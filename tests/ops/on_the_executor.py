@@ -4,8 +4,6 @@
 interpreter; its exit code is 1 if anything does.
 """
 
-from __future__ import annotations
-
 import sys
 import warnings
 from collections import Counter
@@ -39,7 +37,6 @@ def verdict_of(call: Call) -> Verdict:
 
 
 def main() -> int:
-    """Run everything; return the exit code."""
     warnings.simplefilter("ignore")
     outcomes: Counter[str] = Counter()
     failures = []

@@ -1,7 +1,5 @@
 """One call through the whole pipe: captured, saved, loaded, run, and compared with PyTorch."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -80,7 +78,6 @@ def judge(
 
 
 def _eager(call: Call, tensors: tuple[torch.Tensor, ...]) -> Any:
-    """Return what PyTorch returns; it may change ``tensors``."""
     args, kwargs = call.arguments(tensors)
     torch.manual_seed(SEED)
     return call.function(*args, **kwargs)
@@ -102,7 +99,6 @@ def _refused(call: Call, error: Exception) -> Verdict:
 
 
 def _contents(program: torch.export.ExportedProgram) -> list[Any]:
-    """Return the ops a program calls, and everything it computes."""
     return [item for node in program.graph.nodes for item in (node.target, *_leaves(node.meta.get("val")))]
 
 

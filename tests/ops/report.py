@@ -1,7 +1,5 @@
 """The coverage page: which operators run, and what keeps the others from it."""
 
-from __future__ import annotations
-
 import collections
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -44,7 +42,6 @@ _TENSOR = re.compile(r"FakeTensor\(\.\.\., .*")
 
 
 def format_report(torch_version: str, results: Sequence[OpResult]) -> str:
-    """Return the page as Markdown: the same text for the same results, in whatever order they came."""
     ordered = sorted(results, key=lambda result: result.op)
     return "\n".join([*_head(torch_version, ordered), *_exceptions(ordered), *_table(ordered)]) + "\n"
 
@@ -90,7 +87,6 @@ def _head(torch_version: str, results: Sequence[OpResult]) -> Iterator[str]:
 
 
 def _share(part: int, whole: int) -> str:
-    """Return a share in percent; 100 % only where it is all of it."""
     return "100 %" if part == whole else f"{10_000 * part // whole / 100:.2f} %"
 
 
@@ -133,7 +129,6 @@ def _general(outcome: Outcome, reason: str) -> str:
 
 
 def _code(text: str) -> str:
-    """Return ``text`` as Markdown code on one line."""
     fence = "``" if "`" in text else "`"
     return f"{fence}{' '.join(text.split())}{fence}"
 

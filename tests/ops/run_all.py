@@ -4,8 +4,6 @@ Results are kept as they come, one line per operator; a run that was cut short g
 as long as neither PyTorch nor the code has changed.
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A sample of PyTorch's operators on the executor; ``nox -s ops`` runs them all."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.ops.cases import FUNCTION, Budget, calls_of, operators

@@ -1,7 +1,5 @@
 """A fixed sample of the operator run, and what the run itself promises."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,16 +9,7 @@ import torch
 
 import npu_ir
 from npu_ir import ConversionError, Graph
-from tests.ops.cases import (
-    FUNCTION,
-    IN_PLACE,
-    IN_PLACE_INSIDE,
-    OUT,
-    Budget,
-    Call,
-    calls_of,
-    operators,
-)
+from tests.ops.cases import FUNCTION, IN_PLACE, IN_PLACE_INSIDE, OUT, Budget, Call, calls_of, operators
 from tests.ops.pipe import Verdict, execute, judge
 from tests.ops.report import format_report
 from tests.ops.run_all import RUN
@@ -45,10 +34,7 @@ OPERATORS = """
     split_with_sizes squeeze_copy stft sum tensor_split topk triu unbind unfold uniform view where
 """.split()  # noqa: SIM905 - seventy strings, one to a line, would read no better
 # The operators above for some of whose calls torch.export has no program.
-LIMITED = {
-    "as_strided": Outcome.EXPORT_REFUSES,
-    "tensor_split": Outcome.EXPORT_REFUSES,
-}
+LIMITED = {"as_strided": Outcome.EXPORT_REFUSES, "tensor_split": Outcome.EXPORT_REFUSES}
 
 
 @pytest.mark.parametrize("name", thin(OPERATORS, 24))
@@ -66,12 +52,6 @@ def test_an_operator_comes_through_the_pipe_to_the_bit(name: str) -> None:
 
 def call_of(name: str, variant: str = FUNCTION) -> Call:
     return next(call for call in calls_of(operators()[name], SAMPLE) if call.variant == variant)
-
-
-# What is run
-
-
-# What is told apart
 
 
 def changed(results: Any) -> Any:
@@ -114,9 +94,6 @@ def test_a_refusal_of_ours_without_cause_is_a_failure(monkeypatch: pytest.Monkey
         monkeypatch.setattr(npu_ir, "extract_ir", refuse)
 
         assert judge(call_of("add")) == Verdict(Outcome.FAIL, f"extract: ConversionError: {message}")
-
-
-# The workers
 
 
 STAND_IN = """
@@ -175,9 +152,6 @@ def test_a_worker_that_does_not_start_ends_the_run(tmp_path: Path) -> None:
 
     with pytest.raises(RuntimeError, match="a worker does not start: exit code 3; see .*worker-"):
         pool.run(["good"], lambda result: None)
-
-
-# The store and the page
 
 
 def entry(outcome: Outcome, reason: str = "", variant: str = FUNCTION) -> dict[str, Any]:

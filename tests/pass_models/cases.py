@@ -1,7 +1,5 @@
 """The models that pipelines are measured on, whole and small."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,25 +15,12 @@ from benchmarks.models import UNet
 from npu_passes.ops.fused import ADD_LAYER_NORM, ADD_RMS_NORM, LINEAR_ACTIVATION
 from tests.pass_models.convnets import MobileNetV3, with_random_norms
 
-FUSED = (
-    "aten.scaled_dot_product_attention.default",
-    ADD_LAYER_NORM,
-    ADD_RMS_NORM,
-    LINEAR_ACTIVATION,
-)
+FUSED = ("aten.scaled_dot_product_attention.default", ADD_LAYER_NORM, ADD_RMS_NORM, LINEAR_ACTIVATION)
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A model and its arguments.
-
-    Attributes:
-        name: As on the page.
-        make: Makes the model; the argument says whether the whole one or a small one.
-        inputs: Makes the keyword arguments, likewise.
-        norms: How many batch norms the whole model has; all can be folded.
-        fused: How many of `FUSED` the fusing pipeline makes in the small model.
-    """
+    """A model and its arguments."""
 
     name: str
     make: Callable[[bool], nn.Module]
@@ -44,14 +29,11 @@ class Case:
     fused: tuple[int, int, int, int] = (0, 0, 0, 0)
 
     def model(self, whole: bool) -> nn.Module:
-        """Return the model in eval mode, the same one for each call."""
         torch.manual_seed(0)
         return with_random_norms(self.make(whole)).eval()
 
 
 class Images(nn.Module):
-    """The logits of an image classifier of transformers."""
-
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
         self.model = model
@@ -61,8 +43,6 @@ class Images(nn.Module):
 
 
 class Texts(nn.Module):
-    """The last hidden state, or the logits, of a model of transformers for texts."""
-
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
         self.model = model

@@ -1,7 +1,5 @@
 """Convolutional networks of well-known shape: what folding norms is for. Weights are random."""
 
-from __future__ import annotations
-
 import torch
 from torch import nn
 
@@ -14,7 +12,6 @@ def conv_norm(
     groups: int = 1,
     activation: nn.Module | None = None,
 ) -> nn.Sequential:
-    """Return a convolution without bias, its batch norm, and the activation."""
     layers = [
         nn.Conv2d(inputs, outputs, kernel, stride, (kernel - 1) // 2, groups=groups, bias=False),
         nn.BatchNorm2d(outputs),

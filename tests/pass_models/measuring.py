@@ -1,7 +1,5 @@
 """Effects of pipelines on a model: nodes, folded norms, numerics in checked mode, and time."""
 
-from __future__ import annotations
-
 import functools
 import statistics
 import time
@@ -22,16 +20,7 @@ NORMS = ("aten.batch_norm.default", "aten._native_batch_norm_legit_no_training.d
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What one pipeline made of one model.
-
-    Attributes:
-        result: What the manager returned, checked mode on.
-        norms: Batch norms before and after.
-        eager_error: Largest difference between eager in float32 and in float64, of the largest magnitude.
-        error: The same of the optimised graph in float32.
-        seconds: The passes, without checks.
-        speed: The time of a call of the interpreter, in relation to the graph as extracted.
-    """
+    """What one pipeline made of one model."""
 
     result: PassResult
     norms: tuple[int, int]

@@ -1,7 +1,5 @@
 """Run the pipelines over whole models in checked mode, and write docs/reference/pass-results.md."""
 
-from __future__ import annotations
-
 import argparse
 import platform
 from collections.abc import Iterator
@@ -31,7 +29,6 @@ torch {torch}, transformers {transformers}, Python {python}, one thread.
 
 
 def rows(outcomes: dict[tuple[Case, str], Outcome]) -> Iterator[str]:
-    """Yield the table, a line each."""
     yield "| model | pipeline | nodes | prologue | norms left | GFLOP | error | eager's | run | passes |"
     yield "|---|---|--:|--:|--:|--:|--:|--:|--:|--:|"
     for (case, pipeline), outcome in outcomes.items():

@@ -1,7 +1,5 @@
 """Small models of every kind through every pipeline, in checked mode: what can be folded or fused, is."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest

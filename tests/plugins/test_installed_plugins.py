@@ -49,7 +49,6 @@ def run(*command: str | Path, cwd: Path, path: tuple[Path, ...] = ()) -> subproc
 
 
 def npu(*words: str | Path, cwd: Path, path: tuple[Path, ...] = ()) -> str:
-    """Return what a command prints; it succeeds."""
     finished = run("npu_ir.cli", *words, cwd=cwd, path=path)
     assert finished.returncode == 0, finished.stderr
     return finished.stdout

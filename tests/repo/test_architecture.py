@@ -1,7 +1,5 @@
 """ARCHITECTURE.md is complete: every folder has its row, every picture is right, every file exists."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from types import ModuleType

@@ -1,7 +1,5 @@
 """The command that checks npu-cuda on a machine with a GPU, as far as it goes without one."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Iterator

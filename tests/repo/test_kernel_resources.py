@@ -1,7 +1,5 @@
 """The table of what kernels use: read from the words of ptxas, compared, and written."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -39,7 +37,6 @@ def test_a_row_has_registers_per_architecture_shared_memory_and_the_name(tool: M
 
 @pytest.fixture
 def path(tool: ModuleType, tmp_path: Path) -> Path:
-    """Write the table of the log."""
     path = tmp_path / "table.txt"
     tool.problems(tool.read_log(LOG), LOG, path, update=True)
     return path

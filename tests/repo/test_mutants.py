@@ -1,7 +1,5 @@
 """The mutants of tools/mutate.py: wrong edits that compile, and are found again where code has moved."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 from pathlib import Path

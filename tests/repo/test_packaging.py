@@ -1,7 +1,5 @@
 """Contents of the installed packages, and their import time."""
 
-from __future__ import annotations
-
 import re
 import sys
 from importlib import metadata, resources

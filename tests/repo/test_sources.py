@@ -1,7 +1,5 @@
 """Rules of the sources that no linter knows: sizes, private names of PyTorch, and where tests import from."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 import re

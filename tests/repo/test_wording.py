@@ -1,7 +1,5 @@
 """The words of the sources: those of docs/glossary.md, plain sentences, no page that users do not have."""
 
-from __future__ import annotations
-
 import ast
 import re
 import runpy

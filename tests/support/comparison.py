@@ -1,7 +1,5 @@
 """Comparison of the results of a graph with PyTorch, to the bit."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Graphs to draw, and what is in their drawings."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import torch

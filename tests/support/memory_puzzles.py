@@ -1,7 +1,5 @@
 """Graphs that are puzzles of memory, and the check that the executor gives what the interpreter gives."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

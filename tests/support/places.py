@@ -1,7 +1,5 @@
 """Places of the repository, for tests that read what is outside their folder."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]

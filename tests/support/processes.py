@@ -1,7 +1,5 @@
 """Scripts that a test runs in a process of their own."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from typing import Any

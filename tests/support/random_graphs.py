@@ -1,7 +1,5 @@
 """Random graphs for hypothesis: every type, kind of attribute, nesting and tensor that a graph may hold."""
 
-from __future__ import annotations
-
 import collections
 import math
 from collections.abc import Sequence
@@ -46,7 +44,6 @@ def tensors(draw: st.DrawFn, dtype: torch.dtype | None = None) -> torch.Tensor:
 
 
 def random_bits(dtype: torch.dtype, seed: int) -> torch.Tensor:
-    """Return 24 elements of random bits."""
     generator = torch.Generator().manual_seed(seed)
     high = 2 if dtype == torch.bool else 256
     raw = torch.randint(0, high, (24 * dtype.itemsize,), dtype=torch.uint8, generator=generator)
@@ -94,8 +91,6 @@ types = tensor_types() | st.sampled_from(SCALAR_KINDS).map(ScalarType)
 
 
 def trees(leaves: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    """Nested containers of every kind."""
-
     def containers(items: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
         keyed = st.dictionaries(dict_keys, items, max_size=3)
         return st.one_of(
@@ -123,7 +118,6 @@ def any_of(values: Sequence[Value]) -> st.SearchStrategy[Value]:
 
 @st.composite
 def graphs(draw: st.DrawFn, *, max_nodes: int = 5) -> Graph:
-    """Graphs of every kind of part, most of them nonsense."""
     graph = Graph(draw(any_text))
     _add_arguments(draw, graph)
     _add_prologue(draw, graph)

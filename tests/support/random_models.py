@@ -4,8 +4,6 @@ A graph is grown step by step: each draws an op and arguments from what is there
 refuses is left out.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -24,11 +22,7 @@ LARGEST = 2048
 
 
 class Growing:
-    """A graph while it grows.
-
-    Args:
-        draw: Of hypothesis.
-    """
+    """A graph while it grows."""
 
     def __init__(self, draw: st.DrawFn) -> None:
         self.draw = draw
@@ -39,11 +33,7 @@ class Growing:
         return self.draw(st.sampled_from(items))
 
     def tensor(self, *dtypes: torch.dtype, rank: int | None = None) -> Value:
-        """Return a tensor that is there.
-
-        Raises:
-            GraphError: There is none like this.
-        """
+        """Return a tensor that is there."""
         found = [
             value
             for value in self.values
@@ -55,11 +45,7 @@ class Growing:
         return self.draw(st.sampled_from(found))
 
     def call(self, op_type: str, *args: Any, **kwargs: Any) -> tuple[Value, ...]:
-        """Add a node, as one would call the op.
-
-        Raises:
-            GraphError: PyTorch refuses the call.
-        """
+        """Add a node, as one would call the op."""
         schema = schema_of(find_op(op_type))
         flat = flatten_arguments(schema, args, kwargs, lambda item: isinstance(item, Value))
         types = infer_types(

@@ -1,7 +1,5 @@
 """Random graphs with symbols, numbers, lists that mix data and values, and regions, most of them nonsense."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -3,8 +3,6 @@
 A program is a list of steps. Each takes a matrix, and a second one of as many columns, and returns a matrix.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -114,8 +112,6 @@ DYNAMIC_SHAPES = {
 
 
 class Program(nn.Module):
-    """The model that takes these steps one after the other."""
-
     def __init__(self, steps: Sequence[str]) -> None:
         super().__init__()
         self.steps = steps
@@ -129,7 +125,6 @@ class Program(nn.Module):
 
 
 def inputs(rows: int, other_rows: int, columns: int = 4) -> tuple[Tensor, Tensor]:
-    """Return matrices of these sizes, the same for the same sizes."""
     generator = torch.Generator().manual_seed(rows + other_rows)
     return torch.randn(rows, columns, generator=generator), torch.randn(
         other_rows, columns, generator=generator

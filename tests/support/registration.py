@@ -1,7 +1,5 @@
 """Executors of ops that are registered for a while."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -13,7 +11,6 @@ Executor = Callable[..., Any]
 
 @contextlib.contextmanager
 def registered(op_type: str, executor: Executor) -> Iterator[None]:
-    """Let an executor run the nodes of an op."""
     register_executor(op_type)(executor)
     try:
         yield

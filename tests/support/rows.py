@@ -1,7 +1,5 @@
 """Tables of a test: one item tries every row, and names those that fail."""
 
-from __future__ import annotations
-
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping

@@ -1,7 +1,5 @@
 """When two graphs are the same program but for the names of values, nodes and regions."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from npu_ir import Graph, Value

@@ -1,7 +1,5 @@
 """The published JSON Schema of documents, and a validator of it."""
 
-from __future__ import annotations
-
 import json
 from importlib import resources
 

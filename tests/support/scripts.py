@@ -1,7 +1,5 @@
 """Modules of benchmarks, tools and examples, which are no packages: scripts import them from their folder."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import sys
@@ -18,7 +16,6 @@ TOOLS = ROOT / "tools"
 
 
 def imported(name: str, folder: Path = BENCHMARKS) -> ModuleType:
-    """Return a module of a folder of scripts."""
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(folder))
         patch.setenv("HF_HUB_OFFLINE", "1")

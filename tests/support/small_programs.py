@@ -1,14 +1,8 @@
 """Small programs to run, and the nodes that were run."""
 
-from __future__ import annotations
-
 import torch
 
-from npu_ir import (
-    Graph,
-    TensorType,
-    parse_ir,
-)
+from npu_ir import Graph, TensorType, parse_ir
 
 F32 = TensorType((2,), torch.float32)
 CPU = torch.device("cpu")
@@ -19,7 +13,6 @@ def tensor(*items: float) -> torch.Tensor:
 
 
 def program(text: str) -> Graph:
-    """Return the graph with this body."""
     return parse_ir(f"graph g {{\n{text}\n}}")
 
 

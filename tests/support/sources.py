@@ -1,7 +1,5 @@
 """The sources of the packages, parsed once for all tests that read them."""
 
-from __future__ import annotations
-
 import ast
 import functools
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Tiers of tests: what every run takes of a long list of cases, and what only the exhaustive run does."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 

@@ -1,7 +1,5 @@
 """Functions of one tensor that write in place, into nothing that their caller sees."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 from torch.nn import functional as F

@@ -1,7 +1,5 @@
 """Batch norms, their running statistics and their gradients, against PyTorch."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -168,27 +166,16 @@ SAVED = "save_mean=None, save_invstd=None"
 GRADIENTS = f"train=True, eps=1e-5, weight=None, {RUNNING}"
 
 
-@pytest.mark.parametrize(
-    ("op", "operands", "attrs", "reason"),
-    [
-        (
-            "native_batch_norm", "input=%x, weight=%v", f"bias=None, {RUNNING}, training=True, {NUMBERS}",
-            "a bias, or neither",
-        ),
-        (
-            "native_batch_norm", "input=%x", f"weight=None, bias=None, {RUNNING}, training=False, {NUMBERS}",
-            "takes running ones",
-        ),
-        (
-            "native_batch_norm_backward", "grad_out=%x, input=%x, save_mean=%v, save_invstd=%v",
-            f"{GRADIENTS}, output_mask=[True, False, False]", "three gradients are computed",
-        ),
-        (
-            "native_batch_norm_backward", "grad_out=%x, input=%x",
-            f"{GRADIENTS}, {SAVED}, output_mask=[True, True, True]", "takes save_mean and save_invstd",
-        ),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("op", "operands", "attrs", "reason"), [
+    ("native_batch_norm", "input=%x, weight=%v", f"bias=None, {RUNNING}, training=True, {NUMBERS}",
+        "a bias, or neither"),
+    ("native_batch_norm", "input=%x", f"weight=None, bias=None, {RUNNING}, training=False, {NUMBERS}",
+        "takes running ones"),
+    ("native_batch_norm_backward", "grad_out=%x, input=%x, save_mean=%v, save_invstd=%v",
+        f"{GRADIENTS}, output_mask=[True, False, False]", "three gradients are computed"),
+    ("native_batch_norm_backward", "grad_out=%x, input=%x",
+        f"{GRADIENTS}, {SAVED}, output_mask=[True, True, True]", "takes save_mean and save_invstd"),
+])  # fmt: skip
 def test_what_no_native_norm_computes_is_refused(op: str, operands: str, attrs: str, reason: str) -> None:
     lines = ["input %x: f32[4, 6]", "input %v: f32[6]"]
     call = f"%y: f32[4, 6], %m: f32[6], %r: f32[6] = aten.{op}.default({operands}) {{{attrs}}}"

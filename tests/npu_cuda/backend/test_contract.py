@@ -1,7 +1,5 @@
 """The native backends satisfy the backend interface of npu-ir, on the shared graphs and on more."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import pytest

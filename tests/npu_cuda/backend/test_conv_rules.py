@@ -157,8 +157,7 @@ class ConvNet(torch.nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        result: Tensor = self.layers(x)
-        return result
+        return self.layers(x)
 
 
 @pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
@@ -247,8 +246,7 @@ class Attention(torch.nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         q, k, v = (heads_of(part, 3) for part in self.qkv(x).chunk(3, -1))
         mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        result: Tensor = self.out(mixed.transpose(1, 2).flatten(2))
-        return result
+        return self.out(mixed.transpose(1, 2).flatten(2))
 
 
 def test_attention_trains_as_in_pytorch() -> None:

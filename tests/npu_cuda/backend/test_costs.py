@@ -1,7 +1,5 @@
 """What `backend="auto"` leaves to ATen: what costs more than it gains."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import Tensor, nn
@@ -19,7 +17,6 @@ class Product(nn.Module):
 
 
 def nodes_by_backend(model: nn.Module, *args: Tensor, passes: str = "default") -> dict[str, set[str]]:
-    """Return the ops of each backend."""
     graph = extract_ir(model.eval(), args)
     executor = IRExecutor(graph, model.state_dict(), backend="auto", passes=passes)
     torch.testing.assert_close(executor(*args), model(*args).detach(), rtol=1e-4, atol=1e-5)

@@ -1,7 +1,5 @@
 """Pointwise ops over one shape run as one op, and compute what they compute one by one."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Each rule that moves, orders or makes elements computes what PyTorch computes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -125,19 +123,16 @@ def test_a_node_gives_what_pytorch_gives(name: str, backend: Backend) -> None:
 GRADIENT = "aten.embedding_dense_backward.default(grad_output=%x, indices=%i)"
 
 
-@pytest.mark.parametrize(
-    ("call", "reason"),
-    [
-        (f"{GRADIENT} {{num_weights=6, padding_idx=-1, scale_grad_by_freq=True}}", "by the frequency of an"),
-        ("aten.index_add.default(self=%x, index=%i, source=%x) {dim=0, alpha=2}", "takes no alpha=2"),
-        ("aten.scatter.value(self=%x, index=%j) {dim=0, value=True}", "takes a real value and nothing else"),
-        ("aten.roll.default(self=%x) {shifts=[1]}", "rolls axes, not all elements of f32[6, 5]"),
-        ("aten.constant_pad_nd.default(self=%x) {pad=[0, 0], value=True}", "takes a real value"),
-        ("aten.full.default() {size=[6, 5], fill_value=True}", "takes a real fill_value"),
-        ("aten.arange.start_step() {start=True, end=3}", "takes a real start"),
-        ("aten.one_hot.default(self=%i) {num_classes=-1}", "not one that depends on the elements"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("call", "reason"), [
+    (f"{GRADIENT} {{num_weights=6, padding_idx=-1, scale_grad_by_freq=True}}", "by the frequency of an"),
+    ("aten.index_add.default(self=%x, index=%i, source=%x) {dim=0, alpha=2}", "takes no alpha=2"),
+    ("aten.scatter.value(self=%x, index=%j) {dim=0, value=True}", "takes a real value and nothing else"),
+    ("aten.roll.default(self=%x) {shifts=[1]}", "rolls axes, not all elements of f32[6, 5]"),
+    ("aten.constant_pad_nd.default(self=%x) {pad=[0, 0], value=True}", "takes a real value"),
+    ("aten.full.default() {size=[6, 5], fill_value=True}", "takes a real fill_value"),
+    ("aten.arange.start_step() {start=True, end=3}", "takes a real start"),
+    ("aten.one_hot.default(self=%i) {num_classes=-1}", "not one that depends on the elements"),
+])  # fmt: skip
 def test_what_no_op_computes_is_refused(call: str, reason: str) -> None:
     inputs = "input %x: f32[6, 5]\ninput %i: i64[6]\ninput %j: i64[6, 5]"
     (node,) = parse_ir(f"graph g {{\n{inputs}\n%y: f32[6, 5] = {call}\nreturn %y\n}}").nodes

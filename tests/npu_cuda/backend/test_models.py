@@ -1,7 +1,5 @@
 """Whole models: native where there are kernels, ATen elsewhere, with the results of PyTorch."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor

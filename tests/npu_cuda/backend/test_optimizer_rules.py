@@ -1,7 +1,5 @@
 """Steps of optimizers, loss scaling, and copies of views in graphs: each gives what PyTorch gives."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -35,7 +33,6 @@ def graph_of(function: Callable[..., Any], tensors: Sequence[torch.Tensor]) -> G
 def assert_like_eager(
     function: Callable[..., Any], tensors: Sequence[torch.Tensor], tolerance: float
 ) -> Graph:
-    """Compare the native ops of each backend with eager PyTorch, and return the graph."""
     wanted = flat(function(*tensors))
     graph = graph_of(function, tensors)
     for backend in BACKENDS:
@@ -90,15 +87,12 @@ def test_a_step_of_adam(dtype: torch.dtype, amsgrad: bool, decoupled: bool, maxi
     assert sorted(op.kind for op in ops) == sorted(kinds)
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"weight_decay": 0.5, "maximize": True},
-        {"momentum": 0.75, "nesterov": True},
-        {"momentum": 0.5, "dampening": 0.25},
-    ],
-)
+@pytest.mark.parametrize("options", [
+    {},
+    {"weight_decay": 0.5, "maximize": True},
+    {"momentum": 0.75, "nesterov": True},
+    {"momentum": 0.5, "dampening": 0.25},
+])  # fmt: skip
 @pytest.mark.parametrize("lr", [0.1, torch.tensor(0.1)])
 def test_a_step_of_sgd(options: dict[str, Any], lr: Any) -> None:
     count = 3 if "momentum" in options else 2
@@ -163,7 +157,9 @@ def test_the_gradient_of_dropout() -> None:
 
 
 X = torch.randn(4, 6, 5)
-COPIES = [
+
+
+@pytest.mark.parametrize("function", [
     lambda x: aten._unsafe_view(x, [24, 5]),
     lambda x: aten.alias_copy(x),
     lambda x: aten.detach_copy(x),
@@ -180,10 +176,7 @@ COPIES = [
     lambda x: aten.unbind_copy.int(x, 2),
     lambda x: aten.unsqueeze_copy(x, 1),
     lambda x: aten.view_copy(x, [-1, 10]),
-]
-
-
-@pytest.mark.parametrize("function", COPIES)
+])  # fmt: skip
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.bool])
 def test_a_copy_of_a_view(function: Callable[[torch.Tensor], Any], dtype: torch.dtype) -> None:
     assert_like_eager(function, [X.to(dtype)], 0)
@@ -211,14 +204,11 @@ def test_softmax_of_half_is_rounded_to_float(op: str) -> None:
 SGD_TEXT = "momentum=0.0, dampening=0.0, weight_decay=0.0, nesterov=False, maximize=False"
 
 
-@pytest.mark.parametrize(
-    ("types", "numbers", "reason"),
-    [
-        ("f32 f16", "lr=0.5", "a step takes tensors of one dtype, not torch.float16, torch.float32"),
-        ("f64 f64", "lr=0.1", "lr=0.1 is stored in float32"),
-        ("i64 i64", "lr=0.5", "MultiSgd: .*place 0 of the lists: SgdStep has no result of int64"),
-    ],
-)
+@pytest.mark.parametrize(("types", "numbers", "reason"), [
+    ("f32 f16", "lr=0.5", "a step takes tensors of one dtype, not torch.float16, torch.float32"),
+    ("f64 f64", "lr=0.1", "lr=0.1 is stored in float32"),
+    ("i64 i64", "lr=0.5", "MultiSgd: .*place 0 of the lists: SgdStep has no result of int64"),
+])  # fmt: skip
 def test_a_step_is_refused_with_the_reason(types: str, numbers: str, reason: str) -> None:
     param, grad = types.split()
     node = node_of(

@@ -1,7 +1,5 @@
 """Each rule of a reduction computes what PyTorch computes, over any axes."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -22,7 +20,6 @@ def literal(value: Any) -> Any:
 
 
 def call_of(name: str, *tensors: torch.Tensor, **arguments: Any) -> tuple[Graph, tuple[torch.Tensor, ...]]:
-    """Return the graph of one call, and what PyTorch computes."""
     _, op, overload = name.split(".")
     result = getattr(getattr(torch.ops.aten, op), overload)(*tensors, **arguments)
     results = result if isinstance(result, tuple) else (result,)
@@ -77,28 +74,25 @@ def test_a_variance_divides_by_what_the_correction_leaves(correction: float | No
     check("aten.var.correction", torch.randn(5, 33) + 100, dim=[1], correction=correction)
 
 
-@pytest.mark.parametrize(
-    ("name", "dtype", "arguments"),
-    [
-        ("aten.sum.default", torch.int32, {}),
-        ("aten.sum.default", torch.bool, {}),
-        ("aten.sum.default", torch.uint8, {"dtype": torch.float32}),
-        ("aten.sum.dim_IntList", torch.float32, {"dim": [0], "dtype": torch.float64}),
-        ("aten.sum.dim_IntList", torch.float16, {"dim": [1], "dtype": torch.float32}),
-        ("aten.sum.dim_IntList", torch.float32, {"dim": []}),
-        ("aten.mean.default", torch.int64, {"dtype": torch.float32}),
-        ("aten.mean.dim", torch.float16, {"dim": [0]}),
-        ("aten.prod.default", torch.bool, {}),
-        ("aten.max.default", torch.int64, {}),
-        ("aten.any.default", torch.uint8, {}),
-        ("aten.all.default", torch.float32, {}),
-        ("aten.cumsum.default", torch.bool, {"dim": 1}),
-        ("aten.cumsum.default", torch.float16, {"dim": 0, "dtype": torch.float32}),
-        ("aten.argmax.default", torch.bfloat16, {"dim": 1}),
-        ("aten.max.dim", torch.uint8, {"dim": 1}),
-        ("aten.logsumexp.default", torch.int64, {"dim": [0]}),
-    ],
-)
+@pytest.mark.parametrize(("name", "dtype", "arguments"), [
+    ("aten.sum.default", torch.int32, {}),
+    ("aten.sum.default", torch.bool, {}),
+    ("aten.sum.default", torch.uint8, {"dtype": torch.float32}),
+    ("aten.sum.dim_IntList", torch.float32, {"dim": [0], "dtype": torch.float64}),
+    ("aten.sum.dim_IntList", torch.float16, {"dim": [1], "dtype": torch.float32}),
+    ("aten.sum.dim_IntList", torch.float32, {"dim": []}),
+    ("aten.mean.default", torch.int64, {"dtype": torch.float32}),
+    ("aten.mean.dim", torch.float16, {"dim": [0]}),
+    ("aten.prod.default", torch.bool, {}),
+    ("aten.max.default", torch.int64, {}),
+    ("aten.any.default", torch.uint8, {}),
+    ("aten.all.default", torch.float32, {}),
+    ("aten.cumsum.default", torch.bool, {"dim": 1}),
+    ("aten.cumsum.default", torch.float16, {"dim": 0, "dtype": torch.float32}),
+    ("aten.argmax.default", torch.bfloat16, {"dim": 1}),
+    ("aten.max.dim", torch.uint8, {"dim": 1}),
+    ("aten.logsumexp.default", torch.int64, {"dim": [0]}),
+])  # fmt: skip
 def test_dtypes_are_those_of_pytorch(name: str, dtype: torch.dtype, arguments: dict[str, Any]) -> None:
     check(name, (torch.rand(6, 40) * 9).to(dtype), **arguments)
 
@@ -115,15 +109,12 @@ def test_few_elements_or_none(name: str, shape: tuple[int, ...]) -> None:
     check(f"aten.{name}.default", torch.randn(shape))
 
 
-@pytest.mark.parametrize(
-    ("result", "call", "reason"),
-    [
-        ("f16[]", "sum.default(self=%a) {dtype=f16}", "is rounded to torch.float16"),
-        ("f16[3]", "cumsum.default(self=%a) {dim=0, dtype=f16}", "is rounded to torch.float16"),
-        ("f32[]", "sum.dim_IntList(self=%a) {dim=[1]}", "takes axes of f32[3], not [1]"),
-        ("bool[3]", "any.dims(self=%a) {dim=[]}", "reduces one axis or more"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("result", "call", "reason"), [
+    ("f16[]", "sum.default(self=%a) {dtype=f16}", "is rounded to torch.float16"),
+    ("f16[3]", "cumsum.default(self=%a) {dim=0, dtype=f16}", "is rounded to torch.float16"),
+    ("f32[]", "sum.dim_IntList(self=%a) {dim=[1]}", "takes axes of f32[3], not [1]"),
+    ("bool[3]", "any.dims(self=%a) {dim=[]}", "reduces one axis or more"),
+])  # fmt: skip
 def test_what_no_reduction_computes_is_refused(result: str, call: str, reason: str) -> None:
     text = f"graph g {{\ninput %a: f32[3]\n%y: {result} = aten.{call}\nreturn %y\n}}"
     (node,) = parse_ir(text).nodes
@@ -138,13 +129,10 @@ def test_an_adaptive_average_of_parts_is_refused() -> None:
     assert HOST.supports(node) == "an adaptive average is that of all elements, not output_size=[2]"
 
 
-@pytest.mark.parametrize(
-    ("types", "reduction", "reason"),
-    [
-        (("f32[3]", "f32[3]"), 3, "a mean or a sum, not reduction=3"),
-        (("f32[3]", "f32[1, 3]"), 1, "that of two tensors of one type"),
-    ],
-)
+@pytest.mark.parametrize(("types", "reduction", "reason"), [
+    (("f32[3]", "f32[3]"), 3, "a mean or a sum, not reduction=3"),
+    (("f32[3]", "f32[1, 3]"), 1, "that of two tensors of one type"),
+])  # fmt: skip
 def test_what_is_no_loss_of_two_tensors_is_refused(
     types: tuple[str, str], reduction: int, reason: str
 ) -> None:

@@ -1,7 +1,5 @@
 """Each rule of softmax, norms and losses computes what PyTorch computes, and refuses what it cannot."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
@@ -82,7 +80,6 @@ def present(result: Any) -> list[torch.Tensor]:
 
 
 def graph_of(op: Any, arguments: Sequence[Any]) -> tuple[Graph, list[torch.Tensor]]:
-    """Return the graph of a call, and its tensors."""
     tensors = [each for each in arguments if isinstance(each, torch.Tensor)]
 
     def function(*inputs: torch.Tensor) -> list[torch.Tensor]:
@@ -130,16 +127,13 @@ def test_a_node_of_another_dtype_gives_what_pytorch_gives(
     assert_like_eager(op, changed, TOLERANCE[dtype])
 
 
-@pytest.mark.parametrize(
-    "row",
-    [
-        [float("-inf")] * 5,
-        [float("nan"), 1, 2, 3, 4],
-        [float("inf"), 1, 2, 3, 4],
-        [float("-inf"), 1, 2, 3, 4],
-        [1e38, -1e38, 0, 0, 3e38],
-    ],
-)
+@pytest.mark.parametrize("row", [
+    [float("-inf")] * 5,
+    [float("nan"), 1, 2, 3, 4],
+    [float("inf"), 1, 2, 3, 4],
+    [float("-inf"), 1, 2, 3, 4],
+    [1e38, -1e38, 0, 0, 3e38],
+])  # fmt: skip
 @pytest.mark.parametrize("op", [aten._softmax, aten._log_softmax])
 def test_rows_of_special_values_are_those_of_pytorch(op: Any, row: list[float]) -> None:
     assert_like_eager(op, (torch.tensor([row, row]), 1, False), 1e-6)
@@ -194,52 +188,34 @@ def test_a_class_that_is_not_there_is_an_error(target: int) -> None:
         run(graph, [LOGITS, wrong])
 
 
-@pytest.mark.parametrize(
-    ("inputs", "call", "reason"),
-    [
+@pytest.mark.parametrize(("inputs", "call", "reason"), [
+    ("%x: f32[3]", "f16[3] = aten.softmax.int(self=%x) {dim=0, dtype=f16}", "torch.float32 to torch.float16"),
+    ("%x: f64[3]", "f32[3] = aten.softmax.int(self=%x) {dim=0, dtype=f32}", "torch.float64 to torch.float32"),
+    (
+        "%x: f32[3]\ninput %y: f32[3]",
         (
-            "%x: f32[3]",
-            "f16[3] = aten.softmax.int(self=%x) {dim=0, dtype=f16}",
-            "torch.float32 to torch.float16",
+            "f16[3] = aten._softmax_backward_data.default(grad_output=%x, output=%y) "
+            "{dim=0, input_dtype=f16}"
         ),
+        "SoftmaxBwd has tensors of one dtype",
+    ),
+    ("%x: f32[2, 3]\ninput %b: f32[3]",
+        "f32[2, 3] = aten.layer_norm.default(input=%x, bias=%b) {normalized_shape=[3]}",
+        "no native op has a bias without a weight"),
+    ("%x: f32[2, 3]\ninput %t: i64[2]",
+        "f32[] = aten.cross_entropy_loss.default(self=%x, target=%t) {label_smoothing=0.5}",
+        "cross-entropy has no label_smoothing=0.5"),
+    ("%x: f32[2, 3]\ninput %t: f32[2, 3]", "f32[] = aten.cross_entropy_loss.default(self=%x, target=%t)",
+        "cross-entropy takes rows of logits and classes"),
+    (
+        "%x: f32[2, 3]\ninput %r: f64[2, 3]",
         (
-            "%x: f64[3]",
-            "f32[3] = aten.softmax.int(self=%x) {dim=0, dtype=f32}",
-            "torch.float64 to torch.float32",
+            "f64[2, 3], %s: f64[2, 3] = npu.add_rms_norm.default(input=%x, residual=%r) "
+            "{normalized_shape=[3], eps=0.1}"
         ),
-        (
-            "%x: f32[3]\ninput %y: f32[3]",
-            (
-                "f16[3] = aten._softmax_backward_data.default(grad_output=%x, output=%y) "
-                "{dim=0, input_dtype=f16}"
-            ),
-            "SoftmaxBwd has tensors of one dtype",
-        ),
-        (
-            "%x: f32[2, 3]\ninput %b: f32[3]",
-            "f32[2, 3] = aten.layer_norm.default(input=%x, bias=%b) {normalized_shape=[3]}",
-            "no native op has a bias without a weight",
-        ),
-        (
-            "%x: f32[2, 3]\ninput %t: i64[2]",
-            "f32[] = aten.cross_entropy_loss.default(self=%x, target=%t) {label_smoothing=0.5}",
-            "cross-entropy has no label_smoothing=0.5",
-        ),
-        (
-            "%x: f32[2, 3]\ninput %t: f32[2, 3]",
-            "f32[] = aten.cross_entropy_loss.default(self=%x, target=%t)",
-            "cross-entropy takes rows of logits and classes",
-        ),
-        (
-            "%x: f32[2, 3]\ninput %r: f64[2, 3]",
-            (
-                "f64[2, 3], %s: f64[2, 3] = npu.add_rms_norm.default(input=%x, residual=%r) "
-                "{normalized_shape=[3], eps=0.1}"
-            ),
-            "adds tensors of one dtype",
-        ),
-    ],
-)
+        "adds tensors of one dtype",
+    ),
+])  # fmt: skip
 def test_what_pytorch_computes_otherwise_is_refused(inputs: str, call: str, reason: str) -> None:
     (node,) = parse_ir(f"graph g {{\ninput {inputs}\n%z: {call}\nreturn %z\n}}").nodes
 

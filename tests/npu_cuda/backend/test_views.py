@@ -1,7 +1,5 @@
 """Views in native partitions: they cost nothing, and give the bits of PyTorch."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

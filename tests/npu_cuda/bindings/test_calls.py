@@ -1,7 +1,5 @@
 """op_call, launch_by_id, prepare_call and select on the host."""
 
-from __future__ import annotations
-
 import inspect
 from concurrent.futures import ThreadPoolExecutor
 

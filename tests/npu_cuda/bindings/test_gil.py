@@ -1,7 +1,5 @@
 """Other threads run while a call is long, or waits for work that may need the GIL."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 import sys
@@ -70,17 +68,14 @@ def program_of(tensors: Tensors) -> npu_cuda.Program:
     return program
 
 
-CALLS: dict[str, Callable[[Tensors], Callable[[], object]]] = {
+@pytest.mark.parametrize("device", ["host", pytest.param("cuda", marks=needs_emulator)])
+@each_row("prepare", {
     "op_call": lambda tensors: lambda: multiply(tensors),
     "a prepared call": lambda tensors: npu_cuda.prepare_call(OpKind.Gemm, tensors[:2], tensors[2:]),
     "Program.run": lambda tensors: program_of(tensors).run,
     "Program.call": lambda tensors: functools.partial(program_of(tensors).call, tensors),
     "Graph.launch": lambda tensors: program_of(tensors).capture().launch,
-}
-
-
-@pytest.mark.parametrize("device", ["host", pytest.param("cuda", marks=needs_emulator)])
-@each_row("prepare", CALLS)
+})  # fmt: skip
 def test_other_threads_run_during_a_launch(
     prepare: Callable[[Tensors], Callable[[], object]], device: str
 ) -> None:
@@ -89,17 +84,14 @@ def test_other_threads_run_during_a_launch(
     assert turns_during(call) > 1
 
 
-WAITS: dict[str, Callable[[Tensors], object]] = {
+@needs_emulator
+@each_row("wait", {
     "to_bytes": lambda tensors: tensors[0].to_bytes(),
     "copy_from": lambda tensors: tensors[0].copy_from(bytes(tensors[0].nbytes)),
     "__dlpack__": lambda tensors: tensors[0].__dlpack__(),
     "synchronize": lambda _: npu_cuda.synchronize("cuda"),
     "a tensor goes": lambda tensors: tensors.pop(),
-}
-
-
-@needs_emulator
-@each_row("wait", WAITS)
+})  # fmt: skip
 def test_other_threads_run_while_one_waits_for_the_device(wait: Callable[[Tensors], object]) -> None:
     tensors = matrices("cuda")
     with deferred():
@@ -109,7 +101,6 @@ def test_other_threads_run_while_one_waits_for_the_device(wait: Callable[[Tensor
 
 
 def two_products(tensors: Tensors) -> npu_cuda.Program:
-    """Return a program with a temporary, run once."""
     spec = TensorSpec("float32", tensors[0].shape)
     program = npu_cuda.Program(tensors[0].device)
     slots = [program.slot(spec, external=external) for external in (True, False, True)]

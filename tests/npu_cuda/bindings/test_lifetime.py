@@ -1,7 +1,5 @@
 """Lifetimes: programs and graphs keep tensors alive, and nothing keeps them alive."""
 
-from __future__ import annotations
-
 import gc
 import resource
 import sys

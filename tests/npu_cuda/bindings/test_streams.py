@@ -1,7 +1,5 @@
 """Memory on several streams: who waits for what, and what is kept until it is not used any more."""
 
-from __future__ import annotations
-
 import ctypes
 import struct
 import weakref
@@ -43,7 +41,6 @@ def values(tensor: npu_cuda.Tensor) -> set[float]:
 
 
 def relu_program(alloc: Callable[[int], object] | None = None) -> npu_cuda.Program:
-    """Return a program of cuda with a temporary."""
     program = npu_cuda.Program("cuda")
     slots = [program.slot(SPEC, external=external) for external in (True, False, True)]
     program.add(RELU, [slots[0]], [slots[1]])
@@ -64,18 +61,15 @@ def launch_graph(x: npu_cuda.Tensor, y: npu_cuda.Tensor, stream: int) -> None:
     npu_cuda.graph_end().launch(1, stream)
 
 
-LAUNCHES: dict[str, Callable[[npu_cuda.Tensor, npu_cuda.Tensor, int], object]] = {
+@needs_emulator
+@each_row("launch", {
     "op_call": lambda x, y, stream: npu_cuda.op_call(RELU, [x], [y], stream_handle=stream),
     "a prepared call": lambda x, y, stream: npu_cuda.prepare_call(RELU, [x], [y])(stream),
     "Program.call": lambda x, y, stream: relu_program().call([x, y], stream),
     "Program.call that keeps nothing": lambda x, y, stream: relu_program().call([x, y], stream, keep=False),
     "Program.run": run_program,
     "a graph": launch_graph,
-}
-
-
-@needs_emulator
-@each_row("launch", LAUNCHES)
+})  # fmt: skip
 def test_own_tensors_are_read_and_written_after_launches_on_any_stream(
     launch: Callable[[npu_cuda.Tensor, npu_cuda.Tensor, int], object], stream: int
 ) -> None:

@@ -1,7 +1,5 @@
 """The type stub of the native part is what nanobind makes of it."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Tensors that op_call accepts, and their specs; npu_cuda's own tensors."""
 
-from __future__ import annotations
-
 import ctypes
 
 import numpy as np
@@ -25,8 +23,6 @@ class Plain(torch.Tensor):
 
 
 class WithoutTable(torch.Tensor):
-    """As tensors of versions of PyTorch that have only ``__dlpack__``."""
-
     __dlpack_c_exchange_api__ = None
 
 
@@ -76,8 +72,6 @@ class Exporter:
 
 
 class Table(ctypes.Structure):
-    """DLPackExchangeAPI of DLPack."""
-
     _fields_ = (
         ("version", ctypes.c_uint32 * 2), ("previous", ctypes.c_void_p), ("allocate", ctypes.c_void_p),
         ("export", ctypes.CFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.POINTER(ctypes.c_void_p))),

@@ -1,7 +1,5 @@
 """The trace: the last launches, in a ring of fixed size."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor

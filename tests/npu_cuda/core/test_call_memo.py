@@ -1,7 +1,5 @@
 """Calls like the one before go to the same kernel, and calls that only look like it do not."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Graphs of programs: the same bits as runs, at fixed places, and updates to other places."""
 
-from __future__ import annotations
-
 import gc
 
 import numpy as np

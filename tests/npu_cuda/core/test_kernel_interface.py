@@ -1,7 +1,5 @@
 """The C interface of kernels: its header compiles by itself, and its structs keep their layout."""
 
-from __future__ import annotations
-
 import ctypes
 import subprocess
 from pathlib import Path

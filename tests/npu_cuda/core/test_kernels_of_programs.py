@@ -1,7 +1,5 @@
 """Kernels of Python and of libraries in programs and graphs: workspaces, failures, what is prepared."""
 
-from __future__ import annotations
-
 import gc
 import json
 from collections.abc import Iterator
@@ -37,7 +35,6 @@ def relu_kernel(**settings: Any) -> Iterator[list[int]]:
 
 
 def relu_program(deterministic: bool = False) -> tuple[_C.Program, np.ndarray]:
-    """Return a program of two ops, bound, and its output."""
     program, y = relu_chain(deterministic=deterministic), np.zeros(3, np.float32)
     program.bind(0, np.full(3, 5, np.float32))
     program.bind(2, y)
@@ -141,7 +138,6 @@ def test_what_a_kernel_raises_goes_through_and_all_is_usable_after() -> None:
 
 @pytest.fixture(scope="module")
 def counting(tmp_path_factory: pytest.TempPathFactory) -> Offer:
-    """Load the library of the tests, which counts."""
     path = compile_kernel_library(tmp_path_factory.mktemp("counting") / "counting.so", "in_programs", "I")
     npu_cuda.load_library(path)
     return Offer(path)

@@ -1,7 +1,5 @@
 """Shared libraries of kernels: all that one offers is taken, or nothing, and the refusal says why."""
 
-from __future__ import annotations
-
 import ctypes
 import shutil
 from pathlib import Path

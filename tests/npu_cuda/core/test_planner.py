@@ -1,7 +1,5 @@
 """Buffer assignment of temporaries in the arena, and dependencies of the ops of a graph."""
 
-from __future__ import annotations
-
 import itertools
 import json
 
@@ -174,15 +172,12 @@ def two_products(side: int, device: str, *, in_a_row: bool) -> _C.Program:
 
 
 @needs_emulator
-@each_row(
-    "side, in_a_row, topology",
-    {
-        "long and small": (256, False, "dag"),
-        "one after the other": (256, True, "chain"),
-        "short": (64, False, "chain"),
-        "each fills the GPU": (512, False, "chain"),
-    },
-)
+@each_row("side, in_a_row, topology", {
+    "long and small": (256, False, "dag"),
+    "one after the other": (256, True, "chain"),
+    "short": (64, False, "chain"),
+    "each fills the GPU": (512, False, "chain"),
+})  # fmt: skip
 def test_a_graph_has_edges_where_long_ops_can_share_the_gpu(side: int, in_a_row: bool, topology: str) -> None:
     graph = two_products(side, "cuda", in_a_row=in_a_row).capture()
 

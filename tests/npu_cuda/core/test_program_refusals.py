@@ -1,7 +1,5 @@
 """Refusals of programs, by their text; programs stay usable."""
 
-from __future__ import annotations
-
 import re
 from concurrent.futures import ThreadPoolExecutor
 

@@ -1,7 +1,5 @@
 """Views in programs: slots over the memory of other slots, at no cost, and what is refused of them."""
 
-from __future__ import annotations
-
 import json
 import re
 from typing import Any
@@ -189,12 +187,7 @@ def test_ops_on_views_that_share_memory_are_refused() -> None:
         (RELU, [first], [late], "output 0 is slot 5, which shares memory with input 0"),
         (COPY, [first], [same], "output 0 is slot 3, which is input 0, too: this op does not work in place"),
         (RELU, [part], [first], "input 0 is slot 6 ('part'), a temporary that no op before this one writes"),
-        (
-            RELU,
-            [first],
-            [part],
-            "output 0 is slot 6 ('part'), a part of slot 1 ('t'), a temporary",
-        ),
+        (RELU, [first], [part], "output 0 is slot 6 ('part'), a part of slot 1 ('t'), a temporary"),
     ]
     for op, inputs, outputs, text in cases:
         with refused(re.escape(text)):

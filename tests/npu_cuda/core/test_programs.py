@@ -1,7 +1,5 @@
 """Programs: slots, ops, the choice of kernels, bindings and runs."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

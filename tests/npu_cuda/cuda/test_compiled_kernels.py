@@ -1,7 +1,5 @@
 """Kernels of run time: how a compiler is found, what it says, and the files of what it has compiled."""
 
-from __future__ import annotations
-
 import os
 import struct
 import subprocess
@@ -52,15 +50,12 @@ def test_what_was_compiled_is_found_in_another_process(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == files
 
 
-@pytest.mark.parametrize(
-    "spoil",
-    [
-        pytest.param(lambda whole: whole[: len(whole) // 2], id="cut off"),
-        pytest.param(lambda whole: whole[:-100] + bytes([whole[-100] ^ 1]) + whole[-99:], id="one byte"),
-        pytest.param(lambda whole: whole.replace(b"NVRTC 13.0", b"NVRTC 12.0"), id="another version"),
-        pytest.param(lambda _: b"", id="empty"),
-    ],
-)
+@pytest.mark.parametrize("spoil", [
+    pytest.param(lambda whole: whole[: len(whole) // 2], id="cut off"),
+    pytest.param(lambda whole: whole[:-100] + bytes([whole[-100] ^ 1]) + whole[-99:], id="one byte"),
+    pytest.param(lambda whole: whole.replace(b"NVRTC 13.0", b"NVRTC 12.0"), id="another version"),
+    pytest.param(lambda _: b"", id="empty"),
+])  # fmt: skip
 def test_a_file_that_is_not_whole_or_of_another_version_is_compiled_again(
     spoil: object, tmp_path: Path
 ) -> None:
@@ -104,15 +99,12 @@ def test_the_error_has_the_log_of_the_compiler(monkeypatch: pytest.MonkeyPatch) 
 NOT_NVRTC = "libm.so.6 is not NVRTC 11.2 or newer: it has no nvrtcVersion"
 
 
-@pytest.mark.parametrize(
-    ("value", "absence"),
-    [
-        pytest.param("off", "NPU_NVRTC is off", id="off"),
-        pytest.param("/nowhere/libnvrtc.so", "NPU_NVRTC: /nowhere/libnvrtc.so: cannot open", id="no file"),
-        pytest.param("libm.so.6", f"NPU_NVRTC: {NOT_NVRTC}", id="another library"),
-        pytest.param("", "NVRTC is not found: install the package nvidia-cuda-nvrtc, or set", id="none"),
-    ],
-)
+@pytest.mark.parametrize(("value", "absence"), [
+    pytest.param("off", "NPU_NVRTC is off", id="off"),
+    pytest.param("/nowhere/libnvrtc.so", "NPU_NVRTC: /nowhere/libnvrtc.so: cannot open", id="no file"),
+    pytest.param("libm.so.6", f"NPU_NVRTC: {NOT_NVRTC}", id="another library"),
+    pytest.param("", "NVRTC is not found: install the package nvidia-cuda-nvrtc, or set", id="none"),
+])  # fmt: skip
 def test_why_there_is_no_compiler_is_said(value: str, absence: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NPU_NVRTC", value)
 

@@ -1,7 +1,5 @@
 """The GPU tests on a machine without one: they are collected, and skipped with a reason."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -3,8 +3,6 @@
 Each test is a file of scenarios in C++, in ``scenarios``; after a scenario nothing may be left alive.
 """
 
-from __future__ import annotations
-
 import re
 import subprocess
 from pathlib import Path
@@ -22,7 +20,6 @@ FILES = [path.name for path in sorted(SCENARIOS.glob("*.cpp")) if path.stem not 
 
 
 def scenarios_of(file: str) -> list[str]:
-    """Return the scenarios of a source file, in their order."""
     return re.findall(r'^const Scenario \w+\("(\w+)"', (SCENARIOS / file).read_text(), re.MULTILINE)
 
 

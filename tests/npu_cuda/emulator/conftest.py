@@ -1,7 +1,5 @@
 """The emulator as at its start, and a stream of it; nothing may be left alive."""
 
-from __future__ import annotations
-
 import ctypes
 from collections.abc import Iterator
 

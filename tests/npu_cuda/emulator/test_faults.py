@@ -1,7 +1,5 @@
 """Calls of the emulated runtime that fail: on demand, or for what they are given."""
 
-from __future__ import annotations
-
 import ctypes
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Graphs of the emulated runtime: edges and updates."""
 
-from __future__ import annotations
-
 import ctypes
 
 import numpy as np
@@ -13,7 +11,6 @@ ADD, SET = 0, 1  # flags of cudaStreamUpdateCaptureDependencies
 
 
 def edges(emulator: Emulator, graph: ctypes.c_void_p) -> list[tuple[int, int]]:
-    """Return the edges by the positions of their nodes."""
     count = ctypes.c_size_t()
     emulator.check("cudaGraphGetNodes", graph, None, ctypes.byref(count))
     nodes = (ctypes.c_void_p * count.value)()

@@ -1,7 +1,5 @@
 """Kernels run on the CPU as CUDA has them run: the same results, under every order of threads and blocks."""
 
-from __future__ import annotations
-
 import ctypes
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Each bug that was planted in a kernel is found; the same kernel without it passes."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Callable
 
@@ -18,7 +16,6 @@ def line_of(file: str, text: str) -> int:
 
 
 def results(emulator: Emulator, run: Callable[[np.ndarray], str], shape: int) -> list[bytes]:
-    """Return the bits that a kernel computes under each schedule."""
     found = []
     for schedule in SCHEDULES:
         y = np.zeros(shape, np.float32)

@@ -1,7 +1,5 @@
 """Streams of the emulated runtime: rules of capture, with the errors of CUDA, and deferred work."""
 
-from __future__ import annotations
-
 import ctypes
 import itertools
 import threading

@@ -1,7 +1,5 @@
 """Kernels of other packages: the example compiled with plain cc, its results, and entry points."""
 
-from __future__ import annotations
-
 import os
 import re
 import struct
@@ -30,7 +28,6 @@ XWIN = int.from_bytes(b"XWIN", "little")
 
 @pytest.fixture(scope="session")
 def example(tmp_path_factory: pytest.TempPathFactory) -> dict[str, int]:
-    """Load the example, and return the kinds of the ops."""
     source = EXAMPLE / "src" / "npu_kernel_example" / "kernels.c"
     npu_cuda.load_library(compile_library(source, tmp_path_factory.mktemp("example") / "kernels.so", "-O2"))
     npu_cuda.remove_kernel("npu_kernel_example.relu.f32.host")  # other tests expect ours
@@ -39,7 +36,6 @@ def example(tmp_path_factory: pytest.TempPathFactory) -> dict[str, int]:
 
 @pytest.fixture(scope="session")
 def counting(tmp_path_factory: pytest.TempPathFactory) -> Offer:
-    """Load the library of the tests, which counts."""
     path = compile_kernel_library(tmp_path_factory.mktemp("counting") / "counting.so")
     npu_cuda.load_library(path)
     return Offer(path)
@@ -121,9 +117,6 @@ def test_what_a_kernel_returns_becomes_an_error(counting: Offer) -> None:
             scale(x, x, code=code, silent=silent)
 
         assert counting.count("prepared") == counting.count("released")
-
-
-# Entry points
 
 
 @pytest.fixture

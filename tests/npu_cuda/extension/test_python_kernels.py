@@ -1,7 +1,5 @@
 """Kernels that are Python functions: chosen, called and removed as any other kernel."""
 
-from __future__ import annotations
-
 import functools
 import struct
 import sys
@@ -30,13 +28,10 @@ def nothing(call: KernelCall) -> None:
 
 
 def call_relu(x: object, y: object | None = None) -> None:
-    """Call relu, in place without a ``y``."""
     npu_cuda.op_call(_C.OpKind.EltwiseRelu, [x], [x if y is None else y])
 
 
 class OddError(Exception):
-    """Its text is not Unicode."""
-
     def __str__(self) -> str:
         return "\ud800"
 
@@ -94,19 +89,13 @@ def test_a_kernel_says_what_it_does_not_take() -> None:
     assert doubles.tolist() == [0.0, 1.0]
 
 
-@each_row(
-    "options, text",
-    [
-        pytest.param({"supported": lambda call: 1 / 0}, "ZeroDivisionError: division by zero", id="raises"),
-        pytest.param(
-            {"supported": lambda call: True},
-            "returned True: None or a reason is expected",
-            id="returns no reason",
-        ),
-        pytest.param({"workspace_bytes": lambda call: "many"}, "must be an int, not str", id="text"),
-        pytest.param({"workspace_bytes": lambda call: -1}, "workspace_bytes is -1", id="negative"),
-    ],
-)
+@each_row("options, text", [
+    pytest.param({"supported": lambda call: 1 / 0}, "ZeroDivisionError: division by zero", id="raises"),
+    pytest.param({"supported": lambda call: True}, "returned True: None or a reason is expected",
+        id="returns no reason"),
+    pytest.param({"workspace_bytes": lambda call: "many"}, "must be an int, not str", id="text"),
+    pytest.param({"workspace_bytes": lambda call: -1}, "workspace_bytes is -1", id="negative"),
+])  # fmt: skip
 def test_a_kernel_that_fails_to_answer_is_left_out(options: dict[str, Any], text: str) -> None:
     x = torch.tensor([-1.0, 1.0])
 
@@ -405,17 +394,14 @@ def make_program():
 """
 
 
-@each_row(
-    "further",
-    {
-        "plain": "",
-        "after an error": "try:\n    npu_cuda.op_call(1, [x[::2]], [x[:3]])\nexcept Exception:\n    pass",
-        "daemons": SPIN % "npu_cuda.op_call(1, [x], [x])",
-        "daemons that make programs and let them go": PROGRAM + SPIN % "make_program()",
-        "daemons without the GIL": "large = np.ones(1 << 18, dtype=np.float32)"
-        + SPIN % "npu_cuda.launch_by_id('relu.f32.host', [large], [large])",
-    },
-)
+@each_row("further", {
+    "plain": "",
+    "after an error": "try:\n    npu_cuda.op_call(1, [x[::2]], [x[:3]])\nexcept Exception:\n    pass",
+    "daemons": SPIN % "npu_cuda.op_call(1, [x], [x])",
+    "daemons that make programs and let them go": PROGRAM + SPIN % "make_program()",
+    "daemons without the GIL": "large = np.ones(1 << 18, dtype=np.float32)"
+    + SPIN % "npu_cuda.launch_by_id('relu.f32.host', [large], [large])",
+})  # fmt: skip
 def test_the_end_of_the_interpreter_is_clean(further: str) -> None:
     done = run_python(AT_EXIT % further)
 

@@ -3,8 +3,6 @@
 Run them by ``pytest -m gpu tests/npu_cuda/gpu``: what they found out about the machine is printed at the end.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """Programs that the tests of this folder run, and the same in PyTorch."""
 
-from __future__ import annotations
-
 import torch
 
 import npu_cuda
@@ -60,7 +58,6 @@ def spec_of(tensor: torch.Tensor) -> TensorSpec:
 
 
 def bound(program: Program, *tensors: torch.Tensor) -> Program:
-    """Finalize a program and bind its first slots."""
     program.finalize()
     for slot, tensor in enumerate(tensors):
         program.bind(slot, tensor)

@@ -1,7 +1,5 @@
 """Captures beside PyTorch: what disturbs them, what they record, and what is left after one that failed."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """What is kept while launches on other streams, and graphs of PyTorch, use it."""
 
-from __future__ import annotations
-
 import gc
 import struct
 import threading

@@ -1,7 +1,5 @@
 """Replays: the same bits as step by step, flat memory, other pointers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

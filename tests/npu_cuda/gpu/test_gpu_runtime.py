@@ -1,7 +1,5 @@
 """Questions that only a GPU can answer, one per test."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

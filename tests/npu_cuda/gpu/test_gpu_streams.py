@@ -1,7 +1,5 @@
 """The stream of launches, and their dependencies."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

@@ -1,7 +1,5 @@
 """Captures of op calls on the host: what is recorded, what breaks them, and that all is usable after."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -102,27 +100,20 @@ def allocate(_: int) -> None:
 ONES = np.ones(3, np.float32)
 GRAPH = doubling_program(ONES).capture()
 IMPOSSIBLE = "is not possible while this thread captures a graph"
-REFUSED: dict[str, tuple[Callable[[int], object], str]] = {
+
+
+@each_row("action, text", {
     "memory": (allocate, rf"host: allocate\(16 bytes\) {IMPOSSIBLE}"),
     "waiting": (lambda _: _C.synchronize("host"), f"host: waiting for a stream {IMPOSSIBLE}"),
     "waiting for it": (lambda s: _C.synchronize("host", s), f"host: waiting for a stream {IMPOSSIBLE}"),
-    "the capture of a program": (
-        lambda _: doubling_program(ONES).capture(),
-        f"host: a second capture {IMPOSSIBLE}",
-    ),
-    "a second capture": (
-        lambda _: _C.graph_begin("host"),
-        "a graph is being captured on host already: end or abort it first",
-    ),
+    "the capture of a program": (lambda _: doubling_program(ONES).capture(),
+        f"host: a second capture {IMPOSSIBLE}"),
+    "a second capture": (lambda _: _C.graph_begin("host"),
+        "a graph is being captured on host already: end or abort it first"),
     "a graph": (lambda s: GRAPH.launch(1, s), "a graph does not become part of another one"),
-    "a call without a kernel": (
-        lambda s: _C.op_call(1, [ONES], [np.zeros(3, int)], stream_handle=s),
-        "no kernel of EltwiseRelu",
-    ),
-}
-
-
-@each_row("action, text", REFUSED)
+    "a call without a kernel": (lambda s: _C.op_call(1, [ONES], [np.zeros(3, int)], stream_handle=s),
+        "no kernel of EltwiseRelu"),
+})  # fmt: skip
 def test_what_a_capture_does_not_allow_is_refused_and_leaves_it_whole(
     action: Callable[[int], object], text: str
 ) -> None:

@@ -1,7 +1,5 @@
 """The CUDA text of chains: what it says, that it compiles, and that it computes what the single ops do."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import shutil
@@ -55,11 +53,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """Ops of the tables side by side in one chain, of the same inputs.
-
-    Attributes:
-        dtypes: Of the inputs, then of the outputs.
-    """
+    """Ops of the tables side by side in one chain, of the same inputs."""
 
     steps: tuple[Step, ...]
     dtypes: tuple[str, ...]
@@ -255,7 +249,6 @@ def test_every_op_in_a_chain_has_the_bits_of_the_op_alone(type: str, dtypes: tup
 
 
 def run_nvcc(text: str, folder: Path, *options: str) -> str:
-    """Return what nvcc makes of a text, which must not warn."""
     if shutil.which("nvcc") is None:
         pytest.skip("nvcc is not on PATH")
     source, made = folder / "chain.cu", folder / "chain.out"

@@ -1,7 +1,5 @@
 """Copies on cuda that the table of probes has no memory for, or no way to lay out."""
 
-from __future__ import annotations
-
 import struct
 
 import npu_cuda

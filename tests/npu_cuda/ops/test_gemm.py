@@ -1,7 +1,5 @@
 """Products of matrices on the host: instruction sets, random shapes, threads, and gradients of epilogues."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -51,7 +49,6 @@ def test_vectors_of_no_processor_are_refused() -> None:
 
 @st.composite
 def products(draw: st.DrawFn) -> tuple[Tensor, Tensor, Tensor, dict[str, float]]:
-    """Draw A, B, C and attributes, with strides that are gaps, transposes or both."""
     dtype = draw(st.sampled_from(list(TOLERANCE)))
     m, n, k = (draw(st.sampled_from([1, 1, 2, 5, 6, 7, 16, 33, 64, 70, 130])) for _ in range(3))
     batch = draw(st.sampled_from([(), (3,), (2, 1, 3)]))
@@ -90,7 +87,6 @@ def test_any_shapes_and_strides_give_the_product(
 
 
 def all_products(a: Tensor, b: Tensor) -> Iterator[Tensor]:
-    """Yield the products of each kind of loop."""
     for left, right in (
         (a, b),
         (a[:1], b),
@@ -139,13 +135,10 @@ def test_infinities_and_nan_are_those_of_the_products() -> None:
     torch.testing.assert_close(found, a @ b, rtol=0, atol=0, equal_nan=True)
 
 
-@pytest.mark.parametrize(
-    ("forward", "backward", "activation"),
-    [
-        pytest.param(3, 5, torch.relu, id="relu"),
-        pytest.param(7, 8, lambda x: F.gelu(x, approximate="tanh"), id="gelu"),
-    ],
-)
+@pytest.mark.parametrize(("forward", "backward", "activation"), [
+    pytest.param(3, 5, torch.relu, id="relu"),
+    pytest.param(7, 8, lambda x: F.gelu(x, approximate="tanh"), id="gelu"),
+])  # fmt: skip
 def test_epilogues_give_the_gradients_of_autograd(forward: int, backward: int, activation: object) -> None:
     torch.manual_seed(0)
     x, bias = torch.randn(20, 30), torch.randn(50, requires_grad=True)

@@ -1,7 +1,5 @@
 """Indices outside of their axis, on the host and on the emulated device, and threads."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 
@@ -33,19 +31,16 @@ def call(
     return output
 
 
-@pytest.mark.parametrize(
-    ("name", "inputs", "fields", "message"),
-    [
-        ("IndexSelect", ["x", [1, 4, 9]], {}, r"index 4, at place 1 of .* not inside axis 0 of size 4"),
-        ("IndexSelect", ["x", [1, -1]], {}, r"index -1, at place 1 .* axis 0 of size 4"),
-        ("IndexSelect", ["x", [1, -5]], {"wrap": 1}, r"index -5, at place 1 .* axis 0 of size 4"),
-        ("IndexPut", ["x", "x", [0, 1, 2, 4]], {}, r"index 4, at place 3 .* axis 0 of size 4"),
-        ("EmbeddingBwd", ["x", [0, 1, 2, 7]], {}, r"index 7, at place 3 .* axis 0 of size 4"),
-        ("Gather", ["x", [[0, 6]] * 4], {"axis": 1}, r"index 6, at place 1 .* axis 1 of size 6"),
-        ("Scatter", ["x", [[0, -2]], "x"], {"axis": 1}, r"index -2, at place 1 .* axis 1 of size 6"),
-        ("OneHot", [[0, 3]], {}, r"index 3, at place 1 .* axis 1 of size 3"),
-    ],
-)
+@pytest.mark.parametrize(("name", "inputs", "fields", "message"), [
+    ("IndexSelect", ["x", [1, 4, 9]], {}, r"index 4, at place 1 of .* not inside axis 0 of size 4"),
+    ("IndexSelect", ["x", [1, -1]], {}, r"index -1, at place 1 .* axis 0 of size 4"),
+    ("IndexSelect", ["x", [1, -5]], {"wrap": 1}, r"index -5, at place 1 .* axis 0 of size 4"),
+    ("IndexPut", ["x", "x", [0, 1, 2, 4]], {}, r"index 4, at place 3 .* axis 0 of size 4"),
+    ("EmbeddingBwd", ["x", [0, 1, 2, 7]], {}, r"index 7, at place 3 .* axis 0 of size 4"),
+    ("Gather", ["x", [[0, 6]] * 4], {"axis": 1}, r"index 6, at place 1 .* axis 1 of size 6"),
+    ("Scatter", ["x", [[0, -2]], "x"], {"axis": 1}, r"index -2, at place 1 .* axis 1 of size 6"),
+    ("OneHot", [[0, 3]], {}, r"index 3, at place 1 .* axis 1 of size 3"),
+])  # fmt: skip
 def test_an_index_outside_is_refused_before_anything_is_written(
     name: str, inputs: list[object], fields: dict[str, int], message: str
 ) -> None:

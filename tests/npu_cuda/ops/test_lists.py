@@ -1,7 +1,5 @@
 """Ops on lists: an optimizer's step, clipping and loss scaling, as PyTorch computes them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
@@ -33,31 +31,19 @@ def scalars() -> Tensors:
     return [torch.rand(()) + 1 for _ in SHAPES]
 
 
-FORMS: list[tuple[str, str, list[Tensors], int, tuple[int, bytes]]] = [
+@pytest.mark.parametrize(("name", "single", "lists", "outputs", "attrs"), [
     ("MultiSgd", "SgdStep", [numbers(), numbers()], 1, (0, b"")),
     ("MultiSgd", "SgdStep", [numbers(), numbers(), scalars()], 1, (0, b"")),
     ("MultiSgdMomentum", "SgdMomentumStep", [numbers(), numbers(), numbers()], 2, (0, b"")),
-    (
-        "MultiAdam",
-        "AdamStep",
-        [numbers(), numbers(), numbers(), numbers(True), scalars(), scalars()],
-        3,
-        (0, b""),
-    ),
-    (
-        "MultiAmsgrad",
-        "AmsgradStep",
-        [numbers(), numbers(), numbers(), numbers(True), numbers(True), *[scalars() for _ in range(3)]],
-        4,
-        (0, b""),
-    ),
+    ("MultiAdam", "AdamStep", [numbers(), numbers(), numbers(), numbers(True), scalars(), scalars()], 3,
+        (0, b"")),
+    ("MultiAmsgrad", "AmsgradStep",
+        [numbers(), numbers(), numbers(), numbers(True), numbers(True), *[scalars() for _ in range(3)]], 4,
+        (0, b"")),
     ("MultiClipByNorm", "ClipByNorm", [numbers(), scalars()], 1, (0, b"")),
     ("MultiUnscale", "Unscale", [numbers(), scalars()], 1, (0, b"")),
     ("MultiStepInc", "StepInc", [scalars()], 1, (0, b"")),
-]
-
-
-@pytest.mark.parametrize(("name", "single", "lists", "outputs", "attrs"), FORMS)
+])  # fmt: skip
 @pytest.mark.parametrize("threads", [1, 3])
 def test_lists_give_the_bits_of_the_single_op(
     name: str, single: str, lists: list[Tensors], outputs: int, attrs: tuple[int, bytes], threads: int
@@ -77,7 +63,6 @@ def test_lists_give_the_bits_of_the_single_op(
 
 
 def parameters() -> tuple[Tensors, Tensors]:
-    """Return parameters, and the same ones for an optimizer of PyTorch."""
     torch.manual_seed(0)
     ours = numbers()
     return ours, [torch.nn.Parameter(x.clone()) for x in ours]
@@ -90,16 +75,13 @@ def set_grads(theirs: Tensors, step: int) -> Tensors:
     return [each.grad.clone() for each in theirs if each.grad is not None]
 
 
-@pytest.mark.parametrize(
-    ("optimizer", "options"),
-    [
-        (torch.optim.Adam, {}),
-        (torch.optim.Adam, {"weight_decay": 0.1, "maximize": True}),
-        (torch.optim.Adam, {"amsgrad": True, "weight_decay": 0.1}),
-        (torch.optim.AdamW, {"weight_decay": 0.1}),
-        (torch.optim.AdamW, {"amsgrad": True, "maximize": True}),
-    ],
-)
+@pytest.mark.parametrize(("optimizer", "options"), [
+    (torch.optim.Adam, {}),
+    (torch.optim.Adam, {"weight_decay": 0.1, "maximize": True}),
+    (torch.optim.Adam, {"amsgrad": True, "weight_decay": 0.1}),
+    (torch.optim.AdamW, {"weight_decay": 0.1}),
+    (torch.optim.AdamW, {"amsgrad": True, "maximize": True}),
+])  # fmt: skip
 @pytest.mark.parametrize("captured", [False, True])
 def test_ten_steps_of_adam_are_those_of_pytorch(
     optimizer: Any, options: dict[str, Any], captured: bool
@@ -119,13 +101,9 @@ def test_ten_steps_of_adam_are_those_of_pytorch(
     calls: list[Any] = [
         ("MultiStepInc", steps, steps),
         ("MultiBiasCorr", steps, corrections, *npu_cuda.attrs("MBCR", beta1=0.9, beta2=0.999)),
-        (
-            kind,
-            [*ours, *grads, *joined(states), *corrections],
-            written,
-            *npu_cuda.attrs(schema, **numbers_of),
-        ),
-    ]
+        (kind, [*ours, *grads, *joined(states), *corrections], written,
+            *npu_cuda.attrs(schema, **numbers_of)),
+    ]  # fmt: skip
     graph = capture(calls) if captured else None
 
     for step in range(10):
@@ -161,16 +139,13 @@ def capture(calls: Sequence[Any]) -> Any:
     return program.capture()
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"weight_decay": 0.1, "maximize": True},
-        {"momentum": 0.9},
-        {"momentum": 0.9, "dampening": 0.5, "weight_decay": 0.1, "maximize": True},
-        {"momentum": 0.9, "nesterov": True},
-    ],
-)
+@pytest.mark.parametrize("options", [
+    {},
+    {"weight_decay": 0.1, "maximize": True},
+    {"momentum": 0.9},
+    {"momentum": 0.9, "dampening": 0.5, "weight_decay": 0.1, "maximize": True},
+    {"momentum": 0.9, "nesterov": True},
+])  # fmt: skip
 def test_ten_steps_of_sgd_are_those_of_pytorch(options: dict[str, Any]) -> None:
     ours, theirs = parameters()
     reference = torch.optim.SGD(theirs, lr=0.1, **options)

@@ -1,7 +1,5 @@
 """What pointwise ops have in common: precision, sizes, threads, conversions, and their table in Python."""
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Callable, Iterator
 from itertools import permutations
@@ -184,16 +182,13 @@ def test_an_optimizer_writes_its_state_in_place_and_nothing_else() -> None:
         call("SgdStep", [param, grad], grad)
 
 
-@pytest.mark.parametrize(
-    ("name", "field", "wanted"),
-    [
-        ("EltwiseAdd", "expression", "fma(p.alpha, other, x)"),
-        ("AdamStep", "inputs", ["param", "grad", "m", "v", "bc1_inv", "bc2_inv"]),
-        ("BitwiseAnd", "computed_in", ["i64"]),
-        ("Square", "instructions", [("load", (), 0.0), ("mul", (0, 0), 0.0)]),
-        ("Sigmoid", "flops", 1),
-    ],
-)
+@pytest.mark.parametrize(("name", "field", "wanted"), [
+    ("EltwiseAdd", "expression", "fma(p.alpha, other, x)"),
+    ("AdamStep", "inputs", ["param", "grad", "m", "v", "bc1_inv", "bc2_inv"]),
+    ("BitwiseAnd", "computed_in", ["i64"]),
+    ("Square", "instructions", [("load", (), 0.0), ("mul", (0, 0), 0.0)]),
+    ("Sigmoid", "flops", 1),
+])  # fmt: skip
 def test_the_table_says_how_an_op_is_computed(name: str, field: str, wanted: object) -> None:
     (op,) = (op for op in npu_cuda.pointwise_ops() if op["name"] == name)
 

@@ -1,7 +1,5 @@
 """Every op, every case of the table, every device here."""
 
-from __future__ import annotations
-
 import pytest
 
 from npu_cuda import _C

@@ -1,7 +1,5 @@
 """Random ops: the numbers of Philox, the same everywhere, and new ones in each launch of a graph."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """What reductions have in common: accuracy, threads, and special values."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """NaN, infinities, -0.0, subnormal and huge numbers come out as in PyTorch, element by element."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from itertools import permutations
 

@@ -1,7 +1,5 @@
 """The threads of host kernels where a part fails, or the system refuses threads."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

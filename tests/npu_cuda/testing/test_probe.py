@@ -1,7 +1,5 @@
 """The probe of an op by hand."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -54,14 +52,11 @@ def test_list_names_ops_and_their_numbers(capsys: pytest.CaptureFixture[str]) ->
     assert {(op, int(number.strip("(),"))) for _, op, number in listed} == ours
 
 
-@each_row(
-    "arguments, text",
-    [
-        ([], "which op? There are add, sub, add_scalar,"),
-        (["sotfmax"], "there is no op 'sotfmax' in the table; it has add, sub,"),
-        (["relu", "--device", "tpu"], "there is no device 'tpu' here, only host"),
-    ],
-)
+@each_row("arguments, text", [
+    ([], "which op? There are add, sub, add_scalar,"),
+    (["sotfmax"], "there is no op 'sotfmax' in the table; it has add, sub,"),
+    (["relu", "--device", "tpu"], "there is no device 'tpu' here, only host"),
+])  # fmt: skip
 def test_unknown_name_is_an_error_that_says_what_there_is(
     arguments: list[str], text: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

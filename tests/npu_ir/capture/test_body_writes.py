@@ -1,7 +1,5 @@
 """Writes in the bodies of control flow, and in programs of random writes."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -177,8 +175,6 @@ class Step:
 
 
 class Program(nn.Module):
-    """Runs the steps on two tensors, and returns some of those it made."""
-
     def __init__(self, steps: Sequence[Step], results: Sequence[int], changes_inputs: bool) -> None:
         super().__init__()
         self.steps, self.results, self.changes_inputs = steps, results, changes_inputs
@@ -247,9 +243,6 @@ def test_a_random_program_computes_what_eager_computes(
         assert "PyTorch cannot make the program functional" in error.message
 
 
-# What such programs have found
-
-
 DROPOUTS = list(
     itertools.product(
         [(0.0, True), (0.0, False), (0.5, False), (1.0, True)],
@@ -272,17 +265,14 @@ def test_a_dropout_that_drops_nothing_returns_its_input_itself(pair: tuple[Any, 
 
 
 @pytest.mark.parametrize("is_from_outside", [True, False])
-@pytest.mark.parametrize(
-    "view",
-    [
-        pytest.param(lambda x: x.t(), id="view"),
-        pytest.param(lambda x: x, id="itself"),
-        pytest.param(lambda x: x.split(1)[1], id="list"),
-        pytest.param(lambda x: torch.broadcast_tensors(x, torch.zeros(()))[0], id="broadcast_tensors"),
-        pytest.param(lambda x: torch.einsum("ij->ij", x), id="einsum"),
-        pytest.param(lambda x: F.dropout(x, 0.5, training=False), id="dropout"),
-    ],
-)
+@pytest.mark.parametrize("view", [
+    pytest.param(lambda x: x.t(), id="view"),
+    pytest.param(lambda x: x, id="itself"),
+    pytest.param(lambda x: x.split(1)[1], id="list"),
+    pytest.param(lambda x: torch.broadcast_tensors(x, torch.zeros(()))[0], id="broadcast_tensors"),
+    pytest.param(lambda x: torch.einsum("ij->ij", x), id="einsum"),
+    pytest.param(lambda x: F.dropout(x, 0.5, training=False), id="dropout"),
+])  # fmt: skip
 def test_a_view_taken_in_a_region_without_gradients_stays_a_view(
     view: Callable[[Tensor], Tensor], is_from_outside: bool
 ) -> None:
@@ -297,15 +287,12 @@ def test_a_view_taken_in_a_region_without_gradients_stays_a_view(
 
 
 @pytest.mark.filterwarnings("ignore:Use of masked_fill_ on expanded tensors")
-@each_row(
-    "write",
-    {
-        "zero": lambda e: e.zero_(),
-        "fill": lambda e: e.fill_(2),
-        "masked_fill": lambda e: e.masked_fill_(e > 1, 7.0),
-        "through_a_view": lambda e: e[:, 1].fill_(3),
-    },
-)
+@each_row("write", {
+    "zero": lambda e: e.zero_(),
+    "fill": lambda e: e.fill_(2),
+    "masked_fill": lambda e: e.masked_fill_(e > 1, 7.0),
+    "through_a_view": lambda e: e[:, 1].fill_(3),
+})  # fmt: skip
 def test_a_write_to_an_expanded_tensor_is_refused(write: Callable[[Tensor], Any]) -> None:
     def program(x: Tensor) -> Any:
         x = x * 1

@@ -1,7 +1,5 @@
 """Buffers that ``forward`` replaces, ``self.cache = new``, in the root module and in others."""
 
-from __future__ import annotations
-
 import json
 import pickle
 from collections.abc import Callable
@@ -148,7 +146,6 @@ STEPS = [
 
 
 def check(graph: Graph, build: Callable[[], nn.Module], x: Tensor) -> dict[str, Tensor]:
-    """Return what a graph updates; fail unless it does what a model does that ``build`` makes."""
     model, weights = build(), build().state_dict()
     result, updates = execute_ir(graph, (x,), weights=weights, return_mutations=True)
     assert_same(result, model(x), "the result")
@@ -177,16 +174,13 @@ def test_each_call_sees_the_buffer_of_the_one_before(new: Any) -> None:
 
 
 @pytest.mark.parametrize("build", [root, submodule])
-@each_row(
-    "new, found",
-    {
-        "another size": (lambda cache, x: ones(5), "f32[5]"),
-        "another rank": (lambda cache, x: ones(3, 1), "f32[3, 1]"),
-        "another dtype": (lambda cache, x: cache.double(), "f64[3]"),
-        "appended to": (appended, "f32[6]"),
-        "changed in place": (lambda cache, x: appended(cache, x).mul_(2), "f32[6]"),
-    },
-)
+@each_row("new, found", {
+    "another size": (lambda cache, x: ones(5), "f32[5]"),
+    "another rank": (lambda cache, x: ones(3, 1), "f32[3, 1]"),
+    "another dtype": (lambda cache, x: cache.double(), "f64[3]"),
+    "appended to": (appended, "f32[6]"),
+    "changed in place": (lambda cache, x: appended(cache, x).mul_(2), "f32[6]"),
+})  # fmt: skip
 def test_a_buffer_replaced_by_one_of_another_type_is_an_update_of_that_type(
     new: Any, found: str, build: Callable[[Step], nn.Module], tmp_path: Path
 ) -> None:
@@ -238,9 +232,6 @@ def test_the_size_of_a_buffer_that_is_replaced_may_be_left_open() -> None:
         check(graph, build, randn(size))
 
 
-# What is refused
-
-
 def writes_a_part(module: Any, x: Tensor) -> Tensor:
     module.cache = appended(module.cache, x)
     module.cache[:2].add_(1)
@@ -253,23 +244,18 @@ def appends_in_autocast(module: Any, x: Tensor) -> Tensor:
     return x
 
 
-@each_row(
-    "model, message",
-    {
-        "views of it are written": (
-            root(writes_a_part),
-            (
-                r"cache is f32\[3\], and forward replaces it by a tensor that is f32\[6\]"
-                r"[\s\S]*fix: give the buffer its final size and dtype from the start"
-            ),
+@each_row("model, message", {
+    "views of it are written": (
+        root(writes_a_part),
+        (
+            r"cache is f32\[3\], and forward replaces it by a tensor that is f32\[6\]"
+            r"[\s\S]*fix: give the buffer its final size and dtype from the start"
         ),
-        "in a submodule": (submodule(writes_a_part), r"0\.cache is f32\[3\], and forward replaces it by"),
-        "in a region of its own": (
-            submodule(appends_in_autocast),
-            "forward replaces it by a tensor that is .*in autocast",
-        ),
-    },
-)
+    ),
+    "in a submodule": (submodule(writes_a_part), r"0\.cache is f32\[3\], and forward replaces it by"),
+    "in a region of its own": (submodule(appends_in_autocast),
+        "forward replaces it by a tensor that is .*in autocast"),
+})  # fmt: skip
 def test_a_buffer_replaced_by_one_of_another_type_may_be_too_much(model: nn.Module, message: str) -> None:
     with pytest.raises(ConversionError, match=message):
         extract_ir(model, (ones(3),))
@@ -295,13 +281,10 @@ def test_a_program_that_casts_what_is_assigned_is_refused() -> None:
         convert_exported_program(program)
 
 
-@each_row(
-    "stated, entry, problem",
-    {
-        "not stated": ("", [], r"%ones is f32\[5\], it cannot stand for %cache"),
-        "stated wrongly": (": f32[4]", [["f32", [4]]], r"%ones is f32\[5\], not "),
-    },
-)
+@each_row("stated, entry, problem", {
+    "not stated": ("", [], r"%ones is f32\[5\], it cannot stand for %cache"),
+    "stated wrongly": (": f32[4]", [["f32", [4]]], r"%ones is f32\[5\], not "),
+})  # fmt: skip
 def test_text_and_files_must_state_the_type_that_a_buffer_gets(
     stated: str, entry: list[Any], problem: str, tmp_path: Path
 ) -> None:
@@ -315,9 +298,6 @@ def test_text_and_files_must_state_the_type_that_a_buffer_gets(
         parse_ir(str(graph).replace("update %cache: f32[5] =", f"update %cache{stated} ="))
     with pytest.raises(SerializationError, match=problem):
         load_ir(path)
-
-
-# The model afterwards, and verification
 
 
 @pytest.mark.parametrize("build", [root, submodule])

@@ -1,7 +1,5 @@
 """Surprises of capture that stay, each pinned: PyTorch's own, and ours that follow from what a graph is."""
 
-from __future__ import annotations
-
 import collections
 import random
 from typing import Any
@@ -94,9 +92,6 @@ def test_a_tensor_from_outside_is_copied_at_capture() -> None:
     assert execute_ir(graph, (torch.zeros(2),)).tolist() == [1.0, 1.0]
 
 
-# One tensor in two places
-
-
 def test_a_tensor_passed_twice_is_two_inputs_unless_it_is_changed() -> None:
     x = randn(2)
 
@@ -119,9 +114,6 @@ def test_torch_export_takes_idle_dropout_for_a_copy_and_a_graph_does_not() -> No
     assert execute_ir(graph, (torch.ones(2),)).tolist() == forward(torch.ones(2)).tolist() == [2.0, 2.0]
 
 
-# What a graph returns
-
-
 def test_a_named_tuple_of_a_class_that_cannot_be_found_comes_back_as_a_look_alike() -> None:
     local = collections.namedtuple("local", ["a", "b"])
     graph = extract_ir(Function(lambda x: local(x, x + 1)), (torch.ones(1),))
@@ -142,9 +134,6 @@ def test_inputs_in_another_layout_are_laid_out_as_at_capture() -> None:
     with pytest.raises(RuntimeError, match="view size is not compatible"):
         model(transposed)
     assert torch.equal(result, transposed.reshape(-1))
-
-
-# Bits
 
 
 def test_weights_are_not_copied_while_a_model_is_captured(monkeypatch: pytest.MonkeyPatch) -> None:

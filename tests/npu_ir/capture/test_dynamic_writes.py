@@ -1,7 +1,5 @@
 """Programs with symbolic sizes that write in place equal eager at sizes that were not captured."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -79,19 +77,16 @@ def shift_indices(_: Any, x: Tensor) -> Tensor:
     return x.nonzero().add_(1)
 
 
-@each_row(
-    "function",
-    [
-        *(lambda _, x, body=body: body(x) for body in BODIES),
-        change_input,
-        count,
-        lambda model, x: model.norm(x),
-        through_broadcasting,
-        under_autocast,
-        double_selected,
-        shift_indices,
-    ],
-)
+@each_row("function", [
+    *(lambda _, x, body=body: body(x) for body in BODIES),
+    change_input,
+    count,
+    lambda model, x: model.norm(x),
+    through_broadcasting,
+    under_autocast,
+    double_selected,
+    shift_indices,
+])  # fmt: skip
 def test_writes_with_an_open_batch_size(function: Callable[..., Any]) -> None:
     check(function, ({0: Dim.AUTO},), (randn(4, 3),), (randn(7, 3),))
 
@@ -135,16 +130,13 @@ BATCH, STEPS = Dim("batch", min=2, max=64), Dim("steps", min=2, max=8)
 THREE, FIVE = randn(1, 3, 4), randn(1, 5, 4)
 
 
-@each_row(
-    "function, shapes, calls",
-    [
-        (add_named, ({0: BATCH}, {0: BATCH}), [(randn(4, 3), randn(4, 3)), (randn(6, 3), randn(6, 3))]),
-        (write_at_positions, ({1: STEPS}, {0: STEPS}), [(THREE, arange(3)), (FIVE, arange(3, 8))]),
-        (write_from_a_number, ({1: STEPS}, Dim.DYNAMIC), [(THREE, 2), (FIVE, 4)]),
-        (write_from_a_position_in_a_tensor, ({1: STEPS}, None), [(THREE, tensor(2)), (FIVE, tensor(4))]),
-        (write_into_a_tensor_whose_size_was_data, (None,), [(tensor(3),), (tensor(5),)]),
-    ],
-)
+@each_row("function, shapes, calls", [
+    (add_named, ({0: BATCH}, {0: BATCH}), [(randn(4, 3), randn(4, 3)), (randn(6, 3), randn(6, 3))]),
+    (write_at_positions, ({1: STEPS}, {0: STEPS}), [(THREE, arange(3)), (FIVE, arange(3, 8))]),
+    (write_from_a_number, ({1: STEPS}, Dim.DYNAMIC), [(THREE, 2), (FIVE, 4)]),
+    (write_from_a_position_in_a_tensor, ({1: STEPS}, None), [(THREE, tensor(2)), (FIVE, tensor(4))]),
+    (write_into_a_tensor_whose_size_was_data, (None,), [(tensor(3),), (tensor(5),)]),
+])  # fmt: skip
 def test_writes_with_other_open_sizes(function: Callable[..., Any], shapes: Any, calls: list[Any]) -> None:
     check(function, shapes, *calls)
 

@@ -1,7 +1,5 @@
 """Models without weights, and weights that wrap other tensors."""
 
-from __future__ import annotations
-
 import threading
 from pathlib import Path
 from typing import Any
@@ -194,9 +192,6 @@ def test_wrapped_parameters_that_share_a_part_are_not_tied() -> None:
     assert torch.equal(execute_ir(graph, (x,), weights=model.state_dict()), model(x))
 
 
-# What is refused
-
-
 def test_a_wrapped_input_is_refused() -> None:
     with pytest.raises(
         ConversionError,
@@ -206,20 +201,12 @@ def test_a_wrapped_input_is_refused() -> None:
         extract_ir(Using(ones(4, 4), lambda w, x: x @ w), (scaled(),))
 
 
-@each_row(
-    "function, message",
-    {
-        "a result": (lambda w, x: (w, x), "output works on 'w' as a whole, which is a tensor subclass"),
-        "a branch": (
-            lambda w, x: torch.cond(x.sum() > 0, lambda x: x @ w, lambda x: x - w, (x,)),
-            "cond works on 'w' as a whole, which is a tensor subclass",
-        ),
-        "an op it does not take apart itself": (
-            lambda w, x: w + x,
-            r"aten.add.Tensor works on 'w' as a whole",
-        ),
-    },
-)
+@each_row("function, message", {
+    "a result": (lambda w, x: (w, x), "output works on 'w' as a whole, which is a tensor subclass"),
+    "a branch": (lambda w, x: torch.cond(x.sum() > 0, lambda x: x @ w, lambda x: x - w, (x,)),
+        "cond works on 'w' as a whole, which is a tensor subclass"),
+    "an op it does not take apart itself": (lambda w, x: w + x, r"aten.add.Tensor works on 'w' as a whole"),
+})  # fmt: skip
 def test_a_wrapped_parameter_as_a_whole_is_refused(function: Any, message: str) -> None:
     with pytest.raises(
         ConversionError, match=message + r"[\s\S]*fix: .*: not inside of control flow, nor as a result"

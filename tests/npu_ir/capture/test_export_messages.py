@@ -1,7 +1,5 @@
 """Messages of torch.export during capture: suppressed, passed on, or reworded."""
 
-from __future__ import annotations
-
 import dataclasses
 import io
 import logging
@@ -63,7 +61,6 @@ def state_of_the_process() -> list[Any]:
 
 @pytest.fixture
 def torch_log() -> Any:
-    """Everything that PyTorch writes to its log."""
     written = io.StringIO()
     handler = logging.StreamHandler(written)
     names = ("_subclasses.fake_tensor", "fx.experimental.symbolic_shapes", "export")
@@ -75,13 +72,10 @@ def torch_log() -> Any:
         log.removeHandler(handler)
 
 
-@pytest.mark.parametrize(
-    ("model", "size", "where"),
-    [
-        pytest.param(nn.Sequential(nn.ReLU(), nn.Linear(2, 1)), 3, r"1 \(Linear\)", id="shape"),
-        pytest.param(Branching(), 3, r"test_export_messages.py:\d+", id="branch"),
-    ],
-)
+@pytest.mark.parametrize(("model", "size", "where"), [
+    pytest.param(nn.Sequential(nn.ReLU(), nn.Linear(2, 1)), 3, r"1 \(Linear\)", id="shape"),
+    pytest.param(Branching(), 3, r"test_export_messages.py:\d+", id="branch"),
+])  # fmt: skip
 def test_a_model_that_cannot_be_captured_is_told_by_the_error_alone(
     model: nn.Module, size: int, where: str, torch_log: io.StringIO, capfd: pytest.CaptureFixture[str]
 ) -> None:

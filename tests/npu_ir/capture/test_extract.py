@@ -1,7 +1,5 @@
 """extract_ir: what it accepts, what it costs, what it leaves untouched, and what it says of a node."""
 
-from __future__ import annotations
-
 import inspect
 import os
 import sys
@@ -76,15 +74,12 @@ def test_a_constant_without_data_in_a_program_of_ones_own_is_refused_with_advice
         convert_exported_program(program)
 
 
-@each_row(
-    "device_of",
-    {
-        "input": lambda model, x: x.device,
-        "weight": lambda model, x: model.linear.weight.device,
-        "stored": lambda model, x: model.device,
-        "name": lambda model, x: str(model.device),
-    },
-)
+@each_row("device_of", {
+    "input": lambda model, x: x.device,
+    "weight": lambda model, x: model.linear.weight.device,
+    "stored": lambda model, x: model.device,
+    "name": lambda model, x: str(model.device),
+})  # fmt: skip
 def test_a_cache_made_in_forward_is_on_the_device_of_a_model_on_meta(device_of: Any) -> None:
     def decode(self: Any, x: torch.Tensor, place: torch.Tensor) -> torch.Tensor:
         cache = torch.zeros(3, 2, device=device_of(self, x))
@@ -121,14 +116,11 @@ def test_what_is_no_module_is_refused() -> None:
         extract_ir(torch.nn.functional.relu, (torch.randn(2),))  # type: ignore[arg-type]
 
 
-@each_row(
-    "arguments, given",
-    {
-        "a tensor": ((torch.ones(2),), "Tensor"),
-        "two tensors": ((torch.ones(2), torch.ones(2)), "Tensor, Tensor"),
-        "a list": (((torch.ones(2),), [1]), "tuple, list"),
-    },
-)
+@each_row("arguments, given", {
+    "a tensor": ((torch.ones(2),), "Tensor"),
+    "two tensors": ((torch.ones(2), torch.ones(2)), "Tensor, Tensor"),
+    "a list": (((torch.ones(2),), [1]), "tuple, list"),
+})  # fmt: skip
 def test_arguments_without_their_tuple_are_refused(arguments: Any, given: str) -> None:
     with pytest.raises(
         ExportError,

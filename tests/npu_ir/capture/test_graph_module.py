@@ -1,7 +1,5 @@
 """FX graphs that are not exported programs, and guards of loaded ones."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -71,18 +69,15 @@ def test_a_write_in_place_is_refused(function: Callable[..., Any]) -> None:
         convert_graph_module(module)
 
 
-@each_row(
-    "op, arguments",
-    {
-        "functional form": (torch.ops.aten._native_batch_norm_legit_functional.default, (True, 0.1, 1e-5)),
-        "backward": (
-            lambda x, w, b, m, v, *_: torch.ops.aten.native_batch_norm_backward.default(
-                x, x, w, m, v, m, v, True, 1e-5, [True, True, True]
-            ),
-            (),
+@each_row("op, arguments", {
+    "functional form": (torch.ops.aten._native_batch_norm_legit_functional.default, (True, 0.1, 1e-5)),
+    "backward": (
+        lambda x, w, b, m, v, *_: torch.ops.aten.native_batch_norm_backward.default(
+            x, x, w, m, v, m, v, True, 1e-5, [True, True, True]
         ),
-    },
-)
+        (),
+    ),
+})  # fmt: skip
 def test_batch_norms_that_only_read_running_statistics_are_functional(
     op: Any, arguments: tuple[Any, ...]
 ) -> None:
@@ -126,47 +121,41 @@ def size_of(name: str, axis: int) -> Size:
     return SIZES[name, axis]
 
 
-@each_row(
-    ("code", "constraint"),
-    [
-        ("L['x'].size()[0] % 3 == 0", "mod(a, 3) == 0"),
-        ("(L['x'].size()[0] % 3) == 0", "mod(a, 3) == 0"),
-        ("L['x'].size()[0] != L['args'][0].size()[1]", "a != b"),
-        ("L['config']['first'][1].size()[0] <= 7", "c <= 7"),
-        ("2*L['x'].size()[0] - 1 < L['args'][0].size()[1] + 3", "2*a-1 < b+3"),
-        ("-L['x'].size()[0] > -9", "-a > -9"),
-        ("L['x'].size()[0] // 2 >= 1", "a//2 >= 1"),
-        ("L['x'].size()[0] / 2 == 1.5", "a/2 == 1.5"),
-        ("L['x'].size()[0]**2 > 30", "a**2 > 30"),
-        ("max(4, L['x'].size()[0], 6) == 6", "max(6, a) == 6"),
-        ("min(4, L['x'].size()[0]) == 4", "min(4, a) == 4"),
-        ("L['x'].size()[0] > 4 and L['x'].size()[0] < 9", "a > 4, and a < 9"),
-        ("not L['x'].size()[0] == 3", "a != 3"),
-        ("not (L['x'].size()[0] == 5 or L['x'].size()[0] < 2)", "a != 5, and a >= 2"),
-        ("not (L['x'].size()[0] > 5 or not L['x'].size()[0] != 2)", "a <= 5, and a != 2"),
-    ],
-)
+@each_row(("code", "constraint"), [
+    ("L['x'].size()[0] % 3 == 0", "mod(a, 3) == 0"),
+    ("(L['x'].size()[0] % 3) == 0", "mod(a, 3) == 0"),
+    ("L['x'].size()[0] != L['args'][0].size()[1]", "a != b"),
+    ("L['config']['first'][1].size()[0] <= 7", "c <= 7"),
+    ("2*L['x'].size()[0] - 1 < L['args'][0].size()[1] + 3", "2*a-1 < b+3"),
+    ("-L['x'].size()[0] > -9", "-a > -9"),
+    ("L['x'].size()[0] // 2 >= 1", "a//2 >= 1"),
+    ("L['x'].size()[0] / 2 == 1.5", "a/2 == 1.5"),
+    ("L['x'].size()[0]**2 > 30", "a**2 > 30"),
+    ("max(4, L['x'].size()[0], 6) == 6", "max(6, a) == 6"),
+    ("min(4, L['x'].size()[0]) == 4", "min(4, a) == 4"),
+    ("L['x'].size()[0] > 4 and L['x'].size()[0] < 9", "a > 4, and a < 9"),
+    ("not L['x'].size()[0] == 3", "a != 3"),
+    ("not (L['x'].size()[0] == 5 or L['x'].size()[0] < 2)", "a != 5, and a >= 2"),
+    ("not (L['x'].size()[0] > 5 or not L['x'].size()[0] != 2)", "a <= 5, and a != 2"),
+])  # fmt: skip
 def test_a_relation_between_numbers_is_a_constraint(code: str, constraint: str) -> None:
     assert [str(found) for found in constraints_of(code, size_of)] == constraint.split(", and ")
 
 
-@each_row(
-    "code",
-    {
-        "a number": "L['x'].size()[0]",
-        "a negated pair": "not (L['x'].size()[0] == 3 and L['x'].size()[0] > 2)",
-        "two relations in one": "1 < L['x'].size()[0] < 3",
-        "a choice": "L['x'].size()[0] == 3 or L['x'].size()[0] == 4",
-        "text": "L['x'].size()[0] == 'three'",
-        "another operator": "L['x'].size()[0] << 2 == 8",
-        "another sign": "~L['x'].size()[0] == 8",
-        "a function of a module": "math.sqrt(L['x'].size()[0]) == 2.0",
-        "another function": "len(L['x']) == 2",
-        "a stride": "L['x'].stride()[0] == 2",
-        "not an argument": "G['x'].size()[0] == 2",
-        "a step with a name": "L['x'][k].size()[0] == 2",
-    },
-)
+@each_row("code", {
+    "a number": "L['x'].size()[0]",
+    "a negated pair": "not (L['x'].size()[0] == 3 and L['x'].size()[0] > 2)",
+    "two relations in one": "1 < L['x'].size()[0] < 3",
+    "a choice": "L['x'].size()[0] == 3 or L['x'].size()[0] == 4",
+    "text": "L['x'].size()[0] == 'three'",
+    "another operator": "L['x'].size()[0] << 2 == 8",
+    "another sign": "~L['x'].size()[0] == 8",
+    "a function of a module": "math.sqrt(L['x'].size()[0]) == 2.0",
+    "another function": "len(L['x']) == 2",
+    "a stride": "L['x'].stride()[0] == 2",
+    "not an argument": "G['x'].size()[0] == 2",
+    "a step with a name": "L['x'][k].size()[0] == 2",
+})  # fmt: skip
 def test_other_code_is_no_constraint(code: str) -> None:
     with pytest.raises(ValueError, match=r"^[LGknlm~1]|^'three'"):
         constraints_of(code, size_of)

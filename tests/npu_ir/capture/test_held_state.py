@@ -1,7 +1,5 @@
 """The Python state of a model: each trace starts from it, and capture and verification restore it."""
 
-from __future__ import annotations
-
 import functools
 from collections import OrderedDict, deque
 from collections.abc import Callable
@@ -18,8 +16,6 @@ from tests.support.rows import each_row
 
 
 class Counter:
-    """Counts its calls."""
-
     def __init__(self) -> None:
         self.calls = 0
 
@@ -81,7 +77,6 @@ COUNTERS = [
 
 
 def check(model: nn.Module, *args: Tensor) -> Graph:
-    """Return the graph of a model; fail unless both do the same, twice."""
     graph = extract_ir(model, args)
     assert verify_ir(graph, model, args).ok
     assert verify_ir(graph, model, args).ok
@@ -144,13 +139,10 @@ def test_verifying_leaves_attributes_as_they_were() -> None:
     assert "calls" not in vars(model)
 
 
-@each_row(
-    "hold",
-    {
-        "partial": lambda keys: functools.partial(Tensor.add_, keys),
-        "closure": lambda keys: lambda x: keys.add_(x),
-    },
-)
+@each_row("hold", {
+    "partial": lambda keys: functools.partial(Tensor.add_, keys),
+    "closure": lambda keys: lambda x: keys.add_(x),
+})  # fmt: skip
 def test_what_a_function_holds_of_the_model_stays_as_it_was(hold: Callable[[Tensor], Any]) -> None:
     keys = torch.zeros(2)
     model = Holding(lambda self, x: self.add(x), keys=keys, add=hold(keys))

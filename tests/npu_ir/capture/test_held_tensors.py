@@ -1,7 +1,5 @@
 """Tensors held outside modules: their kind in a graph, and their part in verification."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable
 from pathlib import Path
@@ -104,7 +102,6 @@ def test_a_tensor_that_is_changed_is_known_by_its_name_or_else_by_its_path(
 
 
 def check(model: nn.Module, *args: Tensor) -> Graph:
-    """Return the graph of a model; fail unless both do the same."""
     graph = extract_ir(model, args)
     report = verify_ir(graph, model, args)
     assert report.ok, str(report)

@@ -1,7 +1,5 @@
 """Sizes that PyTorch states wrongly while it captures: refused, and pinned with what PyTorch does."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -27,9 +25,6 @@ def stated(program: ExportedProgram, op: Any) -> Any:
     return node.meta["val"]
 
 
-# unique_consecutive
-
-
 @each_row("rank", [1, 2, 3])
 def test_a_negative_dim_of_unique_consecutive_is_refused_while_pytorch_misstates_it(rank: int) -> None:
     x = ones(*[2] * rank)
@@ -47,9 +42,6 @@ def test_a_negative_dim_of_unique_consecutive_is_refused_while_pytorch_misstates
         r"  fix: pass a 1-D tensor without dim, or a dim that is not negative",
     ):
         convert_exported_program(program)
-
-
-# masked_select
 
 
 def test_pytorch_bounds_the_size_of_masked_select_by_its_first_tensor() -> None:

@@ -1,8 +1,5 @@
 """Graphs with sizes left open: declared, constrained, edited, written and read."""
 
-from __future__ import annotations
-
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,6 +23,7 @@ from npu_ir import (
 from npu_ir.core.types import contiguous_strides
 from npu_ir.symbolic.constraints import Constraint, Range
 from npu_ir.symbolic.expressions import symbol
+from tests.support.documents import load_changed
 from tests.support.rows import each_row
 
 F32 = TensorType((2,), torch.float32)
@@ -55,9 +53,6 @@ def sized() -> Graph:
         "graph g { symbol s in [1, 9] input %x: f32[s, 6] input %n: int(s)\n"
         "%view: f32[s, 2, 3] = aten.view.default(self=%x, size=(%n, 2, -1)) return %view }"
     )
-
-
-# Symbols and constraints
 
 
 def test_equal_graphs_have_equal_symbols_and_constraints() -> None:
@@ -99,9 +94,6 @@ def test_a_value_may_stand_for_one_of_an_equal_expression_only() -> None:
         graph.replace_all_uses(b, c)
 
 
-# Types
-
-
 def test_strides_of_symbolic_shapes_are_expressions() -> None:
     assert contiguous_strides((S, T, 3)) == (3 * T, 3, 1)
     assert TensorType((S, 3, T, 2), torch.float32, (6 * T, 1, 6, 3)).memory_format == torch.channels_last
@@ -117,9 +109,6 @@ def test_a_type_with_its_sizes_filled_in_is_contiguous_where_it_is() -> None:
     assert type.substitute({"s": 4, "t": 3}) == TensorType((4, 3), torch.float32)
     assert str(type.substitute({"s": 4, "t": 5})) == "f32[4, 3]@[5, 1]"
     assert str(type.substitute({"s": 4})) == "f32[4, 3]@[t, 1]"
-
-
-# Edits
 
 
 def test_an_input_of_a_node_becomes_plain_data() -> None:
@@ -151,9 +140,6 @@ def test_the_uses_of_the_other_inputs_are_counted_anew() -> None:
     graph.check()
 
 
-# Written forms
-
-
 def test_open_sizes_come_back_from_text_and_file(tmp_path: Path) -> None:
     graph = parse_ir(TEXT)
 
@@ -178,27 +164,21 @@ def test_words_of_declarations_may_be_names(tmp_path: Path) -> None:
 FIRST = "%x: f32[s, 3*t+1]"
 
 
-@each_row(
-    "old, new, message",
-    {
-        "empty_range": (
-            "symbol s in [2, 8]",
-            "symbol s in [8, 2]",
-            r"no value is in the range \[8, 2\] of symbol 's'\n  at: line 2",
-        ),
-        "open_range": ("symbol s in [2, 8]", "symbol s in [2, 8", "expected ']'"),
-        "float_end": ("symbol s in [2, 8]", "symbol s in [2.5, 8]", "expected an integer, got 2.5"),
-        "wrong_infinity": ("symbol s in [2, 8]", "symbol s in [inf, 8]", "expected a number, got 'inf'"),
-        "no_in": ("symbol s in [2, 8]", "symbol s [2, 8]", "expected 'in'"),
-        "twice": ("symbol t", "symbol s", "already has a symbol 's'\n  at: line 3"),
-        "undeclared": ("  symbol s in [2, 8]\n", "", "the constraint mod.* has an unknown symbol 's'"),
-        "relation": ("== 0", "= 0", "'=' is not a relation: expected one of ==, !=, <="),
-        "no_symbol": ("mod(s, 2) == 0", "2 == 2", "the constraint 2 == 2 has no symbol\n  at: line 4"),
-        "size": (FIRST, "%x: f32[s, 3*r+1]", "but no symbol r is declared"),
-        "number": ("int(s*t)", "int(s*r)", "but no symbol r is declared"),
-        "negative_size": (FIRST, "%x: f32[s, 0-3]", r"expected an integer from 0 to 2\*\*63 - 1"),
-    },
-)
+@each_row("old, new, message", {
+    "empty_range": ("symbol s in [2, 8]", "symbol s in [8, 2]",
+        r"no value is in the range \[8, 2\] of symbol 's'\n  at: line 2"),
+    "open_range": ("symbol s in [2, 8]", "symbol s in [2, 8", "expected ']'"),
+    "float_end": ("symbol s in [2, 8]", "symbol s in [2.5, 8]", "expected an integer, got 2.5"),
+    "wrong_infinity": ("symbol s in [2, 8]", "symbol s in [inf, 8]", "expected a number, got 'inf'"),
+    "no_in": ("symbol s in [2, 8]", "symbol s [2, 8]", "expected 'in'"),
+    "twice": ("symbol t", "symbol s", "already has a symbol 's'\n  at: line 3"),
+    "undeclared": ("  symbol s in [2, 8]\n", "", "the constraint mod.* has an unknown symbol 's'"),
+    "relation": ("== 0", "= 0", "'=' is not a relation: expected one of ==, !=, <="),
+    "no_symbol": ("mod(s, 2) == 0", "2 == 2", "the constraint 2 == 2 has no symbol\n  at: line 4"),
+    "size": (FIRST, "%x: f32[s, 3*r+1]", "but no symbol r is declared"),
+    "number": ("int(s*t)", "int(s*r)", "but no symbol r is declared"),
+    "negative_size": (FIRST, "%x: f32[s, 0-3]", r"expected an integer from 0 to 2\*\*63 - 1"),
+})  # fmt: skip
 def test_text_with_damaged_sizes_is_refused(old: str, new: str, message: str) -> None:
     assert old in TEXT
 
@@ -232,42 +212,32 @@ RELATION = "expected two expressions with a relation between them, found"
 NUMBER = "is neither an integer nor an expression"
 
 
-@each_row(
-    "edit, message",
-    {
-        "empty_range": (symbols(s=[8, 2]), r"no value is in the range \[8, 2\][\s\S]*at: .*symbols.s"),
-        "no_pair": (symbols(s=[2]), r"expected a list of two, found \[2\][\s\S]*symbols.s"),
-        "float_end": (symbols(s=[2.5, 8]), r"pair of integers, or null for an open end, found \[2.5, 8\]"),
-        "bool_end": (symbols(s=[True, 8]), "expected a pair of integers, or null for an open end"),
-        "name": (symbols(**{"1s": [2, 8]}), "'1s' cannot be the name of a symbol"),
-        "no_object": (lambda d: d.update(symbols=[]), r"expected an object[\s\S]*symbols"),
-        "undeclared": (lambda d: d["symbols"].pop("s"), r"unknown symbol 's'[\s\S]*at: .*constraints\[0\]"),
-        "no_list": (lambda d: d.update(constraints={}), r"expected a list[\s\S]*constraints"),
-        "short": (one_more(["s", "==="]), rf"{RELATION} \['s', '==='\]"),
-        "relation": (one_more(["s", "=", 2]), RELATION),
-        "relation_type": (one_more(["s", ["=="], 2]), RELATION),
-        "expression": (
-            one_more(["s+", "==", 2]),
-            r"'s\+' is not an expression: expected a word[\s\S]*constraints\[2\]\[0\]",
-        ),
-        "float": (one_more(["s", "==", [2]]), rf"\[2\] {NUMBER}[\s\S]*constraints\[2\]\[2\]"),
-        "no_symbol": (one_more([2, "==", 2]), r"the constraint 2 == 2 has no symbol[\s\S]*constraints\[2\]"),
-        "size": (typed(0, ["f32", ["s*"]]), r"'s\*' is not an expression[\s\S]*type\[1\]\[0\]"),
-        "endless": (typed(0, ["f32", ["s+" * 9999 + "s"]]), NUMBER),
-        "list_size": (typed(0, ["f32", [[]]]), r"\[\] is not a size: expected an integer from 0"),
-        "layout": (typed(0, ["f32", ["s", "t"], "sideways"]), "this PyTorch has no layout 'sideways'"),
-        "number": (typed(3, {"int": [1]}), NUMBER),
-        "float_number": (typed(3, {"float": 1}), r"expected \[dtype, shape\]"),
-        "negative": (typed(0, ["f32", ["0-3"]]), "'0-3' is an integer: expected a JSON number"),
-    },
-)  # fmt: skip
+@each_row("edit, message", {
+    "empty_range": (symbols(s=[8, 2]), r"no value is in the range \[8, 2\][\s\S]*at: .*symbols.s"),
+    "no_pair": (symbols(s=[2]), r"expected a list of two, found \[2\][\s\S]*symbols.s"),
+    "float_end": (symbols(s=[2.5, 8]), r"pair of integers, or null for an open end, found \[2.5, 8\]"),
+    "bool_end": (symbols(s=[True, 8]), "expected a pair of integers, or null for an open end"),
+    "name": (symbols(**{"1s": [2, 8]}), "'1s' cannot be the name of a symbol"),
+    "no_object": (lambda d: d.update(symbols=[]), r"expected an object[\s\S]*symbols"),
+    "undeclared": (lambda d: d["symbols"].pop("s"), r"unknown symbol 's'[\s\S]*at: .*constraints\[0\]"),
+    "no_list": (lambda d: d.update(constraints={}), r"expected a list[\s\S]*constraints"),
+    "short": (one_more(["s", "==="]), rf"{RELATION} \['s', '==='\]"),
+    "relation": (one_more(["s", "=", 2]), RELATION),
+    "relation_type": (one_more(["s", ["=="], 2]), RELATION),
+    "expression": (one_more(["s+", "==", 2]),
+        r"'s\+' is not an expression: expected a word[\s\S]*constraints\[2\]\[0\]"),
+    "float": (one_more(["s", "==", [2]]), rf"\[2\] {NUMBER}[\s\S]*constraints\[2\]\[2\]"),
+    "no_symbol": (one_more([2, "==", 2]), r"the constraint 2 == 2 has no symbol[\s\S]*constraints\[2\]"),
+    "size": (typed(0, ["f32", ["s*"]]), r"'s\*' is not an expression[\s\S]*type\[1\]\[0\]"),
+    "endless": (typed(0, ["f32", ["s+" * 9999 + "s"]]), NUMBER),
+    "list_size": (typed(0, ["f32", [[]]]), r"\[\] is not a size: expected an integer from 0"),
+    "layout": (typed(0, ["f32", ["s", "t"], "sideways"]), "this PyTorch has no layout 'sideways'"),
+    "number": (typed(3, {"int": [1]}), NUMBER),
+    "float_number": (typed(3, {"float": 1}), r"expected \[dtype, shape\]"),
+    "negative": (typed(0, ["f32", ["0-3"]]), "'0-3' is an integer: expected a JSON number"),
+})  # fmt: skip
 def test_a_document_with_damaged_sizes_is_refused(
     edit: Callable[[Any], object], message: str, tmp_path: Path
 ) -> None:
-    save_ir(parse_ir(TEXT), tmp_path / "g.json")
-    document = json.loads((tmp_path / "g.json").read_text())
-    edit(document)
-    (tmp_path / "g.json").write_text(json.dumps(document))
-
     with pytest.raises(SerializationError, match=message):
-        load_ir(tmp_path / "g.json")
+        load_changed(parse_ir(TEXT), edit, tmp_path)

@@ -1,8 +1,5 @@
 """Inputs that overlap in memory, of models that change one of them."""
 
-from __future__ import annotations
-
-import json
 import pickle
 from collections.abc import Callable
 from pathlib import Path
@@ -30,6 +27,7 @@ from npu_ir import (
 from npu_ir.verify.reference import node_values
 from tests.support.corpus.case import Call, Function, Holding, call
 from tests.support.corpus.comparison import assert_same
+from tests.support.documents import load_changed
 from tests.support.rows import each_row
 
 
@@ -123,16 +121,13 @@ def test_inputs_without_data_overlap_as_others_do() -> None:
 BASE = torch.zeros(12)
 
 
-@each_row(
-    "args",
-    {
-        "apart": (torch.zeros(4), torch.zeros(4)),
-        "another offset": (BASE[:4], BASE[3:7]),
-        "the same elements": (BASE[:4], BASE[:4]),
-        "other strides of the first": (BASE[:8:2], BASE[2:6]),
-        "other strides of the second": (BASE[:4], BASE[2:10:2]),
-    },
-)
+@each_row("args", {
+    "apart": (torch.zeros(4), torch.zeros(4)),
+    "another offset": (BASE[:4], BASE[3:7]),
+    "the same elements": (BASE[:4], BASE[:4]),
+    "other strides of the first": (BASE[:8:2], BASE[2:6]),
+    "other strides of the second": (BASE[:4], BASE[2:10:2]),
+})  # fmt: skip
 def test_inputs_that_overlap_otherwise_are_refused(args: tuple[Tensor, Tensor]) -> None:
     graph = extract_ir(Function(shifted), (BASE[:4], BASE[2:6]))
 
@@ -175,26 +170,19 @@ def test_inputs_of_open_sizes_that_overlap_are_refused() -> None:
         extract_ir(Shifted(), (base[:4], base[2:]), dynamic_shapes=({0: size}, {0: size}))
 
 
-@each_row(
-    "number, entry, problem",
-    {
-        "without an offset": (1, ["args_0"], "expected a list of two"),
-        "a broken offset": (1, ["args_0", 2.5], r"expected an integer, found 2\.5"),
-        "no name": (1, [0, 2], "expected a string, found 0"),
-        "an unknown name": (1, ["z", 2], "%args_1 cannot overlap 'z': there is no such input"),
-        "a parameter": (2, ["args_0", 2], "only inputs overlap"),
-    },
-)
+@each_row("number, entry, problem", {
+    "without an offset": (1, ["args_0"], "expected a list of two"),
+    "a broken offset": (1, ["args_0", 2.5], r"expected an integer, found 2\.5"),
+    "no name": (1, [0, 2], "expected a string, found 0"),
+    "an unknown name": (1, ["z", 2], "%args_1 cannot overlap 'z': there is no such input"),
+    "a parameter": (2, ["args_0", 2], "only inputs overlap"),
+})  # fmt: skip
 def test_a_file_states_overlaps_of_inputs(number: int, entry: Any, problem: str, tmp_path: Path) -> None:
     model = Holding(lambda self, a, b: shifted(a, b) * self.scale, scale=nn.Parameter(torch.ones(4)))
-    path = tmp_path / "graph.json"
-    save_ir(extract_ir(model, (BASE[:4], BASE[2:6])), path)
-    document = json.loads(path.read_text())
-    document["arguments"][number]["overlaps"] = entry
-    path.write_text(json.dumps(document))
+    graph = extract_ir(model, (BASE[:4], BASE[2:6]))
 
     with pytest.raises((SerializationError, GraphError), match=problem):
-        load_ir(path)
+        load_changed(graph, lambda document: document["arguments"][number].update(overlaps=entry), tmp_path)
 
 
 def test_a_forward_that_the_model_has_of_its_own_is_kept() -> None:

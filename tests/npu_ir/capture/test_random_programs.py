@@ -1,7 +1,5 @@
 """Random models of open sizes: through text and file, and equal to eager at other sizes."""
 
-from __future__ import annotations
-
 import tempfile
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Models, calls and programs that cannot be captured, and what the errors say."""
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 from collections.abc import Callable
@@ -102,25 +100,17 @@ def in_a_branch(x: Any) -> Any:
 COMPILED_ONCE = torch.compiler.nested_compile_region(lambda y: y.sin() * 2)
 
 
-@each_row(
-    "function, expected",
-    {
-        "profiler": (profiled, "mul.Tensor"),
-        "gradients": (without_gradients, "mul.Tensor sin.default"),
-        "gradients in a branch": (
-            in_a_branch,
-            "sum.default gt.Scalar higher_order.cond mul.Tensor sin.default mul.Tensor",
-        ),
-        "metadata": (lambda x: x.to(torch.float64) + 1, "to.dtype add.Tensor"),
-        "a checkpoint": (
-            lambda x: checkpoint(lambda y: y.sin() * 2, x, use_reentrant=False) + 1,
-            "sin.default mul.Tensor add.Tensor",
-        ),
-        "a region compiled once": (
-            lambda x: COMPILED_ONCE(COMPILED_ONCE(x)), "sin.default mul.Tensor sin.default mul.Tensor"
-        ),
-    },
-)  # fmt: skip
+@each_row("function, expected", {
+    "profiler": (profiled, "mul.Tensor"),
+    "gradients": (without_gradients, "mul.Tensor sin.default"),
+    "gradients in a branch": (in_a_branch,
+        "sum.default gt.Scalar higher_order.cond mul.Tensor sin.default mul.Tensor"),
+    "metadata": (lambda x: x.to(torch.float64) + 1, "to.dtype add.Tensor"),
+    "a checkpoint": (lambda x: checkpoint(lambda y: y.sin() * 2, x, use_reentrant=False) + 1,
+        "sin.default mul.Tensor add.Tensor"),
+    "a region compiled once": (lambda x: COMPILED_ONCE(COMPILED_ONCE(x)),
+        "sin.default mul.Tensor sin.default mul.Tensor"),
+})  # fmt: skip
 def test_special_calls_are_dropped_or_what_is_in_them(function: Callable[..., Any], expected: str) -> None:
     x = randn(3, requires_grad=True)
 
@@ -138,9 +128,6 @@ def test_a_range_that_is_dropped_is_still_checked() -> None:
     assert str(graph.symbols["u0"]) == "[0, 8]"
     with pytest.raises(ExecutionError, match=r"Runtime assertion failed for expression u0 <= 8"):
         execute_ir(graph, (tensor([9]),))
-
-
-# Refused
 
 
 def fx_node() -> torch.fx.Node:

@@ -1,7 +1,5 @@
 """Branches that torch.export takes by sizes: a graph runs only where it is the branch that eager takes."""
 
-from __future__ import annotations
-
 import io
 import itertools
 from collections.abc import Callable
@@ -80,9 +78,8 @@ BRANCHES = [
     pytest.param(lambda n: (n > 4) & (n < 9), 6, [], id="both, which is a range"),
     pytest.param(one_of, 11, ["s0 > 9"], id="the one that held"),
     pytest.param(one_of, 6, ["s0 >= 4", "s0 <= 9"], id="neither"),
-    pytest.param(
-        lambda n: torch.sym_not((n < 2) | (n == 5)), 3, ["s0 >= 2", "s0 != 5"], id="not one of both"
-    ),
+    pytest.param(lambda n: torch.sym_not((n < 2) | (n == 5)), 3, ["s0 >= 2", "s0 != 5"],
+        id="not one of both"),
 ]  # fmt: skip
 
 
@@ -120,9 +117,6 @@ def test_of_a_choice_between_two_inputs_the_one_that_held_is_required() -> None:
         execute_ir(graph, (ones(3, 4), ones(3, 4)))
 
 
-# After torch.export.save and torch.export.load
-
-
 LOADABLE = [(case.values[0], case.values[1]) for case in BRANCHES if case.id != "the one that held"]
 
 
@@ -149,9 +143,6 @@ def test_of_a_loaded_program_nobody_knows_which_of_two_relations_held() -> None:
         r"9 or .*\n  fix: decide by a comparison of sizes, or by torch.cond",
     ):
         convert_exported_program(loaded)
-
-
-# A batch of one
 
 
 def is_one(n: Any) -> Any:

@@ -1,7 +1,5 @@
 """Writes in place: replaced directly, decomposed, or traced again."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -47,33 +45,18 @@ def norm_tensors(dtype: torch.dtype = torch.float32) -> list[torch.Tensor]:
     ]
 
 
-@each_row(
-    "function, tensors",
-    {
-        "composite": (lambda x, y: torch.linalg.inv(x, out=y), [torch.eye(3) * 2, torch.ones(3, 3)]),
-        "composite whose write was lost": (
-            lambda x, y: torch.linalg.matrix_rank(x, hermitian=True, out=y),
-            [torch.eye(3), torch.tensor(9)],
-        ),
-        "composite with two results": (
-            lambda x, y, z: torch.linalg.lu_factor(x, out=(y, z)),
-            [torch.randn(3, 3), torch.ones(3, 3), torch.ones(3, dtype=torch.int32)],
-        ),
-        "overloads by type": (
-            lambda x, y: torch.linalg.matrix_norm(x, ord="nuc", out=y),
-            [torch.eye(3), torch.tensor(0.0)],
-        ),
-        "arguments in another order": (lambda x: x.polygamma_(2), [torch.rand(4) + 1]),
-        "hidden write to running statistics": (
-            norm_into(torch.ops.aten.native_batch_norm.out),
-            norm_tensors(),
-        ),
-        "running statistics and out=": (
-            norm_into(torch.ops.aten._native_batch_norm_legit.out),
-            norm_tensors(),
-        ),
-    },
-)
+@each_row("function, tensors", {
+    "composite": (lambda x, y: torch.linalg.inv(x, out=y), [torch.eye(3) * 2, torch.ones(3, 3)]),
+    "composite whose write was lost": (lambda x, y: torch.linalg.matrix_rank(x, hermitian=True, out=y),
+        [torch.eye(3), torch.tensor(9)]),
+    "composite with two results": (lambda x, y, z: torch.linalg.lu_factor(x, out=(y, z)),
+        [torch.randn(3, 3), torch.ones(3, 3), torch.ones(3, dtype=torch.int32)]),
+    "overloads by type": (lambda x, y: torch.linalg.matrix_norm(x, ord="nuc", out=y),
+        [torch.eye(3), torch.tensor(0.0)]),
+    "arguments in another order": (lambda x: x.polygamma_(2), [torch.rand(4) + 1]),
+    "hidden write to running statistics": (norm_into(torch.ops.aten.native_batch_norm.out), norm_tensors()),
+    "running statistics and out=": (norm_into(torch.ops.aten._native_batch_norm_legit.out), norm_tensors()),
+})  # fmt: skip
 def test_what_an_op_writes_into_its_inputs_is_an_update(
     function: Callable[..., Any], tensors: list[torch.Tensor]
 ) -> None:
@@ -223,20 +206,17 @@ NORM = {"norm.running_mean", "norm.running_var", "norm.num_batches_tracked"}
 FUNCTIONAL = "aten._native_batch_norm_legit_functional.default"
 
 
-@each_row(
-    "function, training, updated, op",
-    {
-        "statistics": (lambda s, x: s.norm(x), True, NORM, FUNCTIONAL),
-        "without weights": (lambda s, x: s.plain_norm(x), True, {f"plain_{n}" for n in NORM}, FUNCTIONAL),
-        "statistics in eval mode": (lambda s, x: s.norm(x), False, set(), "aten.batch_norm.default"),
-        "a static cache": (write_a_cache, False, {"cache"}, "aten.index_copy.default"),
-        "a whole buffer": (write_all, False, {"cache"}, "aten.copy.default"),
-        "an input": (add_to_input, False, {"args_0"}, "aten.mul.Tensor"),
-        "an input that is returned": (lambda s, x: x.add_(1), False, {"args_0"}, "aten.add.Tensor"),
-        "a dropout": (lambda s, x: s.drop(torch.relu_(x * 2)), False, set(), "aten.dropout.default"),
-        "a dropout in training": (lambda s, x: s.drop(x * 2), True, set(), "aten.dropout.default"),
-    },
-)  # fmt: skip
+@each_row("function, training, updated, op", {
+    "statistics": (lambda s, x: s.norm(x), True, NORM, FUNCTIONAL),
+    "without weights": (lambda s, x: s.plain_norm(x), True, {f"plain_{n}" for n in NORM}, FUNCTIONAL),
+    "statistics in eval mode": (lambda s, x: s.norm(x), False, set(), "aten.batch_norm.default"),
+    "a static cache": (write_a_cache, False, {"cache"}, "aten.index_copy.default"),
+    "a whole buffer": (write_all, False, {"cache"}, "aten.copy.default"),
+    "an input": (add_to_input, False, {"args_0"}, "aten.mul.Tensor"),
+    "an input that is returned": (lambda s, x: x.add_(1), False, {"args_0"}, "aten.add.Tensor"),
+    "a dropout": (lambda s, x: s.drop(torch.relu_(x * 2)), False, set(), "aten.dropout.default"),
+    "a dropout in training": (lambda s, x: s.drop(x * 2), True, set(), "aten.dropout.default"),
+})  # fmt: skip
 def test_these_writes_are_replaced_without_another_trace(
     function: Callable[..., Any], training: bool, updated: set[str], op: str, traces: list[str]
 ) -> None:

@@ -1,7 +1,5 @@
 """Commands, run in a folder that holds the models of the test file."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import shlex

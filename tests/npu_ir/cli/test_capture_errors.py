@@ -1,7 +1,5 @@
 """Errors of ``npu extract`` on models that cannot be captured, and on inputs that do not fit."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Output, files and exit code of each ``npu`` command."""
 
-from __future__ import annotations
-
 import io
 import json
 import os
@@ -155,8 +153,7 @@ def test_run_saves_results_of_any_kind_as_pt(npu: Command, tmp_path: Path) -> No
 def test_run_gives_the_same_for_the_same_seed(npu: Command, tmp_path: Path) -> None:
     def run(seeds: str) -> torch.Tensor:
         npu(f"run net.json {seeds} --output", str(tmp_path / "result.pt"))
-        result: torch.Tensor = torch.load(tmp_path / "result.pt")["result['mean']"]
-        return result
+        return torch.load(tmp_path / "result.pt")["result['mean']"]
 
     first = run("--random-weights 1 --seed 5")
 

@@ -1,7 +1,5 @@
 """Shell completions: commands, options, files, and the names that options take."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from pathlib import Path
@@ -38,7 +36,6 @@ NAMES = [
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Holds the script for each shell."""
     return tmp_path_factory.mktemp("completions")
 
 

@@ -1,7 +1,5 @@
 """Tensors outside the ``state_dict`` on the command line; ``npu run`` and ``npu info`` of large graphs."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 

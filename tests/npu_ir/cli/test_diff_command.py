@@ -1,7 +1,5 @@
 """Output, files and exit code of ``npu diff``."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """``npu doctor``: what works, what does not and why; what is broken fails it."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from importlib import metadata

@@ -1,7 +1,5 @@
 """Sizes that a graph leaves open, on the command line: said, shown, given, chosen and fixed."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -132,9 +130,6 @@ def test_specialize_saves_the_graph_for_fixed_sizes(npu: Command) -> None:
     assert load_ir("static.json") == load_ir("net.json").specialize({"batch": 8, "s0": 4})
 
 
-# Options
-
-
 @each_row("texts, message", [
     (["x"], "--dynamic x: this names no sizes\n  fix: write NAME:AXIS=SYMBOL"),
     (["x:batch"], "'batch' is not AXIS=SYMBOL\n  fix: axes are counted from 0"),
@@ -203,9 +198,6 @@ def test_dynamic_sizes_of_what_is_not_there_are_refused(
 ) -> None:
     with pytest.raises(UsageError, match=message):
         dynamic_shapes(parse_dynamic(texts), Any3(), (F32, {"k": F32}), arguments)
-
-
-# Arguments
 
 
 def make(type: TensorType) -> torch.Tensor:

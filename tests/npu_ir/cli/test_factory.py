@@ -1,7 +1,5 @@
 """Models from ``MODULE:FACTORY``, and its errors."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Callable

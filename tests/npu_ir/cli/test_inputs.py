@@ -1,7 +1,5 @@
 """Values of ``--input``, and their position in a call."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

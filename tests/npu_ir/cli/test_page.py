@@ -1,7 +1,5 @@
 """The page on the command line is true: its examples run, and it names every command and option."""
 
-from __future__ import annotations
-
 import doctest
 import re
 import shlex
@@ -42,13 +40,11 @@ def commands() -> Commands:
 
 
 def our_commands() -> set[str]:
-    """Return the commands of our own distributions."""
     ours = re.compile(rf"npu-ir|.* \((?:{'|'.join(OWN)}) \S+\)")
     return {name for name, origin in commands()._origins.items() if ours.fullmatch(origin)}
 
 
 def examples() -> Iterator[tuple[str, str]]:
-    """Yield each command of the page and what it prints there."""
     for block in blocks("console"):
         yield from COMMAND.findall(block)
 

@@ -1,7 +1,5 @@
 """The frame of the command line: help, exit codes, plugin commands, completions."""
 
-from __future__ import annotations
-
 import json
 import os
 import platform
@@ -168,9 +166,6 @@ def test_a_folder_without_permission_is_refused_before_any_work(
     assert "may not be written to\n  fix: give another place" in npu(
         "extract nothing.py:make -o net.json", code=2
     )
-
-
-# Plugins
 
 
 def fail(error: BaseException) -> Callable[..., Any]:

@@ -1,7 +1,5 @@
 """Progress of a command on a terminal, and its removal."""
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import fcntl

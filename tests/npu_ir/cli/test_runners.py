@@ -1,7 +1,5 @@
 """Runners of the commands: the interpreter, or one of a plugin."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable
 from typing import Any
@@ -33,7 +31,6 @@ class Doubling(Interpreter):
 
 @pytest.fixture
 def runners(monkeypatch: pytest.MonkeyPatch) -> Runners:
-    """The runners of plugins; none at first."""
     found: Runners = {}
     installed = dataclasses.replace(plugin_manager.get_plugins(), runners=found)
     monkeypatch.setattr(plugin_manager, "get_plugins", lambda: installed)

@@ -1,7 +1,5 @@
 """Tables on a terminal: they fit it, no word is broken, and every number is whole."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import re
@@ -31,7 +29,6 @@ class Screen(io.StringIO):
 
 @contextlib.contextmanager
 def on_screen(width: int, monkeypatch: pytest.MonkeyPatch, *, rich: bool) -> Iterator[list[str]]:
-    """Yield what gets the lines that are printed on a terminal of this width."""
     if rich:
         pytest.importorskip("rich")
     else:
@@ -46,7 +43,6 @@ def on_screen(width: int, monkeypatch: pytest.MonkeyPatch, *, rich: bool) -> Ite
 def printed(
     width: int, monkeypatch: pytest.MonkeyPatch, *, rich: bool, columns: tuple[str, ...], rows: list
 ) -> list[str]:
-    """Return the lines of a table on a terminal of this width."""
     with on_screen(width, monkeypatch, rich=rich) as lines:
         print_table(columns, rows)
     return lines

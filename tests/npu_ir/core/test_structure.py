@@ -1,7 +1,5 @@
 """Structures: every pytree taken apart and put together again, as plain data."""
 
-from __future__ import annotations
-
 import collections
 import dataclasses
 import enum
@@ -46,7 +44,7 @@ def same_tree(left: Any, right: Any) -> bool:
     return type(left) is type(right) and repr(left) == repr(right)
 
 
-TREES = [
+@each_row("tree", [
     pytest.param(1, id="leaf"),
     pytest.param((), id="empty"),
     pytest.param((1, [2, {}], None), id="nested"),
@@ -60,10 +58,7 @@ TREES = [
     pytest.param(Outer.Inner(3), id="nested_class"),
     pytest.param(DataPair(1, [2]), id="dataclass"),
     pytest.param(torch.return_types.max((torch.ones(1), torch.ones(1))), id="return_type"),
-]
-
-
-@each_row("tree", TREES)
+])  # fmt: skip
 def test_a_tree_comes_back_in_the_same_containers(tree: Any) -> None:
     graph = Graph()
 
@@ -117,25 +112,19 @@ def test_paths_of_leaves_are_written_like_python() -> None:
     ]
 
 
-@each_row(
-    "left, right",
-    {
-        "kind": ((1,), [1]),
-        "count": ((1,), (1, 2)),
-        "key": ({"a": 1}, {"b": 1}),
-        "key_type": ({1: 1}, {True: 1}),
-        "order": ({"a": 1, "b": 2}, {"b": 2, "a": 1}),
-        "namedtuple": (Point(1, 2), (1, 2)),
-        "nesting": (((1,), ()), ((), (1,))),
-    },
-)
+@each_row("left, right", {
+    "kind": ((1,), [1]),
+    "count": ((1,), (1, 2)),
+    "key": ({"a": 1}, {"b": 1}),
+    "key_type": ({1: 1}, {True: 1}),
+    "order": ({"a": 1, "b": 2}, {"b": 2, "a": 1}),
+    "namedtuple": (Point(1, 2), (1, 2)),
+    "nesting": (((1,), ()), ((), (1,))),
+})  # fmt: skip
 def test_structures_of_different_trees_differ(left: Any, right: Any) -> None:
     assert flatten(left)[1] != flatten(right)[1]
     assert flatten(left)[1] == flatten(left)[1]
     assert hash(flatten(left)[1]) == hash(flatten(left)[1])
-
-
-# What cannot be written down
 
 
 class Plain:
@@ -149,20 +138,13 @@ class WithObjectContext:
 _pytree.register_pytree_node(WithObjectContext, lambda _: ([], object()), lambda _, __: WithObjectContext())
 
 
-@each_row(
-    "tree, message",
-    {
-        "key": ({Plain(): 1}, "is not plain data"),
-        "default": (
-            collections.defaultdict(Plain),
-            r"a defaultdict whose default is .*Plain.* cannot be written down[\s\S]*use a dict, or",
-        ),
-        "context": (
-            WithObjectContext(),
-            r"the pytree context of .*WithObjectContext is not plain data[\s\S]*to_dumpable_context",
-        ),
-    },
-)
+@each_row("tree, message", {
+    "key": ({Plain(): 1}, "is not plain data"),
+    "default": (collections.defaultdict(Plain),
+        r"a defaultdict whose default is .*Plain.* cannot be written down[\s\S]*use a dict, or"),
+    "context": (WithObjectContext(),
+        r"the pytree context of .*WithObjectContext is not plain data[\s\S]*to_dumpable_context"),
+})  # fmt: skip
 def test_a_container_that_cannot_be_written_down_is_refused(tree: Any, message: str) -> None:
     with pytest.raises(GraphError, match=message):
         flatten(tree)
@@ -175,15 +157,12 @@ def nested(depth: int, wrap: Callable[[Any], Any]) -> Any:
     return tree
 
 
-@each_row(
-    "wrap",
-    [
-        lambda tree: [tree],
-        lambda tree: (tree,),
-        lambda tree: {"a": tree},
-        lambda tree: Point(tree, tree and None),
-    ],
-)
+@each_row("wrap", [
+    lambda tree: [tree],
+    lambda tree: (tree,),
+    lambda tree: {"a": tree},
+    lambda tree: Point(tree, tree and None),
+])  # fmt: skip
 def test_containers_may_nest_100_deep(wrap: Callable[[Any], Any]) -> None:
     tree = nested(MAX_DEPTH, wrap)
     graph = Graph()
@@ -211,39 +190,27 @@ def test_deeper_containers_are_refused() -> None:
         Graph().set_results(structure, [1])
 
 
-# What a structure may be
-
-
-@each_row(
-    "structure, problem",
-    {
-        "leaf_with_parts": (Structure(LEAF, None, (LEAF_STRUCTURE,)), "a leaf is not a container"),
-        "leaf_with_context": (Structure(LEAF, 1), "a leaf is not a container"),
-        "tuple": (Structure("tuple", 1), "a tuple has no context"),
-        "size": (Structure("torch.Size", []), "a torch.Size has no context"),
-        "keys": (Structure("dict", ["a"]), "expected a list of 0 keys"),
-        "no_keys": (Structure("dict", None), "expected a list of 0 keys"),
-        "equal_keys": (Structure("dict", ["a", "a"], (LEAF_STRUCTURE,) * 2), "two keys of a dict are equal"),
-        "equal_numbers": (Structure("dict", [1, 1.0], (LEAF_STRUCTURE,) * 2), "two keys of a dict are equal"),
-        "ordered_dict": (Structure("collections.OrderedDict", 3), "expected a list of 0 keys"),
-        "default": (Structure("defaultdict", ["bytes", []]), "expected the name of the default and the keys"),
-        "default_list": (
-            Structure("defaultdict", [["list"], []]),
-            "expected the name of the default and the keys",
-        ),
-        "default_keys": (Structure("defaultdict", ["list", ["a"]]), "expected a list of 0 keys"),
-        "namedtuple": (Structure("namedtuple", None), "expected the name of the type and its fields"),
-        "fields": (
-            Structure("namedtuple", ["T", [1]], (LEAF_STRUCTURE,)),
-            "the fields of a named tuple are identifiers",
-        ),
-        "equal_fields": (
-            Structure("namedtuple", ["T", ["a", "a"]], (LEAF_STRUCTURE,) * 2),
-            "two keys of a dict are equal",
-        ),
-        "inner": (Structure("list", None, (Structure("dict", 1),)), "expected a list of 0 keys"),
-    },
-)
+@each_row("structure, problem", {
+    "leaf_with_parts": (Structure(LEAF, None, (LEAF_STRUCTURE,)), "a leaf is not a container"),
+    "leaf_with_context": (Structure(LEAF, 1), "a leaf is not a container"),
+    "tuple": (Structure("tuple", 1), "a tuple has no context"),
+    "size": (Structure("torch.Size", []), "a torch.Size has no context"),
+    "keys": (Structure("dict", ["a"]), "expected a list of 0 keys"),
+    "no_keys": (Structure("dict", None), "expected a list of 0 keys"),
+    "equal_keys": (Structure("dict", ["a", "a"], (LEAF_STRUCTURE,) * 2), "two keys of a dict are equal"),
+    "equal_numbers": (Structure("dict", [1, 1.0], (LEAF_STRUCTURE,) * 2), "two keys of a dict are equal"),
+    "ordered_dict": (Structure("collections.OrderedDict", 3), "expected a list of 0 keys"),
+    "default": (Structure("defaultdict", ["bytes", []]), "expected the name of the default and the keys"),
+    "default_list": (Structure("defaultdict", [["list"], []]),
+        "expected the name of the default and the keys"),
+    "default_keys": (Structure("defaultdict", ["list", ["a"]]), "expected a list of 0 keys"),
+    "namedtuple": (Structure("namedtuple", None), "expected the name of the type and its fields"),
+    "fields": (Structure("namedtuple", ["T", [1]], (LEAF_STRUCTURE,)),
+        "the fields of a named tuple are identifiers"),
+    "equal_fields": (Structure("namedtuple", ["T", ["a", "a"]], (LEAF_STRUCTURE,) * 2),
+        "two keys of a dict are equal"),
+    "inner": (Structure("list", None, (Structure("dict", 1),)), "expected a list of 0 keys"),
+})  # fmt: skip
 def test_a_structure_that_no_tree_has_is_refused(structure: Structure, problem: str) -> None:
     assert structure_problem(structure) == problem
     with pytest.raises(GraphError, match=problem):
@@ -266,9 +233,6 @@ def test_a_call_is_a_tuple_of_arguments_and_a_dict_of_keyword_arguments(tree: An
     assert call_problem(flatten(((1, [2]), {"a": 3}))[1]) is None
 
 
-# Putting together
-
-
 def test_a_type_that_is_not_registered_cannot_be_made() -> None:
     with pytest.raises(
         ExecutionError,
@@ -280,15 +244,12 @@ def test_a_type_that_is_not_registered_cannot_be_made() -> None:
         unflatten(Structure("nowhere.Thing", None, ()), [])
 
 
-@each_row(
-    "structure",
-    {
-        "keyword_field": Structure("namedtuple", ["m.T", ["class"]], (LEAF_STRUCTURE,)),
-        "private_field": Structure("namedtuple", ["m.T", ["_x"]], (LEAF_STRUCTURE,)),
-        "size_of_text": Structure("torch.Size", None, (LEAF_STRUCTURE,)),
-        "context": Structure("collections.deque", "many", (LEAF_STRUCTURE,)),
-    },
-)
+@each_row("structure", {
+    "keyword_field": Structure("namedtuple", ["m.T", ["class"]], (LEAF_STRUCTURE,)),
+    "private_field": Structure("namedtuple", ["m.T", ["_x"]], (LEAF_STRUCTURE,)),
+    "size_of_text": Structure("torch.Size", None, (LEAF_STRUCTURE,)),
+    "context": Structure("collections.deque", "many", (LEAF_STRUCTURE,)),
+})  # fmt: skip
 def test_a_container_that_cannot_be_made_of_its_parts_is_named(structure: Structure) -> None:
     kind = structure.kind if structure.kind != "namedtuple" else "m.T"
     with pytest.raises(ExecutionError, match=rf"a {kind}.* cannot be built from \['x'\]"):
@@ -317,34 +278,20 @@ def test_a_namedtuple_with_other_fields_than_the_loaded_one_is_made_anew() -> No
     assert (made.a, made.b) == (1, 2)
 
 
-# Arguments that do not fit
-
-
-@each_row(
-    "expected, given, message, where",
-    {
-        "count": ((1, 2), (1,), "expected a tuple of 2, got a tuple of 1", "x"),
-        "kind": ((1, [2]), (1, (2,)), "expected a list of 1, got a tuple of 1", r"x\[1\]"),
-        "leaf": ({"a": 1}, 5, r"expected a dict with keys \['a'\], got one value", "x"),
-        "inner": ({"a": [1]}, {"a": 1}, "expected a list of 1, got one value", r"x\['a'\]"),
-        "keys": ({"a": 1, "b": 2}, {"a": 1, "c": 2}, r"expected keys \['a', 'b'\], got \['a', 'c'\]", "x"),
-        "strange_key": ({"a": 1}, {Plain(): 1}, "is not plain data", "x"),
-        "namedtuple": (Point(1, 2), (1, 2), r"a .*\.Point with fields \['x', 'y'\], got a tuple of 2", "x"),
-        "ordered_dict": (
-            collections.OrderedDict(a=1, b=2),
-            collections.OrderedDict(b=1, a=2),
-            r"with keys \['a', 'b'\], got .* with keys \['b', 'a'\]",
-            "x",
-        ),
-        "defaultdict": (
-            collections.defaultdict(int, a=1),
-            collections.defaultdict(list, a=1),
-            r"a defaultdict of int with keys \['a'\], got a defaultdict of list",
-            "x",
-        ),
-        "registered": (PairList(1, 2), PairList(1), "a .*PairList of 2, got a .*PairList of 1", "x"),
-    },
-)
+@each_row("expected, given, message, where", {
+    "count": ((1, 2), (1,), "expected a tuple of 2, got a tuple of 1", "x"),
+    "kind": ((1, [2]), (1, (2,)), "expected a list of 1, got a tuple of 1", r"x\[1\]"),
+    "leaf": ({"a": 1}, 5, r"expected a dict with keys \['a'\], got one value", "x"),
+    "inner": ({"a": [1]}, {"a": 1}, "expected a list of 1, got one value", r"x\['a'\]"),
+    "keys": ({"a": 1, "b": 2}, {"a": 1, "c": 2}, r"expected keys \['a', 'b'\], got \['a', 'c'\]", "x"),
+    "strange_key": ({"a": 1}, {Plain(): 1}, "is not plain data", "x"),
+    "namedtuple": (Point(1, 2), (1, 2), r"a .*\.Point with fields \['x', 'y'\], got a tuple of 2", "x"),
+    "ordered_dict": (collections.OrderedDict(a=1, b=2), collections.OrderedDict(b=1, a=2),
+        r"with keys \['a', 'b'\], got .* with keys \['b', 'a'\]", "x"),
+    "defaultdict": (collections.defaultdict(int, a=1), collections.defaultdict(list, a=1),
+        r"a defaultdict of int with keys \['a'\], got a defaultdict of list", "x"),
+    "registered": (PairList(1, 2), PairList(1), "a .*PairList of 2, got a .*PairList of 1", "x"),
+})  # fmt: skip
 def test_a_tree_that_nests_otherwise_is_refused_with_the_place(
     expected: Any, given: Any, message: str, where: str
 ) -> None:

@@ -1,7 +1,5 @@
 """Types and memory of values."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np
@@ -41,9 +39,6 @@ from tests.support.rows import each_row
 # Types: dtype names, strides, memory formats, and what a Python object's type is.
 
 
-# dtypes
-
-
 @pytest.mark.smoke
 def test_every_dtype_has_a_short_and_a_long_name_of_its_own() -> None:
     for dtype in DTYPES:
@@ -58,22 +53,16 @@ def test_an_unknown_dtype_is_refused_with_the_known_ones() -> None:
         parse_dtype("f31")
 
 
-# Strides
-
-
-@each_row(
-    "shape, memory_format",
-    {
-        "scalar": ((), torch.contiguous_format),
-        "3d": ((2, 3, 4), torch.contiguous_format),
-        "empty": ((2, 0, 4), torch.contiguous_format),
-        "ones": ((1, 1), torch.contiguous_format),
-        "channels_last": ((2, 3, 4, 5), torch.channels_last),
-        "channels_last_3d": ((2, 3, 4, 5, 6), torch.channels_last_3d),
-        "empty channels_last": ((0, 3, 0, 5), torch.channels_last),
-        "ones in channels_last": ((1, 1, 1, 1), torch.channels_last),
-    },
-)
+@each_row("shape, memory_format", {
+    "scalar": ((), torch.contiguous_format),
+    "3d": ((2, 3, 4), torch.contiguous_format),
+    "empty": ((2, 0, 4), torch.contiguous_format),
+    "ones": ((1, 1), torch.contiguous_format),
+    "channels_last": ((2, 3, 4, 5), torch.channels_last),
+    "channels_last_3d": ((2, 3, 4, 5, 6), torch.channels_last_3d),
+    "empty channels_last": ((0, 3, 0, 5), torch.channels_last),
+    "ones in channels_last": ((1, 1, 1, 1), torch.channels_last),
+})  # fmt: skip
 def test_strides_are_those_of_a_new_tensor(
     shape: tuple[int, ...], memory_format: torch.memory_format
 ) -> None:
@@ -84,14 +73,11 @@ def test_strides_are_those_of_a_new_tensor(
         assert contiguous_strides(shape) == strides
 
 
-@each_row(
-    "shape, memory_format",
-    {
-        "rank": ((2, 3), torch.channels_last),
-        "rank_3d": ((2, 3, 4, 5), torch.channels_last_3d),
-        "preserve": ((2, 3), torch.preserve_format),
-    },
-)
+@each_row("shape, memory_format", {
+    "rank": ((2, 3), torch.channels_last),
+    "rank_3d": ((2, 3, 4, 5), torch.channels_last_3d),
+    "preserve": ((2, 3), torch.preserve_format),
+})  # fmt: skip
 def test_a_shape_without_strides_in_a_memory_format_is_refused(
     shape: tuple[int, ...], memory_format: torch.memory_format
 ) -> None:
@@ -99,24 +85,16 @@ def test_a_shape_without_strides_in_a_memory_format_is_refused(
         memory_format_strides(shape, memory_format)
 
 
-# Tensor types
-
-
-@each_row(
-    "tensor, text",
-    {
-        "scalar": (torch.empty(()), "f32[]"),
-        "contiguous": (torch.empty(2, 3), "f32[2, 3]"),
-        "transposed": (torch.empty(2, 3).t(), "f32[3, 2]@[1, 3]"),
-        "expanded": (torch.empty(1).expand(4), "f32[4]@[0]"),
-        "channels_last": (
-            torch.empty(2, 3, 4, 5, memory_format=torch.channels_last),
-            "f32[2, 3, 4, 5]@channels_last",
-        ),
-        "empty_is_contiguous": (torch.empty(0, 3).t(), "f32[3, 0]"),
-        "meta": (torch.empty(2, 3, device="meta", dtype=torch.bfloat16), "bf16[2, 3]"),
-    },
-)
+@each_row("tensor, text", {
+    "scalar": (torch.empty(()), "f32[]"),
+    "contiguous": (torch.empty(2, 3), "f32[2, 3]"),
+    "transposed": (torch.empty(2, 3).t(), "f32[3, 2]@[1, 3]"),
+    "expanded": (torch.empty(1).expand(4), "f32[4]@[0]"),
+    "channels_last": (torch.empty(2, 3, 4, 5, memory_format=torch.channels_last),
+        "f32[2, 3, 4, 5]@channels_last"),
+    "empty_is_contiguous": (torch.empty(0, 3).t(), "f32[3, 0]"),
+    "meta": (torch.empty(2, 3, device="meta", dtype=torch.bfloat16), "bf16[2, 3]"),
+})  # fmt: skip
 def test_the_type_of_a_tensor_prints_as_dtype_shape_and_strides(tensor: torch.Tensor, text: str) -> None:
     assert str(TensorType.of(tensor)) == text
     assert parse_type(text) == TensorType.of(tensor)
@@ -142,9 +120,6 @@ def test_a_type_knows_its_size_and_memory_format() -> None:
     assert TensorType((2, 3), torch.float32, (1, 2)).memory_format is None
 
 
-# What has a type
-
-
 def test_types_that_differ_in_strides_only_have_the_same_shape_and_dtype() -> None:
     type = TensorType((2, 3), torch.float32)
 
@@ -166,22 +141,19 @@ def test_anything_else_has_no_type(value: object) -> None:
         type_of(value)
 
 
-@each_row(
-    "text, message",
-    {
-        "no_shape": ("f32", "'f32' is not a type"),
-        "scalar_with_shape": ("float[2]", "unknown dtype 'float'"),
-        "open": ("f32[2", "expected ',', got the end of the text"),
-        "more": ("f32[2] f32", "expected the end of the text, got 'f32'"),
-        "negative": ("f32[-1]", r"expected an integer from 0 to 2\*\*63 - 1, got -1"),
-        "huge": ("f32[9223372036854775808]", "expected an integer from 0"),
-        "float": ("f32[1.0]", "expected an integer from 0"),
-        "open_strides": ("f32[2]@[", "expected a word, got the end of the text"),
-        "format": ("f32[2]@sideways", "'sideways' is not a memory format"),
-        "rank": ("f32[2]@channels_last", r"a tensor of shape \[2\] has no strides in torch.channels_last"),
-        "no_dtype": ("[2]", r"expected a word, got '\['"),
-    },
-)
+@each_row("text, message", {
+    "no_shape": ("f32", "'f32' is not a type"),
+    "scalar_with_shape": ("float[2]", "unknown dtype 'float'"),
+    "open": ("f32[2", "expected ',', got the end of the text"),
+    "more": ("f32[2] f32", "expected the end of the text, got 'f32'"),
+    "negative": ("f32[-1]", r"expected an integer from 0 to 2\*\*63 - 1, got -1"),
+    "huge": ("f32[9223372036854775808]", "expected an integer from 0"),
+    "float": ("f32[1.0]", "expected an integer from 0"),
+    "open_strides": ("f32[2]@[", "expected a word, got the end of the text"),
+    "format": ("f32[2]@sideways", "'sideways' is not a memory format"),
+    "rank": ("f32[2]@channels_last", r"a tensor of shape \[2\] has no strides in torch.channels_last"),
+    "no_dtype": ("[2]", r"expected a word, got '\['"),
+})  # fmt: skip
 def test_text_that_is_no_type_is_refused_with_line_and_column(text: str, message: str) -> None:
     with pytest.raises(ParseError, match=rf"{message}.*\n  at: line 1, column \d+"):
         parse_type(text)
@@ -273,15 +245,12 @@ def test_without_data_there_is_no_address(item: Tensor) -> None:
     assert shares_memory(item, item)
 
 
-@each_row(
-    "left, right, expected",
-    {
-        "adjacent": ((0, 4), (4, 8), False),
-        "one byte": ((0, 5), (4, 8), True),
-        "nested": ((0, 8), (2, 4), True),
-        "empty": ((0, 0), (0, 8), False),
-    },
-)
+@each_row("left, right, expected", {
+    "adjacent": ((0, 4), (4, 8), False),
+    "one byte": ((0, 5), (4, 8), True),
+    "nested": ((0, 8), (2, 4), True),
+    "empty": ((0, 0), (0, 8), False),
+})  # fmt: skip
 def test_ranges_overlap_in_common_bytes(
     left: tuple[int, int], right: tuple[int, int], expected: bool
 ) -> None:

@@ -1,7 +1,5 @@
 """Differences of two graphs by `diff_ir`."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import random

@@ -1,7 +1,5 @@
 """Checking what was edited since the last check finds what a check of the whole graph finds."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 
@@ -51,34 +49,19 @@ def _impure_prologue(graph: Graph) -> None:
 OPEN = TensorType((symbol("n"),), torch.float32)
 
 
-@each_row(
-    "edit, message",
-    {
-        "argument": (_unknown_argument, "has no argument 'nonsense'"),
-        "order": (
-            lambda g: g.set_input(g.node("a"), 0, g.value("s")),
-            "node 'a' reads %s before it is produced",
-        ),
-        "order by replacing": (
-            lambda g: g.replace_all_uses(g.inputs[0], g.value("s")),
-            "node 'a' reads %s before",
-        ),
-        "missing argument": (
-            lambda g: g.insert("aten.add.Tensor", [g.value("a")], types=F32, operands=["self"]),
-            "needs its argument 'other'",
-        ),
-        "symbol": (
-            lambda g: g.insert("aten.relu.default", [g.value("a")], types=OPEN, operands=["self"]),
-            "no symbol n is declared",
-        ),
-        "prologue": (_impure_prologue, "'dropout' is in the prologue, but"),
-        "call": (
-            lambda g: (g.set_call(g.inputs), g.add_input("more", F32)),
-            "the call must use every input",
-        ),
-        "weight": (lambda g: (g.add_symbol("n"), g.add_parameter("open", OPEN)), "its sizes are integers"),
-    },
-)
+@each_row("edit, message", {
+    "argument": (_unknown_argument, "has no argument 'nonsense'"),
+    "order": (lambda g: g.set_input(g.node("a"), 0, g.value("s")), "node 'a' reads %s before it is produced"),
+    "order by replacing": (lambda g: g.replace_all_uses(g.inputs[0], g.value("s")),
+        "node 'a' reads %s before"),
+    "missing argument": (lambda g: g.insert("aten.add.Tensor", [g.value("a")], types=F32, operands=["self"]),
+        "needs its argument 'other'"),
+    "symbol": (lambda g: g.insert("aten.relu.default", [g.value("a")], types=OPEN, operands=["self"]),
+        "no symbol n is declared"),
+    "prologue": (_impure_prologue, "'dropout' is in the prologue, but"),
+    "call": (lambda g: (g.set_call(g.inputs), g.add_input("more", F32)), "the call must use every input"),
+    "weight": (lambda g: (g.add_symbol("n"), g.add_parameter("open", OPEN)), "its sizes are integers"),
+})  # fmt: skip
 def test_what_an_edit_breaks_is_found(edit: Callable[[Graph], object], message: str) -> None:
     graph = parse_ir(TEXT)
 

@@ -1,7 +1,5 @@
 """The graph's own methods: each edit keeps names and uses true, and one that fails changes nothing."""
 
-from __future__ import annotations
-
 import pickle
 from collections.abc import Callable
 from typing import Any
@@ -28,9 +26,6 @@ def chain() -> tuple[Graph, Value, OpNode, OpNode]:
     add = graph.insert(ADD, [relu.outputs[0], relu.outputs[0]], types=F32)
     graph.set_outputs(add.outputs[0])
     return graph, x, relu, add
-
-
-# Names
 
 
 def test_values_and_nodes_get_unique_names() -> None:
@@ -71,21 +66,15 @@ def test_renaming_keeps_names_unique() -> None:
     graph.check()
 
 
-@each_row(
-    ("op_type", "name"),
-    [
-        ("aten.conv2d.default", "conv2d"),
-        ("<built-in function getitem>", "getitem"),
-        ("my_op", "my_op"),
-        ("", ""),
-    ],
-)
+@each_row(("op_type", "name"), [
+    ("aten.conv2d.default", "conv2d"),
+    ("<built-in function getitem>", "getitem"),
+    ("my_op", "my_op"),
+    ("", ""),
+])  # fmt: skip
 def test_a_node_is_named_after_its_op(op_type: str, name: str) -> None:
     assert short_name(op_type) == name
     assert Graph().insert(op_type, types=()).name == name
-
-
-# What comes from outside
 
 
 def test_a_constant_is_not_copied_and_needs_no_gradient() -> None:
@@ -136,9 +125,6 @@ def test_updates_are_uses() -> None:
     graph.set_update(mean, None)
     assert dict(graph.updates) == {x: add.outputs[0]}
     graph.check()
-
-
-# Nodes
 
 
 @pytest.mark.smoke
@@ -224,9 +210,6 @@ def test_nodes_of_an_op_type_are_found_and_may_be_erased_on_the_way() -> None:
     assert seen == ["relu"]
     assert list(graph.nodes_of("aten.relu.other")) == []
     assert x.users == (relu,)
-
-
-# Whole graphs
 
 
 def test_sorting_puts_producers_first_and_keeps_the_order_otherwise() -> None:
@@ -323,9 +306,6 @@ def test_a_subgraph_takes_what_it_reads_and_returns_what_others_read() -> None:
     assert str(graph.subgraph([], "none")) == "graph none {\n\n\n  return ()\n}\n"
 
 
-# Equality
-
-
 TEXT = """
 graph g {
   input %x: f32[2, 3]
@@ -347,14 +327,11 @@ def edited(edit: Callable[[Graph], Any]) -> Graph:
     return graph
 
 
-@each_row(
-    "edit",
-    {
-        "nothing": lambda g: None,
-        "provenance": lambda g: g.set_provenance(g.node("add"), Provenance("layer")),
-        "the implied call, stated": lambda g: g.set_call([g.value("x")]),
-    },
-)
+@each_row("edit", {
+    "nothing": lambda g: None,
+    "provenance": lambda g: g.set_provenance(g.node("add"), Provenance("layer")),
+    "the implied call, stated": lambda g: g.set_call([g.value("x")]),
+})  # fmt: skip
 def test_graphs_are_equal_however_they_were_made(edit: Callable[[Graph], Any]) -> None:
     graph = edited(edit)
 
@@ -366,28 +343,25 @@ def test_graphs_are_equal_however_they_were_made(edit: Callable[[Graph], Any]) -
         hash(graph)
 
 
-@each_row(
-    "edit",
-    {
-        "name": lambda g: setattr(g, "name", "h"),
-        "value_name": lambda g: g.rename(g.value("x"), "y"),
-        "more_inputs": lambda g: g.add_input("y", F32),
-        "more_nodes": lambda g: g.insert(RELU, [g.value("x")], types=F32),
-        "attr_type": lambda g: g.set_attrs(g.node("add"), {"alpha": 1}),
-        "attr_name": lambda g: g.set_attrs(g.node("add"), {"alpha": 1.0, "beta": 1.0}),
-        "input": lambda g: g.set_input(g.node("add"), 1, g.value("x")),
-        "results_structure": lambda g: g.set_outputs((g.value("add"), g.value("c"), 1)),
-        "results_literal": lambda g: g.set_outputs([g.value("add"), g.value("c"), True]),
-        "results_value": lambda g: g.set_outputs([g.value("x"), g.value("c"), 1]),
-        "results_kind": lambda g: g.set_outputs([1, g.value("c"), 1]),
-        "update": lambda g: g.set_update(g.value("s"), g.value("x")),
-        "no_update": lambda g: g.set_update(g.value("s"), None),
-        "call": lambda g: g.set_call([], {"x": g.value("x")}),
-        "data_sign": lambda g: g.value("c").argument.data.__setitem__(0, -0.0),
-        "operands": lambda g: setattr(g.node("add"), "_operands", ("other", "self")),
-        "op_type": lambda g: setattr(g.node("add"), "_op_type", "aten.sub.Tensor"),
-    },
-)
+@each_row("edit", {
+    "name": lambda g: setattr(g, "name", "h"),
+    "value_name": lambda g: g.rename(g.value("x"), "y"),
+    "more_inputs": lambda g: g.add_input("y", F32),
+    "more_nodes": lambda g: g.insert(RELU, [g.value("x")], types=F32),
+    "attr_type": lambda g: g.set_attrs(g.node("add"), {"alpha": 1}),
+    "attr_name": lambda g: g.set_attrs(g.node("add"), {"alpha": 1.0, "beta": 1.0}),
+    "input": lambda g: g.set_input(g.node("add"), 1, g.value("x")),
+    "results_structure": lambda g: g.set_outputs((g.value("add"), g.value("c"), 1)),
+    "results_literal": lambda g: g.set_outputs([g.value("add"), g.value("c"), True]),
+    "results_value": lambda g: g.set_outputs([g.value("x"), g.value("c"), 1]),
+    "results_kind": lambda g: g.set_outputs([1, g.value("c"), 1]),
+    "update": lambda g: g.set_update(g.value("s"), g.value("x")),
+    "no_update": lambda g: g.set_update(g.value("s"), None),
+    "call": lambda g: g.set_call([], {"x": g.value("x")}),
+    "data_sign": lambda g: g.value("c").argument.data.__setitem__(0, -0.0),
+    "operands": lambda g: setattr(g.node("add"), "_operands", ("other", "self")),
+    "op_type": lambda g: setattr(g.node("add"), "_op_type", "aten.sub.Tensor"),
+})  # fmt: skip
 def test_graphs_that_differ_are_not_equal(edit: Callable[[Graph], Any]) -> None:
     same, other = parse_ir(TEXT), edited(edit)
 

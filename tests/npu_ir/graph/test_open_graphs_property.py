@@ -1,8 +1,5 @@
 """Random graphs with symbols and regions come back from every form."""
 
-from __future__ import annotations
-
-import json
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -11,6 +8,7 @@ from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from npu_ir import Graph, GraphError, SerializationError, format_ir, load_ir, parse_ir, save_ir
+from tests.support.documents import load_changed
 from tests.support.random_open_graphs import constants_by_target, open_graphs
 from tests.support.tiers import examples
 
@@ -72,8 +70,6 @@ def test_specializing_step_by_step_is_specializing_at_once(graph: Graph, data: s
     assert by_steps == at_once  # the attributes of a node may be in another order
 
 
-# Damage
-
 WRONG: list[Any] = [None, True, -1, 2.5, 10**30, "", "s", "s0+", "9**9", [], {}, ["s0"], [[]], {"int": "s"}]
 
 
@@ -86,20 +82,17 @@ def places(data: Any, steps: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 @slow
 @given(open_graphs(), st.data())
 def test_a_damaged_document_is_refused_or_a_graph(graph: Graph, data: st.DataObject) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "g.json"
-        save_ir(graph, path)
-        document = json.loads(path.read_text())
+    def damage(document: Any) -> None:
         for _ in range(data.draw(st.integers(1, 2))):
             *way, last = data.draw(st.sampled_from(places(document)))
             parent = document
             for step in way:
                 parent = parent[step]
             parent[last] = data.draw(st.sampled_from(WRONG))
-        path.write_text(json.dumps(document))
 
+    with tempfile.TemporaryDirectory() as folder:
         try:
-            again = load_ir(path)
+            again = load_changed(graph, damage, Path(folder))
         except SerializationError:
             return
         again.check()

@@ -1,7 +1,5 @@
 """Optimizer state: tensors that come with the weights, that a step updates, and that are not the model's."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

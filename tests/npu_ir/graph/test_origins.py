@@ -1,7 +1,5 @@
 """Origins of values are recorded while a graph is rewritten, and stay true."""
 
-from __future__ import annotations
-
 import copy
 import json
 import pickle
@@ -201,15 +199,12 @@ def test_a_file_of_a_captured_graph_says_nothing_of_origins(tmp_path: Path) -> N
     assert not load_ir(tmp_path / "net.json").tracks_origins
 
 
-@each_row(
-    "origins, message",
-    {
-        "number": ("[]", r"expected a list for each of 1 outputs, found \[\]"),
-        "triple": ('[[["sin", "m"]]]', "expected a name, a module and a line"),
-        "text": ("[[[1, 2, 3]]]", "expected a string, found 1"),
-        "list": ("7", "expected a list"),
-    },
-)
+@each_row("origins, message", {
+    "number": ("[]", r"expected a list for each of 1 outputs, found \[\]"),
+    "triple": ('[[["sin", "m"]]]', "expected a name, a module and a line"),
+    "text": ("[[[1, 2, 3]]]", "expected a string, found 1"),
+    "list": ("7", "expected a list"),
+})  # fmt: skip
 def test_damaged_origins_are_refused(tmp_path: Path, origins: str, message: str) -> None:
     graph = Graph("net")
     graph.set_outputs(call(graph, "sin.default", graph.add_input("x", F32), name="sin"))

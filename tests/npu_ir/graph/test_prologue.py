@@ -1,7 +1,5 @@
 """The prologue of a graph: which nodes may be in it, and which edits keep it one."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -41,15 +39,11 @@ graph sample {
 
 
 def sample() -> Graph:
-    """Return a graph whose nodes ``first`` and ``second`` are its prologue."""
     return parse_ir(TEXT)
 
 
 def names(nodes: tuple[OpNode, ...]) -> list[str]:
     return [node.name for node in nodes]
-
-
-# Edits
 
 
 def test_nodes_are_inserted_into_the_body() -> None:
@@ -98,12 +92,6 @@ def test_sorting_keeps_the_prologue_first() -> None:
     graph.check()
 
 
-# Regions
-
-
-# Copies
-
-
 @each_row("copied", [Graph.clone, lambda graph: graph.specialize({"s0": 3})])
 def test_a_copy_has_the_same_prologue(copied: Callable[[Graph], Graph]) -> None:
     copy = copied(sample())
@@ -135,9 +123,6 @@ def test_a_subgraph_keeps_what_of_the_prologue_reads_weights_alone() -> None:
     assert [value.name for value in part.inputs] == ["first", "product"]
     whole.check()
     part.check()
-
-
-# How often a graph was edited
 
 
 EDITS: dict[str, Callable[[Graph], Any]] = {
@@ -192,19 +177,16 @@ def test_every_edit_is_counted_once(name: str) -> None:
     assert graph.edits == edits + 1
 
 
-@each_row(
-    "call",
-    {
-        "check": lambda g: g.check(),
-        "clone": lambda g: g.clone(),
-        "str": str,
-        "subgraph": lambda g: g.subgraph(g.nodes),
-        "sort of what is in order": lambda g: g.sort(),
-        "replaced by itself": lambda g: g.replace_all_uses(g.value("x"), g.value("x")),
-        "nothing replaced": lambda g: g.replace_all_uses(g.value("unread"), g.value("x")),
-        "moved already": lambda g: g.move_to_prologue(g.node("first")),
-    },
-)
+@each_row("call", {
+    "check": lambda g: g.check(),
+    "clone": lambda g: g.clone(),
+    "str": str,
+    "subgraph": lambda g: g.subgraph(g.nodes),
+    "sort of what is in order": lambda g: g.sort(),
+    "replaced by itself": lambda g: g.replace_all_uses(g.value("x"), g.value("x")),
+    "nothing replaced": lambda g: g.replace_all_uses(g.value("unread"), g.value("x")),
+    "moved already": lambda g: g.move_to_prologue(g.node("first")),
+})  # fmt: skip
 def test_what_changes_nothing_is_not_counted(call: Callable[[Graph], Any]) -> None:
     graph = sample()
     graph.add_parameter("unread", F32)

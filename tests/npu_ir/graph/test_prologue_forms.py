@@ -1,7 +1,5 @@
 """The prologue in text, in files, in numbers and in drawings; what is wrong in one is refused."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +10,7 @@ import pytest
 from npu_ir import Graph, ParseError, SerializationError, format_ir, load_ir, parse_ir, save_ir
 from npu_ir.cli.facts import graph_facts, graph_lines
 from npu_ir.viz import to_dot, to_mermaid, to_svg
+from tests.support.documents import load_changed
 from tests.support.rows import each_row
 from tests.support.small_programs import CONDITION
 
@@ -38,9 +37,6 @@ def graph() -> Graph:
     return parse_ir(TEXT)
 
 
-# Text
-
-
 def test_the_prologue_stands_in_braces_in_front_of_the_body(graph: Graph) -> None:
     assert str(graph) == TEXT
     assert [node.name for node in graph.prologue] == ["half", "relu"]
@@ -54,32 +50,20 @@ def test_regions_of_a_node_in_the_prologue_stand_in_the_braces() -> None:
     assert graph.node("cond").in_prologue
 
 
-@each_row(
-    "old, new, message",
-    {
-        "reads an input": (
-            "self=%w",
-            "self=%x",
-            "node 'half' cannot move to the prologue: %x is an input of the call\n  at: line 7",
-        ),
-        "reads the body": ("self=%half", "self=%y", "%y is read before it is produced\n  at: line 8"),
-        "no brace": ("  prologue {", "  prologue", "expected '{', got 'half'"),
-        "behind the body": (
-            "  prologue {",
-            "  %z: f32[2] = aten.relu.default(self=%x)\n  prologue {",
-            r"expected '\(', got '{'",
-        ),
-        "at the end": ("return %y", "prologue {\n  }\n  return %y", "expected 'return', got 'prologue'"),
-    },
-)
+@each_row("old, new, message", {
+    "reads an input": ("self=%w", "self=%x",
+        "node 'half' cannot move to the prologue: %x is an input of the call\n  at: line 7"),
+    "reads the body": ("self=%half", "self=%y", "%y is read before it is produced\n  at: line 8"),
+    "no brace": ("  prologue {", "  prologue", "expected '{', got 'half'"),
+    "behind the body": ("  prologue {", "  %z: f32[2] = aten.relu.default(self=%x)\n  prologue {",
+        r"expected '\(', got '{'"),
+    "at the end": ("return %y", "prologue {\n  }\n  return %y", "expected 'return', got 'prologue'"),
+})  # fmt: skip
 def test_text_with_a_wrong_prologue_is_refused(old: str, new: str, message: str) -> None:
     assert TEXT.count(old) == 1
 
     with pytest.raises(ParseError, match=message):
         parse_ir(TEXT.replace(old, new))
-
-
-# Files
 
 
 def test_a_file_tells_how_many_nodes_are_in_the_prologue(graph: Graph, tmp_path: Path) -> None:
@@ -109,34 +93,18 @@ def stating(prologue: Any) -> tuple[Callable[[Any], Any], str]:
     return lambda d: d.update(prologue=prologue), f"expected a number of nodes, at most 3, found {prologue!r}"
 
 
-@each_row(
-    "damage, message",
-    {
-        **{f"stating {number!r}": stating(number) for number in (4, -1, True, 1.0, "2", None)},
-        "a node of the body": (
-            lambda d: d.update(prologue=3),
-            r"'y' cannot move to the prologue: %x is an input of the call\n  at: .*graph.json: nodes\[2\]",
-        ),
-        "updates what it reads": (
-            lambda d: d["updates"].append(["w", "y"]),
-            r"%w cannot be updated: node 'half' of the prologue reads it\n  at: .*graph.json: updates\[1\]",
-        ),
-    },
-)
+@each_row("damage, message", {
+    **{f"stating {number!r}": stating(number) for number in (4, -1, True, 1.0, "2", None)},
+    "a node of the body": (lambda d: d.update(prologue=3),
+        r"'y' cannot move to the prologue: %x is an input of the call\n  at: .*graph.json: nodes\[2\]"),
+    "updates what it reads": (lambda d: d["updates"].append(["w", "y"]),
+        r"%w cannot be updated: node 'half' of the prologue reads it\n  at: .*graph.json: updates\[1\]"),
+})  # fmt: skip
 def test_a_file_with_a_wrong_prologue_is_refused(
     damage: Callable[[Any], Any], message: str, graph: Graph, tmp_path: Path
 ) -> None:
-    path = tmp_path / "graph.json"
-    save_ir(graph, path)
-    document = json.loads(path.read_text())
-    damage(document)
-    path.write_text(json.dumps(document))
-
     with pytest.raises(SerializationError, match=message):
-        load_ir(path)
-
-
-# Numbers and drawings
+        load_changed(graph, damage, tmp_path)
 
 
 def test_facts_count_the_nodes_of_the_prologue(graph: Graph) -> None:

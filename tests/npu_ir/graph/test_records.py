@@ -1,7 +1,5 @@
 """Graphs are pickled whole: what comes back is equal, and nodes and values come back in it."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 from collections.abc import Callable

@@ -1,9 +1,8 @@
 """Rules for the regions of a node, and the limit of their nesting."""
 
-from __future__ import annotations
-
-import json
+import copy
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -20,16 +19,13 @@ from npu_ir import (
     parse_ir,
     save_ir,
 )
+from tests.support.documents import load_changed
 
 F32 = TensorType((2,), torch.float32)
 DEPTH = 64
 
 
-# Depth
-
-
 def nested(levels: int) -> Graph:
-    """Return a graph in which regions lie in each other."""
     graph = parse_ir("graph g { input %x: f32[2] return [%x] }")
     for _ in range(levels):
         outer = Graph("g")
@@ -73,22 +69,17 @@ def test_text_of_regions_below_the_limit_is_refused() -> None:
 
 
 def test_a_file_of_regions_below_the_limit_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "g.json"
-    save_ir(nested(2), path)
-    document = json.loads(path.read_text())
-    level = document["nodes"][0]["regions"]["body"]
-    for _ in range(DEPTH):
-        above = json.loads(json.dumps(document["nodes"][0]["regions"]["body"]))
-        above["nodes"][0]["regions"]["body"] = level
-        level = above
-    document["nodes"][0]["regions"]["body"] = level
-    path.write_text(json.dumps(document))
+    def deepen(document: Any) -> None:
+        regions = document["nodes"][0]["regions"]
+        level = regions["body"]
+        for _ in range(DEPTH):
+            above = copy.deepcopy(regions["body"])
+            above["nodes"][0]["regions"]["body"] = level
+            level = above
+        regions["body"] = level
 
     with pytest.raises(SerializationError, match="nested deeper than"):
-        load_ir(path)
-
-
-# Shown and run
+        load_changed(nested(2), deepen, tmp_path)
 
 
 def test_the_text_of_a_region_can_be_read_on_its_own() -> None:

@@ -1,8 +1,5 @@
 """Regions: graphs that nodes own, in every view of a graph."""
 
-from __future__ import annotations
-
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -27,6 +24,7 @@ from npu_ir import (
 )
 from npu_ir.symbolic.constraints import Range
 from tests.support.corpus.case import Function
+from tests.support.documents import load_changed
 from tests.support.registration import registered
 from tests.support.rows import each_row
 
@@ -34,7 +32,6 @@ F32 = TensorType((2,), torch.float32)
 
 
 def body(op_type: str = "aten.neg.default", name: str = "body") -> Graph:
-    """Return a graph of one node."""
     region = Graph(name)
     y = region.add_input("y", F32)
     region.set_outputs([region.insert(op_type, [y], types=F32).outputs[0]])
@@ -68,15 +65,11 @@ graph g {
 
 
 def branching() -> Graph:
-    """Return a graph with a cond in it."""
     return parse_ir(TEXT)
 
 
 def captured(function: Callable[..., Any], *args: Any) -> Graph:
     return extract_ir(Function(function), args, name="g")
-
-
-# In memory
 
 
 def test_a_graph_knows_its_regions_and_they_their_node() -> None:
@@ -92,14 +85,11 @@ def test_a_graph_knows_its_regions_and_they_their_node() -> None:
     assert [part.name for part in deeper.graphs()] == ["around", "g", "body", "other", "last"]
 
 
-@each_row(
-    "edit",
-    {
-        "node": lambda region: region.insert("aten.abs.default", [region.value("y")], types=F32),
-        "name_of_the_region": lambda region: setattr(region, "name", "another"),
-        "constant": lambda region: region.add_constant("c", ones(2)),
-    },
-)
+@each_row("edit", {
+    "node": lambda region: region.insert("aten.abs.default", [region.value("y")], types=F32),
+    "name_of_the_region": lambda region: setattr(region, "name", "another"),
+    "constant": lambda region: region.add_constant("c", ones(2)),
+})  # fmt: skip
 def test_graphs_with_different_regions_are_not_equal(edit: Callable[[Graph], object]) -> None:
     graph = branching()
 
@@ -139,9 +129,6 @@ def test_symbols_of_a_region_are_those_of_its_program() -> None:
         graph.add_symbol("t")
 
 
-# Written forms
-
-
 def test_regions_are_shown_below_their_node() -> None:
     assert str(branching()) == TEXT
     assert parse_ir(TEXT) == branching()
@@ -161,48 +148,33 @@ OF_A_PROGRAM = "has parameters, buffers, optimizer state or updates"
 INPUT, CALL = "input %y: f32[2]\n\n    %neg", "higher_order.cond(pred=%p, operands=(%x))"
 
 
-@each_row(
-    "old, new, message",
-    {
-        "twice": ("region false_fn", "region true_fn", r"region 'true_fn' is given twice\n  at: line 13"),
-        "no_equals": ("region true_fn = graph", "region true_fn graph", "expected '=', got 'graph'"),
-        "no_graph": ("= graph body {", "= body {", "expected 'graph', got 'body'"),
-        "not_closed": ("return [%neg]\n  }", "return [%neg]\n", "expected '}'"),
-        "value_from_around": ("[%neg]", "[%x]", r"%x is read before it is produced\n  at: line 11"),
-        "value_from_inside": ("return %cond", "return %neg", r"%neg is read before .*\n  at: line 21"),
-        "of_another_node": ("region true", "%z: f32[2] = op(%x) region true", "needs its argument 'true_fn'"),
-        "missing": ("region false_fn", "%z: f32[2] = op(%x) region a", "needs its argument 'false_fn'"),
-        "rule": ("neg.default", "neg_.default", r"in place\n  at: graph 'body', rule 'schemas'"),
-        "not_taken": (CALL, "aten.relu.default(self=%x)", "'cond': aten.relu.default takes no regions"),
-        "parameter": (INPUT, INPUT.replace("input", "param"), OF_A_PROGRAM),
-        "update": ("    return [%neg]", "    update %y = %neg\n    return [%neg]", OF_A_PROGRAM),
-        "symbol_twice": ("body {", "body { symbol s in [0, 9] symbol s in [0, 8]", "already has a symbol"),
-        "constraint": ("body {", "body { symbol s in [0, 9] require s == 1", "s == 1 is not one of sizes"),
-        "takes too many": (
-            INPUT,
-            f"input %z: f32[2] {INPUT}",
-            "the region 'true_fn' of node 'cond' takes 2 values, and gets 1\n  at: graph 'g', rule 'regions'",
-        ),
-        "takes another dtype": (
-            INPUT,
-            INPUT.replace("f32", "i64"),
-            r"the region 'true_fn' of node 'cond' takes i64\[2\] as number 0, and gets f32\[2\]",
-        ),
-        "takes another rank": (INPUT, INPUT.replace("[2]", "[2, 2]"), r"takes f32\[2, 2\] as number 0"),
-        "takes a number": (INPUT, INPUT.replace("f32[2]", "int"), "takes int as number 0, and gets"),
-        "returns too many": ("[%neg]", "[%neg, %neg]", "'cond' returns 2 values, and should return 1"),
-        "condition without what is passed on": (
-            "%a: f32[2] input %b: i64[2] return [True]",
-            "%a: f32[2] return [True]",
-            "the region 'cond_fn' of node 'loop' takes 1 values, and gets 2",
-        ),
-        "body returns another type": (
-            "return [%a]",
-            "return [%b]",
-            r"the region 'body_fn' of node 'loop' returns i64\[2\] as number 0, and should return f32\[2\]",
-        ),
-    },
-)  # fmt: skip
+@each_row("old, new, message", {
+    "twice": ("region false_fn", "region true_fn", r"region 'true_fn' is given twice\n  at: line 13"),
+    "no_equals": ("region true_fn = graph", "region true_fn graph", "expected '=', got 'graph'"),
+    "no_graph": ("= graph body {", "= body {", "expected 'graph', got 'body'"),
+    "not_closed": ("return [%neg]\n  }", "return [%neg]\n", "expected '}'"),
+    "value_from_around": ("[%neg]", "[%x]", r"%x is read before it is produced\n  at: line 11"),
+    "value_from_inside": ("return %cond", "return %neg", r"%neg is read before .*\n  at: line 21"),
+    "of_another_node": ("region true", "%z: f32[2] = op(%x) region true", "needs its argument 'true_fn'"),
+    "missing": ("region false_fn", "%z: f32[2] = op(%x) region a", "needs its argument 'false_fn'"),
+    "rule": ("neg.default", "neg_.default", r"in place\n  at: graph 'body', rule 'schemas'"),
+    "not_taken": (CALL, "aten.relu.default(self=%x)", "'cond': aten.relu.default takes no regions"),
+    "parameter": (INPUT, INPUT.replace("input", "param"), OF_A_PROGRAM),
+    "update": ("    return [%neg]", "    update %y = %neg\n    return [%neg]", OF_A_PROGRAM),
+    "symbol_twice": ("body {", "body { symbol s in [0, 9] symbol s in [0, 8]", "already has a symbol"),
+    "constraint": ("body {", "body { symbol s in [0, 9] require s == 1", "s == 1 is not one of sizes"),
+    "takes too many": (INPUT, f"input %z: f32[2] {INPUT}",
+        "the region 'true_fn' of node 'cond' takes 2 values, and gets 1\n  at: graph 'g', rule 'regions'"),
+    "takes another dtype": (INPUT, INPUT.replace("f32", "i64"),
+        r"the region 'true_fn' of node 'cond' takes i64\[2\] as number 0, and gets f32\[2\]"),
+    "takes another rank": (INPUT, INPUT.replace("[2]", "[2, 2]"), r"takes f32\[2, 2\] as number 0"),
+    "takes a number": (INPUT, INPUT.replace("f32[2]", "int"), "takes int as number 0, and gets"),
+    "returns too many": ("[%neg]", "[%neg, %neg]", "'cond' returns 2 values, and should return 1"),
+    "condition without what is passed on": ("%a: f32[2] input %b: i64[2] return [True]",
+        "%a: f32[2] return [True]", "the region 'cond_fn' of node 'loop' takes 1 values, and gets 2"),
+    "body returns another type": ("return [%a]", "return [%b]",
+        r"the region 'body_fn' of node 'loop' returns i64\[2\] as number 0, and should return f32\[2\]"),
+})  # fmt: skip
 def test_text_with_damaged_regions_is_refused(old: str, new: str, message: str) -> None:
     (text,) = (text for text in (TEXT, LOOP) if old in text)
 
@@ -210,35 +182,20 @@ def test_text_with_damaged_regions_is_refused(old: str, new: str, message: str) 
         parse_ir(text.replace(old, new, 1))
 
 
-@each_row(
-    "edit, message",
-    {
-        "no_object": (
-            lambda d, regions: regions.update(true_fn=1),
-            r"expected an object, found 1\n  at: .*nodes\[0\].regions.true_fn",
-        ),
-        "unknown_key": (
-            lambda d, regions: regions["true_fn"].update(more=1),
-            r"unknown key\n  at: .*nodes\[0\].regions.true_fn.more",
-        ),
-        "value_from_around": (
-            lambda d, regions: regions["true_fn"]["nodes"][0].update(inputs=["x"]),
-            r"no value 'x' here\n  at: .*regions.true_fn.nodes\[0\].inputs\[0\]",
-        ),
-        "operands": (lambda d, _: d["nodes"][0].update(operands=None), "a node with regions says of each"),
-    },
-)  # fmt: skip
+@each_row("edit, message", {
+    "no_object": (lambda d, regions: regions.update(true_fn=1),
+        r"expected an object, found 1\n  at: .*nodes\[0\].regions.true_fn"),
+    "unknown_key": (lambda d, regions: regions["true_fn"].update(more=1),
+        r"unknown key\n  at: .*nodes\[0\].regions.true_fn.more"),
+    "value_from_around": (lambda d, regions: regions["true_fn"]["nodes"][0].update(inputs=["x"]),
+        r"no value 'x' here\n  at: .*regions.true_fn.nodes\[0\].inputs\[0\]"),
+    "operands": (lambda d, _: d["nodes"][0].update(operands=None), "a node with regions says of each"),
+})  # fmt: skip
 def test_a_document_with_damaged_regions_is_refused(
     edit: Callable[[Any, Any], object], message: str, tmp_path: Path
 ) -> None:
-    path = tmp_path / "g.json"
-    save_ir(branching(), path)
-    document = json.loads(path.read_text())
-    edit(document, document["nodes"][0]["regions"])
-    path.write_text(json.dumps(document))
-
     with pytest.raises(SerializationError, match=message):
-        load_ir(path)
+        load_changed(branching(), lambda document: edit(document, document["nodes"][0]["regions"]), tmp_path)
 
 
 def with_constant(content: torch.Tensor) -> Graph:
@@ -247,15 +204,12 @@ def with_constant(content: torch.Tensor) -> Graph:
     return region
 
 
-@each_row(
-    "regions",
-    {
-        "any name and argument": {name: body(name=name) for name in ("a b", "region", "f[0]", "return", "ß")},
-        "the name of the op": {"region": body(name="}")},
-        "constants of one name": {"a": with_constant(torch.zeros(3)), "b": with_constant(torch.ones(3))},
-        "a large constant": {"a": with_constant(torch.arange(100.0))},
-    },
-)
+@each_row("regions", {
+    "any name and argument": {name: body(name=name) for name in ("a b", "region", "f[0]", "return", "ß")},
+    "the name of the op": {"region": body(name="}")},
+    "constants of one name": {"a": with_constant(torch.zeros(3)), "b": with_constant(torch.ones(3))},
+    "a large constant": {"a": with_constant(torch.arange(100.0))},
+})  # fmt: skip
 def test_regions_come_back_from_text_and_file(regions: dict[str, Graph], tmp_path: Path) -> None:
     graph = Graph("g")
     graph.insert("region", types=F32, operands=[], regions=regions)
@@ -264,9 +218,6 @@ def test_regions_come_back_from_text_and_file(regions: dict[str, Graph], tmp_pat
 
     assert parse_ir(str(graph), {"c": torch.arange(100.0)} if len(regions) == 1 else {}) == graph
     assert load_ir(tmp_path / "g.json") == graph
-
-
-# Execution
 
 
 def test_an_executor_of_a_node_with_regions_gets_them_by_name() -> None:

@@ -1,7 +1,5 @@
 """Large graphs: whole-graph work grows with their size, edits do not, and no depth is too deep."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -93,7 +91,7 @@ def rename_all(graph: Graph) -> None:
         graph.rename(value, "same")
 
 
-WORK: list[Any] = [
+@pytest.mark.parametrize("work", [
     pytest.param(Graph.check, id="check"),
     pytest.param(str, id="print"),
     pytest.param(lambda graph: parse_ir(str(graph)), id="parse"),
@@ -103,10 +101,7 @@ WORK: list[Any] = [
     pytest.param(lambda graph: graph.subgraph(graph.nodes), id="subgraph"),
     pytest.param(rename_all, id="rename"),
     pytest.param(lambda graph: list(graph.nodes_of(ADD)), id="nodes_of"),
-]
-
-
-@pytest.mark.parametrize("work", WORK)
+])  # fmt: skip
 @pytest.mark.parametrize("shape", SHAPES)
 def test_work_on_a_graph_grows_with_its_size(
     shape: Callable[[int], Graph], work: Callable[[Graph], Any]
@@ -123,14 +118,11 @@ def insert_in_the_middle(graph: Graph) -> None:
         graph.insert(NEG, [graph.inputs[0]], types=F32, before=graph.node("add#50"))
 
 
-@each_row(
-    "work, growth",
-    {
-        "erase": (erase_all, 4.4),
-        "replace": (bypass_all, 4.4),
-        "insert": (insert_in_the_middle, 1.1),  # the garbage collector may run in one
-    },
-)
+@each_row("work, growth", {
+    "erase": (erase_all, 4.4),
+    "replace": (bypass_all, 4.4),
+    "insert": (insert_in_the_middle, 1.1),  # the garbage collector may run in one
+})  # fmt: skip
 def test_an_edit_costs_the_same_in_a_large_graph(work: Callable[[Graph], Any], growth: float) -> None:
     small, large = chain(100), chain(400)
 

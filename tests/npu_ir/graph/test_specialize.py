@@ -1,7 +1,5 @@
 """Specializing: a graph for fixed sizes, static where all are given."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from typing import Any
@@ -34,24 +32,18 @@ def same_names(graph: Graph) -> str:
     return re.sub(r"%[\w.]+", lambda found: names.setdefault(found[0], f"%v{len(names)}"), str(graph))
 
 
-# The static graph
-
-
-@each_row(
-    "function",
-    {
-        "elementwise": lambda x: x.relu() + 1,
-        "view": lambda x: x.view(-1, 2).sum(0),
-        "matmul": lambda x: x.t() @ x,
-        "stack": lambda x: torch.stack([x, x], 1).softmax(-1),
-        "strides": lambda x: x.t().contiguous().transpose(0, 1),
-        "size_as_scalar": lambda x: x * x.shape[0],
-        "size_in_a_list": lambda x: x.view(x.shape[0], 2, 2) / x.shape[0],
-        "size_returned": lambda x: (x.shape[0], x.numel(), x + 1),
-        "computed_size": lambda x: fn.pad(x, (0, 0, x.shape[0] // 2, 1)),
-        "from_nothing": lambda x: torch.zeros(x.shape[0] * 2, 3),
-    },
-)
+@each_row("function", {
+    "elementwise": lambda x: x.relu() + 1,
+    "view": lambda x: x.view(-1, 2).sum(0),
+    "matmul": lambda x: x.t() @ x,
+    "stack": lambda x: torch.stack([x, x], 1).softmax(-1),
+    "strides": lambda x: x.t().contiguous().transpose(0, 1),
+    "size_as_scalar": lambda x: x * x.shape[0],
+    "size_in_a_list": lambda x: x.view(x.shape[0], 2, 2) / x.shape[0],
+    "size_returned": lambda x: (x.shape[0], x.numel(), x + 1),
+    "computed_size": lambda x: fn.pad(x, (0, 0, x.shape[0] // 2, 1)),
+    "from_nothing": lambda x: torch.zeros(x.shape[0] * 2, 3),
+})  # fmt: skip
 def test_a_specialized_graph_is_the_one_captured_without_symbols(function: Callable[..., Any]) -> None:
     graph = captured(function, randn(5, 4))
 
@@ -60,16 +52,10 @@ def test_a_specialized_graph_is_the_one_captured_without_symbols(function: Calla
     assert same_names(special) == same_names(static(function, randn(8, 4)))
 
 
-# Some of the symbols
-
-
-@each_row(
-    "constraints, remaining",
-    {
-        "sizes are filled in": ("a+b <= 2*a require mod(b, 2) == 0", ["b+4 <= 8", "mod(b, 2) == 0"]),
-        "one that holds by itself then is gone": ("a*b-4*b <= 9", []),
-    },
-)
+@each_row("constraints, remaining", {
+    "sizes are filled in": ("a+b <= 2*a require mod(b, 2) == 0", ["b+4 <= 8", "mod(b, 2) == 0"]),
+    "one that holds by itself then is gone": ("a*b-4*b <= 9", []),
+})  # fmt: skip
 def test_constraints_on_other_symbols_stay(constraints: str, remaining: list[str]) -> None:
     graph = parse_ir(
         f"graph g {{ symbol a in [0, 9] symbol b in [0, 9] require {constraints}\n"
@@ -82,9 +68,6 @@ def test_constraints_on_other_symbols_stay(constraints: str, remaining: list[str
     assert parse_ir(str(special)) == special
 
 
-# Numbers
-
-
 def test_an_input_that_is_known_becomes_a_constant_of_the_call() -> None:
     graph = captured(lambda x, n: (x.view(n, -1) * n, n), randn(4, 3), 4, shapes=({0: Dim.AUTO}, Dim.AUTO))
 
@@ -94,9 +77,6 @@ def test_an_input_that_is_known_becomes_a_constant_of_the_call() -> None:
     assert special.call[1][1] == 6
     result = execute_ir(special, (ones(6, 3), 6))
     assert_same(result, (torch.full((6, 3), 6.0), 6), "the result")
-
-
-# Regions
 
 
 def test_symbols_in_regions_are_replaced_too() -> None:
@@ -113,36 +93,21 @@ def test_symbols_in_regions_are_replaced_too() -> None:
         assert torch.equal(execute_ir(special, (x,)), expected)
 
 
-# Errors
-
-
-@each_row(
-    "body, sizes, message",
-    {
-        "unknown": ("input %x: f32[a]", {"c": 3}, r"graph 'g' has no symbol 'c'\n  fix: its symbols: a, b"),
-        "low": ("input %x: f32[a]", {"a": -1}, r"symbol 'a' cannot be -1: it is in \[0, 9\]"),
-        "high": ("input %x: f32[a]", {"a": 10}, r"symbol 'a' cannot be 10: it is in \[0, 9\]"),
-        "float": ("input %x: f32[a]", {"a": 2.0}, r"symbol 'a' cannot be 2.0: it is in"),
-        "bool": ("input %x: f32[a]", {"a": True}, r"symbol 'a' cannot be True: it is in"),
-        "text": ("input %x: f32[a]", {"a": "8"}, r"symbol 'a' cannot be '8': it is in"),
-        "a constraint": (
-            "require mod(a, 2) == b input %x: f32[a, b]",
-            {"a": 4, "b": 1},
-            r"the graph was made for sizes with mod\(a, 2\) == b, not for a = 4, b = 1",
-        ),
-        "a constraint that nothing then satisfies": (
-            "require a*b >= 1 input %x: f32[a, b]",
-            {"a": 0},
-            r"the graph was made for sizes with a\*b >= 1, not for a = 0",
-        ),
-        "no value": ("input %y: f32[a] input %x: f32[8//a]", {"a": 0}, "8//a has no value for a = 0"),
-        "below zero": (
-            "input %x: f32[a-1]",
-            {"a": 0},
-            r"%x: sizes and strides are integers from 0 to 2\*\*63 - 1 or expressions, not \(-1,\)",
-        ),
-    },
-)
+@each_row("body, sizes, message", {
+    "unknown": ("input %x: f32[a]", {"c": 3}, r"graph 'g' has no symbol 'c'\n  fix: its symbols: a, b"),
+    "low": ("input %x: f32[a]", {"a": -1}, r"symbol 'a' cannot be -1: it is in \[0, 9\]"),
+    "high": ("input %x: f32[a]", {"a": 10}, r"symbol 'a' cannot be 10: it is in \[0, 9\]"),
+    "float": ("input %x: f32[a]", {"a": 2.0}, r"symbol 'a' cannot be 2.0: it is in"),
+    "bool": ("input %x: f32[a]", {"a": True}, r"symbol 'a' cannot be True: it is in"),
+    "text": ("input %x: f32[a]", {"a": "8"}, r"symbol 'a' cannot be '8': it is in"),
+    "a constraint": ("require mod(a, 2) == b input %x: f32[a, b]", {"a": 4, "b": 1},
+        r"the graph was made for sizes with mod\(a, 2\) == b, not for a = 4, b = 1"),
+    "a constraint that nothing then satisfies": ("require a*b >= 1 input %x: f32[a, b]", {"a": 0},
+        r"the graph was made for sizes with a\*b >= 1, not for a = 0"),
+    "no value": ("input %y: f32[a] input %x: f32[8//a]", {"a": 0}, "8//a has no value for a = 0"),
+    "below zero": ("input %x: f32[a-1]", {"a": 0},
+        r"%x: sizes and strides are integers from 0 to 2\*\*63 - 1 or expressions, not \(-1,\)"),
+})  # fmt: skip
 def test_a_size_that_cannot_be_is_refused(body: str, sizes: dict[str, Any], message: str) -> None:
     graph = parse_ir(f"graph g {{ symbol a in [0, 9] symbol b in [0, 9] {body} return %x }}")
 

@@ -1,7 +1,5 @@
 """What the tests of execution watch."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -11,7 +9,6 @@ from npu_ir.ops.execution import execute_node
 
 @pytest.fixture
 def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The names of the nodes that have been run."""
     names: list[str] = []
 
     def watched(node: Any, *given: Any) -> list[Any]:

@@ -1,26 +1,15 @@
 """Arguments and weights: what is checked before the first op runs, and how memory is laid out."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
 import pytest
 import torch
 
-from npu_ir import (
-    ExecutionError,
-    Graph,
-    Interpreter,
-    TensorType,
-    WeightError,
-    execute_ir,
-)
+from npu_ir import ExecutionError, Graph, Interpreter, TensorType, WeightError, execute_ir
 from npu_ir.core.tensor_bytes import same_data
 from tests.support.rows import each_row
 from tests.support.small_programs import ADD, CONSTANTS, F32, WEIGHTS, program, tensor
-
-# Arguments
 
 
 @each_row("args, kwargs, message", [
@@ -82,9 +71,6 @@ def test_inputs_that_share_memory_with_one_that_changes_are_refused() -> None:
         execute_ir(program(f"{inputs} update %x = %y return ()"), (both[:2], both[1:3]))
 
 
-# Weights
-
-
 def test_everything_wrong_with_the_weights_is_listed_at_once(ran: list[str]) -> None:
     weights = {"w": tensor(1), "extra": tensor(1)}
     constants = {"c": tensor(1, 2).int(), "other": tensor(1)}
@@ -135,9 +121,6 @@ def test_constants_and_non_persistent_buffers_can_be_given_anew() -> None:
     assert repr(execute_ir(graph)) == repr((tensor(1, 2), tensor(3, 4)))
     assert repr(execute_ir(graph, constants={"c": tensor(5, 6)})) == repr((tensor(1, 2), tensor(5, 6)))
     assert repr(execute_ir(graph, weights={"m": tensor(7, 8)})) == repr((tensor(7, 8), tensor(3, 4)))
-
-
-# Memory layout
 
 
 def test_tensors_are_laid_out_as_the_graph_states() -> None:

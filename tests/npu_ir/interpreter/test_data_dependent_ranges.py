@@ -1,7 +1,5 @@
 """Values that only running tells: assertions speak first, the ranges of their symbols hold at the end."""
 
-from __future__ import annotations
-
 import pytest
 from torch import ones, tensor, zeros
 

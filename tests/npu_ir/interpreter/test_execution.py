@@ -1,7 +1,5 @@
 """Execution: what comes back, and what the surroundings of the caller do to it."""
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import threading
@@ -13,11 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from npu_ir import (
-    Interpreter,
-    TensorType,
-    execute_ir,
-)
+from npu_ir import Interpreter, TensorType, execute_ir
 from tests.support.corpus.dtypes import float64_default
 from tests.support.rows import each_row
 from tests.support.small_programs import ADD, CONSTANTS, CPU, WEIGHTS, program, tensor
@@ -88,8 +82,6 @@ def test_values_are_forgotten_after_their_last_use() -> None:
 
     assert history == [set(), {"a"}, {"a"}, {"b"}, {"b", "c"}]
 
-
-# The surroundings of the caller
 
 CREATE = """
   input %x: f32[2, 2]

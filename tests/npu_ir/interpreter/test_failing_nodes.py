@@ -1,27 +1,16 @@
 """Nodes that fail, graphs that break a rule, and what an error says."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 
-from npu_ir import (
-    ExecutionError,
-    Graph,
-    GraphError,
-    Provenance,
-    execute_ir,
-)
+from npu_ir import ExecutionError, Graph, GraphError, Provenance, execute_ir
 from npu_ir.ops.execution import execute_node
 from tests.support.registration import registered
 from tests.support.rows import each_row
 from tests.support.small_programs import CPU, F32, program, tensor
-
-# Nodes that fail
-
 
 PLACE = "\n  at: node 'y', layer.1, net.py:3\n  fix: "
 
@@ -89,9 +78,6 @@ def test_an_executor_that_does_not_keep_to_its_contract_is_named(
 
     with registered("my_op", function), pytest.raises(ExecutionError, match=message):
         execute_ir(graph, (tensor(1, 2),))
-
-
-# Graphs that break a rule
 
 
 def test_a_graph_that_breaks_a_rule_does_not_run(ran: list[str]) -> None:

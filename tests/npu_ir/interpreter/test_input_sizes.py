@@ -1,7 +1,5 @@
 """Guards: inputs of sizes that a graph was not made for are refused before anything runs."""
 
-from __future__ import annotations
-
 import pytest
 from torch import Tensor, ones
 from torch.export import Dim
@@ -50,36 +48,31 @@ def test_sizes_that_fit_are_taken(s: int, t: int) -> None:
     assert execute_ir(batch_and_more(), given(s, t)).shape == (s, 3)
 
 
-@pytest.mark.parametrize(
-    ("inputs", "message"),
-    [
-        pytest.param(
-            given(10),
-            r"dimension 0 of %x0 is 10, the graph was made for s in \[2, 8\]\n  at: args\[0\]" + FIX,
-            id="above_the_range",
+@pytest.mark.parametrize(("inputs", "message"), [
+    pytest.param(given(10),
+        r"dimension 0 of %x0 is 10, the graph was made for s in \[2, 8\]\n  at: args\[0\]" + FIX,
+        id="above_the_range"),
+    pytest.param(
+        given(again=3),
+        r"dimension 0 of %x1 is 3, the graph needs s = 4 \(s is 4 by dimension 0 of %x0\)\n"
+        rf"  at: args\[1\]{FIX}",
+        id="not_equal",
+    ),
+    pytest.param(
+        [*given()[:3], ones(4, 8)],
+        (
+            r"dimension 1 of %x3 is 8, the graph needs s\+t, which is 9 \(s is 4 by dimension 0 of %x0, "
+            r"t is 5 by dimension 0 of %x3\)\n  at: args\[3\]"
         ),
-        pytest.param(
-            given(again=3),
-            r"dimension 0 of %x1 is 3, the graph needs s = 4 \(s is 4 by dimension 0 of %x0\)\n"
-            rf"  at: args\[1\]{FIX}",
-            id="not_equal",
-        ),
-        pytest.param(
-            [*given()[:3], ones(4, 8)],
-            (
-                r"dimension 1 of %x3 is 8, the graph needs s\+t, which is 9 \(s is 4 by dimension 0 of %x0, "
-                r"t is 5 by dimension 0 of %x3\)\n  at: args\[3\]"
-            ),
-            id="of_two_symbols",
-        ),
-        pytest.param(
-            given(5),
-            r"the graph was made for sizes with mod\(s, 2\) == 0, but s is 5 by dimension 0 of %x0\n"
-            rf"  at: the inputs{FIX}",
-            id="constraint",
-        ),
-    ],
-)  # fmt: skip
+        id="of_two_symbols",
+    ),
+    pytest.param(
+        given(5),
+        r"the graph was made for sizes with mod\(s, 2\) == 0, but s is 5 by dimension 0 of %x0\n"
+        rf"  at: the inputs{FIX}",
+        id="constraint",
+    ),
+])  # fmt: skip
 def test_sizes_that_do_not_fit_are_refused_before_anything_runs(
     inputs: list[Tensor], message: str, ran: list[str]
 ) -> None:
@@ -90,20 +83,13 @@ def test_sizes_that_do_not_fit_are_refused_before_anything_runs(
     assert ran == []
 
 
-@each_row(
-    "type, size, message",
-    {
-        "odd": ("f32[2*s]", 5, r"dimension 0 of %x0 is 5, the graph needs 2\*s for an integer s"),
-        "even": ("f32[2*s+1]", 4, r"dimension 0 of %x0 is 4, the graph needs 2\*s\+1 for an integer s"),
-        "low": ("f32[s-1]", 0, r"dimension 0 of %x0 is 0, so s is 1, the graph was made for s in \[2, 8\]"),
-        "high": ("f32[s-1]", 8, r"dimension 0 of %x0 is 8, so s is 9, the graph was made for s in \[2, 8\]"),
-        "factor": (
-            "f32[3*s]",
-            27,
-            r"dimension 0 of %x0 is 27, so s is 9, the graph was made for s in \[2, 8\]",
-        ),
-    },
-)
+@each_row("type, size, message", {
+    "odd": ("f32[2*s]", 5, r"dimension 0 of %x0 is 5, the graph needs 2\*s for an integer s"),
+    "even": ("f32[2*s+1]", 4, r"dimension 0 of %x0 is 4, the graph needs 2\*s\+1 for an integer s"),
+    "low": ("f32[s-1]", 0, r"dimension 0 of %x0 is 0, so s is 1, the graph was made for s in \[2, 8\]"),
+    "high": ("f32[s-1]", 8, r"dimension 0 of %x0 is 8, so s is 9, the graph was made for s in \[2, 8\]"),
+    "factor": ("f32[3*s]", 27, r"dimension 0 of %x0 is 27, so s is 9, the graph was made for s in \[2, 8\]"),
+})  # fmt: skip
 def test_a_derived_size_tells_its_symbol_or_is_refused(type: str, size: int, message: str) -> None:
     graph = program("symbol s in [2, 8]", type)
 
@@ -197,9 +183,6 @@ def test_what_torch_export_says_of_sizes_is_in_the_graph() -> None:
     assert [str(value.type) for value in graph.inputs] == ["f32[2*half, 4]", "f32[half, 4]", "f32[s0, 4]"]
     assert str(graph.symbols["half"]) == "[2, 32]"
     assert "mod(4*s0, 8) == 0" in map(str, graph.constraints)
-
-
-# Values of symbols by themselves
 
 
 def test_what_is_known_around_a_region_is_known_in_it_and_not_changed_by_it() -> None:

@@ -1,21 +1,11 @@
 """The prologue when a graph is run: evaluated once, with the same values, and out of the reach of callers."""
 
-from __future__ import annotations
-
 import weakref
 
 import pytest
 import torch
 
-from npu_ir import (
-    ExecutionError,
-    Graph,
-    Interpreter,
-    execute_ir,
-    extract_ir,
-    parse_ir,
-    verify_ir,
-)
+from npu_ir import ExecutionError, Graph, Interpreter, execute_ir, extract_ir, parse_ir, verify_ir
 from tests.support.corpus.case import Holding
 from tests.support.corpus.dtypes import float64_default
 

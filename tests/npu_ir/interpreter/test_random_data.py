@@ -1,7 +1,5 @@
 """Random arguments for a graph: of its types, nested as it is called, and the same for the same seed."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """Arguments: every kind of a schema's argument, taken apart into inputs and attrs, and bound again."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -226,9 +224,6 @@ def test_inputs_and_attributes_that_do_not_fit_the_schema_are_refused(
 def test_a_record_is_a_list_of_sizes_or_of_lists_of_bools(name: str, wrong: list[Any], right: Any) -> None:
     assert all(f"{name} is a list of" in str(record_problem({name: record})) for record in wrong)
     assert record_problem({name: right}) is None
-
-
-# Every schema
 
 
 def aten_ops() -> list[OpSchema]:

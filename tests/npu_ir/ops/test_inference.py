@@ -22,14 +22,12 @@ F32 = torch.float32
 
 
 def infer(graph: Graph, op_type: str, *args: Any, **kwargs: Any) -> list[Type]:
-    """Return the inferred types of a call, whose arguments are values of ``graph`` and plain data."""
     op = find_op(op_type)
     flat = flatten_arguments(schema_of(op), args, kwargs, lambda item: isinstance(item, Value))
     return infer_types(op_type, flat.inputs, flat.attrs, operands=flat.operands, symbols=graph.symbols)
 
 
 def stated(graph: Graph, items: Any) -> Any:
-    """Return arguments with an input of the graph in place of each tensor."""
     if isinstance(items, torch.Tensor):
         return graph.add_input("x", TensorType.of(items))
     return [stated(graph, item) for item in items] if isinstance(items, (list, tuple)) else items
@@ -125,9 +123,6 @@ def test_an_op_without_results_has_no_types() -> None:
     assert infer(graph, "aten._assert_scalar.default", condition, "wrong") == []
 
 
-# Sizes and numbers
-
-
 OPEN = """
 graph g {
   symbol s0 in [1, inf]
@@ -150,7 +145,6 @@ graph g {
 
 
 def arguments(graph: Graph, text: str) -> Any:
-    """Return what Python code says, with the inputs of the graph by name."""
     return eval(text, {"__builtins__": {}}, {value.name: value for value in graph.inputs})  # noqa: S307
 
 

@@ -1,7 +1,5 @@
 """Registering executors and conversions: exact match, no duplicates, nothing lost."""
 
-from __future__ import annotations
-
 import ast
 import functools
 import os
@@ -15,12 +13,7 @@ import pytest
 import torch
 
 from npu_ir import ConversionError, RegistryError, execute_ir, extract_ir, list_registered_ops, parse_ir
-from npu_ir.ops import (
-    register_conversion,
-    register_executor,
-    unregister_conversion,
-    unregister_executor,
-)
+from npu_ir.ops import register_conversion, register_executor, unregister_conversion, unregister_executor
 from npu_ir.plugins.op_registry import Entry, OpRegistry
 from tests.support.corpus.case import Function
 from tests.support.rows import each_row
@@ -30,7 +23,6 @@ GETITEM = "<built-in function getitem>"
 
 @pytest.fixture(autouse=True)
 def _clean() -> Iterator[None]:
-    """Remove what a test registers."""
     before = list_registered_ops()
     yield
     after = list_registered_ops()
@@ -132,9 +124,6 @@ def test_only_a_function_can_be_registered(thing: Any) -> None:
     assert "my_op" not in list_registered_ops()["execution"]
 
 
-# Merging
-
-
 def test_registries_are_merged_as_a_whole_or_not_at_all() -> None:
     first, second = OpRegistry("first"), OpRegistry("second")
     first.register_executor("shared")(len)
@@ -158,9 +147,6 @@ def test_registries_are_merged_as_a_whole_or_not_at_all() -> None:
 def test_a_table_cannot_be_changed_from_outside() -> None:
     with pytest.raises(TypeError, match="does not support item assignment"):
         OpRegistry().table("execution")["x"] = Entry(len, "")  # type: ignore[index]
-
-
-# Conversions
 
 
 def test_a_conversion_replaces_what_the_op_becomes() -> None:

@@ -1,7 +1,5 @@
 """Numbers as values: made, computed, read, passed, returned and asserted."""
 
-from __future__ import annotations
-
 import math
 import operator
 from typing import Any
@@ -31,9 +29,6 @@ from tests.support.small_programs import program
 F32 = TensorType((2,), torch.float32)
 
 
-# Types
-
-
 @each_row("type, text", {
     "int": (ScalarType("int"), "int"),
     "float": (ScalarType("float"), "float"),
@@ -57,8 +52,6 @@ def test_text_that_is_no_number_type_is_refused(text: str, message: str) -> None
     with pytest.raises(ParseError, match=message):
         parse_type(text)
 
-
-# Programs on numbers
 
 UNSOLVED_SIZE = """
   symbol u in [0, 5]
@@ -140,8 +133,6 @@ def test_an_assertion_of_torch_export_is_executed() -> None:
         execute_ir(graph, (tensor([3, -1]),))
 
 
-# Functions of numbers
-
 BINARY = [
     "add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "eq", "ne", "lt", "le", "gt", "ge", "and_",
         "or_",
@@ -201,8 +192,6 @@ def test_a_call_of_a_function_that_cannot_be_is_refused(call: str, message: str)
     with pytest.raises(GraphError, match=message):
         program(f"input %a: int\n%y: int = {call} return %y")
 
-
-# Lists of numbers and values
 
 MIXED = """
   symbol s in [0, 99]

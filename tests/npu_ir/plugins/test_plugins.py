@@ -1,7 +1,5 @@
 """Plugins: discovery, loading, refusal, and the interface of backends."""
 
-from __future__ import annotations
-
 import itertools
 import sys
 import types
@@ -63,9 +61,6 @@ def refused(*points: Point) -> tuple[Plugins, dict[str, str]]:
     return found, reasons
 
 
-# What is loaded
-
-
 @pytest.mark.smoke
 def test_what_plugins_offer_is_collected_and_reported() -> None:
     everything = plugin(
@@ -121,9 +116,6 @@ def test_the_order_of_installation_does_not_matter() -> None:
         assert list(reasons) == ["c-dist 1.0", "d-dist 1.0"]
         assert sorted(found.registry.table("execution")) == ["x", "y"]
         assert list(found.passes) == ["p"]
-
-
-# What is refused
 
 
 BROKEN = "broken (broken-dist 1.0)"
@@ -195,9 +187,6 @@ def test_one_object_under_two_names_is_refused_the_second_time() -> None:
 
     assert reasons == {"b-dist 1.0": "PluginError: the plugins 'a' and 'b' are the same object: b.plugin"}
     assert found.manager.get_plugin("a") is shared
-
-
-# What is left out
 
 
 def test_a_disabled_plugin_is_not_even_imported() -> None:

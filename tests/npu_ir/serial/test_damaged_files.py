@@ -1,7 +1,5 @@
 """Files that are damaged, hostile or too new give a SerializationError that says what and where."""
 
-from __future__ import annotations
-
 import copy
 import gc
 import json
@@ -19,6 +17,7 @@ import torch
 
 from npu_ir import Graph, Provenance, SerializationError, TensorType, load_ir, save_ir
 from npu_ir.serial import strict_json
+from tests.support.documents import load_changed
 from tests.support.rows import each_row
 from tests.support.tiers import examples
 
@@ -55,8 +54,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def document(path: Path) -> dict[str, Any]:
-    data: dict[str, Any] = json.loads(path.read_text())
-    return data
+    return json.loads(path.read_text())
 
 
 def tensor_file(path: Path) -> Path:
@@ -73,9 +71,6 @@ def outcome(path: Path) -> Graph | None:
         return None
     graph.check()
     return graph
-
-
-# Anything at all
 
 
 def test_a_document_cut_short_anywhere_is_refused(path: Path) -> None:
@@ -119,7 +114,6 @@ def test_a_tensor_file_with_a_changed_byte_is_refused_or_the_same(path: Path) ->
 
 
 def places(data: Any, steps: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Yield the way to everything in a JSON document."""
     if steps:
         yield steps
     items = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ()
@@ -184,9 +178,6 @@ def test_an_object_with_an_unknown_key_is_refused(path: Path) -> None:
     assert len(fixed) > 20
 
 
-# What is said, and where
-
-
 def steps_to(place: str) -> tuple[Any, ...]:
     """Return the way to a place that is written as errors write it: ``nodes[0].attrs.dim``."""
     return tuple(int(step) if step.isdigit() else step.strip("'") for step in re.findall(r"'.*?'|\w+", place))
@@ -209,13 +200,8 @@ def nested(depth: int, wrap: Callable[[Any], Any]) -> Any:
 
 def require_refusal(path: Path, edit: Edit, message: str, where: str) -> None:
     """Require that the graph is refused after ``edit`` of its document, with this message and place."""
-    save_ir(full_graph(), path)
-    data = document(path)
-    edit(data)
-    path.write_text(json.dumps(data))
-
     with pytest.raises(SerializationError, match=rf"(?s){message}.*at: .*{where}.*fix: "):
-        load_ir(path)
+        load_changed(full_graph(), edit, path.parent)
 
 
 @each_row("place, content, message", [
@@ -342,9 +328,6 @@ def test_a_document_larger_than_the_limit_is_refused(path: Path, monkeypatch: py
         load_ir(path)
 
 
-# The tensor file
-
-
 def with_header(file: Path, header: Any, length: int | None = None) -> None:
     content = file.read_bytes()
     old = int.from_bytes(content[:8], "little")
@@ -356,8 +339,7 @@ def with_header(file: Path, header: Any, length: int | None = None) -> None:
 
 def header_of(file: Path) -> dict[str, Any]:
     content = file.read_bytes()
-    header: dict[str, Any] = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
-    return header
+    return json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
 
 
 @each_row("edit, message", [
@@ -400,9 +382,6 @@ def test_a_tensor_file_with_another_header_is_refused(
 
     with pytest.raises(SerializationError, match=message):
         load_ir(path)
-
-
-# What must not happen
 
 
 def test_claims_of_huge_tensors_take_no_memory(path: Path) -> None:

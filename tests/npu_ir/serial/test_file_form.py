@@ -1,7 +1,5 @@
 """Saving a graph to files and loading it again."""
 
-from __future__ import annotations
-
 import errno
 import itertools
 import json
@@ -36,7 +34,6 @@ F32 = TensorType((2,), torch.float32)
 
 
 def constant_graph(*tensors: torch.Tensor) -> Graph:
-    """Return a graph that returns constants."""
     graph = Graph("constants")
     graph.set_outputs([graph.add_constant(f"c{index}", tensor) for index, tensor in enumerate(tensors)])
     return graph
@@ -60,9 +57,6 @@ def saved(graph: Graph, folder: Path, **options: Any) -> Path:
 
 def files_in(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
-
-
-# What comes back
 
 
 @examples(25)
@@ -118,9 +112,6 @@ def test_data_laid_out_otherwise_than_its_type_says_comes_back_as_the_type_says(
 
     assert loaded == graph
     assert loaded.buffers["b"].argument.data.stride() == (1, 2)
-
-
-# The files
 
 
 @pytest.mark.smoke
@@ -180,9 +171,6 @@ def test_saved_files_have_the_permissions_of_any_new_file(tmp_path: Path) -> Non
     assert path.stat().st_mode == (tmp_path / "other").stat().st_mode
 
 
-# Weights
-
-
 def weights() -> dict[str, torch.Tensor]:
     shared = torch.arange(6.0).view(2, 3)
     return {"w": shared, "tied": shared, "table": torch.tensor([1 + 2j, 3, -1j], dtype=torch.complex128)}
@@ -226,9 +214,6 @@ def test_weights_that_do_not_fit_are_refused_before_anything_is_written(
     with pytest.raises(WeightError, match=message):
         saved(weighted_graph(), tmp_path, weights=given)
     assert not files_in(tmp_path)
-
-
-# What cannot be saved
 
 
 class Tagged(torch.Tensor):
@@ -283,9 +268,6 @@ def test_a_path_that_cannot_be_written_is_refused(name: str, message: str, tmp_p
     with pytest.raises(SerializationError, match=message):
         save_ir(constant_graph(torch.ones(1)), tmp_path / name)
     assert [path.name for path in tmp_path.iterdir()] == ["folder"]
-
-
-# Whatever goes wrong
 
 
 def replaced_graphs(folder: Path) -> tuple[Path, Graph, Graph]:

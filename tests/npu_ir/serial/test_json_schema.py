@@ -1,7 +1,5 @@
 """The published JSON Schema and the documents that are written agree."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

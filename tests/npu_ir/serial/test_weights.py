@@ -1,7 +1,5 @@
 """Loading weights from the files people have."""
 
-from __future__ import annotations
-
 import collections
 import json
 import os
@@ -46,7 +44,6 @@ def save_safetensors(path: Path, content: dict[str, torch.Tensor] = STATE) -> Pa
 
 
 def save_shards(folder: Path, suffix: str, stem: str) -> Path:
-    """Save STATE in two shards with an index."""
     save = save_safetensors if suffix == ".safetensors" else save_pickle
     shards = {f"{stem}-1{suffix}": ("a", "b"), f"{stem}-2{suffix}": ("c",)}
     for shard, names in shards.items():
@@ -60,7 +57,7 @@ def save_shards(folder: Path, suffix: str, stem: str) -> Path:
     return index
 
 
-SOURCES = [
+@each_row("make", [
     lambda folder: save_pickle(folder / "w.pt"),
     lambda folder: save_pickle(folder / "w.PT"),
     lambda folder: save_pickle(folder / "w.pt", _use_new_zipfile_serialization=False),
@@ -76,10 +73,7 @@ SOURCES = [
     lambda folder: save_pickle(folder / "w.pt", collections.OrderedDict(STATE)),
     lambda folder: save_pickle(folder / "w.pt", {**STATE, "_extra_state": {"step": 1}}),
     lambda folder: save_pickle(folder / "w.pt", {**STATE, "a": torch.nn.Parameter(STATE["a"])}),
-]
-
-
-@each_row("make", SOURCES)
+])  # fmt: skip
 def test_every_kind_of_file_gives_the_same_tensors(make: Callable[[Path], Path], tmp_path: Path) -> None:
     path = make(tmp_path)
 
@@ -143,9 +137,6 @@ def test_a_folder_with_a_saved_graph_holds_its_weights(tmp_path: Path) -> None:
     assert_same_tensors(load_weights(tmp_path / "graph.npu"), dict(model.state_dict()))
 
 
-# What is refused
-
-
 def write(path: Path, content: bytes) -> Path:
     path.write_bytes(content)
     return path
@@ -179,7 +170,8 @@ class Unknown:
     """Nothing that torch.load knows."""
 
 
-REFUSED = [
+@pytest.mark.skipif(os.name != "posix", reason="pipes")
+@each_row("make, message", [
     (lambda folder: folder / "none.pt", "the weights file none.pt does not exist"),
     (lambda folder: folder / "a\0b.pt", "does not exist"),
     (lambda folder: pipe(folder / "w.safetensors"), "is not a regular file"),
@@ -208,11 +200,7 @@ REFUSED = [
     (lambda folder: index_of(folder, {"weight_map": {"a": "a.bin"}}),
         "the weights file a.bin does not exist"),
     (lambda folder: write(folder / "m.bin.index.json", b"{"), "not valid JSON"),
-]  # fmt: skip
-
-
-@pytest.mark.skipif(os.name != "posix", reason="pipes")
-@each_row("make, message", REFUSED)
+])  # fmt: skip
 def test_what_holds_no_weights_is_refused_with_a_fix(
     make: Callable[[Path], Path], message: str, tmp_path: Path
 ) -> None:

@@ -1,7 +1,5 @@
 """Expressions of symbolic sizes: their algebra, their forms, and their limits."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable
@@ -11,10 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from npu_ir import (
-    GraphError,
-    ParseError,
-)
+from npu_ir import GraphError, ParseError
 from npu_ir.serial.parser import parse_dim
 from npu_ir.symbolic.constraints import RELATIONS, Constraint, Range
 from npu_ir.symbolic.expressions import Expr, call, substitute_symbols, symbol, symbols_in
@@ -23,9 +18,6 @@ from tests.support.rows import each_row
 
 A, B, N = symbol("a"), symbol("b"), symbol("n")
 VALUES = {"a": 7, "b": 3, "n": 12}
-
-
-# The normal form
 
 
 @pytest.mark.smoke
@@ -81,9 +73,6 @@ def test_an_expression_without_symbols_is_a_number(found: object, number: int) -
     assert found == number
 
 
-# What is in it
-
-
 def test_the_symbols_of_an_expression_are_known_however_deep_they_are() -> None:
     expression = call("max", (A + 1) // B, 2) * N + 1
 
@@ -93,9 +82,6 @@ def test_the_symbols_of_an_expression_are_known_however_deep_they_are() -> None:
     assert [other.symbol for other in (2 * A, A + 1, A * A, A * B, A // 2)] == [None] * 5
     linear = {2 * A + B * B: True, A * B: False, A * A: False, A + A // 2: False}
     assert {other: other.is_linear_in("a") for other in linear} == linear
-
-
-# Values
 
 
 @each_row("expression, values, expected", [
@@ -146,8 +132,6 @@ def test_an_expression_without_a_value_says_for_what(
 def test_a_size_tells_the_value_of_its_symbol(expression: Expr, total: int, value: int | None) -> None:
     assert expression.solve("a", total) == value
 
-
-# Random expressions
 
 numbers = st.integers(-5, 5)
 expressions = st.recursive(
@@ -208,9 +192,6 @@ def test_symbols_may_be_replaced_one_by_one(
     assert found == substitute_symbols(expression, values)
 
 
-# Errors
-
-
 @each_row("name", ["", "1a", "a b", "a.b", "-a", "max", "sqrt", "ß"])
 def test_a_name_that_would_not_come_back_is_no_symbol(name: str) -> None:
     with pytest.raises(
@@ -264,9 +245,6 @@ def test_a_product_without_end_is_refused() -> None:
         many * many
     with pytest.raises(ParseError, match=r"an expression is too large: .*\n  at: line 1, column 1"):
         parse_dim("((a+b+c+d)**8)**8")
-
-
-# Ranges and constraints
 
 
 @each_row("range, text, inside, outside", [

@@ -1,7 +1,5 @@
 """The text form: how graphs read, that they come back, and what is said of text that is no graph."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable
@@ -21,7 +19,6 @@ F32 = TensorType((2,), torch.float32)
 
 
 def line(graph: Graph) -> str:
-    """Return the line of the only node."""
     return str(graph).splitlines()[-4].strip()
 
 
@@ -36,9 +33,6 @@ def one_node(
     values = [graph.add_input(f"x{index}", F32) for index in range(inputs)]
     graph.insert(op_type, values, attrs, types=F32, operands=operands, name="y")
     return graph
-
-
-# How graphs read
 
 
 @pytest.mark.smoke
@@ -106,9 +100,6 @@ def test_inputs_are_shown_with_the_arguments_they_fill(
         assert parse_ir(str(graph)) == graph
 
 
-# Content of constants
-
-
 def test_constants_of_every_dtype_and_layout_come_back_to_the_bit() -> None:
     graph = Graph()
     tensors = {}
@@ -171,9 +162,6 @@ def test_a_graph_reads_the_same_under_another_default_device_and_dtype() -> None
         assert parse_ir(text) == graph
 
 
-# Comments
-
-
 @each_row("module, shown", [
     ("layer.1", "layer.1, net.py:3"),
     ("a\n  %y: f32[2] = evil()", r"'a\n  %y: f32[2] = evil(), net.py:3'"),
@@ -215,8 +203,6 @@ def test_white_space_and_comments_are_free() -> None:
         "}\n"
     )
 
-
-# Text that is no graph
 
 GOOD = """graph g {
   input %x: f32[2]

@@ -1,7 +1,5 @@
 """The text form under random graphs and random damage."""
 
-from __future__ import annotations
-
 import itertools
 import string
 from typing import Any
@@ -65,9 +63,6 @@ def test_any_names_come_back(names: list[str]) -> None:
     graph.set_outputs(dict(zip(names, graph.inputs, strict=True)))
 
     assert parse_ir(str(graph)) == graph
-
-
-# Damage
 
 
 SAMPLE = FULL_TEXT.replace('bytes("03")', f"sha256:{content_hash(DATA)}").replace("uint4[1]", "i64[20]")

@@ -1,7 +1,5 @@
 """Verification: what counts as equal, what a report says, and which node is blamed."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any
@@ -24,9 +22,6 @@ from tests.support.rows import each_row
 
 INF, NAN = math.inf, math.nan
 X = torch.tensor([[1.0, -2.0]])
-
-
-# What counts as equal
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
@@ -149,9 +144,6 @@ def test_equality_is_that_of_isclose_for_finite_numbers_and_exact_otherwise(
     assert compare("x", got, want).ok is bool(wanted)
 
 
-# Models
-
-
 class Net(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -212,9 +204,6 @@ def test_the_arguments_stay_as_they_were() -> None:
     assert report.ok
     assert [item.name for item in report.mutations] == [graph.inputs[0].name]
     assert torch.equal(x, torch.ones(2))
-
-
-# Graphs that are wrong
 
 
 def edited(model: nn.Module, edit: Callable[[Graph], Any], x: torch.Tensor = X) -> VerificationReport:
@@ -320,9 +309,6 @@ def test_randomness_is_the_same_on_both_sides() -> None:
     assert report.max_abs == 0
 
 
-# What is said, and of what
-
-
 @pytest.mark.filterwarnings("ignore:Sparse CSR")
 @each_row("layout", [torch.sparse_coo, torch.sparse_csr])
 def test_sparse_results_are_compared_by_their_values(layout: torch.layout) -> None:
@@ -336,22 +322,16 @@ def test_sparse_results_are_compared_by_their_values(layout: torch.layout) -> No
     assert "result: 2 of 4 elements differ" in str(other)
 
 
-@each_row(
-    "wrong, said",
-    [
-        ((0, 1), "graph and model differ: 0 of 1 result and 1 of 2 mutations\n"),
-        ((1, 0), "graph and model differ: 1 of 1 result and 0 of 2 mutations\n"),
-    ],
-)
+@each_row("wrong, said", [
+    ((0, 1), "graph and model differ: 0 of 1 result and 1 of 2 mutations\n"),
+    ((1, 0), "graph and model differ: 1 of 1 result and 0 of 2 mutations\n"),
+])  # fmt: skip
 def test_a_report_says_how_many_of_what_differ(wrong: tuple[int, int], said: str) -> None:
     good, bad = Comparison("good"), Comparison("bad", "got 1, expected 2")
     outputs = (bad if wrong[0] else good,)
     mutations = (good, bad if wrong[1] else good)
 
     assert str(VerificationReport(outputs, mutations)).startswith(said)
-
-
-# What a comparison costs
 
 
 @each_row("copies, other", [

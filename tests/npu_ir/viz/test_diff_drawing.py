@@ -1,7 +1,5 @@
 """One picture of two graphs: what `draw_diff` draws."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

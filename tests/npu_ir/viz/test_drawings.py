@@ -1,7 +1,5 @@
 """Drawings of graphs: what they show."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 
@@ -157,9 +155,6 @@ def test_sizes_are_rounded_to_three_digits(count: int, caption: str) -> None:
     drawn = diagram(program(f"param %w: f32[{count}] return ()"))
 
     assert drawn.summary.startswith(f"0 nodes, {caption}")
-
-
-# The page of the documentation
 
 
 def test_the_drawing_in_the_documentation_is_that_of_its_model() -> None:

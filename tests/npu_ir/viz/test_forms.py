@@ -1,7 +1,5 @@
 """Forms of drawings: well-formed whatever the names, laid out, and written to files."""
 
-from __future__ import annotations
-
 import itertools
 import re
 import stat
@@ -32,9 +30,6 @@ HOSTILE = [
     "{curly} (round) |pipe|", "new\nline\x00\u202e\ud800", "#quot; #35;", "fa:fa-car http://x.y", "$$x^2$$",
     "a;b --> n1", "</text></svg><script>alert(1)</script>", "]]>", "tail\\",
 ]  # fmt: skip
-
-
-# Names and well-formed output
 
 
 def named(name: str) -> Graph:
@@ -159,9 +154,6 @@ def test_equal_graphs_give_equal_drawings_and_stay_as_they_are(form: Callable[..
     assert all(name in form(wrong) for name in ("op0", "op1"))  # though they stand in the wrong order
 
 
-# The layout
-
-
 @st.composite
 def layouts(draw: st.DrawFn) -> tuple[dict[str, Spot], list[tuple[str, str]]]:
     count = draw(st.integers(1, 20))
@@ -227,9 +219,6 @@ def test_a_chain_is_drawn_as_one_straight_column_and_crossings_are_avoided() -> 
 
 def test_a_drawing_of_thousands_of_boxes_needs_no_deep_stack() -> None:
     assert to_svg(chain([""] * 3000), max_nodes=3000).count("<g>") == 3002
-
-
-# Files
 
 
 @pytest.fixture

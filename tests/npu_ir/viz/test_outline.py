@@ -1,7 +1,5 @@
 """Drawings of large graphs: modules that are opened, blocks that repeat, and what is cut."""
 
-from __future__ import annotations
-
 import itertools
 import re
 import time
@@ -149,13 +147,10 @@ def test_edges_of_repeated_blocks_and_of_what_is_cut_are_those_of_the_nodes_in_t
     assert {("op10", "... 189 more nodes", "2x3 f32"), ("... 189 more nodes", "output", "")} < edges(cut)
 
 
-@each_row(
-    "options, message",
-    [
-        ({"max_nodes": 1}, "max_nodes=1: a drawing has room for 2 boxes at least"),
-        ({"depth": -1}, "depth=-1 is negative\n  fix: use 0 for one box"),
-    ],
-)
+@each_row("options, message", [
+    ({"max_nodes": 1}, "max_nodes=1: a drawing has room for 2 boxes at least"),
+    ({"depth": -1}, "depth=-1 is negative\n  fix: use 0 for one box"),
+])  # fmt: skip
 @each_row("form", FORMS)
 def test_limits_that_make_no_sense_are_refused(
     form: Callable[..., str], options: dict[str, int], message: str

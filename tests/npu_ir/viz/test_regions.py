@@ -1,7 +1,5 @@
 """Drawings of graphs with open sizes and with regions."""
 
-from __future__ import annotations
-
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """``npu new-plugin`` writes a whole distribution or nothing."""
 
-from __future__ import annotations
-
 import ast
 import os
 from importlib.metadata import EntryPoint
@@ -46,7 +44,6 @@ def _in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def files_in(folder: Path) -> dict[str, str]:
-    """Return the text of each file, without what tools leave there."""
     names = [path.relative_to(folder) for path in folder.rglob("*") if path.is_file()]
     kept = [name for name in names if not any(part.startswith((".", "__py")) for part in name.parts)]
     return {name.as_posix(): (folder / name).read_text(encoding="utf-8") for name in kept}

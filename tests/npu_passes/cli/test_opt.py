@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -18,6 +19,7 @@ from npu_passes import Pass, Pipeline
 from npu_passes.cli.reports import flops_text
 from tests.support.corpus.case import Function
 from tests.support.passes.sample_passes import Failing, Restless
+from tests.support.rows import each_row
 
 Capture = pytest.CaptureFixture[str]
 
@@ -181,10 +183,7 @@ def test_explain_shows_rewrites_and_says_refusals_for_one_reason_once(capsys: Ca
     made_in_regions = capsys.readouterr().out.split("\n\n")[0]
 
     assert cells(made) == ["rewrite by rule nodes made", "clamp to-clamp relu_2 clamp"]
-    assert cells(refused) == [
-        "refused by rule nodes because",
-        "clamp to-clamp relu, relu_1 it is to be kept",
-    ]
+    assert cells(refused) == ["refused by rule nodes because", "clamp to-clamp relu, relu_1 it is to be kept"]
     nodes = [row.split()[2] for row in cells(made_in_regions)[1:]]
     assert nodes == ["cond.true_fn/relu", "cond.false_fn/relu"]
 
@@ -318,7 +317,7 @@ def test_bisect_takes_a_tolerance_and_a_folder(capsys: Capture) -> None:
     assert '"culprit"' in capsys.readouterr().out
 
 
-WRONG_USAGE = [
+@each_row("words, message", [
     ("--passes clmap", "there is no pass 'clmap'\n  fix: did you mean 'clamp'?"),
     ("--passes clamp{low=1}", "clamp has no option 'low' (at passes 'clamp{low=1}')"),
     ("--passes clamp{bound=x}", "the option 'bound' is a float, not x"),
@@ -337,15 +336,11 @@ WRONG_USAGE = [
     ("--bisect --rtol x", "argument --rtol: 'x' is not a number"),
     ("--passes clamp --check --input y=f32[2]", "the graph has no input 'y'"),
     ("--passes clamp -o no/such/folder.json", "there is no folder no/such"),
-]
+])  # fmt: skip
+def test_wrong_usage_is_said(words: Any, message: Any, capsys: Capture) -> None:
+    code = opt("net.json", *words.split())
 
-
-def test_wrong_usage_is_said(capsys: Capture, subtests: pytest.Subtests) -> None:
-    for words, message in WRONG_USAGE:
-        with subtests.test(words):
-            code = opt("net.json", *words.split())
-
-            assert (code, message in capsys.readouterr().err) == (2, True)
+    assert (code, message in capsys.readouterr().err) == (2, True)
 
 
 def test_a_pass_that_fails_is_said(capsys: Capture) -> None:

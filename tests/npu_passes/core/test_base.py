@@ -9,6 +9,7 @@ import pytest
 from npu_ir import Graph
 from npu_passes import Numerics, Option, Pass, PassError, PassManager, options_of
 from tests.support.passes.sample_passes import DropAlias, Optional
+from tests.support.rows import each_row
 
 
 def test_options_are_fields_with_defaults_and_documentation() -> None:
@@ -136,8 +137,8 @@ def test_a_pass_that_lacks_something_cannot_run(subtests: pytest.Subtests) -> No
             PassManager(item).run(Graph())
 
 
-def test_a_tolerance_that_is_none_is_refused(subtests: pytest.Subtests) -> None:
+@each_row("rtol", [-1.0, float("nan"), float("inf")])
+def test_a_tolerance_that_is_none_is_refused(rtol: Any) -> None:
     message = "a tolerance is finite and not negative"
-    for rtol in [-1.0, float("nan"), float("inf")]:
-        with subtests.test(rtol=rtol), pytest.raises(PassError, match=message):
-            Numerics(rtol)
+    with pytest.raises(PassError, match=message):
+        Numerics(rtol)

@@ -1,6 +1,6 @@
 """One rewrite: new nodes as one would call ops, replaced values, what is erased, provenance."""
 
-from __future__ import annotations
+from typing import Any
 
 import pytest
 import torch
@@ -8,6 +8,7 @@ import torch
 from npu_ir import Graph, Provenance, TensorType, execute_ir
 from npu_passes import Journal, Pass, PassError
 from npu_passes.core.journal import use_journal
+from tests.support.rows import each_row
 from tests.support.small_programs import program
 
 SCRATCH = type("Scratch", (Pass,), {"name": "scratch", "__doc__": "Do what a test does."})()
@@ -47,10 +48,7 @@ def test_an_op_with_several_outputs_gives_all_of_them(graph: Graph) -> None:
     with SCRATCH.rewrite(graph, "rule", relu) as edit:
         values, indices = edit.calls("aten.topk.default", relu.inputs[0], 2)
 
-    assert (values.type, indices.type) == (
-        TensorType((2, 2), torch.float32),
-        TensorType((2, 2), torch.int64),
-    )
+    assert (values.type, indices.type) == (TensorType((2, 2), torch.float32), TensorType((2, 2), torch.int64))
 
 
 def test_an_op_that_pytorch_does_not_know_takes_values_by_position(graph: Graph) -> None:
@@ -63,40 +61,28 @@ def test_an_op_that_pytorch_does_not_know_takes_values_by_position(graph: Graph)
     assert "= mine.fused(%x, %y) {scale=2}" in str(graph)
 
 
-REFUSED = [
+@each_row("make, message", [
     (lambda edit, x: edit.call("aten.relu.default", x, colour="red"), "'colour'.*at: node 'b'"),
     (lambda edit, x: edit.call("aten.topk.default", x, 2), "aten.topk.default has 2 outputs.*edit.calls"),
     (lambda edit, x: edit.call("mine.fused", x), "there is no operator mine.fused.*state the types"),
-    (
-        lambda edit, x: edit.call("aten.add.Tensor", x, torch.ones(2)),
-        "a tensor is given .*fix: make it a value of the graph: graph.add_constant",
-    ),
+    (lambda edit, x: edit.call("aten.add.Tensor", x, torch.ones(2)),
+        "a tensor is given .*fix: make it a value of the graph: graph.add_constant"),
     (lambda edit, x: edit.call("aten.cat.default", [x, torch.ones(2)]), "a tensor is given"),
     (lambda edit, x: edit.call("mylib.op", torch.ones(2), type=x.type), "a tensor is given"),
-    (
-        lambda edit, x: edit.call("aten.relu.default", x.users[0]),
-        r"node '\w+' is given .*fix: give one of the values that it returns: node.outputs\[0\]",
-    ),
-    (
-        lambda edit, x: edit.call(torch.ops.aten.relu.default, x),
-        'named by text, not by .*fix: write "aten.relu.default"',
-    ),
+    (lambda edit, x: edit.call("aten.relu.default", x.users[0]),
+        r"node '\w+' is given .*fix: give one of the values that it returns: node.outputs\[0\]"),
+    (lambda edit, x: edit.call(torch.ops.aten.relu.default, x),
+        'named by text, not by .*fix: write "aten.relu.default"'),
     (lambda edit, x: edit.call("aten.relu.default", x, type="f32"), "'f32' is not a type"),
-    (
-        lambda edit, x: edit.replace(edit.graph.value("b"), edit.call("aten.sum.default", x)),
-        r"%sum is f32\[\], it cannot stand for %b",
-    ),
-]
-
-
-def test_what_does_not_fit_is_refused_where_it_is_given(graph: Graph, subtests: pytest.Subtests) -> None:
-    for make, message in REFUSED:
-        with (
-            subtests.test(message),
-            pytest.raises(PassError, match=f"(?s)scratch: my-rule failed: .*{message}"),
-            SCRATCH.rewrite(graph, "my-rule", graph.node("b")) as edit,
-        ):
-            make(edit, graph.inputs[0])
+    (lambda edit, x: edit.replace(edit.graph.value("b"), edit.call("aten.sum.default", x)),
+        r"%sum is f32\[\], it cannot stand for %b"),
+])  # fmt: skip
+def test_what_does_not_fit_is_refused_where_it_is_given(make: Any, message: Any, graph: Graph) -> None:
+    with (
+        pytest.raises(PassError, match=f"(?s)scratch: my-rule failed: .*{message}"),
+        SCRATCH.rewrite(graph, "my-rule", graph.node("b")) as edit,
+    ):
+        make(edit, graph.inputs[0])
 
 
 def test_nodes_that_nothing_reads_any_more_are_erased_and_others_stay(graph: Graph) -> None:

@@ -1,15 +1,15 @@
 """The order of passes and pipelines: given, constrained, never that of installation."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterable
+from typing import Any
 
 import pytest
 
 from npu_ir import Graph
 from npu_passes import Pass, PassError, PassManager, Pipeline, optimize, passes_of
 from tests.support.passes.plugins import Install, point
+from tests.support.rows import each_row
 
 
 def make(name: str, **fields: object) -> type[Pass]:
@@ -50,13 +50,10 @@ def test_what_is_no_pass_is_refused() -> None:
         PassManager([3])  # type: ignore[list-item]
 
 
-def test_less_than_one_round_is_refused(subtests: pytest.Subtests) -> None:
-    for rounds in [0, -1, 1.5, True]:
-        with (
-            subtests.test(rounds=rounds),
-            pytest.raises(PassError, match=f"at least one round, not in {rounds}"),
-        ):
-            PassManager([], max_rounds=rounds)
+@each_row("rounds", [0, -1, 1.5, True])
+def test_less_than_one_round_is_refused(rounds: Any) -> None:
+    with pytest.raises(PassError, match=f"at least one round, not in {rounds}"):
+        PassManager([], max_rounds=rounds)
 
 
 def test_a_pipeline_goes_by_its_name() -> None:
@@ -78,19 +75,17 @@ def test_passes_and_pipelines_that_are_mixed_up_are_told_apart() -> None:
 MINE = point("pipes", [make("a"), make("b"), make("c")], [Pipeline("mine", "a,b,c")])
 
 
+@each_row("order, fields", {
+    "joins,a,b,c": {"before": ("a",)},
+    "a,joins,b,c": {"after": ("a",), "before": ("b",)},
+    "a,b,c,joins": {"after": ("a",)},
+}.items())  # fmt: skip
 def test_a_pass_that_joins_stands_where_its_constraints_say(
-    install: Install, subtests: pytest.Subtests
+    order: str, fields: Any, install: Install
 ) -> None:
-    rows = {
-        "joins,a,b,c": {"before": ("a",)},
-        "a,joins,b,c": {"after": ("a",), "before": ("b",)},
-        "a,b,c,joins": {"after": ("a",)},
-    }
-    for order, fields in rows.items():
-        with subtests.test(order):
-            install(MINE, point("one", [make("joins", pipelines=("mine",), **fields)]))
+    install(MINE, point("one", [make("joins", pipelines=("mine",), **fields)]))
 
-            assert names(passes_of("mine")) == order
+    assert names(passes_of("mine")) == order
 
 
 def test_passes_that_join_do_not_reorder_the_passes_of_the_pipeline(
@@ -136,17 +131,13 @@ def test_a_name_that_is_taken_is_refused_with_both_distributions(
     dead_code, ours = make("dead-code"), [Pipeline("default", "dead-code")]
     one, two = (point(name, (), [Pipeline("mine", "")]) for name in ("one", "two"))
     rows = [
-        (
-            [one, two],
-            r"two \(two-dist 1.0\) offers pipelines called 'mine', and so does one \(one-dist 1.0\)",
-        ),
+        ([one, two],
+            r"two \(two-dist 1.0\) offers pipelines called 'mine', and so does one \(one-dist 1.0\)"),
         ([point("mine", [dead_code])], "passes called 'dead-code', and so does npu-passes .npu-passes"),
         ([point("a-plugin", [dead_code], ours)], r"plugin 'a-plugin' \(a-plugin-dist 1.0\) was refused"),
-        (
-            [point("npu-passes", [dead_code], ours)],
-            r"plugin 'npu-passes' \(npu-passes-dist 1.0\) was refused",
-        ),
-    ]
+        ([point("npu-passes", [dead_code], ours)],
+            r"plugin 'npu-passes' \(npu-passes-dist 1.0\) was refused"),
+    ]  # fmt: skip
     for points, message in rows:
         with subtests.test(message):
             with pytest.warns(UserWarning, match=message):

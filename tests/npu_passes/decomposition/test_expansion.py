@@ -17,6 +17,7 @@ from npu_passes import Pass, PassError
 from npu_passes.decomposition.expansion import _expand_cached, expand
 from npu_passes.decomposition.recorded_calls import inline
 from npu_passes.rewriting.value_replacement import can_convert_strides
+from tests.support.rows import each_row
 from tests.support.small_programs import program
 
 X = "input %x: f32[2, 3]"
@@ -43,7 +44,6 @@ def one_node(line: str, *declared: str) -> Graph:
 
 @contextlib.contextmanager
 def operator(schema: str, implementation: Callable[[Tensor], Any] | None = None) -> Iterator[None]:
-    """Register an operator of the namespace ``tracing_test``."""
     with torch.library._scoped_library("tracing_test", "DEF") as library:
         library.define(schema)
         if implementation is not None:
@@ -138,18 +138,17 @@ def attention(strides: Sequence[int]) -> Graph:
     return one_node(line, "input %x: f32[2, 4, 5, 8]")
 
 
-def test_the_parts_return_the_strides_that_readers_were_captured_with(subtests: pytest.Subtests) -> None:
-    for strides in [(160, 8, 32, 1), (8, 16, 64, 1), (8, 80, 16, 1)]:
-        with subtests.test(strides=strides):
-            graph = attention(strides)
+@each_row("strides", [(160, 8, 32, 1), (8, 16, 64, 1), (8, 80, 16, 1)])
+def test_the_parts_return_the_strides_that_readers_were_captured_with(strides: Any) -> None:
+    graph = attention(strides)
 
-            Scratch().run(graph)
+    Scratch().run(graph)
 
-            graph.check()
-            x = torch.randn(2, 4, 5, 8)
-            found = execute_ir(graph, (x,))
-            assert found.stride() == graph.outputs[0].tensor_type.static_strides == tuple(strides)
-            torch.testing.assert_close(found, torch.nn.functional.scaled_dot_product_attention(x, x, x))
+    graph.check()
+    x = torch.randn(2, 4, 5, 8)
+    found = execute_ir(graph, (x,))
+    assert found.stride() == graph.outputs[0].tensor_type.static_strides == tuple(strides)
+    torch.testing.assert_close(found, torch.nn.functional.scaled_dot_product_attention(x, x, x))
 
 
 def test_strides_of_open_sizes_are_equal_where_they_are_for_all_values() -> None:
@@ -168,28 +167,18 @@ def test_strides_of_open_sizes_are_equal_where_they_are_for_all_values() -> None
 
 def test_a_node_without_parts_is_refused_with_the_reason(subtests: pytest.Subtests) -> None:
     rows = [
-        (
-            one_node("%y: f32[2, 4] = aten.silu.default(self=%x)", X),
-            r"its parts return f32\[2, 3\], not f32\[2, 4\]",
-        ),
+        (one_node("%y: f32[2, 4] = aten.silu.default(self=%x)", X),
+            r"its parts return f32\[2, 3\], not f32\[2, 4\]"),
         (attention((160, 8, 33, 1)), r"its parts return .*, not f32\[2, 4, 5, 8\]@\[160, 8, 33, 1\]"),
-        (
-            one_node("%y: f32[2, 3] = aten.relu.default(self=%x)", X),
-            "PyTorch has no decomposition of aten.relu.default",
-        ),
-        (
-            one_node("%y: f32[2, 3] = aten.mm.default(self=%x, mat2=%x)", X),
-            "PyTorch cannot trace it: RuntimeError",
-        ),
-        (
-            one_node("%y: int = operator.neg(a=%x)", "input %x: int"),
-            "operator.neg is not a PyTorch operator without regions",
-        ),
-        (
-            one_node("%y: f32[] = nobody.knows.this(self=%x)", X),
-            "nobody.knows.this is not a PyTorch operator without regions",
-        ),
-    ]
+        (one_node("%y: f32[2, 3] = aten.relu.default(self=%x)", X),
+            "PyTorch has no decomposition of aten.relu.default"),
+        (one_node("%y: f32[2, 3] = aten.mm.default(self=%x, mat2=%x)", X),
+            "PyTorch cannot trace it: RuntimeError"),
+        (one_node("%y: int = operator.neg(a=%x)", "input %x: int"),
+            "operator.neg is not a PyTorch operator without regions"),
+        (one_node("%y: f32[] = nobody.knows.this(self=%x)", X),
+            "nobody.knows.this is not a PyTorch operator without regions"),
+    ]  # fmt: skip
     for graph, message in rows:
         with subtests.test(graph=graph, message=message):
             before = str(graph)
@@ -201,25 +190,22 @@ def test_a_node_without_parts_is_refused_with_the_reason(subtests: pytest.Subtes
 
 
 @pytest.mark.smoke
-def test_an_op_that_a_trace_does_not_hold_for_is_refused(subtests: pytest.Subtests) -> None:
-    rows = [
-        (
-            "branching(Tensor x) -> Tensor",
-            lambda x: x + 1 if x.shape[0] > 7 else x * 2,
-            "f32[s0]",
-            r"other ops for other sizes: to these only where s0 > 7",
-        ),
-        ("size(Tensor x) -> int", lambda x: 3, "int", "it returns plain data"),
-        ("fill(Tensor(a!) x) -> ()", None, "f32[2]", "fill.default writes into its arguments"),
-    ]
-    for schema, parts, type, message in rows:
-        with subtests.test(schema), operator(schema, parts):
-            name = schema.partition("(")[0]
-            line = f"%y: {type} = tracing_test.{name}.default(x=%x)"
-            graph = one_node(line, "symbol s0 in [1, 64]", "input %x: f32[s0]")
+@each_row("schema, parts, type, message", [
+    ("branching(Tensor x) -> Tensor", lambda x: x + 1 if x.shape[0] > 7 else x * 2, "f32[s0]",
+        r"other ops for other sizes: to these only where s0 > 7"),
+    ("size(Tensor x) -> int", lambda x: 3, "int", "it returns plain data"),
+    ("fill(Tensor(a!) x) -> ()", None, "f32[2]", "fill.default writes into its arguments"),
+])  # fmt: skip
+def test_an_op_that_a_trace_does_not_hold_for_is_refused(
+    schema: str, parts: Any, type: str, message: str
+) -> None:
+    with operator(schema, parts):
+        name = schema.partition("(")[0]
+        line = f"%y: {type} = tracing_test.{name}.default(x=%x)"
+        graph = one_node(line, "symbol s0 in [1, 64]", "input %x: f32[s0]")
 
-            with pytest.raises(PassError, match=message):
-                Scratch().run(graph)
+        with pytest.raises(PassError, match=message):
+            Scratch().run(graph)
 
 
 def test_a_tensor_made_by_the_parts_is_made_where_the_graph_runs() -> None:

@@ -1,7 +1,5 @@
 """Graphs are taken apart into core ATen: the same values, and what stays is said with the reason."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -14,7 +12,8 @@ from npu_ir.ops.schema import find_op
 from npu_passes import PassError, PassManager, passes_of
 from npu_passes.core.journal import Journal, use_journal
 from npu_passes.library.decompose import Decompose
-from tests.support.corpus.case import Function
+from tests.support.corpus.case import Function, Holding
+from tests.support.rows import each_row
 from tests.support.small_programs import program
 
 
@@ -26,7 +25,6 @@ def not_core(graph: Graph) -> set[str]:
 
 
 def decomposed(graph: Graph, **options: Any) -> Journal:
-    """Run the pass on a graph; return what it said."""
     journal = Journal()
     before = str(graph)
     with use_journal(journal):
@@ -74,13 +72,10 @@ class Decoder(nn.Module):
         return y.transpose(1, 2).flatten(2) @ self.embedding.weight.T
 
 
-MODELS = [
+@pytest.mark.parametrize(("model", "x"), [
     pytest.param(ConvBlock(), torch.randn(2, 4, 8, 8), id="conv"),
     pytest.param(Decoder(), torch.randint(0, 11, (2, 5)), id="gpt-2"),
-]
-
-
-@pytest.mark.parametrize(("model", "x"), MODELS)
+])  # fmt: skip
 def test_a_model_becomes_core_aten_with_the_same_results(model: nn.Module, x: torch.Tensor) -> None:
     graph = extract_ir(model.eval(), (x,), dynamic_shapes=({0: Dim("batch", min=1, max=64)},))
 
@@ -142,15 +137,11 @@ def in_prologue(line: str) -> Graph:
 
 def test_what_stays_is_said_with_the_reason(subtests: pytest.Subtests) -> None:
     rows = [
-        (
-            one_node("%y: f32[4, 4] = aten.dropout.default(input=%x) {p=0.5, train=True}"),
-            "it draws random numbers: other ops would draw others",
-        ),
-        (
-            in_prologue("%y: f32[4, 4] = aten.silu.default(self=%w)"),
-            "it is in the prologue, to which its parts cannot be added",
-        ),
-    ]
+        (one_node("%y: f32[4, 4] = aten.dropout.default(input=%x) {p=0.5, train=True}"),
+            "it draws random numbers: other ops would draw others"),
+        (in_prologue("%y: f32[4, 4] = aten.silu.default(self=%w)"),
+            "it is in the prologue, to which its parts cannot be added"),
+    ]  # fmt: skip
     for graph, reason in rows:
         with subtests.test(reason):
             journal = decomposed(graph)
@@ -195,10 +186,7 @@ def test_an_op_that_is_not_there_is_refused(subtests: pytest.Subtests) -> None:
     rows = [
         ({"ops": ("aten.linear.default", "aten.nope.default")}, missing),
         ({"keep": ("aten.nope.default",)}, missing),
-        (
-            {"ops": ("prims.add.default",)},
-            r"does not decompose prims.add.default: only ops of aten and npu",
-        ),
+        ({"ops": ("prims.add.default",)}, r"does not decompose prims.add.default: only ops of aten and npu"),
     ]
     for options, message in rows:
         with subtests.test(options=options), pytest.raises(PassError, match=message):
@@ -213,21 +201,16 @@ FUSED = (
 )
 
 
-class Fusible(nn.Module):
+def fusible(self: Any, x: torch.Tensor) -> torch.Tensor:
     """What every fusing pass finds something in."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear, self.layer_norm, self.rms_norm = nn.Linear(8, 8), nn.LayerNorm(8), nn.RMSNorm(8)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        y = torch.relu(self.linear(x))
-        z = self.rms_norm(self.layer_norm(x + y) + y)
-        return (z @ z.mT * 0.3).softmax(-1) @ z
+    y = torch.relu(self.linear(x))
+    z = self.rms_norm(self.layer_norm(x + y) + y)
+    return (z @ z.mT * 0.3).softmax(-1) @ z
 
 
 def test_with_the_fusing_passes_it_comes_to_an_end_where_it_keeps_what_they_make() -> None:
-    graph = extract_ir(Fusible().eval(), (torch.randn(2, 3, 8),))
+    layers = {"linear": nn.Linear(8, 8), "layer_norm": nn.LayerNorm(8), "rms_norm": nn.RMSNorm(8)}
+    graph = extract_ir(Holding(fusible, **layers).eval(), (torch.randn(2, 3, 8),))
     keep = ("aten.reshape.default", *FUSED)
 
     result = PassManager([*passes_of("fuse"), Decompose(keep=keep)]).run(graph)
@@ -238,34 +221,31 @@ def test_with_the_fusing_passes_it_comes_to_an_end_where_it_keeps_what_they_make
     assert {node.op_type for node in result.graph.body} == set(FUSED)
 
 
-def test_parts_are_the_same_in_inference_mode(subtests: pytest.Subtests) -> None:
-    for first in [True, False]:
-        with subtests.test(first=first):
-            graph = extract_ir(nn.BatchNorm1d(7 + first).eval(), (torch.randn(5, 7 + first),))
+@each_row("first", [True, False])
+def test_parts_are_the_same_in_inference_mode(first: bool) -> None:
+    graph = extract_ir(nn.BatchNorm1d(7 + first).eval(), (torch.randn(5, 7 + first),))
 
-            with torch.inference_mode(first):
-                decomposed(graph)
+    with torch.inference_mode(first):
+        decomposed(graph)
 
-            assert not_core(graph) == set()
+    assert not_core(graph) == set()
 
 
-def test_a_copy_stays_one_where_its_memory_is_returned(subtests: pytest.Subtests) -> None:
-    rows = [
-        ("aten.view.default(self=%copy) {size=[2, 2]}", 1),
-        ("aten.add.Tensor(self=%copy, other=%copy)", 0),
-    ]
-    for reader, clones in rows:
-        with subtests.test(reader=reader, clones=clones):
-            shape = "[2, 2]" if "view" in reader else "[4]"
-            graph = program(f"""
-                input %x: f32[4]
-                %copy: f32[4] = aten.lift_fresh_copy.default(self=%x)
-                %y: f32{shape} = {reader}
-                return %y
-            """)
-            x = torch.randn(4)
+@each_row("reader, clones", [
+    ("aten.view.default(self=%copy) {size=[2, 2]}", 1),
+    ("aten.add.Tensor(self=%copy, other=%copy)", 0),
+])  # fmt: skip
+def test_a_copy_stays_one_where_its_memory_is_returned(reader: str, clones: int) -> None:
+    shape = "[2, 2]" if "view" in reader else "[4]"
+    graph = program(f"""
+        input %x: f32[4]
+        %copy: f32[4] = aten.lift_fresh_copy.default(self=%x)
+        %y: f32{shape} = {reader}
+        return %y
+    """)
+    x = torch.randn(4)
 
-            decomposed(graph)
+    decomposed(graph)
 
-            assert len(list(graph.nodes_of("aten.clone.default"))) == clones
-            assert execute_ir(graph, (x,)).data_ptr() != x.data_ptr()
+    assert len(list(graph.nodes_of("aten.clone.default"))) == clones
+    assert execute_ir(graph, (x,)).data_ptr() != x.data_ptr()

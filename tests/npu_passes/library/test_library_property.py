@@ -1,7 +1,5 @@
 """Properties of the library's passes on any graph: values, rules of the IR, and their own claims."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Comparing results before and after a pass: exact, or within a tolerance of the largest magnitude."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 
@@ -11,6 +9,7 @@ from torch import inf, nan, tensor
 
 from npu_passes import EXACT, Checked, PassError, within
 from npu_passes.manager.checked_mode import find_first_difference, relative_error
+from tests.support.rows import each_row
 
 
 def difference(actual: Any, expected: Any, rtol: float = 0.0) -> str | None:
@@ -62,12 +61,13 @@ def test_a_tolerance_is_of_the_largest_magnitude() -> None:
     assert difference(tensor([1000.0, 0.02]), expected, 1e-5) is not None
 
 
-def test_coarse_dtypes_may_differ_by_some_of_their_rounding_units(subtests: pytest.Subtests) -> None:
-    rows = [(torch.float64, 1e-5), (torch.float32, 1e-5), (torch.float16, 0.0156), (torch.bfloat16, 0.125)]
-    for dtype, allowed in rows:
-        with subtests.test(dtype=dtype, allowed=allowed):
-            assert within(1e-5).allowed_difference(dtype) == pytest.approx(allowed, rel=0.01)
-            assert EXACT.allowed_difference(dtype) == 0
+@each_row(
+    "dtype, allowed",
+    [(torch.float64, 1e-5), (torch.float32, 1e-5), (torch.float16, 0.0156), (torch.bfloat16, 0.125)],
+)
+def test_coarse_dtypes_may_differ_by_some_of_their_rounding_units(dtype: Any, allowed: float) -> None:
+    assert within(1e-5).allowed_difference(dtype) == pytest.approx(allowed, rel=0.01)
+    assert EXACT.allowed_difference(dtype) == 0
 
 
 def test_a_wrong_factor_is_seen_in_every_dtype() -> None:
@@ -100,23 +100,19 @@ def test_quantized_results_are_compared_by_the_numbers_they_stand_for() -> None:
     assert difference(quantized(1.0, 2.0, scale=1.0), quantized(2.0, 4.0, scale=2.0)) is not None
 
 
-def test_a_call_is_a_pair_of_arguments_and_keyword_arguments(subtests: pytest.Subtests) -> None:
-    rows = {
-        "no keyword arguments": [(tensor(1.0),)],
-        "a tensor": (tensor([1.0]),),
-        "a tensor for the list": tensor([1.0]),
-        "a tensor for the arguments": [(tensor(1.0), {})],
-        "None for keyword arguments": [((tensor(1.0),), None)],
-        "a number": 3,
-    }
-    for case, calls in rows.items():
-        with (
-            subtests.test(case),
-            pytest.raises(
-                PassError, match=r"a call is a pair .*, not [\s\S]*fix: Checked\(calls=\[\(\(x, y\), {}\)"
-            ),
-        ):
-            Checked(calls=calls)
+@each_row("calls", {
+    "no keyword arguments": [(tensor(1.0),)],
+    "a tensor": (tensor([1.0]),),
+    "a tensor for the list": tensor([1.0]),
+    "a tensor for the arguments": [(tensor(1.0), {})],
+    "None for keyword arguments": [((tensor(1.0),), None)],
+    "a number": 3,
+})  # fmt: skip
+def test_a_call_is_a_pair_of_arguments_and_keyword_arguments(calls: Any) -> None:
+    with pytest.raises(
+        PassError, match=r"a call is a pair .*, not [\s\S]*fix: Checked\(calls=\[\(\(x, y\), {}\)"
+    ):
+        Checked(calls=calls)
 
 
 def test_calls_that_are_generated_are_kept_for_all_runs() -> None:

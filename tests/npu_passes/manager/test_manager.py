@@ -1,7 +1,5 @@
 """The manager: rounds, statistics, the journal, dumps, and naming the one at fault."""
 
-from __future__ import annotations
-
 import contextlib
 import warnings
 from collections.abc import Callable, Iterator
@@ -16,8 +14,7 @@ from npu_ir import Graph, GraphError, Provenance, extract_ir, parse_ir
 from npu_passes import Checked, Pass, PassError, PassManager, PassResult, Refusal, Rewrite, bisect, optimize
 from npu_passes.manager import statistics
 from npu_passes.testing import check_pass
-from tests.support.corpus.case import Function
-from tests.support.passes.folding_cases import Call
+from tests.support.corpus.case import Function, Holding
 from tests.support.passes.sample_passes import (
     BreakShapes,
     DropAlias,
@@ -31,6 +28,7 @@ from tests.support.passes.sample_passes import (
     Restless,
     UnmarkedDropAlias,
 )
+from tests.support.rows import each_row
 
 CHAIN = """graph chain {
   input %x: f32[2, 3]
@@ -244,27 +242,20 @@ def test_a_dump_is_written_in_full_or_not_at_all(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_is_no_graph_is_refused(subtests: pytest.Subtests) -> None:
-    rows = {
-        "optimize": optimize,
-        "manager": PassManager([DropAlias]).run,
-        "bisect": (lambda model: bisect(model, [DropAlias])),
-        "check_pass": (lambda model: check_pass(DropAlias, [model])),
-    }
-    for case, call in rows.items():
-        with (
-            subtests.test(case),
-            pytest.raises(PassError, match="(?s)passes run over a graph, not over a Linear.*extract_ir"),
-        ):
-            call(nn.Linear(1, 1))
+@each_row("call", {
+    "optimize": optimize,
+    "manager": PassManager([DropAlias]).run,
+    "bisect": (lambda model: bisect(model, [DropAlias])),
+    "check_pass": (lambda model: check_pass(DropAlias, [model])),
+})  # fmt: skip
+def test_what_is_no_graph_is_refused(call: Any) -> None:
+    with pytest.raises(PassError, match="(?s)passes run over a graph, not over a Linear.*extract_ir"):
+        call(nn.Linear(1, 1))
 
 
 def test_data_to_check_on_that_is_none_is_refused() -> None:
     with pytest.raises(PassError, match=r"(?s)checked is the data to check on, not True.*Checked\(\)"):
         PassManager([DropAlias], checked=True)  # type: ignore[arg-type]
-
-
-# Who is at fault
 
 
 def goes_on(self: Pass, graph: Graph) -> bool:
@@ -291,41 +282,32 @@ def looks(self: Pass, graph: Graph) -> str | None:
     raise KeyError("missing")
 
 
-FAULTS = [
+@each_row("item, message", [
     (BreakShapes(), r"(?s)break-shapes broke the graph: .*'nonsense'.*rewrite 'mark' of d"),
     (Failing(), r"(?s)failing: attempt failed: .*cannot stand for.*at: node 'a'"),
-    (
-        Failing(inside=False),
-        r"(?s)failing\{inside=false\} failed: ValueError: no luck.*graph 'chain'",
-    ),
+    (Failing(inside=False), r"(?s)failing\{inside=false\} failed: ValueError: no luck.*graph 'chain'"),
     (Liar(), "returned False, but it edited the graph"),
     (Liar(edits=False, says=True), "returned True, but it changed nothing"),
     (pass_that(lambda self, graph: None), "sample returned None"),
     (pass_that(goes_on), "sample: attempt failed"),
-    (
-        pass_that(refuses_the_graph),
-        r"^sample failed: this is no graph for me\s+at: node 'a'\s+fix: another one$",
-    ),
+    (pass_that(refuses_the_graph),
+        r"^sample failed: this is no graph for me\s+at: node 'a'\s+fix: another one$"),
     (pass_that(doubles_constants), "sample wrote into the data of a constant"),
     (Picky(wants="sort"), "requires a condition that does not hold: no sort in chain"),
     (Picky(promises="loop"), "ensures a condition that does not hold: a loop is left"),
     (pass_that(does_nothing, requires=looks), r"(?s)sample failed: KeyError: 'missing'.*graph 'chain'"),
     (pass_that(does_nothing, ensures=looks), r"(?s)sample failed: KeyError: 'missing'.*graph 'chain'"),
-    (
-        pass_that(does_nothing, requires=lambda self, graph: True),
-        r"(?s)sample.requires\(graph\) returned True.*in words, or None",
-    ),
-]
+    (pass_that(does_nothing, requires=lambda self, graph: True),
+        r"(?s)sample.requires\(graph\) returned True.*in words, or None"),
+])  # fmt: skip
+def test_a_pass_that_breaks_a_rule_is_named(item: Any, message: Any) -> None:
+    graph = parse_ir(CHAIN)
+    graph.add_constant("c", torch.ones(2))
 
+    with pytest.raises(PassError, match=message):
+        run(graph, item)
 
-def test_a_pass_that_breaks_a_rule_is_named(chain: Graph, subtests: pytest.Subtests) -> None:
-    chain.add_constant("c", torch.ones(2))
-    for item, message in FAULTS:
-        with subtests.test(message):
-            with pytest.raises(PassError, match=message):
-                run(chain, item)
-
-            chain.check()
+    graph.check()
 
 
 def test_a_graph_that_is_broken_before_is_no_fault_of_a_pass(chain: Graph) -> None:
@@ -369,9 +351,6 @@ def test_only_rewrites_that_are_made_are_entries_and_other_edits_are_their_own(
             assert [item.rule for item in result.journal.rewrites] == rules
 
 
-# Checked mode
-
-
 def test_checked_mode_names_a_pass_that_changes_what_a_graph_computes(subtests: pytest.Subtests) -> None:
     def turns_a_sum(self: Pass, graph: Graph) -> bool:
         next(graph.nodes_of("aten.sum.dim_IntList")).attrs["dim"][0] = 1  # type: ignore[index]
@@ -382,17 +361,13 @@ def test_checked_mode_names_a_pass_that_changes_what_a_graph_computes(subtests: 
         return x + 1
 
     summing = extract_ir(Function(lambda x: x.sum([0])), (torch.ones(3, 3),))
-    counting = extract_ir(Call(counts, total=torch.zeros(3)), (torch.ones(2, 3),))
+    counting = extract_ir(Holding(counts, total=torch.zeros(3)), (torch.ones(2, 3),))
     rows = [
         (summing, pass_that(turns_a_sum), Checked(), "sample changed what graph"),
         (counting, ReluToGelu, Checked(), "the update of total differs"),
-        (
-            open_batch(nn.ReLU()),
-            ReluToGelu,
-            Checked(sizes={"batch": 5}),
-            "relu-to-gelu changed what graph 'ReLU' computes: result differs by",
-        ),
-    ]
+        (open_batch(nn.ReLU()), ReluToGelu, Checked(sizes={"batch": 5}),
+            "relu-to-gelu changed what graph 'ReLU' computes: result differs by"),
+    ]  # fmt: skip
     for graph, item, checked, message in rows:
         with subtests.test(message), pytest.raises(PassError, match=message):
             run(graph, item, checked=checked)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
 from npu_ir import Graph, TensorType
 from npu_passes import Pass, PassError, PassManager
+from tests.support.rows import each_row
 from tests.support.small_programs import program
 
 
@@ -40,49 +43,32 @@ def return_another_type(graph: Graph) -> None:
     graph.set_outputs((whole.outputs[0], 3))
 
 
-CHANGES = [
+@each_row("edit, change", [
     (add_input, r"it takes args\[0\], args\[1\]; before, args\[0\]"),
     (drop_input, r"it takes 1 as args\[0\]; before, %x: f32\[2\]"),
     (lambda graph: graph.set_update(graph.value("state"), None), "it updates nothing; before, state"),
-    (
-        lambda graph: graph.set_update(graph.value("x"), graph.value("b")),
-        "it updates state, x; before, state",
-    ),
-    (
-        lambda graph: graph.add_parameter("w2", graph.inputs[0].tensor_type),
-        "it needs a weight 'w2', which no checkpoint has",
-    ),
-    (
-        lambda graph: graph.set_outputs([graph.value("b"), 3]),
-        "it returns a list of 2; before, a tuple of 2",
-    ),
-    (
-        lambda graph: graph.set_outputs((graph.value("b"), 3, graph.inputs[0])),
-        r"it returns result\[0\], result\[1\], result\[2\]; before",
-    ),
-    (
-        lambda graph: graph.set_outputs((graph.value("b"), 4)),
-        r"it returns 4 as result\[1\]; before, 3",
-    ),
+    (lambda graph: graph.set_update(graph.value("x"), graph.value("b")),
+        "it updates state, x; before, state"),
+    (lambda graph: graph.add_parameter("w2", graph.inputs[0].tensor_type),
+        "it needs a weight 'w2', which no checkpoint has"),
+    (lambda graph: graph.set_outputs([graph.value("b"), 3]), "it returns a list of 2; before, a tuple of 2"),
+    (lambda graph: graph.set_outputs((graph.value("b"), 3, graph.inputs[0])),
+        r"it returns result\[0\], result\[1\], result\[2\]; before"),
+    (lambda graph: graph.set_outputs((graph.value("b"), 4)), r"it returns 4 as result\[1\]; before, 3"),
     (return_another_type, r"returns %sum: f32\[\] as result\[0\]; before, %b"),
-]
+])  # fmt: skip
+def test_a_pass_that_changes_what_callers_see_is_named(edit: Any, change: Any, stateful: Graph) -> None:
+    class Meddle(Pass):
+        """Change the interface."""
 
+        name = "meddle"
 
-def test_a_pass_that_changes_what_callers_see_is_named(stateful: Graph, subtests: pytest.Subtests) -> None:
-    for edit, change in CHANGES:
-        with subtests.test(change=change):
+        def run(self, graph: Graph) -> bool:
+            edit(graph)
+            return True
 
-            class Meddle(Pass):
-                """Change the interface."""
-
-                name = "meddle"
-
-                def run(self, graph: Graph) -> bool:
-                    edit(graph)
-                    return True
-
-            with pytest.raises(PassError, match=f"meddle changed what callers see of the graph: .*{change}"):
-                PassManager(Meddle).run(stateful)
+    with pytest.raises(PassError, match=f"meddle changed what callers see of the graph: .*{change}"):
+        PassManager(Meddle).run(stateful)
 
 
 def test_what_is_inside_may_change(stateful: Graph) -> None:

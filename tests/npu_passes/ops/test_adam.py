@@ -1,7 +1,5 @@
 """``npu::adam_step`` takes the steps of Adam and AdamW."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -70,14 +68,11 @@ def test_steps_in_place_are_those_of_the_fused_optimizer_bit_for_bit(
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16], ids=str)
-@pytest.mark.parametrize(
-    ("devices", "lr"),
-    [
-        pytest.param(("cpu",), 0.01, id="fused"),
-        pytest.param((), 0.01, id="foreach"),
-        pytest.param((), torch.tensor(0.01, dtype=torch.float64), id="foreach-tensor"),
-    ],
-)
+@pytest.mark.parametrize(("devices", "lr"), [
+    pytest.param(("cpu",), 0.01, id="fused"),
+    pytest.param((), 0.01, id="foreach"),
+    pytest.param((), torch.tensor(0.01, dtype=torch.float64), id="foreach-tensor"),
+])  # fmt: skip
 @pytest.mark.parametrize("options", OPTIONS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_steps_are_as_good_as_those_of_the_plain_optimizer(

@@ -1,7 +1,5 @@
 """The layers, loss gradients and counters of a training step compute and differentiate as PyTorch does."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +11,7 @@ from torch import Tensor
 from npu_ir.ops.schema import resolve
 from npu_passes import PassError
 from tests.support.passes.optimizer_cases import ADAM, SGD, Lists, random
+from tests.support.rows import each_row
 
 OPS = torch.ops.npu
 
@@ -27,33 +26,26 @@ def adam_lists(*, amsgrad: bool = False, turned: bool = False) -> tuple[list[Ten
     return lists.params, grads, *lists.adam
 
 
-SAMPLES: list[Any] = [
-    pytest.param(
-        "linear.default", lambda: ((needs_grad(2, 4, 5), needs_grad(3, 5), needs_grad(3)), {}), id="linear"
-    ),
+@pytest.mark.parametrize(("name", "sample"), [
+    pytest.param("linear.default", lambda: ((needs_grad(2, 4, 5), needs_grad(3, 5), needs_grad(3)), {}),
+        id="linear"),
     pytest.param("linear.default", lambda: ((needs_grad(4, 5), needs_grad(3, 5)), {}), id="linear-no-bias"),
     pytest.param("relu.default", lambda: ((needs_grad(3, 4),), {}), id="relu"),
-    pytest.param(
-        "relu_backward.default", lambda: ((needs_grad(3, 4), torch.randn(3, 4)), {}), id="relu_backward"
-    ),
+    pytest.param("relu_backward.default", lambda: ((needs_grad(3, 4), torch.randn(3, 4)), {}),
+        id="relu_backward"),
     pytest.param("mse_grad.default", lambda: ((needs_grad(3, 4), needs_grad(3, 4)), {}), id="mse_grad"),
-    pytest.param(
-        "mse_grad.default", lambda: ((needs_grad(3, 4), torch.randn(3, 4), 0.5), {}), id="mse_grad-scale"
-    ),
+    pytest.param("mse_grad.default", lambda: ((needs_grad(3, 4), torch.randn(3, 4), 0.5), {}),
+        id="mse_grad-scale"),
     pytest.param("step_inc.default", lambda: ((torch.ones(()),), {}), id="step_inc"),
     pytest.param("step_inc_.default", lambda: ((torch.ones(()),), {}), id="step_inc_"),
     pytest.param("grad_zero.default", lambda: ((torch.ones(3),), {}), id="grad_zero"),
     pytest.param("grad_zero_.default", lambda: ((torch.ones(3),), {}), id="grad_zero_"),
     pytest.param("bias_corr.default", lambda: ((torch.ones(()), 0.9, 0.99), {}), id="bias_corr"),
-    pytest.param(
-        "bias_corr.default", lambda: ((torch.ones((), dtype=torch.int64), 0.9, 0.99), {}),
-        id="bias_corr-int64"
-    ),
-    pytest.param(
-        "bias_corr_out.default",
+    pytest.param("bias_corr.default", lambda: ((torch.ones((), dtype=torch.int64), 0.9, 0.99), {}),
+        id="bias_corr-int64"),
+    pytest.param("bias_corr_out.default",
         lambda: ((torch.ones(()), 0.9, 0.99), {"bc1_inv": torch.ones(()), "bc2_inv": torch.ones(())}),
-        id="bias_corr_out",
-    ),
+        id="bias_corr_out"),
     *[
         pytest.param(
             f"adam_step{suffix}",
@@ -79,10 +71,7 @@ SAMPLES: list[Any] = [
             ("_.tensor_lr", torch.tensor(0.1))
         )
     ],
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("name", "sample"), SAMPLES)
+])  # fmt: skip
 def test_the_op_does_what_its_registrations_say(name: str, sample: Callable[[], Any]) -> None:
     args, kwargs = sample()
     op = resolve(f"npu.{name}")
@@ -113,15 +102,14 @@ def test_linear_and_its_gradients_are_those_of_pytorch(shape: Any, bias: bool, d
         torch.testing.assert_close(our.grad, their.grad)
 
 
-def test_linear_gives_no_gradient_to_what_needs_none(subtests: pytest.Subtests) -> None:
-    for frozen in [0, 1, 2]:
-        with subtests.test(frozen=frozen):
-            leaves = [needs_grad(4, 5), needs_grad(3, 5), needs_grad(3)]
-            leaves[frozen].requires_grad_(False)
+@each_row("frozen", [0, 1, 2])
+def test_linear_gives_no_gradient_to_what_needs_none(frozen: int) -> None:
+    leaves = [needs_grad(4, 5), needs_grad(3, 5), needs_grad(3)]
+    leaves[frozen].requires_grad_(False)
 
-            OPS.linear(*leaves).sum().backward()
+    OPS.linear(*leaves).sum().backward()
 
-            assert [leaf.grad is None for leaf in leaves] == [index == frozen for index in range(3)]
+    assert [leaf.grad is None for leaf in leaves] == [index == frozen for index in range(3)]
 
 
 def test_layers_are_differentiated_twice() -> None:
@@ -166,29 +154,27 @@ def test_mse_grad_of_other_shapes_is_refused() -> None:
         OPS.mse_grad(torch.ones(3, 1), torch.ones(3))
 
 
-def test_autocast_casts_what_linear_takes(subtests: pytest.Subtests) -> None:
-    for dtype in [torch.bfloat16, torch.float16]:
-        with subtests.test(dtype=dtype):
-            x, weight, bias = needs_grad(4, 5), needs_grad(3, 5), needs_grad(3)
+@each_row("dtype", [torch.bfloat16, torch.float16])
+def test_autocast_casts_what_linear_takes(dtype: Any) -> None:
+    x, weight, bias = needs_grad(4, 5), needs_grad(3, 5), needs_grad(3)
 
-            with torch.autocast("cpu", dtype):
-                out, expected = OPS.linear(x, weight, bias), F.linear(x, weight, bias)
-            out.float().sum().backward()
+    with torch.autocast("cpu", dtype):
+        out, expected = OPS.linear(x, weight, bias), F.linear(x, weight, bias)
+    out.float().sum().backward()
 
-            assert out.dtype == dtype
-            assert torch.equal(out, expected)
-            assert weight.grad.dtype == torch.float32
+    assert out.dtype == dtype
+    assert torch.equal(out, expected)
+    assert weight.grad.dtype == torch.float32
 
 
-def test_corrections_are_multipliers(subtests: pytest.Subtests) -> None:
-    for betas in [(0.9, 0.999), (0.0, 0.5), (0.95, 0.99999)]:
-        with subtests.test(betas=betas):
-            for count in (1, 2, 5, 100, 10**6):
-                results = OPS.bias_corr(torch.tensor(float(count)), *betas)
+@each_row("betas", [(0.9, 0.999), (0.0, 0.5), (0.95, 0.99999)])
+def test_corrections_are_multipliers(betas: Any) -> None:
+    for count in (1, 2, 5, 100, 10**6):
+        results = OPS.bias_corr(torch.tensor(float(count)), *betas)
 
-                for result, beta in zip(results, betas, strict=True):
-                    assert result.item() == pytest.approx(1 / (1 - beta**count), rel=1e-6)
-                    assert result.dtype == torch.float32
+        for result, beta in zip(results, betas, strict=True):
+            assert result.item() == pytest.approx(1 / (1 - beta**count), rel=1e-6)
+            assert result.dtype == torch.float32
 
 
 COUNTERS = [torch.int64, torch.int32, torch.float32, torch.float64]
@@ -222,27 +208,20 @@ def test_the_corrections_of_whole_numbers_are_not_whole_numbers() -> None:
     assert OPS.bias_corr(torch.tensor(5), 0.9, 0.999, dtype=torch.float64)[0].item() == 1 / (1 - 0.9**5)
 
 
-def test_a_dtype_that_cannot_count_steps_is_refused(subtests: pytest.Subtests) -> None:
-    for dtype in [torch.bfloat16, torch.float16, torch.uint8, torch.int8, torch.bool]:
-        with subtests.test(dtype=dtype):
-            step, out = torch.ones((), dtype=dtype), torch.empty(())
+@each_row("dtype", [torch.bfloat16, torch.float16, torch.uint8, torch.int8, torch.bool])
+def test_a_dtype_that_cannot_count_steps_is_refused(dtype: Any) -> None:
+    step, out = torch.ones((), dtype=dtype), torch.empty(())
 
-            for count in (OPS.step_inc, OPS.step_inc_):
-                with pytest.raises(
-                    PassError, match=rf"(?s)step is a {dtype}, which cannot count.*use a counter of"
-                ):
-                    count(step)
-            with pytest.raises(PassError, match=rf"the step is a {dtype}"):
-                OPS.bias_corr_out(step, 0.9, 0.999, bc1_inv=out, bc2_inv=out.clone())
+    for count in (OPS.step_inc, OPS.step_inc_):
+        with pytest.raises(PassError, match=rf"(?s)step is a {dtype}, which cannot count.*use a counter of"):
+            count(step)
+    with pytest.raises(PassError, match=rf"the step is a {dtype}"):
+        OPS.bias_corr_out(step, 0.9, 0.999, bc1_inv=out, bc2_inv=out.clone())
 
 
-def test_corrections_are_not_written_where_they_do_not_fit(subtests: pytest.Subtests) -> None:
-    for out in [torch.empty((), dtype=torch.int64), torch.empty(2)]:
-        with (
-            subtests.test(out=out),
-            pytest.raises(
-                PassError,
-                match=rf"(?s)bc2_inv is a {out.dtype} of shape .*for a step of shape \[\].*floating-point",
-            ),
-        ):
-            OPS.bias_corr_out(torch.ones(()), 0.9, 0.999, bc1_inv=torch.empty(()), bc2_inv=out)
+@each_row("out", [torch.empty((), dtype=torch.int64), torch.empty(2)])
+def test_corrections_are_not_written_where_they_do_not_fit(out: Any) -> None:
+    with pytest.raises(
+        PassError, match=rf"(?s)bc2_inv is a {out.dtype} of shape .*for a step of shape \[\].*floating-point"
+    ):
+        OPS.bias_corr_out(torch.ones(()), 0.9, 0.999, bc1_inv=torch.empty(()), bc2_inv=out)

@@ -1,6 +1,6 @@
 """Refusals of the optimizer ops, before anything is written."""
 
-from __future__ import annotations
+from typing import Any
 
 import pytest
 import torch
@@ -9,6 +9,7 @@ from torch import Tensor
 from npu_passes import PassError
 from npu_passes.ops.training import ADAM_STEP, BIND, SGD_STEP
 from tests.support.passes.optimizer_cases import ADAM, SGD, Lists
+from tests.support.rows import each_row
 
 OPS = torch.ops.npu
 
@@ -35,40 +36,26 @@ def lists_of(*params: Tensor, **columns: list[Tensor]) -> Lists:
 
 ONE, TWO = torch.ones(3), [torch.ones(3), torch.ones(3)]
 STEP = torch.zeros(())
-REFUSED = [
+
+
+@each_row("lists, grads, message", [
     (lists_of(ONE, torch.ones(2)), [ONE], "2 params, but 1 grads.*one of grads per parameter"),
     (lists_of(ONE, steps=[]), [ONE], "1 params, but 0 steps"),
-    (
-        lists_of(torch.ones(3, 5)),
-        [torch.ones(5, 3)],
-        r"params\[0\] has shape \[3, 5\], grads\[0\] has \[5, 3\].*same order",
-    ),
+    (lists_of(torch.ones(3, 5)), [torch.ones(5, 3)],
+        r"params\[0\] has shape \[3, 5\], grads\[0\] has \[5, 3\].*same order"),
     (lists_of(ONE), [ONE.to_sparse()], r"grads\[0\] is torch.sparse_coo on cpu.*to_dense"),
-    (
-        lists_of(ONE.int()),
-        [ONE],
-        r"params\[0\] is a tensor of torch.int32: a step would be rounded.*floating-point",
-    ),
-    (
-        lists_of(ONE),
-        [ONE.int()],
-        r"params\[0\] is a tensor of torch.float32, grads\[0\] is one of torch.int32.*real tensors for a",
-    ),
+    (lists_of(ONE.int()), [ONE],
+        r"params\[0\] is a tensor of torch.int32: a step would be rounded.*floating-point"),
+    (lists_of(ONE), [ONE.int()],
+        r"params\[0\] is a tensor of torch.float32, grads\[0\] is one of torch.int32.*real tensors for a"),
     (lists_of(ONE), [ONE.to(torch.complex64)], r"grads\[0\] is one of torch.complex64.*real tensors"),
-    (
-        lists_of(ONE, exp_avgs=[ONE.int()]),
-        [ONE],
-        r"params\[0\] is a tensor of torch.float32, exp_avgs\[0\] is one of",
-    ),
+    (lists_of(ONE, exp_avgs=[ONE.int()]), [ONE],
+        r"params\[0\] is a tensor of torch.float32, exp_avgs\[0\] is one of"),
     (lists_of(*TWO, steps=[STEP, STEP.double()]), TWO, r"steps\[1\] is a torch.float64.*all of one dtype"),
     (lists_of(*TWO, steps=[STEP, STEP]), [ONE, ONE], r"steps\[1\] shares memory with steps\[0\]"),
-]
-
-
-def test_lists_that_do_not_fit_are_refused(subtests: pytest.Subtests) -> None:
-    for lists, grads, message in REFUSED:
-        with subtests.test(message):
-            refused_by_all(lists, grads, message)
+])  # fmt: skip
+def test_lists_that_do_not_fit_are_refused(lists: Any, grads: Any, message: Any) -> None:
+    refused_by_all(lists, grads, message)
 
 
 def test_a_parameter_of_whole_numbers_is_refused_by_sgd_too() -> None:
@@ -83,11 +70,11 @@ def test_a_gradient_on_another_device_is_refused() -> None:
         BIND[SGD_STEP]([ONE], [torch.ones(3, device="meta")], [])
 
 
-def test_a_counter_of_another_kind_is_refused(subtests: pytest.Subtests) -> None:
+@each_row("step", (torch.zeros(1), STEP.long(), STEP.to("meta")))
+def test_a_counter_of_another_kind_is_refused(step: Any) -> None:
     message = r"(?s)steps\[0\] is a torch\..* of shape .*torch.zeros\(\(\), dtype=torch.float32"
-    for step in (torch.zeros(1), STEP.long(), STEP.to("meta")):
-        with subtests.test(step=step), pytest.raises(PassError, match=message):
-            BIND[ADAM_STEP]([ONE], [ONE], *lists_of(ONE, steps=[step]).adam)
+    with pytest.raises(PassError, match=message):
+        BIND[ADAM_STEP]([ONE], [ONE], *lists_of(ONE, steps=[step]).adam)
 
 
 def test_maxima_without_amsgrad_are_refused() -> None:
@@ -99,13 +86,12 @@ def test_maxima_without_amsgrad_are_refused() -> None:
         OPS.adam_step_(lists.params, [ONE], *lists.adam, **ADAM)
 
 
-def test_a_gradient_in_memory_that_is_written_to_is_refused(subtests: pytest.Subtests) -> None:
-    for name in ("params", "exp_avgs", "exp_avg_sqs"):
-        with subtests.test(name):
-            lists = Lists([torch.randn(3, 5)])
+@each_row("name", ("params", "exp_avgs", "exp_avg_sqs"))
+def test_a_gradient_in_memory_that_is_written_to_is_refused(name: str) -> None:
+    lists = Lists([torch.randn(3, 5)])
 
-            message = rf"writes to {name}, and .*\[0\] shares memory with .*\[0\].*clone\(\) one of them"
-            refused_by_all(lists, [getattr(lists, name)[0].view(3, 5)], message)
+    message = rf"writes to {name}, and .*\[0\] shares memory with .*\[0\].*clone\(\) one of them"
+    refused_by_all(lists, [getattr(lists, name)[0].view(3, 5)], message)
 
 
 def test_a_gradient_that_begins_inside_a_parameter_is_refused(subtests: pytest.Subtests) -> None:

@@ -1,7 +1,5 @@
 """``npu::sgd_step`` takes the steps of SGD."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -18,6 +16,7 @@ from tests.support.passes.optimizer_cases import (
     random,
     torch_run,
 )
+from tests.support.rows import each_row
 
 OPS = torch.ops.npu
 OPTIONS = [
@@ -97,20 +96,19 @@ def test_the_functional_op_returns_what_the_op_in_place_writes() -> None:
     assert all(map(torch.equal, lists.exp_avgs, buffers))
 
 
-def test_a_bound_step_is_the_step_in_place(subtests: pytest.Subtests) -> None:
-    for momentum in [0.0, 0.9]:
-        with subtests.test(momentum=momentum):
-            start, grads = random(), random()
-            bound, direct = (Lists(cast(start, torch.float32)) for _ in range(2))
-            given = {**SGD, "momentum": momentum}
-            step = BIND[SGD_STEP](bound.params, grads, bound.exp_avgs if momentum else [])
+@each_row("momentum", [0.0, 0.9])
+def test_a_bound_step_is_the_step_in_place(momentum: float) -> None:
+    start, grads = random(), random()
+    bound, direct = (Lists(cast(start, torch.float32)) for _ in range(2))
+    given = {**SGD, "momentum": momentum}
+    step = BIND[SGD_STEP](bound.params, grads, bound.exp_avgs if momentum else [])
 
-            for _ in range(3):
-                step(**given)
-                OPS.sgd_step_(direct.params, grads, direct.exp_avgs if momentum else [], **given)
+    for _ in range(3):
+        step(**given)
+        OPS.sgd_step_(direct.params, grads, direct.exp_avgs if momentum else [], **given)
 
-            assert all(map(torch.equal, bound.params, direct.params))
-            assert all(map(torch.equal, bound.exp_avgs, direct.exp_avgs))
+    assert all(map(torch.equal, bound.params, direct.params))
+    assert all(map(torch.equal, bound.exp_avgs, direct.exp_avgs))
 
 
 def test_a_learning_rate_may_be_a_tensor() -> None:

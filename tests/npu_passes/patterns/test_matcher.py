@@ -1,9 +1,8 @@
 """A pattern finds the calls that it describes, and no others."""
 
-from __future__ import annotations
-
 import functools
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -12,6 +11,7 @@ from npu_ir import Graph, TensorType
 from npu_passes import PassError
 from npu_passes.patterns import Rule, aten, attr, commutative, maybe, one_of, op, output, shared, var
 from tests.support.passes.pattern_cases import capture, data, found
+from tests.support.rows import each_row
 from tests.support.small_programs import program
 
 x, y, z = var("x"), var("y"), var("z")
@@ -123,18 +123,16 @@ def test_a_predicate_tells(subtests: pytest.Subtests) -> None:
             assert len(found(pattern, graph)) == count
 
 
-def test_arguments_that_commute_match_in_either_order(subtests: pytest.Subtests) -> None:
-    rows = {
-        "as written": (lambda a, b: a * 2 + b.relu(), 1),
-        "the other way round": (lambda a, b: b.relu() + a * 2, 1),
-        "one is missing": (lambda a, b: a * 2 + b, 0),
-        "alpha scales the second": (lambda a, b: torch.add(b.relu(), a * 2, alpha=3), 0),
-    }
-    for case, (function, count) in rows.items():
-        with subtests.test(case):
-            graph = capture(function, *data())
+@each_row("function, count", {
+    "as written": (lambda a, b: a * 2 + b.relu(), 1),
+    "the other way round": (lambda a, b: b.relu() + a * 2, 1),
+    "one is missing": (lambda a, b: a * 2 + b, 0),
+    "alpha scales the second": (lambda a, b: torch.add(b.relu(), a * 2, alpha=3), 0),
+})  # fmt: skip
+def test_arguments_that_commute_match_in_either_order(function: Any, count: int) -> None:
+    graph = capture(function, *data())
 
-            assert len(found(commutative(add(mul(x, 2), relu(y), alpha=attr("alpha"))), graph)) == count
+    assert len(found(commutative(add(mul(x, 2), relu(y), alpha=attr("alpha"))), graph)) == count
 
 
 def test_the_first_order_that_fits_may_be_wrong_for_the_rest() -> None:
@@ -148,23 +146,19 @@ def test_the_first_order_that_fits_may_be_wrong_for_the_rest() -> None:
     assert (match["c"], match["d"]) == (3, 2)
 
 
-def test_one_of_several_terms_matches(subtests: pytest.Subtests) -> None:
-    rows = [
-        (lambda a: a.relu().neg() + 1, "first"),
-        (lambda a: a.exp().neg() + 1, "second"),
-        (lambda a: a.neg() + 1, "third"),
-    ]
-    for function, bound in rows:
-        with subtests.test(function=function, bound=bound):
-            options = one_of(relu(var("first")), aten.exp.default(var("second")), var("third"))
-            graph = capture(function, *data(1))
+@each_row("function, bound", [
+    (lambda a: a.relu().neg() + 1, "first"),
+    (lambda a: a.exp().neg() + 1, "second"),
+    (lambda a: a.neg() + 1, "third"),
+])  # fmt: skip
+def test_one_of_several_terms_matches(function: Any, bound: str) -> None:
+    options = one_of(relu(var("first")), aten.exp.default(var("second")), var("third"))
+    graph = capture(function, *data(1))
 
-            match = found(add(aten.neg.default(options), 1), graph)[0]
+    match = found(add(aten.neg.default(options), 1), graph)[0]
 
-            wanted = {
-                name: graph.inputs[0] if name == bound else None for name in ("first", "second", "third")
-            }
-            assert match.bound == wanted
+    wanted = {name: graph.inputs[0] if name == bound else None for name in ("first", "second", "third")}
+    assert match.bound == wanted
 
 
 def test_all_options_are_tried_for_what_is_around_them() -> None:
@@ -207,37 +201,34 @@ def test_a_node_with_regions_does_not_match() -> None:
     assert len(list(graph.nodes_of("higher_order.cond"))) == 1
 
 
-def test_a_pattern_that_cannot_be_is_refused_where_it_is_written(subtests: pytest.Subtests) -> None:
-    rows = [
-        (lambda: aten.ad.Tensor(x, y), "there is no operator aten.ad.Tensor"),
-        (lambda: op("aten.ad.Tensor"), "there is no operator aten.ad.Tensor"),
-        (lambda: aten.add(x, y), "aten.add is not an overload of an operator"),
-        (lambda: relu(x, y), "aten.relu.default takes 1 arguments, not 2"),
-        (lambda: relu(x, beta=2), "aten.relu.default has no argument 'beta'"),
-        (lambda: op("aten.relu.default")(x, self=y), "gets its argument 'self' twice"),
-        (lambda: add(..., x), "... follows the positional arguments, once"),
-        (lambda: commutative(relu(x)), "aten.relu.default does not commute"),
-        (lambda: commutative(aten.sub.Tensor(x, y)), "aten.sub.Tensor does not commute"),
-        (lambda: commutative(add(x, ...)), "in its first two arguments, and 1 of them"),
-        (lambda: commutative(op("mylib.plus")(x)), "commutes in its first two"),
-        (lambda: Rule("r", relu(x), 3), "rule 'r': the replacement is 3, not a value"),
-        (lambda: Rule("r", add(x, attr("c")), attr("c")), "the replacement is .*, not a value"),
-        (lambda: Rule("r", relu(x), aten.exp), "the replacement is .*, not a value"),
-        (lambda: Rule("r", relu(x), aten.exp.default), "not a value"),
-        (lambda: Rule("r", relu(x), (x, 3)), "the replacement is 3, not a value"),
-        (lambda: Rule("r", relu(x), one_of(x, relu(x))), "the replacement is .*, not a value"),
-        (lambda: Rule("r", relu(x), add(one_of(x, relu(x)), x)), "one_of is for patterns"),
-        (
-            lambda: Rule("r", functools.reduce(lambda term, _: relu(term), range(200), x), x),
-            "nested deeper than 100",
-        ),
-        (lambda: Rule("r", x, x), "rule 'r': a pattern is a call of an op"),
-        (lambda: Rule("r", relu(x), add(x, y)), "the replacement has 'y', which the pattern lacks"),
-        (lambda: Rule("r", add(x, attr("x")), x), "rule 'r': 'x' is a value, and plain data"),
-    ]
-    for make, message in rows:
-        with subtests.test(make=make, message=message), pytest.raises(PassError, match=message):
-            make()
+@each_row("make, message", [
+    (lambda: aten.ad.Tensor(x, y), "there is no operator aten.ad.Tensor"),
+    (lambda: op("aten.ad.Tensor"), "there is no operator aten.ad.Tensor"),
+    (lambda: aten.add(x, y), "aten.add is not an overload of an operator"),
+    (lambda: relu(x, y), "aten.relu.default takes 1 arguments, not 2"),
+    (lambda: relu(x, beta=2), "aten.relu.default has no argument 'beta'"),
+    (lambda: op("aten.relu.default")(x, self=y), "gets its argument 'self' twice"),
+    (lambda: add(..., x), "... follows the positional arguments, once"),
+    (lambda: commutative(relu(x)), "aten.relu.default does not commute"),
+    (lambda: commutative(aten.sub.Tensor(x, y)), "aten.sub.Tensor does not commute"),
+    (lambda: commutative(add(x, ...)), "in its first two arguments, and 1 of them"),
+    (lambda: commutative(op("mylib.plus")(x)), "commutes in its first two"),
+    (lambda: Rule("r", relu(x), 3), "rule 'r': the replacement is 3, not a value"),
+    (lambda: Rule("r", add(x, attr("c")), attr("c")), "the replacement is .*, not a value"),
+    (lambda: Rule("r", relu(x), aten.exp), "the replacement is .*, not a value"),
+    (lambda: Rule("r", relu(x), aten.exp.default), "not a value"),
+    (lambda: Rule("r", relu(x), (x, 3)), "the replacement is 3, not a value"),
+    (lambda: Rule("r", relu(x), one_of(x, relu(x))), "the replacement is .*, not a value"),
+    (lambda: Rule("r", relu(x), add(one_of(x, relu(x)), x)), "one_of is for patterns"),
+    (lambda: Rule("r", functools.reduce(lambda term, _: relu(term), range(200), x), x),
+        "nested deeper than 100"),
+    (lambda: Rule("r", x, x), "rule 'r': a pattern is a call of an op"),
+    (lambda: Rule("r", relu(x), add(x, y)), "the replacement has 'y', which the pattern lacks"),
+    (lambda: Rule("r", add(x, attr("x")), x), "rule 'r': 'x' is a value, and plain data"),
+])  # fmt: skip
+def test_a_pattern_that_cannot_be_is_refused_where_it_is_written(make: Any, message: str) -> None:
+    with pytest.raises(PassError, match=message):
+        make()
 
 
 def test_arguments_commute_in_whichever_order_they_are_stated() -> None:

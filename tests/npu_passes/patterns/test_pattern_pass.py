@@ -1,7 +1,5 @@
 """Matches of patterns are replaced: in the same terms, once, and without changing types."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -11,16 +9,8 @@ from torch import Tensor
 from npu_ir import execute_ir, extract_ir
 from npu_passes import PassManager
 from npu_passes.core.edit import Edit
-from npu_passes.patterns import (
-    Match,
-    Rule,
-    aten,
-    attr,
-    commutative,
-    output,
-    shared,
-)
-from tests.support.passes.folding_cases import Call
+from npu_passes.patterns import Match, Rule, aten, attr, commutative, output, shared
+from tests.support.corpus.case import Holding
 from tests.support.passes.pattern_cases import (
     DOUBLE_NEG,
     add,
@@ -38,6 +28,7 @@ from tests.support.passes.pattern_cases import (
     x,
     y,
 )
+from tests.support.rows import each_row
 
 
 def exponential(edit: Edit, match: Match) -> Any:
@@ -47,11 +38,7 @@ def exponential(edit: Edit, match: Match) -> Any:
 ONCE_MORE = Rule("double-neg", neg(shared(neg(x))), x)
 EXP = aten.exp.default(x)
 REPLACEMENTS = {
-    "a call": (
-        lambda a, b: a + b.neg(),
-        Rule("sub", commutative(add(x, neg(y))), sub(x, y)),
-        ["sub.Tensor"],
-    ),
+    "a call": (lambda a, b: a + b.neg(), Rule("sub", commutative(add(x, neg(y))), sub(x, y)), ["sub.Tensor"]),
     "a wildcard": (lambda a: a.neg().neg().relu(), DOUBLE_NEG, ["relu.default"]),
     "nested calls and a list": (
         lambda a, b: torch.cat([a, b], 1).relu(),
@@ -62,21 +49,14 @@ REPLACEMENTS = {
         ),
         ["relu.default", "relu.default", "cat.default"],
     ),
-    "an argument behind one that is left out": (
-        lambda a: a.sum(),
+    "an argument behind one that is left out": (lambda a: a.sum(),
         Rule("to-dim", aten.sum.default(x), aten.sum.dim_IntList(x, [0, 1], dtype=torch.float32)),
-        ["sum.dim_IntList"],
-    ),
-    "a call that is there twice": (
-        lambda a: a.sigmoid(),
+        ["sum.dim_IntList"]),
+    "a call that is there twice": (lambda a: a.sigmoid(),
         Rule("written", aten.sigmoid.default(x), aten.div.Tensor(EXP, add(EXP, 1))),
-        ["exp.default", "add.Tensor", "div.Tensor"],
-    ),
-    "what a function reads of the match": (
-        lambda a: a.neg().relu(),
-        Rule("exp", relu(neg(x)), exponential),
-        ["neg.default", "exp.default"],
-    ),
+        ["exp.default", "add.Tensor", "div.Tensor"]),
+    "what a function reads of the match": (lambda a: a.neg().relu(), Rule("exp", relu(neg(x)), exponential),
+        ["neg.default", "exp.default"]),
     "a tuple for all outputs": (
         lambda a: a.split(2, dim=1),
         Rule(
@@ -86,21 +66,11 @@ REPLACEMENTS = {
         ),
         ["slice.Tensor", "slice.Tensor"],
     ),
-    "an output": (
-        lambda a: a.amax(1),
-        Rule("max", aten.amax.default(x, [1]), output(aten.max.dim(x, 1), 0)),
-        ["max.dim"],
-    ),
-    "what is shared and read elsewhere": (
-        lambda a: (lambda once: (once, once.neg().relu()))(a.neg()),
-        ONCE_MORE,
-        ["neg.default", "relu.default"],
-    ),
-    "what is shared and read by nothing else": (
-        lambda a: a.neg().neg().relu(),
-        ONCE_MORE,
-        ["relu.default"],
-    ),
+    "an output": (lambda a: a.amax(1), Rule("max", aten.amax.default(x, [1]), output(aten.max.dim(x, 1), 0)),
+        ["max.dim"]),
+    "what is shared and read elsewhere": (lambda a: (lambda once: (once, once.neg().relu()))(a.neg()),
+        ONCE_MORE, ["neg.default", "relu.default"]),
+    "what is shared and read by nothing else": (lambda a: a.neg().neg().relu(), ONCE_MORE, ["relu.default"]),
     "the order that is not refused": (
         lambda a, b: a * 3 + b * 2,
         Rule(
@@ -111,48 +81,39 @@ REPLACEMENTS = {
         ),
         ["mul.Tensor", "mul.Tensor", "sub.Tensor"],
     ),
-    "a view of what is made": (
-        lambda a: a.relu().t(),
-        Rule("turn", aten.t.default(relu(x)), relu(aten.t.default(x))),
-        ["t.default", "relu.default"],
-    ),
-    "a view, which is copied": (
-        lambda a: a.exp(),
-        Rule("view", EXP, aten.t.default(aten.t.default(x))),
-        ["t.default", "t.default", "clone.default"],
-    ),
-}
+    "a view of what is made": (lambda a: a.relu().t(),
+        Rule("turn", aten.t.default(relu(x)), relu(aten.t.default(x))), ["t.default", "relu.default"]),
+    "a view, which is copied": (lambda a: a.exp(), Rule("view", EXP, aten.t.default(aten.t.default(x))),
+        ["t.default", "t.default", "clone.default"]),
+}  # fmt: skip
 NOT_EQUAL = ("what a function reads of the match", "a view, which is copied")
 
 
 @pytest.mark.smoke
-def test_a_replacement_takes_the_place_of_a_pattern(subtests: pytest.Subtests) -> None:
-    for case, (function, rule, ops) in REPLACEMENTS.items():
-        with subtests.test(case):
-            args = data(function.__code__.co_argcount)
+@each_row("case, function, rule, ops", [(case, *row) for case, row in REPLACEMENTS.items()])
+def test_a_replacement_takes_the_place_of_a_pattern(case: str, function: Any, rule: Any, ops: Any) -> None:
+    args = data(function.__code__.co_argcount)
 
-            result = run(capture(function, *args), rule)
+    result = run(capture(function, *args), rule)
 
-            assert op_types(result.graph) == ops
-            if case not in NOT_EQUAL:
-                torch.testing.assert_close(execute_ir(result.graph, args), function(*args))
+    assert op_types(result.graph) == ops
+    if case not in NOT_EQUAL:
+        torch.testing.assert_close(execute_ir(result.graph, args), function(*args))
 
 
-def test_results_stay_tensors_of_their_own(subtests: pytest.Subtests) -> None:
-    rows = {
-        "an input": (lambda a: a.neg().neg(), ["clone.default"]),
-        "a view of an input": (lambda a: a.neg().neg().view(12), ["clone.default", "view.default"]),
-        "two": (lambda a: (lambda e: (e, e.neg().neg()))(a.exp()), ["exp.default", "clone.default"]),
-        "of a view of an input": (lambda a: a.t().neg().neg(), ["t.default", "clone.default"]),
-        "a tensor of its own": (lambda a: a.exp().neg().neg(), ["exp.default"]),
-        "no result": (lambda a: a.neg().neg().exp(), ["exp.default"]),
-    }
-    for case, (function, ops) in rows.items():
-        with subtests.test(case):
-            result = run(capture(function, *data(1)), DOUBLE_NEG)
+@each_row("function, ops", {
+    "an input": (lambda a: a.neg().neg(), ["clone.default"]),
+    "a view of an input": (lambda a: a.neg().neg().view(12), ["clone.default", "view.default"]),
+    "two": (lambda a: (lambda e: (e, e.neg().neg()))(a.exp()), ["exp.default", "clone.default"]),
+    "of a view of an input": (lambda a: a.t().neg().neg(), ["t.default", "clone.default"]),
+    "a tensor of its own": (lambda a: a.exp().neg().neg(), ["exp.default"]),
+    "no result": (lambda a: a.neg().neg().exp(), ["exp.default"]),
+})  # fmt: skip
+def test_results_stay_tensors_of_their_own(function: Any, ops: Any) -> None:
+    result = run(capture(function, *data(1)), DOUBLE_NEG)
 
-            assert op_types(result.graph) == ops
-            assert_computes(result.graph, function, *data(1))
+    assert op_types(result.graph) == ops
+    assert_computes(result.graph, function, *data(1))
 
 
 def test_bound_data_goes_into_the_replacement() -> None:
@@ -204,7 +165,7 @@ def test_what_is_inside_a_match_is_read_by_nothing_else(subtests: pytest.Subtest
     }
     for case, (function, rule, name) in rows.items():
         with subtests.test(case):
-            graph = extract_ir(Call(function, state=torch.zeros(3, 4)), (data(1)[0],))
+            graph = extract_ir(Holding(function, state=torch.zeros(3, 4)), (data(1)[0],))
 
             result = run(graph, rule)
 

@@ -1,7 +1,5 @@
 """Patterns in graphs of all kinds: order, provenance, errors, regions, prologue."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -11,17 +9,9 @@ from torch import Tensor, nn
 from npu_ir import Graph, extract_ir
 from npu_passes import PassError, PassManager
 from npu_passes.core.edit import Edit
-from npu_passes.patterns import (
-    Match,
-    PatternPass,
-    Rule,
-    aten,
-    attr,
-    op,
-    var,
-)
+from npu_passes.patterns import Match, PatternPass, Rule, aten, attr, op, var
 from npu_passes.testing import check_pass
-from tests.support.passes.folding_cases import Call
+from tests.support.corpus.case import Holding
 from tests.support.passes.pattern_cases import (
     DOUBLE_NEG,
     F32,
@@ -40,6 +30,7 @@ from tests.support.passes.pattern_cases import (
     y,
 )
 from tests.support.registration import registered
+from tests.support.rows import each_row
 from tests.support.small_programs import program
 
 
@@ -138,12 +129,9 @@ def test_an_op_that_only_an_executor_knows_and_a_random_one_are_replaced_and_go(
 ) -> None:
     rows = [
         ("mylib.twice(%a)", Rule("twice", op("mylib.twice")(x), add(x, x)), "add.Tensor"),
-        (
-            "aten.dropout.default(input=%a) {p=0.5, train=True}",
-            Rule("no-dropout", aten.dropout.default(x, attr("p"), True), relu(x)),
-            "relu.default",
-        ),
-    ]
+        ("aten.dropout.default(input=%a) {p=0.5, train=True}",
+            Rule("no-dropout", aten.dropout.default(x, attr("p"), True), relu(x)), "relu.default"),
+    ]  # fmt: skip
     for call, rule, made in rows:
         with subtests.test(call):
             result = run(program(f"input %a: f32[2]\n%b: f32[2] = {call}\nreturn %b"), rule)
@@ -153,7 +141,7 @@ def test_an_op_that_only_an_executor_knows_and_a_random_one_are_replaced_and_go(
 
 
 def test_nodes_of_the_prologue_may_be_inside_of_a_match() -> None:
-    model = Call(lambda self, a: a @ self.weight.t(), weight=nn.Parameter(torch.randn(4, 4)))
+    model = Holding(lambda self, a: a @ self.weight.t(), weight=nn.Parameter(torch.randn(4, 4)))
     graph = extract_ir(model, (data(1)[0],))
     graph.move_to_prologue(graph.node("t"))
 
@@ -167,25 +155,13 @@ def test_what_may_not_be_replaced_stays_with_a_reason(subtests: pytest.Subtests)
     no_copy = Rule("no-copy", aten.clone.default(x, ...), x)
     turned = torch.contiguous_format
     rows = [
-        (
-            lambda a: (a.clone(), a.exp().clone()),
-            no_copy,
-            ["clone.default", "exp.default"],
-            "it is a result of the graph, and would share the memory of %args_0",
-        ),
-        (
-            lambda a: a.t().clone(memory_format=turned).view(-1),
-            no_copy,
-            ["t.default", "clone.default", "view.default"],
-            "it is a copy of %t in other strides",
-        ),
-        (
-            lambda a: a.isnan() * 1.0,
-            Rule("one", mul(x, 1), x),
-            ["isnan.default", "mul.Tensor"],
-            "the replacement %isnan is bool[3, 4], and %mul is f32[3, 4]",
-        ),
-    ]
+        (lambda a: (a.clone(), a.exp().clone()), no_copy, ["clone.default", "exp.default"],
+            "it is a result of the graph, and would share the memory of %args_0"),
+        (lambda a: a.t().clone(memory_format=turned).view(-1), no_copy,
+            ["t.default", "clone.default", "view.default"], "it is a copy of %t in other strides"),
+        (lambda a: a.isnan() * 1.0, Rule("one", mul(x, 1), x), ["isnan.default", "mul.Tensor"],
+            "the replacement %isnan is bool[3, 4], and %mul is f32[3, 4]"),
+    ]  # fmt: skip
     for function, rule, ops, reason in rows:
         with subtests.test(reason):
             result = run(capture(function, *data(1)), rule)
@@ -195,16 +171,15 @@ def test_what_may_not_be_replaced_stays_with_a_reason(subtests: pytest.Subtests)
             assert reasons(result) == [reason]
 
 
-def test_rules_that_cannot_be_are_refused_with_the_class(subtests: pytest.Subtests) -> None:
-    rows = [
-        ([DOUBLE_NEG], "Sample.rules is a tuple of rules"),
-        ((neg(x),), "Sample.rules is a tuple of rules"),
-        (DOUBLE_NEG, r"(?s)not .{,60}\n  fix: mind the comma .* rules = \(Rule\(\.\.\.\),\)"),
-        ((DOUBLE_NEG, DOUBLE_NEG), "Sample has two rules called 'double-neg'"),
-    ]
-    for rules, message in rows:
-        with subtests.test(rules=rules, message=message), pytest.raises(PassError, match=message):
-            type("Sample", (PatternPass,), {"name": "sample", "rules": rules})
+@each_row("rules, message", [
+    ([DOUBLE_NEG], "Sample.rules is a tuple of rules"),
+    ((neg(x),), "Sample.rules is a tuple of rules"),
+    (DOUBLE_NEG, r"(?s)not .{,60}\n  fix: mind the comma .* rules = \(Rule\(\.\.\.\),\)"),
+    ((DOUBLE_NEG, DOUBLE_NEG), "Sample has two rules called 'double-neg'"),
+])  # fmt: skip
+def test_rules_that_cannot_be_are_refused_with_the_class(rules: Any, message: str) -> None:
+    with pytest.raises(PassError, match=message):
+        type("Sample", (PatternPass,), {"name": "sample", "rules": rules})
 
 
 def test_a_pattern_pass_keeps_the_promises_of_passes() -> None:
@@ -235,22 +210,19 @@ def test_a_value_that_many_read_costs_no_more_per_match() -> None:
     assert Counted.passes_over == 0
 
 
-def test_a_wrong_condition_is_an_error_that_names_pass_rule_and_node(subtests: pytest.Subtests) -> None:
-    rows = [
-        (relu(x), lambda match: True, "where= returned True"),
-        (relu(x), lambda match: False, "where= returned False"),
-        (relu(x), lambda match: match["y"], "the pattern has no wildcard 'y'"),
-        (relu(x), lambda match: 1 / 0, "ZeroDivisionError: division by zero"),
-        (
-            relu(var("x", lambda value: value.nonsense)),
-            None,
-            "AttributeError: 'Value' object has no attribute 'nonsense'",
-        ),
-        (relu(var("x", lambda value: None)), None, "where= of wildcard 'x' returned None"),
-    ]
-    for pattern, where, message in rows:
-        with subtests.test(pattern=pattern, where=where, message=message):
-            graph = capture(torch.relu, *data(1))
+@each_row("pattern, where, message", [
+    (relu(x), lambda match: True, "where= returned True"),
+    (relu(x), lambda match: False, "where= returned False"),
+    (relu(x), lambda match: match["y"], "the pattern has no wildcard 'y'"),
+    (relu(x), lambda match: 1 / 0, "ZeroDivisionError: division by zero"),
+    (relu(var("x", lambda value: value.nonsense)), None,
+        "AttributeError: 'Value' object has no attribute 'nonsense'"),
+    (relu(var("x", lambda value: None)), None, "where= of wildcard 'x' returned None"),
+])  # fmt: skip
+def test_a_wrong_condition_is_an_error_that_names_pass_rule_and_node(
+    pattern: Any, where: Any, message: str
+) -> None:
+    graph = capture(torch.relu, *data(1))
 
-            with pytest.raises(PassError, match=rf"sample: picky failed: {message}[\s\S]*at: node 'relu'"):
-                run(graph, Rule("picky", pattern, aten.exp.default(x), where))
+    with pytest.raises(PassError, match=rf"sample: picky failed: {message}[\s\S]*at: node 'relu'"):
+        run(graph, Rule("picky", pattern, aten.exp.default(x), where))

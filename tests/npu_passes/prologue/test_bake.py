@@ -1,21 +1,16 @@
 """A graph with its prologue evaluated computes the same, with other weights and to the bit."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from npu_ir import (
-    WeightError,
-    execute_ir,
-    extract_ir,
-)
+from npu_ir import WeightError, execute_ir, extract_ir
 from npu_ir.core.tensor_bytes import same_data
 from npu_passes import PassManager, bake
-from tests.support.passes.folding_cases import FOLDING, Call, folded, op_types, trained
+from tests.support.corpus.case import Holding
+from tests.support.passes.folding_cases import FOLDING, folded, op_types, trained
 from tests.support.small_programs import program
 
 X = torch.randn(2, 3, 9, 9)
@@ -74,7 +69,7 @@ def test_a_graph_without_prologue_keeps_what_it_reads() -> None:
 
 
 def test_a_view_of_a_weight_shares_its_memory() -> None:
-    model = Call(lambda self, x: x @ self.w.t(), w=nn.Parameter(torch.randn(4, 3)))
+    model = Holding(lambda self, x: x @ self.w.t(), w=nn.Parameter(torch.randn(4, 3)))
     x = torch.randn(2, 3)
 
     baked, weights = bake(folded(model, x), model.state_dict())
@@ -89,7 +84,7 @@ def test_buffers_that_the_graph_updates_stay() -> None:
         self.count.add_(1)
         return x * self.w.exp() * self.count
 
-    model = Call(function, w=nn.Parameter(torch.randn(3)), count=torch.zeros(1))
+    model = Holding(function, w=nn.Parameter(torch.randn(3)), count=torch.zeros(1))
     x = torch.randn(2, 3)
     graph, before = folded(model, x), {name: item.clone() for name, item in model.state_dict().items()}
 
@@ -102,7 +97,9 @@ def test_buffers_that_the_graph_updates_stay() -> None:
 
 def test_tied_weights_are_needed_once() -> None:
     layer = nn.Linear(3, 3, bias=False)
-    model = Call(lambda self, x: self.two(self.one(x)).relu() * self.one.weight.sum(), one=layer, two=layer)
+    model = Holding(
+        lambda self, x: self.two(self.one(x)).relu() * self.one.weight.sum(), one=layer, two=layer
+    )
     x = torch.randn(2, 3)
 
     baked, weights = bake(folded(model, x), model.state_dict())
@@ -130,7 +127,7 @@ def test_numbers_become_plain_data() -> None:
 
 
 def test_buffers_outside_of_the_state_dict_are_weights() -> None:
-    model, x = Call(lambda self, x: x * self.table.exp() + self.table), torch.randn(2, 3)
+    model, x = Holding(lambda self, x: x * self.table.exp() + self.table), torch.randn(2, 3)
     model.register_buffer("table", torch.randn(3), persistent=False)
     graph, other = folded(model, x), torch.randn(3)
 

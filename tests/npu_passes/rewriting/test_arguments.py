@@ -1,7 +1,5 @@
 """Queries of passes about nodes and values: arguments by name, weights, operations."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -13,15 +11,13 @@ from npu_ir import Graph, Value, extract_ir
 from npu_passes import PassError, is_weight
 from npu_passes.manager.statistics import FlopCounter
 from npu_passes.rewriting.arguments import arguments_of
-from tests.support.corpus.case import Function
+from tests.support.corpus.case import Function, Holding
+from tests.support.rows import each_row
 from tests.support.small_programs import program
 
 
 def captured(function: Any, *args: torch.Tensor) -> Graph:
     return extract_ir(Function(function), args, name="g")
-
-
-# Arguments
 
 
 @pytest.mark.smoke
@@ -57,27 +53,17 @@ def test_nothing_is_known_of_an_op_that_only_an_executor_runs() -> None:
         arguments_of(graph.nodes[0])
 
 
-# Weights
-
-
-class Everything(nn.Module):
+def everything(self: Any, x: torch.Tensor) -> Any:
     """Has values of every origin."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(3))
-        self.register_buffer("fixed", torch.ones(3))
-        self.register_buffer("moving", torch.ones(3))
-
-    def forward(self, x: torch.Tensor) -> Any:
-        scale = self.weight * self.fixed + torch.tensor([1.0, 2.0, 3.0])
-        noise = torch.rand_like(self.weight)
-        self.moving.add_(1)
-        return x * scale, x * noise, x + self.moving, x * self.weight
+    scale = self.weight * self.fixed + torch.tensor([1.0, 2.0, 3.0])
+    noise = torch.rand_like(self.weight)
+    self.moving.add_(1)
+    return x * scale, x * noise, x + self.moving, x * self.weight
 
 
 def test_a_weight_depends_on_nothing_but_weights_and_constants() -> None:
-    graph = extract_ir(Everything(), (torch.ones(3),), name="g")
+    held = {"weight": nn.Parameter(torch.ones(3)), "fixed": torch.ones(3), "moving": torch.ones(3)}
+    graph = extract_ir(Holding(everything, **held), (torch.ones(3),), name="g")
 
     def factor(index: int) -> Value:
         (node,) = [value.producer for value in [graph.outputs[index]] if value.producer is not None]
@@ -106,31 +92,25 @@ def test_what_the_prologue_computes_is_a_weight() -> None:
     assert is_weight(graph, node.outputs[0])
 
 
-# Operations
+@each_row("function, shapes, operations", {
+    "matmul": (lambda x, y: x @ y, [(3, 4), (4, 5)], 2 * 3 * 4 * 5),
+    "linear": (fn.linear, [(2, 3, 4), (5, 4), (5,)], 2 * 6 * 4 * 5),
+    "conv": (lambda x, w: fn.conv2d(x, w, padding=1), [(1, 2, 4, 4), (3, 2, 3, 3)], 2 * 16 * 3 * 18),
+    "grouped": (lambda x, w: fn.conv2d(x, w, groups=2), [(1, 4, 4, 4), (6, 2, 1, 1)], 2 * 16 * 6 * 2),
+    "einsum": (lambda x, y: torch.einsum("bi,ij->bj", x, y), [(3, 4), (4, 5)], 2 * 3 * 4 * 5),
+    "elementwise": (lambda x: x.relu() + x, [(3, 4)], 0),
+    "views": (lambda x: x.t().reshape(2, 6), [(3, 4)], 0),
+    "without a formula": (lambda x: x.nonzero(), [(4,)], 0),
+    "attention": (lambda x: fn.scaled_dot_product_attention(x, x, x), [(1, 2, 5, 8)],
+        2 * (2 * 2 * 5 * 5 * 8)),
+})  # fmt: skip
+def test_operations_are_counted_by_the_formulas_of_pytorch(
+    function: Any, shapes: Any, operations: Any
+) -> None:
+    graph = captured(function, *(torch.ones(shape) for shape in shapes))
+    count = FlopCounter()
 
-
-def test_operations_are_counted_by_the_formulas_of_pytorch(subtests: pytest.Subtests) -> None:
-    rows = {
-        "matmul": (lambda x, y: x @ y, [(3, 4), (4, 5)], 2 * 3 * 4 * 5),
-        "linear": (fn.linear, [(2, 3, 4), (5, 4), (5,)], 2 * 6 * 4 * 5),
-        "conv": (lambda x, w: fn.conv2d(x, w, padding=1), [(1, 2, 4, 4), (3, 2, 3, 3)], 2 * 16 * 3 * 18),
-        "grouped": (lambda x, w: fn.conv2d(x, w, groups=2), [(1, 4, 4, 4), (6, 2, 1, 1)], 2 * 16 * 6 * 2),
-        "einsum": (lambda x, y: torch.einsum("bi,ij->bj", x, y), [(3, 4), (4, 5)], 2 * 3 * 4 * 5),
-        "elementwise": (lambda x: x.relu() + x, [(3, 4)], 0),
-        "views": (lambda x: x.t().reshape(2, 6), [(3, 4)], 0),
-        "without a formula": (lambda x: x.nonzero(), [(4,)], 0),
-        "attention": (
-            lambda x: fn.scaled_dot_product_attention(x, x, x),
-            [(1, 2, 5, 8)],
-            2 * (2 * 2 * 5 * 5 * 8),
-        ),
-    }
-    for case, (function, shapes, operations) in rows.items():
-        with subtests.test(case):
-            graph = captured(function, *(torch.ones(shape) for shape in shapes))
-            count = FlopCounter()
-
-            assert sum(count(node) or 0 for node in graph.nodes) == operations
+    assert sum(count(node) or 0 for node in graph.nodes) == operations
 
 
 def test_operations_of_ops_that_do_not_run_without_data_are_not_known() -> None:
@@ -159,17 +139,11 @@ def test_operations_of_packed_products_count_as_those_of_others(subtests: pytest
         (_IMAGES, f"{convolution}.default(%X, %W) {{{_WINDOW}, {_NO_ACTIVATION}}}", operations),
         (_IMAGES, f"{convolution}.binary(X=%X, other=%other, W=%W) {{{_WINDOW}, {_ADD}}}", operations),
         (_IMAGES, f"{convolution}.binary(%X, %other, %W) {{{_WINDOW}, {_ADD}}}", operations),
-        (
-            _ROWS.format("3, 5"),
-            f"f32[3, 5, 16] {linear}.default(X=%X, W=%W) {{B=None, {_NO_ACTIVATION}}}",
-            2 * (3 * 5 * 16) * 8,
-        ),
-        (
-            _ROWS.format("rows"),
-            f"f32[rows, 16] {linear}.default(X=%X, W=%W) {{B=None, {_NO_ACTIVATION}}}",
-            None,
-        ),
-    ]
+        (_ROWS.format("3, 5"), f"f32[3, 5, 16] {linear}.default(X=%X, W=%W) {{B=None, {_NO_ACTIVATION}}}",
+            2 * (3 * 5 * 16) * 8),
+        (_ROWS.format("rows"), f"f32[rows, 16] {linear}.default(X=%X, W=%W) {{B=None, {_NO_ACTIVATION}}}",
+            None),
+    ]  # fmt: skip
     for declared, call, expected in rows:
         with subtests.test(call):
             graph = program(f"{declared}\n%y: {call}\nreturn %y")

@@ -1,7 +1,5 @@
 """``backend="auto"`` and ``passes="auto"``: what an executor takes that is not told."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
@@ -90,19 +88,12 @@ def test_an_executor_that_is_told_nothing_takes_what_suits() -> None:
 
 
 @pytest.mark.usefixtures("installed")
-@pytest.mark.parametrize(
-    ("member", "answer", "message"),
-    [
-        ("by_cost", "fast", "answers 'fast' where .*competes for it\n  at: class .*\n  fix: by_cost"),
-        ("by_cost", Sound(), "answers <.* where it should say what competes for it"),
-        (
-            "pipeline",
-            "magic",
-            "answers 'magic' where .*suits it\n  at: .*\n  fix: pipeline.. returns one of",
-        ),
-        ("pipeline", None, "answers None where it should say which pipeline suits it"),
-    ],
-)
+@pytest.mark.parametrize(("member", "answer", "message"), [
+    ("by_cost", "fast", "answers 'fast' where .*competes for it\n  at: class .*\n  fix: by_cost"),
+    ("by_cost", Sound(), "answers <.* where it should say what competes for it"),
+    ("pipeline", "magic", "answers 'magic' where .*suits it\n  at: .*\n  fix: pipeline.. returns one of"),
+    ("pipeline", None, "answers None where it should say which pipeline suits it"),
+])  # fmt: skip
 def test_a_backend_that_does_not_say_properly_is_named(
     monkeypatch: pytest.MonkeyPatch, member: str, answer: Any, message: str
 ) -> None:

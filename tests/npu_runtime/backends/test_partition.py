@@ -1,7 +1,5 @@
 """Which backend gets a node: the first that supports it, or the cheapest where costs are stated."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 from typing import Any
@@ -102,15 +100,11 @@ def test_a_partition_does_not_end_with_what_is_free() -> None:
     assert rest.refusals[rest.nodes[0]] == {"native": "a free node at the end of a partition saves nothing"}
 
 
-@pytest.mark.parametrize(
-    ("answer", "message"),
-    [
-        pytest.param(
-            1, r"answers 1 where it .* is free\n  at: node .*\n  fix: is_free\(\) returns a bool", id="1"
-        ),
-        pytest.param(None, "answers None where", id="none"),
-    ],
-)
+@pytest.mark.parametrize(("answer", "message"), [
+    pytest.param(1, r"answers 1 where it .* is free\n  at: node .*\n  fix: is_free\(\) returns a bool",
+        id="1"),
+    pytest.param(None, "answers None where", id="none"),
+])  # fmt: skip
 def test_an_answer_that_is_no_bool_is_refused(answer: Any, message: str) -> None:
     backend = type("Odd", (Sound,), {"is_free": lambda self, node: answer})()
 
@@ -180,20 +174,15 @@ def test_costs_show_in_the_explanation_and_in_the_lowered_graph() -> None:
     assert [item["seconds"] is None for item in lowered.to_dict()["partitions"]] == [False]
 
 
-@pytest.mark.parametrize(
-    ("answer", "message"),
-    [
-        pytest.param(
-            -1.0, r"answers -1.0 where it should say what a node costs\n  at: node 'v1'", id="negative"
-        ),
-        pytest.param("cheap", r"answers 'cheap' .*\n.*\n  fix: cost\(\) returns None or seconds", id="text"),
-        pytest.param(float("nan"), "answers nan where", id="nan"),
-        pytest.param(float("inf"), "answers inf where", id="infinity"),
-        pytest.param(1e308, "answers 1e.308 where", id="sums overflow"),
-        pytest.param(10**400, "answers 1000+[.]{3}0+ where", id="no float holds it"),
-        pytest.param(ZeroDivisionError("no price"), "raised an error .*: no price", id="error"),
-    ],
-)
+@pytest.mark.parametrize(("answer", "message"), [
+    pytest.param(-1.0, r"answers -1.0 where it should say what a node costs\n  at: node 'v1'", id="negative"),
+    pytest.param("cheap", r"answers 'cheap' .*\n.*\n  fix: cost\(\) returns None or seconds", id="text"),
+    pytest.param(float("nan"), "answers nan where", id="nan"),
+    pytest.param(float("inf"), "answers inf where", id="infinity"),
+    pytest.param(1e308, "answers 1e.308 where", id="sums overflow"),
+    pytest.param(10**400, "answers 1000+[.]{3}0+ where", id="no float holds it"),
+    pytest.param(ZeroDivisionError("no price"), "raised an error .*: no price", id="error"),
+])  # fmt: skip
 def test_a_cost_that_is_none_is_refused(answer: Any, message: str) -> None:
     def cost(self: Any, node: OpNode) -> Any:
         if isinstance(answer, Exception):

@@ -1,7 +1,5 @@
 """Files, output and refusals of ``npu capture-step``."""
 
-from __future__ import annotations
-
 import io
 import logging
 import sys
@@ -145,20 +143,17 @@ def test_stages_are_dumped(tmp_path: Path, capsys: Capture) -> None:
 
 
 @pytest.mark.usefixtures("_steps")
-@pytest.mark.parametrize(
-    ("words", "code", "message"),
-    [
-        ("model_alone", 1, "capture_steps.py:model_alone returns Linear, not a training step (at "),
-        ("three", 1, "returns a tuple of 3, not a training step"),
-        ("no_batch", 1, "the dict of capture_steps.py:no_batch has no 'example_batch' (at "),
-        ("misspelt", 1, "the dict of capture_steps.py:misspelt has 'clip_norm', which is not a part of a"),
-        ("broken", 1, "capture_steps.py:broken failed: ValueError: no data here"),
-        ("number", 2, "capture_steps.py:number is int\n  fix: name a function or class"),
-        ("nothing", 2, "capture_steps.py has no nothing"),
-        ("make --save-weights", 2, "--save-weights needs a place\n  fix: give -o FILE"),
-        ("make --passes nothing", 2, "'nothing'"),
-    ],
-)
+@pytest.mark.parametrize(("words", "code", "message"), [
+    ("model_alone", 1, "capture_steps.py:model_alone returns Linear, not a training step (at "),
+    ("three", 1, "returns a tuple of 3, not a training step"),
+    ("no_batch", 1, "the dict of capture_steps.py:no_batch has no 'example_batch' (at "),
+    ("misspelt", 1, "the dict of capture_steps.py:misspelt has 'clip_norm', which is not a part of a"),
+    ("broken", 1, "capture_steps.py:broken failed: ValueError: no data here"),
+    ("number", 2, "capture_steps.py:number is int\n  fix: name a function or class"),
+    ("nothing", 2, "capture_steps.py has no nothing"),
+    ("make --save-weights", 2, "--save-weights needs a place\n  fix: give -o FILE"),
+    ("make --passes nothing", 2, "'nothing'"),
+])  # fmt: skip
 def test_what_makes_no_step_is_refused(words: str, code: int, message: str, capsys: Capture) -> None:
     assert captured(*f"capture_steps.py:{words}".split()) == code
 

@@ -1,7 +1,5 @@
 """``npu compare``: sides as text, what is printed and written, exit codes."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex
@@ -22,8 +20,6 @@ FACTORY = f"{__file__}:make"
 
 
 class Net(nn.Module):
-    """A small model, with dropout that is off in eval mode."""
-
     def __init__(self) -> None:
         super().__init__()
         self.linear, self.dropout = nn.Linear(8, 4), nn.Dropout(0.5)
@@ -42,7 +38,6 @@ def npu(*words: str) -> int:
 
 @pytest.fixture
 def net(tmp_path: Path) -> str:
-    """Save a graph with weights."""
     model = make().eval()
     graph = extract_ir(model, (torch.randn(2, 8),))
     save_ir(graph, tmp_path / "net.json", weights=model.state_dict())
@@ -51,37 +46,28 @@ def net(tmp_path: Path) -> str:
 
 @pytest.fixture
 def wrong(net: str, tmp_path: Path) -> str:
-    """Save the graph with another factor."""
     text = str(load_ir(net))
     assert text.count("{other=2}") == 1
     save_ir(parse_ir(text.replace("{other=2}", "{other=2.5}")), tmp_path / "wrong.json")
     return str(tmp_path / "wrong.json")
 
 
-@pytest.mark.parametrize(
-    ("a", "b", "label"),
-    [
-        pytest.param("interpreter", "executor", "b: executor of 'Net'", id="executor"),
-        pytest.param("interpreter", "executor:passes=fuse", "b: executor of 'Net'", id="pipeline"),
-        pytest.param("interpreter", "executor:passes=cse,dead-code", "b: executor of 'Net'", id="passes"),
-        pytest.param("interpreter", "executor:passes=none", "b: executor of 'Net'", id="no_passes"),
-        pytest.param(
-            "interpreter",
-            "executor:after=cse,dead-code@1",
-            "b: executor of 'Net after cse, run 1'",
-            id="executor_after",
-        ),
-        pytest.param(
-            "interpreter", "executor:after=default", "b: executor of 'Net after ", id="executor_after_all"
-        ),
-        pytest.param("executor", "interpreter", "b: interpreter of 'Net'", id="executor_first"),
-        pytest.param("interpreter", "backend:aten", "b: executor of 'Net'", id="backend"),
-        pytest.param("interpreter", "after:default", "b: interpreter of 'Net after ", id="after_pipeline"),
-        pytest.param("interpreter", "after:cse,dead-code@1", "'Net after cse, run 1'", id="after"),
-        pytest.param("interpreter", "float64", "b: float64 run of 'Net'", id="float64"),
-        pytest.param(f"eager:{FACTORY}", "interpreter", "a: eager Net", id="eager"),
-    ],
-)
+@pytest.mark.parametrize(("a", "b", "label"), [
+    pytest.param("interpreter", "executor", "b: executor of 'Net'", id="executor"),
+    pytest.param("interpreter", "executor:passes=fuse", "b: executor of 'Net'", id="pipeline"),
+    pytest.param("interpreter", "executor:passes=cse,dead-code", "b: executor of 'Net'", id="passes"),
+    pytest.param("interpreter", "executor:passes=none", "b: executor of 'Net'", id="no_passes"),
+    pytest.param("interpreter", "executor:after=cse,dead-code@1", "b: executor of 'Net after cse, run 1'",
+        id="executor_after"),
+    pytest.param("interpreter", "executor:after=default", "b: executor of 'Net after ",
+        id="executor_after_all"),
+    pytest.param("executor", "interpreter", "b: interpreter of 'Net'", id="executor_first"),
+    pytest.param("interpreter", "backend:aten", "b: executor of 'Net'", id="backend"),
+    pytest.param("interpreter", "after:default", "b: interpreter of 'Net after ", id="after_pipeline"),
+    pytest.param("interpreter", "after:cse,dead-code@1", "'Net after cse, run 1'", id="after"),
+    pytest.param("interpreter", "float64", "b: float64 run of 'Net'", id="float64"),
+    pytest.param(f"eager:{FACTORY}", "interpreter", "a: eager Net", id="eager"),
+])  # fmt: skip
 def test_sides_that_agree_end_with_0(
     net: str, capsys: pytest.CaptureFixture[str], a: str, b: str, label: str
 ) -> None:
@@ -135,29 +121,26 @@ def test_a_model_in_train_mode_draws_random_numbers(net: str, capsys: pytest.Cap
     assert "a and b differ in " in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        pytest.param(["--rtol", "-1"], "'-1' is not a tolerance", id="negative_tolerance"),
-        pytest.param(["--atol", "nan"], "'nan' is not a tolerance", id="nan_tolerance"),
-        pytest.param(["--rtol", "a"], "'a' is not a number", id="no_tolerance"),
-        pytest.param(["--b", "gpu"], "'gpu' is not a side", id="unknown"),
-        pytest.param(["--b", "interpreter:fast"], "'interpreter:fast' is not a side", id="option_of_none"),
-        pytest.param(["--b", "backend"], "'backend' is not a side", id="no_name"),
-        pytest.param(["--b", "after:"], "'after:' is not a side", id="no_passes"),
-        pytest.param(["--b", "executor:fast"], "an executor has no such option", id="option"),
-        pytest.param(["--b", "executor:passes="], "an executor has no such option", id="empty_passes"),
-        pytest.param(["--b", "executor:after="], "an executor has no such option", id="empty_after"),
-        pytest.param(["--b", "executor:passes=nope"], "nope", id="no_such_pass"),
-        pytest.param(["--b", "executor:after=cse@x"], "'x' is not a number of runs", id="executor_no_number"),
-        pytest.param(["--b", "executor:after=@2"], "names no passes", id="executor_no_passes"),
-        pytest.param(["--b", "after:nope"], "nope", id="no_such_pass_after"),
-        pytest.param(["--b", "after:cse@9"], "there is no state after 9 runs", id="too_many_runs"),
-        pytest.param(["--b", "backend:nope"], "there is no backend 'nope'", id="no_such_backend"),
-        pytest.param(["--b", "after:cse@x"], "'x' is not a number of runs", id="no_number"),
-        pytest.param(["--a", "eager:nothing"], "'nothing' does not name a model", id="factory"),
-    ],
-)
+@pytest.mark.parametrize(("words", "message"), [
+    pytest.param(["--rtol", "-1"], "'-1' is not a tolerance", id="negative_tolerance"),
+    pytest.param(["--atol", "nan"], "'nan' is not a tolerance", id="nan_tolerance"),
+    pytest.param(["--rtol", "a"], "'a' is not a number", id="no_tolerance"),
+    pytest.param(["--b", "gpu"], "'gpu' is not a side", id="unknown"),
+    pytest.param(["--b", "interpreter:fast"], "'interpreter:fast' is not a side", id="option_of_none"),
+    pytest.param(["--b", "backend"], "'backend' is not a side", id="no_name"),
+    pytest.param(["--b", "after:"], "'after:' is not a side", id="no_passes"),
+    pytest.param(["--b", "executor:fast"], "an executor has no such option", id="option"),
+    pytest.param(["--b", "executor:passes="], "an executor has no such option", id="empty_passes"),
+    pytest.param(["--b", "executor:after="], "an executor has no such option", id="empty_after"),
+    pytest.param(["--b", "executor:passes=nope"], "nope", id="no_such_pass"),
+    pytest.param(["--b", "executor:after=cse@x"], "'x' is not a number of runs", id="executor_no_number"),
+    pytest.param(["--b", "executor:after=@2"], "names no passes", id="executor_no_passes"),
+    pytest.param(["--b", "after:nope"], "nope", id="no_such_pass_after"),
+    pytest.param(["--b", "after:cse@9"], "there is no state after 9 runs", id="too_many_runs"),
+    pytest.param(["--b", "backend:nope"], "there is no backend 'nope'", id="no_such_backend"),
+    pytest.param(["--b", "after:cse@x"], "'x' is not a number of runs", id="no_number"),
+    pytest.param(["--a", "eager:nothing"], "'nothing' does not name a model", id="factory"),
+])  # fmt: skip
 def test_what_cannot_be_read_is_wrong_usage(
     net: str, capsys: pytest.CaptureFixture[str], words: list[str], message: str
 ) -> None:

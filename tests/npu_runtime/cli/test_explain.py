@@ -1,7 +1,5 @@
 """Output, files and exit code of ``npu explain``."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Output, files and refusals of ``npu profile`` and ``npu bench``."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Iterator
@@ -44,7 +42,6 @@ class Other(torch.nn.Module):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Holds the model, and its graph with and without weights."""
     folder = tmp_path_factory.mktemp("timed")
     (folder / "timed_net.py").write_text(MODEL)
     with pytest.MonkeyPatch.context() as patch:
@@ -66,7 +63,6 @@ def _in_folder(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -
 
 
 def rows(printed: str) -> list[list[str]]:
-    """Return the words of the table that comes first."""
     return [line.split() for line in printed.split("\n\n", maxsplit=1)[0].splitlines()]
 
 

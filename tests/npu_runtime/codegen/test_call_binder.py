@@ -1,7 +1,5 @@
 """Generated binding of arguments: it takes what `bind_inputs` takes, or leaves it to `bind_inputs`."""
 
-from __future__ import annotations
-
 import collections
 import dataclasses
 import enum
@@ -165,42 +163,28 @@ def tensors_of(*shapes: tuple[int, ...]) -> Call:
     return tuple(randn(*shape) for shape in shapes), {}
 
 
-@pytest.mark.parametrize(
-    ("types", "constraint", "fitting", "wrong"),
-    [
-        pytest.param(
-            lambda s, t: (TensorType((s, 3), F32), TensorType((s, t), F32)),
-            lambda s, t: Constraint(s, "<=", t),
-            [((2, 3), (2, 2)), ((5, 3), (5, 9))],
-            [((1, 3), (1, 5)), ((65, 3), (65, 70)), ((3, 3), (4, 4)), ((3, 3), (3, 2)), ((3, 4), (3, 9))],
-            id="bare",
+@pytest.mark.parametrize(("types", "constraint", "fitting", "wrong"), [
+    pytest.param(lambda s, t: (TensorType((s, 3), F32), TensorType((s, t), F32)),
+        lambda s, t: Constraint(s, "<=", t), [((2, 3), (2, 2)), ((5, 3), (5, 9))],
+        [((1, 3), (1, 5)), ((65, 3), (65, 70)), ((3, 3), (4, 4)), ((3, 3), (3, 2)), ((3, 4), (3, 9))],
+        id="bare"),
+    pytest.param(lambda s, t: (TensorType((2 * s + 1, t), F32), TensorType((s * t, s + t), F32)),
+        lambda s, t: Constraint(call("mod", s, 2), "==", 0), [((5, 3), (6, 5)), ((9, 1), (4, 5))],
+        [((7, 3), (9, 6)), ((6, 3), (6, 5)), ((5, 3), (7, 5)), ((5, 3), (6, 6)), ((1, 3), (0, 3))],
+        id="solved"),
+    pytest.param(
+        lambda s, t: (
+            TensorType((t, s), F32),
+            TensorType((call("floordiv", s, t), call("max", s, t)), F32),
         ),
-        pytest.param(
-            lambda s, t: (TensorType((2 * s + 1, t), F32), TensorType((s * t, s + t), F32)),
-            lambda s, t: Constraint(call("mod", s, 2), "==", 0),
-            [((5, 3), (6, 5)), ((9, 1), (4, 5))],
-            [((7, 3), (9, 6)), ((6, 3), (6, 5)), ((5, 3), (7, 5)), ((5, 3), (6, 6)), ((1, 3), (0, 3))],
-            id="solved",
-        ),
-        pytest.param(
-            lambda s, t: (
-                TensorType((t, s), F32),
-                TensorType((call("floordiv", s, t), call("max", s, t)), F32),
-            ),
-            None,
-            [((3, 7), (2, 7)), ((9, 2), (0, 9))],
-            [((3, 7), (3, 7)), ((0, 7), (2, 7)), ((3, 7), (2, 3))],
-            id="functions",
-        ),
-        pytest.param(
-            lambda s, t: (TensorType((s, 2, t), F32, (2, 1, 2 * s)), TensorType((t,), F32)),
-            None,
-            [],
-            [((4, 2, 3), (3,))],
-            id="strides",
-        ),
-    ],
-)
+        None,
+        [((3, 7), (2, 7)), ((9, 2), (0, 9))],
+        [((3, 7), (3, 7)), ((0, 7), (2, 7)), ((3, 7), (2, 3))],
+        id="functions",
+    ),
+    pytest.param(lambda s, t: (TensorType((s, 2, t), F32, (2, 1, 2 * s)), TensorType((t,), F32)), None, [],
+        [((4, 2, 3), (3,))], id="strides"),
+])  # fmt: skip
 def test_open_sizes_are_solved_and_checked(
     types: Any, constraint: Any, fitting: list[Any], wrong: list[Any]
 ) -> None:

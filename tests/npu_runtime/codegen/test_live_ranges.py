@@ -30,32 +30,17 @@ def executor_of(function: Any, *args: Any) -> IRExecutor:
 # For each function of x, 1 KiB: the live bytes during each instruction in KiB, and the live range of each
 # allocation: its name, the numbers of its first and last instruction, and its aliases.
 RANGES: dict[str, tuple[Any, tuple[float, ...], list[tuple[Any, ...]]]] = {
-    "matmul is never done in place: input and output are there at once": (
-        lambda x: ((x @ x) @ x) @ x,
-        (1, 2, 2),
-        [("matmul", 0, 1), ("matmul_1", 1, 2), ("matmul_2", 2, 3)],
-    ),
-    "what is overwritten counts once": (
-        lambda x: (x @ x).relu().exp().neg(),
-        (1, 1, 1, 1),
-        [("matmul", 0, 4, "relu", "exp", "neg")],
-    ),
-    "views count once, and keep what they lie in": (
-        lambda x: ((x @ x).t()[:4] @ x) @ x,
-        (1, 1, 1.25, 0.5),
-        [("matmul", 0, 2, "slice_1"), ("matmul_1", 2, 3), ("matmul_2", 3, 4)],
-    ),
-    "what is returned lives to the end": (
-        lambda x: (x @ x, (x @ x) @ x),
-        (1, 2, 3),
-        [("matmul", 0, 3), ("matmul_1", 1, 2), ("matmul_2", 2, 3)],
-    ),
-    "a result that is a view keeps all its memory": (
-        lambda x: ((x @ x)[0], x.exp()),
-        (1, 1, 2),
-        [("matmul", 0, 3, "select"), ("exp", 2, 3)],
-    ),
-}
+    "matmul is never done in place: input and output are there at once": (lambda x: ((x @ x) @ x) @ x,
+        (1, 2, 2), [("matmul", 0, 1), ("matmul_1", 1, 2), ("matmul_2", 2, 3)]),
+    "what is overwritten counts once": (lambda x: (x @ x).relu().exp().neg(), (1, 1, 1, 1),
+        [("matmul", 0, 4, "relu", "exp", "neg")]),
+    "views count once, and keep what they lie in": (lambda x: ((x @ x).t()[:4] @ x) @ x, (1, 1, 1.25, 0.5),
+        [("matmul", 0, 2, "slice_1"), ("matmul_1", 2, 3), ("matmul_2", 3, 4)]),
+    "what is returned lives to the end": (lambda x: (x @ x, (x @ x) @ x), (1, 2, 3),
+        [("matmul", 0, 3), ("matmul_1", 1, 2), ("matmul_2", 2, 3)]),
+    "a result that is a view keeps all its memory": (lambda x: ((x @ x)[0], x.exp()), (1, 1, 2),
+        [("matmul", 0, 3, "select"), ("exp", 2, 3)]),
+}  # fmt: skip
 
 
 def test_live_ranges_are_known() -> None:

@@ -1,7 +1,5 @@
 """The program of an executor, as Python source."""
 
-from __future__ import annotations
-
 import ast
 import os
 import re

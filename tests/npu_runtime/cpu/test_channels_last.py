@@ -1,7 +1,5 @@
 """Convolutions and what is between them work in channels-last where that saves more than the copies cost."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -13,15 +11,9 @@ from npu_ir import Graph
 from npu_passes import PassManager
 from npu_passes.testing import check_pass
 from npu_runtime.cpu.channels_last import ChannelsLast
-from tests.support.passes.cpu_cases import (
-    Function,
-    Residual,
-    assert_computes,
-    captured,
-    image,
-    ops,
-    optimized,
-)
+from tests.support.corpus.case import Holding
+from tests.support.passes.cpu_cases import Residual, assert_computes, captured, image, ops, optimized
+from tests.support.rows import each_row
 
 PASSES = "constant-folding,channels-last"
 WIDE = 128  # channels: two convolutions of them pay for the copies at the ends
@@ -36,10 +28,10 @@ def layouts(graph: Graph, op: str) -> list[str]:
     return [str(item).removeprefix("torch.") for item in found]
 
 
-def between(function: Any) -> Function:
+def between(function: Any) -> Holding:
     """Return two convolutions with something between them that returns as many channels."""
     first, second = nn.Conv2d(WIDE, WIDE, 3, padding=1), nn.Conv2d(WIDE, WIDE, 3, padding=1)
-    return Function(lambda self, x: self.second(function(self.first(x), x)), first=first, second=second)
+    return Holding(lambda self, x: self.second(function(self.first(x), x)), first=first, second=second)
 
 
 def test_a_run_of_convolutions_has_one_copy_at_either_end() -> None:
@@ -53,33 +45,31 @@ def test_a_run_of_convolutions_has_one_copy_at_either_end() -> None:
     assert_computes(graph, model, x)
 
 
-def test_what_is_between_convolutions_keeps_its_values(subtests: pytest.Subtests) -> None:
-    rows = {
-        "hardswish": (lambda y, x: F.hardswish(y)),
-        "relu6": (lambda y, x: F.relu6(y)),
-        "silu-mul": (lambda y, x: F.silu(y) * 2),
-        "max-pool": (lambda y, x: F.max_pool2d(y, 3, 1, 1)),
-        "avg-pool": (lambda y, x: F.avg_pool2d(y, 2)),
-        "nearest": (lambda y, x: F.interpolate(y, scale_factor=2)),
-        "bilinear": (lambda y, x: F.interpolate(y, scale_factor=2, mode="bilinear")),
-        "squeeze-excite": (lambda y, x: y * F.adaptive_avg_pool2d(y, 1).sigmoid()),
-        "cat-of-slices": (lambda y, x: torch.cat([y[:, :64].relu(), y[:, 64:].tanh()], 1)),
-        "cat": (lambda y, x: torch.cat([y, x], 1).relu()[:, :WIDE]),
-        "pad": (lambda y, x: F.pad(y, (1, 1, 1, 1))),
-        "along-the-width": (lambda y, x: y * torch.linspace(0, 1, 14)),
-        "mask": (lambda y, x: torch.where(y > 0, y, x)),
-        "softmax": (lambda y, x: F.softmax(y, 1)),
-        "views": (lambda y, x: y.flatten(2).transpose(1, 2).reshape(y.shape)),
-        "mean": (lambda y, x: y + y.mean((2, 3)).sum()),
-    }
-    for case, function in rows.items():
-        with subtests.test(case):
-            model, x = between(function), image(WIDE, 14)
+@each_row("function", {
+    "hardswish": (lambda y, x: F.hardswish(y)),
+    "relu6": (lambda y, x: F.relu6(y)),
+    "silu-mul": (lambda y, x: F.silu(y) * 2),
+    "max-pool": (lambda y, x: F.max_pool2d(y, 3, 1, 1)),
+    "avg-pool": (lambda y, x: F.avg_pool2d(y, 2)),
+    "nearest": (lambda y, x: F.interpolate(y, scale_factor=2)),
+    "bilinear": (lambda y, x: F.interpolate(y, scale_factor=2, mode="bilinear")),
+    "squeeze-excite": (lambda y, x: y * F.adaptive_avg_pool2d(y, 1).sigmoid()),
+    "cat-of-slices": (lambda y, x: torch.cat([y[:, :64].relu(), y[:, 64:].tanh()], 1)),
+    "cat": (lambda y, x: torch.cat([y, x], 1).relu()[:, :WIDE]),
+    "pad": (lambda y, x: F.pad(y, (1, 1, 1, 1))),
+    "along-the-width": (lambda y, x: y * torch.linspace(0, 1, 14)),
+    "mask": (lambda y, x: torch.where(y > 0, y, x)),
+    "softmax": (lambda y, x: F.softmax(y, 1)),
+    "views": (lambda y, x: y.flatten(2).transpose(1, 2).reshape(y.shape)),
+    "mean": (lambda y, x: y + y.mean((2, 3)).sum()),
+})  # fmt: skip
+def test_what_is_between_convolutions_keeps_its_values(function: Any) -> None:
+    model, x = between(function), image(WIDE, 14)
 
-            graph = captured(model, x)
+    graph = captured(model, x)
 
-            assert check_pass(ChannelsLast(), [graph]) == 1
-            assert_computes(PassManager(PASSES).run(graph).graph, model, x)
+    assert check_pass(ChannelsLast(), [graph]) == 1
+    assert_computes(PassManager(PASSES).run(graph).graph, model, x)
 
 
 def test_pools_and_activations_in_a_run_are_carried_along_without_copies() -> None:

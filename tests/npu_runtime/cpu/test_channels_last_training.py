@@ -1,6 +1,6 @@
 """Norms, pools and gradients of a training step are channels-last where that outweighs the copies."""
 
-from __future__ import annotations
+from typing import Any
 
 import pytest
 import torch
@@ -18,6 +18,7 @@ from npu_runtime.cpu.channels_last import ChannelsLast
 from npu_runtime.executor.options import resolve_step_passes
 from tests.support.backends.tiny_backend import TinyBackend
 from tests.support.passes.cpu_training import RATE, Classifier, assert_trains, batch_of, layouts, step_of
+from tests.support.rows import each_row
 from tests.support.training.cases import Case
 
 CPU = torch.device("cpu")
@@ -73,13 +74,12 @@ def test_new_parameters_keep_their_strides() -> None:
         assert contents[name].stride() == weight.stride()
 
 
-def test_a_step_computes_what_it_did(subtests: pytest.Subtests) -> None:
-    for pool in [nn.MaxPool2d(2), nn.AvgPool2d(2)]:
-        with subtests.test(pool=pool):
-            batch = batch_of(32)
-            graph = with_sums(step_of(Classifier(pool=pool), batch))
+@each_row("pool", [nn.MaxPool2d(2), nn.AvgPool2d(2)])
+def test_a_step_computes_what_it_did(pool: Any) -> None:
+    batch = batch_of(32)
+    graph = with_sums(step_of(Classifier(pool=pool), batch))
 
-            assert check_pass(ChannelsLast, graph, data=Checked(calls=[(batch, RATE)])) == 1
+    assert check_pass(ChannelsLast, graph, data=Checked(calls=[(batch, RATE)])) == 1
 
 
 def test_a_step_without_images_is_left_alone() -> None:

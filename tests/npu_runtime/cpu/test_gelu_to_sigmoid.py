@@ -1,7 +1,5 @@
 """The tanh form of GELU by a sigmoid, and its gradient by a derivative that is kept."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -17,6 +15,7 @@ from npu_passes.testing import check_pass
 from npu_runtime import TrainStep
 from npu_runtime.cpu.gelu_to_sigmoid import GeluToSigmoid
 from npu_runtime.training import compile_ir
+from tests.support.corpus.case import Holding
 from tests.support.passes.cpu_training import RATE, assert_trains, count_of
 from tests.support.training.cases import Case
 
@@ -25,7 +24,6 @@ GELU, GRADIENT = "aten.gelu.default", "aten.gelu_backward.default"
 
 
 def perceptron(approximate: str = "tanh") -> nn.Module:
-    """Return two layers with GELU between them, in a form."""
     return nn.Sequential(nn.Linear(7, 12), nn.GELU(approximate), nn.Linear(12, 3))
 
 
@@ -34,7 +32,6 @@ def rows(generator: torch.Generator) -> tuple[Any, ...]:
 
 
 def step_of(model: nn.Module, dtype: torch.dtype = torch.float32) -> tuple[Graph, Checked]:
-    """Return a step, cleaned, and what it is checked on."""
     batch = tuple(item.to(dtype) for item in rows(torch.Generator()))
     model = model.to(dtype)
     graph = compile_ir(model, torch.optim.SGD(model.parameters(), lr=0.5), F.mse_loss, batch)
@@ -85,17 +82,6 @@ def test_where_it_is_small_it_keeps_its_digits() -> None:
     assert (found - wanted).abs().max() < 2 * (F.gelu(x, approximate="tanh") - wanted).abs().max()
 
 
-class Scaled(nn.Module):
-    """GELU of the input times a weight per element."""
-
-    def __init__(self, count: int) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(count))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return F.gelu(x * self.weight, approximate="tanh")
-
-
 def test_infinities_and_nan_stay_what_they_are() -> None:
     """At minus infinity PyTorch has NaN, which is 0 times infinity, and so has this."""
     x = torch.tensor([torch.inf, torch.nan, -torch.inf, 1e30, -1e30])
@@ -108,7 +94,8 @@ def test_infinities_and_nan_stay_what_they_are() -> None:
 
 def test_the_gradient_of_large_numbers_is_that_of_the_function() -> None:
     x = torch.tensor([3e13, -3e13, 1e18, -1e18, 40.0, -40.0]).requires_grad_()
-    model = Scaled(6)
+    weight = nn.Parameter(torch.ones(6))
+    model = Holding(lambda self, x: F.gelu(x * self.weight, approximate="tanh"), weight=weight)
     step = TrainStep(model, torch.optim.SGD(model.parameters(), lr=1.0), lambda y, _: y.sum(), passes=[EVERY])
 
     step(x.detach(), torch.zeros(()))

@@ -1,7 +1,5 @@
 """Channels-last begins and ends where most is saved."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 
@@ -15,7 +13,8 @@ from npu_ir import Graph, OpNode, Value
 from npu_runtime.cpu.convolutions import CONVOLUTIONS, convolution_of
 from npu_runtime.cpu.costs import Kernel, copy_seconds, direct_kernel, seconds_saved, winograd_tile
 from npu_runtime.cpu.layouts import choose_channels_last, is_layout_sensitive
-from tests.support.passes.cpu_cases import Function, captured, image
+from tests.support.corpus.case import Holding
+from tests.support.passes.cpu_cases import captured, image
 from tests.support.tiers import examples
 
 COPY = copy_seconds(captured(nn.ReLU(), image(8, 8)).inputs[0].tensor_type)
@@ -48,7 +47,7 @@ def copies_of_four_microseconds(monkeypatch: pytest.MonkeyPatch) -> None:
 @given(st.lists(st.integers(-4, 6), min_size=5, max_size=5))
 @pytest.mark.usefixtures("copies_of_four_microseconds")
 def test_no_choice_is_better_or_as_good_with_fewer_nodes(microseconds: list[int]) -> None:
-    graph = captured(Function(relus), image(8, 8))
+    graph = captured(Holding(relus), image(8, 8))
     saved = {node: each * 1e-6 for node, each in zip(graph.nodes, microseconds, strict=True)}
 
     found = choose_channels_last(saved, ())
@@ -60,7 +59,7 @@ def test_no_choice_is_better_or_as_good_with_fewer_nodes(microseconds: list[int]
 
 
 def test_copies_of_weights_cost_nothing() -> None:
-    model = Function(lambda self, x: (x * self.scale).mean((1, 2, 3)))
+    model = Holding(lambda self, x: (x * self.scale).mean((1, 2, 3)))
     model.scale = nn.Parameter(torch.randn(1, 8, 8, 8))
     graph = captured(model, image(8, 8))
     saved = dict.fromkeys(graph.nodes, 0.6 * COPY)
@@ -71,21 +70,18 @@ def test_copies_of_weights_cost_nothing() -> None:
     assert choose_channels_last(saved, ()) == set()
 
 
-@pytest.mark.parametrize(
-    ("conv", "size", "kernel", "tile", "is_faster"),
-    [
-        pytest.param(nn.Conv2d(64, 64, 3, padding=1), 56, Kernel.PACKED, 4, True, id="64x56"),
-        pytest.param(nn.Conv2d(256, 256, 3, padding=1), 14, Kernel.PACKED, 2, True, id="256x14"),
-        pytest.param(nn.Conv2d(512, 512, 3, padding=1), 7, Kernel.PACKED, None, True, id="512x7"),
-        pytest.param(nn.Conv2d(96, 96, 3, groups=96), 56, Kernel.PACKED, None, True, id="depthwise"),
-        pytest.param(nn.Conv2d(3, 64, 7, 2, 3), 224, Kernel.PACKED, None, True, id="stem"),
-        pytest.param(nn.Conv2d(32, 32, 3, padding=1), 8, Kernel.PLAIN, None, True, id="32x8"),
-        pytest.param(nn.Conv2d(64, 64, 3, padding=1), 4, Kernel.PLAIN, None, True, id="64x4"),
-        pytest.param(nn.Conv2d(200, 80, 1), 14, Kernel.PLAIN, None, True, id="product"),
-        pytest.param(nn.Conv2d(8, 8, 3, padding=1), 32, Kernel.PACKED, None, False, id="8x32"),
-        pytest.param(nn.Conv2d(3, 8, 3, padding=1), 32, Kernel.PACKED, None, False, id="3x32"),
-    ],
-)
+@pytest.mark.parametrize(("conv", "size", "kernel", "tile", "is_faster"), [
+    pytest.param(nn.Conv2d(64, 64, 3, padding=1), 56, Kernel.PACKED, 4, True, id="64x56"),
+    pytest.param(nn.Conv2d(256, 256, 3, padding=1), 14, Kernel.PACKED, 2, True, id="256x14"),
+    pytest.param(nn.Conv2d(512, 512, 3, padding=1), 7, Kernel.PACKED, None, True, id="512x7"),
+    pytest.param(nn.Conv2d(96, 96, 3, groups=96), 56, Kernel.PACKED, None, True, id="depthwise"),
+    pytest.param(nn.Conv2d(3, 64, 7, 2, 3), 224, Kernel.PACKED, None, True, id="stem"),
+    pytest.param(nn.Conv2d(32, 32, 3, padding=1), 8, Kernel.PLAIN, None, True, id="32x8"),
+    pytest.param(nn.Conv2d(64, 64, 3, padding=1), 4, Kernel.PLAIN, None, True, id="64x4"),
+    pytest.param(nn.Conv2d(200, 80, 1), 14, Kernel.PLAIN, None, True, id="product"),
+    pytest.param(nn.Conv2d(8, 8, 3, padding=1), 32, Kernel.PACKED, None, False, id="8x32"),
+    pytest.param(nn.Conv2d(3, 8, 3, padding=1), 32, Kernel.PACKED, None, False, id="3x32"),
+])  # fmt: skip
 def test_kernels_and_layouts_are_chosen_as_measured(
     conv: nn.Conv2d, size: int, kernel: Kernel, tile: int | None, is_faster: bool
 ) -> None:

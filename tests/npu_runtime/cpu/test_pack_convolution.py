@@ -1,7 +1,5 @@
 """Convolutions in channels-last become oneDNN's, with weights that are packed when they are bound."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -14,9 +12,9 @@ from npu_passes import PassManager
 from npu_passes.testing import check_pass
 from npu_runtime.cpu import onednn
 from npu_runtime.cpu.pack_convolution import PackConvolution
+from tests.support.corpus.case import Holding
 from tests.support.passes.cpu_cases import (
     ACTIVATIONS,
-    Function,
     assert_computes,
     captured,
     image,
@@ -25,16 +23,17 @@ from tests.support.passes.cpu_cases import (
     optimized,
     refusals,
 )
+from tests.support.rows import each_row
 
 PASSES = "constant-folding,pack-convolution{fuse_add=true}"
 CONV, CONV_ADD = "mkldnn._convolution_pointwise", "mkldnn._convolution_pointwise.binary"
 WIDE = 64
 
 
-def behind(function: Any, **options: Any) -> Function:
+def behind(function: Any, **options: Any) -> Holding:
     """Return a convolution with a function behind it, which gets the input, too."""
     conv = nn.Conv2d(WIDE, WIDE, 3, padding=1, **options)
-    return Function(lambda self, x: function(self.conv(x), x), conv=conv)
+    return Holding(lambda self, x: function(self.conv(x), x), conv=conv)
 
 
 def _transposed(self: Any, x: Tensor) -> Tensor:
@@ -42,57 +41,52 @@ def _transposed(self: Any, x: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("bias", [True, False])
-def test_an_activation_is_computed_with_the_convolution(bias: bool, subtests: pytest.Subtests) -> None:
-    for function, attr in ACTIVATIONS:
-        with subtests.test(attr=attr):
-            model = behind(lambda y, x, function=function: function(y), bias=bias)
-            x = last(10 * image(WIDE, 28))  # beyond the 6 of relu6
+@each_row("function, attr", ACTIVATIONS)
+def test_an_activation_is_computed_with_the_convolution(function: Any, attr: Any, bias: bool) -> None:
+    model = behind(lambda y, x, function=function: function(y), bias=bias)
+    x = last(10 * image(WIDE, 28))  # beyond the 6 of relu6
 
-            graph = optimized(model, x, passes=PASSES)
+    graph = optimized(model, x, passes=PASSES)
 
-            assert ops(graph) == {CONV: 1}
-            assert graph.body[0].attrs["attr"] == attr
-            assert_computes(graph, model, x)
-
-
-def test_a_sum_and_a_relu_are_computed_with_the_convolution(subtests: pytest.Subtests) -> None:
-    rows = {
-        "add": (lambda y, x: y + x),
-        "add-to": (lambda y, x: x + y),
-        "add-relu": (lambda y, x: F.relu(x + y)),
-        "relu": (lambda y, x: F.relu(y + x)),
-    }
-    for case, function in rows.items():
-        with subtests.test(case):
-            model, x = behind(function), last(image(WIDE, 28))
-
-            graph = optimized(model, x, passes=PASSES)
-
-            assert ops(graph) == {CONV_ADD: 1}
-            assert_computes(graph, model, x)
+    assert ops(graph) == {CONV: 1}
+    assert graph.body[0].attrs["attr"] == attr
+    assert_computes(graph, model, x)
 
 
-def test_what_onednn_does_not_fuse_stays_behind(subtests: pytest.Subtests) -> None:
-    rows = {
-        "gelu-of-sum": (lambda y, x: F.gelu(y + x), {CONV_ADD: 1, "gelu": 1}),
-        "scaled": (lambda y, x: torch.add(y, x, alpha=2), {CONV: 1, "add.Tensor": 1}),
-        "number": (lambda y, x: y + 1.5, {CONV: 1, "add.Tensor": 1}),
-        "itself": (lambda y, x: y + y, {CONV: 1, "add.Tensor": 1}),
-        "broadcast": (lambda y, x: y + x[:, :1], {CONV: 1, "add.Tensor": 1}),
-        "layout": (lambda y, x: y + x.contiguous(), {CONV: 1, "add.Tensor": 1}),
-        "result": (lambda y, x: (y, F.relu(y)), {CONV: 1, "relu": 1}),
-        "read-twice": (lambda y, x: F.relu(y) * y.exp(), {CONV: 1, "relu": 1, "exp": 1}),
-        "unknown": (lambda y, x: F.elu(y), {CONV: 1, "elu": 1}),
-    }
-    for case, (function, expected) in rows.items():
-        with subtests.test(case):
-            model, x = behind(function), last(image(WIDE, 28))
+@each_row("function", {
+    "add": (lambda y, x: y + x),
+    "add-to": (lambda y, x: x + y),
+    "add-relu": (lambda y, x: F.relu(x + y)),
+    "relu": (lambda y, x: F.relu(y + x)),
+})  # fmt: skip
+def test_a_sum_and_a_relu_are_computed_with_the_convolution(function: Any) -> None:
+    model, x = behind(function), last(image(WIDE, 28))
 
-            graph = optimized(model, x, passes=PASSES)
+    graph = optimized(model, x, passes=PASSES)
 
-            found = ops(graph)
-            assert {name: found[name] for name in expected} == expected
-            assert_computes(graph, model, x)
+    assert ops(graph) == {CONV_ADD: 1}
+    assert_computes(graph, model, x)
+
+
+@each_row("function, expected", {
+    "gelu-of-sum": (lambda y, x: F.gelu(y + x), {CONV_ADD: 1, "gelu": 1}),
+    "scaled": (lambda y, x: torch.add(y, x, alpha=2), {CONV: 1, "add.Tensor": 1}),
+    "number": (lambda y, x: y + 1.5, {CONV: 1, "add.Tensor": 1}),
+    "itself": (lambda y, x: y + y, {CONV: 1, "add.Tensor": 1}),
+    "broadcast": (lambda y, x: y + x[:, :1], {CONV: 1, "add.Tensor": 1}),
+    "layout": (lambda y, x: y + x.contiguous(), {CONV: 1, "add.Tensor": 1}),
+    "result": (lambda y, x: (y, F.relu(y)), {CONV: 1, "relu": 1}),
+    "read-twice": (lambda y, x: F.relu(y) * y.exp(), {CONV: 1, "relu": 1, "exp": 1}),
+    "unknown": (lambda y, x: F.elu(y), {CONV: 1, "elu": 1}),
+})  # fmt: skip
+def test_what_onednn_does_not_fuse_stays_behind(function: Any, expected: Any) -> None:
+    model, x = behind(function), last(image(WIDE, 28))
+
+    graph = optimized(model, x, passes=PASSES)
+
+    found = ops(graph)
+    assert {name: found[name] for name in expected} == expected
+    assert_computes(graph, model, x)
 
 
 def test_sums_are_left_by_default() -> None:
@@ -104,36 +98,21 @@ def test_sums_are_left_by_default() -> None:
     assert_computes(graph, model, x)
 
 
-@pytest.mark.parametrize(
-    ("model", "args", "reason"),
-    [
-        pytest.param(nn.Conv2d(WIDE, WIDE, 3), [image(WIDE, 28)], "not in channels-last", id="contiguous"),
-        pytest.param(nn.Conv2d(16, 16, 3), [last(image(16, 8))], "too few to pay for the call", id="small"),
-        pytest.param(
-            Function(_transposed, conv=nn.Conv2d(WIDE, WIDE, 3)),
-            [last(image(WIDE, 28))],
-            "it is a transposed convolution",
-            id="transposed",
-        ),
-        pytest.param(nn.Conv2d(WIDE, WIDE, 3), [image(WIDE, 28)[0]], "not a batch of images", id="no-batch"),
-        pytest.param(
-            nn.Conv2d(WIDE, WIDE, 3).bfloat16(), [last(image(WIDE, 28)).bfloat16()], "float32", id="bfloat16"
-        ),
-        pytest.param(
-            nn.Conv2d(WIDE, WIDE, (4, 3), padding="same"),
-            [last(image(WIDE, 28))],
-            "more zeros on one side than on the other",
-            id="uneven",
-            marks=pytest.mark.filterwarnings("ignore:Using padding='same'"),
-        ),
-        pytest.param(
-            Function(lambda self, x, w: F.conv2d(x, w, padding=1)),
-            [last(image(WIDE, 28)), torch.randn(WIDE, WIDE, 3, 3)],
-            "is an input, or is updated",
-            id="given-weight",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("model", "args", "reason"), [
+    pytest.param(nn.Conv2d(WIDE, WIDE, 3), [image(WIDE, 28)], "not in channels-last", id="contiguous"),
+    pytest.param(nn.Conv2d(16, 16, 3), [last(image(16, 8))], "too few to pay for the call", id="small"),
+    pytest.param(Holding(_transposed, conv=nn.Conv2d(WIDE, WIDE, 3)), [last(image(WIDE, 28))],
+        "it is a transposed convolution", id="transposed"),
+    pytest.param(nn.Conv2d(WIDE, WIDE, 3), [image(WIDE, 28)[0]], "not a batch of images", id="no-batch"),
+    pytest.param(nn.Conv2d(WIDE, WIDE, 3).bfloat16(), [last(image(WIDE, 28)).bfloat16()], "float32",
+        id="bfloat16"),
+    pytest.param(nn.Conv2d(WIDE, WIDE, (4, 3), padding="same"), [last(image(WIDE, 28))],
+        "more zeros on one side than on the other", id="uneven",
+        marks=pytest.mark.filterwarnings("ignore:Using padding='same'")),
+    pytest.param(Holding(lambda self, x, w: F.conv2d(x, w, padding=1)),
+        [last(image(WIDE, 28)), torch.randn(WIDE, WIDE, 3, 3)], "is an input, or is updated",
+        id="given-weight"),
+])  # fmt: skip
 def test_what_is_left_has_a_reason(model: nn.Module, args: list[Tensor], reason: str) -> None:
     (found,) = refusals(model, *args, passes=PASSES)
 
@@ -174,7 +153,7 @@ def test_a_weight_that_two_convolutions_share_is_packed_for_each() -> None:
     def twice(self: Any, x: Tensor) -> Any:
         return self.conv(F.max_pool2d(self.conv(x), 2))
 
-    model, x = Function(twice, conv=nn.Conv2d(WIDE, WIDE, 3, padding=1)), last(image(WIDE, 56))
+    model, x = Holding(twice, conv=nn.Conv2d(WIDE, WIDE, 3, padding=1)), last(image(WIDE, 56))
 
     graph = optimized(model, x, passes=PASSES)
 

@@ -1,7 +1,5 @@
 """Large linear layers become oneDNN's, with weights that are packed when they are bound."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -12,39 +10,32 @@ from torch.nn import functional as F
 from npu_passes import PassError
 from npu_passes.testing import check_pass
 from npu_runtime.cpu.pack_linear import PackLinear
-from tests.support.passes.cpu_cases import (
-    ACTIVATIONS,
-    Function,
-    assert_computes,
-    captured,
-    ops,
-    optimized,
-    refusals,
-)
+from tests.support.corpus.case import Holding
+from tests.support.passes.cpu_cases import ACTIVATIONS, assert_computes, captured, ops, optimized, refusals
+from tests.support.rows import each_row
 
 PASSES = "constant-folding,pack-linear"
 LINEAR = "mkldnn._linear_pointwise"
 
 
-def behind(function: Any, **options: Any) -> Function:
-    return Function(lambda self, x: function(self.linear(x), x), linear=nn.Linear(256, 512, **options))
+def behind(function: Any, **options: Any) -> Holding:
+    return Holding(lambda self, x: function(self.linear(x), x), linear=nn.Linear(256, 512, **options))
 
 
 @pytest.mark.parametrize("bias", [True, False], ids=["bias", "no-bias"])
 @pytest.mark.parametrize("shape", [(128, 256), (2, 64, 256), (2, 2, 32, 256)], ids=["2d", "3d", "4d"])
+@each_row("function, attr", ACTIVATIONS)
 def test_an_activation_is_computed_with_the_layer(
-    bias: bool, shape: tuple[int, ...], subtests: pytest.Subtests
+    function: Any, attr: Any, bias: bool, shape: tuple[int, ...]
 ) -> None:
-    for function, attr in ACTIVATIONS:
-        with subtests.test(attr=attr):
-            model = behind(lambda y, x, function=function: function(y), bias=bias)
-            x = torch.randn(shape) * (20 if function is F.relu6 else 1)  # beyond 6
+    model = behind(lambda y, x, function=function: function(y), bias=bias)
+    x = torch.randn(shape) * (20 if function is F.relu6 else 1)  # beyond 6
 
-            graph = optimized(model, x, passes=PASSES)
+    graph = optimized(model, x, passes=PASSES)
 
-            assert ops(graph) == {LINEAR: 1}
-            assert graph.body[0].attrs["attr"] == attr
-            assert_computes(graph, model, x)
+    assert ops(graph) == {LINEAR: 1}
+    assert graph.body[0].attrs["attr"] == attr
+    assert_computes(graph, model, x)
 
 
 @pytest.mark.parametrize("function", [lambda y, x: F.elu(y), lambda y, x: F.relu(y) + y])
@@ -67,7 +58,7 @@ def test_an_input_in_other_strides_is_right() -> None:
 
 
 def test_addmm_with_a_weight_that_is_turned_is_packed() -> None:
-    model = Function(lambda self, x: F.gelu(torch.addmm(self.bias, x, self.weight)))
+    model = Holding(lambda self, x: F.gelu(torch.addmm(self.bias, x, self.weight)))
     model.weight, model.bias = nn.Parameter(torch.randn(256, 512)), nn.Parameter(torch.randn(512))
     x = torch.randn(128, 256)
 
@@ -77,20 +68,18 @@ def test_addmm_with_a_weight_that_is_turned_is_packed() -> None:
     assert_computes(graph, model, x)
 
 
-def test_layers_that_are_too_small_are_left(subtests: pytest.Subtests) -> None:
-    rows = {
-        "tiny": (1, 64, False),
-        "small": (64, 64, False),
-        "middle": (64, 256, False),
-        "many-rows": (128, 256, True),
-        "one-row": (1, 768, False),
-        "large-weight": (4, 512, True),
-    }
-    for case, (batch, size, is_packed) in rows.items():
-        with subtests.test(case):
-            graph = captured(nn.Linear(size, size), torch.randn(batch, size))
+@each_row("batch, size, is_packed", {
+    "tiny": (1, 64, False),
+    "small": (64, 64, False),
+    "middle": (64, 256, False),
+    "many-rows": (128, 256, True),
+    "one-row": (1, 768, False),
+    "large-weight": (4, 512, True),
+})  # fmt: skip
+def test_layers_that_are_too_small_are_left(batch: int, size: int, is_packed: bool) -> None:
+    graph = captured(nn.Linear(size, size), torch.randn(batch, size))
 
-            assert check_pass(PackLinear(), graph) == is_packed
+    assert check_pass(PackLinear(), graph) == is_packed
 
 
 def test_what_is_left_has_a_reason(subtests: pytest.Subtests) -> None:
@@ -98,28 +87,17 @@ def test_what_is_left_has_a_reason(subtests: pytest.Subtests) -> None:
         (nn.Linear(16, 16), [torch.randn(4, 16)], "1024 multiplications are too few"),
         (nn.Linear(256, 512).bfloat16(), [torch.randn(128, 256).bfloat16()], "float32"),
         (nn.Linear(4096, 4096), [torch.randn(4096)], "not a product with a matrix"),
-        (
-            Function(lambda self, x, w: F.linear(x, w)),
-            [torch.randn(128, 256), torch.randn(512, 256)],
-            "is an input, or is updated",
-        ),
-        (
-            Function(lambda self, x, w: F.linear(x, w.exp())),
-            [torch.randn(128, 256), torch.randn(512, 256)],
-            "is computed at each call",
-        ),
-        (
-            Function(lambda self, b, x, w: torch.addmm(b, x, w, alpha=2)),
+        (Holding(lambda self, x, w: F.linear(x, w)), [torch.randn(128, 256), torch.randn(512, 256)],
+            "is an input, or is updated"),
+        (Holding(lambda self, x, w: F.linear(x, w.exp())), [torch.randn(128, 256), torch.randn(512, 256)],
+            "is computed at each call"),
+        (Holding(lambda self, b, x, w: torch.addmm(b, x, w, alpha=2)),
             [torch.randn(512), torch.randn(128, 256), torch.randn(256, 512)],
-            "it scales the product or the bias",
-        ),
-        (
-            Function(lambda self, b, x, w: torch.addmm(b, x, w)),
-            [torch.randn(128, 512), torch.randn(128, 256), torch.randn(256, 512)],
-            "not a vector",
-        ),
+            "it scales the product or the bias"),
+        (Holding(lambda self, b, x, w: torch.addmm(b, x, w)),
+            [torch.randn(128, 512), torch.randn(128, 256), torch.randn(256, 512)], "not a vector"),
         (nn.Linear(256, 512), [torch.randn(0, 256)], "is empty"),
-    ]
+    ]  # fmt: skip
     for model, args, reason in rows:
         with subtests.test(model=model, args=args, reason=reason):
             found = refusals(model, *args, passes="pack-linear")

@@ -1,7 +1,5 @@
 """Products by constant matrices become products by packed ones."""
 
-from __future__ import annotations
-
 import re
 
 import pytest
@@ -13,7 +11,8 @@ from npu_passes import PassManager
 from npu_passes.core.registry import all_pipelines
 from npu_passes.ops.packed import panel_width
 from npu_runtime import IRExecutor
-from tests.support.passes.cpu_cases import Function, assert_computes, captured, ops, optimized, refusals
+from tests.support.corpus.case import Holding
+from tests.support.passes.cpu_cases import assert_computes, captured, ops, optimized, refusals
 
 PASSES = "constant-folding,pack-matrix"
 PACKED = "npu.packed_linear"
@@ -34,18 +33,15 @@ def test_a_linear_layer_reads_panels_that_the_prologue_makes(bias: bool, out: in
     assert_computes(graph, model, x)
 
 
-@pytest.mark.parametrize(
-    "function",
-    [
-        pytest.param(lambda self, x: x @ self.weight, id="matmul"),
-        pytest.param(lambda self, x: torch.mm(x, self.weight), id="mm"),
-        pytest.param(lambda self, x: torch.addmm(self.bias, x, self.weight), id="addmm"),
-    ],
-)
+@pytest.mark.parametrize("function", [
+    pytest.param(lambda self, x: x @ self.weight, id="matmul"),
+    pytest.param(lambda self, x: torch.mm(x, self.weight), id="mm"),
+    pytest.param(lambda self, x: torch.addmm(self.bias, x, self.weight), id="addmm"),
+])  # fmt: skip
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_products_by_a_weight_are_packed(function: object, dtype: torch.dtype) -> None:
     weight, bias = nn.Parameter(torch.randn(20, 40)), nn.Parameter(torch.randn(40))
-    model, x = Function(function, weight=weight, bias=bias).to(dtype), torch.randn(5, 20, dtype=dtype)
+    model, x = Holding(function, weight=weight, bias=bias).to(dtype), torch.randn(5, 20, dtype=dtype)
 
     graph = optimized(model, x, passes=PASSES)
 
@@ -53,13 +49,10 @@ def test_products_by_a_weight_are_packed(function: object, dtype: torch.dtype) -
     assert_computes(graph, model, x)
 
 
-@pytest.mark.parametrize(
-    ("dtype", "rows", "reason"),
-    [
-        (torch.float64, 2, "ATen's products of 2 rows of torch.float64 are faster"),
-        (torch.bfloat16, 17, "ATen's products of 17 rows of torch.bfloat16 are faster"),
-    ],
-)
+@pytest.mark.parametrize(("dtype", "rows", "reason"), [
+    (torch.float64, 2, "ATen's products of 2 rows of torch.float64 are faster"),
+    (torch.bfloat16, 17, "ATen's products of 17 rows of torch.bfloat16 are faster"),
+])  # fmt: skip
 def test_products_that_aten_computes_faster_stay(dtype: torch.dtype, rows: int, reason: str) -> None:
     model, x = nn.Linear(20, 8).to(dtype), torch.randn(rows, 20, dtype=dtype)
 
@@ -74,20 +67,15 @@ def test_products_of_open_sizes_stay() -> None:
     assert ops(PassManager(PASSES).run(graph).graph) == {"linear": 1}
 
 
-@pytest.mark.parametrize(
-    ("function", "reason"),
-    [
-        pytest.param(lambda m, x: x @ x.mT, "its weight %.* is computed at each call", id="no weight"),
-        pytest.param(lambda m, x: torch.addmm(m.bias, x, m.weight, alpha=2), "it scales", id="scaled"),
-        pytest.param(
-            lambda m, x: torch.addmm(x[:, :1], x, m.weight), "its bias %.*, not a vector", id="bias"
-        ),
-        pytest.param(lambda m, x: x[0] @ m.weight, "not a product of rows with a matrix", id="vector"),
-    ],
-)
+@pytest.mark.parametrize(("function", "reason"), [
+    pytest.param(lambda m, x: x @ x.mT, "its weight %.* is computed at each call", id="no weight"),
+    pytest.param(lambda m, x: torch.addmm(m.bias, x, m.weight, alpha=2), "it scales", id="scaled"),
+    pytest.param(lambda m, x: torch.addmm(x[:, :1], x, m.weight), "its bias %.*, not a vector", id="bias"),
+    pytest.param(lambda m, x: x[0] @ m.weight, "not a product of rows with a matrix", id="vector"),
+])  # fmt: skip
 def test_what_is_not_packed_has_the_reason(function: object, reason: str) -> None:
     weight, bias = nn.Parameter(torch.randn(20, 40)), nn.Parameter(torch.randn(40))
-    model = Function(function, weight=weight, bias=bias)
+    model = Holding(function, weight=weight, bias=bias)
 
     (found,) = refusals(model, torch.randn(5, 20), passes="pack-matrix")
 

@@ -1,7 +1,5 @@
 """Convolutions by constant weights become convolutions by packed ones."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 
@@ -11,7 +9,8 @@ from torch import nn
 from torch.nn import functional as F
 
 from npu_runtime import IRExecutor
-from tests.support.passes.cpu_cases import Function, assert_computes, captured, ops, optimized, refusals
+from tests.support.corpus.case import Holding
+from tests.support.passes.cpu_cases import assert_computes, captured, ops, optimized, refusals
 
 PASSES = "constant-folding,pack-panels"
 
@@ -41,16 +40,13 @@ def test_a_convolution_reads_panels_that_the_prologue_makes(
     assert_computes(graph, model, x)
 
 
-@pytest.mark.parametrize(
-    ("function", "reason"),
-    [
-        pytest.param(lambda m, x: F.conv2d(x, m.weight[:, :3], groups=2), "it has 2 groups", id="groups"),
-        pytest.param(lambda m, x: F.conv2d(x, x[:, :, :2, :2]), "its weight %.*", id="no weight"),
-        pytest.param(lambda m, x: F.conv2d(x[0], m.weight), "not a batch of images", id="no batch"),
-    ],
-)
+@pytest.mark.parametrize(("function", "reason"), [
+    pytest.param(lambda m, x: F.conv2d(x, m.weight[:, :3], groups=2), "it has 2 groups", id="groups"),
+    pytest.param(lambda m, x: F.conv2d(x, x[:, :, :2, :2]), "its weight %.*", id="no weight"),
+    pytest.param(lambda m, x: F.conv2d(x[0], m.weight), "not a batch of images", id="no batch"),
+])  # fmt: skip
 def test_what_is_not_packed_has_the_reason(function: object, reason: str) -> None:
-    model = Function(function, weight=nn.Parameter(torch.randn(6, 6, 3, 3)))
+    model = Holding(function, weight=nn.Parameter(torch.randn(6, 6, 3, 3)))
 
     (found,) = refusals(model, torch.randn(2, 6, 9, 8), passes="constant-folding,pack-panels")
 

@@ -1,7 +1,5 @@
 """The pipeline `cpu` makes whole models faster, and nothing else of them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -14,7 +12,8 @@ from npu_passes import PassManager, all_passes, all_pipelines, optimize, passes_
 from npu_passes.core.registry import origin_of
 from npu_runtime import IRExecutor
 from npu_runtime.cpu import onednn
-from tests.support.passes.cpu_cases import Function, assert_computes, captured, image, last, ops, refusals
+from tests.support.corpus.case import Holding
+from tests.support.passes.cpu_cases import assert_computes, captured, image, last, ops, refusals
 
 CPU_ONLY = ["channels-last", "winograd", "pack-convolution", "pack-linear"]
 
@@ -50,12 +49,9 @@ class SmallResNet(nn.Module):
 
 MODELS: list[Any] = [
     pytest.param(SmallResNet, image(3, 112), id="resnet"),
-    pytest.param(
-        lambda: nn.Sequential(nn.Linear(256, 1024), nn.GELU("tanh"), nn.Linear(1024, 256)),
-        torch.randn(128, 256),
-        id="mlp",
-    ),
-]
+    pytest.param(lambda: nn.Sequential(nn.Linear(256, 1024), nn.GELU("tanh"), nn.Linear(1024, 256)),
+        torch.randn(128, 256), id="mlp"),
+]  # fmt: skip
 
 
 def trained(model: nn.Module) -> nn.Module:
@@ -133,7 +129,7 @@ def test_the_executor_knows_the_memory_of_packed_convolutions_and_overwrites_it(
 
 
 def test_branches_are_left_as_they_are() -> None:
-    model = Function(
+    model = Holding(
         lambda self, x: torch.cond(
             x.sum() > 0, lambda y: F.relu(self.linear(y)), lambda y: -self.linear(y), (x,)
         ),
@@ -164,15 +160,12 @@ def test_an_mlp_of_small_layers_stays_as_it_is() -> None:
     assert cpu(model, torch.randn(64, 64)) == optimize(captured(model, torch.randn(64, 64)))
 
 
-@pytest.mark.parametrize(
-    ("passes", "model", "x"),
-    [
-        ("channels-last", nn.Conv2d(64, 64, 3), image(64, 56)),
-        ("pack-convolution", nn.Conv2d(64, 64, 3), last(image(64, 56))),
-        ("winograd", nn.Conv2d(64, 64, 3), last(image(64, 56))),
-        ("pack-linear", nn.Linear(256, 512), torch.randn(128, 256)),
-    ],
-)
+@pytest.mark.parametrize(("passes", "model", "x"), [
+    ("channels-last", nn.Conv2d(64, 64, 3), image(64, 56)),
+    ("pack-convolution", nn.Conv2d(64, 64, 3), last(image(64, 56))),
+    ("winograd", nn.Conv2d(64, 64, 3), last(image(64, 56))),
+    ("pack-linear", nn.Linear(256, 512), torch.randn(128, 256)),
+])  # fmt: skip
 def test_without_onednn_the_reason_is_given(
     passes: str, model: nn.Module, x: Tensor, monkeypatch: pytest.MonkeyPatch
 ) -> None:

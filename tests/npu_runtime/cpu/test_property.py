@@ -1,7 +1,5 @@
 """Properties of the CPU passes on random convolutions and linear layers."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -13,7 +11,8 @@ from torch.nn import functional as F
 
 from npu_passes import PassManager
 from npu_runtime.cpu import costs, pack_convolution
-from tests.support.passes.cpu_cases import CPU_PASSES, Function, assert_computes, captured
+from tests.support.corpus.case import Holding
+from tests.support.passes.cpu_cases import CPU_PASSES, assert_computes, captured
 from tests.support.tiers import examples
 
 slow = examples(15, suppress_health_check=list(HealthCheck), deadline=None)
@@ -65,7 +64,7 @@ def test_random_convolutions_keep_values_and_strides(
         return (z, y * 2) if is_read_twice else z
 
     residual = torch.randn_like(conv.eval()(x).detach())
-    model = Function(forward, conv=conv)
+    model = Holding(forward, conv=conv)
 
     graph = PassManager(CPU_PASSES).run(captured(model, x, residual)).graph
 
@@ -110,7 +109,7 @@ def test_random_linear_layers_keep_values_and_strides(
     rows: list[int], given: int, out: int, bias: bool, activation: Any
 ) -> None:
     linear = nn.Linear(given, out, bias=bias)
-    model = Function(lambda self, x: (activation or torch.clone)(self.linear(x)), linear=linear)
+    model = Holding(lambda self, x: (activation or torch.clone)(self.linear(x)), linear=linear)
     x = torch.randn(*rows, given)
 
     graph = PassManager("pack-linear{min_products=1}").run(captured(model, x)).graph

@@ -1,7 +1,5 @@
 """Winograd's algorithm computes what the convolution does, in fewer multiplications."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -24,6 +22,7 @@ from tests.support.passes.cpu_cases import (
     optimized,
     refusals,
 )
+from tests.support.rows import each_row
 
 PASSES = "constant-folding,winograd"
 
@@ -32,31 +31,27 @@ def tiles(graph: Graph) -> set[str]:
     return {name for name in graph.constants if name.endswith("patch")}
 
 
-def test_the_matrices_compute_a_convolution_of_one_tile(subtests: pytest.Subtests) -> None:
-    for tile in sorted(POINTS):
-        with subtests.test(tile=tile):
-            of_patch, of_kernel, of_result = matrices(tile)
-            patch, kernel = torch.randn(tile + 2, tile + 2).double(), torch.randn(3, 3).double()
+@each_row("tile", sorted(POINTS))
+def test_the_matrices_compute_a_convolution_of_one_tile(tile: Any) -> None:
+    of_patch, of_kernel, of_result = matrices(tile)
+    patch, kernel = torch.randn(tile + 2, tile + 2).double(), torch.randn(3, 3).double()
 
-            result = of_result @ ((of_kernel @ kernel.reshape(9)) * (of_patch @ patch.reshape(-1)))
+    result = of_result @ ((of_kernel @ kernel.reshape(9)) * (of_patch @ patch.reshape(-1)))
 
-            wanted = F.conv2d(patch[None, None], kernel[None, None]).reshape(-1)
-            assert torch.allclose(result, wanted, rtol=1e-12, atol=1e-12)
+    wanted = F.conv2d(patch[None, None], kernel[None, None]).reshape(-1)
+    assert torch.allclose(result, wanted, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.parametrize(
-    ("channels", "out", "size", "padding", "batch"),
-    [
-        pytest.param(64, 64, (56, 56), 1, 1, id="whole-tiles"),
-        pytest.param(64, 64, (57, 57), 1, 1, id="tiles-that-are-cut"),
-        pytest.param(64, 96, (40, 40), 0, 1, id="no-padding"),
-        pytest.param(96, 64, (30, 30), 2, 2, id="more-padding"),
-        pytest.param(128, 128, (28, 35), (0, 1), 1, id="two-sizes"),
-        pytest.param(128, 128, (14, 14), 1, 3, id="batch"),
-        pytest.param(256, 256, (14, 14), 1, 1, id="tiles-of-2"),
-    ],
-)
+@pytest.mark.parametrize(("channels", "out", "size", "padding", "batch"), [
+    pytest.param(64, 64, (56, 56), 1, 1, id="whole-tiles"),
+    pytest.param(64, 64, (57, 57), 1, 1, id="tiles-that-are-cut"),
+    pytest.param(64, 96, (40, 40), 0, 1, id="no-padding"),
+    pytest.param(96, 64, (30, 30), 2, 2, id="more-padding"),
+    pytest.param(128, 128, (28, 35), (0, 1), 1, id="two-sizes"),
+    pytest.param(128, 128, (14, 14), 1, 3, id="batch"),
+    pytest.param(256, 256, (14, 14), 1, 1, id="tiles-of-2"),
+])  # fmt: skip
 def test_a_large_convolution_becomes_products_of_matrices(
     channels: int, out: int, size: tuple[int, int], padding: Any, batch: int, bias: bool
 ) -> None:

@@ -1,7 +1,5 @@
 """`explain` tells of every node who runs it, and why not another backend."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

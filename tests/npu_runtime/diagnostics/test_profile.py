@@ -20,6 +20,7 @@ from npu_runtime.diagnostics.explain import explain
 from npu_runtime.diagnostics.profile import Profile, profile, take_turns
 from npu_runtime.diagnostics.profile.chrome_trace import module_paths
 from npu_runtime.executor.aten_backend import AtenBackend
+from tests.support.corpus.case import Holding
 
 SECONDS = 0.003
 X = torch.randn(5, 3)
@@ -39,22 +40,9 @@ def _slow_op() -> Iterator[None]:
     slow._lib._destroy()
 
 
-class Block(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.dense = nn.Linear(3, 3)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.relu(self.dense(x).view(3, 5) + 1)
-
-
-class Net(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.block = Block()
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.ops.profiled.slow(self.block(x))
+def network() -> nn.Module:
+    block = Holding(lambda self, x: torch.relu(self.dense(x).view(3, 5) + 1), dense=nn.Linear(3, 3))
+    return Holding(lambda self, x: torch.ops.profiled.slow(self.block(x)), block=block)
 
 
 def executor_of(model: nn.Module, *args: torch.Tensor, **options: Any) -> IRExecutor:
@@ -63,14 +51,11 @@ def executor_of(model: nn.Module, *args: torch.Tensor, **options: Any) -> IRExec
 
 @pytest.fixture(scope="module")
 def net(_slow_op: None) -> Profile:
-    return profile(executor_of(Net(), X), [X], repeat=5, warmup=1)
-
-
-# What is measured
+    return profile(executor_of(network(), X), [X], repeat=5, warmup=1)
 
 
 def test_each_step_of_the_program_is_there_with_its_origin() -> None:
-    executor = executor_of(Net(), X)
+    executor = executor_of(network(), X)
 
     found = profile(executor, [X], repeat=2)
 
@@ -83,7 +68,7 @@ def test_each_step_of_the_program_is_there_with_its_origin() -> None:
     assert [step.module for step in found.steps] == ["block.dense", "block", "block", "block", ""]
     assert found.steps[0].op_type == "aten.linear.default"
     assert found.steps[0].kernel == "torch._C._nn.linear"
-    assert "test_profile.py:" in found.steps[1].source
+    assert "case.py:" in found.steps[1].source
     assert (found.repeat, found.device, found.threads) == (2, "cpu", torch.get_num_threads())
 
 
@@ -147,7 +132,7 @@ def test_what_another_backend_runs_at_once_is_one_step() -> None:
         def supports(self, node: OpNode) -> str | None:
             return None if node.provenance.module.startswith("block") else "only the block"
 
-    found = profile(executor_of(Net(), X, backend=Twin()), [X], repeat=1)
+    found = profile(executor_of(network(), X, backend=Twin()), [X], repeat=1)
 
     assert [(step.backend, len(step.nodes)) for step in found.steps] == [("twin", 4), ("aten", 1)]
     assert found.steps[0].flops == 2 * 5 * 3 * 3
@@ -155,18 +140,12 @@ def test_what_another_backend_runs_at_once_is_one_step() -> None:
     assert "twin: " in str(found)
 
 
-class Counter(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.register_buffer("calls", torch.zeros(()))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+def test_buffers_and_arguments_stay_as_they_are() -> None:
+    def count(self: Any, x: torch.Tensor) -> torch.Tensor:
         self.calls += 1
         return x * self.calls
 
-
-def test_buffers_and_arguments_stay_as_they_are() -> None:
-    executor, given = executor_of(Counter(), X), X.clone()
+    executor, given = executor_of(Holding(count, calls=torch.zeros(())), X), X.clone()
     executor(given)
 
     profile(executor, [given], repeat=3)
@@ -196,9 +175,6 @@ def test_wrong_arguments_are_refused() -> None:
         profile(executor, [X.double()])
 
 
-# Totals
-
-
 def test_totals_of_ops_and_modules_add_up(net: Profile) -> None:
     ops, modules = net.by_op(), {total.name: total for total in net.by_module()}
 
@@ -211,9 +187,6 @@ def test_totals_of_ops_and_modules_add_up(net: Profile) -> None:
     assert modules["block"].seconds == pytest.approx(sum(step.seconds for step in net.steps[:4]))
     assert modules["block.dense"].flops == 2 * 5 * 3 * 3
     assert module_paths("a.0.b") == ["", "a", "a.0", "a.0.b"]
-
-
-# What is made of it
 
 
 def test_a_table_begins_with_what_takes_longest(net: Profile) -> None:
@@ -276,15 +249,9 @@ def inside(inner: dict[str, Any], outer: dict[str, Any]) -> bool:
 
 
 def test_a_module_that_is_entered_twice_has_two_events() -> None:
-    class Twice(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.act = nn.ReLU()
+    twice = Holding(lambda self, x: self.act(self.act(x) + 1), act=nn.ReLU())
 
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.act(self.act(x) + 1)
-
-    trace = profile(executor_of(Twice(), X), [X], repeat=1).to_chrome_trace()
+    trace = profile(executor_of(twice, X), [X], repeat=1).to_chrome_trace()
 
     names = [event["name"] for event in trace["traceEvents"] if event.get("cat") == "module"]
     assert names == ["act", "act"]
@@ -296,9 +263,6 @@ def test_a_graph_without_steps_has_a_profile() -> None:
     assert found.steps == ()
     assert "0 steps" in str(found)
     assert len(found.to_chrome_trace()["traceEvents"]) == 2
-
-
-# Taking turns
 
 
 def test_functions_take_turns_and_the_slow_one_takes_longer() -> None:

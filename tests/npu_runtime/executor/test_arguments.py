@@ -1,7 +1,5 @@
 """Arguments of an executor: which are refused, before anything runs, and how they may be laid out."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -21,26 +19,19 @@ def executor_of(function: Callable[..., Any], *args: Any, **options: Any) -> IRE
     return IRExecutor(extract_ir(Function(function), args), passes=None, **options)
 
 
-@pytest.mark.parametrize(
-    ("args", "kwargs", "message"),
-    [
-        pytest.param((), {}, "args", id="none"),
-        pytest.param((ones(2, 3), ones(2, 3)), {}, "args", id="too-many"),
-        pytest.param((ones(3, 3),), {}, r"%x is f32\[3, 3\], the graph needs f32\[2, 3\]", id="shape"),
-        pytest.param((ones(2, 3).double(),), {}, r"%x is f64\[2, 3\]", id="dtype"),
-        pytest.param((ones(2, 3).to_sparse(),), {}, r"%x is f32\[2, 3\]", id="layout"),
-        pytest.param(([ones(2, 3)],), {}, r"args\[0\]", id="nested"),
-        pytest.param((1.0,), {}, "%x is float", id="number"),
-        pytest.param((None,), {}, "%x is NoneType", id="no-tensor"),
-        pytest.param((ones(2, 3),), {"y": None}, "kwargs", id="unknown-keyword"),
-        pytest.param(
-            (ones(2, 3).to("meta"),),
-            {},
-            r"%x is on meta, the executor runs on cpu\n  fix: move it \(.to\('cpu'\)\)",
-            id="device",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("args", "kwargs", "message"), [
+    pytest.param((), {}, "args", id="none"),
+    pytest.param((ones(2, 3), ones(2, 3)), {}, "args", id="too-many"),
+    pytest.param((ones(3, 3),), {}, r"%x is f32\[3, 3\], the graph needs f32\[2, 3\]", id="shape"),
+    pytest.param((ones(2, 3).double(),), {}, r"%x is f64\[2, 3\]", id="dtype"),
+    pytest.param((ones(2, 3).to_sparse(),), {}, r"%x is f32\[2, 3\]", id="layout"),
+    pytest.param(([ones(2, 3)],), {}, r"args\[0\]", id="nested"),
+    pytest.param((1.0,), {}, "%x is float", id="number"),
+    pytest.param((None,), {}, "%x is NoneType", id="no-tensor"),
+    pytest.param((ones(2, 3),), {"y": None}, "kwargs", id="unknown-keyword"),
+    pytest.param((ones(2, 3).to("meta"),), {},
+        r"%x is on meta, the executor runs on cpu\n  fix: move it \(.to\('cpu'\)\)", id="device"),
+])  # fmt: skip
 def test_wrong_arguments_are_refused_before_anything_runs(
     register: Any, args: Any, kwargs: Any, message: str
 ) -> None:
@@ -69,17 +60,14 @@ def test_another_constant_than_the_graph_was_made_for_is_refused() -> None:
     assert executor(ones(2), 3).tolist() == [4.0, 4.0]
 
 
-@pytest.mark.parametrize(
-    "given",
-    [
-        pytest.param(lambda x: x.transpose(0, 2).contiguous().transpose(0, 2), id="transposed"),
-        pytest.param(lambda x: x[..., None].expand(2, 3, 4, 2)[..., 0], id="with-gaps"),
-        pytest.param(lambda x: torch.cat([x, x])[2:], id="with-an-offset"),
-        pytest.param(lambda x: x[:1].expand(2, 3, 4), id="expanded"),
-        pytest.param(lambda x: torch.complex(x, -x).conj().imag, id="negated-lazily"),
-        pytest.param(nn.Parameter, id="parameter"),
-    ],
-)
+@pytest.mark.parametrize("given", [
+    pytest.param(lambda x: x.transpose(0, 2).contiguous().transpose(0, 2), id="transposed"),
+    pytest.param(lambda x: x[..., None].expand(2, 3, 4, 2)[..., 0], id="with-gaps"),
+    pytest.param(lambda x: torch.cat([x, x])[2:], id="with-an-offset"),
+    pytest.param(lambda x: x[:1].expand(2, 3, 4), id="expanded"),
+    pytest.param(lambda x: torch.complex(x, -x).conj().imag, id="negated-lazily"),
+    pytest.param(nn.Parameter, id="parameter"),
+])  # fmt: skip
 def test_an_input_may_be_laid_out_otherwise(given: Callable[[Tensor], Tensor]) -> None:
     def function(x: Tensor) -> Any:
         return (x + 1).view(-1), x.transpose(1, 2).reshape(2, -1).relu(), x.view(6, 4)[1]
@@ -107,25 +95,18 @@ def linear_graph() -> tuple[Graph, dict[str, torch.Tensor]]:
     return extract_ir(model, (torch.zeros(1, 3),)), model.state_dict()
 
 
-@pytest.mark.parametrize(
-    ("options", "error", "message"),
-    [
-        pytest.param(
-            {"device": "nope"}, ExecutionError, r"cannot use the device 'nope' here: ", id="no-device"
-        ),
-        pytest.param(
-            {"weights": 5}, WeightError, r"a state_dict or the path of a file, not int", id="weights"
-        ),
-        pytest.param({"passes": 5}, PassError, r"5 names no passes", id="passes"),
-        pytest.param({"passes": "nope"}, PassError, r"nope", id="pass-name"),
-        pytest.param({"backend": 5}, BackendError, r"5 is not a backend", id="backend"),
-        pytest.param({"backend": [5]}, BackendError, r"5 is not a backend", id="backends"),
-        pytest.param({"backend": "nope"}, BackendError, r"there is no backend 'nope'", id="backend-name"),
-        pytest.param({"threads": 0}, ExecutionError, r"at least one thread, not 0", id="no-thread"),
-        pytest.param({"threads": True}, ExecutionError, r"at least one thread, not True", id="threads-truth"),
-        pytest.param({"threads": "2"}, ExecutionError, r"at least one thread, not '2'", id="threads-text"),
-    ],
-)
+@pytest.mark.parametrize(("options", "error", "message"), [
+    pytest.param({"device": "nope"}, ExecutionError, r"cannot use the device 'nope' here: ", id="no-device"),
+    pytest.param({"weights": 5}, WeightError, r"a state_dict or the path of a file, not int", id="weights"),
+    pytest.param({"passes": 5}, PassError, r"5 names no passes", id="passes"),
+    pytest.param({"passes": "nope"}, PassError, r"nope", id="pass-name"),
+    pytest.param({"backend": 5}, BackendError, r"5 is not a backend", id="backend"),
+    pytest.param({"backend": [5]}, BackendError, r"5 is not a backend", id="backends"),
+    pytest.param({"backend": "nope"}, BackendError, r"there is no backend 'nope'", id="backend-name"),
+    pytest.param({"threads": 0}, ExecutionError, r"at least one thread, not 0", id="no-thread"),
+    pytest.param({"threads": True}, ExecutionError, r"at least one thread, not True", id="threads-truth"),
+    pytest.param({"threads": "2"}, ExecutionError, r"at least one thread, not '2'", id="threads-text"),
+])  # fmt: skip
 def test_an_executor_is_not_made_of_this(
     options: dict[str, Any], error: type[NpuError], message: str
 ) -> None:

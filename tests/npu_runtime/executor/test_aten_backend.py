@@ -1,7 +1,5 @@
 """The backend that is always there keeps what every backend promises."""
 
-from __future__ import annotations
-
 import pytest
 
 from npu_runtime.backends.registry import find_backend

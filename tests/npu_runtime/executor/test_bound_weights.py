@@ -1,7 +1,5 @@
 """Weights: where they come from, what is refused, and what is computed of them once."""
 
-from __future__ import annotations
-
 import gc
 import weakref
 from collections.abc import Callable
@@ -36,24 +34,15 @@ def test_weights_come_from_files(tmp_path: Path) -> None:
     assert_same(other(x), model(x).detach(), "the result after loading")
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        pytest.param(lambda state: {}, "missing: 0.bias", id="none"),
-        pytest.param(
-            lambda state: {**state, "0.bias": zeros(5)},
-            r"misfit: 0.bias is f32\[5\], the graph needs f32\[4\]",
-            id="shape",
-        ),
-        pytest.param(
-            lambda state: {**state, "0.bias": zeros(4).double()}, r"misfit: 0.bias is f64\[4\]", id="dtype"
-        ),
-        pytest.param(lambda state: {**state, "extra": zeros(4)}, "unexpected: extra", id="unexpected"),
-        pytest.param(
-            lambda state: {key: item.to("meta") for key, item in state.items()}, "meta", id="no data"
-        ),
-    ],
-)
+@pytest.mark.parametrize(("change", "message"), [
+    pytest.param(lambda state: {}, "missing: 0.bias", id="none"),
+    pytest.param(lambda state: {**state, "0.bias": zeros(5)},
+        r"misfit: 0.bias is f32\[5\], the graph needs f32\[4\]", id="shape"),
+    pytest.param(lambda state: {**state, "0.bias": zeros(4).double()}, r"misfit: 0.bias is f64\[4\]",
+        id="dtype"),
+    pytest.param(lambda state: {**state, "extra": zeros(4)}, "unexpected: extra", id="unexpected"),
+    pytest.param(lambda state: {key: item.to("meta") for key, item in state.items()}, "meta", id="no data"),
+])  # fmt: skip
 def test_wrong_weights_are_refused_and_leave_those_that_are_there(
     change: Callable[[Any], Any], message: str
 ) -> None:

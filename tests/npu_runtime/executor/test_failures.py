@@ -1,7 +1,5 @@
 """An op that fails at run time: an error that names it, and an executor that can be used again."""
 
-from __future__ import annotations
-
 import linecache
 import traceback
 from collections.abc import Callable
@@ -109,17 +107,12 @@ def graph_of(op: str) -> Graph:
 
 @pytest.mark.usefixtures("broken")
 @pytest.mark.parametrize("way", range(4))
-@pytest.mark.parametrize(
-    ("op", "message"),
-    [
-        ("broken", "acme.broken.default failed: ValueError: boom\n  at: node 'it'"),
-        (
-            "short",
-            r"acme.short.default returned f32\[1\] for %it, which is f32\[2\] in the graph\n  at: node 'it'",
-        ),
-        ("unheard_of", "there is no operator acme.unheard_of.default\n  at: node 'it'"),
-    ],
-)
+@pytest.mark.parametrize(("op", "message"), [
+    ("broken", "acme.broken.default failed: ValueError: boom\n  at: node 'it'"),
+    ("short",
+        r"acme.short.default returned f32\[1\] for %it, which is f32\[2\] in the graph\n  at: node 'it'"),
+    ("unheard_of", "there is no operator acme.unheard_of.default\n  at: node 'it'"),
+])  # fmt: skip
 def test_a_failing_executor_is_named(op: str, message: str, way: int) -> None:
     executor = IRExecutor(graph_of(op), passes=None)
 

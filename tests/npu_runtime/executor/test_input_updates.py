@@ -1,7 +1,5 @@
 """Models that write to their inputs: the executor reports it, and nothing is lost silently."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

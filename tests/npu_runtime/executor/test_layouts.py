@@ -1,7 +1,5 @@
 """Memory layouts: call traits observed at compile time must hold in every call, or are not used."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import nn

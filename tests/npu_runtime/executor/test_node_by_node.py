@@ -1,7 +1,5 @@
 """Running node by node: intermediates, what is called behind each node, looking for NaN."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

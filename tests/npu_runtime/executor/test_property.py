@@ -1,7 +1,5 @@
 """On any graph, the executor returns the bits of the interpreter, in memory of its own or not."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

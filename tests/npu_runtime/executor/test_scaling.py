@@ -1,7 +1,5 @@
 """Large graphs compile in time that grows with their size; many calls leave nothing behind."""
 
-from __future__ import annotations
-
 import gc
 import time
 import weakref

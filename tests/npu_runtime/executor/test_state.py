@@ -1,7 +1,5 @@
 """Mutated buffers advance with each call, one call at a time, from any thread."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -11,14 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn, ones, randn, zeros
 
-from npu_ir import (
-    ConversionError,
-    ExecutionError,
-    GraphError,
-    WeightError,
-    extract_ir,
-    parse_ir,
-)
+from npu_ir import ConversionError, ExecutionError, GraphError, WeightError, extract_ir, parse_ir
 from npu_runtime import IRExecutor, to_exported_program
 from npu_runtime.planned import plan
 from tests.support.corpus.case import Function

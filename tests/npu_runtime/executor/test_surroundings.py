@@ -1,7 +1,5 @@
 """Isolation from global torch state: modes, default dtypes and devices, autocast, gradients, seeds."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -112,17 +110,14 @@ def fake(call: Callable[[Tensor], Any], x: Tensor) -> Any:
         return call(mode.from_tensor(x))
 
 
-TRACERS: list[Any] = [
+@pytest.mark.filterwarnings("ignore:.*torch.jit.trace:DeprecationWarning", "ignore::torch.jit.TracerWarning")
+@pytest.mark.parametrize(("trace", "name"), [
     pytest.param(lambda call, x: torch.func.vmap(call)(x[None]), "a transform of torch.func", id="vmap"),
     pytest.param(lambda call, x: torch.func.grad(call)(x), "a transform of torch.func", id="grad"),
     pytest.param(lambda call, x: torch.jit.trace(call, (x,)), "torch.jit.trace", id="jit-trace"),
     pytest.param(lambda call, x: make_fx(call)(x), "ProxyTorchDispatchMode", id="make_fx"),
     pytest.param(fake, "FakeTensorMode", id="fake"),
-]
-
-
-@pytest.mark.filterwarnings("ignore:.*torch.jit.trace:DeprecationWarning", "ignore::torch.jit.TracerWarning")
-@pytest.mark.parametrize(("trace", "name"), TRACERS)
+])  # fmt: skip
 def test_a_trace_of_what_a_backend_computes_is_refused(trace: Callable[..., Any], name: str) -> None:
     x = randn(2, 3)
     executor = IRExecutor(extract_ir(nn.ReLU(), (x,)), backend=Some(ops=["aten.relu.default"]), passes=None)

@@ -1,7 +1,5 @@
 """Steps of training on the executor: optimizer state advances, and numbers come with each call."""
 
-from __future__ import annotations
-
 import copy
 import math
 from typing import Any
@@ -109,16 +107,13 @@ def test_state_that_is_missing_is_refused() -> None:
         IRExecutor(graph, given)
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        pytest.param({"lr": 1}, "input %lr is int, the graph needs float", id="int"),
-        pytest.param({"lr": tensor(0.1)}, r"input %lr is f32\[\], the graph needs float", id="tensor"),
-        pytest.param({"lr": None}, "input %lr is NoneType, the graph needs float", id="None"),
-        pytest.param({"betas": (0.9,)}, "betas", id="too few"),
-        pytest.param({"eps": 0.1}, "hyperparameters", id="unknown"),
-    ],
-)
+@pytest.mark.parametrize(("changes", "message"), [
+    pytest.param({"lr": 1}, "input %lr is int, the graph needs float", id="int"),
+    pytest.param({"lr": tensor(0.1)}, r"input %lr is f32\[\], the graph needs float", id="tensor"),
+    pytest.param({"lr": None}, "input %lr is NoneType, the graph needs float", id="None"),
+    pytest.param({"betas": (0.9,)}, "betas", id="too few"),
+    pytest.param({"eps": 0.1}, "hyperparameters", id="unknown"),
+])  # fmt: skip
 def test_numbers_of_another_kind_are_refused(changes: dict[str, Any], message: str) -> None:
     graph = parse_ir(STEP)
     executor, given = IRExecutor(graph, weights(graph)), call(0, **changes)
@@ -128,20 +123,17 @@ def test_numbers_of_another_kind_are_refused(changes: dict[str, Any], message: s
 
 
 @pytest.mark.parametrize("number", [0.0, -0.0, 1.0, -2.5, 1e-45, 1e30, math.inf, math.nan])
-@pytest.mark.parametrize(
-    "op",
-    [
-        "aten.mul.Scalar(self=%x, other=%number)",
-        "aten.add.Tensor(self=%x, other=%x, alpha=%number)",
-        "aten.pow.Tensor_Scalar(self=%x, exponent=%number)",
-        "aten.lerp.Scalar(self=%x, end=%y, weight=%number)",
-        "aten.addcmul.default(self=%x, tensor1=%y, tensor2=%y, value=%number)",
-        "aten.threshold.default(self=%x, threshold=%number, value=%number)",
-        "aten.dropout.default(input=%x, p=%zero) {train=True}",
-        "aten.clamp.default(self=%x, min=%number)",
-        "aten.full_like.default(self=%x, fill_value=%number)",
-    ],
-)
+@pytest.mark.parametrize("op", [
+    "aten.mul.Scalar(self=%x, other=%number)",
+    "aten.add.Tensor(self=%x, other=%x, alpha=%number)",
+    "aten.pow.Tensor_Scalar(self=%x, exponent=%number)",
+    "aten.lerp.Scalar(self=%x, end=%y, weight=%number)",
+    "aten.addcmul.default(self=%x, tensor1=%y, tensor2=%y, value=%number)",
+    "aten.threshold.default(self=%x, threshold=%number, value=%number)",
+    "aten.dropout.default(input=%x, p=%zero) {train=True}",
+    "aten.clamp.default(self=%x, min=%number)",
+    "aten.full_like.default(self=%x, fill_value=%number)",
+])  # fmt: skip
 def test_no_number_is_compiled_in(op: str, number: float) -> None:
     graph = parse_ir(f"""
 graph Numbers {{

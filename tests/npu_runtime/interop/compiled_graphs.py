@@ -1,7 +1,5 @@
 """Seeing which graphs ``torch.compile(..., backend="npu")`` runs through the executor."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -13,11 +11,7 @@ from npu_ir import Graph
 
 
 class CompiledGraphs:
-    """The graphs that were compiled, in order.
-
-    Attributes:
-        graphs: Each as the executor was given it.
-    """
+    """The graphs that were compiled, in order."""
 
     def __init__(self) -> None:
         self.graphs: list[Graph] = []
@@ -49,5 +43,4 @@ def compiled_graphs(monkeypatch: pytest.MonkeyPatch) -> CompiledGraphs:
 def compiled(function: Callable[..., Any], **settings: Any) -> Callable[..., Any]:
     """Return ``function`` compiled without a way out: what has no place in a graph is an error."""
     options = {"fallback": False, **settings.pop("options", {})}
-    made: Callable[..., Any] = torch.compile(function, backend="npu", options=options, **settings)
-    return made
+    return torch.compile(function, backend="npu", options=options, **settings)

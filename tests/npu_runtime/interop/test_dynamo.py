@@ -1,7 +1,5 @@
 """``torch.compile(model, backend="npu")``: results, options, and what PyTorch runs itself."""
 
-from __future__ import annotations
-
 import contextlib
 import copy
 from collections.abc import Callable, Iterator
@@ -75,13 +73,10 @@ def test_parameters_are_inputs_so_their_new_content_counts(compiled_graphs: Comp
     assert not compiled_graphs.graphs[0].parameters
 
 
-@pytest.mark.parametrize(
-    "dynamic",
-    [
-        pytest.param(True, id="from the start", marks=pytest.mark.exhaustive),
-        pytest.param(None, id="when seen"),
-    ],
-)
+@pytest.mark.parametrize("dynamic", [
+    pytest.param(True, id="from the start", marks=pytest.mark.exhaustive),
+    pytest.param(None, id="when seen"),
+])  # fmt: skip
 def test_sizes_may_vary(compiled_graphs: CompiledGraphs, dynamic: bool | None) -> None:
     calls = [(torch.randn(rows, 8),) for rows in (5, 7, 9)]
 
@@ -111,21 +106,16 @@ def _random(x: torch.Tensor) -> torch.Tensor:
     return F.dropout(x, 0.5) + drawn + torch.rand(3, 4) + torch.randn_like(x) + torch.randint(0, 5, (3, 4))
 
 
-@pytest.mark.parametrize(
-    ("function", "calls"),
-    [
-        pytest.param(_changed_inputs, [(torch.randn(3), torch.randn(2))], id="changed inputs"),
-        pytest.param(_changed_view, [(torch.randn(3, 4),)], id="changed through a view"),
-        pytest.param(
-            lambda x: (x, x.view(-1), x.detach()), [(torch.randn(3, 4),)], id="results that are inputs"
-        ),
-        pytest.param(lambda x: (x.t() + 1, x[:, ::2].relu()), [(torch.randn(3, 4),)], id="other strides"),
-        pytest.param(_sized, [(torch.randn(3), 2, 0.5), (torch.randn(4), 3, 0.7)], id="numbers"),
-        pytest.param(_random, [(torch.randn(3, 4),)], id="random numbers"),
-        pytest.param(lambda x: x + torch.tensor([1.0, 2, 3, 4]), [(torch.randn(3, 4),)], id="constant"),
-        pytest.param(lambda x: torch.fft.fft(x).abs(), [(torch.randn(8),)], id="complex"),
-    ],
-)
+@pytest.mark.parametrize(("function", "calls"), [
+    pytest.param(_changed_inputs, [(torch.randn(3), torch.randn(2))], id="changed inputs"),
+    pytest.param(_changed_view, [(torch.randn(3, 4),)], id="changed through a view"),
+    pytest.param(lambda x: (x, x.view(-1), x.detach()), [(torch.randn(3, 4),)], id="results that are inputs"),
+    pytest.param(lambda x: (x.t() + 1, x[:, ::2].relu()), [(torch.randn(3, 4),)], id="other strides"),
+    pytest.param(_sized, [(torch.randn(3), 2, 0.5), (torch.randn(4), 3, 0.7)], id="numbers"),
+    pytest.param(_random, [(torch.randn(3, 4),)], id="random numbers"),
+    pytest.param(lambda x: x + torch.tensor([1.0, 2, 3, 4]), [(torch.randn(3, 4),)], id="constant"),
+    pytest.param(lambda x: torch.fft.fft(x).abs(), [(torch.randn(8),)], id="complex"),
+])  # fmt: skip
 def test_a_function_computes_what_eager_computes(
     compiled_graphs: CompiledGraphs, function: Callable[..., Any], calls: list[tuple[Any, ...]]
 ) -> None:
@@ -143,13 +133,10 @@ def _float64_by_default() -> Iterator[None]:
         torch.set_default_dtype(torch.float32)
 
 
-@pytest.mark.parametrize(
-    "under",
-    [
-        pytest.param(lambda: torch.autocast("cpu", dtype=torch.bfloat16), id="autocast"),
-        pytest.param(_float64_by_default, id="default dtype"),
-    ],
-)
+@pytest.mark.parametrize("under", [
+    pytest.param(lambda: torch.autocast("cpu", dtype=torch.bfloat16), id="autocast"),
+    pytest.param(_float64_by_default, id="default dtype"),
+])  # fmt: skip
 def test_what_surrounds_the_call_counts(compiled_graphs: CompiledGraphs, under: Any) -> None:
     def function(x: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
         return F.linear(x, x) + numbers.sum() / 3 + torch.ones(4).mean()
@@ -176,20 +163,14 @@ def test_torch_compile_finds_the_backend_by_its_entry_point() -> None:
     assert "npu" in torch.compiler.list_backends()
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        pytest.param(
-            {"options": {"pases": "cpu"}},
-            "has no option 'pases'\n.*passes, backend, threads, fallback",
-            id="option",
-        ),
-        pytest.param({"mode": "max-autotune"}, "has no mode 'max-autotune'", id="mode"),
-        pytest.param({"options": {"passes": "no-such-pass"}}, "no-such-pass", id="pass"),
-        pytest.param({"options": {"backend": "nowhere"}}, "nowhere", id="backend"),
-        pytest.param({"options": {"threads": 0}}, "at least one thread", id="threads"),
-    ],
-)
+@pytest.mark.parametrize(("settings", "message"), [
+    pytest.param({"options": {"pases": "cpu"}}, "has no option 'pases'\n.*passes, backend, threads, fallback",
+        id="option"),
+    pytest.param({"mode": "max-autotune"}, "has no mode 'max-autotune'", id="mode"),
+    pytest.param({"options": {"passes": "no-such-pass"}}, "no-such-pass", id="pass"),
+    pytest.param({"options": {"backend": "nowhere"}}, "nowhere", id="backend"),
+    pytest.param({"options": {"threads": 0}}, "at least one thread", id="threads"),
+])  # fmt: skip
 def test_settings_that_make_no_sense_are_refused(settings: dict[str, Any], message: str) -> None:
     torch._dynamo.reset()
     function = torch.compile(torch.sin, backend="npu", **settings)
@@ -275,8 +256,7 @@ def test_recomputed_random_numbers_fall_back_and_are_right() -> None:
         def part(y: torch.Tensor) -> torch.Tensor:
             return torch.nn.functional.dropout(y.sin(), 0.3)
 
-        total: torch.Tensor = torch.utils.checkpoint.checkpoint(part, x, use_reentrant=False).sum()
-        return total
+        return torch.utils.checkpoint.checkpoint(part, x, use_reentrant=False).sum()
 
     def gradient(run: Any) -> Any:
         torch.manual_seed(0)

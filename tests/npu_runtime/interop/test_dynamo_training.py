@@ -1,7 +1,5 @@
 """``torch.compile(..., backend="npu")`` with gradients: training goes as in eager mode, step by step."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -11,7 +9,7 @@ import torch
 from torch import nn
 
 from tests.npu_runtime.interop.compiled_graphs import CompiledGraphs, compiled, compiled_graphs
-from tests.support.passes.cpu_cases import Function
+from tests.support.corpus.case import Holding
 from tests.support.training.models import ConvNet, Transformer
 
 __all__ = ["compiled_graphs"]
@@ -53,7 +51,7 @@ class HalfNorms(nn.Module):
 
 
 def branch() -> nn.Module:
-    return Function(
+    return Holding(
         lambda self, x: torch.cond(
             x.sum() > 0, lambda x: self.linear(x).sin(), lambda x: self.linear(x).cos(), (x,)
         ),
@@ -72,7 +70,6 @@ def adam(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
 def trained(
     run: Callable[..., Any], model: nn.Module, optimizer: Optimizer, data: list[torch.Tensor]
 ) -> list[torch.Tensor]:
-    """Return the losses, then what the model holds, after some steps."""
     steps, losses = optimizer(model.parameters()), []
     for index, x in enumerate(data):
         torch.manual_seed(index)
@@ -112,16 +109,13 @@ def tokens() -> torch.Tensor:
 
 
 @pytest.mark.parametrize("optimizer", [sgd, adam])
-@pytest.mark.parametrize(
-    ("build", "make"),
-    [
-        pytest.param(mlp, lambda: torch.randn(5, 8), id="mlp"),
-        pytest.param(ConvNet, images, id="batch norm"),
-        pytest.param(HalfNorms, images, id="norms of bfloat16"),
-        pytest.param(lambda: Transformer(0.0), tokens, id="transformer"),
-        pytest.param(branch, lambda: torch.randn(3, 4), id="branch"),
-    ],
-)
+@pytest.mark.parametrize(("build", "make"), [
+    pytest.param(mlp, lambda: torch.randn(5, 8), id="mlp"),
+    pytest.param(ConvNet, images, id="batch norm"),
+    pytest.param(HalfNorms, images, id="norms of bfloat16"),
+    pytest.param(lambda: Transformer(0.0), tokens, id="transformer"),
+    pytest.param(branch, lambda: torch.randn(3, 4), id="branch"),
+])  # fmt: skip
 def test_training_goes_as_in_eager_mode(
     compiled_graphs: CompiledGraphs, build: Any, make: Any, optimizer: Optimizer
 ) -> None:
@@ -137,15 +131,11 @@ def test_training_goes_as_in_eager_mode(
     )
 
 
-@pytest.mark.parametrize(
-    ("build", "make", "names"),
-    [
-        pytest.param(Transformer, tokens, ["forward", "backward"], id="dropout"),
-        pytest.param(
-            Counting, lambda: torch.randn(3, 4), ["forward", "forward", "backward", "backward"], id="regions"
-        ),
-    ],
-)
+@pytest.mark.parametrize(("build", "make", "names"), [
+    pytest.param(Transformer, tokens, ["forward", "backward"], id="dropout"),
+    pytest.param(Counting, lambda: torch.randn(3, 4), ["forward", "forward", "backward", "backward"],
+        id="regions"),
+])  # fmt: skip
 def test_random_numbers_buffers_and_graph_breaks_go_as_in_eager_mode(
     compiled_graphs: CompiledGraphs, build: Any, make: Any, names: list[str]
 ) -> None:

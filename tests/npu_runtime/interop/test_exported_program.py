@@ -14,14 +14,7 @@ import torch
 from torch import nn
 from torch.export import Dim, ExportedProgram
 
-from npu_ir import (
-    ConversionError,
-    Graph,
-    WeightError,
-    convert_exported_program,
-    extract_ir,
-    parse_ir,
-)
+from npu_ir import ConversionError, Graph, WeightError, convert_exported_program, extract_ir, parse_ir
 from npu_passes import bake, optimize
 from npu_runtime import to_exported_program, to_torch
 from tests.support.corpus.case import Function
@@ -184,13 +177,10 @@ def test_sizes_that_depend_on_data_are_introduced_where_torch_export_does() -> N
     assert torch.equal(program.run_decompositions().module()(x), model(x))
 
 
-@pytest.mark.parametrize(
-    ("args", "kwargs", "message"),
-    [
-        pytest.param((torch.rand(3, 5),), {"scale": 2.0}, r"x.size\(\)\[1\] == 4", id="another size"),
-        pytest.param((torch.rand(3, 4),), {"scale": 3.0}, "scale == 2.0", id="another number"),
-    ],
-)
+@pytest.mark.parametrize(("args", "kwargs", "message"), [
+    pytest.param((torch.rand(3, 5),), {"scale": 2.0}, r"x.size\(\)\[1\] == 4", id="another size"),
+    pytest.param((torch.rand(3, 4),), {"scale": 3.0}, "scale == 2.0", id="another number"),
+])  # fmt: skip
 def test_arguments_that_the_graph_was_not_made_for_are_refused(
     args: tuple[Any, ...], kwargs: dict[str, Any], message: str
 ) -> None:
@@ -261,7 +251,6 @@ def test_missing_weights_are_listed() -> None:
 
 @pytest.fixture
 def _two_lists() -> Iterator[None]:
-    """An op that returns two lists."""
     library = torch.library.Library("lists", "DEF")
     library.define("both(Tensor x) -> (Tensor[], Tensor[])")
     yield
@@ -284,32 +273,17 @@ OF_A_NUMBER = """
   }"""
 
 
-@pytest.mark.parametrize(
-    ("body", "message"),
-    [
-        pytest.param(
-            "  %y: f32[2] = nowhere.sort.default(x=%x)",
-            "nowhere.sort.default is not an operator of PyTorch",
-            id="unknown operator",
-        ),
-        pytest.param(
-            "  %y: f32[2], %z: f32[2] = lists.both.default(x=%x)",
-            "lists.both.default returns several lists.*\n  at: .*\n  fix: give the operator one",
-            id="lists",
-        ),
-        pytest.param(
-            "  input %w: f32[4, 4]@_mkldnn\n  %y: f32[2, 4] = aten.linear.default(input=%x, weight=%w)",
-            "no packed weights, such as f32.4, 4.@_mkldnn\n  at: graph 'refused'\n",
-            id="packed weights",
-        ),
-        pytest.param(OF_A_NUMBER, "region 'true_fn' takes %count, bool, which depends on data", id="region"),
-        pytest.param(
-            "  input %factor: float\n  %y: f32[2] = aten.mul.Scalar(self=%x, other=%factor)",
-            "input %factor is a float: .*\n  at: graph 'refused'\n",
-            id="a float that is not fixed",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("body", "message"), [
+    pytest.param("  %y: f32[2] = nowhere.sort.default(x=%x)",
+        "nowhere.sort.default is not an operator of PyTorch", id="unknown operator"),
+    pytest.param("  %y: f32[2], %z: f32[2] = lists.both.default(x=%x)",
+        "lists.both.default returns several lists.*\n  at: .*\n  fix: give the operator one", id="lists"),
+    pytest.param("  input %w: f32[4, 4]@_mkldnn\n  %y: f32[2, 4] = aten.linear.default(input=%x, weight=%w)",
+        "no packed weights, such as f32.4, 4.@_mkldnn\n  at: graph 'refused'\n", id="packed weights"),
+    pytest.param(OF_A_NUMBER, "region 'true_fn' takes %count, bool, which depends on data", id="region"),
+    pytest.param("  input %factor: float\n  %y: f32[2] = aten.mul.Scalar(self=%x, other=%factor)",
+        "input %factor is a float: .*\n  at: graph 'refused'\n", id="a float that is not fixed"),
+])  # fmt: skip
 @pytest.mark.usefixtures("_two_lists")
 def test_what_a_program_cannot_hold_is_refused(body: str, message: str) -> None:
     graph = parse_ir(f"graph refused {{\n  input %x: f32[2]\n{body}\n  return %y\n}}\n")

@@ -1,7 +1,5 @@
 """A graph is lowered once: backends make ops of its partitions, which keep the rules, and all read them."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Sequence
@@ -26,6 +24,7 @@ from npu_runtime.planned import PlannedProgram, plan
 from npu_runtime.testing import BackendContract, zoo
 from tests.support.backends.thrifty_backend import ThriftyBackend
 from tests.support.backends.tiny_backend import TinyBackend, two_layers
+from tests.support.corpus.case import Holding
 
 
 def kinds(lowered: LoweredGraph) -> list[str]:
@@ -141,20 +140,12 @@ BROKEN = [
     ("order", "node 'h'", "reads %h.packed before anything makes it", lambda ops: ops[1:]),
     ("single assignment", "node 'h'", "makes %h, which is there already", lambda ops: [*ops[:2], ops[1]]),
     ("coverage", "node 'a'", "no op computes node 'a'", lambda ops: ops[:2]),
-    (
-        "coverage",
-        "node 'a'",
-        "no op makes the result %a",
-        lambda ops: [*ops[:2], replace(ops[2], outputs=())],
-    ),
+    ("coverage", "node 'a'", "no op makes the result %a",
+        lambda ops: [*ops[:2], replace(ops[2], outputs=())]),
     ("fields", "node", r"overwrites \[\], which is neither", change_op(0, overwrites=([],))),
-    (
-        "overwriting",
-        "node 'h'",
-        "%x: f32.* is not among graph.overwritable_inputs|overwrites .*x",
-        lambda ops: change_op(1, overwrites=ops[1].inputs[:1])(ops),
-    ),
-]
+    ("overwriting", "node 'h'", "%x: f32.* is not among graph.overwritable_inputs|overwrites .*x",
+        lambda ops: change_op(1, overwrites=ops[1].inputs[:1])(ops)),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("compiler", [*COMPILERS, lambda backend: explain_graph(two_layers(), backend)])
@@ -250,24 +241,19 @@ def test_a_partition_knows_its_constants_and_what_nothing_reads_later() -> None:
     assert first.clone().constant_inputs == frozenset()
 
 
-class Reused(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.w = nn.Parameter(torch.randn(4, 4))
-
-    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        own = torch.sin(x)  # its memory is free behind the partition
-        base = torch.cos(x)
-        # The views are dead behind these, and what they are views of is not.
-        negated = torch.neg(base.unsqueeze(0))
-        first = (own * self.w).view(16) + (base * 2.0 + x).view(16)
-        second = torch.mm(first.view(4, 4), self.w) + torch.tanh(base)
-        views = torch.neg(x.unsqueeze(0)), torch.neg(self.w.unsqueeze(0))
-        return torch.exp(second), negated, torch.neg(torch.sinh(base)), *views
+def reuse(self: Any, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    own = torch.sin(x)  # its memory is free behind the partition
+    base = torch.cos(x)
+    # The views are dead behind these, and what they are views of is not.
+    negated = torch.neg(base.unsqueeze(0))
+    first = (own * self.w).view(16) + (base * 2.0 + x).view(16)
+    second = torch.mm(first.view(4, 4), self.w) + torch.tanh(base)
+    views = torch.neg(x.unsqueeze(0)), torch.neg(self.w.unsqueeze(0))
+    return torch.exp(second), negated, torch.neg(torch.sinh(base)), *views
 
 
 def test_memory_that_others_need_is_not_overwritten() -> None:
-    model, x = Reused(), torch.randn(4, 4)
+    model, x = Holding(reuse, w=nn.Parameter(torch.randn(4, 4))), torch.randn(4, 4)
     graph = extract_ir(model, (x,))
     backend = ThriftyBackend()
     executor = IRExecutor(graph, model.state_dict(), backend=backend, passes=None)
@@ -314,7 +300,7 @@ def test_an_input_at_its_last_use_is_overwritten_where_it_is() -> None:
 
 
 def test_a_constant_is_packed_once_until_other_weights_are_bound() -> None:
-    model, x = nn.Sequential(nn.Tanh(), Product(), nn.Tanh()), torch.randn(4, 4)
+    model, x = nn.Sequential(nn.Tanh(), product(), nn.Tanh()), torch.randn(4, 4)
     backend = ThriftyBackend()
     executor = IRExecutor(extract_ir(model, (x,)), model.state_dict(), backend=backend, passes=None)
 
@@ -332,7 +318,7 @@ def test_a_constant_is_packed_once_until_other_weights_are_bound() -> None:
 
 
 def test_a_weight_that_its_owner_changes_is_not_constant_in_planned_programs_and_steps() -> None:
-    model, x = Product(), torch.randn(4, 4)
+    model, x = product(), torch.randn(4, 4)
     graph, backend = extract_ir(model, (x,)), ThriftyBackend()
     program = PlannedProgram(plan(graph, backend=backend), model.state_dict())
     step = compile_and_capture(graph, weights=model.state_dict(), backend=backend, passes=None)
@@ -366,13 +352,8 @@ def test_an_input_whose_elements_overlap_is_not_overwritable() -> None:
     assert own.overwritable_inputs == {*own.inputs}
 
 
-class Product(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.w = nn.Parameter(torch.randn(4, 4))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.mm(x, self.w)
+def product() -> nn.Module:
+    return Holding(lambda self, x: torch.mm(x, self.w), w=nn.Parameter(torch.randn(4, 4)))
 
 
 def test_a_backend_that_takes_views_and_overwrites_inputs_keeps_the_contract() -> None:

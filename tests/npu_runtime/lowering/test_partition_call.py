@@ -18,7 +18,7 @@ from npu_runtime.executor.executor import IRExecutor
 from npu_runtime.planned import PlannedProgram, plan
 from tests.support.backends.broken_backends import Binds, Program, Sound, outputs_as
 from tests.support.backends.choosing_backend import Some
-from tests.support.corpus.case import Function
+from tests.support.corpus.case import Function, Holding
 
 
 @torch.library.custom_op("npu_runtime_tests::turned", mutates_args=())
@@ -92,8 +92,7 @@ def test_a_backend_that_fails_while_it_runs_is_told_with_the_node_and_what_it_wa
     executor = IRExecutor(extract_ir(TURNED, (x,)), backend=Fails(ops=["aten.relu.default"]), passes=None)
 
     with pytest.raises(
-        ExecutionError,
-        match="backend 'some' failed: ValueError: out of luck\n  at: node 'relu'.*\n.*f32",
+        ExecutionError, match="backend 'some' failed: ValueError: out of luck\n  at: node 'relu'.*\n.*f32"
     ):
         executor(x)
 
@@ -117,21 +116,15 @@ def relu_graph() -> Graph:
 def test_what_is_of_no_use_as_a_backend_is_refused_when_the_executor_is_made() -> None:
     failed = ".*division by zero\n  at: node"
     useless: list[tuple[dict[str, Any], str]] = [
-        (
-            {"supports": lambda self, node: ""},
-            "'sound' answers '' where it should say why .*\n  at: node 'relu' .*\n  fix: supports",
-        ),
+        ({"supports": lambda self, node: ""},
+            "'sound' answers '' where it should say why .*\n  at: node 'relu' .*\n  fix: supports"),
         ({"supports": lambda self, node: 1 / 0}, "'sound' raised an error where it was asked about a node"),
         ({"lower": lambda self, graph: 1 / 0}, f"'sound' failed to lower 1 nodes that it supports: {failed}"),
-        (
-            {"prepare": lambda self, graph, ops, device: 1 / 0},
-            f"'sound' failed to prepare 1 nodes that it supports: {failed}",
-        ),
-        (
-            {"devices": lambda self: [], "absence": lambda self: "no driver"},
-            "the backend 'sound' cannot run here: no driver",
-        ),
-    ]
+        ({"prepare": lambda self, graph, ops, device: 1 / 0},
+            f"'sound' failed to prepare 1 nodes that it supports: {failed}"),
+        ({"devices": lambda self: [], "absence": lambda self: "no driver"},
+            "the backend 'sound' cannot run here: no driver"),
+    ]  # fmt: skip
     given: list[tuple[Any, str]] = [
         ("nowhere", "there is no backend 'nowhere'\n  fix: there are aten"),
         (Sound, "is not a backend\n  fix: give a name or an instance of npu_runtime.Backend"),
@@ -186,14 +179,11 @@ def test_an_output_in_other_strides_is_the_same_in_a_planned_program() -> None:
     assert torch.equal(program(x), x.relu())
 
 
-@pytest.mark.parametrize(
-    ("change", "text"),
-    [
-        pytest.param(lambda item: item.reshape(-1)[:1], "returned f32.1. in place of f32.2, 3.", id="shape"),
-        pytest.param(torch.Tensor.int, "returned i32.2, 3. in place of f32.2, 3.", id="dtype"),
-        pytest.param(lambda _: 1.0, "returned float in place of f32.2, 3.", id="number"),
-    ],
-)
+@pytest.mark.parametrize(("change", "text"), [
+    pytest.param(lambda item: item.reshape(-1)[:1], "returned f32.1. in place of f32.2, 3.", id="shape"),
+    pytest.param(torch.Tensor.int, "returned i32.2, 3. in place of f32.2, 3.", id="dtype"),
+    pytest.param(lambda _: 1.0, "returned float in place of f32.2, 3.", id="number"),
+])  # fmt: skip
 def test_an_output_of_another_type_fails_in_a_planned_program(change: Any, text: str) -> None:
     x = torch.randn(2, 3)
     program = PlannedProgram(plan(extract_ir(nn.ReLU(), (x,)), backend=outputs_as(change)()))
@@ -289,17 +279,9 @@ def test_weights_that_are_replaced_are_let_go_at_once() -> None:
     assert [weight() for weight in weights] == [None, None]
 
 
-class TurnedWeight(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.randn(3, 4))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x + turned(self.weight)
-
-
 def test_constants_in_other_strides_are_copied_in_each_call() -> None:
-    model, x, backend = TurnedWeight(), torch.randn(3, 4), Counting()
+    model = Holding(lambda self, x: x + turned(self.weight), weight=nn.Parameter(torch.randn(3, 4)))
+    x, backend = torch.randn(3, 4), Counting()
     executor = IRExecutor(extract_ir(model, (x,)), model.state_dict(), backend=backend)
 
     for _ in range(3):

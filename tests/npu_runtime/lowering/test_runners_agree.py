@@ -1,7 +1,5 @@
 """On any graph and backend, an executor and a planned program return what the interpreter does."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

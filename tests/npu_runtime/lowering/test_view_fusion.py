@@ -1,7 +1,5 @@
 """Chains of views, run as one view: each sees what eager sees."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Planned memory: a run allocates nothing, allocations do not overlap, and the plan lists them."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

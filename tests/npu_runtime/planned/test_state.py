@@ -1,7 +1,5 @@
 """State is changed in its own memory, behind all that can fail; results are not torn by it."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

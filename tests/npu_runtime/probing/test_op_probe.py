@@ -1,7 +1,5 @@
 """Call traits observed before the first call: its fastest form, and the memory that it shares."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -73,13 +71,7 @@ def test_a_value_that_is_read_for_the_last_time_is_overwritten() -> None:
         name: instruction.overwrites.name
         for name, instruction in instructions.items()
         if instruction.overwrites
-    } == {
-        "relu": "matmul",
-        "add": "relu",
-        "mul": "add",
-        "clamp": "mul",
-        "neg": "to",
-    }
+    } == {"relu": "matmul", "add": "relu", "mul": "add", "clamp": "mul", "neg": "to"}
     assert instructions["relu"].kernel.endswith(".relu_")
 
 

@@ -1,7 +1,5 @@
 """The contract suite finds each broken promise, and says which it was."""
 
-from __future__ import annotations
-
 import unittest
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -67,14 +65,10 @@ BROKEN: dict[str, list[tuple[type[Sound], str]]] = {
         (broken.CountsQuestions, r"returns 'question \d+', 'question"),
     ],
     "what_competes_has_its_name_and_a_known_pipeline": [
-        (
-            broken.CompetesAsAnother,
-            r"by_cost\(\) returns .*\n  at: by_cost\n  fix: a backend with the name 'sound', or",
-        ),
-        (
-            broken.NeedsUnknownPasses,
-            r"pipeline\(cpu\) returns 'magic'\n  at: pipeline\n  fix: one of cpu, default",
-        ),
+        (broken.CompetesAsAnother,
+            r"by_cost\(\) returns .*\n  at: by_cost\n  fix: a backend with the name 'sound', or"),
+        (broken.NeedsUnknownPasses,
+            r"pipeline\(cpu\) returns 'magic'\n  at: pipeline\n  fix: one of cpu, default"),
     ],
     "lowering_and_preparing_leave_the_graph_as_it_is": [
         (broken.Renames, "edited the graph"),
@@ -105,10 +99,8 @@ BROKEN: dict[str, list[tuple[type[Sound], str]]] = {
         (running(broken.remembers_its_inputs), "a call after something was written into results: ")
     ],
     "results_share_memory_only_where_ops_are_views": [
-        (
-            running(broken.returns_an_input),
-            "output 0 shares memory with input 0, and an op between is not a view",
-        )
+        (running(broken.returns_an_input),
+            "output 0 shares memory with input 0, and an op between is not a view")
     ],
     "the_same_inputs_give_the_same_bits": [(running(broken.drifts), "other bits in another run")],
     "programs_of_one_graph_compute_the_same": [(broken.PreparesOtherwise, "give different bits")],
@@ -132,7 +124,7 @@ BROKEN: dict[str, list[tuple[type[Sound], str]]] = {
     "captures_and_runs_have_nothing_in_common": [
         (broken.CapturesOnce, "a capture, after a run and the replay")
     ],
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -146,21 +138,15 @@ def test_a_broken_promise_fails_the_one_test_of_it(test: str, backend: type[Back
         raise BackendError(*found.values())
 
 
-@pytest.mark.parametrize(
-    ("change", "text"),
-    [
-        pytest.param(lambda y: y + 1, "elements differ by more than", id="values"),
-        pytest.param(lambda y: y.double(), r"is f64\[33\], the graph states f32\[33\]", id="dtype"),
-        pytest.param(lambda y: y[:1], r"is f32\[1\], the graph states f32\[33\]", id="shape"),
-        pytest.param(
-            lambda y: torch.cat([y, y])[::2] if y.dim() == 1 else y,
-            "elements differ|has strides",
-            id="strides",
-        ),
-        pytest.param(lambda y: y.to("meta"), "is on meta, not on cpu", id="device"),
-        pytest.param(lambda y: None, r"is None, the graph states f32\[33\]", id="nothing"),
-    ],
-)
+@pytest.mark.parametrize(("change", "text"), [
+    pytest.param(lambda y: y + 1, "elements differ by more than", id="values"),
+    pytest.param(lambda y: y.double(), r"is f64\[33\], the graph states f32\[33\]", id="dtype"),
+    pytest.param(lambda y: y[:1], r"is f32\[1\], the graph states f32\[33\]", id="shape"),
+    pytest.param(lambda y: torch.cat([y, y])[::2] if y.dim() == 1 else y, "elements differ|has strides",
+        id="strides"),
+    pytest.param(lambda y: y.to("meta"), "is on meta, not on cpu", id="device"),
+    pytest.param(lambda y: None, r"is None, the graph states f32\[33\]", id="nothing"),
+])  # fmt: skip
 def test_wrong_results_are_told_by_what_is_wrong(change: Any, text: str) -> None:
     contract = type(
         "Contract", (BackendContract,), {"backend": outputs_as(change)(), "graphs": lambda self: GRAPHS}
@@ -289,46 +275,31 @@ SECOND = BackendOp("relu", RELU.inputs, RELU.outputs, (RELU,))
 OTHER = Temporary("t", GRAPH.inputs[0].tensor_type)
 
 
-@pytest.mark.parametrize(
-    ("ops", "problem"),
-    [
-        pytest.param([FIRST, SECOND], None, id="right"),
-        pytest.param(
-            iter([FIRST, SECOND]), "lower returns a sequence of BackendOp, not list_iterator", id="iterator"
-        ),
-        pytest.param([FIRST], "no op computes node 'relu'", id="a node is left out"),
-        pytest.param(
-            [FIRST, replace(SECOND, outputs=())], "no op makes the result %relu", id="a result is left out"
-        ),
-        pytest.param([SECOND, FIRST], "op 0 (relu) reads %neg before anything makes it", id="order"),
-        pytest.param(
-            [FIRST, FIRST, SECOND], "op 1 (neg) makes %neg, which is there already", id="made twice"
-        ),
-        pytest.param(
-            [FIRST, replace(SECOND, inputs=(OTHER,))], "op 1 (relu) reads %t before anything",
-            id="unmade temporary"
-        ),
-        pytest.param(
-            [replace(FIRST, outputs=(*NEG.outputs, *RELU.outputs))],
-            "op 0 (neg) makes %relu, which none of its nodes does",
-            id="a value of another node",
-        ),
-        pytest.param([replace(FIRST, nodes=())], "op 0 (neg) stands for no node", id="no node"),
-        pytest.param(
-            [replace(FIRST, nodes=GRAPH.clone().nodes)], "which is not a node of the graph",
-            id="a node of another graph"
-        ),
-        pytest.param([replace(FIRST, kind="")], "has no kind", id="no kind"),
-        pytest.param([replace(FIRST, attrs="{}")], "has attrs of type str: it is bytes", id="attrs"),
-        pytest.param([replace(FIRST, inputs=["x"])], "has inputs of type list: it is tuple", id="a list"),
-        pytest.param([replace(FIRST, inputs=("x",))], "reads or makes 'x', which is neither", id="a name"),
-        pytest.param(
-            [replace(FIRST, outputs=(Temporary("t", None),))],  # type: ignore[arg-type]
-            "has a temporary 't' of type None", id="temporary"
-        ),
-        pytest.param(["neg"], "op 0 (neg) is not a BackendOp", id="no op"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("ops", "problem"), [
+    pytest.param([FIRST, SECOND], None, id="right"),
+    pytest.param(iter([FIRST, SECOND]), "lower returns a sequence of BackendOp, not list_iterator",
+        id="iterator"),
+    pytest.param([FIRST], "no op computes node 'relu'", id="a node is left out"),
+    pytest.param([FIRST, replace(SECOND, outputs=())], "no op makes the result %relu",
+        id="a result is left out"),
+    pytest.param([SECOND, FIRST], "op 0 (relu) reads %neg before anything makes it", id="order"),
+    pytest.param([FIRST, FIRST, SECOND], "op 1 (neg) makes %neg, which is there already",
+        id="made twice"),
+    pytest.param([FIRST, replace(SECOND, inputs=(OTHER,))], "op 1 (relu) reads %t before anything",
+        id="unmade temporary"),
+    pytest.param([replace(FIRST, outputs=(*NEG.outputs, *RELU.outputs))],
+        "op 0 (neg) makes %relu, which none of its nodes does", id="a value of another node"),
+    pytest.param([replace(FIRST, nodes=())], "op 0 (neg) stands for no node", id="no node"),
+    pytest.param([replace(FIRST, nodes=GRAPH.clone().nodes)], "which is not a node of the graph",
+        id="a node of another graph"),
+    pytest.param([replace(FIRST, kind="")], "has no kind", id="no kind"),
+    pytest.param([replace(FIRST, attrs="{}")], "has attrs of type str: it is bytes", id="attrs"),
+    pytest.param([replace(FIRST, inputs=["x"])], "has inputs of type list: it is tuple", id="a list"),
+    pytest.param([replace(FIRST, inputs=("x",))], "reads or makes 'x', which is neither", id="a name"),
+    pytest.param([replace(FIRST, outputs=(Temporary("t", None),))], "has a temporary 't' of type None",
+        id="temporary"),
+    pytest.param(["neg"], "op 0 (neg) is not a BackendOp", id="no op"),
+])  # fmt: skip
 def test_ops_that_break_a_rule_are_told(ops: Any, problem: str | None) -> None:
     found = lowering_problem(GRAPH, ops)
 

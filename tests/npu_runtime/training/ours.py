@@ -1,7 +1,5 @@
 """The same step on everything of ours that runs one, behind the interface of the eager step."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
@@ -70,8 +68,6 @@ class ExecutedStep(InterpretedStep):
 
 
 class OptimizedStep(ExecutedStep):
-    """Likewise, behind the passes for training."""
-
     passes = "train"
 
 

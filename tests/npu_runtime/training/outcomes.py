@@ -1,7 +1,5 @@
 """Combinations of a model and an optimizer, and their outcomes on everything that runs a step."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from tests.npu_runtime.training.ours import WAYS

@@ -1,7 +1,5 @@
 """Train every model with every optimizer and write docs/reference/training-coverage.md."""
 
-from __future__ import annotations
-
 import argparse
 import platform
 import sys
@@ -46,7 +44,6 @@ torch {torch}, Python {python}, one thread.
 
 
 def page(outcomes: Sequence[Outcome]) -> str:
-    """Return the page as Markdown."""
     head = HEAD.format(
         tiny=TINY_ULP,
         torch=torch.__version__.partition("+")[0],
@@ -100,7 +97,6 @@ def _not_judged() -> Iterator[str]:
 
 
 def _refusals() -> Iterator[str]:
-    """Yield what the errors say."""
     for kind in (optim.LBFGS, optim.Adafactor, optim.SparseAdam):
         model = MLP()
         try:

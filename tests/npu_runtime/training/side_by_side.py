@@ -1,7 +1,5 @@
 """A story of training told twice: with eager steps, and with `TrainStep`; nothing may end differently."""
 
-from __future__ import annotations
-
 import copy
 import threading
 from collections.abc import Callable

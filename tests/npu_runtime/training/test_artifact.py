@@ -1,7 +1,5 @@
 """An artifact replays a step: what it does is what the executor, the interpreter and eager PyTorch do."""
 
-from __future__ import annotations
-
 import copy
 import gc
 import json
@@ -163,8 +161,6 @@ def test_another_batch_is_refused_and_nothing_changes() -> None:
 
 
 class FailingBackend(TinyBackend):
-    """Fails when it is told to."""
-
     name = "failing"
     fails = False
 

@@ -1,7 +1,5 @@
 """Surprises of capture and replay: something is not as it was when the step was captured."""
 
-from __future__ import annotations
-
 import copy
 import importlib
 import pickle
@@ -31,8 +29,6 @@ from tests.npu_runtime.training.side_by_side import (
 from tests.support.training.eager import step_by_hand
 from tests.support.training.full_state import require_same
 from tests.support.training.models import MLP, Transformer
-
-# Results and arguments
 
 
 @pytest.mark.parametrize("borrow", [False, True])
@@ -108,9 +104,6 @@ def test_autocast_around_a_call_acts_on_it(told: Told) -> Any:
 def test_random_numbers_go_on_where_eager_leaves_them(told: Told) -> Any:
     tokens, kinds = torch.randint(0, 20, (4, 6)), torch.randint(0, 5, (4,))
     return [item for _ in range(3) for item in (told.step(tokens, kinds), torch.rand(2))]
-
-
-# Changes between steps
 
 
 class Net(MLP):
@@ -245,9 +238,6 @@ def test_an_optimizer_of_parameters_that_the_model_no_longer_has_is_refused(how:
         step(*rows())
 
 
-# Failures
-
-
 class Failing(nn.Module):
     """Draws random numbers, writes a buffer, and fails for a token that is too large."""
 
@@ -257,8 +247,7 @@ class Failing(nn.Module):
         self.embed, self.head = nn.Embedding(9, 7), nn.Linear(7, 3)
 
     def forward(self, x: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
-        result: torch.Tensor = self.head(self.drop(self.norm(x)) + self.embed(tokens))
-        return result
+        return self.head(self.drop(self.norm(x)) + self.embed(tokens))
 
 
 @pytest.mark.parametrize("warm", [0, 2])
@@ -353,8 +342,7 @@ def test_a_step_within_a_step_is_refused() -> None:
     inner = TrainStep(model, optimizer, F.mse_loss)
 
     def outer(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        result: torch.Tensor = inner(x, y)
-        return result
+        return inner(x, y)
 
     with pytest.raises(TracingError, match="is called by a step that is being traced"):
         compile_ir(outer, example_batch=rows(), modules=[model], optimizers=[optimizer])

@@ -1,7 +1,5 @@
 """Changes after a step was captured are noticed at the next call, which then does what eager does."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable
 from typing import Any

@@ -3,8 +3,6 @@
 Here every optimizer has the first model, and every model one optimizer; `run_all` has all of them with all.
 """
 
-from __future__ import annotations
-
 import pytest
 
 from tests.npu_runtime.training.outcomes import Pair, outcome, sample, title

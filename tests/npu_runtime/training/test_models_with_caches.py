@@ -1,7 +1,5 @@
 """Models of transformers train as they are configured: a step asks them for no cache of keys and values."""
 
-from __future__ import annotations
-
 import copy
 import importlib
 import os
@@ -23,8 +21,7 @@ def gpt2() -> nn.Module:
         n_embd=16, n_layer=2, n_head=2, vocab_size=TOKENS, n_positions=16, bos_token_id=0, eos_token_id=0,
         embd_pdrop=0.0, attn_pdrop=0.0, resid_pdrop=0.0,
     )  # fmt: skip
-    model: nn.Module = transformers.GPT2LMHeadModel(config)
-    return model
+    return transformers.GPT2LMHeadModel(config)
 
 
 @pytest.mark.exhaustive

@@ -1,7 +1,5 @@
 """The page that `run_all` writes says what passes, what does not, and why."""
 
-from __future__ import annotations
-
 from tests.npu_runtime.training.outcomes import Outcome
 from tests.npu_runtime.training.run_all import page
 

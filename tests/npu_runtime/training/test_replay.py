@@ -1,7 +1,5 @@
 """Replays are steps, to the bit: a thousand, with checkpoints, in every capture mode and backend."""
 
-from __future__ import annotations
-
 import copy
 import io
 import itertools
@@ -26,8 +24,6 @@ MLP_CASE = case_named("mlp")
 
 
 class Uncaptured(ReplayedStep):
-    """The same step, op by op."""
-
     options = {"capture": "off"}  # noqa: RUF012
 
 

@@ -1,7 +1,5 @@
 """The dynamic twin finds what a replay has frozen, and changes nothing."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from typing import Any

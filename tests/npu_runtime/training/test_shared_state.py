@@ -1,7 +1,5 @@
 """An artifact shares the state of the optimizer: it is saved, loaded, and used in eager."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable
 from typing import Any
@@ -117,14 +115,11 @@ def test_state_that_was_dropped_begins_anew() -> None:
     assert {item["step"].item() for item in optimizer.state.values()} == {1.0}
 
 
-@pytest.mark.parametrize(
-    "take",
-    [
-        pytest.param(lambda artifact, batch: artifact.replay(*batch), id="replay"),
-        pytest.param(lambda artifact, batch: artifact.run_ir(*batch, commit=True), id="run_ir"),
-        pytest.param(lambda artifact, batch: artifact.step((), artifact.example_numbers), id="step"),
-    ],
-)
+@pytest.mark.parametrize("take", [
+    pytest.param(lambda artifact, batch: artifact.replay(*batch), id="replay"),
+    pytest.param(lambda artifact, batch: artifact.run_ir(*batch, commit=True), id="run_ir"),
+    pytest.param(lambda artifact, batch: artifact.step((), artifact.example_numbers), id="step"),
+])  # fmt: skip
 def test_whatever_takes_a_step_gives_the_optimizer_its_state(
     take: Callable[[CompileArtifact, Batch], Any],
 ) -> None:
@@ -164,21 +159,12 @@ def test_a_step_on_copies_of_a_model_leaves_its_optimizer_alone() -> None:
     assert not torch.equal(copies["fc1.weight"], model.fc1.weight)
 
 
-@pytest.mark.parametrize(
-    ("spoil", "message"),
-    [
-        pytest.param(
-            lambda entry: entry.update(exp_avg=entry["exp_avg"].double()),
-            r"(?s)another kind of 'fc1.weight.exp_avg' now.*compile the step again",
-            id="another kind",
-        ),
-        pytest.param(
-            lambda entry: entry.pop("exp_avg"),
-            "the optimizer has no 'fc1.weight.exp_avg' now",
-            id="gone in part",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("spoil", "message"), [
+    pytest.param(lambda entry: entry.update(exp_avg=entry["exp_avg"].double()),
+        r"(?s)another kind of 'fc1.weight.exp_avg' now.*compile the step again", id="another kind"),
+    pytest.param(lambda entry: entry.pop("exp_avg"), "the optimizer has no 'fc1.weight.exp_avg' now",
+        id="gone in part"),
+])  # fmt: skip
 def test_state_that_does_not_fit_is_refused(spoil: Callable[[dict[str, Tensor]], Any], message: str) -> None:
     model, optimizer = parts()
     artifact, batch = captured(model, optimizer), CASE.batches(1)[0]

@@ -1,7 +1,5 @@
 """Changes of a step in Python, and invalid options."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -39,15 +37,10 @@ def step_of(model: nn.Module, **options: object) -> TrainStep:
     return TrainStep(model, torch.optim.SGD(model.parameters(), lr=0.1), F.mse_loss, **options)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    ("way", "text"),
-    [
-        pytest.param("number", r"changes 'calls' from 0 to 1: a graph would not", id="number"),
-        pytest.param(
-            "tensor", r"changes 'scale' to another tensor: a graph would not", id="tensor that is read"
-        ),
-    ],
-)
+@pytest.mark.parametrize(("way", "text"), [
+    pytest.param("number", r"changes 'calls' from 0 to 1: a graph would not", id="number"),
+    pytest.param("tensor", r"changes 'scale' to another tensor: a graph would not", id="tensor that is read"),
+])  # fmt: skip
 def test_a_module_that_changes_its_attributes_is_refused(way: str, text: str) -> None:
     model = Counting(way)
 
@@ -68,14 +61,11 @@ def test_a_module_may_leave_a_tensor_in_an_attribute() -> None:
     assert model.last is before
 
 
-@pytest.mark.parametrize(
-    ("options", "text"),
-    [
-        pytest.param({"accumulate": 0}, "at least one part, not accumulate=0", id="no part"),
-        pytest.param({"accumulate": 1.5}, "at least one part, not accumulate=1.5", id="half a part"),
-        pytest.param({"autocast": "bf16"}, "autocast is a dtype, not 'bf16'", id="autocast"),
-    ],
-)
+@pytest.mark.parametrize(("options", "text"), [
+    pytest.param({"accumulate": 0}, "at least one part, not accumulate=0", id="no part"),
+    pytest.param({"accumulate": 1.5}, "at least one part, not accumulate=1.5", id="half a part"),
+    pytest.param({"autocast": "bf16"}, "autocast is a dtype, not 'bf16'", id="autocast"),
+])  # fmt: skip
 def test_options_that_make_no_step_are_refused(options: dict[str, object], text: str) -> None:
     with pytest.raises(TracingError, match=text):
         step_of(nn.Linear(3, 2), **options)

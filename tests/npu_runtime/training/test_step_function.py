@@ -1,7 +1,5 @@
 """A batch in parts: gradients and results are those of the whole batch, whatever its size."""
 
-from __future__ import annotations
-
 import copy
 
 import pytest
@@ -53,16 +51,13 @@ def test_numbers_of_the_parts_are_averaged_and_rows_joined() -> None:
     torch.testing.assert_close(results["hits"], (hits[:3].sum() * 3 + hits[3:].sum() * 2) / 5)
 
 
-@pytest.mark.parametrize(
-    ("rows", "count", "sizes"),
-    [
-        pytest.param(8, 4, [2, 2, 2, 2], id="equal"),
-        pytest.param(10, 4, [3, 3, 2, 2], id="as even as they can be"),
-        pytest.param(3, 4, [1, 1, 1], id="fewer rows than parts"),
-        pytest.param(0, 4, [0], id="no rows"),
-        pytest.param(5, 1, [5], id="one part"),
-    ],
-)
+@pytest.mark.parametrize(("rows", "count", "sizes"), [
+    pytest.param(8, 4, [2, 2, 2, 2], id="equal"),
+    pytest.param(10, 4, [3, 3, 2, 2], id="as even as they can be"),
+    pytest.param(3, 4, [1, 1, 1], id="fewer rows than parts"),
+    pytest.param(0, 4, [0], id="no rows"),
+    pytest.param(5, 1, [5], id="one part"),
+])  # fmt: skip
 def test_the_parts_make_up_the_batch(rows: int, count: int, sizes: list[int]) -> None:
     x, scale = torch.randn(rows, 2), torch.tensor(3.0)
 

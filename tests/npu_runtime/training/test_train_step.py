@@ -1,7 +1,5 @@
 """A call of `TrainStep`: its options, what it costs in Python, and what makes it look again."""
 
-from __future__ import annotations
-
 import copy
 import gc
 import inspect
@@ -66,16 +64,13 @@ def test_help_shows_every_option_with_its_default() -> None:
         assert parameters["accumulate"].default == 1
 
 
-@pytest.mark.parametrize(
-    "function",
-    [
-        npu_runtime.compile_ir,
-        trace_step,
-        npu_runtime.check_capture,
-        npu_runtime.compile_and_capture,
-        TrainStep,
-    ],
-)
+@pytest.mark.parametrize("function", [
+    npu_runtime.compile_ir,
+    trace_step,
+    npu_runtime.check_capture,
+    npu_runtime.compile_and_capture,
+    TrainStep,
+])  # fmt: skip
 def test_an_option_that_does_not_exist_is_refused_with_the_one_that_does(function: Any) -> None:
     with pytest.raises(
         TypeError,
@@ -132,8 +127,7 @@ def test_a_nested_batch_is_taken_apart_by_generated_code_alone(monkeypatch: pyte
             self.linear = nn.Linear(4, 3)
 
         def forward(self, given: dict[str, Any], *, scale: float) -> torch.Tensor:
-            result: torch.Tensor = self.linear(given["x"]) * scale
-            return result
+            return self.linear(given["x"]) * scale
 
     model = Net()
     step = TrainStep(model, optim.SGD(model.parameters(), lr=0.1), F.mse_loss)

@@ -1,7 +1,5 @@
 """A backend that keeps all its promises, and many that break one of them each."""
 
-from __future__ import annotations
-
 import copy
 import threading
 import time
@@ -58,8 +56,6 @@ class Sound(Backend):
 
 
 class Binds(Sound):
-    """Has constants bound."""
-
     def bind_constants(self, program: Program, constants: Mapping[int, Any]) -> Program:
         return Program(program.graph, {"constants": self.kept(constants)})
 

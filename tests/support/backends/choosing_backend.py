@@ -1,7 +1,5 @@
 """Backends that take some nodes: those that a number chooses, or those of some ops."""
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Two backends that take some ops each, and a model with nodes for both."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch
@@ -34,8 +32,6 @@ class Picky(Sound):
 
 
 class Smooth(Sound):
-    """Takes sigmoid, and finds no device."""
-
     name = "smooth"
 
     def devices(self) -> Sequence[torch.device]:

@@ -1,7 +1,5 @@
 """A backend that takes runs of nodes with views inside, packs constants once, and overwrites dead inputs."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,15 +17,7 @@ MATMUL, VIEW = "aten.mm.default", "aten.view.default"
 
 @dataclass
 class Program:
-    """The ops of a partition.
-
-    Attributes:
-        graph: The partition.
-        ops: Its ops.
-        packed: By input that is constant: the tensor that was packed, and the packed one.
-        packs: How often a tensor was packed.
-        overwritten: The addresses of inputs that were overwritten, in order.
-    """
+    """The ops of a partition."""
 
     graph: PartitionGraph
     ops: Sequence[BackendOp]

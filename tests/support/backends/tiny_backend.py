@@ -1,7 +1,5 @@
 """A backend for tests: it takes `mm` and `relu`, makes two ops of each product, and runs them by PyTorch."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

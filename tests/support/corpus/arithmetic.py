@@ -1,7 +1,5 @@
 """Operators by themselves: activation, elementwise, reduction, comparison, casts."""
 
-from __future__ import annotations
-
 import torch
 from torch import arange, nn, rand, randn, tensor
 from torch.nn import functional as fn
@@ -51,11 +49,8 @@ function(
     "integer_arithmetic", lambda x: (x // 3, x % 3, -x, x << 2, x & 5, ~x, x / 2), lambda: call(arange(-4, 5))
 )
 function("remainders", lambda x, y: (torch.fmod(x, y), torch.remainder(x, y), x // y), two)
-function(
-    "nan_handling",
-    lambda x: (x.nan_to_num(1.0), x.isnan(), x.nansum()),
-    lambda: call(tensor([1.0, float("nan"), float("inf"), -0.0])),
-)
+function("nan_handling", lambda x: (x.nan_to_num(1.0), x.isnan(), x.nansum()),
+    lambda: call(tensor([1.0, float("nan"), float("inf"), -0.0])))  # fmt: skip
 
 # Reduction
 
@@ -79,11 +74,8 @@ function("ne", lambda x, y: x != y, two, op="aten.ne.Tensor")
 function("lt", lambda x: x > 0, op="aten.gt.Scalar")
 function("gt", lambda x, y: (x > y, x < y, x >= 0, x <= 0), two, op="aten.lt.Tensor")
 function("where", lambda x, y: torch.where(x > 0, x, y), two, op="aten.where.self")
-function(
-    "where_scalars",
-    lambda x: torch.where(x > 0, 1.0, x) + torch.where(x > 0, 1, 0),
-    op="aten.where.ScalarSelf",
-)
+function("where_scalars", lambda x: torch.where(x > 0, 1.0, x) + torch.where(x > 0, 1, 0),
+    op="aten.where.ScalarSelf")  # fmt: skip
 function("logical", lambda x, y: (x > 0).logical_xor(y > 0).logical_not() | (x > 1), two)
 
 # Casts and copies
@@ -97,9 +89,7 @@ function("clone", lambda x: x.clone(memory_format=torch.contiguous_format), op="
 function("type_as", lambda x, y: x.type_as(y), lambda: call(randn(3), arange(3)))
 function("to_other", lambda x, y: x.to(y) + y, lambda: call(arange(3), randn(3)))
 function("to_device_and_dtype", lambda x: x.to("cpu", torch.bfloat16, copy=True))
-function(
-    "cast_methods",
+function("cast_methods",
     lambda x: (x.half(), x.double(), x.long(), x.bool(), x.bfloat16(), x.char(), x.byte()),
-    lambda: call(rand(5) * 100),
-)
+    lambda: call(rand(5) * 100))  # fmt: skip
 function("view_as_dtype", lambda x: x.view(torch.int32))

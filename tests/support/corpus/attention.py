@@ -1,7 +1,5 @@
 """Attention, transformer layers, and recurrent networks, in every combination of their flags."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch
@@ -20,22 +18,14 @@ function, module = CASES.function, CASES.module
 FUSED: dict[str, Any] = {"tolerance": 2e-5, "reason": "eager takes its fused path, torch.export does not"}
 
 
-function(
-    "scaled_dot_product_attention",
-    fn.scaled_dot_product_attention,
-    heads,
-    op="aten.scaled_dot_product_attention.default",
-)
-function(
-    "attention_boolean_mask",
+function("scaled_dot_product_attention", fn.scaled_dot_product_attention, heads,
+    op="aten.scaled_dot_product_attention.default")  # fmt: skip
+function("attention_boolean_mask",
     lambda q, k, v: fn.scaled_dot_product_attention(q, k, v, torch.ones(5, 5).tril().bool()),
-    heads,
-)
-function(
-    "attention_float_mask",
+    heads)  # fmt: skip
+function("attention_float_mask",
     lambda q, k, v: fn.scaled_dot_product_attention(q, k, v, attn_mask=(q @ k.mT) * 0.1),
-    heads,
-)
+    heads)  # fmt: skip
 function(
     "attention_with_dropout", lambda q, k, v: fn.scaled_dot_product_attention(q, k, v, dropout_p=0.4), heads
 )

@@ -1,7 +1,5 @@
 """Models that change their buffers and parameters."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch
@@ -93,24 +91,14 @@ module("batch_norm1d_training", lambda: nn.BatchNorm1d(3), floats((4, 3)))
 module("batch_norm2d_training", lambda: nn.BatchNorm2d(2), images)
 module("batch_norm3d_training", lambda: nn.BatchNorm3d(2), floats((2, 2, 2, 2, 2)))
 module("batch_norm_training_without_affine", lambda: nn.BatchNorm2d(2, affine=False), images)
-module(
-    "batch_norm_called_twice",
+module("batch_norm_called_twice",
     lambda: (lambda bn: nn.Sequential(bn, nn.ReLU(inplace=True), bn))(nn.BatchNorm2d(2)),
-    images,
-)
+    images)  # fmt: skip
 module("instance_norm_with_statistics", lambda: nn.InstanceNorm2d(2, track_running_stats=True), images)
-module(
-    "instance_norm1d_affine_with_statistics",
-    lambda: nn.InstanceNorm1d(2, affine=True, track_running_stats=True),
-    floats((3, 2, 5)),
-)
-module(
-    "instance_norm_with_statistics_eval",
-    lambda: nn.InstanceNorm2d(2, track_running_stats=True).eval(),
-    images,
-)
-module(
-    "conv_bn_relu_training",
+module("instance_norm1d_affine_with_statistics",
+    lambda: nn.InstanceNorm1d(2, affine=True, track_running_stats=True), floats((3, 2, 5)))  # fmt: skip
+module("instance_norm_with_statistics_eval", lambda: nn.InstanceNorm2d(2, track_running_stats=True).eval(),
+    images)  # fmt: skip
+module("conv_bn_relu_training",
     lambda: nn.Sequential(nn.Conv2d(2, 3, 3), nn.BatchNorm2d(3), nn.ReLU(inplace=True), nn.Dropout(0.3)),
-    images,
-)
+    images)  # fmt: skip

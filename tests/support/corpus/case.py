@@ -18,8 +18,6 @@ _BUILD_SEED, _INPUT_SEED = 1, 2
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What a model is called with."""
-
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
 
@@ -29,12 +27,10 @@ class Call:
 
 
 def call(*args: Any, **kwargs: Any) -> Call:
-    """Return ``args`` and ``kwargs`` as a Call."""
     return Call(args, kwargs)
 
 
 def floats(*shapes: tuple[int, ...]) -> Callable[[], Call]:
-    """Return a function that makes a call with random tensors of these shapes."""
     return lambda: call(*(torch.randn(shape) for shape in shapes))
 
 
@@ -116,15 +112,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A model that cannot be captured.
-
-    Attributes:
-        id: Shown by pytest.
-        model: A module class or factory, or a function.
-        inputs: Returns what it is called with.
-        error: The class of the error.
-        match: What the error says, as a pattern.
-    """
+    """A model that cannot be captured."""
 
     id: str
     model: Callable[..., Any]
@@ -140,8 +128,6 @@ class Refusal:
 
 
 class Refusals:
-    """Models that cannot be captured."""
-
     def __init__(self) -> None:
         self.refusals: list[Refusal] = []
 
@@ -160,12 +146,7 @@ class Refusals:
 
 
 class Table:
-    """The models of one topic.
-
-    Args:
-        inputs: What models are called with that state nothing else.
-        options: Further attributes of the cases that are added.
-    """
+    """The models of one topic."""
 
     def __init__(self, inputs: Callable[[], Call] = call, **options: Any) -> None:
         self.cases: list[Case] = []
@@ -187,7 +168,6 @@ class Table:
         inputs: Callable[[], Call] | None = None,
         **options: Any,
     ) -> None:
-        """Add the model that ``build`` makes."""
         self.cases.append(Case(id, build, inputs or self.inputs, **{**self.options, **options}))
 
     def function(

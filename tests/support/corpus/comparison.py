@@ -1,7 +1,5 @@
 """When two results are the same: containers, dtypes, shapes, and values to the bit."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """Tensors made in forward: their content is part of the graph, on ``meta`` too."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -26,15 +24,11 @@ function(
 )
 function("constant_empty", lambda x: torch.cat([x, tensor([]).reshape(0, 4)]))
 function("constant_with_a_size_of_zero", lambda x: (torch.zeros(2, 0, 4), tensor([[], []]), x))
-function(
-    "constant_nan_and_infinity",
-    lambda x: torch.where(x > 0, tensor(float("-inf")), tensor([math.nan, math.inf, -0.0, 1.0])),
-)
+function("constant_nan_and_infinity",
+    lambda x: torch.where(x > 0, tensor(float("-inf")), tensor([math.nan, math.inf, -0.0, 1.0])))  # fmt: skip
 function("constant_used_twice", lambda x: (lambda t: x * t + t.sum())(tensor([1.0, 2.0, 3.0, 4.0])))
-function(
-    "constant_written_in_place",
-    lambda x: (lambda t: (t.add_(x), t * 2))(tensor([1.0, 2.0, 3.0, 4.0]).repeat(3, 1)),
-)
+function("constant_written_in_place",
+    lambda x: (lambda t: (t.add_(x), t * 2))(tensor([1.0, 2.0, 3.0, 4.0]).repeat(3, 1)))  # fmt: skip
 function("constant_itself_written", lambda x: (lambda t: (t.add_(1), x * t)[1])(tensor([1.0, 2.0, 3.0, 4.0])))
 function("constant_index", lambda x: (x[tensor([2, 0])], x[[1, 1]], x[:, tensor([[0], [3]])]))
 

@@ -1,7 +1,5 @@
 """Container types that models of the corpus take and return, registered as pytrees."""
 
-from __future__ import annotations
-
 import collections
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -54,9 +52,6 @@ class ModelOutput(collections.OrderedDict):  # type: ignore[type-arg]
         return self[name]
 
 
-_pytree.register_pytree_node(
-    ModelOutput,
-    lambda output: (list(output.values()), list(output)),
+_pytree.register_pytree_node(ModelOutput, lambda output: (list(output.values()), list(output)),
     lambda values, names: ModelOutput(zip(names, values, strict=True)),
-    serialized_type_name="tests.ModelOutput",
-)
+    serialized_type_name="tests.ModelOutput")  # fmt: skip

@@ -1,7 +1,5 @@
 """Control flow: cond, while_loop, scan, map and associative_scan, nested and inside each other."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch
@@ -29,8 +27,6 @@ rows = CASES.given(CASES.inputs, more_inputs=any_rows, dynamic_shapes=({0: batch
 
 
 class Branching(nn.Module):
-    """Chooses between two layers by what it gets."""
-
     def __init__(self) -> None:
         super().__init__()
         self.left, self.right = nn.Linear(3, 2), nn.Linear(3, 2)
@@ -42,10 +38,8 @@ class Branching(nn.Module):
 CASES.module("cond_with_weights", Branching, op="higher_order.cond")
 rows.module("cond_of_any_batch", Branching)
 function("cond", lambda x: torch.cond(x.sum() > 0, lambda y: y.sin(), lambda y: y.cos(), (x,)))
-function(
-    "cond_without_operands",
-    lambda x: torch.cond(x.sum() > 0, lambda: zeros(2), lambda: ones(2), ()) + x[0, 0],
-)
+function("cond_without_operands",
+    lambda x: torch.cond(x.sum() > 0, lambda: zeros(2), lambda: ones(2), ()) + x[0, 0])  # fmt: skip
 function(
     "cond_with_a_constant",
     lambda x: torch.cond(
@@ -60,11 +54,10 @@ def cond_with_many_results(x: Any) -> Any:
     return {"y": y, "z": z * 2}
 
 
-@rows.add()
-def cond_that_reads_a_size(x: Any) -> Any:
-    return torch.cond(x.sum() > 0, lambda y: y * y.shape[0], lambda y: y / (y.shape[0] + 1), (x,))
-
-
+rows.function(
+    "cond_that_reads_a_size",
+    lambda x: torch.cond(x.sum() > 0, lambda y: y * y.shape[0], lambda y: y / (y.shape[0] + 1), (x,)),
+)
 rows.function("cond_by_size", lambda x: torch.cond(x.shape[0] > 4, lambda y: y + 1, lambda y: y - 1, (x,)))
 
 
@@ -82,25 +75,17 @@ def cond_after_cond(x: Any) -> Any:
     return torch.cond(y.sum() > 2, lambda z: z.sin(), lambda z: z.cos(), (y,))
 
 
-@CASES.add()
-def item_as_predicate(x: Any) -> Any:
-    return torch.cond((x > 0).sum().item() > 6, lambda y: y + 1, lambda y: y - 1, (x,))
-
-
-@CASES.add(op="higher_order.while_loop")
-def while_loop_to_a_count(x: Any) -> Any:
-    return while_loop(lambda i, y: i < 3, lambda i, y: (i + 1, y * 2), (tensor(0), x))
-
-
-@CASES.add()
-def while_loop_by_content(x: Any) -> Any:
-    return while_loop(lambda y: y.abs().sum() < 100, lambda y: (y * 2 + 0.01,), (x,))
+function("item_as_predicate",
+    lambda x: torch.cond((x > 0).sum().item() > 6, lambda y: y + 1, lambda y: y - 1, (x,)))  # fmt: skip
+function("while_loop_to_a_count",
+    lambda x: while_loop(lambda i, y: i < 3, lambda i, y: (i + 1, y * 2), (tensor(0), x)),
+    op="higher_order.while_loop")  # fmt: skip
+function("while_loop_by_content",
+    lambda x: while_loop(lambda y: y.abs().sum() < 100, lambda y: (y * 2 + 0.01,), (x,)))  # fmt: skip
 
 
 @rows.add(holding=lambda: {"layer": nn.Linear(3, 3)})
 def while_loop_with_weights(self: Any, x: Any) -> Any:
-    """Applies one layer again and again."""
-
     return while_loop(lambda i, y: i < 4, lambda i, y: (i + 1, self.layer(y).tanh()), (tensor(0), x))[1]
 
 
@@ -128,15 +113,12 @@ def while_loop_inside_cond(x: Any) -> Any:
     return torch.cond(x.sum() > 0, many, lambda y: y + 0.5, (x,))
 
 
-@CASES.add(op="higher_order.scan")
-def scan_of_rows(x: Any) -> Any:
-    return scan(lambda carry, row: (carry + row, carry * row), x[0] * 1, x)
+function("scan_of_rows", lambda x: scan(lambda carry, row: (carry + row, carry * row), x[0] * 1, x),
+    op="higher_order.scan")  # fmt: skip
 
 
 @rows.add(holding=lambda: {"layer": nn.Linear(6, 3)})
 def scan_with_weights(self: Any, x: Any) -> Any:
-    """A recurrent layer, written as a scan."""
-
     def step(state: Any, row: Any) -> Any:
         new = self.layer(torch.cat([state, row])).tanh()
         return new, new * 2
@@ -152,26 +134,17 @@ def cond_inside_scan(x: Any) -> Any:
     return scan(step, x[0] * 0, x)
 
 
-@rows.add(op="higher_order.map_impl")
-def map_of_rows(x: Any) -> Any:
-    return map_rows(lambda row: row * 2 + row.sum(), x)
-
-
-@CASES.add(
-    floats((4, 3), (3,)), more_inputs=lambda: [call(randn(2, 3), randn(3))], dynamic_shapes=({0: batch}, None)
+rows.function(
+    "map_of_rows", lambda x: map_rows(lambda row: row * 2 + row.sum(), x), op="higher_order.map_impl"
 )
-def map_with_another_operand(x: Any, y: Any) -> Any:
-    return map_rows(lambda row, other: row @ other + other, x, y)
-
-
+function("map_with_another_operand", lambda x, y: map_rows(lambda row, other: row @ other + other, x, y),
+    floats((4, 3), (3,)), more_inputs=lambda: [call(randn(2, 3), randn(3))],
+    dynamic_shapes=({0: batch}, None))  # fmt: skip
 function("map_inside_map", lambda x: map_rows(lambda row: map_rows(lambda element: element * 2 + 1, row), x))
-
-
-@CASES.add()
-def cond_inside_map(x: Any) -> Any:
-    return map_rows(lambda row: torch.cond(row.sum() > 0, lambda y: y + 1, lambda y: y - 1, (row,)), x)
-
-
+function(
+    "cond_inside_map",
+    lambda x: map_rows(lambda row: torch.cond(row.sum() > 0, lambda y: y + 1, lambda y: y - 1, (row,)), x),
+)
 function("associative_scan", lambda x: associative_scan(lambda a, b: a + b, x, 0, combine_mode="generic"))
 function(
     "associative_scan_of_pairs",

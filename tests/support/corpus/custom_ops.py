@@ -40,17 +40,11 @@ function(
     "custom_op_of_optional_list", lambda x: OPS.pick([None, x, None], 1), op="corpus_schema.pick.default"
 )
 function("custom_op_keyword_tensor", lambda x: OPS.pick([x, None], 1, otherwise=x * 2, mode="mean"))
-function(
-    "custom_op_other_overload",
-    lambda x: OPS.pick.scaled(x, 3) + OPS.pick.scaled(x, 0.5),
-    op="corpus_schema.pick.scaled",
-)
+function("custom_op_other_overload", lambda x: OPS.pick.scaled(x, 3) + OPS.pick.scaled(x, 0.5),
+    op="corpus_schema.pick.scaled")  # fmt: skip
 function("custom_op_in_no_grad_region", lambda x: torch.no_grad()(scaled_tanh)(x) + x)
-function(
-    "prims_namespace",
-    lambda x: torch.ops.prims.mul.default(x, x) + torch.ops.aten.add(x, 1),
-    op="prims.mul.default",
-)
+function("prims_namespace", lambda x: torch.ops.prims.mul.default(x, x) + torch.ops.aten.add(x, 1),
+    op="prims.mul.default")  # fmt: skip
 
 
 @CASES.add(op="corpus.increment.default")
@@ -147,7 +141,5 @@ class Square(torch.autograd.Function):
 
 
 function("autograd_function", lambda x: Square.apply(x) + 1)
-function(
-    "checkpointed",
-    lambda x: torch.utils.checkpoint.checkpoint(lambda y: y.sin().exp(), x, use_reentrant=False),
-)
+function("checkpointed",
+    lambda x: torch.utils.checkpoint.checkpoint(lambda y: y.sin().exp(), x, use_reentrant=False))  # fmt: skip

@@ -1,7 +1,5 @@
 """Results whose size depends on the content of tensors."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """Every dtype, promotion between them, low precision, another default dtype."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -45,26 +43,14 @@ for dtype in (torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz, tor
         of(dtype),
     )
 function("arithmetic_bool", lambda x, y: (x & y, x + y, x.sum(), ~x, x.int() - 1, x.any()), of(torch.bool))
-function(
-    "arithmetic_complex32",
-    lambda x: x.to(torch.complex32).real + x.imag.half(),
-    lambda: call(randn(3, dtype=torch.complex64)),
-)
-function(
-    "promotion_between_dtypes",
-    lambda x, y: (x + y, x.half() * y, x.bool() + y, x * 1.5, y * 2),
-    lambda: call(randn(3), arange(3)),
-)
-function(
-    "dtypes_that_layer_norm_takes_together",
-    lambda x, w: fn.layer_norm(x, (3,), w) + w.double(),
-    lambda: call(randn(2, 3).half(), randn(3)),
-)
-function(
-    "promotion_of_zero_dim_tensors",
-    lambda x, s: (x * s, s * x, s + 1j, x.half() * s),
-    lambda: call(randn(3), tensor(2.0, dtype=torch.float64)),
-)
+function("arithmetic_complex32", lambda x: x.to(torch.complex32).real + x.imag.half(),
+    lambda: call(randn(3, dtype=torch.complex64)))  # fmt: skip
+function("promotion_between_dtypes", lambda x, y: (x + y, x.half() * y, x.bool() + y, x * 1.5, y * 2),
+    lambda: call(randn(3), arange(3)))  # fmt: skip
+function("dtypes_that_layer_norm_takes_together", lambda x, w: fn.layer_norm(x, (3,), w) + w.double(),
+    lambda: call(randn(2, 3).half(), randn(3)))  # fmt: skip
+function("promotion_of_zero_dim_tensors", lambda x, s: (x * s, s * x, s + 1j, x.half() * s),
+    lambda: call(randn(3), tensor(2.0, dtype=torch.float64)))  # fmt: skip
 function(
     "bitcasts",
     lambda x: (x.view(torch.int16), x.view(torch.uint8).view(torch.float32), x.view(torch.complex64)),
@@ -79,21 +65,13 @@ function(
     },
 )
 def int8_weights(self: Any, x: torch.Tensor) -> torch.Tensor:
-    """Weights as int8 with scales, as weight-only quantization stores them."""
-
     return fn.linear(x, self.weight.to(x.dtype)) * self.scales
 
 
-module(
-    "double_model",
-    lambda: nn.Sequential(nn.Linear(4, 3), nn.GELU()).double(),
-    lambda: call(randn(2, 4, dtype=torch.float64)),
-)
-module(
-    "half_model",
-    lambda: nn.Sequential(nn.Linear(4, 3), nn.LayerNorm(3)).half(),
-    lambda: call(randn(2, 4).half()),
-)
+module("double_model", lambda: nn.Sequential(nn.Linear(4, 3), nn.GELU()).double(),
+    lambda: call(randn(2, 4, dtype=torch.float64)))  # fmt: skip
+module("half_model", lambda: nn.Sequential(nn.Linear(4, 3), nn.LayerNorm(3)).half(),
+    lambda: call(randn(2, 4).half()))  # fmt: skip
 module(
     "bfloat16_convolution", lambda: nn.Conv2d(2, 3, 3).bfloat16(), lambda: call(randn(1, 2, 5, 5).bfloat16())
 )
@@ -127,9 +105,5 @@ function(
     lambda: call(arange(3)),
     under=float64_default,
 )
-function(
-    "integer_division_under_another_default_dtype",
-    lambda x: (x / 2, x.sqrt(), x * 0.5),
-    lambda: call(arange(3)),
-    under=float64_default,
-)
+function("integer_division_under_another_default_dtype", lambda x: (x / 2, x.sqrt(), x * 0.5),
+    lambda: call(arange(3)), under=float64_default)  # fmt: skip

@@ -1,7 +1,5 @@
 """Models captured with sizes left open, executed at others."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch
@@ -35,47 +33,24 @@ automatic.function("batch_by_auto", lambda x: x.relu() + 1)
 function("batch_by_dynamic", lambda x: x * 2, more_inputs=others, dynamic_shapes=({0: Dim.DYNAMIC},))
 function("batch_in_a_tuple", lambda x: x * 2, more_inputs=others, dynamic_shapes=((batch, None),))
 function("batch_by_hint", lambda x: x * 2, more_inputs=others, dynamic_shapes=({0: Dim.AUTO, 1: Dim.STATIC},))
-function(
-    "sizes_of_nested_inputs",
-    lambda tree: tree["a"] + tree["b"][0],
+function("sizes_of_nested_inputs", lambda tree: tree["a"] + tree["b"][0],
     lambda: call({"a": randn(3, 2), "b": [randn(3, 2)]}),
     more_inputs=lambda: [call({"a": randn(5, 2), "b": [randn(5, 2)]})],
-    dynamic_shapes=({"a": ROWS, "b": [ROWS]},),
-)
-function(
-    "two_sizes_with_a_name_each",
-    lambda x, y: x @ y.t(),
-    floats((3, 2), (4, 2)),
+    dynamic_shapes=({"a": ROWS, "b": [ROWS]},))  # fmt: skip
+function("two_sizes_with_a_name_each", lambda x, y: x @ y.t(), floats((3, 2), (4, 2)),
     more_inputs=lambda: [call(randn(8, 2), randn(3, 2)), call(randn(5, 2), randn(5, 2))],
-    dynamic_shapes=({0: batch}, {0: length}),
-)
-function(
-    "two_sizes_that_must_be_equal",
-    lambda x, y: x + y,
-    floats((3, 2), (3, 2)),
+    dynamic_shapes=({0: batch}, {0: length}))  # fmt: skip
+function("two_sizes_that_must_be_equal", lambda x, y: x + y, floats((3, 2), (3, 2)),
     more_inputs=lambda: [call(randn(8, 2), randn(8, 2))],
-    dynamic_shapes=({0: Dim.AUTO}, {0: Dim.AUTO}),
-)
-function(
-    "size_twice_another",
-    lambda x, y: x.view(-1, 2, 3).sum(1) + y,
-    floats((6, 3), (3, 3)),
+    dynamic_shapes=({0: Dim.AUTO}, {0: Dim.AUTO}))  # fmt: skip
+function("size_twice_another", lambda x, y: x.view(-1, 2, 3).sum(1) + y, floats((6, 3), (3, 3)),
     more_inputs=lambda: [call(randn(10, 3), randn(5, 3))],
-    dynamic_shapes=({0: 2 * half}, {0: half}),
-)
-function(
-    "size_one_more_than_another",
-    lambda x, y: x[1:] - y,
-    floats((5, 3), (4, 3)),
+    dynamic_shapes=({0: 2 * half}, {0: half}))  # fmt: skip
+function("size_one_more_than_another", lambda x, y: x[1:] - y, floats((5, 3), (4, 3)),
     more_inputs=lambda: [call(randn(9, 3), randn(8, 3))],
-    dynamic_shapes=({0: length + 1}, {0: length}),
-)
-function(
-    "size_with_a_constraint",
-    lambda x: x.view(-1, 2, 6).sum(1),
-    more_inputs=lambda: [call(randn(8, 6))],
-    dynamic_shapes=({0: Dim.AUTO},),
-)
+    dynamic_shapes=({0: length + 1}, {0: length}))  # fmt: skip
+function("size_with_a_constraint", lambda x: x.view(-1, 2, 6).sum(1),
+    more_inputs=lambda: [call(randn(8, 6))], dynamic_shapes=({0: Dim.AUTO},))  # fmt: skip
 automatic.function("branch_by_size", lambda x: x + 1 if x.shape[0] > 3 else x - 1)
 
 # Shapes
@@ -111,37 +86,21 @@ CASES.module(
     more_inputs=lambda: [call(randn(3, 3, 11, 9)), call(randn(5, 3, 8, 8))],
     dynamic_shapes=({0: Dim.AUTO, 2: Dim.AUTO, 3: Dim.AUTO},),
 )
-CASES.module(
-    "pooling_of_any_size",
-    lambda: nn.Sequential(nn.MaxPool2d(2), nn.AvgPool2d(2)),
-    image,
+CASES.module("pooling_of_any_size", lambda: nn.Sequential(nn.MaxPool2d(2), nn.AvgPool2d(2)), image,
     more_inputs=lambda: [call(randn(2, 3, 13, 9))],
-    dynamic_shapes=({2: Dim.AUTO, 3: Dim.AUTO},),
-)
-function(
-    "interpolate_by_factor",
-    lambda x: fn.interpolate(x, scale_factor=1.5),
-    image,
-    more_inputs=lambda: [call(randn(2, 3, 7, 8))],
-    dynamic_shapes=({2: Dim.AUTO},),
-)
-function(
-    "channels_last_image",
-    lambda x: fn.avg_pool2d(x, 2) * 2,
+    dynamic_shapes=({2: Dim.AUTO, 3: Dim.AUTO},))  # fmt: skip
+function("interpolate_by_factor", lambda x: fn.interpolate(x, scale_factor=1.5), image,
+    more_inputs=lambda: [call(randn(2, 3, 7, 8))], dynamic_shapes=({2: Dim.AUTO},))  # fmt: skip
+function("channels_last_image", lambda x: fn.avg_pool2d(x, 2) * 2,
     lambda: call(randn(2, 3, 8, 8).to(memory_format=torch.channels_last)),
     more_inputs=lambda: [call(randn(4, 3, 8, 6).to(memory_format=torch.channels_last))],
-    dynamic_shapes=({0: Dim.AUTO, 3: Dim.AUTO},),
-)
+    dynamic_shapes=({0: Dim.AUTO, 3: Dim.AUTO},))  # fmt: skip
 rows.module(
     "linear_of_any_batch", lambda: nn.Sequential(nn.Linear(6, 5), nn.LayerNorm(5), nn.GELU(), nn.Linear(5, 2))
 )
-CASES.module(
-    "embedding_of_any_length",
-    lambda: nn.Sequential(nn.Embedding(10, 4), nn.Linear(4, 4)),
-    lambda: call(randint(0, 10, (2, 5))),
-    more_inputs=lambda: [call(randint(0, 10, (3, 2)))],
-    dynamic_shapes=({0: batch, 1: length},),
-)
+CASES.module("embedding_of_any_length", lambda: nn.Sequential(nn.Embedding(10, 4), nn.Linear(4, 4)),
+    lambda: call(randint(0, 10, (2, 5))), more_inputs=lambda: [call(randint(0, 10, (3, 2)))],
+    dynamic_shapes=({0: batch, 1: length},))  # fmt: skip
 
 
 @CASES.add(
@@ -159,8 +118,6 @@ def attention_of_any_length(self: Any, x: Any) -> Any:
 
 @rows.add(holding=lambda: {"seen": torch.zeros(6), "rows": torch.zeros((), dtype=torch.int64)})
 def state_updated_by_any_batch(self: Any, x: Any) -> Any:
-    """Keeps state of fixed size, changed by inputs of any size."""
-
     self.seen.add_(x.sum(0))
     self.rows += x.shape[0]
     return x - self.seen / self.rows
@@ -172,8 +129,5 @@ def input_of_any_size_changed_in_place(x: Any) -> Any:
     return x.sum()
 
 
-@CASES.add(
-    lambda: call(ones(3, 4).t()), more_inputs=lambda: [call(randn(5, 4).t())], dynamic_shapes=({1: Dim.AUTO},)
-)
-def transposed_input(x: Any) -> Any:
-    return x * 2, x.contiguous()
+function("transposed_input", lambda x: (x * 2, x.contiguous()), lambda: call(ones(3, 4).t()),
+    more_inputs=lambda: [call(randn(5, 4).t())], dynamic_shapes=({1: Dim.AUTO},))  # fmt: skip

@@ -1,7 +1,5 @@
 """Writing in place: on intermediates that nobody or somebody else sees, on views, in chains."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """Writing in place into what an operator returned that may or may not be its argument."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """Writing in place with the operators made for it: assignments, index and mask writes, chains."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

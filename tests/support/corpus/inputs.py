@@ -1,7 +1,5 @@
 """Arguments of models: containers, keywords, scalars, None, one tensor twice, views."""
 
-from __future__ import annotations
-
 import collections
 from typing import Any
 
@@ -14,40 +12,21 @@ from tests.support.corpus.containers import DataPair, Pair, PairList
 CASES = Table()
 function = CASES.function
 
-
-@CASES.add(lambda: call({"a": randn(2), "b": [randn(2), {"c": randn(2)}]}))
-def nested_containers(tree: Any) -> Any:
-    return tree["a"] - tree["b"][0] * tree["b"][1]["c"]
-
-
-@CASES.add(lambda: call([randn(2), (randn(2),)], (), {}, []))
-def lists_tuples_and_empty_containers(items: Any, none: Any, empty: Any, last: Any) -> Any:
-    return items[0] - items[1][0] + len(none) + len(empty) + len(last)
-
-
-@CASES.add(lambda: call(Pair(randn(2), Pair(randn(2), 3))))
-def namedtuple(pair: Pair) -> Any:
-    return pair.left - pair.right.left * pair.right.right
-
-
-@CASES.add(lambda: call(DataPair(randn(2), [randn(2)])))
-def registered_dataclass(pair: DataPair) -> Any:
-    return pair.left - pair.right[0]
-
-
-@CASES.add(lambda: call(PairList(randn(2), randn(2))))
-def registered_class_with_context(pairs: PairList) -> Any:
-    return pairs.items[0] - pairs.items[1]
-
-
-@CASES.add(lambda: call(collections.OrderedDict(b=randn(2), a=randn(2))))
-def ordereddict(tree: Any) -> Any:
-    return tree["a"] - 2 * tree["b"]
-
-
-@CASES.add(lambda: call(collections.defaultdict(list, b=[randn(2)], a=[randn(2), randn(2)])))
-def defaultdict_of_lists(tree: Any) -> Any:
-    return tree["a"][0] - 2 * tree["b"][0]
+function("nested_containers", lambda tree: tree["a"] - tree["b"][0] * tree["b"][1]["c"],
+    lambda: call({"a": randn(2), "b": [randn(2), {"c": randn(2)}]}))  # fmt: skip
+function("lists_tuples_and_empty_containers",
+    lambda items, none, empty, last: items[0] - items[1][0] + len(none) + len(empty) + len(last),
+    lambda: call([randn(2), (randn(2),)], (), {}, []))  # fmt: skip
+function("namedtuple", lambda pair: pair.left - pair.right.left * pair.right.right,
+    lambda: call(Pair(randn(2), Pair(randn(2), 3))))  # fmt: skip
+function("registered_dataclass", lambda pair: pair.left - pair.right[0],
+    lambda: call(DataPair(randn(2), [randn(2)])))  # fmt: skip
+function("registered_class_with_context", lambda pairs: pairs.items[0] - pairs.items[1],
+    lambda: call(PairList(randn(2), randn(2))))  # fmt: skip
+function("ordereddict", lambda tree: tree["a"] - 2 * tree["b"],
+    lambda: call(collections.OrderedDict(b=randn(2), a=randn(2))))  # fmt: skip
+function("defaultdict_of_lists", lambda tree: tree["a"][0] - 2 * tree["b"][0],
+    lambda: call(collections.defaultdict(list, b=[randn(2)], a=[randn(2), randn(2)])))  # fmt: skip
 
 
 @CASES.add(lambda: call(collections.deque([randn(2), randn(2)], maxlen=3)))
@@ -55,27 +34,18 @@ def deque(items: Any) -> Any:
     return items[0] - items[1]
 
 
-@CASES.add(lambda: call({3: randn(2), "x y": randn(2), "": randn(2), None: randn(2), (1, "a"): randn(2)}))
-def dict_with_odd_keys(tree: Any) -> Any:
-    return tree[3] - tree["x y"] * tree[""] + tree[None] / tree[1, "a"]
-
-
+function(
+    "dict_with_odd_keys",
+    lambda tree: tree[3] - tree["x y"] * tree[""] + tree[None] / tree[1, "a"],
+    lambda: call({3: randn(2), "x y": randn(2), "": randn(2), None: randn(2), (1, "a"): randn(2)}),
+)
 function("torch_size", lambda x, shape: x.view(shape), lambda: call(randn(6), randn(2, 3).shape))
-
-
-@CASES.add(lambda: call(x=randn(2), y=randn(2)))
-def keywords_only(*, x: Any, y: Any) -> Any:
-    return x - y
-
-
-@CASES.add(lambda: call(randn(2), c=randn(2), b=randn(2)))
-def keywords_in_another_order(a: Any, b: Any, c: Any) -> Any:
-    return a - b * c
-
-
-@CASES.add(lambda: call(randn(2), randn(2), third=randn(2)))
-def variadic(*args: Any, **kwargs: Any) -> Any:
-    return args[0] - args[1] * kwargs["third"]
+function("keywords_only", lambda *, x, y: x - y, lambda: call(x=randn(2), y=randn(2)))
+function(
+    "keywords_in_another_order", lambda a, b, c: a - b * c, lambda: call(randn(2), c=randn(2), b=randn(2))
+)
+function("variadic", lambda *args, **kwargs: args[0] - args[1] * kwargs["third"],
+    lambda: call(randn(2), randn(2), third=randn(2)))  # fmt: skip
 
 
 class VariadicKeywords(nn.Module):
@@ -83,11 +53,8 @@ class VariadicKeywords(nn.Module):
         return x * scale + sum(others) - sum(rest.values())
 
 
-CASES.module(
-    "variadic_keywords",
-    VariadicKeywords,
-    lambda: call(randn(2), randn(2), randn(2), scale=0.5, b=randn(2), a=randn(2)),
-)
+CASES.module("variadic_keywords", VariadicKeywords,
+    lambda: call(randn(2), randn(2), randn(2), scale=0.5, b=randn(2), a=randn(2)))  # fmt: skip
 
 
 class Defaults(nn.Module):
@@ -102,23 +69,18 @@ CASES.module("defaults_left_out", Defaults, floats((3,)))
 CASES.module("defaults_partly_given", Defaults, lambda: call(randn(3), bias=randn(3)))
 CASES.module("none_given", Defaults, lambda: call(randn(3), None, 1.5, bias=None, causal=True))
 CASES.module("none_skipped_by_keyword", Defaults, lambda: call(randn(3), causal=True, mask=randn(3)))
-
-
-@CASES.add(lambda: call(randn(2), 3, 0.5, True, "mean", None, [1, 2]))
-def python_scalars(x: Any, n: int, f: float, flag: bool, mode: str, nothing: Any, sizes: list[int]) -> Any:
-    return x * n + f if flag and mode == "mean" and nothing is None and sizes == [1, 2] else x
-
-
-@CASES.add(lambda: call(randn(2), {"training": False, "p": 0.1, "extra": (None, 2)}))
-def scalars_within_containers(x: Any, options: Any) -> Any:
-    return x * options["p"] + options["extra"][1]
-
-
-@CASES.add(lambda: call(randn(3), float("inf"), float("nan"), -0.0))
-def special_floats(x: Any, infinite: float, undefined: float, negative_zero: float) -> Any:
-    return torch.clamp(x, max=infinite) * 2 + negative_zero
-
-
+function(
+    "python_scalars",
+    lambda x, n, f, flag, mode, nothing, sizes: (
+        x * n + f if flag and mode == "mean" and nothing is None and sizes == [1, 2] else x
+    ),
+    lambda: call(randn(2), 3, 0.5, True, "mean", None, [1, 2]),
+)
+function("scalars_within_containers", lambda x, options: x * options["p"] + options["extra"][1],
+    lambda: call(randn(2), {"training": False, "p": 0.1, "extra": (None, 2)}))  # fmt: skip
+function("special_floats",
+    lambda x, infinite, undefined, negative_zero: torch.clamp(x, max=infinite) * 2 + negative_zero,
+    lambda: call(randn(3), float("inf"), float("nan"), -0.0))  # fmt: skip
 function("no_tensors_at_all", lambda n, mode: torch.full((n,), 2.5), lambda: call(2, "x"))
 function("no_inputs", lambda: torch.arange(4) * 2, call)
 
@@ -130,11 +92,8 @@ def twice() -> Call:
 
 function("same_tensor_twice", lambda x, y: x * 2 - y, twice)
 function("same_tensor_twice_and_changed", lambda x, y: (x.add_(1), x * 2 - y)[1], twice)
-function(
-    "same_tensor_twice_in_a_container",
-    lambda tree: tree[0] - tree[1] * 2,
-    lambda: (lambda x: call([x, x]))(randn(2)),
-)
+function("same_tensor_twice_in_a_container", lambda tree: tree[0] - tree[1] * 2,
+    lambda: (lambda x: call([x, x]))(randn(2)))  # fmt: skip
 function(
     "same_tensor_by_keyword", lambda x, y, z: x - y + 3 * z, lambda: (lambda x: call(x, z=x, y=x))(randn(2))
 )
@@ -149,13 +108,7 @@ function("input_is_overlapping", lambda x: x.sum(1), lambda: call(randn(8).as_st
 function(
     "input_is_0d_and_empty", lambda x, y: (x + y.sum(), y * x), lambda: call(torch.tensor(2.0), randn(0, 3))
 )
-function(
-    "many_inputs",
-    lambda *xs: sum((i * x for i, x in enumerate(xs)), xs[0]),
-    lambda: call(*(randn(2) for _ in range(40))),
-)
-function(
-    "names_of_python_builtins",
-    lambda input, len, id: input - len * id,
-    lambda: call(randn(2), len=randn(2), id=randn(2)),
-)
+function("many_inputs", lambda *xs: sum((i * x for i, x in enumerate(xs)), xs[0]),
+    lambda: call(*(randn(2) for _ in range(40))))  # fmt: skip
+function("names_of_python_builtins", lambda input, len, id: input - len * id,
+    lambda: call(randn(2), len=randn(2), id=randn(2)))  # fmt: skip

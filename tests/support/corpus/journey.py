@@ -1,7 +1,5 @@
 """The journey of a model of the corpus: capture, text, file, execution, comparison with eager."""
 
-from __future__ import annotations
-
 import pickle
 import re
 from collections.abc import Callable
@@ -179,14 +177,12 @@ def check_execution(case: Case, graphs: list[Graph], expected: Eager, execute: E
 
 
 def specialized_for(graph: Graph, given: Call) -> Graph:
-    """Return ``graph`` for the sizes of these inputs."""
     symbols = SymbolValues(graph.symbols)
     bind_inputs(graph, given.args, given.kwargs, symbols)
     return graph.specialize(symbols.values)
 
 
 def _check_call(case: Case, graphs: list[Graph], number: int, expected: Eager, execute: Execute) -> None:
-    """Run each graph on the call of ``case`` with this number."""
     twin = case.make_model()
     weights = twin.state_dict()
     constants = {name: tensor for name, tensor in twin.named_buffers() if name not in weights}

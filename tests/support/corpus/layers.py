@@ -1,7 +1,5 @@
 """Layers by themselves: convolution, linear algebra, normalization."""
 
-from __future__ import annotations
-
 import torch
 from torch import nn, randn
 from torch.nn import functional as fn
@@ -22,45 +20,27 @@ module(
 )
 module("conv2d_depthwise", lambda: nn.Conv2d(4, 8, 3, stride=2, padding=1, groups=4), floats((2, 4, 6, 5)))
 module("conv2d_unbatched", lambda: nn.Conv2d(3, 4, 3), floats((3, 6, 5)))
-module(
-    "conv_transpose2d",
+module("conv_transpose2d",
     lambda: nn.ConvTranspose2d(4, 6, 3, stride=2, padding=1, output_padding=1, groups=2),
-    floats((1, 4, 4, 4)),
-    op="aten.conv_transpose2d.input",
-)
-module(
-    "conv_transpose_output_size",
-    lambda: nn.ConvTranspose2d(2, 3, 3, stride=2),
-    lambda: call(randn(1, 2, 4, 4), output_size=[10, 9]),
-)
-function(
-    "convolution",
-    lambda x, w: torch.convolution(x, w, None, [1], [1], [1], False, [0], 1),
-    floats((2, 3, 5), (4, 3, 3)),
-    op="aten.convolution.default",
-)
+    floats((1, 4, 4, 4)), op="aten.conv_transpose2d.input")  # fmt: skip
+module("conv_transpose_output_size", lambda: nn.ConvTranspose2d(2, 3, 3, stride=2),
+    lambda: call(randn(1, 2, 4, 4), output_size=[10, 9]))  # fmt: skip
+function("convolution", lambda x, w: torch.convolution(x, w, None, [1], [1], [1], False, [0], 1),
+    floats((2, 3, 5), (4, 3, 3)), op="aten.convolution.default")  # fmt: skip
 
 # Linear algebra
 
 module("linear", lambda: nn.Linear(4, 3), floats((2, 4)), op="aten.linear.default")
 module("linear_without_bias", lambda: nn.Linear(4, 3, bias=False), floats((2, 5, 4)))
 module("bilinear", lambda: nn.Bilinear(3, 4, 2), floats((5, 3), (5, 4)), op="aten.bilinear.default")
-function(
-    "addmm",
-    lambda b, x, y: torch.addmm(b, x, y, beta=0.5, alpha=2),
-    floats((4,), (2, 3), (3, 4)),
-    op="aten.addmm.default",
-)
+function("addmm", lambda b, x, y: torch.addmm(b, x, y, beta=0.5, alpha=2), floats((4,), (2, 3), (3, 4)),
+    op="aten.addmm.default")  # fmt: skip
 function("mm", torch.mm, floats((2, 3), (3, 4)), op="aten.mm.default")
 function("bmm", torch.bmm, floats((2, 3, 4), (2, 4, 5)), op="aten.bmm.default")
 function("matmul", torch.matmul, floats((2, 1, 3, 4), (5, 4, 2)), op="aten.matmul.default")
 function("matmul_vectors", lambda x, y: x @ y, floats((4,), (4,)))
-function(
-    "einsum",
-    lambda x, y: torch.einsum("bij,bjk->bik", x, y),
-    floats((2, 3, 4), (2, 4, 5)),
-    op="aten.einsum.default",
-)
+function("einsum", lambda x, y: torch.einsum("bij,bjk->bik", x, y), floats((2, 3, 4), (2, 4, 5)),
+    op="aten.einsum.default")  # fmt: skip
 function("einsum_ellipsis", lambda x: torch.einsum("...ij->...ji", x), floats((2, 3, 4)))
 function("svd_partly_used", lambda x: torch.linalg.svd(x, full_matrices=False).S, floats((4, 3)))
 function("qr", torch.linalg.qr, floats((4, 3)))

@@ -1,7 +1,5 @@
 """Weights in modules: tied, in lists and dicts, under odd names, unused, frozen."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """Numbers as values: sizes, elements read from tensors, what is computed with them, inputs and results."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -60,9 +58,10 @@ def functions_of_sizes(x: Any) -> Any:
     return math.ceil(n / 3), math.floor(n * 0.7), math.trunc(n / 2), round(n / 4), math.ceil(n * 1.25)
 
 
-@sized.add()
-def roots_of_sizes(x: Any) -> Any:
-    return torch.sym_sqrt(x.shape[0]), x / torch.sym_sqrt(x.shape[0] + 1), x.shape[0] ** 0.5
+sized.function(
+    "roots_of_sizes",
+    lambda x: (torch.sym_sqrt(x.shape[0]), x / torch.sym_sqrt(x.shape[0] + 1), x.shape[0] ** 0.5),
+)
 
 
 @sized.add()
@@ -103,27 +102,13 @@ sized.function("new_full_by_size", lambda x: x.new_full((x.shape[0], 2), x.shape
 
 # Numbers as inputs
 
-function(
-    "integer_input_as_size",
-    lambda x, n: torch.zeros(n, 2) + x[0],
-    lambda: call(randn(2), 3),
-    more_inputs=lambda: [call(randn(2), 9)],
-    dynamic_shapes=(None, Dim.DYNAMIC),
-)
-function(
-    "numbers_that_are_part_of_the_graph",
-    lambda x, n, f, b: (x * n * f if b else x, n),
-    lambda: call(randn(4), 3, 2.5, True),
-    more_inputs=lambda: [call(randn(6), 3, 2.5, True)],
-    dynamic_shapes=({0: Dim.AUTO}, None, None, None),
-)
-function(
-    "integer_input_and_size",
-    lambda x, n: x.view(n, -1) * n,
-    lambda: call(randn(4, 3), 4),
-    more_inputs=lambda: [call(randn(6, 3), 6)],
-    dynamic_shapes=({0: Dim.AUTO}, Dim.AUTO),
-)
+function("integer_input_as_size", lambda x, n: torch.zeros(n, 2) + x[0], lambda: call(randn(2), 3),
+    more_inputs=lambda: [call(randn(2), 9)], dynamic_shapes=(None, Dim.DYNAMIC))  # fmt: skip
+function("numbers_that_are_part_of_the_graph", lambda x, n, f, b: (x * n * f if b else x, n),
+    lambda: call(randn(4), 3, 2.5, True), more_inputs=lambda: [call(randn(6), 3, 2.5, True)],
+    dynamic_shapes=({0: Dim.AUTO}, None, None, None))  # fmt: skip
+function("integer_input_and_size", lambda x, n: x.view(n, -1) * n, lambda: call(randn(4, 3), 4),
+    more_inputs=lambda: [call(randn(6, 3), 6)], dynamic_shapes=({0: Dim.AUTO}, Dim.AUTO))  # fmt: skip
 
 
 # Assertions that hold

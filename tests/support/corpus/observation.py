@@ -1,7 +1,5 @@
 """Snapshots of the observable state of a model and a process, to show that nothing changed."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 
@@ -30,7 +28,6 @@ def tensors_of(model: nn.Module) -> dict[str, torch.Tensor]:
 
 
 def input_tensors(given: Call) -> dict[int, torch.Tensor]:
-    """Return the tensors of a call by their place among its leaves."""
     leaves = _pytree.tree_leaves(given.tree)
     return {index: leaf for index, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)}
 
@@ -40,7 +37,6 @@ def copies(tensors: dict[Any, torch.Tensor]) -> dict[Any, torch.Tensor]:
 
 
 def changed(before: dict[Any, torch.Tensor], after: dict[Any, torch.Tensor]) -> dict[Any, torch.Tensor]:
-    """Return what is not the same in ``after``."""
     return {key: after[key].detach() for key in before if not same_bits(before[key], after[key])}
 
 

@@ -1,7 +1,5 @@
 """Modules whose weights are computed: parametrizations, pruning, hooks, extra state; deep and long ones."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch
@@ -62,8 +60,6 @@ class GradientInside(nn.Module):
 
 @CASES.add(holding=lambda: {"linear": nn.Linear(4, 4)})
 def vmap(self: Any, x: Any) -> Any:
-    """A module applied to every row by vmap."""
-
     y = torch.vmap(lambda row, scale: torch.relu_(self.linear(row)) * scale, in_dims=(0, None))(x, x[0])
     y.add_(1)
     return y
@@ -113,10 +109,8 @@ def early_exit(self: Any, x: Any) -> Any:
     return x
 
 
-module(
-    "mode_of_submodules_differs",
-    lambda: nn.Sequential(nn.Dropout(0.5), nn.Sequential(nn.Dropout(0.5)).eval()),
-)
+module("mode_of_submodules_differs",
+    lambda: nn.Sequential(nn.Dropout(0.5), nn.Sequential(nn.Dropout(0.5)).eval()))  # fmt: skip
 module("identity", nn.Identity)
 
 

@@ -1,7 +1,5 @@
 """Random numbers: the same seed gives what eager gives."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch
@@ -17,11 +15,9 @@ function, module = CASES.function, CASES.module
 module("dropout", lambda: nn.Dropout(0.4), op="aten.dropout.default")
 module("dropout_eval", lambda: nn.Dropout(0.4).eval())
 module("dropout_inplace", lambda: nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.4, inplace=True)))
-module(
-    "dropout2d_and_alpha",
+module("dropout2d_and_alpha",
     lambda: nn.Sequential(nn.Dropout2d(0.3), nn.AlphaDropout(0.3), nn.FeatureAlphaDropout(0.2)),
-    floats((2, 3, 2, 2)),
-)
+    floats((2, 3, 2, 2)))  # fmt: skip
 module("randomized_relu_training", lambda: nn.RReLU())
 function(
     "random_factories",
@@ -31,11 +27,8 @@ function(
     "random_like",
     lambda x: (torch.rand_like(x), torch.randn_like(x), torch.randint_like(x, 5), x.new_empty(3).uniform_()),
 )
-function(
-    "bernoulli",
-    lambda p: (torch.bernoulli(p), p.bernoulli(), torch.bernoulli(p, 0.3)),
-    lambda: call(rand(3, 4)),
-)
+function("bernoulli", lambda p: (torch.bernoulli(p), p.bernoulli(), torch.bernoulli(p, 0.3)),
+    lambda: call(rand(3, 4)))  # fmt: skip
 function(
     "bernoulli_in_place", lambda x: (x.clone().bernoulli_(0.3), x.clone().bernoulli_(x.abs().clamp(max=1)))
 )

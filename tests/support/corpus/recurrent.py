@@ -1,7 +1,5 @@
 """Recurrent networks, in every combination of their flags."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 from typing import Any
@@ -22,11 +20,8 @@ module("rnn_relu", lambda: nn.RNN(3, 4, nonlinearity="relu"), op="aten.rnn_relu.
 module("lstm_with_projection", lambda: nn.LSTM(3, 4, proj_size=2))
 module("lstm_with_dropout", lambda: nn.LSTM(3, 4, num_layers=2, dropout=0.5))
 module("gru_unbatched", lambda: nn.GRU(3, 4), floats((4, 3)))
-module(
-    "lstm_given_state",
-    lambda: nn.LSTM(3, 4, 2),
-    lambda: call(randn(4, 2, 3), (randn(2, 2, 4), randn(2, 2, 4))),
-)
+module("lstm_given_state", lambda: nn.LSTM(3, 4, 2),
+    lambda: call(randn(4, 2, 3), (randn(2, 2, 4), randn(2, 2, 4))))  # fmt: skip
 module("lstm_cell", lambda: nn.LSTMCell(3, 4), lambda: call(randn(2, 3), (randn(2, 4), randn(2, 4))))
 module("gru_cell", lambda: nn.GRUCell(3, 4), floats((2, 3)))
 
@@ -44,8 +39,6 @@ for kind, *flags in itertools.product((nn.LSTM, nn.GRU), (1, 2), *[(False, True)
 
 @CASES.add(holding=lambda: {"cell": nn.GRUCell(3, 4)})
 def loop_over_cells(self: Any, x: Any) -> Any:
-    """A recurrent network as a Python loop over cells."""
-
     state = x.new_zeros(x.shape[1], 4)
     states = []
     for step in x:

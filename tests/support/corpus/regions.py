@@ -1,7 +1,5 @@
 """Regions of other modes: no_grad, inference mode, autocast, and such modes around the whole capture."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch
@@ -136,23 +134,16 @@ CASES.module(
     floats((2, 4)),
     under=bfloat16,
 )
-CASES.function(
-    "autocast_to_half",
-    lambda x: (x @ x) * 2,
-    floats((3, 3)),
-    under=lambda: torch.autocast("cpu", dtype=torch.float16),
-)
+CASES.function("autocast_to_half", lambda x: (x @ x) * 2, floats((3, 3)),
+    under=lambda: torch.autocast("cpu", dtype=torch.float16))  # fmt: skip
 CASES.module("no_grad_around_capture", lambda: nn.Linear(4, 4), floats((2, 4)), under=torch.no_grad)
 CASES.module(
     "inference_mode_around_capture", lambda: nn.Linear(4, 4), floats((2, 4)), under=torch.inference_mode
 )
 
 
-CASES.module(
-    "grad_region_in_submodule",
-    lambda: nn.Sequential(nn.Conv2d(2, 2, 1), Frozen(), nn.ReLU()),
-    floats((1, 2, 4, 4)),
-)
+CASES.module("grad_region_in_submodule", lambda: nn.Sequential(nn.Conv2d(2, 2, 1), Frozen(), nn.ReLU()),
+    floats((1, 2, 4, 4)))  # fmt: skip
 
 
 class Frozen(nn.Module):

@@ -1,7 +1,5 @@
 """Results of models: containers, None and scalars, inputs, views, constants, one value twice."""
 
-from __future__ import annotations
-
 import collections
 from typing import Any
 
@@ -36,11 +34,8 @@ function("returns_odd_keys", lambda x: {3: x + 1, "x y": x, "": x, None: x, True
 function("returns_none", lambda x: None)
 function("returns_nothing", lambda x: ())
 function("returns_scalars", lambda x: (x + 1, 3, 0.5, True, None, "text", float("-inf"), -0.0))
-function(
-    "returns_scalar_arguments",
-    lambda x, n, s: {"n": n, "s": s, "m": n + 1, "x": x},
-    lambda: call(randn(2), 3, "mode"),
-)
+function("returns_scalar_arguments", lambda x, n, s: {"n": n, "s": s, "m": n + 1, "x": x},
+    lambda: call(randn(2), 3, "mode"))  # fmt: skip
 function("returns_shape", lambda x: (x.shape, x.size(0), x.dim(), list(x.shape)))
 function("returns_input", lambda x: x)
 function("returns_inputs", lambda x, tree: (tree, x, x + 1), lambda: call(randn(2), {"a": [randn(2)]}))

@@ -1,7 +1,5 @@
 """Sparse tensors: made, multiplied, returned."""
 
-from __future__ import annotations
-
 import torch
 from torch import eye, ones, randn
 

@@ -1,7 +1,5 @@
 """All models of the corpus, gathered from the files that hold them."""
 
-from __future__ import annotations
-
 import importlib
 import pkgutil
 from collections.abc import Iterable
@@ -24,12 +22,10 @@ OPERATOR_TABLES = (
 
 
 def all_cases() -> list[Case]:
-    """Return the cases of every module of this package that has a table called ``CASES``."""
     return cases_of(sorted(module.name for module in pkgutil.iter_modules(corpus.__path__)))
 
 
 def cases_of(modules: Iterable[str]) -> list[Case]:
-    """Return the cases of these modules."""
     tables = [
         getattr(importlib.import_module(f"{corpus.__name__}.{name}"), "CASES", None) for name in modules
     ]

@@ -1,7 +1,5 @@
 """Operators by themselves: shape, concatenation, softmax, indexing, sorting, losses."""
 
-from __future__ import annotations
-
 import torch
 from torch import rand, randint, randn, tensor
 from torch.nn import functional as fn
@@ -54,36 +52,20 @@ function("logsumexp_softmin", lambda x: x.logsumexp((0, 1)) + fn.softmin(x, dim=
 function("select", lambda x: x[0, :, -1], op="aten.select.int")
 function("slice", lambda x: x[:, 1:, ::2], op="aten.slice.Tensor")
 function("index", lambda x, i: x[i], lambda: call(randn(4, 3), tensor([3, 0, 0])), op="aten.index.Tensor")
-function(
-    "gather",
-    lambda x, i: x.gather(1, i),
-    lambda: call(randn(2, 4), randint(0, 4, (2, 3))),
-    op="aten.gather.default",
-)
-function(
-    "scatter",
-    lambda x, i: x.scatter(1, i, 5.0).scatter_add(1, i, x),
-    lambda: call(randn(2, 4), randint(0, 4, (2, 3))),
-)
-function(
-    "index_ops",
+function("gather", lambda x, i: x.gather(1, i), lambda: call(randn(2, 4), randint(0, 4, (2, 3))),
+    op="aten.gather.default")  # fmt: skip
+function("scatter", lambda x, i: x.scatter(1, i, 5.0).scatter_add(1, i, x),
+    lambda: call(randn(2, 4), randint(0, 4, (2, 3))))  # fmt: skip
+function("index_ops",
     lambda x, i: (x.index_select(1, i), x.index_add(1, i, x), x.index_fill(0, i, -1), x.take(i)),
-    lambda: call(randn(3, 3), tensor([2, 0, 1])),
-)
+    lambda: call(randn(3, 3), tensor([2, 0, 1])))  # fmt: skip
 function(
     "index_with_none", lambda x, i: x[:, i], lambda: call(randn(2, 4), tensor([3, 1])), op="aten.index.Tensor"
 )
-function(
-    "index_around_none",
-    lambda x, i: x[i, :, i],
-    lambda: call(randn(4, 2, 4), tensor([3, 1])),
-    op="aten.index.Tensor",
-)
-function(
-    "index_with_new_axis",
-    lambda x, i: x[None, i, ..., None, 0],
-    lambda: call(randn(4, 2, 3), tensor([[3, 1]])),
-)
+function("index_around_none", lambda x, i: x[i, :, i], lambda: call(randn(4, 2, 4), tensor([3, 1])),
+    op="aten.index.Tensor")  # fmt: skip
+function("index_with_new_axis", lambda x, i: x[None, i, ..., None, 0],
+    lambda: call(randn(4, 2, 3), tensor([[3, 1]])))  # fmt: skip
 function("index_with_lists", lambda x: x[[0, 1], [2, 0]])
 function("take_along_dim", lambda x: torch.take_along_dim(x, x.argsort(1), 1))
 function("masked_fill", lambda x: x.masked_fill(x > 0, -1e9).masked_fill(x < -1, x.sum()))

@@ -1,7 +1,5 @@
 """Outcomes of the coverage run."""
 
-from __future__ import annotations
-
 import enum
 import re
 import tempfile

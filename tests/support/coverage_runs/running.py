@@ -1,7 +1,5 @@
 """A long run of many jobs in worker processes: resumed where it was cut short, and reported as a page."""
 
-from __future__ import annotations
-
 import argparse
 import collections
 import re

@@ -1,7 +1,5 @@
 """The side of a worker process: it does the jobs it is told to, and reports each step (see workers.py)."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -1,7 +1,5 @@
 """Results of a long run, kept in a file as they come."""
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import json
@@ -24,13 +22,7 @@ def fingerprint(*folders: Path, versions: Iterable[str] = ()) -> str:
 
 
 class Store:
-    """A file with one line of JSON per job.
-
-    Args:
-        path: The file.
-        fingerprint: Marks the lines that are added.
-        any_code: Count lines with another mark too.
-    """
+    """A file with one line of JSON per job."""
 
     def __init__(self, path: Path, fingerprint: str, *, any_code: bool = False) -> None:
         self._path = path

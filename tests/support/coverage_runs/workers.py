@@ -32,8 +32,6 @@ Result = dict[str, Any]
 
 @dataclass(slots=True)
 class OpResult:
-    """The verdicts on all calls of one operator."""
-
     op: str
     results: list[Result] = field(default_factory=list)
     seconds: float = 0.0
@@ -44,8 +42,6 @@ class _WorkerDied(Exception):
 
 
 class _Worker:
-    """A process that judges one operator after another."""
-
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
 
@@ -115,7 +111,6 @@ class Pool:
     command: tuple[str, ...]
 
     def run(self, ops: Sequence[str], report: Callable[[OpResult], None]) -> None:
-        """Judge ``ops``; ``report`` gets each as soon as it is done."""
         asyncio.run(self._run(ops, report))
 
     async def _run(self, ops: Sequence[str], report: Callable[[OpResult], None]) -> None:

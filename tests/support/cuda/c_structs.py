@@ -1,7 +1,5 @@
 """The structs of npu_cuda/kernel.h as ctypes has them, and a C compiler for libraries of kernels."""
 
-from __future__ import annotations
-
 import ctypes
 import subprocess
 from pathlib import Path
@@ -15,7 +13,6 @@ FLAGS = ("-std=c99", "-Wall", "-Wextra", "-pedantic", "-Werror", "-fPIC", "-shar
 
 
 def compile_library(source: Path, library: Path, *flags: str) -> Path:
-    """Compile a library of kernels with nothing but the C compiler and the header."""
     include = f"-I{npu_cuda.get_include()}"
     subprocess.run(["cc", *FLAGS, *flags, include, str(source), "-o", str(library), "-lm"], check=True)
     return library
@@ -39,7 +36,6 @@ TYPES = {
 
 
 def struct(members: str, /, **types: Any) -> type[ctypes.Structure]:
-    """Return the struct of these fields, each "name:type", of TYPES or of `types`."""
     pairs = [field.split(":") for field in members.split()]
     fields = [(name, types.get(kind) or TYPES[kind]) for name, kind in pairs]
     return type("Struct", (ctypes.Structure,), {"_fields_": fields})
@@ -95,7 +91,6 @@ class Offer:
         self.offered = ctypes.c_void_p.in_dll(self.shared, "offered")
 
     def count(self, what: str) -> int:
-        """Return how often it has ``prepared``, ``released`` or ``launched``."""
         return ctypes.c_int64.in_dll(self.shared, what).value
 
     def saved(self) -> bytes:

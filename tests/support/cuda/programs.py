@@ -1,7 +1,5 @@
 """Small programs for tests, and what npu_cuda refuses, by its text."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -62,7 +60,6 @@ def one_op(op: OpKind | int | str, *specs: TensorSpec, device: str = "host") -> 
 
 
 def refused(text: str, error: type[BaseException] = InvalidArgumentError) -> pytest.RaisesExc[BaseException]:
-    """Expect an error whose text matches."""
     return pytest.raises(error, match=text)
 
 

@@ -1,7 +1,5 @@
 """Random programs over relu, add, copy and gemm, and what NumPy says that they compute."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np
@@ -43,12 +41,10 @@ class RandomProgram:
         return program
 
     def values(self, seed: int = 0) -> list[np.ndarray]:
-        """Return one array per external slot."""
         numbers = np.random.default_rng(seed)
         return [numbers.integers(-2, 3, (SIDE, SIDE)).astype(np.float32) for _ in range(self.externals)]
 
     def expected(self, values: list[np.ndarray]) -> list[np.ndarray]:
-        """Return what one run makes of the external slots."""
         slots = [value.copy() for value in values] + [np.empty(0)] * self.temporaries
         for op in self.ops:
             slots[op.output] = computed(op.kind, [slots[slot] for slot in op.inputs])

@@ -1,7 +1,5 @@
 """Compiles the emulator and kernels for it by g++, once for each state of the sources."""
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import os
@@ -21,16 +19,7 @@ SCENARIOS = ROOT / "tests" / "npu_cuda" / "cuda" / "scenarios"
 # The flags that csrc/emulator/emulator_control.h names; debug information only where the sanitizer shows
 # lines.
 FLAGS = [
-    *(
-        "-std=c++20",
-        "-Wall",
-        "-Wextra",
-        "-Wpedantic",
-        "-Werror",
-        "-DNPU_WITH_CUDA",
-        "-DNPU_EMULATE",
-        "-fPIC",
-    ),
+    *("-std=c++20", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-DNPU_WITH_CUDA", "-DNPU_EMULATE", "-fPIC"),
     *("-fno-strict-aliasing", "-ffp-contract=off", "-fno-gnu-unique"),
     *("-I", str(CSRC), "-I", str(PACKAGE / "src" / "npu_cuda" / "include")),
 ]
@@ -77,7 +66,6 @@ def build_folder() -> Path:
 
 @functools.cache
 def headers() -> bytes:
-    """Return the content of all headers, on which every object file depends."""
     folders = (CSRC, PACKAGE / "src" / "npu_cuda" / "include", SCENARIOS, HERE)
     return b"".join(path.read_bytes() for folder in folders for path in sorted(folder.rglob("*.h")))
 

@@ -1,7 +1,5 @@
 """The emulator inside npu_cuda, in a build that has it; `needs_emulator` marks tests for that build."""
 
-from __future__ import annotations
-
 import ctypes
 from collections.abc import Iterator
 from contextlib import contextmanager

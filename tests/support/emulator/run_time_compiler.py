@@ -1,7 +1,5 @@
 """A compiler for run time that makes code for the emulator: `nvrtc.cpp` in the place of NVRTC."""
 
-from __future__ import annotations
-
 import functools
 from pathlib import Path
 
@@ -14,7 +12,6 @@ HEADER = HERE / "run_time_text.h"
 
 @functools.cache
 def library() -> Path:
-    """Return the library to set NPU_NVRTC to."""
     require_compiler()
     source = HERE / "nvrtc.cpp"
     target = build_folder() / f"libnvrtc-{digest(source.read_bytes())}.so"
@@ -22,16 +19,8 @@ def library() -> Path:
 
 
 def environment(cache: Path | str = "off") -> dict[str, str]:
-    """Return the variables with which chains on the emulated GPU are compiled, by g++.
-
-    Args:
-        cache: The folder to keep them in.
-    """
-    return {
-        "NPU_NVRTC": str(library()),
-        "NPU_FAKE_NVRTC_HEADER": str(HEADER),
-        "NPU_CUDA_CACHE": str(cache),
-    }
+    """Return the variables with which chains on the emulated GPU are compiled, by g++."""
+    return {"NPU_NVRTC": str(library()), "NPU_FAKE_NVRTC_HEADER": str(HEADER), "NPU_CUDA_CACHE": str(cache)}
 
 
 @pytest.fixture

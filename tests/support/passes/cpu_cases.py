@@ -34,19 +34,6 @@ ACTIVATIONS: list[tuple[Callable[[Tensor], Tensor], str]] = [
 ]
 
 
-class Function(nn.Module):
-    """Calls a function of itself and the inputs; modules are given by name."""
-
-    def __init__(self, function: Any, **modules: nn.Module) -> None:
-        super().__init__()
-        self.function = function
-        for name, module in modules.items():
-            setattr(self, name, module)
-
-    def forward(self, *args: Any) -> Any:
-        return self.function(self, *args)
-
-
 class Residual(nn.Module):
     """Two convolutions, and the input added to what they make."""
 

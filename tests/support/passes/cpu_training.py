@@ -29,12 +29,7 @@ RATE = {
 
 
 class Classifier(nn.Module):
-    """Two convolutions, and between them what images go through in training.
-
-    Args:
-        channels: Of the second convolution; the first has half of them.
-        pool: Of 2 x 2.
-    """
+    """Two convolutions, and between them what images go through in training."""
 
     def __init__(self, channels: int = 32, pool: nn.Module | None = None) -> None:
         super().__init__()

@@ -21,7 +21,6 @@ NORM = {1: nn.BatchNorm1d, 2: nn.BatchNorm2d, 3: nn.BatchNorm3d}
 
 
 def trained(model: nn.Module) -> nn.Module:
-    """Return the model in evaluation mode, with random statistics and affine parameters in its norms."""
     for module in model.modules():
         if isinstance(module, nn.modules.batchnorm._BatchNorm):
             for name, low, high in (
@@ -34,22 +33,6 @@ def trained(model: nn.Module) -> nn.Module:
                 if tensor is not None:
                     nn.init.uniform_(tensor, low, high)
     return model.eval()
-
-
-class Call(nn.Module):
-    """Calls a function of its modules and buffers and the inputs."""
-
-    def __init__(self, function: Any, **parts: Any) -> None:
-        super().__init__()
-        self.function = function
-        for name, part in parts.items():
-            if isinstance(part, Tensor) and not isinstance(part, nn.Parameter):
-                self.register_buffer(name, part)
-            else:
-                setattr(self, name, part)
-
-    def forward(self, *inputs: Tensor) -> Any:
-        return self.function(self, *inputs)
 
 
 def image(channels: int, dims: int = 2, size: int = 6) -> Tensor:
@@ -103,7 +86,6 @@ def assert_computes(
 
 
 def op_types(graph: Graph) -> list[str]:
-    """Return the ops of the body, in order."""
     return [node.op_type for node in graph.body]
 
 

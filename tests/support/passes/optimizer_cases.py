@@ -72,7 +72,6 @@ def torch_run(
     dtype: torch.dtype,
     **options: Any,
 ) -> tuple[list[Tensor], torch.optim.Optimizer]:
-    """Return the parameters that an optimizer of PyTorch arrives at, and the optimizer."""
     params = [torch.nn.Parameter(p) for p in cast(start, dtype)]
     optimizer = kind(params, **options)
     for row in grads:

@@ -30,7 +30,6 @@ DOUBLE_NEG = Rule("double-neg", neg(neg(x)), x)
 
 
 def data(count: int = 2, *, dtype: torch.dtype = torch.float32) -> list[Tensor]:
-    """Return tensors of one shape."""
     return [torch.randn(3, 4).to(dtype) for _ in range(count)]
 
 
@@ -39,7 +38,6 @@ def capture(function: Program, *args: Tensor) -> Graph:
 
 
 def found(pattern: Any, graph: Graph) -> list[Match]:
-    """Return all matches of a pattern, from the first node to the last."""
     return [match for node in graph.nodes for match in find_matches(graph, node, pattern)]
 
 
@@ -60,7 +58,6 @@ def op_types(graph: Graph) -> list[str]:
 
 
 def assert_computes(graph: Graph, function: Program, *args: Tensor) -> None:
-    """Assert that a graph returns to the bit what a function returns."""
     actual, expected = execute_ir(graph, args), function(*args)
     for got, wanted in zip(_listed(actual), _listed(expected), strict=True):
         assert got.dtype == wanted.dtype

@@ -12,11 +12,7 @@ Install = Callable[..., None]
 
 
 class Point:
-    """An entry point that loads to a plugin, or raises.
-
-    Args:
-        distribution: Where it is from; after its own name by default, None for nowhere.
-    """
+    """An entry point that loads to a plugin, or raises."""
 
     def __init__(self, name: str, plugin: object, distribution: str | None = "") -> None:
         self.name = name
@@ -32,7 +28,6 @@ class Point:
 
 
 def plugin(**hooks: Callable[..., Any]) -> types.ModuleType:
-    """Return a plugin that implements these hooks."""
     module = types.ModuleType("a_plugin")
     for name, function in hooks.items():
         setattr(module, name, hookimpl(function))
@@ -40,5 +35,4 @@ def plugin(**hooks: Callable[..., Any]) -> types.ModuleType:
 
 
 def point(name: str, passes: Any = (), pipelines: Any = ()) -> Point:
-    """Return the entry point of a plugin that offers passes and pipelines."""
     return Point(name, plugin(npu_passes=lambda: list(passes), npu_pipelines=lambda: list(pipelines)))

@@ -20,13 +20,7 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 
 
 class Step:
-    """The loss of a model and the gradients of its parameters; parameters and batch are graph inputs.
-
-    Args:
-        model: The model.
-        loss: Of what the model returns and of the target.
-        batch: What the model gets, and the target.
-    """
+    """The loss of a model and the gradients of its parameters; parameters and batch are graph inputs."""
 
     def __init__(self, model: nn.Module, loss: Loss, *batch: Tensor) -> None:
         self._model, self._loss = model, loss
@@ -38,7 +32,6 @@ class Step:
         self.graph = PassManager.of_pipeline("minimal").run(convert_graph_module(functional)).graph
 
     def eager(self, *args: Tensor) -> list[Tensor]:
-        """Return the loss and the gradients, computed by autograd."""
         count = len(self._names)
         weights = [item.detach().requires_grad_() for item in args[:count]]
         found = functional_call(self._model, dict(zip(self._names, weights, strict=True)), args[count:-1])

@@ -32,10 +32,7 @@ _SGD: Mapping[str, tuple[type[optim.Optimizer], dict[str, Any]]] = {
     "sgd, momentum": (optim.SGD, {"momentum": 0.9}),
     "sgd, dampening": (optim.SGD, {"momentum": 0.9, "dampening": 0.3, "weight_decay": 0.1}),
     "sgd, nesterov": (optim.SGD, {"momentum": 0.9, "nesterov": True}),
-    "sgd, all": (
-        optim.SGD,
-        {"momentum": 0.9, "nesterov": True, "weight_decay": 0.1, "maximize": True},
-    ),
+    "sgd, all": (optim.SGD, {"momentum": 0.9, "nesterov": True, "weight_decay": 0.1, "maximize": True}),
 }
 KINDS = {**_ADAM, **_SGD}
 _NUMBERS = {"0": 0.9, "1": 0.99, "eps": 1e-6, "weight_decay": 0.1, "momentum": 0.8, "dampening": 0.2}
@@ -43,13 +40,11 @@ BATCH = (torch.linspace(-1, 1, 42).reshape(6, 7), torch.linspace(1, -1, 18).resh
 
 
 def maker(kind: str, **options: Any) -> MakeOptimizer:
-    """Return what makes the optimizer of a kind."""
     made, own = KINDS[kind]
     return lambda parameters: made(parameters, lr=0.01, **{**own, **options})
 
 
 def model(dtype: torch.dtype = torch.float32) -> nn.Sequential:
-    """Return two layers without a square weight."""
     torch.manual_seed(0)
     return nn.Sequential(nn.Linear(7, 5), nn.Tanh(), nn.Linear(5, 3)).to(dtype)
 
@@ -69,7 +64,6 @@ def _traced_kind(kind: str, dtype: torch.dtype) -> Graph:
 
 
 def step_graph(kind: str, passes: str = MINIMAL, dtype: torch.dtype = torch.float32) -> Graph:
-    """Return the graph of a step with an optimizer of a kind, after some passes."""
     graph = _traced_kind(kind, dtype)
     return PassManager(parse_passes(passes)).run(graph).graph if passes else graph.clone()
 
@@ -102,7 +96,6 @@ def weights_of(graph: Graph) -> dict[str, torch.Tensor]:
 
 
 def data_of(graph: Graph) -> Checked:
-    """Return what passes over a step are checked on."""
     return Checked(weights=weights_of(graph), calls=[call_of(graph)])
 
 
@@ -117,5 +110,4 @@ def trained(graph: Graph, steps: int = 10) -> dict[str, torch.Tensor]:
 
 
 def ops(graph: Graph) -> list[str]:
-    """Return the ops of the body, in order."""
     return [node.op_type for node in graph.body]

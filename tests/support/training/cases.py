@@ -1,7 +1,5 @@
 """The zoo of training: each model with its batches, its loss, and how its step differs from the plain one."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -50,12 +48,10 @@ class Case:
     why: str = ""
 
     def model(self) -> nn.Module:
-        """Return the model, the same one for each call."""
         torch.manual_seed(0)
         return self.build()
 
     def batches(self, count: int) -> list[tuple[Any, ...]]:
-        """Return as many batches, the same ones for each call."""
         generator = torch.Generator().manual_seed(1)
         return [self.batch(generator) for _ in range(count)]
 

@@ -1,7 +1,5 @@
 """Training as PyTorch does it, step by step: what everything else is compared with."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from typing import Any, Protocol
@@ -29,8 +27,6 @@ MakeStep = Callable[[Case, nn.Module, optim.Optimizer], Step]
 
 
 class EagerStep:
-    """The step that a user writes by hand."""
-
     def __init__(self, case: Case, model: nn.Module, optimizer: optim.Optimizer) -> None:
         self._case, self._model, self._optimizer = case, model, optimizer
 
@@ -78,8 +74,7 @@ def step_by_hand(
 def loss_of(result: Any) -> torch.Tensor:
     """Return the loss among what a loss function returns: the first, or the one of this name."""
     key: Any = "loss" if isinstance(result, dict) else 0
-    loss: torch.Tensor = result if isinstance(result, torch.Tensor) else result[key]
-    return loss
+    return result if isinstance(result, torch.Tensor) else result[key]
 
 
 def microbatches(batch: Any, parts: int) -> list[Any]:
@@ -90,7 +85,6 @@ def microbatches(batch: Any, parts: int) -> list[Any]:
 
 
 def full_state(model: nn.Module, optimizer: optim.Optimizer) -> State:
-    """Return copies of every parameter, buffer and optimizer state entry, by name."""
     names = {parameter: name for name, parameter in model.named_parameters()}
     held = {**names_of(model), **entries(optimizer, names)}
     return {name: item.detach().clone() for name, item in held.items()}

@@ -1,7 +1,5 @@
 """Whole states of training, to be compared bit by bit: never norms."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import torch
@@ -17,8 +15,7 @@ def state_bits(artifact: CompileArtifact) -> dict[str, bytes]:
 
 
 def bits(tensor: torch.Tensor) -> bytes:
-    plain: bytes = tensor.detach().contiguous().cpu().numpy().tobytes()
-    return plain
+    return tensor.detach().contiguous().cpu().numpy().tobytes()
 
 
 def require_same(left: Mapping[str, torch.Tensor], right: Mapping[str, torch.Tensor]) -> None:
@@ -40,8 +37,7 @@ class Mlp(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         hidden: torch.Tensor = self.dropout(self.first(x).relu())
-        result: torch.Tensor = self.second(hidden)
-        return result
+        return self.second(hidden)
 
 
 class Convolutions(nn.Module):
@@ -54,5 +50,4 @@ class Convolutions(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         pooled = nn.functional.max_pool2d(self.norm(self.conv(x)).relu(), 2)
-        result: torch.Tensor = self.linear(pooled.flatten(1))
-        return result
+        return self.linear(pooled.flatten(1))

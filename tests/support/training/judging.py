@@ -17,8 +17,6 @@ on float64, and who left it out would be nearer to that than eager: with it, the
 with eager's themselves.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -37,13 +35,7 @@ TINY_ULP = 8
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """Eager training in equivalent forms in float32, and in float64; a list of states each.
-
-    Attributes:
-        case: What is trained.
-        eager: In float32, in the order of `FORMS`.
-        exact: In float64.
-    """
+    """Eager training in equivalent forms in float32, and in float64; a list of states each."""
 
     case: Case
     eager: tuple[list[State], ...]
@@ -72,7 +64,6 @@ class Finding:
 
 @functools.cache
 def reference(case: Case, recipe: Recipe) -> Reference:
-    """Return what eager training gives."""
     eager = tuple(trained(EagerStep, case, recipe, foreach=foreach) for foreach in FORMS)
     return Reference(case, eager, trained(EagerStep, case, recipe, dtype=torch.float64, foreach=False))
 

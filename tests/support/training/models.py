@@ -1,7 +1,5 @@
 """Small models of every kind of training step; no weight is square, so that a transpose shows."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch
@@ -16,8 +14,7 @@ class MLP(nn.Module):
         self.fc1, self.fc2, self.fc3 = nn.Linear(7, 12), nn.Linear(12, 5), nn.Linear(5, 3)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        result: torch.Tensor = self.fc3(torch.tanh(self.fc2(F.relu(self.fc1(x)))))
-        return result
+        return self.fc3(torch.tanh(self.fc2(F.relu(self.fc1(x)))))
 
 
 class Residual(nn.Module):
@@ -30,24 +27,19 @@ class Residual(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         for _ in range(2):
             x = x + self.down(F.relu(self.up(x)))
-        result: torch.Tensor = self.head(x)
-        return result
+        return self.head(x)
 
 
 class ConvNet(nn.Module):
     def __init__(self, bias: bool = False) -> None:
         super().__init__()
         self.conv1, self.norm1 = nn.Conv2d(3, 8, 3, bias=bias), nn.BatchNorm2d(8)
-        self.conv2, self.norm2 = (
-            nn.Conv2d(8, 12, 3, stride=2, padding=1, bias=False),
-            nn.BatchNorm2d(12),
-        )
+        self.conv2, self.norm2 = (nn.Conv2d(8, 12, 3, stride=2, padding=1, bias=False), nn.BatchNorm2d(12))
         self.head = nn.Linear(12, 5)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = F.max_pool2d(F.relu(self.norm1(self.conv1(x))), 2)
-        result: torch.Tensor = self.head(F.relu(self.norm2(self.conv2(x))).mean((2, 3)))
-        return result
+        return self.head(F.relu(self.norm2(self.conv2(x))).mean((2, 3)))
 
 
 class Transformer(nn.Module):
@@ -61,8 +53,7 @@ class Transformer(nn.Module):
         self.head = nn.Linear(8, 5)
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        result: torch.Tensor = self.head(self.encoder(self.embed(tokens)).mean(1))
-        return result
+        return self.head(self.encoder(self.embed(tokens)).mean(1))
 
 
 class Recurrent(nn.Module):
@@ -71,8 +62,7 @@ class Recurrent(nn.Module):
         self.lstm, self.head = nn.LSTM(4, 6, num_layers=2, batch_first=True), nn.Linear(6, 3)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        result: torch.Tensor = self.head(self.lstm(x)[0][:, -1])
-        return result
+        return self.head(self.lstm(x)[0][:, -1])
 
 
 class Tied(nn.Module):
@@ -86,8 +76,7 @@ class Tied(nn.Module):
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         left, right = self.mix(self.embed(tokens)).chunk(2, -1)
-        result: torch.Tensor = self.head(left * torch.sigmoid(right))
-        return result
+        return self.head(left * torch.sigmoid(right))
 
 
 class Checkpointed(nn.Module):
@@ -98,12 +87,10 @@ class Checkpointed(nn.Module):
         self.first, self.second, self.head = nn.Linear(6, 10), nn.Linear(10, 6), nn.Linear(6, 3)
 
     def _block(self, x: torch.Tensor) -> torch.Tensor:
-        result: torch.Tensor = self.second(F.dropout(F.gelu(self.first(x)), 0.3, self.training))
-        return result
+        return self.second(F.dropout(F.gelu(self.first(x)), 0.3, self.training))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        result: torch.Tensor = self.head(x + checkpoint(self._block, x, use_reentrant=False))
-        return result
+        return self.head(x + checkpoint(self._block, x, use_reentrant=False))
 
 
 class Clipped(torch.autograd.Function):
@@ -126,8 +113,7 @@ class WithCustomGradient(nn.Module):
         self.first, self.head = nn.Linear(7, 10), nn.Linear(10, 3)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        result: torch.Tensor = self.head(Clipped.apply(self.first(x)))
-        return result
+        return self.head(Clipped.apply(self.first(x)))
 
 
 class Counting(nn.Module):
@@ -146,8 +132,7 @@ class Counting(nn.Module):
             self.calls.add_(1)
             self.last.copy_(hidden[-1])
             self.mean = torch.lerp(self.mean, hidden.mean(0), 0.1)
-        result: torch.Tensor = self.head(hidden - self.mean)
-        return result
+        return self.head(hidden - self.mean)
 
 
 class TwoHeads(nn.Module):
@@ -170,8 +155,7 @@ class OnDicts(nn.Module):
     def forward(self, batch: dict[str, torch.Tensor]) -> torch.Tensor:
         hidden = torch.cat([self.embed(batch["kind"]), batch["values"]], -1)
         weights = torch.where(batch["valid"], 1.0, 0.0)
-        result: torch.Tensor = self.head(torch.tanh(self.mix(hidden))) * weights[:, None]
-        return result
+        return self.head(torch.tanh(self.mix(hidden))) * weights[:, None]
 
 
 class Normed(nn.Module):
@@ -183,8 +167,7 @@ class Normed(nn.Module):
         self.head = nn.utils.parametrizations.spectral_norm(nn.Linear(10, 3))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        result: torch.Tensor = self.head(F.softplus(self.first(x)))
-        return result
+        return self.head(F.softplus(self.first(x)))
 
 
 class WithSpare(MLP):

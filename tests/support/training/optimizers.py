@@ -1,7 +1,5 @@
 """Every optimizer of torch.optim that a step can be made of, each with numbers that make its parts matter."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field

@@ -1,11 +1,8 @@
 """canonicalize: one form for each computation, equal to the bit, and no bookkeeping."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 
-import pytest
 import torch
 from torch import Tensor
 from torch.export import Dim
@@ -17,6 +14,7 @@ from npu_passes import Checked, PassManager, PassResult
 from npu_passes.library.cleanup.canonicalize import Canonicalize
 from npu_passes.library.cleanup.canonicalize.canonical_calls import _OF_TENSORS
 from tests.support.corpus.case import Function
+from tests.support.rows import each_row
 from tests.support.small_programs import program
 
 
@@ -47,15 +45,13 @@ def made_of(graph: Graph) -> str:
     return f"{node.op_type.removeprefix('aten.')} {{{attrs}}}"
 
 
-FORMS = [
+@each_row("line, form", [
     # One op for what changes the shape alone.
     ("%out: f32[3, 2] = aten.view.default(self=%x) {size=[3, -1]}", "reshape.default {shape=[3, 2]}"),
     ("%out: f32[6] = aten._unsafe_view.default(self=%x) {size=[-1]}", "reshape.default {shape=[6]}"),
     ("%out: f32[6] = aten.flatten.using_ints(self=%x)", "reshape.default {shape=[6]}"),
-    (
-        "%out: f32[2, 3, 1] = aten.unflatten.int(self=%x) {dim=1, sizes=[3, 1]}",
-        "reshape.default {shape=[2, 3, 1]}"
-    ),
+    ("%out: f32[2, 3, 1] = aten.unflatten.int(self=%x) {dim=1, sizes=[3, 1]}",
+        "reshape.default {shape=[2, 3, 1]}"),
     ("%out: f32[2, 3] = aten.view_as.default(self=%x, other=%given)", "reshape.default {shape=[2, 3]}"),
     ("%out: f32[2, 3] = aten.reshape_as.default(self=%x, other=%given)", "reshape.default {shape=[2, 3]}"),
     ("%out: f32[2, 3] = aten.expand_as.default(self=%x, other=%given)", "expand.default {size=[2, 3]}"),
@@ -64,39 +60,27 @@ FORMS = [
     ("%out: i32[2, 3] = aten.view.dtype(self=%x) {dtype=i32}", "view.dtype {dtype=torch.int32}"),
     # One op for what reorders axes.
     ("%out: f32[3, 2]@[1, 3] = aten.t.default(self=%x)", "permute.default {dims=[1, 0]}"),
-    (
-        "%out: f32[3, 2]@[1, 3] = aten.transpose.int(self=%x) {dim0=-1, dim1=0}",
-        "permute.default {dims=[1, 0]}"
-    ),
+    ("%out: f32[3, 2]@[1, 3] = aten.transpose.int(self=%x) {dim0=-1, dim1=0}",
+        "permute.default {dims=[1, 0]}"),
     ("%out: f32[3, 2]@[1, 3] = aten.mT.default(self=%x)", "permute.default {dims=[1, 0]}"),
     ("%out: f32[3, 2]@[1, 3] = aten.numpy_T.default(self=%x)", "permute.default {dims=[1, 0]}"),
-    (
-        "%out: f32[3, 2]@[1, 3] = aten.swapaxes.default(self=%x) {axis0=0, axis1=1}",
-        "permute.default {dims=[1, 0]}"
-    ),
-    (
-        "%out: f32[3, 2]@[1, 3] = aten.movedim.int(self=%x) {source=0, destination=-1}",
-        "permute.default {dims=[1, 0]}"
-    ),
-    (
-        "%out: f32[3, 2]@[1, 3] = aten.permute.default(self=%x) {dims=[-1, 0]}",
-        "permute.default {dims=[1, 0]}"
-    ),
+    ("%out: f32[3, 2]@[1, 3] = aten.swapaxes.default(self=%x) {axis0=0, axis1=1}",
+        "permute.default {dims=[1, 0]}"),
+    ("%out: f32[3, 2]@[1, 3] = aten.movedim.int(self=%x) {source=0, destination=-1}",
+        "permute.default {dims=[1, 0]}"),
+    ("%out: f32[3, 2]@[1, 3] = aten.permute.default(self=%x) {dims=[-1, 0]}",
+        "permute.default {dims=[1, 0]}"),
     # Overloads and operands.
     ("%out: f32[2, 3] = aten.add.Scalar(self=%x) {other=2, alpha=3}", "add.Tensor {other=2.0, alpha=3}"),
     ("%out: f32[2, 3] = aten.mul.Scalar(self=%x) {other=2}", "mul.Tensor {other=2.0}"),
-    (
-        '%out: f32[2, 3] = aten.div.Scalar_mode(self=%x) {other=2, rounding_mode="floor"}',
-        "div.Tensor_mode {other=2, rounding_mode='floor'}",
-    ),
+    ('%out: f32[2, 3] = aten.div.Scalar_mode(self=%x) {other=2, rounding_mode="floor"}',
+        "div.Tensor_mode {other=2, rounding_mode='floor'}"),
     ("%out: f32[2, 3] = aten.true_divide.Scalar(self=%x) {other=2}", "div.Tensor {other=2.0}"),
     ("%out: f32[2, 3] = aten.true_divide.Tensor(self=%x, other=%given)", "div.Tensor {}"),
     ("%out: f32[2, 3] = aten.floor_divide.Scalar(self=%x) {other=2}", "floor_divide.default {other=2}"),
     ("%out: f32[2, 3] = aten.sub.Tensor(self=%x) {other=2}", "sub.Tensor {other=2.0}"),
-    (
-        "%out: f32[2, 3] = aten.div.Tensor(self=%x) {other=9007199254740993}",
-        "div.Tensor {other=9007199254740993}"
-    ),
+    ("%out: f32[2, 3] = aten.div.Tensor(self=%x) {other=9007199254740993}",
+        "div.Tensor {other=9007199254740993}"),
     ("%out: f32[2, 3] = aten.mul.Tensor(self=%x) {other=True}", "mul.Tensor {other=True}"),
     ("%out: f32[2, 3] = aten.remainder.Scalar(self=%x) {other=2}", "remainder.Scalar {other=2}"),
     # Defaults and axes.
@@ -106,51 +90,37 @@ FORMS = [
     ("%out: f32[2, 3] = aten.softmax.int(self=%x) {dim=-1, dtype=None}", "softmax.int {dim=1}"),
     ("%out: f32[2] = aten.sum.dim_IntList(self=%x) {dim=[-1], keepdim=False}", "sum.dim_IntList {dim=[1]}"),
     ("%out: f32[2, 3, 1] = aten.unsqueeze.default(self=%x) {dim=-1}", "unsqueeze.default {dim=2}"),
-    (
-        "%out: f32[2, 6] = aten.cat.default(tensors=[%x, %x]) {dim=-1}",
-        "cat.default {_tensor_list_sizes=[2], dim=1}"
-    ),
-    (
-        "%out: f32[2, 3, 2] = aten.stack.default(tensors=[%x, %x]) {dim=-1}",
-        "stack.default {_tensor_list_sizes=[2], dim=2}"
-    ),
+    ("%out: f32[2, 6] = aten.cat.default(tensors=[%x, %x]) {dim=-1}",
+        "cat.default {_tensor_list_sizes=[2], dim=1}"),
+    ("%out: f32[2, 3, 2] = aten.stack.default(tensors=[%x, %x]) {dim=-1}",
+        "stack.default {_tensor_list_sizes=[2], dim=2}"),
     ("%out: f32[2, 3] = aten.flip.default(self=%x) {dims=[-2, 1]}", "flip.default {dims=[0, 1]}"),
     ("%out: f32[3] = aten.select.int(self=%x) {dim=-2, index=-1}", "select.int {dim=0, index=-1}"),
-    (
-        "%out: f32[2, 2]@[3, 1] = aten.slice.Tensor(self=%x) {dim=-1, start=0, end=2, step=1}",
-        "slice.Tensor {dim=1, start=0, end=2}"
-    ),
+    ("%out: f32[2, 2]@[3, 1] = aten.slice.Tensor(self=%x) {dim=-1, start=0, end=2, step=1}",
+        "slice.Tensor {dim=1, start=0, end=2}"),
     ("%out: f32[2, 3], %i: i64[2, 3] = aten.sort.default(self=%x) {dim=1} as \"sort\"", "sort.default {}"),
-]  # fmt: skip
+])  # fmt: skip
+def test_a_call_gets_its_form(line: Any, form: Any) -> None:
+    graph = program(of_node(line))
+
+    result = run(graph)
+
+    assert made_of(result.graph) == form
+    assert result.graph.node("end").inputs[0].type == graph.node("end").inputs[0].type
 
 
-def test_a_call_gets_its_form(subtests: pytest.Subtests) -> None:
-    for line, form in FORMS:
-        with subtests.test(line=line, form=form):
-            graph = program(of_node(line))
+@each_row("shape, size", [("[1, s0]", [2, -1]), ("[s0]", [2, -1]), ("[2, 1]", None), ("[1]", None)])
+def test_an_open_size_is_expanded_to_only_where_it_is_there(shape: str, size: Any) -> None:
+    graph = canonical(f"""
+        symbol s0 in [1, 8]
+        input %x: f32{shape}
+        input %y: f32[2, s0]
+        %out: f32[2, s0] = aten.expand_as.default(self=%x, other=%y)
+        %end: f32[2, s0] = aten.abs.default(self=%out)
+        return %end
+    """)
 
-            result = run(graph)
-
-            assert made_of(result.graph) == form
-            assert result.graph.node("end").inputs[0].type == graph.node("end").inputs[0].type
-
-
-def test_an_open_size_is_expanded_to_only_where_it_is_there(subtests: pytest.Subtests) -> None:
-    rows = [("[1, s0]", [2, -1]), ("[s0]", [2, -1]), ("[2, 1]", None), ("[1]", None)]
-    for shape, size in rows:
-        with subtests.test(shape=shape, size=size):
-            graph = canonical(f"""
-                symbol s0 in [1, 8]
-                input %x: f32{shape}
-                input %y: f32[2, s0]
-                %out: f32[2, s0] = aten.expand_as.default(self=%x, other=%y)
-                %end: f32[2, s0] = aten.abs.default(self=%out)
-                return %end
-            """)
-
-            assert made_of(graph) == (
-                "expand_as.default {}" if size is None else f"expand.default {{size={size}}}"
-            )
+    assert made_of(graph) == ("expand_as.default {}" if size is None else f"expand.default {{size={size}}}")
 
 
 def test_numbers_that_meet_integers_stay_integers() -> None:
@@ -167,17 +137,16 @@ INTEGERS = [0, 1, 3, -1, 100000, 16777217, 2**40]
 NUMBERS = [*INTEGERS, 0.0, -0.0, 0.1, 1e30, float("inf"), float("nan"), True, 1 + 2j]
 
 
-def test_the_overload_for_tensors_takes_numbers_and_is_equal_to_the_bit(subtests: pytest.Subtests) -> None:
-    for dtype, overload in itertools.product(DTYPES, sorted(_OF_TENSORS)):
-        with subtests.test(dtype=dtype, overload=overload):
-            scalar, tensor = resolve(overload), resolve(_OF_TENSORS[overload])
-            kwargs = {"rounding_mode": "floor"} if "mode" in overload else {}
-            x = torch.tensor([-3.0, 0.0, 2.0, 7.0, 100.0]).to(dtype)
+@each_row("dtype, overload", itertools.product(DTYPES, sorted(_OF_TENSORS)))
+def test_the_overload_for_tensors_takes_numbers_and_is_equal_to_the_bit(dtype: Any, overload: Any) -> None:
+    scalar, tensor = resolve(overload), resolve(_OF_TENSORS[overload])
+    kwargs = {"rounding_mode": "floor"} if "mode" in overload else {}
+    x = torch.tensor([-3.0, 0.0, 2.0, 7.0, 100.0]).to(dtype)
 
-            for number in NUMBERS:
-                expected, found = (outcome(op, x, number, kwargs) for op in (scalar, tensor))
-                assert (found is None) is (expected is None), number
-                assert found is None or same_data(found, expected), number
+    for number in NUMBERS:
+        expected, found = (outcome(op, x, number, kwargs) for op in (scalar, tensor))
+        assert (found is None) is (expected is None), number
+        assert found is None or same_data(found, expected), number
 
 
 def outcome(op: Any, x: Tensor, number: Any, kwargs: dict[str, Any]) -> Tensor | None:
@@ -187,7 +156,7 @@ def outcome(op: Any, x: Tensor, number: Any, kwargs: dict[str, Any]) -> Tensor |
         return None
 
 
-UNCHANGED = {
+@each_row("text", {
     "a sparse matrix": of_node(
         "%out: f32[3, 2]@sparse_coo = aten.t.default(self=%x)", "f32[2, 3]@sparse_coo"
     ),
@@ -235,16 +204,9 @@ UNCHANGED = {
         %out: f32[3, 2]@[1, 3] = aten.neg.default(self=%t)
         return %out
     """,
-}
-
-
-def test_what_has_its_form_or_cannot_be_known_stays(subtests: pytest.Subtests) -> None:
-    for case, text in UNCHANGED.items():
-        with subtests.test(case):
-            assert Canonicalize().run(program(text)) is False
-
-
-# Bookkeeping
+})  # fmt: skip
+def test_what_has_its_form_or_cannot_be_known_stays(text: Any) -> None:
+    assert Canonicalize().run(program(text)) is False
 
 
 def test_a_part_of_a_tuple_is_the_value_itself() -> None:
@@ -263,24 +225,22 @@ def test_a_part_of_a_tuple_is_the_value_itself() -> None:
 COPIES = ["alias", "clone", "detach", "lift", "lift_fresh", "lift_fresh_copy"]
 
 
-def test_a_copy_that_nobody_can_tell_from_its_source_goes(subtests: pytest.Subtests) -> None:
-    for name in COPIES:
-        with subtests.test(name=name):
-            graph = canonical(of_node(f"%out: f32[2, 3] = aten.{name}.default(self=%x)"))
+@each_row("name", COPIES)
+def test_a_copy_that_nobody_can_tell_from_its_source_goes(name: Any) -> None:
+    graph = canonical(of_node(f"%out: f32[2, 3] = aten.{name}.default(self=%x)"))
 
-            assert graph.node("end").inputs[0].name == "x"
+    assert graph.node("end").inputs[0].name == "x"
 
 
-def test_a_copy_of_an_input_stays_a_result_of_its_own(subtests: pytest.Subtests) -> None:
-    for name, stays in [(name, name in ("clone", "lift_fresh_copy")) for name in COPIES]:
-        with subtests.test(name=name, stays=stays):
-            node = f"%y: f32[2] = aten.{name}.default(self=%x)"
+@each_row("name, stays", [(name, name in ("clone", "lift_fresh_copy")) for name in COPIES])
+def test_a_copy_of_an_input_stays_a_result_of_its_own(name: Any, stays: Any) -> None:
+    node = f"%y: f32[2] = aten.{name}.default(self=%x)"
 
-            result = PassManager([Canonicalize]).run(program(f"input %x: f32[2]\n{node}\nreturn %y"))
+    result = PassManager([Canonicalize]).run(program(f"input %x: f32[2]\n{node}\nreturn %y"))
 
-            assert (result.graph.outputs == result.graph.inputs) is not stays
-            reason = "it is a result of the graph, and would share the memory of %x"
-            assert [item.reason for item in result.journal.refusals] == [reason] * stays
+    assert (result.graph.outputs == result.graph.inputs) is not stays
+    reason = "it is a result of the graph, and would share the memory of %x"
+    assert [item.reason for item in result.journal.refusals] == [reason] * stays
 
 
 def test_a_constant_is_not_returned_itself() -> None:
@@ -297,9 +257,6 @@ def test_a_copy_that_changes_strides_stays() -> None:
     graph = canonical(of_node(line, "f32[2, 3]@[1, 2]"))
 
     assert made_of(graph).startswith("clone.default")
-
-
-# Numbers
 
 
 SIZES = """
@@ -351,10 +308,7 @@ OPEN = {
     "unflatten": (lambda x: x.unflatten(1, (3, 1)), ("reshape.default", {"shape": [-1, 3, 1]})),
     "t": (lambda x: x.t(), ("permute.default", {"dims": [1, 0]})),
     # A size of zero tells no other.
-    "empty": (
-        lambda x: x[:, :0].reshape(x.shape[0], 0, 2),
-        ("reshape.default", {"shape": [None, 0, 2]}),
-    ),
+    "empty": (lambda x: x[:, :0].reshape(x.shape[0], 0, 2), ("reshape.default", {"shape": [None, 0, 2]})),
 }
 
 
@@ -363,15 +317,14 @@ def open_graph(function: Any, *names: str) -> Graph:
     return extract_ir(Function(function), (torch.randn(4, 3),), dynamic_shapes=((sizes,),))
 
 
-def test_one_open_size_is_told_by_the_others(subtests: pytest.Subtests) -> None:
-    for case, (function, expected) in OPEN.items():
-        with subtests.test(case):
-            result = run(open_graph(function, "n")).graph
+@each_row("function, expected", OPEN)
+def test_one_open_size_is_told_by_the_others(function: Any, expected: Any) -> None:
+    result = run(open_graph(function, "n")).graph
 
-            (node,) = (node for node in result.nodes if node.op_type.startswith(("aten.resh", "aten.perm")))
-            assert (node.op_type.removeprefix("aten."), dict(node.attrs)) == expected
-            x = torch.randn(7, 3)
-            assert torch.equal(execute_ir(result, (x,)), function(x))
+    (node,) = (node for node in result.nodes if node.op_type.startswith(("aten.resh", "aten.perm")))
+    assert (node.op_type.removeprefix("aten."), dict(node.attrs)) == expected
+    x = torch.randn(7, 3)
+    assert torch.equal(execute_ir(result, (x,)), function(x))
 
 
 def test_several_open_sizes_stay_arguments() -> None:
@@ -384,9 +337,6 @@ def test_several_open_sizes_stay_arguments() -> None:
     assert reshape.operands == ("self", "shape[0]", "shape[1]")
     x = torch.randn(5, 2)
     assert torch.equal(execute_ir(result, (x,)), function(x))
-
-
-# What all rewrites keep
 
 
 def test_a_new_node_carries_where_the_old_one_came_from_and_its_name() -> None:

@@ -1,6 +1,6 @@
 """cse: what is computed several times is computed once, unless that could be noticed."""
 
-from __future__ import annotations
+from typing import Any
 
 import pytest
 import torch
@@ -11,6 +11,7 @@ from npu_ir import Graph, execute_ir, extract_ir
 from npu_passes import PassManager
 from npu_passes.library.cleanup.cse import Cse
 from tests.support.corpus.case import Function
+from tests.support.rows import each_row
 from tests.support.small_programs import program
 
 
@@ -47,20 +48,18 @@ DIFFERENT = [
 
 
 @pytest.mark.smoke
-def test_nodes_that_compute_the_same_become_one(subtests: pytest.Subtests) -> None:
-    for first, second in SAME:
-        with subtests.test(first=first, second=second):
-            result = PassManager([Cse]).run(two(first, second))
+@each_row("first, second", SAME)
+def test_nodes_that_compute_the_same_become_one(first: Any, second: Any) -> None:
+    result = PassManager([Cse]).run(two(first, second))
 
-            assert names(result.graph) == ["a", "both"]
-            assert [item.nodes for item in result.journal.rewrites] == [("a", "b")]
-            assert not Cse().run(result.graph)
+    assert names(result.graph) == ["a", "both"]
+    assert [item.nodes for item in result.journal.rewrites] == [("a", "b")]
+    assert not Cse().run(result.graph)
 
 
-def test_nodes_that_differ_stay(subtests: pytest.Subtests) -> None:
-    for first, second in DIFFERENT:
-        with subtests.test(first=first, second=second):
-            assert not Cse().run(two(first, second))
+@each_row("first, second", DIFFERENT)
+def test_nodes_that_differ_stay(first: Any, second: Any) -> None:
+    assert not Cse().run(two(first, second))
 
 
 def test_two_results_of_the_graph_stay_two() -> None:

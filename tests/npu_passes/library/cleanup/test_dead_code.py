@@ -1,8 +1,7 @@
 """dead-code: what nothing reads goes, what has effects stays."""
 
-from __future__ import annotations
+from typing import Any
 
-import pytest
 import torch
 from torch import Tensor
 from torch.export import Dim
@@ -11,6 +10,7 @@ from npu_ir import Graph, execute_ir, extract_ir
 from npu_passes import PassManager, PassResult
 from npu_passes.library.cleanup.dead_code import DeadCode
 from tests.support.corpus.case import Function
+from tests.support.rows import each_row
 from tests.support.small_programs import program
 
 
@@ -36,7 +36,7 @@ def test_what_nothing_reads_goes_with_all_that_only_it_read() -> None:
     assert [item.nodes for item in result.journal.rewrites] == [("c",), ("b",), ("a",)]
 
 
-KEPT = {
+@each_row("text, kept", {
     "read by an update": (
         """
         input %x: f32[2]
@@ -78,13 +78,9 @@ KEPT = {
         """,
         ["c"],
     ),
-}
-
-
-def test_what_is_read_or_has_effects_stays(subtests: pytest.Subtests) -> None:
-    for case, (text, kept) in KEPT.items():
-        with subtests.test(case):
-            assert names(cleaned(text).graph) == kept
+})  # fmt: skip
+def test_what_is_read_or_has_effects_stays(text: Any, kept: Any) -> None:
+    assert names(cleaned(text).graph) == kept
 
 
 def test_unread_constants_go_and_the_rest_of_the_signature_stays() -> None:

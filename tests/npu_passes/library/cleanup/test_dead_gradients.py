@@ -1,7 +1,5 @@
 """dead-gradients: what a backward op computes is what is read of it."""
 
-from __future__ import annotations
-
 import pytest
 
 from npu_ir import Graph

@@ -1,7 +1,5 @@
 """elim-identity: what returns its input unchanged goes, and only that."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 
@@ -17,6 +15,7 @@ from npu_passes.library.cleanup.elim_identity import ElimIdentity
 from npu_passes.library.cleanup.elim_identity.copies import is_lossless
 from tests.support.corpus.case import Function
 from tests.support.passes.pattern_cases import reasons
+from tests.support.rows import each_row
 from tests.support.small_programs import program
 
 
@@ -51,7 +50,7 @@ def is_gone(result: PassResult) -> bool:
     return result.graph.node("end").inputs[0].name == "x"
 
 
-IDENTITIES = [
+@each_row("line", [
     # 1. dropout
     "dropout.default(input=%x) {p=0.5, train=False}",
     "dropout.default(input=%x) {p=0.0, train=True}",
@@ -101,20 +100,16 @@ IDENTITIES = [
     "cat.default(tensors=[%x])",
     "constant_pad_nd.default(self=%x) {pad=[0, 0, 0, 0]}",
     "copy.default(self=%given, src=%x)",
-]
+])  # fmt: skip
+def test_an_identity_goes(line: Any) -> None:
+    result = run(of_node(line))
+
+    assert is_gone(result)
+    assert result.converged
+    assert reasons(result) == []
 
 
-def test_an_identity_goes(subtests: pytest.Subtests) -> None:
-    for line in IDENTITIES:
-        with subtests.test(line=line):
-            result = run(of_node(line))
-
-            assert is_gone(result)
-            assert result.converged
-            assert reasons(result) == []
-
-
-DIFFERENT = [
+@each_row("line, reason", [
     # 1.
     ("dropout.default(input=%x) {p=0.5, train=True}", "it is in training mode, with p=0.5"),
     # 2.
@@ -132,14 +127,10 @@ DIFFERENT = [
     ("%out: f32[4, 3] = aten.repeat.default(self=%x) {repeats=[2, 1]}", None),
     ("flip.default(self=%x) {dims=[0]}", None),
     # 4.
-    (
-        "%w: bf16[2, 3] = aten.to.dtype(self=%x) {dtype=bf16}\nto.dtype(self=%w) {dtype=f32}",
-        "bf16 does not hold every f32",
-    ),
-    (
-        "%w: i32[2, 3] = aten.to.dtype(self=%x) {dtype=i32}\nto.dtype(self=%w) {dtype=f32}",
-        "i32 does not hold every f32",
-    ),
+    ("%w: bf16[2, 3] = aten.to.dtype(self=%x) {dtype=bf16}\nto.dtype(self=%w) {dtype=f32}",
+        "bf16 does not hold every f32"),
+    ("%w: i32[2, 3] = aten.to.dtype(self=%x) {dtype=i32}\nto.dtype(self=%w) {dtype=f32}",
+        "i32 does not hold every f32"),
     (
         (
             '%out: f32[2, 3] = aten.to.device(self=%x) {device=device("cpu"), dtype=f32}\n'
@@ -151,18 +142,14 @@ DIFFERENT = [
     ("constant_pad_nd.default(self=%x) {pad=[1, -1]}", None),
     ("%out: f32[4, 3] = aten.cat.default(tensors=[%x, %x])", None),
     ("%out: f32[2, 3]@[1, 2] = aten.clone.default(self=%x) {memory_format=preserve_format}", None),
-]
+])  # fmt: skip
+def test_what_changes_something_stays(line: Any, reason: Any) -> None:
+    graph = of_node(line)
 
+    result = PassManager([ElimIdentity]).run(graph)
 
-def test_what_changes_something_stays(subtests: pytest.Subtests) -> None:
-    for line, reason in DIFFERENT:
-        with subtests.test(line=line, reason=reason):
-            graph = of_node(line)
-
-            result = PassManager([ElimIdentity]).run(graph)
-
-            assert not is_gone(result)
-            assert reasons(result) == ([] if reason is None else [reason])
+    assert not is_gone(result)
+    assert reasons(result) == ([] if reason is None else [reason])
 
 
 def test_a_mask_that_is_read_keeps_a_dropout() -> None:
@@ -176,7 +163,7 @@ def test_a_mask_that_is_read_keeps_a_dropout() -> None:
     assert reasons(run(graph)) == ["its mask %mask is read"]
 
 
-NEUTRAL = [
+@each_row("op, operands, constant, expected", [
     ("mul.Tensor", "self=%x, other=%c", "f32[] = [1.0]", True),
     ("mul.Tensor", "self=%c, other=%x", "f32[1] = [1.0]", True),
     ("mul.Tensor", "self=%x, other=%c", "i64[2, 3] = [1, 1, 1, 1, 1, 1]", True),
@@ -188,59 +175,49 @@ NEUTRAL = [
     ("sub.Tensor", "self=%c, other=%x", "f32[] = [0.0]", False),
     ("add.Tensor", "self=%c, other=%x) {alpha=2}", "f32[] = [0.0]", False),
     ("div.Tensor", "self=%c, other=%x", "f32[] = [1.0]", False),
-]
+])  # fmt: skip
+def test_a_constant_of_zeros_or_ones_is_seen(op: Any, operands: Any, constant: Any, expected: Any) -> None:
+    result = run(
+        of_node(
+            f"%out: f32[2, 3] = aten.{op}({operands}{'' if '}' in operands else ')'}",
+            constant=f"const %c: {constant}",
+        )
+    )
+
+    assert is_gone(result) is expected
+    assert reasons(result) == []
 
 
-def test_a_constant_of_zeros_or_ones_is_seen(subtests: pytest.Subtests) -> None:
-    for op, operands, constant, expected in NEUTRAL:
-        with subtests.test(op=op, operands=operands, constant=constant, expected=expected):
-            result = run(
-                of_node(
-                    f"%out: f32[2, 3] = aten.{op}({operands}{'' if '}' in operands else ')'}",
-                    constant=f"const %c: {constant}",
-                )
-            )
-
-            assert is_gone(result) is expected
-            assert reasons(result) == []
-
-
-CHANGES_OF_TYPE = [
-    (
-        "f32[2, 3]", "f64[2, 3] = aten.mul.Tensor(self=%x, other=%c)", "f64[1] = [1.0]",
-        "it promotes f32 to f64"
-    ),
+@each_row("inputs, line, constant, reason", [
+    ("f32[2, 3]", "f64[2, 3] = aten.mul.Tensor(self=%x, other=%c)", "f64[1] = [1.0]",
+        "it promotes f32 to f64"),
     ("i64[2, 3]", "f32[2, 3] = aten.div.Tensor(self=%x) {other=1}", "", "it promotes i64 to f32"),
     ("bool[2, 3]", "i64[2, 3] = aten.mul.Tensor(self=%x) {other=1}", "", "it promotes bool to i64"),
     ("f32[2, 3]", "f32[4, 2, 3] = aten.mul.Tensor(self=%x, other=%c)", "f32[4, 1, 1] = [1.0, 1.0, 1.0, 1.0]",
      "it broadcasts [2, 3] to [4, 2, 3]"),
     ("f32[2, 3]@[0, 1]", "f32[2, 3] = aten.mul.Tensor(self=%x) {other=1}", "",
      "it changes the layout from f32[2, 3]@[0, 1] to f32[2, 3]"),
-    (
-        "c64[2, 3]", "c64[2, 3] = aten.mul.Tensor(self=%x) {other=1}", "",
-        "complex arithmetic makes NaN of infinities"
-    ),
-]  # fmt: skip
+    ("c64[2, 3]", "c64[2, 3] = aten.mul.Tensor(self=%x) {other=1}", "",
+        "complex arithmetic makes NaN of infinities"),
+])  # fmt: skip
+def test_neither_promotion_nor_broadcasting_is_lost(
+    inputs: Any, line: Any, constant: Any, reason: Any
+) -> None:
+    graph = program(f"""
+        input %x: {inputs}
+        {"const %c: " + constant if constant else ""}
+        %out: {line}
+        %end: {line.partition(" = ")[0]} = aten.neg.default(self=%out)
+        return %end
+    """)
+
+    result = PassManager([ElimIdentity]).run(graph)
+
+    assert result.graph.node("end").inputs[0].name == "out"
+    assert reasons(result)[0] == reason
 
 
-def test_neither_promotion_nor_broadcasting_is_lost(subtests: pytest.Subtests) -> None:
-    for inputs, line, constant, reason in CHANGES_OF_TYPE:
-        with subtests.test(inputs=inputs, line=line, constant=constant, reason=reason):
-            graph = program(f"""
-                input %x: {inputs}
-                {"const %c: " + constant if constant else ""}
-                %out: {line}
-                %end: {line.partition(" = ")[0]} = aten.neg.default(self=%out)
-                return %end
-            """)
-
-            result = PassManager([ElimIdentity]).run(graph)
-
-            assert result.graph.node("end").inputs[0].name == "out"
-            assert reasons(result)[0] == reason
-
-
-SIGNS = [
+@each_row("call, keeps_sign", [
     ("aten.add.Tensor(self=%x) {other=0}", False),
     ("aten.add.Tensor(self=%x) {other=0.0}", False),
     ("aten.add.Tensor(self=%x) {other=-0.0}", True),
@@ -251,25 +228,21 @@ SIGNS = [
     ("aten.mul.Tensor(self=%x) {other=1}", True),
     ("aten.add.Tensor(self=%x, other=%c)", False),
     ("aten.sub.Tensor(self=%x, other=%c)", True),
-]
-
-
+])  # fmt: skip
 def test_a_sum_that_may_change_the_sign_of_zero_stays_if_signs_of_zeros_matter(
-    subtests: pytest.Subtests,
+    call: Any, keeps_sign: Any
 ) -> None:
-    for call, keeps_sign in SIGNS:
-        with subtests.test(call=call, keeps_sign=keeps_sign):
-            graph = of_node(f"%out: f32[2, 3] = {call}", constant="const %c: f32[] = [0.0]")
-            given = torch.tensor([[0.0, -0.0, 1.0]] * 2)
+    graph = of_node(f"%out: f32[2, 3] = {call}", constant="const %c: f32[] = [0.0]")
+    given = torch.tensor([[0.0, -0.0, 1.0]] * 2)
 
-            result = run(graph, signed_zeros=True)
+    result = run(graph, signed_zeros=True)
 
-            assert is_gone(result) is keeps_sign
-            assert keeps_sign or reasons(result) == ["it makes 0.0 of -0.0, and signed_zeros is set"]
-            before, after = (execute_ir(item, (given,))[1] for item in (graph, result.graph))
-            assert torch.equal(before.signbit(), after.signbit())
-            unsigned = execute_ir(run(graph).graph, (given,))[1]
-            assert torch.equal(unsigned.signbit(), before.signbit()) is keeps_sign
+    assert is_gone(result) is keeps_sign
+    assert keeps_sign or reasons(result) == ["it makes 0.0 of -0.0, and signed_zeros is set"]
+    before, after = (execute_ir(item, (given,))[1] for item in (graph, result.graph))
+    assert torch.equal(before.signbit(), after.signbit())
+    unsigned = execute_ir(run(graph).graph, (given,))[1]
+    assert torch.equal(unsigned.signbit(), before.signbit()) is keeps_sign
 
 
 DTYPES = [
@@ -331,16 +304,15 @@ SHARED = {
 }
 
 
-def test_a_copy_goes_only_where_it_is_not_a_result(subtests: pytest.Subtests) -> None:
-    for case, function in FRESH.items():
-        with subtests.test(case):
-            x = torch.randn(2, 3)
-            inner = extract_ir(Function(lambda x: function(x.neg())), (x,))
-            returned = PassManager([ElimIdentity]).run(extract_ir(Function(function), (x,)))
+@each_row("function", FRESH)
+def test_a_copy_goes_only_where_it_is_not_a_result(function: Any) -> None:
+    x = torch.randn(2, 3)
+    inner = extract_ir(Function(lambda x: function(x.neg())), (x,))
+    returned = PassManager([ElimIdentity]).run(extract_ir(Function(function), (x,)))
 
-            assert len(run(inner).graph) < len(inner)
-            assert memory(execute_ir(returned.graph, (x,))) != memory(x)
-            assert reasons(returned) == ["it is a result of the graph, and would share the memory of %args_0"]
+    assert len(run(inner).graph) < len(inner)
+    assert memory(execute_ir(returned.graph, (x,))) != memory(x)
+    assert reasons(returned) == ["it is a result of the graph, and would share the memory of %args_0"]
 
 
 def test_one_of_two_copies_that_are_results_stays() -> None:
@@ -354,30 +326,27 @@ def test_one_of_two_copies_that_are_results_stays() -> None:
     assert reasons(result) == ["it is a result of the graph, and would share the memory of another, %neg"]
 
 
-def test_what_has_the_type_of_its_input_by_chance_stays(subtests: pytest.Subtests) -> None:
-    rows = {
-        "a turned square": (lambda x: x.sin().t().contiguous().cos(), (3, 3)),
-        "parts": (lambda x: (lambda y: y[:1] - y[1:])(x.sin()), (2, 3)),
-        "one of two parts": (lambda x: (lambda y: y[0] * y[1])(x.sin().split(1)), (2, 3)),
-    }
-    for case, (function, shape) in rows.items():
-        with subtests.test(case):
-            graph = extract_ir(Function(function), (torch.randn(shape),))
+@each_row("function, shape", {
+    "a turned square": (lambda x: x.sin().t().contiguous().cos(), (3, 3)),
+    "parts": (lambda x: (lambda y: y[:1] - y[1:])(x.sin()), (2, 3)),
+    "one of two parts": (lambda x: (lambda y: y[0] * y[1])(x.sin().split(1)), (2, 3)),
+})  # fmt: skip
+def test_what_has_the_type_of_its_input_by_chance_stays(function: Any, shape: Any) -> None:
+    graph = extract_ir(Function(function), (torch.randn(shape),))
 
-            assert len(run(graph).graph) == len(graph)
+    assert len(run(graph).graph) == len(graph)
 
 
-def test_what_is_the_input_in_the_model_becomes_the_input(subtests: pytest.Subtests) -> None:
-    for case, function in SHARED.items():
-        with subtests.test(case):
-            x = torch.randn(2, 3)
-            graph = extract_ir(Function(function), (x,))
+@each_row("function", SHARED)
+def test_what_is_the_input_in_the_model_becomes_the_input(function: Any) -> None:
+    x = torch.randn(2, 3)
+    graph = extract_ir(Function(function), (x,))
 
-            result = run(graph)
+    result = run(graph)
 
-            assert memory(function(x)) == memory(x)
-            assert result.graph.outputs == result.graph.inputs
-            assert reasons(result) == []
+    assert memory(function(x)) == memory(x)
+    assert result.graph.outputs == result.graph.inputs
+    assert reasons(result) == []
 
 
 def test_a_copy_of_what_the_prologue_computes_stays_a_result_of_its_own() -> None:

@@ -1,7 +1,5 @@
 """hoist-fill: tensors that are full of one number depend on no other tensor."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 
@@ -10,11 +8,11 @@ from npu_passes import PassManager, PassResult, parse_passes
 from npu_passes.library.cleanup.hoist_fill import HoistFill
 from npu_passes.testing import check_pass
 from tests.support.passes.training_graphs import data_of, ops, step_graph
+from tests.support.rows import each_row
 from tests.support.small_programs import program
 
 
 def filled(line: str, type: str = "f32[2, 3]", *declared: str) -> Graph:
-    """Return a graph that adds what a line makes to its input."""
     return program("\n".join([
         *declared,
         f"input %x: {type}",
@@ -28,29 +26,27 @@ def run(graph: Graph) -> PassResult:
     return PassManager([HoistFill]).run(graph)
 
 
-def test_a_tensor_of_one_number_is_made_by_itself(subtests: pytest.Subtests) -> None:
-    rows = [
-        ("aten.ones_like.default(self=%x)", "f32[2, 3]"),
-        ("aten.zeros_like.default(self=%x)", "f32[2, 3]"),
-        ("aten.full_like.default(self=%x) {fill_value=2.5}", "f32[2, 3]"),
-        ("aten.new_ones.default(self=%x) {size=[2, 3]}", "f32[2, 3]"),
-        ("aten.new_zeros.default(self=%x) {size=[2, 3]}", "f32[2, 3]"),
-        ("aten.new_full.default(self=%x) {size=[2, 3], fill_value=-1}", "f32[2, 3]"),
-        ("aten.fill.Scalar(self=%x) {value=7}", "f32[2, 3]"),
-        ("aten.zero.default(self=%x)", "f32[2, 3]"),
-        ("aten.ones_like.default(self=%x)", "f64[2, 3]"),
-        ("aten.ones_like.default(self=%x)", "f16[]"),
-        ("aten.ones_like.default(self=%x)", "i64[4]"),
-        ("aten.zeros_like.default(self=%x)", "bool[2]"),
-    ]
-    for line, type in rows:
-        with subtests.test(line=line, type=type):
-            graph = filled(line, type)
+@each_row("line, type", [
+    ("aten.ones_like.default(self=%x)", "f32[2, 3]"),
+    ("aten.zeros_like.default(self=%x)", "f32[2, 3]"),
+    ("aten.full_like.default(self=%x) {fill_value=2.5}", "f32[2, 3]"),
+    ("aten.new_ones.default(self=%x) {size=[2, 3]}", "f32[2, 3]"),
+    ("aten.new_zeros.default(self=%x) {size=[2, 3]}", "f32[2, 3]"),
+    ("aten.new_full.default(self=%x) {size=[2, 3], fill_value=-1}", "f32[2, 3]"),
+    ("aten.fill.Scalar(self=%x) {value=7}", "f32[2, 3]"),
+    ("aten.zero.default(self=%x)", "f32[2, 3]"),
+    ("aten.ones_like.default(self=%x)", "f64[2, 3]"),
+    ("aten.ones_like.default(self=%x)", "f16[]"),
+    ("aten.ones_like.default(self=%x)", "i64[4]"),
+    ("aten.zeros_like.default(self=%x)", "bool[2]"),
+])  # fmt: skip
+def test_a_tensor_of_one_number_is_made_by_itself(line: str, type: str) -> None:
+    graph = filled(line, type)
 
-            assert check_pass(HoistFill, graph) == 1
-            result = run(graph)
-            assert ops(result.graph) == ["aten.full.default", "aten.add.Tensor"]
-            assert result.graph.nodes[0].inputs == ()
+    assert check_pass(HoistFill, graph) == 1
+    result = run(graph)
+    assert ops(result.graph) == ["aten.full.default", "aten.add.Tensor"]
+    assert result.graph.nodes[0].inputs == ()
 
 
 def test_what_is_empty_may_be_what_it_is_like() -> None:

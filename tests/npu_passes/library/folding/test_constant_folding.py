@@ -1,7 +1,5 @@
 """Nodes independent of the call are computed once: at once, or when weights are bound."""
 
-from __future__ import annotations
-
 import time
 from typing import Any
 
@@ -13,8 +11,10 @@ from npu_ir import Graph, Interpreter, TensorType, execute_ir, extract_ir
 from npu_ir.core.tensor_bytes import same_data
 from npu_passes import PassManager, PassResult
 from npu_passes.library.folding.constant_folding import ConstantFolding
+from tests.support.corpus.case import Holding
 from tests.support.corpus.dtypes import float64_default
-from tests.support.passes.folding_cases import Call, op_types, refusals
+from tests.support.passes.folding_cases import op_types, refusals
+from tests.support.rows import each_row
 from tests.support.small_programs import program
 
 F32 = torch.float32
@@ -38,11 +38,8 @@ def prologue_types(graph: Graph) -> list[str]:
 X = torch.randn(3, 4)
 
 
-# Constants
-
-
 def test_what_reads_nothing_becomes_a_constant() -> None:
-    result = fold(Call(lambda self, x: x + torch.arange(12.0).view(3, 4) * 2), X)
+    result = fold(Holding(lambda self, x: x + torch.arange(12.0).view(3, 4) * 2), X)
 
     assert op_types(result.graph) == ["aten.add.Tensor"]
     assert prologue_types(result.graph) == []
@@ -50,7 +47,7 @@ def test_what_reads_nothing_becomes_a_constant() -> None:
 
 
 def test_names_of_constants_do_not_meet_those_of_weights() -> None:
-    graph = extract_ir(Call(lambda self, x: x + torch.arange(4.0)), (X,))
+    graph = extract_ir(Holding(lambda self, x: x + torch.arange(4.0)), (X,))
     taken = graph.clone()
     taken.add_parameter("other", TensorType((4,), F32), aliases=["folded.arange"])
 
@@ -60,21 +57,20 @@ def test_names_of_constants_do_not_meet_those_of_weights() -> None:
     assert folded[0].constants["folded.arange"].name == "arange"
 
 
-def test_only_outputs_that_are_read_are_kept(subtests: pytest.Subtests) -> None:
+@each_row("both", (True, False))
+def test_only_outputs_that_are_read_are_kept(both: bool) -> None:
     def function(self: Any, x: Tensor) -> Tensor:
         values, places = torch.tensor([[1.0, 5.0, 2.0], [4.0, 0.0, 9.0]]).max(dim=1)
         return x[:2, :2] * values + (places if self.both else 0)
 
-    for both in (True, False):
-        with subtests.test(both=both):
-            graph = fold(Call(function, both=both), X).graph
+    graph = fold(Holding(function, both=both), X).graph
 
-            assert "aten.max.dim" not in op_types(graph)
-            assert len(graph.constants) == 1 + both
+    assert "aten.max.dim" not in op_types(graph)
+    assert len(graph.constants) == 1 + both
 
 
 def test_what_nothing_reads_is_left_to_others() -> None:
-    graph = extract_ir(Call(lambda self, x: x + 1), (X,))
+    graph = extract_ir(Holding(lambda self, x: x + 1), (X,))
     table = graph.add_constant("table", torch.randn(4))
     graph.insert("aten.exp.default", [table], types=table.type)
 
@@ -85,7 +81,7 @@ def test_strides_are_those_of_the_graph() -> None:
     def function(self: Any, x: Tensor) -> Tensor:
         return x @ torch.arange(20.0).view(5, 4).t()
 
-    graph = fold(Call(function), X).graph
+    graph = fold(Holding(function), X).graph
 
     (constant,) = graph.constants.values()
     assert constant.tensor_type.strides == (1, 4)
@@ -94,7 +90,7 @@ def test_strides_are_those_of_the_graph() -> None:
 def test_a_part_of_a_constant_does_not_keep_the_whole_in_memory() -> None:
     table = torch.randn(1000, 4)
 
-    graph = fold(Call(lambda self, x: x + table[5]), X).graph
+    graph = fold(Holding(lambda self, x: x + table[5]), X).graph
 
     (constant,) = graph.constants.values()
     assert constant.argument.data.untyped_storage().nbytes() == 16
@@ -131,12 +127,9 @@ def test_what_cannot_be_computed_now_is_left_to_where_weights_are_bound(subtests
     rows = {
         "it fails": (adding(select, *constants), "aten.index_select.default", None),
         "it is on meta": (adding(meta), "aten.arange.default", torch.tensor([1.0, 2, 3, 4])),
-        "a number": (
-            adding(number, "param %w: f32[]"),
-            "aten._local_scalar_dense.default",
-            torch.full((4,), 3.5),
-        ),
-    }
+        "a number": (adding(number, "param %w: f32[]"), "aten._local_scalar_dense.default",
+            torch.full((4,), 3.5)),
+    }  # fmt: skip
     for case, (graph, op_type, expected) in rows.items():
         with subtests.test(case):
             folded = PassManager([ConstantFolding]).run(graph).graph
@@ -147,37 +140,29 @@ def test_what_cannot_be_computed_now_is_left_to_where_weights_are_bound(subtests
                 assert torch.equal(execute_ir(folded, [torch.ones(4)], weights=weights), expected)
 
 
-# Results
+@each_row("function", {
+    "itself": (lambda self, x: (torch.arange(4), x * 1)),
+    "view": (lambda self, x: (torch.arange(4).view(2, 2), x * 1)),
+    "views": (lambda self, x: (torch.arange(4).unsqueeze(0).expand(3, 4)[0], x * 1)),
+    "dropout": (lambda self, x: (torch.dropout(torch.arange(4.0), 0.5, False), x * 1)),
+})  # fmt: skip
+def test_every_call_returns_new_memory(function: Any) -> None:
+    graph = fold(Holding(function), X).graph
 
+    interpreter = Interpreter(graph)
+    first = interpreter.run(X)[0]
+    expected = first.clone()
+    first.fill_(7)
 
-def test_every_call_returns_new_memory(subtests: pytest.Subtests) -> None:
-    rows = {
-        "itself": (lambda self, x: (torch.arange(4), x * 1)),
-        "view": (lambda self, x: (torch.arange(4).view(2, 2), x * 1)),
-        "views": (lambda self, x: (torch.arange(4).unsqueeze(0).expand(3, 4)[0], x * 1)),
-        "dropout": (lambda self, x: (torch.dropout(torch.arange(4.0), 0.5, False), x * 1)),
-    }
-    for case, function in rows.items():
-        with subtests.test(case):
-            graph = fold(Call(function), X).graph
-
-            interpreter = Interpreter(graph)
-            first = interpreter.run(X)[0]
-            expected = first.clone()
-            first.fill_(7)
-
-            assert graph.body[0].op_type == "aten.mul.Tensor"
-            assert torch.equal(interpreter.run(X)[0], expected)
-
-
-# The prologue
+    assert graph.body[0].op_type == "aten.mul.Tensor"
+    assert torch.equal(interpreter.run(X)[0], expected)
 
 
 def test_what_depends_on_weights_moves_to_the_prologue() -> None:
     def function(self: Any, x: Tensor) -> Tensor:
         return x * (self.w.exp() + self.b) + x.sum()
 
-    model = Call(function, w=nn.Parameter(torch.randn(4)), b=torch.randn(4))
+    model = Holding(function, w=nn.Parameter(torch.randn(4)), b=torch.randn(4))
     result = fold(model, X)
 
     assert prologue_types(result.graph) == ["aten.exp.default", "aten.add.Tensor"]
@@ -185,7 +170,7 @@ def test_what_depends_on_weights_moves_to_the_prologue() -> None:
 
 
 def test_what_depends_on_weights_stays_if_these_are_left_out() -> None:
-    model = Call(lambda self, x: x + self.get_buffer("b").exp() + torch.arange(4.0).neg(), b=X[0])
+    model = Holding(lambda self, x: x + self.get_buffer("b").exp() + torch.arange(4.0).neg(), b=X[0])
 
     graph = PassManager("constant-folding{weights=false}").run(extract_ir(model, (X,))).graph
 
@@ -199,7 +184,7 @@ def test_what_a_buffer_is_updated_by_stays() -> None:
         self.count.add_(1)
         return y
 
-    graph = extract_ir(Call(function, count=torch.zeros(4)), (X,))
+    graph = extract_ir(Holding(function, count=torch.zeros(4)), (X,))
 
     result = PassManager([ConstantFolding]).run(graph)
 
@@ -207,35 +192,33 @@ def test_what_a_buffer_is_updated_by_stays() -> None:
     assert prologue_types(result.graph) == []
 
 
-def test_random_and_uninitialised_values_stay(subtests: pytest.Subtests) -> None:
-    rows = {
-        "random": (lambda self, x: x + torch.rand(4)),
-        "random-like-a-weight": (lambda self, x: x + torch.rand_like(self.w)),
-        "dropout": (lambda self, x: x + nn.functional.dropout(self.w, 0.5, True)),
-        "bernoulli": (lambda self, x: x + torch.bernoulli(self.w.abs())),
-        "empty": (lambda self, x: x + torch.empty(4) * 0),
-        "empty-like": (lambda self, x: x + torch.empty_like(self.w) * 0),
-        "new-empty": (lambda self, x: x + self.w.new_empty(4) * 0),
-    }
-    for case, function in rows.items():
-        with subtests.test(case):
-            graph = extract_ir(Call(function, w=nn.Parameter(torch.rand(4))), (X,))
-            before = [node.op_type for node in graph.nodes if "abs" not in node.op_type]
+@each_row("function", {
+    "random": (lambda self, x: x + torch.rand(4)),
+    "random-like-a-weight": (lambda self, x: x + torch.rand_like(self.w)),
+    "dropout": (lambda self, x: x + nn.functional.dropout(self.w, 0.5, True)),
+    "bernoulli": (lambda self, x: x + torch.bernoulli(self.w.abs())),
+    "empty": (lambda self, x: x + torch.empty(4) * 0),
+    "empty-like": (lambda self, x: x + torch.empty_like(self.w) * 0),
+    "new-empty": (lambda self, x: x + self.w.new_empty(4) * 0),
+})  # fmt: skip
+def test_random_and_uninitialised_values_stay(function: Any) -> None:
+    graph = extract_ir(Holding(function, w=nn.Parameter(torch.rand(4))), (X,))
+    before = [node.op_type for node in graph.nodes if "abs" not in node.op_type]
 
-            folded = PassManager([ConstantFolding]).run(graph).graph
+    folded = PassManager([ConstantFolding]).run(graph).graph
 
-            assert op_types(folded) == before
-            assert len(folded.constants) == 0
+    assert op_types(folded) == before
+    assert len(folded.constants) == 0
 
 
 def test_open_sizes_stay() -> None:
     def function(self: Any, x: Tensor) -> Tensor:
         return x + torch.arange(x.shape[0])[:, None] + self.w.expand(x.shape[0], 4)
 
-    model = Call(function, w=nn.Parameter(torch.randn(4)))
+    model = Holding(function, w=nn.Parameter(torch.randn(4)))
     batch = torch.export.Dim("batch", min=2, max=64)
 
-    result = fold(model, X, dynamic_shapes={"inputs": ({0: batch},)})
+    result = fold(model, X, dynamic_shapes={"args": ({0: batch},)})
 
     assert prologue_types(result.graph) == []
     assert len(result.graph.constants) == 0
@@ -248,7 +231,7 @@ def branches(pred: Tensor, x: Tensor) -> Tensor:
 
 
 def test_regions_get_constants_and_no_prologue() -> None:
-    graph = extract_ir(Call(lambda self, pred, x: branches(pred, x)), (torch.tensor(True), X))
+    graph = extract_ir(Holding(lambda self, pred, x: branches(pred, x)), (torch.tensor(True), X))
 
     folded = PassManager([ConstantFolding]).run(graph).graph
 
@@ -258,14 +241,11 @@ def test_regions_get_constants_and_no_prologue() -> None:
         assert torch.equal(execute_ir(folded, (pred, X)), branches(pred, X))
 
 
-# Sizes
-
-
 def test_what_takes_too_much_memory_is_not_made(subtests: pytest.Subtests) -> None:
     def region(self: Any, pred: Tensor, x: Tensor) -> Tensor:
         return torch.cond(pred, lambda x: x + torch.zeros(64, 64).sum(), lambda x: x * 1, (x,))
 
-    outer = Call(lambda self, x: x + torch.outer(self.w, self.w).sum(), w=nn.Parameter(torch.randn(64)))
+    outer = Holding(lambda self, x: x + torch.outer(self.w, self.w).sum(), w=nn.Parameter(torch.randn(64)))
     huge = adding(
         "%all: f32[1000000000] = aten.zeros.default() {size=[1000000000]}\n"
         "%y: f32[4] = aten.slice.Tensor(self=%all) {end=4}"
@@ -273,14 +253,11 @@ def test_what_takes_too_much_memory_is_not_made(subtests: pytest.Subtests) -> No
     kept = "its results take {} bytes, more than {} bytes of the weights behind them and than max_bytes={}"
     rows = [
         (huge, 1 << 20, "its results take 4000000000 bytes, more than max_bytes=1048576"),
-        (
-            extract_ir(Call(region), (torch.tensor(True), X)),
-            1024,
-            "its results take 16384 bytes, more than max_bytes=1024",
-        ),
+        (extract_ir(Holding(region), (torch.tensor(True), X)), 1024,
+            "its results take 16384 bytes, more than max_bytes=1024"),
         (extract_ir(outer, (X,)), 64, kept.format(16384, "8 times the 256", 64)),
         (extract_ir(sum_of_wide_weights((4,)), (X,)), 8, kept.format(32, "the 8", 8)),
-    ]
+    ]  # fmt: skip
     for graph, max_bytes, reason in rows:
         with subtests.test(reason):
             result = PassManager([ConstantFolding(max_bytes=max_bytes)]).run(graph)
@@ -293,7 +270,7 @@ def sum_of_wide_weights(shape: tuple[int, ...], reduce: bool = False) -> nn.Modu
         wide = ((self.w * 2).to(torch.float64) * 2).view(shape)
         return x + (wide.sum() if reduce else wide)
 
-    return Call(function, w=nn.Parameter(torch.randn(4).bfloat16()))
+    return Holding(function, w=nn.Parameter(torch.randn(4).bfloat16()))
 
 
 def test_what_calls_read_is_kept_as_far_as_it_takes_no_more_than_the_weights(
@@ -302,35 +279,23 @@ def test_what_calls_read_is_kept_as_far_as_it_takes_no_more_than_the_weights(
     w = nn.Parameter(torch.randn(4))
     parts = {name: nn.Parameter(torch.randn(4, 4)) for name in "abc"}
     rows = {
-        "large on the way": (
-            Call(lambda self, x: x * (self.w.double() * 2).to(torch.float32), w=w),
-            0,
-            ["aten.mul.Tensor"],
-        ),
+        "large on the way": (Holding(lambda self, x: x * (self.w.double() * 2).to(torch.float32), w=w), 0,
+            ["aten.mul.Tensor"]),
         "a small sum": (sum_of_wide_weights((2, 2), reduce=True), 8, ["aten.add.Tensor"]),
-        "expanded": (Call(lambda self, x: x + self.w.expand(1000, 4)[:3], w=w), 16, ["aten.add.Tensor"]),
-        "an expanded copy": (
-            Call(lambda self, x: x + self.w.expand(1000, 4).contiguous()[:3], w=w),
-            16,
-            ["aten.contiguous.default", "aten.slice.Tensor", "aten.add.Tensor"],
-        ),
-        "put together": (
-            Call(lambda self, x: x @ torch.cat([self.a, self.b, self.c]).t(), **parts),
-            0,
-            ["aten.matmul.default"],
-        ),
+        "expanded": (Holding(lambda self, x: x + self.w.expand(1000, 4)[:3], w=w), 16, ["aten.add.Tensor"]),
+        "an expanded copy": (Holding(lambda self, x: x + self.w.expand(1000, 4).contiguous()[:3], w=w), 16,
+            ["aten.contiguous.default", "aten.slice.Tensor", "aten.add.Tensor"]),
+        "put together": (Holding(lambda self, x: x @ torch.cat([self.a, self.b, self.c]).t(), **parts), 0,
+            ["aten.matmul.default"]),
         "the same many times": (
-            Call(lambda self, x: x @ torch.cat([self.w * 1, self.w * 2, self.w * 3])[:4], w=w),
+            Holding(lambda self, x: x @ torch.cat([self.w * 1, self.w * 2, self.w * 3])[:4], w=w),
             0,
             ["aten.cat.default", "aten.slice.Tensor", "aten.matmul.default"],
         ),
-    }
+    }  # fmt: skip
     for case, (model, max_bytes, body) in rows.items():
         with subtests.test(case):
             assert op_types(fold(model, X, max_bytes=max_bytes).graph) == body
-
-
-# Promises
 
 
 @pytest.mark.exhaustive

@@ -1,7 +1,5 @@
 """Additions to and multiplications of output channels are folded, and only these."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable
 from typing import Any
@@ -14,15 +12,9 @@ from npu_ir import extract_ir
 from npu_passes import PassManager, bake
 from npu_passes.library.folding.conv_add_folding import ConvAddFolding
 from npu_passes.library.folding.output_channels import channel_op
-from tests.support.passes.folding_cases import (
-    Call,
-    assert_computes,
-    image,
-    op_types,
-    refusals,
-    run_passes,
-    trained,
-)
+from tests.support.corpus.case import Holding
+from tests.support.passes.folding_cases import assert_computes, image, op_types, refusals, run_passes, trained
+from tests.support.rows import each_row
 from tests.support.small_programs import program
 
 CONV2D, LINEAR = "aten.conv2d.default", "aten.linear.default"
@@ -32,7 +24,7 @@ CHANNELS = 4
 
 def model_of(function: Function, z: Tensor | None = None, **parts: Any) -> nn.Module:
     parts.setdefault("conv", nn.Conv2d(3, CHANNELS, 3))
-    return Call(function, **parts, **({} if z is None else {"z": z})).eval()
+    return Holding(function, **parts, **({} if z is None else {"z": z})).eval()
 
 
 def away_from_zero(*shape: int) -> Tensor:
@@ -121,28 +113,26 @@ def test_the_axis_of_channels_is_that_of_the_layer(subtests: pytest.Subtests) ->
             assert_folded(model_of(OPERATIONS[name], away_from_zero(*shape), conv=conv), torch.randn(x))
 
 
-def test_weights_may_be_computed_reshaped_and_expanded(subtests: pytest.Subtests) -> None:
-    rows = {
-        "index": (lambda self, x: self.conv(x) + self.z[:, None, None]),
-        "view": (lambda self, x: self.conv(x) + self.z.view(1, -1, 1, 1)),
-        "expand": (lambda self, x: self.conv(x) + self.z.reshape(-1, 1, 1).expand(2, 4, 4, 5)),
-        "expand-as": (lambda self, x: self.conv(x) * self.z[:, None, None].expand_as(self.conv(x))),
-        "to": (lambda self, x: self.conv(x) + torch.broadcast_to(self.z[:, None, None], (4, 1, 5))),
-        "made-in-forward": (lambda self, x: self.conv(x) + torch.arange(4.0)[:, None, None]),
-        "computed": (lambda self, x: self.conv(x) + (self.z * 2).exp()[:, None, None]),
-        "integers": (lambda self, x: self.conv(x) + self.z.to(torch.int64)[:, None, None]),
-        "bools": (lambda self, x: self.conv(x) * (self.z > 1)[:, None, None]),
-        "wider-0d": (lambda self, x: self.conv(x) + self.z.double().sum()),
-    }
-    for case, function in rows.items():
-        with subtests.test(case):
-            model, x = model_of(function, away_from_zero(CHANNELS)), image(3)
+@each_row("function", {
+    "index": (lambda self, x: self.conv(x) + self.z[:, None, None]),
+    "view": (lambda self, x: self.conv(x) + self.z.view(1, -1, 1, 1)),
+    "expand": (lambda self, x: self.conv(x) + self.z.reshape(-1, 1, 1).expand(2, 4, 4, 5)),
+    "expand-as": (lambda self, x: self.conv(x) * self.z[:, None, None].expand_as(self.conv(x))),
+    "to": (lambda self, x: self.conv(x) + torch.broadcast_to(self.z[:, None, None], (4, 1, 5))),
+    "made-in-forward": (lambda self, x: self.conv(x) + torch.arange(4.0)[:, None, None]),
+    "computed": (lambda self, x: self.conv(x) + (self.z * 2).exp()[:, None, None]),
+    "integers": (lambda self, x: self.conv(x) + self.z.to(torch.int64)[:, None, None]),
+    "bools": (lambda self, x: self.conv(x) * (self.z > 1)[:, None, None]),
+    "wider-0d": (lambda self, x: self.conv(x) + self.z.double().sum()),
+})  # fmt: skip
+def test_weights_may_be_computed_reshaped_and_expanded(function: Any) -> None:
+    model, x = model_of(function, away_from_zero(CHANNELS)), image(3)
 
-            result = run_passes(model, [x])
+    result = run_passes(model, [x])
 
-            assert op_types(result.graph)[-1] == CONV2D
-            assert not {"aten.add.Tensor", "aten.mul.Tensor"} & set(op_types(result.graph))
-            assert_computes(result.graph, model, [x])
+    assert op_types(result.graph)[-1] == CONV2D
+    assert not {"aten.add.Tensor", "aten.mul.Tensor"} & set(op_types(result.graph))
+    assert_computes(result.graph, model, [x])
 
 
 def test_expansion_to_an_open_size_is_folded() -> None:
@@ -153,7 +143,7 @@ def test_expansion_to_an_open_size_is_folded() -> None:
     model = model_of(function, away_from_zero(CHANNELS, 1, 1))
     batch = torch.export.Dim("batch", min=2, max=64)
 
-    result = run_passes(model, [image(3)], dynamic_shapes={"inputs": ({0: batch},)})
+    result = run_passes(model, [image(3)], dynamic_shapes={"args": ({0: batch},)})
 
     assert CONV2D in op_types(result.graph)
     assert "aten.add.Tensor" not in op_types(result.graph)
@@ -197,21 +187,17 @@ def test_results_are_within_what_is_promised(subtests: pytest.Subtests) -> None:
             assert_folded(model, image(16).to(dtype))
 
 
-def test_weights_are_computed_in_float64(subtests: pytest.Subtests) -> None:
-    for number in [0.7, 1 / 3]:
-        with subtests.test(number=number):
-            model, x = model_of(lambda self, x: (self.conv(x) - 0.1) * number), image(3)
+@each_row("number", [0.7, 1 / 3])
+def test_weights_are_computed_in_float64(number: Any) -> None:
+    model, x = model_of(lambda self, x: (self.conv(x) - 0.1) * number), image(3)
 
-            baked, weights = bake(run_passes(model, [x]).graph, model.state_dict())
+    baked, weights = bake(run_passes(model, [x]).graph, model.state_dict())
 
-            (conv,) = baked.nodes
-            weight, bias = (model.conv.get_parameter(name).double() for name in ("weight", "bias"))
-            found = [weights[value.name] for value in conv.inputs[1:]]
-            assert torch.equal(found[0], (weight * number).float())
-            assert torch.equal(found[1], ((bias - 0.1).float().double() * number).float())
-
-
-# What is not
+    (conv,) = baked.nodes
+    weight, bias = (model.conv.get_parameter(name).double() for name in ("weight", "bias"))
+    found = [weights[value.name] for value in conv.inputs[1:]]
+    assert torch.equal(found[0], (weight * number).float())
+    assert torch.equal(found[1], ((bias - 0.1).float().double() * number).float())
 
 
 def refused(model: nn.Module, *inputs: Tensor) -> list[str]:
@@ -229,13 +215,11 @@ CHANGED = "it makes {} of {}: shape or dtype would change"
 ADDED = OPERATIONS["conv+z"]
 
 
-def test_what_is_not_one_number_per_channel_is_refused(subtests: pytest.Subtests) -> None:
-    shapes = [(4,), (1, 4), (4, 1), (1, 4, 1), (4, 4), (1, 1, 4, 1), (4, 4, 4), (2, 4, 1, 1)]
-    for shape in shapes:
-        with subtests.test(shape=shape):
-            reasons = refused(model_of(ADDED, torch.randn(shape)), SQUARE)
+@each_row("shape", [(4,), (1, 4), (4, 1), (1, 4, 1), (4, 4), (1, 1, 4, 1), (4, 4, 4), (2, 4, 1, 1)])
+def test_what_is_not_one_number_per_channel_is_refused(shape: Any) -> None:
+    reasons = refused(model_of(ADDED, torch.randn(shape)), SQUARE)
 
-            assert reasons == [MISALIGNED.format(", ".join(map(str, shape)))]
+    assert reasons == [MISALIGNED.format(", ".join(map(str, shape)))]
 
 
 def test_what_changes_the_type_of_the_result_is_refused(subtests: pytest.Subtests) -> None:
@@ -243,19 +227,11 @@ def test_what_changes_the_type_of_the_result_is_refused(subtests: pytest.Subtest
     rows = [
         (narrow, (5, 1, 1), SQUARE, CHANGED.format("f32[2, 5, 4, 4]", "f32[2, 1, 4, 4]")),
         (narrow, (1, 1, 1, 1, 1), SQUARE, CHANGED.format("f32[1, 2, 1, 4, 4]", "f32[2, 1, 4, 4]")),
-        (
-            nn.Conv2d(3, 4, 3).bfloat16(),
-            (4, 1, 1),
-            SQUARE.bfloat16(),
-            CHANGED.format("f32[2, 4, 4, 4]", "bf16[2, 4, 4, 4]"),
-        ),
-        (
-            nn.Linear(3, 4),
-            (4, 1),
-            torch.randn(2, 4, 3),
-            "%z is f32[4, 1], which is not one number for each channel of f32[2, 4, 4]",
-        ),
-    ]
+        (nn.Conv2d(3, 4, 3).bfloat16(), (4, 1, 1), SQUARE.bfloat16(),
+            CHANGED.format("f32[2, 4, 4, 4]", "bf16[2, 4, 4, 4]")),
+        (nn.Linear(3, 4), (4, 1), torch.randn(2, 4, 3),
+            "%z is f32[4, 1], which is not one number for each channel of f32[2, 4, 4]"),
+    ]  # fmt: skip
     for conv, shape, x, reason in rows:
         with subtests.test(reason):
             assert refused(model_of(ADDED, torch.randn(shape), conv=conv), x) == [reason]
@@ -271,47 +247,36 @@ def in_a_region(self: Any, x: Tensor) -> Any:
     return torch.cond(x.sum() > 0, lambda x: self.conv(x) / 4, lambda x: self.conv(x), (x,))
 
 
-def test_an_operation_that_cannot_be_folded_says_why(subtests: pytest.Subtests) -> None:
-    rows = [
-        (updates_the_operand, "%z is updated by the graph, and only weights can be folded"),
-        (lambda self, x: self.z / self.conv(x), "it divides by the output of the convolution"),
+@each_row("function, reason", [
+    (updates_the_operand, "%z is updated by the graph, and only weights can be folded"),
+    (lambda self, x: self.z / self.conv(x), "it divides by the output of the convolution"),
+    (lambda self, x: self.conv(x) + torch.rand(4, 1, 1),
+        "%rand is computed in each call, and only weights can be folded"),
+    (lambda self, x: (lambda y: (y + self.z) * y)(self.conv(x)),
+        "the output of the convolution is used elsewhere"),
+    *(
         (
-            lambda self, x: self.conv(x) + torch.rand(4, 1, 1),
-            "%rand is computed in each call, and only weights can be folded",
-        ),
-        (
-            lambda self, x: (lambda y: (y + self.z) * y)(self.conv(x)),
-            "the output of the convolution is used elsewhere",
-        ),
-        *(
-            (
-                lambda self, x, number=number: self.conv(x) * number,
-                f"a factor of {number} may take the weights out of the range of f32[2, 4, 4, 4]",
-            )
-            for number in (0, 1e30, -1e-30)
-        ),
-        (lambda self, x: self.conv(x) + torch.inf, "the number inf is not finite"),
-        (lambda self, x: self.conv(x) + torch.nan, "the number nan is not finite"),
-    ]
-    for function, reason in rows:
-        with subtests.test(reason):
-            assert refused(model_of(function, torch.randn(4, 1, 1)), SQUARE) == [reason]
+            lambda self, x, number=number: self.conv(x) * number,
+            f"a factor of {number} may take the weights out of the range of f32[2, 4, 4, 4]",
+        )
+        for number in (0, 1e30, -1e-30)
+    ),
+    (lambda self, x: self.conv(x) + torch.inf, "the number inf is not finite"),
+    (lambda self, x: self.conv(x) + torch.nan, "the number nan is not finite"),
+])  # fmt: skip
+def test_an_operation_that_cannot_be_folded_says_why(function: Any, reason: Any) -> None:
+    assert refused(model_of(function, torch.randn(4, 1, 1)), SQUARE) == [reason]
 
 
 def test_a_model_that_cannot_be_folded_says_why(subtests: pytest.Subtests) -> None:
     rows = [
-        (
-            Call(lambda self, x, y: self.conv(x) + y, conv=nn.Conv2d(3, 4, 3)),
+        (Holding(lambda self, x, y: self.conv(x) + y, conv=nn.Conv2d(3, 4, 3)),
             [SQUARE, torch.randn(4, 1, 1)],
-            "%inputs_1 is an input of the call, and only weights can be folded",
-        ),
+            "%args_1 is an input of the call, and only weights can be folded"),
+        (Holding(in_a_region, conv=nn.Linear(3, 4)), [torch.randn(2, 3)],
+            "%p_conv_weight is an input of the region, and the convolution reads it as a weight"),
         (
-            Call(in_a_region, conv=nn.Linear(3, 4)),
-            [torch.randn(2, 3)],
-            "%p_conv_weight is an input of the region, and the convolution reads it as a weight",
-        ),
-        (
-            Call(
+            Holding(
                 lambda self, x: nn.functional.linear(x, self.weight, self.bias) + 1,
                 weight=nn.Parameter(torch.randn(4, 3)),
                 bias=nn.Parameter(torch.randn(1)),
@@ -319,12 +284,9 @@ def test_a_model_that_cannot_be_folded_says_why(subtests: pytest.Subtests) -> No
             [torch.randn(2, 3)],
             "the bias is f32[1], not one number for each of 4 channels",
         ),
-        (
-            Call(lambda self, x: self.conv(x) * 1e-3, conv=nn.Conv2d(3, 4, 3).half()),
-            [SQUARE.half()],
-            "a factor of 0.001 may take the weights out of the range of f16[2, 4, 4, 4]",
-        ),
-    ]
+        (Holding(lambda self, x: self.conv(x) * 1e-3, conv=nn.Conv2d(3, 4, 3).half()), [SQUARE.half()],
+            "a factor of 0.001 may take the weights out of the range of f16[2, 4, 4, 4]"),
+    ]  # fmt: skip
     for model, inputs, reason in rows:
         with subtests.test(reason):
             assert refused(model, *inputs) == [reason]
@@ -346,15 +308,13 @@ def test_a_factor_that_is_an_input_is_refused() -> None:
     assert refusals(result) == ["its alpha is not a plain number: %alpha is an input of the call"]
 
 
-def test_sums_that_fold_no_weight_are_not_spoken_of(subtests: pytest.Subtests) -> None:
-    rows = {
-        "residual": (lambda self, x: self.same(x) + x),
-        "two convolutions": (lambda self, x: self.conv(x) + self.two(x)),
-        "twice the same": (lambda self, x: (lambda y: y + y)(self.conv(x))),
-        "no convolution": (lambda self, x: torch.relu(x) + self.z),
-    }
-    for case, function in rows.items():
-        with subtests.test(case):
-            convs = {"same": nn.Conv2d(3, 3, 3, padding=1), "two": nn.Conv2d(3, 4, 3)}
+@each_row("function", {
+    "residual": (lambda self, x: self.same(x) + x),
+    "two convolutions": (lambda self, x: self.conv(x) + self.two(x)),
+    "twice the same": (lambda self, x: (lambda y: y + y)(self.conv(x))),
+    "no convolution": (lambda self, x: torch.relu(x) + self.z),
+})  # fmt: skip
+def test_sums_that_fold_no_weight_are_not_spoken_of(function: Any) -> None:
+    convs = {"same": nn.Conv2d(3, 3, 3, padding=1), "two": nn.Conv2d(3, 4, 3)}
 
-            assert refused(model_of(function, torch.randn(3, 1, 1), **convs), SQUARE) == []
+    assert refused(model_of(function, torch.randn(3, 1, 1), **convs), SQUARE) == []

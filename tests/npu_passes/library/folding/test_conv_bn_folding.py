@@ -1,7 +1,5 @@
 """Batch norms vanish into what is in front of them where they can."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator
 from typing import Any
@@ -16,10 +14,10 @@ from npu_passes import PassManager
 from npu_passes.library.folding.conv_bn_folding import ConvBnFolding
 from npu_passes.manager.checked_mode import relative_error
 from npu_passes.testing import check_pass
+from tests.support.corpus.case import Holding
 from tests.support.passes.folding_cases import (
     FOLDING,
     NORM,
-    Call,
     assert_computes,
     hand_written_norm,
     image,
@@ -28,6 +26,7 @@ from tests.support.passes.folding_cases import (
     run_passes,
     trained,
 )
+from tests.support.rows import each_row
 
 CONV2D = "aten.conv2d.default"
 CONV = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
@@ -83,78 +82,69 @@ def test_a_layer_keeps_its_options(subtests: pytest.Subtests) -> None:
             assert_computes(result.graph, model, [x])
 
 
-def test_the_general_convolution_is_folded(subtests: pytest.Subtests) -> None:
-    for transposed, groups in itertools.product([False, True], [1, 2]):
-        with subtests.test(transposed=transposed, groups=groups):
-            shape = (4, 6 // groups, 3, 3) if transposed else (6, 4 // groups, 3, 3)
-            args = ([1, 1], [0, 0], [1, 1], transposed, [0, 0], groups)
-            model = Call(
-                lambda self, x: self.norm(torch.convolution(x, self.weight, None, *args)),
-                weight=nn.Parameter(torch.randn(shape)),
-                norm=nn.BatchNorm2d(6),
-            )
-            x = image(4)
+@each_row("transposed, groups", itertools.product([False, True], [1, 2]))
+def test_the_general_convolution_is_folded(transposed: Any, groups: Any) -> None:
+    shape = (4, 6 // groups, 3, 3) if transposed else (6, 4 // groups, 3, 3)
+    args = ([1, 1], [0, 0], [1, 1], transposed, [0, 0], groups)
+    model = Holding(
+        lambda self, x: self.norm(torch.convolution(x, self.weight, None, *args)),
+        weight=nn.Parameter(torch.randn(shape)),
+        norm=nn.BatchNorm2d(6),
+    )
+    x = image(4)
 
-            result = run_passes(trained(model), [x])
+    result = run_passes(trained(model), [x])
 
-            assert op_types(result.graph) == ["aten.convolution.default"]
-            assert_computes(result.graph, model, [x])
-
-
-def test_affine_parameters_may_be_missing(subtests: pytest.Subtests) -> None:
-    for has_weight, has_bias in itertools.product((False, True), repeat=2):
-        with subtests.test(has_weight=has_weight, has_bias=has_bias):
-
-            def function(self: Any, x: Tensor) -> Tensor:
-                norm = self.norm
-                weight, bias = norm.weight if has_weight else None, norm.bias if has_bias else None
-                return F.batch_norm(
-                    self.conv(x), norm.running_mean, norm.running_var, weight, bias, False, 0.1, 1e-3
-                )
-
-            model = trained(Call(function, conv=nn.Conv2d(3, 4, 3), norm=nn.BatchNorm2d(4)))
-            x = image(3)
-
-            result = run_passes(model, [x])
-
-            assert op_types(result.graph) == [CONV2D]
-            assert_computes(result.graph, model, [x])
+    assert op_types(result.graph) == ["aten.convolution.default"]
+    assert_computes(result.graph, model, [x])
 
 
-def test_norms_that_were_decomposed_are_folded(subtests: pytest.Subtests) -> None:
-    rows = [
-        ("aten.native_batch_norm.default", {"training": False}, 3),
-        ("aten._native_batch_norm_legit_no_training.default", {}, 3),
-        ("aten._batch_norm_no_update.default", {}, 4),
-    ]
-    for op_type, attrs, outputs in rows:
-        with subtests.test(op_type=op_type):
-            graph = hand_written_norm(op_type, attrs, outputs)
-            model = trained(nn.Sequential(nn.Conv2d(3, 4, 3, bias=False), nn.BatchNorm2d(4)))
-            weights = {key: item for key, item in model.state_dict().items() if "tracked" not in key}
-            x = torch.randn(2, 3, 6, 6)
+@each_row("has_weight, has_bias", itertools.product((False, True), repeat=2))
+def test_affine_parameters_may_be_missing(has_weight: Any, has_bias: Any) -> None:
+    def function(self: Any, x: Tensor) -> Tensor:
+        norm = self.norm
+        weight, bias = norm.weight if has_weight else None, norm.bias if has_bias else None
+        return F.batch_norm(self.conv(x), norm.running_mean, norm.running_var, weight, bias, False, 0.1, 1e-3)
 
-            result = PassManager(FOLDING).run(graph)
+    model = trained(Holding(function, conv=nn.Conv2d(3, 4, 3), norm=nn.BatchNorm2d(4)))
+    x = image(3)
 
-            assert op_types(result.graph) == [CONV2D]
-            assert relative_error(execute_ir(result.graph, [x], weights=weights), model(x)) < 1e-6
+    result = run_passes(model, [x])
+
+    assert op_types(result.graph) == [CONV2D]
+    assert_computes(result.graph, model, [x])
 
 
-def test_what_two_layers_share_is_folded_for_each(subtests: pytest.Subtests) -> None:
-    rows = {
-        "weight": (lambda self, x: self.norm(self.conv(x)) + self.other_norm(self.conv(x * 2))),
-        "norm": (lambda self, x: self.norm(self.conv(x)) + self.norm(self.other_conv(x))),
-    }
-    for case, function in rows.items():
-        with subtests.test(case):
-            convs = {"conv": nn.Conv2d(3, 4, 3), "other_conv": nn.Conv2d(3, 4, 3)}
-            model = Call(function, **convs, norm=nn.BatchNorm2d(4), other_norm=nn.BatchNorm2d(4))
-            x = image(3)
+@each_row("op_type, attrs, outputs", [
+    ("aten.native_batch_norm.default", {"training": False}, 3),
+    ("aten._native_batch_norm_legit_no_training.default", {}, 3),
+    ("aten._batch_norm_no_update.default", {}, 4),
+])  # fmt: skip
+def test_norms_that_were_decomposed_are_folded(op_type: str, attrs: Any, outputs: int) -> None:
+    graph = hand_written_norm(op_type, attrs, outputs)
+    model = trained(nn.Sequential(nn.Conv2d(3, 4, 3, bias=False), nn.BatchNorm2d(4)))
+    weights = {key: item for key, item in model.state_dict().items() if "tracked" not in key}
+    x = torch.randn(2, 3, 6, 6)
 
-            result = run_passes(trained(model), [x])
+    result = PassManager(FOLDING).run(graph)
 
-            assert norms(result.graph) == 0
-            assert_computes(result.graph, model, [x])
+    assert op_types(result.graph) == [CONV2D]
+    assert relative_error(execute_ir(result.graph, [x], weights=weights), model(x)) < 1e-6
+
+
+@each_row("function", {
+    "weight": (lambda self, x: self.norm(self.conv(x)) + self.other_norm(self.conv(x * 2))),
+    "norm": (lambda self, x: self.norm(self.conv(x)) + self.norm(self.other_conv(x))),
+})  # fmt: skip
+def test_what_two_layers_share_is_folded_for_each(function: Any) -> None:
+    convs = {"conv": nn.Conv2d(3, 4, 3), "other_conv": nn.Conv2d(3, 4, 3)}
+    model = Holding(function, **convs, norm=nn.BatchNorm2d(4), other_norm=nn.BatchNorm2d(4))
+    x = image(3)
+
+    result = run_passes(trained(model), [x])
+
+    assert norms(result.graph) == 0
+    assert_computes(result.graph, model, [x])
 
 
 def test_open_sizes_do_not_matter() -> None:

@@ -1,7 +1,5 @@
 """A sum and the norm behind it become one op that returns both."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -13,8 +11,9 @@ from npu_passes import PassManager, PassResult
 from npu_passes.library.fusion.fuse_add_norm import FuseAddNorm
 from npu_passes.ops.fused import ADD_LAYER_NORM, ADD_RMS_NORM
 from npu_passes.testing import check_pass
-from tests.support.passes.folding_cases import Call
+from tests.support.corpus.case import Holding
 from tests.support.passes.pattern_cases import op_types, reasons
+from tests.support.rows import each_row
 
 DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
 SIZE = 16
@@ -45,7 +44,7 @@ def pair(*shape: int, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tenso
 
 
 def add_norm(norm: nn.Module, function: Any = None) -> nn.Module:
-    return Call(function or (lambda self, x, y: self.norm(x + y)), norm=norm)
+    return Holding(function or (lambda self, x, y: self.norm(x + y)), norm=norm)
 
 
 def test_a_sum_and_a_norm_become_one_op(subtests: pytest.Subtests) -> None:
@@ -69,24 +68,22 @@ def test_a_sum_and_a_norm_become_one_op(subtests: pytest.Subtests) -> None:
                 assert torch.equal(execute_ir(graph, args, weights=model.state_dict()), model(*args))
 
 
-def test_the_sum_may_be_read_elsewhere(subtests: pytest.Subtests) -> None:
-    rows = {
-        "a result": (lambda self, x, y: (lambda s: (self.norm(s), s))(x + y)),
-        "behind the norm": (lambda self, x, y: (lambda s: s + self.norm(s).relu())(x + y)),
-        "in front of the norm": (lambda self, x, y: (lambda s: (s.exp(), self.norm(s)))(x + y)),
-    }
-    for case, function in rows.items():
-        with subtests.test(case):
-            model = add_norm(nn.LayerNorm(SIZE), function)
-            args = pair()
+@each_row("function", {
+    "a result": (lambda self, x, y: (lambda s: (self.norm(s), s))(x + y)),
+    "behind the norm": (lambda self, x, y: (lambda s: s + self.norm(s).relu())(x + y)),
+    "in front of the norm": (lambda self, x, y: (lambda s: (s.exp(), self.norm(s)))(x + y)),
+})  # fmt: skip
+def test_the_sum_may_be_read_elsewhere(function: Any) -> None:
+    model = add_norm(nn.LayerNorm(SIZE), function)
+    args = pair()
 
-            graph = fused(model, *args).graph
+    graph = fused(model, *args).graph
 
-            assert "npu.add_layer_norm.default" in op_types(graph)
-            assert "layer_norm.default" not in op_types(graph)
-            actual, expected = execute_ir(graph, args, weights=model.state_dict()), model(*args)
-            for got, wanted in zip(actual, expected, strict=True):
-                assert torch.equal(got, wanted)
+    assert "npu.add_layer_norm.default" in op_types(graph)
+    assert "layer_norm.default" not in op_types(graph)
+    actual, expected = execute_ir(graph, args, weights=model.state_dict()), model(*args)
+    for got, wanted in zip(actual, expected, strict=True):
+        assert torch.equal(got, wanted)
 
 
 def test_of_two_norms_of_one_sum_the_first_is_fused() -> None:
@@ -118,7 +115,7 @@ def test_an_rms_norm_that_is_written_out_is_fused(subtests: pytest.Subtests) -> 
 
 @pytest.mark.smoke
 def test_an_rms_norm_without_sum_becomes_one_op() -> None:
-    graph = fused(Call(lambda self, x: self.norm(x), norm=WrittenNorm()), pair()[0]).graph
+    graph = fused(Holding(lambda self, x: self.norm(x), norm=WrittenNorm()), pair()[0]).graph
 
     assert op_types(graph) == ["rms_norm.default"]
 
@@ -129,7 +126,7 @@ def test_the_cast_in_an_rms_norm_may_be_read_elsewhere() -> None:
         normed = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + 1e-6)
         return self.weight * normed.to(x.dtype) + wide.to(x.dtype)
 
-    graph = fused(Call(function, weight=nn.Parameter(torch.rand(SIZE))), pair()[0]).graph
+    graph = fused(Holding(function, weight=nn.Parameter(torch.rand(SIZE))), pair()[0]).graph
 
     assert sorted(op_types(graph)) == ["add.Tensor", "rms_norm.default", "to.dtype", "to.dtype"]
 
@@ -149,29 +146,20 @@ def test_what_cannot_be_fused_is_refused_with_a_reason(subtests: pytest.Subtests
     layer, x = nn.LayerNorm(SIZE), torch.randn(2, SIZE)
     scaled = "the sum is not one of two tensors, or scales one"
     rows = [
-        (
-            add_norm(layer),
-            (torch.randn(2, 5, SIZE), torch.randn(1, 5, SIZE)),
-            "broadcasts or promotes %inputs_1",
-        ),
-        (
-            add_norm(layer),
-            (x, x.half()),
-            "the sum broadcasts or promotes %inputs_1, f16[2, 16], to f32[2, 16]",
-        ),
+        (add_norm(layer), (torch.randn(2, 5, SIZE), torch.randn(1, 5, SIZE)),
+            "broadcasts or promotes %args_1"),
+        (add_norm(layer), (x, x.half()),
+            "the sum broadcasts or promotes %args_1, f16[2, 16], to f32[2, 16]"),
         (add_norm(layer, lambda self, x, y: self.norm(torch.add(x, y, alpha=2))), pair(), scaled),
         (add_norm(layer, lambda self, x, y: self.norm(x + 1) * y), pair(), scaled),
-        (Call(late_weight), pair(), "its weight is computed at each call, maybe after the sum"),
+        (Holding(late_weight), pair(), "its weight is computed at each call, maybe after the sum"),
         (add_norm(WrittenNorm(dims=1, cast=False)), pair(2, SIZE, SIZE), "over the axes [1]"),
         (add_norm(WrittenNorm(size=1)), pair(), "the weight is f32[1], the input f32[2, 5, 16]"),
         (add_norm(WrittenNorm()), pair(dtype=torch.float16), "differ in dtype: f16[2, 5, 16], f32[16]"),
-        (
-            add_norm(WrittenNorm().double()),
-            pair(dtype=torch.float64),
-            "it is computed in torch.float32, which is less than torch.float64",
-        ),
-        (Call(rounding_norm), pair(), "it is rounded to torch.float16"),
-    ]
+        (add_norm(WrittenNorm().double()), pair(dtype=torch.float64),
+            "it is computed in torch.float32, which is less than torch.float64"),
+        (Holding(rounding_norm), pair(), "it is rounded to torch.float16"),
+    ]  # fmt: skip
     for model, args, reason in rows:
         with subtests.test(reason):
             result = fused(model, *args)
@@ -201,12 +189,9 @@ def test_a_weight_that_is_computed_may_be_late_where_only_the_norm_reads_the_sum
     assert torch.equal(execute_ir(graph, args), model(*args))
 
 
-def test_a_fused_op_is_differentiated(subtests: pytest.Subtests) -> None:
-    for op_type in ["add_layer_norm", "add_rms_norm"]:
-        with subtests.test(op_type=op_type):
-            x, y = (item.double().requires_grad_() for item in pair(2, 4))
-            extra = (None, None, 1e-5) if op_type == "add_layer_norm" else (None, 1e-5)
+@each_row("op_type", ["add_layer_norm", "add_rms_norm"])
+def test_a_fused_op_is_differentiated(op_type: str) -> None:
+    x, y = (item.double().requires_grad_() for item in pair(2, 4))
+    extra = (None, None, 1e-5) if op_type == "add_layer_norm" else (None, 1e-5)
 
-            assert torch.autograd.gradcheck(
-                lambda a, b: getattr(torch.ops.npu, op_type)(a, b, [4], *extra), (x, y)
-            )
+    assert torch.autograd.gradcheck(lambda a, b: getattr(torch.ops.npu, op_type)(a, b, [4], *extra), (x, y))

@@ -1,7 +1,5 @@
 """Attentions that are written out become one op, and what only looks like one stays."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable
@@ -16,6 +14,7 @@ from npu_ir import TensorType, execute_ir, extract_ir
 from npu_passes import Checked, PassManager, PassResult
 from npu_passes.library.fusion.fuse_attention import FuseAttention
 from tests.support.passes.pattern_cases import capture, op_types, reasons
+from tests.support.rows import each_row
 
 SDPA = "aten.scaled_dot_product_attention.default"
 INF = -math.inf
@@ -79,16 +78,14 @@ def test_every_way_to_write_an_attention_becomes_one_op(subtests: pytest.Subtest
             assert node.outputs[0].type.dtype == dtype
 
 
-def test_a_softmax_in_float32_of_half_precision_goes_into_the_op(subtests: pytest.Subtests) -> None:
-    for dtype in [torch.float32, torch.bfloat16, torch.float16]:
-        with subtests.test(dtype=dtype):
+@each_row("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_a_softmax_in_float32_of_half_precision_goes_into_the_op(dtype: Any) -> None:
+    def function(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return (q @ k.mT * 0.3).softmax(-1, dtype=torch.float32).to(q.dtype) @ v
 
-            def function(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-                return (q @ k.mT * 0.3).softmax(-1, dtype=torch.float32).to(q.dtype) @ v
+    node = sdpa_of(fused(function, *qkv(dtype=dtype)))
 
-            node = sdpa_of(fused(function, *qkv(dtype=dtype)))
-
-            assert node.outputs[0].type.dtype == dtype
+    assert node.outputs[0].type.dtype == dtype
 
 
 def test_the_scale_is_the_product_of_all_scales() -> None:
@@ -125,14 +122,13 @@ def half_masked(rows: int = 7, columns: int = 5) -> Tensor:
     return mask
 
 
-def test_every_mask_becomes_one(subtests: pytest.Subtests) -> None:
-    for case, function in MASKS.items():
-        with subtests.test(case):
-            args = (*qkv(), half_masked(), torch.randn(2, 1, 7, 5))
+@each_row("function", MASKS)
+def test_every_mask_becomes_one(function: Any) -> None:
+    args = (*qkv(), half_masked(), torch.randn(2, 1, 7, 5))
 
-            result = fused(lambda q, k, v, b, f: attention(q, k, v, mask=lambda s: function(s, b, f)), *args)
+    result = fused(lambda q, k, v, b, f: attention(q, k, v, mask=lambda s: function(s, b, f)), *args)
 
-            assert "attn_mask" in sdpa_of(result).operands
+    assert "attn_mask" in sdpa_of(result).operands
 
 
 def test_a_fill_with_minus_infinity_is_a_mask_of_bools() -> None:
@@ -166,21 +162,19 @@ def test_a_row_that_is_masked_by_infinity_as_a_whole_becomes_0_where_it_was_nan(
     assert (execute_ir(graph, args) == 0).all()
 
 
-def test_attentions_of_three_axes(subtests: pytest.Subtests) -> None:
-    rows = {
-        "bmm": (lambda q, k, v, f: (torch.bmm(q, k.mT) / 3).softmax(-1).bmm(v)),
-        "matmul": (lambda q, k, v, f: (q @ k.mT / 3 + f).softmax(-1) @ v),
-        "baddbmm": (lambda q, k, v, f: torch.baddbmm(f, q, k.mT, beta=1, alpha=0.3).softmax(-1).bmm(v)),
-        "baddbmm-beta-0": (lambda q, k, v, f: torch.baddbmm(f, q, k.mT, beta=0).softmax(-1).bmm(v)),
-    }
-    for case, function in rows.items():
-        with subtests.test(case):
-            args = (*qkv(rank=3), torch.randn(3, 7, 5))
+@each_row("function", {
+    "bmm": (lambda q, k, v, f: (torch.bmm(q, k.mT) / 3).softmax(-1).bmm(v)),
+    "matmul": (lambda q, k, v, f: (q @ k.mT / 3 + f).softmax(-1) @ v),
+    "baddbmm": (lambda q, k, v, f: torch.baddbmm(f, q, k.mT, beta=1, alpha=0.3).softmax(-1).bmm(v)),
+    "baddbmm-beta-0": (lambda q, k, v, f: torch.baddbmm(f, q, k.mT, beta=0).softmax(-1).bmm(v)),
+})  # fmt: skip
+def test_attentions_of_three_axes(function: Any) -> None:
+    args = (*qkv(rank=3), torch.randn(3, 7, 5))
 
-            result = fused(function, *args)
+    result = fused(function, *args)
 
-            assert len(list(result.graph.nodes_of(SDPA))) == 1
-            torch.testing.assert_close(execute_ir(result.graph, args), function(*args))
+    assert len(list(result.graph.nodes_of(SDPA))) == 1
+    torch.testing.assert_close(execute_ir(result.graph, args), function(*args))
 
 
 def test_a_key_that_is_never_turned_is_turned() -> None:
@@ -191,18 +185,16 @@ def test_a_key_that_is_never_turned_is_turned() -> None:
     assert node.inputs[1].producer.op_type == "aten.transpose.int"
 
 
-def test_a_key_that_is_turned_in_other_axes_is_turned_once_more(subtests: pytest.Subtests) -> None:
-    rows = {
-        "transpose": (lambda k: k.transpose(1, 2), (2, 8, 3, 5)),
-        "permute": (lambda k: k.permute(0, 2, 3, 1), (2, 5, 3, 8)),
-    }
-    for case, (turn, shape) in rows.items():
-        with subtests.test(case):
-            q, _, v = qkv()
+@each_row("turn, shape", {
+    "transpose": (lambda k: k.transpose(1, 2), (2, 8, 3, 5)),
+    "permute": (lambda k: k.permute(0, 2, 3, 1), (2, 5, 3, 8)),
+})  # fmt: skip
+def test_a_key_that_is_turned_in_other_axes_is_turned_once_more(turn: Any, shape: Any) -> None:
+    q, _, v = qkv()
 
-            node = sdpa_of(fused(lambda q, k, v: (q @ turn(k)).softmax(-1) @ v, q, torch.randn(shape), v))
+    node = sdpa_of(fused(lambda q, k, v: (q @ turn(k)).softmax(-1) @ v, q, torch.randn(shape), v))
 
-            assert dict(node.inputs[1].producer.attrs) == {"dim0": -2, "dim1": -1}
+    assert dict(node.inputs[1].producer.attrs) == {"dim0": -2, "dim1": -1}
 
 
 def test_a_scale_that_others_read_stays_outside() -> None:
@@ -260,30 +252,22 @@ def cast(x: Tensor) -> Tensor:
 F16, F64 = torch.float16, torch.float64
 SAME = torch.randn(2, 1, 7, 5)
 NOT_A_MASK = "'add' adds something that is not a mask"
-REFUSALS = [
+
+
+@each_row("function, reason", [
     (lambda q, k, v: cast((q @ k.mT).softmax(-1).to(F16)) @ v, "'to' rounds to f16"),
     (lambda q, k, v: cast((q @ k.mT).softmax(-1, dtype=F16)) @ v, "'softmax' rounds to f16"),
     (lambda q, k, v: cast(q.double() @ k.double().mT).softmax(-1) @ v, "rounds to f32"),
-    (
-        lambda q, k, v: cast((q.to(F64) @ k.to(F64).mT).softmax(-1)) @ v,
-        "its parts are not floats of one dtype",
-    ),
-    (
-        lambda q, k, v: cast((q @ k.mT).to(torch.int64)).softmax(-1) @ v,
-        "'to' does more than cast to another dtype of floats",
-    ),
-    (
-        lambda q, k, v: (q @ k.mT * math.inf).softmax(-1) @ v,
-        "'mul', aten.mul.Tensor, stands between product and softmax",
-    ),
-    (
-        lambda q, k, v: (q @ k.mT * q[..., :1]).softmax(-1) @ v,
-        "'mul', aten.mul.Tensor, stands between product and softmax",
-    ),
-    (
-        lambda q, k, v, m: ((q @ k.mT).tanh() * 5 + m).softmax(-1) @ v,
-        "'tanh', aten.tanh.default, stands between product and softmax",
-    ),
+    (lambda q, k, v: cast((q.to(F64) @ k.to(F64).mT).softmax(-1)) @ v,
+        "its parts are not floats of one dtype"),
+    (lambda q, k, v: cast((q @ k.mT).to(torch.int64)).softmax(-1) @ v,
+        "'to' does more than cast to another dtype of floats"),
+    (lambda q, k, v: (q @ k.mT * math.inf).softmax(-1) @ v,
+        "'mul', aten.mul.Tensor, stands between product and softmax"),
+    (lambda q, k, v: (q @ k.mT * q[..., :1]).softmax(-1) @ v,
+        "'mul', aten.mul.Tensor, stands between product and softmax"),
+    (lambda q, k, v, m: ((q @ k.mT).tanh() * 5 + m).softmax(-1) @ v,
+        "'tanh', aten.tanh.default, stands between product and softmax"),
     (lambda q, k, v: q[..., :5].softmax(-1) @ v, "stands between product and softmax"),
     (lambda m, q, k, v: m.softmax(-1) @ v[:, :1], "its scores %m are not a product"),
     (lambda q, k, v: (lambda w: (w @ v, w))((q @ k.mT).softmax(-1)), "%softmax is read elsewhere"),
@@ -293,46 +277,32 @@ REFUSALS = [
     (lambda q, k, v, m: ((q @ k.mT + m) * 2).softmax(-1) @ v, "it scales its mask ('add')"),
     (lambda q, k, v, m: torch.add(q @ k.mT, m, alpha=2).softmax(-1) @ v, NOT_A_MASK),
     (lambda q, k, v: (q @ k.mT + 1).softmax(-1) @ v, NOT_A_MASK),
-    (
-        lambda q, k, v, m: (q @ k.mT + (m > 0)).softmax(-1) @ v,
-        "its mask %gt, bool[2, 1, 7, 5], is not of f32",
-    ),
-    (
-        lambda q, k, v, m: (q[:, :, :1] @ k.mT + m).softmax(-1) @ v,
-        "its mask %m, f32[2, 1, 7, 5], does not fit scores of f32[2, 3, 1, 5]",
-    ),
-    (
-        lambda q, k, v, m: (q @ k.mT + torch.stack([m, m])).softmax(-1) @ torch.stack([v, v])[0],
-        "its mask %stack, f32[2, 2, 1, 7, 5], does not fit scores of f32[2, 3, 7, 5]",
-    ),
-    (
-        lambda q, k, v, m: (q @ k.mT).masked_fill(m > 0, -1e4).softmax(-1) @ v,
-        "'masked_fill' fills in -10000: added to scores this is something else in a row that is masked as a",
-    ),
+    (lambda q, k, v, m: (q @ k.mT + (m > 0)).softmax(-1) @ v,
+        "its mask %gt, bool[2, 1, 7, 5], is not of f32"),
+    (lambda q, k, v, m: (q[:, :, :1] @ k.mT + m).softmax(-1) @ v,
+        "its mask %m, f32[2, 1, 7, 5], does not fit scores of f32[2, 3, 1, 5]"),
+    (lambda q, k, v, m: (q @ k.mT + torch.stack([m, m])).softmax(-1) @ torch.stack([v, v])[0],
+        "its mask %stack, f32[2, 2, 1, 7, 5], does not fit scores of f32[2, 3, 7, 5]"),
+    (lambda q, k, v, m: (q @ k.mT).masked_fill(m > 0, -1e4).softmax(-1) @ v,
+        "'masked_fill' fills in -10000: added to scores this is something else in a row that is masked as a"),
     (lambda q, k, v, m: (q @ k.mT).masked_fill(m > 0, math.nan).softmax(-1) @ v, "fills in nan"),
-    (
-        lambda q, k, v, m: torch.where(m > 0, q @ k.mT, m).softmax(-1) @ v,
-        "'where' fills in something that is not a number",
-    ),
+    (lambda q, k, v, m: torch.where(m > 0, q @ k.mT, m).softmax(-1) @ v,
+        "'where' fills in something that is not a number"),
     (lambda q, k, v: (q @ k[:1].mT).softmax(-1) @ v, "its products broadcast: query f32[2, 3, 7, 8]"),
     (lambda q, k, v: (q[0, 0] @ k[0, 0].mT).softmax(-1) @ v[0, 0], "it is not of 3 or 4 axes"),
-]
+])  # fmt: skip
+def test_what_is_no_such_attention_stays_with_a_reason(function: Any, reason: Any) -> None:
+    names = function.__code__.co_varnames[: function.__code__.co_argcount]
+    args = {**dict(zip("qkv", qkv(), strict=True)), "m": SAME}
+    graph = capture(function, *(args[name] for name in names))
+    for value, name in zip(graph.inputs, names, strict=True):
+        graph.rename(value, name)
 
+    result = PassManager([FuseAttention]).run(graph)
 
-def test_what_is_no_such_attention_stays_with_a_reason(subtests: pytest.Subtests) -> None:
-    for function, reason in REFUSALS:
-        with subtests.test(reason=reason):
-            names = function.__code__.co_varnames[: function.__code__.co_argcount]
-            args = {**dict(zip("qkv", qkv(), strict=True)), "m": SAME}
-            graph = capture(function, *(args[name] for name in names))
-            for value, name in zip(graph.inputs, names, strict=True):
-                graph.rename(value, name)
-
-            result = PassManager([FuseAttention]).run(graph)
-
-            assert str(result.graph) == str(graph)
-            (found,) = reasons(result)
-            assert reason in found
+    assert str(result.graph) == str(graph)
+    (found,) = reasons(result)
+    assert reason in found
 
 
 def test_products_that_look_like_no_attention_are_not_spoken_of() -> None:

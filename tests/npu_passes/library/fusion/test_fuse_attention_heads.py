@@ -1,7 +1,5 @@
 """Attentions that have batch and heads on one axis here and on two there become one op, too."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any
@@ -15,6 +13,7 @@ from npu_passes import Checked, PassManager, PassResult, passes_of
 from npu_passes.library.fusion.fuse_attention import FuseAttention
 from tests.support.corpus.case import Function
 from tests.support.passes.pattern_cases import capture, op_types, reasons
+from tests.support.rows import each_row
 
 SDPA = "aten.scaled_dot_product_attention.default"
 BATCH, HEADS, ROWS, COLUMNS = 2, 3, 7, 5
@@ -41,54 +40,50 @@ def split_softmax(q: Tensor, k: Tensor, v: Tensor, *, mask: Any = lambda scores:
     return weights.view(MERGED).bmm(v)
 
 
-def test_reshapes_between_the_products_are_seen_through(subtests: pytest.Subtests) -> None:
-    rows = {
-        "view": split_softmax,
-        "reshape": (lambda q, k, v: q.bmm(k.mT).reshape(SPLIT).softmax(-1).reshape(MERGED) @ v),
-        "unflatten": (
-            lambda q, k, v: (
-                nn.functional.dropout(q.bmm(k.mT).unflatten(0, (2, 3)).softmax(-1), 0.1, False).flatten(0, 1)
-                @ v
-            )
-        ),
-        "a product of 4": (lambda q, k, v: (q.bmm(k.mT).view(SPLIT) * 0.5).softmax(-1) @ v.view(2, 3, 5, 8)),
-        "a product of 3": (
-            lambda q, k, v: (q.view(2, 3, 7, 8) @ k.view(2, 3, 5, 8).mT).view(MERGED).softmax(-1) @ v
-        ),
-        "a result of 4": (
-            lambda q, k, v: q.bmm(k.mT).view(SPLIT).softmax(-1).view(MERGED).bmm(v).view(2, 3, 7, 8)
-        ),
-        "a result of other axes": (
-            lambda q, k, v: q.bmm(k.mT).view(SPLIT).softmax(-1).view(MERGED).bmm(v).view(6, 8, 7)
-        ),
-        "a softmax of 3 between products of 4": (
-            lambda q, k, v: (
-                (q.view(2, 3, 7, 8) @ k.view(2, 3, 5, 8).mT).view(MERGED).softmax(-1).view(SPLIT)
-                @ v.view(2, 3, 5, 8)
-            )
-        ),
-        "two results": (lambda q, k, v: (lambda y: (y, y.view(2, 3, 7, 8)))(split_softmax(q, k, v))),
-    }
-    for case, function in rows.items():
-        with subtests.test(case):
-            assert is_fused(fused(function, *qkv()))
+@each_row("function", {
+    "view": split_softmax,
+    "reshape": (lambda q, k, v: q.bmm(k.mT).reshape(SPLIT).softmax(-1).reshape(MERGED) @ v),
+    "unflatten": (
+        lambda q, k, v: (
+            nn.functional.dropout(q.bmm(k.mT).unflatten(0, (2, 3)).softmax(-1), 0.1, False).flatten(0, 1)
+            @ v
+        )
+    ),
+    "a product of 4": (lambda q, k, v: (q.bmm(k.mT).view(SPLIT) * 0.5).softmax(-1) @ v.view(2, 3, 5, 8)),
+    "a product of 3": (
+        lambda q, k, v: (q.view(2, 3, 7, 8) @ k.view(2, 3, 5, 8).mT).view(MERGED).softmax(-1) @ v
+    ),
+    "a result of 4": (
+        lambda q, k, v: q.bmm(k.mT).view(SPLIT).softmax(-1).view(MERGED).bmm(v).view(2, 3, 7, 8)
+    ),
+    "a result of other axes": (
+        lambda q, k, v: q.bmm(k.mT).view(SPLIT).softmax(-1).view(MERGED).bmm(v).view(6, 8, 7)
+    ),
+    "a softmax of 3 between products of 4": (
+        lambda q, k, v: (
+            (q.view(2, 3, 7, 8) @ k.view(2, 3, 5, 8).mT).view(MERGED).softmax(-1).view(SPLIT)
+            @ v.view(2, 3, 5, 8)
+        )
+    ),
+    "two results": (lambda q, k, v: (lambda y: (y, y.view(2, 3, 7, 8)))(split_softmax(q, k, v))),
+})  # fmt: skip
+def test_reshapes_between_the_products_are_seen_through(function: Any) -> None:
+    assert is_fused(fused(function, *qkv()))
 
 
-def test_masks_of_the_split_scores_are_kept(subtests: pytest.Subtests) -> None:
-    rows = {
-        "of the batch": (lambda s, m: s + m, (2, 1, 7, 5)),
-        "of the heads": (lambda s, m: s + m, (3, 7, 5)),
-        "of rows and columns": (lambda s, m: m + s, (7, 5)),
-        "filled": (lambda s, m: s.masked_fill(m > 1, -math.inf), (2, 1, 1, 5)),
-        "where": (lambda s, m: torch.where(m > 1, -1e38, s), SPLIT),
-    }
-    for case, (mask, size) in rows.items():
-        with subtests.test(case):
-            m = torch.randn(size)
+@each_row("mask, size", {
+    "of the batch": (lambda s, m: s + m, (2, 1, 7, 5)),
+    "of the heads": (lambda s, m: s + m, (3, 7, 5)),
+    "of rows and columns": (lambda s, m: m + s, (7, 5)),
+    "filled": (lambda s, m: s.masked_fill(m > 1, -math.inf), (2, 1, 1, 5)),
+    "where": (lambda s, m: torch.where(m > 1, -1e38, s), SPLIT),
+})  # fmt: skip
+def test_masks_of_the_split_scores_are_kept(mask: Any, size: Any) -> None:
+    m = torch.randn(size)
 
-            result = fused(lambda q, k, v, m: split_softmax(q, k, v, mask=lambda s: mask(s, m)), *qkv(), m)
+    result = fused(lambda q, k, v, m: split_softmax(q, k, v, mask=lambda s: mask(s, m)), *qkv(), m)
 
-            assert is_fused(result)
+    assert is_fused(result)
 
 
 def test_masks_of_the_merged_scores_are_split(subtests: pytest.Subtests) -> None:
@@ -112,18 +107,17 @@ def test_what_baddbmm_adds_is_split_and_masks_behind_are_added_to_it() -> None:
     assert is_fused(fused(function, *qkv(), torch.randn(6, 1, 5), torch.randn(2, 1, 7, 5)))
 
 
-def test_an_axis_of_one_is_split_like_any_other(subtests: pytest.Subtests) -> None:
-    for lead in [(1, 3), (3, 1), (1, 1)]:
-        with subtests.test(lead=lead):
-            number = math.prod(lead)
+@each_row("lead", [(1, 3), (3, 1), (1, 1)])
+def test_an_axis_of_one_is_split_like_any_other(lead: Any) -> None:
+    number = math.prod(lead)
 
-            def function(q: Tensor, k: Tensor, v: Tensor, m: Tensor, n: Tensor) -> Tensor:
-                scores = (q.bmm(k.mT) + m).view(*lead, 7, 5) + n
-                return scores.softmax(-1).view(number, 7, 5).bmm(v)
+    def function(q: Tensor, k: Tensor, v: Tensor, m: Tensor, n: Tensor) -> Tensor:
+        scores = (q.bmm(k.mT) + m).view(*lead, 7, 5) + n
+        return scores.softmax(-1).view(number, 7, 5).bmm(v)
 
-            args = (*qkv(number), torch.randn(number, 7, 5), torch.randn(lead[1], 7, 5))
+    args = (*qkv(number), torch.randn(number, 7, 5), torch.randn(lead[1], 7, 5))
 
-            assert is_fused(fused(function, *args))
+    assert is_fused(fused(function, *args))
 
 
 def heads(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -160,49 +154,37 @@ def test_open_sizes_are_split() -> None:
     assert not reasons(result)
 
 
-def test_other_reshapes_are_refused_with_a_reason(subtests: pytest.Subtests) -> None:
-    rows = {
-        "other rows": (
-            lambda q, k, v: q.bmm(k.mT).view(6, 5, 7).softmax(-1).view(MERGED).bmm(v),
-            "'view_1' makes f32[6, 7, 5] of f32[6, 5, 7] between softmax and product: it does not just split",
+@each_row("function, reason", {
+    "other rows": (lambda q, k, v: q.bmm(k.mT).view(6, 5, 7).softmax(-1).view(MERGED).bmm(v),
+        "'view_1' makes f32[6, 7, 5] of f32[6, 5, 7] between softmax and product: it does not just split"),
+    "two axes": (lambda q, k, v: q.bmm(k.mT).view(6, 35).softmax(-1).view(MERGED).bmm(v),
+        "'view_1' makes f32[6, 7, 5] of f32[6, 35]"),
+    "over two axes": (lambda q, k, v: q.bmm(k.mT).view(42, 5).view(SPLIT).softmax(-1).view(MERGED).bmm(v),
+        "'view_1' makes f32[2, 3, 7, 5] of f32[42, 5]"),
+    "other heads": (
+        lambda q, k, v: (
+            q.bmm(k.mT).view(3, 2, 7, 5).softmax(-1).view(MERGED).view(SPLIT) @ v.view(2, 3, 5, 8)
         ),
-        "two axes": (
-            lambda q, k, v: q.bmm(k.mT).view(6, 35).softmax(-1).view(MERGED).bmm(v),
-            "'view_1' makes f32[6, 7, 5] of f32[6, 35]",
+        "splits or merges other heads than there were",
+    ),
+    "scores": (lambda q, k, v: (lambda s: (s.view(SPLIT).softmax(-1).view(MERGED).bmm(v), s))(q.bmm(k.mT)),
+        "%bmm is read elsewhere, too"),
+    "weights": (lambda q, k, v: (lambda w: (w.view(MERGED).bmm(v), w))(q.bmm(k.mT).view(SPLIT).softmax(-1)),
+        "%softmax is read elsewhere, too"),
+    "another view": (
+        lambda q, k, v: (
+            q.bmm(k.mT).view(6, 1, 7, 5).add(v.new_zeros(1, 3, 7, 5)).softmax(-1)[:, 0].bmm(v)
         ),
-        "over two axes": (
-            lambda q, k, v: q.bmm(k.mT).view(42, 5).view(SPLIT).softmax(-1).view(MERGED).bmm(v),
-            "'view_1' makes f32[2, 3, 7, 5] of f32[42, 5]",
-        ),
-        "other heads": (
-            lambda q, k, v: (
-                q.bmm(k.mT).view(3, 2, 7, 5).softmax(-1).view(MERGED).view(SPLIT) @ v.view(2, 3, 5, 8)
-            ),
-            "splits or merges other heads than there were",
-        ),
-        "scores": (
-            lambda q, k, v: (lambda s: (s.view(SPLIT).softmax(-1).view(MERGED).bmm(v), s))(q.bmm(k.mT)),
-            "%bmm is read elsewhere, too",
-        ),
-        "weights": (
-            lambda q, k, v: (lambda w: (w.view(MERGED).bmm(v), w))(q.bmm(k.mT).view(SPLIT).softmax(-1)),
-            "%softmax is read elsewhere, too",
-        ),
-        "another view": (
-            lambda q, k, v: (
-                q.bmm(k.mT).view(6, 1, 7, 5).add(v.new_zeros(1, 3, 7, 5)).softmax(-1)[:, 0].bmm(v)
-            ),
-            "",
-        ),
-    }
-    for case, (function, reason) in rows.items():
-        with subtests.test(case):
-            graph = capture(function, *qkv())
+        "",
+    ),
+})  # fmt: skip
+def test_other_reshapes_are_refused_with_a_reason(function: Any, reason: str) -> None:
+    graph = capture(function, *qkv())
 
-            result = PassManager([FuseAttention]).run(graph)
+    result = PassManager([FuseAttention]).run(graph)
 
-            assert str(result.graph) == str(graph)
-            assert [reason in item for item in reasons(result)] == [True] * bool(reason)
+    assert str(result.graph) == str(graph)
+    assert [reason in item for item in reasons(result)] == [True] * bool(reason)
 
 
 def test_heads_that_are_split_in_two_open_sizes_are_refused() -> None:

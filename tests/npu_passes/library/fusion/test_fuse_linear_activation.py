@@ -1,7 +1,5 @@
 """A linear layer and the activation behind it become one op that computes the same."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable
@@ -16,9 +14,9 @@ from npu_passes import PassError, PassManager
 from npu_passes.library.fusion.fuse_linear_activation import FuseLinearActivation
 from npu_passes.ops.fused import ACTIVATIONS, LINEAR_ACTIVATION
 from npu_passes.testing import check_pass
-from tests.support.corpus.case import Function
-from tests.support.passes.folding_cases import Call
+from tests.support.corpus.case import Function, Holding
 from tests.support.passes.pattern_cases import op_types, reasons
+from tests.support.rows import each_row
 
 DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
 
@@ -45,7 +43,7 @@ MODULES = [
 
 def addmm(function: Callable[[Tensor], Any], bias: Tensor | None = None, **factors: float) -> nn.Module:
     """Return GPT-2's linear layer, and a function behind it."""
-    return Call(
+    return Holding(
         lambda self, x: function(torch.addmm(self.bias, x, self.weight, **factors)),
         weight=nn.Parameter(torch.randn(8, 6)),
         bias=nn.Parameter(torch.randn(6) if bias is None else bias),
@@ -134,15 +132,14 @@ def test_an_unknown_activation_is_refused() -> None:
         torch.ops.npu.linear_activation(torch.randn(2, 3), torch.randn(4, 3), None, "cube")
 
 
-def test_a_fused_op_is_differentiated(subtests: pytest.Subtests) -> None:
-    for name in ACTIVATIONS:
-        with subtests.test(name=name):
-            x = torch.randn(3, 4, dtype=torch.float64, requires_grad=True)
-            weight = torch.randn(2, 4, dtype=torch.float64, requires_grad=True)
+@each_row("name", list(ACTIVATIONS))
+def test_a_fused_op_is_differentiated(name: Any) -> None:
+    x = torch.randn(3, 4, dtype=torch.float64, requires_grad=True)
+    weight = torch.randn(2, 4, dtype=torch.float64, requires_grad=True)
 
-            assert torch.autograd.gradcheck(
-                lambda a, b: torch.ops.npu.linear_activation(a, b, None, name), (x, weight)
-            )
+    assert torch.autograd.gradcheck(
+        lambda a, b: torch.ops.npu.linear_activation(a, b, None, name), (x, weight)
+    )
 
 
 def test_floating_point_operations_are_counted() -> None:

@@ -1,7 +1,5 @@
 """The gradients of a linear layer, and of the activation behind it, become one op that computes the same."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -12,14 +10,11 @@ from torch.nn import functional as F
 from npu_ir import execute_ir
 from npu_passes import PassError, PassManager
 from npu_passes.library import FuseLinearBackward
-from npu_passes.ops.fused import (
-    ACTIVATION_GRADIENTS,
-    LINEAR_ACTIVATION_BACKWARD,
-    LINEAR_BACKWARD,
-)
-from tests.support.passes.folding_cases import Call
+from npu_passes.ops.fused import ACTIVATION_GRADIENTS, LINEAR_ACTIVATION_BACKWARD, LINEAR_BACKWARD
+from tests.support.corpus.case import Holding
 from tests.support.passes.pattern_cases import capture
 from tests.support.passes.step_cases import Step, assert_equal, count, refusals, rewritten
+from tests.support.rows import each_row
 
 ACTIVATIONS = [
     (F.relu, "relu"),
@@ -34,7 +29,9 @@ SIZES = [(6, 3), (6, 5), (3, 5)]
 
 
 def step(function: Any, rows: int = 6, inputs: int = 5, outputs: int = 3, **modules: nn.Module) -> Step:
-    return Step(Call(function, **modules), F.mse_loss, torch.randn(rows, inputs), torch.randn(rows, outputs))
+    return Step(
+        Holding(function, **modules), F.mse_loss, torch.randn(rows, inputs), torch.randn(rows, outputs)
+    )
 
 
 def masks(item: Step) -> list[Any]:
@@ -42,25 +39,22 @@ def masks(item: Step) -> list[Any]:
     return [node.attrs["mask"] for node in graph.nodes_of(LINEAR_BACKWARD, LINEAR_ACTIVATION_BACKWARD)]
 
 
-def test_the_gradients_of_two_layers_become_two_ops(subtests: pytest.Subtests) -> None:
-    for activation, name in ACTIVATIONS:
-        with subtests.test(activation=activation, name=name):
-            item = step(
-                lambda self, x: self.second(activation(self.first(x))),
-                first=nn.Linear(5, 7),
-                second=nn.Linear(7, 3),
-            )
+@each_row("activation, name", ACTIVATIONS)
+def test_the_gradients_of_two_layers_become_two_ops(activation: Any, name: Any) -> None:
+    item = step(
+        lambda self, x: self.second(activation(self.first(x))), first=nn.Linear(5, 7), second=nn.Linear(7, 3)
+    )
 
-            graph = rewritten(item.graph, FuseLinearBackward)
+    graph = rewritten(item.graph, FuseLinearBackward)
 
-            (behind,) = graph.nodes_of(LINEAR_BACKWARD)
-            (front,) = graph.nodes_of(LINEAR_ACTIVATION_BACKWARD)
-            assert (behind.attrs["mask"], front.attrs["mask"]) == ([True] * 3, [False, True, True])
-            assert front.attrs["activation"] == name
-            assert count(graph, "aten.mm.default") == count(graph, "aten.sum.dim_IntList") == 0
-            assert_equal(execute_ir(graph, item.args), item.eager(*item.args))
-            assert item.checked(FuseLinearBackward)
-            assert name in ACTIVATION_GRADIENTS
+    (behind,) = graph.nodes_of(LINEAR_BACKWARD)
+    (front,) = graph.nodes_of(LINEAR_ACTIVATION_BACKWARD)
+    assert (behind.attrs["mask"], front.attrs["mask"]) == ([True] * 3, [False, True, True])
+    assert front.attrs["activation"] == name
+    assert count(graph, "aten.mm.default") == count(graph, "aten.sum.dim_IntList") == 0
+    assert_equal(execute_ir(graph, item.args), item.eager(*item.args))
+    assert item.checked(FuseLinearBackward)
+    assert name in ACTIVATION_GRADIENTS
 
 
 def test_the_gradient_of_an_activation_alone_stays() -> None:

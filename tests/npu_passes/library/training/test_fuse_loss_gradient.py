@@ -1,7 +1,5 @@
 """A loss and its gradient become one op that computes the same."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -13,6 +11,7 @@ from npu_ir import execute_ir
 from npu_passes.library import FuseLossGradient
 from npu_passes.ops.fused import CROSS_ENTROPY_WITH_GRAD, MSE_LOSS_WITH_GRAD
 from tests.support.passes.step_cases import Step, assert_equal, count, refusals, rewritten
+from tests.support.rows import each_row
 
 LEFT = ("aten.ones_like.default", "aten.mse_loss_backward.default", "aten._log_softmax.default")
 
@@ -37,14 +36,13 @@ def assert_fused(step: Step, op: str, **attrs: Any) -> None:
     assert step.checked(FuseLossGradient) == 1
 
 
-def test_a_loss_and_its_gradient_become_one_op(subtests: pytest.Subtests) -> None:
-    for reduction, number in [("mean", 1), ("sum", 2)]:
-        with subtests.test(reduction=reduction):
-            squares = numbers(lambda x, y: F.mse_loss(x, y, reduction=reduction))
-            entropy = classes(lambda x, y: F.cross_entropy(x, y, reduction=reduction), ignored=number)
+@each_row("reduction, number", [("mean", 1), ("sum", 2)])
+def test_a_loss_and_its_gradient_become_one_op(reduction: str, number: int) -> None:
+    squares = numbers(lambda x, y: F.mse_loss(x, y, reduction=reduction))
+    entropy = classes(lambda x, y: F.cross_entropy(x, y, reduction=reduction), ignored=number)
 
-            assert_fused(squares, MSE_LOSS_WITH_GRAD, reduction=number, scale=1.0)
-            assert_fused(entropy, CROSS_ENTROPY_WITH_GRAD, reduction=number, ignore_index=-100)
+    assert_fused(squares, MSE_LOSS_WITH_GRAD, reduction=number, scale=1.0)
+    assert_fused(entropy, CROSS_ENTROPY_WITH_GRAD, reduction=number, ignore_index=-100)
 
 
 def test_a_loss_may_be_scaled_by_numbers(subtests: pytest.Subtests) -> None:

@@ -1,7 +1,5 @@
 """fuse-optimizer: what an optimizer computes is one op per list of parameters, and moves them as far."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from typing import Any
@@ -15,6 +13,7 @@ from npu_passes import Checked, PassManager, PassResult, parse_passes
 from npu_passes.library.training.fuse_optimizer import FuseOptimizer
 from npu_passes.ops.training import ADAM_STEP, SGD_STEP
 from npu_passes.testing import check_pass
+from tests.support.corpus.case import Holding
 from tests.support.passes.pattern_cases import reasons
 from tests.support.passes.training_graphs import (
     KINDS,
@@ -26,6 +25,7 @@ from tests.support.passes.training_graphs import (
     step_graph,
     traced,
 )
+from tests.support.rows import each_row
 from tests.support.small_programs import program
 
 ADAM = [kind for kind in KINDS if kind.startswith("adam")]
@@ -98,16 +98,9 @@ def test_groups_of_parameters_have_a_step_each() -> None:
 
 
 def test_parameters_of_two_dtypes_are_one_list() -> None:
-    class TwoDtypes(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.first, self.second = nn.Linear(7, 5), nn.Linear(5, 3).to(torch.float64)
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            result: torch.Tensor = self.second(self.first(x).double()).float()
-            return result
-
-    graph = cleaned(traced(maker("adamw"), TwoDtypes()))
+    layers = {"first": nn.Linear(7, 5), "second": nn.Linear(5, 3).to(torch.float64)}
+    two_dtypes = Holding(lambda self, x: self.second(self.first(x).double()).float(), **layers)
+    graph = cleaned(traced(maker("adamw"), two_dtypes))
 
     assert check_pass(FuseOptimizer, graph, data=data_of(graph)) == 1
     assert [len(node.outputs) for node in steps(run(graph).graph)] == [16]
@@ -164,21 +157,19 @@ def reads_the_moment_early(graph: Graph) -> None:
     graph.set_outputs(made.outputs[0])
 
 
-def test_a_step_that_something_else_needs_stays(subtests: pytest.Subtests) -> None:
-    rows = [
-        (returns_the_denominator, r"%_foreach_sqrt\S* is read by the results, too"),
-        (reads_the_moment_early, r"%_foreach_lerp\.0 is read by 'early' before the whole step is done"),
-    ]
-    for edit, reason in rows:
-        with subtests.test(edit=edit, reason=reason):
-            graph = step_graph("adam")
-            edit(graph)
+@each_row("edit, reason", [
+    (returns_the_denominator, r"%_foreach_sqrt\S* is read by the results, too"),
+    (reads_the_moment_early, r"%_foreach_lerp\.0 is read by 'early' before the whole step is done"),
+])  # fmt: skip
+def test_a_step_that_something_else_needs_stays(edit: Any, reason: str) -> None:
+    graph = step_graph("adam")
+    edit(graph)
 
-            result = run(graph)
+    result = run(graph)
 
-            assert steps(result.graph) == []
-            (found,) = reasons(result)
-            assert re.fullmatch(reason, found)
+    assert steps(result.graph) == []
+    (found,) = reasons(result)
+    assert re.fullmatch(reason, found)
 
 
 def with_another_input(kind: str, op: str, slot: int, name: str) -> Graph:

@@ -1,7 +1,5 @@
 """One node per tensor takes the place of ops on lists of tensors, and computes the same bits."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,6 +13,7 @@ from npu_ir.ops.inference import infer_types
 from npu_ir.ops.schema import find_op, schema_of
 from npu_passes.core.journal import Journal, use_journal
 from npu_passes.library.training.lower_foreach import LowerForeach
+from tests.support.rows import each_row
 
 PLACE = Provenance("layer", "model.py:3")
 CONTENT_OF_A_TENSOR = {"aten._foreach_addcdiv.Tensor", "aten._foreach_addcmul.Tensor"}
@@ -101,17 +100,14 @@ def test_a_foreach_op_becomes_an_op_per_tensor_with_the_same_results(subtests: p
 
 
 @pytest.mark.smoke
-def test_an_op_with_scalars_in_a_tensor_stays(subtests: pytest.Subtests) -> None:
-    for op_type in sorted(CONTENT_OF_A_TENSOR):
-        with subtests.test(op_type=op_type):
-            graph, _ = foreach_graph(
-                op_type, [tensors(), tensors(), tensors(), torch.tensor([0.5, 2.0, 1.5])]
-            )
-            before, journal = str(graph), Journal()
+@each_row("op_type", sorted(CONTENT_OF_A_TENSOR))
+def test_an_op_with_scalars_in_a_tensor_stays(op_type: Any) -> None:
+    graph, _ = foreach_graph(op_type, [tensors(), tensors(), tensors(), torch.tensor([0.5, 2.0, 1.5])])
+    before, journal = str(graph), Journal()
 
-            with use_journal(journal):
-                changed = LowerForeach().run(graph)
+    with use_journal(journal):
+        changed = LowerForeach().run(graph)
 
-            assert not changed
-            assert str(graph) == before
-            assert "PyTorch cannot trace it" in journal.refusals[0].reason
+    assert not changed
+    assert str(graph) == before
+    assert "PyTorch cannot trace it" in journal.refusals[0].reason

@@ -1,7 +1,5 @@
 """scalars-to-tensors: numbers are 0-d tensors, and what is computed with them stays the same."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from typing import Any
@@ -16,15 +14,8 @@ from npu_passes.library.training.scalars_to_tensors import ScalarsToTensors, ten
 from npu_passes.manager.checked_mode import relative_error
 from npu_passes.testing import check_pass
 from tests.support.passes.pattern_cases import reasons
-from tests.support.passes.training_graphs import (
-    KINDS,
-    call_of,
-    data_of,
-    ops,
-    step_graph,
-    trained,
-    weights_of,
-)
+from tests.support.passes.training_graphs import KINDS, call_of, data_of, ops, step_graph, trained, weights_of
+from tests.support.rows import each_row
 from tests.support.small_programs import program
 
 BOUNDARY = "aten.scalar_tensor.default"
@@ -56,7 +47,6 @@ def run(graph: Graph, **options: Any) -> PassResult:
 
 
 def readers(graph: Graph) -> set[str]:
-    """Return the ops that read a number."""
     return {
         node.op_type for node in graph.nodes for value in node.inputs if isinstance(value.type, ScalarType)
     }
@@ -117,95 +107,85 @@ def test_an_op_with_a_number_becomes_one_with_a_tensor(subtests: pytest.Subtests
             assert_takes_a_tensor(called(f"%out: {type} = {call}", type))
 
 
-def test_an_op_on_lists_with_a_number_becomes_one_with_a_tensor(subtests: pytest.Subtests) -> None:
-    for type, call in itertools.product(["f32[2, 3]", "f32[]", "f64[]"], ON_LISTS):
-        with subtests.test(type=type, call=call):
-            assert_takes_a_tensor(called(call.replace("f32[2, 3]", type), type, "(%out, %other)"))
+@each_row("type, call", itertools.product(["f32[2, 3]", "f32[]", "f64[]"], ON_LISTS))
+def test_an_op_on_lists_with_a_number_becomes_one_with_a_tensor(type: Any, call: Any) -> None:
+    assert_takes_a_tensor(called(call.replace("f32[2, 3]", type), type, "(%out, %other)"))
 
 
-def test_a_coarse_tensor_does_not_round_the_number(subtests: pytest.Subtests) -> None:
-    for type in ["bf16[2, 3]", "f16[2, 3]"]:
-        with subtests.test(type=type):
-            graph = called(f"%out: {type} = aten.mul.Scalar(self=%x, other=%n)", type)
-            thousand = torch.full((2, 3), 1000, dtype=graph.inputs[0].tensor_type.dtype)
+@each_row("type", ["bf16[2, 3]", "f16[2, 3]"])
+def test_a_coarse_tensor_does_not_round_the_number(type: str) -> None:
+    graph = called(f"%out: {type} = aten.mul.Scalar(self=%x, other=%n)", type)
+    thousand = torch.full((2, 3), 1000, dtype=graph.inputs[0].tensor_type.dtype)
 
-            found, expected = (
-                execute_ir(item, (thousand, thousand, 0.999), {}) for item in (run(graph).graph, graph)
-            )
+    found, expected = (
+        execute_ir(item, (thousand, thousand, 0.999), {}) for item in (run(graph).graph, graph)
+    )
 
-            assert torch.equal(found, expected)
-
-
-def test_arithmetic_on_numbers_is_arithmetic_on_tensors(subtests: pytest.Subtests) -> None:
-    rows = [
-        ("operator.sub(b=%n) {a=1.0}", 1 - NUMBER),
-        ("operator.sub(a=%n) {b=1.0}", NUMBER - 1),
-        ("operator.mul(a=%n, b=%n)", NUMBER * NUMBER),
-        ("operator.truediv(b=%n) {a=2}", 2 / NUMBER),
-        ("operator.truediv(a=%n) {b=2}", NUMBER / 2),
-        ("operator.pow(a=%n) {b=3}", NUMBER**3),
-        ("operator.pow(b=%n) {a=2.0}", 2**NUMBER),
-        ("operator.neg(a=%n)", -NUMBER),
-        ("torch.sym_max(a=%n) {b=0.5}", 0.5),
-        ("math.sqrt(x=%n)", math.sqrt(NUMBER)),
-    ]
-    for function, expected in rows:
-        with subtests.test(function=function, expected=expected):
-            graph = called(
-                f"%m: float = {function}\n%out: f64[2, 3] = aten.mul.Scalar(self=%x, other=%m)", "f64[2, 3]"
-            )
-            ones = torch.ones(2, 3, dtype=torch.float64)
-
-            assert check_pass(ScalarsToTensors, graph, data=data(graph)) == 1
-            found = run(graph).graph
-            assert readers(found) == {BOUNDARY}
-            assert execute_ir(found, (ones, ones, NUMBER), {})[0, 0].item() == pytest.approx(
-                expected, rel=1e-15
-            )
+    assert torch.equal(found, expected)
 
 
-def test_what_is_read_from_a_tensor_stays_one(subtests: pytest.Subtests) -> None:
-    rows = [
-        ("f32[1]", "float", "operator.truediv(a=%item) {b=2}"),
-        ("i64[]", "int", "operator.truediv(a=%item) {b=3}"),
-    ]
-    for type, number, call in rows:
-        with subtests.test(type=type):
-            graph = program(f"""
-                input %x: f64[2, 3]
-                input %t: {type}
-                %item: {number} = aten._local_scalar_dense.default(self=%t)
-                %part: float = {call}
-                %out: f64[2, 3] = aten.mul.Scalar(self=%x, other=%part)
-                return %out
-            """)
+@each_row("function, expected", [
+    ("operator.sub(b=%n) {a=1.0}", 1 - NUMBER),
+    ("operator.sub(a=%n) {b=1.0}", NUMBER - 1),
+    ("operator.mul(a=%n, b=%n)", NUMBER * NUMBER),
+    ("operator.truediv(b=%n) {a=2}", 2 / NUMBER),
+    ("operator.truediv(a=%n) {b=2}", NUMBER / 2),
+    ("operator.pow(a=%n) {b=3}", NUMBER**3),
+    ("operator.pow(b=%n) {a=2.0}", 2**NUMBER),
+    ("operator.neg(a=%n)", -NUMBER),
+    ("torch.sym_max(a=%n) {b=0.5}", 0.5),
+    ("math.sqrt(x=%n)", math.sqrt(NUMBER)),
+])  # fmt: skip
+def test_arithmetic_on_numbers_is_arithmetic_on_tensors(function: str, expected: Any) -> None:
+    graph = called(
+        f"%m: float = {function}\n%out: f64[2, 3] = aten.mul.Scalar(self=%x, other=%m)", "f64[2, 3]"
+    )
+    ones = torch.ones(2, 3, dtype=torch.float64)
 
-            assert check_pass(ScalarsToTensors, graph) == 1
-            assert not any(isinstance(value.type, ScalarType) for value in run(graph).graph.values)
-
-
-def test_no_number_is_left_of_an_optimizer_but_those_that_become_tensors(subtests: pytest.Subtests) -> None:
-    for kind in KINDS:
-        with subtests.test(kind=kind):
-            graph = step_graph(kind)
-
-            assert check_pass(ScalarsToTensors, graph, data=data_of(graph)) == 1
-            result = run(graph)
-            assert readers(result.graph) == {BOUNDARY}
-            assert reasons(result) == []
+    assert check_pass(ScalarsToTensors, graph, data=data(graph)) == 1
+    found = run(graph).graph
+    assert readers(found) == {BOUNDARY}
+    assert execute_ir(found, (ones, ones, NUMBER), {})[0, 0].item() == pytest.approx(expected, rel=1e-15)
 
 
-def test_steps_that_are_called_with_tensors_train_alike(subtests: pytest.Subtests) -> None:
-    for kind in ["adamw, all", "sgd, all"]:
-        with subtests.test(kind=kind):
-            graph = step_graph(kind, dtype=torch.float64)
+@each_row("type, number, call", [
+    ("f32[1]", "float", "operator.truediv(a=%item) {b=2}"),
+    ("i64[]", "int", "operator.truediv(a=%item) {b=3}"),
+])  # fmt: skip
+def test_what_is_read_from_a_tensor_stays_one(type: str, number: str, call: str) -> None:
+    graph = program(f"""
+        input %x: f64[2, 3]
+        input %t: {type}
+        %item: {number} = aten._local_scalar_dense.default(self=%t)
+        %part: float = {call}
+        %out: f64[2, 3] = aten.mul.Scalar(self=%x, other=%part)
+        return %out
+    """)
 
-            found = tensor_inputs(run(graph).graph)
+    assert check_pass(ScalarsToTensors, graph) == 1
+    assert not any(isinstance(value.type, ScalarType) for value in run(graph).graph.values)
 
-            found.check()
-            assert not any(isinstance(value.type, ScalarType) for value in found.values)
-            now, before = trained(found), trained(graph)
-            assert max(relative_error(now[name], before[name]) for name in before) < 1e-12
+
+@each_row("kind", list(KINDS))
+def test_no_number_is_left_of_an_optimizer_but_those_that_become_tensors(kind: Any) -> None:
+    graph = step_graph(kind)
+
+    assert check_pass(ScalarsToTensors, graph, data=data_of(graph)) == 1
+    result = run(graph)
+    assert readers(result.graph) == {BOUNDARY}
+    assert reasons(result) == []
+
+
+@each_row("kind", ["adamw, all", "sgd, all"])
+def test_steps_that_are_called_with_tensors_train_alike(kind: str) -> None:
+    graph = step_graph(kind, dtype=torch.float64)
+
+    found = tensor_inputs(run(graph).graph)
+
+    found.check()
+    assert not any(isinstance(value.type, ScalarType) for value in found.values)
+    now, before = trained(found), trained(graph)
+    assert max(relative_error(now[name], before[name]) for name in before) < 1e-12
 
 
 def test_a_graph_with_tensors_is_called_as_before() -> None:
@@ -236,32 +216,17 @@ def test_of_an_optimizer_that_is_one_op_the_rate_becomes_a_tensor() -> None:
 
 def test_a_number_that_is_needed_as_one_stays(subtests: pytest.Subtests) -> None:
     rows = [
-        (
-            "%out: f32[2, 3] = aten.mul.Scalar(self=%x, other=%n)",
-            "(%out, %n)",
-            "%n stays a number: the graph returns it",
-        ),
-        (
-            "%out: f32[2, 3] = aten.dropout.default(input=%x, p=%n) {train=True}",
-            "%out",
-            "%n stays a number: aten.dropout.default has no form that takes a tensor for 'p'",
-        ),
-        (
-            "%m: float = operator.neg(a=%n)\n%out: f32[2, 3] = aten.elu.default(self=%x, alpha=%m)",
-            "%out",
-            "%m stays a number: aten.elu.default has no form that takes a tensor for 'alpha'",
-        ),
-        (
-            lists("mul.ScalarList", "scalars=(%n, %n)"),
-            "%out",
-            "%n stays a number: aten._foreach_mul.ScalarList takes it in a list of numbers",
-        ),
-        (
-            "%m: int = builtins.int(x=%n)\n%out: f32[2, 3] = aten.mul.Scalar(self=%x, other=%m)",
-            "%out",
-            "%n stays a number: builtins.int takes numbers",
-        ),
-    ]
+        ("%out: f32[2, 3] = aten.mul.Scalar(self=%x, other=%n)", "(%out, %n)",
+            "%n stays a number: the graph returns it"),
+        ("%out: f32[2, 3] = aten.dropout.default(input=%x, p=%n) {train=True}", "%out",
+            "%n stays a number: aten.dropout.default has no form that takes a tensor for 'p'"),
+        ("%m: float = operator.neg(a=%n)\n%out: f32[2, 3] = aten.elu.default(self=%x, alpha=%m)", "%out",
+            "%m stays a number: aten.elu.default has no form that takes a tensor for 'alpha'"),
+        (lists("mul.ScalarList", "scalars=(%n, %n)"), "%out",
+            "%n stays a number: aten._foreach_mul.ScalarList takes it in a list of numbers"),
+        ("%m: int = builtins.int(x=%n)\n%out: f32[2, 3] = aten.mul.Scalar(self=%x, other=%m)", "%out",
+            "%n stays a number: builtins.int takes numbers"),
+    ]  # fmt: skip
     for lines, result, reason in rows:
         with subtests.test(lines=lines, result=result, reason=reason):
             graph = called(lines, result=result)
@@ -291,10 +256,7 @@ def test_floats_may_stand_in_another_dtype() -> None:
     assert ops(found) == ["aten.mul.Tensor"]
 
 
-def test_floats_stand_in_floats(subtests: pytest.Subtests) -> None:
-    for dtype in ["int64", "float31"]:
-        with (
-            subtests.test(dtype=dtype),
-            pytest.raises(PassError, match=f"the option 'dtype' of scalars-to-tensors .* not '{dtype}'"),
-        ):
-            ScalarsToTensors(dtype=dtype)
+@each_row("dtype", ["int64", "float31"])
+def test_floats_stand_in_floats(dtype: str) -> None:
+    with pytest.raises(PassError, match=f"the option 'dtype' of scalars-to-tensors .* not '{dtype}'"):
+        ScalarsToTensors(dtype=dtype)

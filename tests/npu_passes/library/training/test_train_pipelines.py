@@ -1,8 +1,7 @@
 """The pipelines for training steps: fewer ops, the same training."""
 
-from __future__ import annotations
+from typing import Any
 
-import pytest
 import torch
 
 from npu_ir import Graph
@@ -12,6 +11,7 @@ from npu_passes.manager.checked_mode import relative_error
 from npu_passes.ops.training import ADAM_STEP, ADAM_STEP_TENSOR_LR
 from npu_passes.testing import check_pass
 from tests.support.passes.training_graphs import data_of, ops, step_graph, trained
+from tests.support.rows import each_row
 
 # By pipeline: the last op of a step.
 PIPELINES = {
@@ -26,29 +26,26 @@ def after(name: str, graph: Graph) -> Graph:
     return PassManager(parse_passes(all_pipelines()[name].passes)).run(graph).graph
 
 
-def test_steps_train_as_before(subtests: pytest.Subtests) -> None:
-    for name, last in PIPELINES.items():
-        with subtests.test(name=name):
-            graph = step_graph("adamw, all", passes="", dtype=torch.float64)
+@each_row("name, last", PIPELINES.items())
+def test_steps_train_as_before(name: str, last: Any) -> None:
+    graph = step_graph("adamw, all", passes="", dtype=torch.float64)
 
-            found = after(name, graph)
+    found = after(name, graph)
 
-            now, before = trained(found), trained(graph)
-            assert max(relative_error(now[key], before[key]) for key in before) < 1e-7
-            assert ops(found)[-1] == last
-
-
-def test_a_pipeline_leaves_nothing_to_do(subtests: pytest.Subtests) -> None:
-    for name in PIPELINES:
-        with subtests.test(name=name):
-            found = after(name, step_graph("sgd, all", passes=""))
-
-            assert after(name, found) == found
+    now, before = trained(found), trained(graph)
+    assert max(relative_error(now[key], before[key]) for key in before) < 1e-7
+    assert ops(found)[-1] == last
 
 
-def test_every_pass_keeps_its_promises_on_a_step(subtests: pytest.Subtests) -> None:
-    for item in PASSES:
-        with subtests.test(item=item):
-            graph = step_graph("adamw, all", passes="")
+@each_row("name", list(PIPELINES))
+def test_a_pipeline_leaves_nothing_to_do(name: Any) -> None:
+    found = after(name, step_graph("sgd, all", passes=""))
 
-            check_pass(item, graph, data=data_of(graph))
+    assert after(name, found) == found
+
+
+@each_row("item", PASSES)
+def test_every_pass_keeps_its_promises_on_a_step(item: Any) -> None:
+    graph = step_graph("adamw, all", passes="")
+
+    check_pass(item, graph, data=data_of(graph))

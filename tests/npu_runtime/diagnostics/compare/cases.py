@@ -20,8 +20,6 @@ GELU, SIN, RELU = "aten.gelu.default", "aten.sin.default", "aten.relu.default"
 
 
 class Block(nn.Module):
-    """A linear layer, an activation whose result is small, and a factor that makes differences large."""
-
     def __init__(self) -> None:
         super().__init__()
         self.linear = nn.Linear(8, 8)
@@ -80,13 +78,11 @@ class Layer(Function):
 
 
 def changed(graph: Graph, old: str, new: str) -> Graph:
-    """Return a graph with another attribute; provenance is lost with the text."""
     assert str(graph).count(old) == 1
     return parse_ir(str(graph).replace(old, new))
 
 
 def changed_op(graph: Graph, old: str, new: str) -> Graph:
-    """Return a graph with another op, of the same name."""
     return changed(graph, f"aten.{old}.default", f"aten.{new}.default")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -13,31 +14,24 @@ from npu_passes import Pass, PassManager, optimize
 from npu_runtime.diagnostics.compare import compare
 from npu_runtime.diagnostics.compare.alignment import align
 from tests.npu_runtime.diagnostics.compare.cases import graph_of
+from tests.support.corpus.case import Holding
 
 
-class Convolutions(nn.Module):
-    """What norms, biases and activations are folded and fused in."""
+def convolutions() -> nn.Module:
+    """Return what norms, biases and activations are folded and fused in."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv, self.norm = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)
-        self.wide, self.small = nn.Linear(4 * 36, 16), nn.Linear(16, 4)
-
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self: Any, x: Tensor) -> Tensor:
         hidden = torch.relu(self.norm(self.conv(x))).flatten(1)
         return self.small(nn.functional.gelu(self.wide(hidden))).softmax(-1)
 
+    layers = {"conv": nn.Conv2d(3, 4, 3), "norm": nn.BatchNorm2d(4), "wide": nn.Linear(4 * 36, 16)}
+    return Holding(forward, **layers, small=nn.Linear(16, 4)).eval()
 
-class Residual(nn.Module):
+
+def residual(self: Any, x: Tensor, y: Tensor) -> Tensor:
     """A sum that is normalized, and added to later: fused into one node with two outputs."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.norm, self.linear = nn.LayerNorm(8), nn.Linear(8, 8)
-
-    def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        total = x + y
-        return total + self.linear(self.norm(total))
+    total = x + y
+    return total + self.linear(self.norm(total))
 
 
 def pairs(left: Graph, right: Graph) -> dict[str, str]:
@@ -46,7 +40,7 @@ def pairs(left: Graph, right: Graph) -> dict[str, str]:
 
 @pytest.mark.parametrize(("pipeline", "count"), [("minimal", 8), ("default", 7), ("fuse", 6)])
 def test_a_graph_aligns_with_what_passes_make_of_it(pipeline: str, count: int) -> None:
-    model, x = Convolutions().eval(), torch.randn(2, 3, 8, 8)
+    model, x = convolutions(), torch.randn(2, 3, 8, 8)
     graph = extract_ir(model, (x,))
     assert len(graph) == 8
 
@@ -57,7 +51,7 @@ def test_a_graph_aligns_with_what_passes_make_of_it(pipeline: str, count: int) -
 
 
 def test_a_fused_node_stands_for_the_last_of_those_it_replaces() -> None:
-    graph = extract_ir(Convolutions().eval(), (torch.randn(2, 3, 8, 8),))
+    graph = extract_ir(convolutions(), (torch.randn(2, 3, 8, 8),))
     fused = optimize(graph, "fuse")
 
     found = pairs(graph, fused)
@@ -69,7 +63,10 @@ def test_a_fused_node_stands_for_the_last_of_those_it_replaces() -> None:
 
 
 def test_each_output_of_a_fused_node_stands_for_the_value_that_it_replaces() -> None:
-    graph = extract_ir(Residual(), (torch.randn(2, 8), torch.randn(2, 8)))
+    graph = extract_ir(
+        Holding(residual, norm=nn.LayerNorm(8), linear=nn.Linear(8, 8)),
+        (torch.randn(2, 8), torch.randn(2, 8)),
+    )
     fused = optimize(graph, "fuse")
     assert any(node.op_type == "npu.add_layer_norm.default" for node in fused.nodes)
 
@@ -138,7 +135,7 @@ def test_a_value_that_stands_for_several_is_the_counterpart_of_each() -> None:
 
 
 def test_two_graphs_that_passes_made_of_one_align_by_what_it_was() -> None:
-    graph = extract_ir(Convolutions().eval(), (torch.randn(2, 3, 8, 8),))
+    graph = extract_ir(convolutions(), (torch.randn(2, 3, 8, 8),))
 
     found = pairs(optimize(graph, "fuse"), PassManager("conv-bn-folding,decompose").run(graph).graph)
 
@@ -191,7 +188,7 @@ def test_in_text_form_what_reads_another_value_is_another() -> None:
 
 
 def test_files_keep_which_values_are_the_same(tmp_path: Path) -> None:
-    graph = extract_ir(Convolutions().eval(), (torch.randn(2, 3, 8, 8),))
+    graph = extract_ir(convolutions(), (torch.randn(2, 3, 8, 8),))
     fused = optimize(graph, "fuse")
     save_ir(fused, tmp_path / "fused.json")
     save_ir(graph, tmp_path / "graph.json")

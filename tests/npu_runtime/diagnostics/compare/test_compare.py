@@ -1,7 +1,5 @@
 """Comparisons: the first divergence, refusals, types and strides."""
 
-from __future__ import annotations
-
 import copy
 import json
 import re
@@ -106,19 +104,16 @@ def failing(x: Tensor) -> Tensor:
     return x + 1
 
 
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ({"b": "executor"}, r"side b is str.*\n.*give an nn.Module, a Graph, an IRExecutor"),
-        ({"b": Function(failing)}, "the model fails on these inputs: ValueError: not today"),
-        ({"b": graph_of(lambda x: (x + 1, x), torch.ones(4))}, r"gives result, .* result\[0\], result\[1\]"),
-        ({"inputs": (torch.ones(5),)}, r"interpreter of 'Function' does not take these inputs: .*f32\[5\]"),
-        ({"inputs": {}}, "inputs are positional arguments, in a tuple or list, not dict"),
-        ({"inputs": torch.ones(4)}, "in a tuple or list, not Tensor"),
-        ({"rtol": -1.0}, "rtol is a number from 0 on, not -1"),
-        ({"atol": float("nan")}, "atol is a number from 0 on, not nan"),
-    ],
-)
+@pytest.mark.parametrize(("given", "message"), [
+    ({"b": "executor"}, r"side b is str.*\n.*give an nn.Module, a Graph, an IRExecutor"),
+    ({"b": Function(failing)}, "the model fails on these inputs: ValueError: not today"),
+    ({"b": graph_of(lambda x: (x + 1, x), torch.ones(4))}, r"gives result, .* result\[0\], result\[1\]"),
+    ({"inputs": (torch.ones(5),)}, r"interpreter of 'Function' does not take these inputs: .*f32\[5\]"),
+    ({"inputs": {}}, "inputs are positional arguments, in a tuple or list, not dict"),
+    ({"inputs": torch.ones(4)}, "in a tuple or list, not Tensor"),
+    ({"rtol": -1.0}, "rtol is a number from 0 on, not -1"),
+    ({"atol": float("nan")}, "atol is a number from 0 on, not nan"),
+])  # fmt: skip
 def test_what_cannot_be_compared_is_refused(given: dict[str, Any], message: str) -> None:
     graph = graph_of(lambda x: x + 1, torch.randn(4))
 

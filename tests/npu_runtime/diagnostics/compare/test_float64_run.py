@@ -59,23 +59,18 @@ def test_it_is_what_the_model_gives_in_float64() -> None:
         assert torch.equal(result, model.double()(x.double()))
 
 
-@pytest.mark.parametrize(
-    ("function", "expected"),
-    [
-        pytest.param(lambda x: x.to(torch.bfloat16) + 0, lambda x: x, id="to"),
-        pytest.param(lambda x: x.half().float() * 1, lambda x: x, id="half_and_back"),
-        pytest.param(lambda x: x + torch.full((3,), 0.1), lambda x: x + 0.1, id="full"),
-        pytest.param(
-            lambda x: x + torch.arange(3) / 7, lambda x: x + torch.arange(3).double() / 7, id="division"
-        ),
-        pytest.param(lambda x: x.sum(dtype=torch.float32), lambda x: x.sum(), id="sum"),
-        pytest.param(lambda x: x.to(torch.complex64) * 1j, lambda x: x * 1j, id="complex"),
-        pytest.param(lambda x: x.to(torch.int32) + 1, lambda x: x.to(torch.int32) + 1, id="integer"),
-        pytest.param(
-            lambda x: x + torch.tensor([0.5, 1, 2]), lambda x: x + torch.tensor([0.5, 1, 2]), id="constant"
-        ),
-    ],
-)
+@pytest.mark.parametrize(("function", "expected"), [
+    pytest.param(lambda x: x.to(torch.bfloat16) + 0, lambda x: x, id="to"),
+    pytest.param(lambda x: x.half().float() * 1, lambda x: x, id="half_and_back"),
+    pytest.param(lambda x: x + torch.full((3,), 0.1), lambda x: x + 0.1, id="full"),
+    pytest.param(lambda x: x + torch.arange(3) / 7, lambda x: x + torch.arange(3).double() / 7,
+        id="division"),
+    pytest.param(lambda x: x.sum(dtype=torch.float32), lambda x: x.sum(), id="sum"),
+    pytest.param(lambda x: x.to(torch.complex64) * 1j, lambda x: x * 1j, id="complex"),
+    pytest.param(lambda x: x.to(torch.int32) + 1, lambda x: x.to(torch.int32) + 1, id="integer"),
+    pytest.param(lambda x: x + torch.tensor([0.5, 1, 2]), lambda x: x + torch.tensor([0.5, 1, 2]),
+        id="constant"),
+])  # fmt: skip
 def test_dtypes_that_a_graph_states_are_promoted(function: Any, expected: Any) -> None:
     x = torch.tensor([0.1, 2.7, -1.3])
 

@@ -1,7 +1,5 @@
 """Metrics of the difference of two values."""
 
-from __future__ import annotations
-
 import math
 
 import pytest
@@ -93,17 +91,14 @@ def test_numbers_too_large_to_square_have_a_signal_to_noise_ratio() -> None:
     assert measure(torch.ones(1), torch.zeros(1)).snr_db == -math.inf
 
 
-@pytest.mark.parametrize(
-    ("actual", "expected", "max_abs"),
-    [
-        pytest.param(torch.tensor([1, 5]), torch.tensor([1, 2]), 3.0, id="integers"),
-        pytest.param(torch.tensor([True, False]), torch.tensor([True, True]), 1.0, id="truth_values"),
-        pytest.param(torch.tensor([3 + 4j]), torch.tensor([0j]), 5.0, id="complex"),
-        pytest.param(3, 5, 2.0, id="python_numbers"),
-        pytest.param(torch.empty(0), torch.empty(0), 0.0, id="empty"),
-        pytest.param(torch.eye(2).to_sparse(), torch.zeros(2, 2).to_sparse(), 1.0, id="sparse"),
-    ],
-)
+@pytest.mark.parametrize(("actual", "expected", "max_abs"), [
+    pytest.param(torch.tensor([1, 5]), torch.tensor([1, 2]), 3.0, id="integers"),
+    pytest.param(torch.tensor([True, False]), torch.tensor([True, True]), 1.0, id="truth_values"),
+    pytest.param(torch.tensor([3 + 4j]), torch.tensor([0j]), 5.0, id="complex"),
+    pytest.param(3, 5, 2.0, id="python_numbers"),
+    pytest.param(torch.empty(0), torch.empty(0), 0.0, id="empty"),
+    pytest.param(torch.eye(2).to_sparse(), torch.zeros(2, 2).to_sparse(), 1.0, id="sparse"),
+])  # fmt: skip
 def test_every_kind_of_number_is_measured(actual: object, expected: object, max_abs: float) -> None:
     assert measure(actual, expected).max_abs == max_abs
 

@@ -1,7 +1,5 @@
 """Of random models no pipeline gives cause for a false alarm, and an error in any node is named there."""
 
-from __future__ import annotations
-
 import itertools
 import random
 from functools import cache

@@ -1,7 +1,5 @@
 """Reproductions of a divergence, and their replay."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -63,35 +61,16 @@ def reversed_order(given: Any, attrs: Any) -> Any:
     return [values, order.flip(0)]
 
 
-@pytest.mark.parametrize(
-    ("function", "op", "wrong", "type", "shown"),
-    [
-        pytest.param(
-            lambda self, x: x.split(1)[-1] * 2,
-            "aten.split.Tensor",
-            lambda given, attrs: [item + 1 for item in given[0].split(1)],
-            "f32[1, 4]",
-            ["= aten.split.Tensor(", "\nb: 1 from float64"],
-            id="the last of many outputs",
-        ),
-        pytest.param(
-            lambda self, x: x.sort()[1] * 2 + x.sort()[0],
-            "aten.sort.default",
-            reversed_order,
-            "i64[100, 4]",
-            ["\na: 0 from float64", "\nb: 3 from float64"],
-            id="the output that differs",
-        ),
-        pytest.param(
-            lambda self, x: self.linear(x),
-            "aten.linear.default",
-            lambda given, attrs: [torch.nn.functional.linear(*given) + 1],
-            "f32[100, 4]",
-            ["param %linear.weight: f32[4, 4]", "\nb: 1 from float64"],
-            id="weights that a node reads",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("function", "op", "wrong", "type", "shown"), [
+    pytest.param(lambda self, x: x.split(1)[-1] * 2, "aten.split.Tensor",
+        lambda given, attrs: [item + 1 for item in given[0].split(1)], "f32[1, 4]",
+        ["= aten.split.Tensor(", "\nb: 1 from float64"], id="the last of many outputs"),
+    pytest.param(lambda self, x: x.sort()[1] * 2 + x.sort()[0], "aten.sort.default", reversed_order,
+        "i64[100, 4]", ["\na: 0 from float64", "\nb: 3 from float64"], id="the output that differs"),
+    pytest.param(lambda self, x: self.linear(x), "aten.linear.default",
+        lambda given, attrs: [torch.nn.functional.linear(*given) + 1], "f32[100, 4]",
+        ["param %linear.weight: f32[4, 4]", "\nb: 1 from float64"], id="weights that a node reads"),
+])  # fmt: skip
 def test_the_node_that_differs_is_shown(
     function: Any, op: str, wrong: Any, type: str, shown: list[str], tmp_path: Path
 ) -> None:

@@ -1,7 +1,5 @@
 """Comparing two sides: what of them is compared, and that they stay as they are."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -12,14 +10,7 @@ from npu_ir import VerificationError, extract_ir, parse_ir
 from npu_passes import PassManager
 from npu_runtime.diagnostics.compare import after_pass, compare
 from npu_runtime.executor.executor import IRExecutor
-from tests.npu_runtime.diagnostics.compare.cases import (
-    RELU,
-    Block,
-    Counting,
-    ReluToNeg,
-    divergence,
-    graph_of,
-)
+from tests.npu_runtime.diagnostics.compare.cases import RELU, Block, Counting, ReluToNeg, divergence, graph_of
 from tests.support.corpus.case import Function
 
 

@@ -1,19 +1,12 @@
 """Programs for tests: a step over fixed memory that changes its state, draws random numbers, and may fail."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import torch
 
 
 class CountingProgram:
-    """Adds noise to ``w``, its lr to ``m``, and counts its runs.
-
-    Attributes:
-        state: What a run changes.
-        seen: What ``step`` held when each run began.
-    """
+    """Adds noise to ``w``, its lr to ``m``, and counts its runs."""
 
     def __init__(self, device: str = "cpu", fails_at: int | None = None) -> None:
         self.state: Mapping[str, torch.Tensor] = {

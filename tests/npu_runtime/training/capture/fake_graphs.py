@@ -1,7 +1,5 @@
 """A device that records nothing but the order in which it is asked, and fails where a test wants it to."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -10,11 +8,7 @@ import torch
 
 
 class FakeGraphs:
-    """Keeps the order of calls, and runs nothing: a replay calls what was recorded.
-
-    Attributes:
-        calls: What was called.
-    """
+    """Keeps the order of calls, and runs nothing: a replay calls what was recorded."""
 
     def __init__(self, *, is_capturing: bool = False, fails_at: str = "") -> None:
         self.calls: list[str] = []

@@ -1,7 +1,5 @@
 """A capture asks the device in one order, and leaves everything as it was where that fails."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 
@@ -14,7 +12,6 @@ from tests.npu_runtime.training.capture.fake_graphs import FakeGraphs
 
 
 def captured(device: FakeGraphs, program: CountingProgram | None = None) -> tuple[GraphCapture, list[bool]]:
-    """Return a capture, and for each run of the step whether it was in a capture."""
     program, seen = program or CountingProgram(), []
     plain = program.run
 

@@ -1,7 +1,5 @@
 """Steps recorded by a device: numbers are filled in before each replay; failed recordings are planned."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

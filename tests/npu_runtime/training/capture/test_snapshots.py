@@ -1,7 +1,5 @@
 """A warm-up runs a step and leaves no trace: state and random generators are the same bit by bit."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """The capture check finds all that a replay would get wrong, each with the user's line and what to do."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +12,7 @@ from npu_runtime import CaptureError, check_capture
 from npu_runtime.planned import plan
 from npu_runtime.training.checks.violations import CaptureReport
 from npu_runtime.training.trace import trace_step
-from tests.support.passes.cpu_cases import Function
+from tests.support.corpus.case import Holding
 from tests.support.training.full_state import Mlp
 
 
@@ -75,30 +73,21 @@ graph g {
 
 
 @pytest.mark.smoke
-@pytest.mark.parametrize(
-    ("text", "kind", "message"),
-    [
-        pytest.param(READING, "host-sync", "reads the content of a tensor in Python", id="item"),
-        pytest.param(
-            "graph g {\n  input %x: f32[3]\n  %y: bool = aten.equal.default(%x, %x)\n  return %y\n}\n",
-            "host-sync",
-            "aten.equal.default reads the content of a tensor in Python",
-            id="comparison",
-        ),
-        pytest.param(
-            NONZERO, "data-dependent-size", "a number of elements that depends on data", id="nonzero"
-        ),
-        pytest.param(
-            "graph g {\n  input %x: f32[3]\n"
-            '  %y: f32[3] = aten._to_copy.default(%x) {device=device("cuda:0")}\n  return %y\n}\n',
-            "other-device",
-            r"works on cuda:0 \(device=\), the step on cpu",
-            id="another device",
-        ),
-        pytest.param(OPEN, "symbolic-size", "(?s:.*)specialize", id="open size"),
-        pytest.param(ACCUMULATING, "accumulated-gradient", "(?s:.*)zero_grad", id="gradient of before"),
-    ],
-)
+@pytest.mark.parametrize(("text", "kind", "message"), [
+    pytest.param(READING, "host-sync", "reads the content of a tensor in Python", id="item"),
+    pytest.param("graph g {\n  input %x: f32[3]\n  %y: bool = aten.equal.default(%x, %x)\n  return %y\n}\n",
+        "host-sync", "aten.equal.default reads the content of a tensor in Python", id="comparison"),
+    pytest.param(NONZERO, "data-dependent-size", "a number of elements that depends on data", id="nonzero"),
+    pytest.param(
+        "graph g {\n  input %x: f32[3]\n"
+        '  %y: f32[3] = aten._to_copy.default(%x) {device=device("cuda:0")}\n  return %y\n}\n',
+        "other-device",
+        r"works on cuda:0 \(device=\), the step on cpu",
+        id="another device",
+    ),
+    pytest.param(OPEN, "symbolic-size", "(?s:.*)specialize", id="open size"),
+    pytest.param(ACCUMULATING, "accumulated-gradient", "(?s:.*)zero_grad", id="gradient of before"),
+])  # fmt: skip
 def test_graphs_that_cannot_be_captured_are_told_what_is_in_the_way(
     text: str, kind: str, message: str
 ) -> None:
@@ -117,13 +106,10 @@ def test_integer_indices_are_no_data_dependent_size() -> None:
     assert a_step(around(lambda self, x: self.model(x)[[2, 0, 2]])).ok
 
 
-@pytest.mark.parametrize(
-    ("function", "fix"),
-    [
-        pytest.param(lambda self, x: self.model(x) + torch.rand(5, generator=OWN), "", id="generator"),
-        pytest.param(lambda self, x: self.model(x) * x.sum().item(), ".item()", id="item"),
-    ],
-)
+@pytest.mark.parametrize(("function", "fix"), [
+    pytest.param(lambda self, x: self.model(x) + torch.rand(5, generator=OWN), "", id="generator"),
+    pytest.param(lambda self, x: self.model(x) * x.sum().item(), ".item()", id="item"),
+])  # fmt: skip
 def test_a_model_that_cannot_be_traced_is_reported_with_its_line(
     function: Callable[..., Any], fix: str
 ) -> None:
@@ -150,7 +136,7 @@ SCALE, OWN = torch.tensor(3.0), torch.Generator()
 
 def around(function: Callable[..., Any], **modules: nn.Module) -> nn.Module:
     """Return a model that is a function of another one, ``self.model``, and the input."""
-    return Function(function, model=Mlp(), **modules)
+    return Holding(function, model=Mlp(), **modules)
 
 
 def test_a_number_in_a_tensor_from_outside_is_noted_with_the_line_that_reads_it() -> None:

@@ -1,7 +1,5 @@
 """The stages of a captured step as files: readable, the same each time, all together or none."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

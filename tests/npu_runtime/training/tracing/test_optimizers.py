@@ -11,7 +11,7 @@ from torch import Tensor, nn, optim
 from npu_runtime import TrainStep
 from npu_runtime.errors import TracingError
 from npu_runtime.training.tracing.hyperparameters import make_reader
-from tests.support.passes.cpu_cases import Function
+from tests.support.corpus.case import Holding
 from tests.support.training.eager import step_by_hand
 
 mse = nn.functional.mse_loss
@@ -103,7 +103,7 @@ def test_state_of_one_parameter_in_two_optimizers_is_refused() -> None:
 def dampened() -> tuple[nn.Module, optim.SGD]:
     """Return a model of two layers, of which a step takes the first, or both."""
     torch.manual_seed(0)
-    model = Function(
+    model = Holding(
         lambda self, x: self.first(x) + self.second(x) if self.takes_both else self.first(x),
         first=nn.Linear(4, 3),
         second=nn.Linear(4, 3),

@@ -1,7 +1,5 @@
 """Steps that cannot be a graph are refused by name, with a fix; and nothing has changed then."""
 
-from __future__ import annotations
-
 import copy
 import re
 from collections.abc import Callable
@@ -16,7 +14,7 @@ from npu_ir import Graph
 from npu_runtime import TrainStep
 from npu_runtime.errors import TracingError
 from npu_runtime.training import compile_ir
-from tests.support.passes.cpu_cases import Function
+from tests.support.corpus.case import Holding
 from tests.support.training.models import MLP
 
 
@@ -98,13 +96,9 @@ REFUSED: list[tuple[str, Given, str, str]] = [
     ("object", with_result(object()), "returns object, which is not a tensor", "leave the object out"),
     ("result", with_result(3), "the step returns a number where its results are", "not loss.item()"),
     ("nothing", with_result(None), "the step returns nothing where", "return the loss itself"),
-    (
-        "nothing of parts",
-        with_result(None, accumulate=5),
-        "the step returns nothing where",
-        "the loss itself",
-    ),
-]
+    ("nothing of parts", with_result(None, accumulate=5), "the step returns nothing where",
+        "the loss itself"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("given", "what", "instead"), [pytest.param(*row[1:], id=row[0]) for row in REFUSED])
@@ -117,7 +111,7 @@ def test_a_step_that_cannot_be_a_graph_is_refused(given: Given, what: str, inste
 
 def around(function: Callable[..., Any]) -> nn.Module:
     """Return a model that is a function of another one, ``self.mlp``, and the input."""
-    return Function(function, mlp=MLP())
+    return Holding(function, mlp=MLP())
 
 
 def branching(self: Any, x: torch.Tensor) -> torch.Tensor:
@@ -129,24 +123,13 @@ def averaging(self: Any, x: torch.Tensor) -> torch.Tensor:
     return self.mlp(self.norm(x))  # type: ignore[no-any-return]
 
 
-@pytest.mark.parametrize(
-    ("model", "what", "instead"),
-    [
-        pytest.param(around(branching), "decides by the content of a tensor", "torch.where", id="branch"),
-        pytest.param(
-            around(lambda self, x: self.mlp(x) * x.abs().max().item()),
-            "content of a tensor",
-            "no .item()",
-            id="item",
-        ),
-        pytest.param(
-            Function(averaging, mlp=MLP(), norm=nn.BatchNorm1d(7, momentum=None)),
-            "content of a tensor",
-            "",
-            id="mean of statistics",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("model", "what", "instead"), [
+    pytest.param(around(branching), "decides by the content of a tensor", "torch.where", id="branch"),
+    pytest.param(around(lambda self, x: self.mlp(x) * x.abs().max().item()), "content of a tensor",
+        "no .item()", id="item"),
+    pytest.param(Holding(averaging, mlp=MLP(), norm=nn.BatchNorm1d(7, momentum=None)), "content of a tensor",
+        "", id="mean of statistics"),
+])  # fmt: skip
 def test_a_model_that_reads_a_tensor_in_python_is_refused_and_nothing_has_changed(
     model: nn.Module, what: str, instead: str
 ) -> None:
@@ -165,13 +148,10 @@ def test_a_model_that_reads_a_tensor_in_python_is_refused_and_nothing_has_change
     assert all(parameter.grad is None for parameter in model.parameters())
 
 
-@pytest.mark.parametrize(
-    "model",
-    [
-        pytest.param(around(lambda self, x: self.mlp(x[:, 1:])), id="shapes"),
-        pytest.param(around(lambda self, x: self.mlp(x) * len(x.detach().numpy())), id="numpy"),
-    ],
-)
+@pytest.mark.parametrize("model", [
+    pytest.param(around(lambda self, x: self.mlp(x[:, 1:])), id="shapes"),
+    pytest.param(around(lambda self, x: self.mlp(x) * len(x.detach().numpy())), id="numpy"),
+])  # fmt: skip
 def test_a_step_that_fails_otherwise_is_told_to_run_in_eager_pytorch(model: nn.Module) -> None:
     with pytest.raises(
         TracingError, match=r"the step cannot be traced: (?s:.*)\n  fix: run the step in eager"
@@ -208,29 +188,20 @@ def scaled_step(scaler: torch.amp.GradScaler, model: nn.Module, optimizer: optim
     return TrainStep(step)
 
 
-@pytest.mark.parametrize(
-    ("make", "what"),
-    [
-        pytest.param(scaled_step, "the step calls scale() of a GradScaler", id="step function"),
-        pytest.param(
-            lambda scaler, model, optimizer: TrainStep(
-                model, optimizer, lambda *given: scaler.scale(F.mse_loss(*given))
-            ),
-            "the step calls scale() of a GradScaler",
-            id="loss",
+@pytest.mark.parametrize(("make", "what"), [
+    pytest.param(scaled_step, "the step calls scale() of a GradScaler", id="step function"),
+    pytest.param(
+        lambda scaler, model, optimizer: TrainStep(
+            model, optimizer, lambda *given: scaler.scale(F.mse_loss(*given))
         ),
-        pytest.param(
-            lambda scaler, model, optimizer: TrainStep(model, optimizer, F.mse_loss, autocast=scaler),
-            "autocast= is a GradScaler",
-            id="option",
-        ),
-        pytest.param(
-            lambda scaler, model, optimizer: TrainStep(model, optimizer, F.mse_loss, scaler=scaler),
-            "scaler= is a GradScaler",
-            id="scaler",
-        ),
-    ],
-)
+        "the step calls scale() of a GradScaler",
+        id="loss",
+    ),
+    pytest.param(lambda scaler, model, optimizer: TrainStep(model, optimizer, F.mse_loss, autocast=scaler),
+        "autocast= is a GradScaler", id="option"),
+    pytest.param(lambda scaler, model, optimizer: TrainStep(model, optimizer, F.mse_loss, scaler=scaler),
+        "scaler= is a GradScaler", id="scaler"),
+])  # fmt: skip
 def test_a_scaler_of_gradients_is_refused_and_stays_as_it_was(make: Scaling, what: str) -> None:
     model, scaler = MLP(), torch.amp.GradScaler("cpu", init_scale=8.0)
     optimizer = optim.SGD(model.parameters(), 0.1)

@@ -1,7 +1,5 @@
 """Writes of a step besides parameters and state: into its batch, as in eager; elsewhere, refused."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest
@@ -63,9 +61,7 @@ def test_a_step_that_writes_into_a_tensor_of_nobody_is_refused(write: Callable[[
 
 
 @pytest.mark.parametrize(
-    "make",
-    [lambda: COUNT.clone(), lambda: COUNT + 0, lambda: torch.zeros(2)],
-    ids=["clone", "sum", "new"],
+    "make", [lambda: COUNT.clone(), lambda: COUNT + 0, lambda: torch.zeros(2)], ids=["clone", "sum", "new"]
 )
 def test_a_step_may_write_into_what_it_makes(make: Callable[[], Tensor]) -> None:
     torch.manual_seed(0)

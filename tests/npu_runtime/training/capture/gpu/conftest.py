@@ -3,8 +3,6 @@
 Run them by ``pytest -m gpu tests/npu_runtime/training/capture/gpu``.
 """
 
-from __future__ import annotations
-
 import pytest
 import torch
 

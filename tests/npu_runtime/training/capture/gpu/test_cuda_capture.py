@@ -1,7 +1,5 @@
 """Training steps as CUDA graphs: the same as the executor, and nothing that moves, leaks or is frozen."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
