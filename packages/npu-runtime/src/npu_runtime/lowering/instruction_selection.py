@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 import torch
 
-from npu_ir import ExecutionError, Graph, OpNode, Value
+from npu_ir import ExecutionError, Graph, OpNode, TensorType, Value
 from npu_ir.core.symbol_values import SymbolValues
 from npu_ir.errors import BackendError
 from npu_ir.ops.calls import Binding, Slot
@@ -54,10 +54,11 @@ def select_instructions(
         BackendError: A backend cannot prepare a partition.
     """
     instructions = []
+    may_be_lazy = _may_be_lazy(lowered.graph)
     for item in lowered.partitions:
         if item.program is not None:
             # Its traits hold for any strides: it is called with those that are stated.
-            instructions.append(_prepare_partition(item.partition, item.program, device))
+            instructions.append(_prepare_partition(item.partition, item.program, device, may_be_lazy))
             # It writes into planned tensors, which have the strides of their types.
             as_stated.update(item.program.outputs if probe.is_planned else ())
             continue
@@ -85,7 +86,18 @@ def _drop_untrusted_traits(instruction: Instruction, as_stated: set[Value]) -> I
 # Partitions of other backends
 
 
-def _prepare_partition(partition: Partition, program: BackendProgram, device: torch.device) -> Instruction:
+def _may_be_lazy(graph: Graph) -> bool:
+    """Return whether values may have a lazy conj/neg bit: of complex tensors, or by ops that set it."""
+    types = (value.type for value in graph.values)
+    return any(isinstance(type, TensorType) and type.dtype.is_complex for type in types) or any(
+        not node.op_type.startswith(("aten.", "npu.")) or node.op_type == "aten._neg_view.default"
+        for node in graph.nodes
+    )
+
+
+def _prepare_partition(
+    partition: Partition, program: BackendProgram, device: torch.device, may_be_lazy: bool
+) -> Instruction:
     """Return the instruction that runs a partition in one call.
 
     Raises:
@@ -109,7 +121,14 @@ def _prepare_partition(partition: Partition, program: BackendProgram, device: to
         index for index, value in enumerate(program.graph.inputs) if value in program.graph.constant_inputs
     }
     call = PartitionCall(
-        backend, prepared, input_types, output_types, numbers, numbers, frozenset(constants - numbers)
+        backend,
+        prepared,
+        input_types,
+        output_types,
+        overwritten=numbers,
+        copied=numbers,
+        constants=frozenset(constants - numbers),
+        may_be_lazy=may_be_lazy,
     )
     given, bound = ([Slot(index) for index in part] for part in (call.given, sorted(call.constants)))
     kernel = f"{backend.name}.run"

@@ -125,6 +125,19 @@ class RunContract(Trials):
             trial.require(trial.run(others, bound), inputs, "after new contents of bound constants")
             trial.require(trial.run(inputs), inputs, "the program itself, after constants were bound")
 
+    def test_quick_runs_return_what_runs_return(self) -> None:
+        for trial in self.trials():
+            with error_context("make_quick_run", trial.name):
+                call = trial.backend.make_quick_run(trial.program)
+            if call is None:
+                continue
+            given = [trial.inputs(), trial.inputs(seed=1), trial.inputs(offset=1)]
+            with error_context("a quick run", trial.name), torch.no_grad():
+                results = [(inputs, call(inputs)) for inputs in given]
+            for inputs, outputs in results:
+                if outputs is not None:
+                    trial.require(outputs, inputs, "a quick run, after others")
+
     def test_many_threads_may_run_a_program_at_once(self) -> None:
         with ThreadPoolExecutor(_THREADS) as pool:
             for trial in self.trials():
