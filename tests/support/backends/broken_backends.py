@@ -81,14 +81,14 @@ class BindsCopies(Binds):
 
 
 class RunsIntoOneMemory(Sound):
-    """Has quick runs whose results the next one overwrites."""
+    """Has quick runs whose results the next one of the thread overwrites."""
 
     def make_quick_run(self, program: Program) -> Callable[[list[Any]], Sequence[Any]]:
-        kept: list[torch.Tensor] = []
+        memory: dict[int, list[torch.Tensor]] = {}
 
         def call(inputs: list[Any]) -> Sequence[Any]:
             outputs = self.run(program, inputs)
-            kept.extend(() if kept else [item.clone() for item in outputs])
+            kept = memory.setdefault(threading.get_ident(), [item.clone() for item in outputs])
             return [old.copy_(new) for old, new in zip(kept, outputs, strict=True)]
 
         return call
