@@ -95,6 +95,24 @@ def _may_be_lazy(graph: Graph) -> bool:
     )
 
 
+def _prepare(partition: Partition, program: BackendProgram, device: torch.device) -> Any:
+    """Return what the backend of a partition prepares.
+
+    Raises:
+        BackendError: The backend cannot prepare it.
+    """
+    backend, nodes = partition.backend, partition.nodes
+    try:
+        return backend.prepare(program.graph, program.ops, device)
+    except BackendError:
+        raise
+    except Exception as error:
+        raise BackendError(
+            f"the backend {backend.name!r} failed to prepare {len(nodes)} nodes that it supports: {error}",
+            where=location_text(nodes),
+        ) from error
+
+
 def _prepare_partition(
     partition: Partition, program: BackendProgram, device: torch.device, may_be_lazy: bool
 ) -> Instruction:
@@ -104,27 +122,16 @@ def _prepare_partition(
         BackendError: The backend cannot prepare it.
     """
     backend, nodes = partition.backend, partition.nodes
-    try:
-        prepared = backend.prepare(program.graph, program.ops, device)
-    except BackendError:
-        raise
-    except Exception as error:
-        raise BackendError(
-            f"the backend {backend.name!r} failed to prepare {len(nodes)} nodes that it supports: {error}",
-            where=location_text(nodes),
-        ) from error
     overwritten = {item for op in program.ops for item in op.overwrites}
     numbers = frozenset(index for index, value in enumerate(program.graph.inputs) if value in overwritten)
-    input_types = [value.type for value in program.inputs]
-    output_types = [value.type for value in program.outputs]
     constants = {
         index for index, value in enumerate(program.graph.inputs) if value in program.graph.constant_inputs
     }
     call = PartitionCall(
         backend,
-        prepared,
-        input_types,
-        output_types,
+        _prepare(partition, program, device),
+        inputs=[value.type for value in program.inputs],
+        outputs=[value.type for value in program.outputs],
         overwritten=numbers,
         copied=numbers,
         constants=frozenset(constants - numbers),

@@ -147,10 +147,11 @@ class PlannedProgram:
         borrow: bool = True,
         in_default_state: bool = False,
     ) -> Sequence[Any]:
-        """Copy the tensors of a call into the fixed inputs, and run both phases.
+        """Run both phases on the tensors of a call.
 
         Args:
-            given: A tensor of the same type for each of `fixed`; or none, to run on what these hold.
+            given: A tensor of the same type, strides included, for each of `fixed`; or none, to run on what
+                these hold. They are copied into these, unless nothing is bound to the memory of these.
             numbers: A number for each of `numbers`.
             borrow: Return results in fixed tensors, which the next run overwrites, and not in new memory.
             in_default_state: The caller has asked `has_default_torch_state`; otherwise it is asked here.

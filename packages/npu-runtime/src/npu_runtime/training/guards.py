@@ -120,7 +120,8 @@ class Guards:
         if self._tensors:
             # In C for all at once: requires_grad, types, sizes and strides.
             sizes, strides = zip(*((item.shape, item.stride()) for item in self._tensors), strict=True)
-            flags.add("{}(*{})", make_tensor_guard(self._tensors, sizes, strides), self._tensors)
+            guard = make_tensor_guard(self._tensors, sizes, strides)
+            flags.add("{}(*{})", guard, tuple(self._tensors))
 
     def _add_settings(self) -> None:
         for owner, key in self._number_attributes():
