@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch._subclasses import FakeTensorMode
 
 from npu_cuda import _C
 from npu_cuda.backend import CudaBackend, HostBackend, native, program
@@ -41,7 +42,7 @@ def prepared(text: str = ADD) -> tuple[Graph, PreparedProgram]:
 
 
 def idle(made: PreparedProgram) -> int:
-    return sum(map(len, made._idle.values()))
+    return sum(map(len, made.idle.values()))
 
 
 def test_a_tensor_between_ops_lies_in_the_arena_which_is_memory_of_pytorch(
@@ -85,7 +86,7 @@ def test_a_program_that_has_let_its_tensors_go_wants_them_again() -> None:
     _, made = prepared()
     inputs = [torch.ones(33), torch.ones(33)]
     (expected,) = HOST.run(made, inputs)
-    (instances,) = made._idle.values()
+    (instances,) = made.idle.values()
 
     for use in (instances[0].native.run, instances[0].native.capture):
         with refused(r"slot 0 \('x'\) was bound by call\(\), which has let .* go"):
@@ -93,6 +94,73 @@ def test_a_program_that_has_let_its_tensors_go_wants_them_again() -> None:
     instances[0].bind(made.feeds, [*inputs, result := torch.zeros(33)])
     instances[0].native.run()
     assert torch.equal(result, expected)
+
+
+def quick(made: PreparedProgram) -> Any:
+    call = HOST.make_quick_run(made)
+    assert call is not None
+    return call
+
+
+def test_quick_runs_use_one_program_and_return_tensors_like_any_other() -> None:
+    _, made = prepared()
+    call, x, y = quick(made), torch.randn(33), torch.randn(33)
+    before = torch._C._storage_Use_Count(x.untyped_storage()._cdata)
+
+    results = [call([x, y]) for _ in range(3)]
+
+    assert torch._C._storage_Use_Count(x.untyped_storage()._cdata) == before
+    assert idle(made) == 1
+    assert len({result.data_ptr() for (result,) in results}) == 3
+    for (result,) in results:
+        assert torch.equal(result, HOST.run(made, [x, y])[0])
+        assert result.resize_(66).shape == (66,)
+
+
+def test_quick_runs_leave_what_is_not_exactly_as_stated_to_runs() -> None:
+    _, made = prepared()
+    call, x = quick(made), torch.ones(33)
+    others = [
+        torch.ones(34),
+        torch.ones(33, dtype=torch.float64),
+        torch.ones(66)[::2],
+        x.numpy(),
+        FakeTensorMode().from_tensor(x),
+        None,
+    ]
+
+    assert [call([x, other]) for other in others] == [None] * len(others)
+    assert torch.equal(call((x, torch.nn.Parameter(x)))[0], torch.full((33,), 2.0))
+
+
+def test_quick_runs_take_the_inputs_that_are_not_bound() -> None:
+    _, made = prepared()
+    x, y = torch.randn(33), torch.randn(33)
+    bound = HOST.bind_constants(made, {0: x})
+    assert bound is not None
+
+    (result,) = quick(bound)([y])
+
+    assert torch.equal(result, (x + y).relu())
+    with pytest.raises(BackendError, match="compute: 3 tensors were given, .* 2 external slots that"):
+        quick(bound)([x, y])
+
+
+def test_programs_whose_results_are_views_have_no_quick_runs() -> None:
+    _, made = prepared(ADD.replace("return (%relu,)", "return (%relu, %x)"))
+
+    assert HOST.make_quick_run(made) is None
+
+
+def test_a_failure_of_a_quick_run_names_the_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, made = prepared()
+    call = quick(made)
+    failing = DeviceError("op 1 (EltwiseRelu, relu.f32.host): the device is lost")
+    native_program = types.SimpleNamespace(compute=lambda *_: (_ for _ in ()).throw(failing))
+    monkeypatch.setattr(made.idle[0, made.needs_alignment][0], "native", native_program)
+
+    with pytest.raises(BackendError, match=r"(?s)'host' failed: .*device is lost\n.*at: node 'relu'$"):
+        call([torch.ones(33), torch.ones(33)])
 
 
 def test_a_kernel_that_does_not_exist_is_refused_with_the_node() -> None:
@@ -136,7 +204,7 @@ def test_a_failure_names_the_node(error: Exception, text: str, monkeypatch: pyte
         raise error
 
     _, made = prepared()
-    (instances,) = made._idle.values()
+    (instances,) = made.idle.values()
     monkeypatch.setattr(instances[0], "native", types.SimpleNamespace(call=fail))
 
     with pytest.raises(BackendError, match=rf"(?s)'host' failed: {re.escape(str(error))}.*{text}"):
@@ -171,19 +239,19 @@ class Recorder:
 
 def test_streams_have_programs_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
     _, made = prepared()
-    made._idle.clear()
+    made.idle.clear()
     monkeypatch.setattr(program, "ProgramInstance", Recorder)
     monkeypatch.setattr(_C, "find_capture", lambda device, stream: 0)
 
     for stream in (5, 6, 5, 5):
         made.run([torch.ones(33)] * 3, stream)
 
-    assert [item.streams for idle in made._idle.values() for item in idle] == [[5, 5, 5], [6]]
+    assert [item.streams for idle in made.idle.values() for item in idle] == [[5, 5, 5], [6]]
 
 
 def test_captures_have_programs_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
     _, made = prepared()
-    made._idle.clear()
+    made.idle.clear()
     instances: list[weakref.ref[Recorder]] = []
 
     class Watched(Recorder):
@@ -203,14 +271,14 @@ def test_captures_have_programs_of_their_own(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_memory_that_is_not_aligned_has_a_program_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     _, made = prepared()
-    made._idle.clear()
+    made.idle.clear()
     made.needs_alignment = True
     monkeypatch.setattr(program, "ProgramInstance", Recorder)
 
     for start in (0, 4, 1, 2, 8):
         made.run([torch.ones(33), torch.ones(64)[start : start + 33], torch.ones(33)], 0)
 
-    counts = {is_aligned: len(idle[0].streams) for (_, is_aligned), idle in made._idle.items()}
+    counts = {is_aligned: len(idle[0].streams) for (_, is_aligned), idle in made.idle.items()}
     assert counts == {True: 3, False: 2}
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import npu_cuda
 from npu_cuda import InvalidArgumentError, NotSupportedError, NpuCudaError, OpKind, Status, TensorSpec
-from tests.support.cuda.programs import refused
+from tests.support.cuda.programs import refused, relu_chain
 from tests.support.tiers import examples
 
 KINDS = {
@@ -179,3 +179,30 @@ def test_garbage_is_refused_with_an_error_that_says_what_is_wrong(arguments: tup
         assert str(error)
     except TypeError as error:
         assert "op_call: " in str(error)
+
+
+def test_compute_says_what_it_cannot_bind() -> None:
+    program, x = relu_chain(), torch.tensor([-1.0, 2, 3])
+    made = [lambda: torch.empty(3)]
+
+    def meddle() -> torch.Tensor:
+        program.call([x, torch.empty(3)])
+        raise AssertionError
+
+    for arguments, text, error in [
+        ((7, made), "compute: inputs must be a list or tuple", TypeError),
+        (([x], 7), "compute: makers must be a list or tuple", TypeError),
+        (([x], made, 7), "compute: places", TypeError),
+        (([x], made, [0, 2]), "compute: places has 2, there are 2 tensors", InvalidArgumentError),
+        (([x], made, [0]), "compute: 1 tensors were given, .* 2 external slots", InvalidArgumentError),
+        (([x], []), "compute: 1 tensors were given, .* 2 external slots", InvalidArgumentError),
+        (([x], [meddle]), "call: this program is in use", InvalidArgumentError),
+        (([x], [lambda: 1 // 0]), "by zero", ZeroDivisionError),
+    ]:
+        with refused(text, error):
+            program.compute(*arguments)
+
+    assert program.compute([x], [lambda: None]) is None
+    assert program.compute([x], made, (0, 1))[0].tolist() == [0, 2, 3]
+    with refused("run: slot 0 .* was bound by call.., which has let its tensor go"):
+        program.run()

@@ -53,10 +53,40 @@ def test_native_kernels_see_the_values_of_arguments_that_are_negated_lazily() ->
     graph, x = relu_graph(), torch.randn(3)
     for lazily in (negated_view, conjugated):
         for run in (PlannedProgram(plan(graph, backend="host")), IRExecutor(graph, backend="host")):
-            found = run(lazily(x))
-
+            for item in (lazily(x), x, lazily(x), lazily(x)):
+                assert torch.equal(run(item), item.relu())
             assert lazily(x).is_neg()
-            assert torch.equal(found, lazily(x).relu())
+
+
+def test_native_kernels_see_the_values_of_results_that_are_negated_lazily() -> None:
+    x = torch.randn(3)
+    for lazily in (negated_view, conjugated):
+        graph = extract_ir(Function(lambda x, lazily=lazily: lazily(x).relu()), (x,))
+        executor = IRExecutor(graph, backend="host", passes=None)
+
+        assert any(item.is_partition for item in executor.instructions)
+        for _ in range(3):
+            assert torch.equal(executor(x), lazily(x).relu())
+
+
+def test_a_quick_run_takes_the_place_of_runs_from_the_second_call_on() -> None:
+    class Quick(Counting):
+        def make_quick_run(self, program: Program) -> Any:
+            quick.append(program)
+            return lambda inputs: None if inputs[0].stride() != (3, 1) else [inputs[0] + 7]
+
+    quick: list[Program] = []
+    model, x, backend = nn.Linear(3, 3), torch.randn(4, 3), Quick()
+    executor = IRExecutor(extract_ir(model, (x,)), model.state_dict(), backend=backend, passes=None)
+    (call,) = (item.partition for item in executor.instructions if item.partition is not None)
+    weights = [item.detach() for item in model.parameters()]
+
+    with torch.no_grad():
+        found = [call([item], weights)[0] for item in (x, x, x, x.t().contiguous().t(), x)]
+
+        assert all(torch.equal(found[place], model(x)) for place in (0, 1, 3))
+    assert all(torch.equal(found[place], x + 7) for place in (2, 4))
+    assert (backend.given, len(quick)) == ([3, 1, 1], 1)
 
 
 def read_twice(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -7,7 +7,7 @@ import torch
 
 from npu_ir import execute_ir, extract_ir
 from npu_runtime.planned import PlannedProgram, plan
-from tests.support.corpus.case import Holding
+from tests.support.corpus.case import Function, Holding
 
 
 def forward(self: Any, x: torch.Tensor) -> torch.Tensor:
@@ -50,6 +50,65 @@ def test_results_that_are_not_borrowed_are_the_callers() -> None:
         assert one.stride() == other.stride()
     assert len({item.data_ptr() for item in (*first, *program.fixed)}) == 6
     assert all(torch.equal(*pair) for pair in zip(program.outputs, Results()(y), strict=True))
+
+
+def chained(x: torch.Tensor) -> torch.Tensor:
+    return (x + 1).sin() * 2 + x
+
+
+def test_inputs_that_nothing_is_bound_to_are_read_in_the_memory_of_the_caller() -> None:
+    x, y = torch.randn(3, 4), torch.randn(3, 4)
+    program = PlannedProgram(plan(extract_ir(Function(chained), (x,))))
+    program.load((y,))
+
+    (taken,) = program.step((x,), (), borrow=False)
+    (loaded,) = program.run()
+
+    assert torch.equal(program.fixed[0], y)
+    assert torch.equal(taken, chained(x))
+    assert torch.equal(loaded, chained(y))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        pytest.param(lambda x, program: program.step((x,), ())[0], id="a borrowed result"),
+        pytest.param(lambda x, program: program.step((x,), ())[0][:], id="a view of one"),
+        pytest.param(lambda x, program: torch.nn.Parameter(x), id="a parameter"),
+        pytest.param(lambda x, program: program.fixed[0].copy_(x), id="the fixed input"),
+    ],
+)
+def test_an_input_in_any_memory_is_computed_with(make: Any) -> None:
+    x = torch.randn(3, 4)
+    program = PlannedProgram(plan(extract_ir(Function(chained), (x,))))
+    given = make(x, program)
+    expected = chained(given.detach().clone())
+
+    (result,) = program.step((given,), (), borrow=False)
+
+    assert torch.equal(result, expected)
+
+
+def viewed(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    return x.view(12) + 1, y * 2
+
+
+@pytest.mark.parametrize(
+    ("function", "backend"),
+    [
+        pytest.param(viewed, "aten", id="a view"),
+        pytest.param(lambda x, y: (x.relu() + y,), "host", id="a partition"),
+    ],
+)
+def test_inputs_that_something_is_bound_to_are_copied(function: Any, backend: str) -> None:
+    x, y = torch.randn(3, 4), torch.randn(3, 4)
+    program = PlannedProgram(plan(extract_ir(Function(function), (x, y)), backend=backend))
+
+    results = program.step((x, y), (), borrow=False)
+
+    assert program.plan.read_in_place == ()
+    assert all(map(torch.equal, program.fixed, (x, y)))
+    assert all(map(torch.equal, results, function(x, y)))
 
 
 def test_the_operators_of_pytorch_stay_the_objects_that_they_are() -> None:

@@ -108,6 +108,7 @@ BROKEN: dict[str, list[tuple[type[Sound], str]]] = {
         (broken.SharesScratch, "after programs of other graphs, and of the same")
     ],
     "bound_constants_are_read_at_each_run": [(broken.BindsCopies, "after new contents of bound constants: ")],
+    "quick_runs_return_what_runs_return": [(broken.RunsIntoOneMemory, "a quick run, after others: ")],
     "many_threads_may_run_a_program_at_once": [(running(broken.has_one_arena), "4 threads at once: ")],
     "a_program_works_after_a_failed_run": [
         (running(broken.stays_broken), "the device is lost"),

@@ -76,6 +76,20 @@ class BindsCopies(Binds):
         return copy.deepcopy(constants)
 
 
+class RunsIntoOneMemory(Sound):
+    """Has quick runs whose results the next one of the thread overwrites."""
+
+    def make_quick_run(self, program: Program) -> Callable[[list[Any]], Sequence[Any]]:
+        memory: dict[int, list[torch.Tensor]] = {}
+
+        def call(inputs: list[Any]) -> Sequence[Any]:
+            outputs = self.run(program, inputs)
+            kept = memory.setdefault(threading.get_ident(), [item.clone() for item in outputs])
+            return [old.copy_(new) for old, new in zip(kept, outputs, strict=True)]
+
+        return call
+
+
 def sound_but(**members: Any) -> type[Sound]:
     """Return a backend with other members."""
     return type("Unsound", (Sound,), members)

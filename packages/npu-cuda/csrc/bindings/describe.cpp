@@ -130,14 +130,23 @@ Status describe(const DLTensor& dl, TensorDesc* out) {
   return complete(out, dl.strides);
 }
 
-bool describe_as(const TensorDesc& known, const DLTensor& dl, TensorDesc* out) {
+bool is_like(const TensorDesc& known, const DLTensor& dl) {
   const bool is_there = (dl.device.device_type == kDLCPU && known.device_type == NPU_CPU) ||
                         (dl.device.device_type == kDLCUDA && known.device_type == NPU_CUDA &&
                          dl.device.device_id == known.device_id);
   const DType dtype{dl.dtype.code, dl.dtype.bits, dl.dtype.lanes};
-  out->data = static_cast<char*>(dl.data) + dl.byte_offset;
   if (!is_there || !dl.data || !dl.strides || dl.ndim != known.rank || !(dtype == known.dtype)) return false;
-  if (alignment_of(out->data) != known.alignment) return false;
+  for (int axis = 0; axis < known.rank; ++axis) {
+    if (dl.shape[axis] != known.shape[axis] || dl.strides[axis] != known.strides[axis]) return false;
+  }
+  return true;
+}
+
+bool describe_as(const TensorDesc& known, const DLTensor& dl, TensorDesc* out) {
+  if (!is_like(known, dl)) return false;
+  void* const data = static_cast<char*>(dl.data) + dl.byte_offset;
+  if (alignment_of(data) != known.alignment) return false;
+  out->data = data;
   out->numel = known.numel;
   out->rank = known.rank;
   out->dtype = known.dtype;
@@ -145,11 +154,8 @@ bool describe_as(const TensorDesc& known, const DLTensor& dl, TensorDesc* out) {
   out->device_id = known.device_id;
   out->flags = known.flags;
   out->alignment = known.alignment;
-  for (int axis = 0; axis < known.rank; ++axis) {
-    if (dl.shape[axis] != known.shape[axis] || dl.strides[axis] != known.strides[axis]) return false;
-    out->shape[axis] = known.shape[axis];
-    out->strides[axis] = known.strides[axis];
-  }
+  std::copy_n(known.shape, known.rank, out->shape);
+  std::copy_n(known.strides, known.rank, out->strides);
   return true;
 }
 

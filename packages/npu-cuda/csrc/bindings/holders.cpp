@@ -21,18 +21,6 @@ Core& alive(const std::unique_ptr<Core, DropUnlocked>& core, const char* what) {
   return *core;
 }
 
-// Sets a flag, which the GIL guards, until the end of a block.
-class Busy {
- public:
-  explicit Busy(bool& flag) : flag_(flag) { flag_ = true; }
-  Busy(const Busy&) = delete;
-  Busy& operator=(const Busy&) = delete;
-  ~Busy() { flag_ = false; }
-
- private:
-  bool& flag_;
-};
-
 // Memory from Python: alloc(bytes) returns a tensor of at least so many bytes.
 Status allocate(nb::handle allocator, const Device& device, uint64_t bytes, void** data,
                 std::shared_ptr<void>* owner, LaunchRecord* record) {
@@ -157,54 +145,6 @@ void ProgramHolder::bind_slot(int slot, nb::handle tensor, ArgName name, Owners*
     let_go->insert(let_go->end(), bound_before->second.begin(), bound_before->second.end());
     owners_.erase(bound_before);
   }
-}
-
-const ProgramHolder::CallPlan& ProgramHolder::call_plan() {
-  const Program& program = core();
-  if (call_plan_.is_complete) [[likely]] return call_plan_;
-  CallPlan plan;
-  plan.is_complete = program.is_final();
-  for (int slot = 0; slot < int(program.slots().size()); ++slot) {
-    if (program.slots()[size_t(slot)].is_external && !fixed_.count(slot)) plan.external.push_back(slot);
-  }
-  int64_t bytes = 0;
-  for (const Program::Op& op : program.ops()) {
-    for (const TensorDesc& tensor : op.tensors) bytes += nbytes(tensor);
-  }
-  plan.is_short = program.device()->type() == DeviceType::Host && bytes <= kBytesWorthTheGil;
-  return call_plan_ = std::move(plan);
-}
-
-void ProgramHolder::bind_all(nb::handle tensors, bool keep, Owners* let_go) {
-  if (!PyList_Check(tensors.ptr()) && !PyTuple_Check(tensors.ptr())) {
-    raise_other_type({"call", "tensors"}, "a list or tuple", tensors);
-  }
-  const nb::tuple all = nb::borrow<nb::tuple>(PyTuple_Check(tensors.ptr()) ? nb::borrow(tensors) : nb::tuple(tensors));
-  const CallPlan& plan = call_plan();
-  if (all.size() != plan.external.size()) {
-    raise(Status::invalid("call: tensors has " + std::to_string(all.size()) + " entries, the program has " +
-                          std::to_string(plan.external.size()) + " external slots" +
-                          (fixed_.empty() ? "" : " that are not fixed")));
-  }
-  if (!keep) let_go->reserve(all.size());
-  for (size_t i = 0; i < all.size(); ++i) {
-    const ArgName name{"call", "tensors", int(i)};
-    bind_slot(plan.external[i], all[i], name, keep ? nullptr : let_go);
-  }
-}
-
-void ProgramHolder::call(nb::handle tensors, nb::handle stream_handle, bool keep) {
-  require_free("call");
-  // A graph that records the call needs tensors whose memory cannot be released.
-  const bool is_recorded = is_captured(stream_argument(stream_handle, "run"));
-  Owners let_go;
-  const Busy busy(is_called_);
-  bind_all(tensors, keep || is_recorded, &let_go);
-  has_let_go_ = !keep;  // every slot has just been bound
-  launch(stream_handle, "run", let_go);
-  if (keep || !is_recorded) return;
-  std::map<int, Owners> owners;  // they go when no member refers to them any more
-  for (const int slot : call_plan().external) owners.insert(owners_.extract(slot));
 }
 
 void ProgramHolder::require_kept(const char* function) {

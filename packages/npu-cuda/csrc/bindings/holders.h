@@ -15,6 +15,18 @@ namespace npu::bindings {
 // Below this many bytes work on the host is over before another thread could have taken the GIL and given it back.
 inline constexpr int64_t kBytesWorthTheGil = 256 * 1024;
 
+// Sets a flag, which the GIL guards, until the end of a block.
+class Busy {
+ public:
+  explicit Busy(bool& flag) : flag_(flag) { flag_ = true; }
+  Busy(const Busy&) = delete;
+  Busy& operator=(const Busy&) = delete;
+  ~Busy() { flag_ = false; }
+
+ private:
+  bool& flag_;
+};
+
 // Destroys programs and graphs. Those of cuda without the GIL: to free memory waits for work that may need
 // it.
 struct DropUnlocked {
@@ -43,6 +55,9 @@ class ProgramHolder {
   void fix(int slot, nb::handle tensor);
   // Binds the other external slots in order and runs. Without `keep` it lets the tensors go, as a call of an op does.
   void call(nb::handle tensors, nb::handle stream_handle, bool keep);
+  // call() on the CPU into what `makers` make, without `keep`. None, and nothing is computed, where a tensor is not one
+  // of PyTorch that is exactly what its slot says. `places`: of each slot, among the inputs, then what was made.
+  nb::object compute(nb::handle inputs, nb::handle makers, nb::handle places);
   // InvalidArgumentError where a slot has the memory of a tensor that call() has let go.
   void require_kept(const char* function);
   Owners owners() const;

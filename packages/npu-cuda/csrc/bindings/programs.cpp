@@ -243,6 +243,17 @@ void bind_programs(nb::module_& module) {
            "    stream_handle: As for run().\n"
            "    keep: Whether they stay bound. If not, the program lets them go, as op_call does, and run() and\n"
            "        capture() want them bound again.")
+      .def("compute", &ProgramHolder::compute, nb::arg("inputs"), nb::arg("makers"), nb::arg("places") = nb::none(),
+           nb::sig("def compute(self, inputs: TensorList, makers: Sequence[Callable[[], Any]], "
+                   "places: Sequence[int] | None = None) -> list[Any] | None"),
+           "call() on the CPU, without `keep`, into tensors that it makes and returns.\n\n"
+           "Returns None, and computes nothing, where a tensor is not one of PyTorch with exactly the dtype, shape,\n"
+           "strides and alignment of its slot: call() says more. Lazy changes are not asked for.\n\n"
+           "Args:\n"
+           "    inputs: Tensors that the caller has.\n"
+           "    makers: Functions that make the other tensors.\n"
+           "    places: Of each external slot, but those of fix(): its tensor, among the inputs, then the others. None:\n"
+           "        in order.")
       .def("describe", &describe_program, nb::arg("format") = "text",
            nb::sig("def describe(self, format: str = 'text') -> str"),
            "Slots, ops, kernels, memory and cost, as \"text\", \"json\" or \"dot\".")

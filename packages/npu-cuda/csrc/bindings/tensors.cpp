@@ -202,6 +202,17 @@ void TensorArguments::give_owners(std::vector<nb::object>* to) {
   num_owners_ = 0;
 }
 
+void* address_as(const TensorDesc& known, nb::handle tensor) {
+  const Producer producer = producer_of(Py_TYPE(tensor.ptr()));
+  if (!producer.is_torch || producer.is_dispatched || producer.way != Producer::Way::Exchange) return nullptr;
+  if (!producer.api->dltensor_from_py_object_no_sync) return nullptr;
+  DLTensor dl;
+  if (producer.api->dltensor_from_py_object_no_sync(tensor.ptr(), &dl) != 0) return PyErr_Clear(), nullptr;
+  if (!is_like(known, dl)) return nullptr;
+  void* const address = static_cast<char*>(dl.data) + dl.byte_offset;
+  return reinterpret_cast<uintptr_t>(address) % uintptr_t(known.alignment) == 0 ? address : nullptr;
+}
+
 void* current_stream(const DLPackExchangeAPI* source, int32_t device_type, int32_t device_id) {
   if (device_type == NPU_CUDA && source) {
     void* stream = nullptr;

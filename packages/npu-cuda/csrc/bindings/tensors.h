@@ -17,6 +17,8 @@ enum class Hold { ForTheCall, Longer };
 Status describe(const DLTensor& tensor, TensorDesc* out);
 // Where describe() makes of a tensor what is known of another one, the address aside, does the same; else false.
 bool describe_as(const TensorDesc& known, const DLTensor& tensor, TensorDesc* out);
+// Whether a tensor with memory is what is known of another one, address and alignment aside.
+bool is_like(const TensorDesc& known, const DLTensor& tensor);
 // Sets numel, strides where they are not given (null), flags and alignment from data, shape and strides.
 Status complete(TensorDesc* tensor, const int64_t* strides);
 
@@ -88,6 +90,10 @@ class TensorArguments {
 
 // The stream that is current for those who made a tensor on this device. Null of cuda becomes cudaStreamLegacy.
 void* current_stream(const DLPackExchangeAPI* source, int32_t device_type, int32_t device_id);
+
+// The address of a tensor of PyTorch with memory, which is as described, alignment included, and that the caller knows to
+// have no lazy change. Null, without an error, for anything else.
+void* address_as(const TensorDesc& known, nb::handle tensor);
 
 struct TensorSpec {
   TensorDesc desc;  // no data; on the host until somebody says otherwise

@@ -86,6 +86,16 @@ Status Program::bind(int slot, const TensorDesc& tensor) {
   return {};
 }
 
+Status Program::rebind(const std::vector<int>& slots, const std::vector<void*>& addresses) {
+  const Exclusive exclusive(&is_running_);
+  NPU_TRY(begin(exclusive, "bind", true));
+  for (size_t i = 0; i < slots.size(); ++i) {
+    const Slot& known = slots_[slots[i]];
+    if (!known.is_bound || known.desc.data != addresses[i]) set_data(slots[i], addresses[i]);
+  }
+  return {};
+}
+
 Status Program::require_ready() {
   for (size_t i = 0; i < slots_.size() && num_unbound_ > 0; ++i) {
     if (slots_[i].is_bound || !slots_[i].is_used() || slots_[i].is_view()) continue;

@@ -74,6 +74,8 @@ class Program {
   Status finalize(const Allocator& allocator = nullptr);
   // Ties an external slot and its views to memory: dtype, shape, strides and device must be those of the slot.
   Status bind(int slot, const TensorDesc& tensor);
+  // bind() of tensors that are as their slots, which are external, say: only their addresses may be new.
+  Status rebind(const std::vector<int>& slots, const std::vector<void*>& addresses);
   // Launches all ops on a stream (never null). InvalidArgument where a slot is unbound or another thread runs it.
   Status run(void* stream);
   // Records what run() would do.

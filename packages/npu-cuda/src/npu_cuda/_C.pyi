@@ -718,6 +718,20 @@ class Program:
                 capture() want them bound again.
         """
 
+    def compute(self, inputs: TensorList, makers: Sequence[Callable[[], Any]], places: Sequence[int] | None = None) -> list[Any] | None:
+        """
+        call() on the CPU, without `keep`, into tensors that it makes and returns.
+
+        Returns None, and computes nothing, where a tensor is not one of PyTorch with exactly the dtype, shape,
+        strides and alignment of its slot: call() says more. Lazy changes are not asked for.
+
+        Args:
+            inputs: Tensors that the caller has.
+            makers: Functions that make the other tensors.
+            places: Of each external slot, but those of fix(): its tensor, among the inputs, then the others. None:
+                in order.
+        """
+
     def describe(self, format: str = 'text') -> str:
         """Slots, ops, kernels, memory and cost, as "text", "json" or "dot"."""
 

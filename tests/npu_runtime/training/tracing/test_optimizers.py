@@ -57,9 +57,14 @@ def test_numbers_of_groups_are_read_by_name_whatever_type_they_have_by_then() ->
     read = make_reader({"": optimizer}, ["group0.betas.1", "group0.lr"])
     assert read() == [0.9, 0.1]
 
-    optimizer.param_groups[0].update(lr=torch.tensor(0.5), betas=[0.7, 0.75])
+    assert read() is read()  # while they are the same floats
 
-    assert read() == [0.75, 0.5]
+    rate = torch.tensor(0.5)
+    optimizer.param_groups[0].update(lr=rate, betas=[0.7, 0.75])
+    before = read()
+    rate.mul_(2)
+
+    assert (before, read()) == ([0.75, 0.5], [0.75, 1.0])
 
 
 def test_state_that_is_replaced_is_kept_from_step_to_step() -> None:

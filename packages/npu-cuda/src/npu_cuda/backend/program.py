@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 from collections import defaultdict, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -15,7 +15,8 @@ from npu_cuda.backend.memory_layout import MemoryLayout, Result, SlotView, as_ow
 from npu_cuda.backend.selection import ALIGNMENT, kind_of, select_kernel, specs_of
 from npu_cuda.backend.tensor_views import tensor_type
 from npu_cuda.backend.view_rules import VIEW
-from npu_ir import Graph, TensorType
+from npu_ir import Graph
+from npu_ir._torch.tensors import make_allocator
 from npu_ir.plugins.backend import BackendOp
 
 
@@ -75,7 +76,9 @@ class PreparedProgram:
         constants: The inputs that are bound for good, by number.
         input_count: The number of the other inputs.
         feeds: Indices of what each run binds to it, among these inputs, then the outputs.
+        places: The same as a tuple; None if it is all of them in order.
         outputs: Allocators, one per output.
+        idle: The instances that nobody uses, by stream, and whether memory is aligned.
         needs_alignment: Whether the kernels chosen for aligned memory differ from those for any memory.
         returns_exactly_outputs: Whether the results are exactly the outputs, in order, each once.
     """
@@ -95,19 +98,22 @@ class PreparedProgram:
         self.constants: Mapping[int, Any] = {}
         self.input_count = self.layout.inputs
         self.feeds = [place for place in self.layout.places.values() if place is not None]
-        self.outputs = [_allocator(tensor_type(owner), device) for owner in self.layout.outputs]
+        types = [tensor_type(owner) for owner in self.layout.outputs]
+        self.outputs = [
+            make_allocator(type.static_shape, type.static_strides, type.dtype, device) for type in types
+        ]
         self._holders = self.layout.holders()
         count = len(graph.inputs) + len(self.outputs)
         self.returns_exactly_outputs = self.layout.results == list(
             map(Result, range(len(graph.inputs), count))
         )
-        self._is_plain = self.feeds == list(range(count))
+        self.places = _places(self.feeds, count)
         kind = native_device.partition(":")[0]
         self.needs_alignment = any(select_kernel(op, kind, 0)[0] != op.kernel for op in self.kernel_ops)
-        self._idle: _Pool = defaultdict(deque)
+        self.idle: _Pool = defaultdict(deque)
         self._captured: tuple[int, _Pool] = 0, defaultdict(deque)  # the last capture, and its instances
         # One is created here, for the usual alignment, so that errors surface in prepare().
-        self._idle[0, self.needs_alignment].append(ProgramInstance(self, is_aligned=self.needs_alignment))
+        self.idle[0, self.needs_alignment].append(ProgramInstance(self, is_aligned=self.needs_alignment))
 
     def with_constants(self, constants: Mapping[int, Any]) -> PreparedProgram | None:
         """Return the program with some inputs bound for good; None if results share memory with inputs."""
@@ -123,13 +129,13 @@ class PreparedProgram:
         bound.constants = constants
         bound.input_count = self.layout.inputs - len(constants)
         bound.feeds = [places[place] for place in self.feeds if place in places]
-        bound._is_plain = bound.feeds == list(range(len(places)))
+        bound.places = _places(bound.feeds, len(places))
         bound.needs_alignment = self.needs_alignment and not any(
             item.data_ptr() % ALIGNMENT for item in constants.values()
         )
-        bound._idle, bound._captured = defaultdict(deque), (0, defaultdict(deque))
+        bound.idle, bound._captured = defaultdict(deque), (0, defaultdict(deque))
         # Its memory between ops is not needed twice.
-        self._idle.clear()
+        self.idle.clear()
         return bound
 
     def are_aligned(self, tensors: Sequence[Any]) -> bool:
@@ -165,14 +171,14 @@ class PreparedProgram:
         # Work of one stream runs in order: the next run on it may use the same memory between ops.
         is_aligned = self.are_aligned(tensors)
         capture = _C.find_capture(self.native_device, stream) if stream else 0
-        idle = (self._pool_of(capture) if capture else self._idle)[stream, is_aligned]
+        idle = (self._pool_of(capture) if capture else self.idle)[stream, is_aligned]
         try:
             instance = idle.pop()
         except IndexError:
             instance = ProgramInstance(self, is_aligned=is_aligned)
         try:
-            if not self._is_plain:
-                tensors = [tensors[place] for place in self.feeds]
+            if self.places is not None:
+                tensors = [tensors[place] for place in self.places]
             instance.native.call(tensors, stream, keep=False)
         finally:
             idle.append(instance)
@@ -189,13 +195,10 @@ class PreparedProgram:
 _Pool = defaultdict[tuple[int, bool], deque[ProgramInstance]]
 
 
+def _places(feeds: Sequence[int], count: int) -> tuple[int, ...] | None:
+    return None if list(feeds) == list(range(count)) else tuple(feeds)
+
+
 def kernel_ops(ops: Sequence[BackendOp]) -> tuple[BackendOp, ...]:
     """Return the ops that have kernels; views have none."""
     return tuple(op for op in ops if op.kind != VIEW)
-
-
-def _allocator(type: TensorType, device: torch.device) -> Callable[[], torch.Tensor]:
-    """Return an allocator of tensors of a type, with all arguments bound in advance."""
-    return functools.partial(
-        torch.empty_strided, type.static_shape, type.static_strides, dtype=type.dtype, device=device
-    )

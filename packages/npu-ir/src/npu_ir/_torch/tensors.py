@@ -2,10 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
+
+
+def make_allocator(
+    shape: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtype, device: torch.device
+) -> Callable[[], torch.Tensor]:
+    """Return a function that returns uninitialized tensors, with all arguments bound in advance.
+
+    On the CPU it parses no keywords and asks no modes, which takes 0.4 of the time of `torch.empty_strided`.
+    """
+    if device.type == "cpu":
+        from torch._C._dynamo.guards import _empty_strided_cpu  # type: ignore[attr-defined]
+
+        return functools.partial(_empty_strided_cpu, shape, strides, dtype)
+    return functools.partial(torch.empty_strided, shape, strides, dtype=dtype, device=device)
 
 
 def is_wrapper(tensor: Any) -> bool:

@@ -214,6 +214,18 @@ class Backend(abc.ABC):
         """
         return None
 
+    def make_quick_run(self, program: Any) -> Callable[[list[Any]], Sequence[Any] | None] | None:  # noqa: ARG002
+        """Return a function that does for usual inputs what `run` does, in less time; None if there is none.
+
+        It takes inputs in any strides, without lazy conj/neg bits, and returns outputs of exactly the types
+        that the graph states; or None, having done nothing, for inputs that are not exactly as it needs them.
+        These go to `run`, after they were copied into the strides that are stated.
+
+        Args:
+            program: The result of `prepare` or `bind_constants`.
+        """
+        return None
+
     def bind(self, program: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> Callable[[], None]:
         """Return a function that computes ``outputs`` from the content of ``inputs`` at each call, in place.
 

@@ -37,12 +37,13 @@ class TensorLayout:
         return cls(type.dtype, _known_extents(type.shape), _known_extents(strides))
 
     def fits(self, item: Any, device: torch.device) -> bool:
-        """Return whether an item is an ordinary tensor of this layout."""
+        """Return whether an item is an ordinary tensor of this layout, not negated lazily."""
         return (
             type(item) in _EXACT_TYPES
             and item.layout is torch.strided
             and item.dtype is self.dtype
             and item.device == device
+            and not item.is_neg()
             and len(item.shape) == len(self.sizes)
             and _agree(item.shape, self.sizes)
             and _agree(item.stride(), self.strides)

@@ -35,6 +35,7 @@ from npu_runtime.executor.result_ownership import plan_results
 from npu_runtime.probing.storage import with_stated_strides
 
 _T = TypeVar("_T")
+_NO_CONTEXT = contextlib.nullcontext()
 
 
 class Engine:
@@ -59,6 +60,8 @@ class Engine:
         self._replaced_buffers = [item for item in enumerate(mutated_state(graph)) if item[1] in replaced]
         self._lock = threading.RLock()
         self._is_running = False
+        self._has_partitions = any(item.is_partition for item in compiled.instructions)
+        self._has_aten = any(not item.is_partition for item in compiled.instructions)
         self._settings = kernel_settings()
         self.bind(bound)
 
@@ -195,7 +198,7 @@ class Engine:
     def _call(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Sequence[Any]:
         if self._replaced_buffers:
             self._require_captured_state()
-        if kernel_settings() != self._settings:
+        if self._has_aten and kernel_settings() != self._settings:
             # Other kernels may return other strides than the call traits observed at compile time.
             return self._node_by_node(args, kwargs, None)
         prologue, run = self._active_binding
@@ -216,7 +219,8 @@ class Engine:
         if records_gradients:
             record_gradients(False)
         try:
-            with below_autograd():
+            # Partitions enter it by themselves, unless they are quick: it takes as long as a small one.
+            with below_autograd() if self._has_aten else _NO_CONTEXT:
                 returned = run(symbols, *inputs, *self._state)
                 if symbols is not None and has_sizes_of_nodes:
                     require_in_range(self._graph, symbols)
@@ -263,7 +267,13 @@ class Engine:
                     fix=f"move it (.to({str(self._device)!r})), or make the executor with"
                     f" device={str(item.device)!r}",
                 )
-        return [with_stated_strides(bound[value], value.type) for value in self._graph.inputs], symbols
+        return [self._as_stated(bound[value], value) for value in self._graph.inputs], symbols
+
+    def _as_stated(self, item: Any, value: Value) -> Any:
+        """Return an input in the strides of its type; for backends, which do not ask, not negated lazily."""
+        if self._has_partitions and isinstance(item, torch.Tensor):
+            item = item.resolve_neg()
+        return with_stated_strides(item, value.type)
 
     def _exclusively(self, function: Callable[..., _T], *arguments: Any) -> _T:
         """Call a function with the lock of the mutated state, and the requested number of threads."""

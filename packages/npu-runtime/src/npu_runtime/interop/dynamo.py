@@ -91,7 +91,7 @@ def npu(
     chosen = Options.of(options, mode)
 
     def compiler(name: str) -> Callable[..., Any]:
-        return lambda part, examples: _compile(part, name, chosen, _device_of(examples))
+        return lambda part, examples: _compile(part, name, chosen, examples)
 
     # Without gradients, composite ops such as linear and conv2d are not decomposed: passes and kernels
     # match them.
@@ -113,9 +113,7 @@ def _device_of(examples: Sequence[Any]) -> torch.device | None:
     return next((item.device for item in examples if isinstance(item, torch.Tensor)), None)
 
 
-def _compile(
-    module: GraphModule, name: str, options: Options, device: torch.device | None
-) -> Callable[..., Any]:
+def _compile(module: GraphModule, name: str, options: Options, examples: Sequence[Any]) -> Callable[..., Any]:
     """Return a callable that runs a functional FX graph."""
     passes, backend = options.passes, options.backend
     if passes == AUTO:
@@ -128,7 +126,7 @@ def _compile(
                 graph,
                 passes=passes,
                 backend=backend,
-                device=device,
+                device=_device_of(examples),
                 threads=options.threads,
             )
     except ConversionError as error:
@@ -143,7 +141,9 @@ def _compile(
 
     if name != "backward":  # which gets tensors that no guard has seen
         leaves = executor.graph.call[1]
-        executor.trust([leaves[position] for position in guarded_inputs()])
+        # The others are resolved in each call.
+        plain = [position for position in guarded_inputs() if not examples[position].is_neg()]
+        executor.trust([leaves[position] for position in plain])
 
     def run(*arguments: Any) -> list[Any]:
         return executor.run_flat(arguments)[0]

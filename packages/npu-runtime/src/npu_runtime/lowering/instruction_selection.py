@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 import torch
 
-from npu_ir import ExecutionError, Graph, OpNode, Value
+from npu_ir import ExecutionError, Graph, OpNode, TensorType, Value
 from npu_ir.core.symbol_values import SymbolValues
 from npu_ir.errors import BackendError
 from npu_ir.ops.calls import Binding, Slot
@@ -54,10 +54,11 @@ def select_instructions(
         BackendError: A backend cannot prepare a partition.
     """
     instructions = []
+    may_be_lazy = _may_be_lazy(lowered.graph)
     for item in lowered.partitions:
         if item.program is not None:
             # Its traits hold for any strides: it is called with those that are stated.
-            instructions.append(_prepare_partition(item.partition, item.program, device))
+            instructions.append(_prepare_partition(item.partition, item.program, device, may_be_lazy))
             # It writes into planned tensors, which have the strides of their types.
             as_stated.update(item.program.outputs if probe.is_planned else ())
             continue
@@ -85,15 +86,24 @@ def _drop_untrusted_traits(instruction: Instruction, as_stated: set[Value]) -> I
 # Partitions of other backends
 
 
-def _prepare_partition(partition: Partition, program: BackendProgram, device: torch.device) -> Instruction:
-    """Return the instruction that runs a partition in one call.
+def _may_be_lazy(graph: Graph) -> bool:
+    """Return whether values may have a lazy conj/neg bit: of complex tensors, or by ops that set it."""
+    types = (value.type for value in graph.values)
+    return any(isinstance(type, TensorType) and type.dtype.is_complex for type in types) or any(
+        not node.op_type.startswith(("aten.", "npu.")) or node.op_type == "aten._neg_view.default"
+        for node in graph.nodes
+    )
+
+
+def _prepare(partition: Partition, program: BackendProgram, device: torch.device) -> Any:
+    """Return what the backend of a partition prepares.
 
     Raises:
         BackendError: The backend cannot prepare it.
     """
     backend, nodes = partition.backend, partition.nodes
     try:
-        prepared = backend.prepare(program.graph, program.ops, device)
+        return backend.prepare(program.graph, program.ops, device)
     except BackendError:
         raise
     except Exception as error:
@@ -101,15 +111,31 @@ def _prepare_partition(partition: Partition, program: BackendProgram, device: to
             f"the backend {backend.name!r} failed to prepare {len(nodes)} nodes that it supports: {error}",
             where=location_text(nodes),
         ) from error
+
+
+def _prepare_partition(
+    partition: Partition, program: BackendProgram, device: torch.device, may_be_lazy: bool
+) -> Instruction:
+    """Return the instruction that runs a partition in one call.
+
+    Raises:
+        BackendError: The backend cannot prepare it.
+    """
+    backend, nodes = partition.backend, partition.nodes
     overwritten = {item for op in program.ops for item in op.overwrites}
     numbers = frozenset(index for index, value in enumerate(program.graph.inputs) if value in overwritten)
-    input_types = [value.type for value in program.inputs]
-    output_types = [value.type for value in program.outputs]
     constants = {
         index for index, value in enumerate(program.graph.inputs) if value in program.graph.constant_inputs
     }
     call = PartitionCall(
-        backend, prepared, input_types, output_types, numbers, numbers, frozenset(constants - numbers)
+        backend,
+        _prepare(partition, program, device),
+        inputs=[value.type for value in program.inputs],
+        outputs=[value.type for value in program.outputs],
+        overwritten=numbers,
+        copied=numbers,
+        constants=frozenset(constants - numbers),
+        may_be_lazy=may_be_lazy,
     )
     given, bound = ([Slot(index) for index in part] for part in (call.given, sorted(call.constants)))
     kernel = f"{backend.name}.run"

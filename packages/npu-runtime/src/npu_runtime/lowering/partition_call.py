@@ -14,6 +14,7 @@ from npu_ir.core.types import Type
 from npu_ir.errors import BackendError
 from npu_ir.ops.execution import describe, is_of_type
 from npu_ir.plugins.backend import Backend, copy_memory, copy_with_strides
+from npu_runtime._torch.state import below_autograd
 from npu_runtime.probing.storage import with_stated_strides
 
 
@@ -41,11 +42,13 @@ class _LastConstants:
         given: The list of them.
         program: What runs with them bound; None if they are to be passed.
         is_tried: Whether ``program`` is known. They are bound when they come a second time.
+        quick_run: As `Backend.make_quick_run` returns it, of ``program``.
     """
 
     given: Sequence[Any] | None = None
     program: Any = None
     is_tried: bool = False
+    quick_run: Callable[[list[Any]], Sequence[Any] | None] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,6 +63,7 @@ class PartitionCall:
         overwritten: The inputs, by number, that the program overwrites.
         copied: Those that are needed elsewhere: each call copies them first.
         constants: The inputs, by number, that are the same tensors until other weights are bound.
+        may_be_lazy: Whether the other inputs may have a lazy conj/neg bit.
     """
 
     backend: Backend
@@ -69,6 +73,7 @@ class PartitionCall:
     overwritten: frozenset[int]
     copied: frozenset[int]
     constants: frozenset[int] = frozenset()
+    may_be_lazy: bool = True
     _last: list[_LastConstants] = field(default_factory=lambda: [_LastConstants()], init=False)
 
     @functools.cached_property
@@ -84,18 +89,27 @@ class PartitionCall:
     def _output_layouts(self) -> Sequence[_Layout | None]:
         return list(map(_static_layout, self.outputs))
 
-    def __call__(self, given: Sequence[Any], constants: Sequence[Any] = ()) -> Sequence[Any]:
+    def __call__(self, given: list[Any], constants: Sequence[Any] = ()) -> Sequence[Any]:
         """Run the partition on tensors in stated strides, without lazy conj/neg bits; check its outputs.
 
         Args:
             given: The inputs without the constants, in their order.
             constants: The others. Whoever passes the same list again has not changed it.
         """
+        last = self._last[0]
+        if last.quick_run is not None and last.given is constants:
+            outputs = last.quick_run(given)
+            if outputs is not None:
+                return outputs
+        with below_autograd():
+            return self._run(given, constants)
+
+    def _run(self, given: Sequence[Any], constants: Sequence[Any]) -> Sequence[Any]:
         given = list(map(self._as_stated, given, self.given))
         for number in self.copied:
             place = self.given.index(number)
             given[place] = copy_with_strides(given[place])
-        program = self._program_of(constants) if constants else self.program
+        program = self._program_of(constants)
         if program is None:
             program, given = self.program, self._joined(given, constants)
         outputs = self.backend.run(program, given)
@@ -116,18 +130,21 @@ class PartitionCall:
         return _to_stated_layout(item, self.inputs[number])
 
     def _program_of(self, constants: Sequence[Any]) -> Any:
-        """Return the program with these constants bound; None if it takes all inputs."""
+        """Return the program with these constants bound, if there are any; None if it takes all inputs."""
         last = self._last[0]
         if last.given is constants and last.is_tried:
             return last.program
-        program = None
-        if is_tried := last.given is constants:
+        program = None if constants else self.program
+        is_tried = last.given is constants or not constants
+        if is_tried and constants:
             numbers = sorted(self.constants)
             stated = list(map(self._as_stated, constants, numbers))
             # A copy in other strides is made in each call: the content of the constant may change.
             if all(map(_share_start, constants, stated)):
                 program = self.backend.bind_constants(self.program, dict(zip(numbers, stated, strict=True)))
-        self._last[0] = _LastConstants(constants, program, is_tried)
+        has_quick_run = program is not None and not self.copied and not self.may_be_lazy
+        quick_run = self.backend.make_quick_run(program) if has_quick_run else None
+        self._last[0] = _LastConstants(constants, program, is_tried, quick_run)
         return program
 
     def _joined(self, given: Sequence[Any], constants: Sequence[Any]) -> list[Any]:

@@ -11,6 +11,7 @@ from npu_ir import ExecutionError, Graph, TensorType, Value
 from npu_ir.core.symbol_values import SymbolValues
 from npu_ir.graph.binding import bind_inputs, flatten_arguments
 from npu_runtime.codegen.call_binder import make_binder, positional_tuple
+from npu_runtime.probing.storage import with_stated_strides
 
 
 class CallInputs:
@@ -36,7 +37,8 @@ class CallInputs:
         return [inputs[index] for index in self._tensors], [inputs[index] for index in self._numbers]
 
     def _checked(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Sequence[Any]:
-        bound = bind_inputs(self._graph, args, kwargs, SymbolValues(self._graph.symbols))
+        found = bind_inputs(self._graph, args, kwargs, SymbolValues(self._graph.symbols))
+        bound = {value: with_stated_strides(item, value.type) for value, item in found.items()}
         for value, item in bound.items():
             if isinstance(item, torch.Tensor) and item.device != self._device:
                 raise ExecutionError(

@@ -56,6 +56,8 @@ class Plan:
         commit: The generated function of the commit phase, which writes state, and returns the results.
         fresh: The results that `compute_fresh` returns in memory of their own.
         compute_fresh: `compute`, but for the memory of these results.
+        read_in_place: The tensors that the compute phase takes after the numbers: all inputs, if nothing is
+            bound to their memory, so that it may read them in that of the caller; otherwise none.
         passed: The values that the compute phase passes on: dynamic inputs of the commit phase, and results.
         actions: The actions of binding, in order.
         staging_copies: Staging copies by the result that they replace.
@@ -72,6 +74,7 @@ class Plan:
     commit: CompiledFunction
     fresh: frozenset[Value]
     compute_fresh: CompiledFunction
+    read_in_place: tuple[Value, ...]
     passed: tuple[Value, ...]
     actions: tuple[Action, ...]
     staging_copies: Mapping[Value, Value]

@@ -76,8 +76,9 @@ def _plan(lowered: LoweredGraph, device: torch.device) -> Plan:
     passed = tuple(dict.fromkeys([*_values_across_phases(assignment, numbers), *tensors]))
     fresh = _find_fresh(assignment)
     functional = [fresh.get(item, item) for item in assignment.compute]
+    read_in_place = _find_read_in_place(graph, assignment, passed)
     compute, compute_fresh = (
-        _compile_phase(f"{graph.name} compute", numbers, instructions, passed)
+        _compile_phase(f"{graph.name} compute", [*numbers, *read_in_place], instructions, passed)
         for instructions in (assignment.compute, functional)
     )
     return Plan(
@@ -92,6 +93,7 @@ def _plan(lowered: LoweredGraph, device: torch.device) -> Plan:
         commit=_compile_phase(f"{graph.name} commit", [*numbers, *passed], assignment.commit, results),
         fresh=frozenset(value for instruction in fresh.values() for value in instruction.outputs),
         compute_fresh=compute_fresh,
+        read_in_place=read_in_place,
         passed=passed,
         actions=tuple(assignment.actions),
         staging_copies=dict(assignment.staging_copies),
@@ -166,15 +168,38 @@ def _values_across_phases(assignment: BufferAssignment, numbers: Sequence[Value]
     return [value for value in dict.fromkeys(read) if value in dynamic and value not in numbers]
 
 
+def _read_in_fixed_memory(assignment: BufferAssignment) -> set[Value]:
+    """Return the values that are read in fixed memory: by the commit phase, by what is bound to it."""
+    read = {value for instruction in assignment.commit for value in instruction.inputs}
+    for instruction in assignment.compute:
+        if isinstance(instruction.function, DeferredBinding):
+            read.update(instruction.inputs)
+    return read
+
+
+def _find_read_in_place(
+    graph: Graph, assignment: BufferAssignment, passed: Sequence[Value]
+) -> tuple[Value, ...]:
+    """Return the inputs if instructions of the compute phase alone read them, as they are; else none."""
+    bound = {*_read_in_fixed_memory(assignment), *passed, *graph.updates}
+    # Backends do not ask for lazy conj/neg bits, which copies do not have.
+    bound.update(value for call in assignment.compute if call.is_partition for value in call.inputs)
+    inputs = [value for value in graph.inputs if assignment.kinds[value] is BufferKind.INPUT]
+    is_bound = any(
+        value in bound
+        or has_overlapping_elements(value.type)
+        or assignment.allocations_of[value][0].values != [value]
+        for value in inputs
+    )
+    return () if is_bound else tuple(inputs)
+
+
 def _find_fresh(assignment: BufferAssignment) -> dict[Instruction, Instruction]:
     """Return the instructions that write results into the arena, with those that return them in new memory.
 
     Left out are results that are read in the arena: as views, by what is bound to it, in the commit phase.
     """
-    read = {value for instruction in assignment.commit for value in instruction.inputs}
-    for instruction in assignment.compute:
-        if isinstance(instruction.function, DeferredBinding):
-            read.update(instruction.inputs)
+    read = _read_in_fixed_memory(assignment)
     return {
         written: instruction
         for written, instruction in assignment.functional.items()

@@ -17,6 +17,7 @@ from npu_runtime._torch.fast_calls import copy_all
 from npu_runtime._torch.state import below_autograd, has_default_torch_state, record_gradients
 from npu_runtime.codegen.compiled_function import BoundFunction, CompiledFunction
 from npu_runtime.planned.binding import Allocator, DeferredBinding, allocate, bind_tensors
+from npu_runtime.planned.buffers import Allocate, BufferKind
 from npu_runtime.planned.load_inputs import CallInputs, copy_tensors
 from npu_runtime.planned.plan import Plan
 
@@ -63,6 +64,8 @@ class PlannedProgram:
         self._commit = self._bind(plan.commit)
         self.inputs = tuple(self._tensors.get(value) for value in graph.inputs)
         self.fixed = tuple(item for item in self.inputs if item is not None)
+        self._read_in_place = self.fixed if plan.read_in_place else ()
+        self._arena = _arena_range(plan, self._tensors)
         self.numbers = tuple(value.name for value in graph.inputs if not isinstance(value.type, TensorType))
         leaves = graph.results[1]
         self.outputs = tuple(
@@ -144,10 +147,11 @@ class PlannedProgram:
         borrow: bool = True,
         in_default_state: bool = False,
     ) -> Sequence[Any]:
-        """Copy the tensors of a call into the fixed inputs, and run both phases.
+        """Run both phases on the tensors of a call.
 
         Args:
-            given: A tensor of the same type for each of `fixed`; or none, to run on what these hold.
+            given: A tensor of the same type, strides included, for each of `fixed`; or none, to run on what
+                these hold. They are copied into these, unless nothing is bound to the memory of these.
             numbers: A number for each of `numbers`.
             borrow: Return results in fixed tensors, which the next run overwrites, and not in new memory.
             in_default_state: The caller has asked `has_default_torch_state`; otherwise it is asked here.
@@ -183,9 +187,8 @@ class PlannedProgram:
         compute = self._compute if borrow else self._compute_fresh
         try:
             with below_autograd():
-                if given:
-                    copy_all(self.fixed, given)
-                results = self._commit(self._symbols, *numbers, *compute(self._symbols, *numbers))
+                inputs = self._take(given)
+                results = self._commit(self._symbols, *numbers, *compute(self._symbols, *numbers, *inputs))
         except Exception as error:
             for phase in (self.plan.compute, self.plan.compute_fresh, self.plan.commit):
                 phase.explain(error, self._tensors)
@@ -196,3 +199,30 @@ class PlannedProgram:
         for index in self._borrowed:
             own[index] = own[index].clone()
         return own
+
+    def _take(self, given: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
+        """Return the tensors that the compute phase takes: those given, or fixed ones with their content."""
+        if not given:
+            return self._read_in_place
+        if self._read_in_place:
+            start, end = self._arena
+            for item in given:
+                # Borrowed results are in memory that the compute phase writes to.
+                if type(item) is not torch.Tensor or start <= item.data_ptr() < end:
+                    break
+            else:
+                return given
+        copy_all(self.fixed, given)
+        return self._read_in_place
+
+
+def _arena_range(plan: Plan, tensors: Mapping[Value, Any]) -> tuple[int, int]:
+    """Return the first address of the allocations in the arena, and the one behind them."""
+    spans = [
+        (start := tensors[action.value].data_ptr(), start + action.allocation.bytes)
+        for action in plan.actions
+        if isinstance(action, Allocate)
+        and action.allocation.kind is BufferKind.ARENA
+        and action.allocation.bytes
+    ]
+    return (min(start for start, _ in spans), max(end for _, end in spans)) if spans else (0, 0)

@@ -14,7 +14,7 @@ from npu_ir.errors import BackendError
 from npu_ir.ops.effects import is_view
 from npu_ir.plugins.backend import copy_memory
 from npu_runtime.testing.data import Content, has_same_bytes, invert_bytes, shared_pairs, storage_bytes
-from npu_runtime.testing.trials import Trial, Trials, error_context
+from npu_runtime.testing.trials import QuickRun, Trial, Trials, error_context
 
 _THREADS = 4
 _RUNS_PER_THREAD = 3
@@ -125,11 +125,22 @@ class RunContract(Trials):
             trial.require(trial.run(others, bound), inputs, "after new contents of bound constants")
             trial.require(trial.run(inputs), inputs, "the program itself, after constants were bound")
 
+    def test_quick_runs_return_what_runs_return(self) -> None:
+        for trial in self.trials():
+            quick_run = trial.make_quick_run()
+            given = [trial.inputs(), trial.inputs(seed=1), trial.inputs(offset=1)]
+            for inputs, outputs in [(inputs, quick_run(inputs)) for inputs in given]:
+                if outputs is not None:
+                    trial.require(outputs, inputs, "a quick run, after others")
+
     def test_many_threads_may_run_a_program_at_once(self) -> None:
         with ThreadPoolExecutor(_THREADS) as pool:
             for trial in self.trials():
                 barrier = threading.Barrier(_THREADS)
-                futures = [pool.submit(_run_repeatedly, trial, seed, barrier) for seed in range(_THREADS)]
+                quick_run = trial.make_quick_run()
+                futures = [
+                    pool.submit(_run_repeatedly, trial, quick_run, seed, barrier) for seed in range(_THREADS)
+                ]
                 for seed, future in enumerate(futures):
                     for outputs in future.result():
                         trial.require(outputs, trial.inputs(seed=seed), f"{_THREADS} threads at once")
@@ -177,10 +188,13 @@ def _dense(outputs: Sequence[Any]) -> list[Any]:
     )
 
 
-def _run_repeatedly(trial: Trial, seed: int, barrier: threading.Barrier) -> list[Sequence[Any]]:
+def _run_repeatedly(
+    trial: Trial, quick_run: QuickRun, seed: int, barrier: threading.Barrier
+) -> list[Sequence[Any]]:
     inputs = trial.inputs(seed=seed)
     barrier.wait(timeout=60)
-    return [trial.run(inputs) for _ in range(_RUNS_PER_THREAD)]
+    results = [run(inputs) for _ in range(_RUNS_PER_THREAD) for run in (trial.run, quick_run)]
+    return [outputs for outputs in results if outputs is not None]
 
 
 def _require_failure(trial: Trial, wrong: Sequence[Any]) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import itertools
 import unittest
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 import torch
 
@@ -21,6 +21,8 @@ from npu_runtime.testing.data import make_inputs, output_problem
 from npu_runtime.testing.zoo import zoo
 
 _CPU = torch.device("cpu")
+# Returns None for inputs that it does not take.
+QuickRun: TypeAlias = "Callable[[list[Any]], Sequence[Any] | None]"
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,17 @@ class Trial:
         """Return the outputs of the backend."""
         with error_context("run", self.name), torch.no_grad():
             return self.backend.run(self.program if program is None else program, inputs)
+
+    def make_quick_run(self) -> QuickRun:
+        """Return the quick run of the backend; where it has none, a function that takes no inputs."""
+        with error_context("make_quick_run", self.name):
+            quick_run = self.backend.make_quick_run(self.program)
+
+        def run(inputs: list[Any]) -> Sequence[Any] | None:
+            with error_context("a quick run", self.name), torch.no_grad():
+                return None if quick_run is None else quick_run(inputs)
+
+        return run
 
     def prepare(self) -> Any:
         """Return another program of the same graph."""

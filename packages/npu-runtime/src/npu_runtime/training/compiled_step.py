@@ -161,8 +161,8 @@ class CompiledStep:
     def current_numbers(self) -> list[float] | None:
         """Return the scalar inputs of the graph, now; None if Python would take other branches by them."""
         values = self._read_numbers()
-        if values != self._values:
-            if self._changed_branch(values) is not None:
+        if values is not self._values:
+            if values != self._values and self._changed_branch(values) is not None:
                 return None
             self._values = values
         return values if len(values) == len(self._scalars) else values[: len(self._scalars)]

@@ -12,7 +12,7 @@ import itertools
 import math
 import operator
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.nn import Module
@@ -114,34 +114,38 @@ class Guards:
         for module in self._modules:
             # In its dict, where it usually is: `Module.__getattr__` makes other reads slow.
             if "training" in vars(module):
-                flags.add("{}['training'] is {}", vars(module), module.training)
+                flags.add("{} is {}", _Entry(vars(module), "training"), module.training)
             else:
                 flags.add("{}.training is {}", module, module.training)
         if self._tensors:
             # In C for all at once: requires_grad, types, sizes and strides.
             sizes, strides = zip(*((item.shape, item.stride()) for item in self._tensors), strict=True)
-            flags.add("{}(*{})", make_tensor_guard(self._tensors, sizes, strides), self._tensors)
+            guard = make_tensor_guard(self._tensors, sizes, strides)
+            flags.add("{}(*{})", guard, tuple(self._tensors))
 
     def _add_settings(self) -> None:
         for owner, key in self._number_attributes():
             # Identity holds in nearly every call; repr() also takes a NaN for the same as itself.
             values = owner[key], repr(owner[key])
-            self._flags.add("({0}[{1}] is {2} or repr({0}[{1}]) == {3})", owner, key, *values)
+            self._flags.add("({0} is {1} or repr({0}) == {2})", _Entry(owner, key), *values)
         for group in itertools.chain.from_iterable(item.param_groups for item in self._optimizers):
             keys = [
                 key for key, item in group.items() if key != "params" and not hyperparameters.is_open(item)
             ]
             # An open number that becomes a setting, as weight_decay=0 is, selects another specialization.
             for key in group.keys() - {"params", *keys}:
+                entry = _Entry(group, key)
                 if type(group[key]) is float:
                     # The same number as before, in most calls.
-                    text = "({0}[{1}] is {2} or type({0}[{1}]) is float and {3}({0}[{1}]))"
-                    self._flags.add(text, group, key, group[key], math.isfinite)
+                    text = "({0} is {1} or type({0}) is float and {2}({0}))"
+                    self._flags.add(text, entry, group[key], math.isfinite)
                 else:
-                    self._flags.add("{}({}[{}])", hyperparameters.is_open, group, key)
+                    self._flags.add("{}({})", hyperparameters.is_open, entry)
             if keys:
-                read = operator.itemgetter(*keys)
-                self._flags.add("{}({}) == {}", read, group, read(group))
+                # The same objects as before, in most calls.
+                read, pairs = operator.itemgetter(*keys), [(_Entry(group, key), group[key]) for key in keys]
+                text = f"({' and '.join(['{} is {}'] * len(keys))} or {{}}({{}}) == {{}})"
+                self._flags.add(text, *itertools.chain(*pairs), read, group, read(group))
 
     def _add_parts(self) -> None:
         parts = self._parts
@@ -170,7 +174,7 @@ class Guards:
                 },
             )
         for group in itertools.chain.from_iterable(item.param_groups for item in self._optimizers):
-            parts.add_elements("{}['params']", group, group["params"])
+            parts.add_elements("{}", _Entry(group, "params"), group["params"])
 
     def _add_memory(self) -> None:
         memory = self._memory
@@ -229,6 +233,13 @@ class _Unhooked:
         return True
 
 
+class _Entry(NamedTuple):
+    """An entry of a dict, in a condition."""
+
+    owner: Mapping[Any, Any]
+    key: Any
+
+
 class _Conditions:
     """Conditions over objects, as Python expressions."""
 
@@ -242,20 +253,31 @@ class _Conditions:
     def write(self, objects: dict[str, Any]) -> Iterator[str]:
         """Yield the expressions, and add the objects that they name."""
         for text, items in self._added:
-            names = [f"o{id(item)}" for item in items]
-            objects.update(zip(names, items, strict=True))
-            yield text.format(*names)
+            yield text.format(*(_write(item, objects) for item in items))
 
     def add_items(self, owner: Mapping[Any, Any], items: Mapping[Any, Any]) -> None:
         """Add for each of some items of a dict that its value is the same object."""
         for key, item in items.items():
-            self.add("{}[{}] is {}", owner, key, item)
+            self.add("{} is {}", _Entry(owner, key), item)
 
     def add_elements(self, text: str, owner: Any, elements: Sequence[Any]) -> None:
         """Add that the list which an expression returns has the same objects as elements."""
         self.add(f"len(items := {text}) == {len(elements)}", owner)
         for index, element in enumerate(elements):
             self.add(f"items[{index}] is {{}}", element)
+
+
+def _write(item: Any, objects: dict[str, Any]) -> str:
+    """Return an expression of an object, and add those that it names."""
+    if item is None or item is True or item is False:
+        return repr(item)
+    if isinstance(item, _Entry):
+        # A key in the code is found faster than one among the globals.
+        key = repr(item.key) if type(item.key) is str else _write(item.key, objects)
+        return f"{_write(item.owner, objects)}[{key}]"
+    name = f"o{id(item)}"
+    objects[name] = item
+    return name
 
 
 def _compile(*conditions: _Conditions) -> Callable[[], bool]:

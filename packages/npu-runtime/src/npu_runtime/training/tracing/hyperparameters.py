@@ -91,23 +91,50 @@ def is_open(value: Any) -> bool:
 def make_reader(optimizers: Mapping[str, Optimizer], names: Sequence[str]) -> Callable[[], list[float]]:
     """Return a function that returns the current values of open numbers, by generated code.
 
+    While all of them are the same floats, it returns the same list.
+
     Args:
         optimizers: By prefix; their groups must not be replaced.
         names: The names of the numbers, in the order in which they are returned.
     """
-    groups: dict[str, Mapping[str, Any]] = {}
-    terms: dict[str, str] = {}
+    space: dict[str, Any] = {"unread": object(), "values": []}
+    entries: dict[str, str] = {}
     for prefix, optimizer in optimizers.items():
         for index, group in enumerate(optimizer.param_groups):
-            variable = f"group{len(groups)}"
-            groups[variable] = group
+            variable = f"group{len(space)}"
+            space[variable] = group
             for key, value in group.items():
                 for name, path in _paths(f"{group_prefix(prefix, index)}.{key}", value):
-                    entry = f"{variable}[{key!r}]{path}"
-                    terms[name] = f"n if type(n := {entry}) is float else float(n)"
-    text = f"def read():\n    return [{', '.join(terms[name] for name in names)}]\n"
-    read: Callable[[], list[float]] = load_function("read", "hyperparameters", text, groups)
+                    entries[name] = f"{variable}[{key!r}]{path}"
+    last = {f"n{index}": entries[name] for index, name in enumerate(names)}
+    if not last:
+        return list
+    text = _READER.format(
+        names=", ".join(last),
+        first=next(iter(last)),
+        same=" and ".join(f"{entry} is {name}" for name, entry in last.items()),
+        entries=", ".join(last.values()),
+        floats=" and ".join(f"type({name}) is float" for name in last),
+        values=", ".join(f"float({name})" for name in last),
+    )
+    read: Callable[[], list[float]] = load_function(
+        "read", "hyperparameters", text, {**space, **dict.fromkeys(last, space["unread"])}
+    )
     return read
+
+
+# A tensor may have other content in the next call.
+_READER = """\
+def read():
+    global {names}, values
+    if {same}:
+        return values
+    {names} = {entries}
+    values = [{values}]
+    if not ({floats}):
+        {first} = unread
+    return values
+"""
 
 
 def _paths(name: str, value: Any, path: str = "") -> Iterator[tuple[str, str]]:
