@@ -106,6 +106,27 @@ def execute_fastest(graph: Graph, args: Any, kwargs: Any, *, return_mutations: b
     return unflatten(graph.results[0], leaves), mutations
 
 
+def run_saved_executor(model: Captured) -> None:
+    """Run an executor that was saved and loaded; its results are to be those of the saved one, to the bit."""
+    path = model.folder / "executor.npu"
+
+    def execute(graph: Graph, args: Any, kwargs: Any, *, return_mutations: bool, **held: Any) -> Any:
+        assert return_mutations
+        executor = IRExecutor(graph, **held)
+        executor.save(path)
+        loaded = IRExecutor.load(path)
+        random_state = torch.get_rng_state()
+        given = executor.run_flat(args, kwargs)
+        torch.set_rng_state(random_state)
+        leaves, mutations = loaded.run_flat(args, kwargs)
+        assert_same(leaves, given[0], "what the loaded executor returns")
+        assert_same(mutations, given[1], "what the loaded executor updates")
+        return unflatten(graph.results[0], leaves), mutations
+
+    case = dataclasses.replace(model.case, tolerance=max(model.case.tolerance, ROUNDING))
+    journey.check_execution(case, [model.graph], model.expected, execute)
+
+
 def run_planned_program(model: Captured) -> None:
     if model.graph.symbols:
         with pytest.raises(GraphError, match="memory is planned for fixed sizes only"):
@@ -191,6 +212,7 @@ RUNNERS: dict[str, Callable[[Captured], None]] = {
     "a planned program": run_planned_program,
     "a program of PyTorch": run_as_torch,
     "the fastest executor": run_fastest_executor,
+    "a saved executor": run_saved_executor,
     "the minimal pipeline": run_passes,
     "capture of the model without weights": capture_without_weights,
     "capture of a model of FakeTensors": capture_fake_model,

@@ -350,7 +350,7 @@ def header_of(file: Path) -> dict[str, Any]:
     (put("'0'.data_offsets", [0, 2**62]), "is not a range of 24 bytes within the file"),
     (put("'0'.data_offsets", [110, 134]), "is not a range of 24 bytes"),
     (put("'0'.data_offsets", [0.0, 24.0]), "is not a range of 24 bytes"),
-    (put("'0'.data_offsets", [0]), "is not a range of 24 bytes"),
+    (put("'0'.data_offsets", [0]), "expected a list of two"),
     (put("'0'.data_offsets", [0, 24]), "the data is not what was saved"),
     (put("'0'.more", 1), "unknown key"),
     (put("'0'", []), "expected an object"),

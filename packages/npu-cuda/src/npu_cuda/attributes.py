@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import struct
+from typing import Any
 
 from npu_cuda import _C
 from npu_cuda.errors import InvalidArgumentError
 
 INTEGER_CODES = "iIqQ"
+# The schemas of the C++ side by name, which stay once they are there.
+_SCHEMAS: dict[str, dict[str, Any]] = {}
 
 
 def attrs(schema: str, /, **fields: float) -> tuple[int, bytes]:
@@ -21,12 +24,13 @@ def attrs(schema: str, /, **fields: float) -> tuple[int, bytes]:
         InvalidArgumentError: There is no such schema or field, or a number does not fit into its field.
         TypeError: A value is not a number, or not an integer where one is required.
     """
-    schemas = _C.attr_schemas()
-    if schema not in schemas:
+    if schema not in _SCHEMAS:
+        _SCHEMAS.update(_C.attr_schemas())  # all of them, in a new dict: not for each call
+    known = _SCHEMAS.get(schema)
+    if known is None:
         raise InvalidArgumentError(
-            f"attrs: there is no schema {schema!r}; there are {', '.join(sorted(schemas))}"
+            f"attrs: there is no schema {schema!r}; there are {', '.join(sorted(_SCHEMAS))}"
         )
-    known = schemas[schema]
     names = [name for name, _, _ in known["fields"]]
     for name in fields:
         if name not in names:

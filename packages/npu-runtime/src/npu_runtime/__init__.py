@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from npu_runtime.diagnostics.compare.compare import compare
     from npu_runtime.diagnostics.explain import explain, explain_graph
     from npu_runtime.diagnostics.profile import profile
+    from npu_runtime.diagnostics.tune import tune
     from npu_runtime.executor.executor import IRExecutor
     from npu_runtime.interop.exported_program import to_exported_program, to_torch
     from npu_runtime.training.checks.capture_check import check_capture
@@ -48,6 +49,7 @@ __all__ = [
     "profile",
     "to_exported_program",
     "to_torch",
+    "tune",
 ]
 
 # Imported lazily: every `npu` command imports this package to find its plugins.
@@ -55,6 +57,7 @@ _MODULES = {
     **dict.fromkeys(("after_pass", "compare", "float64"), ".diagnostics.compare"),
     **dict.fromkeys(("explain", "explain_graph"), ".diagnostics.explain"),
     "profile": ".diagnostics.profile",
+    "tune": ".diagnostics.tune",
     "IRExecutor": ".executor.executor",
     **dict.fromkeys(("to_exported_program", "to_torch"), ".interop.exported_program"),
     "check_capture": ".training.checks.capture_check",

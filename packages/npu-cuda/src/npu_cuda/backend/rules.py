@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -48,14 +49,21 @@ def _unsupported_value(node: OpNode) -> str | None:
             continue
         if not isinstance(type, TensorType):
             return f"native ops take tensors, not a number of type {type}"
-        if type.layout is not torch.strided:
-            return f"native ops take strided tensors, not {type}"
-        if type.symbols:
-            return f"native ops take fixed sizes, not {type}"
-        if may_self_overlap(
-            type.static_shape, type.static_strides
-        ):  # the arguments of a call may have another layout
-            return f"native ops take tensors whose elements share no memory, not {type}"
+        if (reason := _unsupported_type(type)) is not None:
+            return reason
+    return None
+
+
+@functools.lru_cache(maxsize=4096)  # a graph has few types, and each is asked for many times
+def _unsupported_type(type: TensorType) -> str | None:
+    if type.layout is not torch.strided:
+        return f"native ops take strided tensors, not {type}"
+    if type.symbols:
+        return f"native ops take fixed sizes, not {type}"
+    if may_self_overlap(
+        type.static_shape, type.static_strides
+    ):  # the arguments of a call may have another layout
+        return f"native ops take tensors whose elements share no memory, not {type}"
     return None
 
 

@@ -22,7 +22,7 @@ _PROVIDED_NAMES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "pipelines": ("default", "fuse", "minimal", "train", "train-device", "train-fuse", "train-tensors"),
     },
     "npu-runtime": {
-        "commands": ("bench", "capture-step", "compare", "explain", "profile"),
+        "commands": ("bench", "capture-step", "compare", "compile", "explain", "profile", "tune"),
         "pipelines": ("cpu", "host", "train-cpu"),
         "runners": ("executor",),
         "backends": ("aten",),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
@@ -22,7 +22,6 @@ from npu_ir.serial.strict_json import (
     read_texts,
     short_repr,
 )
-from npu_ir.serial.tensor_file import TensorFile
 from npu_ir.serial.tensor_layout import unstorable_reason
 from npu_ir.serial.value_json import read_literal, read_number, read_tree, read_type, read_value
 from npu_ir.symbolic.constraints import RELATIONS, Constraint, Range
@@ -39,10 +38,17 @@ _PROVENANCE = RecordKeys(frozenset(), frozenset({"module", "source", "fused_from
 _KINDS: Mapping[str, InputKind] = {kind.value: kind for kind in InputKind}
 
 
+class TensorReader(Protocol):
+    """Source of the data of constants and buffers: a `TensorFile`, for example."""
+
+    def read(self, name: str, type: TensorType, sha256: str) -> torch.Tensor:
+        """Return the tensor called ``name``, which is of this type and has this hash."""
+
+
 class GraphReader:
     """Builder of the graph or region at ``place``, inside ``depth`` regions, with data from ``tensors``."""
 
-    def __init__(self, name: str, place: Location, tensors: TensorFile | None, depth: int = 0) -> None:
+    def __init__(self, name: str, place: Location, tensors: TensorReader | None, depth: int = 0) -> None:
         self._graph = Graph(name)
         self._place = place
         self._tensors = tensors

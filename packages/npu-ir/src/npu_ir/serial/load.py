@@ -13,7 +13,7 @@ from npu_ir.errors import GraphError, SerializationError
 from npu_ir.graph.graph import Graph
 from npu_ir.ops.schema import resolve
 from npu_ir.serial.document import FORMAT, VERSION
-from npu_ir.serial.graph_reader import REGION_KEYS, GraphReader
+from npu_ir.serial.graph_reader import REGION_KEYS, GraphReader, TensorReader
 from npu_ir.serial.strict_json import (
     DAMAGED,
     Location,
@@ -56,8 +56,11 @@ def load_ir(path: str | os.PathLike[str]) -> Graph:
 
 def read_document(path: Path) -> dict[str, Any]:
     """Return the document at ``path``, with its keys checked against this version."""
-    place = Location(str(path))
-    data = read_json(path)
+    return check_document(read_json(path), Location(str(path)))
+
+
+def check_document(data: Any, place: Location) -> dict[str, Any]:
+    """Return the data of a document, with its keys checked against this version."""
     if type(data) is not dict or data.get("format") != FORMAT:
         raise place.error("this is not a graph of npu-ir", "give the path that was given to save_ir")
     version = data.get("version")
@@ -81,12 +84,17 @@ def companion_file_name(name: Any, place: Location) -> str | None:
 
 
 def _read_graph(data: dict[str, Any], place: Location, folder: Path) -> Graph:
-    read_as(str, data["torch"], place, "torch")
     companion_file_name(data["weights"], place.at("weights"))
     tensors = companion_file_name(data["tensors"], place.at("tensors"))
-    _require_compatible_schemas(read_as(dict, data["schemas"], place, "schemas"), place.at("schemas"))
     with contextlib.nullcontext() if tensors is None else TensorFile(folder / tensors) as file:
-        graph = GraphReader(read_as(str, data["name"], place, "name"), place, file).read(data)
+        return build_graph(data, place, file)
+
+
+def build_graph(data: dict[str, Any], place: Location, tensors: TensorReader | None) -> Graph:
+    """Return the graph of a document whose keys have been checked, with the data that ``tensors`` reads."""
+    read_as(str, data["torch"], place, "torch")
+    _require_compatible_schemas(read_as(dict, data["schemas"], place, "schemas"), place.at("schemas"))
+    graph = GraphReader(read_as(str, data["name"], place, "name"), place, tensors).read(data)
     graph.check()
     return graph
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import mmap
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -25,6 +26,7 @@ from npu_ir.serial.strict_json import (
     open_regular,
     parse_json,
     read_as,
+    read_pair,
     read_record,
     short_repr,
 )
@@ -33,7 +35,7 @@ from npu_ir.serial.value_json import read_tensor_type, type_to_json
 
 METADATA = "__metadata__"
 _LENGTH_BYTES = 8
-_ALIGNMENT = 16
+_ALIGNMENT = 64  # of the first tensor, in a mapped file, too: a cache line
 _MAX_HEADER_BYTES = 100_000_000  # the limit of the safetensors package
 _ENTRY_KEYS = RecordKeys(frozenset({"dtype", "shape", "data_offsets"}))
 _TYPES = "npu-ir.types"
@@ -145,18 +147,48 @@ class TensorFile:
             raise place.error(f"the data is not what was saved: its SHA-256 is not {short_repr(sha256)}")
         return unpack(content, type)
 
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """The text entries of the header; whoever wrote them knows what they mean."""
+        return read_as(dict, self._header.get(METADATA, {}), self._place, METADATA)
+
+    def map(self) -> dict[str, torch.Tensor]:
+        """Return the bytes of each tensor, mapped: pages are read when they are used, and never written back.
+
+        Each has a storage of its own, and stays valid after the file is closed or replaced.
+
+        Raises:
+            SerializationError: The file does not have all of them, or cannot be mapped.
+        """
+        try:
+            whole = mmap.mmap(self._file.fileno(), self._size, access=mmap.ACCESS_COPY)
+        except (OSError, ValueError) as error:
+            raise self._place.error(f"cannot be mapped: {error}", "check the disk") from error
+        mapped = {}
+        for name in self._header.keys() - {METADATA}:
+            entry = read_record(self._header[name], _ENTRY_KEYS, self._place.at(name))
+            start, end = self._bounds(entry["data_offsets"], self._place.at(name, "data_offsets"))
+            mapped[name] = (
+                torch.frombuffer(whole, dtype=torch.uint8, count=end - start, offset=self._start + start)
+                if start < end
+                else torch.empty(0, dtype=torch.uint8)
+            )
+        return mapped
+
+    def _bounds(self, offsets: Any, place: Location, nbytes: int | None = None) -> tuple[int, int]:
+        """Return a range of bytes behind the header, of this length if one is given."""
+        start, end = read_pair(offsets, place)
+        inside = type(start) is type(end) is int and 0 <= start <= end <= self._size - self._start
+        if not inside or nbytes not in (None, end - start):
+            length = "" if nbytes is None else f"{nbytes} "
+            raise place.error(f"{short_repr(offsets)} is not a range of {length}bytes within the file")
+        return start, end
+
     def _content(self, offsets: Any, form: StoredForm, place: Location) -> torch.Tensor:
-        bounds = read_as(list, offsets, place)
-        inside = (
-            len(bounds) == 2
-            and all(type(item) is int and item >= 0 for item in bounds)
-            and bounds[1] <= self._size - self._start
-        )
-        if not inside or bounds[1] - bounds[0] != form.nbytes:
-            raise place.error(f"{short_repr(bounds)} is not a range of {form.nbytes} bytes within the file")
+        start, _ = self._bounds(offsets, place, form.nbytes)
         content = torch.empty(form.nbytes, dtype=torch.uint8)
         try:
-            self._file.seek(self._start + bounds[0])
+            self._file.seek(self._start + start)
             count = self._file.readinto(content_buffer(content))  # type: ignore[attr-defined]
         except OSError as error:
             raise place.error(f"cannot be read: {error.strerror}", "check the disk") from error

@@ -13,6 +13,7 @@ from npu_ir.graph.copy import copy_node
 from npu_ir.graph.partition import PartitionGraph
 from npu_ir.plugins.backend import Backend
 from npu_runtime.backends.answers import ask_cost, ask_free, ask_support, require_overhead
+from npu_runtime.backends.measured_costs import MeasuredCosts
 
 ATEN = "aten"  # the name of the backend that supports every node
 
@@ -35,26 +36,37 @@ class Partition:
     seconds: float | None = None
 
 
-def partition(graph: Graph, backends: Sequence[Backend]) -> tuple[Partition, ...]:
+def partition(
+    graph: Graph,
+    backends: Sequence[Backend],
+    chosen: Sequence[str] | None = None,
+    measured: MeasuredCosts | None = None,
+) -> tuple[Partition, ...]:
     """Return the partitions of the body, in order; neighbours have different backends.
 
     The first backend that supports a node runs it, unless that one states a cost for it. Then the costs that
     are stated decide: their sum over the body, `Backend.call_overhead` of each partition included, is the
-    least possible. Nodes at the end of a partition that are free (`Backend.is_free`) are left to ATen.
+    least possible. Where ``measured`` knows a node on all backends that support it, these costs take the
+    place of those that are stated. Nodes at the end of a partition that are free (`Backend.is_free`) are left
+    to ATen.
 
     Args:
         graph: The program.
         backends: The backends in order of preference; the last one supports every node.
+        chosen: The name of the backend of each node, if it has been decided: then none of them is asked.
+        measured: Costs that were measured on this machine.
 
     Raises:
         BackendError: A backend raises an error, or gives an answer that its interface does not allow.
     """
+    if chosen is not None:
+        return _partition_as_chosen(graph, backends, chosen)
     for backend in backends:
         require_overhead(backend)
-    bids = [_collect_bids(node, backends) for node in graph.body]
-    chosen = _release_free_ends(_choose_backends(bids, backends), bids, backends)
+    bids = [_collect_bids(node, backends, measured) for node in graph.body]
+    places = _release_free_ends(_choose_backends(bids, backends), bids, backends)
     partitions = []
-    for place, pairs in itertools.groupby(zip(chosen, bids, strict=True), lambda pair: pair[0]):
+    for place, pairs in itertools.groupby(zip(places, bids, strict=True), lambda pair: pair[0]):
         own = [bid for _, bid in pairs]
         costs = [bid.seconds[place] for bid in own if bid.is_stated and place in bid.seconds]
         partitions.append(
@@ -68,6 +80,18 @@ def partition(graph: Graph, backends: Sequence[Backend]) -> tuple[Partition, ...
     return tuple(partitions)
 
 
+def _partition_as_chosen(
+    graph: Graph, backends: Sequence[Backend], chosen: Sequence[str]
+) -> tuple[Partition, ...]:
+    named = {backend.name: backend for backend in backends}
+    partitions = []
+    for name, pairs in itertools.groupby(zip(chosen, graph.body, strict=True), lambda pair: pair[0]):
+        nodes = tuple(node for _, node in pairs)
+        others = {other: f"{name} was chosen when the executor was saved" for other in named if other != name}
+        partitions.append(Partition(named[name], nodes, dict.fromkeys(nodes, others)))
+    return tuple(partitions)
+
+
 @dataclass(frozen=True, slots=True)
 class _Bids:
     """The backends that may run a node.
@@ -77,12 +101,14 @@ class _Bids:
         seconds: The cost of a call on each, by its place in the order of preference.
         refusals: The reasons of the others, by name.
         is_stated: Whether the costs are those of the backends; if not, one takes the node at any cost.
+        is_measured: Whether the costs were measured.
     """
 
     node: OpNode
     seconds: dict[int, float]
     refusals: dict[str, str]
     is_stated: bool = True
+    is_measured: bool = False
 
 
 def _release_free_ends(
@@ -101,7 +127,9 @@ def _release_free_ends(
     return released
 
 
-def _collect_bids(node: OpNode, backends: Sequence[Backend]) -> _Bids:
+def _collect_bids(node: OpNode, backends: Sequence[Backend], measured: MeasuredCosts | None) -> _Bids:
+    if measured is not None and (bids := _measured_bids(node, backends, measured)) is not None:
+        return bids
     seconds: dict[int, float] = {}
     refusals: dict[str, str] = {}
     last = len(backends) - 1
@@ -117,6 +145,17 @@ def _collect_bids(node: OpNode, backends: Sequence[Backend]) -> _Bids:
         if cost is not None:
             seconds[place] = cost
     return _Bids(node, seconds, refusals)
+
+
+def _measured_bids(node: OpNode, backends: Sequence[Backend], measured: MeasuredCosts) -> _Bids | None:
+    """Return the bids of all backends that support a node, as measured; None unless all are known."""
+    reasons = {place: ask_support(backend, node) for place, backend in enumerate(backends[:-1])}
+    refusals = {backends[place].name: reason for place, reason in reasons.items() if reason is not None}
+    places = [place for place in range(len(backends)) if reasons.get(place) is None]
+    seconds = measured.of(node, [backends[place] for place in places])
+    if seconds is None:
+        return None
+    return _Bids(node, dict(zip(places, seconds, strict=True)), refusals, is_measured=True)
 
 
 def _choose_backends(bids: Sequence[_Bids], backends: Sequence[Backend]) -> list[int]:
@@ -151,7 +190,9 @@ def _choose_backends(bids: Sequence[_Bids], backends: Sequence[Backend]) -> list
         for place in bid.seconds.keys() - {best}:
             loss = max(0.0, totals[place] + rest[place] - totals[best] - rest[best])
             own, other = time_text(bid.seconds[best]), time_text(bid.seconds[best] + loss)
-            bid.refusals[backends[place].name] = f"{backends[best].name} is cheaper: {own} against {other}"
+            source = ", measured" if bid.is_measured else ""
+            name = backends[best].name
+            bid.refusals[backends[place].name] = f"{name} is cheaper: {own} against {other}{source}"
     return chosen
 
 

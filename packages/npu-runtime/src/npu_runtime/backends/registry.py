@@ -92,6 +92,17 @@ def usable_backends(given: str | Backend | Sequence[str | Backend]) -> list[Back
     return backends
 
 
+def distribution_of(kind: str, name: str) -> str:
+    """Return the distribution, with version, of the plugin that provides something; "not installed" if none.
+
+    Args:
+        kind: "backends" or "passes".
+        name: Its name.
+    """
+    reports = plugin_manager.get_plugins().reports
+    return next((item.distribution for item in reports if name in item.offers.get(kind, ())), "not installed")
+
+
 def provider_text(backend: Backend) -> str:
     """Return the plugin that provides a backend, or the class of one that was given as an instance."""
     plugins = plugin_manager.get_plugins()

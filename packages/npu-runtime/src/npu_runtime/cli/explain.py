@@ -115,14 +115,15 @@ def _require_effective_options(options: argparse.Namespace) -> None:
 
 def _explain_untimed(graph: Graph, options: argparse.Namespace) -> Explanation:
     from npu_runtime.diagnostics.explain import explain_graph
-    from npu_runtime.executor.options import default_backend, optimize_graph, resolve_passes
+    from npu_runtime.executor.options import default_backend, optimize_graph, resolve_passes, resolve_tuning
 
     options.progress.stage("running passes and asking backends")
     wanted = executor_passes(options.passes)
     given = select_backends(options.backend)
     backends = named_backends(default_backend(wanted) if given is None else given)
-    passes = resolve_passes(wanted, torch.device("cpu"), backends)
-    return explain_graph(optimize_graph(graph, passes), backends)
+    measured = resolve_tuning(options.file, backends, None)
+    passes = resolve_passes(wanted, torch.device("cpu"), backends, measured)
+    return explain_graph(optimize_graph(graph, passes), backends, measured)
 
 
 def _explain_timed(options: argparse.Namespace) -> tuple[Explanation, dict[str, str]]:

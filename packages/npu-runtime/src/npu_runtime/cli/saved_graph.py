@@ -33,6 +33,7 @@ from npu_runtime.backends.registry import AUTO, find_backend
 
 if TYPE_CHECKING:
     from npu_runtime.executor.executor import IRExecutor
+    from npu_runtime.executor.input_updates import Updates
     from npu_runtime.executor.options import Passes
 
 NONE = "none"
@@ -157,8 +158,15 @@ def add_timed_graph(parser: argparse.ArgumentParser, passes: str = AUTO) -> None
     add_data(parser)
 
 
-def make_executor(graph: Graph, weights: dict[str, torch.Tensor], options: argparse.Namespace) -> IRExecutor:
-    """Return the executor that the command line describes.
+def make_executor(
+    graph: Graph,
+    weights: dict[str, torch.Tensor],
+    options: argparse.Namespace,
+    *,
+    updates: Updates | None = "ignore",
+    threads: int | None = None,
+) -> IRExecutor:
+    """Return the executor that the command line describes; the last options are those of `IRExecutor`.
 
     Raises:
         UsageError: There is no such pass or backend.
@@ -167,7 +175,15 @@ def make_executor(graph: Graph, weights: dict[str, torch.Tensor], options: argpa
     from npu_runtime.executor.executor import IRExecutor
 
     backends, passes = select_backends(options.backend), executor_passes(options.passes)
-    return IRExecutor(graph, weights, backend=backends, passes=passes, updates="ignore")
+    return IRExecutor(
+        graph,
+        weights,
+        backend=backends,
+        passes=passes,
+        updates=updates,
+        threads=threads,
+        tuning=options.file,
+    )
 
 
 def load_executor(options: argparse.Namespace) -> tuple[SavedGraph, IRExecutor, dict[str, str]]:

@@ -75,16 +75,13 @@ def bind(
             where=f"graph {graph.name!r}",
             fix="give the weights of a model that has been loaded, or the path of its checkpoint",
         )
-    placed = {
-        value: with_stated_strides(_materialize(tensor).to(device), value.type)
-        for value, tensor in given.items()
-    }
+    placed = {value: place_weight(value, tensor, device) for value, tensor in given.items()}
     prologue = Prologue(graph, placed, device)
     values = prologue.values_on(device)
     state = tuple(placed[target].clone() for target in mutated_state(graph))
     return BoundWeights(given, prologue, values, state)
 
 
-def _materialize(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a detached tensor without lazy conj/neg bits."""
-    return tensor.detach().resolve_conj().resolve_neg()
+def place_weight(value: Value, tensor: torch.Tensor, device: torch.device) -> Any:
+    """Return a weight as calls read it: detached, on the device, in stated strides, without lazy bits."""
+    return with_stated_strides(tensor.detach().resolve_conj().resolve_neg().to(device), value.type)

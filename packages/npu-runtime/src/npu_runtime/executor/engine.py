@@ -7,6 +7,7 @@ import copy
 import functools
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import torch
@@ -86,6 +87,11 @@ class Engine:
         """Return parameters and persistent buffers by ``state_dict`` key, with the current content."""
         with self._lock:
             return self._bound.state_dict(self._state)
+
+    def current_weights(self) -> BoundWeights:
+        """Return the weights with the current content of mutated state, whose tensors no call writes to."""
+        with self._lock:
+            return replace(self._bound, state=self._state)
 
     def instrument(self, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Engine:
         """Return a copy with a state of its own that calls ``wrap(function)`` in place of each function."""

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
+import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from npu_ir import ExecutionError, Graph, Value
+from npu_ir import ExecutionError, Graph, Value, WeightError
 from npu_ir.core.isolation import pause_gc
 from npu_ir.core.structure import make_unflatten
 from npu_ir.interpreter.run_nodes import Observer
 from npu_ir.plugins.backend import Backend
+from npu_runtime.backends.measured_costs import MeasuredCosts
 from npu_runtime.codegen.call_binder import positional_tuple
 from npu_runtime.codegen.compiler import compile_graph
-from npu_runtime.executor.bound_weights import bind
+from npu_runtime.executor.bound_weights import BoundWeights, bind
 from npu_runtime.executor.engine import Engine
 from npu_runtime.executor.input_updates import InputUpdates, Updates
 from npu_runtime.executor.node_by_node import Run, make_observer
@@ -25,12 +28,23 @@ from npu_runtime.executor.options import (
     Weights,
     default_backend,
     optimize_graph,
+    pass_names,
     read_weights,
     reject_cpu_passes_elsewhere,
     resolve_backends,
     resolve_passes,
+    resolve_tuning,
 )
 from npu_runtime.executor.result_ownership import copied_values
+from npu_runtime.executor.saved.executor_file import (
+    SavedExecutor,
+    find_backends,
+    name_backends,
+    plan_of,
+    read_executor,
+    require_plan,
+    write_executor,
+)
 from npu_runtime.lowering.instruction import Instruction
 from npu_runtime.lowering.lowered_graph import LoweredGraph, lower
 
@@ -68,6 +82,10 @@ class IRExecutor:
             none. ``"return"``: a call returns a pair, the results and the new contents by input name.
             ``"ignore"``: they are dropped. Not needed for a model that writes to no input; calls of any
             other model are refused without it.
+        tuning: The path of a graph beside which ``npu tune`` has stored what it measured, or the result of
+            `npu_runtime.tune`. Where it was measured on this kind of machine with as many threads, these
+            costs take the place of those that backends state, and ``passes="auto"`` is the pipeline that was
+            fastest.
 
     Attributes:
         graph: The graph after the passes.
@@ -94,9 +112,9 @@ class IRExecutor:
         passes: Passes = "auto",
         threads: int | None = None,
         updates: Updates | None = None,
+        tuning: MeasuredCosts | str | os.PathLike[str] | None = None,
     ) -> None:
-        if threads is not None and (type(threads) is not int or threads < 1):
-            raise ExecutionError(f"an executor uses at least one thread, not {threads!r}")
+        _require_threads(threads)
         # Everything built here stays alive: garbage collection would take longer than the construction.
         with pause_gc():
             graph.check()
@@ -105,19 +123,79 @@ class IRExecutor:
             if backend is None:
                 backend = default_backend(passes)
             self.backends, self.device = resolve_backends(backend, device, weights)
-            passes = resolve_passes(passes, self.device, self.backends)
+            measured = resolve_tuning(tuning, self.backends, threads)
+            passes = resolve_passes(passes, self.device, self.backends, measured)
+            self._pass_names: Callable[[], tuple[str, ...]] = functools.partial(pass_names, passes)
+            # Names of weights that are in the graph only in another form.
+            self._frozen: tuple[str, ...] = ()
             self.graph = optimize_graph(graph, passes)
             self._updates = InputUpdates(self.graph, updates)
-            self.threads = threads
             given = read_weights(weights, self.graph)
             reject_cpu_passes_elsewhere(self.graph, passes, self.device)
             self._constants = constants
-            self.lowered: LoweredGraph = lower(self.graph, self.backends)
-            bound = bind(self.graph, given, constants, self.device)
-            self._compiled = compile_graph(self.lowered, self.device, bound.values)
-            self._engine = Engine(self.graph, self._compiled, bound, self.device, threads)
+            self.lowered: LoweredGraph = lower(self.graph, self.backends, measured=measured)
+            self._compile(bind(self.graph, given, constants, self.device), threads)
+
+    def _compile(self, bound: BoundWeights, threads: int | None) -> None:
+        """Make the engine of the lowered graph."""
+        self.threads = threads
+        self._compiled = compile_graph(self.lowered, self.device, bound.values)
+        self._engine = Engine(self.graph, self._compiled, bound, self.device, threads)
         self._unflatten = make_unflatten(self.graph.results[0])
         self._result_count = len(self.graph.results[1])
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the executor to one file, from which `load` makes an equal one without passes and prologue.
+
+        The file has the optimized graph, the backend of each node, and the weights as calls read them, with
+        mutated state as it is now. It appears complete or not at all.
+
+        Raises:
+            SerializationError: The file cannot be written, a weight is not a plain tensor, or a backend or a
+                pass is not found by its name in another process.
+        """
+        saved = SavedExecutor(
+            self.graph,
+            self._frozen,
+            self._pass_names(),
+            name_backends(self.backends),
+            self.device,
+            {"threads": self.threads, "updates": self._updates.choice},
+            plan_of(self.lowered),
+            self._engine.current_weights(),
+        )
+        write_executor(saved, path)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], *, updates: Updates | None = None) -> IRExecutor:
+        """Return the executor that `save` wrote to a file; its results are the same to the bit.
+
+        Weights are mapped from the file, which may be replaced or removed meanwhile. `state_dict` and
+        `load_state_dict` are refused if some weights are there only in another form: folded or packed.
+
+        Args:
+            path: The file.
+            updates: As for a new executor; if not given, that of the executor that was saved.
+
+        Raises:
+            SerializationError: The file is missing, damaged, or not of this kind; or it was saved with other
+                versions, plugins or another kind of CPU: the error says what differs.
+            BackendError: A backend cannot run here.
+        """
+        executor = cls.__new__(cls)
+        with pause_gc():
+            saved = read_executor(path)
+            executor.graph, executor._constants = saved.graph, None
+            executor._frozen = saved.frozen
+            executor._pass_names = lambda: saved.passes
+            executor._updates = InputUpdates(saved.graph, updates or saved.options["updates"])
+            _require_threads(saved.options["threads"])
+            found = find_backends(saved.backends)
+            executor.backends, executor.device = resolve_backends(found, saved.device, None)
+            executor.lowered = lower(saved.graph, executor.backends, chosen=saved.chosen)
+            require_plan(saved.plan, plan_of(executor.lowered), str(path))
+            executor._compile(saved.bound, saved.options["threads"])
+        return executor
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Return the results of the model, in its own structure; with ``updates="return"``, a pair.
@@ -212,17 +290,34 @@ class IRExecutor:
         return self._compiled.program.source.text
 
     def state_dict(self) -> dict[str, torch.Tensor]:
-        """Return parameters and persistent buffers by ``state_dict`` key, with the current content."""
+        """Return parameters and persistent buffers by ``state_dict`` key, with the current content.
+
+        Raises:
+            WeightError: The executor comes from a file, which has some of them only in another form.
+        """
+        self._require_original_weights()
         return self._engine.state_dict()
 
     def load_state_dict(self, weights: Weights) -> None:
         """Bind other weights, without recompilation. If they do not fit, nothing changes.
 
         Raises:
-            WeightError: Weights are missing, unexpected, or of another shape or dtype.
+            WeightError: Weights are missing, unexpected, or of another shape or dtype. Or the executor comes
+                from a file, which has some of them only in another form.
             ExecutionError: A node of the prologue fails.
         """
+        self._require_original_weights()
         self._engine.bind(bind(self.graph, read_weights(weights, self.graph), self._constants, self.device))
+
+    def _require_original_weights(self) -> None:
+        if self._frozen:
+            others = f" and {len(self._frozen) - 1} more" if len(self._frozen) > 1 else ""
+            raise WeightError(
+                f"the executor was loaded from a file, which has {self._frozen[0]!r}{others} only as"
+                " the prologue left them: folded, transformed or packed",
+                where=f"graph {self.graph.name!r}",
+                fix="make a new executor of the original graph: IRExecutor(graph, weights)",
+            )
 
     def reset(self) -> None:
         """Reset mutated state to its content when the weights were bound."""
@@ -268,3 +363,8 @@ class IRExecutor:
 
         copied = copied_values(self.graph, self._compiled.alias_sets)
         return plan_memory(self.instructions, self.graph.returned_values, copied)
+
+
+def _require_threads(threads: int | None) -> None:
+    if threads is not None and (type(threads) is not int or threads < 1):
+        raise ExecutionError(f"an executor uses at least one thread, not {threads!r}")

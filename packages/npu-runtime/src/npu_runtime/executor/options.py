@@ -11,7 +11,14 @@ from npu_ir import ExecutionError, Graph, WeightError, load_weights
 from npu_ir.errors import BackendError
 from npu_ir.plugins.backend import Backend
 from npu_passes import Pass, PassError, PassManager, all_pipelines, optimize
+from npu_passes.core.pass_order import passes_of
 from npu_runtime.backends.answers import ask_pipeline
+from npu_runtime.backends.measured_costs import (
+    MeasuredCosts,
+    describe_machine,
+    load_measured_costs,
+    tuning_path,
+)
 from npu_runtime.backends.partition import ATEN
 from npu_runtime.backends.registry import AUTO, automatic_backends, usable_backends
 
@@ -55,9 +62,45 @@ def read_weights(weights: Weights, graph: Graph) -> Mapping[str, torch.Tensor] |
     return weights
 
 
-def resolve_passes(passes: Passes, device: torch.device, backends: Sequence[Backend]) -> Passes:
-    """Return the passes for a program: for ``"auto"``, the pipeline that suits its first backend."""
-    return ask_pipeline(backends[0], device) if passes == AUTO else passes
+def resolve_tuning(
+    tuning: MeasuredCosts | str | os.PathLike[str] | None, backends: Sequence[Backend], threads: int | None
+) -> MeasuredCosts | None:
+    """Return the costs that were measured on this machine; None if none were.
+
+    Raises:
+        SerializationError: The file beside the graph cannot be read.
+    """
+    if tuning is None:
+        return None
+    machine = describe_machine(backends, threads)
+    if isinstance(tuning, MeasuredCosts):
+        return tuning if tuning.machine == machine else None
+    return load_measured_costs(tuning_path(tuning), machine)
+
+
+def resolve_passes(
+    passes: Passes,
+    device: torch.device,
+    backends: Sequence[Backend],
+    measured: MeasuredCosts | None = None,
+) -> Passes:
+    """Return the passes for a program: for ``"auto"``, the pipeline that suits its first backend.
+
+    If something was measured, it is the pipeline that was fastest.
+    """
+    if passes == AUTO:
+        return ask_pipeline(backends[0], device) if measured is None else measured.passes
+    # An iterator has them once only.
+    return passes if not isinstance(passes, Iterable) or isinstance(passes, str) else tuple(passes)
+
+
+def pass_names(passes: Passes) -> tuple[str, ...]:
+    """Return the names of the passes that `optimize_graph` runs."""
+    if passes is None:
+        return ()
+    if isinstance(passes, str) and passes in all_pipelines():
+        return tuple(item.name for item in passes_of(passes))
+    return tuple(item.name for item in PassManager(passes).passes)
 
 
 def resolve_step_passes(passes: Passes, device: torch.device, backends: Sequence[Backend]) -> Passes:

@@ -12,6 +12,7 @@ from npu_ir.errors import BackendError
 from npu_ir.graph.partition import PartitionGraph
 from npu_ir.plugins.backend import Backend, BackendOp, Operand, Temporary
 from npu_runtime.backends.lowering_rules import BrokenRule, find_broken_rule
+from npu_runtime.backends.measured_costs import MeasuredCosts
 from npu_runtime.backends.partition import ATEN, Partition, extract_partition, partition
 from npu_runtime.backends.registry import provider_text
 from npu_runtime.lowering.notation import lowered_record, lowered_text
@@ -115,7 +116,14 @@ class LoweredGraph:
         return lowered_text(self)
 
 
-def lower(graph: Graph, backends: Sequence[Backend], *, live_weights: bool = False) -> LoweredGraph:
+def lower(
+    graph: Graph,
+    backends: Sequence[Backend],
+    *,
+    live_weights: bool = False,
+    chosen: Sequence[str] | None = None,
+    measured: MeasuredCosts | None = None,
+) -> LoweredGraph:
     """Partition the body of a graph, and have each backend lower its partitions, once.
 
     Nothing is prepared or run, and no device is needed.
@@ -125,6 +133,8 @@ def lower(graph: Graph, backends: Sequence[Backend], *, live_weights: bool = Fal
         backends: The backends in order of preference; the last one is ATen.
         live_weights: Whether weights are read in the memory of their owners, who may change them between
             calls: then they are not among the constant inputs of partitions.
+        chosen: The name of the backend of each node of the body, if it has been decided.
+        measured: Costs in place of those that backends state.
 
     Raises:
         BackendError: A backend does not keep to its interface: the error names the rule, the node and the
@@ -135,7 +145,8 @@ def lower(graph: Graph, backends: Sequence[Backend], *, live_weights: bool = Fal
         last_readers.update(dict.fromkeys(node.inputs, node))
     last_readers.update(dict.fromkeys(graph.returned_values))
     partitions = tuple(
-        _lower_partition(item, last_readers, live_weights=live_weights) for item in partition(graph, backends)
+        _lower_partition(item, last_readers, live_weights=live_weights)
+        for item in partition(graph, backends, chosen, measured)
     )
     return LoweredGraph(graph, tuple(backend.name for backend in backends), partitions)
 

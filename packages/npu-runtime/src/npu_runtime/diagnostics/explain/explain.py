@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from npu_ir import Graph, OpNode
 from npu_ir.plugins.backend import Backend
 from npu_passes.manager.statistics import FlopCounter
+from npu_runtime.backends.measured_costs import MeasuredCosts
 from npu_runtime.backends.partition import ATEN
 from npu_runtime.backends.registry import named_backends
 from npu_runtime.diagnostics.explain.explanation import Explanation, NodeExplanation
@@ -47,17 +48,22 @@ def explain(
     return _make_explanation(executor.lowered, kernels, seconds)
 
 
-def explain_graph(graph: Graph, backends: str | Backend | Sequence[str | Backend]) -> Explanation:
+def explain_graph(
+    graph: Graph,
+    backends: str | Backend | Sequence[str | Backend],
+    measured: MeasuredCosts | None = None,
+) -> Explanation:
     """Explain the partitioning of a graph without passes and without weights, so a graph of any size will do.
 
     Args:
         graph: The graph; note that an executor would run passes over it first.
         backends: A name or instance, or several in order of preference. No device is needed.
+        measured: Costs in place of those that backends state, as `npu_runtime.tune` returns them.
 
     Raises:
         BackendError: There is no such backend, or it violates its interface.
     """
-    return _make_explanation(lower(graph, named_backends(backends)), {}, None)
+    return _make_explanation(lower(graph, named_backends(backends), measured=measured), {}, None)
 
 
 def _make_explanation(
