@@ -92,21 +92,30 @@ def _count_flops(call: _Call) -> int | None:
         return None
     if call.op_type.startswith(_PACKED_PRODUCTS):
         return _count_packed_product(call, op)
-    meta = [
-        torch.empty_strided(type.static_shape, type.static_strides, dtype=type.dtype, device="meta")
-        if isinstance(type, TensorType) and type.layout is torch.strided
-        else None
-        for type in call.inputs
-    ]
-    if None in meta:
+    meta, results = _meta_tensors(call.inputs), _meta_tensors(call.outputs)
+    if meta is None:
         return None
     args, kwargs = call.arguments(op, meta)
+    formula = flop_registry.get(op.overloadpacket)
     try:
+        if formula is not None and results is not None:
+            return int(formula(*args, **kwargs, out_val=results[0] if len(results) == 1 else results))
         with torch.no_grad(), FlopCounterMode(display=False) as counter:
             op(*args, **kwargs)
     except (RuntimeError, TypeError, ValueError, NotImplementedError):
         return None
     return int(counter.get_total_flops())
+
+
+def _meta_tensors(types: Sequence[Type]) -> list[torch.Tensor] | None:
+    """Return a tensor without data of each type; None if one of them is no strided tensor."""
+    tensors = [type for type in types if isinstance(type, TensorType) and type.layout is torch.strided]
+    if len(tensors) < len(types):
+        return None
+    return [
+        torch.empty_strided(type.static_shape, type.static_strides, dtype=type.dtype, device="meta")
+        for type in tensors
+    ]
 
 
 def _count_packed_product(call: _Call, op: Any) -> int:

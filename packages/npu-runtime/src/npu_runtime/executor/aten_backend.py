@@ -25,6 +25,9 @@ class AtenBackend(Backend):
 
     name = "aten"
 
+    def __init__(self) -> None:
+        self._flops = FlopCounter()  # one for all graphs: models repeat their layers
+
     def devices(self) -> Sequence[torch.device]:
         devices = [torch.device("cpu")]
         if torch.cuda.is_available():
@@ -42,7 +45,7 @@ class AtenBackend(Backend):
         if is_view(node):
             return _CALL
         traffic = sum(span_bytes(value.type) for value in dict.fromkeys(values))
-        return _CALL + max(traffic / _BYTES, (FlopCounter()(node) or 0) / _FLOPS)
+        return _CALL + max(traffic / _BYTES, (self._flops(node) or 0) / _FLOPS)
 
     def pipeline(self, device: torch.device) -> str:
         return "cpu" if device.type == "cpu" and "cpu" in all_pipelines() else "default"
