@@ -20,8 +20,8 @@ from npu_cuda.backend.row_rules import ROW_RULES
 from npu_cuda.backend.tensor_views import tensor_type
 from npu_cuda.backend.view_rules import VIEW_RULES, lower_view
 from npu_cuda.errors import InvalidArgumentError
-from npu_ir import OpNode, ScalarType, TensorType
-from npu_ir.core.storage import may_self_overlap
+from npu_ir import OpNode, ScalarType, TensorType, Value
+from npu_ir.core.storage import has_overlapping_elements
 from npu_ir.plugins.backend import BackendOp, Operand
 
 # A rule returns the ops that compute a node, without kernels, or the reason why there are none. It looks at
@@ -52,11 +52,18 @@ def _unsupported_value(node: OpNode) -> str | None:
             return f"native ops take strided tensors, not {type}"
         if type.symbols:
             return f"native ops take fixed sizes, not {type}"
-        if may_self_overlap(
-            type.static_shape, type.static_strides
-        ):  # the arguments of a call may have another layout
+        if has_overlapping_elements(type) and not _takes_expanded(node, value):
             return f"native ops take tensors whose elements share no memory, not {type}"
     return None
+
+
+def _takes_expanded(node: OpNode, value: Value) -> bool:
+    """Return whether the elements of an input or output may share memory.
+
+    Such inputs come in any strides, not only in those of their type: a kernel must read them all, and views
+    of them are not known. The result of a view has its strides.
+    """
+    return node.op_type in (ATTENTION_RULES if value in node.inputs else VIEW_RULES)
 
 
 def lowering_rule(
