@@ -91,6 +91,17 @@ def test_an_axis_of_strided_elements_costs_more() -> None:
     assert columns > 2 * rows
 
 
+def test_a_mean_of_windows_costs_less_where_channels_come_first() -> None:
+    x = torch.randn(1, 64, 64, 64)
+
+    first = cost_of(nn.AvgPool2d(2), x)
+    last = cost_of(nn.AvgPool2d(2), x.contiguous(memory_format=torch.channels_last))
+
+    assert first is not None
+    assert last is not None
+    assert last > 1.5 * first
+
+
 def test_products_cost_what_they_compute() -> None:
     square, long = (
         cost_of(Product(), torch.randn(512, size), torch.randn(size, 512)) for size in (512, 4096)
