@@ -32,7 +32,7 @@ _CHANNELS_LAST, _CHANNELS_FIRST = 1.2, 3.0
 # Products of floats other than float32: ATen's use instructions that multiply tiles.
 _PRODUCT, _OTHER_PRODUCTS = "Gemm", 3.0
 # Over an axis whose elements are not neighbours.
-_SOFTMAX = ("Softmax", "LogSoftmax", "SoftmaxBwd", "LogSoftmaxBwd")
+_SOFTMAX = ("SoftmaxBwd", "LogSoftmaxBwd")
 _COLUMNS = 3.0
 # Ops that exist for these kernels: ATen computes them, but slowly.
 _OWN_OPS = ("npu.packed_", "npu.winograd_conv2d.")
