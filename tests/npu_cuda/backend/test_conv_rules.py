@@ -215,6 +215,42 @@ def test_a_query_that_takes_no_key_gives_zeros(kind: str) -> None:
     check_on_host(lambda q, k, v, mask: F.scaled_dot_product_attention(q, k, v, mask), q, k, v, mask)
 
 
+def attend_with_expanded_mask(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
+    return F.scaled_dot_product_attention(q, k, v, mask.expand(-1, 3, 7, 7))
+
+
+@pytest.mark.parametrize("kind", ["bool", "float"])
+@pytest.mark.parametrize("shape", [(2, 1, 1, 7), (1, 1, 7, 1), (2, 3, 1, 1)], ids=str)
+def test_a_mask_is_expanded_without_a_copy(shape: tuple[int, ...], kind: str) -> None:
+    torch.manual_seed(0)
+    q, k, v = torch.randn(3, 2, 3, 7, 8)
+    takes = torch.rand(shape) < 0.7
+    mask = takes if kind == "bool" else torch.randn(shape)
+
+    check_on_host(attend_with_expanded_mask, q, k, v, mask)
+    check_on_host(F.scaled_dot_product_attention, q, k, v, mask.expand(2, 3, 7, 7))
+
+
+def test_a_mask_that_was_captured_expanded_may_come_in_any_strides() -> None:
+    torch.manual_seed(0)
+    q, k, v = torch.randn(3, 2, 3, 7, 8)
+    expanded, dense = torch.randn(2, 1, 1, 7).expand(2, 3, 7, 7), torch.randn(2, 3, 7, 7)
+    permuted = torch.randn(7, 7, 3, 2).permute(3, 2, 1, 0)
+    graph = extract_ir(Function(F.scaled_dot_product_attention), (q, k, v, expanded))
+    program = HOST.prepare(graph, HOST.lower(graph), torch.device("cpu"))
+
+    for mask in (expanded, dense, permuted, expanded):
+        expected = F.scaled_dot_product_attention(q, k, v, mask)
+        results = [HOST.run(program, [q, k, v, mask])[0], torch.empty_like(expected), None]
+        HOST.bind(program, [q, k, v, mask], [results[1]])()
+        results[2] = HOST.capture(program, [q, k, v, mask]).outputs[0]
+        constant = HOST.bind_constants(program, {3: mask})
+        results.append(HOST.run(constant, [q, k, v])[0])
+
+        for result in results:
+            torch.testing.assert_close(result, expected)
+
+
 def test_grouped_heads_compute_what_they_do_in_pytorch() -> None:
     torch.manual_seed(0)
     q, (k, v) = torch.randn(2, 6, 9, 8), torch.randn(2, 2, 2, 11, 8)

@@ -81,14 +81,35 @@ def test_contiguous_images_stay_with_aten_until_weights_are_packed() -> None:
     assert "packed_conv2d" in nodes_by_backend(model, image, passes="host")["host"]
 
 
+class SoftmaxGradient(nn.Module):
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.dim = dim
+
+    def forward(self, x: Tensor) -> Tensor:
+        result: Tensor = torch.ops.aten._softmax_backward_data(x, x, self.dim, torch.float32)
+        return result
+
+
 def test_an_axis_of_strided_elements_costs_more() -> None:
     x = torch.randn(256, 256)
 
-    rows, columns = cost_of(nn.Softmax(1), x), cost_of(nn.Softmax(0), x)
+    rows, columns = cost_of(SoftmaxGradient(1), x), cost_of(SoftmaxGradient(0), x)
 
     assert rows is not None
     assert columns is not None
     assert columns > 2 * rows
+
+
+def test_a_mean_of_windows_costs_less_where_channels_come_first() -> None:
+    x = torch.randn(1, 64, 64, 64)
+
+    first = cost_of(nn.AvgPool2d(2), x)
+    last = cost_of(nn.AvgPool2d(2), x.contiguous(memory_format=torch.channels_last))
+
+    assert first is not None
+    assert last is not None
+    assert last > 1.5 * first
 
 
 def test_products_cost_what_they_compute() -> None:

@@ -229,7 +229,7 @@ def test_a_result_that_is_an_input_is_copied_in_a_capture_alone() -> None:
 class Recorder:
     """An instance that says on which stream it is run."""
 
-    def __init__(self, prepared: PreparedProgram, *, is_aligned: bool) -> None:
+    def __init__(self, prepared: PreparedProgram, *, is_aligned: bool, strides: Any) -> None:
         self.native = self
         self.streams: list[int] = []
 
@@ -255,8 +255,8 @@ def test_captures_have_programs_of_their_own(monkeypatch: pytest.MonkeyPatch) ->
     instances: list[weakref.ref[Recorder]] = []
 
     class Watched(Recorder):
-        def __init__(self, prepared: PreparedProgram, *, is_aligned: bool) -> None:
-            super().__init__(prepared, is_aligned=is_aligned)
+        def __init__(self, prepared: PreparedProgram, *, is_aligned: bool, strides: Any) -> None:
+            super().__init__(prepared, is_aligned=is_aligned, strides=strides)
             instances.append(weakref.ref(self))
 
     monkeypatch.setattr(program, "ProgramInstance", Watched)
@@ -278,7 +278,7 @@ def test_memory_that_is_not_aligned_has_a_program_of_its_own(monkeypatch: pytest
     for start in (0, 4, 1, 2, 8):
         made.run([torch.ones(33), torch.ones(64)[start : start + 33], torch.ones(33)], 0)
 
-    counts = {is_aligned: len(idle[0].streams) for (_, is_aligned), idle in made.idle.items()}
+    counts = {is_aligned: len(idle[0].streams) for (_, is_aligned, _), idle in made.idle.items()}
     assert counts == {True: 3, False: 2}
 
 

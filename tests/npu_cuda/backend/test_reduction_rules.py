@@ -48,8 +48,6 @@ def arguments_of(name: str) -> list[dict[str, Any]]:
         return [{"dim": 1}, {"dim": -1, "keepdim": True}]
     if name == "aten.cumsum.default":
         return [{"dim": 0}, {"dim": -1}]
-    if "adaptive" in name:
-        return [{"output_size": [1] * int(name[name.index("pool") + 4])}]
     if "arg" in name:
         return [{}, {"dim": 0}, {"dim": -1, "keepdim": True}]
     if name.endswith(".default") and not name.startswith(("aten.logsumexp", "aten.amax", "aten.amin")):
@@ -120,13 +118,6 @@ def test_what_no_reduction_computes_is_refused(result: str, call: str, reason: s
     (node,) = parse_ir(text).nodes
 
     assert reason in str(HOST.supports(node))
-
-
-def test_an_adaptive_average_of_parts_is_refused() -> None:
-    call = "%y: f32[4, 2] = aten.adaptive_avg_pool1d.default(self=%a) {output_size=[2]}"
-    (node,) = parse_ir(f"graph g {{\ninput %a: f32[4, 6]\n{call}\nreturn %y\n}}").nodes
-
-    assert HOST.supports(node) == "an adaptive average is that of all elements, not output_size=[2]"
 
 
 @pytest.mark.parametrize(("types", "reduction", "reason"), [

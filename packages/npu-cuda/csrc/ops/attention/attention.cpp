@@ -108,8 +108,9 @@ Geometry geometry_of(const OpCall& call) {
   const TensorDesc& mask = call.inputs[3];
   g.mask = view_of(mask);
   g.mask_is_truth = mask.dtype == kBool;
-  g.mask_sizes[0] = mask.rank < 4 ? 1 : mask.shape[0];
-  g.mask_sizes[1] = mask.rank < 3 ? 1 : mask.shape[mask.rank - 3];
+  for (int axis = 0; axis < 2; ++axis) {
+    g.mask_sizes[axis] = g.mask.strides[axis] == 0 ? 1 : mask.shape[mask.rank - 4 + axis];
+  }
   return g;
 }
 

@@ -23,14 +23,16 @@ CALL_OVERHEAD = 5e-6  # seconds: what a partition adds to a call: a Python funct
 _OP, _BYTES, _FLOPS = 0.15e-6, 2e10, 1e11
 # Time relative to ATen's. Most ops on 64k to 1M elements of float32 take 0.3 to 0.9 of it.
 _USUAL = 0.8
-_RELATIVE = {"Cumsum": 2.0, "GroupNormFwd": 1.3, "GroupNormBwd": 1.3}
+_RELATIVE = {"Cumsum": 2.0, "GroupNormFwd": 1.3, "GroupNormBwd": 1.3, "MaxPoolBwd": 5.0}
+# Means of windows are faster than ATen's where channels come first; others and interpolation are not.
+_RESAMPLING, _AS_SLOW = "Resample", 1.3
 # Convolutions by weights that are not packed are written for channels-last.
 _CONVOLUTIONS = ("Conv", "ConvWeightGradient")
 _CHANNELS_LAST, _CHANNELS_FIRST = 1.2, 3.0
 # Products of floats other than float32: ATen's use instructions that multiply tiles.
 _PRODUCT, _OTHER_PRODUCTS = "Gemm", 3.0
 # Over an axis whose elements are not neighbours.
-_SOFTMAX = ("Softmax", "LogSoftmax", "SoftmaxBwd", "LogSoftmaxBwd")
+_SOFTMAX = ("SoftmaxBwd", "LogSoftmaxBwd")
 _COLUMNS = 3.0
 # Ops that exist for these kernels: ATen computes them, but slowly.
 _OWN_OPS = ("npu.packed_", "npu.winograd_conv2d.")
@@ -74,6 +76,8 @@ def _relative_time(op: BackendOp, node: OpNode) -> float:
         return _OTHER_PRODUCTS
     if op.kind in _CONVOLUTIONS:
         return _CHANNELS_LAST if strides[1] == 1 else _CHANNELS_FIRST
+    if op.kind == _RESAMPLING and ("upsample" in node.op_type or strides[-1] != 1):
+        return _AS_SLOW
     if op.kind in _SOFTMAX and strides and strides[int(number(node, "dim", -1))] != 1:
         return _COLUMNS
     return _RELATIVE.get(op.kind, _USUAL)

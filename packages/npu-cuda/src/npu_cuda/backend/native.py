@@ -79,8 +79,7 @@ class NativeBackend(Backend):
         _require_count(program, inputs)
         tensors, copies = program.place_outputs(inputs, outputs)
         with self._errors_of(program.ops):
-            instance = ProgramInstance(program, is_aligned=program.are_aligned(tensors))
-            instance.bind(program.feeds, tensors)
+            instance = program.instance_for(tensors)
 
         def compute() -> None:
             try:
@@ -103,8 +102,7 @@ class NativeBackend(Backend):
             for result in program.layout.results
         )
         with self._errors_of(program.ops):
-            instance = ProgramInstance(program, is_aligned=program.are_aligned(tensors))
-            instance.bind(program.feeds, tensors)
+            instance = program.instance_for(tensors)
             recording = instance, instance.native.capture()
         captured = Captured(program, fixed, outputs, recording)
         self.replay(captured)
@@ -184,10 +182,10 @@ class HostBackend(NativeBackend):
         return super().stream(device)
 
     def make_quick_run(self, program: PreparedProgram) -> Callable[[list[Any]], Sequence[Any] | None] | None:
-        if not program.returns_exactly_outputs:
+        if not program.returns_exactly_outputs or program.expanded:
             return None
         is_aligned = program.needs_alignment  # what other memory there is goes to `run`
-        idle = program.idle[0, is_aligned]
+        idle = program.idle[0, is_aligned, ()]
         makers, places = tuple(program.outputs), program.places
         threads_of_pytorch, own_threads = torch.get_num_threads, _C.thread_count
 

@@ -6,7 +6,7 @@ import copy
 import functools
 from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 
@@ -17,20 +17,34 @@ from npu_cuda.backend.tensor_views import tensor_type
 from npu_cuda.backend.view_rules import VIEW
 from npu_ir import Graph
 from npu_ir._torch.tensors import make_allocator
+from npu_ir.core.storage import has_overlapping_elements
 from npu_ir.plugins.backend import BackendOp
+
+# The strides of inputs, after the number of each.
+_Strides: TypeAlias = tuple[tuple[int, tuple[int, ...]], ...]
 
 
 class ProgramInstance:
-    """A native program."""
+    """A native program.
 
-    def __init__(self, prepared: PreparedProgram, *, is_aligned: bool) -> None:
+    Args:
+        prepared: What it computes.
+        is_aligned: Whether its memory is aligned to `ALIGNMENT`.
+        strides: Those of inputs by number, where they differ from the stated ones.
+    """
+
+    def __init__(self, prepared: PreparedProgram, *, is_aligned: bool, strides: _Strides = ()) -> None:
         layout, device = prepared.layout, prepared.device
         self._alignment = ALIGNMENT if is_aligned else 0
         self.native = _C.Program(prepared.native_device, deterministic=True)
         self._slots: dict[SlotView, int] = {}
+        other_strides = dict(strides)
         for owner, place in layout.places.items():
             whole = SlotView.whole(owner)
-            (spec,) = specs_of([whole.reading], self._alignment)
+            reading = whole.reading
+            if place in other_strides:
+                reading = reading.with_shape(reading.shape, other_strides[place])
+            (spec,) = specs_of([reading], self._alignment)
             self._slots[whole] = self.native.slot(spec, owner.name, external=place is not None)
         for op in prepared.kernel_ops:
             self._add_op(op, layout.slots_of(op))
@@ -78,7 +92,9 @@ class PreparedProgram:
         feeds: Indices of what each run binds to it, among these inputs, then the outputs.
         places: The same as a tuple; None if it is all of them in order.
         outputs: Allocators, one per output.
-        idle: The instances that nobody uses, by stream, and whether memory is aligned.
+        expanded: The inputs, by number, whose elements may share memory: they come in any strides.
+        idle: The instances that nobody uses, by stream, whether memory is aligned, and the strides of the
+            expanded inputs.
         needs_alignment: Whether the kernels chosen for aligned memory differ from those for any memory.
         returns_exactly_outputs: Whether the results are exactly the outputs, in order, each once.
     """
@@ -102,6 +118,11 @@ class PreparedProgram:
         self.outputs = [
             make_allocator(type.static_shape, type.static_strides, type.dtype, device) for type in types
         ]
+        self.expanded = [
+            place
+            for owner, place in self.layout.places.items()
+            if place is not None and has_overlapping_elements(owner.type)
+        ]
         self._holders = self.layout.holders()
         count = len(graph.inputs) + len(self.outputs)
         self.returns_exactly_outputs = self.layout.results == list(
@@ -113,7 +134,9 @@ class PreparedProgram:
         self.idle: _Pool = defaultdict(deque)
         self._captured: tuple[int, _Pool] = 0, defaultdict(deque)  # the last capture, and its instances
         # One is created here, for the usual alignment, so that errors surface in prepare().
-        self.idle[0, self.needs_alignment].append(ProgramInstance(self, is_aligned=self.needs_alignment))
+        first = ProgramInstance(self, is_aligned=self.needs_alignment)
+        if not self.expanded:
+            self.idle[0, self.needs_alignment, ()].append(first)
 
     def with_constants(self, constants: Mapping[int, Any]) -> PreparedProgram | None:
         """Return the program with some inputs bound for good; None if results share memory with inputs."""
@@ -147,6 +170,19 @@ class PreparedProgram:
                 return False
         return True
 
+    def instance_for(self, tensors: Sequence[Any]) -> ProgramInstance:
+        """Return a new instance, bound to these inputs and outputs permanently."""
+        strides = self._strides_of(tensors)
+        instance = ProgramInstance(self, is_aligned=self.are_aligned(tensors), strides=strides)
+        instance.bind(self.feeds, tensors)
+        return instance
+
+    def _strides_of(self, tensors: Sequence[Any]) -> _Strides:
+        """Return the numbers and strides of the expanded inputs, constants first."""
+        given = [place for place in range(self.layout.inputs) if place not in self.constants]
+        bound = {**self.constants, **dict(zip(given, tensors, strict=False))}
+        return tuple((place, bound[place].stride()) for place in self.expanded)
+
     def place_outputs(
         self, inputs: Sequence[Any], results: Sequence[Any]
     ) -> tuple[list[Any], list[tuple[Any, Any]]]:
@@ -170,12 +206,13 @@ class PreparedProgram:
         """
         # Work of one stream runs in order: the next run on it may use the same memory between ops.
         is_aligned = self.are_aligned(tensors)
+        strides = self._strides_of(tensors) if self.expanded else ()
         capture = _C.find_capture(self.native_device, stream) if stream else 0
-        idle = (self._pool_of(capture) if capture else self.idle)[stream, is_aligned]
+        idle = (self._pool_of(capture) if capture else self.idle)[stream, is_aligned, strides]
         try:
             instance = idle.pop()
         except IndexError:
-            instance = ProgramInstance(self, is_aligned=is_aligned)
+            instance = ProgramInstance(self, is_aligned=is_aligned, strides=strides)
         try:
             if self.places is not None:
                 tensors = [tensors[place] for place in self.places]
@@ -192,7 +229,7 @@ class PreparedProgram:
         return pool
 
 
-_Pool = defaultdict[tuple[int, bool], deque[ProgramInstance]]
+_Pool = defaultdict[tuple[int, bool, _Strides], deque[ProgramInstance]]  # by stream and alignment, too
 
 
 def _places(feeds: Sequence[int], count: int) -> tuple[int, ...] | None:

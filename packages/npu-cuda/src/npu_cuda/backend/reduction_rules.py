@@ -117,7 +117,7 @@ def _lower_cumsum(node: OpNode, pack: Pack) -> list[BackendOp] | str:
     return _narrowed(node) or [_reduction("Cumsum", x, y, node, pack, axis=axis)]
 
 
-def _lower_adaptive_average(node: OpNode, pack: Pack) -> list[BackendOp] | str:
+def lower_adaptive_average(node: OpNode, pack: Pack) -> list[BackendOp] | str:
     """Return the mean over the last axes: an average pooling to one element."""
     sizes: Any = node.attrs["output_size"]
     sizes = [sizes] if isinstance(sizes, int) else sizes
@@ -162,7 +162,4 @@ REDUCTION_RULES: Mapping[str, tuple[Rule, ...]] = {
     "aten.max.dim": (_lower_extremes("Amax", "Argmax"),),
     "aten.min.dim": (_lower_extremes("Amin", "Argmin"),),
     "aten.cumsum.default": (_lower_cumsum,),
-    **{f"aten.adaptive_avg_pool{n}d.default": (_lower_adaptive_average,) for n in (1, 2, 3)},
-    "aten._adaptive_avg_pool2d.default": (_lower_adaptive_average,),
-    "aten._adaptive_avg_pool3d.default": (_lower_adaptive_average,),
 }

@@ -22,9 +22,44 @@ def _softmax(kind: str, schema: str) -> Rule:
             return f"PyTorch rounds {source} to {result} before {kind}"
         if source is torch.float64 and result is torch.float32:
             return f"PyTorch rounds {source} to {result} before {kind}"
-        return build.add(kind, node.inputs, node.outputs, schema, axis=int(number(node, "dim")))
+        axis = int(number(node, "dim"))
+        if _is_over_columns(build, axis):
+            return _softmax_of_columns(build, kind, axis)
+        return build.add(kind, node.inputs, node.outputs, schema, axis=axis)
 
     return lower
+
+
+def _is_over_columns(build: OpBuilder, axis: int) -> bool:
+    """Return whether rows of float32 are side by side: loops over one row would wait for memory."""
+    (x,), (y,) = build.node.inputs, build.node.outputs
+    type = build.type(x)
+    return (
+        type == build.type(y)
+        and type.dtype is torch.float32
+        and type.rank > 0
+        and type.static_strides[-1] == 1
+        and axis not in {-1, type.rank - 1}
+    )
+
+
+def _softmax_of_columns(build: OpBuilder, kind: str, axis: int) -> Lowered:
+    """Return the ops of exponentials and their sums, each over all columns at once."""
+    (x,), (y,) = build.node.inputs, build.node.outputs
+    shape = list(build.type(x).static_shape)
+    mask = 1 << axis % len(shape)
+    shape[axis] = 1
+    names = ("most", "total", "log_total")
+    most, total, log_total = (build.temporary(name, shape, torch.float32) for name in names)
+    shifted, exponentials = build.like("shifted", x), build.like("exponentials", x)
+    build.add("Amax", (x,), (most,), "RDMX", axes=mask)
+    build.add("Sub", (x, most), (shifted,), "ESUB", alpha=1.0)
+    build.add("Exp", (shifted,), (exponentials,))
+    build.add("Sum", (exponentials,), (total,), "RDSM", axes=mask)
+    if kind == "Softmax":
+        return build.add("Div", (exponentials, total), (y,))
+    build.add("Log", (total,), (log_total,))
+    return build.add("Sub", (shifted, log_total), (y,), "ESUB", alpha=1.0)
 
 
 def _softmax_backward(kind: str, schema: str) -> Rule:

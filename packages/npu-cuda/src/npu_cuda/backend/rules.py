@@ -16,13 +16,14 @@ from npu_cuda.backend.index_rules import INDEX_RULES
 from npu_cuda.backend.loss_rules import LOSS_RULES
 from npu_cuda.backend.optimizer_rules import OPTIMIZER_RULES
 from npu_cuda.backend.pointwise_rules import ELEMENTWISE_RULES, Condition, ElementwiseRule, Pack, is_float32
+from npu_cuda.backend.pool_rules import POOL_RULES
 from npu_cuda.backend.reduction_rules import REDUCTION_RULES, lower_mse_loss
 from npu_cuda.backend.row_rules import ROW_RULES
 from npu_cuda.backend.tensor_views import tensor_type
 from npu_cuda.backend.view_rules import VIEW_RULES, lower_view
 from npu_cuda.errors import InvalidArgumentError
-from npu_ir import OpNode, ScalarType, TensorType
-from npu_ir.core.storage import may_self_overlap
+from npu_ir import OpNode, ScalarType, TensorType, Value
+from npu_ir.core.storage import has_overlapping_elements
 from npu_ir.plugins.backend import BackendOp, Operand
 
 # A rule returns the ops that compute a node, without kernels, or the reason why there are none. It looks at
@@ -51,20 +52,31 @@ def _unsupported_value(node: OpNode) -> str | None:
             return f"native ops take tensors, not a number of type {type}"
         if (reason := _unsupported_type(type)) is not None:
             return reason
+        if _shares_memory(type) and not _takes_expanded(node, value):
+            return f"native ops take tensors whose elements share no memory, not {type}"
     return None
 
 
-@functools.lru_cache(maxsize=4096)  # a graph has few types, and each is asked for many times
+# A graph has few types, and each is asked for many times.
+_shares_memory = functools.lru_cache(maxsize=4096)(has_overlapping_elements)
+
+
+@functools.lru_cache(maxsize=4096)
 def _unsupported_type(type: TensorType) -> str | None:
     if type.layout is not torch.strided:
         return f"native ops take strided tensors, not {type}"
     if type.symbols:
         return f"native ops take fixed sizes, not {type}"
-    if may_self_overlap(
-        type.static_shape, type.static_strides
-    ):  # the arguments of a call may have another layout
-        return f"native ops take tensors whose elements share no memory, not {type}"
     return None
+
+
+def _takes_expanded(node: OpNode, value: Value) -> bool:
+    """Return whether the elements of an input or output may share memory.
+
+    Such inputs come in any strides, not only in those of their type: a kernel must read them all, and views
+    of them are not known. The result of a view has its strides.
+    """
+    return node.op_type in (ATTENTION_RULES if value in node.inputs else VIEW_RULES)
 
 
 def lowering_rule(
@@ -167,6 +179,7 @@ RULES: dict[str, tuple[Rule, ...]] = {
     **INDEX_RULES,
     **CONV_RULES,
     **ATTENTION_RULES,
+    **POOL_RULES,
     **OPTIMIZER_RULES,
     "aten.clone.default": (_lower_copy,),
     "aten.contiguous.default": (lower_view, _lower_copy),

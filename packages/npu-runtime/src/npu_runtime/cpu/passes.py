@@ -30,6 +30,9 @@ TRAINING = Pipeline(
 )
 HOST = Pipeline(
     "host",
-    ",".join([DEFAULT, "channels-last{for_panels=true}", PackPanels.name, PackMatrix.name]),
-    "The default pipeline, then channels-last, and weights packed for the kernels of the backend host.",
+    ",".join(
+        [DEFAULT, "channels-last{for_panels=true}", PackPanels.name, PackMatrix.name, PackConvolution.name]
+    ),
+    "The default pipeline, then channels-last, and weights packed for the kernels of the backend host; those "
+    "of grouped convolutions for oneDNN.",
 )

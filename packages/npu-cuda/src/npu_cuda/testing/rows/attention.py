@@ -139,6 +139,12 @@ def cases() -> Iterator[Case]:
                 mask = TensorLayout(shape, kind)
                 outputs = half.outputs(with_lse=False)
                 yield Case(f"{dtype}, mask {kind}{list(shape)}", (*half.inputs(), mask), outputs, terms=23)
+    for kind in ("bool", "float32"):
+        for strides in ((0, 0, 23, 1), (0, 0, 1, 0), (23, 0, 0, 1), (19, 0, 1, 0), (0, 0, 0, 0)):
+            mask = TensorLayout((2, 4, 19, 23), kind, strides)
+            outputs = _Attention(queries=19, keys=23).outputs(with_lse=False)
+            inputs = _Attention(queries=19, keys=23).inputs()
+            yield Case(f"mask {kind}, expanded {list(strides)}", (*inputs, mask), outputs, terms=23)
     small = _Attention(heads=6, groups=3, queries=5, keys=6)
     mask = TensorLayout((5, 6), strides=(1, 9))
     yield Case("grouped heads, mask", (*small.inputs(), mask), small.outputs(with_lse=True), {"is_causal": 1})

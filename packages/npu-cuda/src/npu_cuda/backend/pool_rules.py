@@ -1,0 +1,126 @@
+"""Rules of pools, interpolation, and the gradients of both."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from npu_cuda.backend.op_builder import Lowered, OpBuilder
+from npu_cuda.backend.pointwise_rules import Pack
+from npu_cuda.backend.reduction_rules import lower_adaptive_average
+from npu_ir import OpNode
+
+_AXES = "dhw"
+_SCHEMAS = {"MaxPool": "MAXP", "MaxPoolBwd": "MXPB", "Resample": "RSMP"}
+_WINDOW, _ADAPTIVE, _NEAREST, _NEAREST_EXACT, _LINEAR, _LINEAR_ALIGNED = range(6)
+# Argument of a node to field of the attributes; a stride that is not given is the kernel.
+_LISTS = {"kernel_size": "kernel", "stride": "stride", "padding": "padding", "dilation": "dilation"}
+
+
+@dataclass(frozen=True, slots=True)
+class PoolRule:
+    """The native op of a node over some axes.
+
+    Attributes:
+        kind: Its name in the registry.
+        axes: The number of spatial axes.
+        mode: How elements are chosen: see ``csrc/ops/pool/axis.h``.
+        transposed: Whether it is the gradient of a `Resample`.
+    """
+
+    kind: str
+    axes: int
+    mode: int = _WINDOW
+    transposed: bool = False
+
+    def __call__(self, node: OpNode, pack: Pack) -> Lowered:
+        build = OpBuilder(node, pack, "grad_output", "self", "indices")
+        numbers: dict[str, float] = {"axes": self.axes, "mode": self.mode, **self._windows(node)}
+        if self.kind == "Resample":
+            numbers |= self._resampling(node)
+        is_gradient = self.kind == "MaxPoolBwd"
+        inputs = build.present("grad_output", "indices") if is_gradient else node.inputs[:1]
+        return build.add(self.kind, inputs, node.outputs, _SCHEMAS[self.kind], **numbers)
+
+    def _windows(self, node: OpNode) -> Mapping[str, float]:
+        if self.mode != _WINDOW:
+            return {}
+        lists: dict[str, Any] = {}
+        for argument, field in _LISTS.items():
+            given: Any = node.attrs.get(argument)
+            numbers = [given] if isinstance(given, int) else given
+            if numbers:
+                lists[field] = numbers * self.axes if len(numbers) == 1 else numbers
+        lists.setdefault("stride", lists["kernel"])
+        return self._by_axis(lists)
+
+    def _resampling(self, node: OpNode) -> Mapping[str, float]:
+        numbers: dict[str, float] = {"transposed": int(self.transposed)}
+        numbers["counts_padding"] = int(node.attrs.get("count_include_pad") is not False)
+        divisor: Any = node.attrs.get("divisor_override") or 0
+        numbers["divisor"] = divisor
+        if self.mode == _LINEAR and node.attrs["align_corners"]:
+            numbers["mode"] = _LINEAR_ALIGNED
+        scales: Any = node.attrs.get("scale_factors")
+        names = ["scales"] if self.axes == 1 else [f"scales_{axis}" for axis in _AXES[-self.axes :]]
+        scales = scales or [node.attrs.get(name) for name in names]
+        ratios = [1.0 / scale if scale and scale > 0 else 0.0 for scale in scales]
+        return {**numbers, **self._by_axis({"ratio": ratios})}
+
+    def _by_axis(self, lists: Mapping[str, Any]) -> Mapping[str, float]:
+        return {
+            f"{field}_{axis}": number
+            for field, numbers in lists.items()
+            for axis, number in zip(_AXES[-self.axes :], numbers, strict=True)
+        }
+
+
+def _pools(axes: int) -> Mapping[str, tuple[Any, ...]]:
+    return {
+        f"max_pool{axes}d": (PoolRule("MaxPool", axes),),
+        f"max_pool{axes}d_with_indices": (PoolRule("MaxPool", axes),),
+        f"adaptive_max_pool{axes}d": (PoolRule("MaxPool", axes, _ADAPTIVE),),
+        f"avg_pool{axes}d": (PoolRule("Resample", axes),),
+        f"adaptive_avg_pool{axes}d": (lower_adaptive_average, PoolRule("Resample", axes, _ADAPTIVE)),
+    }
+
+
+def _pool_gradients(axes: int) -> Mapping[str, tuple[Any, ...]]:
+    """Return the rules of gradients of pools over 2 or 3 axes, and of the mean that has one."""
+    adaptive = PoolRule("Resample", axes, _ADAPTIVE)
+    return {
+        f"max_pool{axes}d_with_indices_backward": (PoolRule("MaxPoolBwd", axes),),
+        f"adaptive_max_pool{axes}d_backward": (PoolRule("MaxPoolBwd", axes, _ADAPTIVE),),
+        f"avg_pool{axes}d_backward": (PoolRule("Resample", axes, transposed=True),),
+        f"_adaptive_avg_pool{axes}d": (lower_adaptive_average, adaptive),
+        f"_adaptive_avg_pool{axes}d_backward": (replace(adaptive, transposed=True),),
+    }
+
+
+def _interpolations(axes: int) -> Mapping[str, tuple[Any, ...]]:
+    linear = ("linear", "bilinear", "trilinear")[axes - 1]
+    modes = {
+        f"upsample_nearest{axes}d": _NEAREST,
+        f"_upsample_nearest_exact{axes}d": _NEAREST_EXACT,
+        f"upsample_{linear}{axes}d": _LINEAR,
+    }
+    forward = {name: (PoolRule("Resample", axes, mode),) for name, mode in modes.items()}
+    backward = {
+        f"{name}_backward": (PoolRule("Resample", axes, mode, transposed=True),)
+        for name, mode in modes.items()
+    }
+    return {**forward, **backward}
+
+
+_RULES = {
+    name: rules
+    for axes in (1, 2, 3)
+    for part in (_pools(axes), _pool_gradients(axes) if axes > 1 else {}, _interpolations(axes))
+    for name, rules in part.items()
+}
+
+POOL_RULES: Mapping[str, tuple[Any, ...]] = {
+    **{f"aten.{name}.default": rules for name, rules in _RULES.items()},
+    **{f"aten.{name}.vec": rules for name, rules in _RULES.items() if "upsample" in name},
+}

@@ -1,0 +1,147 @@
+"""Pools and interpolation on the backend host, against PyTorch: whole calls and their gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from npu_cuda.backend import HostBackend
+from npu_ir import extract_ir
+from npu_runtime import IRExecutor, TrainStep
+from tests.npu_cuda.backend.test_conv_rules import Function, strides_of
+from tests.support.rows import each_row
+from tests.support.tiers import examples
+
+HOST = HostBackend()
+FORMATS = {"first": torch.contiguous_format, "last": torch.channels_last}
+
+
+def check_on_host(function: Callable[..., Any], x: Tensor) -> None:
+    """Check that every node runs on the backend host, and returns what PyTorch does, in the same layout."""
+    graph = extract_ir(Function(function), (x,))
+    executor = IRExecutor(graph, {}, backend=HOST, passes=None)
+    assert {item.backend for item in executor.lowered.ops} == {"host"}, executor.lowered
+
+    actual, expected = executor(x), function(x)
+
+    for one, other in zip(
+        *((item,) if isinstance(item, Tensor) else item for item in (actual, expected)), strict=True
+    ):
+        torch.testing.assert_close(one, other, equal_nan=True)
+        assert strides_of(one) == strides_of(other)
+
+
+CALLS: dict[str, tuple[int, Callable[..., Any]]] = {
+    "max_pool1d": (1, lambda x: F.max_pool1d(x, 3, 2, 1)),
+    "max_pool1d, places": (1, lambda x: F.max_pool1d(x, 2, return_indices=True)),
+    "max_pool2d": (2, lambda x: F.max_pool2d(x, 3, (2, 1), 1)),
+    "max_pool2d, ceil": (2, lambda x: F.max_pool2d(x, 2, ceil_mode=True)),
+    "max_pool2d, dilated": (2, lambda x: F.max_pool2d(x, 3, 1, 1, dilation=2)),
+    "max_pool2d, places": (2, lambda x: F.max_pool2d(x, (3, 2), 2, 1, return_indices=True)),
+    "max_pool2d, no batch": (2, lambda x: F.max_pool2d(x[0], 2)),
+    "max_pool3d": (3, lambda x: F.max_pool3d(x, 2, 1, return_indices=True)),
+    "adaptive_max_pool1d": (1, lambda x: F.adaptive_max_pool1d(x, 4)),
+    "adaptive_max_pool2d": (2, lambda x: F.adaptive_max_pool2d(x, (3, 5), return_indices=True)),
+    "adaptive_max_pool3d": (3, lambda x: F.adaptive_max_pool3d(x, 2)),
+    "avg_pool1d": (1, lambda x: F.avg_pool1d(x, 3, 2, 1)),
+    "avg_pool2d": (2, lambda x: F.avg_pool2d(x, 3, 2, 1)),
+    "avg_pool2d, ceil": (2, lambda x: F.avg_pool2d(x, 3, 2, 1, ceil_mode=True)),
+    "avg_pool2d, ceil, without padding": (
+        2,
+        lambda x: F.avg_pool2d(x, 3, 2, 1, True, count_include_pad=False),
+    ),
+    "avg_pool2d, divisor": (2, lambda x: F.avg_pool2d(x, 2, divisor_override=3)),
+    "avg_pool3d": (3, lambda x: F.avg_pool3d(x, (1, 2, 3), 2, (0, 1, 1), count_include_pad=False)),
+    "adaptive_avg_pool1d": (1, lambda x: F.adaptive_avg_pool1d(x, 4)),
+    "adaptive_avg_pool2d": (2, lambda x: F.adaptive_avg_pool2d(x, (3, None))),
+    "adaptive_avg_pool2d, to one": (2, lambda x: F.adaptive_avg_pool2d(x, 1)),
+    "adaptive_avg_pool3d": (3, lambda x: F.adaptive_avg_pool3d(x, 2)),
+    "nearest1d": (1, lambda x: F.interpolate(x, scale_factor=2.5)),
+    "nearest2d": (2, lambda x: F.interpolate(x, scale_factor=2)),
+    "nearest2d, size": (2, lambda x: F.interpolate(x, size=(5, 17))),
+    "nearest3d": (3, lambda x: F.interpolate(x, scale_factor=1.7)),
+    "nearest-exact": (2, lambda x: F.interpolate(x, scale_factor=(1.3, 0.7), mode="nearest-exact")),
+    "linear": (1, lambda x: F.interpolate(x, scale_factor=1.9, mode="linear")),
+    "bilinear": (2, lambda x: F.interpolate(x, scale_factor=2.3, mode="bilinear")),
+    "bilinear, size": (2, lambda x: F.interpolate(x, size=(4, 20), mode="bilinear")),
+    "bilinear, aligned": (2, lambda x: F.interpolate(x, size=(4, 20), mode="bilinear", align_corners=True)),
+    "trilinear": (3, lambda x: F.interpolate(x, size=(3, 9, 5), mode="trilinear")),
+}
+
+
+@each_row("axes, call", CALLS.values())
+@pytest.mark.parametrize("layout", FORMATS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_pools_compute_what_they_do_in_pytorch(
+    axes: int, call: Callable[..., Any], layout: str, dtype: torch.dtype
+) -> None:
+    torch.manual_seed(0)
+    x = torch.randn((2, 20, 7, 9, 6)[: axes + 2], dtype=dtype)
+    x[0, 3, 2] = float("nan")
+    if axes == 2:
+        x = x.contiguous(memory_format=FORMATS[layout])
+
+    check_on_host(call, x)
+
+
+@examples(30)
+@given(st.data())
+def test_nearest_elements_are_those_of_pytorch(data: st.DataObject) -> None:
+    sizes = [data.draw(st.integers(1, 40)) for _ in range(2)]
+    x = torch.randn(1, 2, *sizes)
+    mode = data.draw(st.sampled_from(["nearest", "nearest-exact", "bilinear"]))
+    if data.draw(st.booleans()):
+        to: dict[str, Any] = {"size": [data.draw(st.integers(1, 80)) for _ in range(2)]}
+    else:
+        to = {"scale_factor": [data.draw(st.floats(1.0, 3.0)) for _ in range(2)]}
+
+    check_on_host(lambda x: F.interpolate(x, mode=mode, **to), x)
+
+
+@pytest.mark.parametrize("layout", FORMATS)
+@pytest.mark.parametrize(
+    "pool",
+    [
+        nn.MaxPool2d(3, 2, 1),
+        nn.MaxPool2d(3, 2, 1, dilation=2),
+        nn.AdaptiveMaxPool2d(3),
+        nn.AvgPool2d(3, 2, 1, count_include_pad=False),
+        nn.AdaptiveAvgPool2d((3, 2)),
+        nn.Upsample(scale_factor=2),
+        nn.Upsample(scale_factor=1.7, mode="bilinear"),
+        nn.Upsample(size=(9, 5), mode="bilinear", align_corners=True),
+    ],
+    ids=str,
+)
+def test_pools_train_as_in_pytorch(pool: nn.Module, layout: str) -> None:
+    torch.manual_seed(0)
+    expected, actual = (nn.Sequential(nn.Conv2d(3, 20, 3, padding=1), pool) for _ in range(2))
+    actual.load_state_dict(expected.state_dict())
+    x = torch.randn(2, 3, 8, 7).contiguous(memory_format=FORMATS[layout])
+    step = TrainStep(
+        actual, torch.optim.SGD(actual.parameters(), lr=0.1), lambda y, _: y.square().mean(), backend=HOST
+    )
+    optimizer = torch.optim.SGD(expected.parameters(), lr=0.1)
+
+    for _ in range(2):
+        optimizer.zero_grad()
+        loss = expected(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        torch.testing.assert_close(step(x, x), loss)
+
+    for one, other in zip(actual.parameters(), expected.parameters(), strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_pools_of_integers_stay_with_aten() -> None:
+    graph = extract_ir(Function(lambda x: F.max_pool2d(x, 2)), (torch.arange(32).reshape(1, 2, 4, 4),))
+
+    assert "a tensor is int64, not a float" in str(HOST.supports(graph.nodes[0]))
