@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import hypothesis
 import pytest
 import torch
 import torch.nn.functional as F
@@ -101,8 +102,24 @@ def test_nearest_elements_are_those_of_pytorch(data: st.DataObject) -> None:
         to: dict[str, Any] = {"size": [data.draw(st.integers(1, 80)) for _ in range(2)]}
     else:
         to = {"scale_factor": [data.draw(st.floats(1.0, 3.0)) for _ in range(2)]}
+        scales = list(zip(sizes, to["scale_factor"], strict=True))
+        hypothesis.assume(all(int(size * scale) not in (size, 2 * size) for size, scale in scales))
 
     check_on_host(lambda x: F.interpolate(x, mode=mode, **to), x)
+
+
+@pytest.mark.parametrize(
+    ("scale", "backend"), [(1.02, "aten"), (2.03125, "aten"), (2.0, "host"), (3.02, "host")]
+)
+def test_a_scale_that_pytorch_reads_in_one_layout_alone_stays_with_aten(scale: float, backend: str) -> None:
+    x = torch.randn(1, 8, 25, 27)
+    function = Function(lambda x: F.interpolate(x, scale_factor=scale, mode="nearest"))
+
+    for image in (x, x.contiguous(memory_format=torch.channels_last)):
+        executor = IRExecutor(extract_ir(function, (image,)), {}, backend=HOST, passes=None)
+
+        assert {item.backend for item in executor.lowered.ops} == {backend}
+        assert torch.equal(executor(image), function(image))
 
 
 @pytest.mark.parametrize("layout", FORMATS)

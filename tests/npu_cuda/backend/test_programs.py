@@ -157,7 +157,7 @@ def test_a_failure_of_a_quick_run_names_the_node(monkeypatch: pytest.MonkeyPatch
     call = quick(made)
     failing = DeviceError("op 1 (EltwiseRelu, relu.f32.host): the device is lost")
     native_program = types.SimpleNamespace(compute=lambda *_: (_ for _ in ()).throw(failing))
-    monkeypatch.setattr(made.idle[0, made.needs_alignment][0], "native", native_program)
+    monkeypatch.setattr(made.idle[0, made.needs_alignment, ()][0], "native", native_program)
 
     with pytest.raises(BackendError, match=r"(?s)'host' failed: .*device is lost\n.*at: node 'relu'$"):
         call([torch.ones(33), torch.ones(33)])

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from npu_cuda.backend.op_builder import Lowered, OpBuilder
 from npu_cuda.backend.pointwise_rules import Pack
 from npu_cuda.backend.reduction_rules import lower_adaptive_average
+from npu_cuda.backend.tensor_views import tensor_type
 from npu_ir import OpNode
 
 _AXES = "dhw"
@@ -36,6 +37,8 @@ class PoolRule:
 
     def __call__(self, node: OpNode, pack: Pack) -> Lowered:
         build = OpBuilder(node, pack, "grad_output", "self", "indices")
+        if self.mode == _NEAREST and not self.transposed and self._depends_on_layout(node):
+            return "PyTorch reads other elements where another scale than that of the sizes is given"
         numbers: dict[str, float] = {"axes": self.axes, "mode": self.mode, **self._windows(node)}
         if self.kind == "Resample":
             numbers |= self._resampling(node)
@@ -62,11 +65,24 @@ class PoolRule:
         numbers["divisor"] = divisor
         if self.mode == _LINEAR and node.attrs["align_corners"]:
             numbers["mode"] = _LINEAR_ALIGNED
-        scales: Any = node.attrs.get("scale_factors")
-        names = ["scales"] if self.axes == 1 else [f"scales_{axis}" for axis in _AXES[-self.axes :]]
-        scales = scales or [node.attrs.get(name) for name in names]
-        ratios = [1.0 / scale if scale and scale > 0 else 0.0 for scale in scales]
+        ratios = [1.0 / scale if scale and scale > 0 else 0.0 for scale in self._scales(node)]
         return {**numbers, **self._by_axis({"ratio": ratios})}
+
+    def _scales(self, node: OpNode) -> Sequence[Any]:
+        names = ["scales"] if self.axes == 1 else [f"scales_{axis}" for axis in _AXES[-self.axes :]]
+        given: Any = node.attrs.get("scale_factors")
+        return given or [node.attrs.get(name) for name in names]
+
+    def _depends_on_layout(self, node: OpNode) -> bool:
+        """Return whether ATen looks at a given scale in one layout of memory and not in the other.
+
+        Where sizes are equal or doubled, its loop over channels-last tensors does not.
+        """
+        sizes, results = (tensor_type(part[0]).static_shape[2:] for part in (node.inputs, node.outputs))
+        axes = zip(sizes, results, self._scales(node), strict=True)
+        return any(
+            scale and result in (size, 2 * size) and scale * size != result for size, result, scale in axes
+        )
 
     def _by_axis(self, lists: Mapping[str, Any]) -> Mapping[str, float]:
         return {

@@ -96,7 +96,7 @@ def _count_flops(call: _Call) -> int | None:
     if meta is None:
         return None
     args, kwargs = call.arguments(op, meta)
-    formula = flop_registry.get(op.overloadpacket)
+    formula = flop_registry.get(op.overloadpacket) if isinstance(op, OpOverload) else None
     try:
         if formula is not None and results is not None:
             return int(formula(*args, **kwargs, out_val=results[0] if len(results) == 1 else results))
@@ -108,7 +108,7 @@ def _count_flops(call: _Call) -> int | None:
 
 
 def _meta_tensors(types: Sequence[Type]) -> list[torch.Tensor] | None:
-    """Return a tensor without data of each type; None if one of them is no strided tensor."""
+    """Return a tensor without data of each type; None if one of them is not strided."""
     tensors = [type for type in types if isinstance(type, TensorType) and type.layout is torch.strided]
     if len(tensors) < len(types):
         return None
