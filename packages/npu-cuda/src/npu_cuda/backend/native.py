@@ -88,7 +88,7 @@ class NativeBackend(Backend):
             except NpuCudaError as error:
                 raise self._backend_error(error, program.ops) from error
             for output, source in copies:
-                output.copy_(source)
+                _copy(source, output)
 
         return compute
 
@@ -118,7 +118,7 @@ class NativeBackend(Backend):
             raise self._backend_error(error, program.ops) from error
         for result, output in zip(program.layout.results, captured.outputs, strict=True):
             if result.place < len(captured.inputs) and isinstance(output, torch.Tensor):
-                output.copy_(result.of(captured.inputs))
+                _copy(result.of(captured.inputs), output)
 
     @abc.abstractmethod
     def native_device(self, device: torch.device) -> str:
@@ -160,6 +160,12 @@ def _use_threads_of_pytorch() -> None:
 def _require_count(program: PreparedProgram, inputs: Sequence[Any]) -> None:
     if len(inputs) != program.input_count:
         raise BackendError(f"{len(inputs)} inputs for a program that takes {program.input_count}")
+
+
+def _copy(source: torch.Tensor, target: torch.Tensor) -> None:
+    """Copy elements into a tensor of the same strides, those that an expanded one shares once."""
+    once = tuple(slice(0, 1) if stride == 0 else slice(None) for stride in target.stride())
+    target[once].copy_(source[once])
 
 
 class HostBackend(NativeBackend):
