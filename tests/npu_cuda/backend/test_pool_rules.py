@@ -108,6 +108,15 @@ def test_nearest_elements_are_those_of_pytorch(data: st.DataObject) -> None:
     check_on_host(lambda x: F.interpolate(x, mode=mode, **to), x)
 
 
+@pytest.mark.parametrize("align_corners", [False, True])
+@pytest.mark.parametrize("size", [(4, 4), (2, 7), (2, 4)])
+def test_a_nan_stays_where_an_axis_keeps_its_size(size: tuple[int, int], align_corners: bool) -> None:
+    x = torch.randn(1, 2, 2, 4)
+    x[0, 0, 0, 2] = float("nan")
+
+    check_on_host(lambda x: F.interpolate(x, size=size, mode="bilinear", align_corners=align_corners), x)
+
+
 @pytest.mark.parametrize(
     ("scale", "backend"), [(1.02, "aten"), (2.03125, "aten"), (2.0, "host"), (3.02, "host")]
 )

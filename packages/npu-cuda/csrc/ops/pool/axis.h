@@ -36,7 +36,7 @@ struct Axis {
       return {int64_t{from / parts}, int64_t{(from + all + parts - 1) / parts}, 1};
     }
     const int64_t first = first_source<Number>(at);
-    const bool has_next = (mode == Mode::Linear || mode == Mode::LinearAligned) && first + 1 < size;
+    const bool has_next = (mode == Mode::Linear || mode == Mode::LinearAligned) && count != size && first + 1 < size;
     return {first, first + (has_next ? 2 : 1), 1};
   }
 
@@ -63,7 +63,8 @@ struct Axis {
     if (mode == Mode::Nearest || mode == Mode::NearestExact) return 1;
     const Number next = source<Number>(at) - Number(first_source<Number>(at));
     const Number inside = next < Number(1) ? next : Number(1);
-    if (first_source<Number>(at) + 1 == size) return 1;
+    // ATen adds such an element once more, by 0: of an infinity it makes NaN, which stays an infinity here.
+    if (count == size || first_source<Number>(at) + 1 == size) return 1;
     return element == first_source<Number>(at) ? Number(1) - inside : inside;
   }
 

@@ -56,7 +56,10 @@ class CompileArtifact(CompiledStep):
 
     @property
     def inputs(self) -> tuple[torch.Tensor | None, ...]:
-        """The fixed tensor of each input of the graph; None for a scalar."""
+        """The fixed tensor of each input of the graph; None for a scalar.
+
+        A call may read its batch in the memory of the caller, and leave the content of these as it was.
+        """
         return self.runner.inputs
 
     @property
