@@ -1,5 +1,7 @@
 """Tensors that op_call accepts, and their specs; npu_cuda's own tensors."""
 
+from __future__ import annotations
+
 import ctypes
 
 import numpy as np
