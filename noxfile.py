@@ -25,7 +25,7 @@ CONSTRAINTS = "constraints.txt"
 BUILD_CONSTRAINTS = dict.fromkeys(
     ["PIP_CONSTRAINT", "PIP_BUILD_CONSTRAINT"], str(Path(CONSTRAINTS).resolve())
 )
-BENCHMARKS = ["run", "passes", "runtime", "calls", "train"]
+BENCHMARKS = ["run", "passes", "runtime", "calls", "train", "decode"]
 TORCH_RELEASES = ["2.9.1", "2.10.0", "2.11.0", "2.12.1", "2.13.0"]
 
 # What each job needs besides the packages; versions are in constraints.txt.
@@ -130,7 +130,7 @@ def passes(session: nox.Session) -> None:
 @nox.session
 def training(session: nox.Session) -> None:
     """Train small models with every optimizer, compare with eager, and write the coverage page."""
-    install(session, *PACKAGES, "numpy")
+    install(session, *PACKAGES, built(session), "numpy")
     session.run(
         "python", "-m", "tests.npu_runtime.training.run_all", *session.posargs, env={"OMP_NUM_THREADS": "1"}
     )

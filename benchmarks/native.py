@@ -1,7 +1,7 @@
-"""Costs of npu-cuda: calls, programs and ops on the host, kernels on a GPU if present, builds on request.
+"""Costs of npu-cuda on the host: calls, programs and ops, and builds on request.
 
 ``nox -s bench-cuda`` runs it; ``--page`` writes docs/reference/cuda-benchmarks.md, ``--builds`` builds
-wheels, too.
+wheels, too. What is measured on a GPU: cuda_kernels.py, cuda_models.py.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from typing import Any
 import cuda_builds
 import cuda_calls
 import cuda_instructions
-import cuda_kernels
 import host_gemm
 import host_layers
 import host_ops
@@ -57,7 +56,6 @@ def measured(options: argparse.Namespace) -> dict[str, Any]:
     return {
         "machine": machine(),
         "build": npu_cuda.build_info(),
-        "devices": npu_cuda.devices(),
         "calls": [
             {"title": call.title, "ns": times[call.title], "most_ns": call.most_ns} for call in contenders
         ],
@@ -66,8 +64,6 @@ def measured(options: argparse.Namespace) -> dict[str, Any]:
         "layers": host_layers.measure(options.quick),
         "products": host_gemm.measure(options.quick),
         "instructions": cuda_instructions.measure() if options.instructions else {},
-        "kernels": cuda_kernels.measure(options.quick),
-        "cuda_absence": npu_cuda.cuda_absence(),
         "builds": cuda_builds.measure() if options.builds else [],
     }
 
@@ -124,22 +120,6 @@ Instructions, counted by callgrind:
 |---|---:|
 """
 
-KERNELS = """
-## Kernels
-
-On {devices}: {launches} launches per graph, buffers larger than the cache, random data, medians. The floor is
-bytes at the rate of a copy by PyTorch or floating-point operations at full rate, whichever takes longer.
-
-| | us | floor, us | reached | / torch |
-|---|---:|---:|---:|---:|
-"""
-
-NO_KERNELS = """
-## Kernels
-
-Not measured: there is no GPU on this machine ({absence}).
-"""
-
 BUILDS = """
 ## Builds
 
@@ -159,7 +139,6 @@ def report(results: dict[str, Any]) -> str:
         text += "".join(f"| {title} | {count:.0f} |\n" for title, count in results["instructions"].items())
     text += ops_section(results)
     text += products_section(results["products"])
-    text += kernels_section(results)
     return text + (BUILDS + table(results["builds"], build_cells) if results["builds"] else "")
 
 
@@ -205,25 +184,6 @@ def bars(rows: list[dict[str, Any]]) -> list[Bar]:
         for row in rows
         if row["most_ns"] is not None
     ]
-
-
-def kernels_section(results: dict[str, Any]) -> str:
-    rows = results["kernels"]
-    if not rows:
-        return NO_KERNELS.format(absence=results["cuda_absence"])
-    names = ", ".join(device["description"] for device in results["devices"][1:])
-    return KERNELS.format(devices=names, launches=cuda_kernels.LAUNCHES) + table(rows, kernel_cells)
-
-
-def kernel_cells(row: dict[str, Any]) -> Sequence[str]:
-    reached, ratio = row["floor_us"] / row["us"], row["us"] / row["torch_us"]
-    return (
-        f"{row['title']} ({row['kernel']})",
-        f"{row['us']:.1f}",
-        f"{row['floor_us']:.1f}",
-        f"{reached:.0%}",
-        f"{ratio:.2f}",
-    )
 
 
 def build_cells(row: dict[str, Any]) -> Sequence[str]:

@@ -26,6 +26,7 @@ class Contender:
         options: Of the optimizer.
         is_compiled: Whether it has a compile time worth stating.
         needs: The package without which it cannot be.
+        is_run: Whether its step has a method `run`, which takes many in one call, and is measured.
     """
 
     title: str
@@ -33,6 +34,7 @@ class Contender:
     options: Mapping[str, Any] = field(default_factory=dict)
     is_compiled: bool = False
     needs: str = "torch"
+    is_run: bool = False
 
     def missing(self) -> str | None:
         return None if importlib.util.find_spec(self.needs) else f"{self.needs} is not installed"
@@ -130,7 +132,14 @@ CONTENDERS = {
     "ours-host": Contender(
         "TrainStep, backend host", partial(graph, backend="host"), is_compiled=True, needs="npu_cuda"
     ),
+    "ours-run": Contender(
+        "TrainStep.run, backend host",
+        partial(graph, backend="host"),
+        is_compiled=True,
+        needs="npu_cuda",
+        is_run=True,
+    ),
 }
 FORWARD = ("compile-forward", "compile-forward-fused")
 FULLY = ("compile-parts", "compile-whole", "compile-gradients")
-OURS = ("ours", "ours-host")
+OURS = ("ours", "ours-host", "ours-run")

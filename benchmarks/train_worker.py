@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from train_contenders import CONTENDERS, OURS, Contender, eager
 from train_models import MODELS, OPTIMIZERS, Loss
-from turns import Ready, burst, peak_bytes
+from turns import BURST_SECONDS, Ready, burst, peak_bytes
 
 STEPS = 5
 
@@ -64,7 +64,7 @@ def ready(name: str, case: Case, expected: Outcome) -> Ready:
     optimizer = OPTIMIZERS[case.optimizer][1](model.parameters(), **contender.options)
     gc.collect()
     start = time.perf_counter()
-    step = contender.build(model, optimizer, case.loss_fn)
+    step: Any = contender.build(model, optimizer, case.loss_fn)
     losses = [step(*case.batch).clone()]
     first = time.perf_counter() - start
     losses += [step(*case.batch).clone() for _ in range(STEPS - 1)]
@@ -74,7 +74,11 @@ def ready(name: str, case: Case, expected: Outcome) -> Ready:
     facts["compile_seconds"] = max(0.0, first - again) if contender.is_compiled else None
     optimizer.zero_grad()
     facts["peak_bytes"] = peak_bytes(step, case.batch)
-    return Ready(step, case.batch, facts | (memory_of(step) if name in OURS else {}))
+    facts |= memory_of(step) if name in OURS else {}
+    if not contender.is_run:
+        return Ready(step, case.batch, facts)
+    count = max(2, int(BURST_SECONDS / again))
+    return Ready(step.run, ([case.batch] * count,), facts, steps=count)
 
 
 def warm_up(contender: Contender, case: Case) -> None:

@@ -41,6 +41,7 @@ class Ready:
         facts: What is known of it already, for JSON.
         orders: What else it can be asked for, by name.
         mode: The context that calls are made in; entered once, not per call.
+        steps: What a call does as many times: the time of one is reported.
     """
 
     call: Call
@@ -48,6 +49,7 @@ class Ready:
     facts: Facts
     orders: Mapping[str, Callable[[], Facts]] = field(default_factory=dict)
     mode: Callable[[], Any] = contextlib.nullcontext
+    steps: int = 1
 
 
 class Worker:
@@ -119,7 +121,7 @@ def serve(connection: Connection, make_ready: Callable[[], Ready], threads: int,
             connection.send({"error": f"{type(error).__name__}: {error}".splitlines()[0][:200]})
             return
         connection.send(made.facts)
-        orders = {"run": lambda: {"turn": burst(made.call, made.args)}, **made.orders}
+        orders = {"run": lambda: {"turn": burst(made.call, made.args) / made.steps}, **made.orders}
         with made.mode():
             for order in iter(connection.recv, "stop"):
                 connection.send(orders[order]())

@@ -10,6 +10,7 @@ from hypothesis import HealthCheck
 
 SLOW_IS_FINE = [HealthCheck.too_slow, HealthCheck.data_too_large]
 LEFT_OUT = pytest.StashKey[Counter[str]]()
+WITHOUT_GPU = pytest.StashKey[int]()
 
 hypothesis.settings.register_profile(
     "normal",
@@ -33,10 +34,20 @@ def pytest_report_header() -> str:
     return f"torch {torch.__version__}"
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("smoke") and item.get_closest_marker("exhaustive"):
             raise pytest.UsageError(f"{item.nodeid} is of the smoke tier, and left to the exhaustive one")
+    without = {item for item in items if item.get_closest_marker("gpu")}
+    if without and not torch.cuda.is_available():
+        config.hook.pytest_deselected(items=list(without))
+        items[:] = [item for item in items if item not in without]
+        config.stash[WITHOUT_GPU] = len(without)
+
+
+def pytest_report_collectionfinish(config: pytest.Config) -> str | list[str]:
+    count = config.stash.get(WITHOUT_GPU, 0)
+    return f"{count} tests marked gpu are left out: PyTorch finds no GPU here" if count else []
 
 
 def pytest_deselected(items: list[pytest.Item]) -> None:

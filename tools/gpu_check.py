@@ -1,10 +1,12 @@
 """All GPU checks with one command, on a machine with a GPU: ``python tools/gpu_check.py``.
 
-It builds npu-cuda in a folder of its own, for the GPU that is there, and needs no network: Python 3.11 or
-newer with torch, nanobind, scikit-build-core and pytest, and nvcc. Then it runs the tests marked ``gpu`` of
-npu-cuda and of captured training steps, the probes, the sanitizer where it works, and the benchmarks,
-prints one table, and writes what it saw as JSON and text. Each step has a time limit; together they stay
-under eight minutes. Exit code: 0 if all is well, 1 if a step failed, 3 if there is no GPU.
+It builds npu-cuda in a folder of its own, for the GPU that is there, or installs a wheel that was built
+elsewhere (``--wheel``), and needs no network: Python 3.11 or newer with torch, nanobind, scikit-build-core,
+pytest and hypothesis, and nvcc. Then it runs the tests of ops and of the backend, on several processes where
+pytest-xdist is installed, the tests marked ``gpu`` of npu-cuda and of captured training steps, the sanitizer
+where it works, and the benchmarks, prints one table, and writes what it saw as JSON and text. Each step has
+a time limit; together they stay under 13 minutes. Exit code: 0 if all is well, 1 if a step failed, 3 if
+there is no GPU.
 """
 
 from __future__ import annotations
@@ -25,12 +27,18 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "packages" / "npu-cuda"
-GPU_TESTS = ROOT / "tests" / "npu_cuda" / "gpu"
+TESTS = ROOT / "tests" / "npu_cuda"
+GPU_TESTS = TESTS / "gpu"
+OP_TESTS = tuple(str(TESTS / name) for name in ("ops", "backend", "bindings", "core"))
 TRAINING_TESTS = ROOT / "tests" / "npu_runtime" / "training" / "capture" / "gpu"
 OTHERS = ("npu-ir", "npu-passes", "npu-runtime")
 NVCC = Path("/usr/local/cuda/bin/nvcc")  # where it is installed, if PATH does not say
 NO_GPU = 3
-TOTAL_SECONDS = 470
+TOTAL_SECONDS = 770
+MOST_PROCESSES = 12
+MOST_TEXT = 200_000  # of what a step printed
+# One op of each skeleton of kernels: a sanitizer makes all of them take too long.
+SANITIZED = ("relu", "copy", "sum", "cumsum", "softmax", "layer_norm_bwd", "gemm", "index_put", "multi_sgd")
 PYTHON = sys.executable
 
 
@@ -82,10 +90,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--build", type=Path, default=ROOT / "build" / "gpu-check" / "site", help="where to install"
     )
+    parser.add_argument("--wheel", type=Path, help="install this wheel of npu-cuda, and build none")
+    parser.add_argument("--only", nargs="+", metavar="STEP", help="of the steps after the build, only these")
     parser.add_argument("--list", action="store_true", help="show the steps and run nothing")
     options = parser.parse_args(arguments)
     gpu = gpu_description()
-    steps = planned(options.build, options.out, gpu)
+    steps = planned(options.build, options.out, gpu, options.wheel)
+    if unknown := {*(options.only or ())} - {step.name for step in steps}:
+        names = ", ".join(step.name for step in steps)
+        parser.error(f"{', '.join(sorted(unknown))} is no step: there are {names}")
+    if options.only:
+        steps = [step for step in steps if step.name in {"build", *options.only}]
     if options.list:
         print("\n".join(f"{step.name}: {' '.join(step.command)}" for step in steps))
         return 0
@@ -112,39 +127,45 @@ def gpu_description() -> str:
     return found.stdout.splitlines()[0] if found.returncode == 0 and found.stdout else ""
 
 
-def planned(site: Path, out: Path, gpu: str) -> list[Step]:
-    """Return all steps, in order."""
+def planned(site: Path, out: Path, gpu: str, wheel: Path | None = None) -> list[Step]:
+    """Return all steps, in order; with a wheel, the first one installs it."""
     capability = gpu.rpartition(",")[2].strip().replace(".", "") or "90"
     settings = ["cmake.define.NPU_CUDA=ON", f"cmake.define.CMAKE_CUDA_ARCHITECTURES={capability}-real"]
     settings += [f"build-dir={out / 'cmake'}", *split_settings()]
-    install = (
-        "-m",
-        "pip",
-        "install",
-        "--no-deps",
-        "--no-build-isolation",
-        "--no-index",
-        "--upgrade",
-        "--target",
-    )
-    build = (PYTHON, *install, str(site), *(word for item in settings for word in ("-C", item)), str(PACKAGE))
+    quiet = ("--no-deps", "--no-build-isolation", "--no-index", "--no-compile", "--upgrade")
+    install = (PYTHON, "-m", "pip", "install", *quiet, "--target", str(site))
+    words = [word for item in settings for word in ("-C", item)]
+    build = (*install, str(wheel)) if wheel else (*install, *words, str(PACKAGE))
     sanitizer = shutil.which("compute-sanitizer") or shutil.which(NVCC.with_name("compute-sanitizer"))
     check = (sanitizer or "compute-sanitizer", "--error-exitcode", "9", "--tool")
     probe = (PYTHON, "-m", "npu_cuda.probe")
     # What the other tests share (tests/conftest.py) needs packages that are not needed here.
-    pytest = (PYTHON, "-m", "pytest", "-p", "no:cacheprovider", "-q", "-m", "gpu", "-s", "--confcutdir")
-    bench = (PYTHON, "benchmarks/native.py", "--quick", "--json", str(out / "bench.json"))
+    pytest = (PYTHON, "-m", "pytest", "-p", "no:cacheprovider", "-q")
+    op_tests = (*pytest, *processes(), "--hypothesis-profile", "ci", "--confcutdir")
+    gpu_tests = (*pytest, "-m", "gpu", "-s", "--confcutdir")
     absence = absence_of_sanitizer(sanitizer)
+
+    def bench(name: str) -> tuple[str, ...]:
+        return PYTHON, f"benchmarks/{name}.py", "--json", str(out / f"{name.removeprefix('cuda_')}.json")
+
     return [
         Step("build", build, 240, needs_gpu=False),
         Step("status", (PYTHON, "-c", "import npu_cuda; print(npu_cuda.status())"), 30, needs_gpu=False),
-        Step("probes", (*probe, "all", "--device", "cuda"), 90),
-        Step("tests", (*pytest, str(GPU_TESTS), str(GPU_TESTS)), 180),
-        Step("training", (*pytest, str(TRAINING_TESTS), str(TRAINING_TESTS)), 90),
-        Step("memcheck", (*check, "memcheck", *probe, "all", "--device", "cuda"), 90, absence=absence),
+        Step("ops", (*op_tests, str(TESTS), *OP_TESTS), 240),
+        Step("tests", (*gpu_tests, str(GPU_TESTS), str(GPU_TESTS)), 180),
+        Step("training", (*gpu_tests, str(TRAINING_TESTS), str(TRAINING_TESTS)), 90),
+        Step("memcheck", (*check, "memcheck", *probe, *SANITIZED, "--device", "cuda"), 90, absence=absence),
         Step("racecheck", (*check, "racecheck", *probe, "gemm", "--device", "cuda"), 60, absence=absence),
-        Step("benchmarks", bench, 90),
+        Step("kernels", (*bench("cuda_kernels"), "--seconds", "80"), 100),
+        Step("models", (*bench("cuda_models"), "--seconds", "90"), 120),
     ]  # fmt: skip
+
+
+def processes() -> tuple[str, ...]:
+    """Return the options of pytest for several processes; none without pytest-xdist."""
+    if not importlib.util.find_spec("xdist"):
+        return ()
+    return "-n", str(min(os.cpu_count() or 1, MOST_PROCESSES)), "--dist", "worksteal"
 
 
 def absence_of_sanitizer(command: str | None) -> str:
@@ -226,14 +247,13 @@ def run(step: Step, limit: float, variables: Mapping[str, str]) -> Outcome:
             stderr=subprocess.STDOUT,
         )
     except subprocess.TimeoutExpired as error:
-        seen = (error.stdout or b"").decode(errors="replace")
-        return Outcome(
-            step.name, "failed", time.perf_counter() - start, f"stopped after {limit:.0f} s", seen[-20000:]
-        )
+        seen = (error.stdout or b"").decode(errors="replace")[-MOST_TEXT:]
+        seconds = time.perf_counter() - start
+        return Outcome(step.name, "failed", seconds, f"stopped after {limit:.0f} s", seen)
     text = done.stdout.decode(errors="replace")
     last = next((line for line in reversed(text.splitlines()) if line.strip()), "")
     result = "passed" if done.returncode == 0 else "failed"
-    return Outcome(step.name, result, time.perf_counter() - start, last.strip(), text[-20000:])
+    return Outcome(step.name, result, time.perf_counter() - start, last.strip(), text[-MOST_TEXT:])
 
 
 def written(outcomes: Sequence[Outcome], gpu: str, out: Path) -> str:

@@ -6,8 +6,8 @@
 
 and, when it is asked for,
 
-    quick    on with kernels that compile quickly        symbols
-    asan     wide without AVX2 and AVX-512               the tests that use devices
+    quick    on, hardly optimized                        symbols
+    asan     wide, likewise, without AVX2 and AVX-512    the tests that use devices
     emulate  wide without AddressSanitizer               the tests that use devices
 
 
@@ -38,11 +38,11 @@ MOST_BYTES = 8_000_000  # of a wheel with the architectures of a release
 DEFINES = {
     "off": {"NPU_CUDA": "OFF", "NPU_PRECOMPILE": "ON", "CMAKE_CXX_FLAGS_DEBUG": "-O0"},  # without -g
     "on": {"NPU_CUDA": "ON", "NPU_PTXAS_VERBOSE": "ON"},
-    "quick": {"NPU_CUDA": "ON", "NPU_QUICK_KERNELS": "ON"},
-    "asan": {"NPU_CUDA": "EMULATE", "NPU_PRECOMPILE": "ON", "NPU_ASAN": "ON", "NPU_NARROW": "ON"},
+    "quick": {"NPU_CUDA": "ON", "NPU_QUICK": "ON"},
     "wide": {"NPU_CUDA": "EMULATE", "NPU_PRECOMPILE": "ON", "NPU_ASAN": "ON"},
     "emulate": {"NPU_CUDA": "EMULATE", "NPU_PRECOMPILE": "ON"},
 }
+DEFINES["asan"] = DEFINES["wide"] | {"NPU_NARROW": "ON", "NPU_QUICK": "ON"}
 USUAL = ("off", "on", "wide")
 TYPES = {"off": "Debug"}  # it builds quickest, and `on` has the same code optimized
 # Of the tests in tests/npu_cuda: ``nox -s tests`` runs all of them, with the build that fits the machine.

@@ -107,3 +107,24 @@ def test_kernels_are_launched_through_launch() -> None:
     for path in sources():
         code = re.sub(r"//.*|/\*.*?\*/", "", path.read_text(encoding="utf-8"))
         assert "<<<" not in code, f"{name_of(path)}: use npu::launch(), as the emulator has no <<<>>>"
+
+
+TEMPLATE = re.compile(r"^template <[^\n]*(?:\n {4,}[^\n]*)*\n[^\n(={;]*?\b(\w+)\(", re.MULTILINE)
+
+
+def templates(folder: Path, pattern: str) -> set[str]:
+    """Return the names of the function templates in headers of a folder."""
+    return {name for path in folder.glob(pattern) for name in TEMPLATE.findall(path.read_text())}
+
+
+@pytest.mark.parametrize("folder", [path.name for path in (CSRC / "ops").iterdir() if path.is_dir()])
+def test_templates_of_the_host_and_of_cuda_have_names_of_their_own(folder: str) -> None:
+    """Of two with one name and signature in a namespace the linker would keep one, for both."""
+    host, cuda = (templates(CSRC / "ops" / folder, pattern) for pattern in ("host_*.h", "*.cuh"))
+
+    assert host & cuda == set()
+
+
+def test_templates_are_found() -> None:
+    assert "launch_rows" in templates(CSRC / "ops" / "rows", "*.cuh")
+    assert "with_number" in templates(CSRC / "ops" / "index", "host_*.h")

@@ -1,7 +1,9 @@
 """Distributions of others beside ours, as a user has them: installed, and used through ``npu``.
 
 ``nox -s plugins`` installs the example in a fresh environment and runs this. Further plugins are written by
-``npu new-plugin`` and installed into folders of their own, which stand on the path where a test wants them.
+``npu new-plugin`` and installed into folders of their own, which stand on the path of a process of their own.
+What needs the example alone runs in this process, which has loaded it: another one would take seconds to
+import PyTorch.
 """
 
 from __future__ import annotations
@@ -17,6 +19,8 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
+
+from npu_ir.cli import main
 
 pytest.importorskip("npu_plugin_example", reason="nox -s plugins installs it")
 
@@ -35,6 +39,7 @@ class Net(torch.nn.Module):
 """
 EXAMPLE = "npu-plugin-example (npu-plugin-example 0.1.0)"
 
+Command = Callable[..., str]
 # What `plugin` takes: a name, and what to replace in plugin.py and in the pass.
 Plugin = Callable[..., Path]
 
@@ -54,26 +59,38 @@ def npu(*words: str | Path, cwd: Path, path: tuple[Path, ...] = ()) -> str:
     return finished.stdout
 
 
+@pytest.fixture
+def npu_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+    """Run a command of ``npu`` in `tmp_path`, where there is a model; return what it prints."""
+    (tmp_path / "net.py").write_text(MODEL)
+    monkeypatch.chdir(tmp_path)
+
+    def run_here(*words: str) -> str:
+        assert main(words) == 0, capsys.readouterr().err
+        return capsys.readouterr().out
+
+    return run_here
+
+
 def reports(cwd: Path, path: tuple[Path, ...] = ()) -> dict[str, Any]:
     return {item["name"]: item for item in json.loads(npu("plugins", "--json", cwd=cwd, path=path))}
 
 
-@pytest.fixture(scope="module")
-def plugin(tmp_path_factory: pytest.TempPathFactory) -> Plugin:
+@pytest.fixture
+def plugin(npu_here: Command, tmp_path: Path) -> Plugin:
     """Write, change and install a plugin; return the folder that puts it on the path."""
 
     def make(name: str, **changes: tuple[str, str]) -> Path:
-        folder = tmp_path_factory.mktemp(name)
-        npu("new-plugin", name, cwd=folder)
+        npu_here("new-plugin", name)
         for module, (old, new) in changes.items():
-            source = folder / name / "src" / name.replace("-", "_") / f"{module}.py"
+            source = tmp_path / name / "src" / name.replace("-", "_") / f"{module}.py"
             text = source.read_text(encoding="utf-8")
             assert old in text
             source.write_text(text.replace(old, new), encoding="utf-8")
         words = ["install", "--quiet", "--no-deps", "--no-build-isolation", "--target", "site", f"./{name}"]
-        finished = run("pip", *words, cwd=folder)
+        finished = run("pip", *words, cwd=tmp_path)
         assert finished.returncode == 0, finished.stderr
-        return folder / "site"
+        return tmp_path / "site"
 
     return make
 
@@ -93,12 +110,11 @@ def test_the_example_is_loaded_and_its_backend_is_a_plugin_of_its_own(tmp_path: 
     assert backend["offers"] == {"backends": ["npu-plugin-example"]}
 
 
-def test_its_backend_runs_what_it_can_of_a_model(tmp_path: Path) -> None:
-    (tmp_path / "net.py").write_text(MODEL)
-    npu("extract", "net.py:Net", "--input", "x=f32[2,4]", "-o", "net.json", "--save-weights", cwd=tmp_path)
+def test_its_backend_runs_what_it_can_of_a_model(npu_here: Command, tmp_path: Path) -> None:
+    npu_here("extract", "net.py:Net", "--input", "x=f32[2,4]", "-o", "net.json", "--save-weights")
 
     words = ["--backend", "npu-plugin-example", "--passes", "none", "--json", "explained.json"]
-    printed = npu("explain", "net.json", *words, "--fail-under", "100", "--by", "flops", cwd=tmp_path)
+    printed = npu_here("explain", "net.json", *words, "--fail-under", "100", "--by", "flops")
 
     nodes = json.loads((tmp_path / "explained.json").read_text())["nodes"]
     assert [(node["op_type"].rpartition(".")[0], node["backend"]) for node in nodes] == [
@@ -112,15 +128,14 @@ def test_its_backend_runs_what_it_can_of_a_model(tmp_path: Path) -> None:
     assert "npu-plugin-example: 100.0% of the FLOPs" in printed
 
 
-def test_a_model_of_its_ops_goes_the_whole_way(tmp_path: Path) -> None:
-    (tmp_path / "net.py").write_text(MODEL)
+def test_a_model_of_its_ops_goes_the_whole_way(npu_here: Command, tmp_path: Path) -> None:
     pipeline = ["--pipeline", "npu-plugin-example"]
 
-    npu("extract", "net.py:Net", "--input", "x=f32[2,4]", "-o", "net.json", "--save-weights", cwd=tmp_path)
-    printed = npu("opt", "net.json", "-o", "fast.json", *pipeline, "--check", "--explain", cwd=tmp_path)
-    npu("run", "net.json", "--output", "before.safetensors", cwd=tmp_path)
+    npu_here("extract", "net.py:Net", "--input", "x=f32[2,4]", "-o", "net.json", "--save-weights")
+    printed = npu_here("opt", "net.json", "-o", "fast.json", *pipeline, "--check", "--explain")
+    npu_here("run", "net.json", "--output", "before.safetensors")
     npu("run", "fast.json", "--weights", "net.json", "--output", "after.safetensors", cwd=tmp_path)
-    ops = json.loads(npu("info", "fast.json", "--json", cwd=tmp_path))["ops"]
+    ops = json.loads(npu_here("info", "fast.json", "--json"))["ops"]
 
     before, after = load_file(tmp_path / "before.safetensors"), load_file(tmp_path / "after.safetensors")
     assert "nodes    5 -> 4\n" in printed

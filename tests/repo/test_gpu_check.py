@@ -64,17 +64,28 @@ def test_the_results_are_written_as_text_and_json(tool: ModuleType, tmp_path: Pa
     assert (tmp_path / "tests.log").read_text() == "3 passed\n"
 
 
+def test_a_step_that_is_not_there_is_refused(tool: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        tool.main(["--list", "--only", "ops", "test"])
+
+    assert "test is no step: there are build, status, ops, tests," in capsys.readouterr().err
+    assert tool.main(["--list", "--only", "ops"]) == 0
+    assert [line.partition(":")[0] for line in capsys.readouterr().out.splitlines()] == ["build", "ops"]
+
+
 def test_the_steps_name_files_and_probes_that_exist(tool: ModuleType, tmp_path: Path) -> None:
     steps = tool.planned(tmp_path / "site", tmp_path, "NVIDIA H200, 143771 MiB, 580.0, 9.0")
 
     (build,) = (step for step in steps if step.name == "build")
     assert "cmake.define.CMAKE_CUDA_ARCHITECTURES=90-real" in build.command
+    wheel = tool.planned(tmp_path / "site", tmp_path, "", tmp_path / "npu_cuda.whl")[0].command
+    assert wheel[-3:] == ("--target", str(tmp_path / "site"), str(tmp_path / "npu_cuda.whl"))
     words = [word for step in steps for word in step.command]
     named = [word for word in words if "tests/" in word or word.startswith("benchmarks/")]
     assert named
     assert [path for path in named if not (ROOT / path).exists()] == []
     probes = [step.command for step in steps if "npu_cuda.probe" in step.command]
-    assert len(probes) == 3
+    assert len(probes) == 2
     for command in probes:
         options = probe.argument_parser().parse_args(command[command.index("npu_cuda.probe") + 1 :])
         assert probe.find_rows(options.ops)

@@ -16,14 +16,15 @@ MAX_LINES = 60
 MAX_PARAMETERS = 8
 
 NODE = "the parts of a node, each by its name, as plugins and passes give them"
-EXECUTOR = "independent options, each of which most users leave out"
+OPTIONS = "independent options, each of which most users leave out"
 OPTIMIZER = "the arguments of the op, which are those of torch.optim's functions"
 
 # Parameters of functions that users call: a class around them would be one more thing to import and to make.
 WIDE = {
     "npu_ir.graph.graph.Graph.insert": NODE,
     "npu_ir.capture.convert.Converter.insert": NODE,
-    "npu_runtime.executor.executor.IRExecutor.__init__": EXECUTOR,
+    "npu_runtime.executor.executor.IRExecutor.__init__": OPTIONS,
+    "npu_runtime.training.train_step.TrainStep.__init__": OPTIONS,
     "npu_runtime.functional.adam_step_": OPTIMIZER,
     "npu_runtime.functional.sgd_step_": OPTIMIZER,
 }

@@ -7,17 +7,25 @@ if(NPU_NARROW)
   target_compile_definitions(_C PRIVATE NPU_NARROW)
 endif()
 
+# What only Python calls takes the longest to compile of the C++ that is no kernel.
+file(GLOB BINDINGS CONFIGURE_DEPENDS csrc/bindings/*.cpp)
+set(low_level -O1)
+if(NPU_QUICK)
+  set(low_level -O0)
+  set_source_files_properties(${BINDINGS} PROPERTIES COMPILE_OPTIONS "-O0")
+endif()
+
 if(NPU_MODE STREQUAL "ON")
   # Named here because nanobind links C++: CMake adds the runtime by itself only where CUDA links.
   target_link_libraries(_C PRIVATE CUDA::cudart_static)
-  if(CMAKE_CUDA_COMPILER_VERSION VERSION_GREATER_EQUAL 12.8)  # drivers since 12.4 unpack it
+  if(CMAKE_CUDA_COMPILER_VERSION VERSION_GREATER_EQUAL 12.8 AND NOT NPU_QUICK)  # drivers since 12.4 unpack it
     target_compile_options(_C PRIVATE "$<$<COMPILE_LANGUAGE:CUDA>:--compress-mode=size>")
   endif()
   # Their host code checks calls and launches kernels, a thousand times: optimized, a launch takes the same time. Said to
   # nvcc, which passes its own level behind that of -Xcompiler; kernels are optimized whatever it is.
-  string(REPLACE "-O3" "-O1" CMAKE_CUDA_FLAGS_RELEASE "${CMAKE_CUDA_FLAGS_RELEASE}")
-  if(NPU_QUICK_KERNELS)
-    target_compile_options(_C PRIVATE "$<$<COMPILE_LANGUAGE:CUDA>:--Ofast-compile=max>")
+  string(REPLACE "-O3" ${low_level} CMAKE_CUDA_FLAGS_RELEASE "${CMAKE_CUDA_FLAGS_RELEASE}")
+  if(NPU_QUICK)
+    target_compile_options(_C PRIVATE "$<$<COMPILE_LANGUAGE:CUDA>:--Ofast-compile=max>" "$<$<COMPILE_LANGUAGE:CXX>:-O1>")
   endif()
   # Numbers are rounded as the expressions say, so that a chain that is compiled at run time gives the same bits.
   file(GLOB POINTWISE CONFIGURE_DEPENDS csrc/ops/pointwise/*.cu)
@@ -29,22 +37,26 @@ elseif(NPU_MODE STREQUAL "EMULATE")
   target_compile_definitions(_C PRIVATE NPU_EMULATE)
   target_include_directories(_C SYSTEM PRIVATE ${NPU_CUDA_INCLUDE})
   # Kernels compute as written: no fused multiply-add, and memory of one type may be read as another's.
-  target_compile_options(_C PRIVATE -O1 -g1 -fno-strict-aliasing -ffp-contract=off)
+  target_compile_options(_C PRIVATE ${low_level} -fno-strict-aliasing -ffp-contract=off)
   foreach(source IN LISTS CUDA_SOURCES)
     if(source MATCHES "\\.cu$")
       set_source_files_properties(${source} PROPERTIES LANGUAGE CXX COMPILE_OPTIONS "-xc++;-Wno-unknown-pragmas")
     endif()
   endforeach()
-  # What only Python calls is not looked at here, and takes the longest to compile.
-  file(GLOB BINDINGS csrc/bindings/*.cpp)
-  set_source_files_properties(${BINDINGS} PROPERTIES COMPILE_OPTIONS "-O0;-g0;-fno-sanitize=address"
-                              SKIP_PRECOMPILE_HEADERS ON)
+  # Kernels spend most of their time in the switches between their threads.
+  set_source_files_properties(${EMULATOR_SOURCES} PROPERTIES COMPILE_OPTIONS "-O1" SKIP_PRECOMPILE_HEADERS ON)
+  set_source_files_properties(${BINDINGS} PROPERTIES COMPILE_OPTIONS "-O0;-fno-sanitize=address" SKIP_PRECOMPILE_HEADERS ON)
 endif()
 
 set(NPU_SANITIZER "")
 if(NPU_ASAN)
   set(NPU_SANITIZER address)
-  # Lines alone of what debuggers want to know: reports name no more.
-  target_compile_options(_C PRIVATE -g1 -fsanitize=address -fno-omit-frame-pointer)
+  target_compile_options(_C PRIVATE -fsanitize=address -fno-omit-frame-pointer)
+  if(NPU_QUICK)
+    # Accesses are checked by functions of the sanitizer: code at each of them takes as long to compile as all the rest.
+    target_compile_options(_C PRIVATE $<$<CXX_COMPILER_ID:GNU>:--param=asan-instrumentation-with-call-threshold=0>)
+  else()
+    target_compile_options(_C PRIVATE -g1)  # lines alone of what debuggers want to know: reports name no more
+  endif()
   target_link_options(_C PRIVATE -fsanitize=address)
 endif()

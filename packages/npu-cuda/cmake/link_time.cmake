@@ -1,6 +1,6 @@
 # Optimizes the C++ of _C as a whole: a call of an op passes through many small functions of several files. Not in builds
 # for tests, where names and lines of single functions count.
-if(CMAKE_BUILD_TYPE STREQUAL "Release" AND NOT NPU_MODE STREQUAL "EMULATE" AND NOT NPU_ASAN)
+if(CMAKE_BUILD_TYPE STREQUAL "Release" AND NOT NPU_MODE STREQUAL "EMULATE" AND NOT NPU_ASAN AND NOT NPU_QUICK)
   include(CheckIPOSupported)
   check_ipo_supported(RESULT is_link_time_supported OUTPUT why_not LANGUAGES CXX)
   if(is_link_time_supported)

@@ -194,6 +194,21 @@ ATTENTIONS: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
 }
 
 
+@pytest.mark.parametrize(("dtype", "rtol"), [(torch.float32, 1e-5), (torch.bfloat16, 1e-2)])
+def test_one_query_reads_no_keys_that_a_mask_hides(dtype: torch.dtype, rtol: float) -> None:
+    used, whole = 70, 300
+    q, k, v = (torch.randn(2, 4, size, 16, dtype=dtype) for size in (1, whole, whole))
+    k[:, :, used:], v[:, :, used:] = torch.nan, torch.inf
+    visible = torch.arange(whole) < used
+    added = torch.zeros(whole, dtype=dtype).masked_fill(~visible, -torch.inf)
+    expected = F.scaled_dot_product_attention(q, k[:, :, :used], v[:, :, :used])
+
+    for mask in (visible[None], added[None], visible.expand(2, 4, 1, whole).clone()):
+        graph = extract_ir(Function(F.scaled_dot_product_attention), (q, k, v, mask))
+        found = IRExecutor(graph, {}, backend=HOST, passes=None)(q, k, v, mask)
+        torch.testing.assert_close(found, expected, rtol=rtol, atol=rtol)
+
+
 @pytest.mark.parametrize("name", ATTENTIONS)
 @pytest.mark.parametrize("queries", [1, 5, 130])
 def test_attention_computes_what_it_does_in_pytorch(name: str, queries: int) -> None:

@@ -4,9 +4,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from npu_cuda.backend import HostBackend
+from npu_cuda import _C
+from npu_cuda.backend import CudaBackend, HostBackend, native
+from npu_cuda.backend.native import PricedCudaBackend
 from npu_ir import OpNode, extract_ir
 from npu_runtime import IRExecutor
+from npu_runtime.backends.registry import find_backend
 
 PRICED = HostBackend().by_cost()
 
@@ -14,6 +17,11 @@ PRICED = HostBackend().by_cost()
 class Product(nn.Module):
     def forward(self, a: Tensor, b: Tensor) -> Tensor:
         return a @ b
+
+
+class Scatter(nn.Module):
+    def forward(self, x: Tensor, places: Tensor, given: Tensor) -> Tensor:
+        return x.scatter_add(1, places, given)
 
 
 def nodes_by_backend(model: nn.Module, *args: Tensor, passes: str = "default") -> dict[str, set[str]]:
@@ -110,6 +118,26 @@ def test_a_mean_of_windows_costs_less_where_channels_come_first() -> None:
     assert first is not None
     assert last is not None
     assert last > 1.5 * first
+
+
+@pytest.mark.skipif(_C.build_info()["mode"] == "OFF", reason="this build has no CUDA kernels")
+def test_on_cuda_what_is_slower_than_atens_costs_more() -> None:
+    x, places = torch.randn(1000, 1000), torch.randint(1000, (1000, 1000))
+    (gelu,) = extract_ir(nn.GELU(), (x,)).nodes
+    (scatter,) = extract_ir(Scatter(), (x, places, x)).nodes
+    cuda, aten = PricedCudaBackend(), find_backend("aten")
+
+    for node, is_cheaper in ((gelu, True), (scatter, False)):
+        own, other = cuda.cost(node), aten.cost(node)
+        assert own is not None
+        assert other is not None
+        assert (own < other) is is_cheaper
+
+
+def test_the_emulator_competes_with_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    for is_emulated, kind in ((False, PricedCudaBackend), (True, type(None))):
+        monkeypatch.setattr(native, "_is_emulated", lambda is_emulated=is_emulated: is_emulated)
+        assert type(CudaBackend().by_cost()) is kind
 
 
 def test_products_cost_what_they_compute() -> None:

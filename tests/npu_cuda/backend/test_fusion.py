@@ -71,7 +71,7 @@ def run(
 
 
 def one_by_one(graph: Graph, backend: NativeBackend = HOST) -> Sequence[BackendOp]:
-    return NativeBackend.lower(backend, graph)
+    return backend.lower_one_by_one(graph)
 
 
 def kinds(ops: Sequence[BackendOp]) -> list[str]:

@@ -16,11 +16,12 @@ from npu_ir.plugins.backend import Backend
 from npu_runtime import IRExecutor
 from npu_runtime.diagnostics.explain import explain, explain_graph
 
+HOST = HostBackend()
 BACKENDS = [
     pytest.param(
         backend, id=backend.name, marks=pytest.mark.skipif(not backend.devices(), reason=backend.absence())
     )
-    for backend in (HostBackend(), CudaBackend())
+    for backend in (HOST, CudaBackend())
 ]  # fmt: skip
 
 
@@ -45,10 +46,11 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
 }
 
 
-def made(name: str) -> tuple[nn.Module, Tensor, Graph]:
+def made(name: str, backend: Backend = HOST) -> tuple[nn.Module, Tensor, Graph]:
     torch.manual_seed(0)
     make, shape = MODELS[name]
-    model, x = make().eval(), torch.randn(shape)
+    (device, *_) = backend.devices()
+    model, x = make().eval().to(device), torch.randn(shape, device=device)
     return model, x, extract_ir(model, (x,))
 
 
@@ -56,7 +58,7 @@ def made(name: str) -> tuple[nn.Module, Tensor, Graph]:
 @pytest.mark.parametrize("passes", [None, "default"])
 @pytest.mark.parametrize("name", MODELS)
 def test_a_model_computes_what_it_does_in_pytorch(name: str, passes: str | None, backend: Backend) -> None:
-    model, x, graph = made(name)
+    model, x, graph = made(name, backend)
     executor = IRExecutor(graph, model.state_dict(), backend=backend, passes=passes)
 
     for factor in (1.0, -0.5):
@@ -66,9 +68,9 @@ def test_a_model_computes_what_it_does_in_pytorch(name: str, passes: str | None,
 
 def test_explain_names_kernels_and_reasons() -> None:
     _, _, graph = made("residual")
-    mlp_nodes = explain_graph(made("mlp")[2], HostBackend()).nodes
+    mlp_nodes = explain_graph(made("mlp")[2], HOST).nodes
 
-    explained = {node.name: node for node in explain_graph(graph, HostBackend()).nodes}
+    explained = {node.name: node for node in explain_graph(graph, HOST).nodes}
 
     native = Counter(node.op_type for node in explained.values() if node.backend == "host")
     assert native == {
@@ -96,7 +98,7 @@ def test_channels_last_tensors_are_added_and_rectified() -> None:
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_many_threads_run_one_executor(backend: Backend) -> None:
-    model, x, graph = made("residual")
+    model, x, graph = made("residual", backend)
     executor = IRExecutor(graph, model.state_dict(), backend=backend)
     inputs = [x + index for index in range(8)] * 4
 

@@ -106,6 +106,30 @@ def test_a_step_of_sgd(options: dict[str, Any], lr: Any) -> None:
     assert_like_eager(step, [*tensors, torch.tensor(0.1)], 1e-6)
 
 
+IN_MEMORY = "lr=%lr, momentum=%m, dampening=%d, weight_decay=%w"
+
+
+def step_in_memory(dtype: str, number: str = "f64[]") -> OpNode:
+    return node_of(
+        f"input %a: {dtype}[3]", f"input %b: {dtype}[3]", f"input %c: {dtype}[3]",
+        f"input %lr: {number}", "input %m: f64[]", "input %d: f64[]", "input %w: f64[]",
+        f"%x: {dtype}[3], %y: {dtype}[3] = npu.sgd_step.tensor_numbers(params=[%a], grads=[%b], "
+        f"momentum_buffers=[%c], {IN_MEMORY}) {{nesterov=False, maximize=False}}",
+    )  # fmt: skip
+
+
+def test_numbers_of_a_step_in_memory_are_read_by_the_host() -> None:
+    host = BACKENDS[0]
+    assert host.supports(step_in_memory("f32")) is None
+
+    assert host.supports(step_in_memory("f64")) == "numbers in memory are stored in float32"
+    refusal = host.supports(step_in_memory("f32", "i64[]")) or ""
+    assert "lr is int64[], not one number of 32 or 64 bits" in refusal
+    for backend in BACKENDS[1:]:
+        refusal = backend.supports(step_in_memory("f32")) or ""
+        assert "its numbers in memory are read on the host alone" in refusal
+
+
 @pytest.mark.parametrize("op", [aten._fused_adam, aten._fused_adamw])
 @pytest.mark.parametrize("amsgrad", [False, True])
 def test_a_fused_step_of_adam_of_pytorch(op: Any, amsgrad: bool) -> None:

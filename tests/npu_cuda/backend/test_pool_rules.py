@@ -28,7 +28,7 @@ def check_on_host(function: Callable[..., Any], x: Tensor) -> None:
     """Check that every node runs on the backend host, and returns what PyTorch does, in the same layout."""
     graph = extract_ir(Function(function), (x,))
     executor = IRExecutor(graph, {}, backend=HOST, passes=None)
-    assert {item.backend for item in executor.lowered.ops} == {"host"}, executor.lowered
+    assert {item.backend for item in executor.lowered.ops} == {HOST.name}, executor.lowered
 
     actual, expected = executor(x), function(x)
 

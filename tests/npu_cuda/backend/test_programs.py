@@ -38,7 +38,7 @@ graph add {
 def prepared(text: str = ADD) -> tuple[Graph, PreparedProgram]:
     """Return a graph and its program, an op for each node."""
     graph = parse_ir(text)
-    return graph, HOST.prepare(graph, native.NativeBackend.lower(HOST, graph), CPU)
+    return graph, HOST.prepare(graph, HOST.lower_one_by_one(graph), CPU)
 
 
 def idle(made: PreparedProgram) -> int:
@@ -80,6 +80,20 @@ def test_runs_one_after_another_use_one_program_and_let_their_memory_go() -> Non
     assert torch._C._storage_Use_Count(x.untyped_storage()._cdata) == before
     assert torch._C._storage_Use_Count(kept._cdata) == 1
     assert idle(made) == 1
+
+
+def test_a_program_that_is_bound_has_the_memory_it_was_prepared_with() -> None:
+    _, made = prepared()
+    x, results = torch.randn(33), [torch.empty(33), torch.empty(33)]
+
+    first, second = (HOST.bind(made, [x, x], [result]) for result in results)
+    first()
+    second()
+
+    assert idle(made) == 0
+    assert HOST.memory_bytes(made) >= 33 * 4
+    for result in results:
+        assert torch.equal(result, HOST.run(made, [x, x])[0])
 
 
 def test_a_program_that_has_let_its_tensors_go_wants_them_again() -> None:

@@ -16,6 +16,7 @@ from tests.support.emulator.module import deferred, needs_emulator
 from tests.support.rows import each_row
 
 SIDES = {"host": 640, "cuda": 96}  # of matrices whose product takes long
+ATTEMPTS = 20  # on a busy machine, a thread that may run need not get a core meanwhile
 Tensors = list[npu_cuda.Tensor]
 
 
@@ -28,7 +29,7 @@ def _threads_take_turns_at_waits_alone() -> Iterator[None]:
 
 
 def turns_during(action: Callable[[], object]) -> int:
-    """Return how often another thread had the GIL meanwhile."""
+    """Return how often another thread had the GIL during a call of `action`."""
     counter, is_over, turns = itertools.count(), threading.Event(), [0]
 
     def take_turns() -> None:
@@ -46,6 +47,11 @@ def turns_during(action: Callable[[], object]) -> int:
     is_over.set()
     thread.join()
     return taken
+
+
+def others_run(attempt: Callable[[], int], beyond: int = 1) -> bool:
+    """Say whether others had the GIL more often than `beyond` in some attempt."""
+    return any(attempt() > beyond for _ in range(ATTEMPTS))
 
 
 def matrices(device: str) -> Tensors:
@@ -81,7 +87,7 @@ def test_other_threads_run_during_a_launch(
 ) -> None:
     call = prepare(matrices(device))
 
-    assert turns_during(call) > 1
+    assert others_run(lambda: turns_during(call))
 
 
 @needs_emulator
@@ -93,11 +99,13 @@ def test_other_threads_run_during_a_launch(
     "a tensor goes": lambda tensors: tensors.pop(),
 })  # fmt: skip
 def test_other_threads_run_while_one_waits_for_the_device(wait: Callable[[Tensors], object]) -> None:
-    tensors = matrices("cuda")
-    with deferred():
-        multiply(tensors)
+    def attempt() -> int:
+        tensors = matrices("cuda")
+        with deferred():
+            multiply(tensors)
+            return turns_during(lambda: wait(tensors))
 
-        assert turns_during(lambda: wait(tensors)) > 1
+    assert others_run(attempt)
 
 
 def two_products(tensors: Tensors) -> npu_cuda.Program:
@@ -114,11 +122,13 @@ def two_products(tensors: Tensors) -> npu_cuda.Program:
 @needs_emulator
 @each_row("kept", {"a program": lambda program: program, "a graph": lambda program: program.capture()})
 def test_other_threads_run_while_memory_is_freed(kept: Callable[[npu_cuda.Program], object]) -> None:
-    tensors = matrices("cuda")
-    with deferred():
-        last = [kept(two_products(tensors))]
+    def attempt() -> int:
+        tensors = matrices("cuda")
+        with deferred():
+            last = [kept(two_products(tensors))]
+            return turns_during(last.clear)
 
-        assert turns_during(last.clear) > 1
+    assert others_run(attempt)
 
 
 def long_program(device: str) -> npu_cuda.Program:
@@ -145,4 +155,4 @@ def test_other_threads_run_while_a_graph_is_recorded(
     program = long_program(device)
     graph = program.capture()
 
-    assert turns_during(lambda: record(program, graph)) > 0
+    assert others_run(lambda: turns_during(lambda: record(program, graph)), beyond=0)

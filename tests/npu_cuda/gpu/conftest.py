@@ -1,7 +1,4 @@
-"""Tests that need an NVIDIA GPU: left out where PyTorch finds none, which the run says.
-
-Run them by ``pytest -m gpu tests/npu_cuda/gpu``: what they found out about the machine is printed at the end.
-"""
+"""Tests that need an NVIDIA GPU: ``pytest -m gpu``. At the end they print what they found out about it."""
 
 from collections.abc import Callable, Iterator
 
@@ -10,23 +7,7 @@ import torch
 
 import npu_cuda
 
-LEFT_OUT = pytest.StashKey[int]()
 ANSWERS = pytest.StashKey[list[str]]()
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if torch.cuda.is_available():
-        return
-    without = [item for item in items if item.get_closest_marker("gpu")]
-    if without:
-        config.hook.pytest_deselected(items=without)
-        items[:] = [item for item in items if not item.get_closest_marker("gpu")]
-        config.stash[LEFT_OUT] = len(without)
-
-
-def pytest_report_collectionfinish(config: pytest.Config) -> str | list[str]:
-    count = config.stash.get(LEFT_OUT, 0)
-    return f"{count} tests marked gpu are left out: PyTorch finds no GPU here" if count else []
 
 
 @pytest.fixture(autouse=True)

@@ -253,7 +253,7 @@ def test_a_place_of_a_list_is_no_other_place() -> None:
         (
             [*params, *grads[1:]],
             params,
-            "MultiSgd takes 2 to 3 inputs and 1 output, of which the last 3 and 1 are",
+            "MultiSgd takes 2 to 4 inputs and 1 output, of which the last 4 and 1 are",
         ),
     ):
         with pytest.raises(InvalidArgumentError, match=text):

@@ -13,6 +13,7 @@ from npu_ir.cli import main
 from npu_ir.cli.failures import EXIT_CODES
 from npu_ir.cli.parser import Commands, build_parser
 from npu_ir.plugins.distributions import OWN
+from tests.support.language_models import save_language_model
 from tests.support.places import ROOT
 from tests.support.rows import each_row
 
@@ -52,6 +53,7 @@ def examples() -> Iterator[tuple[str, str]]:
 @pytest.fixture
 def _plain_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     (tmp_path / "net.py").write_text(blocks("python")[0])
+    save_language_model(tmp_path / "my-model")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
     known = set(sys.modules)

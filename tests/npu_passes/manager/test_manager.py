@@ -80,6 +80,24 @@ def test_parameters_constants_and_operations_are_counted() -> None:
     assert statistics.unknown_flops == 0
 
 
+def test_operations_of_a_convolution_and_its_gradients_follow_from_the_sizes_of_results() -> None:
+    def convolve(x: Tensor, w: Tensor) -> Tensor:
+        return torch.convolution(x, w, None, [2, 2], [0, 0], [1, 1], False, [0, 0], 1)
+
+    def differentiate(dy: Tensor, x: Tensor, w: Tensor) -> tuple[Tensor, ...]:
+        return torch.ops.aten.convolution_backward(
+            dy, x, w, [4], [2, 2], [0, 0], [1, 1], False, [0, 0], 1, [True, True, True]
+        )
+
+    dy, x, w = torch.zeros(2, 4, 4, 4), torch.zeros(2, 3, 9, 9), torch.zeros(4, 3, 3, 3)
+    products = (2 * 4 * 4 * 4) * (3 * 3 * 3)
+
+    for function, tensors, each in ((convolve, (x, w), 2), (differentiate, (dy, x, w), 4)):
+        statistics = run(extract_ir(Function(function), tensors)).before
+
+        assert (statistics.flops, statistics.unknown_flops) == (each * products, 0)
+
+
 def test_operations_are_counted_when_asked_for_of_the_graph_as_it_was(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -26,6 +26,14 @@ def adam_lists(*, amsgrad: bool = False, turned: bool = False) -> tuple[list[Ten
     return lists.params, grads, *lists.adam
 
 
+def in_memory(numbers: dict[str, Any]) -> dict[str, Any]:
+    """Return numbers as tensors, but for flags."""
+    return {
+        name: torch.tensor(item, dtype=torch.float64) if isinstance(item, float) else item
+        for name, item in numbers.items()
+    }
+
+
 @pytest.mark.parametrize(("name", "sample"), [
     pytest.param("linear.default", lambda: ((needs_grad(2, 4, 5), needs_grad(3, 5), needs_grad(3)), {}),
         id="linear"),
@@ -69,6 +77,14 @@ def adam_lists(*, amsgrad: bool = False, turned: bool = False) -> tuple[list[Ten
         for suffix, lr in (
             (".default", 0.1), ("_.default", 0.1), (".tensor_lr", torch.tensor(0.1)),
             ("_.tensor_lr", torch.tensor(0.1))
+        )
+    ],
+    *[
+        pytest.param(f"{name}{suffix}", lambda made=made: made(), id=f"{name}{suffix}")
+        for suffix in (".tensor_numbers", "_.tensor_numbers")
+        for name, made in (
+            ("adam_step", lambda: (adam_lists(), in_memory({**ADAM, "lr": 0.1, "amsgrad": False}))),
+            ("sgd_step", lambda: (adam_lists()[:3], in_memory({**SGD, "lr": 0.1, "momentum": 0.9}))),
         )
     ],
 ])  # fmt: skip

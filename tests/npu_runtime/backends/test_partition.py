@@ -100,6 +100,30 @@ def test_a_partition_does_not_end_with_what_is_free() -> None:
     assert rest.refusals[rest.nodes[0]] == {"native": "a free node at the end of a partition saves nothing"}
 
 
+class Updating(Priced):
+    """Updates in place by ``s``."""
+
+    def updates_in_place(self, node: OpNode) -> bool:
+        return node.op_type == OPS["s"]
+
+
+def test_nodes_that_update_in_place_are_partitions_where_that_is_asked_for() -> None:
+    native = Updating("native", {"s": None, "c": None})
+
+    parts = partition(chain("ccsscct"), [native, LAST], split_updates=True)
+
+    assert [len(item.nodes) for item in parts] == [2, 1, 1, 2, 1]
+    assert [item.updates_in_place for item in parts] == [False, True, True, False, False]
+    assert split("ccsscct", native, LAST) == [("native", 6), ("aten", 1)]
+
+
+def test_an_answer_about_updates_that_is_no_bool_is_refused() -> None:
+    backend = type("Odd", (Sound,), {"updates_in_place": lambda self, node: "yes"})()
+
+    with pytest.raises(BackendError, match="answers 'yes' where it should say whether a node updates in pl"):
+        partition(chain("s"), [backend, LAST], split_updates=True)
+
+
 @pytest.mark.parametrize(("answer", "message"), [
     pytest.param(1, r"answers 1 where it .* is free\n  at: node .*\n  fix: is_free\(\) returns a bool",
         id="1"),

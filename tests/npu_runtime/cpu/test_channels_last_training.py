@@ -54,6 +54,22 @@ def test_norms_that_are_ops_of_their_own_stay_in_contiguous_memory() -> None:
     assert found["max_pool2d_with_indices"] == ["channels_last"]
 
 
+def test_norms_and_trained_weights_of_a_step_for_the_backend_host() -> None:
+    batch = batch_of()
+    step = step_of(Classifier(), batch)
+
+    graph = PassManager([ChannelsLast(for_host=True)]).run(step).graph
+
+    found = layouts(graph)
+    assert found["_native_batch_norm_legit_functional"] == ["channels_last"] * 2
+    assert found["native_batch_norm_backward"] == ["channels_last"] * 2
+    assert found["convolution"] == ["channels_last"] * 2
+    # Kernels read weights as they are.
+    for node in graph.nodes_of("aten.convolution.default"):
+        assert node.inputs[1].argument is not None
+    assert check_pass(ChannelsLast(for_host=True), step, data=Checked(calls=[(batch, RATE)])) == 1
+
+
 def test_indices_of_a_pool_are_where_its_gradient_looks_for_them() -> None:
     graph = moved(step_of(Classifier(), batch_of()))
 

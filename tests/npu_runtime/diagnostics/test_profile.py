@@ -278,13 +278,13 @@ def test_functions_take_turns_and_the_slow_one_takes_longer() -> None:
 
     assert order == ["slow", "slow", "quick", "quick", *["slow", "quick"] * 3]
     assert SECONDS <= timings["slow"].fastest <= timings["slow"].median
-    assert timings["quick"].median < SECONDS
+    assert timings["quick"].fastest < SECONDS
     assert timings["slow"].turns == 3
 
 
 def test_a_turn_is_as_many_calls_as_fit() -> None:
     calls: Sequence[None] = []
 
-    take_turns({"quick": lambda: calls.append(None)}, repeat=2, burst_seconds=0.002)  # type: ignore[attr-defined]
+    take_turns({"quick": lambda: calls.append(None)}, repeat=2, burst_seconds=0.02)  # type: ignore[attr-defined]
 
     assert len(calls) > 100

@@ -45,7 +45,7 @@ OUT_OF_RANGE = torch.tensor([7])
 def counter() -> tuple[Counter, IRExecutor]:
     model = Counter()
     graph = extract_ir(model, (ones(2), FIRST))
-    return model, IRExecutor(graph, model.state_dict())
+    return model, IRExecutor(graph, model.state_dict(), backend="aten")
 
 
 def test_counters_advance_as_in_eager_also_node_by_node() -> None:

@@ -18,6 +18,7 @@ from npu_runtime.executor.executor import IRExecutor
 from npu_runtime.planned import PlannedProgram, plan
 from tests.support.backends.broken_backends import Binds, Program, Sound, outputs_as
 from tests.support.backends.choosing_backend import Some
+from tests.support.backends.thrifty_backend import ThriftyBackend
 from tests.support.corpus.case import Function, Holding
 
 
@@ -76,17 +77,35 @@ def test_a_quick_run_takes_the_place_of_runs_from_the_second_call_on() -> None:
             return lambda inputs: None if inputs[0].stride() != (3, 1) else [inputs[0] + 7]
 
     quick: list[Program] = []
-    model, x, backend = nn.Linear(3, 3), torch.randn(4, 3), Quick()
+    model, other, x, backend = nn.Linear(3, 3), nn.Linear(3, 3), torch.randn(4, 3), Quick()
     executor = IRExecutor(extract_ir(model, (x,)), model.state_dict(), backend=backend, passes=None)
     (call,) = (item.partition for item in executor.instructions if item.partition is not None)
     weights = [item.detach() for item in model.parameters()]
 
     with torch.no_grad():
         found = [call([item], weights)[0] for item in (x, x, x, x.t().contiguous().t(), x)]
+        (of_other,) = call([x], [item.detach() for item in other.parameters()])
 
         assert all(torch.equal(found[place], model(x)) for place in (0, 1, 3))
+        assert torch.equal(of_other, other(x))
     assert all(torch.equal(found[place], x + 7) for place in (2, 4))
-    assert (backend.given, len(quick)) == ([3, 1, 1], 1)
+    assert (backend.given, len(quick)) == ([3, 1, 1, 3], 1)
+
+
+def test_memory_that_others_need_is_not_overwritten_by_quick_runs() -> None:
+    class Quick(ThriftyBackend):
+        def make_quick_run(self, program: Any) -> Any:
+            return lambda inputs: self.run(program, inputs)
+
+    model, x, backend = Function(lambda x: torch.neg(x.unsqueeze(0))), torch.randn(3, 4), Quick()
+    executor = IRExecutor(extract_ir(model, (x,)), backend=backend, passes=None)
+    before = x.clone()
+
+    for _ in range(3):
+        assert torch.equal(executor(x), model(before))
+
+    assert torch.equal(x, before)
+    assert len(backend.programs[-1].overwritten) == 3
 
 
 def read_twice(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -81,7 +81,28 @@ def test_what_an_op_makes_of_which_nothing_is_known_counts_as_allocated() -> Non
     (each,) = (item for item in planned.buffers if item.value == "each")
 
     assert (each.kind, each.why) == ("made", "nothing is known of what the op does with memory")
-    assert planned.made_bytes == 64 * 8 * 4
+    assert planned.made_bytes == planned.peak_bytes - planned.arena_bytes == 64 * 8 * 4
+
+
+NORMS = """
+graph norms {
+  input %x: f32[64, 8]
+  %one.0: f32[64, 8], %one.1: f32[64, 1], %one.2: f32[64, 1] = aten.native_layer_norm.default(input=%x) \
+{normalized_shape=[8], eps=0.1}
+  %sin: f32[64, 8] = aten.sin.default(self=%one.0)
+  %two.0: f32[64, 8], %two.1: f32[64, 1], %two.2: f32[64, 1] = aten.native_layer_norm.default(input=%sin) \
+{normalized_shape=[8], eps=0.1}
+  %cos: f32[64, 8] = aten.cos.default(self=%two.0)
+  return (%cos,)
+}
+"""
+
+
+def test_what_is_allocated_in_turn_counts_once_for_the_peak() -> None:
+    planned = plan(parse_ir(NORMS))
+
+    assert planned.made_bytes == 2 * (64 * 8 + 2 * 64) * 4
+    assert planned.peak_bytes == planned.arena_bytes + planned.made_bytes // 2
 
 
 def allocated_by(program: PlannedProgram, *numbers: float) -> list[str]:

@@ -69,6 +69,7 @@ BROKEN: dict[str, list[tuple[type[Sound], str]]] = {
             r"by_cost\(\) returns .*\n  at: by_cost\n  fix: a backend with the name 'sound', or"),
         (broken.NeedsUnknownPasses,
             r"pipeline\(cpu\) returns 'magic'\n  at: pipeline\n  fix: one of cpu, default"),
+        (broken.NeedsUnknownPassesToTrain, r"training_pipeline\(cpu\) returns 'magic'\n  at: training_pipe"),
     ],
     "lowering_and_preparing_leave_the_graph_as_it_is": [
         (broken.Renames, "edited the graph"),

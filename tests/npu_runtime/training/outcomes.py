@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from tests.npu_runtime.training.ours import WAYS
+from tests.npu_runtime.training.ours import ways_of
 from tests.support.training.cases import CASES, Case
 from tests.support.training.eager import State, differences, trained
 from tests.support.training.judging import judged, reference
@@ -63,7 +63,7 @@ def outcome(pair: Pair) -> Outcome:
     """Train with eager and with everything of ours, and compare."""
     found: dict[str, list[State]] = {}
     problems: dict[str, str] = {}
-    for way, make in WAYS.items():
+    for way, make in ways_of(pair[1].name).items():
         try:
             found[way] = trained(make, *pair)
         except Exception as error:

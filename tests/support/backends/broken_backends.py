@@ -154,6 +154,7 @@ NamesNodesOfItsOwn = answering(
 
 CompetesAsAnother = sound_but(by_cost=lambda self: Shouts())
 NeedsUnknownPasses = sound_but(pipeline=lambda self, device: "magic")
+NeedsUnknownPassesToTrain = sound_but(training_pipeline=lambda self, device: "magic")
 
 
 class ForgetsItsDevice(Sound):

@@ -235,6 +235,9 @@ void bind_programs(nb::module_& module) {
            "stream of the device otherwise. On the stream of graph_begin() the ops are recorded.\n\n"
            "Raises:\n"
            "    InvalidArgumentError: A slot is not bound, or another thread uses the program.")
+      .def("take_launched", [](ProgramHolder& self) { return self.core().take_launched(); },
+           "Return how many ops have been launched by the last run(), which may have failed; 0 without a run since the\n"
+           "last time.")
       .def("call", &ProgramHolder::call, nb::arg("tensors"), nb::arg("stream_handle") = 0, nb::arg("keep") = true,
            nb::sig("def call(self, tensors: TensorList, stream_handle: int = 0, keep: bool = True) -> None"),
            "Bind all external slots but those of fix(), in the order in which they were added, and run.\n\n"

@@ -112,6 +112,7 @@ Status Program::require_ready() {
 Status Program::run(void* stream) {
   const Exclusive exclusive(&is_running_);
   NPU_TRY(begin(exclusive, "run", true));
+  launched_ = 0;
   if (num_unbound_ > 0 || !unchecked_.empty()) NPU_TRY(require_ready());
   if (!stream) return Status::invalid("run: the stream is null; that of CUDA without a name is the handle 1");
   bool is_capturing = false;
@@ -127,6 +128,7 @@ Status Program::run(void* stream) {
     if (Status status = traced_launch(*op.kernel, op.call); !status.ok()) {
       return std::move(status).at(name_of_op(static_cast<size_t>(&op - ops_.data())));
     }
+    ++launched_;
   }
   return {};
 }

@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <functional>
+#include <utility>
 
 #include "core/dispatch.h"
 #include "core/graph.h"
@@ -78,6 +79,8 @@ class Program {
   Status rebind(const std::vector<int>& slots, const std::vector<void*>& addresses);
   // Launches all ops on a stream (never null). InvalidArgument where a slot is unbound or another thread runs it.
   Status run(void* stream);
+  // The number of ops that run() has launched since the last time somebody asked, if it was one run that failed.
+  int take_launched() { return std::exchange(launched_, 0); }
   // Records what run() would do.
   Status capture(CaptureMode mode, Topology topology, std::unique_ptr<Graph>* out);
 
@@ -141,6 +144,7 @@ class Program {
   uint64_t arena_bytes_ = 0;
   int num_unbound_ = 0;      // external slots that ops use
   void* stream_ = nullptr;   // of the last run
+  int launched_ = 0;         // ops of the last run
   bool is_final_ = false;
   std::atomic<bool> is_running_{false};
 };

@@ -85,8 +85,9 @@ Fiber::~Fiber() {
 void Fiber::start(void (*entry)()) {
   char* bottom = memory_ + kGuardBytes;
 #if defined(__SANITIZE_ADDRESS__)
-  __asan_unpoison_memory_region(bottom, stack_bytes_);  // a thread that was given up leaves its marks
+  if (!has_ended_) __asan_unpoison_memory_region(bottom, stack_bytes_);  // a thread that was given up leaves its marks
 #endif
+  has_ended_ = false;
   fake_stack_ = nullptr;
   starting = this;
   starting_entry = entry;
@@ -147,6 +148,7 @@ void Fiber::begin() {
   Fiber* self = starting;
   self->arrive();
   starting_entry();
+  self->has_ended_ = true;
   self->suspend(true);
   std::abort();  // an ended fiber is never resumed
 }

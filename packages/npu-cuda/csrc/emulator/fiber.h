@@ -29,6 +29,7 @@ class Fiber {
   size_t stack_bytes_;
   void* context_ = nullptr;    // where the fiber stands: stack pointer or ucontext_t
   void* scheduler_ = nullptr;  // where the scheduler stands
+  bool has_ended_ = true;       // what ran there returned, or nothing did
   void* fake_stack_ = nullptr;  // of AddressSanitizer
   const void* scheduler_bottom_ = nullptr;
   size_t scheduler_bytes_ = 0;

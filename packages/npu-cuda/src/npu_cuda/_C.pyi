@@ -707,6 +707,12 @@ class Program:
             InvalidArgumentError: A slot is not bound, or another thread uses the program.
         """
 
+    def take_launched(self) -> int:
+        """
+        Return how many ops have been launched by the last run(), which may have failed; 0 without a run since the
+        last time.
+        """
+
     def call(self, tensors: TensorList, stream_handle: int = 0, keep: bool = True) -> None:
         """
         Bind all external slots but those of fix(), in the order in which they were added, and run.
@@ -760,6 +766,58 @@ class Program:
 
     def cost(self) -> tuple[float, float]:
         """Bytes that a run reads and writes, and its floating-point operations."""
+
+class StepLoop:
+    """
+    Runs programs of host in order, again and again, each time on the next of a few slots.
+
+    One thread fills slots: reserve(), write, push(), and end() after the last. Another one
+    takes steps: run(), until it returns True. They wait for each other without the GIL.
+    """
+
+    def __init__(self, programs: Sequence[Program], inputs: TensorList, slots: Sequence[TensorList], results: TensorList) -> None:
+        """
+        Make a loop.
+
+        Args:
+            programs: Programs whose slots are bound, which nobody else uses meanwhile.
+            inputs: Tensors that they read; a step begins by copying a slot into them.
+            slots: The same number of tensors each, of the same types.
+            results: Contiguous tensors, whose contents are kept after each step.
+
+        Raises:
+            InvalidArgumentError: They do not fit, or a program is not of host or not bound.
+        """
+
+    def reserve(self) -> int:
+        """
+        Wait until a slot is free and return its number: the next one in turn. -1 after close().
+        """
+
+    def push(self) -> None:
+        """Say that the slot of reserve() is full."""
+
+    def end(self) -> None:
+        """Say that no more slots will be filled."""
+
+    def close(self) -> None:
+        """Say that no more steps will be taken."""
+
+    def run(self, rows: TensorList, limit: int, seconds: float) -> bool:
+        """
+        Take steps, and return whether there will be no more: end() was called and no slot is full.
+
+        A step that fails raises what Program.run() does. It is not counted, and its slot stays full.
+
+        Args:
+            rows: For each result a contiguous tensor of `limit` times its size; the first step fills the first row.
+            limit: Of the number of steps.
+            seconds: It returns after the step at which they are over, waiting included.
+        """
+
+    @property
+    def steps_taken(self) -> int:
+        """By all calls of run()."""
 
 def synchronize(device: str = 'cuda', stream_handle: int = 0) -> None:
     """

@@ -10,6 +10,9 @@ from npu_ir.plugins.backend import Backend, BackendOp
 from npu_runtime.errors import CaptureError, FallbackWarning, TracingError
 
 if TYPE_CHECKING:
+    from npu_runtime.decoders.decoder import Decoder
+    from npu_runtime.decoders.extract import DecoderGraphs, extract_decoder
+    from npu_runtime.decoders.sampler import Sampling
     from npu_runtime.diagnostics.compare import after_pass, float64
     from npu_runtime.diagnostics.compare.compare import compare
     from npu_runtime.diagnostics.explain import explain, explain_graph
@@ -31,8 +34,11 @@ __all__ = [
     "BackendOp",
     "CaptureError",
     "CompileArtifact",
+    "Decoder",
+    "DecoderGraphs",
     "FallbackWarning",
     "IRExecutor",
+    "Sampling",
     "TracingError",
     "TrainStep",
     "__version__",
@@ -44,6 +50,7 @@ __all__ = [
     "compile_ir",
     "explain",
     "explain_graph",
+    "extract_decoder",
     "float64",
     "get_artifact",
     "profile",
@@ -54,6 +61,9 @@ __all__ = [
 
 # Imported lazily: every `npu` command imports this package to find its plugins.
 _MODULES = {
+    "Decoder": ".decoders.decoder",
+    **dict.fromkeys(("DecoderGraphs", "extract_decoder"), ".decoders.extract"),
+    "Sampling": ".decoders.sampler",
     **dict.fromkeys(("after_pass", "compare", "float64"), ".diagnostics.compare"),
     **dict.fromkeys(("explain", "explain_graph"), ".diagnostics.explain"),
     "profile": ".diagnostics.profile",

@@ -16,9 +16,9 @@ def npu_backends() -> list[Any]:
 
 @hookimpl
 def npu_add_commands(commands: Any) -> None:
-    from npu_runtime.cli import bench, capture_step, compare, compile, explain, profile, tune
+    from npu_runtime.cli import bench, capture_step, compare, compile, explain, generate, profile, tune
 
-    for command in (compare, explain, profile, bench, tune, compile, capture_step):
+    for command in (compare, explain, profile, bench, tune, compile, generate, capture_step):
         command.add_to(commands)
 
 

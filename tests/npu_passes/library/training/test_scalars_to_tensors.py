@@ -214,6 +214,30 @@ def test_of_an_optimizer_that_is_one_op_the_rate_becomes_a_tensor() -> None:
     assert left == [f"group0.{name}" for name in rest]
 
 
+def test_all_numbers_of_a_step_are_in_memory_where_its_backend_reads_them() -> None:
+    graph = PassManager([FuseOptimizer()]).run(step_graph("adamw")).graph
+    to_memory = ScalarsToTensors(in_memory=True)
+
+    assert check_pass(to_memory, graph, data=data_of(graph)) == 1
+    result = PassManager([to_memory]).run(graph)
+
+    assert ops(result.graph)[-6:] == [BOUNDARY] * 5 + ["npu.adam_step.tensor_numbers"]
+    assert not reasons(result)
+    moved = tensor_inputs(result.graph)
+    assert {str(value.type) for value in moved.inputs if value.name.startswith("group0.")} == {"f64[]"}
+
+
+def test_literals_of_a_step_are_tensors_beside_its_numbers() -> None:
+    graph = PassManager([FuseOptimizer()]).run(step_graph("sgd, momentum")).graph
+    assert graph.nodes[-1].attrs["weight_decay"] == 0.0
+
+    result = PassManager([ScalarsToTensors(in_memory=True)]).run(graph)
+
+    (step,) = result.graph.nodes_of("npu.sgd_step.tensor_numbers")
+    assert "weight_decay" not in step.attrs
+    assert check_pass(ScalarsToTensors(in_memory=True), graph, data=data_of(graph)) == 1
+
+
 def test_a_number_that_is_needed_as_one_stays(subtests: pytest.Subtests) -> None:
     rows = [
         ("%out: f32[2, 3] = aten.mul.Scalar(self=%x, other=%n)", "(%out, %n)",

@@ -72,6 +72,20 @@ graph g {
 """
 
 
+ATTENTION = """
+graph g {
+  input %x: f16[1, 2, 8, 16]
+  %o: f16[1, 2, 8, 16], %l: f32[1, 2, 8], %c: none, %d: none, %q: int, %k: int, %s: i64[2], %u: i64[],
+  %m: f16[0] = aten._scaled_dot_product_flash_attention.default(query=%x, key=%x, value=%x)
+  return %o
+}
+"""
+
+
+def test_sizes_that_an_op_returns_are_not_read_from_a_tensor() -> None:
+    assert check_capture(parse_ir(ATTENTION)).ok
+
+
 @pytest.mark.smoke
 @pytest.mark.parametrize(("text", "kind", "message"), [
     pytest.param(READING, "host-sync", "reads the content of a tensor in Python", id="item"),

@@ -88,7 +88,7 @@ struct AttendBlock : ScoreLoop<kBytes, kVectors> {
 // How a call is cut into blocks, and its workspace.
 class Call {
  public:
-  // Heads of a group have the same keys: without a mask they are queries of one block, as in decoding.
+  // Heads of a group have the same keys: without a mask they are queries of one block.
   explicit Call(const OpCall& call)
       : g_(geometry_of(call)), joined_(g_.has_mask ? 1 : g_.heads_of_group()), columns_(columns_for(joined_ * g_.queries)),
         blocks_((joined_ * g_.queries + columns_ - 1) / columns_), operands_(g_, blocks_ * columns_, false) {
@@ -162,11 +162,17 @@ void Call::run_block(int64_t index, const float* memory, float* slice) const {
 
 Status launch(const OpCall& call) {
   const bool has_numbers = call.outputs[0].numel > 0 || (call.num_outputs == 2 && call.outputs[1].numel > 0);
-  if (has_numbers) Call(call).run(call);
+  if (!has_numbers) return {};
+  const Geometry geometry = geometry_of(call);
+  if (geometry.queries == 1) decode(geometry, call.workspace, call.workspace_bytes);
+  else Call(call).run(call);
   return {};
 }
 
-uint64_t workspace_bytes(const OpCall& call) { return Call(call).workspace_bytes(); }
+uint64_t workspace_bytes(const OpCall& call) {
+  const Geometry geometry = geometry_of(call);
+  return geometry.queries == 1 ? decode_workspace_bytes(geometry) : Call(call).workspace_bytes();
+}
 
 }  // namespace
 

@@ -12,7 +12,7 @@
 namespace npu::attention {
 namespace {
 
-// Some queries of a head. `wide` and `value_wide` are size and value_size, filled up to whole blocks of columns.
+// Some queries of a head. `wide` and `value_wide` are size and value_size, filled up to whole vectors.
 struct Block {
   Scores scores;
   int64_t keys, value_size, wide, value_wide;
@@ -52,9 +52,20 @@ struct DifferentiateBlock : ScoreLoop<kBytes, kVectors> {
 
   // to[key, element] += the products of the rows of scores and the rows of queries.
   static NPU_INLINE void add(float* to, int64_t width, const float* scores, const float* rows, int64_t count) {
-    for (int64_t left = 0; left < width; left += kColumns) {
-      Base::compute({to + left, width, to + left, width, scores, kColumns, 1, rows + left, width, kColumns}, count);
+    int64_t left = add_columns<kVectors>(to, width, scores, rows, count, 0);
+    if constexpr (kVectors > 2) left = add_columns<2>(to, width, scores, rows, count, left);
+    add_columns<1>(to, width, scores, rows, count, left);
+  }
+
+  // From one column on, as many as vectors of a tile fit; returns the first that is left.
+  template <int kTileVectors>
+  static NPU_INLINE int64_t add_columns(float* to, int64_t width, const float* scores, const float* rows, int64_t count,
+                                        int64_t left) {
+    using Loop = ScoreLoop<kBytes, kTileVectors>;
+    for (; left + Loop::kColumns <= width; left += Loop::kColumns) {
+      Loop::compute({to + left, width, to + left, width, scores, kColumns, 1, rows + left, width, kColumns}, count);
     }
+    return left;
   }
 
   static NPU_INLINE void run(const Block* block) {
@@ -75,7 +86,7 @@ struct DifferentiateBlock : ScoreLoop<kBytes, kVectors> {
   }
 };
 
-int64_t filled(int64_t size) { return (size + 63) / 64 * 64; }
+int64_t filled(int64_t size) { return (size + 15) / 16 * 16; }
 
 class Call {
  public:

@@ -46,6 +46,10 @@ class Operands {
 // to[column, row] = scale * from[row, column]
 void transpose(const float* from, int64_t stride, int64_t rows, int64_t columns, float scale, float* to, int64_t to_stride);
 
+// Attention of one query of each head.
+uint64_t decode_workspace_bytes(const Geometry& geometry);
+void decode(const Geometry& geometry, void* workspace, uint64_t bytes);
+
 // What the scores of some queries are made of.
 struct Scores {
   int64_t size;

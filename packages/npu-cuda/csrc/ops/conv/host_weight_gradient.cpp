@@ -54,6 +54,7 @@ struct SumProducts {
   static NPU_INLINE void run(const Block* block) {
     int64_t first = 0;
     for (; first + gemm::kTileRows <= block->inputs; first += gemm::kTileRows) tile<gemm::kTileRows>(*block, first);
+    for (; first + 3 <= block->inputs; first += 3) tile<3>(*block, first);
     for (; first < block->inputs; ++first) tile<1>(*block, first);
   }
 };
@@ -175,15 +176,17 @@ void Gradient::add_image(int64_t image, const Image& x, const Image& y, float* s
   const PixelStrides out{{y.sizes[1] * y.sizes[2] * y.channels, y.sizes[2] * y.channels, y.channels}};
   PixelStrides steps = in;
   for (int axis = 0; axis < kAxes; ++axis) steps.axes[axis] *= plane_.axes[axis].input_step;
-  const int64_t inputs = geometry_.group_inputs();
   const bool is_depthwise = geometry_.is_depthwise();
+  // The inputs of neighbouring taps are neighbours, too: they are taken for those of one.
+  const int64_t joined = geometry_.groups == 1 && geometry_.dilation[2] == 1 ? geometry_.kernel[2] : 1;
+  const int64_t inputs = geometry_.group_inputs() * joined, taps = geometry_.taps() / joined, width = geometry_.kernel[2] / joined;
   const int64_t blocks = is_depthwise ? 1 : (inputs + gemm::kTileRows - 1) / gemm::kTileRows;  // of inputs
-  const int64_t groups = is_depthwise ? 1 : geometry_.groups, taps = geometry_.taps();
+  const int64_t groups = is_depthwise ? 1 : geometry_.groups;
   parallel_for(groups * taps * blocks * kItem, kItem, [&](int64_t begin, int64_t end) {
     for (int64_t item = begin / kItem; item < end / kItem; ++item) {
       const int64_t block = item % blocks, tap = item / blocks % taps, group = item / blocks / taps;
-      const int64_t w = tap % geometry_.kernel[2], h = tap / geometry_.kernel[2] % geometry_.kernel[1];
-      const int64_t d = tap / geometry_.kernel[2] / geometry_.kernel[1], first = block * gemm::kTileRows;
+      const int64_t w = tap % width, h = tap / width % geometry_.kernel[1];
+      const int64_t d = tap / width / geometry_.kernel[1], first = block * gemm::kTileRows;
       const int64_t offset = in.at(plane_.axes[0].taps[d].offset - least_[0], plane_.axes[1].taps[h].offset - least_[1],
                                    plane_.axes[2].taps[w].offset - least_[2]);
       float* const row = sums + ((group * taps + tap) * inputs + first) * columns();

@@ -124,10 +124,10 @@ Status launch_memory(const OpCall& call) {
                                      static_cast<cudaStream_t>(call.stream)), "cudaMemcpyAsync");
 }
 
-// Calls `f` with an item of the size that the call has.
+// Calls `f` with an item of this size.
 template <class F>
-Status with_item(const OpCall& call, F f) {
-  switch (item_bytes(call.inputs[0].dtype)) {
+Status with_item(const OpCall& call, int64_t bytes, F f) {
+  switch (bytes) {
     case 1: return f(uint8_t{});
     case 2: return f(uint16_t{});
     case 4: return f(uint32_t{});
@@ -137,13 +137,28 @@ Status with_item(const OpCall& call, F f) {
   return alignment >= alignof(AlignedBits128) ? f(AlignedBits128{}) : f(Bits128{});
 }
 
+// Makes items of neighbours along the last axis, up to 16 bytes, where all are aligned; returns their bytes.
+int64_t widen_items(const OpCall& call, StridedPair* pair) {
+  const int64_t bytes = item_bytes(call.inputs[0].dtype);
+  const int last = pair->last();
+  if (pair->x_strides[last] != 1 || pair->y_strides[last] != 1) return bytes;
+  int64_t multiples = 16 | call.inputs[0].alignment | call.outputs[0].alignment | pair->shape[last] * bytes;
+  for (int axis = 0; axis < last; ++axis) multiples |= (pair->x_strides[axis] | pair->y_strides[axis]) * bytes;
+  const int64_t wide = std::max(bytes, multiples & -multiples), items = wide / bytes;
+  pair->shape[last] /= items;
+  for (int axis = 0; axis < last; ++axis) {
+    pair->x_strides[axis] /= items;
+    pair->y_strides[axis] /= items;
+  }
+  return wide;
+}
+
 template <class T>
-Status run_items(const OpCall& call) {
+Status run_items(const OpCall& call, const StridedPair& pair) {
   const TensorDesc &x = call.inputs[0], &y = call.outputs[0];
-  if (y.numel == 0) return {};
-  const StridedPair pair = collapse(x, y);
-  return launch(copy_items<T>, item_shape(y.numel), call.stream, static_cast<const T*>(x.data),
-                static_cast<T*>(y.data), axes_of(pair, pair.rank), y.numel);
+  const int64_t count = nbytes(y) / int64_t{sizeof(T)};
+  return launch(copy_items<T>, item_shape(count), call.stream, static_cast<const T*>(x.data),
+                static_cast<T*>(y.data), axes_of(pair, pair.rank), count);
 }
 
 template <class T>
@@ -161,12 +176,15 @@ Status run_squares(const OpCall& call) {
                 axes_of(pair, last, axis), squares);
 }
 
+int64_t own_bytes(const OpCall& call) { return item_bytes(call.inputs[0].dtype); }
+
 Status launch_squares(const OpCall& call) {
-  return with_item(call, [&](auto item) { return run_squares<decltype(item)>(call); });
+  return with_item(call, own_bytes(call), [&](auto item) { return run_squares<decltype(item)>(call); });
 }
 
 Status load_squares(const OpCall& call, void** state) {
-  return with_item(call, [&](auto item) { return load_kernel<copy_squares<decltype(item)>>(call, state); });
+  return with_item(call, own_bytes(call),
+                   [&](auto item) { return load_kernel<copy_squares<decltype(item)>>(call, state); });
 }
 
 Status supported_strided(const OpCall& call) {
@@ -177,11 +195,19 @@ Status supported_strided(const OpCall& call) {
 }
 
 Status launch_strided(const OpCall& call) {
-  return with_item(call, [&](auto item) { return run_items<decltype(item)>(call); });
+  if (call.outputs[0].numel == 0) return {};
+  StridedPair pair = collapse(call.inputs[0], call.outputs[0]);
+  return with_item(call, widen_items(call, &pair),
+                   [&](auto item) { return run_items<decltype(item)>(call, pair); });
 }
 
 Status load_strided(const OpCall& call, void** state) {
-  return with_item(call, [&](auto item) { return load_kernel<copy_items<decltype(item)>>(call, state); });
+  for (int64_t bytes = own_bytes(call); bytes < 16; bytes *= 2) {
+    NPU_TRY(with_item(call, bytes,
+                      [&](auto item) { return load_kernel<copy_items<decltype(item)>>(call, state); }));
+  }
+  NPU_TRY(load_kernel<copy_items<Bits128>>(call, state));
+  return load_kernel<copy_items<AlignedBits128>>(call, state);
 }
 
 KernelPtr kernel(const char* id, int priority, KernelFunctions functions) {

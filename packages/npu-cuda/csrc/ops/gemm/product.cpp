@@ -12,6 +12,9 @@ constexpr int64_t kDepth = 256;     // of a panel that stays in the second cache
 constexpr int64_t kRowChunk = 1024;  // columns of D that are made of one row of A at a time
 constexpr int64_t kStreams = 16;     // rows of B that are read at the same time, where they are not packed
 constexpr int64_t kStageBytes = 4 << 20;
+constexpr int64_t kCopiedRows = 64;  // of A, at a time
+// Rows that are a multiple of so many numbers apart would be in few sets of the first cache.
+constexpr int64_t kFarRows = 512, kBetweenRows = 16;
 // Below it threads take longer to wake than to work.
 constexpr double kManyOperations = 1e6;
 constexpr int64_t kManyBytes = 64 << 10;
@@ -36,17 +39,17 @@ TensorDesc matrix(const void* data, DType dtype, int64_t rows, int64_t columns, 
 // Any that has so many bytes: elements are moved as they are.
 DType dtype_of(int64_t bytes) { return {2, static_cast<uint8_t>(bytes * 8), 1}; }
 
-// rows x columns of a matrix, to rows of numbers.
-void copy_numbers(const Operand& from, int64_t offset, int64_t rows, int64_t columns, void* numbers) {
+// rows x columns of a matrix, to rows of numbers that are `stride` apart.
+void copy_numbers(const Operand& from, int64_t offset, int64_t rows, int64_t columns, void* numbers, int64_t stride) {
   const int64_t bytes = bytes_of(from.element), number_bytes = from.element == Element::Float64 ? 8 : 4;
   const auto read = pointwise::reader(from.element, pointwise::class_of(from.element));
   const void* source = at(from.data, offset * bytes);
   if (bytes == number_bytes) {
     (void)copy_on_host(matrix(source, dtype_of(bytes), rows, columns, from.row, from.column),
-                       matrix(numbers, dtype_of(bytes), rows, columns, columns, 1));
+                       matrix(numbers, dtype_of(bytes), rows, columns, stride, 1));
   } else if (from.column == 1 || from.row != 1) {
     for (int64_t row = 0; row < rows; ++row) {
-      read(at(source, row * from.row * bytes), from.column, at(numbers, row * columns * number_bytes), columns);
+      read(at(source, row * from.row * bytes), from.column, at(numbers, row * stride * number_bytes), columns);
     }
   } else {  // 16-bit floats that are transposed first
     constexpr int64_t kSide = 64;
@@ -59,7 +62,7 @@ void copy_numbers(const Operand& from, int64_t offset, int64_t rows, int64_t col
                                   from.row, from.column),
                            matrix(square, dtype_of(2), height, count, kSide, 1));
         for (int64_t row = 0; row < height; ++row) {
-          read(square + row * kSide, 1, at(numbers, ((top + row) * columns + left) * number_bytes), count);
+          read(square + row * kSide, 1, at(numbers, ((top + row) * stride + left) * number_bytes), count);
         }
       }
     }
@@ -95,7 +98,8 @@ void pack(const Operand& b, int64_t offset, int64_t depth, int64_t columns, int6
 
 Product::Product(const Problem& problem, int64_t width)
     : problem_(problem), is_packed_(width > 0), loops_(block_loops(problem.b.element)),
-      number_bytes_(problem.b.element == Element::Float64 ? 8 : 4), element_bytes_(bytes_of(problem.b.element)) {
+      number_bytes_(problem.b.element == Element::Float64 ? 8 : 4), element_bytes_(bytes_of(problem.b.element)),
+      copied_stride_(problem.k % kFarRows == 0 ? problem.k + kBetweenRows : problem.k) {
   const auto is_direct = [&](const Operand& operand) {
     return bytes_of(operand.element) == number_bytes_ && operand.column == 1;
   };
@@ -151,7 +155,11 @@ void Product::run(void* workspace, const Operand& bias, const Finish& finish) co
   for (stage.item = 0; stage.item < problem_.items; stage.item += stage_items_) {
     stage.items = std::min(stage_items_, problem_.items - stage.item);
     if (!is_a_direct_) {
-      each(stage.items, [&](int64_t i) { copy_rows(stage.item + i, stage.numbers + uint64_t(i) * bytes_of_rows()); });
+      const int64_t parts = parts_of(problem_.m, kCopiedRows);
+      each(stage.items * parts, [&](int64_t task) {
+        const int64_t i = task / parts, row = task % parts * kCopiedRows;
+        copy_rows(stage.item + i, row, std::min(kCopiedRows, problem_.m - row), stage.numbers + uint64_t(i) * bytes_of_rows());
+      });
     }
     for (stage.panel = 0; stage.panel < panels_; stage.panel += stage_panels_) {
       stage.panels = std::min(stage_panels_, panels_ - stage.panel);
@@ -187,7 +195,7 @@ void Product::compute(const Stage& stage, int64_t task) const {
   const bool is_direct = is_d_direct_ && !stage.finish->run &&
                          (part.columns % loops_.vector == 0 || problem_.k <= depth);
   Block block{};
-  block.row_stride = is_a_direct_ ? a.row : problem_.k;
+  block.row_stride = is_a_direct_ ? a.row : copied_stride_;
   const void* rows = is_a_direct_ ? at(a.data, problem_.offset(a, part.item) * number_bytes_)
                                   : stage.numbers + uint64_t(item) * bytes_of_rows();
   rows = at(rows, part.row * block.row_stride * number_bytes_);
@@ -230,15 +238,16 @@ const void* Product::start_of(const Operand& bias, int64_t item, int64_t column,
   return buffer;
 }
 
-void Product::copy_rows(int64_t item, void* numbers) const {
-  copy_numbers(problem_.a, problem_.offset(problem_.a, item), problem_.m, problem_.k, numbers);
+void Product::copy_rows(int64_t item, int64_t row, int64_t rows, void* numbers) const {
+  copy_numbers(problem_.a, problem_.offset(problem_.a, item) + row * problem_.a.row, rows, problem_.k,
+               at(numbers, row * copied_stride_ * number_bytes_), copied_stride_);
 }
 
 // One row times a matrix that is read once, where it is.
 void Product::run_row(void* workspace, const Operand& bias, const Finish& finish) const {
   const Operand &a = problem_.a, &b = problem_.b;
   for (int64_t item = 0; !is_a_direct_ && item < problem_.items; ++item) {
-    copy_rows(item, at(workspace, item * int64_t(bytes_of_rows())));
+    copy_rows(item, 0, 1, at(workspace, item * int64_t(bytes_of_rows())));
   }
   const int64_t chunk = b.column == 1 ? kRowChunk : kMostWidth, chunks = parts_of(problem_.n, chunk);
   const auto compute_chunk = [&](int64_t task) {

@@ -54,13 +54,15 @@ class Product {
   void finish_part(const Finish& finish, const Part& part) const;
   const void* start_of(const Operand& bias, int64_t item, int64_t column, int64_t columns, int64_t padded,
                        void* buffer) const;
-  void copy_rows(int64_t item, void* numbers) const;
-  uint64_t bytes_of_rows() const { return is_a_direct_ ? 0 : uint64_t(problem_.m * problem_.k * number_bytes_); }
+  // Rows of A from one on; `numbers`: where the first row of all is.
+  void copy_rows(int64_t item, int64_t row, int64_t rows, void* numbers) const;
+  uint64_t bytes_of_rows() const { return is_a_direct_ ? 0 : uint64_t(problem_.m * copied_stride_ * number_bytes_); }
 
   Problem problem_;
   bool is_packed_;
   const BlockLoops& loops_;
   int64_t number_bytes_, element_bytes_;
+  int64_t copied_stride_;  // of rows of A that are copied, in numbers
   bool is_a_direct_, is_d_direct_, is_row_, is_large_;
   int64_t width_, panels_;
   int64_t stage_items_, stage_panels_;

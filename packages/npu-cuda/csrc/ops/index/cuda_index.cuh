@@ -60,11 +60,24 @@ struct DeviceSlots {
   const void* indices[kMaxIndices];
   int64_t sizes[kMaxIndices], strides[kMaxIndices];
 
+  // Of several places; all indices are asked for before one is used.
+  template <int kCount>
+  __device__ void find(const uint32_t (&places)[kCount], int64_t (&slots)[kCount]) const {
+#pragma unroll
+    for (int j = 0; j < kCount; ++j) slots[j] = 0;
+    for (int d = 0; d < depth; ++d) {
+      int64_t named[kCount];
+#pragma unroll
+      for (int j = 0; j < kCount; ++j) named[j] = index_at(indices[d], is_long, places[j]);
+#pragma unroll
+      for (int j = 0; j < kCount; ++j) slots[j] += inside(named[j], sizes[d], wraps) * strides[d];
+    }
+  }
   __device__ int64_t operator()(uint32_t place) const {
-    int64_t slot = 0;
-    for (int d = 0; d < depth; ++d)
-      slot += inside(index_at(indices[d], is_long, place), sizes[d], wraps) * strides[d];
-    return slot;
+    const uint32_t places[1] = {place};
+    int64_t slots[1];
+    find(places, slots);
+    return slots[0];
   }
 };
 

@@ -108,7 +108,7 @@ __global__ void __launch_bounds__(kThreads) arange_items(T* y, double start, dou
 // Calls f with a number of a dtype that arange_supported takes.
 template <class F>
 Status with_counted(DType dtype, F f) {
-  return with_number(dtype, [&](auto item) {
+  return with_device_number(dtype, [&](auto item) {
     if constexpr (std::is_arithmetic_v<decltype(item)>) return f(item);
     else return Status::internal("there is no range of " + name_of(dtype));
   });

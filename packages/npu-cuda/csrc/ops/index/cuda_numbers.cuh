@@ -7,6 +7,6 @@
 namespace npu::indexing {
 
 template <class F>
-Status with_number(DType dtype, F f) { return with_number_of<__half, __nv_bfloat16>(dtype, f); }
+Status with_device_number(DType dtype, F f) { return with_number_of<__half, __nv_bfloat16>(dtype, f); }
 
 }  // namespace npu::indexing

@@ -1,19 +1,34 @@
-// IndexSelect and Gather on CUDA: one thread for each item of the output.
+// IndexSelect and Gather on CUDA: a thread for some items of the output.
 #include "ops/index/cuda_index.cuh"
 
 namespace npu::indexing {
 namespace {
 
+constexpr int kItems = 4;  // of a thread of select_items
+
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     select_items(const T* x, T* y, const DeviceSlots slots, int64_t slots_of_outer, FastDivision inner,
-                 FastDivision count, int64_t n) {
-  const int64_t at = first_item();
-  if (at >= n) return;
-  uint32_t row, column, outer, place;
-  inner(static_cast<uint32_t>(at), &row, &column);
-  count(row, &outer, &place);
-  y[at] = x[(outer * slots_of_outer + slots(place)) * inner.divisor + column];
+                 FastDivision count, uint32_t n) {
+  const uint32_t first = blockIdx.x * (kThreads * kItems) + threadIdx.x;
+  uint32_t outer[kItems], places[kItems], columns[kItems];
+#pragma unroll
+  for (int j = 0; j < kItems; ++j) {
+    uint32_t row;
+    inner(min(first + j * kThreads, n - 1), &row, &columns[j]);
+    count(row, &outer[j], &places[j]);
+  }
+  int64_t found[kItems];
+  slots.find(places, found);
+  T items[kItems];
+#pragma unroll
+  for (int j = 0; j < kItems; ++j) {
+    items[j] = x[(outer[j] * slots_of_outer + found[j]) * inner.divisor + columns[j]];
+  }
+#pragma unroll
+  for (int j = 0; j < kItems; ++j) {
+    if (first + j * kThreads < n) y[first + j * kThreads] = items[j];
+  }
 }
 
 // Bytes of the widest item of which rows consist, and to which the memory is aligned.
@@ -26,10 +41,11 @@ int64_t access_of(const OpCall& call, int64_t row_bytes) {
 template <class T>
 Status run_select(const OpCall& call, const SlotLayout& layout, int64_t row_bytes) {
   const int64_t inner = row_bytes / int64_t{sizeof(T)}, n = layout.outer * layout.count * inner;
-  return launch(select_items<T>, item_shape(n), call.stream, static_cast<const T*>(call.inputs[0].data),
-                static_cast<T*>(call.outputs[0].data), device_slots(layout, call.inputs + 1), layout.slots,
+  return launch(select_items<T>, item_shape((n + kItems - 1) / kItems), call.stream,
+                static_cast<const T*>(call.inputs[0].data), static_cast<T*>(call.outputs[0].data),
+                device_slots(layout, call.inputs + 1), layout.slots,
                 FastDivision(static_cast<uint32_t>(inner)), FastDivision(static_cast<uint32_t>(layout.count)),
-                n);
+                static_cast<uint32_t>(n));
 }
 
 Status launch_select(const OpCall& call) {

@@ -48,12 +48,12 @@ Status run_sort(const OpCall& call) {
 
 Status launch_sort(const OpCall& call) {
   if (call.outputs[0].numel == 0) return {};
-  return with_number(call.inputs[0].dtype, [&](auto x) { return run_sort<decltype(x)>(call); });
+  return with_device_number(call.inputs[0].dtype, [&](auto x) { return run_sort<decltype(x)>(call); });
 }
 
 Status load_sort(const OpCall& call, void** state) {
   NPU_TRY(load_kernel<merge_runs>(call, state));
-  return with_number(call.inputs[0].dtype, [&](auto x) {
+  return with_device_number(call.inputs[0].dtype, [&](auto x) {
     using T = decltype(x);
     NPU_TRY(load_kernel<sort_tiles<RowKeys<T>>>(call, state));
     return load_kernel<take_sorted<T>>(call, state);

@@ -71,7 +71,7 @@ __global__ void __launch_bounds__(kThreads, 1)
 // Calls f with an action and an item.
 template <class F>
 Status with_action(DType dtype, bool adds, F f) {
-  if (adds) return with_number(dtype, [&](auto item) { return f(Add<decltype(item)>{}, item); });
+  if (adds) return with_device_number(dtype, [&](auto item) { return f(Add<decltype(item)>{}, item); });
   return with_item_of(item_bytes(dtype), [&](auto item) { return f(Set<decltype(item)>{}, item); });
 }
 

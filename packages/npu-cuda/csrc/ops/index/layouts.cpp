@@ -103,6 +103,7 @@ TensorDesc slice_of(const TensorDesc& tensor, int64_t axis, int64_t start, int64
   else view.numel = tensor.numel / tensor.shape[axis] * size;
   const int64_t skipped = start * tensor.strides[axis] * item_bytes(tensor.dtype);
   if (tensor.data != nullptr) view.data = static_cast<char*>(tensor.data) + skipped;
+  while (skipped % view.alignment != 0) view.alignment /= 2;
   view.shape[axis] = size;
   view.strides[axis] *= step;
   view.flags &= ~uint32_t{NPU_TENSOR_CONTIGUOUS};

@@ -12,17 +12,25 @@ namespace npu::lists {
 // Calls of a single op that a call of its list form stands for. All its inputs and outputs are lists.
 class Elements {
  public:
-  Elements(const OpCall& call, int outputs) : call_(call), length_(call.num_outputs / outputs) {}
+  // `inputs`: of the single op. The inputs behind them are numbers in memory, one for each of these attributes of it.
+  Elements(const OpCall& call, int inputs, int outputs, const std::vector<AttrField>& numbers)
+      : call_(call), length_(call.num_outputs / outputs), inputs_(inputs), numbers_(numbers) {}
 
   int length() const { return length_; }
-  int inputs() const { return call_.num_inputs / length_; }
   int64_t numel(int i) const { return call_.outputs[i].numel; }  // of the call of this number
   // The call of this number; its descriptions are stored in `tensors`.
   OpCall at(int i, TensorDesc* tensors) const;
+  bool has_numbers() const { return call_.num_inputs > inputs_ * length_; }
+  // Writes the numbers of this call into attributes as the op reads them.
+  void read_numbers(int i, char* attrs) const;
+  Status check_numbers() const;
 
  private:
+  const TensorDesc& number(int which, int i) const { return call_.inputs[(inputs_ + which) * length_ + i]; }
+
   const OpCall& call_;
-  int length_;
+  int length_, inputs_;
+  const std::vector<AttrField>& numbers_;
 };
 
 // An op computed in one class, for elements of lists.

@@ -49,6 +49,14 @@ uint32_t constants_of(const OpCall& call) {
   return constants;
 }
 
+bool is_wide(const TensorDesc& tensor, const Nest& nest, int operand, int64_t count) {
+  const int64_t bytes = item_bytes(tensor.dtype);
+  if (count == 1 || bytes > 4 || tensor.alignment < count * bytes || nest.strides[operand][0] != 1) return false;
+  if (nest.rank > 1 && nest.shape[0] % count != 0) return false;
+  const int64_t* strides = nest.strides[operand];
+  return std::all_of(strides + 1, strides + nest.rank, [=](int64_t stride) { return stride % count == 0; });
+}
+
 bool is_far(const TensorDesc& tensor) {
   return span_bytes(tensor) / item_bytes(tensor.dtype) >= int64_t{1} << 31;
 }

@@ -59,12 +59,19 @@ Status supported_nested(const OpCall& call) {
   return expect_near(call);
 }
 
-template <int kCount>
+// Whether neighbours of an operand, `count` of them, are one aligned access wherever they begin. A nest that is one row
+// may have a rest.
+bool is_wide(const TensorDesc& tensor, const Nest& nest, int operand, int64_t count);
+
+template <class Number, int kCount>
 NestedRows<kCount> nested_rows(const OpCall& call) {
+  constexpr int64_t neighbours = kNeighbours<Number>;
   const Nest nest = nest_of(call);
+  const int64_t threads_of_row = (nest.shape[0] + neighbours - 1) / neighbours;
   NestedRows<kCount> rows{};
   rows.rank = nest.rank;
-  rows.numel = static_cast<uint32_t>(nest.numel);
+  rows.threads = static_cast<uint32_t>(nest.numel / nest.shape[0] * threads_of_row);
+  rows.threads_of_row = FastDivision(static_cast<uint32_t>(threads_of_row));
   for (int axis = 0; axis < nest.rank; ++axis) {
     rows.shape[axis] = FastDivision(static_cast<uint32_t>(nest.shape[axis]));
     for (int i = 0; i < kCount; ++i) rows.strides[i][axis] = static_cast<uint32_t>(nest.strides[i][axis]);
@@ -72,19 +79,26 @@ NestedRows<kCount> nested_rows(const OpCall& call) {
   for (int i = 0; i < kCount; ++i) {
     rows.data[i] = operand_of(call, i).data;
     rows.element[i] = element_of(operand_of(call, i).dtype);
+    rows.bytes[i] = static_cast<uint8_t>(item_bytes(operand_of(call, i).dtype));
+    if (is_wide(operand_of(call, i), nest, i, neighbours)) rows.wide |= 1u << i;
   }
   return rows;
 }
 
-template <int kCount, class Attrs>
+template <class Number, int kCount, class Attrs>
 [[gnu::noinline]] Status launch_nested_rows(const OpCall& call, void (*kernel)(NestedRows<kCount>, Attrs)) {
   if (call.outputs[0].numel == 0) return {};
-  return launch(kernel, item_shape(call.outputs[0].numel), call.stream, nested_rows<kCount>(call),
-                resolved_attrs<Attrs>(call));
+  constexpr unsigned of_a_device = 132 * kThreads;  // with fewer, small blocks reach all multiprocessors of a large one
+  const auto rows = nested_rows<Number, kCount>(call);
+  const unsigned threads = rows.threads < of_a_device ? 32 : kThreads;
+  const LaunchShape shape{blocks_for(rows.threads, threads), dim3(threads)};
+  return launch(kernel, shape, call.stream, rows, resolved_attrs<Attrs>(call));
 }
 
 template <class Fn, Class type>
-Status launch_nested(const OpCall& call) { return launch_nested_rows(call, &nested<Fn, NumberOf<type>>); }
+Status launch_nested(const OpCall& call) {
+  return launch_nested_rows<NumberOf<type>>(call, &nested<Fn, NumberOf<type>>);
+}
 
 template <class Fn, class X, class Y>
 void add_flat(const char* elements, std::vector<KernelPtr>* kernels) {

@@ -5,25 +5,26 @@
 namespace npu::pointwise {
 namespace {
 
-constexpr uint32_t kOfAThread = 4;  // elements; where all are contiguous, one block of random words
-
+// Of neighbours that begin at a multiple of four, one block of random words.
 template <class Fn, class Number>
 __global__ void __launch_bounds__(kThreads) nested_random(const NestedRows<kOperands<Fn>> rows, const uint64_t* seed,
                                                           const uint64_t* offset, const typename Fn::Attrs attrs) {
-  const uint32_t first = (blockIdx.x * kThreads + threadIdx.x) * kOfAThread;
-  uint32_t block = 0, words[4] = {};
-  for (uint32_t i = first; i < rows.numel && i < first + kOfAThread; ++i) {
-    uint32_t at[kOperands<Fn>];
-    nested_offsets(rows, i, at);
-    if (i == first || at[0] / 4 != block) philox(*seed, *offset + at[0] / 4, words);
-    block = at[0] / 4;
-    const uint32_t half = at[0] & 2, word = at[0] & 1 ? (half ? words[3] : words[1]) : (half ? words[2] : words[0]);
-    Value<Number> values[kInputs<Fn>];
-    values[0] = Value<Number>::of(uniform_of(word));
+  const uint32_t thread = blockIdx.x * kThreads + threadIdx.x;
+  if (thread >= rows.threads) return;
+  uint32_t at[kOperands<Fn>], block = 0, words[4] = {};
+  const uint32_t count = nested_offsets<Number>(rows, thread, at);
+  Neighbours<Number> in[kInputs<Fn> + 1], out[kOutputs<Fn>];
+  read_nested<Number, 1, kInputs<Fn>>(rows, at, count, in);
 #pragma unroll
-    for (int k = 1; k < kInputs<Fn>; ++k) values[k] = read_element<Number>(rows.data[k], rows.element[k], at[k]);
-    write_nested<Fn>(rows, apply<Fn>(attrs, values), at);
+  for (uint32_t i = 0; i < kNeighbours<Number>; ++i) {
+    const uint32_t place = at[0] + i * rows.strides[0][0];
+    if (i == 0 || place / 4 != block) philox(*seed, *offset + place / 4, words);
+    block = place / 4;
+    const uint32_t half = place & 2, word = place & 1 ? (half ? words[3] : words[1]) : (half ? words[2] : words[0]);
+    in[0].of[i] = Value<Number>::of(uniform_of(word));
   }
+  apply_nested<Fn>(attrs, in, out);
+  write_nested<Fn>(rows, out, at, count);
 }
 
 template <class Fn, Class type>
@@ -36,11 +37,11 @@ template <class Fn, Class type>
 Status launch_random(const OpCall& call) {
   if (call.outputs[0].numel == 0) return {};
   const RandomCall random(call);
-  const auto rows = nested_rows<kOperands<Fn>>(random.call());
+  const auto rows = nested_rows<NumberOf<type>, kOperands<Fn>>(random.call());
   const auto* seed = static_cast<const uint64_t*>(call.inputs[call.num_inputs - 2].data);
   const auto* offset = static_cast<const uint64_t*>(call.inputs[call.num_inputs - 1].data);
-  const LaunchShape shape = item_shape((int64_t{rows.numel} + kOfAThread - 1) / kOfAThread);
-  return launch(nested_random<Fn, NumberOf<type>>, shape, call.stream, rows, seed, offset, attrs_of<typename Fn::Attrs>(call));
+  return launch(nested_random<Fn, NumberOf<type>>, item_shape(rows.threads), call.stream, rows, seed, offset,
+                attrs_of<typename Fn::Attrs>(call));
 }
 
 template <class Fn, Class type>

@@ -45,10 +45,10 @@ template <class Fn, class Number>
 Recording record(const typename Fn::Attrs& attrs) {
   Recording recording;
   const RecorderScope scope(&recording);
-  std::vector<Recorder<Number>> inputs;
-  for (int i = 0; i < kInputs<Fn>; ++i) inputs.push_back(Recorder<Number>::load(i));
-  const auto results = apply<Fn>(attrs, inputs.data());
-  for (const Recorder<Number>& result : results.of) recording.results.push_back(result.place);
+  Recorder<Number> inputs[kInputs<Fn> + 1];
+  for (int i = 0; i < kInputs<Fn>; ++i) inputs[i] = Recorder<Number>::of(RecorderScope::load(i));
+  const auto results = apply<Fn>(attrs, inputs);
+  for (const Recorder<Number>& result : results.of) RecorderScope::set_result(result.place);
   return recording;
 }
 

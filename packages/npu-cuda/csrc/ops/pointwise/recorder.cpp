@@ -7,6 +7,16 @@ namespace npu::pointwise {
 
 thread_local Recording* RecorderScope::current = nullptr;
 
+int RecorderScope::load(int input) { return current->add({"load", {}, double(input)}); }
+
+int RecorderScope::constant(double number) { return current->add({"constant", {}, number}); }
+
+int RecorderScope::call(const char* name, std::initializer_list<int> operands) {
+  return current->add({name, operands});
+}
+
+void RecorderScope::set_result(int place) { current->results.push_back(place); }
+
 int Recording::add(Instruction instruction) {
   const auto is_same = [&](const Instruction& each) {
     return each.name == "constant" && each.constant == instruction.constant;

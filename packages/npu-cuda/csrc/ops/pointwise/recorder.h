@@ -4,8 +4,8 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <string>
-#include <utility>
 #include <vector>
 
 namespace npu::pointwise {
@@ -26,7 +26,8 @@ struct Recording {
   int64_t flops() const;
 };
 
-// While one lives, the recorders of this thread write into its recording.
+// While one lives, the recorders of this thread write into its recording. What they do is here and not in Recorder:
+// hundreds of expressions would have a copy of it.
 class RecorderScope {
  public:
   explicit RecorderScope(Recording* recording) : before_(current) { current = recording; }
@@ -34,7 +35,11 @@ class RecorderScope {
   RecorderScope& operator=(const RecorderScope&) = delete;
   ~RecorderScope() { current = before_; }
 
-  static int add(Instruction instruction) { return current->add(std::move(instruction)); }
+  // Each returns the number of an instruction.
+  static int load(int input);
+  static int constant(double number);
+  static int call(const char* name, std::initializer_list<int> operands);
+  static void set_result(int place);
 
  private:
   Recording* before_;
@@ -47,61 +52,67 @@ class Recorder {
  public:
   using Lane = L;
 
-  Recorder(double constant) : place(RecorderScope::add({"constant", {}, constant})) {}
-  static Recorder load(int input) { return Recorder(Instruction{"load", {}, double(input)}); }
+  Recorder() = default;
+  Recorder(double constant) : place(RecorderScope::constant(constant)) {}
+  static Recorder of(int place) {
+    Recorder recorder;
+    recorder.place = place;
+    return recorder;
+  }
 
   int place;  // of the instruction
 
-  friend Recorder operator+(Recorder a, Recorder b) { return call("add", {a, b}); }
-  friend Recorder operator-(Recorder a, Recorder b) { return call("sub", {a, b}); }
-  friend Recorder operator*(Recorder a, Recorder b) { return call("mul", {a, b}); }
-  friend Recorder operator/(Recorder a, Recorder b) { return call("div", {a, b}); }
-  friend Recorder operator-(Recorder a) { return call("neg", {a}); }
-  friend Recorder operator<(Recorder a, Recorder b) { return call("less", {a, b}); }
-  friend Recorder operator<=(Recorder a, Recorder b) { return call("less_equal", {a, b}); }
-  friend Recorder operator>(Recorder a, Recorder b) { return call("greater", {a, b}); }
-  friend Recorder operator>=(Recorder a, Recorder b) { return call("greater_equal", {a, b}); }
-  friend Recorder operator==(Recorder a, Recorder b) { return call("equal", {a, b}); }
-  friend Recorder operator!=(Recorder a, Recorder b) { return call("not_equal", {a, b}); }
-  friend Recorder operator&&(Recorder a, Recorder b) { return call("and", {a, b}); }
-  friend Recorder operator||(Recorder a, Recorder b) { return call("or", {a, b}); }
-  friend Recorder operator!(Recorder a) { return call("not", {a}); }
-  friend Recorder operator&(Recorder a, Recorder b) { return call("bitwise_and", {a, b}); }
-  friend Recorder operator|(Recorder a, Recorder b) { return call("bitwise_or", {a, b}); }
-  friend Recorder operator^(Recorder a, Recorder b) { return call("bitwise_xor", {a, b}); }
-  friend Recorder operator~(Recorder a) { return call("bitwise_not", {a}); }
+  friend Recorder operator+(Recorder a, Recorder b) { return call("add", a, b); }
+  friend Recorder operator-(Recorder a, Recorder b) { return call("sub", a, b); }
+  friend Recorder operator*(Recorder a, Recorder b) { return call("mul", a, b); }
+  friend Recorder operator/(Recorder a, Recorder b) { return call("div", a, b); }
+  friend Recorder operator-(Recorder a) { return call("neg", a); }
+  friend Recorder operator<(Recorder a, Recorder b) { return call("less", a, b); }
+  friend Recorder operator<=(Recorder a, Recorder b) { return call("less_equal", a, b); }
+  friend Recorder operator>(Recorder a, Recorder b) { return call("greater", a, b); }
+  friend Recorder operator>=(Recorder a, Recorder b) { return call("greater_equal", a, b); }
+  friend Recorder operator==(Recorder a, Recorder b) { return call("equal", a, b); }
+  friend Recorder operator!=(Recorder a, Recorder b) { return call("not_equal", a, b); }
+  friend Recorder operator&&(Recorder a, Recorder b) { return call("and", a, b); }
+  friend Recorder operator||(Recorder a, Recorder b) { return call("or", a, b); }
+  friend Recorder operator!(Recorder a) { return call("not", a); }
+  friend Recorder operator&(Recorder a, Recorder b) { return call("bitwise_and", a, b); }
+  friend Recorder operator|(Recorder a, Recorder b) { return call("bitwise_or", a, b); }
+  friend Recorder operator^(Recorder a, Recorder b) { return call("bitwise_xor", a, b); }
+  friend Recorder operator~(Recorder a) { return call("bitwise_not", a); }
 
-  friend Recorder select(Recorder a, Recorder b, Recorder c) { return call("select", {a, b, c}); }
-  friend Recorder fma(Recorder a, Recorder b, Recorder c) { return call("fma", {a, b, c}); }
-  friend Recorder maximum(Recorder a, Recorder b) { return call("maximum", {a, b}); }
-  friend Recorder minimum(Recorder a, Recorder b) { return call("minimum", {a, b}); }
-  friend Recorder pow(Recorder a, Recorder b) { return call("pow", {a, b}); }
-  friend Recorder fmod(Recorder a, Recorder b) { return call("fmod", {a, b}); }
-  friend Recorder abs(Recorder a) { return call("abs", {a}); }
-  friend Recorder sign(Recorder a) { return call("sign", {a}); }
-  friend Recorder square(Recorder a) { return call("mul", {a, a}); }
-  friend Recorder exp(Recorder a) { return call("exp", {a}); }
-  friend Recorder expm1(Recorder a) { return call("expm1", {a}); }
-  friend Recorder log(Recorder a) { return call("log", {a}); }
-  friend Recorder log1p(Recorder a) { return call("log1p", {a}); }
-  friend Recorder sqrt(Recorder a) { return call("sqrt", {a}); }
-  friend Recorder rsqrt(Recorder a) { return call("rsqrt", {a}); }
-  friend Recorder sigmoid(Recorder a) { return call("sigmoid", {a}); }
-  friend Recorder sin(Recorder a) { return call("sin", {a}); }
-  friend Recorder cos(Recorder a) { return call("cos", {a}); }
-  friend Recorder tanh(Recorder a) { return call("tanh", {a}); }
-  friend Recorder erf(Recorder a) { return call("erf", {a}); }
-  friend Recorder floor(Recorder a) { return call("floor", {a}); }
-  friend Recorder ceil(Recorder a) { return call("ceil", {a}); }
-  friend Recorder round(Recorder a) { return call("round", {a}); }
-  friend Recorder trunc(Recorder a) { return call("trunc", {a}); }
+  friend Recorder select(Recorder a, Recorder b, Recorder c) { return call("select", a, b, c); }
+  friend Recorder fma(Recorder a, Recorder b, Recorder c) { return call("fma", a, b, c); }
+  friend Recorder maximum(Recorder a, Recorder b) { return call("maximum", a, b); }
+  friend Recorder minimum(Recorder a, Recorder b) { return call("minimum", a, b); }
+  friend Recorder pow(Recorder a, Recorder b) { return call("pow", a, b); }
+  friend Recorder fmod(Recorder a, Recorder b) { return call("fmod", a, b); }
+  friend Recorder abs(Recorder a) { return call("abs", a); }
+  friend Recorder sign(Recorder a) { return call("sign", a); }
+  friend Recorder square(Recorder a) { return call("mul", a, a); }
+  friend Recorder exp(Recorder a) { return call("exp", a); }
+  friend Recorder expm1(Recorder a) { return call("expm1", a); }
+  friend Recorder log(Recorder a) { return call("log", a); }
+  friend Recorder log1p(Recorder a) { return call("log1p", a); }
+  friend Recorder sqrt(Recorder a) { return call("sqrt", a); }
+  friend Recorder rsqrt(Recorder a) { return call("rsqrt", a); }
+  friend Recorder sigmoid(Recorder a) { return call("sigmoid", a); }
+  friend Recorder sin(Recorder a) { return call("sin", a); }
+  friend Recorder cos(Recorder a) { return call("cos", a); }
+  friend Recorder tanh(Recorder a) { return call("tanh", a); }
+  friend Recorder erf(Recorder a) { return call("erf", a); }
+  friend Recorder floor(Recorder a) { return call("floor", a); }
+  friend Recorder ceil(Recorder a) { return call("ceil", a); }
+  friend Recorder round(Recorder a) { return call("round", a); }
+  friend Recorder trunc(Recorder a) { return call("trunc", a); }
 
  private:
-  explicit Recorder(Instruction instruction) : place(RecorderScope::add(std::move(instruction))) {}
-  static Recorder call(const char* name, const std::vector<Recorder>& operands) {
-    Instruction instruction{name, {}};
-    for (const Recorder& operand : operands) instruction.operands.push_back(operand.place);
-    return Recorder(std::move(instruction));
+  static Recorder call(const char* name, Recorder a) { return of(RecorderScope::call(name, {a.place})); }
+  static Recorder call(const char* name, Recorder a, Recorder b) {
+    return of(RecorderScope::call(name, {a.place, b.place}));
+  }
+  static Recorder call(const char* name, Recorder a, Recorder b, Recorder c) {
+    return of(RecorderScope::call(name, {a.place, b.place, c.place}));
   }
 };
 

@@ -26,6 +26,12 @@ class ImageRows {
   int64_t width() const { return image_.sizes[2]; }
   int64_t numbers() const { return image_.sizes[2] * inner_; }
 
+  // Whether the rows of an image, or of one of its channels, follow one another as numbers.
+  bool is_one_array() const {
+    const int64_t row = numbers(), *strides = image_.strides, *sizes = image_.sizes;
+    return is_stored_ && (strides[1] == row || sizes[1] == 1) && (strides[0] == row * sizes[1] || sizes[0] == 1);
+  }
+
   // A row where it is, or read into `buffer`.
   const Number* read(int64_t outer, int64_t depth, int64_t height, Number* buffer) const {
     const char* from = at(outer, depth, height);
@@ -75,6 +81,8 @@ struct Run {
   int64_t first, count, step;
 
   int64_t end() const { return first + count * step; }
+  // Of elements side by side.
+  bool holds(int64_t element) const { return static_cast<uint64_t>(element - first) < static_cast<uint64_t>(count); }
 };
 
 template <class Number>

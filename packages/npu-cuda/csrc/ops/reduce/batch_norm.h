@@ -72,6 +72,14 @@ struct Projection {
   }
 };
 
+// A sum of dy * (x - mean), where they are not added one by one.
+struct Scale {
+  using Attrs = None;
+  static constexpr Row row{"BatchNormBwd", OpKind{16}, kReal, "(V sum, V rstd)", "(dgamma)", "", "sum * rstd"};
+  template <class V>
+  static NPU_INLINE Results<V, 1> at(const Attrs&, V sum, V rstd) { return {{sum * rstd}}; }
+};
+
 struct Count {
   double share = 1;  // one of the elements of a channel; 0: statistics are constants
 };

@@ -1,5 +1,7 @@
 // The launches that a batch norm consists of, for a device whose `Steps` have
-//   reduce<Fn>(call), pointwise<Fn>(call), reduction_bytes<Fn>(call), Number.
+//   reduce<Fn>(call), reduce_around<Fn>(m, call), pointwise<Fn>(call), reduction_bytes<Fn>(call), Number.
+// `m` are the results of the first of its two passes, which a device need not compute again.
+// Where kSumsProducts, sum_products(dy, mean, call) adds dy * (x - mean), of the same strides.
 #pragma once
 
 #include <algorithm>
@@ -72,7 +74,7 @@ Status launch_batch_norm_fwd(const OpCall& call) {
     const Axes axes{axes_of_channel(x)};
     const CorrectionAxes biased{axes, 0};
     NPU_TRY(Steps::template reduce<op::Mean>(next().input(x).attrs(axes).to(mean)));
-    NPU_TRY(Steps::template reduce<op::Var>(next().input(x).attrs(biased).to(rstd)));
+    NPU_TRY(Steps::template reduce_around<op::Var>(mean, next().input(x).attrs(biased).to(rstd)));
     NPU_TRY(Steps::template pointwise<step::InverseDeviation>(next().input(rstd).attrs(attrs).to(rstd)));
   }
   StepCall last(call, call.workspace);
@@ -91,16 +93,17 @@ struct Kept {
   void* rest;
 
   static int64_t aligned(int64_t numbers) { return (numbers * int64_t{sizeof(Number)} + 255) / 256 * 256; }
-  static uint64_t bytes(const TensorDesc& x) {
-    return static_cast<uint64_t>(aligned(x.numel) + aligned(x.shape[1]));
+  static uint64_t bytes(const TensorDesc& x, bool has_projection) {
+    return static_cast<uint64_t>((has_projection ? aligned(x.numel) : 0) + aligned(x.shape[1]));
   }
 
-  Kept(const OpCall& call) : projection(call.inputs[1]), rstd(call.inputs[3]) {
+  Kept(const OpCall& call, bool has_projection) : projection(call.inputs[1]), rstd(call.inputs[3]) {
     const TensorDesc& x = call.inputs[1];
     auto* start = static_cast<char*>(call.workspace);
     projection.data = start;
     projection.dtype = rstd.dtype;
     projection.flags = 0;
+    projection.alignment = rstd.alignment = 256;  // as workspaces are
     // In the order of x, which decides what is near in memory.
     int axes[NPU_MAX_RANK];
     std::iota(axes, axes + projection.rank, 0);
@@ -108,17 +111,30 @@ struct Kept {
     for (int64_t i = projection.rank - 1, step = 1; i >= 0; step *= projection.shape[axes[i--]]) {
       projection.strides[axes[i]] = step;
     }
-    rstd.data = start + aligned(projection.numel);
-    rest = start + bytes(projection);
+    rest = start + bytes(x, has_projection);
+    rstd.data = static_cast<char*>(rest) - aligned(x.shape[1]);
   }
 };
+
+// Products of tensors of other strides are kept, and then added.
+template <class Steps>
+bool keeps_products(const OpCall& call) {
+  return !Steps::kSumsProducts || !same_numbers(call.inputs[0].strides, call.inputs[1].strides, call.inputs[1].rank);
+}
+
+// As aligned as both.
+inline TensorDesc x_beside(const TensorDesc& dy, TensorDesc x) {
+  x.alignment = std::min(x.alignment, dy.alignment);
+  return x;
+}
 
 template <class Steps>
 Status launch_batch_norm_bwd(const OpCall& call) {
   const TensorDesc &dy = call.inputs[0], &x = call.inputs[1], &mean = call.inputs[2];
   const TensorDesc &dx = call.outputs[0], &dgamma = call.outputs[1], &dbeta = call.outputs[2];
   const auto attrs = attrs_of<BatchNorm>(call);
-  const Kept<typename Steps::Number> kept(call);
+  const bool has_projection = keeps_products<Steps>(call);
+  const Kept<typename Steps::Number> kept(call, has_projection);
   const auto next = [&] { return StepCall(call, kept.rest); };
   TensorDesc rstd = call.inputs[3];
   if (attrs.has_running()) {
@@ -126,9 +142,14 @@ Status launch_batch_norm_bwd(const OpCall& call) {
     rstd = kept.rstd;
   }
   const Axes axes{axes_of_channel(x)};
-  NPU_TRY(Steps::template pointwise<step::Projection>(
-      next().input(dy).input(x).channels(mean, x.rank).channels(rstd, x.rank).to(kept.projection)));
-  NPU_TRY(Steps::template reduce<op::Sum>(next().input(kept.projection).attrs(axes).to(dgamma)));
+  if (has_projection) {
+    NPU_TRY(Steps::template pointwise<step::Projection>(
+        next().input(dy).input(x).channels(mean, x.rank).channels(rstd, x.rank).to(kept.projection)));
+    NPU_TRY(Steps::template reduce<op::Sum>(next().input(kept.projection).attrs(axes).to(dgamma)));
+  } else if constexpr (Steps::kSumsProducts) {
+    NPU_TRY(Steps::sum_products(dy, mean, next().input(x_beside(dy, x)).attrs(axes).to(dgamma)));
+    NPU_TRY(Steps::template pointwise<step::Scale>(next().input(dgamma).input(rstd).to(dgamma)));
+  }
   NPU_TRY(Steps::template reduce<op::Sum>(next().input(dy).attrs(axes).to(dbeta)));
   const step::Count count{attrs.has_running() ? 0 : double(x.shape[1]) / double(x.numel)};
   StepCall last(call, kept.rest);
@@ -151,13 +172,14 @@ template <class Steps>
 uint64_t bwd_bytes(const OpCall& call) {
   const TensorDesc& x = call.inputs[1];
   const Axes axes{axes_of_channel(x)};
-  const Kept<typename Steps::Number> kept(call);
+  const bool has_projection = keeps_products<Steps>(call);
+  const Kept<typename Steps::Number> kept(call, has_projection);
   const auto bytes_for = [&](const TensorDesc& tensor) {
     StepCall step(call, nullptr);
     return Steps::template reduction_bytes<op::Sum>(step.input(tensor).attrs(axes).to(call.outputs[1]));
   };
-  const uint64_t reductions = std::max(bytes_for(call.inputs[0]), bytes_for(kept.projection));
-  return Kept<typename Steps::Number>::bytes(x) + reductions;
+  const uint64_t reductions = std::max(bytes_for(call.inputs[0]), bytes_for(has_projection ? kept.projection : x_beside(call.inputs[0], x)));
+  return Kept<typename Steps::Number>::bytes(x, has_projection) + reductions;
 }
 
 }  // namespace npu::reduce

@@ -26,9 +26,21 @@ __global__ void __launch_bounds__(kLanes* kWarps) places(const Plan plan) {
   const bool is_used = result < plan.results;
   Best<Number> best{0, none};
   const uint32_t offset = is_used ? offset_of(result, plan.kept_rank, plan.kept_shape, plan.kept_x) : 0;
-  for (uint32_t i = threadIdx.x; is_used && i < plan.elements; i += kLanes) {
-    const uint32_t at = offset + offset_of(i, plan.reduced_rank, plan.reduced_shape, plan.reduced_x);
-    best = better<Fn>(best, {element_at<Number, AnyElement>(plan, at).raw, i}, none);
+  constexpr int kAtOnce = 4;
+  for (uint32_t i = threadIdx.x; is_used && i < plan.elements; i += kAtOnce * kLanes) {
+    uint32_t indices[kAtOnce], at[kAtOnce];
+    Value<Number> x[kAtOnce];
+#pragma unroll
+    for (int j = 0; j < kAtOnce; ++j) {
+      indices[j] = min(i + j * kLanes, none - 1);
+      at[j] = offset;
+    }
+    add_offsets(indices, plan.reduced_rank, plan.reduced_shape, plan.reduced_x, at);
+    pointwise::read_elements<Number, kAtOnce>(plan.x, plan.x_element, at, x);
+#pragma unroll
+    for (int j = 0; j < kAtOnce; ++j) {
+      if (i + j * kLanes < none) best = better<Fn>(best, {x[j].raw, i + j * kLanes}, none);
+    }
   }
 #pragma unroll
   for (int half = kLanes / 2; half > 0; half /= 2) {
@@ -52,7 +64,7 @@ Status launch_places(const OpCall& call) {
   if (call.outputs[0].numel == 0) return {};
   const TensorDesc& x = call.inputs[0];
   const Geometry geometry = geometry_of(x, call.outputs[0], attrs_of<Axes>(call).reduced(x.rank));
-  const Plan plan = plan_of(call, geometry, {Layout::Warps, 0, 1, 0});
+  const Plan plan = plan_of(call, geometry, {});
   const LaunchShape shape{dim3((plan.results + kWarps - 1) / kWarps), dim3(kLanes, kWarps)};
   return launch(places<Fn, Number>, shape, call.stream, plan);
 }

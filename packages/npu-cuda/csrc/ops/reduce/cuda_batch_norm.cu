@@ -8,21 +8,46 @@ template <Class type>
 struct CudaSteps {
   using Number = pointwise::NumberOf<type>;
 
+  // Calls f with what kernels read elements of a dtype as.
+  template <class F>
+  static Status with_elements(DType dtype, F f) {
+    if constexpr (type == kFloat32) {
+      if (dtype == kFloat16) return f(__half{});
+      if (dtype == kBFloat16) return f(__nv_bfloat16{});
+      return f(float{});
+    } else {
+      return f(AnyElement{});
+    }
+  }
   template <class Fn>
   static Status reduce(const OpCall& call) {
-    const DType dtype = call.inputs[0].dtype;
-    if constexpr (type == kFloat32) {
-      if (dtype == kFloat16) return launch_reduction<Fn, Number, __half>(call);
-      if (dtype == kBFloat16) return launch_reduction<Fn, Number, __nv_bfloat16>(call);
-      return launch_reduction<Fn, Number, float>(call);
-    } else {
-      return launch_reduction<Fn, Number, AnyElement>(call);
-    }
+    return with_elements(call.inputs[0].dtype,
+                         [&]<class X>(X) { return launch_reduction<Fn, Number, X>(call); });
+  }
+  template <class Fn>
+  static Status reduce_around(const TensorDesc& m, const OpCall& call) {
+    return with_elements(call.inputs[0].dtype, [&]<class X>(X) {
+      return launch_once(call, kernels_of<Fn, Number, X>(), static_cast<const Number*>(m.data));
+    });
+  }
+  static constexpr bool kSumsProducts = true;
+  static Status sum_products(const TensorDesc& dy, const TensorDesc& m, const OpCall& call) {
+    return with_elements(call.inputs[0].dtype, [&]<class X>(X) {
+      const auto kernels = kernels_of<op::Sum, Number, Centered<X>>();
+      return launch_once(call, kernels, static_cast<const Number*>(m.data), dy.data);
+    });
   }
   template <class Fn>
   static Status pointwise(const OpCall& call) { return npu::pointwise::launch_nested<Fn, type>(call); }
   template <class Fn>
-  static uint64_t reduction_bytes(const OpCall& call) { return workspace_bytes<Fn, Number>(call); }
+  static uint64_t reduction_bytes(const OpCall& call) {
+    uint64_t bytes = 0;
+    static_cast<void>(with_elements(call.inputs[0].dtype, [&]<class X>(X) {
+      bytes = workspace_bytes<Fn, Number, X>(call);
+      return Status();
+    }));
+    return bytes;
+  }
 };
 
 Status check_all_distances(const OpCall& call) {
@@ -32,14 +57,17 @@ Status check_all_distances(const OpCall& call) {
   return has_far ? Status::not_implemented("a tensor spans 2^31 elements or more") : Status();
 }
 
-template <class Fn, class Number>
+template <class X>
+using Plain = X;
+
+template <class Fn, class Number, template <class> class Of = Plain>
 Status load_reduction(const OpCall& call, void** state) {
   if constexpr (std::is_same_v<Number, float>) {
-    NPU_TRY((load_all<Fn, float, float>(call, state)));
-    NPU_TRY((load_all<Fn, float, __half>(call, state)));
-    return load_all<Fn, float, __nv_bfloat16>(call, state);
+    NPU_TRY((load_all<Fn, float, Of<float>>(call, state)));
+    NPU_TRY((load_all<Fn, float, Of<__half>>(call, state)));
+    return load_all<Fn, float, Of<__nv_bfloat16>>(call, state);
   } else {
-    return load_all<Fn, Number, AnyElement>(call, state);
+    return load_all<Fn, Number, Of<AnyElement>>(call, state);
   }
 }
 
@@ -61,7 +89,8 @@ Status load_fwd(const OpCall& call, void** state) {
 template <class Number>
 Status load_bwd(const OpCall& call, void** state) {
   NPU_TRY((load_reduction<op::Sum, Number>(call, state)));
-  return load_pointwise<Number, step::InverseDeviation, step::Projection, step::Gradient,
+  NPU_TRY((load_reduction<op::Sum, Number, Centered>(call, state)));
+  return load_pointwise<Number, step::InverseDeviation, step::Projection, step::Scale, step::Gradient,
       step::GradientAffine>(call, state);
 }
 

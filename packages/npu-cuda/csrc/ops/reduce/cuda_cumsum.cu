@@ -16,7 +16,7 @@ __global__ void __launch_bounds__(kLanes* kWarps) sum_rows(const Plan plan, uint
   V before = 0;
   for (uint32_t begin = 0; begin < plan.elements; begin += kLanes) {
     const uint32_t i = begin + threadIdx.x;
-    V sum = i < plan.elements ? element_at<Number, AnyElement>(plan, from + i * x_stride) : V(0);
+    V sum = i < plan.elements ? pointwise::read_element<Number>(plan.x, plan.x_element, from + i * x_stride) : V(0);
 #pragma unroll
     for (unsigned distance = 1; distance < kLanes; distance *= 2) {
       const V other = V::of(__shfl_up_sync(~0u, sum.raw, distance));
@@ -40,7 +40,7 @@ Status launch_sums(const OpCall& call) {
   if (y.numel == 0) return {};
   const uint64_t axes = attrs_of<Cumsum>(call).axes(x.rank);
   const Geometry geometry = geometry_of(x, y, axes);
-  const Plan plan = plan_of(call, geometry, {Layout::Warps, 0, 1, 0});
+  const Plan plan = plan_of(call, geometry, {});
   const LaunchShape shape{dim3((plan.results + kWarps - 1) / kWarps), dim3(kLanes, kWarps)};
   return launch(sum_rows<Number>, shape, call.stream, plan, geometry.reduced.strides[0][0],
                 geometry_of(y, y, axes).reduced.strides[0][0]);

@@ -11,41 +11,48 @@ namespace npu::reduce {
 
 // How the threads are laid out.
 struct Layout {
-  enum { Warps, Blocks, Columns } kind;
-  uint32_t blocks, parts, part;
+  enum { Warps, Blocks, Columns } kind = Warps;
+  uint32_t blocks = 0, parts = 1, part = 0, lanes = 1;
+  bool is_wide = false;
 };
 
-Layout layout_of(const Geometry& geometry);
+// `wide`: elements of an access of 16 bytes; 1: of each element alone.
+Layout layout_of(const Geometry& geometry, const TensorDesc& x, int64_t wide);
 Plan plan_of(const OpCall& call, const Geometry& geometry, const Layout& layout);
 Status check_distances(const OpCall& call);
 
 // `numbers`: of each result, besides the states of its parts.
-uint64_t workspace_numbers(const OpCall& call, const Geometry& geometry, uint64_t numbers);
+uint64_t workspace_numbers(const OpCall& call, const Geometry& geometry, int64_t wide, uint64_t numbers);
 
-template <class Fn, class Number>
+template <class Fn, class Number, class X>
 uint64_t workspace_bytes(const OpCall& call) {
   if (call.outputs[0].numel == 0) return 0;
-  return workspace_numbers(call, geometry_of_call<Fn>(call), kIsTwice<Fn> ? 1 : 0) * sizeof(Number);
+  return workspace_numbers(call, geometry_of_call<Fn>(call), kWide<X>, kIsTwice<Fn> ? 1 : 0) * sizeof(Number);
 }
 
-// The kernels of a reduction, of which a call launches one of the first three.
+template <class X>
+using AnyOf = std::conditional_t<std::is_same_v<X, typename ItemOf<X>::type>, AnyElement, Centered<AnyElement>>;
+
+// The kernels of a reduction, of which a call launches one of the first four. Columns that are not wide are
+// read as those of any dtype.
 template <class Number, class Attrs>
 struct Kernels {
   using Kernel = void (*)(Plan, Memory<Number>, Attrs);
-  Kernel columns, rows_by_block, rows_by_warp, join_parts;
+  Kernel wide_columns, columns, rows_by_block, rows_by_warp, join_parts;
+  int64_t wide;
 };
 
 template <class Fn, class Number, class X>
 Kernels<Number, typename Fn::Attrs> kernels_of() {
-  return {columns<Fn, Number, X>, rows<Fn, Number, X, true>, rows<Fn, Number, X, false>,
-          join_parts<Fn, Number>};
+  return {columns<Fn, Number, X>, columns<Fn, Number, AnyOf<X>>, rows<Fn, Number, X, true>,
+          rows<Fn, Number, X, false>, join_parts<Fn, Number>, kWide<X>};
 }
 
 template <class Number, class Attrs>
 [[gnu::noinline]] Status launch_pass(const Kernels<Number, Attrs>& kernels, const Plan& plan,
                                      const Layout& layout, const Memory<Number>& memory, const Attrs& p,
                                      void* stream) {
-  auto* kernel = layout.kind == Layout::Columns  ? kernels.columns
+  auto* kernel = layout.kind == Layout::Columns  ? layout.is_wide ? kernels.wide_columns : kernels.columns
                  : layout.kind == Layout::Blocks ? kernels.rows_by_block
                                                  : kernels.rows_by_warp;
   const dim3 block(kLanes, kWarps);
@@ -55,15 +62,17 @@ template <class Number, class Attrs>
   return launch(kernels.join_parts, shape, stream, plan, memory, p);
 }
 
-// One pass over the elements.
+// One pass over the elements. `shifts`: m of each result; null: 0. `factors`: where they are Centered.
 template <class Number, class Attrs>
-[[gnu::noinline]] Status launch_once(const OpCall& call, const Kernels<Number, Attrs>& kernels) {
+[[gnu::noinline]] Status launch_once(const OpCall& call, const Kernels<Number, Attrs>& kernels,
+                                     const Number* shifts = nullptr, const void* factors = nullptr) {
   if (call.outputs[0].numel == 0) return {};
   const auto p = attrs_of<Attrs>(call);
   const Geometry geometry = geometry_of(call.inputs[0], call.outputs[0], p.reduced(call.inputs[0].rank));
-  const Layout layout = layout_of(geometry);
-  return launch_pass(kernels, plan_of(call, geometry, layout),
-                     layout, {nullptr, static_cast<Number*>(call.workspace), nullptr}, p, call.stream);
+  const Layout layout = layout_of(geometry, call.inputs[0], kernels.wide);
+  Plan plan = plan_of(call, geometry, layout);
+  plan.factors = factors;
+  return launch_pass(kernels, plan, layout, {shifts, static_cast<Number*>(call.workspace), nullptr}, p, call.stream);
 }
 
 // A pass for the number that each result needs, then one for the result.
@@ -73,7 +82,7 @@ template <class Number, class First, class Attrs>
   if (call.outputs[0].numel == 0) return {};
   const auto p = attrs_of<Attrs>(call);
   const Geometry geometry = geometry_of(call.inputs[0], call.outputs[0], p.reduced(call.inputs[0].rank));
-  const Layout layout = layout_of(geometry);
+  const Layout layout = layout_of(geometry, call.inputs[0], second.wide);
   const Plan plan = plan_of(call, geometry, layout);
   auto* numbers = static_cast<Number*>(call.workspace);
   Number* states = numbers + plan.results;
@@ -93,6 +102,7 @@ Status launch_reduction(const OpCall& call) {
 template <class Fn, class Number, class X>
 Status load_all(const OpCall& call, void** state) {
   NPU_TRY((load_kernel<columns<Fn, Number, X>>(call, state)));
+  NPU_TRY((load_kernel<columns<Fn, Number, AnyOf<X>>>(call, state)));
   NPU_TRY((load_kernel<rows<Fn, Number, X, true>>(call, state)));
   NPU_TRY((load_kernel<rows<Fn, Number, X, false>>(call, state)));
   NPU_TRY((load_kernel<join_parts<Fn, Number>>(call, state)));
@@ -116,7 +126,7 @@ void add_kernel(const char* elements, std::vector<KernelPtr>* kernels) {
     constexpr bool is_typed = !std::is_same_v<X, AnyElement>;
     pointwise::add_cuda_kernel(Fn::row, elements, is_typed ? pointwise::kVec : pointwise::kAnyLayout,
                                {supported_on_cuda<Fn, type, X>, launch_reduction<Fn, Number, X>, cost<Fn>,
-                                workspace_bytes<Fn, Number>, load_all<Fn, Number, X>},
+                                workspace_bytes<Fn, Number, X>, load_all<Fn, Number, X>},
                                kDTypeOf<X>, kernels);
   }
 }

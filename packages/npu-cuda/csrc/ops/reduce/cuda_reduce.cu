@@ -2,23 +2,49 @@
 
 namespace npu::reduce {
 
-Layout layout_of(const Geometry& geometry) {
-  constexpr int64_t blocks_of_a_device = 264, most_parts = 64;  // two for each multiprocessor of a large one
-  constexpr int64_t of_a_warp = 1024, least_of_rows = 2048, least_of_columns = 256;
+namespace {
+
+bool has_strides_of(const Nest& nest, int operand, int first_axis, int64_t count) {
+  for (int axis = first_axis; axis < nest.rank; ++axis) {
+    if (nest.shape[axis] > 1 && nest.strides[operand][axis] % count != 0) return false;
+  }
+  return true;
+}
+
+// Whether all accesses of `count` elements are aligned, and none goes on beyond an axis. Elements that are one
+// row may have a rest.
+bool is_wide(const Geometry& geometry, bool has_columns, const TensorDesc& x, int64_t count) {
+  const Nest& along = has_columns ? geometry.kept : geometry.reduced;
+  const Nest& across = has_columns ? geometry.reduced : geometry.kept;
+  const int own = has_columns ? kOfInput : 0, other = has_columns ? 0 : kOfInput;
+  const bool is_full = along.shape[0] % count == 0 || (!has_columns && along.rank == 1);
+  return count > 1 && x.alignment >= kVectorBytes && along.strides[own][0] == 1 && is_full &&
+         has_strides_of(along, own, 1, count) && has_strides_of(across, other, 0, count);
+}
+
+}  // namespace
+
+Layout layout_of(const Geometry& geometry, const TensorDesc& x, int64_t wide) {
+  constexpr int64_t blocks_of_a_device = 4 * 132;  // four for each multiprocessor of a large one
+  constexpr int64_t of_a_warp = 1024, least_of_a_thread = 8;
   const int64_t elements = geometry.reduced.numel, results = geometry.kept.numel;
   Layout layout{};
   layout.kind = geometry.has_columns()  ? Layout::Columns
                 : elements > of_a_warp ? Layout::Blocks
                                        : Layout::Warps;
-  const int64_t results_of_block = layout.kind == Layout::Columns  ? kLanes
+  const bool has_columns = layout.kind == Layout::Columns;
+  layout.is_wide = is_wide(geometry, has_columns, x, wide);
+  const int64_t of_a_lane = layout.is_wide ? wide : 1;
+  while (has_columns && layout.lanes < kLanes && layout.lanes * of_a_lane < results) layout.lanes *= 2;
+  const int64_t results_of_block = has_columns                      ? layout.lanes * of_a_lane
                                    : layout.kind == Layout::Blocks ? 1
                                                                    : kWarps;
   const int64_t blocks = (results + results_of_block - 1) / results_of_block;
-  const int64_t least = layout.kind == Layout::Columns ? least_of_columns : least_of_rows;
-  const int64_t parts = std::clamp(std::min(blocks_of_a_device / blocks, elements / least), int64_t{1},
-                                   most_parts);
+  const int64_t at_once = kLanes * kWarps / layout.lanes;
+  const int64_t parts = std::clamp(elements / (least_of_a_thread * at_once), int64_t{1},
+                                   std::max<int64_t>(1, blocks_of_a_device / blocks));
   const int64_t even = (elements + parts - 1) / parts;
-  const int64_t part = (even + least_of_columns - 1) / least_of_columns * least_of_columns;
+  const int64_t part = (even + at_once - 1) / at_once * at_once;
   layout.blocks = static_cast<uint32_t>(blocks);
   layout.part = static_cast<uint32_t>(std::max<int64_t>(part, 1));
   layout.parts = static_cast<uint32_t>(std::max<int64_t>(1, (elements + layout.part - 1) / layout.part));
@@ -47,12 +73,13 @@ Plan plan_of(const OpCall& call, const Geometry& geometry, const Layout& layout)
   plan.elements = static_cast<uint32_t>(reduced.numel);
   plan.parts = layout.parts;
   plan.part = layout.part;
-  plan.is_row = reduced.rank == 1 && reduced.strides[0][0] == 1;
+  plan.lanes = layout.lanes;
+  plan.is_wide = layout.is_wide;
   return plan;
 }
 
-uint64_t workspace_numbers(const OpCall& call, const Geometry& geometry, uint64_t numbers) {
-  const Layout layout = layout_of(geometry);
+uint64_t workspace_numbers(const OpCall& call, const Geometry& geometry, int64_t wide, uint64_t numbers) {
+  const Layout layout = layout_of(geometry, call.inputs[0], wide);
   if (layout.parts > 1) numbers += layout.parts;
   return numbers * static_cast<uint64_t>(call.outputs[0].numel);
 }

@@ -13,6 +13,9 @@ struct HostSteps {
   template <class Fn>
   static Status reduce(const OpCall& call) { return launch<Fn, type>(call); }
   template <class Fn>
+  static Status reduce_around(const TensorDesc&, const OpCall& call) { return launch<Fn, type>(call); }
+  static constexpr bool kSumsProducts = false;
+  template <class Fn>
   static Status pointwise(const OpCall& call) { return npu::pointwise::launch<Fn, type>(call); }
   template <class Fn>
   static uint64_t reduction_bytes(const OpCall&) { return 0; }

@@ -172,7 +172,7 @@ Status launch(const OpCall& call) {
 }
 
 template <class Fn, Class type>
-void add_kernel(std::vector<KernelPtr>* kernels) {
+void add_host_kernel(std::vector<KernelPtr>* kernels) {
   if constexpr ((Fn::row.classes & type) != 0) {
     const std::string id = pointwise::kernel_name(Fn::row) + "." + pointwise::class_name(type) + ".host";
     const KernelFunctions functions{supported<Fn, type>, launch<Fn, type>, cost<Fn>};
@@ -183,9 +183,9 @@ void add_kernel(std::vector<KernelPtr>* kernels) {
 template <class... Fns>
 std::vector<KernelPtr> reductions_of(Ops<Fns...>) {
   std::vector<KernelPtr> kernels;
-  (add_kernel<Fns, kFloat32>(&kernels), ...);
-  (add_kernel<Fns, kFloat64>(&kernels), ...);
-  (add_kernel<Fns, kInt64>(&kernels), ...);
+  (add_host_kernel<Fns, kFloat32>(&kernels), ...);
+  (add_host_kernel<Fns, kFloat64>(&kernels), ...);
+  (add_host_kernel<Fns, kInt64>(&kernels), ...);
   return kernels;
 }
 

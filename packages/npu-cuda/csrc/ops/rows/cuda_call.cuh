@@ -9,10 +9,13 @@ namespace npu::rows {
 
 using pointwise::NumberOf;
 
-inline constexpr int64_t kWarpWidth = 256, kAnyWarpWidth = 1024, kBlockWidth = 4096;
+// Columns up to which a warp takes a row, with 8 or 32 columns a thread, and 128 threads with 32.
+inline constexpr int64_t kShortWidth = 256, kWarpWidth = 1024, kBlockWidth = 4096;
 
 DeviceRows device_rows_of(const RowCall& call);
 Status check_range(const OpCall& call);
+LaunchShape sums_shape(int64_t width);
+SumResults sum_results_of(const OpCall& call);
 // A sum over no rows is 0.
 Status clear_sums_of_cuda(const OpCall& call);
 
@@ -27,23 +30,25 @@ DeviceRows device_rows(const OpCall& call) {
 
 template <class F, class Columns, class Number, int kThreadsOfRow, int kHeld>
 Status launch_rows(const OpCall& call, const DeviceRows& rows) {
-  constexpr int rows_of_block = kBlockThreads / kThreadsOfRow;
+  constexpr int rows_of_block = kBlockThreads<kHeld> / kThreadsOfRow;
   return launch(row_kernel<F, Columns, Number, kThreadsOfRow, kHeld>,
-                {blocks_for(rows.count, rows_of_block), dim3(kBlockThreads)}, call.stream, rows);
+                {blocks_for(rows.count, rows_of_block), dim3(kBlockThreads<kHeld>)}, call.stream, rows);
 }
 
 template <class F, class Number>
 Status launch_any(const OpCall& call, const DeviceRows& rows) {
   using Columns = AnyColumns<Number, F::kInputs>;
-  if (rows.width <= kAnyWarpWidth) return launch_rows<F, Columns, Number, 32, 0>(call, rows);
-  return launch_rows<F, Columns, Number, kBlockThreads, 0>(call, rows);
+  if (rows.width <= kWarpWidth) return launch_rows<F, Columns, Number, 32, 0>(call, rows);
+  return launch_rows<F, Columns, Number, kBlockThreads<0>, 0>(call, rows);
 }
 
 template <class F, class X>
 Status launch_plain(const OpCall& call, const DeviceRows& rows) {
   using Columns = PlainColumns<X, F::kInputs>;
-  if (rows.width <= kWarpWidth) return launch_rows<F, Columns, float, 32, kWarpWidth / 32>(call, rows);
-  return launch_rows<F, Columns, float, kBlockThreads, kBlockWidth / kBlockThreads>(call, rows);
+  constexpr int vector = Columns::kVector;
+  if (rows.width <= kShortWidth) return launch_rows<F, Columns, float, 32, 8 / vector>(call, rows);
+  if (rows.width <= kWarpWidth) return launch_rows<F, Columns, float, 32, 32 / vector>(call, rows);
+  return launch_rows<F, Columns, float, 128, 32 / vector>(call, rows);
 }
 
 template <class Fn>
@@ -53,44 +58,39 @@ bool wants_sums(const OpCall& call) {
   return wants;
 }
 
+// Of workspace. The host has a workspace_bytes of the same types: one name would be one function.
 template <class Fn, Class type>
-uint64_t workspace_bytes(const OpCall& call) {
+uint64_t bytes_of_sums(const OpCall& call) {
   if (call.inputs[0].numel == 0 || Fn::line.split != Split::LastAxes || !wants_sums<Fn>(call)) return 0;
   const int64_t count = call.inputs[Fn::Formula::kInputs].numel;
   return sum_chunks(count).count * 2 * uint64_t(call.inputs[0].numel / count) * sizeof(NumberOf<type>);
 }
 
-// The gradients of gamma and beta.
-template <class Fn, Class type>
+// The gradients of gamma and beta. Columns: of x and dy.
+template <class Fn, class Columns, class Number>
 Status launch_sums(const OpCall& call, const DeviceRows& rows) {
-  using Number = NumberOf<type>;
   if constexpr (Fn::line.split == Split::Groups) {
     return launch_any<ChannelFormula, Number>(
         call, device_rows_of(channel_call_of(call, attrs_of<Groups>(call).groups)));
   } else {
+    constexpr int64_t columns = kSumColumns * Columns::kVector;
     const SumChunks chunks = sum_chunks(rows.count);
     auto* partial = static_cast<Number*>(call.workspace);
-    const dim3 grid((rows.width + kSumColumns - 1) / kSumColumns, chunks.count);
-    NPU_TRY(launch(sum_chunk<Number, Fn::Formula::kGiven == 2>, {grid, dim3(kThreads)}, call.stream, rows,
-                   chunks, partial));
-    for (int i = 1; i < call.num_outputs; ++i) {
-      const TensorDesc& to = call.outputs[i];
-      if (to.numel == 0) continue;
-      const Number* sums = partial + int64_t{i - 1} * rows.width;
-      NPU_TRY(launch(add_chunks<Number>, item_shape(rows.width), call.stream, sums, chunks.count, rows.width,
-                     DeviceOperand{to.data, pointwise::element_of(to.dtype)}));
-    }
-    return {};
+    const dim3 grid((rows.width + columns - 1) / columns, chunks.count);
+    NPU_TRY(launch(sum_chunk<Columns, Number, Fn::Formula::kGiven == 2>, {grid, dim3(kThreads)}, call.stream,
+                   rows, chunks, partial));
+    return launch(add_chunks<Number>, sums_shape(rows.width), call.stream, partial, chunks.count, rows.width,
+                  sum_results_of(call));
   }
 }
 
 // `run` launches the kernel of the rows.
-template <class Fn, Class type, class Run>
+template <class Fn, class SumColumns, class Number, class Run>
 Status launch_all(const OpCall& call, Run run) {
   if (call.inputs[0].numel == 0) return wants_sums<Fn>(call) ? clear_sums_of_cuda(call) : Status();
   const DeviceRows rows = device_rows<Fn>(call);
   if constexpr (Fn::Formula::kGiven > 0) {
-    if (wants_sums<Fn>(call)) NPU_TRY((launch_sums<Fn, type>(call, rows)));
+    if (wants_sums<Fn>(call)) NPU_TRY((launch_sums<Fn, SumColumns, Number>(call, rows)));
     if (!rows.has_result) return {};
   }
   return run(call, rows);
@@ -104,7 +104,8 @@ Status supported_any(const OpCall& call) {
 
 template <class Fn, Class type>
 Status launch_any_call(const OpCall& call) {
-  return launch_all<Fn, type>(call, launch_any<typename Fn::Formula, NumberOf<type>>);
+  using Number = NumberOf<type>;
+  return launch_all<Fn, AnyColumns<Number, 2>, Number>(call, launch_any<typename Fn::Formula, Number>);
 }
 
 // Contiguous rows along the operands, all of one dtype.
@@ -120,7 +121,7 @@ Status supported_plain(const OpCall& call) {
 
 template <class Fn, class X>
 Status launch_plain_call(const OpCall& call) {
-  return launch_all<Fn, pointwise::kFloat32>(call, launch_plain<typename Fn::Formula, X>);
+  return launch_all<Fn, PlainColumns<X, 2>, float>(call, launch_plain<typename Fn::Formula, X>);
 }
 
 // Loads the code of all kernels that a call may launch.
@@ -128,20 +129,22 @@ template <class F, class Number>
 Status load_any(const OpCall& call, void** state) {
   using Columns = AnyColumns<Number, F::kInputs>;
   NPU_TRY((load_kernel<row_kernel<F, Columns, Number, 32, 0>>(call, state)));
-  return load_kernel<row_kernel<F, Columns, Number, kBlockThreads, 0>>(call, state);
+  return load_kernel<row_kernel<F, Columns, Number, kBlockThreads<0>, 0>>(call, state);
 }
 
 template <class F, class X>
 Status load_plain(const OpCall& call, void** state) {
   using Columns = PlainColumns<X, F::kInputs>;
-  NPU_TRY((load_kernel<row_kernel<F, Columns, float, 32, kWarpWidth / 32>>(call, state)));
-  return load_kernel<row_kernel<F, Columns, float, kBlockThreads, kBlockWidth / kBlockThreads>>(call, state);
+  constexpr int vector = Columns::kVector;
+  NPU_TRY((load_kernel<row_kernel<F, Columns, float, 32, 8 / vector>>(call, state)));
+  NPU_TRY((load_kernel<row_kernel<F, Columns, float, 32, 32 / vector>>(call, state)));
+  return load_kernel<row_kernel<F, Columns, float, 128, 32 / vector>>(call, state);
 }
 
-template <class Fn, class Number, Status (*load_rows)(const OpCall&, void**)>
+template <class Fn, class SumColumns, class Number, Status (*load_rows)(const OpCall&, void**)>
 Status load_all(const OpCall& call, void** state) {
   if constexpr (Fn::Formula::kGiven > 0 && Fn::line.split == Split::LastAxes) {
-    NPU_TRY((load_kernel<sum_chunk<Number, Fn::Formula::kGiven == 2>>(call, state)));
+    NPU_TRY((load_kernel<sum_chunk<SumColumns, Number, Fn::Formula::kGiven == 2>>(call, state)));
     NPU_TRY(load_kernel<add_chunks<Number>>(call, state));
   } else if constexpr (Fn::Formula::kGiven > 0) {
     NPU_TRY((load_any<ChannelFormula, Number>(call, state)));
@@ -152,18 +155,19 @@ Status load_all(const OpCall& call, void** state) {
 template <class Fn, class X>
 void add_plain(const char* suffix, std::vector<KernelPtr>* kernels) {
   const std::string id = kernel_name<Fn>() + "." + suffix + ".cuda.vec";
-  const KernelFunctions functions{supported_plain<Fn, X>, launch_plain_call<Fn, X>, cost<Fn>,
-                                  workspace_bytes<Fn, pointwise::kFloat32>,
-                                  load_all<Fn, float, load_plain<typename Fn::Formula, X>>};
+  const KernelFunctions functions{
+      supported_plain<Fn, X>, launch_plain_call<Fn, X>, cost<Fn>, bytes_of_sums<Fn, pointwise::kFloat32>,
+      load_all<Fn, PlainColumns<X, 2>, float, load_plain<typename Fn::Formula, X>>};
   kernels->push_back(make_kernel({Fn::line.kind, id, DeviceType::Cuda, 20}, functions, kDTypeOf<X>));
 }
 
 template <class Fn, Class type>
 void add_any(std::vector<KernelPtr>* kernels) {
   const std::string id = kernel_name<Fn>() + "." + pointwise::class_name(type) + ".cuda";
+  using Number = NumberOf<type>;
   const KernelFunctions functions{
-      supported_any<Fn, type>, launch_any_call<Fn, type>, cost<Fn>, workspace_bytes<Fn, type>,
-      load_all<Fn, NumberOf<type>, load_any<typename Fn::Formula, NumberOf<type>>>};
+      supported_any<Fn, type>, launch_any_call<Fn, type>, cost<Fn>, bytes_of_sums<Fn, type>,
+      load_all<Fn, AnyColumns<Number, 2>, Number, load_any<typename Fn::Formula, Number>>};
   kernels->push_back(make_kernel({Fn::line.kind, id, DeviceType::Cuda, 5}, functions));
 }
 

@@ -1,7 +1,8 @@
 // What ops over rows compute, once for the vectors of the host and the threads of CUDA. A row is reduced by
 // the steps of its op, one after the other, and then mapped to its result. A step has a term for each place
 // of the row, over which it takes the sum or the largest; `finish` makes numbers of the row (s) from the
-// total. The term of a step that is kept is there again for the result.
+// total. The term of a step that is kept is there again for the result, which needs no input then. The steps
+// of an op that is one pass (kIsOnePass) do not need numbers of each other.
 #pragma once
 
 #include <type_traits>
@@ -62,7 +63,7 @@ struct Exponentials {
 struct SoftmaxFormula {
   using Reductions = Steps<Largest, Exponentials<true>>;
   static constexpr int kInputs = 1, kGiven = 0, kMade = 0, kFirstNumber = 0;
-  static constexpr bool kHasResult = true;
+  static constexpr bool kHasResult = true, kIsOnePass = false;
   template <class V>
   static NPU_INLINE V result(const V*, V kept, const V* s) { return kept * s[1]; }
 };
@@ -118,7 +119,7 @@ template <int kAffine>
 struct NormFormula {
   using Reductions = Steps<Mean, Deviation>;
   static constexpr int kInputs = 1 + kAffine, kGiven = 0, kMade = 2, kFirstNumber = 0;
-  static constexpr bool kHasResult = true;
+  static constexpr bool kHasResult = true, kIsOnePass = false;
   template <class V>
   static NPU_INLINE V result(const V* in, V, const V* s) {
     V y = (in[0] - s[0]) * s[1];
@@ -164,7 +165,7 @@ template <int kAffine>
 struct NormBwdFormula {
   using Reductions = Steps<MeanGradient<kAffine>, ScaledGradient<kAffine>>;
   static constexpr int kInputs = 2 + kAffine, kGiven = 2, kMade = 0, kFirstNumber = 0;
-  static constexpr bool kHasResult = true;
+  static constexpr bool kHasResult = true, kIsOnePass = true;
   template <class V>
   static NPU_INLINE V result(const V* in, V, const V* s) {
     return (gradient<kAffine>(in) - s[2] - (in[0] - s[0]) * s[1] * s[3]) * s[1];
@@ -196,7 +197,7 @@ struct BetaGradient : Sum {
 struct ChannelFormula {
   using Reductions = Steps<GammaGradient, BetaGradient>;
   static constexpr int kInputs = 4, kGiven = 0, kMade = 2, kFirstNumber = 0;
-  static constexpr bool kHasResult = false;
+  static constexpr bool kHasResult = false, kIsOnePass = true;
 };
 
 }  // namespace npu::rows

@@ -1,4 +1,4 @@
-"""Costs of nodes on the backend ``host``, beside those of ATen: by them ``backend="auto"`` chooses.
+"""Costs of nodes on the native backends, beside those of ATen: by them ``backend="auto"`` chooses.
 
 They are on the scale of the estimates of the backend ``aten``, which are those of one core with data in the
 cache. What counts is the ratio of both, which is measured where it is not about 1.
@@ -34,6 +34,13 @@ _PRODUCT, _OTHER_PRODUCTS = "Gemm", 3.0
 # Over an axis whose elements are not neighbours.
 _SOFTMAX = ("SoftmaxBwd", "LogSoftmaxBwd")
 _COLUMNS = 3.0
+# On an H200, of tensors larger than its cache; a pointwise op may become part of a chain.
+_USUAL_ON_CUDA = 0.8
+_RELATIVE_ON_CUDA = {
+    "BatchNormFwd": 2.0, "GroupNormFwd": 2.3, "GroupNormBwd": 2.3, "MaxPool": 1.0, "MaxPoolBwd": 1.3,
+    "Resample": 3.0, "IndexSelect": 1.5, "EmbeddingBwd": 3.0, "Gather": 1.5, "Scatter": 27.0, "IndexPut": 3.0,
+    "Sort": 3.6, "Argmax": 1.2, "Argmin": 1.2, "Cat": 2.3,
+}  # fmt: skip
 # Ops that exist for these kernels: ATen computes them, but slowly.
 _OWN_OPS = ("npu.packed_", "npu.winograd_conv2d.")
 
@@ -49,10 +56,20 @@ def seconds_of(node: OpNode, ops: Sequence[BackendOp]) -> float | None:
     """
     if node.op_type.startswith(_OWN_OPS):
         return None
-    traffic = sum(span_bytes(value.type) for value in dict.fromkeys((*node.inputs, *node.outputs)))
-    kernels = [op for op in ops if op.kind != VIEW]
+    traffic, kernels = _traffic(node), [op for op in ops if op.kind != VIEW]
     work = (max(traffic / _BYTES, _flops(op) / _FLOPS) * _relative_time(op, node) for op in kernels)
     return _OP * len(kernels) + max(work, default=0.0) + sum(map(_packing_seconds, kernels))
+
+
+def seconds_on_cuda(node: OpNode, ops: Sequence[BackendOp]) -> float:
+    """Return the seconds of a node on a GPU, on the same scale: what counts is the ratio to ATen's."""
+    kernels = [op for op in ops if op.kind != VIEW]
+    relative = (_RELATIVE_ON_CUDA.get(op.kind, _USUAL_ON_CUDA) for op in kernels)
+    return _OP * len(kernels) + _traffic(node) / _BYTES * max(relative, default=0.0)
+
+
+def _traffic(node: OpNode) -> int:
+    return sum(span_bytes(value.type) for value in dict.fromkeys((*node.inputs, *node.outputs)))
 
 
 def _packing_seconds(op: BackendOp) -> float:

@@ -179,6 +179,27 @@ def _lower_index_put(node: OpNode, pack: Pack) -> list[BackendOp] | str:
     )
 
 
+def save_rows(node: OpNode, op: BackendOp, pack: Pack) -> BackendOp | None:
+    """Return the op that reads what the op of a node overwrites in its first input; None if there is none."""
+    state, source = map(tensor_type, op.inputs[:2])
+    if node.attrs.get("accumulate") or state.dtype != source.dtype:
+        return None
+    saved = Temporary(f"{node.name}.before", TensorType(source.shape, source.dtype))
+    if node.op_type == "aten.index_copy.default":
+        return _op(node, pack, "IndexSelect", (op.inputs[0], *op.inputs[2:]), (saved,), axis=_axis(node))
+    if node.op_type == "aten.index_put.default":
+        axis = _first_indexed_axis(node, len(op.inputs) - 2)
+        if isinstance(axis, str):
+            return None
+        return _op(node, pack, "IndexSelect", (op.inputs[0], *op.inputs[2:]), (saved,), axis=axis, wrap=1)
+    if node.op_type == "aten.slice_scatter.default":
+        shape, axis = _shapes(node)[0], _positive(_axis(node), len(_shapes(node)[0]))
+        places = _slice(node, shape[axis])
+        fields = {f"start{axis}": places.start, f"step{axis}": places.step}
+        return _op(node, pack, "AxisMap", op.inputs[:1], (saved,), mode=_NOTHING, **fields)
+    return None
+
+
 # ---- parts of tensors: copies, which take any strides ----
 
 

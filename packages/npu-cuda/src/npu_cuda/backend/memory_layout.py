@@ -11,8 +11,9 @@ import torch
 
 from npu_cuda.backend.tensor_views import TensorView, tensor_type, views_of
 from npu_cuda.backend.view_rules import VIEW, view_offsets
-from npu_ir import Graph, TensorType
+from npu_ir import Graph, TensorType, Value
 from npu_ir.core.storage import is_dense
+from npu_ir.graph.partition import in_place_of
 from npu_ir.plugins.backend import BackendOp, Operand
 
 
@@ -92,9 +93,14 @@ class MemoryLayout:
     @classmethod
     def of(cls, graph: Graph, ops: Sequence[BackendOp]) -> MemoryLayout:
         layout = cls(len(graph.inputs))
+        in_place = in_place_of(graph)
         for op in ops:
             if op.kind == VIEW:
                 layout._add_view(op)
+            for output in op.outputs:
+                if isinstance(output, Value) and output in in_place:
+                    source = in_place[output]
+                    layout.sources[output] = layout.sources.get(source, (source, 0))
         places: dict[Operand, int] = {value: index for index, value in enumerate(graph.inputs)}
         for value in graph.outputs:
             owner, offset = layout.sources.get(value, (value, 0))
@@ -115,6 +121,15 @@ class MemoryLayout:
             SlotView(*self.sources.get(operand, (operand, 0)), reading)
             for operand, reading in zip(operands, views_of(op), strict=True)
         ]
+
+    def owner_of(self, operand: Operand) -> Operand:
+        """Return the tensor in whose memory an operand resides."""
+        return self.sources.get(operand, (operand, 0))[0]
+
+    def tensor_of(self, operand: Operand, owner: torch.Tensor) -> torch.Tensor:
+        """Return an operand as a view of the tensor in whose memory it resides."""
+        _, offset = self.sources.get(operand, (operand, 0))
+        return owner.as_strided(*_layout_of(operand), owner.storage_offset() + offset)
 
     def holders(self) -> list[int | None]:
         """Return for each of the `outputs` the number of the result that has all its memory, if any."""

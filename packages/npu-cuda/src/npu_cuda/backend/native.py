@@ -11,14 +11,16 @@ from typing import Any, ClassVar
 import torch
 
 from npu_cuda import _C
-from npu_cuda.backend.costs import CALL_OVERHEAD, seconds_of
+from npu_cuda.backend.costs import CALL_OVERHEAD, seconds_of, seconds_on_cuda
 from npu_cuda.backend.fusion import fuse
-from npu_cuda.backend.program import PreparedProgram, ProgramInstance, kernel_ops
+from npu_cuda.backend.optimizer_rules import OPTIMIZER_STEPS
+from npu_cuda.backend.program import PreparedProgram, ProgramInstance, copy_program, kernel_ops
 from npu_cuda.backend.selection import select_ops
-from npu_cuda.backend.tensor_views import tensor_type
+from npu_cuda.backend.state_rows import add_saving_ops, can_overwrite
 from npu_cuda.errors import NpuCudaError
 from npu_ir import BackendError, Graph, OpNode
-from npu_ir.plugins.backend import Backend, BackendOp, Captured, copy_with_strides
+from npu_ir.graph.partition import in_place_of
+from npu_ir.plugins.backend import Backend, BackendOp, Captured, StepLoop, copy_with_strides
 
 _OP_INDEX = re.compile(r"\bop (\d+)\b")
 
@@ -36,7 +38,21 @@ class NativeBackend(Backend):
         ops = select_ops(node, self.name)
         return not isinstance(ops, str) and not kernel_ops(ops)
 
+    def updates_in_place(self, node: OpNode) -> bool:
+        return node.op_type in OPTIMIZER_STEPS
+
+    def overwrites_rows(self, node: OpNode) -> bool:
+        return can_overwrite(node, select_ops(node, self.name), self.name)
+
     def lower(self, graph: Graph) -> Sequence[BackendOp]:
+        ops = self._fused(self.lower_one_by_one(graph), graph)
+        return list(add_saving_ops(in_place_of(graph), ops, self.name))
+
+    def _fused(self, ops: Sequence[BackendOp], graph: Graph) -> Sequence[BackendOp]:  # noqa: ARG002 - for subclasses
+        return ops
+
+    def lower_one_by_one(self, graph: Graph) -> Sequence[BackendOp]:
+        """Return the ops of each node."""
         lowered: list[BackendOp] = []
         for node in graph.nodes:
             ops = select_ops(node, self.name)
@@ -53,19 +69,28 @@ class NativeBackend(Backend):
         with self._errors_of(ops):
             return PreparedProgram(graph, ops, device, self.native_device(device))
 
+    def memory_bytes(self, program: PreparedProgram) -> int:
+        return program.arena_bytes
+
     def run(self, program: PreparedProgram, inputs: Sequence[Any]) -> Sequence[Any]:
         _require_count(program, inputs)
         tensors = list(inputs)
         for make in program.outputs:
             tensors.append(make())  # noqa: PERF401 - comprehensions are calls before Python 3.12
         try:
-            program.run(tensors, self.stream(program.device))
+            program.run(tensors, self.stream(program.device), inputs)
             self.finish(program.device)
-        except NpuCudaError as error:
-            raise self._backend_error(error, program.ops) from error
+        except BaseException as error:  # kernels in Python raise errors of their own
+            program.undo(inputs)
+            if isinstance(error, NpuCudaError):
+                raise self._backend_error(error, program.ops) from error
+            raise
         if program.returns_exactly_outputs:
             return tensors[program.input_count :]
         return [result.of(tensors) for result in program.layout.results]
+
+    def undo(self, program: PreparedProgram, inputs: Sequence[Any]) -> None:
+        program.undo(inputs)
 
     def bind_constants(
         self, program: PreparedProgram, constants: Mapping[int, Any]
@@ -75,22 +100,10 @@ class NativeBackend(Backend):
     def bind(
         self, program: PreparedProgram, inputs: Sequence[Any], outputs: Sequence[Any]
     ) -> Callable[[], None]:
-        device = program.device
         _require_count(program, inputs)
         tensors, copies = program.place_outputs(inputs, outputs)
         with self._errors_of(program.ops):
-            instance = program.instance_for(tensors)
-
-        def compute() -> None:
-            try:
-                instance.native.run(self.stream(device))
-                self.finish(device)
-            except NpuCudaError as error:
-                raise self._backend_error(error, program.ops) from error
-            for output, source in copies:
-                _copy(source, output)
-
-        return compute
+            return BoundProgram(self, program, program.instance_for(tensors), copies)
 
     def capture(self, program: PreparedProgram, inputs: Sequence[Any]) -> Captured:
         _require_count(program, inputs)
@@ -151,6 +164,36 @@ class NativeBackend(Backend):
         )
 
 
+class BoundProgram:
+    """A program bound to fixed memory: what `Backend.bind` returns.
+
+    Attributes:
+        native: The native program.
+        copies: Pairs of an output that no op of it writes, and what is copied there after each run.
+    """
+
+    def __init__(
+        self,
+        backend: NativeBackend,
+        program: PreparedProgram,
+        instance: ProgramInstance,
+        copies: Sequence[tuple[Any, Any]],
+    ) -> None:
+        self._backend, self._program = backend, program
+        self.native = instance.native
+        self.copies = copies
+
+    def __call__(self) -> None:
+        backend, device = self._backend, self._program.device
+        try:
+            self.native.run(backend.stream(device))
+            backend.finish(device)
+        except NpuCudaError as error:
+            raise backend._backend_error(error, self._program.ops) from error
+        for output, source in self.copies:
+            _copy(source, output)
+
+
 def _use_threads_of_pytorch() -> None:
     count = torch.get_num_threads()
     if count != _C.thread_count():
@@ -176,8 +219,8 @@ class HostBackend(NativeBackend):
     def devices(self) -> Sequence[torch.device]:
         return [torch.device("cpu")]
 
-    def lower(self, graph: Graph) -> Sequence[BackendOp]:
-        return fuse(super().lower(graph), graph.outputs, self.name)
+    def _fused(self, ops: Sequence[BackendOp], graph: Graph) -> Sequence[BackendOp]:
+        return fuse(ops, graph.outputs, self.name)
 
     def prepare(self, graph: Graph, ops: Sequence[BackendOp], device: torch.device) -> PreparedProgram:
         _use_threads_of_pytorch()  # some ops have memory for each
@@ -202,14 +245,35 @@ class HostBackend(NativeBackend):
                 instance = idle.pop()
             except IndexError:
                 instance = ProgramInstance(program, is_aligned=is_aligned)
+            if program.updates:
+                program.begin(instance, inputs)
             try:
                 return instance.native.compute(inputs, makers, places)
-            except NpuCudaError as error:
-                raise self._backend_error(error, program.ops) from error
+            except BaseException as error:
+                program.undo(inputs)
+                if isinstance(error, NpuCudaError):
+                    raise self._backend_error(error, program.ops) from error
+                raise
             finally:
                 idle.append(instance)
 
         return call
+
+    def make_loop(
+        self,
+        runs: Sequence[Callable[[], None]],
+        copies: Sequence[tuple[torch.Tensor, torch.Tensor]],
+        inputs: Sequence[torch.Tensor],
+        slots: Sequence[Sequence[torch.Tensor]],
+        results: Sequence[torch.Tensor],
+    ) -> StepLoop | None:
+        programs = [run.native for run in runs if isinstance(run, BoundProgram) and not run.copies]
+        if len(programs) < len(runs) or not all(item.is_contiguous() for item in results):
+            return None
+        if copies:
+            programs.append(copy_program(self.name, copies))
+        _use_threads_of_pytorch()
+        return _C.StepLoop(programs, list(inputs), [list(slot) for slot in slots], list(results))
 
     def native_device(self, device: torch.device) -> str:  # noqa: ARG002 - there is one
         return "host"
@@ -219,6 +283,9 @@ class HostBackend(NativeBackend):
 
     def pipeline(self, device: torch.device) -> str:  # noqa: ARG002 - it runs on the CPU alone
         return "host"
+
+    def training_pipeline(self, device: torch.device) -> str:  # noqa: ARG002 - it runs on the CPU alone
+        return "train-host"
 
 
 class PricedHostBackend(HostBackend):
@@ -251,11 +318,11 @@ class CudaBackend(NativeBackend):
             return ops
         return next((reason for op in ops if (reason := _slow_product(op))), None)
 
-    def lower(self, graph: Graph) -> Sequence[BackendOp]:
-        ops = super().lower(graph)
-        if _C.chain_compiler()["absence"]:
-            return ops
-        return fuse(ops, graph.outputs, self.name)
+    def _fused(self, ops: Sequence[BackendOp], graph: Graph) -> Sequence[BackendOp]:
+        return ops if _C.chain_compiler()["absence"] else fuse(ops, graph.outputs, self.name)
+
+    def by_cost(self) -> Backend | None:
+        return None if _is_emulated() else PricedCudaBackend()
 
     def absence(self) -> str:
         return _C.cuda_absence() or "the installed PyTorch finds no CUDA device"
@@ -271,14 +338,21 @@ class CudaBackend(NativeBackend):
             _C.synchronize("cuda")
 
 
+class PricedCudaBackend(CudaBackend):
+    """The native ops on NVIDIA GPUs where they take less time than ATen's."""
+
+    call_overhead = CALL_OVERHEAD
+
+    def cost(self, node: OpNode) -> float | None:
+        ops = select_ops(node, self.name)
+        return None if isinstance(ops, str) else seconds_on_cuda(node, ops)
+
+
 def _slow_product(op: BackendOp) -> str | None:
-    """Return why ATen computes a product much faster; None for other ops, and where it does not."""
+    """Return why ATen computes a product faster; None for other ops, and where it does not."""
     if not op.kernel.startswith("gemm.") or not op.kernel.endswith(".cuda.simple"):
         return None
-    dtype = tensor_type(op.inputs[0]).dtype
-    if dtype.itemsize > 2:
-        return None
-    return f"{op.kernel} multiplies {dtype} without tensor cores, which ATen's kernels use"
+    return f"ATen's products are 2 to 38 times as fast as {op.kernel}"  # docs/reference/gpu-benchmarks.md
 
 
 def _is_emulated() -> bool:

@@ -16,6 +16,8 @@ from npu_ir.plugins.backend import BackendOp, Operand, Temporary
 # Flags of the native ops.
 _NESTEROV, _FIRST_STEP, _SGD_MAXIMIZE = 1, 2, 4
 _DECOUPLED, _ADAM_MAXIMIZE = 1, 2
+# What may be a tensor, in the order in which native ops take them.
+_NUMBERS = ("lr", "beta1", "beta2", "eps", "momentum", "weight_decay", "dampening")
 
 Lists = Mapping[str, Sequence[Operand]]
 
@@ -41,7 +43,8 @@ class _Step:
         self.columns = [lists[name] for name in names if name in lists]
         self.count = len(self.columns[0]) if self.columns else 0
         self.lists = lists
-        self.rates = list(lists.get("lr", ())) * self.count  # if it is a tensor
+        # Those that are tensors: one for each parameter.
+        self.numbers = {name: list(lists[name]) * self.count for name in _NUMBERS if name in lists}
 
     @property
     def problem(self) -> str | None:
@@ -62,17 +65,39 @@ class _Step:
     def dtype(self) -> torch.dtype:
         return tensor_type(self.columns[0][0]).dtype
 
-    def rate(self) -> dict[str, float]:
-        return {} if self.rates else {"lr": float(number(self.build.node, "lr"))}
+    def plain_numbers(self, *names: str) -> dict[str, float]:
+        """Return those of these arguments that are numbers."""
+        plain = (name for name in names if name not in self.numbers)
+        return {name: float(number(self.build.node, name, 0.0)) for name in plain}
+
+    def number_tensors(self, *names: str) -> list[Operand]:
+        """Return the tensors of those of these arguments that are tensors, for all parameters."""
+        return [tensor for name in names for tensor in self.numbers.get(name, ())]
 
     def add(
-        self, kind: str, schema: str, outputs: Sequence[Operand], more: Sequence[Operand], **attrs: float
+        self,
+        kind: str,
+        schema: str,
+        outputs: Sequence[Operand],
+        more: Sequence[Operand],
+        names: Sequence[str],
+        **attrs: float,
     ) -> None:
-        """Add the op of the step, with gradients in the layout of their parameters."""
+        """Add the op of the step, with gradients in the layout of their parameters.
+
+        Args:
+            kind: The op.
+            schema: That of its attributes.
+            outputs: What it updates.
+            more: Its inputs between the columns and the numbers.
+            names: The numbers that it takes as attributes or, behind all other inputs, as tensors.
+            attrs: Its other attributes.
+        """
         grads = [self._like(grad, param) for param, grad in zip(*self.columns[:2], strict=True)]
         columns = [self.columns[0], grads, *self.columns[2:]]
         inputs = [operand for column in columns for operand in column]
-        self.build.add(kind, [*inputs, *more, *self.rates], outputs, schema, **attrs, **self.rate())
+        numbers, attrs = self.number_tensors(*names), attrs | self.plain_numbers(*names)
+        self.build.add(kind, [*inputs, *more, *numbers], outputs, schema, **attrs)
 
     def _like(self, grad: Operand, param: Operand) -> Operand:
         type = tensor_type(param)
@@ -89,21 +114,18 @@ class _Step:
             for moment in (1, 2)
             for i, step in enumerate(steps)
         ]
-        betas = {name: float(number(self.build.node, name)) for name in ("beta1", "beta2")}
-        self.build.add("MultiBiasCorr", steps, made, "MBCR", **betas)
+        betas = ("beta1", "beta2")
+        inputs = [*steps, *self.number_tensors(*betas)]
+        self.build.add("MultiBiasCorr", inputs, made, "MBCR", **self.plain_numbers(*betas))
         return list(made)
-
-
-def _adam_attrs(node: OpNode, *, decoupled: bool) -> dict[str, float]:
-    flags = _DECOUPLED * decoupled + _ADAM_MAXIMIZE * bool(node.attrs.get("maximize"))
-    names = ("beta1", "beta2", "eps", "weight_decay")
-    return {"flags": flags, **{name: float(number(node, name)) for name in names}}
 
 
 def _add_adam(step: _Step, outputs: Sequence[Operand], steps: Sequence[Operand], *, decoupled: bool) -> None:
     kind, schema = ("MultiAmsgrad", "MAMS") if len(step.columns) == 5 else ("MultiAdam", "MADM")
     corrections = step.bias_corrections(steps)
-    step.add(kind, schema, outputs, corrections, **_adam_attrs(step.build.node, decoupled=decoupled))
+    flags = _DECOUPLED * decoupled + _ADAM_MAXIMIZE * bool(step.build.node.attrs.get("maximize"))
+    names = ("lr", "beta1", "beta2", "eps", "weight_decay")
+    step.add(kind, schema, outputs, corrections, names, flags=flags)
 
 
 def _adam_step(node: OpNode, pack: Pack) -> Lowered:
@@ -124,37 +146,33 @@ def _fused_adam(node: OpNode, pack: Pack) -> Lowered:
     return [*step.build.ops, *_unchanged_grads(step)]
 
 
-def _sgd_attrs(node: OpNode, dtype: torch.dtype, names: Sequence[str]) -> dict[str, float] | str:
-    """Return the numbers of a step, which its op has in float32."""
-    values = {name: float(number(node, name, 0.0)) for name in names}
-    for name, value in values.items():
-        if dtype is torch.float64 and float(torch.tensor(value, dtype=torch.float32)) != value:
-            return f"{name}={value} is stored in float32"
-    return values
-
-
 def _add_sgd(step: _Step, outputs: Sequence[Operand]) -> str | None:
     """Add the op of a step; return the reason if there is none."""
     node = step.build.node
     flags = _SGD_MAXIMIZE * bool(node.attrs.get("maximize"))
     has_momentum = len(step.columns) == 3
-    numbers = [
-        "weight_decay",
-        *(["momentum", "dampening"] if has_momentum else []),
-        *([] if step.rates else ["lr"]),
-    ]
-    attrs = _sgd_attrs(node, step.dtype, numbers)
-    if isinstance(attrs, str):
-        return attrs
-    attrs.pop("lr", None)
+    names = ("lr", "momentum", "weight_decay", "dampening") if has_momentum else ("lr", "weight_decay")
+    if (reason := _lost_digits(step, names)) is not None:
+        return reason
     if not has_momentum:
-        step.add("MultiSgd", "MSGD", outputs, (), flags=flags, **attrs)
+        step.add("MultiSgd", "MSGD", outputs, (), names, flags=flags)
         return None
     flags += _NESTEROV * bool(node.attrs.get("nesterov")) + _FIRST_STEP * bool(
         node.attrs.get("is_first_step")
     )
-    step.add("MultiSgdMomentum", "MSGM", outputs, (), flags=flags, **attrs)
+    step.add("MultiSgdMomentum", "MSGM", outputs, (), names, flags=flags)
     return None
+
+
+def _lost_digits(step: _Step, names: Sequence[str]) -> str | None:
+    """Return which number a step has in float32 that needs more digits; None if there is none."""
+    if step.dtype is not torch.float64:
+        return None
+    for name, value in step.plain_numbers(*names).items():
+        if float(torch.tensor(value, dtype=torch.float32)) != value:
+            return f"{name}={value} is stored in float32"
+    in_memory = [name for name in names if name in step.numbers]
+    return "numbers in memory are stored in float32" if len(in_memory) > 1 else None
 
 
 def _sgd_step(node: OpNode, pack: Pack) -> Lowered:
@@ -204,9 +222,10 @@ _UPDATE_SCALE = ElementwiseRule(
     },
 )
 
+_OVERLOADS = ("default", "tensor_lr", "tensor_numbers")
 _BY_NAME: Mapping[str, Callable[[OpNode, Pack], Lowered]] = {
-    **{f"npu.adam_step.{overload}": _adam_step for overload in ("default", "tensor_lr")},
-    **{f"npu.sgd_step.{overload}": _sgd_step for overload in ("default", "tensor_lr")},
+    **{f"npu.adam_step.{overload}": _adam_step for overload in _OVERLOADS},
+    **{f"npu.sgd_step.{overload}": _sgd_step for overload in _OVERLOADS},
     **{
         f"aten._fused_{name}.{overload}": rule
         for name, rule in (("adam", _fused_adam), ("adamw", _fused_adam), ("sgd", _fused_sgd))
@@ -216,5 +235,8 @@ _BY_NAME: Mapping[str, Callable[[OpNode, Pack], Lowered]] = {
     "aten._amp_update_scale.default": _UPDATE_SCALE,
     "aten.native_dropout_backward.default": ElementwiseRule("DropoutBwd", {"value": "scale"}),
 }
+
+# Their results may be in the memory of the parameters and states that they update.
+OPTIMIZER_STEPS = frozenset(name for name in _BY_NAME if name.startswith(("npu.adam_step", "npu.sgd_step")))
 
 OPTIMIZER_RULES = {name: (rule,) for name, rule in _BY_NAME.items()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 from collections import defaultdict, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import torch
@@ -13,12 +13,13 @@ import torch
 from npu_cuda import _C
 from npu_cuda.backend.memory_layout import MemoryLayout, Result, SlotView, as_owner
 from npu_cuda.backend.selection import ALIGNMENT, kind_of, select_kernel, specs_of
-from npu_cuda.backend.tensor_views import tensor_type
+from npu_cuda.backend.state_rows import find_row_updates, memory_to_keep
+from npu_cuda.backend.tensor_views import TensorView, tensor_type
 from npu_cuda.backend.view_rules import VIEW
-from npu_ir import Graph
+from npu_ir import Graph, TensorType
 from npu_ir._torch.tensors import make_allocator
 from npu_ir.core.storage import has_overlapping_elements
-from npu_ir.plugins.backend import BackendOp
+from npu_ir.plugins.backend import BackendOp, Operand
 
 # The strides of inputs, after the number of each.
 _Strides: TypeAlias = tuple[tuple[int, tuple[int, ...]], ...]
@@ -39,21 +40,25 @@ class ProgramInstance:
         self.native = _C.Program(prepared.native_device, deterministic=True)
         self._slots: dict[SlotView, int] = {}
         other_strides = dict(strides)
+        self.kept = {owner: make() for owner, make in prepared.kept.items()}
         for owner, place in layout.places.items():
             whole = SlotView.whole(owner)
             reading = whole.reading
             if place in other_strides:
                 reading = reading.with_shape(reading.shape, other_strides[place])
             (spec,) = specs_of([reading], self._alignment)
-            self._slots[whole] = self.native.slot(spec, owner.name, external=place is not None)
+            is_external = place is not None or owner in self.kept
+            self._slots[whole] = self.native.slot(spec, owner.name, external=is_external)
         for op in prepared.kernel_ops:
             self._add_op(op, layout.slots_of(op))
         self.native.finalize(functools.partial(torch.empty, dtype=torch.uint8, device=device))
         self.external = []
         for owner, place in layout.places.items():
+            slot = self._slots[SlotView.whole(owner)]
+            if owner in self.kept:
+                self.native.fix(slot, self.kept[owner])
             if place is None:
                 continue
-            slot = self._slots[SlotView.whole(owner)]
             if place in prepared.constants:
                 self.native.fix(slot, prepared.constants[place])
             else:
@@ -95,7 +100,10 @@ class PreparedProgram:
         expanded: The inputs, by number, whose elements may share memory: they come in any strides.
         idle: The instances that nobody uses, by stream, whether memory is aligned, and the strides of the
             expanded inputs.
+        updates: The ops that write into the memory of inputs.
+        kept: Allocators of what a restoration of these inputs reads: each instance has its own.
         needs_alignment: Whether the kernels chosen for aligned memory differ from those for any memory.
+        arena_bytes: The memory of one instance between its ops.
         returns_exactly_outputs: Whether the results are exactly the outputs, in order, each once.
     """
 
@@ -114,15 +122,19 @@ class PreparedProgram:
         self.constants: Mapping[int, Any] = {}
         self.input_count = self.layout.inputs
         self.feeds = [place for place in self.layout.places.values() if place is not None]
-        types = [tensor_type(owner) for owner in self.layout.outputs]
-        self.outputs = [
-            make_allocator(type.static_shape, type.static_strides, type.dtype, device) for type in types
-        ]
+        self.outputs = [_allocator_of(owner, device) for owner in self.layout.outputs]
         self.expanded = [
             place
             for owner, place in self.layout.places.items()
             if place is not None and has_overlapping_elements(owner.type)
         ]
+        self.updates = find_row_updates(graph, self.kernel_ops)
+        self.kept = {
+            owner: _allocator_of(owner, device)
+            for owner in map(self.layout.owner_of, memory_to_keep(self.updates))
+            if self.layout.places[owner] is None
+        }
+        self._last: tuple[ProgramInstance, Sequence[Any]] | None = None  # that ran, and its inputs
         self._holders = self.layout.holders()
         count = len(graph.inputs) + len(self.outputs)
         self.returns_exactly_outputs = self.layout.results == list(
@@ -135,6 +147,7 @@ class PreparedProgram:
         self._captured: tuple[int, _Pool] = 0, defaultdict(deque)  # the last capture, and its instances
         # One is created here, for the usual alignment, so that errors surface in prepare().
         first = ProgramInstance(self, is_aligned=self.needs_alignment)
+        self.arena_bytes = first.native.arena_bytes
         if not self.expanded:
             self.idle[0, self.needs_alignment, ()].append(first)
 
@@ -171,9 +184,12 @@ class PreparedProgram:
         return True
 
     def instance_for(self, tensors: Sequence[Any]) -> ProgramInstance:
-        """Return a new instance, bound to these inputs and outputs permanently."""
-        strides = self._strides_of(tensors)
-        instance = ProgramInstance(self, is_aligned=self.are_aligned(tensors), strides=strides)
+        """Return an instance that is in no pool, bound to these inputs and outputs permanently."""
+        key = 0, self.are_aligned(tensors), self._strides_of(tensors)
+        try:
+            instance = self.idle[key].pop()  # the first one, usually: its memory is not needed twice
+        except IndexError:
+            instance = ProgramInstance(self, is_aligned=key[1], strides=key[2])
         instance.bind(self.feeds, tensors)
         return instance
 
@@ -197,12 +213,13 @@ class PreparedProgram:
         copied = [number for number in range(len(results)) if number not in self._holders]
         return tensors, [(results[number], self.layout.results[number].of(tensors)) for number in copied]
 
-    def run(self, tensors: list[Any], stream: int) -> None:
+    def run(self, tensors: list[Any], stream: int, inputs: Sequence[Any] = ()) -> None:
         """Compute the outputs from the inputs.
 
         Args:
             tensors: Inputs, then memory for the outputs.
             stream: The handle of the caller's current stream; 0 if there is only one.
+            inputs: The inputs as the caller passed them, which `undo` is asked for.
         """
         # Work of one stream runs in order: the next run on it may use the same memory between ops.
         is_aligned = self.are_aligned(tensors)
@@ -213,12 +230,37 @@ class PreparedProgram:
             instance = idle.pop()
         except IndexError:
             instance = ProgramInstance(self, is_aligned=is_aligned, strides=strides)
+        if self.updates:
+            self.begin(instance, inputs)
         try:
             if self.places is not None:
                 tensors = [tensors[place] for place in self.places]
             instance.native.call(tensors, stream, keep=False)
         finally:
             idle.append(instance)
+
+    def begin(self, instance: ProgramInstance, inputs: Sequence[Any]) -> None:
+        """Note which instance is about to write to these inputs."""
+        instance.native.take_launched()
+        self._last = instance, inputs
+
+    def undo(self, inputs: Sequence[Any]) -> None:
+        """Restore these inputs, if the last run has written to them: up to the op that failed if one did."""
+        if self._last is None or self._last[1] is not inputs:
+            return
+        (instance, _), self._last = self._last, None
+        launched = instance.native.take_launched()
+        numbers = [number for number in range(self.layout.inputs) if number not in self.constants]
+        given = {**self.constants, **dict(zip(numbers, inputs, strict=True))}
+
+        def find(operand: Operand) -> Any:
+            owner = self.layout.owner_of(operand)
+            place = self.layout.places[owner]
+            return self.layout.tensor_of(operand, instance.kept[owner] if place is None else given[place])
+
+        for update in reversed(self.updates):
+            if update.index < launched:
+                update.restore(given[update.state], find)
 
     def _pool_of(self, capture: int) -> _Pool:
         """Return the instances of a capture; those of the one before go: its graph keeps what it needs."""
@@ -232,6 +274,11 @@ class PreparedProgram:
 _Pool = defaultdict[tuple[int, bool, _Strides], deque[ProgramInstance]]  # by stream and alignment, too
 
 
+def _allocator_of(owner: Operand, device: torch.device) -> Callable[[], torch.Tensor]:
+    type = tensor_type(owner)
+    return make_allocator(type.static_shape, type.static_strides, type.dtype, device)
+
+
 def _places(feeds: Sequence[int], count: int) -> tuple[int, ...] | None:
     return None if list(feeds) == list(range(count)) else tuple(feeds)
 
@@ -239,3 +286,18 @@ def _places(feeds: Sequence[int], count: int) -> tuple[int, ...] | None:
 def kernel_ops(ops: Sequence[BackendOp]) -> tuple[BackendOp, ...]:
     """Return the ops that have kernels; views have none."""
     return tuple(op for op in ops if op.kind != VIEW)
+
+
+def copy_program(device: str, copies: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> _C.Program:
+    """Return a program that copies each first tensor into the second one, in order."""
+    program = _C.Program(device, deterministic=True)
+    bound: list[tuple[int, torch.Tensor]] = []
+    for pair in copies:
+        views = [TensorView.from_type(TensorType.of(item)) for item in pair]
+        source, target = (program.slot(spec) for spec in specs_of(views, 0))
+        program.add(_C.OpKind.Copy, [source], [target])
+        bound += zip((source, target), pair, strict=True)
+    program.finalize()
+    for slot, tensor in bound:
+        program.bind(slot, tensor)
+    return program

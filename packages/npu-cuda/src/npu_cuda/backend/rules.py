@@ -117,6 +117,14 @@ def _lower_copy(node: OpNode, pack: Pack) -> list[BackendOp] | str:  # noqa: ARG
     return [BackendOp("Copy", node.inputs, node.outputs, (node,))]
 
 
+def _lower_copy_of_source(node: OpNode, pack: Pack) -> list[BackendOp] | str:  # noqa: ARG001 - likewise
+    """Return the op of ``copy(self, src)``, which has the strides of ``self`` and the elements of ``src``."""
+    target, source = map(tensor_type, node.inputs)
+    if target.static_shape != source.static_shape:
+        return f"Copy takes a tensor of the shape of its result, not {source}"
+    return [BackendOp("Copy", node.inputs[1:], node.outputs, (node,))]
+
+
 def _lower_matmul(node: OpNode, pack: Pack) -> list[BackendOp] | str:
     if len(node.inputs) != 2 or len(node.outputs) != 1 or _unsupported_attrs(node):
         return "Gemm multiplies two tensors"
@@ -182,6 +190,7 @@ RULES: dict[str, tuple[Rule, ...]] = {
     **POOL_RULES,
     **OPTIMIZER_RULES,
     "aten.clone.default": (_lower_copy,),
+    "aten.copy.default": (_lower_copy_of_source,),
     "aten.contiguous.default": (lower_view, _lower_copy),
     "aten._to_copy.default": (_lower_copy,),
     "aten.to.dtype": (_lower_copy,),

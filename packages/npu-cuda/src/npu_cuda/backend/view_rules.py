@@ -13,7 +13,7 @@ import torch
 
 from npu_cuda.backend.pointwise_rules import Pack
 from npu_cuda.backend.tensor_views import tensor_type
-from npu_ir import OpNode, TensorType
+from npu_ir import OpNode, TensorType, Value
 from npu_ir.core.storage import shares_storage
 from npu_ir.errors import ExecutionError
 from npu_ir.ops.execution import binding_of, execute_node, run_op
@@ -92,7 +92,7 @@ def lower_view(node: OpNode, pack: Pack) -> list[BackendOp] | str:  # noqa: ARG0
         results = execute_node(node, [source], _META)
     except ExecutionError as error:
         return error.message
-    if [TensorType.of(result) for result in results] != [output.type for output in node.outputs]:
+    if not all(map(_has_layout, results, node.outputs)):
         return f"the strides of {node.op_type} of {type} are not those of its type"
     if all(shares_storage(result, source) for result in results):
         return [view_of(node, value, node.outputs, [result.storage_offset() for result in results])]
@@ -100,6 +100,14 @@ def lower_view(node: OpNode, pack: Pack) -> list[BackendOp] | str:  # noqa: ARG0
         return f"{node.op_type} of {type} is a copy"
     in_order = Temporary(f"{node.name}.copy", TensorType(type.shape, type.dtype))
     return [BackendOp("Copy", (value,), (in_order,), (node,)), view_of(node, in_order, node.outputs, [0])]
+
+
+def _has_layout(result: torch.Tensor, output: Value) -> bool:
+    """Return whether a tensor is of the type of an output, but for strides of axes of one element."""
+    found, stated = TensorType.of(result), tensor_type(output)
+    pairs = zip(found.static_shape, found.static_strides, stated.static_strides, strict=True)
+    is_alike = (found.dtype, found.shape) == (stated.dtype, stated.shape)
+    return is_alike and all(size == 1 or own == other for size, own, other in pairs)
 
 
 def _lower_copied_view(node: OpNode, pack: Pack) -> list[BackendOp] | str:  # noqa: ARG001 - it has no attributes

@@ -17,7 +17,7 @@ Call = Callable[[CallMemory], None]
 def run_case(row: OpRow, case: Case, device: str) -> Iterator[Outcome]:
     """Run by op_call, by each kernel that takes the case, by a program and by a captured graph.
 
-    On the emulated device, threads and blocks also run in other orders, which must not change a bit. One
+    On the emulated device, threads and blocks also run in another order, which must not change a bit. One
     more run uses memory of the exact size.
     """
 
@@ -101,17 +101,18 @@ def spec_of(layout: TensorLayout) -> _C.TensorSpec:
 
 
 def _run_schedules(row: OpRow, case: Case, device: str, kernel: str, expected: bytes) -> Outcome:
-    """Run a kernel with its threads reversed, and in a random order that each case has of its own."""
+    """Run a kernel with its threads in another order: reversed in a third of the cases, else a random one."""
+    number = zlib.crc32(case.name.encode())
+    schedule = 1 if number % 3 == 0 else 2 + number % 1000
+    memory = CallMemory.of(case, device)
+    _set_schedule(schedule)
+    try:
+        _kernel_call(row, case, kernel)(memory)
+    finally:
+        _set_schedule(0)
     wrong = ""
-    for schedule in (1, 2 + zlib.crc32(case.name.encode()) % 1000):
-        memory = CallMemory.of(case, device)
-        _set_schedule(schedule)
-        try:
-            _kernel_call(row, case, kernel)(memory)
-        finally:
-            _set_schedule(0)
-        if _stored(memory) != expected:
-            wrong = f"the order of threads changes what {kernel} computes (schedule {schedule})"
+    if _stored(memory) != expected:
+        wrong = f"the order of threads changes what {kernel} computes (schedule {schedule})"
     return Outcome(row.op, case.name, device, "schedules", kernel, "Ok", "Ok", wrong=wrong)
 
 

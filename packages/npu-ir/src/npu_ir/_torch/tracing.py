@@ -19,6 +19,13 @@ def is_tracing() -> bool:
     return get_proxy_mode() is not None
 
 
+def uncompiled_traces() -> contextlib.AbstractContextManager[None]:
+    """Return a context in which make_fx returns modules whose source is generated when it is asked for."""
+    from torch.fx._lazy_graph_module import _use_lazy_graph_module
+
+    return _use_lazy_graph_module(True)
+
+
 def below_autograd() -> Any:
     """Return a context in which control-flow operators only run; above autograd they trace their bodies."""
     return torch._C._AutoDispatchBelowAutograd()

@@ -221,7 +221,9 @@ class Converter:
         if name in self._conversions:
             return self.nest(node, self._convert_by_plugin(node, name))
         if node.target is GETITEM:
-            return self.value(node.args[0])[node.args[1]]
+            source, key = node.args
+            values = self._values[source] if isinstance(source, Node) else self.value(source)
+            return values[key]  # not copied for each of many results
         if name in DROPPED or node in self._replaced:
             return None
         if name == READS_PART:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,40 +44,32 @@ def convert_graph_module(
         ConversionError: A node writes in place, or is of a kind that a graph cannot represent; names node
             and source line.
     """
-    functional, updated = _strip_final_copies(module)
-    _require_functional(functional)
-    program: Any = _Program(functional.graph, functional, traced_ranges(functional.graph))
-    converter = Converter(Sizes(Graph(name or "graph"), program), FunctionalProgram(program))
-    results, contents = converter.convert_module(functional, arguments)
+    updates = _find_final_copies(module)
+    _require_functional(module, updates)
+    program: Any = _Program(module.graph, module, traced_ranges(module.graph))
+    converter = Converter(
+        Sizes(Graph(name or "graph"), program), FunctionalProgram(program, replaced=updates)
+    )
+    results = converter.convert_module(module, arguments)
     graph = converter.graph
     graph.set_outputs(results)
-    placeholders = functional.graph.find_nodes(op="placeholder")
-    for node, content in zip(updated, contents, strict=True):
-        target = converter.value(placeholders[node])
-        graph.set_update(target, _cast_to_type(graph, target, content))
+    contents = dict(updates.values())  # of several copies into a placeholder the last one stays
+    for placeholder, node in contents.items():
+        target = converter.value(placeholder)
+        graph.set_update(target, _cast_to_type(graph, target, converter.value(node)))
     graph.check()
     graph.track_origins()
     return graph
 
 
-def _strip_final_copies(module: GraphModule) -> tuple[GraphModule, list[int]]:
-    """Return a copy that returns its results and the updates of placeholders, and the numbers of these."""
-    graph = FxGraph()
-    copies: dict[Node, Node] = {}
-    placeholders: dict[Node, int] = {}
-    written: dict[int, Node] = {}
-    for node in module.graph.nodes:
-        if node.op == "placeholder":
-            placeholders[node] = len(placeholders)
-        is_final = node.target is _COPY and node.args[0] in placeholders and not node.users
-        if is_final and len(node.args) == 2:
-            written[placeholders[node.args[0]]] = copies[node.args[1]]
-        elif node.op == "output":
-            results = torch.fx.map_arg(node.args[0], copies.__getitem__)
-            graph.output((results, tuple(written.values())))
-        else:
-            copies[node] = graph.node_copy(node, copies.__getitem__)
-    return GraphModule(module, graph), list(written)
+def _find_final_copies(module: GraphModule) -> dict[Node, tuple[Node, Any]]:
+    """Return the copies into placeholders that nothing reads: the placeholder of each, and what it gets."""
+    return {
+        node: (target, node.args[1])
+        for node in module.graph.find_nodes(op="call_function", target=_COPY)
+        if isinstance(target := node.args[0], Node) and target.op == "placeholder"
+        if len(node.args) == 2 and not node.users
+    }
 
 
 def _cast_to_type(graph: Graph, target: Value, content: Value) -> Value:
@@ -99,14 +91,14 @@ class _Program:
     range_constraints: Mapping[Any, Any]
 
 
-def _require_functional(module: GraphModule) -> None:
+def _require_functional(module: GraphModule, updates: Collection[Node]) -> None:
     for node in nodes(module):
         if node.op == "placeholder" and "val" not in node.meta:
             raise ConversionError(
                 f"the placeholder {node.name!r} of the module has no meta['val']",
                 fix="trace it with FakeTensors: make_fx(..., tracing_mode='fake')",
             )
-        if mutates(node):
+        if mutates(node) and node not in updates:
             raise ConversionError(
                 f"{node.target} writes in place: the FX graph is not functional",
                 where=location_of(node),

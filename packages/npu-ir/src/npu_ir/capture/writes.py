@@ -140,9 +140,9 @@ def decompose_write(node: Node) -> None:
     for name in _out_argument_names(schema):
         del arguments[name]
     # A copy_ casts and broadcasts, which the op itself may refuse: results of other types are not taken.
-    for functional in _functional_variants(schema):
+    for functional in functional_variants(schema):
         args, kwargs = _order_arguments(functional, arguments)
-        results = _fake_results(node, functional, args, kwargs)
+        results = fake_results(node, functional, args, kwargs)
         expected = [target.meta["val"] for target in targets]
         if len(results) == len(expected) and all(map(_is_same_type, results, expected)):
             _replace(node, (functional, args, kwargs), results, targets)
@@ -163,7 +163,7 @@ def _out_argument_names(schema: OpSchema) -> list[str]:
     return [arg.name for arg in schema.args if arg.writes and arg.kwarg_only]
 
 
-def _functional_variants(schema: OpSchema) -> Iterator[OpOverload]:
+def functional_variants(schema: OpSchema) -> Iterator[OpOverload]:
     """Yield the ops with the same arguments that return what this one writes."""
     destinations = _out_argument_names(schema)
     wanted = {name: type for name, type in _types_of_arguments(schema.op).items() if name not in destinations}
@@ -189,7 +189,7 @@ def _order_arguments(op: OpOverload, given: dict[str, Any]) -> tuple[tuple[Any, 
     return tuple(args), rest
 
 
-def _fake_results(node: Node, op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+def fake_results(node: Node, op: OpOverload, args: Any, kwargs: Any) -> list[Any]:
     """Return the FakeTensors that ``op`` returns at the position of ``node``."""
     args, kwargs = fake_arguments(args, kwargs)
     with trial([item.meta["val"] for item in node.all_input_nodes]):
@@ -205,7 +205,7 @@ def _insert_call_on_copies(node: Node, schema: OpSchema) -> None:
     """
     arguments = _arguments_by_name(node, schema)
     op, args, kwargs = functional_call(schema.op, arguments)
-    results = _fake_results(node, op, args, kwargs)
+    results = fake_results(node, op, args, kwargs)
     with node.graph.inserting_before(node):
         called = _insert_call(node, op, args, kwargs, tuple(results))
         targets = [arguments.get(arg.name) for arg in schema.args if arg.writes]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 from npu_ir.core.node import Value
 from npu_ir.graph.graph import Graph
 
@@ -17,7 +20,15 @@ class PartitionGraph(Graph):
             among them in planned programs and steps, which read them where others may change them.
         overwritable_inputs: The inputs that nothing reads after the partition, and whose elements do not
             overlap. An op may overwrite their memory if it says so (`npu_ir.backend.BackendOp.overwrites`).
+        in_place: The outputs of nodes that write into the memory of their first input, which is state, and
+            that input (`npu_ir.backend.Backend.overwrites_rows`). The graph does not return them.
     """
 
     constant_inputs: frozenset[Value] = frozenset()
     overwritable_inputs: frozenset[Value] = frozenset()
+    in_place: Mapping[Value, Value] = MappingProxyType({})
+
+
+def in_place_of(graph: Graph) -> Mapping[Value, Value]:
+    """Return the `PartitionGraph.in_place` of a graph; an empty one for other graphs."""
+    return graph.in_place if isinstance(graph, PartitionGraph) else {}

@@ -77,6 +77,11 @@ def is_view(node: OpNode) -> bool:
     return bool(shared) and not schema_of(op).writes
 
 
+def overwrites_part(node: OpNode) -> bool:
+    """Return whether ``node`` returns its first input with a part of it overwritten."""
+    return aten_name(node) in _FILLERS
+
+
 def _inner_nodes(node: OpNode) -> Iterator[OpNode]:
     for region in node.regions.values():
         yield from region.nodes
@@ -117,7 +122,8 @@ def find_uninitialized_values(graph: Graph) -> set[Value]:
     values: set[Value] = set()
     for node in graph.nodes:
         name = aten_name(node)
-        is_passed_on = bool(node.inputs) and node.inputs[0] in values and (name in _FILLERS or is_view(node))
+        is_kept = overwrites_part(node) or is_view(node)
+        is_passed_on = bool(node.inputs) and node.inputs[0] in values and is_kept
         if is_passed_on or name.removeprefix("new_") in _MAKERS:
             values.update(node.outputs)
     return values

@@ -10,7 +10,7 @@ from __future__ import annotations
 import abc
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
 
 import torch
 
@@ -85,6 +85,41 @@ class Captured:
     recording: Any = None
 
 
+class StepLoop(Protocol):
+    """The interface of a loop that takes steps on batches which another thread copies into a few slots.
+
+    The threads wait for each other. The one that fills calls `reserve`, writes into that slot, calls `push`,
+    and after the last one `end`. The other one calls `run` until it returns True.
+    """
+
+    def reserve(self) -> int:
+        """Wait until a slot is free, and return its number, the next one in turn; -1 after `close`."""
+
+    def push(self) -> None:
+        """Mark the slot of `reserve` as full."""
+
+    def end(self) -> None:
+        """Announce that no more slots will be filled."""
+
+    def close(self) -> None:
+        """Announce that no more steps will be taken."""
+
+    def run(self, rows: list[torch.Tensor], limit: int, seconds: float) -> bool:
+        """Take steps; return whether `end` was called and no slot is full.
+
+        A step that fails raises its error. It is not counted.
+
+        Args:
+            rows: A tensor for each result, of ``limit`` rows: the first step fills the first one.
+            limit: The maximum number of steps.
+            seconds: The time after which it returns, be it while it waits.
+        """
+
+    @property
+    def steps_taken(self) -> int:
+        """The number of steps that all calls of `run` have taken."""
+
+
 class Backend(abc.ABC):
     """An execution backend of graph nodes; one instance serves many graphs, from many threads at once.
 
@@ -133,6 +168,37 @@ class Backend(abc.ABC):
         """
         return False
 
+    def updates_in_place(self, node: OpNode) -> bool:  # noqa: ARG002 - for subclasses
+        """Return whether a supported ``node``, such as the step of an optimizer, can update tensors in place.
+
+        Then it has a partition of its own in planned programs, for which `bind` may be given an input as an
+        output: each output may be an input of its type whose new content it is. Once bound, such a node must
+        not fail: state is written only after everything that can. Depends on the same as `supports`.
+        """
+        return False
+
+    def overwrites_rows(self, node: OpNode) -> bool:  # noqa: ARG002 - for subclasses
+        """Return whether a supported ``node`` can write what it overwrites into its first input.
+
+        It keeps the rest of that input: ``index_copy``, ``index_put``, ``slice_scatter`` and others do so
+        (`npu_ir.ops.effects.overwrites_part`). Where that input is state, such as a cache that the executor
+        holds, the graph of the partition has the node in its ``in_place``: then it writes to the memory of
+        the state. A run that fails must leave all state as it was, and `undo` must restore it. Depends on the
+        same as `supports`.
+        """
+        return False
+
+    def undo(self, program: Any, inputs: Sequence[Any]) -> None:
+        """Restore the state that the last run of a program has written to, if that run had these inputs.
+
+        It may be called where the run has not begun, was interrupted, or has restored the state by itself.
+
+        Args:
+            program: What was run: the result of `prepare` or `bind_constants`.
+            inputs: The very list that the run was given.
+        """
+        raise NotImplementedError(f"the backend {self.name!r} writes to no state")
+
     def by_cost(self) -> Backend | None:
         """Return what ``backend="auto"`` considers for this backend: one that states costs; None for nothing.
 
@@ -143,6 +209,10 @@ class Backend(abc.ABC):
     def pipeline(self, device: torch.device) -> str:  # noqa: ARG002 - for subclasses
         """Return the name of the pipeline that ``passes="auto"`` runs where this backend comes first."""
         return "default"
+
+    def training_pipeline(self, device: torch.device) -> str:  # noqa: ARG002 - for subclasses
+        """Return the same for training steps."""
+        return "train"
 
     @abc.abstractmethod
     def lower(self, graph: PartitionGraph) -> Sequence[BackendOp]:
@@ -173,6 +243,14 @@ class Backend(abc.ABC):
             ops: The result of `lower` for it.
             device: One of `devices`; all tensors will be there.
         """
+
+    def memory_bytes(self, program: Any) -> int:  # noqa: ARG002 - for subclasses
+        """Return the memory that a program keeps for itself between its ops; 0 if it is not known.
+
+        Args:
+            program: The result of `prepare`.
+        """
+        return 0
 
     @abc.abstractmethod
     def run(self, program: Any, inputs: Sequence[Any]) -> Sequence[Any]:
@@ -243,6 +321,25 @@ class Backend(abc.ABC):
                 self._store(item, fixed)
 
         return compute
+
+    def make_loop(
+        self,
+        runs: Sequence[Callable[[], None]],  # noqa: ARG002 - for subclasses, like the next ones
+        copies: Sequence[tuple[torch.Tensor, torch.Tensor]],  # noqa: ARG002
+        inputs: Sequence[torch.Tensor],  # noqa: ARG002
+        slots: Sequence[Sequence[torch.Tensor]],  # noqa: ARG002
+        results: Sequence[torch.Tensor],  # noqa: ARG002
+    ) -> StepLoop | None:
+        """Return a loop that takes steps without Python; None if there is none.
+
+        Args:
+            runs: What `bind` has returned: a step calls each of them, in order. Nobody else does meanwhile.
+            copies: Fixed tensors, and others of their shapes and dtypes that they are copied into after that.
+            inputs: Fixed tensors that the functions read: a step begins by copying a slot into them.
+            slots: A tensor for each input in each slot, of the same type, strides included.
+            results: Fixed tensors, whose content after each step is kept.
+        """
+        return None
 
     def capture(self, program: Any, inputs: Sequence[Any]) -> Captured:
         """Capture a program on fixed memory, such that `replay` takes no arguments.

@@ -21,11 +21,13 @@ from npu_passes.library.folding.conv_bn_folding import ConvBnFolding
 from npu_passes.library.fusion.fuse_add_norm import FuseAddNorm
 from npu_passes.library.fusion.fuse_attention import FuseAttention
 from npu_passes.library.fusion.fuse_linear_activation import FuseLinearActivation
+from npu_passes.library.fusion.group_heads import GroupHeads
 from npu_passes.library.training.fuse_linear_backward import FuseLinearBackward
 from npu_passes.library.training.fuse_loss_gradient import FuseLossGradient
 from npu_passes.library.training.fuse_optimizer import FuseOptimizer
 from npu_passes.library.training.gather_gradients import GatherGradients
 from npu_passes.library.training.lower_foreach import LowerForeach
+from npu_passes.library.training.recompute import Recompute
 from npu_passes.library.training.scalars_to_tensors import ScalarsToTensors
 
 PASSES: tuple[type[Pass], ...] = (
@@ -39,6 +41,7 @@ PASSES: tuple[type[Pass], ...] = (
     FuseAttention,
     FuseAddNorm,
     FuseLinearActivation,
+    GroupHeads,
     GatherGradients,
     FuseLossGradient,
     FuseLinearBackward,
@@ -49,4 +52,5 @@ PASSES: tuple[type[Pass], ...] = (
     DeadGradients,
     FuseOptimizer,
     ScalarsToTensors,
+    Recompute,
 )

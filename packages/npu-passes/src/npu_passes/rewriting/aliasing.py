@@ -234,3 +234,21 @@ def find_visible_values(graph: Graph) -> set[Value]:
 def may_return_input(node: OpNode) -> bool:
     """Return whether an output may share memory with an input, approximated as by `find_visible_values`."""
     return len(node.inputs) == 1 or is_view(node)
+
+
+def shared_input(node: OpNode) -> Value | None:
+    """Return the input in whose memory the outputs of ``node`` reside, as far as its types tell.
+
+    None if they have memory of their own. Where an op copies only if it has to, as ``reshape`` does, an
+    output without gaps of an input with some is taken for a copy.
+    """
+    kind = _alias_kind_of(node)
+    sources = _alias_sources(node, kind)
+    if kind is _AliasKind.ANY or len(sources) != 1:
+        return None
+    if node.op_type in _UNDECLARED_ALIASES or node.op_type.split(".")[1] not in _COPY_IF_NEEDED:
+        return sources[0]
+    source, result = sources[0].type, node.outputs[0].type
+    if not isinstance(source, TensorType) or not isinstance(result, TensorType):
+        return None
+    return sources[0] if _is_contiguous(source) or not _is_contiguous(result) else None

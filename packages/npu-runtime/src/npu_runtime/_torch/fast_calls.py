@@ -18,7 +18,7 @@ def fast_callables(op: OpOverload) -> Iterator[tuple[str, Callable[..., Any]]]:
     Most accept the arguments of the operator, with 1 to 2 us less overhead than its ``OpOverload`` (torch
     2.13). They select an overload by the arguments, which may be another one.
     """
-    if op.namespace != "aten" or _has_positional_alpha(op):
+    if op.namespace != "aten" or _is_ambiguous(op):
         return
     name = op._schema.name.partition("::")[2]
     for prefix, module in _modules():
@@ -30,7 +30,7 @@ def fast_callables(op: OpOverload) -> Iterator[tuple[str, Callable[..., Any]]]:
 def fast_callables_in_place(op: OpOverload) -> Iterator[tuple[str, Callable[..., Any]]]:
     """Yield names and C functions of the in-place variant of an op, the fastest first."""
     name = op._schema.name.partition("::")[2] + "_"
-    if op.namespace != "aten" or _has_positional_alpha(op) or not hasattr(torch.ops.aten, name):
+    if op.namespace != "aten" or _is_ambiguous(op) or not hasattr(torch.ops.aten, name):
         return
     for prefix, module in _modules():
         function = getattr(module, name, None)
@@ -38,9 +38,19 @@ def fast_callables_in_place(op: OpOverload) -> Iterator[tuple[str, Callable[...,
             yield f"{prefix}.{name}", function
 
 
-def _has_positional_alpha(op: OpOverload) -> bool:
-    """Return whether a positional call would match a deprecated signature: add(input, alpha, other)."""
-    return any(item.name == "alpha" and not item.kwarg_only for item in op._schema.arguments)
+def _is_ambiguous(op: OpOverload) -> bool:
+    """Return whether the arguments of the op may select another overload.
+
+    A positional ``alpha`` matches a deprecated signature: add(input, alpha, other). A tensor beside lists
+    matches a number if it has no dimensions, and is then read on the host (_foreach_add.Tensor in torch
+    2.13), which a capture of a GPU does not allow.
+    """
+    arguments = op._schema.arguments
+    if any(item.name == "alpha" and not item.kwarg_only for item in arguments):
+        return True
+    return op._schema.name.startswith("aten::_foreach_") and any(
+        isinstance(item.type, torch.TensorType) for item in arguments
+    )
 
 
 def _modules() -> tuple[tuple[str, Any], ...]:

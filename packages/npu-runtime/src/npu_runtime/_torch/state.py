@@ -31,6 +31,11 @@ def random_state(device: torch.device, seed: int | None = None) -> torch.Tensor:
     return state
 
 
+def end_allocations(device: torch.device, pool: Any) -> None:
+    """Have a CUDA device take no more memory from the pool of a capture; raises if it does not."""
+    _C._cuda_endAllocateToPool(device.index or 0, pool)
+
+
 def observe_calls(
     see: Callable[[OpOverload, list[Any], list[Any]], None],
 ) -> contextlib.AbstractContextManager[Any]:

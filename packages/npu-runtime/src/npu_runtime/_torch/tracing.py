@@ -12,6 +12,12 @@ import torch
 from torch._ops import OpOverload
 from torch.fx import GraphModule, Interpreter, Node
 
+from npu_ir._torch.tracing import uncompiled_traces
+from npu_runtime._torch import call_recorder
+from npu_runtime._torch.call_recorder import CallRecorder
+from npu_runtime._torch.list_ops import is_list_op, run_on_distinct
+from npu_runtime._torch.tensors import new_fake
+
 _TORCH = os.path.dirname(torch.__file__) + os.sep
 _STANDARD = os.path.dirname(os.__file__) + os.sep
 _OWN = os.path.dirname(os.path.dirname(__file__)) + os.sep
@@ -23,6 +29,8 @@ __all__ = [
     "compiler_flag",
     "is_tracing",
     "last_node",
+    "name_of_call",
+    "remove_constant_copies",
     "set_attributes",
     "swap_weights",
     "unwrapped_step",
@@ -60,12 +68,16 @@ class _LiftingInterpreter(Interpreter):
 
 # For results of norms by number, the argument whose dtype they have. Statistics have that of the weights.
 _DTYPES_OF_NORMS: Mapping[OpOverload, Mapping[int, int]] = {
+    torch.ops.aten.native_group_norm.default: {1: 1, 2: 1},
+    torch.ops.aten.native_group_norm_backward.default: {0: 1, 1: 4, 2: 4},
+}
+# Likewise on the CPU. Elsewhere, statistics are float32, which FakeTensors know.
+_DTYPES_OF_NORMS_ON_CPU: Mapping[OpOverload, Mapping[int, int]] = {
+    **_DTYPES_OF_NORMS,
     torch.ops.aten._native_batch_norm_legit.default: {1: 3, 2: 3},
     torch.ops.aten._native_batch_norm_legit.no_stats: {1: 1, 2: 1},
     torch.ops.aten._native_batch_norm_legit_functional.default: {1: 3, 2: 3},
     torch.ops.aten._native_batch_norm_legit_no_training.default: {1: 3, 2: 3},
-    torch.ops.aten.native_group_norm.default: {1: 1, 2: 1},
-    torch.ops.aten.native_group_norm_backward.default: {0: 1, 1: 4, 2: 4},
     torch.ops.aten.native_layer_norm.default: {1: 2, 2: 2},
 }
 
@@ -89,6 +101,9 @@ class TracingContext:
             device = "cpu" if tensor.device.type == "meta" else tensor.device
             with self._mode:
                 return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=device)
+        is_plain = type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.layout is torch.strided
+        if is_plain and not (tensor.storage_offset() or tensor.is_conj() or tensor.is_neg()):
+            return new_fake(self._mode, tensor)
         fake: torch.Tensor = self._mode.from_tensor(tensor.detach(), static_shapes=True)
         return fake
 
@@ -129,18 +144,24 @@ class TracingContext:
             record_module_stack=True,
             record_stack_traces=True,
         )
-        # The RNN layer of oneDNN saves the tensors for its backward only if gradients are recorded: not in
-        # a graph.
         with (
+            uncompiled_traces(),
             corrected_norms(),
             self._mode,
             _guarded_writes(self._mode, refuse),
-            _without_onednn(),
+            _without_libraries(),
             _user_stack_frames(),
+            self._recorded_calls(),
             torch.autograd.set_multithreading_enabled(False),
             torch.enable_grad(),
         ):
             return tracer(*args)
+
+    def _recorded_calls(self) -> contextlib.AbstractContextManager[Any]:
+        """Return a context in which ordinary calls are recorded directly, where the tracer is a known one."""
+        if not call_recorder.is_known_tracer():
+            return contextlib.nullcontext()
+        return set_attributes(CallRecorder(self._mode, _is_user_code, _is_own_code).patch())
 
     def functionalize(self, module: GraphModule, args: Sequence[Any]) -> GraphModule:
         """Return a traced module without writes, except for copies into its arguments at its end."""
@@ -150,9 +171,10 @@ class TracingContext:
             return _LiftingInterpreter(module).run(*items)
 
         functional = torch.func.functionalize(run, remove="mutations")
-        with corrected_norms(), self._mode, torch.no_grad(), torch.fx.traceback.preserve_node_meta():
+        preserved = torch.fx.traceback.preserve_node_meta()
+        with uncompiled_traces(), corrected_norms(), self._mode, torch.no_grad(), preserved:
             result = make_fx(functional, tracing_mode="real")(*args)
-        _remove_constant_copies(result)
+        remove_constant_copies(result)
         return result
 
 
@@ -164,10 +186,12 @@ def corrected_norms() -> contextlib.AbstractContextManager[None]:
 
     def corrected(self: Any, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         stated: Any = dispatch(self, op, types, args, kwargs)
-        if op not in _DTYPES_OF_NORMS:
+        if op not in _DTYPES_OF_NORMS_ON_CPU:
             return stated
+        is_on_cpu = args[0].device.type == "cpu"
+        dtypes = _DTYPES_OF_NORMS_ON_CPU[op] if is_on_cpu else _DTYPES_OF_NORMS.get(op, {})
         results = list(stated)
-        for place, source in _DTYPES_OF_NORMS[op].items():
+        for place, source in dtypes.items():
             if results[place] is not None and args[source] is not None:
                 results[place] = results[place].to(args[source].dtype)
         return tuple(results)
@@ -184,6 +208,8 @@ def _guarded_writes(mode: Any, refuse: Callable[[torch.Tensor], NoReturn]) -> It
         for item in written_arguments(op, args, kwargs or {}):
             if type(item) in (torch.Tensor, torch.nn.Parameter):
                 refuse(item)
+        if is_list_op(op):
+            return run_on_distinct(dispatch, op, types, args, kwargs)
         return dispatch(op, types, args, kwargs)
 
     mode.dispatch = check_writes
@@ -193,13 +219,21 @@ def _guarded_writes(mode: Any, refuse: Callable[[torch.Tensor], NoReturn]) -> It
         del mode.dispatch
 
 
-def _remove_constant_copies(module: GraphModule) -> None:
+def remove_constant_copies(module: GraphModule) -> None:
     """Remove the copies of constants made for writes, which functionalization has removed."""
     for node in module.graph.find_nodes(op="call_function", target=torch.ops.aten.lift_fresh_copy.default):
         constant, is_returned = node.args[0], any(user.op == "output" for user in node.users)
         if isinstance(constant, Node) and constant.op == "get_attr" and not is_returned:
             node.replace_all_uses_with(constant)
             module.graph.erase_node(node)
+
+
+def name_of_call(graph: torch.fx.Graph, target: Any) -> str:
+    """Return the name, but for its number, that a trace gives the FX node of a call."""
+    name: str = graph._target_to_str(
+        target.overloadpacket.__name__ if isinstance(target, OpOverload) else target
+    )
+    return name
 
 
 def written_arguments(op: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[Any]:
@@ -242,7 +276,7 @@ def _user_stack_frames() -> contextlib.AbstractContextManager[None]:
     known = TracerBase._filter_traceback_frames
 
     def filter_frames(self: Any, frames: traceback.StackSummary) -> traceback.StackSummary:
-        own = [index for index, frame in enumerate(frames) if frame.filename.startswith(_OWN)]
+        own = [index for index, frame in enumerate(frames) if _is_own_code(frame.filename)]
         inside = frames[own[0] if own else 0 :]
         users = [frame for frame in inside if _is_user_code(frame.filename)]
         return traceback.StackSummary.from_list(users) if users else known(self, frames)
@@ -255,14 +289,25 @@ def _is_user_code(path: str) -> bool:
     return not is_standard and not path.startswith((_OWN, _TORCH, "<"))
 
 
+def _is_own_code(path: str) -> bool:
+    return path.startswith(_OWN)
+
+
 @contextlib.contextmanager
-def _without_onednn() -> Iterator[None]:
-    before = torch._C._get_mkldnn_enabled()
+def _without_libraries() -> Iterator[None]:
+    """Have ATen call its own ops in place of oneDNN's and cuDNN's, for the block.
+
+    The RNN layer of oneDNN saves the tensors for its backward only if gradients are recorded: not in a graph.
+    The batch norm of cuDNN writes its running statistics, which its schema does not say.
+    """
+    before = torch._C._get_mkldnn_enabled(), torch._C._get_cudnn_enabled()
     torch._C._set_mkldnn_enabled(False)
+    torch._C._set_cudnn_enabled(False)
     try:
         yield
     finally:
-        torch._C._set_mkldnn_enabled(before)
+        torch._C._set_mkldnn_enabled(before[0])
+        torch._C._set_cudnn_enabled(before[1])
 
 
 @contextlib.contextmanager

@@ -47,28 +47,43 @@ def ask_cost(backend: Backend, node: OpNode) -> float | None:
 
 def ask_free(backend: Backend, node: OpNode) -> bool:
     """Return whether a supported node is free on a backend."""
-    answer: Any = _ask(backend, backend.is_free, node, "is_free() returns a bool")
+    return _ask_bool(backend, "is_free", node, "a node is free")
+
+
+def ask_in_place(backend: Backend, node: OpNode) -> bool:
+    """Return whether a backend can update tensors in place by a supported node."""
+    return _ask_bool(backend, "updates_in_place", node, "a node updates in place")
+
+
+def ask_rows(backend: Backend, node: OpNode) -> bool:
+    """Return whether a backend can write what a supported node overwrites into the memory of its input."""
+    return _ask_bool(backend, "overwrites_rows", node, "a node overwrites rows in place")
+
+
+def _ask_bool(backend: Backend, question: str, node: OpNode, what: str) -> bool:
+    fix = f"{question}() returns a bool"
+    answer: Any = _ask(backend, getattr(backend, question), node, fix)
     if type(answer) is bool:
         return answer
     raise BackendError(
-        f"the backend {backend.name!r} answers {reprlib.repr(answer)}"
-        " where it should say whether a node is free",
+        f"the backend {backend.name!r} answers {reprlib.repr(answer)} where it should say whether {what}",
         where=f"node {node.name!r} ({node.op_type})",
-        fix="is_free() returns a bool",
+        fix=fix,
     )
 
 
-def ask_pipeline(backend: Backend, device: torch.device) -> str:
-    """Return the pipeline that prepares graphs for a backend."""
+def ask_pipeline(backend: Backend, device: torch.device, *, is_step: bool = False) -> str:
+    """Return the pipeline that prepares graphs, or those of training steps, for a backend."""
     known = all_pipelines()
-    name: Any = backend.pipeline(device)
+    question = "training_pipeline" if is_step else "pipeline"
+    name: Any = getattr(backend, question)(device)
     if isinstance(name, str) and name in known:
         return name
     raise BackendError(
         f"the backend {backend.name!r} answers {reprlib.repr(name)}"
         " where it should say which pipeline suits it",
         where=provider_text(backend),
-        fix=f"pipeline() returns one of {', '.join(sorted(known))}",
+        fix=f"{question}() returns one of {', '.join(sorted(known))}",
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from npu_ir import Graph, InputKind, OpNode, TensorType, Value
 from npu_ir.cli.quantities import time_text
@@ -12,7 +13,7 @@ from npu_ir.core.storage import has_overlapping_elements
 from npu_ir.graph.copy import copy_node
 from npu_ir.graph.partition import PartitionGraph
 from npu_ir.plugins.backend import Backend
-from npu_runtime.backends.answers import ask_cost, ask_free, ask_support, require_overhead
+from npu_runtime.backends.answers import ask_cost, ask_free, ask_in_place, ask_support, require_overhead
 from npu_runtime.backends.measured_costs import MeasuredCosts
 
 ATEN = "aten"  # the name of the backend that supports every node
@@ -28,12 +29,15 @@ class Partition:
         refusals: For each node, by name of a backend, why that one does not run it: it does not support it,
             or it would take longer. Without those that come after ``backend`` and were not asked.
         seconds: What a call costs; None where the nodes were not assigned by cost.
+        updates_in_place: Whether it is one node that can update tensors in place, by
+            `Backend.updates_in_place`.
     """
 
     backend: Backend
     nodes: tuple[OpNode, ...]
     refusals: Mapping[OpNode, Mapping[str, str]]
     seconds: float | None = None
+    updates_in_place: bool = False
 
 
 def partition(
@@ -41,6 +45,8 @@ def partition(
     backends: Sequence[Backend],
     chosen: Sequence[str] | None = None,
     measured: MeasuredCosts | None = None,
+    *,
+    split_updates: bool = False,
 ) -> tuple[Partition, ...]:
     """Return the partitions of the body, in order; neighbours have different backends.
 
@@ -55,6 +61,7 @@ def partition(
         backends: The backends in order of preference; the last one supports every node.
         chosen: The name of the backend of each node, if it has been decided: then none of them is asked.
         measured: Costs that were measured on this machine.
+        split_updates: Whether nodes that update in place are partitions of their own.
 
     Raises:
         BackendError: A backend raises an error, or gives an answer that its interface does not allow.
@@ -66,8 +73,14 @@ def partition(
     bids = [_collect_bids(node, backends, measured) for node in graph.body]
     places = _release_free_ends(_choose_backends(bids, backends), bids, backends)
     partitions = []
-    for place, pairs in itertools.groupby(zip(places, bids, strict=True), lambda pair: pair[0]):
-        own = [bid for _, bid in pairs]
+    updates: list[OpNode | None] = [None] * len(bids)
+    if split_updates:
+        for index, (place, bid) in enumerate(zip(places, bids, strict=True)):
+            if place != len(backends) - 1 and ask_in_place(backends[place], bid.node):
+                updates[index] = bid.node
+    assigned = zip(places, updates, bids, strict=True)
+    for (place, update), items in itertools.groupby(assigned, lambda item: item[:2]):
+        own = [bid for *_, bid in items]
         costs = [bid.seconds[place] for bid in own if bid.is_stated and place in bid.seconds]
         partitions.append(
             Partition(
@@ -75,6 +88,7 @@ def partition(
                 tuple(bid.node for bid in own),
                 {bid.node: bid.refusals for bid in own},
                 sum(costs) + backends[place].call_overhead if costs else None,
+                update is not None,
             )
         )
     return tuple(partitions)
@@ -202,6 +216,7 @@ def extract_partition(
     last_readers: Mapping[Value, OpNode | None] | None = None,
     *,
     live_weights: bool = False,
+    in_place: Mapping[Value, Value] = MappingProxyType({}),
 ) -> tuple[PartitionGraph, dict[Value, Value]]:
     """Return consecutive nodes as a graph of their own, and its values by those of the whole graph.
 
@@ -212,6 +227,7 @@ def extract_partition(
             no input is overwritable.
         live_weights: Whether others may change weights in place between calls, so that these are not
             constant.
+        in_place: The outputs that are written into the memory of another value, by `PartitionGraph.in_place`.
     """
     inside = set(nodes)
     outputs = [value for node in nodes for value in node.outputs]
@@ -223,7 +239,8 @@ def extract_partition(
     for node in nodes:
         copy_node(graph, node, values)
     used_outside = (value for value in outputs if any(user not in inside for user, _ in value.uses))
-    graph.set_outputs(tuple(values[value] for value in used_outside))
+    graph.set_outputs(tuple(values[value] for value in used_outside if value not in in_place))
+    graph.in_place = {values[value]: values[source] for value, source in in_place.items()}
     whole = nodes[0].graph
     assert whole is not None
     graph.constant_inputs = frozenset(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +24,9 @@ from npu_runtime.lowering.inplace_reuse import reuse_in_place
 from npu_runtime.lowering.instruction import Instruction
 from npu_runtime.lowering.instruction_selection import select_instructions
 from npu_runtime.lowering.lowered_graph import LoweredGraph, lower
+from npu_runtime.lowering.partition_call import UndoLog
 from npu_runtime.lowering.view_fusion import fuse_views
+from npu_runtime.lowering.write_in_place import write_in_place
 from npu_runtime.probing.op_probe import OpProbe
 from npu_runtime.probing.storage import has_stated_strides
 
@@ -39,12 +41,16 @@ class Compiled:
         program: The generated function: it returns the results of the graph, then the new contents of its
             mutated state.
         alias_sets: The alias sets of the values of ``instructions``, in-place reuse aside.
+        in_place: The values that are in the memory of state, which instructions have written to.
+        undo_log: What undoes these writes, of the call in progress.
     """
 
     unfused: tuple[Instruction, ...]
     instructions: tuple[Instruction, ...]
     program: CompiledFunction
     alias_sets: AliasSets
+    in_place: Set[Value]
+    undo_log: UndoLog
 
 
 def compile_graph(lowered: LoweredGraph, device: torch.device, known: Mapping[Value, Any]) -> Compiled:
@@ -63,12 +69,13 @@ def compile_graph(lowered: LoweredGraph, device: torch.device, known: Mapping[Va
     as_stated = _values_with_stated_strides(graph, known)
     unfused = select_instructions(lowered, device, probe, as_stated, make_region_runner)
     kept = set(graph.returned_values)
-    fused = fuse_views(unfused, kept)
+    undo_log = UndoLog()
+    fused, in_place = write_in_place(fuse_views(unfused, kept), lowered.state, undo_log)
     alias_sets = AliasSets(fused, kept)
     instructions = reuse_in_place(fused, alias_sets)
     inputs = (*graph.inputs, *mutated_state(graph))
     function = CompiledFunction(graph.name, inputs, instructions, graph.returned)
-    return Compiled(tuple(unfused), tuple(instructions), function, alias_sets)
+    return Compiled(tuple(unfused), tuple(instructions), function, alias_sets, in_place, undo_log)
 
 
 def mutated_state(graph: Graph) -> tuple[Value, ...]:

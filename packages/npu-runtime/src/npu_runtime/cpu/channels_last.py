@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ from npu_passes.rewriting.weight_dependence import Weights
 from npu_runtime.cpu import onednn
 from npu_runtime.cpu.convolutions import CONVOLUTIONS, convolution_of, convolution_problem
 from npu_runtime.cpu.costs import (
+    CONVOLUTION_GRADIENTS,
     is_channels_last,
     seconds_saved,
     seconds_saved_by_panels,
@@ -32,10 +34,12 @@ class ChannelsLast(Pass):
     (`npu_runtime.cpu.costs`). Results of the graph keep their strides. Only float32 and static shapes.
 
     Attributes:
-        for_panels: Whether ``pack-panels`` follows, whose convolutions gain most.
+        for_host: Whether the backend ``host`` runs the graph, perhaps with weights packed by
+            ``pack-panels``: its convolutions gain most and take weights in any layout, its batch norms of
+            training steps images in any.
     """
 
-    for_panels: bool = False
+    for_host: bool = False
 
     name = "channels-last"
     numerics = within(1e-5)
@@ -43,8 +47,9 @@ class ChannelsLast(Pass):
 
     def run(self, graph: Graph) -> bool:
         weights = Weights(graph)
-        nodes = choose_channels_last(self._candidates(graph), weights)
-        relayout = _Relayout(self, graph, weights)
+        trained = self._trained_weights(graph) if self.for_host else frozenset()
+        nodes = choose_channels_last(self._candidates(graph), weights, trained)
+        relayout = _Relayout(self, graph, weights, trained)
         for node in graph.body:
             if node in nodes:
                 relayout.replace_node(node)
@@ -58,7 +63,7 @@ class ChannelsLast(Pass):
             images = [value for value in node.inputs if is_layout_sensitive(value)]
             if all(map(is_channels_last, images)):
                 continue
-            seconds = seconds_saved_in_training(graph, node)
+            seconds = seconds_saved_in_training(graph, node, for_host=self.for_host)
             if seconds is not None:
                 candidates[node] = seconds
                 continue
@@ -66,21 +71,33 @@ class ChannelsLast(Pass):
                 if is_layout_agnostic(node):
                     candidates[node] = 0.0
                 continue
-            absence = None if self.for_panels else onednn.unavailable_reason()
+            absence = None if self.for_host else onednn.unavailable_reason()
             problem = absence or convolution_problem(graph, node)
             if problem is None:
-                saved = seconds_saved_by_panels if self.for_panels else seconds_saved
+                saved = seconds_saved_by_panels if self.for_host else seconds_saved
                 candidates[node] = saved(convolution_of(node))
             else:
                 self.refuse(node, problem, "channels-last")
         return candidates
 
+    def _trained_weights(self, graph: Graph) -> frozenset[Value]:
+        """Return the weights that a step trains, and their gradients, which stay as they are."""
+        trained: set[Value] = set()
+        for node in graph.body:
+            if node.op_type in CONVOLUTIONS or node.op_type == CONVOLUTION_GRADIENTS:
+                weight = arguments_of(node)["weight"]
+                trained |= {weight} if weight in graph.updates else set()
+            if node.op_type == CONVOLUTION_GRADIENTS:
+                trained.add(node.outputs[1])
+        return frozenset(trained)
+
 
 class _Relayout:
     """Replacement of nodes, one by one, by equal nodes on images in channels-last."""
 
-    def __init__(self, pass_: Pass, graph: Graph, weights: Weights) -> None:
+    def __init__(self, pass_: Pass, graph: Graph, weights: Weights, fixed: Container[Value]) -> None:
         self.has_edited = False
+        self._fixed = fixed
         self._pass = pass_
         self._graph = graph
         self._weights = weights
@@ -113,7 +130,7 @@ class _Relayout:
         """Return an argument with its images converted to channels-last."""
         if isinstance(item, list):
             return [self._convert(edit, part) for part in item]
-        if not isinstance(item, Value) or not is_layout_sensitive(item) or is_channels_last(item):
+        if not isinstance(item, Value) or item in self._fixed or not _is_convertible(item):
             return item
         if item not in self._images:
             copy = edit.call("aten.clone.default", _strip_clone(item), memory_format=torch.channels_last)
@@ -122,6 +139,10 @@ class _Relayout:
                 self._graph.move_to_prologue(copy.producer)
             self._images[item] = copy
         return self._images[item]
+
+
+def _is_convertible(value: Value) -> bool:
+    return is_layout_sensitive(value) and not is_channels_last(value)
 
 
 def _strip_clone(value: Value) -> Value:

@@ -228,18 +228,18 @@ def is_channels_last(value: Value) -> bool:
     return isinstance(type, TensorType) and type.memory_format is torch.channels_last
 
 
-def seconds_saved_in_training(graph: Graph, node: OpNode) -> float | None:
+def seconds_saved_in_training(graph: Graph, node: OpNode, *, for_host: bool = False) -> float | None:
     """Return the seconds that an op of training steps saves in channels-last; None for any other op.
 
     These ops are convolutions whose weights are trained, pools that return indices, and the gradients of
-    both.
+    both; with `for_host`, as the backend ``host`` computes them, also batch norms.
     """
     if node.op_type in CONVOLUTIONS:
         weight = arguments_of(node)["weight"]
         if weight not in graph.updates or shape_problem(node) is not None:
             return None
-        return seconds_saved_by_layout(convolution_of(node))
-    saved = _SAVED.get(node.op_type)
+        return (seconds_saved_by_panels if for_host else seconds_saved_by_layout)(convolution_of(node))
+    saved = (_SAVED_ON_HOST if for_host else _SAVED).get(node.op_type)
     return None if saved is None or not all(map(_is_measured, _images(node))) else saved(node)
 
 
@@ -273,10 +273,25 @@ def _gradients(node: OpNode) -> float:
     return _GRADIENTS * 2 * batch * height * width * math.prod(weight.tensor_type.static_shape)
 
 
+def _gradients_on_host(node: OpNode) -> float:
+    """Return what both gradients save: each reads or writes both images."""
+    arguments = arguments_of(node)
+    images: list[Value] = [arguments["grad_output"], arguments["input"]]
+    return 2 * _SPREAD * sum(math.prod(image.tensor_type.static_shape) for image in images)
+
+
+CONVOLUTION_GRADIENTS = "aten.convolution_backward.default"
 _SAVED: Mapping[str, Callable[[OpNode], float]] = {
     "aten.max_pool2d_with_indices.default": _pool,
     "aten.max_pool2d_with_indices_backward.default": _zero_seconds,
     "aten.avg_pool2d_backward.default": _zero_seconds,
     "aten._adaptive_avg_pool2d_backward.default": _zero_seconds,
-    "aten.convolution_backward.default": _gradients,
+    CONVOLUTION_GRADIENTS: _gradients,
+}
+_SAVED_ON_HOST: Mapping[str, Callable[[OpNode], float]] = {
+    **dict.fromkeys(_SAVED, _zero_seconds),
+    CONVOLUTION_GRADIENTS: _gradients_on_host,
+    "aten._native_batch_norm_legit_functional.default": _zero_seconds,
+    "aten._native_batch_norm_legit.no_stats": _zero_seconds,
+    "aten.native_batch_norm_backward.default": _zero_seconds,
 }

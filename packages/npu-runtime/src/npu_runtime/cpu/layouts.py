@@ -93,7 +93,9 @@ _LAST, _CONTIGUOUS = "channels-last", "contiguous"
 _PICOSECONDS = 1e12  # costs are integers, so that sums are exact
 
 
-def choose_channels_last(saved: Mapping[OpNode, float], weights: Weights | Container[Value]) -> set[OpNode]:
+def choose_channels_last(
+    saved: Mapping[OpNode, float], weights: Weights | Container[Value], fixed: Container[Value] = ()
+) -> set[OpNode]:
     """Return the nodes whose change to channels-last saves most, net of the copies at the borders.
 
     This is a minimum cut (project selection): the saving of a node is lost if it is on the side of
@@ -103,6 +105,7 @@ def choose_channels_last(saved: Mapping[OpNode, float], weights: Weights | Conta
     Args:
         saved: The nodes that can change, with the seconds that each saves; negative if it is slower.
         weights: Values that are copied when weights are bound, at no cost in calls.
+        fixed: Values that stay as they are, whatever their producers and readers work in.
     """
     if not any(seconds > 0 for seconds in saved.values()):
         return set()
@@ -118,7 +121,7 @@ def choose_channels_last(saved: Mapping[OpNode, float], weights: Weights | Conta
             network.add_edge(node, _CONTIGUOUS, capacity=cost)
     images = dict.fromkeys(value for node in saved for value in (*node.inputs, *node.outputs))
     for value in images:
-        if is_layout_sensitive(value) and value not in weights:
+        if is_layout_sensitive(value) and value not in weights and value not in fixed:
             _add_image(network, value, saved)
     residual = networkx.algorithms.flow.boykov_kolmogorov(network, _LAST, _CONTIGUOUS)
     # The nodes that the source reaches are the smallest of all minimum cuts (Ford and Fulkerson, 1956).
@@ -131,9 +134,9 @@ def choose_channels_last(saved: Mapping[OpNode, float], weights: Weights | Conta
 
 def _add_image(network: Any, value: Value, movable: Collection[OpNode]) -> None:
     """Add the cost of a copy of ``value``, paid if its producer and readers are on both sides."""
-    # One copy serves all readers, so pairwise edges would count it several times. Two auxiliary nodes: the
-    # edges without capacity, which is no limit, pull `some` to the source if any neighbour is there, and
-    # `all` to the sink if any neighbour is there.
+    # One copy serves all readers, so pairwise edges would count it several times. Hence two auxiliary nodes.
+    # Edges without a capacity have no limit: by them, `some` is on the side of the source if any neighbour
+    # is, and `all` on that of the sink if any neighbour is.
     some_last, all_last = ("some", value), ("all", value)
     network.add_edge(some_last, all_last, capacity=round(copy_seconds(value.tensor_type) * _PICOSECONDS))
     for side in _sides(value, movable):

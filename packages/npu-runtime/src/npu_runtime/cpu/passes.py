@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from npu_passes import Pass, Pipeline
 from npu_passes.core.registry import DEFAULT, TRAIN
+from npu_passes.library.fusion.group_heads import GroupHeads
 from npu_runtime.cpu.batch_norm_to_sums import BatchNormToSums
 from npu_runtime.cpu.channels_last import ChannelsLast
 from npu_runtime.cpu.gelu_to_sigmoid import GeluToSigmoid
@@ -28,11 +29,23 @@ TRAINING = Pipeline(
     "The train pipeline, then CPU passes: batch norms by sums, GELU by a sigmoid, losses in planned memory, "
     "channels-last.",
 )
+HOST_TRAINING = Pipeline(
+    "train-host",
+    f"{TRAIN},channels-last{{for_host=true}},scalars-to-tensors{{in_memory=true}}",
+    "The train pipeline, then channels-last for the kernels of the backend host, and numbers in memory.",
+)
 HOST = Pipeline(
     "host",
     ",".join(
-        [DEFAULT, "channels-last{for_panels=true}", PackPanels.name, PackMatrix.name, PackConvolution.name]
+        [
+            DEFAULT,
+            GroupHeads.name,
+            "channels-last{for_host=true}",
+            PackPanels.name,
+            PackMatrix.name,
+            PackConvolution.name,
+        ]
     ),
-    "The default pipeline, then channels-last, and weights packed for the kernels of the backend host; those "
-    "of grouped convolutions for oneDNN.",
+    "The default pipeline, then grouped heads of attention, channels-last, weights packed for the kernels "
+    "of the backend host; those of grouped convolutions for oneDNN.",
 )

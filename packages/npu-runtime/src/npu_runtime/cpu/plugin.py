@@ -16,6 +16,6 @@ def npu_passes() -> list[Any]:
 
 @hookimpl
 def npu_pipelines() -> list[Any]:
-    from npu_runtime.cpu.passes import HOST, PIPELINE, TRAINING
+    from npu_runtime.cpu.passes import HOST, HOST_TRAINING, PIPELINE, TRAINING
 
-    return [PIPELINE, TRAINING, HOST]
+    return [PIPELINE, TRAINING, HOST, HOST_TRAINING]

@@ -8,16 +8,10 @@ from typing import Any
 import torch
 
 from npu_ir import Graph, OpNode
-from npu_ir.core.storage import span_bytes
-from npu_ir.ops.effects import is_view
 from npu_ir.plugins.backend import Backend, BackendOp
 from npu_passes import all_pipelines
-from npu_passes.manager.statistics import FlopCounter
+from npu_passes.manager.statistics import FlopCounter, estimate_seconds
 from npu_runtime.executor.executor import IRExecutor
-
-# Of one core of an x86 CPU of the last ten years, data in the cache, within a factor of three: the seconds of
-# a call from Python, the bytes and the floating-point operations (float32) per second.
-_CALL, _BYTES, _FLOPS = 1e-6, 2e10, 1e11
 
 
 class AtenBackend(Backend):
@@ -38,17 +32,13 @@ class AtenBackend(Backend):
         return None
 
     def cost(self, node: OpNode) -> float | None:
-        """Return an estimate for one core of a CPU; None if sizes are symbolic, or a node has regions."""
-        values = (*node.inputs, *node.outputs)
-        if node.regions or any(value.type.symbols for value in values):
-            return None
-        if is_view(node):
-            return _CALL
-        traffic = sum(span_bytes(value.type) for value in dict.fromkeys(values))
-        return _CALL + max(traffic / _BYTES, (self._flops(node) or 0) / _FLOPS)
+        return estimate_seconds(node, self._flops)
 
     def pipeline(self, device: torch.device) -> str:
         return "cpu" if device.type == "cpu" and "cpu" in all_pipelines() else "default"
+
+    def training_pipeline(self, device: torch.device) -> str:
+        return "train-cpu" if device.type == "cpu" and "train-cpu" in all_pipelines() else "train"
 
     def lower(self, graph: Graph) -> Sequence[BackendOp]:
         return [BackendOp(node.op_type, node.inputs, node.outputs, (node,)) for node in graph.nodes]

@@ -58,8 +58,9 @@ def bind(
     weights: Mapping[str, torch.Tensor] | None,
     constants: Mapping[str, torch.Tensor] | None,
     device: torch.device,
+    share: BoundWeights | None = None,
 ) -> BoundWeights:
-    """Bind weights to a graph, and evaluate its prologue.
+    """Bind weights to a graph, and evaluate its prologue; nodes that ``share`` has evaluated are not run.
 
     Raises:
         WeightError: Weights are missing, unexpected, or of another shape or dtype.
@@ -76,7 +77,7 @@ def bind(
             fix="give the weights of a model that has been loaded, or the path of its checkpoint",
         )
     placed = {value: place_weight(value, tensor, device) for value, tensor in given.items()}
-    prologue = Prologue(graph, placed, device)
+    prologue = Prologue(graph, placed, device, share=None if share is None else share.prologue)
     values = prologue.values_on(device)
     state = tuple(placed[target].clone() for target in mutated_state(graph))
     return BoundWeights(given, prologue, values, state)

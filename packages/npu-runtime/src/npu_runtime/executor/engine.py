@@ -31,6 +31,7 @@ from npu_runtime.codegen.call_binder import make_binder
 from npu_runtime.codegen.compiled_function import BoundFunction
 from npu_runtime.codegen.compiler import Compiled, mutated_state
 from npu_runtime.executor.bound_weights import BoundWeights
+from npu_runtime.executor.held_state import HeldState
 from npu_runtime.executor.node_by_node import run_node_by_node
 from npu_runtime.executor.result_ownership import plan_results
 from npu_runtime.probing.storage import with_stated_strides
@@ -42,85 +43,115 @@ _NO_CONTEXT = contextlib.nullcontext()
 class Engine:
     """A compiled graph with its bound weights and its mutated state.
 
-    ``threads`` is the number of intra-op threads during calls; None for that of the process.
+    Args:
+        graph: The graph.
+        compiled: The same, compiled.
+        bound: Its weights.
+        device: The device to run on.
+        threads: The number of intra-op threads during calls; None for that of the process.
+        share: The engine whose state this one works on, too, where the names are the same.
+
+    Attributes:
+        bound: The weights.
     """
 
     def __init__(
-        self, graph: Graph, compiled: Compiled, bound: BoundWeights, device: torch.device, threads: int | None
+        self,
+        graph: Graph,
+        compiled: Compiled,
+        bound: BoundWeights,
+        device: torch.device,
+        threads: int | None,
+        share: Engine | None = None,
     ) -> None:
         self._graph = graph
         self._compiled = compiled
         self._device = device
         self._threads = threads
-        self._plan = plan_results(graph, compiled.alias_sets)
+        self._plan = plan_results(graph, compiled.alias_sets, compiled.in_place)
         # Calls that mutate neither state nor the process-wide thread count may run concurrently.
         self._is_concurrent = not self._plan.state and threads is None
         self._bind_arguments = make_binder(graph, device)
         self._arguments = (*graph.inputs, *mutated_state(graph))
         replaced = graph.replacements
         self._replaced_buffers = [item for item in enumerate(mutated_state(graph)) if item[1] in replaced]
-        self._lock = threading.RLock()
-        self._is_running = False
         self._has_partitions = any(item.is_partition for item in compiled.instructions)
         self._has_aten = any(not item.is_partition for item in compiled.instructions)
         self._settings = kernel_settings()
-        self.bind(bound)
+        self.bound = bound
+        self._state: HeldState = HeldState(
+            graph, self._initial_state(), None if share is None else share._state
+        )
+        self._active_binding = bound.prologue, compiled.program.bind(bound.values)
+
+    def _initial_state(self) -> tuple[torch.Tensor, ...]:
+        return tuple(tensor.clone() for tensor in self.bound.state)
 
     def bind(self, bound: BoundWeights) -> None:
         """Bind other weights."""
-        run = self._compiled.program.bind(bound.values)
-        with self._lock:
-            self._require_idle()
-            self._bound = bound
-            self._state = tuple(tensor.clone() for tensor in bound.state)
+        binding = bound.prologue, self._compiled.program.bind(bound.values)
+        with self._state.lock:
+            self._state.require_idle()
+            if self._state.is_shared:
+                raise ExecutionError(
+                    "other weights for one executor of several that share state would not reach the others",
+                    where=f"graph {self._graph.name!r}",
+                    fix="make the executors anew",
+                )
+            self.bound = bound
+            self._state.set(self._initial_state())
             # One attribute, swapped atomically: a concurrent call sees all of the old weights or all of the
             # new ones.
-            self._active_binding = bound.prologue, run
+            self._active_binding = binding
 
     def reset(self) -> None:
         """Reset mutated state to its content when the weights were bound."""
-        with self._lock:
-            self._require_idle()
-            self._state = tuple(tensor.clone() for tensor in self._bound.state)
+        with self._state.lock:
+            self._state.require_idle()
+            self._state.set(self._initial_state())
 
     def state_dict(self) -> dict[str, torch.Tensor]:
         """Return parameters and persistent buffers by ``state_dict`` key, with the current content."""
-        with self._lock:
-            return self._bound.state_dict(self._state)
+        with self._state.lock:
+            return self.bound.state_dict(self._current_state())
 
     def current_weights(self) -> BoundWeights:
         """Return the weights with the current content of mutated state, whose tensors no call writes to."""
-        with self._lock:
-            return replace(self._bound, state=self._state)
+        with self._state.lock:
+            return replace(self.bound, state=self._current_state())
+
+    def _current_state(self) -> tuple[torch.Tensor, ...]:
+        """Return the content of the state in memory that no call writes to."""
+        return self._state.snapshot(is_overwritten=self._plan.keeps_state)
 
     def instrument(self, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Engine:
         """Return a copy with a state of its own that calls ``wrap(function)`` in place of each function."""
         instrumented = copy.copy(self)
-        with self._lock:
-            instrumented._state = tuple(tensor.clone() for tensor in self._state)
+        with self._state.lock:
+            instrumented._state = self._state.copy()
             ops = tuple(map(wrap, self._compiled.program.source.ops))
             instrumented._active_binding = (
-                self._bound.prologue,
-                self._compiled.program.bind(self._bound.values, ops),
+                self.bound.prologue,
+                self._compiled.program.bind(self.bound.values, ops),
             )
         return instrumented
 
     def weights(self) -> dict[Value, torch.Tensor]:
         """Return the tensor of each parameter, buffer and constant; copies of mutated state."""
-        with self._lock:
-            state = zip(mutated_state(self._graph), (tensor.clone() for tensor in self._state), strict=True)
-            held = {value: tensor.to(self._device) for value, tensor in self._bound.tensors.items()}
+        with self._state.lock:
+            state = zip(mutated_state(self._graph), self._state.clones(), strict=True)
+            held = {value: tensor.to(self._device) for value, tensor in self.bound.tensors.items()}
             return {**held, **dict(state)}
 
     @contextlib.contextmanager
     def unchanged(self) -> Iterator[None]:
         """Restore mutated state on exit."""
-        with self._lock:
-            before = tuple(tensor.clone() for tensor in self._state)
+        with self._state.lock:
+            before = self._state.clones()
             try:
                 yield
             finally:
-                self._state = before
+                self._state.set(before)
 
     def trust(self, inputs: Collection[Value]) -> None:
         """Stop comparing these inputs with their types."""
@@ -159,9 +190,10 @@ class Engine:
         check_nan: bool = False,
     ) -> Sequence[Any]:
         self._require_captured_state()
-        bound = self._bound
+        bound = self.bound
         inputs, symbols = self._checked_inputs(args, kwargs)
-        values = {**bound.values, **dict(zip(self._arguments, (*inputs, *self._state), strict=True))}
+        state = self._current_state()  # what is observed is not overwritten, nor anything if a node fails
+        values = {**bound.values, **dict(zip(self._arguments, (*inputs, *state), strict=True))}
         with isolated_torch_state(self._device), below_autograd():
             returned = run_node_by_node(
                 self._compiled.unfused,
@@ -175,12 +207,12 @@ class Engine:
             require_in_range(self._graph, symbols)
             given = bound.prologue.copy_shared_results(returned)
             if self._plan.state:
-                self._state = tuple(tensor.clone() for tensor in self._plan.new_state(returned))
+                self._state.set(tuple(tensor.clone() for tensor in self._plan.new_state(returned)))
         return given
 
     def apart(self, items: Mapping[str, Any]) -> dict[str, Any]:
         """Return the values of a run, with copies of tensors in memory that later calls read."""
-        given = self._bound.prologue.copy_shared_results(list(items.values()))
+        given = self.bound.prologue.copy_shared_results(list(items.values()))
         return {
             name: item.clone() if self._shares_state_memory(item) else item
             for name, item in zip(items, given, strict=True)
@@ -188,7 +220,7 @@ class Engine:
 
     def _shares_state_memory(self, item: Any) -> bool:
         is_strided = isinstance(item, torch.Tensor) and item.layout is torch.strided
-        return is_strided and any(shares_storage(item, tensor) for tensor in self._state)
+        return is_strided and any(shares_storage(item, tensor) for tensor in self._state.tensors)
 
     def mutations(self, returned: Sequence[Any]) -> dict[str, torch.Tensor]:
         """Return the new contents of mutated inputs and state by name; of state held here, copies."""
@@ -221,20 +253,27 @@ class Engine:
     def _run(self, run: BoundFunction, symbols: SymbolValues | None, inputs: Sequence[Any]) -> Sequence[Any]:
         """Run the generated function without gradients, and advance the mutated state."""
         has_sizes_of_nodes = symbols is not None and len(symbols.values) < len(self._graph.symbols)
+        log, before = self._compiled.undo_log, self._state.tensors
         records_gradients = torch.is_grad_enabled()
         if records_gradients:
             record_gradients(False)
         try:
             # Partitions enter it by themselves, unless they are quick: it takes as long as a small one.
             with below_autograd() if self._has_aten else _NO_CONTEXT:
-                returned = run(symbols, *inputs, *self._state)
+                returned: Sequence[Any] = run(symbols, *inputs, *self._state.tensors)
                 if symbols is not None and has_sizes_of_nodes:
                     require_in_range(self._graph, symbols)
                 if self._plan.state:
-                    self._state = self._plan.new_state(returned)
+                    returned = self._plan.results_apart(returned)
+                    self._state.set(self._plan.new_state(returned), log)
+                    log.entries.clear()  # from here on, the call has succeeded
                 return returned
-        except Exception as error:
-            self._compiled.program.explain(error)
+        except BaseException as error:
+            if log.entries:
+                self._state.tensors = before
+                log.undo()
+            if isinstance(error, Exception):
+                self._compiled.program.explain(error)
             raise
         finally:
             if records_gradients:
@@ -253,9 +292,9 @@ class Engine:
     def _require_captured_state(self) -> None:
         """Refuse a call if a buffer has another type than the graph was captured for."""
         for index, value in self._replaced_buffers:
-            if not is_of_type(self._state[index], value.type):
+            if not is_of_type(self._state.tensors[index], value.type):
                 raise ExecutionError(
-                    f"the buffer {external_names(value)[0]!r} is {describe(self._state[index])} since"
+                    f"the buffer {external_names(value)[0]!r} is {describe(self._state.tensors[index])} since"
                     f" the last call, and the graph was captured for {value.type}",
                     where=f"graph {self._graph.name!r}",
                     fix="capture the model as it is after a call, or restore the buffers: reset()",
@@ -285,25 +324,8 @@ class Engine:
         """Call a function with the lock of the mutated state, and the requested number of threads."""
         if self._threads is not None:
             with thread_count(self._threads):
-                return self._locked(function, *arguments)
-        return self._locked(function, *arguments)
-
-    def _locked(self, function: Callable[..., _T], *arguments: Any) -> _T:
-        with self._lock:
-            self._require_idle()
-            self._is_running = True
-            try:
-                return function(*arguments)
-            finally:
-                self._is_running = False
-
-    def _require_idle(self) -> None:
-        if self._is_running:
-            raise ExecutionError(
-                "the executor is called from within one of its own calls, and both would change its buffers",
-                where=f"graph {self._graph.name!r}",
-                fix="make an executor of its own for that",
-            )
+                return self._state.in_turn(function, *arguments)
+        return self._state.in_turn(function, *arguments)
 
 
 # The number of threads is process-wide: one call at a time may change it.

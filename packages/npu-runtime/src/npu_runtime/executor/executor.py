@@ -82,6 +82,10 @@ class IRExecutor:
             none. ``"return"``: a call returns a pair, the results and the new contents by input name.
             ``"ignore"``: they are dropped. Not needed for a model that writes to no input; calls of any
             other model are refused without it.
+        share: An executor of another graph with the same weights, such as one that takes a longer sequence.
+            State of the same name is the same memory in both, so that what one has written the other reads;
+            their calls are serialized. What the prologue makes of the same weights is not made twice. Both
+            graphs write to this state; other weights can be bound to neither.
         tuning: The path of a graph beside which ``npu tune`` has stored what it measured, or the result of
             `npu_runtime.tune`. Where it was measured on this kind of machine with as many threads, these
             costs take the place of those that backends state, and ``passes="auto"`` is the pipeline that was
@@ -98,7 +102,7 @@ class IRExecutor:
         PassError: A pass is unknown, or fails.
         WeightError: Weights are missing, unexpected, or of another shape or dtype.
         BackendError: There is no such backend, or it does not keep to its interface.
-        ExecutionError: A node of the prologue fails.
+        ExecutionError: A node of the prologue fails; or ``share`` has state that only one of both writes to.
     """
 
     def __init__(
@@ -112,6 +116,7 @@ class IRExecutor:
         passes: Passes = "auto",
         threads: int | None = None,
         updates: Updates | None = None,
+        share: IRExecutor | None = None,
         tuning: MeasuredCosts | str | os.PathLike[str] | None = None,
     ) -> None:
         _require_threads(threads)
@@ -133,14 +138,16 @@ class IRExecutor:
             given = read_weights(weights, self.graph)
             reject_cpu_passes_elsewhere(self.graph, passes, self.device)
             self._constants = constants
-            self.lowered: LoweredGraph = lower(self.graph, self.backends, measured=measured)
-            self._compile(bind(self.graph, given, constants, self.device), threads)
+            self.lowered: LoweredGraph = lower(self.graph, self.backends, owns_state=True, measured=measured)
+            known = None if share is None else share._engine
+            bound = bind(self.graph, given, constants, self.device, None if known is None else known.bound)
+            self._compile(bound, threads, known)
 
-    def _compile(self, bound: BoundWeights, threads: int | None) -> None:
+    def _compile(self, bound: BoundWeights, threads: int | None, share: Engine | None = None) -> None:
         """Make the engine of the lowered graph."""
         self.threads = threads
         self._compiled = compile_graph(self.lowered, self.device, bound.values)
-        self._engine = Engine(self.graph, self._compiled, bound, self.device, threads)
+        self._engine = Engine(self.graph, self._compiled, bound, self.device, threads, share)
         self._unflatten = make_unflatten(self.graph.results[0])
         self._result_count = len(self.graph.results[1])
 
@@ -192,7 +199,7 @@ class IRExecutor:
             _require_threads(saved.options["threads"])
             found = find_backends(saved.backends)
             executor.backends, executor.device = resolve_backends(found, saved.device, None)
-            executor.lowered = lower(saved.graph, executor.backends, chosen=saved.chosen)
+            executor.lowered = lower(saved.graph, executor.backends, owns_state=True, chosen=saved.chosen)
             require_plan(saved.plan, plan_of(executor.lowered), str(path))
             executor._compile(saved.bound, saved.options["threads"])
         return executor
@@ -361,7 +368,7 @@ class IRExecutor:
         """
         from npu_runtime.codegen.live_ranges import plan_memory
 
-        copied = copied_values(self.graph, self._compiled.alias_sets)
+        copied = copied_values(self.graph, self._compiled.alias_sets, self._compiled.in_place)
         return plan_memory(self.instructions, self.graph.returned_values, copied)
 
 

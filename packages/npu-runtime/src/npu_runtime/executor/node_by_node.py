@@ -97,6 +97,10 @@ def run_node_by_node(
     for index, instruction in enumerate(instructions):
         outputs = _run_explained(instruction, values, symbols, device)
         values.update(zip(instruction.outputs, outputs, strict=True))
+        if instruction.partition is not None and observe is not None:
+            # A later partition may write into the same memory.
+            for value in instruction.outputs[len(instruction.partition.outputs) :]:
+                values[value] = values[value].clone()
         if check_nan:
             _require_no_nan(instruction, values)
         for node in instruction.nodes:

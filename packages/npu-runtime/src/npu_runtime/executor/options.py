@@ -104,14 +104,8 @@ def pass_names(passes: Passes) -> tuple[str, ...]:
 
 
 def resolve_step_passes(passes: Passes, device: torch.device, backends: Sequence[Backend]) -> Passes:
-    """Return the passes for a step; ``"auto"`` and ``"train"`` stand for the pipeline of its backends.
-
-    That is ``"train-cpu"`` if ATen runs all of it on a CPU.
-    """
-    if passes not in (_TRAIN, AUTO):
-        return passes
-    is_ours = device.type == "cpu" and all(backend.name == ATEN for backend in backends)
-    return _TRAIN_CPU if is_ours and _TRAIN_CPU in all_pipelines() else _TRAIN
+    """Return the passes for a step; ``"auto"`` and ``"train"`` are the pipeline of its first backend."""
+    return ask_pipeline(backends[0], device, is_step=True) if passes in (_TRAIN, AUTO) else passes
 
 
 def reject_cpu_passes_elsewhere(graph: Graph, passes: Passes, device: torch.device) -> None:

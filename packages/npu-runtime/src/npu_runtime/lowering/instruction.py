@@ -62,6 +62,11 @@ class Instruction:
         return self.partition is not None
 
     @property
+    def updates_in_place(self) -> bool:
+        """True if it is a partition that can update tensors in place."""
+        return self.partition is not None and self.partition.updates_in_place
+
+    @property
     def node(self) -> OpNode:
         """The node that defines its outputs; the last one of several."""
         return self.nodes[-1]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any, TypeAlias
 
@@ -13,6 +13,7 @@ import torch
 from npu_ir import ExecutionError, Graph, OpNode, TensorType, Value
 from npu_ir.core.symbol_values import SymbolValues
 from npu_ir.errors import BackendError
+from npu_ir.graph.partition import PartitionGraph
 from npu_ir.ops.calls import Binding, Slot
 from npu_ir.ops.effects import is_pure, is_random, is_view
 from npu_ir.ops.execution import binding_of, execute_node
@@ -122,6 +123,8 @@ def _prepare_partition(
         BackendError: The backend cannot prepare it.
     """
     backend, nodes = partition.backend, partition.nodes
+    # Those that nothing outside reads are not returned.
+    written = {value: source for value, source in program.in_place.items() if _is_read_outside(value, nodes)}
     overwritten = {item for op in program.ops for item in op.overwrites}
     numbers = frozenset(index for index, value in enumerate(program.graph.inputs) if value in overwritten)
     constants = {
@@ -136,20 +139,25 @@ def _prepare_partition(
         copied=numbers,
         constants=frozenset(constants - numbers),
         may_be_lazy=may_be_lazy,
+        updates_in_place=partition.updates_in_place,
+        in_place=tuple(program.inputs.index(source) for source in written.values()),
     )
     given, bound = ([Slot(index) for index in part] for part in (call.given, sorted(call.constants)))
     kernel = f"{backend.name}.run"
-    outputs = len(program.outputs)
+    outputs = (*program.outputs, *written)
     # Not with one that is overwritten: that is a copy, or memory that nothing else needs.
-    may_share = tuple(shared - numbers for shared in _find_shared_inputs(program.graph))
+    may_share = (
+        *(shared - numbers for shared in _find_shared_inputs(program.graph)),
+        *(frozenset({number}) for number in call.in_place),
+    )
     traits = CallTraits(
         kernel=kernel,
         function=call,
         in_place=None,
         shares=may_share,
-        has_stated_strides=(False,) * outputs,  # promised by the backend, but not observed
-        starts_storage=(False,) * outputs,
-        is_certain=not any(may_share),
+        has_stated_strides=(False,) * len(outputs),  # promised by the backend, but not observed
+        starts_storage=(False,) * len(outputs),
+        is_certain=not any(may_share[: len(program.outputs)]),
     )
     return Instruction(
         nodes=nodes,
@@ -158,14 +166,18 @@ def _prepare_partition(
         function=call,
         binding=Binding((given, bound) if bound else (given,), {}),
         inputs=program.inputs,
-        outputs=program.outputs,
+        outputs=outputs,
         returns=Returns.SEQUENCE if outputs else Returns.NOTHING,
         partition=call,
         traits=traits,
     )
 
 
-def _find_shared_inputs(graph: Graph) -> list[frozenset[int]]:
+def _is_read_outside(value: Value, nodes: Collection[OpNode]) -> bool:
+    return any(user not in nodes for user, _ in value.uses)
+
+
+def _find_shared_inputs(graph: PartitionGraph) -> list[frozenset[int]]:
     """Return for each output the inputs, by number, that it may share memory with: only views are in between.
 
     Outputs that may share computed memory with each other have all inputs in common.
@@ -173,7 +185,9 @@ def _find_shared_inputs(graph: Graph) -> list[frozenset[int]]:
     sources: dict[Value, frozenset[Value]] = {value: frozenset([value]) for value in graph.inputs}
     for node in graph.nodes:
         viewed = frozenset[Value]().union(*(sources[value] for value in node.inputs)) if is_view(node) else ()
-        sources.update((value, frozenset(viewed or [value])) for value in node.outputs)
+        for value in node.outputs:
+            source = graph.in_place.get(value)
+            sources[value] = frozenset(viewed or [value]) if source is None else sources[source]
     owners = Counter(owner for value in graph.outputs for owner in sources[value] - set(graph.inputs))
     every = frozenset(range(len(graph.inputs)))
     return [

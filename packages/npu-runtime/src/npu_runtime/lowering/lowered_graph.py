@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from npu_ir import Graph, OpNode, Value
 from npu_ir.errors import BackendError
 from npu_ir.graph.partition import PartitionGraph
 from npu_ir.plugins.backend import Backend, BackendOp, Operand, Temporary
+from npu_runtime.backends.answers import ask_rows
 from npu_runtime.backends.lowering_rules import BrokenRule, find_broken_rule
 from npu_runtime.backends.measured_costs import MeasuredCosts
 from npu_runtime.backends.partition import ATEN, Partition, extract_partition, partition
 from npu_runtime.backends.registry import provider_text
 from npu_runtime.lowering.notation import lowered_record, lowered_text
+from npu_runtime.lowering.state_updates import StateUpdates, find_state_updates
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +29,15 @@ class BackendProgram:
         ops: The result of `Backend.lower`, which keeps the lowering rules.
         inputs: The values of the whole graph that its inputs stand for.
         outputs: The values of the whole graph that its results stand for.
+        in_place: The values of the whole graph that it writes into the memory of state, and that state: one
+            of the inputs.
     """
 
     graph: PartitionGraph
     ops: Sequence[BackendOp]
     inputs: tuple[Value, ...]
     outputs: tuple[Value, ...]
+    in_place: Mapping[Value, Value]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,11 +78,13 @@ class LoweredGraph:
         graph: The graph before lowering.
         backends: The names of the backends in order of preference; ATen is the last.
         partitions: The partitions of the body, in order. ATen runs the prologue, when weights are bound.
+        state: Which nodes write their outputs into the memory of state.
     """
 
     graph: Graph
     backends: tuple[str, ...]
     partitions: tuple[LoweredPartition, ...]
+    state: StateUpdates = field(default_factory=StateUpdates)
 
     @functools.cached_property
     def ops(self) -> tuple[LoweredOp, ...]:
@@ -121,6 +128,7 @@ def lower(
     backends: Sequence[Backend],
     *,
     live_weights: bool = False,
+    owns_state: bool = False,
     chosen: Sequence[str] | None = None,
     measured: MeasuredCosts | None = None,
 ) -> LoweredGraph:
@@ -132,7 +140,10 @@ def lower(
         graph: The graph. It must not be edited as long as the result is in use.
         backends: The backends in order of preference; the last one is ATen.
         live_weights: Whether weights are read in the memory of their owners, who may change them between
-            calls: then they are not among the constant inputs of partitions.
+            calls: then they are not among the constant inputs of partitions, and nodes that update them in
+            place are partitions of their own.
+        owns_state: Whether state is held by what runs the graph, so that nodes may overwrite a part of it in
+            place.
         chosen: The name of the backend of each node of the body, if it has been decided.
         measured: Costs in place of those that backends state.
 
@@ -144,11 +155,12 @@ def lower(
     for node in graph.body:
         last_readers.update(dict.fromkeys(node.inputs, node))
     last_readers.update(dict.fromkeys(graph.returned_values))
+    state = find_state_updates(graph) if owns_state else StateUpdates()
     partitions = tuple(
-        _lower_partition(item, last_readers, live_weights=live_weights)
-        for item in partition(graph, backends, chosen, measured)
+        _lower_partition(item, last_readers, state, live_weights=live_weights)
+        for item in partition(graph, backends, chosen, measured, split_updates=live_weights)
     )
-    return LoweredGraph(graph, tuple(backend.name for backend in backends), partitions)
+    return LoweredGraph(graph, tuple(backend.name for backend in backends), partitions, state)
 
 
 def _aten_op(node: OpNode) -> BackendOp:
@@ -156,19 +168,28 @@ def _aten_op(node: OpNode) -> BackendOp:
 
 
 def _lower_partition(
-    item: Partition, last_readers: Mapping[Value, OpNode | None], *, live_weights: bool
+    item: Partition, last_readers: Mapping[Value, OpNode | None], state: StateUpdates, *, live_weights: bool
 ) -> LoweredPartition:
     backend, nodes = item.backend, item.nodes
     if backend.name == ATEN:
         return LoweredPartition(item, tuple(map(_aten_op, nodes)), None)
     name = f"{backend.name}-{nodes[0].name}"
-    graph, values = extract_partition(nodes, name, last_readers, live_weights=live_weights)
+    in_place: dict[Value, Value] = {}
+    computed: set[Value] = set()  # in memory that the partition makes
+    for node in nodes:
+        source = state.in_place.get(node.outputs[0]) if node.outputs else None
+        if source is not None and source not in computed and ask_rows(backend, node):
+            in_place[node.outputs[0]] = source
+        else:
+            computed.update(node.outputs)
+    graph, values = extract_partition(nodes, name, last_readers, live_weights=live_weights, in_place=in_place)
     outer = {inner: value for value, inner in values.items()}
     program = BackendProgram(
         graph,
         _lower_checked(item, graph),
         tuple(outer[value] for value in graph.inputs),
         tuple(outer[value] for value in graph.outputs),
+        {value: _source_of(value, in_place) for value in in_place},
     )
     outer_nodes = dict(zip(graph.nodes, nodes, strict=True))
 
@@ -186,6 +207,12 @@ def _lower_partition(
         for op in program.ops
     )
     return LoweredPartition(item, ops, program)
+
+
+def _source_of(value: Value, in_place: Mapping[Value, Value]) -> Value:
+    while value in in_place:
+        value = in_place[value]
+    return value
 
 
 def _lower_checked(item: Partition, graph: PartitionGraph) -> Sequence[BackendOp]:

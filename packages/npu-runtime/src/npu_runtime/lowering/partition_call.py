@@ -51,6 +51,20 @@ class _LastConstants:
     quick_run: Callable[[list[Any]], Sequence[Any] | None] | None = None
 
 
+class UndoLog:
+    """Functions that undo the writes to state of the call in progress, the last one last."""
+
+    def __init__(self) -> None:
+        self.entries: list[Callable[[], object]] = []
+
+    def undo(self) -> None:
+        """Restore the state, and forget the writes."""
+        entries, self.entries[:] = self.entries[::-1], []
+        with torch.no_grad():
+            for entry in entries:
+                entry()
+
+
 @dataclass(frozen=True, eq=False)
 class PartitionCall:
     """A prepared partition as a callable: it takes two lists of inputs and returns the outputs.
@@ -64,6 +78,9 @@ class PartitionCall:
         copied: Those that are needed elsewhere: each call copies them first.
         constants: The inputs, by number, that are the same tensors until other weights are bound.
         may_be_lazy: Whether the other inputs may have a lazy conj/neg bit.
+        in_place: The inputs, by number, to whose memory it writes, each returned after the outputs.
+        log: Where a call adds what undoes these writes.
+        updates_in_place: Whether an output may be bound to the memory of the input whose new content it is.
     """
 
     backend: Backend
@@ -74,6 +91,9 @@ class PartitionCall:
     copied: frozenset[int]
     constants: frozenset[int] = frozenset()
     may_be_lazy: bool = True
+    updates_in_place: bool = False
+    in_place: tuple[int, ...] = ()
+    log: UndoLog | None = None
     _last: list[_LastConstants] = field(default_factory=lambda: [_LastConstants()], init=False)
 
     @functools.cached_property
@@ -98,27 +118,40 @@ class PartitionCall:
         """
         last = self._last[0]
         if last.quick_run is not None and last.given is constants:
+            if self.in_place:
+                self._log_undo(last.program, given)
             outputs = last.quick_run(given)
             if outputs is not None:
-                return outputs
+                return self._with_state(outputs, given) if self.in_place else outputs
         with below_autograd():
             return self._run(given, constants)
 
+    def _log_undo(self, program: Any, inputs: Sequence[Any]) -> None:
+        """Add the writes of a run to the log, before it begins: an interrupt may come at any time."""
+        if self.log is not None:
+            self.log.entries.append(functools.partial(self.backend.undo, program, inputs))
+
+    def _with_state(self, outputs: Sequence[Any], given: Sequence[Any]) -> Sequence[Any]:
+        """Return the outputs, and the state that was written to."""
+        return [*outputs, *[given[self.given.index(number)] for number in self.in_place]]
+
     def _run(self, given: Sequence[Any], constants: Sequence[Any]) -> Sequence[Any]:
-        given = list(map(self._as_stated, given, self.given))
+        stated = given = list(map(self._as_stated, given, self.given))
         for number in self.copied:
             place = self.given.index(number)
             given[place] = copy_with_strides(given[place])
         program = self._program_of(constants)
         if program is None:
             program, given = self.program, self._joined(given, constants)
+        if self.in_place:
+            self._log_undo(program, given)
         outputs = self.backend.run(program, given)
         if len(outputs) == len(self.outputs):
             for output, layout, type in zip(outputs, self._output_layouts, self.outputs, strict=True):
                 if not _has_stated_shape(output, layout) and not is_of_type(output, type):
                     break
             else:
-                return outputs
+                return self._with_state(outputs, stated) if self.in_place else outputs
         raise BackendError(
             f"the backend {self.backend.name!r} returned {', '.join(map(describe, outputs)) or 'nothing'}"
             f" in place of {', '.join(map(str, self.outputs))}"
@@ -163,8 +196,8 @@ class PartitionCall:
         Args:
             inputs: Tensors of the shapes and dtypes of the inputs. Those with other strides or a lazy
                 conj/neg bit are copied in each call; overwritten ones are needed nowhere else.
-            outputs: Tensors of the types of the outputs. They share no memory with the inputs, nor with each
-                other.
+            outputs: Tensors of the types of the outputs. They share no memory with each other, nor with the
+                inputs, but for inputs that are updated in place.
         """
         copies = [
             (item, type, copy_with_strides(_to_stated_layout(item, type)))

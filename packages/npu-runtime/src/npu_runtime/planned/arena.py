@@ -9,6 +9,7 @@ highest moves to the front of the order. The search stops at the lower bound, th
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -64,22 +65,20 @@ def lower_bound(spans: Sequence[Span]) -> int:
 def _first_fit(spans: Sequence[Span], order: Sequence[int]) -> tuple[list[int], int]:
     """Return the offsets of a first-fit assignment in this order, and the size of the arena."""
     offsets = [0] * len(spans)
-    occupied: list[tuple[int, int, Span]] = []  # begin, end, span
+    occupied: list[tuple[int, int, int, int]] = []  # begin, end, first, last: sorted
     size = 0
     for index in order:
         span = spans[index]
-        needed = _align(span.bytes)
+        needed, first_use, last_use = _align(span.bytes), span.first, span.last
         start = 0
-        beside = sorted(
-            item[:2] for item in occupied if item[2].first <= span.last and item[2].last >= span.first
-        )
-        for begin, end in beside:
+        for begin, end, first, last in occupied:
             if start + needed <= begin:
                 break
-            start = max(start, end)
+            if end > start and first <= last_use and last >= first_use:
+                start = end
         offsets[index] = start
         if needed:
-            occupied.append((start, start + needed, span))
+            bisect.insort(occupied, (start, start + needed, first_use, last_use))
         size = max(size, start + needed)
     return offsets, size
 

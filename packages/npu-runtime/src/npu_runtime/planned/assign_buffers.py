@@ -28,7 +28,14 @@ from npu_passes.ops.training import BIND
 from npu_runtime.lowering.instruction import Instruction, Returns
 from npu_runtime.planned.binding import DeferredBinding
 from npu_runtime.planned.buffer_reuse import ReuseCandidate, ReuseCandidates
-from npu_runtime.planned.buffers import Alias, BufferAssignment, BufferKind, Evaluate, is_plannable
+from npu_runtime.planned.buffers import (
+    Alias,
+    Allocation,
+    BufferAssignment,
+    BufferKind,
+    Evaluate,
+    is_plannable,
+)
 from npu_runtime.planned.copies import append_staging_copies, commit_copies, copy_instruction
 
 
@@ -199,12 +206,7 @@ class BufferAssigner:
             instruction.outputs, candidate.allocations, candidate.out_variant.overwritten_inputs, strict=True
         ):
             is_there = source is not None and self._reuse.resides_in(instruction.inputs[source], allocation)
-            if allocation is None:
-                self.assignment.assign_new(value, BufferKind.ARENA, index)
-            else:
-                self.assignment.kinds[value] = allocation.kind
-                self.assignment.actions.append(Alias(value, allocation.owner))
-                self.assignment.assign_existing(value, [allocation])
+            self._place_output(value, allocation, index)
             if source is not None and not is_there:
                 calls.append(copy_instruction(value, instruction.inputs[source]))
         written = replace(
@@ -220,6 +222,15 @@ class BufferAssigner:
         if not calls and set(self._graph.outputs).issuperset(instruction.outputs):
             self.assignment.functional[written] = instruction
         return [*calls, self._bind_lists(written)]
+
+    def _place_output(self, value: Value, allocation: Allocation | None, index: int) -> None:
+        """Give an output new memory in the arena, or the memory that it takes over."""
+        if allocation is None:
+            self.assignment.assign_new(value, BufferKind.ARENA, index)
+            return
+        self.assignment.kinds[value] = allocation.kind
+        self.assignment.actions.append(Alias(value, allocation.owner))
+        self.assignment.assign_existing(value, [allocation])
 
     def _bind_lists(self, instruction: Instruction) -> Instruction:
         """Return an optimizer instruction with its lists of fixed tensors bound; any other one unchanged."""
@@ -261,8 +272,13 @@ class BufferAssigner:
                 calls.append(copy_instruction(inputs[-1], value))
             else:
                 inputs.append(value)
+        taken: list[Allocation | None] = []
         for value in outputs:
-            self.assignment.assign_new(value, BufferKind.ARENA, index)
+            found = (
+                self._reuse.find_target(value, instruction, index, taken) if call.updates_in_place else None
+            )
+            taken.append(found)
+            self._place_output(value, found, index)
         bound = replace(
             instruction,
             function=DeferredBinding([inputs, outputs], call.bind),

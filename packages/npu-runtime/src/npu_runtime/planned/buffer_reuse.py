@@ -72,6 +72,19 @@ class ReuseCandidates:
             copies += source is not None and not self.resides_in(instruction.inputs[source], allocation)
         return ReuseCandidate(out_variant, tuple(allocations), (copies, fresh))
 
+    def find_target(
+        self, value: Value, instruction: Instruction, index: int, taken: Sequence[Allocation | None]
+    ) -> Allocation | None:
+        """Return the memory of the state whose new content an output is, if a partition may write there."""
+        target = self._target.get(value)
+        if target is None or index <= self._phase_boundary or target.type != value.type:
+            return None
+        readable = frozenset(number for number, item in enumerate(instruction.inputs) if item is target)
+        for allocation in self._assignment.allocations_of[target]:
+            if allocation not in taken and self._is_free(allocation, value, instruction, index, readable):
+                return allocation
+        return None
+
     def resides_in(self, value: Value, allocation: Allocation | None) -> bool:
         """Return whether a value resides in an allocation."""
         return allocation is not None and allocation in self._assignment.allocations_of[value]

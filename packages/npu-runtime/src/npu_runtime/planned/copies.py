@@ -14,6 +14,8 @@ from npu_runtime.backends.partition import ATEN
 from npu_runtime.lowering.instruction import Instruction, Returns
 from npu_runtime.planned.buffers import BufferAssignment, BufferKind, is_plannable
 
+_COPY = "copy"
+
 
 def append_staging_copies(
     graph: Graph, assignment: BufferAssignment, late: set[Value], phase_boundary: int, end: int
@@ -85,12 +87,20 @@ def _is_in_target_memory(assignment: BufferAssignment, target: Value, new: Value
     return new is target or (is_own and assignment.allocations_of[new] == assignment.allocations_of[target])
 
 
+def copied_values(instruction: Instruction) -> list[tuple[Value, Value]]:
+    """Return pairs of a value and that which the instruction copies it into; none if it is not a copy."""
+    if instruction.node.op_type != _COPY:
+        return []
+    half = len(instruction.inputs) // 2
+    return list(zip(instruction.inputs[half:], instruction.inputs[:half], strict=True))
+
+
 def copy_instruction(target: Value, source: Value) -> Instruction:
     """Return the instruction that copies ``source`` into ``target``."""
     producer = source.producer or target.producer
     provenance = NO_PROVENANCE if producer is None else producer.provenance
     return Instruction(
-        nodes=(OpNode(f"copy of {source.name}", "copy", (), None, {}, provenance),),
+        nodes=(OpNode(f"copy of {source.name}", _COPY, (), None, {}, provenance),),
         backend=ATEN,
         kernel="torch._C.TensorBase.copy_",
         function=torch.Tensor.copy_,

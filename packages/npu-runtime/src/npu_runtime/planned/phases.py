@@ -4,7 +4,7 @@ Constant folding comes first: instructions that yield the same in each run are r
 
 Compute writes only to the arena, so that a failure there leaves all state unchanged. Commit consists of
 instructions that cannot fail for reasons of data: views, elementwise ops and optimizers, in place in the
-state, and copies.
+state, partitions of other backends that update in place, and copies.
 
 The rest is split in two sweeps. Backward: an instruction is deferrable if it cannot fail, produces no
 result of the graph, and is read by deferrable instructions only. Forward: of these, only those that write
@@ -120,7 +120,7 @@ def _select_deferred(
             if index is not None
         }
         if (
-            (out_variants and not new.isdisjoint(instruction.outputs))
+            ((out_variants or instruction.updates_in_place) and not new.isdisjoint(instruction.outputs))
             or not deferred_values.isdisjoint(instruction.inputs)
             or any(value in graph.updates for value in overwritten)
         ):
@@ -131,6 +131,8 @@ def _select_deferred(
 
 def _cannot_fail(instruction: Instruction) -> bool:
     """Return whether an instruction is a view, elementwise, or the in-place op of an optimizer."""
+    if instruction.updates_in_place:
+        return True
     traits = instruction.traits
     if traits is None or instruction.is_partition or any(map(is_random, instruction.nodes)):
         return False

@@ -52,6 +52,9 @@ class Plan:
         arena_bytes: The size of the arena.
         lower_bound_bytes: The maximum of the live bytes in the arena: no assignment of offsets needs less.
         made_bytes: The sum of the dynamic values of one run, at most; workspaces of ops are not counted.
+        backend_bytes: The memory that the programs of other backends keep for themselves.
+        peak_bytes: The memory of a run besides inputs and state: the arena, the most dynamic values that are
+            live at a time, and that of other backends.
         compute: The generated function of the compute phase, which writes only to the arena.
         commit: The generated function of the commit phase, which writes state, and returns the results.
         fresh: The results that `compute_fresh` returns in memory of their own.
@@ -70,6 +73,8 @@ class Plan:
     arena_bytes: int
     lower_bound_bytes: int
     made_bytes: int
+    backend_bytes: int
+    peak_bytes: int
     compute: CompiledFunction
     commit: CompiledFunction
     fresh: frozenset[Value]
@@ -112,6 +117,8 @@ class Plan:
             "arena_bytes": self.arena_bytes,
             "lower_bound_bytes": self.lower_bound_bytes,
             "made_bytes": self.made_bytes,
+            "backend_bytes": self.backend_bytes,
+            "peak_bytes": self.peak_bytes,
         }
 
     def __str__(self) -> str:

@@ -14,6 +14,7 @@ from npu_ir.plugins.backend import Backend
 from npu_runtime.codegen.compiled_function import CompiledFunction
 from npu_runtime.codegen.compiler import make_region_runner
 from npu_runtime.executor.options import resolve_backends
+from npu_runtime.lowering.alias_sets import AliasSets
 from npu_runtime.lowering.instruction import Instruction
 from npu_runtime.lowering.instruction_selection import select_call, select_instructions
 from npu_runtime.lowering.lowered_graph import LoweredGraph, lower
@@ -67,6 +68,7 @@ def _plan(lowered: LoweredGraph, device: torch.device) -> Plan:
     offsets, size = assign_offsets(spans)
     for allocation, offset in zip(arena, offsets, strict=True):
         allocation.offset = offset
+    backend_bytes = _backend_bytes(rest)
     numbers = [value for value in graph.inputs if not isinstance(value.type, TensorType)]
     results = [
         assignment.staging_copies.get(item, item) if isinstance(item, Value) else item
@@ -89,6 +91,8 @@ def _plan(lowered: LoweredGraph, device: torch.device) -> Plan:
         arena_bytes=size,
         lower_bound_bytes=lower_bound(spans),
         made_bytes=sum(span_bytes(value.type) for value in assignment.allocated),
+        backend_bytes=backend_bytes,
+        peak_bytes=size + _made_peak(assignment, passed) + backend_bytes,
         compute=compute,
         commit=_compile_phase(f"{graph.name} commit", [*numbers, *passed], assignment.commit, results),
         fresh=frozenset(value for instruction in fresh.values() for value in instruction.outputs),
@@ -159,6 +163,20 @@ def _require_fixed_buffers(graph: Graph) -> None:
                 where=f"graph {graph.name!r}",
                 fix="capture the model with inputs that do not overlap, or run the graph with IRExecutor",
             )
+
+
+def _made_peak(assignment: BufferAssignment, passed: Sequence[Value]) -> int:
+    """Return the most bytes of dynamic values that are live at a time."""
+    instructions = [*assignment.compute, *assignment.commit]
+    alias_sets = AliasSets(instructions, passed)
+    first = {value: index for index, item in enumerate(instructions) for value in item.outputs}
+    made = [value for value in assignment.allocated if value in first]
+    return lower_bound([Span(span_bytes(item.type), first[item], alias_sets.end_of(item)) for item in made])
+
+
+def _backend_bytes(instructions: Sequence[Instruction]) -> int:
+    calls = [item.partition for item in instructions if item.partition is not None]
+    return sum(call.backend.memory_bytes(call.program) for call in calls)
 
 
 def _values_across_phases(assignment: BufferAssignment, numbers: Sequence[Value]) -> list[Value]:

@@ -13,11 +13,13 @@ from npu_ir import ExecutionError, TensorType, Value
 from npu_ir.core.isolation import isolated_torch_state
 from npu_ir.core.structure import make_unflatten
 from npu_ir.core.symbol_values import SymbolValues
+from npu_ir.plugins.backend import StepLoop
 from npu_runtime._torch.fast_calls import copy_all
 from npu_runtime._torch.state import below_autograd, has_default_torch_state, record_gradients
 from npu_runtime.codegen.compiled_function import BoundFunction, CompiledFunction
 from npu_runtime.planned.binding import Allocator, DeferredBinding, allocate, bind_tensors
 from npu_runtime.planned.buffers import Allocate, BufferKind
+from npu_runtime.planned.copies import copied_values
 from npu_runtime.planned.load_inputs import CallInputs, copy_tensors
 from npu_runtime.planned.plan import Plan
 
@@ -60,8 +62,10 @@ class PlannedProgram:
         self.plan = plan
         self._tensors = bind_tensors(plan, weights or {}, constants, allocate)
         self._symbols = SymbolValues({})
-        self._compute = self._bind(plan.compute)
-        self._commit = self._bind(plan.commit)
+        self._bound: dict[DeferredBinding, Callable[..., Any]] = {}
+        self._ops = [self._bind_ops(phase) for phase in (plan.compute, plan.commit)]
+        self._compute = plan.compute.bind(self._tensors, self._ops[0])
+        self._commit = plan.commit.bind(self._tensors, self._ops[1])
         self.inputs = tuple(self._tensors.get(value) for value in graph.inputs)
         self.fixed = tuple(item for item in self.inputs if item is not None)
         self._read_in_place = self.fixed if plan.read_in_place else ()
@@ -84,7 +88,8 @@ class PlannedProgram:
 
     @functools.cached_property
     def _compute_fresh(self) -> BoundFunction:
-        return self._bind(self.plan.compute_fresh)
+        program = self.plan.compute_fresh
+        return program.bind(self._tensors, self._bind_ops(program))
 
     def with_observer(self, observe: Callable[[Callable[..., Any]], Any]) -> PlannedProgram:
         """Return a copy over the same memory that calls ``observe(function)`` before each instruction."""
@@ -97,20 +102,58 @@ class PlannedProgram:
             return observed_call
 
         observed = copy.copy(self)
-        observed._compute = self._bind(self.plan.compute, wrap)
-        observed._commit = self._bind(self.plan.commit, wrap)
+        observed._compute, observed._commit = (
+            phase.bind(self._tensors, list(map(wrap, phase.source.ops, ops)))
+            for phase, ops in zip((self.plan.compute, self.plan.commit), self._ops, strict=True)
+        )
         return observed
 
-    def _bind(
-        self, program: CompiledFunction, wrap: Callable[[Any, Any], Callable[..., Any]] | None = None
-    ) -> BoundFunction:
-        ops = [
-            function.bind(self._tensors) if isinstance(function, DeferredBinding) else function
+    def _bind_ops(self, program: CompiledFunction) -> list[Callable[..., Any]]:
+        return [
+            self._bind_once(function) if isinstance(function, DeferredBinding) else function
             for function in program.source.ops
         ]
-        if wrap is not None:
-            ops = [wrap(function, call) for function, call in zip(program.source.ops, ops, strict=True)]
-        return program.bind(self._tensors, ops)
+
+    def make_loop(
+        self, inputs: Sequence[torch.Tensor], slots: Sequence[Sequence[torch.Tensor]]
+    ) -> StepLoop | None:
+        """Return a loop that takes steps without Python; None unless one backend runs the whole program.
+
+        Args:
+            inputs: Tensors among `fixed`: a step begins by copying a slot into them.
+            slots: Tensors of the same types, for each slot.
+        """
+        calls = [item for phase in self.plan.calls.values() for item in phase]
+        pairs = [pair for item in calls for pair in copied_values(item)]
+        partitions = [item for item in calls if not copied_values(item)]
+        backends = {item.partition.backend if item.partition else None for item in partitions}
+        backend = backends.pop() if len(backends) == 1 else None
+        results = [item for item in self.outputs if isinstance(item, torch.Tensor)]
+        if (
+            backend is None
+            or not all(isinstance(item.function, DeferredBinding) for item in partitions)
+            or any(map(copied_values, calls[: len(partitions)]))  # a copy that is not one of the last calls
+            or not all(value in self._tensors for pair in pairs for value in pair)
+            or any(source.tensor_type.dtype is not target.tensor_type.dtype for source, target in pairs)
+            or len(results) < len(self.outputs)
+            or self.numbers
+        ):
+            return None
+        phases = zip((self.plan.compute, self.plan.commit), self._ops, strict=True)
+        runs = [
+            run
+            for phase, ops in phases
+            for function, run in zip(phase.source.ops, ops, strict=True)
+            if isinstance(function, DeferredBinding)
+        ]
+        copies = [(self._tensors[source], self._tensors[target]) for source, target in pairs]
+        return backend.make_loop(runs, copies, inputs, slots, results)
+
+    def _bind_once(self, function: DeferredBinding) -> Callable[..., Any]:
+        # The program of a backend has memory of its own: both forms of the compute phase use one.
+        if function not in self._bound:
+            self._bound[function] = function.bind(self._tensors)
+        return self._bound[function]
 
     @property
     def state(self) -> dict[str, torch.Tensor]:
@@ -190,8 +233,7 @@ class PlannedProgram:
                 inputs = self._take(given)
                 results = self._commit(self._symbols, *numbers, *compute(self._symbols, *numbers, *inputs))
         except Exception as error:
-            for phase in (self.plan.compute, self.plan.compute_fresh, self.plan.commit):
-                phase.explain(error, self._tensors)
+            self._explain(error)
             raise
         if borrow or not self._borrowed:
             return results
@@ -199,6 +241,24 @@ class PlannedProgram:
         for index in self._borrowed:
             own[index] = own[index].clone()
         return own
+
+    def _explain(self, error: Exception) -> None:
+        """Raise an error that names the failed node, as `CompiledFunction.explain` does."""
+        for phase in (self.plan.compute, self.plan.compute_fresh, self.plan.commit):
+            phase.explain(error, self._tensors)
+
+    def compute(self) -> None:
+        """Run the compute phase alone, which changes no state, on the contents of the inputs.
+
+        Raises:
+            ExecutionError: A node fails, as in `step`.
+        """
+        try:
+            with below_autograd():
+                self._compute(self._symbols)
+        except Exception as error:
+            self._explain(error)
+            raise
 
     def _take(self, given: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
         """Return the tensors that the compute phase takes: those given, or fixed ones with their content."""

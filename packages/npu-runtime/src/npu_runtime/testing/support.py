@@ -85,12 +85,13 @@ class SupportContract(Trials):
                 fix=f"a backend with the name {self.backend.name!r}, or None",
             )
         for backend in (self.backend, chosen or self.backend):
-            if (name := backend.pipeline(device)) not in all_pipelines():
-                raise BackendError(
-                    f"pipeline({device}) returns {name!r}",
-                    where="pipeline",
-                    fix=f"one of {', '.join(sorted(all_pipelines()))}",
-                )
+            for question in ("pipeline", "training_pipeline"):
+                if (name := getattr(backend, question)(device)) not in all_pipelines():
+                    raise BackendError(
+                        f"{question}({device}) returns {name!r}",
+                        where=question,
+                        fix=f"one of {', '.join(sorted(all_pipelines()))}",
+                    )
 
     def test_lowering_and_preparing_leave_the_graph_as_it_is(self) -> None:
         device = self.the_device()

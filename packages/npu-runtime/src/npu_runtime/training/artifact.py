@@ -9,6 +9,8 @@ from typing import Any
 
 import torch
 
+from npu_passes.library.training.recompute import MemoryTable
+from npu_runtime.diagnostics.explain import Explanation, explain_lowered
 from npu_runtime.errors import CaptureError
 from npu_runtime.executor.executor import IRExecutor
 from npu_runtime.lowering.lowered_graph import LoweredGraph
@@ -38,6 +40,7 @@ class CompileArtifact(CompiledStep):
 
     Attributes:
         name: The name that `get_artifact` takes.
+        memory_table: What is kept and what is recomputed under a memory budget; None without one.
     """
 
     def __init__(
@@ -46,9 +49,11 @@ class CompileArtifact(CompiledStep):
         policy: CapturePolicy,
         weights: Mapping[str, torch.Tensor],
         traced: TracedStep | None,
+        memory_table: MemoryTable | None = None,
     ) -> None:
         super().__init__(policy, weights, traced)
         self.name = name
+        self.memory_table = memory_table
 
     def _bind(self, weights: Mapping[str, torch.Tensor]) -> None:
         super()._bind(weights)
@@ -71,6 +76,10 @@ class CompileArtifact(CompiledStep):
     def plan(self) -> Plan | None:
         """The buffer assignment of each value; None where the step is not captured."""
         return None if self.program is None else self.program.plan
+
+    def explain(self) -> Explanation:
+        """Explain which backend runs each node, with the shares of each, and why the others do not."""
+        return explain_lowered(self.lowered)
 
     def replay(self, *batch: Any, borrow: bool = False, **named: Any) -> Any:
         """Take a step, and return its results.
@@ -185,6 +194,9 @@ class CompileArtifact(CompiledStep):
         if self.plan is not None:
             totals = self.plan.totals().items()
             lines.append("  memory: " + ", ".join(f"{name} {size:,}" for name, size in totals))
+        if self.memory_table is not None:
+            lines += [f"  {line}" for line in self.memory_table.summary()]
+        lines += [f"  {line}" for line in self.explain().summary()]
         return "\n".join(lines)
 
     # Inside

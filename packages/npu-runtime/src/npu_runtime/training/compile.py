@@ -10,10 +10,12 @@ from torch.nn import Module
 from torch.optim import Optimizer
 
 from npu_ir import Graph
+from npu_ir.core.isolation import pause_gc
 from npu_runtime.errors import CaptureError
 from npu_runtime.executor.options import optimize_graph, resolve_backends, resolve_step_passes
 from npu_runtime.training.artifact import CompileArtifact
 from npu_runtime.training.capture.capture_state import require_outside_capture
+from npu_runtime.training.capture.memory_budget import fit_memory
 from npu_runtime.training.capture.options import CaptureKeywords, CaptureOptions
 from npu_runtime.training.capture.runners import select_weights
 from npu_runtime.training.capture.select_runner import CapturePolicy
@@ -62,8 +64,8 @@ def compile_and_capture(
 
     Raises:
         TracingError: The step cannot be traced into a graph.
-        CaptureError: The step must be captured and cannot be; or an enforced op is missing; or this thread is
-            capturing or replaying.
+        CaptureError: The step must be captured and cannot be; or it cannot keep to its memory budget; or an
+            enforced op is missing; or this thread is capturing or replaying.
         WeightError: Weights are missing, unexpected, or of another type.
     """
     require_outside_capture("compile_and_capture")
@@ -82,6 +84,11 @@ def compile_step(
     step: Graph | TracedStep, options: CaptureOptions, name: str | None = None
 ) -> CompileArtifact:
     """Compile and capture a graph or a traced step; see `compile_and_capture`."""
+    with pause_gc():
+        return _compile(step, options, name)
+
+
+def _compile(step: Graph | TracedStep, options: CaptureOptions, name: str | None) -> CompileArtifact:
     traced = step if isinstance(step, TracedStep) else None
     source = step.graph if isinstance(step, TracedStep) else step
     weights = {**(traced.weights() if traced else {}), **(options.weights or {})}
@@ -90,8 +97,10 @@ def compile_step(
     components = traced.components if traced else None
     own = select_weights(graph, weights)
     report = check_graph(graph, own, device, components) if options.validate else None
-    policy = CapturePolicy(graph, backends, device, report, options)
-    artifact = CompileArtifact(name or graph.name, policy, weights, traced)
+    policy, table = CapturePolicy(graph, backends, device, report, options), None
+    if options.memory_budget_bytes is not None:
+        policy, table = fit_memory(policy, options.memory_budget_bytes)
+    artifact = CompileArtifact(name or graph.name, policy, weights, traced, table)
     for kind in options.enforce_ops:
         _require_op(artifact, kind)
     return artifact

@@ -11,12 +11,13 @@ import torch
 from npu_ir import Graph, InputKind, TensorType
 from npu_ir.core.structure import make_unflatten, unflatten
 from npu_ir.ops.effects import is_random
+from npu_ir.plugins.backend import StepLoop
 from npu_runtime.codegen.call_binder import make_binder
 from npu_runtime.errors import CaptureError
 from npu_runtime.executor.input_updates import require_writable
 from npu_runtime.planned.load_inputs import CallInputs, copy_tensors
 from npu_runtime.training.capture.capture_state import STATE, activity, require_outside_capture
-from npu_runtime.training.capture.runners import find_weight, select_weights
+from npu_runtime.training.capture.runners import PlannedRunner, find_weight, select_weights
 from npu_runtime.training.capture.select_runner import CapturePolicy
 from npu_runtime.training.capture.snapshots import Snapshot
 from npu_runtime.training.shared_state import SharedState
@@ -36,6 +37,7 @@ class CompiledStep:
     Attributes:
         graph: The graph, after the passes.
         backends: The backends, in order of preference.
+        device: The device that it runs on.
         report: The report of the capture check; None without one.
         generators: Further generators that the step draws from, besides PyTorch's default ones.
         weights: Parameters, buffers and optimizer state by name, in their own memory.
@@ -46,6 +48,7 @@ class CompiledStep:
         runner: What takes the steps.
         lock: Held by whoever takes a step, or binds.
         bind_batch: Returns the tensors of a batch, first in a tuple, if it needs no other check; else None.
+            Of traced steps only.
         numbers: The scalar inputs of the last step; None before the first.
     """
 
@@ -59,7 +62,7 @@ class CompiledStep:
         self.lock = threading.RLock()
         self.numbers: Sequence[Any] | None = None
         self._policy = policy
-        self._devices = [policy.device]
+        self.device = policy.device
         self._traced = traced
         self._call_inputs = CallInputs(self.graph, policy.device)
         self._unflatten = make_unflatten(self.graph.results[0])
@@ -76,8 +79,8 @@ class CompiledStep:
             for value in self.graph.inputs
             if not isinstance(value.type, TensorType) and value.argument is not None
         ]
-        self.bind_batch = make_binder(_batch_signature(self.graph), policy.device)
         if traced is not None:
+            self.bind_batch = make_binder(_batch_signature(self.graph), policy.device)
             self._switches = hyperparameters.switches(traced.components.optimizers)
         self._bind(weights)
 
@@ -85,7 +88,7 @@ class CompiledStep:
         """Bind to tensors; if that fails, nothing has changed."""
         own = select_weights(self.graph, weights)
         shared = None if self._traced is None else SharedState(self._traced, weights)
-        bound = self._policy.bind(own)
+        bound = self._policy.bind(own, None if self._traced is None else self.example_numbers)
         self.weights, self._shared = own, shared
         self.capture_state, self.reason = bound.capture_state, bound.reason
         self.program, self.runner = bound.program, bound.runner
@@ -127,7 +130,7 @@ class CompiledStep:
         written = self._written if batch else ()
         for target, index, _ in written:
             require_writable(self.graph, target, batch[index])
-        before = Snapshot((), self.generators, self._devices) if self._is_random else None
+        before = Snapshot((), self.generators, [self.device]) if self._is_random else None
         # Set directly: a context manager takes ten times as long. By position: keywords cost 50 ns per call.
         STATE.activity = "replay"
         try:
@@ -155,6 +158,18 @@ class CompiledStep:
         with self.lock, activity("replay"):
             self.numbers = numbers
             return self.runner.run((), numbers)
+
+    def make_loop(self, numbers: Sequence[Any], slots: Sequence[Sequence[torch.Tensor]]) -> StepLoop | None:
+        """Return a loop that takes steps without Python, on slots for batches; None if some part needs it.
+
+        Args:
+            numbers: As for `step`; the same for all steps.
+            slots: Of each slot the tensors of a batch, as for `step`.
+        """
+        # To restore random generators after a failure takes Python.
+        if self._is_random or not isinstance(self.runner, PlannedRunner):
+            return None
+        return self.runner.make_loop(numbers, slots)
 
     # The numbers of the optimizers
 
@@ -196,8 +211,12 @@ class CompiledStep:
 
     @property
     def program_numbers(self) -> Sequence[Any]:
-        """`example_numbers` as `program` takes them: none, where they are 0-d tensors among its inputs."""
-        return self.example_numbers if self.program is not None and self.program.numbers else ()
+        """Those of `example_numbers` that are numbers for `program`, too, not tensors among its inputs."""
+        if self.program is None or not self.program.numbers:
+            return ()
+        scalars = [value.name for value in self.graph.inputs if not isinstance(value.type, TensorType)]
+        taken = set(self.program.numbers)
+        return [number for name, number in zip(scalars, self.example_numbers, strict=True) if name in taken]
 
     # Arguments and memory
 

@@ -5,25 +5,28 @@ from __future__ import annotations
 import copy
 import threading
 import warnings
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.nn import Module
 from torch.optim import Optimizer
 
-from npu_ir import Graph
+from npu_ir import ExecutionError, Graph, NpuError
 from npu_ir.core.structure import flatten
 from npu_ir.plugins.backend import Backend
 from npu_runtime.errors import CaptureError, FallbackWarning, TracingError
 from npu_runtime.executor.options import Passes
 from npu_runtime.training.artifact import CompileArtifact
+from npu_runtime.training.batches import Batch, draw_batches
 from npu_runtime.training.capture.options import CaptureOptions
 from npu_runtime.training.capture.runners import OFF
 from npu_runtime.training.compile import compile_step
 from npu_runtime.training.eager_step import run_first_step
 from npu_runtime.training.guards import Guards
 from npu_runtime.training.options import StepKeywords, StepOptions, accept, take
+from npu_runtime.training.ring_buffer import RingBuffer, make_rows
+from npu_runtime.training.stacked_results import StackedResults
 from npu_runtime.training.step_function import LossFunction
 from npu_runtime.training.trace import make_step
 from npu_runtime.training.tracing.optimizer_state import UnknownStateError
@@ -66,12 +69,13 @@ class TrainStep:
         backend: As for `CaptureOptions`, like the next two.
         passes: Likewise.
         capture: Likewise; `explain` reports why a step is not captured.
+        memory_budget_bytes: Likewise; `explain` reports what is kept and what is recomputed.
         borrow: Return the tensors that the next call overwrites, instead of new ones.
         options: The fields of `StepOptions`.
 
     Raises:
         TracingError: The arguments do not define a step.
-        CaptureError: There is no such capture mode.
+        CaptureError: There is no such capture mode; or the memory budget is not positive.
     """
 
     @accept(StepOptions)
@@ -84,11 +88,14 @@ class TrainStep:
         backend: str | Backend | Sequence[str | Backend] = "aten",
         passes: Passes = "train",
         capture: str = "prefer",
+        memory_budget_bytes: int | None = None,
         borrow: bool = False,
         **options: Unpack[StepKeywords],
     ) -> None:
         (made,) = take(options, "TrainStep", StepOptions)
-        self._capture = CaptureOptions(backend=backend, passes=passes, capture=capture)
+        self._capture = CaptureOptions(
+            backend=backend, passes=passes, capture=capture, memory_budget_bytes=memory_budget_bytes
+        )
         self._function, self._components = make_step(model, optimizer, loss_fn, made)
         for item in self._components.optimizers.values():
             require_traceable(item)
@@ -97,6 +104,7 @@ class TrainStep:
         self.borrow = borrow
         self._lock = threading.RLock()
         self._is_running = False
+        self._ring: RingBuffer | None = None
         self._specializations: dict[Hashable, CompileArtifact] = {}
         self._current: CompileArtifact | None = None
         self._guards, self._other_guards = Guards(self._components), list[Guards]()
@@ -114,13 +122,14 @@ class TrainStep:
         Raises:
             TracingError: The step cannot be traced into a graph; the message has the reason, the line and a
                 fix.
-            CaptureError: It cannot be captured, and ``capture`` is ``"require"``; or the step calls itself.
+            CaptureError: It cannot be captured, and ``capture`` is ``"require"``; or it cannot keep to its
+                memory budget; or the step calls itself.
             ExecutionError: An op fails. All parameters, buffers and state are as they were.
         """
+        if self._is_running:
+            self._require_other_thread()
         self._lock.acquire()  # not by a with statement, which takes twice as long
         try:
-            if self._is_running:
-                self._require_idle()
             self._is_running = True
             try:
                 current = self._current
@@ -133,6 +142,47 @@ class TrainStep:
                 self._is_running = False
         finally:
             self._lock.release()
+
+    def run(self, batches: Iterable[Any], steps: int | None = None) -> Any:
+        """Take a step on each of many batches, and return the losses of all of them at once.
+
+        As many calls of the step would, to the bit. Where all of a step is native, no step needs Python: a
+        thread draws the batches, and copies them into a few fixed buffers, while steps are taken on those
+        before. Nothing else may change the model and the optimizer meanwhile, or read them: learning rates
+        are those at the beginning.
+
+        Args:
+            batches: An iterable of batches, such as a DataLoader: a tuple or list has the arguments of the
+                call, a dict those by name; anything else is a single argument.
+            steps: The number of batches that are drawn, at most; all by default.
+
+        Returns:
+            The results of one step, each tensor with a new first dimension, a row for each step.
+
+        Raises:
+            TracingError: As for a call, like the next two. The message begins with the number of the step,
+                the first one being 1; those before are taken. Or there is no such iterable or number.
+            CaptureError: Likewise.
+            ExecutionError: Likewise; or the iterable raises an exception, which is the cause; or results
+                cannot be stacked, since they have other types than those before.
+        """
+        if self._is_running:
+            self._require_other_thread()
+        results = StackedResults()
+        with self._lock:
+            try:
+                self._run(draw_batches(batches, steps, self._components.device()), results)
+            except NpuError as error:
+                error.message = f"step {results.steps + 1} of run: {error.message}"
+                raise
+            except Exception as error:
+                raise ExecutionError(
+                    f"step {results.steps + 1} of run: {type(error).__name__}: {error}",
+                    fix="see the exception above, of the iterable or of the step",
+                ) from error
+            if not results.steps and self._current is not None:
+                results.extend(0, make_rows(self._current, 0), self._current.graph.results[0])
+        return results.stack()
 
     @property
     def graph(self) -> Graph:
@@ -153,7 +203,7 @@ class TrainStep:
         return self._require_current()
 
     def explain(self) -> str:
-        """Return a text about each specialization: how it runs, and why it is not captured."""
+        """Return a text about each specialization: how and where it runs, and why it is not captured."""
         if not self._specializations:
             return "no step has been taken"
         return "\n\n".join(str(specialization) for specialization in self._specializations.values())
@@ -212,8 +262,8 @@ class TrainStep:
 
     def reset(self) -> None:
         """Drop all specializations, and free their memory; the next call traces again."""
+        self._require_other_thread()
         with self._lock:
-            self._require_idle()
             self._drop_specializations()
 
     def __reduce__(self) -> Any:
@@ -229,9 +279,45 @@ class TrainStep:
             raise CaptureError("no step has been taken", fix="call the step once, or use compile_ir")
         return self._current
 
-    def _require_idle(self) -> None:
-        if self._is_running:
-            raise CaptureError("a step calls itself", fix="take the inner step outside of the loss")
+    def _require_other_thread(self) -> None:
+        """Raise if this thread is within a step, or draws its batches: it would wait for itself."""
+        is_own = self._lock.acquire(blocking=False)
+        is_within = is_own and self._is_running
+        if is_own:
+            self._lock.release()
+        is_loader = self._ring is not None and threading.current_thread() is self._ring.thread
+        if is_within or is_loader:
+            raise CaptureError(
+                "a step calls itself",
+                fix="take the inner step outside of the loss, and of the iterable of batches",
+            )
+
+    def _run(self, batches: Iterator[Batch], results: StackedResults) -> None:
+        batch, last, refused = next(batches, None), self._current, None
+        while batch is not None:
+            args, named = batch
+            results.add(self(*args, **named), is_borrowed=self.borrow)
+            ring = None
+            if self._current is last is not refused:  # two steps of a kind: more of it may follow
+                ring = self._make_ring()
+                refused = last if ring is None else None
+            last = self._current
+            batch = next(batches, None) if ring is None else self._run_ring(ring, batches, results)
+
+    def _run_ring(self, ring: RingBuffer, batches: Iterator[Batch], results: StackedResults) -> Batch | None:
+        self._ring, self._is_running = ring, True
+        try:
+            return ring.run(batches, results)
+        finally:
+            self._ring, self._is_running = None, False
+
+    def _make_ring(self) -> RingBuffer | None:
+        """Return a ring for batches like that of the last step; None if the next one has to look again."""
+        current = self._current
+        if current is None or not self._guards.hold():
+            return None
+        numbers = current.current_numbers()
+        return None if numbers is None else RingBuffer.of(current, numbers)
 
     def _run_uncached(self, batch: tuple[Any, ...], named: dict[str, Any]) -> Any:
         """Take a step whose specialization is not the current one, or whose guards fail."""

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.gpu
 def mlp(dropout: float = 0.0, **options: Any) -> tuple[CompileArtifact, tuple[torch.Tensor, ...]]:
     model = Mlp(dropout).cuda()
     optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
-    batch = torch.randn(3, 7, device="cuda"), torch.randn(3, 5, device="cuda")
+    batch = torch.randn(3, 7).cuda(), torch.randn(3, 5).cuda()
     options = {"passes": None, "capture": "require", **options}
     return compile_and_capture(model, optimizer, F.mse_loss, batch, **options), batch
 
@@ -54,8 +54,9 @@ def test_convolutions_with_batch_norm_are_captured() -> None:
     assert check_replay(artifact, *batch).ok
 
 
-def test_rates_and_seeds_are_not_frozen_and_no_tensor_moves() -> None:
-    artifact, batch = mlp(dropout=0.5)
+@pytest.mark.parametrize("passes", [None, "train"])
+def test_numbers_and_seeds_are_not_frozen_and_no_tensor_moves(passes: str | None) -> None:
+    artifact, batch = mlp(dropout=0.5, passes=passes)
     pointers = artifact.pointers()
     before = state_bits(artifact)
 
@@ -96,8 +97,40 @@ def test_the_same_seed_gives_the_same_steps() -> None:
 
 
 def test_a_capture_in_a_capture_is_refused() -> None:
-    stream = torch.cuda.Stream()
+    model = Mlp().cuda()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    batch = torch.randn(3, 7, device="cuda"), torch.randn(3, 5, device="cuda")
     graph = torch.cuda.CUDAGraph()
 
-    with torch.cuda.graph(graph, stream=stream), pytest.raises(CaptureError, match="captures do not nest"):
-        mlp()
+    with torch.cuda.graph(graph), pytest.raises(CaptureError, match="captures do not nest"):
+        compile_and_capture(model, optimizer, F.mse_loss, batch, passes=None, capture="require")
+
+
+@torch.library.custom_op("npu_gpu_test::waits", mutates_args=())
+def waits(x: torch.Tensor) -> torch.Tensor:
+    torch.cuda.synchronize()
+    return x.clone()
+
+
+@waits.register_fake
+def _(x: torch.Tensor) -> torch.Tensor:
+    return torch.empty_like(x)
+
+
+def test_a_recording_that_fails_leaves_the_generator_and_the_allocator_as_they_were() -> None:
+    model = Mlp(dropout=0.5).cuda()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    batch = torch.randn(3, 7, device="cuda"), torch.randn(3, 5, device="cuda")
+    earlier, earlier_batch = mlp(dropout=0.5)
+
+    artifact = compile_and_capture(
+        model, optimizer, lambda y, target: F.mse_loss(y, waits(target)), batch, passes=None
+    )
+
+    assert artifact.capture_state == "planned"
+    assert "not permitted when stream is capturing" in artifact.reason
+    assert torch.isfinite(artifact.replay(*batch))
+    assert torch.randn(1000, device="cuda").std() > 0.5
+    assert mlp(dropout=0.5)[0].capture_state == "cuda-graph"
+    assert check_replay(earlier, *earlier_batch).ok  # seeds still reach its recording
+    torch.cuda.empty_cache()

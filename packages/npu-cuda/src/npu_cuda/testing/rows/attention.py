@@ -48,6 +48,7 @@ ATTENTIONS = (
     ("one head", _Attention(batch=1, heads=1, groups=1, queries=70, keys=70, size=64, value_size=64)),
     ("many keys", _Attention(batch=1, heads=2, groups=2, queries=20, keys=211, size=16, value_size=24)),
     ("other values", _Attention(queries=40, keys=9, size=5, value_size=3)),
+    ("odd sizes", _Attention(batch=1, queries=40, keys=9, size=40, value_size=20)),
     ("no values", _Attention(value_size=0)),
     ("grouped heads", _Attention(heads=6, groups=2, queries=13, keys=17)),
     ("one group, one query", _Attention(heads=8, groups=1, queries=1, keys=100, size=32, value_size=32)),
@@ -125,6 +126,20 @@ def _gradient_refusals() -> Iterator[Refusal]:
     yield from misuses("AttentionGradient", Case("right", (o, q, k, v, o, lse), (q, k, v)))
 
 
+def _masked_cases(dtype: str) -> Iterator[Case]:
+    square = _Attention(queries=19, keys=23, dtype=dtype)
+    shapes = (19, 23), (1, 23), (2, 1, 19, 23), (1, 4, 19, 1), (2, 4, 1, 23)
+    row = _Attention(heads=6, groups=2, queries=1, keys=150, size=20, value_size=12, dtype=dtype, split=True)
+    rows = (1, 150), (2, 6, 1, 150), (2, 1, 1, 1)
+    for which, attention, masks in (("", square, shapes), ("one query, ", row, rows)):
+        for kind in ("bool", dtype):
+            for shape in masks:
+                inputs = *attention.inputs(), TensorLayout(shape, kind)
+                outputs = attention.outputs(with_lse=attention is row)
+                name = f"{which}{dtype}, mask {kind}{list(shape)}"
+                yield Case(name, inputs, outputs, terms=attention.keys)
+
+
 def cases() -> Iterator[Case]:
     for name, attention in ATTENTIONS:
         for is_causal in (0, 1):
@@ -133,12 +148,7 @@ def cases() -> Iterator[Case]:
             outputs = attention.outputs(with_lse=True)
             yield Case(f"{name}{further}", attention.inputs(), outputs, attrs, terms=attention.keys)
     for dtype in FLOATS:
-        half = _Attention(queries=19, keys=23, dtype=dtype)
-        for kind in ("bool", dtype):
-            for shape in ((19, 23), (1, 23), (2, 1, 19, 23), (1, 4, 19, 1), (2, 4, 1, 23)):
-                mask = TensorLayout(shape, kind)
-                outputs = half.outputs(with_lse=False)
-                yield Case(f"{dtype}, mask {kind}{list(shape)}", (*half.inputs(), mask), outputs, terms=23)
+        yield from _masked_cases(dtype)
     for kind in ("bool", "float32"):
         for strides in ((0, 0, 23, 1), (0, 0, 1, 0), (23, 0, 0, 1), (19, 0, 1, 0), (0, 0, 0, 0)):
             mask = TensorLayout((2, 4, 19, 23), kind, strides)

@@ -12,7 +12,10 @@ from npu_cuda.testing.misuse import misuses
 from npu_cuda.testing.values import FLOATS
 
 SHAPES = ((5, 6, 7, 4), (33, 9), (3, 2, 1300), (2, 40, 3))
-CHANNELS_LAST = (4, 5, 3, 6), (90, 1, 30, 5)  # shape, strides
+CHANNELS_LAST = {  # shape, strides
+    "channels last": ((4, 5, 3, 6), (90, 1, 30, 5)),
+    "16 channels last": ((4, 16, 9, 8), (1152, 1, 128, 16)),
+}
 RUNNING = 1
 
 
@@ -55,8 +58,8 @@ def _layouts(dtype: str) -> Iterator[tuple[str, TensorLayout, TensorLayout]]:
     vector = TensorLayout((), "float64" if dtype == "float64" else "float32")
     for shape in SHAPES if dtype == "float32" else SHAPES[:1]:
         yield f"{dtype}, {list(shape)}", TensorLayout(shape, dtype), replace(vector, shape=shape[1:2])
-    shape, strides = CHANNELS_LAST
-    yield f"{dtype}, channels last", TensorLayout(shape, dtype, strides), replace(vector, shape=shape[1:2])
+    for name, (shape, strides) in CHANNELS_LAST.items():
+        yield f"{dtype}, {name}", TensorLayout(shape, dtype, strides), replace(vector, shape=shape[1:2])
 
 
 def _cases(images: int, statistics: int, affine: int, *, keeps: bool) -> Iterator[Case]:
@@ -79,7 +82,12 @@ def _forward_cases() -> Iterator[Case]:
 
 
 def _backward_cases() -> Iterator[Case]:
-    return _cases(2, 2, 1, keeps=True)
+    for case in _cases(2, 2, 1, keeps=True):
+        yield case
+        dy, x, *vectors = case.inputs
+        if x.strides is not None:
+            inputs = (replace(dy, strides=None), x, *vectors)
+            yield replace(case, name=f"{case.name}, a contiguous gradient", inputs=inputs)
 
 
 def _refusals(op: str, right: Case) -> Iterator[Refusal]:

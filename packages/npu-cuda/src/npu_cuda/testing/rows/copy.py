@@ -33,6 +33,8 @@ LAYOUTS = {
     "every third item": ((31,), (3,), None),
     "to every second item": ((31,), None, (2,)),
     "rows with gaps": ((7, 33), (40, 1), (35, 1)),
+    "wide rows with gaps": ((7, 24), (40, 1), (48, 1)),
+    "rows of 8 bytes with gaps": ((7, 6), (40, 1), (18, 1)),
     "rows with gaps of x alone": ((7, 33), (40, 1), None),
     "rows with gaps of y alone": ((7, 33), None, (35, 1)),
     "a transposed matrix": ((33, 65), (1, 33), None),
@@ -63,10 +65,10 @@ def _case(name: str, dtypes: tuple[str, str]) -> Case:
 
 def cases() -> Iterator[Case]:
     for dtype in DTYPES:
-        for name in ("a vector", "a transposed matrix", "rows with gaps"):
+        for name in ("a vector", "a transposed matrix", "rows with gaps", "wide rows with gaps"):
             yield _case(name, (dtype, dtype))
     for name in LAYOUTS:
-        if name not in {"a vector", "a transposed matrix", "rows with gaps"}:
+        if name not in {"a vector", "a transposed matrix", "rows with gaps", "wide rows with gaps"}:
             yield _case(name, ("float32", "float32"))
     for pair in permutations(FLOATS, 2):
         for name in ("a scalar", "nothing", "a vector", "every third item", "a transposed matrix", "rank 8"):

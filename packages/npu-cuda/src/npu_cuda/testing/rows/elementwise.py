@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -373,13 +374,14 @@ class _Maker:
             yield replace(plain, name=f"{dtype}, outputs {name}", outputs=outputs)
 
     def broadcast(self, dtype: str) -> Iterator[Case]:
-        plain = self.case("", TensorLayout((6, 33), dtype))
         if self.name in {"MseGrad", "MseBwd"}:  # whose scale depends on the shape
             return
-        for i, x in enumerate(plain.inputs):
-            for shape in ((33,), (6, 1), (), (1, 1)):
+        # Rows of 36 are whole accesses of 16 bytes.
+        for width, shapes in ((33, ((33,), (6, 1), (), (1, 1))), (36, ((36,), (6, 1)))):
+            plain = self.case("", TensorLayout((6, width), dtype))
+            for (i, x), shape in itertools.product(enumerate(plain.inputs), shapes):
                 changed = (*plain.inputs[:i], replace(x, shape=shape), *plain.inputs[i + 1 :])
-                yield replace(plain, name=f"{dtype}, input {i} is {list(shape)}", inputs=changed)
+                yield replace(plain, name=f"{dtype}, input {i} of {width} is {list(shape)}", inputs=changed)
 
     def in_place(self, dtype: str) -> Iterator[Case]:
         (info,) = (info for info in _C.ops() if info["name"] == self.name)

@@ -103,6 +103,9 @@ def scatters() -> Iterator[Case]:
 def concatenations() -> Iterator[Case]:
     for dtype in ITEMS:
         yield case("columns", [(4, 9), (4, 1), (4, 0), (4, 7)], (4, 17), dtype, attrs={"axis": 1})
+        # Neighbours are copied together, as many as are aligned.
+        parts = [(4, 8), (4, 2), (4, 6), (4, 16)]
+        yield case("wide columns", parts, (4, 32), dtype, attrs={"axis": 1})
     yield case("rows", [(2, 5), (40, 5)], (42, 5))
     yield case("a new axis", [(2, 5), (2, 5), (2, 5)], (2, 5, 3), attrs={"axis": -1})
     yield case("64 inputs", [(3,)] * 64, (192,))

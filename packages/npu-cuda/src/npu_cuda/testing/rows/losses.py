@@ -33,38 +33,42 @@ def _forward(inputs: Sequence[Array], attrs: Attrs) -> list[Array]:
     return [mean.reshape(()), weights.sum().reshape(())]
 
 
-def _backward(inputs: Sequence[Array], attrs: Attrs) -> list[Array]:
+def _backward(inputs: Sequence[Array], attrs: Attrs, shapes: Sequence[tuple[int, ...]]) -> list[Array]:
     dy, target, *weight, total = inputs
     classes = np.atleast_1d(target)
     slope = -dy * _weights(classes, weight, attrs["ignore_index"])
-    dx = np.zeros((len(classes), CLASSES))
+    dx = np.zeros(shapes[0])
     dx[np.arange(len(classes)), classes] = slope / total if attrs["reduction"] == 1 else slope
     return [dx]
 
 
-def _layouts(rows: int, dtype: str, count: int, reduction: int) -> tuple[TensorLayout, ...]:
+def _layouts(rows: int, dtype: str, count: int, reduction: int, classes: int) -> tuple[TensorLayout, ...]:
     """Return those of x, the target, weights where ``count`` is 1, y and its total."""
-    x, target = TensorLayout((rows, CLASSES), dtype), TensorLayout((rows,), "int64")
+    x, target = TensorLayout((rows, classes), dtype), TensorLayout((rows,), "int64")
     y = TensorLayout((rows,) if reduction == 0 else (), dtype)
-    return (x, target, *[TensorLayout((CLASSES,), dtype)] * count, y, TensorLayout((), dtype))
+    return (x, target, *[TensorLayout((classes,), dtype)] * count, y, TensorLayout((), dtype))
 
 
-def _case(rows: int, dtype: str, count: int, reduction: int, *, gradient: bool = False) -> Case:
-    x, target, *weight, y, total = _layouts(rows, dtype, count, reduction)
+def _case(
+    rows: int, dtype: str, count: int, reduction: int, *, gradient: bool = False, classes: int = CLASSES
+) -> Case:
+    x, target, *weight, y, total = _layouts(rows, dtype, count, reduction, classes)
     inputs, outputs = ((y, target, *weight, total), (x,)) if gradient else ((x, target, *weight), (y, total))
     attrs = {"reduction": reduction, "ignore_index": IGNORED}
-    name = f"{dtype}, {rows} rows, {count} weights, reduction {reduction}"
+    name = f"{dtype}, {rows} rows, {classes} classes, {count} weights, reduction {reduction}"
     return Case(name, inputs, outputs, attrs, terms=max(1, rows), domain="positive")
 
 
 def _cases(*, gradient: bool) -> Iterator[Case]:
     for reduction in (0, 1, 2):
         for count in (0, 1):
-            for rows in (1, 6, 300):
+            for rows in (1, 6, 300, 1100):
                 yield _case(rows, "float32", count, reduction, gradient=gradient)
             for dtype in (*FLOATS[1:], "float64"):
                 yield _case(6, dtype, count, reduction, gradient=gradient)
         yield _case(0, "float32", 0, reduction, gradient=gradient)
+    for dtype in FLOATS:  # rows of aligned accesses
+        yield _case(9, dtype, 1, 1, gradient=gradient, classes=4104)
     plain = _case(6, "float32", 1, 2, gradient=gradient)
     if gradient:
         yield replace(plain, name="transposed", outputs=(replace(plain.outputs[0], strides=(1, 6)),))
@@ -111,5 +115,8 @@ def _backward_refusals() -> Iterator[Refusal]:
 
 LOSSES = (
     OpRow("nll_loss", "NllLossFwd", "NLLF", _forward, lambda: _cases(gradient=False), _forward_refusals),
-    OpRow("nll_loss_bwd", "NllLossBwd", "NLLB", _backward, lambda: _cases(gradient=True), _backward_refusals),
-)
+    OpRow(
+        "nll_loss_bwd", "NllLossBwd", "NLLB", _backward, lambda: _cases(gradient=True), _backward_refusals,
+        sized=True,
+    ),
+)  # fmt: skip

@@ -15,6 +15,8 @@ from npu_cuda.testing.values import FLOATS
 
 DTYPES = (*FLOATS, "float64")
 SHAPES = ((5, 17), (3, 1), (2, 2, 33), (1, 300), (9,), (0, 5), (1, 4200))
+# Rows of aligned accesses and of others, as wide as each kernel of CUDA takes, and in several chunks of sums.
+WIDE_SHAPES = ((130, 16), (2, 1000), (1, 1023), (1, 4096), (1, 4093))
 Layouts = tuple[tuple[TensorLayout, ...], tuple[TensorLayout, ...]]
 # Makes the layouts of a call from that of x, and the number of parameters: gamma, and beta.
 Maker = Callable[[TensorLayout, int], Layouts]
@@ -187,11 +189,28 @@ def _cases(
             x = replace(first, dtype=dtype)
             yield _case(f"{dtype}, {count} parameters", *make(x, count), attrs[0])
             yield _case(f"{dtype}, {count} parameters, transposed", *make(_transposed(x), count), attrs[0])
+    if shapes is SHAPES:
+        yield from _wide_cases(make, most, attrs[0])
     for values in attrs:
         for shape in shapes[1:3]:
             x = TensorLayout(shape, shift=1)
             yield _case(f"{list(shape)}, misaligned, {dict(values)}", *make(x, most), values)
             yield _case(f"{list(shape)}, strided, {dict(values)}", *make(_transposed(x), most), values)
+
+
+def _wide_cases(make: Maker, most: int, attrs: Attrs) -> Iterator[Case]:
+    """Yield cases of wide rows; of 16-bit floats with mean and rstd in float32, as models have them."""
+    for shape in WIDE_SHAPES:
+        yield _case(f"{list(shape)}", *make(TensorLayout(shape), most), attrs)
+        for dtype in FLOATS[1:]:
+            inputs, outputs = make(TensorLayout(shape, dtype), most)
+            numbers = (*shape[:-1], 1)
+            inputs, outputs = (
+                tuple(replace(each, dtype="float32") if each.shape == numbers else each for each in layouts)
+                for layouts in (inputs, outputs)
+            )
+            yield _case(f"{dtype}, {list(shape)}", inputs, outputs, attrs)
+        yield _case(f"{list(shape)}, misaligned", *make(TensorLayout(shape, shift=1), most), attrs)
 
 
 def _case(

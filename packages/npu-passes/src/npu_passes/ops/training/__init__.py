@@ -25,10 +25,8 @@ SGD_STEP_TENSOR_LR = "npu.sgd_step.tensor_lr"
 # and returns a function of the numbers, by keyword, which takes the step in place.
 BIND: Mapping[str, Callable[..., Callable[..., None]]] = MappingProxyType(
     {
-        ADAM_STEP: ADAM.bind_step,
-        ADAM_STEP_TENSOR_LR: ADAM.bind_step,
-        SGD_STEP: SGD.bind_step,
-        SGD_STEP_TENSOR_LR: SGD.bind_step,
+        **dict.fromkeys((ADAM_STEP, ADAM_STEP_TENSOR_LR, "npu.adam_step.tensor_numbers"), ADAM.bind_step),
+        **dict.fromkeys((SGD_STEP, SGD_STEP_TENSOR_LR, "npu.sgd_step.tensor_numbers"), SGD.bind_step),
     }
 )
 

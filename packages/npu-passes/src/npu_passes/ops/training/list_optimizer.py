@@ -33,6 +33,7 @@ class ListOptimizer:
     optional: str  # the state that is an empty list unless ``option`` is set
     option: str  # the number or flag that it is for
     numbers: str  # the numbers and flags after ``lr``, as in the schema
+    changing: tuple[str, ...]  # those that change during training: ``tensor_numbers`` takes tensors for them
     step: Callable[..., None]  # takes the step of one group in place, with the numbers by keyword
     # Returns the step of one group without copies; None if there is no faster form of it.
     bind: Callable[[Group], Callable[..., None] | None]
@@ -53,6 +54,7 @@ class ListOptimizer:
         given, option = bool(lists[self.lists.index(self.optional)]), self.option
 
         def step(**numbers: Any) -> None:
+            numbers = self._read(numbers)
             if groups and bool(numbers[option]) != given:
                 self._require_option(lists, numbers)
             if bound is not None:
@@ -64,7 +66,11 @@ class ListOptimizer:
         return step
 
     def register(self) -> None:
-        """Register the op and its in-place form, each with a number or a tensor as learning rate."""
+        """Register the op and its in-place form.
+
+        Each takes numbers, a tensor as learning rate, or tensors for all numbers that change, which are for
+        backends that read them from memory: PyTorch's kernels wait for the device to read them.
+        """
         names = (*self.lists, *self.steps)
         letters = iter("abcdefgh")
         read = ", ".join(f"Tensor[] {name}" for name in names)
@@ -73,8 +79,15 @@ class ListOptimizer:
             for place, name in enumerate(names)
         )
         results = ", ".join(["Tensor[]"] * (len(names) - 1))
-        for overload, lr in (("", "float lr"), (".tensor_lr", "Tensor lr")):
-            numbers = f"*, {lr}, {self.numbers}"
+        numbers_in_memory = self.numbers
+        for name in self.changing:
+            numbers_in_memory = numbers_in_memory.replace(f"float {name},", f"Tensor {name},")
+        for overload, given in (
+            ("", f"float lr, {self.numbers}"),
+            (".tensor_lr", f"Tensor lr, {self.numbers}"),
+            (".tensor_numbers", f"Tensor lr, {numbers_in_memory}"),
+        ):
+            numbers = f"*, {given}"
             register_without_gradient(
                 f"{self.name}{overload}", f"({read}, {numbers}) -> ({results})", self._take_copied, _fake
             )
@@ -87,6 +100,7 @@ class ListOptimizer:
             )
 
     def _take_checked(self, *lists: Tensors, **numbers: Any) -> None:
+        numbers = self._read(numbers)
         self._require_lists(lists)
         self._require_option(lists, numbers)
         self._require_disjoint(lists)
@@ -96,6 +110,7 @@ class ListOptimizer:
 
     def _take_copied(self, *lists: Tensors, **numbers: Any) -> tuple[Tensors, ...]:
         """Return new parameters and states after a step."""
+        numbers = self._read(numbers)
         self._require_lists(lists)
         self._require_option(lists, numbers)
         copies = [
@@ -104,6 +119,12 @@ class ListOptimizer:
         ]
         self._take(copies, numbers)
         return tuple(_without_grads(copies))
+
+    def _read(self, numbers: dict[str, Any]) -> dict[str, Any]:
+        """Return the numbers; those that are tensors but for the learning rate are read."""
+        if not isinstance(numbers[self.changing[0]], Tensor):
+            return numbers
+        return {name: item.item() if isinstance(item, Tensor) else item for name, item in numbers.items()}
 
     def _take(self, lists: Sequence[Tensors], numbers: dict[str, Any]) -> None:
         for group in self._groups(lists):

@@ -77,6 +77,7 @@ ADAM = ListOptimizer(
     option="amsgrad",
     numbers="float beta1, float beta2, float eps, float weight_decay, "
     "bool decoupled, bool amsgrad, bool maximize",
+    changing=("beta1", "beta2", "eps", "weight_decay"),
     step=_step_adam,
     bind=_bind_adam,
 )
@@ -111,6 +112,7 @@ SGD = ListOptimizer(
     optional="momentum_buffers",
     option="momentum",
     numbers="float momentum, float dampening, float weight_decay, bool nesterov, bool maximize",
+    changing=("momentum", "dampening", "weight_decay"),
     step=_step_sgd,
     bind=_bind_sgd,
 )

@@ -45,7 +45,7 @@ def explain(
 
         times = profile(executor, () if args is None else args, kwargs, repeat=repeat).steps
         seconds = {executor.graph.node(item.name): item.seconds for item in times}
-    return _make_explanation(executor.lowered, kernels, seconds)
+    return explain_lowered(executor.lowered, kernels, seconds)
 
 
 def explain_graph(
@@ -63,17 +63,26 @@ def explain_graph(
     Raises:
         BackendError: There is no such backend, or it violates its interface.
     """
-    return _make_explanation(lower(graph, named_backends(backends), measured=measured), {}, None)
+    return explain_lowered(lower(graph, named_backends(backends), owns_state=True, measured=measured))
 
 
-def _make_explanation(
-    lowered: LoweredGraph, kernels: Mapping[OpNode, str], seconds: Mapping[OpNode, float] | None
+def explain_lowered(
+    lowered: LoweredGraph,
+    kernels: Mapping[OpNode, str] | None = None,
+    seconds: Mapping[OpNode, float] | None = None,
 ) -> Explanation:
+    """Explain the partitioning of a lowered graph.
+
+    Args:
+        lowered: The lowered graph.
+        kernels: The kernels of nodes that ATen runs, where they are not those of the op.
+        seconds: The times of nodes; None for no times.
+    """
     flops = FlopCounter()
     nodes = []
     for part, item in enumerate(lowered.partitions):
         backend = item.partition.backend.name
-        called = kernels if backend == ATEN else _kernel_names(item)
+        called = kernels or {} if backend == ATEN else _kernel_names(item)
         preferred = {
             name: f"{backend} is preferred, and takes it" for name in lowered.backends if name != backend
         }
@@ -91,7 +100,15 @@ def _make_explanation(
             )
             for node in item.partition.nodes
         ]
-    return Explanation(lowered.graph.name, lowered.backends, tuple(nodes), len(lowered.graph.prologue))
+    state = lowered.state
+    return Explanation(
+        lowered.graph.name,
+        lowered.backends,
+        tuple(nodes),
+        len(lowered.graph.prologue),
+        tuple(value.name for value in state.in_place.values() if value.producer is None),
+        {value.name: reason for value, reason in state.copied.items()},
+    )
 
 
 def _kernel_names(item: LoweredPartition) -> dict[OpNode, str]:

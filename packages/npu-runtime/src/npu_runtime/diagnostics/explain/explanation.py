@@ -70,12 +70,16 @@ class Explanation:
             last.
         nodes: The nodes in order, without those of the prologue, which ATen runs once.
         prologue_nodes: The number of nodes of the prologue.
+        state_in_place: The names of state that an executor overwrites in part, in its own memory.
+        state_copied: Why it copies other such state in each call, by name.
     """
 
     graph: str
     backends: tuple[str, ...]
     nodes: tuple[NodeExplanation, ...] = field(repr=False)
     prologue_nodes: int = 0
+    state_in_place: tuple[str, ...] = ()
+    state_copied: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def is_timed(self) -> bool:
@@ -125,6 +129,21 @@ class Explanation:
             sorted(refused.items(), key=lambda item: (self.backends.index(item[0][0]), -len(item[1])))
         )
 
+    def summary(self) -> list[str]:
+        """Return a line about each backend that runs nodes, and about each refusal; none for ATen alone."""
+        if len(self.backends) == 1:
+            return []
+        flops = sum(total.flops for total in self.totals.values())
+        lines = []
+        for name, total in self.totals.items():
+            if total.count:
+                share = f", {_percent(total.flops, flops)} of FLOPs" if flops else ""
+                lines.append(f"{name}: {total.count:,} of {count_text(len(self.nodes), 'node')}{share}")
+        for (name, reason), nodes in self.refusals().items():
+            which = names_text([node.name for node in nodes])
+            lines.append(f"not {name}: {count_text(len(nodes), 'node')} ({which}): {reason}")
+        return lines
+
     def to_dict(self) -> dict[str, Any]:
         """Return the explanation as plain data, for JSON."""
         return {
@@ -132,6 +151,8 @@ class Explanation:
             "backends": list(self.backends),
             "prologue_nodes": self.prologue_nodes,
             "unknown_flops": self.unknown_flops,
+            "state_in_place": list(self.state_in_place),
+            "state_copied": dict(self.state_copied),
             "totals": {name: dataclasses.asdict(total) for name, total in self.totals.items()},
             "nodes": [{**dataclasses.asdict(node), "reasons": dict(node.reasons)} for node in self.nodes],
         }
@@ -164,6 +185,11 @@ def explanation_parts(item: Explanation) -> list[str | Table]:
     parts: list[str | Table] = [_heading(item), _totals_table(item)]
     if item.unknown_flops:
         parts.append(f"FLOPs without {count_text(item.unknown_flops, 'node')} whose operations are not known")
+    if item.state_in_place:
+        parts.append(f"state written in place: {names_text(item.state_in_place)}")
+    if item.state_copied:
+        rows = [(f"%{name}", reason) for name, reason in item.state_copied.items()]
+        parts.append(Table(("copied in each call", "because"), rows))
     parts += [*_refusal_tables(item), *_node_tables(item)]
     return [line for part in parts for line in (part, "")][:-1]
 

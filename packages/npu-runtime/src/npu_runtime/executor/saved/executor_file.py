@@ -285,7 +285,8 @@ def _read_plan(
         kernels = tuple(read_texts(record["kernels"], place, index, "kernels"))
         if record["backend"] not in backends or type(record["nodes"]) is not int:
             raise place.at(index).error(
-                f"{record['nodes']!r} nodes of {record['backend']!r} are no part of it"
+                f"{record['nodes']!r} nodes for {record['backend']!r}: a part of the plan has a"
+                f" number of nodes, and one of the backends {', '.join(backends)}"
             )
         parts.append(PlannedPart(record["backend"], record["nodes"], kernels))
     if sum(part.nodes for part in parts) != len(graph.body):

@@ -95,7 +95,7 @@ def _restore(row: Any, memories: Mapping[str, torch.Tensor], place: Location) ->
     offset = record["offset"]
     end = element_span(type.static_shape, type.static_strides) * type.dtype.itemsize
     if memory is None or not isinstance(offset, int) or offset < 0 or offset % type.dtype.itemsize:
-        raise place.error(f"{record['memory']!r} at {offset!r} is no place of a {type}")
+        raise place.error(f"a {type} cannot start at byte {offset!r} of the memory {record['memory']!r}")
     if offset + end > memory.numel():
         raise place.error(f"the memory {record['memory']!r} has no room for a {type} at {offset}")
     return memory[offset : offset + end].view(type.dtype).as_strided(type.static_shape, type.static_strides)

@@ -55,3 +55,13 @@ def activity(name: str) -> Iterator[None]:
         yield
     finally:
         STATE.activity = ""
+
+
+@contextlib.contextmanager
+def interrupted() -> Iterator[None]:
+    """Make `in_capture` false for the block: a replay that finds its recording outdated makes another one."""
+    before, STATE.activity = STATE.activity, ""
+    try:
+        yield
+    finally:
+        STATE.activity = before

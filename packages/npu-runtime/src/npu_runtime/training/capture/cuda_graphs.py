@@ -6,12 +6,14 @@ The interface of a device is small, so that tests can check the order of its cal
 from __future__ import annotations
 
 import contextlib
+import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
 import torch
 
 from npu_ir import NpuError
+from npu_runtime._torch.state import end_allocations
 from npu_runtime.errors import CaptureError
 from npu_runtime.training.capture.capture_state import activity, require_outside_capture
 from npu_runtime.training.capture.snapshots import Warmable, warmup_capture_safe
@@ -56,6 +58,8 @@ class TorchCuda:
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
+        self._generators: Sequence[torch.Generator] = ()  # of the last graph
+        self._pool_id: Any = None  # of the graph that is recorded
 
     def is_capturing(self) -> bool:
         return torch.cuda.is_current_stream_capturing()
@@ -85,24 +89,54 @@ class TorchCuda:
         graph = torch.cuda.CUDAGraph()
         for generator in generators:
             graph.register_generator_state(generator)
+        self._generators = generators
         return graph
 
     def begin(self, graph: torch.cuda.CUDAGraph, pool: Any) -> None:
         # "thread_local": other threads may allocate and synchronize meanwhile, which "global" would fail on.
+        self._pool_id = pool.id
         graph.capture_begin(pool=pool.id, capture_error_mode="thread_local")
 
     def end(self, graph: torch.cuda.CUDAGraph) -> None:
         graph.capture_end()
+        self._pool_id = None
 
     def discard(self, graph: torch.cuda.CUDAGraph) -> None:
-        if torch.cuda.is_current_stream_capturing():
-            # A failure inside has invalidated the capture, and capture_end() raises because of that.
+        if self._pool_id is not None:
+            # A failure inside has invalidated the capture: capture_end() raises because of that, before it
+            # has told the allocator and the generators, which would refuse to draw from then on.
             with contextlib.suppress(RuntimeError):
                 graph.capture_end()
+            with contextlib.suppress(RuntimeError):
+                end_allocations(self.device, self._pool_id)
+            self._pool_id = None
+            self._end_capture_of_generators()
         graph.reset()
+
+    def _end_capture_of_generators(self) -> None:
+        """Have the generators draw outside of captures again, by an empty capture that succeeds."""
+        empty = self.make_graph(self._generators)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that it is empty
+            empty.capture_begin(capture_error_mode="thread_local")
+            empty.capture_end()
 
     def replay(self, graph: torch.cuda.CUDAGraph) -> None:
         graph.replay()
+
+
+def require_free_stream(device: GraphDevice) -> None:
+    """Raise if somebody else captures the current stream.
+
+    Raises:
+        CaptureError: That is so.
+    """
+    if device.is_capturing():
+        raise CaptureError(
+            "the current stream is being captured already: captures do not nest",
+            where="compile_and_capture",
+            fix="capture the step before the other capture begins",
+        )
 
 
 class GraphCapture:
@@ -112,8 +146,9 @@ class GraphCapture:
     results are read from its outputs after it.
 
     Args:
-        program: The planned program; its inputs hold some batch, and its numbers are tensors among them.
+        program: The planned program; its inputs hold some batch.
         device: The device that records.
+        numbers: The numbers that the program takes; the recording holds for these alone.
         warmup_runs: The number of runs before, on the stream and in the memory pool of the capture.
         generators: Further generators that the step draws from, besides the device's default one.
 
@@ -125,33 +160,29 @@ class GraphCapture:
         self,
         program: Warmable,
         device: GraphDevice,
+        numbers: Sequence[Any] = (),
         *,
         warmup_runs: int = 2,
         generators: Sequence[torch.Generator] = (),
     ) -> None:
         require_outside_capture("a capture")
-        if device.is_capturing():
-            raise CaptureError(
-                "the current stream is being captured already: captures do not nest",
-                where="compile_and_capture",
-                fix="capture the step before the other capture begins",
-            )
+        require_free_stream(device)
         self._device = device
         self._pool = device.open_pool()
         self._graph = device.make_graph(generators)
         with device.side_stream():
             # Workspaces of kernels come from the graph's own pool, in which the capture reuses their memory.
             with device.in_pool(self._pool):
-                warmup_capture_safe(program, warmup_runs, generators=generators)
+                warmup_capture_safe(program, warmup_runs, numbers=numbers, generators=generators)
             device.synchronize()
-            self._record(program)
+            self._record(program, numbers)
 
-    def _record(self, program: Warmable) -> None:
+    def _record(self, program: Warmable, numbers: Sequence[Any]) -> None:
         """Record a step; recording does not execute it, so no state changes."""
         try:
             with activity("capture"):
                 self._device.begin(self._graph, self._pool)
-                program.run()
+                program.run(*numbers)
                 self._device.end(self._graph)
         except BaseException as error:
             self._device.discard(self._graph)

@@ -22,8 +22,9 @@ class CaptureOptions:
 
     Attributes:
         backend: A name, a `Backend`, or several in order of preference; ATen runs the ops they refuse.
-        passes: The name of a pipeline, or passes to run over the graph; None for none. ``"train"`` is
-            ``"train-cpu"`` where ATen runs the step on a CPU.
+        passes: The name of a pipeline, or passes to run over the graph; None for none. ``"train"`` and
+            ``"auto"`` are the pipeline that suits the first backend: ``"train-cpu"`` where ATen runs the step
+            on a CPU, ``"train-host"`` on the backend ``host``.
         capture: ``"require"``: fail if the step cannot be captured. ``"prefer"``: then run the graph op by
             op, and report the reason. ``"off"``: always run it op by op.
         device: Where the step runs; by default the device of the weights.
@@ -37,9 +38,11 @@ class CaptureOptions:
         enforce_ops: Kinds of ops that the lowered graph must contain.
         generators: Further generators that the step draws from, besides PyTorch's default ones.
         graph_device: The device that records; by default CUDA where the step is on a CUDA device.
+        memory_budget_bytes: The most memory that a step may take for intermediate values and gradients:
+            values of the forward pass are recomputed until it fits (pass ``recompute``). None for no limit.
 
     Raises:
-        CaptureError: There is no such capture mode.
+        CaptureError: There is no such capture mode; or the budget is not positive.
     """
 
     backend: str | Backend | Sequence[str | Backend] = "aten"
@@ -54,11 +57,17 @@ class CaptureOptions:
     enforce_ops: Sequence[str] = ()
     generators: Sequence[torch.Generator] = ()
     graph_device: GraphDevice | None = None
+    memory_budget_bytes: int | None = None
 
     def __post_init__(self) -> None:
         if self.capture not in CAPTURE_MODES:
             raise CaptureError(
                 f"there is no capture mode {self.capture!r}", fix=f"use one of {', '.join(CAPTURE_MODES)}"
+            )
+        if self.memory_budget_bytes is not None and self.memory_budget_bytes <= 0:
+            raise CaptureError(
+                f"a memory budget is a positive number of bytes, not {self.memory_budget_bytes}",
+                fix="leave memory_budget_bytes= out for no limit",
             )
 
 
@@ -77,3 +86,4 @@ class CaptureKeywords(TypedDict, total=False):
     enforce_ops: Sequence[str]
     generators: Sequence[torch.Generator]
     graph_device: GraphDevice | None
+    memory_budget_bytes: int | None

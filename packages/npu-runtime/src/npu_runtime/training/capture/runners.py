@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import abc
-import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -13,10 +12,14 @@ import torch
 from npu_ir import Graph, TensorType, Value
 from npu_ir.core.node import external_names
 from npu_ir.core.structure import unflatten
+from npu_ir.plugins.backend import StepLoop
+from npu_runtime._torch.fast_calls import copy_all
+from npu_runtime._torch.state import below_autograd
 from npu_runtime.executor.executor import IRExecutor
 from npu_runtime.lowering.lowered_graph import LoweredGraph
 from npu_runtime.planned import PlannedProgram
 from npu_runtime.planned.load_inputs import copy_tensors
+from npu_runtime.training.capture.capture_state import interrupted
 from npu_runtime.training.capture.cuda_graphs import GraphCapture
 
 # The values of `CompileArtifact.capture_state`.
@@ -71,16 +74,86 @@ class BoundStep:
     runner: Runner
 
 
-class PlannedRunner:
-    """A runner of the planned program: calls of kernels over fixed memory."""
+class NumberTensors:
+    """The 0-d tensors in a program that stand for scalar inputs of the graph that the caller sees.
 
-    def __init__(self, program: PlannedProgram) -> None:
-        self.inputs = program.inputs
+    A fill is a call of a kernel: only scalars that changed are filled, such as a scheduled learning rate.
+
+    Attributes:
+        inputs: The fixed tensor of each input of the graph; None for a scalar.
+        other_places: The places, among the scalars, of those that are numbers in the program, too.
+    """
+
+    def __init__(self, graph: Graph, tensors: Mapping[str, torch.Tensor]) -> None:
+        inputs = [(value, tensors.get(value.name)) for value in graph.inputs]
+        self.inputs = tuple(item if isinstance(value.type, TensorType) else None for value, item in inputs)
+        scalars = [item for value, item in inputs if not isinstance(value.type, TensorType)]
+        self._tensors = [(place, item) for place, item in enumerate(scalars) if item is not None]
+        self._filled: list[Any] = [None] * len(self._tensors)
+        self.other_places = [place for place, item in enumerate(scalars) if item is None]
+        self._numbers: Sequence[Any] | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self._tensors)
+
+    def fill(self, numbers: Sequence[Any]) -> None:
+        """Give the tensors the values of these scalars."""
+        if numbers == self._numbers:
+            return
+        for index, (place, item) in enumerate(self._tensors):
+            number = numbers[place]
+            if number != self._filled[index]:
+                item.fill_(number)
+                self._filled[index] = number
+        self._numbers = list(numbers)
+
+    def others(self, numbers: Sequence[Any]) -> Sequence[Any]:
+        """Return the scalars that are numbers in the program, too."""
+        return [numbers[place] for place in self.other_places]
+
+
+class PlannedRunner:
+    """A runner of the planned program: calls of kernels over fixed memory.
+
+    Args:
+        graph: The graph with scalar inputs, as the caller sees it.
+        program: The planned program of the graph, in which some of them may be 0-d tensors.
+        numbers: The scalar inputs now, in order; None if they are not known.
+    """
+
+    def __init__(self, graph: Graph, program: PlannedProgram, numbers: Sequence[Any] | None) -> None:
         self.state: Mapping[str, torch.Tensor] = state_of(program)
         self.tensors: Mapping[str, torch.Tensor] = tensors_of(program)
-        self.load = functools.partial(copy_tensors, program.fixed)
-        self.run = program.step
         self.lowered = program.plan.lowered
+        self._numbers = NumberTensors(graph, self.tensors)
+        self.inputs = self._numbers.inputs
+        self._fixed = [item for item in self.inputs if item is not None]
+        self._program = program
+        self._step = program.step
+        self.run = self._run_with_numbers if self._numbers else program.step
+        if numbers is not None:
+            self._numbers.fill(numbers)
+
+    def load(self, batch: Sequence[torch.Tensor]) -> None:
+        copy_tensors(self._fixed, batch)
+
+    def make_loop(self, numbers: Sequence[Any], slots: Sequence[Sequence[torch.Tensor]]) -> StepLoop | None:
+        """Return the loop of `CompiledStep.make_loop`."""
+        self._numbers.fill(numbers)
+        return self._program.make_loop(self._fixed, slots)
+
+    def _run_with_numbers(
+        self,
+        batch: Sequence[torch.Tensor],
+        numbers: Sequence[Any],
+        borrow: bool = True,
+        in_default_state: bool = False,
+    ) -> Sequence[Any]:
+        self._numbers.fill(numbers)
+        if batch:
+            with below_autograd():  # a tensor of the batch may require a gradient
+                copy_all(self._fixed, batch)
+        return self._step((), self._numbers.others(numbers), borrow, in_default_state)
 
 
 class _LoadingRunner(abc.ABC):
@@ -110,23 +183,33 @@ class _LoadingRunner(abc.ABC):
 
 
 class RecordedRunner(_LoadingRunner):
-    """A runner of a recorded program; its scalars are 0-d tensors, which are filled before each replay.
+    """A runner of a recorded program.
+
+    Scalars that are 0-d tensors there are filled before each replay. The others are part of the recording:
+    where one of them changes, the step is recorded again.
 
     Args:
         graph: The graph with scalar inputs, as the caller sees it.
-        program: The planned program of the graph in which they are tensors.
-        capture: The recording of that program.
+        program: The planned program of the graph in which they are tensors, where that is possible.
+        record: Records the program, given the other numbers.
+        numbers: The scalar inputs of the graph now, in order; unused where all of them are tensors.
     """
 
-    def __init__(self, graph: Graph, program: PlannedProgram, capture: GraphCapture) -> None:
-        self.capture = capture
+    def __init__(
+        self,
+        graph: Graph,
+        program: PlannedProgram,
+        record: Callable[[Sequence[Any]], GraphCapture],
+        numbers: Sequence[Any],
+    ) -> None:
         self.state: Mapping[str, torch.Tensor] = state_of(program)
         self.tensors: Mapping[str, torch.Tensor] = tensors_of(program)
-        inputs = [(value, self.tensors[value.name]) for value in graph.inputs]
-        self.inputs = tuple(item if isinstance(value.type, TensorType) else None for value, item in inputs)
+        self._numbers = NumberTensors(graph, self.tensors)
+        self.inputs = self._numbers.inputs
         self._fixed = [item for item in self.inputs if item is not None]
-        self._number_tensors = [item for value, item in inputs if not isinstance(value.type, TensorType)]
-        self._filled_numbers: list[Any] = [None] * len(self._number_tensors)
+        self._record = record
+        self._recorded_numbers = self._numbers.others(numbers) if self._numbers.other_places else []
+        self.capture = record(self._recorded_numbers)
         self._outputs = program.outputs
         self.lowered = program.plan.lowered
 
@@ -134,11 +217,13 @@ class RecordedRunner(_LoadingRunner):
         copy_tensors(self._fixed, batch)
 
     def launch(self, numbers: Sequence[Any]) -> Sequence[Any]:
-        # A fill is a kernel launch: only scalars that changed are filled, such as a scheduled learning rate.
-        for index, (number, before) in enumerate(zip(numbers, self._filled_numbers, strict=True)):
-            if number != before:
-                self._number_tensors[index].fill_(number)
-                self._filled_numbers[index] = number
+        if self._numbers.other_places:
+            recorded = self._numbers.others(numbers)
+            if recorded != self._recorded_numbers:
+                with interrupted():
+                    self.capture = self._record(recorded)
+                self._recorded_numbers = recorded
+        self._numbers.fill(numbers)
         self.capture.replay()
         return self._outputs
 

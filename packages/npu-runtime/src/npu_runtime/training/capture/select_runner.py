@@ -5,15 +5,23 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
 from npu_ir import Graph, NpuError, TensorType
 from npu_ir.plugins.backend import Backend
+from npu_passes import PassManager
+from npu_passes.library.training.scalars_to_tensors import is_only_converted, tensor_inputs
 from npu_runtime.errors import CaptureError
 from npu_runtime.executor.executor import IRExecutor
 from npu_runtime.planned import Plan, PlannedProgram, plan
-from npu_runtime.training.capture.cuda_graphs import GraphCapture, GraphDevice, TorchCuda
+from npu_runtime.training.capture.cuda_graphs import (
+    GraphCapture,
+    GraphDevice,
+    TorchCuda,
+    require_free_stream,
+)
 from npu_runtime.training.capture.options import CaptureOptions
 from npu_runtime.training.capture.runners import (
     CUDA_GRAPH,
@@ -37,11 +45,26 @@ class CapturePolicy:
     report: CaptureReport | None
     options: CaptureOptions
 
-    def bind(self, weights: Mapping[str, torch.Tensor]) -> BoundStep:
+    def planned_bytes(self) -> int | None:
+        """Return the memory of a run besides inputs and state; None if it is not planned."""
+        if self.options.capture == "off" or (self.report is not None and not self.report.ok):
+            return None
+        try:
+            plan = self._plan if self._recording_device() is None else self._recordable_plan
+            return plan.peak_bytes
+        except NpuError:
+            return None  # `bind` reports it
+
+    def bind(self, weights: Mapping[str, torch.Tensor], numbers: Sequence[Any] | None = None) -> BoundStep:
         """Return the step bound to these weights, with the best runner that works.
 
+        Args:
+            weights: Parameters, buffers and optimizer state by name.
+            numbers: The scalar inputs of the graph now, in order; None if they are not known.
+
         Raises:
-            CaptureError: It cannot be captured, and the mode is ``"require"``.
+            CaptureError: It cannot be captured, and the mode is ``"require"``; or somebody else captures the
+                current stream.
         """
         if self.options.capture == "off":
             return self._bind_executor(weights, 'capture="off"')
@@ -50,24 +73,26 @@ class CapturePolicy:
                 self.report.require()
             first = self.report.errors[0]
             return self._bind_executor(weights, f"{first.kind}: {first.message} ({first.where})")
+        device = self._recording_device()
+        if device is not None:
+            require_free_stream(device)
         try:
             program = PlannedProgram(self._plan, weights)
         except NpuError as error:
             self._raise_if_required(error)
             return self._bind_executor(weights, error.message)
         _zero_inputs(program)
-        device = self._recording_device()
         if device is None:
-            return BoundStep(PLANNED, "", program, PlannedRunner(program))
+            return BoundStep(PLANNED, "", program, PlannedRunner(self.graph, program, numbers))
         try:
-            return self._record(weights, device)
+            return self._record(weights, device, numbers)
         except NpuError as error:
             self._raise_if_required(error)
-            return BoundStep(PLANNED, error.message, program, PlannedRunner(program))
+            return BoundStep(PLANNED, error.message, program, PlannedRunner(self.graph, program, numbers))
 
     @functools.cached_property
     def _plan(self) -> Plan:
-        return plan(self.graph, device=self.device, backend=list(self.backends))
+        return plan(_with_tensor_inputs(self.graph), device=self.device, backend=list(self.backends))
 
     @functools.cached_property
     def _recordable_plan(self) -> Plan:
@@ -79,16 +104,22 @@ class CapturePolicy:
             return self.options.graph_device
         return TorchCuda(self.device) if self.device.type == "cuda" else None
 
-    def _record(self, weights: Mapping[str, torch.Tensor], device: GraphDevice) -> BoundStep:
+    def _record(
+        self, weights: Mapping[str, torch.Tensor], device: GraphDevice, numbers: Sequence[Any] | None
+    ) -> BoundStep:
+        if numbers is None:
+            _require_no_scalar_inputs(self._recordable_plan.graph)
         program = PlannedProgram(self._recordable_plan, weights)
         _zero_inputs(program)
-        capture = GraphCapture(
+        record = functools.partial(
+            GraphCapture,
             program,
             device,
             warmup_runs=self.options.warmup_runs,
             generators=self.options.generators,
         )
-        return BoundStep(CUDA_GRAPH, "", program, RecordedRunner(self.graph, program, capture))
+        runner = RecordedRunner(self.graph, program, record, numbers or ())
+        return BoundStep(CUDA_GRAPH, "", program, runner)
 
     def _bind_executor(self, weights: Mapping[str, torch.Tensor], reason: str) -> BoundStep:
         executor = IRExecutor(
@@ -108,16 +139,23 @@ class CapturePolicy:
 def _replace_scalar_inputs(graph: Graph) -> Graph:
     """Return a graph with 0-d tensors instead of scalar inputs, so that one recording serves all values.
 
-    Raises:
-        CaptureError: An op needs a Python number.
+    Scalars that an op needs as a Python number stay inputs.
     """
     if all(isinstance(value.type, TensorType) for value in graph.inputs):
         return graph
-    from npu_passes import PassManager
-    from npu_passes.library.training.scalars_to_tensors import tensor_inputs
+    return _with_tensor_inputs(PassManager(["scalars-to-tensors"]).run(graph).graph)
 
-    result = tensor_inputs(PassManager(["scalars-to-tensors"]).run(graph).graph)
-    for value in result.inputs:
+
+def _with_tensor_inputs(graph: Graph) -> Graph:
+    """Return a graph with 0-d tensors instead of scalar inputs that the passes have made tensors of."""
+    if not any(value.use_count and is_only_converted(value) for value in graph.inputs):
+        return graph
+    return tensor_inputs(graph)
+
+
+def _require_no_scalar_inputs(graph: Graph) -> None:
+    """Raise a CaptureError if an input is a number, whose values are unknown before the first step."""
+    for value in graph.inputs:
         if not isinstance(value.type, TensorType):
             reader = next(iter(value.users), None)
             raise CaptureError(
@@ -125,10 +163,9 @@ def _replace_scalar_inputs(graph: Graph) -> Graph:
                 where=f"graph {graph.name!r}"
                 if reader is None
                 else f"node {reader.name!r} ({reader.op_type})",
-                fix="make the argument a tensor in the step function, "
-                "or use an optimizer with capturable=True",
+                fix="make the argument a tensor in the step function, or compile a traced step, whose"
+                " optimizers have the number",
             )
-    return result
 
 
 def _zero_inputs(program: PlannedProgram) -> None:

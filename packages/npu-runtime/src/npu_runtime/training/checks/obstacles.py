@@ -47,6 +47,8 @@ def _converts_tensor_to_number(node: OpNode) -> bool:
     op = find_op(node.op_type)
     if not isinstance(op, OpOverload) or not any(isinstance(item.type, TensorType) for item in node.inputs):
         return False
+    if any(item.real_type.kind() == "SymIntType" for item in op._schema.returns):  # as of attention on GPUs
+        return False
     numbers = [item.type for item in node.outputs if isinstance(item.type, ScalarType)]
     return any(
         item.kind != "none" and item.value is None for item in numbers

@@ -39,6 +39,11 @@ class TrainingComponents:
             for name, parameter in module.named_parameters()
         }
 
+    def device(self) -> torch.device:
+        """Return the device of the first parameter; the CPU if there is none."""
+        first = next(iter(self.parameters().values()), None)
+        return torch.device("cpu") if first is None else first.device
+
     def buffers(self) -> dict[str, torch.Tensor]:
         """Return every buffer by name; a tied one by its first name."""
         return {
@@ -47,9 +52,18 @@ class TrainingComponents:
             for name, buffer in module.named_buffers()
         }
 
-    def aliases(self, name: str, tensor: torch.Tensor) -> tuple[str, ...]:
-        """Return the other names of a parameter or buffer."""
-        return tuple(other for other in self._names_by_id().get(id(tensor), ()) if other != name)
+    def aliases(self) -> dict[str, tuple[str, ...]]:
+        """Return for each parameter and buffer, by name, its other names."""
+        names: dict[int, list[str]] = {}
+        for prefix, module in self.modules.items():
+            for kind in (module.named_parameters, module.named_buffers):
+                for name, tensor in kind(remove_duplicate=False):
+                    names.setdefault(id(tensor), []).append(prefix + name)
+        tensors = {**self.parameters(), **self.buffers()}
+        return {
+            name: tuple(other for other in names[id(tensor)] if other != name)
+            for name, tensor in tensors.items()
+        }
 
     def is_persistent(self, name: str) -> bool:
         """Return whether a buffer is in the ``state_dict`` of its module."""
@@ -82,14 +96,6 @@ class TrainingComponents:
                 )
             names_of[prefix] = [names[id(tensor)] for tensor in tensors]
         return names_of
-
-    def _names_by_id(self) -> dict[int, list[str]]:
-        names: dict[int, list[str]] = {}
-        for prefix, module in self.modules.items():
-            for kind in (module.named_parameters, module.named_buffers):
-                for name, tensor in kind(remove_duplicate=False):
-                    names.setdefault(id(tensor), []).append(prefix + name)
-        return names
 
 
 def make_components(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -114,10 +114,7 @@ def build_step_graph(
     structure, leaves = batch
     tensors = [f"batch{index}" for index in range(sum(isinstance(item, torch.Tensor) for item in leaves))]
     arguments = [
-        *(
-            _make_argument(key, tensor, substitution.components)
-            for key, tensor in substitution.weights.items()
-        ),
+        *_make_arguments(substitution.weights, substitution.components),
         *(Argument(InputKind.INPUT, key) for key in (*substitution.numbers, *tensors)),
     ]
     graph = convert_graph_module(module, name=name, arguments=arguments)
@@ -141,11 +138,16 @@ def build_step_graph(
     return graph
 
 
-def _make_argument(name: str, tensor: torch.Tensor, components: TrainingComponents) -> Argument:
-    if name in components.parameters():
-        return Argument(InputKind.PARAMETER, name, components.aliases(name, tensor))
-    if name in components.buffers():
-        persistent = components.is_persistent(name)
-        data = None if persistent or tensor.is_meta else tensor.detach().clone()
-        return Argument(InputKind.BUFFER, name, components.aliases(name, tensor), persistent, data)
-    return Argument(InputKind.STATE, name)
+def _make_arguments(
+    weights: Mapping[str, torch.Tensor], components: TrainingComponents
+) -> Iterator[Argument]:
+    parameters, buffers, aliases = components.parameters(), components.buffers(), components.aliases()
+    for name, tensor in weights.items():
+        if name in parameters:
+            yield Argument(InputKind.PARAMETER, name, aliases[name])
+        elif name in buffers:
+            persistent = components.is_persistent(name)
+            data = None if persistent or tensor.is_meta else tensor.detach().clone()
+            yield Argument(InputKind.BUFFER, name, aliases[name], persistent, data)
+        else:
+            yield Argument(InputKind.STATE, name)

@@ -18,6 +18,7 @@ from npu_ir.core.structure import Structure, flatten, unflatten
 from npu_runtime._torch.tracing import TracingContext, is_tracing
 from npu_runtime.errors import TracingError
 from npu_runtime.training.tracing.components import TrainingComponents
+from npu_runtime.training.tracing.functional_writes import replace_writes
 from npu_runtime.training.tracing.optimizers import require_traceable
 from npu_runtime.training.tracing.random_draws import RandomStates, clean_up
 from npu_runtime.training.tracing.substitution import ParameterSubstitution
@@ -138,7 +139,7 @@ class _StepTracer:
                 # Both rewrite in-place random ops: they must run before functionalization removes the writes.
                 states.reuse_draws(module)
                 clean_up(module)
-                return self._world.functionalize(module, fakes)
+                return module if replace_writes(module) else self._world.functionalize(module, fakes)
             except NpuError:
                 raise
             except Exception as error:

@@ -18,10 +18,14 @@ from npu_passes.library.training.scalars_to_tensors.arithmetic import (
     read_number,
     tensor_of_number,
 )
-from npu_passes.library.training.scalars_to_tensors.selection import Choice, tensor_inputs
+from npu_passes.library.training.scalars_to_tensors.selection import (
+    Choice,
+    is_only_converted,
+    tensor_inputs,
+)
 from npu_passes.rewriting.arguments import arguments_of
 
-__all__ = ["ScalarsToTensors", "tensor_inputs"]
+__all__ = ["ScalarsToTensors", "is_only_converted", "tensor_inputs"]
 
 _RULE = "tensor"
 
@@ -44,6 +48,8 @@ class ScalarsToTensors(Pass):
 
     Attributes:
         dtype: Dtype of the tensors that replace floats.
+        in_memory: Whether all numbers of an optimizer's step become tensors that its op reads from memory, as
+            ``tensor_numbers`` of ``npu::adam_step`` does. Else only its learning rate does.
     """
 
     name = "scalars-to-tensors"
@@ -51,6 +57,7 @@ class ScalarsToTensors(Pass):
     is_idempotent = True
 
     dtype: str = "float64"
+    in_memory: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -63,7 +70,7 @@ class ScalarsToTensors(Pass):
     def run(self, graph: Graph) -> bool:
         before = graph.edits
         dtype = parse_dtype(self.dtype)
-        choice = Choice(graph, dtype)
+        choice = Choice(graph, dtype, self.in_memory)
         for node, value, reason in choice.stays:
             place = node or value.producer or next(iter(value.users), None)
             if place is not None:

@@ -32,7 +32,8 @@ class Choice:
     become one. Numbers that are computed from a number that stays, stay.
     """
 
-    def __init__(self, graph: Graph, dtype: torch.dtype) -> None:
+    def __init__(self, graph: Graph, dtype: torch.dtype, in_memory: bool) -> None:
+        self._in_memory = in_memory
         self._trial = Trial(graph.symbols)
         self._dtype = dtype
         self.numbers: dict[Value, None] = dict.fromkeys(_candidates(graph))  # the numbers that can
@@ -76,7 +77,7 @@ class Choice:
             return f"{node.op_type} takes it in a list of numbers"
         # Forms depend on the selected numbers: `_deselect` drops those that a removal invalidates.
         if node not in self.forms:
-            self.forms[node] = Form(node, self._arguments(node))
+            self.forms[node] = Form(node, self._arguments(node), self._in_memory)
             problem = self._form_problem(node, self.forms[node]) if self.forms[node].tensors else None
             if problem is not None:
                 del self.forms[node]

@@ -12,7 +12,7 @@ import torch
 from npu_ir import OpNode, TensorType, Value
 from npu_ir.ops.schema import ArgKind, OpSchema, find_op, op_type_of, resolve, schema_of
 from npu_passes._torch import OpOverload
-from npu_passes.library.training.scalars_to_tensors.arithmetic import Caller, cast
+from npu_passes.library.training.scalars_to_tensors.arithmetic import Caller, cast, tensor_of_number
 from npu_passes.rewriting.arguments import arguments_of
 
 _TENSORS = (ArgKind.TENSOR, ArgKind.OPTIONAL_TENSOR, ArgKind.TENSOR_LIST)
@@ -27,16 +27,27 @@ class Overload:
     tensors: frozenset[str]  # the arguments that take a tensor here, by their name in the other overload
     lists: frozenset[str]  # the subset of ``tensors`` that take a list of tensors
 
+    @property
+    def reads_memory(self) -> bool:
+        """True if it takes numbers in full precision, for backends that read them from memory."""
+        return self.op_type.endswith(".tensor_numbers")
 
-def overload_for(op_type: str, numbers: Set[str], plain: Set[str] = frozenset()) -> Overload | None:
+
+def overload_for(
+    op_type: str, numbers: Set[str], plain: Set[str] = frozenset(), *, in_memory: bool = False
+) -> Overload | None:
     """Return the overload of an op that takes tensors for most of ``numbers``.
 
-    Arguments in ``plain`` may be tensors, too: they are literals, or absent.
+    Arguments in ``plain`` may be tensors, too: they are literals, or absent. With `in_memory`, it may be one
+    that reads numbers as they are in memory.
     """
     candidates = [
         item
         for item in _overloads(op_type)
-        if item.tensors & numbers and item.tensors <= numbers | plain and item.lists <= numbers
+        if (in_memory or not item.reads_memory)
+        and item.tensors & numbers
+        and item.tensors <= numbers | plain
+        and item.lists <= numbers
     ]
     return max(candidates, key=lambda item: (len(item.tensors & numbers), -len(item.lists)), default=None)
 
@@ -103,9 +114,10 @@ class Form:
     Args:
         node: A node that reads numbers; its op must be registered.
         numbers: The arguments of the node that are numbers which may become tensors.
+        in_memory: As for `overload_for`.
     """
 
-    def __init__(self, node: OpNode, numbers: frozenset[str]) -> None:
+    def __init__(self, node: OpNode, numbers: frozenset[str], in_memory: bool = False) -> None:
         self._node = node
         self._schema = _schema(node.op_type)
         self._is_aten = node.op_type.startswith("aten.")
@@ -120,7 +132,9 @@ class Form:
         rest = numbers - here - self._factors.keys() - {self._fill}
         args = arguments_of(node)
         plain = {arg.name for arg in self._schema.args if _is_plain_number(args.get(arg.name))}
-        self._overload = overload_for(node.op_type, rest, plain) if rest else None
+        # Ops that read numbers from memory may have them in float32.
+        in_memory = in_memory and self._dtype != torch.float64
+        self._overload = overload_for(node.op_type, rest, plain, in_memory=in_memory) if rest else None
         moved = frozenset() if self._overload is None else self._overload.tensors & rest
         filled = frozenset() if self._fill is None else frozenset({self._fill})
         # The arguments that become tensors; the others stay numbers.
@@ -135,7 +149,8 @@ class Form:
         dtype = self._dtype
         is_coarse = dtype in _COARSE
         wide = torch.float32 if is_coarse else dtype
-        tensors = {name: cast(caller, value, wide) for name, value in given.items()}
+        is_cast = self._overload is None or not self._overload.reads_memory
+        tensors = {name: cast(caller, value, wide) if is_cast else value for name, value in given.items()}
         if self._fill is not None:
             return [_full_tensor(caller, given[self._fill], self._node.outputs[0].tensor_type)]
         args = arguments_of(self._node)
@@ -145,7 +160,7 @@ class Form:
         for name, term in self._factors.items():
             args[term] = self._scale(caller, args[term], tensors[name])
             del args[name]
-        op_type = self._substitute(args, tensors)
+        op_type = self._substitute(caller, args, tensors)
         types = None if self._is_aten else [value.type for value in self._node.outputs]
         results = caller.calls(op_type, types=types, **args)
         if not is_coarse or not self._is_aten:
@@ -155,8 +170,11 @@ class Form:
             for made, old in zip(results, self._node.outputs, strict=True)
         ]
 
-    def _substitute(self, args: dict[str, Any], tensors: Mapping[str, Value]) -> str:
+    def _substitute(self, caller: Caller, args: dict[str, Any], tensors: Mapping[str, Value]) -> str:
         """Replace numbers by tensors in ``args``; return the op that takes them."""
+        if self._overload is not None and self._overload.reads_memory:
+            for name in self._overload.tensors - self.tensors:  # literals
+                args[name] = tensor_of_number(caller, args[name], torch.float64)
         for name in self.tensors - self._factors.keys():
             is_list = self._overload is not None and name in self._overload.lists
             args[name] = [tensors[name]] * len(self._node.outputs) if is_list else tensors[name]

@@ -1,0 +1,108 @@
+"""``npu generate``: text that a language model of transformers continues, from a checkpoint on disk."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from npu_ir.cli.options import add_backends, integer_from
+from npu_ir.errors import UsageError
+from npu_runtime.cli.saved_graph import BACKENDS_HELP, select_backends
+from npu_runtime.decoders.decoder import Decoder
+from npu_runtime.decoders.extract import extract_decoder, require_transformers
+from npu_runtime.decoders.sampler import Sampling
+
+_EPILOG = """\
+The model is captured without weights; these are mapped from the checkpoint. The text goes to stdout as it is
+made, what it took to stderr. With a temperature of 0 it is the most likely one, and always the same.
+
+example:
+  npu generate my-model "Once upon a time" --max-new-tokens 100
+"""
+
+
+def add_to(commands: Any) -> None:
+    """Add the command."""
+    parser = commands.add_parser(
+        "generate",
+        help="continue a text with a language model of transformers",
+        description="Capture a causal language model with its cache, and generate tokens.",
+        epilog=_EPILOG,
+    )
+    parser.add_argument("folder", type=Path, help="a folder with a configuration, weights and a tokenizer")
+    parser.add_argument("text", help="the beginning of the text")
+    parser.add_argument(
+        "--max-new-tokens",
+        type=integer_from(1),
+        default=64,
+        metavar="N",
+        help="at most (default: 64)",
+    )
+    parser.add_argument(
+        "--max-length", type=integer_from(1), metavar="N", help="positions of the cache (default: as needed)"
+    )
+    parser.add_argument("--temperature", type=float, default=0.0, metavar="T", help="0: the likeliest token")
+    parser.add_argument("--top-k", type=integer_from(1), metavar="K", help="draw from the K most likely ones")
+    parser.add_argument("--top-p", type=float, metavar="P", help="draw from the most likely ones up to P")
+    parser.add_argument("--repetition-penalty", type=float, default=1.0, metavar="R")
+    parser.add_argument("--seed", type=int, default=0, help="of random numbers (default: 0)")
+    parser.add_argument("--threads", type=integer_from(1), metavar="N", help="threads (default: PyTorch's)")
+    add_backends(parser, BACKENDS_HELP)
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> None:
+    """Generate, and print the text token by token."""
+    require_transformers()
+    if not (options.folder / "config.json").is_file():
+        raise UsageError(
+            f"{options.folder} has no config.json",
+            fix="give a folder that model.save_pretrained() and tokenizer.save_pretrained() have written",
+        )
+    from transformers import AutoTokenizer
+
+    sampling = Sampling(
+        temperature=options.temperature,
+        top_k=options.top_k,
+        top_p=options.top_p,
+        repetition_penalty=options.repetition_penalty,
+        seed=options.seed,
+    )
+    tokenizer: Any = AutoTokenizer.from_pretrained(options.folder)
+    prompt = torch.tensor([tokenizer(options.text)["input_ids"]], dtype=torch.int64)
+    if not prompt.numel():
+        raise UsageError("the tokenizer makes no tokens of the text", fix="give some text")
+    length = options.max_length or prompt.shape[1] + options.max_new_tokens - 1
+    options.progress.stage("capturing the model")
+    graphs = extract_decoder(options.folder, max_length=length)
+    options.progress.stage("preparing weights")
+    backend = select_backends(options.backend) if options.backend else None
+    decoder = Decoder(graphs, options.folder, backend=backend, threads=options.threads)
+    options.progress.stage("reading the prompt")
+    sys.stdout.write(options.text)
+    _print_text(decoder, tokenizer, prompt, sampling, options.max_new_tokens)
+
+
+def _print_text(decoder: Decoder, tokenizer: Any, prompt: Any, sampling: Sampling, count: int) -> None:
+    tokens: list[int] = []
+    shown, first, start = "", 0.0, time.perf_counter()
+    for chosen in decoder.stream(prompt, max_new_tokens=count, sampling=sampling):
+        first = first or time.perf_counter() - start
+        token = int(chosen[0])
+        if token in decoder.graphs.stop:
+            break
+        tokens.append(token)
+        text = tokenizer.decode(tokens)
+        if not text.endswith("\ufffd"):  # the rest of a character is in the next token
+            sys.stdout.write(text[len(shown) :])
+            sys.stdout.flush()
+            shown = text
+    sys.stdout.write("\n")
+    seconds = time.perf_counter() - start - first
+    speed = f", {(len(tokens) - 1) / seconds:.1f} tokens per second" if len(tokens) > 1 and seconds else ""
+    sys.stderr.write(f"{len(tokens)} tokens, the first after {first:.2f} s{speed}\n")

@@ -1,0 +1,279 @@
+"""`Decoder`: a language model that generates tokens, with a cache that is written in place."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from npu_ir import extract_ir, load_weights
+from npu_ir.errors import UsageError
+from npu_ir.plugins.backend import Backend
+from npu_runtime.decoders.extract import DecoderGraphs
+from npu_runtime.decoders.sampler import Sampler, Sampling
+from npu_runtime.executor.executor import IRExecutor
+from npu_runtime.executor.options import Passes
+
+_GREEDY = Sampling()
+
+
+class Decoder:
+    """A language model with weights and a cache, which generates tokens.
+
+    .. code-block:: python
+
+        decoder = Decoder(extract_decoder("folder"), "folder")
+        tokens = decoder.generate(prompt, max_new_tokens=100)
+
+    The graphs for one token and for many share the cache, the weights, and what is made of them (packed
+    matrices). The cache is written in place: a token takes as long with a large cache as with a small one.
+
+    Args:
+        graphs: The graphs of the model.
+        weights: Weights by ``state_dict`` key; or the path of a checkpoint, as `IRExecutor` takes it, which
+            is mapped, not copied.
+        backend: As for `IRExecutor`, like the next three.
+        passes: Likewise.
+        device: Likewise.
+        threads: Likewise.
+
+    Attributes:
+        graphs: The graphs of the model.
+        position: The number of positions of the cache that are in use.
+
+    Raises:
+        WeightError: Weights are missing, unexpected, or of another shape or dtype.
+        BackendError: There is no such backend.
+    """
+
+    def __init__(
+        self,
+        graphs: DecoderGraphs,
+        weights: Mapping[str, Tensor] | str | os.PathLike[str],
+        *,
+        backend: str | Backend | Sequence[str | Backend] | None = None,
+        passes: Passes = "auto",
+        device: torch.device | str | None = None,
+        threads: int | None = None,
+    ) -> None:
+        self.graphs = graphs
+        self.position = 0
+        if isinstance(weights, (str, os.PathLike)):
+            weights = load_weights(weights, graphs.by_count[1])
+        self._executors: dict[int, IRExecutor] = {}
+        for count, graph in sorted(graphs.by_count.items()):
+            self._executors[count] = IRExecutor(
+                graph,
+                weights,
+                constants=graphs.constants,
+                backend=backend,
+                passes=passes,
+                device=device,
+                threads=threads,
+                share=self._executors.get(1),
+            )
+        self._device = self._executors[1].device
+        self._samplers: dict[Sampling, IRExecutor] = {}
+        self._padding = self._integers([0] * graphs.batch)
+        self._start, self._last = self._integers(0), self._integers(0)
+
+    def executor(self, count: int = 1) -> IRExecutor:
+        """Return the executor for calls of so many tokens, for `explain` and `profile`.
+
+        Raises:
+            UsageError: There is no graph for so many.
+        """
+        if count not in self._executors:
+            raise UsageError(
+                f"there is no graph for {count} tokens, but for {', '.join(map(str, self._executors))}",
+                fix="extract_decoder(..., counts=(...))",
+            )
+        return self._executors[count]
+
+    def reset(self) -> None:
+        """Empty the cache."""
+        self._executors[1].reset()
+        self.position = 0
+
+    def feed(self, tokens: Tensor, padding: Sequence[int] | None = None) -> Tensor:
+        """Append tokens to the cache; return the logits after the last one, ``[batch, vocabulary]``.
+
+        Args:
+            tokens: int64 ``[batch, count]``, any number of them.
+            padding: For each row the number of tokens at its beginning that nothing attends to; of the first
+                tokens only.
+
+        Raises:
+            UsageError: The cache has no place for them, or they are not such tokens.
+            ExecutionError: A node fails; the cache is as it was before that call of a graph.
+        """
+        self._require_tokens(tokens)
+        return self._feed(tokens.to(self._device), padding)
+
+    def _feed(self, tokens: Tensor, padding: Sequence[int] | None) -> Tensor:
+        if padding is not None:
+            if self.position:
+                raise UsageError("there is padding at the beginning of a row only", fix="call reset() first")
+            self._padding.copy_(self._integers(self._require_padding(padding, tokens.shape[1])))
+        elif not self.position:
+            self._padding.zero_()
+        logits = tokens.new_empty(0)
+        done = 0
+        while done < tokens.shape[1]:
+            count, used = self._next_count(tokens.shape[1] - done)
+            part = tokens[:, done : done + used]
+            if used < count:  # what follows is overwritten by later tokens, and not attended to before
+                part = torch.nn.functional.pad(part, (0, count - used))
+            self._start.fill_(self.position)
+            self._last.fill_(used - 1)
+            logits = self._executors[count](part, self._start, self._padding, self._last)
+            self.position += used
+            done += used
+        return logits
+
+    def _next_count(self, rest: int) -> tuple[int, int]:
+        """Return for how many tokens the next call is, and how many of these there are."""
+        fitting = [count for count in self._executors if self.position + count <= self.graphs.length]
+        whole = max(count for count in fitting if count <= rest)
+        larger = [count for count in fitting if count > rest]
+        # A call for more tokens takes less time than several for fewer.
+        return (min(larger), rest) if larger and rest > 1 and whole < rest else (whole, whole)
+
+    def stream(
+        self,
+        tokens: Tensor,
+        *,
+        max_new_tokens: int,
+        sampling: Sampling = _GREEDY,
+        padding: Sequence[int] | None = None,
+    ) -> Iterator[Tensor]:
+        """Yield the tokens that follow a prompt one by one, int64 ``[batch]``; no stop token ends them.
+
+        Args:
+            tokens: The prompt, int64 ``[batch, count]``; it is appended to what the cache has.
+            max_new_tokens: The number of tokens.
+            sampling: How they are chosen.
+            padding: As for `feed`.
+
+        Raises:
+            UsageError: As for `feed`.
+        """
+        self._require_room(tokens, max_new_tokens)
+        tokens = tokens.to(self._device)
+        generator = torch.Generator().manual_seed(sampling.seed)
+        sampler = self._sampler(sampling)
+        seen = self._seen(tokens, padding)
+        for _ in range(max_new_tokens):
+            logits = self._feed(tokens, padding)
+            drawn = torch.rand(self.graphs.batch, generator=generator).to(self._device)
+            chosen = sampler(logits, seen, drawn)
+            yield chosen
+            seen.scatter_(1, chosen[:, None], True)
+            tokens, padding = chosen[:, None], None
+
+    def generate(
+        self,
+        tokens: Tensor,
+        *,
+        max_new_tokens: int,
+        sampling: Sampling = _GREEDY,
+        padding: Sequence[int] | None = None,
+        stop: Sequence[int] | None = None,
+        fill: int = 0,
+    ) -> Tensor:
+        """Return a prompt and the tokens that follow it, int64 ``[batch, count]``, from an empty cache.
+
+        Args:
+            tokens: The prompts, padded on the left to one length.
+            max_new_tokens: The most tokens that are generated.
+            sampling: How they are chosen.
+            padding: For each row the number of tokens of its padding.
+            stop: The tokens that end a row; by default those of the model.
+            fill: The token after the end of a row, while others go on.
+
+        Raises:
+            UsageError: The cache has no place for them, or they are not such tokens.
+        """
+        self._require_room(tokens, max_new_tokens, used=0)
+        if padding is not None:
+            self._require_padding(padding, tokens.shape[1])
+        self.reset()
+        ends = self._integers(list(self.graphs.stop if stop is None else stop))
+        has_ended = torch.zeros(self.graphs.batch, dtype=torch.bool, device=self._device)
+        columns = [tokens.to(self._device)]
+        for chosen in self.stream(tokens, max_new_tokens=max_new_tokens, sampling=sampling, padding=padding):
+            columns.append(torch.where(has_ended, fill, chosen)[:, None])
+            has_ended |= torch.isin(chosen, ends)
+            if bool(has_ended.all()):
+                break
+        return torch.cat(columns, 1)
+
+    def _sampler(self, sampling: Sampling) -> IRExecutor:
+        if sampling not in self._samplers:
+            shape = self.graphs.batch, self.graphs.vocabulary
+            (result,) = self.graphs.by_count[1].outputs
+            logits = torch.empty(shape, dtype=result.tensor_type.dtype, device=self._device)
+            example = logits, logits.bool(), torch.empty(shape[:1], device=self._device)
+            graph = extract_ir(Sampler(sampling), example)
+            self._samplers[sampling] = IRExecutor(graph, passes="auto", device=self._device)
+        return self._samplers[sampling]
+
+    def _seen(self, tokens: Tensor, padding: Sequence[int] | None) -> Tensor:
+        """Return which tokens each row has, bool ``[batch, vocabulary]``."""
+        seen = torch.zeros(self.graphs.batch, self.graphs.vocabulary, dtype=torch.bool, device=self._device)
+        for row, skipped in enumerate(padding or [0] * self.graphs.batch):
+            seen[row, tokens[row, skipped:].to(self._device)] = True
+        return seen
+
+    def _integers(self, numbers: Any) -> Tensor:
+        return torch.tensor(numbers, dtype=torch.int64, device=self._device)
+
+    def _require_tokens(self, tokens: Tensor) -> None:
+        batch, vocabulary = self.graphs.batch, self.graphs.vocabulary
+        if tokens.dtype != torch.int64 or tokens.dim() != 2 or tokens.shape[0] != batch or not tokens.numel():
+            raise UsageError(
+                f"tokens are int64 [{batch}, count], not {tokens.dtype} {list(tokens.shape)}",
+                fix=f"give {batch} rows of the same length, or capture the model with another max_batch",
+            )
+        if int(tokens.min()) < 0 or int(tokens.max()) >= vocabulary:
+            raise UsageError(
+                f"tokens are from 0 to {vocabulary - 1}, not from {int(tokens.min())} to {int(tokens.max())}"
+            )
+        self._require_place(tokens.shape[1], self.position)
+
+    def _require_room(self, tokens: Tensor, max_new_tokens: int, used: int | None = None) -> None:
+        """Refuse a prompt that is none, or for which and for what follows there is no place."""
+        if type(max_new_tokens) is not int or max_new_tokens < 1:
+            raise UsageError(f"max_new_tokens is {max_new_tokens!r}, not 1 or more")
+        used = self.position if used is None else used
+        self._require_place(tokens.shape[-1] + max_new_tokens - 1, used)
+        position, self.position = self.position, used
+        try:
+            self._require_tokens(tokens)
+        finally:
+            self.position = position
+
+    def _require_padding(self, padding: Sequence[int], length: int) -> list[int]:
+        numbers = [int(item) for item in padding]
+        if any(numbers) and self.graphs.is_recurrent:
+            raise UsageError(
+                "a model with a recurrent state reads its padding, too",
+                fix="generate for prompts of one length at a time",
+            )
+        if len(numbers) != self.graphs.batch or not all(0 <= item < length for item in numbers):
+            raise UsageError(
+                f"padding has a number of tokens, less than {length}, for each of {self.graphs.batch} rows,"
+                f" not {numbers!r}"
+            )
+        return numbers
+
+    def _require_place(self, count: int, used: int) -> None:
+        if used + count > self.graphs.length:
+            raise UsageError(
+                f"the cache has {self.graphs.length} positions, of which {used} are in use:"
+                f" there is no place for {count} more",
+                fix="capture the model with a larger max_length, or call reset()",
+            )

@@ -1,0 +1,75 @@
+"""Choice of the next token from logits: as a module, which is captured into a graph like any other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from npu_ir.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sampling:
+    """The choice of tokens; by default always the most likely one.
+
+    Attributes:
+        temperature: 0.0 for the most likely token. Otherwise tokens are drawn from ``softmax(logits /
+            temperature)``.
+        top_k: Draw from this many most likely tokens only.
+        top_p: Draw from the fewest most likely tokens only whose probabilities add up to at least this.
+        repetition_penalty: Logits of tokens that the row has already are divided by it if they are positive,
+            and multiplied otherwise (Keskar et al., CTRL, 2019).
+        seed: Of the random numbers.
+
+    Raises:
+        UsageError: A number is out of range.
+    """
+
+    temperature: float = 0.0
+    top_k: int | None = None
+    top_p: float | None = None
+    repetition_penalty: float = 1.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name, is_right, range_text in (
+            ("temperature", self.temperature >= 0, "0 or more"),
+            ("top_k", self.top_k is None or (type(self.top_k) is int and self.top_k >= 1), "1 or more"),
+            ("top_p", self.top_p is None or 0 < self.top_p <= 1, "above 0, and at most 1"),
+            ("repetition_penalty", self.repetition_penalty > 0, "above 0"),
+        ):
+            if not is_right:
+                raise UsageError(f"{name} is {getattr(self, name)!r}, not {range_text}", where="Sampling")
+
+
+class Sampler(nn.Module):
+    """The next tokens ``[batch]`` of logits ``[batch, vocabulary]``.
+
+    The other inputs are which tokens each row has already, bool ``[batch, vocabulary]``, and for each row a
+    random number in [0, 1), float32 ``[batch]``.
+    """
+
+    def __init__(self, sampling: Sampling) -> None:
+        super().__init__()
+        self._sampling = sampling
+
+    def forward(self, logits: Tensor, seen: Tensor, drawn: Tensor) -> Tensor:
+        sampling, logits = self._sampling, logits.float()
+        if sampling.repetition_penalty != 1.0:
+            penalty = sampling.repetition_penalty
+            logits = torch.where(seen, torch.where(logits > 0, logits / penalty, logits * penalty), logits)
+        if sampling.temperature == 0.0:
+            return logits.argmax(-1)
+        below = (logits - logits.amax(-1, keepdim=True)) / sampling.temperature  # 0 for the most likely token
+        ordered, tokens = torch.sort(below, dim=-1, descending=True)
+        if sampling.top_k is not None:
+            ordered, tokens = ordered[:, : sampling.top_k], tokens[:, : sampling.top_k]
+        likely = ordered.softmax(-1)
+        if sampling.top_p is not None:
+            likely = likely * (likely.cumsum(-1) - likely < sampling.top_p)
+        sums = likely.cumsum(-1)
+        # The first place whose sum is above the number that was drawn: its probability is not zero.
+        place = (sums <= drawn[:, None] * sums[:, -1:]).sum(-1, keepdim=True)
+        return tokens.gather(1, place.clamp(max=tokens.shape[1] - 1))[:, 0]

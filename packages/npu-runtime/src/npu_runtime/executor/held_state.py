@@ -1,0 +1,162 @@
+"""State that an executor holds: buffers and other tensors that its calls advance, one call at a time."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import torch
+
+from npu_ir import ExecutionError, Graph
+from npu_ir.core.node import external_names
+from npu_ir.ops.execution import describe
+from npu_runtime.codegen.compiler import mutated_state
+from npu_runtime.lowering.partition_call import UndoLog
+
+_T = TypeVar("_T")
+
+
+class _Turn:
+    """The turn to change state: one call at a time has it, of all executors that share the state."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.is_taken = False
+
+
+def _writable(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor that can be written to outside of inference mode, too."""
+    if not tensor.is_inference():
+        return tensor
+    with torch.inference_mode(False):
+        return tensor.clone()
+
+
+def _require_same_state(graph: Graph, other: Graph) -> None:
+    """Refuse graphs of which one writes to what the other only reads, or knows by other names.
+
+    Raises:
+        ExecutionError: It names the state.
+    """
+    for one, two in ((graph, other), (other, graph)):
+        written = [external_names(value) for value in mutated_state(two)]
+        by_name = {name: names for names in written for name in names}
+        own = set(map(external_names, mutated_state(one)))
+        for value in one.arguments:
+            names = external_names(value)
+            name = next((name for name in names if by_name.get(name, names) != names), names[0])
+            if value.use_count and name in by_name and (by_name[name] != names or names not in own):
+                raise ExecutionError(
+                    f"graph {two.name!r} writes to {name!r}, which graph {one.name!r} only reads, or knows by"
+                    " other names",
+                    where="share=",
+                    fix="share executors of graphs that both write to it, under the same names",
+                )
+
+
+class HeldState:
+    """The mutated state of a graph.
+
+    Args:
+        graph: The graph.
+        contents: A tensor for each of its `mutated_state`, which this object owns.
+        share: Other state: tensors of the same name are taken from it.
+
+    Attributes:
+        tensors: The current content.
+        lock: Held by whoever changes it.
+
+    Raises:
+        ExecutionError: Tensors of the same name are of other types.
+    """
+
+    def __init__(
+        self, graph: Graph, contents: Sequence[torch.Tensor], share: HeldState | None = None
+    ) -> None:
+        self._graph = graph
+        self._turn: _Turn = _Turn() if share is None else share._turn
+        self._stays = share is not None
+        self.lock = self._turn.lock
+        self.tensors = tuple(map(_writable, contents))
+        if share is not None:
+            share._stays = True
+            self.tensors = tuple(self._taken_from(share))
+
+    def _taken_from(self, share: HeldState) -> Sequence[torch.Tensor]:
+        names = map(external_names, mutated_state(share._graph))
+        known = dict(zip(names, share.tensors, strict=True))
+        _require_same_state(self._graph, share._graph)
+        taken = []
+        for value, own in zip(mutated_state(self._graph), self.tensors, strict=True):
+            name = external_names(value)
+            shared = known.get(name, own)
+            if (shared.dtype, shared.shape, shared.stride()) != (own.dtype, own.shape, own.stride()):
+                raise ExecutionError(
+                    f"the state {name[0]!r} is {describe(own)} here,"
+                    f" and {describe(shared)} in the executor that shares it",
+                    where=f"graph {self._graph.name!r}",
+                    fix="capture both graphs with the same buffers, or leave share= out",
+                )
+            taken.append(shared)
+        return taken
+
+    @property
+    def is_shared(self) -> bool:
+        """True if another executor has, or had, the same state."""
+        return self._stays
+
+    def set(self, contents: Sequence[torch.Tensor], log: UndoLog | None = None) -> None:
+        """Make these the content: their memory, or what is in it where another executor has the tensors.
+
+        Args:
+            contents: One tensor for each.
+            log: Where to add what undoes it.
+        """
+        if not self._stays:
+            self.tensors = tuple(map(_writable, contents))
+            return
+        for tensor, content in zip(self.tensors, contents, strict=True):
+            if content is not tensor:
+                if log is not None:
+                    log.entries.append(functools.partial(tensor.copy_, tensor.clone()))
+                tensor.copy_(content)
+
+    def copy(self) -> HeldState:
+        """Return state with the same content in memory of its own, which takes turns with this one."""
+        copied = copy.copy(self)
+        copied.tensors, copied._stays = self.clones(), False
+        return copied
+
+    def clones(self) -> tuple[torch.Tensor, ...]:
+        """Return the content in memory that no call writes to."""
+        return tuple(map(torch.clone, self.tensors))
+
+    def snapshot(self, *, is_overwritten: bool) -> tuple[torch.Tensor, ...]:
+        """Return the content; calls that overwrite it, or other executors, do not change what is returned."""
+        return self.clones() if is_overwritten or self._stays else self.tensors
+
+    def in_turn(self, function: Callable[..., _T], *arguments: Any) -> _T:
+        """Call a function that changes the content.
+
+        Raises:
+            ExecutionError: This thread is changing it.
+        """
+        with self.lock:
+            self.require_idle()
+            try:
+                self._turn.is_taken = True
+                return function(*arguments)
+            finally:
+                self._turn.is_taken = False
+
+    def require_idle(self) -> None:
+        """Refuse a change while this thread makes one."""
+        if self._turn.is_taken:
+            raise ExecutionError(
+                "the executor is called from within one of its own calls, and both would change its buffers",
+                where=f"graph {self._graph.name!r}",
+                fix="make an executor of its own for that",
+            )

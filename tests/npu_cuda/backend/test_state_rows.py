@@ -1,0 +1,190 @@
+"""Native programs overwrite rows of state in place; a failure in them, or after them, restores the rows."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn, randn
+
+import npu_cuda
+from npu_cuda.backend import CudaBackend, HostBackend
+from npu_ir import BackendError, ExecutionError, extract_ir
+from npu_ir.plugins.backend import Backend
+from npu_runtime import IRExecutor
+from tests.support.caches import WRITES, Cached, Write, batch
+from tests.support.corpus.comparison import assert_same
+from tests.support.rows import each_row
+
+HOST = HostBackend()
+BACKENDS = [
+    pytest.param(
+        backend, id=backend.name, marks=pytest.mark.skipif(not backend.devices(), reason=backend.absence())
+    )
+    for backend in (HOST, CudaBackend())
+]  # fmt: skip
+ROWS = {name: write for name, write in WRITES.items() if name != "select"}
+
+
+def native(model: nn.Module, args: Any, backend: Backend) -> IRExecutor:
+    return IRExecutor(extract_ir(model, args), model.state_dict(), backend=backend, passes="default")
+
+
+def memory(executor: IRExecutor) -> list[int]:
+    return [item.data_ptr() for item in executor._engine._state.tensors]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@each_row("write", ROWS)
+def test_rows_are_written_in_place_and_restored_if_a_later_op_fails(write: Write, backend: Backend) -> None:
+    model = Cached(write)
+    executor = native(model, batch(), backend)
+    before = memory(executor)
+    assert [item.backend for item in executor.instructions] == [backend.name]
+
+    for at in ((1, 0), (5, 2), (4, 4)):
+        args = batch(at)
+        assert_same(executor(*args), model(*args), "the result", tolerance=1e-6)
+        assert_same(executor.state_dict(), dict(model.state_dict()), "the state")
+        if backend is HOST:
+            with pytest.raises(BackendError, match="index 7 .*IndexSelect|index 7"):
+                executor(*batch((3, 0), last=7))
+            assert_same(executor.state_dict(), dict(model.state_dict()), "the state after a failure")
+
+    assert memory(executor) == before
+
+
+def test_a_write_that_fails_restores_those_before_it() -> None:
+    model = Cached(WRITES["index_copy-twice"])
+    executor = native(model, batch(), HOST)
+    state = executor.state_dict()
+    x, _, last = batch()
+
+    with pytest.raises(BackendError, match="index"):
+        executor(x, torch.tensor([2, -1]), last)
+
+    assert_same(executor.state_dict(), state, "the state")
+
+
+class FailingElsewhere(nn.Module):
+    """Writes to caches natively, the second one at places that are computed, then fails in ATen."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("cache", randn(6, 4))
+        self.register_buffer("other", randn(6, 4))
+
+    def forward(self, x: Tensor, at: Tensor, last: Tensor) -> Any:
+        self.cache.index_copy_(0, at, x)  # type: ignore[operator]
+        self.other.index_copy_(0, at + 1, x * 2)  # type: ignore[operator]
+        return self.cache + self.other, torch.linalg.cholesky(last)  # type: ignore[operator]
+
+
+@each_row(
+    "write",
+    [
+        lambda cache, at, x: (cache[1].copy_(x[0]), cache.index_copy_(0, at, x)),
+        lambda cache, at, x: (cache.index_put_((at,), x, accumulate=True), cache.index_copy_(0, at, -x)),
+        lambda cache, at, x: (
+            cache.index_copy_(0, at, x),
+            cache[1].copy_(x[0]),
+            cache.index_copy_(0, at, -x),
+        ),
+    ],
+)
+def test_writes_in_place_follow_others(write: Any) -> None:
+    class Model(nn.Module):
+        cache: Tensor
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("cache", randn(6, 4))
+
+        def forward(self, x: Tensor, at: Tensor) -> Tensor:
+            write(self.cache, at, x)
+            return self.cache * 2
+
+    model = Model()
+    args = randn(2, 4), torch.tensor([3, 0])
+    executor = native(model, args, HOST)
+
+    for _ in range(2):
+        assert_same(executor(*args), model(*args), "the result")
+        state = executor.state_dict()
+        with pytest.raises(BackendError, match="index"):
+            executor(randn(2, 4), torch.tensor([2, 9]))
+        assert_same(executor.state_dict(), state, "the state")
+
+
+def test_a_failure_after_a_program_restores_what_it_has_written() -> None:
+    model = FailingElsewhere()
+    args = randn(2, 4), torch.tensor([0, 3]), torch.eye(2)
+    executor = native(model, args, HOST)
+    assert {item.backend for item in executor.instructions} == {"aten", "host"}
+    before = memory(executor)
+
+    for _ in range(3):
+        assert_same(executor(*args), model(*args), "the results")
+        state = executor.state_dict()
+        with pytest.raises(ExecutionError, match="not positive-definite"):
+            executor(randn(2, 4), torch.tensor([4, 1]), -torch.eye(2))
+        assert_same(executor.state_dict(), state, "the state")
+
+    assert memory(executor) == before
+
+
+@each_row("kind", ["index_put accumulates", "strides", "another dtype"])
+def test_what_no_kernel_can_restore_is_copied(kind: str) -> None:
+    class Model(nn.Module):
+        cache: Tensor
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("cache", randn(4, 6).t() if kind == "strides" else randn(6, 4))
+
+        def forward(self, x: Tensor, at: Tensor) -> Tensor:
+            if kind == "index_put accumulates":
+                self.cache.index_put_((at,), x, accumulate=True)
+            elif kind == "strides":
+                self.cache.index_copy_(0, at, x)
+            else:
+                self.cache[1:3] = x.double()
+            return self.cache.sum(0)
+
+    model = Model()
+    args = randn(2, 4), torch.tensor([3, 3])
+    executor = native(model, args, HOST)
+
+    for _ in range(2):
+        assert_same(executor(*args), model(*args), "the result", tolerance=1e-5)
+        assert_same(executor.state_dict(), dict(model.state_dict()), "the state", tolerance=1e-6)
+
+
+def test_an_undo_that_nothing_asked_for_is_refused_by_other_backends() -> None:
+    with pytest.raises(NotImplementedError, match="the backend 'quiet' writes to no state"):
+        Backend.undo(type("Quiet", (HostBackend,), {"name": "quiet"})(), None, ())
+
+
+def test_what_a_kernel_in_python_raises_restores_the_rows(request: pytest.FixtureRequest) -> None:
+    is_failing = [False]
+
+    def supported(call: npu_cuda.CallSpec) -> str | None:
+        return None if call.inputs[0].shape[0] == 3 else "it selects rows of the table"
+
+    @npu_cuda.kernel("IndexSelect", kernel_id="test.failing", device="host", priority=90, supported=supported)
+    def select(call: npu_cuda.KernelCall) -> None:
+        if is_failing[0]:
+            raise ZeroDivisionError("as asked")
+        x, index, y = (torch.from_dlpack(item) for item in (*call.inputs, *call.outputs))
+        torch.index_select(x, 0, index, out=y)
+
+    request.addfinalizer(select.remove)
+    model = Cached(WRITES["index_copy"])
+    args = batch()
+    executor = native(model, args, HOST)
+    assert_same(executor(*args), model(*args), "the result", tolerance=1e-6)
+    is_failing[0] = True
+
+    with pytest.raises(ExecutionError, match="ZeroDivisionError: as asked"):
+        executor(*batch((3, 4)))
+
+    assert_same(executor.state_dict(), dict(model.state_dict()), "the state")

@@ -1,0 +1,70 @@
+"""``npu generate`` prints what a model of transformers generates."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from npu_ir.cli import main
+from tests.support.language_models import generate, save_language_model
+
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("model")
+    save_language_model(path)
+    return path
+
+
+def test_the_text_is_that_of_transformers(folder: Path, capsys: Capture) -> None:
+    text = "to be, "
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokens = torch.tensor([tokenizer(text)["input_ids"]])
+    expected = generate(AutoModelForCausalLM.from_pretrained(folder).eval(), tokens, 9)
+    capsys.readouterr()
+
+    assert main(["generate", str(folder), text, "--max-new-tokens", "9"]) == 0
+
+    shown, said = capsys.readouterr()
+    assert shown.rstrip("\n") == tokenizer.decode(expected[0]).rstrip("\ufffd")
+    assert "9 tokens, the first after" in said
+
+
+def test_a_text_that_is_drawn_depends_on_the_seed(folder: Path, capsys: Capture) -> None:
+    words = [
+        "generate",
+        str(folder),
+        "to be",
+        "--max-new-tokens",
+        "12",
+        "--temperature",
+        "3",
+        "--top-k",
+        "50",
+    ]
+    shown = []
+    for seed in ("1", "2", "1"):
+        assert main([*words, "--seed", seed]) == 0
+        shown.append(capsys.readouterr().out)
+
+    assert shown[0] == shown[2] != shown[1]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["no-such-folder", "text"], "no-such-folder has no config.json"),
+        (["FOLDER", ""], "the tokenizer makes no tokens of the text"),
+        (["FOLDER", "text", "--temperature", "-1"], "temperature is -1.0, not 0 or more"),
+        (["FOLDER", "text", "--max-length", "5"], "the cache has 5 positions"),
+    ],
+)
+def test_wrong_uses_are_refused(words: list[str], message: str, folder: Path, capsys: Capture) -> None:
+    given = [str(folder) if word == "FOLDER" else word for word in words]
+
+    assert main(["generate", *given]) == 2
+
+    assert message in capsys.readouterr().err
