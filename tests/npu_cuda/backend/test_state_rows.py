@@ -132,6 +132,32 @@ def test_a_failure_after_a_program_restores_what_it_has_written() -> None:
     assert memory(executor) == before
 
 
+class PassedIn(nn.Module):
+    """Takes a cache and returns its next content, natively, and then a factor that may fail in ATen."""
+
+    def forward(self, cache: Tensor, x: Tensor, at: Tensor, last: Tensor) -> Any:
+        new = cache.index_copy(0, at, x * 2)
+        return new, new.sum(0), torch.linalg.cholesky(last)
+
+
+def test_a_donated_cache_is_written_by_programs_and_restored_after_a_failure() -> None:
+    cache, x, at, last = randn(6, 4), randn(2, 4), torch.tensor([0, 3]), torch.eye(2)
+    graph = extract_ir(PassedIn(), (cache, x, at, last))
+    executor = IRExecutor(graph, backend=HOST, passes="default", donate=("cache",))
+    assert {item.backend for item in executor.instructions} == {"aten", "host"}
+    address = cache.data_ptr()
+
+    for _ in range(3):
+        expected = PassedIn()(cache.clone(), x, at, last)
+        cache, *found = executor(cache, x, at, last)
+        assert_same((cache, *found), expected, "the results", tolerance=1e-6)
+        with pytest.raises(ExecutionError, match="not positive-definite"):
+            executor(cache, randn(2, 4), torch.tensor([4, 1]), -last)
+        assert_same(cache, expected[0], "the cache")
+
+    assert cache.data_ptr() == address
+
+
 @each_row("kind", ["index_put accumulates", "strides", "another dtype"])
 def test_what_no_kernel_can_restore_is_copied(kind: str) -> None:
     class Model(nn.Module):

@@ -8,13 +8,15 @@ import torch
 
 import npu_runtime.interop.dynamo
 from npu_ir import Graph
+from npu_runtime import IRExecutor
 
 
 class CompiledGraphs:
-    """The graphs that were compiled, in order."""
+    """The graphs that were compiled, in order, and the executors that run them."""
 
     def __init__(self) -> None:
         self.graphs: list[Graph] = []
+        self.executors: list[IRExecutor] = []
 
     @property
     def names(self) -> list[str]:
@@ -34,6 +36,7 @@ def compiled_graphs(monkeypatch: pytest.MonkeyPatch) -> CompiledGraphs:
     def watched(graph: Graph, *args: Any, **kwargs: Any) -> Any:
         made = executor(graph, *args, **kwargs)
         seen.graphs.append(graph)
+        seen.executors.append(made)
         return made
 
     monkeypatch.setattr(npu_runtime.interop.dynamo, "IRExecutor", watched)

@@ -14,8 +14,9 @@ from torch.utils import _pytree
 
 import npu_runtime.interop.dynamo
 from npu_ir import ConversionError
-from npu_runtime import FallbackWarning
+from npu_runtime import FallbackWarning, explain
 from tests.npu_runtime.interop.compiled_graphs import CompiledGraphs, compiled, compiled_graphs
+from tests.support.language_models import language_model
 
 __all__ = ["compiled_graphs"]
 
@@ -159,6 +160,62 @@ def test_sizes_that_depend_on_data_are_captured(compiled_graphs: CompiledGraphs)
     assert compiled_graphs.graphs[0].symbols
 
 
+def write_rows(cache: Tensor, x: Tensor, at: Tensor) -> Any:
+    cache.index_copy_(0, at, x)
+    return cache[1:3], cache * 1, cache.sum()
+
+
+def write_slices(cache: Tensor, x: Tensor, at: Tensor) -> Any:
+    cache[1:3] = x
+    cache.mul_(2)
+    return cache.clone()
+
+
+@pytest.mark.parametrize("function", [write_rows, write_slices])
+def test_inputs_that_are_overwritten_in_part_are_written_in_place(
+    compiled_graphs: CompiledGraphs, function: Any
+) -> None:
+    calls = [(randn(6, 4), randn(2, 4), torch.tensor(at)) for at in ((1, 0), (5, 2))]
+
+    assert_same_calls(function, *calls, fullgraph=True)
+
+    (executor,) = compiled_graphs.executors
+    assert len(explain(executor).state_in_place) == 1
+
+
+def test_interleaved_caches_in_one_storage_are_written_in_place(compiled_graphs: CompiledGraphs) -> None:
+    def function(left: Tensor, right: Tensor, x: Tensor) -> Tensor:
+        left[1] = x
+        right[2] = -x
+        return left + right
+
+    ours, theirs = torch.ones(4, 6), torch.ones(4, 6)
+    x = randn(3)
+    with torch.no_grad():
+        found = compiled(function)(ours[:, ::2], ours[:, 1::2], x)
+
+    assert torch.equal(found, function(theirs[:, ::2], theirs[:, 1::2], x))
+    assert torch.equal(ours, theirs)
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt2"])
+def test_generation_of_transformers_compiles_one_graph_for_all_tokens(
+    compiled_graphs: CompiledGraphs, name: str
+) -> None:
+    tokens = torch.randint(2, 90, (2, 7))
+    options = {"max_new_tokens": 12, "do_sample": False, "cache_implementation": "static"}
+    options["attention_mask"] = torch.ones_like(tokens)
+    model = language_model(name)
+    expected = model.generate(tokens, **options)
+
+    model.forward = compiled(model.forward, fullgraph=True)
+    found = model.generate(tokens, **options)
+
+    assert torch.equal(found, expected)
+    _, one_token = compiled_graphs.executors  # the first one reads the prompt
+    assert len(explain(one_token).state_in_place) == 4
+
+
 def test_torch_compile_finds_the_backend_by_its_entry_point() -> None:
     assert "npu" in torch.compiler.list_backends()
 
@@ -195,7 +252,7 @@ def test_options_reach_the_executor(monkeypatch: pytest.MonkeyPatch) -> None:
 
     assert torch.equal(function(torch.ones(2)), torch.ones(2))
     device = torch.device("cpu")
-    assert given == {"passes": "elim-identity", "backend": None, "device": device, "threads": 1}
+    assert given == {"passes": "elim-identity", "backend": None, "device": device, "donate": [], "threads": 1}
 
 
 @pytest.mark.parametrize(("records", "backend"), [(False, "auto"), (True, None)])

@@ -50,6 +50,24 @@ def guarded_inputs() -> tuple[int, ...]:
     return tuple(metadata.static_input_indices or ()) if metadata else ()
 
 
+def overwritten_inputs() -> tuple[int, ...]:
+    """Return the positions of inputs, of the graph that is compiled, that get their new content from a result.
+
+    Whoever returns one of these tensors itself has written to it already.
+    """
+    from torch._guards import TracingContext
+
+    context = TracingContext.try_get()
+    metadata = context and context.fw_metadata
+    if not metadata:
+        return ()
+    return tuple(
+        place
+        for place, info in enumerate(metadata.input_info)
+        if info.mutates_data and not info.requires_grad
+    )
+
+
 @contextlib.contextmanager
 def undecomposed_composite_ops() -> Iterator[None]:
     """Trace composite ops such as ``linear`` without decomposition; gradients would need the parts."""

@@ -41,7 +41,8 @@ class Compiled:
         program: The generated function: it returns the results of the graph, then the new contents of its
             mutated state.
         alias_sets: The alias sets of the values of ``instructions``, in-place reuse aside.
-        in_place: The values that are in the memory of state, which instructions have written to.
+        in_place: The values that are in the memory of arguments, which instructions have written to.
+        overwritten: These arguments: state and inputs.
         undo_log: What undoes these writes, of the call in progress.
     """
 
@@ -50,6 +51,7 @@ class Compiled:
     program: CompiledFunction
     alias_sets: AliasSets
     in_place: Set[Value]
+    overwritten: Set[Value]
     undo_log: UndoLog
 
 
@@ -75,7 +77,10 @@ def compile_graph(lowered: LoweredGraph, device: torch.device, known: Mapping[Va
     instructions = reuse_in_place(fused, alias_sets)
     inputs = (*graph.inputs, *mutated_state(graph))
     function = CompiledFunction(graph.name, inputs, instructions, graph.returned)
-    return Compiled(tuple(unfused), tuple(instructions), function, alias_sets, in_place, undo_log)
+    overwritten = set(map(lowered.state.source_of, in_place))
+    return Compiled(
+        tuple(unfused), tuple(instructions), function, alias_sets, in_place, overwritten, undo_log
+    )
 
 
 def mutated_state(graph: Graph) -> tuple[Value, ...]:

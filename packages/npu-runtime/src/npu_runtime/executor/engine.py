@@ -33,6 +33,7 @@ from npu_runtime.codegen.compiler import Compiled, mutated_state
 from npu_runtime.executor.bound_weights import BoundWeights
 from npu_runtime.executor.held_state import HeldState
 from npu_runtime.executor.node_by_node import run_node_by_node
+from npu_runtime.executor.overwritten_inputs import ByAddress, OverwrittenInputs, group_by_address
 from npu_runtime.executor.result_ownership import plan_results
 from npu_runtime.probing.storage import with_stated_strides
 
@@ -49,6 +50,7 @@ class Engine:
         bound: Its weights.
         device: The device to run on.
         threads: The number of intra-op threads during calls; None for that of the process.
+        donated: The inputs in whose memory every call may write.
         share: The engine whose state this one works on, too, where the names are the same.
 
     Attributes:
@@ -62,6 +64,7 @@ class Engine:
         bound: BoundWeights,
         device: torch.device,
         threads: int | None,
+        donated: Collection[Value] = (),
         share: Engine | None = None,
     ) -> None:
         self._graph = graph
@@ -69,8 +72,10 @@ class Engine:
         self._device = device
         self._threads = threads
         self._plan = plan_results(graph, compiled.alias_sets, compiled.in_place)
-        # Calls that mutate neither state nor the process-wide thread count may run concurrently.
-        self._is_concurrent = not self._plan.state and threads is None
+        self._overwritten = OverwrittenInputs.of(graph, compiled.overwritten, donated)
+        # Calls that change neither state, nor their arguments, nor the process-wide thread count may run
+        # concurrently.
+        self._is_concurrent = not self._plan.state and not compiled.overwritten and threads is None
         self._bind_arguments = make_binder(graph, device)
         self._arguments = (*graph.inputs, *mutated_state(graph))
         replaced = graph.replacements
@@ -83,6 +88,10 @@ class Engine:
             graph, self._initial_state(), None if share is None else share._state
         )
         self._active_binding = bound.prologue, compiled.program.bind(bound.values)
+        self._read_weights = self._weights_by_address()
+
+    def _weights_by_address(self) -> ByAddress:
+        return group_by_address(self.bound.values) if self._overwritten.places else {}
 
     def _initial_state(self) -> tuple[torch.Tensor, ...]:
         return tuple(tensor.clone() for tensor in self.bound.state)
@@ -99,6 +108,7 @@ class Engine:
                     fix="make the executors anew",
                 )
             self.bound = bound
+            self._read_weights = self._weights_by_address()
             self._state.set(self._initial_state())
             # One attribute, swapped atomically: a concurrent call sees all of the old weights or all of the
             # new ones.
@@ -125,10 +135,14 @@ class Engine:
         return self._state.snapshot(is_overwritten=self._plan.keeps_state)
 
     def instrument(self, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Engine:
-        """Return a copy with a state of its own that calls ``wrap(function)`` in place of each function."""
+        """Return a copy with a state of its own that calls ``wrap(function)`` in place of each function.
+
+        Its calls write to no argument.
+        """
         instrumented = copy.copy(self)
         with self._state.lock:
             instrumented._state = self._state.copy()
+            instrumented._overwritten = self._overwritten.kept()
             ops = tuple(map(wrap, self._compiled.program.source.ops))
             instrumented._active_binding = (
                 self.bound.prologue,
@@ -166,11 +180,20 @@ class Engine:
         found = {leaf: item for leaf, item in items if isinstance(leaf, Value)}
         return [found[value] for value in self._graph.inputs]
 
-    def call(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Sequence[Any]:
-        """Return what the generated function returns on these arguments, which are checked first."""
+    def call(
+        self, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, writes: bool = False
+    ) -> Sequence[Any]:
+        """Return what the generated function returns on these arguments, which are checked first.
+
+        Args:
+            args: Positional arguments.
+            kwargs: Keyword arguments.
+            writes: Whether those that the model writes to may be written to; donated ones may always. What
+                is in their memory then is the new content.
+        """
         if self._is_concurrent:
             return self._call(args, kwargs)
-        return self._exclusively(self._call, args, kwargs)
+        return self._exclusively(self._call, args, kwargs, writes)
 
     def call_node_by_node(
         self, args: Sequence[Any], kwargs: Mapping[str, Any], observe: Observer, *, check_nan: bool = False
@@ -192,7 +215,8 @@ class Engine:
         self._require_captured_state()
         bound = self.bound
         inputs, symbols = self._checked_inputs(args, kwargs)
-        state = self._current_state()  # what is observed is not overwritten, nor anything if a node fails
+        # What is observed is not overwritten, nor anything if a node fails.
+        inputs, state = self._overwritten.copies(inputs), self._current_state()
         values = {**bound.values, **dict(zip(self._arguments, (*inputs, *state), strict=True))}
         with isolated_torch_state(self._device), below_autograd():
             returned = run_node_by_node(
@@ -233,7 +257,7 @@ class Engine:
             for name in external_names(target)
         }
 
-    def _call(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Sequence[Any]:
+    def _call(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], writes: bool = False) -> Sequence[Any]:
         if self._replaced_buffers:
             self._require_captured_state()
         if self._has_aten and kernel_settings() != self._settings:
@@ -241,6 +265,8 @@ class Engine:
             return self._node_by_node(args, kwargs, None)
         prologue, run = self._active_binding
         inputs, symbols = self._bind_arguments(args, kwargs) or self._checked_inputs(args, kwargs)
+        if self._overwritten.places:
+            inputs = self._overwritten.claim(inputs, self._read_weights, writes=writes)
         if has_default_torch_state():
             returned = self._run(run, symbols, inputs)
         else:
@@ -266,7 +292,7 @@ class Engine:
                 if self._plan.state:
                     returned = self._plan.results_apart(returned)
                     self._state.set(self._plan.new_state(returned), log)
-                    log.entries.clear()  # from here on, the call has succeeded
+                log.entries.clear()  # from here on, the call has succeeded
                 return returned
         except BaseException as error:
             if log.entries:

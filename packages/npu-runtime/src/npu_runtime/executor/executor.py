@@ -18,7 +18,7 @@ from npu_ir.interpreter.run_nodes import Observer
 from npu_ir.plugins.backend import Backend
 from npu_runtime.backends.measured_costs import MeasuredCosts
 from npu_runtime.codegen.call_binder import positional_tuple
-from npu_runtime.codegen.compiler import compile_graph
+from npu_runtime.codegen.compiler import compile_graph, mutated_state
 from npu_runtime.executor.bound_weights import BoundWeights, bind
 from npu_runtime.executor.engine import Engine
 from npu_runtime.executor.input_updates import InputUpdates, Updates
@@ -35,6 +35,7 @@ from npu_runtime.executor.options import (
     resolve_passes,
     resolve_tuning,
 )
+from npu_runtime.executor.overwritten_inputs import find_donated
 from npu_runtime.executor.result_ownership import copied_values
 from npu_runtime.executor.saved.executor_file import (
     SavedExecutor,
@@ -57,8 +58,8 @@ class IRExecutor:
 
     Results equal those of `npu_ir.Interpreter`, within the tolerances stated by the passes. No gradients
     are recorded. The given weights are never written to, and arguments only where the model does so and
-    ``updates="write"``. Mutated buffers are held here and advance with each call; calls of a graph with
-    mutated buffers are serialized.
+    ``updates="write"``, or where they are donated. Mutated buffers are held here and advance with each call.
+    Calls that write to buffers or arguments are serialized.
 
     Args:
         graph: The program; it is copied.
@@ -82,6 +83,10 @@ class IRExecutor:
             none. ``"return"``: a call returns a pair, the results and the new contents by input name.
             ``"ignore"``: they are dropped. Not needed for a model that writes to no input; calls of any
             other model are refused without it.
+        donate: The names of inputs that callers give away: after a call, what they hold is undefined. The
+            graph may write into their memory instead of copying them, and return results in it: a cache that
+            is passed in and comes back as a result is updated in place. A call that fails leaves them as
+            they were.
         share: An executor of another graph with the same weights, such as one that takes a longer sequence.
             State of the same name is the same memory in both, so that what one has written the other reads;
             their calls are serialized. What the prologue makes of the same weights is not made twice. Both
@@ -102,7 +107,8 @@ class IRExecutor:
         PassError: A pass is unknown, or fails.
         WeightError: Weights are missing, unexpected, or of another shape or dtype.
         BackendError: There is no such backend, or it does not keep to its interface.
-        ExecutionError: A node of the prologue fails; or ``share`` has state that only one of both writes to.
+        ExecutionError: A node of the prologue fails; ``share`` has state that only one of both writes to; or
+            ``donate`` names what is not a tensor among the inputs.
     """
 
     def __init__(
@@ -116,6 +122,7 @@ class IRExecutor:
         passes: Passes = "auto",
         threads: int | None = None,
         updates: Updates | None = None,
+        donate: Collection[str] = (),
         share: IRExecutor | None = None,
         tuning: MeasuredCosts | str | os.PathLike[str] | None = None,
     ) -> None:
@@ -138,7 +145,11 @@ class IRExecutor:
             given = read_weights(weights, self.graph)
             reject_cpu_passes_elsewhere(self.graph, passes, self.device)
             self._constants = constants
-            self.lowered: LoweredGraph = lower(self.graph, self.backends, owns_state=True, measured=measured)
+            self._donate = donate
+            overwritable = self._overwritable(self._updates.choice)
+            self.lowered: LoweredGraph = lower(
+                self.graph, self.backends, overwritable=overwritable, measured=measured
+            )
             known = None if share is None else share._engine
             bound = bind(self.graph, given, constants, self.device, None if known is None else known.bound)
             self._compile(bound, threads, known)
@@ -147,9 +158,15 @@ class IRExecutor:
         """Make the engine of the lowered graph."""
         self.threads = threads
         self._compiled = compile_graph(self.lowered, self.device, bound.values)
-        self._engine = Engine(self.graph, self._compiled, bound, self.device, threads, share)
+        donated = find_donated(self.graph, self._donate)
+        self._engine = Engine(self.graph, self._compiled, bound, self.device, threads, donated, share)
         self._unflatten = make_unflatten(self.graph.results[0])
         self._result_count = len(self.graph.results[1])
+
+    def _overwritable(self, updates: Updates | None) -> Collection[Value]:
+        """Return the state and the inputs in whose memory calls may write."""
+        written = self._updates.targets if updates == "write" else ()
+        return dict.fromkeys((*mutated_state(self.graph), *written, *find_donated(self.graph, self._donate)))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the executor to one file, from which `load` makes an equal one without passes and prologue.
@@ -167,7 +184,7 @@ class IRExecutor:
             self._pass_names(),
             name_backends(self.backends),
             self.device,
-            {"threads": self.threads, "updates": self._updates.choice},
+            {"threads": self.threads, "updates": self._updates.choice, "donate": list(self._donate)},
             plan_of(self.lowered),
             self._engine.current_weights(),
         )
@@ -199,7 +216,12 @@ class IRExecutor:
             _require_threads(saved.options["threads"])
             found = find_backends(saved.backends)
             executor.backends, executor.device = resolve_backends(found, saved.device, None)
-            executor.lowered = lower(saved.graph, executor.backends, owns_state=True, chosen=saved.chosen)
+            executor._donate = tuple(saved.options["donate"])
+            # As it was saved, or the plan would be another one.
+            overwritable = executor._overwritable(saved.options["updates"])
+            executor.lowered = lower(
+                saved.graph, executor.backends, overwritable=overwritable, chosen=saved.chosen
+            )
             require_plan(saved.plan, plan_of(executor.lowered), str(path))
             executor._compile(saved.bound, saved.options["threads"])
         return executor
@@ -224,7 +246,7 @@ class IRExecutor:
         targets = []
         if updates.choice == "write":
             targets = updates.writable_targets(self._engine.given_inputs(args, kwargs))
-        returned = self._engine.call(args, kwargs)
+        returned = self._engine.call(args, kwargs, writes=updates.choice == "write")
         leaves = list(returned[: self._result_count])
         contents = updates.contents(returned[self._result_count :])
         if updates.choice == "return":
@@ -241,7 +263,7 @@ class IRExecutor:
     ) -> tuple[list[Any], dict[str, torch.Tensor]]:
         """Return the results as a flat list, and the new contents of mutated state and inputs, by name.
 
-        No argument is written to, regardless of ``updates``.
+        No argument is written to but donated ones, regardless of ``updates``; none with ``observe``.
 
         Args:
             args: Positional arguments.

@@ -76,13 +76,15 @@ class InputUpdates:
     ) -> None:
         """Write new contents into `writable_targets`; results in their memory are replaced by copies."""
 
-        def is_overwritten(item: Any) -> bool:
-            return any(shares_memory(item, target) for target in targets)
+        def apart(item: Any) -> Any:
+            return item.clone() if any(shares_memory(item, target) for target in targets) else item
 
-        results[:] = [item.clone() if is_overwritten(item) else item for item in results]
-        apart = [item.clone() if is_overwritten(item) else item for item in contents]
+        results[:] = map(apart, results)
+        # Those that instructions have written in place are the targets themselves.
+        pairs = zip(targets, contents, strict=True)
+        missing = [(target, apart(content)) for target, content in pairs if target is not content]
         with torch.no_grad():
-            for target, content in zip(targets, apart, strict=True):
+            for target, content in missing:
                 target.copy_(content)
 
 
@@ -96,7 +98,7 @@ def require_writable(graph: Graph, target: Value, item: Any) -> None:
     Raises:
         ExecutionError: It says why, and how to fix it.
     """
-    problem = _write_problem(item)
+    problem = find_write_problem(item)
     if problem:
         raise ExecutionError(
             f"the model writes to its input %{target.name}, but the tensor that is given {problem[0]}",
@@ -105,7 +107,7 @@ def require_writable(graph: Graph, target: Value, item: Any) -> None:
         )
 
 
-def _write_problem(item: Any) -> tuple[str, str] | None:
+def find_write_problem(item: Any) -> tuple[str, str] | None:
     """Return the reason that a tensor cannot be written to, and a fix; None if there is none known here."""
     if not isinstance(item, torch.Tensor) or item.layout is not torch.strided:
         return None

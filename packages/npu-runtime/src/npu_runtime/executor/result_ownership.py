@@ -59,14 +59,15 @@ def plan_results(graph: Graph, alias_sets: AliasSets, in_place: Set[Value] = fro
     Args:
         graph: The program.
         alias_sets: The alias sets of its values.
-        in_place: The values that are in the memory of state, which was written to.
+        in_place: The values that are in the memory of arguments, which was written to.
     """
     returned = graph.returned
     count = len(graph.results[1])
     sets = [alias_sets.representative(item) if isinstance(item, Value) else None for item in returned]
     own = {alias_sets.representative(value) for value in _constant_values(graph)}
     outside = {alias_sets.representative(value) for value in graph.arguments} | own
-    written = {alias_sets.representative(value) for value in in_place}
+    held = {alias_sets.representative(target) for target in mutated_state(graph)}
+    written = held & {alias_sets.representative(value) for value in in_place}
     state = []
     for target in mutated_state(graph):
         index = count + list(graph.updates).index(target)

@@ -19,6 +19,7 @@ from npu_runtime._torch.dynamo import (
     box_function,
     compile_with_autograd,
     guarded_inputs,
+    overwritten_inputs,
     undecomposed_composite_ops,
 )
 from npu_runtime._torch.state import without_modes
@@ -122,8 +123,10 @@ def _compile(module: GraphModule, name: str, options: Options, examples: Sequenc
     try:
         with without_modes():
             graph = convert_graph_module(module, name=name)
+            written = overwritten_inputs() if name == _INFERENCE else ()
             executor = IRExecutor(
                 graph,
+                donate=[graph.call[1][place].name for place in written],
                 passes=passes,
                 backend=backend,
                 device=_device_of(examples),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -78,7 +78,7 @@ class LoweredGraph:
         graph: The graph before lowering.
         backends: The names of the backends in order of preference; ATen is the last.
         partitions: The partitions of the body, in order. ATen runs the prologue, when weights are bound.
-        state: Which nodes write their outputs into the memory of state.
+        state: Which nodes write their outputs into the memory of state, or of donated inputs.
     """
 
     graph: Graph
@@ -128,7 +128,7 @@ def lower(
     backends: Sequence[Backend],
     *,
     live_weights: bool = False,
-    owns_state: bool = False,
+    overwritable: Collection[Value] = (),
     chosen: Sequence[str] | None = None,
     measured: MeasuredCosts | None = None,
 ) -> LoweredGraph:
@@ -142,8 +142,8 @@ def lower(
         live_weights: Whether weights are read in the memory of their owners, who may change them between
             calls: then they are not among the constant inputs of partitions, and nodes that update them in
             place are partitions of their own.
-        owns_state: Whether state is held by what runs the graph, so that nodes may overwrite a part of it in
-            place.
+        overwritable: The state and inputs of which nodes may overwrite a part in place; see
+            `find_state_updates`.
         chosen: The name of the backend of each node of the body, if it has been decided.
         measured: Costs in place of those that backends state.
 
@@ -155,7 +155,7 @@ def lower(
     for node in graph.body:
         last_readers.update(dict.fromkeys(node.inputs, node))
     last_readers.update(dict.fromkeys(graph.returned_values))
-    state = find_state_updates(graph) if owns_state else StateUpdates()
+    state = find_state_updates(graph, overwritable)
     partitions = tuple(
         _lower_partition(item, last_readers, state, live_weights=live_weights)
         for item in partition(graph, backends, chosen, measured, split_updates=live_weights)
@@ -189,7 +189,7 @@ def _lower_partition(
         _lower_checked(item, graph),
         tuple(outer[value] for value in graph.inputs),
         tuple(outer[value] for value in graph.outputs),
-        {value: _source_of(value, in_place) for value in in_place},
+        {value: StateUpdates(in_place).source_of(value) for value in in_place},
     )
     outer_nodes = dict(zip(graph.nodes, nodes, strict=True))
 
@@ -207,12 +207,6 @@ def _lower_partition(
         for op in program.ops
     )
     return LoweredPartition(item, ops, program)
-
-
-def _source_of(value: Value, in_place: Mapping[Value, Value]) -> Value:
-    while value in in_place:
-        value = in_place[value]
-    return value
 
 
 def _lower_checked(item: Partition, graph: PartitionGraph) -> Sequence[BackendOp]:

@@ -1,19 +1,19 @@
-"""State that is written in place: which nodes of a graph write into the memory of a buffer.
+"""State that is written in place: which nodes of a graph write into the memory of a buffer, or of an input.
 
 A functional graph makes the next content of a cache by ``index_copy`` and the like: a copy of all of it, in
 which few rows differ. Where nothing reads the old content any more, the node writes these rows into the
-memory of the state itself. What it overwrites is kept until the call has succeeded: a call that fails leaves
-the state as it was, at the cost of the rows.
+memory of the state itself, or of an input that the caller donates. What it overwrites is kept until the call
+has succeeded: a call that fails leaves the state as it was, at the cost of the rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
 
-from npu_ir import Graph, InputKind, OpNode, TensorType, Value
+from npu_ir import Graph, OpNode, TensorType, Value
 from npu_ir.core.storage import has_overlapping_elements
 from npu_ir.ops.effects import is_view, overwrites_part
 
@@ -24,22 +24,33 @@ class StateUpdates:
 
     Attributes:
         in_place: For each output that is written into the memory of its node's first input, that input:
-            state, or the output of another such node.
-        copied: Why other state that is only overwritten in part is copied in each call.
+            an argument, or the output of another such node.
+        copied: Why other arguments that are only overwritten in part are copied in each call.
     """
 
     in_place: Mapping[Value, Value] = field(default_factory=dict)
     copied: Mapping[Value, str] = field(default_factory=dict)
 
+    def source_of(self, value: Value) -> Value:
+        """Return the argument in whose memory an output is."""
+        while value in self.in_place:
+            value = self.in_place[value]
+        return value
 
-def find_state_updates(graph: Graph) -> StateUpdates:
-    """Return which nodes of a graph can write into the memory of its state."""
+
+def find_state_updates(graph: Graph, overwritable: Collection[Value]) -> StateUpdates:
+    """Return which nodes of a graph can write into the memory of its arguments.
+
+    Args:
+        graph: The graph.
+        overwritable: The arguments whose memory may be written to: state whose next content is to be there
+            after a call, and inputs whose content is of no use to anyone then.
+    """
     in_place: dict[Value, Value] = {}
     copied: dict[Value, str] = {}
-    for target, content in graph.updates.items():
-        if target.argument is None or target.argument.kind is InputKind.INPUT:
-            continue
-        chain = _chain(target, content)
+    for target in overwritable:
+        is_updated = target in graph.updates
+        chain = _chain_to(target, graph.updates[target]) if is_updated else _chain_from(target)
         if not chain:
             continue
         reason = _why_copied(graph, target, chain)
@@ -50,8 +61,8 @@ def find_state_updates(graph: Graph) -> StateUpdates:
     return StateUpdates(in_place, copied)
 
 
-def _chain(target: Value, content: Value) -> list[OpNode]:
-    """Return the nodes that overwrite parts of a target one after the other, the last one first."""
+def _chain_to(target: Value, content: Value) -> list[OpNode]:
+    """Return the nodes that overwrite parts of a target one after the other, until it has this content."""
     chain: list[OpNode] = []
     while content is not target:
         node = content.producer
@@ -62,11 +73,28 @@ def _chain(target: Value, content: Value) -> list[OpNode]:
     return chain
 
 
+def _chain_from(target: Value) -> list[OpNode]:
+    """Return the nodes that overwrite parts of a target one after the other, as far as there is one way."""
+    chain: list[OpNode] = []
+    writers = _writers_to(target)
+    while len(writers) == 1:
+        chain += writers
+        writers = _writers_to(writers[0].outputs[0])
+    return chain
+
+
+def _writers_to(value: Value) -> list[OpNode]:
+    """Return the nodes that return a value with a part of it overwritten."""
+    users = dict.fromkeys(user for user, _ in value.uses if user is not None)
+    return [user for user in users if overwrites_part(user) and user.inputs[0] is value]
+
+
 def _why_copied(graph: Graph, target: Value, chain: Sequence[OpNode]) -> str | None:
     type = target.type
-    if graph.is_replaced(target) or not isinstance(type, TensorType):
+    is_updated = target in graph.updates
+    if (is_updated and graph.is_replaced(target)) or not isinstance(type, TensorType):
         return "its type changes"
-    if type.layout is not torch.strided or has_overlapping_elements(type):
+    if type.layout is not torch.strided or (not type.symbols and has_overlapping_elements(type)):
         return "its elements overlap"
     place = {node: index for index, node in enumerate(graph.body)}
     for node in chain:

@@ -71,7 +71,7 @@ class SavedExecutor:
         passes: The names of these passes.
         backends: The names of the backends, and whether each is what it offers to compete by cost.
         device: The device to run on.
-        options: ``threads`` and ``updates``, as `IRExecutor` takes them.
+        options: ``threads``, ``updates`` and ``donate``, as `IRExecutor` takes them.
         plan: The partitions, in order.
         bound: The weights, with the current content of mutated state.
     """
