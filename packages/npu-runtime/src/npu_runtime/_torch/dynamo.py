@@ -51,7 +51,7 @@ def guarded_inputs() -> tuple[int, ...]:
 
 
 def overwritten_inputs() -> tuple[int, ...]:
-    """Return the positions of inputs, of the graph that is compiled, that get their new content from a result.
+    """Return the positions of inputs of the graph that is compiled that get new content from its results.
 
     Whoever returns one of these tensors itself has written to it already.
     """
