@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer
 
 from npu_ir.cli import main
 from tests.support.language_models import generate, save_language_model
@@ -33,6 +33,19 @@ def test_the_text_is_that_of_transformers(folder: Path, capsys: Capture) -> None
     assert "9 tokens, the first after" in said
 
 
+def test_a_model_with_an_encoder_reads_the_text(tmp_path: Path, capsys: Capture) -> None:
+    save_language_model(tmp_path, "t5")
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path)
+    tokens = torch.tensor([tokenizer("to be, ")["input_ids"]])
+    model = AutoModelForSeq2SeqLM.from_pretrained(tmp_path).eval()
+    expected = generate(model, tokens, 9)
+    capsys.readouterr()
+
+    assert main(["generate", str(tmp_path), "to be, ", "--max-new-tokens", "9"]) == 0
+
+    assert capsys.readouterr().out.rstrip("\n") == tokenizer.decode(expected[0, 1:]).rstrip("\ufffd")
+
+
 def test_a_text_that_is_drawn_depends_on_the_seed(folder: Path, capsys: Capture) -> None:
     words = [
         "generate",
@@ -58,7 +71,7 @@ def test_a_text_that_is_drawn_depends_on_the_seed(folder: Path, capsys: Capture)
     [
         (["no-such-folder", "text"], "no-such-folder has no config.json"),
         (["FOLDER", ""], "the tokenizer makes no tokens of the text"),
-        (["FOLDER", "text", "--temperature", "-1"], "temperature is -1.0, not 0 or more"),
+        (["FOLDER", "text", "--temperature", "-1"], "temperature is -1.0, not a number of 0 or more"),
         (["FOLDER", "text", "--max-length", "5"], "the cache has 5 positions"),
     ],
 )

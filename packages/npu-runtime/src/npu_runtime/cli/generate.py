@@ -31,11 +31,12 @@ def add_to(commands: Any) -> None:
     parser = commands.add_parser(
         "generate",
         help="continue a text with a language model of transformers",
-        description="Capture a causal language model with its cache, and generate tokens.",
+        description="Capture a language model with its cache, and generate tokens. One with an encoder (T5)"
+        " reads the text, and writes another one.",
         epilog=_EPILOG,
     )
     parser.add_argument("folder", type=Path, help="a folder with a configuration, weights and a tokenizer")
-    parser.add_argument("text", help="the beginning of the text")
+    parser.add_argument("text", help="the beginning of the text, or what an encoder reads")
     parser.add_argument(
         "--max-new-tokens",
         type=integer_from(1),
@@ -64,7 +65,7 @@ def run(options: argparse.Namespace) -> None:
             f"{options.folder} has no config.json",
             fix="give a folder that model.save_pretrained() and tokenizer.save_pretrained() have written",
         )
-    from transformers import AutoTokenizer
+    from transformers import AutoConfig, AutoTokenizer
 
     sampling = Sampling(
         temperature=options.temperature,
@@ -77,14 +78,21 @@ def run(options: argparse.Namespace) -> None:
     prompt = torch.tensor([tokenizer(options.text)["input_ids"]], dtype=torch.int64)
     if not prompt.numel():
         raise UsageError("the tokenizer makes no tokens of the text", fix="give some text")
-    length = options.max_length or prompt.shape[1] + options.max_new_tokens - 1
+    has_encoder = AutoConfig.from_pretrained(options.folder).is_encoder_decoder
+    known = 1 if has_encoder else prompt.shape[1]
+    length = options.max_length or known + options.max_new_tokens - 1
     options.progress.stage("capturing the model")
-    graphs = extract_decoder(options.folder, max_length=length)
+    source_length = prompt.shape[1] if has_encoder else None
+    graphs = extract_decoder(options.folder, max_length=length, max_source_length=source_length)
     options.progress.stage("preparing weights")
     backend = select_backends(options.backend) if options.backend else None
     decoder = Decoder(graphs, options.folder, backend=backend, threads=options.threads)
     options.progress.stage("reading the prompt")
-    sys.stdout.write(options.text)
+    if has_encoder:
+        decoder.encode(prompt)
+        prompt = decoder.first_tokens()
+    else:
+        sys.stdout.write(options.text)
     _print_text(decoder, tokenizer, prompt, sampling, options.max_new_tokens)
 
 

@@ -10,10 +10,13 @@ import torch
 from torch import Tensor
 
 from npu_ir import extract_ir, load_weights
+from npu_ir.core.node import external_names
 from npu_ir.errors import UsageError
 from npu_ir.plugins.backend import Backend
 from npu_runtime.decoders.extract import DecoderGraphs
 from npu_runtime.decoders.sampler import Sampler, Sampling
+from npu_runtime.decoders.source import Source
+from npu_runtime.decoders.token_checks import checked_padding, require_tokens
 from npu_runtime.executor.executor import IRExecutor
 from npu_runtime.executor.options import Passes
 
@@ -28,8 +31,9 @@ class Decoder:
         decoder = Decoder(extract_decoder("folder"), "folder")
         tokens = decoder.generate(prompt, max_new_tokens=100)
 
-    The graphs for one token and for many share the cache, the weights, and what is made of them (packed
-    matrices). The cache is written in place: a token takes as long with a large cache as with a small one.
+    A model with an encoder reads a source first: ``decoder.encode(source)``. The graphs for one token and for
+    many share the cache, the weights, and what is made of them (packed matrices). The cache is written in
+    place: a token takes as long with a large cache as with a small one.
 
     Args:
         graphs: The graphs of the model.
@@ -61,6 +65,7 @@ class Decoder:
     ) -> None:
         self.graphs = graphs
         self.position = 0
+        self._uses = 0  # calls that have changed the cache
         if isinstance(weights, (str, os.PathLike)):
             weights = load_weights(weights, graphs.by_count[1])
         self._executors: dict[int, IRExecutor] = {}
@@ -76,6 +81,19 @@ class Decoder:
                 share=self._executors.get(1),
             )
         self._device = self._executors[1].device
+        self._source: Source | None = None
+        if graphs.encoder is not None:
+            known = {name for value in graphs.encoder.arguments for name in external_names(value)}
+            encoder = IRExecutor(
+                graphs.encoder,
+                weights,
+                constants={name: item for name, item in graphs.constants.items() if name in known},
+                backend=backend,
+                passes=passes,
+                device=device,
+                threads=threads,
+            )
+            self._source = Source(graphs, encoder)
         self._samplers: dict[Sampling, IRExecutor] = {}
         self._padding = self._integers([0] * graphs.batch)
         self._start, self._last = self._integers(0), self._integers(0)
@@ -93,10 +111,28 @@ class Decoder:
             )
         return self._executors[count]
 
+    def encode(self, source: Tensor, mask: Tensor | None = None) -> None:
+        """Read a source, for all that is generated from now on, and empty the cache.
+
+        Args:
+            source: For a model of text, tokens, int64 ``[batch, count]``, of at most as many as the graph was
+                captured for; for one of sound, features as the processor of the model makes them.
+            mask: Which tokens are not padding, ``[batch, count]``; by default all.
+
+        Raises:
+            UsageError: The model has no encoder, or these are not such tokens.
+            ExecutionError: The features are of another shape or dtype.
+        """
+        if self._source is None:
+            raise UsageError("the model has no encoder", fix="pass tokens to feed() or generate()")
+        self._source.encode(source, mask)
+        self.reset()
+
     def reset(self) -> None:
-        """Empty the cache."""
+        """Empty the cache; a source stays."""
         self._executors[1].reset()
         self.position = 0
+        self._uses += 1
 
     def feed(self, tokens: Tensor, padding: Sequence[int] | None = None) -> Tensor:
         """Append tokens to the cache; return the logits after the last one, ``[batch, vocabulary]``.
@@ -117,9 +153,10 @@ class Decoder:
         if padding is not None:
             if self.position:
                 raise UsageError("there is padding at the beginning of a row only", fix="call reset() first")
-            self._padding.copy_(self._integers(self._require_padding(padding, tokens.shape[1])))
+            self._padding.copy_(self._integers(checked_padding(self.graphs, padding, tokens.shape[1])))
         elif not self.position:
             self._padding.zero_()
+        source = () if self._source is None else (self._source.encoded(),)
         logits = tokens.new_empty(0)
         done = 0
         while done < tokens.shape[1]:
@@ -129,8 +166,9 @@ class Decoder:
                 part = torch.nn.functional.pad(part, (0, count - used))
             self._start.fill_(self.position)
             self._last.fill_(used - 1)
-            logits = self._executors[count](part, self._start, self._padding, self._last)
+            logits = self._executors[count](part, self._start, self._padding, self._last, *source)
             self.position += used
+            self._uses += 1
             done += used
         return logits
 
@@ -159,15 +197,23 @@ class Decoder:
             padding: As for `feed`.
 
         Raises:
-            UsageError: As for `feed`.
+            UsageError: As for `feed`; or the decoder was used otherwise between two tokens.
         """
         self._require_room(tokens, max_new_tokens)
         tokens = tokens.to(self._device)
         generator = torch.Generator().manual_seed(sampling.seed)
         sampler = self._sampler(sampling)
         seen = self._seen(tokens, padding)
+        uses = self._uses
         for _ in range(max_new_tokens):
+            if self._uses != uses:
+                raise UsageError(
+                    "the decoder was used otherwise since the last token of this stream, which goes on from"
+                    " what its cache had then",
+                    fix="take all tokens of a stream first, or make a decoder for each",
+                )
             logits = self._feed(tokens, padding)
+            uses = self._uses
             drawn = torch.rand(self.graphs.batch, generator=generator).to(self._device)
             chosen = sampler(logits, seen, drawn)
             yield chosen
@@ -176,7 +222,7 @@ class Decoder:
 
     def generate(
         self,
-        tokens: Tensor,
+        tokens: Tensor | None = None,
         *,
         max_new_tokens: int,
         sampling: Sampling = _GREEDY,
@@ -187,7 +233,8 @@ class Decoder:
         """Return a prompt and the tokens that follow it, int64 ``[batch, count]``, from an empty cache.
 
         Args:
-            tokens: The prompts, padded on the left to one length.
+            tokens: The prompts, padded on the left to one length. A model with an encoder that says with
+                which token texts begin needs none.
             max_new_tokens: The most tokens that are generated.
             sampling: How they are chosen.
             padding: For each row the number of tokens of its padding.
@@ -197,9 +244,11 @@ class Decoder:
         Raises:
             UsageError: The cache has no place for them, or they are not such tokens.
         """
+        if tokens is None:
+            tokens = self.first_tokens()
         self._require_room(tokens, max_new_tokens, used=0)
         if padding is not None:
-            self._require_padding(padding, tokens.shape[1])
+            checked_padding(self.graphs, padding, tokens.shape[1])
         self.reset()
         ends = self._integers(list(self.graphs.stop if stop is None else stop))
         has_ended = torch.zeros(self.graphs.batch, dtype=torch.bool, device=self._device)
@@ -210,6 +259,16 @@ class Decoder:
             if bool(has_ended.all()):
                 break
         return torch.cat(columns, 1)
+
+    def first_tokens(self) -> Tensor:
+        """Return the token that texts begin with, int64 ``[batch, 1]``, for a model with an encoder.
+
+        Raises:
+            UsageError: The model does not say which.
+        """
+        if self.graphs.start is None:
+            raise UsageError("the model does not say with which token a text begins", fix="give tokens")
+        return self._integers([[self.graphs.start]] * self.graphs.batch)
 
     def _sampler(self, sampling: Sampling) -> IRExecutor:
         if sampling not in self._samplers:
@@ -232,16 +291,7 @@ class Decoder:
         return torch.tensor(numbers, dtype=torch.int64, device=self._device)
 
     def _require_tokens(self, tokens: Tensor) -> None:
-        batch, vocabulary = self.graphs.batch, self.graphs.vocabulary
-        if tokens.dtype != torch.int64 or tokens.dim() != 2 or tokens.shape[0] != batch or not tokens.numel():
-            raise UsageError(
-                f"tokens are int64 [{batch}, count], not {tokens.dtype} {list(tokens.shape)}",
-                fix=f"give {batch} rows of the same length, or capture the model with another max_batch",
-            )
-        if int(tokens.min()) < 0 or int(tokens.max()) >= vocabulary:
-            raise UsageError(
-                f"tokens are from 0 to {vocabulary - 1}, not from {int(tokens.min())} to {int(tokens.max())}"
-            )
+        require_tokens(self.graphs, tokens)
         self._require_place(tokens.shape[1], self.position)
 
     def _require_room(self, tokens: Tensor, max_new_tokens: int, used: int | None = None) -> None:
@@ -255,20 +305,6 @@ class Decoder:
             self._require_tokens(tokens)
         finally:
             self.position = position
-
-    def _require_padding(self, padding: Sequence[int], length: int) -> list[int]:
-        numbers = [int(item) for item in padding]
-        if any(numbers) and self.graphs.is_recurrent:
-            raise UsageError(
-                "a model with a recurrent state reads its padding, too",
-                fix="generate for prompts of one length at a time",
-            )
-        if len(numbers) != self.graphs.batch or not all(0 <= item < length for item in numbers):
-            raise UsageError(
-                f"padding has a number of tokens, less than {length}, for each of {self.graphs.batch} rows,"
-                f" not {numbers!r}"
-            )
-        return numbers
 
     def _require_place(self, count: int, used: int) -> None:
         if used + count > self.graphs.length:

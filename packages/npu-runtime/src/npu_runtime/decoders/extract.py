@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
+import os
 import types
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -16,10 +18,12 @@ from npu_ir import ConversionError, Graph, extract_ir
 from npu_ir.errors import UsageError
 
 if TYPE_CHECKING:
+    from npu_runtime.decoders.encoder import Encoder
     from npu_runtime.decoders.fixed_cache import FixedCache
 
 _TRANSFORMERS = "transformers"
 _USUAL_LENGTH = 2048
+_USUAL_SOURCE_LENGTH = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,16 +32,20 @@ class DecoderGraphs:
 
     Each takes tokens ``[batch, count]`` of int64, the position of the first one (a 0-d int64), for each row
     the number of positions at its beginning that are padding ``[batch]``, and the place among the tokens (a
-    0-d int64) after which logits ``[batch, vocabulary]`` are returned. They update the same cache.
+    0-d int64) after which logits ``[batch, vocabulary]`` are returned. They update the same cache. Those of a
+    model with an encoder take a list besides: the mask of a source of tokens, and the results of the encoder.
 
     Attributes:
         by_count: The graphs by the number of tokens that a call takes; one token always is among them.
         batch: The number of rows.
         length: The number of positions of the cache.
         constants: Tensors besides the weights: those of position encodings, and the empty cache.
-        stop: The tokens that end a text, as the configuration of the model has them.
+        stop: The tokens that end a text, as the model's configuration of generation has them.
         vocabulary: The number of tokens that there are.
         is_recurrent: Whether a layer has a state in place of keys and values, which padding would change.
+        encoder: The graph of the encoder, where the model has one. It takes a source: tokens, int64 ``[batch,
+            source_length]``, and which of them are not padding, bool of the same shape; or features.
+        start: The token that texts begin with, where the model has an encoder and says so.
     """
 
     by_count: Mapping[int, Graph]
@@ -47,12 +55,26 @@ class DecoderGraphs:
     stop: tuple[int, ...]
     vocabulary: int
     is_recurrent: bool = False
+    encoder: Graph | None = None
+    start: int | None = None
+
+    @property
+    def reads_tokens(self) -> bool:
+        """True if the source of the encoder is tokens."""
+        return self.encoder is not None and len(self.encoder.inputs) == 2
 
 
 def extract_decoder(
-    model: Any, *, max_batch: int = 1, max_length: int | None = None, counts: Sequence[int] = (64,)
+    model: Any,
+    *,
+    max_batch: int = 1,
+    max_length: int | None = None,
+    counts: Sequence[int] = (64,),
+    max_source_length: int | None = None,
 ) -> DecoderGraphs:
-    """Capture a causal language model of transformers with a cache of fixed size, without weights.
+    """Capture a language model of transformers with a cache of fixed size, without weights.
+
+    It is a causal one (GPT-2, Llama), or has an encoder of text (T5) or sound (Whisper).
 
     The model is built anew on ``meta`` by its configuration: no memory of its size is needed.
 
@@ -63,55 +85,79 @@ def extract_decoder(
             default 2,048, or as many as the model has.
         counts: Numbers of tokens of a prompt that one call takes, besides one. A model with a recurrent state
             takes one.
+        max_source_length: The number of tokens that the encoder reads, if it reads tokens: by default 512, or
+            as many as the model has positions. Shorter sources are padded.
 
     Raises:
-        ConversionError: The model cannot be captured; or it keeps something else than keys and values.
+        ConversionError: The model cannot be captured; it keeps something else than keys and values; or its
+            encoder reads something else than text or sound.
         UsageError: A number is not positive, the model has fewer positions, or transformers is not installed.
     """
     require_transformers()
     config = _configuration_of(model)
-    positions = getattr(config.get_text_config(decoder=True), "max_position_embeddings", None)
+    positions = _positions_of(config)
     if max_length is None:
         max_length = min(_USUAL_LENGTH, positions or _USUAL_LENGTH)
-    _require_numbers(max_batch=[max_batch], max_length=[max_length], counts=counts)
-    if positions is not None and max_length > positions:
-        raise UsageError(
-            f"the model has {positions} positions, and max_length is {max_length}",
-            where="extract_decoder",
-            fix="give a smaller max_length, or change max_position_embeddings of the configuration",
-        )
+    source_length = max_source_length or min(_USUAL_SOURCE_LENGTH, positions or _USUAL_SOURCE_LENGTH)
+    _require_numbers(
+        positions, max_batch=[max_batch], max_length=[max_length], max_source_length=[source_length]
+    )
+    _require_numbers(None, counts=counts)
+    from npu_runtime.decoders.encoder import Encoder
     from npu_runtime.decoders.fixed_cache import FixedCache, is_cache
 
     made = _on_meta(config, getattr(model, "dtype", None))
+    encoder = Encoder(made, max_batch, source_length) if made.config.is_encoder_decoder else None
+    if max_source_length is not None and (encoder is None or not encoder.reads_tokens):
+        raise UsageError(
+            f"max_source_length is given, and {config.model_type} has no encoder of tokens",
+            where="extract_decoder",
+            fix="leave it out",
+        )
     constants = _constant_buffers(made)
-    cache = FixedCache(made, max_batch, max_length)
+    cache = FixedCache(made, max_batch, max_length, encoder)
     by_count = {}
     for count in sorted({1, *(() if cache.is_recurrent else counts)}):
         if count <= max_length:
-            by_count[count] = _extract(made, cache, max_batch, max_length, count)
+            by_count[count] = _extract(made, cache, encoder, max_batch, max_length, count)
     empty = {
         name: torch.zeros(item.shape, dtype=item.dtype)
         for name, item in made.named_buffers()
         if is_cache(name)
     }
-    text: Any = made.config.get_text_config(decoder=True)
-    stop = text.eos_token_id
+    generation = _generation_of(model, made)
+    stop = generation.eos_token_id
     return DecoderGraphs(
         by_count,
         max_batch,
         max_length,
         {**constants, **empty},
         tuple(stop) if isinstance(stop, (list, tuple)) else () if stop is None else (stop,),
-        text.vocab_size,
+        made.config.get_text_config(decoder=True).vocab_size,
         cache.is_recurrent,
+        None if encoder is None else encoder.graph,
+        None if encoder is None else generation.decoder_start_token_id,
     )
 
 
-def _require_numbers(**given: Sequence[int]) -> None:
+def _positions_of(config: Any) -> int | None:
+    """Return the number of positions of a model; None if there is no limit."""
+    text = config.get_text_config(decoder=True)
+    named = (getattr(text, name, None) for name in ("max_position_embeddings", "max_target_positions"))
+    return next((number for number in named if number is not None), None)
+
+
+def _require_numbers(positions: int | None, **given: Sequence[int]) -> None:
     for name, numbers in given.items():
         for number in numbers:
             if type(number) is not int or number < 1:
                 raise UsageError(f"{name} has positive integers, not {number!r}", where="extract_decoder")
+            if positions is not None and number > positions and name != "max_batch":
+                raise UsageError(
+                    f"the model has {positions} positions, and {name} is {number}",
+                    where="extract_decoder",
+                    fix=f"give a smaller {name}, or change the positions of the configuration",
+                )
 
 
 def require_transformers() -> None:
@@ -133,20 +179,40 @@ def _configuration_of(model: Any) -> Any:
     return AutoConfig.from_pretrained(model)
 
 
+def _generation_of(model: Any, made: Any) -> Any:
+    """Return the configuration of generation that comes with a model, or that its configuration implies."""
+    from transformers import GenerationConfig
+
+    if isinstance(model, nn.Module):
+        return model.generation_config
+    if isinstance(model, (str, os.PathLike)) and Path(model, "generation_config.json").is_file():
+        return GenerationConfig.from_pretrained(model)
+    return made.generation_config
+
+
 def _on_meta(config: Any, dtype: torch.dtype | None) -> Any:
     """Return a model of random weights that have no data."""
-    from transformers import AutoModelForCausalLM
-
-    if getattr(config, "is_encoder_decoder", False):
-        raise ConversionError(
-            f"{config.model_type} has an encoder, whose results a decoder reads besides its cache",
-            where="extract_decoder",
-            fix="capture the encoder and one step of the decoder by extract_ir",
-        )
     with torch.device("meta"):
-        model: nn.Module = AutoModelForCausalLM.from_config(config)
+        model: nn.Module = _automatic_class(config).from_config(config)
     wanted = dtype or getattr(config, "dtype", None) or torch.float32  # a name in what was read from a file
     return model.to(getattr(torch, wanted) if isinstance(wanted, str) else wanted).eval()
+
+
+def _automatic_class(config: Any) -> Any:
+    """Return the class of transformers that makes a model that generates text of a configuration."""
+    import transformers
+
+    if not getattr(config, "is_encoder_decoder", False):
+        return transformers.AutoModelForCausalLM
+    if type(config) in transformers.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING:
+        return transformers.AutoModelForSeq2SeqLM
+    if type(config) in transformers.MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING and hasattr(config, "num_mel_bins"):
+        return transformers.AutoModelForSpeechSeq2Seq
+    raise ConversionError(
+        f"{config.model_type} has an encoder of something else than text, or sound as mel spectrograms",
+        where="extract_decoder",
+        fix="capture the encoder and one step of the decoder by extract_ir",
+    )
 
 
 def _constant_buffers(model: nn.Module) -> dict[str, Tensor]:
@@ -165,24 +231,38 @@ def _constant_buffers(model: nn.Module) -> dict[str, Tensor]:
     return found
 
 
-def _extract(model: Any, cache: FixedCache, batch: int, length: int, count: int) -> Graph:
+def _extract(
+    model: Any, cache: FixedCache, encoder: Encoder | None, batch: int, length: int, count: int
+) -> Graph:
     original = type(model).forward
     accepted = inspect.signature(original).parameters
     from npu_runtime.decoders.fixed_cache import name_of_cache
 
-    def forward(self: Any, tokens: Tensor, start: Tensor, padding: Tensor, last: Tensor) -> Tensor:
+    def forward(
+        self: Any,
+        tokens: Tensor,
+        start: Tensor,
+        padding: Tensor,
+        last: Tensor,
+        source: Sequence[Tensor] | None = None,
+    ) -> Tensor:
         cache.begin(start)
         device = tokens.device
         visible = torch.arange(length, device=device)[None] >= padding[:, None]
         positions = torch.arange(count, device=device)[None] + (start - padding[:, None])
+        prefix = "decoder_" if encoder else ""
         given = {
-            **({} if cache.is_recurrent else {"attention_mask": visible}),
-            "position_ids": positions.clamp(min=0),
+            f"{prefix}input_ids": tokens,
+            f"{prefix}position_ids": positions.clamp(min=0),
             "logits_to_keep": last[None],
             "use_cache": True,
             name_of_cache(self): cache.cache,
         }
-        result = original(self, tokens, **{name: item for name, item in given.items() if name in accepted})
+        if not cache.is_recurrent:
+            given[f"{prefix}attention_mask"] = visible
+        if encoder and source is not None:
+            given.update(encoder.arguments(cache.cache, source))
+        result = original(self, **{name: item for name, item in given.items() if name in accepted})
         logits: Tensor = result.logits
         if "logits_to_keep" in accepted:
             return logits[:, 0]
@@ -193,6 +273,7 @@ def _extract(model: Any, cache: FixedCache, batch: int, length: int, count: int)
     model.forward = types.MethodType(forward, model)
     try:
         with torch.no_grad():
-            return extract_ir(model, (tokens, number, tokens[:, 0], number.clone()))
+            source = () if encoder is None else (encoder.read,)
+            return extract_ir(model, (tokens, number, tokens[:, 0], number.clone(), *source))
     finally:
         del model.forward

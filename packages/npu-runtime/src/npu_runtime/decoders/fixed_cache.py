@@ -6,7 +6,7 @@ Needs transformers: imported by `extract.py` where somebody captures a decoder.
 from __future__ import annotations
 
 import inspect
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +14,9 @@ from transformers import StaticCache
 from transformers.cache_utils import CacheLayerMixin, LinearAttentionLayer, StaticLayer
 
 from npu_ir import ConversionError
+
+if TYPE_CHECKING:
+    from npu_runtime.decoders.encoder import Encoder
 
 _PREFIX = "decoder_cache"
 
@@ -73,6 +76,7 @@ class FixedCache:
         model: The model, on ``meta``.
         batch: The number of rows.
         length: The number of positions.
+        encoder: That of the model, if it has one.
 
     Attributes:
         cache: What the model takes.
@@ -82,7 +86,7 @@ class FixedCache:
         ConversionError: The model has layers of another kind.
     """
 
-    def __init__(self, model: nn.Module, batch: int, length: int) -> None:
+    def __init__(self, model: nn.Module, batch: int, length: int, encoder: Encoder | None) -> None:
         config: Any = model.config
         self.cache = StaticCache(config=config.get_text_config(decoder=True), max_cache_len=length)
         kinds = {type(layer) for layer in self.cache.layers}
@@ -93,7 +97,7 @@ class FixedCache:
                 self._require_one_kind(model, kinds)
             else:
                 self.cache.layers[index] = FixedLayer(length)
-        self._make_tensors(model, batch)
+        self._make_tensors(model, batch, encoder)
 
     @staticmethod
     def _require_one_kind(model: nn.Module, kinds: set[type]) -> None:
@@ -105,14 +109,19 @@ class FixedCache:
                 fix="models whose layers all keep keys and values, or all a recurrent state, can be captured",
             )
 
-    def _make_tensors(self, model: nn.Module, batch: int) -> None:
+    def _make_tensors(self, model: nn.Module, batch: int, encoder: Encoder | None) -> None:
         """Have the model make the tensors of its cache, and register them."""
         tokens = torch.zeros(batch, 1, dtype=torch.int64, device="meta")
-        given = {name_of_cache(model): self.cache}
-        if not self.is_recurrent:
+        given: dict[str, Any] = {name_of_cache(model): self.cache}
+        if encoder is not None:
+            given = {**encoder.arguments(self.cache, encoder.read), "decoder_input_ids": tokens}
+            given["attention_mask"] = None  # transformers asks whether it hides something
+        elif not self.is_recurrent:
             given["attention_mask"] = tokens.bool()
+        if encoder is None:
+            given["input_ids"] = tokens
         with torch.no_grad():
-            model(tokens, **given)
+            model(**given)
         for index, layer in enumerate(self.cache.layers):
             tensors = (
                 {"keys": layer.keys, "values": layer.values}

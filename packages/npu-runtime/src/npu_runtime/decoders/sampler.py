@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
 from npu_ir.errors import UsageError
+
+_SMALLEST = math.ulp(0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +27,7 @@ class Sampling:
         seed: Of the random numbers.
 
     Raises:
-        UsageError: A number is out of range.
+        UsageError: A number is out of range, or not a number.
     """
 
     temperature: float = 0.0
@@ -34,14 +37,17 @@ class Sampling:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name, is_right, range_text in (
-            ("temperature", self.temperature >= 0, "0 or more"),
-            ("top_k", self.top_k is None or (type(self.top_k) is int and self.top_k >= 1), "1 or more"),
-            ("top_p", self.top_p is None or 0 < self.top_p <= 1, "above 0, and at most 1"),
-            ("repetition_penalty", self.repetition_penalty > 0, "above 0"),
+        for name, kinds, lowest, range_text in (
+            ("temperature", (int, float), 0, "a number of 0 or more"),
+            ("top_k", (int, type(None)), 1, "an integer of 1 or more"),
+            ("top_p", (int, float, type(None)), _SMALLEST, "a number above 0, and at most 1"),
+            ("repetition_penalty", (int, float), _SMALLEST, "a number above 0"),
+            ("seed", (int,), 0, "an integer of 0 or more"),
         ):
-            if not is_right:
-                raise UsageError(f"{name} is {getattr(self, name)!r}, not {range_text}", where="Sampling")
+            given = getattr(self, name)
+            is_right = type(given) in kinds and (given is None or lowest <= given < math.inf)
+            if not is_right or (name == "top_p" and given is not None and given > 1):
+                raise UsageError(f"{name} is {given!r}, not {range_text}", where="Sampling")
 
 
 class Sampler(nn.Module):

@@ -1,0 +1,61 @@
+"""The source of a model with an encoder: read once, and then by every token that is generated."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from npu_ir.errors import UsageError
+from npu_runtime.decoders.extract import DecoderGraphs
+from npu_runtime.decoders.token_checks import require_tokens
+from npu_runtime.executor.executor import IRExecutor
+
+
+class Source:
+    """What a decoder reads of its source.
+
+    Args:
+        graphs: The graphs of the model.
+        encoder: An executor of its encoder.
+    """
+
+    def __init__(self, graphs: DecoderGraphs, encoder: IRExecutor) -> None:
+        self._graphs = graphs
+        self._encoder = encoder
+        self._encoded: list[Tensor] | None = None
+
+    def encode(self, source: Tensor, mask: Tensor | None) -> None:
+        """Read tokens, or features; see `Decoder.encode`."""
+        if self._graphs.reads_tokens:
+            tokens, is_used = self._padded(source, mask)
+            self._encoded = [is_used, *self._encoder(tokens, is_used)]
+            return
+        if mask is not None:
+            raise UsageError("features have no mask", fix="leave it out")
+        self._encoded = list(self._encoder(source.to(self._encoder.device)))
+
+    def encoded(self) -> list[Tensor]:
+        """Return the mask of the tokens, if they are tokens, and the results of the encoder.
+
+        Raises:
+            UsageError: Nothing was read.
+        """
+        if self._encoded is None:
+            raise UsageError("the decoder has no source to read", fix="call encode(source) first")
+        return self._encoded
+
+    def _padded(self, source: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Return tokens and their mask, padded to the length that the graph takes."""
+        require_tokens(self._graphs, source)
+        length = self._encoder.graph.inputs[0].tensor_type.static_shape[1]
+        if source.shape[1] > length:
+            raise UsageError(
+                f"the source has {source.shape[1]} tokens, and the encoder reads {length}",
+                fix=f"capture the model with max_source_length={source.shape[1]}",
+            )
+        is_used = torch.ones_like(source, dtype=torch.bool) if mask is None else mask.bool()
+        if is_used.shape != source.shape:
+            raise UsageError(f"the mask is {list(is_used.shape)}, and the source is {list(source.shape)}")
+        rest, device = (0, length - source.shape[1]), self._encoder.device
+        return pad(source, rest).to(device), pad(is_used, rest).to(device)

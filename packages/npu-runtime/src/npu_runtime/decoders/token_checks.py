@@ -1,0 +1,50 @@
+"""Checks of the tokens and the padding that a decoder is given."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from npu_ir.errors import UsageError
+from npu_runtime.decoders.extract import DecoderGraphs
+
+
+def require_tokens(graphs: DecoderGraphs, tokens: Tensor) -> None:
+    """Refuse what is not tokens, int64 ``[batch, count]``.
+
+    Raises:
+        UsageError: It says what is given.
+    """
+    batch, vocabulary = graphs.batch, graphs.vocabulary
+    if tokens.dtype != torch.int64 or tokens.dim() != 2 or tokens.shape[0] != batch or not tokens.numel():
+        raise UsageError(
+            f"tokens are int64 [{batch}, count], not {tokens.dtype} {list(tokens.shape)}",
+            fix=f"give {batch} rows of the same length, or capture the model with another max_batch",
+        )
+    if int(tokens.min()) < 0 or int(tokens.max()) >= vocabulary:
+        raise UsageError(
+            f"tokens are from 0 to {vocabulary - 1}, not from {int(tokens.min())} to {int(tokens.max())}"
+        )
+
+
+def checked_padding(graphs: DecoderGraphs, padding: Sequence[int], length: int) -> list[int]:
+    """Return the number of tokens of padding for each row, of prompts of a length.
+
+    Raises:
+        UsageError: The model reads padding, or these are not such numbers.
+    """
+    numbers = [int(item) for item in padding]
+    if any(numbers) and (graphs.is_recurrent or graphs.encoder is not None):
+        kind = "a recurrent state" if graphs.is_recurrent else "an encoder"
+        raise UsageError(
+            f"a model with {kind} reads the padding of its prompt, too",
+            fix="generate for prompts of one length at a time",
+        )
+    if len(numbers) != graphs.batch or not all(0 <= item < length for item in numbers):
+        raise UsageError(
+            f"padding has a number of tokens, less than {length}, for each of {graphs.batch} rows,"
+            f" not {numbers!r}"
+        )
+    return numbers
