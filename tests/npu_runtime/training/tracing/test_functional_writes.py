@@ -44,7 +44,8 @@ def doubled_behind_a_view(x: Tensor) -> Tensor:
 
 WHOLE: dict[str, Make] = {
     "linear": lambda: nn.Linear(4, 4),
-    "batch-norm": lambda: nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)),
+    # Not behind the layer, whose bias would have gradients of rounding errors, which Adam makes whole steps.
+    "batch-norm": lambda: nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, 4)),
     "dropout": lambda: nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5)),
     "in place": lambda: nn.Sequential(
         nn.Linear(4, 4), nn.ReLU(inplace=True), nn.Linear(4, 4), nn.SiLU(inplace=True)
