@@ -29,7 +29,17 @@ def thin(cases: Sequence[T], keep: int, name: Callable[[T], str] | None = None) 
     ]
 
 
+def some(rows: Sequence[T], keep: int) -> Sequence[T]:
+    """Return so many rows of a table, evenly spread; all of them in the exhaustive tier."""
+    if _is_exhaustive() or keep >= len(rows):
+        return rows
+    return [rows[index * len(rows) // keep] for index in range(keep)]
+
+
 def examples(usual: int, **options: Any) -> hypothesis.settings:
     """Return the settings of a property test: so many examples, ten times as many in the exhaustive tier."""
-    is_exhaustive = hypothesis.settings.get_current_profile_name() == "exhaustive"
-    return hypothesis.settings(max_examples=usual * 10 if is_exhaustive else usual, **options)
+    return hypothesis.settings(max_examples=usual * 10 if _is_exhaustive() else usual, **options)
+
+
+def _is_exhaustive() -> bool:
+    return hypothesis.settings.get_current_profile_name() == "exhaustive"

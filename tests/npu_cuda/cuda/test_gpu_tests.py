@@ -24,8 +24,9 @@ def test_every_test_of_the_folder_is_marked() -> None:
         assert "\npytestmark = pytest.mark.gpu\n" in path.read_text(), path.name
 
 
+@pytest.mark.exhaustive
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU: they are run")
-@pytest.mark.parametrize("options", [pytest.param((), marks=pytest.mark.exhaustive), ("-m", "gpu")], ids=str)
+@pytest.mark.parametrize("options", [(), ("-m", "gpu")], ids=str)
 def test_they_are_left_out_with_a_reason(options: tuple[str, ...]) -> None:
     done = collected(*options)
 

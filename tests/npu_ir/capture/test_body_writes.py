@@ -20,7 +20,7 @@ from npu_ir.capture.functionalize import functionalize
 from tests.support.corpus.case import Function
 from tests.support.corpus.comparison import assert_same
 from tests.support.rows import each_row
-from tests.support.tiers import examples, thin
+from tests.support.tiers import examples, some, thin
 from tests.support.writing_functions import (
     BODIES,
     nested,
@@ -57,7 +57,7 @@ def in_checkpoint(body: Callable[[Tensor], Tensor], x: Tensor) -> Any:
     return checkpoint(body, x, use_reentrant=False)
 
 
-@each_row("body", BODIES)
+@each_row("body", some(BODIES, 4))
 def test_what_a_branch_writes_stays_in_it(body: Callable[[Tensor], Tensor]) -> None:
     check(Function(lambda x, y: in_branch(body, x)))
 
@@ -78,7 +78,7 @@ def test_what_a_body_writes_stays_in_it(pair: tuple[Any, Callable[[Tensor], Tens
     check(Function(lambda x, y: around(body, x)))
 
 
-@each_row("around", [in_branch, in_loop, in_scan, in_map, in_checkpoint])
+@each_row("around", some([in_branch, in_loop, in_scan, in_map, in_checkpoint], 2))
 def test_writes_around_control_flow_are_seen_where_they_belong(around: Any) -> None:
     def program(x: Tensor, y: Tensor) -> Any:
         z = x * 2

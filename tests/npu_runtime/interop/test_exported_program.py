@@ -364,6 +364,7 @@ def test_torch_export_exports_the_module_again(mode: str) -> None:
 
 
 @needs_compiler
+@pytest.mark.exhaustive
 def test_inductor_compiles_the_module() -> None:
     model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.BatchNorm1d(8)).train()
     x = torch.rand(3, 4)
