@@ -67,12 +67,12 @@ def test_halves_are_rounded_to_even() -> None:
     assert integers.tolist() == [[127, 0, 2, 2, 0, -2]]
 
 
-def test_the_element_of_even_place_is_in_the_low_half_of_a_byte() -> None:
-    integers = torch.tensor([[-8, 7, 0, -1]], dtype=torch.int8)
+def test_a_byte_has_an_element_of_even_place_and_the_next_one() -> None:
+    integers = torch.tensor([[-7, 7, 0, -1, 7, -7]], dtype=torch.int8)
 
     bytes = pack_nibbles(integers)
 
-    assert bytes.tolist() == [[0xF0, 0x78]]
+    assert bytes.tolist() == [[16 * 7 - 7, 256 - 16, 256 - 16 * 7 + 7]]
     assert torch.equal(unpack_nibbles(bytes), integers)
 
 
@@ -80,7 +80,8 @@ def test_what_is_not_finite_spreads_over_its_group_alone() -> None:
     weight = torch.ones(1, 6)
     weight[0, 0], weight[0, 2] = float("inf"), float("nan")
 
-    found = dequantize(*torch.ops.npu.quantize_weight(weight, 8, 2), torch.float32)
+    integers, scales = torch.ops.npu.quantize_weight(weight, 8, 2)
+    found = dequantize(integers, scales, torch.float32)
 
     assert not found[0, :4].isfinite().any()
     assert found[0, 4:].tolist() == [1, 1]
@@ -115,7 +116,7 @@ def test_a_product_is_differentiated_by_its_input() -> None:
         "bits": ((2, 6), 3, 6, "integers have 8 or 4 bits, not 3"),
         "group": ((2, 6), 8, 4, "a row of 6 elements is not made up of groups of 4"),
         "no group": ((2, 6), 8, 0, "a row of 6 elements is not made up of groups of 0"),
-        "odd": ((2, 5), 4, 5, "a row has 5 elements, an odd number, and a byte has two of 4 bits"),
+        "odd": ((2, 6), 4, 3, "a group has 3 elements, an odd number, and a byte has two of 4 bits"),
     },
 )
 def test_other_forms_are_refused(wrong: tuple[tuple[int, int], int, int, str]) -> None:

@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -35,8 +36,8 @@ class Tied(nn.Module):
         return found
 
 
-def quantized(model: nn.Module, *args: Tensor, **options: object) -> Graph:
-    return PassManager([QuantizeWeights(**options)]).run(captured(model, *args)).graph  # type: ignore[arg-type]
+def quantized(model: nn.Module, *args: Tensor, **options: Any) -> Graph:
+    return PassManager([QuantizeWeights(**options)]).run(captured(model, *args)).graph
 
 
 @pytest.mark.smoke
@@ -65,7 +66,7 @@ def test_a_linear_layer_reads_integers_that_the_prologue_makes(bits: int, bias: 
     },
 )
 @each_row("dtype", [torch.float32, torch.bfloat16])
-def test_products_by_a_weight_are_quantized(function: object, dtype: torch.dtype) -> None:
+def test_products_by_a_weight_are_quantized(function: Any, dtype: torch.dtype) -> None:
     weight, bias = nn.Parameter(torch.randn(64, 40)), nn.Parameter(torch.randn(40))
     model, x = Holding(function, weight=weight, bias=bias).to(dtype), torch.randn(5, 64, dtype=dtype)
 
@@ -125,7 +126,7 @@ def test_a_weight_of_two_layers_is_quantized_once() -> None:
         "vector": (lambda m, x: x[0] @ m.weight, "not a product of rows with a matrix"),
     },
 )
-def test_what_stays_has_the_reason(case: tuple[object, str]) -> None:
+def test_what_stays_has_the_reason(case: tuple[Any, str]) -> None:
     function, reason = case
     weight, bias = nn.Parameter(torch.randn(64, 40)), nn.Parameter(torch.randn(40))
     model = Holding(function, weight=weight, bias=bias)
@@ -162,7 +163,7 @@ def test_a_row_of_odd_length_stays() -> None:
     "wrong",
     {"bits": ({"bits": 3}, "8 or 4 bits, not 3"), "group": ({"group": -1}, "a group has -1 elements")},
 )
-def test_options_are_checked(wrong: tuple[dict[str, int], str]) -> None:
+def test_options_are_checked(wrong: tuple[dict[str, Any], str]) -> None:
     options, match = wrong
 
     with pytest.raises(PassError, match=match):

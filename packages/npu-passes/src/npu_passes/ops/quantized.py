@@ -1,9 +1,10 @@
 """``npu::quantize_weight`` and ``npu::quantized_linear``: linear layers by weights of 8 or 4 bits.
 
 A row of a weight is cut into groups of neighbouring elements, each with a scale: an element is a small
-integer times the scale of its group. Integers of 8 bits are a tensor of int8. Of 4 bits two are in a byte of
-uint8, each plus 8: the element of even place in the low half, the next one in the high half. Both are plain
-tensors, which can be saved and replaced. Importing this module registers the ops with PyTorch.
+integer times the scale of its group. Integers of 8 bits are a tensor of int8. Of 4 bits, which are from -7 to
+7, two are in a byte of uint8: ``16 * odd + even``, modulo 256, where ``even`` has the even place. So the byte
+as int8 and its low half as a signed number are all that a product needs. Both are plain tensors, which can be
+saved and replaced. Importing this module registers the ops with PyTorch.
 """
 
 from __future__ import annotations
@@ -18,7 +19,6 @@ from npu_passes.ops.registration import register_composite
 QUANTIZE_WEIGHT = "npu.quantize_weight.default"
 QUANTIZED_LINEAR = "npu.quantized_linear.default"
 BITS = (8, 4)
-_ZERO_OF_NIBBLES = 8
 
 
 @register_composite("(Tensor weight, int bits, int group) -> (Tensor integers, Tensor scales)")
@@ -38,7 +38,7 @@ def quantize_weight(weight: Tensor, bits: int, group: int) -> tuple[Tensor, Tens
         Integers, int8 [out, in], or for 4 bits uint8 [out, in / 2]; and scales, float32 [out, in / group].
 
     Raises:
-        PassError: Groups of so many do not make up a row; or a row of 4 bits has an odd length.
+        PassError: Groups of so many do not make up a row; or a group of 4 bits has an odd number of elements.
     """
     if (problem := quantization_problem(weight.shape[1], bits, group)) is not None:
         raise PassError(f"npu::quantize_weight: {problem}")
@@ -72,8 +72,8 @@ def quantization_problem(length: int, bits: int, group: int) -> str | None:
         return f"integers have 8 or 4 bits, not {bits}"
     if group < 1 or length % group:
         return f"a row of {length} elements is not made up of groups of {group}"
-    if bits == 4 and length % 2:
-        return f"a row has {length} elements, an odd number, and a byte has two of 4 bits"
+    if bits == 4 and group % 2:
+        return f"a group has {group} elements, an odd number, and a byte has two of 4 bits"
     return None
 
 
@@ -87,15 +87,15 @@ def dequantize(integers: Tensor, scales: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def pack_nibbles(integers: Tensor) -> Tensor:
-    """Return int8 [out, in] from -8 to 7 as bytes of two, uint8 [out, in / 2]."""
-    low, high = (integers + _ZERO_OF_NIBBLES).to(torch.uint8).unflatten(1, (-1, 2)).unbind(-1)
-    return low | (high << 4)
+    """Return int8 [out, in] from -7 to 7 as bytes of two, uint8 [out, in / 2]."""
+    return (16 * integers[:, 1::2] + integers[:, ::2]).view(torch.uint8)
 
 
 def unpack_nibbles(bytes: Tensor) -> Tensor:
     """Return what `pack_nibbles` was given."""
-    pairs = torch.stack((bytes & 15, bytes >> 4), -1)
-    return pairs.flatten(1).to(torch.int8) - _ZERO_OF_NIBBLES
+    both = bytes.view(torch.int8).to(torch.int16)
+    even = ((both + 8) & 15) - 8
+    return torch.stack((even, (both - even) // 16), -1).flatten(1).to(torch.int8)
 
 
 def _wide(tensor: Tensor) -> torch.dtype:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
@@ -125,8 +126,9 @@ class QuantizeWeights(Pass):
             return f"%{item.matrix.name} is {type}: its groups have a fixed size"
         if item.bias is not None and item.bias.tensor_type.rank != 1:
             return f"its bias %{item.bias.name} is {item.bias.type}, not a vector"
-        if type.numel < self.min_elements:
-            return f"its weight %{item.matrix.name} has {type.numel} elements, less than {self.min_elements}"
+        count = math.prod(type.static_shape)
+        if count < self.min_elements:
+            return f"its weight %{item.matrix.name} has {count} elements, less than {self.min_elements}"
         if any(fnmatchcase(item.matrix.name, pattern) for pattern in self.skip):
             return f"its weight %{item.matrix.name} is to stay"
         problem = quantization_problem(item.length, self.bits, self._group_of(item.length))
