@@ -33,6 +33,16 @@ def test_the_text_is_that_of_transformers(folder: Path, capsys: Capture) -> None
     assert "9 tokens, the first after" in said
 
 
+def test_weights_are_quantized(folder: Path, capsys: Capture) -> None:
+    shown = []
+    for backend in ("aten", "host"):
+        words = ["to be, ", "--max-new-tokens", "9", "--quantize", "int4", "--backend", backend]
+        assert main(["generate", str(folder), *words]) == 0
+        shown.append(capsys.readouterr().out)
+
+    assert shown[0] == shown[1]
+
+
 def test_a_text_that_is_drawn_depends_on_the_seed(folder: Path, capsys: Capture) -> None:
     words = [
         "generate",

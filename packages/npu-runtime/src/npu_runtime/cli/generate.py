@@ -14,7 +14,7 @@ from npu_ir.cli.options import add_backends, integer_from
 from npu_ir.errors import UsageError
 from npu_runtime.cli.saved_graph import BACKENDS_HELP, select_backends
 from npu_runtime.decoders.decoder import Decoder
-from npu_runtime.decoders.extract import extract_decoder, require_transformers
+from npu_runtime.decoders.extract import QUANTIZATIONS, extract_decoder, require_transformers
 from npu_runtime.decoders.sampler import Sampling
 
 _EPILOG = """\
@@ -45,6 +45,9 @@ def add_to(commands: Any) -> None:
     )
     parser.add_argument(
         "--max-length", type=integer_from(1), metavar="N", help="positions of the cache (default: as needed)"
+    )
+    parser.add_argument(
+        "--quantize", choices=sorted(QUANTIZATIONS), help="weights of linear layers (default: as they are)"
     )
     parser.add_argument("--temperature", type=float, default=0.0, metavar="T", help="0: the likeliest token")
     parser.add_argument("--top-k", type=integer_from(1), metavar="K", help="draw from the K most likely ones")
@@ -79,7 +82,7 @@ def run(options: argparse.Namespace) -> None:
         raise UsageError("the tokenizer makes no tokens of the text", fix="give some text")
     length = options.max_length or prompt.shape[1] + options.max_new_tokens - 1
     options.progress.stage("capturing the model")
-    graphs = extract_decoder(options.folder, max_length=length)
+    graphs = extract_decoder(options.folder, max_length=length, quantize=options.quantize)
     options.progress.stage("preparing weights")
     backend = select_backends(options.backend) if options.backend else None
     decoder = Decoder(graphs, options.folder, backend=backend, threads=options.threads)

@@ -14,12 +14,17 @@ from torch import Tensor, nn
 
 from npu_ir import ConversionError, Graph, extract_ir
 from npu_ir.errors import UsageError
+from npu_passes import Pass, PassManager
+from npu_passes.library.quantization.quantize_weights import QuantizeWeights
 
 if TYPE_CHECKING:
     from npu_runtime.decoders.fixed_cache import FixedCache
 
 _TRANSFORMERS = "transformers"
 _USUAL_LENGTH = 2048
+QUANTIZATIONS: Mapping[str, Pass] = types.MappingProxyType(
+    {"int8": QuantizeWeights(), "int4": QuantizeWeights(bits=4)}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +55,12 @@ class DecoderGraphs:
 
 
 def extract_decoder(
-    model: Any, *, max_batch: int = 1, max_length: int | None = None, counts: Sequence[int] = (64,)
+    model: Any,
+    *,
+    max_batch: int = 1,
+    max_length: int | None = None,
+    counts: Sequence[int] = (64,),
+    quantize: str | Pass | None = None,
 ) -> DecoderGraphs:
     """Capture a causal language model of transformers with a cache of fixed size, without weights.
 
@@ -63,12 +73,17 @@ def extract_decoder(
             default 2,048, or as many as the model has.
         counts: Numbers of tokens of a prompt that one call takes, besides one. A model with a recurrent state
             takes one.
+        quantize: ``"int8"`` (a scale for a row) or ``"int4"`` (a scale for 32 elements): the weights of
+            linear layers are quantized when they are bound. Or a pass that does it, such as
+            ``QuantizeWeights(bits=4, skip=("lm_head.weight",))``.
 
     Raises:
         ConversionError: The model cannot be captured; or it keeps something else than keys and values.
-        UsageError: A number is not positive, the model has fewer positions, or transformers is not installed.
+        UsageError: A number is not positive, the model has fewer positions, transformers is not installed, or
+            there is no such quantization.
     """
     require_transformers()
+    passes = _quantization_of(quantize)
     config = _configuration_of(model)
     positions = getattr(config.get_text_config(decoder=True), "max_position_embeddings", None)
     if max_length is None:
@@ -88,7 +103,8 @@ def extract_decoder(
     by_count = {}
     for count in sorted({1, *(() if cache.is_recurrent else counts)}):
         if count <= max_length:
-            by_count[count] = _extract(made, cache, max_batch, max_length, count)
+            graph = _extract(made, cache, max_batch, max_length, count)
+            by_count[count] = PassManager(passes).run(graph).graph if passes else graph
     empty = {
         name: torch.zeros(item.shape, dtype=item.dtype)
         for name, item in made.named_buffers()
@@ -105,6 +121,18 @@ def extract_decoder(
         text.vocab_size,
         cache.is_recurrent,
     )
+
+
+def _quantization_of(given: str | Pass | None) -> list[Pass]:
+    if given is None or isinstance(given, Pass):
+        return [] if given is None else [given]
+    if given not in QUANTIZATIONS:
+        raise UsageError(
+            f"there is no quantization {given!r}, but {' and '.join(QUANTIZATIONS)}",
+            where="extract_decoder",
+            fix="name one of these, or give a pass: QuantizeWeights(bits=4, group=64)",
+        )
+    return [QUANTIZATIONS[given]]
 
 
 def _require_numbers(**given: Sequence[int]) -> None:
