@@ -84,8 +84,7 @@ struct DotRows : Numbers<kBytes> {
   using Base = Numbers<kBytes>;
   using typename Base::V;
   using Base::kLanes, Base::load, Base::low_half, Base::sums, Base::to_floats;
-  // Bytes: the processor by itself reads ahead to the end of a page of memory only.
-  static constexpr int64_t kAhead = 4096;
+  static constexpr int64_t kAhead = 512;  // bytes
 
   static NPU_INLINE float tail(const Dots& d, const uint8_t* row, const float* x, int64_t begin, int64_t end) {
     float total = 0;
@@ -161,7 +160,7 @@ struct DotRows : Numbers<kBytes> {
 
   template <Groups kGroups, int kRows, int kVectors>
   static NPU_INLINE void rows(const Dots& d) {
-    // Far from one another: memory is faster then.
+    // Far from one another: a processor reads several places of memory at the same time, each by itself ahead.
     const int64_t step = d.rows / kRows;
     for (int64_t row = 0; row < step; ++row) some<kGroups, kRows, kVectors>(d, row, step);
     for (int64_t row = step * kRows; row < d.rows; ++row) some<kGroups, 1, kVectors>(d, row, 1);

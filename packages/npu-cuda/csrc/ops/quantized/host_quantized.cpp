@@ -16,8 +16,9 @@ namespace {
 using gemm::Element;
 using gemm::Operand;
 
-constexpr int64_t kTaskBytes = 64 << 10;  // of integers
-constexpr int64_t kMostRowsOfTask = 512;
+// Of integers: the rows of a task are read in places that are far from one another.
+constexpr int64_t kLeastTaskBytes = 32 << 10, kMostTaskBytes = 1 << 20;
+constexpr int64_t kMostRowsOfTask = 4096;
 // Of a part of D; a multiple of the rows of a tile, so that which tile computes an element depends on the shape alone.
 constexpr int64_t kPartRows = 144, kDepth = 256, kMostWidth = 64;
 
@@ -52,6 +53,14 @@ void split_row(const Problem& problem, int64_t row, float* numbers) {
   }
 }
 
+// A multiple of the rows that are multiplied at once, so that each of W always is by the same loop.
+int64_t rows_of_task(int64_t rows, int64_t row_bytes) {
+  const int64_t parts = thread_count() > 1 ? 2 * thread_count() : 1;
+  const int64_t most = std::min(kMostRowsOfTask, kMostTaskBytes / row_bytes);
+  const int64_t wanted = std::min(std::max((rows + parts - 1) / parts, kLeastTaskBytes / row_bytes), most);
+  return std::max<int64_t>(4, wanted / 4 * 4);
+}
+
 void multiply_few(const Problem& problem, float* workspace) {
   const gemm::Problem& product = problem.product;
   const int64_t k = product.k, rows = problem.rows(), row_bytes = problem.row_bytes();
@@ -73,7 +82,7 @@ void multiply_few(const Problem& problem, float* workspace) {
   all.groups = problem.groups;
   all.group_bytes = problem.is_packed ? problem.group / 2 : problem.group;
   all.vectors = rows;
-  const int64_t size = std::clamp<int64_t>(kTaskBytes / std::max<int64_t>(1, row_bytes) / 4 * 4, 4, kMostRowsOfTask);
+  const int64_t size = rows_of_task(product.n, std::max<int64_t>(1, row_bytes));
   parallel_tasks((product.n + size - 1) / size, [&](int64_t task) {
     alignas(64) float sums[kMostVectors * kMostRowsOfTask], bias[kMostRowsOfTask];
     const int64_t first = task * size;
