@@ -17,8 +17,9 @@ using gemm::Element;
 using gemm::Operand;
 
 // Of integers: the rows of a task are read in places that are far from one another.
-constexpr int64_t kLeastTaskBytes = 32 << 10, kMostTaskBytes = 1 << 20;
+constexpr int64_t kLeastTaskBytes = 32 << 10, kMostTaskBytes = 1 << 20, kCachedTaskBytes = 256 << 10;
 constexpr int64_t kMostRowsOfTask = 4096;
+constexpr int64_t kFewRows = 12;  // of A: with more, it takes less time to make numbers of the integers once
 // Of a part of D; a multiple of the rows of a tile, so that which tile computes an element depends on the shape alone.
 constexpr int64_t kPartRows = 144, kDepth = 256, kMostWidth = 64;
 
@@ -54,11 +55,26 @@ void split_row(const Problem& problem, int64_t row, float* numbers) {
 }
 
 // A multiple of the rows that are multiplied at once, so that each of W always is by the same loop.
-int64_t rows_of_task(int64_t rows, int64_t row_bytes) {
+int64_t rows_of_task(int64_t rows, int64_t row_bytes, bool is_read_again) {
   const int64_t parts = thread_count() > 1 ? 2 * thread_count() : 1;
-  const int64_t most = std::min(kMostRowsOfTask, kMostTaskBytes / row_bytes);
+  const int64_t most = std::min(kMostRowsOfTask, (is_read_again ? kCachedTaskBytes : kMostTaskBytes) / row_bytes);
   const int64_t wanted = std::min(std::max((rows + parts - 1) / parts, kLeastTaskBytes / row_bytes), most);
   return std::max<int64_t>(4, wanted / 4 * 4);
+}
+
+// Part of rows of D, from a row and a column on.
+void write_dots(const Problem& problem, Dots dots, int64_t row, int64_t column) {
+  alignas(64) float sums[kMostVectors * kMostRowsOfTask], bias[kMostRowsOfTask];
+  const Operand& d = problem.product.d;
+  dots.out = sums;
+  loops(problem.is_packed).dots(dots);
+  const bool has_bias = problem.bias.data != nullptr;
+  if (has_bias) read(problem.bias, column * problem.bias.column, problem.bias.column, bias, dots.rows);
+  for (int64_t j = 0; j < dots.vectors; ++j) {
+    float* const found = sums + j * dots.out_stride;
+    for (int64_t i = 0; has_bias && i < dots.rows; ++i) found[i] += bias[i];
+    write(found, d, problem.offset_of_row(d, row + j) + column * d.column, dots.rows);
+  }
 }
 
 void multiply_few(const Problem& problem, float* workspace) {
@@ -81,24 +97,18 @@ void multiply_few(const Problem& problem, float* workspace) {
   all.row_bytes = row_bytes;
   all.groups = problem.groups;
   all.group_bytes = problem.is_packed ? problem.group / 2 : problem.group;
-  all.vectors = rows;
-  const int64_t size = rows_of_task(product.n, std::max<int64_t>(1, row_bytes));
+  all.out_stride = kMostRowsOfTask;
+  const int64_t size = rows_of_task(product.n, std::max<int64_t>(1, row_bytes), rows > kMostVectors);
   parallel_tasks((product.n + size - 1) / size, [&](int64_t task) {
-    alignas(64) float sums[kMostVectors * kMostRowsOfTask], bias[kMostRowsOfTask];
     const int64_t first = task * size;
     Dots dots = all;
     dots.rows = std::min(size, product.n - first);
     dots.integers = problem.integers + first * row_bytes;
     dots.scales = problem.scales + first * problem.groups;
-    dots.out = sums;
-    dots.out_stride = kMostRowsOfTask;
-    loops(problem.is_packed).dots(dots);
-    const bool has_bias = problem.bias.data != nullptr;
-    if (has_bias) read(problem.bias, first * problem.bias.column, problem.bias.column, bias, dots.rows);
-    for (int64_t row = 0; row < rows; ++row) {
-      float* const found = sums + row * kMostRowsOfTask;
-      for (int64_t i = 0; has_bias && i < dots.rows; ++i) found[i] += bias[i];
-      write(found, product.d, problem.offset_of_row(product.d, row) + first * product.d.column, dots.rows);
+    for (int64_t row = 0; row < rows; row += kMostVectors) {
+      dots.x = all.x + row * all.x_stride;
+      dots.vectors = std::min(kMostVectors, rows - row);
+      write_dots(problem, dots, row, first);
     }
   });
 }
@@ -202,7 +212,7 @@ void multiply_many(const Problem& problem, float* workspace) {
 
 // ---- the kernel ----
 
-bool has_few(const Problem& problem) { return problem.rows() <= kMostVectors; }
+bool has_few(const Problem& problem) { return problem.rows() <= kFewRows; }
 
 uint64_t workspace_bytes(const OpCall& call) {
   const Problem problem = problem_of(call);
