@@ -2,12 +2,14 @@
 
 Llama models of random weights, at batch 1, with a static cache; all contenders take turns in one process, a
 token each. The memory that a token has to read (weights and the valid part of the cache) over its time is
-compared with the bandwidth at which this machine copies, measured in the same turns.
+compared with the bandwidth at which this machine copies, measured in the same turns. Quantized weights are
+those of our side alone.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import statistics
 import time
 from collections.abc import Callable
@@ -18,7 +20,9 @@ import torch
 from machine import machine
 from transformers import AutoConfig, AutoModelForCausalLM, StaticCache
 
+from npu_ir import InputKind
 from npu_runtime import Decoder, extract_decoder
+from npu_runtime.decoders.extract import QUANTIZATIONS
 
 SIZES = {
     "15M": {"hidden_size": 288, "num_hidden_layers": 6, "num_attention_heads": 6, "intermediate_size": 768},
@@ -65,8 +69,10 @@ def make_eager(model: Any, prompt: torch.Tensor, length: int, *, compiled: bool)
     return step
 
 
-def make_ours(model: Any, prompt: torch.Tensor, length: int) -> tuple[Decoder, Callable[[], None]]:
-    decoder = Decoder(extract_decoder(model, max_length=length), model.state_dict())
+def make_ours(
+    model: Any, prompt: torch.Tensor, length: int, quantize: str | None
+) -> tuple[Decoder, Callable[[], None]]:
+    decoder = Decoder(extract_decoder(model, max_length=length, quantize=quantize), model.state_dict())
     token = decoder.feed(prompt).argmax(-1)[:, None]
 
     def step() -> None:
@@ -76,19 +82,28 @@ def make_ours(model: Any, prompt: torch.Tensor, length: int) -> tuple[Decoder, C
     return decoder, step
 
 
-def read_bytes(model: Any, decoder: Decoder) -> int:
+def read_bytes(decoder: Decoder) -> int:
     """Return the bytes that a token reads: weights but for the embedding, and the valid cache."""
-    weights = sum(item.numel() for item in model.parameters()) - model.get_input_embeddings().weight.numel()
+    read = {
+        value
+        for node in decoder.graphs.by_count[1].body
+        for value in node.inputs
+        if node.op_type != "aten.embedding.default"
+        and (value.kind is InputKind.PARAMETER or (value.producer is not None and value.producer.in_prologue))
+    }
+    types = [value.tensor_type for value in read]
+    weights = sum(math.prod(type.static_shape) * type.dtype.itemsize for type in types)
     caches = [item for name, item in decoder.graphs.constants.items() if name.startswith("decoder_cache")]
-    row = sum(item.numel() // decoder.graphs.length for item in caches)
-    return (weights + row * decoder.position) * model.dtype.itemsize
+    row = sum(item.numel() * item.itemsize // decoder.graphs.length for item in caches)
+    return weights + row * decoder.position
 
 
-def measure(size: str, dtype: torch.dtype, options: argparse.Namespace) -> None:
-    model = make_model(size, options.length, dtype)
+def measure(size: str, form: str, options: argparse.Namespace) -> None:
+    quantize = form if form in QUANTIZATIONS else None
+    model = make_model(size, options.length, torch.float32 if quantize else getattr(torch, form))
     prompt = torch.randint(VOCABULARY, (1, PROMPT))
     start = time.perf_counter()
-    decoder, ours = make_ours(model, prompt, options.length)
+    decoder, ours = make_ours(model, prompt, options.length, quantize)
     ready = time.perf_counter() - start
     eager = make_eager(model, prompt, options.length, compiled=False)
     steps: dict[str, Callable[[], object]] = {"eager": eager, "ours": ours}
@@ -106,12 +121,12 @@ def measure(size: str, dtype: torch.dtype, options: argparse.Namespace) -> None:
                 seconds[name].append(time.perf_counter() - start)
     times = {name: statistics.median(found) for name, found in seconds.items()}
     bandwidth = 2 * _COPIED_BYTES / times.pop("copy")
-    achieved = read_bytes(model, decoder) / times["ours"]
+    achieved = read_bytes(decoder) / times["ours"]
     ratios = ", ".join(
         f"{times['ours'] / found:.2f} of {name}" for name, found in times.items() if name != "ours"
     )
     print(
-        f"{size} {str(dtype).removeprefix('torch.')}: {times['ours'] * 1e3:.2f} ms per token, {ratios};"
+        f"{size} {form}: {times['ours'] * 1e3:.2f} ms per token, {ratios};"
         f" {achieved / 1e9:.1f} GB/s, {achieved / bandwidth:.2f} of the {bandwidth / 1e9:.1f} GB/s of a copy;"
         f" ready in {ready:.0f} s"
     )
@@ -120,7 +135,9 @@ def measure(size: str, dtype: torch.dtype, options: argparse.Namespace) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--sizes", default="15M,125M", help=f"some of {', '.join(SIZES)}")
-    parser.add_argument("--dtypes", default="float32,bfloat16")
+    parser.add_argument(
+        "--dtypes", default="float32,bfloat16,int8,int4", help="int8, int4: weights of a float32 model"
+    )
     parser.add_argument("--length", type=int, default=1024, help="positions of the cache")
     parser.add_argument("--tokens", type=int, default=40, help="of each contender")
     parser.add_argument("--threads", type=int, default=1)
@@ -131,7 +148,7 @@ def main() -> None:
     with torch.no_grad():
         for size in options.sizes.split(","):
             for dtype in options.dtypes.split(","):
-                measure(size, getattr(torch, dtype), options)
+                measure(size, dtype, options)
 
 
 if __name__ == "__main__":

@@ -46,6 +46,16 @@ def test_a_model_with_an_encoder_reads_the_text(tmp_path: Path, capsys: Capture)
     assert capsys.readouterr().out.rstrip("\n") == tokenizer.decode(expected[0, 1:]).rstrip("\ufffd")
 
 
+def test_weights_are_quantized(folder: Path, capsys: Capture) -> None:
+    shown = []
+    for backend in ("aten", "host"):
+        words = ["to be, ", "--max-new-tokens", "9", "--quantize", "int4", "--backend", backend]
+        assert main(["generate", str(folder), *words]) == 0
+        shown.append(capsys.readouterr().out)
+
+    assert shown[0] == shown[1]
+
+
 def test_a_text_that_is_drawn_depends_on_the_seed(folder: Path, capsys: Capture) -> None:
     words = [
         "generate",

@@ -165,6 +165,10 @@ def _lower_packed_linear(node: OpNode, pack: Pack) -> list[BackendOp]:
     return [BackendOp("PackedGemm", node.inputs, node.outputs, (node,), schema_id=schema_id, attrs=attrs)]
 
 
+def _lower_quantized_linear(node: OpNode, pack: Pack) -> list[BackendOp]:  # noqa: ARG001 - dtypes say the bits
+    return [BackendOp("QuantizedGemm", node.inputs, node.outputs, (node,))]
+
+
 def _real_attr(node: OpNode, name: str, default: float) -> float | None:
     """Return a real number among the attributes; None if the attribute is anything else."""
     value: Any = node.attrs.get(name, default)
@@ -201,4 +205,5 @@ RULES: dict[str, tuple[Rule, ...]] = {
     "npu.linear.default": (_lower_linear,),
     "npu.pack_matrix.default": (_lower_pack_matrix,),
     "npu.packed_linear.default": (_lower_packed_linear,),
+    "npu.quantized_linear.default": (_lower_quantized_linear,),
 }

@@ -22,6 +22,7 @@ from npu_passes.library.fusion.fuse_add_norm import FuseAddNorm
 from npu_passes.library.fusion.fuse_attention import FuseAttention
 from npu_passes.library.fusion.fuse_linear_activation import FuseLinearActivation
 from npu_passes.library.fusion.group_heads import GroupHeads
+from npu_passes.library.quantization.quantize_weights import QuantizeWeights
 from npu_passes.library.training.fuse_linear_backward import FuseLinearBackward
 from npu_passes.library.training.fuse_loss_gradient import FuseLossGradient
 from npu_passes.library.training.fuse_optimizer import FuseOptimizer
@@ -42,6 +43,7 @@ PASSES: tuple[type[Pass], ...] = (
     FuseAddNorm,
     FuseLinearActivation,
     GroupHeads,
+    QuantizeWeights,
     GatherGradients,
     FuseLossGradient,
     FuseLinearBackward,

@@ -14,7 +14,7 @@ from npu_ir.cli.options import add_backends, integer_from
 from npu_ir.errors import UsageError
 from npu_runtime.cli.saved_graph import BACKENDS_HELP, select_backends
 from npu_runtime.decoders.decoder import Decoder
-from npu_runtime.decoders.extract import extract_decoder, require_transformers
+from npu_runtime.decoders.extract import QUANTIZATIONS, extract_decoder, require_transformers
 from npu_runtime.decoders.sampler import Sampling
 
 _EPILOG = """\
@@ -46,6 +46,9 @@ def add_to(commands: Any) -> None:
     )
     parser.add_argument(
         "--max-length", type=integer_from(1), metavar="N", help="positions of the cache (default: as needed)"
+    )
+    parser.add_argument(
+        "--quantize", choices=sorted(QUANTIZATIONS), help="weights of linear layers (default: as they are)"
     )
     parser.add_argument("--temperature", type=float, default=0.0, metavar="T", help="0: the likeliest token")
     parser.add_argument("--top-k", type=integer_from(1), metavar="K", help="draw from the K most likely ones")
@@ -83,7 +86,9 @@ def run(options: argparse.Namespace) -> None:
     length = options.max_length or known + options.max_new_tokens - 1
     options.progress.stage("capturing the model")
     source_length = prompt.shape[1] if has_encoder else None
-    graphs = extract_decoder(options.folder, max_length=length, max_source_length=source_length)
+    graphs = extract_decoder(
+        options.folder, max_length=length, max_source_length=source_length, quantize=options.quantize
+    )
     options.progress.stage("preparing weights")
     backend = select_backends(options.backend) if options.backend else None
     decoder = Decoder(graphs, options.folder, backend=backend, threads=options.threads)

@@ -55,7 +55,10 @@ class PackLinear(Pass):
 
     name = "pack-linear"
     numerics = within(1e-5)
-    after = ("conv-bn-folding", "conv-add-folding", "constant-folding", "fuse-linear-activation")
+    after = (
+        *("conv-bn-folding", "conv-add-folding", "constant-folding", "fuse-linear-activation"),
+        "quantize-weights",
+    )
 
     min_products: int = _MIN_PRODUCTS
 

@@ -44,7 +44,10 @@ class PackMatrix(Pass):
 
     name = "pack-matrix"
     numerics = within(1e-5)
-    after = ("conv-bn-folding", "conv-add-folding", "constant-folding", "fuse-linear-activation")
+    after = (
+        *("conv-bn-folding", "conv-add-folding", "constant-folding", "fuse-linear-activation"),
+        "quantize-weights",
+    )
 
     def run(self, graph: Graph) -> bool:
         changed = False

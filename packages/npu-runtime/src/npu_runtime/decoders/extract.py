@@ -16,6 +16,8 @@ from torch import Tensor, nn
 
 from npu_ir import ConversionError, Graph, extract_ir
 from npu_ir.errors import UsageError
+from npu_passes import Pass, PassManager
+from npu_passes.library.quantization.quantize_weights import QuantizeWeights
 
 if TYPE_CHECKING:
     from npu_runtime.decoders.encoder import Encoder
@@ -24,6 +26,9 @@ if TYPE_CHECKING:
 _TRANSFORMERS = "transformers"
 _USUAL_LENGTH = 2048
 _USUAL_SOURCE_LENGTH = 512
+QUANTIZATIONS: Mapping[str, Pass] = types.MappingProxyType(
+    {"int8": QuantizeWeights(), "int4": QuantizeWeights(bits=4)}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +76,7 @@ def extract_decoder(
     max_length: int | None = None,
     counts: Sequence[int] = (64,),
     max_source_length: int | None = None,
+    quantize: str | Pass | None = None,
 ) -> DecoderGraphs:
     """Capture a language model of transformers with a cache of fixed size, without weights.
 
@@ -88,12 +94,18 @@ def extract_decoder(
         max_source_length: The number of tokens that the encoder reads, if it reads tokens: by default 512, or
             as many as the model has positions. Shorter sources are padded.
 
+        quantize: ``"int8"`` (a scale for a row) or ``"int4"`` (a scale for 32 elements): the weights of
+            linear layers are quantized when they are bound. Or a pass that does it, such as
+            ``QuantizeWeights(bits=4, skip=("lm_head.weight",))``.
+
     Raises:
         ConversionError: The model cannot be captured; it keeps something else than keys and values; or its
             encoder reads something else than text or sound.
-        UsageError: A number is not positive, the model has fewer positions, or transformers is not installed.
+        UsageError: A number is not positive, the model has fewer positions, transformers is not installed, or
+            there is no such quantization.
     """
     require_transformers()
+    passes = _quantization_of(quantize)
     config = _configuration_of(model)
     positions = _positions_of(config)
     if max_length is None:
@@ -119,7 +131,8 @@ def extract_decoder(
     by_count = {}
     for count in sorted({1, *(() if cache.is_recurrent else counts)}):
         if count <= max_length:
-            by_count[count] = _extract(made, cache, encoder, max_batch, max_length, count)
+            graph = _extract(made, cache, encoder, max_batch, max_length, count)
+            by_count[count] = _rewrite(graph, passes)
     empty = {
         name: torch.zeros(item.shape, dtype=item.dtype)
         for name, item in made.named_buffers()
@@ -135,7 +148,7 @@ def extract_decoder(
         tuple(stop) if isinstance(stop, (list, tuple)) else () if stop is None else (stop,),
         made.config.get_text_config(decoder=True).vocab_size,
         cache.is_recurrent,
-        None if encoder is None else encoder.graph,
+        None if encoder is None else _rewrite(encoder.graph, passes),
         None if encoder is None else generation.decoder_start_token_id,
     )
 
@@ -145,6 +158,22 @@ def _positions_of(config: Any) -> int | None:
     text = config.get_text_config(decoder=True)
     named = (getattr(text, name, None) for name in ("max_position_embeddings", "max_target_positions"))
     return next((number for number in named if number is not None), None)
+
+
+def _quantization_of(given: str | Pass | None) -> list[Pass]:
+    if given is None or isinstance(given, Pass):
+        return [] if given is None else [given]
+    if given not in QUANTIZATIONS:
+        raise UsageError(
+            f"there is no quantization {given!r}, but {' and '.join(QUANTIZATIONS)}",
+            where="extract_decoder",
+            fix="name one of these, or give a pass: QuantizeWeights(bits=4, group=64)",
+        )
+    return [QUANTIZATIONS[given]]
+
+
+def _rewrite(graph: Graph, passes: Sequence[Pass]) -> Graph:
+    return PassManager(passes).run(graph).graph if passes else graph
 
 
 def _require_numbers(positions: int | None, **given: Sequence[int]) -> None:

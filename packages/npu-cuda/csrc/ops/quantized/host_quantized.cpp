@@ -1,0 +1,237 @@
+// Products by quantized weights on the host. Few rows of A are multiplied by the integers as they are read; for more,
+// panels of the weight become numbers in the second cache, for the tiles of ops/gemm.
+#include <algorithm>
+#include <cstring>
+
+#include "ops/copy/copy.h"
+#include "ops/gemm/host_block.h"
+#include "ops/pointwise/host_rows.h"
+#include "ops/quantized/host_loops.h"
+#include "ops/quantized/quantized.h"
+#include "ops/threads.h"
+
+namespace npu::quantized {
+namespace {
+
+using gemm::Element;
+using gemm::Operand;
+
+// Of integers: the rows of a task are read in places that are far from one another.
+constexpr int64_t kLeastTaskBytes = 32 << 10, kMostTaskBytes = 1 << 20, kCachedTaskBytes = 256 << 10;
+constexpr int64_t kMostRowsOfTask = 4096;
+constexpr int64_t kFewRows = 12;  // of A: with more, it takes less time to make numbers of the integers once
+// Of a part of D; a multiple of the rows of a tile, so that which tile computes an element depends on the shape alone.
+constexpr int64_t kPartRows = 144, kDepth = 256, kMostWidth = 64;
+
+int64_t bytes_of(Element element) { return element == Element::Float32 ? 4 : 2; }
+const void* at(const Operand& operand, int64_t offset) {
+  return static_cast<const char*>(operand.data) + offset * bytes_of(operand.element);
+}
+void read(const Operand& from, int64_t offset, int64_t stride, float* numbers, int64_t count) {
+  pointwise::reader(from.element, pointwise::kFloat32)(at(from, offset), stride, numbers, count);
+}
+void write(const float* numbers, const Operand& to, int64_t offset, int64_t count) {
+  pointwise::writer(to.element, pointwise::kFloat32)(numbers, const_cast<void*>(at(to, offset)), to.column, count);
+}
+
+bool is_direct(const Problem& problem) {
+  const gemm::Problem& product = problem.product;
+  return product.batch_rank == 0 && product.a.element == Element::Float32 && product.a.column == 1;
+}
+
+// ---- few rows ----
+
+// What bytes of packed integers are multiplied by, and their even ones: see Dots.
+void split_row(const Problem& problem, int64_t row, float* numbers) {
+  const Operand& a = problem.product.a;
+  const int64_t start = problem.offset_of_row(a, row), half = problem.product.k / 2;
+  float* const even = numbers + half;
+  read(a, start + a.column, 2 * a.column, numbers, half);
+  read(a, start, 2 * a.column, even, half);
+  for (int64_t i = 0; i < half; ++i) {
+    numbers[i] *= 1.0f / 16;
+    even[i] -= numbers[i];
+  }
+}
+
+// A multiple of the rows that are multiplied at once, so that each of W always is by the same loop.
+int64_t rows_of_task(int64_t rows, int64_t row_bytes, bool is_read_again) {
+  const int64_t parts = thread_count() > 1 ? 2 * thread_count() : 1;
+  const int64_t most = std::min(kMostRowsOfTask, (is_read_again ? kCachedTaskBytes : kMostTaskBytes) / row_bytes);
+  const int64_t wanted = std::min(std::max((rows + parts - 1) / parts, kLeastTaskBytes / row_bytes), most);
+  return std::max<int64_t>(4, wanted / 4 * 4);
+}
+
+// Part of rows of D, from a row and a column on.
+void write_dots(const Problem& problem, Dots dots, int64_t row, int64_t column) {
+  alignas(64) float sums[kMostVectors * kMostRowsOfTask], bias[kMostRowsOfTask];
+  const Operand& d = problem.product.d;
+  dots.out = sums;
+  loops(problem.is_packed).dots(dots);
+  const bool has_bias = problem.bias.data != nullptr;
+  if (has_bias) read(problem.bias, column * problem.bias.column, problem.bias.column, bias, dots.rows);
+  for (int64_t j = 0; j < dots.vectors; ++j) {
+    float* const found = sums + j * dots.out_stride;
+    for (int64_t i = 0; has_bias && i < dots.rows; ++i) found[i] += bias[i];
+    write(found, d, problem.offset_of_row(d, row + j) + column * d.column, dots.rows);
+  }
+}
+
+void multiply_few(const Problem& problem, float* workspace) {
+  const gemm::Problem& product = problem.product;
+  const int64_t k = product.k, rows = problem.rows(), row_bytes = problem.row_bytes();
+  Dots all{};
+  all.x = workspace;
+  all.x_stride = k;
+  all.half = k / 2;
+  if (problem.is_packed) {
+    for (int64_t row = 0; row < rows; ++row) split_row(problem, row, workspace + row * k);
+  } else if (is_direct(problem)) {
+    all.x = static_cast<const float*>(product.a.data);
+    all.x_stride = product.a.row;
+  } else {
+    for (int64_t row = 0; row < rows; ++row) {
+      read(product.a, problem.offset_of_row(product.a, row), product.a.column, workspace + row * k, k);
+    }
+  }
+  all.row_bytes = row_bytes;
+  all.groups = problem.groups;
+  all.group_bytes = problem.is_packed ? problem.group / 2 : problem.group;
+  all.out_stride = kMostRowsOfTask;
+  const int64_t size = rows_of_task(product.n, std::max<int64_t>(1, row_bytes), rows > kMostVectors);
+  parallel_tasks((product.n + size - 1) / size, [&](int64_t task) {
+    const int64_t first = task * size;
+    Dots dots = all;
+    dots.rows = std::min(size, product.n - first);
+    dots.integers = problem.integers + first * row_bytes;
+    dots.scales = problem.scales + first * problem.groups;
+    for (int64_t row = 0; row < rows; row += kMostVectors) {
+      dots.x = all.x + row * all.x_stride;
+      dots.vectors = std::min(kMostVectors, rows - row);
+      write_dots(problem, dots, row, first);
+    }
+  });
+}
+
+// ---- many rows ----
+
+TensorDesc matrix_of_words(const void* data, int64_t rows, int64_t columns, int64_t row, int64_t column) {
+  TensorDesc desc{};
+  desc.data = const_cast<void*>(data);
+  desc.dtype = kFloat32;  // any of 4 bytes: elements are moved as they are
+  desc.rank = 2;
+  desc.numel = rows * columns;
+  desc.shape[0] = rows, desc.shape[1] = columns;
+  desc.strides[0] = row, desc.strides[1] = column;
+  return desc;
+}
+
+class Panels {
+ public:
+  Panels(const Problem& problem, const float* rows, int64_t row_stride)
+      : problem_(problem), block_(gemm::block_loops(Element::Float32)), rows_(rows), row_stride_(row_stride) {}
+
+  int64_t count() const { return (problem_.product.n + block_.width - 1) / block_.width; }
+  void run(int64_t panel, int64_t first_row) const;
+
+ private:
+  void unpack(int64_t column, int64_t columns, int64_t k, int64_t depth, float* numbers) const;
+
+  const Problem& problem_;
+  const gemm::BlockLoops& block_;
+  const float* rows_;
+  int64_t row_stride_;
+};
+
+// The numbers of some columns of W^T, from row k on.
+void Panels::unpack(int64_t column, int64_t columns, int64_t k, int64_t depth, float* numbers) const {
+  alignas(64) uint32_t rows[kMostWidth * kDepth / 4], words[kMostWidth * kDepth / 4];
+  alignas(64) float scales[kMostWidth * (kDepth + 1)];
+  const int64_t width = block_.width, row_bytes = problem_.row_bytes();
+  const int64_t skipped = problem_.is_packed ? k / 2 : k, bytes = problem_.is_packed ? (depth + 1) / 2 : depth;
+  const int64_t words_of_row = (bytes + 3) / 4;
+  const uint8_t* from = problem_.integers + column * row_bytes + skipped;
+  if (columns < width || bytes % 4 != 0) std::memset(rows, 0, size_t(width * words_of_row * 4));
+  for (int64_t i = 0; i < columns; ++i) std::memcpy(rows + i * words_of_row, from + i * row_bytes, size_t(bytes));
+  (void)copy_on_host(matrix_of_words(rows, words_of_row, width, 1, words_of_row),
+                     matrix_of_words(words, words_of_row, width, width, 1));
+  const int64_t first_group = k / problem_.group, last_group = (k + depth - 1) / problem_.group;
+  for (int64_t group = first_group; group <= last_group; ++group) {
+    float* const to = scales + (group - first_group) * width;
+    for (int64_t i = 0; i < width; ++i) {
+      to[i] = i < columns ? problem_.scales[(column + i) * problem_.groups + group] : 0.0f;
+    }
+  }
+  loops(problem_.is_packed).unpack({words, scales, problem_.group, k % problem_.group, numbers, depth, width});
+}
+
+void Panels::run(int64_t panel, int64_t first_row) const {
+  alignas(64) float numbers[kMostWidth * kDepth], sums[kMostWidth * kPartRows], bias[kMostWidth] = {};
+  const gemm::Problem& product = problem_.product;
+  const int64_t width = block_.width, column = panel * width, columns = std::min(width, product.n - column);
+  const int64_t rows = std::min(kPartRows, problem_.rows() - first_row);
+  if (problem_.bias.data) read(problem_.bias, column * problem_.bias.column, problem_.bias.column, bias, columns);
+  gemm::Block block{};
+  block.row_stride = row_stride_;
+  block.panel = numbers;
+  block.panel_stride = block.out_stride = width;
+  block.out = sums;
+  block.num_rows = rows;
+  block.columns = width;
+  block.start = bias;
+  for (int64_t k = 0; k == 0 || k < product.k; k += kDepth) {
+    block.depth = std::min(kDepth, product.k - k);
+    block.rows = rows_ + first_row * row_stride_ + k;
+    if (block.depth > 0) unpack(column, columns, k, block.depth, numbers);
+    block_.multiply(block);
+    block.start = sums;
+    block.start_stride = width;
+  }
+  for (int64_t row = 0; row < rows; ++row) {
+    const int64_t offset = problem_.offset_of_row(product.d, first_row + row) + column * product.d.column;
+    write(sums + row * width, product.d, offset, columns);
+  }
+}
+
+void multiply_many(const Problem& problem, float* workspace) {
+  const gemm::Problem& product = problem.product;
+  const int64_t rows = problem.rows();
+  const bool direct = is_direct(problem);
+  if (!direct) {
+    parallel_tasks((rows + kPartRows - 1) / kPartRows, [&](int64_t task) {
+      for (int64_t row = task * kPartRows; row < std::min(rows, (task + 1) * kPartRows); ++row) {
+        read(product.a, problem.offset_of_row(product.a, row), product.a.column, workspace + row * product.k, product.k);
+      }
+    });
+  }
+  const Panels panels(problem, direct ? static_cast<const float*>(product.a.data) : workspace,
+                      direct ? product.a.row : product.k);
+  const int64_t parts = (rows + kPartRows - 1) / kPartRows;
+  parallel_tasks(panels.count() * parts, [&](int64_t task) { panels.run(task / parts, task % parts * kPartRows); });
+}
+
+// ---- the kernel ----
+
+bool has_few(const Problem& problem) { return problem.rows() <= kFewRows; }
+
+uint64_t workspace_bytes(const OpCall& call) {
+  const Problem problem = problem_of(call);
+  if (is_direct(problem) && !(has_few(problem) && problem.is_packed)) return 0;
+  return uint64_t(problem.rows() * problem.product.k) * sizeof(float);
+}
+
+Status launch(const OpCall& call) {
+  if (call.outputs[0].numel == 0) return {};
+  const Problem problem = problem_of(call);
+  (has_few(problem) ? multiply_few : multiply_many)(problem, static_cast<float*>(call.workspace));
+  return {};
+}
+
+}  // namespace
+
+std::vector<KernelPtr> host_kernels() {
+  return {make_kernel({kQuantizedGemm, "quantized_gemm.host", DeviceType::Host},
+                      {supported, launch, cost, workspace_bytes})};
+}
+
+}  // namespace npu::quantized

@@ -1,0 +1,129 @@
+"""The row of products by quantized weights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from npu_cuda.testing.case import Array, Attrs, Case, OpRow, Refusal, TensorLayout
+from npu_cuda.testing.misuse import misuses
+from npu_cuda.testing.values import FLOATS
+
+Shape = tuple[int, ...]
+_BITS = {"int8": 8, "uint8": 4}
+
+
+def reference(inputs: Sequence[Array], attrs: Attrs, shapes: Sequence[Shape]) -> list[Array]:  # noqa: ARG001
+    a, q, s, *bias = inputs
+    integers = unpack(q) if q.dtype == np.uint8 else q
+    n, k = integers.shape
+    groups = s.shape[1]
+    weight = integers.astype(np.float64).reshape(n, groups, k // max(1, groups)) * s[..., None]
+    product = a @ weight.reshape(n, k).T
+    return [product + bias[0] if bias else product]
+
+
+def unpack(bytes: Array) -> Array:
+    """Return two integers of each byte, which is 16 times the second one and the first one."""
+    both = bytes.view(np.int8).astype(np.int64)
+    first = (both + 8) % 16 - 8
+    return np.stack([first, (both - first) // 16], -1).reshape(len(bytes), 2 * bytes.shape[1])
+
+
+def quantized_case(
+    name: str,
+    a: Shape,
+    n: int,
+    group: int,
+    *,
+    integers: str = "int8",
+    dtype: str = "float32",
+    bias: bool = False,
+) -> Case:
+    *rows, k = a
+    q = TensorLayout((n, k * _BITS[integers] // 8), integers)
+    inputs = [TensorLayout(a, dtype), q, TensorLayout((n, k // group))]
+    if bias:
+        inputs.append(TensorLayout((n,), dtype))
+    # The integers are up to 128: errors are as those of sums of so many more products.
+    return Case(name, tuple(inputs), (TensorLayout((*rows, n), dtype),), terms=k * 2**12)
+
+
+def cases() -> Iterator[Case]:
+    for integers, bits in _BITS.items():
+        for m, n, k, group in (
+            (1, 1, 2, 2), (1, 5, 32, 32), (1, 9, 96, 32), (1, 33, 256, 64), (1, 200, 1024, 1024),
+            (1, 17, 66, 22),
+            (2, 33, 130, 130), (3, 7, 64, 32), (4, 70, 288, 32), (4, 13, 48, 2),
+            (5, 70, 66, 22), (9, 130, 600, 600), (12, 33, 64, 32), (13, 130, 600, 600), (33, 65, 520, 8),
+            (150, 65, 320, 64), (300, 3, 64, 64),
+            (0, 5, 4, 4), (2, 0, 4, 4),
+        ):  # fmt: skip
+            for bias in (False, True):
+                name = f"{bits} bits, {m} x {k} x {n}, groups of {group}, bias={bias}"
+                yield quantized_case(name, (m, k), n, group, integers=integers, bias=bias)
+        for m in (1, 3, 20):
+            for dtype in FLOATS[1:]:
+                name = f"{bits} bits, {m} rows of {dtype}"
+                yield quantized_case(name, (m, 96), 70, 32, integers=integers, dtype=dtype, bias=True)
+            yield from _strided_cases(integers, m)
+        for a in ((2, 1, 64), (3, 5, 64), (2, 3, 1, 64)):
+            yield quantized_case(f"{bits} bits, rows of {list(a)}", a, 20, 32, integers=integers, bias=True)
+    yield quantized_case("groups of odd numbers", (2, 45), 9, 9)
+    yield quantized_case("one integer in a group", (1, 7), 9, 1)
+    none = quantized_case("", (3, 4), 5, 4, bias=True)
+    empty = TensorLayout((3, 0)), TensorLayout((5, 0), "int8"), TensorLayout((5, 0)), none.inputs[3]
+    yield Case("no columns", empty, none.outputs)
+
+
+def _strided_cases(integers: str, m: int) -> Iterator[Case]:
+    plain = quantized_case("", (m, 96), 70, 32, integers=integers, bias=True)
+    _, *rest = plain.inputs
+    half = TensorLayout((m, 96), "bfloat16")
+    for name, given, made in (
+        ("A transposed in memory", TensorLayout((m, 96), strides=(1, m)), plain.outputs[0]),
+        ("rows with gaps", TensorLayout((m, 96), strides=(100, 1)), plain.outputs[0]),
+        ("gaps everywhere", TensorLayout((m, 96), strides=(200, 2)), TensorLayout((m, 70), strides=(150, 2))),
+    ):
+        yield Case(f"{integers}, {m}, {name}", (given, *rest), (made,), terms=plain.terms)
+    bias = TensorLayout((70,), "bfloat16")
+    inputs = half, rest[0], rest[1], bias
+    yield Case(f"{integers}, {m}, bfloat16 to float32", inputs, plain.outputs, terms=plain.terms)
+    wide = TensorLayout((1, m, 96))
+    yield Case(
+        f"{integers}, {m}, broadcast axes", (wide, *rest), (TensorLayout((3, m, 70)),), terms=plain.terms
+    )
+
+
+def refusals() -> Iterator[Refusal]:
+    right = quantized_case("right", (4, 64), 20, 32, bias=True)
+    a, q, s, _ = right.inputs
+    (d,) = right.outputs
+    packed = TensorLayout((20, 32), "uint8")
+    for name, inputs, output, match in (
+        ("A of float64", (TensorLayout((4, 64), "float64"), q, s), d, "A is float64, not a float of 32"),
+        ("A of int32", (TensorLayout((4, 64), "int32"), q, s), d, "A is int32, not a float"),
+        ("A of rank 1", (TensorLayout((64,)), q, s), d, "A has rank 1, less than 2"),
+        ("D of rank 1", (a, q, s), TensorLayout((20,)), "D has rank 1, less than 2"),
+        ("D of another dtype", (a, q, s), TensorLayout((4, 20), "float16"), "D is float16, not float32"),
+        ("another m", (a, q, s), TensorLayout((3, 20)), "D is float32[3, 20], not [4, 20]"),
+        ("A of a larger rank", (TensorLayout((1, 4, 64)), q, s), d, "A is [1, 4, 64], D, to which it broa"),
+        ("Q of floats", (a, TensorLayout((20, 64)), s), d, "Q is float32, neither int8 nor uint8"),
+        ("another k", (a, TensorLayout((20, 60), "int8"), s), d, "not the integers of [20, 64]"),
+        ("another n", (a, TensorLayout((19, 64), "int8"), s), d, "not the integers of [20, 64]"),
+        ("half of Q", (a, TensorLayout((20, 64), "uint8"), s), d, "Q is uint8[20, 64], not the integers"),
+        ("Q with gaps", (a, TensorLayout((20, 64), "int8", (80, 1)), s), d, "Q is not contiguous"),
+        ("S of another dtype", (a, q, TensorLayout((20, 2), "float16")), d, "S is float16, not float32"),
+        ("S with gaps", (a, q, TensorLayout((20, 2), strides=(4, 2))), d, "S is not contiguous"),
+        ("groups that do not fit", (a, q, TensorLayout((20, 3))), d, "not the scales of [20, 64]"),
+        ("no groups", (a, q, TensorLayout((20, 0))), d, "not the scales of [20, 64]"),
+        ("odd groups", (a, packed, TensorLayout((20, 64))), d, "groups of 4 bits have 1 int"),
+        ("bias of another dtype", (a, q, s, TensorLayout((20,), "float16")), d, "bias is float16, not"),
+        ("bias of another size", (a, q, s, TensorLayout((4,))), d, "bias is [4], a row of D is [4, 20]"),
+    ):  # fmt: skip
+        yield Refusal(name, inputs, (output,), "NotImplemented", match)
+    yield from misuses("QuantizedGemm", right)
+
+
+QUANTIZED = OpRow("quantized_gemm", "QuantizedGemm", None, reference, cases, refusals, sized=True)

@@ -1,0 +1,156 @@
+"""Linear layers by weights of 8 or 4 bits, quantized when weights are bound."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any
+
+from npu_ir import Graph, OpNode, TensorType, Value
+from npu_passes.core.base import Pass, within
+from npu_passes.core.edit import Edit
+from npu_passes.errors import PassError
+from npu_passes.ops.quantized import BITS, QUANTIZE_WEIGHT, QUANTIZED_LINEAR, quantization_problem
+from npu_passes.rewriting.arguments import arguments_of
+from npu_passes.rewriting.value_replacement import match_strides
+from npu_passes.rewriting.weight_dependence import is_weight_argument
+
+_LINEAR, _ADDMM = "aten.linear.default", "aten.addmm.default"
+_MATMUL = ("aten.mm.default", "aten.matmul.default")
+_USUAL_GROUP = 32  # of 4 bits
+_RULE = "quantize"
+
+
+@dataclass(frozen=True, slots=True)
+class _Product:
+    """Product ``input @ matrix + bias``; ``matrix`` is [out, in] if ``is_transposed``."""
+
+    input: Value
+    matrix: Value
+    bias: Value | None
+    is_transposed: bool
+
+    @property
+    def length(self) -> int:
+        """The number of elements of a row of the weight."""
+        return self.matrix.tensor_type.static_shape[1 if self.is_transposed else 0]
+
+
+class QuantizeWeights(Pass):
+    """Replace linear layers by ``npu::quantized_linear``, which reads weights of 8 or 4 bits.
+
+    1. ``aten.linear`` by a weight; the prologue quantizes the weight (``npu::quantize_weight``).
+    2. ``aten.mm``, ``aten.matmul`` and ``aten.addmm`` by a weight of [in, out] likewise, if ``aten.addmm``
+       scales neither the product nor its bias vector.
+
+    Activations stay floats, sums are float32. A weight differs by half the scale of its group at most, so a
+    result by the sum of ``scale / 2 * abs(x)`` over its row, besides rounding: of weights that are normally
+    distributed, about 1% of a usual result with 8 bits and a scale for a row, and 10% with 4 bits and groups
+    of 32. Errors of layers add up; `npu_runtime.compare` measures them. A weight that something else reads,
+    such as an embedding, stays for that.
+
+    Attributes:
+        bits: 8 or 4.
+        group: The number of elements with a scale in common, which has to divide the length of a row; 0
+            stands for a whole row with 8 bits, and for 32 with 4.
+        min_elements: Smaller weights stay.
+        skip: Weights that stay, by name; ``*`` stands for any text.
+    """
+
+    name = "quantize-weights"
+    numerics = within(0.1)
+    is_idempotent = True
+    before = ("fuse-linear-activation",)
+    after = ("constant-folding",)
+
+    bits: int = 8
+    group: int = 0
+    min_elements: int = 1024
+    skip: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.bits not in BITS:
+            raise PassError(
+                f"{self.name}: integers have 8 or 4 bits, not {self.bits}", fix="bits=8 or bits=4"
+            )
+        if self.group < 0:
+            raise PassError(
+                f"{self.name}: a group has {self.group} elements", fix="group=32, or 0 for the default"
+            )
+
+    def run(self, graph: Graph) -> bool:
+        """Try each product."""
+        quantized: dict[tuple[Value, bool], tuple[Value, ...]] = {}
+        before = graph.edits
+        for node in graph.nodes_of(_LINEAR, _ADDMM, *_MATMUL):
+            if node.in_prologue:
+                continue
+            item = _product_of(node)
+            problem = item if isinstance(item, str) else self._problem(graph, item)
+            if problem is not None:
+                self.refuse(node, problem, _RULE)
+                continue
+            assert isinstance(item, _Product)
+            with self.rewrite(graph, _RULE, node) as edit:
+                key = item.matrix, item.is_transposed
+                if key not in quantized:
+                    quantized[key] = self._quantize(edit, item)
+                result = edit.call(QUANTIZED_LINEAR, item.input, *quantized[key], item.bias, name=node.name)
+                edit.replace(node.outputs[0], match_strides(edit, result, node.outputs[0]))
+        return graph.edits != before
+
+    def _quantize(self, edit: Edit, item: _Product) -> tuple[Value, ...]:
+        weight = item.matrix
+        if not item.is_transposed:
+            weight = edit.to_prologue(edit.call("aten.permute.default", weight, [1, 0]))
+        made = edit.calls(QUANTIZE_WEIGHT, weight, self.bits, self._group_of(item.length), name="quantized")
+        edit.to_prologue(made[0])
+        return made
+
+    def _group_of(self, length: int) -> int:
+        return self.group or (max(1, length) if self.bits == 8 else _USUAL_GROUP)
+
+    def _problem(self, graph: Graph, item: _Product) -> str | None:
+        """Return the reason why a product stays; None if its weight can be quantized."""
+        for value in (item.input, item.matrix, item.bias):
+            if value is None:
+                continue
+            if not isinstance(value.type, TensorType) or not value.type.dtype.is_floating_point:
+                return f"%{value.name} is {value.type}, not a tensor of floats"
+        type = item.matrix.tensor_type
+        if type.rank != 2 or item.input.tensor_type.rank < 2:
+            return "it is not a product of rows with a matrix"
+        if type.symbols:
+            return f"%{item.matrix.name} is {type}: its groups have a fixed size"
+        if item.bias is not None and item.bias.tensor_type.rank != 1:
+            return f"its bias %{item.bias.name} is {item.bias.type}, not a vector"
+        count = math.prod(type.static_shape)
+        if count < self.min_elements:
+            return f"its weight %{item.matrix.name} has {count} elements, less than {self.min_elements}"
+        if any(fnmatchcase(item.matrix.name, pattern) for pattern in self.skip):
+            return f"its weight %{item.matrix.name} is to stay"
+        problem = quantization_problem(item.length, self.bits, self._group_of(item.length))
+        return problem or _weight_problem(graph, item.matrix)
+
+
+def _product_of(node: OpNode) -> _Product | str:
+    arguments: dict[str, Any] = dict(arguments_of(node, defaults=True))
+    if node.op_type == _LINEAR:
+        return _Product(arguments["input"], arguments["weight"], arguments["bias"], is_transposed=True)
+    if node.op_type == _ADDMM:
+        if arguments["alpha"] != 1 or arguments["beta"] != 1:
+            return "it scales the product or the bias"
+        return _Product(arguments["mat1"], arguments["mat2"], arguments["self"], is_transposed=False)
+    right = arguments["mat2"] if "mat2" in arguments else arguments["other"]
+    return _Product(arguments["self"], right, None, is_transposed=False)
+
+
+def _weight_problem(graph: Graph, weight: Value) -> str | None:
+    """Return the reason why a matrix is not known when weights are bound; None if it is."""
+    if graph.owner is not None:
+        return "it is in a region: a program has a prologue"
+    if weight.producer is not None:
+        return None if weight.producer.in_prologue else f"its weight %{weight.name} is computed in a call"
+    return None if is_weight_argument(graph, weight) else f"%{weight.name} is an input, or is updated"

@@ -1,0 +1,85 @@
+"""Language models with quantized weights generate what models of these very weights generate."""
+
+from copy import deepcopy
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from npu_ir.errors import UsageError
+from npu_passes.library.quantization.quantize_weights import QuantizeWeights
+from npu_passes.ops.quantized import dequantize
+from npu_runtime import Decoder, compare, extract_decoder
+from tests.support.language_models import VOCABULARY, configuration, generate, language_model
+from tests.support.rows import each_row
+
+PROMPTS = torch.randint(3, VOCABULARY, (2, 11), generator=torch.Generator().manual_seed(0))
+SMALL = {"int8": QuantizeWeights(min_elements=0), "int4": QuantizeWeights(bits=4, group=16, min_elements=0)}
+
+
+def round_weights(model: Any, item: QuantizeWeights) -> Any:
+    """Return a copy of a model whose linear layers have the floats that quantized weights stand for."""
+    rounded = deepcopy(model)
+    for module in rounded.modules():
+        if isinstance(module, nn.Linear):
+            weight = module.weight.detach()
+            group = item.group or weight.shape[1]
+            integers, scales = torch.ops.npu.quantize_weight(weight, item.bits, group)
+            module.weight = nn.Parameter(dequantize(integers, scales, torch.float32))
+    return rounded
+
+
+@pytest.mark.smoke
+@each_row("backend", [None, "aten"])
+@each_row("form", list(SMALL))
+def test_tokens_are_those_of_a_model_with_rounded_weights(form: str, backend: str | None) -> None:
+    model = language_model("llama")
+    graphs = extract_decoder(model, max_batch=2, max_length=64, counts=(4,), quantize=SMALL[form])
+
+    made = Decoder(graphs, model.state_dict(), backend=backend)
+
+    expected = generate(round_weights(model, SMALL[form]), PROMPTS, 40)
+    assert torch.equal(made.generate(PROMPTS, max_new_tokens=40), expected)
+
+
+def test_weights_that_are_matrices_of_columns_are_quantized_too() -> None:
+    model = language_model("gpt2")
+    graphs = extract_decoder(model, max_batch=2, max_length=64, counts=(4,), quantize="int8")
+
+    made, aten = (Decoder(graphs, model.state_dict(), backend=item) for item in (None, "aten"))
+
+    tokens = made.generate(PROMPTS, max_new_tokens=30)
+    assert torch.equal(tokens, aten.generate(PROMPTS, max_new_tokens=30))
+    kinds = [node.op_type for node in graphs.by_count[1].body]
+    assert kinds.count("npu.quantized_linear.default") == 9
+    assert "aten.addmm.default" not in kinds
+
+
+def test_graphs_share_the_integers() -> None:
+    model = language_model("llama")
+    made = Decoder(extract_decoder(model, counts=(4,), max_length=32, quantize="int8"), model.state_dict())
+
+    def integers(count: int) -> set[int]:
+        values = made.executor(count)._engine.bound.values.values()
+        return {item.data_ptr() for item in values if item.dtype == torch.int8}
+
+    assert len(integers(1)) == 11
+    assert integers(1) == integers(4)
+
+
+def test_a_decoder_is_compared_with_that_of_floats() -> None:
+    model = language_model("llama")
+    call = PROMPTS[:1, :1], torch.tensor(0), torch.tensor([0]), torch.tensor(0)
+    exact, rounded = (extract_decoder(model, max_length=32, quantize=item) for item in (None, "int8"))
+    weights = {**exact.constants, **model.state_dict()}
+
+    found = compare(exact.by_count[1], rounded.by_count[1], call, weights=weights, atol=0.5, rtol=0)
+
+    assert found.ok, found
+    assert not compare(exact.by_count[1], rounded.by_count[1], call, weights=weights, atol=1e-4, rtol=0).ok
+
+
+def test_a_quantization_that_there_is_none_of_is_refused() -> None:
+    with pytest.raises(UsageError, match="there is no quantization 'int3', but int8 and int4"):
+        extract_decoder(configuration("llama"), quantize="int3")
