@@ -1,9 +1,9 @@
 """Speed of decoding: tokens of a language model, ours beside eager PyTorch and torch.compile, in one run.
 
 Llama models of random weights, at batch 1, with a static cache; all contenders take turns in one process, a
-token each. The memory that a token has to read (weights and the valid part of the cache) over its time is
-compared with the bandwidth at which this machine copies, measured in the same turns. Quantized weights are
-those of our side alone.
+token each, then a prompt each. The memory that a token has to read (weights and the valid part of the cache)
+over its time is compared with the bandwidth at which this machine copies, measured in the same turns.
+Quantized weights are those of our side alone.
 """
 
 from __future__ import annotations
@@ -56,10 +56,10 @@ def make_model(size: str, length: int, dtype: torch.dtype) -> Any:
     return AutoModelForCausalLM.from_config(config).eval().to(dtype)
 
 
-def make_eager(model: Any, prompt: torch.Tensor, length: int, *, compiled: bool) -> Callable[[], None]:
-    """Return a function that makes the next token by the model itself."""
+def make_eager(model: Any, prompt: torch.Tensor, length: int, backend: str | None) -> Callable[[], None]:
+    """Return a function that makes the next token by the model itself, compiled by a backend if given."""
     cache = StaticCache(config=model.config, max_cache_len=length)
-    forward = torch.compile(model) if compiled else model
+    forward = torch.compile(model, backend=backend) if backend else model
     token = model(prompt, past_key_values=cache, use_cache=True).logits[:, -1].argmax(-1)[:, None]
 
     def step() -> None:
@@ -72,7 +72,8 @@ def make_eager(model: Any, prompt: torch.Tensor, length: int, *, compiled: bool)
 def make_ours(
     model: Any, prompt: torch.Tensor, length: int, quantize: str | None
 ) -> tuple[Decoder, Callable[[], None]]:
-    decoder = Decoder(extract_decoder(model, max_length=length, quantize=quantize), model.state_dict())
+    graphs = extract_decoder(model, max_length=length, counts=(64, 512), quantize=quantize)
+    decoder = Decoder(graphs, model.state_dict())
     token = decoder.feed(prompt).argmax(-1)[:, None]
 
     def step() -> None:
@@ -80,6 +81,34 @@ def make_ours(
         token = decoder.feed(token).argmax(-1)[:, None]
 
     return decoder, step
+
+
+def make_prompts(model: Any, decoder: Decoder, length: int, count: int) -> dict[str, Callable[[], object]]:
+    """Return functions that read a prompt, of eager mode and ours, into an empty cache."""
+    prompt = torch.randint(VOCABULARY, (1, count))
+    cache = StaticCache(config=model.config, max_cache_len=length)
+
+    def read_eagerly() -> None:
+        cache.reset()
+        model(prompt, past_key_values=cache, use_cache=True, logits_to_keep=1)
+
+    def read() -> None:
+        decoder.reset()
+        decoder.feed(prompt)
+
+    return {"eager": read_eagerly, "ours": read}
+
+
+def take_turns(steps: dict[str, Callable[[], object]], turns: int) -> dict[str, float]:
+    """Return the median time of each step in seconds, but for two turns to warm up."""
+    seconds: dict[str, list[float]] = {name: [] for name in steps}
+    for turn in range(turns + 2):
+        for name, step in steps.items():
+            start = time.perf_counter()
+            step()
+            if turn >= 2:
+                seconds[name].append(time.perf_counter() - start)
+    return {name: statistics.median(found) for name, found in seconds.items()}
 
 
 def read_bytes(decoder: Decoder) -> int:
@@ -105,21 +134,17 @@ def measure(size: str, form: str, options: argparse.Namespace) -> None:
     start = time.perf_counter()
     decoder, ours = make_ours(model, prompt, options.length, quantize)
     ready = time.perf_counter() - start
-    eager = make_eager(model, prompt, options.length, compiled=False)
-    steps: dict[str, Callable[[], object]] = {"eager": eager, "ours": ours}
+    steps: dict[str, Callable[[], object]] = {
+        "eager": make_eager(model, prompt, options.length, None),
+        "ours": ours,
+        "torch.compile by npu": make_eager(model, prompt, options.length, "npu"),
+    }
     if options.compile:
-        steps["torch.compile"] = make_eager(model, prompt, options.length, compiled=True)
+        steps["torch.compile"] = make_eager(model, prompt, options.length, "inductor")
     source = torch.ones(_COPIED_BYTES // 4)
     target = torch.empty_like(source)
     steps["copy"] = partial(target.copy_, source)
-    seconds: dict[str, list[float]] = {name: [] for name in steps}
-    for turn in range(options.tokens + 2):
-        for name, step in steps.items():
-            start = time.perf_counter()
-            step()
-            if turn >= 2:
-                seconds[name].append(time.perf_counter() - start)
-    times = {name: statistics.median(found) for name, found in seconds.items()}
+    times = take_turns(steps, options.tokens)
     bandwidth = 2 * _COPIED_BYTES / times.pop("copy")
     achieved = read_bytes(decoder) / times["ours"]
     ratios = ", ".join(
@@ -130,6 +155,11 @@ def measure(size: str, form: str, options: argparse.Namespace) -> None:
         f" {achieved / 1e9:.1f} GB/s, {achieved / bandwidth:.2f} of the {bandwidth / 1e9:.1f} GB/s of a copy;"
         f" ready in {ready:.0f} s"
     )
+    prompts = take_turns(make_prompts(model, decoder, options.length, options.prompt), 3)
+    print(
+        f"{size} {form}: a prompt of {options.prompt} tokens in {prompts['ours'] * 1e3:.0f} ms,"
+        f" {prompts['ours'] / prompts['eager']:.2f} of eager"
+    )
 
 
 def main() -> None:
@@ -139,6 +169,7 @@ def main() -> None:
         "--dtypes", default="float32,bfloat16,int8,int4", help="int8, int4: weights of a float32 model"
     )
     parser.add_argument("--length", type=int, default=1024, help="positions of the cache")
+    parser.add_argument("--prompt", type=int, default=512, help="tokens of a prompt that is read at once")
     parser.add_argument("--tokens", type=int, default=40, help="of each contender")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--compile", action="store_true", help="torch.compile, too, which takes minutes")
