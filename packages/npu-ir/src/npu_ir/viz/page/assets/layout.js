@@ -1,0 +1,202 @@
+"use strict";
+// Sizes and places. Each open group is laid out on its own by dagre, children as boxes of a known size, so that
+// a click lays out one group and those around it, and nothing else.
+
+const TITLE_FONT = "600 13px system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif";
+const LINE_FONT = "11px system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif";
+const HEAD = 30; // height of the title of an open group
+const PAD = 16;
+const MAX_TEXT = 230;
+
+const ruler = document.createElement("canvas").getContext("2d");
+const widths = new Map();
+
+function textWidth(text, font) {
+  const key = font + text;
+  if (!widths.has(key)) {
+    ruler.font = font;
+    widths.set(key, ruler.measureText(text).width);
+  }
+  return widths.get(key);
+}
+
+// The text, with its end left out if it is wider than `room`.
+function fitText(text, font, room) {
+  if (textWidth(text, font) <= room) return text;
+  let length = Math.max(1, Math.floor((text.length * room) / textWidth(text, font)));
+  while (length > 1 && textWidth(text.slice(0, length) + "…", font) > room) length -= 1;
+  return text.slice(0, length) + "…";
+}
+
+function titleOf(item) {
+  const copies = item.isRepeat ? `  ×${copiesOf(item)}` : "";
+  return statusMark(item) + item.record.title + copies;
+}
+
+function copiesOf(item) {
+  return item.children.reduce((sum, child) => sum + (child.kind === "part" ? copiesOf(child) : 1), 0);
+}
+
+function linesOf(item) {
+  if (!item.isGroup) return item.record.line ? [item.record.line] : [];
+  return item.record.lines || [];
+}
+
+// Set the size of a closed item and its texts, cut to fit.
+function measure(item) {
+  if (item.closed) return item.closed;
+  const chip = item.isGroup ? 22 : 0;
+  const title = fitText(titleOf(item), TITLE_FONT, MAX_TEXT);
+  const lines = linesOf(item).map((line) => fitText(line, LINE_FONT, MAX_TEXT));
+  const text = Math.max(textWidth(title, TITLE_FONT) + chip, ...lines.map((line) => textWidth(line, LINE_FONT)), 44);
+  item.closed = { title, lines, w: Math.ceil(text) + 26, h: 30 + 15 * lines.length };
+  return item.closed;
+}
+
+function sizeOf(item) {
+  return item.isGroup && item.open ? layoutOf(item) : measure(item);
+}
+
+function layoutOf(group) {
+  if (!group.layout) group.layout = computeLayout(group);
+  return group.layout;
+}
+
+function forgetLayout(item) {
+  for (let group = item; group; group = group.parent) group.layout = null;
+}
+
+function computeLayout(group) {
+  const { edges, inputs, exit } = group.model.edgesOf(group);
+  const graph = new dagre.graphlib.Graph({ multigraph: false });
+  graph.setGraph({ rankdir: "TB", nodesep: 22, ranksep: 34, edgesep: 12, ranker: "network-simplex" });
+  const ids = new Map();
+  const addNode = (key, w, h) => {
+    ids.set(key, `n${ids.size}`);
+    graph.setNode(ids.get(key), { width: w, height: h });
+  };
+  for (const port of inputs) addNode(port, 8, 1);
+  for (const child of group.children) addNode(child, sizeOf(child).w, sizeOf(child).h);
+  if (exit) addNode(exit, 8, 1);
+  for (const edge of edges) graph.setEdge(ids.get(edge.from), ids.get(edge.to), { weight: 1 });
+  if (inputs.length || exit) pinPorts(graph, group, inputs, exit, ids);
+  dagre.layout(graph);
+  return readLayout(graph, group, edges, ids);
+}
+
+// Ports belong to the top and the bottom: invisible edges from one point above all, and to the exit, hold them.
+function pinPorts(graph, group, inputs, exit, ids) {
+  const starts = group.children.filter((child) => !(graph.predecessors(ids.get(child)) || []).length);
+  const ends = group.children.filter((child) => !(graph.successors(ids.get(child)) || []).length);
+  if (inputs.length) {
+    graph.setNode("top", { width: 1, height: 1 });
+    for (const port of inputs) graph.setEdge("top", ids.get(port), { weight: 100 });
+    for (const child of starts) graph.setEdge("top", ids.get(child), { weight: 0.01, minlen: 2 });
+  }
+  if (exit) for (const child of ends) graph.setEdge(ids.get(child), ids.get(exit), { weight: 0.01 });
+}
+
+function readLayout(graph, group, edges, ids) {
+  const places = new Map();
+  let left = Infinity, right = -Infinity, top = Infinity, bottom = -Infinity;
+  const include = (x0, x1, y0, y1) => {
+    left = Math.min(left, x0); right = Math.max(right, x1);
+    top = Math.min(top, y0); bottom = Math.max(bottom, y1);
+  };
+  for (const child of group.children) {
+    const { x, y } = graph.node(ids.get(child));
+    const { w, h } = sizeOf(child);
+    places.set(child, { x: x - w / 2, y: y - h / 2, w, h });
+    include(x - w / 2, x + w / 2, y - h / 2, y + h / 2);
+  }
+  const routes = edges.map((edge) => ({ edge, points: graph.edge(ids.get(edge.from), ids.get(edge.to)).points }));
+  for (const { points } of routes) for (const { x } of points) include(x, x, top, bottom);
+  const isRoot = !group.parent;
+  const headWidth = isRoot ? 0 : textWidth(titleOf(group), TITLE_FONT) + 62;
+  const room = Math.max(right - left, headWidth - 2 * PAD);
+  const dx = PAD - left + (room - (right - left)) / 2;
+  const dy = (isRoot ? PAD : HEAD + PAD) - top;
+  for (const place of places.values()) { place.x += dx; place.y += dy; }
+  const size = { w: room + 2 * PAD, h: bottom + dy + PAD };
+  for (const { edge, points } of routes) bendRoute(edge, points, places, { dx, dy, ...size }, graph, ids);
+  return { ...size, places, routes };
+}
+
+// Move a route with its group, and its ends to the borders of boxes and to ports.
+function bendRoute(edge, points, places, frame, graph, ids) {
+  for (const point of points) { point.x += frame.dx; point.y += frame.dy; }
+  const first = points[0], last = points[points.length - 1];
+  if (edge.from instanceof Port) {
+    edge.from.x = first.x = graph.node(ids.get(edge.from)).x + frame.dx;
+    first.y = HEAD;
+  } else leaveBox(edge, first, places.get(edge.from));
+  if (edge.to instanceof Port) {
+    edge.to.x = last.x = graph.node(ids.get(edge.to)).x + frame.dx;
+    last.y = frame.h;
+  } else enterBox(edge, last, places.get(edge.to));
+}
+
+function leaveBox(edge, point, place) {
+  const exit = edge.from.open ? edge.from.model.edgesOf(edge.from).exit : null;
+  point.x = exit ? place.x + exit.x : clamp(point.x, place.x + 10, place.x + place.w - 10);
+  point.y = place.y + place.h;
+}
+
+function enterBox(edge, point, place) {
+  const port = edge.to.open ? portFor(edge) : null;
+  point.x = port ? place.x + port.x : clamp(point.x, place.x + 10, place.x + place.w - 10);
+  point.y = place.y;
+}
+
+// The port of the open group at which an edge arrives: the one for the item, or items, that it is from.
+function portFor(edge) {
+  const origins = edge.from instanceof Port ? edge.from.of : [edge.from];
+  for (const port of edge.to.model.edgesOf(edge.to).inputs) {
+    for (const origin of origins) if (port.of.has(origin)) return port;
+  }
+  return null;
+}
+
+function clamp(value, low, high) {
+  return Math.max(low, Math.min(high, value));
+}
+
+// All that is shown, with places in the picture: frames and boxes, outer ones first, and edges.
+function flatten(root) {
+  const shown = { boxes: [], edges: [], place: new Map() };
+  const visit = (item, x, y) => {
+    const { w, h } = sizeOf(item);
+    const box = { item, x, y, w, h, isOpen: item.isGroup && item.open };
+    shown.boxes.push(box);
+    shown.place.set(item, box);
+    if (!box.isOpen) return;
+    const layout = layoutOf(item);
+    for (const { edge, points } of layout.routes) shown.edges.push(placeEdge(edge, points, x, y));
+    for (const child of item.children) {
+      const place = layout.places.get(child);
+      visit(child, x + place.x, y + place.y);
+    }
+  };
+  visit(root, 0, 0);
+  return shown;
+}
+
+function placeEdge(edge, points, x, y) {
+  const moved = points.map((point) => [point.x + x, point.y + y]);
+  const xs = moved.map((point) => point[0]), ys = moved.map((point) => point[1]);
+  const bounds = [Math.min(...xs), Math.min(...ys), Math.max(...xs), Math.max(...ys)];
+  return { edge, points: moved, bounds, path: curve(moved), tip: !(edge.to instanceof Port) };
+}
+
+// A smooth curve: its bends are control points.
+function curve(points) {
+  const path = new Path2D();
+  path.moveTo(...points[0]);
+  for (let at = 1; at < points.length - 1; at += 1) {
+    const [x, y] = points[at], [nextX, nextY] = points[at + 1];
+    const isLast = at === points.length - 2;
+    path.quadraticCurveTo(x, y, isLast ? nextX : (x + nextX) / 2, isLast ? nextY : (y + nextY) / 2);
+  }
+  if (points.length === 2) path.lineTo(...points[1]);
+  return path;
+}
