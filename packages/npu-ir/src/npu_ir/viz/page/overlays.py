@@ -80,9 +80,7 @@ def _read(path: Path) -> Any:
     try:
         return read_json(path)
     except SerializationError as error:
-        raise VisualizationError(
-            f"the overlay cannot be read: {error.message}", where=str(path), fix=_FIX
-        ) from error
+        raise VisualizationError(error.message, where=str(path), fix=_FIX) from error
 
 
 def _profile(data: Mapping[str, Any]) -> _Readings:

@@ -21,7 +21,7 @@ class Details {
     this.panel.hidden = !item;
     if (!item) return;
     const parts = item.isGroup ? this.group(item) : this.box(item);
-    this.panel.replaceChildren(this.heading(item), ...this.change(item), ...this.measured(item), ...parts);
+    this.panel.replaceChildren(this.heading(item), ...this.change(item), ...parts);
     this.panel.scrollTop = 0;
   }
 
@@ -60,6 +60,7 @@ class Details {
         ["op", record.op], ["name", record.name], ["module", record.module && this.moduleLink(item)], ["source", record.source],
         ["made from", (record.from || []).join(", ")], ["runs", record.once ? "once, when weights are bound" : ""],
       ]),
+      ...this.measured(item),
       ...this.section("outputs", (record.outputs || []).map(([name, type]) => element("li", {}, name, element("span", { class: "type" }, type)))),
       ...this.section("inputs", (record.inputs || []).map(argument)),
       ...this.section("attributes", this.facts(record.attrs || [])),
@@ -88,6 +89,7 @@ class Details {
     return [
       element("p", {}, toggle),
       ...this.facts([["module", item.record.path], ["holds", (item.record.lines || []).join(", ")]]),
+      ...this.measured(item),
       ...this.section("ops", this.facts(counts)),
       ...this.section("reads", this.some(outside(leaves.flatMap((leaf) => leaf.sources)))),
       ...this.section("is read by", this.some(outside(leaves.flatMap((leaf) => leaf.users)))),

@@ -69,7 +69,7 @@ function forgetLayout(item) {
 function computeLayout(group) {
   const { edges, inputs, exit } = group.model.edgesOf(group);
   const graph = new dagre.graphlib.Graph({ multigraph: false });
-  graph.setGraph({ rankdir: "TB", nodesep: 22, ranksep: 34, edgesep: 12, ranker: "network-simplex" });
+  graph.setGraph({ rankdir: "TB", nodesep: 22, ranksep: 42, edgesep: 12, ranker: "network-simplex" });
   const ids = new Map();
   const addNode = (key, w, h) => {
     ids.set(key, `n${ids.size}`);
@@ -183,20 +183,20 @@ function flatten(root) {
 
 function placeEdge(edge, points, x, y) {
   const moved = points.map((point) => [point.x + x, point.y + y]);
+  if (moved.length === 3) moved.splice(1, 1); // between neighbours a single curve is enough
   const xs = moved.map((point) => point[0]), ys = moved.map((point) => point[1]);
   const bounds = [Math.min(...xs), Math.min(...ys), Math.max(...xs), Math.max(...ys)];
   return { edge, points: moved, bounds, path: curve(moved), tip: !(edge.to instanceof Port) };
 }
 
-// A smooth curve: its bends are control points.
+// A smooth curve through the points, which is vertical at each of them.
 function curve(points) {
   const path = new Path2D();
   path.moveTo(...points[0]);
-  for (let at = 1; at < points.length - 1; at += 1) {
-    const [x, y] = points[at], [nextX, nextY] = points[at + 1];
-    const isLast = at === points.length - 2;
-    path.quadraticCurveTo(x, y, isLast ? nextX : (x + nextX) / 2, isLast ? nextY : (y + nextY) / 2);
+  for (let at = 1; at < points.length; at += 1) {
+    const [x, y] = points[at - 1], [nextX, nextY] = points[at];
+    if (Math.abs(x - nextX) < 0.5) path.lineTo(nextX, nextY);
+    else path.bezierCurveTo(x, (y + nextY) / 2, nextX, (y + nextY) / 2, nextX, nextY);
   }
-  if (points.length === 2) path.lineTo(...points[1]);
   return path;
 }
