@@ -6,7 +6,9 @@ const TITLE_FONT = "600 13px system-ui, -apple-system, 'Segoe UI', Roboto, sans-
 const LINE_FONT = "11px system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif";
 const HEAD = 30; // height of the title of an open group
 const PAD = 16;
+const ROW_GAP = 42;
 const MAX_TEXT = 230;
+const MIN_BRANCHES = 3; // from so many rows on, readers of one value share a trunk
 
 const ruler = document.createElement("canvas").getContext("2d");
 const widths = new Map();
@@ -69,7 +71,7 @@ function forgetLayout(item) {
 function computeLayout(group) {
   const { edges, inputs, exit } = group.model.edgesOf(group);
   const graph = new dagre.graphlib.Graph({ multigraph: false });
-  graph.setGraph({ rankdir: "TB", nodesep: 22, ranksep: 42, edgesep: 12, ranker: "network-simplex" });
+  graph.setGraph({ rankdir: "TB", nodesep: 22, ranksep: ROW_GAP, edgesep: 12, ranker: "network-simplex" });
   const ids = new Map();
   const addNode = (key, w, h) => {
     ids.set(key, `n${ids.size}`);
@@ -78,10 +80,60 @@ function computeLayout(group) {
   for (const port of inputs) addNode(port, 8, 1);
   for (const child of group.children) addNode(child, sizeOf(child).w, sizeOf(child).h);
   if (exit) addNode(exit, 8, 1);
-  for (const edge of edges) graph.setEdge(ids.get(edge.from), ids.get(edge.to), { weight: 1 });
+  const chains = connectAll(graph, edges, ids);
   if (inputs.length || exit) pinPorts(graph, group, inputs, exit, ids);
   dagre.layout(graph);
-  return readLayout(graph, group, edges, ids);
+  return readLayout(graph, group, chains, ids);
+}
+
+// Add the edges, and return for each the ids of the nodes that it runs through. What many rows of boxes read runs
+// down beside them once, through bends, with a branch to each row; `shared` pieces are those of edges before.
+function connectAll(graph, edges, ids) {
+  const rows = findRows(edges);
+  const chains = [];
+  for (const own of groupBy(edges, (edge) => edge.from).values()) {
+    const byRow = [...groupBy(own, (edge) => rows.get(edge.to)).entries()].sort((a, b) => a[0] - b[0]);
+    const trunk = [ids.get(own[0].from)];
+    byRow.forEach(([, targets], at) => {
+      if (at > 0 && byRow.length >= MIN_BRANCHES) {
+        const bend = `bend${graph.nodeCount()}`;
+        graph.setNode(bend, { width: 1, height: 1 });
+        graph.setEdge(trunk[trunk.length - 1], bend, { weight: 4 });
+        trunk.push(bend);
+      }
+      targets.forEach((edge, index) => {
+        const chain = [...trunk, ids.get(edge.to)];
+        graph.setEdge(...chain.slice(-2), { weight: 1 });
+        chains.push({ edge, chain, shared: Math.max(0, trunk.length - (index ? 1 : 2)) });
+      });
+    });
+  }
+  return chains;
+}
+
+function groupBy(items, keyOf) {
+  const groups = new Map();
+  for (const item of items) {
+    const key = keyOf(item);
+    if (!groups.has(key)) groups.set(key, []);
+    groups.get(key).push(item);
+  }
+  return groups;
+}
+
+// The length of the longest path to each end of an edge.
+function findRows(edges) {
+  const rows = new Map();
+  const into = groupBy(edges, (edge) => edge.to);
+  const rowOf = (end) => {
+    if (!rows.has(end)) {
+      rows.set(end, 0); // a graph is acyclic, and so are the consecutive nodes of its groups
+      rows.set(end, Math.max(0, ...(into.get(end) || []).map((edge) => rowOf(edge.from) + 1)));
+    }
+    return rows.get(end);
+  };
+  for (const edge of edges) rowOf(edge.to);
+  return rows;
 }
 
 // Ports belong to the top and the bottom: invisible edges from one point above all, and to the exit, hold them.
@@ -96,7 +148,7 @@ function pinPorts(graph, group, inputs, exit, ids) {
   if (exit) for (const child of ends) graph.setEdge(ids.get(child), ids.get(exit), { weight: 0.01 });
 }
 
-function readLayout(graph, group, edges, ids) {
+function readLayout(graph, group, chains, ids) {
   const places = new Map();
   let left = Infinity, right = -Infinity, top = Infinity, bottom = -Infinity;
   const include = (x0, x1, y0, y1) => {
@@ -109,22 +161,53 @@ function readLayout(graph, group, edges, ids) {
     places.set(child, { x: x - w / 2, y: y - h / 2, w, h });
     include(x - w / 2, x + w / 2, y - h / 2, y + h / 2);
   }
-  const routes = edges.map((edge) => ({ edge, points: graph.edge(ids.get(edge.from), ids.get(edge.to)).points }));
+  const routes = chains.map(({ edge, chain, shared }) => ({ edge, ...routeAlong(graph, chain, shared) }));
   for (const { points } of routes) for (const { x } of points) include(x, x, top, bottom);
   const isRoot = !group.parent;
   const headWidth = isRoot ? 0 : textWidth(titleOf(group), TITLE_FONT) + 62;
   const room = Math.max(right - left, headWidth - 2 * PAD);
   const dx = PAD - left + (room - (right - left)) / 2;
-  const dy = (isRoot ? PAD : HEAD + PAD) - top;
+  const dy = (isRoot ? PAD : HEAD + PAD + 4) - top;
   for (const place of places.values()) { place.x += dx; place.y += dy; }
-  const size = { w: room + 2 * PAD, h: bottom + dy + PAD };
-  for (const { edge, points } of routes) bendRoute(edge, points, places, { dx, dy, ...size }, graph, ids);
-  return { ...size, places, routes };
+  const size = { w: room + 2 * PAD, h: bottom + dy + PAD + (isRoot ? 0 : 4) };
+  for (const route of routes) bendRoute(route, places, { dx, dy, ...size }, graph, ids);
+  return { ...size, places, routes: routes.map(finishRoute) };
+}
+
+// A route through several nodes: its points in rows of boxes, and the middle of the gap after each but the last.
+// dagre gives a point for each row and each gap in turn.
+function routeAlong(graph, chain, shared) {
+  const points = [], gaps = [];
+  let start = 0; // of the part that no other edge draws
+  for (let at = 1; at < chain.length; at += 1) {
+    if (at === shared + 1) start = gaps.length;
+    graph.edge(chain[at - 1], chain[at]).points.forEach(({ x, y }, index) => {
+      if (index % 2) gaps.push(y);
+      else if (index || at === 1) points.push({ x, y });
+    });
+  }
+  return { points, gaps, start };
+}
+
+// The points of a route that is vertical in rows, next to boxes, and moves sideways in gaps only.
+function throughGaps({ points, gaps }, start) {
+  const all = [points[start]];
+  gaps.slice(start).forEach((gap, at) => {
+    const from = points[start + at], to = points[start + at + 1];
+    all.push({ x: from.x, y: clamp(gap - ROW_GAP / 2, from.y, to.y) }, { x: to.x, y: clamp(gap + ROW_GAP / 2, from.y, to.y) }, to);
+  });
+  return all.filter((point, at) => at === 0 || point.x !== all[at - 1].x || point.y !== all[at - 1].y);
+}
+
+function finishRoute(route) {
+  return { edge: route.edge, points: throughGaps(route, 0), own: throughGaps(route, route.start) };
 }
 
 // Move a route with its group, and its ends to the borders of boxes and to ports.
-function bendRoute(edge, points, places, frame, graph, ids) {
+function bendRoute(route, places, frame, graph, ids) {
+  const { edge, points, gaps } = route;
   for (const point of points) { point.x += frame.dx; point.y += frame.dy; }
+  route.gaps = gaps.map((gap) => gap + frame.dy);
   const first = points[0], last = points[points.length - 1];
   if (edge.from instanceof Port) {
     edge.from.x = first.x = graph.node(ids.get(edge.from)).x + frame.dx;
@@ -171,7 +254,7 @@ function flatten(root) {
     shown.place.set(item, box);
     if (!box.isOpen) return;
     const layout = layoutOf(item);
-    for (const { edge, points } of layout.routes) shown.edges.push(placeEdge(edge, points, x, y));
+    for (const route of layout.routes) shown.edges.push(placeRoute(route, x, y));
     for (const child of item.children) {
       const place = layout.places.get(child);
       visit(child, x + place.x, y + place.y);
@@ -181,12 +264,13 @@ function flatten(root) {
   return shown;
 }
 
-function placeEdge(edge, points, x, y) {
-  const moved = points.map((point) => [point.x + x, point.y + y]);
-  if (moved.length === 3) moved.splice(1, 1); // between neighbours a single curve is enough
+function placeRoute({ edge, points, own }, x, y) {
+  const move = (list) => list.map((point) => [point.x + x, point.y + y]);
+  const moved = move(points);
   const xs = moved.map((point) => point[0]), ys = moved.map((point) => point[1]);
   const bounds = [Math.min(...xs), Math.min(...ys), Math.max(...xs), Math.max(...ys)];
-  return { edge, points: moved, bounds, path: curve(moved), tip: !(edge.to instanceof Port) };
+  const path = curve(moved);
+  return { edge, points: moved, bounds, path, own: own.length < points.length ? curve(move(own)) : path, tip: !(edge.to instanceof Port) };
 }
 
 // A smooth curve through the points, which is vertical at each of them.

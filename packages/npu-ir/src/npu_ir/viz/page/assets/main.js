@@ -94,7 +94,7 @@ class Page {
     this.details.show(item);
     byId("live").textContent = item ? `${item.kind} ${item.name}` : "";
     const partner = item && this.partnerOf(item);
-    if (partner) this.views[partner.model.side].reveal(partner);
+    if (partner) this.views[partner.model.side].reveal(partner, this.views[item.model.side].window.k);
     this.writeAddress();
     this.redraw();
   }
@@ -208,7 +208,7 @@ function swatch(fill, line, text) {
 
 function kindLegend(views, palette) {
   const shown = views.flatMap((view) => view.shown.boxes.filter((box) => !box.isOpen).map((box) => box.item));
-  const labels = new Map(shown.map((item) => [statusOf(item) || (item.isGroup ? "module" : item.kind), item]));
+  const labels = new Map(shown.map((item) => [statusOf(item) || (item.isRepeat ? "module" : item.kind), item]));
   return [...labels].map(([label, item]) => swatch(...palette.of(item, null), label));
 }
 

@@ -63,15 +63,15 @@ class Painter {
     const lit = [], plain = [];
     for (const edge of edges) (this.marks.lit.has(edge) ? lit : plain).push(edge);
     c.lineWidth = Math.max(1.3, 0.7 / this.zoom);
-    this.strokeEdges(plain, this.palette.get(lit.length ? "edge-dim" : "edge"));
+    this.strokeEdges(plain, "own", this.palette.get(lit.length ? "edge-dim" : "edge"));
     c.lineWidth = Math.max(2.2, 1.4 / this.zoom);
-    this.strokeEdges(lit, this.palette.get("accent"));
+    this.strokeEdges(lit, "path", this.palette.get("accent"));
   }
 
-  strokeEdges(edges, colour) {
+  strokeEdges(edges, path, colour) {
     const c = this.context;
     c.strokeStyle = c.fillStyle = colour;
-    for (const edge of edges) c.stroke(edge.path);
+    for (const edge of edges) c.stroke(edge[path]);
     if (this.zoom < 0.3) return;
     c.beginPath();
     for (const edge of edges) if (edge.tip) tip(c, edge.points);
@@ -116,7 +116,7 @@ class Painter {
     const c = this.context;
     const { title, lines } = measure(item);
     const overlay = this.marks.overlay;
-    const value = overlay ? fitText(overlay.text(item), LINE_FONT, w - 14) : "";
+    const value = overlay ? fitValue(overlay.text(item), w - 14) : "";
     const shown = this.zoom < LINE_ZOOM ? [] : value ? [value, ...lines.slice(1)] : lines;
     c.textAlign = "center";
     const middle = x + w / 2 - (item.isGroup ? 9 : 0);
@@ -170,6 +170,11 @@ class Painter {
     c.fillStyle = colour;
     c.fillText(text, x, y);
   }
+}
+
+// A value without its share if there is no room for both.
+function fitValue(text, room) {
+  return textWidth(text, LINE_FONT) <= room ? text : fitText(text.split(" · ")[0], LINE_FONT, room);
 }
 
 function overlaps([left, top, right, bottom], [x0, y0, x1, y1]) {

@@ -101,7 +101,7 @@ class View {
   }
 
   // Open the groups around an item, and bring it to the middle.
-  reveal(item) {
+  reveal(item, zoom = this.window.k) {
     for (const group of item.ancestors()) {
       if (!group.open) {
         group.open = true;
@@ -111,7 +111,7 @@ class View {
     this.relayout();
     const box = this.shown.place.get(item);
     const size = this.size;
-    const k = Math.max(this.window.k, 0.8);
+    const k = Math.max(zoom, 0.8);
     this.window = { k, x: box.x + box.w / 2 - size.w / 2 / k, y: box.y + Math.min(box.h, size.h / k - 60) / 2 - size.h / 2 / k };
     this.redraw();
   }
