@@ -35,8 +35,8 @@ def _mark_node(item: NodeDiff, a: GraphDocument, b: GraphDocument) -> None:
         status["was"] = list(item.was)
     if item.merged_into:
         status["merged"] = item.merged_into
-    places = [_place(a, item.a), _place(b, item.b)]
-    for document, place, partner in ((a, *places), (b, *reversed(places))):
+    before, after = _place(a, item.a), _place(b, item.b)
+    for document, place, partner in ((a, before, after), (b, after, before)):
         if place is not None:
             document.boxes[place].update(status)
             if partner is not None:

@@ -41,7 +41,7 @@ class GraphDocument:
         self.position: dict[OpNode | End, int] = {
             item: position for position, item in enumerate(_leaves(items))
         }
-        self._source = {value: position for value, position in _sources(self.position)}
+        self._source: dict[Value, int | str] = dict(_sources(self.position))
         self.boxes = [
             _without_empty(self._node(item) if isinstance(item, OpNode) else self._end(item))
             for item in self.position
@@ -94,7 +94,7 @@ class GraphDocument:
     def _input(self, operand: str, value: Value) -> list[Any]:
         """Return the argument, the name and type of the value, and the box it is from or its kind."""
         kind = InputKind.INPUT if value.kind is None else value.kind
-        source: int | str = self._source[value] if value in self._source else kind.value
+        source = self._source.get(value, kind.value)
         return [operand, value.target if is_weight(value) else value.name, str(value.type), source]
 
     def _items(self, items: Sequence[Item]) -> list[Any]:

@@ -35,9 +35,9 @@ def to_html(
 
     Args:
         item: A graph, or the difference of two (`diff_ir`).
-        overlays: What other commands measured, to colour boxes by: files that ``npu profile``, ``npu compare``
-            and ``npu explain`` write with ``--json``, or the same as plain data, as ``to_dict()`` of a profile,
-            a comparison, an explanation or a memory plan returns it.
+        overlays: Measurements to colour boxes by: files that ``npu profile``, ``npu compare`` and ``npu
+            explain`` write with ``--json``, or the same as plain data: ``to_dict()`` of a profile, a
+            comparison, an explanation or a memory plan.
 
     Raises:
         VisualizationError: An overlay cannot be read, is none of these, or is of another graph.
@@ -88,13 +88,12 @@ def notebook_html(item: Graph | GraphDiff) -> str:
 def _assemble(title: str, data: dict[str, Any]) -> str:
     assets = resources.files(__package__) / "assets"
     # In a script element only "<" can end the text early, or begin a comment.
-    text = json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
     parts = {
         "title": html.escape(title),
         "style": (assets / "page.css").read_text("utf-8"),
         "engine": (assets / "dagre.min.js").read_text("utf-8"),
         "script": "\n".join((assets / f"{name}.js").read_text("utf-8") for name in _SCRIPTS),
-        "data": text,
+        "data": json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c"),
     }
     page = (assets / "page.html").read_text("utf-8")
     pieces = page.split("{{")  # each placeholder once, so that no content is taken for one

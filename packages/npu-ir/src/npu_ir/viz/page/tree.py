@@ -36,8 +36,8 @@ class Group:
     """Items that a page shows as one box until it is opened.
 
     Attributes:
-        kind: ``module``, ``repeat`` (of equal modules), ``part`` (of a long list), ``prologue``, ``node`` (with
-            regions), ``region``, or the kind of its ends.
+        kind: ``module``, ``repeat`` (of equal modules), ``part`` (of a long list), ``prologue``, ``node``
+            (with regions), ``region``, ``inputs``, ``updates`` or ``results``.
         title: The module, relative to the one around it; what else it is.
         path: The module; "" for another kind of group.
     """

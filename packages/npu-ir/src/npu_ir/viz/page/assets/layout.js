@@ -217,6 +217,7 @@ function bendRoute(route, places, frame, graph, ids) {
     edge.to.x = last.x = graph.node(ids.get(edge.to)).x + frame.dx;
     last.y = frame.h;
   } else enterBox(edge, last, places.get(edge.to));
+  if (points.length === 2 && Math.abs(first.x - last.x) < 6 && !edge.to.open) last.x = first.x;
 }
 
 function leaveBox(edge, point, place) {
