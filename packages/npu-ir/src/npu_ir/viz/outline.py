@@ -96,7 +96,7 @@ class Outline:
         return [_merge(run) for run in self.runs(parts, level)] if fold else parts
 
     def split(self, part: Part, level: int) -> list[Part]:
-        """Return the modules of ``level`` in a part, and the nodes between them, which the part ran itself."""
+        """Return the modules of ``level`` in a part, and between them the nodes that it ran itself."""
         starts = [at for at in range(part.start + 1, part.stop) if self._shared[at] < level]
         return [
             Part(self.paths[start][:level], start, stop)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 from npu_ir.core.node import OpNode, Value
-from npu_ir.diff.entries import NodeDiff, Status
+from npu_ir.diff.entries import NodeDiff, Status, status_of
 from npu_ir.diff.graph_diff import GraphDiff
 from npu_ir.viz.diagram import BoxKind
 from npu_ir.viz.page.document import GraphDocument
 from npu_ir.viz.page.tree import End
+
+if TYPE_CHECKING:
+    from npu_ir.graph.graph import Graph
 
 
 def diff_documents(diff: GraphDiff) -> list[GraphDocument]:
@@ -18,7 +22,7 @@ def diff_documents(diff: GraphDiff) -> list[GraphDocument]:
     for part in diff.diffs():
         for item in part.nodes:
             _mark_node(item, *documents)
-    _mark_rest(documents)
+            _mark_regions(item, *documents)
     _mark_ends(diff, *documents)
     return documents
 
@@ -47,21 +51,21 @@ def _place(document: GraphDocument, node: OpNode | None) -> int | None:
     return None if node is None else document.position[node]
 
 
-def _mark_rest(documents: list[GraphDocument]) -> None:
-    """Mark the nodes of regions: of equal ones as unchanged, of one that only one graph has by its node."""
-    for document, alone in zip(documents, (Status.REMOVED, Status.ADDED), strict=True):
-        for item, position in document.position.items():
-            box = document.boxes[position]
-            if isinstance(item, OpNode) and "status" not in box:
-                box["status"] = (alone if _is_alone(item, document, alone) else Status.UNCHANGED).value
+def _mark_regions(item: NodeDiff, a: GraphDocument, b: GraphDocument) -> None:
+    """Mark the nodes of regions that do not differ, or that only one of the nodes has."""
+    sides: list[Mapping[str, Graph]] = [{} if node is None else node.regions for node in (item.a, item.b)]
+    for name in {**sides[0], **sides[1]}:
+        if name in item.regions:
+            continue
+        regions = [side.get(name) for side in sides]
+        status = status_of(*regions, ()).value
+        for document, region in zip((a, b), regions, strict=True):
+            for node in () if region is None else _nodes(region):
+                document.boxes[document.position[node]]["status"] = status
 
 
-def _is_alone(node: OpNode, document: GraphDocument, alone: Status) -> bool:
-    owner = None if node.graph is None else node.graph.owner
-    if owner is None:
-        return False
-    status = document.boxes[document.position[owner]].get("status")
-    return status == alone.value or _is_alone(owner, document, alone)
+def _nodes(graph: Graph) -> Iterator[OpNode]:
+    return (node for part in graph.graphs() for node in part.nodes)
 
 
 def _mark_ends(diff: GraphDiff, a: GraphDocument, b: GraphDocument) -> None:

@@ -23,6 +23,7 @@ from npu_ir.viz.page.tree import End, Group, Item, build_tree
 if TYPE_CHECKING:
     from npu_ir.graph.graph import Graph
 _MAX_ATTRIBUTE = 300
+_ALWAYS = ("title", "name", "op", "items")  # keys of every record, where they apply
 
 
 class GraphDocument:
@@ -140,4 +141,4 @@ def _shorten(text: str) -> str:
 
 
 def _without_empty(record: dict[str, Any]) -> dict[str, Any]:
-    return {key: item for key, item in record.items() if item}
+    return {key: item for key, item in record.items() if item or key in _ALWAYS}

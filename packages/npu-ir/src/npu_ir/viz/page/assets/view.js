@@ -167,7 +167,7 @@ class View {
   }
 
   onDown(event) {
-    this.canvas.setPointerCapture?.(event.pointerId);
+    if (event.isTrusted) this.canvas.setPointerCapture(event.pointerId); // those of a script have no pointer
     this.pointers.set(event.pointerId, { x: event.offsetX, y: event.offsetY });
     this.dragged = this.pointers.size > 1;
   }
