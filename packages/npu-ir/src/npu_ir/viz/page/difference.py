@@ -57,9 +57,9 @@ def _mark_regions(item: NodeDiff, a: GraphDocument, b: GraphDocument) -> None:
     for name in {**sides[0], **sides[1]}:
         if name in item.regions:
             continue
-        regions = [side.get(name) for side in sides]
-        status = status_of(*regions, ()).value
-        for document, region in zip((a, b), regions, strict=True):
+        before, after = (side.get(name) for side in sides)
+        status = status_of(before, after, ()).value
+        for document, region in ((a, before), (b, after)):
             for node in () if region is None else _nodes(region):
                 document.boxes[document.position[node]]["status"] = status
 
