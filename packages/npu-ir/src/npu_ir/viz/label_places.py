@@ -54,8 +54,10 @@ def _cells(text: str, x: float, y: float) -> list[tuple[int, int]]:
 
 
 def places_beside(text: str, points: Iterable[tuple[float, float]]) -> Iterator[tuple[float, float]]:
-    """Yield places for ``text`` to the right and to the left of points of a line."""
+    """Yield places for ``text`` to the right and to the left of points of a line, the nearest first."""
     width = text_width(text, DETAIL_SIZE)
-    for x, y in points:
-        yield x + _BESIDE, y + 4
-        yield x - _BESIDE - width, y + 4
+    known = list(points)
+    for distance, base in ((_BESIDE, 4.0), (_BESIDE, -2.0), (2.5 * _BESIDE, 4.0), (2.5 * _BESIDE, -2.0)):
+        for x, y in known:
+            yield x + distance, y + base
+            yield x - distance - width, y + base

@@ -86,8 +86,8 @@ def _line_points(layout: Layout, ports: Mapping[tuple[Spot, Spot], float]) -> It
 
 
 def _label_points(piece: _Curve) -> list[tuple[float, float]]:
-    start, low, middle, high, end = _points(piece, 4)
-    return [middle, low, high, start, end]
+    start, *between, end = _points(piece, 8)
+    return [*sorted(between, key=lambda point: abs(point[1] - between[3][1])), start, end]
 
 
 def _title_places(row: Row) -> Iterator[tuple[float, float]]:
