@@ -20,7 +20,20 @@ from npu_ir.viz.page.overlays import place_overlays, read_overlays
 
 if TYPE_CHECKING:
     from npu_ir.graph.graph import Graph
-_SCRIPTS = ("model", "layout", "overlays", "painter", "view", "details", "search", "main")
+_SCRIPTS = (
+    "model",
+    "texts",
+    "layout",
+    "routes",
+    "overlays",
+    "palette",
+    "painter",
+    "view",
+    "details",
+    "search",
+    "legend",
+    "main",
+)
 _FRAME_HEIGHT_PX = 640
 # A notebook keeps every page that it shows: larger graphs are named only.
 _MAX_NOTEBOOK_NODES = 20_000

@@ -11,6 +11,10 @@ function element(tag, attributes = {}, ...children) {
   return made;
 }
 
+function typeText(text) {
+  return element("span", { class: "type" }, text);
+}
+
 class Details {
   constructor(panel, page) {
     this.panel = panel;
@@ -26,9 +30,11 @@ class Details {
   }
 
   heading(item) {
-    const close = element("button", { class: "plain", title: "close (Esc)", "aria-label": "close", onclick: () => this.page.select(null) }, "✕");
+    const look = { class: "plain", title: "close (Esc)", "aria-label": "close" };
+    const close = element("button", { ...look, onclick: () => this.page.select(null) }, "✕");
     const kind = item.isRepeat ? `${copiesOf(item)} equal modules` : item.kind;
-    return element("header", {}, element("div", {}, element("h2", {}, item.record.title), element("small", {}, kind)), close);
+    const names = element("div", {}, element("h2", {}, item.record.title), element("small", {}, kind));
+    return element("header", {}, names, close);
   }
 
   // A titled section; nothing where there is nothing to say.
@@ -37,32 +43,40 @@ class Details {
   }
 
   facts(pairs) {
-    const rows = pairs.filter(([, value]) => value).flatMap(([name, value]) => [element("dt", {}, name), element("dd", {}, value)]);
+    const known = pairs.filter(([, value]) => value);
+    const rows = known.flatMap(([name, value]) => [element("dt", {}, name), element("dd", {}, value)]);
     return rows.length ? [element("dl", {}, ...rows)] : [];
   }
 
   link(item, ...more) {
-    const go = element("button", { class: "link", onclick: () => this.page.go(item) }, item.name || item.record.title);
-    return element("li", {}, go, ...more.map((text) => element("span", { class: "type" }, text)));
+    return element("li", {}, this.button(item, item.name || item.record.title), ...more.map(typeText));
+  }
+
+  button(item, text) {
+    return element("button", { class: "link", onclick: () => this.page.go(item) }, text);
+  }
+
+  // An input: the argument that it fills, the value, and a link to where it is from.
+  input(item, [operand, name, type, source]) {
+    const label = operand ? [element("span", { class: "operand" }, `${operand} `)] : [];
+    if (typeof source !== "number") return element("li", {}, ...label, name, typeText(`${type} ${source}`));
+    const made = this.link(item.model.boxes[source], ...(type ? [type] : []));
+    made.prepend(...label);
+    return made;
   }
 
   box(item) {
     const record = item.record;
-    const argument = ([operand, name, type, source]) => {
-      const label = operand ? [element("span", { class: "operand" }, `${operand} `)] : [];
-      if (typeof source !== "number") return element("li", {}, ...label, name, element("span", { class: "type" }, `${type} ${source}`));
-      const made = this.link(item.model.boxes[source], ...(type ? [type] : []));
-      made.prepend(...label);
-      return made;
-    };
+    const outputs = (record.outputs || []).map(([name, type]) => element("li", {}, name, typeText(type)));
     return [
       ...this.facts([
-        ["op", record.op], ["name", record.name], ["module", record.module && this.moduleLink(item)], ["source", record.source],
-        ["made from", (record.from || []).join(", ")], ["runs", record.once ? "once, when weights are bound" : ""],
+        ["op", record.op], ["name", record.name], ["module", record.module && this.moduleLink(item)],
+        ["source", record.source], ["made from", (record.from || []).join(", ")],
+        ["runs", record.once ? "once, when weights are bound" : ""],
       ]),
       ...this.measured(item),
-      ...this.section("outputs", (record.outputs || []).map(([name, type]) => element("li", {}, name, element("span", { class: "type" }, type)))),
-      ...this.section("inputs", (record.inputs || []).map(argument)),
+      ...this.section("outputs", outputs),
+      ...this.section("inputs", (record.inputs || []).map((input) => this.input(item, input))),
       ...this.section("attributes", this.facts(record.attrs || [])),
       ...this.section(`users (${item.users.length})`, this.some(item.users)),
     ];
@@ -76,14 +90,13 @@ class Details {
   moduleLink(item) {
     const around = item.ancestors().find((group) => group.record.path);
     if (!around) return item.record.module;
-    return element("button", { class: "link", onclick: () => this.page.go(around) }, item.record.module);
+    return this.button(around, item.record.module);
   }
 
   group(item) {
     const toggle = element("button", { onclick: () => this.page.toggle(item) }, item.open ? "close" : "open");
-    const ops = new Map();
-    for (const leaf of item.leaves()) if (leaf.record.op) ops.set(leaf.record.op, (ops.get(leaf.record.op) || 0) + 1);
-    const counts = [...ops].sort((a, b) => b[1] - a[1]).map(([op, count]) => [op, String(count)]);
+    const ops = countWords([...item.leaves()].map((leaf) => leaf.record.op).filter(Boolean));
+    const counts = [...ops].map(([op, count]) => [op, String(count)]);
     const outside = (items) => [...new Set(items)].filter((other) => !item.contains(other));
     const leaves = [...item.leaves()];
     return [
@@ -101,19 +114,20 @@ class Details {
     const { status, changes, was, merged, partner } = item.record;
     if (!this.page.isDiff) return [];
     const other = partner === undefined ? null : this.page.views[1 - item.model.side].model.boxes[partner];
-    const go = other && element("button", { class: "link", onclick: () => this.page.go(other) }, other.name);
+    const go = other && this.button(other, other.name);
     const word = element("span", { class: `status ${statusOf(item)}` }, statusOf(item));
     return this.section("change", this.facts([
-      ["status", status || item.isGroup ? word : ""], ["what", (changes || []).join(", ")], [item.model.side ? "before" : "after", go],
-      ["was", (was || []).join(", ")], ["merged into", merged],
+      ["status", status || item.isGroup ? word : ""], ["what", (changes || []).join(", ")],
+      [item.model.side ? "before" : "after", go], ["was", (was || []).join(", ")], ["merged into", merged],
     ]));
   }
 
   measured(item) {
     const overlays = this.page.overlaysOf(item.model);
     const rows = overlays.filter((overlay) => overlay.of(item) !== null).map((overlay) => {
-      const known = overlay.values.get(item);
-      return [overlay.name, element("span", {}, overlay.text(item), known && known.remark ? element("small", {}, known.remark) : "")];
+      const { remark = "" } = overlay.values.get(item) || {};
+      const value = element("span", {}, overlay.text(item), remark ? element("small", {}, remark) : "");
+      return [overlay.name, value];
     });
     return this.section("measured", this.facts(rows));
   }

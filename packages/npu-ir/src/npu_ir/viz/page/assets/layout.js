@@ -2,58 +2,10 @@
 // Sizes and places. Each open group is laid out on its own by dagre, children as boxes of a known size, so that
 // a click lays out one group and those around it, and nothing else.
 
-const TITLE_FONT = "600 13px system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif";
-const LINE_FONT = "11px system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif";
 const HEAD = 30; // height of the title of an open group
 const PAD = 16;
 const ROW_GAP = 42;
-const MAX_TEXT = 230;
 const MIN_BRANCHES = 3; // from so many rows on, readers of one value share a trunk
-
-const ruler = document.createElement("canvas").getContext("2d");
-const widths = new Map();
-
-function textWidth(text, font) {
-  const key = font + text;
-  if (!widths.has(key)) {
-    ruler.font = font;
-    widths.set(key, ruler.measureText(text).width);
-  }
-  return widths.get(key);
-}
-
-// The text, with its end left out if it is wider than `room`.
-function fitText(text, font, room) {
-  if (textWidth(text, font) <= room) return text;
-  let length = Math.max(1, Math.floor((text.length * room) / textWidth(text, font)));
-  while (length > 1 && textWidth(text.slice(0, length) + "…", font) > room) length -= 1;
-  return text.slice(0, length) + "…";
-}
-
-function titleOf(item) {
-  const copies = item.isRepeat ? `  ×${copiesOf(item)}` : "";
-  return statusMark(item) + item.record.title + copies;
-}
-
-function copiesOf(item) {
-  return item.children.reduce((sum, child) => sum + (child.kind === "part" ? copiesOf(child) : 1), 0);
-}
-
-function linesOf(item) {
-  if (!item.isGroup) return item.record.line ? [item.record.line] : [];
-  return item.record.lines || [];
-}
-
-// Set the size of a closed item and its texts, cut to fit.
-function measure(item) {
-  if (item.closed) return item.closed;
-  const chip = item.isGroup ? 22 : 0;
-  const title = fitText(titleOf(item), TITLE_FONT, MAX_TEXT);
-  const lines = linesOf(item).map((line) => fitText(line, LINE_FONT, MAX_TEXT));
-  const text = Math.max(textWidth(title, TITLE_FONT) + chip, ...lines.map((line) => textWidth(line, LINE_FONT)), 44);
-  item.closed = { title, lines, w: Math.ceil(text) + 26, h: 30 + 15 * lines.length };
-  return item.closed;
-}
 
 function sizeOf(item) {
   return item.isGroup && item.open ? layoutOf(item) : measure(item);
@@ -174,77 +126,6 @@ function readLayout(graph, group, chains, ids) {
   return { ...size, places, routes: routes.map(finishRoute) };
 }
 
-// A route through several nodes: its points in rows of boxes, and the middle of the gap after each but the last.
-// dagre gives a point for each row and each gap in turn.
-function routeAlong(graph, chain, shared) {
-  const points = [], gaps = [];
-  let start = 0; // of the part that no other edge draws
-  for (let at = 1; at < chain.length; at += 1) {
-    if (at === shared + 1) start = gaps.length;
-    graph.edge(chain[at - 1], chain[at]).points.forEach(({ x, y }, index) => {
-      if (index % 2) gaps.push(y);
-      else if (index || at === 1) points.push({ x, y });
-    });
-  }
-  return { points, gaps, start };
-}
-
-// The points of a route that is vertical in rows, next to boxes, and moves sideways in gaps only.
-function throughGaps({ points, gaps }, start) {
-  const all = [points[start]];
-  gaps.slice(start).forEach((gap, at) => {
-    const from = points[start + at], to = points[start + at + 1];
-    all.push({ x: from.x, y: clamp(gap - ROW_GAP / 2, from.y, to.y) }, { x: to.x, y: clamp(gap + ROW_GAP / 2, from.y, to.y) }, to);
-  });
-  return all.filter((point, at) => at === 0 || point.x !== all[at - 1].x || point.y !== all[at - 1].y);
-}
-
-function finishRoute(route) {
-  return { edge: route.edge, points: throughGaps(route, 0), own: throughGaps(route, route.start) };
-}
-
-// Move a route with its group, and its ends to the borders of boxes and to ports.
-function bendRoute(route, places, frame, graph, ids) {
-  const { edge, points, gaps } = route;
-  for (const point of points) { point.x += frame.dx; point.y += frame.dy; }
-  route.gaps = gaps.map((gap) => gap + frame.dy);
-  const first = points[0], last = points[points.length - 1];
-  if (edge.from instanceof Port) {
-    edge.from.x = first.x = graph.node(ids.get(edge.from)).x + frame.dx;
-    first.y = HEAD;
-  } else leaveBox(edge, first, places.get(edge.from));
-  if (edge.to instanceof Port) {
-    edge.to.x = last.x = graph.node(ids.get(edge.to)).x + frame.dx;
-    last.y = frame.h;
-  } else enterBox(edge, last, places.get(edge.to));
-  if (points.length === 2 && Math.abs(first.x - last.x) < 6 && !edge.to.open) last.x = first.x;
-}
-
-function leaveBox(edge, point, place) {
-  const exit = edge.from.open ? edge.from.model.edgesOf(edge.from).exit : null;
-  point.x = exit ? place.x + exit.x : clamp(point.x, place.x + 10, place.x + place.w - 10);
-  point.y = place.y + place.h;
-}
-
-function enterBox(edge, point, place) {
-  const port = edge.to.open ? portFor(edge) : null;
-  point.x = port ? place.x + port.x : clamp(point.x, place.x + 10, place.x + place.w - 10);
-  point.y = place.y;
-}
-
-// The port of the open group at which an edge arrives: the one for the item, or items, that it is from.
-function portFor(edge) {
-  const origins = edge.from instanceof Port ? edge.from.of : [edge.from];
-  for (const port of edge.to.model.edgesOf(edge.to).inputs) {
-    for (const origin of origins) if (port.of.has(origin)) return port;
-  }
-  return null;
-}
-
-function clamp(value, low, high) {
-  return Math.max(low, Math.min(high, value));
-}
-
 // All that is shown, with places in the picture: frames and boxes, outer ones first, and edges.
 function flatten(root) {
   const shown = { boxes: [], edges: [], place: new Map() };
@@ -263,25 +144,4 @@ function flatten(root) {
   };
   visit(root, 0, 0);
   return shown;
-}
-
-function placeRoute({ edge, points, own }, x, y) {
-  const move = (list) => list.map((point) => [point.x + x, point.y + y]);
-  const moved = move(points);
-  const xs = moved.map((point) => point[0]), ys = moved.map((point) => point[1]);
-  const bounds = [Math.min(...xs), Math.min(...ys), Math.max(...xs), Math.max(...ys)];
-  const path = curve(moved);
-  return { edge, points: moved, bounds, path, own: own.length < points.length ? curve(move(own)) : path, tip: !(edge.to instanceof Port) };
-}
-
-// A smooth curve through the points, which is vertical at each of them.
-function curve(points) {
-  const path = new Path2D();
-  path.moveTo(...points[0]);
-  for (let at = 1; at < points.length; at += 1) {
-    const [x, y] = points[at - 1], [nextX, nextY] = points[at];
-    if (Math.abs(x - nextX) < 0.5) path.lineTo(nextX, nextY);
-    else path.bezierCurveTo(x, (y + nextY) / 2, nextX, (y + nextY) / 2, nextX, nextY);
-  }
-  return path;
 }

@@ -8,7 +8,7 @@ class Page {
     this.selected = null;
     this.overlayName = "";
     const models = data.graphs.map((graph, side) => new Model(graph, side));
-    this.overlays = new Map(models.map((model) => [model, [...model.graph.overlays.map((item) => new Overlay(item, model)), resultSizes(model)]]));
+    this.overlays = new Map(models.map((model) => [model, overlaysFor(model)]));
     this.views = [];
     this.details = new Details(byId("details"), this);
     models.forEach((model) => this.views.push(new View(this.pane(model), model, this)));
@@ -23,7 +23,8 @@ class Page {
 
   pane(model) {
     const label = `${this.isDiff ? ["before: ", "after: "][model.side] : ""}${model.graph.name}`;
-    const canvas = element("canvas", { tabindex: "0", role: "application", "aria-label": `picture of the graph ${label}` });
+    const spoken = `picture of the graph ${label}`;
+    const canvas = element("canvas", { tabindex: "0", role: "application", "aria-label": spoken });
     const head = this.isDiff ? element("h2", {}, label, element("small", {}, model.graph.summary)) : "";
     const made = element("div", { class: "pane" }, head, canvas);
     byId("panes").append(made);
@@ -134,7 +135,8 @@ class Page {
 
   legend() {
     const overlays = this.views.map((view) => this.overlayOf(view.model)).filter(Boolean);
-    const rows = overlays.length ? measuredLegend(overlays[overlays.length - 1], this.palette) : kindLegend(this.views, this.palette);
+    const last = overlays[overlays.length - 1];
+    const rows = last ? measuredLegend(last, this.palette) : kindLegend(this.views, this.palette);
     byId("legend").replaceChildren(...rows);
   }
 
@@ -171,7 +173,8 @@ class Page {
     };
     for (const [id, run] of Object.entries(act)) byId(`do-${id}`).addEventListener("click", run);
     byId("overlay").addEventListener("change", (event) => this.setOverlay(event.target.value));
-    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.setTheme(document.documentElement.dataset.theme || ""));
+    const preference = matchMedia("(prefers-color-scheme: dark)");
+    preference.addEventListener("change", () => this.setTheme(document.documentElement.dataset.theme || ""));
     addEventListener("hashchange", () => this.readAddress());
     addEventListener("keydown", (event) => this.onKey(event));
   }
@@ -198,26 +201,6 @@ function isLit(edge, selected) {
     if (target === null) return selected.contains(source) ? source.model === selected.model : reads.has(source);
     return source.model === selected.model && selected.contains(source) !== selected.contains(target);
   });
-}
-
-function swatch(fill, line, text) {
-  const chip = element("i", {});
-  Object.assign(chip.style, { background: fill, borderColor: line });
-  return element("span", { class: "swatch" }, chip, text);
-}
-
-function kindLegend(views, palette) {
-  const shown = views.flatMap((view) => view.shown.boxes.filter((box) => !box.isOpen).map((box) => box.item));
-  const labels = new Map(shown.map((item) => [statusOf(item) || (item.isRepeat ? "module" : item.kind), item]));
-  return [...labels].map(([label, item]) => swatch(...palette.of(item, null), label));
-}
-
-function measuredLegend(overlay, palette) {
-  const missing = overlay.missing ? [element("span", {}, `${overlay.missing} measured nodes are not in this graph`)] : [];
-  if (overlay.rule === "most") return [...overlay.words().map((word) => swatch(...palette.word(overlay, word), word)), ...missing];
-  const scale = element("i", { class: "scale" });
-  scale.style.background = `linear-gradient(90deg, ${[0, 0.1, 0.3, 0.6, 1].map((share) => palette.heat(share)[0]).join(",")})`;
-  return [element("span", {}, "0"), scale, element("span", {}, formatValue(overlay.high || 0, overlay.unit)), ...missing];
 }
 
 const page = new Page(JSON.parse(byId("data").textContent));

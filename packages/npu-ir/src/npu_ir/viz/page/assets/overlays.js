@@ -1,8 +1,7 @@
 "use strict";
-// Colours of boxes: by kind, by what changed, or by what another command measured.
+// What another command measured, and what changed: the value of each box and of each group.
 
 const STATUS_MARKS = { added: "+ ", removed: "− ", changed: "~ " };
-const WORD_HUES = [212, 28, 145, 280, 340, 60, 185, 0];
 
 // An overlay of one graph: the value of each box, and of groups by its rule.
 class Overlay {
@@ -20,13 +19,12 @@ class Overlay {
   }
 
   total(item) {
-    const found = [...item.leaves()].filter((leaf) => this.values.has(leaf)).map((leaf) => this.values.get(leaf).value);
+    const measured = [...item.leaves()].filter((leaf) => this.values.has(leaf));
+    const found = measured.map((leaf) => this.values.get(leaf).value);
     if (!found.length) return null;
     if (this.rule === "sum") return found.reduce((sum, value) => sum + value, 0);
     if (this.rule === "max") return found.reduce((most, value) => Math.max(most, value), 0);
-    const counts = new Map();
-    for (const word of found) counts.set(word, (counts.get(word) || 0) + 1);
-    return new Map([...counts].sort((a, b) => b[1] - a[1]));
+    return countWords(found);
   }
 
   words() {
@@ -52,10 +50,19 @@ class Overlay {
   text(item) {
     const value = this.of(item);
     if (value === null) return "";
-    if (value instanceof Map) return [...value].map(([word, count]) => (value.size > 1 ? `${word} ${count}` : word)).join(", ");
-    const share = this.rule === "sum" && this.of(item.model.root) ? ` · ${percent(value / this.of(item.model.root))}` : "";
-    return formatValue(value, this.unit) + share;
+    if (value instanceof Map) {
+      return [...value].map(([word, count]) => (value.size > 1 ? `${word} ${count}` : word)).join(", ");
+    }
+    const all = this.rule === "sum" ? this.of(item.model.root) : 0;
+    return formatValue(value, this.unit) + (all ? ` · ${percent(value / all)}` : "");
   }
+}
+
+// How often each word is in a list, the most frequent first.
+function countWords(words) {
+  const counts = new Map();
+  for (const word of words) counts.set(word, (counts.get(word) || 0) + 1);
+  return new Map([...counts].sort((a, b) => b[1] - a[1]));
 }
 
 function percent(share) {
@@ -80,6 +87,10 @@ function resultSizes(model) {
   return new Overlay({ name: "size of results", rule: "sum", unit: "bytes", missing: 0, values }, model);
 }
 
+function overlaysFor(model) {
+  return [...model.graph.overlays.map((item) => new Overlay(item, model)), resultSizes(model)];
+}
+
 // The status of a box, or of a group by what is in it: "" where there is one graph.
 function statusOf(item) {
   if (item.status === undefined) {
@@ -93,47 +104,3 @@ function statusOf(item) {
 function statusMark(item) {
   return STATUS_MARKS[statusOf(item)] || "";
 }
-
-// Colours come from the style sheet, so that both themes are in one place.
-class Palette {
-  constructor() {
-    this.known = new Map();
-  }
-  get(name) {
-    if (!this.known.has(name)) {
-      this.known.set(name, getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim());
-    }
-    return this.known.get(name);
-  }
-  get isDark() { return this.get("scheme") === "dark"; }
-
-  // Fill and border of a closed box.
-  of(item, overlay) {
-    if (overlay) return this.measured(item, overlay);
-    const slug = statusOf(item) || (BOX_SLUGS[item.kind] || "module");
-    return [this.get(`${slug}-fill`), this.get(`${slug}-line`)];
-  }
-
-  measured(item, overlay) {
-    const value = overlay.of(item);
-    if (value === null) return [this.get("unknown-fill"), this.get("unknown-line")];
-    if (value instanceof Map) return this.word(overlay, [...value.keys()][0]);
-    return this.heat(overlay.heat(value));
-  }
-
-  heat(share) {
-    const t = Math.sqrt(clamp(share, 0, 1));
-    const light = this.isDark ? 18 + 26 * t : 99 - 37 * t;
-    return [`hsl(${48 - 40 * t} ${20 + 70 * t}% ${light}%)`, `hsl(${48 - 40 * t} ${25 + 45 * t}% ${this.isDark ? 45 : 42}%)`];
-  }
-
-  word(overlay, word) {
-    const hue = WORD_HUES[overlay.words().indexOf(word) % WORD_HUES.length];
-    return this.isDark ? [`hsl(${hue} 45% 24%)`, `hsl(${hue} 55% 60%)`] : [`hsl(${hue} 80% 91%)`, `hsl(${hue} 60% 40%)`];
-  }
-}
-
-const BOX_SLUGS = {
-  "input": "input", "op": "op", "op with weights": "weighted", "output": "output", "update": "update",
-  "inputs": "input", "results": "output", "updates": "update", "part": "more", "prologue": "more", "node": "op", "region": "more",
-};

@@ -122,7 +122,8 @@ class Painter {
     const middle = x + w / 2 - (item.isGroup ? 9 : 0);
     const top = y + (h - 15 * shown.length) / 2 + 4.5;
     this.text(title, middle, top, TITLE_FONT, this.palette.get("text"));
-    shown.forEach((line, at) => this.text(line, x + w / 2, top + 15 * (at + 1), LINE_FONT, this.palette.get("muted")));
+    const muted = this.palette.get("muted");
+    shown.forEach((line, at) => this.text(line, x + w / 2, top + 15 * (at + 1), LINE_FONT, muted));
     c.textAlign = "left";
     if (item.isGroup) this.chip(box, x + w - 15, y + 15, true);
     if (overlay && overlay.of(item) instanceof Map && item.isGroup) this.shares(box, overlay);

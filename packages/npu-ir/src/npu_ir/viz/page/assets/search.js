@@ -16,7 +16,8 @@ class Search {
     if (item.words === undefined) {
       const { record } = item;
       const types = (record.outputs || []).flat().join(" ");
-      item.words = [item.name, record.title, record.op, record.module, record.source, types].filter(Boolean).join(" ").toLowerCase();
+      const texts = [item.name, record.title, record.op, record.module, record.source, types];
+      item.words = texts.filter(Boolean).join(" ").toLowerCase();
     }
     return item.words;
   }
@@ -43,13 +44,15 @@ class Search {
     this.list.hidden = !this.input.value.trim() || document.activeElement !== this.input;
     const rows = this.results.map((item, at) => {
       const side = this.page.isDiff ? ` (${item.model.side ? "after" : "before"})` : "";
+      const what = element("span", {}, `${item.isGroup ? item.kind : item.record.title}${side}`);
       const row = element("li", { role: "option", "aria-selected": String(at === this.active) },
-        element("b", {}, item.name), element("span", {}, `${item.isGroup ? item.kind : item.record.title}${side}`), element("small", {}, item.record.module || ""));
+        element("b", {}, item.name), what, element("small", {}, item.record.module || ""));
       row.addEventListener("pointerdown", (event) => { event.preventDefault(); this.pick(at); });
       return row;
     });
-    const rest = this.count > this.results.length ? [element("li", { class: "rest" }, `and ${this.count - this.results.length} more`)] : [];
-    this.list.replaceChildren(...(rows.length ? rows : [element("li", { class: "rest" }, "nothing found")]), ...rest);
+    const left = this.count - this.results.length;
+    const note = !rows.length ? "nothing found" : left > 0 ? `and ${left} more` : "";
+    this.list.replaceChildren(...rows, ...(note ? [element("li", { class: "rest" }, note)] : []));
     const active = this.list.children[this.active];
     if (active) active.scrollIntoView({ block: "nearest" });
   }

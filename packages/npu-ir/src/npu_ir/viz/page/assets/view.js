@@ -112,7 +112,8 @@ class View {
     const box = this.shown.place.get(item);
     const size = this.size;
     const k = Math.max(zoom, 0.8);
-    this.window = { k, x: box.x + box.w / 2 - size.w / 2 / k, y: box.y + Math.min(box.h, size.h / k - 60) / 2 - size.h / 2 / k };
+    const middle = box.y + Math.min(box.h, size.h / k - 60) / 2;
+    this.window = { k, x: box.x + box.w / 2 - size.w / 2 / k, y: middle - size.h / 2 / k };
     this.redraw();
   }
 
@@ -163,7 +164,10 @@ class View {
     event.preventDefault();
     const step = event.deltaMode === 1 ? 18 * event.deltaY : event.deltaY;
     if (event.shiftKey) this.panBy(-step, 0);
-    else this.zoomAt(event.offsetX, event.offsetY, Math.exp(-clamp(step, -120, 120) * (event.ctrlKey ? 0.01 : 0.0022)));
+    else {
+      const speed = event.ctrlKey ? 0.01 : 0.0022; // a pinch of a trackpad comes as small steps with Ctrl
+      this.zoomAt(event.offsetX, event.offsetY, Math.exp(-clamp(step, -120, 120) * speed));
+    }
   }
 
   onDown(event) {
