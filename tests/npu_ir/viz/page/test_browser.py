@@ -175,22 +175,25 @@ def test_both_graphs_of_a_difference_are_side_by_side(tmp_path: Path) -> None:
     assert "unchanged" in seen["legend"]
 
 
-def test_strange_names_are_shown_as_text(tmp_path: Path) -> None:
+def test_strange_names_are_shown_as_text_and_an_empty_graph_beside_them(tmp_path: Path) -> None:
     strange = Graph("<img src=x onerror=errors.push('run')>")
     x = strange.add_input("", F32)
     node = strange.insert("<b>op</b>", [x], {"text": "</script>"}, types=x.type, name="")
     strange.set_outputs(node.outputs[0])
 
     seen = run_page(
-        to_html(strange),
+        to_html(diff_ir(Graph("empty"), strange)),
         """
         seen.title = text("title");
-        await click(page.views[0].model.boxes[1]);
+        const [empty, view] = page.views;
+        seen.empty = [empty.shown.boxes.length, Number.isFinite(empty.shown.boxes[0].w)];
+        await click(view.model.boxes[1]);
         seen.details = text("details");
         """,
         tmp_path,
     )
 
-    assert seen["title"] == "<img src=x onerror=errors.push('run')>"
+    assert seen["title"] == "empty → <img src=x onerror=errors.push('run')>"
+    assert seen["empty"] == [1, True]
     assert "<b>op</b>" in seen["details"]
     assert "</script>" in seen["details"]

@@ -103,6 +103,7 @@ function pinPorts(graph, group, inputs, exit, ids) {
 function readLayout(graph, group, chains, ids) {
   const places = new Map();
   let left = Infinity, right = -Infinity, top = Infinity, bottom = -Infinity;
+  if (!group.children.length) left = right = top = bottom = 0; // a graph without nodes
   const include = (x0, x1, y0, y1) => {
     left = Math.min(left, x0); right = Math.max(right, x1);
     top = Math.min(top, y0); bottom = Math.max(bottom, y1);

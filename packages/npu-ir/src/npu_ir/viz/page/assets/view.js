@@ -70,6 +70,8 @@ class View {
   fit(isAll = false) {
     const { w, h } = this.shown.boxes[0];
     const size = this.size;
+    this.isUnseen = !size.w || !size.h; // a pane of a hidden tab or frame: fit it once it has a size
+    if (this.isUnseen) return;
     const whole = Math.min(size.w / (w + 30), size.h / (h + 30), 1);
     const k = isAll || whole > 0.6 ? Math.max(whole, ZOOM_RANGE[0]) : clamp(size.w / (w + 30), 0.6, 1);
     const isTall = h * k > size.h;
@@ -157,10 +159,12 @@ class View {
     canvas.addEventListener("pointerleave", () => this.hover(null));
     canvas.addEventListener("dblclick", (event) => this.onDouble(event));
     canvas.addEventListener("keydown", (event) => this.onKey(event));
-    new ResizeObserver(() => this.redraw()).observe(canvas);
+    new ResizeObserver(() => (this.isUnseen ? this.fit() : this.redraw())).observe(canvas);
   }
 
   onWheel(event) {
+    // In a notebook, the wheel scrolls the notebook until the picture was clicked.
+    if (window.parent !== window && document.activeElement !== this.canvas && !event.ctrlKey) return;
     event.preventDefault();
     const step = event.deltaMode === 1 ? 18 * event.deltaY : event.deltaY;
     if (event.shiftKey) this.panBy(-step, 0);
