@@ -56,20 +56,15 @@ class Page {
       Object.assign(view, { litFor: selected, litIn: view.shown });
       view.lit = new Set(selected ? view.shown.edges.filter(({ edge }) => isLit(edge, selected)) : []);
     }
-    const found = this.search ? this.search.found : new Set();
+    const { found, around } = this.search || { found: new Set(), around: new Set() };
     return {
       selected: this.shownSelection(view),
       hovered: view.hovered,
       lit: view.lit,
       overlay: this.overlayOf(view.model),
-      isFound: (item) => found.has(item) || (item.isGroup && !item.open && found.size > 0 && this.holdsFound(item)),
-      isDim: (item) => found.size > 0 && !found.has(item) && !(item.isGroup && this.holdsFound(item)),
+      isFound: (item) => found.has(item) || (!item.open && around.has(item)),
+      isDim: (item) => found.size > 0 && !found.has(item) && !around.has(item),
     };
-  }
-
-  holdsFound(group) {
-    for (const item of this.search.found) if (group.contains(item) && group.model === item.model) return true;
-    return false;
   }
 
   // The selected item, or its partner in the other graph; a closed group stands for what it holds.

@@ -28,7 +28,8 @@ class Overlay {
   }
 
   words() {
-    return [...new Set([...this.values.values()].map(({ value }) => value))].sort();
+    if (!this.known) this.known = [...new Set([...this.values.values()].map(({ value }) => value))].sort();
+    return this.known;
   }
 
   // Set the scale by the boxes that are shown, so that differences among these are seen.

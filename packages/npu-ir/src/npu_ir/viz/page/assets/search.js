@@ -5,7 +5,7 @@ const MAX_RESULTS = 40;
 
 class Search {
   constructor(input, list, page) {
-    Object.assign(this, { input, list, page, found: new Set(), results: [], active: 0 });
+    Object.assign(this, { input, list, page, found: new Set(), around: new Set(), results: [], active: 0 });
     input.addEventListener("input", () => this.update());
     input.addEventListener("keydown", (event) => this.onKey(event));
     input.addEventListener("focus", () => this.update());
@@ -27,6 +27,7 @@ class Search {
     const items = words.length ? this.page.views.flatMap((view) => view.model.items.slice(1)) : [];
     const matching = items.filter((item) => words.every((word) => this.textOf(item).includes(word)));
     this.found = new Set(matching);
+    this.around = new Set(matching.flatMap((item) => item.ancestors())); // groups that hold what was found
     this.count = matching.length;
     this.results = matching.sort((a, b) => this.rank(a, words) - this.rank(b, words)).slice(0, MAX_RESULTS);
     this.active = 0;
