@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "ARCHITECTURE.md"
 PACKAGES = ("npu_ir", "npu_passes", "npu_cuda", "npu_runtime")
 # Data and templates, which nothing imports.
-_NO_CODE = {"templates", "schema", "include", "__pycache__"}
+_NO_CODE = {"assets", "templates", "schema", "include", "__pycache__"}
 
 
 def source(package: str) -> Path:

@@ -44,7 +44,7 @@ with pause_gc():
     from npu_ir.verify import VerificationReport, verify_ir
 
 if TYPE_CHECKING:
-    from npu_ir.viz import draw, draw_diff, to_dot, to_mermaid, to_svg
+    from npu_ir.viz import draw, draw_diff, to_dot, to_html, to_mermaid, to_svg, write_html
 
 __version__ = "0.1.0"
 
@@ -96,15 +96,17 @@ __all__ = [
     "register_executor",
     "save_ir",
     "to_dot",
+    "to_html",
     "to_mermaid",
     "to_svg",
     "verify_ir",
+    "write_html",
 ]
 
 
 def __getattr__(name: str) -> Any:
     """Import the drawing functions lazily, on first access: they are a quarter of the import time."""
-    if name not in ("draw", "draw_diff", "to_dot", "to_mermaid", "to_svg"):
+    if name not in ("draw", "draw_diff", "to_dot", "to_html", "to_mermaid", "to_svg", "write_html"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from npu_ir import viz
 

@@ -177,6 +177,28 @@ def add_drawing_output(parser: argparse._ActionsContainer, help: str) -> None:
     )
 
 
+def add_page(parser: argparse._ActionsContainer, help: str) -> None:
+    """Add ``--html``, the file of a page."""
+    add_file(parser, "--html", help=help, type=functools.partial(_parse_page_path, "--html"))
+
+
+def add_overlays(parser: argparse._ActionsContainer) -> None:
+    """Add ``--overlay``, files for `to_html`."""
+    add_file(
+        parser,
+        "--overlay",
+        action="append",
+        default=[],
+        help="with --html: colour by what npu profile, compare or explain wrote with --json; more than once",
+    )
+
+
+def require_page(options: argparse.Namespace) -> None:
+    """Raise a `UsageError` if there are overlays and no page."""
+    if options.overlay and options.html is None:
+        raise UsageError("--overlay is for pages", fix="add --html FILE.html")
+
+
 def add_output_folder(parser: argparse._ActionsContainer, *names: str, help: str, **more: Any) -> None:
     """Add an option that names a folder to write, which need not exist."""
 
@@ -204,6 +226,16 @@ def _parse_drawing_path(option: str, text: str) -> Path:
         require_format(Path(text))
     except VisualizationError as error:
         raise UsageError(f"{option} {text}: {error.message}", fix=error.fix) from error
+    return _parse_output_path(option, text)
+
+
+def _parse_page_path(option: str, text: str) -> Path:
+    path = Path(text)
+    if path.suffix.lower() not in (".html", ".htm"):
+        raise UsageError(
+            f"{option} {text}: a page is written to a file that ends in .html",
+            fix=f"write {option} {path.with_suffix('.html')}",
+        )
     return _parse_output_path(option, text)
 
 

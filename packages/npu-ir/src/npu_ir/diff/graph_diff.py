@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from npu_ir.core.node import Value
@@ -76,6 +77,12 @@ class GraphDiff:
     def __repr__(self) -> str:
         counts = ", ".join(f"{self.count(status)} {status.value}" for status in Status)
         return f"<GraphDiff {self.a.name!r} to {self.b.name!r}: nodes {counts}>"
+
+    def _repr_html_(self) -> str:
+        """Return a page in a frame, which notebooks show (`npu_ir.to_html`)."""
+        # By name: drawings are above differences, and are imported only by who draws.
+        page: str = import_module("npu_ir.viz").notebook_html(self)
+        return page
 
 
 def _count(item: NodeDiff, status: Status) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from importlib import import_module
 from typing import Any
 
 from npu_ir.core.literals import Literal
@@ -445,6 +446,12 @@ class Graph(Signature):
             f"<Graph {self.name!r}: {len(self.inputs)} inputs, {len(self.parameters)} parameters, "
             f"{len(self)} nodes>"
         )
+
+    def _repr_html_(self) -> str:
+        """Return a page in a frame, which notebooks show (`npu_ir.to_html`)."""
+        # By name: drawings are above graphs, and are imported only by who draws.
+        page: str = import_module("npu_ir.viz").notebook_html(self)
+        return page
 
     # Internals
 

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 DEFAULT_MAX_NODES = 60
 _TIMEOUT_S = 120
-_GRAPHVIZ_SUFFIXES = (".svg", ".png", ".pdf")
+_GRAPHVIZ_SUFFIXES = (".png", ".pdf")
 _TEXT_FORMATS = {".svg": format_svg, ".dot": format_dot, ".gv": format_dot, ".mmd": format_mermaid}
-DRAWING_SUFFIXES = tuple(dict.fromkeys((*_GRAPHVIZ_SUFFIXES, *_TEXT_FORMATS)))
+DRAWING_SUFFIXES = (".svg", *_GRAPHVIZ_SUFFIXES, ".dot", ".gv", ".mmd")
 _INSTALL = "install graphviz (https://graphviz.org/download), or write an .svg file"
 
 
@@ -77,8 +77,8 @@ def draw(
 ) -> Path:
     """Write a drawing of ``graph`` and return its path; after an error, an old file is unchanged.
 
-    The layout of an ``.svg`` is by graphviz if it is installed, else by `to_svg`; ``.png`` and ``.pdf`` need
-    graphviz; ``.dot`` or ``.gv`` and ``.mmd`` (mermaid) are text. Other arguments as for `to_mermaid`.
+    An ``.svg`` is that of `to_svg`, on every machine; ``.png`` and ``.pdf`` need graphviz; ``.dot`` or
+    ``.gv`` and ``.mmd`` (mermaid) are text. Other arguments as for `to_mermaid`.
 
     Raises:
         VisualizationError: The suffix is none of these, graphviz is needed and is missing or
@@ -122,12 +122,12 @@ def require_format(path: Path) -> None:
 
 
 def _render(diagram: Diagram, suffix: str) -> bytes:
-    program = shutil.which("dot") if suffix in _GRAPHVIZ_SUFFIXES else None
-    if program is not None:
-        return _run_graphviz([program, f"-T{suffix[1:]}"], format_dot(diagram).encode())
-    if suffix not in _TEXT_FORMATS:
+    if suffix in _TEXT_FORMATS:
+        return _TEXT_FORMATS[suffix](diagram).encode()
+    program = shutil.which("dot")
+    if program is None:
         raise VisualizationError(f"a {suffix} needs graphviz: there is no program 'dot'", fix=_INSTALL)
-    return _TEXT_FORMATS[suffix](diagram).encode()
+    return _run_graphviz([program, f"-T{suffix[1:]}"], format_dot(diagram).encode())
 
 
 def _run_graphviz(command: list[str], source: bytes) -> bytes:

@@ -92,27 +92,31 @@ class Outline:
     def _split_part(self, part: Part, level: int, fold: bool) -> list[Part]:
         if level == self.last_level:
             return [Part(self.paths[at], at, at + 1) for at in range(part.start, part.stop)]
+        parts = self.split(part, level)
+        return [_merge(run) for run in self.runs(parts, level)] if fold else parts
+
+    def split(self, part: Part, level: int) -> list[Part]:
+        """Return the modules of ``level`` in a part, and between them the nodes that it ran itself."""
         starts = [at for at in range(part.start + 1, part.stop) if self._shared[at] < level]
-        parts = [
+        return [
             Part(self.paths[start][:level], start, stop)
             for start, stop in itertools.pairwise([part.start, *starts, part.stop])
         ]
-        return self._fold_repeats(parts, level) if fold else parts
 
-    def _fold_repeats(self, parts: list[Part], level: int) -> list[Part]:
+    def runs(self, parts: list[Part], level: int) -> list[list[Part]]:
+        """Return consecutive parts of ``level``, with repetitions of one block in a list of their own."""
         # Each part is compared with its predecessor only, so a run of n copies costs n - 1 comparisons.
-        folded = parts[:1]
+        runs = [[part] for part in parts[:1]]
         for previous, part in itertools.pairwise(parts):
-            group = folded[-1]
             if (
                 _are_siblings(previous.path, part.path, level)
                 and part.length == previous.length
-                and self.repeats(previous.start, part.length, first=group.count == 1)
+                and self.repeats(previous.start, part.length, first=len(runs[-1]) == 1)
             ):
-                group.count += 1
+                runs[-1].append(part)
             else:
-                folded.append(part)
-        return folded
+                runs.append([part])
+        return runs
 
     def repeats(self, start: int, length: int, *, first: bool) -> bool:
         """Return whether the ``length`` nodes at ``start + length`` repeat those at ``start``.
@@ -146,6 +150,11 @@ class Outline:
     def _relative_position(self, value: Value, start: int) -> int:
         """Return the position of a value's producer relative to ``start``; inputs come before all nodes."""
         return -1 - len(self.nodes) if value.producer is None else self.position[value.producer] - start
+
+
+def _merge(run: list[Part]) -> Part:
+    run[0].count = len(run)
+    return run[0]
 
 
 def _are_siblings(left: tuple[str, ...], right: tuple[str, ...], level: int) -> bool:

@@ -9,14 +9,21 @@ from typing import Any
 
 from npu_ir.cli.console import print_diff
 from npu_ir.cli.failures import FAILED, OK
-from npu_ir.cli.options import add_drawing_output, add_file, integer_from
+from npu_ir.cli.options import (
+    add_drawing_output,
+    add_file,
+    add_overlays,
+    add_page,
+    integer_from,
+    require_page,
+)
 from npu_ir.diff import diff_ir
 from npu_ir.diff.report import summary_text
 from npu_ir.errors import ParseError, SerializationError, UsageError
 from npu_ir.graph.graph import Graph
 from npu_ir.serial import load_ir
 from npu_ir.serial.parser import parse_ir
-from npu_ir.viz import DEFAULT_MAX_NODES, draw_diff
+from npu_ir.viz import DEFAULT_MAX_NODES, draw_diff, write_html
 
 _EPILOG = """\
 Nodes are matched by what they compute and what they are connected to, not by name alone: renaming is not a
@@ -29,6 +36,7 @@ npu show.
 example:
   npu diff net.json fast.json
   npu diff net.json fast.json -o diff.svg
+  npu diff net.json fast.json --html diff.html
   npu diff dumps/01-canonicalize.ir dumps/02-cse.ir --summary
 """
 
@@ -46,6 +54,8 @@ def add_to(commands: Any) -> None:
     form.add_argument("--summary", action="store_true", help="print only how much changed")
     form.add_argument("--json", action="store_true", help="print JSON")
     add_drawing_output(parser, "draw both as one picture")
+    add_page(parser, "write a page with both side by side, to explore in a browser")
+    add_overlays(parser)
     parser.add_argument(
         "--max-nodes",
         type=integer_from(2),
@@ -59,6 +69,7 @@ def run(options: argparse.Namespace) -> int:
     """Print and draw the difference, and return the exit code: 1 if there is one."""
     if options.max_nodes is not None and options.output is None:
         raise UsageError("--max-nodes is for drawings", fix="add -o FILE")
+    require_page(options)
     options.progress.stage("comparing the graphs")
     diff = diff_ir(_read_graph(options.a), _read_graph(options.b))
     if options.json:
@@ -70,6 +81,11 @@ def run(options: argparse.Namespace) -> int:
         draw_diff(diff, options.output, max_nodes=options.max_nodes or DEFAULT_MAX_NODES)
         if not options.json:
             print(f"wrote {options.output}")
+    if options.html is not None:
+        options.progress.stage("writing the page")
+        write_html(diff, options.html, overlays=options.overlay)
+        if not options.json:
+            print(f"wrote {options.html}")
     return OK if diff.is_same else FAILED
 
 
