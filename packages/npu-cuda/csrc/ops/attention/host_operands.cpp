@@ -82,19 +82,30 @@ void Operands::copy_keys(float* memory) const {
 }
 
 void Operands::transpose_mask(float* memory) const {
+  constexpr int64_t tile_keys = 64, tile_queries = 16;
   const auto element = g_.mask_is_truth ? pointwise::Element::Bool : pointwise::element_of(g_.dtype);
   const pointwise::ReadRow read = pointwise::reader(element, pointwise::kFloat32);
   const int64_t item = g_.mask_is_truth ? 1 : item_bytes(g_.dtype), heads = g_.mask_sizes[1];
-  const int64_t count = g_.mask_sizes[0] * heads * g_.keys;
-  parallel_for(count * kItem, 64 * kItem, [&](int64_t begin, int64_t end) {
-    for (int64_t row = begin / kItem; row < end / kItem; ++row) {
-      const int64_t key = row % g_.keys, head = row / g_.keys % heads, batch = row / g_.keys / heads;
-      float* const to = memory + row * mask_width_;
-      read(g_.mask.at(item, batch, head) + key * g_.mask.strides[3] * item, g_.mask.strides[2], to, g_.queries);
-      for (int64_t i = 0; g_.mask_is_truth && i < g_.queries; ++i) {
-        to[i] = to[i] != 0 ? 0.0f : -std::numeric_limits<float>::infinity();
+  const int64_t tiles = (g_.keys + tile_keys - 1) / tile_keys, count = g_.mask_sizes[0] * heads * tiles;
+  parallel_for(count * kItem, kItem, [&](int64_t begin, int64_t end) {
+    float rows[tile_queries * tile_keys];
+    for (int64_t tile = begin / kItem; tile < end / kItem; ++tile) {
+      const int64_t key = tile % tiles * tile_keys, keys = std::min(tile_keys, g_.keys - key);
+      const int64_t head = tile / tiles % heads, batch = tile / tiles / heads;
+      float* const to = memory + ((batch * heads + head) * g_.keys + key) * mask_width_;
+      for (int64_t query = 0; query < g_.queries; query += tile_queries) {
+        const int64_t queries = std::min(tile_queries, g_.queries - query);
+        for (int64_t row = 0; row < queries; ++row) {
+          const char* from = g_.mask.at(item, batch, head, query + row) + key * g_.mask.strides[3] * item;
+          float* const numbers = rows + row * tile_keys;
+          read(from, g_.mask.strides[3], numbers, keys);
+          for (int64_t i = 0; g_.mask_is_truth && i < keys; ++i) {
+            numbers[i] = numbers[i] != 0 ? 0.0f : -std::numeric_limits<float>::infinity();
+          }
+        }
+        transpose(rows, tile_keys, queries, keys, 1.0f, to + query, mask_width_);
       }
-      std::fill(to + g_.queries, to + mask_width_, 0.0f);
+      for (int64_t row = 0; row < keys; ++row) std::fill(to + row * mask_width_ + g_.queries, to + (row + 1) * mask_width_, 0.0f);
     }
   });
 }

@@ -1,0 +1,53 @@
+"""Attention under masks that hide whole blocks of keys, on the host."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, randn
+from torch.nn import functional as F
+
+from npu_cuda.backend import HostBackend
+from npu_ir import extract_ir
+from npu_runtime import IRExecutor
+from tests.support.corpus.case import Function
+from tests.support.corpus.comparison import assert_same
+
+QUERIES, KEYS = 150, 500
+_PLACES = torch.arange(KEYS), torch.arange(QUERIES)[:, None]
+MASKS: dict[str, Tensor] = {
+    "a cache that is longer than its content": _PLACES[0] <= _PLACES[1],
+    "a window": (_PLACES[0] <= _PLACES[1] + 300) & (_PLACES[0] > _PLACES[1] + 250),
+    "padding": (_PLACES[0] >= 230).expand(QUERIES, KEYS),
+    "the first block, but for one query": (_PLACES[0] >= 96) | (_PLACES[1] == 149),
+    "by chance": torch.rand(QUERIES, KEYS, generator=torch.Generator().manual_seed(0)) > 0.98,
+    "per head": torch.stack([_PLACES[0] <= _PLACES[1], _PLACES[0] > _PLACES[1] + 200]),
+}
+
+
+def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("adds", [False, True], ids=["bool", "numbers"])
+@pytest.mark.parametrize("name", MASKS)
+def test_results_are_those_of_eager(name: str, adds: bool, dtype: torch.dtype) -> None:
+    mask: Any = MASKS[name]
+    mask = torch.zeros(mask.shape, dtype=dtype).masked_fill(~mask, -torch.inf) if adds else mask
+    q, k, v = (
+        randn(1, 2, QUERIES, 20).to(dtype),
+        randn(1, 2, KEYS, 20).to(dtype),
+        randn(1, 2, KEYS, 12).to(dtype),
+    )
+    executor = IRExecutor(
+        extract_ir(Function(attend), (q, k, v, mask)), backend=HostBackend(), passes="default"
+    )
+
+    found = executor(q, k, v, mask)
+
+    assert [item.backend for item in executor.instructions] == ["host"]
+    expected = attend(q.double(), k.double(), v.double(), mask.double() if adds else mask)
+    # A query without a key has no weights; PyTorch gives zeros for it, too.
+    tolerance = 1e-5 if dtype is torch.float32 else 2e-2
+    assert_same(found.double(), expected.nan_to_num(), "the result", tolerance=tolerance)
